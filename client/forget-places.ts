@@ -23,6 +23,8 @@ export interface Person {
   /** The same as they stand in JSON, and in JSON that is text in JSON. */
   quoted: readonly string[];
   nested: readonly string[];
+  /** A pattern of PostgreSQL: a field of JSON for ids of users, as group 1, and the id in it. */
+  inUserField: string;
   /** Finds one of them in a text where neither letter nor digit is next to it; of PostgreSQL, and of JavaScript. */
   pattern: string;
   names: RegExp;
@@ -39,6 +41,7 @@ export function personOf(userId: string, more: readonly string[]): Person {
     values,
     quoted,
     nested: quoted.map((value) => JSON.stringify(value).slice(1, -1)),
+    inUserField: `("(?:[a-z_]+_)?user_id"[[:space:]]*:[[:space:]]*)${escapedForPostgres(quoted[0]!)}`,
     pattern: `(?<![[:alnum:]])(?:${values.map(escapedForPostgres).join('|')})(?![[:alnum:]])`,
     names: new RegExp(`(?<![\\p{L}\\p{N}])(?:${values.map(escaped).join('|')})(?![\\p{L}\\p{N}])`, 'u'),
   };

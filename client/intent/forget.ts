@@ -26,7 +26,8 @@ export async function addressesOf({ db }: Pick<OperatorResources, 'db'>, userId:
 
 export function intentsOf(resources: OperatorResources, person: Person): PartOfForgetting {
   const { db, redis, intentsStream } = resources;
-  const { userId, recipientRefs, pattern, quoted, nested } = person;
+  const { userId, recipientRefs, pattern, quoted, nested, inUserField } = person;
+  const more = quoted.slice(1);
   const named = JSON.stringify([userId]);
   const streams = outboundPlaces(resources, person);
   const outcomes = outcomePlaces(resources, person);
@@ -38,17 +39,17 @@ export function intentsOf(resources: OperatorResources, person: Person): PartOfF
     walkOf(db, {
       table: 'notification.records',
       key: ['notification_id'],
-      values: [userId, pattern, quoted],
+      values: [userId, [inUserField, pattern], more, recipientRefs],
       where: `
-        recipient_user_ids ? $1 OR request_id ~ $2 OR trace_id ~ $2
-        OR idempotency_key ~ $2 AND NOT ${IS_FORGOTTEN_KEY}
-        OR EXISTS (SELECT FROM unnest($3::text[]) AS one (value) WHERE strpos(payload_json, value) > 0)`,
+        recipient_user_ids ? $1
+        OR (payload_json ~ ${IN_USER_FIELD} OR ${names('payload_json', ['$3'])}) AND NOT ${IS_STILL_SENT}`,
       set: `
-        payload_json = CASE WHEN ${IS_SOLE} THEN '{}' ELSE ${blanked('payload_json', '$3', quoted.length)} END,
-        idempotency_key = CASE WHEN (${IS_SOLE} OR idempotency_key ~ $2) AND NOT ${IS_FORGOTTEN_KEY}
+        payload_json = CASE WHEN ${IS_SOLE} THEN '{}' WHEN ${IS_STILL_SENT} THEN payload_json
+                            ELSE ${blanked(`regexp_replace(payload_json, ${IN_USER_FIELD}, '\\1"forgotten"', 'g')`, '$3', more.length)} END,
+        idempotency_key = CASE WHEN (${IS_SOLE} OR ${IS_ABOUT} AND idempotency_key ~ ${NAMES_USER}) AND NOT ${IS_FORGOTTEN_KEY}
                                THEN ${forgottenKeySql('idempotency_key')} ELSE idempotency_key END,
-        request_id = CASE WHEN ${IS_SOLE} OR request_id ~ $2 THEN NULL ELSE request_id END,
-        trace_id = CASE WHEN ${IS_SOLE} OR trace_id ~ $2 THEN NULL ELSE trace_id END,
+        request_id = CASE WHEN ${IS_SOLE} OR ${IS_ABOUT} AND request_id ~ ${NAMES_USER} THEN NULL ELSE request_id END,
+        trace_id = CASE WHEN ${IS_SOLE} OR ${IS_ABOUT} AND trace_id ~ ${NAMES_USER} THEN NULL ELSE trace_id END,
         traceparent = CASE WHEN ${IS_SOLE} THEN NULL ELSE traceparent END,
         recipient_user_ids = recipient_user_ids - $1,
         forgotten_at = statement_timestamp()`,
@@ -79,7 +80,9 @@ export function intentsOf(resources: OperatorResources, person: Person): PartOfF
       table: 'notification.cancelled_intents',
       key: ['notification_id', 'producer', 'idempotency_key'],
       values: [userId, pattern],
-      where: `recipient_user_ids ? $1 OR idempotency_key ~ $2 AND NOT ${IS_FORGOTTEN_KEY}`,
+      where: `
+        recipient_user_ids ? $1
+        OR recipient_user_ids IS NULL AND idempotency_key ~ $2 AND NOT ${IS_FORGOTTEN_KEY}`,
       set: `
         recipient_user_ids = recipient_user_ids - $1,
         idempotency_key = CASE WHEN NOT ${IS_FORGOTTEN_KEY} THEN ${forgottenKeySql('idempotency_key')}
@@ -118,6 +121,13 @@ export function intentsOf(resources: OperatorResources, person: Person): PartOfF
         openAmong(resources, ids),
         listOf(
           db,
+          `SELECT DISTINCT notification_id AS id FROM notification.routes JOIN notification.records USING (notification_id)
+            WHERE next_attempt_at IS NOT NULL AND payload_json ~ $1
+              AND recipient_ref <> ALL ($2::text[]) LIMIT ${NAMED + 1}`,
+          [inUserField, recipientRefs],
+        ),
+        listOf(
+          db,
           `SELECT notification_id AS id FROM notification.waiting_intents
             WHERE intent -> 'recipientUserIds' @> $1::jsonb LIMIT ${NAMED + 1}`,
           [named],
@@ -140,10 +150,10 @@ export function intentsOf(resources: OperatorResources, person: Person): PartOfF
         ),
         unreadIntents(),
       ]);
-      const [open, waiting, operations, untold, unread] = found;
+      const [open, naming, waiting, operations, untold, unread] = found;
       return [
         ...sentence(
-          open,
+          [...new Set([...open, ...naming])],
           'has routes that will still be tried',
           'wait, or galaxy-notify notifications cancel',
         ),
@@ -168,9 +178,15 @@ export function intentsOf(resources: OperatorResources, person: Person): PartOfF
       ];
     },
 
-    remains() {
+    async remains() {
       const { intents, mail } = streams;
-      return Promise.resolve([
+      const dead = await listOf(
+        db,
+        `SELECT DISTINCT notification_id AS id FROM notification.routes JOIN notification.records USING (notification_id)
+          WHERE status = 'dead_letter' AND payload_json ~ $1 AND recipient_ref <> ALL ($2::text[])`,
+        [inUserField, recipientRefs],
+      );
+      return [
         ...[intents, mail].flatMap(({ what, left }): Remaining[] => {
           const count = left().mentions.length;
           if (count === 0) return [];
@@ -179,7 +195,15 @@ export function intentsOf(resources: OperatorResources, person: Person): PartOfF
         }),
         ...pendingOf(mail, 'Mail Service has them and has not acknowledged them; repeat the command then'),
         ...pendingOf(outcomes[1], 'when their readers have acknowledged them; repeat the command then'),
-      ]);
+        ...(dead.length === 0
+          ? []
+          : [
+              {
+                what: `${dead.length} records of messages to others that name the user and are dead-lettered`,
+                ends: 'by NOTIFICATION_RECORD_RETENTION; or repeat the command when they are replayed',
+              },
+            ]),
+      ];
     },
   };
 
@@ -265,6 +289,15 @@ async function listOf(db: OperatorResources['db'], statement: string, values: un
 
 /** The user is the only recipient of a record. */
 const IS_SOLE = `(recipient_user_ids IS NOT NULL AND recipient_user_ids ? $1 AND recipient_user_ids - $1 = '[]')`;
+/** Patterns of the walk over records. */
+const [IN_USER_FIELD, NAMES_USER] = ['($2::text[])[1]', '($2::text[])[2]'];
+/** The user is one of the recipients, or a field for ids of users names them. */
+const IS_ABOUT = `(recipient_user_ids ? $1 OR payload_json ~ ${IN_USER_FIELD})`;
+/** Somebody else still gets a record's payload, or may get it by a replay. */
+const IS_STILL_SENT = `EXISTS (
+          SELECT FROM notification.routes
+           WHERE routes.notification_id = records.notification_id AND recipient_ref <> ALL ($4::text[])
+             AND (next_attempt_at IS NOT NULL OR status = 'dead_letter'))`;
 const IS_FORGOTTEN_KEY = `idempotency_key ~ '${FORGOTTEN_KEY.source}'`;
 
 /** Whether a text has one of the texts of some arrays. */

@@ -1,6 +1,7 @@
 /** `users forget`: what is kept of a user goes from every kind of work, and nobody else is touched. */
 import { createHash } from 'node:crypto';
 import type { Pool } from 'pg';
+import { forgottenKeyOf } from '../../api/intent/forgotten.ts';
 import { OUTCOMES_STREAM } from '../../api/intent/outcome.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { newGameTurnReady, newGeoReviewRecommended, publishIntent } from '../../client/notificationintent.ts';
@@ -90,6 +91,63 @@ describe('rows', () => {
         removed: expect.objectContaining({ 'notification.routes': 1 }) as object,
       },
     ]);
+  });
+
+  /** An intent to one user, with one e-mail route. */
+  async function plantIntent(id: string, type: string, payload: object, status: string): Promise<void> {
+    await slot.db.query(
+      `INSERT INTO notification.records (notification_id, notification_type, producer, audience_kind, recipient_user_ids,
+              payload_json, idempotency_key, request_fingerprint, request_id, occurred_at, accepted_at, updated_at,
+              idempotency_expires_at)
+       VALUES ($1, $2, 'game_lobby', 'user', '["carol"]', $3, 'game/42/' || $1, 'f', 'turn-42', now(), now(), now(), now())`,
+      [id, type, JSON.stringify(payload)],
+    );
+    await slot.db.query(
+      `INSERT INTO notification.routes (notification_id, route_id, channel, recipient_ref, status, max_attempts, created_at,
+              updated_at, next_attempt_at, published_at, entry_id, dead_lettered_at)
+       VALUES ($1, 'email:user:carol', 'email', 'user:carol', $2, 7, now(), now(), CASE WHEN $2 = 'pending' THEN now() END,
+              CASE WHEN $2 = 'published' THEN now() END, CASE WHEN $2 = 'published' THEN '1-1' END,
+              CASE WHEN $2 = 'dead_letter' THEN now() END)`,
+      [id, status],
+    );
+  }
+
+  test('intent-3 a message that somebody else still waits for, or may get by a replay, keeps its text', async () => {
+    const invitation = { game_id: '42', game_name: 'Vega', inviter_user_id: '42', inviter_name: 'Bob' };
+    const stranger = { game_id: '42', game_name: 'Bob', turn_number: 7 };
+    await plantIntent('4242-0', 'lobby.invite.created', invitation, 'pending');
+    await plantIntent('4242-1', 'lobby.invite.created', invitation, 'dead_letter');
+    await plantIntent('4242-2', 'lobby.invite.created', invitation, 'published');
+    await plantIntent('4242-3', 'game.turn.ready', stranger, 'pending');
+    await plantIntent('4242-4', 'game.turn.ready', { ...stranger, game_name: 'Orion' }, 'published');
+    const records = async () => {
+      const { rows } = await slot.db.query<{ id: string; payload: string; key: string; request: string }>(
+        `SELECT notification_id AS id, payload_json AS payload, idempotency_key AS key, request_id AS request
+           FROM notification.records WHERE notification_id LIKE '4242-%' ORDER BY 1`,
+      );
+      return rows;
+    };
+    const before = await records();
+    const { users } = operatorOf(slot);
+    const bob = { userId: '42', also: ['Bob'] };
+    expect((await users.preview(bob)).underWay).toEqual([
+      expect.stringMatching(/^notification 4242-0 has routes that will still be tried/),
+    ]);
+    await slot.db.query("DELETE FROM notification.records WHERE notification_id = '4242-0'");
+
+    const { removed, remains } = await users.forget(bob, REQUEST);
+    expect(removed).toEqual([{ what: 'notification.records', count: 1 }]);
+    expect(remains.map(({ what }) => what)).toContain(
+      '1 records of messages to others that name the user and are dead-lettered',
+    );
+    const [, ...after] = before;
+    const forgotten = { ...invitation, inviter_user_id: 'forgotten', inviter_name: 'forgotten' };
+    after[1] = {
+      ...{ id: '4242-2', payload: JSON.stringify(forgotten), request: null as never },
+      key: forgottenKeyOf(after[1]!.key),
+    };
+    expect(await records()).toEqual(after);
+    await slot.db.query("DELETE FROM notification.records WHERE notification_id LIKE '4242-%'");
   });
 
   test('I79 an id that is part of others, or has characters with a meaning, touches none of them', async () => {
