@@ -16,7 +16,6 @@ import { query } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
 import { watchEvery } from '../watch.ts';
 import type { IntentMetrics } from './metrics.ts';
-import { forgetTallies } from './outcome-upkeep.ts';
 
 /** Between two looks for rows to relay: an event is late by as much at most, if nothing is in its way. */
 const RELAY_INTERVAL_MS = 200;
@@ -149,11 +148,18 @@ async function markRelayed(client: PoolClient, stream: string, rows: readonly St
   await run(client, MARK_RELAYED, [rows.map(({ outcome_id }) => outcome_id), lastOfEach]);
   await run(client, COME_TO, [stream, lastOfEach.at(-1)]);
   const events = rows.flatMap((row) => row.events);
-  await forgetTallies(
-    client,
-    events.flatMap(([, kind, id]) => (ENDS_OF_TALLIES.includes(kind) ? [id] : [])),
-  );
+  const ended = events.flatMap(([, kind, id]) => (ENDS_OF_TALLIES.includes(kind) ? [id] : []));
+  if (ended.length > 0) await run(client, FORGET_TALLIES, [ended]);
 }
+
+/** A tally whose end is told. A cancellation before acceptance stays for ten minutes, in case that it is being accepted. */
+export const IS_ENDED_TALLY = `open < 1 AND (routes > 0 OR counted_at < now() - interval '10 minutes')`;
+
+/** $1 notifications. */
+const FORGET_TALLIES = {
+  name: 'forget_outcome_tallies',
+  text: `DELETE FROM notification.outcome_tallies WHERE notification_id = ANY ($1::text[]) AND ${IS_ENDED_TALLY}`,
+};
 
 /** No other lock has this number; the lock ends with the transaction. */
 const LOCK_RELAY = {

@@ -1,7 +1,7 @@
 /**
  * What producers are told about their intents. The statement that makes something true writes it into the outbox, too:
- * every such statement exists twice, `quiet` as it is without outcomes, and `telling`. outcome-relay.ts brings the rows to
- * their stream.
+ * every such statement exists twice, `quiet` for a process without outcomes, and `telling`. outcome-relay.ts brings the rows
+ * to their stream.
  *
  * Exactly one event is the end of an intent. Refusals have a row of their own by which they happen once. An accepted
  * intent ends with its last open route, and two may close at once without seeing each other: they meet at the intent's
@@ -16,7 +16,7 @@ import { forFew, query } from '../postgres.ts';
 
 /** A statement that makes something true. */
 export interface OutcomeStatement {
-  /** Absent where there is nothing to do without outcomes. */
+  /** Absent where there is nothing to do without outcomes. Of a move it keeps the tally, if there is one, and tells the end. */
   quiet?: Statement;
   /** With more parameters: the kinds that are told, and what only it needs. */
   telling: Statement;
@@ -78,9 +78,9 @@ const ENDING = `
 /**
  * @param events SELECT of ordinal, event id, kind, notification and details. @param subjects what the notifications are:
  * a table with `notification_type`, `producer`, `idempotency_key`, `request_id` and `trace_id`.
- * @param kinds number of the parameter that has the kinds that are told.
+ * @param kinds number of the parameter that has the kinds that are told; absent: all are.
  */
-const tell = (events: string, subjects: string, kinds: number): string => `
+const tell = (events: string, subjects: string, kinds?: number): string => `
     told AS (
       INSERT INTO notification.outcomes (events, event_count, written_at)
       SELECT json_agg(json_build_array(event_id, kind, notification_id, notification_type, producer, idempotency_key,
@@ -89,7 +89,7 @@ const tell = (events: string, subjects: string, kinds: number): string => `
         FROM (${events}
              ) AS event (ordinal, event_id, kind, notification_id, details)
         JOIN ${subjects} AS subject USING (notification_id)
-       WHERE kind = ANY ($${kinds}::text[])
+       ${kinds === undefined ? '' : `WHERE kind = ANY ($${kinds}::text[])`}
       HAVING count(*) > 0
     )`;
 
@@ -117,12 +117,16 @@ export function routeMove(move: RouteMove): OutcomeStatement {
                 route.last_error_classification${returning === undefined ? '' : `, ${returning}`}
     )${and}`;
   return {
-    quiet: { name, text: `${moved}\n    ${result}` },
+    quiet: { name, text: `${moved}, ${tellMoves(from)}\n    ${result}` },
     telling: { name: `tell_${name}`, text: `${moved}, ${tellMoves(from, parameters + 1)}\n    ${result}` },
   };
 }
 
-function tellMoves(from: RouteMove['from'], kinds: number): string {
+/**
+ * An intent that was accepted with outcomes is counted by processes without them, too: otherwise its end would be told too
+ * early, or never. @param kinds absent: only the end is told.
+ */
+function tellMoves(from: RouteMove['from'], kinds?: number): string {
   const was = (status: RouteMove['from']): number => (from === status ? 1 : 0);
   const events = `
              SELECT 1, moved.notification_id || '/' || moved.ref || '/' || moved.generation || '/' || moved.status,
@@ -162,7 +166,7 @@ function tellMoves(from: RouteMove['from'], kinds: number): string {
         FROM change
        WHERE tally.notification_id = change.notification_id AND tally.open > 0
       RETURNING tally.*
-    ), ${tell(events, 'notification.records', kinds)}`;
+    ), ${tell(kinds === undefined ? ENDING : events, 'notification.records', kinds)}`;
 }
 
 interface Insertion {
@@ -271,25 +275,3 @@ export const refusal = (of: Refusal): OutcomeStatement => ({
     ${of.result}`,
   },
 });
-
-/** Tells the end of intents whose routes are all closed, from what their rows say. $1 notifications, $2 kinds. */
-export const END_LEFT_TALLIES: OutcomeStatement = {
-  telling: {
-    name: 'tell_end_left_tallies',
-    text: `
-    WITH tally AS (
-      UPDATE notification.outcome_tallies AS tally
-         SET open = 0, published = counted.published, skipped = counted.skipped, dead_lettered = counted.dead_lettered
-        FROM (SELECT notification_id, count(*) FILTER (WHERE status = 'published')::int AS published,
-                     count(*) FILTER (WHERE status = 'skipped')::int AS skipped,
-                     count(*) FILTER (WHERE status = 'dead_letter')::int AS dead_lettered
-                FROM notification.routes
-               WHERE notification_id = ANY ($1::text[])
-               GROUP BY notification_id
-              HAVING bool_and(next_attempt_at IS NULL)) AS counted
-       WHERE tally.notification_id = counted.notification_id AND tally.open > 0
-      RETURNING tally.*
-    ), ${tell(ENDING, 'notification.records', 2)}
-    SELECT FROM tally WHERE false`,
-  },
-};

@@ -39,7 +39,6 @@ import {
   MARK_EXPIRED,
   MARK_FOUND_PUBLISHED,
   MARK_PUBLISHED,
-  MARK_PUBLISHED_FOR_FEW,
   MARK_SKIPPED,
   OPEN_GENERATION,
   RECORD_FAILURE,
@@ -48,9 +47,6 @@ import {
   logFields,
   nameOf,
 } from './route-rows.ts';
-
-/** So many routes a plan for any number serves as well as one for this number. */
-const FEW_ROUTES = 20;
 
 /** Long enough to explain, short enough for a table cell in the Web UI. */
 const MAX_MESSAGE_LENGTH = 500;
@@ -144,8 +140,7 @@ export function createPublisher(
     handedOff: { route: RouteRow; entryId: string }[],
   ): Promise<Map<RouteRow, number>> {
     if (handedOff.length === 0) return new Map();
-    const statement = handedOff.length <= FEW_ROUTES ? MARK_PUBLISHED_FOR_FEW : MARK_PUBLISHED;
-    const rows = await outcomes.run<{ position: number; attempt_count: number }>(db, statement, [
+    const rows = await outcomes.run<{ position: number; attempt_count: number }>(db, MARK_PUBLISHED, [
       handedOff.map(({ route }) => route.notification_id),
       handedOff.map(({ route }) => route.route_id),
       handedOff.map(({ route }) => route.version),

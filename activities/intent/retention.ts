@@ -5,10 +5,9 @@
  * when it has none left. A record with an open route stays: a paused channel, for instance, may still deliver it.
  */
 import { query } from '../postgres.ts';
+import { IS_ENDED_TALLY } from './outcome-relay.ts';
 import type { RetentionResources } from '../retention.ts';
 import { MAX_RUN_MS, deleteOlderThan, deletionOf, inBatches } from '../retention.ts';
-import { DELETE_RELAYED, DELETE_UNRELAYED, endLeftTallies } from './outcome-upkeep.ts';
-import type { Outcomes } from './outcomes.ts';
 
 /** An intent that waits is tried every half minute: one that was not for so long was terminated. */
 const ABANDONED_AFTER_MS = 7 * 86_400_000;
@@ -18,8 +17,10 @@ const PAGE_SIZE = 100;
 /** Routes of one statement: never one long lock. */
 const ROUTES_PER_STATEMENT = 5_000;
 
+/** Tallies that are looked at together. */
+const TALLIES_TOGETHER = 200;
+
 interface IntentRetentionResources extends RetentionResources {
-  outcomes: Outcomes;
   retention: RetentionResources['retention'] & {
     /** Of events that were relayed. */
     outcomeRetentionMs: number;
@@ -51,7 +52,7 @@ export function createIntentRetentionActivities(resources: IntentRetentionResour
       await deleteOlderThan(ABANDONED_AFTER_MS, DELETE_ABANDONED, resources);
       await deleteOlderThan(outcomeRetentionMs, DELETE_RELAYED, resources);
       await deleteOlderThan(recordRetentionMs, DELETE_UNRELAYED, resources);
-      await endLeftTallies(resources);
+      await deleteEndedTallies();
       const endAt = performance.now() + MAX_RUN_MS;
       const leftMs = () => Math.max(0, endAt - performance.now());
       let deleted = 0;
@@ -83,6 +84,19 @@ export function createIntentRetentionActivities(resources: IntentRetentionResour
     deleteExpiredMalformedIntents: () =>
       deleteOlderThan(malformedIntentRetentionMs, DELETE_MALFORMED, resources),
   };
+
+  /** Those that the relay has left: of intents that were cancelled before acceptance, and of ends that nobody relays. */
+  async function deleteEndedTallies(): Promise<void> {
+    let after = '';
+    await inBatches(TALLIES_TOGETHER, MAX_RUN_MS, async (limit) => {
+      const [page] = await query<{ last: string | null; count: number }>(db, DELETE_ENDED_TALLIES, [
+        after,
+        limit,
+      ]);
+      after = page?.last ?? after;
+      return page!.count >= limit;
+    });
+  }
 }
 
 interface ExpiredRecord {
@@ -164,3 +178,48 @@ const DELETE_ABANDONED = deletionOf({
   key: 'notification_id',
   since: 'updated_at',
 });
+
+/** Relayed ones. */
+const DELETE_RELAYED = deletionOf({
+  name: 'delete_relayed_outcomes',
+  table: 'notification.outcomes',
+  key: 'outcome_id',
+  since: 'relayed_at',
+  condition: 'relayed_at IS NOT NULL',
+});
+
+/** Those that nobody relays any more, since outcomes were switched off. $1 age in ms, $2 rows at most. */
+const DELETE_UNRELAYED = {
+  name: 'delete_unrelayed_outcomes',
+  text: `
+    WITH expired AS (
+      SELECT outcome_id
+        FROM (SELECT outcome_id, written_at
+                FROM notification.outcomes
+               WHERE relayed_at IS NULL
+               ORDER BY outcome_id
+               LIMIT $2) AS oldest
+       WHERE written_at < now() - $1::bigint * interval '1 millisecond'
+    ), deleted AS (
+      DELETE FROM notification.outcomes AS old USING expired WHERE old.outcome_id = expired.outcome_id
+      RETURNING 1
+    )
+    SELECT count(*)::int AS deleted FROM deleted`,
+};
+
+/** $1 the last notification of the page before, $2 rows at most. */
+const DELETE_ENDED_TALLIES = {
+  name: 'delete_ended_outcome_tallies',
+  text: `
+    WITH page AS (
+      SELECT notification_id, ${IS_ENDED_TALLY} AS is_ended
+        FROM notification.outcome_tallies
+       WHERE notification_id > $1
+       ORDER BY notification_id
+       LIMIT $2
+    ), deleted AS (
+      DELETE FROM notification.outcome_tallies AS old USING page
+       WHERE old.notification_id = page.notification_id AND is_ended
+    )
+    SELECT max(notification_id) AS last, count(*)::int AS count FROM page`,
+};

@@ -15,7 +15,7 @@ import { heldProducer } from '../../workflows/intent/channel-contract.ts';
 import type { RouteKey, RouteSlice } from '../../workflows/intent/contract.ts';
 import type { RouteSlot } from './audience.ts';
 import { logFieldsOf } from './metrics.ts';
-import { outcomeForFew, routeMove } from './outcomes.ts';
+import { routeMove } from './outcomes.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
 import { query } from '../postgres.ts';
 
@@ -289,8 +289,6 @@ export const MARK_PUBLISHED = routeMove({
   result: 'SELECT position, attempt_count FROM moved',
   parameters: 4,
 });
-
-export const MARK_PUBLISHED_FOR_FEW = outcomeForFew(MARK_PUBLISHED);
 
 export const MARK_SKIPPED = routeMove({
   name: 'mark_skipped',

@@ -506,8 +506,8 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'outcome-two-ends',
     file: 'activities/intent/outcomes.ts',
-    find: 'tally.notification_id = change.notification_id AND tally.open > 0\n      RETURNING tally.*\n    ), ${tell(events',
-    replace: 'tally.notification_id = change.notification_id\n      RETURNING tally.*\n    ), ${tell(events',
+    find: 'tally.notification_id = change.notification_id AND tally.open > 0\n      RETURNING tally.*\n    ), ${tell(kinds',
+    replace: 'tally.notification_id = change.notification_id\n      RETURNING tally.*\n    ), ${tell(kinds',
     wrong: 'doubled',
     what: 'a replay after the end of an intent ends it again',
     suite: service('intent/outcomes', 'Q1 a replay that comes before'),

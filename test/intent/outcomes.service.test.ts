@@ -1,14 +1,10 @@
 /** What producers are told about their intents: each kind of event, and one end for each intent. */
 import { createOutcomes } from '../../activities/intent/outcomes.ts';
-import { MARK_PUBLISHED, keyOf, loadRoutesOf } from '../../activities/intent/route-rows.ts';
+import { MARK_PUBLISHED, OPEN_GENERATION, keyOf, loadRoutesOf } from '../../activities/intent/route-rows.ts';
 import type { Outcome } from '../../api/intent/outcome.ts';
 import { OUTCOMES_STREAM, OUTCOME_KINDS, isTerminal, readOutcome } from '../../api/intent/outcome.ts';
 import type { Operator } from '../../client/operator.ts';
-import {
-  INTENT_TASK_QUEUE,
-  RETENTION_WORKFLOW,
-  notificationWorkflowId,
-} from '../../workflows/intent/contract.ts';
+import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot, untilStarted } from '../harness.ts';
 import { GATEWAY, append, nothingLeftRunning } from '../service-process.ts';
@@ -347,7 +343,7 @@ describe('a service for each', () => {
     expect(kindsOf(await endOf(await publishTurn(slot.redis, 'ends')))).toEqual(['settled']);
   });
 
-  test('Q1 an end that a process without outcomes has left untold is told by retention', async () => {
+  test('intent-12 a process without outcomes tells the end of what was accepted with them', async () => {
     await slot.startService(TELLING);
     await operator.channels.pause('push', { requestedBy: 'test' });
     const id = await publishTurn(slot.redis, 'left');
@@ -357,13 +353,34 @@ describe('a service for each', () => {
     await operator.channels.resume('push', { requestedBy: 'test' });
     await nothingLeftRunning(slot, 60_000);
     await quiet.stop();
-    await slot.db.query("UPDATE notification.outcome_tallies SET counted_at = now() - interval '1 hour'");
-    await slot.startService(TELLING);
-    await slot.client.workflow.start(RETENTION_WORKFLOW, {
-      workflowId: 'retention-now',
-      taskQueue: INTENT_TASK_QUEUE,
-    });
-    expect((await endOf(id)).at(-1)).toMatchObject({ kind: 'settled', published: 2 });
+    expect(await writtenTogether()).toEqual([['accepted'], ['route_published'], ['settled']]);
+  });
+
+  test('intent-12 after a replay by a process without outcomes the end is told once both routes are closed', async () => {
+    await slot.startService({ ...TELLING, NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '1' });
+    await operator.channels.pause('email', { requestedBy: 'test' });
+    await slot.redis.set(GATEWAY, 'not a stream');
+    const id = await publishTurn(slot.redis, 'replayed');
+    await eventually('the push to die', async () => (await writtenKinds(id)).includes('route_dead_lettered'));
+    await slot.stopServices();
+    const routeOf = async (wanted: string) =>
+      (await loadRoutesOf(slot.db, [id])).find(({ route_id }) => route_id === wanted)!;
+    const order = ['order-1', 'nina', 'INC-1'];
+    const replayed = [...keyOf(await routeOf(PUSH)), ...order];
+    await createOutcomes([]).run(slot.db, OPEN_GENERATION, replayed);
+    const publish = async (route: string) =>
+      createOutcomes(OUTCOME_KINDS).run(slot.db, MARK_PUBLISHED, [
+        ...keyOf(await routeOf(route)).map((value) => [value]),
+        ['1-1'],
+      ]);
+    await publish(PUSH);
+    await publish(EMAIL);
+    expect(await writtenTogether()).toEqual([
+      ['accepted'],
+      ['route_dead_lettered'],
+      ['recovered'],
+      ['route_published', 'settled'],
+    ]);
   });
 
   test('Q1 what a stream has lost is told again in its order and under its ids, before anything new', async () => {

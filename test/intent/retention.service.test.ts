@@ -2,7 +2,6 @@
 import { asyncLocalStorage } from '@temporalio/activity';
 import type { Context } from '@temporalio/activity';
 import type { Pool, QueryConfig } from 'pg';
-import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import { createIntentRetentionActivities } from '../../activities/intent/retention.ts';
 import { RETENTION_SCHEDULE_ID, RETENTION_WORKFLOW } from '../../workflows/intent/contract.ts';
 import { createLogger } from '../../workers/logger.ts';
@@ -153,7 +152,6 @@ test('I10 intent-P8 keys that are reserved for longer than records are kept cost
       },
     } as unknown as Pool,
     log: createLogger('silent'),
-    outcomes: createOutcomes([]),
     retention: {
       recordRetentionMs: 720 * 3_600_000,
       malformedIntentRetentionMs: 720 * 3_600_000,
