@@ -1,8 +1,15 @@
 /** Heartbeats of an activity that waits for others. */
 import { Context } from '@temporalio/activity';
+import { noteHeartbeat } from './attempt.ts';
 
 /** Often enough for every heartbeat time-out in workflows/policies.ts, ms. */
-const HEARTBEAT_MS = 2_000;
+export const HEARTBEAT_MS = 2_000;
+
+/** Tells Temporal that the current attempt goes on. @param progress what people see of it, and the next attempt gets. */
+export function heartbeat(progress?: unknown): void {
+  noteHeartbeat();
+  Context.current().heartbeat(progress);
+}
 
 /**
  * Runs work with heartbeats: by them an activity hears that it is cancelled, and Temporal that its process lives.
@@ -10,8 +17,7 @@ const HEARTBEAT_MS = 2_000;
  * @param progress what people see of it.
  */
 export async function withHeartbeats<T>(work: () => Promise<T>, progress?: () => unknown): Promise<T> {
-  const activity = Context.current();
-  const beat = setInterval(() => activity.heartbeat(progress?.()), HEARTBEAT_MS);
+  const beat = setInterval(() => heartbeat(progress?.()), HEARTBEAT_MS);
   try {
     return await work();
   } finally {

@@ -2,7 +2,13 @@
 import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool, PoolClient, QueryResultRow } from 'pg';
 import pg from 'pg';
-import { POSTGRES_REFUSED, POSTGRES_UNAVAILABLE, POSTGRES_UNUSABLE } from '../workflows/failures.ts';
+import {
+  POSTGRES_AWAY,
+  POSTGRES_REFUSED,
+  POSTGRES_UNAVAILABLE,
+  POSTGRES_UNUSABLE,
+} from '../workflows/failures.ts';
+import { refuseIfLate } from './attempt.ts';
 import { isOfType, reasonOf } from './reason.ts';
 
 /** A statement that is prepared once per connection under its name. */
@@ -14,13 +20,14 @@ export interface Statement {
 /**
  * Runs a prepared statement.
  *
- * @throws ApplicationFailure as {@link postgresFailure} says; nothing is changed then.
+ * @throws ApplicationFailure as {@link postgresFailure} says, or `AttemptLate`; nothing is changed then.
  */
 export async function query<Row extends QueryResultRow>(
   db: Pool | PoolClient,
   statement: Statement,
   values: unknown[],
 ): Promise<Row[]> {
+  refuseIfLate(statement.name);
   try {
     const { rows } = await db.query<Row>({ ...statement, values });
     return rows;
@@ -106,10 +113,9 @@ export function sqlStateOf(error: unknown): string | undefined {
   return error instanceof pg.DatabaseError ? error.code : undefined;
 }
 
-/** Nothing is wrong with the values: the same statement succeeds once PostgreSQL is back, or mended. */
-export function isPostgresAway(error: unknown): error is ApplicationFailure {
-  return isOfType(error, POSTGRES_UNAVAILABLE) || isOfType(error, POSTGRES_UNUSABLE);
-}
+/** Nothing is wrong with the values: the same statement succeeds once PostgreSQL is back, or mended, or in the next attempt. */
+export const isPostgresAway = (error: unknown): error is ApplicationFailure =>
+  POSTGRES_AWAY.some((type) => isOfType(error, type));
 
 /**
  * What happens to anybody's statement: no connection (also 08, 57P), nothing left of what all share (53), a lock or a
@@ -119,8 +125,7 @@ const ABOUT_ANYBODY = /^(08|40|53[013]00|55|57P)/;
 
 /** Whether another statement, with other values, would have failed as well. */
 export function isForAnybody(error: unknown): boolean {
-  if (isOfType(error, POSTGRES_UNUSABLE)) return true;
-  if (!isOfType(error, POSTGRES_UNAVAILABLE)) return false;
+  if (!isOfType(error, POSTGRES_UNAVAILABLE)) return isPostgresAway(error);
   const { sqlState } = detailsOf(error);
   return sqlState === undefined || ABOUT_ANYBODY.test(sqlState);
 }

@@ -2,6 +2,7 @@
 import { Context } from '@temporalio/activity';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
+import { heartbeat } from './heartbeat.ts';
 import type { Statement } from './postgres.ts';
 import { isStatementTimeout, query } from './postgres.ts';
 
@@ -107,7 +108,7 @@ export async function inBatches(
       if (limit === 1 || !isStatementTimeout(error)) throw error;
       limit = Math.ceil(limit / 2);
     }
-    activity.heartbeat();
+    heartbeat();
     activity.cancellationSignal.throwIfAborted();
     if (performance.now() >= endAt) return false;
   }

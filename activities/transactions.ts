@@ -3,6 +3,7 @@ import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool, PoolClient, QueryResultRow } from 'pg';
 import { KeyBoxError } from '../api/key-box.ts';
 import { runTransaction } from '../api/postgres-transaction.ts';
+import { refuseIfLate } from './attempt.ts';
 import type { Statement } from './postgres.ts';
 import { finalIfRefused, isPostgresRefusal, postgresFailure, sqlStateOf } from './postgres.ts';
 import { reasonOf } from './reason.ts';
@@ -26,13 +27,19 @@ export async function run<Row extends QueryResultRow>(
  * Runs `body` in a transaction, again when a deadlock ended it.
  *
  * @throws ApplicationFailure `PostgresUnavailable` or `PostgresUnusable` (retried), or `PostgresRefused` (not retried), with
- * PostgreSQL's reason; another failure of `body` as it is. Nothing is changed then.
+ * PostgreSQL's reason; `AttemptLate`; another failure of `body` as it is. Nothing is changed then.
  */
 export async function inTransaction<T>(db: Pool, body: (client: PoolClient) => Promise<T>): Promise<T> {
+  const fencedBody = async (client: PoolClient): Promise<T> => {
+    const result = await body(client);
+    refuseIfLate('a transaction');
+    return result;
+  };
   for (let attempt = 1; ; attempt += 1) {
+    refuseIfLate('a transaction');
     try {
       // A server has become read-only: the next connection may lead to another one.
-      return await runTransaction(db, body, { isUnusable: (error) => sqlStateOf(error) === READ_ONLY });
+      return await runTransaction(db, fencedBody, { isUnusable: (error) => sqlStateOf(error) === READ_ONLY });
     } catch (error) {
       if (error instanceof ApplicationFailure || error instanceof KeyBoxError) throw error;
       const code = sqlStateOf(error);

@@ -1,6 +1,7 @@
 /** One running process of the service: its life from connected to stopped. */
 import { Worker } from '@temporalio/worker';
 import type { Logger } from 'pino';
+import { watchAttempts } from '../activities/attempt.ts';
 import { listOpenOperations } from '../activities/operations.ts';
 import { startOperatorUpkeep } from '../activities/operator-upkeep.ts';
 import type { Config } from '../config/load.ts';
@@ -232,7 +233,7 @@ async function openCodecServer(
 
 /** One worker for each role. */
 async function createWorkers(
-  { config }: ProcessContext,
+  { config, open }: ProcessContext,
   parts: {
     connections: Connections;
     roles: readonly Role[];
@@ -246,6 +247,8 @@ async function createWorkers(
     encodesFailures: dataConverter !== undefined,
     onBuild: () => report?.('Bundling the workflows (a few seconds, once)'),
   });
+  const attempts = watchAttempts();
+  open.add('watch of attempts', attempts.stop);
   const workers: Worker[] = [];
   for (const role of roles) {
     workers.push(
@@ -259,7 +262,7 @@ async function createWorkers(
         ...(role.mostActivities === undefined
           ? {}
           : { maxConcurrentActivityTaskExecutions: role.mostActivities }),
-        interceptors: { activity: telemetry.activityInterceptors },
+        interceptors: { activity: [...telemetry.activityInterceptors, ...attempts.interceptors] },
         ...tuning(config),
         ...versionOf(config),
       }),

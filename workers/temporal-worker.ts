@@ -4,6 +4,7 @@ import type { LogLevel, Logger as TemporalLogger } from '@temporalio/common';
 import type { TelemetryOptions, WorkerOptions } from '@temporalio/worker';
 import { Runtime, makeTelemetryFilterString } from '@temporalio/worker';
 import type { Logger } from 'pino';
+import { HEARTBEAT_THROTTLE_MS } from '../activities/attempt.ts';
 import type { Config } from '../config/load.ts';
 import packageJson from '../package.json' with { type: 'json' };
 
@@ -76,8 +77,8 @@ export function tuning({ values }: Config) {
     // Each of these holds a PostgreSQL connection for a moment.
     maxConcurrentLocalActivityExecutions: 2 * values.NOTIFICATION_POSTGRES_MAX_OPEN_CONNS,
     // What activities report is at most this old.
-    maxHeartbeatThrottleInterval: 2_000,
-    defaultHeartbeatThrottleInterval: 2_000,
+    maxHeartbeatThrottleInterval: HEARTBEAT_THROTTLE_MS,
+    defaultHeartbeatThrottleInterval: HEARTBEAT_THROTTLE_MS,
     shutdownGraceTime: Math.max(1_000, shutdownMs - CLOSING_MS),
     shutdownForceTime: shutdownMs,
   };

@@ -30,6 +30,15 @@ export const POSTGRES_UNAVAILABLE = 'PostgresUnavailable';
 export const POSTGRES_UNUSABLE = 'PostgresUnusable';
 
 /**
+ * An attempt went on after Temporal had given it up, as a process does that stood still, and was refused its next statement.
+ * Retried; spends no budget.
+ */
+export const ATTEMPT_LATE = 'AttemptLate';
+
+/** Why a statement did not run that may run later as it is. */
+export const POSTGRES_AWAY = [POSTGRES_UNAVAILABLE, POSTGRES_UNUSABLE, ATTEMPT_LATE] as const;
+
+/**
  * PostgreSQL does not take these values, and would say the same again. What they belong to is set aside where that is
  * possible: an entry becomes malformed, a route's workflow and a transaction fail for good.
  */

@@ -10,6 +10,7 @@ import type { Intent } from '../../api/intent/entry.ts';
 import type { Locale } from '../../api/intent/mail-command.ts';
 import { cutText } from '../../api/text.ts';
 import { ACCEPTANCE_DEFERRED, USER_SERVICE_UNAVAILABLE } from '../../workflows/failures.ts';
+import { HEARTBEAT_MS, heartbeat } from '../heartbeat.ts';
 import { createFoundRecipients } from './found-recipients.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { createTurns } from './turns.ts';
@@ -32,9 +33,6 @@ const LARGE_AUDIENCE_RETRY_MS = 5_000;
  * user: a service that answers all lookups wrongly must not empty every audience.
  */
 const WELL_FOR_MS = 300_000;
-
-/** Often enough for the heartbeat time-out of acceptance, ms. */
-const HEARTBEAT_MS = 2_000;
 
 /** A long attempt says as often that the intent still waits, ms. */
 const SIGN_OF_LIFE_MS = 60_000;
@@ -183,7 +181,7 @@ export function createAudienceResolver(sources: AudienceSources) {
       }
     };
     // A local activity has no heartbeat; it is too short to need one.
-    const beat = context.info.isLocal ? undefined : setInterval(() => context.heartbeat(), HEARTBEAT_MS);
+    const beat = context.info.isLocal ? undefined : setInterval(() => heartbeat(), HEARTBEAT_MS);
     const sign = setInterval(() => void note({}).catch(() => undefined), SIGN_OF_LIFE_MS);
     try {
       const lanes = Promise.all(Array.from({ length: Math.min(maxLookups, missing.length) }, lane));

@@ -8,6 +8,7 @@ import { setHeldSql } from '../../api/intent/held.ts';
 import type { ChannelState, HeldName } from '../../workflows/intent/channel-contract.ts';
 import { producerOf } from '../../workflows/intent/channel-contract.ts';
 import { CHANNELS, CHANNEL_RESUMED_SIGNAL, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { heartbeat } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
 import { signalIfRunning } from '../workflows.ts';
 
@@ -134,7 +135,7 @@ export function createChannelActivities({ db, log, workflows }: ChannelResources
           released: progress.released + released,
           after: [next_attempt_at, notification_id, route_id],
         };
-        activity.heartbeat(progress);
+        heartbeat(progress);
       }
     },
   };

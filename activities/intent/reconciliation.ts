@@ -15,6 +15,7 @@ import { routeRefOf } from '../../api/ids.ts';
 import type { DispatchMode, ReconciliationOutcome } from '../../workflows/intent/contract.ts';
 import { CHANNELS, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
+import { heartbeat } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import { endStuck, stateOf } from '../workflows.ts';
@@ -89,7 +90,7 @@ export function createReconciliationActivities(resources: ReconciliationResource
           ([id, routes]) => orLeave(id, () => takeUp(id, routes, outcome)),
         );
         outcome.overdue += overdue.length;
-        activity.heartbeat(outcome);
+        heartbeat(outcome);
         activity.cancellationSignal.throwIfAborted();
         if (overdue.length < PAGE_SIZE || performance.now() > endAt) break;
         after = overdue.at(-1)!;

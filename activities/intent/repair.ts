@@ -27,6 +27,7 @@ import {
   suspicionOf,
   valuesOf,
 } from '../outbound-state.ts';
+import { heartbeat } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import { handOff, handOffKey } from './hand-off.ts';
@@ -93,7 +94,7 @@ export function createRepairActivities({ db, redis, log, metrics, route: setting
       for (let goesOn = true; goesOn;) goesOn = await checkPage(stream, suspect, walk);
       if (!walk.isSettled) {
         const upTo = later((await lookAtOutbound(redis, stream)).lastEntryId, await newestIdOf(redis));
-        Context.current().heartbeat({ ...walk, first: { at: walk.begunAt, upTo } });
+        heartbeat({ ...walk, first: { at: walk.begunAt, upTo } });
         throw notSettled(Math.max(settlesInMs, 1));
       }
       const { checked, repaired } = walk;
@@ -156,9 +157,8 @@ export function createRepairActivities({ db, redis, log, metrics, route: setting
         routeId: last.route_id,
       };
     }
-    const activity = Context.current();
-    activity.heartbeat(walk);
-    activity.cancellationSignal.throwIfAborted();
+    heartbeat(walk);
+    Context.current().cancellationSignal.throwIfAborted();
     return page.length === PAGE_SIZE && (last!.is_recent || missing.length > 0);
   }
 

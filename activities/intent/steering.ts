@@ -8,7 +8,7 @@
  * finds the route closed, or Redis fallen back again and appends nothing. A PostgreSQL that falls back leaves no rows to
  * close: of a notification that is cancelled as a whole, attempts from before are void in any case.
  */
-import { ApplicationFailure, Context } from '@temporalio/activity';
+import { ApplicationFailure } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
 import type { Redis } from 'ioredis';
 import pLimit from 'p-limit';
@@ -24,6 +24,7 @@ import type {
   SettledStatus,
 } from '../../workflows/intent/contract.ts';
 import { SETTLED_SIGNAL, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { heartbeat } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
 import { handOff, handOffKey } from './hand-off.ts';
 import type { Outcomes } from './outcomes.ts';
@@ -128,7 +129,7 @@ export function createSteeringActivities(resources: SteeringResources) {
       const page = await query<ListedRoute>(db, LIST_CANCELLED, [notificationId, after, BATCH_SIZE]);
       await closeAgain(notificationId, page);
       await tell(notificationId, page);
-      Context.current().heartbeat(after);
+      heartbeat(after);
       after = page.at(-1)?.route_id ?? '';
       if (page.length < BATCH_SIZE) return;
     }
@@ -163,7 +164,7 @@ export function createSteeringActivities(resources: SteeringResources) {
      */
     async skipOpenRoutes(notificationId: string, identity: IntentIdentity): Promise<void> {
       await giveUpWaiting(db, outcomes, notificationId, identity);
-      const routes = await closeAll(notificationId, (total) => Context.current().heartbeat(total));
+      const routes = await closeAll(notificationId, heartbeat);
       await concludeSkipped(notificationId);
       await handOff.voidAttempts(redis, notificationId);
       log.info({ notification_id: notificationId, result: 'skipped', routes }, 'notification cancelled');

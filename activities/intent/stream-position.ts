@@ -6,6 +6,7 @@ import { Context } from '@temporalio/activity';
 import type { Redis } from 'ioredis';
 import { countKey, offsetKey, oldestUnprocessedAgeMs, startedKey } from '../../api/intent/stream.ts';
 import { STREAM_START } from '../../api/stream-ids.ts';
+import { heartbeat } from '../heartbeat.ts';
 import type { BridgeProgress, StreamFinding, StreamState } from '../../workflows/intent/reader-contract.ts';
 
 /** How often there may be something to report, ms. */
@@ -144,7 +145,7 @@ export async function startProgress(
     const text = JSON.stringify(next);
     if (text === reported && !isWanted && performance.now() < quietUntilMs) return;
     [reported, quietUntilMs] = [text, performance.now() + quietMs];
-    activity.heartbeat(next);
+    heartbeat(next);
   };
   await report();
   let isReporting = false;

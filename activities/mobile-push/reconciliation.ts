@@ -7,6 +7,7 @@ import { Context } from '@temporalio/activity';
 import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import type { MobileReconciliationOutcome } from '../../workflows/mobile-push/contract.ts';
+import { heartbeat } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
 import type { MobileIntakeResources } from './intake.ts';
 import { createMobileIntake } from './intake.ts';
@@ -49,7 +50,7 @@ export function createMobileReconciliationActivities(resources: MobileIntakeReso
           metrics.workTakenUp({ what: 'mobile_job' });
         });
         outcome.pending += page.length;
-        activity.heartbeat(outcome);
+        heartbeat(outcome);
         activity.cancellationSignal.throwIfAborted();
         const last = page.at(-1);
         if (!last || page.length < PAGE_SIZE || performance.now() > endAt) break;

@@ -11,6 +11,7 @@ import type { KeyBox } from '../../api/key-box.ts';
 import { SUBSCRIPTION_INTERRUPTED } from '../../workflows/failures.ts';
 import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
 import type { RetryPace, ServerKey } from '../../workflows/subscription/rules.ts';
+import { evenIfLate } from '../attempt.ts';
 import { isPostgresAway, query } from '../postgres.ts';
 import { withHeartbeats } from '../heartbeat.ts';
 import { inTransaction, run } from '../transactions.ts';
@@ -199,7 +200,7 @@ export function changeOnRouters<T>(
   async function doubt(): Promise<WorkerKey[]> {
     for (let second = 1; ; second += 1) {
       try {
-        return await doubtOthersRecords(resources.db, { agentId, claim }, ids);
+        return await evenIfLate(() => doubtOthersRecords(resources.db, { agentId, claim }, ids));
       } catch (error) {
         if (!isPostgresAway(error) || second === DOUBT_WAITS_S) throw error;
         await sleep(1_000);

@@ -20,7 +20,7 @@ import {
 } from '@temporalio/workflow';
 import type { SliceActivities } from '../../activities/intent/slices.ts';
 import type { SteeringActivities } from '../../activities/intent/steering.ts';
-import { POSTGRES_UNAVAILABLE, POSTGRES_UNUSABLE, REDIS_UNAVAILABLE } from '../failures.ts';
+import { POSTGRES_AWAY, REDIS_UNAVAILABLE } from '../failures.ts';
 import { HANDING_ON, SLICE_TRY, SLICE_WHEN_POSSIBLE, STEERING } from '../policies.ts';
 import type { NotificationInput } from './contract.ts';
 import { identityOf } from './contract.ts';
@@ -35,7 +35,7 @@ const steering = proxyActivities<SteeringActivities>(STEERING);
 const cancelIntent = defineSignal<[string]>(CANCEL_INTENT_SIGNAL);
 
 /** Servers that are away, or time: nothing about the intents. */
-const AWAY: readonly unknown[] = [POSTGRES_UNAVAILABLE, POSTGRES_UNUSABLE, REDIS_UNAVAILABLE];
+const AWAY: readonly unknown[] = [...POSTGRES_AWAY, REDIS_UNAVAILABLE];
 
 /**
  * Delivers intents together. Completes when each is finished, cancelled, or has a workflow of its own; goes on as a slice
