@@ -19,14 +19,17 @@ const WORKFLOWS = `
 
 type Activities = Record<string, (...args: never[]) => Promise<unknown>>;
 
-/** Holds the first who comes, until it opens. */
+/** Holds the first one that comes, until it opens. */
 export function createGate() {
+  const { promise: reached, resolve: reach } = Promise.withResolvers<void>();
   const { promise: opened, resolve: open } = Promise.withResolvers<void>();
   let comers = 0;
   return {
+    reached,
     open,
     pass: async (): Promise<void> => {
       comers += 1;
+      reach();
       if (comers === 1) await opened;
     },
   };

@@ -106,15 +106,20 @@ export async function insertToken(
   ]);
 }
 
+/** By its key a token is told from the one that the agent has after it. */
+type KeyOfToken = Pick<SavedToken, 'auth'>;
+const keyOf = ({ auth }: KeyOfToken): string => auth.publicKey.toString('base64url');
+
 /** The router knows it, and has pushed a code to the device. */
 export async function saveRegistered(
   db: Pool,
   keyBox: KeyBox,
   agentId: string,
+  token: KeyOfToken,
   registered: { tokenId: string; dhSecret: Buffer },
 ): Promise<void> {
   const sealed = keyBox.seal(registered.dhSecret, tokenContext('dh_secret', agentId));
-  await query(db, SAVE_REGISTERED, [agentId, registered.tokenId, sealed]);
+  await query(db, SAVE_REGISTERED, [agentId, keyOf(token), registered.tokenId, sealed]);
 }
 
 /** @param registered the router has taken the device over, and has pushed a code to it. */
@@ -122,23 +127,25 @@ export async function saveDevice(
   db: Pool,
   keyBox: KeyBox,
   agentId: string,
-  { provider, token }: DeviceToken,
+  token: KeyOfToken,
+  device: DeviceToken,
   registered: boolean,
 ): Promise<void> {
-  const sealed = keyBox.seal(Buffer.from(token, 'utf8'), tokenContext('device_token', agentId));
-  await query(db, registered ? SAVE_REPLACED : SAVE_DEVICE, [agentId, provider, sealed]);
+  const sealed = keyBox.seal(Buffer.from(device.token, 'utf8'), tokenContext('device_token', agentId));
+  await query(db, registered ? SAVE_REPLACED : SAVE_DEVICE, [agentId, keyOf(token), device.provider, sealed]);
 }
 
 export async function saveStatus(
   db: Pool,
   keyBox: KeyBox,
   agentId: string,
+  token: KeyOfToken,
   status: TokenStatus,
   action: TokenAction | undefined,
 ): Promise<void> {
   const code =
     action?.kind === 'VERIFY' ? keyBox.seal(action.code, tokenContext('action_code', agentId)) : null;
-  await query(db, SAVE_STATUS, [agentId, status, action?.kind ?? null, code]);
+  await query(db, SAVE_STATUS, [agentId, keyOf(token), status, action?.kind ?? null, code]);
 }
 
 export async function saveMode(db: Pool, agentId: string, mode: TokenMode): Promise<void> {
@@ -148,15 +155,17 @@ export async function saveMode(db: Pool, agentId: string, mode: TokenMode): Prom
 /**
  * Removes the token.
  *
+ * @param token only this one; default: whichever there is.
  * @param keyBox given: the router is to forget the token too, if it knows it; what that takes is kept in a record.
  * @returns undefined when there was none; `server`: where the router is that is to forget it.
  */
 export async function removeToken(
   client: PoolClient,
   agentId: string,
+  token: KeyOfToken | undefined,
   keyBox?: KeyBox,
 ): Promise<{ server?: ServerKey } | undefined> {
-  const [row] = await run<RemovedToken>(client, REMOVE_TOKEN, [agentId]);
+  const [row] = await run<RemovedToken>(client, REMOVE_TOKEN, [agentId, token ? keyOf(token) : null]);
   if (!row) return undefined;
   if (row.token_id === null || !keyBox) return {};
   const privateKey = openIfPossible(keyBox, row.auth_private_key, tokenContext('auth_private_key', agentId));
@@ -195,9 +204,9 @@ export async function loadTokenRequest(
   return { ...content, ...(row.mode === null ? {} : { mode: row.mode }), isDone: row.is_done };
 }
 
-/** With the effect, so that a repetition knows that it is one. */
-export async function markRequestDone(client: PoolClient, requestId: string): Promise<void> {
-  await run(client, MARK_REQUEST_DONE, [requestId]);
+/** With the effect, so that a repetition knows that it is one. @returns false when another attempt has had the effect. */
+export async function markRequestDone(client: PoolClient, requestId: string): Promise<boolean> {
+  return (await run(client, MARK_REQUEST_DONE, [requestId])).length > 0;
 }
 
 export async function removeTokenRequest(db: Pool, requestId: string): Promise<void> {
@@ -242,34 +251,34 @@ const SAVE_REGISTERED = {
   name: 'save_token_registered',
   text: `
     UPDATE subscriptions.ntf_tokens
-       SET token_id = $2, dh_secret = $3, status = 'REGISTERED', action = NULL, action_code = NULL,
+       SET token_id = $3, dh_secret = $4, status = 'REGISTERED', action = NULL, action_code = NULL,
            updated_at = clock_timestamp()
-     WHERE agent_id = $1`,
+     WHERE agent_id = $1 AND auth_public_key = $2`,
 };
 
 const SAVE_DEVICE = {
   name: 'save_token_device',
   text: `
     UPDATE subscriptions.ntf_tokens
-       SET provider = $2, device_token = $3, updated_at = clock_timestamp()
-     WHERE agent_id = $1`,
+       SET provider = $3, device_token = $4, updated_at = clock_timestamp()
+     WHERE agent_id = $1 AND auth_public_key = $2`,
 };
 
 const SAVE_REPLACED = {
   name: 'save_token_replaced',
   text: `
     UPDATE subscriptions.ntf_tokens
-       SET provider = $2, device_token = $3, status = 'REGISTERED', action = NULL, action_code = NULL,
+       SET provider = $3, device_token = $4, status = 'REGISTERED', action = NULL, action_code = NULL,
            updated_at = clock_timestamp()
-     WHERE agent_id = $1`,
+     WHERE agent_id = $1 AND auth_public_key = $2`,
 };
 
 const SAVE_STATUS = {
   name: 'save_token_status',
   text: `
     UPDATE subscriptions.ntf_tokens
-       SET status = $2, action = $3, action_code = $4, updated_at = clock_timestamp()
-     WHERE agent_id = $1`,
+       SET status = $3, action = $4, action_code = $5, updated_at = clock_timestamp()
+     WHERE agent_id = $1 AND auth_public_key = $2`,
 };
 
 const SAVE_MODE = {
@@ -290,7 +299,7 @@ const REMOVE_TOKEN = {
   text: `
     DELETE FROM subscriptions.ntf_tokens AS token
      USING subscriptions.ntf_servers AS server
-     WHERE token.agent_id = $1
+     WHERE token.agent_id = $1 AND token.auth_public_key = coalesce($2, token.auth_public_key)
        AND (server.agent_id, server.host, server.port) = (token.agent_id, token.host, token.port)
     RETURNING token.host, token.port, server.key_hash, token.token_id, token.auth_private_key`,
 };
@@ -318,7 +327,7 @@ const LOAD_REQUEST = {
 
 const MARK_REQUEST_DONE = {
   name: 'mark_token_request_done',
-  text: 'UPDATE subscriptions.token_requests SET is_done = true WHERE request_id = $1',
+  text: 'UPDATE subscriptions.token_requests SET is_done = true WHERE request_id = $1 AND NOT is_done RETURNING 1',
 };
 
 const REMOVE_REQUEST = {

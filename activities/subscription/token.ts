@@ -97,7 +97,7 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
         }
         // An active token stays active meanwhile, so that work that needs it continues.
         if (token.status !== 'ACTIVE') {
-          await rows.saveStatus(db, keyBox, agentId, 'CONFIRMED', { kind: 'VERIFY', code });
+          await rows.saveStatus(db, keyBox, agentId, token, 'CONFIRMED', { kind: 'VERIFY', code });
         }
         return stepOf(await verifyCode(agentId, token, code), token.mode, token.mode);
       }),
@@ -111,14 +111,14 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
         const result = await notificationRouter.checkToken(ref);
         if (!result.ok) {
           if (isUnknownToNotificationRouter(result.error)) {
-            await dropToken(agentId);
+            await dropToken(agentId, token);
             await createToken(agentId, token.device, token.mode);
           }
           return result;
         }
         const status = result.value;
         const isOver = status.startsWith('INVALID') || status === 'EXPIRED';
-        await rows.saveStatus(db, keyBox, agentId, status, isOver ? undefined : token.action);
+        await rows.saveStatus(db, keyBox, agentId, token, status, isOver ? undefined : token.action);
         return stepOf(result, token.mode, token.mode);
       }),
 
@@ -130,8 +130,8 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
         const token = device ? await loadToken(agentId) : undefined;
         if (device && !(token && isOf(token, device))) return refused('there is no such token to delete');
         const removed = await inTransaction(db, async (client) => {
-          await rows.markRequestDone(client, requestId);
-          return rows.removeToken(client, agentId, keyBox);
+          if (!(await rows.markRequestDone(client, requestId))) return {};
+          return rows.removeToken(client, agentId, token, keyBox);
         });
         if (!removed) return refused('there is no token to delete');
         const { server } = removed;
@@ -225,16 +225,16 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     const isSameDevice = isOf(token, device);
     if (!ref) {
       if (action?.kind !== 'REGISTER') return { ok: true, value: token.status };
-      if (!isSameDevice) await rows.saveDevice(db, keyBox, agentId, device, false);
+      if (!isSameDevice) await rows.saveDevice(db, keyBox, agentId, token, device, false);
       return registerAtRouter(agentId, { ...token, device });
     }
     if (action?.kind === 'REGISTER' || action?.kind === 'DELETE') return { ok: true, value: token.status };
-    if (!isSameDevice) return replaceDevice(agentId, ref, device);
+    if (!isSameDevice) return replaceDevice(agentId, token, device);
     switch (action?.kind) {
       case 'VERIFY':
         return verifyCode(agentId, token, action.code);
       case 'CHECK':
-        return checkStatus(agentId, ref);
+        return checkStatus(agentId, token);
       case undefined:
         return registerAtRouter(agentId, token);
     }
@@ -255,10 +255,8 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     return loadToken(agentId);
   }
 
-  async function registerAtRouter(
-    agentId: string,
-    { address, device, auth, dh }: SavedToken,
-  ): Promise<RouterResult<TokenStatus>> {
+  async function registerAtRouter(agentId: string, token: SavedToken): Promise<RouterResult<TokenStatus>> {
+    const { address, device, auth, dh } = token;
     const result = await notificationRouter.registerToken({
       address,
       device,
@@ -269,7 +267,7 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     const { tokenId, routerDhPublicKey } = result.value;
     const secret = secretOrNothing(routerDhPublicKey, dh.privateKey);
     if (!secret) return failed(UNUSABLE_KEY);
-    await rows.saveRegistered(db, keyBox, agentId, { tokenId, dhSecret: secret });
+    await rows.saveRegistered(db, keyBox, agentId, token, { tokenId, dhSecret: secret });
     log.info({ agent_id: agentId, server: `${address.host}:${address.port}` }, 'token registered');
     return { ok: true, value: 'REGISTERED' };
   }
@@ -277,17 +275,17 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
   /** Takes the token over to another device; the router keeps its subscriptions. */
   async function replaceDevice(
     agentId: string,
-    ref: TokenRef,
+    token: SavedToken,
     device: DeviceToken,
   ): Promise<RouterResult<TokenStatus> | typeof START_AFRESH> {
-    const result = await notificationRouter.replaceToken(ref, device);
+    const result = await notificationRouter.replaceToken(refOf(token)!, device);
     if (result.ok) {
-      await rows.saveDevice(db, keyBox, agentId, device, true);
+      await rows.saveDevice(db, keyBox, agentId, token, device, true);
       return { ok: true, value: 'REGISTERED' };
     }
     if (isRetried(result.error)) return result;
     // What a router still knows must not go on pushing to the former device.
-    await dropToken(agentId, isUnknownToNotificationRouter(result.error) ? undefined : keyBox);
+    await dropToken(agentId, token, isUnknownToNotificationRouter(result.error) ? undefined : keyBox);
     return START_AFRESH;
   }
 
@@ -298,13 +296,13 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
   ): Promise<RouterResult<TokenStatus>> {
     const result = await notificationRouter.verifyToken(refOf(token)!, code);
     if (result.ok) {
-      await rows.saveStatus(db, keyBox, agentId, 'ACTIVE', { kind: 'CHECK' });
+      await rows.saveStatus(db, keyBox, agentId, token, 'ACTIVE', { kind: 'CHECK' });
       // Not before: with a token that is not active, a check fails for good.
       await makeChecksDue(db, agentId);
       return { ok: true, value: 'ACTIVE' };
     }
     if (isUnknownToNotificationRouter(result.error)) {
-      await dropToken(agentId);
+      await dropToken(agentId, token);
       // The caller hears that the code was wrong in any case, and waits for another one.
       await registerDevice(agentId, token.device, token.mode);
     }
@@ -313,23 +311,30 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
 
   async function checkStatus(
     agentId: string,
-    ref: TokenRef,
+    token: SavedToken,
   ): Promise<RouterResult<TokenStatus> | typeof START_AFRESH> {
-    const result = await notificationRouter.checkToken(ref);
+    const result = await notificationRouter.checkToken(refOf(token)!);
     if (result.ok) {
       const isActive = result.value === 'ACTIVE';
-      await rows.saveStatus(db, keyBox, agentId, result.value, isActive ? { kind: 'CHECK' } : undefined);
+      await rows.saveStatus(
+        db,
+        keyBox,
+        agentId,
+        token,
+        result.value,
+        isActive ? { kind: 'CHECK' } : undefined,
+      );
       return result;
     }
     if (!isUnknownToNotificationRouter(result.error)) return result;
     // The router has forgotten the token.
-    await dropToken(agentId);
+    await dropToken(agentId, token);
     return START_AFRESH;
   }
 
   /** @param forget given: the router is to forget the token too. */
-  async function dropToken(agentId: string, forget?: KeyBox): Promise<void> {
-    const removed = await inTransaction(db, (client) => rows.removeToken(client, agentId, forget));
+  async function dropToken(agentId: string, token: SavedToken, forget?: KeyBox): Promise<void> {
+    const removed = await inTransaction(db, (client) => rows.removeToken(client, agentId, token, forget));
     log.warn({ agent_id: agentId }, 'token dropped, to be registered afresh');
     // The record is there; if this fails, the sweep wakes the worker.
     if (removed?.server) {

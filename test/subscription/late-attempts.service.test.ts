@@ -1,0 +1,122 @@
+/** What becomes of an operation on a token that a process carries out after it stood still. */
+import { randomUUID } from 'node:crypto';
+import type { Context } from '@temporalio/activity';
+import { asyncLocalStorage } from '@temporalio/activity';
+import type { Pool } from 'pg';
+import type { NotificationRouter, RouterAddress } from '../../activities/subscription/router/ports.ts';
+import { generateDhKeys } from '../../activities/subscription/router/signing.ts';
+import { createSubscriptionTokenActivities } from '../../activities/subscription/token.ts';
+import { sealTokenRequest } from '../../api/subscription/token-request.ts';
+import { createLogger } from '../../workers/logger.ts';
+import type { TokenUpdate } from '../../workflows/subscription/token-contract.ts';
+import type { Slot } from '../harness.ts';
+import { takeSlot } from '../harness.ts';
+import { createGate, runLate } from '../late-attempts.ts';
+import { KEY_BOX } from './agent.ts';
+import { newDevice } from './router-agent.ts';
+
+const ROUTER: RouterAddress = { host: 'ntf.test', port: 1, keyHash: 'hash' };
+const CONTEXT = { heartbeat: () => undefined, cancelled: new Promise(() => undefined) } as unknown as Context;
+
+let slot: Slot;
+beforeAll(async () => {
+  slot = await takeSlot();
+});
+afterAll(() => slot.release());
+
+/** Operations on an agent's token. The first registration is held at the router, or else the first transaction. */
+async function tokensOf(agentId: string, heldAt: 'router' | 'transaction') {
+  const { db } = slot;
+  const gate = createGate();
+  const passAt = (place: typeof heldAt) => (place === heldAt ? gate.pass() : Promise.resolve());
+  const router: Partial<NotificationRouter> = {
+    async registerToken() {
+      await passAt('router');
+      return { ok: true, value: { tokenId: randomUUID(), routerDhPublicKey: generateDhKeys().publicKey } };
+    },
+  };
+  const heldDb = {
+    query: db.query.bind(db),
+    connect: (done: Parameters<Pool['connect']>[0]) =>
+      void passAt('transaction').then(() => db.connect(done)),
+  } as unknown as Pool;
+  const activities = createSubscriptionTokenActivities({
+    ...{ db: heldDb, log: createLogger('silent'), keyBox: KEY_BOX, ntfServers: [ROUTER] },
+    notificationRouter: router as NotificationRouter,
+    commands: {
+      createAll: async () => undefined,
+      flushAndSmpDeleteAll: async () => undefined,
+      kickTokenDeletion: async () => undefined,
+    },
+  });
+  await db.query('INSERT INTO subscriptions.agents (agent_id) VALUES ($1)', [agentId]);
+
+  async function request(kind: TokenUpdate): Promise<string> {
+    const requestId = randomUUID();
+    const sealed = sealTokenRequest(KEY_BOX, requestId, kind === 'register' ? { device: newDevice() } : {});
+    await db.query(
+      'INSERT INTO subscriptions.token_requests (request_id, agent_id, kind, sealed) VALUES ($1, $2, $3, $4)',
+      [requestId, agentId, kind, sealed],
+    );
+    return requestId;
+  }
+
+  /** Not by a worker, so that nothing measures its time. */
+  const register = (requestId: string) =>
+    asyncLocalStorage.run(CONTEXT, () => activities.registerToken(agentId, requestId));
+  const remove = (requestId: string) =>
+    asyncLocalStorage.run(CONTEXT, () => activities.deleteToken(agentId, requestId));
+  const row = async () => {
+    const { rows } = await db.query('SELECT * FROM subscriptions.ntf_tokens WHERE agent_id = $1', [agentId]);
+    return rows[0] as unknown;
+  };
+
+  return {
+    ...{ activities, gate, request, register, remove, row },
+    /** @returns the row of the next device's token, which is active. */
+    async next(): Promise<unknown> {
+      expect(await register(await request('register'))).toMatchObject({ ok: true });
+      await db.query(`UPDATE subscriptions.ntf_tokens SET status = 'ACTIVE' WHERE agent_id = $1`, [agentId]);
+      return row();
+    },
+  };
+}
+
+test('kinds-F2 a late registration does not put its token in the place of the next one', async () => {
+  const tokens = await tokensOf('late', 'router');
+  let next: unknown;
+  const late = await runLate(slot, tokens.activities, {
+    ...{ name: 'registerToken', args: ['late', await tokens.request('register')], gate: tokens.gate },
+    async between() {
+      await tokens.remove(await tokens.request('delete'));
+      next = await tokens.next();
+    },
+  });
+  // Late, or cancelled if Temporal has said so before.
+  expect(late).toBeInstanceOf(Error);
+  expect(await tokens.row()).toEqual(next);
+});
+
+test('kinds-F2 an answer about a token is not saved for the token that has taken its place', async () => {
+  const tokens = await tokensOf('replaced', 'router');
+  const answered = tokens.register(await tokens.request('register'));
+  await tokens.gate.reached;
+  await tokens.remove(await tokens.request('delete'));
+  const next = await tokens.next();
+  tokens.gate.open();
+  await answered;
+  expect(await tokens.row()).toEqual(next);
+});
+
+test('kinds-F2 a deletion has its effect once, though two attempts have found it to be done', async () => {
+  const tokens = await tokensOf('deleted', 'transaction');
+  const first = await tokens.request('delete');
+  const late = tokens.remove(first);
+  await tokens.gate.reached;
+  await tokens.next();
+  expect(await tokens.remove(first)).toMatchObject({ ok: true, server: { host: ROUTER.host } });
+  const next = await tokens.next();
+  tokens.gate.open();
+  expect(await late).toEqual({ ok: true });
+  expect(await tokens.row()).toEqual(next);
+});
