@@ -5,7 +5,7 @@ import type { Pool, PoolClient } from 'pg';
 import type { Channel } from '../../api/intent/catalog.ts';
 import { expiryOf } from '../../api/intent/catalog.ts';
 import { routeRefOf } from '../../api/ids.ts';
-import { forgottenKeySql } from '../../api/intent/forgotten.ts';
+import { KEYS_OF_ENTRY, forgottenKeySql } from '../../api/intent/forgotten.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { IntentContent } from '../../api/intent/fingerprint.ts';
 import { differingFields } from '../../api/intent/fingerprint.ts';
@@ -363,9 +363,6 @@ const slotColumns = (slots: readonly SlotOfRecord[]): unknown[] => [
   slots.map(({ slot }) => slot.problem ?? null),
 ];
 
-/** The key of `entry`, as rows have it: as it is, and as it stands once its user is forgotten. */
-const KEYS_OF_ENTRY = `(entry.idempotency_key, ${forgottenKeySql('entry.idempotency_key')})`;
-
 /** The ids of entries `waiting.notification_id` and `entry.id`, in the order of the stream. */
 const IS_EARLIER = `
            (split_part(waiting.notification_id, '-', 1)::numeric, split_part(waiting.notification_id, '-', 2)::numeric)
@@ -381,7 +378,7 @@ const IS_REFUSED = `
               stream_entry_id = entry.id
               AND failure_code IN ('recipient_not_found', 'unstorable', 'idempotency_conflict')
               AND (failure_code = 'unstorable'
-                   OR malformed.producer = entry.producer AND malformed.idempotency_key = entry.idempotency_key)`;
+                   OR malformed.producer = entry.producer AND malformed.idempotency_key IN ${KEYS_OF_ENTRY})`;
 
 /** Nothing is known of the earlier one of `entry` that its reader knew of. */
 const IS_EARLIER_UNKNOWN = `

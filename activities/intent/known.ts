@@ -2,6 +2,7 @@
 import type { Pool } from 'pg';
 import type { Intent } from '../../api/intent/entry.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
+import { KEYS_OF_ENTRY } from '../../api/intent/forgotten.ts';
 import { query } from '../postgres.ts';
 
 /** `taken`: it is decided or cancelled, or waits and is looked after. `reused`: its id is that of a notification with other content. */
@@ -35,8 +36,9 @@ const FIND_CANCELLED = {
   text: `
     SELECT id
       FROM unnest($1::text[], $2::text[], $3::text[]) AS entry (id, producer, idempotency_key)
-      JOIN notification.cancelled_intents AS cancelled USING (producer, idempotency_key)
-     WHERE cancelled.notification_id = entry.id`,
+      JOIN notification.cancelled_intents AS cancelled
+        ON cancelled.notification_id = entry.id AND cancelled.producer = entry.producer
+       AND cancelled.idempotency_key IN ${KEYS_OF_ENTRY}`,
 };
 
 /**
@@ -48,7 +50,7 @@ const FIND_KNOWN = {
   text: `
     SELECT entry.id,
            CASE WHEN record.notification_id IS NOT NULL
-                THEN record.producer = entry.producer AND record.idempotency_key = entry.idempotency_key
+                THEN record.producer = entry.producer AND record.idempotency_key IN ${KEYS_OF_ENTRY}
                      AND record.request_fingerprint = entry.fingerprint
                 WHEN waiting.notification_id IS NOT NULL
                 THEN waiting.producer = entry.producer AND waiting.idempotency_key = entry.idempotency_key
@@ -62,10 +64,10 @@ const FIND_KNOWN = {
       LEFT JOIN notification.malformed_intents AS malformed
         ON malformed.stream_entry_id = entry.id
        AND (malformed.failure_code = 'unstorable'
-            OR malformed.producer = entry.producer AND malformed.idempotency_key = entry.idempotency_key)
+            OR malformed.producer = entry.producer AND malformed.idempotency_key IN ${KEYS_OF_ENTRY})
       LEFT JOIN notification.cancelled_intents AS cancelled
         ON cancelled.notification_id = entry.id AND cancelled.producer = entry.producer
-       AND cancelled.idempotency_key = entry.idempotency_key
+       AND cancelled.idempotency_key IN ${KEYS_OF_ENTRY}
      WHERE coalesce(record.notification_id, waiting.notification_id, duplicate.notification_id,
                     malformed.stream_entry_id, cancelled.notification_id) IS NOT NULL`,
 };

@@ -1,6 +1,10 @@
 /** `users forget`: what is kept of a user goes from every kind of work, and nobody else is touched. */
 import { createHash } from 'node:crypto';
 import type { Pool } from 'pg';
+import { findDecisions } from '../../activities/intent/decisions.ts';
+import { findCancelled, findKnown } from '../../activities/intent/known.ts';
+import type { Intent } from '../../api/intent/entry.ts';
+import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import { forgottenKeyOf } from '../../api/intent/forgotten.ts';
 import { OUTCOMES_STREAM } from '../../api/intent/outcome.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
@@ -21,6 +25,7 @@ import {
 import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { accepted, turn } from '../intent/entries.ts';
 import { placesWith, rowsOfAll } from '../kept.ts';
 import { mobilePushOf } from '../mobile-push/jobs.ts';
 import { GATEWAY, MAIL } from '../service-process.ts';
@@ -148,6 +153,59 @@ describe('rows', () => {
     };
     expect(await records()).toEqual(after);
     await slot.db.query("DELETE FROM notification.records WHERE notification_id LIKE '4242-%'");
+  });
+
+  test('intent-11 an entry for several people, read again after one of them was forgotten, is known', async () => {
+    const intentOf = (notificationId: string) => ({
+      ...accepted(turn({ idempotency_key: `turn/gone/${notificationId}`, recipient_user_ids_json: TWO })),
+      notificationId,
+    });
+    const TWO = '["gone","stays"]';
+    const [delivered, refused, cancelled] = ['4343-0', '4343-1', '4343-2'].map(intentOf) as [
+      Intent,
+      Intent,
+      Intent,
+    ];
+    const { notificationId, notificationType, producer, idempotencyKey, payloadJson } = delivered;
+    await slot.db.query(
+      `INSERT INTO notification.records (notification_id, notification_type, producer, audience_kind, recipient_user_ids,
+              payload_json, idempotency_key, request_fingerprint, occurred_at, accepted_at, updated_at,
+              idempotency_expires_at)
+       VALUES ($1, $2, $3, 'user', $4, $5, $6, $7, now(), now(), now(), now())`,
+      [
+        notificationId,
+        notificationType,
+        producer,
+        TWO,
+        payloadJson,
+        idempotencyKey,
+        fingerprintOf(delivered),
+      ],
+    );
+    await slot.db.query(
+      `INSERT INTO notification.malformed_intents (stream_entry_id, notification_type, producer, idempotency_key,
+              failure_code, failure_message, raw_fields, recorded_at)
+       VALUES ($1, $2, $3, $4, 'recipient_not_found', 'unknown', $5, now())`,
+      [
+        ...[refused.notificationId, notificationType, producer, refused.idempotencyKey],
+        JSON.stringify({ recipient_user_ids_json: TWO, idempotency_key: refused.idempotencyKey }),
+      ],
+    );
+    await slot.db.query('INSERT INTO notification.cancelled_intents VALUES ($1, $2, $3, now(), $4)', [
+      ...[cancelled.notificationId, producer, cancelled.idempotencyKey, TWO],
+    ]);
+    await operatorOf(slot).users.forget({ userId: 'gone' }, REQUEST);
+
+    const all = [delivered, refused, cancelled];
+    expect([...(await findKnown(slot.db, all)).entries()].sort()).toEqual(
+      all.map((intent) => [intent.notificationId, 'taken']),
+    );
+    expect(await findCancelled(slot.db, all)).toEqual(new Set([cancelled.notificationId]));
+    const candidates = all.map((intent) => ({ intent, fingerprint: fingerprintOf(intent) }));
+    const decisions = await findDecisions(slot.db, candidates);
+    expect(all.map((intent) => decisions.get(intent.notificationId)?.outcome)).toEqual([
+      ...['accepted', 'recipient_not_found', 'cancelled'],
+    ]);
   });
 
   test('I79 an id that is part of others, or has characters with a meaning, touches none of them', async () => {
