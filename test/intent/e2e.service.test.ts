@@ -250,10 +250,10 @@ describe('what is kept', () => {
     const id = await xadd(fields);
     const routes = await settledRoutes(id);
     expect(routes.map(({ route_id, status }) => [route_id, status])).toEqual([
+      ['email:email:Ops@example.com', 'published'],
       ['email:email:oncall@example.com', 'published'],
-      ['email:email:ops@example.com', 'published'],
+      ['push:email:Ops@example.com', 'skipped'],
       ['push:email:oncall@example.com', 'skipped'],
-      ['push:email:ops@example.com', 'skipped'],
     ]);
     expect(
       routes.filter(({ status }) => status === 'skipped').every(({ skipped_at }) => skipped_at !== null),
@@ -426,7 +426,7 @@ describe('what an operator sees', () => {
     const id = await xadd(fields);
     await settledRoutes(id);
     const handle = slot.client.workflow.getHandle(
-      routeWorkflowId(id, routeRefOf('email:email:ops@example.com')),
+      routeWorkflowId(id, routeRefOf('email:email:Ops@example.com')),
     );
     expect(handle.workflowId).not.toContain('@');
     if (dispatch() === 'child') expect(await handle.result()).toEqual({ status: 'published' });
