@@ -205,8 +205,9 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-cancel-forgotten',
     file: 'activities/intent/waiting.ts',
-    find: '  if (!identity) return forgetWaiting(db, [notificationId]);',
-    replace: '  if (identity) return forgetWaiting(db, [notificationId]);',
+    find: '  await outcomes.run(db, GIVE_UP_WAITING, [',
+    replace:
+      '  if (identity) return forgetWaiting(db, [notificationId]);\n  await outcomes.run(db, GIVE_UP_WAITING, [',
     wrong: 'leaked',
     what: 'an intent that was cancelled before it was accepted is delivered when Temporal has forgotten that',
     suite: service('intent/reconciliation', 'I26 I49 an intent that was cancelled'),

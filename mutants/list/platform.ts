@@ -233,8 +233,8 @@ export const PLATFORM_MUTANTS: Mutant[] = [
   {
     id: 'platform-forget-whole-payload',
     file: 'client/intent/forget.ts',
-    find: "payload_json = CASE WHEN ${IS_SOLE} THEN '{}' ELSE",
-    replace: 'payload_json = CASE WHEN ${IS_SOLE} THEN payload_json ELSE',
+    find: "payload_json = CASE WHEN ${IS_SOLE} THEN '{}' WHEN",
+    replace: 'payload_json = CASE WHEN ${IS_SOLE} THEN payload_json WHEN',
     wrong: 'leaked',
     what: 'a record of somebody who is forgotten keeps what was told',
     suite: service('platform/forget', 'I79 everything that PostgreSQL'),
