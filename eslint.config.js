@@ -46,6 +46,11 @@ const UNBOUNDED_READS = [
     message: 'The other side decides how long its answer is: read it with a limit.',
   },
 ];
+/** An attempt whose heartbeats nobody notes is taken for a late one. */
+const UNNOTED_HEARTBEATS = {
+  selector: "CallExpression[callee.property.name='heartbeat']",
+  message: 'Heartbeat through activities/heartbeat.ts, which notes it for activities/attempt.ts.',
+};
 const restricted = (...rules) => ({ 'no-restricted-syntax': ['error', ...rules.flat()] });
 
 export default tseslint.config(
@@ -69,7 +74,7 @@ export default tseslint.config(
       // Restated with types by the rules above and by the compiler.
       '@typescript-eslint/restrict-template-expressions': ['error', { allowNumber: true, allowNever: true }],
       ...noEnvironment,
-      ...restricted(CONNECTIONS, UNBOUNDED_READS),
+      ...restricted(CONNECTIONS, UNBOUNDED_READS, UNNOTED_HEARTBEATS),
     },
   },
   {
@@ -128,6 +133,7 @@ export default tseslint.config(
     rules: restricted(UNBOUNDED_READS),
   },
   { files: ['activities/stream-read.ts'], rules: restricted(CONNECTIONS) },
+  { files: ['activities/heartbeat.ts'], rules: restricted(CONNECTIONS, UNBOUNDED_READS) },
   // The relay has written what it reads, in entries of bounded size.
   { files: ['client/outcomes.ts'], rules: { 'no-restricted-syntax': 'off' } },
   {

@@ -2,7 +2,6 @@
  * Where the reader is in its stream: saved in Redis after each batch, and reported with heartbeats for as long as it
  * works.
  */
-import { Context } from '@temporalio/activity';
 import type { Redis } from 'ioredis';
 import { countKey, offsetKey, oldestUnprocessedAgeMs, startedKey } from '../../api/intent/stream.ts';
 import { STREAM_START } from '../../api/stream-ids.ts';
@@ -121,14 +120,11 @@ export async function startProgress(
   position: StreamPosition,
   isHeartbeatWanted: () => Promise<boolean>,
 ): Promise<{ progress: Progress; stopReporting: () => void }> {
-  const activity = Context.current();
   const progress: Progress = {
     ...position,
     ...{ started: 0, malformed: 0, ahead: 0, findings: [], seen: undefined },
     ...{ readBefore: STREAM_START, startedSinceLook: [] },
   };
-  // A workflow of the release before asks for more of them.
-  const quietMs = Math.min(QUIET_HEARTBEAT_MS, (activity.info.heartbeatTimeoutMs ?? Infinity) / 3);
   let handledBefore = 0;
   let reported = '';
   let quietUntilMs = 0;
@@ -144,7 +140,7 @@ export async function startProgress(
     const next = reportOf(stream, progress, lagMs, rate);
     const text = JSON.stringify(next);
     if (text === reported && !isWanted && performance.now() < quietUntilMs) return;
-    [reported, quietUntilMs] = [text, performance.now() + quietMs];
+    [reported, quietUntilMs] = [text, performance.now() + QUIET_HEARTBEAT_MS];
     heartbeat(next);
   };
   await report();

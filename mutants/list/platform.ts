@@ -4,6 +4,33 @@ import { service, unit } from '../mutant.ts';
 
 export const PLATFORM_MUTANTS: Mutant[] = [
   {
+    id: 'platform-late-statement',
+    file: 'activities/postgres.ts',
+    find: '  refuseIfLate(statement.name);\n',
+    replace: '',
+    wrong: 'wrong order',
+    what: 'an attempt that Temporal has given up writes over what its successor has written',
+    suite: unit('platform/attempt', 'kinds-F2'),
+  },
+  {
+    id: 'platform-late-commit',
+    file: 'activities/transactions.ts',
+    find: "    refuseIfLate('a transaction');\n    return result;",
+    replace: '    return result;',
+    wrong: 'wrong order',
+    what: 'a transaction that became late while it ran is committed',
+    suite: unit('platform/attempt', 'kinds-F2'),
+  },
+  {
+    id: 'platform-late-revived',
+    file: 'activities/attempt.ts',
+    find: '    this.latenessAt(nowMs);\n',
+    replace: '',
+    wrong: 'wrong order',
+    what: 'the heartbeat of a process that has just woken up makes a late attempt count again',
+    suite: unit('platform/attempt', 'kinds-F2'),
+  },
+  {
     id: 'platform-nonce',
     file: 'api/key-box.ts',
     find: 'const nonce = randomBytes(NONCE_BYTES);',
