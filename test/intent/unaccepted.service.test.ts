@@ -85,10 +85,10 @@ test('U2 what a row knows of is none of them', async () => {
 });
 
 /** The reader has just tried it. */
-const waits = (id: string) => `
+const waits = (id: string, key = id) => `
     INSERT INTO notification.waiting_intents (notification_id, notification_type, producer, idempotency_key, waiting_since,
       attempt, unusable_attempts, reason, updated_at, intent)
-    VALUES ('${id}', 'game.turn.ready', 'game_master', '${id}', now(), 1, 0, 'tried', now(), '{}')`;
+    VALUES ('${id}', 'game.turn.ready', 'game_master', '${key}', now(), 1, 0, 'tried', now(), '{}')`;
 
 test('newcomer-1 an intent that gets its row while a cancellation is previewed is counted', async () => {
   for (const n of [1, 2]) await append(`${NOW - 3 + n}-0`);
@@ -136,13 +136,14 @@ test('newcomer-1 a cancellation chooses all that match when it begins, not as ma
 
 test('newcomer-1 one that waits is never accepted once its cancellation is done, also by an attempt under way', async () => {
   const id = (await slot.redis.xadd(STREAM, '*', ...turn().flat())) as string;
-  await slot.db.query(waits(id));
+  await slot.db.query(waits(id, accepted(turn()).idempotencyKey));
   const { redis, db } = slot;
   const { operationId } = await operatorOf(slot).operations.cancel(
     { producer: 'game_master' },
     { requestedBy: 'nina' },
   );
-  const workflows = { getHandle: () => ({ cancel: () => Promise.resolve() }) };
+  const describe = () => Promise.resolve({ status: { name: 'RUNNING' } });
+  const workflows = { getHandle: () => ({ describe, cancel: () => Promise.resolve() }) };
   const resources = { db, redis, workflows, outcomes: createOutcomes([]), intentsStream: STREAM };
   const { cancel } = intentOperations(resources as unknown as Parameters<typeof intentOperations>[0]);
   const chosen = await db.query<OperationItem>(cancel!.list.text, [operationId, 10]);

@@ -96,9 +96,10 @@ test('N3 N4 thirty days: the first check when it is due, the others three days a
     const connIds = await agent.createMany(1);
     const rows = await agent.active(connIds);
     const row = rows.find(({ conn_id }) => conn_id === connIds[0])!;
-    expect(row.status).toBe('CREATED NEW');
-    firstDue.set(row.ntf_sub_id!, row.action_ms!);
+    // On a busy machine its first check may have come already.
+    if (row.status === 'CREATED NEW') firstDue.set(row.ntf_sub_id!, row.action_ms!);
   }
+  expect(firstDue.size).toBeGreaterThan(0);
   await eventually('the checks of thirty days', async () =>
     [...firstDue.keys()].every((id) => checksOf(id).length > DAYS / 3),
   );
