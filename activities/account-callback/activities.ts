@@ -17,6 +17,7 @@ import type {
   RetryOutcome,
 } from '../../workflows/account-callback/contract.ts';
 import { MAX_RETRIES } from '../../workflows/account-callback/contract.ts';
+import { ATTEMPT_LATE } from '../../workflows/failures.ts';
 import { cleanUp } from './cleanup.ts';
 import type { PortfolioService } from './delivery.ts';
 import type { InputWatch } from './completeness.ts';
@@ -40,7 +41,7 @@ import type { DeliveryFailure } from '../http/delivery.ts';
 import { isGone, retryWaitMs, withoutOwnWords } from '../http/delivery.ts';
 import { query } from '../postgres.ts';
 import { deleteOlderThan } from '../retention.ts';
-import { reasonOf } from '../reason.ts';
+import { isOfType, reasonOf } from '../reason.ts';
 
 /** Outcomes are written together, so often: what a crash leaves unwritten is sent again, and is the same. ms. */
 const WRITE_EVERY_MS = 250;
@@ -225,7 +226,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
       try {
         return await writeAll();
       } catch (error) {
-        if (stopped.aborted) throw error;
+        if (stopped.aborted || isOfType(error, ATTEMPT_LATE)) throw error;
         log.warn({ shard, reason: reasonOf(error) }, 'outcomes of account callbacks wait to be written');
         await sleep(OUTAGE_PAUSE_MS);
       }
