@@ -36,11 +36,7 @@ export const CAUSES = {
   push_without_device: ['notification_log.status no_tokens'],
   push_refused: ['notification_log.status malformed'],
   push_given_up: ['notification_log.status max_retries'],
-  push_waiting: [
-    'notification_log.status pending',
-    'notification_sends.status pending',
-    'notification_sends.status suspect',
-  ],
+  push_waiting: ['notification_log.status pending', 'notification_sends.status pending'],
   /** Account callbacks. */
   callback_told: ['callback_snapshots.status delivered'],
   callback_waiting: ['callback_snapshots.status pending', 'callback_pauses.is_paused'],

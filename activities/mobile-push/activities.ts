@@ -23,7 +23,6 @@ import type {
 } from '../../workflows/mobile-push/contract.ts';
 import type { FcmSender } from './fcm.ts';
 import type { FcmFailure } from './fcm-outcome.ts';
-import { CREDENTIAL_REFUSED, MISMATCHED } from './fcm-outcome.ts';
 import type { Claim, SendLease } from './memory.ts';
 import { createSendMemory } from './memory.ts';
 import type { MobilePushMetrics } from './metrics.ts';
@@ -153,9 +152,6 @@ export function createMobilePushActivities(resources: MobilePushResources) {
     /** Writes down a success that could not be written down when it came. @throws ApplicationFailure of PostgreSQL. */
     recordSent: markSent,
 
-    /** Asked for by runs that the release before has begun: what it suspected counts as failed when the job is settled. */
-    async judgeSuspects(): Promise<void> {},
-
     /**
      * Gives a job its final status by what its sends say. Sends that were not made count as failed.
      *
@@ -267,9 +263,8 @@ export function createMobilePushActivities(resources: MobilePushResources) {
       case 'refused':
         return end(send, 'failed', answer.code, answer.reason);
       case 'fatal':
-        return refuse(send, answer);
       case 'retry':
-        return retry(send, answer, answer.retryAfterMs);
+        return retry(send, answer);
     }
   }
 
@@ -296,44 +291,45 @@ export function createMobilePushActivities(resources: MobilePushResources) {
   async function remove(send: PendingSend, { code, reason }: FcmFailure, token: string): Promise<SendResult> {
     const [row] = await query<{ is_changed: boolean }>(db, DELETE_TOKEN, [send.device_token_id, token]);
     if (row?.is_changed) {
-      return retry(send, { code, reason: `${reason}; the device has another token by now` });
+      return retry(send, {
+        outcome: 'retry',
+        code,
+        reason: `${reason}; the device has another token by now`,
+      });
     }
     return end(send, 'removed', code, reason);
   }
 
-  async function refuse(send: PendingSend, { code, reason }: FcmFailure): Promise<SendResult> {
-    log.error(
-      { event: 'notifications.fcm_fatal', ...logFields(send), code, reason },
-      'FCM or APNs refuses our credential; an operator must mend it, then replay the job',
-    );
-    const result = await end(send, 'failed', code, reason);
-    return code === CREDENTIAL_REFUSED || code === MISMATCHED
-      ? { status: 'credential_refused', code }
-      : result;
-  }
-
+  /** FCM may ask for a later attempt, not for a sooner one. */
   async function retry(
     send: PendingSend,
-    { code, reason }: Pick<FcmFailure, 'code' | 'reason'>,
-    retryAfterMs = settings.sendIntervalMs,
+    { outcome, code, reason, retryAfterMs = 0 }: FcmFailure,
   ): Promise<SendResult> {
     const attempts = send.attempts + 1;
-    const { sendAttempts: maxAttempts } = settings;
+    const { sendAttempts: maxAttempts, sendIntervalMs } = settings;
+    const fields = { ...logFields(send), code, reason, attempts };
+    if (outcome === 'fatal') {
+      log.error(
+        { event: 'notifications.fcm_fatal', ...fields },
+        'FCM or APNs refuses our credential; unless that passes, an operator must renew it and replay the job',
+      );
+    }
     if (attempts >= maxAttempts) {
       log.error(
-        { event: 'notifications.max_retries', ...logFields(send), code, reason, attempts },
+        { event: 'notifications.max_retries', ...fields },
         'mobile push given up for this device; the job can be replayed',
       );
       metrics.mobileMaxRetries({ what: 'send' });
       return end(send, 'failed', code, reason);
     }
-    await query(db, COUNT_FAILURE, [send.job_id, send.device_token_id, code, retryAfterMs]);
+    const retryInMs = Math.max(sendIntervalMs, retryAfterMs);
+    await query(db, COUNT_FAILURE, [send.job_id, send.device_token_id, code, retryInMs]);
     metrics.mobileSend({ result: 'retry', code });
     log.warn(
-      { ...logFields(send), code, reason, attempts, max_attempts: maxAttempts, retry_in_ms: retryAfterMs },
+      { ...fields, max_attempts: maxAttempts, retry_in_ms: retryInMs },
       'mobile push not taken, retry scheduled',
     );
-    throw notYet(MOBILE_SEND_FAILED, { ...send, attempts }, code, retryAfterMs);
+    throw notYet(MOBILE_SEND_FAILED, { ...send, attempts }, code, retryInMs);
   }
 
   function notYet(type: string, { attempts }: PendingSend, code: string, retryInMs: number) {

@@ -14,25 +14,20 @@ import { cutText } from '../../api/text.ts';
 import { parseRetryAfter } from '../http/delivery.ts';
 
 /** A send that did not succeed. */
-export type FcmFailure = {
+export interface FcmFailure {
+  /**
+   * `remove`: the token is dead. `retry`: worth another attempt. `fatal`: so is this, as one refusal proves nothing, but an
+   * operator must look at the credential, ours or APNs' at Google. `refused`: the payload is at fault, for this device at
+   * least. `suspect`: token or payload is at fault, FCM did not say which.
+   */
+  outcome: 'remove' | 'retry' | 'fatal' | 'refused' | 'suspect';
   /** A code of ACTIONS, or firebase-admin's where that has none: `messaging/…`, `app/…`. */
   code: string;
   /** For logs: the words of the protocol in FCM's answer, or what the network or the SDK said. */
   reason: string;
-} & (
-  | {
-      /**
-       * `remove`: the token is dead. `fatal`: the credential, or APNs' at Google, needs an operator. `refused`: the
-       * payload is at fault, for this device at least. `suspect`: token or payload is at fault, FCM did not say which.
-       */
-      outcome: 'remove' | 'fatal' | 'refused' | 'suspect';
-    }
-  | {
-      outcome: 'retry';
-      /** What the server asked for, ms; absent when it did not say. */
-      retryAfterMs?: number;
-    }
-);
+  /** What the server asked for, ms; absent when it did not say. */
+  retryAfterMs?: number;
+}
 
 /** A code that is not here is retried. */
 const ACTIONS: Readonly<Record<string, FcmFailure['outcome']>> = {
@@ -148,7 +143,6 @@ export function failureOf(error: unknown, token: string, now: number = Date.now(
   const code = codeOf(sdkCode, message, answer);
   const reason = cutText(reasonOf(message, answer).replaceAll(token, '<token>'), MAX_REASON_LENGTH);
   const outcome = outcomeOf(code, message, answer);
-  if (outcome !== 'retry') return { outcome, code, reason };
   const retryAfterMs = parseRetryAfter(httpResponse?.headers['retry-after'], now);
   return { outcome, code, reason, ...(retryAfterMs === undefined ? {} : { retryAfterMs }) };
 }

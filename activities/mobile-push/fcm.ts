@@ -32,7 +32,7 @@ const SHORTEST_BRAKE_MS = 60_000;
 /** Google's front ends drop idle connections after some minutes without a word; ours go first. */
 const IDLE_SOCKET_MS = 60_000;
 
-/** More tokens of another project in a row mean that the credential was swapped: no more of them are deleted. */
+/** Tokens of another project that are deleted for each push that FCM takes: without any the credential was swapped. */
 const MOST_MISMATCHES = 10;
 /** A credential that stays refused must not cost an access token for each send. */
 const RENEW_EVERY_MS = 60_000;
@@ -42,7 +42,7 @@ export type FcmOutcome =
   | { outcome: 'sent'; messageId: string }
   /** The project's brake holds: nothing was sent, and no attempt was made. */
   | { outcome: 'braked'; retryInMs: number }
-  | (FcmFailure & { outcome: 'remove' | 'fatal' | 'refused' | 'retry' });
+  | (FcmFailure & { outcome: Exclude<FcmFailure['outcome'], 'suspect'> });
 
 export interface FcmSender {
   /**
@@ -154,8 +154,8 @@ export function createFcmSender(options: FcmSenderOptions): FcmSender {
   disableHiddenRetries(messaging);
   const accessTokens = accessTokensOf(app);
   let closed = false;
-  /** Tokens of another project in a row, without a push that FCM took. */
-  let mismatches = 0;
+  /** How many tokens of another project may still be deleted; none before FCM has taken a push. */
+  let deletable = 0;
   let renewedAt = Number.NEGATIVE_INFINITY;
   let renewing: Promise<void> | undefined;
 
@@ -174,7 +174,7 @@ export function createFcmSender(options: FcmSenderOptions): FcmSender {
       const outcome = await withDeadline(timeoutMs, () => ask(message, token)).catch((late: unknown) =>
         clear(failureOf(late, token)),
       );
-      if (outcome.outcome === 'sent') mismatches = 0;
+      if (outcome.outcome === 'sent') deletable = MOST_MISMATCHES;
       if (outcome.outcome === 'remove' && outcome.code === MISMATCHED) return mismatched(outcome);
       if (outcome.outcome !== 'retry') return outcome;
       const { code, retryAfterMs = 0 } = outcome;
@@ -227,11 +227,14 @@ export function createFcmSender(options: FcmSenderOptions): FcmSender {
     return true;
   }
 
-  /** A few tokens may be of another project. When there is nothing else, it is the credential that is of another. */
+  /** A few tokens may be of another project. When FCM takes nothing from us, it is the credential that is of another. */
   function mismatched(outcome: FcmOutcome): FcmOutcome {
-    mismatches += 1;
-    if (mismatches <= MOST_MISMATCHES) return outcome;
-    const reason = `${mismatches} tokens in a row are of another project than our credential: none is deleted`;
+    if (deletable > 0) {
+      deletable -= 1;
+      return outcome;
+    }
+    const reason =
+      'token and credential are of two projects, and FCM has taken no push since: the token is kept';
     return { outcome: 'fatal', code: MISMATCHED, reason };
   }
 

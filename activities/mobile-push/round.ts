@@ -86,9 +86,6 @@ export async function runRound({ db, jobId, send, signal, roundMs }: RoundOption
       if (result.status === 'sent' && !result.isRecorded) {
         round.unrecorded.push({ deviceTokenId, messageId: result.messageId });
       }
-      if (result.status !== 'credential_refused') return;
-      round.stopCode = 'credential_refused';
-      isOver = true;
     } catch (error) {
       const later = laterOf(error);
       if (later === undefined) throw error;

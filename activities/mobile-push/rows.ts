@@ -20,13 +20,13 @@ export const OPEN_JOB = {
   text: `
     WITH afresh AS (
       UPDATE notifications.notification_sends AS send
-         SET status = 'pending', attempts = 0, token_sha256 = NULL, due_at = NULL, updated_at = clock_timestamp()
+         SET status = 'pending', attempts = 0, due_at = NULL, updated_at = clock_timestamp()
         FROM (
           SELECT job_id, device_token_id
             FROM notifications.notification_log
             JOIN notifications.notification_sends AS failed USING (job_id)
            WHERE job_id = $1 AND opened_by IS DISTINCT FROM $2 AND content IS NOT NULL
-             AND failed.status IN ('failed', 'suspect')
+             AND failed.status = 'failed'
            LIMIT $3
         ) AS failed
        WHERE send.job_id = failed.job_id AND send.device_token_id = failed.device_token_id
@@ -108,7 +108,7 @@ export interface PendingSend {
 }
 
 export type SendRow = PendingSend & { user_id: string; content: MobileJobContent } & (
-    { status: 'sent'; message_id: string } | { status: 'pending' | 'removed' | 'failed' | 'suspect' }
+    { status: 'sent'; message_id: string } | { status: 'pending' | 'removed' | 'failed' }
   );
 
 /** $1 token id, $2 user id. A token that has gone to another user is not this job's any more. */
@@ -179,8 +179,8 @@ export const MARK_SENT = {
   name: 'mark_mobile_send_sent',
   text: `
     UPDATE notifications.notification_sends
-       SET status = 'sent', attempts = attempts + 1, last_code = NULL, message_id = $3, token_sha256 = NULL,
-           due_at = NULL, updated_at = clock_timestamp()
+       SET status = 'sent', attempts = attempts + 1, last_code = NULL, message_id = $3, due_at = NULL,
+           updated_at = clock_timestamp()
      WHERE ${KEY} AND status <> 'sent'
     RETURNING push_id`,
 };
@@ -226,16 +226,15 @@ export const SETTLE_JOB = {
   text: `
     WITH not_made AS (
       UPDATE notifications.notification_sends
-         SET status = 'failed', last_code = CASE status WHEN 'pending' THEN coalesce($2, last_code) ELSE last_code END,
-             token_sha256 = NULL, due_at = NULL, updated_at = clock_timestamp()
+         SET status = 'failed', last_code = $2, due_at = NULL, updated_at = clock_timestamp()
        WHERE job_id = $1 AND device_token_id IN (
                SELECT device_token_id FROM notifications.notification_sends
-                WHERE job_id = $1 AND (status = 'suspect' OR status = 'pending' AND $2::text IS NOT NULL)
+                WHERE job_id = $1 AND status = 'pending' AND $2::text IS NOT NULL
                 LIMIT $3
              )
       RETURNING 1
     ), sends AS (
-      SELECT CASE WHEN status IN ('pending', 'suspect') THEN 'failed' ELSE status END AS status,
+      SELECT CASE status WHEN 'pending' THEN 'failed' ELSE status END AS status,
              CASE status WHEN 'pending' THEN coalesce($2, last_code) ELSE last_code END AS code, updated_at,
              status = 'pending' AS is_pending
         FROM notifications.notification_sends

@@ -63,11 +63,10 @@ function causeOf(row: JobRow): [Cause, string] {
 const staleOf = ({ removed }: JobRow): string =>
   removed === 0 ? '' : `; ${countOf(removed, 'token')} had ended`;
 
-function waitsFor({ open, suspect, lastCode, nextAt }: JobRow): string {
+function waitsFor({ open, lastCode, nextAt }: JobRow): string {
   if (open === 0) return ', and nothing was sent yet';
   const again = nextAt === null ? '' : ` at ${timeOf(nextAt)}`;
-  const doubt = suspect === 0 ? '' : `, of which ${suspect} may have ended`;
-  return `: ${countOf(open, 'device')} ${lastCode === null ? 'not tried yet' : `tried again${again} because of ${lastCode}`}${doubt}`;
+  return `: ${countOf(open, 'device')} ${lastCode === null ? 'not tried yet' : `tried again${again} because of ${lastCode}`}`;
 }
 
 interface JobRow {
@@ -83,7 +82,6 @@ interface JobRow {
   updatedAt: Date;
   /** Of the sends of a job under way. */
   open: number;
-  suspect: number;
   lastCode: string | null;
   nextAt: Date | null;
 }
@@ -99,10 +97,9 @@ const FIND_JOBS = `
            ORDER BY created_at DESC
            LIMIT $3) AS job
    CROSS JOIN LATERAL (
-         SELECT count(*)::int AS open, count(*) FILTER (WHERE send.status = 'suspect')::int AS suspect,
-                max(last_code) AS "lastCode", min(due_at) AS "nextAt"
+         SELECT count(*)::int AS open, max(last_code) AS "lastCode", min(due_at) AS "nextAt"
            FROM notifications.notification_sends AS send
-          WHERE send.job_id = job.job_id AND job.status = 'pending' AND send.status IN ('pending', 'suspect')) AS sends
+          WHERE send.job_id = job.job_id AND job.status = 'pending' AND send.status = 'pending') AS sends
    ORDER BY created_at DESC`;
 
 /** Of tests, which plan them. */

@@ -340,7 +340,7 @@ test('the reader of the stream, and a retention run', async () => {
   await record('retention', workflowId);
 });
 
-test('mobile pushes: sent, partly, in vain and replayed, stopped, cancelled', async () => {
+test('mobile pushes: sent, partly, in vain and replayed, cancelled', async () => {
   const mobile = await withMobilePush(slot);
   await slot.startService({ ...QUICK, NOTIFICATION_MOBILE_SEND_ATTEMPTS: '2' });
   const recordJob = async (name: string, jobId: string) => {
@@ -372,12 +372,6 @@ test('mobile pushes: sent, partly, in vain and replayed, stopped, cancelled', as
     signal: MOBILE_REPLAY_SIGNAL,
   });
   await recordJob('replayed', failed);
-
-  const refused = await mobile.userWith('refused', 'waiting');
-  slot.fcm.fail({ token: 'waiting', failure: { ...down, retryAfter: '60' } });
-  slot.fcm.fail({ token: 'refused', failure: down, times: 1 });
-  slot.fcm.fail({ token: 'refused', failure: { kind: 'error', error: 'UNAUTHENTICATED' } });
-  await recordJob('refused', await mobile.publishTo(refused.userId));
 
   const cancelled = await mobile.userWith('cancelled');
   slot.fcm.fail({ token: 'cancelled', failure: { ...down, retryAfter: '60' } });

@@ -3,6 +3,7 @@ import type { ApplicationFailure } from '@temporalio/common';
 import { metrics } from '@opentelemetry/api';
 import { Redis } from 'ioredis';
 import type { FcmOutcome, FcmSender } from '../../activities/mobile-push/fcm.ts';
+import { failureOf } from '../../activities/mobile-push/fcm-outcome.ts';
 import { createMobilePushMetrics } from '../../activities/mobile-push/metrics.ts';
 import { createMobilePushActivities } from '../../activities/mobile-push/activities.ts';
 import { createLogger } from '../../workers/logger.ts';
@@ -79,30 +80,34 @@ test('M7 a token that the device has replaced meanwhile is kept, and gets the ne
   expect(sent).toEqual(['old', 'new']);
 });
 
-test('kinds-V4 M8 what the release before suspected counts as failed, keeps its token, and is sent anew by a replay', async () => {
-  const { userId, ids } = await mobile.userWith('suspected', 'passed');
+test.each([
+  ['sooner', 0, 1_000],
+  ['later', 5_000, 5_000],
+])('kinds-F6 M9 an FCM that asks for %s gets the next attempt', async (when, retryAfterMs, retryInMs) => {
+  const token = `asked ${when}`;
+  const { userId, ids } = await mobile.userWith(token);
   const jobId = await jobFor(userId);
-  const { activities, sent } = activitiesWith(async () => SENT);
+  const { activities } = activitiesWith(async () => ({
+    ...{ outcome: 'retry', code: 'messaging/server-unavailable', reason: 'down', retryAfterMs },
+  }));
   await activities.openJob({ jobId, openedBy: 'run' });
-  await activities.sendToDevice({ jobId, deviceTokenId: ids.get('passed')! });
-  await slot.db.query(
-    `UPDATE notifications.notification_sends SET status = 'suspect', last_code = 'messaging/invalid-argument',
-            token_sha256 = 'x' WHERE job_id = $1 AND status = 'pending'`,
-    [jobId],
-  );
+  await expect(activities.sendToDevice({ jobId, deviceTokenId: ids.get(token)! })).rejects.toMatchObject({
+    ...{ type: 'MobileSendFailed', nextRetryDelay: retryInMs },
+  });
+});
 
-  await activities.judgeSuspects();
-  expect(await activities.settleJob({ jobId })).toMatchObject({
-    status: 'partial',
-    ...{ sent: 1, removed: 0, failed: 1, code: 'messaging/invalid-argument' },
-  });
-  expect(await mobile.tokensOf(userId)).toEqual(['passed', 'suspected']);
-  expect(await activities.openJob({ jobId, openedBy: 'replay' })).toMatchObject({
-    deviceTokenIds: [ids.get('suspected')],
-  });
-  await activities.sendToDevice({ jobId, deviceTokenId: ids.get('suspected')! });
-  expect(await activities.settleJob({ jobId })).toMatchObject({ status: 'sent', sent: 2 });
-  expect(sent).toEqual(['passed', 'suspected']);
+test('bug-P3 M6 a token endpoint that answers invalid_grant once costs one attempt', async () => {
+  const { userId, ids } = await mobile.userWith('granted');
+  const jobId = await jobFor(userId);
+  const message = 'Credential implementation failed: invalid_grant: Invalid JWT: Token must be short-lived';
+  const refusal = failureOf({ code: 'app/invalid-credential', message }, 'granted') as FcmOutcome;
+  const answers = [refusal, SENT];
+  const { activities } = activitiesWith(async () => answers.shift()!);
+  await activities.openJob({ jobId, openedBy: 'run' });
+  const key = { jobId, deviceTokenId: ids.get('granted')! };
+
+  await expect(activities.sendToDevice(key)).rejects.toMatchObject({ type: 'MobileSendFailed' });
+  expect(await activities.sendToDevice(key)).toMatchObject({ status: 'sent' });
 });
 
 test('M4 a device that has gone to another user gets nothing', async () => {

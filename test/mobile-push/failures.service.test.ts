@@ -37,6 +37,8 @@ describe('remove', () => {
     ['messaging/mismatched-credential', 'SENDER_ID_MISMATCH'],
   ])('M6 M7 %s deletes the token after one request', async (code, error) => {
     const token = `dead by ${error}`;
+    const proof = await mobile.userWith(`proof of ${error}`);
+    await mobile.settled(await mobile.publishTo(proof.userId));
     const { userId, ids } = await mobile.userWith(token);
     failWith(token, error);
     const jobId = await mobile.publishTo(userId);
@@ -113,34 +115,44 @@ describe('retry', () => {
 });
 
 describe('fatal', () => {
-  test('M6 M7 third-party-auth-error calls an operator and fails for the devices it is about', async () => {
-    const { userId, ids } = await mobile.userWith('iphone', 'android');
-    failWith('iphone', 'THIRD_PARTY_AUTH_ERROR');
+  const refusals: [id: string, code: string, failure: FcmFailure][] = [
+    [
+      'bug-P2',
+      'messaging/authentication-error',
+      { kind: 'answer', status: 403, body: '<h1>Access denied by proxy</h1>' },
+    ],
+    ['bug-P2', 'messaging/authentication-error', { kind: 'error', error: 'PERMISSION_DENIED' }],
+    ['bug-P12', 'messaging/third-party-auth-error', { kind: 'error', error: 'THIRD_PARTY_AUTH_ERROR' }],
+  ];
+  test.each(refusals)(
+    '%s M6 M7 one %s ends no job: an operator is called, and the next attempt decides',
+    async (_id, code, failure) => {
+      const token = `refused once by ${JSON.stringify(failure)}`;
+      const { userId, ids } = await mobile.userWith(token);
+      slot.fcm.fail({ token, failure, times: 1 });
+      const jobId = await mobile.publishTo(userId);
+
+      expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent', sent: 1 });
+      expect(eventsOf('notifications.fcm_fatal', jobId)).toEqual([
+        expect.objectContaining({ device_token_id: ids.get(token), code, level: 'error' }),
+      ]);
+    },
+  );
+
+  test('bug-P2 M6 M7 a device that stays refused costs the others none of their attempts', async () => {
+    const { userId, ids } = await mobile.userWith('odd', 'later', 'soon');
+    failWith('odd', 'PERMISSION_DENIED');
+    failWith('later', 'UNAVAILABLE', { times: 1, retryAfter: '1' });
+    failWith('soon', 'UNAVAILABLE', { times: 1 });
     const jobId = await mobile.publishTo(userId);
 
-    expect(await mobile.settled(jobId)).toMatchObject({ status: 'partial', sent: 1, failed: 1 });
-    expect(mobile.requests()).toMatchObject({ iphone: 1, android: 1 });
-    expect(await mobile.tokensOf(userId)).toEqual(['android', 'iphone']);
-    const code = 'messaging/third-party-auth-error';
-    expect(eventsOf('notifications.fcm_fatal', jobId)).toEqual([
-      expect.objectContaining({ device_token_id: ids.get('iphone'), code, level: 'error' }),
-    ]);
+    expect(await mobile.settled(jobId)).toMatchObject({ status: 'partial', sent: 2, failed: 1 });
+    expect(mobile.requests()).toMatchObject({ odd: 2, later: 2, soon: 2 });
+    const code = 'messaging/authentication-error';
+    expect((await mobile.sends(jobId, ids))['odd']).toMatchObject({ status: 'failed', last_code: code });
+    expect(eventsOf('notifications.fcm_fatal', jobId)).toHaveLength(2);
+    expect(await mobile.tokensOf(userId)).toEqual(['later', 'odd', 'soon']);
     expect((await mobile.ended(jobId)).status.name).toBe('FAILED');
-  });
-
-  test('M6 M7 authentication-error stops what is left of the job', async () => {
-    const { userId, ids } = await mobile.userWith('refused', 'waiting');
-    failWith('waiting', 'UNAVAILABLE', { retryAfter: '3600' });
-    failWith('refused', 'UNAVAILABLE', { times: 1, retryAfter: '1' });
-    failWith('refused', 'PERMISSION_DENIED');
-    const jobId = await mobile.publishTo(userId);
-
-    expect(await mobile.settled(jobId)).toMatchObject({ status: 'failed', failed: 2 });
-    expect(mobile.requests()).toMatchObject({ refused: 2, waiting: 1 });
-    const sends = await mobile.sends(jobId, ids);
-    expect(sends['refused']).toMatchObject({ status: 'failed', last_code: 'messaging/authentication-error' });
-    expect(sends['waiting']).toMatchObject({ status: 'failed', last_code: 'credential_refused' });
-    expect(eventsOf('notifications.fcm_fatal', jobId)).toHaveLength(1);
   });
 });
 

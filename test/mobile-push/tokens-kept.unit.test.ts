@@ -76,7 +76,7 @@ test('kinds-V4 M5 the largest message that passes here may be too large for APNs
   expect(await sender.send(largest.message, 'iphone')).toMatchObject({ outcome: 'refused' });
 });
 
-test('kinds-S3 M7 a swapped credential costs few tokens, and a push that FCM takes starts the count anew', async () => {
+test('kinds-S3 M7 tokens of another project are deleted only while FCM takes pushes with our credential, ten a push', async () => {
   fcm.fail({ token: 'of this project', failure: { kind: 'hold', until: Promise.resolve() } });
   fcm.fail({ failure: { kind: 'error', error: 'SENDER_ID_MISMATCH' } });
   const outcomes = async (count: number) => {
@@ -87,8 +87,10 @@ test('kinds-S3 M7 a swapped credential costs few tokens, and a push that FCM tak
     return seen;
   };
 
-  expect(await outcomes(10)).toEqual(Array(10).fill('remove'));
+  // A process that has just started, perhaps again and again, with a credential of another project.
   expect(await outcomes(2)).toEqual(['fatal', 'fatal']);
+  expect((await sender.send(messageOf(), 'of this project')).outcome).toBe('sent');
+  expect(await outcomes(12)).toEqual([...Array<string>(10).fill('remove'), 'fatal', 'fatal']);
   expect(await sender.send(messageOf(), 'another')).toMatchObject({
     outcome: 'fatal',
     code: 'messaging/mismatched-credential',

@@ -42,6 +42,7 @@ const MIGRATIONS = [
   '0039-subscription',
   '0040-outbound',
   '0041-symbol-config',
+  '0042-mobile-push',
 ];
 
 let dsn: string;
@@ -180,6 +181,7 @@ test('I62 security-15 only a new database says that no payload may be in plain',
     ALTER TABLE notification.operation_items DROP COLUMN job_id, DROP COLUMN conn_id;
     ALTER TABLE subscriptions.rcv_queues DROP COLUMN is_imported, DROP CONSTRAINT rcv_queues_one_agent_key;
     ALTER TABLE notification.symbol_targets DROP COLUMN is_gone;
+    ALTER TABLE notifications.notification_sends ADD COLUMN token_sha256 text;
     DELETE FROM notification.schema_migrations WHERE name >= '0028'`);
   await migrate(dsn);
   expect(await mayHoldPlain()).toEqual([true]);

@@ -117,10 +117,8 @@ export interface OpenOrder {
 /** Sends that have not been settled yet. */
 export interface OpenSends {
   deviceTokenIds: string[];
-  /** There are more; list again when these are settled. */
+  /** There are more: they are sent in rounds. */
   hasMore: boolean;
-  /** In histories of the release that suspected tokens only. */
-  hasSuspects?: boolean;
   /** Nothing can be sent. */
   stopCode?: 'user_id_refused';
 }
@@ -131,20 +129,15 @@ export interface SendRound {
   dueInMs?: number;
   /** FCM has these, PostgreSQL does not know yet. */
   unrecorded: { deviceTokenId: string; messageId: string }[];
-  /** Our own credential is refused: whatever else the job would send is refused as well. */
-  stopCode?: 'credential_refused';
   /** Why a send waits for its next attempt: FCM's code, or `braked`. */
   code?: string;
 }
 
 /** How one send ended. */
 export type SendResult =
-  /** `suspect`: in histories of the release that suspected tokens, and of its rows. */
-  | { status: 'removed' | 'failed' | 'suspect' }
+  | { status: 'removed' | 'failed' }
   /** `isRecorded: false`: FCM has it, PostgreSQL does not know yet. */
-  | { status: 'sent'; messageId: string; isRecorded: boolean }
-  /** Our own credential is refused: whatever else the job would send is refused as well. */
-  | { status: 'credential_refused'; code: string };
+  | { status: 'sent'; messageId: string; isRecorded: boolean };
 
 /** Details of a send that did not succeed yet, carried by the failure from the activity to the workflow. */
 export interface SendFailureDetails {
@@ -158,7 +151,7 @@ export interface SendFailureDetails {
 }
 
 /** Why a job ended before its sends did. */
-export type StopCode = 'cancelled' | 'credential_refused' | 'user_id_refused';
+export type StopCode = 'cancelled' | 'user_id_refused';
 
 /** The end of the sends. */
 export interface Settlement {

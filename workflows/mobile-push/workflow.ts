@@ -7,7 +7,7 @@
  *   pending --> sent: FCM took it
  *   pending --> removed: the token is at fault, and deleted
  *   pending --> pending: again in 30 s or when FCM says, or braked and nothing spent
- *   pending --> failed: 5 attempts spent, or the payload or the credential is refused
+ *   pending --> failed: 5 attempts spent, or the payload is refused
  *   failed --> pending: replay
  * ```
  *
@@ -26,7 +26,6 @@ import {
   continueAsNew,
   defineSignal,
   isCancellation,
-  patched,
   proxyActivities,
   proxyLocalActivities,
   setCurrentDetails,
@@ -114,7 +113,6 @@ async function deliver(jobId: string, work: (end: SendsEnd) => Promise<void>): P
   }
   const stopCode = cancelled === undefined ? end.stopCode : 'cancelled';
   const outcome = await CancellationScope.nonCancellable(async () => {
-    if (end.hasSuspects) await surely((activities) => activities.judgeSuspects());
     const settlement: Settlement = {
       jobId,
       ...(stopCode === undefined ? {} : { stopCode }),
@@ -132,26 +130,17 @@ interface SendsEnd {
   stopCode?: StopCode;
   /** Sends that were listed, at least. */
   listed?: number;
-  /** In histories of the release that suspected tokens. */
-  hasSuspects?: boolean;
 }
 
 /** The devices of a job: one by one when they are few, otherwise in rounds. */
 async function send(order: OpenOrder, replays: Replays, end: SendsEnd): Promise<void> {
   const { jobId } = order;
-  const sends = createSends(jobId, end);
-  for (let hasMore = true; hasMore && end.stopCode === undefined;) {
-    const open = await surely((activities) => activities.openJob(order));
-    if (open.stopCode !== undefined) end.stopCode = open.stopCode;
-    end.listed = open.deviceTokenIds.length;
-    if (open.hasMore && patched('mobile-push-in-rounds')) {
-      await surely((activities) => activities.beginRounds(jobId));
-      return sendInRounds(jobId, replays, end);
-    }
-    await sends.makeAll(open.deviceTokenIds);
-    if (open.hasSuspects) end.hasSuspects = true;
-    ({ hasMore } = open);
-  }
+  const open = await surely((activities) => activities.openJob(order));
+  if (open.stopCode !== undefined) end.stopCode = open.stopCode;
+  end.listed = open.deviceTokenIds.length;
+  if (!open.hasMore) return sendToAll(jobId, open.deviceTokenIds);
+  await surely((activities) => activities.beginRounds(jobId));
+  return sendInRounds(jobId, replays, end);
 }
 
 /**
@@ -163,14 +152,13 @@ async function sendInRounds(jobId: string, replays: Replays, end: SendsEnd): Pro
   // Whoever sends in rounds has listed some.
   end.listed ??= 1;
   for (;;) {
-    const { dueInMs, unrecorded, stopCode, code } = await rounds.sendRound(jobId);
+    const { dueInMs, unrecorded, code } = await rounds.sendRound(jobId);
     await CancellationScope.nonCancellable(async () => {
       for (const { deviceTokenId, messageId } of unrecorded) {
         await durable.recordSent({ jobId, deviceTokenId }, messageId);
       }
     });
-    if (stopCode !== undefined) end.stopCode = stopCode;
-    if (stopCode !== undefined || dueInMs === undefined) return;
+    if (dueInMs === undefined) return;
     if (code !== undefined) {
       markRetrying();
       const at = new Date(Date.now() + dueInMs).toISOString();
@@ -183,21 +171,17 @@ async function sendInRounds(jobId: string, replays: Replays, end: SendsEnd): Pro
   }
 }
 
-/** The sends of one job: all concurrently, each with its own attempts, until all are settled or the job is stopped. */
-function createSends(jobId: string, end: SendsEnd) {
-  const scope = new CancellationScope();
+/**
+ * The sends of one job: all concurrently, each with its own attempts, until all are settled.
+ *
+ * @throws CancelledFailure when an operator cancelled the job; the sends are over all the same.
+ */
+async function sendToAll(jobId: string, deviceTokenIds: string[]): Promise<void> {
   /** Why each device waits, by the id of its token. */
   const waiting = new Map<string, string>();
-
-  return {
-    /** @throws CancelledFailure when an operator cancelled the job; the sends are over all the same. */
-    async makeAll(deviceTokenIds: string[]): Promise<void> {
-      const made = await scope.run(() => Promise.allSettled(deviceTokenIds.map(make)));
-      const failure = made.find((send) => send.status === 'rejected');
-      // What was stopped by ourselves is settled with the job.
-      if (failure && !(end.stopCode !== undefined && isCancellation(failure.reason))) throw failure.reason;
-    },
-  };
+  const made = await Promise.allSettled(deviceTokenIds.map(make));
+  const failure = made.find((send) => send.status === 'rejected');
+  if (failure) throw failure.reason;
 
   async function make(deviceTokenId: string): Promise<void> {
     const key = { jobId, deviceTokenId };
@@ -205,11 +189,6 @@ function createSends(jobId: string, end: SendsEnd) {
     show(deviceTokenId, undefined);
     if (result.status === 'sent' && !result.isRecorded) {
       await CancellationScope.nonCancellable(() => durable.recordSent(key, result.messageId));
-    }
-    if (result.status === 'suspect') end.hasSuspects = true;
-    if (result.status === 'credential_refused') {
-      end.stopCode = 'credential_refused';
-      scope.cancel();
     }
   }
 
