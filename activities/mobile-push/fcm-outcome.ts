@@ -91,8 +91,10 @@ const errorSchema = z
 const detailSchema = z.object({
   '@type': z.string().optional().catch(undefined),
   errorCode: z.string().optional().catch(undefined),
-  /** Of a google.rpc.ErrorInfo, such as SERVICE_DISABLED. */
+  /** Of a google.rpc.ErrorInfo, such as SERVICE_DISABLED; of an ApnsError what APNs says. */
   reason: z.string().optional().catch(undefined),
+  /** Of an ApnsError: the status of APNs. */
+  statusCode: z.number().optional().catch(undefined),
   fieldViolations: z
     .array(z.object({ field: z.string().optional().catch(undefined) }))
     .optional()
@@ -101,12 +103,22 @@ const detailSchema = z.object({
 });
 
 const FCM_ERROR = 'type.googleapis.com/google.firebase.fcm.v1.FcmError';
+const APNS_ERROR = 'type.googleapis.com/google.firebase.fcm.v1.ApnsError';
+
+/** What APNs says about a token. FCM wraps it in errors of other codes. */
+const APNS_TOKEN_CODES: Readonly<Record<string, string>> = {
+  BadDeviceToken: 'messaging/invalid-registration-token',
+  Unregistered: 'messaging/registration-token-not-registered',
+  ExpiredToken: 'messaging/registration-token-not-registered',
+};
 
 /** The answer, as far as there was one that could be read. */
 interface Answer {
   httpStatus?: number | undefined;
   status?: string | undefined;
   fcmCode?: string | undefined;
+  /** What APNs answered to FCM. */
+  apns?: { statusCode?: number | undefined; reason?: string | undefined } | undefined;
   reasons?: readonly (string | undefined)[];
   fields: readonly (string | undefined)[];
   /** Of a google.rpc.QuotaFailure: the quotas that are spent. */
@@ -121,6 +133,7 @@ const answerSchema = z.union([
     .transform(({ error: { status, details = [] } }) => ({
       status,
       fcmCode: details.find((detail) => detail['@type'] === FCM_ERROR)?.errorCode,
+      apns: details.find((detail) => detail['@type'] === APNS_ERROR),
       reasons: details.map(({ reason }) => reason),
       fields: details.flatMap(({ fieldViolations = [] }) => fieldViolations.map(({ field }) => field)),
       quotas: details.flatMap(({ violations = [] }) => violations),
@@ -163,7 +176,16 @@ function reasonOf(message: string, { httpStatus, status, fcmCode, reasons = [], 
 }
 
 /** Our code where firebase-admin has another one. */
-function codeOf(code: string, message: string, { httpStatus, status, fcmCode, quotas }: Answer): string {
+function codeOf(
+  code: string,
+  message: string,
+  { httpStatus, status, fcmCode, apns, quotas }: Answer,
+): string {
+  const { statusCode = 0, reason: apnsReason = '' } = apns ?? {};
+  if (Object.hasOwn(APNS_TOKEN_CODES, apnsReason)) return APNS_TOKEN_CODES[apnsReason]!;
+  if (statusCode === 403) return 'messaging/third-party-auth-error';
+  if (statusCode === 429) return DEVICE_QUOTA_EXCEEDED;
+  if (statusCode >= 500) return 'messaging/server-unavailable';
   // Its names are message-rate-exceeded, and unknown-error when the answer is not JSON.
   if (httpStatus === 429) {
     const isOfDevice = quotas.length > 0 && quotas.every((quota) => OF_DEVICE.test(JSON.stringify(quota)));
@@ -187,9 +209,11 @@ function outcomeOf(code: string, message: string, answer: Answer): FcmFailure['o
 }
 
 /** What an invalid argument is about. */
-function blameOf(message: string, { status, fields }: Answer): FcmFailure['outcome'] {
+function blameOf(message: string, { status, apns, fields }: Answer): FcmFailure['outcome'] {
   // Not FCM's words, so not about this message: a proxy's page, for instance.
   if (status !== 'INVALID_ARGUMENT') return 'retry';
   if (fields.length > 0) return fields.includes('message.token') ? 'remove' : 'refused';
+  // APNs has taken the token, and complains of something else.
+  if (apns !== undefined) return 'refused';
   return NAMES_THE_TOKEN.test(message) ? 'remove' : 'suspect';
 }

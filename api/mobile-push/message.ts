@@ -51,7 +51,8 @@ export function checkedMobileJob(
  * objects as JSON), plus `channel`, if there is one, and `push_id`, which replace fields of the same name: apps rely on
  * them. Without title and body nothing is shown: the app is woken, as APNs demands it of a silent push.
  *
- * @param pushId the same for every repeat of a push, so that a device can drop a repeat; at most 64 bytes.
+ * @param pushId the same for every repeat of a push: a repeat replaces the first one, and an app can drop it. At most 64
+ *   bytes; for the web 32 characters of base64url.
  * @returns the message, or the problem in words that name the key or the size.
  */
 export function mobileMessage(
@@ -79,14 +80,16 @@ export function mobileMessage(
     return { problem: `payload is ${bytes} bytes long, FCM takes ${MAX_PAYLOAD_BYTES}` };
   }
   // Android shows something for whatever has a part `notification`.
-  const ofAndroid = isSilent || channel === undefined ? {} : { notification: { channelId: channel } };
+  const ofAndroid = {
+    notification: { tag: pushId, ...(channel === undefined ? {} : { channelId: channel }) },
+  };
   // APNs takes a push without alert and badge with normal priority only.
   const isBackground = isSilent && badge === undefined;
   return {
     message: {
       ...notification,
       data,
-      android: { priority, ...ofAndroid },
+      android: { priority, ...(isSilent ? {} : ofAndroid) },
       apns: {
         headers: {
           'apns-priority': isBackground ? APNS_PRIORITIES.normal : APNS_PRIORITIES[priority],
@@ -100,17 +103,20 @@ export function mobileMessage(
           },
         },
       },
-      webpush: { headers: { Urgency: priority } },
+      webpush: { headers: { Urgency: priority, Topic: pushId } },
     },
   };
 }
 
 /**
- * The size of what is shown and of the data as JSON, UTF-8 bytes. FCM does not say how it counts. On the way to iOS some
- * words of APNs and of FCM come to it: the largest that pass here may be refused there, for iOS devices alone.
+ * The size of what is shown, and of keys and values of the data, UTF-8 bytes. FCM does not say how it counts, and has the last
+ * word: words of APNs and of FCM come to it on the way to iOS, so that the largest that pass here may be refused there.
  */
-export function payloadBytes({ notification, data }: Pick<MobileMessage, 'notification' | 'data'>): number {
-  return Buffer.byteLength(JSON.stringify({ notification, data }));
+export function payloadBytes({
+  notification = {},
+  data = {},
+}: Pick<MobileMessage, 'notification' | 'data'>): number {
+  return Buffer.byteLength([Object.values(notification), Object.entries(data)].flat(2).join(''));
 }
 
 function isReserved(key: string): boolean {

@@ -47,12 +47,12 @@ describe('a send that succeeds', () => {
       token: TOKEN,
       notification: { title: 'Turn 54', body: 'Your move' },
       data: { turn: '54', channel: 'game', push_id: 'push-1' },
-      android: { priority: 'high', notification: { channel_id: 'game' } },
+      android: { priority: 'high', notification: { tag: 'push-1', channel_id: 'game' } },
       apns: {
         headers: { 'apns-priority': '10', 'apns-collapse-id': 'push-1' },
         payload: { aps: { badge: 3, 'mutable-content': 1 } },
       },
-      webpush: { headers: { Urgency: 'high' } },
+      webpush: { headers: { Urgency: 'high', Topic: 'push-1' } },
     });
   });
 
@@ -77,8 +77,10 @@ describe('what FCM says', () => {
     ['QUOTA_EXCEEDED', 'retry', 'messaging/quota-exceeded'],
     ['THIRD_PARTY_AUTH_ERROR', 'fatal', 'messaging/third-party-auth-error'],
   ])('M6 %s means %s', async (error, outcome, code) => {
+    // A push that FCM takes proves the credential.
+    await sender.send(messageOf(), 'proof');
     expect(await outcomeOf({ kind: 'error', error })).toMatchObject({ outcome, code });
-    expect(tokensSeen()).toEqual([TOKEN]);
+    expect(tokensSeen()).toEqual(['proof', TOKEN]);
   });
 
   test('M6 a code that nobody knows is retried', async () => {

@@ -4,7 +4,7 @@ import type { MobileJobContent } from '../../api/mobile-push/job.ts';
 import type { MobileMessage } from '../../api/mobile-push/message.ts';
 import { MAX_PAYLOAD_BYTES, mobileMessage, payloadBytes } from '../../api/mobile-push/message.ts';
 
-const PUSH_ID = 'mobile-push/1790000000000-0';
+const PUSH_ID = '0123456789abcdef0123456789abcdef';
 const CONTENT: MobileJobContent = { title: 'Turn 54', body: 'Your move', channel: 'game', data: {} };
 
 function messageOf(content: Partial<MobileJobContent>, pushId = PUSH_ID): MobileMessage {
@@ -23,13 +23,23 @@ describe('format', () => {
     expect(messageOf({ badge: 3, data: { game_id: 'game-7' } })).toEqual({
       notification: { title: 'Turn 54', body: 'Your move' },
       data: { game_id: 'game-7', channel: 'game', push_id: PUSH_ID },
-      android: { priority: 'high', notification: { channelId: 'game' } },
+      android: { priority: 'high', notification: { tag: PUSH_ID, channelId: 'game' } },
       apns: {
         headers: { 'apns-priority': '10', 'apns-collapse-id': PUSH_ID },
         payload: { aps: { badge: 3, mutableContent: true } },
       },
-      webpush: { headers: { Urgency: 'high' } },
+      webpush: { headers: { Urgency: 'high', Topic: PUSH_ID } },
     });
+  });
+
+  test('kinds-F12 M5 M8 a repeat replaces the first on every platform, with and without a channel', () => {
+    const { android, apns, webpush } = messageOf({});
+    expect(android?.notification?.tag).toBe(PUSH_ID);
+    expect(apns?.headers?.['apns-collapse-id']).toBe(PUSH_ID);
+    // RFC 8030, 5.4: at most 32 characters of base64url.
+    expect(webpush?.headers?.['Topic']).toMatch(/^[\w-]{32}$/);
+    const built = mobileMessage({ title: 'Turn 54', data: {} }, PUSH_ID);
+    expect(built).toMatchObject({ message: { android: { notification: { tag: PUSH_ID } } } });
   });
 
   test('M5 a push of normal priority is so on every platform', () => {
@@ -55,7 +65,7 @@ describe('format', () => {
           },
           payload: { aps: { contentAvailable: true } },
         },
-        webpush: { headers: { Urgency: 'high' } },
+        webpush: { headers: { Urgency: 'high', Topic: PUSH_ID } },
       },
     });
   });
@@ -171,6 +181,13 @@ describe('what is refused', () => {
     ['object', { data: { list: Array.from({ length: 1_400 }, () => 100) } }],
   ])('M5 bytes count, not characters, and the %s counts', (_what, content) => {
     expect(problemOf(content)).toMatch(/^payload is \d{4} bytes long, FCM takes 4096$/);
+  });
+
+  test('bug-P11 M5 escapes of JSON do not count: FCM counts keys and values, and has the last word', () => {
+    expect(problemOf({ body: `${'x'.repeat(2_800)}${'\n'.repeat(700)}` })).toBeUndefined();
+    const quotes = { data: { list: [], text: '"'.repeat(3_900) } };
+    expect(problemOf(quotes)).toBeUndefined();
+    expect(payloadBytes({ notification: { title: 'é', body: '\n' }, data: { k: '"' } })).toBe(5);
   });
 
   test('M8 a push id that APNs would not take', () => {

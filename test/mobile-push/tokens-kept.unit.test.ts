@@ -33,6 +33,48 @@ test('kinds-V4 M7 an argument that FCM names, and that is not the token, keeps i
   expect(fcm.probes).toEqual([]);
 });
 
+/** What FCM answers when it quotes APNs. */
+const quotingApns = (status: number, fcmCode: string, apns: { statusCode: number; reason: string }) => {
+  const type = (name: string) => ({ '@type': `type.googleapis.com/google.firebase.fcm.v1.${name}` });
+  const details = [
+    { ...type('FcmError'), errorCode: fcmCode },
+    { ...type('ApnsError'), ...apns },
+  ];
+  const body = JSON.stringify({ error: { code: status, status: fcmCode, message: 'm', details } });
+  return { kind: 'answer', status, body, headers: JSON_BODY } as const;
+};
+
+test.each([
+  [400, 'INVALID_ARGUMENT', 400, 'BadDeviceToken', 'messaging/invalid-registration-token'],
+  [401, 'THIRD_PARTY_AUTH_ERROR', 400, 'BadDeviceToken', 'messaging/invalid-registration-token'],
+  [400, 'INVALID_ARGUMENT', 410, 'Unregistered', 'messaging/registration-token-not-registered'],
+  [500, 'INTERNAL', 410, 'ExpiredToken', 'messaging/registration-token-not-registered'],
+])(
+  'bug-P1 M7 a %i %s in which APNs says %i %s removes the token',
+  async (status, code, apns, reason, ours) => {
+    const answer = quotingApns(status, code, { statusCode: apns, reason });
+    expect(await outcomeOf(answer)).toMatchObject({ outcome: 'remove', code: ours });
+    expect(fcm.probes).toEqual([]);
+  },
+);
+
+test.each([
+  [400, 'INVALID_ARGUMENT', 413, 'PayloadTooLarge', 'refused', 'messaging/invalid-argument'],
+  [400, 'INVALID_ARGUMENT', 400, 'BadTopic', 'refused', 'messaging/invalid-argument'],
+  [400, 'INVALID_ARGUMENT', 400, 'BadPriority', 'refused', 'messaging/invalid-argument'],
+  [400, 'INVALID_ARGUMENT', 403, 'InvalidProviderToken', 'fatal', 'messaging/third-party-auth-error'],
+  [400, 'INVALID_ARGUMENT', 503, 'Shutdown', 'retry', 'messaging/server-unavailable'],
+  [429, 'QUOTA_EXCEEDED', 429, 'TooManyRequests', 'retry', 'messaging/device-message-rate-exceeded'],
+])(
+  'bug-P1 M7 a %i %s in which APNs says %i %s is %s, and no token is removed',
+  async (status, code, apns, reason, outcome, ours) => {
+    const answer = quotingApns(status, code, { statusCode: apns, reason });
+    // Should FCM be asked about the token: it would refuse the check as well.
+    fcm.fail({ token: TOKEN, failure: answer });
+    expect(await sender.send(messageOf(), TOKEN)).toMatchObject({ outcome, code: ours });
+  },
+);
+
 test('kinds-V4 M7 of an argument that FCM does not name, a check of the token alone tells what it is', async () => {
   fcm.fail({ token: 'sound', failure: { kind: 'error', error: 'INVALID_ARGUMENT', ofPayload: true } });
   fcm.fail({ token: 'malformed', failure: { kind: 'error', error: 'INVALID_ARGUMENT' } });
