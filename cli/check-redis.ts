@@ -1,6 +1,6 @@
 /** What can be wrong with Redis. */
 import type { Redis } from 'ioredis';
-import { NO_CLUSTER } from '../activities/redis.ts';
+import { NO_CLUSTER } from '../api/redis-cluster.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { error, ok, warn } from './checks.ts';
 
