@@ -61,9 +61,9 @@ export function addPair(pair: string, before: Record<string, string>): Record<st
   return { ...before, [pair.slice(0, at)]: pair.slice(at + 1) };
 }
 
-/** Notification ids are ids of stream entries. */
+/** Ids are those of stream entries; of two push jobs from entries of one id the later has a longer one. */
 export function parseEntryId(text: string): string {
-  if (/^\d{1,20}-\d{1,20}$/.test(text)) return text;
+  if (/^\d{1,20}-\d{1,20}(\/[\da-f]{8})?$/.test(text)) return text;
   throw new InvalidArgumentError('It is the id of a stream entry, such as 1790000000000-0.');
 }
 

@@ -46,16 +46,9 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
      * @throws ApplicationFailure of PostgreSQL when it is away, or what the client of Temporal fails with.
      */
     async take(entry: StreamEntry): Promise<void> {
-      const parsed = read(entry);
-      if (!parsed.ok) return refuse(parsed.malformed);
-      const { jobId, userId, content } = parsed.job;
-      const values = [jobId, userId, content.channel ?? null, JSON.stringify(content)];
-      const rows = await query<{ status: string }>(db, RECORD_JOB, values).catch(refusalOf);
-      if (typeof rows === 'string')
-        return refuse(malformedJob(jobId, entry.fields, entry.size, 'unstorable', rows, userId));
-      const [row] = rows;
+      const job = await record(entry);
       // Otherwise it was worked on before; Temporal may have forgotten its workflow by now.
-      if (row?.status === 'pending') await start({ jobId, userId, channel: content.channel ?? null });
+      if (job?.status === 'pending') await start(job);
     },
 
     /**
@@ -65,19 +58,14 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
      * @throws as `take`.
      */
     async giveUp(entry: StreamEntry, deliveries: number): Promise<void> {
-      const parsed = read(entry);
-      if (!parsed.ok) return refuse(parsed.malformed);
-      const { jobId, userId, content } = parsed.job;
-      if (await isStarted(jobId)) return;
+      const job = await record(entry);
+      if (job?.status !== 'pending' || (await isStarted(job.jobId))) return;
       const message = `delivered ${deliveries} times without being taken`;
-      const values = [jobId, userId, content.channel ?? null, JSON.stringify(content), message];
-      const rows = await query(db, RECORD_GIVEN_UP, values).catch(refusalOf);
-      if (typeof rows === 'string')
-        return refuse(malformedJob(jobId, entry.fields, entry.size, 'unstorable', rows, userId));
-      if (rows.length === 0) return;
+      const [isGivenUp] = await query(db, GIVE_UP_JOB, [job.jobId, message]);
+      if (!isGivenUp) return;
       metrics.mobileMaxRetries({ what: 'entry' });
       log.error(
-        { event: 'notifications.max_retries', job_id: jobId, deliveries },
+        { event: 'notifications.max_retries', job_id: job.jobId, deliveries },
         'stream entry given up; the job can be replayed',
       );
     },
@@ -124,32 +112,62 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
     },
   };
 
-  function read({ id, fields, size }: StreamEntry) {
-    return checkedMobileJob(id, fields, size);
+  /** Writes the job of an entry down, unless that was done before. @returns how it stands; undefined: it is malformed. */
+  async function record(entry: StreamEntry): Promise<(Startable & { status: string }) | undefined> {
+    const { id, fields, size } = entry;
+    const parsed = checkedMobileJob(id, fields, size);
+    if (!parsed.ok) return refuse(entry, parsed.malformed);
+    const { userId, content } = parsed.job;
+    const channel = content.channel ?? null;
+    const values = [userId, channel, JSON.stringify(content)];
+    const row = await write<{ status: string }>(entry, RECORD_JOB, values).catch(refusalOf);
+    if (typeof row !== 'string') return { ...row, userId, channel };
+    return refuse(entry, malformedJob(id, fields, size, 'unstorable', row, userId));
   }
 
   /** Keeps the entry; bare, when PostgreSQL does not take what it holds: it must not hold up those behind it. */
-  async function refuse(malformed: MalformedJob): Promise<void> {
-    const refusal = await keep(malformed).catch(refusalOf);
+  async function refuse(entry: StreamEntry, malformed: MalformedJob): Promise<undefined> {
+    const refusal = await keep(entry, malformed).catch(refusalOf);
     if (typeof refusal !== 'string') return;
     const failureMessage = cutText(`${malformed.failureCode}; ${refusal}`, MAX_REASON);
-    await keep({ jobId: malformed.jobId, failureCode: 'unstorable', failureMessage, rawFields: {} });
+    await keep(entry, { jobId: entry.id, failureCode: 'unstorable', failureMessage, rawFields: {} });
   }
 
-  async function keep({
-    jobId,
-    userId,
-    failureCode,
-    failureMessage,
-    rawFields,
-  }: MalformedJob): Promise<void> {
-    const values = [jobId, userId ?? null, failureCode, failureMessage, JSON.stringify(rawFields)];
-    const [isNew] = await query(db, RECORD_MALFORMED_JOB, values);
+  async function keep(entry: StreamEntry, malformed: MalformedJob): Promise<void> {
+    const { userId = null, failureCode, failureMessage, rawFields } = malformed;
+    const values = [userId, failureCode, failureMessage, JSON.stringify(rawFields)];
+    const { jobId, is_new: isNew } = await write<{ is_new: boolean }>(entry, RECORD_MALFORMED_JOB, values);
     log.warn(
       { job_id: jobId, outcome: 'malformed', failure_code: failureCode, reason: failureMessage },
       'malformed mobile job recorded',
     );
     if (isNew) metrics.mobileMalformed({ failure_code: failureCode });
+  }
+
+  /**
+   * Writes a row under the id of the entry. Another entry may have had it before: a stream that begins again, or that moves to
+   * another Redis, can give an id once more. Then the row gets an id that the content of the entry makes its own.
+   */
+  async function write<Row extends object>(
+    { id, fields }: StreamEntry,
+    statement: { name: string; text: string },
+    values: unknown[],
+  ): Promise<Row & { jobId: string }> {
+    const hash = createHash('sha256');
+    for (const part of fields.flat()) hash.update(`${part.length}:`).update(part);
+    const entryHash = hash.digest('hex').slice(0, 8);
+    const writeAs = async (jobId: string) => {
+      const rows = await query<Row & { is_own: boolean }>(db, statement, [jobId, entryHash, ...values]);
+      return { ...rows[0]!, jobId };
+    };
+    const row = await writeAs(id);
+    if (row.is_own) return row;
+    const jobId = `${id}/${entryHash}`;
+    log.warn(
+      { entry_id: id, job_id: jobId },
+      'another stream entry had this id; the job gets one of its own',
+    );
+    return writeAs(jobId);
   }
 
   async function start(
@@ -213,34 +231,35 @@ function fairnessKeyOf(channel: string): string {
 
 const PING = { name: 'ping', text: 'SELECT 1' };
 
+/** Whether the row is of this entry; $2 its hash. */
+const IS_OWN = 'coalesce(log.entry_hash = $2, true) AS is_own';
+
 /** Returns how the job stands, whoever wrote it down first. */
 const RECORD_JOB = {
   name: 'record_mobile_job',
   text: `
-    INSERT INTO notifications.notification_log AS log (job_id, user_id, channel, content)
-    VALUES ($1, $2, $3, $4)
+    INSERT INTO notifications.notification_log AS log (job_id, entry_hash, user_id, channel, content)
+    VALUES ($1, $2, $3, $4, $5)
     ON CONFLICT (job_id) DO UPDATE SET job_id = log.job_id
-    RETURNING status`,
+    RETURNING status, ${IS_OWN}`,
 };
 
 const RECORD_MALFORMED_JOB = {
   name: 'record_malformed_mobile_job',
   text: `
-    INSERT INTO notifications.notification_log (job_id, user_id, status, error_code, error_message, raw_fields)
-    VALUES ($1, $2, 'malformed', $3, $4, $5)
-    ON CONFLICT (job_id) DO NOTHING
-    RETURNING 1`,
+    INSERT INTO notifications.notification_log AS log
+      (job_id, entry_hash, user_id, status, error_code, error_message, raw_fields)
+    VALUES ($1, $2, $3, 'malformed', $4, $5, $6)
+    ON CONFLICT (job_id) DO UPDATE SET job_id = log.job_id
+    RETURNING created_at >= statement_timestamp() AS is_new, ${IS_OWN}`,
 };
 
-const RECORD_GIVEN_UP = {
-  name: 'record_given_up_mobile_job',
+const GIVE_UP_JOB = {
+  name: 'give_up_mobile_job',
   text: `
-    INSERT INTO notifications.notification_log AS log
-      (job_id, user_id, channel, content, status, error_code, error_message)
-    VALUES ($1, $2, $3, $4, 'max_retries', 'max_retries', $5)
-    ON CONFLICT (job_id) DO UPDATE
-      SET status = 'max_retries', error_code = 'max_retries', error_message = $5, updated_at = clock_timestamp()
-      WHERE log.status = 'pending'
+    UPDATE notifications.notification_log
+       SET status = 'max_retries', error_code = 'max_retries', error_message = $2, updated_at = clock_timestamp()
+     WHERE job_id = $1 AND status = 'pending'
     RETURNING 1`,
 };
 

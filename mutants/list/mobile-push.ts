@@ -13,6 +13,15 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
     suite: unit('mobile-push/job'),
   },
   {
+    id: 'mobile-job-id-used',
+    file: 'activities/mobile-push/intake.ts',
+    find: 'if (row.is_own) return row;',
+    replace: 'return row;',
+    wrong: 'lost',
+    what: 'a job whose stream entry has the id of an earlier one is dropped',
+    suite: service('mobile-push/stream', 'kinds-F4'),
+  },
+  {
     id: 'mobile-message-push-id',
     file: 'api/mobile-push/message.ts',
     find: '    push_id: pushId,\n  };',

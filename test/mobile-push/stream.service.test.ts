@@ -88,6 +88,80 @@ test('M2 an entry whose acknowledgement alone was missing is not given up', asyn
   expect(mobile.requests()).toEqual({ phone: 1 });
 });
 
+describe('a stream that begins again and gives ids once more', () => {
+  const rowsOf = async (id: string) => {
+    const { rows } = await slot.db.query<{ job_id: string; user_id: string; status: string }>(
+      `SELECT job_id, user_id, status FROM notifications.notification_log WHERE job_id LIKE $1 || '%'
+        ORDER BY created_at`,
+      [id],
+    );
+    return rows;
+  };
+  /** As an empty Redis does whose clock is behind. */
+  const publishAgain = async (id: string, ...fields: string[]) => {
+    await slot.redis.del(JOBS);
+    await slot.redis.xadd(JOBS, id, ...fields);
+  };
+
+  test('kinds-F4 M1 loses none: each job of the same id is recorded under another one, and sent once', async () => {
+    const [a, b] = [await mobile.userWith('phone of A'), await mobile.userWith('phone of B')];
+    await slot.startService(QUICK);
+    const id = await mobile.publishTo(a.userId);
+    await mobile.settled(id);
+
+    const jobs = [
+      ['userId', b.userId, 'title', 'Secret title'],
+      ['userId', b.userId, 'title', 'Another title'],
+      ['userId', b.userId, 'badge', 'malformed'],
+      // Delivered once more, after what had its id before.
+      ['userId', b.userId, 'title', 'Secret title'],
+    ];
+    for (const fields of jobs) {
+      await publishAgain(id, ...fields);
+      await eventually('the entry to be acknowledged', async () => {
+        const groups = (await slot.redis.xinfo('GROUPS', JOBS).catch(() => [])) as (string | number)[][];
+        const group = groups[0] ?? [];
+        const value = (name: string) => group[group.indexOf(name) + 1];
+        return value('last-delivered-id') === id && value('pending') === 0;
+      });
+    }
+    await eventually('all to be sent', async () => {
+      const rows = await rowsOf(id);
+      return rows.every(({ status }) => status !== 'pending');
+    });
+    expect((await rowsOf(id)).map(({ user_id, status }) => [user_id, status])).toEqual([
+      [a.userId, 'sent'],
+      [b.userId, 'sent'],
+      [b.userId, 'sent'],
+      [b.userId, 'malformed'],
+    ]);
+    expect(mobile.requests()).toEqual({ 'phone of A': 1, 'phone of B': 2 });
+    expect(slot.logs.filter(({ entry_id }) => entry_id === id).length).toBeGreaterThanOrEqual(3);
+  });
+
+  test('kinds-F4 M2 a job that is given up does not give up the one that had its id', async () => {
+    const [a, b] = [await mobile.userWith('phone of A'), await mobile.userWith('phone of B')];
+    const first = await slot.startService(QUICK);
+    slot.fcm.fail({
+      token: 'phone of A',
+      failure: { kind: 'error', error: 'UNAVAILABLE', retryAfter: '3600' },
+    });
+    const id = await mobile.publishTo(a.userId);
+    await eventually('the attempt', async () => mobile.requests()['phone of A'] === 1);
+    await first.stop();
+    await publishAgain(id, 'userId', b.userId, 'title', 'Secret title');
+    await deliverToTheDead();
+    await slot.redis.xclaim(JOBS, GROUP, 'dead', 0, id, 'RETRYCOUNT', 5);
+    await slot.startService(QUICK);
+
+    await eventually('the acknowledgement', async () => (await mobile.pending()) === 0);
+    expect((await rowsOf(id)).map(({ user_id, status }) => [user_id, status])).toEqual([
+      [a.userId, 'pending'],
+      [b.userId, 'max_retries'],
+    ]);
+  });
+});
+
 test('M2 entries that were deleted while pending are counted as lost, unless their job is written down', async () => {
   const { userId } = await mobile.userWith('phone');
   const known = await mobile.publishTo(userId);

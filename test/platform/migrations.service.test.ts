@@ -182,6 +182,7 @@ test('I62 security-15 only a new database says that no payload may be in plain',
     ALTER TABLE subscriptions.rcv_queues DROP COLUMN is_imported, DROP CONSTRAINT rcv_queues_one_agent_key;
     ALTER TABLE notification.symbol_targets DROP COLUMN is_gone;
     ALTER TABLE notifications.notification_sends ADD COLUMN token_sha256 text;
+    ALTER TABLE notifications.notification_log DROP COLUMN entry_hash;
     DELETE FROM notification.schema_migrations WHERE name >= '0028'`);
   await migrate(dsn);
   expect(await mayHoldPlain()).toEqual([true]);

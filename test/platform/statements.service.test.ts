@@ -117,7 +117,7 @@ const BY_KEY = `
   tell_record_malformed_intent
 
   count_mobile_send_failure delete_device_token end_gone_users end_mobile_send find_device_token load_mobile_send
-  mark_mobile_send_sent postpone_mobile_send record_given_up_mobile_job record_malformed_mobile_job record_mobile_job`;
+  mark_mobile_send_sent postpone_mobile_send give_up_mobile_job record_malformed_mobile_job record_mobile_job`;
 
 /** Of what operators and clients ask for. */
 const OPERATOR = `
