@@ -55,8 +55,15 @@ const listingOf = (name: string, condition: string) => ({
   name,
   text: `
     WITH page AS (
-      -- Without OFFSET the order might make PostgreSQL read the whole table by its key.
-      SELECT id FROM (SELECT id FROM public.device_token WHERE "userId" = $2 OFFSET 0) AS own ${condition}
+      SELECT id
+        FROM (
+          -- One row for each token: the one that the job sends to already, if there is any.
+          SELECT DISTINCT ON (token) id
+            FROM public.device_token
+            LEFT JOIN notifications.notification_sends ON job_id = $1 AND device_token_id = id::text
+           WHERE "userId" = $2
+           ORDER BY token, job_id, id
+        ) AS own ${condition}
        ORDER BY id LIMIT $3
     ), added AS (
       INSERT INTO notifications.notification_sends (job_id, device_token_id)

@@ -148,6 +148,15 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
     suite: service('mobile-push/activities', 'M4 a device that has gone'),
   },
   {
+    id: 'mobile-token-twice',
+    file: 'activities/mobile-push/rows.ts',
+    find: 'SELECT DISTINCT ON (token) id',
+    replace: 'SELECT id',
+    wrong: 'doubled',
+    what: 'a token that stands in two rows gets the push twice',
+    suite: service('mobile-push/activities', 'bug-P9'),
+  },
+  {
     id: 'mobile-token-replaced',
     file: 'activities/mobile-push/rows.ts',
     find: 'DELETE FROM public.device_token WHERE id = $1 AND token = $2 RETURNING id',

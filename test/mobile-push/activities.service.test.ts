@@ -354,6 +354,26 @@ test('M3 M4 more devices than one page are listed page by page', async () => {
   expect(await activities.settleJob({ jobId })).toMatchObject({ status: 'sent', sent: 130 });
 });
 
+test('bug-P9 M4 M8 a token in several rows gets one push, also after one more row was added', async () => {
+  const { userId } = await mobile.userWith('twin', 'twin', 'single');
+  const jobId = await jobFor(userId);
+  const { activities, sent } = activitiesWith(async () => SENT);
+  const run = async (openedBy: string) => {
+    const { deviceTokenIds } = await activities.openJob({ jobId, openedBy });
+    for (const deviceTokenId of deviceTokenIds) await activities.sendToDevice({ jobId, deviceTokenId });
+  };
+  await run('first');
+  // Before all others in the order of ids.
+  await slot.db.query(
+    `INSERT INTO public.device_token (id, "userId", token) VALUES ('00000000-0000-0000-0000-000000000009', $1, 'twin')`,
+    [userId],
+  );
+  await run('replay');
+
+  expect(sent.sort()).toEqual(['single', 'twin']);
+  expect(await activities.settleJob({ jobId })).toMatchObject({ status: 'sent', tokens: 2, sent: 2 });
+});
+
 test('M8 a job that is not there is not waited for', async () => {
   const { activities } = activitiesWith(async () => SENT);
   await expect(activities.openJob({ jobId: 'none', openedBy: 'run' })).rejects.toMatchObject({
