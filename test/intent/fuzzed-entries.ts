@@ -99,8 +99,11 @@ export const strangeIntent: fc.Arbitrary<EntryFields> = fc
           payload_json: membersOf(samplePayload(type)),
           recipient_user_ids_json: userIds,
           idempotency_key: fc.oneof(text, fc.string({ unit: 'binary', minLength: 1 })),
-          occurred_at_ms: fc.oneof(fc.nat().map(String), text),
-          expires_at_ms: fc.oneof(fc.nat().map(String), fc.nat(2_000_000_000_000).map(String), text),
+          occurred_at_ms: fc.oneof(
+            fc.integer({ min: 946_684_800_000, max: 1_999_999_999_999 }).map(String),
+            text,
+          ),
+          expires_at_ms: fc.oneof(fc.nat().map(String), fc.nat(2_500_000_000_000).map(String), text),
           request_id: text,
           traceparent: traceparents,
         },
