@@ -18,7 +18,7 @@ export interface Cancellation extends Settlement {
   status: string;
 }
 
-interface CancelRequest extends WaitOptions {
+export interface CancelRequest extends WaitOptions {
   /** Default: `operator`. */
   requestedBy?: string | undefined;
   reason?: string | undefined;
