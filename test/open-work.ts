@@ -1,4 +1,4 @@
-/** Work that is under way when its service stops: each kind has some, and test/platform/upgrade.hard.test.ts all of it. */
+/** Work that is under way when its service stops: each kind has some. */
 import type { Slot } from './harness.ts';
 import { eventually } from './harness.ts';
 
