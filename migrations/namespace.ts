@@ -9,7 +9,7 @@ import {
   ScheduleOverlapPolicy,
   isGrpcServiceError,
 } from '@temporalio/client';
-import { msToTs } from '@temporalio/common/lib/time.js';
+import proto from '@temporalio/proto';
 import { SelfExplanatoryError } from '../api/errors.ts';
 
 /** `temporal.api.enums.v1.IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD`; the enum is not among the SDK's exports. */
@@ -45,6 +45,10 @@ export async function namespaceRetentionMs(
   }
 }
 
+/** @returns the form of the Temporal API. */
+const durationOf = (ms: number) =>
+  proto.google.protobuf.Duration.fromObject({ seconds: Math.round(ms / 1_000) });
+
 /** That somebody else makes it at the same moment is no error. */
 export async function createNamespace(
   { workflowService }: ServerConnection,
@@ -55,7 +59,7 @@ export async function createNamespace(
     await workflowService.registerNamespace({
       namespace,
       description: 'galaxy-notify',
-      workflowExecutionRetentionPeriod: msToTs(retentionMs),
+      workflowExecutionRetentionPeriod: durationOf(retentionMs),
     });
   } catch (error) {
     if (!isGrpcServiceError(error) || Number(error.code) !== GRPC_ALREADY_EXISTS) throw error;
@@ -69,7 +73,7 @@ export async function changeRetention(
 ): Promise<void> {
   await workflowService.updateNamespace({
     namespace,
-    config: { workflowExecutionRetentionTtl: msToTs(retentionMs) },
+    config: { workflowExecutionRetentionTtl: durationOf(retentionMs) },
   });
 }
 

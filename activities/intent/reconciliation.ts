@@ -128,9 +128,9 @@ export function createReconciliationActivities(resources: ReconciliationResource
       return;
     }
     const idle: string[] = [];
+    // Temporal that does not know the notification knows its routes no more either, or an attempt finds out.
+    const isLost = state === undefined && !isOwned;
     for (const { route_id } of overdue) {
-      // Temporal that does not know the notification knows its routes no more either, or an attempt finds out.
-      const isLost = state === undefined && !isOwned;
       const route = isLost ? undefined : await takeFrom(routeWorkflowId(id, routeRefOf(route_id)));
       // A route without a workflow is its notification's own; one whose workflow has ended it only waits for.
       if (route !== 'RUNNING' && !(isOwned && route === undefined)) idle.push(route_id);
