@@ -4,6 +4,7 @@
  * by side without seeing each other.
  */
 import { once } from 'node:events';
+import { setTimeout } from 'node:timers/promises';
 import type { WorkflowHandle } from '@temporalio/client';
 import { Client, Connection } from '@temporalio/client';
 import proto from '@temporalio/proto';
@@ -223,7 +224,9 @@ export async function takeSlot({ ownStack, isEmpty = false }: SlotOptions = {}):
     },
     async release() {
       await Promise.all(services.map((service) => service.stop()));
-      await Promise.all([userService.stop(), fcm.stop(), db.end()]);
+      // A test that failed may still hold a connection, which the end of the pool would wait for.
+      const ended = Promise.race([db.end(), setTimeout(LONGEST_END_MS, undefined, { ref: false })]);
+      await Promise.all([userService.stop(), fcm.stop(), ended]);
       if (!ownStack) await giveBack();
       await connection.close();
       redis.disconnect();
@@ -239,6 +242,7 @@ async function asAdmin({ postgresDsn }: ServersOfSlots, statement: string): Prom
   await admin.query(statement).finally(() => admin.end());
 }
 
+const LONGEST_END_MS = 5_000;
 /** Of closed workflows; longer than any run. */
 const RETENTION_MS = 86_400_000;
 

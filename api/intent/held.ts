@@ -17,7 +17,7 @@ export const setHeldSql = (returning: string): string => `
               WHERE channel = $1 AND is_paused = $2 AND changed_by = $4 AND reason IS NOT DISTINCT FROM $3)
     )
     INSERT INTO notification.channels (channel, is_paused, reason, changed_by, changed_at, drain_rate)
-    VALUES ($1::text, $2::boolean, $3::text, $4::text, clock_timestamp(), $5::int)
+    VALUES ($1::text, $2::boolean, $3::text, $4::text, clock_timestamp(), $5::double precision)
     ON CONFLICT (channel) DO UPDATE
        SET is_paused = excluded.is_paused, reason = excluded.reason, changed_by = excluded.changed_by,
            changed_at = excluded.changed_at, drain_rate = excluded.drain_rate
