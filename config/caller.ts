@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { flag, pem, webhookSecrets } from './values.ts';
 import { variable } from './variables.ts';
 import type { Wire } from './wire.ts';
-import { plainUrlGaps, weaknessOfKey, weaknessOfToken } from './wire.ts';
+import { plainUrlGaps, weaknessOfKey, weaknessOfSecret } from './wire.ts';
 
 /**
  * What stand-ins verify signatures with, and calls are signed with outside production, where no secret is configured.
@@ -110,8 +110,8 @@ export function callerWires<const Prefix extends string>(
   if (urls.length === 0) return [];
   const { token, cert, signingSecrets } = callerCredentials({ values, production: true }, prefix);
   const [plain] = urls.flatMap((url) => plainUrlGaps(address, url));
-  const weakToken = token === undefined ? undefined : weaknessOfToken(token);
-  const weakSecret = signingSecrets.map(weaknessOfSecret).find((weakness) => weakness !== undefined);
+  const weakToken = token === undefined ? undefined : weaknessOfSecret(token);
+  const weakSecret = signingSecrets.map(weaknessOfSigning).find((weakness) => weakness !== undefined);
   const isProven = isSigned ? signingSecrets.length > 0 : token !== undefined || cert !== undefined;
   const insecure = `${prefix}_INSECURE` as const;
   const isAllowed = (values as Record<string, unknown>)[insecure] === true;
@@ -134,7 +134,7 @@ export function callerWires<const Prefix extends string>(
   ];
 }
 
-function weaknessOfSecret(secret: string): string | undefined {
+function weaknessOfSigning(secret: string): string | undefined {
   if (secret === DEVELOPMENT_SIGNING_SECRET) return 'everybody knows this one';
   return weaknessOfKey(Buffer.from(secret.replace('whsec_', ''), 'base64'));
 }

@@ -5,7 +5,7 @@ import type { RedisAddress, RedisPlace } from './values.ts';
 import { duration, flag, integer, list, pem, redisAddress } from './values.ts';
 import type { ValuesOf } from './variables.ts';
 import { variable } from './variables.ts';
-import { plainRedisGaps, weaknessOfPassword } from './wire.ts';
+import { plainRedisGaps, weaknessOfSecret } from './wire.ts';
 
 const redisUser = z.string().regex(/^[\x21-\x7e]{1,100}$/, 'must be printable ASCII without spaces');
 
@@ -150,7 +150,7 @@ function sentinelProblems(values: RedisValues): string[] {
 /** One line for each thing that is open. */
 export function redisGaps(values: RedisValues): string[] {
   const { NOTIFICATION_REDIS_MASTER_ADDR: master, NOTIFICATION_REDIS_PASSWORD: password } = values;
-  const weakness = password === undefined ? undefined : weaknessOfPassword(password);
+  const weakness = password === undefined ? undefined : weaknessOfSecret(password);
   return [
     ...plainRedisGaps('NOTIFICATION_REDIS_MASTER_ADDR', master === undefined ? [] : [master]),
     ...plainRedisGaps('NOTIFICATION_REDIS_REPLICA_ADDRS', values.NOTIFICATION_REDIS_REPLICA_ADDRS),
@@ -165,7 +165,7 @@ function sentinelGaps({
   NOTIFICATION_REDIS_SENTINEL_PASSWORD: password,
 }: RedisValues): string[] {
   if (sentinels.length === 0) return [];
-  const weakness = password === undefined ? undefined : weaknessOfPassword(password);
+  const weakness = password === undefined ? undefined : weaknessOfSecret(password);
   return [
     // On the loopback as well: the master that they name need not be there.
     ...(sentinels.every(({ tls }) => tls)

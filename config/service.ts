@@ -20,7 +20,7 @@ import {
 import type { ValuesOf } from './variables.ts';
 import { exceeding, variable } from './variables.ts';
 import type { Wire } from './wire.ts';
-import { isLoopback, plainUrlGaps, sealingKeyWires, weaknessOfToken } from './wire.ts';
+import { isLoopback, plainUrlGaps, sealingKeyWires, weaknessOfSecret } from './wire.ts';
 
 export const SERVICE_VARIABLES = {
   NOTIFICATION_WORKER_DEPLOYMENT: variable(
@@ -327,16 +327,18 @@ function postgresGaps(variable: string, dsns: readonly string[]): string[] {
     const host = searchParams.get('host') ?? hostname;
     // A socket of the machine.
     const isLocal = host.startsWith('/') || isLoopback(host);
-    const hasPassword = password !== '' || searchParams.has('password') || searchParams.has('sslcert');
+    const secret = decodeURIComponent(password) || searchParams.get('password');
+    const weakness = secret ? weaknessOfSecret(secret) : undefined;
     return [
       ...(isLocal || checksServer(dsn)
         ? []
         : [
             `${variable} must end in ?sslmode=verify-full, with &sslrootcert=FILE for an authority of your own`,
           ]),
-      ...(hasPassword || host.startsWith('/')
+      ...(secret || searchParams.has('sslcert') || host.startsWith('/')
         ? []
         : [`${variable} must have a password, or sslcert and sslkey`]),
+      ...(weakness === undefined ? [] : [`${variable} has a password that can be guessed: ${weakness}`]),
     ];
   });
   return [...new Set(gaps)];
@@ -383,7 +385,7 @@ function codecWires(values: ServiceValues): Wire[] {
   const { NOTIFICATION_CODEC_HTTP_ADDR: address, NOTIFICATION_CODEC_TOKEN: token } = values;
   if (address === undefined) return [];
   const jwks = values.NOTIFICATION_CODEC_JWKS_URL;
-  const weakness = token === undefined ? undefined : weaknessOfToken(token);
+  const weakness = token === undefined ? undefined : weaknessOfSecret(token);
   return [
     {
       ...{ name: 'codec server', insecure: 'NOTIFICATION_CODEC_INSECURE' },

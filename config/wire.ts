@@ -65,26 +65,21 @@ export const plainRedisGaps = (variable: string, addresses: readonly RedisAddres
     ? [`${variable} must be rediss://host:port: without TLS everything can be read and changed`]
     : [];
 
-/** Fewest characters of a secret that somebody may try to guess, and of a password that a server may limit the tries of. */
-const TOKEN_LENGTH = 16;
-const PASSWORD_LENGTH = 8;
-const TOKEN_BITS = 40;
-const PASSWORD_BITS = 16;
+/** Fewest characters, and bits, of a password or token. */
+const SECRET_LENGTH = 16;
+const SECRET_BITS = 40;
+/** The published files begin every secret that an operator has to replace like this. */
+const PLACEHOLDER = /^replace-/;
 
-/** Why nobody should rely on a token, or undefined. */
-export const weaknessOfToken = (token: string): string | undefined =>
-  weaknessOf(
-    [...token].map((character) => character.codePointAt(0)!),
-    TOKEN_LENGTH,
-    TOKEN_BITS,
-  );
-
-export const weaknessOfPassword = (password: string): string | undefined =>
-  weaknessOf(
-    [...password].map((character) => character.codePointAt(0)!),
-    PASSWORD_LENGTH,
-    PASSWORD_BITS,
-  );
+/** @returns why a password or token protects nothing, in words that do not tell it; undefined: it does. */
+export const weaknessOfSecret = (secret: string): string | undefined =>
+  PLACEHOLDER.test(secret)
+    ? 'it is the placeholder of a published file'
+    : weaknessOf(
+        [...secret].map((character) => character.codePointAt(0)!),
+        SECRET_LENGTH,
+        SECRET_BITS,
+      );
 
 /** Of a key of 24 bytes or more. Random ones have 24 different bytes and more; 12 are out of reach for chance. */
 export const weaknessOfKey = (key: Uint8Array): string | undefined => weaknessOf([...key], 24, 12 * 8);

@@ -8,7 +8,7 @@ const SENTINELS: Env = {
   NOTIFICATION_REDIS_MASTER_ADDR: undefined,
   NOTIFICATION_REDIS_SENTINELS: 'rediss://one.internal:26379, rediss://two.internal:26380',
   NOTIFICATION_REDIS_SENTINEL_NAME: 'notifications',
-  NOTIFICATION_REDIS_SENTINEL_PASSWORD: 'sentinels-s3cret',
+  NOTIFICATION_REDIS_SENTINEL_PASSWORD: 'sentinels-s3cret-5b',
 };
 const PEM = '-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n';
 
@@ -37,7 +37,7 @@ test('I91 the client asks the sentinels for the master, and shows both what it m
     ],
     name: 'notifications',
     ...{ username: 'notify-intent', password: PRODUCTION['NOTIFICATION_REDIS_PASSWORD'] },
-    ...{ sentinelUsername: 'notify-sentinel', sentinelPassword: 'sentinels-s3cret' },
+    ...{ sentinelUsername: 'notify-sentinel', sentinelPassword: 'sentinels-s3cret-5b' },
     ...{ enableTLSForSentinelMode: true, tls, sentinelTLS: tls },
   });
   expect(options).not.toHaveProperty('host');

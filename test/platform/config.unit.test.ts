@@ -385,6 +385,26 @@ describe('administrators', () => {
 });
 
 describe('what is wrong', () => {
+  test('security-3 production is written in one way', () => {
+    for (const name of ['prod', 'Production', 'production ', 'staging']) {
+      expect(problemsOf({ NODE_ENV: name })).toEqual([
+        `NODE_ENV must be production, development or test (got ${JSON.stringify(name)})`,
+      ]);
+    }
+    expect(problemsOf({ NODE_ENV: 'test' })).toEqual([]);
+  });
+
+  test('security-11 each stream has a name of its own', () => {
+    const outcomes = { NOTIFICATION_OUTCOMES_STREAM: 'notification:intents' };
+    expect(problemsOf(outcomes)).toEqual([
+      'NOTIFICATION_INTENTS_STREAM and NOTIFICATION_OUTCOMES_STREAM must name different streams',
+    ]);
+    const mail = { NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM: 'jobs', NOTIFICATION_MOBILE_STREAM: 'jobs' };
+    expect(problemsOf(mail)).toEqual([
+      'NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM and NOTIFICATION_MOBILE_STREAM must name different streams',
+    ]);
+  });
+
   test.each(['NOTIFICATION_REDIS_ADDR', 'NOTIFICATION_REDIS_USERNAME', 'NOTIFICATION_REDIS_TLS_ENABLED'])(
     'I30 the deprecated %s is refused by name',
     (name) => {
@@ -463,7 +483,7 @@ describe('what is wrong', () => {
     ['OTEL_BSP_QUEUE_SIZE', 'OTEL_BSP_MAX_QUEUE_SIZE'],
     ['NOTIFICATION_XYZZY', undefined],
     [`NOTIFICATION_${'X'.repeat(200)}`, undefined],
-  ])('newcomer-9 %s is refused, and the nearest name is told', (name, nearest) => {
+  ])('newcomer-9 security-12 %s is refused, and the nearest name is told', (name, nearest) => {
     expect(problemsOf({ [name]: 's3cret' })).toEqual([
       `${name} has no effect: ${nearest === undefined ? '' : `did you mean ${nearest}? `}CONFIGURATION.md lists the variables`,
     ]);
@@ -596,7 +616,7 @@ describe('production', () => {
     expect(values.NOTIFICATION_REDIS_MASTER_ADDR).toEqual({
       ...{ host: 'redis.internal', port: 6_379, tls: true },
     });
-    expect(values.NOTIFICATION_REDIS_PASSWORD).toBe('redis-s3cret');
+    expect(values.NOTIFICATION_REDIS_PASSWORD).toBe('redis-s3cret-4f9a1c');
   });
 
   test.each(Object.keys(REQUIRED))('I30 %s is required', (name) => {

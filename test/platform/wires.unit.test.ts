@@ -6,7 +6,7 @@ import path from 'node:path';
 import { wireCheck } from '../../cli/check-wires.ts';
 import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
 import { loadConfig, loadOperatorConfig } from '../../config/load.ts';
-import { openWires, weaknessOfKey, weaknessOfPassword, weaknessOfToken } from '../../config/wire.ts';
+import { openWires, weaknessOfKey, weaknessOfSecret } from '../../config/wire.ts';
 import type { Env } from './config-problems.ts';
 import { PRODUCTION, problemsOf } from './config-problems.ts';
 
@@ -46,9 +46,9 @@ const SENTINELS = {
   NOTIFICATION_REDIS_MASTER_ADDR: undefined,
   NOTIFICATION_REDIS_SENTINELS: 'rediss://sentinel:26379',
   NOTIFICATION_REDIS_SENTINEL_NAME: 'notifications',
-  NOTIFICATION_REDIS_SENTINEL_PASSWORD: 'sentinels-s3cret',
+  NOTIFICATION_REDIS_SENTINEL_PASSWORD: 'sentinels-s3cret-5b',
 };
-const DSN = 'postgres://notify:pg-s3cret@db.internal/notification';
+const DSN = 'postgres://notify:pg-s3cret-71be0d42@db.internal/notification';
 
 /** An environment with one thing open, the variable that is named for it, and the one that allows it. */
 const OPEN: [what: string, env: Env, named: string, insecure: string][] = [
@@ -109,6 +109,12 @@ const OPEN: [what: string, env: Env, named: string, insecure: string][] = [
   [
     'PostgreSQL without a password',
     { NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://notify@db/n?sslmode=verify-full' },
+    'NOTIFICATION_POSTGRES_PRIMARY_DSN',
+    'POSTGRES',
+  ],
+  [
+    'security-13 a weak password of PostgreSQL',
+    { NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://notify:galaxy2024%21@db/n?sslmode=verify-full' },
     'NOTIFICATION_POSTGRES_PRIMARY_DSN',
     'POSTGRES',
   ],
@@ -248,13 +254,22 @@ test('security-10 what stays on the machine may be plain', () => {
     problemsOf({
       ...PRODUCTION,
       NOTIFICATION_REDIS_MASTER_ADDR: '127.0.0.1:6379',
-      NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://notify:pg-s3cret@localhost/notification',
+      NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://notify:pg-s3cret-71be0d42@localhost/notification',
       NOTIFICATION_USER_SERVICE_BASE_URL: 'http://localhost:8080',
       OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:4318',
     }),
   ).toEqual([]);
   const socket = { NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgresql:///notification?host=/run/postgresql' };
   expect(problemsOf({ ...PRODUCTION, ...socket })).toEqual([]);
+});
+
+test('security-9 certificates that Node does not check stop the start in production, and nothing allows them', () => {
+  const unchecked = { NODE_TLS_REJECT_UNAUTHORIZED: '0' };
+  expect(problemsOf({ ...PRODUCTION, ...unchecked })).toEqual([
+    'NODE_TLS_REJECT_UNAUTHORIZED must not be 0: each server that the process calls may be any',
+  ]);
+  expect(problemsOf({ ...PRODUCTION, NODE_TLS_REJECT_UNAUTHORIZED: '1' })).toEqual([]);
+  expect(problemsOf(unchecked)).toEqual([]);
 });
 
 test('security-10 a client certificate proves as much as a token', () => {
@@ -297,8 +312,8 @@ describe('strength', () => {
     for (let round = 0; round < 20_000; round += 1) {
       const key = randomBytes(32);
       expect(weaknessOfKey(key)).toBeUndefined();
-      expect(weaknessOfToken(key.toString('hex').slice(0, 32))).toBeUndefined();
-      expect(weaknessOfToken(key.toString('base64url').slice(0, 22))).toBeUndefined();
+      expect(weaknessOfSecret(key.toString('hex').slice(0, 32))).toBeUndefined();
+      expect(weaknessOfSecret(key.toString('base64url').slice(0, 22))).toBeUndefined();
     }
   });
 
@@ -310,11 +325,17 @@ describe('strength', () => {
     'zyxwvutsrqponmlk',
     'aaaaaaaaaaaaaaab',
     'short',
-  ])('security-10 the token %s can be guessed', (token) => expect(weaknessOfToken(token)).toBeDefined());
+  ])('security-10 the token %s can be guessed', (token) => expect(weaknessOfSecret(token)).toBeDefined());
 
-  test.each(['', 'redis', 'aaaaaaaaaa', '12345678', 'abcabcabc'])(
-    'security-10 the password %j can be guessed',
-    (password) => expect(weaknessOfPassword(password)).toBeDefined(),
+  test.each([
+    '',
+    'redis',
+    'password',
+    'galaxy2024!',
+    'replace-notify-intent',
+    'replace-with-a-long-password-7f31',
+  ])('security-13 the password %j can be guessed', (password) =>
+    expect(weaknessOfSecret(password)).toBeDefined(),
   );
 
   test('security-10 keys without chance in them can be guessed', () => {
