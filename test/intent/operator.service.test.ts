@@ -136,13 +136,16 @@ describe('notifications', () => {
     }
   });
 
-  test('I6 I9 refused intents and unknown ids are told apart', async () => {
+  test('I6 I9 security-7 refused intents and unknown ids are told apart, and a refusal names no user', async () => {
     const refused = await publish('unknown-user', ['nobody']);
     const view = await eventually('the refusal', async () => {
       const now = await operator.notifications.show(refused);
       return now.stage === 'malformed' && now;
     });
-    expect(view.malformed).toMatchObject({ code: 'recipient_not_found', idempotencyKey: 'unknown-user' });
+    expect(view.malformed).toMatchObject({
+      ...{ code: 'recipient_not_found', idempotencyKey: 'unknown-user' },
+      message: 'recipient_user_ids_json names a user whom User Service does not know, at position 0',
+    });
     await expect(operator.notifications.show('1-1')).rejects.toThrow(NotFoundError);
     await expect(operator.notifications.cancel('1-1', { limitMs: 20_000 })).rejects.toThrow(NotFoundError);
   });
