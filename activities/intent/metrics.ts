@@ -13,7 +13,7 @@ import type { OutcomeKind } from '../../api/intent/outcome.ts';
 import { countersOf, takenUpCounter } from '../counters.ts';
 import { COUNTED_AT_MOST, gaugeRead, observeReads } from '../gauges.ts';
 import { query } from '../postgres.ts';
-import { loadOffset, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
+import { UnreadAge, loadOffset } from '../../api/intent/stream.ts';
 
 interface IntentAttributes {
   notification_type: string;
@@ -189,6 +189,7 @@ export function observeGauges(
       });
     },
   });
+  const unread = new UnreadAge(redis, intentsStream);
   const stream = gaugeRead({
     what: 'intent stream',
     gauges: {
@@ -198,8 +199,7 @@ export function observeGauges(
       },
     },
     async read() {
-      const offset = await loadOffset(redis, intentsStream);
-      const value = await oldestUnprocessedAgeMs(redis, intentsStream, offset, Date.now());
+      const value = await unread.since(await loadOffset(redis, intentsStream));
       return [{ gauge: OLDEST_ENTRY, value }];
     },
   });
