@@ -3,7 +3,7 @@
 # The service without its embedded servers. Node runs the TypeScript sources as they are: there is no compile step,
 # only the bundle of the workflows is made beforehand.
 
-# `npm run images -- --write` pins it to a digest; `npm run images -- --release` fails while it is not.
+# `npm run tool -- dev/images.mjs --write` pins it to a digest; `--release` fails while it is not.
 ARG NODE_IMAGE=node:24-slim
 
 # No package of either stage needs its installation script: native parts come as packages of their own.

@@ -1,5 +1,5 @@
 /**
- * The Grafana dashboards in deploy/dashboards/, made of the tables in dashboard-panels.ts: `npm run dashboards` writes
+ * The Grafana dashboards in deploy/dashboards/, made of the tables in dashboard-panels.ts: `npm run generate` writes
  * them, `-- --check` fails when one is not up to date. Written by hand they would be thousands of lines that differ in
  * a title and a query.
  */
@@ -104,6 +104,6 @@ function write(name: string, text: string): void {
 }
 
 function complain(file: string): void {
-  console.error(`${file} is not up to date: npm run dashboards`);
+  console.error(`${file} is not up to date: npm run generate`);
   process.exitCode = 1;
 }

@@ -1,6 +1,6 @@
 /**
  * The tables of CONFIGURATION.md, made of `.env.example`, which a test holds against the configuration, and of the
- * secrets that the configuration knows. `npm run configuration` writes them, `-- --check` fails when they are not up to
+ * secrets that the configuration knows. `npm run generate` writes them, `-- --check` fails when they are not up to
  * date.
  */
 import { readFileSync } from 'node:fs';
@@ -48,6 +48,6 @@ const args = ['variables', tables()] as const;
 if (!process.argv.includes('--check')) {
   await fillMarkedText(PAGE, ...args);
 } else if ((await withMarkedText(PAGE, ...args)) !== readFileSync(PAGE, 'utf8')) {
-  console.error('CONFIGURATION.md is not up to date: npm run configuration');
+  console.error('CONFIGURATION.md is not up to date: npm run generate');
   process.exitCode = 1;
 }

@@ -1,5 +1,5 @@
 /**
- * `npm run test:matrix`: a short run of the fault suite with each combination of servers that the service is to work with. Each is
+ * `npm run tool -- faults/matrix.ts`: a short run of the fault suite with each combination of servers that the service is to work with. Each is
  * a command of its own, so that one can be repeated by itself.
  */
 import { spawn } from 'node:child_process';
@@ -40,7 +40,7 @@ const DIMENSIONS: readonly (readonly Choice[])[] = [
   ],
 ];
 
-const HELP = `Usage: npm run test:matrix [-- options]
+const HELP = `Usage: npm run tool -- faults/matrix.ts [options]
 
 Runs the fault suite, shortly, with each combination of ${DIMENSIONS.map((choices) => choices.map(({ name }) => name).join(' and ')).join(', ')}, and
 prints a table.
@@ -150,7 +150,7 @@ function pageOf(cells: readonly Cell[]): string {
   });
   return `# Which servers the service was tried with
 
-Printed by \`npm run test:matrix\`.
+Printed by \`npm run tool -- faults/matrix.ts\`.
 
 - When and where: ${new Date().toISOString().slice(0, 10)}, ${machineOf()}
 - Each row is a run of the [fault suite](../CONTRIBUTING.md#tests) with ${options.intents} intents and as much of every other kind
