@@ -173,7 +173,7 @@ export const INTENT: Kind<ServiceValues & ValuesOf<typeof INTENT_VARIABLES>> = {
   taskQueue: INTENT_TASK_QUEUE,
   wires: (values) =>
     callerWires(values, {
-      ...{ prefix: USER_SERVICE, name: 'User Service', isSigned: false },
+      ...{ prefix: USER_SERVICE, connection: 'user-service', name: 'User Service', isSigned: false },
       address: 'NOTIFICATION_USER_SERVICE_BASE_URL',
       urls: [values.NOTIFICATION_USER_SERVICE_BASE_URL ?? []].flat(),
     }),

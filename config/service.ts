@@ -20,7 +20,14 @@ import {
 import type { ValuesOf } from './variables.ts';
 import { exceeding, variable } from './variables.ts';
 import type { Wire } from './wire.ts';
-import { isLoopback, plainUrlGaps, sealingKeyWires, weaknessOfSecret } from './wire.ts';
+import {
+  CONNECTIONS,
+  isLoopback,
+  openness,
+  plainUrlGaps,
+  sealingKeyWires,
+  weaknessOfSecret,
+} from './wire.ts';
 
 export const SERVICE_VARIABLES = {
   NOTIFICATION_WORKER_DEPLOYMENT: variable(
@@ -32,6 +39,11 @@ export const SERVICE_VARIABLES = {
     'Version of this process in that deployment; work reaches it once Temporal is told that it is current.',
   ),
 
+  NOTIFICATION_INSECURE: variable(
+    list.pipe(z.array(z.enum(CONNECTIONS, `must be of ${CONNECTIONS.join(', ')}`))),
+    `Connections that may be open in production, in plain text or unproven, comma-separated: ${CONNECTIONS.join(', ')}.`,
+    { default: '' },
+  ),
   NOTIFICATION_SHUTDOWN_TIMEOUT: variable(duration, 'Longest graceful shutdown.', { default: '15s' }),
   NOTIFICATION_LOG_LEVEL: variable(
     z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal']),
@@ -68,11 +80,6 @@ export const SERVICE_VARIABLES = {
     postgresDsn,
     'The same database as the owner of its tables, not through a pooler, for galaxy-notify setup alone: it migrates, and grants what it must to the role of the primary DSN. Without it the service migrates with its own role.',
     { secret: true },
-  ),
-  NOTIFICATION_POSTGRES_INSECURE: variable(
-    flag,
-    'true: in production, too, PostgreSQL may be spoken to in plain text, and without a password.',
-    { default: 'false' },
   ),
   NOTIFICATION_POSTGRES_REPLICA_DSNS: variable(
     list.pipe(z.array(postgresDsn)),
@@ -135,11 +142,6 @@ export const SERVICE_VARIABLES = {
     { default: '60000' },
   ),
   ...OTEL_VARIABLES,
-  NOTIFICATION_OTEL_INSECURE: variable(
-    flag,
-    'true: in production, too, traces and metrics may leave in plain text, and without a header that proves who sends.',
-    { default: 'false' },
-  ),
 
   TEMPORAL_ADDRESS: variable(
     z.string().min(1),
@@ -147,11 +149,6 @@ export const SERVICE_VARIABLES = {
     {
       requiredInProduction: true,
     },
-  ),
-  NOTIFICATION_TEMPORAL_INSECURE: variable(
-    flag,
-    'true: in production, too, Temporal may be spoken to in plain text, or without API key and client certificate.',
-    { default: 'false' },
   ),
   TEMPORAL_NAMESPACE: variable(z.string().min(1), 'Temporal namespace.', { default: 'default' }),
   NOTIFICATION_TEMPORAL_UI_URL: variable(httpUrl, 'Address of the Web UI, for links in logs and reports.'),
@@ -192,11 +189,6 @@ export const SERVICE_VARIABLES = {
     z.string().min(16, 'must have 16 characters or more'),
     'One token for everybody at the codec server, as bearer token or password; for development.',
     { secret: true },
-  ),
-  NOTIFICATION_CODEC_INSECURE: variable(
-    flag,
-    'true: in production, too, the codec server may be reached in plain text; something in front of it speaks TLS.',
-    { default: 'false' },
   ),
 
   NOTIFICATION_DATA_DIR: variable(z.string().min(1), 'Where embedded servers keep their data.', {
@@ -290,13 +282,13 @@ function versionProblems(values: ServiceValues): string[] {
 export function serviceWires(values: ServiceValues, temporalEnv: Record<string, string>): Wire[] {
   return [
     {
-      ...{ name: 'Redis', insecure: 'NOTIFICATION_REDIS_INSECURE' },
-      isAllowed: values.NOTIFICATION_REDIS_INSECURE,
+      name: 'Redis',
+      ...openness(values, 'redis'),
       gaps: redisGaps(values),
     },
     {
-      ...{ name: 'PostgreSQL', insecure: 'NOTIFICATION_POSTGRES_INSECURE' },
-      isAllowed: values.NOTIFICATION_POSTGRES_INSECURE,
+      name: 'PostgreSQL',
+      ...openness(values, 'postgres'),
       gaps: [
         ...postgresGaps(
           'NOTIFICATION_POSTGRES_PRIMARY_DSN',
@@ -310,8 +302,8 @@ export function serviceWires(values: ServiceValues, temporalEnv: Record<string, 
       ],
     },
     {
-      ...{ name: 'Temporal', insecure: 'NOTIFICATION_TEMPORAL_INSECURE' },
-      isAllowed: values.NOTIFICATION_TEMPORAL_INSECURE,
+      name: 'Temporal',
+      ...openness(values, 'temporal'),
       gaps: temporalGaps(temporalEnv),
     },
     ...codecWires(values),
@@ -388,8 +380,8 @@ function codecWires(values: ServiceValues): Wire[] {
   const weakness = token === undefined ? undefined : weaknessOfSecret(token);
   return [
     {
-      ...{ name: 'codec server', insecure: 'NOTIFICATION_CODEC_INSECURE' },
-      isAllowed: values.NOTIFICATION_CODEC_INSECURE,
+      name: 'codec server',
+      ...openness(values, 'codec'),
       gaps: [
         ...(isLoopback(address.host)
           ? []
@@ -423,8 +415,8 @@ function otelWires(values: ServiceValues): Wire[] {
   ].some((headers) => headers !== undefined);
   return [
     {
-      ...{ name: 'OTLP collector', insecure: 'NOTIFICATION_OTEL_INSECURE' },
-      isAllowed: values.NOTIFICATION_OTEL_INSECURE,
+      name: 'OTLP collector',
+      ...openness(values, 'otel'),
       gaps: [
         ...given.flatMap(({ name, url }) => plainUrlGaps(name, url)),
         ...(isRemote && !hasHeader

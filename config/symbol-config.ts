@@ -8,6 +8,7 @@ import { callerContradictions, callerVariables, callerWires, signingVariables } 
 import { duration, durations, port } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { ConfigError, placeOf, variable } from './variables.ts';
+import type { InsecureValues } from './wire.ts';
 
 /** What the names begin with by which pushes to the targets are proven. */
 export const SYMBOL_TARGETS = 'NOTIFICATION_SYMBOL_TARGETS';
@@ -38,13 +39,13 @@ export const SYMBOL_CONFIG_VARIABLES = {
   }),
 };
 
-export const SYMBOL_CONFIG: Kind<ValuesOf<typeof SYMBOL_CONFIG_VARIABLES>> = {
+export const SYMBOL_CONFIG: Kind<ValuesOf<typeof SYMBOL_CONFIG_VARIABLES> & InsecureValues> = {
   variables: SYMBOL_CONFIG_VARIABLES,
   contradictions: (values) => callerContradictions(values, SYMBOL_TARGETS),
   taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
   wires: (values) =>
     callerWires(values, {
-      ...{ prefix: SYMBOL_TARGETS, name: 'symbol targets', isSigned: true },
+      ...{ prefix: SYMBOL_TARGETS, connection: 'symbol-targets', name: 'symbol targets', isSigned: true },
       address: 'NOTIFICATION_SYMBOL_TARGETS_FILE',
       urls: urlsIn(values.NOTIFICATION_SYMBOL_TARGETS_FILE),
     }),

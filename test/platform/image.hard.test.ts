@@ -93,10 +93,7 @@ function makeBundles(target: string): void {
 const PRODUCTION = {
   NODE_ENV: 'production',
   ...asUserOf('intent'),
-  NOTIFICATION_REDIS_INSECURE: 'true',
-  NOTIFICATION_POSTGRES_INSECURE: 'true',
-  NOTIFICATION_TEMPORAL_INSECURE: 'true',
-  NOTIFICATION_USER_SERVICE_INSECURE: 'true',
+  NOTIFICATION_INSECURE: 'redis,postgres,temporal,user-service',
 };
 
 /** Every file, with its size: what was written, changed or taken away makes a difference. */
