@@ -1,7 +1,7 @@
 /** Configuration of account callbacks. */
 import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback/contract.ts';
 import { callerContradictions, callerVariables, callerWires, signingVariables } from './caller.ts';
-import { duration, durations, httpUrl, integer, port, streamName } from './values.ts';
+import { duration, durations, httpUrl, integer, streamName } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { exceeding, placeOf, variable } from './variables.ts';
 import type { InsecureValues } from './wire.ts';
@@ -53,9 +53,6 @@ export const ACCOUNT_CALLBACK_VARIABLES = {
   }),
   NOTIFICATION_CALLBACK_GROUP: variable(streamName, 'Consumer group of all processes on that stream.', {
     default: 'notifications',
-  }),
-  NOTIFICATION_DEV_PORTFOLIO_PORT: variable(port, 'Port of the stand-in portfolio service.', {
-    default: '8096',
   }),
 };
 

@@ -15,7 +15,7 @@ import {
 } from '../workflows/intent/contract.ts';
 import type { ServiceValues } from './service.ts';
 import { callerContradictions, callerVariables, callerWires } from './caller.ts';
-import { duration, emailList, httpUrl, integer, port, postgresDsn, streamName } from './values.ts';
+import { duration, emailList, httpUrl, integer, postgresDsn, streamName } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { LOOKS_PER_RUN, exceeding, variable } from './variables.ts';
 
@@ -136,9 +136,6 @@ export const INTENT_VARIABLES = {
     'Attempts after which a recipient without a usable answer gets no e-mail, and the others are served.',
     { default: '6' },
   ),
-  NOTIFICATION_DEV_USER_SERVICE_PORT: variable(port, 'Port of the stand-in User Service.', {
-    default: '8093',
-  }),
 };
 
 /** `geo.review_recommended` -> `NOTIFICATION_ADMIN_EMAILS_GEO_REVIEW_RECOMMENDED` */

@@ -6,17 +6,7 @@ import { z } from 'zod';
 import { PLAIN_POLICIES } from '../api/payload-codec.ts';
 import { OTEL_VARIABLES } from './otel.ts';
 import { REDIS_VARIABLES, redisGaps, redisProblems } from './redis.ts';
-import {
-  duration,
-  flag,
-  hostAndPort,
-  httpUrl,
-  integer,
-  list,
-  port,
-  postgresDsn,
-  sealingKeys,
-} from './values.ts';
+import { duration, flag, hostAndPort, httpUrl, integer, list, postgresDsn, sealingKeys } from './values.ts';
 import type { ValuesOf } from './variables.ts';
 import { exceeding, variable } from './variables.ts';
 import type { Wire } from './wire.ts';
@@ -194,14 +184,10 @@ export const SERVICE_VARIABLES = {
   NOTIFICATION_DATA_DIR: variable(z.string().min(1), 'Where embedded servers keep their data.', {
     default: '.data',
   }),
-  NOTIFICATION_DEV_REDIS_PORT: variable(port, 'Port of the embedded Redis; 0 takes a free one.', {
-    default: '6379',
-  }),
-  NOTIFICATION_DEV_POSTGRES_PORT: variable(port, 'Port of the embedded PostgreSQL.', { default: '5432' }),
-  NOTIFICATION_DEV_TEMPORAL_PORT: variable(port, 'Port of the embedded Temporal.', { default: '7233' }),
-  NOTIFICATION_DEV_TEMPORAL_UI_PORT: variable(port, "Port of the embedded Temporal's Web UI.", {
-    default: '8233',
-  }),
+  NOTIFICATION_DEV_BASE_PORT: variable(
+    integer(0, 65_524),
+    'First of 12 ports in a row for embedded servers and stand-ins; 0 takes free ones. Not set: their usual ports.',
+  ),
   NOTIFICATION_DEV_TEMPORAL_ENGINE: variable(
     z.enum(['1.29', '1.32']),
     'Version of the embedded Temporal server; without it any that the machine has, else 1.29.',

@@ -5,7 +5,7 @@ import type { SymbolTarget } from '../api/symbol-config/push.ts';
 import { symbolTargetsSchema } from '../api/symbol-config/push.ts';
 import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config/contract.ts';
 import { callerContradictions, callerVariables, callerWires, signingVariables } from './caller.ts';
-import { duration, durations, port } from './values.ts';
+import { duration, durations } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { ConfigError, placeOf, variable } from './variables.ts';
 import type { InsecureValues } from './wire.ts';
@@ -34,9 +34,6 @@ export const SYMBOL_CONFIG_VARIABLES = {
     'Time between two pushes to all targets while nothing changes and the crawler is off.',
     { default: '15m' },
   ),
-  NOTIFICATION_DEV_SYMBOL_TARGETS_PORT: variable(port, 'Port of the stand-in symbol targets.', {
-    default: '8095',
-  }),
 };
 
 export const SYMBOL_CONFIG: Kind<ValuesOf<typeof SYMBOL_CONFIG_VARIABLES> & InsecureValues> = {

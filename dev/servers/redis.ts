@@ -6,7 +6,7 @@ import { mkdir, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { Redis } from 'ioredis';
 import { commandSucceeds, runCommand } from './command.ts';
-import { freePort, LOOPBACK, PORT_VARIABLES } from './ports.ts';
+import { freePort, LOOPBACK } from './ports.ts';
 import { startServer, type Report } from './server-process.ts';
 
 /** Options of {@link startRedis}. */
@@ -77,7 +77,7 @@ export async function startRedis(options: RedisOptions): Promise<EmbeddedRedis> 
     dataDir,
     command,
     args: Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]),
-    ports: [{ port, name: 'embedded Redis', variable: PORT_VARIABLES.redis }],
+    ports: [{ port, name: 'embedded Redis' }],
     ready: () => ping(port),
     report,
   });

@@ -168,16 +168,8 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_TEMPORAL_UI_URL', undefined],
   ['NOTIFICATION_RUNBOOK_URL', undefined],
   ['NOTIFICATION_DATA_DIR', '.data'],
-  ['NOTIFICATION_DEV_REDIS_PORT', 6_379],
-  ['NOTIFICATION_DEV_POSTGRES_PORT', 5_432],
-  ['NOTIFICATION_DEV_TEMPORAL_PORT', 7_233],
-  ['NOTIFICATION_DEV_TEMPORAL_UI_PORT', 8_233],
-  ['NOTIFICATION_DEV_USER_SERVICE_PORT', 8_093],
-  ['NOTIFICATION_DEV_FCM_PORT', 8_094],
-  ['NOTIFICATION_DEV_SYMBOL_TARGETS_PORT', 8_095],
-  ['NOTIFICATION_DEV_PORTFOLIO_PORT', 8_096],
+  ['NOTIFICATION_DEV_BASE_PORT', undefined],
   ['NOTIFICATION_DEV_ROUTERS_TRANSPORT', 'https'],
-  ['NOTIFICATION_DEV_ROUTERS_PORT', 8_101],
   ['NOTIFICATION_DEV_TEMPORAL_ENGINE', undefined],
   ['TEMPORAL_CLI_PATH', undefined],
 ];
@@ -291,7 +283,7 @@ describe('values', () => {
     ],
     ['NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED', 'true', true],
     ['NOTIFICATION_POSTGRES_MAX_IDLE_CONNS', '0', 0],
-    ['NOTIFICATION_DEV_REDIS_PORT', '0', 0],
+    ['NOTIFICATION_DEV_BASE_PORT', '0', 0],
     ['NOTIFICATION_LOG_LEVEL', 'debug', 'debug'],
   ])('I30 %s takes %s', (name, text, value) => {
     expect(valueOf(name, text)).toEqual(value);
@@ -321,7 +313,7 @@ describe('values', () => {
     ['NOTIFICATION_USER_SERVICE_BASE_URL', 'users.internal:8080', 'http or https'],
     ['NOTIFICATION_USER_SERVICE_BASE_URL', 'ftp://users.internal', 'http or https'],
     ['NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED', '1', 'true or false'],
-    ['NOTIFICATION_DEV_REDIS_PORT', '65536', 'at most 65535'],
+    ['NOTIFICATION_DEV_BASE_PORT', '65525', 'at most 65524'],
   ])('I30 %s=%s is refused with the name and what it should be', (name, text, problem) => {
     const problems = problemsOf({ [name]: text });
 
