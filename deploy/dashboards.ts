@@ -1,7 +1,7 @@
 /**
  * The Grafana dashboards in deploy/dashboards/, made of the tables in dashboard-panels.ts: `npm run generate` writes
- * them, `-- --check` fails when one is not up to date. Written by hand they would be thousands of lines that differ in
- * a title and a query.
+ * them, and with `--check` this program fails when one is not up to date. Written by hand they would be thousands of
+ * lines that differ in a title and a query.
  */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
