@@ -20,6 +20,11 @@ import {
 } from './wire.ts';
 
 export const SERVICE_VARIABLES = {
+  NOTIFICATION_INSECURE: variable(
+    list.pipe(z.array(z.enum(CONNECTIONS, `must be of ${CONNECTIONS.join(', ')}`))),
+    `Connections that may be open in production, in plain text or unproven, comma-separated: ${CONNECTIONS.join(', ')}.`,
+    { default: '' },
+  ),
   NOTIFICATION_WORKER_DEPLOYMENT: variable(
     z.string().regex(/^[\w-]{1,200}$/, 'must be letters, digits, hyphens and underscores'),
     'Name of the worker deployment, for versioned rollouts; with the version below.',
@@ -29,11 +34,6 @@ export const SERVICE_VARIABLES = {
     'Version of this process in that deployment; work reaches it once Temporal is told that it is current.',
   ),
 
-  NOTIFICATION_INSECURE: variable(
-    list.pipe(z.array(z.enum(CONNECTIONS, `must be of ${CONNECTIONS.join(', ')}`))),
-    `Connections that may be open in production, in plain text or unproven, comma-separated: ${CONNECTIONS.join(', ')}.`,
-    { default: '' },
-  ),
   NOTIFICATION_SHUTDOWN_TIMEOUT: variable(duration, 'Longest graceful shutdown.', { default: '15s' }),
   NOTIFICATION_LOG_LEVEL: variable(
     z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal']),

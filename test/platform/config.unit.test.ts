@@ -314,6 +314,7 @@ describe('values', () => {
     ['NOTIFICATION_USER_SERVICE_BASE_URL', 'ftp://users.internal', 'http or https'],
     ['NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED', '1', 'true or false'],
     ['NOTIFICATION_DEV_BASE_PORT', '65525', 'at most 65524'],
+    ['NOTIFICATION_INSECURE', 'redis,http', 'must be of redis, postgres'],
   ])('I30 %s=%s is refused with the name and what it should be', (name, text, problem) => {
     const problems = problemsOf({ [name]: text });
 
