@@ -5,10 +5,6 @@
 
 /** Before the first entry of every stream. */
 export const STREAM_START = '0-0';
-/** Redis appends nothing behind it, and refuses to look there. */
-export const LAST_POSSIBLE_ID = '18446744073709551615-18446744073709551615';
-/** Ids that run ahead of Redis' clock by more were chosen by a producer, ms. */
-export const MOST_AHEAD_MS = 86_400_000;
 
 /** Orders entry ids: `<ms>-<sequence>`, both unsigned 64 bit, so compared as big integers. */
 export function compareEntryIds(left: string, right: string): number {
@@ -18,9 +14,6 @@ export function compareEntryIds(left: string, right: string): number {
   if (leftSequence === rightSequence) return 0;
   return leftSequence < rightSequence ? -1 : 1;
 }
-
-/** @returns when an entry was appended, at the latest: Redis lets a producer choose an id that is not of this time. */
-export const timeOfEntry = (id: string): Date => new Date(Math.min(Number(id.split('-')[0]), Date.now()));
 
 export const later = (one: string, other: string): string => (compareEntryIds(one, other) < 0 ? other : one);
 export const sooner = (one: string, other = one): string => (compareEntryIds(one, other) < 0 ? one : other);
@@ -36,12 +29,8 @@ const FIND_ID = `
   return found and found[1]`;
 
 /** @returns the id of the oldest entry behind `id`; undefined when there is none. @throws what Redis fails with. */
-export const entryIdAfter = async (
-  redis: Scripting,
-  stream: string,
-  id: string,
-): Promise<string | undefined> =>
-  id === LAST_POSSIBLE_ID ? undefined : findId(redis, stream, 'XRANGE', `(${id}`, '+');
+export const entryIdAfter = (redis: Scripting, stream: string, id: string): Promise<string | undefined> =>
+  findId(redis, stream, 'XRANGE', `(${id}`, '+');
 
 /** @returns the id of the newest entry; undefined when there is none. @throws what Redis fails with. */
 export const newestEntryId = (redis: Scripting, stream: string): Promise<string | undefined> =>
@@ -59,16 +48,6 @@ const LAST_GENERATED = `
 export async function lastGeneratedId(redis: Scripting, stream: string): Promise<string | undefined> {
   const id = await redis.eval_ro(LAST_GENERATED, 1, stream);
   return typeof id === 'string' ? id : undefined;
-}
-
-/** What is wrong with a stream whose last id is far ahead of Redis' clock; undefined while it is not. @param nowMs of Redis. */
-export function idsAhead(lastId: string, nowMs: number): string | undefined {
-  if (Number(lastId.split('-')[0]) - nowMs <= MOST_AHEAD_MS) return undefined;
-  const consequence =
-    lastId === LAST_POSSIBLE_ID
-      ? 'nothing can be appended any more'
-      : 'all later ids go on from there, and tell no time';
-  return `the last id ${lastId} is ahead of Redis' clock: ${consequence}`;
 }
 
 /** Whether the stream has this entry. @throws what Redis fails with. */

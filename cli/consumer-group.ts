@@ -1,8 +1,8 @@
 /** What can be wrong with a consumer group of a stream: nobody reads, or what somebody took is not acknowledged. */
 import type { Redis } from 'ioredis';
-import { entryIdAfter, idsAhead, lastGeneratedId } from '../api/stream-ids.ts';
+import { entryIdAfter } from '../api/stream-ids.ts';
 import type { Diagnosis } from './checks.ts';
-import { error, ok, warn } from './checks.ts';
+import { ok, warn } from './checks.ts';
 import { countOf, durationOf } from './output.ts';
 
 /** Entries behind the group's last delivery that say that nobody reads. */
@@ -22,8 +22,6 @@ export interface ConsumerGroup {
 /** @throws what Redis answers to a key that is no stream. */
 export async function consumerGroup({ redis, stream, group, role }: ConsumerGroup): Promise<Diagnosis> {
   if (!(await redis.exists(stream))) return ok(`${stream} does not exist yet`);
-  const ahead = await aheadOf(redis, stream);
-  if (ahead) return ahead;
   const groups = (await redis.xinfo('GROUPS', stream)) as unknown[][];
   const ours = groups.map(fieldsOf).find((fields) => fields['name'] === group);
   if (!ours) return warn(`${stream} has no group ${group}`, 'start the service: it creates the group');
@@ -46,15 +44,6 @@ export async function consumerGroup({ redis, stream, group, role }: ConsumerGrou
     return warn(detail, `is a process with the role ${role} running, and are there enough of them?`);
   }
   return ok(detail);
-}
-
-/** @returns what is wrong when ids of a stream do not follow the clock; undefined when they do, or there is no stream. */
-export async function aheadOf(redis: Redis, stream: string): Promise<Diagnosis | undefined> {
-  const [lastId, [seconds]] = await Promise.all([lastGeneratedId(redis, stream), redis.time()]);
-  const problem = lastId && idsAhead(lastId, Number(seconds) * 1_000);
-  return problem
-    ? error(`stream_ids_ahead: ${problem}`, 'see deploy/RUNBOOK.md#notificationstreamidsahead')
-    : undefined;
 }
 
 function fieldsOf(reply: unknown[]): Record<string, unknown> {

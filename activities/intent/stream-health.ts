@@ -8,7 +8,7 @@
  * has neither passed nor before it were deleted unread.
  */
 import type { Redis } from 'ioredis';
-import { STREAM_START, compareEntryIds, idsAhead } from '../../api/stream-ids.ts';
+import { STREAM_START, compareEntryIds } from '../../api/stream-ids.ts';
 import type { StreamFinding, StreamState } from '../../workflows/intent/reader-contract.ts';
 import type { StreamPosition } from './stream-position.ts';
 
@@ -18,8 +18,6 @@ export interface Inspection {
   stream: (StreamState & { length: number; firstEntryId?: string }) | undefined;
   /** Undefined when Redis does not tell. */
   maxmemoryPolicy: string | undefined;
-  /** By the clock of Redis, epoch ms. */
-  redisMs: number;
   /** Bytes of entries that Redis copied to find this out; default 0. */
   effortBytes?: number;
 }
@@ -34,12 +32,8 @@ export interface Diagnosis {
 
 /** @throws what Redis fails with, e.g. when the key is no stream. */
 export async function inspectStream(redis: Redis, stream: string): Promise<Inspection> {
-  const [state, maxmemoryPolicy, [seconds]] = await Promise.all([
-    stateOf(redis, stream),
-    policyOf(redis),
-    redis.time(),
-  ]);
-  return { stream: undefined, ...state, maxmemoryPolicy, redisMs: Number(seconds) * 1_000 };
+  const [state, maxmemoryPolicy] = await Promise.all([stateOf(redis, stream), policyOf(redis)]);
+  return { stream: undefined, ...state, maxmemoryPolicy };
 }
 
 /**
@@ -105,8 +99,6 @@ export function diagnose(inspection: Inspection, position: StreamPosition, seen?
     if (wasThere) problems.push(missing(position.offset));
     return { problems, entriesPassed: wasThere ? undefined : position.entriesPassed };
   }
-  const ahead = idsAhead(stream.lastGeneratedId, inspection.redisMs);
-  if (ahead !== undefined) problems.push({ kind: 'stream_ids_ahead', message: ahead });
   const regression = regressionOf(stream, position.offset, seen);
   if (regression !== undefined) {
     problems.push({
@@ -187,19 +179,16 @@ const SHARE_OF_RETENTION = 0.9;
  * Where reading begins again so long before an entry. Reading an entry again is harmless because of its row, and
  * retention deletes rows. Ids that are no times do not tell their age; those streams are read from 0-0.
  *
- * @param id of an entry. @param marginMs how long before it. @param newestId that was ever seen. @param nowMs by the clock of
- * Redis: a producer may have chosen ids that are ahead of it.
+ * @param id of an entry. @param marginMs how long before it. @param newestId that was ever seen.
  */
 export function rewindPoint(
   id: string,
   marginMs: number,
   newestId: string,
   recordRetentionMs: number,
-  nowMs: number,
 ): string {
-  const [ms, namedMs] = [id, newestId].map((entryId) => BigInt(entryId.split('-')[0]!)) as [bigint, bigint];
+  const [ms, newestMs] = [id, newestId].map((entryId) => BigInt(entryId.split('-')[0]!)) as [bigint, bigint];
   if (ms < FIRST_CLOCK_MS) return STREAM_START;
-  const newestMs = namedMs < BigInt(nowMs) ? namedMs : BigInt(nowMs);
   const wantedMs = ms - BigInt(marginMs);
   const recordedMs = newestMs - BigInt(Math.floor(SHARE_OF_RETENTION * recordRetentionMs));
   const fromMs = wantedMs > recordedMs ? wantedMs : recordedMs;

@@ -37,7 +37,7 @@ const RESTART_MARGIN_MS = 300_000;
 const MOST_STARTED = 10;
 
 /** These last until somebody mends them and are reported once; the others are events. */
-const LASTING: readonly StreamFindingKind[] = ['stream_missing', 'eviction_enabled', 'stream_ids_ahead'];
+const LASTING: readonly StreamFindingKind[] = ['stream_missing', 'eviction_enabled'];
 /** After these, entries may have lower ids than the offset, which XREAD would never return. */
 const OF_REDIS: readonly StreamFindingKind[] = ['stream_missing', 'stream_regressed'];
 
@@ -144,14 +144,14 @@ export function watchStream(
 
   /** @returns undefined when there is no reason to go back. */
   function whereToReadFrom(
-    { stream: state, redisMs }: Inspection,
+    { stream: state }: Inspection,
     { postgres, passedId, rewindTo }: StreamMemory,
     found: ReadonlySet<StreamFindingKind>,
   ): string | undefined {
     const { offset } = progress;
     const newest = later(offset, state?.lastGeneratedId ?? STREAM_START);
     const before = (id: string, marginMs = MARGIN_MS) =>
-      rewindPoint(id, marginMs, newest, retention.recordRetentionMs, redisMs);
+      rewindPoint(id, marginMs, newest, retention.recordRetentionMs);
     const points = [
       ...(OF_REDIS.some((kind) => found.has(kind)) ? [before(sooner(offset, state?.lastGeneratedId))] : []),
       ...(found.has('postgres_regressed') ? [before(sooner(offset, passedId))] : []),

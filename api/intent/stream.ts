@@ -40,26 +40,18 @@ export async function loadOffset(
 }
 
 /**
- * How long the oldest entry waits that the offset has not passed. Its id tells, by the clock of Redis. A producer may have
- * chosen an id that is ahead of the clock: from when on this object has seen the entry wait counts as well.
+ * Age of the oldest entry that the offset has not passed, ms; 0 when the stream is drained. The age is that of the
+ * entry's id, so it depends on the clock of Redis.
+ *
+ * @param nowMs epoch ms.
+ * @throws what Redis fails with.
  */
-export class UnreadAge {
-  #oldest: string | undefined;
-  #sinceMs = 0;
-  readonly #redis: Redis;
-  readonly #stream: string;
-
-  constructor(redis: Redis, stream: string) {
-    this.#redis = redis;
-    this.#stream = stream;
-  }
-
-  /** @returns ms; 0 when the stream is drained. @throws what Redis fails with. */
-  async since(offset: string): Promise<number> {
-    const oldest = await entryIdAfter(this.#redis, this.#stream, offset);
-    if (oldest !== this.#oldest) [this.#oldest, this.#sinceMs] = [oldest, performance.now()];
-    if (oldest === undefined) return 0;
-    const seenMs = Math.round(performance.now() - this.#sinceMs);
-    return Math.max(seenMs, Date.now() - Number(oldest.split('-')[0]));
-  }
+export async function oldestUnprocessedAgeMs(
+  redis: Redis,
+  stream: string,
+  offset: string,
+  nowMs: number,
+): Promise<number> {
+  const oldest = await entryIdAfter(redis, stream, offset);
+  return oldest ? Math.max(0, nowMs - Number(oldest.split('-')[0])) : 0;
 }

@@ -325,27 +325,6 @@ drill({
   cleanUp: () => ground.slot.redis.config('SET', 'maxmemory-policy', 'noeviction'),
 });
 
-const tomorrow = () => Date.now() + 2 * 86_400_000;
-
-drill({
-  alarm: 'NotificationStreamIdsAhead',
-  fault: 'a producer appended an entry with an id of the future',
-  inject: async () => {
-    await ground.slot.redis.xadd(INTENTS, `${tomorrow()}-0`, 'a', 'b');
-  },
-  says: { 'galaxy-notify doctor': /stream_ids_ahead/, 'galaxy-notify bridge status': /stream_ids_ahead/ },
-  deeds: [
-    {
-      words: 'set the last id back to now',
-      act: async () => {
-        const ahead = await ground.slot.redis.xrange(INTENTS, String(Date.now() + 86_400_000), '+');
-        await ground.slot.redis.xdel(INTENTS, ...ahead.map(([entry]) => entry));
-        await ground.slot.redis.call('XSETID', INTENTS, `${Date.now()}-0`);
-      },
-    },
-  ],
-});
-
 drill({
   alarm: 'NotificationRoutesOverdue',
   fault: 'a channel was paused and forgotten',
