@@ -16,7 +16,7 @@ import {
 } from './service.ts';
 import { SUBSCRIPTION, SUBSCRIPTION_VARIABLES } from './subscription.ts';
 import { SYMBOL_CONFIG, SYMBOL_CONFIG_VARIABLES } from './symbol-config.ts';
-import { READ_BY_OTEL } from './otel.ts';
+import { OTEL_FIXED, READ_BY_OTEL } from './otel.ts';
 import { list } from './values.ts';
 import type { FarSide, Kind, NeededSchedule, ValuesOf, Variable, Variables } from './variables.ts';
 import { ConfigError, variable } from './variables.ts';
@@ -310,6 +310,9 @@ function withoutEffect(env: Environment): string[] {
     services.some((service) => /^_(SERVICE|PORT)(_|$)/.test(name.replace(service, '')));
   return Object.entries(env).flatMap(([name, value]) => {
     if (Object.hasOwn(DEPRECATED, name)) return [`${name} is no longer supported: ${DEPRECATED[name]}`];
+    const fixed = OTEL_FIXED.get(name);
+    if (value && fixed !== undefined)
+      return value === fixed ? [] : [`${name} must be ${fixed}: nothing else is spoken`];
     if (!value || !/^(NOTIFICATION|OTEL)_/.test(name) || KNOWN_NAMES.has(name) || isLink(name)) return [];
     const nearest = nearestName(name);
     const advice = nearest === undefined ? '' : `did you mean ${nearest}? `;
