@@ -2,8 +2,9 @@
 import { EventEmitter } from 'node:events';
 import { PassThrough, Writable } from 'node:stream';
 import { invoke, onStop } from '../../cli/invocation.ts';
-import { report } from '../../cli/output.ts';
+import { printJson, report } from '../../cli/output.ts';
 import { run } from '../../cli/run.ts';
+import { printable } from '../../cli/table.ts';
 import { startCommand } from '../command-line.ts';
 
 const ENTRY = JSON.stringify({
@@ -55,6 +56,20 @@ test('help and usage errors of subcommands go to the streams of the run, as wide
   const wrong = await startCommand(['intents', 'publish'], {}).ended;
   expect(wrong).toMatchObject({ code: 2, stdout: '' });
   expect(wrong.stderr).toMatch(/^error: required option '--key <key>' not specified\n/);
+});
+
+test('security-15 nothing of others acts on the terminal: tables, JSON and errors of usage', async () => {
+  const acting = '\u001b\u009b\u200e\u200f\u061c\u202e\u2066';
+  const raw = new RegExp(`[${acting}]`, 'u');
+  expect(printable(acting)).toBe('\\u001b\\u009b\\u200e\\u200f\\u061c\\u202e\\u2066');
+  const output = new PassThrough();
+  await invoke(shellWith([], output), async () => printJson({ [acting]: acting }));
+  const json = String(output.read());
+  expect(json).not.toMatch(raw);
+  expect(JSON.parse(json)).toEqual({ [acting]: acting });
+  const { stderr } = await startCommand([`no-such-${acting}`], {}).ended;
+  expect(stderr).toContain('\\u001b\\u009b');
+  expect(stderr).not.toMatch(raw);
 });
 
 test('a table has colors in a terminal that shows them, unless NO_COLOR is set', async () => {
