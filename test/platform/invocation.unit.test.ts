@@ -34,6 +34,26 @@ test('two runs at the same time keep their input, their output and their exit co
   expect(refused).toEqual(await second.ended);
 });
 
+test.each([
+  ['tokens', 'register', 'AT:a1b2c3'],
+  ['tokens', 'verify', 'AT:a1b2c3', '--nonce=a', '--code=b'],
+  ['tokens', 'check', 'AT:a1b2c3'],
+  ['tokens', 'delete', '--yes', 'AT:a1b2c3'],
+  ['subscriptions', 'trust', 'smp://print:a1b2c3@router.example'],
+  ['subscriptions', 'create', '--user', '1', '--server', 'smp://print:a1b2c3@router.example'],
+  ['doctor', '--router', 'smp://print:a1b2c3@router.example'],
+])('security-19 %s %s takes no secret from the list of processes', async (...args) => {
+  const env = {
+    NOTIFICATION_REDIS_MASTER_ADDR: '127.0.0.1:1',
+    NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://127.0.0.1:1/none',
+    TEMPORAL_ADDRESS: '127.0.0.1:1',
+  };
+  const { code, stderr } = await startCommand(args, env).ended;
+  expect(stderr).toContain('the list of processes shows arguments: give -, and');
+  expect(stderr).not.toContain('a1b2c3');
+  expect(code).toBe(2);
+});
+
 test('a run leaves the exit code and the signals of the process alone', async () => {
   const before = [process.exitCode, process.listenerCount('SIGINT'), process.listenerCount('SIGTERM')];
   expect((await startCommand(['no-such-command'], {}).ended).code).toBe(2);
