@@ -1,4 +1,4 @@
-/** `callbacks show`: one account, and why a value is what it is. */
+/** `callbacks show`: one account, and what became of one callback. */
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
@@ -8,13 +8,11 @@ import type {
   AccountView,
   CallbackView,
   PeriodView,
-  PositionView,
-  ValueView,
 } from '../../client/account-callback/account.ts';
 import { TELLING_STATUSES } from '../../client/account-callback/account.ts';
 import { UsageError, action, helpWith } from '../command.ts';
 import { givenOf, limitOption, parseTime, sinceOption, untilOption } from '../options.ts';
-import { capital, printFields, printHeading, printJson, printTable, report } from '../output.ts';
+import { printFields, printHeading, printJson, printTable, report } from '../output.ts';
 import { withSession } from '../session.ts';
 
 interface ShowOptions extends AccountFilter {
@@ -26,7 +24,7 @@ export function addShow(callbacks: Command): void {
   callbacks
     .command('show')
     .description(
-      'Show the account of a user: how far it is, what it holds, what was told and what is not told yet; with --period, why the values of an hour or a day are what they are.',
+      'Show the account of a user: its tracking and its callbacks; with --period, what became of the callback of an hour or a day.',
     )
     .argument('<user id>', 'whose account')
     .addOption(new Option('--kind <kind>', 'period of the callback').choices(CALLBACK_KINDS))
@@ -36,7 +34,7 @@ export function addShow(callbacks: Command): void {
     .addOption(
       new Option(
         '--period <time>',
-        'why the values of this hour, or with --kind daily of this day, are what they are; any time in it',
+        'what became of the callback of this hour, or with --kind daily of this day; any time in it',
       ).argParser(parseTime),
     )
     .addOption(limitOption())
@@ -67,45 +65,26 @@ export function addShow(callbacks: Command): void {
     );
 }
 
-function printAccount({ userId, tracking, positions, callbacks }: AccountView, limit: number): void {
+function printAccount({ userId, tracking, callbacks }: AccountView, limit: number): void {
   printHeading(`Account of ${userId}`);
   printFields([
     ['shard', tracking?.shard],
     ['paused by', tracking?.pausedBy],
-    ['tracked since', tracking?.since],
-    ['computed up to', tracking?.computedUpTo],
+    ['takes part', tracking && (tracking.until === undefined ? 'yes' : 'not any more')],
+    ['until', tracking?.until],
+    ['waited for', tracking && (tracking.isWaitedFor ? 'yes' : 'no')],
+    ['caught up', tracking?.caughtUpDate],
     ['last day', tracking?.dailyDate],
-    ['tracked', tracking ? undefined : 'not any more: it was closed for long'],
-    ['set aside', tracking?.setAside?.since],
-    ['hour that failed', tracking?.setAside?.hourStart],
-    ['failures', tracking?.setAside?.failures],
-    ['reason', tracking?.setAside?.reason],
-    ['next try', tracking?.setAside && (tracking.setAside.nextTryAt ?? 'with callbacks take-up')],
+    ['changed', tracking?.changedAt],
     ['link', tracking?.link],
   ]);
-  printHeading('What it holds, and since when');
-  if (positions.items.length === 0) report('nothing is known of it');
-  else {
-    printTable(
-      ['SINCE', 'CASH', 'HELD'],
-      positions.items.map((position) => [position.at, position.cash, heldOf(position)]),
-      { flexible: 2 },
-    );
-  }
   printHeading('Callbacks');
   if (callbacks.items.length === 0) report('nothing matched');
   else printCallbacks(callbacks.items);
-  if (positions.hasMore || callbacks.hasMore) {
+  if (callbacks.hasMore) {
     report(`the newest ${limit} are shown, there are more: narrow it down, or raise --limit`);
   }
 }
-
-const heldOf = ({ coefficients }: PositionView): string =>
-  coefficients === undefined
-    ? 'closed'
-    : Object.entries(coefficients)
-        .map(([symbol, coefficient]) => `${symbol}=${coefficient}`)
-        .join(' ');
 
 function printCallbacks(items: CallbackView[]): void {
   printTable(
@@ -119,6 +98,7 @@ function printCallbacks(items: CallbackView[]): void {
       'SETTLED',
       'ATTEMPTS',
       'NEXT TRY',
+      'LATE',
       'LAST ERROR',
     ],
     items.map((item) => [
@@ -131,33 +111,24 @@ function printCallbacks(items: CallbackView[]): void {
       item.settledAt,
       item.attempts,
       item.nextAttemptAt,
+      item.lateEntries === 0 ? undefined : item.lateEntries,
       item.lastError,
     ]),
-    { flexible: 9 },
+    { flexible: 10 },
   );
 }
 
-function printPeriod({ userId, kind, periodStart, why, callback, values }: PeriodView): void {
+function printPeriod({ userId, kind, periodStart, why, callback }: PeriodView): void {
   const nameOf: Record<CallbackKind, string> = { hourly: 'Hour', daily: 'Day' };
   printHeading(`${nameOf[kind]} of ${userId} from ${periodStart.toISOString()}`);
   printFields([
-    ['status', callback?.status ?? 'nothing to tell'],
+    ['status', callback?.status ?? 'nothing to deliver'],
     ['why', why],
+    ['peak', callback && `${callback.peakValue} at ${callback.peakAt.toISOString()}`],
+    ['bottom', callback && `${callback.bottomValue} at ${callback.bottomAt.toISOString()}`],
+    ['closing', callback?.closingValue],
+    ['late entries', callback && callback.lateEntries > 0 ? callback.lateEntries : undefined],
+    ['newest of them', callback?.lateEntryId],
+    ['its values', callback?.lateValues && JSON.stringify(callback.lateValues)],
   ]);
-  values.forEach(printValue);
-}
-
-function printValue({ what, at, value, why, position, legs }: ValueView): void {
-  printHeading(`${capital(what)} ${value}`);
-  printFields([
-    ['at', at],
-    ['why', why],
-    ['held since', position?.at],
-    ['cash', position?.cash],
-  ]);
-  if (legs.length === 0) return;
-  printTable(
-    ['SYMBOL', 'HELD', 'PRICE', 'PRICE OF'],
-    legs.map((leg) => [leg.symbol, leg.coefficient, leg.price, leg.priceAt]),
-  );
 }
