@@ -57,8 +57,13 @@ const MOST_NAME_BYTES = 0xff_ff;
 /** What a payload of version 1 is for: one of another use of the same keys does not open. */
 const UNBOUND_CONTEXT = 'temporal payload';
 
-/** What the server puts behind the id of a workflow that a schedule starts. */
-const OF_SCHEDULE = /-\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z$/;
+/** Ids of the product's schedules. */
+export const SCHEDULE_IDS = [
+  ...['intent-retention', 'intent-reconciliation', 'mobile-retention', 'mobile-reconciliation'],
+  'subscription-sweep',
+];
+/** The server puts the time behind the id of a workflow that a schedule starts. */
+const OF_SCHEDULE = new RegExp(`^(${SCHEDULE_IDS.join('|')})-\\d{4}-\\d{2}-\\d{2}T\\d{2}:\\d{2}:\\d{2}Z$`);
 
 /**
  * @param keys the first one seals, any of them opens.
@@ -161,7 +166,7 @@ function textAt(sealed: Buffer, at: number): { text: string; end: number } | und
  * result of the one before.
  */
 function ownerOf({ namespace, workflowId }: PayloadOwner): PayloadOwner {
-  return { namespace, workflowId: workflowId.replace(OF_SCHEDULE, '') };
+  return { namespace, workflowId: workflowId.replace(OF_SCHEDULE, '$1') };
 }
 
 const isSameOwner = (one: PayloadOwner, other: PayloadOwner): boolean =>

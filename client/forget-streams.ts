@@ -3,12 +3,13 @@
  * dealt with yet is left to it.
  */
 import type { Redis } from 'ioredis';
-import { STREAM_START, compareEntryIds } from '../api/stream-ids.ts';
+import { LAST_ENTRY_ID, STREAM_START, compareEntryIds } from '../api/stream-ids.ts';
 import { OperationFailedError } from './errors.ts';
 import type { Place } from './forget-places.ts';
 
-/** Entries that Redis looks at in one step, in which it does nothing else. */
+/** Entries, and bytes, that Redis looks at in one step, in which it does nothing else. A single entry may have more. */
 const STEP = 200;
+const STEP_BYTES = 4 << 20;
 
 export interface FoundEntry {
   id: string;
@@ -116,13 +117,30 @@ async function groupsOf(redis: Redis, stream: string): Promise<{ name: string; d
 }
 
 /**
+ * ARGV: the entry after which to look, how many. Entries are taken one by one, since only Redis knows how large they are. Behind
+ * the last possible id Redis refuses to look. Returns the last entry, or nothing when there are no more.
+ */
+const EACH_ENTRY = `
+  local function eachEntry(work)
+    local last, looked, bytes = ARGV[1], 0, 0
+    while looked < tonumber(ARGV[2]) and bytes < ${STEP_BYTES} do
+      local entry = last ~= '${LAST_ENTRY_ID}' and
+        redis.call('XRANGE', KEYS[1], '(' .. last, '+', 'COUNT', 1)[1]
+      if not entry then return false end
+      last, looked = entry[1], looked + 1
+      for _, text in ipairs(entry[2]) do bytes = bytes + #text end
+      work(entry)
+    end
+    return last
+  end`;
+
+/**
  * KEYS: stream. ARGV: the entry after which to look, how many, what names the person as an array in JSON, the id as JSON, and
  * where an entry says whom it is for. Returns the last entry that was looked
  * at, or nothing when there are no more; then ids, each with 1 for an entry of the person, 0 for one of others. One that
  * is too long to be decoded is searched for the id in its text.
  */
-const FIND = `
-  local entries = redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], '+', 'COUNT', ARGV[2])
+const FIND = `${EACH_ENTRY}
   local wanted, quoted, field, name = {}, ARGV[4], ARGV[5], ARGV[6]
   for _, one in ipairs(cjson.decode(ARGV[3])) do wanted[one] = true end
   local function ofPath(fields)
@@ -140,7 +158,7 @@ const FIND = `
     return decoded[1]
   end
   local found = {false}
-  for _, entry in ipairs(entries) do
+  found[1] = eachEntry(function(entry)
     local fields, isNamed = {}, false
     for i = 1, #entry[2], 2 do
       fields[entry[2][i]] = entry[2][i + 1]
@@ -154,8 +172,7 @@ const FIND = `
       found[#found + 1] = entry[1]
       found[#found + 1] = 0
     end
-  end
-  if #entries == tonumber(ARGV[2]) then found[1] = entries[#entries][1] end
+  end)
   return found`;
 
 /**
@@ -184,10 +201,9 @@ export const lookFor =
  * KEYS: stream. ARGV: the entry after which to look, how many, names of fields. Returns the last entry, or nothing when there
  * are no more; then of each entry its id and what these fields hold, if it has them and they are not too long.
  */
-const READ_FIELDS = `
-  local entries = redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], '+', 'COUNT', ARGV[2])
+const READ_FIELDS = `${EACH_ENTRY}
   local result = {false}
-  for _, entry in ipairs(entries) do
+  result[1] = eachEntry(function(entry)
     local fields, wanted = {}, {entry[1]}
     for i = 1, #entry[2], 2 do fields[entry[2][i]] = entry[2][i + 1] end
     for i = 3, #ARGV do
@@ -195,8 +211,7 @@ const READ_FIELDS = `
       wanted[#wanted + 1] = value and #value <= 4096 and value or false
     end
     result[#result + 1] = wanted
-  end
-  if #entries == tonumber(ARGV[2]) then result[1] = entries[#entries][1] end
+  end)
   return result`;
 
 /** The next entries of a stream with these fields of theirs, for who decides by more than whom they are for. */

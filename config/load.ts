@@ -37,11 +37,9 @@ export const ROLE_NAMES = Object.keys(KINDS) as RoleName[];
 /** Every variable but the lists of administrators, in the order of `.env.example`. */
 export const VARIABLES = {
   NODE_ENV: variable(
-    z.string(),
+    z.enum(['production', 'development', 'test'], 'must be production, development or test'),
     'production: nothing is embedded, and a missing required variable stops the start.',
-    {
-      default: 'development',
-    },
+    { default: 'development' },
   ),
   NOTIFICATION_ROLES: variable(
     list.pipe(z.array(z.enum(ROLE_NAMES, `must name roles: ${ROLE_NAMES.join(', ')}`))),
@@ -124,7 +122,7 @@ function readConfig(env: Environment, defaults: Record<string, string>, readFile
   const roles = rolesOf(values, production);
 
   problems.push(...withoutEffect(env));
-  problems.push(...serviceContradictions(values));
+  problems.push(...serviceContradictions(values), ...sharedStreams(values));
   for (const kind of kindsOf(ROLE_NAMES)) problems.push(...(kind.contradictions?.(values) ?? []));
   if (production) problems.push(...missingByRole(values, roles));
   if (problems.length > 0) throw new ConfigError(problems);
@@ -137,6 +135,7 @@ function readConfig(env: Environment, defaults: Record<string, string>, readFile
     ...(apiKey === undefined ? {} : { TEMPORAL_API_KEY: apiKey }),
   };
   const wires = [
+    ...nodeWires(env),
     ...serviceWires(values, temporalEnv),
     ...kindsOf(roles).flatMap((kind) => kind.wires?.(values) ?? []),
   ];
@@ -281,6 +280,27 @@ function noteOtherFiles(values: Values, files: ReturnType<typeof rememberingRead
     if (path !== undefined) files.readIfPossible(name, path);
   }
 }
+
+/** One line for each stream that two variables name: the service would read its own output, or mix two kinds of work. */
+function sharedStreams(values: Values): string[] {
+  const names = Object.keys(VARIABLES).filter((name) => name.endsWith('_STREAM')) as (keyof Values)[];
+  const given = names.filter((name) => values[name] !== undefined);
+  const sharing = [...Map.groupBy(given, (name) => values[name]).values()];
+  return sharing
+    .filter(({ length }) => length > 1)
+    .map((some) => `${some.join(' and ')} must name different streams`);
+}
+
+/** Node itself reads this one, in every client of the process. */
+const nodeWires = ({ NODE_TLS_REJECT_UNAUTHORIZED: checks }: Environment): Wire[] =>
+  checks === '0'
+    ? [
+        {
+          ...{ name: 'TLS', isAllowed: false },
+          gaps: ['NODE_TLS_REJECT_UNAUTHORIZED must not be 0: each server that the process calls may be any'],
+        },
+      ]
+    : [];
 
 /** One line for each variable that is set and that nothing reads. Never with its value: it may be a misspelt secret. */
 function withoutEffect(env: Environment): string[] {

@@ -2,10 +2,10 @@
 import type { Redis } from 'ioredis';
 import { z } from 'zod';
 import type { RedisAddress, RedisPlace } from './values.ts';
-import { duration, flag, integer, list, pem, redisAddress } from './values.ts';
+import { duration, integer, list, pem, redisAddress } from './values.ts';
 import type { ValuesOf } from './variables.ts';
 import { variable } from './variables.ts';
-import { plainRedisGaps, weaknessOfPassword } from './wire.ts';
+import { plainRedisGaps, weaknessOfSecret } from './wire.ts';
 
 const redisUser = z.string().regex(/^[\x21-\x7e]{1,100}$/, 'must be printable ASCII without spaces');
 
@@ -38,11 +38,6 @@ export const REDIS_VARIABLES = {
   NOTIFICATION_REDIS_USER: variable(
     redisUser,
     'ACL user of Redis; without one, the default user. deploy/REDIS.md has the rule for it.',
-  ),
-  NOTIFICATION_REDIS_INSECURE: variable(
-    flag,
-    'true: in production, too, Redis may be spoken to in plain text, and its password be weak.',
-    { default: 'false' },
   ),
   NOTIFICATION_REDIS_REPLICA_ADDRS: variable(
     list.pipe(z.array(redisAddress)),
@@ -150,7 +145,7 @@ function sentinelProblems(values: RedisValues): string[] {
 /** One line for each thing that is open. */
 export function redisGaps(values: RedisValues): string[] {
   const { NOTIFICATION_REDIS_MASTER_ADDR: master, NOTIFICATION_REDIS_PASSWORD: password } = values;
-  const weakness = password === undefined ? undefined : weaknessOfPassword(password);
+  const weakness = password === undefined ? undefined : weaknessOfSecret(password);
   return [
     ...plainRedisGaps('NOTIFICATION_REDIS_MASTER_ADDR', master === undefined ? [] : [master]),
     ...plainRedisGaps('NOTIFICATION_REDIS_REPLICA_ADDRS', values.NOTIFICATION_REDIS_REPLICA_ADDRS),
@@ -165,7 +160,7 @@ function sentinelGaps({
   NOTIFICATION_REDIS_SENTINEL_PASSWORD: password,
 }: RedisValues): string[] {
   if (sentinels.length === 0) return [];
-  const weakness = password === undefined ? undefined : weaknessOfPassword(password);
+  const weakness = password === undefined ? undefined : weaknessOfSecret(password);
   return [
     // On the loopback as well: the master that they name need not be there.
     ...(sentinels.every(({ tls }) => tls)

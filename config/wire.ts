@@ -1,20 +1,46 @@
 /**
  * Whether the connections of a process are encrypted, and both ends proven. In production what is open stops the start,
- * unless a variable of its own says that it may be.
+ * unless NOTIFICATION_INSECURE names the connection.
  */
 import type { RedisAddress } from './values.ts';
+
+/** The connections that NOTIFICATION_INSECURE may name. */
+export const CONNECTIONS = [
+  'redis',
+  'postgres',
+  'temporal',
+  'user-service',
+  'portfolio',
+  'symbol-targets',
+  'codec',
+  'otel',
+] as const;
+export type ConnectionName = (typeof CONNECTIONS)[number];
+
+export interface InsecureValues {
+  NOTIFICATION_INSECURE: readonly ConnectionName[];
+}
 
 /** Two ends that speak through a network, and what is open between them. */
 export interface Wire {
   /** As `doctor` shows it. */
   name: string;
-  /** Variable that allows it to be open; none where nothing can be. */
-  insecure?: string;
-  /** Whether that is set. */
+  /** Its name in NOTIFICATION_INSECURE; none where nothing can be open. */
+  connection?: ConnectionName;
+  /** Whether NOTIFICATION_INSECURE names it. */
   isAllowed: boolean;
   /** One line for each thing that is open, beginning with the variable that closes it. */
   gaps: string[];
 }
+
+/** The part of a wire that NOTIFICATION_INSECURE decides. */
+export const openness = (
+  values: InsecureValues,
+  connection: ConnectionName,
+): Pick<Wire, 'connection' | 'isAllowed'> => ({
+  connection,
+  isAllowed: values.NOTIFICATION_INSECURE.includes(connection),
+});
 
 /** What `doctor` and the log are told, and what stops a start. */
 export const openWires = (wires: readonly Wire[]): Wire[] => wires.filter(({ gaps }) => gaps.length > 0);
@@ -23,8 +49,10 @@ export const openWires = (wires: readonly Wire[]): Wire[] => wires.filter(({ gap
 export function wireProblems(wires: readonly Wire[]): string[] {
   return openWires(wires)
     .filter(({ isAllowed }) => !isAllowed)
-    .flatMap(({ gaps, insecure }) =>
-      gaps.map((gap) => (insecure === undefined ? gap : `${gap} (or ${insecure}=true leaves it open)`)),
+    .flatMap(({ gaps, connection }) =>
+      gaps.map((gap) =>
+        connection === undefined ? gap : `${gap} (or NOTIFICATION_INSECURE=${connection} leaves it open)`,
+      ),
     );
 }
 
@@ -65,26 +93,21 @@ export const plainRedisGaps = (variable: string, addresses: readonly RedisAddres
     ? [`${variable} must be rediss://host:port: without TLS everything can be read and changed`]
     : [];
 
-/** Fewest characters of a secret that somebody may try to guess, and of a password that a server may limit the tries of. */
-const TOKEN_LENGTH = 16;
-const PASSWORD_LENGTH = 8;
-const TOKEN_BITS = 40;
-const PASSWORD_BITS = 16;
+/** Fewest characters, and bits, of a password or token. */
+const SECRET_LENGTH = 16;
+const SECRET_BITS = 40;
+/** The published files begin every secret that an operator has to replace like this. */
+const PLACEHOLDER = /^replace-/;
 
-/** Why nobody should rely on a token, or undefined. */
-export const weaknessOfToken = (token: string): string | undefined =>
-  weaknessOf(
-    [...token].map((character) => character.codePointAt(0)!),
-    TOKEN_LENGTH,
-    TOKEN_BITS,
-  );
-
-export const weaknessOfPassword = (password: string): string | undefined =>
-  weaknessOf(
-    [...password].map((character) => character.codePointAt(0)!),
-    PASSWORD_LENGTH,
-    PASSWORD_BITS,
-  );
+/** @returns why a password or token protects nothing, in words that do not tell it; undefined: it does. */
+export const weaknessOfSecret = (secret: string): string | undefined =>
+  PLACEHOLDER.test(secret)
+    ? 'it is the placeholder of a published file'
+    : weaknessOf(
+        [...secret].map((character) => character.codePointAt(0)!),
+        SECRET_LENGTH,
+        SECRET_BITS,
+      );
 
 /** Of a key of 24 bytes or more. Random ones have 24 different bytes and more; 12 are out of reach for chance. */
 export const weaknessOfKey = (key: Uint8Array): string | undefined => weaknessOf([...key], 24, 12 * 8);

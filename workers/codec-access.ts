@@ -29,6 +29,8 @@ export interface TokenIssuer {
 export interface Caller {
   /** The claim `sub`; `shared token` for whoever has that. */
   who: string;
+  /** Whether there is a namespace that the caller may read. */
+  readsAny: boolean;
   mayRead(namespace: string): boolean;
   mayWrite(namespace: string): boolean;
 }
@@ -58,7 +60,7 @@ export function callerCheck({
     if (credentials === undefined) return undefined;
     const shared = sharedToken();
     if (shared !== undefined && isSame(credentials.secret, shared)) {
-      return { who: 'shared token', mayRead: () => true, mayWrite: () => true };
+      return { who: 'shared token', readsAny: true, mayRead: () => true, mayWrite: () => true };
     }
     return credentials.isBearer ? verify?.(credentials.secret) : undefined;
   };
@@ -83,7 +85,8 @@ function tokenCheck({ jwksUrl, issuer, audience, permissionsClaim }: TokenIssuer
     const permissions = permissionsIn(claims[permissionsClaim]);
     const mayAs = (roles: readonly string[]) => (namespace: string) =>
       [namespace, ALL_NAMESPACES].some((of) => roles.some((role) => permissions.has(`${of}:${role}`)));
-    return { who: claims.sub!, mayRead: mayAs(READING_ROLES), mayWrite: mayAs(WRITING_ROLES) };
+    const readsAny = [...permissions].some((permission) => READING_ROLES.includes(roleOf(permission)));
+    return { who: claims.sub!, readsAny, mayRead: mayAs(READING_ROLES), mayWrite: mayAs(WRITING_ROLES) };
   };
 }
 
@@ -96,6 +99,8 @@ function isAboutTheToken(error: unknown): boolean {
     error.code !== 'ERR_JOSE_GENERIC'
   );
 }
+
+const roleOf = (permission: string): string => permission.slice(permission.lastIndexOf(':') + 1);
 
 function permissionsIn(claim: unknown): Set<string> {
   if (typeof claim === 'string') return new Set(claim.split(' '));

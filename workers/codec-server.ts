@@ -18,8 +18,11 @@ import { isSealed, payloadHeadOf } from '../api/payload-codec.ts';
 import type { AccessOptions, Caller } from './codec-access.ts';
 import { IssuerUnavailableError, callerCheck } from './codec-access.ts';
 
-/** A page of a history, with room to spare. */
-const MAX_BODY_BYTES = 16 * 1024 * 1024;
+/** A page of a history, with room to spare. Many small payloads cost more memory than their bytes. */
+const MAX_BODY_BYTES = 4 * 1024 * 1024;
+const MAX_PAYLOADS = 10_000;
+/** Temporal's own payloads have two or three, sealed ones one more. */
+const MAX_METADATA = 32;
 const REQUEST_LIMIT_MS = 10_000;
 /** Workflows that one line of the log names. */
 const MOST_NAMED = 20;
@@ -77,6 +80,8 @@ export async function startCodecServer(options: CodecServerOptions): Promise<Cod
       );
       if (status === 401 && options.sharedToken() !== undefined)
         response.setHeader('www-authenticate', 'Basic realm="codec server", charset="UTF-8"');
+      // The rest of a body that is not read would be taken for the next request.
+      if (!request.complete) response.setHeader('connection', 'close');
       // What does not open is the caller's business, what breaks here is not.
       send(response, status, { message: error instanceof Refusal ? error.message : 'internal error' });
     });
@@ -137,6 +142,13 @@ async function answer(
   }
   if (request.method !== 'POST') throw new Refusal(405, 'POST is expected');
 
+  // Before anything is read of the body, which whoever signs in to the Web UI may send.
+  if (pathname === '/encode' ? !caller.mayWrite(options.namespace) : !caller.readsAny)
+    throw forbidden(
+      caller,
+      `the token does not allow to ${pathname === '/encode' ? 'write' : 'read'} in any namespace`,
+    );
+
   const given = request.headers['x-namespace'];
   const asked = typeof given === 'string' ? given : undefined;
   const worked = await work(await payloadsOf(request), { caller, asked }, options);
@@ -192,9 +204,7 @@ async function encoded(
   { caller, asked }: Asking,
   { codec, namespace, log }: CodecServerOptions,
 ): Promise<Payload[]> {
-  if ((asked ?? namespace) !== namespace || !caller.mayWrite(namespace)) {
-    throw forbidden(caller, 'the token does not allow to write in this namespace');
-  }
+  if ((asked ?? namespace) !== namespace) throw forbidden(caller, 'payloads are sealed for one namespace');
   const sealed = await codec.encode(payloads).catch(refuseWithReason);
   log.info({ who: caller.who, namespaces: [namespace], payloads: sealed.length }, 'payloads encoded');
   return sealed;
@@ -220,6 +230,7 @@ async function payloadsOf(request: IncomingMessage) {
   } catch {
     throw new Refusal(400, 'the body is not JSON');
   }
+  refuseIfMany(body);
   const parsed = requestSchema.safeParse(body);
   if (!parsed.success) {
     const { path, message } = parsed.error.issues[0]!;
@@ -232,6 +243,19 @@ async function payloadsOf(request: IncomingMessage) {
     ),
     data: Buffer.from(data, 'base64'),
   }));
+}
+
+/** The schema copies what it checks, and takes its time for each part. */
+function refuseIfMany(body: unknown): void {
+  const { payloads } = (body ?? {}) as { payloads?: unknown };
+  if (!Array.isArray(payloads)) return;
+  if (payloads.length > MAX_PAYLOADS)
+    throw new Refusal(413, `a request has at most ${MAX_PAYLOADS} payloads`);
+  for (const [index, payload] of payloads.entries()) {
+    const { metadata } = (payload ?? {}) as { metadata?: unknown };
+    if (Object.keys(metadata ?? {}).length > MAX_METADATA)
+      throw new Refusal(413, `payloads.${index}.metadata: at most ${MAX_METADATA} names`);
+  }
 }
 
 function send(response: ServerResponse, status: number, body: object): void {

@@ -201,7 +201,9 @@ export function createAcceptance(resources: IntentResources) {
       return;
     }
     try {
-      const message = `User Service does not know the recipient ${searchableKey(why.unknownUser)}`;
+      // By its position: only the fields of the entry hold the id, and they are where a user is forgotten.
+      const position = intent.recipientUserIds.indexOf(why.unknownUser);
+      const message = `recipient_user_ids_json names a user whom User Service does not know, at position ${position}`;
       await refuse(intent, 'recipient_not_found', message, decided);
     } catch (error) {
       decided.set(intent.notificationId, { error });

@@ -4,6 +4,7 @@
  */
 import type { Pool } from 'pg';
 import type { Intent } from '../../api/intent/entry.ts';
+import { forgottenKeySql } from '../../api/intent/forgotten.ts';
 import { cutText, wellFormedText } from '../../api/text.ts';
 import type { IntentIdentity } from '../../workflows/intent/contract.ts';
 import { query } from '../postgres.ts';
@@ -114,7 +115,7 @@ const GIVE_UP_WAITING = refusal({
          AND NOT EXISTS (SELECT FROM notification.duplicates WHERE notification_id = $1)
          AND NOT EXISTS (
              SELECT FROM notification.malformed_intents
-              WHERE stream_entry_id = $1 AND producer = $2 AND idempotency_key = $3)
+              WHERE stream_entry_id = $1 AND producer = $2 AND idempotency_key IN ($3, ${forgottenKeySql('$3')}))
       ON CONFLICT DO NOTHING
       RETURNING notification_id, producer, idempotency_key,
                 coalesce((SELECT notification_type FROM waits_no_more), $4::text) AS notification_type,

@@ -151,11 +151,11 @@ function messageOf(
     token,
     notification: { title, body: bodyOf(sent, attempt) },
     data: { ...strings, channel, push_id: pushId },
-    android: { priority: 'high', notification: { channel_id: channel } },
+    android: { priority: 'high', notification: { tag: pushId, channel_id: channel } },
     apns: {
       headers: { 'apns-priority': '10', 'apns-collapse-id': pushId },
       payload: { aps: { 'mutable-content': 1 } },
     },
-    webpush: { headers: { Urgency: 'high' } },
+    webpush: { headers: { Urgency: 'high', Topic: pushId } },
   };
 }

@@ -1,7 +1,8 @@
 /** The server that decrypts for people: who may read what, and what the log says of it. */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { createServer } from 'node:http';
+import type { IncomingMessage } from 'node:http';
+import { createServer, request } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { defaultPayloadConverter } from '@temporalio/common';
 import type { CryptoKey, JWK, JWTPayload } from 'jose';
@@ -100,11 +101,32 @@ describe('the codec server with a shared token', () => {
     expect([response.status, await response.text()]).toEqual([status, expect.stringContaining(text)]);
   });
 
-  test('I40 other paths and methods are refused, and a huge body is not read', async () => {
+  test('I40 security-2 other paths and methods are refused, and a huge body is not read', async () => {
     expect((await ask('/other', { body: '{}' })).status).toBe(404);
     expect((await ask('/decode', { method: 'GET' })).status).toBe(405);
-    const huge = await ask('/decode', { body: 'x'.repeat(17 * 1024 * 1024) });
+    const huge = await ask('/decode', { body: 'x'.repeat(5 * 1024 * 1024) });
     expect(huge.status).toBe(413);
+  });
+
+  test('security-2 payloads and names of metadata are counted before anything is made of them', async () => {
+    const empty = (count: number) => ({ payloads: Array.from({ length: count }, () => ({})) });
+    const named = (count: number) => ({
+      payloads: [
+        {},
+        { metadata: Object.fromEntries(Array.from({ length: count }, (_, at) => [`n${at}`, ''])) },
+      ],
+    });
+    const answers: unknown[] = [];
+    for (const body of [empty(10_000), empty(10_001), named(32), named(33)]) {
+      const response = await ask('/decode', { body: JSON.stringify(body) });
+      answers.push([response.status, ((await response.json()) as { message?: string }).message]);
+    }
+    expect(answers).toEqual([
+      [200, undefined],
+      [413, 'a request has at most 10000 payloads'],
+      [200, undefined],
+      [413, 'payloads.1.metadata: at most 32 names'],
+    ]);
   });
 });
 
@@ -259,6 +281,17 @@ describe('the codec server with an issuer of tokens', () => {
     expect(await statusOf(['notify:write'], unbound)).toBe(200);
     expect(await statusOf('other:read notify:read', here)).toBe(200);
     expect(await statusOf(['temporal-system:admin'], elsewhere, 'other')).toBe(200);
+  });
+
+  test('security-2 a caller who may read nothing is refused before the body is read', async () => {
+    const authorization = `Bearer ${await signed(claims({ permissions: ['notify:nothing'] }))}`;
+    const headers = { authorization, 'content-length': 1_000_000 };
+    const asking = request(`http://127.0.0.1:${server.port}/decode`, { method: 'POST', headers });
+    asking.on('error', () => undefined);
+    asking.write('{"payloads": [');
+    const [response] = (await once(asking, 'response')) as [IncomingMessage];
+    expect(response.statusCode).toBe(403);
+    asking.destroy();
   });
 
   test('security-16 nobody encodes unless that was asked for', async () => {

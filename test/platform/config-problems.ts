@@ -7,9 +7,9 @@ export type Env = Record<string, string | undefined>;
 /** What must be set. */
 export const REQUIRED: Env = {
   NOTIFICATION_REDIS_MASTER_ADDR: 'rediss://redis.internal:6379',
-  NOTIFICATION_REDIS_PASSWORD: 'redis-s3cret',
+  NOTIFICATION_REDIS_PASSWORD: 'redis-s3cret-4f9a1c',
   NOTIFICATION_POSTGRES_PRIMARY_DSN:
-    'postgres://notify:pg-s3cret@db.internal:5432/notification?sslmode=verify-full',
+    'postgres://notify:pg-s3cret-71be0d42@db.internal:5432/notification?sslmode=verify-full',
   NOTIFICATION_USER_SERVICE_BASE_URL: 'https://users.internal:8443',
   TEMPORAL_ADDRESS: 'temporal.internal:7233',
 };

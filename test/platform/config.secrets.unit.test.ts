@@ -75,8 +75,8 @@ describe('secrets', () => {
     test('I60 certificates of Temporal are read with the rest, and what is in files can be read again', () => {
       const env = {
         ...withoutPassword,
-        NOTIFICATION_TEMPORAL_INSECURE: 'true',
-        NOTIFICATION_REDIS_PASSWORD_FILE: fileOf('password', 'the first one'),
+        NOTIFICATION_INSECURE: 'temporal',
+        NOTIFICATION_REDIS_PASSWORD_FILE: fileOf('password', 'the first password'),
         TEMPORAL_TLS_CLIENT_CERT_PATH: fileOf('client.pem', 'a certificate'),
         TEMPORAL_TLS_CLIENT_KEY_PATH: path.join(folder, 'missing'),
       };
@@ -91,7 +91,7 @@ describe('secrets', () => {
         {
           variable: 'NOTIFICATION_REDIS_PASSWORD_FILE',
           path: env.NOTIFICATION_REDIS_PASSWORD_FILE,
-          text: 'the first one',
+          text: 'the first password',
         },
         {
           variable: 'TEMPORAL_TLS_CLIENT_CERT_PATH',
@@ -106,7 +106,7 @@ describe('secrets', () => {
       ]);
       const next = config.reread((_, variable) => `new ${variable}`);
       expect(next.values.NOTIFICATION_REDIS_PASSWORD).toBe('new NOTIFICATION_REDIS_PASSWORD_FILE');
-      expect(config.values.NOTIFICATION_REDIS_PASSWORD).toBe('the first one');
+      expect(config.values.NOTIFICATION_REDIS_PASSWORD).toBe('the first password');
     });
   });
 });

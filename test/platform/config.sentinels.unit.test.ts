@@ -8,7 +8,7 @@ const SENTINELS: Env = {
   NOTIFICATION_REDIS_MASTER_ADDR: undefined,
   NOTIFICATION_REDIS_SENTINELS: 'rediss://one.internal:26379, rediss://two.internal:26380',
   NOTIFICATION_REDIS_SENTINEL_NAME: 'notifications',
-  NOTIFICATION_REDIS_SENTINEL_PASSWORD: 'sentinels-s3cret',
+  NOTIFICATION_REDIS_SENTINEL_PASSWORD: 'sentinels-s3cret-5b',
 };
 const PEM = '-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n';
 
@@ -37,7 +37,7 @@ test('I91 the client asks the sentinels for the master, and shows both what it m
     ],
     name: 'notifications',
     ...{ username: 'notify-intent', password: PRODUCTION['NOTIFICATION_REDIS_PASSWORD'] },
-    ...{ sentinelUsername: 'notify-sentinel', sentinelPassword: 'sentinels-s3cret' },
+    ...{ sentinelUsername: 'notify-sentinel', sentinelPassword: 'sentinels-s3cret-5b' },
     ...{ enableTLSForSentinelMode: true, tls, sentinelTLS: tls },
   });
   expect(options).not.toHaveProperty('host');
@@ -57,7 +57,7 @@ test.each<[what: string, env: Env, problem: RegExp]>([
   ['no name', { NOTIFICATION_REDIS_SENTINEL_NAME: undefined }, /SENTINEL_NAME is required/],
   [
     'TLS with some of them',
-    { NOTIFICATION_REDIS_SENTINELS: 'rediss://one:26379,two:26379', NOTIFICATION_REDIS_INSECURE: 'true' },
+    { NOTIFICATION_REDIS_SENTINELS: 'rediss://one:26379,two:26379', NOTIFICATION_INSECURE: 'redis' },
     /must all be rediss:/,
   ],
   [
@@ -65,7 +65,7 @@ test.each<[what: string, env: Env, problem: RegExp]>([
     {
       NOTIFICATION_REDIS_SENTINEL_USER: 'notify-sentinel',
       NOTIFICATION_REDIS_SENTINEL_PASSWORD: undefined,
-      NOTIFICATION_REDIS_INSECURE: 'true',
+      NOTIFICATION_INSECURE: 'redis',
     },
     /SENTINEL_USER needs NOTIFICATION_REDIS_SENTINEL_PASSWORD/,
   ],
@@ -82,7 +82,7 @@ test.each<[what: string, env: Env, problem: RegExp]>([
     'files without TLS',
     {
       NOTIFICATION_REDIS_SENTINELS: 'one:26379',
-      NOTIFICATION_REDIS_INSECURE: 'true',
+      NOTIFICATION_INSECURE: 'redis',
       NOTIFICATION_REDIS_CA_FILE: import.meta.filename,
     },
     /NOTIFICATION_REDIS_SENTINELS must be rediss:.*no effect/,

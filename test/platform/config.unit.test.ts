@@ -96,17 +96,12 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
         `${prefix}_${suffix}`,
         undefined,
       ]) as [Name, unknown][]),
-      [`${prefix}_INSECURE` as Name, false],
     ],
   ),
   ['NOTIFICATION_SYMBOL_TARGETS_SIGNING_SECRETS', undefined],
   ['NOTIFICATION_PORTFOLIO_SIGNING_SECRETS', undefined],
-  ['NOTIFICATION_REDIS_INSECURE', false],
+  ['NOTIFICATION_INSECURE', []],
   ['NOTIFICATION_POSTGRES_OWNER_DSN', undefined],
-  ['NOTIFICATION_POSTGRES_INSECURE', false],
-  ['NOTIFICATION_TEMPORAL_INSECURE', false],
-  ['NOTIFICATION_OTEL_INSECURE', false],
-  ['NOTIFICATION_CODEC_INSECURE', false],
   ['NOTIFICATION_REDIS_USER', undefined],
   ['NOTIFICATION_REDIS_CA_FILE', undefined],
   ['NOTIFICATION_REDIS_CERT_FILE', undefined],
@@ -172,16 +167,8 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_TEMPORAL_UI_URL', undefined],
   ['NOTIFICATION_RUNBOOK_URL', undefined],
   ['NOTIFICATION_DATA_DIR', '.data'],
-  ['NOTIFICATION_DEV_REDIS_PORT', 6_379],
-  ['NOTIFICATION_DEV_POSTGRES_PORT', 5_432],
-  ['NOTIFICATION_DEV_TEMPORAL_PORT', 7_233],
-  ['NOTIFICATION_DEV_TEMPORAL_UI_PORT', 8_233],
-  ['NOTIFICATION_DEV_USER_SERVICE_PORT', 8_093],
-  ['NOTIFICATION_DEV_FCM_PORT', 8_094],
-  ['NOTIFICATION_DEV_SYMBOL_TARGETS_PORT', 8_095],
-  ['NOTIFICATION_DEV_PORTFOLIO_PORT', 8_096],
+  ['NOTIFICATION_DEV_BASE_PORT', undefined],
   ['NOTIFICATION_DEV_ROUTERS_TRANSPORT', 'https'],
-  ['NOTIFICATION_DEV_ROUTERS_PORT', 8_101],
   ['NOTIFICATION_DEV_TEMPORAL_ENGINE', undefined],
   ['TEMPORAL_CLI_PATH', undefined],
 ];
@@ -295,7 +282,7 @@ describe('values', () => {
     ],
     ['NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED', 'true', true],
     ['NOTIFICATION_POSTGRES_MAX_IDLE_CONNS', '0', 0],
-    ['NOTIFICATION_DEV_REDIS_PORT', '0', 0],
+    ['NOTIFICATION_DEV_BASE_PORT', '0', 0],
     ['NOTIFICATION_LOG_LEVEL', 'debug', 'debug'],
   ])('I30 %s takes %s', (name, text, value) => {
     expect(valueOf(name, text)).toEqual(value);
@@ -325,7 +312,8 @@ describe('values', () => {
     ['NOTIFICATION_USER_SERVICE_BASE_URL', 'users.internal:8080', 'http or https'],
     ['NOTIFICATION_USER_SERVICE_BASE_URL', 'ftp://users.internal', 'http or https'],
     ['NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED', '1', 'true or false'],
-    ['NOTIFICATION_DEV_REDIS_PORT', '65536', 'at most 65535'],
+    ['NOTIFICATION_DEV_BASE_PORT', '65525', 'at most 65524'],
+    ['NOTIFICATION_INSECURE', 'redis,http', 'must be of redis, postgres'],
   ])('I30 %s=%s is refused with the name and what it should be', (name, text, problem) => {
     const problems = problemsOf({ [name]: text });
 
@@ -384,6 +372,26 @@ describe('administrators', () => {
 });
 
 describe('what is wrong', () => {
+  test('security-3 production is written in one way', () => {
+    for (const name of ['prod', 'Production', 'production ', 'staging']) {
+      expect(problemsOf({ NODE_ENV: name })).toEqual([
+        `NODE_ENV must be production, development or test (got ${JSON.stringify(name)})`,
+      ]);
+    }
+    expect(problemsOf({ NODE_ENV: 'test' })).toEqual([]);
+  });
+
+  test('security-11 each stream has a name of its own', () => {
+    const outcomes = { NOTIFICATION_OUTCOMES_STREAM: 'notification:intents' };
+    expect(problemsOf(outcomes)).toEqual([
+      'NOTIFICATION_INTENTS_STREAM and NOTIFICATION_OUTCOMES_STREAM must name different streams',
+    ]);
+    const mail = { NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM: 'jobs', NOTIFICATION_MOBILE_STREAM: 'jobs' };
+    expect(problemsOf(mail)).toEqual([
+      'NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM and NOTIFICATION_MOBILE_STREAM must name different streams',
+    ]);
+  });
+
   test.each(['NOTIFICATION_REDIS_ADDR', 'NOTIFICATION_REDIS_USERNAME', 'NOTIFICATION_REDIS_TLS_ENABLED'])(
     'I30 the deprecated %s is refused by name',
     (name) => {
@@ -462,7 +470,7 @@ describe('what is wrong', () => {
     ['OTEL_BSP_QUEUE_SIZE', 'OTEL_BSP_MAX_QUEUE_SIZE'],
     ['NOTIFICATION_XYZZY', undefined],
     [`NOTIFICATION_${'X'.repeat(200)}`, undefined],
-  ])('newcomer-9 %s is refused, and the nearest name is told', (name, nearest) => {
+  ])('newcomer-9 security-12 %s is refused, and the nearest name is told', (name, nearest) => {
     expect(problemsOf({ [name]: 's3cret' })).toEqual([
       `${name} has no effect: ${nearest === undefined ? '' : `did you mean ${nearest}? `}CONFIGURATION.md lists the variables`,
     ]);
@@ -595,7 +603,7 @@ describe('production', () => {
     expect(values.NOTIFICATION_REDIS_MASTER_ADDR).toEqual({
       ...{ host: 'redis.internal', port: 6_379, tls: true },
     });
-    expect(values.NOTIFICATION_REDIS_PASSWORD).toBe('redis-s3cret');
+    expect(values.NOTIFICATION_REDIS_PASSWORD).toBe('redis-s3cret-4f9a1c');
   });
 
   test.each(Object.keys(REQUIRED))('I30 %s is required', (name) => {

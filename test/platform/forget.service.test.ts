@@ -3,6 +3,8 @@ import { createHash } from 'node:crypto';
 import type { Pool } from 'pg';
 import { findDecisions } from '../../activities/intent/decisions.ts';
 import { findCancelled, findKnown } from '../../activities/intent/known.ts';
+import { createOutcomes } from '../../activities/intent/outcomes.ts';
+import { giveUpWaiting } from '../../activities/intent/waiting.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import { forgottenKeyOf } from '../../api/intent/forgotten.ts';
@@ -11,6 +13,7 @@ import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { newGameTurnReady, newGeoReviewRecommended, publishIntent } from '../../client/notificationintent.ts';
 import { createOperator } from '../../client/operator.ts';
 import type { Forgotten } from '../../client/forget.ts';
+import { entriesAfter, lookFor } from '../../client/forget-streams.ts';
 import { PLANTS, plantCauses, plantedUser } from '../../dev/planted-causes.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
 import type { CallbackBench } from '../account-callback/callbacks.ts';
@@ -207,6 +210,35 @@ describe('rows', () => {
     expect(all.map((intent) => decisions.get(intent.notificationId)?.outcome)).toEqual([
       ...['accepted', 'recipient_not_found', 'cancelled'],
     ]);
+    // Nobody cancels what was refused.
+    await giveUpWaiting(slot.db, createOutcomes([]), refused.notificationId, refused);
+    expect(await findCancelled(slot.db, all)).toEqual(new Set([cancelled.notificationId]));
+  });
+
+  test('security-5 large entries are looked at a few at a time, and the last possible id ends the look', async () => {
+    const stream = 'hostile';
+    for (let n = 1; n <= 10; n += 1)
+      await slot.redis.xadd(stream, `${n}-0`, 'user_id', 'carol', 'text', 'x'.repeat(1 << 20));
+    await slot.redis.xadd(stream, '18446744073709551615-18446744073709551615', 'user_id', 'carol');
+    const of = { redis: slot.redis, stream, userId: 'carol' };
+    const look = lookFor(of, ['carol'], ['user_id']);
+    const steps: string[][] = [];
+    for (let after: string | undefined = '0-0'; after !== undefined;) {
+      const { last, found } = await look(after);
+      steps.push(found.map(({ id }) => id));
+      after = last;
+    }
+    expect(steps).toEqual([
+      ['1-0', '2-0', '3-0', '4-0'],
+      ['5-0', '6-0', '7-0', '8-0'],
+      ['9-0', '10-0', '18446744073709551615-18446744073709551615'],
+    ]);
+    const { last, entries } = await entriesAfter(slot.redis, stream, '8-0', ['user_id', 'text']);
+    expect([last, entries.map(({ fields }) => fields)]).toEqual([
+      undefined,
+      Array(3).fill({ user_id: 'carol' }),
+    ]);
+    await slot.redis.del(stream);
   });
 
   test('I79 an id that is part of others, or has characters with a meaning, touches none of them', async () => {

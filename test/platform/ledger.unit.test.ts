@@ -404,7 +404,7 @@ describe('mobile pushes', () => {
     const message = {
       ...made.message,
       token,
-      android: { priority: 'high', notification: { channel_id: 'alerts' } },
+      android: { priority: 'high', notification: { tag: `id-${token}`, channel_id: 'alerts' } },
       apns: {
         headers: { 'apns-priority': '10', 'apns-collapse-id': `id-${token}` },
         payload: { aps: { 'mutable-content': 1 } },

@@ -3,8 +3,9 @@ import { randomBytes } from 'node:crypto';
 import { defaultPayloadConverter } from '@temporalio/common';
 import type { KeyBoxKey } from '../../api/key-box.ts';
 import { createPayloadCodec, payloadHeadOf, sealingKeysIn } from '../../api/payload-codec.ts';
-import { createPayloadSeal } from '../../api/payload-seal.ts';
+import { SCHEDULE_IDS, createPayloadSeal } from '../../api/payload-seal.ts';
 import vectors from '../../api/payload-vectors.json' with { type: 'json' };
+import { ROLE_NAMES, loadConfig, needsOf } from '../../config/load.ts';
 
 const keyNamed = (id: string): KeyBoxKey => ({ id, key: randomBytes(32) });
 const [OLD, NEW] = [keyNamed('2025'), keyNamed('2026')];
@@ -75,6 +76,16 @@ describe('the codec', () => {
     for (const context of [schedule, ...runs]) {
       expect(valueOf((await codec.decode(encrypted, context))[0]!)).toBe('result of the first');
     }
+  });
+
+  test('security-10 the name of a run of a schedule opens nothing of another workflow', async () => {
+    const encrypted = await codec.encode([payloadOf('x')], HERE);
+    for (const start of [HERE.workflowId, `x-intent-retention`]) {
+      const run = { ...HERE, workflowId: `${start}-2026-11-24T16:00:00Z` };
+      await expect(codec.decode(encrypted, run)).rejects.toThrow('sealed for another workflow');
+    }
+    const schedules = needsOf(loadConfig({ NOTIFICATION_ROLES: ROLE_NAMES.join(',') })).schedules;
+    expect(SCHEDULE_IDS.toSorted()).toEqual(schedules.map(({ id }) => id).toSorted());
   });
 
   test('security-15 payloads in plain are refused, unless the installation is changing', async () => {

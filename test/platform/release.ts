@@ -10,9 +10,6 @@ import path from 'node:path';
  */
 export const RELEASE = '37595630838c32aa2020dc08fc273db98de20a0c';
 
-/** The last commit whose processes cannot read payloads that are bound to their workflow. */
-export const BEFORE_BINDING = '004a0924d2a4123fdaf96a509218482720ad5b1b';
-
 const ROOT = path.join(import.meta.dirname, '../..');
 
 export interface UnpackedRelease {

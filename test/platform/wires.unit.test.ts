@@ -6,7 +6,7 @@ import path from 'node:path';
 import { wireCheck } from '../../cli/check-wires.ts';
 import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
 import { loadConfig, loadOperatorConfig } from '../../config/load.ts';
-import { openWires, weaknessOfKey, weaknessOfPassword, weaknessOfToken } from '../../config/wire.ts';
+import { openWires, weaknessOfKey, weaknessOfSecret } from '../../config/wire.ts';
 import type { Env } from './config-problems.ts';
 import { PRODUCTION, problemsOf } from './config-problems.ts';
 
@@ -46,9 +46,9 @@ const SENTINELS = {
   NOTIFICATION_REDIS_MASTER_ADDR: undefined,
   NOTIFICATION_REDIS_SENTINELS: 'rediss://sentinel:26379',
   NOTIFICATION_REDIS_SENTINEL_NAME: 'notifications',
-  NOTIFICATION_REDIS_SENTINEL_PASSWORD: 'sentinels-s3cret',
+  NOTIFICATION_REDIS_SENTINEL_PASSWORD: 'sentinels-s3cret-5b',
 };
-const DSN = 'postgres://notify:pg-s3cret@db.internal/notification';
+const DSN = 'postgres://notify:pg-s3cret-71be0d42@db.internal/notification';
 
 /** An environment with one thing open, the variable that is named for it, and the one that allows it. */
 const OPEN: [what: string, env: Env, named: string, insecure: string][] = [
@@ -109,6 +109,12 @@ const OPEN: [what: string, env: Env, named: string, insecure: string][] = [
   [
     'PostgreSQL without a password',
     { NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://notify@db/n?sslmode=verify-full' },
+    'NOTIFICATION_POSTGRES_PRIMARY_DSN',
+    'POSTGRES',
+  ],
+  [
+    'security-13 a weak password of PostgreSQL',
+    { NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://notify:galaxy2024%21@db/n?sslmode=verify-full' },
     'NOTIFICATION_POSTGRES_PRIMARY_DSN',
     'POSTGRES',
   ],
@@ -221,13 +227,13 @@ test.each(OPEN)(
   'security-10 production refuses %s, names the variable, and takes it when it is told to',
   (_, open, named, name) => {
     const env = { ...PRODUCTION, ...open };
-    const insecure = `NOTIFICATION_${name}_INSECURE`;
+    const connection = name.toLowerCase().replaceAll('_', '-');
     const [problem, ...others] = problemsOf(env);
     expect(others).toEqual([]);
-    expect(problem).toMatch(new RegExp(`^${named} .*${insecure}=true`));
+    expect(problem).toMatch(new RegExp(`^${named} .*NOTIFICATION_INSECURE=${connection} `));
     expect(problem).not.toMatch(/s3cret|whsec_A|aaaaaaaa/);
-    const { wires } = loadConfig({ ...env, [insecure]: 'true' });
-    expect(openWires(wires)).toEqual([expect.objectContaining({ insecure, isAllowed: true })]);
+    const { wires } = loadConfig({ ...env, NOTIFICATION_INSECURE: connection });
+    expect(openWires(wires)).toEqual([expect.objectContaining({ connection, isAllowed: true })]);
     expect(problemsOf({ ...env, NODE_ENV: 'development' })).toEqual([]);
   },
 );
@@ -248,13 +254,22 @@ test('security-10 what stays on the machine may be plain', () => {
     problemsOf({
       ...PRODUCTION,
       NOTIFICATION_REDIS_MASTER_ADDR: '127.0.0.1:6379',
-      NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://notify:pg-s3cret@localhost/notification',
+      NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://notify:pg-s3cret-71be0d42@localhost/notification',
       NOTIFICATION_USER_SERVICE_BASE_URL: 'http://localhost:8080',
       OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:4318',
     }),
   ).toEqual([]);
   const socket = { NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgresql:///notification?host=/run/postgresql' };
   expect(problemsOf({ ...PRODUCTION, ...socket })).toEqual([]);
+});
+
+test('security-9 certificates that Node does not check stop the start in production, and nothing allows them', () => {
+  const unchecked = { NODE_TLS_REJECT_UNAUTHORIZED: '0' };
+  expect(problemsOf({ ...PRODUCTION, ...unchecked })).toEqual([
+    'NODE_TLS_REJECT_UNAUTHORIZED must not be 0: each server that the process calls may be any',
+  ]);
+  expect(problemsOf({ ...PRODUCTION, NODE_TLS_REJECT_UNAUTHORIZED: '1' })).toEqual([]);
+  expect(problemsOf(unchecked)).toEqual([]);
 });
 
 test('security-10 a client certificate proves as much as a token', () => {
@@ -297,8 +312,8 @@ describe('strength', () => {
     for (let round = 0; round < 20_000; round += 1) {
       const key = randomBytes(32);
       expect(weaknessOfKey(key)).toBeUndefined();
-      expect(weaknessOfToken(key.toString('hex').slice(0, 32))).toBeUndefined();
-      expect(weaknessOfToken(key.toString('base64url').slice(0, 22))).toBeUndefined();
+      expect(weaknessOfSecret(key.toString('hex').slice(0, 32))).toBeUndefined();
+      expect(weaknessOfSecret(key.toString('base64url').slice(0, 22))).toBeUndefined();
     }
   });
 
@@ -310,11 +325,17 @@ describe('strength', () => {
     'zyxwvutsrqponmlk',
     'aaaaaaaaaaaaaaab',
     'short',
-  ])('security-10 the token %s can be guessed', (token) => expect(weaknessOfToken(token)).toBeDefined());
+  ])('security-10 the token %s can be guessed', (token) => expect(weaknessOfSecret(token)).toBeDefined());
 
-  test.each(['', 'redis', 'aaaaaaaaaa', '12345678', 'abcabcabc'])(
-    'security-10 the password %j can be guessed',
-    (password) => expect(weaknessOfPassword(password)).toBeDefined(),
+  test.each([
+    '',
+    'redis',
+    'password',
+    'galaxy2024!',
+    'replace-notify-intent',
+    'replace-with-a-long-password-7f31',
+  ])('security-13 the password %j can be guessed', (password) =>
+    expect(weaknessOfSecret(password)).toBeDefined(),
   );
 
   test('security-10 keys without chance in them can be guessed', () => {
@@ -331,9 +352,9 @@ describe('doctor', () => {
   test('security-10 it says what is open, why, and what needs no leave any more', () => {
     expect(diagnosisOf(PRODUCTION)).toMatchObject({ status: 'ok' });
     const open = { ...PRODUCTION, NOTIFICATION_REDIS_MASTER_ADDR: 'redis:6379' };
-    expect(diagnosisOf({ ...open, NOTIFICATION_REDIS_INSECURE: 'true' })).toEqual({
+    expect(diagnosisOf({ ...open, NOTIFICATION_INSECURE: 'redis' })).toEqual({
       status: 'warn',
-      detail: '1 of 4 connections open, by NOTIFICATION_REDIS_INSECURE=true',
+      detail: '1 of 4 connections open, by NOTIFICATION_INSECURE=redis',
       hint: expect.stringContaining('NOTIFICATION_REDIS_MASTER_ADDR must be rediss://') as string,
     });
     expect(diagnosisOf(open)).toEqual({
@@ -341,9 +362,9 @@ describe('doctor', () => {
       detail: '1 of 4 connections open: the service refuses to start',
       hint: expect.stringContaining('NOTIFICATION_REDIS_MASTER_ADDR must be rediss://') as string,
     });
-    expect(diagnosisOf({ ...PRODUCTION, NOTIFICATION_REDIS_INSECURE: 'true' })).toMatchObject({
+    expect(diagnosisOf({ ...PRODUCTION, NOTIFICATION_INSECURE: 'redis' })).toMatchObject({
       status: 'warn',
-      hint: 'remove NOTIFICATION_REDIS_INSECURE: nothing needs it any more',
+      hint: 'take redis out of NOTIFICATION_INSECURE: nothing needs it any more',
     });
     expect(diagnosisOf({ ...open, NODE_ENV: 'development', NOTIFICATION_ROLES: 'intent' })).toMatchObject({
       status: 'ok',
