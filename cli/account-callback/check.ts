@@ -4,7 +4,8 @@ import type { Pool } from 'pg';
 import type { CheckGroup, Diagnosis } from '../checks.ts';
 import { ok, warn } from '../checks.ts';
 import { consumerGroup } from '../consumer-group.ts';
-import { isOverdue } from '../../workflows/account-callback/contract.ts';
+import { LIST_OVERDUE } from '../../client/account-callback/callbacks.ts';
+import type { OverdueView } from '../../client/account-callback/callbacks.ts';
 import { countOf, durationOf } from '../output.ts';
 
 /** An hourly callback is tried minutes after its entry came; a longer wait says that a shard stands still, ms. */
@@ -48,9 +49,9 @@ async function shards(db: Pool): Promise<Diagnosis> {
 
 /** Names trackings that did not catch up in time: daily callbacks of their shards wait for them. */
 async function trackings(db: Pool, limitMs: number): Promise<Diagnosis> {
-  const { rows } = await db.query<{ user_id: string; day: string }>(FIND_OVERDUE, [limitMs, NAMED + 1]);
+  const { rows } = await db.query<OverdueView>(LIST_OVERDUE, [limitMs, NAMED + 1]);
   if (rows.length === 0) return ok('all have caught up');
-  const named = rows.slice(0, NAMED).map(({ user_id: userId, day }) => `${userId} (${day})`);
+  const named = rows.slice(0, NAMED).map(({ userId, caughtUpDate }) => `${userId} (${caughtUpDate})`);
   return warn(
     `not caught up in time: ${named.join(', ')}${rows.length > NAMED ? ' and others' : ''}`,
     'their producer must send the missing days; else see callbacks overdue, and callbacks release',
@@ -84,14 +85,6 @@ const LOAD_SHARDS = `
          EXISTS (SELECT FROM notification.callback_pauses AS pause
                   WHERE pause.shard = numbered.shard AND is_paused) AS is_paused
     FROM notification.callback_settings, generate_series(0, shards - 1) AS numbered (shard)`;
-
-/** $1 how long a tracking may take to catch up, ms, $2 rows at most. */
-const FIND_OVERDUE = `
-  SELECT user_id, to_char(caught_up_date, 'YYYY-MM-DD') AS day
-    FROM notification.callback_trackings
-   WHERE ${isOverdue('$1')}
-   ORDER BY caught_up_date, user_id
-   LIMIT $2`;
 
 const COUNT_DEAD = `
   SELECT count(*)::int AS dead, min(dropped_at) AS oldest

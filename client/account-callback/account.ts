@@ -1,8 +1,7 @@
 /** One account: how far its tracking is, and its callbacks with their outcomes. */
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
-import { CALLBACK_KINDS, PERIOD_MS } from '../../api/account-callback/callback.ts';
+import { CALLBACK_KINDS } from '../../api/account-callback/callback.ts';
 import { accountCallbackWorkflowId } from '../../workflows/account-callback/contract.ts';
-import { timeOf } from '../causes.ts';
 import { NotFoundError } from '../errors.ts';
 import type { Page } from '../lists.ts';
 import { DEFAULT_LIMIT, pageOf, withoutNulls } from '../lists.ts';
@@ -76,16 +75,6 @@ export interface AccountView {
   callbacks: Page<CallbackView>;
 }
 
-export interface PeriodView {
-  userId: string;
-  kind: CallbackKind;
-  periodStart: Date;
-  /** What became of the callback, or why there is none, in a sentence. */
-  why: string;
-  /** Absent when no entry about the period has come. */
-  callback?: CallbackView;
-}
-
 /** @throws NotFoundError for a user of whom nothing is known. */
 export async function showAccount(
   resources: OperatorResources,
@@ -113,38 +102,6 @@ export async function showAccount(
   };
 }
 
-/**
- * What became of the callback of a period, or why there is none.
- *
- * @param at any time of the period.
- * @throws NotFoundError for a user of whom nothing is known.
- */
-export async function explainPeriod(
-  resources: OperatorResources,
-  userId: string,
-  { kind, at }: { kind: CallbackKind; at: Date },
-): Promise<PeriodView> {
-  const { db } = resources;
-  const periodMs = PERIOD_MS[kind];
-  const startMs = Math.floor(at.getTime() / periodMs) * periodMs;
-  const [found, trackings] = await Promise.all([
-    db.query<CallbackRow>(LIST_CALLBACKS, [userId, [kind], startMs, startMs, null, 1]),
-    db.query<TrackingRow>(FIND_TRACKING, [userId]),
-  ]);
-  const [callback] = found.rows.map(viewOf);
-  const [tracking] = trackings.rows;
-  const period = { userId, kind, periodStart: new Date(startMs) };
-  if (callback) return { ...period, why: whyDelivered(callback, tracking), callback };
-  if (!tracking) throw new NotFoundError(UNKNOWN);
-  const isOutside = tracking.until !== null && tracking.until.getTime() <= startMs;
-  return {
-    ...period,
-    why: isOutside
-      ? `the user takes no part since ${timeOf(tracking.until!)}`
-      : `no entry about this ${kind === 'hourly' ? 'hour' : 'day'} has come; or it was too long ago, and is deleted`,
-  };
-}
-
 const UNKNOWN = 'that user has no account here: no entry about the user has come, or all were long ago';
 
 const trackingViewOf = (resources: OperatorResources, row: TrackingRow): TrackingView => ({
@@ -159,32 +116,6 @@ const viewOf = ({ status, ...row }: CallbackRow): CallbackView => ({
   ...withoutNulls(row),
   status: TELLING_OF[status],
 });
-
-function whyDelivered(callback: CallbackView, tracking: TrackingRow | undefined): string {
-  const { kind, status, takenAt, settledAt, attempts = 0, lastError, nextAttemptAt } = callback;
-  const taken = `its entry ${callback.entryId} was taken at ${timeOf(takenAt)}`;
-  switch (status) {
-    case 'told':
-      return `${taken}, and it was delivered at ${timeOf(settledAt ?? takenAt)}`;
-    case 'pending': {
-      const pausedBy = tracking?.pausedBy;
-      if (pausedBy) {
-        return `${taken}; ${pausedBy} has paused its shard; galaxy-notify callbacks resume ${tracking.shard}`;
-      }
-      return kind === 'hourly'
-        ? `${taken}, and it is delivered with the next alarm of its shard`
-        : `${taken}; it is delivered once all trackings of its shard have caught up to the end of the day, and daily retries of the user are settled`;
-    }
-    case 'retrying':
-      return attempts === 0
-        ? `${taken}; it was replayed, and is delivered with the next alarm of its shard`
-        : `${taken}; attempt ${attempts} failed because of ${lastError}, the next one is ${nextAttemptAt ? `at ${timeOf(nextAttemptAt)}` : 'due'}`;
-    case 'dead':
-      return attempts === 0
-        ? `${taken}; it was dropped because its user is gone`
-        : `${taken}; it was given up after attempt ${attempts} because of ${lastError}; galaxy-notify callbacks replay --user`;
-  }
-}
 
 interface TrackingRow {
   shard: number;

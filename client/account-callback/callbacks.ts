@@ -20,7 +20,7 @@ import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 import { ANSWER_LIMIT_MS, ask, query } from '../temporal.ts';
 import type { AccountFilter } from './account.ts';
-import { explainPeriod, showAccount } from './account.ts';
+import { showAccount } from './account.ts';
 import { malformedInputOperations } from './malformed.ts';
 
 /** Limit of an alarm, ms; it does not wait for targets that hang. */
@@ -128,15 +128,6 @@ export function callbackOperations(resources: OperatorResources) {
      * @throws NotFoundError for a user of whom nothing is known.
      */
     show: (userId: string, filter: AccountFilter = {}) => showAccount(resources, userId, filter),
-
-    /**
-     * What became of the callback of an hour or a day, or why there is none.
-     *
-     * @param period its kind, and any time in it.
-     * @throws NotFoundError for a user of whom nothing is known.
-     */
-    explain: (userId: string, period: { kind: CallbackKind; at: Date }) =>
-      explainPeriod(resources, userId, period),
 
     /** Callbacks that will be tried again, the latest failure first. */
     failed: (filter: CallbackFilter & { limit?: number } = {}) => list(LIST_FAILED, 'failed_at', filter),
@@ -387,7 +378,7 @@ const LIST_SHARDS = `
    ORDER BY shard.number`;
 
 /** $1 how long a tracking may take to catch up, ms, $2 rows at most. */
-const LIST_OVERDUE = `
+export const LIST_OVERDUE = `
   SELECT user_id AS "userId", shard, to_char(caught_up_date, 'YYYY-MM-DD') AS "caughtUpDate", changed_at AS "changedAt"
     FROM notification.callback_trackings
    WHERE ${isOverdue('$1')}

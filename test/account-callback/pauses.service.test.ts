@@ -98,7 +98,6 @@ test('C9 U7 a shard that is paused tells nothing, over new runs, an emptied Temp
   expect(status.stdout).toContain(' paused ');
   expect(status.stderr).toMatch(/shard 0 is paused since .* by nina: a move; callbacks resume 0/);
   expect((await operator.callbacks.status())[0]!.paused).toMatchObject({ by: 'nina', reason: 'a move' });
-  const { why } = await operator.callbacks.explain('ann', { kind: 'hourly', at: new Date(START + HOUR) });
   const { answers } = await operator.why('ann', { since: new Date(MIDNIGHT), limit: 9, retentionMs: HOUR });
   expect(answers.find(({ cause }) => cause === 'account_behind')?.sentence).toContain(
     'which nina has paused',
@@ -106,7 +105,6 @@ test('C9 U7 a shard that is paused tells nothing, over new runs, an emptied Temp
   expect((await desk.cli(['doctor'], { changes: CALLBACK_ENV })).stdout).toMatch(
     /callbacks: shards.*paused: 0/,
   );
-  expect(why).toContain('nina has paused its shard; galaxy-notify callbacks resume 0');
 
   expect(await cli('resume', '0', '--requested-by', 'omar')).toMatchObject({
     code: 0,
