@@ -169,6 +169,7 @@ const callbackGroup = ({ redis, db }: Session['resources'], { values }: Config):
     db,
     stream: values.NOTIFICATION_CALLBACK_STREAM,
     group: values.NOTIFICATION_CALLBACK_GROUP,
+    catchUpLimitMs: values.NOTIFICATION_CALLBACK_CATCH_UP_LIMIT,
   });
 
 const sourceOf = (embedded: string[]): string =>

@@ -141,8 +141,8 @@ export const CALLBACK_DELIVERY: ActivityOptions = {
   retry: UNTIL_IT_SUCCEEDS,
 };
 
-/** Extremes are computed, and old rows deleted, in batches with a heartbeat after each. */
-export const CALLBACK_PROCESSING: ActivityOptions = {
+/** Old rows are deleted in batches, with a heartbeat after each. */
+export const CALLBACK_CLEANUP: ActivityOptions = {
   startToCloseTimeout: '10 minutes',
   heartbeatTimeout: '30 seconds',
   retry: UNTIL_IT_SUCCEEDS,

@@ -62,7 +62,7 @@ const KEYS: Record<string, readonly string[]> = {
   ),
   'stream.notifications.jobs': ['producer', 'notify-mobile-push', 'operator', 'reader'],
   'notification:mobile_sends:x': ['notify-mobile-push', 'operator', 'reader'],
-  'stream.account.inputs': ['producer', 'notify-account-callback', 'operator', 'reader'],
+  'stream.account.extremes': ['producer', 'notify-account-callback', 'operator', 'reader'],
   'notification:subscription-events': ['notify-subscription', 'operator', 'reader'],
   'somebody:elses': [],
 };
@@ -129,7 +129,7 @@ test.each(USERS)(
 );
 
 test('security-12 a producer appends to its streams and can neither read nor change them', async () => {
-  for (const stream of ['notification:intents', 'stream.notifications.jobs', 'stream.account.inputs']) {
+  for (const stream of ['notification:intents', 'stream.notifications.jobs', 'stream.account.extremes']) {
     const accepted = await acceptedOf('producer', attemptsOn(stream));
     expect(accepted.filter((attempt) => !attempt.startsWith('XADD '))).toEqual([]);
   }
