@@ -57,7 +57,6 @@ export function way(): Record<string, string> {
   const perWorkflow = process.env['NOTIFICATION_INTENTS_PER_WORKFLOW'];
   return {
     NOTIFICATION_ROUTE_DISPATCH: dispatch(),
-    // Earlier releases do not know the variable.
     ...(perWorkflow === undefined ? {} : { NOTIFICATION_INTENTS_PER_WORKFLOW: perWorkflow }),
   };
 }

@@ -89,7 +89,7 @@ const RECURRING = {
 
     are_subscription_events_left begin_token_deletion_attempt
     count_silent_routers drop_token_deletion ensure_subscription_agent insert_subscription_event
-    list_servers_of_all_deleted_queues load_subscription_agent load_subscription_token
+    load_subscription_agent load_subscription_token
     lock_subscription_agent mark_token_deletion_failed`,
   /** Small tables, or none. */
   small: `
