@@ -3,7 +3,7 @@
 # The service without its embedded servers. Node runs the TypeScript sources as they are: there is no compile step,
 # only the bundle of the workflows is made beforehand.
 
-# `npm run images -- --write` pins it to a digest; `npm run images -- --release` fails while it is not.
+# `npm run tool -- dev/images.mjs --write` pins it to a digest; `--release` fails while it is not.
 ARG NODE_IMAGE=node:24-slim
 
 # No package of either stage needs its installation script: native parts come as packages of their own.
@@ -25,7 +25,11 @@ FROM ${NODE_IMAGE} AS packages
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
 COPY dev/left-out.tgz dev/
-RUN npm ci --omit=dev --ignore-scripts --no-audit --no-fund
+# Less the native engines of other platforms, and the sources of all in Rust: 118 MB that nothing here can run.
+RUN npm ci --omit=dev --ignore-scripts --no-audit --no-fund \
+    && cd node_modules/@temporalio/core-bridge \
+    && find releases -mindepth 1 -maxdepth 1 ! -name "$(uname -m)-unknown-linux-gnu" -exec rm -r {} + \
+    && rm -r sdk-core
 
 FROM ${NODE_IMAGE}
 # TLS to Temporal looks for the system's certificates, which the slim image does not have.

@@ -51,6 +51,17 @@ const UNNOTED_HEARTBEATS = {
   selector: "CallExpression[callee.property.name='heartbeat']",
   message: 'Heartbeat through activities/heartbeat.ts, which notes it for activities/attempt.ts.',
 };
+/** They change with any release of the SDK. */
+const SDK_INTERNALS = {
+  'no-restricted-imports': [
+    'error',
+    {
+      patterns: [
+        { regex: '^@temporalio/[^/]+/lib/', message: "The SDK's public API has all that is needed." },
+      ],
+    },
+  ],
+};
 const restricted = (...rules) => ({ 'no-restricted-syntax': ['error', ...rules.flat()] });
 
 export default tseslint.config(
@@ -74,6 +85,7 @@ export default tseslint.config(
       // Restated with types by the rules above and by the compiler.
       '@typescript-eslint/restrict-template-expressions': ['error', { allowNumber: true, allowNever: true }],
       ...noEnvironment,
+      ...SDK_INTERNALS,
       ...restricted(CONNECTIONS, UNBOUNDED_READS, UNNOTED_HEARTBEATS),
     },
   },
@@ -116,6 +128,7 @@ export default tseslint.config(
       ],
     },
   },
+  { files: ['test/sdk-internals.ts'], rules: { 'no-restricted-imports': 'off' } },
   { files: ['config/load.ts'], rules: { 'no-restricted-properties': 'off' } },
   {
     files: ['cli/**/*.ts'],

@@ -5,6 +5,17 @@
 
 /** Before the first entry of every stream. */
 export const STREAM_START = '0-0';
+/** The last id that a stream can have. Redis refuses ranges that begin behind it. */
+export const LAST_ENTRY_ID = '18446744073709551615-18446744073709551615';
+/** Ids that run further ahead of the clock of Redis than clocks differ, ms: a producer chose one. */
+const MOST_AHEAD_MS = 86_400_000;
+
+/**
+ * When an entry was appended, as its id says. Producers choose ids, so the answer is never later than now: an id ahead of
+ * the clock is no time.
+ */
+export const timeOfEntry = (id: string, nowMs = Date.now()): Date =>
+  new Date(Math.min(Number(id.split('-')[0]), nowMs));
 
 /** Orders entry ids: `<ms>-<sequence>`, both unsigned 64 bit, so compared as big integers. */
 export function compareEntryIds(left: string, right: string): number {
@@ -29,8 +40,13 @@ const FIND_ID = `
   return found and found[1]`;
 
 /** @returns the id of the oldest entry behind `id`; undefined when there is none. @throws what Redis fails with. */
-export const entryIdAfter = (redis: Scripting, stream: string, id: string): Promise<string | undefined> =>
-  findId(redis, stream, 'XRANGE', `(${id}`, '+');
+export async function entryIdAfter(
+  redis: Scripting,
+  stream: string,
+  id: string,
+): Promise<string | undefined> {
+  return id === LAST_ENTRY_ID ? undefined : findId(redis, stream, 'XRANGE', `(${id}`, '+');
+}
 
 /** @returns the id of the newest entry; undefined when there is none. @throws what Redis fails with. */
 export const newestEntryId = (redis: Scripting, stream: string): Promise<string | undefined> =>
@@ -48,6 +64,19 @@ const LAST_GENERATED = `
 export async function lastGeneratedId(redis: Scripting, stream: string): Promise<string | undefined> {
   const id = await redis.eval_ro(LAST_GENERATED, 1, stream);
   return typeof id === 'string' ? id : undefined;
+}
+
+/**
+ * What an operator hears of a stream whose ids are more than a day ahead of Redis: Redis gives all later entries ids behind
+ * the last one, and none behind LAST_ENTRY_ID.
+ *
+ * @param nowMs by the clock of Redis, epoch ms.
+ */
+export function idsAhead(lastId: string, nowMs: number): string | undefined {
+  if (compareEntryIds(lastId, `${nowMs + MOST_AHEAD_MS}-0`) <= 0) return undefined;
+  return lastId === LAST_ENTRY_ID
+    ? `the stream has used its last id, and takes no entries: a producer chose ${lastId}`
+    : `the ids run ahead of the clock: a producer chose one, and the last is ${lastId}`;
 }
 
 /** Whether the stream has this entry. @throws what Redis fails with. */

@@ -67,10 +67,7 @@ async function idle(bench: Bench): Promise<Finding> {
   await bench.service('idle', {
     NOTIFICATION_ROLES: ROLE_NAMES.join(','),
     NOTIFICATION_DATA_DIR: path.join(bench.dataDir, 'idle'),
-    NOTIFICATION_DEV_FCM_PORT: '0',
-    NOTIFICATION_DEV_SYMBOL_TARGETS_PORT: '0',
-    NOTIFICATION_DEV_PORTFOLIO_PORT: '0',
-    NOTIFICATION_DEV_ROUTERS_PORT: '0',
+    NOTIFICATION_DEV_BASE_PORT: '0',
   });
   await sleep(1_000 * SETTLING_SECONDS);
   const spent = await spentBy(bench, 'idle', () => sleep(1_000 * IDLE_SECONDS));

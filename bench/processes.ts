@@ -12,7 +12,10 @@ import packageJson from '../package.json' with { type: 'json' };
 
 const ROOT = path.dirname(import.meta.dirname);
 /** What `npm start` tells Node. What the service is compared with is told the same. */
-const NODE_OPTIONS = packageJson.scripts.start.split(' ').filter((word) => word.startsWith('--'));
+const NODE_OPTIONS = packageJson.scripts.start
+  .split(' env node ')[1]!
+  .split(' ')
+  .filter((word) => word.startsWith('--'));
 /** Loading the sources, connecting and bundling on a busy machine, ms. */
 const READY_LIMIT_MS = 180_000;
 /** Longer than the service itself allows its shutdown to take, ms. */

@@ -39,7 +39,7 @@ const GROUPS: readonly [group: string, fits: (frame: CallFrame) => boolean][] = 
   ['native code', ({ functionName, url }) => functionName === '(program)' || url === ''],
   ['protobuf', inUrl(/@temporalio\/proto|protobufjs|node_modules\/long\//)],
   ['gRPC', inUrl(/@grpc/)],
-  ['OpenTelemetry', inUrl(/@opentelemetry|interceptors-opentelemetry/)],
+  ['OpenTelemetry', inUrl(/@opentelemetry/)],
   ['Temporal SDK', inUrl(/@temporalio\//)],
   ['pg', inUrl(/node_modules\/pg/)],
   ['ioredis', inUrl(/node_modules\/(@?ioredis|redis-)/)],

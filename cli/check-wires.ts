@@ -13,8 +13,8 @@ export const wireCheck = (config: Pick<Config, 'production' | 'wires'>): Check =
 function diagnosisOf({ production, wires }: Pick<Config, 'production' | 'wires'>): Diagnosis {
   const open = openWires(wires);
   const counted = `${open.length} of ${countOf(wires.length, 'connection')}`;
-  const unneeded = wires.flatMap(({ gaps, isAllowed, insecure }) =>
-    isAllowed && gaps.length === 0 && insecure !== undefined ? [insecure] : [],
+  const unneeded = wires.flatMap(({ gaps, isAllowed, connection }) =>
+    isAllowed && gaps.length === 0 && connection !== undefined ? [connection] : [],
   );
   const problems = wireProblems(wires);
   if (production && problems.length > 0) {
@@ -22,7 +22,7 @@ function diagnosisOf({ production, wires }: Pick<Config, 'production' | 'wires'>
   }
   if (open.length > 0 && production) {
     return warn(
-      `${counted} open, by ${open.map(({ insecure }) => `${insecure}=true`).join(', ')}`,
+      `${counted} open, by NOTIFICATION_INSECURE=${open.map(({ connection }) => connection).join(',')}`,
       open.flatMap(({ gaps }) => gaps).join('; '),
     );
   }
@@ -30,6 +30,9 @@ function diagnosisOf({ production, wires }: Pick<Config, 'production' | 'wires'>
     return ok(`${counted} open, which production refuses: ${open.map(({ name }) => name).join(', ')}`);
   }
   return unneeded.length > 0
-    ? warn('all are encrypted and proven', `remove ${unneeded.join(', ')}: nothing needs it any more`)
+    ? warn(
+        'all are encrypted and proven',
+        `take ${unneeded.join(', ')} out of NOTIFICATION_INSECURE: nothing needs it any more`,
+      )
     : ok('all are encrypted and proven');
 }

@@ -1,8 +1,8 @@
 /** What can be wrong with a consumer group of a stream: nobody reads, or what somebody took is not acknowledged. */
 import type { Redis } from 'ioredis';
-import { entryIdAfter } from '../api/stream-ids.ts';
+import { entryIdAfter, idsAhead, lastGeneratedId } from '../api/stream-ids.ts';
 import type { Diagnosis } from './checks.ts';
-import { ok, warn } from './checks.ts';
+import { error, ok, warn } from './checks.ts';
 import { countOf, durationOf } from './output.ts';
 
 /** Entries behind the group's last delivery that say that nobody reads. */
@@ -22,6 +22,8 @@ export interface ConsumerGroup {
 /** @throws what Redis answers to a key that is no stream. */
 export async function consumerGroup({ redis, stream, group, role }: ConsumerGroup): Promise<Diagnosis> {
   if (!(await redis.exists(stream))) return ok(`${stream} does not exist yet`);
+  const ahead = await findIdsAhead(redis, stream);
+  if (ahead !== undefined) return ahead;
   const groups = (await redis.xinfo('GROUPS', stream)) as unknown[][];
   const ours = groups.map(fieldsOf).find((fields) => fields['name'] === group);
   if (!ours) return warn(`${stream} has no group ${group}`, 'start the service: it creates the group');
@@ -44,6 +46,15 @@ export async function consumerGroup({ redis, stream, group, role }: ConsumerGrou
     return warn(detail, `is a process with the role ${role} running, and are there enough of them?`);
   }
   return ok(detail);
+}
+
+/** An error when a producer has chosen an id ahead of the clock of Redis. @throws what Redis fails with. */
+export async function findIdsAhead(redis: Redis, stream: string): Promise<Diagnosis | undefined> {
+  const [lastId, [seconds]] = await Promise.all([lastGeneratedId(redis, stream), redis.time()]);
+  const ahead = lastId && idsAhead(lastId, Number(seconds) * 1_000);
+  return ahead
+    ? error(`stream_ids_ahead: ${ahead}`, 'set it back: NotificationStreamIdsAhead in the runbook')
+    : undefined;
 }
 
 function fieldsOf(reply: unknown[]): Record<string, unknown> {

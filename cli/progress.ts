@@ -1,9 +1,11 @@
 /** Progress on standard error: a bar where a terminal shows it, a line every few seconds elsewhere. */
-import { SingleBar } from 'cli-progress';
 import { onStop, shell } from './invocation.ts';
 import { report } from './output.ts';
 
 const LINE_EVERY_MS = 5_000;
+const BAR_EVERY_MS = 100;
+const BAR_WIDTH = 24;
+const CLEAR_LINE = '\r\u001b[K';
 
 export interface Progress {
   /** @param note what else is worth knowing, e.g. how many failed. */
@@ -14,30 +16,24 @@ export interface Progress {
 /** @param what a word for the things that are counted, e.g. `routes`. */
 export function startProgress(total: number, what: string): Progress {
   const { stderr } = shell();
-  if (stderr.isTTY) {
-    const bar = new SingleBar({
-      stream: stderr,
-      format: `{bar} {value}/{total} ${what} {note}`,
-      barCompleteChar: '█',
-      barIncompleteChar: '░',
-      barsize: 24,
-      clearOnComplete: true,
-      hideCursor: true,
-      // Ctrl-C is this program's: the bar must not take the signal.
-      gracefulExit: false,
-    });
-    bar.start(total, 0, { note: '' });
-    return { update: (done, note = '') => bar.update(done, { note }), end: () => bar.stop() };
-  }
-  let lastMs = Date.now();
+  const isTerminal = stderr.isTTY === true;
+  const everyMs = isTerminal ? BAR_EVERY_MS : LINE_EVERY_MS;
+  const lineOf = (done: number, note: string) => `${done}/${total} ${what}${note === '' ? '' : `, ${note}`}`;
+  let lastMs = isTerminal ? -Infinity : Date.now();
   return {
     update(done, note = '') {
-      if (Date.now() - lastMs < LINE_EVERY_MS) return;
+      if (Date.now() - lastMs < everyMs) return;
       lastMs = Date.now();
-      report(`${done}/${total} ${what}${note === '' ? '' : `, ${note}`}`);
+      if (isTerminal) stderr.write(`${CLEAR_LINE}${barOf(done, total)} ${lineOf(done, note)}`);
+      else report(lineOf(done, note));
     },
-    end: () => undefined,
+    end: () => void (isTerminal && stderr.write(CLEAR_LINE)),
   };
+}
+
+function barOf(done: number, total: number): string {
+  const full = Math.round(BAR_WIDTH * Math.min(1, done / Math.max(1, total)));
+  return '█'.repeat(full) + '░'.repeat(BAR_WIDTH - full);
 }
 
 /** Aborts with the first Ctrl-C, so that the current step is finished; the second one ends the run immediately. */

@@ -1,6 +1,5 @@
-/** Aligned columns without borders, for people. */
+/** Aligned columns without borders. */
 import { stripVTControlCharacters } from 'node:util';
-import Table from 'cli-table3';
 
 export interface TableOptions {
   /** Columns of the terminal; undefined when the output is no terminal, and nothing is cut. */
@@ -13,35 +12,48 @@ export interface TableOptions {
 const NARROWEST = 20;
 const GAP = '  ';
 
-/** Without colours. */
-const widthOf = (text: string): number => stripVTControlCharacters(text).length;
+const GRAPHEMES = new Intl.Segmenter();
+const charactersOf = (text: string): string[] =>
+  Array.from(GRAPHEMES.segment(stripVTControlCharacters(text)), ({ segment }) => segment);
+/** Terminals show these in two columns. */
+const WIDE =
+  /\p{Script=Han}|\p{Script=Hiragana}|\p{Script=Katakana}|\p{Script=Hangul}|\p{Emoji_Presentation}/u;
+const sumOf = (characters: readonly string[]): number =>
+  characters.reduce((sum, character) => sum + (WIDE.test(character) ? 2 : 1), 0);
+/** In columns of the terminal, without colors and links. */
+const widthOf = (text: string): number => sumOf(charactersOf(text));
 
-const NO_BORDERS = Object.fromEntries(
-  [
-    ...['top', 'top-mid', 'top-left', 'top-right', 'bottom', 'bottom-mid', 'bottom-left', 'bottom-right'],
-    ...['left', 'left-mid', 'mid', 'mid-mid', 'right', 'right-mid'],
-  ].map((name) => [name, '']),
-);
+/** A text that is too wide loses its color, too. */
+function cutTo(width: number, text: string): string {
+  if (widthOf(text) <= width) return text;
+  const characters = charactersOf(text);
+  while (sumOf(characters) >= width) characters.pop();
+  return `${characters.join('')}…`;
+}
 
 /** @returns lines without a last line feed. Cells are shown as they are: see `printable`. */
-export function tableOf(head: string[], rows: string[][], { width, flexible }: TableOptions = {}): string {
-  const draw = (colWidths?: (number | null)[]): string[] => {
-    const table = new Table({
-      ...(colWidths ? { colWidths } : {}),
-      chars: { ...NO_BORDERS, middle: GAP },
-      style: { 'padding-left': 0, 'padding-right': 0, head: [], border: [] },
-      truncate: '…',
-    });
-    table.push(head, ...rows);
-    return table.toString().split('\n');
+export function tableOf(
+  head: readonly string[],
+  rows: readonly (readonly string[])[],
+  { width = Infinity, flexible }: TableOptions = {},
+): string {
+  const lines = [head, ...rows];
+  const widths = head.map((_, column) => Math.max(...lines.map((line) => widthOf(line[column] ?? ''))));
+  const excess = widths.reduce((sum, one) => sum + one, GAP.length * (widths.length - 1)) - width;
+  if (flexible !== undefined && excess > 0)
+    widths[flexible] = Math.min(widths[flexible]!, Math.max(NARROWEST, widths[flexible]! - excess));
+  const cellOf = (text: string, column: number): string => {
+    const cell = column === flexible ? cutTo(widths[column]!, text) : text;
+    return cell + ' '.repeat(widths[column]! - widthOf(cell));
   };
-  const finished = (lines: string[]): string => lines.map((line) => line.trimEnd()).join('\n');
-  const lines = draw();
-  const excess = Math.max(...lines.map(widthOf)) - (width ?? Infinity);
-  if (flexible === undefined || excess <= 0) return finished(lines);
-  const longest = Math.max(...[head, ...rows].map((row) => widthOf(row[flexible] ?? '')));
-  const fitting = Math.max(NARROWEST, longest - excess);
-  return finished(draw(head.map((_, column) => (column === flexible ? fitting : null))));
+  return lines
+    .map((line) =>
+      head
+        .map((_, column) => cellOf(line[column] ?? '', column))
+        .join(GAP)
+        .trimEnd(),
+    )
+    .join('\n');
 }
 
 /**

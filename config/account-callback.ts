@@ -1,9 +1,10 @@
 /** Configuration of account callbacks. */
 import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback/contract.ts';
 import { callerContradictions, callerVariables, callerWires, signingVariables } from './caller.ts';
-import { duration, durations, httpUrl, integer, port, streamName } from './values.ts';
+import { duration, durations, httpUrl, integer, streamName } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { exceeding, placeOf, variable } from './variables.ts';
+import type { InsecureValues } from './wire.ts';
 
 /** What the names begin with by which calls to the portfolio service are proven. */
 export const PORTFOLIO = 'NOTIFICATION_PORTFOLIO';
@@ -53,12 +54,9 @@ export const ACCOUNT_CALLBACK_VARIABLES = {
   NOTIFICATION_CALLBACK_GROUP: variable(streamName, 'Consumer group of all processes on that stream.', {
     default: 'notifications',
   }),
-  NOTIFICATION_DEV_PORTFOLIO_PORT: variable(port, 'Port of the stand-in portfolio service.', {
-    default: '8096',
-  }),
 };
 
-export const ACCOUNT_CALLBACK: Kind<ValuesOf<typeof ACCOUNT_CALLBACK_VARIABLES>> = {
+export const ACCOUNT_CALLBACK: Kind<ValuesOf<typeof ACCOUNT_CALLBACK_VARIABLES> & InsecureValues> = {
   variables: ACCOUNT_CALLBACK_VARIABLES,
   contradictions: (values) => [
     ...callerContradictions(values, PORTFOLIO),
@@ -73,7 +71,7 @@ export const ACCOUNT_CALLBACK: Kind<ValuesOf<typeof ACCOUNT_CALLBACK_VARIABLES>>
   taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
   wires: (values) =>
     callerWires(values, {
-      ...{ prefix: PORTFOLIO, name: 'portfolio service', isSigned: true },
+      ...{ prefix: PORTFOLIO, connection: 'portfolio', name: 'portfolio service', isSigned: true },
       address: 'NOTIFICATION_PORTFOLIO_BASE_URL',
       urls: [values.NOTIFICATION_PORTFOLIO_BASE_URL ?? []].flat(),
     }),

@@ -1,9 +1,9 @@
 /** Variables by which this service proves who it is to a program that it calls by HTTP. */
 import { z } from 'zod';
-import { flag, pem, webhookSecrets } from './values.ts';
+import { pem, webhookSecrets } from './values.ts';
 import { variable } from './variables.ts';
-import type { Wire } from './wire.ts';
-import { plainUrlGaps, weaknessOfKey, weaknessOfSecret } from './wire.ts';
+import type { ConnectionName, InsecureValues, Wire } from './wire.ts';
+import { openness, plainUrlGaps, weaknessOfKey, weaknessOfSecret } from './wire.ts';
 
 /**
  * What stand-ins verify signatures with, and calls are signed with outside production, where no secret is configured.
@@ -27,13 +27,6 @@ export function callerVariables<const Prefix extends string>(prefix: Prefix, nam
       inFile: true,
     }),
     KEY_FILE: variable(pem, 'Private key of that certificate, PEM.', { inFile: true }),
-    INSECURE: variable(
-      flag,
-      `true: in production, too, calls to the ${name} may be in plain text and unproven.`,
-      {
-        default: 'false',
-      },
-    ),
   };
   return prefixed(prefix, rows);
 }
@@ -95,6 +88,7 @@ export function callerContradictions(values: object, prefix: string): string[] {
 interface Called<Prefix extends string> {
   prefix: Prefix;
   name: string;
+  connection: ConnectionName;
   /** Variable that says where it is. */
   address: string;
   urls: readonly string[];
@@ -104,8 +98,8 @@ interface Called<Prefix extends string> {
 
 /** Calls to a program: none while it has no address. */
 export function callerWires<const Prefix extends string>(
-  values: CallerValues<Prefix> & { [Name in `${Prefix}_INSECURE`]: boolean },
-  { prefix, name, address, urls, isSigned }: Called<Prefix>,
+  values: CallerValues<Prefix> & InsecureValues,
+  { prefix, name, connection, address, urls, isSigned }: Called<Prefix>,
 ): Wire[] {
   if (urls.length === 0) return [];
   const { token, cert, signingSecrets } = callerCredentials({ values, production: true }, prefix);
@@ -113,11 +107,10 @@ export function callerWires<const Prefix extends string>(
   const weakToken = token === undefined ? undefined : weaknessOfSecret(token);
   const weakSecret = signingSecrets.map(weaknessOfSigning).find((weakness) => weakness !== undefined);
   const isProven = isSigned ? signingSecrets.length > 0 : token !== undefined || cert !== undefined;
-  const insecure = `${prefix}_INSECURE` as const;
-  const isAllowed = (values as Record<string, unknown>)[insecure] === true;
   return [
     {
-      ...{ name, insecure, isAllowed },
+      name,
+      ...openness(values, connection),
       gaps: [
         ...(plain === undefined ? [] : [plain]),
         ...(isProven

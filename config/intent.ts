@@ -15,7 +15,7 @@ import {
 } from '../workflows/intent/contract.ts';
 import type { ServiceValues } from './service.ts';
 import { callerContradictions, callerVariables, callerWires } from './caller.ts';
-import { duration, emailList, httpUrl, integer, port, postgresDsn, streamName } from './values.ts';
+import { duration, emailList, httpUrl, integer, postgresDsn, streamName } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { LOOKS_PER_RUN, exceeding, variable } from './variables.ts';
 
@@ -136,9 +136,6 @@ export const INTENT_VARIABLES = {
     'Attempts after which a recipient without a usable answer gets no e-mail, and the others are served.',
     { default: '6' },
   ),
-  NOTIFICATION_DEV_USER_SERVICE_PORT: variable(port, 'Port of the stand-in User Service.', {
-    default: '8093',
-  }),
 };
 
 /** `geo.review_recommended` -> `NOTIFICATION_ADMIN_EMAILS_GEO_REVIEW_RECOMMENDED` */
@@ -173,7 +170,7 @@ export const INTENT: Kind<ServiceValues & ValuesOf<typeof INTENT_VARIABLES>> = {
   taskQueue: INTENT_TASK_QUEUE,
   wires: (values) =>
     callerWires(values, {
-      ...{ prefix: USER_SERVICE, name: 'User Service', isSigned: false },
+      ...{ prefix: USER_SERVICE, connection: 'user-service', name: 'User Service', isSigned: false },
       address: 'NOTIFICATION_USER_SERVICE_BASE_URL',
       urls: [values.NOTIFICATION_USER_SERVICE_BASE_URL ?? []].flat(),
     }),

@@ -10,7 +10,7 @@ import {
   MOBILE_TASK_QUEUE,
 } from '../workflows/mobile-push/contract.ts';
 import type { ServiceValues } from './service.ts';
-import { duration, httpsUrl, integer, port, streamName } from './values.ts';
+import { duration, httpsUrl, integer, streamName } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { LOOKS_PER_RUN, variable } from './variables.ts';
 
@@ -67,7 +67,6 @@ export const MOBILE_PUSH_VARIABLES = {
     'PEM file of the authority that signed its certificate, outside production.',
     { refusedInProduction: NOT_FCM },
   ),
-  NOTIFICATION_DEV_FCM_PORT: variable(port, 'Port of the stand-in FCM.', { default: '8094' }),
 };
 
 export const MOBILE_PUSH: Kind<ServiceValues & ValuesOf<typeof MOBILE_PUSH_VARIABLES>> = {

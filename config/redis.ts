@@ -2,7 +2,7 @@
 import type { Redis } from 'ioredis';
 import { z } from 'zod';
 import type { RedisAddress, RedisPlace } from './values.ts';
-import { duration, flag, integer, list, pem, redisAddress } from './values.ts';
+import { duration, integer, list, pem, redisAddress } from './values.ts';
 import type { ValuesOf } from './variables.ts';
 import { variable } from './variables.ts';
 import { plainRedisGaps, weaknessOfSecret } from './wire.ts';
@@ -38,11 +38,6 @@ export const REDIS_VARIABLES = {
   NOTIFICATION_REDIS_USER: variable(
     redisUser,
     'ACL user of Redis; without one, the default user. deploy/REDIS.md has the rule for it.',
-  ),
-  NOTIFICATION_REDIS_INSECURE: variable(
-    flag,
-    'true: in production, too, Redis may be spoken to in plain text, and its password be weak.',
-    { default: 'false' },
   ),
   NOTIFICATION_REDIS_REPLICA_ADDRS: variable(
     list.pipe(z.array(redisAddress)),

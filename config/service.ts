@@ -6,23 +6,25 @@ import { z } from 'zod';
 import { PLAIN_POLICIES } from '../api/payload-codec.ts';
 import { OTEL_VARIABLES } from './otel.ts';
 import { REDIS_VARIABLES, redisGaps, redisProblems } from './redis.ts';
-import {
-  duration,
-  flag,
-  hostAndPort,
-  httpUrl,
-  integer,
-  list,
-  port,
-  postgresDsn,
-  sealingKeys,
-} from './values.ts';
+import { duration, flag, hostAndPort, httpUrl, integer, list, postgresDsn, sealingKeys } from './values.ts';
 import type { ValuesOf } from './variables.ts';
 import { exceeding, variable } from './variables.ts';
 import type { Wire } from './wire.ts';
-import { isLoopback, plainUrlGaps, sealingKeyWires, weaknessOfSecret } from './wire.ts';
+import {
+  CONNECTIONS,
+  isLoopback,
+  openness,
+  plainUrlGaps,
+  sealingKeyWires,
+  weaknessOfSecret,
+} from './wire.ts';
 
 export const SERVICE_VARIABLES = {
+  NOTIFICATION_INSECURE: variable(
+    list.pipe(z.array(z.enum(CONNECTIONS, `must be of ${CONNECTIONS.join(', ')}`))),
+    `Connections that may be open in production, in plain text or unproven, comma-separated: ${CONNECTIONS.join(', ')}.`,
+    { default: '' },
+  ),
   NOTIFICATION_WORKER_DEPLOYMENT: variable(
     z.string().regex(/^[\w-]{1,200}$/, 'must be letters, digits, hyphens and underscores'),
     'Name of the worker deployment, for versioned rollouts; with the version below.',
@@ -68,11 +70,6 @@ export const SERVICE_VARIABLES = {
     postgresDsn,
     'The same database as the owner of its tables, not through a pooler, for galaxy-notify setup alone: it migrates, and grants what it must to the role of the primary DSN. Without it the service migrates with its own role.',
     { secret: true },
-  ),
-  NOTIFICATION_POSTGRES_INSECURE: variable(
-    flag,
-    'true: in production, too, PostgreSQL may be spoken to in plain text, and without a password.',
-    { default: 'false' },
   ),
   NOTIFICATION_POSTGRES_REPLICA_DSNS: variable(
     list.pipe(z.array(postgresDsn)),
@@ -135,11 +132,6 @@ export const SERVICE_VARIABLES = {
     { default: '60000' },
   ),
   ...OTEL_VARIABLES,
-  NOTIFICATION_OTEL_INSECURE: variable(
-    flag,
-    'true: in production, too, traces and metrics may leave in plain text, and without a header that proves who sends.',
-    { default: 'false' },
-  ),
 
   TEMPORAL_ADDRESS: variable(
     z.string().min(1),
@@ -147,11 +139,6 @@ export const SERVICE_VARIABLES = {
     {
       requiredInProduction: true,
     },
-  ),
-  NOTIFICATION_TEMPORAL_INSECURE: variable(
-    flag,
-    'true: in production, too, Temporal may be spoken to in plain text, or without API key and client certificate.',
-    { default: 'false' },
   ),
   TEMPORAL_NAMESPACE: variable(z.string().min(1), 'Temporal namespace.', { default: 'default' }),
   NOTIFICATION_TEMPORAL_UI_URL: variable(httpUrl, 'Address of the Web UI, for links in logs and reports.'),
@@ -193,23 +180,14 @@ export const SERVICE_VARIABLES = {
     'One token for everybody at the codec server, as bearer token or password; for development.',
     { secret: true },
   ),
-  NOTIFICATION_CODEC_INSECURE: variable(
-    flag,
-    'true: in production, too, the codec server may be reached in plain text; something in front of it speaks TLS.',
-    { default: 'false' },
-  ),
 
   NOTIFICATION_DATA_DIR: variable(z.string().min(1), 'Where embedded servers keep their data.', {
     default: '.data',
   }),
-  NOTIFICATION_DEV_REDIS_PORT: variable(port, 'Port of the embedded Redis; 0 takes a free one.', {
-    default: '6379',
-  }),
-  NOTIFICATION_DEV_POSTGRES_PORT: variable(port, 'Port of the embedded PostgreSQL.', { default: '5432' }),
-  NOTIFICATION_DEV_TEMPORAL_PORT: variable(port, 'Port of the embedded Temporal.', { default: '7233' }),
-  NOTIFICATION_DEV_TEMPORAL_UI_PORT: variable(port, "Port of the embedded Temporal's Web UI.", {
-    default: '8233',
-  }),
+  NOTIFICATION_DEV_BASE_PORT: variable(
+    integer(0, 65_524),
+    'First of 12 ports in a row for embedded servers and stand-ins; 0 takes free ones. Not set: their usual ports.',
+  ),
   NOTIFICATION_DEV_TEMPORAL_ENGINE: variable(
     z.enum(['1.29', '1.32']),
     'Version of the embedded Temporal server; without it any that the machine has, else 1.29.',
@@ -290,13 +268,13 @@ function versionProblems(values: ServiceValues): string[] {
 export function serviceWires(values: ServiceValues, temporalEnv: Record<string, string>): Wire[] {
   return [
     {
-      ...{ name: 'Redis', insecure: 'NOTIFICATION_REDIS_INSECURE' },
-      isAllowed: values.NOTIFICATION_REDIS_INSECURE,
+      name: 'Redis',
+      ...openness(values, 'redis'),
       gaps: redisGaps(values),
     },
     {
-      ...{ name: 'PostgreSQL', insecure: 'NOTIFICATION_POSTGRES_INSECURE' },
-      isAllowed: values.NOTIFICATION_POSTGRES_INSECURE,
+      name: 'PostgreSQL',
+      ...openness(values, 'postgres'),
       gaps: [
         ...postgresGaps(
           'NOTIFICATION_POSTGRES_PRIMARY_DSN',
@@ -310,8 +288,8 @@ export function serviceWires(values: ServiceValues, temporalEnv: Record<string, 
       ],
     },
     {
-      ...{ name: 'Temporal', insecure: 'NOTIFICATION_TEMPORAL_INSECURE' },
-      isAllowed: values.NOTIFICATION_TEMPORAL_INSECURE,
+      name: 'Temporal',
+      ...openness(values, 'temporal'),
       gaps: temporalGaps(temporalEnv),
     },
     ...codecWires(values),
@@ -388,8 +366,8 @@ function codecWires(values: ServiceValues): Wire[] {
   const weakness = token === undefined ? undefined : weaknessOfSecret(token);
   return [
     {
-      ...{ name: 'codec server', insecure: 'NOTIFICATION_CODEC_INSECURE' },
-      isAllowed: values.NOTIFICATION_CODEC_INSECURE,
+      name: 'codec server',
+      ...openness(values, 'codec'),
       gaps: [
         ...(isLoopback(address.host)
           ? []
@@ -423,8 +401,8 @@ function otelWires(values: ServiceValues): Wire[] {
   ].some((headers) => headers !== undefined);
   return [
     {
-      ...{ name: 'OTLP collector', insecure: 'NOTIFICATION_OTEL_INSECURE' },
-      isAllowed: values.NOTIFICATION_OTEL_INSECURE,
+      name: 'OTLP collector',
+      ...openness(values, 'otel'),
       gaps: [
         ...given.flatMap(({ name, url }) => plainUrlGaps(name, url)),
         ...(isRemote && !hasHeader

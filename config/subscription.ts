@@ -95,11 +95,6 @@ export const SUBSCRIPTION_VARIABLES = {
     'How the stand-in routers speak: JSON over HTTPS, or the protocol of official routers.',
     { default: 'https' },
   ),
-  NOTIFICATION_DEV_ROUTERS_PORT: variable(
-    integer(0, 65_532),
-    'First of four ports of the stand-in routers: two for messaging, one for notifications, one for pushes; 0 takes free ones.',
-    { default: '8101' },
-  ),
 };
 
 type Values = ValuesOf<typeof SUBSCRIPTION_VARIABLES>;

@@ -5,9 +5,10 @@ import type { SymbolTarget } from '../api/symbol-config/push.ts';
 import { symbolTargetsSchema } from '../api/symbol-config/push.ts';
 import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config/contract.ts';
 import { callerContradictions, callerVariables, callerWires, signingVariables } from './caller.ts';
-import { duration, durations, port } from './values.ts';
+import { duration, durations } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { ConfigError, placeOf, variable } from './variables.ts';
+import type { InsecureValues } from './wire.ts';
 
 /** What the names begin with by which pushes to the targets are proven. */
 export const SYMBOL_TARGETS = 'NOTIFICATION_SYMBOL_TARGETS';
@@ -33,18 +34,15 @@ export const SYMBOL_CONFIG_VARIABLES = {
     'Time between two pushes to all targets while nothing changes and the crawler is off.',
     { default: '15m' },
   ),
-  NOTIFICATION_DEV_SYMBOL_TARGETS_PORT: variable(port, 'Port of the stand-in symbol targets.', {
-    default: '8095',
-  }),
 };
 
-export const SYMBOL_CONFIG: Kind<ValuesOf<typeof SYMBOL_CONFIG_VARIABLES>> = {
+export const SYMBOL_CONFIG: Kind<ValuesOf<typeof SYMBOL_CONFIG_VARIABLES> & InsecureValues> = {
   variables: SYMBOL_CONFIG_VARIABLES,
   contradictions: (values) => callerContradictions(values, SYMBOL_TARGETS),
   taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
   wires: (values) =>
     callerWires(values, {
-      ...{ prefix: SYMBOL_TARGETS, name: 'symbol targets', isSigned: true },
+      ...{ prefix: SYMBOL_TARGETS, connection: 'symbol-targets', name: 'symbol targets', isSigned: true },
       address: 'NOTIFICATION_SYMBOL_TARGETS_FILE',
       urls: urlsIn(values.NOTIFICATION_SYMBOL_TARGETS_FILE),
     }),

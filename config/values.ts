@@ -21,7 +21,6 @@ export const integer = (min: number, max: number) =>
     .transform(Number)
     .pipe(z.number().min(min, `must be at least ${min}`).max(max, `must be at most ${max}`));
 
-export const port = integer(0, 65_535);
 export const flag = z.enum(['true', 'false'], 'must be true or false').transform((text) => text === 'true');
 export const list = z.string().transform((text) =>
   text

@@ -1,20 +1,46 @@
 /**
  * Whether the connections of a process are encrypted, and both ends proven. In production what is open stops the start,
- * unless a variable of its own says that it may be.
+ * unless NOTIFICATION_INSECURE names the connection.
  */
 import type { RedisAddress } from './values.ts';
+
+/** The connections that NOTIFICATION_INSECURE may name. */
+export const CONNECTIONS = [
+  'redis',
+  'postgres',
+  'temporal',
+  'user-service',
+  'portfolio',
+  'symbol-targets',
+  'codec',
+  'otel',
+] as const;
+export type ConnectionName = (typeof CONNECTIONS)[number];
+
+export interface InsecureValues {
+  NOTIFICATION_INSECURE: readonly ConnectionName[];
+}
 
 /** Two ends that speak through a network, and what is open between them. */
 export interface Wire {
   /** As `doctor` shows it. */
   name: string;
-  /** Variable that allows it to be open; none where nothing can be. */
-  insecure?: string;
-  /** Whether that is set. */
+  /** Its name in NOTIFICATION_INSECURE; none where nothing can be open. */
+  connection?: ConnectionName;
+  /** Whether NOTIFICATION_INSECURE names it. */
   isAllowed: boolean;
   /** One line for each thing that is open, beginning with the variable that closes it. */
   gaps: string[];
 }
+
+/** The part of a wire that NOTIFICATION_INSECURE decides. */
+export const openness = (
+  values: InsecureValues,
+  connection: ConnectionName,
+): Pick<Wire, 'connection' | 'isAllowed'> => ({
+  connection,
+  isAllowed: values.NOTIFICATION_INSECURE.includes(connection),
+});
 
 /** What `doctor` and the log are told, and what stops a start. */
 export const openWires = (wires: readonly Wire[]): Wire[] => wires.filter(({ gaps }) => gaps.length > 0);
@@ -23,8 +49,10 @@ export const openWires = (wires: readonly Wire[]): Wire[] => wires.filter(({ gap
 export function wireProblems(wires: readonly Wire[]): string[] {
   return openWires(wires)
     .filter(({ isAllowed }) => !isAllowed)
-    .flatMap(({ gaps, insecure }) =>
-      gaps.map((gap) => (insecure === undefined ? gap : `${gap} (or ${insecure}=true leaves it open)`)),
+    .flatMap(({ gaps, connection }) =>
+      gaps.map((gap) =>
+        connection === undefined ? gap : `${gap} (or NOTIFICATION_INSECURE=${connection} leaves it open)`,
+      ),
     );
 }
 

@@ -1,9 +1,9 @@
 /**
- * The Grafana dashboards in deploy/dashboards/, made of the tables in dashboard-panels.ts: `npm run dashboards` writes
- * them, `-- --check` fails when one is not up to date. Written by hand they would be thousands of lines that differ in
- * a title and a query. The chart gets its copies of them, and of the alarms.
+ * The Grafana dashboards in deploy/dashboards/, made of the tables in dashboard-panels.ts: `npm run generate` writes
+ * them, and with `--check` this program fails when one is not up to date. Written by hand they would be thousands of
+ * lines that differ in a title and a query.
  */
-import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { format } from 'prettier';
 import type { Dashboard, Panel } from './dashboard-panels.ts';
@@ -95,24 +95,6 @@ for (const dashboard of DASHBOARDS) {
   write(path.join('dashboards', `${dashboard.uid}.json`), text);
 }
 
-// A chart is packaged from its own folder, and a clone may have no links: it has copies.
-const IN_CHART = path.join('helm', 'galaxy-notify', 'files');
-for (const [folder, extension] of [
-  ['alerts', '.yaml'],
-  ['dashboards', '.json'],
-] as const) {
-  const files = filesIn(folder, extension);
-  const strangers = filesIn(path.join(IN_CHART, folder), extension).filter((file) => !files.includes(file));
-  for (const file of files)
-    write(path.join(IN_CHART, folder, file), readFileSync(path.join(HERE, folder, file), 'utf8'));
-  for (const file of strangers) remove(path.join(IN_CHART, folder, file));
-}
-
-function filesIn(folder: string, extension: string): string[] {
-  const at = path.join(HERE, folder);
-  return existsSync(at) ? readdirSync(at).filter((file) => file.endsWith(extension)) : [];
-}
-
 function write(name: string, text: string): void {
   const file = path.join(HERE, name);
   if (existsSync(file) && readFileSync(file, 'utf8') === text) return;
@@ -121,13 +103,7 @@ function write(name: string, text: string): void {
   writeFileSync(file, text);
 }
 
-function remove(name: string): void {
-  const file = path.join(HERE, name);
-  if (isCheck) complain(file);
-  else rmSync(file);
-}
-
 function complain(file: string): void {
-  console.error(`${file} is not up to date: npm run dashboards`);
+  console.error(`${file} is not up to date: npm run generate`);
   process.exitCode = 1;
 }

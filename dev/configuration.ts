@@ -1,12 +1,12 @@
 /**
  * The tables of CONFIGURATION.md, made of `.env.example`, which a test holds against the configuration, and of the
- * secrets that the configuration knows. `npm run configuration` writes them, `-- --check` fails when they are not up to
- * date.
+ * secrets that the configuration knows. `npm run generate` writes them. With `--check` this program fails when
+ * they are not up to date.
  */
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { format, resolveConfig } from 'prettier';
 import { VARIABLES } from '../config/load.ts';
-import { fillMarkedText, withMarkedText } from './marked-text.ts';
 
 const ROOT = path.dirname(import.meta.dirname);
 const PAGE = path.join(ROOT, 'CONFIGURATION.md');
@@ -44,10 +44,20 @@ function rowOf(name: string, value: string, comment: string): string {
   return `| \`${name}\` | ${value === '' ? '' : `\`${value}\``} | ${production} | ${meaning} |`;
 }
 
-const args = ['variables', tables()] as const;
+/** The page with the tables between its marks. @throws Error when it has no marks. */
+async function pageWithTables(): Promise<string> {
+  const text = readFileSync(PAGE, 'utf8');
+  const begin = '<!-- variables -->';
+  const [from, to] = [text.indexOf(begin), text.indexOf('<!-- /variables -->')];
+  if (from < 0 || to < from) throw new Error(`${PAGE} has no place for variables`);
+  const filled = `${text.slice(0, from)}${begin}\n\n${tables()}\n\n${text.slice(to)}`;
+  return format(filled, { ...(await resolveConfig(PAGE)), filepath: PAGE });
+}
+
+const page = await pageWithTables();
 if (!process.argv.includes('--check')) {
-  await fillMarkedText(PAGE, ...args);
-} else if ((await withMarkedText(PAGE, ...args)) !== readFileSync(PAGE, 'utf8')) {
-  console.error('CONFIGURATION.md is not up to date: npm run configuration');
+  writeFileSync(PAGE, page);
+} else if (page !== readFileSync(PAGE, 'utf8')) {
+  console.error('CONFIGURATION.md is not up to date: npm run generate');
   process.exitCode = 1;
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /**
- * `npm run images`: which container images the Dockerfile and the Compose file name, and whether each is pinned to a digest,
+ * Which container images the Dockerfile and the Compose file name, and whether each is pinned to a digest,
  * as `name:tag@sha256:…`: a tag may mean other bytes tomorrow, a digest never.
  *
  * --write      ask the registries, by `docker buildx imagetools inspect`, and pin what is not pinned

@@ -1,6 +1,7 @@
 /**
- * Installs the dependencies when they are missing or are not those of package-lock.json. The `pre` script of `npm start`,
- * `npm run demo` and `npm test`: silent and quick when nothing is to do.
+ * Installs the dependencies when they are missing or are not those of package-lock.json. Scripts of
+ * package.json begin with it: silent and quick when nothing is to do. They go on with `env node`, so that the shell looks for Node
+ * again, which may have come with the packages.
  *
  * Plain JavaScript for Node 18 and later: it runs before anything is installed, with whatever Node the system has.
  *

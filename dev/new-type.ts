@@ -3,7 +3,7 @@
  * templates, constructors, clients, samples and the lines that tests want for it. `--help` says how.
  *
  * All places are found before the first is written, so a tree that was changed by hand is not left half done. What follows
- * from the catalog is generated afterwards, as `npm run generate` and `npm run configuration` do.
+ * from the catalog is generated afterwards, as `npm run generate` does.
  */
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';

@@ -1,7 +1,8 @@
 /**
- * `npm run release`: after changesets have decided the version (package.json), everything else that names it: the lock file, the
- * chart, and CHANGELOG.md, whose unreleased part becomes that of the version. Nothing is committed.
+ * `npm run release -- patch|minor|major|VERSION`: writes the version into everything that names it: package.json and the lock file,
+ * the chart, the Python client, and CHANGELOG.md, whose unreleased part becomes that of the version. Nothing is committed.
  */
+import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
@@ -30,17 +31,22 @@ if (import.meta.main) {
     const name = path.join(root, file);
     writeFileSync(name, to(readFileSync(name, 'utf8')));
   };
+  const [growth] = process.argv.slice(2);
+  if (growth === undefined)
+    throw new Error('say how the version grows: patch, minor, major, or the version itself');
+  execFileSync('npm', ['version', growth, '--no-git-tag-version', '--ignore-scripts'], {
+    cwd: root,
+    stdio: 'inherit',
+  });
   const { version } = JSON.parse(readFileSync(path.join(root, 'package.json'), 'utf8')) as {
     version: string;
   };
   change('CHANGELOG.md', (page) => releasedChangelog(page, version, new Date().toISOString().slice(0, 10)));
   change('deploy/helm/galaxy-notify/Chart.yaml', (chart) => releasedChart(chart, version));
-  // The first two are the package's own: at the top, and among the packages.
-  let left = 2;
-  change('package-lock.json', (text) =>
-    text.replace(/"version": "[^"]*"/g, (found) => (left-- > 0 ? `"version": "${version}"` : found)),
+  change('clients/python/pyproject.toml', (page) =>
+    page.replace(/^version = .*$/m, `version = "${version}"`),
   );
   process.stdout.write(
-    `${version} is written. Look at the difference, commit it, then: npm run changeset -- git-tag && git push --follow-tags\n`,
+    `${version} is written. Look at the difference, commit it, then: git tag v${version} && git push --follow-tags\n`,
   );
 }

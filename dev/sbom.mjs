@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /**
- * `npm run sbom`: what the image contains, as CycloneDX 1.5 in JSON on standard output: the packages of production by
+ * `npm run tool -- dev/sbom.mjs`: what the image contains, as CycloneDX 1.5 in JSON on standard output: the packages of production by
  * package-lock.json with their hashes, of all platforms, and what they stand on: the base image with its Node, and the
  * packages of Debian that the Dockerfile adds. The image has no Temporal server; the native part of its SDK is in
  * `@temporalio/core-bridge`.
@@ -105,7 +105,7 @@ function folderOf(name, folder) {
   }
 }
 
-/** The base image, with its digest where it is pinned (`npm run images`), and the Node in it, as exactly as its tag says. */
+/** The base image, with its digest where it is pinned (dev/images.mjs), and the Node in it, as exactly as its tag says. */
 function ofTheBase() {
   const [, name, tag, digest] = /^ARG NODE_IMAGE=([^:@\s]+):([^@\s]+)(?:@sha256:([0-9a-f]{64}))?$/m.exec(
     dockerfile,

@@ -1,5 +1,5 @@
 /**
- * `npm run screenshots`: the pictures of the pages, of this program in a real Web UI. Starts the demo, publishes an intent
+ * `npm run tool -- dev/screenshots.ts`: the pictures of the pages, of this program in a real Web UI. Starts the demo, publishes an intent
  * whose push cannot be handed off, cancels many that wait, and lets a headless Chromium look. Needs `chromium` on the PATH.
  */
 import { execFile, spawn } from 'node:child_process';

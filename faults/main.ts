@@ -36,13 +36,12 @@ async function main(): Promise<boolean> {
   }
 }
 
-function write({ jsonFile, reportFile }: Options, result: Result): void {
+function write({ jsonFile }: Options, result: Result): void {
   if (jsonFile !== undefined) writeFileSync(jsonFile, `${JSON.stringify(result, null, 2)}\n`);
-  if (reportFile !== undefined) writeFileSync(reportFile, markdownOf([result]));
 }
 
 function show(result: Result): void {
-  process.stdout.write(`\n${markdownOf([result])}\n`);
+  process.stdout.write(`\n${markdownOf(result)}\n`);
   const problems: [string, readonly string[]][] = [
     ...Object.entries(result.works).flatMap(([work, verdict]) =>
       CHARGES.map((charge): [string, readonly string[]] => [`${work}: ${charge}`, verdict[charge]]),

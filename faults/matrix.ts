@@ -1,9 +1,9 @@
 /**
- * `npm run test:matrix`: a short run of the fault suite with each combination of servers that the service is to work with. Each is
+ * `npm run tool -- faults/matrix.ts`: a short run of the fault suite with each combination of servers that the service is to work with. Each is
  * a command of its own, so that one can be repeated by itself.
  */
 import { spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
@@ -17,7 +17,6 @@ import { machineOf, serversOf } from './report.ts';
 import type { Verdict } from './ledger/verdict.ts';
 import { isClean } from './ledger/verdict.ts';
 
-const PAGE = path.join(import.meta.dirname, 'MATRIX.md');
 const WIDTH = 120;
 
 /** What is different: its name, and how the fault suite is told; a function for what must be found first. */
@@ -41,12 +40,12 @@ const DIMENSIONS: readonly (readonly Choice[])[] = [
   ],
 ];
 
-const HELP = `Usage: npm run test:matrix [-- options]
+const HELP = `Usage: npm run tool -- faults/matrix.ts [options]
 
 Runs the fault suite, shortly, with each combination of ${DIMENSIONS.map((choices) => choices.map(({ name }) => name).join(' and ')).join(', ')}, and
-writes faults/MATRIX.md when all of them were run.
+prints a table.
 
-  --only text      cells whose names contain it, such as "Valkey 8"; the page stays as it is
+  --only text      cells whose names contain it, such as "Valkey 8"
   --intents n      of each cell; default 300
   --seconds n      of each cell; default 40
   --faults n       of each cell; default 12
@@ -89,7 +88,6 @@ async function main(): Promise<boolean> {
   }
   const page = await format(pageOf(cells), { parser: 'markdown', printWidth: WIDTH });
   process.stdout.write(`\n${page}`);
-  if (options.only === '') writeFileSync(PAGE, page);
   return cells.every(isGood);
 }
 
@@ -152,7 +150,7 @@ function pageOf(cells: readonly Cell[]): string {
   });
   return `# Which servers the service was tried with
 
-Written by \`npm run test:matrix\`; no figure is written by hand.
+Printed by \`npm run tool -- faults/matrix.ts\`.
 
 - When and where: ${new Date().toISOString().slice(0, 10)}, ${machineOf()}
 - Each row is a run of the [fault suite](../CONTRIBUTING.md#tests) with ${options.intents} intents and as much of every other kind

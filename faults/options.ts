@@ -49,7 +49,6 @@ against what came out. The exit code is 0 only if nothing is lost, nothing doubl
   --flood          instead of all that: 100,000 entries while Temporal is down, and what memory that takes
   --restart-redis  instead of all that: Redis restarts under 50 push events a second; none may be handed off twice
   --json FILE      write the result to a file as well
-  --report FILE    write it as Markdown as well
   --keep           leave data and logs behind, and say where
   --help           this text
 
@@ -81,7 +80,6 @@ export interface Options {
   flood: boolean;
   restartRedis: boolean;
   jsonFile?: string;
-  reportFile?: string;
   keep: boolean;
   help: boolean;
 }
@@ -127,7 +125,6 @@ export function parseOptions(args: readonly string[]): Options {
     flood: given.flood,
     restartRedis: given['restart-redis'],
     ...(given.json === undefined ? {} : { jsonFile: given.json }),
-    ...(given.report === undefined ? {} : { reportFile: given.report }),
     keep: given.keep,
     help: given.help,
   };

@@ -1,4 +1,4 @@
-/** What a run found out, as JSON and as Markdown. */
+/** The result of a run, as JSON and as Markdown. */
 import { cpus, totalmem } from 'node:os';
 import type { Spoiled } from './ledger/excuse.ts';
 import type { Verdict } from './ledger/verdict.ts';
@@ -58,13 +58,8 @@ export function faultRowsOf(faults: readonly Spoiled[], arrivals: readonly numbe
   return [...rows.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
-const all = (results: readonly Result[], of: (verdict: Verdict) => number): number =>
-  results.flatMap(({ works }) => Object.values(works)).reduce((sum, verdict) => sum + of(verdict), 0);
-
-const countOf = (results: readonly Result[], charge: (typeof CHARGES)[number]): number =>
-  all(results, (verdict) => verdict[charge].length);
-
-const percentOf = (share: number): string => `${(share * 100).toFixed(1)} %`;
+const sumOf = ({ works }: Result, of: (verdict: Verdict) => number): number =>
+  Object.values(works).reduce((sum, verdict) => sum + of(verdict), 0);
 
 const msOf = (ms: number | undefined): string => (ms === undefined ? '-' : `${Math.round(ms)} ms`);
 
@@ -75,61 +70,26 @@ function medianOf(sorted: readonly number[]): number | undefined {
   return (sorted[half - 1]! + sorted[half]!) / 2;
 }
 
-/** A sentence about any number of runs. */
-export function summaryOf(results: readonly Result[]): string {
-  const dates = results.map(({ date }) => date.slice(0, 10)).sort();
-  const faults = results.flatMap((result) => result.faults).reduce((sum, { count }) => sum + count, 0);
-  const intents = all(results, ({ figures }) => figures['intents'] ?? 0);
-  return `The last ${results.length} runs of the fault suite (${dates.at(-1)}, ${results[0]?.machine ?? ''}) published ${intents} intents
-under ${faults} faults: **${CHARGES.map((charge) => `${countOf(results, charge)} ${charge}`).join(', ')}**.`;
-}
-
-/** With what a run was made, as `Temporal 1.32.2, PostgreSQL 18.4, Redis 7.0.15`. */
+/** The servers of a run, as `Temporal 1.32.2, PostgreSQL 18.4, Redis 7.0.15`. */
 export const serversOf = ({ versions }: Result): string =>
   Object.entries(versions)
     .map((words) => words.join(' '))
     .join(', ');
 
-/** One page about any number of runs. */
-export function markdownOf(results: readonly Result[]): string {
-  const [first] = results;
-  const kinds = new Map<string, FaultRow[]>();
-  for (const row of results.flatMap(({ faults }) => faults))
-    kinds.set(row.name, [...(kinds.get(row.name) ?? []), row]);
-  const faultCount = [...kinds.values()].flat().reduce((sum, { count }) => sum + count, 0);
-  const works = [...new Set(results.flatMap((result) => Object.keys(result.works)))];
+/** The page that a run prints at its end. */
+export function markdownOf(result: Result): string {
   return `# Report of the fault suite
 
-Written by \`faults/write-report.ts\` from the results of \`npm run test:faults -- --json FILE\`; no figure is written by hand.
-
-- Machine: ${first?.machine ?? ''}
-- Servers: ${[...new Set(results.map(serversOf))].join('; ')}
-- Runs: ${results.length}, ${results.filter(({ isGood }) => isGood).length} of them good
-- Faults injected: ${faultCount}
-- Intents published: ${all(results, ({ figures }) => figures['intents'] ?? 0)}
-- Lost: ${countOf(results, 'lost')}
-- Misdirected: ${countOf(results, 'misdirected')}
-- Altered: ${countOf(results, 'altered')}
-- Doubled, with other ids or for no reason: ${countOf(results, 'doubled')}
-- Otherwise wrong: ${countOf(results, 'wrong')}
-- Repeated with equal ids, which receivers drop: ${all(results, ({ repeated }) => repeated)}
-- Largest share of the load in which a double of a push would have been excused: ${percentOf(Math.max(0, ...results.map(({ excusedShare }) => excusedShare)))}
-- Personal data outside its places: ${results.reduce((sum, { leaked }) => sum + leaked.length, 0)}
-
-## Runs
-
-| date | seed | mode | payloads | faults | seconds | settled after | ${CHARGES.join(' | ')} | repeated | excused | result |
-| --- | --- | --- | --- | --- | --- | --- | ${CHARGES.map(() => '---').join(' | ')} | --- | --- | --- |
-${results
-  .map(
-    (result) =>
-      `| ${result.date.slice(0, 16).replace('T', ' ')} | \`${result.seed}\` | \`${result.dispatch}\` | ${result.isEncrypted ? 'encrypted' : 'plain'} | ${result.faults.reduce((sum, { count }) => sum + count, 0)} | ${result.seconds.toFixed(0)} | ${result.settledAfterSeconds.toFixed(0)} s | ${CHARGES.map((charge) => countOf([result], charge)).join(' | ')} | ${all([result], ({ repeated }) => repeated)} | ${percentOf(result.excusedShare)} | ${result.isGood ? 'good' : 'BAD'} |`,
-  )
-  .join('\n')}
-
-\`settled after\`: from the end of the last fault until everything was in a final state, dead letters replayed included.
-\`excused\`: the windows of single sends to FCM in which a fault can have taken away that FCM has it, as a share of the load;
-above 5 % a run is bad. \`repeated\`: came again under the same id.
+- Run: ${result.isGood ? 'good' : 'BAD'}, ${result.date.slice(0, 16).replace('T', ' ')}, seed \`${result.seed}\`, mode \`${result.dispatch}\`, payloads ${result.isEncrypted ? 'encrypted' : 'plain'}
+- Machine: ${result.machine}
+- Servers: ${serversOf(result)}
+- Faults injected: ${result.faults.reduce((sum, { count }) => sum + count, 0)}
+- Intents published: ${sumOf(result, ({ figures }) => figures['intents'] ?? 0)}
+${CHARGES.map((charge) => `- ${charge}: ${sumOf(result, (verdict) => verdict[charge].length)}`).join('\n')}
+- repeated with equal ids, which receivers drop: ${sumOf(result, ({ repeated }) => repeated)}
+- Share of the load in which a double of a push would have been excused, at most 5 % in a good run: ${(result.excusedShare * 100).toFixed(1)} %
+- Personal data outside its places: ${result.leaked.length}
+- The run took ${result.seconds.toFixed(0)} s. Everything was in a final state, dead letters replayed included, ${result.settledAfterSeconds.toFixed(0)} s after the last fault
 
 ## Faults, and how long deliveries took to come back
 
@@ -138,26 +98,22 @@ one goes on. Faults overlap, so a time may be another fault's.
 
 | fault | injected | median | longest |
 | --- | --- | --- | --- |
-${[...kinds]
-  .sort()
-  .map(([name, rows]) => {
-    const count = rows.reduce((sum, row) => sum + row.count, 0);
-    const times = rows.flatMap(({ recoveriesMs }) => recoveriesMs).sort((a, b) => a - b);
+${result.faults
+  .map(({ name, count, recoveriesMs }) => {
+    const times = recoveriesMs.toSorted((a, b) => a - b);
     return `| ${name} | ${count} | ${msOf(medianOf(times))} | ${msOf(times.at(-1))} |`;
   })
   .join('\n')}
 
 ## What was done
 
-${works
-  .map((work) => {
-    const figures = new Map<string, number>();
-    for (const result of results) {
-      for (const [name, value] of Object.entries(result.works[work]?.figures ?? {}))
-        figures.set(name, (figures.get(name) ?? 0) + value);
-    }
-    return `- **${work}**: ${[...figures].map(([name, value]) => `${name} ${value}`).join(', ')}`;
-  })
+${Object.entries(result.works)
+  .map(
+    ([work, { figures }]) =>
+      `- **${work}**: ${Object.entries(figures)
+        .map(([name, value]) => `${name} ${value}`)
+        .join(', ')}`,
+  )
   .join('\n')}
 `;
 }

@@ -28,9 +28,7 @@ async function main(): Promise<boolean> {
     if (options.jsonFile !== undefined)
       writeFileSync(options.jsonFile, `${JSON.stringify(tried, null, 2)}\n`);
   });
-  const page = markdownOf(tried);
-  if (options.reportFile !== undefined) writeFileSync(options.reportFile, page);
-  process.stdout.write(`\n${page}`);
+  process.stdout.write(`\n${markdownOf(tried)}`);
   for (const problem of useless) report(problem);
   return useless.length === 0 && shareOf(tried) >= WANTED;
 }

@@ -9,7 +9,6 @@ should notice. A mutant that no test notices survives: then a test is missing.
 
   --only ids      these mutants, comma-separated; the beginning of an id does
   --json FILE     write every result to a file as well
-  --report FILE   write the result as mutants/REPORT.md has it
   --list          name the mutants, and run nothing
   --help          this text
 
@@ -20,20 +19,18 @@ fails without a mutant, and when something breaks; 130 after Ctrl-C.
 export interface Options {
   only: readonly string[];
   jsonFile?: string;
-  reportFile?: string;
   list: boolean;
   help: boolean;
 }
 
 /** @throws SelfExplanatoryError that names what is wrong. */
 export function parseOptions(args: readonly string[]): Options {
-  const { json, report, only, list, help } = valuesOf(args);
+  const { json, only, list, help } = valuesOf(args);
   return {
     list,
     help,
     only: only === undefined ? [] : only.split(','),
     ...(json === undefined ? {} : { jsonFile: json }),
-    ...(report === undefined ? {} : { reportFile: report }),
   };
 }
 
@@ -44,7 +41,6 @@ function valuesOf(args: readonly string[]) {
       options: {
         only: { type: 'string' },
         json: { type: 'string' },
-        report: { type: 'string' },
         list: { type: 'boolean', default: false },
         help: { type: 'boolean', default: false },
       },

@@ -23,7 +23,7 @@ export function markdownOf(tried: readonly Tried[]): string {
   const survivors = tried.filter((one) => !isKilled(one));
   return `# Mutants
 
-Written by \`npm run test:mutants -- --report mutants/REPORT.md\` on ${new Date().toISOString().slice(0, 10)}, ${cpus()[0]?.model.trim() ?? 'unknown'}, ${availableParallelism()} cores, ${Math.round(ms / 60_000)} min without the runs that show
+Printed by \`npm run test:mutants\` on ${new Date().toISOString().slice(0, 10)}, ${cpus()[0]?.model.trim() ?? 'unknown'}, ${availableParallelism()} cores, ${Math.round(ms / 60_000)} min without the runs that show
 that each suite is green.
 
 ${killed.length} of ${tried.length} die, ${percent(shareOf(tried))}; at least ${percent(WANTED)} must.

@@ -1,7 +1,7 @@
-/** Starts the servers of the run, and before PostgreSQL a pooler through which services and operators reach it. */
+/** Starts the servers of the run, and PgBouncer before PostgreSQL for services and operators. */
 import { report } from '../dev/program.ts';
 import startServers from './global-setup.ts';
-import type { Pooler } from './pooler-stand-in.ts';
+import type { Pooler } from './pooler.ts';
 import { startPooler } from './pooler.ts';
 import { SLOTS, roleOfSlot } from './slots.ts';
 

@@ -1,6 +1,6 @@
 /**
- * A pooler of transactions before PostgreSQL: PgBouncer where it is installed, otherwise a stand-in. With few connections
- * to the server, each transaction on the next one, so that nothing of a session lasts.
+ * PgBouncer before PostgreSQL, which gives each transaction the next of few connections, so that nothing of a session lasts. As
+ * root on Debian and Ubuntu a missing one is installed.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -8,25 +8,30 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
+import { report } from '../dev/program.ts';
 import { commandSucceeds, runCommand } from '../dev/servers/command.ts';
 import { LOOPBACK, freePort } from '../dev/servers/ports.ts';
+import { installFromDebian } from '../dev/servers/redis.ts';
 import { eventually } from './eventually.ts';
-import type { Pooler } from './pooler-stand-in.ts';
-import { startPoolerStandIn } from './pooler-stand-in.ts';
 
 /** Connections to the server for each role and database. */
 export const SERVER_CONNECTIONS = 4;
 
+/** A PgBouncer that runs. */
+export interface Pooler {
+  /** Its name and version. */
+  what: string;
+  port: number;
+  stop(): Promise<void>;
+}
+
 /**
  * @param serverPort of a PostgreSQL on this machine that trusts everybody.
  * @param roles that may log in.
+ * @throws Error when there is no PgBouncer and none can be installed.
  */
 export async function startPooler(serverPort: string, roles: readonly string[]): Promise<Pooler> {
-  if (await commandSucceeds('pgbouncer', ['--version'])) return startPgBouncer(serverPort, roles);
-  return startPoolerStandIn(Number(serverPort), SERVER_CONNECTIONS);
-}
-
-async function startPgBouncer(serverPort: string, roles: readonly string[]): Promise<Pooler> {
+  await needPgBouncer();
   const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-pgbouncer-'));
   chmodSync(dir, 0o755);
   const port = await freePort();
@@ -68,6 +73,20 @@ async function startPgBouncer(serverPort: string, roles: readonly string[]): Pro
       rmSync(dir, { recursive: true, force: true });
     },
   };
+}
+
+async function needPgBouncer(): Promise<void> {
+  const isInstalled = () => commandSucceeds('pgbouncer', ['--version']);
+  if (await isInstalled()) return;
+  let reason = '';
+  if (process.getuid?.() === 0)
+    await installFromDebian(report, 'PgBouncer', 'pgbouncer').catch(
+      (error: Error) => (reason = `: ${error.message}`),
+    );
+  if (!(await isInstalled()))
+    throw new Error(
+      `these tests need PgBouncer, which is not installed${reason}; try apt-get install pgbouncer`,
+    );
 }
 
 async function nobody(): Promise<{ uid: number; gid: number }> {

@@ -115,7 +115,7 @@ export async function startSentinels({
         dataDir: folder,
         command,
         args: [file, '--sentinel'],
-        ports: [{ port, name: 'Redis Sentinel', variable: 'none' }],
+        ports: [{ port, name: 'Redis Sentinel' }],
         ready: () => client.ping().then(() => undefined),
         report: () => undefined,
       }),

@@ -11,15 +11,16 @@ import type { SearchAttributePair } from '@temporalio/common';
 import { ApplicationFailure, CancelledFailure, TypedSearchAttributes } from '@temporalio/common';
 import type { coresdk } from '@temporalio/proto';
 import proto from '@temporalio/proto';
-import { parseWorkflowCode } from '@temporalio/worker/lib/worker.js';
-import type { Workflow } from '@temporalio/worker/lib/workflow/interface.js';
-import { ReusableVMWorkflowCreator } from '@temporalio/worker/lib/workflow/reusable-vm.js';
-import { globalHandlers } from '@temporalio/worker/lib/workflow/vm-shared.js';
 import type { SinkCall } from '@temporalio/workflow';
-import type { Activator } from '@temporalio/workflow/lib/internals.js';
-import { createUnsafeRandomSource } from '@temporalio/workflow/lib/random-helpers.js';
 import { workflowBundle } from '../workers/workflow-bundle.ts';
 import type * as workflows from '../workflows/index.ts';
+import type { Activator, Workflow } from './sdk-internals.ts';
+import {
+  ReusableVMWorkflowCreator,
+  createUnsafeRandomSource,
+  globalHandlers,
+  parseWorkflowCode,
+} from './sdk-internals.ts';
 import type { ActivityCall, ActivityCommand } from './workflow-tier/activity.ts';
 import { Activity } from './workflow-tier/activity.ts';
 import type { Answer, AnyFunction, Outcome } from './workflow-tier/answers.ts';

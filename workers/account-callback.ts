@@ -71,7 +71,7 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
       await adoptOrphans(db);
       const openJobReader = () => openReader(longestSilenceMs);
       const consumer = consumeCallbackInputs({ ...settings, db, redis, log, metrics, openJobReader });
-      const watch = watchGroup({ ...settings.callbackStream, db, redis, log });
+      const watch = watchGroup({ ...settings.callbackStream, role: 'account-callback', db, redis, log });
       const endObservation = observeAccountCallbacks(meter, { db, log });
       return {
         async stop() {

@@ -91,6 +91,27 @@ async function startMissing(
   }
 }
 
+/** In the order in which they follow a base port. The routers take four. */
+const USUAL_PORTS = {
+  redis: 6_379,
+  postgres: 5_432,
+  temporal: 7_233,
+  temporalUi: 8_233,
+  userService: 8_093,
+  fcm: 8_094,
+  symbolTargets: 8_095,
+  portfolio: 8_096,
+  routers: 8_101,
+};
+
+function portsFrom(base: number | undefined): typeof USUAL_PORTS {
+  if (base === undefined) return USUAL_PORTS;
+  const names = Object.keys(USUAL_PORTS);
+  return Object.fromEntries(
+    names.map((name, index) => [name, base === 0 ? 0 : base + index]),
+  ) as typeof USUAL_PORTS;
+}
+
 /** What is started here: each server that this process needs and that is not configured, with its port. */
 function missingServers(
   { roles, values, temporalEnv }: Config,
@@ -98,35 +119,33 @@ function missingServers(
 ): Omit<StackOptions, 'dataDir' | 'report'> {
   const unless = <T>(found: unknown, options: T) => (found === undefined ? options : undefined);
   const forRole = <T>(role: RoleName, options: T | undefined) => (roles.includes(role) ? options : undefined);
+  const ports = portsFrom(values.NOTIFICATION_DEV_BASE_PORT);
   const temporal = hasTemporalProfile(temporalEnv) ? 'named by a profile' : values.TEMPORAL_ADDRESS;
   return {
-    redis: unless(redisPlaceOf(values), { port: values.NOTIFICATION_DEV_REDIS_PORT }),
+    redis: unless(redisPlaceOf(values), { port: ports.redis }),
     postgres: unless(values.NOTIFICATION_POSTGRES_PRIMARY_DSN, {
-      port: values.NOTIFICATION_DEV_POSTGRES_PORT,
+      port: ports.postgres,
     }),
     temporal: unless(temporal, {
-      port: values.NOTIFICATION_DEV_TEMPORAL_PORT,
-      uiPort: values.NOTIFICATION_DEV_TEMPORAL_UI_PORT,
+      port: ports.temporal,
+      uiPort: ports.temporalUi,
       namespaces: [values.TEMPORAL_NAMESPACE],
       searchAttributes: SEARCH_ATTRIBUTE_NAMES,
       program: temporalProgramOf(values),
     }),
     userService: unless(values.NOTIFICATION_USER_SERVICE_BASE_URL, {
-      port: values.NOTIFICATION_DEV_USER_SERVICE_PORT,
+      port: ports.userService,
     }),
-    fcm: forRole('mobile-push', unless(configured.fcm, { port: values.NOTIFICATION_DEV_FCM_PORT })),
-    symbolTargets: forRole(
-      'symbol-config',
-      unless(configured.symbolTargets, { port: values.NOTIFICATION_DEV_SYMBOL_TARGETS_PORT }),
-    ),
+    fcm: forRole('mobile-push', unless(configured.fcm, { port: ports.fcm })),
+    symbolTargets: forRole('symbol-config', unless(configured.symbolTargets, { port: ports.symbolTargets })),
     portfolio: forRole(
       'account-callback',
-      unless(values.NOTIFICATION_PORTFOLIO_BASE_URL, { port: values.NOTIFICATION_DEV_PORTFOLIO_PORT }),
+      unless(values.NOTIFICATION_PORTFOLIO_BASE_URL, { port: ports.portfolio }),
     ),
     routers: forRole(
       'subscription',
       unless(configured.ntfServers, {
-        port: values.NOTIFICATION_DEV_ROUTERS_PORT,
+        port: ports.routers,
         transport: values.NOTIFICATION_DEV_ROUTERS_TRANSPORT,
       }),
     ),

@@ -49,7 +49,7 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
         ...{ db, redis, log, metrics, openJobReader },
         workflows: client.workflow,
       });
-      const watch = watchGroup({ ...settings.mobileStream, db, redis, log });
+      const watch = watchGroup({ ...settings.mobileStream, role: 'mobile-push', db, redis, log });
       const endObservation = observeMobileJobs(meter, { db, log });
       return {
         async stop() {

@@ -142,9 +142,8 @@ const closingMs = ({ values }: Config): number => values.NOTIFICATION_SHUTDOWN_T
 /** Outside production everything is on one machine. */
 function sayWhatIsOpen({ production, wires }: Config, log: Logger): void {
   if (!production) return;
-  for (const { name, insecure, gaps } of openWires(wires)) {
-    log.warn({ connection: name, variable: insecure, gaps }, 'connection is open, as it is allowed to be');
-  }
+  for (const { name, gaps } of openWires(wires))
+    log.warn({ connection: name, gaps }, 'connection is open, as NOTIFICATION_INSECURE allows');
 }
 
 async function openProbes({ config, log, meter, open }: ProcessContext): Promise<Probes> {

@@ -28,15 +28,11 @@ import {
 import type { SpanProcessor } from '@opentelemetry/sdk-trace-base';
 import { BasicTracerProvider, BatchSpanProcessor, ConsoleSpanExporter } from '@opentelemetry/sdk-trace-base';
 import type { WorkflowClientInterceptor } from '@temporalio/client';
-import {
-  OpenTelemetryActivityInboundInterceptor,
-  OpenTelemetryActivityOutboundInterceptor,
-  OpenTelemetryWorkflowClientInterceptor,
-} from '@temporalio/interceptors-opentelemetry-v2';
 import type { ActivityInterceptorsFactory, TelemetryOptions } from '@temporalio/worker';
 import type { Logger } from 'pino';
 import type { Config } from '../config/load.ts';
 import { isSettledWithin } from './settled.ts';
+import { ACTIVITY_TRACING, CLIENT_TRACING } from './tracing.ts';
 import { reasonOf } from '../activities/reason.ts';
 
 /** What the last export may take of a shutdown, ms: a collector that is away must not use the time of the others up. */
@@ -69,15 +65,8 @@ export function startTelemetry({ values }: Config, log: Logger): Telemetry {
   const meter = meters.getMeter('galaxy-notify');
   return {
     meter,
-    clientInterceptors: isTracing ? [new OpenTelemetryWorkflowClientInterceptor()] : [],
-    activityInterceptors: isTracing
-      ? [
-          (activity) => ({
-            inbound: new OpenTelemetryActivityInboundInterceptor(activity),
-            outbound: new OpenTelemetryActivityOutboundInterceptor(activity),
-          }),
-        ]
-      : [],
+    clientInterceptors: isTracing ? [CLIENT_TRACING] : [],
+    activityInterceptors: isTracing ? [ACTIVITY_TRACING] : [],
     shutdown: async () => {
       if (isTracing) for (const api of [trace, propagation, context]) api.disable();
       const ended = Promise.allSettled([tracers.shutdown(), meters.shutdown()]);

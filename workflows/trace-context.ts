@@ -6,7 +6,7 @@
  */
 import type { WorkflowInterceptorsFactory } from '@temporalio/workflow';
 
-/** The header that the interceptors of clients write and those of activities read. */
+/** The header that the interceptors of clients write and those of activities read (workers/tracing.ts). */
 const TRACE_HEADER = '_tracer-data';
 
 export const interceptors: WorkflowInterceptorsFactory = () => {

@@ -1,7 +1,7 @@
 /** The intent stream, as its reader and operators see it: where progress is saved, and the order of entries. */
 import { createHash } from 'node:crypto';
 import type { Redis } from 'ioredis';
-import { STREAM_START, entryIdAfter } from '../stream-ids.ts';
+import { STREAM_START, entryIdAfter, timeOfEntry } from '../stream-ids.ts';
 
 /** A value as one segment of a Redis key: base64url, so that no value can end its segment. */
 export const keySegment = (value: string): string => Buffer.from(value, 'utf8').toString('base64url');
@@ -15,8 +15,12 @@ export const countKey = (stream: string): string => `notification:stream_counts:
 /** Holds the last notification that was started before the offset was saved. */
 export const startedKey = (stream: string): string => `notification:stream_started:${keySegment(stream)}`;
 
-/** Holds `<beat> <start of PostgreSQL>`: by it, a PostgreSQL is known that was put back to an earlier state. */
-export const beatKey = (stream: string): string => `notification:stream_beats:${keySegment(stream)}`;
+/**
+ * Holds `<beat> <start of PostgreSQL>`: by it, a PostgreSQL is known that was put back to an earlier state. The role is in
+ * the key, so that a rule of Redis keeps each role from the keys of the others.
+ */
+export const beatKey = (role: string, stream: string): string =>
+  `notification:stream_beats:${role}:${keySegment(stream)}`;
 
 /** Holds `<attempt> <when it was scheduled> <count>`: the sign of life of the stream's reader, which grows each second. */
 export const readerKey = (stream: string): string => `notification:stream_readers:${keySegment(stream)}`;
@@ -39,9 +43,12 @@ export async function loadOffset(
   return (await redis.get(offsetKey(stream))) ?? STREAM_START;
 }
 
+/** The oldest unread entry of each connection's last look, and when this process first saw it. */
+const firstSeen = new WeakMap<Redis, { id: string; atMs: number }>();
+
 /**
- * Age of the oldest entry that the offset has not passed, ms; 0 when the stream is drained. The age is that of the
- * entry's id, so it depends on the clock of Redis.
+ * Age of the oldest entry that the offset has not passed, ms; 0 when the stream is drained. Producers choose ids: an entry
+ * whose id is ahead of the clock is as old as the time since this process first saw it.
  *
  * @param nowMs epoch ms.
  * @throws what Redis fails with.
@@ -52,6 +59,10 @@ export async function oldestUnprocessedAgeMs(
   offset: string,
   nowMs: number,
 ): Promise<number> {
-  const oldest = await entryIdAfter(redis, stream, offset);
-  return oldest ? Math.max(0, nowMs - Number(oldest.split('-')[0])) : 0;
+  const id = await entryIdAfter(redis, stream, offset);
+  if (id === undefined) return 0;
+  const before = firstSeen.get(redis);
+  const seen = before?.id === id ? before : { id, atMs: nowMs };
+  firstSeen.set(redis, seen);
+  return nowMs - Math.min(seen.atMs, timeOfEntry(id, nowMs).getTime());
 }

@@ -1,5 +1,6 @@
 /** Which routes, notifications and entries an operation is about. */
 import type { Pool } from 'pg';
+import { timeOfEntry } from '../../api/stream-ids.ts';
 import type { Choice } from '../choices.ts';
 import { conditions } from '../lists.ts';
 import type { DeadLetterFilter } from './dead-letters.ts';
@@ -8,7 +9,6 @@ import type { OperatorResources } from '../resources.ts';
 import type { MalformedFilter } from './malformed.ts';
 import type { OpenFilter } from './open-filter.ts';
 import { malformedConditions } from './malformed.ts';
-import type { UnacceptedIntent } from './unaccepted.ts';
 import { findUnaccepted } from './unaccepted.ts';
 
 interface Span {
@@ -44,13 +44,15 @@ export const chooseDead = (filter: DeadLetterFilter): Choice => ({
 export async function openGroups(resources: OperatorResources, filter: OpenFilter): Promise<OpenGroup[]> {
   const unaccepted = await findUnaccepted(resources, filter, Infinity);
   const rows = await groupsOf<Omit<OpenGroup, 'state'>>(resources.db, chooseOpen(filter));
-  const timeOf = ({ notificationId }: UnacceptedIntent) => new Date(Number(notificationId.split('-')[0]));
   const notBegun = Map.groupBy(unaccepted, ({ type, producer }) => JSON.stringify([type, producer]));
   return [
     ...rows.map((group): OpenGroup => ({ ...group, state: 'under_way' })),
     ...[...notBegun.values()].map((intents): OpenGroup => {
       const [{ type, producer }, last] = [intents[0]!, intents.at(-1)!];
-      const span = { oldest: timeOf(intents[0]!), newest: timeOf(last) };
+      const span = {
+        oldest: timeOfEntry(intents[0]!.notificationId),
+        newest: timeOfEntry(last.notificationId),
+      };
       return { type, producer, state: 'not_begun', notifications: intents.length, ...span };
     }),
   ];

@@ -155,20 +155,10 @@ async function main(): Promise<boolean> {
 
 /** Ports that never clash, another data folder, and an administrator for every type that has one. */
 function demoDefaults(): Record<string, string> {
-  const free = [
-    'REDIS',
-    'POSTGRES',
-    'TEMPORAL',
-    'TEMPORAL_UI',
-    'USER_SERVICE',
-    'FCM',
-    'SYMBOL_TARGETS',
-    'PORTFOLIO',
-    'ROUTERS',
-  ].map((server) => [`NOTIFICATION_DEV_${server}_PORT`, '0'] as const);
   const admins = Object.keys(ADMIN_EMAIL_VARIABLES).map((name) => [name, 'ops@example.com'] as const);
   return {
-    ...Object.fromEntries([...free, ...admins]),
+    ...Object.fromEntries(admins),
+    NOTIFICATION_DEV_BASE_PORT: '0',
     NOTIFICATION_DATA_DIR: '.data/demo',
     NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
     NOTIFICATION_LOG_LEVEL: 'error',

@@ -4,28 +4,13 @@ import { createServer } from 'node:net';
 /** The only address embedded servers listen on: nothing of a laptop's stack is for the network. */
 export const LOOPBACK = '127.0.0.1';
 
-/** A port somebody wants to listen on, with what an operator needs to move it. */
+/** A port somebody wants to listen on. */
 export interface PortUse {
   /** 1 to 65535. */
   port: number;
   /** Who wants it, as shown in the error: `embedded Redis`. */
   name: string;
-  /** The environment variable that moves it: `NOTIFICATION_DEV_REDIS_PORT`. */
-  variable: string;
 }
-
-/** The variables that move the embedded servers, named here so that every error names the same one. */
-export const PORT_VARIABLES = {
-  postgres: 'NOTIFICATION_DEV_POSTGRES_PORT',
-  redis: 'NOTIFICATION_DEV_REDIS_PORT',
-  temporal: 'NOTIFICATION_DEV_TEMPORAL_PORT',
-  temporalUi: 'NOTIFICATION_DEV_TEMPORAL_UI_PORT',
-  userService: 'NOTIFICATION_DEV_USER_SERVICE_PORT',
-  fcm: 'NOTIFICATION_DEV_FCM_PORT',
-  symbolTargets: 'NOTIFICATION_DEV_SYMBOL_TARGETS_PORT',
-  portfolio: 'NOTIFICATION_DEV_PORTFOLIO_PORT',
-  routers: 'NOTIFICATION_DEV_ROUTERS_PORT',
-} as const;
 
 /** The stand-in routers, which take ports one after the other from the first one on. */
 export const ROUTER_PORTS = [
@@ -60,10 +45,10 @@ export const isPortFree = async (port: number): Promise<boolean> => (await refus
 
 /**
  * Throws when the loopback port cannot be listened on, for example
- * `port 6379 for the embedded Redis is taken; set NOTIFICATION_DEV_REDIS_PORT to move it`.
+ * `port 6379 for the embedded Redis is taken; set NOTIFICATION_DEV_BASE_PORT to use other ports`.
  */
-export async function assertPortFree(port: number, name: string, variable: string): Promise<void> {
-  await assertPortsFree([{ port, name, variable }]);
+export async function assertPortFree(port: number, name: string): Promise<void> {
+  await assertPortsFree([{ port, name }]);
 }
 
 /** Like {@link assertPortFree} for several ports: one error names every port that is taken, a line each. */
@@ -71,10 +56,13 @@ export async function assertPortsFree(uses: readonly PortUse[]): Promise<void> {
   const problems: string[] = [];
   const wanted = new Set<number>();
   // One after the other, so that two checks of the same port do not find each other.
-  for (const { port, name, variable } of uses) {
+  for (const { port, name } of uses) {
     const reason = wanted.has(port) ? 'is wanted twice' : await refusal(port);
     wanted.add(port);
-    if (reason) problems.push(`port ${port} for the ${name} ${reason}; set ${variable} to move it`);
+    if (reason)
+      problems.push(
+        `port ${port} for the ${name} ${reason}; set NOTIFICATION_DEV_BASE_PORT to use other ports`,
+      );
   }
   if (problems.length > 0) throw new Error(problems.join('\n'));
 }

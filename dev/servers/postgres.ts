@@ -14,7 +14,7 @@ import { chown, cp, lstat, mkdir, readFile, rename, rm, stat } from 'node:fs/pro
 import path from 'node:path';
 import pg from 'pg';
 import { commandSucceeds, runCommand, type UserIds } from './command.ts';
-import { freePort, LOOPBACK, PORT_VARIABLES } from './ports.ts';
+import { freePort, LOOPBACK } from './ports.ts';
 import { startServer, type Report } from './server-process.ts';
 
 /** Options of {@link startPostgres}. */
@@ -95,7 +95,7 @@ export async function startPostgres(options: PostgresOptions): Promise<EmbeddedP
       ...Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`]),
     ],
     user,
-    ports: [{ port, name: 'embedded PostgreSQL', variable: PORT_VARIABLES.postgres }],
+    ports: [{ port, name: 'embedded PostgreSQL' }],
     // "Fast": ends the sessions. The default, SIGTERM, would wait for every client to leave.
     stopSignal: 'SIGINT',
     ready: () => createDatabaseIfMissing(port),

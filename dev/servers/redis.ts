@@ -6,7 +6,7 @@ import { mkdir, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { Redis } from 'ioredis';
 import { commandSucceeds, runCommand } from './command.ts';
-import { freePort, LOOPBACK, PORT_VARIABLES } from './ports.ts';
+import { freePort, LOOPBACK } from './ports.ts';
 import { startServer, type Report } from './server-process.ts';
 
 /** Options of {@link startRedis}. */
@@ -77,7 +77,7 @@ export async function startRedis(options: RedisOptions): Promise<EmbeddedRedis> 
     dataDir,
     command,
     args: Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]),
-    ports: [{ port, name: 'embedded Redis', variable: PORT_VARIABLES.redis }],
+    ports: [{ port, name: 'embedded Redis' }],
     ready: () => ping(port),
     report,
   });
@@ -120,7 +120,7 @@ export async function findRedis(report: Report): Promise<string> {
 
   if (process.getuid?.() === 0 && (await commandSucceeds('apt-get', ['--version']))) {
     try {
-      await installFromDebian(report);
+      await installFromDebian(report, 'Redis', 'redis-server');
       const added = await lookUp(reasons);
       if (added) return added;
     } catch (error) {
@@ -156,16 +156,22 @@ async function lookUp(reasons: string[]): Promise<string | undefined> {
   return undefined;
 }
 
-async function installFromDebian(report: Report): Promise<void> {
-  report('Installing Redis with apt-get (about half a minute, once) ...');
+/**
+ * Installs a package of Debian or Ubuntu, whose service is not started. Needs root.
+ *
+ * @param title of the program, for the report.
+ * @throws Error with what apt-get says.
+ */
+export async function installFromDebian(report: Report, title: string, name: string): Promise<void> {
+  report(`Installing ${title} with apt-get (about half a minute, once) ...`);
   const env = { DEBIAN_FRONTEND: 'noninteractive' };
   await withoutServiceStart(async () => {
     // An outdated or unreachable list of one source need not matter; the installation itself tells.
     await commandSucceeds('apt-get', ['update'], { env });
-    await runCommand('apt-get', ['install', '-y', '--no-install-recommends', 'redis-server'], { env });
+    await runCommand('apt-get', ['install', '-y', '--no-install-recommends', name], { env });
   });
-  // The package enables its own service, which would take port 6379 at the next boot. No systemd, no such service.
-  await commandSucceeds('systemctl', ['disable', 'redis-server']);
+  // The package enables its own service, which would take a port at the next boot. No systemd, no such service.
+  await commandSucceeds('systemctl', ['disable', name]);
 }
 
 /** Debian's switch against packages starting their services: they would take our port. Container images have it already. */
@@ -176,7 +182,9 @@ async function withoutServiceStart(install: () => Promise<void>): Promise<void> 
     () => false,
   );
   if (present) return install();
-  await writeFile(policy, '#!/bin/sh\n# galaxy-notify: while it installs Redis\nexit 101\n', { mode: 0o755 });
+  await writeFile(policy, '#!/bin/sh\n# galaxy-notify: while it installs a server\nexit 101\n', {
+    mode: 0o755,
+  });
   try {
     await install();
   } finally {

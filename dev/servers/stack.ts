@@ -14,7 +14,7 @@ import {
   startPortfolioService,
   type PortfolioStandIn,
 } from '../stand-ins/account-callback/portfolio-service.ts';
-import { assertPortsFree, PORT_VARIABLES, ROUTER_PORTS, type PortUse } from './ports.ts';
+import { assertPortsFree, ROUTER_PORTS, type PortUse } from './ports.ts';
 import { startPostgres } from './postgres.ts';
 import { startRedis } from './redis.ts';
 import type { RouterStack } from '../stand-ins/subscription/routers.ts';
@@ -262,19 +262,18 @@ function wantedPorts({
   routers,
 }: StackOptions): PortUse[] {
   const uses: (Omit<PortUse, 'port'> & { port: number | undefined })[] = [
-    { port: postgres?.port, name: 'embedded PostgreSQL', variable: PORT_VARIABLES.postgres },
-    { port: redis?.port, name: 'embedded Redis', variable: PORT_VARIABLES.redis },
-    { port: temporal?.port, name: 'embedded Temporal', variable: PORT_VARIABLES.temporal },
-    { port: temporal?.uiPort, name: 'Temporal Web UI', variable: PORT_VARIABLES.temporalUi },
-    { port: userService?.port, name: 'stand-in User Service', variable: PORT_VARIABLES.userService },
-    { port: fcm?.port, name: 'stand-in FCM', variable: PORT_VARIABLES.fcm },
-    { port: symbolTargets?.port, name: 'stand-in symbol targets', variable: PORT_VARIABLES.symbolTargets },
-    { port: portfolio?.port, name: 'stand-in portfolio service', variable: PORT_VARIABLES.portfolio },
+    { port: postgres?.port, name: 'embedded PostgreSQL' },
+    { port: redis?.port, name: 'embedded Redis' },
+    { port: temporal?.port, name: 'embedded Temporal' },
+    { port: temporal?.uiPort, name: 'Temporal Web UI' },
+    { port: userService?.port, name: 'stand-in User Service' },
+    { port: fcm?.port, name: 'stand-in FCM' },
+    { port: symbolTargets?.port, name: 'stand-in symbol targets' },
+    { port: portfolio?.port, name: 'stand-in portfolio service' },
     ...(routers && routers.port !== 0
       ? ROUTER_PORTS.map((name, index) => ({
           port: routers.port + index,
           name: `stand-in ${name}`,
-          variable: PORT_VARIABLES.routers,
         }))
       : []),
   ];

@@ -259,7 +259,7 @@ function startMember(options: {
       ...['--root', path.dirname(config), '--config', path.basename(config), '--env', name],
       ...['--allow-no-auth', 'start', '--service', serviceOf(name)],
     ],
-    ports: Object.values(own).map((port) => ({ port, name: `Temporal ${name}`, variable: 'nothing' })),
+    ports: Object.values(own).map((port) => ({ port, name: `Temporal ${name}` })),
     // Until it has joined the others, it does not listen.
     ready: () => listens(serviceOf(name) === 'worker' ? own.metricsPort : own.grpcPort),
     report,

@@ -9,7 +9,7 @@ import { Connection } from '@temporalio/client';
 import { WORKFLOW_TASKS } from '../../api/task-queue-types.ts';
 import { addSearchAttributes, missingSearchAttributes } from '../../migrations/namespace.ts';
 import { withEnvironment } from './command.ts';
-import { freePort, LOOPBACK, PORT_VARIABLES, type PortUse } from './ports.ts';
+import { freePort, LOOPBACK, type PortUse } from './ports.ts';
 import { startServer, type Report } from './server-process.ts';
 
 /** Which program of Temporal is wanted; dev/servers/temporal-program.mjs has the order in which it is looked for. */
@@ -138,9 +138,9 @@ export async function startTemporal(options: TemporalOptions): Promise<EmbeddedT
   const folder = durable ? path.resolve(dataDir, databaseFolder(version)) : undefined;
   const database = folder === undefined ? undefined : await prepareDatabase(folder);
 
-  const ports: PortUse[] = [{ port, name: 'embedded Temporal', variable: PORT_VARIABLES.temporal }];
+  const ports: PortUse[] = [{ port, name: 'embedded Temporal' }];
   if (uiPort !== undefined) {
-    ports.push({ port: uiPort, name: 'Temporal Web UI', variable: PORT_VARIABLES.temporalUi });
+    ports.push({ port: uiPort, name: 'Temporal Web UI' });
   }
   const server = await startServer({
     name: 'temporal',

@@ -35,7 +35,9 @@ test('I52 C7 inputs that a PostgreSQL has forgotten that was put back are taken 
   const service = await bench.startService();
   await eventually('the old ones', async () => (await pricesOf('OLD')).length === 250);
   const beat = async () =>
-    (await redis.get(`notification:stream_beats:${Buffer.from(STREAM).toString('base64url')}`)) ?? '';
+    (await redis.get(
+      `notification:stream_beats:account-callback:${Buffer.from(STREAM).toString('base64url')}`,
+    )) ?? '';
   const look = async () => {
     const then = await beat();
     await eventually('a look', async () => (await beat()) !== then);

@@ -6,7 +6,6 @@ import { writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import path from 'node:path';
 import type { WorkflowHandle } from '@temporalio/client';
-import { historyToJSON } from '@temporalio/common/lib/proto-utils.js';
 import { startSlice } from '../../activities/intent/start.ts';
 import {
   CANCEL_INTENT_SIGNAL,
@@ -81,6 +80,7 @@ import { newDevice } from '../subscription/router-agent.ts';
 import { takeSubscriptionAgent } from '../subscription/agent.ts';
 import { takeSymbolRegistry } from '../symbol-config/registry.ts';
 import { errorOf, takeTokenAgent } from '../subscription/token-agent.ts';
+import { historyToJSON } from '../sdk-internals.ts';
 
 const GATEWAY = 'gateway:client-events';
 

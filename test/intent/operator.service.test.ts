@@ -2,7 +2,6 @@
 import { NotFoundError, NothingToDoError } from '../../client/errors.ts';
 import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
-import { printable, tableOf } from '../../cli/table.ts';
 import { workflowLink } from '../../client/resources.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Service } from '../../workers/service.ts';
@@ -334,14 +333,4 @@ test('I40 links name namespace, workflow and run in the form the Web UI understa
     'http://ui.test/namespaces/a%20b/workflows/notification%2F1-0',
   );
   expect(workflowLink(ui, 'x', 'run')).toBe('http://ui.test/namespaces/a%20b/workflows/x/run/history');
-});
-
-test('I40 tables are cut in one column only, and nothing in them acts on the terminal', () => {
-  const rows = [['1790000000000-0', printable('bad \u001b[2J\u202e text '.repeat(5))]];
-  const whole = tableOf(['ID', 'MESSAGE'], rows);
-  for (const dangerous of ['\u001b', '\u202e']) expect(whole).not.toContain(dangerous);
-  const narrow = tableOf(['ID', 'MESSAGE'], rows, { width: 50, flexible: 1 });
-  expect(narrow).toContain('1790000000000-0');
-  expect(narrow).toContain('…');
-  expect(Math.max(...narrow.split('\n').map((line) => line.length))).toBeLessThanOrEqual(50);
 });

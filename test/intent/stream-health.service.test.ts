@@ -87,7 +87,7 @@ describe('I39 reading anew', () => {
     ['never forwards', `${NOW_MS}-0`, `${NOW_MS + 40 * DAY_MS}-0`, `${NOW_MS}-0`],
     ['from 0-0 when ids are no times', '999999999999-0', `${NOW_MS}-0`, '0-0'],
   ])('I39 intent-D2 begins %s', (_, id, newestId, expected) => {
-    expect(rewindPoint(id, HOUR_MS, newestId, 30 * DAY_MS)).toBe(expected);
+    expect(rewindPoint(id, HOUR_MS, newestId, 30 * DAY_MS, NOW_MS + 50 * DAY_MS)).toBe(expected);
   });
 
   test('I39 the offset goes back from where the reader holds it, and only from there', async () => {

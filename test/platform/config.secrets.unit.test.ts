@@ -75,7 +75,7 @@ describe('secrets', () => {
     test('I60 certificates of Temporal are read with the rest, and what is in files can be read again', () => {
       const env = {
         ...withoutPassword,
-        NOTIFICATION_TEMPORAL_INSECURE: 'true',
+        NOTIFICATION_INSECURE: 'temporal',
         NOTIFICATION_REDIS_PASSWORD_FILE: fileOf('password', 'the first password'),
         TEMPORAL_TLS_CLIENT_CERT_PATH: fileOf('client.pem', 'a certificate'),
         TEMPORAL_TLS_CLIENT_KEY_PATH: path.join(folder, 'missing'),

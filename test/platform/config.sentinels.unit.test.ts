@@ -57,7 +57,7 @@ test.each<[what: string, env: Env, problem: RegExp]>([
   ['no name', { NOTIFICATION_REDIS_SENTINEL_NAME: undefined }, /SENTINEL_NAME is required/],
   [
     'TLS with some of them',
-    { NOTIFICATION_REDIS_SENTINELS: 'rediss://one:26379,two:26379', NOTIFICATION_REDIS_INSECURE: 'true' },
+    { NOTIFICATION_REDIS_SENTINELS: 'rediss://one:26379,two:26379', NOTIFICATION_INSECURE: 'redis' },
     /must all be rediss:/,
   ],
   [
@@ -65,7 +65,7 @@ test.each<[what: string, env: Env, problem: RegExp]>([
     {
       NOTIFICATION_REDIS_SENTINEL_USER: 'notify-sentinel',
       NOTIFICATION_REDIS_SENTINEL_PASSWORD: undefined,
-      NOTIFICATION_REDIS_INSECURE: 'true',
+      NOTIFICATION_INSECURE: 'redis',
     },
     /SENTINEL_USER needs NOTIFICATION_REDIS_SENTINEL_PASSWORD/,
   ],
@@ -82,7 +82,7 @@ test.each<[what: string, env: Env, problem: RegExp]>([
     'files without TLS',
     {
       NOTIFICATION_REDIS_SENTINELS: 'one:26379',
-      NOTIFICATION_REDIS_INSECURE: 'true',
+      NOTIFICATION_INSECURE: 'redis',
       NOTIFICATION_REDIS_CA_FILE: import.meta.filename,
     },
     /NOTIFICATION_REDIS_SENTINELS must be rediss:.*no effect/,

@@ -1,6 +1,6 @@
 /** Dashboards, alarms and the runbook, held against the metrics that there are. */
 import { spawnSync } from 'node:child_process';
-import { readFileSync, readdirSync } from 'node:fs';
+import { readFileSync, readdirSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import type { Meter } from '@opentelemetry/api';
 import { parse } from 'yaml';
@@ -213,4 +213,11 @@ describe('alarms', () => {
       }
     }
   });
+});
+
+test('the chart links to alarms and dashboards, and has no copies', () => {
+  for (const folder of ['alerts', 'dashboards'])
+    expect(realpathSync(path.join(ROOT, 'deploy/helm/galaxy-notify/files', folder))).toBe(
+      realpathSync(path.join(ROOT, 'deploy', folder)),
+    );
 });

@@ -64,7 +64,7 @@ function copyContext(target: string): void {
 
 /** The command of the second stage; what npm has in its cache need not be fetched. */
 function installPackages(target: string): void {
-  const [, command] = /^RUN (npm ci .*)$/m.exec(PACKAGES_STAGE)!;
+  const [, command] = /^RUN (npm ci (?:.*\\\n)*.*)$/m.exec(PACKAGES_STAGE)!;
   execFileSync(command!, {
     ...{ cwd: target, shell: true, stdio: 'pipe' },
     env: {
@@ -93,10 +93,7 @@ function makeBundles(target: string): void {
 const PRODUCTION = {
   NODE_ENV: 'production',
   ...asUserOf('intent'),
-  NOTIFICATION_REDIS_INSECURE: 'true',
-  NOTIFICATION_POSTGRES_INSECURE: 'true',
-  NOTIFICATION_TEMPORAL_INSECURE: 'true',
-  NOTIFICATION_USER_SERVICE_INSECURE: 'true',
+  NOTIFICATION_INSECURE: 'redis,postgres,temporal,user-service',
 };
 
 /** Every file, with its size: what was written, changed or taken away makes a difference. */
@@ -119,6 +116,7 @@ test('security-21 the image has the packages of production and none that makes b
   expect(installed.length).toBeGreaterThan(100);
   for (const name of ['webpack', 'typescript', 'jest', 'temporal-bundler', '@swc', 'node'])
     expect([name, existsSync(path.join(image, 'node_modules', name))]).toEqual([name, false]);
+  expect(readdirSync(path.join(image, 'node_modules/@temporalio/core-bridge/releases'))).toHaveLength(1);
   expect(readdirSync(image).filter((name) => ['test', 'bench', 'faults', 'deploy'].includes(name))).toEqual(
     [],
   );

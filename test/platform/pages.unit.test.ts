@@ -95,6 +95,11 @@ test('paths that pages name exist', () => {
   expect(missing).toEqual([]);
 });
 
+test('results of runs take one page of at most 8 KB', () => {
+  expect(Buffer.byteLength(textOf('deploy/FIGURES.md'))).toBeLessThan(8_192);
+  expect(FILES.filter((file) => /(REPORT|MATRIX|CLUSTER)\.md$|results\.json$/.test(file))).toEqual([]);
+});
+
 test('npm scripts that pages name exist', () => {
   const { scripts } = JSON.parse(textOf('package.json')) as { scripts: Record<string, string> };
 

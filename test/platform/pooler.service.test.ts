@@ -1,4 +1,4 @@
-/** PostgreSQL through a pooler of transactions: PgBouncer where it is installed, and the stand-in for it everywhere. */
+/** PostgreSQL through PgBouncer in transaction mode. */
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { sessionOptions } from '../../api/postgres-session.ts';
@@ -11,9 +11,8 @@ import { cliFor } from '../command-line.ts';
 import { eventually } from '../eventually.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
-import type { Pooler } from '../pooler-stand-in.ts';
+import type { Pooler } from '../pooler.ts';
 import { SERVER_CONNECTIONS, startPooler } from '../pooler.ts';
-import { startPoolerStandIn } from '../pooler-stand-in.ts';
 
 const ROLE = `pooled_${randomUUID().slice(0, 8)}`;
 /** Made at once, so that a pooler of few connections gives each to several. */
@@ -50,10 +49,7 @@ const withDatabase = async <T>(
   }
 };
 
-describe.each([
-  ['PgBouncer, or its stand-in', (port: string) => startPooler(port, [ROLE])],
-  ['the stand-in', (port: string) => startPoolerStandIn(Number(port), SERVER_CONNECTIONS)],
-])('through %s', (_, start) => {
+describe('through PgBouncer', () => {
   let pooler: Pooler;
   let pooledDsn: string;
 
@@ -62,15 +58,13 @@ describe.each([
 
   beforeAll(async () => {
     const dsn = new URL(roleDsn);
-    pooler = await start(dsn.port);
+    pooler = await startPooler(dsn.port, [ROLE]);
     dsn.port = String(pooler.port);
     dsn.searchParams.set('pgbouncer', 'true');
     pooledDsn = dsn.href;
   });
   afterAll(async () => {
     await pooler.stop();
-    // For the next pooler the role has nothing again.
-    await slot.db.query(`DROP OWNED BY ${ROLE}`);
   });
 
   /** Connections of before keep the settings that they began with. */

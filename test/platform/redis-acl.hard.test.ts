@@ -1,5 +1,5 @@
 /** The rules of deploy/redis/users.acl, in a Redis that enforces them: nobody gets at what is another's. */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Redis } from 'ioredis';
@@ -7,6 +7,7 @@ import { newGameTurnReady, publishIntent } from '../../client/notificationintent
 import { readOutcomes } from '../../client/outcomes.ts';
 import type { EmbeddedRedis } from '../../dev/servers/redis.ts';
 import { startRedis } from '../../dev/servers/redis.ts';
+import { eventually } from '../harness.ts';
 import { USERS, makeUsers, passwordOf } from '../redis-users.ts';
 
 let dir: string;
@@ -47,11 +48,18 @@ const KEYS: Record<string, readonly string[]> = {
   'notification:route_hand_offs:x:y:1': ['notify-intent', 'operator', 'reader'],
   'notification:route_leases:x:y': ['notify-intent', 'operator', 'reader'],
   'notification:voided_attempts:x': ['notify-intent', 'operator', 'reader'],
-  'notification:stream_offsets:x': [
-    ...USERS.filter((name) => name.startsWith('notify-')),
-    'operator',
-    'reader',
-  ],
+  'notification:stream_offsets:x': ['notify-intent', 'operator', 'reader'],
+  'notification:stream_counts:x': ['notify-intent', 'operator', 'reader'],
+  'notification:stream_started:x': ['notify-intent', 'operator', 'reader'],
+  'notification:stream_readers:x': ['notify-intent', 'operator', 'reader'],
+  'notification:stream_republished:x:1': ['notify-intent', 'operator', 'reader'],
+  'notification:stream_occurred:x': ['notify-intent', 'operator', 'reader'],
+  ...Object.fromEntries(
+    USERS.filter((name) => name.startsWith('notify-')).map((name) => [
+      `notification:stream_beats:${name.slice('notify-'.length)}:x`,
+      [name, 'operator', 'reader'],
+    ]),
+  ),
   'stream.notifications.jobs': ['producer', 'notify-mobile-push', 'operator', 'reader'],
   'notification:mobile_sends:x': ['notify-mobile-push', 'operator', 'reader'],
   'stream.account.inputs': ['producer', 'notify-account-callback', 'operator', 'reader'],
@@ -91,6 +99,8 @@ const FOR_ADMINISTRATORS = [
   ['SHUTDOWN', 'NOSAVE'],
   ['SUBSCRIBE', 'x'],
   ['CLIENT', 'KILL', 'ID', '1'],
+  ['FCALL', 'x', '0'],
+  ['FUNCTION', 'LIST'],
 ];
 
 /** @returns the commands that were carried out. */
@@ -123,6 +133,59 @@ test('security-12 a producer appends to its streams and can neither read nor cha
     const accepted = await acceptedOf('producer', attemptsOn(stream));
     expect(accepted.filter((attempt) => !attempt.startsWith('XADD '))).toEqual([]);
   }
+});
+
+/** Redis has no rule for arguments: SECURITY.md and deploy/REDIS.md say what a right to append is worth. */
+test('security-1 whoever appends also trims and chooses ids; an operator sets them back, and nobody else', async () => {
+  const producer = clientOf('producer');
+  const stream = 'stream.notifications.jobs';
+  const append = (...args: string[]) => producer.call('XADD', stream, ...args, 'a', 'b');
+  const LAST = '18446744073709551615-18446744073709551615';
+  await administrator.xadd(stream, '*', 'a', 'b');
+  await append('MAXLEN', '0', '*');
+  expect(await administrator.xlen(stream)).toBe(0);
+  await append('*');
+  await append('MINID', '99999999999998-0', '99999999999999-0');
+  expect((await administrator.xrange(stream, '-', '+')).map(([id]) => id)).toEqual(['99999999999999-0']);
+  await append(LAST);
+  await expect(append('*')).rejects.toThrow('exhausted');
+
+  for (const user of USERS.filter((name) => name !== 'operator')) {
+    const client = clientOf(user);
+    await expect(client.call('XSETID', stream, '1-0')).rejects.toThrow(/NOPERM|permission/);
+  }
+  const script = readFileSync(path.join(import.meta.dirname, '../../deploy/redis/set-ids-back.lua'), 'utf8');
+  await administrator.xgroup('CREATE', stream, 'readers', LAST);
+  await clientOf('operator').eval(script, 1, stream, LAST, 'readers');
+  expect(await append('*')).toMatch(/^1\d{12}-/);
+  await administrator.del(stream);
+});
+
+test('security-4 a user with scripts can hold Redis up, and an operator ends that', async () => {
+  const endless = 'while true do end';
+  const script = clientOf('reader').call('EVAL_RO', endless, '0');
+  const ended = expect(script).rejects.toThrow(/killed/i);
+  const operator = clientOf('operator');
+  await eventually('the script to hold Redis up', () =>
+    operator.call('PING').then(
+      () => false,
+      (error: Error) => error.message.startsWith('BUSY'),
+    ),
+  );
+  await expect(clientOf('reader', passwordOf('reader')).call('SCRIPT', 'KILL')).rejects.toThrow();
+  await operator.call('SCRIPT', 'KILL');
+  await ended;
+});
+
+test('security-8 whoever reads outcomes can take those of the groups of others', async () => {
+  const stream = 'notification:outcomes';
+  await administrator.xgroup('CREATE', stream, 'other-producer', '$', 'MKSTREAM');
+  await administrator.xadd(stream, '*', 'a', 'b');
+  const outcomes = clientOf('outcomes');
+  const take = () => outcomes.call('XREADGROUP', 'GROUP', 'other-producer', 'c', 'STREAMS', stream, '>');
+  expect(await take()).not.toBeNull();
+  expect(await take()).toBeNull();
+  await administrator.del(stream);
 });
 
 test('U6 a reader changes none of the keys that it may read', async () => {

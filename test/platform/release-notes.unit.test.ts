@@ -1,5 +1,5 @@
-/** What a release writes, and that there is a changeset when there is something to release. */
-import { readFileSync, readdirSync } from 'node:fs';
+/** What a release writes. */
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { parse } from 'yaml';
 import { releasedChangelog, releasedChart } from '../../dev/release.ts';
@@ -21,12 +21,4 @@ test('the chart gets the version of the release, and nothing else changes', () =
   const chart = read('deploy/helm/galaxy-notify/Chart.yaml');
   const before = parse(chart) as object;
   expect(parse(releasedChart(chart, '7.8.9'))).toEqual({ ...before, version: '7.8.9', appVersion: '7.8.9' });
-});
-
-test('what is unreleased has a changeset, which says how the version grows', () => {
-  const [, unreleased = ''] = /## \[Unreleased\]\n([^]*?)(?=\n## \[|$)/.exec(read('CHANGELOG.md')) ?? [];
-  const changesets = readdirSync(path.join(ROOT, '.changeset')).filter((file) => file.endsWith('.md'));
-  expect(changesets.length > 0).toBe(unreleased.trim() !== '');
-  for (const file of changesets)
-    expect(read('.changeset', file)).toMatch(/^---\n'galaxy-notify': (patch|minor|major)\n---\n\n\S/);
 });

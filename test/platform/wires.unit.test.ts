@@ -227,13 +227,13 @@ test.each(OPEN)(
   'security-10 production refuses %s, names the variable, and takes it when it is told to',
   (_, open, named, name) => {
     const env = { ...PRODUCTION, ...open };
-    const insecure = `NOTIFICATION_${name}_INSECURE`;
+    const connection = name.toLowerCase().replaceAll('_', '-');
     const [problem, ...others] = problemsOf(env);
     expect(others).toEqual([]);
-    expect(problem).toMatch(new RegExp(`^${named} .*${insecure}=true`));
+    expect(problem).toMatch(new RegExp(`^${named} .*NOTIFICATION_INSECURE=${connection} `));
     expect(problem).not.toMatch(/s3cret|whsec_A|aaaaaaaa/);
-    const { wires } = loadConfig({ ...env, [insecure]: 'true' });
-    expect(openWires(wires)).toEqual([expect.objectContaining({ insecure, isAllowed: true })]);
+    const { wires } = loadConfig({ ...env, NOTIFICATION_INSECURE: connection });
+    expect(openWires(wires)).toEqual([expect.objectContaining({ connection, isAllowed: true })]);
     expect(problemsOf({ ...env, NODE_ENV: 'development' })).toEqual([]);
   },
 );
@@ -352,9 +352,9 @@ describe('doctor', () => {
   test('security-10 it says what is open, why, and what needs no leave any more', () => {
     expect(diagnosisOf(PRODUCTION)).toMatchObject({ status: 'ok' });
     const open = { ...PRODUCTION, NOTIFICATION_REDIS_MASTER_ADDR: 'redis:6379' };
-    expect(diagnosisOf({ ...open, NOTIFICATION_REDIS_INSECURE: 'true' })).toEqual({
+    expect(diagnosisOf({ ...open, NOTIFICATION_INSECURE: 'redis' })).toEqual({
       status: 'warn',
-      detail: '1 of 4 connections open, by NOTIFICATION_REDIS_INSECURE=true',
+      detail: '1 of 4 connections open, by NOTIFICATION_INSECURE=redis',
       hint: expect.stringContaining('NOTIFICATION_REDIS_MASTER_ADDR must be rediss://') as string,
     });
     expect(diagnosisOf(open)).toEqual({
@@ -362,9 +362,9 @@ describe('doctor', () => {
       detail: '1 of 4 connections open: the service refuses to start',
       hint: expect.stringContaining('NOTIFICATION_REDIS_MASTER_ADDR must be rediss://') as string,
     });
-    expect(diagnosisOf({ ...PRODUCTION, NOTIFICATION_REDIS_INSECURE: 'true' })).toMatchObject({
+    expect(diagnosisOf({ ...PRODUCTION, NOTIFICATION_INSECURE: 'redis' })).toMatchObject({
       status: 'warn',
-      hint: 'remove NOTIFICATION_REDIS_INSECURE: nothing needs it any more',
+      hint: 'take redis out of NOTIFICATION_INSECURE: nothing needs it any more',
     });
     expect(diagnosisOf({ ...open, NODE_ENV: 'development', NOTIFICATION_ROLES: 'intent' })).toMatchObject({
       status: 'ok',

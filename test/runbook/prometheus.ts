@@ -53,7 +53,7 @@ export async function startPrometheus(scraped: string): Promise<Prometheus> {
       `--query.lookback-delta=${FORGETS_AFTER}`,
       '--log.level=warn',
     ],
-    ports: [{ port, name: 'Prometheus', variable: 'nothing' }],
+    ports: [{ port, name: 'Prometheus' }],
     ready: async () => {
       const response = await fetch(`${url}/-/ready`);
       if (!response.ok) throw new Error(`it answers ${response.status}`);

@@ -1,45 +1,23 @@
-/** What a run of drills found out, as a page. */
-import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
+/** What a run of drills found out, as a page for the terminal. */
+import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { format } from 'prettier';
 import { machineOf } from '../../faults/report.ts';
 import type { DrillRecord } from './drill.ts';
 import { ALARMS, inSeconds } from './pages.ts';
 
-const ROOT = path.join(import.meta.dirname, '../..');
-const PAGE = path.join(ROOT, 'deploy/RUNBOOK-REPORT.md');
-/** Of each alarm the last time that its drill went well; none when the last one failed. */
-const RESULTS = path.join(import.meta.dirname, 'results.json');
-const WIDTH = 120;
-
-type Result = DrillRecord & { date: string };
-
-/**
- * Adds what a run found out to what is known, and writes the page anew.
- *
- * @param dir has a file for each alarm that was drilled.
- * @returns what to say about it.
- */
-export async function writeReport(dir: string): Promise<string> {
-  const date = new Date().toISOString().slice(0, 10);
-  const known = new Map(
-    (JSON.parse(readFileSync(RESULTS, 'utf8')) as Result[]).map((result) => [result.alarm, result]),
-  );
+/** @param dir has a file for each alarm that was drilled; a drill that failed has no `trueAfter`. */
+export async function reportOf(dir: string): Promise<string> {
   const found = readdirSync(dir).map(
     (file) => JSON.parse(readFileSync(path.join(dir, file), 'utf8')) as DrillRecord,
   );
-  for (const record of found) {
-    if ('trueAfter' in record) known.set(record.alarm, { ...record, date });
-    else known.delete((record as DrillRecord).alarm);
-  }
-  const results = ALARMS.flatMap(({ name }) => known.get(name) ?? []);
-  const prettier = { printWidth: WIDTH, singleQuote: true };
-  writeFileSync(RESULTS, await format(JSON.stringify(results), { parser: 'json', ...prettier }));
-  writeFileSync(PAGE, await format(pageOf(results), { parser: 'markdown', ...prettier }));
-  return `${results.length} of ${ALARMS.length} alarms have been carried out; deploy/RUNBOOK-REPORT.md says how\n`;
+  const succeeded = ALARMS.flatMap(({ name }) =>
+    found.filter((record) => record.alarm === name && 'trueAfter' in record),
+  );
+  return format(pageOf(succeeded), { parser: 'markdown', printWidth: 120 });
 }
 
-function pageOf(records: readonly Result[]): string {
+function pageOf(records: readonly DrillRecord[]): string {
   const median = medianOf(records.map(({ trueAfter }) => trueAfter));
   const byName = new Map(records.map((record) => [record.alarm, record]));
   const all = ALARMS.flatMap((alarm) => {
@@ -48,16 +26,11 @@ function pageOf(records: readonly Result[]): string {
   });
   const missing = ALARMS.filter(({ name }) => !byName.has(name)).map(({ name }) => name);
   const shortened = ALARMS.filter(({ expression }) => inSeconds(expression) !== expression);
-  const longest = Math.max(...records.map(({ trueAfter }) => trueAfter));
+  const longest = Math.max(0, ...records.map(({ trueAfter }) => trueAfter));
   return `# The runbook, carried out
 
-Written by \`npm run test:runbook\`; no figure is written by hand.
-
-- When and where: ${records
-    .map(({ date }) => date)
-    .sort()
-    .at(-1)}, ${machineOf()}
-- Alarms: ${records.length} of ${ALARMS.length} were brought about on a running service, and silent again after [their sections](RUNBOOK.md) were followed${missing.length > 0 ? `; not ${missing.join(', ')}` : ''}
+- When and where: ${new Date().toISOString().slice(0, 10)}, ${machineOf()}
+- Alarms: ${records.length} of ${ALARMS.length} were brought about on a running service, and silent again after their sections of deploy/RUNBOOK.md were followed${missing.length > 0 ? `; not ${missing.join(', ')}` : ''}
 - From the fault until the expression was true: median **${median.toFixed(1)} s**, longest ${longest.toFixed(1)} s
 - Commands run as the sections have them: ${records.reduce((sum, { commands }) => sum + commands, 0)}
 
@@ -76,7 +49,7 @@ and Temporal. Where it differs from production:
 ${all
   .map(
     ({ name, fault, trueAfter, falseAfter, commands, deeds, for: duration }) =>
-      `| [${name}](RUNBOOK.md#${name.toLowerCase()}) | ${fault} | ${trueAfter.toFixed(1)} s | ${duration ? `+ ${duration}` : 'at once'} | ${falseAfter.toFixed(1)} s | ${commands} | ${deeds.map((words) => words.replaceAll('|', '\\|')).join('; ')} |`,
+      `| ${name} | ${fault} | ${trueAfter.toFixed(1)} s | ${duration ? `+ ${duration}` : 'at once'} | ${falseAfter.toFixed(1)} s | ${commands} | ${deeds.map((words) => words.replaceAll('|', '\\|')).join('; ')} |`,
   )
   .join('\n')}
 `;

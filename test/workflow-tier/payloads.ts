@@ -6,12 +6,13 @@ import {
   defaultPayloadConverter,
   toPayloads,
 } from '@temporalio/common';
+import type { temporal } from '@temporalio/proto';
 import {
   decodeTypedSearchAttributes,
   encodeUnifiedSearchAttributes,
-} from '@temporalio/common/lib/converter/payload-search-attributes.js';
-import { msNumberToTs, optionalTsToMs } from '@temporalio/common/lib/time.js';
-import type { temporal } from '@temporalio/proto';
+  msNumberToTs,
+  optionalTsToMs,
+} from '../sdk-internals.ts';
 
 type Payload = temporal.api.common.v1.IPayload;
 type Failure = temporal.api.failure.v1.IFailure;

@@ -16,7 +16,7 @@ import type { CallerProof } from '../../../client/webhook-proof.ts';
 import { DEVELOPMENT_SIGNING_SECRET } from '../../../config/caller.ts';
 import type { DelayedAnswer, HeldAnswer } from '../failure-scripts.ts';
 import { answerIsDue, createFailureScripts } from '../failure-scripts.ts';
-import { assertPortFree, LOOPBACK, PORT_VARIABLES } from '../../servers/ports.ts';
+import { assertPortFree, LOOPBACK } from '../../servers/ports.ts';
 
 const SILENT = { info: () => undefined, error: () => undefined };
 
@@ -87,7 +87,7 @@ export async function startPortfolioService({
   port = 0,
   proof = { secrets: [DEVELOPMENT_SIGNING_SECRET] },
 }: { port?: number; proof?: CallerProof } = {}): Promise<PortfolioStandIn> {
-  if (port !== 0) await assertPortFree(port, 'stand-in portfolio service', PORT_VARIABLES.portfolio);
+  if (port !== 0) await assertPortFree(port, 'stand-in portfolio service');
   let store = memoryCallbackStore();
   let receiver = createCallbackReceiver({ store, log: SILENT, ...proof });
   const calls: RecordedCallback[] = [];

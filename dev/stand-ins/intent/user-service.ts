@@ -6,7 +6,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import type { HeldAnswer } from '../failure-scripts.ts';
 import { answerIsDue, createFailureScripts } from '../failure-scripts.ts';
-import { assertPortFree, LOOPBACK, PORT_VARIABLES } from '../../servers/ports.ts';
+import { assertPortFree, LOOPBACK } from '../../servers/ports.ts';
 
 /** What the service needs to know about a user. */
 export interface User {
@@ -102,7 +102,7 @@ const LOOK_UP_PATH = '/api/v1/internal/users/';
  */
 export async function startUserService(options: UserServiceOptions = {}): Promise<UserServiceStandIn> {
   const { port = 0 } = options;
-  if (port !== 0) await assertPortFree(port, 'stand-in User Service', PORT_VARIABLES.userService);
+  if (port !== 0) await assertPortFree(port, 'stand-in User Service');
   const users = new Map<string, User | undefined>(Object.entries(options.users ?? SAMPLE_USERS));
   const requests: RecordedRequest[] = [];
   const failures = createFailureScripts<UserServiceFailure>();

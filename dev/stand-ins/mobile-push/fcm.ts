@@ -10,7 +10,7 @@ import { text } from 'node:stream/consumers';
 import type { DelayedAnswer, HeldAnswer } from '../failure-scripts.ts';
 import { answerIsDue, createFailureScripts } from '../failure-scripts.ts';
 import { createLoopbackCertificate } from '../certificate.ts';
-import { assertPortFree, LOOPBACK, PORT_VARIABLES } from '../../servers/ports.ts';
+import { assertPortFree, LOOPBACK } from '../../servers/ports.ts';
 
 /**
  * What FCM can say about a message, by FCM's own code where it has one. The exceptions are `INVALID_TOKEN`, an
@@ -131,7 +131,7 @@ const ERRORS = {
  * @throws Error when the port is taken.
  */
 export async function startFcm({ port = 0 }: { port?: number } = {}): Promise<FcmStandIn> {
-  if (port !== 0) await assertPortFree(port, 'stand-in FCM', PORT_VARIABLES.fcm);
+  if (port !== 0) await assertPortFree(port, 'stand-in FCM');
   const { keyPem, certPem } = await createLoopbackCertificate();
   const requests: RecordedSend[] = [];
   const probes: string[] = [];

@@ -6,7 +6,7 @@
  * POST /_send     {"senderId", "body", "notify"?}   sends a message to a queue
  * ```
  */
-import { assertPortFree, PORT_VARIABLES } from '../../servers/ports.ts';
+import { assertPortFree } from '../../servers/ports.ts';
 import { openRouterDataFile } from './data-file.ts';
 import { HTTPS } from './https.ts';
 import type { MessagingRules, StoredQueue } from './messaging-rules.ts';
@@ -35,7 +35,7 @@ export async function startMessagingRouter(
   options: MessagingRouterOptions = {},
 ): Promise<MessagingRouterStandIn> {
   const { transport = HTTPS, port = 0, version, oldestVersion, password } = options;
-  if (port !== 0) await assertPortFree(port, 'stand-in messaging router', PORT_VARIABLES.routers);
+  if (port !== 0) await assertPortFree(port, 'stand-in messaging router');
   const { certificate, state, save, flush } = await openRouterDataFile<StoredQueue[]>(
     options.dataFile,
     transport.createCertificate,

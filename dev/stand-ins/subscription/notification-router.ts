@@ -8,7 +8,7 @@
  * POST /_cron          pushes to every token with a cron interval as if it had passed
  * ```
  */
-import { assertPortFree, PORT_VARIABLES } from '../../servers/ports.ts';
+import { assertPortFree } from '../../servers/ports.ts';
 import { openRouterDataFile } from './data-file.ts';
 import { HTTPS } from './https.ts';
 import type { NotificationRules } from './notification-rules.ts';
@@ -40,7 +40,7 @@ export async function startNotificationRouter(
   options: NotificationRouterOptions,
 ): Promise<NotificationRouterStandIn> {
   const { transport = HTTPS, port = 0, version, dataFile, ...pushes } = options;
-  if (port !== 0) await assertPortFree(port, 'stand-in notification router', PORT_VARIABLES.routers);
+  if (port !== 0) await assertPortFree(port, 'stand-in notification router');
   const { certificate, state, save, flush } = await openRouterDataFile<NotificationState>(
     dataFile,
     transport.createCertificate,

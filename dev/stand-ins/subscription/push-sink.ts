@@ -15,7 +15,7 @@ import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';
 import type { PushProvider } from '../../../activities/subscription/router/ports.ts';
 import { createFailureScripts } from '../failure-scripts.ts';
-import { assertPortFree, LOOPBACK, PORT_VARIABLES } from '../../servers/ports.ts';
+import { assertPortFree, LOOPBACK } from '../../servers/ports.ts';
 import { sendJson } from './router-desk.ts';
 
 /** Encrypted for the owner of the token, base64url each. */
@@ -63,7 +63,7 @@ const PATH = /^\/3\/device\/([0-9a-f]+)$/;
 
 /** Starts the stand-in on 127.0.0.1. @throws Error when the port is taken. */
 export async function startPushSink({ port = 0 }: { port?: number } = {}): Promise<PushSinkStandIn> {
-  if (port !== 0) await assertPortFree(port, 'stand-in push provider', PORT_VARIABLES.routers);
+  if (port !== 0) await assertPortFree(port, 'stand-in push provider');
   const pushes: RecordedDevicePush[] = [];
   const failures = createFailureScripts<PushFailure>();
 

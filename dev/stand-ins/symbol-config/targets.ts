@@ -19,7 +19,7 @@ import type { CallerProof } from '../../../client/webhook-proof.ts';
 import { DEVELOPMENT_SIGNING_SECRET } from '../../../config/caller.ts';
 import type { HeldAnswer } from '../failure-scripts.ts';
 import { answerIsDue, createFailureScripts } from '../failure-scripts.ts';
-import { assertPortFree, LOOPBACK, PORT_VARIABLES } from '../../servers/ports.ts';
+import { assertPortFree, LOOPBACK } from '../../servers/ports.ts';
 
 const GEOS = ['us-east', 'us-west', 'sa-east', 'eu-west', 'eu-central', 'ap-south', 'ap-northeast'] as const;
 const ALERTS_PER_GEO = 10;
@@ -111,7 +111,7 @@ export interface SymbolTargetsOptions {
  */
 export async function startSymbolTargets(options: SymbolTargetsOptions): Promise<SymbolTargetsStandIn> {
   const { port = 0, storeDir, log = SILENT, proof = { secrets: [DEVELOPMENT_SIGNING_SECRET] } } = options;
-  if (port !== 0) await assertPortFree(port, 'stand-in symbol targets', PORT_VARIABLES.symbolTargets);
+  if (port !== 0) await assertPortFree(port, 'stand-in symbol targets');
   const receivers = new Map<string, Receiver>();
   const pushes: RecordedPush[] = [];
   const failures = createFailureScripts<TargetFailure>();

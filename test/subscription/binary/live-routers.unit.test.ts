@@ -61,7 +61,7 @@ function run(
   stopAfter?: string,
 ): Promise<Ended> {
   const all = ['--push-folder', folder, '--push-port', String(pushPort), ...args];
-  const child = spawn('sh', ['-c', `${scripts['test:routers']} "$@"`, 'sh', ...all], {
+  const child = spawn('sh', ['-c', `${scripts['test:routers']!.split(' && ')[1]} "$@"`, 'sh', ...all], {
     env: { PATH: process.env['PATH'], NODE_NO_WARNINGS: '1', ...variables },
   });
   const ended: Ended = { code: null, stdout: '', stderr: '' };

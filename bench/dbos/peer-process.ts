@@ -7,10 +7,10 @@ import type { Info } from '@temporalio/activity';
 import { Context, asyncLocalStorage } from '@temporalio/activity';
 import { noopMetricMeter } from '@temporalio/common';
 import { DefaultLogger } from '@temporalio/worker';
-import type { Acceptance, NotificationInput, RouteKey } from '../workflows/intent/contract.ts';
-import type { Order, Times } from './orders.ts';
-import { inFlight, takeOrders } from './orders.ts';
-import { nthIntent, openWork } from './work.ts';
+import type { Acceptance, NotificationInput, RouteKey } from '../../workflows/intent/contract.ts';
+import type { Order, Times } from '../orders.ts';
+import { inFlight, takeOrders } from '../orders.ts';
+import { nthIntent, openWork } from '../work.ts';
 
 export type PeerShape = 'dbos' | 'dbos-tree' | 'no-engine';
 
