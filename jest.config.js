@@ -71,14 +71,6 @@ export default {
       testMatch: files('intent/{outages,recovery,faults}.hard'),
     },
     {
-      ...inWay({ NOTIFICATION_DEV_ROUTERS_TRANSPORT: 'binary' }),
-      displayName: 'binary-routers',
-      testMatch: files(
-        'subscription/{engine,messages,retry,silence,token*,supervisor,checks,versions}.service',
-        'subscription/faults.hard',
-      ),
-    },
-    {
       ...inWay({ TEST_POSTGRES: 'pooled' }),
       displayName: 'pooled',
       testMatch: files('*/e2e.service', 'intent/operator.service', 'subscription/engine.service'),

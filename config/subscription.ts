@@ -90,11 +90,6 @@ export const SUBSCRIPTION_VARIABLES = {
     'Approximate length to which that stream is trimmed; a client that was away for longer misses events.',
     { default: '10000' },
   ),
-  NOTIFICATION_DEV_ROUTERS_TRANSPORT: variable(
-    z.enum(['https', 'binary'], 'must be https or binary'),
-    'How the stand-in routers speak: JSON over HTTPS, or the protocol of official routers.',
-    { default: 'https' },
-  ),
 };
 
 type Values = ValuesOf<typeof SUBSCRIPTION_VARIABLES>;

@@ -14,10 +14,6 @@ export type WorkName = (typeof WORKS)[number];
 export const MODES = ['child', 'on_failure', 'slices'] as const;
 export type ModeName = (typeof MODES)[number];
 
-/** How routers speak: JSON over HTTPS, or the protocol of official ones. */
-export const ROUTERS = ['https', 'binary'] as const;
-export type RoutersName = (typeof ROUTERS)[number];
-
 /** What producers are told. */
 export const OUTCOMES = ['all', 'ends', 'none'] as const;
 export type OutcomesName = (typeof OUTCOMES)[number];
@@ -44,7 +40,6 @@ against what came out. The exit code is 0 only if nothing is lost, nothing doubl
   --beside COMMIT  the release before, which a process runs for a while; default: none
   --mode name      how intents are worked off: ${MODES.join(', ')}; default: the seed decides, with --beside between the
                    first two, which the release before knows
-  --routers name   how message routers speak: ${ROUTERS.join(', ')}; default: ${ROUTERS[0]}
   --outcomes what  NOTIFICATION_OUTCOMES: all, ends or none; default: all, and none with --beside, whose release tells nothing
   --encrypted      with NOTIFICATION_PAYLOAD_KEYS; default: the seed decides
   --plain          without
@@ -77,7 +72,6 @@ export interface Options {
   redis?: string;
   /** Absent: the seed decides. */
   mode?: ModeName;
-  routers: RoutersName;
   outcomes: OutcomesName;
   /** Undefined: the seed decides. */
   isEncrypted: boolean | undefined;
@@ -97,7 +91,6 @@ export function parseOptions(args: readonly string[]): Options {
     throw new SelfExplanatoryError('--encrypted and --plain exclude each other');
   const chosen = given.encrypted || given.plain;
   const [mode, ...more] = namesOf('--mode', given.mode, MODES, []);
-  const [routers = ROUTERS[0], ...others] = namesOf('--routers', given.routers, ROUTERS, []);
   const [outcomes = given.beside === undefined ? OUTCOMES[0] : 'none', ...further] = namesOf(
     '--outcomes',
     given.outcomes,
@@ -110,7 +103,6 @@ export function parseOptions(args: readonly string[]): Options {
     throw new SelfExplanatoryError(
       '--outcomes and --beside exclude each other: releases before tell nothing',
     );
-  if (others.length > 0) throw new SelfExplanatoryError('--routers takes one name');
   const [version = TEMPORAL_VERSIONS.at(-1)!, ...versions] = namesOf(
     '--temporal',
     given.temporal,
@@ -120,11 +112,6 @@ export function parseOptions(args: readonly string[]): Options {
   if (versions.length > 0) throw new SelfExplanatoryError('--temporal takes one version');
   if (given.temporal !== undefined && !given.cluster)
     throw new SelfExplanatoryError('--temporal is the version of a cluster: add --cluster');
-  if (routers === 'binary' && given.beside !== undefined) {
-    throw new SelfExplanatoryError(
-      '--routers binary and --beside exclude each other: releases before do not speak so',
-    );
-  }
   return {
     seed: given.seed ?? String(randomInt(1, 1_000_000)),
     intents,
@@ -138,7 +125,6 @@ export function parseOptions(args: readonly string[]): Options {
     ...(given.postgres === undefined ? {} : { postgres: given.postgres }),
     ...(given.redis === undefined ? {} : { redis: given.redis }),
     ...(mode === undefined ? {} : { mode }),
-    routers,
     outcomes,
     isEncrypted: chosen ? given.encrypted : undefined,
     flood: given.flood,
@@ -168,7 +154,6 @@ function valuesOf(args: readonly string[]) {
         postgres: text,
         redis: text,
         mode: text,
-        routers: text,
         outcomes: text,
         json: text,
         report: text,
@@ -208,7 +193,7 @@ function namesOf<Name extends string>(
 /** What repeats a run. */
 export function commandOf(options: Options): string {
   const { seed, intents, seconds, faults, only, losses, kinds, beside, cluster, postgres, redis } = options;
-  const { mode, routers, isEncrypted } = options;
+  const { mode, isEncrypted } = options;
   const isUsual = options.outcomes === (beside === undefined ? OUTCOMES[0] : 'none');
   return [
     `FAULT_SEED=${seed} npm run test:faults -- --intents ${intents} --seconds ${seconds} --faults ${faults}`,
@@ -220,7 +205,6 @@ export function commandOf(options: Options): string {
     ...(postgres === undefined ? [] : [`--postgres ${postgres}`]),
     ...(redis === undefined ? [] : [`--redis ${redis}`]),
     ...(mode === undefined ? [] : [`--mode ${mode}`]),
-    ...(routers === ROUTERS[0] ? [] : [`--routers ${routers}`]),
     ...(isUsual ? [] : [`--outcomes ${options.outcomes}`]),
     ...(isEncrypted === undefined ? [] : [isEncrypted ? '--encrypted' : '--plain']),
   ].join(' ');

@@ -37,7 +37,7 @@ import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
 import type { RouterTransport } from '../../dev/stand-ins/subscription/transport.ts';
 import { newRegistration } from './router-agent.ts';
 import type { Routers } from './routers.ts';
-import { usualTransport, codeOf, pushesTo, startRouters } from './routers.ts';
+import { codeOf, pushesTo, startRouters } from './routers.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 
@@ -91,18 +91,15 @@ export async function takeSubscriptionAgent(
     slot?: Slot;
     smp?: number;
     ntf?: number;
-    smpVersion?: number;
     transport?: RouterTransport;
   } = {},
 ) {
-  const { smp = 1, ntf = 1, smpVersion, transport = usualTransport() } = options;
+  const { smp = 1, ntf = 1, transport = BINARY } = options;
   const slot: Slot = options.slot ?? (await takeSlot());
   const routers: Routers = await startRouters({
     smp,
     ntf,
     transport,
-    // No version of the binary protocol that is spoken makes a queue together with a notifier.
-    ...(smpVersion === undefined || transport === BINARY ? {} : { smpOptions: { version: smpVersion } }),
   });
   const notifications = createNotificationRouters();
   const supervisor = slot.client.workflow.getHandle(supervisorWorkflowId(AGENT));

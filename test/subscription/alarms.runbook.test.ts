@@ -7,8 +7,6 @@ import { generateAuthKeys } from '../../activities/subscription/router/signing.t
 import { routerAddressText } from '../../api/subscription/router-address.ts';
 import { recipientKeyContext } from '../../api/subscription/sealed-columns.ts';
 import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
-import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
-import { HTTPS } from '../../dev/stand-ins/subscription/https.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { eventually } from '../harness.ts';
@@ -17,8 +15,6 @@ import { AGENT, KEY_BOX } from './agent.ts';
 import type { TokenAgent } from './token-agent.ts';
 import { takeTokenAgent } from './token-agent.ts';
 
-/** Queues that are made without notifiers, so that routers are asked for keys. */
-const WITHOUT_NOTIFIERS = 16;
 const MINUTES = 16;
 
 const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-alarms-'));
@@ -47,11 +43,9 @@ beforeAll(async () => {
     // The slot is the ground's, which releases it.
     slot: { ...ground.slot, release: async () => undefined },
     smp: 2,
-    smpVersion: WITHOUT_NOTIFIERS,
-    transport: HTTPS,
   });
-  exchanged = await startMessagingRouter({ dataFile, version: WITHOUT_NOTIFIERS });
-  binary = await startMessagingRouter({ transport: BINARY });
+  exchanged = await startMessagingRouter({ dataFile });
+  binary = await startMessagingRouter();
   await ground.start();
   await agent.activate(agent.tokensOf(), 'INSTANT');
 }, 300_000);
@@ -162,7 +156,7 @@ describe('a router with another certificate', () => {
       const kept = JSON.parse(readFileSync(dataFile, 'utf8')) as object;
       writeFileSync(dataFile, JSON.stringify({ ...kept, certificate: await createLoopbackCertificate() }));
       const known = exchanged.address;
-      exchanged = await startMessagingRouter({ dataFile, version: WITHOUT_NOTIFIERS, port });
+      exchanged = await startMessagingRouter({ dataFile, port });
       const connIds = await agent.rows<{ conn_id: string }>(
         'SELECT conn_id FROM subscriptions.rcv_queues WHERE port = $1',
         [known.port],

@@ -18,6 +18,7 @@ import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/
 import type { RouterProtocol } from '../../api/subscription/router-wire.ts';
 import { NTF_COMMANDS, SMP_COMMANDS } from '../../api/subscription/router-wire.ts';
 import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
+import { HTTPS } from '../../dev/stand-ins/subscription/https.ts';
 import { eventually } from '../eventually.ts';
 import { newDevice, outcomeOf } from './router-agent.ts';
 import type { RawAnswer, RawCommand } from './routers.ts';
@@ -130,7 +131,7 @@ test('N17 every command of the adapter to a notification router is as its contra
 
 describe('the stand-ins', () => {
   test('N17 what a messaging router answers and tells is as its contract says', async () => {
-    const routers = await startRouters({ ntf: 0 });
+    const routers = await startRouters({ ntf: 0, transport: HTTPS });
     const client = await openRawClient('smp', routers.smp[0]!.address);
     const answers: RawAnswer[] = [];
     const ask = async (command: RawCommand): Promise<RawAnswer> => {
@@ -172,7 +173,7 @@ describe('the stand-ins', () => {
   });
 
   test('N17 what a notification router answers is as its contract says', async () => {
-    const routers = await startRouters({ smp: 0 });
+    const routers = await startRouters({ smp: 0, transport: HTTPS });
     const client = await openRawClient('ntf', routers.ntf[0]!.address);
     const auth = generateAuthKeys();
     const { privateKey } = auth;

@@ -5,6 +5,7 @@ import { createServer } from 'node:net';
 import { createNotificationRouter } from '../../activities/subscription/router/http.ts';
 import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
+import { HTTPS } from '../../dev/stand-ins/subscription/https.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import type { RouterAdapter } from './router-adapter.ts';
 import { SUBSCRIPTION_IDS, keyRequest, startRouterAdapter } from './router-adapter.ts';
@@ -91,7 +92,7 @@ describe('batches', () => {
   });
 
   test('N17 an older messaging router makes the queue without its notifier', async () => {
-    const old = await startMessagingRouter({ version: 16 });
+    const old = await startMessagingRouter({ transport: HTTPS, version: 16 });
     adapter.afterwards(() => old.stop());
     const ask = async (address: RouterAddress) => {
       const { publicKey: recipientPublicKey, privateKey: recipientPrivateKey } = generateAuthKeys();

@@ -1,5 +1,6 @@
 /** What operators are shown of the routers of an agent. */
 import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
+import { HTTPS } from '../../dev/stand-ins/subscription/https.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import type { RouterStates } from '../../workflows/subscription/contract.ts';
@@ -14,7 +15,7 @@ let overHttps: MessagingRouterStandIn;
 
 beforeAll(async () => {
   agent = await takeTokenAgent({ transport: BINARY });
-  overHttps = await startMessagingRouter();
+  overHttps = await startMessagingRouter({ transport: HTTPS });
   await agent.startWith();
   operator = cliFor(agent.slot);
   Object.assign(operator.env, {

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Agent, request } from 'undici';
 import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
+import { HTTPS } from '../../dev/stand-ins/subscription/https.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { startNotificationRouter } from '../../dev/stand-ins/subscription/notification-router.ts';
 import { eventually } from '../eventually.ts';
@@ -96,7 +97,7 @@ describe('a token on its router', () => {
   );
 
   test('N17 a router before version 3 does not say why a token is invalid', async () => {
-    const old = await startNotificationRouter({ pushUrl: agent.sink.url, version: 2 });
+    const old = await startNotificationRouter({ transport: HTTPS, pushUrl: agent.sink.url, version: 2 });
     const { device, auth, dh } = newRegistration();
     const { tokenId } = valueOf(
       await agent.notifications.registerToken({
@@ -231,7 +232,7 @@ describe('stand-ins from outside', () => {
     const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-routers-'));
     cleanUps.push(() => rmSync(dir, { recursive: true }));
     const dataFile = path.join(dir, 'router.json');
-    const first = await startMessagingRouter({ dataFile });
+    const first = await startMessagingRouter({ transport: HTTPS, dataFile });
     const keys = newQueueKeys();
     valueOf(
       await agent.messaging.createQueue({
@@ -241,7 +242,7 @@ describe('stand-ins from outside', () => {
       }),
     );
     await first.stop();
-    const second = await startMessagingRouter({ dataFile });
+    const second = await startMessagingRouter({ transport: HTTPS, dataFile });
     cleanUps.push(() => second.stop());
 
     expect(second.address.keyHash).toBe(first.address.keyHash);

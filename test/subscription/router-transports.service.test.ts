@@ -5,6 +5,7 @@ import type { RouterAddress } from '../../api/subscription/router-address.ts';
 import { messageSecretContext } from '../../api/subscription/sealed-columns.ts';
 import { createOperator } from '../../client/operator.ts';
 import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
+import { HTTPS } from '../../dev/stand-ins/subscription/https.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { CHANGE_WORKFLOW } from '../../workflows/subscription/contract.ts';
@@ -25,7 +26,7 @@ beforeAll(async () => {
   agent = await takeTokenAgent({ transport: BINARY });
   smp = agent.routers.smp[0]!;
   guarded = await startMessagingRouter({ transport: BINARY, password: PASSWORD });
-  overHttps = await startMessagingRouter();
+  overHttps = await startMessagingRouter({ transport: HTTPS });
   await agent.startWith();
   await agent.activate(agent.tokensOf(), 'INSTANT');
 });
@@ -251,7 +252,7 @@ test('N19 credentials that an application has on a binary router are taken over,
 });
 
 test('N19 a router that changes to its own protocol is trusted under its address, with all that is on it', async () => {
-  const before = await startMessagingRouter();
+  const before = await startMessagingRouter({ transport: HTTPS });
   await made(before.address);
   const { port } = before.address;
   await before.stop();

@@ -37,7 +37,6 @@ import { startNotificationRouter } from '../../dev/stand-ins/subscription/notifi
 import type { PushSinkStandIn, RecordedDevicePush } from '../../dev/stand-ins/subscription/push-sink.ts';
 import { startPushSink } from '../../dev/stand-ins/subscription/push-sink.ts';
 import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
-import { HTTPS } from '../../dev/stand-ins/subscription/https.ts';
 import type { RouterTransport } from '../../dev/stand-ins/subscription/transport.ts';
 import { eventually } from '../eventually.ts';
 
@@ -47,19 +46,6 @@ export interface Routers {
   sink: PushSinkStandIn;
   stop(): Promise<void>;
 }
-
-/**
- * The transport of a router whose test names none: HTTPS, or in the project `binary-routers` the protocol of official
- * routers.
- */
-export const usualTransport = (): RouterTransport =>
-  process.env['NOTIFICATION_DEV_ROUTERS_TRANSPORT'] === 'binary' ? BINARY : HTTPS;
-
-/** Whether routers give a reason why a token is invalid. The versions of the binary protocol that are spoken have none. */
-export const areReasonsTold = (): boolean => usualTransport() === HTTPS;
-
-/** Whether a new queue has credentials. The versions of the binary protocol that are spoken make them by NKEY. */
-export const credentialsComeWithQueue = (): boolean => usualTransport() === HTTPS;
 
 /** @param options how many, in which way they speak, and which newest version. */
 export async function startRouters(
@@ -71,13 +57,7 @@ export async function startRouters(
     ntfVersion?: number;
   } = {},
 ): Promise<Routers> {
-  const {
-    smp: smpCount = 1,
-    ntf: ntfCount = 1,
-    transport = usualTransport(),
-    smpOptions = {},
-    ntfVersion,
-  } = options;
+  const { smp: smpCount = 1, ntf: ntfCount = 1, transport = BINARY, smpOptions = {}, ntfVersion } = options;
   const sink = await startPushSink();
   const smp = await Promise.all(
     Array.from({ length: smpCount }, () => startMessagingRouter({ transport, ...smpOptions })),

@@ -7,8 +7,8 @@
  * ```
  */
 import { assertPortFree } from '../../servers/ports.ts';
+import { BINARY } from './binary/transport.ts';
 import { openRouterDataFile } from './data-file.ts';
-import { HTTPS } from './https.ts';
 import type { MessagingRules, StoredQueue } from './messaging-rules.ts';
 import { createMessagingRules } from './messaging-rules.ts';
 import type { RouterStandIn } from './router-desk.ts';
@@ -17,7 +17,7 @@ import type { RouterTransport } from './transport.ts';
 export type MessagingRouterStandIn = RouterStandIn & Pick<MessagingRules, 'queues' | 'subscribed' | 'send'>;
 
 export interface MessagingRouterOptions {
-  /** Default: HTTPS. */
+  /** Default: the binary protocol. */
   transport?: RouterTransport;
   /** Loopback port; default 0: a free one. */
   port?: number;
@@ -34,7 +34,7 @@ export interface MessagingRouterOptions {
 export async function startMessagingRouter(
   options: MessagingRouterOptions = {},
 ): Promise<MessagingRouterStandIn> {
-  const { transport = HTTPS, port = 0, version, oldestVersion, password } = options;
+  const { transport = BINARY, port = 0, version, oldestVersion, password } = options;
   if (port !== 0) await assertPortFree(port, 'stand-in messaging router');
   const { certificate, state, save, flush } = await openRouterDataFile<StoredQueue[]>(
     options.dataFile,

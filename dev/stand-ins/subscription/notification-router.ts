@@ -9,8 +9,8 @@
  * ```
  */
 import { assertPortFree } from '../../servers/ports.ts';
+import { BINARY } from './binary/transport.ts';
 import { openRouterDataFile } from './data-file.ts';
-import { HTTPS } from './https.ts';
 import type { NotificationRules } from './notification-rules.ts';
 import { createNotificationRules } from './notification-rules.ts';
 import type { NotificationState } from './notification-state.ts';
@@ -25,7 +25,7 @@ export type NotificationRouterStandIn = RouterStandIn &
   >;
 
 export interface NotificationRouterOptions extends PushTarget {
-  /** Default: HTTPS. Messaging routers are reached in the same way. */
+  /** Default: the binary protocol. Messaging routers are reached in the same way. */
   transport?: RouterTransport;
   /** Loopback port; default 0: a free one. */
   port?: number;
@@ -39,7 +39,7 @@ export interface NotificationRouterOptions extends PushTarget {
 export async function startNotificationRouter(
   options: NotificationRouterOptions,
 ): Promise<NotificationRouterStandIn> {
-  const { transport = HTTPS, port = 0, version, dataFile, ...pushes } = options;
+  const { transport = BINARY, port = 0, version, dataFile, ...pushes } = options;
   if (port !== 0) await assertPortFree(port, 'stand-in notification router');
   const { certificate, state, save, flush } = await openRouterDataFile<NotificationState>(
     dataFile,
