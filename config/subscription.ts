@@ -28,7 +28,7 @@ export const SUBSCRIPTION_VARIABLES = {
   ),
   NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: variable(
     notificationRouters,
-    'Notification routers, comma-separated: host:port#fingerprint over HTTPS, ntf://fingerprint@host[,host…][:port] in the protocol of official routers. Required in production by the role subscription.',
+    'Notification routers, comma-separated: ntf://fingerprint@host[,host…][:port]. Required in production by the role subscription.',
     { requiredByRole: true },
   ),
   NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY: variable(

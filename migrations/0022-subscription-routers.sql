@@ -1,13 +1,9 @@
 -- Up Migration
 
--- How a router speaks: JSON over HTTPS, or the routers' own protocol. `host` of a binary router has all its hosts, with
--- commas between them.
+-- `host` of a router has all its hosts, with commas between them.
 ALTER TABLE subscriptions.smp_servers
-    ADD COLUMN transport text NOT NULL DEFAULT 'https' CHECK (transport IN ('https', 'binary')),
     -- Sealed: the password of those who may make queues.
     ADD COLUMN basic_auth bytea;
-ALTER TABLE subscriptions.ntf_servers
-    ADD COLUMN transport text NOT NULL DEFAULT 'https' CHECK (transport IN ('https', 'binary'));
 
 -- Sealed: the secret by which the messages of a queue are read, agreed with its router. Without it messages are read by
 -- whoever made the queue, or by nobody.

@@ -77,15 +77,15 @@ function addTrust(subscriptions: Command): void {
   subscriptions
     .command('trust')
     .description(
-      'Pin a messaging or notification router, with all that is on it, to another fingerprint or way of speaking. The router is tried first under that.',
+      'Pin a messaging or notification router, with all that is on it, to another fingerprint. The router is tried first under that.',
     )
     .argument('<address>', `the router: ${ADDRESS_FORMS.smp} or ntf://…`, (text) => parseRouter(text))
     .addOption(requestedByOption())
     .addHelpText(
       'after',
       helpWith(
-        'galaxy-notify subscriptions trust smp.example.com:5223#<fingerprint>',
-        'galaxy-notify subscriptions trust ntf.example.com:443#<fingerprint>',
+        'galaxy-notify subscriptions trust smp://<fingerprint>@smp.example.com',
+        'galaxy-notify subscriptions trust ntf://<fingerprint>@ntf.example.com',
         'galaxy-notify subscriptions trust smp://<fingerprint>:<password>@smp.example.com',
         'A password in the address becomes that of the router, for new queues.',
         'New tokens take the fingerprint of a notification router from NOTIFICATION_SUBSCRIPTION_NTF_SERVERS.',
@@ -110,11 +110,7 @@ function addRouters(subscriptions: Command): void {
     )
     .addHelpText(
       'after',
-      helpWith(
-        'galaxy-notify subscriptions routers',
-        'galaxy-notify subscriptions routers --json',
-        'Versions and sessions are of routers that speak their own protocol.',
-      ),
+      helpWith('galaxy-notify subscriptions routers', 'galaxy-notify subscriptions routers --json'),
     )
     .action(
       action<GlobalOptions>(({ json }) =>
@@ -130,12 +126,11 @@ function addRouters(subscriptions: Command): void {
 
 function printRouters({ process: asked, routers, hasMore }: RouterStates): void {
   printTable(
-    ['KIND', 'ROUTER', 'FINGERPRINT', 'PROTOCOL', 'VERSION', 'ROUND TRIP', 'HELD SINCE', 'LAST ERROR'],
+    ['KIND', 'ROUTER', 'FINGERPRINT', 'VERSION', 'ROUND TRIP', 'HELD SINCE', 'LAST ERROR'],
     routers.map((router) => [
       router.kind,
       `${router.host}:${router.port}`,
       router.keyHash,
-      router.transport ?? 'https',
       router.version === undefined
         ? undefined
         : `${router.version} of ${router.routerVersions?.join(' to ')}`,

@@ -6,7 +6,7 @@ import path from 'node:path';
 import { generateAuthKeys } from '../../activities/subscription/router/signing.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
 import { recipientKeyContext } from '../../api/subscription/sealed-columns.ts';
-import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
+import { createBinaryCertificate } from '../../dev/stand-ins/subscription/binary/certificates.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { eventually } from '../harness.ts';
@@ -20,9 +20,8 @@ const MINUTES = 16;
 const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-alarms-'));
 const dataFile = path.join(dir, 'router.json');
 let agent: TokenAgent;
-/** One whose certificate is exchanged, and one that speaks its own protocol. */
+/** One whose certificate is exchanged. */
 let exchanged: MessagingRouterStandIn;
-let binary: MessagingRouterStandIn;
 
 const ground = drillGround({
   env: () => ({
@@ -45,13 +44,12 @@ beforeAll(async () => {
     smp: 2,
   });
   exchanged = await startMessagingRouter({ dataFile });
-  binary = await startMessagingRouter();
   await ground.start();
   await agent.activate(agent.tokensOf(), 'INSTANT');
 }, 300_000);
 afterAll(async () => {
   await agent.release();
-  await Promise.all([exchanged.stop(), binary.stop()]);
+  await exchanged.stop();
   rmSync(dir, { recursive: true });
 });
 
@@ -154,7 +152,7 @@ describe('a router with another certificate', () => {
       const { port } = exchanged.address;
       await exchanged.stop();
       const kept = JSON.parse(readFileSync(dataFile, 'utf8')) as object;
-      writeFileSync(dataFile, JSON.stringify({ ...kept, certificate: await createLoopbackCertificate() }));
+      writeFileSync(dataFile, JSON.stringify({ ...kept, certificate: await createBinaryCertificate() }));
       const known = exchanged.address;
       exchanged = await startMessagingRouter({ dataFile, port });
       const connIds = await agent.rows<{ conn_id: string }>(
@@ -166,13 +164,12 @@ describe('a router with another certificate', () => {
       await agent.command('create', ids);
     },
     examples: () => ({
-      'smp.example.com:5223#<fingerprint>': routerAddressText(exchanged.address, 'smp'),
-      'ntf.example.com:443#<fingerprint>': routerAddressText(ntf().address, 'ntf'),
-      'smp://<fingerprint>@smp.example.com': routerAddressText(binary.address, 'smp'),
+      'smp://<fingerprint>@smp.example.com': routerAddressText(exchanged.address, 'smp'),
+      'ntf://<fingerprint>@ntf.example.com': routerAddressText(ntf().address, 'ntf'),
     }),
     codes: {
       'galaxy-notify subscriptions routers': [0, 1],
-      // One is trusted already, and nobody uses the other.
+      // The notification router is trusted already.
       'galaxy-notify subscriptions trust': [0, 3],
     },
     cleanUp: settle,

@@ -10,7 +10,7 @@ import { generateAuthKeys } from '../../activities/subscription/router/signing.t
 import { recipientKeyContext, deletionKeyContext } from '../../api/subscription/sealed-columns.ts';
 import { createKeyBox } from '../../api/key-box.ts';
 import { createOperator } from '../../client/operator.ts';
-import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
+import { createBinaryCertificate } from '../../dev/stand-ins/subscription/binary/certificates.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import {
   FLUSH_AND_SMP_DELETE_SIGNAL,
@@ -204,7 +204,7 @@ test('N18 a messaging router under another certificate is made known to the noti
     const former = (await agent.record(connId))!.smp_ntf_id;
     await router.stop();
     const held = JSON.parse(readFileSync(dataFile, 'utf8')) as object;
-    writeFileSync(dataFile, JSON.stringify({ ...held, certificate: await BINARY.createCertificate() }));
+    writeFileSync(dataFile, JSON.stringify({ ...held, certificate: await createBinaryCertificate() }));
     router = await startMessagingRouter({ dataFile, port: before.port });
     expect(router.address.keyHash).not.toBe(before.keyHash);
 

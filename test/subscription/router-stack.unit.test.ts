@@ -5,7 +5,7 @@ import path from 'node:path';
 import {
   createMessagingRouters,
   createNotificationRouters,
-} from '../../activities/subscription/router/by-address.ts';
+} from '../../activities/subscription/router/binary/routers.ts';
 import { generateAuthKeys } from '../../activities/subscription/router/signing.ts';
 import { startRouters } from '../../dev/stand-ins/subscription/routers.ts';
 import { eventually } from '../eventually.ts';
