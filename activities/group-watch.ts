@@ -47,6 +47,7 @@ export interface GroupWatchOptions {
   db: Pool;
   redis: Redis;
   log: Logger;
+  role: string;
   stream: string;
   group: string;
 }
@@ -54,18 +55,21 @@ export interface GroupWatchOptions {
 type Group = Pick<GroupWatchOptions, 'redis' | 'stream' | 'group'>;
 
 /** Looks each second, in every process of the role. `stop` ends it. */
-export function watchGroup({ db, redis, log, stream, group }: GroupWatchOptions): { stop(): Promise<void> } {
+export function watchGroup({ db, redis, log, role, stream, group }: GroupWatchOptions): {
+  stop(): Promise<void>;
+} {
   return watchEvery(LOOK_INTERVAL_MS, look, (reason) => log.warn({ stream, reason }, 'stream not checked'));
 
   async function look(): Promise<void> {
-    const memory = await recall(db, redis, stream);
+    const owner = { db, redis, role, stream };
+    const memory = await recall(owner);
     const delivered = await lastDelivered({ redis, stream, group });
     // The group is there once a consumer has joined.
     if (delivered === undefined) return;
     const loss = lossOf(memory);
     if (loss) await makeGood(loss);
     // Only now: had that failed, the next look must find it again.
-    await remember(db, redis, stream, { passedId: delivered, seen: undefined, startedId: undefined }, memory);
+    await remember(owner, { passedId: delivered, seen: undefined, startedId: undefined }, memory);
   }
 
   async function makeGood({ marginMs, level, reason, message }: Loss): Promise<void> {

@@ -15,6 +15,7 @@ export interface PostgresWatchOptions {
   db: Pool;
   redis: Redis;
   log: Logger;
+  role: string;
   /** What row and key are kept under; no stream that anybody watches has this name. */
   name: string;
   /** Makes good what was forgotten. What it throws is logged, and it is asked again. */
@@ -22,15 +23,16 @@ export interface PostgresWatchOptions {
 }
 
 /** Looks each second, in every process of the role. `stop` ends it. */
-export function watchPostgres({ db, redis, log, name, onFallback }: PostgresWatchOptions): {
+export function watchPostgres({ log, name, onFallback, ...of }: PostgresWatchOptions): {
   stop(): Promise<void>;
 } {
   return watchEvery(LOOK_INTERVAL_MS, look, (reason) => log.warn({ reason }, 'PostgreSQL not looked at'));
 
   async function look(): Promise<void> {
-    const memory = await recall(db, redis, name);
+    const owner = { ...of, stream: name };
+    const memory = await recall(owner);
     if (memory.postgres === 'regressed') await onFallback();
     // Only now: had that failed, the next look must find it again.
-    await remember(db, redis, name, NOTHING_READ, memory);
+    await remember(owner, NOTHING_READ, memory);
   }
 }

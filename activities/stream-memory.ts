@@ -55,10 +55,18 @@ interface MemoryRow {
   postgres_start: string;
 }
 
+/** What is remembered under the name of a stream, and by which role. */
+export interface MemoryOwner {
+  db: Pool;
+  redis: Redis;
+  role: string;
+  stream: string;
+}
+
 /** @throws ApplicationFailure of PostgreSQL; what Redis fails with. */
-export async function recall(db: Pool, redis: Redis, stream: string): Promise<StreamMemory> {
+export async function recall({ db, redis, role, stream }: MemoryOwner): Promise<StreamMemory> {
   // Redis first: the row may only be newer then.
-  const [beatInRedis, startInRedis] = (await redis.get(beatKey(stream)))?.split(' ') ?? [];
+  const [beatInRedis, startInRedis] = (await redis.get(beatKey(role, stream)))?.split(' ') ?? [];
   const [row] = (await query<MemoryRow>(db, RECALL_STREAM, [stream])) as [MemoryRow];
   const [inRow, inRedis] = [Number(row.beat ?? 0), Number(beatInRedis ?? 0)];
   const isRestarted = startInRedis !== undefined && startInRedis !== row.postgres_start;
@@ -96,9 +104,7 @@ export interface ToRemember {
  * @throws Error when that is PostgreSQL; ApplicationFailure of PostgreSQL; what Redis fails with.
  */
 export async function remember(
-  db: Pool,
-  redis: Redis,
-  stream: string,
+  { db, redis, role, stream }: MemoryOwner,
   { passedId, seen, startedId }: ToRemember,
   { beats, postgresStart, rewindTo }: StreamMemory,
 ): Promise<void> {
@@ -117,7 +123,7 @@ export async function remember(
   ]);
   if (row!.has_fallen_back) throw new Error('PostgreSQL fell back to an earlier state during a look');
   // Only now: it must not know of a row that is not there.
-  await redis.eval(REMEMBER_BEAT, 1, beatKey(stream), nextBeat, postgresStart, beats.inRedis);
+  await redis.eval(REMEMBER_BEAT, 1, beatKey(role, stream), nextBeat, postgresStart, beats.inRedis);
 }
 
 /** Unless Redis has fallen back since the beat was read. KEYS: beat. ARGV: next beat, PostgreSQL's start, beat that was read. */

@@ -7,7 +7,7 @@
  * whose reply Redis is told to skip: both are sent together, and the script runs once the wait is over.
  */
 import type { Redis } from 'ioredis';
-import { LAST_POSSIBLE_ID } from '../api/stream-ids.ts';
+import { LAST_ENTRY_ID } from '../api/stream-ids.ts';
 import type { EntryFields, EntrySize } from '../api/text.ts';
 import { MAX_ENTRY_FIELDS, SHOWN_FIELDS, SHOWN_VALUE_BYTES } from '../api/text.ts';
 
@@ -105,7 +105,7 @@ const LIMITED = `
 const READ_AFTER = `${LIMITED}
   redis.call('PERSIST', KEYS[2])
   local last = ARGV[3]
-  while last ~= '${LAST_POSSIBLE_ID}' and not isFull() do
+  while last ~= '${LAST_ENTRY_ID}' and not isFull() do
     local found = redis.call('XRANGE', KEYS[1], '(' .. last, '+', 'COUNT', 1)[1]
     if not found then break end
     add(found[1], found[2], 1)
@@ -126,7 +126,7 @@ const LOOK_AFTER = `${LIMITED}
   local otherThan, wanted, looked, hashes, positions = ARGV[8], {}, 0, {}, {}
   for i = 9, #ARGV do wanted[ARGV[i]] = true end
   redis.call('PERSIST', KEYS[2])
-  while last ~= '${LAST_POSSIBLE_ID}' and looked < most and not isFull() do
+  while last ~= '${LAST_ENTRY_ID}' and looked < most and not isFull() do
     local found = redis.call('XRANGE', KEYS[1], '(' .. last, '+', 'COUNT', 1)[1]
     if not found then break end
     local fields, kind, first, second = found[2], nil, nil, nil

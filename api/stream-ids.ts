@@ -5,10 +5,17 @@
 
 /** Before the first entry of every stream. */
 export const STREAM_START = '0-0';
-/** Redis appends nothing behind it, and refuses to look there. */
-export const LAST_POSSIBLE_ID = '18446744073709551615-18446744073709551615';
-/** Ids that run ahead of Redis' clock by more were chosen by a producer, ms. */
-export const MOST_AHEAD_MS = 86_400_000;
+/** The last id that a stream can have. Redis refuses ranges that begin behind it. */
+export const LAST_ENTRY_ID = '18446744073709551615-18446744073709551615';
+/** Ids that run further ahead of the clock of Redis than clocks differ, ms: a producer chose one. */
+const MOST_AHEAD_MS = 86_400_000;
+
+/**
+ * When an entry was appended, as its id says. Producers choose ids, so the answer is never later than now: an id ahead of
+ * the clock is no time.
+ */
+export const timeOfEntry = (id: string, nowMs = Date.now()): Date =>
+  new Date(Math.min(Number(id.split('-')[0]), nowMs));
 
 /** Orders entry ids: `<ms>-<sequence>`, both unsigned 64 bit, so compared as big integers. */
 export function compareEntryIds(left: string, right: string): number {
@@ -18,9 +25,6 @@ export function compareEntryIds(left: string, right: string): number {
   if (leftSequence === rightSequence) return 0;
   return leftSequence < rightSequence ? -1 : 1;
 }
-
-/** @returns when an entry was appended, at the latest: Redis lets a producer choose an id that is not of this time. */
-export const timeOfEntry = (id: string): Date => new Date(Math.min(Number(id.split('-')[0]), Date.now()));
 
 export const later = (one: string, other: string): string => (compareEntryIds(one, other) < 0 ? other : one);
 export const sooner = (one: string, other = one): string => (compareEntryIds(one, other) < 0 ? one : other);
@@ -36,12 +40,13 @@ const FIND_ID = `
   return found and found[1]`;
 
 /** @returns the id of the oldest entry behind `id`; undefined when there is none. @throws what Redis fails with. */
-export const entryIdAfter = async (
+export async function entryIdAfter(
   redis: Scripting,
   stream: string,
   id: string,
-): Promise<string | undefined> =>
-  id === LAST_POSSIBLE_ID ? undefined : findId(redis, stream, 'XRANGE', `(${id}`, '+');
+): Promise<string | undefined> {
+  return id === LAST_ENTRY_ID ? undefined : findId(redis, stream, 'XRANGE', `(${id}`, '+');
+}
 
 /** @returns the id of the newest entry; undefined when there is none. @throws what Redis fails with. */
 export const newestEntryId = (redis: Scripting, stream: string): Promise<string | undefined> =>
@@ -61,14 +66,17 @@ export async function lastGeneratedId(redis: Scripting, stream: string): Promise
   return typeof id === 'string' ? id : undefined;
 }
 
-/** What is wrong with a stream whose last id is far ahead of Redis' clock; undefined while it is not. @param nowMs of Redis. */
+/**
+ * What an operator hears of a stream whose ids are more than a day ahead of Redis: Redis gives all later entries ids behind
+ * the last one, and none behind LAST_ENTRY_ID.
+ *
+ * @param nowMs by the clock of Redis, epoch ms.
+ */
 export function idsAhead(lastId: string, nowMs: number): string | undefined {
-  if (Number(lastId.split('-')[0]) - nowMs <= MOST_AHEAD_MS) return undefined;
-  const consequence =
-    lastId === LAST_POSSIBLE_ID
-      ? 'nothing can be appended any more'
-      : 'all later ids go on from there, and tell no time';
-  return `the last id ${lastId} is ahead of Redis' clock: ${consequence}`;
+  if (compareEntryIds(lastId, `${nowMs + MOST_AHEAD_MS}-0`) <= 0) return undefined;
+  return lastId === LAST_ENTRY_ID
+    ? `the stream has used its last id, and takes no entries: a producer chose ${lastId}`
+    : `the ids run ahead of the clock: a producer chose one, and the last is ${lastId}`;
 }
 
 /** Whether the stream has this entry. @throws what Redis fails with. */

@@ -22,8 +22,8 @@ export interface ConsumerGroup {
 /** @throws what Redis answers to a key that is no stream. */
 export async function consumerGroup({ redis, stream, group, role }: ConsumerGroup): Promise<Diagnosis> {
   if (!(await redis.exists(stream))) return ok(`${stream} does not exist yet`);
-  const ahead = await aheadOf(redis, stream);
-  if (ahead) return ahead;
+  const ahead = await findIdsAhead(redis, stream);
+  if (ahead !== undefined) return ahead;
   const groups = (await redis.xinfo('GROUPS', stream)) as unknown[][];
   const ours = groups.map(fieldsOf).find((fields) => fields['name'] === group);
   if (!ours) return warn(`${stream} has no group ${group}`, 'start the service: it creates the group');
@@ -48,12 +48,12 @@ export async function consumerGroup({ redis, stream, group, role }: ConsumerGrou
   return ok(detail);
 }
 
-/** @returns what is wrong when ids of a stream do not follow the clock; undefined when they do, or there is no stream. */
-export async function aheadOf(redis: Redis, stream: string): Promise<Diagnosis | undefined> {
+/** An error when a producer has chosen an id ahead of the clock of Redis. @throws what Redis fails with. */
+export async function findIdsAhead(redis: Redis, stream: string): Promise<Diagnosis | undefined> {
   const [lastId, [seconds]] = await Promise.all([lastGeneratedId(redis, stream), redis.time()]);
-  const problem = lastId && idsAhead(lastId, Number(seconds) * 1_000);
-  return problem
-    ? error(`stream_ids_ahead: ${problem}`, 'see deploy/RUNBOOK.md#notificationstreamidsahead')
+  const ahead = lastId && idsAhead(lastId, Number(seconds) * 1_000);
+  return ahead
+    ? error(`stream_ids_ahead: ${ahead}`, 'set it back: NotificationStreamIdsAhead in the runbook')
     : undefined;
 }
 

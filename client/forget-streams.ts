@@ -3,7 +3,7 @@
  * dealt with yet is left to it.
  */
 import type { Redis } from 'ioredis';
-import { LAST_POSSIBLE_ID, STREAM_START, compareEntryIds } from '../api/stream-ids.ts';
+import { LAST_ENTRY_ID, STREAM_START, compareEntryIds } from '../api/stream-ids.ts';
 import { OperationFailedError } from './errors.ts';
 import type { Place } from './forget-places.ts';
 
@@ -124,7 +124,7 @@ const EACH_ENTRY = `
   local function eachEntry(work)
     local last, looked, bytes = ARGV[1], 0, 0
     while looked < tonumber(ARGV[2]) and bytes < ${STEP_BYTES} do
-      local entry = last ~= '${LAST_POSSIBLE_ID}' and
+      local entry = last ~= '${LAST_ENTRY_ID}' and
         redis.call('XRANGE', KEYS[1], '(' .. last, '+', 'COUNT', 1)[1]
       if not entry then return false end
       last, looked = entry[1], looked + 1

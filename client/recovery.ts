@@ -60,7 +60,7 @@ export function recoveryOperations(resources: OperatorResources) {
     /** What a recovery would do. Changes nothing. */
     async plan({ sinceMs, outbound }: Pick<RecoveryRequest, 'sinceMs' | 'outbound'>): Promise<RecoveryPlan> {
       // Redis first, as each look writes it last: the row may only be newer then.
-      const beatInRedis = Number((await redis.get(beatKey(intentsStream)))?.split(' ')[0] ?? 0);
+      const beatInRedis = Number((await redis.get(beatKey('intent', intentsStream)))?.split(' ')[0] ?? 0);
       const [row] = (await db.query<StreamRow>(READ_STREAM, [intentsStream])).rows;
       const [seconds] = await redis.time();
       const { rows: counts } = await db.query<Record<'published' | 'overdue' | 'waiting', number>>(

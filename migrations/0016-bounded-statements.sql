@@ -13,8 +13,6 @@ CREATE INDEX waiting_intents_updated_at_idx ON notification.waiting_intents (upd
 CREATE INDEX notification_log_ended_idx ON notifications.notification_log (created_at)
     WHERE status NOT IN ('pending', 'malformed');
 
-CREATE INDEX callback_set_aside_due_idx ON notification.callback_set_aside (next_try_at) WHERE next_try_at IS NOT NULL;
-
 -- What gauges count.
 CREATE INDEX ntf_subscriptions_status_idx ON subscriptions.ntf_subscriptions (status);
 CREATE INDEX ntf_subscriptions_ntf_due_at_idx ON subscriptions.ntf_subscriptions (action_ts)

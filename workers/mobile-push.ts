@@ -49,7 +49,7 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
         ...{ db, redis, log, metrics, openJobReader },
         workflows: client.workflow,
       });
-      const watch = watchGroup({ ...settings.mobileStream, db, redis, log });
+      const watch = watchGroup({ ...settings.mobileStream, role: 'mobile-push', db, redis, log });
       const endObservation = observeMobileJobs(meter, { db, log });
       return {
         async stop() {
@@ -66,6 +66,7 @@ function settingsOf({ values }: Config) {
     mobile: {
       sendAttempts: values.NOTIFICATION_MOBILE_SEND_ATTEMPTS,
       sendIntervalMs: values.NOTIFICATION_MOBILE_SEND_INTERVAL,
+      timeToLiveMs: values.NOTIFICATION_MOBILE_TIME_TO_LIVE,
     },
     mobileStream: {
       stream: values.NOTIFICATION_MOBILE_STREAM,

@@ -99,7 +99,7 @@ export function openSubscriptions(context: ProcessContext): Role {
       const watches = [
         watchEvents({ db, redis, log, metrics, eventsStream, eventsStreamMaxLen, settlingMs }),
         // Nobody reads the stream of events here.
-        watchPostgres({ db, redis, log, name: eventsStream, onFallback: checkAll }),
+        watchPostgres({ role: 'subscription', db, redis, log, name: eventsStream, onFallback: checkAll }),
       ];
       return {
         async stop() {

@@ -69,7 +69,14 @@ export function openSymbolConfig(context: ProcessContext): Role {
         log.error('PostgreSQL fell back to an earlier state, its symbols are pushed to all targets');
       };
       const watches = [
-        watchPostgres({ db, redis, log, name: registry.workflowId, onFallback: pushToAll }),
+        watchPostgres({
+          role: 'symbol-config',
+          db,
+          redis,
+          log,
+          name: registry.workflowId,
+          onFallback: pushToAll,
+        }),
         watchUntold({
           ...{ db, log, tell, registry: SYMBOL_REGISTRY },
           everyMs: values.NOTIFICATION_RECONCILIATION_INTERVAL,

@@ -13,7 +13,7 @@ import type { OutcomeKind } from '../../api/intent/outcome.ts';
 import { countersOf, takenUpCounter } from '../counters.ts';
 import { COUNTED_AT_MOST, gaugeRead, observeReads } from '../gauges.ts';
 import { query } from '../postgres.ts';
-import { UnreadAge, loadOffset } from '../../api/intent/stream.ts';
+import { loadOffset, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
 
 interface IntentAttributes {
   notification_type: string;
@@ -189,7 +189,6 @@ export function observeGauges(
       });
     },
   });
-  const unread = new UnreadAge(redis, intentsStream);
   const stream = gaugeRead({
     what: 'intent stream',
     gauges: {
@@ -199,7 +198,8 @@ export function observeGauges(
       },
     },
     async read() {
-      const value = await unread.since(await loadOffset(redis, intentsStream));
+      const offset = await loadOffset(redis, intentsStream);
+      const value = await oldestUnprocessedAgeMs(redis, intentsStream, offset, Date.now());
       return [{ gauge: OLDEST_ENTRY, value }];
     },
   });

@@ -8,7 +8,7 @@
  * has neither passed nor before it were deleted unread.
  */
 import type { Redis } from 'ioredis';
-import { STREAM_START, compareEntryIds, idsAhead } from '../../api/stream-ids.ts';
+import { STREAM_START, compareEntryIds, idsAhead, timeOfEntry } from '../../api/stream-ids.ts';
 import type { StreamFinding, StreamState } from '../../workflows/intent/reader-contract.ts';
 import type { StreamPosition } from './stream-position.ts';
 
@@ -18,8 +18,8 @@ export interface Inspection {
   stream: (StreamState & { length: number; firstEntryId?: string }) | undefined;
   /** Undefined when Redis does not tell. */
   maxmemoryPolicy: string | undefined;
-  /** By the clock of Redis, epoch ms. */
-  redisMs: number;
+  /** By the clock of Redis, epoch ms; undefined without a stream. */
+  redisMs?: number;
   /** Bytes of entries that Redis copied to find this out; default 0. */
   effortBytes?: number;
 }
@@ -34,17 +34,13 @@ export interface Diagnosis {
 
 /** @throws what Redis fails with, e.g. when the key is no stream. */
 export async function inspectStream(redis: Redis, stream: string): Promise<Inspection> {
-  const [state, maxmemoryPolicy, [seconds]] = await Promise.all([
-    stateOf(redis, stream),
-    policyOf(redis),
-    redis.time(),
-  ]);
-  return { stream: undefined, ...state, maxmemoryPolicy, redisMs: Number(seconds) * 1_000 };
+  const [state, maxmemoryPolicy] = await Promise.all([stateOf(redis, stream), policyOf(redis)]);
+  return { stream: undefined, ...state, maxmemoryPolicy };
 }
 
 /**
- * XINFO STREAM tells the first and the last entry whole, of whatever size. KEYS: stream. Returns their bytes together and
- * the rest, or nothing when there is no such key.
+ * XINFO STREAM tells the first and the last entry whole, of whatever size. KEYS: stream. Returns their bytes together, the
+ * rest and the time in seconds, or nothing when there is no such key.
  */
 const READ_STATE = `
   if redis.call('EXISTS', KEYS[1]) == 0 then return false end
@@ -57,15 +53,16 @@ const READ_STATE = `
       for _, part in ipairs(all[i + 1][2]) do bytes = bytes + #part end
     end
   end
-  return {bytes, rest}`;
+  return {bytes, rest, redis.call('TIME')[1]}`;
 
 export async function stateOf(
   redis: Redis,
   stream: string,
-): Promise<Pick<Inspection, 'stream' | 'effortBytes'> | undefined> {
-  const found = (await redis.eval(READ_STATE, 1, stream)) as [bytes: number, reply: unknown[]] | null;
+): Promise<Pick<Inspection, 'stream' | 'redisMs' | 'effortBytes'> | undefined> {
+  const found = (await redis.eval(READ_STATE, 1, stream)) as
+    [bytes: number, reply: unknown[], seconds: string] | null;
   if (found === null) return undefined;
-  const [effortBytes, reply] = found;
+  const [effortBytes, reply, seconds] = found;
   const fields = new Map<unknown, unknown>();
   for (let i = 0; i + 1 < reply.length; i += 2) fields.set(reply[i], reply[i + 1]);
   const text = (name: string): string => String(fields.get(name));
@@ -77,7 +74,7 @@ export async function stateOf(
     ...(fields.has('max-deleted-entry-id') ? { maxDeletedEntryId: text('max-deleted-entry-id') } : {}),
     ...(fields.has('entries-added') ? { entriesAdded: Number(fields.get('entries-added')) } : {}),
   };
-  return { stream: state, effortBytes };
+  return { stream: state, redisMs: Number(seconds) * 1_000, effortBytes };
 }
 
 /** From INFO rather than CONFIG, which managed Redis forbids. Without either, the rest is still worth knowing. */
@@ -92,7 +89,7 @@ async function policyOf(redis: Redis): Promise<string | undefined> {
  * @param seen what an earlier check saw, of this reader or the one before.
  */
 export function diagnose(inspection: Inspection, position: StreamPosition, seen?: StreamState): Diagnosis {
-  const { stream, maxmemoryPolicy = 'noeviction' } = inspection;
+  const { stream, redisMs, maxmemoryPolicy = 'noeviction' } = inspection;
   const problems: Problem[] = [];
   if (maxmemoryPolicy !== 'noeviction') {
     problems.push({
@@ -105,8 +102,13 @@ export function diagnose(inspection: Inspection, position: StreamPosition, seen?
     if (wasThere) problems.push(missing(position.offset));
     return { problems, entriesPassed: wasThere ? undefined : position.entriesPassed };
   }
-  const ahead = idsAhead(stream.lastGeneratedId, inspection.redisMs);
-  if (ahead !== undefined) problems.push({ kind: 'stream_ids_ahead', message: ahead });
+  const ahead = redisMs === undefined ? undefined : idsAhead(stream.lastGeneratedId, redisMs);
+  if (ahead !== undefined) {
+    problems.push({
+      kind: 'stream_ids_ahead',
+      message: `${ahead}; set it back: NotificationStreamIdsAhead in the runbook`,
+    });
+  }
   const regression = regressionOf(stream, position.offset, seen);
   if (regression !== undefined) {
     problems.push({
@@ -187,8 +189,8 @@ const SHARE_OF_RETENTION = 0.9;
  * Where reading begins again so long before an entry. Reading an entry again is harmless because of its row, and
  * retention deletes rows. Ids that are no times do not tell their age; those streams are read from 0-0.
  *
- * @param id of an entry. @param marginMs how long before it. @param newestId that was ever seen. @param nowMs by the clock of
- * Redis: a producer may have chosen ids that are ahead of it.
+ * @param id of an entry. @param marginMs how long before it. @param newestId that was ever seen. Ids ahead of `nowMs`,
+ * epoch ms, count as of now: a producer chose them.
  */
 export function rewindPoint(
   id: string,
@@ -197,9 +199,11 @@ export function rewindPoint(
   recordRetentionMs: number,
   nowMs: number,
 ): string {
-  const [ms, namedMs] = [id, newestId].map((entryId) => BigInt(entryId.split('-')[0]!)) as [bigint, bigint];
+  const [ms, newestMs] = [id, newestId].map((entryId) => BigInt(timeOfEntry(entryId, nowMs).getTime())) as [
+    bigint,
+    bigint,
+  ];
   if (ms < FIRST_CLOCK_MS) return STREAM_START;
-  const newestMs = namedMs < BigInt(nowMs) ? namedMs : BigInt(nowMs);
   const wantedMs = ms - BigInt(marginMs);
   const recordedMs = newestMs - BigInt(Math.floor(SHARE_OF_RETENTION * recordRetentionMs));
   const fromMs = wantedMs > recordedMs ? wantedMs : recordedMs;

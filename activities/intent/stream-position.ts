@@ -3,7 +3,7 @@
  * works.
  */
 import type { Redis } from 'ioredis';
-import { UnreadAge, countKey, offsetKey, startedKey } from '../../api/intent/stream.ts';
+import { countKey, offsetKey, oldestUnprocessedAgeMs, startedKey } from '../../api/intent/stream.ts';
 import { STREAM_START } from '../../api/stream-ids.ts';
 import { heartbeat } from '../heartbeat.ts';
 import type { BridgeProgress, StreamFinding, StreamState } from '../../workflows/intent/reader-contract.ts';
@@ -125,7 +125,6 @@ export async function startProgress(
     ...{ started: 0, malformed: 0, ahead: 0, findings: [], seen: undefined },
     ...{ readBefore: STREAM_START, startedSinceLook: [] },
   };
-  const unread = new UnreadAge(redis, stream);
   let handledBefore = 0;
   let reported = '';
   let quietUntilMs = 0;
@@ -135,7 +134,7 @@ export async function startProgress(
     handledBefore = handled;
     // A Redis that does not answer fails the read itself; the heartbeat only leaves the figure out.
     const [lagMs, isWanted] = await Promise.all([
-      unread.since(progress.offset).catch(() => -1),
+      oldestUnprocessedAgeMs(redis, stream, progress.offset, Date.now()).catch(() => -1),
       isHeartbeatWanted(),
     ]);
     const next = reportOf(stream, progress, lagMs, rate);

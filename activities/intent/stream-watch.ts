@@ -61,7 +61,7 @@ export async function lastPosition(
 ): Promise<StreamPosition> {
   const saved = await loadPosition(redis, stream);
   if (saved) return saved;
-  const { passedId = STREAM_START } = await recall(db, redis, stream);
+  const { passedId = STREAM_START } = await recall({ db, redis, role: 'intent', stream });
   // Whoever read before has passed nothing, and saved no offset either: none is lost.
   if (passedId === STREAM_START) return { offset: STREAM_START, entriesPassed: 0 };
   return { offset: passedId, entriesPassed: undefined, isRecalled: true };
@@ -78,6 +78,7 @@ export function watchStream(
   stream: string,
   progress: Progress,
 ): () => Promise<void> {
+  const owner = { db, redis, role: 'intent', stream };
   let dueAtMs = 0;
   let lastCheckFailed = false;
   /** Notifications that Temporal has acknowledged and must know, besides the one of the row. */
@@ -97,7 +98,7 @@ export function watchStream(
   };
 
   async function check(): Promise<Inspection> {
-    const [inspection, memory] = await Promise.all([inspectStream(redis, stream), recall(db, redis, stream)]);
+    const [inspection, memory] = await Promise.all([inspectStream(redis, stream), recall(owner)]);
     progress.seen ??= memory.seen;
     progress.readBefore = later(progress.readBefore, memory.passedId ?? STREAM_START);
     const { problems: ofStream, entriesPassed } = diagnose(inspection, progress, progress.seen);
@@ -117,8 +118,8 @@ export function watchStream(
     // What Temporal has lost and has a row is not started again: nobody must look for it once more.
     const startedId = startedSinceLook.at(-1) ?? (lost === undefined ? undefined : null);
     // Entries that are read again were passed all the same.
-    const passedId = later(offset, progress.readBefore);
-    await remember(db, redis, stream, { passedId, seen, startedId }, memory);
+    const passedId = later(progress.offset, progress.readBefore);
+    await remember(owner, { passedId, seen, startedId }, memory);
     // Only now: had something failed, the next check must find all this again.
     progress.entriesPassed = from === undefined ? entriesPassed : undefined;
     progress.seen = seen;
@@ -144,14 +145,14 @@ export function watchStream(
 
   /** @returns undefined when there is no reason to go back. */
   function whereToReadFrom(
-    { stream: state, redisMs }: Inspection,
+    { stream: state }: Inspection,
     { postgres, passedId, rewindTo }: StreamMemory,
     found: ReadonlySet<StreamFindingKind>,
   ): string | undefined {
     const { offset } = progress;
     const newest = later(offset, state?.lastGeneratedId ?? STREAM_START);
     const before = (id: string, marginMs = MARGIN_MS) =>
-      rewindPoint(id, marginMs, newest, retention.recordRetentionMs, redisMs);
+      rewindPoint(id, marginMs, newest, retention.recordRetentionMs, Date.now());
     const points = [
       ...(OF_REDIS.some((kind) => found.has(kind)) ? [before(sooner(offset, state?.lastGeneratedId))] : []),
       ...(found.has('postgres_regressed') ? [before(sooner(offset, passedId))] : []),

@@ -1,7 +1,7 @@
 /** The intent stream, as its reader and operators see it: where progress is saved, and the order of entries. */
 import { createHash } from 'node:crypto';
 import type { Redis } from 'ioredis';
-import { STREAM_START, entryIdAfter } from '../stream-ids.ts';
+import { STREAM_START, entryIdAfter, timeOfEntry } from '../stream-ids.ts';
 
 /** A value as one segment of a Redis key: base64url, so that no value can end its segment. */
 export const keySegment = (value: string): string => Buffer.from(value, 'utf8').toString('base64url');
@@ -15,8 +15,12 @@ export const countKey = (stream: string): string => `notification:stream_counts:
 /** Holds the last notification that was started before the offset was saved. */
 export const startedKey = (stream: string): string => `notification:stream_started:${keySegment(stream)}`;
 
-/** Holds `<beat> <start of PostgreSQL>`: by it, a PostgreSQL is known that was put back to an earlier state. */
-export const beatKey = (stream: string): string => `notification:stream_beats:${keySegment(stream)}`;
+/**
+ * Holds `<beat> <start of PostgreSQL>`: by it, a PostgreSQL is known that was put back to an earlier state. The role is in
+ * the key, so that a rule of Redis keeps each role from the keys of the others.
+ */
+export const beatKey = (role: string, stream: string): string =>
+  `notification:stream_beats:${role}:${keySegment(stream)}`;
 
 /** Holds `<attempt> <when it was scheduled> <count>`: the sign of life of the stream's reader, which grows each second. */
 export const readerKey = (stream: string): string => `notification:stream_readers:${keySegment(stream)}`;
@@ -39,27 +43,26 @@ export async function loadOffset(
   return (await redis.get(offsetKey(stream))) ?? STREAM_START;
 }
 
+/** The oldest unread entry of each connection's last look, and when this process first saw it. */
+const firstSeen = new WeakMap<Redis, { id: string; atMs: number }>();
+
 /**
- * How long the oldest entry waits that the offset has not passed. Its id tells, by the clock of Redis. A producer may have
- * chosen an id that is ahead of the clock: from when on this object has seen the entry wait counts as well.
+ * Age of the oldest entry that the offset has not passed, ms; 0 when the stream is drained. Producers choose ids: an entry
+ * whose id is ahead of the clock is as old as the time since this process first saw it.
+ *
+ * @param nowMs epoch ms.
+ * @throws what Redis fails with.
  */
-export class UnreadAge {
-  #oldest: string | undefined;
-  #sinceMs = 0;
-  readonly #redis: Redis;
-  readonly #stream: string;
-
-  constructor(redis: Redis, stream: string) {
-    this.#redis = redis;
-    this.#stream = stream;
-  }
-
-  /** @returns ms; 0 when the stream is drained. @throws what Redis fails with. */
-  async since(offset: string): Promise<number> {
-    const oldest = await entryIdAfter(this.#redis, this.#stream, offset);
-    if (oldest !== this.#oldest) [this.#oldest, this.#sinceMs] = [oldest, performance.now()];
-    if (oldest === undefined) return 0;
-    const seenMs = Math.round(performance.now() - this.#sinceMs);
-    return Math.max(seenMs, Date.now() - Number(oldest.split('-')[0]));
-  }
+export async function oldestUnprocessedAgeMs(
+  redis: Redis,
+  stream: string,
+  offset: string,
+  nowMs: number,
+): Promise<number> {
+  const id = await entryIdAfter(redis, stream, offset);
+  if (id === undefined) return 0;
+  const before = firstSeen.get(redis);
+  const seen = before?.id === id ? before : { id, atMs: nowMs };
+  firstSeen.set(redis, seen);
+  return nowMs - Math.min(seen.atMs, timeOfEntry(id, nowMs).getTime());
 }

@@ -1,19 +1,13 @@
 /** What can be wrong with intents: their reader, the three streams, and routes that wait or died. */
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
-import { loadOffset } from '../../api/intent/stream.ts';
-import {
-  STREAM_START,
-  compareEntryIds,
-  entryIdAfter,
-  newestEntryId,
-  timeOfEntry,
-} from '../../api/stream-ids.ts';
+import { loadOffset, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
+import { STREAM_START, compareEntryIds, entryIdAfter, newestEntryId } from '../../api/stream-ids.ts';
 import { bridgeOperations } from '../../client/intent/bridge.ts';
 import type { OperatorResources } from '../../client/resources.ts';
 import type { Check, Diagnosis } from '../checks.ts';
 import { error, ok, warn } from '../checks.ts';
-import { aheadOf } from '../consumer-group.ts';
+import { findIdsAhead } from '../consumer-group.ts';
 import { countOf, durationOf } from '../output.ts';
 
 /** An entry that waits longer says that nobody reads, ms. */
@@ -91,8 +85,8 @@ async function intents(redis: Redis, stream: string): Promise<Diagnosis> {
   }
   if (type !== 'stream')
     return error(`${stream} holds a ${type}`, 'rename that key: the reader needs a stream');
-  const ahead = await aheadOf(redis, stream);
-  if (ahead) return ahead;
+  const ahead = await findIdsAhead(redis, stream);
+  if (ahead !== undefined) return ahead;
   const newest = await newestEntryId(redis, stream);
   const oldestUnread = await entryIdAfter(redis, stream, offset);
   if (newest && compareEntryIds(offset, newest) > 0 && !oldestUnread) {
@@ -102,7 +96,7 @@ async function intents(redis: Redis, stream: string): Promise<Diagnosis> {
     );
   }
   if (!oldestUnread) return ok(`all read, offset ${offset}`);
-  const ageMs = Date.now() - timeOfEntry(oldestUnread).getTime();
+  const ageMs = await oldestUnprocessedAgeMs(redis, stream, offset, Date.now());
   const detail = `behind by ${durationOf(ageMs)}, offset ${offset}`;
   return ageMs > LATE_MS ? warn(detail, 'nobody reads, or not fast enough: see bridge status') : ok(detail);
 }
@@ -143,7 +137,7 @@ async function deadLetters(db: Pool): Promise<Diagnosis> {
     ? ok('none in the last 24 hours')
     : warn(
         `${countOf(routes, 'route')} died in the last 24 hours`,
-        'see dead-letters list --since 24h, then replay',
+        'see dead-letters list --since 24h, or Dead letters of galaxy-notify views, then replay',
       );
 }
 

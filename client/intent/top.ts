@@ -1,6 +1,6 @@
 /** Intents at one glance: what comes in, goes out, waits and died. */
 import { CHANNELS, URGENT_TYPES } from '../../api/intent/catalog.ts';
-import { UnreadAge, loadOffset } from '../../api/intent/stream.ts';
+import { loadOffset, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
 import type { KindLook } from '../look.ts';
 import {
   COUNTED_AT_MOST,
@@ -26,7 +26,8 @@ export function intentLook({ db, redis, intentsStream }: OperatorResources): Pro
   );
 
   async function unreadMs(): Promise<number> {
-    return new UnreadAge(redis, intentsStream).since(await loadOffset(redis, intentsStream));
+    const offset = await loadOffset(redis, intentsStream);
+    return oldestUnprocessedAgeMs(redis, intentsStream, offset, Date.now());
   }
 }
 

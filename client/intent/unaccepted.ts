@@ -60,7 +60,8 @@ async function entriesOf(
 ): Promise<UnacceptedIntent[]> {
   const oldest = oldestOf(await loadOffset(redis, intentsStream), since);
   const found: UnacceptedIntent[] = [];
-  let newest = until ? String(until.getTime()) : '+';
+  // Ids ahead of the clock belong to entries that were appended by now.
+  let newest = until && until.getTime() < Date.now() ? String(until.getTime()) : '+';
   for (let looked = 0; looked < MOST_LOOKED;) {
     const [last, count, ...flat] = (await redis.eval_ro(
       LOOK_BACK,

@@ -3,7 +3,7 @@ import { routeRefOf } from '../../api/ids.ts';
 import { isNotificationType, isUrgentType } from '../../api/intent/catalog.ts';
 import { ROUTE_EXPIRED } from '../../api/intent/outcome.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
-import { LAST_POSSIBLE_ID, timeOfEntry } from '../../api/stream-ids.ts';
+import { LAST_ENTRY_ID, timeOfEntry } from '../../api/stream-ids.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Answer, Cause, Question } from '../causes.ts';
 import { timeOf } from '../causes.ts';
@@ -396,7 +396,7 @@ const FIND_UNREAD = `
   local answer = {0, 0}
   local from = ARGV[1]
   for _ = 1, tonumber(ARGV[2]) do
-    local entry = from ~= '${LAST_POSSIBLE_ID}' and redis.call('XRANGE', KEYS[1], '(' .. from, '+', 'COUNT', 1)[1]
+    local entry = from ~= '${LAST_ENTRY_ID}' and redis.call('XRANGE', KEYS[1], '(' .. from, '+', 'COUNT', 1)[1]
     if not entry then break end
     from = entry[1]
     answer[1] = answer[1] + 1

@@ -12,7 +12,7 @@ import { publishTurn } from './entries.ts';
 
 const INTENTS = 'notification:intents';
 const keyOf = (kind: 'offsets' | 'beats' | 'started') =>
-  `notification:stream_${kind}:${Buffer.from(INTENTS).toString('base64url')}`;
+  `notification:stream_${kind}${kind === 'beats' ? ':intent' : ''}:${Buffer.from(INTENTS).toString('base64url')}`;
 
 let slot: Slot;
 let other: Slot | undefined;

@@ -1,4 +1,6 @@
 /** What the reader does about a stream that loses entries: it finds out, says so, and reads anew what may be missed. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import {
   AggregationTemporality,
   InMemoryMetricExporter,
@@ -135,6 +137,32 @@ test('I39 a reader that passed nothing has lost no offset', async () => {
   const first = await publish();
   await passed(first);
   expect(findingLines()).toEqual([]);
+});
+
+test('security-1 a stream whose last id is used is read to its end, and goes on once its ids are set back', async () => {
+  const last = '18446744073709551615-18446744073709551615';
+  const honest = [await publish(), await publish()];
+  await publish(last);
+  await start();
+  for (const id of [...honest, last]) await delivered(id);
+  await passed(last);
+  expect((await finding('stream_ids_ahead')).message).toContain(last);
+
+  const script = readFileSync(path.join(import.meta.dirname, '../../deploy/redis/set-ids-back.lua'), 'utf8');
+  await slot.redis.eval(script, 1, stream, last);
+  const next = [await publish(), await publish(), await publish()];
+  for (const id of next) await delivered(id);
+  await passed(next.at(-1)!);
+  await progress(
+    'the finding to end',
+    ({ findings }) => !findings.some(({ kind }) => kind === 'stream_ids_ahead'),
+  );
+  expect(await deliveriesOf(honest[0]!)).toBe(1);
+  const { rows } = await slot.db.query<{ passed_id: string }>(
+    'SELECT passed_id FROM notification.inbound_streams WHERE stream = $1',
+    [stream],
+  );
+  expect(rows[0]!.passed_id).not.toBe(last);
 });
 
 test('I39 entries that were trimmed before they were read are counted and reported once', async () => {

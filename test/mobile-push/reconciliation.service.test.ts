@@ -156,7 +156,7 @@ test.each([
     const jobId = await mobile.publishTo(userId);
     await mobile.settled(jobId);
     await mobile.ended(jobId);
-    const key = `notification:stream_beats:${Buffer.from(JOBS).toString('base64url')}`;
+    const key = `notification:stream_beats:mobile-push:${Buffer.from(JOBS).toString('base64url')}`;
     const beat = async () => (await slot.redis.get(key)) ?? '';
     await eventually('a look', async () => (await beat()) !== '');
     const before = await beat();
@@ -181,7 +181,9 @@ test('I52 security-5 jobs that a PostgreSQL has forgotten that was put back are 
   const first = await mobile.publishTo(userId);
   await mobile.settled(first);
   const beat = async () =>
-    (await slot.redis.get(`notification:stream_beats:${Buffer.from(JOBS).toString('base64url')}`)) ?? '';
+    (await slot.redis.get(
+      `notification:stream_beats:mobile-push:${Buffer.from(JOBS).toString('base64url')}`,
+    )) ?? '';
   await eventually('a look', async () => (await beat()) !== '');
   const { putBack } = await keepRows(slot.db);
   const second = await mobile.publishTo(userId);

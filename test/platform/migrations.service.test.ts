@@ -12,10 +12,8 @@ const MIGRATIONS = [
   '0004-symbol-config',
   '0005-account-callback',
   '0006-subscription',
-  '0007-account-callback',
   '0008-intent-acceptance',
   '0009-drain',
-  '0010-account-callback',
   '0011-mobile-push-rounds',
   '0012-symbol-config',
   '0013-subscription-due',
@@ -38,11 +36,11 @@ const MIGRATIONS = [
   '0035-operations',
   '0036-operator-actions',
   '0037-operations-paused',
-  '0038-account-callback',
   '0039-subscription',
   '0040-outbound',
   '0041-symbol-config',
   '0042-mobile-push',
+  '0045-operator-actions',
 ];
 
 let dsn: string;

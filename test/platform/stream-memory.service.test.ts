@@ -13,17 +13,18 @@ beforeAll(async () => {
 });
 beforeEach(async () => {
   await slot.db.query('DELETE FROM notification.inbound_streams');
-  await slot.redis.del(beatKey(STREAM));
+  await slot.redis.del(beatKey('tester', STREAM));
 });
 afterAll(() => slot.release());
 
-const recalled = () => recall(slot.db, slot.redis, STREAM);
+const owner = () => ({ db: slot.db, redis: slot.redis, role: 'tester', stream: STREAM });
+const recalled = () => recall(owner());
 
 /** A look, and what happens to the stores in the middle of it. */
 async function look(passedId: string, meanwhile?: () => Promise<unknown>): Promise<void> {
   const memory = await recalled();
   await meanwhile?.();
-  await remember(slot.db, slot.redis, STREAM, { passedId, seen: undefined, startedId: undefined }, memory);
+  await remember(owner(), { passedId, seen: undefined, startedId: undefined }, memory);
 }
 
 async function looks(count: number): Promise<void> {
@@ -52,10 +53,12 @@ test.each([0, 2])(
   'I52 a Redis that falls back in the middle of a look, to after %i looks, is noticed by the next one',
   async (before) => {
     await looks(before);
-    const kept = await slot.redis.get(beatKey(STREAM));
+    const kept = await slot.redis.get(beatKey('tester', STREAM));
     await looks(8);
     await look('9-0', () =>
-      kept === null ? slot.redis.del(beatKey(STREAM)) : slot.redis.set(beatKey(STREAM), kept),
+      kept === null
+        ? slot.redis.del(beatKey('tester', STREAM))
+        : slot.redis.set(beatKey('tester', STREAM), kept),
     );
     expect(await recalled()).toMatchObject({ postgres: 'as it was', isRedisBehind: true });
     await look('10-0');

@@ -7,7 +7,7 @@ import { keepRows } from '../put-back.ts';
 import type { SubscriptionAgent } from './agent.ts';
 import { takeSubscriptionAgent } from './agent.ts';
 
-const BEATS = `notification:stream_beats:${Buffer.from('notification:subscription-events').toString('base64url')}`;
+const BEATS = `notification:stream_beats:subscription:${Buffer.from('notification:subscription-events').toString('base64url')}`;
 
 let agent: SubscriptionAgent;
 beforeAll(async () => {

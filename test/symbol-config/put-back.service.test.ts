@@ -14,7 +14,7 @@ const LATER = {
   NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL: '24h',
   NOTIFICATION_SYMBOL_RETRY_LADDER: '24h',
 };
-const BEAT = `notification:stream_beats:${Buffer.from('symbol-config/main').toString('base64url')}`;
+const BEAT = `notification:stream_beats:symbol-config:${Buffer.from('symbol-config/main').toString('base64url')}`;
 
 let registry: SymbolRegistry;
 let service: Service;

@@ -40,8 +40,8 @@ export interface StreamState {
  * `entries_lost`: entries were deleted that had not been read. `stream_regressed`: its ids went backwards, so Redis
  * lost data. `stream_missing`: it does not exist although it was read before. `offset_lost`: Redis does not know how far
  * it was read. `postgres_regressed`, `temporal_regressed`: that store has forgotten what it knew. After all of these,
- * entries are read again. `eviction_enabled`: Redis may drop keys when its memory is full. `stream_ids_ahead`: ids run ahead of
- * Redis' clock, because a producer chose one.
+ * entries are read again. `eviction_enabled`: Redis may drop keys when its memory is full. `stream_ids_ahead`: a producer chose
+ * an id that is more than a day ahead of the clock of Redis.
  */
 export type StreamFindingKind =
   | 'entries_lost'

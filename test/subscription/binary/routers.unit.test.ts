@@ -13,7 +13,7 @@ import { keyRequest, startRouterAdapter } from '../router-adapter.ts';
 import { newDevice, outcomeOf } from '../router-agent.ts';
 
 const KNOWN_KEY = generateAuthKeys().privateKey;
-const NOWHERE = { host: '127.0.0.1', port: 1, keyHash: '', transport: 'binary' } as const;
+const NOWHERE = { host: '127.0.0.1', port: 1, keyHash: '' } as const;
 const id = KNOWN_ID.toString('base64url');
 const insteadOf = (all: string | undefined) => (all === undefined ? {} : { all });
 
