@@ -12,7 +12,7 @@ const TOOLS = [
   'platform/{audit.service,bench.unit,borders.unit,fault-plan.unit,images.unit,install.unit,ledger.unit,lock-file.unit}',
   'platform/{run-clock.service,tcp-proxy.unit,temporal-program.unit}',
   'platform/{command,image,new-type,temporal-engines}.hard',
-  'subscription/{router-stack,router-stand-ins}.unit',
+  'subscription/router-stack.unit',
   'subscription/binary/{commands,live-routers,messages,transcripts}.unit',
 ];
 
@@ -69,14 +69,6 @@ export default {
       ),
       displayName: 'slices',
       testMatch: files('intent/{outages,recovery,faults}.hard'),
-    },
-    {
-      ...inWay({ NOTIFICATION_DEV_ROUTERS_TRANSPORT: 'binary' }),
-      displayName: 'binary-routers',
-      testMatch: files(
-        'subscription/{engine,messages,retry,silence,token*,supervisor,checks,versions}.service',
-        'subscription/faults.hard',
-      ),
     },
     {
       ...inWay({ TEST_POSTGRES: 'pooled' }),

@@ -29,15 +29,7 @@ export type Way = (typeof WAYS)[number];
 const PARTS = [
   ...(['baselines', 'peers'] as const),
   ...WAYS,
-  ...([
-    'mobile-push',
-    'account-callback',
-    'subscription',
-    'https-routers',
-    'binary-routers',
-    'idle',
-    'why',
-  ] as const),
+  ...(['mobile-push', 'account-callback', 'subscription', 'routers', 'idle', 'why'] as const),
   ...WAYS.map((way) => `urgent-${way}` as const),
 ] as const;
 export type PartName = (typeof PARTS)[number];

@@ -1,10 +1,7 @@
 /**
- * 10,000 connections on two messaging routers, from their creation until everybody agrees that they are subscribed: with
- * routers that speak as official ones do against routers that speak JSON over HTTPS, in the same run. And once more the
- * former beside a third router that takes requests and answers none.
+ * 10,000 connections on two messaging routers, from their creation until the rows and the routers agree that they are
+ * subscribed; and the same beside a third router that takes requests and answers none.
  */
-import { BINARY } from '../dev/stand-ins/subscription/binary/transport.ts';
-import { HTTPS } from '../dev/stand-ins/subscription/https.ts';
 import type { Bench } from './environment.ts';
 import type { Measurement } from './measurement.ts';
 import { cpuSecondsOf, watchMemory } from './processes.ts';
@@ -22,8 +19,6 @@ const CROWD = 150;
 const MEMORY_INTERVAL_MS = 250;
 const SECOND_MS = 1_000;
 const MOST_RATIO = 1.5;
-/** The newest version over HTTPS in which queues are made without credentials, as in the binary protocol that is spoken. */
-const SMP_VERSION = 16;
 const ROW = 'scale.routers';
 
 export const scaleRouters: Measurement = {
@@ -31,32 +26,20 @@ export const scaleRouters: Measurement = {
   meaning: `${CONNECTIONS} connections on two messaging routers, from creation to subscribed`,
   isQuick: false,
   rows: [
-    {
-      name: `${ROW}.time`,
-      unit: '',
-      target: { atMost: MOST_RATIO },
-      meaning: 'with routers that speak as official ones do, by that with routers over HTTPS',
-    },
-    {
-      name: `${ROW}.memory`,
-      unit: '',
-      target: { atMost: MOST_RATIO },
-      meaning: 'the same of the most memory that the service takes',
-    },
-    { name: `${ROW}.cpu`, unit: '', meaning: 'the same of the CPU time of the service' },
+    { name: `${ROW}.time`, unit: 's', meaning: 'from creation to subscribed' },
+    { name: `${ROW}.memory`, unit: 'MB', meaning: 'the most memory that the service takes meanwhile' },
+    { name: `${ROW}.cpu`, unit: 's', meaning: 'CPU time of the service' },
     {
       name: `${ROW}.one-silent`,
       unit: '',
       target: { atMost: MOST_RATIO },
       meaning: `the time beside a third router that is silent, for which ${CROWD} users wait, by that without`,
     },
-    { name: `${ROW}.https`, unit: 's', meaning: 'with routers over HTTPS' },
-    { name: `${ROW}.binary`, unit: 's', meaning: 'with routers that speak as official ones do' },
   ],
   run: measure,
 };
 
-type Shape = 'https' | 'binary' | 'silent';
+type Shape = 'answering' | 'silent';
 
 interface Cost {
   seconds: number;
@@ -66,21 +49,15 @@ interface Cost {
 
 async function measure(bench: Bench) {
   const { longRounds } = bench.sizes;
-  const https = await installSubscriptions(bench, 'https-routers', {
-    ...{ routers: ROUTERS, transport: HTTPS, smpVersion: SMP_VERSION },
-  });
-  const binary = await installSubscriptions(bench, 'binary-routers', {
-    ...{ routers: ROUTERS, transport: BINARY },
-  });
+  const installation = await installSubscriptions(bench, 'routers', { routers: ROUTERS });
   const shapes: Record<Shape, () => Promise<Cost>> = {
-    https: () => subscribed(https),
-    binary: () => subscribed(binary),
-    silent: () => besideSilence(binary),
+    answering: () => subscribed(installation),
+    silent: () => besideSilence(installation),
   };
-  const found: Record<Shape, Cost[]> = { https: [], binary: [], silent: [] };
+  const found: Record<Shape, Cost[]> = { answering: [], silent: [] };
   try {
     for (let round = 1; round <= longRounds; round += 1) {
-      for (const shape of ['https', 'binary', 'silent'] as const) {
+      for (const shape of ['answering', 'silent'] as const) {
         const cost = await shapes[shape]();
         const { seconds, cpuSeconds, memoryMb } = cost;
         bench.report(
@@ -90,17 +67,14 @@ async function measure(bench: Bench) {
       }
     }
   } finally {
-    await Promise.all([bench.stopService('https-routers'), bench.stopService('binary-routers')]);
+    await bench.stopService('routers');
   }
   const all = (shape: Shape, what: keyof Cost) => found[shape].map((cost) => cost[what]);
-  const byHttps = (what: keyof Cost) => ratios(all('binary', what), all('https', what));
   return [
-    { ...medianOf(`${ROW}.time`, byHttps('seconds')), details: found },
-    medianOf(`${ROW}.memory`, byHttps('memoryMb')),
-    medianOf(`${ROW}.cpu`, byHttps('cpuSeconds')),
-    medianOf(`${ROW}.one-silent`, ratios(all('silent', 'seconds'), all('binary', 'seconds'))),
-    medianOf(`${ROW}.https`, all('https', 'seconds')),
-    medianOf(`${ROW}.binary`, all('binary', 'seconds')),
+    { ...medianOf(`${ROW}.time`, all('answering', 'seconds')), details: found },
+    medianOf(`${ROW}.memory`, all('answering', 'memoryMb')),
+    medianOf(`${ROW}.cpu`, all('answering', 'cpuSeconds')),
+    medianOf(`${ROW}.one-silent`, ratios(all('silent', 'seconds'), all('answering', 'seconds'))),
   ];
 }
 

@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { recipientKeyContext } from '../api/subscription/sealed-columns.ts';
-import { createMessagingRouter } from '../activities/subscription/router/http.ts';
+import { createMessagingRouters } from '../activities/subscription/router/binary/routers.ts';
 import { generateAuthKeys } from '../activities/subscription/router/signing.ts';
 import { inTransaction } from '../activities/transactions.ts';
 import type { MessagingRouterStandIn } from '../dev/stand-ins/subscription/messaging-router.ts';
@@ -108,7 +108,7 @@ async function fill(
     await client.query(FILL_QUEUES, [AGENT, CONNECTIONS, ports]);
     await client.query(FILL_RECORDS, [AGENT, CONNECTIONS]);
   });
-  const messaging = createMessagingRouter();
+  const messaging = createMessagingRouters();
   /** Makes a connection that is switched off, with a queue on its router. */
   const prepare = async ({ address }: MessagingRouterStandIn, connId: string, userId: number) => {
     const { publicKey, privateKey } = generateAuthKeys();

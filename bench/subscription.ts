@@ -5,13 +5,11 @@ import { createKeyBox } from '../api/key-box.ts';
 import { routerAddressText } from '../api/subscription/router-address.ts';
 import type { Operator } from '../client/operator.ts';
 import { createOperator } from '../client/operator.ts';
-import { HTTPS } from '../dev/stand-ins/subscription/https.ts';
 import type { MessagingRouterStandIn } from '../dev/stand-ins/subscription/messaging-router.ts';
 import { startMessagingRouter } from '../dev/stand-ins/subscription/messaging-router.ts';
 import type { NotificationRouterStandIn } from '../dev/stand-ins/subscription/notification-router.ts';
 import { startNotificationRouter } from '../dev/stand-ins/subscription/notification-router.ts';
 import { startPushSink } from '../dev/stand-ins/subscription/push-sink.ts';
-import type { RouterTransport } from '../dev/stand-ins/subscription/transport.ts';
 import type { Bench, Part, PartName } from './environment.ts';
 import type { ServiceProcess } from './processes.ts';
 import { until } from './rounds.ts';
@@ -32,25 +30,17 @@ export interface Installation {
  * Starts routers and the service, and registers a device, so that connections that want a subscription get one.
  *
  * @param options.routers how many messaging routers; beside them there is one notification router.
- * @param options.smpVersion the newest that messaging routers speak; default: the newest there is.
  */
 export async function installSubscriptions(
   bench: Bench,
   name: PartName,
-  {
-    routers: count,
-    transport = HTTPS,
-    smpVersion,
-  }: { routers: number; transport?: RouterTransport; smpVersion?: number },
+  { routers: count }: { routers: number },
 ): Promise<Installation> {
   const part = await bench.part(name);
   const pushes = await startPushSink();
   bench.onClose(() => pushes.stop());
-  const version = smpVersion === undefined ? {} : { version: smpVersion };
-  const routers = await Promise.all(
-    Array.from({ length: count }, () => startMessagingRouter({ transport, ...version })),
-  );
-  const notifications = await startNotificationRouter({ transport, pushUrl: pushes.url });
+  const routers = await Promise.all(Array.from({ length: count }, () => startMessagingRouter()));
+  const notifications = await startNotificationRouter({ pushUrl: pushes.url });
   bench.onClose(() => Promise.all([notifications, ...routers].map((router) => router.stop())));
   const key = randomBytes(32);
   const service = await bench.service(name, {

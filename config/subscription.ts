@@ -28,7 +28,7 @@ export const SUBSCRIPTION_VARIABLES = {
   ),
   NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: variable(
     notificationRouters,
-    'Notification routers, comma-separated: host:port#fingerprint over HTTPS, ntf://fingerprint@host[,host…][:port] in the protocol of official routers. Required in production by the role subscription.',
+    'Notification routers, comma-separated: ntf://fingerprint@host[,host…][:port]. Required in production by the role subscription.',
     { requiredByRole: true },
   ),
   NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY: variable(
@@ -89,11 +89,6 @@ export const SUBSCRIPTION_VARIABLES = {
     integer(100, 10_000_000),
     'Approximate length to which that stream is trimmed; a client that was away for longer misses events.',
     { default: '10000' },
-  ),
-  NOTIFICATION_DEV_ROUTERS_TRANSPORT: variable(
-    z.enum(['https', 'binary'], 'must be https or binary'),
-    'How the stand-in routers speak: JSON over HTTPS, or the protocol of official routers.',
-    { default: 'https' },
   ),
 };
 

@@ -125,7 +125,7 @@ export const notificationRouters = list.transform((parts, context) =>
 function joinedHosts(parts: readonly string[]): string[] {
   const entries: string[] = [];
   for (const part of parts) {
-    const isHost = entries.at(-1)?.includes('://') === true && !part.includes('://') && !part.includes('#');
+    const isHost = entries.at(-1)?.includes('://') === true && !part.includes('://');
     if (isHost) entries.push(`${entries.pop()},${part}`);
     else entries.push(part);
   }

@@ -14,10 +14,6 @@ export type WorkName = (typeof WORKS)[number];
 export const MODES = ['child', 'on_failure', 'slices'] as const;
 export type ModeName = (typeof MODES)[number];
 
-/** How routers speak: JSON over HTTPS, or the protocol of official ones. */
-export const ROUTERS = ['https', 'binary'] as const;
-export type RoutersName = (typeof ROUTERS)[number];
-
 /** What producers are told. */
 export const OUTCOMES = ['all', 'ends', 'none'] as const;
 export type OutcomesName = (typeof OUTCOMES)[number];
@@ -42,7 +38,6 @@ against what came out. The exit code is 0 only if nothing is lost, nothing doubl
   --postgres DIR   where another PostgreSQL has postgres and initdb; default: the embedded one
   --redis FILE     another redis-server or valkey-server; default: the one that this machine has
   --mode name      how intents are worked off: ${MODES.join(', ')}; default: the seed decides
-  --routers name   how message routers speak: ${ROUTERS.join(', ')}; default: ${ROUTERS[0]}
   --outcomes what  NOTIFICATION_OUTCOMES: all, ends or none; default: all
   --encrypted      with NOTIFICATION_PAYLOAD_KEYS; default: the seed decides
   --plain          without
@@ -73,7 +68,6 @@ export interface Options {
   redis?: string;
   /** Absent: the seed decides. */
   mode?: ModeName;
-  routers: RoutersName;
   outcomes: OutcomesName;
   /** Undefined: the seed decides. */
   isEncrypted: boolean | undefined;
@@ -93,11 +87,9 @@ export function parseOptions(args: readonly string[]): Options {
     throw new SelfExplanatoryError('--encrypted and --plain exclude each other');
   const chosen = given.encrypted || given.plain;
   const [mode, ...more] = namesOf('--mode', given.mode, MODES, []);
-  const [routers = ROUTERS[0], ...others] = namesOf('--routers', given.routers, ROUTERS, []);
   const [outcomes = OUTCOMES[0], ...further] = namesOf('--outcomes', given.outcomes, OUTCOMES, []);
   if (more.length > 0) throw new SelfExplanatoryError('--mode takes one name');
   if (further.length > 0) throw new SelfExplanatoryError('--outcomes takes one name');
-  if (others.length > 0) throw new SelfExplanatoryError('--routers takes one name');
   const [version = TEMPORAL_VERSIONS.at(-1)!, ...versions] = namesOf(
     '--temporal',
     given.temporal,
@@ -119,7 +111,6 @@ export function parseOptions(args: readonly string[]): Options {
     ...(given.postgres === undefined ? {} : { postgres: given.postgres }),
     ...(given.redis === undefined ? {} : { redis: given.redis }),
     ...(mode === undefined ? {} : { mode }),
-    routers,
     outcomes,
     isEncrypted: chosen ? given.encrypted : undefined,
     flood: given.flood,
@@ -148,7 +139,6 @@ function valuesOf(args: readonly string[]) {
         postgres: text,
         redis: text,
         mode: text,
-        routers: text,
         outcomes: text,
         json: text,
         report: text,
@@ -188,7 +178,7 @@ function namesOf<Name extends string>(
 /** What repeats a run. */
 export function commandOf(options: Options): string {
   const { seed, intents, seconds, faults, only, losses, kinds, cluster, postgres, redis } = options;
-  const { mode, routers, outcomes, isEncrypted } = options;
+  const { mode, outcomes, isEncrypted } = options;
   return [
     `FAULT_SEED=${seed} npm run test:faults -- --intents ${intents} --seconds ${seconds} --faults ${faults}`,
     ...(only.length === WORKS.length ? [] : [`--only ${only.join()}`]),
@@ -198,7 +188,6 @@ export function commandOf(options: Options): string {
     ...(postgres === undefined ? [] : [`--postgres ${postgres}`]),
     ...(redis === undefined ? [] : [`--redis ${redis}`]),
     ...(mode === undefined ? [] : [`--mode ${mode}`]),
-    ...(routers === ROUTERS[0] ? [] : [`--routers ${routers}`]),
     ...(outcomes === OUTCOMES[0] ? [] : [`--outcomes ${outcomes}`]),
     ...(isEncrypted === undefined ? [] : [isEncrypted ? '--encrypted' : '--plain']),
   ].join(' ');

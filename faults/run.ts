@@ -108,7 +108,6 @@ async function runWith(
     random,
     services: SERVICES,
     intents: options.intents,
-    routers: options.routers,
     outcomes: options.outcomes,
     dataDir: servers.dataDir,
     faults,

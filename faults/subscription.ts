@@ -19,7 +19,6 @@ export async function openSubscriptions(arena: Arena): Promise<Work> {
   const random = arena.random('subscription');
   const routers = await startRouters({
     port: 0,
-    transport: arena.routers,
     storeDir: path.join(arena.dataDir, 'routers'),
   });
   const servers = routers.notificationRouters.map((address) => routerAddressText(address, 'ntf'));

@@ -5,7 +5,7 @@ import type { Pool } from 'pg';
 import type { Operator } from '../client/operator.ts';
 import type { Spoiled } from './ledger/excuse.ts';
 import type { Verdict } from './ledger/verdict.ts';
-import type { OutcomesName, RoutersName } from './options.ts';
+import type { OutcomesName } from './options.ts';
 import type { Producer } from './producer.ts';
 import type { Random } from './random.ts';
 
@@ -16,8 +16,6 @@ export interface Arena {
   services: number;
   /** Of the whole run; other kinds of work put in as much as fits. */
   intents: number;
-  /** How message routers speak. */
-  routers: RoutersName;
   /** What producers of intents are told. */
   outcomes: OutcomesName;
   /** Directly to the servers; commands wait while one is away. */

@@ -21,15 +21,13 @@ CREATE TABLE subscriptions.agents (
 
 CREATE TABLE subscriptions.smp_servers (
     agent_id   text        NOT NULL REFERENCES subscriptions.agents ON DELETE CASCADE,
+    -- All hosts of the router, with commas between them.
     host       text        NOT NULL,
     port       integer     NOT NULL CHECK (port BETWEEN 1 AND 65535),
     -- Fingerprint of the router's certificate; not part of who it is.
     key_hash   text        NOT NULL,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    -- How it speaks: JSON over HTTPS, or the routers' own protocol. `host` of a binary router has all its hosts, with commas
-    -- between them.
-    transport  text        NOT NULL DEFAULT 'https' CHECK (transport IN ('https', 'binary')),
     -- Sealed: the password of those who may make queues.
     basic_auth bytea,
     PRIMARY KEY (agent_id, host, port)
@@ -42,7 +40,6 @@ CREATE TABLE subscriptions.ntf_servers (
     key_hash   text        NOT NULL,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    transport  text        NOT NULL DEFAULT 'https' CHECK (transport IN ('https', 'binary')),
     PRIMARY KEY (agent_id, host, port)
 );
 

@@ -142,13 +142,7 @@ function missingServers(
       'account-callback',
       unless(values.NOTIFICATION_PORTFOLIO_BASE_URL, { port: ports.portfolio }),
     ),
-    routers: forRole(
-      'subscription',
-      unless(configured.ntfServers, {
-        port: ports.routers,
-        transport: values.NOTIFICATION_DEV_ROUTERS_TRANSPORT,
-      }),
-    ),
+    routers: forRole('subscription', unless(configured.ntfServers, { port: ports.routers })),
   };
 }
 

@@ -13,7 +13,7 @@ import { makeChecksDue } from '../activities/subscription/due-checks.ts';
 import {
   createMessagingRouters,
   createNotificationRouters,
-} from '../activities/subscription/router/by-address.ts';
+} from '../activities/subscription/router/binary/routers.ts';
 import { createSubscriptionTokenActivities } from '../activities/subscription/token.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
@@ -48,7 +48,7 @@ export function openSubscriptions(context: ProcessContext): Role {
   const keyBox = openKeyBox(context);
   const routerOptions = {
     commandTimeoutMs: values.NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT,
-    connectTimeoutMs: values.NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT,
+    timeoutMs: values.NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT,
     socksProxy: values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY,
   };
   const messagingRouter = createMessagingRouters(routerOptions);

@@ -144,7 +144,7 @@ interface TokenRow extends AddressRow {
 const LOAD_TOKEN = {
   name: 'load_subscription_token',
   text: `
-    SELECT token.host, token.port, server.key_hash, server.transport, token.token_id, token.auth_private_key,
+    SELECT token.host, token.port, server.key_hash, token.token_id, token.auth_private_key,
            token.status, token.mode
       FROM subscriptions.ntf_tokens AS token
       JOIN subscriptions.ntf_servers AS server USING (agent_id, host, port)

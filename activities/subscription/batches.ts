@@ -23,7 +23,7 @@ import { announceEvent, errorText, relayEventsIfPossible, writeEvent } from './e
 import type { SubscriptionMetrics } from './metrics.ts';
 import { doubtOthersRecords, nullActions } from './records.ts';
 import { classOf } from './router/errors.ts';
-import type { MessagingRouters, NotificationRouters } from './router/by-address.ts';
+import type { MessagingRouters, NotificationRouters } from './router/binary/routers.ts';
 import type { RouterError } from './router/ports.ts';
 
 export interface SubscriptionResources extends EventResources {

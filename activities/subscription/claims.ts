@@ -18,7 +18,6 @@ import type { SubscriptionEvent } from './events.ts';
 import { writeEvent } from './events.ts';
 import type { Claimed } from './records.ts';
 import type { RouterAddress } from './router/ports.ts';
-import type { AddressRow } from './router-rows.ts';
 import { addressOf } from './router-rows.ts';
 
 export interface Claim {
@@ -157,7 +156,6 @@ export async function loadWork(
       : {
           smpServer: addressOf({
             ...{ host: row.smp_host, port: row.smp_port!, key_hash: row.smp_key_hash! },
-            transport: row.smp_transport!,
           }),
         }),
     ...(row.queue_id === null ? {} : { queue: workQueueOf(row as QueueRow) }),
@@ -282,7 +280,6 @@ type WorkRow = {
   smp_host: string | null;
   smp_port: number | null;
   smp_key_hash: string | null;
-  smp_transport: AddressRow['transport'] | null;
   smp_ntf_id: string | null;
   ntf_host: string;
   ntf_port: number;
@@ -293,7 +290,7 @@ const LOAD_WORK = {
   name: 'load_subscription_work',
   text: `
     SELECT record.conn_id, record.user_id, record.status, record.smp_host, record.smp_port,
-           coalesce(record.smp_server_key_hash, smp.key_hash) AS smp_key_hash, smp.transport AS smp_transport,
+           coalesce(record.smp_server_key_hash, smp.key_hash) AS smp_key_hash,
            record.smp_ntf_id, record.ntf_host, record.ntf_port, record.ntf_sub_id, queue.*
       FROM subscriptions.ntf_subscriptions AS record
       LEFT JOIN subscriptions.smp_servers AS smp

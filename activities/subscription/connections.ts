@@ -21,12 +21,10 @@ import type {
 import type { ServerKey } from '../../workflows/subscription/rules.ts';
 import { query } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
-import type { CurrentToken } from './agents.ts';
 import { PAUSED, isGateOpen, loadAgent, loadToken } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { UNUSABLE_KEY, unreadableItem, whileBeating } from './batches.ts';
 import { kickAll } from './commands.ts';
-import type { SealedCredentials } from './connection-rows.ts';
 import {
   DELETE_CONNECTIONS,
   INSERT_CONNECTION,
@@ -36,11 +34,8 @@ import {
   LOAD_FLAGS,
   SET_SUBSCRIBED,
   TOGGLE_CONNECTIONS,
-  saveCredentials,
-  sealCredentials,
 } from './connection-rows.ts';
 import { errorText } from './events.ts';
-import { createRecords } from './records.ts';
 import type { NewQueueAnswer, NewQueueRequest, RouterAddress, RouterResult } from './router/ports.ts';
 import { generateAuthKeys, generateDhKeys, secretOrNothing } from './router/signing.ts';
 import { INSERT_SMP_SERVER, routerPassword, routerValues, takeOverFingerprint } from './router-rows.ts';
@@ -62,9 +57,8 @@ export interface ConnectionOrder extends NewConnection {
 interface MadeQueue {
   answer: NewQueueAnswer;
   recipientPrivateKey: Buffer;
-  /** By which its messages are read; the binary protocol has one. */
-  messageSecret?: Buffer;
-  credentials?: Omit<SealedCredentials, 'queueId'>;
+  /** By which its messages are read. */
+  messageSecret: Buffer;
 }
 
 export function createConnectionWork(resources: SubscriptionResources) {
@@ -72,13 +66,11 @@ export function createConnectionWork(resources: SubscriptionResources) {
 
   return {
     /**
-     * Makes connections with a queue each. With the gate open, the queue comes with notifier credentials, and its
-     * subscription begins one step later. A queue whose answer was lost stays unused on its router.
+     * Makes connections with a queue each. A queue whose answer was lost stays unused on its router.
      */
     async createConnections(
       agentId: string,
       orders: ConnectionOrder[],
-      nowMs: number,
     ): Promise<Changed<CreatedConnection[]>> {
       await requireUsable(agentId);
       await saveServers(
@@ -87,7 +79,7 @@ export function createConnectionWork(resources: SubscriptionResources) {
       );
       const atMost = pLimit(PARALLEL_CONNECTIONS);
       const made = await whileBeating(() =>
-        Promise.all(orders.map((order) => atMost(() => createConnection(agentId, order, nowMs)))),
+        Promise.all(orders.map((order) => atMost(() => createConnection(agentId, order)))),
       );
       const toCreate = made.flatMap(({ result, isWanted }) =>
         isWanted && 'connId' in result ? [result.connId] : [],
@@ -146,7 +138,6 @@ export function createConnectionWork(resources: SubscriptionResources) {
   async function createConnection(
     agentId: string,
     order: ConnectionOrder,
-    nowMs: number,
   ): Promise<{ result: CreatedConnection; isWanted: boolean }> {
     const { connId, userId, server, enableNotifications = true } = order;
     const token = await loadToken(db, agentId);
@@ -161,7 +152,7 @@ export function createConnectionWork(resources: SubscriptionResources) {
     if ((await loadAgent(db, agentId))?.isPaused) {
       return { result: { error: errorText(PAUSED) }, isWanted: false };
     }
-    const made = await makeQueue(agentId, server, userId, isGateOpen(token) && enableNotifications);
+    const made = await makeQueue(agentId, server, userId);
     if (!made.ok) return { result: { error: errorText(made.error) }, isWanted: false };
     const isOpen = await inTransaction(db, async (client) => {
       const inserted = await run(client, INSERT_CONNECTION, [agentId, connId, userId, enableNotifications]);
@@ -169,7 +160,6 @@ export function createConnectionWork(resources: SubscriptionResources) {
       if (inserted.length === 0) return undefined;
       await saveQueue(client, agentId, connId, server, made.value);
       const current = await loadToken(client, agentId);
-      await insertKeyedRecord(client, agentId, order, made.value, current, nowMs);
       return isGateOpen(current);
     });
     if (isOpen === undefined) {
@@ -179,45 +169,20 @@ export function createConnectionWork(resources: SubscriptionResources) {
         : { result: { error: 'AGENT CONN NOT_FOUND: it was deleted meanwhile' }, isWanted: false };
     }
     return {
-      result: { connId, hasCredentials: made.value.credentials !== undefined },
+      result: { connId, hasCredentials: false },
       isWanted: isOpen && enableNotifications,
     };
-  }
-
-  /** A queue that came with credentials needs no key: its record begins with the subscription. */
-  async function insertKeyedRecord(
-    client: PoolClient,
-    agentId: string,
-    { connId, userId, server }: ConnectionOrder,
-    { credentials }: MadeQueue,
-    token: CurrentToken | undefined,
-    nowMs: number,
-  ): Promise<void> {
-    if (!credentials || !token) return;
-    const record = {
-      connId,
-      userId,
-      smpServer: server,
-      notifierId: credentials.notifierId,
-      ntfServer: token.address,
-      status: 'KEY',
-      action: 'ntf-create' as const,
-    };
-    await createRecords(client, agentId, [record], nowMs);
   }
 
   async function makeQueue(
     agentId: string,
     server: RouterKey,
     userId: number,
-    withNotifier: boolean,
   ): Promise<RouterResult<MadeQueue>> {
     const address = await withPassword(agentId, server);
     if (!address.ok) return address;
     const recipient = generateAuthKeys();
     const messages = generateDhKeys();
-    const auth = generateAuthKeys();
-    const dh = generateDhKeys();
     const request: NewQueueRequest = {
       address: address.value,
       userId,
@@ -226,24 +191,15 @@ export function createConnectionWork(resources: SubscriptionResources) {
       recipientDhPublicKey: messages.publicKey,
       // Nobody but the service has the recipient's key, so a sender secures the queue by itself.
       senderMaySecure: true,
-      ...(withNotifier
-        ? { notifier: { notifierPublicKey: auth.publicKey, recipientDhPublicKey: dh.publicKey } }
-        : {}),
     };
     const result = await messagingRouter.createQueue(request);
     if (!result.ok) return result;
-    const { notifier, routerDhPublicKey } = result.value;
-    const messageSecret = routerDhPublicKey && secretOrNothing(routerDhPublicKey, messages.privateKey);
-    if (routerDhPublicKey && !messageSecret) return { ok: false, error: UNUSABLE_KEY };
-    const made: MadeQueue = {
-      answer: result.value,
-      recipientPrivateKey: recipient.privateKey,
-      ...(messageSecret ? { messageSecret } : {}),
+    const messageSecret = secretOrNothing(result.value.routerDhPublicKey, messages.privateKey);
+    if (!messageSecret) return { ok: false, error: UNUSABLE_KEY };
+    return {
+      ok: true,
+      value: { answer: result.value, recipientPrivateKey: recipient.privateKey, messageSecret },
     };
-    if (!notifier) return { ok: true, value: made };
-    const credentials = sealCredentials(keyBox, agentId, { auth, dh }, notifier);
-    if (!credentials) return { ok: false, error: UNUSABLE_KEY };
-    return { ok: true, value: { ...made, credentials } };
   }
 
   async function withPassword(agentId: string, server: RouterKey): Promise<RouterResult<RouterAddress>> {
@@ -261,14 +217,13 @@ export function createConnectionWork(resources: SubscriptionResources) {
     agentId: string,
     connId: string,
     server: RouterKey,
-    { answer, recipientPrivateKey, messageSecret, credentials }: MadeQueue,
+    { answer, recipientPrivateKey, messageSecret }: MadeQueue,
   ): Promise<void> {
     const { recipientId, senderId } = answer;
     await takeOverFingerprint(client, agentId, server);
     const sealed = keyBox.seal(recipientPrivateKey, recipientKeyContext(agentId, recipientId));
-    const sealedSecret =
-      messageSecret && keyBox.seal(messageSecret, messageSecretContext(agentId, recipientId));
-    const [row] = await run<{ queue_id: string }>(client, INSERT_QUEUE, [
+    const sealedSecret = keyBox.seal(messageSecret, messageSecretContext(agentId, recipientId));
+    await run(client, INSERT_QUEUE, [
       agentId,
       connId,
       server.host,
@@ -277,10 +232,9 @@ export function createConnectionWork(resources: SubscriptionResources) {
       recipientId,
       senderId,
       sealed,
-      sealedSecret ?? null,
+      sealedSecret,
       false,
     ]);
-    if (credentials) await saveCredentials(client, [{ ...credentials, queueId: row!.queue_id }]);
   }
 
   /** @throws ApplicationFailure `SubscriptionRefused` when the agent must not use the network. */

@@ -17,7 +17,7 @@ import { isGateOpen, loadToken } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { INSERT_CONNECTION, INSERT_QUEUE, saveCredentials } from './connection-rows.ts';
 import type { Changed } from './connections.ts';
-import { INSERT_SMP_SERVER, routerValues, speaksAs } from './router-rows.ts';
+import { INSERT_SMP_SERVER, routerValues } from './router-rows.ts';
 
 export function createImportWork({ db, log, keyBox }: SubscriptionResources) {
   return {
@@ -66,12 +66,6 @@ export function createImportWork({ db, log, keyBox }: SubscriptionResources) {
     if (known)
       return { error: `${connId}: the ${known.conn_id === connId ? 'connection' : 'queue'} exists already` };
     await run(client, INSERT_SMP_SERVER, routerValues(agentId, server));
-    // Nobody has asked it: what others on it go by stays.
-    if (!(await speaksAs(client, agentId, server))) {
-      return {
-        error: `${connId}: ${host}:${port} is known to speak otherwise; subscriptions trust changes that`,
-      };
-    }
     await run(client, INSERT_CONNECTION, [agentId, connId, userId, enableNotifications]);
     const [row] = await run<{ queue_id: string }>(client, INSERT_QUEUE, [
       ...[agentId, connId, host, port, keyHash, recipientId, senderId ?? null],

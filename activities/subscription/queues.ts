@@ -113,7 +113,7 @@ const LOAD_DELETED_QUEUES = {
   name: 'load_deleted_rcv_queues',
   text: `
     SELECT queue.queue_id::text, queue.conn_id, connection.user_id, queue.host, queue.port,
-           coalesce(queue.server_key_hash, server.key_hash) AS key_hash, server.transport, queue.rcv_id,
+           coalesce(queue.server_key_hash, server.key_hash) AS key_hash, queue.rcv_id,
            queue.rcv_private_key, queue.is_imported
       FROM subscriptions.rcv_queues AS queue
       JOIN subscriptions.smp_servers AS server USING (agent_id, host, port)

@@ -8,7 +8,7 @@ import type { SubscriptionResources } from './batches.ts';
 import { whileBeating } from './batches.ts';
 import { errorText } from './events.ts';
 import type { SessionFacts } from './router/binary/session.ts';
-import type { MessagingRouters, NotificationRouters } from './router/by-address.ts';
+import type { MessagingRouters, NotificationRouters } from './router/binary/routers.ts';
 import type { RouterAddress, RouterError, RouterResult } from './router/ports.ts';
 import type { AddressRow } from './router-rows.ts';
 import { addressOf } from './router-rows.ts';
@@ -92,9 +92,9 @@ interface RouterRow extends AddressRow {
 const LIST_ROUTERS = {
   name: 'list_routers_of_agent',
   text: `
-    SELECT 'messaging' AS kind, host, port, key_hash, transport FROM subscriptions.smp_servers WHERE agent_id = $1
+    SELECT 'messaging' AS kind, host, port, key_hash FROM subscriptions.smp_servers WHERE agent_id = $1
      UNION ALL
-    SELECT 'notification', host, port, key_hash, transport FROM subscriptions.ntf_servers WHERE agent_id = $1
+    SELECT 'notification', host, port, key_hash FROM subscriptions.ntf_servers WHERE agent_id = $1
      ORDER BY 1, 2, 3
      LIMIT $2`,
 };

@@ -1,4 +1,4 @@
-/** The rows of routers: which fingerprint one is pinned to, how it speaks, and the password of a messaging router. */
+/** The rows of routers: which fingerprint one is pinned to, and the password of a messaging router. */
 import type { Pool, PoolClient } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
 import { routerPasswordContext } from '../../api/subscription/sealed-columns.ts';
@@ -13,16 +13,11 @@ export interface AddressRow {
   host: string;
   port: number;
   key_hash: string;
-  transport: 'https' | 'binary';
 }
 
-export function addressOf({ host, port, key_hash: keyHash, transport }: AddressRow): RouterAddress {
-  return { host, port, keyHash, ...(transport === 'binary' ? { transport } : {}) };
+export function addressOf({ host, port, key_hash: keyHash }: AddressRow): RouterAddress {
+  return { host, port, keyHash };
 }
-
-/** What the column holds. */
-export const transportOf = ({ transport }: Pick<RouterAddress, 'transport'>): AddressRow['transport'] =>
-  transport ?? 'https';
 
 const keyOf = (agentId: string, { host, port }: ServerKey): unknown[] => [agentId, host, port];
 
@@ -30,22 +25,20 @@ const keyOf = (agentId: string, { host, port }: ServerKey): unknown[] => [agentI
 export const routerValues = (agentId: string, server: RouterKey): unknown[] => [
   ...keyOf(agentId, server),
   server.keyHash,
-  transportOf(server),
 ];
 
 /** Keeps a messaging router that is new. One that is known stays pinned as it is, whatever the request says. */
 export const INSERT_SMP_SERVER = {
   name: 'insert_smp_server',
   text: `
-    INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash, transport)
-    VALUES ($1, $2, $3, $4, $5)
+    INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash)
+    VALUES ($1, $2, $3, $4)
     ON CONFLICT (agent_id, host, port) DO NOTHING`,
 };
 
 /**
  * Before a queue is saved whose router has answered under a fingerprint: that one becomes the router's if no queue needs
- * the one that was kept before. Otherwise the queue keeps its own, and no other queue is affected. A port speaks one way
- * only: the way in which the router has answered becomes that of all its queues.
+ * the one that was kept before. Otherwise the queue keeps its own, and no other queue is affected.
  */
 export async function takeOverFingerprint(
   client: PoolClient,
@@ -56,7 +49,7 @@ export async function takeOverFingerprint(
   await run(client, TAKE_OVER_FINGERPRINT, routerValues(agentId, server));
 }
 
-/** Pins a messaging router and all its queues to one fingerprint and one way of speaking. */
+/** Pins a messaging router and all its queues to one fingerprint. */
 export async function pinMessagingRouter(
   client: PoolClient,
   agentId: string,
@@ -80,12 +73,6 @@ export async function saveNotificationRouter(
   await run(client, UPSERT_NTF_SERVER, routerValues(agentId, server));
 }
 
-/** Whether a messaging router that is known speaks as this address says. */
-export async function speaksAs(client: PoolClient, agentId: string, server: RouterKey): Promise<boolean> {
-  const [row] = await run<MessagingRouterRow>(client, LOAD_MESSAGING_ROUTER, keyOf(agentId, server));
-  return row?.transport === transportOf(server);
-}
-
 /**
  * The password of a messaging router for those who make queues, undefined when it has none.
  *
@@ -97,7 +84,6 @@ export async function routerPassword(
   agentId: string,
   server: RouterKey,
 ): Promise<string | undefined> {
-  if (server.transport !== 'binary') return undefined;
   const [row] = await query<MessagingRouterRow>(db, LOAD_MESSAGING_ROUTER, keyOf(agentId, server));
   const sealed = row?.basic_auth;
   if (!sealed) return undefined;
@@ -117,12 +103,12 @@ const TAKE_OVER_FINGERPRINT = {
   name: 'take_over_smp_fingerprint',
   text: `
     UPDATE subscriptions.smp_servers AS server
-       SET transport = $5, updated_at = clock_timestamp(),
-           key_hash = CASE WHEN EXISTS (
+       SET key_hash = $4, updated_at = clock_timestamp()
+     WHERE agent_id = $1 AND host = $2 AND port = $3 AND key_hash <> $4
+       AND NOT EXISTS (
              SELECT FROM subscriptions.rcv_queues AS queue
               WHERE (queue.agent_id, queue.host, queue.port) = (server.agent_id, server.host, server.port)
-                AND queue.server_key_hash IS NULL) THEN key_hash ELSE $4 END
-     WHERE agent_id = $1 AND host = $2 AND port = $3 AND (key_hash, transport) <> ($4, $5)`,
+                AND queue.server_key_hash IS NULL)`,
 };
 
 const PIN_SMP_SERVER = {
@@ -135,10 +121,10 @@ const PIN_SMP_SERVER = {
       UPDATE subscriptions.ntf_subscriptions SET smp_server_key_hash = NULL
        WHERE agent_id = $1 AND smp_host = $2 AND smp_port = $3 AND smp_server_key_hash IS NOT NULL
     )
-    INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash, transport)
-    VALUES ($1, $2, $3, $4, $5)
+    INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash)
+    VALUES ($1, $2, $3, $4)
     ON CONFLICT (agent_id, host, port) DO UPDATE
-       SET key_hash = excluded.key_hash, transport = excluded.transport, updated_at = clock_timestamp()`,
+       SET key_hash = excluded.key_hash, updated_at = clock_timestamp()`,
 };
 
 /** Deletions keep the fingerprint that they were written with: their token is gone. */
@@ -148,25 +134,25 @@ const PIN_NTF_SERVER = {
     WITH deletions AS (
       UPDATE subscriptions.ntf_tokens_to_delete SET key_hash = $4 WHERE agent_id = $1 AND host = $2 AND port = $3
     )
-    UPDATE subscriptions.ntf_servers SET key_hash = $4, transport = $5, updated_at = clock_timestamp()
+    UPDATE subscriptions.ntf_servers SET key_hash = $4, updated_at = clock_timestamp()
      WHERE agent_id = $1 AND host = $2 AND port = $3`,
 };
 
 const UPSERT_NTF_SERVER = {
   name: 'upsert_ntf_server',
   text: `
-    INSERT INTO subscriptions.ntf_servers AS known (agent_id, host, port, key_hash, transport)
-    VALUES ($1, $2, $3, $4, $5)
+    INSERT INTO subscriptions.ntf_servers AS known (agent_id, host, port, key_hash)
+    VALUES ($1, $2, $3, $4)
     ON CONFLICT (agent_id, host, port) DO UPDATE
-       SET key_hash = excluded.key_hash, transport = excluded.transport, updated_at = clock_timestamp()
-     WHERE (known.key_hash, known.transport) <> (excluded.key_hash, excluded.transport)`,
+       SET key_hash = excluded.key_hash, updated_at = clock_timestamp()
+     WHERE known.key_hash <> excluded.key_hash`,
 };
 
-interface MessagingRouterRow extends Pick<AddressRow, 'transport'> {
+interface MessagingRouterRow {
   basic_auth: Buffer | null;
 }
 
 const LOAD_MESSAGING_ROUTER = {
   name: 'load_messaging_router',
-  text: 'SELECT transport, basic_auth FROM subscriptions.smp_servers WHERE agent_id = $1 AND host = $2 AND port = $3',
+  text: 'SELECT basic_auth FROM subscriptions.smp_servers WHERE agent_id = $1 AND host = $2 AND port = $3',
 };

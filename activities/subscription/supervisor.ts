@@ -260,7 +260,7 @@ const LOAD_CONNECTIONS = {
   name: 'load_connections_of_command',
   text: `
     SELECT connection.conn_id, connection.user_id, connection.enable_ntfs IS NOT FALSE AS is_enabled,
-           queue.host, queue.port, queue.key_hash, queue.transport, queue.ntf_id,
+           queue.host, queue.port, queue.key_hash, queue.ntf_id,
            record.smp_host, record.smp_port, record.smp_ntf_id, record.ntf_host, record.ntf_port, record.ntf_action,
            record.smp_action, record.action_ts, record.ntf_failed OR record.smp_failed AS is_unreadable
       FROM subscriptions.connections AS connection

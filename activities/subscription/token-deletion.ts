@@ -123,10 +123,7 @@ const BEGIN_ATTEMPT = {
     UPDATE subscriptions.ntf_tokens_to_delete AS deletion
        SET attempts = attempts + 1
      WHERE agent_id = $1 AND id = $2::bigint
-    RETURNING host, port, key_hash, token_id, private_key, attempts - 1 AS attempts,
-              coalesce((SELECT transport FROM subscriptions.ntf_servers AS server
-                         WHERE (server.agent_id, server.host, server.port)
-                               = (deletion.agent_id, deletion.host, deletion.port)), 'https') AS transport`,
+    RETURNING host, port, key_hash, token_id, private_key, attempts - 1 AS attempts`,
 };
 
 const DROP = {

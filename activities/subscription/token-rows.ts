@@ -231,7 +231,7 @@ interface TokenRow extends AddressRow {
 const LOAD_SAVED_TOKEN = {
   name: 'load_saved_token',
   text: `
-    SELECT token.*, server.key_hash, server.transport
+    SELECT token.*, server.key_hash
       FROM subscriptions.ntf_tokens AS token
       JOIN subscriptions.ntf_servers AS server USING (agent_id, host, port)
      WHERE token.agent_id = $1`,

@@ -41,7 +41,7 @@ export function createTrustWork(resources: SubscriptionResources) {
 
   async function pinMessagingRouter(agentId: string, server: RouterKey): Promise<void> {
     const { host, port, keyHash } = server;
-    const values = [agentId, host, port, keyHash, routers.transportOf(server), STARTED_TOGETHER];
+    const values = [agentId, host, port, keyHash, STARTED_TOGETHER];
     // First, and in parts: while the former fingerprint is pinned, they are known by it.
     await whileBeating(async () => {
       while ((await query(db, START_OVER, values)).length > 0);
@@ -52,7 +52,7 @@ export function createTrustWork(resources: SubscriptionResources) {
 
   return {
     /**
-     * Pins a router to a fingerprint and a way of speaking, once it has answered under that and in that way: a messaging router with all queues on it, a
+     * Pins a router to a fingerprint, once it has answered under it: a messaging router with all queues on it, a
      * notification router with the token and the token deletions on it. One that is not known yet is a messaging
      * router: the addresses of new tokens come from the configuration. Subscriptions to a messaging router are made
      * anew, because their notification router reaches it under the fingerprint that they were made with.
@@ -93,9 +93,9 @@ const START_OVER = {
              ON (server.agent_id, server.host, server.port) = (record.agent_id, record.smp_host, record.smp_port)
        WHERE record.agent_id = $1 AND record.smp_host = $2 AND record.smp_port = $3 AND record.ntf_action = 'C'
          AND record.ntf_sub_id IS NOT NULL
-         AND (coalesce(record.smp_server_key_hash, server.key_hash), server.transport) <> ($4, $5)
+         AND coalesce(record.smp_server_key_hash, server.key_hash) <> $4
        ORDER BY record.conn_id
-       LIMIT $6
+       LIMIT $5
          FOR UPDATE OF record
     )
     UPDATE subscriptions.ntf_subscriptions AS record

@@ -24,21 +24,14 @@ const importedServerSchema = z.preprocess(
       return z.NEVER;
     }
   },
-  z
-    .strictObject({
-      host: z.string().regex(HOST, { error: 'must be a host name or address' }),
-      port: z.int().min(1).max(65_535),
-      /** SHA-256; over HTTPS of the router's certificate, otherwise of the one at the end of its chain. */
-      keyHash: rawKey,
-      /** Absent: HTTPS. */
-      transport: z.literal('binary').optional(),
-      /** For those who make queues: an import needs none. */
-      basicAuth: z.string().min(1).max(255).optional(),
-    })
-    .refine(({ host, transport }) => transport === 'binary' || !host.includes(','), {
-      path: ['host'],
-      error: 'must be one; the binary protocol has several',
-    }),
+  z.strictObject({
+    host: z.string().regex(HOST, { error: 'must be a host name or address' }),
+    port: z.int().min(1).max(65_535),
+    /** SHA-256 of the certificate at the end of its chain. */
+    keyHash: rawKey,
+    /** For those who make queues: an import needs none. */
+    basicAuth: z.string().min(1).max(255).optional(),
+  }),
 );
 
 export const importedQueueSchema = z.strictObject({

@@ -1,26 +1,20 @@
 /**
- * Addresses of routers as people have them. `host:port#fingerprint` is a router that speaks JSON over HTTPS;
- * `smp://fingerprint[:password]@host[,host…][:port]` and `ntf://fingerprint@host[,host…][:port]` are routers that speak
- * their own binary protocol.
+ * Addresses of routers as people have them: `smp://fingerprint[:password]@host[,host…][:port]` and
+ * `ntf://fingerprint@host[,host…][:port]`.
  */
 import type { RouterProtocol } from './router-wire.ts';
 
 /**
- * Where a router listens, and how it speaks. Two addresses are the same when host and port are; the fingerprint is not
+ * Where a router listens. Two addresses are the same when host and port are; the fingerprint is not
  * compared.
  */
 export interface RouterAddress {
-  /** Of a router with the binary protocol: all its hosts, with commas between them, in the order in which they are tried. */
+  /** All its hosts, with commas between them, in the order in which they are tried. */
   host: string;
   port: number;
-  /**
-   * SHA-256, base64url without padding: over HTTPS of the certificate itself, with the binary protocol of the one that is
-   * kept offline, at the end of the chain.
-   */
+  /** SHA-256 of the certificate that is kept offline, at the end of the chain; base64url without padding. */
   keyHash: string;
-  /** Absent: HTTPS. */
-  transport?: 'binary' | undefined;
-  /** Password of a messaging router for those who may make queues; the binary protocol has one. */
+  /** Password of a messaging router for those who may make queues. */
   basicAuth?: string | undefined;
 }
 
@@ -31,7 +25,6 @@ export class AddressError extends Error {
 
 export interface BinaryAddress extends RouterAddress {
   protocol: RouterProtocol;
-  transport: 'binary';
 }
 
 /** Where a router listens when its address has no port. */
@@ -47,40 +40,33 @@ const HOST_NAME = new RegExp(`^(?=.{1,253}$)${LABEL}(?:\\.${LABEL})*$`);
 const IPV6 = /^\[([0-9A-Fa-f:.]{2,45})\]$/;
 const BINARY_ADDRESS =
   /^(?<scheme>[a-z]+):\/\/(?<identity>[^@]*)@(?<hosts>\[[^\]]*\]|[^@:[\]]*)(?::(?<port>[^@]*))?$/;
-const HTTPS_ADDRESS = /^(?<host>\[[^\]]*\]|[A-Za-z0-9_.-]+):(?<port>[^#]*)#(?<print>.*)$/;
+
+/**
+ * Refers to the same router over the same way; the fingerprint is no part of who a router is, but of how it is
+ * reached.
+ */
+export const endpointOf = ({ host, port, keyHash }: RouterAddress): string => `${host}:${port}#${keyHash}`;
 
 /** What an address may look like, for messages. */
 export const ADDRESS_FORMS: Record<RouterProtocol, string> = {
-  smp: 'host:port#fingerprint or smp://fingerprint[:password]@host[,host…][:port]',
-  ntf: 'host:port#fingerprint or ntf://fingerprint@host[,host…][:port]',
+  smp: 'smp://fingerprint[:password]@host[,host…][:port]',
+  ntf: 'ntf://fingerprint@host[,host…][:port]',
 };
 
 /**
- * An address in any of its forms.
+ * An address, without the kind of its router.
  *
- * @param protocol of which kind the router must be; over HTTPS an address does not tell.
+ * @param protocol of which kind the router must be.
  * @throws AddressError
  */
 export function parseRouterAddress(text: string, protocol?: RouterProtocol): RouterAddress {
-  if (!text.includes('://')) return parseHttpsAddress(text);
   const { protocol: found, ...address } = parseBinaryAddress(text);
   if (protocol !== undefined && found !== protocol) throw new AddressError(`the scheme is ${protocol}`);
   return address;
 }
 
-function parseHttpsAddress(text: string): RouterAddress {
-  const parts = HTTPS_ADDRESS.exec(text)?.groups;
-  if (!parts) throw new AddressError('an address is host:port#fingerprint, or begins with smp:// or ntf://');
-  const { host = '', port = '', print = '' } = parts;
-  const ipv6 = IPV6.exec(host)?.[1];
-  if (host.startsWith('[') && ipv6 === undefined) {
-    throw new AddressError('the host is a name or an address, IPv6 in brackets');
-  }
-  return checkedLength({ host: ipv6 ?? host, port: portIn(port), keyHash: fingerprintIn(print) });
-}
-
 /**
- * An address of a router that speaks the binary protocol.
+ * An address with the kind of its router.
  *
  * @throws AddressError
  */
@@ -99,7 +85,7 @@ export function parseBinaryAddress(text: string): BinaryAddress {
   const keyHash = fingerprintIn(colon === -1 ? identity : identity.slice(0, colon));
   const host = hosts.split(',').map(hostIn).join(',');
   return checkedLength({
-    ...{ protocol: scheme, transport: 'binary', keyHash },
+    ...{ protocol: scheme, keyHash },
     host: hostsOf({ host }).join(','),
     port: port === undefined ? DEFAULT_PORTS[scheme] : portIn(port),
     ...(password === undefined ? {} : { basicAuth: password }),
@@ -107,15 +93,12 @@ export function parseBinaryAddress(text: string): BinaryAddress {
 }
 
 /** An address as people write it, without its password. {@link parseRouterAddress} reads it. */
-export function routerAddressText(
-  { host, port, keyHash, transport }: RouterAddress,
-  protocol: RouterProtocol,
-): string {
+export function routerAddressText({ host, port, keyHash }: RouterAddress, protocol: RouterProtocol): string {
   const hosts = host
     .split(',')
     .map((one) => (one.includes(':') ? `[${one}]` : one))
     .join(',');
-  return transport === 'binary' ? `${protocol}://${keyHash}@${hosts}:${port}` : `${hosts}:${port}#${keyHash}`;
+  return `${protocol}://${keyHash}@${hosts}:${port}`;
 }
 
 /**

@@ -49,7 +49,7 @@ export function actionOf(
  */
 export const primaryQueueOf = (of: string): string => `
   SELECT queue.queue_id::text, queue.host, queue.port, coalesce(queue.server_key_hash, server.key_hash) AS key_hash,
-         server.transport, queue.rcv_id, queue.rcv_private_key, queue.ntf_id, queue.ntf_private_key
+         queue.rcv_id, queue.rcv_private_key, queue.ntf_id, queue.ntf_private_key
     FROM subscriptions.rcv_queues AS queue
     JOIN subscriptions.smp_servers AS server USING (agent_id, host, port)
    WHERE queue.agent_id = ${of}.agent_id AND queue.conn_id = ${of}.conn_id AND NOT queue.is_deleted

@@ -1,7 +1,7 @@
 /** What can be wrong with notification routers: each is tried with a token behind which there is no device. */
 import type { Pool } from 'pg';
-import { createNotificationRouters } from '../../activities/subscription/router/by-address.ts';
-import type { RouterOptions } from '../../activities/subscription/router/by-address.ts';
+import { createNotificationRouters } from '../../activities/subscription/router/binary/routers.ts';
+import type { RouterSessionsOptions } from '../../activities/subscription/router/binary/sessions.ts';
 import type {
   NotificationRouter,
   RouterAddress,
@@ -45,15 +45,15 @@ const COUNT_GIVEN_UP = `
 
 export const routerChecks = (
   addresses: readonly RouterAddress[],
-  socksProxy?: RouterOptions['socksProxy'],
+  socksProxy?: RouterSessionsOptions['socksProxy'],
 ): CheckGroup => [['notification routers', () => tryRouters(addresses, socksProxy)]];
 
 async function tryRouters(
   addresses: readonly RouterAddress[],
-  socksProxy: RouterOptions['socksProxy'],
+  socksProxy: RouterSessionsOptions['socksProxy'],
 ): Promise<Diagnosis> {
   const router = createNotificationRouters({
-    ...{ commandTimeoutMs: STEP_LIMIT_MS, connectTimeoutMs: STEP_LIMIT_MS, socksProxy },
+    ...{ commandTimeoutMs: STEP_LIMIT_MS, timeoutMs: STEP_LIMIT_MS, socksProxy },
   });
   try {
     const failures = await Promise.all(

@@ -1,9 +1,9 @@
-/** `doctor --router`: one router that speaks the routers' own protocol, tried with what is removed again. */
-import type { RouterOptions } from '../../activities/subscription/router/by-address.ts';
-import type { HeldSession } from '../../activities/subscription/router/binary/routers.ts';
+/** `doctor --router`: one router, tried with what is removed again. */
+import type { RouterWatch } from '../../activities/subscription/router/binary/routers.ts';
+import type { RouterSessionsOptions } from '../../activities/subscription/router/binary/sessions.ts';
 import {
-  createBinaryMessagingRouter,
-  createBinaryNotificationRouter,
+  createMessagingRouters,
+  createNotificationRouters,
 } from '../../activities/subscription/router/binary/routers.ts';
 import type { BinaryAddress } from '../../api/subscription/router-address.ts';
 import { AddressError, parseBinaryAddress } from '../../api/subscription/router-address.ts';
@@ -23,7 +23,7 @@ export const TRIAL_LIMIT_MS = 6 * STEP_LIMIT_MS;
 type Trial<Router> = (router: Router, address: BinaryAddress) => Promise<SelfTestFailure | undefined>;
 
 /** @throws UsageError when the text is no address of a router. */
-export function routerTrial(text: string, socksProxy?: RouterOptions['socksProxy']): CheckGroup {
+export function routerTrial(text: string, socksProxy?: RouterSessionsOptions['socksProxy']): CheckGroup {
   let address: BinaryAddress;
   try {
     address = parseBinaryAddress(text);
@@ -33,11 +33,11 @@ export function routerTrial(text: string, socksProxy?: RouterOptions['socksProxy
   }
   const limits = { timeoutMs: STEP_LIMIT_MS, commandTimeoutMs: STEP_LIMIT_MS, socksProxy };
   return address.protocol === 'smp'
-    ? [['messaging router', () => tryRouter(createBinaryMessagingRouter(limits), address, selfTestMessaging)]]
-    : [['notification router', () => tryRouter(createBinaryNotificationRouter(limits), address, selfTest)]];
+    ? [['messaging router', () => tryRouter(createMessagingRouters(limits), address, selfTestMessaging)]]
+    : [['notification router', () => tryRouter(createNotificationRouters(limits), address, selfTest)]];
 }
 
-async function tryRouter<Router extends HeldSession & Pick<MessagingRouter, 'close' | 'ping'>>(
+async function tryRouter<Router extends RouterWatch & Pick<MessagingRouter, 'close' | 'ping'>>(
   router: Router,
   address: BinaryAddress,
   trial: Trial<Router>,

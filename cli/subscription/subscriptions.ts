@@ -65,7 +65,7 @@ function addCreate(subscriptions: Command): void {
       'after',
       helpWith(
         'galaxy-notify subscriptions create --user 1 --wait',
-        'galaxy-notify subscriptions create --user 1 --server smp.example.com:5223#<fingerprint> --count 10',
+        'galaxy-notify subscriptions create --user 1 --server smp://<fingerprint>@smp.example.com --count 10',
       ),
     )
     .action(

@@ -76,7 +76,7 @@ function addTrust(subscriptions: Command): void {
   subscriptions
     .command('trust')
     .description(
-      'Pin a messaging or notification router, with all that is on it, to another fingerprint or way of speaking. The router is tried first under that.',
+      'Pin a messaging or notification router, with all that is on it, to another fingerprint. The router is tried first under that.',
     )
     .argument(
       '<address>',
@@ -86,8 +86,8 @@ function addTrust(subscriptions: Command): void {
     .addHelpText(
       'after',
       helpWith(
-        'galaxy-notify subscriptions trust smp.example.com:5223#<fingerprint>',
-        'galaxy-notify subscriptions trust ntf.example.com:443#<fingerprint>',
+        'galaxy-notify subscriptions trust smp://<fingerprint>@smp.example.com',
+        'galaxy-notify subscriptions trust ntf://<fingerprint>@ntf.example.com',
         'galaxy-notify subscriptions trust - <address.txt',
         'A password in the address, which only standard input may have, becomes that of the router, for new queues.',
         'New tokens take the fingerprint of a notification router from NOTIFICATION_SUBSCRIPTION_NTF_SERVERS.',
@@ -113,11 +113,7 @@ function addRouters(subscriptions: Command): void {
     )
     .addHelpText(
       'after',
-      helpWith(
-        'galaxy-notify subscriptions routers',
-        'galaxy-notify subscriptions routers --json',
-        'Versions and sessions are of routers that speak their own protocol.',
-      ),
+      helpWith('galaxy-notify subscriptions routers', 'galaxy-notify subscriptions routers --json'),
     )
     .action(
       action<GlobalOptions>(({ json }) =>
@@ -133,12 +129,11 @@ function addRouters(subscriptions: Command): void {
 
 function printRouters({ process: asked, routers, hasMore }: RouterStates): void {
   printTable(
-    ['KIND', 'ROUTER', 'FINGERPRINT', 'PROTOCOL', 'VERSION', 'ROUND TRIP', 'HELD SINCE', 'LAST ERROR'],
+    ['KIND', 'ROUTER', 'FINGERPRINT', 'VERSION', 'ROUND TRIP', 'HELD SINCE', 'LAST ERROR'],
     routers.map((router) => [
       router.kind,
       `${router.host}:${router.port}`,
       router.keyHash,
-      router.transport ?? 'https',
       router.version === undefined
         ? undefined
         : `${router.version} of ${router.routerVersions?.join(' to ')}`,

@@ -14,8 +14,8 @@ interface PasswordResources {
 }
 
 /** An address as workflows may know it. */
-export function withoutPassword({ host, port, keyHash, transport }: RouterAddress): RouterKey {
-  return { host, port, keyHash, ...(transport === undefined ? {} : { transport }) };
+export function withoutPassword({ host, port, keyHash }: RouterAddress): RouterKey {
+  return { host, port, keyHash };
 }
 
 /**
@@ -37,14 +37,14 @@ export async function keepPasswords(
   const box = keyBox?.();
   if (!box) throw new OperationFailedError('there is no key to seal the password of a router with');
   await db.query(ENSURE_AGENT.text, [agentId]);
-  for (const [name, { host, port, keyHash, basicAuth, transport = 'https' }] of byRouter) {
+  for (const [name, { host, port, keyHash, basicAuth }] of byRouter) {
     const sealed = box.seal(Buffer.from(basicAuth, 'utf8'), routerPasswordContext(agentId, name));
-    await db.query(KEEP_PASSWORD, [agentId, host, port, keyHash, transport, sealed]);
+    await db.query(KEEP_PASSWORD, [agentId, host, port, keyHash, sealed]);
   }
 }
 
 const KEEP_PASSWORD = `
-  INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash, transport, basic_auth)
-  VALUES ($1, $2, $3, $4, $5, $6)
+  INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash, basic_auth)
+  VALUES ($1, $2, $3, $4, $5)
   ON CONFLICT (agent_id, host, port) DO UPDATE
      SET basic_auth = excluded.basic_auth, updated_at = clock_timestamp()`;

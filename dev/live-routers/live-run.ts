@@ -4,15 +4,18 @@
  */
 import { randomBytes } from 'node:crypto';
 import type { BinaryAddress } from '../../api/subscription/router-address.ts';
-import type { HeldSession } from '../../activities/subscription/router/binary/routers.ts';
+import type {
+  MessagingRouters,
+  NotificationRouters,
+  RouterWatch,
+} from '../../activities/subscription/router/binary/routers.ts';
 import {
-  createBinaryMessagingRouter,
-  createBinaryNotificationRouter,
+  createMessagingRouters,
+  createNotificationRouters,
 } from '../../activities/subscription/router/binary/routers.ts';
 import type {
   KeyPair,
   MessagingRouter,
-  NotificationRouter,
   QueueRef,
   TokenRef,
 } from '../../activities/subscription/router/ports.ts';
@@ -37,8 +40,8 @@ export interface LiveRun {
 }
 
 interface Ports {
-  messaging: MessagingRouter & HeldSession;
-  notifications: NotificationRouter & HeldSession;
+  messaging: MessagingRouters;
+  notifications: NotificationRouters;
   application: Application;
 }
 
@@ -66,8 +69,8 @@ const USER_ID = 1;
 /** @returns whether every step came to what it must. */
 export async function runLive(run: LiveRun): Promise<boolean> {
   const limits = { timeoutMs: run.limitMs, commandTimeoutMs: run.limitMs };
-  const messaging = createBinaryMessagingRouter(limits);
-  const notifications = createBinaryNotificationRouter(limits);
+  const messaging = createMessagingRouters(limits);
+  const notifications = createNotificationRouters(limits);
   const steps = createSteps(run.tell, run.signal);
   /** What is still to be deleted on the routers, the last made first. */
   const left: (() => Promise<unknown>)[] = [];
@@ -137,7 +140,7 @@ async function live(
   });
 }
 
-async function meet(router: HeldSession & Pick<MessagingRouter, 'ping'>, address: BinaryAddress) {
+async function meet(router: RouterWatch & Pick<MessagingRouter, 'ping'>, address: BinaryAddress) {
   must(await router.ping(address));
   const { host, version, routerVersions } = must(await router.factsOf(address));
   const startedAt = performance.now();

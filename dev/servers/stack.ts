@@ -37,7 +37,7 @@ export interface StackOptions {
   symbolTargets?: { port: number } | undefined;
   portfolio?: { port: number } | undefined;
   /** The first of their ports. */
-  routers?: { port: number; transport: 'https' | 'binary' } | undefined;
+  routers?: { port: number } | undefined;
   /** false: data need not survive a crash, for tests. Default true. */
   durable?: boolean;
   /** Lines of progress for the operator; silent when nothing takes long. */
@@ -194,8 +194,7 @@ function startParts(options: StackOptions): Promise<Part>[] {
     );
   }
   if (routers) {
-    // What is on routers of one kind is not on those of the other.
-    const storeDir = path.join(dataDir, routers.transport === 'https' ? 'routers' : 'routers-binary');
+    const storeDir = path.join(dataDir, 'routers');
     parts.push(
       // On demand: what it needs is not loaded where there are no routers.
       import('../stand-ins/subscription/routers.ts')

@@ -541,7 +541,7 @@ test('a token that is registered, verified, taken over, refused and deleted', as
 });
 
 test('subscriptions: keys that fail for now, checks, a record given up, an agent that is paused, flushed and closed', async () => {
-  const agent = await takeSubscriptionAgent({ smpVersion: 16 });
+  const agent = await takeSubscriptionAgent();
   await agent.start({ NOTIFICATION_SUBSCRIPTION_FIRST_CHECK: '2s' });
   await agent.activateToken();
   const [smp] = agent.routers.smp;
@@ -599,7 +599,7 @@ test('subscriptions: keys that fail for now, checks, a record given up, an agent
 });
 
 test('a subscription worker that dies, is woken again, and goes on in another run', async () => {
-  const agent = await takeSubscriptionAgent({ smpVersion: 16 });
+  const agent = await takeSubscriptionAgent();
   await agent.start();
   await agent.activateToken();
   const [smp] = agent.routers.smp;

@@ -165,7 +165,6 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_RUNBOOK_URL', undefined],
   ['NOTIFICATION_DATA_DIR', '.data'],
   ['NOTIFICATION_DEV_BASE_PORT', undefined],
-  ['NOTIFICATION_DEV_ROUTERS_TRANSPORT', 'https'],
   ['NOTIFICATION_DEV_TEMPORAL_ENGINE', undefined],
   ['TEMPORAL_CLI_PATH', undefined],
 ];

@@ -71,8 +71,6 @@ test('the command that repeats a run has all that decides it', () => {
     '--mode',
     'slices',
     '--plain',
-    '--routers',
-    'binary',
   ];
   const { seed, ...options } = parseOptions(args);
   const [, again] = commandOf({ seed, ...options }).split(' -- ');

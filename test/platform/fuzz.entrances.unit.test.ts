@@ -73,7 +73,7 @@ function placesIn(value: object): [Record<string, unknown>, string][] {
   ]);
 }
 
-const SERVER = { host: 'smp.example.com', port: 5223, keyHash: 'a'.repeat(43), transport: 'binary' };
+const SERVER = { host: 'smp.example.com', port: 5223, keyHash: 'a'.repeat(43) };
 const IDS = { connIds: ['aaaaaaaaaaaaaaaa', 'b'] };
 
 test(

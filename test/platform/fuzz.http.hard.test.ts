@@ -2,21 +2,13 @@
  * Answers of everything that the service calls over HTTP, from servers that follow no rule: each call ends in time with
  * a decision, whatever comes back, follows no redirect, and takes no memory for it. FUZZ_CASES sets how many there are.
  */
-import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import type { AddressInfo, Server, Socket } from 'node:net';
 import { createServer } from 'node:net';
-import { createServer as createTlsServer } from 'node:tls';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
 import { createPortfolioService } from '../../activities/account-callback/delivery.ts';
-import { fingerprintOf } from '../../activities/subscription/router/connection.ts';
-import {
-  createMessagingRouter,
-  createNotificationRouter,
-} from '../../activities/subscription/router/http.ts';
-import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
 import { createHttpCaller } from '../../activities/http/caller.ts';
 import { deliver } from '../../activities/http/delivery.ts';
 import {
@@ -25,7 +17,6 @@ import {
   createUserService,
 } from '../../activities/intent/user-service.ts';
 import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
-import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { json, share, text } from './nasty-inputs.ts';
 
@@ -120,7 +111,6 @@ interface Lane {
   /** How its servers answer now. */
   script: Script;
   url: string;
-  tlsPort: number;
 }
 
 const sockets = new Set<Socket>();
@@ -143,7 +133,6 @@ function answer(socket: Socket, lane: Pick<Lane, 'script'>): void {
   socket.on('data', () => {
     socket.write(Buffer.from(head.toString('latin1').replace('{elsewhere}', elsewhere), 'latin1'));
     if (then === 'end') socket.end();
-    // With TLS there is no reset to be had; the connection breaks all the same.
     if (then === 'reset') socket.destroy();
     if (then === 'drip') timer ??= setInterval(() => socket.write('x'), 20);
     if (then === 'endless') pour(socket);
@@ -164,7 +153,6 @@ async function listening<T extends Server>(server: T): Promise<number> {
 }
 
 let lanes: Lane[];
-let keyHash: string;
 beforeAll(async () => {
   const port = await listening(
     createServer((socket) => {
@@ -173,18 +161,12 @@ beforeAll(async () => {
     }),
   );
   elsewhere = `http://127.0.0.1:${port}/`;
-  const { keyPem, certPem } = await createLoopbackCertificate();
-  keyHash = fingerprintOf(new X509Certificate(certPem).raw);
-  const tls = { key: keyPem, cert: certPem, ALPNProtocols: ['http/1.1'] };
   lanes = await Promise.all(
     Array.from({ length: LANES }, async () => {
       const lane = { script: { head: Buffer.alloc(0), then: 'end' } as Script };
       const answerIt = (socket: Socket) => answer(socket, lane);
-      const [plainPort, tlsPort] = [
-        await listening(createServer(answerIt)),
-        await listening(createTlsServer(tls, answerIt)),
-      ];
-      return Object.assign(lane, { url: `http://127.0.0.1:${plainPort}`, tlsPort });
+      const lanePort = await listening(createServer(answerIt));
+      return Object.assign(lane, { url: `http://127.0.0.1:${lanePort}` });
     }),
   );
 });
@@ -287,34 +269,5 @@ test(
       });
       if (failure !== undefined) expectReason(failure);
     }),
-  LIMIT_MS,
-);
-
-test(
-  'N2 N17 whatever a router answers, each command has an answer or an error',
-  async () => {
-    const options = { commandTimeoutMs: TIMEOUT_MS, connectTimeoutMs: TIMEOUT_MS };
-    const [messaging, notifications] = [createMessagingRouter(options), createNotificationRouter(options)];
-    const [recipient, dh] = [generateAuthKeys(), generateDhKeys()];
-    await each(async ({ tlsPort }) => {
-      const address = { host: '127.0.0.1', port: tlsPort, keyHash };
-      const results = await Promise.all([
-        notifications.ping(address),
-        notifications.registerToken({
-          address,
-          device: { provider: 'AT', token: 'aa' },
-          auth: recipient,
-          dhPublicKey: dh.publicKey,
-        }),
-        messaging.createQueue({
-          address,
-          recipientPublicKey: recipient.publicKey,
-          recipientPrivateKey: recipient.privateKey,
-        }),
-      ]);
-      for (const result of results) if (!result.ok) expect(result.error.code).toMatch(/^[A-Z_ ]+/);
-    });
-    await Promise.all([messaging.close(), notifications.close()]);
-  },
   LIMIT_MS,
 );

@@ -130,7 +130,7 @@ test('I40 doctor looks whether what the roles reach for can be reached, and send
     NOTIFICATION_ROLES: 'account-callback,symbol-config,subscription',
     NOTIFICATION_PORTFOLIO_BASE_URL: `http://127.0.0.1:${port}`,
     NOTIFICATION_SYMBOL_TARGETS_FILE: targets,
-    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `127.0.0.1:1#${'A'.repeat(43)}`,
+    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `ntf://${'A'.repeat(43)}@127.0.0.1:1`,
   });
   listener.close();
   const named = (name: string) => findings.find((one) => one.name === name);

@@ -306,7 +306,7 @@ test('security-10 the key that seals must be random, the ones behind it may stil
       ...PRODUCTION,
       NOTIFICATION_ROLES: 'intent,subscription',
       NOTIFICATION_SUBSCRIPTION_KEYS: sealingKey(randomKey()),
-      NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `ntf.internal:443#${Buffer.alloc(32, 7).toString('base64url')}`,
+      NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `ntf://${Buffer.alloc(32, 7).toString('base64url')}@ntf.internal`,
     };
     const weak = problemsOf({ ...env, [name]: sealingKey(zero) });
     expect(weak).toEqual([

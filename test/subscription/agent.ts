@@ -3,7 +3,7 @@
  * verified at the router directly and put into its row, so that the engine is tested without the token's operations.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
-import { createNotificationRouters } from '../../activities/subscription/router/by-address.ts';
+import { createNotificationRouters } from '../../activities/subscription/router/binary/routers.ts';
 import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { dhSecret } from '../../activities/subscription/router/signing.ts';
 import { tokenContext } from '../../api/subscription/sealed-columns.ts';
@@ -33,11 +33,9 @@ import {
   poolWorkerWorkflowId,
   supervisorWorkflowId,
 } from '../../workflows/subscription/contract.ts';
-import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
-import type { RouterTransport } from '../../dev/stand-ins/subscription/transport.ts';
 import { newRegistration } from './router-agent.ts';
 import type { Routers } from './routers.ts';
-import { usualTransport, codeOf, pushesTo, startRouters } from './routers.ts';
+import { codeOf, pushesTo, startRouters } from './routers.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 
@@ -91,18 +89,13 @@ export async function takeSubscriptionAgent(
     slot?: Slot;
     smp?: number;
     ntf?: number;
-    smpVersion?: number;
-    transport?: RouterTransport;
   } = {},
 ) {
-  const { smp = 1, ntf = 1, smpVersion, transport = usualTransport() } = options;
+  const { smp = 1, ntf = 1 } = options;
   const slot: Slot = options.slot ?? (await takeSlot());
   const routers: Routers = await startRouters({
     smp,
     ntf,
-    transport,
-    // No version of the binary protocol that is spoken makes a queue together with a notifier.
-    ...(smpVersion === undefined || transport === BINARY ? {} : { smpOptions: { version: smpVersion } }),
   });
   const notifications = createNotificationRouters();
   const supervisor = slot.client.workflow.getHandle(supervisorWorkflowId(AGENT));
@@ -183,9 +176,9 @@ export async function takeSubscriptionAgent(
         agentId,
       ]);
       await slot.db.query(
-        `INSERT INTO subscriptions.ntf_servers (agent_id, host, port, key_hash, transport)
-         VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`,
-        [agentId, address.host, address.port, address.keyHash, address.transport ?? 'https'],
+        `INSERT INTO subscriptions.ntf_servers (agent_id, host, port, key_hash)
+         VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
+        [agentId, address.host, address.port, address.keyHash],
       );
       await slot.db.query('DELETE FROM subscriptions.ntf_tokens WHERE agent_id = $1', [agentId]);
       await slot.db.query(

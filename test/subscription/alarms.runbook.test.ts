@@ -6,9 +6,7 @@ import path from 'node:path';
 import { generateAuthKeys } from '../../activities/subscription/router/signing.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
 import { recipientKeyContext } from '../../api/subscription/sealed-columns.ts';
-import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
-import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
-import { HTTPS } from '../../dev/stand-ins/subscription/https.ts';
+import { createBinaryCertificate } from '../../dev/stand-ins/subscription/binary/certificates.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { eventually } from '../harness.ts';
@@ -17,16 +15,13 @@ import { AGENT, KEY_BOX } from './agent.ts';
 import type { TokenAgent } from './token-agent.ts';
 import { takeTokenAgent } from './token-agent.ts';
 
-/** Queues that are made without notifiers, so that routers are asked for keys. */
-const WITHOUT_NOTIFIERS = 16;
 const MINUTES = 16;
 
 const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-alarms-'));
 const dataFile = path.join(dir, 'router.json');
 let agent: TokenAgent;
-/** One whose certificate is exchanged, and one that speaks its own protocol. */
+/** One whose certificate is exchanged. */
 let exchanged: MessagingRouterStandIn;
-let binary: MessagingRouterStandIn;
 
 const ground = drillGround({
   env: () => ({
@@ -47,17 +42,14 @@ beforeAll(async () => {
     // The slot is the ground's, which releases it.
     slot: { ...ground.slot, release: async () => undefined },
     smp: 2,
-    smpVersion: WITHOUT_NOTIFIERS,
-    transport: HTTPS,
   });
-  exchanged = await startMessagingRouter({ dataFile, version: WITHOUT_NOTIFIERS });
-  binary = await startMessagingRouter({ transport: BINARY });
+  exchanged = await startMessagingRouter({ dataFile });
   await ground.start();
   await agent.activate(agent.tokensOf(), 'INSTANT');
 }, 300_000);
 afterAll(async () => {
   await agent.release();
-  await Promise.all([exchanged.stop(), binary.stop()]);
+  await exchanged.stop();
   rmSync(dir, { recursive: true });
 });
 
@@ -160,9 +152,9 @@ describe('a router with another certificate', () => {
       const { port } = exchanged.address;
       await exchanged.stop();
       const kept = JSON.parse(readFileSync(dataFile, 'utf8')) as object;
-      writeFileSync(dataFile, JSON.stringify({ ...kept, certificate: await createLoopbackCertificate() }));
+      writeFileSync(dataFile, JSON.stringify({ ...kept, certificate: await createBinaryCertificate() }));
       const known = exchanged.address;
-      exchanged = await startMessagingRouter({ dataFile, version: WITHOUT_NOTIFIERS, port });
+      exchanged = await startMessagingRouter({ dataFile, port });
       const connIds = await agent.rows<{ conn_id: string }>(
         'SELECT conn_id FROM subscriptions.rcv_queues WHERE port = $1',
         [known.port],
@@ -172,13 +164,12 @@ describe('a router with another certificate', () => {
       await agent.command('create', ids);
     },
     examples: () => ({
-      'smp.example.com:5223#<fingerprint>': routerAddressText(exchanged.address, 'smp'),
-      'ntf.example.com:443#<fingerprint>': routerAddressText(ntf().address, 'ntf'),
-      'smp://<fingerprint>@smp.example.com': routerAddressText(binary.address, 'smp'),
+      'smp://<fingerprint>@smp.example.com': routerAddressText(exchanged.address, 'smp'),
+      'ntf://<fingerprint>@ntf.example.com': routerAddressText(ntf().address, 'ntf'),
     }),
     codes: {
       'galaxy-notify subscriptions routers': [0, 1],
-      // One is trusted already, and nobody uses the other.
+      // The notification router is trusted already.
       'galaxy-notify subscriptions trust': [0, 3],
     },
     cleanUp: settle,

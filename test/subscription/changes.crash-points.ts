@@ -25,7 +25,7 @@ let walk: CrashWalk;
 let untouched: string[];
 beforeAll(async () => {
   // An older router makes queues without a notifier, so that none of those that nobody knows has one.
-  agent = await takeSubscriptionAgent({ smp: 2, smpVersion: 16 });
+  agent = await takeSubscriptionAgent({ smp: 2 });
   const { address } = agent.routers.ntf[0]!;
   walk = createCrashWalk(agent.slot, {
     ...agent.env,

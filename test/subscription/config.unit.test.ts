@@ -22,7 +22,7 @@ function problemsOf(env: Record<string, string>): readonly string[] {
 test('N14 keys and routers are read as they are written', () => {
   const { values } = loadConfig({
     NOTIFICATION_SUBSCRIPTION_KEYS: `new:${KEY}, old:${KEY}`,
-    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `ntf1.example:443#${FINGERPRINT},[::1]:8103#${FINGERPRINT}`,
+    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `ntf://${FINGERPRINT}@ntf1.example,ntf://${FINGERPRINT}@[::1]:8103`,
   });
   expect(values.NOTIFICATION_SUBSCRIPTION_KEYS).toEqual([
     { id: 'new', key: Buffer.alloc(32, 7) },
@@ -34,19 +34,14 @@ test('N14 keys and routers are read as they are written', () => {
   ]);
 });
 
-test('N19 routers that speak their own protocol have hosts in order, between routers that do not', () => {
+test('N19 each router has its hosts in their order', () => {
   const { values } = loadConfig({
-    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS:
-      `ntf1.example:443#${FINGERPRINT}, ntf://${FINGERPRINT}@ntf.example,abc.onion:444,` +
-      `ntf2.example:443#${FINGERPRINT},ntf://${FINGERPRINT}@ntf3.example`,
+    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `ntf://${FINGERPRINT}@ntf.example,abc.onion:444, ntf://${FINGERPRINT}@ntf3.example`,
     NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY: '127.0.0.1:9050',
   });
-  const binary = { keyHash: FINGERPRINT, transport: 'binary' };
   expect(values.NOTIFICATION_SUBSCRIPTION_NTF_SERVERS).toEqual([
-    { host: 'ntf1.example', port: 443, keyHash: FINGERPRINT },
-    { host: 'ntf.example,abc.onion', port: 444, ...binary },
-    { host: 'ntf2.example', port: 443, keyHash: FINGERPRINT },
-    { host: 'ntf3.example', port: 443, ...binary },
+    { host: 'ntf.example,abc.onion', port: 444, keyHash: FINGERPRINT },
+    { host: 'ntf3.example', port: 443, keyHash: FINGERPRINT },
   ]);
   expect(values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY).toEqual({ host: '127.0.0.1', port: 9_050 });
 });

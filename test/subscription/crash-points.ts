@@ -11,7 +11,7 @@ let agent: SubscriptionAgent;
 let walk: CrashWalk;
 beforeAll(async () => {
   // An older router makes queues without a notifier, so that the key is a step of its own.
-  agent = await takeSubscriptionAgent({ smpVersion: 16 });
+  agent = await takeSubscriptionAgent();
   const { address } = agent.routers.ntf[0]!;
   walk = createCrashWalk(agent.slot, {
     ...agent.env,

@@ -10,7 +10,6 @@ import {
 import { KEY_BOX, takeSubscriptionAgent } from './agent.ts';
 import type { SubscriptionAgent } from './agent.ts';
 import { eventually } from '../harness.ts';
-import { credentialsComeWithQueue } from './routers.ts';
 
 const DAY = 24 * 3_600_000;
 
@@ -59,7 +58,7 @@ async function makeDue(connId: string): Promise<void> {
   await agent.worker('ntf-ntf', ntf().address).signal('work');
 }
 
-test('N1 N17 scenario 12: a queue that comes with credentials needs no key: subscription immediately, first check in a day', async () => {
+test('N1 N17 scenario 12: a new queue gets its key, then its subscription immediately, and its first check in a day', async () => {
   const before = callsOf('NKEY').length;
   const connId = await createOne(7);
   const row = (await agent.record(connId))!;
@@ -76,7 +75,7 @@ test('N1 N17 scenario 12: a queue that comes with credentials needs no key: subs
   expect(row.action_ms! - Date.now()).toBeGreaterThan(DAY - 20_000);
   expect(row.action_ms! - Date.now()).toBeLessThanOrEqual(DAY);
   expect(stored?.notifier?.notifierId).toBe(queue.ntf_id);
-  expect(callsOf('NKEY')).toHaveLength(before + (credentialsComeWithQueue() ? 0 : 1));
+  expect(callsOf('NKEY')).toHaveLength(before + 1);
   const [subscription] = ntf()
     .subscriptions()
     .filter(({ subscriptionId }) => subscriptionId === row.ntf_sub_id);
@@ -262,7 +261,7 @@ test('N8 N16 work is counted for each user, attempts and successes apart', async
   expect(await count(42, 'ntfKeyDeleteAttempts')).toBe(1);
   await agent.update(TOGGLE_CONNECTIONS_UPDATE, { connIds, enable: true });
   await agent.active(connIds);
-  const keys = credentialsComeWithQueue() ? [2, 1] : [4, 2];
+  const keys = [4, 2];
   expect([await count(41, 'ntfKey'), await count(42, 'ntfKey')]).toEqual(keys);
   expect([await count(41, 'ntfKeyAttempts'), await count(42, 'ntfKeyAttempts')]).toEqual(keys);
 

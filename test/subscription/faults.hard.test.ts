@@ -9,7 +9,7 @@ let agent: SubscriptionAgent;
 let fleet: ReturnType<typeof createFleet>;
 let env: Record<string, string>;
 beforeAll(async () => {
-  agent = await takeSubscriptionAgent({ smpVersion: 16 });
+  agent = await takeSubscriptionAgent();
   fleet = createFleet(agent.slot);
   const [{ address }] = agent.routers.ntf as [(typeof agent.routers.ntf)[number]];
   env = {

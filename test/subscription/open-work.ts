@@ -1,12 +1,7 @@
 /** Subscriptions that are under way: an agent with a verified token, whose connections wait for a silent router. */
-import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
-import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
 import type { CreatedConnection, NewConnection } from '../../workflows/subscription/contract.ts';
-import {
-  CREATE_CONNECTIONS_UPDATE,
-  DELETE_CONNECTIONS_UPDATE,
-} from '../../workflows/subscription/contract.ts';
+import { CREATE_CONNECTIONS_UPDATE } from '../../workflows/subscription/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually } from '../harness.ts';
 import type { OpenWork } from '../open-work.ts';
@@ -14,16 +9,9 @@ import { agreement } from './agreement.ts';
 import { takeTokenAgent } from './token-agent.ts';
 
 const LIMIT_MS = 90_000;
-const TRANSPORTS = `
-  SELECT port, transport FROM (
-    SELECT 1 AS kind, port, transport FROM subscriptions.ntf_servers
-     UNION ALL
-    SELECT 2, port, transport FROM subscriptions.smp_servers) AS router
-   ORDER BY kind, transport DESC`;
 
 export async function openSubscriptionWork(slot: Slot): Promise<OpenWork> {
-  // Of a version that makes queues without notifiers, so that keys are asked for.
-  const agent = await takeTokenAgent({ slot, smpVersion: 16 });
+  const agent = await takeTokenAgent({ slot });
   const tokens = agent.tokensOf();
   const [smp] = agent.routers.smp;
   const [ntf] = agent.routers.ntf;
@@ -76,17 +64,6 @@ export async function openSubscriptionWork(slot: Slot): Promise<OpenWork> {
       expect(await agent.events()).toEqual([]);
       expect(await tokens.check()).toBe('ACTIVE');
       expect(registrations()).toBe(2);
-      // Routers of before are spoken to as before, and beside them those that speak their own protocol.
-      const binary = await startMessagingRouter({ transport: BINARY });
-      const [added = ''] = await agent.create([{ userId: 1, server: binary.address }]);
-      expect(await agent.rows(TRANSPORTS)).toEqual([
-        { port: ntf!.address.port, transport: 'https' },
-        { port: smp!.address.port, transport: 'https' },
-        { port: binary.address.port, transport: 'binary' },
-      ]);
-      await agent.update(DELETE_CONNECTIONS_UPDATE, { connIds: [added] });
-      await eventually('its queue to be deleted', async () => binary.queues().length === 0);
-      await binary.stop();
       const { queue, isOpen, isPaused } = await agent.idle();
       expect({ queue, isOpen, isPaused }).toEqual({ queue: [], isOpen: true, isPaused: false });
     },

@@ -248,7 +248,7 @@ test(
       [['tokens', 'register', '-'], 2, /AD, AP, AT or AN/],
       [['tokens', 'check'], 1, /^error: /],
       [['subscriptions', 'create', '--user', '1'], 2, /give --server/],
-      [['subscriptions', 'create', '--user', '1', '--server', 'nowhere:1'], 2, /host:port#fingerprint/],
+      [['subscriptions', 'create', '--user', '1', '--server', 'nowhere:1'], 2, /an address is smp:\/\//],
       [['subscriptions', 'show', 'nobody'], 3, /no connection nobody/],
       [['subscriptions', 'toggle', 'nobody'], 2, /--on or --off/],
     ];

@@ -12,7 +12,7 @@ const BEATS = `notification:stream_beats:subscription:${Buffer.from('notificatio
 let agent: SubscriptionAgent;
 beforeAll(async () => {
   // Of this version, credentials are made by a command of their own.
-  agent = await takeSubscriptionAgent({ smpVersion: 16 });
+  agent = await takeSubscriptionAgent();
   // Longer than a command of a worker is on its way.
   await agent.start({ NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '10m' });
   await agent.activateToken();

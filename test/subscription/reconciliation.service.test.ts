@@ -10,6 +10,7 @@ import { generateAuthKeys } from '../../activities/subscription/router/signing.t
 import { recipientKeyContext, deletionKeyContext } from '../../api/subscription/sealed-columns.ts';
 import { createKeyBox } from '../../api/key-box.ts';
 import { createOperator } from '../../client/operator.ts';
+import { createBinaryCertificate } from '../../dev/stand-ins/subscription/binary/certificates.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import {
   FLUSH_AND_SMP_DELETE_SIGNAL,
@@ -20,11 +21,10 @@ import { stateOf } from '../../activities/workflows.ts';
 import { eventually } from '../harness.ts';
 import type { SubscriptionAgent } from './agent.ts';
 import { AGENT, KEY_BOX, takeSubscriptionAgent } from './agent.ts';
-import { usualTransport } from './routers.ts';
 
 let agent: SubscriptionAgent;
 beforeAll(async () => {
-  agent = await takeSubscriptionAgent({ smp: 2, smpVersion: 16 });
+  agent = await takeSubscriptionAgent({ smp: 2 });
   await agent.start();
   await agent.activateToken();
 });
@@ -196,7 +196,7 @@ test('N18 a router of either kind is pinned as what it is, also where a mistyped
 test('N18 a messaging router under another certificate is made known to the notification router, too', async () => {
   const dir = mkdtempSync(path.join(tmpdir(), 'router-'));
   const dataFile = path.join(dir, 'messaging.json');
-  let router = await startMessagingRouter({ transport: usualTransport(), dataFile });
+  let router = await startMessagingRouter({ dataFile });
   try {
     const before = router.address;
     const [connId] = (await agent.create([{ userId: 1, server: before }])) as [string];
@@ -204,11 +204,8 @@ test('N18 a messaging router under another certificate is made known to the noti
     const former = (await agent.record(connId))!.smp_ntf_id;
     await router.stop();
     const held = JSON.parse(readFileSync(dataFile, 'utf8')) as object;
-    writeFileSync(
-      dataFile,
-      JSON.stringify({ ...held, certificate: await usualTransport().createCertificate() }),
-    );
-    router = await startMessagingRouter({ transport: usualTransport(), dataFile, port: before.port });
+    writeFileSync(dataFile, JSON.stringify({ ...held, certificate: await createBinaryCertificate() }));
+    router = await startMessagingRouter({ dataFile, port: before.port });
     expect(router.address.keyHash).not.toBe(before.keyHash);
 
     await subscriptions().trust(router.address);

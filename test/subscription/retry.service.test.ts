@@ -10,14 +10,12 @@ import type { Collector } from '../otlp-collector.ts';
 import { startCollector } from '../otlp-collector.ts';
 import type { SubscriptionAgent } from './agent.ts';
 import { takeSubscriptionAgent } from './agent.ts';
-import { usualTransport } from './routers.ts';
-import { HTTPS } from '../../dev/stand-ins/subscription/https.ts';
 
 let agent: SubscriptionAgent;
 let collector: Collector;
 beforeAll(async () => {
   // Of a version that makes queues without notifiers, so that keys are asked for.
-  agent = await takeSubscriptionAgent({ smp: 3, smpVersion: 16 });
+  agent = await takeSubscriptionAgent({ smp: 3 });
   collector = await startCollector();
   await agent.start({ OTEL_EXPORTER_OTLP_ENDPOINT: `${collector.url}/`, OTEL_METRIC_EXPORT_INTERVAL: '250' });
   await agent.activateToken();
@@ -44,13 +42,8 @@ function batchSizes(router: { calls: readonly { op: string; batch: number }[] },
 }
 
 /** How many commands come together at a router: with the binary protocol, as many as a block takes. */
-const [BLOCKS_OF_150, BLOCKS_OF_TWO] =
-  usualTransport() === HTTPS
-    ? [[150], [2]]
-    : [
-        [77, 73],
-        [1, 1],
-      ];
+const BLOCKS_OF_150 = [77, 73];
+const BLOCKS_OF_TWO = [1, 1];
 
 /** A metric's points as `attribute values: count`. */
 const pointsOf = (name: string): Record<string, number> =>

@@ -1,5 +1,9 @@
 /** An agent that speaks to stand-in routers through the adapter alone, without rows and workflows. */
 import { randomBytes } from 'node:crypto';
+import {
+  createMessagingRouters,
+  createNotificationRouters,
+} from '../../activities/subscription/router/binary/routers.ts';
 import type {
   DeviceToken,
   KeyPair,
@@ -11,11 +15,9 @@ import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/sub
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
 import { eventually } from '../eventually.ts';
-import type { QueueKeys, RawClient, Routers } from './routers.ts';
+import type { QueueKeys, Routers } from './routers.ts';
 import { noticesIn } from './pushes.ts';
-import { codeOf, newQueueKeys, openRawClient, pushesTo, startRouters } from './routers.ts';
-import type { Way } from './ways.ts';
-import { WAYS } from './ways.ts';
+import { codeOf, newQueueKeys, pushesTo, startRouters } from './routers.ts';
 
 /** The way of a device to a token. */
 export interface Registration {
@@ -57,13 +59,12 @@ export const outcomeOf = (result: RouterResult<unknown> | undefined): string =>
 export type RouterAgent = Awaited<ReturnType<typeof startRouterAgent>>;
 
 /** Starts one router of each kind, and the agent. */
-export async function startRouterAgent(way: Way = WAYS.https) {
-  const routers: Routers = await startRouters({ transport: way.standIns });
+export async function startRouterAgent() {
+  const routers: Routers = await startRouters();
   const smp: MessagingRouterStandIn = routers.smp[0]!;
   const ntf: NotificationRouterStandIn = routers.ntf[0]!;
-  const messaging = way.messaging();
-  const notifications = way.notifications();
-  const rawClients: RawClient[] = [];
+  const messaging = createMessagingRouters();
+  const notifications = createNotificationRouters();
 
   const tnew = ({ device, auth, dh }: Registration) =>
     notifications.registerToken({ address: ntf.address, device, auth, dhPublicKey: dh.publicKey });
@@ -91,26 +92,24 @@ export async function startRouterAgent(way: Way = WAYS.https) {
     valueOf(await notifications.verifyToken(token.ref, await pushedCode(token)));
   }
 
-  /** A queue with a notifier: made with it, or given it by NKEY. */
-  async function makeQueue(by: 'NEW' | 'NKEY' = 'NEW'): Promise<NotifiedQueue> {
+  /** A queue with a notifier. */
+  async function makeQueue(): Promise<NotifiedQueue> {
     const keys = newQueueKeys();
     const notifierKeys = {
       notifierPublicKey: keys.notifier.publicKey,
       recipientDhPublicKey: keys.dh.publicKey,
     };
-    const { recipientId, senderId, notifier } = valueOf(
+    const { recipientId, senderId } = valueOf(
       await messaging.createQueue({
         address: smp.address,
         recipientPublicKey: keys.recipient.publicKey,
         recipientPrivateKey: keys.recipient.privateKey,
-        ...(by === 'NEW' ? { notifier: notifierKeys } : {}),
       }),
     );
     const recipientPrivateKey = keys.recipient.privateKey;
     const ref: QueueRef = { address: smp.address, userId: 1, connId: 'c', recipientId, recipientPrivateKey };
-    const nkey = async () =>
-      (await messaging.createNotifierKeys([{ queue: ref, ...notifierKeys }]))[0]?.result;
-    const { notifierId, routerDhPublicKey } = notifier ?? valueOf(await nkey());
+    const [made] = await messaging.createNotifierKeys([{ queue: ref, ...notifierKeys }]);
+    const { notifierId, routerDhPublicKey } = valueOf(made?.result);
     return { keys, ref, senderId, notifierId, secret: dhSecret(routerDhPublicKey, keys.dh.privateKey) };
   }
 
@@ -151,23 +150,14 @@ export async function startRouterAgent(way: Way = WAYS.https) {
         const pushes = pushesTo(routers.sink, token.device.token, 'message');
         return pushes
           .flatMap((push) =>
-            (noticesIn(token.ref.address, push.data, token.secret) ?? []).map((notice) => ({
+            (noticesIn(push.data, token.secret) ?? []).map((notice) => ({
               ...{ ...notice, meta: notice.open(queue.secret), push },
             })),
           )
           .find((one) => one.notifierId === queue.notifierId && one.meta?.messageId === messageId);
       }),
-    async rawClient(protocol: 'smp' | 'ntf'): Promise<RawClient> {
-      const client = await openRawClient(protocol, (protocol === 'smp' ? smp : ntf).address);
-      rawClients.push(client);
-      return client;
-    },
     async stop() {
-      await Promise.all([
-        messaging.close(),
-        notifications.close(),
-        ...rawClients.map((client) => client.close()),
-      ]);
+      await Promise.all([messaging.close(), notifications.close()]);
       await routers.stop();
     },
   };

@@ -1,5 +1,4 @@
 /** What operators are shown of the routers of an agent. */
-import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import type { RouterStates } from '../../workflows/subscription/contract.ts';
@@ -10,11 +9,11 @@ import { takeTokenAgent } from './token-agent.ts';
 
 let agent: TokenAgent;
 let operator: ReturnType<typeof cliFor>;
-let overHttps: MessagingRouterStandIn;
+let second: MessagingRouterStandIn;
 
 beforeAll(async () => {
-  agent = await takeTokenAgent({ transport: BINARY });
-  overHttps = await startMessagingRouter();
+  agent = await takeTokenAgent();
+  second = await startMessagingRouter();
   await agent.startWith();
   operator = cliFor(agent.slot);
   Object.assign(operator.env, {
@@ -24,7 +23,7 @@ beforeAll(async () => {
 afterAll(async () => {
   operator.dispose();
   await agent.release();
-  await overHttps.stop();
+  await second.stop();
 });
 
 test('N19 operators see of each router whether it answers the service, in which version, and what went wrong', async () => {
@@ -36,26 +35,29 @@ test('N19 operators see of each router whether it answers the service, in which 
     { userId: 2, server: smp!.address },
   ]);
   await agent.active(connIds);
-  await agent.create([{ userId: 1, server: overHttps.address }]);
+  await agent.create([{ userId: 1, server: second.address }]);
 
   const all = await operator.cli(['--json', 'subscriptions', 'routers']);
   const { process: asked, routers, hasMore } = JSON.parse(all.stdout) as RouterStates;
   expect([all.code, hasMore]).toEqual([0, false]);
   expect(asked).toMatch(/^\d+@./);
-  const common = { roundTripMs: expect.any(Number) as number };
-  const binary = { ...common, connectedHost: '127.0.0.1', heldSinceMs: expect.any(Number) as number };
+  const common = {
+    roundTripMs: expect.any(Number) as number,
+    connectedHost: '127.0.0.1',
+    heldSinceMs: expect.any(Number) as number,
+  };
   expect(routers).toEqual(
     [
-      { kind: 'messaging', ...smp!.address, ...binary, version: 9, routerVersions: [6, 10], sessions: 2 },
-      { kind: 'messaging', ...overHttps.address, ...common, sessions: 0 },
-      { kind: 'notification', ...ntf!.address, ...binary, version: 2, routerVersions: [1, 2], sessions: 1 },
+      { kind: 'messaging', ...smp!.address, ...common, version: 9, routerVersions: [6, 10], sessions: 2 },
+      { kind: 'messaging', ...second.address, ...common, version: 9, routerVersions: [6, 10], sessions: 1 },
+      { kind: 'notification', ...ntf!.address, ...common, version: 2, routerVersions: [1, 2], sessions: 1 },
     ].sort((one, other) =>
       one.kind === other.kind ? one.port - other.port : one.kind < other.kind ? -1 : 1,
     ),
   );
 
   await smp!.stop();
-  await overHttps.stop();
+  await second.stop();
   const broken = await operator.cli(['subscriptions', 'routers']);
   expect(broken.code).toBe(1);
   expect(broken.stdout).toMatch(/BROKER NETWORK/);

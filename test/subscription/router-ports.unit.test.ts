@@ -1,14 +1,13 @@
-/** Both ports toward routers, over each of the ways in which routers are spoken to, against stand-ins that speak so. */
+/** Both ports toward routers, against stand-ins. */
 import { randomBytes } from 'node:crypto';
+import { createMessagingRouters } from '../../activities/subscription/router/binary/routers.ts';
 import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
 import type { DeviceToken, RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { eventually } from '../eventually.ts';
 import type { RouterAdapter } from './router-adapter.ts';
-import type { Way } from './ways.ts';
 import { SUBSCRIPTION_IDS, keyRequest, outcomesById, startRouterAdapter, tokenAt } from './router-adapter.ts';
-import { WAYS } from './ways.ts';
 import { newDevice, newRegistration, outcomeOf, valueOf } from './router-agent.ts';
 import { pushesTo, startRouters } from './routers.ts';
 
@@ -16,12 +15,12 @@ let adapter: RouterAdapter;
 
 afterEach(() => adapter.stop());
 
-describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
+describe('the ports toward routers', () => {
   beforeEach(async () => {
-    adapter = await startRouterAdapter(way);
+    adapter = await startRouterAdapter();
   });
 
-  test(`N17 ${name}: a queue is made, notified about and deleted`, async () => {
+  test(`N17: a queue is made, notified about and deleted`, async () => {
     const { messaging, smp } = adapter;
     expect(outcomeOf(await messaging.ping(smp.address))).toBe('ok');
     const queue = await adapter.makeQueue(smp.address);
@@ -36,7 +35,7 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
     expect(smp.queues()).toEqual([]);
   });
 
-  test(`N17 ${name}: a token is verified, subscribed, replaced and deleted`, async () => {
+  test(`N17: a token is verified, subscribed, replaced and deleted`, async () => {
     const { messaging, notifications, ntf, smp } = adapter;
     const { address } = ntf;
     const { device, auth, dh } = newRegistration();
@@ -88,7 +87,7 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
     expect(ntf.tokens()).toEqual([]);
   });
 
-  test(`N17 ${name}: whoever has another key is refused, and nobody else in the batch`, async () => {
+  test(`N17: whoever has another key is refused, and nobody else in the batch`, async () => {
     const queues = await adapter.makeQueues(adapter.smp.address, 3);
     const foreign = { ...queues[1]!, recipientPrivateKey: generateAuthKeys().privateKey };
     const token = await adapter.makeToken(adapter.ntf.address);
@@ -103,7 +102,7 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
     expect(outcomeOf(await adapter.notifications.deleteToken(thief))).toBe('NTF AUTH');
   });
 
-  test(`N17 ${name}: of 150 items in a batch each is answered, in their order`, async () => {
+  test(`N17: of 150 items in a batch each is answered, in their order`, async () => {
     const queues = await adapter.makeQueues(adapter.smp.address, 150);
     const from = adapter.smp.batches.length;
     const results = await adapter.messaging.createNotifierKeys(queues.map(keyRequest));
@@ -122,10 +121,10 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
     expect(statuses.map(outcomeOf)).toEqual(Array(150).fill('NTF AUTH'));
   });
 
-  test(`N2 ${name}: a silent router times out alone`, async () => {
-    const silent = await startMessagingRouter({ transport: way.standIns });
+  test(`N2: a silent router times out alone`, async () => {
+    const silent = await startMessagingRouter();
     adapter.afterwards(() => silent.stop());
-    const impatient = way.messaging({ commandTimeoutMs: 1_000 });
+    const impatient = createMessagingRouters({ commandTimeoutMs: 1_000 });
     adapter.afterwards(() => impatient.close());
     const queues = [
       await adapter.makeQueue(silent.address, 1, 'silent'),
@@ -139,15 +138,15 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
     });
   });
 
-  test(`N17 ${name}: a router that speaks newer versions only is not spoken to`, async () => {
-    const newer = await startMessagingRouter({ transport: way.standIns, oldestVersion: 20, version: 30 });
+  test(`N17: a router that speaks newer versions only is not spoken to`, async () => {
+    const newer = await startMessagingRouter({ oldestVersion: 20, version: 30 });
     adapter.afterwards(() => newer.stop());
 
     expect(outcomeOf(await adapter.messaging.ping(newer.address))).toBe('BROKER VERSION');
     expect(newer.calls).toEqual([]);
   });
 
-  test(`N17 ${name}: another certificate than the one of the address is an unknown CA, and nothing is sent to it`, async () => {
+  test(`N17: another certificate than the one of the address is an unknown CA, and nothing is sent to it`, async () => {
     const elsewhere = { ...adapter.smp.address, keyHash: (await startedAndStopped()).keyHash };
     const queue = { ...(await adapter.makeQueue(adapter.smp.address)), address: elsewhere };
     const before = adapter.smp.calls.length;
@@ -159,7 +158,7 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
     expect(adapter.smp.calls.length).toBe(before);
   });
 
-  test(`N17 ${name}: nobody listening fails every item with an error of the network`, async () => {
+  test(`N17: nobody listening fails every item with an error of the network`, async () => {
     const [first, second] = await adapter.makeQueues(adapter.smp.address, 2);
     await adapter.smp.stop();
 
@@ -172,13 +171,13 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
     });
   });
 
-  test(`N17 ${name}: a name that leads nowhere is an error of the host`, async () => {
+  test(`N17: a name that leads nowhere is an error of the host`, async () => {
     const address = { ...adapter.smp.address, host: 'router.invalid' };
 
     expect(['BROKER HOST', 'BROKER NETWORK']).toContain(outcomeOf(await adapter.notifications.ping(address)));
   });
 
-  test(`N17 ${name}: closing ends what is under way, and nothing is sent any more`, async () => {
+  test(`N17: closing ends what is under way, and nothing is sent any more`, async () => {
     const queue = await adapter.makeQueue(adapter.smp.address);
     adapter.smp.fail({ failure: { kind: 'silence' }, subject: 'NDEL' });
     const underWay = adapter.messaging.deleteNotifierKeys([queue]);
@@ -193,8 +192,8 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
     expect(adapter.smp.calls.length).toBe(calls);
   });
 
-  test(`N17 ${name}: one batch for each user and server, over connections of their own`, async () => {
-    const second = await startMessagingRouter({ transport: way.standIns });
+  test(`N17: one batch for each user and server, over connections of their own`, async () => {
+    const second = await startMessagingRouter();
     adapter.afterwards(() => second.stop());
     const queues = [
       ...(await adapter.makeQueues(adapter.smp.address, 3, 1)),
@@ -212,7 +211,7 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
     expect(new Set(connections).size).toBe(2);
   });
 
-  test(`N17 ${name}: results carry their item`, async () => {
+  test(`N17: results carry their item`, async () => {
     const queues = await adapter.makeQueues(adapter.smp.address, 10);
     const requests = queues.map((queue) => ({ queue, dh: generateDhKeys(), ...generateAuthKeys() }));
     const results = await adapter.messaging.createNotifierKeys(
@@ -234,8 +233,8 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
     }
   });
 
-  test(`N17 ${name}: a router of version 1 gets one command in a block`, async () => {
-    const old = await startRouters({ smp: 0, ntfVersion: 1, transport: way.standIns });
+  test(`N17: a router of version 1 gets one command in a block`, async () => {
+    const old = await startRouters({ smp: 0, ntfVersion: 1 });
     adapter.afterwards(() => old.stop());
     const token = await adapter.makeToken(old.ntf[0]!.address);
     await adapter.notifications.checkSubscriptions(token, SUBSCRIPTION_IDS);
@@ -245,7 +244,7 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
     expect(new Set(batches.map(({ version }) => version))).toEqual(new Set([1]));
   });
 
-  test(`N17 ${name}: a command that fits no block fails for good, and alone`, async () => {
+  test(`N17: a command that fits no block fails for good, and alone`, async () => {
     const { ntf } = adapter;
     const token = await adapter.makeToken(ntf.address);
     const request = (host: string) => ({
@@ -262,8 +261,8 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
     expect(ntf.batches.at(-1)!.size).toBe(1);
   });
 
-  test(`N2 ${name}: of two that time out and one that is refused, each has its own answer, and the others are done`, async () => {
-    const impatient = way.messaging({ commandTimeoutMs: 1_000 });
+  test(`N2: of two that time out and one that is refused, each has its own answer, and the others are done`, async () => {
+    const impatient = createMessagingRouters({ commandTimeoutMs: 1_000 });
     adapter.afterwards(() => impatient.close());
     const queues = await adapter.makeQueues(adapter.smp.address, 5);
     adapter.smp.fail({ failure: { kind: 'silence' }, subject: `NDEL ${queues[0]!.recipientId}` });
@@ -284,7 +283,7 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
     );
   });
 
-  test(`N2 ${name}: an answer that comes late, but in time, is one`, async () => {
+  test(`N2: an answer that comes late, but in time, is one`, async () => {
     const queues = await adapter.makeQueues(adapter.smp.address, 2);
     const late = holdAnswers();
     adapter.smp.fail({ failure: late.failure, subject: `NDEL ${queues[0]!.recipientId}` });
@@ -295,7 +294,7 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
     expect(outcomesById(await deleting)).toEqual({ c0: 'ok', c1: 'ok' });
   });
 
-  test(`N2 ${name}: a connection that breaks fails what was not answered with an error of the network`, async () => {
+  test(`N2: a connection that breaks fails what was not answered with an error of the network`, async () => {
     const queues = await adapter.makeQueues(adapter.smp.address, 2);
     adapter.smp.fail({ failure: { kind: 'reset' }, subject: 'NDEL', times: 1 });
 
@@ -305,7 +304,7 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
     expect(outcomesById(await adapter.messaging.deleteNotifierKeys(queues))).toEqual({ c0: 'ok', c1: 'ok' });
   });
 
-  test(`N17 ${name}: nothing to do is nothing sent`, async () => {
+  test(`N17: nothing to do is nothing sent`, async () => {
     const token = tokenAt(adapter.ntf.address);
 
     expect(await adapter.messaging.createNotifierKeys([])).toEqual([]);
@@ -315,7 +314,7 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
   });
 
   async function startedAndStopped(): Promise<RouterAddress> {
-    const other = await startMessagingRouter({ transport: way.standIns });
+    const other = await startMessagingRouter();
     await other.stop();
     return other.address;
   }

@@ -1,4 +1,5 @@
 /** Scenario 10 of the lifecycle: whether a notification router works, tried without a device. */
+import { createNotificationRouters } from '../../activities/subscription/router/binary/routers.ts';
 import type { NotificationRouter } from '../../activities/subscription/router/ports.ts';
 import { diagnose } from '../../cli/checks.ts';
 import { routerChecks, selfTest } from '../../cli/subscription/check.ts';
@@ -6,25 +7,23 @@ import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
 import type { Routers } from './routers.ts';
 import { startRouters } from './routers.ts';
-import type { Way } from './ways.ts';
-import { WAYS } from './ways.ts';
 
-describe.each<[string, Way]>(Object.entries(WAYS))('%s', (way, { standIns: transport, notifications }) => {
+describe('the self-test of a notification router', () => {
   let router: NotificationRouter;
   let routers: Routers;
   let first: NotificationRouterStandIn;
 
   beforeAll(() => {
-    router = notifications();
+    router = createNotificationRouters();
   });
   beforeEach(async () => {
-    routers = await startRouters({ smp: 0, transport });
+    routers = await startRouters({ smp: 0 });
     first = routers.ntf[0]!;
   });
   afterEach(() => routers.stop());
   afterAll(() => router.close());
 
-  test(`N17 scenario 10 ${way}: it makes a token without a device and deletes it`, async () => {
+  test(`N17 scenario 10: it makes a token without a device and deletes it`, async () => {
     const before = first.tokens().length;
 
     expect(await selfTest(router, first.address)).toBeUndefined();
@@ -32,8 +31,8 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (way, { standIns: trans
     expect(first.calls.slice(-3).map(({ op }) => op)).toEqual(['PING', 'TNEW', 'TDEL']);
   });
 
-  test(`N17 scenario 10 ${way}: another certificate is found out immediately`, async () => {
-    const other = await startMessagingRouter({ transport });
+  test(`N17 scenario 10: another certificate is found out immediately`, async () => {
+    const other = await startMessagingRouter();
     const address = { ...first.address, keyHash: other.address.keyHash };
     await other.stop();
     const calls = first.calls.length;
@@ -48,20 +47,17 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (way, { standIns: trans
   test.each([
     ['TNEW', 'create'],
     ['TDEL', 'delete'],
-  ])(
-    `N17 scenario 10 ${way}: a router that fails at %s is found out at the step %s`,
-    async (subject, step) => {
-      first.fail({ failure: { kind: 'error', code: 'INTERNAL' }, subject });
+  ])(`N17 scenario 10: a router that fails at %s is found out at the step %s`, async (subject, step) => {
+    first.fail({ failure: { kind: 'error', code: 'INTERNAL' }, subject });
 
-      expect(await selfTest(router, first.address)).toEqual({
-        step,
-        error: { source: 'NTF', code: 'INTERNAL' },
-      });
-    },
-  );
+    expect(await selfTest(router, first.address)).toEqual({
+      step,
+      error: { source: 'NTF', code: 'INTERNAL' },
+    });
+  });
 
-  test(`N16 N17 scenario 10 ${way}: doctor names each router that does not work, and the step`, async () => {
-    const other = await startMessagingRouter({ transport });
+  test(`N16 N17 scenario 10: doctor names each router that does not work, and the step`, async () => {
+    const other = await startMessagingRouter();
     const unknown = { ...first.address, keyHash: other.address.keyHash };
     await other.stop();
     const name = 'notification routers';

@@ -1,10 +1,9 @@
-/** Routers that speak their own protocol, beside routers that speak HTTPS: what the service makes of their addresses. */
-import { createBinaryMessagingRouter } from '../../activities/subscription/router/binary/routers.ts';
+/** What the service makes of the addresses of routers. */
+import { createMessagingRouters } from '../../activities/subscription/router/binary/routers.ts';
 import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
 import type { RouterAddress } from '../../api/subscription/router-address.ts';
 import { messageSecretContext } from '../../api/subscription/sealed-columns.ts';
 import { createOperator } from '../../client/operator.ts';
-import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { CHANGE_WORKFLOW } from '../../workflows/subscription/contract.ts';
@@ -19,19 +18,17 @@ const PASSWORD = 'not for everybody';
 let agent: TokenAgent;
 let smp: MessagingRouterStandIn;
 let guarded: MessagingRouterStandIn;
-let overHttps: MessagingRouterStandIn;
 
 beforeAll(async () => {
-  agent = await takeTokenAgent({ transport: BINARY });
+  agent = await takeTokenAgent();
   smp = agent.routers.smp[0]!;
-  guarded = await startMessagingRouter({ transport: BINARY, password: PASSWORD });
-  overHttps = await startMessagingRouter();
+  guarded = await startMessagingRouter({ password: PASSWORD });
   await agent.startWith();
   await agent.activate(agent.tokensOf(), 'INSTANT');
 });
 afterAll(async () => {
   await agent.release();
-  await Promise.all([guarded.stop(), overHttps.stop()]);
+  await guarded.stop();
 });
 
 const subscriptions = () =>
@@ -54,8 +51,8 @@ async function made(server: RouterAddress): Promise<string> {
 }
 
 const rowOf = async ({ host, port }: RouterAddress) => {
-  const [row] = await agent.rows<{ key_hash: string; transport: string; basic_auth: Buffer | null }>(
-    'SELECT key_hash, transport, basic_auth FROM subscriptions.smp_servers WHERE host = $1 AND port = $2',
+  const [row] = await agent.rows<{ key_hash: string; basic_auth: Buffer | null }>(
+    'SELECT key_hash, basic_auth FROM subscriptions.smp_servers WHERE host = $1 AND port = $2',
     [host, port],
   );
   return row;
@@ -79,7 +76,7 @@ test('N19 a device is registered, verified, given way to another one and forgott
 test('N19 a subscription is made, ended and made again, and its queue deleted, on binary routers', async () => {
   const connId = await made(smp.address);
   await agent.active([connId]);
-  expect(await rowOf(smp.address)).toMatchObject({ transport: 'binary', key_hash: smp.address.keyHash });
+  expect(await rowOf(smp.address)).toMatchObject({ key_hash: smp.address.keyHash });
   expect(smp.queues()[0]!.notifier).toBeDefined();
 
   await subscriptions().toggle([connId], false);
@@ -151,22 +148,10 @@ test('N19 the next host of a router is taken when one cannot be reached', async 
   expect((await agent.record(connId))!.smp_host).toBe(address.host);
 });
 
-test('N19 a notification router is not asked to listen to one that it cannot speak to', async () => {
-  const connId = await made(overHttps.address);
-  await eventually('the subscription to be given up', async () => {
-    const record = await agent.record(connId);
-    return record?.status === 'KEY' && record.action_ms === null;
-  });
-  expect((await agent.events()).flatMap(({ errors }) => errors)).toContainEqual({
-    connId,
-    error: expect.stringMatching(/^AGENT PROHIBITED: .*do not speak the same protocol/) as string,
-  });
-});
-
-test('N19 a queue that an application has is taken over by its address, and not under another transport', async () => {
+test('N19 a queue that an application has is taken over by its address', async () => {
   const { host, port, keyHash } = smp.address;
   const recipient = generateAuthKeys();
-  const application = createBinaryMessagingRouter();
+  const application = createMessagingRouters();
   const { recipientId } = valueOf(
     await application.createQueue({
       address: smp.address,
@@ -182,10 +167,6 @@ test('N19 a queue that an application has is taken over by its address, and not 
     dhSecret: Buffer.alloc(32, 5).toString('base64url'),
   };
 
-  const [other] = await subscriptions().import([
-    { ...queue, connId: 'other', server: `${host}:${port}#${keyHash}` },
-  ]);
-  expect(other).toEqual({ error: expect.stringContaining('is known to speak otherwise') as string });
   await expect(subscriptions().import([{ ...queue, server: `smp://${keyHash}@a b` }])).rejects.toThrow(
     'queue 1: server: the host is',
   );
@@ -206,7 +187,7 @@ test('N19 credentials that an application has on a binary router are taken over,
   const { host, port, keyHash } = smp.address;
   const [recipient, notifier] = [generateAuthKeys(), generateAuthKeys()];
   const [messages, notifications] = [generateDhKeys(), generateDhKeys()];
-  const application = createBinaryMessagingRouter();
+  const application = createMessagingRouters();
   const { recipientId, senderId, routerDhPublicKey } = valueOf(
     await application.createQueue({
       address: smp.address,
@@ -233,7 +214,7 @@ test('N19 credentials that an application has on a binary router are taken over,
     {
       ...{ userId: 1, server: `smp://${keyHash}@${host}:${port}`, recipientId, senderId },
       recipientPrivateKey: text(recipient.privateKey),
-      dhSecret: text(dhSecret(routerDhPublicKey!, messages.privateKey)),
+      dhSecret: text(dhSecret(routerDhPublicKey, messages.privateKey)),
       notifier: {
         notifierId: made.notifierId,
         publicKey: text(notifier.publicKey),
@@ -248,21 +229,4 @@ test('N19 credentials that an application has on a binary router are taken over,
   const { notifierId } = queue!.notifier!;
   expect(notifierId).not.toBe(made.notifierId);
   await eventually('the notification router to listen', async () => smp.subscribed().includes(notifierId));
-});
-
-test('N19 a router that changes to its own protocol is trusted under its address, with all that is on it', async () => {
-  const before = await startMessagingRouter();
-  await made(before.address);
-  const { port } = before.address;
-  await before.stop();
-  const after = await startMessagingRouter({ transport: BINARY, port });
-
-  await expect(subscriptions().trust({ ...after.address, keyHash: 'W'.repeat(43) })).rejects.toThrow();
-  expect(await rowOf(after.address)).toMatchObject({ transport: 'https', key_hash: before.address.keyHash });
-  await subscriptions().trust({ ...after.address, basicAuth: PASSWORD });
-  expect(await rowOf(after.address)).toMatchObject({
-    ...{ transport: 'binary', key_hash: after.address.keyHash },
-    basic_auth: expect.any(Buffer) as Buffer,
-  });
-  await after.stop();
 });

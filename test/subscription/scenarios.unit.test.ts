@@ -38,7 +38,7 @@ const SCENARIOS: Record<number, string> = {
   40: 'the choice of a router, and closing during a batch',
 };
 
-const TITLES = readdirSync(import.meta.dirname)
+const TITLES = readdirSync(import.meta.dirname, { recursive: true, encoding: 'utf8' })
   .filter((file) => file.endsWith('.test.ts'))
   .map((file) => readFileSync(path.join(import.meta.dirname, file), 'utf8'))
   .flatMap((source) => [...source.matchAll(/(?<=['"`])(?:[A-Z]\d+ )+scenario (\d+)\b/g)])

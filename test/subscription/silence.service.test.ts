@@ -28,7 +28,7 @@ const start = async () => {
   service = await agent.start({ NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '10m' });
 };
 beforeAll(async () => {
-  agent = await takeSubscriptionAgent({ smp: 2, smpVersion: 16 });
+  agent = await takeSubscriptionAgent({ smp: 2 });
   await start();
   await agent.activateToken();
 });

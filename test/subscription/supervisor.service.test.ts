@@ -18,7 +18,7 @@ const EVENTS = 'notification:subscription-events';
 let agent: SubscriptionAgent;
 let commands: ReturnType<typeof createSubscriptionCommands>;
 beforeAll(async () => {
-  agent = await takeSubscriptionAgent({ smp: 2, smpVersion: 16 });
+  agent = await takeSubscriptionAgent({ smp: 2 });
   await agent.start();
   await agent.activateToken();
   const log = createLogger('silent');

@@ -15,7 +15,7 @@ let walk: CrashWalk;
 /** Connections with which nothing has been done yet. */
 let untouched: string[];
 beforeAll(async () => {
-  agent = await takeSubscriptionAgent({ smpVersion: 16 });
+  agent = await takeSubscriptionAgent();
   const { address } = agent.routers.ntf[0]!;
   walk = createCrashWalk(agent.slot, {
     ...agent.env,

@@ -15,7 +15,7 @@ const CRON_LIMIT_MS = 330_000;
 let agent: TokenAgent;
 let walk: CrashWalk;
 beforeAll(async () => {
-  agent = await takeTokenAgent({ smpVersion: 16 });
+  agent = await takeTokenAgent();
   const { address } = router();
   walk = createCrashWalk(agent.slot, {
     ...agent.env,

@@ -3,9 +3,6 @@ import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/me
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
 import { startNotificationRouter } from '../../dev/stand-ins/subscription/notification-router.ts';
-import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
-import { HTTPS } from '../../dev/stand-ins/subscription/https.ts';
-import type { RouterTransport } from '../../dev/stand-ins/subscription/transport.ts';
 import type { Service } from '../../workers/service.ts';
 import { eventually } from '../harness.ts';
 import { messagesOf } from './message-agent.ts';
@@ -13,12 +10,9 @@ import type { TokenAgent } from './token-agent.ts';
 import { takeTokenAgent } from './token-agent.ts';
 
 /** Each version of a notification router with those of messaging routers that are tried with it. */
-const VERSIONS: [string, ntf: number, RouterTransport, smp: number[]][] = [
-  ['https', 1, HTTPS, [6, 17]],
-  ['https', 2, HTTPS, [6, 16, 17]],
-  ['https', 3, HTTPS, [6, 16, 17]],
-  ['binary', 1, BINARY, [6, 9]],
-  ['binary', 2, BINARY, [6, 7, 8, 9]],
+const VERSIONS: [ntf: number, smp: number[]][] = [
+  [1, [6, 9]],
+  [2, [6, 7, 8, 9]],
 ];
 
 /** A worker that was stopped with a task in its hand is waited for up to its heartbeat time-out. */
@@ -37,52 +31,49 @@ afterAll(async () => {
   await Promise.all(routers.map((router) => router.stop()));
 });
 
-describe.each(VERSIONS)(
-  '%s: a notification router of version %i',
-  (name, ntfVersion, transport, smpVersions) => {
-    let ntf: NotificationRouterStandIn;
-    const smp = new Map<number, MessagingRouterStandIn>();
+describe.each(VERSIONS)('a notification router of version %i', (ntfVersion, smpVersions) => {
+  let ntf: NotificationRouterStandIn;
+  const smp = new Map<number, MessagingRouterStandIn>();
 
-    beforeAll(async () => {
-      for (const version of smpVersions) smp.set(version, await startMessagingRouter({ transport, version }));
-      const pushUrl = agent.routers.sink.url;
-      ntf = await startNotificationRouter({ transport, version: ntfVersion, pushUrl });
-      routers.push(ntf, ...smp.values());
-      await service?.stop();
-      service = await agent.startWith([ntf.address]);
-    });
+  beforeAll(async () => {
+    for (const version of smpVersions) smp.set(version, await startMessagingRouter({ version }));
+    const pushUrl = agent.routers.sink.url;
+    ntf = await startNotificationRouter({ version: ntfVersion, pushUrl });
+    routers.push(ntf, ...smp.values());
+    await service?.stop();
+    service = await agent.startWith([ntf.address]);
+  });
 
-    test.each(smpVersions)(
-      `N9 N17 scenario 11 ${name}: a push for a connection, and none when it is switched off; versions ${ntfVersion} and %i`,
-      async (smpVersion) => {
-        const agentId = `scenario-11-${name}-${ntfVersion}-${smpVersion}`;
-        const messages = messagesOf(agent, agentId, { smp: [...smp.values()], ntf: [ntf] });
-        const tokens = agent.tokensOf(agentId);
-        const { device } = tokens;
-        const connection = { userId: 1, server: smp.get(smpVersion)!.address };
-        const [connId, other] = await messages.create([connection, connection]);
-        await agent.activate(tokens, 'INSTANT');
-        await messages.heard([connId!, other!]);
-        await messages.pushed(await messages.send(connId!), device);
+  test.each(smpVersions)(
+    `N9 N17 scenario 11: a push for a connection, and none when it is switched off; versions ${ntfVersion} and %i`,
+    async (smpVersion) => {
+      const agentId = `scenario-11-${ntfVersion}-${smpVersion}`;
+      const messages = messagesOf(agent, agentId, { smp: [...smp.values()], ntf: [ntf] });
+      const tokens = agent.tokensOf(agentId);
+      const { device } = tokens;
+      const connection = { userId: 1, server: smp.get(smpVersion)!.address };
+      const [connId, other] = await messages.create([connection, connection]);
+      await agent.activate(tokens, 'INSTANT');
+      await messages.heard([connId!, other!]);
+      await messages.pushed(await messages.send(connId!), device);
 
-        await messages.toggle([connId!], false);
-        await eventually('the notifier to go', async () => {
-          const [queue] = await messages.queuesOf(connId!);
-          const stored = smp
-            .get(smpVersion)!
-            .queues()
-            .find(({ senderId }) => senderId === queue!.snd_id);
-          return stored && !stored.notifier;
-        });
-        const before = messages.count(device);
-        const unheard = await messages.send(connId!);
-        // What came before this one would have been pushed before it.
-        await messages.pushed(await messages.send(other!), device);
-        expect(await messages.isPushed(unheard, device)).toBe(false);
-        expect(messages.count(device)).toBe(before + 1);
-        const versions = new Set(smp.get(smpVersion)!.batches.map(({ version }) => version));
-        expect(Math.max(...versions)).toBe(smpVersion);
-      },
-    );
-  },
-);
+      await messages.toggle([connId!], false);
+      await eventually('the notifier to go', async () => {
+        const [queue] = await messages.queuesOf(connId!);
+        const stored = smp
+          .get(smpVersion)!
+          .queues()
+          .find(({ senderId }) => senderId === queue!.snd_id);
+        return stored && !stored.notifier;
+      });
+      const before = messages.count(device);
+      const unheard = await messages.send(connId!);
+      // What came before this one would have been pushed before it.
+      await messages.pushed(await messages.send(other!), device);
+      expect(await messages.isPushed(unheard, device)).toBe(false);
+      expect(messages.count(device)).toBe(before + 1);
+      const versions = new Set(smp.get(smpVersion)!.batches.map(({ version }) => version));
+      expect(Math.max(...versions)).toBe(smpVersion);
+    },
+  );
+});

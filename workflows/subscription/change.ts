@@ -45,7 +45,7 @@ export async function createConnections(
     ...connection,
     connId: newConnectionId(),
   }));
-  return orRefused(() => routers.createConnections(agentId, orders, Date.now()));
+  return orRefused(() => routers.createConnections(agentId, orders));
 }
 
 /** @throws ApplicationFailure the router did not answer under the fingerprint; everything stays as it was. */

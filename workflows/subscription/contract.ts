@@ -111,8 +111,6 @@ export const SUBSCRIPTION_STATE_QUERY = 'state';
 /** A router, with the fingerprint of its certificate (SHA-256, base64url). Its password enters no history. */
 export interface RouterKey extends ServerKey {
   keyHash: string;
-  /** How it speaks; absent: JSON over HTTPS. The binary protocol has several hosts, with commas between them. */
-  transport?: 'binary' | undefined;
 }
 
 export interface CreateConnections {
@@ -198,7 +196,7 @@ export interface RouterState extends RouterKey {
   connectedHost?: string;
   version?: number;
   routerVersions?: [oldest: number, newest: number];
-  /** Sessions that were held with it before, and since when the oldest is, epoch ms. Over HTTPS there are none. */
+  /** Sessions that were held with it before, and since when the oldest is, epoch ms. */
   sessions: number;
   heldSinceMs?: number;
   /** That was not about a single queue or token, since the process began. */

@@ -100,12 +100,9 @@ export function checkImport(request: ImportConnections): void {
 }
 
 function checkServer(value: unknown): void {
-  const { host, port, keyHash, transport } = objectOf<RouterKey>(value as RouterKey);
-  if (transport !== undefined && transport !== 'binary') {
-    refuse('server.transport must be binary, or absent for HTTPS');
-  }
-  if (typeof host !== 'string' || !HOST.test(host) || (host.includes(',') && transport === undefined)) {
-    refuse('server.host must be a host name or address; with the binary protocol, several');
+  const { host, port, keyHash } = objectOf<RouterKey>(value as RouterKey);
+  if (typeof host !== 'string' || !HOST.test(host)) {
+    refuse('server.host must be host names or addresses, with commas between them');
   }
   if (!Number.isInteger(port) || (port as number) < 1 || (port as number) > 65_535) {
     refuse('server.port must be a whole number from 1 to 65535');

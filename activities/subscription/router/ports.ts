@@ -1,7 +1,6 @@
 /**
- * The two ports through which the `subscription` feature talks to routers, and what crosses them. Two adapters implement
- * them: JSON over HTTPS in `http.ts`, and the routers' own protocol in `binary/`; `by-address.ts` takes for each router
- * the one that its address asks for. Errors are data: each item of a batch has its own answer, and nothing here throws
+ * The two ports through which the `subscription` feature talks to routers, and what crosses them; `binary/`
+ * implements them in the routers' own protocols. Errors are data: each item of a batch has its own answer, and nothing here throws
  * for what a router says or fails to say.
  */
 import type { RouterAddress } from '../../../api/subscription/router-address.ts';
@@ -66,24 +65,21 @@ export interface NewQueueRequest {
   recipientPublicKey: RawKey;
   recipientPrivateKey: RawKey;
   /**
-   * X25519, for messages; the binary protocol has one. Without it the queue gets a key that nobody has: it can be
+   * X25519, for messages. Without it the queue gets a key that nobody has: it can be
    * notified about, but not be read.
    */
   recipientDhPublicKey?: RawKey;
-  /** The binary protocol from version 6 on: whether the session that makes the queue receives its messages; default false. */
+  /** From version 6 on: whether the session that makes the queue receives its messages; default false. */
   subscribe?: boolean;
-  /** The binary protocol from version 9 on: whether a sender may secure the queue with a key of its own; default false. */
+  /** From version 9 on: whether a sender may secure the queue with a key of its own; default false. */
   senderMaySecure?: boolean;
-  /** Credentials made together with the queue, when notifications are wanted from the start. */
-  notifier?: { notifierPublicKey: RawKey; recipientDhPublicKey: RawKey };
 }
 
 export interface NewQueueAnswer {
   recipientId: string;
   senderId: string;
-  /** X25519, for messages; the binary protocol has one. */
-  routerDhPublicKey?: RawKey;
-  notifier?: NotifierKeyAnswer;
+  /** X25519, for messages. */
+  routerDhPublicKey: RawKey;
 }
 
 /** Results carry their item, because their order may differ from the order of the requests. */

@@ -1,5 +1,5 @@
 /** What is remembered of each router for operators: the last time that something went wrong with it, and what. */
-import { endpointOf } from './connection.ts';
+import { endpointOf } from '../../../api/subscription/router-address.ts';
 import type { RouterAddress, RouterError, RouterResult } from './ports.ts';
 
 /** Routers that are remembered; beyond that, those with which nothing went wrong for the longest time are forgotten. */
@@ -11,9 +11,8 @@ export interface LastError {
 }
 
 export interface RouterReports {
-  /** Notes what went wrong, and hands everything on. */
-  noted<T>(address: RouterAddress, answer: Promise<RouterResult<T>>): Promise<RouterResult<T>>;
-  notedAll<T>(address: RouterAddress, answers: readonly RouterResult<T>[]): void;
+  /** Notes what went wrong. */
+  noteAll(address: RouterAddress, results: readonly RouterResult<unknown>[]): void;
   lastErrorOf(address: RouterAddress): LastError | undefined;
 }
 
@@ -34,12 +33,7 @@ export function createRouterReports(): RouterReports {
   }
 
   return {
-    async noted(address, answer) {
-      const result = await answer;
-      note(address, result);
-      return result;
-    },
-    notedAll: (address, answers) => answers.forEach((answer) => note(address, answer)),
+    noteAll: (address, results) => results.forEach((result) => note(address, result)),
     lastErrorOf: (address) => errors.get(endpointOf(address)),
   };
 }

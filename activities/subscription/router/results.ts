@@ -1,4 +1,4 @@
-/** What the answer to a command becomes, over whichever protocol it came. */
+/** What the answer to a command becomes. */
 import type { RouterError, RouterResult } from './ports.ts';
 
 /** An answer to another command. */

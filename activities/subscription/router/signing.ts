@@ -1,28 +1,9 @@
-/**
- * The cryptography between agents and routers, with Node's own primitives on raw 32-byte keys: Ed25519 signatures over
- * the canonical form of a command, secrets agreed by X25519, and what is encrypted with them.
- */
-import {
-  createCipheriv,
-  createDecipheriv,
-  createPrivateKey,
-  createPublicKey,
-  diffieHellman,
-  generateKeyPairSync,
-  hkdfSync,
-  randomBytes,
-  sign,
-  verify,
-} from 'node:crypto';
+/** Keys between agents and routers, with Node's own primitives on raw 32-byte keys: Ed25519, and secrets agreed by X25519. */
+import { createPrivateKey, createPublicKey, diffieHellman, generateKeyPairSync } from 'node:crypto';
 import type { KeyObject } from 'node:crypto';
-import { canonicalJson } from '../../../api/canonical-json.ts';
-import type { RouterCommand } from '../../../api/subscription/router-wire.ts';
-import type { Boxed, KeyPair, RawKey } from './ports.ts';
+import type { KeyPair, RawKey } from './ports.ts';
 
 export const KEY_BYTES = 32;
-const NONCE_BYTES = 12;
-const TAG_BYTES = 16;
-const CIPHER = 'chacha20-poly1305';
 
 export type Curve = 'ed25519' | 'x25519';
 
@@ -35,9 +16,6 @@ const PUBLIC_PREFIX: Record<Curve, Buffer> = {
   ed25519: Buffer.from('302a300506032b6570032100', 'hex'),
   x25519: Buffer.from('302a300506032b656e032100', 'hex'),
 };
-
-/** What an encrypted value is; a value of one kind does not open as another. */
-export type BoxedKind = 'verification' | 'message-list' | 'message-meta';
 
 /** Keys that sign: Ed25519. */
 export function generateAuthKeys(): KeyPair {
@@ -78,68 +56,6 @@ export function secretOrNothing(routerPublicKey: RawKey, privateKey: RawKey): Bu
   } catch {
     return undefined;
   }
-}
-
-/**
- * What a signature covers: the command, what it is about, its number in the batch, and the router that it is meant for,
- * so that no other router can use it.
- */
-export interface SignedContent {
-  /** Fingerprint of the router's certificate. */
-  router: string;
-  id: string;
-  entity?: string | undefined;
-  command: RouterCommand;
-}
-
-/** @returns base64url. */
-export function signCommand(content: SignedContent, privateKey: RawKey): string {
-  return sign(undefined, canonicalBytes(content), privateKeyObject('ed25519', privateKey)).toString(
-    'base64url',
-  );
-}
-
-/** Never throws: an invalid key or signature does not verify. */
-export function isSignedBy(content: SignedContent, signature: string, publicKey: RawKey): boolean {
-  try {
-    const key = publicKeyObject('ed25519', publicKey);
-    return verify(undefined, canonicalBytes(content), key, Buffer.from(signature, 'base64url'));
-  } catch {
-    return false;
-  }
-}
-
-/** Encrypts with an agreed secret and a random nonce; base64url. */
-export function box(plain: Buffer, secret: Buffer, kind: BoxedKind): Boxed {
-  const nonce = randomBytes(NONCE_BYTES);
-  const cipher = createCipheriv(CIPHER, boxKey(secret, kind), nonce, { authTagLength: TAG_BYTES });
-  const ciphertext = Buffer.concat([cipher.update(plain), cipher.final(), cipher.getAuthTag()]);
-  return { nonce: nonce.toString('base64url'), content: ciphertext.toString('base64url') };
-}
-
-/** @returns undefined when the value was not encrypted with this secret for this kind, or was changed. */
-export function unbox({ nonce, content }: Boxed, secret: Buffer, kind: BoxedKind): Buffer | undefined {
-  try {
-    const bytes = Buffer.from(content, 'base64url');
-    const iv = Buffer.from(nonce, 'base64url');
-    const decipher = createDecipheriv(CIPHER, boxKey(secret, kind), iv, { authTagLength: TAG_BYTES });
-    decipher.setAuthTag(bytes.subarray(-TAG_BYTES));
-    return Buffer.concat([decipher.update(bytes.subarray(0, -TAG_BYTES)), decipher.final()]);
-  } catch {
-    return undefined;
-  }
-}
-
-/** The agreed secret is no key yet (RFC 7748), and each kind of use gets another key. */
-function boxKey(secret: Buffer, kind: BoxedKind): Buffer {
-  return Buffer.from(hkdfSync('sha256', secret, '', `router ${kind}`, KEY_BYTES));
-}
-
-function canonicalBytes({ router, id, entity, command }: SignedContent): Buffer {
-  return Buffer.from(
-    canonicalJson({ router, id, ...(entity === undefined ? {} : { entity }), command }),
-    'utf8',
-  );
 }
 
 function generateKeys(curve: Curve): KeyPair {

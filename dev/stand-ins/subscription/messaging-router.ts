@@ -7,24 +7,23 @@
  * ```
  */
 import { assertPortFree } from '../../servers/ports.ts';
+import { createBinaryCertificate } from './binary/certificates.ts';
+import { startBinaryServer } from './binary/router-server.ts';
+import { MESSAGE_SEALS } from './binary/seals.ts';
 import { openRouterDataFile } from './data-file.ts';
-import { HTTPS } from './https.ts';
 import type { MessagingRules, StoredQueue } from './messaging-rules.ts';
 import { createMessagingRules } from './messaging-rules.ts';
 import type { RouterStandIn } from './router-desk.ts';
-import type { RouterTransport } from './transport.ts';
 
 export type MessagingRouterStandIn = RouterStandIn & Pick<MessagingRules, 'queues' | 'subscribed' | 'send'>;
 
 export interface MessagingRouterOptions {
-  /** Default: HTTPS. */
-  transport?: RouterTransport;
   /** Loopback port; default 0: a free one. */
   port?: number;
-  /** Newest protocol version; below 17 a queue is made without a notifier. */
+  /** Newest protocol version. */
   version?: number;
   oldestVersion?: number;
-  /** That a new queue asks for; the binary protocol alone can say it. */
+  /** That a new queue asks for. */
   password?: string;
   /** Keeps certificate and queues across restarts of the process. */
   dataFile?: string;
@@ -34,21 +33,21 @@ export interface MessagingRouterOptions {
 export async function startMessagingRouter(
   options: MessagingRouterOptions = {},
 ): Promise<MessagingRouterStandIn> {
-  const { transport = HTTPS, port = 0, version, oldestVersion, password } = options;
+  const { port = 0, version, oldestVersion, password } = options;
   if (port !== 0) await assertPortFree(port, 'stand-in messaging router');
   const { certificate, state, save, flush } = await openRouterDataFile<StoredQueue[]>(
     options.dataFile,
-    transport.createCertificate,
+    createBinaryCertificate,
   );
   const rules = createMessagingRules({
-    seals: transport.messageSeals,
+    seals: MESSAGE_SEALS,
     queues: state ?? [],
     save,
     flush,
     password,
   });
   const { openSession, queues, subscribed, send } = rules;
-  const server = await transport.startServer({
+  const server = await startBinaryServer({
     protocol: 'smp',
     certificate,
     port,

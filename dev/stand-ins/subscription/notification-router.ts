@@ -9,14 +9,14 @@
  * ```
  */
 import { assertPortFree } from '../../servers/ports.ts';
+import { createBinaryCertificate } from './binary/certificates.ts';
+import { startBinaryServer } from './binary/router-server.ts';
 import { openRouterDataFile } from './data-file.ts';
-import { HTTPS } from './https.ts';
 import type { NotificationRules } from './notification-rules.ts';
 import { createNotificationRules } from './notification-rules.ts';
 import type { NotificationState } from './notification-state.ts';
 import type { PushTarget } from './notification-pushes.ts';
 import type { RouterStandIn } from './router-desk.ts';
-import type { RouterTransport } from './transport.ts';
 
 export type NotificationRouterStandIn = RouterStandIn &
   Pick<
@@ -25,8 +25,6 @@ export type NotificationRouterStandIn = RouterStandIn &
   >;
 
 export interface NotificationRouterOptions extends PushTarget {
-  /** Default: HTTPS. Messaging routers are reached in the same way. */
-  transport?: RouterTransport;
   /** Loopback port; default 0: a free one. */
   port?: number;
   /** Newest protocol version; below 3 no reasons of invalid tokens, below 2 no batches. */
@@ -39,14 +37,14 @@ export interface NotificationRouterOptions extends PushTarget {
 export async function startNotificationRouter(
   options: NotificationRouterOptions,
 ): Promise<NotificationRouterStandIn> {
-  const { transport = HTTPS, port = 0, version, dataFile, ...pushes } = options;
+  const { port = 0, version, dataFile, ...pushes } = options;
   if (port !== 0) await assertPortFree(port, 'stand-in notification router');
   const { certificate, state, save, flush } = await openRouterDataFile<NotificationState>(
     dataFile,
-    transport.createCertificate,
+    createBinaryCertificate,
   );
-  const rules = createNotificationRules({ pushes, transport, state, save, flush });
+  const rules = createNotificationRules({ pushes, state, save, flush });
   const { tokens, subscriptions, setTokenStatus, setSubscriptionStatus, pushCron } = rules;
-  const server = await transport.startServer({ protocol: 'ntf', certificate, port, version, rules });
+  const server = await startBinaryServer({ protocol: 'ntf', certificate, port, version, rules });
   return Object.assign(server, { tokens, subscriptions, setTokenStatus, setSubscriptionStatus, pushCron });
 }

@@ -6,8 +6,8 @@ import type {
   TokenStatus,
 } from '../../../activities/subscription/router/ports.ts';
 import { generateDhKeys, secretOrNothing } from '../../../activities/subscription/router/signing.ts';
-import type { NtfAnswer, NtfCommand } from '../../../api/subscription/router-wire.ts';
-import { NTF_VERSION_WITH_REASONS } from '../../../api/subscription/router-wire.ts';
+import type { NtfAnswer, NtfCommand } from './protocol.ts';
+import { NTF_VERSION_WITH_REASONS } from './protocol.ts';
 import type { NotificationState, StoredSubscription, StoredToken } from './notification-state.ts';
 import type { PushTarget, Pusher } from './notification-pushes.ts';
 import { createPusher } from './notification-pushes.ts';
@@ -16,7 +16,9 @@ import { createSubscriber } from './notification-subscriber.ts';
 import { DONE } from './router-desk.ts';
 import type { Credentials, ReceivedCommand, RouterRules } from './router-rules.ts';
 import { Refusal } from './router-rules.ts';
-import type { Notification, RouterTransport } from './transport.ts';
+import { PUSH_SEALS } from './binary/seals.ts';
+import { createSubscriberSessions } from './binary/subscriber-sessions.ts';
+import type { Notification } from './transport.ts';
 
 export interface NotificationRules extends RouterRules {
   check(received: ReceivedCommand<NtfCommand>): void;
@@ -32,7 +34,6 @@ export interface NotificationRules extends RouterRules {
 export interface NotificationRulesOptions {
   pushes: PushTarget;
   /** Toward messaging routers, and for what pushes look like. */
-  transport: Pick<RouterTransport, 'createSubscriberSessions' | 'pushSeals'>;
   /** From before the restart. */
   state: NotificationState | undefined;
   save(state: () => NotificationState): void;
@@ -59,7 +60,7 @@ const SHORTEST_CRON_MINUTES = 20;
 const MINUTE_MS = 60_000;
 
 export function createNotificationRules(options: NotificationRulesOptions): NotificationRules {
-  const { pushes, transport } = options;
+  const { pushes } = options;
   const tokens = new Map((options.state?.tokens ?? []).map((token) => [token.tokenId, token]));
   const subscriptions = new Map(
     (options.state?.subscriptions ?? []).map((subscription) => [subscription.subscriptionId, subscription]),
@@ -94,8 +95,8 @@ export function createNotificationRules(options: NotificationRulesOptions): Noti
   }
 
   function connect(): void {
-    pusher = createPusher({ ...pushes, seals: transport.pushSeals, changed: save });
-    subscriber = createSubscriber(transport.createSubscriberSessions(), {
+    pusher = createPusher({ ...pushes, seals: PUSH_SEALS, changed: save });
+    subscriber = createSubscriber(createSubscriberSessions(), {
       notifiersAt: (router) =>
         [...subscriptions.values()].filter(
           ({ status, router: of }) => SUBSCRIBED.includes(status) && isSameRouter(of, router),

@@ -3,9 +3,9 @@
  * notifiers and hears of messages. A session that breaks is opened again, and subscribes to all notifiers again.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { endpointOf } from '../../../activities/subscription/router/connection.ts';
+import { endpointOf } from '../../../api/subscription/router-address.ts';
 import type { RouterAddress } from '../../../activities/subscription/router/ports.ts';
-import type { SessionEvent } from '../../../api/subscription/router-wire.ts';
+import type { SessionEvent } from './protocol.ts';
 import type { Notifier, SubscriberSession, SubscriberSessions } from './transport.ts';
 
 export interface SubscriberEvents {
@@ -16,7 +16,7 @@ export interface SubscriberEvents {
   /** Undefined: NSUB was accepted; else what the router said instead. */
   subscribed(router: RouterAddress, notifierId: string, error: string | undefined): void;
   /** END, DELD and NMSG. */
-  event(router: RouterAddress, event: Exclude<SessionEvent, { event: 'SESSION' | 'MSG' }>): void;
+  event(router: RouterAddress, event: Exclude<SessionEvent, { event: 'MSG' }>): void;
   /** The session is over. */
   disconnected(router: RouterAddress): void;
 }

@@ -27,17 +27,17 @@ export type RouterFailure =
   | HeldAnswer
   /** No answer to this command, and no end of the stream, until `heal`. */
   | { kind: 'silence'; isExecuted?: boolean }
-  /** No answer to this command; over HTTPS the stream ends without it. */
+  /** No answer to this command. */
   | { kind: 'omit'; isExecuted?: boolean }
   /** The connection breaks at this command. */
   | { kind: 'reset'; isExecuted?: boolean }
   /** Any answer at all. */
   | { kind: 'answer'; answer: object; isExecuted?: boolean }
-  /** Any text in the place of the answer: a line that is no JSON, a transmission that is none. */
+  /** Any text in the place of a transmission. */
   | { kind: 'line'; line: string }
   /** Any bytes (hex) in the place of a block. */
   | { kind: 'block'; hex: string }
-  /** The whole batch gets this HTTP status and body; in the binary protocol the connection ends. */
+  /** The connection ends in the place of all answers. */
   | { kind: 'status'; status: number; body?: string };
 
 export interface RouterFailureScript {
@@ -65,7 +65,7 @@ export interface RecordedCall {
   at: number;
 }
 
-/** A request; in the binary protocol a block. */
+/** A block. */
 export interface RecordedBatch {
   batch: number;
   /** Commands in it. */

@@ -1,5 +1,5 @@
 /** What the rules of both kinds of router have in common, whichever way commands come: who may say what, and refusals. */
-import type { CommandError } from '../../../api/subscription/router-wire.ts';
+import type { CommandError } from './protocol.ts';
 
 /** A command as its transport has read it. Keys are in the spelling of that transport. */
 export interface ReceivedCommand<Command = { op: string }> {

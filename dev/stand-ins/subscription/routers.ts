@@ -6,8 +6,6 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { RouterAddress } from '../../../activities/subscription/router/ports.ts';
 import { freePort, isPortFree, ROUTER_PORTS } from '../../servers/ports.ts';
-import { BINARY } from './binary/transport.ts';
-import { HTTPS } from './https.ts';
 import { startMessagingRouter, type MessagingRouterStandIn } from './messaging-router.ts';
 import { startNotificationRouter, type NotificationRouterStandIn } from './notification-router.ts';
 import { startPushSink, type PushSinkStandIn } from './push-sink.ts';
@@ -26,20 +24,16 @@ export interface RouterStack {
 
 /**
  * @param port the first of four; 0: free ones, the same as before where they still are free.
- * @param transport how they speak.
  * @param storeDir where they keep what they know. Created when missing.
  */
 export async function startRouters({
   port,
-  transport: name,
   storeDir,
 }: {
   port: number;
-  transport: 'https' | 'binary';
   storeDir: string;
 }): Promise<RouterStack> {
   mkdirSync(storeDir, { recursive: true });
-  const transport = name === 'https' ? HTTPS : BINARY;
   // In the order of ROUTER_PORTS.
   const ports = port === 0 ? await portsOf(storeDir) : ROUTER_PORTS.map((_, index) => port + index);
   const portOf = (index: number) => ports[index]!;
@@ -56,11 +50,10 @@ export async function startRouters({
     const messaging: MessagingRouterStandIn[] = [];
     for (let index = 0; index < MESSAGING_ROUTERS; index += 1) {
       const dataFile = path.join(storeDir, `messaging-${index + 1}.json`);
-      messaging.push(keep(await startMessagingRouter({ transport, port: portOf(index), dataFile })));
+      messaging.push(keep(await startMessagingRouter({ port: portOf(index), dataFile })));
     }
     const notification = keep(
       await startNotificationRouter({
-        transport,
         port: portOf(MESSAGING_ROUTERS),
         dataFile: path.join(storeDir, 'notification.json'),
         pushUrl: pushSink.url,

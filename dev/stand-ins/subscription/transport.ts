@@ -1,7 +1,7 @@
-/** How a stand-in router speaks: JSON over HTTPS (https.ts), or the binary protocol (binary/). The rules are the same. */
+/** What the rules of stand-in routers and the protocol (binary/) know of each other. */
 import type { Boxed, RouterAddress } from '../../../activities/subscription/router/ports.ts';
-import type { RouterProtocol, SessionEvent } from '../../../api/subscription/router-wire.ts';
-import type { RouterStandIn } from './router-desk.ts';
+import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
+import type { SessionEvent } from './protocol.ts';
 import type { RouterRules } from './router-rules.ts';
 
 export type Notification = Extract<SessionEvent, { event: 'NMSG' }>;
@@ -11,13 +11,13 @@ export type OpenSession = (session: string, tell: (event: SessionEvent) => void)
 
 export interface RouterServerOptions {
   protocol: RouterProtocol;
-  /** From `createCertificate` of the same transport. */
+  /** From `createBinaryCertificate`. */
   certificate: unknown;
   /** 0: a free one. */
   port: number;
-  /** Newest version it speaks; default: the newest of the transport. */
+  /** Newest version it speaks; default: the newest there is. */
   version?: number | undefined;
-  /** Oldest version it speaks; default: the oldest of the transport. */
+  /** Oldest version it speaks; default: the oldest there is. */
   oldestVersion?: number | undefined;
   rules: RouterRules;
   /** Of a messaging router. */
@@ -40,7 +40,7 @@ export interface PushSeals {
   messages(newest: readonly { router: RouterAddress; last: Notification }[], secret: string): Boxed;
 }
 
-/** A notifier to subscribe to; its id is base64url, its key in the spelling of the transport. */
+/** A notifier to subscribe to; its id is base64url, its key is DER in base64url. */
 export interface Notifier {
   notifierId: string;
   notifierPrivateKey: string;
@@ -68,17 +68,9 @@ export interface SubscriberSessions {
     router: RouterAddress,
     on: {
       opened(session: SubscriberSession): void;
-      event(event: Exclude<SessionEvent, { event: 'SESSION' | 'MSG' }>): void;
+      event(event: Exclude<SessionEvent, { event: 'MSG' }>): void;
     },
   ): Promise<void>;
   /** Ends all sessions. */
   close(): Promise<void>;
-}
-
-export interface RouterTransport {
-  createCertificate(): Promise<unknown>;
-  startServer(options: RouterServerOptions): Promise<RouterStandIn>;
-  messageSeals: MessageSeals;
-  pushSeals: PushSeals;
-  createSubscriberSessions(): SubscriberSessions;
 }

@@ -1,7 +1,6 @@
 /** The binary stand-ins against the documents of the protocol: how a connection begins, and commands. */
 import { createHash, randomBytes, verify } from 'node:crypto';
 import { seal } from '../../../dev/stand-ins/subscription/binary/box.ts';
-import { BINARY } from '../../../dev/stand-ins/subscription/binary/transport.ts';
 import { startMessagingRouter } from '../../../dev/stand-ins/subscription/messaging-router.ts';
 import {
   chainOf,
@@ -139,7 +138,7 @@ describe('commands', () => {
     expect((await client.answerTo(correlationId)).content).toEqual(AUTH);
   });
 
-  test('N17 what is wrong with a command is said in one way', async () => {
+  test('N17 scenario 20 what is wrong with a command is said in one way', async () => {
     const keys = newKeys('ed25519');
     const [dh, entity] = [newKeys('x25519'), randomBytes(24)];
     const create = join('NEW ', sized(keys.publicDer), sized(dh.publicDer));
@@ -199,7 +198,7 @@ describe('commands', () => {
   });
 
   test('N17 a router with a password makes queues for who knows it', async () => {
-    const closed = await startMessagingRouter({ transport: BINARY, password: 'secret' });
+    const closed = await startMessagingRouter({ password: 'secret' });
     const client = await openClient(closed.address, { protocol: 'smp' });
     await makeQueue(client, { password: join('1', sized('secret')) });
     await expect(makeQueue(client)).rejects.toThrow();

@@ -9,7 +9,6 @@ import { WrongUsage, parseWishes } from '../../../dev/live-routers/options.ts';
 import { keptCertificate, startPushProvider } from '../../../dev/live-routers/push-provider.ts';
 import type { Step } from '../../../dev/live-routers/steps.ts';
 import { freePort } from '../../../dev/servers/ports.ts';
-import { BINARY } from '../../../dev/stand-ins/subscription/binary/transport.ts';
 import type { MessagingRouterStandIn } from '../../../dev/stand-ins/subscription/messaging-router.ts';
 import { startMessagingRouter } from '../../../dev/stand-ins/subscription/messaging-router.ts';
 import type { NotificationRouterStandIn } from '../../../dev/stand-ins/subscription/notification-router.ts';
@@ -29,9 +28,9 @@ beforeEach(async () => {
   folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-live-'));
   pushPort = await freePort();
   const { certPem: pushAuthority } = await keptCertificate(folder);
-  smp = await startMessagingRouter({ transport: BINARY, password: 'secret' });
+  smp = await startMessagingRouter({ password: 'secret' });
   ntf = await startNotificationRouter({
-    ...{ transport: BINARY, pushUrl: `https://localhost:${pushPort}`, pushAuthority },
+    ...{ pushUrl: `https://localhost:${pushPort}`, pushAuthority },
   });
 });
 

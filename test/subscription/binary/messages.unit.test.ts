@@ -5,7 +5,6 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Agent, request } from 'undici';
 import { holdAnswers } from '../../../dev/stand-ins/failure-scripts.ts';
-import { BINARY } from '../../../dev/stand-ins/subscription/binary/transport.ts';
 import { startMessagingRouter } from '../../../dev/stand-ins/subscription/messaging-router.ts';
 import { eventually } from '../../eventually.ts';
 import { BROKEN, blockOf, cut, join, newKeys, openClient, openPadded, sized, text, wide } from './client.ts';
@@ -83,7 +82,7 @@ describe('messages', () => {
 });
 
 describe('notifications', () => {
-  test('N17 a notifier hears of messages, until another takes over or it is removed', async () => {
+  test('N17 scenario 23 a notifier hears of messages, until another takes over or it is removed', async () => {
     const client = await routers.client('smp');
     const [first, second] = [await routers.client('smp'), await routers.client('smp', { version: 9 })];
     const queue = await makeQueue(client);
@@ -267,7 +266,7 @@ describe('stand-ins from outside', () => {
 
   test('N17 a data file keeps certificates and queues across processes', async () => {
     const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-routers-'));
-    const options = { transport: BINARY, dataFile: path.join(dir, 'router.json') };
+    const options = { dataFile: path.join(dir, 'router.json') };
     const first = await startMessagingRouter(options);
     const client = await openClient(first.address, { protocol: 'smp' });
     const { recipientId: entity, recipient: keys } = await makeQueue(client);

@@ -19,7 +19,7 @@ import type {
 } from '../../../activities/subscription/router/binary/transmissions.ts';
 import { unpackTransmissions } from '../../../activities/subscription/router/binary/transmissions.ts';
 import { PROTOCOLS } from '../../../activities/subscription/router/binary/versions.ts';
-import { fingerprintOf } from '../../../activities/subscription/router/connection.ts';
+import { fingerprintOf } from '../../../activities/subscription/router/binary/certificates.ts';
 import type { RouterAddress } from '../../../activities/subscription/router/ports.ts';
 import { generateDhKeys, publicKeyDer } from '../../../activities/subscription/router/signing.ts';
 import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';

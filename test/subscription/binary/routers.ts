@@ -1,6 +1,5 @@
 /** Binary routers for tests, with queues and tokens on them. */
 import { randomBytes } from 'node:crypto';
-import { BINARY } from '../../../dev/stand-ins/subscription/binary/transport.ts';
 import type { MessagingRouterOptions } from '../../../dev/stand-ins/subscription/messaging-router.ts';
 import { startMessagingRouter } from '../../../dev/stand-ins/subscription/messaging-router.ts';
 import { startNotificationRouter } from '../../../dev/stand-ins/subscription/notification-router.ts';
@@ -36,8 +35,8 @@ export interface Token {
 /** One router of each kind. */
 export async function startBinaryRouters(smpOptions: MessagingRouterOptions = {}) {
   const sink = await startPushSink();
-  const smp = await startMessagingRouter({ transport: BINARY, ...smpOptions });
-  const ntf = await startNotificationRouter({ transport: BINARY, pushUrl: sink.url });
+  const smp = await startMessagingRouter({ ...smpOptions });
+  const ntf = await startNotificationRouter({ pushUrl: sink.url });
   const clients: BinaryClient[] = [];
 
   async function client(

@@ -3,25 +3,23 @@ import { randomBytes } from 'node:crypto';
 import { sealBox } from '../../../activities/subscription/router/binary/nacl-box.ts';
 import { padBlock } from '../../../activities/subscription/router/binary/encoding.ts';
 import {
-  createBinaryMessagingRouter,
-  createBinaryNotificationRouter,
+  createMessagingRouters,
+  createNotificationRouters,
 } from '../../../activities/subscription/router/binary/routers.ts';
 import { generateAuthKeys, generateDhKeys } from '../../../activities/subscription/router/signing.ts';
-import { BINARY } from '../../../dev/stand-ins/subscription/binary/transport.ts';
 import { startMessagingRouter } from '../../../dev/stand-ins/subscription/messaging-router.ts';
 import { KNOWN_ID, ROUTER_DH_KEY, startAnsweringRouter } from './router.ts';
 import { keyRequest, startRouterAdapter } from '../router-adapter.ts';
-import { WAYS } from '../ways.ts';
 import { newDevice, outcomeOf } from '../router-agent.ts';
 
 const KNOWN_KEY = generateAuthKeys().privateKey;
-const NOWHERE = { host: '127.0.0.1', port: 1, keyHash: '', transport: 'binary' } as const;
+const NOWHERE = { host: '127.0.0.1', port: 1, keyHash: '' } as const;
 const id = KNOWN_ID.toString('base64url');
 const insteadOf = (all: string | undefined) => (all === undefined ? {} : { all });
 
 async function askMessaging(only?: string) {
   const router = await startAnsweringRouter('smp', insteadOf(only));
-  const messaging = createBinaryMessagingRouter();
+  const messaging = createMessagingRouters();
   const { address } = router;
   const { publicKey: recipientPublicKey, privateKey: recipientPrivateKey } = generateAuthKeys();
   const recipientDhPublicKey = generateDhKeys().publicKey;
@@ -46,7 +44,7 @@ async function askMessaging(only?: string) {
 
 async function askNotification(only?: string) {
   const router = await startAnsweringRouter('ntf', insteadOf(only));
-  const notification = createBinaryNotificationRouter();
+  const notification = createNotificationRouters();
   const { address } = router;
   const auth = generateAuthKeys();
   const token = { address, tokenId: id, privateKey: auth.privateKey };
@@ -104,12 +102,12 @@ test('N19 a notification router is asked as its port says', async () => {
 test.each([6, 7, 8, 9])(
   'N19 version %d: a queue is made, where a password is asked for and where not',
   async (version) => {
-    const range = { transport: BINARY, version, oldestVersion: version };
+    const range = { version, oldestVersion: version };
     const [open, closed] = [
       await startMessagingRouter(range),
       await startMessagingRouter({ ...range, password: 'secret' }),
     ];
-    const router = createBinaryMessagingRouter();
+    const router = createMessagingRouters();
     const { publicKey: recipientPublicKey, privateKey: recipientPrivateKey } = generateAuthKeys();
     const outcomes: string[] = [];
     for (const address of [open.address, { ...closed.address, basicAuth: 'secret' }, closed.address]) {
@@ -124,7 +122,7 @@ test.each([6, 7, 8, 9])(
 );
 
 test('N19 150 items of a batch are split into blocks as the documents say', async () => {
-  const adapter = await startRouterAdapter(WAYS.binary);
+  const adapter = await startRouterAdapter();
   const { smp, ntf, messaging, notifications } = adapter;
   const queues = await adapter.makeQueues(smp.address, 150);
   const token = await adapter.makeToken(ntf.address);
@@ -162,7 +160,7 @@ test('N19 a refusal is told as the router says it, an answer to another command 
 });
 
 test('N19 the code of a verification push is opened with the secret of its token', async () => {
-  const router = createBinaryNotificationRouter();
+  const router = createNotificationRouters();
   const [secret, nonce, code] = [randomBytes(32), randomBytes(24), randomBytes(32)];
   const open = (content: Buffer, key = secret, nonceBytes = nonce) =>
     router.openVerification(

@@ -311,7 +311,7 @@ test('N19 a session that could not be opened is forgotten among many others, and
   const silent = createServer((socket) => void socket.on('error', () => undefined)).listen(0, '127.0.0.1');
   await once(silent, 'listening');
   const { port } = silent.address() as AddressInfo;
-  const address = { host: '127.0.0.1', port, keyHash: '', transport: 'binary' } as const;
+  const address = { host: '127.0.0.1', port, keyHash: '' } as const;
   const unhandled: unknown[] = [];
   const note = (error: unknown) => unhandled.push(error);
   process.on('unhandledRejection', note);

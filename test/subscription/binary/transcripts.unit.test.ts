@@ -5,7 +5,6 @@
 import { createPublicKey, verify } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { BINARY } from '../../../dev/stand-ins/subscription/binary/transport.ts';
 import { startMessagingRouter } from '../../../dev/stand-ins/subscription/messaging-router.ts';
 import { startNotificationRouter } from '../../../dev/stand-ins/subscription/notification-router.ts';
 import type { PushSinkStandIn } from '../../../dev/stand-ins/subscription/push-sink.ts';
@@ -108,7 +107,7 @@ describe.each(['smp-v9', 'smp-v4', 'ntf-v2', 'ntf-v1'])('the transcript %s', (na
   }
 
   async function start(): Promise<BinaryClient> {
-    const options = { transport: BINARY, version, oldestVersion: hello.oldest };
+    const options = { version, oldestVersion: hello.oldest };
     const router =
       protocol === 'smp'
         ? await startMessagingRouter(options)

@@ -3,7 +3,6 @@ import { diagnose } from '../../../cli/checks.ts';
 import { UsageError } from '../../../cli/command.ts';
 import { routerTrial } from '../../../cli/subscription/router-trial.ts';
 import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
-import { BINARY } from '../../../dev/stand-ins/subscription/binary/transport.ts';
 import { startRouters } from '../routers.ts';
 import { startAnsweringRouter } from './router.ts';
 
@@ -54,7 +53,7 @@ test.each<[RouterProtocol, string]>([
   ['smp', 'version 9 of 6 to 10'],
   ['ntf', 'version 2 of 1 to 2'],
 ])('N19 %s: a stand-in is tried as official routers are, and keeps nothing', async (protocol, versions) => {
-  const routers = await startRouters({ transport: BINARY });
+  const routers = await startRouters();
   const { host, port, keyHash } = (protocol === 'smp' ? routers.smp[0]! : routers.ntf[0]!).address;
   const [finding] = await diagnose([routerTrial(`${protocol}://${keyHash}@${host}:${port}`)]);
   const kept = [...routers.smp[0]!.queues(), ...routers.ntf[0]!.tokens()];

@@ -1,10 +1,15 @@
 /** Whether the certificates of a TLS session belong to the router that an address names. */
+import { createHash } from 'node:crypto';
 import type { X509Certificate } from 'node:crypto';
-import { fingerprintOf } from '../connection.ts';
 
 /** Certificates of a router, with the one that its address names. */
 const FEWEST = 2;
 const MOST = 4;
+
+/** Fingerprint of a certificate: SHA-256 of its DER, base64url. */
+export function fingerprintOf(certificate: Buffer): string {
+  return createHash('sha256').update(certificate).digest('base64url');
+}
 
 /**
  * The certificates as the peer has sent them, the leaf first, each followed by the one that signed it.

@@ -1,6 +1,6 @@
 /**
- * The ports toward messaging and notification routers in the routers' own protocols, as official routers speak them. One
- * of each serves a whole process.
+ * The ports toward messaging and notification routers, in the protocols of official routers. One of each serves a whole
+ * process.
  */
 import type {
   Boxed,
@@ -15,8 +15,10 @@ import type {
   RouterResult,
   TokenRef,
 } from '../ports.ts';
-import { endpointOf } from '../connection.ts';
+import type { LastError, RouterReports } from '../reports.ts';
+import { createRouterReports } from '../reports.ts';
 import { UNEXPECTED, readOk, readPong, readResult } from '../results.ts';
+import { endpointOf } from '../../../../api/subscription/router-address.ts';
 import { generateDhKeys } from '../signing.ts';
 import type { NtfCommand, SmpCommand } from './commands.ts';
 import { MalformedError, unpadBlock } from './encoding.ts';
@@ -30,25 +32,29 @@ const NTF_SESSION = 'ntf';
 /** The length, at least. */
 const SHORTEST_PADDED = 2;
 
-/** What is known of a session that is held. */
-export interface HeldSession {
+/** What is known of a router, and of the sessions that are held with it. */
+export interface RouterWatch {
   /** Opens a session if there is none. */
   factsOf(address: RouterAddress): Promise<RouterResult<SessionFacts>>;
   /** Those that are held now, of all users. */
   sessionsWith(address: RouterAddress): SessionFacts[];
+  lastErrorOf(address: RouterAddress): LastError | undefined;
 }
 
-export function createBinaryMessagingRouter(
-  options: RouterSessionsOptions = {},
-): MessagingRouter & HeldSession {
+export type MessagingRouters = MessagingRouter & RouterWatch;
+export type NotificationRouters = NotificationRouter & RouterWatch;
+
+export function createMessagingRouters(options: RouterSessionsOptions = {}): MessagingRouters {
   const sessions = createRouterSessions('smp', options);
+  const reports = createRouterReports();
+  const askOne = askingOne(sessions, reports);
 
   /** One batch for each transport session: user and server. */
   async function askQueues<Item, Value>(
     items: readonly Item[],
     queueOf: (item: Item) => QueueRef,
     commandOf: (item: Item) => SmpCommand,
-    read: (answer: SessionAnswer) => Value | typeof UNEXPECTED,
+    readAnswer: (answer: SessionAnswer) => Value | typeof UNEXPECTED,
   ): Promise<ItemResult<Item, Value>[]> {
     const batches = Map.groupBy(items, (item) => {
       const { userId, address } = queueOf(item);
@@ -61,18 +67,19 @@ export function createBinaryMessagingRouter(
         return { ...about(recipientId, recipientPrivateKey), command: commandOf(item) };
       });
       const answers = await sessions.ask(sessionOf(userId), address, commands);
-      return batch.map((item, index) => ({ item, result: readResult(answers[index]!, read) }));
+      const read = answers.map((answer) => readResult(answer, readAnswer));
+      reports.noteAll(address, read);
+      return batch.map((item, index) => ({ item, result: read[index]! }));
     });
     return (await Promise.all(results)).flat();
   }
 
   return {
-    ping: (address) => askOne(sessions, sessionOf(0), address, { command: { op: 'PING' } }, readPong),
+    ping: (address) => askOne(sessionOf(0), address, { command: { op: 'PING' } }, readPong),
 
     /** Credentials are never made together with the queue: the versions spoken here have no such command. */
     createQueue: ({ userId = 0, address, ...request }) =>
       askOne(
-        sessions,
         sessionOf(userId),
         address,
         {
@@ -127,28 +134,39 @@ export function createBinaryMessagingRouter(
 
     factsOf: (address) => sessions.factsOf(sessionOf(0), address),
     sessionsWith: (address) => sessions.heldWith(address),
+    lastErrorOf: (address) => reports.lastErrorOf(address),
     close: () => sessions.close(),
   };
 }
 
-export function createBinaryNotificationRouter(
-  options: RouterSessionsOptions = {},
-): NotificationRouter & HeldSession {
+export function createNotificationRouters(options: RouterSessionsOptions = {}): NotificationRouters {
   const sessions = createRouterSessions('ntf', options);
+  const reports = createRouterReports();
+  const askOne = askingOne(sessions, reports);
+
+  async function askAll<Value>(
+    address: RouterAddress,
+    commands: readonly SessionCommand[],
+    read: (answer: SessionAnswer) => Value | typeof UNEXPECTED,
+  ): Promise<RouterResult<Value>[]> {
+    const answers = await sessions.ask(NTF_SESSION, address, commands);
+    const results = answers.map((answer) => readResult(answer, read));
+    reports.noteAll(address, results);
+    return results;
+  }
 
   const aboutToken = <Value>(
     { address, tokenId, privateKey }: TokenRef,
     command: NtfCommand,
     read: (answer: SessionAnswer) => Value | typeof UNEXPECTED,
   ): Promise<RouterResult<Value>> =>
-    askOne(sessions, NTF_SESSION, address, { ...about(tokenId, privateKey), command }, read);
+    askOne(NTF_SESSION, address, { ...about(tokenId, privateKey), command }, read);
 
   return {
-    ping: (address) => askOne(sessions, NTF_SESSION, address, { command: { op: 'PING' } }, readPong),
+    ping: (address) => askOne(NTF_SESSION, address, { command: { op: 'PING' } }, readPong),
 
     registerToken: ({ address, device, auth, dhPublicKey }) =>
       askOne(
-        sessions,
         NTF_SESSION,
         address,
         {
@@ -179,11 +197,8 @@ export function createBinaryNotificationRouter(
           },
         };
       });
-      const answers = await sessions.ask(NTF_SESSION, address, commands);
-      return answers.map((result) =>
-        readResult(result, (answer) =>
-          answer.op === 'IDSUB' ? base64url(answer.subscriptionId) : UNEXPECTED,
-        ),
+      return askAll(address, commands, (answer) =>
+        answer.op === 'IDSUB' ? base64url(answer.subscriptionId) : UNEXPECTED,
       );
     },
 
@@ -193,18 +208,16 @@ export function createBinaryNotificationRouter(
         ...about(id, privateKey),
         command: { op: 'SCHK' },
       }));
-      const answers = await sessions.ask(NTF_SESSION, address, commands);
-      return answers.map((result) =>
-        readResult(result, (answer) => (answer.op === 'SUB' ? answer.status : UNEXPECTED)),
-      );
+      return askAll(address, commands, (answer) => (answer.op === 'SUB' ? answer.status : UNEXPECTED));
     },
 
     deleteSubscription: ({ address, privateKey }, id) =>
-      askOne(sessions, NTF_SESSION, address, { ...about(id, privateKey), command: { op: 'SDEL' } }, readOk),
+      askOne(NTF_SESSION, address, { ...about(id, privateKey), command: { op: 'SDEL' } }, readOk),
 
     openVerification,
     factsOf: (address) => sessions.factsOf(NTF_SESSION, address),
     sessionsWith: (address) => sessions.heldWith(address),
+    lastErrorOf: (address) => reports.lastErrorOf(address),
     close: () => sessions.close(),
   };
 }
@@ -223,15 +236,18 @@ function openVerification({ dhSecret }: PushSecret, { nonce, content }: Boxed): 
   }
 }
 
-async function askOne<Value>(
-  sessions: RouterSessions,
-  session: string,
-  address: RouterAddress,
-  command: SessionCommand,
-  read: (answer: SessionAnswer) => Value | typeof UNEXPECTED,
-): Promise<RouterResult<Value>> {
-  const [result] = await sessions.ask(session, address, [command]);
-  return readResult(result!, read);
+function askingOne(sessions: RouterSessions, reports: RouterReports) {
+  return async <Value>(
+    session: string,
+    address: RouterAddress,
+    command: SessionCommand,
+    read: (answer: SessionAnswer) => Value | typeof UNEXPECTED,
+  ): Promise<RouterResult<Value>> => {
+    const [answer] = await sessions.ask(session, address, [command]);
+    const result = readResult(answer!, read);
+    reports.noteAll(address, [result]);
+    return result;
+  };
 }
 
 const sessionOf = (userId: number): string => `user ${userId}`;

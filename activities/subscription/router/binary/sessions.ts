@@ -5,7 +5,7 @@
 import { tracingChannel } from 'node:diagnostics_channel';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { RouterProtocol } from '../../../../api/subscription/router-wire.ts';
-import { endpointOf } from '../connection.ts';
+import { endpointOf } from '../../../../api/subscription/router-address.ts';
 import { isRetried } from '../errors.ts';
 import type { RouterAddress, RouterError, RouterResult } from '../ports.ts';
 import { createRouterTurns } from '../turns.ts';

@@ -1,5 +1,5 @@
 /** Answers of the rules, and what routers say unasked, written in the binary protocol. */
-import type { NtfAnswer, SessionEvent } from '../../../../api/subscription/router-wire.ts';
+import type { NtfAnswer, SessionEvent } from '../protocol.ts';
 import type { MessagingAnswer } from '../messaging-rules.ts';
 import { nameOf } from '../router-rules.ts';
 import { short } from './bytes.ts';
@@ -55,8 +55,6 @@ export function writeEvent(event: SessionEvent, version: number): Buffer | undef
       return Buffer.from('END');
     case 'DELD':
       return version >= VERSION_WITH_DELETED ? Buffer.from('DELD') : undefined;
-    case 'SESSION':
-      return undefined;
   }
 }
 
@@ -70,8 +68,6 @@ export function entityOf(event: SessionEvent): string {
     case 'END':
     case 'DELD':
       return event.entity;
-    case 'SESSION':
-      return '';
   }
 }
 

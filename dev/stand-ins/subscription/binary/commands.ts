@@ -1,6 +1,7 @@
 /** Commands of the binary protocol, read into those that the rules know. Ids and keys (DER) are base64url there. */
 import type { DeviceToken, PushProvider } from '../../../../activities/subscription/router/ports.ts';
-import type { NtfCommand, RouterProtocol } from '../../../../api/subscription/router-wire.ts';
+import type { RouterProtocol } from '../../../../api/subscription/router-wire.ts';
+import type { NtfCommand } from '../protocol.ts';
 import type { MessagingCommand } from '../messaging-rules.ts';
 import { Refusal } from '../router-rules.ts';
 import { MalformedError, Reader } from './bytes.ts';

@@ -9,9 +9,9 @@ import { createServer as createHttpServer } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { createServer } from 'node:tls';
 import type { Server, TLSSocket } from 'node:tls';
-import { fingerprintOf } from '../../../../activities/subscription/router/connection.ts';
+import { fingerprintOf } from '../../../../activities/subscription/router/binary/certificates.ts';
 import type { RouterProtocol } from '../../../../api/subscription/router-wire.ts';
-import { BLOCK_BYTES } from '../../../../api/subscription/router-wire.ts';
+import { BLOCK_BYTES } from '../protocol.ts';
 import { LOOPBACK } from '../../../servers/ports.ts';
 import type { RouterStandIn } from '../router-desk.ts';
 import { createRouterDesk, sendJson } from '../router-desk.ts';
@@ -137,7 +137,6 @@ export async function startBinaryServer(options: RouterServerOptions): Promise<R
         host: LOOPBACK,
         port,
         keyHash: fingerprint.toString('base64url'),
-        transport: 'binary' as const,
       };
     },
     get url() {

@@ -1,7 +1,7 @@
 /** A connection with a binary router, once a version is agreed: blocks of commands, and blocks of what it says to them. */
 import type { KeyObject } from 'node:crypto';
 import type { TLSSocket } from 'node:tls';
-import type { SessionEvent } from '../../../../api/subscription/router-wire.ts';
+import type { SessionEvent } from '../protocol.ts';
 import type { AnswerWriter, CommandOnDesk, RouterDesk } from '../router-desk.ts';
 import type { AnyAnswer, ReceivedCommand, RouterRules } from '../router-rules.ts';
 import { answerOr, checkCredentials, errorAnswer, Refusal } from '../router-rules.ts';

@@ -5,8 +5,8 @@ import { connect } from 'node:tls';
 import type { TLSSocket } from 'node:tls';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { RouterAddress } from '../../../../activities/subscription/router/ports.ts';
-import type { SessionEvent } from '../../../../api/subscription/router-wire.ts';
-import { BLOCK_BYTES } from '../../../../api/subscription/router-wire.ts';
+import type { SessionEvent } from '../protocol.ts';
+import { BLOCK_BYTES } from '../protocol.ts';
 import type { Notifier, SubscriberSession, SubscriberSessions } from '../transport.ts';
 import { onBlocks, writeBounded } from './blocks.ts';
 import { NONCE_BYTES } from './box.ts';
@@ -162,10 +162,7 @@ function errorIn(content: Buffer): string | undefined {
   return text.startsWith(REFUSED) ? text.slice(REFUSED.length) : 'UNEXPECTED';
 }
 
-function eventIn(
-  content: Buffer,
-  entity: string,
-): Exclude<SessionEvent, { event: 'SESSION' | 'MSG' }> | undefined {
+function eventIn(content: Buffer, entity: string): Exclude<SessionEvent, { event: 'MSG' }> | undefined {
   const text = content.toString('latin1');
   if (text === 'END' || text === 'DELD') return { event: text, entity };
   if (!text.startsWith(NOTIFIED)) return undefined;
