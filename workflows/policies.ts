@@ -55,6 +55,12 @@ export const DATABASE: ActivityOptions = {
   retry: UNTIL_IT_SUCCEEDS,
 };
 
+/** One row that is read within the workflow task that asks for it. */
+export const ROW_LOOK: LocalActivityOptions = {
+  startToCloseTimeout: '8 seconds',
+  retry: UNTIL_IT_SUCCEEDS,
+};
+
 /** Starts of as many workflows as a slice has intents. */
 export const HANDING_ON: ActivityOptions = {
   startToCloseTimeout: '2 minutes',

@@ -24,11 +24,13 @@ import {
 } from '../../workflows/intent/channel-contract.ts';
 import {
   INTENT_TASK_QUEUE,
+  LOOK_SIGNAL,
   RECONCILIATION_WORKFLOW,
   REPLAY_SIGNAL,
   RETENTION_SCHEDULE_ID,
   ROUTE_WORKFLOW,
   batchWorkflowId,
+  deadLetterWorkflowId,
   notificationWorkflowId,
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
@@ -152,6 +154,13 @@ test('a route that fails and recovers, one that is deferred, one that is dead-le
   await record('route-dead-lettered', routeWorkflowId(dying, 'push:user:user-1'));
   await record('notification-with-dead-letter', notificationWorkflowId(dying));
   await slot.redis.del(GATEWAY);
+
+  const deadLetter = slot.client.workflow.getHandle(deadLetterWorkflowId(dying, 'push:user:user-1'));
+  await eventually('the dead letter to wait', async () => (await deadLetter.describe()).historyLength > 4);
+  await slot.db.query('DELETE FROM notification.records WHERE notification_id = $1', [dying]);
+  await deadLetter.signal(LOOK_SIGNAL);
+  await ended(deadLetter.workflowId);
+  await record('dead-letter', deadLetter.workflowId);
 });
 
 test('a large notification in batches: its mails go out at first, its pushes are dead-lettered', async () => {

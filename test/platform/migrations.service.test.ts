@@ -40,6 +40,7 @@ const MIGRATIONS = [
   '0040-outbound',
   '0041-symbol-config',
   '0042-mobile-push',
+  '0045-operator-actions',
 ];
 
 let dsn: string;

@@ -177,6 +177,20 @@ test('security-4 a user with scripts can hold Redis up, and an operator ends tha
   await ended;
 });
 
+test.each(USERS.filter((name) => name.startsWith('notify-') && name !== 'notify-intent'))(
+  'security-6 %s sets neither the offset of intents nor the beats of other roles, and does set its own',
+  async (user) => {
+    const role = user.slice('notify-'.length);
+    const foreign = [
+      'notification:stream_offsets:x',
+      'notification:stream_beats:intent:x',
+      'notification:stream_beats:x',
+    ];
+    expect(await acceptedOf(user, foreign.flatMap(attemptsOn))).toEqual([]);
+    expect(await acceptedOf(user, [['SET', `notification:stream_beats:${role}:x`, '1 1']])).toHaveLength(1);
+  },
+);
+
 test('security-8 whoever reads outcomes can take those of the groups of others', async () => {
   const stream = 'notification:outcomes';
   await administrator.xgroup('CREATE', stream, 'other-producer', '$', 'MKSTREAM');
