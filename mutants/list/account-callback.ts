@@ -23,9 +23,9 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   },
   {
     id: 'callback-entry-order',
-    file: 'migrations/0005-account-callback.sql',
-    find: "AS $$ SELECT string_to_array(entry_id, '-')::numeric[] $$;",
-    replace: "AS $$ SELECT ARRAY[split_part(entry_id, '-', 1)]::numeric[] $$;",
+    file: 'activities/account-callback/inputs.ts',
+    find: '`notification.entry_order(${entryId})`',
+    replace: "`split_part(${entryId}, '-', 1)`",
     wrong: 'lost',
     what: 'of two entries of one millisecond the later one is dropped',
     suite: service('account-callback/inputs', 'kinds-F3'),

@@ -139,6 +139,9 @@ drill({
   inject: async () => {
     await operatorOf(ground.slot).callbacks.pause(0, BY);
     await publish('behind');
+    await bench.rows(
+      "UPDATE notification.callback_snapshots SET created_at = '2026-01-01' WHERE user_id = 'behind'",
+    );
   },
   says: { 'galaxy-notify callbacks status': /paused/ },
   deeds: [

@@ -61,15 +61,10 @@ test('C2 C5 C7 C9 a process that dies after any step of a callback: every period
     };
   };
   const kills = {
-    computed: await walk.through('processPrices', put(false), 6),
-    frozen: await walk.through('freezeDailyPage', put(false), 3),
     emitted: await walk.through('emitCallbacks', put(false), 8),
     retried: await walk.through('retryCallbacks', put(true), 6),
   };
   console.info(`processes that died: ${JSON.stringify(kills)}`);
-  expect(kills.computed).toBeGreaterThanOrEqual(1);
-  // One statement; the day cannot be told before it.
-  expect(kills.frozen).toBe(1);
   expect(kills.emitted).toBeGreaterThanOrEqual(1);
   expect(kills.retried).toBeGreaterThanOrEqual(1);
 
