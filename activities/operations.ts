@@ -83,9 +83,10 @@ export function createOperationActivities(
       const work = works[kind];
       if (work === undefined) throw new Error(`this release knows no operation ${kind}`);
       const { paused_by: pausedBy, ...counts } = await readRow(operationId);
+      if (pausedBy !== null) return { counts, isLeft: true, pausedBy };
       const page: Page = { operationId, work, rate, counts };
       return withHeartbeats(
-        () => (pausedBy === null ? doneOrHeld(page) : heldFrom(page, pausedBy)),
+        () => doneOrHeld(page),
         () => page.counts,
       );
     },
@@ -143,12 +144,6 @@ export function createOperationActivities(
       if (pausedBy !== null) return { counts, isLeft: true, pausedBy };
     }
     return new Promise(() => undefined);
-  }
-
-  /** A workflow of the release before comes back at once. */
-  async function heldFrom({ counts }: Page, pausedBy: string): Promise<OperationStep> {
-    await pause(LOOK_INTERVAL_MS, Context.current().cancellationSignal);
-    return { counts, isLeft: true, pausedBy };
   }
 
   /** Retention may have removed it. */

@@ -21,9 +21,8 @@ export const PLAIN = 'in plain';
 /**
  * Whether an installation that has keys still takes payloads in plain.
  *
- * - `refuse`: only sealed payloads are taken, and what is sealed is bound to its workflow.
- * - `accept`: an installation that is changing. Payloads in plain are taken, and what is sealed is what the release before
- *   reads as well, so it is not bound.
+ * - `refuse`: only sealed payloads are taken.
+ * - `accept`: an installation that has worked without keys. Payloads in plain are taken as well.
  */
 export type PlainPolicy = 'refuse' | 'accept';
 export const PLAIN_POLICIES = ['refuse', 'accept'] as const satisfies readonly PlainPolicy[];
@@ -78,8 +77,7 @@ export function createPayloadCodec(
   return {
     /** Without a context nobody knows whom it is for: then it is sealed, and not bound. */
     async encode(payloads, context) {
-      if (payloads.length === 0) return [];
-      const owner = (await askPolicy()) === 'refuse' ? ownerIn(context) : undefined;
+      const owner = ownerIn(context);
       return payloads.map((payload) => ({
         metadata: { encoding: Buffer.from(ENCODING) },
         data: seal.seal(Buffer.from(PayloadMessage.encode(payload).finish()), owner),

@@ -1,7 +1,7 @@
 /**
  * How a payload is sealed (AES-256-GCM), byte by byte. Version 2 is bound: it names the workflow that it is for, and opens
  * for no other. Each one has a key and a nonce of its own, derived from the named key, so that no number of payloads wears
- * that out. Version 1 (api/key-box.ts) is what releases before wrote, and is read for as long as its key is configured.
+ * that out. Version 1 (api/key-box.ts) is for whoever seals without knowing the workflow, such as the codec server.
  *
  * ```
  * 1 byte   version, 2

@@ -1,7 +1,6 @@
 /** `why` among a million routes: each cause is planted many times, and asked for one after the other. */
 import { PLANTS, plantCauses, plantedUser } from '../dev/planted-causes.ts';
 import { createOperator } from '../client/operator.ts';
-import { buildLateIndexes } from '../migrations/indexes.ts';
 import { migrate } from '../migrations/migrate.ts';
 import type { Bench, Part } from './environment.ts';
 import type { Finding, Measurement } from './measurement.ts';
@@ -25,7 +24,6 @@ export const scaleWhy: Measurement = {
       meaning: 'recipients of whom the planted cause was said',
     },
     { name: `${ROW}.p99`, unit: 'ms', target: { atMost: LONGEST_MS }, meaning: 'of the answers' },
-    { name: `${ROW}.build`, unit: 's', meaning: 'to build the indexes for it, beside whatever goes on' },
   ],
   run: measure,
 };
@@ -38,14 +36,10 @@ async function measure(bench: Bench): Promise<Finding[]> {
   await part.db.query(OTHERS, [ROUTES / 2]);
   await plantCauses(part.db, TIMES);
   await part.db.query('VACUUM ANALYZE');
-  const beganAt = performance.now();
-  await buildLateIndexes(dsn);
-  const buildS = (performance.now() - beganAt) / 1_000;
   const { right, tookMs, wrong } = await ask(part);
   return [
     { row: `${ROW}.right`, value: right, details: { wrong } },
     { row: `${ROW}.p99`, value: quantile(tookMs, 0.99) },
-    { row: `${ROW}.build`, value: buildS },
   ];
 }
 

@@ -2,7 +2,6 @@
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import type { Pool } from 'pg';
-import { missingLateIndexes } from '../migrations/indexes.ts';
 import { SESSION_SETTINGS, isPooled } from '../api/postgres-session.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { error, ok, warn } from './checks.ts';
@@ -10,8 +9,6 @@ import { countOf } from './output.ts';
 
 /** Clocks that differ by more make next attempts and logs hard to read, ms. */
 const SKEW_LIMIT_MS = 2_000;
-/** Of fewer routes, one is found quickly without an index. */
-const NOTICEABLE_ROUTES = 100_000;
 const MIGRATIONS_DIR = path.join(import.meta.dirname, '..', 'migrations');
 
 /** @param operationTimeoutMs NOTIFICATION_POSTGRES_OPERATION_TIMEOUT. */
@@ -25,7 +22,6 @@ export function postgresChecks(
     ['PostgreSQL: schema', () => schema(db)],
     ['PostgreSQL: role', () => role(db, production)],
     ...(isPooled(dsn) ? [['PostgreSQL: sessions', () => sessions(db, operationTimeoutMs)] as const] : []),
-    ['PostgreSQL: indexes', () => indexes(db)],
     ['PostgreSQL: clock', () => clock(db)],
   ];
 }
@@ -104,21 +100,6 @@ async function sessions(db: Pool, operationTimeoutMs: number): Promise<Diagnosis
   return limitMs === operationTimeoutMs && others.length === 0
     ? ok(detail)
     : warn(detail, 'run galaxy-notify setup, then RECONNECT in the console of PgBouncer');
-}
-
-async function indexes(db: Pool): Promise<Diagnosis> {
-  const missing = await missingLateIndexes(db);
-  if (missing.length === 0) return ok('all there');
-  const { rows } = await db.query<{ routes: number | null }>(
-    "SELECT (SELECT reltuples FROM pg_class WHERE oid = to_regclass('notification.routes')) AS routes",
-  );
-  const detail = `to be built: ${missing.join(', ')}`;
-  return (rows[0]?.routes ?? 0) < NOTICEABLE_ROUTES
-    ? ok(detail)
-    : warn(
-        detail,
-        'a process whose role owns the tables does so within minutes, otherwise galaxy-notify setup; until then why and --user are slow',
-      );
 }
 
 async function clock(db: Pool): Promise<Diagnosis> {

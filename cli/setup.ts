@@ -9,7 +9,6 @@ import { oncePossible } from '../client/wait-until.ts';
 import { loadOperatorConfig, needsOf } from '../config/load.ts';
 import type { NeededSchedule } from '../config/variables.ts';
 import { isPooled } from '../api/postgres-session.ts';
-import { LATE_INDEXES, buildLateIndexes, missingLateIndexes } from '../migrations/indexes.ts';
 import { migrate, pendingMigrations } from '../migrations/migrate.ts';
 import {
   addSearchAttributes,
@@ -172,11 +171,7 @@ async function setUpDatabase(
     );
   }
   const steps = [await setUpSchema(ownerDsn ?? postgresDsn, isDryRun)];
-  const isThere = steps[0]!.status !== 'missing';
-  if (ownerDsn !== undefined) {
-    if (isThere) steps.push(await setUpIndexes(ownerDsn, db, isDryRun));
-    steps.push(await setUpServiceRole(ownerDsn, db, isDryRun));
-  }
+  if (ownerDsn !== undefined) steps.push(await setUpServiceRole(ownerDsn, db, isDryRun));
   if (isPooled(postgresDsn)) {
     const statementTimeoutMs = values.NOTIFICATION_POSTGRES_OPERATION_TIMEOUT;
     const detail = `statements of ${await roleOf(db)} end after ${durationOf(statementTimeoutMs)}, times are in UTC`;
@@ -201,22 +196,6 @@ async function setUpSchema(dsn: string, isDryRun: boolean): Promise<SetupStep> {
   if (pending.length === 0) return { name, status: 'ok', detail: 'all migrations are applied' };
   if (!isDryRun) await migrate(dsn);
   return { name, status: statusOf(true, isDryRun, 'created'), detail: pending.join(', ') };
-}
-
-/** A service that owns its tables builds these by itself, beside its work. */
-async function setUpIndexes(ownerDsn: string, db: Pool, isDryRun: boolean): Promise<SetupStep> {
-  const name = 'database indexes';
-  const missing = await missingLateIndexes(db);
-  if (missing.length === 0) return { name, status: 'ok', detail: `all ${LATE_INDEXES.length} are there` };
-  if (!isDryRun) {
-    report(
-      `building ${missing.join(', ')}; with many rows it takes minutes, and everything goes on meanwhile`,
-    );
-    const { isComplete } = await buildLateIndexes(ownerDsn);
-    if (!isComplete)
-      throw new OperationFailedError('another process builds indexes: run setup again when it has ended');
-  }
-  return { name, status: statusOf(true, isDryRun, 'created'), detail: missing.join(', ') };
 }
 
 async function setUpServiceRole(ownerDsn: string, db: Pool, isDryRun: boolean): Promise<SetupStep> {

@@ -228,10 +228,6 @@ BEGIN
 END
 $$;
 
--- The form of earlier files, beside which a call would be ambiguous. Whoever has revoked the rights of PUBLIC on
--- functions grants EXECUTE again.
-DROP FUNCTION IF EXISTS notification_outbox.publish(text, text, text, timestamptz, jsonb, text[], text, text, text);
-
 -- Writes an intent into the outbox, field by field.
 --
 -- The audience is that of recipient_user_ids: these users, or with NULL the administrators. occurred_at is the time of

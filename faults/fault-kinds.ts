@@ -25,8 +25,6 @@ export type FaultKind =
   | { kind: 'clock'; service: number; aheadMs: number }
   /** It is killed as soon as it takes so much more memory than now, MB, and at the end in any case. */
   | { kind: 'memory-limit'; service: number; moreMb: number }
-  /** It runs the release before for a while. */
-  | { kind: 'release-before'; service: number }
   /** All of them are started anew, one after the other, with new keys first; then what old ones sealed is sealed anew. */
   | { kind: 'rotate-keys' }
   /** SIGKILL of a server, which comes back with what is on its disk. */
@@ -62,7 +60,6 @@ export const ORDINARY_KINDS = [
   'pause-service',
   'clock',
   'memory-limit',
-  'release-before',
   'rotate-keys',
   'kill-server',
   'kill-member',
@@ -120,7 +117,6 @@ export function durationOf(fault: FaultKind, random: Random, withinMs: number): 
     case 'pause-service':
       return random.between(5_000, Math.max(5_000, Math.min(60_000, withinMs / 4)));
     case 'clock':
-    case 'release-before':
       return random.between(8_000, 20_000);
     case 'memory-limit':
       return random.between(5_000, 15_000);

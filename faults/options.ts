@@ -37,10 +37,8 @@ against what came out. The exit code is 0 only if nothing is lost, nothing doubl
   --temporal v     version of the cluster: ${TEMPORAL_VERSIONS.join(' or ')}; default: the newer one
   --postgres DIR   where another PostgreSQL has postgres and initdb; default: the embedded one
   --redis FILE     another redis-server or valkey-server; default: the one that this machine has
-  --beside COMMIT  the release before, which a process runs for a while; default: none
-  --mode name      how intents are worked off: ${MODES.join(', ')}; default: the seed decides, with --beside between the
-                   first two, which the release before knows
-  --outcomes what  NOTIFICATION_OUTCOMES: all, ends or none; default: all, and none with --beside, whose release tells nothing
+  --mode name      how intents are worked off: ${MODES.join(', ')}; default: the seed decides
+  --outcomes what  NOTIFICATION_OUTCOMES: all, ends or none; default: all
   --encrypted      with NOTIFICATION_PAYLOAD_KEYS; default: the seed decides
   --plain          without
   --flood          instead of all that: 100,000 entries while Temporal is down, and what memory that takes
@@ -62,8 +60,6 @@ export interface Options {
   losses: readonly LossName[];
   /** Undefined: all. */
   kinds: readonly OrdinaryKind[] | undefined;
-  /** A commit. */
-  beside?: string;
   /** Version of a cluster; absent: the embedded Temporal. */
   cluster?: TemporalVersion;
   /** A folder. */
@@ -91,18 +87,9 @@ export function parseOptions(args: readonly string[]): Options {
     throw new SelfExplanatoryError('--encrypted and --plain exclude each other');
   const chosen = given.encrypted || given.plain;
   const [mode, ...more] = namesOf('--mode', given.mode, MODES, []);
-  const [outcomes = given.beside === undefined ? OUTCOMES[0] : 'none', ...further] = namesOf(
-    '--outcomes',
-    given.outcomes,
-    OUTCOMES,
-    [],
-  );
+  const [outcomes = OUTCOMES[0], ...further] = namesOf('--outcomes', given.outcomes, OUTCOMES, []);
   if (more.length > 0) throw new SelfExplanatoryError('--mode takes one name');
   if (further.length > 0) throw new SelfExplanatoryError('--outcomes takes one name');
-  if (outcomes !== 'none' && given.beside !== undefined)
-    throw new SelfExplanatoryError(
-      '--outcomes and --beside exclude each other: releases before tell nothing',
-    );
   const [version = TEMPORAL_VERSIONS.at(-1)!, ...versions] = namesOf(
     '--temporal',
     given.temporal,
@@ -120,7 +107,6 @@ export function parseOptions(args: readonly string[]): Options {
     only: namesOf('--only', given.only, WORKS, WORKS),
     losses: given.losses === 'all' ? LOSSES : namesOf('--losses', given.losses, LOSSES, []),
     kinds: given.kinds === undefined ? undefined : namesOf('--kinds', given.kinds, ORDINARY_KINDS, []),
-    ...(given.beside === undefined ? {} : { beside: given.beside }),
     ...(given.cluster ? { cluster: version } : {}),
     ...(given.postgres === undefined ? {} : { postgres: given.postgres }),
     ...(given.redis === undefined ? {} : { redis: given.redis }),
@@ -149,7 +135,6 @@ function valuesOf(args: readonly string[]) {
         only: text,
         losses: text,
         kinds: text,
-        beside: text,
         temporal: text,
         postgres: text,
         redis: text,
@@ -192,20 +177,18 @@ function namesOf<Name extends string>(
 
 /** What repeats a run. */
 export function commandOf(options: Options): string {
-  const { seed, intents, seconds, faults, only, losses, kinds, beside, cluster, postgres, redis } = options;
-  const { mode, isEncrypted } = options;
-  const isUsual = options.outcomes === (beside === undefined ? OUTCOMES[0] : 'none');
+  const { seed, intents, seconds, faults, only, losses, kinds, cluster, postgres, redis } = options;
+  const { mode, outcomes, isEncrypted } = options;
   return [
     `FAULT_SEED=${seed} npm run test:faults -- --intents ${intents} --seconds ${seconds} --faults ${faults}`,
     ...(only.length === WORKS.length ? [] : [`--only ${only.join()}`]),
     ...(losses.length === 0 ? [] : [`--losses ${losses.join()}`]),
     ...(kinds === undefined ? [] : [`--kinds ${kinds.join()}`]),
-    ...(beside === undefined ? [] : [`--beside ${beside}`]),
     ...(cluster === undefined ? [] : [`--cluster --temporal ${cluster}`]),
     ...(postgres === undefined ? [] : [`--postgres ${postgres}`]),
     ...(redis === undefined ? [] : [`--redis ${redis}`]),
     ...(mode === undefined ? [] : [`--mode ${mode}`]),
-    ...(isUsual ? [] : [`--outcomes ${options.outcomes}`]),
+    ...(outcomes === OUTCOMES[0] ? [] : [`--outcomes ${outcomes}`]),
     ...(isEncrypted === undefined ? [] : [isEncrypted ? '--encrypted' : '--plain']),
   ].join(' ');
 }

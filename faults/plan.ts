@@ -16,17 +16,12 @@ export interface PlanOptions {
   /** Only these; undefined: all. */
   kinds: readonly OrdinaryKind[] | undefined;
   isEncrypted: boolean;
-  /** A process can run the release before. */
-  hasReleaseBefore: boolean;
   /** Processes of Temporal that can be killed one by one; none unless it is a cluster. */
   members: readonly MemberName[];
 }
 
 /** One of each, in an order that the seed chooses; then all of them again, so that a long run has each several times. */
-function deckOf(
-  random: Random,
-  { services, isEncrypted, hasReleaseBefore, members }: PlanOptions,
-): FaultKind[] {
+function deckOf(random: Random, { services, isEncrypted, members }: PlanOptions): FaultKind[] {
   const service = () => random.between(0, services - 1);
   const network = () => random.oneOf(NETWORKS);
   return random.shuffled<FaultKind>([
@@ -37,7 +32,6 @@ function deckOf(
     { kind: 'clock', service: service(), aheadMs: random.oneOf([DAY_MS, -DAY_MS]) },
     { kind: 'memory-limit', service: service(), moreMb: random.between(5, 60) },
     ...(isEncrypted ? [{ kind: 'rotate-keys' as const }] : []),
-    ...(hasReleaseBefore ? [{ kind: 'release-before' as const, service: service() }] : []),
     { kind: 'refuse-writes', server: 'redis', because: 'OOM' },
     { kind: 'refuse-writes', server: 'redis', because: 'MISCONF' },
     { kind: 'disk-full', server: 'postgres' },

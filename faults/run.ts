@@ -4,7 +4,6 @@ import { LOOPBACK } from '../dev/servers/ports.ts';
 import { startTcpProxy } from '../dev/servers/tcp-proxy.ts';
 import { startUserService } from '../dev/stand-ins/intent/user-service.ts';
 import { migrate } from '../migrations/migrate.ts';
-import { unpackRelease } from '../test/platform/release.ts';
 import { openCallbacks } from './account-callback.ts';
 import type { Connections } from './connections.ts';
 import { connectDirectly } from './connections.ts';
@@ -72,10 +71,9 @@ const ENV_OF_MODE: Record<ModeName, Record<string, string>> = {
   slices: { NOTIFICATION_INTENTS_PER_WORKFLOW: '100' },
 };
 
-/** A release before slices stops at a workflow that it does not know. */
-function modeOf(random: (purpose: string) => Random, isBesideRelease: boolean): ModeName {
+function modeOf(random: (purpose: string) => Random): ModeName {
   const dispatch = random('dispatch').oneOf<ModeName>(['child', 'on_failure']);
-  return !isBesideRelease && random('slices').chance(1 / 3) ? 'slices' : dispatch;
+  return random('slices').chance(1 / 3) ? 'slices' : dispatch;
 }
 
 async function runWith(
@@ -86,7 +84,7 @@ async function runWith(
   const { seed } = options;
   const random = (purpose: string) => randomOf(seed, purpose);
   const isEncrypted = options.isEncrypted ?? random('encryption').chance(0.5);
-  const mode = options.mode ?? modeOf(random, options.beside !== undefined);
+  const mode = options.mode ?? modeOf(random);
   report(
     `Starting PostgreSQL, Redis and Temporal${options.cluster ? ` ${options.cluster} as a cluster` : ''}`,
   );
@@ -134,8 +132,6 @@ async function runWith(
         STANDSTILL_LIMIT_MS,
       ),
   };
-  const before = options.beside === undefined ? undefined : unpackRelease(options.beside);
-  onClose(async () => before?.remove());
   const works: Work[] = [];
   for (const name of options.only) {
     const work = await OPENERS[name](arena, arrivals);
@@ -191,7 +187,6 @@ async function runWith(
     losses: options.losses,
     kinds: options.kinds,
     isEncrypted,
-    hasReleaseBefore: before !== undefined,
     members: [...(servers.temporal.now().members?.keys() ?? [])],
   });
   report(`Load and ${plan.length} faults over ${options.seconds} s`);
@@ -212,7 +207,6 @@ async function runWith(
       },
     },
     usual,
-    ...(before ? { releaseBefore: before.folder } : {}),
     async rotateKeys(restart) {
       keys.rotate();
       for (const service of services.keys()) await restart(service);

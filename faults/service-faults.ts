@@ -32,8 +32,6 @@ export async function spoilService(fault: ServiceFault, targets: Targets): Promi
       const env = { ...usual.env(fault.service), NODE_OPTIONS: clockAhead(fault.aheadMs) };
       return otherwise(service, { env, folder: usual.folder });
     }
-    case 'release-before':
-      return otherwise(service, { env: usual.env(fault.service), folder: targets.releaseBefore! });
   }
 
   /** Runs it otherwise for a while. */

@@ -11,8 +11,6 @@ export interface Targets {
   networks: Record<NetworkName, { proxy: TcpProxy; target: () => { host: string; port: number } }>;
   /** The environment and sources that processes of the service have when nothing is wrong. */
   usual: { env(service: number): Record<string, string>; folder: string };
-  /** Where the release before is. */
-  releaseBefore?: string;
   /** From now on, new keys come first. @returns when what old ones sealed is sealed anew. */
   rotateKeys(restart: (service: number) => Promise<void>): Promise<void>;
   report: (line: string) => void;

@@ -19,6 +19,15 @@ CREATE TABLE notification.records (
     accepted_at            timestamptz NOT NULL,
     updated_at             timestamptz NOT NULL,
     idempotency_expires_at timestamptz NOT NULL,
+    -- The slice that took the intent; null for one with a workflow of its own from the beginning.
+    slice_id               text,
+    -- W3C trace context of the producer, handed on with each route; null when the intent had none.
+    traceparent            text,
+    -- Since when the record lacks what it knew of somebody who is forgotten. Of one who was its only recipient it lacks the
+    -- payload, too, and its idempotency key stands as a hash (api/intent/forgotten.ts): the key stays reserved.
+    forgotten_at           timestamptz,
+    -- From when on nothing of it is worth sending any more; null: never.
+    expires_at             timestamptz,
     CONSTRAINT records_producer_idempotency_key_key UNIQUE (producer, idempotency_key),
     CONSTRAINT records_recipients_of_users_only CHECK ((audience_kind = 'user') = (recipient_user_ids IS NOT NULL))
 );
@@ -47,6 +56,8 @@ CREATE TABLE notification.routes (
     published_at              timestamptz,
     dead_lettered_at          timestamptz,
     skipped_at                timestamptz,
+    -- As which entry it was handed off last, so that it can be told whether its stream still has it; null while nothing was.
+    entry_id                  text,
     PRIMARY KEY (notification_id, route_id),
     CONSTRAINT routes_route_id_is_channel_and_recipient CHECK (route_id = channel || ':' || recipient_ref),
     -- A route has a next attempt exactly while it is a scheduling candidate.
@@ -56,11 +67,22 @@ CREATE TABLE notification.routes (
     CONSTRAINT routes_dead_lettered_at CHECK ((status = 'dead_letter') <= (dead_lettered_at IS NOT NULL))
 );
 
-CREATE INDEX routes_due_idx ON notification.routes (next_attempt_at) WHERE next_attempt_at IS NOT NULL;
+-- Routes that wait, of each channel: those of a paused one may be many.
+CREATE INDEX routes_due_idx ON notification.routes (channel, next_attempt_at) WHERE next_attempt_at IS NOT NULL;
 
 -- Routes whose id does not fit a workflow id are found by the hash that stands for them there (api/ids.ts).
 CREATE INDEX routes_hashed_ref_idx ON notification.routes (notification_id, md5(route_id))
     WHERE route_id !~ '^(push|email):[A-Za-z0-9_.:-]{1,120}$';
+
+-- Lists of dead-lettered routes by age, for operators and bulk replay.
+CREATE INDEX routes_dead_lettered_idx ON notification.routes (dead_lettered_at, notification_id, route_id)
+    WHERE status = 'dead_letter';
+
+-- What was handed off within a window.
+CREATE INDEX routes_published_at_idx ON notification.routes (published_at) WHERE published_at IS NOT NULL;
+
+-- By recipient, for `galaxy-notify why`.
+CREATE INDEX routes_recipient_idx ON notification.routes (recipient_ref, created_at);
 
 -- Audit of routes that exhausted their budget. A later replay leaves it as it is.
 CREATE TABLE notification.dead_letters (
@@ -80,6 +102,33 @@ CREATE TABLE notification.dead_letters (
 
 CREATE INDEX dead_letters_created_at_idx ON notification.dead_letters (created_at);
 
+-- One replay of a dead-lettered route: the route's next generation, with a budget of its own. Generation 0 is the
+-- route as it was accepted. Dead letters are left as they are.
+CREATE TABLE notification.replays (
+    notification_id text        NOT NULL,
+    route_id        text        NOT NULL,
+    generation      integer     NOT NULL CHECK (generation > 0),
+    -- What asked for it, so that a repeated attempt does not count as another replay.
+    replay_id       text        NOT NULL,
+    requested_by    text        NOT NULL,
+    reason          text,
+    created_at      timestamptz NOT NULL,
+    PRIMARY KEY (notification_id, route_id, generation),
+    CONSTRAINT replays_replay_id_key UNIQUE (notification_id, route_id, replay_id),
+    FOREIGN KEY (notification_id, route_id) REFERENCES notification.routes ON DELETE CASCADE
+);
+
+CREATE INDEX replays_created_at_idx ON notification.replays (created_at);
+
+-- Whom an entry names that was refused: all texts of its list, also of one that is no JSON. As jsonb, since an index keeps
+-- only the hash of what is long there.
+CREATE FUNCTION notification.named_users(raw_fields jsonb) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+      SELECT coalesce(jsonb_agg(found.text[1]), '[]'::jsonb)
+        FROM regexp_matches(raw_fields ->> 'recipient_user_ids_json', '"([^"\\]+)"', 'g') AS found (text)
+    $$;
+
 -- Stream entries that could not become a record, one row an entry.
 CREATE TABLE notification.malformed_intents (
     stream_entry_id   text        PRIMARY KEY,
@@ -89,7 +138,103 @@ CREATE TABLE notification.malformed_intents (
     failure_code      text        NOT NULL,
     failure_message   text        NOT NULL,
     raw_fields        jsonb       NOT NULL,
-    recorded_at       timestamptz NOT NULL
+    recorded_at       timestamptz NOT NULL,
+    -- Whose key it was, for idempotency_conflict.
+    conflicts_with    text
 );
 
 CREATE INDEX malformed_intents_recorded_at_idx ON notification.malformed_intents (recorded_at);
+CREATE INDEX malformed_intents_recipients_idx
+    ON notification.malformed_intents USING gin (notification.named_users(raw_fields));
+
+-- Intents that are not decided yet although somebody has tried: one row from the first trouble to the decision. Operators
+-- see by it what waits; a later intent with the same key waits for the earlier one.
+CREATE TABLE notification.waiting_intents (
+    notification_id   text        PRIMARY KEY,
+    notification_type text        NOT NULL,
+    producer          text        NOT NULL,
+    idempotency_key   text        NOT NULL,
+    waiting_since     timestamptz NOT NULL,
+    attempt           integer     NOT NULL,
+    -- Attempts that nothing spoilt but recipients for whom the User Service has no usable answer.
+    unusable_attempts integer     NOT NULL,
+    reason            text        NOT NULL,
+    updated_at        timestamptz NOT NULL,
+    -- The intent itself: Temporal may lose who waits for it.
+    intent            jsonb
+);
+
+CREATE INDEX waiting_intents_key_idx ON notification.waiting_intents (producer, idempotency_key);
+CREATE INDEX waiting_intents_updated_at_idx ON notification.waiting_intents (updated_at);
+CREATE INDEX waiting_intents_recipients_idx
+    ON notification.waiting_intents USING gin ((intent -> 'recipientUserIds'));
+
+-- Intents that were found to be repeats of accepted ones. The decision outlives the record that it was made by.
+CREATE TABLE notification.duplicates (
+    notification_id text        PRIMARY KEY,
+    duplicate_of    text        NOT NULL,
+    decided_at      timestamptz NOT NULL
+);
+
+CREATE INDEX duplicates_decided_at_idx ON notification.duplicates (decided_at);
+CREATE INDEX duplicates_duplicate_of_idx ON notification.duplicates (duplicate_of);
+
+-- Intents that were cancelled before they were accepted: they are not begun again when a store forgets it. Key and
+-- producer are those of the entry, since its id may come again with other content.
+CREATE TABLE notification.cancelled_intents (
+    notification_id    text        NOT NULL,
+    producer           text        NOT NULL,
+    idempotency_key    text        NOT NULL,
+    cancelled_at       timestamptz NOT NULL,
+    -- Whom it was for; null: nobody had looked yet.
+    recipient_user_ids jsonb,
+    PRIMARY KEY (notification_id, producer, idempotency_key)
+);
+
+CREATE INDEX cancelled_intents_cancelled_at_idx ON notification.cancelled_intents (cancelled_at);
+CREATE INDEX cancelled_intents_recipients_idx ON notification.cancelled_intents USING gin (recipient_user_ids);
+
+-- Whether a channel publishes. A channel without a row is open. A producer is paused as a channel is: nothing of it is
+-- published. The row of one has its name with `producer:` before it.
+CREATE TABLE notification.channels (
+    channel    text        PRIMARY KEY CHECK (channel IN ('push', 'email') OR channel LIKE 'producer:_%'),
+    is_paused  boolean     NOT NULL,
+    reason     text,
+    changed_by text        NOT NULL,
+    changed_at timestamptz NOT NULL,
+    -- How many waiting routes a second a resumed channel lets go, for as long as it does: a workflow that is started anew
+    -- goes on with the drain of one that was lost.
+    drain_rate double precision
+);
+
+-- What producers are told about their intents: an outbox, written by the statement that makes it true. A row is what one
+-- statement has to tell, of one intent or of hundreds, and is relayed as one entry for each event.
+CREATE TABLE notification.outcomes (
+    outcome_id  bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    -- Arrays of event id, kind, notification, type, producer, key, request, trace and details, in the order of the stream.
+    events      json        NOT NULL,
+    event_count integer     NOT NULL CHECK (event_count > 0),
+    written_at  timestamptz NOT NULL,
+    relayed_at  timestamptz,
+    -- As which entry its last event was relayed.
+    entry_id    text,
+    CONSTRAINT outcomes_relayed_as_entry CHECK ((relayed_at IS NULL) = (entry_id IS NULL))
+);
+
+CREATE INDEX outcomes_waiting_idx ON notification.outcomes (outcome_id) WHERE relayed_at IS NULL;
+CREATE INDEX outcomes_relayed_idx ON notification.outcomes (relayed_at, outcome_id) WHERE relayed_at IS NOT NULL;
+
+-- Intents that were accepted and whose end is not told yet. Whoever closes the last open route tells it: the lock of this
+-- row says who that is.
+CREATE TABLE notification.outcome_tallies (
+    notification_id text        PRIMARY KEY,
+    -- Routes that are neither published, skipped nor dead. Below one: the end is told, and the row may go.
+    open            integer     NOT NULL,
+    routes          integer     NOT NULL,
+    published       integer     NOT NULL,
+    skipped         integer     NOT NULL,
+    dead_lettered   integer     NOT NULL,
+    -- The kind of event that the end will be.
+    ending          text        NOT NULL,
+    counted_at      timestamptz NOT NULL
+) WITH (fillfactor = 50);

@@ -28,6 +28,9 @@ CREATE TABLE notifications.notification_log (
     opened_by     text,
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- Of the entry that the job is of: another may have the same id. Null in rows of which nothing is known; 32 bits, so
+    -- that it tells entries apart, and not what they held.
+    entry_hash    text,
     CONSTRAINT notification_log_counts CHECK (token_count = sent_count + removed_count + failed_count),
     CONSTRAINT notification_log_malformed CHECK ((status = 'malformed') = (raw_fields IS NOT NULL)),
     CONSTRAINT notification_log_content_while_open
@@ -40,6 +43,10 @@ CREATE INDEX notification_log_status_idx ON notifications.notification_log (stat
     WHERE status NOT IN ('sent', 'no_tokens');
 CREATE INDEX notification_log_user_id_idx ON notifications.notification_log (user_id, created_at);
 
+-- Jobs that retention deletes: malformed ones are kept for longer, and those under way until they end.
+CREATE INDEX notification_log_ended_idx ON notifications.notification_log (created_at)
+    WHERE status NOT IN ('pending', 'malformed');
+
 -- One job's send to one device.
 CREATE TABLE notifications.notification_sends (
     job_id          text        NOT NULL REFERENCES notifications.notification_log ON DELETE CASCADE,
@@ -47,19 +54,20 @@ CREATE TABLE notifications.notification_sends (
     device_token_id text        NOT NULL,
     -- Goes with every attempt, so that a device can drop a repeat. The hash names, it does not protect.
     push_id         text        NOT NULL GENERATED ALWAYS AS (md5(job_id || '/' || device_token_id)) STORED,
-    -- suspect: refused for a reason that may lie in the token or in the payload; the job's other sends will tell.
     status          text        NOT NULL DEFAULT 'pending' CHECK (status IN
-        ('pending', 'sent', 'removed', 'failed', 'suspect')),
+        ('pending', 'sent', 'removed', 'failed')),
     -- Sends that counted, since the job was opened last.
     attempts        integer     NOT NULL DEFAULT 0,
     last_code       text,
     -- FCM's name of the message.
     message_id      text,
-    -- Of the token that is suspected, so that no other is removed for it.
-    token_sha256    text,
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- Of its next attempt, until it has ended; null: nothing keeps it from being made.
+    due_at          timestamptz,
     PRIMARY KEY (job_id, device_token_id),
-    CONSTRAINT notification_sends_message_id CHECK ((status = 'sent') = (message_id IS NOT NULL)),
-    CONSTRAINT notification_sends_token_sha256 CHECK ((status = 'suspect') = (token_sha256 IS NOT NULL))
+    CONSTRAINT notification_sends_message_id CHECK ((status = 'sent') = (message_id IS NOT NULL))
 );
+
+CREATE INDEX notification_sends_due_at_idx ON notifications.notification_sends (job_id, due_at)
+    WHERE due_at IS NOT NULL;

@@ -27,6 +27,8 @@ CREATE TABLE subscriptions.smp_servers (
     key_hash   text        NOT NULL,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- Sealed: the password of those who may make queues.
+    basic_auth bytea,
     PRIMARY KEY (agent_id, host, port)
 );
 
@@ -85,6 +87,8 @@ CREATE TABLE subscriptions.ntf_tokens_to_delete (
 );
 
 CREATE INDEX ntf_tokens_to_delete_server_idx ON subscriptions.ntf_tokens_to_delete (agent_id, host, port, id);
+CREATE INDEX ntf_tokens_to_delete_failed_idx ON subscriptions.ntf_tokens_to_delete (agent_id, id) WHERE del_failed;
+CREATE INDEX ntf_tokens_to_delete_created_at_idx ON subscriptions.ntf_tokens_to_delete (created_at);
 
 -- What an agent was asked to do about its token: the device token or code gets from the client to the service here,
 -- sealed, and not through a workflow. Gone when it is done.
@@ -97,6 +101,19 @@ CREATE TABLE subscriptions.token_requests (
     is_done    boolean     NOT NULL DEFAULT false,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
+
+CREATE INDEX token_requests_created_at_idx ON subscriptions.token_requests (created_at);
+
+-- Queues that a client hands over with their private keys: they get from the client to the service here, sealed, and not
+-- through a workflow. Gone when it is done.
+CREATE TABLE subscriptions.queue_imports (
+    request_id uuid        PRIMARY KEY,
+    agent_id   text        NOT NULL REFERENCES subscriptions.agents ON DELETE CASCADE,
+    sealed     bytea       NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+CREATE INDEX queue_imports_created_at_idx ON subscriptions.queue_imports (created_at);
 
 CREATE TABLE subscriptions.connections (
     agent_id      text        NOT NULL REFERENCES subscriptions.agents ON DELETE CASCADE,
@@ -112,6 +129,9 @@ CREATE TABLE subscriptions.connections (
     updated_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (agent_id, conn_id)
 );
+
+-- Those that go with their last queue.
+CREATE INDEX connections_deleted_idx ON subscriptions.connections (agent_id, conn_id) WHERE is_deleted;
 
 -- Queues on messaging routers from which a connection receives.
 CREATE TABLE subscriptions.rcv_queues (
@@ -137,15 +157,27 @@ CREATE TABLE subscriptions.rcv_queues (
     ntf_id            text,
     rcv_ntf_dh_secret bytea,
     created_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- The recipient's key did not open when the queue was to be deleted on its router; it is tried again by each sweep.
+    del_failed        boolean     NOT NULL DEFAULT false,
+    -- Sealed: the secret by which the messages of the queue are read, agreed with its router. Without it messages are read by
+    -- whoever made the queue, or by nobody.
+    rcv_dh_secret     bytea,
+    -- An application made the queue and goes on using it: its router is never asked to delete it.
+    is_imported       boolean     NOT NULL DEFAULT false,
     FOREIGN KEY (agent_id, conn_id) REFERENCES subscriptions.connections ON DELETE CASCADE,
     FOREIGN KEY (agent_id, host, port) REFERENCES subscriptions.smp_servers,
     CONSTRAINT rcv_queues_rcv_id_key UNIQUE (agent_id, host, port, rcv_id),
     CONSTRAINT rcv_queues_ntf_id_key UNIQUE (agent_id, host, port, ntf_id),
+    -- The notifier of one agent would end that of another.
+    CONSTRAINT rcv_queues_one_agent_key UNIQUE (rcv_id, host, port),
     CONSTRAINT rcv_queues_credentials CHECK (num_nonnulls(ntf_public_key, ntf_private_key, ntf_id, rcv_ntf_dh_secret) IN (0, 4))
 );
 
 CREATE INDEX rcv_queues_conn_idx ON subscriptions.rcv_queues (agent_id, conn_id);
 CREATE INDEX rcv_queues_deleted_idx ON subscriptions.rcv_queues (agent_id) WHERE is_deleted;
+CREATE INDEX rcv_queues_deleted_server_idx ON subscriptions.rcv_queues (agent_id, host, port, queue_id) WHERE is_deleted;
+-- What each sweep looks for.
+CREATE INDEX rcv_queues_failed_idx ON subscriptions.rcv_queues (agent_id, queue_id) WHERE del_failed;
 
 -- The notification subscription of a connection, and what is to be done about it next. It outlives its connection when
 -- that is deleted first, so there is no reference.
@@ -165,7 +197,7 @@ CREATE TABLE subscriptions.ntf_subscriptions (
     ntf_sub_id          text,
     -- NEW, KEY, CREATED and what the router last said, OFF, DELETED.
     status              text        NOT NULL CHECK (status ~ '^(NEW|KEY|CREATED .+|OFF|DELETED)$'),
-    -- N create, C check, D delete, R rotate; the last two of earlier releases only.
+    -- N create, C check, D delete, R rotate; the last two of old records only.
     ntf_action          text        CHECK (ntf_action IN ('N', 'C', 'D', 'R')),
     -- K key, D delete.
     smp_action          text        CHECK (smp_action IN ('K', 'D')),
@@ -189,6 +221,24 @@ CREATE TABLE subscriptions.ntf_subscriptions (
 
 CREATE INDEX ntf_subscriptions_ntf_idx ON subscriptions.ntf_subscriptions (agent_id, ntf_host, ntf_port, action_ts);
 CREATE INDEX ntf_subscriptions_smp_idx ON subscriptions.ntf_subscriptions (agent_id, smp_host, smp_port, action_ts);
+
+-- What is due on a server is found without a walk over what is not: during a mass Create, most rows of a notification
+-- router still wait for their key.
+CREATE INDEX ntf_subscriptions_ntf_due_idx ON subscriptions.ntf_subscriptions
+    (agent_id, ntf_host, ntf_port, action_ts, conn_id) WHERE ntf_action IS NOT NULL AND NOT ntf_failed;
+CREATE INDEX ntf_subscriptions_smp_due_idx ON subscriptions.ntf_subscriptions
+    (agent_id, smp_host, smp_port, action_ts, conn_id) WHERE smp_action IS NOT NULL AND NOT smp_failed;
+
+-- What gauges count.
+CREATE INDEX ntf_subscriptions_status_idx ON subscriptions.ntf_subscriptions (status);
+CREATE INDEX ntf_subscriptions_ntf_due_at_idx ON subscriptions.ntf_subscriptions (action_ts)
+    WHERE ntf_action IS NOT NULL AND NOT ntf_failed;
+CREATE INDEX ntf_subscriptions_without_action_idx ON subscriptions.ntf_subscriptions (agent_id, conn_id)
+    WHERE action_ts IS NULL;
+
+-- What each sweep looks for.
+CREATE INDEX ntf_subscriptions_failed_idx ON subscriptions.ntf_subscriptions (agent_id, conn_id)
+    WHERE ntf_failed OR smp_failed;
 
 -- Numbers of pick-ups.
 CREATE SEQUENCE subscriptions.claims;
@@ -215,7 +265,9 @@ CREATE TABLE subscriptions.events (
     offers_restart  boolean     NOT NULL DEFAULT false,
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- When it was appended to the stream.
-    relayed_at      timestamptz
+    relayed_at      timestamptz,
+    -- As which entry, so that it can be told whether its stream still has it.
+    entry_id        text
 );
 
 CREATE INDEX events_to_relay_idx ON subscriptions.events (event_id) WHERE relayed_at IS NULL;

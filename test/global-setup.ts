@@ -9,7 +9,6 @@ import type { Stack } from '../dev/servers/stack.ts';
 import { startStack } from '../dev/servers/stack.ts';
 import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
 import { temporalProgramOf } from '../config/service.ts';
-import { buildLateIndexes } from '../migrations/indexes.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { workflowBundle } from '../workers/workflow-bundle.ts';
 import { makeUsers } from './redis-users.ts';
@@ -77,7 +76,6 @@ async function makeTemplateDatabase(adminDsn: string): Promise<void> {
   const dsn = new URL(adminDsn);
   dsn.pathname = `/${TEMPLATE_DATABASE}`;
   await migrate(dsn.href);
-  await buildLateIndexes(dsn.href);
   await admin.query(`ALTER DATABASE ${TEMPLATE_DATABASE} ALLOW_CONNECTIONS false`);
   await admin.end();
 }

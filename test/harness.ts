@@ -19,7 +19,6 @@ import { createOperator } from '../client/operator.ts';
 import type { Config } from '../config/load.ts';
 import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
 import type { RedisAddress } from '../config/values.ts';
-import { buildLateIndexes } from '../migrations/indexes.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { createNamespace, ensureSearchAttributes } from '../migrations/namespace.ts';
 import { grantToService, setSessionDefaults } from '../migrations/service-role.ts';
@@ -57,7 +56,6 @@ export function way(): Record<string, string> {
   const perWorkflow = process.env['NOTIFICATION_INTENTS_PER_WORKFLOW'];
   return {
     NOTIFICATION_ROUTE_DISPATCH: dispatch(),
-    // Earlier releases do not know the variable.
     ...(perWorkflow === undefined ? {} : { NOTIFICATION_INTENTS_PER_WORKFLOW: perWorkflow }),
   };
 }
@@ -273,7 +271,6 @@ async function withRoleOfItsOwn(
   await owner.query(`ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT, DELETE ON TABLES TO ${role}`);
   await owner.end();
   await migrate(ownerDsn);
-  await buildLateIndexes(ownerDsn);
   await grantToService(ownerDsn, role, { isDryRun: false });
   const address = new URL(ownerDsn);
   address.username = role;

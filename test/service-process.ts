@@ -50,7 +50,7 @@ export function createFleet(slot: Slot) {
         env: {
           ...PROGRAM_ENV,
           ...environmentOf(slot),
-          // Only this run's Redis knows the users, and releases before them do not know the variable.
+          // Only this run's Redis knows the users, and an image has variables of its own.
           ...(env['NOTIFICATION_REDIS_MASTER_ADDR'] === undefined && folder === process.cwd()
             ? asUserOf(env['NOTIFICATION_ROLES'] ?? 'intent')
             : {}),

@@ -21,7 +21,6 @@ import { startGuard } from './guard.ts';
 import { observeKeySeals } from './key-metrics.ts';
 import { settlePayloadPolicy } from './key-boxes.ts';
 import { createKeyUse } from './key-use.ts';
-import { startLateIndexes } from './late-indexes.ts';
 import type { Probes } from './probes.ts';
 import { createProbeMetrics, startProbes } from './probes.ts';
 import { startProcessReport } from './process-report.ts';
@@ -111,7 +110,6 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
       everyMs,
       roles.flatMap((role) => role.overdue?.(connections) ?? []),
     ),
-    startLateIndexes(endpoints.postgresDsn, log, everyMs),
     startOperatorUpkeep(db, log, { everyMs, ageMs }),
   );
   watchFiles(context, connections);

@@ -20,7 +20,6 @@ import {
   defineQuery,
   defineUpdate,
   isCancellation,
-  patched,
   proxyActivities,
   setCurrentDetails,
   setHandler,
@@ -62,7 +61,7 @@ export async function operation(input: OperationInput): Promise<OperationState> 
         state = { ...state, status, changedBy, changedAtMs: Date.now() };
         if (status === 'running') resumed += 1;
         // One that waits for what it needs would wait on, and then be made.
-        if (status !== 'running' && patched('operation-step-cancelled')) step?.cancel();
+        if (status !== 'running') step?.cancel();
         show();
         return state;
       },
@@ -94,10 +93,8 @@ export async function operation(input: OperationInput): Promise<OperationState> 
       } = await step.run(() => pages.doPage(operationId, kind, rate));
       state = { ...state, ...counts };
       isLeft = isMore;
-      const isOver =
-        pausedBy !== undefined && resumed !== resumedBefore && patched('operation-resumed-since');
       // Its row heard of it first, or Temporal has forgotten it.
-      if (pausedBy !== undefined && !isOver && isRunning()) {
+      if (pausedBy !== undefined && resumed === resumedBefore && isRunning()) {
         state = { ...state, status: 'paused', changedBy: pausedBy, changedAtMs: Date.now() };
         isPauseNoted = true;
       }
@@ -118,7 +115,7 @@ export async function operation(input: OperationInput): Promise<OperationState> 
   /** Should Temporal forget that it is paused, its row does not. */
   async function notePause(): Promise<void> {
     const isPaused = state.status === 'paused';
-    if (isPaused === isPauseNoted || !patched('operation-pause-noted')) return;
+    if (isPaused === isPauseNoted) return;
     isPauseNoted = isPaused;
     await database.notePause(operationId, isPaused ? (state.changedBy ?? 'operator') : null);
   }

@@ -165,7 +165,7 @@ const SET_CHANNEL = {
   text: setHeldSql(`${CHANGED_AT_MS} AS changed_at_ms`),
 };
 
-/** A drain of an earlier release is none of this row's; one that was paused or begun anew meanwhile has another time. */
+/** A drain that was paused or begun anew meanwhile has another time. */
 const END_DRAIN = {
   name: 'end_channel_drain',
   text: `

@@ -107,8 +107,7 @@ interface ReaderWatchOptions {
 
 /**
  * Watches the sign of a stream's reader, by this process's own clock; while Redis does not tell, nothing is concluded. An
- * attempt without a sign is of the release before, or was given to a process that does not move: it lives for as long as
- * Temporal hears of it.
+ * attempt without a sign was given to a process that does not move: it lives for as long as Temporal hears of it.
  */
 export function watchReader({ redis, client, log, stream }: ReaderWatchOptions): { stop(): Promise<void> } {
   const workflowId = bridgeWorkflowId(stream);

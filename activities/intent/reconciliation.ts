@@ -48,8 +48,6 @@ interface ReconciliationResources extends RouteResources {
 
 export type ReconciliationActivities = ReturnType<typeof createReconciliationActivities>;
 
-type Outcome = Required<ReconciliationOutcome>;
-
 interface OverdueRoute {
   notification_id: string;
   slice_id: string | null;
@@ -69,7 +67,14 @@ export function createReconciliationActivities(resources: ReconciliationResource
     /** Looks at every overdue route, at every intent that nobody has tried for a while, and at what is stuck. */
     async takeUpWork(): Promise<ReconciliationOutcome> {
       const activity = Context.current();
-      const outcome: Outcome = { overdue: 0, published: 0, skipped: 0, restarted: 0, intents: 0, ended: 0 };
+      const outcome: ReconciliationOutcome = {
+        overdue: 0,
+        published: 0,
+        skipped: 0,
+        restarted: 0,
+        intents: 0,
+        ended: 0,
+      };
       const endAt = performance.now() + MAX_RUN_MS;
       let after: Pick<OverdueRoute, 'notification_id' | 'route_id' | 'next_attempt_at'> = {
         notification_id: '',
@@ -114,7 +119,7 @@ export function createReconciliationActivities(resources: ReconciliationResource
     }
   }
 
-  async function takeUp(id: string, overdue: OverdueRoute[], outcome: Outcome): Promise<void> {
+  async function takeUp(id: string, overdue: OverdueRoute[], outcome: ReconciliationOutcome): Promise<void> {
     const state = await takeFrom(notificationWorkflowId(id));
     const isOwned = state === 'RUNNING' || (await hasSlice(overdue[0]?.slice_id));
     if (overdue[0]?.is_cancelled) {

@@ -169,7 +169,7 @@ export function createRouteActivities(
       type: classification,
       message,
       details: [details],
-      nextRetryDelay: details.retryInMs!,
+      nextRetryDelay: details.retryInMs,
     });
   }
 }

@@ -74,7 +74,7 @@ export function createSliceActivities(resources: SliceResources) {
     deliverWaitingSlice: (input: SliceInput): Promise<SliceDelivery> => {
       const attempt = async () => {
         const delivery = await deliver(input, WAITING_PATIENCE_MS);
-        const waiting = delivery.waiting!.length;
+        const waiting = delivery.waiting.length;
         if (waiting === 0 || waiting < input.intents.length) return delivery;
         throw ApplicationFailure.create({
           type: USER_SERVICE_UNAVAILABLE,

@@ -86,7 +86,7 @@ export function createNotificationWork(resources: SubscriptionResources) {
       );
     },
 
-    /** Records of earlier releases: ends a subscription, then its credentials. One at a time. */
+    /** Old records: ends a subscription, then its credentials. One at a time. */
     async runLegacyDeletes(order: BatchOrder): Promise<BatchOutcome> {
       const { attempt, token } = await whileBeating(() => endEach(resources, order, 'ntf-delete'));
       return finishBatch(resources, order, attempt, (client, ended) =>
@@ -94,7 +94,7 @@ export function createNotificationWork(resources: SubscriptionResources) {
       );
     },
 
-    /** Records of earlier releases: ends a subscription and its record, for a Create to follow. One at a time. */
+    /** Old records: ends a subscription and its record, for a Create to follow. One at a time. */
     async runLegacyRotations(order: BatchOrder): Promise<BatchOutcome & RotatedOut> {
       const { attempt, token } = await whileBeating(() => endEach(resources, order, 'ntf-rotate'));
       const createIds = attempt.done.map(({ connId }) => connId);

@@ -2,13 +2,12 @@
  * Work of the pool `smp-que-del`: queues of deleted connections are deleted on their router, which tells the notifier, so
  * that the subscriptions there end with them. Of an imported queue only the notifier is deleted: the application keeps it.
  */
-import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
+import type { BatchOrder, BatchOutcome } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
 import { requireEpoch } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { unreadableItem, whileBeating } from './batches.ts';
-import { kickAll } from './commands.ts';
 import { queueRefOf } from './connection-rows.ts';
 import type { SubscriptionEvent } from './events.ts';
 import { announceEvent, errorText, relayEventsIfPossible, writeEvent } from './events.ts';
@@ -79,21 +78,6 @@ export function createQueueWork(resources: SubscriptionResources) {
       if (errors.length > 0) await relayEventsIfPossible(resources);
       return { retryIds, unkicked: [] };
     },
-
-    /**
-     * Wakes the workers that delete queues. Supervisors of the release before did that work themselves, under this
-     * name.
-     *
-     * @returns how many queues it deleted itself: none.
-     */
-    async removeQueues(agentId: string): Promise<number> {
-      const servers = await query<{ host: string; port: number }>(db, LIST_SERVERS_OF_DELETED, [agentId]);
-      await kickAll(
-        resources,
-        servers.map((server): WorkerKey => ({ agentId, pool: 'smp-que-del', server })),
-      );
-      return 0;
-    },
   };
 
   function refOf(agentId: string, row: DeletedQueueRow): QueueRef {
@@ -136,21 +120,6 @@ const LOAD_DELETED_QUEUES = {
       JOIN subscriptions.connections AS connection USING (agent_id, conn_id)
      WHERE queue.agent_id = $1 AND queue.is_deleted AND queue.queue_id = ANY($2::bigint[])
      ORDER BY queue.queue_id`,
-};
-
-const LIST_SERVERS_OF_DELETED = {
-  name: 'list_servers_of_all_deleted_queues',
-  text: `
-    SELECT host, port
-      FROM subscriptions.smp_servers AS server
-     CROSS JOIN LATERAL (
-       SELECT FROM subscriptions.rcv_queues AS queue
-        WHERE (queue.agent_id, queue.host, queue.port) = (server.agent_id, server.host, server.port) AND is_deleted
-        ORDER BY queue_id
-        LIMIT 1
-     ) AS first
-     WHERE agent_id = $1
-     ORDER BY 1, 2`,
 };
 
 const MARK_UNREADABLE = {

@@ -13,7 +13,7 @@ export type IntentContent = Omit<
  * of recipients and keys, white space and the notation of numbers make no difference; the order of arrays does.
  *
  * `request_id`, `trace_id` and `traceparent` only observe and are left out, as is the entry id. So is `expires_at_ms`: it
- * says nothing about the event, a repeat may count it from its own time, and processes of the release before do not know it.
+ * says nothing about the event, and a repeat may count it from its own time.
  * `occurred_at_ms` is in: the same event did not happen at two times.
  */
 export function fingerprintOf(intent: IntentContent): string {

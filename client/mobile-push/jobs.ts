@@ -88,8 +88,8 @@ export interface MobileRetryView {
   devices: number;
   /** The next one of the device that has failed most often; the first one is 1. */
   attempt: number;
-  /** The soonest; in the past while it is being made. Absent when a process of the release before counted the failure. */
-  nextAttemptAt?: Date;
+  /** The soonest; in the past while it is being made. */
+  nextAttemptAt: Date;
   /** Of the last failure. */
   lastCode: string;
   lastFailureAt: Date;
@@ -142,7 +142,7 @@ export function mobileOperations(resources: OperatorResources) {
       const { rows } = await db.query<RetryingRow>(LIST_RETRYING(given), values);
       return pageOf(rows, limit, ({ devices, attempt, nextAttemptAt, lastCode, lastFailureAt, ...row }) => ({
         ...summaryOf(row),
-        retry: withoutNulls({ devices, attempt, nextAttemptAt, lastCode, lastFailureAt }),
+        retry: { devices, attempt, nextAttemptAt, lastCode, lastFailureAt },
       }));
     },
 
@@ -273,10 +273,7 @@ interface JobRow extends JobToReplay {
   updatedAt: Date;
 }
 
-type RetryingRow = JobRow &
-  Omit<MobileRetryView, 'nextAttemptAt'> & {
-    nextAttemptAt: Date | null;
-  };
+type RetryingRow = JobRow & MobileRetryView;
 
 const KEY = 'job_id AS "jobId", status, user_id AS "userId"';
 const COLUMNS = `${KEY}, channel, token_count AS tokens, sent_count AS sent, removed_count AS removed,

@@ -36,7 +36,7 @@ const ASKED: Asked = {
 export interface SymbolView extends SymbolMetadata {
   isEnabled: boolean;
   updatedAt: Date;
-  /** Who changed it last; absent for changes of older releases, and of programs that do not say. */
+  /** Who changed it last; absent for changes of programs that do not say. */
   changedBy?: string;
 }
 

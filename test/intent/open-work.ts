@@ -3,7 +3,6 @@
  * dead-lettered, unread.
  */
 import { leaseKey } from '../../activities/intent/hand-off.ts';
-import { PAUSE_UPDATE, channelWorkflowId } from '../../workflows/intent/channel-contract.ts';
 import { routeWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf } from '../harness.ts';
@@ -73,10 +72,7 @@ export function openIntentWork(slot: Slot): OpenWork {
       await slot.redis.del(lease);
       await eventually('the e-mail to be handed off', async () => (await slot.redis.xlen(MAIL)) === 2);
 
-      // As the client of that release does: the tables are not those of this one yet.
-      await slot.client.workflow
-        .getHandle(channelWorkflowId('email'))
-        .executeUpdate(PAUSE_UPDATE, { args: [{ requestedBy: 'test', reason: 'maintenance' }] });
+      await operator.channels.pause('email', { requestedBy: 'test', reason: 'maintenance' });
       ids.paused = await publishTurn(slot.redis, 'paused');
       slot.userService.fail({ userId: 'user-9', failure: { kind: 'status', status: 503 } });
       ids.unresolved = await publishTurn(slot.redis, 'unresolved', ['user-9']);

@@ -227,29 +227,6 @@ describe('the function in the transaction of a producer', () => {
     expect(await states()).toEqual({ pending: 2 });
     await db.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
   });
-
-  test('I75 I78 the file brings an outbox without expires_at up to date, and calls of before go on', async () => {
-    // As the file of the release before left it: one form, without the last parameter.
-    await db.query(`
-      DROP FUNCTION notification_outbox.publish(text, text, text, timestamptz, jsonb, text[], text, text, text, timestamptz);
-      CREATE FUNCTION notification_outbox.publish(
-        notification_type text, producer text, idempotency_key text, occurred_at timestamptz, payload jsonb,
-        recipient_user_ids text[] DEFAULT NULL, request_id text DEFAULT NULL, trace_id text DEFAULT NULL,
-        traceparent text DEFAULT NULL) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'`);
-    await db.query(await readOutboxSql());
-    const publish = (rest: string) =>
-      db.query(
-        `SELECT notification_outbox.publish('game.finished', 'game_master', 'key', '2026-11-22T12:00Z',
-           '{"game_id": "g", "game_name": "G", "final_turn_number": 1}', ARRAY['user-1']${rest})`,
-      );
-    await publish('');
-    await expect(publish(", expires_at => '2026-11-22T12:00Z'")).rejects.toThrow(
-      'expires_at_ms must be after occurred_at_ms',
-    );
-    const { rows } = await db.query<{ entry: object }>('SELECT entry FROM notification_outbox.intents');
-    expect(rows).toHaveLength(1);
-    expect(rows[0]!.entry).not.toHaveProperty('expires_at_ms');
-  });
 });
 
 describe('the relay', () => {

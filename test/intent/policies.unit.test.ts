@@ -51,6 +51,7 @@ describe('ladder', () => {
       attemptCount,
       maxAttempts: attemptCount + left,
       nextAttemptAtMs: 0,
+      retryInMs: 0,
       backoffMinMs: minMs,
       backoffMaxMs: maxMs,
     }));
@@ -90,6 +91,7 @@ describe('ladder', () => {
         attemptCount,
         maxAttempts,
         nextAttemptAtMs: 0,
+        retryInMs: 0,
         backoffMinMs: 1_000,
         backoffMaxMs: 300_000,
       });

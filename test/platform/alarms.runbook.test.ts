@@ -1,6 +1,7 @@
 /** Alarms about processes, Temporal, secrets and keys, each with its fault, and its section of the runbook carried out. */
+import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { freePort } from '../../dev/servers/ports.ts';
@@ -12,8 +13,6 @@ import { publishTurn } from '../intent/entries.ts';
 import { drillGround } from '../runbook/drill.ts';
 import type { ServiceProcess } from '../service-process.ts';
 import { MAIL } from '../service-process.ts';
-import type { UnpackedRelease } from './release.ts';
-import { unpackRelease } from './release.ts';
 
 const BY = { requestedBy: 'drill' };
 
@@ -193,8 +192,8 @@ describe('Temporal', () => {
     },
   });
 
-  let other: UnpackedRelease | undefined;
-  afterAll(() => other?.remove());
+  /** Sources of another release: those of the last commit, changed. */
+  const other = inDir('release');
   drill({
     alarm: 'TemporalWorkflowTasksFail',
     fault: 'a release cannot follow the histories of the one before',
@@ -208,8 +207,11 @@ describe('Temporal', () => {
         );
         return rowCount === 1;
       });
-      other = unpackRelease('HEAD');
-      const file = path.join(other.folder, 'workflows/intent/workflow.ts');
+      mkdirSync(other);
+      const sources = execFileSync('git', ['archive', '--format=tar', 'HEAD'], { maxBuffer: 2 ** 30 });
+      execFileSync('tar', ['-x', '-C', other], { input: sources });
+      symlinkSync(path.resolve('node_modules'), path.join(other, 'node_modules'));
+      const file = path.join(other, 'workflows/intent/workflow.ts');
       const source = readFileSync(file, 'utf8');
       const changed = source.replace(
         /(export async function notification\(.*\n)/,
@@ -220,7 +222,7 @@ describe('Temporal', () => {
     },
     inject: async () => {
       await ground.killAll();
-      await ground.start({}, other!.folder);
+      await ground.start({}, other);
       await steering().channels.resume('email', BY);
     },
     deeds: [{ words: 'roll back to the release before', act: () => restart() }],

@@ -262,8 +262,8 @@ describe('the codec server with an issuer of tokens', () => {
   test('security-16 what the token does not allow is refused, whatever the request says', async () => {
     const here = await codec.encode([payloadOf('x')], owner('w'));
     const elsewhere = await codec.encode([payloadOf('x')], owner('w', 'other'));
-    // As the release before sealed it: it names no namespace, so it is of the service's own.
-    const unbound = await createPayloadCodec([KEY], () => 'accept').encode([payloadOf('x')]);
+    // It names no namespace, so it is of the service's own.
+    const unbound = await codec.encode([payloadOf('x')]);
     const statusOf = async (permissions: unknown, sealed: typeof here, namespace?: string) => {
       const headers = namespace === undefined ? {} : { 'x-namespace': namespace };
       return (await decode(await signed(claims({ permissions })), sealed, headers)).status;

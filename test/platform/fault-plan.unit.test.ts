@@ -14,7 +14,6 @@ const OPTIONS: PlanOptions = {
   losses: LOSSES,
   kinds: undefined,
   isEncrypted: true,
-  hasReleaseBefore: true,
   members: ['frontend-1', 'history-1', 'store'],
 };
 const planOf = (seed: string, more: Partial<PlanOptions> = {}): Fault[] =>
@@ -42,13 +41,13 @@ test('a long run has each kind of fault, and each loss once', () => {
 });
 
 test('what cannot happen in a run is not planned', () => {
-  const plan = planOf('1', { losses: [], isEncrypted: false, hasReleaseBefore: false, members: [] });
+  const plan = planOf('1', { losses: [], isEncrypted: false, members: [] });
   const kinds = new Set(plan.map(({ kind }) => kind));
-  for (const kind of ['rotate-keys', 'release-before', 'kill-member', 'failover', 'put-back'] as const)
+  for (const kind of ['rotate-keys', 'kill-member', 'failover', 'put-back'] as const)
     expect(kinds).not.toContain(kind);
   const paused = planOf('1', { losses: [], kinds: ['pause-service'] });
   expect(new Set(paused.map(({ kind }) => kind))).toEqual(new Set(['pause-service']));
-  expect(() => planOf('1', { kinds: ['release-before'], hasReleaseBefore: false })).toThrow('no fault');
+  expect(() => planOf('1', { kinds: ['rotate-keys'], isEncrypted: false })).toThrow('no fault');
 });
 
 test('two faults do not hit one subject together', () => {
@@ -88,9 +87,6 @@ test('the command that repeats a run has all that decides it', () => {
   ];
   expect(commandOf(parseOptions(cell))).toContain(cell.join(' '));
   expect(() => parseOptions(['--temporal', '1.29.1'])).toThrow('add --cluster');
-  const beside = ['--beside', 'HEAD'];
-  expect(commandOf(parseOptions(beside))).toContain(beside.join(' '));
-  expect(() => parseOptions(['--outcomes', 'all', ...beside])).toThrow('exclude each other');
   expect(() => parseOptions(['--kinds', 'earthquake'])).toThrow('--kinds does not know earthquake');
 });
 

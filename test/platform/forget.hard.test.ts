@@ -4,7 +4,6 @@ import path from 'node:path';
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import type { Forgotten } from '../../client/forget.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
-import { buildLateIndexes } from '../../migrations/indexes.ts';
 import { migrate } from '../../migrations/migrate.ts';
 import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
@@ -58,7 +57,6 @@ const isOfLog = (name: string): boolean => name.startsWith('pg_wal');
 test('I79 a minute after 1,000 notifications to a user, no file of PostgreSQL and Redis has anything of the user', async () => {
   await createDeviceTokens(slot.ownerDsn, { samples: false });
   await migrate(slot.ownerDsn);
-  await buildLateIndexes(slot.ownerDsn);
   slot.userService.setUser(GONE, { email: ADDRESS, preferredLanguage: 'en' });
   await slot.startService({
     ...{ NOTIFICATION_ROLES: 'intent,mobile-push', NOTIFICATION_OUTCOMES: 'all' },

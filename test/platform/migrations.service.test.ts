@@ -1,47 +1,15 @@
 /** The schema that the migrations make, compared with the committed description of it. */
 import { randomUUID } from 'node:crypto';
+import { readdirSync } from 'node:fs';
+import path from 'node:path';
 import pg from 'pg';
-import { LATE_INDEXES, buildLateIndexes } from '../../migrations/indexes.ts';
 import { SchemaNewerThanCodeError, migrate, pendingMigrations } from '../../migrations/migrate.ts';
-import { eventually, stackOfRun } from '../harness.ts';
+import { stackOfRun } from '../harness.ts';
 
-const MIGRATIONS = [
-  '0001-intent',
-  '0002-operation',
-  '0003-mobile-push',
-  '0004-symbol-config',
-  '0005-account-callback',
-  '0006-subscription',
-  '0008-intent-acceptance',
-  '0009-drain',
-  '0011-mobile-push-rounds',
-  '0012-symbol-config',
-  '0013-subscription-due',
-  '0014-subscription',
-  '0016-bounded-statements',
-  '0017-outbound',
-  '0018-inbound-streams',
-  '0019-keys',
-  '0020-subscription-events',
-  '0021-intent-slices',
-  '0022-subscription-routers',
-  '0023-cancelled-intents',
-  '0025-operators',
-  '0028-operation',
-  '0030-intent-trace',
-  '0031-intent-outcomes',
-  '0032-forgotten-users',
-  '0033-producer-pauses',
-  '0034-intent-expiry',
-  '0035-operations',
-  '0036-operator-actions',
-  '0037-operations-paused',
-  '0039-subscription',
-  '0040-outbound',
-  '0041-symbol-config',
-  '0042-mobile-push',
-  '0045-operator-actions',
-];
+const MIGRATIONS = readdirSync(path.join(import.meta.dirname, '../../migrations'))
+  .filter((file) => file.endsWith('.sql'))
+  .map((file) => path.basename(file, '.sql'))
+  .sort();
 
 let dsn: string;
 let db: pg.Client;
@@ -90,100 +58,13 @@ async function describeSchema(): Promise<string> {
 
 test('I27 the migrations make exactly the described schema', async () => {
   expect(await migrate(dsn)).toEqual(MIGRATIONS);
-  await buildLateIndexes(dsn);
   expect(await describeSchema()).toMatchSnapshot();
-});
-
-/** A transaction that has written to the last of the tables, and goes on until its connection ends. */
-async function startWriting(): Promise<pg.Client> {
-  const writer = new pg.Client({ connectionString: dsn });
-  await writer.connect();
-  await writer.query('BEGIN');
-  await writer.query("INSERT INTO notification.duplicates VALUES ('3-0', 'x', now())");
-  return writer;
-}
-
-/** For whoever writes to the table that it has come to. */
-const untilBuildWaits = () =>
-  eventually('the build to wait', async () => {
-    const { rows } = await db.query(`
-      SELECT FROM pg_stat_activity
-       WHERE datname = current_database() AND application_name = 'galaxy-notify indexes' AND wait_event_type = 'Lock'`);
-    return rows.length > 0;
-  });
-
-test('I27 indexes of large tables are built beside what goes on, by one process, and a half-built one is mended', async () => {
-  const names = LATE_INDEXES.map(({ name }) => name);
-  await migrate(dsn);
-  // As a process leaves it that died while it built.
-  await db.query("INSERT INTO notification.duplicates VALUES ('1-0', 'x', now()), ('2-0', 'x', now())");
-  await expect(
-    db.query(
-      'CREATE UNIQUE INDEX CONCURRENTLY duplicates_duplicate_of_idx ON notification.duplicates (duplicate_of)',
-    ),
-  ).rejects.toThrow('could not create unique index');
-  const isWhole = async () =>
-    (
-      await lines(
-        "SELECT indisvalid::text AS line FROM pg_index WHERE indexrelid = 'notification.duplicates_duplicate_of_idx'::regclass",
-      )
-    )[0];
-  expect(await isWhole()).toBe('false');
-
-  const writer = await startWriting();
-  const first = buildLateIndexes(dsn);
-  // Until the transaction ends the first one waits, and holds nobody up.
-  await untilBuildWaits();
-  expect(await buildLateIndexes(dsn)).toEqual({ built: [], isComplete: false });
-  await writer.end();
-  expect(await first).toEqual({ built: names, isComplete: true });
-  expect(await isWhole()).toBe('true');
-  expect(await buildLateIndexes(dsn)).toEqual({ built: [], isComplete: true });
-});
-
-test('I27 a process that stops ends the building of indexes at once', async () => {
-  await migrate(dsn);
-  const writer = await startWriting();
-  const stopping = new AbortController();
-  const building = buildLateIndexes(dsn, stopping.signal);
-  await untilBuildWaits();
-  stopping.abort();
-  expect(await building).toMatchObject({ isComplete: false });
-  await writer.end();
 });
 
 test('I27 a second run changes nothing, two concurrent ones do not clash', async () => {
   const results = await Promise.all([migrate(dsn), migrate(dsn)]);
   expect(results.flat()).toEqual(MIGRATIONS);
   expect(await migrate(dsn)).toEqual([]);
-});
-
-test('I62 security-15 only a new database says that no payload may be in plain', async () => {
-  const mayHoldPlain = async () => {
-    const { rows } = await db.query<{ may_hold_plain: boolean }>(
-      'SELECT may_hold_plain FROM notification.installation',
-    );
-    return rows.map((row) => row.may_hold_plain);
-  };
-  await migrate(dsn);
-  expect(await mayHoldPlain()).toEqual([false]);
-  // As the release before left it.
-  await db.query(`
-    DROP TABLE notification.installation, notification.outcomes, notification.outcome_tallies, notification.forgotten_users,
-      notification.operator_actions, notification.callback_pauses;
-    ALTER TABLE notification.outbound_streams DROP COLUMN pending, DROP COLUMN redis_db, DROP COLUMN empty_at,
-      DROP COLUMN has_fallen_back;
-    ALTER TABLE notification.records DROP COLUMN traceparent, DROP COLUMN forgotten_at, DROP COLUMN expires_at;
-    ALTER TABLE notification.operations DROP COLUMN options, DROP COLUMN paused_by;
-    DROP INDEX notification.operations_open_idx;
-    ALTER TABLE notification.operation_items DROP COLUMN job_id, DROP COLUMN conn_id;
-    ALTER TABLE subscriptions.rcv_queues DROP COLUMN is_imported, DROP CONSTRAINT rcv_queues_one_agent_key;
-    ALTER TABLE notification.symbol_targets DROP COLUMN is_gone;
-    ALTER TABLE notifications.notification_sends ADD COLUMN token_sha256 text;
-    ALTER TABLE notifications.notification_log DROP COLUMN entry_hash;
-    DELETE FROM notification.schema_migrations WHERE name >= '0028'`);
-  await migrate(dsn);
-  expect(await mayHoldPlain()).toEqual([true]);
 });
 
 test('I27 a schema that breaks with this release is refused by name', async () => {

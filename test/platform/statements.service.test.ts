@@ -15,7 +15,6 @@ import { STATEMENTS as TOP_OF_PUSHES } from '../../client/mobile-push/top.ts';
 import { STATEMENTS as OF_PUSHES } from '../../client/mobile-push/why.ts';
 import { STATEMENTS as TOP_OF_SUBSCRIPTIONS } from '../../client/subscription/top.ts';
 import { STATEMENTS as TOP_OF_SYMBOLS } from '../../client/symbol-config/top.ts';
-import { buildLateIndexes } from '../../migrations/indexes.ts';
 import { migrate } from '../../migrations/migrate.ts';
 import { takeSlot } from '../harness.ts';
 import type { Slot } from '../harness.ts';
@@ -87,7 +86,7 @@ const RECURRING = {
 
     are_subscription_events_left begin_token_deletion_attempt
     count_silent_routers drop_token_deletion ensure_subscription_agent insert_subscription_event
-    list_servers_of_all_deleted_queues load_subscription_agent load_subscription_token
+    load_subscription_agent load_subscription_token
     lock_subscription_agent mark_token_deletion_failed`,
   /** Small tables, or none. */
   small: `
@@ -215,7 +214,6 @@ const usesOneOf = (tables: readonly string[], name: string): boolean =>
   );
 
 test('U1 what why reads takes no longer the more rows there are of others', async () => {
-  await buildLateIndexes(slot.endpoints.postgresDsn);
   await db.query('ANALYZE');
   expect(await problemsOfTexts(OF_WHY)).toEqual({});
 });

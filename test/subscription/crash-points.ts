@@ -66,7 +66,7 @@ test('N1 N2 N13 a process that dies after any step of a subscription: records an
   expect(await agent.events()).toEqual([]);
 }, 600_000);
 
-test('N4 N7 N13 a process that dies after any step of a check, or of work of earlier releases: all is made anew', async () => {
+test('N4 N7 N13 a process that dies after any step of a check, or of old records: all is made anew', async () => {
   await walk.survivor();
   const ids = await agent.createMany(20);
   await agent.active(ids, 120_000);
@@ -95,7 +95,7 @@ test('N4 N7 N13 a process that dies after any step of a check, or of work of ear
   };
   console.info(`processes that died: ${JSON.stringify(kills)}`);
   // An attempt, the router, what came of it; and a worker that goes on, unless a connection is created instead. Those
-  // of earlier releases go to the router one by one, with what the dead left.
+  // of old records go to the router one by one, with what the dead left.
   expect(kills).toMatchObject({ checked: 4, created: 1 });
   expect(kills.deleted).toBeGreaterThanOrEqual(4);
   expect(kills.rotated).toBeGreaterThanOrEqual(3);

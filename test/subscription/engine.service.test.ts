@@ -271,7 +271,7 @@ test('N8 N16 work is counted for each user, attempts and successes apart', async
   expect([await count(41, 'ntfCreated'), await count(42, 'ntfKey')]).toEqual([0, 0]);
 });
 
-test('N7 N17 scenario 34: records of earlier releases: deletes and rotations go on after OK and AUTH, and wait otherwise', async () => {
+test('N7 N17 scenario 34: old records: deletes and rotations go on after OK and AUTH, and wait otherwise', async () => {
   const connIds = await Promise.all(Array.from({ length: 6 }, () => createOne()));
   const before = new Map(
     await Promise.all(connIds.map(async (id) => [id, (await agent.record(id))!] as const)),

@@ -18,7 +18,6 @@ export async function openSubscriptionWork(slot: Slot): Promise<OpenWork> {
   let active = '';
   let waiting: string[] = [];
   let subscriptionBefore: string | null = null;
-  /** Asked of the supervisor itself, which is the way that the release knows. */
   async function create(connections: NewConnection[]): Promise<string[]> {
     const made = await agent.update<CreatedConnection[]>(CREATE_CONNECTIONS_UPDATE, { connections });
     return made.map((one) => {

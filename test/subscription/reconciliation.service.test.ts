@@ -114,7 +114,7 @@ test('subscription-B3 a wrong fingerprint in a request breaks that request and n
 });
 
 test('subscription-B3 a fingerprint that differs stays with its queue, until nobody needs the former one', async () => {
-  // The first one that was named was wrong, and an older release has kept it for a queue.
+  // The first one that was named was wrong, and is kept for a queue.
   const [connId] = (await createActive(1, 1)) as [string];
   await agent.rows('UPDATE subscriptions.smp_servers SET key_hash = $2 WHERE port = $1', [
     server(1).port,

@@ -33,7 +33,7 @@ const SCENARIOS: Record<number, string> = {
   28: 'checks that are due later',
   30: 'every status that a check can answer',
   31: 'more rows than one batch takes, and two servers',
-  34: 'rows of earlier releases',
+  34: 'old records',
   36: 'the deletion of a token survives a restart',
   40: 'the choice of a router, and closing during a batch',
 };

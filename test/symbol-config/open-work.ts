@@ -11,7 +11,6 @@ const LIMIT_MS = 60_000;
 
 /** @param dir for files that the service reads. */
 export async function openSymbolWork(slot: Slot, dir: string): Promise<OpenWork> {
-  // The release before signs nothing.
   const registry = await takeSymbolRegistry(slot, { acceptsUnsigned: true });
   const { targets } = registry;
   const file = path.join(dir, 'targets.json');

@@ -82,13 +82,8 @@ export async function channel(name: HeldName, carried?: ChannelState): Promise<v
     },
   );
 
-  /** @param sinceMs absent when a process of the release before made the change. */
-  function enter(
-    status: ChannelState['status'],
-    sinceMs: number | undefined | null,
-    rest: Partial<ChannelState>,
-  ): void {
-    state = { channel: name, status, sinceMs: sinceMs ?? Date.now(), ...rest };
+  function enter(status: ChannelState['status'], sinceMs: number, rest: Partial<ChannelState>): void {
+    state = { channel: name, status, sinceMs, ...rest };
     setCurrentDetails(describe(state));
   }
 
@@ -117,7 +112,7 @@ export async function channel(name: HeldName, carried?: ChannelState): Promise<v
     const ratePerSecond = of.drain?.ratePerSecond ?? DEFAULT_DRAIN_RATE;
     try {
       const released = await scope.run(() => draining.drainChannel(name, of.sinceMs, ratePerSecond));
-      if (state === of) enter('open', undefined, { drain: { ratePerSecond, released } });
+      if (state === of) enter('open', Date.now(), { drain: { ratePerSecond, released } });
     } catch (error) {
       // Paused again, or resumed at another rate.
       if (!isCancellation(error) || CancellationScope.current().consideredCancelled) throw error;

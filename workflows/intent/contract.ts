@@ -25,12 +25,12 @@ export interface ReconciliationOutcome {
   /** Of those without one: published, and given a workflow. */
   published: number;
   restarted: number;
-  /** And skipped, since their intents had been cancelled; absent in runs of before, as `ended`. */
-  skipped?: number;
+  /** And skipped, since their intents had been cancelled. */
+  skipped: number;
   /** Intents whose lost workflow was started again. */
   intents: number;
   /** Workflows that could not go on and had nothing left to do. */
-  ended?: number;
+  ended: number;
 }
 
 /**
@@ -155,8 +155,8 @@ export interface RouteSlice {
 /** What came of the first attempts of a slice. */
 export interface FirstAttempts {
   published: number;
-  /** By these attempts; absent when the release before made them. */
-  skipped?: number;
+  /** By these attempts. */
+  skipped: number;
   /** Those that are neither published nor skipped. */
   open: RouteToPublish[];
 }
@@ -283,8 +283,8 @@ export interface PublicationFailureDetails {
   maxAttempts: number;
   /** Epoch ms. */
   nextAttemptAtMs: number;
-  /** How long that was from the failure on: a wait, since clocks differ. Absent in executions of the release before. */
-  retryInMs?: number;
+  /** How long that was from the failure on: a wait, since clocks differ. */
+  retryInMs: number;
   /** Bounds of the ladder clamp(min * 2^(N-1), min, max), ms. */
   backoffMinMs: number;
   backoffMaxMs: number;

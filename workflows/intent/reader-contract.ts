@@ -16,8 +16,8 @@ export interface BridgeProgress {
   /** Totals since this reader took over. */
   started: number;
   malformed: number;
-  /** Intents that were begun before those in front of them, since this reader took over; absent in readers of before. */
-  ahead?: number;
+  /** Intents that were begun before those in front of them, since this reader took over. */
+  ahead: number;
   /** What is wrong with the stream now, and what it lost since this reader took over; empty when all is well. */
   findings: StreamFinding[];
   /** What the last check saw; absent until a check has found the stream. */

@@ -11,7 +11,6 @@ import {
   condition,
   defineSignal,
   isCancellation,
-  patched,
   setHandler,
   workflowInfo,
 } from '@temporalio/workflow';
@@ -82,8 +81,7 @@ export function listenToOperator(input: RouteInput): RouteOperator {
   function orderByRun(): ReplayOrder | undefined {
     const replayId = `${runId}/run`;
     if (input.replay) return { replayId, requestedBy: 'reset of the notification' };
-    if (parent !== undefined || (input.first !== undefined && patched('attempt-is-no-order')))
-      return undefined;
+    if (parent !== undefined || input.first !== undefined) return undefined;
     return { replayId, requestedBy: 'start' };
   }
 

@@ -154,7 +154,7 @@ async function spendRestOfBudget(
   );
   upsertSearchAttributes([routeStatus('failed')]);
   const isDue = await operator.unlessNudged(async () => {
-    await sleep(retryInMs ?? Math.max(1, nextAttemptAtMs - Date.now()), {
+    await sleep(retryInMs, {
       summary: `before attempt ${attemptCount + 1} of ${maxAttempts}`,
     });
     return true;

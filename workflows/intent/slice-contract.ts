@@ -48,8 +48,8 @@ export interface SliceDelivery {
    * skipped.
    */
   open: string[];
-  /** Those that wait for the User Service, which is away for all. Absent in results of before it was told apart. */
-  waiting?: string[];
+  /** Those that wait for the User Service, which is away for all. */
+  waiting: string[];
 }
 
 export interface SliceOutcome extends Omit<SliceDelivery, 'open' | 'waiting'> {

@@ -70,7 +70,7 @@ async function work(input: SliceInput, deliverAll: Deliver): Promise<SliceOutcom
   const isWanted = ({ notificationId }: NotificationInput) => !cancelled.has(notificationId);
   try {
     const wanted = intents.filter(isWanted);
-    const { open, waiting = [], ...counts } = await deliverAll({ slice, intents: wanted }, attempt);
+    const { open, waiting, ...counts } = await deliverAll({ slice, intents: wanted }, attempt);
     await skip(intents.filter((intent) => !isWanted(intent)));
     const handedOn = intents.filter((intent) => isWanted(intent) && open.includes(intent.notificationId));
     if (handedOn.length > 0) await handing.beginNotifications({ slice, intents: handedOn });
@@ -125,7 +125,7 @@ const NOTHING = { accepted: 0, duplicates: 0, rejected: 0 } as const;
 function leaveToEach({ intents }: SliceInput, error: unknown): SliceDelivery {
   if (isCancellation(error)) throw error;
   setCurrentDetails('the common try failed, so each intent gets a workflow of its own');
-  return { ...NOTHING, open: intents.map(idOf) };
+  return { ...NOTHING, open: intents.map(idOf), waiting: [] };
 }
 
 function isAboutServers(error: unknown): boolean {

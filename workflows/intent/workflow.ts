@@ -14,7 +14,6 @@ import {
   ParentClosePolicy,
   executeChild,
   isCancellation,
-  patched,
   proxyActivities,
   proxyLocalActivities,
   setCurrentDetails,
@@ -137,7 +136,7 @@ function publishAccepted(of: Notification, acceptance: Accepted): RouteTotals | 
   if (first) return publishRest(of, first);
   return isListed(acceptance)
     ? publishSlice(of, { offset: 0, limit: routeCount }, () => routes)
-    : publishInBatches(withFirstAttempts(of), acceptance);
+    : publishInBatches({ ...of, dispatch: 'on_failure' }, acceptance);
 }
 
 /** @param list the slice's routes to publish, for when nobody has looked at them yet. */
@@ -226,16 +225,6 @@ function isDeadLettered(error: unknown): boolean {
   );
 }
 
-/**
- * Of a large notification no route has a workflow from the beginning, in whatever mode: thousands of children take half
- * an hour, and serve nobody. Executions of the release before go on with children.
- */
-function withFirstAttempts(of: Notification): Notification {
-  return of.dispatch === 'on_failure' || !patched('large-first-attempts')
-    ? of
-    : { ...of, dispatch: 'on_failure' };
-}
-
 async function publishInBatches(of: Notification, { routeCount }: Accepted): Promise<RouteTotals> {
   const waiting = Array.from({ length: Math.ceil(routeCount / ROUTES_PER_BATCH) }, (_, batch) => batch);
   const done: RouteTotals[] = [];
@@ -247,7 +236,7 @@ async function publishInBatches(of: Notification, { routeCount }: Accepted): Pro
         limit: ROUTES_PER_BATCH,
       });
       if (first?.open.length === 0) {
-        done.push({ published: first.published, skipped: first.skipped ?? 0, deadLettered: 0 });
+        done.push({ published: first.published, skipped: first.skipped, deadLettered: 0 });
         continue;
       }
       // Not waited for here: routes in trouble must not hold up those behind them.
@@ -282,14 +271,9 @@ async function publishBatch(
   }
 }
 
-/**
- * Whether this workflow was cancelled, and not only the child that it waits for. Executions of the release before took
- * the one for the other; those that are skipping routes because of it go on so.
- */
-function isOwnCancellation(error: unknown): boolean {
-  if (!isCancellation(error)) return false;
-  return CancellationScope.current().consideredCancelled || !patched('child-cancelled-alone');
-}
+/** Whether this workflow was cancelled, and not only the child that it waits for. */
+const isOwnCancellation = (error: unknown): boolean =>
+  isCancellation(error) && CancellationScope.current().consideredCancelled;
 
 /** An attempt that fails while it is asked to stop fails for its own reason, and is not made again. */
 const isOver = (error: unknown): boolean =>

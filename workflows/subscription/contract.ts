@@ -359,8 +359,8 @@ export interface PoolWorkerState extends WorkerKey {
 export interface SweepOutcome {
   /** Workers that were woken because something was due. */
   kicks: number;
-  /** Workers that could not go on and were started anew; absent in runs of before. */
-  replaced?: number;
+  /** Workers that could not go on and were started anew. */
+  replaced: number;
   /** Connections without a record, for which a Create was sent. */
   creates: number;
   /** Records of connections that want none, or are gone, or that no worker finds; the supervisor was told to end or mend them. */

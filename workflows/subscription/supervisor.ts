@@ -22,7 +22,6 @@ import {
   defineUpdate,
   isCancellation,
   log,
-  patched,
   proxyActivities,
   proxyLocalActivities,
   setCurrentDetails,
@@ -31,7 +30,7 @@ import {
 import type { Changed } from '../../activities/subscription/connections.ts';
 import type { SubscriptionActivities } from '../../activities/subscription/activities.ts';
 import { inOrder, isHistoryLong, onRenewal, refuse } from '../long-lived.ts';
-import { DATABASE, SUBSCRIPTION_AT_ONCE, SUBSCRIPTION_BATCH, SUBSCRIPTION_SWEEP } from '../policies.ts';
+import { DATABASE, SUBSCRIPTION_AT_ONCE, SUBSCRIPTION_SWEEP } from '../policies.ts';
 import { createConnections, fail } from './change.ts';
 import type {
   AgentState,
@@ -65,8 +64,6 @@ import {
 
 const database = proxyActivities<SubscriptionActivities>(DATABASE);
 const atOnce = proxyLocalActivities<SubscriptionActivities>(SUBSCRIPTION_AT_ONCE);
-/** As the release before has scheduled it. */
-const removal = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_BATCH);
 const sweeping = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_SWEEP);
 
 /** Events after which a run is continued by a new one: what came in must be read again by the next worker. */
@@ -89,8 +86,6 @@ interface Supervisor {
   oneAtATime: ReturnType<typeof inOrder>;
   /** Updates that wait for routers. */
   onRouters: number;
-  /** False in a run that began under the release before: it ends as that release would have ended it. */
-  movesOn: boolean;
   /** A new run was asked for. */
   isRenewed: () => boolean;
 }
@@ -100,7 +95,6 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
   const { queue = [], current, done = 0, wanted } = carried ?? {};
   const supervisor: Supervisor = {
     ...{ agentId, queue, done, oneAtATime: inOrder(), onRouters: 0 },
-    movesOn: patched('subscription-supervisor-moves-on'),
     isRenewed: onRenewal(),
   };
   if (current) supervisor.current = current;
@@ -121,10 +115,7 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
     if (mayContinue(supervisor)) await continueWhenQuiet(supervisor);
     if (supervisor.wanted) await applySuspension(supervisor, supervisor.wanted);
     // Between two pages there is room for everything else.
-    if (hasWork(supervisor)) {
-      do await carryOutPage(supervisor);
-      while (!supervisor.movesOn && supervisor.current);
-    }
+    if (hasWork(supervisor)) await carryOutPage(supervisor);
   }
 }
 
@@ -139,7 +130,7 @@ const isOver = ({ isRenewed }: Supervisor): boolean => isRenewed() || isHistoryL
 
 /** Whether it is, and nothing that takes long has to end before it can. */
 function mayContinue(supervisor: Supervisor): boolean {
-  return isOver(supervisor) && (!supervisor.movesOn || supervisor.onRouters === 0);
+  return isOver(supervisor) && supervisor.onRouters === 0;
 }
 
 /** Carries a page of a command out. A command that cannot be carried out is reported, and the next one is taken. */
@@ -194,7 +185,7 @@ async function continueWhenQuiet(supervisor: Supervisor): Promise<void> {
 
 /** The activities of updates. */
 function databaseOf(supervisor: Supervisor): typeof database | typeof atOnce {
-  return supervisor.movesOn && isOver(supervisor) ? atOnce : database;
+  return isOver(supervisor) ? atOnce : database;
 }
 
 function stateOf({ agentId, queue, current, done, agent }: Supervisor): SupervisorState {
@@ -224,10 +215,7 @@ function handleSignals(supervisor: Supervisor): void {
     defineSignal<[FlushRequest]>(contract.FLUSH_AND_SMP_DELETE_SIGNAL),
     (request) => {
       if (!isFlushRequest(request)) return log.warn('a request to flush was not understood');
-      const kept = areCommandsJoined()
-        ? afterFlush(queue)
-        : queue.filter(({ kind }) => kind === 'delete-sub');
-      queue.splice(0, queue.length, ...kept, commandOf('smp-delete', request));
+      queue.splice(0, queue.length, ...afterFlush(queue), commandOf('smp-delete', request));
     },
     { description: 'Forgets creates and deletes that wait, then ends subscriptions. {connIds?}' },
   );
@@ -322,11 +310,9 @@ function handleConnectionUpdates(supervisor: Supervisor): void {
     defineUpdate<DeletedConnections, [ConnectionList]>(contract.DELETE_CONNECTIONS_UPDATE),
     async ({ connIds }) => {
       await untilLoaded(supervisor);
-      const result = queueCommands(
+      return queueCommands(
         await oneAtATime(() => databaseOf(supervisor).deleteConnections(agentId, connIds)),
       );
-      if (!supervisor.movesOn) await removeQueues(supervisor);
-      return result;
     },
     { validator: withRoomFor(checkList), description: 'Deletes connections with their queues. {connIds}' },
   );
@@ -350,15 +336,8 @@ function handleConnectionUpdates(supervisor: Supervisor): void {
   );
 }
 
-/** Runs of earlier releases queued every command by itself, and forgot more of them in a flush. */
-function areCommandsJoined(): boolean {
-  return patched('commands-joined');
-}
-
 function addCommands(queue: Command[], commands: readonly Command[]): void {
-  if (commands.length === 0) return;
-  if (areCommandsJoined()) for (const command of commands) enqueue(queue, command);
-  else queue.push(...commands);
+  for (const command of commands) enqueue(queue, command);
 }
 
 async function untilLoaded(supervisor: Supervisor): Promise<void> {
@@ -367,17 +346,6 @@ async function untilLoaded(supervisor: Supervisor): Promise<void> {
 
 function requireOpen({ agentId, agent }: Supervisor): void {
   if (!agent?.isOpen) fail(`agent ${agentId} is closed`);
-}
-
-/** In runs that began under the release before. The workers that remove them are woken; the sweep does so, too. */
-async function removeQueues({ agentId, agent }: Supervisor): Promise<void> {
-  if (!agent?.isOpen) return;
-  try {
-    await removal.removeQueues(agentId);
-  } catch (error) {
-    if (isCancellation(error)) throw error;
-    log.warn('deleted queues are left to the sweep', { reason: reasonIn(error) });
-  }
 }
 
 // --- Updates of the agent ----------------------------------------------------------------------------------------

@@ -1,4 +1,0 @@
--- Up Migration
-
--- W3C trace context of the producer, handed on with each route; null when the intent had none.
-ALTER TABLE notification.records ADD COLUMN traceparent text;
