@@ -21,6 +21,7 @@ CREATE TABLE subscriptions.agents (
 
 CREATE TABLE subscriptions.smp_servers (
     agent_id   text        NOT NULL REFERENCES subscriptions.agents ON DELETE CASCADE,
+    -- All hosts of the router, with commas between them.
     host       text        NOT NULL,
     port       integer     NOT NULL CHECK (port BETWEEN 1 AND 65535),
     -- Fingerprint of the router's certificate; not part of who it is.
