@@ -117,19 +117,6 @@ export function sqlStateOf(error: unknown): string | undefined {
 export const isPostgresAway = (error: unknown): error is ApplicationFailure =>
   POSTGRES_AWAY.some((type) => isOfType(error, type));
 
-/**
- * What happens to anybody's statement: no connection (also 08, 57P), nothing left of what all share (53), a lock or a
- * conflict (40, 55). Memory (53200) may be for the sake of the values.
- */
-const ABOUT_ANYBODY = /^(08|40|53[013]00|55|57P)/;
-
-/** Whether another statement, with other values, would have failed as well. */
-export function isForAnybody(error: unknown): boolean {
-  if (!isOfType(error, POSTGRES_UNAVAILABLE)) return isPostgresAway(error);
-  const { sqlState } = detailsOf(error);
-  return sqlState === undefined || ABOUT_ANYBODY.test(sqlState);
-}
-
 /** PostgreSQL works, and does not take these values: they are to be set aside. */
 export function isPostgresRefusal(error: unknown): error is ApplicationFailure {
   return isOfType(error, POSTGRES_REFUSED);

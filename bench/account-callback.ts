@@ -1,6 +1,6 @@
 /**
  * Account callbacks a second, and how their time grows with the number of users: each user gets an hourly and a daily
- * one, with values that are computed first. The stand-in portfolio service runs in the process of the benchmark.
+ * one. The stand-in portfolio service runs in the process of the benchmark.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { storeInputs } from '../activities/account-callback/inputs.ts';
@@ -19,8 +19,6 @@ import type { Measurement } from './measurement.ts';
 
 export const SHARDS = 4;
 const [FEW, MANY] = [1_000, 20_000];
-const SYMBOLS = 6;
-const TICKS_PER_HOUR = 60;
 /** A midnight of UTC. */
 export const MIDNIGHT = Date.UTC(2026, 2, 29);
 const MINUTE = 60_000;
@@ -30,7 +28,7 @@ const ROUND_LIMIT_MS = 1_200_000;
 interface CallbackRound {
   users: number;
   callbacks: number;
-  /** From the start of the shards to the last callback, extremes computed meanwhile included. */
+  /** From the start of the shards to the last callback. */
   perSecond: number;
   /** From the first callback to the last. */
   deliveringMs: number;
@@ -96,8 +94,10 @@ async function measure(part: Part, portfolio: PortfolioStandIn, users: number): 
   portfolio.forget();
   const inputs = inputsOf(users);
   for (let from = 0; from < inputs.length; from += 5_000) {
-    const options = { nowMs: MIDNIGHT, maxAgeMs: PERIOD_MS.daily };
-    await storeInputs(part.db, inputs.slice(from, from + 5_000), options);
+    const entries = inputs
+      .slice(from, from + 5_000)
+      .map((input, index) => ({ id: `${from + index + 1}-0`, input }));
+    await storeInputs(part.db, entries);
   }
   const beganAt = Date.now();
   await beginShards(part);
@@ -119,27 +119,24 @@ async function measure(part: Part, portfolio: PortfolioStandIn, users: number): 
   };
 }
 
-/** Three of the symbols for each user. */
+/** The last hour and the last day of each user. */
 function inputsOf(users: number): CallbackInput[] {
   const start = MIDNIGHT - PERIOD_MS.hourly;
-  const symbolOf = (index: number) => `SYMBOL-${index % SYMBOLS}`;
-  const prices = Array.from({ length: SYMBOLS * TICKS_PER_HOUR }, (_, index): CallbackInput => ({
-    type: 'price',
-    symbol: symbolOf(index),
-    price: `${1_000 + ((index * 7_919) % 1_009)}.25`,
-    at_ms: start + Math.floor(index / SYMBOLS) * MINUTE,
-  }));
-  const held = Array.from({ length: users }, (_, index): CallbackInput => ({
-    type: 'positions',
-    user_id: `user-${index}`,
-    cash: String(index),
-    coefficients: { [symbolOf(index)]: '1.5', [symbolOf(index + 1)]: '-0.25', [symbolOf(index + 2)]: '3' },
-    at_ms: start,
-  }));
-  return [...prices, ...held];
+  return Array.from({ length: users }, (_, index) => `user-${index}`).flatMap(
+    (user_id, index): CallbackInput[] => {
+      const extremes = {
+        ...{ user_id, peak_value: `${1_000 + index}.25`, peak_at_ms: start },
+        ...{ bottom_value: `${index}.5`, bottom_at_ms: start },
+      };
+      return [
+        { kind: 'track', user_id, from_ms: start },
+        { kind: 'hour', hour_start_ms: start, ...extremes, closing_value: `${index + 1}` },
+        { kind: 'day', day: new Date(start).toISOString().slice(0, 10), ...extremes },
+      ];
+    },
+  );
 }
 
 const FORGET = `
-  TRUNCATE notification.callback_trackings, notification.callback_positions, notification.callback_prices,
-           notification.callback_symbols, notification.callback_snapshots, notification.failed_callbacks,
+  TRUNCATE notification.callback_trackings, notification.callback_snapshots, notification.failed_callbacks,
            notification.callback_dead_letters`;

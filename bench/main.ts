@@ -5,7 +5,6 @@ import { onInterrupt } from '../api/interrupts.ts';
 import { report, runProgram } from '../dev/program.ts';
 import { actions } from './actions.ts';
 import { accountCallback } from './account-callback.ts';
-import { accountValues } from './account-values.ts';
 import { backlogs } from './backlog.ts';
 import type { Bench, PartName } from './environment.ts';
 import { WAYS, openBench, sizesOf } from './environment.ts';
@@ -54,7 +53,6 @@ const MEASUREMENTS: readonly Measurement[] = [
   mobilePush,
   scaleMobilePush,
   accountCallback,
-  accountValues,
   scaleAccountCallback,
   scaleSubscription,
   scaleRouters,

@@ -4,11 +4,11 @@
  */
 import pg from 'pg';
 import { CLEANUP_BOUNDS, cleanUp } from '../activities/account-callback/cleanup.ts';
-import { dueDayOf, freezeDay } from '../activities/account-callback/extremes.ts';
-import { processCompleteHours } from '../activities/account-callback/hours.ts';
 import {
+  beginPage,
+  dueDayOf,
+  findDailyPage,
   loadDueRetries,
-  loadPage,
   nextRetryOf,
   recordDelivered,
   recordFailed,
@@ -25,13 +25,12 @@ import type { Measurement } from './measurement.ts';
 const USERS = 28_000;
 /** 28,000 users for 72 hours: 2 million snapshots, of which most are past their retention when it is measured. */
 const HOURS = 72;
-const POSITIONS = 3_000_000;
 const { hourly: HOUR, daily: DAY } = PERIOD_MS;
 const RETRY_MS = 60_000;
 
 export const scaleAccountCallback: Measurement = {
   name: 'scale.callbacks',
-  meaning: `account callbacks over 2 million snapshots and 3 million positions of ${USERS} users`,
+  meaning: `account callbacks over 2 million snapshots of ${USERS} users`,
   isQuick: false,
   rows: [
     {
@@ -48,14 +47,13 @@ export const scaleAccountCallback: Measurement = {
     {
       name: 'scale.callbacks.statement',
       unit: 'ms',
-      meaning:
-        'the longest statement of moving users, of a day, of the hour of all accounts, and of a clean-up',
+      meaning: 'the longest statement of moving users, of a day, and of a clean-up',
       target: { atMost: 5_000 },
     },
     {
       name: 'scale.callbacks.clean-up',
       unit: 's',
-      meaning: 'what is past its retention: two thirds of the snapshots and most positions, in all parts',
+      meaning: 'snapshots past their retention, two thirds of all, in all parts',
     },
   ],
 
@@ -74,9 +72,8 @@ export const scaleAccountCallback: Measurement = {
       await assignShards(db, SHARDS + 1);
       await assignShards(db, SHARDS);
     });
-    await part.db.query("UPDATE notification.callback_trackings SET daily_date = '2026-03-27'");
+    await part.db.query(PENDING_DAYS);
     await days(db);
-    await hours(db);
     const cleanUpMs = await timed(() => cleaned(db));
     return [
       { row: 'scale.callbacks.start', value: startMs / 1_000 },
@@ -141,16 +138,16 @@ async function startOnce(bench: Bench, part: Part): Promise<number> {
   }
 }
 
-/** A day of all users, told while the portfolio service is away, and once more when it is back. */
+/** A day of all users, while the portfolio service is away, and once more when it is back. */
 async function days(db: pg.Pool): Promise<void> {
   for (let shard = 0; shard < SHARDS; shard += 1) {
     const periodStartMs = await dueDayOf(db, shard);
     if (periodStartMs === undefined) throw new Error('no day is due');
     let after = { periodStartMs, userId: '' };
     for (;;) {
-      const { upTo } = await freezeDay(db, shard, after, MAX_EMISSIONS);
+      const { upTo } = await findDailyPage(db, shard, after, MAX_EMISSIONS);
       if (!upTo) break;
-      const page = await loadPage(db, shard, { kind: 'daily', after, upTo });
+      const page = await beginPage(db, shard, { kind: 'daily', after, upTo });
       const failed = page.map((callback) => ({
         callback,
         reason: 'status 503',
@@ -169,21 +166,8 @@ async function days(db: pg.Pool): Promise<void> {
 const resources = (db: pg.Pool) => ({
   db,
   log,
-  inputs: { oldestOutstanding: async () => undefined },
-  callbacks: {
-    priceGraceMs: 0,
-    symbolSilenceMs: HOUR,
-    snapshotRetentionMs: DAY,
-    recordRetentionMs: 30 * DAY,
-  },
+  callbacks: { snapshotRetentionMs: DAY, recordRetentionMs: 30 * DAY },
 });
-
-async function hours(db: pg.Pool): Promise<void> {
-  const time = { nowMs: MIDNIGHT + HOUR, realMs: MIDNIGHT + HOUR };
-  for (let shard = 0; shard < SHARDS; shard += 1) {
-    while ((await processCompleteHours(resources(db), shard, time, beat)).isBehind);
-  }
-}
 
 async function cleaned(db: pg.Pool): Promise<void> {
   for (let isUnfinished = true; isUnfinished;) {
@@ -192,22 +176,28 @@ async function cleaned(db: pg.Pool): Promise<void> {
 }
 
 const FORGET = `
-  TRUNCATE notification.callback_trackings, notification.callback_positions, notification.callback_prices,
-           notification.callback_symbols, notification.callback_snapshots, notification.failed_callbacks,
-           notification.callback_dead_letters, notification.callback_set_aside`;
+  TRUNCATE notification.callback_trackings, notification.callback_snapshots, notification.failed_callbacks,
+           notification.callback_dead_letters`;
 
 const SNAPSHOT = `notification.callback_snapshots
-  (kind, user_id, period_start_ms, shard, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value, status,
-   created_at)`;
+  (kind, user_id, period_start_ms, shard, entry_id, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value,
+   status, created_at)`;
+
+const PENDING_DAYS = `
+  INSERT INTO ${SNAPSHOT}
+  SELECT 'daily', user_id, ${MIDNIGHT - DAY}, shard, '2-0', '2', ${MIDNIGHT - DAY}, '1', ${MIDNIGHT - DAY}, '1', 'pending',
+         now()
+    FROM notification.callback_trackings`;
 
 const FILL = [
   `UPDATE notification.callback_settings SET shards = ${SHARDS}, users_placed = true`,
-  `INSERT INTO notification.callback_trackings (user_id, shard, daily_date, caught_up_to_ms, created_at)
-   SELECT 'user-' || n, notification.callback_shard('user-' || n), '2026-03-28', ${MIDNIGHT}, now()
+  `INSERT INTO notification.callback_trackings
+     (user_id, shard, entry_id, is_waited_for, caught_up_date, daily_date, changed_at)
+   SELECT 'user-' || n, notification.callback_shard('user-' || n), '1-0', true, '2026-03-28', '2026-03-27', now()
      FROM generate_series(1, ${USERS}) AS n`,
   // In the order of time, as they come. Dead letters keep those of the first hour: a clean-up looks at them for nothing.
   `INSERT INTO ${SNAPSHOT}
-   SELECT 'hourly', user_id, at_ms, shard, 2, at_ms, 1, at_ms, 1,
+   SELECT 'hourly', user_id, at_ms, shard, '1-0', '2', at_ms, '1', at_ms, '1',
           CASE at_ms WHEN ${MIDNIGHT - HOURS * HOUR} THEN 'dropped' ELSE 'delivered' END, now()
      FROM generate_series(${MIDNIGHT - HOURS * HOUR}, ${MIDNIGHT - HOUR}, ${HOUR}::bigint) AS at_ms
     CROSS JOIN notification.callback_trackings
@@ -215,13 +205,5 @@ const FILL = [
   `INSERT INTO notification.callback_dead_letters (kind, user_id, period_start_ms, attempts, last_error, dropped_at)
    SELECT kind, user_id, period_start_ms, 6, 'status 503', to_timestamp(${MIDNIGHT / 1_000})
      FROM notification.callback_snapshots WHERE status = 'dropped'`,
-  `INSERT INTO notification.callback_positions (user_id, at_ms, cash, coefficients)
-   SELECT 'user-' || 1 + n % ${USERS}, ${MIDNIGHT - 4 * DAY} + n, n, '{"S1": "1.5", "S2": "-2"}'
-     FROM generate_series(1, ${POSITIONS}) AS n`,
-  `INSERT INTO notification.callback_prices (symbol, at_ms, price)
-   SELECT 'S' || symbol, ${MIDNIGHT - 4 * DAY} + minute * 60000::bigint, 100 + minute % 17
-     FROM generate_series(1, 10) AS symbol, generate_series(0, 4 * 1440 + 60) AS minute`,
-  `INSERT INTO notification.callback_symbols (symbol, last_at_ms)
-   SELECT symbol, max(at_ms) FROM notification.callback_prices GROUP BY symbol`,
   'ANALYZE',
 ];

@@ -37,9 +37,11 @@ export function addActionCommands(program: Command): void {
           const page = await operator.actions.list({ ...filter, limit });
           return showPage(page, options, (items) =>
             printTable(
-              ['ASKED FOR', 'BY', 'ACTION', 'TARGET', 'DETAIL'],
-              items.map((item) => [item.actedAt, item.requestedBy, item.action, item.target, item.detail]),
-              { flexible: 3 },
+              ['ASKED FOR', 'BY', 'DATABASE ROLE', 'ACTION', 'TARGET', 'DETAIL'],
+              items.map(({ actedAt, requestedBy, dbUser, action: done, target: what, detail }) => [
+                ...[actedAt, requestedBy, dbUser, done, what, detail],
+              ]),
+              { flexible: 5 },
             ),
           );
         }),

@@ -1,11 +1,12 @@
 /** What every command has in common: global options, exit codes, help. */
 import { once as eventOf } from 'node:events';
+import { text as contentOf } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
 import { SelfExplanatoryError } from '../api/errors.ts';
 import { NotFoundError, NothingToDoError, causeOf } from '../client/errors.ts';
 import type { Page } from '../client/lists.ts';
-import { currentInvocation, onStop } from './invocation.ts';
+import { currentInvocation, onStop, shell } from './invocation.ts';
 import { beginLook, endLook, printJson, report, textOf } from './output.ts';
 
 export const EXIT = {
@@ -30,6 +31,18 @@ export const EXIT_CODES_HELP = `Exit codes:
 /** Something about the command line is wrong that can only be seen when it is carried out. */
 export class UsageError extends SelfExplanatoryError {
   override name = 'UsageError';
+}
+
+/**
+ * What standard input says, in the place of an argument: everybody on the machine sees arguments in the list of processes.
+ *
+ * @param what it is, for the message. @throws UsageError for any argument but `-`.
+ */
+export async function readSecret(argument: string, what: string): Promise<string> {
+  if (argument !== '-') {
+    throw new UsageError(`the list of processes shows arguments: give -, and ${what} on standard input`);
+  }
+  return (await contentOf(shell().stdin)).trim();
 }
 
 export function exitCodeOf(error: unknown): ExitCode {

@@ -25,6 +25,7 @@ import { wireCheck } from './check-wires.ts';
 import type { Session } from './session.ts';
 import { NotConfiguredError, openSession } from './session.ts';
 import { routerChecks, subscriptionChecks } from './subscription/check.ts';
+import { readAddress } from './subscription/upkeep.ts';
 import { TRIAL_LIMIT_MS, routerTrial } from './subscription/router-trial.ts';
 import { symbolChecks } from './symbol-config/check.ts';
 
@@ -39,7 +40,7 @@ export function addDoctorCommand(program: Command): void {
     )
     .option(
       '--router <address>',
-      'instead, try one router that speaks its own protocol: smp:// or ntf://fingerprint@host[:port]',
+      'instead, try one router that speaks its own protocol: smp:// or ntf://fingerprint@host[:port]; - for standard input, which must say it with a password',
     )
     .addHelpText(
       'after',
@@ -56,7 +57,7 @@ export function addDoctorCommand(program: Command): void {
           : diagnose(
               [
                 routerTrial(
-                  router,
+                  await readAddress(router),
                   loadOperatorConfig(shell().env).values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY,
                 ),
               ],
@@ -168,6 +169,7 @@ const callbackGroup = ({ redis, db }: Session['resources'], { values }: Config):
     db,
     stream: values.NOTIFICATION_CALLBACK_STREAM,
     group: values.NOTIFICATION_CALLBACK_GROUP,
+    catchUpLimitMs: values.NOTIFICATION_CALLBACK_CATCH_UP_LIMIT,
   });
 
 const sourceOf = (embedded: string[]): string =>

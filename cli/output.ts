@@ -6,16 +6,16 @@ import { WriteStream } from 'node:tty';
 import { styleText } from 'node:util';
 import type { Shell } from './invocation.ts';
 import { currentInvocation, shell } from './invocation.ts';
-import { printable, tableOf } from './table.ts';
+import { printable, printableLines, tableOf } from './table.ts';
 
 export function printLine(line = ''): void {
   showHead();
   shell().stdout.write(`${line}\n`);
 }
 
-/** While somebody watches, each look is one line. */
+/** While somebody watches, each look is one line. What could act on the terminal is escaped, which JSON reads back. */
 export function printJson(value: unknown): void {
-  printLine(JSON.stringify(value, null, currentInvocation().isWatched ? undefined : 2));
+  printLine(printableLines(JSON.stringify(value, null, currentInvocation().isWatched ? undefined : 2)));
 }
 
 /** For a person beside the result: progress, hints, errors. */

@@ -7,6 +7,7 @@ import type { Invocation, Shell } from './invocation.ts';
 import { invoke } from './invocation.ts';
 import { report, textOf } from './output.ts';
 import { programOf } from './program.ts';
+import { printableLines } from './table.ts';
 
 /** Of help where there is no terminal. */
 const DEFAULT_WIDTH = 80;
@@ -33,7 +34,7 @@ async function carryOut(invocation: Invocation): Promise<void> {
   const { argv, stdout, stderr } = invocation.shell;
   const program = programOf({
     writeOut: (text) => stdout.write(text),
-    writeErr: (text) => stderr.write(text),
+    writeErr: (text) => stderr.write(printableLines(text)),
     getOutHelpWidth: () => stdout.columns ?? DEFAULT_WIDTH,
     getErrHelpWidth: () => stderr.columns ?? DEFAULT_WIDTH,
   });
@@ -47,7 +48,7 @@ async function carryOut(invocation: Invocation): Promise<void> {
 function exitCodeAfter(error: unknown, argv: readonly string[]): number {
   // Commander has said what is wrong, or shown the help that was asked for.
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.done : EXIT.usage;
-  report(`error: ${explain(error, argv.includes('--debug'))}`);
+  report(`error: ${printableLines(explain(error, argv.includes('--debug')))}`);
   return exitCodeOf(error);
 }
 

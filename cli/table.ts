@@ -62,7 +62,10 @@ export function tableOf(
  */
 export function printable(text: string): string {
   return text.replace(
-    /[\p{Cc}\u2028\u2029\u202a-\u202e\u2066-\u2069]/gu,
+    /[\p{Cc}\u2028\u2029\p{Bidi_C}]/gu,
     (character) => `\\u${character.codePointAt(0)!.toString(16).padStart(4, '0')}`,
   );
 }
+
+/** Keeps line breaks: for JSON, which has none inside its strings, and for messages of several lines. */
+export const printableLines = (text: string): string => text.split('\n').map(printable).join('\n');

@@ -1,6 +1,7 @@
 /**
  * Who asked for what, when and why. The row is there before the change is made, or comes with it in its transaction: nothing is
- * changed without an author. What was refused leaves none.
+ * changed without an author. Rows are only added: a second one tells how the action ended, and lists show both as one. Lists leave
+ * out what was refused; the table has it.
  */
 import type { Pool } from 'pg';
 import { isRefusal } from './errors.ts';
@@ -20,6 +21,8 @@ export interface OperatorAction {
   /** What it was done to; absent: everything. */
   target?: string;
   requestedBy: string;
+  /** The role of PostgreSQL that has written it. */
+  dbUser: string;
   detail?: string;
   actedAt: Date;
 }
@@ -66,19 +69,18 @@ export async function byAuthor<T>(
 ): Promise<T> {
   const id = await noteWhereKept(db, action);
   if (id === undefined) return change();
-  const takeBack = () => db.query('DELETE FROM notification.operator_actions WHERE action_id = $1', [id]);
+  const end = (made?: Made) =>
+    db.query(END_ACTION, [id, made?.target ?? null, made?.detail ?? null, made === undefined]);
   let made: T;
   try {
     made = await change();
   } catch (error) {
     // A row too many is better than an error in the place of the one that matters.
-    if (isRefusal(error)) await takeBack().catch(() => undefined);
+    if (isRefusal(error)) await end().catch(() => undefined);
     throw error;
   }
   const told = describe(made);
-  if (told === undefined) await takeBack();
-  else if (told.target !== undefined || told.detail !== undefined)
-    await db.query(DESCRIBE_ACTION, [id, told.target ?? null, told.detail ?? null]);
+  if (told?.target !== undefined || told?.detail !== undefined || told === undefined) await end(told);
   return made;
 }
 
@@ -126,14 +128,20 @@ export function actionOperations({ db }: OperatorResources) {
   };
 }
 
-type ActionRow = Pick<OperatorAction, 'actionId' | 'action' | 'requestedBy' | 'actedAt'> & {
+type ActionRow = Pick<OperatorAction, 'actionId' | 'action' | 'requestedBy' | 'dbUser' | 'actedAt'> & {
   target: string | null;
   detail: string | null;
 };
 
 const LIST_ACTIONS = ({ where, next }: Conditions) => `
-  SELECT action_id AS "actionId", action, target, requested_by AS "requestedBy", detail, acted_at AS "actedAt"
-    FROM notification.operator_actions
+  SELECT action_id AS "actionId", action, target, requested_by AS "requestedBy", db_user AS "dbUser", detail,
+         acted_at AS "actedAt"
+    FROM (SELECT begun.action_id, begun.action, coalesce(ended.target, begun.target) AS target, begun.requested_by,
+                 begun.db_user, coalesce(ended.detail, begun.detail) AS detail, begun.acted_at
+            FROM notification.operator_actions AS begun
+            LEFT JOIN notification.operator_actions AS ended
+              ON ended.ends = begun.action_id AND ended.db_user = begun.db_user
+           WHERE begun.ends IS NULL AND ended.is_void IS NOT TRUE) AS action
    ${where}
    ORDER BY acted_at DESC, action_id DESC
    LIMIT ${next}`;
@@ -142,8 +150,9 @@ const NOTE_ACTION = `
   INSERT INTO notification.operator_actions (action, target, requested_by, detail) VALUES ($1, $2, $3, $4)
   RETURNING action_id`;
 
-/** $1 action, $2 its target, $3 detail, as far as they are known now. */
-const DESCRIBE_ACTION = `
-  UPDATE notification.operator_actions
-     SET target = coalesce($2, target), detail = coalesce($3, detail)
-   WHERE action_id = $1`;
+/** $1 action, $2 its target, $3 detail, as far as they are known now, $4 whether nothing was changed. */
+const END_ACTION = `
+  INSERT INTO notification.operator_actions (action, requested_by, ends, target, detail, is_void)
+  SELECT action, requested_by, action_id, $2, $3, $4
+    FROM notification.operator_actions
+   WHERE action_id = $1 AND ends IS NULL`;

@@ -42,8 +42,8 @@ export const CAUSES = {
   callback_waiting: ['callback_snapshots.status pending', 'callback_pauses.is_paused'],
   callback_retrying: ['callback_snapshots.status retrying', 'failed_callbacks'],
   callback_given_up: ['callback_snapshots.status dropped', 'callback_dead_letters'],
-  account_set_aside: ['callback_set_aside'],
-  account_behind: ['callback_trackings', 'callback_settings.users_placed', 'callback_symbols'],
+  account_untracked: ['callback_trackings'],
+  account_behind: ['callback_trackings.is_waited_for', 'callback_settings.users_placed'],
   /** Of no row. */
   forgotten: [],
   never_seen: [],
@@ -53,8 +53,6 @@ export type Cause = keyof typeof CAUSES;
 
 /** Rows that say nothing about what somebody got, and why not. */
 export const WITHOUT_CAUSE: Record<string, string> = {
-  callback_positions: 'what an account is worth, not what was told',
-  callback_prices: 'the same',
   operations: 'what an operator asked for many; each route says what became of it',
   operation_items: 'the same',
   'operation_items.was_ordered': 'the same',

@@ -18,6 +18,7 @@ export type { Remaining } from './forget-places.ts';
 
 /** Passes over all places until one finds nothing: what came in meanwhile is found by the next. */
 const MOST_PASSES = 3;
+const DAY_MS = 86_400_000;
 
 export interface Subject {
   userId: string;
@@ -173,7 +174,8 @@ export function forgetOperations(resources: OperatorResources) {
     return [
       {
         what: `histories in Temporal's namespace ${resources.namespace}: ids of the user and content of notifications`,
-        ...(historiesMs === undefined ? {} : { until: fromNow(historiesMs) }),
+        // The workflow of a dead letter looks once a day whether its route is still there.
+        ...(historiesMs === undefined ? {} : { until: fromNow(historiesMs + DAY_MS) }),
         ends: 'by the retention of the namespace, which begins when a workflow ends',
       },
       {

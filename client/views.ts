@@ -1,7 +1,7 @@
 /** Queries that operators ask Temporal again and again, as links into its Web UI. */
 import { ACCOUNT_CALLBACK_WORKFLOW } from '../workflows/account-callback/contract.ts';
 import { CHANNEL_WORKFLOW } from '../workflows/intent/channel-contract.ts';
-import { NOTIFICATION_WORKFLOW, ROUTE_WORKFLOW } from '../workflows/intent/contract.ts';
+import { DEAD_LETTER_WORKFLOW, NOTIFICATION_WORKFLOW } from '../workflows/intent/contract.ts';
 import { OPERATION_WORKFLOW } from '../workflows/operation-contract.ts';
 import { OPEN_SLICES } from '../workflows/intent/slice-contract.ts';
 import { MOBILE_PUSH_WORKFLOW } from '../workflows/mobile-push/contract.ts';
@@ -30,7 +30,7 @@ const running = (...types: string[]): string =>
 const failed = (type: string): string => `WorkflowType = '${type}' AND ExecutionStatus = 'Failed'`;
 
 const QUERIES: readonly (readonly [name: string, query: string])[] = [
-  ['Dead letters', failed(ROUTE_WORKFLOW)],
+  ['Dead letters', running(DEAD_LETTER_WORKFLOW)],
   ['Routes that are tried again', `RouteStatus = 'failed' AND ExecutionStatus = 'Running'`],
   ['Routes that are held', `RouteStatus = 'paused' AND ExecutionStatus = 'Running'`],
   ['Producers, held or not', `${running(CHANNEL_WORKFLOW)} AND WorkflowId STARTS_WITH 'producer/'`],

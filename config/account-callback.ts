@@ -3,7 +3,7 @@ import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback/contr
 import { callerContradictions, callerVariables, callerWires, signingVariables } from './caller.ts';
 import { duration, durations, httpUrl, integer, streamName } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
-import { exceeding, placeOf, variable } from './variables.ts';
+import { placeOf, variable } from './variables.ts';
 import type { InsecureValues } from './wire.ts';
 
 /** What the names begin with by which calls to the portfolio service are proven. */
@@ -33,23 +33,16 @@ export const ACCOUNT_CALLBACK_VARIABLES = {
     'Delays after each failed attempt of a callback; after as many retries it is dropped.',
     { default: '1m,5m,15m,1h,2h' },
   ),
-  NOTIFICATION_CALLBACK_PRICE_GRACE: variable(
+  NOTIFICATION_CALLBACK_CATCH_UP_LIMIT: variable(
     duration,
-    'How long an hour that is over waits for prices of symbols that have none after it.',
-    { default: '2m' },
+    'Time after the end of a day within which a tracking must catch up; then doctor and a gauge name it as overdue.',
+    { default: '2h' },
   ),
-  NOTIFICATION_CALLBACK_SYMBOL_SILENCE: variable(
-    duration,
-    'A symbol without a price for so long is not waited for at the end of an hour, until its next price.',
-    { default: '6h' },
-  ),
-  NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION: variable(
-    duration,
-    'Age at which hourly snapshots, prices and positions that are not needed any more are deleted.',
-    { default: '72h' },
-  ),
-  NOTIFICATION_CALLBACK_STREAM: variable(streamName, 'Stream that prices and positions come from.', {
-    default: 'stream.account.inputs',
+  NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION: variable(duration, 'Age at which hourly snapshots are deleted.', {
+    default: '72h',
+  }),
+  NOTIFICATION_CALLBACK_STREAM: variable(streamName, 'Stream that extremes of account values come from.', {
+    default: 'stream.account.extremes',
   }),
   NOTIFICATION_CALLBACK_GROUP: variable(streamName, 'Consumer group of all processes on that stream.', {
     default: 'notifications',
@@ -58,16 +51,7 @@ export const ACCOUNT_CALLBACK_VARIABLES = {
 
 export const ACCOUNT_CALLBACK: Kind<ValuesOf<typeof ACCOUNT_CALLBACK_VARIABLES> & InsecureValues> = {
   variables: ACCOUNT_CALLBACK_VARIABLES,
-  contradictions: (values) => [
-    ...callerContradictions(values, PORTFOLIO),
-    ...exceeding(values, [
-      [
-        'NOTIFICATION_CALLBACK_PRICE_GRACE',
-        'NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION',
-        'what an hour is made of must be kept until then',
-      ],
-    ]),
-  ],
+  contradictions: (values) => callerContradictions(values, PORTFOLIO),
   taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
   wires: (values) =>
     callerWires(values, {

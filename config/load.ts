@@ -16,7 +16,7 @@ import {
 } from './service.ts';
 import { SUBSCRIPTION, SUBSCRIPTION_VARIABLES } from './subscription.ts';
 import { SYMBOL_CONFIG, SYMBOL_CONFIG_VARIABLES } from './symbol-config.ts';
-import { READ_BY_OTEL } from './otel.ts';
+import { OTEL_FIXED, READ_BY_OTEL } from './otel.ts';
 import { list } from './values.ts';
 import type { FarSide, Kind, NeededSchedule, ValuesOf, Variable, Variables } from './variables.ts';
 import { ConfigError, variable } from './variables.ts';
@@ -291,16 +291,18 @@ function sharedStreams(values: Values): string[] {
     .map((some) => `${some.join(' and ')} must name different streams`);
 }
 
-/** Node itself reads this one, in every client of the process. */
-const nodeWires = ({ NODE_TLS_REJECT_UNAUTHORIZED: checks }: Environment): Wire[] =>
-  checks === '0'
-    ? [
-        {
-          ...{ name: 'TLS', isAllowed: false },
-          gaps: ['NODE_TLS_REJECT_UNAUTHORIZED must not be 0: each server that the process calls may be any'],
-        },
-      ]
-    : [];
+const PROXIES = ['HTTPS_PROXY', 'https_proxy', 'HTTP_PROXY', 'http_proxy', 'grpc_proxy'];
+
+/** Variables that belong to no server: Node or its libraries read them by themselves. */
+function nodeWires(env: Environment): Wire[] {
+  const gaps = PROXIES.filter((name) => (env[name] ?? '') !== '').map(
+    (name) => `${name} must not be set: some libraries would use the proxy, most connections would not`,
+  );
+  if (env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0') {
+    gaps.push('NODE_TLS_REJECT_UNAUTHORIZED must not be 0: each server that the process calls may be any');
+  }
+  return gaps.length > 0 ? [{ name: 'Node', isAllowed: false, gaps }] : [];
+}
 
 /** One line for each variable that is set and that nothing reads. Never with its value: it may be a misspelt secret. */
 function withoutEffect(env: Environment): string[] {
@@ -310,6 +312,9 @@ function withoutEffect(env: Environment): string[] {
     services.some((service) => /^_(SERVICE|PORT)(_|$)/.test(name.replace(service, '')));
   return Object.entries(env).flatMap(([name, value]) => {
     if (Object.hasOwn(DEPRECATED, name)) return [`${name} is no longer supported: ${DEPRECATED[name]}`];
+    const fixed = OTEL_FIXED.get(name);
+    if (value && fixed !== undefined)
+      return value === fixed ? [] : [`${name} must be ${fixed}: nothing else is spoken`];
     if (!value || !/^(NOTIFICATION|OTEL)_/.test(name) || KNOWN_NAMES.has(name) || isLink(name)) return [];
     const nearest = nearestName(name);
     const advice = nearest === undefined ? '' : `did you mean ${nearest}? `;

@@ -44,6 +44,12 @@ export const MOBILE_PUSH_VARIABLES = {
     { default: '30s' },
   ),
 
+  NOTIFICATION_MOBILE_TIME_TO_LIVE: variable(
+    duration,
+    'From the arrival of a job until its pushes expire, unless expires_at_ms says when: they are not sent after that, and FCM keeps them no longer.',
+    { default: '1d' },
+  ),
+
   GOOGLE_APPLICATION_CREDENTIALS: variable(
     z.string().min(1),
     'JSON file of the service account that sends through FCM; required in production by the role mobile-push.',

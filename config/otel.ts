@@ -8,7 +8,6 @@ const exporter = z.enum(
   ['otlp', 'none'],
   'must be otlp or none; for standard output set NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED or …_METRICS_ENABLED',
 );
-const protocol = z.literal('http/json', 'must be http/json: the service speaks OTLP by no other protocol');
 
 /** `name=value`, comma-separated and percent-encoded, as the standard has it. */
 const headers = z.string().transform((text, context): Record<string, string> => {
@@ -37,18 +36,6 @@ export const OTEL_VARIABLES = {
     "otlp, or none: no metrics go to the collector, those of Temporal's SDK neither.",
     { default: 'otlp' },
   ),
-  OTEL_LOGS_EXPORTER: variable(
-    z.literal('none', 'must be none: logs go to standard output'),
-    'Only none: logs go to standard output.',
-    { default: 'none' },
-  ),
-  OTEL_EXPORTER_OTLP_PROTOCOL: variable(
-    protocol,
-    "Only http/json. Metrics of Temporal's SDK go to the same collector by http/protobuf.",
-    { default: 'http/json' },
-  ),
-  OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: variable(protocol, 'Only http/json.', { default: 'http/json' }),
-  OTEL_EXPORTER_OTLP_METRICS_PROTOCOL: variable(protocol, 'Only http/json.', { default: 'http/json' }),
   OTEL_EXPORTER_OTLP_HEADERS: variable(headers, 'Headers of every export: name=value, comma-separated.', {
     secret: true,
   }),
@@ -59,6 +46,14 @@ export const OTEL_VARIABLES = {
     secret: true,
   }),
 };
+
+/** Standard variables that may only say what is so: the service speaks OTLP by one protocol, and logs go to standard output. */
+export const OTEL_FIXED: ReadonlyMap<string, string> = new Map([
+  ['OTEL_EXPORTER_OTLP_PROTOCOL', 'http/json'],
+  ['OTEL_EXPORTER_OTLP_TRACES_PROTOCOL', 'http/json'],
+  ['OTEL_EXPORTER_OTLP_METRICS_PROTOCOL', 'http/json'],
+  ['OTEL_LOGS_EXPORTER', 'none'],
+]);
 
 const ofSignals = (name: string): string[] =>
   ['', 'TRACES_', 'METRICS_'].map((signal) => `OTEL_EXPORTER_OTLP_${signal}${name}`);

@@ -17,16 +17,18 @@ const bytesOf = (name: string): Buffer => createHash('sha256').update(name).dige
 const SEALING_KEY = `k1:${bytesOf('sealing key').toString('base64')}`;
 const SIGNING_SECRET = `whsec_${bytesOf('signing secret').toString('base64')}`;
 const PEM = '-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n';
+const PASSWORD = bytesOf('password').toString('hex');
+
 /** Values that the checks of each secret accept. */
 const SECRETS: Record<string, string> = {
-  NOTIFICATION_REDIS_PASSWORD: 'password',
+  NOTIFICATION_REDIS_PASSWORD: PASSWORD,
   NOTIFICATION_REDIS_SENTINEL_PASSWORD: bytesOf('sentinels').toString('hex'),
-  NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://user:password@postgres/notification?sslmode=verify-full',
-  NOTIFICATION_POSTGRES_OWNER_DSN: 'postgres://owner:password@postgres/notification?sslmode=verify-full',
+  NOTIFICATION_POSTGRES_PRIMARY_DSN: `postgres://user:${PASSWORD}@postgres/notification?sslmode=verify-full`,
+  NOTIFICATION_POSTGRES_OWNER_DSN: `postgres://owner:${PASSWORD}@postgres/notification?sslmode=verify-full`,
   NOTIFICATION_PAYLOAD_KEYS: SEALING_KEY,
   NOTIFICATION_SUBSCRIPTION_KEYS: SEALING_KEY,
   NOTIFICATION_CODEC_TOKEN: bytesOf('codec').toString('hex'),
-  NOTIFICATION_POSTGRES_REPLICA_DSNS: 'postgres://user:password@replica/notification?sslmode=verify-full',
+  NOTIFICATION_POSTGRES_REPLICA_DSNS: `postgres://user:${PASSWORD}@replica/notification?sslmode=verify-full`,
   NOTIFICATION_USER_SERVICE_TOKEN: bytesOf('users').toString('hex'),
   NOTIFICATION_USER_SERVICE_CA_FILE: PEM,
   NOTIFICATION_USER_SERVICE_CERT_FILE: PEM,

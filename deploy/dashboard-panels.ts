@@ -348,7 +348,7 @@ const symbolConfig: Dashboard = {
 const accountCallback: Dashboard = {
   uid: 'galaxy-notify-account-callback',
   title: 'galaxy-notify: account callbacks',
-  about: 'From prices and positions to callbacks of the portfolio service.',
+  about: 'From extremes of account values to callbacks of the portfolio service.',
   panels: [
     rates('First attempts', 'By kind and result.', 'notification_callbacks_emissions_total', [
       'kind',
@@ -361,32 +361,37 @@ const accountCallback: Dashboard = {
       'notification_callbacks_dropped_total',
       [1, 1],
     ),
-    rates('Inputs', 'Prices and positions taken.', 'notification_callbacks_inputs_total', ['type']),
+    rates('Inputs', 'Entries taken, by kind.', 'notification_callbacks_inputs_total', ['kind']),
     rates('Malformed inputs', 'By reason.', 'notification_callbacks_malformed_inputs_total', [
       'failure_code',
     ]),
     {
-      title: 'Behind the hour',
-      about: 'How long ago the oldest hour ended that is not computed; some minutes at the most.',
+      title: 'Waiting hours',
+      about:
+        'How long the oldest hourly callback has waited for its first attempt; some minutes at the most.',
       unit: 'ms',
       queries: [['max by (shard) (notification_callbacks_behind_ms_milliseconds)', legend('shard')]],
     },
     {
-      title: 'Set aside',
-      about: 'Accounts whose hour cannot be computed; callbacks set-aside.',
-      kind: 'stat',
-      thresholds: [1, 10],
-      queries: [['max(notification_callbacks_set_aside)', '']],
+      title: 'Overdue trackings',
+      about: 'Users whose last day has not come in time: daily callbacks wait for them; callbacks overdue.',
+      queries: [['max by (shard) (notification_callbacks_overdue_trackings)', legend('shard')]],
     },
     {
       title: 'Paused shards',
-      about: 'Shards that an operator has paused: their users are told nothing; callbacks resume.',
+      about: 'Shards that an operator has paused: nothing is delivered to their users; callbacks resume.',
       queries: [['max by (shard) (notification_callbacks_paused)', legend('shard')]],
     },
     total(
       'Late inputs',
-      'Of hours that were computed before.',
+      'Of periods that were emitted before.',
       'notification_callbacks_late_inputs_total',
+      [1, 100],
+    ),
+    total(
+      'Untracked inputs',
+      'Of periods in which their users take no part.',
+      'notification_callbacks_untracked_inputs_total',
       [1, 100],
     ),
   ],

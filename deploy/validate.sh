@@ -139,6 +139,8 @@ if have_go helm; then
     refuses 'KEDA speaks TLS' --set temporalTls.existingSecret= --set 'secrets.variables={NOTIFICATION_REDIS_PASSWORD}'
   check 'chart, refuses a monitor that finds nothing' \
     refuses monitoring.serviceMonitor.matchLabels --set-json 'monitoring.serviceMonitor.matchLabels=null'
+  check 'chart, refuses an installation that reaches no private server' \
+    refuses networkPolicy.privateRanges --set-json 'networkPolicy.egress=[]'
   check 'chart, refuses egress without peers' \
     refuses egress --set-json 'networkPolicy.egress=[{"ports":[{"port":6379}]}]'
   if have kubernetes-validate with_pip kubernetes-validate 'kubernetes-validate==1.37.*'; then

@@ -46,14 +46,14 @@ const job = (status: string, columns: Record<string, string> = {}) => `
     .join('')} FROM numbered;`;
 
 const snapshot = (status: string) => `
-  INSERT INTO notification.callback_snapshots (kind, user_id, period_start_ms, shard, peak_value, peak_at_ms, bottom_value,
-         bottom_at_ms, closing_value, status, created_at, settled_at)
-  SELECT 'hourly', {user}, period, 0, 1, 1, 1, 1, 1, '${status}', at,
+  INSERT INTO notification.callback_snapshots (kind, user_id, period_start_ms, shard, entry_id, peak_value, peak_at_ms,
+         bottom_value, bottom_at_ms, closing_value, status, created_at, settled_at)
+  SELECT 'hourly', {user}, period, 0, '1-0', '1', 1, '1', 1, '1', '${status}', at,
          CASE WHEN '${status}' IN ('delivered', 'dropped') THEN at END FROM numbered;`;
 
-const tracking = (shard: number, behind: string) => `
+const tracking = (untilMs: string) => `
   INSERT INTO notification.callback_trackings
-  SELECT {user}, ${shard}, current_date - 1, period - ${behind}, at FROM numbered;`;
+  SELECT {user}, 0, '1-0', ${untilMs}, ${untilMs} IS NULL, current_date - 9, current_date - 9, at FROM numbered;`;
 
 const fields = `jsonb_build_object('recipient_user_ids_json', '["other", "' || {user} || '"]')`;
 
@@ -181,13 +181,8 @@ export const PLANTS: readonly Plant[] = [
       INSERT INTO notification.callback_dead_letters
       SELECT 'hourly', {user}, period, 5, 'HTTP 503', at FROM numbered;`,
   },
-  {
-    cause: 'account_set_aside',
-    sql: `${tracking(-1, '0')}
-      INSERT INTO notification.callback_set_aside
-      SELECT {user}, period, 2, 'a coefficient is no number', at, NULL FROM numbered;`,
-  },
-  { cause: 'account_behind', sql: tracking(0, '10 * 3600000::bigint') },
+  { cause: 'account_untracked', sql: tracking('period') },
+  { cause: 'account_behind', sql: tracking('NULL::bigint') },
 ];
 
 /** The recipient of a plant. */

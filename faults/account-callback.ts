@@ -1,14 +1,12 @@
-/** Account values: what portfolios were told of each hour and day, however often. ledger/account-callback.ts judges. */
+/** Account callbacks: requests to the portfolio service, however often. ledger/account-callback.ts judges. */
 import { startPortfolioService } from '../dev/stand-ins/account-callback/portfolio-service.ts';
-import { judgeCallbacks, periodsOf, untold } from './ledger/account-callback.ts';
-import type { AccountInput } from './ledger/account-values.ts';
-import { HOUR } from './ledger/account-values.ts';
+import type { AccountInput } from './ledger/account-callback.ts';
+import { DAY, HOUR, judgeCallbacks, periodsOf, untold } from './ledger/account-callback.ts';
 import type { Verdict } from './ledger/verdict.ts';
 import type { Arena, Work } from './work.ts';
 
 const HOURS = 3;
-const SYMBOLS = ['BTC', 'ETH', 'SOL'];
-const STREAM = 'stream.account.inputs';
+const STREAM = 'stream.account.extremes';
 const SHARDS = 2;
 const LADDER = [...Array<string>(6).fill('1s'), ...Array<string>(20).fill('3s')].join();
 
@@ -17,33 +15,33 @@ export async function openCallbacks(arena: Arena): Promise<Work> {
   const portfolio = await startPortfolioService();
   const { callbacks } = arena.operator;
   const now = Date.now();
-  /** Hours that are over before the run begins, so that all of their prices can come first. */
-  const untilMs = now - (now % HOUR);
-  const fromMs = untilMs - HOURS * HOUR;
-  const prices = SYMBOLS.flatMap((symbol) =>
-    // The present one says that the hours before are complete.
-    [...Array.from({ length: HOURS * 12 }, (_, index) => fromMs + index * 300_000), untilMs, now].map(
-      (at) => ({
-        type: 'price' as const,
-        symbol,
-        price: `${random.between(1, 60_000)}.${random.between(0, 99)}`,
-        at_ms: at,
-      }),
-    ),
-  );
-  const users = Array.from({ length: Math.max(20, Math.ceil(arena.intents / 20)) }, (_, index) => ({
-    type: 'positions' as const,
-    user_id: userOf(index),
-    at_ms: fromMs + random.between(0, HOUR),
-    cash: `${random.between(0, 9_999)}.5`,
-    coefficients: Object.fromEntries(
-      SYMBOLS.slice(0, random.between(1, 3)).map((symbol) => [symbol, `${random.between(1, 9)}.25`]),
-    ),
-  }));
+  const hoursUntilMs = now - (now % HOUR);
+  const dayMs = now - (now % DAY) - DAY;
+  const extremesOf = (startMs: number, lengthMs: number) => ({
+    peak_value: `${random.between(10_000, 60_000)}.${random.between(10, 99)}0`,
+    peak_at_ms: startMs + random.between(0, lengthMs - 1),
+    bottom_value: `${random.between(-9_999, 9_999)}.5`,
+    bottom_at_ms: startMs + random.between(0, lengthMs - 1),
+  });
+  /** Entries of each user, in their order. */
+  const users = Array.from({ length: Math.max(20, Math.ceil(arena.intents / 20)) }, (_, index) => {
+    const user_id = `faults-account-${index}`;
+    const entries: AccountInput[] = [{ kind: 'track', user_id, from_ms: dayMs }];
+    for (let start = hoursUntilMs - HOURS * HOUR; start < hoursUntilMs; start += HOUR) {
+      entries.push({
+        ...{ kind: 'hour', user_id, hour_start_ms: start },
+        ...extremesOf(start, HOUR),
+        closing_value: `${random.between(0, 9_999)}.25`,
+      });
+    }
+    const day = new Date(dayMs).toISOString().slice(0, 10);
+    entries.push({ kind: 'day', user_id, day, ...extremesOf(dayMs, DAY) });
+    return entries;
+  });
 
   const producer = arena.openProducer<AccountInput>(STREAM, (input) => [['payload', JSON.stringify(input)]]);
-  const inputs: AccountInput[] = [...prices, ...users];
-  const periods = periodsOf({ inputs, fromMs, untilMs });
+  const inputs = users.flat();
+  const periods = periodsOf(inputs);
 
   return {
     name: 'account-callback',
@@ -54,18 +52,12 @@ export async function openCallbacks(arena: Arena): Promise<Work> {
     },
     planted: [],
     async load() {
-      for (const one of prices) await producer.post(one);
-      // What comes late does not change what was told.
-      await arena.until('prices to be stored', async () => {
-        const { rows } = await arena.db.query<{ count: number }>(
-          'SELECT count(*)::int AS count FROM notification.callback_prices',
-        );
-        if (rows[0]!.count === prices.length) return true;
-        throw new Error(`${rows[0]!.count} of ${prices.length} are`);
-      });
       for await (const index of arena.spread(users.length)) {
-        await producer.post(users[index]!);
-        if (random.chance(0.1)) await producer.post(users[random.between(0, index)]!);
+        for (const input of users[index]!) {
+          await producer.post(input);
+          // The same once more: it is a repeat.
+          if (random.chance(0.1)) await producer.post(input);
+        }
         if (random.chance(0.1)) for (const shard of shards()) void arena.offer(() => callbacks.run(shard));
         if (random.chance(0.2)) {
           portfolio.heal();
@@ -95,7 +87,7 @@ export async function openCallbacks(arena: Arena): Promise<Work> {
       });
     },
     async verify(): Promise<Verdict> {
-      return judgeCallbacks({ inputs, fromMs, untilMs, requests: portfolio.calls });
+      return judgeCallbacks({ inputs, requests: portfolio.calls });
     },
     async stop() {
       producer.stop();
@@ -105,4 +97,3 @@ export async function openCallbacks(arena: Arena): Promise<Work> {
 }
 
 const shards = (): number[] => Array.from({ length: SHARDS }, (_, shard) => shard);
-const userOf = (index: number): string => `faults-account-${index}`;

@@ -130,11 +130,29 @@ CREATE TABLE notification.operator_actions (
     requested_by text        NOT NULL,
     -- What else was asked for, for people.
     detail       text,
-    acted_at     timestamptz NOT NULL DEFAULT now()
+    acted_at     timestamptz NOT NULL DEFAULT now(),
+    -- The role that has written it, whatever `requested_by` says.
+    db_user      text        NOT NULL DEFAULT session_user,
+    -- The action of which this row tells how it ended: what it was done to, or that it was refused.
+    ends         bigint,
+    is_void      boolean     NOT NULL DEFAULT false
 );
 
 CREATE INDEX operator_actions_acted_at_idx ON notification.operator_actions (acted_at);
 CREATE INDEX operator_actions_target_idx ON notification.operator_actions (target, acted_at);
+CREATE INDEX operator_actions_ends_idx ON notification.operator_actions (ends) WHERE ends IS NOT NULL;
+
+-- Nobody but the owner of the table changes what is written here. The role of the service adds rows in its own name, empties
+-- details that name somebody who is to be forgotten (a right on that column alone), and deletes rows of more than a day, which
+-- retention does.
+ALTER TABLE notification.operator_actions ENABLE ROW LEVEL SECURITY;
+CREATE POLICY operator_actions_read ON notification.operator_actions FOR SELECT USING (true);
+CREATE POLICY operator_actions_add ON notification.operator_actions FOR INSERT
+    WITH CHECK (db_user = session_user AND acted_at = now());
+CREATE POLICY operator_actions_forget ON notification.operator_actions FOR UPDATE
+    USING (true) WITH CHECK (detail IS NULL);
+CREATE POLICY operator_actions_expire ON notification.operator_actions FOR DELETE
+    USING (acted_at < now() - interval '1 day');
 
 -- Who asked for somebody to be forgotten, and what was removed. The hash tells whether a given id was asked for, as after
 -- a backup was put back, which brings back what was forgotten since.

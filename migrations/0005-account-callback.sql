@@ -1,12 +1,18 @@
 -- Up Migration
 
--- Extremes of account values, told to the portfolio service of each user once an hour and once a day. Times of ticks and
--- of periods are epoch ms, as they are told: hours and days of UTC are divisions of them, in whatever zone a session is.
+-- Extremes of account values, delivered to the portfolio service of each user once an hour and once a day. Values are
+-- decimals in text and stay as the producer wrote them. Hours and days are those of UTC, in whatever zone a session is.
 
--- How many shards the users are spread over; set by the service at its start.
 CREATE TABLE notification.callback_settings (
-    is_only_row boolean PRIMARY KEY DEFAULT true CHECK (is_only_row),
-    shards      integer NOT NULL CHECK (shards BETWEEN 1 AND 1000)
+    is_only_row      boolean PRIMARY KEY DEFAULT true CHECK (is_only_row),
+    -- Shards that the users are spread over; set by the service at its start.
+    shards           integer NOT NULL CHECK (shards BETWEEN 1 AND 1000),
+    -- Every tracking has the shard of its user for this number of shards. Moving them is done in parts.
+    users_placed     boolean NOT NULL DEFAULT false,
+    -- How far step 5 has come, which stops after some seconds and goes on later; null: it begins.
+    cleanup_step     text,
+    cleanup_after_ms bigint,
+    cleanup_after_id text
 );
 INSERT INTO notification.callback_settings (shards) VALUES (4);
 
@@ -17,45 +23,32 @@ CREATE FUNCTION notification.callback_shard(user_id text) RETURNS integer
       SELECT mod(('x' || substr(md5(user_id), 1, 7))::bit(28)::integer, shards) FROM notification.callback_settings
     $$;
 
--- Who is told, and how far that has come. The collation is that of keyset pagination.
+-- Orders ids of stream entries, `<ms>-<sequence>`: both are unsigned 64-bit integers.
+CREATE FUNCTION notification.entry_order(entry_id text) RETURNS numeric[]
+    LANGUAGE sql IMMUTABLE
+    AS $$ SELECT string_to_array(entry_id, '-')::numeric[] $$;
+
+-- Who takes part, and how far that has come. The collation is that of keyset pagination.
 CREATE TABLE notification.callback_trackings (
-    user_id         text COLLATE "C" PRIMARY KEY CHECK (user_id <> ''),
-    shard           integer          NOT NULL,
-    -- The last day of UTC that is settled: told, given up, or without anything to tell. Never goes back.
-    daily_date      date             NOT NULL,
-    -- The hours before it have their snapshots.
-    caught_up_to_ms bigint           NOT NULL CHECK (caught_up_to_ms % 3600000 = 0),
-    created_at      timestamptz      NOT NULL
+    user_id        text COLLATE "C" PRIMARY KEY CHECK (user_id <> ''),
+    shard          integer          NOT NULL,
+    -- The `track` or `untrack` that made it so; `0-0` where the portfolio service said that the user is gone.
+    entry_id       text             NOT NULL,
+    -- Periods that begin at or after it are not delivered; null: the user takes part.
+    until_ms       bigint,
+    -- Daily callbacks of the shard wait for it. Not for a user who was untracked, is gone, or was released.
+    is_waited_for  boolean          NOT NULL,
+    -- The last day of UTC to whose end it has caught up. Never goes back.
+    caught_up_date date             NOT NULL,
+    -- The last day that was delivered or given up. Never goes back.
+    daily_date     date             NOT NULL,
+    changed_at     timestamptz      NOT NULL
 );
 CREATE INDEX callback_trackings_catching_up_idx
-    ON notification.callback_trackings (shard, caught_up_to_ms, user_id);
-CREATE INDEX callback_trackings_daily_idx
-    ON notification.callback_trackings (shard, daily_date, user_id);
+    ON notification.callback_trackings (shard, caught_up_date, user_id) WHERE is_waited_for;
+CREATE INDEX callback_trackings_shard_idx ON notification.callback_trackings (shard, daily_date);
 
--- What a user holds from a time on: cash, and of each symbol so many, as decimals in text. Without coefficients the
--- account has no value.
-CREATE TABLE notification.callback_positions (
-    user_id      text COLLATE "C" NOT NULL,
-    at_ms        bigint           NOT NULL,
-    cash         numeric          NOT NULL,
-    coefficients jsonb,
-    PRIMARY KEY (user_id, at_ms)
-);
-
-CREATE TABLE notification.callback_prices (
-    symbol text COLLATE "C" NOT NULL,
-    at_ms  bigint           NOT NULL,
-    price  numeric          NOT NULL,
-    PRIMARY KEY (symbol, at_ms)
-);
-
--- Every symbol that has ever had a price, and when the last one was: an hour is complete when all have gone past it.
-CREATE TABLE notification.callback_symbols (
-    symbol     text COLLATE "C" PRIMARY KEY,
-    last_at_ms bigint           NOT NULL
-);
-
--- What is told about a period. Written before it is first sent, and never changed: whatever is sent again is the same.
+-- What is delivered about a period. It never changes once it was first sent: whatever is sent again is the same.
 CREATE TABLE notification.callback_snapshots (
     kind            text             NOT NULL CHECK (kind IN ('hourly', 'daily')),
     user_id         text COLLATE "C" NOT NULL,
@@ -63,22 +56,33 @@ CREATE TABLE notification.callback_snapshots (
     shard           integer          NOT NULL,
     -- The index that hourly emission goes by.
     position        bigint           NOT NULL GENERATED ALWAYS AS IDENTITY,
-    peak_value      numeric          NOT NULL,
+    -- The stream entry that it comes from.
+    entry_id        text             NOT NULL,
+    peak_value      text             NOT NULL,
     peak_at_ms      bigint           NOT NULL,
-    bottom_value    numeric          NOT NULL,
+    bottom_value    text             NOT NULL,
     bottom_at_ms    bigint           NOT NULL,
-    closing_value   numeric          NOT NULL,
+    closing_value   text             NOT NULL,
     -- retrying: in failed_callbacks. dropped: in callback_dead_letters.
     status          text             NOT NULL DEFAULT 'pending'
                                      CHECK (status IN ('pending', 'delivered', 'retrying', 'dropped')),
     created_at      timestamptz      NOT NULL,
+    -- Since the first attempt began, no entry replaces it.
+    emitted_at      timestamptz,
     settled_at      timestamptz,
+    -- Entries that came later than that: how many, the newest of them, and its values.
+    late_entries    integer          NOT NULL DEFAULT 0,
+    late_entry_id   text,
+    late_values     jsonb,
     PRIMARY KEY (kind, user_id, period_start_ms)
 );
 CREATE INDEX callback_snapshots_pending_idx
     ON notification.callback_snapshots (shard, kind, period_start_ms, position) WHERE status = 'pending';
-CREATE INDEX callback_snapshots_cleanup_idx
-    ON notification.callback_snapshots (kind, period_start_ms);
+CREATE INDEX callback_snapshots_pending_days_idx
+    ON notification.callback_snapshots (shard, period_start_ms, user_id) WHERE status = 'pending' AND kind = 'daily';
+-- Clean-up goes through what is settled by time and user, from where it stopped.
+CREATE INDEX callback_snapshots_settled_idx
+    ON notification.callback_snapshots (kind, period_start_ms, user_id) WHERE status IN ('delivered', 'dropped');
 
 -- Callbacks whose last attempt failed and that will be tried again.
 CREATE TABLE notification.failed_callbacks (
@@ -95,7 +99,7 @@ CREATE TABLE notification.failed_callbacks (
     FOREIGN KEY (kind, user_id, period_start_ms) REFERENCES notification.callback_snapshots
 );
 CREATE INDEX failed_callbacks_due_idx ON notification.failed_callbacks (shard, next_attempt_at);
--- New daily callbacks leave out whoever has one here.
+-- New daily callbacks leave out users who have one here.
 CREATE INDEX failed_callbacks_daily_idx ON notification.failed_callbacks (user_id) WHERE kind = 'daily';
 
 -- Callbacks that spent their retries. One that is replayed and dropped again has the later failure.
@@ -114,3 +118,24 @@ CREATE TABLE notification.callback_dead_letters (
 );
 CREATE INDEX callback_dead_letters_list_idx
     ON notification.callback_dead_letters (dropped_at DESC, kind, user_id, period_start_ms);
+
+-- Shards as operators have set them: one that is paused delivers nothing. A shard without a row is open.
+CREATE TABLE notification.callback_pauses (
+    shard      integer     PRIMARY KEY CHECK (shard >= 0),
+    is_paused  boolean     NOT NULL,
+    reason     text,
+    changed_by text        NOT NULL,
+    changed_at timestamptz NOT NULL
+);
+
+-- Entries of the stream of extremes that break its contract: what was sent, for the producer that sends it again.
+CREATE TABLE notification.malformed_account_inputs (
+    stream_entry_id text        PRIMARY KEY,
+    failure_code    text        NOT NULL,
+    failure_message text        NOT NULL,
+    -- The fields of the entry, cut where they are long.
+    raw_fields      jsonb       NOT NULL,
+    recorded_at     timestamptz NOT NULL
+);
+CREATE INDEX malformed_account_inputs_recorded_at_idx
+    ON notification.malformed_account_inputs (recorded_at DESC, stream_entry_id DESC);

@@ -27,7 +27,7 @@ async function lackingGrants(client: pg.Client, role: string): Promise<string[]>
 
 /**
  * Each schema, table, sequence and function of ours that is not open to the role as it must be. Which migrations there
- * were is the owner's word alone.
+ * were is the owner's word alone; of actions of operators nothing but details can be changed, and policies bound that.
  */
 const LACKING_GRANTS = `
   SELECT format('GRANT USAGE ON SCHEMA %I TO %I', nspname, $1::text) AS statement
@@ -40,6 +40,7 @@ const LACKING_GRANTS = `
                          FROM unnest(CASE
                            WHEN relkind = 'S' THEN '{USAGE}'
                            WHEN relname = 'schema_migrations' THEN '{SELECT}'
+                           WHEN relname = 'operator_actions' THEN '{SELECT, INSERT, DELETE}'
                            ELSE '{SELECT, INSERT, UPDATE, DELETE}'
                          END::text[]) AS wanted (privilege)
                         WHERE CASE relkind
@@ -50,6 +51,10 @@ const LACKING_GRANTS = `
            WHERE nspname = ANY ($2::text[]) AND relkind IN ('r', 'S')
              AND relname <> 'schema_migrations_id_seq') AS found
    WHERE cardinality(lacking) > 0
+  UNION ALL
+  SELECT format('GRANT UPDATE (detail) ON notification.operator_actions TO %I', $1::text)
+    FROM pg_class
+   WHERE oid = to_regclass('notification.operator_actions') AND NOT has_column_privilege($1, oid, 'detail', 'UPDATE')
   UNION ALL
   SELECT format('GRANT EXECUTE ON FUNCTION %s TO %I', routine.oid::regprocedure, $1)
     FROM pg_proc AS routine JOIN pg_namespace ON pg_namespace.oid = pronamespace

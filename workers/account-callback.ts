@@ -1,17 +1,16 @@
-/** Account callbacks in this process: their settings, activities, shards and the consumer of prices and positions. */
+/** Account callbacks in this process: their settings, activities, shards and the consumer of extremes. */
 import { watchGroup } from '../activities/group-watch.ts';
 import { WorkflowNotFoundError } from '@temporalio/client';
 import type { WorkflowClient } from '@temporalio/client';
 import { createAccountCallbackActivities } from '../activities/account-callback/activities.ts';
 import { createPortfolioService } from '../activities/account-callback/delivery.ts';
-import { watchInputs } from '../activities/account-callback/completeness.ts';
 import {
   createAccountCallbackMetrics,
   observeAccountCallbacks,
 } from '../activities/account-callback/metrics.ts';
 import { createInputRecoveryActivities } from '../activities/account-callback/recovery.ts';
 import { adoptOrphans, assignShards } from '../activities/account-callback/shards.ts';
-import { MIN_IDLE_MS, consumeCallbackInputs } from '../activities/account-callback/stream.ts';
+import { consumeCallbackInputs } from '../activities/account-callback/stream.ts';
 import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
@@ -26,9 +25,6 @@ import type { ProcessContext } from './context.ts';
 import { reach, required } from './context.ts';
 import { openCaller } from './http-caller.ts';
 import type { Role } from './role.ts';
-
-/** Entries of a dead consumer are claimed, and taken, within it, ms: it may have begun to be idle right after a look. */
-const CLAIMED_WITHIN_MS = 4 * MIN_IDLE_MS;
 
 export async function openAccountCallbacks(context: ProcessContext): Promise<Role> {
   const { config, log, meter } = context;
@@ -51,11 +47,8 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
     longLived,
 
     activities({ db, redis }) {
-      const { priceGraceMs } = settings.callbacks;
-      const graceMs = Math.max(priceGraceMs, CLAIMED_WITHIN_MS);
-      const inputs = watchInputs({ ...settings.callbackStream, redis, log, graceMs });
       return {
-        ...createAccountCallbackActivities({ ...settings, db, log, metrics, portfolios, inputs }),
+        ...createAccountCallbackActivities({ ...settings, db, log, metrics, portfolios }),
         ...createInputRecoveryActivities({ ...settings, redis, log }),
       };
     },
@@ -72,7 +65,11 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
       const openJobReader = () => openReader(longestSilenceMs);
       const consumer = consumeCallbackInputs({ ...settings, db, redis, log, metrics, openJobReader });
       const watch = watchGroup({ ...settings.callbackStream, role: 'account-callback', db, redis, log });
-      const endObservation = observeAccountCallbacks(meter, { db, log });
+      const endObservation = observeAccountCallbacks(meter, {
+        db,
+        log,
+        catchUpLimitMs: config.values.NOTIFICATION_CALLBACK_CATCH_UP_LIMIT,
+      });
       return {
         async stop() {
           endObservation();
@@ -114,8 +111,6 @@ function settingsOf({ values }: Config) {
   return {
     callbacks: {
       retryLadderMs: values.NOTIFICATION_CALLBACK_RETRY_LADDER,
-      priceGraceMs: values.NOTIFICATION_CALLBACK_PRICE_GRACE,
-      symbolSilenceMs: values.NOTIFICATION_CALLBACK_SYMBOL_SILENCE,
       snapshotRetentionMs: values.NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION,
       recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,
       malformedInputRetentionMs: values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
@@ -123,7 +118,6 @@ function settingsOf({ values }: Config) {
     callbackStream: {
       stream: values.NOTIFICATION_CALLBACK_STREAM,
       group: values.NOTIFICATION_CALLBACK_GROUP,
-      maxAgeMs: values.NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION,
     },
   };
 }

@@ -66,6 +66,7 @@ function settingsOf({ values }: Config) {
     mobile: {
       sendAttempts: values.NOTIFICATION_MOBILE_SEND_ATTEMPTS,
       sendIntervalMs: values.NOTIFICATION_MOBILE_SEND_INTERVAL,
+      timeToLiveMs: values.NOTIFICATION_MOBILE_TIME_TO_LIVE,
     },
     mobileStream: {
       stream: values.NOTIFICATION_MOBILE_STREAM,

@@ -3,6 +3,7 @@ export { accountCallback } from './account-callback/workflow.ts';
 export { channel } from './intent/channel.ts';
 export { notification, notificationBatch } from './intent/workflow.ts';
 export { operation } from './operation.ts';
+export { notificationDeadLetter } from './intent/dead-letter.ts';
 export { notificationRoute } from './intent/route.ts';
 export { notificationSlice, notificationSliceWaiting } from './intent/slice.ts';
 export { outboundRepair } from './intent/repair.ts';

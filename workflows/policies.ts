@@ -55,6 +55,12 @@ export const DATABASE: ActivityOptions = {
   retry: UNTIL_IT_SUCCEEDS,
 };
 
+/** One row that is read within the workflow task that asks for it. */
+export const ROW_LOOK: LocalActivityOptions = {
+  startToCloseTimeout: '8 seconds',
+  retry: UNTIL_IT_SUCCEEDS,
+};
+
 /** Starts of as many workflows as a slice has intents. */
 export const HANDING_ON: ActivityOptions = {
   startToCloseTimeout: '2 minutes',
@@ -135,8 +141,8 @@ export const CALLBACK_DELIVERY: ActivityOptions = {
   retry: UNTIL_IT_SUCCEEDS,
 };
 
-/** Extremes are computed, and old rows deleted, in batches with a heartbeat after each. */
-export const CALLBACK_PROCESSING: ActivityOptions = {
+/** Old rows are deleted in batches, with a heartbeat after each. */
+export const CALLBACK_CLEANUP: ActivityOptions = {
   startToCloseTimeout: '10 minutes',
   heartbeatTimeout: '30 seconds',
   retry: UNTIL_IT_SUCCEEDS,

@@ -1,6 +1,6 @@
 /**
- * Callbacks about account values, one step of the pipeline each. hours.ts and extremes.ts compute what is told,
- * delivery.ts tells it, outcomes.ts keeps what became of it.
+ * Callbacks about account values, one step of the pipeline each. inputs.ts keeps what is to be delivered, delivery.ts
+ * delivers it, outcomes.ts keeps the outcomes.
  */
 import { Context } from '@temporalio/activity';
 import { searchableKey } from '../../api/ids.ts';
@@ -13,22 +13,22 @@ import type {
   EmissionPage,
   CleanupOutcome,
   HourlyCursor,
-  ProcessingOutcome,
   RetryOutcome,
 } from '../../workflows/account-callback/contract.ts';
-import { MAX_RETRIES } from '../../workflows/account-callback/contract.ts';
+import { DAY_MS, MAX_RETRIES } from '../../workflows/account-callback/contract.ts';
 import { ATTEMPT_LATE } from '../../workflows/failures.ts';
 import { cleanUp } from './cleanup.ts';
 import type { PortfolioService } from './delivery.ts';
-import type { InputWatch } from './completeness.ts';
-import { dueDayOf, freezeDay } from './extremes.ts';
-import { processCompleteHours } from './hours.ts';
 import type { DueCallback, FailedCallback } from './outcomes.ts';
 import {
-  loadDueRetries,
-  loadPage,
-  nextRetryOf,
+  beginPage,
+  dueDayOf,
   endGone,
+  findDailyPage,
+  findHourlyPage,
+  loadDueRetries,
+  OLDEST_CAUGHT_UP,
+  nextRetryOf,
   recordDelivered,
   recordDropped,
   recordFailed,
@@ -54,14 +54,9 @@ export interface AccountCallbackResources {
   log: Logger;
   metrics: AccountCallbackMetrics;
   portfolios: PortfolioService;
-  inputs: InputWatch;
   callbacks: {
     /** The wait after each failed attempt; after as many retries, a callback is dropped. */
     retryLadderMs: readonly number[];
-    /** How long an hour waits for late prices of symbols that have none after it. */
-    priceGraceMs: number;
-    /** A symbol that was silent for so long before the end of an hour is not waited for. */
-    symbolSilenceMs: number;
     snapshotRetentionMs: number;
     recordRetentionMs: number;
     malformedInputRetentionMs: number;
@@ -77,46 +72,37 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
   return {
     ...createPauseActivities(resources),
 
-    /** The oldest day that is due, for which all trackings of the shard have come to its end. */
+    /** As {@link dueDayOf}; nothing while the shard is paused. */
     async findDueDay(shard: number): Promise<{ dayStartMs?: number }> {
       if (await pauseOf(db, shard)) return {};
       const dayStartMs = await dueDayOf(db, shard);
       return dayStartMs === undefined ? {} : { dayStartMs };
     },
 
-    /** Writes down what the next users are told about a day. Returns as `freezeDay`. */
-    async freezeDailyPage(
+    /** As {@link findDailyPage}; nothing while the shard is paused. */
+    async findDailyPage(
       shard: number,
       after: DailyCursor,
       limit: number,
     ): Promise<{ found: number; upTo?: DailyCursor }> {
       if (await pauseOf(db, shard)) return { found: 0 };
-      return freezeDay(db, shard, after, limit);
+      return findDailyPage(db, shard, after, limit);
     },
 
-    /** The next hourly callbacks by index, all of one hour, the oldest. @returns how many, and the last of them. */
+    /** As {@link findHourlyPage}; nothing while the shard is paused. */
     async findHourlyPage(
       shard: number,
       after: HourlyCursor,
       limit: number,
     ): Promise<{ found: number; upTo?: HourlyCursor }> {
-      const values = [shard, after.periodStartMs, after.position, limit];
-      const [row] = await query<HourlyPageRow>(db, FIND_HOURLY_PAGE, values);
-      if (!row) return { found: 0 };
-      const upTo = { periodStartMs: Number(row.period_start_ms), position: Number(row.position) };
-      return { found: row.found, upTo };
+      if (await pauseOf(db, shard)) return { found: 0 };
+      return findHourlyPage(db, shard, after, limit);
     },
 
-    /** Computes what is told about hours that are complete. @param nowMs epoch ms. */
-    async processPrices(shard: number, nowMs: number): Promise<ProcessingOutcome> {
-      const paused = await pauseOf(db, shard);
-      if (paused) return { computed: 0, isBehind: false, isWaiting: false, paused };
-      const time = { nowMs, realMs: Context.current().info.scheduledTimestampMs };
-      const outcome = await withHeartbeats(() =>
-        processCompleteHours(resources, shard, time, untilStopped()),
-      );
-      if (outcome.computed > 0) log.debug({ shard, hours_of_users: outcome.computed }, 'extremes computed');
-      return outcome;
+    /** Whether a tracking of the shard has not caught up to the end of the previous day. @param nowMs epoch ms. */
+    async hasTrackingBehind(shard: number, nowMs: number): Promise<boolean> {
+      const [row] = await query<{ is_behind: boolean }>(db, HAS_TRACKING_BEHIND, [shard, nowMs]);
+      return row!.is_behind;
     },
 
     /**
@@ -128,7 +114,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     async emitCallbacks(shard: number, page: EmissionPage, nowMs: number): Promise<EmissionOutcome> {
       const paused = await pauseOf(db, shard);
       if (paused) return { ...NOTHING, paused };
-      const due = await loadPage(db, shard, page);
+      const due = await beginPage(db, shard, page);
       const outcome = await deliverAll(shard, due, nowMs, metrics.callbackEmission);
       const { delivered, failed } = outcome;
       log.info({ shard, kind: page.kind, delivered, failed }, 'account callbacks emitted');
@@ -151,7 +137,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     },
 
     /**
-     * Deletes old snapshots, and what nobody needs any more, for some seconds. One shard does so for all.
+     * Deletes old snapshots, dead letters and trackings, for some seconds. One shard does so for all.
      *
      * @param nowMs epoch ms.
      */
@@ -289,26 +275,9 @@ const fieldsOf = ({ kind, userId, periodStartMs, attempts }: DueCallback, reason
   reason,
 });
 
-interface HourlyPageRow {
-  period_start_ms: string;
-  position: string;
-  found: number;
-}
-
-/** $1 shard, $2 and $3 hour and index of the last callback of the page before, $4 callbacks at most. */
-const FIND_HOURLY_PAGE = {
-  name: 'find_hourly_callbacks',
+/** $1 shard, $2 epoch ms. */
+const HAS_TRACKING_BEHIND = {
+  name: 'has_callback_tracking_behind',
   text: `
-    SELECT period_start_ms, max(position) AS position, count(*)::int AS found
-      FROM (
-        SELECT period_start_ms, position
-          FROM notification.callback_snapshots
-         WHERE shard = $1 AND kind = 'hourly' AND status = 'pending'
-           AND (period_start_ms, position) > ($2::bigint, $3::bigint)
-         ORDER BY period_start_ms, position
-         LIMIT $4
-      ) AS page
-     GROUP BY period_start_ms
-     ORDER BY period_start_ms
-     LIMIT 1`,
+    SELECT coalesce(${OLDEST_CAUGHT_UP} < date '1970-01-01' + ($2::bigint / ${DAY_MS})::int - 1, false) AS is_behind`,
 };

@@ -1,15 +1,12 @@
 /**
- * Step 5: what is old is deleted, in batches, but nothing that is still to be told or needed to compute it. A run goes
- * through the tables by their keys, a part of each statement, and remembers where it stopped: what must be kept, however
- * much it is, is looked at once in a round.
+ * Step 5: old rows are deleted in batches, except callbacks that are still to be delivered. A run goes through the tables
+ * by their keys and remembers where it stopped: rows that must be kept, however many, are read once in a round.
  */
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { CleanupOutcome } from '../../workflows/account-callback/contract.ts';
-import { DAY_MS } from './extremes.ts';
 import type { Statement } from '../postgres.ts';
 import { query } from '../postgres.ts';
-import { endClosed } from './closed.ts';
 import { adoptOrphans } from './shards.ts';
 
 export interface CleanupResources {
@@ -55,16 +52,13 @@ export async function cleanUp(
   const snapshotsBefore = nowMs - callbacks.snapshotRetentionMs;
   const recordsBefore = nowMs - callbacks.recordRetentionMs;
   await adoptOrphans(db, beat);
-  const [saved] = await query<SavedRow>(db, READ_CURSOR, [snapshotsBefore]);
-  const horizonMs = Number(saved!.horizon_ms);
+  const [saved] = await query<SavedRow>(db, READ_CURSOR, []);
   const steps: Record<StepName, number> = {
     dead_letters: recordsBefore,
     hourly: snapshotsBefore,
-    // That a day was told is remembered for longer: it must not be told once more, whatever becomes of its user's row.
+    // Longer than hours: a day that its producer sends again is a repeat, and not delivered again.
     daily: recordsBefore,
-    positions: horizonMs,
-    prices: horizonMs,
-    closed: recordsBefore,
+    trackings: recordsBefore,
   };
   const isLate = () => performance.now() >= began + limitMs;
   const first = STEPS.findIndex((name) => name === saved!.step);
@@ -97,12 +91,11 @@ async function runBatch(
   { afterMs, afterId }: Cursor,
   batchSize: number,
 ): Promise<BatchRow> {
-  if (name === 'closed') return endClosed(db, beforeMs, afterId, batchSize);
   const [row] = await query<BatchRow>(db, STATEMENTS[name], [beforeMs, afterMs, afterId, batchSize]);
   return row!;
 }
 
-const STEPS = ['dead_letters', 'hourly', 'daily', 'positions', 'prices', 'closed'] as const;
+const STEPS = ['dead_letters', 'hourly', 'daily', 'trackings'] as const;
 type StepName = (typeof STEPS)[number];
 
 interface CursorRow {
@@ -112,7 +105,6 @@ interface CursorRow {
 
 interface SavedRow extends CursorRow {
   step: string | null;
-  horizon_ms: string;
 }
 
 interface BatchRow extends CursorRow {
@@ -125,22 +117,10 @@ const cursorOf = ({ after_ms: afterMs, after_id: afterId }: CursorRow): Cursor =
   afterId: afterId ?? '',
 });
 
-/**
- * One look at each shard. $1 the oldest time that is kept anyway. Earlier ones are needed for hours and midnights that
- * are not written yet; not for accounts that are set aside, which may be so for good.
- */
 const READ_CURSOR = {
   name: 'read_callback_cleanup',
   text: `
-    SELECT cleanup_step AS step, cleanup_after_ms AS after_ms, cleanup_after_id AS after_id,
-           (SELECT least($1::bigint, min(caught_up_to_ms),
-                         min((daily_date - date '1970-01-01' + 1)::bigint) * ${DAY_MS})
-              FROM generate_series(0, (SELECT max(shard) FROM notification.callback_trackings)) AS each (shard)
-             CROSS JOIN LATERAL (
-               SELECT min(caught_up_to_ms) AS caught_up_to_ms, min(daily_date) AS daily_date
-                 FROM notification.callback_trackings AS tracking
-                WHERE tracking.shard = each.shard
-             ) AS oldest) AS horizon_ms
+    SELECT cleanup_step AS step, cleanup_after_ms AS after_ms, cleanup_after_id AS after_id
       FROM notification.callback_settings`,
 };
 
@@ -181,8 +161,7 @@ const DELETE_DEAD_LETTERS = {
       FROM counted`,
 };
 
-/** @param isNeeded SQL of what still needs an old snapshot. */
-const deleteSnapshots = (kind: 'hourly' | 'daily', isNeeded: string): Statement => ({
+const deleteSnapshots = (kind: 'hourly' | 'daily'): Statement => ({
   name: `delete_old_${kind}_snapshots`,
   text: `
     WITH page AS MATERIALIZED (
@@ -203,7 +182,6 @@ const deleteSnapshots = (kind: 'hourly' | 'daily', isNeeded: string): Statement 
          AND NOT EXISTS (SELECT FROM notification.callback_dead_letters AS dead
                           WHERE dead.kind = '${kind}' AND dead.user_id = page.user_id
                             AND dead.period_start_ms = page.period_start_ms)
-         AND NOT (${isNeeded})
       RETURNING 1
     )
     SELECT (SELECT count(*)::int FROM deleted) AS deleted, last.period_start_ms AS after_ms, last.user_id AS after_id,
@@ -212,63 +190,30 @@ const deleteSnapshots = (kind: 'hourly' | 'daily', isNeeded: string): Statement 
       LEFT JOIN (SELECT * FROM page ORDER BY period_start_ms DESC, user_id DESC LIMIT 1) AS last ON true`,
 });
 
-/** A day that is not settled is still to be made of its hours. */
-const DELETE_HOURLY = deleteSnapshots(
-  'hourly',
-  `EXISTS (SELECT FROM notification.callback_trackings AS tracking
-            WHERE tracking.user_id = snapshot.user_id
-              AND tracking.daily_date < date '1970-01-01' + (snapshot.period_start_ms / ${DAY_MS})::int)`,
-);
-
-const DELETE_DAILY = deleteSnapshots('daily', 'false');
-
-/** What is in force at $1 stays. Keys that have more to be deleted than fits are looked at again. */
-const deleteSuperseded = (name: string, keys: string, table: string, key: string): Statement => ({
-  name,
+/** Users who take no part since then, and users who were never tracked. Their pending callbacks need no tracking. */
+const DELETE_TRACKINGS = {
+  name: 'delete_old_callback_trackings',
   text: `
     WITH page AS MATERIALIZED (
-      SELECT ${key} FROM ${keys} WHERE ${key} > $3::text AND $2::bigint IS NOT NULL ORDER BY ${key} LIMIT $4
-    ), old AS MATERIALIZED (
-      SELECT page.${key}, earlier.at_ms
-        FROM page
-       CROSS JOIN LATERAL (
-         SELECT max(at_ms) AS at_ms FROM ${table} AS one WHERE one.${key} = page.${key} AND at_ms <= $1::bigint
-       ) AS kept
-       CROSS JOIN LATERAL (
-         SELECT at_ms FROM ${table} AS one
-          WHERE one.${key} = page.${key} AND at_ms < kept.at_ms
-          ORDER BY at_ms
-          LIMIT $4
-       ) AS earlier
+      SELECT user_id
+        FROM notification.callback_trackings
+       WHERE user_id > $3::text AND $2::bigint IS NOT NULL
+       ORDER BY user_id
        LIMIT $4
     ), deleted AS (
-      DELETE FROM ${table} AS one USING old WHERE one.${key} = old.${key} AND one.at_ms = old.at_ms
+      DELETE FROM notification.callback_trackings AS tracking
+       USING page
+       WHERE tracking.user_id = page.user_id AND (until_ms IS NOT NULL OR entry_id = '0-0')
+         AND changed_at < to_timestamp($1::bigint / 1000.0)
       RETURNING 1
-    ), counted AS (
-      SELECT (SELECT count(*)::int FROM deleted) AS deleted, (SELECT count(*) FROM old) >= $4 AS has_more,
-             count(*) AS seen, max(${key}) AS last
-        FROM page
     )
-    SELECT deleted, 0 AS after_ms, CASE WHEN has_more THEN $3::text ELSE last END AS after_id,
-           NOT has_more AND seen < $4 AS is_last
-      FROM counted`,
-});
+    SELECT (SELECT count(*)::int FROM deleted) AS deleted, 0 AS after_ms, max(user_id) AS after_id, count(*) < $4 AS is_last
+      FROM page`,
+};
 
-const STATEMENTS: Record<Exclude<StepName, 'closed'>, Statement> = {
+const STATEMENTS: Record<StepName, Statement> = {
   dead_letters: DELETE_DEAD_LETTERS,
-  hourly: DELETE_HOURLY,
-  daily: DELETE_DAILY,
-  positions: deleteSuperseded(
-    'delete_old_callback_positions',
-    'notification.callback_trackings',
-    'notification.callback_positions',
-    'user_id',
-  ),
-  // Symbols have no shard.
-  prices: deleteSuperseded(
-    'delete_old_callback_prices',
-    'notification.callback_symbols',
-    'notification.callback_prices',
-    'symbol',
-  ),
+  hourly: deleteSnapshots('hourly'),
+  daily: deleteSnapshots('daily'),
+  trackings: DELETE_TRACKINGS,
 };

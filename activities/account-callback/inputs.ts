@@ -1,124 +1,202 @@
 /**
- * Prices and positions, as they are kept. Each has its time, so the order in which they come makes no difference, and the
- * same one again has no effect: what is known of a moment stays. Owns the SQL of `callback_prices`, `callback_symbols`,
- * `callback_positions`, and of how trackings come to be.
+ * Entries of the stream of extremes, as they are kept. Of two entries about the same user and period, or about who takes
+ * part, the later one by stream entry id is in force, in whatever order they come; the same one again has no effect. Owns
+ * the SQL of trackings, and of how snapshots come to be.
  */
 import type { Pool } from 'pg';
-import type { CallbackInput, PositionsInput, PriceInput } from '../../api/account-callback/input.ts';
-import { HOUR_MS } from '../../workflows/account-callback/contract.ts';
-import { DAY_MS } from './extremes.ts';
+import type { CallbackInput, PeriodInput, TrackingInput } from '../../api/account-callback/input.ts';
+import { callbackOf, isPeriod } from '../../api/account-callback/input.ts';
+import { compareEntryIds } from '../../api/stream-ids.ts';
+import { DAY_MS } from '../../workflows/account-callback/contract.ts';
 import { query } from '../postgres.ts';
 
-/**
- * Keeps inputs, each kind by one statement. A user who is new is tracked from the hour of the first positions on.
- *
- * @returns how many are about hours that are computed already: they count from the next hour on.
- * @param options.nowMs epoch ms.
- * @param options.maxAgeMs how long before now a tracking may begin: what is older counts, and is not told any more.
- */
-export async function storeInputs(
-  db: Pool,
-  inputs: readonly CallbackInput[],
-  options: { nowMs: number; maxAgeMs: number },
-): Promise<{ late: number }> {
-  let late = 0;
-  const prices = inputs.filter((input): input is PriceInput => input.type === 'price');
-  const positions = inputs.filter((input): input is PositionsInput => input.type === 'positions');
-  if (prices.length > 0) {
-    const [row] = await query<{ late: number }>(db, STORE_PRICES, [
-      prices.map(({ symbol }) => symbol),
-      prices.map(({ at_ms }) => at_ms),
-      prices.map(({ price }) => price),
-    ]);
-    late += row!.late;
-  }
-  if (positions.length > 0) {
-    const [row] = await query<{ late: number }>(db, STORE_POSITIONS, [
-      positions.map(({ user_id }) => user_id),
-      positions.map(({ at_ms }) => at_ms),
-      positions.map(({ cash }) => cash),
-      positions.map(({ coefficients }) => (coefficients === null ? null : JSON.stringify(coefficients))),
-      options.nowMs - options.maxAgeMs,
-    ]);
-    late += row!.late;
-  }
-  return { late };
+export interface InputEntry<Input extends CallbackInput = CallbackInput> {
+  id: string;
+  input: Input;
 }
 
-/** PostgreSQL's clock, epoch ms: the same one for every process. */
-const NOW_MS = '(extract(epoch FROM clock_timestamp()) * 1000)::bigint';
-/** A clock that gives times of prices may be ahead by so much, ms. */
-const CLOCK_TOLERANCE_MS = 300_000;
+/** Entries that are not delivered. */
+export interface Undelivered {
+  /** Entries about periods that were emitted before, of which nothing was known yet. */
+  late: number;
+  /** Entries about periods in which their users do not take part. */
+  untracked: number;
+}
 
 /**
- * A price of a time to come is kept for then; that its symbol has a price so late must not end the hours before.
+ * Keeps entries. A snapshot that was not emitted yet is replaced; after that the entry is noted as late.
  *
- * $1 symbols, $2 epoch ms, $3 decimals. Symbols are locked in one order: two processes cannot lock each other out.
+ * @throws ApplicationFailure of PostgreSQL; what was kept stays, and the same entries again have no further effect.
  */
-const STORE_PRICES = {
-  name: 'store_callback_prices',
+export async function storeInputs(db: Pool, entries: readonly InputEntry[]): Promise<Undelivered> {
+  const isOfPeriod = (entry: InputEntry): entry is InputEntry<PeriodInput> => isPeriod(entry.input);
+  const isOfTracking = (entry: InputEntry): entry is InputEntry<TrackingInput> => !isPeriod(entry.input);
+  await storeTrackings(
+    db,
+    latestOf(entries.filter(isOfTracking), ({ input }) => input.user_id),
+  );
+  const periods = latestOf(entries.filter(isOfPeriod), ({ input }) =>
+    input.kind === 'hour' ? `${input.hour_start_ms} ${input.user_id}` : `${input.day} ${input.user_id}`,
+  );
+  const undelivered = await storePeriods(db, periods);
+  await catchUp(db, periods);
+  return undelivered;
+}
+
+function latestOf<Entry extends InputEntry>(
+  entries: readonly Entry[],
+  keyOf: (entry: Entry) => string,
+): Entry[] {
+  const latest = new Map<string, Entry>();
+  for (const entry of entries) {
+    const known = latest.get(keyOf(entry));
+    if (!known || compareEntryIds(known.id, entry.id) < 0) latest.set(keyOf(entry), entry);
+  }
+  return [...latest.values()];
+}
+
+async function storeTrackings(db: Pool, entries: readonly InputEntry<TrackingInput>[]): Promise<void> {
+  if (entries.length === 0) return;
+  await query(db, STORE_TRACKINGS, [
+    entries.map(({ input }) => input.user_id),
+    entries.map(({ id }) => id),
+    entries.map(({ input }) => (input.kind === 'track' ? input.from_ms : null)),
+    entries.map(({ input }) => (input.kind === 'track' ? null : input.until_ms)),
+  ]);
+}
+
+async function storePeriods(db: Pool, entries: readonly InputEntry<PeriodInput>[]): Promise<Undelivered> {
+  if (entries.length === 0) return { late: 0, untracked: 0 };
+  const callbacks = entries.map(({ input }) => callbackOf(input));
+  const values = [
+    callbacks.map(({ kind }) => kind),
+    callbacks.map(({ userId }) => userId),
+    callbacks.map(({ periodStartMs }) => periodStartMs),
+    entries.map(({ id }) => id),
+    callbacks.map(({ peakValue }) => peakValue),
+    callbacks.map(({ peakAtMs }) => peakAtMs),
+    callbacks.map(({ bottomValue }) => bottomValue),
+    callbacks.map(({ bottomAtMs }) => bottomAtMs),
+    callbacks.map(({ closingValue }) => closingValue),
+  ];
+  const [stored] = await query<{ wanted: number; stored: number }>(db, STORE_PERIODS, values);
+  const untracked = entries.length - stored!.wanted;
+  if (stored!.stored === stored!.wanted) return { late: 0, untracked };
+  // By another statement, which sees what was emitted while the first one waited for a row.
+  const [noted] = await query<{ late: number }>(db, NOTE_LATE, values);
+  return { late: noted!.late, untracked };
+}
+
+async function catchUp(db: Pool, entries: readonly InputEntry<PeriodInput>[]): Promise<void> {
+  const days = new Map<string, string>();
+  for (const { input } of entries) {
+    if (input.kind === 'hour') continue;
+    const known = days.get(input.user_id);
+    if (known === undefined || known < input.day) days.set(input.user_id, input.day);
+  }
+  if (days.size > 0) await query(db, CATCH_UP, [[...days.keys()], [...days.values()]]);
+}
+
+const ORDER_OF = (entryId: string) => `notification.entry_order(${entryId})`;
+
+/**
+ * $1 users, $2 entry ids, $3 epoch ms from which on they are tracked or null, $4 epoch ms until which or null. Rows are
+ * locked in one order here and below: two processes cannot lock each other out.
+ */
+const STORE_TRACKINGS = {
+  name: 'store_callback_trackings',
   text: `
-    WITH given AS MATERIALIZED (
-      SELECT * FROM unnest($1::text[], $2::bigint[], $3::numeric[]) AS given (symbol, at_ms, price)
+    INSERT INTO notification.callback_trackings AS known
+      (user_id, shard, entry_id, until_ms, is_waited_for, caught_up_date, daily_date, changed_at)
+    SELECT user_id, notification.callback_shard(user_id), entry_id, until_ms, until_ms IS NULL, day_before, day_before,
+           clock_timestamp()
+      FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) AS given (user_id, entry_id, from_ms, until_ms)
+     CROSS JOIN LATERAL (
+       SELECT date '1970-01-01' + (coalesce(from_ms, until_ms) / ${DAY_MS})::int - 1 AS day_before
+     ) AS bounds
+     ORDER BY user_id
+    ON CONFLICT (user_id) DO UPDATE
+       SET entry_id = excluded.entry_id, until_ms = excluded.until_ms, is_waited_for = excluded.is_waited_for,
+           caught_up_date = greatest(known.caught_up_date, CASE WHEN excluded.until_ms IS NULL THEN excluded.caught_up_date END),
+           changed_at = excluded.changed_at
+     WHERE ${ORDER_OF('excluded.entry_id')} > ${ORDER_OF('known.entry_id')}`,
+};
+
+/** $1 kinds, $2 users, $3 starts of periods, $4 entry ids, $5 to $9 values. */
+const GIVEN = `
+      SELECT *
+        FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::bigint[],
+                    $9::text[])
+               AS given (kind, user_id, period_start_ms, entry_id, peak_value, peak_at_ms, bottom_value, bottom_at_ms,
+                         closing_value)
+       WHERE NOT EXISTS (SELECT FROM notification.callback_trackings AS tracking
+                          WHERE tracking.user_id = given.user_id AND given.period_start_ms >= until_ms)`;
+
+const STORE_PERIODS = {
+  name: 'store_callback_snapshots',
+  text: `
+    WITH wanted AS MATERIALIZED (${GIVEN}
     ), stored AS (
-      INSERT INTO notification.callback_prices (symbol, at_ms, price)
-      SELECT symbol, at_ms, price FROM given
-      ON CONFLICT DO NOTHING
-      RETURNING at_ms
-    ), known AS (
-      INSERT INTO notification.callback_symbols AS known (symbol, last_at_ms)
-      SELECT symbol, least(max(at_ms), ${NOW_MS} + ${CLOCK_TOLERANCE_MS}) FROM given GROUP BY symbol ORDER BY symbol
-      ON CONFLICT (symbol) DO UPDATE SET last_at_ms = excluded.last_at_ms, forgotten_at = NULL
-       WHERE known.last_at_ms < excluded.last_at_ms
-    ), computed AS (
-      SELECT max(latest.caught_up_to_ms) AS until_ms
-        FROM notification.callback_settings
-       CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
-       CROSS JOIN LATERAL (
-         SELECT caught_up_to_ms FROM notification.callback_trackings
-          WHERE shard = shard.number
-          ORDER BY caught_up_to_ms DESC
-          LIMIT 1
-       ) AS latest
+      INSERT INTO notification.callback_snapshots AS known
+        (kind, user_id, period_start_ms, shard, entry_id, peak_value, peak_at_ms, bottom_value, bottom_at_ms,
+         closing_value, created_at)
+      SELECT kind, user_id, period_start_ms, notification.callback_shard(user_id), entry_id, peak_value, peak_at_ms,
+             bottom_value, bottom_at_ms, closing_value, clock_timestamp()
+        FROM wanted
+       ORDER BY kind, user_id, period_start_ms
+      ON CONFLICT (kind, user_id, period_start_ms) DO UPDATE
+         SET entry_id = excluded.entry_id, peak_value = excluded.peak_value, peak_at_ms = excluded.peak_at_ms,
+             bottom_value = excluded.bottom_value, bottom_at_ms = excluded.bottom_at_ms,
+             closing_value = excluded.closing_value, created_at = excluded.created_at
+       WHERE known.emitted_at IS NULL AND ${ORDER_OF('excluded.entry_id')} > ${ORDER_OF('known.entry_id')}
+      RETURNING 1
     )
-    SELECT count(*)::int AS late FROM stored, computed WHERE at_ms < until_ms`,
+    SELECT (SELECT count(*)::int FROM wanted) AS wanted, (SELECT count(*)::int FROM stored) AS stored`,
+};
+
+/** A later entry that is not in force by now came after the snapshot was emitted. A repeat is none. Parameters as above. */
+const NOTE_LATE = {
+  name: 'note_late_callback_inputs',
+  text: `
+    WITH wanted AS MATERIALIZED (${GIVEN}
+    ), late AS MATERIALIZED (
+      SELECT wanted.*
+        FROM wanted JOIN notification.callback_snapshots AS snapshot USING (kind, user_id, period_start_ms)
+       WHERE ${ORDER_OF('wanted.entry_id')} > ${ORDER_OF('coalesce(late_entry_id, snapshot.entry_id)')}
+         AND (wanted.peak_value, wanted.peak_at_ms, wanted.bottom_value, wanted.bottom_at_ms, wanted.closing_value)
+             <> (snapshot.peak_value, snapshot.peak_at_ms, snapshot.bottom_value, snapshot.bottom_at_ms,
+                 snapshot.closing_value)
+       ORDER BY kind, user_id, period_start_ms
+         FOR NO KEY UPDATE OF snapshot
+    ), noted AS (
+      UPDATE notification.callback_snapshots AS snapshot
+         SET late_entries = late_entries + 1, late_entry_id = late.entry_id,
+             late_values = jsonb_build_object(
+               'peak_value', late.peak_value, 'peak_at_ms', late.peak_at_ms, 'bottom_value', late.bottom_value,
+               'bottom_at_ms', late.bottom_at_ms, 'closing_value', late.closing_value)
+        FROM late
+       WHERE snapshot.kind = late.kind AND snapshot.user_id = late.user_id
+         AND snapshot.period_start_ms = late.period_start_ms
+         AND ${ORDER_OF('late.entry_id')} > ${ORDER_OF('coalesce(late_entry_id, snapshot.entry_id)')}
+      RETURNING 1
+    )
+    SELECT count(*)::int AS late FROM noted`,
 };
 
 /**
- * $1 users, $2 epoch ms, $3 cash, $4 coefficients, $5 the earliest begin of a tracking, epoch ms; the latest is now:
- * positions of a time to come may be followed by earlier ones. The lock keeps a tracking from being ended (closed.ts)
- * while its user gets positions.
+ * $1 users, $2 the latest of their days. After the snapshots, which are there once nobody waits for them. A user who was
+ * released is waited for again. A user who was never tracked is not.
  */
-const STORE_POSITIONS = {
-  name: 'store_callback_positions',
+const CATCH_UP = {
+  name: 'catch_up_callback_trackings',
   text: `
-    WITH given AS MATERIALIZED (
-      SELECT * FROM unnest($1::text[], $2::bigint[], $3::numeric[], $4::jsonb[])
-                 AS given (user_id, at_ms, cash, coefficients)
-    ), stored AS (
-      INSERT INTO notification.callback_positions (user_id, at_ms, cash, coefficients)
-      SELECT user_id, at_ms, cash, coefficients FROM given
-      ON CONFLICT DO NOTHING
-      RETURNING user_id, at_ms
-    ), begins AS (
-      SELECT user_id, greatest(least(min(at_ms), ${NOW_MS}), $5::bigint) / ${HOUR_MS} * ${HOUR_MS} AS from_ms
-        FROM given
-       GROUP BY user_id
-    ), known AS MATERIALIZED (
-      SELECT tracking.user_id
-        FROM begins JOIN notification.callback_trackings AS tracking USING (user_id)
-       ORDER BY user_id
-         FOR KEY SHARE OF tracking
-    ), tracked AS (
-      INSERT INTO notification.callback_trackings (user_id, shard, daily_date, caught_up_to_ms, created_at)
-      SELECT user_id, notification.callback_shard(user_id), date '1970-01-01' + (from_ms / ${DAY_MS})::int - 1, from_ms,
-             clock_timestamp()
-        FROM begins
-       WHERE user_id NOT IN (SELECT user_id FROM known)
-       ORDER BY user_id
-      ON CONFLICT DO NOTHING
-    )
-    SELECT count(*)::int AS late
-      FROM stored JOIN notification.callback_trackings AS tracking USING (user_id)
-     WHERE at_ms < caught_up_to_ms`,
+    INSERT INTO notification.callback_trackings AS known
+      (user_id, shard, entry_id, is_waited_for, caught_up_date, daily_date, changed_at)
+    SELECT user_id, notification.callback_shard(user_id), '0-0', false, day, day - 1, clock_timestamp()
+      FROM unnest($1::text[], $2::date[]) AS given (user_id, day)
+     ORDER BY user_id
+    ON CONFLICT (user_id) DO UPDATE
+       SET caught_up_date = excluded.caught_up_date, is_waited_for = known.entry_id <> '0-0',
+           changed_at = excluded.changed_at
+     WHERE known.until_ms IS NULL AND known.caught_up_date < excluded.caught_up_date`,
 };

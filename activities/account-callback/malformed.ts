@@ -1,4 +1,4 @@
-/** The table of stream entries that are neither prices nor positions, `malformed_account_inputs`. */
+/** The table of stream entries that break their contract, `malformed_account_inputs`. */
 import type { Pool } from 'pg';
 import type { MalformedInputCode } from '../../api/account-callback/input.ts';
 import { wellFormedText } from '../../api/text.ts';

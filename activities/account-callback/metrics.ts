@@ -6,7 +6,7 @@ import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackInput, MalformedInputCode } from '../../api/account-callback/input.ts';
 import { countersOf } from '../counters.ts';
 import { COUNTED_AT_MOST } from '../gauges.ts';
-import { HOUR_MS, SET_ASIDE_SHARD } from '../../workflows/account-callback/contract.ts';
+import { isOverdue } from '../../workflows/account-callback/contract.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 
@@ -33,17 +33,21 @@ export function createAccountCallbackMetrics(meter: Meter) {
       'notification.callbacks.dropped',
       'Callbacks that were given up after their last retry',
     ),
-    callbackInput: counter<{ type: CallbackInput['type'] }>(
+    callbackInput: counter<{ kind: CallbackInput['kind'] }>(
       'notification.callbacks.inputs',
-      'Prices and positions taken from the stream',
+      'Entries taken from the stream of extremes',
     ),
     callbackInputLate: adder(
       'notification.callbacks.late_inputs',
-      'Prices and positions of hours that were computed before; they count from the next hour on',
+      'Entries about periods that were emitted before; they are noted with the callback and not delivered',
+    ),
+    callbackInputUntracked: adder(
+      'notification.callbacks.untracked_inputs',
+      'Entries about periods in which their users take no part; they are not delivered',
     ),
     callbackInputMalformed: counter<{ failure_code: MalformedInputCode }>(
       'notification.callbacks.malformed_inputs',
-      'Stream entries that are neither prices nor positions',
+      'Stream entries that break the contract of the stream of extremes',
     ),
   };
 }
@@ -54,31 +58,30 @@ export function createAccountCallbackMetrics(meter: Meter) {
  *
  * @returns ends the observation; call it before the connections are closed.
  */
-export function observeAccountCallbacks(meter: Meter, { db, log }: { db: Pool; log: Logger }): () => void {
+export function observeAccountCallbacks(
+  meter: Meter,
+  { db, log, catchUpLimitMs }: { db: Pool; log: Logger; catchUpLimitMs: number },
+): () => void {
   const behind = meter.createObservableGauge('notification.callbacks.behind_ms', {
     unit: 'ms',
-    description: 'How long ago the oldest hour ended that is not computed for all accounts of a shard',
+    description: 'How long the oldest hourly callback of a shard has waited for its first attempt',
   });
-  const aside = meter.createObservableGauge('notification.callbacks.set_aside', {
-    description: 'Accounts that are set aside because an hour of theirs could not be computed',
+  const overdue = meter.createObservableGauge('notification.callbacks.overdue_trackings', {
+    description: 'Users of a shard whose last day has not come in time; its daily callbacks wait for them',
   });
   const paused = meter.createObservableGauge('notification.callbacks.paused', {
-    description: '1 of a shard that an operator has paused: it computes and tells nothing',
+    description: '1 of a shard that an operator has paused: it delivers nothing',
   });
-  const gauges: Observable[] = [behind, aside, paused];
+  const gauges: Observable[] = [behind, overdue, paused];
 
   const observe = async (result: BatchObservableResult): Promise<void> => {
     try {
-      const shards = await query<{ shard: number; caught_up_to_ms: string }>(db, READ_PROGRESS, []);
-      const [counted] = await query<{ set_aside: number }>(db, COUNT_SET_ASIDE, []);
-      const pauses = await query<{ shard: number; is_paused: boolean }>(db, READ_PAUSES, []);
-      for (const { shard, is_paused: isPaused } of pauses)
-        result.observe(paused, Number(isPaused), { shard });
-      for (const { shard, caught_up_to_ms: caughtUpTo } of shards) {
-        const endedMs = Date.now() - Number(caughtUpTo) - HOUR_MS;
-        result.observe(behind, Math.max(0, endedMs), { shard });
+      const shards = await query<ShardRow>(db, READ_SHARDS, [catchUpLimitMs]);
+      for (const row of shards) {
+        result.observe(behind, row.behind_ms ?? 0, { shard: row.shard });
+        result.observe(overdue, row.overdue, { shard: row.shard });
+        result.observe(paused, Number(row.is_paused), { shard: row.shard });
       }
-      result.observe(aside, counted!.set_aside);
     } catch (error) {
       // No value is better than a wrong one, and at most one line an export.
       log.warn({ gauge: 'callbacks', reason: reasonOf(error) }, 'gauge not read');
@@ -88,34 +91,28 @@ export function observeAccountCallbacks(meter: Meter, { db, log }: { db: Pool; l
   return () => meter.removeBatchObservableCallback(observe, gauges);
 }
 
-const READ_PROGRESS = {
-  name: 'read_callback_progress',
-  text: `
-    SELECT shard.number AS shard, oldest.caught_up_to_ms
-      FROM notification.callback_settings
-     CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
-     CROSS JOIN LATERAL (
-       SELECT caught_up_to_ms FROM notification.callback_trackings
-        WHERE shard = shard.number
-        ORDER BY caught_up_to_ms
-        LIMIT 1
-     ) AS oldest`,
-};
+interface ShardRow {
+  shard: number;
+  behind_ms: number | null;
+  overdue: number;
+  is_paused: boolean;
+}
 
-const READ_PAUSES = {
-  name: 'read_callback_pauses',
+/** $1 how long a tracking may take to catch up, ms. */
+const READ_SHARDS = {
+  name: 'read_callback_shards',
   text: `
-    SELECT shard.number AS shard, coalesce(is_paused, false) AS is_paused
+    SELECT shard.number AS shard, coalesce(is_paused, false) AS is_paused,
+           (SELECT greatest(0, extract(epoch FROM clock_timestamp() - created_at) * 1000)::float8
+              FROM notification.callback_snapshots
+             WHERE callback_snapshots.shard = shard.number AND kind = 'hourly' AND status = 'pending'
+             ORDER BY period_start_ms, position
+             LIMIT 1) AS behind_ms,
+           (SELECT count(*)::int
+              FROM (SELECT FROM notification.callback_trackings AS tracking
+                     WHERE tracking.shard = shard.number AND ${isOverdue('$1')}
+                     LIMIT ${COUNTED_AT_MOST}) AS late) AS overdue
       FROM notification.callback_settings
      CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
       LEFT JOIN notification.callback_pauses ON callback_pauses.shard = shard.number`,
-};
-
-const COUNT_SET_ASIDE = {
-  name: 'count_accounts_set_aside',
-  text: `
-    SELECT count(*)::int AS set_aside
-      FROM (SELECT FROM notification.callback_trackings
-             WHERE shard = ${SET_ASIDE_SHARD}
-             LIMIT ${COUNTED_AT_MOST}) AS aside`,
 };

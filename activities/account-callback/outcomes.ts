@@ -1,12 +1,13 @@
 /**
- * What became of callbacks: told, to be tried again, or given up. Outcomes of many are
- * written by one statement. Owns the SQL of `failed_callbacks` and `callback_dead_letters`, and of the status of
- * snapshots.
+ * Callbacks that are due, and their outcomes: delivered, to be tried again, or given up. One statement writes the outcomes
+ * of many. Owns the SQL of `failed_callbacks` and `callback_dead_letters`, and of the status of snapshots.
  */
 import type { Pool } from 'pg';
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackKey, CallbackValues } from '../../api/account-callback/callback.ts';
-import type { EmissionPage } from '../../workflows/account-callback/contract.ts';
+import type { DailyCursor, EmissionPage, HourlyCursor } from '../../workflows/account-callback/contract.ts';
+import { DAY_MS } from '../../workflows/account-callback/contract.ts';
+import type { Statement } from '../postgres.ts';
 import { query } from '../postgres.ts';
 
 /** Longest error that is kept, characters. */
@@ -28,18 +29,50 @@ export interface FailedCallback {
   waitMs: number;
 }
 
-/** The callbacks of a page that are still pending. */
-export async function loadPage(db: Pool, shard: number, page: EmissionPage): Promise<DueCallback[]> {
+/** The oldest day of which callbacks are pending, if all trackings of the shard have caught up to its end. */
+export async function dueDayOf(db: Pool, shard: number): Promise<number | undefined> {
+  const [row] = await query<{ day_start_ms: string }>(db, FIND_DUE_DAY, [shard]);
+  return row && Number(row.day_start_ms);
+}
+
+/** The next daily callbacks of a day by user. @returns how many, and the last of them. */
+export async function findDailyPage(
+  db: Pool,
+  shard: number,
+  { periodStartMs, userId }: DailyCursor,
+  limit: number,
+): Promise<{ found: number; upTo?: DailyCursor }> {
+  const values = [shard, periodStartMs, userId, limit];
+  const [row] = await query<{ found: number; last_user: string | null }>(db, FIND_DAILY_PAGE, values);
+  if (!row || row.last_user === null) return { found: 0 };
+  return { found: row.found, upTo: { periodStartMs, userId: row.last_user } };
+}
+
+/** The next hourly callbacks by index, all of one hour, the oldest. @returns how many, and the last of them. */
+export async function findHourlyPage(
+  db: Pool,
+  shard: number,
+  { periodStartMs, position }: HourlyCursor,
+  limit: number,
+): Promise<{ found: number; upTo?: HourlyCursor }> {
+  const [row] = await query<HourlyPageRow>(db, FIND_HOURLY_PAGE, [shard, periodStartMs, position, limit]);
+  if (!row) return { found: 0 };
+  const upTo = { periodStartMs: Number(row.period_start_ms), position: Number(row.position) };
+  return { found: row.found, upTo };
+}
+
+/** The callbacks of a page that are still pending. From then on no entry replaces them. */
+export async function beginPage(db: Pool, shard: number, page: EmissionPage): Promise<DueCallback[]> {
   const { after, upTo } = page;
   const rows =
     page.kind === 'daily'
-      ? await query<CallbackRow>(db, LOAD_DAILY_PAGE, [
+      ? await query<CallbackRow>(db, BEGIN_DAILY_PAGE, [
           shard,
           page.after.periodStartMs,
           page.after.userId,
           page.upTo.userId,
         ])
-      : await query<CallbackRow>(db, LOAD_HOURLY_PAGE, [
+      : await query<CallbackRow>(db, BEGIN_HOURLY_PAGE, [
           shard,
           ...[after.periodStartMs, page.after.position],
           ...[upTo.periodStartMs, page.upTo.position],
@@ -63,10 +96,7 @@ export async function nextRetryOf(db: Pool, shard: number): Promise<number | und
   return row?.next_ms ?? undefined;
 }
 
-/**
- * Settles what was told. A day that was told is behind its user; one that is older than what the user has come to, as
- * when it is replayed, changes nothing there.
- */
+/** Settles callbacks that were delivered. `daily_date` of their users goes on to the latest day, and never back. */
 export async function recordDelivered(db: Pool, delivered: readonly DueCallback[]): Promise<void> {
   if (delivered.length > 0) await query(db, RECORD_DELIVERED, keysOf(delivered));
 }
@@ -105,8 +135,8 @@ export async function recordDropped(
 }
 
 /**
- * Ends the trackings of users who are gone, and what else they were to be told. Positions that come later begin a new
- * tracking.
+ * Ends the trackings of users who are gone, and drops their other callbacks. Later entries about them are not delivered,
+ * until the producer tracks them again.
  */
 export async function endGone(db: Pool, userIds: readonly string[]): Promise<void> {
   if (userIds.length > 0) await query(db, END_GONE, [userIds]);
@@ -132,7 +162,7 @@ interface CallbackRow {
   attempts: number;
 }
 
-/** The driver hands out 64-bit integers as text, and numerics, which must stay text. */
+/** The driver returns 64-bit integers as text. */
 const callbackOf = (row: CallbackRow): DueCallback => ({
   kind: row.kind,
   userId: row.user_id,
@@ -147,38 +177,100 @@ const callbackOf = (row: CallbackRow): DueCallback => ({
 
 const COLUMNS = `kind, user_id, period_start_ms, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value`;
 
-/**
- * $1 shard, $2 start of the day, $3 and $4 users: after the one, up to the other. A user may have come from another
- * shard since the snapshot was written. The LIMIT holds PostgreSQL to looking user by user, as FREEZE_DAY does.
- */
-const LOAD_DAILY_PAGE = {
-  name: 'load_daily_callbacks',
+/** Of `snapshot`: the user has no daily callback to be retried. One who has is due again when it is settled. */
+const HAS_NO_DAILY_RETRY = `
+  NOT EXISTS (SELECT FROM notification.failed_callbacks AS failed
+               WHERE failed.user_id = snapshot.user_id AND failed.kind = 'daily')`;
+
+/** $1 shard: the day to whose end all its trackings have caught up; null when none is waited for. */
+export const OLDEST_CAUGHT_UP = `
+  (SELECT caught_up_date FROM notification.callback_trackings
+    WHERE shard = $1 AND is_waited_for ORDER BY caught_up_date LIMIT 1)`;
+
+/** $1 shard. */
+const FIND_DUE_DAY = {
+  name: 'find_due_callback_day',
   text: `
-    SELECT daily.*, 0 AS attempts
-      FROM notification.callback_trackings AS tracking
-     CROSS JOIN LATERAL (
-       SELECT ${COLUMNS}
-         FROM notification.callback_snapshots AS snapshot
-        WHERE kind = 'daily' AND snapshot.user_id = tracking.user_id AND period_start_ms = $2::bigint
-          AND status = 'pending'
-        LIMIT 1
-     ) AS daily
-     WHERE tracking.shard = $1 AND tracking.user_id > $3 AND tracking.user_id <= $4
-       AND daily_date = date '1970-01-01' + ($2::bigint / 86400000)::int - 1
-     ORDER BY tracking.user_id`,
+    SELECT period_start_ms AS day_start_ms
+      FROM notification.callback_snapshots AS snapshot
+     WHERE shard = $1 AND kind = 'daily' AND status = 'pending' AND ${HAS_NO_DAILY_RETRY}
+       AND (${OLDEST_CAUGHT_UP} < date '1970-01-01' + (period_start_ms / ${DAY_MS})::int) IS NOT TRUE
+     ORDER BY period_start_ms
+     LIMIT 1`,
 };
 
-/** $1 shard; hour and index of the callback before the page, $2 and $3, and of the last one in it, $4 and $5. */
-const LOAD_HOURLY_PAGE = {
-  name: 'load_hourly_callbacks',
+/** $1 shard, $2 start of the day, $3 the last user of the page before, $4 callbacks at most. */
+const FIND_DAILY_PAGE = {
+  name: 'find_daily_callbacks',
   text: `
-    SELECT ${COLUMNS}, 0 AS attempts
-      FROM notification.callback_snapshots
-     WHERE shard = $1 AND kind = 'hourly' AND status = 'pending'
-       AND (period_start_ms, position) > ($2::bigint, $3::bigint)
-       AND (period_start_ms, position) <= ($4::bigint, $5::bigint)
-     ORDER BY period_start_ms, position`,
+    SELECT count(*)::int AS found, max(user_id) AS last_user
+      FROM (
+        SELECT user_id
+          FROM notification.callback_snapshots AS snapshot
+         WHERE shard = $1 AND kind = 'daily' AND status = 'pending' AND period_start_ms = $2::bigint AND user_id > $3
+           AND ${HAS_NO_DAILY_RETRY}
+         ORDER BY user_id
+         LIMIT $4
+      ) AS page`,
 };
+
+interface HourlyPageRow {
+  period_start_ms: string;
+  position: string;
+  found: number;
+}
+
+/** $1 shard, $2 and $3 hour and index of the last callback of the page before, $4 callbacks at most. */
+const FIND_HOURLY_PAGE = {
+  name: 'find_hourly_callbacks',
+  text: `
+    SELECT period_start_ms, max(position) AS position, count(*)::int AS found
+      FROM (
+        SELECT period_start_ms, position
+          FROM notification.callback_snapshots
+         WHERE shard = $1 AND kind = 'hourly' AND status = 'pending'
+           AND (period_start_ms, position) > ($2::bigint, $3::bigint)
+         ORDER BY period_start_ms, position
+         LIMIT $4
+      ) AS page
+     GROUP BY period_start_ms
+     ORDER BY period_start_ms
+     LIMIT 1`,
+};
+
+/** Rows are locked in one order: two processes cannot lock each other out. @param pending SQL of the page's rows. */
+const beginOf = (name: string, pending: string): Statement => ({
+  name,
+  text: `
+    WITH page AS MATERIALIZED (
+      SELECT kind, user_id, period_start_ms
+        FROM notification.callback_snapshots AS snapshot
+       WHERE shard = $1 AND status = 'pending' AND ${pending}
+       ORDER BY kind, user_id, period_start_ms
+         FOR NO KEY UPDATE
+    ), begun AS (
+      UPDATE notification.callback_snapshots AS snapshot
+         SET emitted_at = coalesce(emitted_at, clock_timestamp())
+        FROM page
+       WHERE snapshot.kind = page.kind AND snapshot.user_id = page.user_id
+         AND snapshot.period_start_ms = page.period_start_ms
+      RETURNING snapshot.*
+    )
+    SELECT ${COLUMNS}, 0 AS attempts FROM begun ORDER BY period_start_ms, position`,
+});
+
+/** $1 shard, $2 start of the day, $3 and $4 users: after the one, up to the other. */
+const BEGIN_DAILY_PAGE = beginOf(
+  'begin_daily_callbacks',
+  `kind = 'daily' AND period_start_ms = $2::bigint AND user_id > $3 AND user_id <= $4 AND ${HAS_NO_DAILY_RETRY}`,
+);
+
+/** $1 shard; hour and index of the callback before the page, $2 and $3, and of the last one in it, $4 and $5. */
+const BEGIN_HOURLY_PAGE = beginOf(
+  'begin_hourly_callbacks',
+  `kind = 'hourly' AND (period_start_ms, position) > ($2::bigint, $3::bigint)
+         AND (period_start_ms, position) <= ($4::bigint, $5::bigint)`,
+);
 
 /** $1 shard, $2 now, $3 rows at most. */
 const LOAD_DUE_RETRIES = {
@@ -212,7 +304,7 @@ const GIVEN = `
 const ADVANCED = `
       UPDATE notification.callback_trackings AS tracking
          SET daily_date = day
-        FROM (SELECT user_id, date '1970-01-01' + max(period_start_ms / 86400000)::int AS day
+        FROM (SELECT user_id, date '1970-01-01' + max(period_start_ms / ${DAY_MS})::int AS day
                 FROM given WHERE kind = 'daily' GROUP BY user_id) AS told
        WHERE tracking.user_id = told.user_id AND daily_date < day`;
 
@@ -302,9 +394,13 @@ const END_GONE = {
   name: 'end_gone_users',
   text: `
     WITH ended AS (
-      DELETE FROM notification.callback_trackings WHERE user_id = ANY($1::text[])
-    ), taken_up AS (
-      DELETE FROM notification.callback_set_aside WHERE user_id = ANY($1::text[])
+      INSERT INTO notification.callback_trackings AS known
+        (user_id, shard, entry_id, until_ms, is_waited_for, caught_up_date, daily_date, changed_at)
+      SELECT user_id, notification.callback_shard(user_id), '0-0', 0, false, 'epoch', 'epoch', clock_timestamp()
+        FROM (SELECT DISTINCT unnest($1::text[]) AS user_id) AS gone
+       ORDER BY user_id
+      ON CONFLICT (user_id) DO UPDATE
+         SET until_ms = 0, is_waited_for = false, changed_at = excluded.changed_at
     ), cleared AS (
       DELETE FROM notification.failed_callbacks
        WHERE kind IN ('hourly', 'daily') AND user_id = ANY($1::text[])

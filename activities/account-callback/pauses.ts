@@ -1,6 +1,6 @@
 /**
- * Shards that operators have paused. The row is what computation and delivery look at, and outlives Temporal; the
- * shard's workflow changes it, and rests. Owns the SQL of `callback_pauses`.
+ * Shards that operators have paused. Delivery looks at the row, which outlives Temporal; the shard's workflow
+ * changes it, and rests. Owns the SQL of `callback_pauses`.
  */
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
@@ -13,7 +13,7 @@ export function createPauseActivities({ db, log }: { db: Pool; log: Logger }) {
     loadShardPause: (shard: number): Promise<StoredPause> => storedPauseOf(db, shard),
 
     /**
-     * From the return on, no step of the shard that begins computes or tells anything while it is paused.
+     * From the return on, no step of the shard that begins delivers anything while it is paused.
      *
      * @returns when that was, by the clock of PostgreSQL, epoch ms.
      */

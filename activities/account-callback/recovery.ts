@@ -15,8 +15,8 @@ export function createInputRecoveryActivities({ redis, log, callbackStream }: In
   const { stream, group } = callbackStream;
   return {
     /**
-     * Has prices and positions of the last while taken again, as far as their stream has them. What counts already counts
-     * once.
+     * Gives the entries of the last while to the group again, as far as the stream still has them. Entries that are kept
+     * already have no further effect.
      *
      * @returns the entry from which on; none when there is nothing of that time.
      * @throws what Redis fails with.

@@ -58,7 +58,7 @@ const SET_PLACED = {
   text: 'UPDATE notification.callback_settings SET users_placed = true WHERE shards = $1',
 };
 
-/** $1 the last user of the page before, $2 users at most. An account that is set aside stays where it is. */
+/** $1 the last user of the page before, $2 users at most. */
 const PLACE_USERS = {
   name: 'place_callback_users',
   text: `
@@ -71,7 +71,7 @@ const PLACE_USERS = {
     ), locked AS (
       SELECT tracking.user_id, own
         FROM notification.callback_trackings AS tracking
-        JOIN page ON page.user_id = tracking.user_id AND tracking.shard <> own AND tracking.shard >= 0
+        JOIN page ON page.user_id = tracking.user_id AND tracking.shard <> own
        ORDER BY tracking.user_id
          FOR UPDATE OF tracking
     ), moved AS (

@@ -1,6 +1,6 @@
 /**
- * The consumer of prices and positions, `stream.account.inputs`. What it took is kept in PostgreSQL, and removed from the
- * stream a while later: should PostgreSQL fall back to an earlier state, it is taken once more.
+ * The consumer of `stream.account.extremes`. Entries that it took are kept in PostgreSQL, and removed from the stream a
+ * while later: if PostgreSQL falls back to an earlier state, they are taken again.
  */
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
@@ -8,6 +8,7 @@ import type { Logger } from 'pino';
 import type { CallbackInput, MalformedInputCode } from '../../api/account-callback/input.ts';
 import { MAX_INPUT_BYTES, parseCallbackInput } from '../../api/account-callback/input.ts';
 import { storableFields } from '../../api/text.ts';
+import type { Undelivered } from './inputs.ts';
 import { storeInputs } from './inputs.ts';
 import { recordMalformedInputs } from './malformed.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
@@ -19,7 +20,7 @@ import type { StreamEntry } from '../stream-read.ts';
 
 const BATCH_SIZE = 500;
 /** Entries that another consumer got so long ago are taken over, ms; also how often to look for them. */
-export const MIN_IDLE_MS = 30_000;
+const MIN_IDLE_MS = 30_000;
 
 /** 2001-09-09 in epoch ms: an id below it was made by hand, and is no time. */
 const FIRST_CLOCK_MS = 1_000_000_000_000;
@@ -57,18 +58,13 @@ export interface CallbackStreamResources {
   metrics: AccountCallbackMetrics;
   /** See {@link consumeStream}. */
   openJobReader(): Redis;
-  callbackStream: {
-    stream: string;
-    group: string;
-    /** How long before now a tracking may begin. */
-    maxAgeMs: number;
-  };
+  callbackStream: { stream: string; group: string };
 }
 
 /** Starts to consume. `stop` resolves when what was being taken is kept, or left to the others. */
 export function consumeCallbackInputs(resources: CallbackStreamResources): { stop(): Promise<void> } {
   const { db, redis, log, metrics, openJobReader, callbackStream } = resources;
-  const { stream, group, maxAgeMs } = callbackStream;
+  const { stream, group } = callbackStream;
   return consumeStream({
     ...{ redis, log, stream, group, take },
     what: 'account inputs',
@@ -87,11 +83,11 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
       if (parsed.ok) valid.push({ entry, input: parsed.input });
       else refused.push({ entry, code: parsed.code, message: parsed.message });
     }
-    const stored = await storeEach(valid, nowMs, refused, consumer);
+    const stored = await storeEach(valid, refused, consumer);
     await record(refused, consumer);
     const ids = entries.map(({ id }) => id);
     await redis.eval(ACKNOWLEDGE, 1, stream, group, KEPT_MS, ...ids);
-    for (const { input } of stored) metrics.callbackInput({ type: input.type });
+    for (const { input } of stored) metrics.callbackInput({ kind: input.kind });
   }
 
   async function record(refused: readonly RefusedEntry[], consumer: TakingConsumer): Promise<void> {
@@ -117,18 +113,13 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
    */
   async function storeEach(
     entries: readonly ValidEntry[],
-    nowMs: number,
     refused: RefusedEntry[],
     consumer: TakingConsumer,
   ): Promise<readonly ValidEntry[]> {
     if (entries.length === 0) return [];
     try {
-      const inputs = entries.map(({ input }) => input);
-      const { late } = await whenReachable(inputs.length, consumer, () =>
-        storeInputs(db, inputs, { nowMs, maxAgeMs }),
-      );
-      metrics.callbackInputLate(late);
-      if (late > 0) log.warn({ stream, late }, 'account inputs of hours that are computed already');
+      const inputs = entries.map(({ entry: { id }, input }) => ({ id, input }));
+      noteUndelivered(await whenReachable(inputs.length, consumer, () => storeInputs(db, inputs)));
       return entries;
     } catch (error) {
       if (!isPostgresRefusal(error)) throw error;
@@ -137,9 +128,16 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
         return [];
       }
       const middle = Math.ceil(entries.length / 2);
-      const first = await storeEach(entries.slice(0, middle), nowMs, refused, consumer);
-      return [...first, ...(await storeEach(entries.slice(middle), nowMs, refused, consumer))];
+      const first = await storeEach(entries.slice(0, middle), refused, consumer);
+      return [...first, ...(await storeEach(entries.slice(middle), refused, consumer))];
     }
+  }
+
+  function noteUndelivered({ late, untracked }: Undelivered): void {
+    metrics.callbackInputLate(late);
+    metrics.callbackInputUntracked(untracked);
+    if (late > 0) log.warn({ stream, late }, 'account inputs of periods that were emitted before');
+    if (untracked > 0) log.warn({ stream, untracked }, 'account inputs of users who take no part');
   }
 
   /** @throws what PostgreSQL refuses; anything when the consumer stops. */

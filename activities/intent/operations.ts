@@ -21,6 +21,7 @@ import type { OperationItem, OperationWork } from '../operations.ts';
 import { PARALLEL_ITEMS, operationItems, workOf } from '../operations.ts';
 import { readEntry } from '../stream-read.ts';
 import { statusOf } from '../workflows.ts';
+import { lookAgain } from './dead-letters.ts';
 import { handOff } from './hand-off.ts';
 import type { Attempt, RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
@@ -73,6 +74,9 @@ export function intentOperations(
     const states = await inTurn.map(items, (item) => stateOf(item, rows.get(nameOf(item)), order));
     const own = items.flatMap((item, index) => (states[index] === 'to_do' ? [rows.get(nameOf(item))!] : []));
     const attempts = await publisher.publish(own, begun, order);
+    // Also where an activity that has died meanwhile has carried it out.
+    const replayed = items.filter((_, index) => states[index] === 'to_do' || states[index] === 'done');
+    await inTurn.map(replayed, (item) => lookAgain(workflows, item));
     await inTurn.map(own, (row, index) => goOn(row, attempts[index]!, order));
     const running = items.flatMap((item, index) =>
       states[index] === 'running' ? [rows.get(nameOf(item))!] : [],

@@ -183,19 +183,26 @@ export function logFields(route: RouteRow): Record<string, string> {
   };
 }
 
-/** @throws ApplicationFailure `RouteNotFound`, not retried. */
-export async function loadRoute(db: Pool, { notificationId, routeRef }: RouteKey): Promise<RouteRow> {
+/** @returns undefined when there is no such route, or retention has removed it. */
+export async function findRoute(
+  db: Pool,
+  { notificationId, routeRef }: RouteKey,
+): Promise<RouteRow | undefined> {
   const hash = hashOfRouteRef(routeRef);
   const [route] = await (hash === undefined
     ? query<RouteRow>(db, LOAD_ROUTE, [notificationId, routeRef])
     : query<RouteRow>(db, LOAD_HASHED_ROUTE, [notificationId, hash]));
-  if (!route) {
-    throw ApplicationFailure.nonRetryable(
-      `notification ${notificationId} has no route ${routeRef}; retention may have removed it`,
-      'RouteNotFound',
-    );
-  }
   return route;
+}
+
+/** @throws ApplicationFailure `RouteNotFound`, not retried. */
+export async function loadRoute(db: Pool, key: RouteKey): Promise<RouteRow> {
+  const route = await findRoute(db, key);
+  if (route) return route;
+  throw ApplicationFailure.nonRetryable(
+    `notification ${key.notificationId} has no route ${key.routeRef}; retention may have removed it`,
+    'RouteNotFound',
+  );
 }
 
 const routeColumns = (payload: string) => `

@@ -9,23 +9,26 @@ import { runbookField } from '../../api/runbook.ts';
 import type { PublicationFailure } from '../../workflows/failures.ts';
 import { POSTGRES_UNUSABLE, ROUTE_DEFERRED } from '../../workflows/failures.ts';
 import type {
+  Death,
   FirstAttempts,
   Publication,
   PublishResult,
   ReplayOrder,
   RouteInput,
+  RouteKey,
   RouteSlice,
   RouteToPublish,
 } from '../../workflows/intent/contract.ts';
 import { INTENT_TASK_QUEUE, ROUTE_WORKFLOW, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { notificationAttributes, routeChannel } from '../../workflows/intent/search-attributes.ts';
 import { finalIfRefused, isPostgresAway, isPostgresRefusal } from '../postgres.ts';
+import { lookAgain, showDeadLetter } from './dead-letters.ts';
 import type { Beginning } from './hand-off.ts';
 import type { InHand } from './in-hand.ts';
 import type { Attempt, Publisher, RouteResources } from './publication.ts';
 import { createPublisher, failureDetails } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
-import { loadRoute, loadSlice } from './route-rows.ts';
+import { findRoute, loadRoute, loadSlice } from './route-rows.ts';
 
 export type RouteActivities = ReturnType<typeof createRouteActivities>;
 
@@ -81,10 +84,10 @@ export function createFirstAttempts(resources: RouteResources) {
 }
 
 export function createRouteActivities(
-  resources: RouteResources & { inHand: InHand },
+  resources: RouteResources & { inHand: InHand; workflows: WorkflowClient },
   firstAttempts: FirstAttemptsOfMany = createFirstAttempts(resources),
 ) {
-  const { db, inHand, route: settings } = resources;
+  const { db, inHand, workflows, route: settings } = resources;
   const publisher = createPublisher(resources);
 
   return {
@@ -127,14 +130,30 @@ export function createRouteActivities(
      * @throws ApplicationFailure of PostgreSQL; nothing is spent.
      */
     publishFirstAttempts: (slice: RouteSlice): Promise<FirstAttempts> => firstAttempts.makeOfSlice(slice),
+
+    /** @returns what a route died of; undefined when it is not dead, or removed. */
+    async lookAtDeadLetter(key: RouteKey): Promise<Death | undefined> {
+      const route = await findRoute(db, key);
+      if (route?.status !== 'dead_letter') return undefined;
+      return deathOf(route.last_error_classification ?? 'unknown');
+    },
   };
+
+  function deathOf(classification: string): Death {
+    return { classification, ...runbookField(settings.runbookUrl, 'deadLetter') };
+  }
 
   async function publish(publication: Publication): Promise<PublishResult> {
     let attempt: Attempt;
     try {
       const begun = await publisher.begin();
       const row = await loadRoute(db, publication);
-      [attempt] = (await publisher.publish([row], begun, orderOf(publication))) as [Attempt];
+      const order = orderOf(publication);
+      [attempt] = (await publisher.publish([row], begun, order)) as [Attempt];
+      // A workflow asks once more before it ends as dead, and an attempt that was lost is made again: no change is missed.
+      if (attempt.status === 'dead_letter' && row.status === attempt.status)
+        await showDeadLetter(workflows, row);
+      else if (order) await lookAgain(workflows, row);
     } catch (error) {
       // Its workflow fails, which operators see; the row stays open, and a replay goes on with it once that is mended.
       if (isPostgresRefusal(error)) throw finalIfRefused(error);
@@ -143,7 +162,7 @@ export function createRouteActivities(
       return publisher.defer(channelOf(publication.routeRef), reason);
     }
     if (attempt.status === 'dead_letter')
-      return { ...attempt, ...runbookField(settings.runbookUrl, 'deadLetter') };
+      return { status: attempt.status, ...deathOf(attempt.classification) };
     if (attempt.status !== 'failed') return attempt;
     const { classification, message, details } = attempt;
     throw ApplicationFailure.create({

@@ -26,6 +26,7 @@ import type {
 import { SETTLED_SIGNAL, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { heartbeat } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
+import { showDeadLetter } from './dead-letters.ts';
 import { handOff, handOffKey } from './hand-off.ts';
 import type { Outcomes } from './outcomes.ts';
 import { routeMove } from './outcomes.ts';
@@ -149,13 +150,14 @@ export function createSteeringActivities(resources: SteeringResources) {
      * @returns how it is settled: `published` when cancelling came too late.
      */
     async skipRoute(key: RouteKey): Promise<SettledStatus> {
-      const route = await loadRoute(db, key);
-      if (isOpen(route.status)) await close(route.notification_id, [route]);
+      const found = await loadRoute(db, key);
+      if (isOpen(found.status)) await close(found.notification_id, [found]);
       const settled = await loadRoute(db, key);
       if (settled.status === 'skipped') await closeAgain(settled.notification_id, [settled]);
-      const { status } = await loadRoute(db, key);
-      if (isOpen(status)) throw stillOpen(key);
-      return status as SettledStatus;
+      const route = await loadRoute(db, key);
+      if (isOpen(route.status)) throw stillOpen(key);
+      if (route.status === 'dead_letter') await showDeadLetter(workflows, route);
+      return route.status as SettledStatus;
     },
 
     /**

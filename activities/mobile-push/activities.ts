@@ -34,6 +34,7 @@ import {
   BEGIN_ROUNDS,
   COUNT_FAILURE,
   DELETE_TOKEN,
+  EXPIRED,
   END_SEND,
   FIND_TOKEN,
   LIST_MORE_SENDS,
@@ -217,6 +218,8 @@ export function createMobilePushActivities(resources: MobilePushResources) {
   /** @param token absent when the owner of the tokens has deleted it, or given it to another user. */
   async function sendLeased(send: SendRow, token: string | undefined, lease: SendLease): Promise<SendResult> {
     if (token === undefined) return end(send, 'removed', 'token_gone');
+    const { expiresAtMs = Infinity } = send.content;
+    if (Date.now() >= expiresAtMs) return end(send, 'failed', EXPIRED, 'nobody needs this push any more');
     const message = mobileMessage(send.content, send.push_id);
     // Checked at intake already; a release may have come between that is stricter.
     if ('problem' in message) return end(send, 'failed', 'invalid_message', message.problem);

@@ -6,7 +6,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { createPrivateKey, randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import type { ClientRequest } from 'node:http';
+import type { ClientRequest, IncomingMessage } from 'node:http';
 import { Agent } from 'node:https';
 import { isIP } from 'node:net';
 import { addAbortSignal } from 'node:stream';
@@ -31,6 +31,9 @@ const DEFAULT_MAX_SOCKETS = 50;
 const SHORTEST_BRAKE_MS = 60_000;
 /** Google's front ends drop idle connections after some minutes without a word; ours go first. */
 const IDLE_SOCKET_MS = 60_000;
+
+/** Answers of FCM and of the token server have a few KiB. */
+const MAX_ANSWER_BYTES = 64 * 1024;
 
 /** Tokens of another project that are deleted for each push that FCM takes: without any the credential was swapped. */
 const MOST_MISMATCHES = 10;
@@ -147,9 +150,9 @@ export function createFcmSender(options: FcmSenderOptions): FcmSender {
     timeout: IDLE_SOCKET_MS,
     ...('endpoint' in target ? connectionTo(target.endpoint, target.caPem) : {}),
   });
-  endRequestsWithTheirSends(agent);
+  boundRequests(agent);
   // Apps are known by name in the whole process, and one process may hold several senders.
-  const app = initializeApp({ ...identityOf(target), httpAgent: agent }, `fcm-${randomUUID()}`);
+  const app = initializeApp({ ...identityOf(target, agent), httpAgent: agent }, `fcm-${randomUUID()}`);
   const messaging = getMessaging(app);
   disableHiddenRetries(messaging);
   const accessTokens = accessTokensOf(app);
@@ -273,10 +276,11 @@ function connectionTo(endpoint: string, caPem: string | undefined) {
   };
 }
 
-function identityOf(target: FcmTarget): Pick<AppOptions, 'credential' | 'projectId'> {
+/** Access tokens come over the same connections: otherwise the SDK takes a proxy from the environment for them alone. */
+function identityOf(target: FcmTarget, agent: Agent): Pick<AppOptions, 'credential' | 'projectId'> {
   if ('endpoint' in target) return { credential: localCredential(), projectId: target.projectId ?? 'local' };
   const account = readServiceAccount(target.credentialsFile);
-  return { credential: cert(account), projectId: account.projectId };
+  return { credential: cert(account, agent), projectId: account.projectId };
 }
 
 /** For endpoints that are not Google's: its token server is never asked. */
@@ -364,40 +368,63 @@ const isAccessTokenRefused = (error: unknown, token: string): boolean =>
   failureOf(error, token).code === CREDENTIAL_REFUSED &&
   (error as { httpResponse?: { status?: number } }).httpResponse?.status === 401;
 
-/** The end of the send that a request belongs to: the SDK hands no signal through. */
-const deadline = new AsyncLocalStorage<AbortSignal>();
+/** The send that a request belongs to: the SDK hands no signal through. */
+interface Exchange {
+  ended: AbortSignal;
+  /** Ends it with an error of firebase-admin's code. */
+  end(code: string, reason: string): void;
+}
+const exchanges = new AsyncLocalStorage<Exchange>();
 
 /**
  * Ends requests with their sends, those that still wait for a socket included: such a one would otherwise be sent when
- * its caller had long given up. An agent sees every request in `addRequest`, which Node does not document but many
+ * its caller had long given up. Ends a send whose answer is large or compressed: the SDK reads and unpacks all of it. An agent sees every request in `addRequest`, which Node does not document but many
  * agents build on.
  */
-function endRequestsWithTheirSends(agent: Agent): void {
+function boundRequests(agent: Agent): void {
   const hooked = agent as Agent & { addRequest?: (request: ClientRequest, ...rest: unknown[]) => void };
   const addRequest = hooked.addRequest?.bind(agent);
   if (!addRequest)
     throw new Error(`Node ${process.version} has no Agent.addRequest; sends could not be ended`);
   hooked.addRequest = (request, ...rest) => {
-    const signal = deadline.getStore();
-    if (signal) addAbortSignal(signal, request);
+    const exchange = exchanges.getStore();
+    if (exchange) {
+      addAbortSignal(exchange.ended, request);
+      request.setHeader('accept-encoding', 'identity');
+      // Before the SDK, which drops the header of what it unpacks.
+      request.prependOnceListener('response', (answer) => boundAnswer(answer, exchange));
+    }
     addRequest(request, ...rest);
   };
+}
+
+function boundAnswer(answer: IncomingMessage, { end }: Exchange): void {
+  const { 'content-encoding': encoding = 'identity' } = answer.headers;
+  if (encoding !== 'identity') return end('app/network-error', 'the answer is compressed');
+  let bytes = 0;
+  answer.on('data', ({ length }: Buffer) => {
+    bytes += length;
+    if (bytes > MAX_ANSWER_BYTES) {
+      end('app/network-error', `the answer is longer than ${MAX_ANSWER_BYTES} bytes`);
+    }
+  });
 }
 
 /**
  * The SDK's own 15 s count silence only, and a send whose answer is cut off in the middle never settles there.
  *
- * @throws Error with firebase-admin's code `app/network-timeout`, and what the work throws.
+ * @throws Error with firebase-admin's code `app/network-timeout` or `app/network-error`, and what the work throws.
  */
 async function withDeadline<T>(timeoutMs: number, work: () => Promise<T>): Promise<T> {
-  const { promise: late, reject } = Promise.withResolvers<never>();
+  const { promise: ended, reject } = Promise.withResolvers<never>();
   const ending = new AbortController();
-  const timer = setTimeout(() => {
-    reject(Object.assign(new Error(`no answer within ${timeoutMs} ms`), { code: 'app/network-timeout' }));
+  const end = (code: string, reason: string) => {
+    reject(Object.assign(new Error(reason), { code }));
     ending.abort();
-  }, timeoutMs);
+  };
+  const timer = setTimeout(() => end('app/network-timeout', `no answer within ${timeoutMs} ms`), timeoutMs);
   try {
-    return await Promise.race([deadline.run(ending.signal, work), late]);
+    return await Promise.race([exchanges.run({ ended: ending.signal, end }, work), ended]);
   } finally {
     clearTimeout(timer);
   }

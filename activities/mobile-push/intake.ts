@@ -8,7 +8,7 @@ import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { searchableKey } from '../../api/ids.ts';
-import type { MalformedJob } from '../../api/mobile-push/job.ts';
+import type { MalformedJob, MobileJobContent } from '../../api/mobile-push/job.ts';
 import { malformedJob } from '../../api/mobile-push/job.ts';
 import { checkedMobileJob } from '../../api/mobile-push/message.ts';
 import { cutText } from '../../api/text.ts';
@@ -26,6 +26,8 @@ import type { StreamEntry } from '../stream-read.ts';
 /** How long one call to Temporal may take before it counts as failed, ms. */
 const CALL_DEADLINE_MS = 5_000;
 const MAX_SUMMARY_LENGTH = 80;
+/** No entry of any stream of jobs is older. */
+const FIRST_ENTRY_MS = Date.UTC(2020);
 /** Of the reason in a bare row, characters. */
 const MAX_REASON = 500;
 /** Temporal takes no longer key. */
@@ -36,9 +38,13 @@ export interface MobileIntakeResources {
   workflows: WorkflowClient;
   log: Logger;
   metrics: MobilePushMetrics;
+  mobile: {
+    /** From the time of its entry until a push expires whose job does not say when, ms. */
+    timeToLiveMs: number;
+  };
 }
 
-export function createMobileIntake({ db, workflows, log, metrics }: MobileIntakeResources) {
+export function createMobileIntake({ db, workflows, log, metrics, mobile }: MobileIntakeResources) {
   return {
     /**
      * Resolves when the entry is durable, as a job that is worked on or as a malformed one.
@@ -119,10 +125,16 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
     if (!parsed.ok) return refuse(entry, parsed.malformed);
     const { userId, content } = parsed.job;
     const channel = content.channel ?? null;
-    const values = [userId, channel, JSON.stringify(content)];
+    const values = [userId, channel, JSON.stringify({ ...content, expiresAtMs: expiryOf(id, content) })];
     const row = await write<{ status: string }>(entry, RECORD_JOB, values).catch(refusalOf);
     if (typeof row !== 'string') return { ...row, userId, channel };
     return refuse(entry, malformedJob(id, fields, size, 'unstorable', row, userId));
+  }
+
+  /** Ids are times, unless a producer or a clock is wrong: then the push lives from now on. */
+  function expiryOf(entryId: string, { expiresAtMs }: MobileJobContent): number {
+    const [now, entryMs] = [Date.now(), Number.parseInt(entryId, 10)];
+    return expiresAtMs ?? (entryMs > FIRST_ENTRY_MS && entryMs < now ? entryMs : now) + mobile.timeToLiveMs;
   }
 
   /** Keeps the entry; bare, when PostgreSQL does not take what it holds: it must not hold up those behind it. */

@@ -7,6 +7,9 @@
 import type { MobileJobContent } from '../../api/mobile-push/job.ts';
 import type { MobilePushOutcome } from '../../workflows/mobile-push/contract.ts';
 
+/** The code of a send that was not made in time. */
+export const EXPIRED = 'expired';
+
 /** $1 job id, $2 token id. */
 const KEY = 'job_id = $1 AND device_token_id = $2';
 
@@ -252,6 +255,7 @@ export const SETTLE_JOB = {
              (count(*) FILTER (WHERE status = 'removed'))::int AS removed,
              (count(*) FILTER (WHERE status = 'failed'))::int AS failed,
              count(*) FILTER (WHERE is_pending) AS pending,
+             count(*) FILTER (WHERE status = 'failed' AND code = '${EXPIRED}') AS expired,
              (SELECT code FROM sends WHERE status = 'failed' ORDER BY updated_at DESC LIMIT 1) AS code
         FROM sends
     )
@@ -263,7 +267,7 @@ export const SETTLE_JOB = {
              ELSE 'failed'
            END,
            token_count = tokens, sent_count = sent, removed_count = removed, failed_count = failed,
-           content = CASE WHEN failed > 0 OR $2 IS NOT NULL THEN content END,
+           content = CASE WHEN failed > expired OR $2 IS NOT NULL THEN content END,
            error_code = coalesce(code, $2),
            error_message = CASE
              WHEN $2 = 'user_id_refused' THEN 'the column "userId" of public.device_token takes no such user id'

@@ -11,7 +11,7 @@ export type CallbackKind = (typeof CALLBACK_KINDS)[number];
 /** Length of a period, ms. Periods are hours and days of UTC: multiples of this since the epoch. */
 export const PERIOD_MS: Record<CallbackKind, number> = { hourly: 3_600_000, daily: 86_400_000 };
 
-/** As PostgreSQL writes a number: no exponent, no sign but the minus. */
+/** No exponent, no sign but the minus. */
 const DECIMAL = /^-?\d{1,60}(\.\d{1,60})?$/;
 const MAX_DECIMALS = 60;
 
@@ -33,18 +33,18 @@ export interface CallbackValues {
   closingValue: string;
 }
 
-const value = z.string().regex(DECIMAL, 'must be a decimal in text');
+export const decimal = z.string().regex(DECIMAL, 'must be a decimal in text');
 const time = z.int().min(0);
 
 /** The body of a callback. */
 export const callbackSchema = z.object({
   period_start_ms: time,
   period_end_ms: time,
-  peak_value: value,
+  peak_value: decimal,
   peak_at_ms: time,
-  bottom_value: value,
+  bottom_value: decimal,
   bottom_at_ms: time,
-  closing_value: value,
+  closing_value: decimal,
 });
 export type CallbackBody = z.output<typeof callbackSchema>;
 
@@ -68,19 +68,19 @@ function scaled(decimal: string): bigint {
   return BigInt(whole + fraction.padEnd(MAX_DECIMALS, '0'));
 }
 
+export const bodyOf = ({ kind, periodStartMs }: CallbackKey, values: CallbackValues): CallbackBody => ({
+  period_start_ms: periodStartMs,
+  period_end_ms: periodStartMs + PERIOD_MS[kind],
+  peak_value: values.peakValue,
+  peak_at_ms: values.peakAtMs,
+  bottom_value: values.bottomValue,
+  bottom_at_ms: values.bottomAtMs,
+  closing_value: values.closingValue,
+});
+
 /** The body as it is sent: the same values are the same bytes. */
-export function callbackBody({ kind, periodStartMs }: CallbackKey, values: CallbackValues): string {
-  const body: CallbackBody = {
-    period_start_ms: periodStartMs,
-    period_end_ms: periodStartMs + PERIOD_MS[kind],
-    peak_value: values.peakValue,
-    peak_at_ms: values.peakAtMs,
-    bottom_value: values.bottomValue,
-    bottom_at_ms: values.bottomAtMs,
-    closing_value: values.closingValue,
-  };
-  return JSON.stringify(body);
-}
+export const callbackBody = (key: CallbackKey, values: CallbackValues): string =>
+  JSON.stringify(bodyOf(key, values));
 
 /** Header `Idempotency-Key`: printable ASCII whatever the user is called, and as long as an id may be. */
 export const callbackIdempotencyKey = ({ kind, userId, periodStartMs }: CallbackKey): string =>

@@ -1,38 +1,33 @@
 /**
- * What account values are made of, as it comes in: prices of symbols, and positions of users. One entry of the stream
- * `stream.account.inputs` has one of them as JSON in its field `payload` (callback-input-asyncapi.yaml). Whatever an
- * entry holds, the result is an input or a reason, never an exception.
+ * Extremes of account values as producers publish them. One entry of the stream `stream.account.extremes` has one of four
+ * kinds as JSON in its field `payload` (input-asyncapi.yaml). Whatever an entry holds, the result is an input or a
+ * reason, never an exception.
  */
 import { isUtf8 } from 'node:buffer';
 import { z } from 'zod';
-import { isNameable } from './callback.ts';
-import { JsonError, isJsonObject, parseJson } from '../json.ts';
+import type { CallbackKey, CallbackValues } from './callback.ts';
+import { PERIOD_MS, bodyOf, contradictionIn, decimal, isNameable } from './callback.ts';
+import { JsonError, parseJson } from '../json.ts';
 import type { EntryFields } from '../text.ts';
 import { oversizeOf, sizeOf } from '../text.ts';
 
-export const DEFAULT_INPUT_STREAM = 'stream.account.inputs';
+export const DEFAULT_INPUT_STREAM = 'stream.account.extremes';
 
 /** The one field of an entry. */
 export const INPUT_FIELD = 'payload';
 
 /** Names and values of an entry together. */
-export const MAX_INPUT_BYTES = 128 * 1024;
+export const MAX_INPUT_BYTES = 16 * 1024;
 
-/**
- * How far an input may be ahead of the time at which it was sent, ms: by more than any clock is wrong. What is said of a
- * later time is a mistake, such as microseconds. What is nearer counts when its time has come.
- */
+/** How far `from_ms` and `until_ms` may be ahead of their entry, ms. A later time is a mistake, such as microseconds. */
 export const MAX_AHEAD_MS = 48 * 3_600_000;
 
-const MAX_USER_ID_BYTES = 512;
-const MAX_COEFFICIENTS = 1_000;
+/** A period may end so long after its entry was appended, ms: the clock of a producer may be ahead of that of Redis. */
+const CLOCK_TOLERANCE_MS = 300_000;
 
-/** Bounded, so that no sum of products leaves what PostgreSQL's numeric holds. */
-const decimal = z
-  .string()
-  .regex(/^-?\d{1,20}(\.\d{1,18})?$/, 'must be a decimal in text, of at most 20 digits and 18 decimals');
-const symbol = z.string().regex(/^[\x21-\x7e]{1,64}$/, 'must be 1 to 64 printable ASCII characters');
-const atMs = z.int().min(0);
+const MAX_USER_ID_BYTES = 512;
+
+const timeMs = z.int().min(0);
 const userId = z
   .string()
   .refine(
@@ -40,36 +35,52 @@ const userId = z
     'must be well-formed text without control characters',
   )
   .refine((id) => Buffer.byteLength(id) <= MAX_USER_ID_BYTES, `must be at most ${MAX_USER_ID_BYTES} bytes`);
+const extremes = {
+  peak_value: decimal,
+  /** Epoch ms, within the period. */
+  peak_at_ms: timeMs,
+  bottom_value: decimal,
+  bottom_at_ms: timeMs,
+};
 
-/** A tick: what a symbol costs from a time on. */
-const priceSchema = z.strictObject({
-  type: z.literal('price'),
-  symbol,
-  price: decimal,
-  /** Epoch ms. */
-  at_ms: atMs,
-});
-
-/** What a user holds from a time on, all of it. */
-const positionsSchema = z.strictObject({
-  type: z.literal('positions'),
+/** The extremes of one finished hour: one hourly callback. */
+const hourSchema = z.strictObject({
+  kind: z.literal('hour'),
   user_id: userId,
-  cash: decimal,
-  /** By symbol. `null`: the account has no value from then on, as when it is closed. */
-  coefficients: z
-    .record(symbol, decimal)
-    .refine(
-      (held) => Object.keys(held).length <= MAX_COEFFICIENTS,
-      `must have at most ${MAX_COEFFICIENTS} symbols`,
-    )
-    .nullable(),
-  at_ms: atMs,
+  /** Epoch ms, a whole hour of UTC. */
+  hour_start_ms: timeMs.multipleOf(PERIOD_MS.hourly, 'must be the beginning of an hour of UTC'),
+  ...extremes,
+  closing_value: decimal,
 });
 
-export const callbackInputSchema = z.discriminatedUnion('type', [priceSchema, positionsSchema]);
+/** The extremes of one finished day: one daily callback. The tracking has caught up to the end of that day. */
+const daySchema = z.strictObject({
+  kind: z.literal('day'),
+  user_id: userId,
+  /** Of UTC, `2026-01-31`. */
+  day: z.iso.date().refine((day) => day >= '1970-01-01', 'must not be before 1970'),
+  ...extremes,
+  /** The value at the midnight that ends the day. Without it, the day closes with its peak. */
+  midnight_value: decimal.optional(),
+});
+
+/** The user takes part from the day of `from_ms` on: daily callbacks of the shard wait for the user's days. */
+const trackSchema = z.strictObject({ kind: z.literal('track'), user_id: userId, from_ms: timeMs });
+
+/** The user takes part no longer, and holds up nobody. Periods that begin at or after `until_ms` are not delivered. */
+const untrackSchema = z.strictObject({ kind: z.literal('untrack'), user_id: userId, until_ms: timeMs });
+
+export const callbackInputSchema = z.discriminatedUnion('kind', [
+  hourSchema,
+  daySchema,
+  trackSchema,
+  untrackSchema,
+]);
 export type CallbackInput = z.output<typeof callbackInputSchema>;
-export type PriceInput = z.output<typeof priceSchema>;
-export type PositionsInput = z.output<typeof positionsSchema>;
+/** An entry that becomes a callback. */
+export type PeriodInput = Extract<CallbackInput, { kind: 'hour' | 'day' }>;
+/** An entry that says who takes part. */
+export type TrackingInput = Exclude<CallbackInput, PeriodInput>;
 
 /** Why an entry was refused; `unstorable`: PostgreSQL does not take it. */
 export const MALFORMED_INPUT_CODES = [
@@ -84,6 +95,28 @@ export type ParsedInput =
   | { ok: true; input: CallbackInput }
   /** The message names fields; it never quotes what they hold, because it goes into logs. */
   | { ok: false; code: MalformedInputCode; message: string };
+
+export const isPeriod = (input: CallbackInput): input is PeriodInput =>
+  input.kind === 'hour' || input.kind === 'day';
+
+/** The callback that an entry becomes. */
+export function callbackOf(input: PeriodInput): CallbackKey & CallbackValues {
+  const values = {
+    userId: input.user_id,
+    peakValue: input.peak_value,
+    peakAtMs: input.peak_at_ms,
+    bottomValue: input.bottom_value,
+    bottomAtMs: input.bottom_at_ms,
+  };
+  return input.kind === 'hour'
+    ? { ...values, kind: 'hourly', periodStartMs: input.hour_start_ms, closingValue: input.closing_value }
+    : {
+        ...values,
+        kind: 'daily',
+        periodStartMs: Date.parse(input.day),
+        closingValue: input.midnight_value ?? input.peak_value,
+      };
+}
 
 /**
  * Checks one stream entry. Never throws.
@@ -122,19 +155,23 @@ export function parseCallbackInput(
 
 /** What is wrong with an input, or undefined. Names fields and no values. @param sentAtMs epoch ms. */
 export function problemOf(value: unknown, sentAtMs: number): string | undefined {
-  // A record would drop it without a word.
-  if (isJsonObject(value) && isJsonObject(value['coefficients'])) {
-    if (Object.hasOwn(value['coefficients'], '__proto__')) return 'coefficients: has an impossible symbol';
-  }
   const parsed = callbackInputSchema.safeParse(value);
   if (!parsed.success) {
     const [issue] = parsed.error.issues;
-    // A key of the coefficients is a value of the sender.
     const field = String(issue?.path[0] ?? INPUT_FIELD);
     return `${field}: ${issue?.code === 'unrecognized_keys' ? 'has an unknown field' : issue?.message}`;
   }
-  if (parsed.data.at_ms > sentAtMs + MAX_AHEAD_MS) return `at_ms: is more than ${MAX_AHEAD_MS} ms ahead`;
-  return undefined;
+  const input = parsed.data;
+  if (isPeriod(input)) {
+    const callback = callbackOf(input);
+    const { kind, periodStartMs } = callback;
+    if (periodStartMs + PERIOD_MS[kind] > sentAtMs + CLOCK_TOLERANCE_MS) {
+      return `${input.kind === 'hour' ? 'hour_start_ms' : 'day'}: the period is not over yet`;
+    }
+    return contradictionIn(kind, bodyOf(callback, callback));
+  }
+  const [field, atMs] = input.kind === 'track' ? ['from_ms', input.from_ms] : ['until_ms', input.until_ms];
+  return atMs > sentAtMs + MAX_AHEAD_MS ? `${field}: is more than ${MAX_AHEAD_MS} ms ahead` : undefined;
 }
 
 const refused = (code: MalformedInputCode, message: string): ParsedInput => ({ ok: false, code, message });

@@ -21,9 +21,9 @@ export type Producer = (typeof PRODUCERS)[number];
  * Characters that end a line or reverse the direction of what follows: with them a name in the subject of an e-mail
  * becomes a header of it, or shows as another name.
  */
-const ACTS_ON_LINE = /[^\P{Cc}\t]|[\u2028\u2029\u202a-\u202e]/u;
+const ACTS_ON_LINE = /[^\P{Cc}\t]|[\u2028\u2029]|[^\P{Bidi_C}\u2066-\u2069]/u;
 /** The same, but for line breaks. */
-const ACTS_ON_TEXT = /[^\P{Cc}\t\n\r]|[\u202a-\u202e]/u;
+const ACTS_ON_TEXT = /[^\P{Cc}\t\n\r]|[^\P{Bidi_C}\u2066-\u2069]/u;
 
 /** Programs put an isolate around a name of another direction: what stands behind its end is untouched. */
 function areIsolatesClosed(value: string): boolean {

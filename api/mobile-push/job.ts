@@ -20,7 +20,15 @@ const MAX_BADGE = 999_999_999;
 
 /** The job's fields by name; the AsyncAPI document is held against both lists. */
 export const REQUIRED_JOB_FIELDS = ['userId'] as const;
-export const OPTIONAL_JOB_FIELDS = ['title', 'body', 'channel', 'badge', 'data', 'priority'] as const;
+export const OPTIONAL_JOB_FIELDS = [
+  'title',
+  'body',
+  'channel',
+  'badge',
+  'data',
+  'priority',
+  'expires_at_ms',
+] as const;
 /** At least one of them: otherwise there is nothing to show, and nothing for the app. */
 const MEANINGFUL = ['title', 'body', 'badge', 'data'] as const;
 /** Holds all of them as a JSON object, instead of them. */
@@ -44,6 +52,8 @@ export interface MobileJobContent {
   badge?: number;
   /** Default `high`. With `normal` the systems may wait for a better moment. */
   priority?: MobilePriority;
+  /** When nobody needs it any more, Unix ms. */
+  expiresAtMs?: number;
   /** For the app; values as the producer gave them. */
   data: Record<string, unknown>;
 }
@@ -143,6 +153,7 @@ function readJob(fields: EntryFields, size: EntrySize): Omit<MobileJob, 'jobId'>
   const channel = identifier(values, 'channel', MAX_CHANNEL_BYTES);
   const badge = badgeOf(values);
   const priority = priorityOf(values);
+  const expiresAtMs = expiresAtMsOf(values);
   return {
     userId: identifier(values, 'userId', MAX_USER_ID_BYTES)!,
     content: {
@@ -151,6 +162,7 @@ function readJob(fields: EntryFields, size: EntrySize): Omit<MobileJob, 'jobId'>
       ...(channel === undefined ? {} : { channel }),
       ...(badge === undefined ? {} : { badge }),
       ...(priority === undefined ? {} : { priority }),
+      ...(expiresAtMs === undefined ? {} : { expiresAtMs }),
       data: dataOf(values),
     },
   };
@@ -247,6 +259,16 @@ function priorityOf(values: Values): MobilePriority | undefined {
   const known = PRIORITIES.find((name) => name === priority);
   if (known === undefined) throw new Refusal('invalid_field', `priority must be ${PRIORITIES.join(' or ')}`);
   return known;
+}
+
+function expiresAtMsOf(values: Values): number | undefined {
+  const given = values.get('expires_at_ms');
+  if (given === undefined) return undefined;
+  const text = typeof given === 'number' ? String(given) : given;
+  if (typeof text !== 'string' || !/^[1-9]\d{0,14}$/.test(text)) {
+    throw new Refusal('invalid_field', 'expires_at_ms must be Unix milliseconds, a whole number above zero');
+  }
+  return Number(text);
 }
 
 function dataOf(values: Values): Record<string, unknown> {

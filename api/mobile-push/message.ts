@@ -21,6 +21,9 @@ export const MAX_PAYLOAD_BYTES = 4_096;
 /** APNs' own numbers: immediately, or when the device's power allows. */
 const APNS_PRIORITIES = { high: '10', normal: '5' } as const;
 
+/** FCM keeps no push for longer. */
+const LONGEST_TTL_SECONDS = 28 * 86_400;
+
 /** APNs takes no longer collapse id. */
 const MAX_PUSH_ID_BYTES = 64;
 
@@ -53,13 +56,15 @@ export function checkedMobileJob(
  *
  * @param pushId the same for every repeat of a push: a repeat replaces the first one, and an app can drop it. At most 64
  *   bytes; for the web 32 characters of base64url.
+ * @param now ms since the epoch: FCM keeps a push from then on until it expires, or for four weeks.
  * @returns the message, or the problem in words that name the key or the size.
  */
 export function mobileMessage(
   content: MobileJobContent,
   pushId: string,
+  now = Date.now(),
 ): { message: MobileMessage } | { problem: string } {
-  const { title, body, channel, badge, priority = 'high' } = content;
+  const { title, body, channel, badge, priority = 'high', expiresAtMs } = content;
   const reserved = Object.keys(content.data).find(isReserved);
   if (reserved !== undefined) return { problem: `data key ${JSON.stringify(reserved)} is reserved by FCM` };
   const pushIdBytes = Buffer.byteLength(pushId);
@@ -83,15 +88,26 @@ export function mobileMessage(
   const ofAndroid = {
     notification: { tag: pushId, ...(channel === undefined ? {} : { channelId: channel }) },
   };
+  const ttlSeconds =
+    expiresAtMs === undefined
+      ? undefined
+      : Math.min(LONGEST_TTL_SECONDS, Math.max(0, Math.floor((expiresAtMs - now) / 1_000)));
   // APNs takes a push without alert and badge with normal priority only.
   const isBackground = isSilent && badge === undefined;
   return {
     message: {
       ...notification,
       data,
-      android: { priority, ...(isSilent ? {} : ofAndroid) },
+      android: {
+        priority,
+        ...(ttlSeconds === undefined ? {} : { ttl: ttlSeconds * 1_000 }),
+        ...(isSilent ? {} : ofAndroid),
+      },
       apns: {
         headers: {
+          ...(expiresAtMs === undefined
+            ? {}
+            : { 'apns-expiration': String(Math.floor(expiresAtMs / 1_000)) }),
           'apns-priority': isBackground ? APNS_PRIORITIES.normal : APNS_PRIORITIES[priority],
           'apns-collapse-id': pushId,
           ...(isBackground ? { 'apns-push-type': 'background' } : {}),
@@ -103,7 +119,13 @@ export function mobileMessage(
           },
         },
       },
-      webpush: { headers: { Urgency: priority, Topic: pushId } },
+      webpush: {
+        headers: {
+          Urgency: priority,
+          Topic: pushId,
+          ...(ttlSeconds === undefined ? {} : { TTL: String(ttlSeconds) }),
+        },
+      },
     },
   };
 }

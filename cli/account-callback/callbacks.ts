@@ -1,9 +1,9 @@
-/** `callbacks`: what a portfolio service is told about account values. */
+/** `callbacks`: account values as they are delivered to portfolio services. */
 import type { Command } from 'commander';
-import { InvalidArgumentError, Option } from 'commander';
+import { Option } from 'commander';
 import { CALLBACK_KINDS } from '../../api/account-callback/callback.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
-import { problemOf } from '../../api/account-callback/input.ts';
+import { callbackInputSchema, problemOf } from '../../api/account-callback/input.ts';
 import type {
   CallbackFilter,
   FailedCallbackView,
@@ -20,7 +20,6 @@ import {
   givenOf,
   limitOption,
   parseCount,
-  parseTime,
   reasonOption,
   requestedByOption,
   sinceOption,
@@ -34,11 +33,11 @@ import { addShow } from './show.ts';
 export function addCallbackCommands(program: Command): void {
   const callbacks = program
     .command('callbacks')
-    .description('Callbacks about account values: how far they are, what failed, prices and positions');
+    .description('Callbacks about account values: their progress, failures, trackings and entries');
 
   callbacks
     .command('status')
-    .description('Show how far each shard of users is computed, and how many callbacks wait in it.')
+    .description('Show how far each shard of users has caught up, and how many callbacks wait in it.')
     .addHelpText('after', helpWith('galaxy-notify callbacks status', 'galaxy-notify callbacks status --json'))
     .action(
       action(({ json }) =>
@@ -73,12 +72,11 @@ export function addCallbackCommands(program: Command): void {
     );
 
   addReplay(callbacks);
-  addSetAside(callbacks);
-  addSymbols(callbacks);
+  addTrackings(callbacks);
   addRun(callbacks);
   addPause(callbacks);
   addMalformedInputCommands(callbacks);
-  addInputs(callbacks);
+  addAppend(callbacks);
 }
 
 type FilterOptions = Omit<CallbackFilter, 'userId'> & GlobalOptions & { user?: string };
@@ -97,14 +95,14 @@ function filterOf({ kind, user, since, until }: FilterOptions): CallbackFilter {
 function printShards(shards: ShardStatus[]): void {
   printTable(
     [
-      ...['SHARD', 'USERS', 'COMPUTED UP TO', 'LAST DAY', 'PENDING', 'FAILED', 'NEXT RETRY', 'DEAD'],
+      ...['SHARD', 'USERS', 'CAUGHT UP', 'BEHIND', 'PENDING', 'FAILED', 'NEXT RETRY', 'DEAD'],
       ...['NEXT ALARM', 'INTERVAL'],
     ],
     shards.map(({ live, ...shard }) => [
       shard.shard,
       shard.users,
-      shard.caughtUpTo,
-      shard.dailyDate,
+      shard.caughtUpDate,
+      shard.behind,
       shard.pending,
       shard.failed,
       shard.nextRetryAt,
@@ -181,28 +179,23 @@ function addReplay(callbacks: Command): void {
     );
 }
 
-function addSetAside(callbacks: Command): void {
+function addTrackings(callbacks: Command): void {
   callbacks
-    .command('set-aside')
-    .description('List accounts of which an hour could not be computed. The others go on without them.')
+    .command('overdue')
+    .description(
+      'List trackings that did not catch up in time. Daily callbacks of their shards wait for them.',
+    )
     .addOption(limitOption())
-    .addHelpText('after', helpWith('galaxy-notify callbacks set-aside'))
+    .addHelpText('after', helpWith('galaxy-notify callbacks overdue'))
     .action(
       action<{ limit: number }>((options) =>
-        withSession(['postgres'], async ({ operator }) => {
-          const page = await operator.callbacks.setAside({ limit: options.limit });
+        withSession(['postgres'], async ({ operator, config }) => {
+          const limitMs = config.values.NOTIFICATION_CALLBACK_CATCH_UP_LIMIT;
+          const page = await operator.callbacks.overdue({ limitMs, limit: options.limit });
           return showPage(page, options, (items) =>
             printTable(
-              ['SET ASIDE', 'USER', 'HOUR', 'FAILURES', 'NEXT TRY', 'REASON'],
-              items.map((item) => [
-                item.setAsideAt,
-                item.userId,
-                item.hourStart,
-                item.failures,
-                item.nextTryAt,
-                item.reason,
-              ]),
-              { flexible: 5 },
+              ['USER', 'SHARD', 'CAUGHT UP', 'LAST CHANGE'],
+              items.map((item) => [item.userId, item.shard, item.caughtUpDate, item.changedAt]),
             ),
           );
         }),
@@ -210,64 +203,28 @@ function addSetAside(callbacks: Command): void {
     );
 
   callbacks
-    .command('take-up')
-    .description('Compute accounts again that were set aside, once what was wrong with them is mended.')
-    .argument('[user id]', 'whose account')
-    .option('--all', 'all accounts that are set aside')
+    .command('release')
+    .description(
+      'Let daily callbacks go on without trackings that did not catch up. The next day or track of a user undoes it.',
+    )
+    .argument('[user id...]', 'whose trackings')
+    .option('--overdue', 'all trackings that did not catch up in time')
     .addOption(requestedByOption())
     .addHelpText(
       'after',
-      helpWith('galaxy-notify callbacks take-up user-1', 'galaxy-notify callbacks take-up --all'),
+      helpWith('galaxy-notify callbacks release user-1', 'galaxy-notify callbacks release --overdue'),
     )
     .action(
-      action<{ all?: boolean } & Requested, [string | undefined]>(({ all, json, requestedBy }, user) => {
-        if ((user === undefined) === !all) throw new UsageError('say which: one user, or --all');
+      action<{ overdue?: boolean } & Requested, [string[]]>(({ overdue, json, requestedBy }, users) => {
+        if ((users.length === 0) === !overdue) throw new UsageError('say which: users, or --overdue');
         return withSession(['postgres', 'temporal'], async ({ operator, config }) => {
-          const maxAgeMs = config.values.NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION;
-          const takenUp = await operator.callbacks.takeUp(user, { maxAgeMs, requestedBy });
-          if (json) printJson({ takenUp });
-          else printLine(`${countOf(takenUp, 'account')} taken up`);
+          const limitMs = config.values.NOTIFICATION_CALLBACK_CATCH_UP_LIMIT;
+          const which = overdue ? 'overdue' : users;
+          const released = await operator.callbacks.release(which, { limitMs, requestedBy });
+          if (json) printJson({ released });
+          else printLine(`${countOf(released, 'tracking')} released`);
         });
       }),
-    );
-}
-
-function addSymbols(callbacks: Command): void {
-  callbacks
-    .command('symbols')
-    .description('List symbols by the time of their last price, the oldest first: hours wait for them.')
-    .addOption(limitOption())
-    .addHelpText('after', helpWith('galaxy-notify callbacks symbols'))
-    .action(
-      action<{ limit: number }>((options) =>
-        withSession(['postgres'], async ({ operator }) => {
-          const page = await operator.callbacks.symbols({ limit: options.limit });
-          return showPage(page, options, (items) =>
-            printTable(
-              ['SYMBOL', 'LAST PRICE', 'FORGOTTEN'],
-              items.map(({ symbol, lastPriceAt, forgottenAt }) => [symbol, lastPriceAt, forgottenAt]),
-            ),
-          );
-        }),
-      ),
-    );
-
-  callbacks
-    .command('forget')
-    .description(
-      'Wait no more for prices of a symbol, such as a delisted one. Its last price stays; a new one is waited for.',
-    )
-    .argument('<symbol>', 'its name')
-    .addOption(requestedByOption())
-    .addHelpText('after', helpWith('galaxy-notify callbacks forget TYPO'))
-    .action(
-      action<Requested, [string]>(({ json, requestedBy }, symbol) =>
-        withSession(['postgres'], async ({ operator }) => {
-          await operator.callbacks.forgetSymbol(symbol, { requestedBy });
-          if (json) printJson({ symbol });
-          else printLine(`no hour waits for ${symbol} any more`);
-        }),
-      ),
     );
 }
 
@@ -289,20 +246,19 @@ function addRun(callbacks: Command): void {
           );
           if (json) return printJson({ shards: states });
           printTable(
-            ['SHARD', 'RESUMED', 'DAILY', 'HOURLY', 'COMPUTED', 'DELETED', 'NEXT ALARM', 'INTERVAL'],
+            ['SHARD', 'RESUMED', 'DAILY', 'HOURLY', 'DELETED', 'NEXT ALARM', 'INTERVAL'],
             states.map(({ shard: of, lastAlarm, nextAlarm }) => [
               of,
               lastAlarm?.resumed,
               lastAlarm?.daily,
               lastAlarm?.hourly,
-              lastAlarm?.computed,
               lastAlarm?.cleaned,
               nextAlarm && new Date(nextAlarm.atMs),
               nextAlarm?.interval,
             ]),
           );
           const paused = states.filter((state) => state.paused).map(({ shard: of }) => of);
-          if (paused.length > 0) report(`paused, and computes and tells nothing: shard ${paused.join(', ')}`);
+          if (paused.length > 0) report(`paused, and delivers nothing: shard ${paused.join(', ')}`);
         }),
       ),
     );
@@ -334,94 +290,48 @@ function addPause(callbacks: Command): void {
 
   command(
     'pause',
-    'Pause a shard until it is resumed, also over restarts: nothing of its users is computed or told.',
+    'Pause a shard until it is resumed, also over restarts: nothing is delivered to its users.',
     "galaxy-notify callbacks pause 2 --reason 'the portfolio service is being moved'",
   );
   command(
     'resume',
-    'Resume a shard. What waited is computed and told in order, each once.',
+    'Resume a shard. Callbacks that waited are delivered in order, each once.',
     'galaxy-notify callbacks resume 2',
   );
 }
 
-interface InputOptions extends GlobalOptions {
-  at?: Date;
-}
-
-function addInputs(callbacks: Command): void {
-  const atOption = () =>
-    new Option(
-      '--at <time>',
-      'since when it holds: 10m for 10 minutes ago, or an ISO time; default: now',
-    ).argParser(parseTime);
-
+function addAppend(callbacks: Command): void {
   callbacks
-    .command('price')
-    .description('Append the price of a symbol, and print the id of the stream entry.')
-    .argument('<symbol>', 'its name')
-    .argument('<price>', 'a decimal')
-    .addOption(atOption())
-    .addHelpText('after', helpWith('galaxy-notify callbacks price BTC 65000.5'))
-    .action(
-      action<InputOptions, [string, string]>((options, symbol, price) =>
-        append({ type: 'price', symbol, price, at_ms: timeOf(options) }, options),
-      ),
-    );
-
-  callbacks
-    .command('positions')
-    .description(
-      'Append the whole position of a user. Callbacks about a new user begin with the hour of the position.',
-    )
-    .argument('<user id>', 'whose position')
-    .argument('[symbol=coefficient...]', 'how much the user holds of each symbol', parseCoefficient)
-    .requiredOption('--cash <decimal>', 'cash')
-    .option('--closed', 'the account is closed and has no value any more')
-    .addOption(atOption())
+    .command('append')
+    .description('Append an entry to the stream of extremes, and print its id. The service checks it again.')
+    .argument('<json>', 'kind, user_id and the fields of the kind: hour, day, track or untrack')
     .addHelpText(
       'after',
       helpWith(
-        'galaxy-notify callbacks positions user-1 BTC=0.5 ETH=-2 --cash 1000.50',
-        'galaxy-notify callbacks positions user-1 --cash 0 --closed',
+        `galaxy-notify callbacks append '{"kind":"track","user_id":"user-1","from_ms":1790000000000}'`,
       ),
     )
     .action(
-      action<InputOptions & { cash: string; closed?: boolean }, [string, Record<string, string> | undefined]>(
-        (options, user, coefficients = {}) => {
-          if (options.closed && Object.keys(coefficients).length > 0) {
-            throw new UsageError('a closed account holds nothing');
-          }
-          const input: CallbackInput = {
-            type: 'positions',
-            user_id: user,
-            cash: options.cash,
-            coefficients: options.closed ? null : coefficients,
-            at_ms: timeOf(options),
-          };
-          return append(input, options);
-        },
-      ),
+      action<GlobalOptions, [string]>(async ({ json }, text) => {
+        const input = inputOf(text);
+        await withSession(['redis'], async ({ resources, config }) => {
+          const stream = config.values.NOTIFICATION_CALLBACK_STREAM;
+          const [entryId] = await appendInputs(resources.redis, [input], { stream });
+          if (json) printJson({ entryId });
+          else printLine(entryId);
+        });
+      }),
     );
 }
 
-const timeOf = ({ at }: InputOptions): number => (at ?? new Date()).getTime();
-
-function parseCoefficient(text: string, before: Record<string, string> = {}): Record<string, string> {
-  const [, symbol, coefficient] = /^([^=]+)=(.+)$/.exec(text) ?? [];
-  if (symbol === undefined || coefficient === undefined) {
-    throw new InvalidArgumentError('Give a symbol and its coefficient, such as BTC=0.5.');
+function inputOf(text: string): CallbackInput {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    throw new UsageError('the entry is no JSON');
   }
-  if (Object.hasOwn(before, symbol)) throw new InvalidArgumentError(`${symbol} is given twice.`);
-  return { ...before, [symbol]: coefficient };
-}
-
-async function append(input: CallbackInput, { json }: GlobalOptions): Promise<void> {
-  const problem = problemOf(input, Date.now());
+  const problem = problemOf(value, Date.now());
   if (problem !== undefined) throw new UsageError(`the service would refuse this: ${problem}`);
-  await withSession(['redis'], async ({ resources, config }) => {
-    const stream = config.values.NOTIFICATION_CALLBACK_STREAM;
-    const [entryId] = await appendInputs(resources.redis, [input], { stream });
-    if (json) printJson({ entryId });
-    else printLine(entryId);
-  });
+  return callbackInputSchema.parse(value);
 }

@@ -1,30 +1,36 @@
-/** What can be wrong with account callbacks: their inputs, shards that do not get on, and what was given up. */
+/** Checks of account callbacks: the consumer group, shards, trackings, and dead letters. */
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { CheckGroup, Diagnosis } from '../checks.ts';
 import { ok, warn } from '../checks.ts';
 import { consumerGroup } from '../consumer-group.ts';
+import { LIST_OVERDUE } from '../../client/account-callback/callbacks.ts';
+import type { OverdueView } from '../../client/account-callback/callbacks.ts';
 import { countOf, durationOf } from '../output.ts';
 
-/** An hour is computed minutes after its end; a user for whom two are not says that a shard stands still, ms. */
-const LATE_MS = 2 * 3_600_000;
+/** An hourly callback is tried minutes after its entry came; a longer wait says that a shard stands still, ms. */
+const LATE_MS = 900_000;
+/** Trackings that are named. */
+const NAMED = 5;
 
 export interface CallbackNeeds {
   redis: Redis;
   db: Pool;
   stream: string;
   group: string;
+  /** How long a tracking may take to catch up, ms. */
+  catchUpLimitMs: number;
 }
 
 export const callbackChecks = (needs: CallbackNeeds): CheckGroup => [
   ['callbacks: consumer group', () => consumerGroup({ ...needs, role: 'account-callback' })],
   ['callbacks: shards', () => shards(needs.db)],
+  ['callbacks: trackings', () => trackings(needs.db, needs.catchUpLimitMs)],
   ['callbacks: dead letters', () => deadLetters(needs.db)],
 ];
 
 async function shards(db: Pool): Promise<Diagnosis> {
   const { rows } = await db.query<ShardRow>(LOAD_SHARDS);
-  if (rows.length === 0) return ok('no user is tracked');
   const paused = rows.filter(({ is_paused: isPaused }) => isPaused).map(({ shard }) => shard);
   if (paused.length > 0) {
     return warn(
@@ -32,13 +38,23 @@ async function shards(db: Pool): Promise<Diagnosis> {
       'see callbacks status for by whom and why, and callbacks resume',
     );
   }
-  const late = rows.filter(({ caught_up_to_ms: to }) => Date.now() - to > LATE_MS);
-  if (late.length === 0)
-    return ok(`${countOf(rows.length, 'shard')} with users, all computed up to the last hours`);
-  const named = late.map(({ shard, caught_up_to_ms: to }) => `${shard}: ${durationOf(Date.now() - to)}`);
+  const late = rows.filter(({ behind_ms: behindMs }) => behindMs > LATE_MS);
+  if (late.length === 0) return ok(`${countOf(rows.length, 'shard')}, no hourly callback waits for long`);
+  const named = late.map(({ shard, behind_ms: behindMs }) => `${shard}: ${durationOf(behindMs)}`);
   return warn(
-    `${late.length} of ${countOf(rows.length, 'shard')} behind, ${named.slice(0, 5).join(', ')}`,
+    `${late.length} of ${countOf(rows.length, 'shard')} behind, ${named.slice(0, NAMED).join(', ')}`,
     'see callbacks status, and the workflow account-callback/<shard> in the Web UI',
+  );
+}
+
+/** Names trackings that did not catch up in time: daily callbacks of their shards wait for them. */
+async function trackings(db: Pool, limitMs: number): Promise<Diagnosis> {
+  const { rows } = await db.query<OverdueView>(LIST_OVERDUE, [limitMs, NAMED + 1]);
+  if (rows.length === 0) return ok('all have caught up');
+  const named = rows.slice(0, NAMED).map(({ userId, caughtUpDate }) => `${userId} (${caughtUpDate})`);
+  return warn(
+    `not caught up in time: ${named.join(', ')}${rows.length > NAMED ? ' and others' : ''}`,
+    'their producer must send the missing days; else see callbacks overdue, and callbacks release',
   );
 }
 
@@ -54,21 +70,21 @@ async function deadLetters(db: Pool): Promise<Diagnosis> {
 
 interface ShardRow {
   shard: number;
-  caught_up_to_ms: number;
+  behind_ms: number;
   is_paused: boolean;
 }
 
-/** One look into the index for each shard, however many users it has. */
+/** One look into the index for each shard, however many callbacks it has. */
 const LOAD_SHARDS = `
-  SELECT numbered.shard, slowest.caught_up_to_ms::float8 AS caught_up_to_ms,
+  SELECT numbered.shard,
+         coalesce((SELECT extract(epoch FROM clock_timestamp() - created_at) * 1000
+                     FROM notification.callback_snapshots AS snapshot
+                    WHERE snapshot.shard = numbered.shard AND kind = 'hourly' AND status = 'pending'
+                    ORDER BY period_start_ms, position
+                    LIMIT 1), 0)::float8 AS behind_ms,
          EXISTS (SELECT FROM notification.callback_pauses AS pause
                   WHERE pause.shard = numbered.shard AND is_paused) AS is_paused
-    FROM notification.callback_settings, generate_series(0, shards - 1) AS numbered (shard),
-         LATERAL (SELECT caught_up_to_ms
-                    FROM notification.callback_trackings AS tracking
-                   WHERE tracking.shard = numbered.shard
-                   ORDER BY caught_up_to_ms
-                   LIMIT 1) AS slowest`;
+    FROM notification.callback_settings, generate_series(0, shards - 1) AS numbered (shard)`;
 
 const COUNT_DEAD = `
   SELECT count(*)::int AS dead, min(dropped_at) AS oldest

@@ -137,7 +137,7 @@ async function deadLetters(db: Pool): Promise<Diagnosis> {
     ? ok('none in the last 24 hours')
     : warn(
         `${countOf(routes, 'route')} died in the last 24 hours`,
-        'see dead-letters list --since 24h, then replay',
+        'see dead-letters list --since 24h, or Dead letters of galaxy-notify views, then replay',
       );
 }
 

@@ -14,6 +14,7 @@ import {
   givenOf,
   limitOption,
   parseEntryId,
+  parseFuture,
   requestedByOption,
   sinceOption,
   untilOption,
@@ -71,6 +72,7 @@ interface SendOptions extends GlobalOptions {
   badge?: string;
   data?: string;
   priority?: string;
+  expiresAt?: Date;
   wait?: boolean;
   timeout: number;
 }
@@ -86,6 +88,7 @@ function addSend(mobile: Command): void {
     .option('--badge <n>', "number on the app's icon")
     .option('--data <json>', 'for the app: a JSON object')
     .addOption(new Option('--priority <priority>', 'urgency (default: high)').choices(PRIORITIES))
+    .option('--expires-at <time>', 'not sent or kept after that: 1h from now, or an ISO time', parseFuture)
     .option('--wait', 'wait until the job has ended, and show it; exit code 1 when a device was not reached')
     .addOption(waitLimitOption('that'))
     .addHelpText(
@@ -133,7 +136,16 @@ function addSend(mobile: Command): void {
 }
 
 /** @throws UsageError for what the service would refuse. */
-function fieldsOf({ user, title, body, channel, badge, data, priority }: SendOptions): [string, string][] {
+function fieldsOf({
+  user,
+  title,
+  body,
+  channel,
+  badge,
+  data,
+  priority,
+  expiresAt,
+}: SendOptions): [string, string][] {
   const fields: [string, string][] = [
     ['userId', user],
     ...(title === undefined ? [] : [['title', title] as [string, string]]),
@@ -142,6 +154,7 @@ function fieldsOf({ user, title, body, channel, badge, data, priority }: SendOpt
     ...(badge === undefined ? [] : [['badge', badge] as [string, string]]),
     ...(data === undefined ? [] : [['data', data] as [string, string]]),
     ...(priority === undefined ? [] : [['priority', priority] as [string, string]]),
+    ...(expiresAt === undefined ? [] : [['expires_at_ms', String(expiresAt.getTime())] as [string, string]]),
   ];
   const parsed = checkedMobileJob(
     '0-0',

@@ -19,7 +19,7 @@ import type {
 } from '../../client/subscription/subscriptions.ts';
 
 import { addAbandon } from './abandon.ts';
-import { IDS_HELP, addUpkeepCommands, parseRouter } from './upkeep.ts';
+import { IDS_HELP, addUpkeepCommands, readRouter } from './upkeep.ts';
 
 export function addSubscriptionCommands(program: Command): void {
   const subscriptions = program
@@ -38,7 +38,7 @@ export function addSubscriptionCommands(program: Command): void {
 
 interface CreateOptions extends Requested {
   user: number;
-  server?: RouterAddress;
+  server?: string;
   count: number;
   notifications: boolean;
   wait?: boolean;
@@ -52,7 +52,10 @@ function addCreate(subscriptions: Command): void {
       'Make connections with a queue each, and their subscriptions when the token is active and INSTANT.',
     )
     .requiredOption('--user <n>', 'the user whom they belong to', parseCount(0, 999_999_999))
-    .addOption(serverOption('where the queues are made; without it the first messaging router of npm start'))
+    .option(
+      '--server <address>',
+      `where the queues are made; without it the first messaging router of npm start: ${ADDRESS_FORMS.smp}; - for standard input, which must say it with a password`,
+    )
     .option('--count <n>', 'how many', parseCount(1, 10_000), 1)
     .option('--no-notifications', 'make them with notifications off')
     .option('--wait', 'wait until their subscriptions are made; exit code 1 when some are not')
@@ -66,12 +69,13 @@ function addCreate(subscriptions: Command): void {
       ),
     )
     .action(
-      action<CreateOptions & GlobalOptions>((options) =>
-        withSession(['postgres', 'temporal'], async (session) => {
-          const { user, server, count, notifications, wait, timeout, json, requestedBy } = options;
+      action<CreateOptions & GlobalOptions>(async (options) => {
+        const given = options.server === undefined ? undefined : await readRouter(options.server, 'smp');
+        return withSession(['postgres', 'temporal'], async (session) => {
+          const { user, count, notifications, wait, timeout, json, requestedBy } = options;
           const wanted = {
             userId: user,
-            server: server ?? firstRouterOf(session),
+            server: given ?? firstRouterOf(session),
             enableNotifications: notifications,
           };
           const created = await session.operator.subscriptions.create(
@@ -89,8 +93,8 @@ function addCreate(subscriptions: Command): void {
             report(`${connIds.length - missing.length} of ${countOf(connIds.length, 'subscription')} made`);
           }
           return errors.length + missing.length > 0 ? EXIT.failed : EXIT.done;
-        }),
-      ),
+        });
+      }),
     );
 }
 
@@ -250,11 +254,6 @@ function addWake(subscriptions: Command): void {
       ),
     );
 }
-
-const serverOption = (meaning: string) =>
-  new Option('--server <address>', `${meaning}: ${ADDRESS_FORMS.smp}`).argParser((text) =>
-    parseRouter(text, 'smp'),
-  );
 
 function firstRouterOf({ addresses }: Session): RouterAddress {
   const [router] = addresses.messagingRouters;

@@ -1,10 +1,10 @@
 /** `tokens`: the device that an agent's notifications go to. */
 import type { Command } from 'commander';
-import { InvalidArgumentError, Option } from 'commander';
+import { Option } from 'commander';
 import { deviceTokenSchema } from '../../api/subscription/router-wire.ts';
 import type { GlobalOptions } from '../command.ts';
 import { isMeant } from '../bulk.ts';
-import { EXIT, action, helpWith } from '../command.ts';
+import { EXIT, UsageError, action, helpWith, readSecret } from '../command.ts';
 import type { Requested } from '../options.ts';
 import { requestedByOption } from '../options.ts';
 import { printJson, printLine, report } from '../output.ts';
@@ -12,6 +12,7 @@ import { withSession } from '../session.ts';
 import type { TokenDevice } from '../../client/subscription/tokens.ts';
 
 const DEVICE_HELP = 'AD, AP, AT or AN for the push provider, a colon, and the device token in hex';
+const ARGUMENT_HELP = `-: standard input has ${DEVICE_HELP}`;
 
 export function addTokenCommands(program: Command): void {
   const tokens = program
@@ -23,54 +24,60 @@ export function addTokenCommands(program: Command): void {
     .description(
       'Register a device with a notification router, or take the token over to another device. The router then pushes a code to the device, with which tokens verify ends the registration.',
     )
-    .argument('<device>', DEVICE_HELP, parseDevice)
+    .argument('<device>', ARGUMENT_HELP)
     .addOption(
       new Option('--mode <mode>', 'INSTANT: a push for each message; PERIODIC: the device looks now and then')
         .choices(['INSTANT', 'PERIODIC'])
         .default('INSTANT'),
     )
     .addOption(requestedByOption())
-    .addHelpText('after', helpWith('galaxy-notify tokens register AT:a1b2c3 --mode INSTANT'))
+    .addHelpText('after', helpWith('galaxy-notify tokens register --mode INSTANT - <device.txt'))
     .action(
-      action<{ mode: 'INSTANT' | 'PERIODIC' } & Requested & GlobalOptions, [TokenDevice]>((options, device) =>
-        withSession(['postgres', 'temporal'], async ({ operator }) => {
-          const { mode, json, requestedBy } = options;
-          const status = await operator.tokens.register(device, mode, { requestedBy });
-          print(status, json);
-          if (status === 'REGISTERED') report('the code is pushed to the device; then: tokens verify');
-        }),
+      action<{ mode: 'INSTANT' | 'PERIODIC' } & Requested & GlobalOptions, [string]>(
+        async (options, argument) => {
+          const device = await readDevice(argument);
+          await withSession(['postgres', 'temporal'], async ({ operator }) => {
+            const { mode, json, requestedBy } = options;
+            const status = await operator.tokens.register(device, mode, { requestedBy });
+            print(status, json);
+            if (status === 'REGISTERED') report('the code is pushed to the device; then: tokens verify');
+          });
+        },
       ),
     );
 
   tokens
     .command('verify')
     .description('End a registration with what was pushed to the device.')
-    .argument('<device>', DEVICE_HELP, parseDevice)
+    .argument('<device>', ARGUMENT_HELP)
     .requiredOption('--nonce <base64url>', 'of the push')
     .requiredOption('--code <base64url>', 'of the push, encrypted as it came')
     .addOption(requestedByOption())
-    .addHelpText('after', helpWith('galaxy-notify tokens verify AT:a1b2c3 --nonce … --code …'))
+    .addHelpText('after', helpWith('galaxy-notify tokens verify --nonce … --code … - <device.txt'))
     .action(
-      action<{ nonce: string; code: string } & Requested & GlobalOptions, [TokenDevice]>(
-        ({ nonce, code, json, requestedBy }, device) =>
-          withSession(['postgres', 'temporal'], async ({ operator }) => {
+      action<{ nonce: string; code: string } & Requested & GlobalOptions, [string]>(
+        async ({ nonce, code, json, requestedBy }, argument) => {
+          const device = await readDevice(argument);
+          await withSession(['postgres', 'temporal'], async ({ operator }) => {
             const status = await operator.tokens.verify(device, { nonce, code }, { requestedBy });
             print(status, json);
-          }),
+          });
+        },
       ),
     );
 
   tokens
     .command('check')
     .description('Ask the router how the token stands. One that it has forgotten is NEW from then on.')
-    .argument('[device]', `${DEVICE_HELP}; without it whichever the token has`, parseDevice)
+    .argument('[device]', `${ARGUMENT_HELP}; without it whichever the token has`)
     .addHelpText('after', helpWith('galaxy-notify tokens check'))
     .action(
-      action<GlobalOptions, [TokenDevice?]>(({ json }, device) =>
-        withSession(['postgres', 'temporal'], async ({ operator }) => {
+      action<GlobalOptions, [string?]>(async ({ json }, argument) => {
+        const device = await readGivenDevice(argument);
+        await withSession(['postgres', 'temporal'], async ({ operator }) => {
           print(await operator.tokens.check(device), json);
-        }),
-      ),
+        });
+      }),
     );
 
   tokens
@@ -78,14 +85,15 @@ export function addTokenCommands(program: Command): void {
     .description(
       'Forget the token and end all subscriptions. The router is told as soon as it can be reached.',
     )
-    .argument('[device]', `${DEVICE_HELP}; without it whichever the token has`, parseDevice)
+    .argument('[device]', `${ARGUMENT_HELP}; without it whichever the token has`)
     .option('--yes', 'do not ask')
     .addOption(requestedByOption())
     .addHelpText('after', helpWith('galaxy-notify tokens delete', 'galaxy-notify tokens delete --yes'))
     .action(
-      action<{ yes?: boolean } & Requested & GlobalOptions, [TokenDevice?]>(
-        ({ json, yes, requestedBy }, device) =>
-          withSession(['postgres', 'temporal'], async ({ operator }) => {
+      action<{ yes?: boolean } & Requested & GlobalOptions, [string?]>(
+        async ({ json, yes, requestedBy }, argument) => {
+          const device = await readGivenDevice(argument);
+          return withSession(['postgres', 'temporal'], async ({ operator }) => {
             const question = 'Delete the token, and end all subscriptions?';
             if (
               !(await isMeant(question, 'a deletion', 'add --yes', {
@@ -99,7 +107,8 @@ export function addTokenCommands(program: Command): void {
             await operator.tokens.delete(device, { requestedBy });
             print('deleted', json);
             return EXIT.done;
-          }),
+          });
+        },
       ),
     );
 }
@@ -109,9 +118,12 @@ function print(status: string, json: boolean | undefined): void {
   else printLine(status);
 }
 
-function parseDevice(text: string): TokenDevice {
-  const [provider, token] = text.split(':');
+async function readDevice(argument: string): Promise<TokenDevice> {
+  const [provider, token] = (await readSecret(argument, 'the device')).split(':');
   const parsed = deviceTokenSchema.safeParse({ provider, token });
-  if (!parsed.success) throw new InvalidArgumentError(`Give ${DEVICE_HELP}.`);
+  if (!parsed.success) throw new UsageError(`a device is ${DEVICE_HELP}`);
   return parsed.data;
 }
+
+const readGivenDevice = async (argument: string | undefined): Promise<TokenDevice | undefined> =>
+  argument === undefined ? undefined : readDevice(argument);

@@ -2,7 +2,6 @@
 import { readFile } from 'node:fs/promises';
 import { text } from 'node:stream/consumers';
 import type { Command } from 'commander';
-import { InvalidArgumentError } from 'commander';
 import type { RouterAddress } from '../../api/subscription/router-address.ts';
 import { ADDRESS_FORMS, AddressError, parseRouterAddress } from '../../api/subscription/router-address.ts';
 import type { RouterProtocol } from '../../api/subscription/router-wire.ts';
@@ -10,7 +9,7 @@ import { withoutPassword } from '../../client/subscription/passwords.ts';
 import type { RetryFilter } from '../../client/subscription/choices.ts';
 import type { RouterState, RouterStates } from '../../workflows/subscription/contract.ts';
 import type { GlobalOptions } from '../command.ts';
-import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
+import { EXIT, UsageError, action, helpWith, readSecret, showPage } from '../command.ts';
 import { shell } from '../invocation.ts';
 import type { Requested } from '../options.ts';
 import { limitOption, parseCount, requestedByOption } from '../options.ts';
@@ -79,26 +78,30 @@ function addTrust(subscriptions: Command): void {
     .description(
       'Pin a messaging or notification router, with all that is on it, to another fingerprint or way of speaking. The router is tried first under that.',
     )
-    .argument('<address>', `the router: ${ADDRESS_FORMS.smp} or ntf://…`, (text) => parseRouter(text))
+    .argument(
+      '<address>',
+      `the router: ${ADDRESS_FORMS.smp} or ntf://…; - for standard input, which must say it with a password`,
+    )
     .addOption(requestedByOption())
     .addHelpText(
       'after',
       helpWith(
         'galaxy-notify subscriptions trust smp.example.com:5223#<fingerprint>',
         'galaxy-notify subscriptions trust ntf.example.com:443#<fingerprint>',
-        'galaxy-notify subscriptions trust smp://<fingerprint>:<password>@smp.example.com',
-        'A password in the address becomes that of the router, for new queues.',
+        'galaxy-notify subscriptions trust - <address.txt',
+        'A password in the address, which only standard input may have, becomes that of the router, for new queues.',
         'New tokens take the fingerprint of a notification router from NOTIFICATION_SUBSCRIPTION_NTF_SERVERS.',
       ),
     )
     .action(
-      action<Requested & GlobalOptions, [RouterAddress]>(({ json, requestedBy }, server) =>
-        withSession(['postgres', 'temporal'], async ({ operator }) => {
+      action<Requested & GlobalOptions, [string]>(async ({ json, requestedBy }, address) => {
+        const server = await readRouter(address);
+        await withSession(['postgres', 'temporal'], async ({ operator }) => {
           await operator.subscriptions.trust(server, { requestedBy });
           if (json) printJson({ server: withoutPassword(server) });
           else printLine(`${server.host}:${server.port} is trusted under this fingerprint`);
-        }),
-      ),
+        });
+      }),
     );
 }
 
@@ -240,12 +243,18 @@ function addStatistics(subscriptions: Command): void {
     );
 }
 
-/** @param protocol of which kind the router must be. */
-export function parseRouter(text: string, protocol?: RouterProtocol): RouterAddress {
+/** @param protocol of which kind the router must be. @throws UsageError when it is none, or an argument with a password. */
+export async function readRouter(argument: string, protocol?: RouterProtocol): Promise<RouterAddress> {
   try {
-    return parseRouterAddress(text, protocol);
+    return parseRouterAddress(await readAddress(argument), protocol);
   } catch (error) {
-    if (error instanceof AddressError) throw new InvalidArgumentError(`${error.message}.`);
+    if (error instanceof AddressError) throw new UsageError(error.message);
     throw error;
   }
+}
+
+/** @returns the argument, or what standard input says for `-`. @throws UsageError for an argument with a password. */
+export async function readAddress(argument: string): Promise<string> {
+  const hasPassword = /^\w+:\/\/[^@]*:.*@/s.test(argument);
+  return argument === '-' || hasPassword ? readSecret(argument, 'an address with a password') : argument;
 }

@@ -1,14 +1,13 @@
-/** Account callbacks: how far each shard has come, what failed, and what was given up (workflows/account-callback/workflow.ts). */
+/** Account callbacks: progress of each shard, failed callbacks, and dead letters (workflows/account-callback/workflow.ts). */
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackState, ShardPauseRequest } from '../../workflows/account-callback/contract.ts';
 import {
   CALLBACK_STATUS_QUERY,
-  HOUR_MS,
   PAUSE_SHARD_UPDATE,
   RESUME_SHARD_UPDATE,
   RUN_NOW_UPDATE,
-  SET_ASIDE_SHARD,
   accountCallbackWorkflowId,
+  isOverdue,
 } from '../../workflows/account-callback/contract.ts';
 import { runTransaction } from '../../api/postgres-transaction.ts';
 import type { Requester } from '../actions.ts';
@@ -21,29 +20,30 @@ import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 import { ANSWER_LIMIT_MS, ask, query } from '../temporal.ts';
 import type { AccountFilter } from './account.ts';
-import { explainPeriod, showAccount } from './account.ts';
+import { showAccount } from './account.ts';
 import { malformedInputOperations } from './malformed.ts';
 
-/** An alarm computes and delivers, ms; it does not wait for targets that hang. */
+/** Limit of an alarm, ms; it does not wait for targets that hang. */
 const RUN_LIMIT_MS = 60_000;
 /** Dead letters that one statement opens again. */
 const REPLAY_BATCH = 500;
 
 export interface ShardStatus {
   shard: number;
+  /** Users who take part. */
   users: number;
-  /** Before this time, all hours of all users are computed; absent without users. */
-  caughtUpTo?: Date;
-  /** The last day that is settled for all users, as `2026-01-31`; absent without users. */
-  dailyDate?: string;
-  /** Computed, and not tried yet. */
+  /** The last day to whose end all trackings have caught up, as `2026-01-31`; absent when no tracking is waited for. */
+  caughtUpDate?: string;
+  /** Trackings that are waited for and have not caught up to the end of the previous day. */
+  behind: number;
+  /** Not tried yet. */
   pending: number;
   /** To be tried again. */
   failed: number;
   nextRetryAt?: Date;
   /** Given up, and not replayed since. */
   deadLetters: number;
-  /** It computes and tells nothing until somebody resumes it. */
+  /** It delivers nothing until an operator resumes it. */
   paused?: { since: Date; by: string; reason?: string };
   /** What the workflow says; absent when it did not answer within 3 s. */
   live?: CallbackState;
@@ -73,31 +73,19 @@ export interface FailedCallbackView {
   link?: string;
 }
 
-/** An account that is set aside: an hour of it could not be computed, and it must not hold up the others. */
-export interface SetAsideView {
+/** A tracking that did not catch up in time: daily callbacks of its shard wait for it. */
+export interface OverdueView {
   userId: string;
-  /** Start of the hour that failed last. */
-  hourStart: Date;
-  /** In a row. */
-  failures: number;
-  reason: string;
-  setAsideAt: Date;
-  /** Absent: it rests until an operator takes it up. */
-  nextTryAt?: Date;
+  shard: number;
+  /** The last day to whose end it has caught up, as `2026-01-31`. */
+  caughtUpDate: string;
+  /** When it was tracked, or made progress. */
+  changedAt: Date;
 }
 
-export interface SymbolView {
-  symbol: string;
-  /** Time of its last price. */
-  lastPriceAt: Date;
-  /** Since then no hour waits for it; absent: hours wait, until it has been silent for long. */
-  forgottenAt?: Date;
-}
-
-/** The settings of the service that its operators need. */
-export interface TakeUpOptions {
-  /** How long ago an hour may be that is told, ms: `NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION`. */
-  maxAgeMs: number;
+export interface OverdueOptions {
+  /** How long a tracking may take to catch up, ms: `NOTIFICATION_CALLBACK_CATCH_UP_LIMIT`. */
+  limitMs: number;
 }
 
 export interface CallbackReplayOptions {
@@ -135,20 +123,11 @@ export function callbackOperations(resources: OperatorResources) {
     },
 
     /**
-     * One account: how far it is, what it holds, and what was told of it or is to be told.
+     * One account: how far its tracking is, and its callbacks with their outcomes.
      *
      * @throws NotFoundError for a user of whom nothing is known.
      */
     show: (userId: string, filter: AccountFilter = {}) => showAccount(resources, userId, filter),
-
-    /**
-     * Why the values of an hour or a day of an account are what they are, or why there are none.
-     *
-     * @param period its kind, and any time in it.
-     * @throws NotFoundError for a user of whom nothing is known.
-     */
-    explain: (userId: string, period: { kind: CallbackKind; at: Date }) =>
-      explainPeriod(resources, userId, period),
 
     /** Callbacks that will be tried again, the latest failure first. */
     failed: (filter: CallbackFilter & { limit?: number } = {}) => list(LIST_FAILED, 'failed_at', filter),
@@ -180,54 +159,38 @@ export function callbackOperations(resources: OperatorResources) {
         (replayed) => ({ detail: `${replayed} callbacks` }),
       ),
 
-    /** Accounts that are set aside, the latest first. */
-    async setAside({ limit = DEFAULT_LIMIT }: { limit?: number } = {}): Promise<Page<SetAsideView>> {
-      const { rows } = await db.query<SetAsideRow>(LIST_SET_ASIDE, [limit + 1]);
+    /** Trackings that did not catch up in time, the furthest behind first. */
+    async overdue({
+      limitMs,
+      limit = DEFAULT_LIMIT,
+    }: OverdueOptions & { limit?: number }): Promise<Page<OverdueView>> {
+      const { rows } = await db.query<OverdueView>(LIST_OVERDUE, [limitMs, limit + 1]);
       return pageOf(rows, limit, withoutNulls);
     },
 
     /**
-     * Computes an account again that was set aside, from the hour on that failed, or that is not too old to be told.
+     * Daily callbacks wait for these trackings no longer, until the next day or `track` of the user comes.
      *
-     * @param userId default: all of them.
+     * @param userIds trackings that are waited for, or `overdue`: all that did not catch up in time.
      * @returns how many.
      * @throws NotFoundError when there is none.
      */
-    async takeUp(
-      userId: string | undefined,
-      { maxAgeMs, requestedBy }: TakeUpOptions & Requester,
+    async release(
+      userIds: readonly string[] | 'overdue',
+      { limitMs, requestedBy }: OverdueOptions & Requester,
     ): Promise<number> {
       const rows = await runTransaction(db, async (client) => {
-        const found = await client.query<{ shard: number }>(TAKE_UP, [userId ?? null, Date.now() - maxAgeMs]);
+        const given = userIds === 'overdue' ? null : userIds;
+        const found = await client.query<{ shard: number }>(RELEASE, [given, limitMs]);
         const { length } = found.rows;
-        if (length === 0) throw new NotFoundError('no such account is set aside');
-        // Without the user, who may want to be forgotten.
-        const detail = `${length} account${length === 1 ? '' : 's'}`;
-        await noteAction(client, { action: 'callbacks take-up', requestedBy, detail });
+        if (length === 0) throw new NotFoundError('daily callbacks wait for no such tracking');
+        // Without the users, who may want to be forgotten.
+        const detail = `${length} tracking${length === 1 ? '' : 's'}`;
+        await noteAction(client, { action: 'callbacks release', requestedBy, detail });
         return found.rows;
       });
       await Promise.allSettled([...new Set(rows.map(({ shard }) => shard))].map(wake));
       return rows.length;
-    },
-
-    /** Symbols, those first whose last price is the oldest: hours wait for them. */
-    async symbols({ limit = DEFAULT_LIMIT }: { limit?: number } = {}): Promise<Page<SymbolView>> {
-      const { rows } = await db.query<SymbolRow>(LIST_SYMBOLS, [limit + 1]);
-      return pageOf(rows, limit, withoutNulls);
-    },
-
-    /**
-     * No hour waits for the next price of a symbol any more. Its last price stays in force for whoever holds it; a new
-     * one makes it known again.
-     *
-     * @throws NotFoundError for a symbol that never had a price.
-     */
-    async forgetSymbol(symbol: string, { requestedBy }: Requester = {}): Promise<void> {
-      await runTransaction(db, async (client) => {
-        const { rowCount } = await client.query(FORGET_SYMBOL, [symbol]);
-        if (rowCount === 0) throw new NotFoundError('there is no price of that symbol');
-        await noteAction(client, { action: 'callbacks forget', target: symbol, requestedBy });
-      });
     },
 
     /**
@@ -239,16 +202,16 @@ export function callbackOperations(resources: OperatorResources) {
     run,
 
     /**
-     * Pauses a shard: it computes and tells nothing until somebody resumes it, over restarts.
+     * Pauses a shard: it delivers nothing until an operator resumes it, over restarts.
      *
      * @param request its `requestedBy` is kept, and listed with the actions.
-     * @returns its state once nothing is being computed or told any more.
+     * @returns its state once nothing is being delivered any more.
      * @throws NotFoundError; OperationFailedError when what had begun has not ended within a minute, or nobody takes it.
      */
     pause: (shard: number, request: ShardPauseRequest = {}) => steer(shard, 'pause', request),
 
     /**
-     * Resumes a shard: what waited is computed and told in order, each once.
+     * Resumes a shard: callbacks that waited are delivered in order, each once.
      *
      * @returns its state.
      * @throws NotFoundError; OperationFailedError when nobody takes it.
@@ -298,7 +261,7 @@ export function callbackOperations(resources: OperatorResources) {
         {
           workflowId: accountCallbackWorkflowId(shard),
           limitMs: RUN_LIMIT_MS,
-          ifSilent: 'it may still be made, see callbacks status: what had begun to be told ends first',
+          ifSilent: 'it may still be made, see callbacks status: deliveries that had begun end first',
           ifNotRunning: 'a service with the role account-callback starts it',
         },
         (handle) => handle.executeUpdate<CallbackState, [ShardPauseRequest]>(update, { args: [request] }),
@@ -370,8 +333,8 @@ const replayable = (filter: CallbackFilter): Candidate[] => [
 interface StatusRow {
   shard: number;
   users: number;
-  caughtUpTo: Date | null;
-  dailyDate: string | null;
+  caughtUpDate: string | null;
+  behind: number;
   pending: number;
   failed: number;
   nextRetryAt: Date | null;
@@ -390,7 +353,7 @@ const LIST_SHARDS = `
      WHERE replayed_at IS NULL
      GROUP BY 1
   )
-  SELECT shard.number AS shard, users.count AS users, users."caughtUpTo", users."dailyDate",
+  SELECT shard.number AS shard, users.count AS users, users."caughtUpDate", users.behind,
          (SELECT count(*)::int FROM notification.callback_snapshots
            WHERE shard = shard.number AND status = 'pending') AS pending,
          failed.count AS failed, failed."nextRetryAt",
@@ -400,8 +363,10 @@ const LIST_SHARDS = `
    CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
     LEFT JOIN notification.callback_pauses AS pause ON pause.shard = shard.number AND is_paused
    CROSS JOIN LATERAL (
-     SELECT count(*)::int AS count, to_timestamp(min(caught_up_to_ms) / 1000.0) AS "caughtUpTo",
-            to_char(min(daily_date), 'YYYY-MM-DD') AS "dailyDate"
+     SELECT (count(*) FILTER (WHERE until_ms IS NULL))::int AS count,
+            to_char(min(caught_up_date) FILTER (WHERE is_waited_for), 'YYYY-MM-DD') AS "caughtUpDate",
+            (count(*) FILTER (WHERE is_waited_for
+                                AND caught_up_date < (now() AT TIME ZONE 'UTC')::date - 1))::int AS behind
        FROM notification.callback_trackings
       WHERE shard = shard.number
    ) AS users
@@ -412,39 +377,20 @@ const LIST_SHARDS = `
    ) AS failed
    ORDER BY shard.number`;
 
-type SetAsideRow = Omit<SetAsideView, 'nextTryAt'> & { nextTryAt: Date | null };
-type SymbolRow = Omit<SymbolView, 'forgottenAt'> & { forgottenAt: Date | null };
+/** $1 how long a tracking may take to catch up, ms, $2 rows at most. */
+export const LIST_OVERDUE = `
+  SELECT user_id AS "userId", shard, to_char(caught_up_date, 'YYYY-MM-DD') AS "caughtUpDate", changed_at AS "changedAt"
+    FROM notification.callback_trackings
+   WHERE ${isOverdue('$1')}
+   ORDER BY caught_up_date, user_id
+   LIMIT $2`;
 
-const LIST_SET_ASIDE = `
-  SELECT user_id AS "userId", to_timestamp(hour_start_ms / 1000.0) AS "hourStart", failures, reason,
-         set_aside_at AS "setAsideAt", next_try_at AS "nextTryAt"
-    FROM notification.callback_set_aside
-    JOIN notification.callback_trackings USING (user_id)
-   WHERE shard = ${SET_ASIDE_SHARD}
-   ORDER BY set_aside_at DESC, user_id
-   LIMIT $1`;
-
-/** $1 user or null, $2 the earliest hour that is told, epoch ms. Failures are counted anew. */
-const TAKE_UP = `
-  WITH taken AS (
-    UPDATE notification.callback_trackings
-       SET shard = notification.callback_shard(user_id),
-           caught_up_to_ms = greatest(caught_up_to_ms, $2::bigint / ${HOUR_MS} * ${HOUR_MS})
-     WHERE shard = ${SET_ASIDE_SHARD} AND ($1::text IS NULL OR user_id = $1)
-    RETURNING user_id, shard
-  ), cleared AS (
-    DELETE FROM notification.callback_set_aside AS aside USING taken WHERE aside.user_id = taken.user_id
-  )
-  SELECT shard FROM taken`;
-
-const LIST_SYMBOLS = `
-  SELECT symbol, to_timestamp(last_at_ms / 1000.0) AS "lastPriceAt", forgotten_at AS "forgottenAt"
-    FROM notification.callback_symbols
-   ORDER BY forgotten_at IS NOT NULL, last_at_ms, symbol
-   LIMIT $1`;
-
-const FORGET_SYMBOL = `
-  UPDATE notification.callback_symbols SET forgotten_at = coalesce(forgotten_at, clock_timestamp()) WHERE symbol = $1`;
+/** $1 users, or null: those who are overdue, $2 how long a tracking may take to catch up, ms. */
+const RELEASE = `
+  UPDATE notification.callback_trackings
+     SET is_waited_for = false, changed_at = clock_timestamp()
+   WHERE is_waited_for AND (user_id = ANY($1::text[]) OR $1::text[] IS NULL AND ${isOverdue('$2')})
+  RETURNING shard`;
 
 interface FailedRow {
   kind: CallbackKind;

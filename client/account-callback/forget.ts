@@ -1,11 +1,11 @@
-/** What account callbacks keep of somebody: positions, values that were told or are to be told, and entries. */
+/** Places where account callbacks keep data of a person: the tracking, callbacks, and stream entries. */
 import { DEFAULT_INPUT_STREAM, INPUT_FIELD } from '../../api/account-callback/input.ts';
 import type { PartOfForgetting, Person, Place } from '../forget-places.ts';
 import { rowsOf, sentence, walkOf } from '../forget-places.ts';
 import { lookFor, readByAll, streamPlace } from '../forget-streams.ts';
 import type { OperatorResources } from '../resources.ts';
 
-/** Callbacks that are not told yet are not told any more; nobody waits for them. */
+/** Pending callbacks are not delivered any more; nothing waits for them. */
 export function callbacksOf(resources: OperatorResources, person: Person): PartOfForgetting {
   const { db, redis, streams } = resources;
   const { userId, quoted, nested } = person;
@@ -22,10 +22,7 @@ export function callbacksOf(resources: OperatorResources, person: Person): PartO
   };
   const places: Place[] = [
     entries,
-    // First: no hour is computed any more of who is not tracked.
     ofUser('callback_trackings', 'user_id'),
-    ofUser('callback_set_aside', 'user_id'),
-    ofUser('callback_positions', 'user_id', 'at_ms'),
     ofUser('failed_callbacks', 'kind', 'user_id', 'period_start_ms'),
     ofUser('callback_dead_letters', 'kind', 'user_id', 'period_start_ms'),
     ofUser('callback_snapshots', 'kind', 'user_id', 'period_start_ms'),

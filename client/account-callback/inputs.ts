@@ -1,9 +1,9 @@
 /**
- * For the programs that know prices and positions: appends them to the stream that account values are made of
+ * For programs that know the extremes of account values: appends them to the stream of the service
  * (api/account-callback/input-asyncapi.yaml), after the checks that the service makes.
  *
  * ```ts
- * await appendInputs(redis, [{ type: 'price', symbol: 'BTC', price: '65000.5', at_ms: Date.now() }]);
+ * await appendInputs(redis, [{ kind: 'track', user_id: 'user-1', from_ms: Date.now() }]);
  * ```
  */
 import type { Redis } from 'ioredis';

@@ -1,5 +1,5 @@
 /** Account callbacks at one glance. */
-import { HOUR_MS, SET_ASIDE_SHARD } from '../../workflows/account-callback/contract.ts';
+import { DAY_MS } from '../../workflows/account-callback/contract.ts';
 import type { KindLook } from '../look.ts';
 import { COUNTED_AT_MOST, READ_AT_MOST, ageMs, lookOf, readDead, readWaits } from '../look.ts';
 import type { OperatorResources } from '../resources.ts';
@@ -9,8 +9,7 @@ export function callbackLook({ db }: OperatorResources): Promise<KindLook> {
   return lookOf(
     ['waiting callbacks', () => readWaits(db, READ_CALLBACKS)],
     ['failed callbacks', () => readWaits(db, READ_CALLBACK_RETRIES)],
-    ['hours', () => readWaits(db, READ_CALLBACK_HOURS)],
-    ['accounts set aside', () => readWaits(db, READ_CALLBACKS_ASIDE)],
+    ['trackings', () => readWaits(db, READ_CALLBACK_TRACKINGS)],
     ['dead letters', () => readDead(db, READ_CALLBACKS_DEAD)],
   );
 }
@@ -31,25 +30,19 @@ const READ_CALLBACK_RETRIES = `
            ORDER BY shard, next_attempt_at
            LIMIT ${COUNTED_AT_MOST}) AS failed`;
 
-/** How long ago the oldest hour ended that is not computed for all accounts of a shard. */
-const READ_CALLBACK_HOURS = `
-  SELECT 'hours that have ended' AS what, NULL AS count,
-         ${ageMs(`to_timestamp((min(caught_up_to_ms) + ${HOUR_MS}) / 1000.0)`)} AS "oldestMs"
+/** How long ago the oldest day ended to whose end a tracking of a shard has not caught up. */
+const READ_CALLBACK_TRACKINGS = `
+  SELECT 'days that have ended' AS what, NULL AS count,
+         ${ageMs(`to_timestamp((min(caught_up_date) - date '1970-01-01' + 2) * ${DAY_MS / 1000}.0)`)} AS "oldestMs"
     FROM notification.callback_settings
    CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
    CROSS JOIN LATERAL (
-     SELECT caught_up_to_ms
+     SELECT caught_up_date
        FROM notification.callback_trackings
-      WHERE callback_trackings.shard = shard.number
-      ORDER BY caught_up_to_ms
+      WHERE callback_trackings.shard = shard.number AND is_waited_for
+      ORDER BY caught_up_date
       LIMIT 1
    ) AS oldest`;
-
-const READ_CALLBACKS_ASIDE = `
-  SELECT 'accounts set aside' AS what, count(*)::float8 AS count, 0 AS "oldestMs"
-    FROM (SELECT FROM notification.callback_trackings
-           WHERE shard = ${SET_ASIDE_SHARD}
-           LIMIT ${COUNTED_AT_MOST}) AS aside`;
 
 /** Of the newest, those that nobody has replayed. */
 const READ_CALLBACKS_DEAD = `
@@ -64,7 +57,6 @@ const READ_CALLBACKS_DEAD = `
 export const STATEMENTS = {
   READ_CALLBACKS,
   READ_CALLBACK_RETRIES,
-  READ_CALLBACK_HOURS,
-  READ_CALLBACKS_ASIDE,
+  READ_CALLBACK_TRACKINGS,
   READ_CALLBACKS_DEAD,
 };

@@ -1,13 +1,10 @@
 /** Why the portfolio service was told about an account of a user, or was not. */
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
-import { SET_ASIDE_SHARD, accountCallbackWorkflowId } from '../../workflows/account-callback/contract.ts';
+import { accountCallbackWorkflowId } from '../../workflows/account-callback/contract.ts';
 import type { Answer, Question } from '../causes.ts';
 import { countOf, timeOf } from '../causes.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
-
-/** Hours that an account may be behind without that being an answer: the last one waits for prices, and for its alarm. */
-const USUAL_DELAY_MS = 2 * 3_600_000;
 
 /**
  * What was told counts as one answer of each kind of callback.
@@ -34,7 +31,7 @@ export async function callbackAnswers(
       ...answerOfUntold(row),
       ...linkField(resources, accountCallbackWorkflowId(row.shard)),
     })),
-    ...accounts.rows.flatMap(answersOfAccount),
+    ...accounts.rows.map(answerOfAccount),
   ];
 }
 
@@ -46,7 +43,7 @@ function answerOfUntold(row: OpenRow): Answer {
         kind: 'account-callback',
         cause: 'callback_waiting',
         at: row.createdAt,
-        sentence: `${what} was computed at ${timeOf(row.createdAt)} and is told with the next alarm of shard ${row.shard}${pauseOf(row)}`,
+        sentence: `${what} came at ${timeOf(row.createdAt)} and waits for ${row.kind === 'hourly' ? `the next alarm of shard ${row.shard}` : `all trackings of shard ${row.shard} to catch up`}${pauseOf(row)}`,
       };
     case 'retrying':
       return {
@@ -68,28 +65,16 @@ function answerOfUntold(row: OpenRow): Answer {
   }
 }
 
-function answersOfAccount(row: AccountRow): Answer[] {
-  if (row.setAsideAt !== null) {
-    const next =
-      row.nextTryAt === null ? 'by galaxy-notify callbacks take-up only' : `at ${timeOf(row.nextTryAt)}`;
-    return [
-      {
-        kind: 'account-callback',
-        cause: 'account_set_aside',
-        at: row.setAsideAt,
-        sentence: `the account is set aside since ${timeOf(row.setAsideAt)} because of ${row.reason}; it is computed again ${next}`,
-      },
-    ];
-  }
-  if (row.behindMs < USUAL_DELAY_MS) return [];
-  return [
-    {
-      kind: 'account-callback',
-      cause: 'account_behind',
-      at: row.computedUpTo,
-      sentence: `hours of the account are computed up to ${timeOf(row.computedUpTo)}; galaxy-notify callbacks status says how far its shard ${row.shard} is${pauseOf(row)}`,
-    },
-  ];
+function answerOfAccount(row: AccountRow): Answer {
+  const isUntracked = row.until !== null;
+  return {
+    kind: 'account-callback',
+    cause: isUntracked ? 'account_untracked' : 'account_behind',
+    at: row.changedAt,
+    sentence: isUntracked
+      ? `the user takes no part in account callbacks since ${timeOf(row.until!)}`
+      : `the days of the account have come up to ${row.caughtUpDate}; daily callbacks of shard ${row.shard} wait for the next one${pauseOf(row)}`,
+  };
 }
 
 const pauseOf = ({ shard, pausedBy }: Pick<OpenRow, 'shard' | 'pausedBy'>): string =>
@@ -121,11 +106,9 @@ interface OpenRow {
 
 interface AccountRow {
   shard: number;
-  computedUpTo: Date;
-  behindMs: number;
-  setAsideAt: Date | null;
-  reason: string | null;
-  nextTryAt: Date | null;
+  until: Date | null;
+  caughtUpDate: string;
+  changedAt: Date;
   pausedBy: string | null;
 }
 
@@ -162,16 +145,15 @@ const FIND_UNTOLD = `
     LEFT JOIN notification.callback_dead_letters AS dead
       ON dead.kind = snapshot.kind AND dead.user_id = $1 AND dead.period_start_ms = snapshot.period_start_ms`;
 
-/** $1 user. */
+/** $1 user. Nothing of a user who takes part and has caught up to the end of the previous day. */
 const FIND_ACCOUNT = `
-  SELECT tracking.shard, to_timestamp(caught_up_to_ms / 1000.0) AS "computedUpTo",
-         (extract(epoch FROM now()) * 1000 - caught_up_to_ms)::float8 AS "behindMs",
-         CASE WHEN tracking.shard = ${SET_ASIDE_SHARD} THEN set_aside_at END AS "setAsideAt", aside.reason, next_try_at AS "nextTryAt",
+  SELECT tracking.shard, to_timestamp(until_ms / 1000.0) AS until,
+         to_char(caught_up_date, 'YYYY-MM-DD') AS "caughtUpDate", tracking.changed_at AS "changedAt",
          pause.changed_by AS "pausedBy"
     FROM notification.callback_trackings AS tracking
-    LEFT JOIN notification.callback_set_aside AS aside USING (user_id)
     LEFT JOIN notification.callback_pauses AS pause ON pause.shard = tracking.shard AND is_paused
-   WHERE user_id = $1`;
+   WHERE user_id = $1
+     AND (until_ms IS NOT NULL OR is_waited_for AND caught_up_date < (now() AT TIME ZONE 'UTC')::date - 1)`;
 
 /** Of tests, which plan them. */
 export const STATEMENTS = { COUNT_TOLD, FIND_UNTOLD, FIND_ACCOUNT };

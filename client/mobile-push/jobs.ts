@@ -41,10 +41,12 @@ export const REPLAYABLE: readonly MobileJobStatus[] = ['partial', 'failed', 'max
 const STUCK_AFTER = '1 hour';
 
 /**
- * What a replay can help: content is kept for as long as there is somebody to show it to. A job whose only devices were
+ * What a replay can help: content is kept for as long as there is somebody to show it to, and a push that has expired is not
+ * sent. A job whose only devices were
  * stale is `failed` as well, and nothing of it is left.
  */
-const CAN_BE_REPLAYED = `content IS NOT NULL
+const HAS_CONTENT = `(content IS NOT NULL AND coalesce((content ->> 'expiresAtMs')::numeric > extract(epoch FROM now()) * 1000, true))`;
+const CAN_BE_REPLAYED = `${HAS_CONTENT}
      AND (status IN ('partial', 'failed', 'max_retries')
           OR status = 'pending' AND updated_at < now() - interval '${STUCK_AFTER}')`;
 
@@ -314,7 +316,7 @@ const LIST_SENDS = `
    LIMIT 1000`;
 
 const FIND_JOB = `
-  SELECT ${KEY}, content IS NOT NULL AS "hasContent"
+  SELECT ${KEY}, ${HAS_CONTENT} AS "hasContent"
     FROM notifications.notification_log
    WHERE job_id = $1`;
 

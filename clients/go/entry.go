@@ -310,7 +310,7 @@ func areIsolatesClosed(text string) bool {
 // actsOnText is whether a character ends a line or reverses the direction of what follows, where the field may not.
 func actsOnText(r rune, kind fieldKind) bool {
 	switch {
-	case r >= '\u202a' && r <= '\u202e':
+	case r == '\u061c' || r == '\u200e' || r == '\u200f' || r >= '\u202a' && r <= '\u202e':
 		return true
 	case r == '\t':
 		return false

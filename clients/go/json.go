@@ -18,21 +18,24 @@ func isSafeInteger(number float64) bool {
 
 // parseJSON reads a text into nil, bool, float64, string, []any and map[string]any, and says what is wrong with it.
 //
-// encoding/json would not do: it puts another character in the place of a lone surrogate without a word, and gives up at a
-// depth at which the service still looks whether the value is overridden by a later one of the same key.
+// encoding/json would not do: it puts another character in the place of a lone surrogate without a word.
 func parseJSON(text string) (value any, problem string) {
-	value, ok := (&jsonReader{text: text}).read()
+	reader := &jsonReader{text: text}
+	value, ok := reader.read()
+	if reader.isDeep {
+		return nil, fmt.Sprintf("is nested deeper than %d levels", maxJSONDepth)
+	}
 	if !ok {
 		return nil, "is not valid JSON"
 	}
-	if problem := flawIn(value, 0); problem != "" {
+	if problem := flawIn(value); problem != "" {
 		return nil, problem
 	}
 	return value, ""
 }
 
-// flawIn is what of a value would be lost or changed on its way; no deeper than is allowed, so recursion is bounded.
-func flawIn(value any, depth int) string {
+// flawIn is what of a value would be lost or changed on its way. The reader bounds the depth of the recursion.
+func flawIn(value any) string {
 	switch value := value.(type) {
 	case string:
 		return flawInText(value)
@@ -42,23 +45,17 @@ func flawIn(value any, depth int) string {
 			return "has a number that JSON cannot carry exactly"
 		}
 	case []any:
-		if depth == maxJSONDepth {
-			return fmt.Sprintf("is nested deeper than %d levels", maxJSONDepth)
-		}
 		for _, inner := range value {
-			if flaw := flawIn(inner, depth+1); flaw != "" {
+			if flaw := flawIn(inner); flaw != "" {
 				return flaw
 			}
 		}
 	case map[string]any:
-		if depth == maxJSONDepth {
-			return fmt.Sprintf("is nested deeper than %d levels", maxJSONDepth)
-		}
 		for key, inner := range value {
 			if flaw := flawInText(key); flaw != "" {
 				return flaw
 			}
-			if flaw := flawIn(inner, depth+1); flaw != "" {
+			if flaw := flawIn(inner); flaw != "" {
 				return flaw
 			}
 		}
@@ -76,10 +73,11 @@ func flawInText(text string) string {
 	return ""
 }
 
-// jsonReader keeps its own stack, so that no depth of the text can exhaust the one of the program.
+// jsonReader stops at a text that is nested deeper than maxJSONDepth, overridden values included.
 type jsonReader struct {
-	text string
-	at   int
+	text   string
+	at     int
+	isDeep bool
 }
 
 // container is an array or object that is not closed yet.
@@ -94,6 +92,10 @@ func (r *jsonReader) read() (any, bool) {
 	for {
 		value, opened, ok := r.value()
 		if !ok {
+			return nil, false
+		}
+		if opened != nil && len(open) == maxJSONDepth {
+			r.isDeep = true
 			return nil, false
 		}
 		if opened != nil && !r.closes(opened) {

@@ -1,4 +1,4 @@
-/** The demo's part about account values: the prices and positions of a few hours, and what the portfolio got of them. */
+/** The demo's part about account values: extremes of a few hours and a day, and the callbacks that the portfolio got. */
 import type { Redis } from 'ioredis';
 import type { CallbackKey, CallbackKind } from '../../api/account-callback/callback.ts';
 import { PERIOD_MS } from '../../api/account-callback/callback.ts';
@@ -9,7 +9,6 @@ import type { PortfolioStandIn } from '../stand-ins/account-callback/portfolio-s
 
 /** Far more than a few callbacks to a stand-in need; a demo must end. */
 const LIMIT_MS = 60_000;
-const SYMBOL = 'DEMO';
 
 interface CallbackResult {
   userId: string;
@@ -22,7 +21,7 @@ interface CallbackResult {
   afterMs: number;
 }
 
-/** A user who holds something since two hours before the last midnight of UTC, and is told what became of it since. */
+/** Publishes the hours of a user since two hours before the last midnight of UTC, and the day that it ended. */
 export async function tellAccountValues(
   { callbacks }: Operator,
   portfolio: PortfolioStandIn,
@@ -33,24 +32,16 @@ export async function tellAccountValues(
   const midnight = startedAt - (startedAt % PERIOD_MS.daily);
   const beginsAt = midnight - 2 * PERIOD_MS.hourly;
   const keys = keysOf(userId, beginsAt, startedAt);
-  const hold = (coefficients: Record<string, string> | null, at_ms: number): CallbackInput => ({
-    type: 'positions',
-    user_id: userId,
-    cash: '1000',
-    coefficients,
-    at_ms,
-  });
-  await appendInputs(redis, [...ticksOf(beginsAt, startedAt), hold({ [SYMBOL]: '2.5' }, beginsAt)], {
-    stream,
-  });
+  const track: CallbackInput = { kind: 'track', user_id: userId, from_ms: beginsAt };
+  await appendInputs(redis, [track, ...keys.map(extremesOf)], { stream });
   const isTold = (key: CallbackKey) => portfolio.held(key) !== undefined;
   while (!keys.every(isTold) && Date.now() < startedAt + LIMIT_MS) {
     const shards = await callbacks.status();
     await Promise.all(shards.map(({ shard }) => callbacks.run(shard)));
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
-  // The next demo need not continue this account.
-  await appendInputs(redis, [hold(null, startedAt)], { stream });
+  // Later days of the shard do not wait for this user.
+  await appendInputs(redis, [{ kind: 'untrack', user_id: userId, until_ms: startedAt }], { stream });
   const count = (kind: CallbackKind, matching: readonly CallbackKey[]) =>
     matching.filter((key) => key.kind === kind).length;
   const told = keys.filter(isTold);
@@ -65,17 +56,24 @@ export async function tellAccountValues(
   };
 }
 
-/** A price every ten minutes, the present one included: the hours before it are complete. */
-function ticksOf(fromMs: number, toMs: number): CallbackInput[] {
-  const price = (at_ms: number): CallbackInput => ({
-    type: 'price',
-    symbol: SYMBOL,
-    price: (100 + 20 * Math.sin(at_ms / 7_200_000)).toFixed(4),
-    at_ms,
-  });
-  const ticks: CallbackInput[] = [];
-  for (let at = fromMs; at < toMs; at += 600_000) ticks.push(price(at));
-  return [...ticks, price(toMs)];
+/** An entry as the valuation of a platform would publish it. */
+function extremesOf({ kind, userId, periodStartMs }: CallbackKey): CallbackInput {
+  const valueAt = (ms: number) => (1_000 + 50 * Math.sin(ms / 7_200_000)).toFixed(4);
+  const times = Array.from({ length: 24 }, (_, index) => periodStartMs + (index * PERIOD_MS[kind]) / 24);
+  const byValue = times.toSorted((one, other) => Number(valueAt(one)) - Number(valueAt(other)));
+  const [bottomAt, peakAt] = [byValue[0]!, byValue.at(-1)!];
+  const extremes = {
+    ...{ user_id: userId, peak_value: valueAt(peakAt), peak_at_ms: peakAt },
+    ...{ bottom_value: valueAt(bottomAt), bottom_at_ms: bottomAt },
+  };
+  const closing = valueAt(periodStartMs + PERIOD_MS[kind]);
+  return kind === 'hourly'
+    ? { kind: 'hour', hour_start_ms: periodStartMs, ...extremes, closing_value: closing }
+    : {
+        ...{ kind: 'day', day: new Date(periodStartMs).toISOString().slice(0, 10) },
+        ...extremes,
+        midnight_value: closing,
+      };
 }
 
 /** Every hour that is over since then, and the day. */

@@ -1,9 +1,35 @@
-/** The judge of account callbacks: what portfolios were told of each hour and day against an independent calculation. */
-import type { AccountInput, Period } from './account-values.ts';
-import { DAY, HOUR, expectationsOf } from './account-values.ts';
+/**
+ * The judge of account callbacks: requests to the portfolio service against the entries that were published. It knows
+ * entries and callbacks by their documents, not by the product's types.
+ */
 import { jsonOf, sameValue } from './comparison.ts';
 import type { Verdict } from './verdict.ts';
 import { noVerdict } from './verdict.ts';
+
+export const HOUR = 3_600_000;
+export const DAY = 24 * HOUR;
+
+interface Extremes {
+  user_id: string;
+  peak_value: string;
+  peak_at_ms: number;
+  bottom_value: string;
+  bottom_at_ms: number;
+}
+
+/** One entry of the stream of extremes. */
+export type AccountInput =
+  | (Extremes & { kind: 'hour'; hour_start_ms: number; closing_value: string })
+  | (Extremes & { kind: 'day'; day: string; midnight_value?: string })
+  | { kind: 'track'; user_id: string; from_ms: number }
+  | { kind: 'untrack'; user_id: string; until_ms: number };
+
+/** What a callback is about. */
+export interface Period {
+  userId: string;
+  kind: 'hourly' | 'daily';
+  startMs: number;
+}
 
 /** One request that the portfolio service got. */
 export interface PortfolioRequest {
@@ -15,30 +41,41 @@ export interface PortfolioRequest {
 }
 
 export interface CallbackCase {
+  /** In the order in which they were published. */
   inputs: readonly AccountInput[];
-  /** The hours that have all their prices. */
-  fromMs: number;
-  untilMs: number;
   requests: readonly PortfolioRequest[];
 }
 
 const periodKey = ({ userId, kind, startMs }: Period): string => `${kind} ${userId} ${startMs}`;
 
-/** Everything that there is to tell. */
-export function periodsOf({ inputs, fromMs, untilMs }: Omit<CallbackCase, 'requests'>): Period[] {
-  const expectation = expectationsOf(inputs);
-  const users = new Set(inputs.flatMap((input) => (input.type === 'positions' ? [input.user_id] : [])));
-  const all: Period[] = [];
-  const add = (period: Period) => expectation(period) && all.push(period);
-  for (const userId of users) {
-    const days = new Set<number>();
-    for (let at = fromMs; at < untilMs; at += HOUR) {
-      add({ userId, kind: 'hourly', startMs: at });
-      days.add(at - (at % DAY));
-    }
-    for (const startMs of days) if (startMs + DAY <= untilMs) add({ userId, kind: 'daily', startMs });
-  }
-  return all;
+/** The period of an entry, and the body of its callback. */
+function dueOf(input: AccountInput): { period: Period; body: object } | undefined {
+  if (input.kind === 'track' || input.kind === 'untrack') return undefined;
+  const { user_id: userId, peak_value, peak_at_ms, bottom_value, bottom_at_ms } = input;
+  const startMs = input.kind === 'hour' ? input.hour_start_ms : Date.parse(input.day);
+  return {
+    period: { userId, kind: input.kind === 'hour' ? 'hourly' : 'daily', startMs },
+    body: {
+      period_start_ms: startMs,
+      period_end_ms: startMs + (input.kind === 'hour' ? HOUR : DAY),
+      ...{ peak_value, peak_at_ms, bottom_value, bottom_at_ms },
+      closing_value: input.kind === 'hour' ? input.closing_value : (input.midnight_value ?? peak_value),
+    },
+  };
+}
+
+/** Answers the body of a period's callback, by the last entry about it; undefined when there is none. */
+export function expectationsOf(inputs: readonly AccountInput[]) {
+  const bodies = new Map<string, object>();
+  for (const due of inputs.map(dueOf)) if (due) bodies.set(periodKey(due.period), due.body);
+  return (period: Period): object | undefined => bodies.get(periodKey(period));
+}
+
+/** Every period that is to be delivered. */
+export function periodsOf(inputs: readonly AccountInput[]): Period[] {
+  const all = new Map<string, Period>();
+  for (const due of inputs.map(dueOf)) if (due) all.set(periodKey(due.period), due.period);
+  return [...all.values()];
 }
 
 /** What a portfolio holds: of each period the last that it was told. */
@@ -65,11 +102,10 @@ export function untold(periods: readonly Period[], requests: readonly PortfolioR
   return periods.filter((period) => !held.has(periodKey(period)));
 }
 
-export function judgeCallbacks(given: CallbackCase): Verdict {
+export function judgeCallbacks({ inputs, requests }: CallbackCase): Verdict {
   const verdict = noVerdict();
-  const { inputs, requests } = given;
   const expectation = expectationsOf(inputs);
-  const periods = periodsOf(given);
+  const periods = periodsOf(inputs);
   for (const period of untold(periods, requests)) verdict.lost.push(`the callback ${periodKey(period)}`);
 
   const told = new Map<string, Set<string>>();

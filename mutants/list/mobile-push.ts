@@ -51,8 +51,8 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   {
     id: 'mobile-message-priority',
     file: 'api/mobile-push/message.ts',
-    find: "badge, priority = 'high' } = content;",
-    replace: "badge, priority = 'normal' } = content;",
+    find: "badge, priority = 'high', expiresAtMs } = content;",
+    replace: "badge, priority = 'normal', expiresAtMs } = content;",
     wrong: 'wrong time',
     what: 'devices that sleep get pushes later',
     suite: unit('mobile-push/message'),
@@ -312,7 +312,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   {
     id: 'mobile-settle-content',
     file: 'activities/mobile-push/rows.ts',
-    find: 'content = CASE WHEN failed > 0 OR $2 IS NOT NULL THEN content END,',
+    find: 'content = CASE WHEN failed > expired OR $2 IS NOT NULL THEN content END,',
     replace: '',
     wrong: 'leaked',
     what: 'what people were told is kept when nothing is left to send',

@@ -4,13 +4,13 @@ import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { eventually, operatorOf } from '../harness.ts';
 import { drillGround } from '../runbook/drill.ts';
 import type { CallbackBench } from './callbacks.ts';
-import { HOUR, MINUTE, SECOND, positions, price, takeCallbackBench } from './callbacks.ts';
+import { DAY, HOUR, hour, takeCallbackBench, track } from './callbacks.ts';
 
 const BY = { requestedBy: 'drill' };
 let bench: CallbackBench;
 let entry = '';
 /** The hour before this one. */
-const hour = () => Date.now() - (Date.now() % HOUR) - HOUR;
+const lastHour = () => Date.now() - (Date.now() % HOUR) - HOUR;
 
 const ground = drillGround({
   env: () => ({
@@ -30,25 +30,18 @@ beforeAll(async () => {
     { acceptsUnsigned: true },
   );
   await ground.start();
-  const at = hour();
-  await appendInputs(ground.slot.redis, [
-    price('BTC', at, '10'),
-    price('BTC', at + 20 * MINUTE, '30'),
-    // Says that the hour before is complete.
-    price('BTC', at + HOUR, '20'),
-  ]);
 }, 300_000);
 afterAll(() => bench.release());
 
 const heal = async () => bench.portfolio.heal();
-/** Users who are to be told about the last hour. */
-async function track(...users: string[]): Promise<void> {
+/** Users to whom the last hour is to be delivered. */
+async function publish(...users: string[]): Promise<void> {
   await appendInputs(
     ground.slot.redis,
-    users.map((user) => positions(user, hour(), '5', { BTC: '1' })),
+    users.map((user) => hour(user, lastHour())),
   );
-  await eventually('their tracking', async () => {
-    const rows = await bench.rows('SELECT FROM notification.callback_trackings WHERE user_id = ANY ($1)', [
+  await eventually('their snapshots', async () => {
+    const rows = await bench.rows('SELECT FROM notification.callback_snapshots WHERE user_id = ANY ($1)', [
       users,
     ]);
     return rows.length === users.length;
@@ -56,14 +49,14 @@ async function track(...users: string[]): Promise<void> {
 }
 const refuse = () => bench.portfolio.fail({ failure: { kind: 'status', status: 503 } });
 const manyUsers = (name: string) => Array.from({ length: 5 }, (_, index) => `${name}-${index}`);
-const runNow = () => eventually('the shard to compute', () => bench.runNow());
+const runNow = () => eventually('an alarm of the shard', () => bench.runNow());
 
 drill({
   alarm: 'CallbacksFail',
   fault: 'the portfolio service answers 503',
   inject: async () => refuse(),
   load: async () => {
-    await track(`fails-${Date.now()}`);
+    await publish(`fails-${Date.now()}`);
     await runNow();
   },
   says: { 'galaxy-notify callbacks failed': /503/ },
@@ -76,7 +69,7 @@ drill({
   fault: 'the portfolio service answers 503 to every retry',
   inject: async () => {
     refuse();
-    await track(...manyUsers('retries'));
+    await publish(...manyUsers('retries'));
     await runNow();
   },
   says: { 'galaxy-notify callbacks failed': /503/ },
@@ -89,7 +82,7 @@ drill({
   fault: 'the portfolio service answered 503 for longer than the ladder',
   inject: async () => {
     refuse();
-    await track('dropped');
+    await publish('dropped');
     await runNow();
   },
   says: { 'galaxy-notify callbacks failed --dead': /dropped/ },
@@ -101,36 +94,39 @@ drill({
   alarm: 'CallbackInputsMalformed',
   fault: 'a producer appends what the contract forbids',
   inject: async () => {
-    entry = (await ground.slot.redis.xadd(DEFAULT_INPUT_STREAM, '*', 'type', 'price'))!;
+    entry = (await ground.slot.redis.xadd(DEFAULT_INPUT_STREAM, '*', 'kind', 'hour'))!;
   },
   examples: () => ({ '1790000000000-0': entry }),
   deeds: [
     {
       words: 'must send the value again',
-      act: () => appendInputs(ground.slot.redis, [price('BTC', Date.now(), '20')]),
+      act: () => appendInputs(ground.slot.redis, [hour('corrected', lastHour())]),
     },
   ],
 });
 
 drill({
   alarm: 'CallbackInputsLate',
-  fault: 'a producer publishes a price after its hour was computed',
-  inject: () => appendInputs(ground.slot.redis, [price('BTC', hour() + MINUTE, '11')]),
+  fault: 'a producer corrects an hour after it was delivered',
+  inject: async () => {
+    await publish('corrected-late');
+    await runNow();
+    await appendInputs(ground.slot.redis, [hour('corrected-late', lastHour(), 11)]);
+  },
+  examples: () => ({ 'user-1': 'corrected-late' }),
 });
 
-describe('prices', () => {
+describe('entries', () => {
   let feeding: NodeJS.Timeout | undefined;
   const feed = async () => {
-    feeding = setInterval(
-      () => void appendInputs(ground.slot.redis, [price('ETH', Date.now(), '7')]).catch(() => undefined),
-      SECOND,
-    );
+    const again = [hour('fed', lastHour() - HOUR)];
+    feeding = setInterval(() => void appendInputs(ground.slot.redis, again).catch(() => undefined), 1_000);
   };
   afterAll(() => clearInterval(feeding));
 
   drill({
     alarm: 'CallbackInputsStopped',
-    fault: 'the producer of prices stopped',
+    fault: 'the producer of extremes stopped',
     prepare: feed,
     inject: async () => clearInterval(feeding),
     deeds: [{ words: 'start the producers again', act: feed }],
@@ -142,11 +138,7 @@ drill({
   fault: 'an operator paused a shard and forgot it',
   inject: async () => {
     await operatorOf(ground.slot).callbacks.pause(0, BY);
-    const at = hour() - HOUR;
-    await appendInputs(ground.slot.redis, [
-      price('XRP', at, '1'),
-      positions('behind', at, '5', { XRP: '1' }),
-    ]);
+    await publish('behind');
   },
   says: { 'galaxy-notify callbacks status': /paused/ },
   deeds: [
@@ -166,29 +158,17 @@ drill({
 });
 
 drill({
-  alarm: 'CallbackAccountsSetAside',
-  fault: 'positions in the table are no numbers',
-  prepare: () => operatorOf(ground.slot).callbacks.pause(0, BY),
+  alarm: 'CallbackTrackingsOverdue',
+  fault: 'a producer tracks a user and sends no day',
   inject: async () => {
-    await track('broken');
-    await bench.rows(
-      `UPDATE notification.callback_positions SET coefficients = '{"BTC": "much"}' WHERE user_id = 'broken'`,
-    );
-    await operatorOf(ground.slot).callbacks.resume(0, BY);
-    await runNow();
+    await appendInputs(ground.slot.redis, [track('silent', Date.now() - 3 * DAY)]);
+    await eventually('the tracking to be old', async () => {
+      const rows = await bench.rows(
+        `UPDATE notification.callback_trackings SET changed_at = '2026-01-01' WHERE user_id = 'silent' RETURNING 1`,
+      );
+      return rows.length === 1;
+    });
   },
-  examples: () => ({ 'user-1': 'broken' }),
-  says: { 'galaxy-notify callbacks set-aside': /no decimal/ },
-  deeds: [
-    {
-      words: 'mend it',
-      before: 'galaxy-notify callbacks take-up',
-      act: () =>
-        bench.rows(
-          `UPDATE notification.callback_positions SET coefficients = '{"BTC": "3"}' WHERE user_id = 'broken'`,
-        ),
-    },
-  ],
-  // Nobody is left after the first.
-  codes: { 'galaxy-notify callbacks take-up --all': 3 },
+  examples: () => ({ 'user-1': 'silent' }),
+  says: { 'galaxy-notify callbacks overdue': /silent/, 'galaxy-notify doctor': /silent/ },
 });

@@ -1,5 +1,6 @@
 /** A slot with the stand-in portfolio service and the service's role for it, at a time of the test's choice. */
 import type { Redis } from 'ioredis';
+import type { Undelivered } from '../../activities/account-callback/inputs.ts';
 import { storeInputs } from '../../activities/account-callback/inputs.ts';
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
@@ -23,14 +24,11 @@ import type { Slot } from '../harness.ts';
 import { DAY, HOUR } from './values.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
 
-export { DAY, HOUR, MINUTE, SECOND, expectationsOf, positions, price } from './values.ts';
+export { DAY, HOUR, MINUTE, SECOND, day, expectationsOf, hour, track, untrack } from './values.ts';
 
 /** A midnight of UTC. */
 export const MIDNIGHT = Date.UTC(2026, 2, 29);
-/**
- * For inputs that come through the stream, which tracks no users from long ago. With a shard's clock set a minute later, no
- * hour and no day ends during a test.
- */
+/** For entries that come through the stream. With a shard's clock set a minute later, no hour and no day ends during a test. */
 export const NOON_YESTERDAY = Math.floor(Date.now() / DAY) * DAY - 12 * HOUR;
 
 export interface CallbackBench {
@@ -40,8 +38,8 @@ export interface CallbackBench {
   startService(env?: Record<string, string>): Promise<Service>;
   /** Makes shards that take this for the present, from the start of the next service on; ends those that run. */
   setClock(nowMs: number, shards?: number): Promise<void>;
-  /** As `storeInputs`. */
-  store(inputs: readonly CallbackInput[]): Promise<{ late: number }>;
+  /** As `storeInputs`, each with an entry id that is later than all before. */
+  store(inputs: readonly CallbackInput[]): Promise<Undelivered>;
   handle(shard?: number): ReturnType<Slot['client']['workflow']['getHandle']>;
   status(shard?: number): Promise<CallbackState>;
   runNow(shard?: number): Promise<CallbackState>;
@@ -49,9 +47,9 @@ export interface CallbackBench {
   /** Callbacks of a kind that were received. */
   calls(kind: CallbackKind): RecordedCallback[];
   rows<Row extends object>(sql: string, values?: unknown[]): Promise<Row[]>;
-  /** Waits until every tracking has come so far, and nothing is left to deliver for the first time. */
-  settled(caughtUpToMs: number, limitMs?: number): Promise<void>;
-  /** Forgets all users, prices and callbacks. */
+  /** Waits until nothing is left to deliver for the first time, except days of users who have one to be retried. */
+  settled(limitMs?: number): Promise<void>;
+  /** Forgets all users and callbacks. */
   empty(): Promise<void>;
   release(): Promise<void>;
 }
@@ -70,6 +68,7 @@ export const CALLBACK_ENV = {
 export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Promise<CallbackBench> {
   const slot = given ?? (await takeSlot());
   const portfolio = await startPortfolioService(proof ? { proof } : {});
+  let entries = 0;
   const handle = (shard = 0) => slot.client.workflow.getHandle(accountCallbackWorkflowId(shard));
   const rows = async <Row extends object>(sql: string, values: unknown[] = []): Promise<Row[]> =>
     (await slot.db.query<Row>(sql, values)).rows;
@@ -90,26 +89,29 @@ export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Prom
         });
       }
     },
-    store: (inputs) => storeInputs(slot.db, inputs, { nowMs: MIDNIGHT, maxAgeMs: 365 * DAY }),
+    store: (inputs) =>
+      storeInputs(
+        slot.db,
+        inputs.map((input) => ({ id: `${MIDNIGHT}-${(entries += 1)}`, input })),
+      ),
     status: (shard) => handle(shard).query<CallbackState>(CALLBACK_STATUS_QUERY),
     runNow: (shard) => handle(shard).executeUpdate<CallbackState, []>(RUN_NOW_UPDATE),
     operator: () => operatorOf(slot, 'http://ui.test'),
     calls: (kind) => portfolio.calls.filter((call) => call.kind === kind),
-    settled: async (caughtUpToMs, limitMs) => {
+    settled: async (limitMs) => {
       await eventually(
         'all callbacks to be tried',
         async () => {
-          const [row] = await rows<{ left: number; behind: number }>(
-            `SELECT (SELECT count(*)::int FROM notification.callback_trackings
-                      WHERE caught_up_to_ms < $1
-                         OR (daily_date < $2::date - 1 AND NOT EXISTS (
-                              SELECT FROM notification.failed_callbacks AS failed
-                               WHERE failed.user_id = callback_trackings.user_id AND kind = 'daily'))) AS behind,
-                    (SELECT count(*)::int FROM notification.callback_snapshots WHERE status = 'pending') AS left`,
-            [caughtUpToMs, new Date(caughtUpToMs).toISOString().slice(0, 10)],
+          const [row] = await rows<{ left: number }>(
+            `SELECT count(*)::int AS left
+               FROM notification.callback_snapshots AS snapshot
+              WHERE status = 'pending'
+                AND (kind = 'hourly' OR NOT EXISTS (
+                     SELECT FROM notification.failed_callbacks AS failed
+                      WHERE failed.user_id = snapshot.user_id AND failed.kind = 'daily'))`,
           );
-          if (row!.left + row!.behind === 0) return true;
-          throw new Error(`there are ${JSON.stringify(row)}`);
+          if (row!.left === 0) return true;
+          throw new Error(`${row!.left} are left`);
         },
         limitMs,
       );
@@ -117,9 +119,8 @@ export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Prom
     async empty() {
       portfolio.forget();
       await slot.db.query(`
-        TRUNCATE notification.callback_trackings, notification.callback_positions, notification.callback_prices,
-                 notification.callback_symbols, notification.callback_snapshots, notification.failed_callbacks,
-                 notification.callback_dead_letters, notification.callback_set_aside`);
+        TRUNCATE notification.callback_trackings, notification.callback_snapshots, notification.failed_callbacks,
+                 notification.callback_dead_letters`);
     },
     async release() {
       await slot.release();
@@ -131,7 +132,7 @@ export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Prom
 /** Waits until consumers have taken all account inputs that there are. */
 export const inputsTaken = (redis: Redis) =>
   eventually('all inputs to be taken', async () => {
-    const [info] = (await redis.xinfo('GROUPS', 'stream.account.inputs')) as (string | number)[][];
+    const [info] = (await redis.xinfo('GROUPS', 'stream.account.extremes')) as (string | number)[][];
     const value = (name: string) => info![info!.indexOf(name) + 1];
     return value('pending') === 0 && value('lag') === 0;
   });

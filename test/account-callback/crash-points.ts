@@ -7,10 +7,11 @@ import {
   HOUR,
   MIDNIGHT,
   MINUTE,
+  day,
   expectationsOf,
-  positions,
-  price,
+  hour,
   takeCallbackBench,
+  track,
 } from './callbacks.ts';
 import type { CrashWalk } from '../crash-walk.ts';
 import { createCrashWalk } from '../crash-walk.ts';
@@ -32,19 +33,20 @@ test('C2 C5 C7 C9 a process that dies after any step of a callback: every period
     NOTIFICATION_PORTFOLIO_BASE_URL: portfolio.url,
     NOTIFICATION_CALLBACK_RETRY_LADDER: '200ms,200ms,200ms,500ms,500ms,500ms,1s,1s,1s,1s',
   });
-  const inputs: CallbackInput[] = Array.from({ length: 130 }, (_, index) =>
-    price('BTC', START + index * MINUTE, String(1_000 + ((index * 37) % 61))),
-  );
-  await bench.store(inputs);
+  const inputs: CallbackInput[] = [];
   await bench.setClock(MIDNIGHT + 5 * MINUTE);
   const users: string[] = [];
   const put = (fails: boolean) => async () => {
     const userId = `user-${users.length}`;
     users.push(userId);
-    const input = positions(userId, START, String(users.length), { BTC: `${1 + (users.length % 7)}.5` });
-    inputs.push(input);
+    const given = [
+      track(userId, START),
+      ...[START, START + HOUR].map((start) => hour(userId, start, users.length)),
+      day(userId, MIDNIGHT - DAY, users.length),
+    ];
+    inputs.push(...given);
     if (fails) portfolio.fail({ userId, failure: { kind: 'lost-answer' }, times: 1 });
-    await bench.store([input]);
+    await bench.store(given);
     // Nobody waits for an answer of a process that is to die.
     bench.runNow().catch(() => undefined);
     return async () => {
@@ -72,7 +74,7 @@ test('C2 C5 C7 C9 a process that dies after any step of a callback: every period
   expect(kills.retried).toBeGreaterThanOrEqual(1);
 
   await walk.survivor();
-  await bench.settled(MIDNIGHT, 180_000);
+  await bench.settled(180_000);
   const expected = expectationsOf(inputs);
   const bodies = new Map<string, Set<string>>();
   for (const { userId, kind, body, idempotencyKey } of portfolio.calls) {
@@ -86,9 +88,9 @@ test('C2 C5 C7 C9 a process that dies after any step of a callback: every period
       const told = portfolio.held({ userId, kind: 'hourly', periodStartMs: start });
       expect(told).toEqual(expected(userId, 'hourly', start));
     }
-    const day = MIDNIGHT - 24 * HOUR;
-    expect(portfolio.held({ userId, kind: 'daily', periodStartMs: day })).toEqual(
-      expected(userId, 'daily', day),
+    const dayMs = MIDNIGHT - DAY;
+    expect(portfolio.held({ userId, kind: 'daily', periodStartMs: dayMs })).toEqual(
+      expected(userId, 'daily', dayMs),
     );
   }
 }, 600_000);
@@ -113,8 +115,8 @@ test('C8 a process that dies after any step of cleaning up: what is old is gone,
   };
   const kills = { cleaned: await walk.through('cleanUpCallbacks', put, 8) };
   console.info(`processes that died: ${JSON.stringify(kills)}`);
-  // Orphans, dead letters, both kinds of snapshots, positions, prices and closed accounts.
-  expect(kills.cleaned).toBe(7);
+  // Orphans, dead letters, both kinds of snapshots, and trackings.
+  expect(kills.cleaned).toBe(5);
 
   const kept = await bench.rows<{ user_id: string; what: string }>(`
     SELECT user_id, kind || ' ' || status || ' ' || (${MIDNIGHT} - period_start_ms) / ${HOUR} AS what
@@ -124,10 +126,6 @@ test('C8 a process that dies after any step of cleaning up: what is old is gone,
       FROM notification.callback_dead_letters
     UNION ALL
     SELECT user_id, 'retry ' || (${MIDNIGHT} - period_start_ms) / ${HOUR} FROM notification.failed_callbacks
-    UNION ALL
-    SELECT user_id, 'positions ' || (${MIDNIGHT} - at_ms) / ${HOUR} FROM notification.callback_positions
-    UNION ALL
-    SELECT symbol, 'price ' || (${MIDNIGHT} - at_ms) / ${HOUR} FROM notification.callback_prices
      ORDER BY 1, 2`);
   for (const userId of users) {
     expect(kept.filter((row) => row.user_id === userId).map(({ what }) => what)).toEqual([
@@ -136,26 +134,16 @@ test('C8 a process that dies after any step of cleaning up: what is old is gone,
       'hourly delivered 71',
       'hourly dropped 74',
       'hourly retrying 75',
-      'positions 1',
-      'positions 75',
-      'price 1',
-      'price 75',
       'retry 75',
     ]);
   }
-  expect(kept).toHaveLength(10 * users.length);
+  expect(kept).toHaveLength(6 * users.length);
 }, 300_000);
 
-/** Times are hours before midnight; 72 of snapshots and values are kept. The user has a symbol of the same name. */
+/** Times are hours before midnight; 72 of snapshots are kept. */
 async function haveOldAndYoung(userId: string): Promise<void> {
   const hoursBefore = (hours: number): number => MIDNIGHT - hours * HOUR;
   const veryOld = (400 * DAY) / HOUR;
-  const settledDay = new Date(MIDNIGHT - DAY);
-  await bench.rows(`INSERT INTO notification.callback_trackings VALUES ($1, 0, $2::date, $3, now())`, [
-    userId,
-    settledDay.toISOString().slice(0, 10),
-    MIDNIGHT,
-  ]);
   const snapshots: [kind: string, hours: number, status: string][] = [
     ['hourly', 71, 'delivered'],
     ['hourly', 73, 'delivered'],
@@ -179,21 +167,10 @@ async function haveOldAndYoung(userId: string): Promise<void> {
                 FROM given WHERE status = 'retrying'
             )
        INSERT INTO notification.callback_snapshots
-              (kind, user_id, period_start_ms, shard, peak_value, peak_at_ms, bottom_value, bottom_at_ms,
+              (kind, user_id, period_start_ms, shard, entry_id, peak_value, peak_at_ms, bottom_value, bottom_at_ms,
                closing_value, status, created_at)
-       SELECT kind, user_id, start_ms, 0, 1, start_ms, 1, start_ms, 1, status, now() FROM given`,
+       SELECT kind, user_id, start_ms, 0, '1-0', '1', start_ms, '1', start_ms, '1', status, now() FROM given`,
       [kind, userId, hoursBefore(hours), status, new Date(MIDNIGHT + DAY)],
     );
   }
-  for (const hours of [80, 75, 1]) {
-    await bench.rows('INSERT INTO notification.callback_positions VALUES ($1, $2, 1, NULL)', [
-      userId,
-      hoursBefore(hours),
-    ]);
-    await bench.rows('INSERT INTO notification.callback_prices VALUES ($1, $2, 1)', [
-      userId,
-      hoursBefore(hours),
-    ]);
-  }
-  await bench.rows('INSERT INTO notification.callback_symbols VALUES ($1, $2)', [userId, hoursBefore(1)]);
 }

@@ -5,7 +5,7 @@ import type { Slot } from '../harness.ts';
 import { eventually } from '../harness.ts';
 import type { Held, OpenWork } from '../open-work.ts';
 import { holdEntries } from '../open-work.ts';
-import { HOUR, MINUTE, expectationsOf, positions, price, takeCallbackBench } from './callbacks.ts';
+import { HOUR, expectationsOf, hour, takeCallbackBench } from './callbacks.ts';
 
 const GROUP = 'notifications';
 const LIMIT_MS = 60_000;
@@ -16,23 +16,16 @@ export async function openCallbackWork(slot: Slot): Promise<OpenWork> {
   const { portfolio } = bench;
   const nowMs = Date.now();
   const startMs = nowMs - (nowMs % HOUR) - HOUR;
-  const prices = [
-    price('BTC', startMs, '10'),
-    price('BTC', startMs + 20 * MINUTE, '30'),
-    price('BTC', startMs + 40 * MINUTE, '20'),
-    // Says that the hour before is complete.
-    price('BTC', startMs + HOUR, '20'),
-  ];
   const [told, refused, unread] = ['told', 'refused', 'unread'].map((user, index) =>
-    positions(user, startMs, '5', { BTC: `${index + 1}` }),
+    hour(user, startMs, index),
   );
   const callsOf = (userId: string) =>
     bench
       .calls('hourly')
       .filter((call) => call.userId === userId)
       .filter(({ body }) => (JSON.parse(body) as { period_start_ms: number }).period_start_ms === startMs);
-  const trackings = async (): Promise<number> =>
-    (await bench.rows('SELECT 1 FROM notification.callback_trackings')).length;
+  const kept = async (): Promise<number> =>
+    (await bench.rows('SELECT 1 FROM notification.callback_snapshots')).length;
   let held: Held | undefined;
 
   return {
@@ -45,9 +38,8 @@ export async function openCallbackWork(slot: Slot): Promise<OpenWork> {
 
     async begin() {
       portfolio.fail({ userId: 'refused', failure: { kind: 'status', status: 503 } });
-      await appendInputs(slot.redis, prices);
       await appendInputs(slot.redis, [told!, refused!]);
-      await eventually('the inputs to be kept', async () => (await trackings()) === 2);
+      await eventually('the inputs to be kept', async () => (await kept()) === 2);
       await bench.runNow();
       await eventually('one to be told, the other to be tried again', async () => {
         const [isTold, attempts] = [callsOf('told')[0]?.isAcknowledged, callsOf('refused').length];
@@ -56,7 +48,7 @@ export async function openCallbackWork(slot: Slot): Promise<OpenWork> {
       const entries = await holdEntries(slot, {
         stream: DEFAULT_INPUT_STREAM,
         group: GROUP,
-        table: 'notification.callback_positions',
+        table: 'notification.callback_snapshots',
       });
       held = entries;
       const [entry] = await appendInputs(slot.redis, [unread!]);
@@ -68,7 +60,7 @@ export async function openCallbackWork(slot: Slot): Promise<OpenWork> {
     heal: async () => portfolio.heal(),
 
     async finish() {
-      await eventually('the inputs to be kept', async () => (await trackings()) === 3, LIMIT_MS);
+      await eventually('the inputs to be kept', async () => (await kept()) === 3, LIMIT_MS);
       const users = ['told', 'refused', 'unread'];
       await eventually(
         'everybody to be told',
@@ -84,7 +76,7 @@ export async function openCallbackWork(slot: Slot): Promise<OpenWork> {
         );
         return left.length === 0;
       });
-      const expected = expectationsOf([...prices, told!, refused!, unread!]);
+      const expected = expectationsOf([told!, refused!, unread!]);
       for (const userId of users) {
         const calls = callsOf(userId);
         expect([userId, calls.filter(({ isAcknowledged }) => isAcknowledged).length]).toEqual([userId, 1]);

@@ -3,27 +3,29 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { parse } from 'yaml';
-import type { CallbackInput } from '../../api/account-callback/input.ts';
-import { callbackInputSchema, parseCallbackInput } from '../../api/account-callback/input.ts';
+import { callbackInputSchema, parseCallbackInput, problemOf } from '../../api/account-callback/input.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { OperationFailedError } from '../../client/errors.ts';
 import type { CallbackBench } from './callbacks.ts';
 import {
   CALLBACK_ENV,
+  DAY,
   HOUR,
   MINUTE,
   NOON_YESTERDAY,
-  positions,
-  price,
+  day,
+  hour,
   inputsTaken,
   takeCallbackBench,
+  track,
+  untrack,
 } from './callbacks.ts';
 import { cliFor } from '../command-line.ts';
 import { eventually } from '../harness.ts';
 import type { Collector } from '../otlp-collector.ts';
 import { startCollector } from '../otlp-collector.ts';
 
-const STREAM = 'stream.account.inputs';
+const STREAM = 'stream.account.extremes';
 
 let bench: CallbackBench;
 let collector: Collector;
@@ -46,11 +48,6 @@ afterAll(async () => {
 });
 
 const LAST_HOUR = NOON_YESTERDAY - HOUR;
-const pricesOf = (symbol: string) =>
-  bench.rows<{ price: string; at: number }>(
-    'SELECT price, at_ms::float8 AS at FROM notification.callback_prices WHERE symbol = $1 ORDER BY at_ms',
-    [symbol],
-  );
 const sumOf = (name: string, attributes: Record<string, string>): number =>
   collector
     .latest(name)
@@ -60,89 +57,97 @@ const sumOf = (name: string, attributes: Record<string, string>): number =>
 test('C7 inputs are kept once, whatever order they come in; what is malformed is passed, logged and counted', async () => {
   const at = LAST_HOUR;
   const { redis } = bench.slot;
-  const good: CallbackInput[] = [
-    price('BTC', at + 2, '11'),
-    price('BTC', at + 1, '10.50'),
-    positions('ann', at, '1', { BTC: '2' }),
-  ];
+  const good = [track('ann', at), hour('ann', at, 1), hour('ann', at - HOUR, 2)];
   await appendInputs(redis, good);
+  const payload = (input: object) => ['payload', JSON.stringify(input)];
   const hostile = [
     ['payload', '{'],
-    ['payload', '{"type":"price"}'],
-    ['payload', JSON.stringify({ ...price('BTC', at, '1e5') })],
-    ['payload', JSON.stringify(price('BTC', Date.now() + 72 * HOUR, '1'))],
-    ['payload', JSON.stringify({ ...price('BTC', at, '1'), more: 1 })],
-    ['payload', JSON.stringify(positions('..', at, '1', {}))],
-    ['payload', JSON.stringify(positions('a\u0000b', at, '1', {}))],
-    ['payload', `{"type":"positions","user_id":"u","cash":"1","coefficients":{"__proto__":1},"at_ms":1}`],
+    ['payload', '{"kind":"hour"}'],
+    payload({ ...hour('ann', at), closing_value: '1e5' }),
+    payload(hour('ann', Date.now() + 72 * HOUR)),
+    payload({ ...hour('ann', at), more: 1 }),
+    payload(hour('..', at)),
+    payload(hour('a\u0000b', at)),
+    ['payload', '{"kind":"track","user_id":"u","from_ms":1,"__proto__":1}'],
     ['other', 'x'],
     ['payload', '{}', 'payload', '{}'],
-    ['payload', 'x'.repeat(130 * 1024)],
+    ['payload', 'x'.repeat(20 * 1024)],
   ];
   for (const fields of hostile) await redis.xadd(STREAM, '*', ...fields);
   await redis.xaddBuffer(STREAM, '*', 'payload', Buffer.from([0xff, 0xfe]));
-  // The same moment again: what is known of it stays.
-  await appendInputs(redis, [price('BTC', at + 1, '99'), ...good, price('ETH', at, '5')]);
+  await appendInputs(redis, [...good, untrack('bob', at)]);
   await inputsTaken(redis);
-  expect(await pricesOf('ETH')).toHaveLength(1);
-  expect(await pricesOf('BTC')).toEqual([
-    { price: '10.50', at: at + 1 },
-    { price: '11', at: at + 2 },
+  expect(
+    await bench.rows('SELECT user_id, bottom_value FROM notification.callback_snapshots ORDER BY 2'),
+  ).toEqual([
+    { user_id: 'ann', bottom_value: '1' },
+    { user_id: 'ann', bottom_value: '2' },
   ]);
-  expect(await bench.rows('SELECT user_id, cash, coefficients FROM notification.callback_positions')).toEqual(
-    [{ user_id: 'ann', cash: '1', coefficients: { BTC: '2' } }],
-  );
-  expect(await bench.rows('SELECT user_id FROM notification.callback_trackings')).toHaveLength(1);
+  expect(await bench.rows('SELECT user_id FROM notification.callback_trackings')).toHaveLength(2);
   const refused = bench.slot.logs.filter((line) => line.msg === 'malformed account input recorded');
   expect(refused).toHaveLength(hostile.length + 1);
   expect(JSON.stringify(refused)).not.toMatch(/1e5|xxxx|__proto__/);
   await eventually('the counts', async () => {
     const malformed = sumOf('notification.callbacks.malformed_inputs', {});
-    return (
-      malformed === hostile.length + 1 && sumOf('notification.callbacks.inputs', { type: 'price' }) === 6
-    );
+    return malformed === hostile.length + 1 && sumOf('notification.callbacks.inputs', { kind: 'hour' }) === 4;
   });
-  await expect(appendInputs(redis, [price('BTC', at, 'ten')])).rejects.toThrow(OperationFailedError);
+  await expect(appendInputs(redis, [{ ...hour('ann', at), kind: 'day' } as never])).rejects.toThrow(
+    OperationFailedError,
+  );
 });
 
 test('C7 inputs fit the published contract', () => {
   const page = parse(
     readFileSync(path.join(import.meta.dirname, '../../api/account-callback/input-asyncapi.yaml'), 'utf8'),
   ) as { components: { messages: Record<string, { examples: { payload: unknown }[] }>; schemas: object } };
-  const ajv = new Ajv2020({ strict: false }).addSchema({ $id: 'page', components: page.components });
+  const ajv = new Ajv2020({ strict: false, formats: { date: true } }).addSchema({
+    $id: 'page',
+    components: page.components,
+  });
   for (const [name, schema] of [
-    ['price', 'Price'],
-    ['positions', 'Positions'],
+    ['hour', 'Hour'],
+    ['day', 'Day'],
+    ['track', 'Track'],
+    ['untrack', 'Untrack'],
   ] as const) {
     const validate = ajv.getSchema(`page#/components/schemas/${schema}`)!;
     for (const { payload } of page.components.messages[name]!.examples) {
       expect([validate(payload), validate.errors]).toEqual([true, null]);
       expect(callbackInputSchema.parse(payload)).toEqual(payload);
+      expect(problemOf(payload, Date.parse('2100-01-01'))).toBeUndefined();
     }
-    expect(validate({ type: name })).toBe(false);
+    expect(validate({ kind: name })).toBe(false);
   }
   expect(parseCallbackInput([], 0)).toMatchObject({ ok: false, code: 'invalid_entry' });
 });
 
-test('C5 the command line: inputs, status, what failed, a replay', async () => {
+test('C5 the command line: entries, status, overdue trackings, what failed, a replay', async () => {
   const cli = (...args: string[]) => desk.cli(['callbacks', ...args], { changes: CALLBACK_ENV });
-  const at = new Date(LAST_HOUR).toISOString();
   expect((await cli('failed', '--dead')).code).toBe(3);
   bench.portfolio.fail({ userId: 'eve', failure: { kind: 'status', status: 503 } });
-  expect(await cli('price', 'SOL', '20.5', '--at', at)).toMatchObject({ code: 0, stderr: '' });
-  expect(await cli('positions', 'eve', 'SOL=2', '--cash', '1', '--at', at)).toMatchObject({ code: 0 });
-  expect((await cli('positions', 'eve', 'SOL', '--cash', '1')).code).toBe(2);
-  expect((await cli('positions', 'eve', 'SOL=1', '--cash', '1', '--closed')).code).toBe(2);
-  expect((await cli('price', 'SOL', 'much')).code).toBe(2);
-  await eventually('eve to be tracked', async () => {
-    const rows = await bench.rows("SELECT 1 FROM notification.callback_trackings WHERE user_id = 'eve'");
-    return rows.length === 1;
-  });
-  // Nothing is waited for once every symbol has gone past the hour.
-  await appendInputs(
-    bench.slot.redis,
-    ['SOL', 'BTC', 'ETH'].map((symbol) => price(symbol, NOON_YESTERDAY, '1')),
+  const append = (input: object) => cli('append', JSON.stringify(input));
+  expect(await append(track('eve', LAST_HOUR))).toMatchObject({ code: 0, stderr: '' });
+  expect(await append(hour('eve', LAST_HOUR))).toMatchObject({ code: 0 });
+  expect((await append({ ...hour('eve', LAST_HOUR), closing_value: 'much' })).stderr).toContain(
+    'closing_value',
   );
+  expect((await cli('append', '{')).code).toBe(2);
+  await inputsTaken(bench.slot.redis);
+  await bench.rows(`
+    UPDATE notification.callback_trackings
+       SET changed_at = '2026-01-01', caught_up_date = '2026-01-01' WHERE user_id = 'eve'`);
+  expect((await cli('overdue')).stdout).toMatch(/eve +\d +2026-01-01/);
+  await eventually('the gauge', async () => {
+    const points = collector.latest('notification.callbacks.overdue_trackings');
+    return points.reduce((sum, { value }) => sum + value, 0) === 1;
+  });
+  expect((await desk.cli(['doctor'], { changes: CALLBACK_ENV })).stdout).toMatch(
+    /callbacks: trackings.*not caught up in time: eve \(2026-01-01\)/,
+  );
+  expect((await cli('release')).code).toBe(2);
+  expect((await cli('release', 'nobody')).code).toBe(3);
+  expect(await cli('release', '--overdue')).toMatchObject({ code: 0, stdout: '1 tracking released\n' });
+  expect((await cli('overdue')).code).toBe(3);
   await eventually(
     'eve to be dropped',
     async () => {
@@ -165,7 +170,7 @@ test('C5 the command line: inputs, status, what failed, a replay', async () => {
   ]);
   expect(dead.value.items[0]!.link).toContain('account-callback%2F');
   const status = await cli('status');
-  expect(status.stdout).toMatch(/^SHARD +USERS +COMPUTED UP TO/);
+  expect(status.stdout).toMatch(/^SHARD +USERS +CAUGHT UP/);
   expect(status.stdout.trim().split('\n')).toHaveLength(3);
   expect(status.stderr).toMatch(/1 dead callback:/);
   const json = await desk.json<{ shards: { users: number; live: unknown }[] }>(['callbacks', 'status']);
@@ -200,7 +205,9 @@ test('C5 the command line: inputs, status, what failed, a replay', async () => {
 test('C2 C3 another number of shards: users move, shards that are too many end, nobody is told anything else', async () => {
   const users = Array.from({ length: 30 }, (_, index) => `user-${index}`);
   const before = bench.portfolio.calls.length;
-  await bench.store(users.map((user) => positions(user, LAST_HOUR, '1', {})));
+  await bench.store(
+    users.flatMap((user) => [track(user, LAST_HOUR), hour(user, LAST_HOUR), day(user, LAST_HOUR - DAY)]),
+  );
   await bench.startService({ NOTIFICATION_CALLBACK_SHARDS: '1' });
   const spread = await bench.rows<{ shard: number }>(
     'SELECT DISTINCT shard FROM notification.callback_trackings',

@@ -8,7 +8,7 @@ import { eventually } from '../harness.ts';
 import type { Collector } from '../otlp-collector.ts';
 import { startCollector } from '../otlp-collector.ts';
 import type { CallbackBench } from './callbacks.ts';
-import { CALLBACK_ENV, HOUR, MIDNIGHT, MINUTE, positions, price, takeCallbackBench } from './callbacks.ts';
+import { CALLBACK_ENV, HOUR, MIDNIGHT, MINUTE, hour, takeCallbackBench, track } from './callbacks.ts';
 
 const START = MIDNIGHT + HOUR;
 
@@ -20,10 +20,10 @@ beforeAll(async () => {
   [bench, collector] = [await takeCallbackBench(), await startCollector()];
   desk = cliFor(bench.slot);
   operator = bench.operator();
-  await bench.store([positions('ann', START, '1', { BTC: '1' }), price('BTC', START, '100')]);
+  await bench.store([track('ann', START), hour('ann', START)]);
   await bench.setClock(START + HOUR + 5 * MINUTE);
   await startService();
-  await bench.settled(START + HOUR);
+  await bench.settled();
 }, 120_000);
 afterAll(async () => {
   desk.dispose();
@@ -61,7 +61,6 @@ const begunHours = async () => {
     return page.kind === 'hourly' ? [page.upTo.periodStartMs] : [];
   });
 };
-const computedUpTo = async () => (await operator.callbacks.show('ann')).tracking!.computedUpTo.getTime();
 const detailsOf = async () => {
   const metadata = await bench.handle().query<{ currentDetails?: string }>('__temporal_workflow_metadata');
   return metadata.currentDetails;
@@ -81,7 +80,6 @@ test('C9 U7 a shard that is paused tells nothing, over new runs, an emptied Temp
     expect((await bench.runNow()).paused).toMatchObject({ requestedBy: 'nina', reason: 'a move' });
     expect(await detailsOf()).toMatch(/^paused by nina since .*: a move; /);
     expect(toldHours()).toEqual([START]);
-    expect(await computedUpTo()).toBe(START + HOUR);
   };
   await isPausedStill();
   const before = await runIdOf();
@@ -89,7 +87,7 @@ test('C9 U7 a shard that is paused tells nothing, over new runs, an emptied Temp
   await eventually('another run', async () => (await runIdOf()) !== before);
   await isPausedStill();
 
-  await bench.store([price('BTC', START + 90 * MINUTE, '150'), price('BTC', START + 4 * HOUR, '90')]);
+  await bench.store([1, 2, 3].map((hours) => hour('ann', START + hours * HOUR)));
   await bench.setClock(START + 4 * HOUR + 5 * MINUTE);
   await isPausedStill();
   await startService();
@@ -100,7 +98,6 @@ test('C9 U7 a shard that is paused tells nothing, over new runs, an emptied Temp
   expect(status.stdout).toContain(' paused ');
   expect(status.stderr).toMatch(/shard 0 is paused since .* by nina: a move; callbacks resume 0/);
   expect((await operator.callbacks.status())[0]!.paused).toMatchObject({ by: 'nina', reason: 'a move' });
-  const { why } = await operator.callbacks.explain('ann', { kind: 'hourly', at: new Date(START + HOUR) });
   const { answers } = await operator.why('ann', { since: new Date(MIDNIGHT), limit: 9, retentionMs: HOUR });
   expect(answers.find(({ cause }) => cause === 'account_behind')?.sentence).toContain(
     'which nina has paused',
@@ -108,13 +105,13 @@ test('C9 U7 a shard that is paused tells nothing, over new runs, an emptied Temp
   expect((await desk.cli(['doctor'], { changes: CALLBACK_ENV })).stdout).toMatch(
     /callbacks: shards.*paused: 0/,
   );
-  expect(why).toContain('nina has paused its shard; galaxy-notify callbacks resume 0');
 
   expect(await cli('resume', '0', '--requested-by', 'omar')).toMatchObject({
     code: 0,
     stdout: 'shard 0 is open\n',
   });
-  await bench.settled(START + 4 * HOUR);
+  await bench.settled();
+  await eventually('all to be told', async () => toldHours().length === 4);
   expect(toldHours()).toEqual([0, 1, 2, 3].map((hours) => START + hours * HOUR));
   expect(await begunHours()).toEqual([1, 2, 3].map((hours) => START + hours * HOUR));
   expect((await bench.status()).paused).toBeUndefined();
@@ -131,7 +128,7 @@ test('C9 what waits for its retry is not tried while its shard is paused, and a 
   const told = toldHours();
   bench.portfolio.fail({ failure: { kind: 'status', status: 503 } });
   await bench.setClock(START + 5 * HOUR + 5 * MINUTE);
-  await bench.store([price('BTC', START + 5 * HOUR, '95')]);
+  await bench.store([hour('ann', START + 4 * HOUR)]);
   await bench.runNow();
   await eventually('an attempt to fail', async () => bench.calls('hourly').length > told.length);
   // As a Temporal that was put back to before the pause: its workflow knows nothing of it.

@@ -2,7 +2,7 @@
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import type { AlarmSteps } from '../../workflows/account-callback/contract.ts';
 import type { CallbackBench } from './callbacks.ts';
-import { DAY, HOUR, MIDNIGHT, MINUTE, SECOND, positions, price, takeCallbackBench } from './callbacks.ts';
+import { DAY, HOUR, MIDNIGHT, MINUTE, day, hour, takeCallbackBench, track } from './callbacks.ts';
 import { eventually } from '../harness.ts';
 
 let bench: CallbackBench;
@@ -19,8 +19,15 @@ afterEach(async () => {
 });
 
 const userOf = (index: number) => `user-${String(index).padStart(5, '0')}`;
-const usersFrom = (from: number, to: number, at: number) =>
-  Array.from({ length: to - from }, (_, index) => positions(userOf(from + index), at, String(index), {}));
+/** The last hour and the last day of users who take part. */
+const callbacksOf = (users: readonly string[]) =>
+  users.flatMap((user) => [
+    track(user, MIDNIGHT - DAY),
+    hour(user, MIDNIGHT - HOUR),
+    day(user, MIDNIGHT - DAY),
+  ]);
+const usersFrom = (from: number, to: number) =>
+  Array.from({ length: to - from }, (_, index) => userOf(from + index));
 
 interface Scheduled {
   type: string;
@@ -43,10 +50,10 @@ async function alarmsOf(): Promise<Scheduled[][]> {
   for (const event of events!) {
     const type = event.activityTaskScheduledEventAttributes?.activityType?.name;
     if (!type) continue;
-    // Each alarm processes prices, retries unless the retry before is under way, and cleans up now and then.
+    // Each alarm looks for trackings that are behind, retries unless the retry before is under way, and cleans up now and then.
     const current = alarms.at(-1)!;
     const isEnd = type === 'retryCallbacks' || type === 'cleanUpCallbacks';
-    const isNext = current.some((one) => one.type === 'processPrices') && !isEnd;
+    const isNext = current.some((one) => one.type === 'hasTrackingBehind') && !isEnd;
     const scheduled = { type, result: results.get(String(event.eventId)) ?? {} };
     if (isNext) alarms.push([scheduled]);
     else current.push(scheduled);
@@ -64,9 +71,9 @@ async function waitsOf(): Promise<number[]> {
 }
 
 test('C1 C2 C3 the steps follow one another, and what 500 callbacks of one alarm leave is resumed by the next', async () => {
-  await bench.store([...usersFrom(0, 620, MIDNIGHT - HOUR), price('BTC', MIDNIGHT - HOUR, '1')]);
+  await bench.store(callbacksOf(usersFrom(0, 620)));
   await bench.setClock(MIDNIGHT + 10 * MINUTE);
-  await bench.settled(MIDNIGHT, 240_000);
+  await bench.settled(240_000);
   expect(bench.calls('daily')).toHaveLength(620);
   expect(bench.calls('hourly')).toHaveLength(620);
 
@@ -75,54 +82,45 @@ test('C1 C2 C3 the steps follow one another, and what 500 callbacks of one alarm
   const steps = new RegExp(
     [
       // 0: further pages of what is under way.
-      `^(freezeDailyPage (emitCallbacks )?)?(findHourlyPage (emitCallbacks )?)*`,
+      `^(findDailyPage (emitCallbacks )?)?(findHourlyPage (emitCallbacks )?)*`,
       // 1, 2: new ones.
-      `(findDueDay ${page('freezeDailyPage')}?)?(findHourlyPage (emitCallbacks )?)*`,
+      `(findDueDay ${page('findDailyPage')}?)?(findHourlyPage (emitCallbacks )?)*`,
       // 3, 4, 5.
-      'processPrices (retryCallbacks )?(cleanUpCallbacks )?$',
+      'hasTrackingBehind (retryCallbacks )?(cleanUpCallbacks )?$',
     ].join(''),
   );
-  for (const alarm of alarms.filter((one) => one.some(({ type }) => type === 'processPrices'))) {
+  for (const alarm of alarms.filter((one) => one.some(({ type }) => type === 'hasTrackingBehind'))) {
     expect(alarm.map(({ type }) => `${type} `).join('')).toMatch(steps);
     const begun = alarm.reduce((sum, { result }) => sum + Number(result['found'] ?? 0), 0);
     expect(begun).toBeLessThanOrEqual(500);
   }
-  // The first computes; the second has the day, cut at 500; the third resumes it, and has hours with what is left.
-  const [first, second, third] = alarms.map((alarm) => alarm.map(({ type }) => type));
-  expect(first).toEqual([
-    'findDueDay',
-    'findHourlyPage',
-    'processPrices',
-    'retryCallbacks',
-    'cleanUpCallbacks',
-  ]);
-  expect(second!.slice(0, 3)).toEqual(['findDueDay', 'freezeDailyPage', 'emitCallbacks']);
-  expect(third!.slice(0, 2)).toEqual(['freezeDailyPage', 'emitCallbacks']);
+  // The first has the day, cut at 500; the second resumes it, and has hours with what is left.
+  const [first, second] = alarms.map((alarm) => alarm.map(({ type }) => type));
+  expect(first!.slice(0, 3)).toEqual(['findDueDay', 'findDailyPage', 'emitCallbacks']);
+  expect(second!.slice(0, 2)).toEqual(['findDailyPage', 'emitCallbacks']);
   const { lastAlarm } = await bench.status();
   expect(Object.keys(lastAlarm!)).toEqual([
     'resumed',
     'daily',
     'hourly',
-    'computed',
     'cleaned',
   ] satisfies (keyof AlarmSteps)[]);
 }, 300_000);
 
-test('C1 100 ms while callbacks are pending, 60 s while prices may come, 5 min otherwise, sooner when an hour ends', async () => {
-  await bench.store([...usersFrom(0, 3, MIDNIGHT - HOUR), price('BTC', MIDNIGHT - HOUR, '1')]);
-  await bench.setClock(MIDNIGHT + 30 * SECOND);
-  const waiting = await eventually('an alarm for prices', async () => {
+test('C1 100 ms while callbacks are pending, 60 s while a tracking is behind, 5 min otherwise, sooner when an hour ends', async () => {
+  await bench.store([track('ann', MIDNIGHT - DAY)]);
+  await bench.setClock(MIDNIGHT + 30 * MINUTE);
+  const waiting = await eventually('an alarm for a day', async () => {
     const state = await bench.status();
     return state.nextAlarm?.interval === 'waiting' && state;
   });
-  expect(waiting.lastAlarm).toMatchObject({ daily: 0, hourly: 0, computed: 0 });
+  expect(waiting.lastAlarm).toMatchObject({ daily: 0, hourly: 0 });
   expect(await waitsOf()).toContain(60_000);
   expect(bench.portfolio.calls).toEqual([]);
 
-  // Every symbol has gone past the hour: nothing of it can come any more.
-  await bench.store([price('BTC', MIDNIGHT, '2')]);
+  await bench.store(callbacksOf(['ann']));
   await bench.runNow();
-  await bench.settled(MIDNIGHT);
+  await bench.settled();
   await eventually('a steady state', async () => (await bench.status()).nextAlarm?.interval === 'steady');
   const waits = await waitsOf();
   expect(waits).toContain(100);
@@ -135,41 +133,38 @@ test('C1 100 ms while callbacks are pending, 60 s while prices may come, 5 min o
   });
 });
 
-test('C2 a day is told only when all trackings have come to its end; hours wait for nobody', async () => {
-  await bench.store([...usersFrom(0, 3, MIDNIGHT - 2 * HOUR), price('BTC', MIDNIGHT - 2 * HOUR, '1')]);
-  // Somebody whose last hour is not over by the shard's clock holds up the day of all.
-  await bench.setClock(MIDNIGHT - 10 * MINUTE);
-  // A shard that is ended before it has written that it told them would tell them again.
-  await bench.settled(MIDNIGHT - HOUR);
-  expect(bench.calls('hourly')).toHaveLength(3);
-  await bench.runNow();
-  expect(bench.calls('daily')).toEqual([]);
-  await bench.setClock(MIDNIGHT + 10 * MINUTE);
-  await bench.settled(MIDNIGHT);
-  const order = bench.portfolio.calls.map(({ kind }) => kind);
-  expect(order.filter((kind) => kind === 'hourly')).toHaveLength(6);
-  expect(order.filter((kind) => kind === 'daily')).toHaveLength(3);
-
-  // One that is new and far behind: the day that follows waits for it, and it is not told half of it.
-  await bench.empty();
+test('C2 a day is told only when all trackings have come to its end; hours wait for nobody; a released tracking neither', async () => {
+  const users = usersFrom(0, 3);
   await bench.store([
-    ...usersFrom(0, 3, MIDNIGHT - HOUR),
-    positions('behind', MIDNIGHT - 30 * HOUR, '1', {}),
-    price('BTC', MIDNIGHT - DAY, '1'),
+    ...callbacksOf(users),
+    track('behind', MIDNIGHT - DAY),
+    hour('behind', MIDNIGHT - HOUR),
   ]);
   await bench.setClock(MIDNIGHT + 10 * MINUTE);
-  await bench.settled(MIDNIGHT);
-  const { calls } = bench.portfolio;
-  const lastHour = calls.findIndex(
-    ({ userId, body }) => userId === 'behind' && body.includes(`${MIDNIGHT - HOUR}`),
-  );
-  expect(calls.findIndex(({ userId, kind }) => userId === userOf(0) && kind === 'daily')).toBeGreaterThan(-1);
-  expect(lastHour).toBeGreaterThan(-1);
-  expect(calls.filter(({ userId, kind }) => userId === 'behind' && kind === 'daily')).toHaveLength(2);
+  await eventually('the hours', async () => bench.calls('hourly').length === 4);
+  await bench.runNow();
+  expect(bench.calls('daily')).toEqual([]);
+  // An untracked user holds up nobody; nor does one who is tracked from a later day on.
+  await bench.store([track('later', MIDNIGHT), { kind: 'untrack', user_id: users[0]!, until_ms: MIDNIGHT }]);
+  await bench.runNow();
+  expect(bench.calls('daily')).toEqual([]);
+  await bench.operator().callbacks.release(['behind'], { limitMs: HOUR, requestedBy: 'nina' });
+  await eventually('the days', async () => bench.calls('daily').length === 3);
+
+  // The next day is waited for again, once a day of the released one has come.
+  await bench.store([day('behind', MIDNIGHT - DAY)]);
+  await bench.runNow();
+  await eventually('its day', async () => bench.calls('daily').length === 4);
+  await bench.store([day(users[1]!, MIDNIGHT), day(users[2]!, MIDNIGHT), day('later', MIDNIGHT)]);
+  await bench.runNow();
+  expect(bench.calls('daily')).toHaveLength(4);
+  await bench.store([day('behind', MIDNIGHT)]);
+  await bench.runNow();
+  await eventually('all days', async () => bench.calls('daily').length === 8);
 });
 
 test('C2 C3 C6 users who come, go and are reset in the middle of an emission: nobody is left out, nobody is told twice', async () => {
-  await bench.store([...usersFrom(0, 1_200, MIDNIGHT - HOUR), price('BTC', MIDNIGHT - HOUR, '1')]);
+  await bench.store(callbacksOf(usersFrom(0, 1_200)));
   // All this happens before the first page of the day ends.
   const last = userOf(1_199);
   const answers = holdAnswers();
@@ -178,10 +173,7 @@ test('C2 C3 C6 users who come, go and are reset in the middle of an emission: no
   await answers.arrived;
   await eventually('most of the first page', async () => bench.calls('daily').length >= 400);
   // Behind the cursor and before it, new ones; some are gone; some are set back, and one that was not told yet as well.
-  await bench.store([
-    positions('aaa-new', MIDNIGHT - HOUR, '1', {}),
-    positions('zzz-new', MIDNIGHT - HOUR, '2', {}),
-  ]);
+  await bench.store(callbacksOf(['aaa-new', 'zzz-new']));
   const gone = [userOf(900), userOf(3)];
   // With what is to be told of them, as when somebody is forgotten: nobody would deliver it any more. A page that is being
   // written down holds the lock, and would add to it.
@@ -197,19 +189,14 @@ test('C2 C3 C6 users who come, go and are reset in the middle of an emission: no
     [[userOf(0), userOf(1), userOf(1_100)]],
   );
   answers.release();
-  await bench.settled(MIDNIGHT, 240_000);
+  await bench.settled(240_000);
   await bench.runNow();
-  await bench.settled(MIDNIGHT, 240_000);
+  await bench.settled(240_000);
 
   for (const kind of ['daily', 'hourly'] as const) {
     const users = bench.calls(kind).map(({ userId }) => userId);
     expect([kind, new Set(users).size]).toEqual([kind, users.length]);
-    const left = [
-      'aaa-new',
-      'zzz-new',
-      last,
-      ...usersFrom(0, 1_200, 0).flatMap((input) => ('user_id' in input ? [input.user_id] : [])),
-    ];
+    const left = ['aaa-new', 'zzz-new', last, ...usersFrom(0, 1_200)];
     const missing = left.filter((user) => !users.includes(user) && !gone.includes(user));
     expect([kind, missing]).toEqual([kind, []]);
   }

@@ -6,12 +6,13 @@ import { NotFoundError } from '../../client/errors.ts';
 import type { Operator } from '../../client/operator.ts';
 import { loadConfig } from '../../config/load.ts';
 import type { RetryOutcome } from '../../workflows/account-callback/contract.ts';
-import { SET_ASIDE_SHARD } from '../../workflows/account-callback/contract.ts';
 import type { Service } from '../../workers/service.ts';
 import type { CallbackBench } from './callbacks.ts';
-import { DAY, HOUR, MIDNIGHT, MINUTE, SECOND, positions, price, takeCallbackBench } from './callbacks.ts';
+import { DAY, HOUR, MIDNIGHT, MINUTE, SECOND, day, hour, takeCallbackBench, track } from './callbacks.ts';
 import { eventually } from '../harness.ts';
 
+/** A shard that nobody serves. */
+const NO_SHARD = 999;
 const LADDER_MS = [300, 500, 700, 900, 1_100];
 
 let bench: CallbackBench;
@@ -35,6 +36,13 @@ afterEach(async () => {
   bench.portfolio.heal();
   await bench.empty();
 });
+
+/** The last hour and the last day of a user who takes part. */
+const hourAndDay = (user: string, value: number) => [
+  track(user, MIDNIGHT - HOUR),
+  hour(user, MIDNIGHT - HOUR, value),
+  day(user, MIDNIGHT - DAY, value),
+];
 
 async function startService(ladderMs: readonly number[], env: Record<string, string> = {}): Promise<void> {
   service = await bench.startService({
@@ -76,9 +84,10 @@ test('C5 the ladder is 1 m, 5 m, 15 m, 1 h, 2 h', () => {
 test('C5 each attempt that fails waits for its own step of the ladder, and one that succeeds settles the callback', async () => {
   await bench.rows(
     `INSERT INTO notification.callback_snapshots
-       (kind, user_id, period_start_ms, shard, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value, created_at)
-     VALUES ('hourly', 'stepwise', $1, $2, 1, $1, 1, $1, 1, now())`,
-    [MIDNIGHT, SET_ASIDE_SHARD],
+       (kind, user_id, period_start_ms, shard, entry_id, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value,
+        created_at)
+     VALUES ('hourly', 'stepwise', $1, $2, '1-0', '1', $1, '1', $1, '1', now())`,
+    [MIDNIGHT, NO_SHARD],
   );
   const callback = {
     ...{ kind: 'hourly' as const, userId: 'stepwise', periodStartMs: MIDNIGHT },
@@ -86,7 +95,7 @@ test('C5 each attempt that fails waits for its own step of the ladder, and one t
   };
   for (const [attempts, waitMs] of LADDER_MS.entries()) {
     const failed = [{ callback: { ...callback, attempts }, reason: 'no', outline: 'no', waitMs }];
-    await recordFailed(bench.slot.db, SET_ASIDE_SHARD, failed, MIDNIGHT);
+    await recordFailed(bench.slot.db, NO_SHARD, failed, MIDNIGHT);
     const rows = await bench.rows<{ attempts: number; wait_ms: number }>(
       `SELECT attempts, (extract(epoch FROM next_attempt_at - failed_at) * 1000)::float8 AS wait_ms
          FROM notification.failed_callbacks WHERE user_id = 'stepwise'`,
@@ -105,11 +114,7 @@ test('C5 each attempt that fails waits for its own step of the ladder, and one t
 
 test('C5 C6 who fails for ever is tried five times more, then dropped with an error and a dead letter; a replay delivers it as it was', async () => {
   const user = 'down/forever? &é';
-  await bench.store([
-    positions(user, MIDNIGHT - HOUR, '5', { BTC: '1' }),
-    positions('fine', MIDNIGHT - HOUR, '6', { BTC: '1' }),
-    price('BTC', MIDNIGHT - HOUR, '10'),
-  ]);
+  await bench.store([...hourAndDay(user, 5), ...hourAndDay('fine', 6)]);
   bench.portfolio.fail({ userId: user, failure: { kind: 'status', status: 500 } });
   const beganAt = Date.now();
   await bench.setClock(MIDNIGHT + 10 * MINUTE);
@@ -164,10 +169,7 @@ test('C5 C6 who fails for ever is tried five times more, then dropped with an er
 
 test('C3 C5 one alarm tries 50 failed callbacks at most, and one that hangs delays no other', async () => {
   const users = Array.from({ length: 120 }, (_, index) => `user-${index}`);
-  await bench.store([
-    ...users.map((user) => positions(user, MIDNIGHT + HOUR, '1', {})),
-    price('BTC', MIDNIGHT + HOUR, '10'),
-  ]);
+  await bench.store(users.map((user) => hour(user, MIDNIGHT + HOUR)));
   for (const userId of users) bench.portfolio.fail({ userId, failure: { kind: 'reset' }, times: 1 });
   await bench.setClock(MIDNIGHT + 2 * HOUR + 10 * MINUTE);
   await eventually('all to be delivered', async () => {
@@ -189,18 +191,20 @@ test('C3 C5 one alarm tries 50 failed callbacks at most, and one that hangs dela
 }, 120_000);
 
 test('C5 subscription-B9 values that the portfolio service quotes are shown to operators and not logged', async () => {
-  const [user, cash] = ['quoted@example.com', '8675309.25'];
-  await bench.store([positions(user, MIDNIGHT - HOUR, cash, {})]);
+  const [user, peak] = ['quoted@example.com', '8675309.25'];
+  await bench.store(
+    hourAndDay(user, 1).map((input) => ('peak_value' in input ? { ...input, peak_value: peak } : input)),
+  );
   bench.portfolio.fail({ userId: user, failure: { kind: 'status', status: 422, isQuoted: true } });
   await bench.setClock(MIDNIGHT + 10 * MINUTE);
   await eventually('both to be dropped', async () => (await deadLetters(user)).length === 2, 60_000);
   for (const { last_error } of await deadLetters(user)) {
     expect(last_error).toMatch(/^status 422: this is refused: /);
-    expect(last_error).toContain(cash);
+    expect(last_error).toContain(peak);
   }
   const lines = bench.slot.logs.filter((line) => line['user_id'] === searchableKey(user));
   expect(new Set(lines.map((line) => line['reason']))).toEqual(new Set(['status 422']));
-  expect(JSON.stringify(bench.slot.logs)).not.toContain(cash);
+  expect(JSON.stringify(bench.slot.logs)).not.toContain(peak);
   // An id that may be an address is named by its hash.
   expect(JSON.stringify(bench.slot.logs)).not.toContain(user);
 }, 150_000);
@@ -209,7 +213,7 @@ test('C5 redirects, refusals, silence and broken connections are failures; a lon
   // Longer than a machine at its limit is silent.
   await restartService(LADDER_MS, { NOTIFICATION_CALLBACK_TIMEOUT: '10s' });
   const users = ['moved', 'gone', 'silent', 'broken'];
-  await bench.store(users.map((user) => positions(user, MIDNIGHT + HOUR, '1', {})));
+  await bench.store(users.map((user) => hour(user, MIDNIGHT + HOUR)));
   const fail = (userId: string, failure: Parameters<typeof bench.portfolio.fail>[0]['failure']) =>
     bench.portfolio.fail({ userId, failure, times: 1 });
   fail('moved', { kind: 'status', status: 307, location: `${bench.portfolio.url}/elsewhere` });
@@ -237,11 +241,13 @@ test('C5 redirects, refusals, silence and broken connections are failures; a lon
 test('C6 who has a daily callback to be retried gets no new one before; its success goes on to the next day, and never back', async () => {
   // Patient enough that nothing is given up before it was looked at.
   await restartService(Array<number>(60).fill(1_000));
-  await bench.store([
-    positions('slow', MIDNIGHT - DAY - HOUR, '0', { BTC: '1' }),
-    positions('fine', MIDNIGHT - DAY - HOUR, '0', { BTC: '1' }),
-    price('BTC', MIDNIGHT - DAY - HOUR, '10'),
-  ]);
+  await bench.store(
+    ['slow', 'fine'].flatMap((user) => [
+      track(user, MIDNIGHT - 2 * DAY),
+      day(user, MIDNIGHT - 2 * DAY),
+      day(user, MIDNIGHT - DAY),
+    ]),
+  );
   bench.portfolio.fail({ userId: 'slow', failure: { kind: 'reset' } });
   await bench.setClock(MIDNIGHT + 10 * MINUTE);
   const daysOf = (userId: string) =>
@@ -285,11 +291,7 @@ test('C6 who has a daily callback to be retried gets no new one before; its succ
 }, 120_000);
 
 test('C5 security-13 a process whose clock is a day ahead puts no retry off', async () => {
-  await bench.store([
-    positions('hasty', MIDNIGHT - HOUR, '5', { BTC: '1' }),
-    price('BTC', MIDNIGHT - HOUR, '10'),
-    price('BTC', MIDNIGHT + MINUTE, '11'),
-  ]);
+  await bench.store([hour('hasty', MIDNIGHT - HOUR)]);
   bench.portfolio.fail({ userId: 'hasty', failure: { kind: 'status', status: 500 }, times: 2 });
   const now = Date.now.bind(Date);
   const clock = jest.spyOn(Date, 'now').mockImplementation(() => now() + DAY);
@@ -309,22 +311,21 @@ test('C5 security-13 a process whose clock is a day ahead puts no retry off', as
 });
 
 test('kinds-F13 bug-P14 a user whose portfolio service answers 410 is told nothing more', async () => {
-  await bench.store([
-    positions('gone', MIDNIGHT - HOUR, '5', { BTC: '1' }),
-    positions('stays', MIDNIGHT - HOUR, '6', { BTC: '1' }),
-    price('BTC', MIDNIGHT - HOUR, '10'),
-  ]);
+  await bench.store([...hourAndDay('gone', 5), ...hourAndDay('stays', 6)]);
   bench.portfolio.fail({ userId: 'gone', failure: { kind: 'status', status: 410 } });
   await bench.setClock(MIDNIGHT + 10 * MINUTE);
   await eventually('the day of the other', async () => (await dailyDateOf('stays')) === '2026-03-28');
-  await eventually('the end of the tracking', async () => (await dailyDateOf('gone')) === undefined);
+  const takesPart = async () => (await operator.callbacks.show('gone')).tracking!.until === undefined;
+  await eventually('the end of the tracking', async () => !(await takesPart()));
   const calls = bench.portfolio.calls.filter(({ userId }) => userId === 'gone');
   expect(calls.length).toBeLessThanOrEqual(2);
   expect(await deadLetters('gone')).toContainEqual(
     expect.objectContaining({ attempts: 1, last_error: 'status 410: scripted failure' }),
   );
 
-  await bench.store([price('BTC', MIDNIGHT + HOUR, '11')]);
+  // Nobody waits for its days, and its later entries are not delivered.
+  const next = ['gone', 'stays'].map((user) => hour(user, MIDNIGHT));
+  expect(await bench.store(next)).toEqual({ late: 0, untracked: 1 });
   await bench.setClock(MIDNIGHT + HOUR + 10 * MINUTE);
   await eventually('the next hour of the other', async () => callsOf('stays', 'hourly').length === 2);
   expect(bench.portfolio.calls.filter(({ userId }) => userId === 'gone')).toHaveLength(calls.length);
@@ -333,4 +334,11 @@ test('kinds-F13 bug-P14 a user whose portfolio service answers 410 is told nothi
       `SELECT FROM notification.callback_snapshots WHERE user_id = 'gone' AND status IN ('pending', 'retrying')`,
     ),
   ).toEqual([]);
+
+  // A producer that tracks the user again means another portfolio.
+  bench.portfolio.heal();
+  await bench.store([track('gone', MIDNIGHT), hour('gone', MIDNIGHT)]);
+  expect(await takesPart()).toBe(true);
+  await bench.runNow();
+  await eventually('it to be told again', async () => callsOf('gone', 'hourly').at(-1)!.isAcknowledged);
 });

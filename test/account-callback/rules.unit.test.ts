@@ -18,8 +18,6 @@ import {
 const IDLE = { hourly: 0, daily: 0, retry: 0 };
 const QUIET: Findings = {
   begun: 0,
-  computed: 0,
-  isBehind: false,
   isWaiting: false,
   isRetryFull: false,
   isUnfinished: false,
@@ -27,20 +25,17 @@ const QUIET: Findings = {
 const NOON = Date.UTC(2026, 2, 29, 12);
 const fresh = initialState({ shard: 0 });
 
-test('C1 more to do makes an alarm urgent, whatever it is; prices that may still come only when there is nothing', () => {
-  const more: Partial<Findings>[] = [
-    { begun: 1 },
-    { computed: 1 },
-    { isBehind: true },
-    { isRetryFull: true },
-    { isUnfinished: true },
-  ];
+test('C1 more to do makes an alarm urgent, whatever it is; entries that may still come only when there is nothing', () => {
+  const more: Partial<Findings>[] = [{ begun: 1 }, { isRetryFull: true }, { isUnfinished: true }];
   for (const found of more) {
-    expect(intervalAfter({ ...QUIET, ...found })).toBe('pending');
-    expect(intervalAfter({ ...QUIET, ...found, isWaiting: true })).toBe('pending');
+    expect(intervalAfter({ ...QUIET, ...found }, NOON)).toBe('pending');
+    expect(intervalAfter({ ...QUIET, ...found, isWaiting: true }, NOON)).toBe('pending');
   }
-  expect(intervalAfter({ ...QUIET, isWaiting: true })).toBe('waiting');
-  expect(intervalAfter(QUIET)).toBe('steady');
+  expect(intervalAfter({ ...QUIET, isWaiting: true }, NOON - 1)).toBe('waiting');
+  expect(intervalAfter(QUIET, NOON - 1)).toBe('steady');
+  // Entries of an hour come after its end.
+  expect(intervalAfter(QUIET, NOON)).toBe('waiting');
+  expect(intervalAfter(QUIET, NOON + ALARM_INTERVALS_MS.steady)).toBe('steady');
 });
 
 test('C1 the next alarm comes after its interval, at the end of the hour or with the next retry, whichever is first', () => {

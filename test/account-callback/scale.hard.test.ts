@@ -9,16 +9,16 @@ import {
   HOUR,
   MIDNIGHT,
   MINUTE,
+  day,
   expectationsOf,
-  positions,
-  price,
+  hour,
   takeCallbackBench,
+  track,
 } from './callbacks.ts';
 import { eventually } from '../harness.ts';
 
 const USERS = Number(process.env['TEST_CALLBACK_USERS'] ?? 2_000);
 const SHARDS = 4;
-const SYMBOLS = ['BTC', 'ETH', 'SOL', 'DOGE', 'LINK', 'ARB'];
 const LIMIT_MS = 300_000 + USERS * 60;
 
 let bench: CallbackBench;
@@ -30,26 +30,13 @@ afterAll(() => bench.release());
 const START = MIDNIGHT - HOUR;
 const userOf = (index: number) => `user-${index}`;
 
-/** The same numbers in each run, and no two users alike. */
-function inputsOf(): CallbackInput[] {
-  let seed = 42;
-  const next = (below: number) => (seed = (seed * 1_103_515_245 + 12_345) % 2_147_483_648) % below;
-  const ticks = SYMBOLS.flatMap((symbol) =>
-    Array.from({ length: 61 }, (_, minute) =>
-      price(symbol, START + minute * MINUTE + next(500), `${next(90_000) + 1}.${next(1_000_000)}`),
-    ),
-  );
-  const before = SYMBOLS.map((symbol) => price(symbol, START - MINUTE, String(next(90_000) + 1)));
-  const held = Array.from({ length: USERS }, (_, index) => {
-    const first = next(SYMBOLS.length);
-    const symbols = Array.from({ length: 3 }, (_, offset) => SYMBOLS[(first + offset) % SYMBOLS.length]!);
-    const coefficients = Object.fromEntries(
-      symbols.map((symbol) => [symbol, `${next(3) === 0 ? '-' : ''}${next(50)}.${next(100_000)}`]),
-    );
-    return positions(userOf(index), START, `${next(1_000_000)}.${next(100)}`, coefficients);
-  });
-  return [...before, ...ticks, ...held];
-}
+/** No two users alike. */
+const inputsOf = (): CallbackInput[] =>
+  Array.from({ length: USERS }, (_, index) => [
+    track(userOf(index), START),
+    hour(userOf(index), START, index),
+    day(userOf(index), MIDNIGHT - DAY, index),
+  ]).flat();
 
 test(
   'C1 C2 C3 C4 C5 each user gets one hourly and one daily callback with the right values, and 3 % that hang or fail hold up nobody',

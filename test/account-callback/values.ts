@@ -1,28 +1,42 @@
-/** Inputs of account values, and what is to be told of them by the ledger's calculation. Pure. */
+/** Entries of the stream of extremes, and the callbacks that become of them by the ledger's calculation. Pure. */
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
-import * as ledger from '../../faults/ledger/account-values.ts';
+import * as ledger from '../../faults/ledger/account-callback.ts';
 
 export const SECOND = 1_000;
 export const MINUTE = 60 * SECOND;
-export { DAY, HOUR } from '../../faults/ledger/account-values.ts';
+export { DAY, HOUR } from '../../faults/ledger/account-callback.ts';
 
-export const price = (symbol: string, at_ms: number, of: string): CallbackInput => ({
-  type: 'price',
-  symbol,
-  price: of,
-  at_ms,
+/** @param value the lowest and last value; the peak is ten more. */
+const extremesOf = (user_id: string, startMs: number, value: number) => ({
+  ...{ user_id, peak_value: `${value + 10}`, peak_at_ms: startMs + MINUTE },
+  ...{ bottom_value: `${value}`, bottom_at_ms: startMs },
 });
 
-export const positions = (
-  user_id: string,
-  at_ms: number,
-  cash: string,
-  coefficients: Record<string, string> | null,
-): CallbackInput => ({ type: 'positions', user_id, cash, coefficients, at_ms });
+export const hour = (user_id: string, hour_start_ms: number, value = 1): CallbackInput => ({
+  ...{ kind: 'hour', hour_start_ms, closing_value: `${value}` },
+  ...extremesOf(user_id, hour_start_ms, value),
+});
 
-/** Answers what is to be told about a period, as a body; undefined when there is nothing to tell. */
+/** @param startMs its midnight. */
+export const day = (user_id: string, startMs: number, value = 1): CallbackInput => ({
+  ...{ kind: 'day', day: new Date(startMs).toISOString().slice(0, 10), midnight_value: `${value}` },
+  ...extremesOf(user_id, startMs, value),
+});
+
+export const track = (user_id: string, from_ms: number): CallbackInput => ({
+  kind: 'track',
+  user_id,
+  from_ms,
+});
+export const untrack = (user_id: string, until_ms: number): CallbackInput => ({
+  kind: 'untrack',
+  user_id,
+  until_ms,
+});
+
+/** Answers the body of the callback of a period; undefined when there is none. */
 export function expectationsOf(inputs: readonly CallbackInput[]) {
-  const expectation = ledger.expectationsOf(inputs);
+  const expectation = ledger.expectationsOf(inputs as ledger.AccountInput[]);
   return (userId: string, kind: CallbackKind, startMs: number) => expectation({ userId, kind, startMs });
 }

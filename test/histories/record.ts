@@ -24,11 +24,13 @@ import {
 } from '../../workflows/intent/channel-contract.ts';
 import {
   INTENT_TASK_QUEUE,
+  LOOK_SIGNAL,
   RECONCILIATION_WORKFLOW,
   REPLAY_SIGNAL,
   RETENTION_SCHEDULE_ID,
   ROUTE_WORKFLOW,
   batchWorkflowId,
+  deadLetterWorkflowId,
   notificationWorkflowId,
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
@@ -64,11 +66,13 @@ import {
   TOGGLE_CONNECTIONS_UPDATE,
 } from '../../workflows/subscription/contract.ts';
 import {
+  DAY,
   HOUR,
   MIDNIGHT,
   MINUTE,
-  positions,
-  price,
+  day,
+  hour,
+  track,
   takeCallbackBench,
 } from '../account-callback/callbacks.ts';
 import { tokenWorkflowId } from '../../workflows/subscription/token-contract.ts';
@@ -150,6 +154,13 @@ test('a route that fails and recovers, one that is deferred, one that is dead-le
   await record('route-dead-lettered', routeWorkflowId(dying, 'push:user:user-1'));
   await record('notification-with-dead-letter', notificationWorkflowId(dying));
   await slot.redis.del(GATEWAY);
+
+  const deadLetter = slot.client.workflow.getHandle(deadLetterWorkflowId(dying, 'push:user:user-1'));
+  await eventually('the dead letter to wait', async () => (await deadLetter.describe()).historyLength > 4);
+  await slot.db.query('DELETE FROM notification.records WHERE notification_id = $1', [dying]);
+  await deadLetter.signal(LOOK_SIGNAL);
+  await ended(deadLetter.workflowId);
+  await record('dead-letter', deadLetter.workflowId);
 });
 
 test('a large notification in batches: its mails go out at first, its pushes are dead-lettered', async () => {
@@ -483,24 +494,25 @@ test('symbol configuration that changes, fails at some targets, recovers and is 
 test('account callbacks of an hour and a day, with one that hangs, one that is retried and one that is dropped', async () => {
   const bench = await takeCallbackBench();
   await bench.store([
-    ...['fine', 'hangs', 'recovers', 'down'].map((user) =>
-      positions(user, MIDNIGHT - HOUR, '1', { BTC: '1' }),
-    ),
-    price('BTC', MIDNIGHT - HOUR, '10'),
+    ...['fine', 'hangs', 'recovers', 'down'].flatMap((user) => [
+      track(user, MIDNIGHT - DAY),
+      hour(user, MIDNIGHT - HOUR),
+      ...(user === 'fine' ? [] : [day(user, MIDNIGHT - DAY)]),
+    ]),
   ]);
   bench.portfolio.fail({ userId: 'hangs', failure: { kind: 'hang' }, times: 1 });
   bench.portfolio.fail({ userId: 'recovers', failure: { kind: 'reset' }, times: 1 });
   bench.portfolio.fail({ userId: 'down', failure: { kind: 'status', status: 500 } });
-  await bench.setClock(MIDNIGHT + MINUTE);
+  await bench.setClock(MIDNIGHT + 10 * MINUTE);
   const service = await bench.startService({
     NOTIFICATION_CALLBACK_TIMEOUT: '2s',
     NOTIFICATION_CALLBACK_RETRY_LADDER: '200ms,400ms',
   });
-  await eventually('an alarm that waits for prices', async () => {
+  await eventually('an alarm that waits for a day', async () => {
     const { nextAlarm } = await bench.status();
     return nextAlarm?.interval === 'waiting';
   });
-  await bench.store([price('BTC', MIDNIGHT, '11')]);
+  await bench.store([day('fine', MIDNIGHT - DAY)]);
   await bench.runNow();
   await eventually('all to be settled', async () => {
     const { dropped, nextAlarm } = await bench.status();

@@ -1,10 +1,12 @@
 /** Alarms about notifications, each with its fault, and its section of the runbook carried out. */
+import { readFileSync } from 'node:fs';
 import { OTLPMetricExporter } from '@opentelemetry/exporter-metrics-otlp-http';
 import { resourceFromAttributes } from '@opentelemetry/resources';
 import { MeterProvider, PeriodicExportingMetricReader } from '@opentelemetry/sdk-metrics';
 import { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import { envelopeOf } from '../../api/intent/entry.ts';
+import { LAST_ENTRY_ID } from '../../api/stream-ids.ts';
 import { openDatabase } from '../../client/connect.ts';
 import { RELAY_NAME } from '../../client/intent/outbox-rows.ts';
 import { newGameTurnReady } from '../../client/notificationintent.ts';
@@ -323,6 +325,25 @@ drill({
     },
   ],
   cleanUp: () => ground.slot.redis.config('SET', 'maxmemory-policy', 'noeviction'),
+});
+
+drill({
+  alarm: 'NotificationStreamIdsAhead',
+  fault: 'a producer appended an entry with the last possible id',
+  inject: () => ground.slot.redis.xadd(INTENTS, LAST_ENTRY_ID, 'a', 'b'),
+  says: { 'galaxy-notify doctor': /stream_ids_ahead/, 'galaxy-notify bridge status': /stream_ids_ahead/ },
+  deeds: [
+    {
+      words: 'set the ids back',
+      act: () =>
+        ground.slot.redis.eval(
+          readFileSync('deploy/redis/set-ids-back.lua', 'utf8'),
+          1,
+          INTENTS,
+          LAST_ENTRY_ID,
+        ),
+    },
+  ],
 });
 
 drill({

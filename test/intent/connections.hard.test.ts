@@ -116,6 +116,7 @@ test('I23 an attempt that comes back late overwrites nothing, and what it handed
   const activities = (db = slot.db) =>
     createRouteActivities({
       inHand: createInHand(),
+      workflows: slot.client.workflow,
       db,
       redis,
       log: createLogger('fatal'),

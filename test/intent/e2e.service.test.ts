@@ -353,7 +353,7 @@ describe('what is refused', () => {
     );
     expect(rows[0]).toMatchObject({
       failure_code: 'recipient_not_found',
-      failure_message: expect.stringContaining('nobody'),
+      failure_message: expect.stringContaining('at position 1'),
       raw_fields: expect.objectContaining({ recipient_user_ids_json: '["user-1","nobody"]' }),
     });
     expect(await routesOf(id)).toEqual([]);

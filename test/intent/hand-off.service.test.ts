@@ -78,6 +78,7 @@ const attempt = (id: string, resources: { db?: Pool; redis?: Redis } = {}) =>
 const activities = (resources: { db?: Pool; redis?: Redis } = {}) =>
   createRouteActivities({
     inHand: createInHand(),
+    workflows: slot.client.workflow,
     ...{ db: slot.db, redis, ...resources },
     log: createLogger('fatal'),
     settledHandOffs: collectSettled(redis),

@@ -43,6 +43,14 @@ describe('payload', () => {
     else expect(refused(fields)).toMatchObject({ failureCode: 'invalid_payload', failureMessage });
   });
 
+  test.each(['\u061c', '\u200e', '\u200f'])('security-15 a name with the mark of direction %j', (mark) => {
+    const payload = { ...samplePayload('game.turn.ready'), game_name: `a${mark}b` };
+    expect(refused(turn({ payload_json: JSON.stringify(payload) }))).toMatchObject({
+      failureCode: 'invalid_payload',
+      failureMessage: 'payload_json field game_name: must have no control or bidi characters',
+    });
+  });
+
   test.each(requiredFields)('I5 payload of %s: %s is required and checked', (type, field) => {
     const { [field]: sample, ...rest } = samplePayload(type) as Record<string, unknown>;
     const payloads = [rest, ...wrongValues(field, sample).map((value) => ({ ...rest, [field]: value }))];
@@ -125,7 +133,7 @@ describe('payload', () => {
     );
   });
 
-  test('I4 nesting is limited, and no depth overflows the stack', () => {
+  test('I4 security-18 nesting is limited before it is parsed, and no depth overflows the stack', () => {
     const nested = (levels: number) => turnPayload(`,"x":${'['.repeat(levels)}${']'.repeat(levels)}`);
     expect(
       JSON.parse(accepted(turn({ payload_json: nested(MAX_JSON_DEPTH - 1) })).payloadJson),
@@ -136,10 +144,13 @@ describe('payload', () => {
         failureMessage: `payload_json is nested deeper than ${MAX_JSON_DEPTH} levels`,
       });
     }
+    const parse = jest.spyOn(JSON, 'parse');
     for (const name of ['payload_json', 'recipient_user_ids_json']) {
       const malformed = refused(turn({ [name]: '['.repeat(200 * 1024) }));
-      expect(malformed.failureMessage).toBe(`${name} is not valid JSON`);
+      expect(malformed.failureMessage).toBe(`${name} is nested deeper than ${MAX_JSON_DEPTH} levels`);
       expectStorable(malformed);
+      // A megabyte of brackets takes the parser up to a second.
+      expect(parse.mock.calls.filter(([text]) => text.startsWith('[['))).toEqual([]);
     }
   });
 });

@@ -7,11 +7,17 @@ import { createIntentMetrics } from '../../activities/intent/metrics.ts';
 import { collectSettled, defineHandOffCommands, handOffKey } from '../../activities/intent/hand-off.ts';
 import { metrics } from '@opentelemetry/api';
 import { createLogger } from '../../workers/logger.ts';
-import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import {
+  DEAD_LETTER_WORKFLOW,
+  LOOK_SIGNAL,
+  deadLetterWorkflowId,
+  notificationWorkflowId,
+  routeWorkflowId,
+} from '../../workflows/intent/contract.ts';
 import { temporalProgram } from '../temporal-program.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
-import { dispatch, eventually, stackOfRun, takeSlot, untilStarted } from '../harness.ts';
+import { dispatch, eventually, operatorOf, stackOfRun, takeSlot, untilStarted } from '../harness.ts';
 
 const GATEWAY = 'gateway:client-events';
 const MAIL = 'mail:delivery_commands';
@@ -270,6 +276,7 @@ test('I25 one order opens a route once, however often its attempt is repeated', 
   try {
     const { publishRoute } = createRouteActivities({
       inHand: createInHand(),
+      workflows: slot.client.workflow,
       db: slot.db,
       redis,
       log: createLogger('fatal'),
@@ -372,4 +379,79 @@ test('I25 an order that comes while the last attempt is under way is carried out
     operator.release(true);
     await other.release();
   }
+});
+
+const deadLettersInTemporal = async (): Promise<string[]> => {
+  const { query } = operatorOf(slot)
+    .views()
+    .find(({ name }) => name === 'Dead letters')!;
+  const found: string[] = [];
+  for await (const { searchAttributes } of slot.client.workflow.list({ query })) {
+    found.push(...((searchAttributes['NotificationId'] ?? []) as string[]));
+  }
+  return found.sort();
+};
+const untilListed = (ids: string[]) =>
+  eventually(
+    `the dead letters ${ids.join(', ')} alone to be listed`,
+    async () => {
+      const listed = await deadLettersInTemporal();
+      if (listed.join() === ids.toSorted().join()) return true;
+      throw new Error(`these are: ${listed.join(', ')}`);
+    },
+    30_000,
+  );
+
+describe('newcomer-2 the list of dead letters in the Web UI', () => {
+  // The rows of other tests are gone, of which nothing tells.
+  beforeEach(async () => {
+    for await (const { workflowId } of slot.client.workflow.list({
+      query: `WorkflowType = '${DEAD_LETTER_WORKFLOW}' AND ExecutionStatus = 'Running'`,
+    })) {
+      await slot.client.workflow.getHandle(workflowId).signal(LOOK_SIGNAL);
+    }
+    await untilListed([]);
+  });
+
+  test('newcomer-2 loses a route that is replayed by signal, by command, by filter or by a reset, and no other', async () => {
+    const ids: Record<string, string> = {};
+    for (const way of ['signal', 'command', 'filter', 'reset', 'none']) ids[way] = await deadLetter(way);
+    await untilListed(Object.values(ids));
+    await healGateway();
+
+    await signalWithStart(ids['signal']!);
+    await routeInStatus(ids['signal']!, 'published');
+    await untilListed([ids['command']!, ids['filter']!, ids['reset']!, ids['none']!]);
+
+    await operatorOf(slot).replays.route(ids['command']!, PUSH);
+    await routeInStatus(ids['command']!, 'published');
+    await untilListed([ids['filter']!, ids['reset']!, ids['none']!]);
+
+    await operatorOf(slot).operations.replay({ notificationId: ids['filter']! }, { requestedBy: 'test' });
+    await routeInStatus(ids['filter']!, 'published');
+    await untilListed([ids['reset']!, ids['none']!]);
+
+    const workflowId = routeWorkflowId(ids['reset']!, PUSH);
+    await resetInWebUi(workflowId, (await resetPoints(workflowId))[0]!);
+    await routeInStatus(ids['reset']!, 'published');
+    await untilListed([ids['none']!]);
+  });
+
+  test('newcomer-2 keeps a route that dies again, and loses one that retention or an operator takes away', async () => {
+    const [again, removed, discarded] = [
+      await deadLetter('dies-again'),
+      await deadLetter('removed'),
+      await deadLetter('discarded'),
+    ];
+    await untilListed([again, removed, discarded]);
+    await signalWithStart(again);
+    await eventually('the second death', async () => {
+      const row = await rowOf<RouteRow>('routes', again);
+      return (await replaysOf(again)).length === 1 && row?.status === 'dead_letter';
+    });
+    await slot.db.query('DELETE FROM notification.records WHERE notification_id = $1', [removed]);
+    await slot.client.workflow.getHandle(deadLetterWorkflowId(removed, PUSH)).signal(LOOK_SIGNAL);
+    await slot.client.workflow.getHandle(deadLetterWorkflowId(discarded, PUSH)).cancel();
+    await untilListed([again]);
+  });
 });

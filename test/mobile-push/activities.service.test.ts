@@ -96,6 +96,27 @@ test.each([
   });
 });
 
+test('bug-P10 a push that waited too long is not sent, nor replayed, and its content goes', async () => {
+  const { userId, ids } = await mobile.userWith('waiting');
+  const jobId = await jobFor(userId);
+  const { activities, sent } = activitiesWith(async () => ({
+    ...{ outcome: 'retry', code: 'messaging/server-unavailable', reason: 'down' },
+  }));
+  await activities.openJob({ jobId, openedBy: 'run' });
+  const key = { jobId, deviceTokenId: ids.get('waiting')! };
+  await expect(activities.sendToDevice(key)).rejects.toMatchObject({ type: 'MobileSendFailed' });
+  await slot.db.query(
+    `UPDATE notifications.notification_log SET content = content || '{"expiresAtMs": 1790000000000}' WHERE job_id = $1`,
+    [jobId],
+  );
+
+  expect(await activities.sendToDevice(key)).toEqual({ status: 'failed' });
+  expect(sent).toEqual(['waiting']);
+  expect(await activities.settleJob({ jobId })).toMatchObject({ status: 'failed', code: 'expired' });
+  expect((await mobile.logRow(jobId))!.content).toBeNull();
+  expect(await activities.openJob({ jobId, openedBy: 'replay' })).toMatchObject({ deviceTokenIds: [] });
+});
+
 test('bug-P3 M6 a token endpoint that answers invalid_grant once costs one attempt', async () => {
   const { userId, ids } = await mobile.userWith('granted');
   const jobId = await jobFor(userId);

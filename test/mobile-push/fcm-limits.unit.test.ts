@@ -1,4 +1,5 @@
 /** How the sender gets on with the network and with FCM's limits: retries, time-outs, connections, the brake. */
+import type { OutgoingHttpHeaders } from 'node:http';
 import fc from 'fast-check';
 import { createBrake } from '../../activities/mobile-push/fcm.ts';
 import { parseRetryAfter } from '../../activities/http/delivery.ts';
@@ -60,6 +61,21 @@ describe('what the network does', () => {
       outcome: 'retry',
       code: 'app/network-timeout',
       reason: `no answer within ${IMPATIENT_MS} ms`,
+    });
+    await eventually('the end of its connection', async () => fcm.sockets.open === 0);
+  });
+
+  test.each<[string, number, string, OutgoingHttpHeaders | undefined]>([
+    ['of 100 KB', 200, 'x'.repeat(100_000), undefined],
+    ['of 100 KB that refuses', 400, 'x'.repeat(100_000), undefined],
+    ['that is compressed', 200, '{}', { 'content-encoding': 'gzip' }],
+  ])('security-17 an answer %s ends its connection and its send', async (_what, status, body, headers) => {
+    const failure = { kind: 'answer', status, body, ...(headers === undefined ? {} : { headers }) } as const;
+
+    expect(await outcomeOf(failure)).toMatchObject({
+      outcome: 'retry',
+      code: 'app/network-error',
+      reason: expect.stringMatching(/^the answer is (longer than 65536 bytes|compressed)$/),
     });
     await eventually('the end of its connection', async () => fcm.sockets.open === 0);
   });

@@ -56,6 +56,27 @@ describe('accepted', () => {
     });
   });
 
+  test('bug-P10 a time of expiry, as text and as a number', () => {
+    const expiresAtMs = 1_790_000_000_000;
+    for (const fields of [
+      flat({ expires_at_ms: String(expiresAtMs) }),
+      payload({ expires_at_ms: expiresAtMs }),
+      payload({ expires_at_ms: String(expiresAtMs) }),
+    ]) {
+      expect(accepted(fields).content).toEqual({ ...shown, data: {}, expiresAtMs });
+    }
+    for (const absent of [flat({ expires_at_ms: ' ' }), payload({ expires_at_ms: null })]) {
+      expect(accepted(absent).content).not.toHaveProperty('expiresAtMs');
+    }
+    for (const wrong of ['0', '-1', '1e12', '1.5', 'soon', '1'.repeat(16)]) {
+      expect(refused(flat({ expires_at_ms: wrong }))).toMatchObject({
+        failureCode: 'invalid_field',
+        failureMessage: 'expires_at_ms must be Unix milliseconds, a whole number above zero',
+      });
+    }
+    expect(refused(payload({ expires_at_ms: [1] })).failureCode).toBe('invalid_field');
+  });
+
   test('M1 one payload field', () => {
     expect(accepted(flat({ priority: 'normal' })).content.priority).toBe('normal');
     expect(accepted(payload({ badge: 3, data: { deep: [{ a: null }] } }))).toEqual({

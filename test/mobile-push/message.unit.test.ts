@@ -32,6 +32,23 @@ describe('format', () => {
     });
   });
 
+  test.each([
+    ['an hour ahead', 3_600_000, 3_600],
+    ['half a second ahead', 500, 0],
+    ['past', -1_000, 0],
+    ['a year ahead', 365 * 86_400_000, 28 * 86_400],
+  ])('bug-P10 FCM keeps a push whose expiry is %s no longer than that', (_when, leftMs, seconds) => {
+    const now = 1_790_000_000_000;
+    const built = mobileMessage({ ...CONTENT, expiresAtMs: now + leftMs }, PUSH_ID, now);
+    expect(built).toMatchObject({
+      message: {
+        android: { ttl: seconds * 1_000 },
+        apns: { headers: { 'apns-expiration': String(Math.floor((now + leftMs) / 1_000)) } },
+        webpush: { headers: { TTL: String(seconds) } },
+      },
+    });
+  });
+
   test('kinds-F12 M5 M8 a repeat replaces the first on every platform, with and without a channel', () => {
     const { android, apns, webpush } = messageOf({});
     expect(android?.notification?.tag).toBe(PUSH_ID);

@@ -30,7 +30,9 @@ test('U7 while a change is made its author is known already, and afterwards what
   );
   expect(made).toBe(7);
   expect(during).toMatchObject([{ action: 'symbols push', requestedBy: 'nina' }]);
-  expect(await actions()).toMatchObject([{ ...BY, target: 'main', detail: 'version 7' }]);
+  expect(await actions()).toMatchObject([
+    { ...BY, target: 'main', detail: 'version 7', dbUser: expect.any(String) },
+  ]);
 });
 
 test('U7 what was refused, or has changed nothing, leaves no author', async () => {

@@ -20,7 +20,6 @@ export const SMALL: Record<string, string> = {
   symbol_crawlers: 'one',
   callback_settings: 'one',
   callback_pauses: 'one for each shard',
-  callback_symbols: 'those that are traded, and what was mistaken for one',
 };
 
 const AGO = `now() - n * interval '1 minute'`;
@@ -93,21 +92,14 @@ const KEY = 'kind, user_id, period_start_ms';
 
 const ACCOUNT_CALLBACK = `
   INSERT INTO notification.callback_trackings
-  SELECT 'user-' || n, CASE n % 10 WHEN 0 THEN -1 ELSE n % 4 END, current_date - n % 3, ${PERIOD}, now()
-    FROM generate_series(1, ${ROWS}) AS n CROSS JOIN LATERAL (SELECT n % 5 AS period) AS of_user;
-  INSERT INTO notification.callback_set_aside
-  SELECT user_id, 0, 1, 'r', now(), CASE WHEN random() < 0.5 THEN now() END
-    FROM notification.callback_trackings WHERE shard = -1;
-  INSERT INTO notification.callback_positions
-  SELECT user_id, at_ms, 1, '{"S1": "1"}' FROM notification.callback_trackings CROSS JOIN generate_series(1, 2) AS at_ms;
-  INSERT INTO notification.callback_symbols SELECT 'S' || n, n FROM generate_series(1, 200) AS n;
-  INSERT INTO notification.callback_prices
-  SELECT symbol, at_ms, 1 FROM notification.callback_symbols CROSS JOIN generate_series(1, ${ROWS / 100}) AS at_ms;
+  SELECT 'user-' || n, n % 4, '1-0', CASE n % 10 WHEN 0 THEN 1 END, n % 10 <> 0, current_date - 1 - n % 3,
+         current_date - 1 - n % 3, now()
+    FROM generate_series(1, ${ROWS}) AS n;
 
   INSERT INTO notification.callback_snapshots
-         (kind, user_id, period_start_ms, shard, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value, status,
-          created_at)
-  SELECT kind, 'user-' || n, ${PERIOD}, n % 4, 1, 1, 1, 1, 1,
+         (kind, user_id, period_start_ms, shard, entry_id, peak_value, peak_at_ms, bottom_value, bottom_at_ms,
+          closing_value, status, created_at)
+  SELECT kind, 'user-' || n, ${PERIOD}, n % 4, '1-0', '1', 1, '1', 1, '1',
          (ARRAY['delivered', 'delivered', 'pending', 'retrying', 'dropped'])[1 + n % 5], now()
     FROM generate_series(1, ${ROWS}) AS n
    CROSS JOIN unnest(ARRAY['hourly', 'daily']) AS kind

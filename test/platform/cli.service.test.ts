@@ -130,7 +130,7 @@ describe('finding the servers', () => {
   test('I30 in production only what a command uses must be configured', async () => {
     const changes = { NODE_ENV: 'production', NOTIFICATION_REDIS_PASSWORD: 'unused' };
     expect(await cli(['channels', 'list'], { changes })).toMatchObject({ code: 0, stderr: '' });
-    const refused = await cli(['tokens', 'register', 'AT:a1b2c3'], { changes });
+    const refused = await cli(['tokens', 'register', '-'], { changes, input: 'AT:a1b2c3' });
     expect(refused).toMatchObject({ code: 1, stdout: '' });
     expect(refused.stderr).toContain('there is no key');
   });

@@ -2,7 +2,7 @@
 import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { loadConfig } from '../../config/load.ts';
-import { READ_BY_OTEL } from '../../config/otel.ts';
+import { OTEL_FIXED, READ_BY_OTEL } from '../../config/otel.ts';
 import { temporalMetrics } from '../../workers/telemetry.ts';
 import { problemsOf } from './config-problems.ts';
 
@@ -34,7 +34,7 @@ test('intent-OTEL what is honoured, or read by OpenTelemetry itself, is taken', 
     ...COLLECTOR,
     OTEL_SDK_DISABLED: 'false',
     OTEL_TRACES_EXPORTER: 'none',
-    OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json',
+    ...Object.fromEntries(OTEL_FIXED),
     OTEL_EXPORTER_OTLP_HEADERS: 'Api-Key=a%20b, other = 1',
     OTEL_PROPAGATORS: '',
     ...Object.fromEntries(READ_BY_OTEL.map((name) => [name, '1'])),
@@ -75,6 +75,7 @@ test('intent-OTEL each variable that is left to OpenTelemetry is one that its pa
     .join('\n')
     .replaceAll('${signalIdentifier}', 'SIGNAL');
   const page = readFileSync(path.join(ROOT, 'CONFIGURATION.md'), 'utf8');
+  for (const name of OTEL_FIXED.keys()) expect(page).toContain(`\`${name}\``);
   for (const name of READ_BY_OTEL) {
     const generic = name.replace(/OTLP_(TRACES|METRICS)_(?!TEMPORALITY)/, 'OTLP_SIGNAL_');
     expect([name, sources.includes(generic), page.includes(`\`${name}\``)]).toEqual([name, true, true]);

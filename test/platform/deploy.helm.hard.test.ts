@@ -97,6 +97,25 @@ test('I40 the values fit their schema, and misspelt ones do not', () => {
   for (const values of wrong) expect(validate(values)).toBe(false);
 });
 
+test('security-21 ports are open to public addresses and to private ranges that are named, never to link-local ones', () => {
+  const policies = read('templates', 'network-policies.yaml');
+  const open = [...policies.matchAll(/cidr: '?(\S+?)'?\n +except: (.*)/g)].map(([, cidr, except]) => [
+    cidr,
+    parse(except!) as string[],
+  ]);
+  expect(Object.fromEntries(open)).toEqual({
+    '0.0.0.0/0': ['10.0.0.0/8', '100.64.0.0/10', '169.254.0.0/16', '172.16.0.0/12', '192.168.0.0/16'],
+    '::/0': ['fc00::/7', 'fe80::/10'],
+  });
+  const validate = new Ajv({ allowUnionTypes: true }).compile(
+    JSON.parse(read('values.schema.json')) as object,
+  );
+  const isTaken = (range: string) =>
+    validate({ ...valuesOf('values.yaml'), networkPolicy: { privateRanges: [range] } });
+  expect(['10.0.0.0/8', 'fd12::/16'].map(isTaken)).toEqual([true, true]);
+  expect(['169.254.0.0/16', 'fe80::/10', '0.0.0.0/0', 'redis'].map(isTaken)).toEqual(Array(4).fill(false));
+});
+
 interface Schema {
   $ref?: string;
   type?: string;

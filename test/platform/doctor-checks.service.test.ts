@@ -28,7 +28,7 @@ async function findings() {
   } as unknown as Parameters<typeof symbolChecks>[0];
   const found = await diagnose([
     mobileChecks({ db, redis, stream: 'jobs', group }),
-    callbackChecks({ db, redis, stream: 'inputs', group }),
+    callbackChecks({ db, redis, stream: 'inputs', group, catchUpLimitMs: 2 * HOUR }),
     subscriptionChecks(db),
     symbolChecks(resources),
   ]);
@@ -39,12 +39,16 @@ test('kinds-M1 kinds-V2 kinds-V8 doctor says what stays behind, and nothing wher
   const quiet = await findings();
   expect(Object.values(quiet).filter((text) => !text.startsWith('ok'))).toEqual([]);
 
-  const hour = Math.floor(Date.now() / HOUR) * HOUR;
-  await slot.db.query(
-    `INSERT INTO notification.callback_trackings VALUES
-       ('a', 1, '2026-01-01', $1, now()), ('b', 1, '2026-01-01', $2, now()), ('c', 2, '2026-01-01', $1, now())`,
-    [hour, hour - 30 * HOUR],
-  );
+  await slot.db.query(`
+    INSERT INTO notification.callback_trackings VALUES
+      ('a', 1, '1-0', NULL, true, '2026-01-01', '2026-01-01', '2026-01-02'),
+      ('b', 1, '1-0', NULL, true, '2026-01-01', '2026-01-01', now()),
+      ('c', 2, '1-0', 0, false, '2026-01-01', '2026-01-01', '2026-01-02')`);
+  await slot.db.query(`
+    INSERT INTO notification.callback_snapshots
+      (kind, user_id, period_start_ms, shard, entry_id, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value,
+       created_at)
+    VALUES ('hourly', 'a', 3600000, 1, '1-0', '1', 3600000, '1', 3600000, '1', now() - interval '1 hour')`);
   await slot.db.query(
     'INSERT INTO notification.symbol_snapshots VALUES (\'main\', 3, \'[{"symbol": "BTC"}]\', now())',
   );
@@ -64,7 +68,8 @@ test('kinds-M1 kinds-V2 kinds-V8 doctor says what stays behind, and nothing wher
   }
 
   const found = await findings();
-  expect(found['callbacks: shards']).toMatch(/^warn: 1 of 2 shards behind, 1: /);
+  expect(found['callbacks: shards']).toMatch(/^warn: 1 of 4 shards behind, 1: /);
+  expect(found['callbacks: trackings']).toBe('warn: not caught up in time: a (2026-01-01)');
   expect(found['symbol targets: lists']).toMatch(/^warn: 1 of 2 targets behind: late for /);
   for (const name of ['mobile: consumer group', 'callbacks: consumer group']) {
     expect(found[name]).toMatch(/^warn: 1 unread, 1 not acknowledged, the oldest taken .* ago; 1 consumer, /);

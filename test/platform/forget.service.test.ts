@@ -22,8 +22,9 @@ import {
   MINUTE,
   NOON_YESTERDAY,
   inputsTaken,
-  positions,
+  hour,
   takeCallbackBench,
+  track,
 } from '../account-callback/callbacks.ts';
 import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
@@ -242,14 +243,16 @@ describe('rows', () => {
 
   test('I79 an id that is part of others, or has characters with a meaning, touches none of them', async () => {
     await slot.db.query(`
-      INSERT INTO notification.callback_positions SELECT id, 1, 1, NULL FROM unnest(ARRAY['a.c', 'abc', 'a.c.d', '%']) AS id;
+      INSERT INTO notification.callback_trackings
+      SELECT id, 0, '1-0', NULL, false, '2026-01-01', '2026-01-01', now()
+        FROM unnest(ARRAY['a.c', 'abc', 'a.c.d', '%']) AS id;
       INSERT INTO notification.malformed_account_inputs
       SELECT id || '-0', 'c', 'm', jsonb_build_object('payload', jsonb_build_object('user_id', id)::text), now()
         FROM unnest(ARRAY['a.c', 'abc', 'a.c.d', 'x"(y\\']) AS id`);
     const left = async () =>
       (
         await slot.db.query<{ id: string }>(
-          `SELECT user_id AS id FROM notification.callback_positions WHERE user_id ~ '^(a|%)' UNION ALL
+          `SELECT user_id AS id FROM notification.callback_trackings WHERE user_id ~ '^(a|%)' UNION ALL
            SELECT stream_entry_id FROM notification.malformed_account_inputs ORDER BY 1`,
         )
       ).rows.map(({ id }) => id);
@@ -345,21 +348,23 @@ describe('a running service', () => {
       );
     }
     await appendInputs(slot.redis, [
-      positions(GONE, NOON_YESTERDAY - 2 * HOUR, '1', { BTC: '1' }),
-      positions(STAYS, NOON_YESTERDAY - 2 * HOUR, '1', { BTC: '1' }),
+      ...[GONE, STAYS].flatMap((user) => [
+        track(user, NOON_YESTERDAY - 2 * HOUR),
+        hour(user, NOON_YESTERDAY - 2 * HOUR),
+      ]),
     ]);
     await slot.redis.xadd(
-      'stream.account.inputs',
+      'stream.account.extremes',
       '*',
       'payload',
-      JSON.stringify({ type: 'x', user_id: GONE }),
+      JSON.stringify({ kind: 'x', user_id: GONE }),
     );
     const ids = [own, shared, others, review];
     for (const id of ids) await eventually(`the end of ${id}`, async () => (await endsTold(id)).length > 0);
     for (const id of jobs) await mobilePushOf(slot).settled(id);
     await inputsTaken(slot.redis);
     await bench.runNow();
-    await bench.settled(NOON_YESTERDAY);
+    await bench.settled();
     await eventually('jobs to be acknowledged', async () => {
       const pending = await slot.redis.xpending('stream.notifications.jobs', 'notifications');
       return pending[0] === 0;
@@ -394,9 +399,9 @@ describe('a running service', () => {
           'notification.malformed_intents',
           'notification.outcomes',
         ],
-        ...['notifications.notification_log', 'public.device_token', 'notification.callback_positions'],
+        ...['notifications.notification_log', 'public.device_token', 'notification.callback_snapshots'],
         ...['notification.callback_trackings', 'notification.malformed_account_inputs'],
-        ...[INTENTS, GATEWAY, MAIL, OUTCOMES_STREAM, 'stream.notifications.jobs', 'stream.account.inputs'],
+        ...[INTENTS, GATEWAY, MAIL, OUTCOMES_STREAM, 'stream.notifications.jobs', 'stream.account.extremes'],
       ]),
     );
     const before = await othersHave();

@@ -136,25 +136,33 @@ test(
   LIMIT_MS,
 );
 
+const HOUR_FIELDS = '"peak_value":"2","peak_at_ms":1,"bottom_value":"-1","bottom_at_ms":1,"user_id":"u"';
 const goodInputs = [
-  '{"type":"price","symbol":"BTC","price":"1.5","at_ms":1}',
-  '{"type":"positions","user_id":"u","cash":"-1","coefficients":{"BTC":"2"},"at_ms":1}',
+  `{"kind":"hour","hour_start_ms":0,"closing_value":"1.50",${HOUR_FIELDS}}`,
+  `{"kind":"day","day":"1970-01-01",${HOUR_FIELDS}}`,
+  '{"kind":"track","user_id":"u","from_ms":1}',
 ].map((payload) => entryFieldsOf({ payload }));
 const field = fc.constantFrom(
-  'type',
-  'symbol',
-  'price',
-  'at_ms',
-  'user_id',
-  'cash',
-  'coefficients',
-  '__proto__',
+  ...[
+    'kind',
+    'hour_start_ms',
+    'day',
+    'from_ms',
+    'user_id',
+    'peak_value',
+    'peak_at_ms',
+    'closing_value',
+    '__proto__',
+  ],
 );
 const input = fc
-  .tuple(fc.constantFrom('price', 'positions'), fc.array(fc.tuple(field, json), { maxLength: 6 }))
-  .map(([type, fields]) =>
+  .tuple(
+    fc.constantFrom('hour', 'day', 'track', 'untrack'),
+    fc.array(fc.tuple(field, json), { maxLength: 6 }),
+  )
+  .map(([kind, fields]) =>
     entryFieldsOf({
-      payload: `{"type":"${type}",${[...fields.map(([name, value]) => `"${name}":${value}`), '"at_ms":1'].join()}}`,
+      payload: `{"kind":"${kind}",${[...fields.map(([name, value]) => `"${name}":${value}`), HOUR_FIELDS].join()}}`,
     }),
   );
 
@@ -163,7 +171,7 @@ test(
   () => {
     fc.assert(
       fc.property(fc.oneof(input, fc.constantFrom(...goodInputs).chain(disturbed)), (fields) => {
-        const parsed = parseCallbackInput(fields, 1_000);
+        const parsed = parseCallbackInput(fields, 90_000_000);
         if (!parsed.ok) expect(parsed.message.length).toBeLessThan(500);
         else expect(JSON.parse(JSON.stringify(parsed.input))).toEqual(parsed.input);
       }),
@@ -222,7 +230,7 @@ test(
     );
     const messageOf = (kind: 'intent' | 'job' | 'input', fields: EntryFields): string | undefined => {
       if (kind === 'input') {
-        const parsed = parseCallbackInput(fields, 1_000);
+        const parsed = parseCallbackInput(fields, 90_000_000);
         return parsed.ok ? undefined : parsed.message;
       }
       const parsed = kind === 'intent' ? parseIntent(ID, fields) : parseMobileJob(ID, fields);

@@ -21,8 +21,7 @@ const WITHOUT_AUTHOR = [
   'setup',
   'intents publish',
   'mobile send',
-  'callbacks price',
-  'callbacks positions',
+  'callbacks append',
   // They speak to a database of a producer, which has no row for it.
   'outbox install',
   'outbox relay',

@@ -1,6 +1,15 @@
 /** Images of containers are named by tag and digest, or it is said that they are not. */
 import { spawnSync } from 'node:child_process';
-import { chmodSync, cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 
@@ -36,6 +45,16 @@ function images(...args: string[]) {
   return { status, stdout, stderr };
 }
 const named = () => JSON.parse(images('--json').stdout) as { file: string; image: string; digest?: string }[];
+
+test('security-20 workflows name each Action by its commit, and Go by its version', () => {
+  for (const file of readdirSync('.github/workflows')) {
+    const text = readFileSync(path.join('.github/workflows', file), 'utf8');
+    const actions = [...text.matchAll(/uses: (.*)/g)].map(([, action]) => action!);
+    expect(actions.length).toBeGreaterThan(0);
+    expect(actions.filter((action) => !/@[0-9a-f]{40} # v\d+\.\d+\.\d+$/.test(action))).toEqual([]);
+    for (const [, version] of text.matchAll(/go-version: (.*)/g)) expect(version).toMatch(/^\d+\.\d+\.\d+$/);
+  }
+});
 
 test('security-21 every image of Dockerfile and Compose file is looked at, the own one aside', () => {
   const found = named().map(({ file, image }) => [file, image.split(':')[0]]);

@@ -2,8 +2,9 @@
 import { EventEmitter } from 'node:events';
 import { PassThrough, Writable } from 'node:stream';
 import { invoke, onStop } from '../../cli/invocation.ts';
-import { report } from '../../cli/output.ts';
+import { printJson, report } from '../../cli/output.ts';
 import { run } from '../../cli/run.ts';
+import { printable } from '../../cli/table.ts';
 import { startCommand } from '../command-line.ts';
 
 const ENTRY = JSON.stringify({
@@ -33,6 +34,26 @@ test('two runs at the same time keep their input, their output and their exit co
   expect(refused).toEqual(await second.ended);
 });
 
+test.each([
+  ['tokens', 'register', 'AT:a1b2c3'],
+  ['tokens', 'verify', 'AT:a1b2c3', '--nonce=a', '--code=b'],
+  ['tokens', 'check', 'AT:a1b2c3'],
+  ['tokens', 'delete', '--yes', 'AT:a1b2c3'],
+  ['subscriptions', 'trust', 'smp://print:a1b2c3@router.example'],
+  ['subscriptions', 'create', '--user', '1', '--server', 'smp://print:a1b2c3@router.example'],
+  ['doctor', '--router', 'smp://print:a1b2c3@router.example'],
+])('security-19 %s %s takes no secret from the list of processes', async (...args) => {
+  const env = {
+    NOTIFICATION_REDIS_MASTER_ADDR: '127.0.0.1:1',
+    NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://127.0.0.1:1/none',
+    TEMPORAL_ADDRESS: '127.0.0.1:1',
+  };
+  const { code, stderr } = await startCommand(args, env).ended;
+  expect(stderr).toContain('the list of processes shows arguments: give -, and');
+  expect(stderr).not.toContain('a1b2c3');
+  expect(code).toBe(2);
+});
+
 test('a run leaves the exit code and the signals of the process alone', async () => {
   const before = [process.exitCode, process.listenerCount('SIGINT'), process.listenerCount('SIGTERM')];
   expect((await startCommand(['no-such-command'], {}).ended).code).toBe(2);
@@ -55,6 +76,20 @@ test('help and usage errors of subcommands go to the streams of the run, as wide
   const wrong = await startCommand(['intents', 'publish'], {}).ended;
   expect(wrong).toMatchObject({ code: 2, stdout: '' });
   expect(wrong.stderr).toMatch(/^error: required option '--key <key>' not specified\n/);
+});
+
+test('security-15 nothing of others acts on the terminal: tables, JSON and errors of usage', async () => {
+  const acting = '\u001b\u009b\u200e\u200f\u061c\u202e\u2066';
+  const raw = new RegExp(`[${acting}]`, 'u');
+  expect(printable(acting)).toBe('\\u001b\\u009b\\u200e\\u200f\\u061c\\u202e\\u2066');
+  const output = new PassThrough();
+  await invoke(shellWith([], output), async () => printJson({ [acting]: acting }));
+  const json = String(output.read());
+  expect(json).not.toMatch(raw);
+  expect(JSON.parse(json)).toEqual({ [acting]: acting });
+  const { stderr } = await startCommand([`no-such-${acting}`], {}).ended;
+  expect(stderr).toContain('\\u001b\\u009b');
+  expect(stderr).not.toMatch(raw);
 });
 
 test('a table has colors in a terminal that shows them, unless NO_COLOR is set', async () => {

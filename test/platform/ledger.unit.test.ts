@@ -9,9 +9,8 @@ import type { PushNotificationType } from '../../api/intent/catalog.ts';
 import { parseIntent } from '../../api/intent/entry.ts';
 import { mobileMessage } from '../../api/mobile-push/message.ts';
 import type { Posting, Told } from '../../faults/ledger/account.ts';
-import { judgeCallbacks, periodsOf } from '../../faults/ledger/account-callback.ts';
-import type { AccountInput } from '../../faults/ledger/account-values.ts';
-import { HOUR, expectationsOf } from '../../faults/ledger/account-values.ts';
+import type { AccountInput } from '../../faults/ledger/account-callback.ts';
+import { HOUR, expectationsOf, judgeCallbacks, periodsOf } from '../../faults/ledger/account-callback.ts';
 import type { Sighting, World } from '../../faults/ledger/deliveries.ts';
 import type { Spoiled } from '../../faults/ledger/excuse.ts';
 import { excuseOf, lateOf, lengthOf } from '../../faults/ledger/excuse.ts';
@@ -562,11 +561,13 @@ describe('symbols', () => {
 
 test('security-7 callbacks: another value, another user, none, and two ways', () => {
   const inputs: AccountInput[] = [
-    { type: 'price', symbol: 'X', price: '2', at_ms: 0 },
-    { type: 'positions', user_id: 'u', cash: '1', coefficients: { X: '3' }, at_ms: 0 },
+    { kind: 'track', user_id: 'u', from_ms: 0 },
+    {
+      ...{ kind: 'hour', user_id: 'u', hour_start_ms: 2 * HOUR, closing_value: '7' },
+      ...{ peak_value: '7', peak_at_ms: 2 * HOUR, bottom_value: '1', bottom_at_ms: 2 * HOUR },
+    },
   ];
-  const given = { inputs, fromMs: 0, untilMs: HOUR };
-  const [period] = periodsOf(given);
+  const [period] = periodsOf(inputs);
   const due = expectationsOf(inputs)(period!)!;
   expect(due).toMatchObject({ peak_value: '7', closing_value: '7' });
   const call = (more: object, user = 'u') => ({
@@ -575,8 +576,7 @@ test('security-7 callbacks: another value, another user, none, and two ways', ()
     body: JSON.stringify({ ...due, ...more }),
     isApplied: true,
   });
-  const judged = (...requests: ReturnType<typeof call>[]) =>
-    chargesOf(judgeCallbacks({ ...given, requests }));
+  const judged = (...requests: ReturnType<typeof call>[]) => chargesOf(judgeCallbacks({ inputs, requests }));
   expect(judged(call({}), call({}))).toEqual([]);
   expect(judged()).toEqual(['lost']);
   expect(judged(call({ peak_value: '8' }))).toEqual(['altered']);

@@ -8,7 +8,7 @@ import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import type { CallbackBench } from '../account-callback/callbacks.ts';
-import { MIDNIGHT, price, inputsTaken, takeCallbackBench } from '../account-callback/callbacks.ts';
+import { HOUR, MIDNIGHT, hour, inputsTaken, takeCallbackBench } from '../account-callback/callbacks.ts';
 import { entryOf, publishTurn, turnPayload } from '../intent/entries.ts';
 import type { MobileSlot } from '../mobile-push/jobs.ts';
 import { QUICK, withMobilePush } from '../mobile-push/jobs.ts';
@@ -171,22 +171,22 @@ test('M2 security-22 a table that takes nothing spends no delivery of a mobile j
 });
 
 test('C7 security-22 an input that PostgreSQL refuses is passed with its reason, and takes no other along', async () => {
-  await refuse('notification.callback_prices', 'symbol');
+  await refuse('notification.callback_snapshots', 'user_id');
   await appendInputs(slot.redis, [
-    price('A', MIDNIGHT, '1'),
-    price('poison', MIDNIGHT, '2'),
-    price('B', MIDNIGHT, '3'),
+    hour('A', MIDNIGHT - HOUR),
+    hour('poison', MIDNIGHT - HOUR),
+    hour('B', MIDNIGHT - HOUR),
   ]);
   await inputsTaken(slot.redis);
-  const kept = await bench.rows<{ symbol: string }>(
-    'SELECT symbol FROM notification.callback_prices ORDER BY 1',
+  const kept = await bench.rows<{ user_id: string }>(
+    'SELECT user_id FROM notification.callback_snapshots ORDER BY 1',
   );
-  expect(kept.map(({ symbol }) => symbol)).toEqual(['A', 'B']);
+  expect(kept.map(({ user_id: userId }) => userId)).toEqual(['A', 'B']);
   expect(slot.logs.filter(({ failure_code }) => failure_code === 'unstorable')).toContainEqual(
     expect.objectContaining({
       msg: 'malformed account input recorded',
       reason: expect.stringContaining('no_poison') as string,
     }),
   );
-  await accept('notification.callback_prices');
+  await accept('notification.callback_snapshots');
 });

@@ -145,6 +145,37 @@ test('I83 the role of the service changes no table, and does not say which migra
   }
 });
 
+test('security-14 the trail of operators grows alone: the role of the service neither changes nor deletes it', async () => {
+  const act = `INSERT INTO notification.operator_actions (action, requested_by, detail) VALUES ('a', 'ann', 'why')`;
+  await service.query(act);
+  const rows = async () =>
+    (
+      await owner.query<Record<string, unknown>>(
+        'SELECT requested_by, detail, db_user FROM notification.operator_actions',
+      )
+    ).rows;
+  const written = [{ requested_by: 'ann', detail: 'why', db_user: SERVICE }];
+  expect(await rows()).toEqual(written);
+
+  for (const statement of [
+    "UPDATE notification.operator_actions SET requested_by = 'ben'",
+    "UPDATE notification.operator_actions SET detail = 'another'",
+    "UPDATE notification.operator_actions SET acted_at = now() - interval '40 d'",
+    'TRUNCATE notification.operator_actions',
+    act.replace('detail)', 'db_user)'),
+    act.replace('detail)', 'acted_at)').replace("'why'", "now() - interval '40 d'"),
+  ]) {
+    await expect(service.query(statement)).rejects.toMatchObject({ code: '42501' });
+  }
+  expect((await service.query('DELETE FROM notification.operator_actions')).rowCount).toBe(0);
+  expect(await rows()).toEqual(written);
+
+  // Forgetting empties details, and retention deletes what is old.
+  await service.query("UPDATE notification.operator_actions SET detail = NULL WHERE detail ~ 'why'");
+  await owner.query("UPDATE notification.operator_actions SET acted_at = now() - interval '25 h'");
+  expect((await service.query('DELETE FROM notification.operator_actions')).rowCount).toBe(1);
+});
+
 test('I83 every statement of the service and of why runs under its role', async () => {
   await createDeviceTokens(ownerDsn, { samples: false });
   await owner.query(`GRANT SELECT, DELETE ON public.device_token TO "${SERVICE}"`);

@@ -5,7 +5,7 @@ import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { RECOVERY_WORKFLOW_ID } from '../../workflows/recovery-contract.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { startPortfolioService } from '../../dev/stand-ins/account-callback/portfolio-service.ts';
-import { MIDNIGHT, inputsTaken, price } from '../account-callback/callbacks.ts';
+import { HOUR, MIDNIGHT, hour, inputsTaken } from '../account-callback/callbacks.ts';
 import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
@@ -176,15 +176,17 @@ test('I54 S5 C7 a recovery has symbols pushed to all targets and inputs of accou
       },
     );
     await registry.settled();
-    await appendInputs(slot.redis, [price('LOST', MIDNIGHT, '1')]);
-    const prices = async () => {
-      const { rows } = await slot.db.query("SELECT FROM notification.callback_prices WHERE symbol = 'LOST'");
+    await appendInputs(slot.redis, [hour('LOST', MIDNIGHT - HOUR)]);
+    const kept = async () => {
+      const { rows } = await slot.db.query(
+        "SELECT FROM notification.callback_snapshots WHERE user_id = 'LOST'",
+      );
       return rows.length;
     };
-    await eventually('the price', async () => (await prices()) === 1);
+    await eventually('the hour', async () => (await kept()) === 1);
     await inputsTaken(slot.redis);
     // What no look can see: a row that is gone, and a target without its list.
-    await slot.db.query('DELETE FROM notification.callback_prices');
+    await slot.db.query('TRUNCATE notification.callback_snapshots CASCADE');
     await registry.targets.loseState('us-east-alert-1');
 
     program.env['NOTIFICATION_ROLES'] = roles;
@@ -193,7 +195,7 @@ test('I54 S5 C7 a recovery has symbols pushed to all targets and inputs of accou
       isDone: true,
       progress: { symbolsPushed: true, inputsAgainFrom: expect.stringMatching(/^\d+-0$/) },
     });
-    await eventually('the price again', async () => (await prices()) === 1);
+    await eventually('the hour again', async () => (await kept()) === 1);
     await eventually(
       'the list again',
       async () => registry.targets.held('us-east-alert-1').source === 'push',

@@ -62,7 +62,7 @@ const KEYS: Record<string, readonly string[]> = {
   ),
   'stream.notifications.jobs': ['producer', 'notify-mobile-push', 'operator', 'reader'],
   'notification:mobile_sends:x': ['notify-mobile-push', 'operator', 'reader'],
-  'stream.account.inputs': ['producer', 'notify-account-callback', 'operator', 'reader'],
+  'stream.account.extremes': ['producer', 'notify-account-callback', 'operator', 'reader'],
   'notification:subscription-events': ['notify-subscription', 'operator', 'reader'],
   'somebody:elses': [],
 };
@@ -129,7 +129,7 @@ test.each(USERS)(
 );
 
 test('security-12 a producer appends to its streams and can neither read nor change them', async () => {
-  for (const stream of ['notification:intents', 'stream.notifications.jobs', 'stream.account.inputs']) {
+  for (const stream of ['notification:intents', 'stream.notifications.jobs', 'stream.account.extremes']) {
     const accepted = await acceptedOf('producer', attemptsOn(stream));
     expect(accepted.filter((attempt) => !attempt.startsWith('XADD '))).toEqual([]);
   }
@@ -176,6 +176,20 @@ test('security-4 a user with scripts can hold Redis up, and an operator ends tha
   await operator.call('SCRIPT', 'KILL');
   await ended;
 });
+
+test.each(USERS.filter((name) => name.startsWith('notify-') && name !== 'notify-intent'))(
+  'security-6 %s sets neither the offset of intents nor the beats of other roles, and does set its own',
+  async (user) => {
+    const role = user.slice('notify-'.length);
+    const foreign = [
+      'notification:stream_offsets:x',
+      'notification:stream_beats:intent:x',
+      'notification:stream_beats:x',
+    ];
+    expect(await acceptedOf(user, foreign.flatMap(attemptsOn))).toEqual([]);
+    expect(await acceptedOf(user, [['SET', `notification:stream_beats:${role}:x`, '1 1']])).toHaveLength(1);
+  },
+);
 
 test('security-8 whoever reads outcomes can take those of the groups of others', async () => {
   const stream = 'notification:outcomes';

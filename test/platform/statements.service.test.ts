@@ -35,12 +35,11 @@ const RECURRING = {
   /** So many rows at most; repeated until there are no more. */
   batch: `
     are_ntf_subscriptions_left are_smp_subscriptions_left
-    adopt_callback_snapshots adopt_callback_trackings adopt_failed_callbacks count_accounts_set_aside
-    delete_malformed_account_inputs delete_old_callback_dead_letters delete_old_callback_positions
-    delete_old_callback_prices delete_old_daily_snapshots delete_old_hourly_snapshots find_closed_accounts
-    find_due_callback_day
-    find_hourly_callbacks freeze_callback_day load_callback_users load_due_callback_retries place_callback_users
-    read_callback_progress take_accounts_up
+    adopt_callback_snapshots adopt_callback_trackings adopt_failed_callbacks
+    delete_malformed_account_inputs delete_old_callback_dead_letters delete_old_callback_trackings
+    delete_old_daily_snapshots delete_old_hourly_snapshots find_daily_callbacks find_due_callback_day
+    find_hourly_callbacks has_callback_tracking_behind load_due_callback_retries place_callback_users
+    read_callback_shards
 
     delete_abandoned_waiting_intents delete_expired_cancelled_intents delete_expired_duplicates delete_expired_malformed_intents delete_expired_operation_items delete_expired_operations delete_expired_operator_actions delete_expired_requests_to_forget delete_expired_routes list_open_operations
     delete_relayed_outcomes delete_unrelayed_outcomes delete_ended_outcome_tallies list_relayed_outcomes load_outcomes read_oldest_outcome
@@ -57,9 +56,9 @@ const RECURRING = {
     load_due_smp_subscriptions load_due_token_deletion load_subscription_events make_subscription_checks_due`,
   /** The keys that it is given: those of a batch. */
   keys: `
-    end_closed_accounts load_callback_positions load_callback_prices_in_force load_callback_ticks lock_closed_accounts record_delivered_callbacks
-    record_dropped_callbacks record_failed_callbacks record_malformed_account_inputs store_callback_positions
-    store_callback_prices write_callback_hour
+    catch_up_callback_trackings note_late_callback_inputs record_delivered_callbacks
+    record_dropped_callbacks record_failed_callbacks record_malformed_account_inputs store_callback_snapshots
+    store_callback_trackings
 
     count_settled_notifications delete_expired_records find_cancelled_intents find_decisions find_decisions_for_few find_known_intents forget_waiting_intents insert_records insert_records_for_few insert_routes load_routes
     load_each_route load_routes_of mark_published move_entries record_duplicates
@@ -79,8 +78,7 @@ const RECURRING = {
     set_subscription_actions update_subscription_records`,
   /** What belongs to one job, agent or server, the end of an index, or a page that another statement has found. */
   part: `
-    find_callback_orphans load_daily_callbacks load_hourly_callbacks next_callback_retry read_callback_cleanup
-    read_callback_processing set_account_aside
+    begin_daily_callbacks begin_hourly_callbacks find_callback_orphans next_callback_retry
 
     find_next_due_mobile_send settle_mobile_job
 
@@ -92,7 +90,7 @@ const RECURRING = {
     lock_subscription_agent mark_token_deletion_failed`,
   /** Small tables, or none. */
   small: `
-    answer load_callback_pause read_callback_pauses read_callback_completeness save_callback_cleanup set_callback_shards set_callback_users_placed
+    answer load_callback_pause read_callback_cleanup save_callback_cleanup set_callback_shards set_callback_users_placed
 
     ask_to_rewind clear_outbound_stream is_outbound_suspect keep_suspecting_outbound_stream load_outbound_stream read_rewind recall_inbound_stream remember_inbound_stream read_suspects save_outbound_stream suspect_outbound_since suspect_outbound_stream
 
@@ -137,7 +135,7 @@ const OPERATOR = `
 const EXCEPTIONS: Record<string, string> = {
   find_due_callback_day:
     'passes over users who wait for a daily retry; there are few of them, or the daily callbacks of all stand still',
-  freeze_callback_day: 'the same',
+  find_daily_callbacks: 'the same',
   count_silent_routers:
     'one look for each router of each agent that is open; it ends after 2 s of its own, and its gauge is left out then',
 };

@@ -82,7 +82,6 @@ test('U11 top counts what waits, says since when, and counts what died by its fa
   expect(waits(callbacks!)).toMatchObject({
     callbacks: planted('callback_waiting'),
     'callbacks to be repeated': planted('callback_retrying'),
-    'accounts set aside': planted('account_set_aside'),
   });
   expect(callbacks!.dead).toEqual([{ failure: 'HTTP 503', count: planted('callback_given_up') }]);
 });

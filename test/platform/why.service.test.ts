@@ -55,13 +55,12 @@ const SENTENCES: Partial<Record<Cause, RegExp>> = {
   push_given_up: /delivered five times to processes that did not take it/,
   push_waiting: /under way since \S+Z: 1 device tried again because of messaging\/server-unavailable$/,
   callback_told: /told 1 hourly callback, of periods up to \S+Z$/,
-  callback_waiting:
-    /^the hourly callback of \S+Z was computed at \S+Z and is told with the next alarm of shard 0$/,
+  callback_waiting: /^the hourly callback of \S+Z came at \S+Z and waits for the next alarm of shard 0$/,
   callback_retrying: /has failed 2 times, the last time because of HTTP 503, and is tried again at/,
   callback_given_up: /given up after 5 attempts because of HTTP 503/,
-  account_set_aside:
-    /set aside since \S+Z because of a coefficient is no number; it is computed again by galaxy-notify callbacks take-up only$/,
-  account_behind: /hours of the account are computed up to \S+Z/,
+  account_untracked: /^the user takes no part in account callbacks since \S+Z$/,
+  account_behind:
+    /^the days of the account have come up to \S+; daily callbacks of shard 0 wait for the next one/,
 };
 
 test.each(PLANTS.map(({ cause }) => cause))('U1 why says %s, and nothing else', async (cause) => {

@@ -272,6 +272,16 @@ test('security-9 certificates that Node does not check stop the start in product
   expect(problemsOf(unchecked)).toEqual([]);
 });
 
+test.each(['HTTPS_PROXY', 'https_proxy', 'HTTP_PROXY', 'http_proxy', 'grpc_proxy'])(
+  'bug-P4 a proxy in %s, which only some connections would use, stops the start in production',
+  (name) => {
+    expect(problemsOf({ ...PRODUCTION, [name]: 'http://proxy.example:3128' })).toEqual([
+      `${name} must not be set: some libraries would use the proxy, most connections would not`,
+    ]);
+    expect(problemsOf({ ...PRODUCTION, [name]: '' })).toEqual([]);
+  },
+);
+
 test('security-10 a client certificate proves as much as a token', () => {
   const [cert, key] = ['cert.pem', 'key.pem'].map((name) => path.join(dir, name)) as [string, string];
   for (const file of [cert, key]) writeFileSync(file, '-----BEGIN X-----\n');

@@ -34,21 +34,21 @@ afterAll(async () => {
 const serverOf = (address: RouterAddress) => routerAddressText(address, 'smp');
 
 /** With --json before everything else: what follows a -- is no option. */
-async function json<T>(args: string[]): Promise<{ code: number | null; value: T }> {
-  const { code, stdout } = await operator.cli(['--json', ...args]);
+async function json<T>(args: string[], input = ''): Promise<{ code: number | null; value: T }> {
+  const { code, stdout } = await operator.cli(['--json', ...args], { input });
   return { code, value: JSON.parse(stdout) as T };
 }
 
 test(
   'N15 N16 a token is registered and verified, connections are made, turned off and deleted by the command line',
   async () => {
-    expect(await json(['tokens', 'register', deviceText])).toEqual({
+    expect(await json(['tokens', 'register', '-'], deviceText)).toEqual({
       code: 0,
       value: { status: 'REGISTERED' },
     });
     const { nonce, code } = await agent.verification(device);
     // An equals sign, for what is base64url may begin with a dash.
-    expect(await json(['tokens', 'verify', deviceText, `--nonce=${nonce}`, `--code=${code}`])).toEqual({
+    expect(await json(['tokens', 'verify', '-', `--nonce=${nonce}`, `--code=${code}`], deviceText)).toEqual({
       code: 0,
       value: { status: 'ACTIVE' },
     });
@@ -135,10 +135,10 @@ test(
     // Not the device of another test, whose former code has been pushed to it.
     const another = newDevice();
     const anotherText = `${another.provider}:${another.token}`;
-    expect((await operator.cli(['tokens', 'register', anotherText, '--mode', 'INSTANT'])).code).toBe(0);
+    expect((await json(['tokens', 'register', '-', '--mode', 'INSTANT'], anotherText)).code).toBe(0);
     const { nonce, code } = await agent.verification(another);
     expect(
-      (await operator.cli(['tokens', 'verify', anotherText, `--nonce=${nonce}`, `--code=${code}`])).code,
+      (await json(['tokens', 'verify', '-', `--nonce=${nonce}`, `--code=${code}`], anotherText)).code,
     ).toBe(0);
     const server = serverOf(agent.routers.smp[0]!.address);
     const made = await json<{ created: { connId: string }[] }>([
@@ -245,7 +245,7 @@ test(
   async () => {
     const { cli } = operator;
     const wrong: [string[], number, RegExp][] = [
-      [['tokens', 'register', 'a1b2'], 2, /AD, AP, AT or AN/],
+      [['tokens', 'register', '-'], 2, /AD, AP, AT or AN/],
       [['tokens', 'check'], 1, /^error: /],
       [['subscriptions', 'create', '--user', '1'], 2, /give --server/],
       [['subscriptions', 'create', '--user', '1', '--server', 'nowhere:1'], 2, /host:port#fingerprint/],

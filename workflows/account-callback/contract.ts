@@ -1,6 +1,6 @@
 /**
- * The workflow that tells portfolio services about the values of accounts, and what its callers agree on. One runs for
- * each shard of users, for good. Pure, so that clients and the workflow sandbox can both import it.
+ * The contract of the workflow that delivers callbacks about account values. One runs for each shard of users, forever.
+ * Pure, so that clients and the workflow sandbox can both import it.
  */
 export const ACCOUNT_CALLBACK_TASK_QUEUE = 'account-callback';
 
@@ -11,7 +11,7 @@ export const accountCallbackWorkflowId = (shard: number): string => `account-cal
 
 /** Update: do not wait for the next alarm. Without argument; returns the `CallbackState` after the alarm. */
 export const RUN_NOW_UPDATE = 'runNow';
-/** Update: argument `ShardPauseRequest`, returns the `CallbackState` once nothing is being computed or told any more. */
+/** Update: argument `ShardPauseRequest`, returns the `CallbackState` once nothing is being delivered any more. */
 export const PAUSE_SHARD_UPDATE = 'pause';
 /** Update: argument `ShardPauseRequest`, returns the `CallbackState`; what waited is told afterwards, in order. */
 export const RESUME_SHARD_UPDATE = 'resume';
@@ -25,18 +25,24 @@ export const MAX_RETRIES = 50;
 
 /** From one alarm to the next, ms. What is known to be due sooner is not kept waiting. */
 export const ALARM_INTERVALS_MS = {
-  /** More is to be delivered or computed. */
+  /** More is to be delivered. */
   pending: 100,
-  /** An hour is over, and some prices of it may still come. */
+  /** An hour has just ended, or a tracking has not caught up: entries are expected. */
   waiting: 60_000,
   steady: 300_000,
 } as const;
 export type AlarmInterval = keyof typeof ALARM_INTERVALS_MS;
 
 export const HOUR_MS = 3_600_000;
+export const DAY_MS = 24 * HOUR_MS;
 
-/** What an account has instead of a shard while it is set aside: nobody serves it. */
-export const SET_ASIDE_SHARD = -1;
+/**
+ * SQL: a tracking has not caught up to the end of its next day in time. A tracking that is new, or that has just made
+ * progress, has the same time. @param limitMs SQL of that time, ms.
+ */
+export const isOverdue = (limitMs: string): string => `
+  is_waited_for AND caught_up_date < (now() AT TIME ZONE 'UTC')::date - 1
+  AND greatest((caught_up_date + 2)::timestamp AT TIME ZONE 'UTC', changed_at) + ${limitMs}::float8 * interval '1 ms' < now()`;
 
 export type CallbackKind = 'hourly' | 'daily';
 
@@ -53,7 +59,7 @@ export interface ShardPauseRequest {
   requestedBy?: string;
 }
 
-/** That a shard is paused: it computes and tells nothing until somebody resumes it. */
+/** That a shard is paused: it delivers nothing until an operator resumes it. */
 export interface ShardPause {
   requestedBy: string;
   reason?: string;
@@ -99,7 +105,7 @@ export interface EmissionOutcome {
 export interface RetryOutcome extends EmissionOutcome {
   /** As many as one alarm may try were due: there may be more. */
   isFull: boolean;
-  /** A user's day is behind the user now, who may be due for the next one. */
+  /** A daily callback is settled: its user may be due for the next day. */
   isDaySettled: boolean;
 }
 
@@ -110,17 +116,6 @@ export interface CleanupOutcome {
   isUnfinished: boolean;
 }
 
-export interface ProcessingOutcome {
-  /** Hours of users whose extremes were computed. */
-  computed: number;
-  /** Complete hours are left to compute. */
-  isBehind: boolean;
-  /** An hour is over that may still get prices. */
-  isWaiting: boolean;
-  /** The shard is paused: nothing was computed. */
-  paused?: ShardPause;
-}
-
 /** What an alarm did, step by step. */
 export interface AlarmSteps {
   /** Callbacks that earlier alarms had left over, begun to be delivered. */
@@ -128,9 +123,7 @@ export interface AlarmSteps {
   /** Daily and hourly ones of a boundary, begun to be delivered. */
   daily: number;
   hourly: number;
-  /** Hours of users whose extremes were computed. */
-  computed: number;
-  /** Rows of old snapshots and prices that were deleted since the alarm before. */
+  /** Rows that were deleted since the alarm before. */
   cleaned: number;
 }
 
@@ -154,6 +147,6 @@ export interface CallbackState {
   lastCleanupMs: number;
   /** Absent while an alarm is at work. Its time is Temporal's, epoch ms. */
   nextAlarm?: { atMs: number; interval: AlarmInterval };
-  /** While it is paused. Its alarms compute and tell nothing, and look whether it still is. */
+  /** While it is paused. Its alarms deliver nothing, and look whether it still is. */
   paused?: ShardPause;
 }

@@ -25,11 +25,7 @@ export type UnderWay = Readonly<Record<CallbackKind | 'retry', number>>;
 export interface Findings {
   /** Callbacks that it began to deliver. */
   begun: number;
-  /** Hours of users whose extremes it computed. */
-  computed: number;
-  /** Complete hours are left to compute. */
-  isBehind: boolean;
-  /** An hour is over that may still get prices. */
+  /** A tracking has not caught up to the end of the previous day. */
   isWaiting: boolean;
   /** As many failed callbacks as one alarm may try were due: there may be more. */
   isRetryFull: boolean;
@@ -96,11 +92,12 @@ export const isCleanUpDue = ({ lastCleanupMs }: CallbackState, timeMs: number): 
 export const lastCleanupForNextPart = (timeMs: number): number =>
   timeMs - CLEANUP_EVERY_MS + CLEANUP_PAUSE_MS;
 
-/** How urgent the next alarm is. */
-export function intervalAfter(findings: Findings): AlarmInterval {
-  const { begun, computed, isBehind, isWaiting, isRetryFull, isUnfinished } = findings;
-  if (begun + computed > 0 || isBehind || isRetryFull || isUnfinished) return 'pending';
-  return isWaiting ? 'waiting' : 'steady';
+/** How urgent the next alarm is. @param timeMs what the shard takes the time to be, epoch ms. */
+export function intervalAfter(findings: Findings, timeMs: number): AlarmInterval {
+  const { begun, isWaiting, isRetryFull, isUnfinished } = findings;
+  if (begun > 0 || isRetryFull || isUnfinished) return 'pending';
+  const isHourFresh = timeMs % HOUR_MS < ALARM_INTERVALS_MS.steady;
+  return isWaiting || isHourFresh ? 'waiting' : 'steady';
 }
 
 /**

@@ -1,13 +1,13 @@
 /**
- * Tells the portfolio services of one shard's users about the extremes of their account values.
- * Values, callbacks and their outcomes are rows in PostgreSQL; this workflow decides when which step is due.
+ * Delivers the callbacks of one shard's users to their portfolio services: the extremes of account values, of each hour
+ * and each day. Callbacks and their outcomes are rows in PostgreSQL; this workflow decides when which step is due.
  *
  * ```mermaid
  * flowchart LR
  *   timer((alarm)) --> s0[0 resume pending] --> s1[1 day boundary] --> s2[2 hour boundary]
- *   s2 --> s3[3 batch process prices] --> s4[4 retry failed] --> s5[5 clean up]
+ *   s2 --> s3[3 find trackings that are behind] --> s4[4 retry failed] --> s5[5 clean up]
  *   s5 -->|100 ms: more to do| timer
- *   s5 -->|60 s: prices may still come| timer
+ *   s5 -->|60 s: entries are expected| timer
  *   s5 -->|5 min| timer
  * ```
  *
@@ -21,7 +21,6 @@ import {
   defineQuery,
   defineUpdate,
   proxyActivities,
-  patched,
   setCurrentDetails,
   setHandler,
 } from '@temporalio/workflow';
@@ -34,7 +33,6 @@ import type {
   EmissionOutcome,
   EmissionPage,
   HourlyCursor,
-  ProcessingOutcome,
   ShardInput,
   ShardPause,
   ShardPauseRequest,
@@ -48,7 +46,7 @@ import {
   RUN_NOW_UPDATE,
 } from './contract.ts';
 import { checkTexts, inOrder, isHistoryLong, onRenewal, refuse } from '../long-lived.ts';
-import { CALLBACK_DELIVERY, CALLBACK_PROCESSING, DATABASE } from '../policies.ts';
+import { CALLBACK_DELIVERY, CALLBACK_CLEANUP, DATABASE } from '../policies.ts';
 import {
   asStored,
   initialState,
@@ -63,7 +61,7 @@ import {
 } from './rules.ts';
 
 const database = proxyActivities<AccountCallbackActivities>(DATABASE);
-const processing = proxyActivities<AccountCallbackActivities>(CALLBACK_PROCESSING);
+const cleaning = proxyActivities<AccountCallbackActivities>(CALLBACK_CLEANUP);
 const portfolios = proxyActivities<AccountCallbackActivities>(CALLBACK_DELIVERY);
 
 /** An emission that takes longer, because some target hangs, does not hold up the next one. */
@@ -167,7 +165,7 @@ function onSteering(run: Run): void {
     },
     {
       validator: checkSteering,
-      description: 'Computes and tells nothing until resumed. {reason?, requestedBy?}',
+      description: 'Delivers nothing until resumed. {reason?, requestedBy?}',
     },
   );
   setHandler(
@@ -182,7 +180,7 @@ function onSteering(run: Run): void {
       }),
     {
       validator: checkSteering,
-      description: 'Computes and tells again, what waited first. {reason?, requestedBy?}',
+      description: 'Delivers again, callbacks that waited first. {reason?, requestedBy?}',
     },
   );
 }
@@ -220,20 +218,20 @@ async function goThroughSteps(run: Run): Promise<void> {
   const resumed = await resumePending(run, MAX_EMISSIONS);
   const daily = await handleDayBoundary(run, MAX_EMISSIONS - resumed);
   const hourly = await handleHourBoundary(run, MAX_EMISSIONS - resumed - daily);
-  const { computed, isBehind, isWaiting } = await computeHours(run);
+  const isWaiting = await findBehind(run);
   await retryFailed(run);
-  // Histories of before have an alarm that waits for it. To be removed when none of them can be open any more.
-  const cleaned = patched('clean-up-beside-alarms') ? await cleanUpBeside(run) : await cleanUp(run);
+  const cleaned = await cleanUp(run);
 
   const { isRetryFull, isUnfinished, state, underWay } = run;
   const begun = resumed + daily + hourly;
+  const timeMs = timeOf(run);
   const interval = state.paused
     ? 'steady'
-    : intervalAfter({ begun, computed, isBehind, isWaiting, isRetryFull, isUnfinished });
+    : intervalAfter({ begun, isWaiting, isRetryFull, isUnfinished }, timeMs);
   const atMs =
     Date.now() +
-    (state.paused ? ALARM_INTERVALS_MS.steady : untilNextAlarm(interval, state, underWay, timeOf(run)));
-  const lastAlarm: AlarmSteps = { resumed, daily, hourly, computed, cleaned };
+    (state.paused ? ALARM_INTERVALS_MS.steady : untilNextAlarm(interval, state, underWay, timeMs));
+  const lastAlarm: AlarmSteps = { resumed, daily, hourly, cleaned };
   enter(run, { nextAlarm: { atMs, interval }, alarms: state.alarms + 1, lastAlarm });
 }
 
@@ -253,17 +251,14 @@ async function handleDayBoundary(run: Run, limit: number): Promise<number> {
     : emitDaily(run, { periodStartMs: dayStartMs, userId: '' }, limit);
 }
 
-/** Step 2: an hour has no precondition but that its extremes are computed. */
+/** Step 2: an hour has no precondition. */
 async function handleHourBoundary(run: Run, limit: number): Promise<number> {
   return mayBegin('hourly', run.state, run.underWay) ? emitHours(run, FIRST_HOURLY, limit) : 0;
 }
 
-/** Step 3. */
-async function computeHours(run: Run): Promise<ProcessingOutcome> {
-  if (run.state.paused) return { computed: 0, isBehind: false, isWaiting: false };
-  const outcome = await processing.processPrices(run.shard, timeOf(run));
-  restIf(run, outcome.paused);
-  return outcome;
+/** Step 3: whether daily callbacks wait for a tracking. */
+async function findBehind(run: Run): Promise<boolean> {
+  return run.state.paused ? false : database.hasTrackingBehind(run.shard, timeOf(run));
 }
 
 /** Step 4. One at a time: what is being tried again is still due. */
@@ -280,25 +275,16 @@ async function retryFailed(run: Run): Promise<void> {
   await waitPatiently(run, 'retry', retrying);
 }
 
-/** Step 5, as it was. */
-async function cleanUp(run: Run): Promise<number> {
-  const lastCleanupMs = timeOf(run);
-  if (!isCleanUpDue(run.state, lastCleanupMs)) return 0;
-  const { deleted } = await processing.cleanUpCallbacks(run.shard, lastCleanupMs);
-  enter(run, { lastCleanupMs });
-  return deleted;
-}
-
 /**
  * Step 5. No callback waits for it, nor does the next run of the workflow, which begins it again. One that stopped before
  * its end goes on with a later alarm.
  */
-async function cleanUpBeside(run: Run): Promise<number> {
+async function cleanUp(run: Run): Promise<number> {
   const beganMs = timeOf(run);
   if (!run.isCleaning && isCleanUpDue(run.state, beganMs)) {
     let isLeft = false;
     run.isCleaning = true;
-    const cleaning = processing
+    const cleanUpOnce = cleaning
       .cleanUpCallbacks(run.shard, beganMs)
       .then(({ deleted, isUnfinished }) => {
         run.cleaned += deleted;
@@ -309,7 +295,7 @@ async function cleanUpBeside(run: Run): Promise<number> {
         run.hasNews ||= isLeft;
       });
     // It fails only when the workflow is cancelled, which ends the wait below as well.
-    cleaning.catch(() => undefined);
+    cleanUpOnce.catch(() => undefined);
     isLeft = !(await condition(() => !run.isCleaning, PATIENCE_MS));
   }
   const { cleaned } = run;
@@ -319,7 +305,7 @@ async function cleanUpBeside(run: Run): Promise<number> {
 
 async function emitDaily(run: Run, after: DailyCursor, limit: number): Promise<number> {
   if (limit === 0) return 0;
-  const { found, upTo } = await database.freezeDailyPage(run.shard, after, limit);
+  const { found, upTo } = await database.findDailyPage(run.shard, after, limit);
   if (run.state.paused) return 0;
   if (!upTo) {
     endPass(run, 'daily');

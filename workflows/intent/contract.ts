@@ -10,6 +10,7 @@ export const INTENT_TASK_QUEUE = 'intent';
 /** Workflow type names as registered with Temporal. */
 export const NOTIFICATION_WORKFLOW = 'notification';
 export const ROUTE_WORKFLOW = 'notificationRoute';
+export const DEAD_LETTER_WORKFLOW = 'notificationDeadLetter';
 export const RETENTION_WORKFLOW = 'intentRetention';
 
 export const RETENTION_SCHEDULE_ID = 'intent-retention';
@@ -48,6 +49,10 @@ export const notificationWorkflowId = (notificationId: string): string => `notif
 export const routeWorkflowId = (notificationId: string, routeRef: string): string =>
   `${notificationWorkflowId(notificationId)}/${routeRef}`;
 
+/** Not beneath that of the notification: it is no work of it, and stays open for as long as the route is dead. */
+export const deadLetterWorkflowId = (notificationId: string, routeRef: string): string =>
+  `dead-letter/${notificationId}/${routeRef}`;
+
 export const batchWorkflowId = (notificationId: string, batch: number): string =>
   `${notificationWorkflowId(notificationId)}/batch/${batch}`;
 
@@ -64,6 +69,9 @@ export const REPLAY_SIGNAL = 'replay';
 export const CHANNEL_RESUMED_SIGNAL = 'channelResumed';
 /** Signal to a route's workflow, no argument: its row was settled from outside, there is nothing to wait for. */
 export const SETTLED_SIGNAL = 'settled';
+
+/** Signal to a dead letter's workflow, no argument: its row may have changed. */
+export const LOOK_SIGNAL = 'look';
 
 export interface ReplayRequest {
   /** Who asks, kept in `replays`; default `signal`. */
@@ -231,11 +239,16 @@ export interface Publication extends RouteKey {
   originalRunId?: string;
 }
 
+/** What a route died of; `runbook`: where operators read what to do, for the details. */
+export interface Death {
+  classification: string;
+  runbook?: string;
+}
+
 /** How one attempt to publish a route ended without a failure. */
 export type PublishResult =
   | { status: 'published' | 'skipped' }
-  /** `runbook`: where operators read what to do, for the details. */
-  | { status: 'dead_letter'; classification: string; runbook?: string }
+  | ({ status: 'dead_letter' } & Death)
   /** The channel is paused: nothing was tried, nothing spent. */
   | { status: 'paused' }
   /** Nothing was spent: the attempt could not be made or not be recorded, and is to be made again. */

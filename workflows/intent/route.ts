@@ -35,6 +35,7 @@ import type { RouteActivities } from '../../activities/intent/routes.ts';
 import type { SteeringActivities } from '../../activities/intent/steering.ts';
 import { ROUTE_DEAD_LETTERED, isPublicationFailure } from '../failures.ts';
 import type {
+  Death,
   FailedAttempt,
   Publication,
   PublicationFailureDetails,
@@ -60,8 +61,8 @@ const steering = proxyActivities<SteeringActivities>(STEERING);
  * Publishes one route.
  *
  * @returns how the route ended: published, or skipped because it was cancelled or too late.
- * @throws ApplicationFailure `RouteDeadLettered` when the budget is spent, so that the Failed filter of the Web UI
- * is the operator's work list.
+ * @throws ApplicationFailure `RouteDeadLettered` when the budget is spent. Its last attempt has shown the dead letter
+ * (dead-letter.ts), which is open until the route is replayed.
  */
 export async function notificationRoute(input: RouteInput): Promise<RouteOutcome> {
   const operator = listenToOperator(input);
@@ -185,10 +186,7 @@ function resultOfFailure(error: unknown): AttemptResult {
 }
 
 /** The Web UI shows details as Markdown. */
-const deadLetterDetails = ({
-  classification,
-  runbook,
-}: Extract<Settled, { status: 'dead_letter' }>): string =>
+export const deadLetterDetails = ({ classification, runbook }: Death): string =>
   `dead letter: ${classification}${runbook === undefined ? '' : `; [what to do](${runbook})`}`;
 
 /** A cancelled route is skipped, unless it was settled before. */

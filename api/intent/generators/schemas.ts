@@ -6,7 +6,7 @@ import { pascalCase } from './contract.ts';
 /** White space is spelled out: what `\s` means differs between dialects of regular expressions. */
 const SPACE = '\\t\\n\\u000b\\f\\r \\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000\\ufeff';
 const NOT_BLANK = `[^${SPACE}]`;
-const BIDI = '\\u202a-\\u202e';
+const BIDI = '\\u061c\\u200e\\u200f\\u202a-\\u202e';
 
 const KINDS: Record<FieldKind, object> = {
   text: {

@@ -370,6 +370,8 @@ function jsonCases(): VectorCase[] {
       'a field that only a prototype has': '{"__proto__":{"game_id":"g"},"game_name":"n","turn_number":1}',
       'a direction in a name': '{"game_id":"g","game_name":"a\\u202eb","turn_number":1}',
       'a direction in a name that ends': '{"game_id":"g","game_name":"\\u202eb\\u202c","turn_number":1}',
+      'a mark of direction in a name': '{"game_id":"g","game_name":"a\\u200fb","turn_number":1}',
+      'an Arabic letter mark in a name': '{"game_id":"g","game_name":"a\\u061cb","turn_number":1}',
       'an open isolate in a name': '{"game_id":"g","game_name":"\\u2067b","turn_number":1}',
       'an isolate in a name that ends before it begins':
         '{"game_id":"g","game_name":"\\u2069b\\u2067","turn_number":1}',
@@ -377,6 +379,12 @@ function jsonCases(): VectorCase[] {
       'a name that is overridden by null': payloadWith('"game_name":null'),
       'too deep': nested(MAX_JSON_DEPTH),
       'much too deep': nested(20_000),
+      'an overridden value that is too deep': [
+        '{"a":',
+        { repeat: '[', times: 30_000 },
+        { repeat: ']', times: 30_000 },
+        payloadWith('"a":1').replace('{', ','),
+      ],
       'never closed': [{ repeat: '[', times: 100_000 }],
       'too long': padded(MAX_PAYLOAD_BYTES + 1),
     }),
@@ -397,12 +405,6 @@ function jsonCases(): VectorCase[] {
       { sameAs: TURN },
     ),
     ...acceptedAs(field, {
-      'an overridden value that is too deep': [
-        '{"a":',
-        { repeat: '[', times: 30_000 },
-        { repeat: ']', times: 30_000 },
-        payloadWith('"a":1').replace('{', ','),
-      ],
       'further values of all kinds': payloadWith(
         '"b":[1,{"y":null,"x":true}],"a":{"":false},"__proto__":{"c":[]},"constructor":"c"',
       ),

@@ -36,8 +36,8 @@ _NOT_BLANK = re.compile("[^\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 # Characters that end a line or reverse the direction of what follows.
 _ACTS_ON_TEXT = {
-    "text": re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]"),
-    "lines": re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e]"),
+    "text": re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e]"),
+    "lines": re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e]"),
 }
 _TIMESTAMP = re.compile("[0-9]{1,15}")
 _TRACEPARENT = re.compile("00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")

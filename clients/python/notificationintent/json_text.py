@@ -1,7 +1,6 @@
 """JSON as the service reads and writes it: checked for all that would be lost on its way, and in canonical form.
 
-The json module would not do: it gives up at a depth that depends on the caller's, where the service still looks whether the
-value is overridden by a later one of the same key.
+The json module would not do: it gives up at a depth that depends on the caller's.
 """
 
 from __future__ import annotations
@@ -34,14 +33,16 @@ def parse_json(text: str) -> Any:
     """
     try:
         value = _Reader(text).read()
+    except JsonError:
+        raise
     except (ValueError, IndexError) as error:
         raise JsonError("is not valid JSON") from error
-    _refuse_flaws(value, 0)
+    _refuse_flaws(value)
     return value
 
 
 class _Reader:
-    """Keeps its own stack, so that no depth of the text can exhaust the one of the program."""
+    """Refuses a text that is nested deeper than MAX_JSON_DEPTH, overridden values included."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -54,6 +55,8 @@ class _Reader:
             self._skip_space()
             opening = self.text[self.at]
             if opening in _CLOSING:
+                if len(open_ones) == MAX_JSON_DEPTH:
+                    raise JsonError(f"is nested deeper than {MAX_JSON_DEPTH} levels")
                 self.at += 1
                 value: Any = [] if opening == "[" else {}
                 if not self._take(_CLOSING[opening]):
@@ -124,21 +127,19 @@ def is_safe_integer(number: float) -> bool:
     return math.isfinite(number) and number == int(number) and abs(number) <= _MAX_SAFE_INTEGER
 
 
-def _refuse_flaws(value: Any, depth: int) -> None:
-    """Recursive no deeper than is allowed."""
+def _refuse_flaws(value: Any) -> None:
+    """Recursive: the reader bounds the depth."""
     if isinstance(value, str):
         _refuse_flaws_of_text(value)
     elif isinstance(value, float):
         if math.isinf(value) or (value.is_integer() and not is_safe_integer(value)):
             raise JsonError("has a number that JSON cannot carry exactly")
     elif isinstance(value, (list, dict)):
-        if depth == MAX_JSON_DEPTH:
-            raise JsonError(f"is nested deeper than {MAX_JSON_DEPTH} levels")
         if isinstance(value, dict):
             for key in value:
                 _refuse_flaws_of_text(key)
         for inner in value.values() if isinstance(value, dict) else value:
-            _refuse_flaws(inner, depth + 1)
+            _refuse_flaws(inner)
 
 
 def _refuse_flaws_of_text(text: str) -> None:

@@ -1,0 +1,125 @@
+/** Entries as they are kept: which one is in force, who takes part, and what is noted as late. */
+import { beginPage } from '../../activities/account-callback/outcomes.ts';
+import { storeInputs } from '../../activities/account-callback/inputs.ts';
+import type { CallbackInput } from '../../api/account-callback/input.ts';
+import type { CallbackBench } from './callbacks.ts';
+import { DAY, HOUR, MIDNIGHT, day, hour, takeCallbackBench, track, untrack } from './callbacks.ts';
+
+let bench: CallbackBench;
+beforeAll(async () => {
+  bench = await takeCallbackBench();
+});
+afterAll(() => bench.release());
+afterEach(() => bench.empty());
+
+const START = MIDNIGHT - HOUR;
+const NOTHING = { late: 0, untracked: 0 };
+const put = (id: string, ...inputs: CallbackInput[]) =>
+  storeInputs(
+    bench.slot.db,
+    inputs.map((input) => ({ id, input })),
+  );
+const trackingOf = async (userId: string) => {
+  const [row] = await bench.rows<Record<string, unknown>>(
+    `SELECT is_waited_for, until_ms::float8, to_char(caught_up_date, 'YYYY-MM-DD') AS caught_up
+       FROM notification.callback_trackings WHERE user_id = $1`,
+    [userId],
+  );
+  return row;
+};
+const snapshotOf = async (userId: string) => {
+  const [row] = await bench.rows<Record<string, unknown>>(
+    `SELECT entry_id, bottom_value, late_entries, late_entry_id, late_values ->> 'bottom_value' AS late
+       FROM notification.callback_snapshots WHERE user_id = $1`,
+    [userId],
+  );
+  return row;
+};
+const begin = async () => {
+  for (let shard = 0; shard < 4; shard += 1) {
+    await beginPage(bench.slot.db, shard, {
+      kind: 'hourly',
+      after: { periodStartMs: 0, position: 0 },
+      upTo: { periodStartMs: MIDNIGHT, position: Number.MAX_SAFE_INTEGER },
+    });
+  }
+};
+
+test('kinds-F3 of two entries about one period the later id is in force, in whatever order they come, until it is emitted', async () => {
+  expect(await put('1790000000000-9', hour('ann', START, 9))).toEqual(NOTHING);
+  expect(await put('1790000000000-10', hour('ann', START, 10))).toEqual(NOTHING);
+  // Of one millisecond, and earlier: redelivered, or taken by another consumer.
+  expect(await put('1790000000000-9', hour('ann', START, 9))).toEqual(NOTHING);
+  expect(await put('999999999999-0', hour('ann', START, 8))).toEqual(NOTHING);
+  expect(await snapshotOf('ann')).toMatchObject({ entry_id: '1790000000000-10', bottom_value: '10' });
+  // Two of one batch.
+  await storeInputs(bench.slot.db, [
+    { id: '1790000000001-1', input: hour('ann', START, 12) },
+    { id: '1790000000001-0', input: hour('ann', START, 11) },
+  ]);
+  expect(await snapshotOf('ann')).toMatchObject({ bottom_value: '12', late_entries: 0 });
+
+  await begin();
+  expect(await put('1790000000002-0', hour('ann', START, 13))).toEqual({ late: 1, untracked: 0 });
+  expect(await put('1790000000002-0', hour('ann', START, 13))).toEqual(NOTHING);
+  // An id of 64 bits, which no signed integer holds.
+  expect(await put('18446744073709551614-3', hour('ann', START, 14))).toEqual({ late: 1, untracked: 0 });
+  // A repeat of what is delivered is no correction.
+  expect(await put('18446744073709551615-0', hour('ann', START, 12))).toEqual(NOTHING);
+  expect(await snapshotOf('ann')).toEqual({
+    ...{ entry_id: '1790000000001-1', bottom_value: '12' },
+    ...{ late_entries: 2, late_entry_id: '18446744073709551614-3', late: '14' },
+  });
+  const { callbacks } = await bench.operator().callbacks.show('ann');
+  expect(callbacks.items).toMatchObject([
+    { lateEntries: 2, lateEntryId: '18446744073709551614-3', lateValues: { bottom_value: '14' } },
+  ]);
+});
+
+test('C2 the later of track and untrack is in force; a user who was untracked holds up nobody and gets no later period', async () => {
+  await put('5-0', track('ann', MIDNIGHT - DAY));
+  expect(await trackingOf('ann')).toEqual({ is_waited_for: true, until_ms: null, caught_up: '2026-03-27' });
+  await put('7-0', untrack('ann', START));
+  await put('6-0', track('ann', MIDNIGHT - DAY));
+  expect(await trackingOf('ann')).toMatchObject({ is_waited_for: false, until_ms: START });
+  expect(await put('8-0', hour('ann', START - HOUR), hour('ann', START))).toEqual({ late: 0, untracked: 1 });
+  expect(await bench.rows('SELECT FROM notification.callback_snapshots')).toHaveLength(1);
+  await put('9-0', track('ann', MIDNIGHT));
+  expect(await put('10-0', hour('ann', START))).toEqual(NOTHING);
+  expect(await trackingOf('ann')).toEqual({ is_waited_for: true, until_ms: null, caught_up: '2026-03-28' });
+});
+
+test('C2 a tracking catches up with its days, in whatever order track and day come, and never goes back', async () => {
+  // Of a user who was never tracked: delivered, and nobody waits for it.
+  await put('1-0', day('ann', MIDNIGHT - DAY));
+  expect(await trackingOf('ann')).toMatchObject({ is_waited_for: false, caught_up: '2026-03-28' });
+  await put('2-0', track('ann', MIDNIGHT - 2 * DAY));
+  expect(await trackingOf('ann')).toMatchObject({ is_waited_for: true, caught_up: '2026-03-28' });
+  await put('3-0', day('ann', MIDNIGHT - 2 * DAY));
+  expect(await trackingOf('ann')).toMatchObject({ is_waited_for: true, caught_up: '2026-03-28' });
+});
+
+test('C2 a tracking that does not catch up in time is named, and an operator releases it until its next day', async () => {
+  const { callbacks } = bench.operator();
+  const limitMs = 2 * HOUR;
+  await put(
+    '1-0',
+    track('late', MIDNIGHT - DAY),
+    track('fine', MIDNIGHT - DAY),
+    track('new', MIDNIGHT - DAY),
+  );
+  // Days before yesterday are long over.
+  await bench.rows(`
+    UPDATE notification.callback_trackings
+       SET changed_at = CASE user_id WHEN 'new' THEN clock_timestamp() ELSE '2026-03-28' END,
+           caught_up_date = CASE user_id WHEN 'fine' THEN (now() AT TIME ZONE 'UTC')::date - 1 ELSE caught_up_date END`);
+  expect((await callbacks.overdue({ limitMs })).items).toMatchObject([
+    { userId: 'late', caughtUpDate: '2026-03-27' },
+  ]);
+  expect(await callbacks.release('overdue', { limitMs, requestedBy: 'nina' })).toBe(1);
+  expect(await trackingOf('late')).toMatchObject({ is_waited_for: false });
+  expect((await callbacks.overdue({ limitMs })).items).toEqual([]);
+  await expect(callbacks.release(['late'], { limitMs })).rejects.toThrow('no such tracking');
+  await put('2-0', day('late', MIDNIGHT - DAY));
+  expect(await trackingOf('late')).toMatchObject({ is_waited_for: true, caught_up: '2026-03-28' });
+});
