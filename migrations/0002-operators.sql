@@ -120,7 +120,9 @@ CREATE TABLE notification.operation_items (
 
 CREATE INDEX operation_items_to_do_idx ON notification.operation_items (operation_id, position) WHERE was_ordered IS NULL;
 
--- Who asked for what: commands that change something of which no other row says who wanted it.
+-- Who asked for what: commands that change something of which no other row says who wanted it. Only the owner of the table
+-- changes what is written here. The role of the service adds rows in its own name, empties details that name a user who is to be
+-- forgotten (a right on that column alone), and deletes rows of more than a day, which retention does.
 CREATE TABLE notification.operator_actions (
     action_id    bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     -- The command, such as `producers weight`.
@@ -142,9 +144,6 @@ CREATE INDEX operator_actions_acted_at_idx ON notification.operator_actions (act
 CREATE INDEX operator_actions_target_idx ON notification.operator_actions (target, acted_at);
 CREATE INDEX operator_actions_ends_idx ON notification.operator_actions (ends) WHERE ends IS NOT NULL;
 
--- Nobody but the owner of the table changes what is written here. The role of the service adds rows in its own name, empties
--- details that name somebody who is to be forgotten (a right on that column alone), and deletes rows of more than a day, which
--- retention does.
 ALTER TABLE notification.operator_actions ENABLE ROW LEVEL SECURITY;
 CREATE POLICY operator_actions_read ON notification.operator_actions FOR SELECT USING (true);
 CREATE POLICY operator_actions_add ON notification.operator_actions FOR INSERT
