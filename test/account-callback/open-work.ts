@@ -11,7 +11,6 @@ const GROUP = 'notifications';
 const LIMIT_MS = 60_000;
 
 export async function openCallbackWork(slot: Slot): Promise<OpenWork> {
-  // The release before signs nothing.
   const bench = await takeCallbackBench(slot, { acceptsUnsigned: true });
   const { portfolio } = bench;
   const nowMs = Date.now();

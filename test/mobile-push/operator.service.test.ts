@@ -120,7 +120,7 @@ test('kinds-V10 M8 a job that lost its workflow is listed, replayed in bulk, and
         retry: { devices: 1, attempt: 2, lastCode: 'messaging/server-unavailable' },
       },
     ]);
-    const inMs = new Date(items[0]!.retry!.nextAttemptAt!).getTime() - Date.now();
+    const inMs = new Date(items[0]!.retry!.nextAttemptAt).getTime() - Date.now();
     return inMs > 3_500_000 && inMs <= 3_600_000;
   });
   expect((await bench.cli(['mobile', 'list', '--retrying'])).stdout).toMatch(
