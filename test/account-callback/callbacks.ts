@@ -118,9 +118,18 @@ export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Prom
     },
     async empty() {
       portfolio.forget();
-      await slot.db.query(`
-        TRUNCATE notification.callback_trackings, notification.callback_snapshots, notification.failed_callbacks,
-                 notification.callback_dead_letters`);
+      // An activity of a terminated alarm may be in the middle of a transaction over these tables.
+      await eventually('the tables to be empty', () =>
+        slot.db
+          .query(
+            `TRUNCATE notification.callback_trackings, notification.callback_snapshots, notification.failed_callbacks,
+                      notification.callback_dead_letters`,
+          )
+          .then(
+            () => true,
+            (error: { code?: string }) => error.code !== DEADLOCK && Promise.reject(error as Error),
+          ),
+      );
     },
     async release() {
       await slot.release();
@@ -128,6 +137,9 @@ export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Prom
     },
   };
 }
+
+/** SQLSTATE. */
+const DEADLOCK = '40P01';
 
 /** Waits until consumers have taken all account inputs that there are. */
 export const inputsTaken = (redis: Redis) =>
