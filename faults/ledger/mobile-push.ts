@@ -92,7 +92,8 @@ export function judgeMobilePushes({ postings, devices, requests, rows, spoiled }
     if (content.form === 'cut-off') verdict.wrong.push(`${name} is of a job that had to be refused`);
     if (!devices.get(content.userId)?.includes(token))
       verdict.misdirected.push(`${name} for ${content.userId} goes to ${token}`);
-    const due = messageOf(content, found.index, { token, pushId: data?.['push_id'] });
+    const expiry = expiryIn(message);
+    const due = messageOf(content, found.index, { token, pushId: data?.['push_id'], ...expiry });
     if (!sameValue(message, due))
       verdict.altered.push(`${name} is ${JSON.stringify(message)}, not ${JSON.stringify(due)}`);
     if (!isAccepted) return;
@@ -135,10 +136,32 @@ export function judgeMobilePushes({ postings, devices, requests, rows, spoiled }
 }
 
 /** What FCM must get, by the reference: visible text, data as strings with channel, and a part for each platform. */
+/** A day, which is the default, from the arrival of the job: longer than any run. */
+const MOST_TTL_SECONDS = 86_400;
+const LEAST_TTL_SECONDS = 86_400 - 3_600;
+
+interface Expiry {
+  ttlSeconds: number;
+  expiresAt: string;
+}
+
+/** @returns when a push says that it expires; zeros, which no push is due to have, when that is out of bounds. */
+function expiryIn(message: object): Expiry {
+  const { android, apns } = message as {
+    android?: { ttl?: string };
+    apns?: { headers?: Record<string, string> };
+  };
+  const ttlSeconds = Number(/^(\d+)s$/.exec(android?.ttl ?? '')?.[1]);
+  const expiresAt = apns?.headers?.['apns-expiration'] ?? '';
+  const isBounded =
+    ttlSeconds > LEAST_TTL_SECONDS && ttlSeconds <= MOST_TTL_SECONDS && /^\d{10}$/.test(expiresAt);
+  return isBounded ? { ttlSeconds, expiresAt } : { ttlSeconds: 0, expiresAt: '' };
+}
+
 function messageOf(
   sent: SentJob,
   attempt: number,
-  { token, pushId }: { token: string; pushId: string | undefined },
+  { token, pushId, ttlSeconds, expiresAt }: { token: string; pushId: string | undefined } & Expiry,
 ): object {
   const { title, channel, data } = sent;
   const strings = Object.fromEntries(
@@ -151,11 +174,15 @@ function messageOf(
     token,
     notification: { title, body: bodyOf(sent, attempt) },
     data: { ...strings, channel, push_id: pushId },
-    android: { priority: 'high', notification: { tag: pushId, channel_id: channel } },
+    android: {
+      priority: 'high',
+      ttl: `${ttlSeconds}s`,
+      notification: { tag: pushId, channel_id: channel },
+    },
     apns: {
-      headers: { 'apns-priority': '10', 'apns-collapse-id': pushId },
+      headers: { 'apns-priority': '10', 'apns-collapse-id': pushId, 'apns-expiration': expiresAt },
       payload: { aps: { 'mutable-content': 1 } },
     },
-    webpush: { headers: { Urgency: 'high', Topic: pushId } },
+    webpush: { headers: { Urgency: 'high', Topic: pushId, TTL: String(ttlSeconds) } },
   };
 }

@@ -398,15 +398,23 @@ describe('mobile pushes', () => {
     form: 'flat',
   };
   const requestOf = (token: string, more: Partial<FcmRequest> = {}): FcmRequest => {
-    const made = mobileMessage({ ...job, body: bodyOf(job, 0) }, `id-${token}`);
+    const expiresAtMs = NOW + 86_400_000;
+    const made = mobileMessage({ ...job, body: bodyOf(job, 0), expiresAtMs }, `id-${token}`, NOW);
     if ('problem' in made) throw new Error(made.problem);
     // As firebase-admin puts it on the wire.
     const message = {
       ...made.message,
       token,
-      android: { priority: 'high', notification: { tag: `id-${token}`, channel_id: 'alerts' } },
+      android: {
+        priority: 'high',
+        ttl: '86400s',
+        notification: { tag: `id-${token}`, channel_id: 'alerts' },
+      },
       apns: {
-        headers: { 'apns-priority': '10', 'apns-collapse-id': `id-${token}` },
+        headers: {
+          ...{ 'apns-priority': '10', 'apns-collapse-id': `id-${token}` },
+          'apns-expiration': String(Math.floor((NOW + 86_400_000) / 1_000)),
+        },
         payload: { aps: { 'mutable-content': 1 } },
       },
     };
