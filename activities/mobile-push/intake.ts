@@ -131,10 +131,10 @@ export function createMobileIntake({ db, workflows, log, metrics, mobile }: Mobi
     return refuse(entry, malformedJob(id, fields, size, 'unstorable', row, userId));
   }
 
-  /** Ids are times, unless a producer or a clock is wrong: then the push lives from now on. */
+  /** Redis makes ids of its clock. One that a producer made by hand tells no time: the push lives from now on. */
   function expiryOf(entryId: string, { expiresAtMs }: MobileJobContent): number {
-    const [now, entryMs] = [Date.now(), Number.parseInt(entryId, 10)];
-    return expiresAtMs ?? (entryMs > FIRST_ENTRY_MS && entryMs < now ? entryMs : now) + mobile.timeToLiveMs;
+    const entryMs = Number.parseInt(entryId, 10);
+    return expiresAtMs ?? (entryMs > FIRST_ENTRY_MS ? entryMs : Date.now()) + mobile.timeToLiveMs;
   }
 
   /** Keeps the entry; bare, when PostgreSQL does not take what it holds: it must not hold up those behind it. */

@@ -103,7 +103,7 @@ export const LOAD_SEND = {
   name: 'load_mobile_send',
   text: `
     SELECT send.job_id, send.device_token_id, send.push_id, send.status, send.attempts, send.message_id, log.user_id,
-           log.content
+           log.content, (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS now_ms
       FROM notifications.notification_sends AS send
       JOIN notifications.notification_log AS log USING (job_id)
      WHERE send.job_id = $1 AND send.device_token_id = $2`,
@@ -117,7 +117,8 @@ export interface PendingSend {
   attempts: number;
 }
 
-export type SendRow = PendingSend & { user_id: string; content: MobileJobContent } & (
+/** `now_ms` is by the clock of PostgreSQL, ms since the epoch: the clock of a process may be wrong. */
+export type SendRow = PendingSend & { user_id: string; content: MobileJobContent; now_ms: number } & (
     { status: 'sent'; message_id: string } | { status: 'pending' | 'removed' | 'failed' }
   );
 

@@ -88,6 +88,7 @@ export function mobileMessage(
   const ofAndroid = {
     notification: { tag: pushId, ...(channel === undefined ? {} : { channelId: channel }) },
   };
+  const longestMs = now + LONGEST_TTL_SECONDS * 1_000;
   const ttlSeconds =
     expiresAtMs === undefined
       ? undefined
@@ -107,7 +108,7 @@ export function mobileMessage(
         headers: {
           ...(expiresAtMs === undefined
             ? {}
-            : { 'apns-expiration': String(Math.floor(expiresAtMs / 1_000)) }),
+            : { 'apns-expiration': String(Math.floor(Math.min(expiresAtMs, longestMs) / 1_000)) }),
           'apns-priority': isBackground ? APNS_PRIORITIES.normal : APNS_PRIORITIES[priority],
           'apns-collapse-id': pushId,
           ...(isBackground ? { 'apns-push-type': 'background' } : {}),
