@@ -219,8 +219,10 @@ export function createMobilePushActivities(resources: MobilePushResources) {
   async function sendLeased(send: SendRow, token: string | undefined, lease: SendLease): Promise<SendResult> {
     if (token === undefined) return end(send, 'removed', 'token_gone');
     const { expiresAtMs = Infinity } = send.content;
-    if (send.now_ms >= expiresAtMs) return end(send, 'failed', EXPIRED, 'nobody needs this push any more');
-    const message = mobileMessage(send.content, send.push_id, send.now_ms);
+    // One clock may be wrong, and a late push is better than a lost one: both must say that it is too late.
+    const now = Math.min(Date.now(), send.now_ms);
+    if (now >= expiresAtMs) return end(send, 'failed', EXPIRED, 'nobody needs this push any more');
+    const message = mobileMessage(send.content, send.push_id, now);
     // Checked at intake already; a release may have come between that is stricter.
     if ('problem' in message) return end(send, 'failed', 'invalid_message', message.problem);
     if (lease.isLate()) throw deferred('this process did not get to it in time');

@@ -117,7 +117,7 @@ export interface PendingSend {
   attempts: number;
 }
 
-/** `now_ms` is by the clock of PostgreSQL, ms since the epoch: the clock of a process may be wrong. */
+/** `now_ms` is by the clock of PostgreSQL, ms since the epoch. */
 export type SendRow = PendingSend & { user_id: string; content: MobileJobContent; now_ms: number } & (
     { status: 'sent'; message_id: string } | { status: 'pending' | 'removed' | 'failed' }
   );

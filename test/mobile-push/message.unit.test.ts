@@ -38,12 +38,14 @@ describe('format', () => {
     ['past', -1_000, 0],
     ['a year ahead', 365 * 86_400_000, 28 * 86_400],
   ])('bug-P10 FCM keeps a push whose expiry is %s no longer than that', (_when, leftMs, seconds) => {
-    const now = 1_790_000_000_000;
+    const [now, FOUR_WEEKS_MS] = [1_790_000_000_000, 28 * 86_400_000];
     const built = mobileMessage({ ...CONTENT, expiresAtMs: now + leftMs }, PUSH_ID, now);
     expect(built).toMatchObject({
       message: {
         android: { ttl: seconds * 1_000 },
-        apns: { headers: { 'apns-expiration': String(Math.floor((now + leftMs) / 1_000)) } },
+        apns: {
+          headers: { 'apns-expiration': String(Math.floor((now + Math.min(leftMs, FOUR_WEEKS_MS)) / 1_000)) },
+        },
         webpush: { headers: { TTL: String(seconds) } },
       },
     });
