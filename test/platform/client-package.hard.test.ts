@@ -126,8 +126,11 @@ test('I40 an operator that connects with it finds what was published, and ends',
     console.log(items.map(({ idempotencyKey }) => idempotencyKey).join(), live?.status ?? liveUnavailable);
     await close();`;
   writeFileSync(path.join(project, 'operator.mjs'), script);
-  const { stdout } = await run(process.execPath, [path.join(project, 'operator.mjs')]);
-  expect(stdout.trim()).toBe('from-the-package COMPLETED');
+  // Its workflow ends a moment after its deliveries.
+  await eventually('it to have ended', async () => {
+    const { stdout } = await run(process.execPath, [path.join(project, 'operator.mjs')]);
+    return stdout.trim() === 'from-the-package COMPLETED';
+  });
 });
 
 test('I37 its types hold in a strict project, and refuse a wrong payload', () => {
