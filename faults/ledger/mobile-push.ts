@@ -136,8 +136,8 @@ export function judgeMobilePushes({ postings, devices, requests, rows, spoiled }
 }
 
 /** What FCM must get, by the reference: visible text, data as strings with channel, and a part for each platform. */
-/** A day, which is the default, from the arrival of the job: longer than any run. */
-const MOST_TTL_SECONDS = 86_400;
+/** A day from the arrival of the job, which is the default; a process whose clock was moved back adds another. */
+const MOST_TTL_SECONDS = 2 * 86_400;
 const LEAST_TTL_SECONDS = 86_400 - 3_600;
 
 interface Expiry {
