@@ -12,8 +12,8 @@ const SCHEMA = 'notification';
 const MIGRATIONS_TABLE = 'schema_migrations';
 
 /**
- * What the name of a migration begins with that the release before cannot live with: `0042-breaking-intent`. The name is
- * all that an older release knows of it.
+ * Name of a migration after which the previous release does not run, such as `0042-breaking-intent`. The previous release
+ * knows only the name.
  */
 const BREAKING = /^\d+-breaking-/;
 

@@ -142,12 +142,10 @@ async function answer(
   }
   if (request.method !== 'POST') throw new Refusal(405, 'POST is expected');
 
-  // Before anything is read of the body, which whoever signs in to the Web UI may send.
-  if (pathname === '/encode' ? !caller.mayWrite(options.namespace) : !caller.readsAny)
-    throw forbidden(
-      caller,
-      `the token does not allow to ${pathname === '/encode' ? 'write' : 'read'} in any namespace`,
-    );
+  // Everyone who signs in to the Web UI has a token and can send a body, so the permission is checked before the body is read.
+  const isEncoding = pathname === '/encode';
+  if (isEncoding ? !caller.mayWrite(options.namespace) : !caller.readsAny)
+    throw forbidden(caller, `the token does not allow to ${isEncoding ? 'write' : 'read'} in any namespace`);
 
   const given = request.headers['x-namespace'];
   const asked = typeof given === 'string' ? given : undefined;
