@@ -10,10 +10,15 @@ import {
   SWEEP_WORKFLOW,
 } from '../workflows/subscription/contract.ts';
 import type { ServiceValues } from './service.ts';
-import { duration, hostAndPort, integer, notificationRouters, sealingKeys, streamName } from './values.ts';
+import { duration, durations, hostAndPort, notificationRouters, sealingKeys } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
-import { exceeding, variable } from './variables.ts';
+import { variable } from './variables.ts';
 import { sealingKeyWires } from './wire.ts';
+
+const firstAndLongest = durations.refine(
+  ([first = 0, longest = 0, ...others]) => first <= longest && others.length === 0,
+  'must be two durations, the first not longer than the second, such as 2s,180s',
+);
 
 export const SUBSCRIPTION_VARIABLES = {
   NOTIFICATION_SUBSCRIPTION_AGENT: variable(
@@ -35,11 +40,6 @@ export const SUBSCRIPTION_VARIABLES = {
     hostAndPort,
     'SOCKS 5 proxy, host:port, for the hosts of routers that end in .onion; without it they are not tried.',
   ),
-  NOTIFICATION_SUBSCRIPTION_BATCH_SIZE: variable(
-    integer(1, 1_000),
-    'Most subscriptions that are worked on together.',
-    { default: '150' },
-  ),
   NOTIFICATION_SUBSCRIPTION_FIRST_CHECK: variable(
     duration,
     'Time from the creation of a subscription to its first check.',
@@ -48,47 +48,20 @@ export const SUBSCRIPTION_VARIABLES = {
   NOTIFICATION_SUBSCRIPTION_CHECK_INTERVAL: variable(duration, 'Time between two checks after that.', {
     default: '72h',
   }),
-  NOTIFICATION_SUBSCRIPTION_RETRY_FIRST: variable(duration, 'First delay of work that failed for now.', {
-    default: '2s',
-  }),
-  NOTIFICATION_SUBSCRIPTION_RETRY_CONSTANT_FOR: variable(
-    duration,
-    'How long that delay is kept; from there each one is half as long again.',
-    { default: '10s' },
+  NOTIFICATION_SUBSCRIPTION_RETRY: variable(
+    firstAndLongest,
+    'First and longest delay of work that failed for now: the first is kept five times, from there each one is half as long again.',
+    { default: '2s,180s' },
   ),
-  NOTIFICATION_SUBSCRIPTION_RETRY_MAX: variable(duration, 'Longest delay.', { default: '180s' }),
-  NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: variable(duration, "Time-out of a router's answer.", {
-    default: '30s',
-  }),
-  NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT: variable(duration, 'Time-out of connecting to a router.', {
-    default: '45s',
-  }),
-  NOTIFICATION_SUBSCRIPTION_NETWORK_WAIT: variable(
+  NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: variable(
     duration,
-    'How long an agent that says it is offline is waited for before an attempt.',
-    { default: '30m' },
-  ),
-  NOTIFICATION_SUBSCRIPTION_TOKEN_DELETION_KEEP: variable(
-    duration,
-    'Age at which the deletion of a token that never succeeds is given up.',
-    { default: '504h' },
+    "Time-out of a router's answer; connecting may take half as long again.",
+    { default: '30s' },
   ),
   NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: variable(
     duration.pipe(z.number().min(1_000, 'must be at least 1s')),
     'Time between two sweeps for work that nobody was woken for.',
     { default: '5m' },
-  ),
-  NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM: variable(
-    streamName,
-    'Stream of events about errors, for clients.',
-    {
-      default: 'notification:subscription-events',
-    },
-  ),
-  NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM_MAX_LEN: variable(
-    integer(100, 10_000_000),
-    'Approximate length to which that stream is trimmed; a client that was away for longer misses events.',
-    { default: '10000' },
   ),
 };
 
@@ -96,14 +69,6 @@ type Values = ValuesOf<typeof SUBSCRIPTION_VARIABLES>;
 
 export const SUBSCRIPTION: Kind<Values> = {
   variables: SUBSCRIPTION_VARIABLES,
-  contradictions: (values) =>
-    exceeding(values, [
-      [
-        'NOTIFICATION_SUBSCRIPTION_RETRY_FIRST',
-        'NOTIFICATION_SUBSCRIPTION_RETRY_MAX',
-        'it is the first of the delays',
-      ],
-    ]),
   taskQueue: SUBSCRIPTION_TASK_QUEUE,
   // TLS always, with pinned certificates; commands are signed.
   wires: ({ NOTIFICATION_SUBSCRIPTION_KEYS: keys = [] }) => [

@@ -35,11 +35,8 @@ export async function openSubscriptions(arena: Arena): Promise<Work> {
     env: {
       NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: servers.join(),
       NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '5s',
-      NOTIFICATION_SUBSCRIPTION_RETRY_FIRST: '200ms',
-      NOTIFICATION_SUBSCRIPTION_RETRY_CONSTANT_FOR: '1s',
-      NOTIFICATION_SUBSCRIPTION_RETRY_MAX: '2s',
+      NOTIFICATION_SUBSCRIPTION_RETRY: '200ms,2s',
       NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '10s',
-      NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT: '10s',
     },
     planted: [{ what: 'device token of the agent', value: device.token, mayBeInHistories: false }],
     prepare: activate,

@@ -6,6 +6,7 @@ import { ensureAgent } from '../activities/subscription/agents.ts';
 import type { SubscriptionSettings } from '../activities/subscription/batches.ts';
 import { createSubscriptionCommands } from '../activities/subscription/commands.ts';
 import { watchEvents } from '../activities/subscription/event-watch.ts';
+import { EVENTS_STREAM } from '../activities/subscription/events.ts';
 import { observeSubscriptions } from '../activities/subscription/metrics.ts';
 import { createSubscriptionMetrics } from '../activities/subscription/metrics.ts';
 import { subscriptionOperations } from '../activities/subscription/operations.ts';
@@ -39,8 +40,6 @@ export function openSubscriptions(context: ProcessContext): Role {
   const { config, endpoints, log, meter, open } = context;
   const { values } = config;
   const agentId = values.NOTIFICATION_SUBSCRIPTION_AGENT;
-  const eventsStream = values.NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM;
-  const eventsStreamMaxLen = values.NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM_MAX_LEN;
   // A relay has been answered or given up by then, and its transaction has ended.
   const settlingMs = 3 * values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
   const subscription = settingsOf(config);
@@ -48,7 +47,7 @@ export function openSubscriptions(context: ProcessContext): Role {
   const keyBox = openKeyBox(context);
   const routerOptions = {
     commandTimeoutMs: values.NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT,
-    timeoutMs: values.NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT,
+    timeoutMs: 1.5 * values.NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT,
     socksProxy: values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY,
   };
   const messagingRouter = createMessagingRouters(routerOptions);
@@ -76,7 +75,7 @@ export function openSubscriptions(context: ProcessContext): Role {
       return {
         ...createSubscriptionActivities({
           ...common,
-          ...{ redis, metrics, workflows, messagingRouter, subscription, eventsStream, eventsStreamMaxLen },
+          ...{ redis, metrics, workflows, messagingRouter, subscription },
         }),
         ...createSubscriptionTokenActivities({ ...common, ntfServers: endpoints.ntfServers ?? [] }),
         ...createOperationActivities(db, subscriptionOperations(workflows)),
@@ -97,9 +96,9 @@ export function openSubscriptions(context: ProcessContext): Role {
         log.error({ checked }, 'PostgreSQL fell back to an earlier state, all subscriptions are checked');
       };
       const watches = [
-        watchEvents({ db, redis, log, metrics, eventsStream, eventsStreamMaxLen, settlingMs }),
+        watchEvents({ db, redis, log, metrics, settlingMs }),
         // Nobody reads the stream of events here.
-        watchPostgres({ role: 'subscription', db, redis, log, name: eventsStream, onFallback: checkAll }),
+        watchPostgres({ role: 'subscription', db, redis, log, name: EVENTS_STREAM, onFallback: checkAll }),
       ];
       return {
         async stop() {
@@ -112,17 +111,11 @@ export function openSubscriptions(context: ProcessContext): Role {
 }
 
 function settingsOf({ values }: Config): SubscriptionSettings {
+  const [firstMs = 0, maxMs = 0] = values.NOTIFICATION_SUBSCRIPTION_RETRY;
   return {
-    batchSize: values.NOTIFICATION_SUBSCRIPTION_BATCH_SIZE,
     firstCheckMs: values.NOTIFICATION_SUBSCRIPTION_FIRST_CHECK,
     checkIntervalMs: values.NOTIFICATION_SUBSCRIPTION_CHECK_INTERVAL,
-    pace: {
-      firstMs: values.NOTIFICATION_SUBSCRIPTION_RETRY_FIRST,
-      constantForMs: values.NOTIFICATION_SUBSCRIPTION_RETRY_CONSTANT_FOR,
-      maxMs: values.NOTIFICATION_SUBSCRIPTION_RETRY_MAX,
-    },
-    networkWaitMs: values.NOTIFICATION_SUBSCRIPTION_NETWORK_WAIT,
-    tokenDeletionKeepMs: values.NOTIFICATION_SUBSCRIPTION_TOKEN_DELETION_KEEP,
+    pace: { firstMs, constantForMs: 5 * firstMs, maxMs },
     sweepIntervalMs: values.NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL,
   };
 }

@@ -39,6 +39,9 @@ import { createDeletionWork } from './token-deletion.ts';
 import { createRouterLook } from './router-look.ts';
 import { createTrustWork } from './trust.ts';
 
+/** Most records of one round. */
+const MAX_RECORDS = 150;
+
 export type SubscriptionActivities = ReturnType<typeof createSubscriptionActivities>;
 
 /** What went wrong apart from single items. */
@@ -73,7 +76,7 @@ export function createSubscriptionActivities(
       const agent = await loadAgent(db, order.agentId);
       const epoch = order.epoch ?? agent?.epoch;
       if (!agent?.isOpen || epoch !== agent.epoch) return { isClosed: true };
-      const { claim, items, nextDueMs, event } = await claimBatch(db, order, settings.batchSize);
+      const { claim, items, nextDueMs, event } = await claimBatch(db, order, MAX_RECORDS);
       if (event) {
         announceEvent(resources, event);
         await relayEventsIfPossible(resources);
@@ -86,7 +89,7 @@ export function createSubscriptionActivities(
         items,
         ...(nextDueMs === undefined ? {} : { nextDueMs }),
         suspension: { isPaused, isOnline },
-        settings: { pace: settings.pace, networkWaitMs: settings.networkWaitMs },
+        settings: { pace: settings.pace },
       };
     },
 

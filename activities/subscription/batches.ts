@@ -35,17 +35,12 @@ export interface SubscriptionResources extends EventResources {
   subscription: SubscriptionSettings;
 }
 
-/** All ms but the first. */
+/** All ms. */
 export interface SubscriptionSettings {
-  /** Most records of one round. */
-  batchSize: number;
   /** Between the creation of a subscription and its first check, and between two checks. */
   firstCheckMs: number;
   checkIntervalMs: number;
   pace: RetryPace;
-  networkWaitMs: number;
-  /** Age at which a token deletion that never succeeds is given up. */
-  tokenDeletionKeepMs: number;
   sweepIntervalMs: number;
 }
 

@@ -23,7 +23,7 @@ import { query } from '../postgres.ts';
 import { putBackLost } from '../relayed-rows.ts';
 import { watchEvery } from '../watch.ts';
 import type { EventResources } from './events.ts';
-import { relayEvents } from './events.ts';
+import { EVENTS_STREAM, relayEvents } from './events.ts';
 
 const LOOK_INTERVAL_MS = 2_000;
 
@@ -37,7 +37,8 @@ interface EventWatchResources extends EventResources {
 
 /** Looks at the stream for as long as the process runs; any number of processes may. */
 export function watchEvents(resources: EventWatchResources): { stop(): Promise<void> } {
-  const { db, redis, log, eventsStream: stream, settlingMs } = resources;
+  const { db, redis, log, settlingMs } = resources;
+  const stream = EVENTS_STREAM;
   /** As its row says that it was last seen whole. */
   let saved = '';
   return watchEvery(LOOK_INTERVAL_MS, look, (reason) =>

@@ -27,10 +27,12 @@ export interface EventResources {
   redis: Redis;
   log: Logger;
   metrics: { subscriptionEvent(attributes: { kind: EventKind }): void };
-  eventsStream: string;
-  /** Approximate length to which the stream is trimmed. */
-  eventsStreamMaxLen: number;
 }
+
+/** Stream of events about errors, for clients. */
+export const EVENTS_STREAM = 'notification:subscription-events';
+/** Approximate length to which that stream is trimmed: a client that was away for longer misses events. */
+const EVENTS_STREAM_MAX_LEN = 10_000;
 
 const RELAYED_TOGETHER = 100;
 /** A router may write an error of any length. */
@@ -67,12 +69,7 @@ export function announceEvent(
  *
  * @returns how many. @throws when Redis or PostgreSQL do not answer.
  */
-export async function relayEvents({
-  db,
-  redis,
-  eventsStream,
-  eventsStreamMaxLen,
-}: EventResources): Promise<number> {
+export async function relayEvents({ db, redis }: EventResources): Promise<number> {
   let relayed = 0;
   for (;;) {
     const batch = await inTransaction(db, async (client) => {
@@ -81,7 +78,7 @@ export async function relayEvents({
       const events = await run<EventRow>(client, LOAD_EVENTS, [RELAYED_TOGETHER]);
       const entryIds: string[] = [];
       for (const event of events) {
-        entryIds.push(await append(redis, eventsStream, eventsStreamMaxLen, event));
+        entryIds.push(await append(redis, event));
       }
       await run(client, MARK_RELAYED, [events.map(({ event_id }) => event_id), entryIds]);
       return events.length;
@@ -102,12 +99,12 @@ export async function relayEventsIfPossible(resources: EventResources): Promise<
   }
 }
 
-async function append(redis: Redis, stream: string, length: number, event: EventRow): Promise<string> {
+async function append(redis: Redis, event: EventRow): Promise<string> {
   const entryId = await redis.xadd(
-    stream,
+    EVENTS_STREAM,
     'MAXLEN',
     '~',
-    length,
+    EVENTS_STREAM_MAX_LEN,
     '*',
     'event_id',
     event.event_id,

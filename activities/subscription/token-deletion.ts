@@ -16,8 +16,11 @@ import type { RouterError, RouterResult } from './router/ports.ts';
 import type { AddressRow } from './router-rows.ts';
 import { addressOf } from './router-rows.ts';
 
+/** Age at which the deletion of a token that never succeeds is given up, ms. */
+const MAX_AGE_MS = 21 * 24 * 60 * 60_000;
+
 export function createDeletionWork(resources: SubscriptionResources) {
-  const { db, keyBox, notificationRouter, log, metrics, subscription: settings } = resources;
+  const { db, keyBox, notificationRouter, log, metrics } = resources;
 
   return {
     /**
@@ -56,7 +59,7 @@ export function createDeletionWork(resources: SubscriptionResources) {
 
     /** Drops records that are older than they may be, however they stand. @returns how many. */
     async dropExpiredTokenDeletions(): Promise<number> {
-      const dropped = await deleteOlderThan(settings.tokenDeletionKeepMs, DROP_EXPIRED, { db, log });
+      const dropped = await deleteOlderThan(MAX_AGE_MS, DROP_EXPIRED, { db, log });
       if (dropped > 0) log.warn({ records: dropped }, 'token deletions given up for their age');
       return dropped;
     },

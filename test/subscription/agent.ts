@@ -48,9 +48,7 @@ export const KEY_BOX = createKeyBox([{ id: 'test', key: KEY }]);
 export const QUICK: Record<string, string> = {
   NOTIFICATION_ROLES: 'subscription',
   NOTIFICATION_SUBSCRIPTION_KEYS: `test:${KEY.toString('base64')}`,
-  NOTIFICATION_SUBSCRIPTION_RETRY_FIRST: '50ms',
-  NOTIFICATION_SUBSCRIPTION_RETRY_CONSTANT_FOR: '250ms',
-  NOTIFICATION_SUBSCRIPTION_RETRY_MAX: '500ms',
+  NOTIFICATION_SUBSCRIPTION_RETRY: '50ms,500ms',
   // A sweep looks twice as far ahead, which is less than a day.
   NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '6h',
 };

@@ -56,7 +56,9 @@ test.each([
   ['NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY', 'proxy'],
   ['NOTIFICATION_SUBSCRIPTION_AGENT', 'an agent'],
   ['NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL', '500ms'],
-  ['NOTIFICATION_SUBSCRIPTION_RETRY_MAX', '1s'],
+  ['NOTIFICATION_SUBSCRIPTION_RETRY', '2s'],
+  ['NOTIFICATION_SUBSCRIPTION_RETRY', '2s,1s'],
+  ['NOTIFICATION_SUBSCRIPTION_RETRY', '2s,10s,3m'],
 ])('N14 %s=%s is refused, and a key is not repeated', (name, value) => {
   const problems = problemsOf({ [name]: value });
   expect(problems).toHaveLength(1);

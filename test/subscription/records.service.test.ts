@@ -2,7 +2,7 @@
 import { requireEpoch, setAgentOpen } from '../../activities/subscription/agents.ts';
 import { claimBatch, loadWork } from '../../activities/subscription/claims.ts';
 import type { EventResources } from '../../activities/subscription/events.ts';
-import { relayEvents, writeEvent } from '../../activities/subscription/events.ts';
+import { EVENTS_STREAM, relayEvents, writeEvent } from '../../activities/subscription/events.ts';
 import type { NewRecord, WorkedRecord } from '../../activities/subscription/records.ts';
 import {
   createRecords,
@@ -337,7 +337,6 @@ test('subscription-L1 a pick-up that could read none of its rows has the worker 
 });
 
 test('subscription-L2 an event whose writer found the relay at work is relayed by that', async () => {
-  const eventsStream = 'relayed-events';
   const write = (connId: string) =>
     inTransaction(slot.db, (client) =>
       writeEvent(client, { agentId: AGENT, kind: 'ERRS', errors: [{ connId, error: 'SMP QUOTA' }] }),
@@ -348,8 +347,6 @@ test('subscription-L2 an event whose writer found the relay at work is relayed b
     redis: slot.redis,
     log: createLogger('silent'),
     metrics: { subscriptionEvent: () => undefined },
-    eventsStream,
-    eventsStreamMaxLen: 1_000,
   };
   // The second batch reports when the first one's event is on its way.
   const late = Object.assign(Object.create(slot.redis) as typeof slot.redis, {
@@ -364,7 +361,7 @@ test('subscription-L2 an event whose writer found the relay at work is relayed b
   await write('c1');
   expect(await relayEvents({ ...resources, redis: late })).toBe(2);
   expect(turnedAway).toBe(0);
-  expect(await slot.redis.xlen(eventsStream)).toBe(2);
+  expect(await slot.redis.xlen(EVENTS_STREAM)).toBe(2);
 });
 
 test('N13 N14 nothing of an earlier epoch is written once the agent was closed', async () => {

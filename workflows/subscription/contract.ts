@@ -296,8 +296,6 @@ export interface CarriedWork {
 
 export interface WorkerSettings {
   pace: RetryPace;
-  /** Longest wait for a network before an attempt is made without, ms. */
-  networkWaitMs: number;
 }
 
 /** What a pick-up has brought. */

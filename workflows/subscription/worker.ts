@@ -60,6 +60,9 @@ const database = proxyActivities<SubscriptionActivities>(DATABASE);
 /** A time that was rounded on its way must not make the worker run in circles, ms. */
 const SHORTEST_WAIT_MS = 250;
 
+/** Longest wait for a network before an attempt is made without, ms. */
+const NETWORK_WAIT_MS = 30 * 60_000;
+
 /** Events after which a run is continued by a new one. */
 const LONG_HISTORY = 400;
 
@@ -174,7 +177,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
       const retry = work.retry ?? freshRetry(settings.pace);
       const attempt = retry.attempts + 1;
       await whileSuspended();
-      await whileOffline(settings.networkWaitMs);
+      await whileOffline();
       enterState({ doing: 'working', kind, remaining: remaining.length, attempt });
       remaining = await runBatch({
         ...key,
@@ -218,9 +221,9 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
   }
 
   /** Waits for a network, but not for ever: the report that there is none may be wrong. */
-  async function whileOffline(patienceMs: number): Promise<void> {
+  async function whileOffline(): Promise<void> {
     const { offlineSinceMs = Date.now() } = work;
-    const leftMs = offlineSinceMs + patienceMs - Date.now();
+    const leftMs = offlineSinceMs + NETWORK_WAIT_MS - Date.now();
     if (work.suspension.isOnline || leftMs <= 0) return;
     enterSuspension({ nextDueMs: Date.now() + leftMs });
     await condition(() => work.suspension.isOnline, leftMs);
