@@ -85,7 +85,7 @@ export async function startMobileService(
   await bench.service('mobile-push', {
     NOTIFICATION_ROLES: 'mobile-push',
     NOTIFICATION_FCM_ENDPOINT: fcm.url,
-    NOTIFICATION_FCM_CA_FILE: caFile,
+    NOTIFICATION_HTTP_CA_FILE: caFile,
     ...env,
   });
 }

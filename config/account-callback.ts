@@ -1,10 +1,10 @@
 /** Configuration of account callbacks. */
 import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback/contract.ts';
-import { callerContradictions, callerVariables, callerWires, signingVariables } from './caller.ts';
+import { callerWires, signingVariable } from './caller.ts';
+import type { ServiceValues } from './service.ts';
 import { duration, durations, httpUrl, integer, streamName } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { placeOf, variable } from './variables.ts';
-import type { InsecureValues } from './wire.ts';
 
 /** What the names begin with by which calls to the portfolio service are proven. */
 export const PORTFOLIO = 'NOTIFICATION_PORTFOLIO';
@@ -15,8 +15,7 @@ export const ACCOUNT_CALLBACK_VARIABLES = {
     'Base URL of the portfolio service. Required in production by the role account-callback.',
     { requiredByRole: true },
   ),
-  ...signingVariables(PORTFOLIO, 'portfolio service'),
-  ...callerVariables(PORTFOLIO, 'portfolio service'),
+  NOTIFICATION_PORTFOLIO_SIGNING_SECRETS: signingVariable('portfolio service'),
   NOTIFICATION_CALLBACK_SHARDS: variable(
     integer(1, 1_000),
     'Shards that users are spread over, each with a workflow of its own. The same for all processes.',
@@ -49,9 +48,8 @@ export const ACCOUNT_CALLBACK_VARIABLES = {
   }),
 };
 
-export const ACCOUNT_CALLBACK: Kind<ValuesOf<typeof ACCOUNT_CALLBACK_VARIABLES> & InsecureValues> = {
+export const ACCOUNT_CALLBACK: Kind<ServiceValues & ValuesOf<typeof ACCOUNT_CALLBACK_VARIABLES>> = {
   variables: ACCOUNT_CALLBACK_VARIABLES,
-  contradictions: (values) => callerContradictions(values, PORTFOLIO),
   taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
   wires: (values) =>
     callerWires(values, {

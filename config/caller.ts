@@ -1,6 +1,6 @@
-/** Variables by which this service proves who it is to a program that it calls by HTTP. */
-import { z } from 'zod';
+/** Variables by which this service proves who it is to the programs that it calls by HTTP. */
 import { pem, webhookSecrets } from './values.ts';
+import type { ValuesOf } from './variables.ts';
 import { variable } from './variables.ts';
 import type { ConnectionName, InsecureValues, Wire } from './wire.ts';
 import { openness, plainUrlGaps, weaknessOfKey, weaknessOfSecret } from './wire.ts';
@@ -11,49 +11,31 @@ import { openness, plainUrlGaps, weaknessOfKey, weaknessOfSecret } from './wire.
  */
 export const DEVELOPMENT_SIGNING_SECRET = 'whsec_ZXZlcnlib2R5IGtub3dzIHRoaXMgc2VjcmV0';
 
-/** RFC 6750. */
-const bearerToken = z.string().regex(/^[A-Za-z0-9._~+/-]+=*$/, 'must be letters, digits and ._~+/-');
+/** A process has one identity, whichever program it calls. */
+export const HTTP_VARIABLES = {
+  NOTIFICATION_HTTP_CA_FILE: variable(
+    pem,
+    'Authorities that signed the certificates of the User Service, the portfolio service and the symbol targets, PEM; without them, those that Node trusts.',
+    { inFile: true },
+  ),
+  NOTIFICATION_HTTP_CERT_FILE: variable(pem, 'Certificate to show to these, PEM, with its key below.', {
+    inFile: true,
+  }),
+  NOTIFICATION_HTTP_KEY_FILE: variable(pem, 'Private key of that certificate, PEM.', { inFile: true }),
+};
+export type HttpValues = ValuesOf<typeof HTTP_VARIABLES>;
 
-/** @param prefix of the names, such as `NOTIFICATION_PORTFOLIO`. @param name as `doctor` shows it. */
-export function callerVariables<const Prefix extends string>(prefix: Prefix, name: string) {
-  const rows = {
-    TOKEN: variable(bearerToken, `Bearer token for calls to the ${name}.`, { secret: true }),
-    CA_FILE: variable(
-      pem,
-      `Authority that signed the certificate of the ${name}, PEM; without one, those that Node trusts.`,
-      { inFile: true },
-    ),
-    CERT_FILE: variable(pem, `Certificate to show to the ${name}, PEM, with its key below.`, {
-      inFile: true,
-    }),
-    KEY_FILE: variable(pem, 'Private key of that certificate, PEM.', { inFile: true }),
-  };
-  return prefixed(prefix, rows);
-}
+/** @param name of the program that is called, as `doctor` shows it. */
+export const signingVariable = (name: string) =>
+  variable(
+    webhookSecrets,
+    `Secrets that sign calls to the ${name}, whsec_ and base64 of 24 to 64 bytes, comma-separated; all of them sign.`,
+    { secret: true },
+  );
 
-/** @param prefix as of {@link callerVariables}. */
-export function signingVariables<const Prefix extends string>(prefix: Prefix, name: string) {
-  return prefixed(prefix, {
-    SIGNING_SECRETS: variable(
-      webhookSecrets,
-      `Secrets that sign calls to the ${name}, whsec_ and base64 of 24 to 64 bytes, comma-separated; all of them sign.`,
-      { secret: true },
-    ),
-  });
-}
-
-function prefixed<const Prefix extends string, Rows extends Record<string, unknown>>(
-  prefix: Prefix,
-  rows: Rows,
-) {
-  return Object.fromEntries(Object.entries(rows).map(([suffix, row]) => [`${prefix}_${suffix}`, row])) as {
-    [Suffix in keyof Rows as `${Prefix}_${Suffix & string}`]: Rows[Suffix];
-  };
-}
-
-/** The values of {@link callerVariables} and {@link signingVariables} under their prefix. */
-export type CallerValues<Prefix extends string> = {
-  [Name in `${Prefix}_${'TOKEN' | 'CA_FILE' | 'CERT_FILE' | 'KEY_FILE'}`]: string | undefined;
+/** What proves calls to one program. Its own variables begin with its prefix, such as `NOTIFICATION_PORTFOLIO`. */
+export type CallerValues<Prefix extends string> = HttpValues & {
+  [Name in `${Prefix}_TOKEN`]?: string | undefined;
 } & { [Name in `${Prefix}_SIGNING_SECRETS`]?: readonly string[] | undefined };
 
 /**
@@ -65,24 +47,17 @@ export function callerCredentials<const Prefix extends string>(
   { values, production }: { values: CallerValues<Prefix>; production: boolean },
   prefix: Prefix,
 ) {
-  const given = values as Record<string, unknown>;
-  const text = (suffix: string) => given[`${prefix}_${suffix}`] as string | undefined;
-  const secrets = given[`${prefix}_SIGNING_SECRETS`] as readonly string[] | undefined;
-  return {
-    token: text('TOKEN'),
-    ca: text('CA_FILE'),
-    cert: text('CERT_FILE'),
-    key: text('KEY_FILE'),
-    signingSecrets: secrets ?? (production ? [] : [DEVELOPMENT_SIGNING_SECRET]),
+  const { [`${prefix}_TOKEN`]: token, [`${prefix}_SIGNING_SECRETS`]: secrets } = values as {
+    [name: string]: unknown;
   };
-}
-
-/** One line for each half of a pair that is alone. */
-export function callerContradictions(values: object, prefix: string): string[] {
-  const isSet = (suffix: string) => (values as Record<string, unknown>)[`${prefix}_${suffix}`] !== undefined;
-  return isSet('CERT_FILE') === isSet('KEY_FILE')
-    ? []
-    : [`${prefix}_CERT_FILE and ${prefix}_KEY_FILE belong together: set both`];
+  return {
+    token: token as string | undefined,
+    ca: values.NOTIFICATION_HTTP_CA_FILE,
+    cert: values.NOTIFICATION_HTTP_CERT_FILE,
+    key: values.NOTIFICATION_HTTP_KEY_FILE,
+    signingSecrets:
+      (secrets as readonly string[] | undefined) ?? (production ? [] : [DEVELOPMENT_SIGNING_SECRET]),
+  };
 }
 
 interface Called<Prefix extends string> {
@@ -118,7 +93,7 @@ export function callerWires<const Prefix extends string>(
           : [
               isSigned
                 ? `${prefix}_SIGNING_SECRETS must be set: the ${name} cannot tell who calls`
-                : `${prefix}_TOKEN must be set, or ${prefix}_CERT_FILE and …_KEY_FILE: the ${name} cannot tell who calls`,
+                : `${prefix}_TOKEN must be set, or NOTIFICATION_HTTP_CERT_FILE and …_KEY_FILE: the ${name} cannot tell who calls`,
             ]),
         ...(weakToken === undefined ? [] : [`${prefix}_TOKEN can be guessed: ${weakToken}`]),
         ...(weakSecret === undefined ? [] : [`${prefix}_SIGNING_SECRETS can be guessed: ${weakSecret}`]),

@@ -14,8 +14,8 @@ import {
   SEARCH_ATTRIBUTES,
 } from '../workflows/intent/contract.ts';
 import type { ServiceValues } from './service.ts';
-import { callerContradictions, callerVariables, callerWires } from './caller.ts';
-import { duration, emailList, httpUrl, integer, postgresDsn, streamName } from './values.ts';
+import { callerWires } from './caller.ts';
+import { bearerToken, duration, emailList, httpUrl, integer, postgresDsn, streamName } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { LOOKS_PER_RUN, exceeding, variable } from './variables.ts';
 
@@ -119,7 +119,9 @@ export const INTENT_VARIABLES = {
   NOTIFICATION_USER_SERVICE_BASE_URL: variable(httpUrl, 'Base URL of the User Service.', {
     requiredInProduction: true,
   }),
-  ...callerVariables(USER_SERVICE, 'User Service'),
+  NOTIFICATION_USER_SERVICE_TOKEN: variable(bearerToken, 'Bearer token for calls to the User Service.', {
+    secret: true,
+  }),
   NOTIFICATION_USER_SERVICE_TIMEOUT: variable(duration, 'Time-out of one lookup.', { default: '1s' }),
   NOTIFICATION_USER_SERVICE_REUSE: variable(
     duration,
@@ -152,9 +154,8 @@ export const ADMIN_EMAIL_VARIABLES = Object.fromEntries(
 
 export const INTENT: Kind<ServiceValues & ValuesOf<typeof INTENT_VARIABLES>> = {
   variables: INTENT_VARIABLES,
-  contradictions: (values) => [
-    ...callerContradictions(values, USER_SERVICE),
-    ...exceeding(values, [
+  contradictions: (values) =>
+    exceeding(values, [
       [
         'NOTIFICATION_ROUTE_BACKOFF_MIN',
         'NOTIFICATION_ROUTE_BACKOFF_MAX',
@@ -166,7 +167,6 @@ export const INTENT: Kind<ServiceValues & ValuesOf<typeof INTENT_VARIABLES>> = {
         'a lease must outlive the publication that it covers',
       ],
     ]),
-  ],
   taskQueue: INTENT_TASK_QUEUE,
   wires: (values) =>
     callerWires(values, {

@@ -275,10 +275,8 @@ function noteOtherFiles(values: Values, files: ReturnType<typeof rememberingRead
   for (const path of replicas.flatMap(filesOfDsn)) {
     files.readIfPossible('NOTIFICATION_POSTGRES_REPLICA_DSNS', path);
   }
-  for (const name of ['GOOGLE_APPLICATION_CREDENTIALS', 'NOTIFICATION_FCM_CA_FILE'] as const) {
-    const path = values[name];
-    if (path !== undefined) files.readIfPossible(name, path);
-  }
+  const credentials = values.GOOGLE_APPLICATION_CREDENTIALS;
+  if (credentials !== undefined) files.readIfPossible('GOOGLE_APPLICATION_CREDENTIALS', credentials);
 }
 
 /** One line for each stream that two variables name: the service would read its own output, or mix two kinds of work. */

@@ -14,8 +14,6 @@ import { duration, httpsUrl, integer, streamName } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { LOOKS_PER_RUN, variable } from './variables.ts';
 
-const NOT_FCM = 'pushes would go to a server that is not FCM';
-
 export const MOBILE_PUSH_VARIABLES = {
   NOTIFICATION_MOBILE_STREAM: variable(streamName, 'Stream that producers append mobile push jobs to.', {
     default: DEFAULT_MOBILE_STREAM,
@@ -65,13 +63,10 @@ export const MOBILE_PUSH_VARIABLES = {
       default: '1m',
     },
   ),
-  NOTIFICATION_FCM_ENDPOINT: variable(httpsUrl, 'A server that stands in for FCM, outside production.', {
-    refusedInProduction: NOT_FCM,
-  }),
-  NOTIFICATION_FCM_CA_FILE: variable(
-    z.string().min(1),
-    'PEM file of the authority that signed its certificate, outside production.',
-    { refusedInProduction: NOT_FCM },
+  NOTIFICATION_FCM_ENDPOINT: variable(
+    httpsUrl,
+    'A server that stands in for FCM, outside production; NOTIFICATION_HTTP_CA_FILE holds for it as well.',
+    { refusedInProduction: 'pushes would go to a server that is not FCM' },
   ),
 };
 

@@ -4,6 +4,7 @@ import { loadClientConnectConfig } from '@temporalio/envconfig';
 import pg from 'pg';
 import { z } from 'zod';
 import { PLAIN_POLICIES } from '../api/payload-codec.ts';
+import { HTTP_VARIABLES } from './caller.ts';
 import { OTEL_VARIABLES } from './otel.ts';
 import { REDIS_VARIABLES, redisGaps, redisProblems } from './redis.ts';
 import { duration, flag, hostAndPort, httpUrl, integer, list, postgresDsn, sealingKeys } from './values.ts';
@@ -57,6 +58,7 @@ export const SERVICE_VARIABLES = {
   }),
 
   ...REDIS_VARIABLES,
+  ...HTTP_VARIABLES,
 
   NOTIFICATION_POSTGRES_PRIMARY_DSN: variable(
     postgresDsn,
@@ -233,6 +235,10 @@ export function serviceContradictions(values: ServiceValues): string[] {
     ...codecProblems(values),
     ...redisProblems(values),
     ...versionProblems(values),
+    ...((values.NOTIFICATION_HTTP_CERT_FILE === undefined) ===
+    (values.NOTIFICATION_HTTP_KEY_FILE === undefined)
+      ? []
+      : ['NOTIFICATION_HTTP_CERT_FILE and NOTIFICATION_HTTP_KEY_FILE belong together: set both']),
   ];
 }
 

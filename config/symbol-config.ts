@@ -4,11 +4,11 @@ import { z } from 'zod';
 import type { SymbolTarget } from '../api/symbol-config/push.ts';
 import { symbolTargetsSchema } from '../api/symbol-config/push.ts';
 import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config/contract.ts';
-import { callerContradictions, callerVariables, callerWires, signingVariables } from './caller.ts';
+import { callerWires, signingVariable } from './caller.ts';
+import type { ServiceValues } from './service.ts';
 import { duration, durations } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { ConfigError, placeOf, variable } from './variables.ts';
-import type { InsecureValues } from './wire.ts';
 
 /** What the names begin with by which pushes to the targets are proven. */
 export const SYMBOL_TARGETS = 'NOTIFICATION_SYMBOL_TARGETS';
@@ -19,8 +19,7 @@ export const SYMBOL_CONFIG_VARIABLES = {
     'JSON file of the targets of symbol configuration. Required in production by the role symbol-config.',
     { requiredByRole: true },
   ),
-  ...signingVariables(SYMBOL_TARGETS, 'symbol targets'),
-  ...callerVariables(SYMBOL_TARGETS, 'symbol targets'),
+  NOTIFICATION_SYMBOL_TARGETS_SIGNING_SECRETS: signingVariable('symbol targets'),
   NOTIFICATION_SYMBOL_PUSH_TIMEOUT: variable(duration, 'Time-out of one push to a target.', {
     default: '5s',
   }),
@@ -36,9 +35,8 @@ export const SYMBOL_CONFIG_VARIABLES = {
   ),
 };
 
-export const SYMBOL_CONFIG: Kind<ValuesOf<typeof SYMBOL_CONFIG_VARIABLES> & InsecureValues> = {
+export const SYMBOL_CONFIG: Kind<ServiceValues & ValuesOf<typeof SYMBOL_CONFIG_VARIABLES>> = {
   variables: SYMBOL_CONFIG_VARIABLES,
-  contradictions: (values) => callerContradictions(values, SYMBOL_TARGETS),
   taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
   wires: (values) =>
     callerWires(values, {

@@ -68,6 +68,9 @@ export const redisAddress = z.string().transform((text, context): RedisAddress =
   return scheme === undefined ? data : { ...data, tls: true };
 });
 
+/** RFC 6750. */
+export const bearerToken = z.string().regex(/^[A-Za-z0-9._~+/-]+=*$/, 'must be letters, digits and ._~+/-');
+
 /** The content of a PEM file. */
 export const pem = z.string().refine((text) => text.includes('-----BEGIN '), 'must name a PEM file');
 

@@ -45,7 +45,7 @@ export async function openMobilePush(arena: Arena): Promise<Work> {
     },
     envOf: (service) => ({
       NOTIFICATION_FCM_ENDPOINT: fcms[service]!.url,
-      NOTIFICATION_FCM_CA_FILE: caFileOf(service),
+      NOTIFICATION_HTTP_CA_FILE: caFileOf(service),
     }),
     planted: [
       { what: 'device tokens', value: plantedTokenPrefix, mayBeInHistories: false },

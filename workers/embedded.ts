@@ -1,5 +1,4 @@
 /** Where the dependencies are: as configured, or started here when they are not configured outside production. */
-import { readFileSync } from 'node:fs';
 import type { FcmTarget } from '../activities/mobile-push/fcm.ts';
 import { reasonOf } from '../activities/reason.ts';
 import { SelfExplanatoryError } from '../api/errors.ts';
@@ -31,7 +30,7 @@ interface Configured {
 }
 
 /**
- * @throws SetupError when an embedded server cannot be had, or the file of an authority cannot be read; ConfigError for
+ * @throws SetupError when an embedded server cannot be had; ConfigError for
  * an invalid file of targets.
  */
 export async function provideEndpoints(
@@ -150,20 +149,11 @@ function missingServers(
 export function fcmTargetOf(values: Config['values']): FcmTarget | undefined {
   const endpoint = values.NOTIFICATION_FCM_ENDPOINT;
   if (endpoint !== undefined) {
-    const caFile = values.NOTIFICATION_FCM_CA_FILE;
-    return { endpoint, ...(caFile === undefined ? {} : { caPem: readAuthority(caFile) }) };
+    const caPem = values.NOTIFICATION_HTTP_CA_FILE;
+    return { endpoint, ...(caPem === undefined ? {} : { caPem }) };
   }
   const credentialsFile = values.GOOGLE_APPLICATION_CREDENTIALS;
   return credentialsFile === undefined ? undefined : { credentialsFile };
-}
-
-function readAuthority(file: string): string {
-  try {
-    return readFileSync(file, 'utf8');
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    throw new SetupError(`NOTIFICATION_FCM_CA_FILE ${file} cannot be read: ${code}`, { cause: error });
-  }
 }
 
 /** The configuration check has made sure that what is not started is configured. */

@@ -18,7 +18,7 @@ export function openFcm({ config, endpoints, log, open, renewable }: ProcessCont
     open.add('FCM', () => current.close());
     renewable.push({
       what: 'FCM',
-      variables: ['GOOGLE_APPLICATION_CREDENTIALS', 'NOTIFICATION_FCM_CA_FILE'],
+      variables: ['GOOGLE_APPLICATION_CREDENTIALS', 'NOTIFICATION_HTTP_CA_FILE'],
       renew({ values }) {
         const before = current;
         current = make(fcmTargetOf(values));

@@ -23,6 +23,10 @@ export function openCaller(
   const credentials = (now: Config) => callerCredentials(now, prefix);
   const caller = createHttpCaller(credentials(config), idleMs);
   open.add(what, () => caller.close());
-  renewable.push({ what, variables: [`${prefix}_`], renew: (next) => caller.use(credentials(next)) });
+  renewable.push({
+    what,
+    variables: [`${prefix}_`, 'NOTIFICATION_HTTP_'],
+    renew: (next) => caller.use(credentials(next)),
+  });
   return caller;
 }

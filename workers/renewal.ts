@@ -30,6 +30,9 @@ export interface Renewal extends Running {
   files(): readonly ConfigFile[];
 }
 
+/** What is in each file of a look. */
+type Texts = ReadonlyMap<ConfigFile, string | undefined>;
+
 const EVERY_MS = 3_000;
 /** The same refusal is said again after this. */
 const SAY_AGAIN_MS = 60_000;
@@ -64,13 +67,13 @@ export function startRenewal(
     for (const part of parts) {
       const mine = changed.filter((file) => isOf(part, file));
       if (mine.length === 0) refusals.delete(part);
-      else await renew(part, mine);
+      else await renew(part, mine, now);
     }
   }
 
-  async function renew(part: RenewablePart, changed: readonly ConfigFile[]): Promise<void> {
+  async function renew(part: RenewablePart, changed: readonly ConfigFile[], now: Texts): Promise<void> {
     try {
-      const next = current.reread(readerFor(part));
+      const next = current.reread(readerFor(part, now));
       await part.renew(next);
       current = next;
       refusals.delete(part);
@@ -80,11 +83,14 @@ export function startRenewal(
     }
   }
 
-  /** New contents for one part; the others keep what they use. */
-  function readerFor(part: RenewablePart): ReadFile {
+  /** New contents for one part, the same for all parts that share a file; the others keep what they use. */
+  function readerFor(part: RenewablePart, now: Texts): ReadFile {
     return (path, variable) => {
-      const kept = current.files.find((file) => file.path === path && file.variable === variable)?.text;
-      return kept === undefined || isOf(part, { variable }) ? readFromDisk(path, variable) : kept;
+      const isIt = (file: ConfigFile) => file.path === path && file.variable === variable;
+      const known = isOf(part, { variable })
+        ? now.get([...now.keys()].find(isIt)!)
+        : current.files.find(isIt)?.text;
+      return known ?? readFromDisk(path, variable);
     };
   }
 

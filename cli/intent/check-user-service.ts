@@ -49,7 +49,7 @@ function diagnosisOf(status: number, text: string, detail: string): Diagnosis {
   if (REFUSALS.includes(status)) {
     return error(
       `${detail}: it refuses who asks`,
-      'until it lets this service in, intents for users wait: NOTIFICATION_USER_SERVICE_TOKEN, …_CERT_FILE and …_KEY_FILE',
+      'until it lets this service in, intents for users wait: NOTIFICATION_USER_SERVICE_TOKEN, or NOTIFICATION_HTTP_CERT_FILE and …_KEY_FILE',
     );
   }
   if (status === 404) {

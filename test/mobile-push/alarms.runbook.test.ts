@@ -20,7 +20,7 @@ const ground = drillGround({
   env: () => ({
     NOTIFICATION_ROLES: 'mobile-push',
     NOTIFICATION_FCM_ENDPOINT: ground.slot.fcm.url,
-    NOTIFICATION_FCM_CA_FILE: caFile,
+    NOTIFICATION_HTTP_CA_FILE: caFile,
     // What waits long waits briefly.
     NOTIFICATION_MOBILE_SEND_ATTEMPTS: '3',
     NOTIFICATION_MOBILE_SEND_INTERVAL: '300ms',

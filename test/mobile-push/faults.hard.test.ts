@@ -52,7 +52,7 @@ function start(env: Record<string, string> = {}) {
   return fleet.start({
     ...QUICK,
     NOTIFICATION_FCM_ENDPOINT: slot.fcm.url,
-    NOTIFICATION_FCM_CA_FILE: caFile,
+    NOTIFICATION_HTTP_CA_FILE: caFile,
     NOTIFICATION_FCM_MAX_SOCKETS: String(SOCKETS),
     ...env,
   });

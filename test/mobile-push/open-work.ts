@@ -21,7 +21,7 @@ export async function openMobileWork(slot: Slot, dir: string): Promise<OpenWork>
     role: 'mobile-push',
     env: {
       NOTIFICATION_FCM_ENDPOINT: slot.fcm.url,
-      NOTIFICATION_FCM_CA_FILE: caFile,
+      NOTIFICATION_HTTP_CA_FILE: caFile,
       NOTIFICATION_MOBILE_SEND_ATTEMPTS: '1000',
       NOTIFICATION_MOBILE_SEND_INTERVAL: '1s',
     },

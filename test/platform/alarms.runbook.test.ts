@@ -272,7 +272,7 @@ describe('certificates and secrets', () => {
     const { certPem } = await createLoopbackCertificate(days);
     writeFileSync(caFile, certPem);
   };
-  const env = { NOTIFICATION_USER_SERVICE_CA_FILE: caFile };
+  const env = { NOTIFICATION_HTTP_CA_FILE: caFile };
   beforeAll(async () => {
     await putCertificate();
     await restart(env);
@@ -287,7 +287,7 @@ describe('certificates and secrets', () => {
       fault: `a certificate expires in ${days === 1 ? 'a day' : `${days} days`}`,
       inject: () => putCertificate(days),
       env: () => env,
-      says: { 'galaxy-notify doctor': /USER_SERVICE_CA_FILE/ },
+      says: { 'galaxy-notify doctor': /HTTP_CA_FILE/ },
       deeds: [
         {
           words: days === 1 ? 'as CertificateExpiresSoon, now' : 'put the new certificate',

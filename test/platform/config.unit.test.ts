@@ -90,14 +90,10 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_OUTBOX_POSTGRES_DSN', undefined],
   ['NOTIFICATION_WORKER_DEPLOYMENT', undefined],
   ['NOTIFICATION_WORKER_BUILD_ID', undefined],
-  ...['NOTIFICATION_USER_SERVICE', 'NOTIFICATION_SYMBOL_TARGETS', 'NOTIFICATION_PORTFOLIO'].flatMap(
-    (prefix): [Name, unknown][] => [
-      ...(['TOKEN', 'CA_FILE', 'CERT_FILE', 'KEY_FILE'].map((suffix) => [
-        `${prefix}_${suffix}`,
-        undefined,
-      ]) as [Name, unknown][]),
-    ],
-  ),
+  ['NOTIFICATION_USER_SERVICE_TOKEN', undefined],
+  ['NOTIFICATION_HTTP_CA_FILE', undefined],
+  ['NOTIFICATION_HTTP_CERT_FILE', undefined],
+  ['NOTIFICATION_HTTP_KEY_FILE', undefined],
   ['NOTIFICATION_SYMBOL_TARGETS_SIGNING_SECRETS', undefined],
   ['NOTIFICATION_PORTFOLIO_SIGNING_SECRETS', undefined],
   ['NOTIFICATION_INSECURE', []],
@@ -117,7 +113,6 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_FCM_MAX_SOCKETS', 50],
   ['NOTIFICATION_FCM_BRAKE', MINUTE],
   ['NOTIFICATION_FCM_ENDPOINT', undefined],
-  ['NOTIFICATION_FCM_CA_FILE', undefined],
   ['NOTIFICATION_SYMBOL_TARGETS_FILE', undefined],
   ['NOTIFICATION_SYMBOL_PUSH_TIMEOUT', 5 * SECOND],
   ['NOTIFICATION_SYMBOL_RETRY_LADDER', [30 * SECOND, MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE]],
@@ -404,15 +399,10 @@ describe('what is wrong', () => {
         ...env,
         ...credentials,
         NOTIFICATION_FCM_ENDPOINT: 'https://localhost:8094',
-        NOTIFICATION_FCM_CA_FILE: 'ca.pem',
-      }).map((problem) => problem.split(' is ')),
-    ).toEqual(
-      ['NOTIFICATION_FCM_ENDPOINT', 'NOTIFICATION_FCM_CA_FILE'].map((name) => [
-        name,
-        'refused in production: pushes would go to a server that',
-        'not FCM',
-      ]),
-    );
+      }),
+    ).toEqual([
+      'NOTIFICATION_FCM_ENDPOINT is refused in production: pushes would go to a server that is not FCM',
+    ]);
     expect(problemsOf(PRODUCTION)).toEqual([]);
   });
 

@@ -136,7 +136,7 @@ test(
     walk = createCrashWalk(slot, {
       ...QUICK,
       NOTIFICATION_FCM_ENDPOINT: slot.fcm.url,
-      NOTIFICATION_FCM_CA_FILE: caFile,
+      NOTIFICATION_HTTP_CA_FILE: caFile,
       // Jobs that were in the hands of processes that died are to be taken, not given up.
       NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT: '50',
     });

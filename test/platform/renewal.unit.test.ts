@@ -73,3 +73,28 @@ test('I60 of a file that two parts share each takes its own, and one that refuse
   expect(lines.filter((line) => line.includes('keeps the old values'))).toHaveLength(2);
   expect(lines.join('')).not.toMatch(/short|BEGIN/);
 });
+
+test('I60 parts that share a variable take the same text, also when its file changes between the two', async () => {
+  const shared = fileOf('http-ca.pem', `${PEM}1`);
+  const config = loadConfig({ NOTIFICATION_HTTP_CA_FILE: shared });
+  const taken: Record<string, string[]> = { first: [], second: [] };
+  const partOf = (what: string): RenewablePart => ({
+    what,
+    variables: ['NOTIFICATION_HTTP_'],
+    renew({ values }) {
+      taken[what]!.push(values.NOTIFICATION_HTTP_CA_FILE!.at(-1)!);
+      if (what === 'first' && taken[what]!.length === 1) fileOf('http-ca.pem', `${PEM}3`);
+    },
+  });
+  const log = createLogger('silent');
+  const renewal = startRenewal(config, [partOf('first'), partOf('second')], { log, everyMs: 10 });
+  fileOf('http-ca.pem', `${PEM}2`);
+  try {
+    await eventually('both to have the last text', async () =>
+      Object.values(taken).every((texts) => texts.at(-1) === '3'),
+    );
+  } finally {
+    await renewal.stop();
+  }
+  expect(taken).toEqual({ first: ['2', '3'], second: ['2', '3'] });
+});

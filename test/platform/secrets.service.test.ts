@@ -172,7 +172,7 @@ test('I60 security-19 the authority of FCM is taken from its file while the serv
     {
       ...QUICK_PUSHES,
       NOTIFICATION_FCM_ENDPOINT: before.url,
-      NOTIFICATION_FCM_CA_FILE: file,
+      NOTIFICATION_HTTP_CA_FILE: file,
       NOTIFICATION_MOBILE_SEND_ATTEMPTS: '1000',
     },
     { fcm: { endpoint: before.url, caPem: before.caPem } },

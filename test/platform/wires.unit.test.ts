@@ -285,10 +285,10 @@ test.each(['HTTPS_PROXY', 'https_proxy', 'HTTP_PROXY', 'http_proxy', 'grpc_proxy
 test('security-10 a client certificate proves as much as a token', () => {
   const [cert, key] = ['cert.pem', 'key.pem'].map((name) => path.join(dir, name)) as [string, string];
   for (const file of [cert, key]) writeFileSync(file, '-----BEGIN X-----\n');
-  const users = { NOTIFICATION_USER_SERVICE_TOKEN: undefined, NOTIFICATION_USER_SERVICE_CERT_FILE: cert };
-  expect(problemsOf({ ...PRODUCTION, ...users, NOTIFICATION_USER_SERVICE_KEY_FILE: key })).toEqual([]);
+  const users = { NOTIFICATION_USER_SERVICE_TOKEN: undefined, NOTIFICATION_HTTP_CERT_FILE: cert };
+  expect(problemsOf({ ...PRODUCTION, ...users, NOTIFICATION_HTTP_KEY_FILE: key })).toEqual([]);
   expect(problemsOf({ ...PRODUCTION, ...users })).toEqual([
-    'NOTIFICATION_USER_SERVICE_CERT_FILE and NOTIFICATION_USER_SERVICE_KEY_FILE belong together: set both',
+    'NOTIFICATION_HTTP_CERT_FILE and NOTIFICATION_HTTP_KEY_FILE belong together: set both',
   ]);
 });
 
