@@ -39,12 +39,6 @@ export const OTEL_VARIABLES = {
   OTEL_EXPORTER_OTLP_HEADERS: variable(headers, 'Headers of every export: name=value, comma-separated.', {
     secret: true,
   }),
-  OTEL_EXPORTER_OTLP_TRACES_HEADERS: variable(headers, 'Further headers of exports of traces.', {
-    secret: true,
-  }),
-  OTEL_EXPORTER_OTLP_METRICS_HEADERS: variable(headers, 'Further headers of exports of metrics.', {
-    secret: true,
-  }),
 };
 
 /** Standard variables that may only say what is so: the service speaks OTLP by one protocol, and logs go to standard output. */
@@ -60,6 +54,7 @@ const ofSignals = (name: string): string[] =>
 
 /** Read by OpenTelemetry's own packages, without this configuration. CONFIGURATION.md lists them. */
 export const READ_BY_OTEL: readonly string[] = [
+  'OTEL_SERVICE_NAME',
   'OTEL_RESOURCE_ATTRIBUTES',
   ...['TIMEOUT', 'COMPRESSION', 'CERTIFICATE', 'CLIENT_CERTIFICATE', 'CLIENT_KEY'].flatMap(ofSignals),
   'OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE',

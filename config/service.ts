@@ -116,18 +116,7 @@ export const SERVICE_VARIABLES = {
   NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED: variable(flag, 'Print metrics to standard output.', {
     default: 'false',
   }),
-  OTEL_SERVICE_NAME: variable(z.string(), 'Service name in traces and metrics.', {
-    default: 'galaxy-notify',
-  }),
   OTEL_EXPORTER_OTLP_ENDPOINT: variable(httpUrl, 'OTLP collector (HTTP) for traces and metrics.'),
-  OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: variable(
-    httpUrl,
-    'Whole URL for traces, instead of /v1/traces of that collector.',
-  ),
-  OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: variable(
-    httpUrl,
-    'Whole URL for metrics, instead of /v1/metrics of that collector.',
-  ),
   OTEL_METRIC_EXPORT_INTERVAL: variable(
     integer(100, 86_400_000),
     'Time between two exports of metrics, in milliseconds.',
@@ -388,30 +377,15 @@ function codecWires(values: ServiceValues): Wire[] {
 }
 
 function otelWires(values: ServiceValues): Wire[] {
-  if (values.OTEL_SDK_DISABLED) return [];
-  const names = [
-    'OTEL_EXPORTER_OTLP_ENDPOINT',
-    'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT',
-    'OTEL_EXPORTER_OTLP_METRICS_ENDPOINT',
-  ] as const;
-  const given = names.flatMap((name) => {
-    const url = values[name];
-    return url === undefined ? [] : [{ name, url }];
-  });
-  if (given.length === 0) return [];
-  const isRemote = given.some(({ url }) => !isLoopback(new URL(url).hostname));
-  const hasHeader = [
-    values.OTEL_EXPORTER_OTLP_HEADERS,
-    values.OTEL_EXPORTER_OTLP_TRACES_HEADERS,
-    values.OTEL_EXPORTER_OTLP_METRICS_HEADERS,
-  ].some((headers) => headers !== undefined);
+  const { OTEL_EXPORTER_OTLP_ENDPOINT: url, OTEL_EXPORTER_OTLP_HEADERS: headers } = values;
+  if (values.OTEL_SDK_DISABLED || url === undefined) return [];
   return [
     {
       name: 'OTLP collector',
       ...openness(values, 'otel'),
       gaps: [
-        ...given.flatMap(({ name, url }) => plainUrlGaps(name, url)),
-        ...(isRemote && !hasHeader
+        ...plainUrlGaps('OTEL_EXPORTER_OTLP_ENDPOINT', url),
+        ...(headers === undefined && !isLoopback(new URL(url).hostname)
           ? ['OTEL_EXPORTER_OTLP_HEADERS must be set: the collector cannot tell who sends']
           : []),
       ],

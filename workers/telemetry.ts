@@ -51,7 +51,7 @@ export interface Telemetry {
 
 export function startTelemetry({ values }: Config, log: Logger): Telemetry {
   reportProblems(log);
-  const resource = resourceOf(values);
+  const resource = resourceOf();
   const spanProcessors = spanProcessorsFor(values);
   const isTracing = spanProcessors.length > 0;
   const tracers = new BasicTracerProvider({ resource, spanProcessors });
@@ -87,30 +87,34 @@ export function temporalMetrics({ values }: Config): TelemetryOptions['metrics']
     otel: {
       url,
       http: true,
-      headers: headersOf(values, 'metrics'),
+      headers: values.OTEL_EXPORTER_OTLP_HEADERS ?? {},
       metricsExportInterval: values.OTEL_METRIC_EXPORT_INTERVAL,
     },
     // In OTLP these are attributes of the resource, as resourceOf has them.
-    globalTags: { 'service.name': values.OTEL_SERVICE_NAME, 'service.instance.id': INSTANCE_ID },
+    globalTags: {
+      'service.name': String(resourceOf().attributes['service.name']),
+      'service.instance.id': INSTANCE_ID,
+    },
   };
 }
 
 /** Processes of one service differ by the instance: collectors would take their counters for one otherwise. */
 const INSTANCE_ID = randomUUID();
 
-function resourceOf({ OTEL_SERVICE_NAME }: Config['values']): Resource {
+/** OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES come before the names of our own. */
+function resourceOf(): Resource {
   return defaultResource()
-    .merge(resourceFromAttributes({ 'service.instance.id': INSTANCE_ID }))
-    .merge(detectResources({ detectors: [envDetector] }))
-    .merge(resourceFromAttributes({ 'service.name': OTEL_SERVICE_NAME }));
+    .merge(resourceFromAttributes({ 'service.name': 'galaxy-notify', 'service.instance.id': INSTANCE_ID }))
+    .merge(detectResources({ detectors: [envDetector] }));
 }
 
 function spanProcessorsFor(values: Config['values']): SpanProcessor[] {
   const processors: SpanProcessor[] = [];
   if (values.OTEL_SDK_DISABLED) return processors;
   const url = urlOf(values, 'traces');
-  const headers = headersOf(values, 'traces');
-  if (url) processors.push(new BatchSpanProcessor(new OTLPTraceExporter({ url, headers })));
+  const headers = values.OTEL_EXPORTER_OTLP_HEADERS;
+  if (url)
+    processors.push(new BatchSpanProcessor(new OTLPTraceExporter({ url, ...(headers && { headers }) })));
   if (values.NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED) {
     processors.push(new BatchSpanProcessor(new ConsoleSpanExporter()));
   }
@@ -121,7 +125,8 @@ function metricReadersFor(values: Config['values']): IMetricReader[] {
   const exporters: PushMetricExporter[] = [];
   if (values.OTEL_SDK_DISABLED) return [];
   const url = urlOf(values, 'metrics');
-  if (url) exporters.push(new OTLPMetricExporter({ url, headers: headersOf(values, 'metrics') }));
+  const headers = values.OTEL_EXPORTER_OTLP_HEADERS;
+  if (url) exporters.push(new OTLPMetricExporter({ url, ...(headers && { headers }) }));
   if (values.NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED) exporters.push(new ConsoleMetricExporter());
   const exportIntervalMillis = values.OTEL_METRIC_EXPORT_INTERVAL;
   return exporters.map(
@@ -138,19 +143,7 @@ function urlOf(values: Config['values'], signal: 'traces' | 'metrics'): string |
   const exporter = { traces: values.OTEL_TRACES_EXPORTER, metrics: values.OTEL_METRICS_EXPORTER }[signal];
   if (values.OTEL_SDK_DISABLED || exporter === 'none') return undefined;
   const base = values.OTEL_EXPORTER_OTLP_ENDPOINT;
-  const own = {
-    traces: values.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT,
-    metrics: values.OTEL_EXPORTER_OTLP_METRICS_ENDPOINT,
-  }[signal];
-  return own ?? (base && `${base.replace(/\/+$/, '')}/v1/${signal}`);
-}
-
-function headersOf(values: Config['values'], signal: 'traces' | 'metrics'): Record<string, string> {
-  const own = {
-    traces: values.OTEL_EXPORTER_OTLP_TRACES_HEADERS,
-    metrics: values.OTEL_EXPORTER_OTLP_METRICS_HEADERS,
-  }[signal];
-  return { ...values.OTEL_EXPORTER_OTLP_HEADERS, ...own };
+  return base && `${base.replace(/\/+$/, '')}/v1/${signal}`;
 }
 
 /**

@@ -235,7 +235,7 @@ describe('outboxes', () => {
       enableOfflineQueue: false,
     });
     redis.on('error', () => undefined);
-    const exporter = new OTLPMetricExporter({ url: prometheus.otlpUrl });
+    const exporter = new OTLPMetricExporter({ url: `${prometheus.otlpUrl}/v1/metrics` });
     meters = new MeterProvider({
       resource: resourceFromAttributes({ 'service.name': 'shop', 'service.instance.id': 'relay' }),
       readers: [

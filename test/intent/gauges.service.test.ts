@@ -32,7 +32,7 @@ let collector: Collector;
 beforeAll(async () => {
   [slot, collector] = [await takeSlot(), await startCollector()];
   await slot.startService({
-    OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: `${collector.url}/gauges`,
+    OTEL_EXPORTER_OTLP_ENDPOINT: `${collector.url}/gauges`,
     OTEL_METRIC_EXPORT_INTERVAL: '250',
   });
 });

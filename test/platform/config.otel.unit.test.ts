@@ -22,6 +22,7 @@ test.each([
   ['OTEL_PROPAGATORS', 'b3'],
   ['OTEL_METRIC_EXPORT_TIMEOUT', '100'],
   ['OTEL_EXPORTER_OTLP_ENPOINT', 'http://collector:4318'],
+  ['OTEL_EXPORTER_OTLP_METRICS_ENDPOINT', 'http://collector:4318/v1/metrics'],
   ['OTEL_SDK_DISABLED_FILE', '/etc/disabled'],
 ])('intent-OTEL %s=%s is refused by name', (name, text) => {
   const problems = problemsOf({ [name]: text });
@@ -44,12 +45,9 @@ test('intent-OTEL what is honoured, or read by OpenTelemetry itself, is taken', 
 
 test("intent-OTEL metrics of Temporal's SDK go where the others go, with the same headers, or nowhere", () => {
   const otelOf = (env: Record<string, string>) => temporalMetrics(loadConfig({ ...COLLECTOR, ...env }));
-  expect(
-    otelOf({
-      OTEL_EXPORTER_OTLP_HEADERS: 'api-key=1,tenant=a',
-      OTEL_EXPORTER_OTLP_METRICS_HEADERS: 'api-key=2',
-    }),
-  ).toMatchObject({ otel: { headers: { 'api-key': '2', tenant: 'a' } } });
+  expect(otelOf({ OTEL_EXPORTER_OTLP_HEADERS: 'api-key=1,tenant=a' })).toMatchObject({
+    otel: { headers: { 'api-key': '1', tenant: 'a' }, url: 'http://collector:4318/v1/metrics' },
+  });
   expect(otelOf({ OTEL_METRICS_EXPORTER: 'none' })).toBeUndefined();
   expect(otelOf({ OTEL_SDK_DISABLED: 'true' })).toBeUndefined();
 });

@@ -121,9 +121,9 @@ describe('the Compose file', () => {
     };
     const { environment } = services['galaxy-notify']!;
     const portOf = (endpoint: string) => endpoint.split(':').at(-1);
-    expect(new URL(environment!['OTEL_EXPORTER_OTLP_METRICS_ENDPOINT']!)).toMatchObject({
+    expect(new URL(environment!['OTEL_EXPORTER_OTLP_ENDPOINT']!)).toMatchObject({
       host: `otel-collector:${portOf(collector.receivers.otlp.protocols.http.endpoint)}`,
-      pathname: '/v1/metrics',
+      pathname: '/',
     });
     expect(prometheus.scrape_configs[0]).toMatchObject({
       job_name: 'otel-collector',

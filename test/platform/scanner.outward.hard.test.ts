@@ -95,7 +95,7 @@ const exportMetrics: Call = async (url, trusted, own) => {
   try {
     const telemetry = startTelemetry(
       loadConfig({
-        OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: `${url}/v1/metrics`,
+        OTEL_EXPORTER_OTLP_ENDPOINT: url,
         OTEL_EXPORTER_OTLP_HEADERS: `authorization=${KEY}`,
         OTEL_METRIC_EXPORT_INTERVAL: '60000',
       }),

@@ -88,18 +88,18 @@ describe('export', () => {
     }
   });
 
-  test('I33 the last export happens at shutdown, to the URL that is for metrics', async () => {
+  test('I33 the last export happens at shutdown, below the URL of the collector, under the name that the environment has', async () => {
     const collector = await startCollector();
+    process.env['OTEL_SERVICE_NAME'] = 'notify-7';
     const telemetry = start({
-      OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:1/nobody/listens/here',
-      OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: `${collector.url}/own/path`,
+      OTEL_EXPORTER_OTLP_ENDPOINT: `${collector.url}/own/path/`,
       OTEL_METRIC_EXPORT_INTERVAL: '60000',
-      OTEL_SERVICE_NAME: 'notify-7',
     });
+    delete process.env['OTEL_SERVICE_NAME'];
     createProbeMetrics(telemetry.meter).probeRequest({ path: '/healthz', status: 200 });
     await telemetry.shutdown();
 
-    expect(collector.paths).toEqual(['/own/path']);
+    expect(collector.paths).toEqual(['/own/path/v1/metrics']);
     expect(collector.exports[0]?.resource).toMatchObject({ 'service.name': 'notify-7' });
     expect(collector.latest('notification.internal_http.requests')).toHaveLength(1);
     await collector.stop();
@@ -107,7 +107,7 @@ describe('export', () => {
 
   test('I33 I35 a collector that never answers costs one warning, and little time at shutdown', async () => {
     const collector = await startCollector({ answers: false });
-    const telemetry = start({ OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: collector.url });
+    const telemetry = start({ OTEL_EXPORTER_OTLP_ENDPOINT: collector.url });
     createProbeMetrics(telemetry.meter).probeRequest({ path: '/healthz', status: 200 });
     await eventually('a few exports', async () => collector.paths.length >= 5);
     const warnings = logs.filter(({ msg }) => msg === 'OpenTelemetry has a problem');

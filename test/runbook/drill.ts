@@ -119,7 +119,8 @@ export function drillGround({ env }: { env: () => Record<string, string> }): Dri
     const started = await fleet.start(
       {
         ...env(),
-        OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: ground.prometheus.otlpUrl,
+        OTEL_EXPORTER_OTLP_ENDPOINT: ground.prometheus.otlpUrl,
+        OTEL_TRACES_EXPORTER: 'none',
         OTEL_METRIC_EXPORT_INTERVAL: EXPORT_INTERVAL_MS,
         ...more,
       },

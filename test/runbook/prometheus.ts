@@ -61,7 +61,7 @@ export async function startPrometheus(scraped: string): Promise<Prometheus> {
     report,
   });
   return {
-    otlpUrl: `${url}/api/v1/otlp/v1/metrics`,
+    otlpUrl: `${url}/api/v1/otlp`,
     async isTrue(expression) {
       const response = await fetch(`${url}/api/v1/query`, {
         method: 'POST',
