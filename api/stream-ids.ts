@@ -92,3 +92,6 @@ async function findId(
   const id = await redis.eval_ro(FIND_ID, 1, stream, ...command);
   return typeof id === 'string' ? id : undefined;
 }
+
+/** Consumer group of all processes on the streams of mobile push jobs and of account values. */
+export const CONSUMER_GROUP = 'notifications';

@@ -129,7 +129,6 @@ async function startOnce(bench: Bench, part: Part): Promise<number> {
         NOTIFICATION_ROLES: 'account-callback',
         NOTIFICATION_CALLBACK_SHARDS: String(SHARDS),
         NOTIFICATION_PORTFOLIO_BASE_URL: portfolio.url,
-        NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION: '8760h',
       }),
     );
   } finally {

@@ -1,6 +1,7 @@
 /** `doctor`: everything the service depends on, at one glance. */
 import type { Command } from 'commander';
 import type { Config } from '../config/load.ts';
+import { CONSUMER_GROUP } from '../api/stream-ids.ts';
 import { callerCredentials } from '../config/caller.ts';
 import { ADMIN_EMAIL_VARIABLES, USER_SERVICE } from '../config/intent.ts';
 import { farSidesOf, loadOperatorConfig, needsOf } from '../config/load.ts';
@@ -160,7 +161,7 @@ const mobileGroup = ({ redis, db }: Session['resources'], { values }: Config): C
     redis,
     db,
     stream: values.NOTIFICATION_MOBILE_STREAM,
-    group: values.NOTIFICATION_MOBILE_GROUP,
+    group: CONSUMER_GROUP,
   });
 
 const callbackGroup = ({ redis, db }: Session['resources'], { values }: Config): CheckGroup =>
@@ -168,8 +169,7 @@ const callbackGroup = ({ redis, db }: Session['resources'], { values }: Config):
     redis,
     db,
     stream: values.NOTIFICATION_CALLBACK_STREAM,
-    group: values.NOTIFICATION_CALLBACK_GROUP,
-    catchUpLimitMs: values.NOTIFICATION_CALLBACK_CATCH_UP_LIMIT,
+    group: CONSUMER_GROUP,
   });
 
 const sourceOf = (embedded: string[]): string =>

@@ -32,19 +32,8 @@ export const ACCOUNT_CALLBACK_VARIABLES = {
     'Delays after each failed attempt of a callback; after as many retries it is dropped.',
     { default: '1m,5m,15m,1h,2h' },
   ),
-  NOTIFICATION_CALLBACK_CATCH_UP_LIMIT: variable(
-    duration,
-    'Time after the end of a day within which a tracking must catch up; then doctor and a gauge name it as overdue.',
-    { default: '2h' },
-  ),
-  NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION: variable(duration, 'Age at which hourly snapshots are deleted.', {
-    default: '72h',
-  }),
   NOTIFICATION_CALLBACK_STREAM: variable(streamName, 'Stream that extremes of account values come from.', {
     default: 'stream.account.extremes',
-  }),
-  NOTIFICATION_CALLBACK_GROUP: variable(streamName, 'Consumer group of all processes on that stream.', {
-    default: 'notifications',
   }),
 };
 

@@ -18,12 +18,9 @@ export const MOBILE_PUSH_VARIABLES = {
   NOTIFICATION_MOBILE_STREAM: variable(streamName, 'Stream that producers append mobile push jobs to.', {
     default: DEFAULT_MOBILE_STREAM,
   }),
-  NOTIFICATION_MOBILE_GROUP: variable(streamName, 'Consumer group of all processes on that stream.', {
-    default: 'notifications',
-  }),
   NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE: variable(
     duration,
-    'Age at which an entry that was not acknowledged is delivered again; also how often to look for those.',
+    'Age at which an entry that was not acknowledged is delivered again, how often to look for those, and the time between two attempts of a push to one device, unless FCM asks for another.',
     { default: '30s' },
   ),
   NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT: variable(
@@ -36,12 +33,6 @@ export const MOBILE_PUSH_VARIABLES = {
     'Attempts of a push to one device in total.',
     { default: '5' },
   ),
-  NOTIFICATION_MOBILE_SEND_INTERVAL: variable(
-    duration,
-    'Time between two of them, unless FCM asks for another.',
-    { default: '30s' },
-  ),
-
   NOTIFICATION_MOBILE_TIME_TO_LIVE: variable(
     duration,
     'From the arrival of a job until its pushes expire, unless expires_at_ms says when: they are not sent after that, and FCM keeps them no longer.',
@@ -53,9 +44,6 @@ export const MOBILE_PUSH_VARIABLES = {
     'JSON file of the service account that sends through FCM; required in production by the role mobile-push.',
     { requiredByRole: true },
   ),
-  NOTIFICATION_FCM_MAX_SOCKETS: variable(integer(1, 10_000), 'Most connections to FCM of this process.', {
-    default: '50',
-  }),
   NOTIFICATION_FCM_BRAKE: variable(
     duration,
     'Shortest pause of all sends after FCM said that its quota is spent.',

@@ -41,7 +41,6 @@ export async function openMobilePush(arena: Arena): Promise<Work> {
     env: {
       NOTIFICATION_FCM_BRAKE: '1s',
       NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE: '5s',
-      NOTIFICATION_MOBILE_SEND_INTERVAL: '1s',
     },
     envOf: (service) => ({
       NOTIFICATION_FCM_ENDPOINT: fcms[service]!.url,

@@ -14,6 +14,7 @@ import { consumeCallbackInputs } from '../activities/account-callback/stream.ts'
 import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
+import { CONSUMER_GROUP } from '../api/stream-ids.ts';
 import { PORTFOLIO } from '../config/account-callback.ts';
 import type { Config } from '../config/load.ts';
 import {
@@ -25,6 +26,9 @@ import type { ProcessContext } from './context.ts';
 import { reach, required } from './context.ts';
 import { openCaller } from './http-caller.ts';
 import type { Role } from './role.ts';
+
+/** Age at which hourly snapshots are deleted, ms. */
+const SNAPSHOT_RETENTION_MS = 72 * 3_600_000;
 
 export async function openAccountCallbacks(context: ProcessContext): Promise<Role> {
   const { config, log, meter } = context;
@@ -65,11 +69,7 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
       const openJobReader = () => openReader(longestSilenceMs);
       const consumer = consumeCallbackInputs({ ...settings, db, redis, log, metrics, openJobReader });
       const watch = watchGroup({ ...settings.callbackStream, role: 'account-callback', db, redis, log });
-      const endObservation = observeAccountCallbacks(meter, {
-        db,
-        log,
-        catchUpLimitMs: config.values.NOTIFICATION_CALLBACK_CATCH_UP_LIMIT,
-      });
+      const endObservation = observeAccountCallbacks(meter, { db, log });
       return {
         async stop() {
           endObservation();
@@ -111,13 +111,13 @@ function settingsOf({ values }: Config) {
   return {
     callbacks: {
       retryLadderMs: values.NOTIFICATION_CALLBACK_RETRY_LADDER,
-      snapshotRetentionMs: values.NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION,
+      snapshotRetentionMs: SNAPSHOT_RETENTION_MS,
       recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,
       malformedInputRetentionMs: values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
     },
     callbackStream: {
       stream: values.NOTIFICATION_CALLBACK_STREAM,
-      group: values.NOTIFICATION_CALLBACK_GROUP,
+      group: CONSUMER_GROUP,
     },
   };
 }

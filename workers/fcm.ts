@@ -10,10 +10,9 @@ import { fcmTargetOf } from './embedded.ts';
 export function openFcm({ config, endpoints, log, open, renewable }: ProcessContext): Promise<FcmSender> {
   // FCM's quota belongs to the project, whoever sends.
   const brake = createBrake({ minMs: config.values.NOTIFICATION_FCM_BRAKE });
-  const maxSockets = config.values.NOTIFICATION_FCM_MAX_SOCKETS;
   return reach('FCM', 'GOOGLE_APPLICATION_CREDENTIALS or NOTIFICATION_FCM_ENDPOINT', () => {
     const make = (target = endpoints.fcm) =>
-      finishingSender(createFcmSender({ target: required(target), maxSockets, brake }));
+      finishingSender(createFcmSender({ target: required(target), brake }));
     let current = make();
     open.add('FCM', () => current.close());
     renewable.push({

@@ -10,6 +10,7 @@ import {
 import { createMobileRetentionActivities } from '../activities/mobile-push/retention.ts';
 import { consumeMobileJobs } from '../activities/mobile-push/stream.ts';
 import { createOperationActivities } from '../activities/operations.ts';
+import { CONSUMER_GROUP } from '../api/stream-ids.ts';
 import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
 import type { Config } from '../config/load.ts';
 import { MOBILE_RECONCILIATION_SCHEDULE_ID, MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
@@ -65,12 +66,12 @@ function settingsOf({ values }: Config) {
   return {
     mobile: {
       sendAttempts: values.NOTIFICATION_MOBILE_SEND_ATTEMPTS,
-      sendIntervalMs: values.NOTIFICATION_MOBILE_SEND_INTERVAL,
+      sendIntervalMs: values.NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE,
       timeToLiveMs: values.NOTIFICATION_MOBILE_TIME_TO_LIVE,
     },
     mobileStream: {
       stream: values.NOTIFICATION_MOBILE_STREAM,
-      group: values.NOTIFICATION_MOBILE_GROUP,
+      group: CONSUMER_GROUP,
       minIdleMs: values.NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE,
       maxDeliveries: values.NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT,
     },

@@ -6,7 +6,7 @@ import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackInput, MalformedInputCode } from '../../api/account-callback/input.ts';
 import { countersOf } from '../counters.ts';
 import { COUNTED_AT_MOST } from '../gauges.ts';
-import { isOverdue } from '../../workflows/account-callback/contract.ts';
+import { IS_OVERDUE } from '../../workflows/account-callback/contract.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 
@@ -58,10 +58,7 @@ export function createAccountCallbackMetrics(meter: Meter) {
  *
  * @returns ends the observation; call it before the connections are closed.
  */
-export function observeAccountCallbacks(
-  meter: Meter,
-  { db, log, catchUpLimitMs }: { db: Pool; log: Logger; catchUpLimitMs: number },
-): () => void {
+export function observeAccountCallbacks(meter: Meter, { db, log }: { db: Pool; log: Logger }): () => void {
   const behind = meter.createObservableGauge('notification.callbacks.behind_ms', {
     unit: 'ms',
     description: 'How long the oldest hourly callback of a shard has waited for its first attempt',
@@ -76,7 +73,7 @@ export function observeAccountCallbacks(
 
   const observe = async (result: BatchObservableResult): Promise<void> => {
     try {
-      const shards = await query<ShardRow>(db, READ_SHARDS, [catchUpLimitMs]);
+      const shards = await query<ShardRow>(db, READ_SHARDS, []);
       for (const row of shards) {
         result.observe(behind, row.behind_ms ?? 0, { shard: row.shard });
         result.observe(overdue, row.overdue, { shard: row.shard });
@@ -98,7 +95,6 @@ interface ShardRow {
   is_paused: boolean;
 }
 
-/** $1 how long a tracking may take to catch up, ms. */
 const READ_SHARDS = {
   name: 'read_callback_shards',
   text: `
@@ -110,7 +106,7 @@ const READ_SHARDS = {
              LIMIT 1) AS behind_ms,
            (SELECT count(*)::int
               FROM (SELECT FROM notification.callback_trackings AS tracking
-                     WHERE tracking.shard = shard.number AND ${isOverdue('$1')}
+                     WHERE tracking.shard = shard.number AND ${IS_OVERDUE}
                      LIMIT ${COUNTED_AT_MOST}) AS late) AS overdue
       FROM notification.callback_settings
      CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)

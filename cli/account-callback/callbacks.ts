@@ -189,9 +189,8 @@ function addTrackings(callbacks: Command): void {
     .addHelpText('after', helpWith('galaxy-notify callbacks overdue'))
     .action(
       action<{ limit: number }>((options) =>
-        withSession(['postgres'], async ({ operator, config }) => {
-          const limitMs = config.values.NOTIFICATION_CALLBACK_CATCH_UP_LIMIT;
-          const page = await operator.callbacks.overdue({ limitMs, limit: options.limit });
+        withSession(['postgres'], async ({ operator }) => {
+          const page = await operator.callbacks.overdue({ limit: options.limit });
           return showPage(page, options, (items) =>
             printTable(
               ['USER', 'SHARD', 'CAUGHT UP', 'LAST CHANGE'],
@@ -217,10 +216,9 @@ function addTrackings(callbacks: Command): void {
     .action(
       action<{ overdue?: boolean } & Requested, [string[]]>(({ overdue, json, requestedBy }, users) => {
         if ((users.length === 0) === !overdue) throw new UsageError('say which: users, or --overdue');
-        return withSession(['postgres', 'temporal'], async ({ operator, config }) => {
-          const limitMs = config.values.NOTIFICATION_CALLBACK_CATCH_UP_LIMIT;
+        return withSession(['postgres', 'temporal'], async ({ operator }) => {
           const which = overdue ? 'overdue' : users;
-          const released = await operator.callbacks.release(which, { limitMs, requestedBy });
+          const released = await operator.callbacks.release(which, { requestedBy });
           if (json) printJson({ released });
           else printLine(`${countOf(released, 'tracking')} released`);
         });

@@ -18,14 +18,12 @@ export interface CallbackNeeds {
   db: Pool;
   stream: string;
   group: string;
-  /** How long a tracking may take to catch up, ms. */
-  catchUpLimitMs: number;
 }
 
 export const callbackChecks = (needs: CallbackNeeds): CheckGroup => [
   ['callbacks: consumer group', () => consumerGroup({ ...needs, role: 'account-callback' })],
   ['callbacks: shards', () => shards(needs.db)],
-  ['callbacks: trackings', () => trackings(needs.db, needs.catchUpLimitMs)],
+  ['callbacks: trackings', () => trackings(needs.db)],
   ['callbacks: dead letters', () => deadLetters(needs.db)],
 ];
 
@@ -48,8 +46,8 @@ async function shards(db: Pool): Promise<Diagnosis> {
 }
 
 /** Names trackings that did not catch up in time: daily callbacks of their shards wait for them. */
-async function trackings(db: Pool, limitMs: number): Promise<Diagnosis> {
-  const { rows } = await db.query<OverdueView>(LIST_OVERDUE, [limitMs, NAMED + 1]);
+async function trackings(db: Pool): Promise<Diagnosis> {
+  const { rows } = await db.query<OverdueView>(LIST_OVERDUE, [NAMED + 1]);
   if (rows.length === 0) return ok('all have caught up');
   const named = rows.slice(0, NAMED).map(({ userId, caughtUpDate }) => `${userId} (${caughtUpDate})`);
   return warn(

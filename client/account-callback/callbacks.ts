@@ -7,7 +7,7 @@ import {
   RESUME_SHARD_UPDATE,
   RUN_NOW_UPDATE,
   accountCallbackWorkflowId,
-  isOverdue,
+  IS_OVERDUE,
 } from '../../workflows/account-callback/contract.ts';
 import { runTransaction } from '../../api/postgres-transaction.ts';
 import type { Requester } from '../actions.ts';
@@ -83,11 +83,6 @@ export interface OverdueView {
   changedAt: Date;
 }
 
-export interface OverdueOptions {
-  /** How long a tracking may take to catch up, ms: `NOTIFICATION_CALLBACK_CATCH_UP_LIMIT`. */
-  limitMs: number;
-}
-
 export interface CallbackReplayOptions {
   requestedBy: string;
   /** Dead letters at most, the oldest first. */
@@ -160,11 +155,8 @@ export function callbackOperations(resources: OperatorResources) {
       ),
 
     /** Trackings that did not catch up in time, the furthest behind first. */
-    async overdue({
-      limitMs,
-      limit = DEFAULT_LIMIT,
-    }: OverdueOptions & { limit?: number }): Promise<Page<OverdueView>> {
-      const { rows } = await db.query<OverdueView>(LIST_OVERDUE, [limitMs, limit + 1]);
+    async overdue({ limit = DEFAULT_LIMIT }: { limit?: number } = {}): Promise<Page<OverdueView>> {
+      const { rows } = await db.query<OverdueView>(LIST_OVERDUE, [limit + 1]);
       return pageOf(rows, limit, withoutNulls);
     },
 
@@ -175,13 +167,10 @@ export function callbackOperations(resources: OperatorResources) {
      * @returns how many.
      * @throws NotFoundError when there is none.
      */
-    async release(
-      userIds: readonly string[] | 'overdue',
-      { limitMs, requestedBy }: OverdueOptions & Requester,
-    ): Promise<number> {
+    async release(userIds: readonly string[] | 'overdue', { requestedBy }: Requester = {}): Promise<number> {
       const rows = await runTransaction(db, async (client) => {
         const given = userIds === 'overdue' ? null : userIds;
-        const found = await client.query<{ shard: number }>(RELEASE, [given, limitMs]);
+        const found = await client.query<{ shard: number }>(RELEASE, [given]);
         const { length } = found.rows;
         if (length === 0) throw new NotFoundError('daily callbacks wait for no such tracking');
         // Without the users, who may want to be forgotten.
@@ -377,19 +366,19 @@ const LIST_SHARDS = `
    ) AS failed
    ORDER BY shard.number`;
 
-/** $1 how long a tracking may take to catch up, ms, $2 rows at most. */
+/** $1 rows at most. */
 export const LIST_OVERDUE = `
   SELECT user_id AS "userId", shard, to_char(caught_up_date, 'YYYY-MM-DD') AS "caughtUpDate", changed_at AS "changedAt"
     FROM notification.callback_trackings
-   WHERE ${isOverdue('$1')}
+   WHERE ${IS_OVERDUE}
    ORDER BY caught_up_date, user_id
-   LIMIT $2`;
+   LIMIT $1`;
 
-/** $1 users, or null: those who are overdue, $2 how long a tracking may take to catch up, ms. */
+/** $1 users, or null: those who are overdue. */
 const RELEASE = `
   UPDATE notification.callback_trackings
      SET is_waited_for = false, changed_at = clock_timestamp()
-   WHERE is_waited_for AND (user_id = ANY($1::text[]) OR $1::text[] IS NULL AND ${isOverdue('$2')})
+   WHERE is_waited_for AND (user_id = ANY($1::text[]) OR $1::text[] IS NULL AND ${IS_OVERDUE})
   RETURNING shard`;
 
 interface FailedRow {

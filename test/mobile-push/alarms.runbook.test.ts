@@ -23,7 +23,6 @@ const ground = drillGround({
     NOTIFICATION_HTTP_CA_FILE: caFile,
     // What waits long waits briefly.
     NOTIFICATION_MOBILE_SEND_ATTEMPTS: '3',
-    NOTIFICATION_MOBILE_SEND_INTERVAL: '300ms',
     NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE: '300ms',
     NOTIFICATION_FCM_BRAKE: '1s',
   }),

@@ -20,12 +20,11 @@ const { failure: NEVER } = holdAnswers();
 
 const JOB_COUNT = 200;
 const TOKENS = Array.from({ length: JOB_COUNT }, (_, index) => [`${index}-phone`, `${index}-tablet`]);
-const SOCKETS = 50;
 /**
  * A send that FCM was asked for and that is not written down yet is a running local activity, of which a process has two
- * for each connection to PostgreSQL: 50 by default. Those that wait for their answer are bounded by the sockets as well.
+ * for each connection to PostgreSQL: 50 by default. Those that wait for their answer are bounded by as many sockets.
  */
-const MOST_UNDER_WAY = SOCKETS;
+const MOST_UNDER_WAY = 50;
 
 let slot: Slot;
 let mobile: MobileSlot;
@@ -53,7 +52,6 @@ function start(env: Record<string, string> = {}) {
     ...QUICK,
     NOTIFICATION_FCM_ENDPOINT: slot.fcm.url,
     NOTIFICATION_HTTP_CA_FILE: caFile,
-    NOTIFICATION_FCM_MAX_SOCKETS: String(SOCKETS),
     ...env,
   });
 }

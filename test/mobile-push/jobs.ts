@@ -12,7 +12,6 @@ export const GROUP = 'notifications';
 export const QUICK = {
   NOTIFICATION_ROLES: 'mobile-push',
   NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE: '300ms',
-  NOTIFICATION_MOBILE_SEND_INTERVAL: '100ms',
   NOTIFICATION_FCM_BRAKE: '200ms',
 };
 

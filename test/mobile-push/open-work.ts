@@ -23,7 +23,7 @@ export async function openMobileWork(slot: Slot, dir: string): Promise<OpenWork>
       NOTIFICATION_FCM_ENDPOINT: slot.fcm.url,
       NOTIFICATION_HTTP_CA_FILE: caFile,
       NOTIFICATION_MOBILE_SEND_ATTEMPTS: '1000',
-      NOTIFICATION_MOBILE_SEND_INTERVAL: '1s',
+      NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE: '1s',
     },
 
     async begin() {

@@ -28,7 +28,7 @@ async function findings() {
   } as unknown as Parameters<typeof symbolChecks>[0];
   const found = await diagnose([
     mobileChecks({ db, redis, stream: 'jobs', group }),
-    callbackChecks({ db, redis, stream: 'inputs', group, catchUpLimitMs: 2 * HOUR }),
+    callbackChecks({ db, redis, stream: 'inputs', group }),
     subscriptionChecks(db),
     symbolChecks(resources),
   ]);

@@ -37,12 +37,12 @@ export const HOUR_MS = 3_600_000;
 export const DAY_MS = 24 * HOUR_MS;
 
 /**
- * SQL: a tracking has not caught up to the end of its next day in time. A tracking that is new, or that has just made
- * progress, has the same time. @param limitMs SQL of that time, ms.
+ * SQL: a tracking has not caught up within two hours of the end of its next day. A tracking that is new, or that has just
+ * made progress, has the same time.
  */
-export const isOverdue = (limitMs: string): string => `
+export const IS_OVERDUE = `
   is_waited_for AND caught_up_date < (now() AT TIME ZONE 'UTC')::date - 1
-  AND greatest((caught_up_date + 2)::timestamp AT TIME ZONE 'UTC', changed_at) + ${limitMs}::float8 * interval '1 ms' < now()`;
+  AND greatest((caught_up_date + 2)::timestamp AT TIME ZONE 'UTC', changed_at) + interval '2 hours' < now()`;
 
 export type CallbackKind = 'hourly' | 'daily';
 
