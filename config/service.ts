@@ -26,13 +26,9 @@ export const SERVICE_VARIABLES = {
     `Connections that may be open in production, in plain text or unproven, comma-separated: ${CONNECTIONS.join(', ')}.`,
     { default: '' },
   ),
-  NOTIFICATION_WORKER_DEPLOYMENT: variable(
-    z.string().regex(/^[\w-]{1,200}$/, 'must be letters, digits, hyphens and underscores'),
-    'Name of the worker deployment, for versioned rollouts; with the version below.',
-  ),
   NOTIFICATION_WORKER_BUILD_ID: variable(
     z.string().regex(/^[\w.-]{1,200}$/, 'must be letters, digits, dots, hyphens and underscores'),
-    'Version of this process in that deployment; work reaches it once Temporal is told that it is current.',
+    'Version of this process in the worker deployment galaxy-notify, for versioned rollouts; work reaches it once Temporal is told that it is current.',
   ),
 
   NOTIFICATION_SHUTDOWN_TIMEOUT: variable(duration, 'Longest graceful shutdown.', { default: '15s' }),
@@ -223,7 +219,6 @@ export function serviceContradictions(values: ServiceValues): string[] {
     ]),
     ...codecProblems(values),
     ...redisProblems(values),
-    ...versionProblems(values),
     ...((values.NOTIFICATION_HTTP_CERT_FILE === undefined) ===
     (values.NOTIFICATION_HTTP_KEY_FILE === undefined)
       ? []
@@ -250,13 +245,6 @@ function codecProblems(values: ServiceValues): string[] {
       ? [`NOTIFICATION_CODEC_JWKS_URL or NOTIFICATION_CODEC_TOKEN ${needed}`]
       : []),
   ];
-}
-
-function versionProblems(values: ServiceValues): string[] {
-  const { NOTIFICATION_WORKER_DEPLOYMENT: deployment, NOTIFICATION_WORKER_BUILD_ID: buildId } = values;
-  return (deployment === undefined) === (buildId === undefined)
-    ? []
-    : ['NOTIFICATION_WORKER_DEPLOYMENT and NOTIFICATION_WORKER_BUILD_ID belong together: set both or none'];
 }
 
 /** The connections that every process has. @param temporalEnv as in the whole configuration. */

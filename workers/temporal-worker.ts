@@ -90,9 +90,10 @@ export function tuning({ values }: Config) {
  * Otherwise it gets all work, and says only which release it is, for the Web UI's page of workers.
  */
 export function versionOf({ values }: Config): Pick<WorkerOptions, 'workerDeploymentOptions'> {
-  const { NOTIFICATION_WORKER_DEPLOYMENT: deploymentName, NOTIFICATION_WORKER_BUILD_ID: buildId } = values;
-  if (deploymentName === undefined || buildId === undefined) {
-    const version = { deploymentName: packageJson.name, buildId: packageJson.version };
+  const deploymentName = packageJson.name;
+  const { NOTIFICATION_WORKER_BUILD_ID: buildId } = values;
+  if (buildId === undefined) {
+    const version = { deploymentName, buildId: packageJson.version };
     return { workerDeploymentOptions: { version, useWorkerVersioning: false } };
   }
   return {

@@ -3,7 +3,6 @@ import { WORKFLOW_TASKS } from '../../api/task-queue-types.ts';
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import { INTENT_TASK_QUEUE, notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
-import { ConfigError } from '../../config/variables.ts';
 import packageJson from '../../package.json' with { type: 'json' };
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot, untilStarted } from '../harness.ts';
@@ -18,7 +17,6 @@ afterAll(() => slot.release());
 
 const start = (buildId: string) =>
   slot.startService({
-    NOTIFICATION_WORKER_DEPLOYMENT: DEPLOYMENT,
     NOTIFICATION_WORKER_BUILD_ID: buildId,
   });
 
@@ -98,8 +96,4 @@ test('I40 without versions Temporal is told the release of each worker, and give
   } finally {
     await plain.release();
   }
-});
-
-test('I30 a version without a deployment is refused', () => {
-  expect(() => slot.config({ NOTIFICATION_WORKER_BUILD_ID: 'one' })).toThrow(ConfigError);
 });
