@@ -71,7 +71,7 @@ function diagnosisOf(answers: readonly (Answer | Silence)[], name: string): Diag
   if (masters.length === 0) {
     return error(
       `${counted}, and know no master ${name}`,
-      'NOTIFICATION_REDIS_SENTINEL_NAME is what SENTINEL MONITOR calls it',
+      'NOTIFICATION_REDIS_SENTINELS ends in /name, as SENTINEL MONITOR calls it',
     );
   }
   const { about } = given.find(({ master }) => master !== undefined)!;

@@ -64,7 +64,7 @@ const KNOWN_NAMES: ReadonlySet<string> = new Set([
 ]);
 
 /** A user or password before the host: not for a log, wherever somebody put it. */
-const CREDENTIALS_IN_URL = /:\/\/[^/]*@/;
+const CREDENTIALS_IN_URL = /:(\/\/)?[^/]*@/;
 
 type Environment = Record<string, string | undefined>;
 type Values = ValuesOf<typeof VARIABLES>;

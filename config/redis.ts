@@ -2,7 +2,7 @@
 import type { Redis } from 'ioredis';
 import { z } from 'zod';
 import type { RedisAddress, RedisPlace } from './values.ts';
-import { duration, integer, list, pem, redisAddress } from './values.ts';
+import { duration, integer, list, pem, redisAddress, redisSentinels } from './values.ts';
 import type { ValuesOf } from './variables.ts';
 import { variable } from './variables.ts';
 import { plainRedisGaps, weaknessOfSecret } from './wire.ts';
@@ -18,17 +18,8 @@ export const REDIS_VARIABLES = {
     },
   ),
   NOTIFICATION_REDIS_SENTINELS: variable(
-    list.pipe(z.array(redisAddress)),
-    'Sentinels that know the Redis master, in the place of its address: host:port, comma-separated, or rediss://host:port for TLS with them and with the servers that they name.',
-    { default: '' },
-  ),
-  NOTIFICATION_REDIS_SENTINEL_NAME: variable(
-    z.string().regex(/^[A-Za-z0-9._-]{1,200}$/, 'must be letters, digits, dots, hyphens and underscores'),
-    'What the sentinels call that master; required with them.',
-  ),
-  NOTIFICATION_REDIS_SENTINEL_USER: variable(
-    redisUser,
-    'ACL user of the sentinels; without one, the default user.',
+    redisSentinels,
+    'Sentinels that know the Redis master, and its name, in the place of its address: host:port,host:port/name, with user@ before the first host for an ACL user of theirs, and rediss:// before all for TLS with them and with the servers that they name.',
   ),
   NOTIFICATION_REDIS_SENTINEL_PASSWORD: variable(z.string(), 'Password of the sentinels.', { secret: true }),
   NOTIFICATION_REDIS_PASSWORD: variable(z.string(), 'Password of Redis.', {
@@ -70,9 +61,7 @@ export type RedisValues = ValuesOf<typeof REDIS_VARIABLES>;
 
 /** @returns undefined when nothing is configured. A value that was refused is undefined, too. */
 export function redisPlaceOf(values: Partial<RedisValues>): RedisPlace | undefined {
-  const { NOTIFICATION_REDIS_SENTINELS: sentinels = [], NOTIFICATION_REDIS_SENTINEL_NAME: master = '' } =
-    values;
-  return sentinels.length > 0 ? { sentinels, master } : values.NOTIFICATION_REDIS_MASTER_ADDR;
+  return values.NOTIFICATION_REDIS_SENTINELS ?? values.NOTIFICATION_REDIS_MASTER_ADDR;
 }
 
 /** The variable that says where it is. */
@@ -110,16 +99,13 @@ export function redisProblems(values: RedisValues): string[] {
 }
 
 function sentinelProblems(values: RedisValues): string[] {
-  const { NOTIFICATION_REDIS_SENTINELS: sentinels, NOTIFICATION_REDIS_SENTINEL_NAME: name } = values;
-  const lonely = (['NAME', 'USER', 'PASSWORD'] as const).map(
-    (suffix) => `NOTIFICATION_REDIS_SENTINEL_${suffix}` as const,
-  );
-  // A value that was refused.
-  if ((sentinels as unknown) === undefined) return [];
-  if (sentinels.length === 0) {
-    return lonely
-      .filter((variable) => values[variable] !== undefined)
-      .map((variable) => `${variable} needs NOTIFICATION_REDIS_SENTINELS: without them it has no effect`);
+  const { NOTIFICATION_REDIS_SENTINELS: place, NOTIFICATION_REDIS_SENTINEL_PASSWORD: password } = values;
+  if (place === undefined) {
+    return password === undefined
+      ? []
+      : [
+          'NOTIFICATION_REDIS_SENTINEL_PASSWORD needs NOTIFICATION_REDIS_SENTINELS: without them it has no effect',
+        ];
   }
   return [
     ...(values.NOTIFICATION_REDIS_MASTER_ADDR === undefined
@@ -127,16 +113,9 @@ function sentinelProblems(values: RedisValues): string[] {
       : [
           'NOTIFICATION_REDIS_MASTER_ADDR and NOTIFICATION_REDIS_SENTINELS exclude each other: sentinels say where the master is',
         ]),
-    ...(name === undefined
-      ? ['NOTIFICATION_REDIS_SENTINEL_NAME is required by NOTIFICATION_REDIS_SENTINELS']
-      : []),
-    ...(new Set(sentinels.map(({ tls }) => tls)).size > 1
-      ? ['NOTIFICATION_REDIS_SENTINELS must all be rediss://host:port, or none of them']
-      : []),
-    ...(values.NOTIFICATION_REDIS_SENTINEL_USER !== undefined &&
-    values.NOTIFICATION_REDIS_SENTINEL_PASSWORD === undefined
+    ...(place.user !== undefined && password === undefined
       ? [
-          'NOTIFICATION_REDIS_SENTINEL_USER needs NOTIFICATION_REDIS_SENTINEL_PASSWORD: a user is known by its password',
+          'NOTIFICATION_REDIS_SENTINELS needs NOTIFICATION_REDIS_SENTINEL_PASSWORD: a user is known by its password',
         ]
       : []),
   ];
@@ -156,17 +135,17 @@ export function redisGaps(values: RedisValues): string[] {
 
 /** Whoever may speak to a sentinel can make another server the master. */
 function sentinelGaps({
-  NOTIFICATION_REDIS_SENTINELS: sentinels,
+  NOTIFICATION_REDIS_SENTINELS: place,
   NOTIFICATION_REDIS_SENTINEL_PASSWORD: password,
 }: RedisValues): string[] {
-  if (sentinels.length === 0) return [];
+  if (place === undefined) return [];
   const weakness = password === undefined ? undefined : weaknessOfSecret(password);
   return [
     // On the loopback as well: the master that they name need not be there.
-    ...(sentinels.every(({ tls }) => tls)
+    ...(hasTls(place)
       ? []
       : [
-          'NOTIFICATION_REDIS_SENTINELS must be rediss://host:port: without TLS everything can be read and changed, on the way to the master, too',
+          'NOTIFICATION_REDIS_SENTINELS must begin with rediss://: without TLS everything can be read and changed, on the way to the master, too',
         ]),
     ...(password === undefined
       ? ['NOTIFICATION_REDIS_SENTINEL_PASSWORD must be set: the sentinels cannot tell who calls']
@@ -202,12 +181,12 @@ export function redisConnection(config: HasRedisValues, place: RedisPlace) {
     ...(tls === undefined ? {} : { tls }),
   };
   if (!('sentinels' in place)) return { host: place.host, port: place.port, ...credentials };
-  const { NOTIFICATION_REDIS_SENTINEL_USER: user, NOTIFICATION_REDIS_SENTINEL_PASSWORD: key } = config.values;
+  const { NOTIFICATION_REDIS_SENTINEL_PASSWORD: key } = config.values;
   return {
     ...credentials,
     sentinels: place.sentinels.map(({ host, port }) => ({ host, port })),
     name: place.master,
-    ...(user === undefined ? {} : { sentinelUsername: user }),
+    ...(place.user === undefined ? {} : { sentinelUsername: place.user }),
     ...(key === undefined ? {} : { sentinelPassword: key }),
     ...(tls === undefined ? {} : { enableTLSForSentinelMode: true, sentinelTLS: tls }),
     sentinelCommandTimeout: config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
@@ -219,8 +198,9 @@ export function redisConnection(config: HasRedisValues, place: RedisPlace) {
 
 /** Options of a client that speaks to one sentinel itself. */
 export function sentinelConnection(config: HasRedisValues, { host, port, tls }: RedisAddress) {
-  const { NOTIFICATION_REDIS_SENTINEL_USER: username, NOTIFICATION_REDIS_SENTINEL_PASSWORD: password } =
+  const { NOTIFICATION_REDIS_SENTINELS: place, NOTIFICATION_REDIS_SENTINEL_PASSWORD: password } =
     config.values;
+  const username = place?.user;
   return {
     host,
     port,
@@ -246,7 +226,7 @@ export function reasonsOf(redis: Redis): () => Error | undefined {
     // Why each of them does not answer is not told.
     return new Error(
       isUnknown
-        ? 'the sentinels know no master of the name NOTIFICATION_REDIS_SENTINEL_NAME'
+        ? 'the sentinels know no master of the name at the end of NOTIFICATION_REDIS_SENTINELS'
         : 'no sentinel answers, or none takes the password; galaxy-notify doctor asks each of them',
     );
   };

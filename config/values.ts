@@ -52,6 +52,8 @@ export interface RedisSentinels {
   sentinels: readonly RedisAddress[];
   /** As they call it. */
   master: string;
+  /** ACL user of the sentinels; without one, the default user. */
+  user?: string;
 }
 
 /** Where the master is: at an address, or wherever the sentinels say at the moment. */
@@ -66,6 +68,19 @@ export const redisAddress = z.string().transform((text, context): RedisAddress =
     return z.NEVER;
   }
   return scheme === undefined ? data : { ...data, tls: true };
+});
+
+/** `user@host:port,host:port/master`, with `rediss://` before it for TLS. The password has its own variable. */
+export const redisSentinels = z.string().transform((text, context): RedisSentinels => {
+  const [, scheme = '', user, hosts = '', master] =
+    /^(rediss:\/\/)?(?:([^\s:@/]{1,100})@)?([^/@]+)\/([A-Za-z0-9._-]{1,200})$/.exec(text) ?? [];
+  const parsed = hosts.split(',').map((host) => redisAddress.safeParse(`${scheme}${host.trim()}`));
+  const sentinels = parsed.flatMap(({ data }) => data ?? []);
+  if (master === undefined || sentinels.length < parsed.length) {
+    context.addIssue('must be host:port,host:port/name, with rediss:// before it for TLS');
+    return z.NEVER;
+  }
+  return { sentinels, master, ...(user === undefined ? {} : { user }) };
 });
 
 /** RFC 6750. */

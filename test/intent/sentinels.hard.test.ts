@@ -62,9 +62,8 @@ async function startReplica(of: { host: string; port: number }): Promise<RedisSe
 }
 
 /** The environment of whoever comes through the sentinels. */
-const through = ({ list }: Sentinels): Record<string, string> => ({
-  NOTIFICATION_REDIS_SENTINELS: list,
-  NOTIFICATION_REDIS_SENTINEL_NAME: NAME,
+const through = ({ list }: Sentinels, name = NAME): Record<string, string> => ({
+  NOTIFICATION_REDIS_SENTINELS: `${list}/${name}`,
   NOTIFICATION_REDIS_SENTINEL_PASSWORD: PASSWORD,
   NOTIFICATION_REDIS_DB: '0',
 });
@@ -210,7 +209,7 @@ test(
           detail: expect.stringMatching(new RegExp(`^2 of 3 answer, master ${masterNow},`)) as string,
         });
       });
-      await shown({ NOTIFICATION_REDIS_SENTINEL_NAME: 'nobody' }, (findings) => {
+      await shown(through(sentinels, 'nobody'), (findings) => {
         expect(found(findings, 'Redis: sentinels')).toMatchObject({
           status: 'error',
           detail: '2 of 3 answer, and know no master nobody',
@@ -296,6 +295,6 @@ test('I91 I32 without a sentinel that answers, or that knows the master, a start
     /cannot reach Redis notifications of the sentinels 127\.0\.0\.1:1 \(NOTIFICATION_REDIS_SENTINELS\): no sentinel answers/,
   );
   await expect(start({ sentinels: sentinels.addresses, master: 'nobody' })).rejects.toThrow(
-    /the sentinels know no master of the name NOTIFICATION_REDIS_SENTINEL_NAME/,
+    /the sentinels know no master of the name at the end of NOTIFICATION_REDIS_SENTINELS/,
   );
 });

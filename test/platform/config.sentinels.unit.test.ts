@@ -6,8 +6,7 @@ import { PRODUCTION, problemsOf } from './config-problems.ts';
 
 const SENTINELS: Env = {
   NOTIFICATION_REDIS_MASTER_ADDR: undefined,
-  NOTIFICATION_REDIS_SENTINELS: 'rediss://one.internal:26379, rediss://two.internal:26380',
-  NOTIFICATION_REDIS_SENTINEL_NAME: 'notifications',
+  NOTIFICATION_REDIS_SENTINELS: 'rediss://one.internal:26379,two.internal:26380/notifications',
   NOTIFICATION_REDIS_SENTINEL_PASSWORD: 'sentinels-s3cret-5b',
 };
 const PEM = '-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n';
@@ -27,7 +26,8 @@ test('I91 the client asks the sentinels for the master, and shows both what it m
     ...PRODUCTION,
     ...SENTINELS,
     NOTIFICATION_REDIS_USER: 'notify-intent',
-    NOTIFICATION_REDIS_SENTINEL_USER: 'notify-sentinel',
+    NOTIFICATION_REDIS_SENTINELS:
+      'rediss://notify-sentinel@one.internal:26379,two.internal:26380/notifications',
     NOTIFICATION_REDIS_CA_FILE: '/ca.pem',
   });
   expect(options).toMatchObject({
@@ -45,8 +45,7 @@ test('I91 the client asks the sentinels for the master, and shows both what it m
 
 test('I91 without TLS for sentinels there is none for the master', () => {
   const options = optionsOf({
-    NOTIFICATION_REDIS_SENTINELS: 'one:26379',
-    NOTIFICATION_REDIS_SENTINEL_NAME: 'notifications',
+    NOTIFICATION_REDIS_SENTINELS: 'one:26379/notifications',
   });
   expect(options).not.toHaveProperty('tls');
   expect(options).not.toHaveProperty('enableTLSForSentinelMode');
@@ -54,34 +53,27 @@ test('I91 without TLS for sentinels there is none for the master', () => {
 
 test.each<[what: string, env: Env, problem: RegExp]>([
   ['both', { NOTIFICATION_REDIS_MASTER_ADDR: 'rediss://redis:6379' }, /exclude each other/],
-  ['no name', { NOTIFICATION_REDIS_SENTINEL_NAME: undefined }, /SENTINEL_NAME is required/],
-  [
-    'TLS with some of them',
-    { NOTIFICATION_REDIS_SENTINELS: 'rediss://one:26379,two:26379', NOTIFICATION_INSECURE: 'redis' },
-    /must all be rediss:/,
-  ],
   [
     'a user without a password',
     {
-      NOTIFICATION_REDIS_SENTINEL_USER: 'notify-sentinel',
+      NOTIFICATION_REDIS_SENTINELS: 'rediss://notify-sentinel@one:26379/notifications',
       NOTIFICATION_REDIS_SENTINEL_PASSWORD: undefined,
       NOTIFICATION_INSECURE: 'redis',
     },
-    /SENTINEL_USER needs NOTIFICATION_REDIS_SENTINEL_PASSWORD/,
+    /SENTINELS needs NOTIFICATION_REDIS_SENTINEL_PASSWORD/,
   ],
   [
     'what is for sentinels alone, without any',
     {
       NOTIFICATION_REDIS_MASTER_ADDR: 'rediss://redis:6379',
       NOTIFICATION_REDIS_SENTINELS: undefined,
-      NOTIFICATION_REDIS_SENTINEL_PASSWORD: undefined,
     },
-    /SENTINEL_NAME needs NOTIFICATION_REDIS_SENTINELS/,
+    /SENTINEL_PASSWORD needs NOTIFICATION_REDIS_SENTINELS/,
   ],
   [
     'files without TLS',
     {
-      NOTIFICATION_REDIS_SENTINELS: 'one:26379',
+      NOTIFICATION_REDIS_SENTINELS: 'one:26379/notifications',
       NOTIFICATION_INSECURE: 'redis',
       NOTIFICATION_REDIS_CA_FILE: import.meta.filename,
     },
@@ -89,4 +81,17 @@ test.each<[what: string, env: Env, problem: RegExp]>([
   ],
 ])('I91 I30 %s: refused', (_, env, problem) => {
   expect(problemsOf({ ...PRODUCTION, ...SENTINELS, ...env })).toEqual([expect.stringMatching(problem)]);
+});
+
+test.each([
+  'one:26379',
+  'one:26379/',
+  'one/notifications',
+  'rediss://one:26379,rediss://two:26379/notifications',
+  'one:26379,/notifications',
+  'user:s3cret@one:26379/notifications',
+])('I91 I30 the sentinels %s are refused, without what may be a password', (text) => {
+  const problems = problemsOf({ NOTIFICATION_REDIS_SENTINELS: text });
+  expect(problems).toEqual([expect.stringMatching(/^NOTIFICATION_REDIS_SENTINELS must be host:port,/)]);
+  expect(problems.join()).not.toContain('s3cret');
 });

@@ -206,8 +206,7 @@ describe('Redis behind sentinels', () => {
   const through = ({ addresses: [at] }: Sentinels, scheme = 'rediss://') => ({
     ...environment(),
     NOTIFICATION_REDIS_MASTER_ADDR: '',
-    NOTIFICATION_REDIS_SENTINELS: `${scheme}${at!.host}:${at!.port}`,
-    NOTIFICATION_REDIS_SENTINEL_NAME: NAME,
+    NOTIFICATION_REDIS_SENTINELS: `${scheme}${at!.host}:${at!.port}/${NAME}`,
     NOTIFICATION_REDIS_SENTINEL_PASSWORD: SENTINEL_PASSWORD,
   });
   async function expectRefused(env: Record<string, string>): Promise<void> {

@@ -44,8 +44,7 @@ const OTLP = {
 };
 const SENTINELS = {
   NOTIFICATION_REDIS_MASTER_ADDR: undefined,
-  NOTIFICATION_REDIS_SENTINELS: 'rediss://sentinel:26379',
-  NOTIFICATION_REDIS_SENTINEL_NAME: 'notifications',
+  NOTIFICATION_REDIS_SENTINELS: 'rediss://sentinel:26379/notifications',
   NOTIFICATION_REDIS_SENTINEL_PASSWORD: 'sentinels-s3cret-5b',
 };
 const DSN = 'postgres://notify:pg-s3cret-71be0d42@db.internal/notification';
@@ -72,7 +71,7 @@ const OPEN: [what: string, env: Env, named: string, insecure: string][] = [
   ],
   [
     'sentinels without TLS',
-    { ...SENTINELS, NOTIFICATION_REDIS_SENTINELS: '127.0.0.1:26379' },
+    { ...SENTINELS, NOTIFICATION_REDIS_SENTINELS: '127.0.0.1:26379/notifications' },
     'NOTIFICATION_REDIS_SENTINELS',
     'REDIS',
   ],
