@@ -95,3 +95,6 @@ async function findId(
 
 /** Consumer group of all processes on the streams of mobile push jobs and of account values. */
 export const CONSUMER_GROUP = 'notifications';
+
+/** Stream of events about errors of subscriptions, for clients. */
+export const EVENTS_STREAM = 'notification:subscription-events';

@@ -45,7 +45,6 @@ export async function installSubscriptions(
   const key = randomBytes(32);
   const service = await bench.service(name, {
     NOTIFICATION_ROLES: 'subscription',
-    NOTIFICATION_SUBSCRIPTION_AGENT: AGENT,
     NOTIFICATION_SUBSCRIPTION_KEYS: `bench:${key.toString('base64')}`,
     NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: routerAddressText(notifications.address, 'ntf'),
   });

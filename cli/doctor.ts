@@ -1,6 +1,8 @@
 /** `doctor`: everything the service depends on, at one glance. */
 import type { Command } from 'commander';
 import type { Config } from '../config/load.ts';
+import { DEFAULT_INPUT_STREAM } from '../api/account-callback/input.ts';
+import { DEFAULT_MOBILE_STREAM } from '../api/mobile-push/job.ts';
 import { CONSUMER_GROUP } from '../api/stream-ids.ts';
 import { callerCredentials } from '../config/caller.ts';
 import { ADMIN_EMAIL_VARIABLES, USER_SERVICE } from '../config/intent.ts';
@@ -127,9 +129,9 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
       ...processChecks(resources.db),
     ],
     [...temporalChecks(resources, () => reach('temporal'), needsOf(config)), readerCheck(resources)],
-    ...(config.roles.includes('mobile-push') ? [mobileGroup(resources, config)] : []),
+    ...(config.roles.includes('mobile-push') ? [mobileGroup(resources)] : []),
     ...(config.roles.includes('symbol-config') ? [symbolChecks(resources)] : []),
-    ...(config.roles.includes('account-callback') ? [callbackGroup(resources, config)] : []),
+    ...(config.roles.includes('account-callback') ? [callbackGroup(resources)] : []),
     ...(config.roles.includes('subscription') ? [subscriptionChecks(resources.db)] : []),
     [
       [
@@ -156,21 +158,11 @@ function routerGroups({ roles, values }: Config): CheckGroup[] {
     : [];
 }
 
-const mobileGroup = ({ redis, db }: Session['resources'], { values }: Config): CheckGroup =>
-  mobileChecks({
-    redis,
-    db,
-    stream: values.NOTIFICATION_MOBILE_STREAM,
-    group: CONSUMER_GROUP,
-  });
+const mobileGroup = ({ redis, db }: Session['resources']): CheckGroup =>
+  mobileChecks({ redis, db, stream: DEFAULT_MOBILE_STREAM, group: CONSUMER_GROUP });
 
-const callbackGroup = ({ redis, db }: Session['resources'], { values }: Config): CheckGroup =>
-  callbackChecks({
-    redis,
-    db,
-    stream: values.NOTIFICATION_CALLBACK_STREAM,
-    group: CONSUMER_GROUP,
-  });
+const callbackGroup = ({ redis, db }: Session['resources']): CheckGroup =>
+  callbackChecks({ redis, db, stream: DEFAULT_INPUT_STREAM, group: CONSUMER_GROUP });
 
 const sourceOf = (embedded: string[]): string =>
   embedded.length === 0

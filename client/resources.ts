@@ -16,7 +16,7 @@ export interface OperatorResources {
   runbookUrl?: string;
   intentsStream: string;
   /** Where streams have other names than usual. */
-  streams?: { push?: string; mail?: string; outcomes?: string; mobile?: string; inputs?: string };
+  streams?: { push?: string; mail?: string };
   /** Whose subscriptions and token; default `default`. */
   agentId?: string;
   /** Seals the requests about tokens with the keys of the service. Called when the first one is made. */

@@ -2,7 +2,7 @@
 import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback/contract.ts';
 import { callerWires, signingVariable } from './caller.ts';
 import type { ServiceValues } from './service.ts';
-import { duration, durations, httpUrl, integer, streamName } from './values.ts';
+import { duration, durations, httpUrl, integer } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { placeOf, variable } from './variables.ts';
 
@@ -32,9 +32,6 @@ export const ACCOUNT_CALLBACK_VARIABLES = {
     'Delays after each failed attempt of a callback; after as many retries it is dropped.',
     { default: '1m,5m,15m,1h,2h' },
   ),
-  NOTIFICATION_CALLBACK_STREAM: variable(streamName, 'Stream that extremes of account values come from.', {
-    default: 'stream.account.extremes',
-  }),
 };
 
 export const ACCOUNT_CALLBACK: Kind<ServiceValues & ValuesOf<typeof ACCOUNT_CALLBACK_VARIABLES>> = {

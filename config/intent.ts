@@ -101,16 +101,10 @@ export const INTENT_VARIABLES = {
     `What producers are told about their intents: none; ends, one event an intent; all; or which kinds beside the ends, comma-separated: ${OTHER_OUTCOMES.join(', ')}.`,
     { default: 'none' },
   ),
-  NOTIFICATION_OUTCOMES_STREAM: variable(streamName, 'Stream of these events.', { default: OUTCOMES_STREAM }),
   NOTIFICATION_OUTCOMES_STREAM_MAX_LEN: variable(
     integer(1, 1_000_000_000),
-    'Approximate length to which that stream is trimmed.',
+    `Approximate length to which the stream of these events, ${OUTCOMES_STREAM}, is trimmed.`,
     { default: '100000' },
-  ),
-  NOTIFICATION_OUTCOMES_RETENTION: variable(
-    duration,
-    'How long an event that was relayed is kept, in case that Redis loses it.',
-    { default: '24h' },
   ),
   NOTIFICATION_IDEMPOTENCY_TTL: variable(duration, 'How long at least an idempotency key stays reserved.', {
     default: '168h',

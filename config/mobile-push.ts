@@ -1,5 +1,4 @@
 /** Configuration of mobile pushes. */
-import { DEFAULT_MOBILE_STREAM } from '../api/mobile-push/job.ts';
 import { z } from 'zod';
 import {
   MOBILE_RECONCILIATION_SCHEDULE_ID,
@@ -10,14 +9,11 @@ import {
   MOBILE_TASK_QUEUE,
 } from '../workflows/mobile-push/contract.ts';
 import type { ServiceValues } from './service.ts';
-import { duration, httpsUrl, integer, streamName } from './values.ts';
+import { duration, httpsUrl, integer } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { LOOKS_PER_RUN, variable } from './variables.ts';
 
 export const MOBILE_PUSH_VARIABLES = {
-  NOTIFICATION_MOBILE_STREAM: variable(streamName, 'Stream that producers append mobile push jobs to.', {
-    default: DEFAULT_MOBILE_STREAM,
-  }),
   NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE: variable(
     duration,
     'Age at which an entry that was not acknowledged is delivered again, how often to look for those, and the time between two attempts of a push to one device, unless FCM asks for another.',

@@ -39,11 +39,7 @@ export function operatorServers(config: Config, addresses: OperatorAddresses) {
     streams: {
       push: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM,
       mail: values.NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM,
-      outcomes: values.NOTIFICATION_OUTCOMES_STREAM,
-      mobile: values.NOTIFICATION_MOBILE_STREAM,
-      inputs: values.NOTIFICATION_CALLBACK_STREAM,
     },
-    agentId: values.NOTIFICATION_SUBSCRIPTION_AGENT,
     ...(uiUrl === undefined ? {} : { uiUrl }),
     ...(values.NOTIFICATION_RUNBOOK_URL === undefined ? {} : { runbookUrl: values.NOTIFICATION_RUNBOOK_URL }),
   };

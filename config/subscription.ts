@@ -21,11 +21,6 @@ const firstAndLongest = durations.refine(
 );
 
 export const SUBSCRIPTION_VARIABLES = {
-  NOTIFICATION_SUBSCRIPTION_AGENT: variable(
-    z.string().regex(/^[A-Za-z0-9_.-]{1,64}$/, 'must be 1 to 64 of A-Z a-z 0-9 _ . -'),
-    'The agent whose subscriptions are kept from the start on.',
-    { default: 'default' },
-  ),
   NOTIFICATION_SUBSCRIPTION_KEYS: variable(
     sealingKeys,
     'Keys that seal secrets at rest, id:base64 of 32 bytes, comma-separated; the first one seals. Required in production by the role subscription; elsewhere one is kept in the data directory.',

@@ -1,7 +1,11 @@
 /** The kinds of values that variables of the environment have, each with its check. */
 import { z } from 'zod';
+import { DEFAULT_INPUT_STREAM } from '../api/account-callback/input.ts';
 import { DURATION_FORMS, durationMs } from '../api/durations.ts';
 import { writtenEmailSchema } from '../api/intent/mail-command.ts';
+import { OUTCOMES_STREAM } from '../api/intent/outcome.ts';
+import { DEFAULT_MOBILE_STREAM } from '../api/mobile-push/job.ts';
+import { EVENTS_STREAM } from '../api/stream-ids.ts';
 import type { RouterAddress } from '../api/subscription/router-address.ts';
 import { ADDRESS_FORMS, AddressError, parseRouterAddress } from '../api/subscription/router-address.ts';
 import { isWebhookSecret } from '../api/webhooks.ts';
@@ -28,7 +32,13 @@ export const list = z.string().transform((text) =>
     .map((item) => item.trim())
     .filter((item) => item !== ''),
 );
-export const streamName = z.string().regex(/^[\x21-\x7e]{1,200}$/, 'must be printable ASCII without spaces');
+
+/** Streams whose names are fixed. A service that reads what it writes, or mixes kinds of work, never ends. */
+const FIXED_STREAMS = [DEFAULT_INPUT_STREAM, DEFAULT_MOBILE_STREAM, OUTCOMES_STREAM, EVENTS_STREAM];
+export const streamName = z
+  .string()
+  .regex(/^[\x21-\x7e]{1,200}$/, 'must be printable ASCII without spaces')
+  .refine((name) => !FIXED_STREAMS.includes(name), 'must not be a stream that has another purpose');
 
 export const hostAndPort = z.string().transform((text, context) => {
   const match = /^(?:\[([^\]]+)\]|([^:]*)):(\d{1,5})$/.exec(text);

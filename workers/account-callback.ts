@@ -14,6 +14,7 @@ import { consumeCallbackInputs } from '../activities/account-callback/stream.ts'
 import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
+import { DEFAULT_INPUT_STREAM } from '../api/account-callback/input.ts';
 import { CONSUMER_GROUP } from '../api/stream-ids.ts';
 import { PORTFOLIO } from '../config/account-callback.ts';
 import type { Config } from '../config/load.ts';
@@ -116,7 +117,7 @@ function settingsOf({ values }: Config) {
       malformedInputRetentionMs: values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
     },
     callbackStream: {
-      stream: values.NOTIFICATION_CALLBACK_STREAM,
+      stream: DEFAULT_INPUT_STREAM,
       group: CONSUMER_GROUP,
     },
   };

@@ -31,9 +31,13 @@ import { CHANNELS, INTENT_TASK_QUEUE, RECONCILIATION_SCHEDULE_ID } from '../work
 import { BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
 import { BEFORE_A_BACKLOG } from '../workflows/policies.ts';
 import { PRODUCERS } from '../api/intent/catalog.ts';
+import { OUTCOMES_STREAM } from '../api/intent/outcome.ts';
 import type { ProcessContext } from './context.ts';
 import { openCaller } from './http-caller.ts';
 import type { Role } from './role.ts';
+
+/** How long a relayed event is kept in case that Redis loses it, ms. */
+const OUTCOME_RETENTION_MS = 24 * 3_600_000;
 
 export function openIntents(context: ProcessContext): Role {
   const { config, endpoints, log, meter, draining, open } = context;
@@ -173,13 +177,13 @@ function settingsOf({ values, adminEmails }: Config) {
       intentsPerWorkflow: values.NOTIFICATION_INTENTS_PER_WORKFLOW,
     },
     outcomeStream: {
-      stream: values.NOTIFICATION_OUTCOMES_STREAM,
+      stream: OUTCOMES_STREAM,
       maxLen: values.NOTIFICATION_OUTCOMES_STREAM_MAX_LEN,
     },
     // A relay has been answered or given up by then, and its transaction has ended.
     settlingMs: 3 * values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
     retention: {
-      outcomeRetentionMs: values.NOTIFICATION_OUTCOMES_RETENTION,
+      outcomeRetentionMs: OUTCOME_RETENTION_MS,
       recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,
       malformedIntentRetentionMs: values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
     },

@@ -10,6 +10,7 @@ import {
 import { createMobileRetentionActivities } from '../activities/mobile-push/retention.ts';
 import { consumeMobileJobs } from '../activities/mobile-push/stream.ts';
 import { createOperationActivities } from '../activities/operations.ts';
+import { DEFAULT_MOBILE_STREAM } from '../api/mobile-push/job.ts';
 import { CONSUMER_GROUP } from '../api/stream-ids.ts';
 import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
 import type { Config } from '../config/load.ts';
@@ -70,7 +71,7 @@ function settingsOf({ values }: Config) {
       timeToLiveMs: values.NOTIFICATION_MOBILE_TIME_TO_LIVE,
     },
     mobileStream: {
-      stream: values.NOTIFICATION_MOBILE_STREAM,
+      stream: DEFAULT_MOBILE_STREAM,
       group: CONSUMER_GROUP,
       minIdleMs: values.NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE,
       maxDeliveries: values.NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT,

@@ -6,7 +6,7 @@ import { ensureAgent } from '../activities/subscription/agents.ts';
 import type { SubscriptionSettings } from '../activities/subscription/batches.ts';
 import { createSubscriptionCommands } from '../activities/subscription/commands.ts';
 import { watchEvents } from '../activities/subscription/event-watch.ts';
-import { EVENTS_STREAM } from '../activities/subscription/events.ts';
+import { EVENTS_STREAM } from '../api/stream-ids.ts';
 import { observeSubscriptions } from '../activities/subscription/metrics.ts';
 import { createSubscriptionMetrics } from '../activities/subscription/metrics.ts';
 import { subscriptionOperations } from '../activities/subscription/operations.ts';
@@ -35,11 +35,13 @@ import type { Role } from './role.ts';
  */
 const MOST_ACTIVITIES = 1_000;
 
+/** The agent whose subscriptions are kept from the start on. */
+const agentId = 'default';
+
 /** Routers are reached when they are needed: one that is away keeps no process from starting. */
 export function openSubscriptions(context: ProcessContext): Role {
   const { config, endpoints, log, meter, open } = context;
   const { values } = config;
-  const agentId = values.NOTIFICATION_SUBSCRIPTION_AGENT;
   // A relay has been answered or given up by then, and its transaction has ended.
   const settlingMs = 3 * values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
   const subscription = settingsOf(config);

@@ -23,7 +23,8 @@ import { query } from '../postgres.ts';
 import { putBackLost } from '../relayed-rows.ts';
 import { watchEvery } from '../watch.ts';
 import type { EventResources } from './events.ts';
-import { EVENTS_STREAM, relayEvents } from './events.ts';
+import { EVENTS_STREAM } from '../../api/stream-ids.ts';
+import { relayEvents } from './events.ts';
 
 const LOOK_INTERVAL_MS = 2_000;
 

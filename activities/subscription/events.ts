@@ -5,6 +5,7 @@
 import type { Redis } from 'ioredis';
 import type { Pool, PoolClient } from 'pg';
 import type { Logger } from 'pino';
+import { EVENTS_STREAM } from '../../api/stream-ids.ts';
 import { query } from '../postgres.ts';
 import { oneLine, reasonOf } from '../reason.ts';
 import { inTransaction, run } from '../transactions.ts';
@@ -29,9 +30,7 @@ export interface EventResources {
   metrics: { subscriptionEvent(attributes: { kind: EventKind }): void };
 }
 
-/** Stream of events about errors, for clients. */
-export const EVENTS_STREAM = 'notification:subscription-events';
-/** Approximate length to which that stream is trimmed: a client that was away for longer misses events. */
+/** Approximate length to which the stream is trimmed: a client that was away for longer misses events. */
 const EVENTS_STREAM_MAX_LEN = 10_000;
 
 const RELAYED_TOGETHER = 100;

@@ -28,7 +28,6 @@ export type OutcomeKind = (typeof OUTCOME_KINDS)[number];
 /** How the row of a route is marked that was skipped because it came too late. */
 export const ROUTE_EXPIRED = 'expired';
 
-/** The stream, unless NOTIFICATION_OUTCOMES_STREAM names another. */
 export const OUTCOMES_STREAM = 'notification:outcomes';
 
 interface About {

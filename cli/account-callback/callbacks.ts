@@ -312,9 +312,8 @@ function addAppend(callbacks: Command): void {
     .action(
       action<GlobalOptions, [string]>(async ({ json }, text) => {
         const input = inputOf(text);
-        await withSession(['redis'], async ({ resources, config }) => {
-          const stream = config.values.NOTIFICATION_CALLBACK_STREAM;
-          const [entryId] = await appendInputs(resources.redis, [input], { stream });
+        await withSession(['redis'], async ({ resources }) => {
+          const [entryId] = await appendInputs(resources.redis, [input]);
           if (json) printJson({ entryId });
           else printLine(entryId);
         });

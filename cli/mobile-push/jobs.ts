@@ -1,7 +1,7 @@
 /** `mobile`: push jobs to phones. */
 import type { Command } from 'commander';
 import { Option } from 'commander';
-import { PRIORITIES } from '../../api/mobile-push/job.ts';
+import { DEFAULT_MOBILE_STREAM, PRIORITIES } from '../../api/mobile-push/job.ts';
 import { checkedMobileJob } from '../../api/mobile-push/message.ts';
 import { NotFoundError } from '../../client/errors.ts';
 import type { MobileJobFilter, MobileJobSummary, MobileJobView } from '../../client/mobile-push/jobs.ts';
@@ -100,37 +100,33 @@ function addSend(mobile: Command): void {
     )
     .action(
       action<SendOptions>((options) =>
-        withSession(
-          options.wait ? ['redis', 'postgres'] : ['redis'],
-          async ({ operator, resources, config }) => {
-            const fields = fieldsOf(options);
-            const stream = config.values.NOTIFICATION_MOBILE_STREAM;
-            const jobId = await resources.redis.xadd(stream, '*', ...fields.flat());
-            if (jobId === null) throw new Error(`Redis appended nothing to ${stream}`);
-            if (!options.wait) {
-              if (options.json) printJson({ jobId });
-              else printLine(jobId);
-              return EXIT.done;
-            }
-            const ended = await waitUntil(
-              async () => {
-                const view = await operator.mobile.show(jobId).catch((error: unknown) => {
-                  if (error instanceof NotFoundError) return undefined;
-                  throw error;
-                });
-                return view && view.status !== 'pending' ? view : undefined;
-              },
-              { limitMs: options.timeout },
-            );
-            if (!ended) {
-              report(`job ${jobId} has not ended yet: mobile show ${jobId}`);
-              return EXIT.failed;
-            }
-            if (options.json) printJson(ended);
-            else printMobileJob(ended);
-            return ended.status === 'sent' ? EXIT.done : EXIT.failed;
-          },
-        ),
+        withSession(options.wait ? ['redis', 'postgres'] : ['redis'], async ({ operator, resources }) => {
+          const fields = fieldsOf(options);
+          const jobId = await resources.redis.xadd(DEFAULT_MOBILE_STREAM, '*', ...fields.flat());
+          if (jobId === null) throw new Error(`Redis appended nothing to ${DEFAULT_MOBILE_STREAM}`);
+          if (!options.wait) {
+            if (options.json) printJson({ jobId });
+            else printLine(jobId);
+            return EXIT.done;
+          }
+          const ended = await waitUntil(
+            async () => {
+              const view = await operator.mobile.show(jobId).catch((error: unknown) => {
+                if (error instanceof NotFoundError) return undefined;
+                throw error;
+              });
+              return view && view.status !== 'pending' ? view : undefined;
+            },
+            { limitMs: options.timeout },
+          );
+          if (!ended) {
+            report(`job ${jobId} has not ended yet: mobile show ${jobId}`);
+            return EXIT.failed;
+          }
+          if (options.json) printJson(ended);
+          else printMobileJob(ended);
+          return ended.status === 'sent' ? EXIT.done : EXIT.failed;
+        }),
       ),
     );
 }

@@ -7,9 +7,9 @@ import type { OperatorResources } from '../resources.ts';
 
 /** Pending callbacks are not delivered any more; nothing waits for them. */
 export function callbacksOf(resources: OperatorResources, person: Person): PartOfForgetting {
-  const { db, redis, streams } = resources;
+  const { db, redis } = resources;
   const { userId, quoted, nested } = person;
-  const stream = streams?.inputs ?? DEFAULT_INPUT_STREAM;
+  const stream = DEFAULT_INPUT_STREAM;
   const entries = streamPlace({
     ...{ redis, stream },
     look: lookFor({ redis, stream, userId }, [userId], [INPUT_FIELD, 'user_id']),

@@ -15,17 +15,15 @@ import { OperationFailedError } from '../errors.ts';
  * @returns the ids of the entries.
  * @throws OperationFailedError naming what the service would refuse; nothing is appended then.
  */
-export async function appendInputs(
-  redis: Redis,
-  inputs: readonly CallbackInput[],
-  { stream = DEFAULT_INPUT_STREAM }: { stream?: string } = {},
-): Promise<string[]> {
+export async function appendInputs(redis: Redis, inputs: readonly CallbackInput[]): Promise<string[]> {
   for (const input of inputs) {
     const problem = problemOf(input, Date.now());
     if (problem !== undefined) throw new OperationFailedError(`the service would refuse this: ${problem}`);
   }
   const pipeline = redis.pipeline();
-  for (const input of inputs) pipeline.xadd(stream, '*', INPUT_FIELD, JSON.stringify(input));
+  for (const input of inputs) {
+    pipeline.xadd(DEFAULT_INPUT_STREAM, '*', INPUT_FIELD, JSON.stringify(input));
+  }
   const replies = (await pipeline.exec()) ?? [];
   return replies.map(([error, id]) => {
     if (error) throw error;

@@ -36,7 +36,7 @@ const FIELDS = [
 
 /** Rows that were relayed, and entries of their stream. After the records. */
 export function outcomePlaces(resources: OperatorResources, person: Person): readonly [Place, StreamPlace] {
-  const { db, redis, streams } = resources;
+  const { db, redis } = resources;
   const routes = new Set(person.routeIds.map(routeRefOf));
   const isNamed = (text: string | null | undefined): boolean => text != null && person.names.test(text);
 
@@ -76,7 +76,7 @@ export function outcomePlaces(resources: OperatorResources, person: Person): rea
     ];
   }
 
-  const stream = streams?.outcomes ?? OUTCOMES_STREAM;
+  const stream = OUTCOMES_STREAM;
   /** Entries that say how an intent ended, which nobody must miss. */
   const ends = new Set<string>();
   const entries = streamPlace({

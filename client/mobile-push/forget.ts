@@ -12,9 +12,9 @@ const NO_SUCH_ID = ['22P02', '22003'];
 const NO_RIGHT = '42501';
 
 export function mobilePushesOf(resources: OperatorResources, person: Person): PartOfForgetting {
-  const { db, redis, streams } = resources;
+  const { db, redis } = resources;
   const { userId, quoted, nested } = person;
-  const stream = streams?.mobile ?? DEFAULT_MOBILE_STREAM;
+  const stream = DEFAULT_MOBILE_STREAM;
   const entryPlace = (...path: [string, string?]) =>
     streamPlace({
       ...{ redis, stream },

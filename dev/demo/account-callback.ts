@@ -25,7 +25,7 @@ interface CallbackResult {
 export async function tellAccountValues(
   { callbacks }: Operator,
   portfolio: PortfolioStandIn,
-  { redis, stream }: { redis: Redis; stream: string },
+  redis: Redis,
 ): Promise<CallbackResult> {
   const startedAt = Date.now();
   const userId = `demo-${startedAt.toString(36)}`;
@@ -33,7 +33,7 @@ export async function tellAccountValues(
   const beginsAt = midnight - 2 * PERIOD_MS.hourly;
   const keys = keysOf(userId, beginsAt, startedAt);
   const track: CallbackInput = { kind: 'track', user_id: userId, from_ms: beginsAt };
-  await appendInputs(redis, [track, ...keys.map(extremesOf)], { stream });
+  await appendInputs(redis, [track, ...keys.map(extremesOf)]);
   const isTold = (key: CallbackKey) => portfolio.held(key) !== undefined;
   while (!keys.every(isTold) && Date.now() < startedAt + LIMIT_MS) {
     const shards = await callbacks.status();
@@ -41,7 +41,7 @@ export async function tellAccountValues(
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
   // Later days of the shard do not wait for this user.
-  await appendInputs(redis, [{ kind: 'untrack', user_id: userId, until_ms: startedAt }], { stream });
+  await appendInputs(redis, [{ kind: 'untrack', user_id: userId, until_ms: startedAt }]);
   const count = (kind: CallbackKind, matching: readonly CallbackKey[]) =>
     matching.filter((key) => key.kind === kind).length;
   const told = keys.filter(isTold);

@@ -10,6 +10,7 @@ import type { AudienceKind, NotificationType, PushNotificationType } from '../..
 import { NOTIFICATION_TYPES, audiencesOf } from '../../api/intent/catalog.ts';
 import type { MailCommandPayload } from '../../api/intent/mail-command.ts';
 import { decodePushPayload } from '../../api/intent/push-event.ts';
+import { DEFAULT_MOBILE_STREAM } from '../../api/mobile-push/job.ts';
 import { onInterrupt } from '../../api/interrupts.ts';
 import { report, runProgram } from '../program.ts';
 import { connectOperator } from '../../client/connect.ts';
@@ -112,16 +113,15 @@ async function main(): Promise<boolean> {
       });
       // Never to an FCM that is configured: those would be the phones of people.
       const fcm = stack?.fcmStandIn;
-      const jobs = { stream: config.values.NOTIFICATION_MOBILE_STREAM, limitMs: DELIVERY_LIMIT_MS };
+      const jobs = { stream: DEFAULT_MOBILE_STREAM, limitMs: DELIVERY_LIMIT_MS };
       const devices = fcm
         ? await step('a push to phones', () => demonstrateMobilePush(redis, db, fcm, jobs))
         : [];
       // A demo leaves real targets, which somebody has configured, alone.
       const symbols = stack?.symbolTargets && (await step('symbols', () => pushSymbols(operator)));
       const portfolio = stack?.portfolio;
-      const inputs = { redis, stream: config.values.NOTIFICATION_CALLBACK_STREAM };
       const callbacks =
-        portfolio && (await step('account values', () => tellAccountValues(operator, portfolio, inputs)));
+        portfolio && (await step('account values', () => tellAccountValues(operator, portfolio, redis)));
       const routers = stack?.routers;
       const subscription = routers && (await step('a subscription', () => subscribe(operator, routers)));
       const all = [...results.flatMap(({ routes }) => routes), ...devices];

@@ -69,9 +69,7 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_ROUTE_DISPATCH', 'child'],
   ['NOTIFICATION_INTENTS_PER_WORKFLOW', 1],
   ['NOTIFICATION_OUTCOMES', []],
-  ['NOTIFICATION_OUTCOMES_STREAM', 'notification:outcomes'],
   ['NOTIFICATION_OUTCOMES_STREAM_MAX_LEN', 100_000],
-  ['NOTIFICATION_OUTCOMES_RETENTION', 24 * HOUR],
   ['NOTIFICATION_PAYLOAD_KEYS', []],
   ['NOTIFICATION_PAYLOAD_PLAIN', undefined],
   ['NOTIFICATION_CODEC_HTTP_ADDR', undefined],
@@ -99,7 +97,6 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_REDIS_CA_FILE', undefined],
   ['NOTIFICATION_REDIS_CERT_FILE', undefined],
   ['NOTIFICATION_REDIS_KEY_FILE', undefined],
-  ['NOTIFICATION_MOBILE_STREAM', 'stream.notifications.jobs'],
   ['NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE', 30 * SECOND],
   ['NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT', 5],
   ['NOTIFICATION_MOBILE_SEND_ATTEMPTS', 5],
@@ -116,8 +113,6 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_CALLBACK_TIMEOUT', 5 * SECOND],
   ['NOTIFICATION_CALLBACK_MAX_PARALLEL', 500],
   ['NOTIFICATION_CALLBACK_RETRY_LADDER', [MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 2 * HOUR]],
-  ['NOTIFICATION_CALLBACK_STREAM', 'stream.account.extremes'],
-  ['NOTIFICATION_SUBSCRIPTION_AGENT', 'default'],
   ['NOTIFICATION_SUBSCRIPTION_KEYS', undefined],
   ['NOTIFICATION_SUBSCRIPTION_NTF_SERVERS', undefined],
   ['NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY', undefined],
@@ -351,14 +346,20 @@ describe('what is wrong', () => {
   });
 
   test('security-11 each stream has a name of its own', () => {
-    const outcomes = { NOTIFICATION_OUTCOMES_STREAM: 'notification:intents' };
-    expect(problemsOf(outcomes)).toEqual([
-      'NOTIFICATION_INTENTS_STREAM and NOTIFICATION_OUTCOMES_STREAM must name different streams',
-    ]);
-    const mail = { NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM: 'jobs', NOTIFICATION_MOBILE_STREAM: 'jobs' };
+    const mail = { NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM: 'notification:intents' };
     expect(problemsOf(mail)).toEqual([
-      'NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM and NOTIFICATION_MOBILE_STREAM must name different streams',
+      'NOTIFICATION_INTENTS_STREAM and NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM must name different streams',
     ]);
+    for (const fixed of [
+      'notification:outcomes',
+      'notification:subscription-events',
+      'stream.notifications.jobs',
+      'stream.account.extremes',
+    ]) {
+      expect(problemsOf({ NOTIFICATION_INTENTS_STREAM: fixed })).toEqual([
+        expect.stringContaining('must not be a stream that has another purpose'),
+      ]);
+    }
   });
 
   test.each(['NOTIFICATION_REDIS_ADDR', 'NOTIFICATION_REDIS_USERNAME', 'NOTIFICATION_REDIS_TLS_ENABLED'])(

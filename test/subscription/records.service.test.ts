@@ -2,7 +2,8 @@
 import { requireEpoch, setAgentOpen } from '../../activities/subscription/agents.ts';
 import { claimBatch, loadWork } from '../../activities/subscription/claims.ts';
 import type { EventResources } from '../../activities/subscription/events.ts';
-import { EVENTS_STREAM, relayEvents, writeEvent } from '../../activities/subscription/events.ts';
+import { EVENTS_STREAM } from '../../api/stream-ids.ts';
+import { relayEvents, writeEvent } from '../../activities/subscription/events.ts';
 import type { NewRecord, WorkedRecord } from '../../activities/subscription/records.ts';
 import {
   createRecords,
