@@ -59,7 +59,7 @@ export const accountCallback: Measurement = {
       NOTIFICATION_ROLES: 'account-callback',
       NOTIFICATION_CALLBACK_SHARDS: String(SHARDS),
       // What a machine at its limit is late with is measured as late, and not as a retry a minute later.
-      NOTIFICATION_CALLBACK_TIMEOUT: '60s',
+      NOTIFICATION_HTTP_TIMEOUT: '60s',
       NOTIFICATION_PORTFOLIO_BASE_URL: portfolio.url,
     });
     // Compilers, caches and connections.

@@ -2,7 +2,7 @@
 import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback/contract.ts';
 import { callerWires, signingVariable } from './caller.ts';
 import type { ServiceValues } from './service.ts';
-import { duration, durations, httpUrl, integer } from './values.ts';
+import { durations, httpUrl, integer } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { placeOf, variable } from './variables.ts';
 
@@ -21,7 +21,6 @@ export const ACCOUNT_CALLBACK_VARIABLES = {
     'Shards that users are spread over, each with a workflow of its own. The same for all processes.',
     { default: '4' },
   ),
-  NOTIFICATION_CALLBACK_TIMEOUT: variable(duration, 'Time-out of one callback.', { default: '5s' }),
   NOTIFICATION_CALLBACK_MAX_PARALLEL: variable(
     integer(1, 10_000),
     'Callbacks of this process that are on their way concurrently.',

@@ -1,5 +1,5 @@
 /** Variables by which this service proves who it is to the programs that it calls by HTTP. */
-import { pem, webhookSecrets } from './values.ts';
+import { duration, pem, webhookSecrets } from './values.ts';
 import type { ValuesOf } from './variables.ts';
 import { variable } from './variables.ts';
 import type { ConnectionName, InsecureValues, Wire } from './wire.ts';
@@ -22,6 +22,9 @@ export const HTTP_VARIABLES = {
     inFile: true,
   }),
   NOTIFICATION_HTTP_KEY_FILE: variable(pem, 'Private key of that certificate, PEM.', { inFile: true }),
+  NOTIFICATION_HTTP_TIMEOUT: variable(duration, 'Time-out of one callback, and of one push of symbols.', {
+    default: '5s',
+  }),
 };
 export type HttpValues = ValuesOf<typeof HTTP_VARIABLES>;
 

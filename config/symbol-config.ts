@@ -20,9 +20,6 @@ export const SYMBOL_CONFIG_VARIABLES = {
     { requiredByRole: true },
   ),
   NOTIFICATION_SYMBOL_TARGETS_SIGNING_SECRETS: signingVariable('symbol targets'),
-  NOTIFICATION_SYMBOL_PUSH_TIMEOUT: variable(duration, 'Time-out of one push to a target.', {
-    default: '5s',
-  }),
   NOTIFICATION_SYMBOL_RETRY_LADDER: variable(
     durations,
     'Delays after one, two and more pushes in a row that a target did not acknowledge; the last one repeats.',

@@ -22,7 +22,7 @@ export async function openSymbols(arena: Arena): Promise<Work> {
     env: {
       NOTIFICATION_SYMBOL_TARGETS_FILE: targetsFile,
       NOTIFICATION_SYMBOL_RETRY_LADDER: '500ms,1s,2s',
-      NOTIFICATION_SYMBOL_PUSH_TIMEOUT: '3s',
+      NOTIFICATION_HTTP_TIMEOUT: '3s',
     },
     planted: [],
     async load() {

@@ -101,7 +101,7 @@ function openPortfolios(context: ProcessContext) {
   return reach('the portfolio service', 'NOTIFICATION_PORTFOLIO_BASE_URL', () => {
     return createPortfolioService({
       baseUrl: required(endpoints.portfolioUrl),
-      timeoutMs: values.NOTIFICATION_CALLBACK_TIMEOUT,
+      timeoutMs: values.NOTIFICATION_HTTP_TIMEOUT,
       maxParallel: values.NOTIFICATION_CALLBACK_MAX_PARALLEL,
       caller: openCaller(context, PORTFOLIO, 'portfolio service', 10_000),
     });

@@ -28,7 +28,7 @@ export function openSymbolConfig(context: ProcessContext): Role {
   const metrics = createSymbolConfigMetrics(meter);
   const caller = openCaller(context, SYMBOL_TARGETS, 'symbol targets');
   const symbols = {
-    pushTimeoutMs: values.NOTIFICATION_SYMBOL_PUSH_TIMEOUT,
+    pushTimeoutMs: values.NOTIFICATION_HTTP_TIMEOUT,
     retryLadderMs: values.NOTIFICATION_SYMBOL_RETRY_LADDER,
     reconciliationMs: values.NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL,
   };

@@ -211,7 +211,7 @@ test('C5 subscription-B9 values that the portfolio service quotes are shown to o
 
 test('C5 redirects, refusals, silence and broken connections are failures; a long answer is not read', async () => {
   // Longer than a machine at its limit is silent.
-  await restartService(LADDER_MS, { NOTIFICATION_CALLBACK_TIMEOUT: '10s' });
+  await restartService(LADDER_MS, { NOTIFICATION_HTTP_TIMEOUT: '10s' });
   const users = ['moved', 'gone', 'silent', 'broken'];
   await bench.store(users.map((user) => hour(user, MIDNIGHT + HOUR)));
   const fail = (userId: string, failure: Parameters<typeof bench.portfolio.fail>[0]['failure']) =>

@@ -59,7 +59,7 @@ test(
       NOTIFICATION_CALLBACK_SHARDS: String(SHARDS),
       // Longer than the others may take: who hangs still does when they are through. With very many users less, because
       // not all pages with somebody who hangs can be under way together; and more than a machine at its limit needs.
-      NOTIFICATION_CALLBACK_TIMEOUT: USERS > 5_000 ? '20s' : '30m',
+      NOTIFICATION_HTTP_TIMEOUT: USERS > 5_000 ? '20s' : '30m',
       NOTIFICATION_CALLBACK_RETRY_LADDER: '24h',
     });
     await eventually(

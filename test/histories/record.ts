@@ -505,7 +505,7 @@ test('account callbacks of an hour and a day, with one that hangs, one that is r
   bench.portfolio.fail({ userId: 'down', failure: { kind: 'status', status: 500 } });
   await bench.setClock(MIDNIGHT + 10 * MINUTE);
   const service = await bench.startService({
-    NOTIFICATION_CALLBACK_TIMEOUT: '2s',
+    NOTIFICATION_HTTP_TIMEOUT: '2s',
     NOTIFICATION_CALLBACK_RETRY_LADDER: '200ms,400ms',
   });
   await eventually('an alarm that waits for a day', async () => {

@@ -15,7 +15,7 @@ beforeAll(async () => {
   service = await registry.startService({
     NOTIFICATION_SHUTDOWN_TIMEOUT: '5s',
     // Longer than any test: whoever hangs still does when the others are looked at.
-    NOTIFICATION_SYMBOL_PUSH_TIMEOUT: '5m',
+    NOTIFICATION_HTTP_TIMEOUT: '5m',
     NOTIFICATION_SYMBOL_RETRY_LADDER: '100ms,200ms',
     OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
     OTEL_METRIC_EXPORT_INTERVAL: '250',

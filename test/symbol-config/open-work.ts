@@ -23,7 +23,7 @@ export async function openSymbolWork(slot: Slot, dir: string): Promise<OpenWork>
       NOTIFICATION_SYMBOL_TARGETS_FILE: file,
       NOTIFICATION_SYMBOL_RETRY_LADDER: '1s',
       // A target that is slow on a busy machine would be pushed to twice.
-      NOTIFICATION_SYMBOL_PUSH_TIMEOUT: '1m',
+      NOTIFICATION_HTTP_TIMEOUT: '1m',
     },
 
     async begin() {

@@ -23,7 +23,7 @@ beforeAll(async () => {
   env = {
     NOTIFICATION_ROLES: 'symbol-config',
     NOTIFICATION_SYMBOL_TARGETS_FILE: file,
-    NOTIFICATION_SYMBOL_PUSH_TIMEOUT: '5m',
+    NOTIFICATION_HTTP_TIMEOUT: '5m',
     NOTIFICATION_SYMBOL_RETRY_LADDER: '200ms,400ms,1h',
   };
 });

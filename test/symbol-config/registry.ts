@@ -60,7 +60,7 @@ export async function takeSymbolRegistry(given?: Slot, proof?: CallerProof): Pro
     startService: (env) =>
       slot.startService(
         // A target that is slow on a busy machine is none that fails.
-        { NOTIFICATION_ROLES: 'symbol-config', NOTIFICATION_SYMBOL_PUSH_TIMEOUT: '5m', ...env },
+        { NOTIFICATION_ROLES: 'symbol-config', NOTIFICATION_HTTP_TIMEOUT: '5m', ...env },
         { symbolTargets: targets.targets, sampleSymbols },
       ),
     async write(symbols, isEnabled = true) {
