@@ -312,7 +312,7 @@ function withoutEffect(env: Environment): string[] {
     if (Object.hasOwn(DEPRECATED, name)) return [`${name} is no longer supported: ${DEPRECATED[name]}`];
     const fixed = OTEL_FIXED.get(name);
     if (value && fixed !== undefined)
-      return value === fixed ? [] : [`${name} must be ${fixed}: nothing else is spoken`];
+      return value === fixed ? [] : [`${name} must be ${fixed}: nothing else is supported`];
     if (!value || !/^(NOTIFICATION|OTEL)_/.test(name) || KNOWN_NAMES.has(name) || isLink(name)) return [];
     const nearest = nearestName(name);
     const advice = nearest === undefined ? '' : `did you mean ${nearest}? `;

@@ -1,6 +1,5 @@
 /** The standard variables of OpenTelemetry: which are honoured, and which are read elsewhere. */
 import { z } from 'zod';
-import { flag } from './values.ts';
 import { variable } from './variables.ts';
 
 /** A list of one: further exporters of the same signal are variables of our own. */
@@ -25,9 +24,6 @@ const headers = z.string().transform((text, context): Record<string, string> => 
 });
 
 export const OTEL_VARIABLES = {
-  OTEL_SDK_DISABLED: variable(flag, 'Exports neither traces nor metrics, whatever else is set.', {
-    default: 'false',
-  }),
   OTEL_TRACES_EXPORTER: variable(exporter, 'otlp, or none: no traces go to the collector.', {
     default: 'otlp',
   }),
@@ -41,12 +37,14 @@ export const OTEL_VARIABLES = {
   }),
 };
 
-/** Standard variables that may only say what is so: the service speaks OTLP by one protocol, and logs go to standard output. */
+/** Standard variables that may only say what is so: the service speaks OTLP by one protocol, logs go to
+ * standard output, and exports are switched off by OTEL_TRACES_EXPORTER and OTEL_METRICS_EXPORTER. */
 export const OTEL_FIXED: ReadonlyMap<string, string> = new Map([
   ['OTEL_EXPORTER_OTLP_PROTOCOL', 'http/json'],
   ['OTEL_EXPORTER_OTLP_TRACES_PROTOCOL', 'http/json'],
   ['OTEL_EXPORTER_OTLP_METRICS_PROTOCOL', 'http/json'],
   ['OTEL_LOGS_EXPORTER', 'none'],
+  ['OTEL_SDK_DISABLED', 'false'],
 ]);
 
 const ofSignals = (name: string): string[] =>

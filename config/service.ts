@@ -101,7 +101,7 @@ export const SERVICE_VARIABLES = {
   }),
   NOTIFICATION_RECONCILIATION_INTERVAL: variable(
     duration,
-    'How often work is looked for whose workflow or schedule is gone.',
+    'How often work is looked for whose workflow or schedule is gone; for subscriptions, five times as long.',
     { default: '1m' },
   ),
   NOTIFICATION_CLEANUP_INTERVAL: variable(duration, 'Time between two retention runs.', { default: '1h' }),
@@ -366,7 +366,7 @@ function codecWires(values: ServiceValues): Wire[] {
 
 function otelWires(values: ServiceValues): Wire[] {
   const { OTEL_EXPORTER_OTLP_ENDPOINT: url, OTEL_EXPORTER_OTLP_HEADERS: headers } = values;
-  if (values.OTEL_SDK_DISABLED || url === undefined) return [];
+  if (url === undefined) return [];
   return [
     {
       name: 'OTLP collector',

@@ -2,7 +2,6 @@
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { z } from 'zod';
 import type { KeyBoxKey } from '../api/key-box.ts';
 import {
   SUBSCRIPTION_TASK_QUEUE,
@@ -53,14 +52,13 @@ export const SUBSCRIPTION_VARIABLES = {
     "Time-out of a router's answer; connecting may take half as long again.",
     { default: '30s' },
   ),
-  NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: variable(
-    duration.pipe(z.number().min(1_000, 'must be at least 1s')),
-    'Time between two sweeps for work that nobody was woken for.',
-    { default: '5m' },
-  ),
 };
 
-type Values = ValuesOf<typeof SUBSCRIPTION_VARIABLES>;
+type Values = ServiceValues & ValuesOf<typeof SUBSCRIPTION_VARIABLES>;
+
+/** Time between two sweeps for work that was missed, ms. A schedule counts in seconds. */
+export const sweepIntervalOf = ({ NOTIFICATION_RECONCILIATION_INTERVAL: lookMs }: Values): number =>
+  Math.max(1_000, 5 * lookMs);
 
 export const SUBSCRIPTION: Kind<Values> = {
   variables: SUBSCRIPTION_VARIABLES,
@@ -70,12 +68,12 @@ export const SUBSCRIPTION: Kind<Values> = {
     { name: 'routers', isAllowed: false, gaps: [] },
     ...sealingKeyWires('keys of subscriptions', 'NOTIFICATION_SUBSCRIPTION_KEYS', keys),
   ],
-  schedules: ({ NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL }) => [
+  schedules: (values) => [
     {
       id: SWEEP_SCHEDULE_ID,
       workflowType: SWEEP_WORKFLOW,
       taskQueue: SUBSCRIPTION_TASK_QUEUE,
-      everyMs: NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL,
+      everyMs: sweepIntervalOf(values),
       purpose: 'missed subscriptions are not found',
     },
   ],
@@ -83,7 +81,7 @@ export const SUBSCRIPTION: Kind<Values> = {
 
 /** Keys that seal secrets at rest; outside production, one is made in the data directory when none is configured. */
 export function sealingKeysOf(config: {
-  values: Pick<Values & ServiceValues, 'NOTIFICATION_SUBSCRIPTION_KEYS' | 'NOTIFICATION_DATA_DIR'>;
+  values: Pick<Values, 'NOTIFICATION_SUBSCRIPTION_KEYS' | 'NOTIFICATION_DATA_DIR'>;
   production: boolean;
 }): readonly KeyBoxKey[] {
   const { values, production } = config;

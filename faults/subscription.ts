@@ -34,7 +34,7 @@ export async function openSubscriptions(arena: Arena): Promise<Work> {
     name: 'subscription',
     env: {
       NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: servers.join(),
-      NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '5s',
+      NOTIFICATION_RECONCILIATION_INTERVAL: '1s',
       NOTIFICATION_SUBSCRIPTION_RETRY: '200ms,2s',
       NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '10s',
     },

@@ -19,6 +19,7 @@ import { createSubscriptionTokenActivities } from '../activities/subscription/to
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import type { Config } from '../config/load.ts';
+import { sweepIntervalOf } from '../config/subscription.ts';
 import {
   SUBSCRIPTION_TASK_QUEUE,
   SUPERVISOR_WORKFLOW,
@@ -118,6 +119,6 @@ function settingsOf({ values }: Config): SubscriptionSettings {
     firstCheckMs: values.NOTIFICATION_SUBSCRIPTION_FIRST_CHECK,
     checkIntervalMs: values.NOTIFICATION_SUBSCRIPTION_CHECK_INTERVAL,
     pace: { firstMs, constantForMs: 5 * firstMs, maxMs },
-    sweepIntervalMs: values.NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL,
+    sweepIntervalMs: sweepIntervalOf(values),
   };
 }

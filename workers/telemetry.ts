@@ -110,7 +110,6 @@ function resourceOf(): Resource {
 
 function spanProcessorsFor(values: Config['values']): SpanProcessor[] {
   const processors: SpanProcessor[] = [];
-  if (values.OTEL_SDK_DISABLED) return processors;
   const url = urlOf(values, 'traces');
   const headers = values.OTEL_EXPORTER_OTLP_HEADERS;
   if (url)
@@ -123,7 +122,6 @@ function spanProcessorsFor(values: Config['values']): SpanProcessor[] {
 
 function metricReadersFor(values: Config['values']): IMetricReader[] {
   const exporters: PushMetricExporter[] = [];
-  if (values.OTEL_SDK_DISABLED) return [];
   const url = urlOf(values, 'metrics');
   const headers = values.OTEL_EXPORTER_OTLP_HEADERS;
   if (url) exporters.push(new OTLPMetricExporter({ url, ...(headers && { headers }) }));
@@ -141,7 +139,7 @@ function metricReadersFor(values: Config['values']): IMetricReader[] {
  */
 function urlOf(values: Config['values'], signal: 'traces' | 'metrics'): string | undefined {
   const exporter = { traces: values.OTEL_TRACES_EXPORTER, metrics: values.OTEL_METRICS_EXPORTER }[signal];
-  if (values.OTEL_SDK_DISABLED || exporter === 'none') return undefined;
+  if (exporter === 'none') return undefined;
   const base = values.OTEL_EXPORTER_OTLP_ENDPOINT;
   return base && `${base.replace(/\/+$/, '')}/v1/${signal}`;
 }

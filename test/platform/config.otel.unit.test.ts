@@ -16,7 +16,7 @@ test.each([
   ['OTEL_TRACES_EXPORTER', 'jaeger'],
   ['OTEL_METRICS_EXPORTER', 'prometheus'],
   ['OTEL_LOGS_EXPORTER', 'otlp'],
-  ['OTEL_SDK_DISABLED', 'yes'],
+  ['OTEL_SDK_DISABLED', 'true'],
   ['OTEL_EXPORTER_OTLP_HEADERS', 'no pair'],
   ['OTEL_EXPORTER_OTLP_HEADERS', 'name=%zz'],
   ['OTEL_PROPAGATORS', 'b3'],
@@ -33,7 +33,6 @@ test.each([
 test('intent-OTEL what is honoured, or read by OpenTelemetry itself, is taken', () => {
   const { values } = loadConfig({
     ...COLLECTOR,
-    OTEL_SDK_DISABLED: 'false',
     OTEL_TRACES_EXPORTER: 'none',
     ...Object.fromEntries(OTEL_FIXED),
     OTEL_EXPORTER_OTLP_HEADERS: 'Api-Key=a%20b, other = 1',
@@ -49,7 +48,6 @@ test("intent-OTEL metrics of Temporal's SDK go where the others go, with the sam
     otel: { headers: { 'api-key': '1', tenant: 'a' }, url: 'http://collector:4318/v1/metrics' },
   });
   expect(otelOf({ OTEL_METRICS_EXPORTER: 'none' })).toBeUndefined();
-  expect(otelOf({ OTEL_SDK_DISABLED: 'true' })).toBeUndefined();
 });
 
 test('intent-OTEL a header is not shown when it is wrong', () => {

@@ -35,7 +35,7 @@ function environment(): Record<string, string> {
   return {
     ...agent.env,
     NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: servers.join(),
-    NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '2s',
+    NOTIFICATION_RECONCILIATION_INTERVAL: '400ms',
     NOTIFICATION_SHUTDOWN_TIMEOUT: '5s',
   };
 }

@@ -49,8 +49,8 @@ export const QUICK: Record<string, string> = {
   NOTIFICATION_ROLES: 'subscription',
   NOTIFICATION_SUBSCRIPTION_KEYS: `test:${KEY.toString('base64')}`,
   NOTIFICATION_SUBSCRIPTION_RETRY: '50ms,500ms',
-  // A sweep looks twice as far ahead, which is less than a day.
-  NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '6h',
+  // Sweeps are five times as far apart, and look twice as far ahead: less than a day.
+  NOTIFICATION_RECONCILIATION_INTERVAL: '72m',
 };
 
 /** A record, as its row has it. */

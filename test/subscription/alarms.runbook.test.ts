@@ -27,7 +27,7 @@ const ground = drillGround({
   env: () => ({
     ...agent.env,
     NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: routerAddressText(ntf().address, 'ntf'),
-    NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '3s',
+    NOTIFICATION_RECONCILIATION_INTERVAL: '600ms',
     // Drills wait for what a router's silence leads to.
     NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '2s',
   }),

@@ -32,7 +32,7 @@ beforeAll(async () => {
     NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: routerAddressText(address, 'ntf'),
     NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '30s',
     // Each process sweeps at its start as well.
-    NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '30s',
+    NOTIFICATION_RECONCILIATION_INTERVAL: '6s',
   });
   await walk.survivor();
   await agent.activateToken();

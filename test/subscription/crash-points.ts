@@ -17,7 +17,7 @@ beforeAll(async () => {
     ...agent.env,
     NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: routerAddressText(address, 'ntf'),
     NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '30s',
-    NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '2s',
+    NOTIFICATION_RECONCILIATION_INTERVAL: '400ms',
   });
   await walk.survivor();
   await agent.activateToken();

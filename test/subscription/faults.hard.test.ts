@@ -17,7 +17,7 @@ beforeAll(async () => {
     NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: routerAddressText(address, 'ntf'),
     NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '30s',
     // Nobody is helped by it in these tests.
-    NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '1h',
+    NOTIFICATION_RECONCILIATION_INTERVAL: '12m',
   };
 });
 afterEach(async () => {
