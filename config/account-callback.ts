@@ -21,11 +21,6 @@ export const ACCOUNT_CALLBACK_VARIABLES = {
     'Shards that users are spread over, each with a workflow of its own. The same for all processes.',
     { default: '4' },
   ),
-  NOTIFICATION_CALLBACK_MAX_PARALLEL: variable(
-    integer(1, 10_000),
-    'Callbacks of this process that are on their way concurrently.',
-    { default: '500' },
-  ),
   NOTIFICATION_CALLBACK_RETRY_LADDER: variable(
     durations,
     'Delays after each failed attempt of a callback; after as many retries it is dropped.',

@@ -101,7 +101,7 @@ export const SERVICE_VARIABLES = {
   }),
   NOTIFICATION_RECONCILIATION_INTERVAL: variable(
     duration,
-    'How often work is looked for whose workflow or schedule is gone; for subscriptions, five times as long.',
+    'How often work is looked for whose workflow or schedule is gone. Every five of these, subscriptions are swept; every fifteen, symbols are pushed to all targets while nothing changes and the crawler is off.',
     { default: '1m' },
   ),
   NOTIFICATION_CLEANUP_INTERVAL: variable(duration, 'Time between two retention runs.', { default: '1h' }),

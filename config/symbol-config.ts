@@ -6,7 +6,7 @@ import { symbolTargetsSchema } from '../api/symbol-config/push.ts';
 import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config/contract.ts';
 import { callerWires, signingVariable } from './caller.ts';
 import type { ServiceValues } from './service.ts';
-import { duration, durations } from './values.ts';
+import { durations } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { ConfigError, placeOf, variable } from './variables.ts';
 
@@ -24,11 +24,6 @@ export const SYMBOL_CONFIG_VARIABLES = {
     durations,
     'Delays after one, two and more pushes in a row that a target did not acknowledge; the last one repeats.',
     { default: '30s,1m,2m,5m,15m' },
-  ),
-  NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL: variable(
-    duration,
-    'Time between two pushes to all targets while nothing changes and the crawler is off.',
-    { default: '15m' },
   ),
 };
 

@@ -102,7 +102,6 @@ function openPortfolios(context: ProcessContext) {
     return createPortfolioService({
       baseUrl: required(endpoints.portfolioUrl),
       timeoutMs: values.NOTIFICATION_HTTP_TIMEOUT,
-      maxParallel: values.NOTIFICATION_CALLBACK_MAX_PARALLEL,
       caller: openCaller(context, PORTFOLIO, 'portfolio service', 10_000),
     });
   });

@@ -30,7 +30,7 @@ export function openSymbolConfig(context: ProcessContext): Role {
   const symbols = {
     pushTimeoutMs: values.NOTIFICATION_HTTP_TIMEOUT,
     retryLadderMs: values.NOTIFICATION_SYMBOL_RETRY_LADDER,
-    reconciliationMs: values.NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL,
+    reconciliationMs: 15 * values.NOTIFICATION_RECONCILIATION_INTERVAL,
   };
 
   const registry: LongLivedWorkflow = {

@@ -19,19 +19,20 @@ export interface PortfolioService {
   deliver(callback: CallbackKey & CallbackValues, stopped: AbortSignal): Promise<DeliveryFailure | undefined>;
 }
 
+/** Most exchanges that are under way concurrently: a whole alarm, so that no user waits for another who hangs. */
+const MAX_PARALLEL = 500;
+
 export interface PortfolioServiceOptions {
   baseUrl: string;
   /** For one exchange, connecting and reading included, ms. It begins with the exchange, not with the wait for a turn. */
   timeoutMs: number;
-  /** Most exchanges that are under way concurrently: a whole alarm, so that no user waits for another who hangs. */
-  maxParallel: number;
   caller: HttpCaller;
 }
 
 export function createPortfolioService(options: PortfolioServiceOptions): PortfolioService {
-  const { timeoutMs, maxParallel, caller } = options;
+  const { timeoutMs, caller } = options;
   const base = options.baseUrl.replace(/\/+$/, '');
-  const limit = pLimit(maxParallel);
+  const limit = pLimit(MAX_PARALLEL);
 
   return {
     async deliver(callback, stopped) {

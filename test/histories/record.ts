@@ -467,7 +467,7 @@ test('symbol configuration that changes, fails at some targets, recovers and is 
   const { handle, targets } = registry;
   const service = await registry.startService({
     NOTIFICATION_SYMBOL_RETRY_LADDER: '200ms,400ms,1h',
-    NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL: '5s',
+    NOTIFICATION_RECONCILIATION_INTERVAL: '333ms',
   });
   await registry.settled();
   targets.fail({ target: 'us-east-collector', failure: { kind: 'hang' } });

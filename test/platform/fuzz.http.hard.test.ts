@@ -230,10 +230,7 @@ test(
   'C3 C5 whatever a portfolio service answers, a callback is acknowledged or has failed, with one line of reason',
   async () => {
     const services = new Map(
-      lanes.map(({ url }) => [
-        url,
-        createPortfolioService({ baseUrl: url, timeoutMs: TIMEOUT_MS, maxParallel: 4, caller }),
-      ]),
+      lanes.map(({ url }) => [url, createPortfolioService({ baseUrl: url, timeoutMs: TIMEOUT_MS, caller })]),
     );
     const callback = {
       userId: 'u',

@@ -168,7 +168,7 @@ test('I54 S5 C7 a recovery has symbols pushed to all targets and inputs of accou
   const roles = 'intent,symbol-config,account-callback';
   try {
     await slot.startService(
-      { ...ENV, NOTIFICATION_ROLES: roles, NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL: '24h' },
+      { ...ENV, NOTIFICATION_ROLES: roles },
       {
         symbolTargets: registry.targets.targets,
         sampleSymbols: registry.targets.sampleSymbols,

@@ -80,10 +80,7 @@ const CALLS: [string, (url: string, caller: HttpCaller) => Promise<unknown>][] =
   [
     'a callback',
     (url, caller) =>
-      createPortfolioService({ baseUrl: url, timeoutMs: TIMEOUT_MS, maxParallel: 1, caller }).deliver(
-        CALLBACK,
-        stopped,
-      ),
+      createPortfolioService({ baseUrl: url, timeoutMs: TIMEOUT_MS, caller }).deliver(CALLBACK, stopped),
   ],
   [
     'a push of symbols',
@@ -186,7 +183,7 @@ describe('calls that were caught', () => {
       })();
     });
     const caller = callerWith({ ca: server.own.certPem, signingSecrets: [SECRET] });
-    const service = createPortfolioService({ baseUrl: url, timeoutMs: TIMEOUT_MS, maxParallel: 1, caller });
+    const service = createPortfolioService({ baseUrl: url, timeoutMs: TIMEOUT_MS, caller });
     expect(await service.deliver(CALLBACK, stopped)).toBeUndefined();
     const stranger = callerWith({ ca: server.own.certPem });
     const send: Send = async ({ path, headers, body }) => {

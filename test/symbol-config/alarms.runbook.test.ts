@@ -19,7 +19,7 @@ const ground = drillGround({
     NOTIFICATION_SYMBOL_TARGETS_FILE: file,
     // What waits long waits briefly; a quarter of an hour is as many seconds, as in the windows of the alarms.
     NOTIFICATION_SYMBOL_RETRY_LADDER: '1s',
-    NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL: '15s',
+    NOTIFICATION_RECONCILIATION_INTERVAL: '1s',
   }),
 });
 const { drill } = ground;

@@ -11,7 +11,6 @@ import { namesIn, takeSymbolRegistry } from './registry.ts';
 const LIMIT_MS = 60_000;
 /** Nothing happens by itself but what these tests are about. */
 const LATER = {
-  NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL: '24h',
   NOTIFICATION_SYMBOL_RETRY_LADDER: '24h',
 };
 const BEAT = `notification:stream_beats:symbol-config:${Buffer.from('symbol-config/main').toString('base64url')}`;
