@@ -68,7 +68,7 @@ export const INTENT_VARIABLES = {
   }),
   NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: variable(
     integer(1, 1_000),
-    'Attempts of an e-mail route in total.',
+    'Attempts of an e-mail route in total, and of looking up a recipient about whom the User Service gives no usable answer.',
     {
       default: '7',
     },
@@ -126,11 +126,6 @@ export const INTENT_VARIABLES = {
     integer(1, 10_000),
     'Lookups that a process makes concurrently; a single intent makes at most half of them.',
     { default: '64' },
-  ),
-  NOTIFICATION_USER_SERVICE_UNUSABLE_AFTER: variable(
-    integer(1, 1_000),
-    'Attempts after which a recipient without a usable answer gets no e-mail, and the others are served.',
-    { default: '6' },
   ),
 };
 

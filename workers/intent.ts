@@ -155,7 +155,7 @@ function settingsOf({ values, adminEmails }: Config) {
       gatewayMaxLen: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN,
       adminEmails,
       maxLookups: values.NOTIFICATION_USER_SERVICE_MAX_LOOKUPS,
-      unusableAfterAttempts: values.NOTIFICATION_USER_SERVICE_UNUSABLE_AFTER,
+      unusableAfterAttempts: values.NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS,
     },
     route: {
       gatewayStream: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM,

@@ -19,7 +19,7 @@ beforeAll(async () => {
     // What is delivered does not matter here; acceptance is the same.
     NOTIFICATION_ROUTE_DISPATCH: 'on_failure',
     NOTIFICATION_USER_SERVICE_MAX_LOOKUPS: String(MOST_LOOKUPS),
-    NOTIFICATION_USER_SERVICE_UNUSABLE_AFTER: '2',
+    NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '2',
     NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: String(STREAM_LENGTH),
   });
   operator = operatorOf(slot, 'http://ui.test');

@@ -83,7 +83,7 @@ describe('one service', () => {
       ...TELLING,
       NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '2',
       NOTIFICATION_ADMIN_EMAILS_GEO_REVIEW_RECOMMENDED: 'Ada@example.com',
-      NOTIFICATION_USER_SERVICE_UNUSABLE_AFTER: '2',
+      NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '2',
     });
   });
   afterEach(() => slot.userService.heal());
