@@ -11,7 +11,7 @@ const TOOLS = [
   'intent/user-service-stand-in.unit',
   'platform/{audit.service,bench.unit,borders.unit,fault-plan.unit,images.unit,install.unit,ledger.unit,lock-file.unit}',
   'platform/{run-clock.service,tcp-proxy.unit,temporal-program.unit}',
-  'platform/{command,image,new-type,temporal-engines}.hard',
+  'platform/{command,image,new-type,temporal-server}.hard',
   'subscription/router-stack.unit',
   'subscription/binary/{commands,live-routers,messages,transcripts}.unit',
 ];
@@ -63,11 +63,8 @@ export default {
       ),
     },
     {
-      ...inWay(
-        { NOTIFICATION_ROUTE_DISPATCH: 'on_failure', NOTIFICATION_INTENTS_PER_WORKFLOW: '100' },
-        'seconds without|I3 after|I36 two|I6 good',
-      ),
-      displayName: 'slices',
+      ...inWay({ NOTIFICATION_ROUTE_DISPATCH: 'direct' }, 'seconds without|I3 after|I36 two|I6 good'),
+      displayName: 'direct',
       testMatch: files('intent/{outages,recovery,faults}.hard'),
     },
     {

@@ -69,7 +69,7 @@ export function watchGroup({ db, redis, log, role, stream, group }: GroupWatchOp
     const loss = lossOf(memory);
     if (loss) await makeGood(loss);
     // Only now: had that failed, the next look must find it again.
-    await remember(owner, { passedId: delivered, seen: undefined, startedId: undefined }, memory);
+    await remember(owner, { passedId: delivered, seen: undefined }, memory);
   }
 
   async function makeGood({ marginMs, level, reason, message }: Loss): Promise<void> {

@@ -9,7 +9,7 @@ import { recall, remember } from './stream-memory.ts';
 import { watchEvery } from './watch.ts';
 
 const LOOK_INTERVAL_MS = 1_000;
-const NOTHING_READ = { passedId: '0-0', seen: undefined, startedId: undefined };
+const NOTHING_READ = { passedId: '0-0', seen: undefined };
 
 export interface PostgresWatchOptions {
   db: Pool;

@@ -36,30 +36,6 @@ export async function query<Row extends QueryResultRow>(
   }
 }
 
-/** Lists as a statement is given them. */
-const GIVEN_LISTS = /\bunnest\(((?:\s*\$\d+::\w+\[\],?)+)\)/g;
-
-/**
- * The same statement for lists of a few. For as long as PostgreSQL sees how long the lists are, it plans a statement anew
- * for each of its values, and that takes about as long as to run it for a single intent. Behind OFFSET 0 it does not see
- * it, and stays with the plan that serves all. With many, a plan for them is worth its time.
- */
-export function forFew({ name, text }: Statement): Statement {
-  let lists = 0;
-  const withoutLengths = text.replaceAll(GIVEN_LISTS, (_, given: string) => {
-    lists += 1;
-    const list = `given_${lists}`;
-    const columns = given.split(',').map((column, index) => [column.trim(), `list_${index + 1}`] as const);
-    const selected = columns.map(([value, column]) => `${value} AS ${column}`).join(', ');
-    const unnested = columns.map(([, column]) => `${list}.${column}`).join(', ');
-    return `(SELECT ${selected} OFFSET 0) AS ${list}, unnest(${unnested})`;
-  });
-  return { name: `${name}_for_few`, text: withoutLengths };
-}
-
-/** Whether PostgreSQL answers at all: it fails when that is why another statement failed. */
-export const ANSWER: Statement = { name: 'answer', text: 'SELECT 1' };
-
 /**
  * About the values of this statement: data exceptions (22), more or fewer rows than one (21), violated constraints
  * (23, 44), and values that are too large or too deep (54). The same values are refused again.

@@ -1,115 +1,222 @@
-/** Deleting what is past its retention. Each kind of work names its own statements. */
-import { Context } from '@temporalio/activity';
+/**
+ * Deletes rows past their retention: one loop for all kinds of work. Each kind lists its tables as descriptors in the
+ * file `retention.ts` of its folder, children before their parents.
+ */
+import { ApplicationFailure, Context } from '@temporalio/activity';
+import type { Meter } from '@opentelemetry/api';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
+import type { RetentionResult } from '../workflows/retention-contract.ts';
+import { gaugeRead, observeReads } from './gauges.ts';
 import { heartbeat } from './heartbeat.ts';
 import type { Statement } from './postgres.ts';
 import { isStatementTimeout, query } from './postgres.ts';
+import { reasonOf } from './reason.ts';
 
-/** Rows of one statement: never one long lock. */
-const BATCH_SIZE = 1_000;
-/** A run that has taken so long leaves the rest to the next one, ms. */
-export const MAX_RUN_MS = 600_000;
+/** Rows of one statement: no long lock. */
+const BATCH_SIZE = 5_000;
+/** A table that has taken this long leaves its rest to the next activity, so that the other tables get their turn, ms. */
+const MAX_TABLE_MS = 60_000;
+
+/** Rows of one table that go when they are old enough. */
+export interface Expiring {
+  /** Of its prepared statement, log lines and metrics: unique. */
+  name: string;
+  table: string;
+  /** Column with the time since when a row ages; of the parent, if there is one. */
+  since: string;
+  /** SQL that a row must meet besides its age; of the parent, if there is one. */
+  condition?: string;
+  /** An indexed text or number by which rows are walked through, where no index serves `since` and `condition`. */
+  walk?: { key: string; type: 'text' | 'bigint'; from: string; among?: string };
+  /** The rows are parts of old rows of another table, which may have a great many of them. */
+  parent?: { table: string; key: string; partCondition?: string };
+}
+
+/** A descriptor with its age, ms. */
+export type Kept = Expiring & { keepMs: number };
+
+const isOld = (since: string) => `${since} < now() - $1::bigint * interval '1 millisecond'`;
+
+/** @returns the statement that deletes a batch. $1 age in ms, $2 rows at most, $3 where the batch before has come to. */
+export function deletionOf(expiring: Expiring): Statement {
+  const { name, table, since, condition = 'true', walk, parent } = expiring;
+  const deleted = `
+    deleted AS (
+      DELETE FROM ${table} WHERE ctid = ANY (ARRAY(SELECT row_id FROM expired))
+      RETURNING 1
+    )`;
+  if (walk) {
+    return {
+      name: `delete_${name}`,
+      text: `
+    WITH page AS MATERIALIZED (
+      SELECT ${walk.key} AS place
+        FROM ${table}
+       WHERE ${walk.key} > $3::${walk.type} AND ${walk.among ?? 'true'}
+       ORDER BY ${walk.key}
+       LIMIT $2
+    ), expired AS MATERIALIZED (
+      SELECT old.ctid AS row_id
+        FROM ${table} AS old JOIN page ON old.${walk.key} = page.place
+       WHERE ${isOld(since)} AND ${condition}
+         FOR UPDATE OF old SKIP LOCKED
+    ), ${deleted}
+    SELECT (SELECT count(*)::int FROM deleted) AS deleted, count(*)::int AS seen, max(place)::text AS place FROM page`,
+    };
+  }
+  const from = parent
+    ? `
+      SELECT part.row_id, whole.place
+        FROM (SELECT ${parent.key} AS id, ${since} AS place
+                FROM ${parent.table}
+               WHERE ${isOld(since)} AND ${since} >= $3::timestamptz AND ${condition}
+                 AND (SELECT true FROM ${table} AS part
+                       WHERE part.${parent.key} = ${parent.table}.${parent.key} AND ${parent.partCondition ?? 'true'}
+                       LIMIT 1)
+               ORDER BY ${since}
+               LIMIT $2) AS whole
+       CROSS JOIN LATERAL (
+             SELECT part.ctid AS row_id
+               FROM ${table} AS part
+              WHERE part.${parent.key} = whole.id AND ${parent.partCondition ?? 'true'}
+              LIMIT $2
+                FOR UPDATE SKIP LOCKED) AS part
+       LIMIT $2`
+    : `
+      SELECT ctid AS row_id, ${since} AS place
+        FROM ${table}
+       WHERE ${isOld(since)} AND ${since} >= $3::timestamptz AND ${condition}
+       ORDER BY ${since}
+       LIMIT $2
+         FOR UPDATE SKIP LOCKED`;
+  return {
+    name: `delete_${name}`,
+    text: `
+    WITH expired AS MATERIALIZED (${from}
+    ), ${deleted}
+    SELECT (SELECT count(*)::int FROM deleted) AS deleted, count(*)::int AS seen, max(place)::text AS place FROM expired`,
+  };
+}
+
+/** @returns the statement that reads how long the oldest row is past its retention. $1 age in ms. */
+export const overdueOf = ({ name, table, since, condition = 'true' }: Expiring): Statement => ({
+  name: `oldest_${name}`,
+  text: `
+    SELECT coalesce(extract(epoch FROM now() - $1::bigint * interval '1 millisecond' - (
+             SELECT ${since} FROM ${table} WHERE ${isOld(since)} AND ${condition} ORDER BY ${since} LIMIT 1
+           )) * 1000, 0)::float8 AS overdue_ms`,
+});
+
+export type RetentionActivities = ReturnType<typeof createRetentionActivities>;
 
 export interface RetentionResources {
   db: Pool;
   log: Logger;
-  retention: {
-    recordRetentionMs: number;
-    malformedIntentRetentionMs: number;
-  };
+  tables: readonly Kept[];
 }
 
-interface Expiring {
-  /** Of the prepared statement. */
-  name: string;
-  table: string;
-  key: string;
-  /** The column that says since when a row is there. */
-  since: string;
-  /** SQL that a row must meet besides its age. */
-  condition?: string;
-}
-
-/** @returns the statement that deletes the oldest rows. $1 age in ms, $2 rows at most. */
-export function deletionOf({ name, table, key, since, condition = 'true' }: Expiring): Statement {
+export function createRetentionActivities({ db, log, tables }: RetentionResources) {
+  const statements = tables.map((table) => ({ ...table, statement: deletionOf(table) }));
   return {
-    name,
-    text: `
-    WITH expired AS (
-      SELECT ${key}
-        FROM ${table}
-       WHERE ${since} < now() - $1::bigint * interval '1 millisecond' AND ${condition}
-       ORDER BY ${since}
-       LIMIT $2
-         FOR UPDATE SKIP LOCKED
-    ), deleted AS (
-      DELETE FROM ${table} AS old USING expired WHERE old.${key} = expired.${key}
-      RETURNING 1
-    )
-    SELECT count(*)::int AS deleted FROM deleted`,
+    /**
+     * Deletes what is past its retention, for a minute a table at most. A table that fails does not stop the others.
+     *
+     * @throws ApplicationFailure `RetentionFailed`, which names the tables; the next attempt goes on.
+     */
+    async deleteExpired(): Promise<RetentionResult> {
+      const result: RetentionResult = { deleted: {}, isUnfinished: false };
+      const failed: string[] = [];
+      for (const { name, keepMs, walk, statement } of statements) {
+        let rows = 0;
+        try {
+          const { deleted, isLate } = await inBatches(walk?.from ?? '-infinity', async (limit, place) => {
+            const [batch] = await query<BatchRow>(db, statement, [keepMs, limit, place]);
+            return batch!;
+          });
+          rows = deleted;
+          result.isUnfinished ||= isLate;
+        } catch (error) {
+          Context.current().cancellationSignal.throwIfAborted();
+          log.warn({ table: name, reason: reasonOf(error) }, 'expired rows are not deleted');
+          failed.push(`${name}: ${reasonOf(error)}`);
+        }
+        if (rows > 0) log.info({ table: name, deleted: rows }, 'expired rows deleted');
+        result.deleted[name] = rows;
+      }
+      if (failed.length > 0) throw ApplicationFailure.retryable(failed.join('; '), 'RetentionFailed');
+      return result;
+    },
   };
 }
 
-/** Deletes what is older than this, in batches. @returns rows deleted in all. */
-export async function deleteOlderThan(
-  ageMs: number,
-  statement: Statement,
-  { db, log }: { db: Pool; log: Logger },
-): Promise<number> {
-  const total = await deleteInBatches(db, statement, [ageMs], BATCH_SIZE);
-  if (total > 0) log.info({ deleted: total, statement: statement.name }, 'expired rows deleted');
-  return total;
+interface BatchRow {
+  deleted: number;
+  seen: number;
+  place: string | null;
 }
 
 /**
- * Runs a statement until it finds nothing more, or the run has taken long enough, with a heartbeat after each batch.
- * What is left is deleted by the next run.
+ * Runs batches until one is not full, with a heartbeat after each. A batch that takes PostgreSQL longer than a statement
+ * may is made again with half as many rows: how long a row takes depends on the rows that refer to it.
  *
- * @param statement takes `values` and then how many rows at most; returns one row with `deleted`.
- * @returns rows deleted in all.
- * @throws ApplicationFailure of PostgreSQL, and the reason of a stop.
- */
-async function deleteInBatches(
-  db: Pool,
-  statement: Statement,
-  values: unknown[],
-  batchSize: number,
-): Promise<number> {
-  let total = 0;
-  await inBatches(batchSize, MAX_RUN_MS, async (limit) => {
-    const [row] = await query<{ deleted: number }>(db, statement, [...values, limit]);
-    total += row!.deleted;
-    return row!.deleted >= limit;
-  });
-  return total;
-}
-
-/**
- * Does work in batches until one says that there is no more, or until the time is up. A batch that takes PostgreSQL
- * longer than a statement may is made again with half as many rows: how long a row takes depends on what hangs on it.
- *
- * @param batch works on at most so many rows; returns whether there may be more.
- * @returns whether the work came to its end.
+ * @returns rows deleted, and whether the time was up before the end.
  * @throws what a batch throws, and the reason of a stop.
  */
-export async function inBatches(
-  size: number,
-  maxRunMs: number,
-  batch: (limit: number) => Promise<boolean>,
-): Promise<boolean> {
-  const activity = Context.current();
-  const endAt = performance.now() + maxRunMs;
-  for (let limit = size; ;) {
+async function inBatches(
+  from: string,
+  batch: (limit: number, place: string) => Promise<BatchRow>,
+): Promise<{ deleted: number; isLate: boolean }> {
+  const { cancellationSignal } = Context.current();
+  const endAt = performance.now() + MAX_TABLE_MS;
+  let deleted = 0;
+  let place = from;
+  for (let limit = BATCH_SIZE; ;) {
     try {
-      if (!(await batch(limit))) return true;
-      limit = Math.min(size, limit * 2);
+      const row = await batch(limit, place);
+      deleted += row.deleted;
+      if (row.seen < limit) return { deleted, isLate: false };
+      // The rows before it are deleted, or stay: the next batch does not read them again.
+      place = row.place ?? place;
+      limit = Math.min(BATCH_SIZE, limit * 2);
     } catch (error) {
       if (limit === 1 || !isStatementTimeout(error)) throw error;
       limit = Math.ceil(limit / 2);
     }
     heartbeat();
-    activity.cancellationSignal.throwIfAborted();
-    if (performance.now() >= endAt) return false;
+    cancellationSignal.throwIfAborted();
+    if (performance.now() >= endAt) return { deleted, isLate: true };
   }
+}
+
+const OVERDUE = 'notification.retention.overdue_ms';
+
+/**
+ * Registers the gauge of the oldest row past its retention.
+ *
+ * @returns ends the observation; call it before the connections are closed.
+ */
+export function observeRetention(meter: Meter, { db, log, tables }: RetentionResources): () => void {
+  const reads = tables
+    // No index finds the oldest row of a walk; parts go before their parents, which have the gauge.
+    .filter(({ walk, parent }) => !walk && !parent)
+    .map((table) => ({ ...table, statement: overdueOf(table) }));
+  const retention = gaugeRead({
+    what: 'retention',
+    gauges: {
+      [OVERDUE]: {
+        description: 'How long the oldest row of a table is past its retention; 0 when none is',
+        unit: 'ms',
+      },
+    },
+    async read() {
+      return Promise.all(
+        reads.map(async ({ name, keepMs, statement }) => {
+          const [row] = await query<{ overdue_ms: number }>(db, statement, [keepMs]);
+          return { gauge: OVERDUE, value: row!.overdue_ms, attributes: { table: name } };
+        }),
+      );
+    },
+  });
+  return observeReads(meter, log, [retention]);
 }

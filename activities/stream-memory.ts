@@ -1,11 +1,12 @@
 /**
  * What the stores know of each other. Each of them may fall back to an earlier state, by a failover or a restored backup,
- * and does not notice. A row in PostgreSQL remembers how far an inbound stream was read, and of intents the newest
- * notification that was started; a key in Redis remembers which version of that row it has seen.
+ * and does not notice. A row in PostgreSQL remembers how far an inbound stream was read; a key in Redis remembers which
+ * version of that row it has seen.
  */
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import { beatKey } from '../api/intent/stream.ts';
+import { STREAM_START } from '../api/stream-ids.ts';
 import type { StreamState } from '../workflows/intent/reader-contract.ts';
 import { query } from './postgres.ts';
 
@@ -25,10 +26,6 @@ export interface StreamMemory {
   passedId?: string;
   /** How it looked. */
   seen?: StreamState;
-  /** The last look was not long ago: Temporal still knows what was started then. */
-  isRecent: boolean;
-  /** The newest notification that was started, if that is not long ago. */
-  startedId?: string;
   /** Where somebody wants the reader to read again from. */
   rewindTo?: string;
   /** Of the row, and of what Redis has seen of it; 0 before the first. */
@@ -49,9 +46,7 @@ interface MemoryRow {
   last_entry_id: string | null;
   max_deleted_entry_id: string | null;
   entries_added: string | null;
-  started_id: string | null;
   rewind_to: string | null;
-  is_recent: boolean;
   postgres_start: string;
 }
 
@@ -73,10 +68,8 @@ export async function recall({ db, redis, role, stream }: MemoryOwner): Promise<
   return {
     postgres: inRow < inRedis ? 'regressed' : isRestarted ? 'restarted' : 'as it was',
     isRedisBehind: inRedis + BEATS_BEHIND < inRow,
-    isRecent: row.is_recent,
     ...(row.passed_id === null ? {} : { passedId: row.passed_id }),
     ...(row.last_entry_id === null ? {} : { seen: seenIn(row, row.last_entry_id) }),
-    ...(row.started_id === null ? {} : { startedId: row.started_id }),
     ...(row.rewind_to === null ? {} : { rewindTo: row.rewind_to }),
     beats: { inRow, inRedis },
     postgresStart: row.postgres_start,
@@ -90,10 +83,9 @@ const seenIn = (row: MemoryRow, lastGeneratedId: string): StreamState => ({
 });
 
 export interface ToRemember {
-  passedId: string;
+  /** Undefined: as it is, since somebody else moves it. */
+  passedId: string | undefined;
   seen: StreamState | undefined;
-  /** Undefined when none was started since; null when Temporal does not know the one of the row. */
-  startedId: string | null | undefined;
 }
 
 /**
@@ -105,20 +97,18 @@ export interface ToRemember {
  */
 export async function remember(
   { db, redis, role, stream }: MemoryOwner,
-  { passedId, seen, startedId }: ToRemember,
+  { passedId, seen }: ToRemember,
   { beats, postgresStart, rewindTo }: StreamMemory,
 ): Promise<void> {
   const nextBeat = Math.max(beats.inRow, beats.inRedis) + 1;
   const [row] = await query<{ has_fallen_back: boolean }>(db, REMEMBER_STREAM, [
     stream,
     nextBeat,
-    passedId,
+    passedId ?? null,
     seen?.lastGeneratedId ?? null,
     seen?.maxDeletedEntryId ?? null,
     seen?.entriesAdded ?? null,
-    startedId ?? null,
     rewindTo ?? null,
-    startedId === null,
     beats.inRow,
   ]);
   if (row!.has_fallen_back) throw new Error('PostgreSQL fell back to an earlier state during a look');
@@ -132,41 +122,35 @@ const REMEMBER_BEAT = `
   if tonumber(string.match(seen or '0', '^%d+') or 0) < tonumber(ARGV[3]) then return end
   redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2])`;
 
-/** Always one row. What was started long ago may have been removed by retention. $1 stream. */
+/** Always one row. $1 stream. */
 const RECALL_STREAM = {
   name: 'recall_inbound_stream',
   text: `
     SELECT beat, passed_id, last_entry_id, max_deleted_entry_id, entries_added, rewind_to,
-           coalesce(seen_at > clock_timestamp() - interval '1 hour', false) AS is_recent,
-           CASE WHEN started_at > clock_timestamp() - interval '1 hour' THEN started_id END AS started_id,
            extract(epoch FROM pg_postmaster_start_time())::text AS postgres_start
       FROM (SELECT) AS one
       LEFT JOIN notification.inbound_streams ON stream = $1`,
 };
 
 /**
- * $1 stream, $2 beat, $3 how far it was read, $4 to $6 how it looks, $7 what was started, $8 the request that is met, $9
- * whether Temporal has lost what was started, $10 the beat of the row that was recalled: an older row, or none, is not
- * written over.
+ * $1 stream, $2 beat, $3 how far it was read, or null, $4 to $6 how it looks, $7 the request that is met, $8 the beat of the
+ * row that was recalled: an older row, or none, is not written over.
  */
 const REMEMBER_STREAM = {
   name: 'remember_inbound_stream',
   text: `
     WITH one AS (
-      SELECT coalesce((SELECT beat FROM notification.inbound_streams WHERE stream = $1), 0) < $10::bigint AS has_fallen_back
+      SELECT coalesce((SELECT beat FROM notification.inbound_streams WHERE stream = $1), 0) < $8::bigint AS has_fallen_back
     ), written AS (
       INSERT INTO notification.inbound_streams AS old
-        (stream, beat, passed_id, last_entry_id, max_deleted_entry_id, entries_added, started_id, started_at, seen_at)
-      SELECT $1, $2::bigint, $3, $4, $5, $6::bigint, $7::text, CASE WHEN $7::text IS NOT NULL THEN clock_timestamp() END,
-             clock_timestamp()
+        (stream, beat, passed_id, last_entry_id, max_deleted_entry_id, entries_added, seen_at)
+      SELECT $1, $2::bigint, coalesce($3, '${STREAM_START}'), $4, $5, $6::bigint, clock_timestamp()
         FROM one WHERE NOT has_fallen_back
       ON CONFLICT (stream) DO UPDATE
-         SET beat = excluded.beat, passed_id = excluded.passed_id, last_entry_id = excluded.last_entry_id,
+         SET beat = excluded.beat, passed_id = coalesce($3, old.passed_id), last_entry_id = excluded.last_entry_id,
              max_deleted_entry_id = excluded.max_deleted_entry_id, entries_added = excluded.entries_added,
-             started_id = coalesce(excluded.started_id, CASE WHEN NOT $9::boolean THEN old.started_id END),
-             started_at = coalesce(excluded.started_at, CASE WHEN NOT $9::boolean THEN old.started_at END),
-             seen_at = excluded.seen_at, rewind_to = nullif(old.rewind_to, $8)
-       WHERE old.beat < excluded.beat AND old.beat >= $10::bigint
+             seen_at = excluded.seen_at, rewind_to = nullif(old.rewind_to, $7)
+       WHERE old.beat < excluded.beat AND old.beat >= $8::bigint
     )
     SELECT has_fallen_back FROM one`,
 };

@@ -34,29 +34,6 @@ export interface DeliveredEntry extends StreamEntry {
   deliveries: number;
 }
 
-/** What is looked for. */
-export interface LookOptions {
-  /** Entries to look at. */
-  most: number;
-  typeField: string;
-  types: readonly string[];
-  /** Whose values together are the key of an entry. */
-  keyFields: readonly [string, string];
-  /** Wanted are also entries with another value in the first of these fields. */
-  otherThan?: string | undefined;
-}
-
-export interface Look {
-  /** The last entry that was looked at. */
-  last: string;
-  /** How many there were. */
-  looked: number;
-  /** Hashes of their keys, in their order. Those that cannot be anything have none. */
-  keys: string[];
-  /** Entries of the types that were wanted, each with how many keys come before its own. */
-  wanted: { entry: StreamEntry; keysBefore: number }[];
-}
-
 export interface ReadLimits {
   stream: string;
   /** Names and values together. Of a larger entry, and of one of more than MAX_ENTRY_FIELDS, only the first bytes come. */
@@ -113,54 +90,6 @@ const READ_AFTER = `${LIMITED}
   end
   return entries`;
 
-/** What of the hash of an entry's key is kept: two with the same are taken for one, which holds one of them up. */
-const HASH_LENGTH = 16;
-
-/**
- * KEYS: stream, offset. ARGV from 3: the last entry that was looked at, entries to look at, the field of the type, two that
- * are the key, a value that the first of these does not have where the entry is wanted, or '', and the types that are wanted. An entry without them is none that anybody can take. Returns the last entry,
- * the hashes of all keys, and of each wanted entry how many hashes come before its own.
- */
-const LOOK_AFTER = `${LIMITED}
-  local last, most, kindName, firstName, secondName = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7]
-  local otherThan, wanted, looked, hashes, positions = ARGV[8], {}, 0, {}, {}
-  for i = 9, #ARGV do wanted[ARGV[i]] = true end
-  redis.call('PERSIST', KEYS[2])
-  while last ~= '${LAST_ENTRY_ID}' and looked < most and not isFull() do
-    local found = redis.call('XRANGE', KEYS[1], '(' .. last, '+', 'COUNT', 1)[1]
-    if not found then break end
-    local fields, kind, first, second = found[2], nil, nil, nil
-    last, looked = found[1], looked + 1
-    for i = 1, #fields, 2 do
-      local name = fields[i]
-      if name == kindName then kind = fields[i + 1] end
-      if name == firstName then first = fields[i + 1] end
-      if name == secondName then second = fields[i + 1] end
-    end
-    local isWanted = wanted[kind or ''] or (otherThan ~= '' and first ~= otherThan)
-    if kind and first and second and isWanted then
-      positions[#positions + 1] = #hashes
-      add(found[1], fields, 1)
-    else
-      weigh(fields)
-    end
-    if first and second then
-      hashes[#hashes + 1] = string.sub(redis.sha1hex(first .. '\\0' .. second), 1, ${HASH_LENGTH})
-    end
-  end
-  return {last, looked, table.concat(hashes), entries, positions}`;
-
-/** KEYS[1]: stream. ARGV from 3: the last entry to read. The newest first. */
-const READ_UP_TO = `${LIMITED}
-  local to = ARGV[3]
-  while not isFull() do
-    local found = redis.call('XREVRANGE', KEYS[1], to, '-', 'COUNT', 1)[1]
-    if not found then break end
-    add(found[1], found[2], 1)
-    to = '(' .. found[1]
-  end
-  return entries`;
-
 /** KEYS: stream. ARGV from 3: group, consumer. Returns also the last entry that the group was given. */
 const READ_NEW = `${LIMITED}
   while not isFull() do
@@ -210,10 +139,6 @@ type RawEntry = readonly [
 
 interface ReadCommands {
   readEntriesAfterBuffer(...args: (string | number)[]): Promise<RawEntry[]>;
-  readEntriesUpToBuffer(...args: (string | number)[]): Promise<RawEntry[]>;
-  lookAtEntriesAfterBuffer(
-    ...args: (string | number)[]
-  ): Promise<[last: Buffer, looked: number, hashes: Buffer, entries: RawEntry[], positions: number[]]>;
   readNewEntriesBuffer(...args: (string | number)[]): Promise<[lastDelivered: Buffer, entries: RawEntry[]]>;
   claimIdleEntriesBuffer(
     ...args: (string | number)[]
@@ -228,8 +153,6 @@ interface ReadCommands {
  */
 export async function openStream(connection: Redis, { stream, maxEntryBytes, batchSize }: ReadLimits) {
   connection.defineCommand('readEntriesAfter', { numberOfKeys: 2, lua: READ_AFTER });
-  connection.defineCommand('readEntriesUpTo', { numberOfKeys: 1, lua: READ_UP_TO });
-  connection.defineCommand('lookAtEntriesAfter', { numberOfKeys: 2, lua: LOOK_AFTER });
   connection.defineCommand('readNewEntries', { numberOfKeys: 1, lua: READ_NEW });
   connection.defineCommand('claimIdleEntries', { numberOfKeys: 1, lua: CLAIM_IDLE });
   connection.defineCommand('renewEntries', { numberOfKeys: 1, lua: RENEW });
@@ -258,36 +181,6 @@ export async function openStream(connection: Redis, { stream, maxEntryBytes, bat
       waitForEntryAfter(id, blockMs);
       const raw = await commands.readEntriesAfterBuffer(stream, offsetKey, ...limits, id);
       return raw.map(entryOf);
-    },
-
-    /**
-     * Looks at entries without reading them, but for those of the types that are wanted. Does not wait.
-     *
-     * @param offsetKey as for `readAfter`.
-     */
-    async lookAfter(
-      id: string,
-      offsetKey: string,
-      { most, typeField, keyFields, otherThan = '', types }: LookOptions,
-    ): Promise<Look> {
-      const [last, looked, hashes, raw, positions] = await commands.lookAtEntriesAfterBuffer(
-        ...[stream, offsetKey, ...limits, id, most, typeField, ...keyFields, otherThan, ...types],
-      );
-      const text = hashes.toString('latin1');
-      return {
-        last: last.toString(),
-        looked,
-        keys: Array.from({ length: text.length / HASH_LENGTH }, (_, index) =>
-          text.slice(index * HASH_LENGTH, (index + 1) * HASH_LENGTH),
-        ),
-        wanted: raw.map((entry, index) => ({ entry: entryOf(entry), keysBefore: positions[index]! })),
-      };
-    },
-
-    /** The last entries up to an id, itself included, the oldest first: at most as many, and as much, as a read brings. */
-    async readUpTo(id: string, most: number): Promise<StreamEntry[]> {
-      const raw = await commands.readEntriesUpToBuffer(stream, maxEntryBytes, most, id);
-      return raw.map(entryOf).reverse();
     },
 
     /**
@@ -336,25 +229,6 @@ export async function openStream(connection: Redis, { stream, maxEntryBytes, bat
       await commands.renewEntries(stream, group, consumer, ...ids);
     },
   };
-}
-
-/** KEYS: stream. ARGV: entry, bytes of it at most. */
-const READ_ONE = `
-  local entry = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])[1]
-  if not entry then return false end
-  local bytes = 0
-  for i = 1, #entry[2] do bytes = bytes + #entry[2][i] end
-  return bytes <= tonumber(ARGV[2]) and #entry[2] <= ${2 * MAX_ENTRY_FIELDS} and entry[2]`;
-
-/** @returns the fields of one entry; undefined when it is gone or too large. @throws what Redis fails with. */
-export async function readEntry(
-  redis: Redis,
-  stream: string,
-  id: string,
-  maxBytes: number,
-): Promise<EntryFields | undefined> {
-  const flat = await redis.callBuffer('eval_ro', READ_ONE, 1, stream, id, maxBytes);
-  return flat === null ? undefined : pairsOf(flat as Buffer[]);
 }
 
 export interface Membership {

@@ -2,11 +2,7 @@
 import type { WorkflowClient, WorkflowExecutionDescription, WorkflowHandle } from '@temporalio/client';
 import { WorkflowNotFoundError } from '@temporalio/client';
 import type { Priority } from '@temporalio/common';
-import { WORKFLOW_TASKS } from '../api/task-queue-types.ts';
 import { STUCK_AT_ATTEMPT } from '../workflows/renewal-contract.ts';
-
-/** A look at what is going on in Temporal takes no longer, ms. */
-const LOOK_LIMIT_MS = 1_000;
 
 /** Signals a workflow; one that has ended, or was never started, needs to hear nothing. */
 export async function signalIfRunning(
@@ -48,33 +44,6 @@ export async function endStuck(workflows: WorkflowClient, workflowId: string): P
   await unlessGone(() =>
     workflows.getHandle(workflowId).terminate('its workflow task failed again and again'),
   );
-}
-
-/**
- * Whether other processes than this one poll a task queue for workflow tasks, and none waits there. A process that died is
- * among them for some minutes. False when the server does not tell, or has no statistics.
- */
-export async function hasIdleWorkersElsewhere(
-  workflows: WorkflowClient,
-  taskQueue: string,
-): Promise<boolean> {
-  const { namespace, identity } = workflows.options;
-  try {
-    const { pollers, stats } = await workflows.withDeadline(Date.now() + LOOK_LIMIT_MS, () =>
-      workflows.workflowService.describeTaskQueue({
-        namespace,
-        taskQueue: { name: taskQueue },
-        taskQueueType: WORKFLOW_TASKS,
-        reportStats: true,
-      }),
-    );
-    return (
-      Number(stats?.approximateBacklogCount ?? 1) === 0 &&
-      (pollers ?? []).some((poller) => poller.identity !== identity)
-    );
-  } catch {
-    return false;
-  }
 }
 
 /** @returns what the call returns; undefined when there is no such workflow, or it has ended and takes nothing. */

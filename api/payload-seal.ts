@@ -59,8 +59,10 @@ const UNBOUND_CONTEXT = 'temporal payload';
 
 /** Ids of the product's schedules. */
 export const SCHEDULE_IDS = [
-  ...['intent-retention', 'intent-reconciliation', 'mobile-retention', 'mobile-reconciliation'],
-  'subscription-sweep',
+  ...['intent-reconciliation', 'mobile-reconciliation', 'subscription-sweep'],
+  ...['intent', 'mobile-push', 'symbol-config', 'account-callback', 'subscription'].map(
+    (queue) => `${queue}-retention`,
+  ),
 ];
 /** The server puts the time behind the id of a workflow that a schedule starts. */
 const OF_SCHEDULE = new RegExp(`^(${SCHEDULE_IDS.join('|')})-\\d{4}-\\d{2}-\\d{2}T\\d{2}:\\d{2}:\\d{2}Z$`);

@@ -4,11 +4,11 @@
  */
 import path from 'node:path';
 import { Worker } from '@temporalio/worker';
-import { bundleWorkflowCode } from 'temporal-bundler/lib/workflow/bundler.js';
+import { bundleWorkflowCode } from 'temporal-bundler';
 import { tuning } from '../workers/temporal-worker.ts';
 import type { Order, Times } from './orders.ts';
 import { inFlight, takeOrders } from './orders.ts';
-import { nthIntent, openWork } from './work.ts';
+import { openWork, takeNth } from './work.ts';
 
 export type BaselineShape = 'emptyWorkflow' | 'emptyTree' | 'naiveNotification';
 
@@ -48,7 +48,7 @@ function carryOut({ shape, count }: Order<BaselineShape>): Promise<Times> {
     const handle = await client.workflow.start(shape, {
       workflowId: `${shape}/${beganAtMs}-${n}`,
       taskQueue: TASK_QUEUES[shape],
-      args: shape === 'naiveNotification' ? [nthIntent(beganAtMs, n)] : [],
+      args: shape === 'naiveNotification' ? [await takeNth(connections.db, beganAtMs, n)] : [],
       // The ceiling may use everything that the service uses. A tutorial does not mention it, and a round trip is without it.
       requestEagerStart: shape === 'emptyTree',
     });

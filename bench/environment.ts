@@ -15,21 +15,20 @@ import { startStack } from '../dev/servers/stack.ts';
 import { MEMBERS, startTemporalCluster } from '../dev/servers/temporal-cluster.ts';
 import { TEMPORAL_VERSIONS } from '../dev/go-programs.ts';
 import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
-import { temporalProgramOf } from '../config/service.ts';
 import { cpuSecondsOf, startServiceProcess, type ServiceProcess } from './processes.ts';
 
 /** The modes of `NOTIFICATION_ROUTE_DISPATCH`, each a part. */
 export const MODES = ['child', 'on_failure'] as const;
 export type Mode = (typeof MODES)[number];
 
-/** How intents are worked off: in a mode, or many of a backlog by one workflow. */
-export const WAYS = [...MODES, 'slices'] as const;
+/** How intents are worked off: in a mode with workflows, or without. */
+export const WAYS = [...MODES, 'direct'] as const;
 export type Way = (typeof WAYS)[number];
 
 const PARTS = [
   ...(['baselines', 'peers'] as const),
   ...WAYS,
-  ...(['mobile-push', 'account-callback', 'subscription', 'routers', 'idle', 'why'] as const),
+  ...(['mobile-push', 'account-callback', 'subscription', 'routers', 'idle', 'why', 'intake'] as const),
   ...WAYS.map((way) => `urgent-${way}` as const),
 ] as const;
 export type PartName = (typeof PARTS)[number];
@@ -60,7 +59,7 @@ export const sizesOf = ({ quick, rounds }: { quick: boolean; rounds: number }): 
         warmUpIntents: 60,
         idleSeconds: 15,
         loadSeconds: 8,
-        backlog: { child: 1_000, on_failure: 3_000, slices: 20_000 },
+        backlog: { child: 1_000, on_failure: 3_000, direct: 20_000 },
       }
     : {
         rounds,
@@ -69,7 +68,7 @@ export const sizesOf = ({ quick, rounds }: { quick: boolean; rounds: number }): 
         warmUpIntents: 900,
         idleSeconds: 120,
         loadSeconds: 30,
-        backlog: { child: 5_000, on_failure: 15_000, slices: 200_000 },
+        backlog: { child: 5_000, on_failure: 15_000, direct: 200_000 },
       };
 
 /** When a stream's entry was appended, by the clock of Redis, ms since the epoch. */
@@ -151,7 +150,7 @@ export async function openBench({ sizes, isCluster, nodeOptionsOf, report }: Ben
             port: 0,
             metricsPort: 0,
             // Of the caller's environment only the path of a program: no server that is configured is measured.
-            program: temporalProgramOf(loadConfig().values),
+            program: loadConfig().values.TEMPORAL_CLI_PATH,
           },
         }),
   });

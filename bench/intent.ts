@@ -4,7 +4,6 @@ import type { NotificationIntent } from '../client/notificationintent.ts';
 import { DEFAULT_INTENTS_STREAM, newGameTurnReady } from '../client/notificationintent.ts';
 import { envelopeOf } from '../api/intent/entry.ts';
 import { NOTIFICATION_WORKFLOW } from '../workflows/intent/contract.ts';
-import { SLICE_WORKFLOW } from '../workflows/intent/slice-contract.ts';
 import type { Bench, Part, Way } from './environment.ts';
 import { appendedAtMs } from './environment.ts';
 import type { Round } from './rounds.ts';
@@ -16,8 +15,6 @@ export const GATEWAY_STREAM = 'gateway:client-events';
 export const MAIL_STREAM = 'mail:delivery_commands';
 /** `user-1` to `user-20000` are known to the stand-in User Service. */
 const KNOWN_USERS = 20_000;
-/** How the service is told to work in slices. */
-export const IN_SLICES = { NOTIFICATION_INTENTS_PER_WORKFLOW: '100' } as const;
 /** Commands of one pipeline. */
 const PIPELINE_SIZE = 500;
 /** Once all routes are handed off, of which few are not settled yet: it takes some looks. */
@@ -90,8 +87,8 @@ export async function burst(bench: Bench, way: Way, count: number, recipients = 
     part,
     workerPid: service.pid,
     count,
-    workflowType: way === 'slices' ? SLICE_WORKFLOW : NOTIFICATION_WORKFLOW,
-    ...(way === 'slices' ? { workflows: () => countSlices(part, ids) } : {}),
+    // Without trouble, an intent has no workflow there.
+    ...(way === 'direct' ? {} : { workflowType: NOTIFICATION_WORKFLOW }),
     async begin() {
       ids = await appendIntents(part, count, recipients);
       return appendedAtMs(ids[0]!);
@@ -106,18 +103,7 @@ export async function burst(bench: Bench, way: Way, count: number, recipients = 
 }
 
 /** The service that works in a way, running. */
-export const serviceOf = (bench: Bench, way: Way) =>
-  bench.service(way, way === 'slices' ? IN_SLICES : { NOTIFICATION_ROUTE_DISPATCH: way });
-
-async function countSlices({ db }: Part, ids: readonly string[]): Promise<number> {
-  return (await db.query<{ slices: number }>(COUNT_SLICES, [ids])).rows[0]!.slices;
-}
-
-/** $1 notification ids. */
-const COUNT_SLICES = `
-  SELECT count(DISTINCT slice_id)::int AS slices
-    FROM notification.records
-   WHERE notification_id = ANY ($1)`;
+export const serviceOf = (bench: Bench, way: Way) => bench.service(way, { NOTIFICATION_ROUTE_DISPATCH: way });
 
 /** $1 notification ids. */
 const COUNT_SETTLED = `

@@ -10,6 +10,7 @@ import type { Bench, PartName } from './environment.ts';
 import { WAYS, openBench, sizesOf } from './environment.ts';
 import { fanOut } from './fan-out.ts';
 import { footprint } from './footprint.ts';
+import { intake } from './intake.ts';
 import { largeAudiences } from './large-audience.ts';
 import { latency } from './latency.ts';
 import type { Measurement } from './measurement.ts';
@@ -25,7 +26,6 @@ import { scaleHostile } from './scale-hostile.ts';
 import { scaleIntent } from './scale-intent.ts';
 import { scaleAccountCallback } from './scale-account-callback.ts';
 import { scaleMobilePush } from './scale-mobile-push.ts';
-import { scaleProcesses } from './scale-processes.ts';
 import { scaleRecovery } from './scale-recovery.ts';
 import { scaleRouters } from './scale-routers.ts';
 import { scaleSubscription } from './scale-subscription.ts';
@@ -37,6 +37,7 @@ import { urgent } from './urgent.ts';
 const MEASUREMENTS: readonly Measurement[] = [
   footprint,
   actions,
+  intake,
   throughput,
   latency,
   fanOut,
@@ -45,7 +46,6 @@ const MEASUREMENTS: readonly Measurement[] = [
   ...backlogs,
   ...urgent,
   ...largeAudiences,
-  scaleProcesses,
   scaleIntent,
   scaleHostile,
   scaleRecovery,

@@ -1,7 +1,7 @@
 /** What it costs that producers are told what became of their intents, and how soon they hear it. */
 import type { Bench, Way } from './environment.ts';
 import { WAYS } from './environment.ts';
-import { IN_SLICES, appendIntents, burst } from './intent.ts';
+import { appendIntents, burst } from './intent.ts';
 import type { Finding, Measurement } from './measurement.ts';
 import type { Round } from './rounds.ts';
 import { interleave, medianOf, until } from './rounds.ts';
@@ -13,7 +13,7 @@ const LEAST_SHARE = 0.9;
 const LATEST_MS = 1_000;
 const STREAM = 'notification:outcomes';
 /** Rounds of what is quicker are as much longer: otherwise they would end within a moment. */
-const FACTORS: Record<Way, number> = { child: 1, on_failure: 2, slices: 20 };
+const FACTORS: Record<Way, number> = { child: 1, on_failure: 2, direct: 20 };
 /** Of which it is measured how late they are told. */
 const LOOKED_AT = 200;
 const LOOK_INTERVAL_MS = 50;
@@ -64,7 +64,7 @@ export const outcomes: Measurement = {
 
 async function start(bench: Bench, way: Way, told: string): Promise<void> {
   await bench.stopService(way);
-  const mode = way === 'slices' ? IN_SLICES : { NOTIFICATION_ROUTE_DISPATCH: way };
+  const mode = { NOTIFICATION_ROUTE_DISPATCH: way };
   await bench.service(way, { ...mode, NOTIFICATION_OUTCOMES: told });
 }
 

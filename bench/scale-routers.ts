@@ -2,6 +2,7 @@
  * 10,000 connections on two messaging routers, from their creation until the rows and the routers agree that they are
  * subscribed; and the same beside a third router that takes requests and answers none.
  */
+import { importNewQueues } from '../dev/stand-ins/subscription/queues.ts';
 import type { Bench } from './environment.ts';
 import type { Measurement } from './measurement.ts';
 import { cpuSecondsOf, watchMemory } from './processes.ts';
@@ -90,7 +91,10 @@ async function subscribed(installation: Installation): Promise<Cost> {
     USERS.map((userId, index) => {
       const server = routers[index % 2]!.address;
       const count = CONNECTIONS / USERS.length;
-      return operator.subscriptions.create(Array.from({ length: count }, () => ({ userId, server })));
+      return importNewQueues(
+        operator.subscriptions,
+        Array.from({ length: count }, () => ({ userId, server })),
+      );
     }),
   );
   const wanted = before + CONNECTIONS;
@@ -112,15 +116,12 @@ async function subscribed(installation: Installation): Promise<Cost> {
 async function besideSilence(installation: Installation): Promise<Cost> {
   const { operator, routers } = installation;
   const silent = routers.at(-1)!;
-  const made = await operator.subscriptions.create(
+  const crowd = await importNewQueues(
+    operator.subscriptions,
     Array.from({ length: CROWD }, (_, user) => ({
       ...{ userId: user + 1, server: silent.address, enableNotifications: false },
     })),
   );
-  const crowd = made.map((one) => {
-    if ('error' in one) throw new Error(`no queue was made: ${one.error}`);
-    return one.connId;
-  });
   const before = silent.calls.length;
   silent.fail({ failure: { kind: 'silence' } });
   await operator.subscriptions.toggle(crowd, true);

@@ -3,11 +3,9 @@
  * connections of the others. The routers are stand-ins in the process of the benchmark.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { recipientKeyContext } from '../api/subscription/sealed-columns.ts';
-import { createMessagingRouters } from '../activities/subscription/router/binary/routers.ts';
-import { generateAuthKeys } from '../activities/subscription/router/signing.ts';
 import { inTransaction } from '../activities/transactions.ts';
 import type { MessagingRouterStandIn } from '../dev/stand-ins/subscription/messaging-router.ts';
+import { importNewQueues } from '../dev/stand-ins/subscription/queues.ts';
 import type { Bench } from './environment.ts';
 import type { Measurement } from './measurement.ts';
 import { medianOf, until } from './rounds.ts';
@@ -94,7 +92,7 @@ async function measure(bench: Bench) {
  * their router.
  */
 async function fill(
-  { part, keyBox, routers }: Installation,
+  { part, operator, routers }: Installation,
   counts: Record<'groups' | 'crowds', number>,
 ): Promise<Record<'groups' | 'crowds', Group[]>> {
   const { db } = part;
@@ -108,41 +106,26 @@ async function fill(
     await client.query(FILL_QUEUES, [AGENT, CONNECTIONS, ports]);
     await client.query(FILL_RECORDS, [AGENT, CONNECTIONS]);
   });
-  const messaging = createMessagingRouters();
   /** Makes a connection that is switched off, with a queue on its router. */
   const prepare = async ({ address }: MessagingRouterStandIn, connId: string, userId: number) => {
-    const { publicKey, privateKey } = generateAuthKeys();
-    const made = await messaging.createQueue({
-      address,
-      userId,
-      recipientPublicKey: publicKey,
-      recipientPrivateKey: privateKey,
-    });
-    if (!made.ok) throw new Error(`no queue was made: ${made.error.code}`);
-    const { recipientId, senderId } = made.value;
-    const sealed = keyBox.seal(privateKey, recipientKeyContext(AGENT, recipientId));
-    await db.query(INSERT_SWITCHED_OFF, [
-      ...[AGENT, connId, userId, address.host, address.port, recipientId, senderId, sealed],
+    await importNewQueues(operator.subscriptions, [
+      { connId, userId, server: address, enableNotifications: false },
     ]);
     return connId;
   };
-  try {
-    const groups = Array.from({ length: counts.groups }, (_, group) =>
-      Promise.all(
-        routers.map((router, index) => prepare(router, `off-${group}-${index}`, 1 + (group % USERS))),
-      ),
-    );
-    const crowds = Array.from({ length: counts.crowds }, (_, crowd) =>
-      Promise.all(
-        Array.from({ length: CROWD }, (_, user) => prepare(routers[0]!, `crowd-${crowd}-${user}`, user)),
-      ),
-    );
-    const prepared = { groups: await Promise.all(groups), crowds: await Promise.all(crowds) };
-    await db.query('ANALYZE');
-    return prepared;
-  } finally {
-    await messaging.close();
-  }
+  const groups = Array.from({ length: counts.groups }, (_, group) =>
+    Promise.all(
+      routers.map((router, index) => prepare(router, `off-${group}-${index}`, 1 + (group % USERS))),
+    ),
+  );
+  const crowds = Array.from({ length: counts.crowds }, (_, crowd) =>
+    Promise.all(
+      Array.from({ length: CROWD }, (_, user) => prepare(routers[0]!, `crowd-${crowd}-${user}`, user)),
+    ),
+  );
+  const prepared = { groups: await Promise.all(groups), crowds: await Promise.all(crowds) };
+  await db.query('ANALYZE');
+  return prepared;
 }
 
 /**
@@ -198,10 +181,10 @@ const FILL_CONNECTIONS = `
 /** Their keys are as long as sealed ones; nobody opens them. */
 const FILL_QUEUES = `
   INSERT INTO subscriptions.rcv_queues
-         (agent_id, conn_id, host, port, rcv_id, snd_id, rcv_private_key, is_primary, ntf_public_key, ntf_private_key,
+         (agent_id, conn_id, host, port, rcv_id, snd_id, rcv_private_key, ntf_public_key, ntf_private_key,
           ntf_id, rcv_ntf_dh_secret)
   SELECT $1, 'on-' || n, '127.0.0.1', ($3::int[])[1 + n % ${ROUTERS}], 'recipient-' || n, 'sender-' || n,
-         sha512(('r' || n)::bytea), true, encode(sha256(n::text::bytea), 'base64'), sha512(('n' || n)::bytea),
+         sha512(('r' || n)::bytea), encode(sha256(n::text::bytea), 'base64'), sha512(('n' || n)::bytea),
          'notifier-' || n, sha512(('s' || n)::bytea)
     FROM generate_series(1, $2::int) AS n`;
 
@@ -218,14 +201,6 @@ const FILL_RECORDS = `
     JOIN subscriptions.ntf_tokens AS token USING (agent_id)
    WHERE agent_id = $1
    LIMIT $2`;
-
-const INSERT_SWITCHED_OFF = `
-  WITH connection AS (
-    INSERT INTO subscriptions.connections (agent_id, conn_id, user_id, enable_ntfs) VALUES ($1, $2, $3, false)
-    RETURNING agent_id, conn_id
-  )
-  INSERT INTO subscriptions.rcv_queues (agent_id, conn_id, host, port, rcv_id, snd_id, rcv_private_key, is_primary)
-  SELECT agent_id, conn_id, $4, $5, $6, $7, $8, true FROM connection`;
 
 /** What waits for its first check is subscribed; nobody writes it before that. */
 const LIST_SUBSCRIBED = `

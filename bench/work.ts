@@ -2,6 +2,7 @@
  * The real work of an intent, for a process of the benchmark that is not the service: its activities with its connections
  * and its log, configured by the environment as the service is.
  */
+import type { Pool } from 'pg';
 import type { IntentActivities } from '../activities/intent/acceptance.ts';
 import type { RouteActivities } from '../activities/intent/routes.ts';
 import { loadConfig } from '../config/load.ts';
@@ -15,6 +16,7 @@ import { createLogger } from '../workers/logger.ts';
 import { startTelemetry } from '../workers/telemetry.ts';
 import { installTemporalRuntime } from '../workers/temporal-worker.ts';
 import type { NotificationInput } from '../workflows/intent/contract.ts';
+import { writeOpenRows } from '../dev/intent-rows.ts';
 import { intentFor } from './intent.ts';
 
 /** @throws what the servers' clients throw when one does not answer. */
@@ -37,8 +39,13 @@ export async function openWork() {
   return { config, endpoints, connections, activities };
 }
 
-/** The n-th intent of a round; its id is like those of entries, which acceptance puts in order. */
-export const nthIntent = (beganAtMs: number, n: number): NotificationInput => ({
-  ...intentFor(1),
-  notificationId: `${beganAtMs}-${n}`,
-});
+/**
+ * Takes the n-th intent of a round, as the reader does; its id is like those of entries, which acceptance puts in order.
+ *
+ * @returns the input of its workflow.
+ */
+export async function takeNth(db: Pool, beganAtMs: number, n: number): Promise<NotificationInput> {
+  const intent = { ...intentFor(1), notificationId: `${beganAtMs}-${n}` };
+  await writeOpenRows(db, [intent]);
+  return { notificationId: intent.notificationId, notificationType: intent.notificationType };
+}

@@ -129,10 +129,7 @@ function printDone(done: RecoveryProgress): void {
       stream,
       `${checked} looked for, ${repaired} handed off again`,
     ]),
-    [
-      'routes',
-      `${takenUp.published} published, ${takenUp.restarted} given a workflow, ${takenUp.skipped ?? 0} skipped as cancelled`,
-    ],
+    ['routes', `${takenUp.published} published, ${takenUp.restarted} given a workflow`],
     ['intents', `${takenUp.intents} started again`],
     ['workflows', `${takenUp.ended ?? 0} ended that could not go on and had nothing left to do`],
     ['mobile pushes', mobilePush && JSON.stringify(mobilePush)],

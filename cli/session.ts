@@ -19,7 +19,6 @@ import { hasTemporalProfile, temporalConnection } from '../config/service.ts';
 import type { StackEndpoints } from '../config/stack-endpoints.ts';
 import { readStackEndpoints } from '../config/stack-endpoints.ts';
 import type { RedisPlace } from '../config/values.ts';
-import type { RouterAddress } from '../api/subscription/router-address.ts';
 import { shell } from './invocation.ts';
 
 export type Dependency = 'redis' | 'postgres' | 'temporal';
@@ -32,8 +31,6 @@ export class NotConfiguredError extends SelfExplanatoryError {
 /** Where everything is. */
 export interface Addresses extends OperatorAddresses {
   userServiceUrl?: string;
-  /** Of the embedded stack. */
-  messagingRouters: readonly RouterAddress[];
   /** Which of them come from the embedded stack. */
   embedded: string[];
 }
@@ -265,7 +262,6 @@ export function addressesOf(config: Config): Addresses {
     ...(temporalAddress === undefined ? {} : { temporalAddress }),
     ...(userServiceUrl === undefined ? {} : { userServiceUrl }),
     ...(uiUrl === undefined ? {} : { uiUrl }),
-    messagingRouters: found.messagingRouters ?? [],
     embedded: [
       ...(redisPlaceOf(values) ? [] : ['Redis']),
       ...(values.NOTIFICATION_POSTGRES_PRIMARY_DSN === undefined ? ['PostgreSQL'] : []),

@@ -12,7 +12,7 @@ export const CAUSES = {
   recipient_unusable: ['routes.status skipped'],
   expired: ['routes.status skipped'],
   cancelled: ['routes.status skipped'],
-  cancelled_before_acceptance: ['cancelled_intents'],
+  cancelled_before_acceptance: ['intents.status cancelled'],
   waiting_for_attempt: ['routes.status pending'],
   replayed: ['routes.status pending', 'replays'],
   retrying: ['routes.status failed'],
@@ -20,10 +20,10 @@ export const CAUSES = {
   channel_paused: ['channels.is_paused'],
   producer_paused: ['channels.is_paused'],
   dead: ['routes.status dead_letter', 'dead_letters'],
-  waiting_for_acceptance: ['waiting_intents', 'waiting_intents.waiting_since'],
+  waiting_for_acceptance: ['intents.status open'],
   refused: ['malformed_intents'],
   key_conflict: ['malformed_intents'],
-  duplicate: ['duplicates'],
+  duplicate: ['intents.status duplicate'],
   unread: ['inbound_streams'],
   /** Mobile pushes. */
   push_sent: ['notification_log.status sent', 'notification_sends.status sent'],
@@ -53,6 +53,9 @@ export type Cause = keyof typeof CAUSES;
 
 /** Rows that say nothing about what somebody got, and why not. */
 export const WITHOUT_CAUSE: Record<string, string> = {
+  'intents.status accepted': 'its routes say what became of it',
+  'intents.status refused': 'its row of malformed_intents says why',
+  'intents.status conflict': 'the same',
   operations: 'what an operator asked for many; each route says what became of it',
   operation_items: 'the same',
   'operation_items.was_ordered': 'the same',

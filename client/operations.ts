@@ -35,7 +35,6 @@ import type { MalformedFilter } from './intent/malformed.ts';
 import type { ReplayOutcome } from './intent/replay.ts';
 import { lateness, outcomeColumns } from './intent/replay.ts';
 import type { OpenFilter } from './intent/open-filter.ts';
-import { findUnaccepted } from './intent/unaccepted.ts';
 import type { Page } from './lists.ts';
 import { DEFAULT_LIMIT, pageOf, withoutNulls } from './lists.ts';
 import { statusOf } from './live.ts';
@@ -106,11 +105,11 @@ export function operationOperations(resources: OperatorResources) {
 
     /**
      * Starts the cancellation of a notification, or of all that match now: routes that are not published yet are skipped for good.
-     * Those that are not accepted yet never will be, also where nobody has read them; their keys are free.
+     * Those that are not accepted yet never will be; their keys are free. Entries that nobody has read are left alone.
      *
      * @throws NotFoundError when none matches.
      */
-    async cancel(
+    cancel(
       filter: OpenFilter | { notificationId: string },
       request: OperationRequest,
     ): Promise<ChosenOperation> {
@@ -118,9 +117,7 @@ export function operationOperations(resources: OperatorResources) {
         const { notificationId: one } = filter;
         return begin('cancel', filter, request, undefined, { more: [one], target: one });
       }
-      const unaccepted = await findUnaccepted(resources, filter, request.limit ?? MAX_ITEMS);
-      const more = unaccepted.map(({ notificationId }) => notificationId);
-      return begin('cancel', filter, request, chooseOpen(filter), { more });
+      return begin('cancel', filter, request, chooseOpen(filter));
     },
 
     /**

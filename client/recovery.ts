@@ -4,9 +4,8 @@
  */
 import { beatKey, offsetKey } from '../api/intent/stream.ts';
 import { STREAM_START, lastGeneratedId, compareEntryIds } from '../api/stream-ids.ts';
-import { INTENT_TASK_QUEUE, notificationWorkflowId } from '../workflows/intent/contract.ts';
+import { INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
-import { sliceWorkflowId } from '../workflows/intent/slice-contract.ts';
 import type { RecoveryInput, RecoveryProgress } from '../workflows/recovery-contract.ts';
 import {
   RECOVERY_PROGRESS_QUERY,
@@ -49,7 +48,6 @@ export interface RecoveryRun {
 interface StreamRow {
   beat: string;
   passed_id: string;
-  started_id: string | null;
 }
 
 export function recoveryOperations(resources: OperatorResources) {
@@ -70,9 +68,9 @@ export function recoveryOperations(resources: OperatorResources) {
       const { published, overdue, waiting } = counts[0]!;
       return {
         disagreements: [
-          ...ofPostgres(row, beatInRedis),
+          ...ofPostgres(row, beatInRedis, await redis.get(offsetKey(intentsStream))),
           ...(await ofRedis(row, outbound)),
-          ...(await ofTemporal(row)),
+          ...(await ofTemporal()),
         ],
         ...(row
           ? { readAgain: { from: `${Number(seconds) * 1_000 - sinceMs}-0`, upTo: row.passed_id } }
@@ -126,8 +124,13 @@ export function recoveryOperations(resources: OperatorResources) {
     },
   };
 
-  function ofPostgres(row: StreamRow | undefined, beatInRedis: number): RecoveryPlan['disagreements'] {
-    if (beatInRedis <= Number(row?.beat ?? 0)) return [];
+  function ofPostgres(
+    row: StreamRow | undefined,
+    beatInRedis: number,
+    copy: string | null,
+  ): RecoveryPlan['disagreements'] {
+    const isBehind = copy !== null && compareEntryIds(row?.passed_id ?? STREAM_START, copy) < 0;
+    if (!isBehind && beatInRedis <= Number(row?.beat ?? 0)) return [];
     return [
       {
         store: 'PostgreSQL',
@@ -143,7 +146,7 @@ export function recoveryOperations(resources: OperatorResources) {
     const found: RecoveryPlan['disagreements'] = [];
     const offset = await redis.get(offsetKey(intentsStream));
     if (row && (offset === null || compareEntryIds(offset, row.passed_id) < 0)) {
-      const what = `${intentsStream} was read up to ${row.passed_id}, and the offset is ${offset ?? 'gone'}`;
+      const what = `${intentsStream} was read up to ${row.passed_id}, and the copy of the offset is ${offset ?? 'gone'}`;
       found.push({ store: 'Redis', what });
     }
     const { rows } = await db.query<{ stream: string; last_entry_id: string; reason: string | null }>(
@@ -160,24 +163,16 @@ export function recoveryOperations(resources: OperatorResources) {
     return found;
   }
 
-  async function ofTemporal(row: StreamRow | undefined): Promise<RecoveryPlan['disagreements']> {
+  async function ofTemporal(): Promise<RecoveryPlan['disagreements']> {
     const found: RecoveryPlan['disagreements'] = [];
     const reader = bridgeWorkflowId(intentsStream);
     if ((await statusOf(resources, reader)) !== 'RUNNING')
       found.push({ store: 'Temporal', what: `${reader} does not run` });
-    const id = row?.started_id;
-    const isUnknown = async (workflowId: string) => (await statusOf(resources, workflowId)) === undefined;
-    if (id && (await isUnknown(notificationWorkflowId(id))) && (await isUnknown(sliceWorkflowId(id))))
-      found.push({ store: 'Temporal', what: `it had taken notification ${id}, and does not know it` });
     return found;
   }
 }
 
-/** Retention removes what ended long ago. */
-const READ_STREAM = `
-  SELECT beat, passed_id, CASE WHEN started_at > now() - interval '1 hour' THEN started_id END AS started_id
-    FROM notification.inbound_streams
-   WHERE stream = $1`;
+const READ_STREAM = 'SELECT beat, passed_id FROM notification.inbound_streams WHERE stream = $1';
 
 const READ_OUTBOUND = `
   SELECT stream, last_entry_id, suspect_reason AS reason
@@ -193,4 +188,4 @@ const COUNT_WORK = `
          (SELECT count(*)::int
             FROM (SELECT FROM notification.routes
                    WHERE next_attempt_at < now() - interval '1 minute' LIMIT $2) AS counted) AS overdue,
-         (SELECT count(*)::int FROM (SELECT FROM notification.waiting_intents LIMIT $2) AS counted) AS waiting`;
+         (SELECT count(*)::int FROM (SELECT FROM notification.intents WHERE status = 'open' LIMIT $2) AS counted) AS waiting`;

@@ -3,7 +3,6 @@ import { ACCOUNT_CALLBACK_WORKFLOW } from '../workflows/account-callback/contrac
 import { CHANNEL_WORKFLOW } from '../workflows/intent/channel-contract.ts';
 import { DEAD_LETTER_WORKFLOW, NOTIFICATION_WORKFLOW } from '../workflows/intent/contract.ts';
 import { OPERATION_WORKFLOW } from '../workflows/operation-contract.ts';
-import { OPEN_SLICES } from '../workflows/intent/slice-contract.ts';
 import { MOBILE_PUSH_WORKFLOW } from '../workflows/mobile-push/contract.ts';
 import {
   CHANGE_WORKFLOW,
@@ -36,7 +35,6 @@ const QUERIES: readonly (readonly [name: string, query: string])[] = [
   ['Producers, held or not', `${running(CHANNEL_WORKFLOW)} AND WorkflowId STARTS_WITH 'producer/'`],
   ['Open operations', running(OPERATION_WORKFLOW)],
   ['Waiting: notifications', running(NOTIFICATION_WORKFLOW)],
-  ['Waiting: slices', OPEN_SLICES],
   ['Waiting: mobile pushes', running(MOBILE_PUSH_WORKFLOW)],
   ['Waiting: symbols', running(SYMBOL_CONFIG_WORKFLOW)],
   ['Waiting: account callbacks', running(ACCOUNT_CALLBACK_WORKFLOW)],

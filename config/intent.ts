@@ -9,8 +9,6 @@ import {
   INTENT_TASK_QUEUE,
   RECONCILIATION_SCHEDULE_ID,
   RECONCILIATION_WORKFLOW,
-  RETENTION_SCHEDULE_ID,
-  RETENTION_WORKFLOW,
   SEARCH_ATTRIBUTES,
 } from '../workflows/intent/contract.ts';
 import type { ServiceValues } from './service.ts';
@@ -88,13 +86,8 @@ export const INTENT_VARIABLES = {
   }),
   NOTIFICATION_ROUTE_DISPATCH: variable(
     z.enum(DISPATCH_MODES, `must be one of ${DISPATCH_MODES.join(', ')}`),
-    'child: each route is a workflow from the beginning; on_failure, and above 250 routes: once its first attempt did not publish it.',
+    'What is a workflow. child: every notification and route; on_failure, and above 250 routes: of routes those whose first attempt failed; direct: only what is in trouble.',
     { default: 'child' },
-  ),
-  NOTIFICATION_INTENTS_PER_WORKFLOW: variable(
-    integer(1, 500),
-    'Intents that one workflow takes at most when several are read together; 1: each has its own.',
-    { default: '1' },
   ),
   NOTIFICATION_OUTCOMES: variable(
     outcomeKinds,
@@ -164,14 +157,7 @@ export const INTENT: Kind<ServiceValues & ValuesOf<typeof INTENT_VARIABLES>> = {
       urls: [values.NOTIFICATION_USER_SERVICE_BASE_URL ?? []].flat(),
     }),
   searchAttributes: Object.values(SEARCH_ATTRIBUTES),
-  schedules: ({ NOTIFICATION_CLEANUP_INTERVAL, NOTIFICATION_RECONCILIATION_INTERVAL }) => [
-    {
-      id: RETENTION_SCHEDULE_ID,
-      workflowType: RETENTION_WORKFLOW,
-      taskQueue: INTENT_TASK_QUEUE,
-      everyMs: NOTIFICATION_CLEANUP_INTERVAL,
-      purpose: 'old rows are not deleted',
-    },
+  schedules: ({ NOTIFICATION_RECONCILIATION_INTERVAL }) => [
     {
       id: RECONCILIATION_SCHEDULE_ID,
       workflowType: RECONCILIATION_WORKFLOW,

@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import type { AdminNotificationType } from '../api/intent/catalog.ts';
 import { ADMIN_NOTIFICATION_TYPES } from '../api/intent/catalog.ts';
+import { RETENTION_WORKFLOW, retentionScheduleId } from '../workflows/retention-contract.ts';
 import { ACCOUNT_CALLBACK, ACCOUNT_CALLBACK_VARIABLES } from './account-callback.ts';
 import type { ConfigFile, ReadFile } from './files.ts';
 import { filesOfDsn, readFromDisk, rememberingReader } from './files.ts';
@@ -112,6 +113,30 @@ export function loadOperatorConfig(env: Environment): Config {
   return readConfig(env, {}, readFromDisk);
 }
 
+/** Connections that the codec server has; the last one only to count what it seals. */
+const CODEC_WIRES = ['Node', 'codec server', 'keys of payloads', 'OTLP collector', 'PostgreSQL'];
+
+/**
+ * The configuration of the codec server: variables of servers that it does not connect to may be missing.
+ *
+ * @throws ConfigError as {@link loadConfig} does.
+ */
+export function loadCodecConfig(env: Environment = process.env, readFile: ReadFile = readFromDisk): Config {
+  const production = env['NODE_ENV'] === 'production';
+  const config = readConfig(production ? { ...env, NODE_ENV: '' } : env, {}, readFile);
+  const { NOTIFICATION_CODEC_HTTP_ADDR: address, NOTIFICATION_CODEC_ENCODE: encodes } = config.values;
+  const hasDsn = config.values.NOTIFICATION_POSTGRES_PRIMARY_DSN !== undefined;
+  const wires = config.wires.filter(({ name }) => CODEC_WIRES.slice(0, encodes ? 5 : 4).includes(name));
+  const problems = production ? wireProblems(wires) : [];
+  if (address === undefined) problems.push('NOTIFICATION_CODEC_HTTP_ADDR is required by the codec server');
+  if (encodes && !hasDsn)
+    problems.push(
+      'NOTIFICATION_POSTGRES_PRIMARY_DSN is required by NOTIFICATION_CODEC_ENCODE: it counts seals',
+    );
+  if (problems.length > 0) throw new ConfigError(problems);
+  return { ...config, production, roles: [], wires, reread: (readAgain) => loadCodecConfig(env, readAgain) };
+}
+
 function readConfig(env: Environment, defaults: Record<string, string>, readFile: ReadFile): Config {
   const production = env['NODE_ENV'] === 'production';
   const files = rememberingReader(readFile);
@@ -169,7 +194,17 @@ export function needsOf({ roles, values }: Config): {
   return {
     taskQueues: kinds.map(({ taskQueue }) => taskQueue),
     searchAttributes: searchAttributesOf(roles),
-    schedules: kinds.flatMap((kind) => kind.schedules?.(values) ?? []),
+    schedules: kinds.flatMap((kind) => [retentionOf(kind, values), ...(kind.schedules?.(values) ?? [])]),
+  };
+}
+
+function retentionOf({ taskQueue }: Kind<Values>, values: Values): NeededSchedule {
+  return {
+    id: retentionScheduleId(taskQueue),
+    workflowType: RETENTION_WORKFLOW,
+    taskQueue,
+    everyMs: values.NOTIFICATION_CLEANUP_INTERVAL,
+    purpose: 'old rows are not deleted',
   };
 }
 

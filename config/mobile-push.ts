@@ -3,8 +3,6 @@ import { z } from 'zod';
 import {
   MOBILE_RECONCILIATION_SCHEDULE_ID,
   MOBILE_RECONCILIATION_WORKFLOW,
-  MOBILE_RETENTION_SCHEDULE_ID,
-  MOBILE_RETENTION_WORKFLOW,
   MOBILE_SEARCH_ATTRIBUTES,
   MOBILE_TASK_QUEUE,
 } from '../workflows/mobile-push/contract.ts';
@@ -60,14 +58,7 @@ export const MOBILE_PUSH: Kind<ServiceValues & ValuesOf<typeof MOBILE_PUSH_VARIA
   // HTTPS always, with the account of the credentials; another server is refused in production.
   wires: () => [{ name: 'FCM', isAllowed: false, gaps: [] }],
   searchAttributes: Object.values(MOBILE_SEARCH_ATTRIBUTES),
-  schedules: ({ NOTIFICATION_CLEANUP_INTERVAL, NOTIFICATION_RECONCILIATION_INTERVAL }) => [
-    {
-      id: MOBILE_RETENTION_SCHEDULE_ID,
-      workflowType: MOBILE_RETENTION_WORKFLOW,
-      taskQueue: MOBILE_TASK_QUEUE,
-      everyMs: NOTIFICATION_CLEANUP_INTERVAL,
-      purpose: 'old push jobs are not deleted',
-    },
+  schedules: ({ NOTIFICATION_RECONCILIATION_INTERVAL }) => [
     {
       id: MOBILE_RECONCILIATION_SCHEDULE_ID,
       workflowType: MOBILE_RECONCILIATION_WORKFLOW,

@@ -144,7 +144,7 @@ export const SERVICE_VARIABLES = {
   ),
   NOTIFICATION_CODEC_HTTP_ADDR: variable(
     hostAndPort,
-    'Address of the codec server, which decrypts for the Web UI. Not set: there is none.',
+    'Address of the codec server, a process of its own, which decrypts for the Web UI.',
   ),
   NOTIFICATION_CODEC_JWKS_URL: variable(
     httpUrl,
@@ -159,7 +159,7 @@ export const SERVICE_VARIABLES = {
   ),
   NOTIFICATION_CODEC_ENCODE: variable(
     flag,
-    'Whether the codec server also encrypts, for programs that start workflows.',
+    'Whether the codec server also encrypts, for programs that start workflows; it counts seals in PostgreSQL.',
     { default: 'false' },
   ),
   NOTIFICATION_CODEC_TOKEN: variable(
@@ -175,21 +175,10 @@ export const SERVICE_VARIABLES = {
     integer(0, 65_524),
     'First of 12 ports in a row for embedded servers and stand-ins; 0 takes free ones. Not set: their usual ports.',
   ),
-  NOTIFICATION_DEV_TEMPORAL_ENGINE: variable(
-    z.enum(['1.29', '1.32']),
-    'Version of the embedded Temporal server; without it any that the machine has, else 1.29.',
-  ),
   TEMPORAL_CLI_PATH: variable(z.string().min(1), 'The `temporal` program to run as embedded server.'),
 };
 
 export type ServiceValues = ValuesOf<typeof SERVICE_VARIABLES>;
-
-/** Which Temporal is to be embedded, as `dev/servers/temporal.ts` takes it. */
-export function temporalProgramOf(
-  values: Pick<ServiceValues, 'NOTIFICATION_DEV_TEMPORAL_ENGINE' | 'TEMPORAL_CLI_PATH'>,
-): { engine: '1.29' | '1.32' | undefined; path: string | undefined } {
-  return { engine: values.NOTIFICATION_DEV_TEMPORAL_ENGINE, path: values.TEMPORAL_CLI_PATH };
-}
 
 /** Variables of the seeds that others replace; setting one is an error that names its successor. */
 export const DEPRECATED: Record<string, string> = {

@@ -8,7 +8,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { parseAllDocuments } from 'yaml';
-import { loadConfig, loadOperatorConfig } from '../config/load.ts';
+import { loadCodecConfig, loadConfig, loadOperatorConfig } from '../config/load.ts';
 
 /** What is mounted from Secrets; every file of them is in one folder here. */
 const MOUNTED_AT = /\/etc\/galaxy-notify\/(?:secrets|redis-tls|postgres-tls)\//g;
@@ -104,7 +104,8 @@ try {
       checkSecrets(container, volumes);
       const read = env.map(({ name, value }) => [name, value.replaceAll(MOUNTED_AT, `${folder}/`)]);
       // A command of operators, such as the set-up, calls nobody that it must prove itself to.
-      const load = command ? loadOperatorConfig : loadConfig;
+      const isCodecServer = command?.includes('codec-server') ?? false;
+      const load = isCodecServer ? loadCodecConfig : command ? loadOperatorConfig : loadConfig;
       const { roles } = load(Object.fromEntries(read) as Record<string, string>);
       console.log(`${kind} ${metadata?.name}: ${roles.join(', ')}`);
     }

@@ -66,7 +66,7 @@ const AGE_OF_INTAKE: Panel = {
 const OLDEST_WAITING: Panel = {
   title: 'Oldest intent that waits',
   about:
-    'How long an intent was tried and is neither accepted nor refused; see `galaxy-notify intents waiting`.',
+    'How long ago the oldest intent was read that is neither accepted nor refused; see `galaxy-notify intents waiting`.',
   unit: 'ms',
   queries: [['max(notification_intent_acceptance_oldest_age_ms_milliseconds)', 'age']],
 };
@@ -151,6 +151,11 @@ const intent: Dashboard = {
       'producer',
       'failure_code',
     ]),
+    {
+      title: 'Malformed intents kept',
+      about: 'Rows until retention; 100,000 stands for more.',
+      queries: [['max(notification_intent_malformed_rows)', 'rows']],
+    },
     total(
       'Findings on the stream',
       'Losses and risks; see `galaxy-notify bridge status`.',
@@ -543,6 +548,12 @@ const secrets: Dashboard = {
       title: 'Files not taken into use',
       about: 'They have changed, and a process keeps the old values. Fine at none.',
       queries: [['max by (variable) (notification_configuration_refused)', legend('variable')]],
+    },
+    {
+      title: 'Oldest row past its retention',
+      about: 'By table. Grows while old rows are not deleted.',
+      unit: 'ms',
+      queries: [['max by (table) (notification_retention_overdue_ms_milliseconds)', legend('table')]],
     },
     {
       title: 'Seals of the key in use',

@@ -7,11 +7,9 @@
  *
  * With `--with-temporal`, and when something is to be installed, the embedded Temporal is made beside it.
  *
- * - `node_modules/.installed-lock` is the hash of the lock file the folder was made from. Without it, after somebody's
- *   own `npm install`, npm's record of what it installed is compared with the lock file instead.
- * - `.cache/install.lock/` is held while installing, by the process named in it. Others wait, then look again.
- * - `.cache/install-incomplete` exists from before an installation until it has succeeded, so that a failed or
- *   interrupted one is repeated however finished node_modules looks.
+ * - `node_modules/.installed-lock` is the hash of the lock file that the folder was made from. It is missing from before an
+ *   installation until that has succeeded, so that a failed or interrupted one is repeated however finished node_modules looks.
+ * - `.cache/install.lock` is held while installing, by the process that it names. Others wait, then look again.
  */
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -23,13 +21,10 @@ import { beginStep } from './progress.mjs';
 
 const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 const packageLock = path.join(root, 'package-lock.json');
-const npmRecord = path.join(root, 'node_modules', '.package-lock.json');
 const installedMark = path.join(root, 'node_modules', '.installed-lock');
-const cacheDir = path.join(root, '.cache');
-const incompleteMark = path.join(cacheDir, 'install-incomplete');
 
 if (!isInstalled()) {
-  await withLock(path.join(cacheDir, 'install.lock'), () => {
+  await withLock(path.join(root, '.cache', 'install.lock'), () => {
     // The process that held the lock before us may have done it.
     if (isInstalled()) return;
     if (process.argv.includes('--with-temporal')) beginTemporal();
@@ -44,10 +39,7 @@ if (!isInstalled()) {
 function beginTemporal() {
   const { TEMPORAL_ADDRESS, TEMPORAL_PROFILE, TEMPORAL_CONFIG_FILE, TEMPORAL_CLI_PATH } = process.env;
   if (TEMPORAL_ADDRESS || TEMPORAL_PROFILE || TEMPORAL_CONFIG_FILE || TEMPORAL_CLI_PATH) return;
-  const engine = process.env.NOTIFICATION_DEV_TEMPORAL_ENGINE;
-  const args = [path.join(root, 'dev', 'servers', 'temporal-program.mjs')];
-  if (engine) args.push('--engine', engine);
-  const child = spawn(process.execPath, args, {
+  const child = spawn(process.execPath, [path.join(root, 'dev', 'servers', 'temporal-program.mjs')], {
     stdio: ['ignore', 'ignore', 'inherit'],
     env: { ...process.env, NODE_USE_ENV_PROXY: '1' },
   });
@@ -57,35 +49,11 @@ function beginTemporal() {
 }
 
 function isInstalled() {
-  if (existsSync(incompleteMark)) return false;
-  const hash = hashOfLock();
-  if (read(installedMark) === hash) return true;
-  if (!recordMatchesLock()) return false;
-  writeFileSync(installedMark, hash);
-  return true;
+  return read(installedMark) === hashOfLock();
 }
 
 function hashOfLock() {
   return createHash('sha256').update(readFileSync(packageLock)).digest('hex');
-}
-
-/** Whether npm's own record has every package of the lock file in its version; those for other platforms may be absent. */
-function recordMatchesLock() {
-  const record = read(npmRecord);
-  if (record === undefined) return false;
-  const production = process.env.NODE_ENV === 'production';
-  try {
-    const installed = JSON.parse(record).packages;
-    const wanted = Object.entries(JSON.parse(readFileSync(packageLock, 'utf8')).packages);
-    return wanted.every(([folder, { version, integrity, optional, devOptional, dev }]) => {
-      if (folder === '') return true;
-      const found = installed[folder];
-      if (!found) return Boolean(optional || devOptional || (production && dev));
-      return found.version === version && found.integrity === integrity;
-    });
-  } catch {
-    return false;
-  }
 }
 
 /**
@@ -100,7 +68,7 @@ function install() {
     console.log,
     'Installing npm packages (half a minute, when package-lock.json has changed)',
   );
-  writeFileSync(incompleteMark, '');
+  rmSync(installedMark, { force: true });
   const [command, args] = npmCommand();
   // Warnings would be about the system's Node, which does not run anything of ours.
   args.push('install', '--no-save', '--no-audit', '--no-fund', '--loglevel=error');
@@ -110,7 +78,6 @@ function install() {
   if (status !== 0) return status ?? 1;
   if (!isKnownNode()) return 1;
   writeFileSync(installedMark, hashOfLock());
-  rmSync(incompleteMark, { force: true });
   done('npm packages installed');
   return 0;
 }

@@ -1,25 +1,23 @@
 /**
- * Locks between processes of this machine: folders with the pid of their holder in them. Plain JavaScript for Node 18 and
- * later, since `dev/install.mjs` needs them before anything is installed.
+ * Locks between processes of this machine: links to nothing, whose text is the pid of their holder, since a link and its text
+ * are made in one step. Plain JavaScript for Node 18 and later, since `dev/install.mjs` needs them before anything is installed.
  */
-import { mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { lstatSync, mkdirSync, readlinkSync, renameSync, rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const WAIT_POLL_MS = 250;
 /** Nothing that is done under a lock takes this long: one this old belongs to a process whose pid is used again. */
 const LOCK_EXPIRES_MS = 15 * 60_000;
-/** Between making the lock folder and writing the pid into it lies a moment only. */
-const NAMELESS_LOCK_EXPIRES_MS = 5_000;
 
 /**
  * Does something while no other process that takes the same lock does; waits for those that came before. The lock of a
  * process that is gone is taken over.
  *
  * @template T
- * @param {string} lock the folder to make; the folder around it is made when missing.
+ * @param {string} lock the link to make; the folder around it is made when missing.
  * @param {() => T | Promise<T>} work
- * @param {(holder: number) => void} [onWait] called once with the pid of who has it, when somebody has.
+ * @param {(holder: number | undefined) => void} [onWait] called once with the pid of who has it, when somebody has.
  * @returns {Promise<T>} what `work` returns.
  */
 export async function withLock(lock, work, onWait = () => undefined) {
@@ -27,7 +25,7 @@ export async function withLock(lock, work, onWait = () => undefined) {
   try {
     return await work();
   } finally {
-    rmSync(lock, { recursive: true, force: true });
+    rmSync(lock, { force: true });
   }
 }
 
@@ -35,8 +33,7 @@ async function take(lock, onWait) {
   mkdirSync(path.dirname(lock), { recursive: true });
   for (let isFirst = true; ; isFirst = false) {
     try {
-      mkdirSync(lock);
-      writeFileSync(path.join(lock, 'pid'), String(process.pid));
+      symlinkSync(String(process.pid), lock);
       return;
     } catch (error) {
       if (error.code !== 'EEXIST') throw error;
@@ -51,15 +48,11 @@ async function take(lock, onWait) {
 }
 
 function isStale(lock) {
-  let ageMs;
-  try {
-    ageMs = Date.now() - statSync(lock).mtimeMs;
-  } catch {
-    return false; // released meanwhile: nothing to take over
-  }
-  const pid = holderOf(lock);
-  if (!pid) return ageMs > NAMELESS_LOCK_EXPIRES_MS;
-  return ageMs > LOCK_EXPIRES_MS || !isAlive(pid);
+  const holder = holderOf(lock);
+  // Without a holder it was released meanwhile: nothing to take over.
+  if (holder === undefined) return false;
+  const madeAt = lstatSync(lock, { throwIfNoEntry: false })?.mtimeMs ?? Infinity;
+  return !isAlive(holder) || Date.now() - madeAt > LOCK_EXPIRES_MS;
 }
 
 /** Moves the lock aside first: of several processes that want to remove it, one succeeds. */
@@ -68,7 +61,7 @@ function removeStale(lock) {
   try {
     renameSync(lock, aside);
     // A competitor may have removed the stale one and made its own before we moved it.
-    if (isStale(aside)) rmSync(aside, { recursive: true, force: true });
+    if (isStale(aside)) rmSync(aside, { force: true });
     else renameSync(aside, lock);
   } catch (error) {
     if (error.code !== 'ENOENT') throw error;
@@ -77,7 +70,7 @@ function removeStale(lock) {
 
 function holderOf(lock) {
   try {
-    return Number(readFileSync(path.join(lock, 'pid'), 'utf8'));
+    return Number(readlinkSync(lock));
   } catch {
     return undefined;
   }

@@ -29,6 +29,12 @@ const route = (status: string, columns: Record<string, string> = {}, channel = '
            .map((value) => `, ${value}`)
            .join('')} FROM numbered;`;
 
+const intent = (status: string, columns: Record<string, string>, id = '{id}', at = 'at') => `
+  INSERT INTO notification.intents (notification_id, notification_type, producer, idempotency_key, fingerprint, lane, status,
+         read_at, updated_at, ${Object.keys(columns).join(', ')})
+  SELECT ${id}, 'game.turn.ready', 'game_master', 'k/' || {id}, 'f', 1, '${status}', ${at}, ${at},
+         ${Object.values(columns).join(', ')} FROM numbered`;
+
 const failure = {
   attempt_count: '2',
   last_error_classification: "'mail_stream_publish_failed'",
@@ -111,9 +117,10 @@ export const PLANTS: readonly Plant[] = [
   },
   {
     cause: 'waiting_for_acceptance',
-    sql: `INSERT INTO notification.waiting_intents
-      SELECT {id}, 'game.turn.ready', 'game_master', 'w/' || {id}, at, 3, 0, 'the User Service answered 503', at,
-             jsonb_build_object('recipientUserIds', jsonb_build_array('other', {user})) FROM numbered;`,
+    sql: `${intent('open', {
+      ...{ entry: "jsonb_build_object('recipientUserIds', jsonb_build_array('other', {user}))" },
+      ...{ attempts: '3', reason: "'the User Service answered 503'" },
+    })};`,
   },
   {
     cause: 'refused',
@@ -130,12 +137,11 @@ export const PLANTS: readonly Plant[] = [
   {
     cause: 'duplicate',
     sql: `${route('published', { attempt_count: '1', published_at: 'at' })}
-      INSERT INTO notification.duplicates SELECT {id} || '0', {id}, at + interval '1 minute' FROM numbered;`,
+      ${intent('duplicate', { other: '{id}' }, "{id} || '0'", "at + interval '1 minute'")};`,
   },
   {
     cause: 'cancelled_before_acceptance',
-    sql: `INSERT INTO notification.cancelled_intents
-      SELECT {id}, 'game_master', 'c/' || {id}, at, jsonb_build_array({user}) FROM numbered;`,
+    sql: `${intent('cancelled', { recipient_user_ids: 'jsonb_build_array({user})' })};`,
   },
   { cause: 'push_sent', sql: job('sent', { token_count: '2', sent_count: '1', removed_count: '1' }) },
   {

@@ -30,7 +30,7 @@ const OPERATION_LIMIT_MS = 600_000;
 const UNKNOWN_USER = 'nobody-of-that-name';
 
 const RUNNING =
-  "ExecutionStatus = 'Running' AND WorkflowType IN ('notification', 'notificationRoute', 'notificationRoutes', 'notificationSlice', 'notificationSliceWaiting')";
+  "ExecutionStatus = 'Running' AND WorkflowType IN ('notification', 'notificationRoute', 'notificationRoutes')";
 
 /** When each outbound entry was first seen, for recovery times. */
 export interface Arrivals {
@@ -71,13 +71,12 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
       ),
     },
     planted: [
-      { what: 'e-mail addresses of users', value: plantedMailPrefix('user'), mayBeInHistories: false },
+      { what: 'e-mail addresses of users', value: plantedMailPrefix('user') },
       {
         what: 'e-mail address of administrators',
         value: plantedMailPrefix('admin'),
-        mayBeInHistories: false,
       },
-      { what: 'text of payloads', value: plantedText('payload'), mayBeInHistories: true },
+      { what: 'text of payloads', value: plantedText('payload') },
     ],
     async load() {
       for await (const index of arena.spread(arena.intents)) {
@@ -168,7 +167,7 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
     await arena.until('every route to be in a final state', async () => {
       const { rows } = await arena.db.query<{ open: number; waiting: number }>(
         `SELECT (SELECT count(*)::int FROM notification.routes WHERE status IN ('pending', 'failed')) AS open,
-                (SELECT count(*)::int FROM notification.waiting_intents) AS waiting`,
+                (SELECT count(*)::int FROM notification.intents WHERE status = 'open') AS waiting`,
       );
       const running = await arena.temporal.workflow.count(RUNNING);
       const { open, waiting } = rows[0]!;

@@ -47,8 +47,8 @@ export async function openMobilePush(arena: Arena): Promise<Work> {
       NOTIFICATION_HTTP_CA_FILE: caFileOf(service),
     }),
     planted: [
-      { what: 'device tokens', value: plantedTokenPrefix, mayBeInHistories: false },
-      { what: 'titles and texts of pushes', value: plantedText('push'), mayBeInHistories: false },
+      { what: 'device tokens', value: plantedTokenPrefix },
+      { what: 'titles and texts of pushes', value: plantedText('push') },
     ],
     async load() {
       for await (const index of arena.spread(Math.ceil(arena.intents / 10))) {

@@ -11,7 +11,7 @@ export const WORKS = ['intent', 'mobile-push', 'symbol-config', 'account-callbac
 export type WorkName = (typeof WORKS)[number];
 
 /** How intents are worked off: a mode of dispatch, or many by one workflow. */
-export const MODES = ['child', 'on_failure', 'slices'] as const;
+export const MODES = ['child', 'on_failure', 'direct'] as const;
 export type ModeName = (typeof MODES)[number];
 
 /** What producers are told. */

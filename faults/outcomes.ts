@@ -73,8 +73,8 @@ export function openListener({ openRedis, db, redis }: Pick<Arena, 'openRedis' |
                          AND NOT EXISTS (SELECT FROM notification.replays
                                           WHERE (replays.notification_id, replays.route_id) = (id, route.route_id)))
            OR NOT EXISTS (SELECT FROM notification.records WHERE notification_id = id)
-              AND NOT EXISTS (SELECT FROM notification.duplicates WHERE notification_id = id)
-              AND NOT EXISTS (SELECT FROM notification.cancelled_intents WHERE notification_id = id)
+              AND NOT EXISTS (SELECT FROM notification.intents
+                               WHERE notification_id = id AND status IN ('duplicate', 'cancelled'))
               AND NOT EXISTS (SELECT FROM notification.malformed_intents WHERE stream_entry_id = id)`,
       [ids],
     );

@@ -68,12 +68,11 @@ export async function run(options: Options, report: (line: string) => void): Pro
 const ENV_OF_MODE: Record<ModeName, Record<string, string>> = {
   child: { NOTIFICATION_ROUTE_DISPATCH: 'child' },
   on_failure: { NOTIFICATION_ROUTE_DISPATCH: 'on_failure' },
-  slices: { NOTIFICATION_INTENTS_PER_WORKFLOW: '100' },
+  direct: { NOTIFICATION_ROUTE_DISPATCH: 'direct' },
 };
 
 function modeOf(random: (purpose: string) => Random): ModeName {
-  const dispatch = random('dispatch').oneOf<ModeName>(['child', 'on_failure']);
-  return random('slices').chance(1 / 3) ? 'slices' : dispatch;
+  return random('dispatch').oneOf<ModeName>(['child', 'on_failure', 'direct']);
 }
 
 async function runWith(
@@ -140,7 +139,7 @@ async function runWith(
   }
   const planted: Planted[] = [
     ...works.flatMap((work) => work.planted),
-    ...keys.secrets().map((value) => ({ what: 'keys', value, mayBeInHistories: false })),
+    ...keys.secrets().map((value) => ({ what: 'keys', value })),
   ];
 
   const env: Record<string, string> = {
@@ -240,7 +239,7 @@ async function runWith(
 
   const versions = await versionsOf(connections);
   const failedTasks: Record<string, number> = {};
-  const leaked = await leaksOf({ servers, services, connections, planted, isEncrypted, failedTasks });
+  const leaked = await leaksOf({ servers, services, connections, planted, failedTasks });
   const crashes = services.flatMap((service) => service.crashes);
   const excusedShare =
     Math.max(0, ...Object.values(verdicts).map(({ excusedMs }) => excusedMs)) / (loadedAt - startedAt);
@@ -274,18 +273,16 @@ async function leaksOf({
   services,
   connections,
   planted,
-  isEncrypted,
   failedTasks,
 }: {
   servers: Servers;
   services: readonly SupervisedService[];
   connections: Connections;
   planted: readonly Planted[];
-  isEncrypted: boolean;
   /** What was found on the way is added. */
   failedTasks: Record<string, number>;
 }): Promise<string[]> {
-  const looked = { planted, isEncrypted };
+  const looked = { planted };
   const inRows = await marksInRows(connections.db, looked);
   await Promise.all(services.map((service) => service.stop()));
   const inTemporal = await marksInTemporal(countingFailedTasks(servers.temporalRows(), failedTasks), looked);

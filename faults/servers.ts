@@ -13,7 +13,6 @@ import type { TcpProxy } from '../dev/servers/tcp-proxy.ts';
 import { startTcpProxy } from '../dev/servers/tcp-proxy.ts';
 import { startTemporal } from '../dev/servers/temporal.ts';
 import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
-import { temporalProgramOf } from '../config/service.ts';
 import type { ServerName } from './fault-kinds.ts';
 import { SERVERS } from './fault-kinds.ts';
 import { startClusterInstance } from './cluster.ts';
@@ -80,7 +79,7 @@ export async function startServers({
   const quiet = { report: () => undefined };
   const temporal = {
     ...quiet,
-    program: temporalProgramOf(loadConfig().values),
+    program: loadConfig().values.TEMPORAL_CLI_PATH,
     namespaces: ['default', ...namespaces],
     searchAttributes: SEARCH_ATTRIBUTE_NAMES,
   };

@@ -5,6 +5,8 @@
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { routerAddressText } from '../api/subscription/router-address.ts';
+import type { WantedQueue } from '../dev/stand-ins/subscription/queues.ts';
+import { importNewQueues, makeQueues } from '../dev/stand-ins/subscription/queues.ts';
 import { startRouters } from '../dev/stand-ins/subscription/routers.ts';
 import type { ConnectionRow, RouterState } from './ledger/subscription.ts';
 import { disagreements, judgeSubscriptions } from './ledger/subscription.ts';
@@ -13,7 +15,7 @@ import type { Arena, Work } from './work.ts';
 
 const CONNECTIONS = 60;
 
-type NewConnection = Parameters<Arena['operator']['subscriptions']['create']>[0][number];
+type Wanted = WantedQueue & { connId: string };
 
 export async function openSubscriptions(arena: Arena): Promise<Work> {
   const random = arena.random('subscription');
@@ -24,7 +26,7 @@ export async function openSubscriptions(arena: Arena): Promise<Work> {
   const servers = routers.notificationRouters.map((address) => routerAddressText(address, 'ntf'));
   const { subscriptions, tokens } = arena.operator;
   const account = {
-    created: new Map<string, NewConnection>(),
+    created: new Map<string, Wanted>(),
     deletionAsked: new Set<string>(),
     deletionTold: new Set<string>(),
   };
@@ -38,12 +40,16 @@ export async function openSubscriptions(arena: Arena): Promise<Work> {
       NOTIFICATION_SUBSCRIPTION_RETRY: '200ms,2s',
       NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '10s',
     },
-    planted: [{ what: 'device token of the agent', value: device.token, mayBeInHistories: false }],
+    planted: [{ what: 'device token of the agent', value: device.token }],
     prepare: activate,
     async load() {
       for await (const index of arena.spread(Math.min(CONNECTIONS, arena.intents))) {
         // Several concurrently, as programs do.
-        void create({ userId: 1 + (index % 2), server: random.oneOf(routers.messagingRouters) });
+        void create({
+          connId: `conn-${index}`,
+          userId: 1 + (index % 2),
+          server: random.oneOf(routers.messagingRouters),
+        });
         const [chosen] = random.shuffled([...account.created.keys()]);
         if (chosen === undefined) continue;
         const isOn = random.chance(0.5);
@@ -101,9 +107,10 @@ export async function openSubscriptions(arena: Arena): Promise<Work> {
     });
   }
 
-  async function create(wanted: NewConnection): Promise<void> {
-    const created = await arena.offer(() => subscriptions.create([wanted]));
-    for (const one of created ?? []) if ('connId' in one) account.created.set(one.connId, wanted);
+  /** Of a queue that is made twice, because its router failed or the answer of the product was lost, one is imported. */
+  async function create(wanted: Wanted): Promise<void> {
+    const created = await arena.offer(() => importNewQueues(subscriptions, [wanted]));
+    if (created) account.created.set(wanted.connId, wanted);
   }
 
   /** What PostgreSQL has forgotten the agent asks for again. */
@@ -111,12 +118,8 @@ export async function openSubscriptions(arena: Arena): Promise<Work> {
     const known = new Set((await arena.persist('connections to be listed', rows)).map((row) => row.conn_id));
     for (const [connId, wanted] of [...account.created]) {
       if (known.has(connId) || account.deletionAsked.has(connId)) continue;
-      await arena.persist('a connection to be created again', async () => {
-        const [again] = await subscriptions.create([wanted]);
-        if (!again || !('connId' in again)) throw new Error(JSON.stringify(again));
-        account.created.delete(connId);
-        account.created.set(again.connId, wanted);
-      });
+      const queues = await arena.persist('a queue to be made again', () => makeQueues([wanted]));
+      await arena.persist('a queue to be imported again', () => subscriptions.import(queues));
     }
     for (const connId of account.deletionTold) {
       if (known.has(connId)) await arena.persist('a deletion', () => subscriptions.delete([connId]));

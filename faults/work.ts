@@ -50,8 +50,6 @@ export interface Arena {
 export interface Planted {
   what: string;
   value: string;
-  /** In histories without encryption; never in logs. */
-  mayBeInHistories: boolean;
 }
 
 export interface Work {

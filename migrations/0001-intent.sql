@@ -19,8 +19,6 @@ CREATE TABLE notification.records (
     accepted_at            timestamptz NOT NULL,
     updated_at             timestamptz NOT NULL,
     idempotency_expires_at timestamptz NOT NULL,
-    -- The slice that took the intent; null for one with a workflow of its own from the beginning.
-    slice_id               text,
     -- W3C trace context of the producer, handed on with each route; null when the intent had none.
     traceparent            text,
     -- Since when the record lacks what it knew of somebody who is forgotten. Of one who was its only recipient it lacks the
@@ -147,52 +145,53 @@ CREATE INDEX malformed_intents_recorded_at_idx ON notification.malformed_intents
 CREATE INDEX malformed_intents_recipients_idx
     ON notification.malformed_intents USING gin (notification.named_users(raw_fields));
 
--- Intents that are not decided yet although somebody has tried: one row from the first trouble to the decision. Operators
--- see by it what waits; a later intent with the same key waits for the earlier one.
-CREATE TABLE notification.waiting_intents (
-    notification_id   text        PRIMARY KEY,
-    notification_type text        NOT NULL,
-    producer          text        NOT NULL,
-    idempotency_key   text        NOT NULL,
-    waiting_since     timestamptz NOT NULL,
-    attempt           integer     NOT NULL,
-    -- Attempts that nothing spoilt but recipients for whom the User Service has no usable answer.
-    unusable_attempts integer     NOT NULL,
-    reason            text        NOT NULL,
-    updated_at        timestamptz NOT NULL,
-    -- The intent itself: Temporal may lose who waits for it.
-    intent            jsonb
-);
-
-CREATE INDEX waiting_intents_key_idx ON notification.waiting_intents (producer, idempotency_key);
-CREATE INDEX waiting_intents_updated_at_idx ON notification.waiting_intents (updated_at);
-CREATE INDEX waiting_intents_recipients_idx
-    ON notification.waiting_intents USING gin ((intent -> 'recipientUserIds'));
-
--- Intents that were found to be repeats of accepted ones. The decision outlives the record that it was made by.
-CREATE TABLE notification.duplicates (
-    notification_id text        PRIMARY KEY,
-    duplicate_of    text        NOT NULL,
-    decided_at      timestamptz NOT NULL
-);
-
-CREATE INDEX duplicates_decided_at_idx ON notification.duplicates (decided_at);
-CREATE INDEX duplicates_duplicate_of_idx ON notification.duplicates (duplicate_of);
-
--- Intents that were cancelled before they were accepted: they are not begun again when a store forgets it. Key and
--- producer are those of the entry, since its id may come again with other content.
-CREATE TABLE notification.cancelled_intents (
-    notification_id    text        NOT NULL,
+-- One intent of the stream, from the statement that moves the offset behind its entry until retention. What was decided is
+-- its status; `records` and `malformed_intents` have the details.
+CREATE TABLE notification.intents (
+    -- The id of the stream entry.
+    notification_id    text        PRIMARY KEY,
+    -- The order in which entries were read.
+    read_number        bigint      GENERATED ALWAYS AS IDENTITY,
+    notification_type  text        NOT NULL,
     producer           text        NOT NULL,
     idempotency_key    text        NOT NULL,
-    cancelled_at       timestamptz NOT NULL,
-    -- Whom it was for; null: nobody had looked yet.
+    fingerprint        text        NOT NULL,
+    -- 0 for urgent types, which are dispatched before the others.
+    lane               smallint    NOT NULL,
+    status             text        NOT NULL
+        CHECK (status IN ('open', 'accepted', 'duplicate', 'conflict', 'refused', 'cancelled')),
+    -- The notification that a duplicate or a conflict is about.
+    other              text,
+    -- The validated envelope; null once the intent is decided.
+    entry              jsonb,
+    -- Whom a cancelled intent was for.
     recipient_user_ids jsonb,
-    PRIMARY KEY (notification_id, producer, idempotency_key)
+    attempts           integer     NOT NULL DEFAULT 0,
+    -- Attempts that nothing spoilt but recipients for whom the User Service has no usable answer.
+    unusable_attempts  integer     NOT NULL DEFAULT 0,
+    -- Why an open intent still waits, or the failure code of a refused one.
+    reason             text,
+    -- When its workflow was started; null: not yet, or it is to be started again.
+    dispatched_at      timestamptz,
+    read_at            timestamptz NOT NULL,
+    updated_at         timestamptz NOT NULL,
+    CONSTRAINT intents_entry_while_open CHECK ((status = 'open') = (entry IS NOT NULL))
 );
 
-CREATE INDEX cancelled_intents_cancelled_at_idx ON notification.cancelled_intents (cancelled_at);
-CREATE INDEX cancelled_intents_recipients_idx ON notification.cancelled_intents USING gin (recipient_user_ids);
+-- The dispatcher takes by lane, turn of producer, and order of reading.
+CREATE INDEX intents_to_dispatch_idx ON notification.intents (lane, producer, read_number)
+    WHERE status = 'open' AND dispatched_at IS NULL;
+-- Intents that were dispatched and not tried in vain: the dispatcher keeps their number small.
+CREATE INDEX intents_under_way_idx ON notification.intents (producer, dispatched_at)
+    WHERE status = 'open' AND dispatched_at IS NOT NULL AND reason IS NULL;
+-- Those that were dispatched, by the last time that anything was done about them.
+CREATE INDEX intents_dispatched_idx ON notification.intents (updated_at)
+    WHERE status = 'open' AND dispatched_at IS NOT NULL;
+-- Of intents with one key the earlier one is decided first.
+CREATE INDEX intents_open_key_idx ON notification.intents (producer, idempotency_key) WHERE status = 'open';
+CREATE INDEX intents_decided_idx ON notification.intents (updated_at) WHERE status <> 'open';
+CREATE INDEX intents_duplicates_idx ON notification.intents (other) WHERE status = 'duplicate';
+CREATE INDEX intents_cancelled_idx ON notification.intents USING gin (recipient_user_ids) WHERE status = 'cancelled';
 
 -- Whether a channel publishes. A channel without a row is open. A producer is paused as a channel is: nothing of it is
 -- published. The row of one has its name with `producer:` before it.

@@ -8,15 +8,14 @@ CREATE TABLE notification.inbound_streams (
     stream               text        PRIMARY KEY,
     -- Grows with each look; Redis remembers it too. A smaller one than there means that PostgreSQL fell back.
     beat                 bigint      NOT NULL,
-    -- Where its reader was, or its consumer group.
+    -- Where its reader is, or its consumer group was. The reader of intents moves it in the statement that writes their rows.
     passed_id            text        NOT NULL,
+    -- How many entries were ever added up to there; null when nobody counted.
+    entries_passed       bigint,
     -- As the stream was seen; null before there was one.
     last_entry_id        text,
     max_deleted_entry_id text,
     entries_added        bigint,
-    -- The newest notification that was started. A Temporal that does not know it has fallen back.
-    started_id           text,
-    started_at           timestamptz,
     seen_at              timestamptz NOT NULL,
     -- Where somebody wants the reader to read again from.
     rewind_to            text

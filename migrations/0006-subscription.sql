@@ -13,9 +13,8 @@ CREATE TABLE subscriptions.agents (
     -- Grows whenever the agent is closed or opened: what was claimed under an older one is given up.
     epoch      integer     NOT NULL DEFAULT 0,
     is_open    boolean     NOT NULL DEFAULT true,
-    -- Its device keeps it from the network for now, or has none at all.
+    -- It leaves the network alone for now.
     is_paused  boolean     NOT NULL DEFAULT false,
-    is_online  boolean     NOT NULL DEFAULT true,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
@@ -28,8 +27,6 @@ CREATE TABLE subscriptions.smp_servers (
     key_hash   text        NOT NULL,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    -- Sealed: the password of those who may make queues.
-    basic_auth bytea,
     PRIMARY KEY (agent_id, host, port)
 );
 
@@ -124,17 +121,15 @@ CREATE TABLE subscriptions.connections (
     enable_ntfs   boolean,
     -- The agent receives its messages at present.
     is_subscribed boolean     NOT NULL DEFAULT true,
-    -- It has been deleted; the row goes when its queues are gone from their routers.
+    -- It has been deleted; the row goes when its subscription has ended.
     is_deleted    boolean     NOT NULL DEFAULT false,
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (agent_id, conn_id)
 );
 
--- Those that go with their last queue.
-CREATE INDEX connections_deleted_idx ON subscriptions.connections (agent_id, conn_id) WHERE is_deleted;
-
--- Queues on messaging routers from which a connection receives.
+-- The queue of a connection on a messaging router. An application made it and goes on using it: its router is never asked
+-- to delete it.
 CREATE TABLE subscriptions.rcv_queues (
     queue_id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     agent_id          text        NOT NULL,
@@ -147,38 +142,23 @@ CREATE TABLE subscriptions.rcv_queues (
     rcv_id            text        NOT NULL,
     snd_id            text,
     rcv_private_key   bytea       NOT NULL,
-    is_primary        boolean     NOT NULL,
-    -- The queue that this one took over from.
-    replaced_queue_id bigint,
-    -- Not used any more; the row goes when the router has deleted the queue.
-    is_deleted        boolean     NOT NULL DEFAULT false,
     -- Notifier credentials: all four or none.
     ntf_public_key    text,
     ntf_private_key   bytea,
     ntf_id            text,
     rcv_ntf_dh_secret bytea,
     created_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
-    -- The recipient's key did not open when the queue was to be deleted on its router; it is tried again by each sweep.
-    del_failed        boolean     NOT NULL DEFAULT false,
-    -- Sealed: the secret by which the messages of the queue are read, agreed with its router. Without it messages are read by
-    -- whoever made the queue, or by nobody.
+    -- Sealed: the secret by which the messages of the queue are read, agreed with its router, if the application gave it.
     rcv_dh_secret     bytea,
-    -- An application made the queue and goes on using it: its router is never asked to delete it.
-    is_imported       boolean     NOT NULL DEFAULT false,
     FOREIGN KEY (agent_id, conn_id) REFERENCES subscriptions.connections ON DELETE CASCADE,
     FOREIGN KEY (agent_id, host, port) REFERENCES subscriptions.smp_servers,
+    CONSTRAINT rcv_queues_conn_id_key UNIQUE (agent_id, conn_id),
     CONSTRAINT rcv_queues_rcv_id_key UNIQUE (agent_id, host, port, rcv_id),
     CONSTRAINT rcv_queues_ntf_id_key UNIQUE (agent_id, host, port, ntf_id),
     -- The notifier of one agent would end that of another.
     CONSTRAINT rcv_queues_one_agent_key UNIQUE (rcv_id, host, port),
     CONSTRAINT rcv_queues_credentials CHECK (num_nonnulls(ntf_public_key, ntf_private_key, ntf_id, rcv_ntf_dh_secret) IN (0, 4))
 );
-
-CREATE INDEX rcv_queues_conn_idx ON subscriptions.rcv_queues (agent_id, conn_id);
-CREATE INDEX rcv_queues_deleted_idx ON subscriptions.rcv_queues (agent_id) WHERE is_deleted;
-CREATE INDEX rcv_queues_deleted_server_idx ON subscriptions.rcv_queues (agent_id, host, port, queue_id) WHERE is_deleted;
--- What each sweep looks for.
-CREATE INDEX rcv_queues_failed_idx ON subscriptions.rcv_queues (agent_id, queue_id) WHERE del_failed;
 
 -- The notification subscription of a connection, and what is to be done about it next. It outlives its connection when
 -- that is deleted first, so there is no reference.

@@ -8,7 +8,6 @@ import { report } from '../dev/program.ts';
 import type { Stack } from '../dev/servers/stack.ts';
 import { startStack } from '../dev/servers/stack.ts';
 import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
-import { temporalProgramOf } from '../config/service.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { workflowBundle } from '../workers/workflow-bundle.ts';
 import { makeUsers } from './redis-users.ts';
@@ -48,7 +47,7 @@ export async function startServersOfRun(): Promise<ServersOfRun> {
     temporal: {
       port: 0,
       uiPort: 0,
-      program: temporalProgramOf(loadConfig().values),
+      program: loadConfig().values.TEMPORAL_CLI_PATH,
       namespaces: Array.from({ length: NAMESPACES_AHEAD }, (_, slot) => namespaceOf(slot + 1)),
       searchAttributes: SEARCH_ATTRIBUTE_NAMES,
     },

@@ -23,6 +23,7 @@ import { migrate } from '../migrations/migrate.ts';
 import { createNamespace, ensureSearchAttributes } from '../migrations/namespace.ts';
 import { grantToService, setSessionDefaults } from '../migrations/service-role.ts';
 import { createLogger } from '../workers/logger.ts';
+import type { DispatchMode } from '../workflows/intent/contract.ts';
 import type { Endpoints } from '../workers/context.ts';
 import type { Service } from '../workers/service.ts';
 import { startService } from '../workers/service.ts';
@@ -49,19 +50,14 @@ export const untilStarted = (handle: WorkflowHandle): Promise<unknown> =>
   eventually(`${handle.workflowId} to be started`, () => handle.describe());
 
 /**
- * How intents are worked off in this run, as variables of the service. The projects `on-failure` and `slices` of
+ * How intents are worked off in this run, as variables of the service. The projects `on-failure` and `direct` of
  * jest.config.js set them: what is delivered must not depend on them.
  */
-export function way(): Record<string, string> {
-  const perWorkflow = process.env['NOTIFICATION_INTENTS_PER_WORKFLOW'];
-  return {
-    NOTIFICATION_ROUTE_DISPATCH: dispatch(),
-    ...(perWorkflow === undefined ? {} : { NOTIFICATION_INTENTS_PER_WORKFLOW: perWorkflow }),
-  };
-}
+export const way = (): Record<string, string> => ({ NOTIFICATION_ROUTE_DISPATCH: dispatch() });
 
 /** Who makes first attempts in this run. */
-export const dispatch = (): string => process.env['NOTIFICATION_ROUTE_DISPATCH'] ?? 'child';
+export const dispatch = (): DispatchMode =>
+  (process.env['NOTIFICATION_ROUTE_DISPATCH'] as DispatchMode | undefined) ?? 'child';
 
 export type LogLine = Record<string, unknown> & { msg: string; level: string };
 

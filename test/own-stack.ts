@@ -3,7 +3,6 @@ import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
-import { temporalProgramOf } from '../config/service.ts';
 import type { Stack, StackOptions } from '../dev/servers/stack.ts';
 import { startStack } from '../dev/servers/stack.ts';
 import { namespaceOf } from './slots.ts';
@@ -31,7 +30,7 @@ export async function startOwnStack(
     redis: { port: 0 },
     temporal: {
       port: 0,
-      program: temporalProgramOf(loadConfig().values),
+      program: loadConfig().values.TEMPORAL_CLI_PATH,
       namespaces: [namespaceOf(1)],
       searchAttributes: SEARCH_ATTRIBUTE_NAMES,
     },

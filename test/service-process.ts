@@ -179,7 +179,7 @@ export const nothingLeftRunning = (slot: Slot, limitMs: number) =>
     'all workflows but the reader to have ended',
     async () => {
       const { count } = await slot.client.workflow.count(
-        "ExecutionStatus = 'Running' AND WorkflowType IN ('notification', 'notificationRoute', 'notificationSlice', 'notificationSliceWaiting')",
+        "ExecutionStatus = 'Running' AND WorkflowType IN ('notification', 'notificationRoute')",
       );
       return count === 0;
     },

@@ -5,7 +5,6 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { loadConfig } from '../config/load.ts';
-import { temporalProgramOf } from '../config/service.ts';
 import { findTemporalProgram } from '../dev/servers/temporal.ts';
 import type { Slot } from './harness.ts';
 
@@ -60,4 +59,4 @@ export function temporalProgram({ client, endpoints }: Slot) {
   };
 }
 
-const program = () => findTemporalProgram(temporalProgramOf(loadConfig().values), () => undefined);
+const program = () => findTemporalProgram(loadConfig().values.TEMPORAL_CLI_PATH, () => undefined);

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { WorkflowBundle } from '@temporalio/worker';
 import { DefaultLogger } from '@temporalio/worker';
-import { bundleWorkflowCode } from 'temporal-bundler/lib/workflow/bundler.js';
+import { bundleWorkflowCode } from 'temporal-bundler';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
 

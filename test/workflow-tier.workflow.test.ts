@@ -26,12 +26,6 @@ const ROUTE = { notificationId: '1-0', routeRef: 'push:user:user-1' };
 const INTENT: NotificationInput = {
   notificationId: '1-0',
   notificationType: 'game.turn.ready',
-  producer: 'game_master',
-  audienceKind: 'user',
-  recipientUserIds: ['user-1'],
-  idempotencyKey: 'key',
-  occurredAtMs: 1,
-  payloadJson: '{}',
 };
 const ACCEPTED: Acceptance = {
   outcome: 'accepted',

@@ -8,6 +8,7 @@ import {
   createAccountCallbackMetrics,
   observeAccountCallbacks,
 } from '../activities/account-callback/metrics.ts';
+import { MALFORMED_INPUTS } from '../activities/account-callback/malformed.ts';
 import { createInputRecoveryActivities } from '../activities/account-callback/recovery.ts';
 import { adoptOrphans, assignShards } from '../activities/account-callback/shards.ts';
 import { consumeCallbackInputs } from '../activities/account-callback/stream.ts';
@@ -50,6 +51,7 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
   return {
     taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
     longLived,
+    expiring: [{ ...MALFORMED_INPUTS, keepMs: config.values.NOTIFICATION_MALFORMED_INTENT_RETENTION }],
 
     activities({ db, redis }) {
       return {
@@ -113,7 +115,6 @@ function settingsOf({ values }: Config) {
       retryLadderMs: values.NOTIFICATION_CALLBACK_RETRY_LADDER,
       snapshotRetentionMs: SNAPSHOT_RETENTION_MS,
       recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,
-      malformedInputRetentionMs: values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
     },
     callbackStream: {
       stream: DEFAULT_INPUT_STREAM,

@@ -23,7 +23,11 @@ const MAX_BODY_BYTES = 4 * 1024 * 1024;
 const MAX_PAYLOADS = 10_000;
 /** Temporal's own payloads have two or three, sealed ones one more. */
 const MAX_METADATA = 32;
+/** Bodies that are in memory at the same time. */
+const MAX_BODIES = 8;
 const REQUEST_LIMIT_MS = 10_000;
+/** How often Node looks for requests over the limit. */
+const CHECK_EVERY_MS = 1_000;
 /** Workflows that one line of the log names. */
 const MOST_NAMED = 20;
 
@@ -39,6 +43,8 @@ export interface CodecServerOptions extends AccessOptions {
   /** Whether it also seals. */
   encodes: boolean;
   log: Logger;
+  /** Time for a head, for a request, and for a pause in an answer. */
+  requestLimitMs?: number;
 }
 
 export interface CodecServer {
@@ -66,10 +72,12 @@ class Refusal extends Error {
 
 /** @throws Error when the port is taken. */
 export async function startCodecServer(options: CodecServerOptions): Promise<CodecServer> {
-  const { log } = options;
-  const callerOf = callerCheck(options);
-  const server = createServer({ requestTimeout: REQUEST_LIMIT_MS }, (request, response) => {
-    void answer(request, response, { ...options, callerOf }).catch((error: unknown) => {
+  const { log, requestLimitMs = REQUEST_LIMIT_MS } = options;
+  const context = { ...options, callerOf: callerCheck(options), bodies: new Set<IncomingMessage>() };
+  const limits = { requestTimeout: requestLimitMs, connectionsCheckingInterval: CHECK_EVERY_MS };
+  const server = createServer(limits, (request, response) => {
+    response.once('close', () => context.bodies.delete(request));
+    void answer(request, response, context).catch((error: unknown) => {
       const status = error instanceof Refusal ? error.status : 500;
       log.warn(
         {
@@ -86,6 +94,7 @@ export async function startCodecServer(options: CodecServerOptions): Promise<Cod
       send(response, status, { message: error instanceof Refusal ? error.message : 'internal error' });
     });
   });
+  server.setTimeout(requestLimitMs);
   server.listen(options.port, options.host);
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
@@ -101,18 +110,21 @@ export async function startCodecServer(options: CodecServerOptions): Promise<Cod
   };
 }
 
+/** Without the query, and without a parser that some paths break. */
+const pathOf = (url: string): string => url.split('?')[0]!;
+
 /** For the log, which quotes nothing that strangers send. */
 function knownPathOf({ url = '' }: IncomingMessage): string {
-  const path = url.split('?')[0]!;
+  const path = pathOf(url);
   return ['/', '/encode', '/decode'].includes(path) ? path : 'other';
 }
 
 async function answer(
   request: IncomingMessage,
   response: ServerResponse,
-  options: CodecServerOptions & { callerOf: ReturnType<typeof callerCheck> },
+  options: CodecServerOptions & { callerOf: ReturnType<typeof callerCheck>; bodies: Set<IncomingMessage> },
 ): Promise<void> {
-  const { allowedOrigin, callerOf, encodes } = options;
+  const { allowedOrigin, bodies, callerOf, encodes } = options;
   response.setHeader('cache-control', 'no-store');
   const { origin } = request.headers;
   if (origin !== undefined) {
@@ -132,7 +144,7 @@ async function answer(
   });
   if (!caller) throw new Refusal(401, 'a token is required');
 
-  const { pathname } = new URL(request.url ?? '/', 'http://codec');
+  const pathname = pathOf(request.url ?? '/');
   if (pathname === '/' && request.method === 'GET') {
     return send(response, 200, { message: 'The Web UI can decode now; this page need not stay open.' });
   }
@@ -147,6 +159,8 @@ async function answer(
   if (isEncoding ? !caller.mayWrite(options.namespace) : !caller.readsAny)
     throw forbidden(caller, `the token does not allow to ${isEncoding ? 'write' : 'read'} in any namespace`);
 
+  if (bodies.size >= MAX_BODIES) throw new Refusal(503, 'busy: ask again in some seconds');
+  bodies.add(request);
   const given = request.headers['x-namespace'];
   const asked = typeof given === 'string' ? given : undefined;
   const worked = await work(await payloadsOf(request), { caller, asked }, options);

@@ -7,7 +7,7 @@ import type pg from 'pg';
 import type { ProcessContext } from './context.ts';
 import { allReached } from './context.ts';
 import type { PayloadEncryption } from './key-boxes.ts';
-import { openPayloadCodec } from './key-boxes.ts';
+import { openPayloadEncryption } from './key-boxes.ts';
 import { connectPostgres } from './postgres.ts';
 import type { RedisConnections } from './redis.ts';
 import { connectRedis } from './redis.ts';
@@ -31,7 +31,7 @@ export async function openConnections(
     connectPostgres(context),
     connectTemporal(context),
   ]);
-  const encryption = openPayloadCodec(context, db);
+  const encryption = openPayloadEncryption(context, db);
   const client = new Client({
     connection: temporal.temporal,
     namespace: temporal.namespace,

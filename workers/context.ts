@@ -8,6 +8,7 @@ import { SelfExplanatoryError } from '../api/errors.ts';
 import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config/push.ts';
 import type { Config } from '../config/load.ts';
 import type { RedisPlace } from '../config/values.ts';
+import { openWires } from '../config/wire.ts';
 import type { KeyUse } from './key-use.ts';
 import { isSettledWithin } from './settled.ts';
 
@@ -88,6 +89,13 @@ export interface ProcessContext {
   /** Takes what uses values that may be renewed while the process runs. */
   renewable: RenewablePart[];
   keyUse: KeyUse;
+}
+
+/** Outside production everything is on one machine. */
+export function sayWhatIsOpen({ production, wires }: Config, log: Logger): void {
+  if (!production) return;
+  for (const { name, gaps } of openWires(wires))
+    log.warn({ connection: name, gaps }, 'connection is open, as NOTIFICATION_INSECURE allows');
 }
 
 /** A dependency could not be reached at start. */

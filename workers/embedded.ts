@@ -5,7 +5,7 @@ import { SelfExplanatoryError } from '../api/errors.ts';
 import type { Config, RoleName } from '../config/load.ts';
 import { SEARCH_ATTRIBUTE_NAMES } from '../config/load.ts';
 import { redisPlaceOf } from '../config/redis.ts';
-import { hasTemporalProfile, temporalProgramOf } from '../config/service.ts';
+import { hasTemporalProfile } from '../config/service.ts';
 import { readSymbolTargets } from '../config/symbol-config.ts';
 import type { Stack, StackOptions } from '../dev/servers/stack.ts';
 import type { Endpoints } from './context.ts';
@@ -130,7 +130,7 @@ function missingServers(
       uiPort: ports.temporalUi,
       namespaces: [values.TEMPORAL_NAMESPACE],
       searchAttributes: SEARCH_ATTRIBUTE_NAMES,
-      program: temporalProgramOf(values),
+      program: values.TEMPORAL_CLI_PATH,
     }),
     userService: unless(values.NOTIFICATION_USER_SERVICE_BASE_URL, {
       port: ports.userService,

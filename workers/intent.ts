@@ -1,12 +1,12 @@
 /** Intents in this process: their settings, activities, reader, channels and gauges. */
+import type { Client } from '@temporalio/client';
 import type { Redis } from 'ioredis';
 import { createAcceptance, createFirstTry, createIntentActivities } from '../activities/intent/acceptance.ts';
 import { createChannelActivities } from '../activities/intent/channels.ts';
+import { createDirectDelivery } from '../activities/intent/direct.ts';
 import { collectSettled, defineHandOffCommands } from '../activities/intent/hand-off.ts';
-import { createInHand } from '../activities/intent/in-hand.ts';
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';
-import { watchReader } from '../activities/intent/reader-life.ts';
 import { intentOperations } from '../activities/intent/operations.ts';
 import { relayOutcomes } from '../activities/intent/outcome-relay.ts';
 import { watchOutcomes } from '../activities/intent/outcome-watch.ts';
@@ -15,9 +15,8 @@ import { createReconciliationActivities, isWorkOverdue } from '../activities/int
 import { createRecoveryActivities } from '../activities/intent/recovery.ts';
 import { createRepairActivities } from '../activities/intent/repair.ts';
 import { createReplication } from '../activities/intent/replication.ts';
-import { createIntentRetentionActivities } from '../activities/intent/retention.ts';
+import { intentTables } from '../activities/intent/retention.ts';
 import { createFirstAttempts, createRouteActivities } from '../activities/intent/routes.ts';
-import { createSliceActivities } from '../activities/intent/slices.ts';
 import { createSteeringActivities } from '../activities/intent/steering.ts';
 import { createUserService, rememberRecipients } from '../activities/intent/user-service.ts';
 import { createOperationActivities } from '../activities/operations.ts';
@@ -77,6 +76,7 @@ export function openIntents(context: ProcessContext): Role {
   return {
     taskQueue: INTENT_TASK_QUEUE,
     longLived,
+    expiring: intentTables({ ...settings.retention, idempotencyTtlMs: settings.intent.idempotencyTtlMs }),
 
     activities({ db, redis, client, openReader }) {
       defineHandOffCommands(redis);
@@ -88,26 +88,23 @@ export function openIntents(context: ProcessContext): Role {
         ...settings,
         ...{ db, redis, settledHandOffs, confirmReplicated, workflows },
         ...{ log, metrics, outcomes, userService, draining },
-        inHand: createInHand(),
       };
       const acceptIntents = createAcceptance(resources);
       const firstAttempts = createFirstAttempts(resources);
       const firstTry = createFirstTry(resources, acceptIntents, firstAttempts);
       return {
         ...createIntentActivities(resources, acceptIntents, firstTry),
-        ...createSliceActivities({ ...resources, acceptIntents }),
         ...createRouteActivities(resources, firstAttempts),
         ...createSteeringActivities(resources),
         ...createChannelActivities(resources),
         ...createBridgeActivities({
-          ...{ ...resources, firstTry },
+          ...{ ...resources, deliverTogether: createDirectDelivery({ ...resources, acceptIntents }) },
           openStreamReader: () => openReader(longestSilenceMs),
         }),
         ...createReconciliationActivities(resources),
         ...createOperationActivities(db, intentOperations({ ...resources, intentsStream })),
         ...createRepairActivities(resources),
         ...createRecoveryActivities(resources),
-        ...createIntentRetentionActivities(resources),
       };
     },
 
@@ -115,15 +112,13 @@ export function openIntents(context: ProcessContext): Role {
 
     async begin({ db, redis, client }) {
       await Promise.all(longLived.map((workflow) => keepRunning(client.workflow, workflow)));
+      await endOtherReaders(client);
       const endObservation = observeGauges(meter, {
         ...{ db, redis, log, intentsStream },
         tellsOutcomes: outcomes.isOn,
       });
       const telling = { ...settings, db, redis, log, metrics };
-      const running = [
-        watchReader({ redis, client, log, stream: intentsStream }),
-        ...(outcomes.isOn ? [relayOutcomes(telling), watchOutcomes(telling)] : []),
-      ];
+      const running = [...(outcomes.isOn ? [relayOutcomes(telling), watchOutcomes(telling)] : [])];
       return {
         async stop() {
           endObservation();
@@ -132,6 +127,19 @@ export function openIntents(context: ProcessContext): Role {
       };
     },
   };
+
+  /** Entry ids of two streams may be the same, so one is read: the one that is configured. */
+  async function endOtherReaders({ workflow }: Client): Promise<void> {
+    const query = `WorkflowType = '${BRIDGE_WORKFLOW}' AND ExecutionStatus = 'Running'`;
+    for await (const { workflowId } of workflow.list({ query, pageSize: 100 })) {
+      if (workflowId === reader.workflowId) continue;
+      log.warn(
+        { workflowId, stream: intentsStream },
+        'the reader of another stream is ended; what it has not read is not delivered',
+      );
+      await workflow.getHandle(workflowId).cancel();
+    }
+  }
 
   /** Commands wait until it is connected. Its failures are those of the connection that it is a copy of. */
   function openWaitingRedis(redis: Redis): Redis {
@@ -174,7 +182,6 @@ function settingsOf({ values, adminEmails }: Config) {
     bridge: {
       blockMs: values.NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT,
       dispatch: values.NOTIFICATION_ROUTE_DISPATCH,
-      intentsPerWorkflow: values.NOTIFICATION_INTENTS_PER_WORKFLOW,
     },
     outcomeStream: {
       stream: OUTCOMES_STREAM,

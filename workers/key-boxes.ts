@@ -26,14 +26,19 @@ export interface PayloadEncryption {
 }
 
 /** @returns undefined without keys: then everything in Temporal is in plain, until a restart with keys. */
+export function openPayloadEncryption(context: ProcessContext, db: pg.Pool): PayloadEncryption | undefined {
+  const { NOTIFICATION_PAYLOAD_KEYS: keys, NOTIFICATION_PAYLOAD_PLAIN: configured } = context.config.values;
+  if (keys.length === 0) return undefined;
+  const payloadPolicy = once(async () => configured ?? policyOf(db));
+  return { dataConverter: dataConverterOf(openPayloadCodec(context, payloadPolicy)), payloadPolicy };
+}
+
+/** Encrypts with the keys that are configured, and with new ones when their file changes. */
 export function openPayloadCodec(
-  { config, renewable, keyUse }: ProcessContext,
-  db: pg.Pool,
-): PayloadEncryption | undefined {
+  { config, renewable, keyUse }: Pick<ProcessContext, 'config' | 'renewable' | 'keyUse'>,
+  askPolicy: AskPolicy,
+): PayloadCodec {
   const keysOf = ({ values }: Config) => values.NOTIFICATION_PAYLOAD_KEYS;
-  if (keysOf(config).length === 0) return undefined;
-  const configured = config.values.NOTIFICATION_PAYLOAD_PLAIN;
-  const askPolicy = once(async () => configured ?? policyOf(db));
   const held = new Replaceable(observedCodec(keysOf(config), askPolicy, keyUse));
   renewable.push({
     what: 'encryption of payloads',
@@ -42,7 +47,7 @@ export function openPayloadCodec(
       held.replace(observedCodec(keysOf(next), askPolicy, keyUse));
     },
   });
-  return { dataConverter: dataConverterOf(held.facade), payloadPolicy: askPolicy };
+  return held.facade;
 }
 
 /**

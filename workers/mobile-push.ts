@@ -7,7 +7,7 @@ import {
   areJobsOverdue,
   createMobileReconciliationActivities,
 } from '../activities/mobile-push/reconciliation.ts';
-import { createMobileRetentionActivities } from '../activities/mobile-push/retention.ts';
+import { mobileTables } from '../activities/mobile-push/retention.ts';
 import { consumeMobileJobs } from '../activities/mobile-push/stream.ts';
 import { createOperationActivities } from '../activities/operations.ts';
 import { DEFAULT_MOBILE_STREAM } from '../api/mobile-push/job.ts';
@@ -29,13 +29,16 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
   return {
     taskQueue: MOBILE_TASK_QUEUE,
     longLived: [],
+    expiring: mobileTables({
+      recordRetentionMs: config.values.NOTIFICATION_RECORD_RETENTION,
+      malformedIntentRetentionMs: config.values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
+    }),
 
     activities({ db, redis, client }) {
       const resources = { ...settings, db, redis, workflows: client.workflow, log, metrics, fcm };
       return {
         ...createMobilePushActivities(resources),
         ...createMobileReconciliationActivities(resources),
-        ...createMobileRetentionActivities(resources),
         ...createOperationActivities(db, mobileOperations(client.workflow)),
       };
     },
@@ -75,10 +78,6 @@ function settingsOf({ values }: Config) {
       group: CONSUMER_GROUP,
       minIdleMs: values.NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE,
       maxDeliveries: values.NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT,
-    },
-    retention: {
-      recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,
-      malformedIntentRetentionMs: values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
     },
   };
 }

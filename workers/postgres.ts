@@ -7,14 +7,18 @@ import { createSecureContext } from 'node:tls';
 import pg from 'pg';
 import { reasonOf } from '../activities/reason.ts';
 import { isPooled, sessionOptions } from '../api/postgres-session.ts';
-import type { ProcessContext } from './context.ts';
+import type { Endpoints, ProcessContext } from './context.ts';
 import { reach } from './context.ts';
 
 /** A new connection has to plan its statements again: one that served a burst is kept for the next, ms. */
 const IDLE_LIMIT_MS = 300_000;
 
+type PoolContext = Pick<ProcessContext, 'config' | 'log' | 'open' | 'renewable'> & {
+  endpoints: Pick<Endpoints, 'postgresDsn'>;
+};
+
 /** @throws DependencyError when PostgreSQL does not answer. */
-export async function connectPostgres(context: ProcessContext): Promise<pg.Pool> {
+export async function connectPostgres(context: PoolContext): Promise<pg.Pool> {
   const { endpoints, log, open, renewable } = context;
   const dsn = endpoints.postgresDsn;
   const { host } = new URL(dsn);
@@ -45,7 +49,7 @@ export async function connectPostgres(context: ProcessContext): Promise<pg.Pool>
   });
 }
 
-function poolOptions({ config: { values } }: ProcessContext, dsn: string): pg.PoolConfig {
+function poolOptions({ config: { values } }: PoolContext, dsn: string): pg.PoolConfig {
   const timeout = values.NOTIFICATION_POSTGRES_OPERATION_TIMEOUT;
   return {
     application_name: 'galaxy-notify',

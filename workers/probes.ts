@@ -7,6 +7,7 @@ import type { Logger } from 'pino';
 import type { Meter } from '@opentelemetry/api';
 import { countersOf } from '../activities/counters.ts';
 import { SelfExplanatoryError } from '../api/errors.ts';
+import type { ProcessContext } from './context.ts';
 
 /** What a request that is under way at the end may still take, ms. */
 const LAST_REQUEST_MS = 1_000;
@@ -48,6 +49,28 @@ export interface Probes {
   /** `/readyz` says ready from now on; before, and after `stop` began, it answers 503. */
   setReady(ready: boolean): void;
   stop(): Promise<void>;
+}
+
+/** Starts the probes of a process. @throws ProbePortError when the port is taken. */
+export async function openProbes({
+  config: { production, values },
+  log,
+  meter,
+  open,
+}: Pick<ProcessContext, 'config' | 'log' | 'meter' | 'open'>): Promise<Probes> {
+  const { host, port } = values.NOTIFICATION_INTERNAL_HTTP_ADDR;
+  const probes = await startProbes(
+    {
+      host: host || (production ? undefined : '127.0.0.1'),
+      port,
+      readHeaderTimeoutMs: values.NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT,
+      readTimeoutMs: values.NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT,
+      idleTimeoutMs: values.NOTIFICATION_INTERNAL_HTTP_IDLE_TIMEOUT,
+    },
+    { log, metrics: createProbeMetrics(meter) },
+  );
+  open.add('probes', () => probes.stop());
+  return probes;
 }
 
 /** @throws ProbePortError when the port is taken. */

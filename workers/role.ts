@@ -1,4 +1,5 @@
 /** What a kind of work is to the process that does it. */
+import type { Kept } from '../activities/retention.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import type { Connections } from './connections.ts';
 import type { ProcessContext } from './context.ts';
@@ -12,6 +13,8 @@ export interface Role {
   activities(connections: Connections): object;
   /** Activities at the same time in this process, where they wait for others more than they work; default 100. */
   mostActivities?: number;
+  /** Its tables whose rows go when they are old, in the order in which they are deleted from. */
+  expiring: readonly Kept[];
   /** What runs for good; `begin` starts it, and the process sees to it that it goes on. */
   longLived: readonly LongLivedWorkflow[];
   /** What is taken up when nobody does it. */

@@ -1,16 +1,18 @@
-/** `npm start`: what is configured is used; what is not configured is started, outside production. */
+/** `npm start`: what is configured is used; what is not configured is started, outside production. Also `codec-server`. */
 import { reasonOf } from '../activities/reason.ts';
-import { explain } from '../api/errors.ts';
+import { SelfExplanatoryError, explain } from '../api/errors.ts';
 import { onInterrupt } from '../api/interrupts.ts';
 import type { Stack } from '../dev/servers/stack.ts';
-import { loadConfig } from '../config/load.ts';
-import { provideEndpoints } from './embedded.ts';
+import { loadCodecConfig, loadConfig } from '../config/load.ts';
+import { startCodecProcess } from './codec-process.ts';
 import { createLogger, logDestination } from './logger.ts';
 import type { Service } from './service.ts';
-import { startService } from './service.ts';
 
 async function main(): Promise<void> {
-  const config = loadConfig();
+  const [program] = process.argv.slice(2);
+  if (program !== undefined && program !== 'codec-server')
+    throw new SelfExplanatoryError('the one argument that there may be is codec-server');
+  const config = program ? loadCodecConfig() : loadConfig();
   const destination = await logDestination(process.stdout, config.production);
   const log = createLogger(config.values.NOTIFICATION_LOG_LEVEL, destination);
   // An error that nobody caught ends the process, as it should; the log, where alarms look, must say so too.
@@ -20,6 +22,18 @@ async function main(): Promise<void> {
   // Until everything runs there is nothing to finish: the embedded servers end with the process.
   const stopEndingNow = onInterrupt(() => process.exit(130));
 
+  if (program) {
+    const codecServer = await startCodecProcess(config, log);
+    stopEndingNow();
+    await nextSignal();
+    return codecServer.stop();
+  }
+
+  // The codec server does without Temporal's native library and the embedded servers.
+  const [{ provideEndpoints }, { startService }] = await Promise.all([
+    import('./embedded.ts'),
+    import('./service.ts'),
+  ]);
   const { endpoints, stack, uiUrl } = await provideEndpoints(config, report);
   try {
     const service = await startService({ config, endpoints, log, report });

@@ -3,26 +3,25 @@ import { Worker } from '@temporalio/worker';
 import type { Logger } from 'pino';
 import { watchAttempts } from '../activities/attempt.ts';
 import { listOpenOperations } from '../activities/operations.ts';
-import { startOperatorUpkeep } from '../activities/operator-upkeep.ts';
+import { operatorTables } from '../activities/operator-tables.ts';
+import { createRetentionActivities, observeRetention } from '../activities/retention.ts';
 import type { Config } from '../config/load.ts';
 import { SEARCH_ATTRIBUTE_NAMES, needsOf } from '../config/load.ts';
-import { openWires } from '../config/wire.ts';
 import { migrateOrCheck } from '../migrations/migrate.ts';
 import { ensureSchedule, ensureSearchAttributes } from '../migrations/namespace.ts';
 import { OPERATION_TASK_QUEUES } from '../workflows/operation-contract.ts';
 import type { OperationKind } from '../workflows/operation-contract.ts';
-import { startCodecServer } from './codec-server.ts';
 import type { Connections } from './connections.ts';
 import { openConnections } from './connections.ts';
 import type { Endpoints, ProcessContext } from './context.ts';
-import { OpenParts, allReached } from './context.ts';
+import { OpenParts, allReached, sayWhatIsOpen } from './context.ts';
 import { observeFiles } from './file-metrics.ts';
 import { startGuard } from './guard.ts';
 import { observeKeySeals } from './key-metrics.ts';
 import { settlePayloadPolicy } from './key-boxes.ts';
 import { createKeyUse } from './key-use.ts';
 import type { Probes } from './probes.ts';
-import { createProbeMetrics, startProbes } from './probes.ts';
+import { openProbes } from './probes.ts';
 import { startProcessReport } from './process-report.ts';
 import { startRenewal } from './renewal.ts';
 import type { Role, Running } from './role.ts';
@@ -87,7 +86,6 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
   if (applied.length > 0) log.info({ migrations: applied }, 'database schema migrated');
   await settlePayloadPolicy(context, connections);
   await prepareNamespace(context, connections);
-  await openCodecServer(context, connections);
 
   const workers = await createWorkers(context, { connections, roles, telemetry, report });
   const running = runWorkers(workers, { open, probes, draining });
@@ -95,8 +93,7 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
     const work = await role.begin(connections);
     if (work) running.alongside.push(work);
   }
-  const { NOTIFICATION_RECONCILIATION_INTERVAL: everyMs, NOTIFICATION_RECORD_RETENTION: ageMs } =
-    config.values;
+  const { NOTIFICATION_RECONCILIATION_INTERVAL: everyMs } = config.values;
   const { client, db } = connections;
   running.alongside.push(
     startGuard(client, log, everyMs, {
@@ -110,7 +107,7 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
       everyMs,
       roles.flatMap((role) => role.overdue?.(connections) ?? []),
     ),
-    startOperatorUpkeep(db, log, { everyMs, ageMs }),
+    { stop: observeRetention(meter, { db, log, tables: roles.flatMap((role) => expiringOf(role, config)) }) },
   );
   watchFiles(context, connections);
   probes.setReady(true);
@@ -134,32 +131,14 @@ const operationKindsOf = (roles: readonly Role[]): OperationKind[] =>
     roles.some(({ taskQueue }) => taskQueue === OPERATION_TASK_QUEUES[kind]),
   );
 
+/** Operators' tables are of every kind, since any role may be the only one that runs. */
+const expiringOf = ({ expiring }: Role, { values }: Config) => [
+  ...expiring,
+  ...operatorTables(values.NOTIFICATION_RECORD_RETENTION),
+];
+
 /** Workers may use the whole time-out; what is open beside them ends after them. */
 const closingMs = ({ values }: Config): number => values.NOTIFICATION_SHUTDOWN_TIMEOUT + CLOSING_MS;
-
-/** Outside production everything is on one machine. */
-function sayWhatIsOpen({ production, wires }: Config, log: Logger): void {
-  if (!production) return;
-  for (const { name, gaps } of openWires(wires))
-    log.warn({ connection: name, gaps }, 'connection is open, as NOTIFICATION_INSECURE allows');
-}
-
-async function openProbes({ config, log, meter, open }: ProcessContext): Promise<Probes> {
-  const { production, values } = config;
-  const { host, port } = values.NOTIFICATION_INTERNAL_HTTP_ADDR;
-  const probes = await startProbes(
-    {
-      host: host || (production ? undefined : '127.0.0.1'),
-      port,
-      readHeaderTimeoutMs: values.NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT,
-      readTimeoutMs: values.NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT,
-      idleTimeoutMs: values.NOTIFICATION_INTERNAL_HTTP_IDLE_TIMEOUT,
-    },
-    { log, metrics: createProbeMetrics(meter) },
-  );
-  open.add('probes', () => probes.stop());
-  return probes;
-}
 
 /** Makes what workflows need before the first one runs: search attributes of all kinds, schedules of the roles. */
 async function prepareNamespace(
@@ -184,53 +163,9 @@ function watchFiles(
   open.add('renewal of secrets', () => renewal.stop());
 }
 
-async function openCodecServer(
-  { config, log, open, renewable }: ProcessContext,
-  { dataConverter, namespace }: Connections,
-): Promise<void> {
-  const { NOTIFICATION_CODEC_HTTP_ADDR: address, NOTIFICATION_CODEC_JWKS_URL: jwksUrl } = config.values;
-  const [codec] = dataConverter?.payloadCodecs ?? [];
-  if (!address || !codec) return;
-  let token = config.values.NOTIFICATION_CODEC_TOKEN;
-  if (token !== undefined && config.production) {
-    log.warn(
-      'the codec server takes one shared token and does not know who reads: set NOTIFICATION_CODEC_JWKS_URL',
-    );
-  }
-  renewable.push({
-    what: 'codec server',
-    variables: ['NOTIFICATION_CODEC_TOKEN'],
-    renew({ values }) {
-      token = values.NOTIFICATION_CODEC_TOKEN ?? token;
-    },
-  });
-  const ui = config.values.NOTIFICATION_TEMPORAL_UI_URL;
-  const server = await startCodecServer({
-    host: address.host || (config.production ? undefined : '127.0.0.1'),
-    port: address.port,
-    sharedToken: () => token,
-    issuer:
-      jwksUrl === undefined
-        ? undefined
-        : {
-            jwksUrl,
-            // Both are there when the URL is.
-            issuer: config.values.NOTIFICATION_CODEC_ISSUER!,
-            audience: config.values.NOTIFICATION_CODEC_AUDIENCE!,
-            permissionsClaim: config.values.NOTIFICATION_CODEC_PERMISSIONS_CLAIM,
-          },
-    namespace,
-    encodes: config.values.NOTIFICATION_CODEC_ENCODE,
-    allowedOrigin: ui === undefined ? undefined : new URL(ui).origin,
-    codec,
-    log,
-  });
-  open.add('codec server', () => server.stop());
-}
-
 /** One worker for each role. */
 async function createWorkers(
-  { config, open }: ProcessContext,
+  { config, log, open }: ProcessContext,
   parts: {
     connections: Connections;
     roles: readonly Role[];
@@ -255,7 +190,10 @@ async function createWorkers(
         taskQueue: role.taskQueue,
         workflowBundle: bundle,
         ...(dataConverter ? { dataConverter } : {}),
-        activities: role.activities(connections),
+        activities: {
+          ...role.activities(connections),
+          ...createRetentionActivities({ db: connections.db, log, tables: expiringOf(role, config) }),
+        },
         ...(role.mostActivities === undefined
           ? {}
           : { maxConcurrentActivityTaskExecutions: role.mostActivities }),

@@ -18,6 +18,7 @@ import {
 import { createSubscriptionTokenActivities } from '../activities/subscription/token.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
+import { subscriptionTables } from '../activities/subscription/retention.ts';
 import type { Config } from '../config/load.ts';
 import { sweepIntervalOf } from '../config/subscription.ts';
 import {
@@ -69,6 +70,7 @@ export function openSubscriptions(context: ProcessContext): Role {
   return {
     taskQueue: SUBSCRIPTION_TASK_QUEUE,
     longLived: [supervisor],
+    expiring: subscriptionTables(),
     mostActivities: MOST_ACTIVITIES,
 
     activities({ db, redis, client }) {

@@ -44,6 +44,7 @@ export function openSymbolConfig(context: ProcessContext): Role {
   return {
     taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
     longLived: [registry],
+    expiring: [],
 
     activities: ({ db }) => createSymbolConfigActivities({ db, log, metrics, caller, symbols }),
 

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { mkdir, readFile, readdir, rename, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import type { bundleWorkflowCode as BundleWorkflowCode } from 'temporal-bundler/lib/workflow/bundler.js';
+import type { bundleWorkflowCode } from 'temporal-bundler';
 import { SelfExplanatoryError } from '../api/errors.ts';
 import { FAILURE_CONVERTER } from '../api/payload-codec.ts';
 
@@ -58,9 +58,9 @@ export async function workflowBundle({ encodesFailures, onBuild }: BundleOptions
  * The SDK's own bundler. It comes a second time, as a package of development: the SDK that production installs lacks
  * what the bundler needs (`overrides` in package.json).
  */
-async function findBundler(codePath: string): Promise<typeof BundleWorkflowCode> {
+async function findBundler(codePath: string): Promise<typeof bundleWorkflowCode> {
   try {
-    return (await import('temporal-bundler/lib/workflow/bundler.js')).bundleWorkflowCode;
+    return (await import('temporal-bundler')).bundleWorkflowCode;
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw error;
     throw new SelfExplanatoryError(

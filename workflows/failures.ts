@@ -44,9 +44,6 @@ export const POSTGRES_AWAY = [POSTGRES_UNAVAILABLE, POSTGRES_UNUSABLE, ATTEMPT_L
  */
 export const POSTGRES_REFUSED = 'PostgresRefused';
 
-/** Redis, or as many of its replicas as are asked for, does not answer. Retried without end; spends no budget. */
-export const REDIS_UNAVAILABLE = 'RedisUnavailable';
-
 /** An attempt to publish could not be made or not be recorded. Retried without end; spends no budget. */
 export const ROUTE_DEFERRED = 'RouteDeferred';
 
@@ -56,10 +53,7 @@ export const ROUTE_OPEN = 'RouteOpen';
 /** The stream reader stopped in good order so that another worker takes over. Retried immediately. */
 export const BRIDGE_HANDOVER = 'BridgeHandover';
 
-/** Another process has not seen the stream reader live for a while. Retried: the next attempt reads on. */
-export const BRIDGE_SILENT = 'BridgeSilent';
-
-/** Another attempt at reading has begun, and this one is over. */
+/** Another attempt at reading has begun, or PostgreSQL has fallen back: reading begins again from the saved offset. */
 export const BRIDGE_REPLACED = 'BridgeReplaced';
 
 /** FCM or the network refused a push for now. Spends one attempt of the send's budget and is retried. */

@@ -14,12 +14,6 @@ export const FIRST_TRY: LocalActivityOptions = {
   cancellationType: 'WAIT_CANCELLATION_COMPLETED',
 };
 
-/**
- * As FIRST_TRY, for many intents together, which may have to wait for those of other slices. The server hears from the
- * worker meanwhile, so that a slice of one that died is soon begun elsewhere.
- */
-export const SLICE_TRY: LocalActivityOptions = { ...FIRST_TRY, startToCloseTimeout: '1 minute' };
-
 /** For work that must happen however long a dependency is away: the gaps grow to 30 s and stay there. */
 const UNTIL_IT_SUCCEEDS: RetryPolicy = {
   initialInterval: '1 second',
@@ -38,17 +32,6 @@ export const ACCEPTANCE: ActivityOptions = {
   retry: UNTIL_IT_SUCCEEDS,
 };
 
-/**
- * A slice that something keeps from all of its intents: it waits as one for as long as that takes. By its heartbeat
- * Temporal knows whether an attempt goes on, so that one of a process that died is soon made elsewhere.
- */
-export const SLICE_WHEN_POSSIBLE: ActivityOptions = {
-  startToCloseTimeout: '10 minutes',
-  heartbeatTimeout: '20 seconds',
-  cancellationType: 'WAIT_CANCELLATION_COMPLETED',
-  retry: UNTIL_IT_SUCCEEDS,
-};
-
 /** Short statements in the course of a workflow. */
 export const DATABASE: ActivityOptions = {
   startToCloseTimeout: '30 seconds',
@@ -58,12 +41,6 @@ export const DATABASE: ActivityOptions = {
 /** One row that is read within the workflow task that asks for it. */
 export const ROW_LOOK: LocalActivityOptions = {
   startToCloseTimeout: '8 seconds',
-  retry: UNTIL_IT_SUCCEEDS,
-};
-
-/** Starts of as many workflows as a slice has intents. */
-export const HANDING_ON: ActivityOptions = {
-  startToCloseTimeout: '2 minutes',
   retry: UNTIL_IT_SUCCEEDS,
 };
 
@@ -216,7 +193,7 @@ export const STREAM_READER: ActivityOptions = {
   // The next run begins once the reader of this one has ended.
   cancellationType: 'WAIT_CANCELLATION_COMPLETED',
   startToCloseTimeout: '3650 days',
-  heartbeatTimeout: '120 seconds',
+  heartbeatTimeout: '30 seconds',
   // A reader's attempts add up over its whole life, so the gap must not grow with them.
   retry: { initialInterval: '1 second', backoffCoefficient: 1 },
   // Before acceptances and first attempts: without it there would soon be none, and it takes one slot for days.

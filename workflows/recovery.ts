@@ -39,7 +39,7 @@ export async function recovery(input: RecoveryInput): Promise<RecoveryProgress> 
   const progress: RecoveryProgress = {
     step: 'reading again',
     restored: [],
-    takenUp: { overdue: 0, published: 0, restarted: 0, skipped: 0, intents: 0, ended: 0 },
+    takenUp: { overdue: 0, published: 0, restarted: 0, intents: 0, ended: 0 },
   };
   setHandler(defineQuery<RecoveryProgress>(RECOVERY_PROGRESS_QUERY), () => progress, {
     description: 'How far the recovery is.',
@@ -90,6 +90,5 @@ function add(total: ReconciliationOutcome, part: ReconciliationOutcome): void {
   total.published += part.published;
   total.restarted += part.restarted;
   total.intents += part.intents;
-  total.skipped += part.skipped;
   total.ended += part.ended;
 }

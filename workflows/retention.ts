@@ -1,22 +1,14 @@
-/** Retention runs, started by the schedule of each kind of work every NOTIFICATION_CLEANUP_INTERVAL. */
-import { proxyActivities } from '@temporalio/workflow';
-import type { IntentRetentionActivities } from '../activities/intent/retention.ts';
-import type { MobileRetentionActivities } from '../activities/mobile-push/retention.ts';
-import type { RetentionOutcome } from './intent/contract.ts';
-import type { MobileRetentionOutcome } from './mobile-push/contract.ts';
+/** Retention, started by the schedule of each kind of work every NOTIFICATION_CLEANUP_INTERVAL. */
+import { continueAsNew, proxyActivities } from '@temporalio/workflow';
+import type { RetentionActivities } from '../activities/retention.ts';
 import { RETENTION } from './policies.ts';
+import type { DeletedRows } from './retention-contract.ts';
 
-const intents = proxyActivities<IntentRetentionActivities>(RETENTION);
-const mobilePushes = proxyActivities<MobileRetentionActivities>(RETENTION);
+const { deleteExpired } = proxyActivities<RetentionActivities>(RETENTION);
 
-export async function intentRetention(): Promise<RetentionOutcome> {
-  const records = await intents.deleteExpiredRecords();
-  const malformedIntents = await intents.deleteExpiredMalformedIntents();
-  return { records, malformedIntents };
-}
-
-export async function mobileRetention(): Promise<MobileRetentionOutcome> {
-  const jobs = await mobilePushes.deleteExpiredJobs();
-  const malformedJobs = await mobilePushes.deleteExpiredMalformedJobs();
-  return { jobs, malformedJobs };
+/** Goes on until no old row is left: one activity a run, so that no backlog makes its history long. */
+export async function retention(): Promise<DeletedRows> {
+  const { deleted, isUnfinished } = await deleteExpired();
+  if (isUnfinished) await continueAsNew<typeof retention>();
+  return deleted;
 }

@@ -33,14 +33,12 @@ import {
   recordDropped,
   recordFailed,
 } from './outcomes.ts';
-import { DELETE_MALFORMED_INPUTS } from './malformed.ts';
 import { createPauseActivities, pauseOf } from './pauses.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
 import { withHeartbeats } from '../heartbeat.ts';
 import type { DeliveryFailure } from '../http/delivery.ts';
 import { isGone, retryWaitMs, withoutOwnWords } from '../http/delivery.ts';
 import { query } from '../postgres.ts';
-import { deleteOlderThan } from '../retention.ts';
 import { isOfType, reasonOf } from '../reason.ts';
 
 /** Outcomes are written together, so often: what a crash leaves unwritten is sent again, and is the same. ms. */
@@ -59,7 +57,6 @@ export interface AccountCallbackResources {
     retryLadderMs: readonly number[];
     snapshotRetentionMs: number;
     recordRetentionMs: number;
-    malformedInputRetentionMs: number;
   };
 }
 
@@ -143,10 +140,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
      */
     async cleanUpCallbacks(shard: number, nowMs: number): Promise<CleanupOutcome> {
       if (shard !== 0) return { deleted: 0, isUnfinished: false };
-      return withHeartbeats(async () => {
-        await deleteOlderThan(settings.malformedInputRetentionMs, DELETE_MALFORMED_INPUTS, resources);
-        return cleanUp(resources, nowMs, untilStopped());
-      });
+      return withHeartbeats(() => cleanUp(resources, nowMs, untilStopped()));
     },
   };
 

@@ -3,7 +3,7 @@ import type { Pool } from 'pg';
 import type { MalformedInputCode } from '../../api/account-callback/input.ts';
 import { wellFormedText } from '../../api/text.ts';
 import { isPostgresRefusal, query } from '../postgres.ts';
-import { deletionOf } from '../retention.ts';
+import type { Expiring } from '../retention.ts';
 
 export interface MalformedInput {
   entryId: string;
@@ -47,9 +47,8 @@ const RECORD_MALFORMED = {
     RETURNING stream_entry_id`,
 };
 
-export const DELETE_MALFORMED_INPUTS = deletionOf({
-  name: 'delete_malformed_account_inputs',
+export const MALFORMED_INPUTS: Expiring = {
+  name: 'malformed_account_inputs',
   table: 'notification.malformed_account_inputs',
-  key: 'stream_entry_id',
   since: 'recorded_at',
-});
+};

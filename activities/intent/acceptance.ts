@@ -2,9 +2,8 @@
  * Acceptance of intents: resolve their recipients, then write records and routes in one transaction, or find that one is a
  * duplicate, a conflict, or addressed to somebody unknown. One intent is a list of one.
  *
- * Each step may run twice. What was decided about a stream entry once (its record, or its row of duplicates, of malformed
- * or of cancelled intents) stands, and a repeated attempt never decides otherwise: nothing is inserted where there is such a
- * row, and it is looked for before anything is refused.
+ * Each step may run twice. The status of an intent's row is its decision: every statement that decides locks the row and
+ * leaves it alone when it is not open any more.
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
@@ -13,42 +12,34 @@ import type { Logger } from 'pino';
 import type { AdminNotificationType } from '../../api/intent/catalog.ts';
 import { channelsOf } from '../../api/intent/catalog.ts';
 import { searchableKey } from '../../api/ids.ts';
-import { fingerprintOf } from '../../api/intent/fingerprint.ts';
-import type { Intent, MalformedCode, MalformedIntent } from '../../api/intent/entry.ts';
+import type { Intent, MalformedCode } from '../../api/intent/entry.ts';
 import { ACCEPTANCE_DEFERRED } from '../../workflows/failures.ts';
 import type { Acceptance, NotificationInput, RouteToPublish } from '../../workflows/intent/contract.ts';
-import { isListed } from '../../workflows/intent/contract.ts';
+import { isListed, notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { FirstAttemptsOfMany } from './routes.ts';
 import { createAudienceResolver } from './audience.ts';
 import type { Audience, ChannelBudgets } from './audience.ts';
-import type { AcceptedNow, Candidate, TakenIntent, ToInsert } from './decisions.ts';
+import type { AcceptedNow, ToInsert } from './decisions.ts';
 import {
   conflictText,
-  findDecisions,
+  decideDuplicates,
+  findIntents,
   insertRecords,
   listRoutesToPublish,
-  recordDuplicates,
 } from './decisions.ts';
+import { giveUp, isGivenUp, noteTrouble } from './inbox.ts';
+import type { Trouble } from './inbox.ts';
 import { logFieldsOf } from './metrics.ts';
-import type { InHand } from './in-hand.ts';
-import { keyOf } from './key-order.ts';
-import { recordMalformed, refusedIntent, reusedIntent } from './malformed.ts';
+import { recordMalformed, refusedIntent } from './malformed.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { isPostgresRefusal } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
+import { statusOf } from '../workflows.ts';
 import type { Outcomes } from './outcomes.ts';
-import { isGivenUp } from './owner.ts';
 import type { UserService } from './user-service.ts';
-import type { Trouble } from './waiting.ts';
-import { forgetWaiting, noteWaiting } from './waiting.ts';
 
-/** Attempts that wait for an earlier intent of which nothing is known: some eight minutes, and a reader needs seconds. */
-const ATTEMPTS_BEHIND_UNKNOWN = 20;
-
-/** Recipients whose lookups cost less than to look whether they are needed. */
-const FEW_RECIPIENTS = 10;
-/** After one that had been decided: a producer that sends again sends many again. */
-const DOUBTS = 100;
+/** Attempts that wait for a row that PostgreSQL has forgotten: some eight minutes, and a reader needs seconds. */
+const ATTEMPTS_WITHOUT_ROW = 20;
 
 export interface IntentResources {
   db: Pool;
@@ -87,130 +78,95 @@ export type AcceptIntents = ReturnType<typeof createAcceptance>;
 export function createAcceptance(resources: IntentResources) {
   const { db, workflows, log, metrics, outcomes, intent: settings } = resources;
   const resolveAudience = createAudienceResolver({ ...resources, ...settings });
-  /** So many first tries look for earlier decisions, since one has just met its own. */
-  let doubts = 0;
 
   /**
    * Accepts intents durably, or records durably why not: each for itself, and of two with one key the first before the
-   * second. They are in the order of the stream.
+   * second.
    *
-   * @returns how each ended, in the same order. An intent's own error is ApplicationFailure `UserServiceUnavailable` or
+   * @returns how each ended, by notification id. An intent's own error is ApplicationFailure `UserServiceUnavailable` or
    * `AcceptanceDeferred`; nothing is decided about it then.
    * @throws ApplicationFailure of PostgreSQL, CancelledFailure: some may be decided then, and are found so by the next
    * attempt.
    */
-  return async (intents: readonly TakenIntent[], options: AcceptanceOptions): Promise<Decided[]> => {
-    const candidates = intents.map((intent) => candidateOf(intent, options));
+  return async (
+    notificationIds: readonly string[],
+    options: AcceptanceOptions,
+  ): Promise<Map<string, Decided>> => {
     const decided = new Map<string, Decided>();
-    const isOpen = ({ intent }: Candidate) => !decided.has(intent.notificationId);
-    const ids = new Set(intents.map(({ notificationId }) => notificationId));
-    const looksFirst = isDoubtful(intents, options);
-    if (looksFirst) await settle(candidates, decided, options, ids);
-
-    const resolved = await Promise.all(
-      candidates.filter(isOpen).map((candidate) => resolve(candidate, options)),
-    );
+    const open = await settle(notificationIds, decided, options, new Set(notificationIds));
+    const resolved = await Promise.all(open.map((intent) => resolve(intent, options)));
     Context.current().cancellationSignal.throwIfAborted();
-    const unresolved = resolved.filter((item) => 'why' in item);
-    if (!looksFirst) await settle(unresolved, decided, options, ids);
-    await Promise.all(unresolved.filter(isOpen).map((item) => giveUp(item, decided)));
-    // Who could not be resolved waits by a row, if PostgreSQL took it; later ones with the same key wait either way.
-    const behind = behindUndecided(resolved, decided);
-    const found = resolved.filter((item) => 'audience' in item);
+    await Promise.all(resolved.filter((item) => 'why' in item).map((item) => decline(item, decided)));
     await insert(
-      found.filter(({ intent }) => !behind.has(intent.notificationId)),
+      resolved.filter((item) => 'audience' in item),
       decided,
     );
-    const taken = found.filter(isOpen);
-    if (taken.length > 0) doubts = DOUBTS;
-    await settle(taken, decided, options);
-    return intents.map(({ notificationId }) => {
-      const earlierId = behind.get(notificationId);
-      return decided.get(notificationId) ?? { error: earlierId ? deferral(earlierId) : expired() };
-    });
+    const left = notificationIds.filter((id) => !decided.has(id));
+    for (const { notificationId } of await settle(left, decided, options))
+      decided.set(notificationId, { error: expired() });
+    return decided;
   };
-
-  /**
-   * Whether some may be decided already. What is tried first is new but for a few, which the insertion leaves alone; where
-   * those are many, or have many recipients, looking comes before the lookups.
-   */
-  function isDoubtful(intents: readonly TakenIntent[], { attempt }: AcceptanceOptions): boolean {
-    if (attempt > 0) return true;
-    const isInDoubt = doubts > 0;
-    doubts = Math.max(0, doubts - intents.length);
-    return isInDoubt || intents.some(({ recipientUserIds }) => recipientUserIds.length > FEW_RECIPIENTS);
-  }
 
   /**
    * Settles what is decided already.
    *
    * @param underWay earlier intents that are decided in the same breath: a later one does not wait for them.
+   * @returns what is open.
    */
   async function settle(
-    candidates: readonly Candidate[],
+    notificationIds: readonly string[],
     decided: Map<string, Decided>,
-    options: AcceptanceOptions,
+    { attempt }: AcceptanceOptions,
     underWay: ReadonlySet<string> = new Set(),
-  ): Promise<void> {
-    const found = await findDecisions(db, candidates);
-    const concluded: Conclusion[] = [];
-    for (const candidate of candidates) {
-      const { intent } = candidate;
-      const decision = found.get(intent.notificationId);
-      if (decision?.outcome === 'earlier_waits') {
-        if (underWay.has(decision.notificationId)) continue;
-        decided.set(intent.notificationId, { error: await deferToEarlier(intent, decision, options) });
-      } else if (decision?.outcome === 'earlier_unknown') {
-        if (underWay.has(decision.notificationId)) continue;
-        const { notificationId: earlierId } = decision;
-        if (await isGivenUp(workflows, { notificationId: earlierId, slice: undefined }))
-          candidate.intent = alone(intent);
-        else decided.set(intent.notificationId, { error: await deferToUnknown(intent, earlierId, options) });
+  ): Promise<Intent[]> {
+    const found = await findIntents(db, notificationIds);
+    const open: Intent[] = [];
+    for (const id of notificationIds) {
+      const { intent, decision } = found.get(id) ?? {};
+      if (!found.has(id)) {
+        decided.set(
+          id,
+          attempt < ATTEMPTS_WITHOUT_ROW ? { error: forgotten(id) } : { acceptance: { outcome: 'unknown' } },
+        );
+      } else if (decision?.outcome === 'earlier_waits') {
+        if (underWay.has(decision.notificationId)) open.push(intent!);
+        else decided.set(id, { error: await deferToEarlier(id, decision.notificationId, attempt) });
       } else if (decision) {
-        concluded.push({ intent, acceptance: decision });
-        decided.set(intent.notificationId, { acceptance: decision });
-      }
+        if (intent) await conclude(intent, decision);
+        decided.set(id, { acceptance: decision });
+      } else open.push(intent!);
     }
-    await conclude(concluded);
-    // A store that fell back may have brought its row back.
-    await forgetWaiting(
-      db,
-      concluded.map(({ intent }) => intent.notificationId),
-    );
+    return open;
   }
 
   async function resolve(
-    candidate: Candidate,
+    intent: Intent,
     { attempt, patience }: AcceptanceOptions,
   ): Promise<ToInsert | Unresolved> {
-    const { intent } = candidate;
-    const note = (trouble: Omit<Trouble, 'attempt'>) => noteWaiting(db, intent, { ...trouble, attempt });
+    const note = (trouble: Omit<Trouble, 'attempt'>) =>
+      noteTrouble(db, intent.notificationId, { ...trouble, attempt });
     try {
       const audience = await resolveAudience(intent, note, patience);
-      if (audience.kind !== 'unknown_user') return { ...candidate, audience };
-      return { ...candidate, why: { unknownUser: audience.userId } };
+      if (audience.kind !== 'unknown_user') return { intent, audience };
+      return { intent, why: { unknownUser: audience.userId } };
     } catch (error) {
-      return { ...candidate, why: { error } };
+      return { intent, why: { error } };
     }
   }
 
   /** For good where a recipient does not exist; otherwise its next attempt may find all of them. */
-  async function giveUp({ intent, why }: Unresolved, decided: Map<string, Decided>): Promise<void> {
+  async function decline({ intent, why }: Unresolved, decided: Map<string, Decided>): Promise<void> {
     if ('error' in why) {
       decided.set(intent.notificationId, why);
       return;
     }
-    try {
-      // By its position: only the fields of the entry hold the id, and they are where a user is forgotten.
-      const position = intent.recipientUserIds.indexOf(why.unknownUser);
-      const message = `recipient_user_ids_json names a user whom User Service does not know, at position ${position}`;
-      await refuse(intent, 'recipient_not_found', message, decided);
-    } catch (error) {
-      decided.set(intent.notificationId, { error });
-    }
+    // By its position: only the fields of the entry hold the id, and they are where a user is forgotten.
+    const position = intent.recipientUserIds.indexOf(why.unknownUser);
+    const message = `recipient_user_ids_json names a user whom User Service does not know, at position ${position}`;
+    await refuse(intent, 'recipient_not_found', message);
   }
 
-  /** Those whose key is taken stay undecided. What PostgreSQL refuses of many it is given one by one. */
+  /** What is decided meanwhile stays as it is. What PostgreSQL refuses of many it is given one by one. */
   async function insert(items: readonly ToInsert[], decided: Map<string, Decided>): Promise<void> {
     let accepted;
     try {
@@ -218,31 +174,19 @@ export function createAcceptance(resources: IntentResources) {
     } catch (error) {
       if (!isPostgresRefusal(error)) throw error;
       if (items.length > 1) for (const item of items) await insert([item], decided);
-      else await refuse(items[0]!.intent, 'unstorable', error.message, decided);
+      else await refuse(items[0]!.intent, 'unstorable', error.message);
       return;
     }
-    const concluded = items.flatMap(({ intent, audience }): Conclusion[] => {
+    for (const { intent, audience } of items) {
       const now = accepted.get(intent.notificationId);
-      if (!now) return [];
+      if (!now) continue;
       decided.set(intent.notificationId, now);
       countOutcome(intent, 'accepted');
       reportUnusable(intent, audience);
       warnOfTrimming(intent, audience);
-      return [{ intent, acceptance: now.acceptance }];
-    });
-    await conclude(concluded);
-  }
-
-  async function refuse(
-    intent: TakenIntent,
-    outcome: 'recipient_not_found' | 'unstorable',
-    message: string,
-    decided: Map<string, Decided>,
-  ): Promise<void> {
-    await reject(intent, outcome, message);
-    await conclude([{ intent, acceptance: { outcome } }]);
-    await forgetWaiting(db, [intent.notificationId]);
-    decided.set(intent.notificationId, { acceptance: { outcome } });
+      const { routeCount } = now.acceptance;
+      log.info({ ...logFieldsOf(intent), outcome: 'accepted', routes: routeCount }, 'intent accepted');
+    }
   }
 
   /**
@@ -250,53 +194,46 @@ export function createAcceptance(resources: IntentResources) {
    *
    * @returns ApplicationFailure `AcceptanceDeferred`.
    */
-  async function deferToEarlier(
-    intent: TakenIntent,
-    earlier: { notificationId: string; slice: string | null },
-    { attempt }: AcceptanceOptions,
-  ): Promise<ApplicationFailure> {
-    const failure = deferral(earlier.notificationId);
-    // Nobody else would take its row away.
-    if (await isGivenUp(workflows, earlier)) await forgetWaiting(db, [earlier.notificationId]);
-    else await noteWaiting(db, intent, { attempt, reason: failure.message });
+  async function deferToEarlier(id: string, earlierId: string, attempt: number): Promise<ApplicationFailure> {
+    const failure = deferral(
+      `notification ${earlierId} came earlier with the same idempotency key and waits itself`,
+    );
+    // Nobody else would decide it.
+    if (isGivenUp(await statusOf(workflows, notificationWorkflowId(earlierId))))
+      await giveUp(db, outcomes, earlierId);
+    else await noteTrouble(db, id, { attempt, reason: failure.message });
     return failure;
   }
 
-  /** It was decided, and PostgreSQL has fallen back since: it is read again, and decided as it was. */
-  async function deferToUnknown(
-    intent: TakenIntent,
-    earlierId: string,
-    { attempt }: AcceptanceOptions,
-  ): Promise<ApplicationFailure> {
-    const message = `notification ${earlierId} came earlier with the same idempotency key, and PostgreSQL does not know it any more`;
-    await noteWaiting(db, intent, { attempt, reason: message });
-    return ApplicationFailure.create({ type: ACCEPTANCE_DEFERRED, message });
-  }
-
-  async function reject(
+  /** Records why an intent is refused, unless it is decided. */
+  async function refuse(
     intent: Intent,
     failureCode: MalformedCode,
     failureMessage: string,
     conflictsWith?: string,
   ): Promise<void> {
-    const malformed = refusedIntent(intent, failureCode, failureMessage);
-    return keepMalformed(intent, malformed, conflictsWith);
-  }
-
-  async function keepMalformed(
-    intent: Intent,
-    malformed: MalformedIntent,
-    conflictsWith?: string,
-  ): Promise<void> {
-    const { recorded, isNew } = await recordMalformed(db, outcomes, malformed, conflictsWith);
+    const { notificationId, notificationType, producer } = intent;
+    const refused = refusedIntent(intent, failureCode, failureMessage);
+    const { recorded, isNew } = await recordMalformed(db, outcomes, refused, {
+      notificationId,
+      conflictsWith,
+    });
     // A repeated attempt finds its own row: counted then.
     if (!isNew) return;
     countOutcome(intent, 'rejected');
     metrics.intentMalformed({
       failure_code: recorded.failureCode,
-      notification_type: intent.notificationType,
-      producer: intent.producer,
+      notification_type: notificationType,
+      producer,
     });
+    log.warn(
+      {
+        ...logFieldsOf(intent),
+        ...{ outcome: 'rejected', failure_code: recorded.failureCode },
+        ...(conflictsWith === undefined ? {} : { conflicts_with: conflictsWith }),
+      },
+      'intent rejected',
+    );
   }
 
   /** Redis cannot tell how far Gateway has read, so this is the only moment to say it. */
@@ -331,100 +268,32 @@ export function createAcceptance(resources: IntentResources) {
     }
   }
 
-  /** Says what was decided, where it is not said yet. */
-  async function conclude(concluded: readonly Conclusion[]): Promise<void> {
-    const duplicates = concluded.flatMap(({ intent, acceptance }) =>
-      acceptance.outcome === 'duplicate' ? [{ intent, of: acceptance.of }] : [],
-    );
-    const newDuplicates = await recordDuplicates(db, outcomes, duplicates);
-    for (const { intent, acceptance } of concluded) {
-      const fields = logFieldsOf(intent);
-      switch (acceptance.outcome) {
-        case 'accepted':
-          log.info({ ...fields, outcome: 'accepted', routes: acceptance.routeCount }, 'intent accepted');
-          break;
-        case 'duplicate':
-          // A repeated attempt finds its own row: counted then.
-          if (newDuplicates.has(intent.notificationId)) countOutcome(intent, 'duplicate');
-          log.info({ ...fields, outcome: 'duplicate', duplicate_of: acceptance.of }, 'intent is a duplicate');
-          break;
-        case 'idempotency_conflict':
-          await reject(
-            intent,
-            'idempotency_conflict',
-            await conflictText(db, intent, acceptance.with),
-            acceptance.with,
-          );
-          log.warn(
-            {
-              ...fields,
-              outcome: 'rejected',
-              failure_code: acceptance.outcome,
-              conflicts_with: acceptance.with,
-            },
-            'intent rejected',
-          );
-          break;
-        case 'entry_id_reused':
-          await keepMalformed(intent, reusedIntent(intent));
-          log.warn({ ...fields, outcome: 'rejected', failure_code: acceptance.outcome }, 'intent rejected');
-          break;
-        case 'cancelled':
-          log.info({ ...fields, outcome: 'cancelled' }, 'intent was cancelled before');
-          break;
-        case 'recipient_not_found':
-        case 'unstorable':
-          log.warn({ ...fields, outcome: 'rejected', failure_code: acceptance.outcome }, 'intent rejected');
-      }
+  /** Decides an intent that is open as the one with its key. */
+  async function conclude(intent: Intent, decision: Acceptance): Promise<void> {
+    if (decision.outcome === 'duplicate') {
+      const { of } = decision;
+      const decided = await decideDuplicates(db, outcomes, [{ notificationId: intent.notificationId, of }]);
+      if (decided.size > 0) countOutcome(intent, 'duplicate');
+      log.info({ ...logFieldsOf(intent), outcome: 'duplicate', duplicate_of: of }, 'intent is a duplicate');
+    } else if (decision.outcome === 'idempotency_conflict') {
+      const text = await conflictText(db, intent, decision.with);
+      await refuse(intent, 'idempotency_conflict', text, decision.with);
     }
   }
 }
 
-/** Retention may be why nothing is known of the earlier one. */
-const candidateOf = (intent: TakenIntent, { attempt }: AcceptanceOptions): Candidate => ({
-  intent: attempt < ATTEMPTS_BEHIND_UNKNOWN ? intent : alone(intent),
-  fingerprint: fingerprintOf(intent),
-});
-
-/** With nobody before it. */
-function alone(intent: TakenIntent): TakenIntent {
-  const { earlier: _earlier, ...rest } = intent;
-  return rest;
-}
-
 /** An intent whose recipients could not all be found. */
-interface Unresolved extends Candidate {
+interface Unresolved {
+  intent: Intent;
   why: { unknownUser: string } | { error: unknown };
 }
 
-/** @returns those that come after one with their key that nothing is decided about, and which that is. */
-function behindUndecided(
-  resolved: readonly Candidate[],
-  decided: ReadonlyMap<string, Decided>,
-): Map<string, string> {
-  const undecided = new Map<string, string>();
-  const behind = new Map<string, string>();
-  for (const { intent } of resolved) {
-    const { notificationId } = intent;
-    const key = keyOf(intent);
-    const earlierId = undecided.get(key);
-    const now = decided.get(notificationId);
-    if (earlierId !== undefined) behind.set(notificationId, earlierId);
-    else if (now && 'error' in now) undecided.set(key, notificationId);
-  }
-  return behind;
-}
+const deferral = (message: string): ApplicationFailure =>
+  ApplicationFailure.create({ type: ACCEPTANCE_DEFERRED, message });
 
-interface Conclusion {
-  intent: TakenIntent;
-  acceptance: Acceptance;
-}
-
-const deferral = (earlierId: string): ApplicationFailure =>
-  ApplicationFailure.create({
-    type: ACCEPTANCE_DEFERRED,
-    message: `notification ${earlierId} came earlier with the same idempotency key and waits itself`,
-  });
+/** PostgreSQL has fallen back to an earlier state, and the reader takes the entry again. */
+const forgotten = (notificationId: string): ApplicationFailure =>
+  deferral(`PostgreSQL has no row of notification ${notificationId}: its entry is to be read again`);
 
 const expired = (): ApplicationFailure =>
   ApplicationFailure.retryable('the record that held the idempotency key has just expired');
@@ -438,18 +307,15 @@ export function createFirstTry(
   firstAttempts: FirstAttemptsOfMany,
 ) {
   /**
-   * @param patience ends the lookups.
    * @returns how it was accepted, with its first attempts. Without them, when they could not be made: nothing is spent
    * then, and its workflow goes on from there.
    * @throws ApplicationFailure as `acceptIntent`.
    */
-  return async (intent: TakenIntent, patience?: Promise<unknown>): Promise<Acceptance> => {
-    const options = { attempt: 0, ...(patience ? { patience } : {}) };
+  return async (notificationId: string): Promise<Acceptance> => {
     const begun = await firstAttempts.begin();
-    const decided = await acceptOne(acceptIntents, intent, options);
+    const decided = await acceptOne(acceptIntents, notificationId, { attempt: 0 });
     const { acceptance } = decided;
     if (acceptance.outcome !== 'accepted' || !isListed(acceptance)) return acceptance;
-    const { notificationId } = intent;
     const { routeCount } = acceptance;
     try {
       const first =
@@ -460,7 +326,7 @@ export function createFirstTry(
     } catch (error) {
       Context.current().cancellationSignal.throwIfAborted();
       log.warn(
-        { ...logFieldsOf(intent), reason: reasonOf(error) },
+        { notification_id: notificationId, reason: reasonOf(error) },
         'first attempts not made with acceptance',
       );
       return acceptance;
@@ -470,10 +336,10 @@ export function createFirstTry(
 
 async function acceptOne(
   acceptIntents: AcceptIntents,
-  intent: TakenIntent,
+  notificationId: string,
   options: AcceptanceOptions,
 ): Promise<Exclude<Decided, { error: unknown }>> {
-  const [decided] = (await acceptIntents([intent], options)) as [Decided];
+  const decided = (await acceptIntents([notificationId], options)).get(notificationId)!;
   if ('error' in decided) throw decided.error;
   return decided;
 }
@@ -481,7 +347,7 @@ async function acceptOne(
 export type IntentActivities = ReturnType<typeof createIntentActivities>;
 
 export function createIntentActivities(
-  { db, inHand }: Pick<IntentResources, 'db'> & { inHand: InHand },
+  { db }: Pick<IntentResources, 'db'>,
   acceptIntents: AcceptIntents,
   firstTry: FirstTry,
 ) {
@@ -493,20 +359,13 @@ export function createIntentActivities(
      * @throws ApplicationFailure `UserServiceUnavailable`, `AcceptanceDeferred`, or of PostgreSQL, all retried;
      * CancelledFailure. Then nothing is decided.
      */
-    async acceptIntent(input: NotificationInput): Promise<Acceptance> {
-      const intent = input as TakenIntent;
+    async acceptIntent({ notificationId, dispatch }: NotificationInput): Promise<Acceptance> {
       const { isLocal, attempt } = Context.current().info;
-      try {
-        if (isLocal && input.dispatch === 'on_failure') return await firstTry(intent);
-        const options = { attempt: isLocal ? 0 : attempt };
-        // Who is here has failed before, or will take a while.
-        if (!isLocal) await noteWaiting(db, intent, options);
-        const { acceptance } = await acceptOne(acceptIntents, intent, options);
-        if (acceptance.outcome === 'accepted') inHand.add(intent.notificationId, acceptance.routes.length);
-        return acceptance;
-      } finally {
-        inHand.done(intent.notificationId);
-      }
+      if (isLocal && dispatch === 'on_failure') return firstTry(notificationId);
+      const options = { attempt: isLocal ? 0 : attempt };
+      // Who is here has failed before, or will take a while.
+      if (!isLocal) await noteTrouble(db, notificationId, options);
+      return (await acceptOne(acceptIntents, notificationId, options)).acceptance;
     },
 
     /** The routes to publish among those at [offset, offset + limit) of a notification, ordered by route id. */

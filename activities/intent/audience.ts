@@ -17,7 +17,7 @@ import { createTurns } from './turns.ts';
 import type { TakeTurn } from './turns.ts';
 import type { Recipient, UserService } from './user-service.ts';
 import { InvalidAddressError, LeftAloneError, UnusableUserError } from './user-service.ts';
-import type { Trouble } from './waiting.ts';
+import type { Trouble } from './inbox.ts';
 import { reasonOf } from '../reason.ts';
 
 /** A lookup that failed is made again after these pauses, ms: a large audience always loses a few. */
@@ -39,13 +39,6 @@ const SIGN_OF_LIFE_MS = 60_000;
 
 /** Recipients without a usable answer that a message names. */
 const MOST_NAMED = 3;
-
-/** Detail of `UserServiceUnavailable`. */
-const SERVICE_AWAY = 'service_away';
-
-/** Whether an intent could not be resolved for the sake of the whole service, and not of its own recipients. */
-export const isForServiceAway = (error: unknown): boolean =>
-  error instanceof ApplicationFailure && error.details?.[0] === SERVICE_AWAY;
 
 /** A user whom the intent reaches, but not by e-mail: the User Service has no usable answer about this one. */
 export interface UnusableRecipient {
@@ -146,13 +139,10 @@ export function createAudienceResolver(sources: AudienceSources) {
     const context = Context.current();
     const missing = intent.recipientUserIds.filter((userId) => !found.has(userId));
     const next = missing.values();
-    const lookups: Lookups = { unusable: new Map(), mayChange: false, failed: 0, wasServiceAway: false };
-    const beganAtMs = performance.now();
-    // At the moment of the failure: the service may be back before the attempt ends.
+    const lookups: Lookups = { unusable: new Map(), mayChange: false, failed: 0 };
     const fail = (count: number, reason: string) => {
       lookups.failed += count;
       lookups.lastFailure = reason;
-      lookups.wasServiceAway ||= userService.isAway(beganAtMs);
     };
     let isOver = false;
     let noted: Promise<unknown> | undefined;
@@ -211,7 +201,7 @@ export function createAudienceResolver(sources: AudienceSources) {
   /** @throws ApplicationFailure `UserServiceUnavailable` unless all are found who ever will be. */
   async function refuseIncomplete(
     { recipientUserIds }: Intent,
-    { unusable, mayChange, failed, lastFailure = '', wasServiceAway }: Lookups,
+    { unusable, mayChange, failed, lastFailure = '' }: Lookups,
     note: NoteTrouble,
   ): Promise<void> {
     if (failed === 0 && unusable.size === 0) return;
@@ -228,7 +218,6 @@ export function createAudienceResolver(sources: AudienceSources) {
     throw ApplicationFailure.create({
       type: USER_SERVICE_UNAVAILABLE,
       message: `${reason}${share}`,
-      details: wasServiceAway ? [SERVICE_AWAY] : [],
     });
   }
 
@@ -274,8 +263,6 @@ interface Lookups {
   mayChange: boolean;
   failed: number;
   lastFailure?: string;
-  /** A lookup failed while it was the service that failed, see {@link UserService.isAway}. */
-  wasServiceAway: boolean;
 }
 
 function unusableReason(unusable: ReadonlyMap<string, string>): string {

@@ -1,38 +1,33 @@
 /**
- * What was decided about intents: the SQL of `records`, of the creation of routes, and of `duplicates`.
+ * What was decided about intents: the SQL by which a row of `intents` gets its status, with `records` and routes.
  */
 import type { Pool, PoolClient } from 'pg';
 import type { Channel } from '../../api/intent/catalog.ts';
 import { expiryOf } from '../../api/intent/catalog.ts';
 import { routeRefOf } from '../../api/ids.ts';
-import { KEYS_OF_ENTRY, forgottenKeySql } from '../../api/intent/forgotten.ts';
+import { forgottenKeySql } from '../../api/intent/forgotten.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { IntentContent } from '../../api/intent/fingerprint.ts';
 import { differingFields } from '../../api/intent/fingerprint.ts';
 import { MAX_TIMESTAMP_MS } from '../../api/intent/entry.ts';
-import type { Acceptance, NotificationInput, RouteToPublish } from '../../workflows/intent/contract.ts';
+import type { Acceptance, RouteToPublish } from '../../workflows/intent/contract.ts';
 import { MAX_CHILDREN_PER_PARENT } from '../../workflows/intent/contract.ts';
-import { forFew, query } from '../postgres.ts';
+import { query } from '../postgres.ts';
 import { inTransaction } from '../transactions.ts';
 import type { Audience, ChannelBudgets, RouteSlot } from './audience.ts';
 import { materializeRoutes } from './audience.ts';
 import type { Outcomes } from './outcomes.ts';
-import { END_ACCEPTANCE, acceptance, moreRoutes, outcomeForFew, refusal } from './outcomes.ts';
+import { END_ACCEPTANCE, acceptance, moreRoutes, refusal } from './outcomes.ts';
 import type { AcceptanceMoment, RouteRow } from './route-rows.ts';
 import { RECIPIENT_UNUSABLE, freshRoute } from './route-rows.ts';
 
 /** Recipients whose routes one statement writes: short of its time-out on a slow disk, too. */
 const RECIPIENTS_PER_STATEMENT = 2_500;
 
-/** Intents, and recipients of all of them, that a plan for any number serves as well as one for this number. */
-const FEW_INTENTS = 3;
-const FEW_RECIPIENTS = 10;
-
 export type Decision =
   | Acceptance
-  | { outcome: 'earlier_waits'; notificationId: string; slice: string | null }
-  /** The earlier one that its reader knew of is not decided, nor does it wait: PostgreSQL has forgotten it. */
-  | { outcome: 'earlier_unknown'; notificationId: string };
+  /** An earlier intent with the same key is not decided yet. */
+  | { outcome: 'earlier_waits'; notificationId: string };
 
 interface ListedRoute {
   route_id: string;
@@ -42,73 +37,70 @@ interface ListedRoute {
 
 type Accepted = Extract<Acceptance, { outcome: 'accepted' }>;
 
-/** An intent as its workflow has it. */
-export type TakenIntent = Intent & Pick<NotificationInput, 'slice' | 'earlier'>;
-
-/** An intent, and the identity of its content. */
-export interface Candidate {
-  intent: TakenIntent;
-  fingerprint: string;
+/** An intent as its row has it. */
+export interface FoundIntent {
+  notificationId: string;
+  /** Undefined when the row is not open. */
+  intent?: Intent;
+  /** Undefined when it is to be decided now. */
+  decision?: Decision;
 }
 
 /**
- * What was decided about these entries, or else about earlier entries with their idempotency keys, even if that is only
- * that the earlier one waits. An entry id may come again with other content: then the notification of that id is another one.
+ * What is known about intents: what was decided about each, or else about the one that has its idempotency key, even if
+ * that is only that an earlier one is not decided yet.
  *
- * @returns decisions by notification id; nothing about those that are still to be decided.
+ * @returns those that have a row, by notification id. @throws ApplicationFailure of PostgreSQL.
  */
-export async function findDecisions(
+export async function findIntents(
   db: Pool,
-  candidates: readonly Candidate[],
-): Promise<Map<string, Decision>> {
-  if (candidates.length === 0) return new Map();
-  const statement = candidates.length <= FEW_INTENTS ? FIND_DECISIONS_FOR_FEW : FIND_DECISIONS;
-  const rows = await query<DecisionRow>(db, statement, [
-    candidates.map(({ intent }) => intent.producer),
-    candidates.map(({ intent }) => intent.idempotencyKey),
-    candidates.map(({ intent }) => intent.notificationId),
-    candidates.map(({ intent }) => intent.earlier ?? null),
-  ]);
-  const fingerprints = new Map(
-    candidates.map(({ intent, fingerprint }) => [intent.notificationId, fingerprint]),
-  );
-  const decisions = rows.map(async (row): Promise<[string, Decision]> => [
-    row.entry_id,
-    await decisionOf(db, row, fingerprints.get(row.entry_id)!),
-  ]);
-  return new Map(await Promise.all(decisions));
+  notificationIds: readonly string[],
+): Promise<Map<string, FoundIntent>> {
+  if (notificationIds.length === 0) return new Map();
+  const rows = await query<IntentRow>(db, FIND_INTENTS, [notificationIds]);
+  const found = rows.map(async (row): Promise<[string, FoundIntent]> => {
+    const { notification_id: notificationId, entry } = row;
+    const decision = await decisionOf(db, row);
+    return [
+      notificationId,
+      { notificationId, ...(entry ? { intent: entry } : {}), ...(decision ? { decision } : {}) },
+    ];
+  });
+  return new Map(await Promise.all(found));
 }
 
-interface DecisionRow {
-  entry_id: string;
-  kind: string;
-  notification_id: string | null;
-  /** Of a record, its fingerprint; of an intent that waits, the slice that took it. */
-  detail: string | null;
+interface IntentRow {
+  notification_id: string;
+  status: 'open' | 'accepted' | 'duplicate' | 'conflict' | 'refused' | 'cancelled';
+  other: string | null;
+  reason: string | null;
+  entry: Intent | null;
+  /** The notification that has the key of an open one, and whether its content is the same. */
+  owner: string | null;
+  is_same: boolean | null;
+  earlier: string | null;
 }
 
-async function decisionOf(db: Pool, found: DecisionRow, fingerprint: string): Promise<Decision> {
-  const { entry_id: notificationId } = found;
-  const other = found.notification_id ?? '';
-  switch (found.kind) {
+async function decisionOf(db: Pool, row: IntentRow): Promise<Decision | undefined> {
+  const { notification_id: notificationId, other, owner } = row;
+  switch (row.status) {
+    case 'accepted':
+      return acceptanceOf(db, notificationId);
     case 'duplicate':
-      return { outcome: 'duplicate', of: other };
-    case 'recipient_not_found':
-    case 'unstorable':
+      return { outcome: 'duplicate', of: other ?? '' };
+    case 'conflict':
+      return { outcome: 'idempotency_conflict', with: other ?? '' };
+    case 'refused':
+      return { outcome: row.reason === 'recipient_not_found' ? 'recipient_not_found' : 'unstorable' };
     case 'cancelled':
-      return { outcome: found.kind };
-    case 'idempotency_conflict':
-      return { outcome: 'idempotency_conflict', with: other };
-    case 'earlier_waits':
-      return { outcome: 'earlier_waits', notificationId: other, slice: found.detail };
-    case 'earlier_unknown':
-      return { outcome: 'earlier_unknown', notificationId: other };
+      return { outcome: 'cancelled' };
+    case 'open':
+      if (owner !== null)
+        return row.is_same
+          ? { outcome: 'duplicate', of: owner }
+          : { outcome: 'idempotency_conflict', with: owner };
+      return row.earlier === null ? undefined : { outcome: 'earlier_waits', notificationId: row.earlier };
   }
-  if (found.detail !== fingerprint)
-    return other === notificationId
-      ? { outcome: 'entry_id_reused' }
-      : { outcome: 'idempotency_conflict', with: other };
-  return other === notificationId ? acceptanceOf(db, notificationId) : { outcome: 'duplicate', of: other };
 }
 
 /** @returns why an intent is refused whose key another one has with other content. @throws ApplicationFailure of PostgreSQL. */
@@ -155,27 +147,23 @@ function routesToPublish(rows: ListedRoute[]): RouteToPublish[] {
   );
 }
 
-/** @returns the notifications whose row is new. */
-export async function recordDuplicates(
+/** @returns the notifications that were not decided before. @throws ApplicationFailure of PostgreSQL. */
+export async function decideDuplicates(
   db: Pool,
   outcomes: Outcomes,
-  duplicates: readonly { intent: Intent; of: string }[],
+  duplicates: readonly { notificationId: string; of: string }[],
 ): Promise<Set<string>> {
   if (duplicates.length === 0) return new Set();
-  const intents = duplicates.map(({ intent }) => intent);
-  const values = [intents.map(({ notificationId }) => notificationId), duplicates.map(({ of }) => of)];
-  const inserted = await outcomes.run<{ notification_id: string }>(db, RECORD_DUPLICATES, values, () => [
-    intents.map(({ notificationType }) => notificationType),
-    intents.map(({ producer }) => producer),
-    intents.map(({ idempotencyKey }) => idempotencyKey),
-    intents.map(({ requestId }) => requestId ?? null),
-    intents.map(({ traceId }) => traceId ?? null),
+  const decided = await outcomes.run<{ notification_id: string }>(db, DECIDE_DUPLICATES, [
+    duplicates.map(({ notificationId }) => notificationId),
+    duplicates.map(({ of }) => of),
   ]);
-  return new Set(inserted.map(({ notification_id }) => notification_id));
+  return new Set(decided.map(({ notification_id }) => notification_id));
 }
 
 /** An intent that is to be accepted for an audience. */
-export interface ToInsert extends Candidate {
+export interface ToInsert {
+  intent: Intent;
   audience: Audience;
 }
 
@@ -195,8 +183,8 @@ interface InsertOptions {
  * Writes records and routes, all or nothing: usually in one statement, and those of a large audience in several of one
  * transaction. Of two with one idempotency key the first has it.
  *
- * @returns those that are accepted now, by notification id. Of the others nothing is written: their idempotency key is
- * taken, an earlier intent waits for it, or they were cancelled.
+ * @returns those that are accepted now, by notification id. Of the others nothing is written: they are decided, their
+ * idempotency key is taken, or an earlier intent waits for it.
  * @throws ApplicationFailure of PostgreSQL.
  */
 export async function insertRecords(
@@ -238,12 +226,13 @@ export async function insertRecords(
   const insert = async (client: Pool | PoolClient): Promise<Map<string, AcceptanceMoment>> => {
     for (const tally of tallies.values()) tally.clear();
     const values = [
-      ...recordColumns(items),
+      items.map(({ intent }) => intent.notificationId),
+      items.map(({ intent }) => isoOf(intent.occurredAtMs)),
+      items.map(({ intent }) => isoOf(expiryOf(intent))),
       idempotencyTtlMs,
       ...slotColumns(parts.flatMap(([first]) => slotsOf(first!))),
     ];
-    const statement = areFew(items) ? INSERT_RECORDS_FOR_FEW : INSERT_RECORDS;
-    const rows = await outcomes.run<InsertedRecord>(client, statement, values, counts);
+    const rows = await outcomes.run<InsertedRecord>(client, INSERT_RECORDS, values, counts);
     const inserted = new Map(rows.map((row) => [row.notification_id, row]));
     const heldOpen = new Set<string>();
     for (const part of parts.flatMap(([, ...rest]) => rest)) {
@@ -271,16 +260,8 @@ interface InsertedRecord extends AcceptanceMoment {
   notification_id: string;
 }
 
-function areFew(items: readonly ToInsert[]): boolean {
-  const recipients = items.reduce((sum, { audience }) => sum + sizeOf(audience), 0);
-  return items.length <= FEW_INTENTS && recipients <= FEW_RECIPIENTS;
-}
-
-const sizeOf = (audience: Audience): number =>
-  audience.kind === 'user' ? audience.recipients.length : audience.emails.length;
-
 interface PartOfItem {
-  intent: TakenIntent;
+  intent: Intent;
   part: Audience;
 }
 
@@ -288,26 +269,6 @@ interface SlotOfRecord {
   notificationId: string;
   slot: RouteSlot;
 }
-
-const recordColumns = (items: readonly ToInsert[]): unknown[] => [
-  items.map(({ intent }) => intent.notificationId),
-  items.map(({ intent }) => intent.notificationType),
-  items.map(({ intent }) => intent.producer),
-  items.map(({ intent }) => intent.audienceKind),
-  items.map(({ intent }) =>
-    intent.audienceKind === 'user' ? JSON.stringify(intent.recipientUserIds) : null,
-  ),
-  items.map(({ intent }) => intent.payloadJson),
-  items.map(({ intent }) => intent.idempotencyKey),
-  items.map(({ fingerprint }) => fingerprint),
-  items.map(({ intent }) => intent.requestId ?? null),
-  items.map(({ intent }) => intent.traceId ?? null),
-  items.map(({ intent }) => new Date(intent.occurredAtMs).toISOString()),
-  items.map(({ intent }) => intent.slice ?? null),
-  items.map(({ intent }) => intent.earlier ?? null),
-  items.map(({ intent }) => intent.traceparent ?? null),
-  items.map(({ intent }) => isoOf(expiryOf(intent))),
-];
 
 const isoOf = (atMs: number | undefined): string | null =>
   atMs === undefined ? null : new Date(Math.min(atMs, MAX_TIMESTAMP_MS)).toISOString();
@@ -363,71 +324,31 @@ const slotColumns = (slots: readonly SlotOfRecord[]): unknown[] => [
   slots.map(({ slot }) => slot.problem ?? null),
 ];
 
-/** The ids of entries `waiting.notification_id` and `entry.id`, in the order of the stream. */
-const IS_EARLIER = `
-           (split_part(waiting.notification_id, '-', 1)::numeric, split_part(waiting.notification_id, '-', 2)::numeric)
-           < (split_part(entry.id, '-', 1)::numeric, split_part(entry.id, '-', 2)::numeric)`;
+/** An open intent with the key of `intent` that comes before it in the stream. */
+const EARLIER = `
+         SELECT earlier.notification_id
+           FROM notification.intents AS earlier
+          WHERE earlier.producer = intent.producer AND earlier.idempotency_key = intent.idempotency_key
+            AND earlier.status = 'open'
+            AND (split_part(earlier.notification_id, '-', 1)::numeric, split_part(earlier.notification_id, '-', 2)::numeric)
+                < (split_part(intent.notification_id, '-', 1)::numeric, split_part(intent.notification_id, '-', 2)::numeric)`;
 
-/** The id of `entry` may be that of an earlier entry with other content, which alone was cancelled. */
-const IS_CANCELLED = `
-              cancelled.notification_id = entry.id AND cancelled.producer = entry.producer
-              AND cancelled.idempotency_key IN ${KEYS_OF_ENTRY}`;
-
-/** `entry` itself was refused. */
-const IS_REFUSED = `
-              stream_entry_id = entry.id
-              AND failure_code IN ('recipient_not_found', 'unstorable', 'idempotency_conflict')
-              AND (failure_code = 'unstorable'
-                   OR malformed.producer = entry.producer AND malformed.idempotency_key IN ${KEYS_OF_ENTRY})`;
-
-/** Nothing is known of the earlier one of `entry` that its reader knew of. */
-const IS_EARLIER_UNKNOWN = `
-              entry.earlier IS NOT NULL
-              AND NOT EXISTS (SELECT FROM notification.records WHERE notification_id = entry.earlier)
-              AND NOT EXISTS (SELECT FROM notification.duplicates WHERE notification_id = entry.earlier)
-              AND NOT EXISTS (SELECT FROM notification.malformed_intents WHERE stream_entry_id = entry.earlier)
-              AND NOT EXISTS (SELECT FROM notification.cancelled_intents WHERE notification_id = entry.earlier)`;
-
-/** $1 producers, $2 idempotency keys, $3 notifications, $4 the earlier ones of their keys that readers knew of. */
-const FIND_DECISIONS = {
-  name: 'find_decisions',
+/** $1 notifications. */
+const FIND_INTENTS = {
+  name: 'find_intents',
   text: `
-    SELECT entry.id AS entry_id, found.kind, found.notification_id, found.detail
-      FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS entry (producer, idempotency_key, id, earlier)
-     CROSS JOIN LATERAL (
-       SELECT 1 AS rank, 'record' AS kind, notification_id, request_fingerprint AS detail
-         FROM notification.records
-        WHERE notification_id = entry.id
-        UNION ALL
-       SELECT 1, 'duplicate', duplicate_of, NULL
-         FROM notification.duplicates
-        WHERE notification_id = entry.id
-        UNION ALL
-       SELECT 1, failure_code, conflicts_with, NULL
-         FROM notification.malformed_intents AS malformed
-        WHERE ${IS_REFUSED}
-        UNION ALL
-       SELECT 2, 'cancelled', NULL, NULL
-         FROM notification.cancelled_intents AS cancelled
-        WHERE ${IS_CANCELLED}
-        UNION ALL
-       SELECT 3, 'record', notification_id, request_fingerprint
-         FROM notification.records
-        WHERE records.producer = entry.producer AND records.idempotency_key IN ${KEYS_OF_ENTRY}
-        UNION ALL
-       SELECT 4, 'earlier_waits', notification_id, waiting.intent ->> 'slice'
-         FROM notification.waiting_intents AS waiting
-        WHERE waiting.producer = entry.producer AND waiting.idempotency_key = entry.idempotency_key
-          AND ${IS_EARLIER}
-        UNION ALL
-       SELECT 5, 'earlier_unknown', entry.earlier, NULL
-        WHERE ${IS_EARLIER_UNKNOWN}
-        ORDER BY rank
-        LIMIT 1
-     ) AS found`,
+    SELECT intent.notification_id, intent.status, intent.other, intent.reason, intent.entry,
+           owner.notification_id AS owner, owner.request_fingerprint = intent.fingerprint AS is_same,
+           CASE WHEN intent.status = 'open' THEN (${EARLIER} LIMIT 1) END AS earlier
+      FROM notification.intents AS intent
+      LEFT JOIN LATERAL (
+        SELECT notification_id, request_fingerprint
+          FROM notification.records
+         WHERE records.producer = intent.producer
+           AND records.idempotency_key IN (intent.idempotency_key, ${forgottenKeySql('intent.idempotency_key')})
+         LIMIT 1) AS owner ON intent.status = 'open'
+     WHERE intent.notification_id = ANY ($1::text[])`,
 };
-
-const FIND_DECISIONS_FOR_FEW = forFew(FIND_DECISIONS);
 
 const LOAD_CONTENT = {
   name: 'load_intent_content',
@@ -457,24 +378,28 @@ const LIST_ROUTES = {
     OFFSET $2 LIMIT $3`,
 };
 
-/** With outcomes, $4 to $8 say what the intents are. */
-const RECORD_DUPLICATES = refusal({
-  name: 'record_duplicates',
+const DECIDE_DUPLICATES = refusal({
+  name: 'decide_duplicates',
   inserts: `
-    WITH refused AS (
-      INSERT INTO notification.duplicates (notification_id, duplicate_of, decided_at)
-      SELECT notification_id, duplicate_of, now()
+    WITH open AS (
+      SELECT notification_id, duplicate_of, entry ->> 'requestId' AS request_id, entry ->> 'traceId' AS trace_id
         FROM unnest($1::text[], $2::text[]) AS decided (notification_id, duplicate_of)
+        JOIN notification.intents USING (notification_id)
+       WHERE status = 'open'
        ORDER BY notification_id
-      ON CONFLICT (notification_id) DO NOTHING
-      RETURNING notification_id, duplicate_of
+         FOR UPDATE OF intents
+    ), refused AS (
+      UPDATE notification.intents AS intent
+         SET status = 'duplicate', other = duplicate_of, entry = NULL, reason = NULL, updated_at = statement_timestamp()
+        FROM open
+       WHERE intent.notification_id = open.notification_id
+      RETURNING intent.notification_id, notification_type, producer, idempotency_key, request_id, trace_id, duplicate_of
     )`,
   result: 'SELECT notification_id FROM refused',
   parameters: 2,
   kind: "'duplicate'",
   details: "json_build_object('duplicate_of', duplicate_of)",
-  subjects: `(SELECT * FROM unnest($1::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[])
-                AS intent (notification_id, notification_type, producer, idempotency_key, request_id, trace_id))`,
+  subjects: '(SELECT * FROM refused)',
 });
 
 /** @param records that they are of, by the name `record`. @param first number of the first of nine parameters. */
@@ -496,48 +421,45 @@ const insertSlots = (records: string, first: number): string => `
       RETURNING notification_id, route_id, channel, last_error_classification`;
 
 /**
- * A taken idempotency key, one that an earlier intent waits for or has taken in what PostgreSQL forgot, and an intent that
- * was cancelled, refused or found a duplicate insert nothing at all. Keys are taken in one order by everybody, so that two of these never wait for each other, and those of one key in the order of the stream. All
- * times are PostgreSQL's: retention, channels and cancellation compare them with its clock. $16 how long a key stays
- * reserved, ms.
+ * An intent that is not open, one whose key is taken, and one that an earlier intent with its key waits before insert nothing
+ * at all. Keys are taken in one order by everybody, so that two of these never wait for each other. All times are
+ * PostgreSQL's: retention, channels and cancellation compare them with its clock. $1 notifications, $2 when they
+ * occurred, $3 when they expire, $4 how long a key stays reserved, ms.
  */
 const INSERT_RECORDS = acceptance({
   name: 'insert_records',
   inserts: `
-    WITH record AS (
+    WITH candidate AS (
+      SELECT intent.*, asked.occurred_at, asked.expires_at
+        FROM unnest($1::text[], $2::timestamptz[], $3::timestamptz[]) AS asked (id, occurred_at, expires_at)
+        JOIN notification.intents AS intent ON intent.notification_id = asked.id
+       WHERE intent.status = 'open'
+         AND NOT EXISTS (${EARLIER})
+         AND NOT EXISTS (
+             SELECT FROM notification.records AS forgotten
+              WHERE forgotten.producer = intent.producer
+                AND forgotten.idempotency_key = ${forgottenKeySql('intent.idempotency_key')})
+       ORDER BY intent.producer, intent.idempotency_key
+         FOR UPDATE OF intent
+    ), record AS (
       INSERT INTO notification.records
         (notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json,
-         idempotency_key, request_fingerprint, request_id, trace_id, traceparent, occurred_at, expires_at, slice_id,
+         idempotency_key, request_fingerprint, request_id, trace_id, traceparent, occurred_at, expires_at,
          accepted_at, updated_at, idempotency_expires_at)
-      SELECT id, type, producer, audience, recipients::jsonb, payload, idempotency_key, fingerprint, request_id, trace_id,
-             traceparent, occurred_at, expires_at, slice_id, statement_timestamp(), statement_timestamp(),
-             statement_timestamp() + $16::bigint * interval '1 millisecond'
-        FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-                    $9::text[], $10::text[], $11::timestamptz[], $12::text[], $13::text[], $14::text[],
-                    $15::timestamptz[]) WITH ORDINALITY
-               AS entry (id, type, producer, audience, recipients, payload, idempotency_key, fingerprint, request_id,
-                         trace_id, occurred_at, slice_id, earlier, traceparent, expires_at, position)
-       WHERE NOT EXISTS (
-             SELECT 1
-               FROM notification.waiting_intents AS waiting
-              WHERE waiting.producer = entry.producer AND waiting.idempotency_key = entry.idempotency_key
-                AND ${IS_EARLIER})
-         AND NOT EXISTS (SELECT 1 FROM notification.cancelled_intents AS cancelled WHERE ${IS_CANCELLED})
-         AND NOT EXISTS (SELECT 1 FROM notification.malformed_intents AS malformed WHERE ${IS_REFUSED})
-         AND NOT EXISTS (SELECT 1 FROM notification.duplicates WHERE duplicates.notification_id = entry.id)
-         AND NOT EXISTS (
-             SELECT 1
-               FROM notification.records AS forgotten
-              WHERE forgotten.producer = entry.producer
-                AND forgotten.idempotency_key = ${forgottenKeySql('entry.idempotency_key')})
-         AND NOT (${IS_EARLIER_UNKNOWN})
-       ORDER BY producer, idempotency_key, position
+      SELECT notification_id, notification_type, producer, entry ->> 'audienceKind',
+             CASE entry ->> 'audienceKind' WHEN 'user' THEN entry -> 'recipientUserIds' END, entry ->> 'payloadJson',
+             idempotency_key, fingerprint, entry ->> 'requestId', entry ->> 'traceId', entry ->> 'traceparent',
+             occurred_at, expires_at, statement_timestamp(),
+             statement_timestamp(), statement_timestamp() + $4::bigint * interval '1 millisecond'
+        FROM candidate
       ON CONFLICT DO NOTHING
       RETURNING notification_id, accepted_at, expires_at, notification_type, producer, idempotency_key, request_id, trace_id
-    ), slots AS (${insertSlots('record', 17)}
-    ), waits_no_more AS (
-      DELETE FROM notification.waiting_intents AS waiting USING record
-       WHERE waiting.notification_id = record.notification_id
+    ), slots AS (${insertSlots('record', 5)}
+    ), decided AS (
+      UPDATE notification.intents AS intent
+         SET status = 'accepted', entry = NULL, reason = NULL, updated_at = accepted_at
+        FROM record
+       WHERE intent.notification_id = record.notification_id
     )`,
   result: `
     SELECT notification_id, accepted_at::text AS version,
@@ -545,10 +467,8 @@ const INSERT_RECORDS = acceptance({
            coalesce(expires_at <= accepted_at, false) AS is_expired,
            ARRAY(SELECT channel FROM notification.channels WHERE is_paused) AS paused
       FROM record`,
-  parameters: 25,
+  parameters: 13,
 });
-
-const INSERT_RECORDS_FOR_FEW = outcomeForFew(INSERT_RECORDS);
 
 const INSERT_ROUTES = moreRoutes({
   name: 'insert_routes',

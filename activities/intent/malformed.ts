@@ -23,23 +23,33 @@ const IS_OTHER_MALFORMED = {
      WHERE stream_entry_id = $1`,
 };
 
-/** With outcomes, $10 is the field that the refusal is about. */
+/**
+ * $9 the intent that is decided by it, or null: one that is not open any more is left as it is. With outcomes, $11 is the
+ * field that the refusal is about.
+ */
 const RECORD_MALFORMED = refusal({
   name: 'record_malformed_intent',
   inserts: `
-    WITH refused AS (
+    WITH settled AS (
+      UPDATE notification.intents
+         SET status = CASE WHEN $8::text IS NULL THEN 'refused' ELSE 'conflict' END, other = $8, reason = $5, entry = NULL,
+             updated_at = statement_timestamp()
+       WHERE notification_id = $9::text AND status = 'open'
+      RETURNING notification_id
+    ), refused AS (
       INSERT INTO notification.malformed_intents
         (stream_entry_id, notification_type, producer, idempotency_key, failure_code, failure_message, raw_fields,
          recorded_at, conflicts_with)
-      VALUES ($1, $2, $3, $4, $5, $6, $7, now(), $8)
+      SELECT $1::text, $2::text, $3::text, $4::text, $5::text, $6::text, $7::jsonb, now(), $8::text
+       WHERE $9::text IS NULL OR EXISTS (SELECT FROM settled)
       ON CONFLICT (stream_entry_id) DO NOTHING
       RETURNING stream_entry_id AS notification_id, notification_type, producer, idempotency_key, failure_code,
                 conflicts_with, NULL AS request_id, NULL AS trace_id
     )`,
   result: 'SELECT 1 FROM refused',
-  parameters: 8,
+  parameters: 9,
   kind: "CASE WHEN conflicts_with IS NULL THEN 'malformed' ELSE 'conflict' END",
-  details: `CASE WHEN conflicts_with IS NULL THEN json_build_object('failure_code', failure_code, 'field', $10::text)
+  details: `CASE WHEN conflicts_with IS NULL THEN json_build_object('failure_code', failure_code, 'field', $11::text)
                          ELSE json_build_object('conflicts_with', conflicts_with) END`,
   subjects: 'refused',
 });
@@ -78,11 +88,18 @@ function reusedEntry(malformed: MalformedIntent, ofWhat: string): MalformedInten
 export const reusedIntent = (intent: Intent): MalformedIntent =>
   reusedEntry(refusedIntent(intent, 'entry_id_reused', ''), 'a notification');
 
+/** What a malformed row decides. */
+interface Verdict {
+  /** The intent, whose entry was taken. */
+  notificationId?: string;
+  conflictsWith?: string | undefined;
+}
+
 /**
  * Keeps one row per entry however often the entry is read. One that PostgreSQL does not take is kept bare, as
  * `unstorable` with the reason: an entry must not hold up those behind it.
  *
- * @param conflictsWith the notification that has the idempotency key, for `idempotency_conflict`.
+ * @param decides the intent that it decides, and the notification that has its idempotency key, for `idempotency_conflict`.
  * @returns the row, and whether it is new.
  * @throws ApplicationFailure `PostgresUnavailable`, or `PostgresUnusable`, also when not even a bare row is taken: then
  * nothing is wrong with the entry.
@@ -91,10 +108,10 @@ export async function recordMalformed(
   db: Pool,
   outcomes: Outcomes,
   malformed: MalformedIntent,
-  conflictsWith?: string,
+  decides: Verdict = {},
 ): Promise<{ recorded: MalformedIntent; isNew: boolean }> {
   try {
-    if (await insert(db, outcomes, malformed, conflictsWith)) return { recorded: malformed, isNew: true };
+    if (await insert(db, outcomes, malformed, decides)) return { recorded: malformed, isNew: true };
     const [before] = await query<{ is_other: boolean }>(db, IS_OTHER_MALFORMED, [
       malformed.streamEntryId,
       JSON.stringify(malformed.rawFields),
@@ -105,7 +122,7 @@ export async function recordMalformed(
   } catch (error) {
     if (!isPostgresRefusal(error)) throw error;
     const bare = bareOf(malformed, error.message);
-    return { recorded: bare, isNew: await insert(db, outcomes, bare).catch(blameTable) };
+    return { recorded: bare, isNew: await insert(db, outcomes, bare, decides).catch(blameTable) };
   }
 }
 
@@ -113,7 +130,7 @@ async function insert(
   db: Pool,
   outcomes: Outcomes,
   malformed: MalformedIntent,
-  conflictsWith?: string,
+  { notificationId, conflictsWith }: Verdict = {},
 ): Promise<boolean> {
   const values = [
     malformed.streamEntryId,
@@ -124,6 +141,7 @@ async function insert(
     malformed.failureMessage,
     JSON.stringify(malformed.rawFields),
     conflictsWith ?? null,
+    notificationId ?? null,
   ];
   const inserted = await outcomes.run(db, RECORD_MALFORMED, values, () => [
     fieldNamedIn(malformed.failureMessage) ?? null,

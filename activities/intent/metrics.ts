@@ -138,6 +138,7 @@ const OLDEST_ROUTE = 'notification.route_schedule.oldest_age_ms';
 const WAITING = 'notification.intent_acceptance.waiting';
 const OLDEST_WAITING = 'notification.intent_acceptance.oldest_age_ms';
 const SUSPECT_AGE = 'notification.outbound_stream.suspect_age_ms';
+const MALFORMED_ROWS = 'notification.intent_malformed.rows';
 const OLDEST_ENTRY = 'notification.intent_stream.oldest_unprocessed_age_ms';
 const OLDEST_OUTCOME = 'notification.outcomes.oldest_waiting_age_ms';
 
@@ -154,7 +155,7 @@ export function observeGauges(
     what: 'intent acceptance',
     gauges: {
       [WAITING]: {
-        description: `Intents that were tried and are neither accepted nor refused yet; ${COUNTED_AT_MOST} stands for more`,
+        description: `Intents that were read and are neither accepted nor refused yet; ${COUNTED_AT_MOST} stands for more`,
       },
       [OLDEST_WAITING]: {
         description: 'How long the oldest of them has waited; 0 when none does',
@@ -193,7 +194,7 @@ export function observeGauges(
     what: 'intent stream',
     gauges: {
       [OLDEST_ENTRY]: {
-        description: 'Age of the oldest intent that is not yet durably taken; 0 when the stream is drained',
+        description: 'Age of the oldest entry that has no row yet; 0 when the stream is drained',
         unit: 'ms',
       },
     },
@@ -217,6 +218,18 @@ export function observeGauges(
       return [{ gauge: SUSPECT_AGE, value: row!.suspect_age_ms }];
     },
   });
+  const malformed = gaugeRead({
+    what: 'malformed intents',
+    gauges: {
+      [MALFORMED_ROWS]: {
+        description: `Refused entries that are kept until retention; ${COUNTED_AT_MOST} stands for more`,
+      },
+    },
+    async read() {
+      const [row] = await query<{ kept: number }>(db, READ_MALFORMED_ROWS, []);
+      return [{ gauge: MALFORMED_ROWS, value: row!.kept }];
+    },
+  });
   const outcomes = gaugeRead({
     what: 'outcomes',
     gauges: {
@@ -230,7 +243,7 @@ export function observeGauges(
       return [{ gauge: OLDEST_OUTCOME, value: row!.oldest_age_ms }];
     },
   });
-  const reads = [acceptance, schedule, stream, outbound, ...(tellsOutcomes ? [outcomes] : [])];
+  const reads = [acceptance, schedule, stream, outbound, malformed, ...(tellsOutcomes ? [outcomes] : [])];
   return observeReads(meter, log, reads);
 }
 
@@ -248,13 +261,16 @@ const READ_ACCEPTANCE = {
   name: 'read_acceptance',
   text: `
     SELECT count(*)::float8 AS waiting,
-           coalesce(greatest(0, extract(epoch FROM clock_timestamp() - min(waiting_since)) * 1000), 0)::float8
-             AS oldest_age_ms
-      FROM (SELECT waiting_since
-              FROM notification.waiting_intents
-             WHERE updated_at > now() - interval '10 minutes'
-             ORDER BY updated_at
-             LIMIT ${COUNTED_AT_MOST}) AS tried`,
+           coalesce(greatest(0, extract(epoch FROM clock_timestamp() - min(read_at)) * 1000), 0)::float8 AS oldest_age_ms
+      FROM (SELECT read_at FROM notification.intents WHERE status = 'open' LIMIT ${COUNTED_AT_MOST}) AS open`,
+};
+
+/** Each refused entry has a row until retention, because publishing it again needs the row. */
+const READ_MALFORMED_ROWS = {
+  name: 'read_malformed_rows',
+  text: `
+    SELECT count(*)::float8 AS kept FROM (SELECT recorded_at FROM notification.malformed_intents
+                                       ORDER BY recorded_at LIMIT ${COUNTED_AT_MOST}) AS first`,
 };
 
 const READ_OUTCOMES = {

@@ -8,18 +8,15 @@ import type { WorkflowClient } from '@temporalio/client';
 import { WorkflowExecutionAlreadyStartedError, WorkflowNotFoundError } from '@temporalio/client';
 import pLimit from 'p-limit';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
-import { MAX_ENTRY_BYTES, parseIntent } from '../../api/intent/entry.ts';
 import { mendEntry } from '../../api/intent/mending.ts';
 import { republishedKey } from '../../api/intent/stream.ts';
 import { ROUTE_WORKFLOW, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
-import type { IntentIdentity, ReplayOrder } from '../../workflows/intent/contract.ts';
+import type { ReplayOrder } from '../../workflows/intent/contract.ts';
 import { routeReplay } from '../../workflows/intent/replay-contract.ts';
-import { CANCEL_INTENT_SIGNAL, sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
 import type { OperationKind, OperationOptions } from '../../workflows/operation-contract.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
 import type { OperationItem, OperationWork } from '../operations.ts';
 import { PARALLEL_ITEMS, operationItems, workOf } from '../operations.ts';
-import { readEntry } from '../stream-read.ts';
 import { statusOf } from '../workflows.ts';
 import { lookAgain } from './dead-letters.ts';
 import { handOff } from './hand-off.ts';
@@ -29,7 +26,7 @@ import type { RouteRow } from './route-rows.ts';
 import { loadEach, nameOf } from './route-rows.ts';
 import { startRoute } from './routes.ts';
 import { createClosing } from './steering.ts';
-import { giveUpWaiting } from './waiting.ts';
+import { giveUp } from './inbox.ts';
 
 /**
  * How long Redis remembers that an operation has appended an entry: for longer than PostgreSQL may be away, or the
@@ -136,39 +133,20 @@ export function intentOperations(
   }
 
   /**
-   * Closes the rows first: from then on nothing of it goes out, however long its workflows take to end. One that is not
-   * decided is given up by a row, which its acceptance finds in its turn, also one that is under way.
+   * Settles the rows first: from then on nothing of it goes out, however long its workflows take to end.
    *
    * @returns whether there was something to cancel.
    */
-  async function cancel(item: CancelItem): Promise<boolean> {
-    const { notification_id: notificationId, slice_id: slice, is_decided: isDecided } = item;
-    const isGivenUp = !isDecided && (await giveUp(item));
+  async function cancel({ notification_id: notificationId }: CancelItem): Promise<boolean> {
+    const isGivenUp = await giveUp(db, outcomes, notificationId);
     const closed = await closing.closeAll(notificationId);
     if (closed > 0) await handOff.voidAttempts(redis, notificationId);
     const workflowId = notificationWorkflowId(notificationId);
     // Temporal takes the cancellation of one that has ended, too.
     const isTold =
-      ((await statusOf(workflows, workflowId)) === 'RUNNING' &&
-        (await unlessGone(() => workflows.getHandle(workflowId).cancel()))) ||
-      (slice !== null &&
-        (await unlessGone(() =>
-          workflows.getHandle(sliceWorkflowId(slice)).signal(CANCEL_INTENT_SIGNAL, notificationId),
-        )));
+      (await statusOf(workflows, workflowId)) === 'RUNNING' &&
+      (await unlessGone(() => workflows.getHandle(workflowId).cancel()));
     return isTold || isGivenUp || closed > 0;
-  }
-
-  /** @returns whether it waits, or its entry is there and an intent. */
-  async function giveUp({ notification_id: notificationId, waiting }: CancelItem): Promise<boolean> {
-    if (waiting) {
-      await giveUpWaiting(db, outcomes, notificationId, waiting);
-      return true;
-    }
-    const fields = await readEntry(redis, intentsStream, notificationId, MAX_ENTRY_BYTES);
-    const parsed = fields && parseIntent(notificationId, fields);
-    if (!parsed?.ok) return false;
-    await giveUpWaiting(db, outcomes, notificationId, parsed.intent);
-    return true;
   }
 
   /** @returns whether it is one that the service would take. */
@@ -209,10 +187,6 @@ interface ReplayItem extends OperationItem {
 
 interface CancelItem extends OperationItem {
   notification_id: string;
-  slice_id: string | null;
-  /** The key of an intent that waits. */
-  waiting: IntentIdentity | null;
-  is_decided: boolean;
 }
 
 interface EntryItem extends OperationItem {
@@ -244,18 +218,7 @@ const LIST_DEAD = {
 
 const LIST_OPEN = {
   name: 'list_operation_notifications',
-  text: operationItems(
-    `item.notification_id, coalesce(record.slice_id, waiting.intent ->> 'slice') AS slice_id,
-           CASE WHEN waiting.notification_id IS NOT NULL
-                THEN json_build_object('producer', waiting.producer, 'idempotencyKey', waiting.idempotency_key)
-           END AS waiting,
-           coalesce(record.notification_id, duplicate.notification_id, malformed.stream_entry_id)
-             IS NOT NULL AS is_decided`,
-    `LEFT JOIN notification.records AS record ON record.notification_id = item.notification_id
-      LEFT JOIN notification.waiting_intents AS waiting ON waiting.notification_id = item.notification_id
-      LEFT JOIN notification.duplicates AS duplicate ON duplicate.notification_id = item.notification_id
-      LEFT JOIN notification.malformed_intents AS malformed ON malformed.stream_entry_id = item.notification_id`,
-  ),
+  text: operationItems('item.notification_id', ''),
 };
 
 const LIST_ENTRIES = {

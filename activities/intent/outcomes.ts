@@ -12,7 +12,7 @@ import type { Pool, PoolClient, QueryResultRow } from 'pg';
 import type { OutcomeKind } from '../../api/intent/outcome.ts';
 import { ROUTE_EXPIRED, TERMINAL_OUTCOMES } from '../../api/intent/outcome.ts';
 import type { Statement } from '../postgres.ts';
-import { forFew, query } from '../postgres.ts';
+import { query } from '../postgres.ts';
 
 /** A statement that makes something true. */
 export interface OutcomeStatement {
@@ -21,12 +21,6 @@ export interface OutcomeStatement {
   /** With more parameters: the kinds that are told, and what only it needs. */
   telling: Statement;
 }
-
-/** See `forFew`. */
-export const outcomeForFew = ({ quiet, telling }: OutcomeStatement): OutcomeStatement => ({
-  ...(quiet ? { quiet: forFew(quiet) } : {}),
-  telling: forFew(telling),
-});
 
 export interface Outcomes {
   /** Whether anything is told. */

@@ -12,22 +12,18 @@ import type { WorkflowClient } from '@temporalio/client';
 import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import { routeRefOf } from '../../api/ids.ts';
-import type { DispatchMode, ReconciliationOutcome } from '../../workflows/intent/contract.ts';
+import type { ReconciliationOutcome } from '../../workflows/intent/contract.ts';
 import { CHANNELS, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
-import { sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
 import { heartbeat } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import { endStuck, stateOf } from '../workflows.ts';
-import type { TakenIntent } from './decisions.ts';
 import type { RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
 import { loadRoutes } from './route-rows.ts';
 import { startRoute } from './routes.ts';
-import { DECIDED } from './owner.ts';
-import { startNotification } from './start.ts';
-import { createClosing } from './steering.ts';
+import { giveUp, isGivenUp } from './inbox.ts';
 import { endSettledStuck } from './stuck.ts';
 
 /** Longer overdue than a healthy worker lets a route be, ms. */
@@ -43,25 +39,20 @@ const MAX_INTENTS = 1_000;
 
 interface ReconciliationResources extends RouteResources {
   workflows: WorkflowClient;
-  bridge: { dispatch: DispatchMode };
 }
 
 export type ReconciliationActivities = ReturnType<typeof createReconciliationActivities>;
 
 interface OverdueRoute {
   notification_id: string;
-  slice_id: string | null;
   route_id: string;
   /** To the microsecond. */
   next_attempt_at: string;
-  /** Its intent was cancelled while PostgreSQL wrote the record, so that neither saw the other. */
-  is_cancelled: boolean;
 }
 
 export function createReconciliationActivities(resources: ReconciliationResources) {
-  const { db, log, metrics, workflows, bridge } = resources;
+  const { db, log, metrics, workflows, outcomes } = resources;
   const publisher = createPublisher(resources);
-  const { closeAll } = createClosing(resources);
 
   return {
     /** Looks at every overdue route, at every intent that nobody has tried for a while, and at what is stuck. */
@@ -70,7 +61,6 @@ export function createReconciliationActivities(resources: ReconciliationResource
       const outcome: ReconciliationOutcome = {
         overdue: 0,
         published: 0,
-        skipped: 0,
         restarted: 0,
         intents: 0,
         ended: 0,
@@ -102,8 +92,8 @@ export function createReconciliationActivities(resources: ReconciliationResource
       }
       outcome.intents = await restartIntents();
       outcome.ended = await endSettledStuck(db, workflows);
-      const { published, skipped, restarted, intents, ended } = outcome;
-      if (published + skipped + restarted + intents + ended > 0) {
+      const { published, restarted, intents, ended } = outcome;
+      if (published + restarted + intents + ended > 0) {
         log.warn({ ...outcome }, 'work was taken up that nobody did');
       }
       return outcome;
@@ -121,17 +111,7 @@ export function createReconciliationActivities(resources: ReconciliationResource
 
   async function takeUp(id: string, overdue: OverdueRoute[], outcome: ReconciliationOutcome): Promise<void> {
     const state = await takeFrom(notificationWorkflowId(id));
-    const isOwned = state === 'RUNNING' || (await hasSlice(overdue[0]?.slice_id));
-    if (overdue[0]?.is_cancelled) {
-      const skipped = await closeAll(id);
-      outcome.skipped += skipped;
-      for (const _ of overdue) metrics.workTakenUp({ what: 'route' });
-      log.info(
-        { notification_id: id, result: 'skipped', routes: skipped },
-        'routes of a cancelled notification skipped',
-      );
-      return;
-    }
+    const isOwned = state === 'RUNNING';
     const idle: string[] = [];
     // Temporal that does not know the notification knows its routes no more either, or an attempt finds out.
     const isLost = state === undefined && !isOwned;
@@ -164,35 +144,24 @@ export function createReconciliationActivities(resources: ReconciliationResource
     return state;
   }
 
-  /** Whether the slice that took an intent, if one did, still works on it. */
-  async function hasSlice(slice: string | null | undefined): Promise<boolean> {
-    return typeof slice === 'string' && (await takeFrom(sliceWorkflowId(slice))) === 'RUNNING';
-  }
-
   /**
-   * What Temporal does not know, what cannot go on, and what has ended although nothing is decided: its record was lost, or its row comes from
-   * before it was decided. An intent whose workflow somebody has ended is not begun again.
+   * The dispatcher starts again what Temporal does not know, what cannot go on, and what has ended although nothing is
+   * decided: its decision was lost. An intent whose workflow somebody has ended is given up.
    */
   async function restartIntents(): Promise<number> {
-    const waiting = await query<{ notification_id: string; intent: TakenIntent }>(db, LIST_UNTRIED, [
-      MAX_INTENTS,
-    ]);
+    const undecided = await query<{ notification_id: string }>(db, LIST_UNDECIDED, [MAX_INTENTS]);
     let restarted = 0;
-    await pLimit(PARALLEL).map(waiting, ({ notification_id: id, intent }) =>
-      orLeave(id, () => restart(id, intent)),
-    );
+    await pLimit(PARALLEL).map(undecided, ({ notification_id: id }) => orLeave(id, () => restart(id)));
     return restarted;
 
-    async function restart(id: string, intent: TakenIntent): Promise<void> {
-      const state = await stateOf(workflows, notificationWorkflowId(id));
-      if (state !== undefined && state !== 'STUCK' && !DECIDED.includes(state)) return;
-      if (await hasSlice(intent.slice)) return;
-      await startNotification(workflows, intent, {
-        dispatch: bridge.dispatch,
-        isUrgent: false,
-        isAgain: state !== undefined,
-        isStuck: state === 'STUCK',
-      });
+    async function restart(id: string): Promise<void> {
+      const state = await takeFrom(notificationWorkflowId(id));
+      if (state === 'RUNNING') {
+        await query(db, LOOK_LATER, [id]);
+        return;
+      }
+      if (isGivenUp(state)) await giveUp(db, outcomes, id);
+      else await query(db, DISPATCH_AGAIN, [id]);
       metrics.workTakenUp({ what: 'intent' });
       restarted += 1;
     }
@@ -204,7 +173,7 @@ export async function isWorkOverdue(db: Pool): Promise<boolean> {
   const first = [OVERDUE_MS, '-infinity', '', '', 1, CHANNELS];
   const [routes, intents] = await Promise.all([
     query<OverdueRoute>(db, LIST_OVERDUE, first),
-    query(db, LIST_UNTRIED, [1]),
+    query(db, LIST_UNDECIDED, [1]),
   ]);
   return routes.length + intents.length > 0;
 }
@@ -222,12 +191,7 @@ const isDue = ({ status, retry_in_ms, is_paused }: RouteRow): boolean =>
 const LIST_OVERDUE = {
   name: 'list_overdue_routes',
   text: `
-    SELECT notification_id, route_id, overdue.next_attempt_at::text, slice_id,
-           (SELECT true
-              FROM notification.cancelled_intents AS cancelled
-             WHERE cancelled.notification_id = records.notification_id AND cancelled.producer = records.producer
-               AND cancelled.idempotency_key = records.idempotency_key
-             LIMIT 1) IS NOT NULL AS is_cancelled
+    SELECT notification_id, route_id, overdue.next_attempt_at::text
       FROM (SELECT unnest($6::text[]) EXCEPT SELECT channel FROM notification.channels WHERE is_paused) AS open (channel)
      CROSS JOIN LATERAL (
        SELECT notification_id, route_id, next_attempt_at
@@ -249,12 +213,26 @@ const LIST_OVERDUE = {
 };
 
 /** Every wait between two attempts is shorter. $1 rows at most. */
-const LIST_UNTRIED = {
-  name: 'list_untried_intents',
+const LIST_UNDECIDED = {
+  name: 'list_undecided_intents',
   text: `
-    SELECT notification_id, intent
-      FROM notification.waiting_intents
-     WHERE updated_at < now() - interval '2 minutes' AND intent IS NOT NULL
+    SELECT notification_id
+      FROM notification.intents
+     WHERE status = 'open' AND dispatched_at IS NOT NULL AND updated_at < now() - interval '2 minutes'
      ORDER BY updated_at
      LIMIT $1`,
+};
+
+/** $1 notification, whose workflow waits for its turn: others are looked at before it. */
+const LOOK_LATER = {
+  name: 'look_at_intent_later',
+  text: "UPDATE notification.intents SET updated_at = now() WHERE notification_id = $1 AND status = 'open'",
+};
+
+/** $1 notification. */
+const DISPATCH_AGAIN = {
+  name: 'dispatch_intent_again',
+  text: `
+    UPDATE notification.intents SET dispatched_at = NULL, updated_at = now()
+     WHERE notification_id = $1 AND status = 'open'`,
 };

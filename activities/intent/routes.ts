@@ -24,7 +24,6 @@ import { notificationAttributes, routeChannel } from '../../workflows/intent/sea
 import { finalIfRefused, isPostgresAway, isPostgresRefusal } from '../postgres.ts';
 import { lookAgain, showDeadLetter } from './dead-letters.ts';
 import type { Beginning } from './hand-off.ts';
-import type { InHand } from './in-hand.ts';
 import type { Attempt, Publisher, RouteResources } from './publication.ts';
 import { createPublisher, failureDetails } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
@@ -84,10 +83,10 @@ export function createFirstAttempts(resources: RouteResources) {
 }
 
 export function createRouteActivities(
-  resources: RouteResources & { inHand: InHand; workflows: WorkflowClient },
+  resources: RouteResources & { workflows: WorkflowClient },
   firstAttempts: FirstAttemptsOfMany = createFirstAttempts(resources),
 ) {
-  const { db, inHand, workflows, route: settings } = resources;
+  const { db, workflows, route: settings } = resources;
   const publisher = createPublisher(resources);
 
   return {
@@ -100,13 +99,7 @@ export function createRouteActivities(
      * failure was recorded, while the route has budget left; `PostgresRefused`, not retried, when PostgreSQL does not
      * take what became of it.
      */
-    async publishRoute(publication: Publication): Promise<PublishResult> {
-      try {
-        return await publish(publication);
-      } finally {
-        inHand.done(publication.notificationId);
-      }
-    },
+    publishRoute: (publication: Publication): Promise<PublishResult> => publish(publication),
 
     /**
      * The same for a retry policy without end: a deferral is thrown as `RouteDeferred`, so that Temporal makes the

@@ -16,13 +16,7 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { routeRefOf } from '../../api/ids.ts';
 import { ROUTE_OPEN } from '../../workflows/failures.ts';
-import type {
-  IntentIdentity,
-  RouteKey,
-  RouteSlice,
-  RouteTotals,
-  SettledStatus,
-} from '../../workflows/intent/contract.ts';
+import type { RouteKey, RouteSlice, RouteTotals, SettledStatus } from '../../workflows/intent/contract.ts';
 import { SETTLED_SIGNAL, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { heartbeat } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
@@ -32,7 +26,7 @@ import type { Outcomes } from './outcomes.ts';
 import { routeMove } from './outcomes.ts';
 import { loadRoute } from './route-rows.ts';
 import { signalIfRunning } from '../workflows.ts';
-import { giveUpWaiting } from './waiting.ts';
+import { giveUp } from './inbox.ts';
 
 /** Routes of one statement: a large notification is cancelled in steps that each report progress. */
 const BATCH_SIZE = 500;
@@ -164,8 +158,8 @@ export function createSteeringActivities(resources: SteeringResources) {
      * Skips every route of a notification that is still open, then tells the routes' workflows, which may be waiting
      * for something that does not matter any more. One that was never accepted never will be.
      */
-    async skipOpenRoutes(notificationId: string, identity: IntentIdentity): Promise<void> {
-      await giveUpWaiting(db, outcomes, notificationId, identity);
+    async skipOpenRoutes(notificationId: string): Promise<void> {
+      await giveUp(db, outcomes, notificationId);
       const routes = await closeAll(notificationId, heartbeat);
       await concludeSkipped(notificationId);
       await handOff.voidAttempts(redis, notificationId);

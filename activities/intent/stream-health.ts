@@ -10,7 +10,7 @@
 import type { Redis } from 'ioredis';
 import { STREAM_START, compareEntryIds, idsAhead, timeOfEntry } from '../../api/stream-ids.ts';
 import type { StreamFinding, StreamState } from '../../workflows/intent/reader-contract.ts';
-import type { StreamPosition } from './stream-position.ts';
+import type { StreamPosition } from './entries.ts';
 
 /** What Redis says at one moment. */
 export interface Inspection {

@@ -9,7 +9,7 @@ import type { Pool } from 'pg';
 import { query } from '../postgres.ts';
 import { describe, endStuck, isStuck } from '../workflows.ts';
 
-const OF_INTENTS = "(WorkflowId STARTS_WITH 'notification/' OR WorkflowId STARTS_WITH 'notification-slice/')";
+const OF_INTENTS = "WorkflowId STARTS_WITH 'notification/'";
 /** What began later is under way, ms. */
 const YOUNG_MS = 120_000;
 /** Workflows that are looked at in a run, and concurrently. Those that wait run as well, any number of them. */
@@ -36,36 +36,23 @@ export async function endSettledStuck(
   const ended = await pLimit(PARALLEL).map(ids, async (workflowId): Promise<number> => {
     const described = await describe(workflows, workflowId);
     if (!described || !isStuck(described)) return 0;
-    const notifications = notificationsOf(workflowId, (await described.staticDetails()) ?? '');
-    if (!(await areSettled(db, notifications))) return 0;
+    if (!(await isSettled(db, workflowId.split('/')[1] ?? ''))) return 0;
     await endStuck(workflows, workflowId);
     return 1;
   });
   return ended.reduce((sum, one) => sum + one, 0);
 }
 
-/** `notification/<id>[/…]`; a slice names its intents in its details, a line each. */
-function notificationsOf(workflowId: string, details: string): string[] {
-  const [kind, id = ''] = workflowId.split('/');
-  return kind === 'notification' ? [id] : details.split('\n');
+async function isSettled(db: Pool, notificationId: string): Promise<boolean> {
+  const [row] = await query<{ is_settled: boolean }>(db, IS_SETTLED, [notificationId]);
+  return row!.is_settled;
 }
 
-async function areSettled(db: Pool, notificationIds: readonly string[]): Promise<boolean> {
-  const [row] = await query<{ settled: number }>(db, COUNT_SETTLED, [notificationIds]);
-  return row!.settled === notificationIds.length;
-}
-
-/** $1 notifications. Those that are decided, wait for nothing, and have no open route. */
-const COUNT_SETTLED = {
-  name: 'count_settled_notifications',
+/** $1 notification: whether it is decided and has no open route. */
+const IS_SETTLED = {
+  name: 'is_notification_settled',
   text: `
-    SELECT count(*)::int AS settled
-      FROM unnest($1::text[]) AS asked (id)
-     WHERE NOT EXISTS (SELECT FROM notification.waiting_intents WHERE notification_id = asked.id)
-       AND NOT EXISTS (SELECT FROM notification.routes
-                        WHERE notification_id = asked.id AND status IN ('pending', 'failed'))
-       AND (EXISTS (SELECT FROM notification.records WHERE notification_id = asked.id)
-            OR EXISTS (SELECT FROM notification.duplicates WHERE notification_id = asked.id)
-            OR EXISTS (SELECT FROM notification.malformed_intents WHERE stream_entry_id = asked.id)
-            OR EXISTS (SELECT FROM notification.cancelled_intents WHERE notification_id = asked.id))`,
+    SELECT EXISTS (SELECT FROM notification.intents WHERE notification_id = $1 AND status <> 'open')
+           AND NOT EXISTS (SELECT FROM notification.routes
+                            WHERE notification_id = $1 AND status IN ('pending', 'failed')) AS is_settled`,
 };

@@ -17,8 +17,8 @@ import { parseTraceparent } from '../../api/intent/traceparent.ts';
 /** What a producer says of its trace. */
 interface Traced {
   notificationId: string;
-  traceId?: string;
-  traceparent?: string;
+  traceId?: string | null;
+  traceparent?: string | null;
 }
 
 const TRACE_ID = /^(?!0{32})[0-9a-f]{32}$/;
@@ -27,24 +27,18 @@ const TRACE_ID = /^(?!0{32})[0-9a-f]{32}$/;
  * @returns a link to the span of an intent's `traceparent`, or else to the trace of its `trace_id` when that is one; with
  * its notification id in any case.
  */
-function linkTo({ notificationId, traceId = '', traceparent = '' }: Traced): Link {
-  const parent = parseTraceparent(traceparent);
+function linkTo({ notificationId, traceId, traceparent }: Traced): Link {
+  const parent = parseTraceparent(traceparent ?? '');
   return {
     context: parent
       ? { ...parent, isRemote: true }
       : {
-          traceId: TRACE_ID.test(traceId) ? traceId : INVALID_TRACEID,
+          traceId: traceId && TRACE_ID.test(traceId) ? traceId : INVALID_TRACEID,
           spanId: INVALID_SPANID,
           traceFlags: TraceFlags.NONE,
         },
     attributes: { notification_id: notificationId },
   };
-}
-
-/** One span is of many intents: it leads to the span or trace that each came from, as far as its producer has named one. */
-export function linkToTraces(intents: readonly Traced[]): void {
-  const span = trace.getActiveSpan();
-  if (span?.isRecording()) span.addLinks(intents.map(linkTo));
 }
 
 /**

@@ -78,13 +78,6 @@ export interface UserService {
    * failures, except for one lookup that finds out whether it is back. Lookups during that one wait for its result.
    */
   findRecipient(userId: string): Promise<Recipient | undefined>;
-  /**
-   * Whether it is the service that fails, and not a lookup for the sake of its user.
-   *
-   * @param sinceMs by `performance.now()`, from before lookups that failed.
-   * @returns true while it is being left alone, and when it has given no usable answer since.
-   */
-  isAway(sinceMs: number): boolean;
 }
 
 /** Statuses that speak of what was asked for: bad request, unprocessable content. */
@@ -107,8 +100,7 @@ interface UserServiceOptions {
 
 export function createUserService({ baseUrl, timeoutMs, caller, log }: UserServiceOptions): UserService {
   const base = baseUrl.replace(/\/+$/, '');
-  const { unlessLeftAlone, isLeftAlone } = createBreaker(log);
-  let lastUsableAnswerAt = -Infinity;
+  const unlessLeftAlone = createBreaker(log);
 
   async function exchange(path: string): Promise<Answer> {
     const signal = AbortSignal.timeout(timeoutMs);
@@ -143,7 +135,6 @@ export function createUserService({ baseUrl, timeoutMs, caller, log }: UserServi
       }
       const body = parseJson(text);
       if (status === 404 && subjectNotFoundSchema.safeParse(body).success) {
-        lastUsableAnswerAt = performance.now();
         return undefined;
       }
       if (ABOUT_THE_USER.includes(status)) throw new UnusableUserError(statusMessage(status));
@@ -157,11 +148,8 @@ export function createUserService({ baseUrl, timeoutMs, caller, log }: UserServi
           `User Service gave an unusable answer: ${fields}`,
         );
       }
-      lastUsableAnswerAt = performance.now();
       return { userId, email: user.data.email, locale: resolveLocale(user.data.preferred_language) };
     },
-
-    isAway: (sinceMs) => isLeftAlone() || lastUsableAnswerAt < sinceMs,
   };
 }
 
@@ -173,13 +161,10 @@ interface FailingUser {
 
 const pauseAfter = (attempt: number): number => ladderDelayMs(attempt, SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS);
 
-interface Breaker {
-  unlessLeftAlone<T>(userId: string, lookup: () => Promise<T>): Promise<T>;
-  isLeftAlone(): boolean;
-}
+type Breaker = <T>(userId: string, lookup: () => Promise<T>) => Promise<T>;
 
 /**
- * @returns `unlessLeftAlone` runs a lookup, or throws LeftAloneError without running it while the service is being left alone. Any answer,
+ * @returns runs a lookup, or throws LeftAloneError without running it while the service is being left alone. Any answer,
  * however useless for its user, ends the count of failures. A user counts once: the service may fail for a single one
  * for ever, and be well. That one is left alone for himself then, with the same pauses.
  */
@@ -238,7 +223,7 @@ function createBreaker(log: Logger): Breaker {
     user.leftAloneUntil = performance.now() + pauseOf(user.failures + 1);
   }
 
-  return { unlessLeftAlone, isLeftAlone: () => breaker.state !== CircuitState.Closed };
+  return unlessLeftAlone;
 
   /** The breaker goes by the wall clock. One that was set back would keep it open for as long: begin again instead. */
   function closeWhenClockFellBack(): void {
@@ -288,7 +273,7 @@ interface Lookup {
  * @param windowMs how long an answer is used again, from the moment it was asked for.
  */
 export function rememberRecipients(
-  { findRecipient, isAway }: UserService,
+  { findRecipient }: UserService,
   windowMs: number,
   now: () => number = () => performance.now(),
 ): UserService {
@@ -304,7 +289,6 @@ export function rememberRecipients(
   }
 
   return {
-    isAway,
     findRecipient(userId) {
       forgetExpired();
       const known = lookups.get(userId);

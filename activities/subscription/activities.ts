@@ -8,20 +8,19 @@ import type {
   ClaimOrder,
   ClaimOutcome,
   WorkerPool,
-  Suspension,
   WorkerKey,
 } from '../../workflows/subscription/contract.ts';
 import {
   WORKER_POOLS,
-  SUSPENSION_SIGNAL,
-  isSmpPool,
+  PAUSE_SIGNAL,
+  RESUME_SIGNAL,
   poolWorkerWorkflowId,
 } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
 import { inTransaction } from '../transactions.ts';
 import { signalIfRunning } from '../workflows.ts';
 import type { AgentRow } from './agents.ts';
-import { ensureAgent, loadAgent, setAgentOpen, setAgentSuspension } from './agents.ts';
+import { ensureAgent, loadAgent, setAgentOpen, setAgentPaused } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { resetStatistics } from './batches.ts';
 import { claimBatch } from './claims.ts';
@@ -32,7 +31,6 @@ import type { EventKind, SubscriptionEvent } from './events.ts';
 import { announceEvent, relayEventsIfPossible, writeEvent } from './events.ts';
 import { createImportWork } from './imports.ts';
 import { createNotificationWork } from './notifications.ts';
-import { createQueueWork } from './queues.ts';
 import { createCommandWork } from './supervisor.ts';
 import { createSweepWork } from './sweep.ts';
 import { createDeletionWork } from './token-deletion.ts';
@@ -66,7 +64,6 @@ export function createSubscriptionActivities(
     ...createCommandWork(resources),
     ...createConnectionWork(resources),
     ...createImportWork(resources),
-    ...createQueueWork(resources),
     ...createSweepWork(resources),
     ...createTrustWork(resources),
     ...createRouterLook(resources),
@@ -81,15 +78,14 @@ export function createSubscriptionActivities(
         announceEvent(resources, event);
         await relayEventsIfPossible(resources);
       }
-      const { isPaused, isOnline } = agent;
       return {
         isClosed: false,
         epoch,
         claim,
         items,
         ...(nextDueMs === undefined ? {} : { nextDueMs }),
-        suspension: { isPaused, isOnline },
-        settings: { pace: settings.pace },
+        isPaused: agent.isPaused,
+        pace: settings.pace,
       };
     },
 
@@ -134,15 +130,15 @@ export function createSubscriptionActivities(
     },
 
     /** Tells the workers that run whether they may use the network. */
-    async suspend(agentId: string, suspension: Suspension): Promise<AgentState> {
-      const agent = await setAgentSuspension(db, agentId, suspension);
+    async suspend(agentId: string, isPaused: boolean): Promise<AgentState> {
+      const agent = await setAgentPaused(db, agentId, isPaused);
       const keys = await listWorkers(agentId);
       await Promise.all(
         keys.map((key) =>
-          signalIfRunning(workflows, poolWorkerWorkflowId(key), SUSPENSION_SIGNAL, suspension),
+          signalIfRunning(workflows, poolWorkerWorkflowId(key), isPaused ? PAUSE_SIGNAL : RESUME_SIGNAL),
         ),
       );
-      log.info({ agent_id: agentId, paused: agent.isPaused, online: agent.isOnline }, 'agent suspension set');
+      log.info({ agent_id: agentId }, isPaused ? 'agent paused' : 'agent resumed');
       return stateOf(agentId, agent, keys.length);
     },
   };
@@ -151,7 +147,7 @@ export function createSubscriptionActivities(
   async function listWorkers(agentId: string): Promise<WorkerKey[]> {
     const rows = await query<{ kind: string; host: string; port: number }>(db, LIST_SERVERS, [agentId]);
     return rows.flatMap(({ kind, host, port }) =>
-      WORKER_POOLS.filter((pool) => (kind === 'smp') === isSmpPool(pool)).map((pool) => ({
+      WORKER_POOLS.filter((pool) => (kind === 'smp') === (pool === 'ntf-smp')).map((pool) => ({
         agentId,
         pool,
         server: { host, port },
@@ -160,12 +156,8 @@ export function createSubscriptionActivities(
   }
 }
 
-function stateOf(
-  agentId: string,
-  { epoch, isOpen, isPaused, isOnline }: AgentRow,
-  workers: number,
-): AgentState {
-  return { agentId, epoch, isOpen, isPaused, isOnline, workers };
+function stateOf(agentId: string, { epoch, isOpen, isPaused }: AgentRow, workers: number): AgentState {
+  return { agentId, epoch, isOpen, isPaused, workers };
 }
 
 async function cancelIfRunning(workflows: WorkflowClient, key: WorkerKey): Promise<boolean> {

@@ -8,16 +8,16 @@ import type { Pool, PoolClient } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
 import { ENSURE_AGENT } from '../../api/subscription/rows.ts';
 import { SUBSCRIPTION_CLOSED } from '../../workflows/failures.ts';
-import type { Suspension } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
 import { run } from '../transactions.ts';
 import type { RouterAddress, RouterError, TokenRef, TokenStatus } from './router/ports.ts';
 import type { AddressRow } from './router-rows.ts';
 import { addressOf } from './router-rows.ts';
 
-export interface AgentRow extends Suspension {
+export interface AgentRow {
   epoch: number;
   isOpen: boolean;
+  isPaused: boolean;
 }
 
 /** Why a router was not asked. */
@@ -56,12 +56,8 @@ export async function setAgentOpen(db: Pool, agentId: string, isOpen: boolean): 
   return row!;
 }
 
-export async function setAgentSuspension(
-  db: Pool,
-  agentId: string,
-  { isPaused, isOnline }: Suspension,
-): Promise<AgentRow> {
-  const [row] = await query<AgentRow>(db, SET_AGENT_SUSPENSION, [agentId, isPaused, isOnline]);
+export async function setAgentPaused(db: Pool, agentId: string, isPaused: boolean): Promise<AgentRow> {
+  const [row] = await query<AgentRow>(db, SET_AGENT_PAUSED, [agentId, isPaused]);
   return row!;
 }
 
@@ -107,7 +103,7 @@ export function tokenRefOf(token: CurrentToken, keyBox: KeyBox, agentId: string)
   return { address, tokenId, privateKey: keyBox.open(privateKey, tokenContext('auth_private_key', agentId)) };
 }
 
-const COLUMNS = `epoch, is_open AS "isOpen", is_paused AS "isPaused", is_online AS "isOnline"`;
+const COLUMNS = `epoch, is_open AS "isOpen", is_paused AS "isPaused"`;
 
 const LOAD_AGENT = {
   name: 'load_subscription_agent',
@@ -128,10 +124,9 @@ const SET_AGENT_OPEN = {
     RETURNING ${COLUMNS}`,
 };
 
-const SET_AGENT_SUSPENSION = {
-  name: 'set_subscription_agent_suspension',
-  text: `
-    UPDATE subscriptions.agents SET is_paused = $2, is_online = $3 WHERE agent_id = $1 RETURNING ${COLUMNS}`,
+const SET_AGENT_PAUSED = {
+  name: 'set_subscription_agent_paused',
+  text: `UPDATE subscriptions.agents SET is_paused = $2 WHERE agent_id = $1 RETURNING ${COLUMNS}`,
 };
 
 interface TokenRow extends AddressRow {

@@ -7,7 +7,7 @@
 import { randomInt } from 'node:crypto';
 import type { Pool, PoolClient } from 'pg';
 import type { RecordAction } from '../../api/subscription/rows.ts';
-import { actionOf, columnsOf, primaryQueueOf } from '../../api/subscription/rows.ts';
+import { actionOf, columnsOf, queueOf } from '../../api/subscription/rows.ts';
 import type { ClaimOrder, WorkerPool } from '../../workflows/subscription/contract.ts';
 import type { ListKind, ServerKey } from '../../workflows/subscription/rules.ts';
 import type { Statement } from '../postgres.ts';
@@ -29,11 +29,13 @@ export interface Claim {
   event?: SubscriptionEvent;
 }
 
-/** One record that a worker has, and the primary queue of its connection. */
+/** One record that a worker has, and the queue of its connection. */
 export interface WorkItem {
   connId: string;
   userId: number;
   status: string;
+  /** The connection goes with its subscription. */
+  isDeleted: boolean;
   ntfServer: ServerKey;
   notifierId?: string;
   subscriptionId?: string;
@@ -51,7 +53,6 @@ export interface WorkItem {
 export function claimBatch(db: Pool, order: ClaimOrder, limit: number): Promise<Claim> {
   return inTransaction(db, (client) => {
     if (order.pool === 'ntf-tkn-del') return claimTokenDeletion(client, order);
-    if (order.pool === 'smp-que-del') return claimQueueDeletions(client, order, limit);
     return claimRecords(client, order, limit);
   });
 }
@@ -100,17 +101,6 @@ async function claimTokenDeletion(client: PoolClient, { agentId, server }: Claim
   return { claim: nextClaim(), items: rows.map(({ id }) => ({ id, kind: 'token-delete' })) };
 }
 
-/** Nobody else has an interest in them: they need no mark. */
-async function claimQueueDeletions(
-  client: PoolClient,
-  { agentId, server }: ClaimOrder,
-  limit: number,
-): Promise<Claim> {
-  const values = [agentId, server.host, server.port, limit];
-  const rows = await run<{ id: string }>(client, LIST_QUEUE_DELETIONS, values);
-  return { claim: nextClaim(), items: rows.map(({ id }) => ({ id, kind: 'queue-delete' })) };
-}
-
 /** Marks records without a valid action, so that they do not stand in the way of the others. */
 async function giveUpReading(
   client: PoolClient,
@@ -148,6 +138,7 @@ export async function loadWork(
     connId: row.conn_id,
     userId: row.user_id,
     status: row.status,
+    isDeleted: row.is_deleted,
     ntfServer: { host: row.ntf_host, port: row.ntf_port },
     ...(row.smp_ntf_id === null ? {} : { notifierId: row.smp_ntf_id }),
     ...(row.ntf_sub_id === null ? {} : { subscriptionId: row.ntf_sub_id }),
@@ -175,7 +166,7 @@ export async function lockRecords(
 }
 
 /** The pools whose work are records of subscriptions. */
-export type RecordPool = Exclude<WorkerPool, 'ntf-tkn-del' | 'smp-que-del'>;
+export type RecordPool = Exclude<WorkerPool, 'ntf-tkn-del'>;
 
 interface CandidateRow {
   conn_id: string;
@@ -263,16 +254,6 @@ const LOAD_TOKEN_DELETION = {
      LIMIT 1`,
 };
 
-const LIST_QUEUE_DELETIONS = {
-  name: 'list_deleted_rcv_queues',
-  text: `
-    SELECT queue_id::text AS id
-      FROM subscriptions.rcv_queues
-     WHERE agent_id = $1 AND host = $2 AND port = $3 AND is_deleted AND NOT del_failed
-     ORDER BY queue_id
-     LIMIT $4`,
-};
-
 type WorkRow = {
   conn_id: string;
   user_id: number;
@@ -284,6 +265,7 @@ type WorkRow = {
   ntf_host: string;
   ntf_port: number;
   ntf_sub_id: string | null;
+  is_deleted: boolean;
 } & (QueueRow | { [Column in keyof QueueRow]: null });
 
 const LOAD_WORK = {
@@ -291,11 +273,14 @@ const LOAD_WORK = {
   text: `
     SELECT record.conn_id, record.user_id, record.status, record.smp_host, record.smp_port,
            coalesce(record.smp_server_key_hash, smp.key_hash) AS smp_key_hash,
-           record.smp_ntf_id, record.ntf_host, record.ntf_port, record.ntf_sub_id, queue.*
+           record.smp_ntf_id, record.ntf_host, record.ntf_port, record.ntf_sub_id,
+           coalesce(connection.is_deleted, false) AS is_deleted, queue.*
       FROM subscriptions.ntf_subscriptions AS record
       LEFT JOIN subscriptions.smp_servers AS smp
              ON (smp.agent_id, smp.host, smp.port) = (record.agent_id, record.smp_host, record.smp_port)
-      LEFT JOIN LATERAL (${primaryQueueOf('record')}) AS queue ON true
+      LEFT JOIN subscriptions.connections AS connection
+             ON (connection.agent_id, connection.conn_id) = (record.agent_id, record.conn_id)
+      LEFT JOIN LATERAL (${queueOf('record')}) AS queue ON true
      WHERE record.agent_id = $1 AND record.claim = $2 AND record.conn_id = ANY($3::text[])
        AND record.generation = record.claimed_generation
        AND record.ntf_action IS NOT DISTINCT FROM $4 AND record.smp_action IS NOT DISTINCT FROM $5

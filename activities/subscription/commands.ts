@@ -47,7 +47,7 @@ export function createSubscriptionCommands(resources: CommandResources) {
      * @returns whether they passed.
      */
     async send(agentId: string, kind: CommandKind, connIds: readonly string[]): Promise<boolean> {
-      if (kind !== 'delete-sub' && !isGateOpen(await loadToken(db, agentId))) {
+      if (!isGateOpen(await loadToken(db, agentId))) {
         log.debug({ agent_id: agentId, kind, connections: connIds.length }, 'subscription command not sent');
         return false;
       }

@@ -134,26 +134,17 @@ export const INSERT_QUEUE = {
   name: 'insert_rcv_queue',
   text: `
     INSERT INTO subscriptions.rcv_queues
-           (agent_id, conn_id, host, port, server_key_hash, rcv_id, snd_id, rcv_private_key, rcv_dh_secret, is_primary,
-            is_imported)
-    SELECT $1, $2, $3, $4, nullif($5, key_hash), $6, $7, $8, $9, true, $10
+           (agent_id, conn_id, host, port, server_key_hash, rcv_id, snd_id, rcv_private_key, rcv_dh_secret)
+    SELECT $1, $2, $3, $4, nullif($5, key_hash), $6, $7, $8, $9
       FROM subscriptions.smp_servers
      WHERE agent_id = $1 AND host = $3 AND port = $4
     RETURNING queue_id::text`,
 };
 
+const HAS_NO_RECORD = `
+        NOT EXISTS (SELECT FROM subscriptions.ntf_subscriptions AS record
+                     WHERE (record.agent_id, record.conn_id) = (connection.agent_id, connection.conn_id))`;
 const IS_ENABLED = 'enable_ntfs IS NOT FALSE AS is_enabled';
-
-export const LOAD_CONNECTION = {
-  name: 'load_connection',
-  text: `
-    SELECT conn_id, user_id, ${IS_ENABLED},
-           EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
-                    WHERE queue.agent_id = $1 AND queue.conn_id = $2 AND NOT is_deleted AND ntf_id IS NOT NULL
-                  ) AS has_credentials
-      FROM subscriptions.connections
-     WHERE agent_id = $1 AND conn_id = $2 AND NOT is_deleted`,
-};
 
 export const LOAD_FLAGS = {
   name: 'load_connection_flags',
@@ -182,40 +173,39 @@ export const SET_SUBSCRIBED = {
     RETURNING conn_id, ${IS_ENABLED}`,
 };
 
-/** The messaging routers on which connections have queues that are to be deleted. */
-export const LIST_REMOVED_SERVERS = {
-  name: 'list_servers_of_deleted_queues',
-  text: `
-    SELECT DISTINCT host, port
-      FROM subscriptions.rcv_queues
-     WHERE agent_id = $1 AND conn_id = ANY($2::text[]) AND is_deleted`,
-};
-
 /**
- * Those that are being deleted already count again: the attempt that deleted them may have been cut off. An imported queue
- * without a subscription is given back immediately: if it has a notifier, that is the application's own.
+ * Marks connections as deleted until their subscriptions have ended. Those that are being deleted already count again: the
+ * attempt that deleted them may have been cut off. A connection without a subscription goes immediately, with its queue: if
+ * the queue has a notifier, that is the application's own.
  */
 export const DELETE_CONNECTIONS = {
   name: 'delete_connections',
   text: `
-    WITH given_back AS (
+    WITH gone AS (
       DELETE FROM subscriptions.connections AS connection
-       USING subscriptions.rcv_queues AS queue
-       WHERE connection.agent_id = $1 AND connection.conn_id = ANY($2::text[])
-         AND (queue.agent_id, queue.conn_id) = (connection.agent_id, connection.conn_id)
-         AND queue.is_imported
-         AND NOT EXISTS (SELECT FROM subscriptions.ntf_subscriptions AS record
-                          WHERE (record.agent_id, record.conn_id) = (connection.agent_id, connection.conn_id))
-      RETURNING connection.conn_id
-    ), deleted AS (
-      UPDATE subscriptions.connections
-         SET is_deleted = true, is_subscribed = false, updated_at = clock_timestamp()
-       WHERE agent_id = $1 AND conn_id = ANY($2::text[]) AND conn_id NOT IN (SELECT conn_id FROM given_back)
+       WHERE agent_id = $1 AND conn_id = ANY($2::text[]) AND ${HAS_NO_RECORD}
       RETURNING conn_id
-    ), queues AS (
-      UPDATE subscriptions.rcv_queues
-         SET is_deleted = true
-       WHERE agent_id = $1 AND conn_id IN (SELECT conn_id FROM deleted)
+    ), deleted AS (
+      UPDATE subscriptions.connections AS connection
+         SET is_deleted = true, is_subscribed = false, updated_at = clock_timestamp()
+       WHERE agent_id = $1 AND conn_id = ANY($2::text[]) AND NOT ${HAS_NO_RECORD}
+      RETURNING conn_id
     )
-    SELECT conn_id FROM deleted UNION ALL SELECT conn_id FROM given_back`,
+    SELECT conn_id FROM deleted UNION ALL SELECT conn_id FROM gone`,
+};
+
+/** Removes what is left of deleted connections whose subscriptions have ended. */
+export async function removeDeletedConnections(
+  client: PoolClient,
+  agentId: string,
+  connIds: readonly string[],
+): Promise<void> {
+  await run(client, REMOVE_DELETED_CONNECTIONS, [agentId, connIds]);
+}
+
+const REMOVE_DELETED_CONNECTIONS = {
+  name: 'remove_deleted_connections',
+  text: `
+    DELETE FROM subscriptions.connections AS connection
+     WHERE agent_id = $1 AND conn_id = ANY($2::text[]) AND is_deleted AND ${HAS_NO_RECORD}`,
 };

@@ -26,7 +26,13 @@ import {
 import type { WorkItem } from './claims.ts';
 import { loadWork } from './claims.ts';
 import type { NotifierKeys, SealedCredentials, WorkQueue } from './connection-rows.ts';
-import { clearCredentials, queueRefOf, saveCredentials, sealCredentials } from './connection-rows.ts';
+import {
+  clearCredentials,
+  queueRefOf,
+  removeDeletedConnections,
+  saveCredentials,
+  sealCredentials,
+} from './connection-rows.ts';
 import { deleteWorkedRecords, updateRecords } from './records.ts';
 import type { NotifierKeyRequest, QueueRef, RouterError } from './router/ports.ts';
 import { generateAuthKeys, generateDhKeys } from './router/signing.ts';
@@ -66,11 +72,9 @@ export function createCredentialWork(resources: SubscriptionResources) {
     async runDeletes(order: BatchOrder): Promise<BatchOutcome> {
       const attempt = await changeOnRouters(resources, order, () => removeKeys(resources, order));
       return finishBatch(resources, order, attempt, async (client, removed) => {
-        await deleteWorkedRecords(
-          client,
-          order,
-          removed.map(({ connId }) => connId),
-        );
+        const connIds = removed.map(({ connId }) => connId);
+        await deleteWorkedRecords(client, order, connIds);
+        await removeDeletedConnections(client, order.agentId, connIds);
         await countWork(client, order.agentId, 'ntfKeyDeleted', removed.map(statisticsOf));
         return { kicks: [] };
       });
@@ -198,12 +202,15 @@ async function removeKeys(resources: SubscriptionResources, order: BatchOrder): 
     const item = refs.get(ref);
     if (!item) continue;
     refs.delete(ref);
-    if (answer.ok) result.done.push(item);
+    // An application deletes its queue first, and the connection then: nothing is left of the notifier.
+    if (answer.ok || (item.isDeleted && isUnknownQueue(answer.error))) result.done.push(item);
     else result.failed.push({ connId: item.connId, error: answer.error });
   }
   for (const { connId } of refs.values()) result.failed.push({ connId, error: NO_ANSWER });
   return result;
 }
+
+const isUnknownQueue = ({ source, code }: RouterError): boolean => source === 'SMP' && code === 'AUTH';
 
 /** Removes credentials here. */
 function beginRemoval(

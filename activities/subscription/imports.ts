@@ -10,7 +10,7 @@ import { ZodError } from 'zod';
 import { KeyBoxError } from '../../api/key-box.ts';
 import type { QueueToImport } from '../../api/subscription/queue-import.ts';
 import { openImport } from '../../api/subscription/queue-import.ts';
-import type { CreatedConnection } from '../../workflows/subscription/contract.ts';
+import type { ImportedConnection } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
 import { isGateOpen, loadToken } from './agents.ts';
@@ -30,7 +30,7 @@ export function createImportWork({ db, log, keyBox }: SubscriptionResources) {
     async importConnections(
       agentId: string,
       requestId: string,
-    ): Promise<Changed<CreatedConnection[]> | string> {
+    ): Promise<Changed<ImportedConnection[]> | string> {
       const [request] = await query<{ sealed: Buffer }>(db, LOAD_IMPORT, [requestId, agentId]);
       if (!request) return 'there is no such import';
       let queues: QueueToImport[];
@@ -41,7 +41,7 @@ export function createImportWork({ db, log, keyBox }: SubscriptionResources) {
         if (error instanceof ZodError) return 'the import was written by another release';
         throw error;
       }
-      const result: CreatedConnection[] = [];
+      const result: ImportedConnection[] = [];
       for (const queue of queues)
         result.push(await inTransaction(db, (client) => save(client, agentId, queue)));
       const made = new Set(result.flatMap((one) => ('connId' in one ? [one.connId] : [])));
@@ -55,7 +55,11 @@ export function createImportWork({ db, log, keyBox }: SubscriptionResources) {
     },
   };
 
-  async function save(client: PoolClient, agentId: string, queue: QueueToImport): Promise<CreatedConnection> {
+  async function save(
+    client: PoolClient,
+    agentId: string,
+    queue: QueueToImport,
+  ): Promise<ImportedConnection> {
     const { connId, userId, server, enableNotifications = true, recipientId, senderId, notifier } = queue;
     const { host, port, keyHash } = server;
     const values = [agentId, connId, host, port, recipientId, notifier?.notifierId ?? null];
@@ -71,7 +75,6 @@ export function createImportWork({ db, log, keyBox }: SubscriptionResources) {
       ...[agentId, connId, host, port, keyHash, recipientId, senderId ?? null],
       seal(queue.recipientPrivateKey, recipientKeyContext(agentId, recipientId)),
       queue.dhSecret === undefined ? null : seal(queue.dhSecret, messageSecretContext(agentId, recipientId)),
-      true,
     ]);
     if (notifier) {
       const { notifierId, publicKey, privateKey, dhSecret } = notifier;

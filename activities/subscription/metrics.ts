@@ -72,16 +72,14 @@ export function observeSubscriptions(meter: Meter, { db, log }: { db: Pool; log:
     },
     async read() {
       const [totals] = await query<TotalsRow>(db, COUNT_DUE, [Date.now()]);
-      const { smp, ntf, deletions, queues, without_action: withoutAction } = totals!;
+      const { smp, ntf, deletions, without_action: withoutAction } = totals!;
       return [
         { gauge: DUE, value: smp, attributes: { pool: 'ntf-smp' } },
         { gauge: DUE, value: ntf, attributes: { pool: 'ntf-ntf' } },
         { gauge: DUE, value: deletions, attributes: { pool: 'ntf-tkn-del' } },
-        { gauge: DUE, value: queues, attributes: { pool: 'smp-que-del' } },
         { gauge: WITHOUT_ACTION, value: withoutAction },
         { gauge: TOKEN_DELETIONS, value: deletions },
         { gauge: UNREADABLE, value: totals!.unreadable, attributes: { kind: 'subscription' } },
-        { gauge: UNREADABLE, value: totals!.unreadable_queues, attributes: { kind: 'queue' } },
         { gauge: UNREADABLE, value: totals!.unreadable_deletions, attributes: { kind: 'token_deletion' } },
       ];
     },
@@ -126,11 +124,8 @@ interface TotalsRow {
   smp: number;
   ntf: number;
   deletions: number;
-  /** Queues that are to be deleted. */
-  queues: number;
   without_action: number;
   unreadable: number;
-  unreadable_queues: number;
   unreadable_deletions: number;
 }
 
@@ -186,10 +181,8 @@ const COUNT_DUE = {
              'action_ts',
            )} AS ntf,
            ${counted('ntf_tokens_to_delete', 'true', 'id')} AS deletions,
-           ${counted('rcv_queues', 'is_deleted', 'agent_id')} AS queues,
            ${counted('ntf_subscriptions', 'action_ts IS NULL', 'agent_id, conn_id')} AS without_action,
            ${counted('ntf_subscriptions', '(ntf_failed OR smp_failed)', 'agent_id, conn_id')} AS unreadable,
-           ${counted('rcv_queues', 'del_failed', 'agent_id, queue_id')} AS unreadable_queues,
            ${counted('ntf_tokens_to_delete', 'del_failed', 'agent_id, id')} AS unreadable_deletions`,
 };
 
@@ -201,7 +194,7 @@ const LIMIT_READ = {
 
 /**
  * A router is silent when the work that was due first is old and no counter of what it has done has moved since. Token
- * deletions and those of queues have no counters; the oldest of them stays the oldest only while nothing is answered.
+ * deletions have no counters; the oldest of them stays the oldest only while nothing is answered.
  *
  * This looks once at each router of each agent that is open, so it has a time of its own.
  */
@@ -211,7 +204,7 @@ const COUNT_SILENT = {
     WITH usable AS (
       SELECT agent_id, clock_timestamp() - $1 * interval '1 millisecond' AS since
         FROM subscriptions.agents
-       WHERE is_open AND NOT is_paused AND is_online
+       WHERE is_open AND NOT is_paused
     ), overdue AS (
       SELECT 'ntf-smp' AS pool, agent_id, host, port, since, true AS is_counted
         FROM usable JOIN subscriptions.smp_servers AS server USING (agent_id)
@@ -230,16 +223,6 @@ const COUNT_SILENT = {
        WHERE NOT del_failed
        GROUP BY agent_id, host, port, since
       HAVING min(created_at) < since
-      UNION ALL
-      SELECT 'smp-que-del', agent_id, host, port, since, false
-        FROM usable JOIN subscriptions.smp_servers AS server USING (agent_id)
-        JOIN LATERAL (SELECT connection.updated_at
-                        FROM subscriptions.rcv_queues AS queue
-                        JOIN subscriptions.connections AS connection USING (agent_id, conn_id)
-                       WHERE (queue.agent_id, queue.host, queue.port) = (server.agent_id, server.host, server.port)
-                         AND queue.is_deleted AND NOT queue.del_failed
-                       ORDER BY queue_id
-                       LIMIT 1) AS first ON first.updated_at < since
     ), silent AS (
       SELECT pool
         FROM overdue
@@ -250,5 +233,5 @@ const COUNT_SILENT = {
                             AND stats.updated_at >= since)
     )
     SELECT pool, (SELECT count(*)::float8 FROM silent WHERE silent.pool = pools.pool) AS routers
-      FROM unnest(ARRAY['ntf-smp', 'ntf-ntf', 'ntf-tkn-del', 'smp-que-del']) AS pools (pool)`,
+      FROM unnest(ARRAY['ntf-smp', 'ntf-ntf', 'ntf-tkn-del']) AS pools (pool)`,
 };

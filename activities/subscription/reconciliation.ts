@@ -11,7 +11,7 @@ import {
 } from '../../api/subscription/sealed-columns.ts';
 import type { KeyBox } from '../../api/key-box.ts';
 import { KeyBoxError } from '../../api/key-box.ts';
-import { actionOf, primaryQueueOf } from '../../api/subscription/rows.ts';
+import { actionOf, queueOf } from '../../api/subscription/rows.ts';
 import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
 import type { Statement } from '../postgres.ts';
@@ -68,16 +68,13 @@ export function createReconciliation(resources: SubscriptionResources & { comman
      * Lets work go on that stopped because a sealed key did not open, where it opens by now: after a start without a key
      * the next one may have it again.
      *
-     * @returns how many records, token deletions and deleted queues.
+     * @returns how many records and token deletions.
      */
     async recoverUnreadable(agentId: string): Promise<number> {
       const recovered =
         (await recover<RecordRow>(FAILED_RECORDS, agentId, (row) => doesOpen(keyBox, agentId, row))) +
         (await recover<DeletionRow>(FAILED_TOKEN_DELETIONS, agentId, (row) =>
           opens(keyBox, row.private_key, deletionKeyContext(agentId, row.token_id)),
-        )) +
-        (await recover<QueueRow>(FAILED_QUEUE_DELETIONS, agentId, (row) =>
-          opens(keyBox, row.rcv_private_key, recipientKeyContext(agentId, row.rcv_id)),
         ));
       if (recovered > 0) log.info({ agent_id: agentId, rows: recovered }, 'rows can be read again');
       return recovered;
@@ -157,12 +154,6 @@ interface RecordRow {
   ntf_private_key: Buffer | null;
 }
 
-interface QueueRow {
-  key: string;
-  rcv_id: string;
-  rcv_private_key: Buffer;
-}
-
 interface DeletionRow {
   key: string;
   token_id: string;
@@ -187,7 +178,7 @@ const LIST_MISSING = {
                 AND NOT EXISTS (SELECT FROM subscriptions.ntf_subscriptions AS record
                                  WHERE record.agent_id = $1 AND record.conn_id = page.conn_id)
                 AND EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
-                             WHERE queue.agent_id = $1 AND queue.conn_id = page.conn_id AND NOT queue.is_deleted)
+                             WHERE queue.agent_id = $1 AND queue.conn_id = page.conn_id)
               ORDER BY conn_id
            ) AS found,
            (SELECT count(*)::int FROM page) AS seen, (SELECT max(conn_id) FROM page) AS last`,
@@ -216,14 +207,13 @@ const LIST_UNWANTED = {
                LEFT JOIN LATERAL (
                  SELECT true AS has_queue
                    FROM subscriptions.rcv_queues AS queue
-                  WHERE queue.agent_id = $1 AND queue.conn_id = record.conn_id AND NOT queue.is_deleted
-                  LIMIT 1
+                  WHERE queue.agent_id = $1 AND queue.conn_id = record.conn_id
                ) AS queues ON true
-              WHERE connection.conn_id IS NULL OR connection.is_deleted OR has_queue IS NULL
+              WHERE connection.conn_id IS NULL OR has_queue IS NULL
                  OR record.smp_action IS NOT NULL AND record.smp_host IS NULL
-                 OR (connection.enable_ntfs IS FALSE OR $2)
+                 OR (connection.enable_ntfs IS FALSE OR connection.is_deleted OR $2)
                     AND record.smp_action IS DISTINCT FROM 'D' AND record.ntf_action IS DISTINCT FROM 'D'
-                    AND (record.action_ts IS NOT NULL
+                    AND (record.action_ts IS NOT NULL OR connection.is_deleted
                          OR record.updated_at < greatest(connection.updated_at, (SELECT updated_at
                                                                                    FROM subscriptions.ntf_tokens
                                                                                   WHERE agent_id = $1)))
@@ -239,7 +229,7 @@ const FAILED_RECORDS = {
       SELECT record.conn_id AS key, record.ntf_action, record.smp_action, record.action_ts, queue.rcv_id,
              queue.rcv_private_key, queue.ntf_id, queue.ntf_private_key
         FROM subscriptions.ntf_subscriptions AS record
-        LEFT JOIN LATERAL (${primaryQueueOf('record')}) AS queue ON true
+        LEFT JOIN LATERAL (${queueOf('record')}) AS queue ON true
        WHERE record.agent_id = $1 AND (record.ntf_failed OR record.smp_failed) AND record.conn_id > $2
        ORDER BY record.conn_id
        LIMIT $3`,
@@ -253,22 +243,19 @@ const FAILED_RECORDS = {
   },
 };
 
-/** The statements about deletions that failed of one table. `id` is its key, `columns` what tells whether its row opens. */
-const failedDeletions = (table: string, id: string, columns: string) => ({
+const FAILED_TOKEN_DELETIONS = {
   list: {
-    name: `list_unreadable_${table}`,
+    name: 'list_unreadable_token_deletions',
     text: `
-      SELECT ${id}::text AS key, ${columns}
-        FROM subscriptions.${table}
-       WHERE agent_id = $1 AND del_failed AND ${id} > coalesce(nullif($2, ''), '0')::bigint
-       ORDER BY ${id}
+      SELECT id::text AS key, token_id, private_key
+        FROM subscriptions.ntf_tokens_to_delete
+       WHERE agent_id = $1 AND del_failed AND id > coalesce(nullif($2, ''), '0')::bigint
+       ORDER BY id
        LIMIT $3`,
   },
   clear: {
-    name: `clear_failures_of_${table}`,
-    text: `UPDATE subscriptions.${table} SET del_failed = false WHERE agent_id = $1 AND ${id} = ANY($2::bigint[])`,
+    name: 'clear_failures_of_token_deletions',
+    text: `
+      UPDATE subscriptions.ntf_tokens_to_delete SET del_failed = false WHERE agent_id = $1 AND id = ANY($2::bigint[])`,
   },
-});
-
-const FAILED_TOKEN_DELETIONS = failedDeletions('ntf_tokens_to_delete', 'id', 'token_id, private_key');
-const FAILED_QUEUE_DELETIONS = failedDeletions('rcv_queues', 'queue_id', 'rcv_id, rcv_private_key');
+};

@@ -1,7 +1,5 @@
-/** The rows of routers: which fingerprint one is pinned to, and the password of a messaging router. */
+/** The rows of routers: which fingerprint one is pinned to. */
 import type { Pool, PoolClient } from 'pg';
-import type { KeyBox } from '../../api/key-box.ts';
-import { routerPasswordContext } from '../../api/subscription/sealed-columns.ts';
 import type { RouterKey } from '../../workflows/subscription/contract.ts';
 import type { ServerKey } from '../../workflows/subscription/rules.ts';
 import { query } from '../postgres.ts';
@@ -36,19 +34,6 @@ export const INSERT_SMP_SERVER = {
     ON CONFLICT (agent_id, host, port) DO NOTHING`,
 };
 
-/**
- * Before a queue is saved whose router has answered under a fingerprint: that one becomes the router's if no queue needs
- * the one that was kept before. Otherwise the queue keeps its own, and no other queue is affected.
- */
-export async function takeOverFingerprint(
-  client: PoolClient,
-  agentId: string,
-  server: RouterKey,
-): Promise<void> {
-  await run(client, LOCK_SMP_SERVER, keyOf(agentId, server));
-  await run(client, TAKE_OVER_FINGERPRINT, routerValues(agentId, server));
-}
-
 /** Pins a messaging router and all its queues to one fingerprint. */
 export async function pinMessagingRouter(
   client: PoolClient,
@@ -73,42 +58,11 @@ export async function saveNotificationRouter(
   await run(client, UPSERT_NTF_SERVER, routerValues(agentId, server));
 }
 
-/**
- * The password of a messaging router for those who make queues, undefined when it has none.
- *
- * @throws KeyBoxError when it does not open.
- */
-export async function routerPassword(
-  db: Pool,
-  keyBox: KeyBox,
-  agentId: string,
-  server: RouterKey,
-): Promise<string | undefined> {
-  const [row] = await query<MessagingRouterRow>(db, LOAD_MESSAGING_ROUTER, keyOf(agentId, server));
-  const sealed = row?.basic_auth;
-  if (!sealed) return undefined;
-  return keyBox
-    .open(sealed, routerPasswordContext(agentId, `${server.host}:${server.port}`))
-    .toString('utf8');
-}
-
 /** Nobody saves a queue of the server, and nobody pins it anew, before the transaction has ended. */
 const LOCK_SMP_SERVER = {
   name: 'lock_smp_server',
   text: `
     SELECT 1 FROM subscriptions.smp_servers WHERE agent_id = $1 AND host = $2 AND port = $3 FOR NO KEY UPDATE`,
-};
-
-const TAKE_OVER_FINGERPRINT = {
-  name: 'take_over_smp_fingerprint',
-  text: `
-    UPDATE subscriptions.smp_servers AS server
-       SET key_hash = $4, updated_at = clock_timestamp()
-     WHERE agent_id = $1 AND host = $2 AND port = $3 AND key_hash <> $4
-       AND NOT EXISTS (
-             SELECT FROM subscriptions.rcv_queues AS queue
-              WHERE (queue.agent_id, queue.host, queue.port) = (server.agent_id, server.host, server.port)
-                AND queue.server_key_hash IS NULL)`,
 };
 
 const PIN_SMP_SERVER = {
@@ -146,13 +100,4 @@ const UPSERT_NTF_SERVER = {
     ON CONFLICT (agent_id, host, port) DO UPDATE
        SET key_hash = excluded.key_hash, updated_at = clock_timestamp()
      WHERE known.key_hash <> excluded.key_hash`,
-};
-
-interface MessagingRouterRow {
-  basic_auth: Buffer | null;
-}
-
-const LOAD_MESSAGING_ROUTER = {
-  name: 'load_messaging_router',
-  text: 'SELECT basic_auth FROM subscriptions.smp_servers WHERE agent_id = $1 AND host = $2 AND port = $3',
 };

@@ -4,7 +4,7 @@
  */
 import type { PoolClient } from 'pg';
 import type { RecordAction } from '../../api/subscription/rows.ts';
-import { actionOf, primaryQueueOf } from '../../api/subscription/rows.ts';
+import { actionOf, queueOf } from '../../api/subscription/rows.ts';
 import type { Command, WorkerKey } from '../../workflows/subscription/contract.ts';
 import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
 import type { ServerKey } from '../../workflows/subscription/rules.ts';
@@ -16,6 +16,7 @@ import type { SubscriptionResources } from './batches.ts';
 import { NO_QUEUE } from './batches.ts';
 import { lockRecords } from './claims.ts';
 import { kickAll } from './commands.ts';
+import { removeDeletedConnections } from './connection-rows.ts';
 import type { SubscriptionEvent } from './events.ts';
 import { announceEvent, errorText, relayEventsIfPossible, writeEvent } from './events.ts';
 import type { NewRecord } from './records.ts';
@@ -91,23 +92,20 @@ const APPLY: Record<Command['kind'], Apply> = {
     return { kicks: await end(client, agentId, found, nowMs), errors };
   },
 
-  // No router is told: the queue goes, and the routers tell each other.
-  async 'delete-sub'(client, agentId, connIds) {
-    await deleteRecords(client, agentId, connIds);
-    return { kicks: [], errors: [] };
-  },
-
   async reconcile(client, agentId, connIds, nowMs) {
-    const { found } = await loadConnections(client, agentId, connIds);
+    const { found } = await loadConnections(client, agentId, connIds, true);
     const known = new Set(found.map(({ connId }) => connId));
-    await deleteRecords(
-      client,
-      agentId,
-      connIds.filter((connId) => !known.has(connId)),
+    // A worker has given its end up, and taken its notifier away from the queue before.
+    const over = found.filter(
+      ({ isDeleted, queue, record }) => isDeleted && isGivenUp(record) && !queue.notifier.notifierId,
     );
+    const overIds = over.map(({ connId }) => connId);
+    await deleteRecords(client, agentId, [...connIds.filter((connId) => !known.has(connId)), ...overIds]);
+    await removeDeletedConnections(client, agentId, overIds);
     const keeping = keepingOf(await loadToken(client, agentId));
-    const unwanted = found.filter(({ isEnabled }) => !isEnabled || keeping === 'ended');
-    const wanted = keeping === 'kept' ? found.filter(({ isEnabled }) => isEnabled) : [];
+    const isWanted = ({ isEnabled, isDeleted }: FoundConnection) => isEnabled && !isDeleted;
+    const unwanted = found.filter((one) => !over.includes(one) && (!isWanted(one) || keeping === 'ended'));
+    const wanted = keeping === 'kept' ? found.filter(isWanted) : [];
     const kicks = await end(
       client,
       agentId,
@@ -118,6 +116,10 @@ const APPLY: Record<Command['kind'], Apply> = {
     return { kicks: [...kicks, ...created.kicks], errors: created.errors };
   },
 };
+
+/** A worker does nothing about it any more. */
+const isGivenUp = (record: FoundConnection['record']): boolean =>
+  !record || (record.action === undefined && !record.isUnreadable);
 
 /** Makes, starts over or wakes the subscriptions of connections; those that are switched off are left alone. */
 async function createWanted(
@@ -183,6 +185,7 @@ interface FoundConnection {
   connId: string;
   userId: number;
   isEnabled: boolean;
+  isDeleted: boolean;
   queue: { address: RouterAddress; notifier: { notifierId?: string } };
   record?: {
     smpServer?: ServerKey;
@@ -197,11 +200,12 @@ async function loadConnections(
   client: PoolClient,
   agentId: string,
   connIds: readonly string[],
+  withDeleted = false,
 ): Promise<{ found: FoundConnection[]; errors: SubscriptionEvent['errors'] }> {
   // The lock is a separate statement: a SELECT that waited for a worker's transaction would return the record as the
   // worker wrote it, but the queue as it was before.
   await lockRecords(client, agentId, connIds);
-  const rows = await run<ConnectionRow>(client, LOAD_CONNECTIONS, [agentId, connIds]);
+  const rows = await run<ConnectionRow>(client, LOAD_CONNECTIONS, [agentId, connIds, withDeleted]);
   const found = rows.map(foundOf);
   const known = new Set(found.map(({ connId }) => connId));
   const errors = connIds
@@ -216,6 +220,7 @@ function foundOf(row: ConnectionRow): FoundConnection {
     connId: row.conn_id,
     userId: row.user_id,
     isEnabled: row.is_enabled,
+    isDeleted: row.is_deleted,
     queue: {
       address: addressOf(row),
       notifier: row.ntf_id === null ? {} : { notifierId: row.ntf_id },
@@ -243,6 +248,7 @@ interface ConnectionRow extends AddressRow {
   conn_id: string;
   user_id: number;
   is_enabled: boolean;
+  is_deleted: boolean;
   ntf_id: string | null;
   smp_host: string | null;
   smp_port: number | null;
@@ -259,15 +265,15 @@ interface ConnectionRow extends AddressRow {
 const LOAD_CONNECTIONS = {
   name: 'load_connections_of_command',
   text: `
-    SELECT connection.conn_id, connection.user_id, connection.enable_ntfs IS NOT FALSE AS is_enabled,
+    SELECT connection.conn_id, connection.user_id, connection.enable_ntfs IS NOT FALSE AS is_enabled, connection.is_deleted,
            queue.host, queue.port, queue.key_hash, queue.ntf_id,
            record.smp_host, record.smp_port, record.smp_ntf_id, record.ntf_host, record.ntf_port, record.ntf_action,
            record.smp_action, record.action_ts, record.ntf_failed OR record.smp_failed AS is_unreadable
       FROM subscriptions.connections AS connection
-     CROSS JOIN LATERAL (${primaryQueueOf('connection')}) AS queue
+     CROSS JOIN LATERAL (${queueOf('connection')}) AS queue
       LEFT JOIN subscriptions.ntf_subscriptions AS record USING (agent_id, conn_id)
      WHERE connection.agent_id = $1 AND connection.conn_id = ANY($2::text[])
-       AND NOT connection.is_deleted
+       AND (NOT connection.is_deleted OR $3)
      ORDER BY connection.conn_id`,
 };
 

@@ -6,23 +6,17 @@ import type { SweepOutcome, WorkerKey } from '../../workflows/subscription/contr
 import { withHeartbeats } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
-import { deleteOlderThan, deletionOf } from '../retention.ts';
 import type { SubscriptionResources } from './batches.ts';
 import type { SubscriptionCommands } from './commands.ts';
 import { kickAll, replaceStuck } from './commands.ts';
 import { relayEvents } from './events.ts';
 import { createReconciliation } from './reconciliation.ts';
-import { createDeletionWork } from './token-deletion.ts';
 
-/** How long events that were relayed, and requests that nobody finished, are kept, ms. */
-const EVENTS_KEPT_MS = 7 * 24 * 3_600_000;
-const REQUESTS_KEPT_MS = 24 * 3_600_000;
 /** Agents that are looked at together. */
 const AGENTS_AT_ONCE = 100;
 
 export function createSweepWork(resources: SubscriptionResources & { commands: SubscriptionCommands }) {
   const { db, log, subscription: settings } = resources;
-  const { dropExpiredTokenDeletions } = createDeletionWork(resources);
   const { createMissing, endUnwanted, recoverUnreadable } = createReconciliation(resources);
 
   return {
@@ -31,12 +25,8 @@ export function createSweepWork(resources: SubscriptionResources & { commands: S
       withHeartbeats(async () => {
         const outcome: SweepOutcome = {
           ...(await sweepAgents(nowMs)),
-          expiredTokenDeletions: await dropExpiredTokenDeletions(),
           relayedEvents: await orNothing('events', () => relayEvents(resources)),
         };
-        await deleteOlderThan(EVENTS_KEPT_MS, FORGET_EVENTS, resources);
-        await deleteOlderThan(REQUESTS_KEPT_MS, FORGET_IMPORTS, resources);
-        await deleteOlderThan(REQUESTS_KEPT_MS, FORGET_REQUESTS, resources);
         log.info({ ...outcome }, 'subscriptions swept');
         return outcome;
       }),
@@ -145,17 +135,6 @@ const LIST_DUE = {
      ) AS due
      UNION ALL
     SELECT agent_id, 'ntf-tkn-del', host, port FROM token_server
-     UNION ALL
-    SELECT agent_id, 'smp-que-del', host, port
-      FROM agent
-      JOIN subscriptions.smp_servers AS server USING (agent_id)
-     CROSS JOIN LATERAL (
-       SELECT FROM subscriptions.rcv_queues AS queue
-        WHERE (queue.agent_id, queue.host, queue.port) = (server.agent_id, server.host, server.port)
-          AND is_deleted AND NOT del_failed
-        ORDER BY queue_id
-        LIMIT 1
-     ) AS due
      ORDER BY 1, 2, 3, 4`,
 };
 
@@ -164,24 +143,3 @@ const LIST_AGENTS = {
   name: 'list_open_subscription_agents',
   text: 'SELECT agent_id FROM subscriptions.agents WHERE is_open AND agent_id > $1 ORDER BY agent_id LIMIT $2',
 };
-
-const FORGET_EVENTS = deletionOf({
-  name: 'forget_subscription_events',
-  table: 'subscriptions.events',
-  key: 'event_id',
-  since: 'relayed_at',
-});
-
-const FORGET_IMPORTS = deletionOf({
-  name: 'forget_queue_imports',
-  table: 'subscriptions.queue_imports',
-  key: 'request_id',
-  since: 'created_at',
-});
-
-const FORGET_REQUESTS = deletionOf({
-  name: 'forget_token_requests',
-  table: 'subscriptions.token_requests',
-  key: 'request_id',
-  since: 'created_at',
-});

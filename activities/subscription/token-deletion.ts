@@ -4,7 +4,6 @@
  */
 import { deletionKeyContext } from '../../api/subscription/sealed-columns.ts';
 import type { BatchOrder, BatchOutcome } from '../../workflows/subscription/contract.ts';
-import { deleteOlderThan, deletionOf } from '../retention.ts';
 import { inTransaction, run } from '../transactions.ts';
 import { requireEpoch } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
@@ -15,9 +14,6 @@ import { classOf, isUnknownToNotificationRouter } from './router/errors.ts';
 import type { RouterError, RouterResult } from './router/ports.ts';
 import type { AddressRow } from './router-rows.ts';
 import { addressOf } from './router-rows.ts';
-
-/** Age at which the deletion of a token that never succeeds is given up, ms. */
-const MAX_AGE_MS = 21 * 24 * 60 * 60_000;
 
 export function createDeletionWork(resources: SubscriptionResources) {
   const { db, keyBox, notificationRouter, log, metrics } = resources;
@@ -55,13 +51,6 @@ export function createDeletionWork(resources: SubscriptionResources) {
       }
       await endAttempt(order, { dropped: id }, 'ERR INTERNAL', error);
       return countResult('given_up', outcome);
-    },
-
-    /** Drops records that are older than they may be, however they stand. @returns how many. */
-    async dropExpiredTokenDeletions(): Promise<number> {
-      const dropped = await deleteOlderThan(MAX_AGE_MS, DROP_EXPIRED, { db, log });
-      if (dropped > 0) log.warn({ records: dropped }, 'token deletions given up for their age');
-      return dropped;
     },
   };
 
@@ -138,10 +127,3 @@ const MARK_FAILED = {
   name: 'mark_token_deletion_failed',
   text: 'UPDATE subscriptions.ntf_tokens_to_delete SET del_failed = true WHERE id = $1::bigint',
 };
-
-const DROP_EXPIRED = deletionOf({
-  name: 'drop_expired_token_deletions',
-  table: 'subscriptions.ntf_tokens_to_delete',
-  key: 'id',
-  since: 'created_at',
-});

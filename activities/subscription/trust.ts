@@ -33,7 +33,7 @@ export function createTrustWork(resources: SubscriptionResources) {
         recipientId: randomBytes(RECIPIENT_ID_BYTES).toString('base64url'),
         recipientPrivateKey: generateAuthKeys().privateKey,
       };
-      const [answer] = await messagingRouter.deleteQueues([queue]);
+      const [answer] = await messagingRouter.deleteNotifierKeys([queue]);
       const result = answer?.result ?? { ok: false, error: NO_ANSWER };
       return !result.ok && result.error.source === 'SMP' ? { ok: true, value: undefined } : result;
     },

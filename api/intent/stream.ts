@@ -6,14 +6,8 @@ import { STREAM_START, entryIdAfter, timeOfEntry } from '../stream-ids.ts';
 /** A value as one segment of a Redis key: base64url, so that no value can end its segment. */
 export const keySegment = (value: string): string => Buffer.from(value, 'utf8').toString('base64url');
 
-/** Holds the id of the last entry that is durably started or recorded. */
+/** Holds the id of the last entry that has a row in PostgreSQL: a copy of the offset there, for producers and operators. */
 export const offsetKey = (stream: string): string => `notification:stream_offsets:${keySegment(stream)}`;
-
-/** Holds `<offset> <entries passed>`: naming its offset, it says nothing once somebody sets the offset by hand. */
-export const countKey = (stream: string): string => `notification:stream_counts:${keySegment(stream)}`;
-
-/** Holds the last notification that was started before the offset was saved. */
-export const startedKey = (stream: string): string => `notification:stream_started:${keySegment(stream)}`;
 
 /**
  * Holds `<beat> <start of PostgreSQL>`: by it, a PostgreSQL is known that was put back to an earlier state. The role is in
@@ -21,9 +15,6 @@ export const startedKey = (stream: string): string => `notification:stream_start
  */
 export const beatKey = (role: string, stream: string): string =>
   `notification:stream_beats:${role}:${keySegment(stream)}`;
-
-/** Holds `<attempt> <when it was scheduled> <count>`: the sign of life of the stream's reader, which grows each second. */
-export const readerKey = (stream: string): string => `notification:stream_readers:${keySegment(stream)}`;
 
 /** Holds the id under which an operation has published a refused entry again. */
 export const republishedKey = (operationId: string, entryId: string): string =>

@@ -1,6 +1,6 @@
 /**
- * Rules of the schema `subscriptions` by which both the service and operators read its rows: which queue of a
- * connection counts, and what a record says is to be done next. Pure, so that programs of others can import it.
+ * Rules of the schema `subscriptions` by which both the service and operators read its rows: which queue a connection
+ * has, and what a record says is to be done next. Pure, so that programs of others can import it.
  */
 
 /** A record says what is to be done next by a code in one of two columns: `ntf_action` or `smp_action`. */
@@ -42,19 +42,16 @@ export function actionOf(
 }
 
 /**
- * The primary queue of a connection: of the queues that are not deleted the one that is marked as primary, then the one
- * that replaced no other, then the oldest. For use in a LATERAL join.
+ * The queue of a connection, for use in a LATERAL join.
  *
  * @param of alias of a row with the columns `agent_id` and `conn_id`.
  */
-export const primaryQueueOf = (of: string): string => `
+export const queueOf = (of: string): string => `
   SELECT queue.queue_id::text, queue.host, queue.port, coalesce(queue.server_key_hash, server.key_hash) AS key_hash,
          queue.rcv_id, queue.rcv_private_key, queue.ntf_id, queue.ntf_private_key
     FROM subscriptions.rcv_queues AS queue
     JOIN subscriptions.smp_servers AS server USING (agent_id, host, port)
-   WHERE queue.agent_id = ${of}.agent_id AND queue.conn_id = ${of}.conn_id AND NOT queue.is_deleted
-   ORDER BY queue.is_primary DESC, queue.replaced_queue_id NULLS FIRST, queue.queue_id
-   LIMIT 1`;
+   WHERE queue.agent_id = ${of}.agent_id AND queue.conn_id = ${of}.conn_id`;
 
 /** Makes an agent that does not exist yet. An agent that was closed stays closed. Parameter: the agent's id. */
 export const ENSURE_AGENT = {

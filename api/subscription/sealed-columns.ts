@@ -11,9 +11,6 @@ export const notifierSecretContext = (agentId: string, notifierId: string): stri
   `rcv_queues.rcv_ntf_dh_secret:${agentId}/${notifierId}`;
 export const deletionKeyContext = (agentId: string, tokenId: string): string =>
   `ntf_tokens_to_delete.private_key:${agentId}/${tokenId}`;
-/** @param server `host:port`. */
-export const routerPasswordContext = (agentId: string, server: string): string =>
-  `smp_servers.basic_auth:${agentId}/${server}`;
 export const messageSecretContext = (agentId: string, recipientId: string): string =>
   `rcv_queues.rcv_dh_secret:${agentId}/${recipientId}`;
 export const tokenContext = (column: string, agentId: string): string => `ntf_tokens.${column}:${agentId}`;
@@ -74,12 +71,5 @@ export const SEALED_COLUMNS: readonly SealedColumn[] = [
     ...{ key: 'queue_id', keyType: 'bigint' },
     subject: 'rcv_id',
     contextOf: messageSecretContext,
-  },
-  {
-    table: 'smp_servers',
-    column: 'basic_auth',
-    ...{ key: "(agent_id || '/' || host || ':' || port)", keyType: 'text' },
-    subject: "(host || ':' || port)",
-    contextOf: routerPasswordContext,
   },
 ];

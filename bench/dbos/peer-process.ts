@@ -10,7 +10,7 @@ import { DefaultLogger } from '@temporalio/worker';
 import type { Acceptance, NotificationInput, RouteKey } from '../../workflows/intent/contract.ts';
 import type { Order, Times } from '../orders.ts';
 import { inFlight, takeOrders } from '../orders.ts';
-import { nthIntent, openWork } from '../work.ts';
+import { openWork, takeNth } from '../work.ts';
 
 export type PeerShape = 'dbos' | 'dbos-tree' | 'no-engine';
 
@@ -19,7 +19,7 @@ type Accepted = Extract<Acceptance, { outcome: 'accepted' }>;
 /** As many as are in flight. */
 const POOL_SIZE = 50;
 
-const { endpoints, activities } = await openWork();
+const { connections, endpoints, activities } = await openWork();
 const log = new DefaultLogger('ERROR');
 const never = new Promise<never>(() => undefined);
 const { signal } = new AbortController();
@@ -98,7 +98,7 @@ await DBOS.launch();
 takeOrders(carryOut);
 
 function carryOut({ shape, count }: Order<PeerShape>): Promise<Times> {
-  return inFlight(count, (n, beganAtMs) => SHAPES[shape](nthIntent(beganAtMs, n)));
+  return inFlight(count, async (n, beganAtMs) => SHAPES[shape](await takeNth(connections.db, beganAtMs, n)));
 }
 
 /** Runs what is made for a worker of Temporal, as the first try of a notification does. */

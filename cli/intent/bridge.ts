@@ -83,8 +83,11 @@ function printStatus({ progress, pause, ...status }: BridgeStatus): void {
       progress && (progress.lagMs < 0 ? 'unknown: Redis did not say' : `${durationOf(progress.lagMs)}`),
     ],
     ['rate', progress && `${progress.rate} entries/s`],
-    ['since take-over', progress && `${progress.started} started, ${progress.malformed} malformed`],
-    ['ahead', progress?.ahead ? `${progress.ahead} of them begun before their turn` : undefined],
+    [
+      'since take-over',
+      progress &&
+        `${progress.taken} intents read, ${progress.dispatched} dispatched, ${progress.malformed} malformed`,
+    ],
     ['last failure', status.lastFailure],
     ['next attempt', status.nextAttemptAt],
     ['link', status.link],

@@ -12,8 +12,8 @@ import { countOf, durationOf } from '../output.ts';
 
 /** An entry that waits longer says that nobody reads, ms. */
 const LATE_MS = 60_000;
-/** With nothing to say the reader reports every 40 s; Temporal gives it up after 120 s. */
-const STALE_HEARTBEAT_MS = 60_000;
+/** With nothing to say the reader reports every 8 s; Temporal gives it up after 30 s. */
+const STALE_HEARTBEAT_MS = 30_000;
 /** Trimming is approximate: Redis removes whole nodes of about a hundred entries. */
 const TRIMMING_SLACK = 1_000;
 

@@ -40,7 +40,7 @@ export function addIntentCommands(program: Command): void {
                 item.type,
                 item.attempt,
                 item.idempotencyKey,
-                item.reason,
+                item.reason ?? 'its turn has not come',
               ]),
               { flexible: 5, linked: 1, links: items.map(({ link }) => link) },
             ),

@@ -36,8 +36,6 @@ export function printNotification(view: NotificationView): void {
     // Before the reader has come to it there is no workflow to tell about.
     ['workflow', view.stage === 'unread' ? undefined : workflowLine(view)],
     ...(live ? waitingLines(live) : []),
-    ['slice', sliceLine(view)],
-    ['link of the slice', view.slice?.live?.link ?? view.slice?.link],
     // The link of the latest run is known even when Temporal does not answer.
     ['link', view.stage === 'unread' ? undefined : (live?.link ?? view.link)],
   ]);
@@ -113,14 +111,8 @@ function waitingLines(live: LiveState): [string, string | undefined][] {
 }
 
 /** Which workflow took it together with others, and how that one stands. */
-function sliceLine({ slice }: NotificationView): string | undefined {
-  if (!slice) return undefined;
-  return slice.live ? `${slice.workflowId}, ${slice.live.status}` : slice.workflowId;
-}
-
-function workflowLine({ live, liveUnavailable, slice }: NotificationView): string {
+function workflowLine({ live, liveUnavailable }: NotificationView): string {
   if (liveUnavailable !== undefined) return `unknown, Temporal did not answer: ${liveUnavailable}`;
-  if (!live && slice) return 'none of its own';
   if (!live)
     return 'not known to Temporal: it never ran, or ended longer ago than the retention of its namespace';
   const result = live.result === undefined ? '' : `, returned ${JSON.stringify(live.result)}`;

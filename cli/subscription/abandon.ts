@@ -19,7 +19,7 @@ export function addAbandon(subscriptions: Command): void {
   subscriptions
     .command('abandon')
     .description(
-      'Forget deleted queues and tokens whose keys are lost. No router is told. A key that is found again, and put back first, deletes them properly.',
+      'Forget deleted connections and tokens whose keys are lost. No router is told. A key that is found again, and put back first, deletes them properly.',
     )
     .option('--dry-run', 'show how many there are, and forget none')
     .option('--yes', 'do not ask')
@@ -45,7 +45,7 @@ async function abandon(
     report(`${wordsOf(found)} would be forgotten; nothing was done`);
     return EXIT.done;
   }
-  if (found.queues + found.tokens === 0) throw new NotFoundError('nothing waits for a key that is lost');
+  if (found.connections + found.tokens === 0) throw new NotFoundError('nothing waits for a key that is lost');
   if (!yes) throw new UsageError(`this forgets ${wordsOf(found)}: add --yes, or --dry-run to look`);
   const abandoned = await subscriptions.abandon({ requestedBy });
   if (json) printJson({ abandoned });
@@ -53,5 +53,5 @@ async function abandon(
   return EXIT.done;
 }
 
-const wordsOf = ({ queues, tokens }: Abandoned): string =>
-  `${countOf(queues, 'deleted queue')} and ${countOf(tokens, 'deleted token')}`;
+const wordsOf = ({ connections, tokens }: Abandoned): string =>
+  `${countOf(connections, 'deleted connection')} and ${countOf(tokens, 'deleted token')}`;

@@ -1,16 +1,13 @@
 /** `subscriptions`: connections of the agent, and whether they are notified. */
 import type { Command } from 'commander';
 import { Option } from 'commander';
-import type { RouterAddress } from '../../api/subscription/router-address.ts';
-import { ADDRESS_FORMS } from '../../api/subscription/router-address.ts';
 import type { GlobalOptions } from '../command.ts';
 import { action, helpWith, showPage } from '../command.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError } from '../command.ts';
 import type { Requested } from '../options.ts';
-import { limitOption, parseCount, requestedByOption, waitLimitOption } from '../options.ts';
+import { limitOption, parseCount, requestedByOption } from '../options.ts';
 import { countOf, printFields, printJson, printLine, printTable, report } from '../output.ts';
-import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
 import type {
   AgentView,
@@ -19,13 +16,12 @@ import type {
 } from '../../client/subscription/subscriptions.ts';
 
 import { addAbandon } from './abandon.ts';
-import { IDS_HELP, addUpkeepCommands, readRouter } from './upkeep.ts';
+import { IDS_HELP, addUpkeepCommands } from './upkeep.ts';
 
 export function addSubscriptionCommands(program: Command): void {
   const subscriptions = program
     .command('subscriptions')
     .description('Notification subscriptions: connections of the agent, and whether they are notified');
-  addCreate(subscriptions);
   addToggle(subscriptions);
   addDelete(subscriptions);
   addList(subscriptions);
@@ -34,68 +30,6 @@ export function addSubscriptionCommands(program: Command): void {
   addWake(subscriptions);
   addUpkeepCommands(subscriptions);
   addAbandon(subscriptions);
-}
-
-interface CreateOptions extends Requested {
-  user: number;
-  server?: string;
-  count: number;
-  notifications: boolean;
-  wait?: boolean;
-  timeout: number;
-}
-
-function addCreate(subscriptions: Command): void {
-  subscriptions
-    .command('create')
-    .description(
-      'Make connections with a queue each, and their subscriptions when the token is active and INSTANT.',
-    )
-    .requiredOption('--user <n>', 'the user whom they belong to', parseCount(0, 999_999_999))
-    .option(
-      '--server <address>',
-      `where the queues are made; without it the first messaging router of npm start: ${ADDRESS_FORMS.smp}; - for standard input, which must say it with a password`,
-    )
-    .option('--count <n>', 'how many', parseCount(1, 10_000), 1)
-    .option('--no-notifications', 'make them with notifications off')
-    .option('--wait', 'wait until their subscriptions are made; exit code 1 when some are not')
-    .addOption(waitLimitOption('that'))
-    .addOption(requestedByOption())
-    .addHelpText(
-      'after',
-      helpWith(
-        'galaxy-notify subscriptions create --user 1 --wait',
-        'galaxy-notify subscriptions create --user 1 --server smp://<fingerprint>@smp.example.com --count 10',
-      ),
-    )
-    .action(
-      action<CreateOptions & GlobalOptions>(async (options) => {
-        const given = options.server === undefined ? undefined : await readRouter(options.server, 'smp');
-        return withSession(['postgres', 'temporal'], async (session) => {
-          const { user, count, notifications, wait, timeout, json, requestedBy } = options;
-          const wanted = {
-            userId: user,
-            server: given ?? firstRouterOf(session),
-            enableNotifications: notifications,
-          };
-          const created = await session.operator.subscriptions.create(
-            Array.from({ length: count }, () => wanted),
-            { requestedBy },
-          );
-          const connIds = created.flatMap((one) => ('connId' in one ? [one.connId] : []));
-          const errors = created.flatMap((one) => ('error' in one ? [one.error] : []));
-          const views = wait ? await session.operator.subscriptions.wait(connIds, { limitMs: timeout }) : [];
-          const missing = views.filter(({ status }) => !status?.startsWith('CREATED'));
-          if (json) printJson({ created, ...(wait ? { subscriptions: views } : {}) });
-          else for (const connId of connIds) printLine(connId);
-          for (const error of new Set(errors)) report(`not made: ${error}`);
-          if (wait && connIds.length > 0) {
-            report(`${connIds.length - missing.length} of ${countOf(connIds.length, 'subscription')} made`);
-          }
-          return errors.length + missing.length > 0 ? EXIT.failed : EXIT.done;
-        });
-      }),
-    );
 }
 
 function addToggle(subscriptions: Command): void {
@@ -126,7 +60,7 @@ function addDelete(subscriptions: Command): void {
   subscriptions
     .command('delete')
     .description(
-      'Delete connections, with their queues and subscriptions. There is no way back. An imported queue stays on its router, and only its notifications end.',
+      'Delete connections and their subscriptions. There is no way back. The queues stay on their routers for the application.',
     )
     .argument('<connection id...>', 'which')
     .option('-y, --yes', 'it is meant')
@@ -255,12 +189,6 @@ function addWake(subscriptions: Command): void {
     );
 }
 
-function firstRouterOf({ addresses }: Session): RouterAddress {
-  const [router] = addresses.messagingRouters;
-  if (!router) throw new UsageError('no npm start runs messaging routers here: give --server');
-  return router;
-}
-
 const isGivenUp = ({ status, action: next }: SubscriptionView): boolean =>
   status !== undefined && next === undefined;
 
@@ -297,20 +225,18 @@ function printViews(views: SubscriptionView[]): void {
 }
 
 function printAgent(view: AgentView): void {
-  const { agentId, token, connections, givenUp, unreadable, unreadableQueues, tokenDeletions, live, link } =
-    view;
+  const { agentId, token, connections, givenUp, unreadable, tokenDeletions, live, link } = view;
   printFields([
     ['agent', agentId],
     ['token', token ? `${token.status}, ${token.mode}, on ${token.router}` : 'none'],
     ...Object.entries(connections).map(([status, count]) => [`${status} subscriptions`, count] as const),
     ['given up', givenUp],
     ['unreadable', unreadable],
-    ['unreadable deleted queues', unreadableQueues],
     ['tokens to delete', tokenDeletions],
     ['commands that wait', live?.queue.length],
     ['commands done', live?.done],
     ['link', link],
   ]);
   if (!live) report('no answer from the supervisor: shown as the database has it');
-  else if (live.isPaused || !live.isOnline) report('the agent keeps off the network');
+  else if (live.isPaused) report('the agent keeps off the network');
 }

@@ -4,8 +4,6 @@ import { text } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import type { RouterAddress } from '../../api/subscription/router-address.ts';
 import { ADDRESS_FORMS, AddressError, parseRouterAddress } from '../../api/subscription/router-address.ts';
-import type { RouterProtocol } from '../../api/subscription/router-wire.ts';
-import { withoutPassword } from '../../client/subscription/passwords.ts';
 import type { RetryFilter } from '../../client/subscription/choices.ts';
 import type { RouterState, RouterStates } from '../../workflows/subscription/contract.ts';
 import type { GlobalOptions } from '../command.ts';
@@ -89,17 +87,17 @@ function addTrust(subscriptions: Command): void {
         'galaxy-notify subscriptions trust smp://<fingerprint>@smp.example.com',
         'galaxy-notify subscriptions trust ntf://<fingerprint>@ntf.example.com',
         'galaxy-notify subscriptions trust - <address.txt',
-        'A password in the address, which only standard input may have, becomes that of the router, for new queues.',
         'New tokens take the fingerprint of a notification router from NOTIFICATION_SUBSCRIPTION_NTF_SERVERS.',
       ),
     )
     .action(
       action<Requested & GlobalOptions, [string]>(async ({ json, requestedBy }, address) => {
-        const server = await readRouter(address);
+        const { host, port, keyHash } = await readRouter(address);
+        const server = { host, port, keyHash };
         await withSession(['postgres', 'temporal'], async ({ operator }) => {
           await operator.subscriptions.trust(server, { requestedBy });
-          if (json) printJson({ server: withoutPassword(server) });
-          else printLine(`${server.host}:${server.port} is trusted under this fingerprint`);
+          if (json) printJson({ server });
+          else printLine(`${host}:${port} is trusted under this fingerprint`);
         });
       }),
     );
@@ -238,10 +236,10 @@ function addStatistics(subscriptions: Command): void {
     );
 }
 
-/** @param protocol of which kind the router must be. @throws UsageError when it is none, or an argument with a password. */
-export async function readRouter(argument: string, protocol?: RouterProtocol): Promise<RouterAddress> {
+/** @throws UsageError for an invalid address, or an argument with a password. */
+async function readRouter(argument: string): Promise<RouterAddress> {
   try {
-    return parseRouterAddress(await readAddress(argument), protocol);
+    return parseRouterAddress(await readAddress(argument));
   } catch (error) {
     if (error instanceof AddressError) throw new UsageError(error.message);
     throw error;

@@ -1,6 +1,5 @@
 /** Which routes, notifications and entries an operation is about. */
 import type { Pool } from 'pg';
-import { timeOfEntry } from '../../api/stream-ids.ts';
 import type { Choice } from '../choices.ts';
 import { conditions } from '../lists.ts';
 import type { DeadLetterFilter } from './dead-letters.ts';
@@ -9,7 +8,6 @@ import type { OperatorResources } from '../resources.ts';
 import type { MalformedFilter } from './malformed.ts';
 import type { OpenFilter } from './open-filter.ts';
 import { malformedConditions } from './malformed.ts';
-import { findUnaccepted } from './unaccepted.ts';
 
 interface Span {
   oldest: Date;
@@ -19,7 +17,7 @@ interface Span {
 export interface OpenGroup extends Span {
   type: string;
   producer: string;
-  /** `under_way`: accepted, or tried in vain. `not_begun`: in the stream, or waiting in Temporal for its turn. */
+  /** `under_way`: accepted, or tried in vain. `not_begun`: read, and waiting for its turn. */
   state: 'under_way' | 'not_begun';
   notifications: number;
 }
@@ -40,33 +38,21 @@ export const chooseDead = (filter: DeadLetterFilter): Choice => ({
   given: conditions(stillDead(filter)),
 });
 
-/** What a cancellation would reach: what is in the stream alone, and then what rows know of. One between the two is in both. */
-export async function openGroups(resources: OperatorResources, filter: OpenFilter): Promise<OpenGroup[]> {
-  const unaccepted = await findUnaccepted(resources, filter, Infinity);
-  const rows = await groupsOf<Omit<OpenGroup, 'state'>>(resources.db, chooseOpen(filter));
-  const notBegun = Map.groupBy(unaccepted, ({ type, producer }) => JSON.stringify([type, producer]));
-  return [
-    ...rows.map((group): OpenGroup => ({ ...group, state: 'under_way' })),
-    ...[...notBegun.values()].map((intents): OpenGroup => {
-      const [{ type, producer }, last] = [intents[0]!, intents.at(-1)!];
-      const span = {
-        oldest: timeOfEntry(intents[0]!.notificationId),
-        newest: timeOfEntry(last.notificationId),
-      };
-      return { type, producer, state: 'not_begun', notifications: intents.length, ...span };
-    }),
-  ];
-}
+/** What a cancellation would reach. */
+export const openGroups = ({ db }: OperatorResources, filter: OpenFilter): Promise<OpenGroup[]> =>
+  groupsOf<OpenGroup>(db, chooseOpen(filter));
 
-/** Accepted ones with an open route, and those that wait to be accepted; each once, which is what UNION does. */
+/** Accepted ones with an open route, and those that are not decided; each once, which is what UNION does. */
 const OPEN = `(
-           SELECT notification_id, notification_type, producer, accepted_at AS since
+           SELECT notification_id, notification_type, producer, accepted_at AS since, 'under_way' AS state
              FROM notification.routes
              JOIN notification.records USING (notification_id)
             WHERE next_attempt_at IS NOT NULL
             UNION
-           SELECT notification_id, notification_type, producer, waiting_since
-             FROM notification.waiting_intents) AS open`;
+           SELECT notification_id, notification_type, producer, read_at,
+                  CASE WHEN reason IS NULL THEN 'not_begun' ELSE 'under_way' END
+             FROM notification.intents
+            WHERE status = 'open') AS open`;
 
 export const chooseOpen = ({ type, producer, since, until }: OpenFilter): Grouped => ({
   columns: ['notification_id'],
@@ -78,7 +64,7 @@ export const chooseOpen = ({ type, producer, since, until }: OpenFilter): Groupe
     ['since >= ?', since],
     ['since <= ?', until],
   ]),
-  groups: { type: 'notification_type', producer: 'producer' },
+  groups: { type: 'notification_type', producer: 'producer', state: 'state' },
   counted: 'notifications',
 });
 

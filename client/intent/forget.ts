@@ -57,32 +57,41 @@ export function intentsOf(resources: OperatorResources, person: Person): PartOfF
     walkOf(db, {
       table: 'notification.malformed_intents',
       key: ['stream_entry_id'],
-      values: [userId, quoted, nested],
-      where: `${names('raw_fields::text', ['$2', '$3'])} AND notification.named_users(raw_fields) - $1 = '[]'`,
+      values: [userId, [inUserField]],
+      where: `${ENTRY_IS_ABOUT} AND notification.named_users(raw_fields) - $1 = '[]'`,
     }),
     // One that is for others, too, stays theirs.
     walkOf(db, {
       table: 'notification.malformed_intents',
       key: ['stream_entry_id'],
-      values: [pattern, quoted, nested],
-      where: `${names('raw_fields::text', ['$2', '$3'])} OR idempotency_key ~ $1 AND NOT ${IS_FORGOTTEN_KEY}`,
+      values: [userId, [inUserField, pattern], more, nested.slice(1)],
+      where: `${ENTRY_IS_ABOUT} OR ${names('raw_fields::text', ['$3', '$4'])}`,
       set: `
         raw_fields = (
           SELECT coalesce(jsonb_object_agg(name,
-                   CASE WHEN name = 'idempotency_key' AND value ~ $1 THEN ${forgottenKeySql('value')}
-                        WHEN to_json(value)::text = ANY ($2::text[]) THEN 'forgotten'
-                        ELSE ${blanked('value', '$2', quoted.length)} END), '{}')
+                   CASE WHEN name = 'idempotency_key' AND value ~ ${NAMES_USER} THEN ${forgottenKeySql('value')}
+                        WHEN ${FIELD_IS_USER} OR name IN ('request_id', 'trace_id') AND value ~ ${NAMES_USER}
+                             OR to_json(value)::text = ANY ($3::text[]) THEN 'forgotten'
+                        WHEN name = 'recipient_user_ids_json'
+                          THEN ${blanked(`replace(value, to_json($1::text)::text, '"forgotten"')`, '$3', more.length)}
+                        ELSE ${blanked(`regexp_replace(value, ${IN_USER_FIELD}, '\\1"forgotten"', 'g')`, '$3', more.length)} END), '{}')
             FROM jsonb_each_text(raw_fields) AS field (name, value)),
-        idempotency_key = CASE WHEN idempotency_key ~ $1 AND NOT ${IS_FORGOTTEN_KEY}
+        idempotency_key = CASE WHEN idempotency_key ~ ${NAMES_USER} AND NOT ${IS_FORGOTTEN_KEY}
                                THEN ${forgottenKeySql('idempotency_key')} ELSE idempotency_key END`,
     }),
     walkOf(db, {
-      table: 'notification.cancelled_intents',
-      key: ['notification_id', 'producer', 'idempotency_key'],
+      table: 'notification.intents',
+      key: ['notification_id'],
       values: [userId, pattern],
       where: `
-        recipient_user_ids ? $1
-        OR recipient_user_ids IS NULL AND idempotency_key ~ $2 AND NOT ${IS_FORGOTTEN_KEY}`,
+        status <> 'open'
+        AND (recipient_user_ids ? $1
+             OR NOT ${IS_FORGOTTEN_KEY}
+                AND CASE WHEN status <> 'accepted' THEN idempotency_key ~ $2
+                         ELSE EXISTS (SELECT FROM notification.records
+                                       WHERE records.notification_id = intents.notification_id
+                                         AND (records.${IS_FORGOTTEN_KEY} OR ${IS_SOLE}
+                                              OR recipient_user_ids ? $1 AND records.idempotency_key ~ $2)) END)`,
       set: `
         recipient_user_ids = recipient_user_ids - $1,
         idempotency_key = CASE WHEN NOT ${IS_FORGOTTEN_KEY} THEN ${forgottenKeySql('idempotency_key')}
@@ -128,8 +137,8 @@ export function intentsOf(resources: OperatorResources, person: Person): PartOfF
         ),
         listOf(
           db,
-          `SELECT notification_id AS id FROM notification.waiting_intents
-            WHERE intent -> 'recipientUserIds' @> $1::jsonb LIMIT ${NAMED + 1}`,
+          `SELECT notification_id AS id FROM notification.intents
+            WHERE status = 'open' AND entry -> 'recipientUserIds' @> $1::jsonb LIMIT ${NAMED + 1}`,
           [named],
         ),
         listOf(
@@ -289,10 +298,16 @@ async function listOf(db: OperatorResources['db'], statement: string, values: un
 
 /** The user is the only recipient of a record. */
 const IS_SOLE = `(recipient_user_ids IS NOT NULL AND recipient_user_ids ? $1 AND recipient_user_ids - $1 = '[]')`;
-/** Patterns of the walk over records. */
+/** Patterns of the walks over records and refused entries. */
 const [IN_USER_FIELD, NAMES_USER] = ['($2::text[])[1]', '($2::text[])[2]'];
 /** The user is one of the recipients, or a field for ids of users names them. */
 const IS_ABOUT = `(recipient_user_ids ? $1 OR payload_json ~ ${IN_USER_FIELD})`;
+/** A field of a refused entry that holds the user's id. */
+const FIELD_IS_USER = `(name ~ '(^|_)user_id$' AND value = $1)`;
+/** The same as {@link IS_ABOUT} for a refused entry, whose fields may be any. Other texts that equal the id are not the user. */
+const ENTRY_IS_ABOUT = `(strpos(raw_fields ->> 'recipient_user_ids_json', to_json($1::text)::text) > 0 OR EXISTS (
+          SELECT FROM jsonb_each_text(raw_fields) AS field (name, value)
+           WHERE ${FIELD_IS_USER} OR value ~ ${IN_USER_FIELD}))`;
 /** Somebody else still gets a record's payload, or may get it by a replay. */
 const IS_STILL_SENT = `EXISTS (
           SELECT FROM notification.routes

@@ -109,17 +109,18 @@ export const SHOW_RECORD = `
     FROM notification.records
    WHERE notification_id = $1`;
 
-export const SHOW_DUPLICATE = `
-  SELECT duplicate_of AS "duplicateOf"
-    FROM notification.duplicates
-   WHERE notification_id = $1`;
+/** How an intent was decided, or `open`. */
+export interface IntentRow {
+  status: 'open' | 'accepted' | 'duplicate' | 'conflict' | 'refused' | 'cancelled';
+  /** The notification that a duplicate or a conflict is about. */
+  other: string | null;
+  updatedAt: Date;
+}
 
-export const SHOW_CANCELLATION = `
-  SELECT cancelled_at AS "cancelledAt"
-    FROM notification.cancelled_intents
-   WHERE notification_id = $1
-   ORDER BY cancelled_at DESC
-   LIMIT 1`;
+export const SHOW_INTENT = `
+  SELECT status, other, updated_at AS "updatedAt"
+    FROM notification.intents
+   WHERE notification_id = $1`;
 
 export const SHOW_ROUTES = `
   SELECT route_id AS "routeId", channel, status, attempt_count AS attempts, max_attempts AS "maxAttempts",

@@ -15,6 +15,7 @@ import { deadLetterOperations } from './dead-letters.ts';
 import type { MalformedEntry } from './malformed.ts';
 import { findMalformed } from './malformed.ts';
 import type {
+  IntentRow,
   NotificationRecord,
   NotificationStatus,
   NotificationSummary,
@@ -23,14 +24,12 @@ import type {
 } from './notification-rows.ts';
 import {
   LIST_NOTIFICATIONS,
-  SHOW_CANCELLATION,
-  SHOW_DUPLICATE,
+  SHOW_INTENT,
   SHOW_RECORD,
   SHOW_REPLAYS,
   SHOW_ROUTES,
   STATUS_CONDITIONS,
 } from './notification-rows.ts';
-import { findSlice } from './slices.ts';
 
 export interface NotificationFilter {
   type?: string;
@@ -58,9 +57,8 @@ export interface RouteView extends WithoutNulls<
 export type ReplayView = WithoutNulls<ReplayRow>;
 
 /**
- * How far an intent has come. `unread`: the reader has not come to its entry. `accepting`: its workflow, or the slice that
- * it is in, runs and has not accepted it yet. `accepted`: there is a record. `malformed`: refused, see there. `ended`: its
- * workflow ended without a record, as for a duplicate, or the record was removed by retention.
+ * How far an intent has come. `unread`: the reader has not come to its entry. `accepting`: it is read and not decided yet. `accepted`: there is a record. `malformed`: refused, see there. `ended`: it
+ * was decided without a record, as a duplicate is, or the record was removed by retention.
  */
 export type NotificationStage = 'unread' | 'accepting' | 'accepted' | 'malformed' | 'ended';
 
@@ -80,19 +78,10 @@ export interface NotificationView {
   duplicateOf?: string;
   /** When an operator cancelled it; it had not been accepted. */
   cancelledAt?: Date;
-  /** The slice that took it together with others; absent when it had a workflow of its own at once. */
-  slice?: SliceView;
   /** Absent when Temporal does not know the workflow any more. */
   live?: LiveState;
   /** Temporal did not say, and why. */
   liveUnavailable?: string;
-  link?: string;
-}
-
-export interface SliceView {
-  workflowId: string;
-  /** Absent when Temporal does not know it any more, or did not say. */
-  live?: LiveState;
   link?: string;
 }
 
@@ -139,25 +128,13 @@ export function notificationOperations(resources: OperatorResources) {
      * @throws NotFoundError when neither PostgreSQL nor Temporal nor the stream knows it.
      */
     async show(notificationId: string, limit = DEFAULT_LIMIT): Promise<NotificationView> {
-      // Temporal first: a workflow ends after its rows are written, so whoever sees it ended sees what became of it.
-      const [slice, live] = await Promise.all([
-        sliceOf(notificationId),
+      const [live, record, malformed, row] = await Promise.all([
         temporalSays(notificationWorkflowId(notificationId)),
-      ]);
-      const [record, malformed, duplicateOf, cancelledAt] = await Promise.all([
         recordOf(notificationId),
         findMalformed(resources, notificationId),
-        originalOf(notificationId),
-        cancellationOf(notificationId),
+        intentOf(notificationId),
       ]);
-      const stage = await stageOf(notificationId, {
-        record,
-        malformed,
-        duplicateOf,
-        cancelledAt,
-        live: live.live ?? slice?.live,
-        isRunning: live.live?.status === 'RUNNING',
-      });
+      const stage = await stageOf(notificationId, { record, malformed, row, live: live.live });
       if (stage === undefined) {
         const doubt =
           live.liveUnavailable === undefined ? '' : `; Temporal did not say: ${live.liveUnavailable}`;
@@ -172,9 +149,8 @@ export function notificationOperations(resources: OperatorResources) {
         totals: record?.totals ?? {},
         ...(record ? await partsOf(notificationId, limit) : { ...NO_PARTS }),
         ...(malformed ? { malformed } : {}),
-        ...(duplicateOf === undefined ? {} : { duplicateOf }),
-        ...(cancelledAt === undefined ? {} : { cancelledAt }),
-        ...(slice ? { slice } : {}),
+        ...(row?.status === 'duplicate' ? { duplicateOf: row.other! } : {}),
+        ...(row?.status === 'cancelled' ? { cancelledAt: row.updatedAt } : {}),
         ...live,
         ...linkField(resources, notificationWorkflowId(notificationId)),
       };
@@ -191,22 +167,9 @@ export function notificationOperations(resources: OperatorResources) {
     return { record, totals: totals ?? {} };
   }
 
-  async function originalOf(notificationId: string): Promise<string | undefined> {
-    const { rows } = await db.query<{ duplicateOf: string }>(SHOW_DUPLICATE, [notificationId]);
-    return rows[0]?.duplicateOf;
-  }
-
-  async function cancellationOf(notificationId: string): Promise<Date | undefined> {
-    const { rows } = await db.query<{ cancelledAt: Date }>(SHOW_CANCELLATION, [notificationId]);
-    return rows[0]?.cancelledAt;
-  }
-
-  async function sliceOf(notificationId: string): Promise<SliceView | undefined> {
-    // That Temporal does not answer is said by the look at the notification.
-    const workflowId = await findSlice(resources, notificationId).catch(() => undefined);
-    if (workflowId === undefined) return undefined;
-    const { live } = await temporalSays(workflowId);
-    return { workflowId, ...(live ? { live } : {}), ...linkField(resources, workflowId) };
+  async function intentOf(notificationId: string): Promise<IntentRow | undefined> {
+    const { rows } = await db.query<IntentRow>(SHOW_INTENT, [notificationId]);
+    return rows[0];
   }
 
   async function temporalSays(workflowId: string): Promise<{ live?: LiveState; liveUnavailable?: string }> {
@@ -223,18 +186,13 @@ export function notificationOperations(resources: OperatorResources) {
     found: {
       record: unknown;
       malformed: unknown;
-      duplicateOf: unknown;
-      cancelledAt: unknown;
+      row: IntentRow | undefined;
       live: LiveState | undefined;
-      /** Its own workflow, not that of its slice. */
-      isRunning: boolean;
     },
   ): Promise<NotificationStage | undefined> {
     if (found.record) return 'accepted';
     if (found.malformed) return 'malformed';
-    // The row of a repeat is written a moment before its workflow ends.
-    if (found.duplicateOf !== undefined && found.isRunning) return 'accepting';
-    if (found.duplicateOf !== undefined || found.cancelledAt !== undefined) return 'ended';
+    if (found.row) return found.row.status === 'open' ? 'accepting' : 'ended';
     if (found.live) return found.live.status === 'RUNNING' ? 'accepting' : 'ended';
     return (await isUnread(notificationId).catch(() => false)) ? 'unread' : undefined;
   }

@@ -84,16 +84,15 @@ const SETTLEMENT = `
   SELECT wanted.id,
          CASE WHEN record.notification_id IS NOT NULL THEN 'record'
               WHEN stream_entry_id IS NOT NULL THEN 'malformed'
-              WHEN duplicate.notification_id IS NOT NULL THEN 'duplicate'
-              WHEN EXISTS (SELECT FROM notification.cancelled_intents WHERE notification_id = wanted.id) THEN 'cancelled'
+              WHEN intent.status IN ('duplicate', 'cancelled') THEN intent.status
               ELSE 'missing' END AS kind,
-         count(*) FILTER (WHERE status IN ('pending', 'failed'))::int AS open,
-         count(*) FILTER (WHERE status = 'published')::int AS published,
-         count(*) FILTER (WHERE status = 'skipped')::int AS skipped,
-         count(*) FILTER (WHERE status = 'dead_letter')::int AS "deadLettered"
+         count(*) FILTER (WHERE routes.status IN ('pending', 'failed'))::int AS open,
+         count(*) FILTER (WHERE routes.status = 'published')::int AS published,
+         count(*) FILTER (WHERE routes.status = 'skipped')::int AS skipped,
+         count(*) FILTER (WHERE routes.status = 'dead_letter')::int AS "deadLettered"
     FROM unnest($1::text[]) AS wanted (id)
     LEFT JOIN notification.records AS record ON record.notification_id = wanted.id
     LEFT JOIN notification.malformed_intents ON stream_entry_id = wanted.id
-    LEFT JOIN notification.duplicates AS duplicate ON duplicate.notification_id = wanted.id
+    LEFT JOIN notification.intents AS intent ON intent.notification_id = wanted.id
     LEFT JOIN notification.routes ON routes.notification_id = wanted.id
    GROUP BY 1, 2`;

@@ -70,14 +70,9 @@ const READ_URGENT = `
    WHERE (SELECT notification_type FROM notification.records WHERE records.notification_id = waiting.notification_id)
          = ANY (ARRAY['${URGENT_TYPES.join("', '")}'])`;
 
-/** Those that are tried: a row that nobody has touched for long is of an intent that somebody has terminated. */
 const READ_ACCEPTANCE = `
-  SELECT 'not accepted yet' AS what, count(*)::float8 AS count, ${ageMs('min(waiting_since)')} AS "oldestMs"
-    FROM (SELECT waiting_since
-            FROM notification.waiting_intents
-           WHERE updated_at > now() - interval '10 minutes'
-           ORDER BY updated_at
-           LIMIT ${READ_AT_MOST}) AS tried`;
+  SELECT 'not accepted yet' AS what, count(*)::float8 AS count, ${ageMs('min(read_at)')} AS "oldestMs"
+    FROM (SELECT read_at FROM notification.intents WHERE status = 'open' LIMIT ${READ_AT_MOST}) AS open`;
 
 const READ_DEAD = `
   SELECT coalesce(last_error_classification, 'unknown') AS failure, count(*)::float8 AS count

@@ -1,4 +1,4 @@
-/** Intents that were tried and are not decided yet: their entries have passed the offset, and they have no record. */
+/** Intents that were read and are not decided yet. */
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Page } from '../lists.ts';
 import { DEFAULT_LIMIT, pageOf } from '../lists.ts';
@@ -10,12 +10,12 @@ export interface WaitingIntent {
   type: string;
   producer: string;
   idempotencyKey: string;
-  /** Its first trouble. */
+  /** When its entry was read. */
   waitingSince: Date;
   /** Attempts so far, beside the first try. */
   attempt: number;
-  /** What the last attempt that said anything met. */
-  reason: string;
+  /** What the last attempt that said anything met; null before the first one. */
+  reason: string | null;
   link?: string;
 }
 
@@ -34,7 +34,8 @@ export function waitingOperations(resources: Pick<OperatorResources, 'db' | 'uiU
 
 const LIST_WAITING = `
   SELECT notification_id AS "notificationId", notification_type AS type, producer,
-         idempotency_key AS "idempotencyKey", waiting_since AS "waitingSince", attempt, reason
-    FROM notification.waiting_intents
-   ORDER BY waiting_since, notification_id
+         idempotency_key AS "idempotencyKey", read_at AS "waitingSince", attempts AS attempt, reason
+    FROM notification.intents
+   WHERE status = 'open'
+   ORDER BY reason IS NULL, read_at, notification_id
    LIMIT $1`;

@@ -15,6 +15,8 @@ import { bridgeOperations } from './bridge.ts';
 const OVERDUE_AFTER_MS = 120_000;
 /** Entries behind the reader that are looked into, the next ones. */
 const UNREAD_LOOKED_INTO = 1_000;
+/** Intents that are not decided and are looked into. */
+const OPEN_LOOKED_INTO = 50_000;
 /** How acceptance marks a route of a recipient for whom the User Service has no usable answer. */
 const RECIPIENT_UNUSABLE = 'recipient_unusable';
 
@@ -45,7 +47,7 @@ export async function intentAnswers(resources: Queries, question: Question): Pro
       at: row.since,
       id: row.notificationId,
       type: row.type,
-      sentence: `${row.type} has been waiting to be accepted since ${timeOf(row.since)}: ${row.reason}`,
+      sentence: `${row.type} has been waiting to be accepted since ${timeOf(row.since)}: ${row.reason ?? 'its turn has not come'}`,
       ...linkField(resources, notificationWorkflowId(row.notificationId)),
     })),
     ...refused.map(answerOfRefused),
@@ -272,7 +274,8 @@ interface WaitingRow {
   notificationId: string;
   type: string;
   since: Date;
-  reason: string;
+  /** Null before the first attempt. */
+  reason: string | null;
 }
 
 interface RefusedRow {
@@ -337,15 +340,15 @@ const FIND_ROUTES = `
           ORDER BY generation DESC
           LIMIT 1) AS replay ON true`;
 
-/** By the recipient first. $1 a list of the one recipient, $2 type or null, $3 limit. */
+/** Of a backlog, as many as take some tenths of a second. $1 a list of the one recipient, $2 type or null, $3 limit. */
 const FIND_WAITING = `
-  WITH named AS MATERIALIZED (
-    SELECT * FROM notification.waiting_intents WHERE intent -> 'recipientUserIds' @> $1::jsonb
+  WITH open AS MATERIALIZED (
+    SELECT * FROM notification.intents WHERE status = 'open' LIMIT ${OPEN_LOOKED_INTO}
   )
-  SELECT notification_id AS "notificationId", notification_type AS type, waiting_since AS since, reason
-    FROM named
-   WHERE ($2::text IS NULL OR notification_type = $2)
-   ORDER BY waiting_since DESC
+  SELECT notification_id AS "notificationId", notification_type AS type, read_at AS since, reason
+    FROM open
+   WHERE entry -> 'recipientUserIds' @> $1::jsonb AND ($2::text IS NULL OR notification_type = $2)
+   ORDER BY read_at DESC
    LIMIT $3`;
 
 /** By the recipient first, whatever the time is. $1 as before, $2 since, $3 type or null, $4 limit. */
@@ -363,22 +366,21 @@ const FIND_REFUSED = `
 /** $1 as before, $2 since, $3 limit. */
 const FIND_CANCELLED = `
   WITH named AS MATERIALIZED (
-    SELECT * FROM notification.cancelled_intents WHERE recipient_user_ids @> $1::jsonb
+    SELECT * FROM notification.intents WHERE status = 'cancelled' AND recipient_user_ids @> $1::jsonb
   )
-  SELECT notification_id AS "notificationId", producer, idempotency_key AS key, cancelled_at AS at
+  SELECT notification_id AS "notificationId", producer, idempotency_key AS key, updated_at AS at
     FROM named
-   WHERE cancelled_at >= $2
-   ORDER BY cancelled_at DESC
+   WHERE updated_at >= $2
+   ORDER BY updated_at DESC
    LIMIT $3`;
 
 /** $1 notifications, $2 limit. */
 const FIND_REPEATS = `
-  SELECT duplicates.notification_id AS "notificationId", duplicate_of AS of, notification_type AS type,
-         idempotency_key AS key, decided_at AS "decidedAt"
-    FROM notification.duplicates
-    JOIN notification.records ON records.notification_id = duplicate_of
-   WHERE duplicate_of = ANY ($1::text[])
-   ORDER BY decided_at DESC
+  SELECT notification_id AS "notificationId", other AS of, notification_type AS type, idempotency_key AS key,
+         updated_at AS "decidedAt"
+    FROM notification.intents
+   WHERE status = 'duplicate' AND other = ANY ($1::text[])
+   ORDER BY updated_at DESC
    LIMIT $2`;
 
 const FIND_SUSPECTS = `

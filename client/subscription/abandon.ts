@@ -5,8 +5,8 @@ import type { Pool } from 'pg';
 const BATCH_SIZE = 500;
 
 export interface Abandoned {
-  /** Deleted queues. Their routers keep them until they are unused for too long there. */
-  queues: number;
+  /** Deleted connections. The messaging routers of their queues keep the notifiers. */
+  connections: number;
   /** Deleted tokens, of which their notification router is not told. */
   tokens: number;
 }
@@ -18,36 +18,44 @@ export async function countUnreadableDeletions(db: Pool, agentId: string): Promi
 }
 
 /**
- * Forgets deleted queues and tokens whose keys did not open when they were to be deleted on their routers. Deleted
- * connections go with their last queue.
+ * Forgets deleted connections and tokens whose keys did not open when they were to be deleted on their routers.
  *
  * @returns how many of each.
  */
 export async function abandon(db: Pool, agentId: string): Promise<Abandoned> {
-  const abandoned: Abandoned = { queues: 0, tokens: 0 };
+  const abandoned: Abandoned = { connections: 0, tokens: 0 };
   for (;;) {
     const { rows } = await db.query<Abandoned>(ABANDON, [agentId, BATCH_SIZE]);
-    const { queues, tokens } = rows[0]!;
-    abandoned.queues += queues;
+    const { connections, tokens } = rows[0]!;
+    abandoned.connections += connections;
     abandoned.tokens += tokens;
-    if (queues < BATCH_SIZE && tokens < BATCH_SIZE) return abandoned;
+    if (connections < BATCH_SIZE && tokens < BATCH_SIZE) return abandoned;
   }
 }
 
+const UNREADABLE_RECORDS = `
+          FROM subscriptions.ntf_subscriptions AS record
+          JOIN subscriptions.connections AS connection USING (agent_id, conn_id)
+         WHERE agent_id = $1 AND is_deleted AND (ntf_failed OR smp_failed)`;
+
 const COUNT = `
-  SELECT (SELECT count(*)::int FROM subscriptions.rcv_queues WHERE agent_id = $1 AND is_deleted AND del_failed) AS queues,
+  SELECT (SELECT count(*)::int ${UNREADABLE_RECORDS}) AS connections,
          (SELECT count(*)::int FROM subscriptions.ntf_tokens_to_delete WHERE agent_id = $1 AND del_failed) AS tokens`;
 
 /** $1 agent, $2 rows at most of each. A key that has come back meanwhile clears the mark, and the row is left alone. */
 const ABANDON = `
-  WITH queues AS (
-    DELETE FROM subscriptions.rcv_queues
-     WHERE queue_id IN (SELECT queue_id FROM subscriptions.rcv_queues
-                         WHERE agent_id = $1 AND is_deleted AND del_failed
-                         ORDER BY queue_id
-                         LIMIT $2
-                           FOR UPDATE SKIP LOCKED)
-    RETURNING queue_id, conn_id
+  WITH records AS (
+    DELETE FROM subscriptions.ntf_subscriptions
+     WHERE agent_id = $1 AND conn_id IN (
+        SELECT conn_id ${UNREADABLE_RECORDS}
+         ORDER BY conn_id
+         LIMIT $2
+           FOR UPDATE OF record SKIP LOCKED)
+    RETURNING conn_id
+  ), connections AS (
+    DELETE FROM subscriptions.connections
+     WHERE agent_id = $1 AND is_deleted AND conn_id IN (SELECT conn_id FROM records)
+    RETURNING conn_id
   ), tokens AS (
     DELETE FROM subscriptions.ntf_tokens_to_delete
      WHERE id IN (SELECT id FROM subscriptions.ntf_tokens_to_delete
@@ -56,11 +64,5 @@ const ABANDON = `
                    LIMIT $2
                      FOR UPDATE SKIP LOCKED)
     RETURNING id
-  ), connections AS (
-    DELETE FROM subscriptions.connections AS connection
-     WHERE agent_id = $1 AND is_deleted AND conn_id IN (SELECT conn_id FROM queues)
-       AND NOT EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
-                        WHERE queue.agent_id = $1 AND queue.conn_id = connection.conn_id
-                          AND queue.queue_id NOT IN (SELECT queue_id FROM queues))
   )
-  SELECT (SELECT count(*)::int FROM queues) AS queues, (SELECT count(*)::int FROM tokens) AS tokens`;
+  SELECT (SELECT count(*)::int FROM connections) AS connections, (SELECT count(*)::int FROM tokens) AS tokens`;

@@ -6,7 +6,7 @@ import type { KeyBox } from '../../api/key-box.ts';
 import type { ImportedQueue, QueueToImport } from '../../api/subscription/queue-import.ts';
 import { MAX_IMPORTED_QUEUES, importedQueueSchema, sealImport } from '../../api/subscription/queue-import.ts';
 import { ENSURE_AGENT } from '../../api/subscription/rows.ts';
-import type { CreatedConnection, ImportConnections } from '../../workflows/subscription/contract.ts';
+import type { ImportedConnection, ImportConnections } from '../../workflows/subscription/contract.ts';
 import { IMPORT_CONNECTIONS_UPDATE } from '../../workflows/subscription/contract.ts';
 import { OperationFailedError } from '../errors.ts';
 
@@ -28,10 +28,10 @@ interface ImportResources {
 export async function importQueues(
   { db, agentId, keyBox, update }: ImportResources,
   queues: readonly unknown[],
-): Promise<CreatedConnection[]> {
+): Promise<ImportedConnection[]> {
   if (!keyBox) throw new OperationFailedError('there is no key to seal the request with');
   const checked = queues.map(checkImported);
-  const imported: CreatedConnection[] = [];
+  const imported: ImportedConnection[] = [];
   await db.query(ENSURE_AGENT.text, [agentId]);
   for (let from = 0; from < checked.length; from += MAX_IMPORTED_QUEUES) {
     const part: QueueToImport[] = checked
@@ -40,7 +40,7 @@ export async function importQueues(
     const requestId = randomUUID();
     await db.query(INSERT_IMPORT, [requestId, agentId, sealImport(keyBox, requestId, part)]);
     const made = await update((supervisor) =>
-      supervisor.executeUpdate<CreatedConnection[], [ImportConnections]>(IMPORT_CONNECTIONS_UPDATE, {
+      supervisor.executeUpdate<ImportedConnection[], [ImportConnections]>(IMPORT_CONNECTIONS_UPDATE, {
         args: [{ requestId }],
       }),
     );

@@ -6,14 +6,12 @@ import { randomUUID } from 'node:crypto';
 import type { WorkflowHandle } from '@temporalio/client';
 import type { RouterAddress } from '../../api/subscription/router-address.ts';
 import type { RecordAction } from '../../api/subscription/rows.ts';
-import { actionOf, primaryQueueOf } from '../../api/subscription/rows.ts';
+import { actionOf, queueOf } from '../../api/subscription/rows.ts';
 import type {
   AgentState,
   ConnectionList,
-  ConnectionChange,
-  CreatedConnection,
   DeletedConnections,
-  NewConnection,
+  RouterChange,
   RouterStates,
   SupervisorState,
   ToggleConnections,
@@ -22,7 +20,6 @@ import type {
 import {
   CHANGE_WORKFLOW,
   DELETE_CONNECTIONS_UPDATE,
-  MAX_NEW_CONNECTIONS,
   REPLAY_UPDATE,
   RESET_STATISTICS_UPDATE,
   SUBSCRIPTION_STATE_QUERY,
@@ -45,9 +42,8 @@ import { abandon, countUnreadableDeletions } from './abandon.ts';
 import type { RetryFilter } from './choices.ts';
 import { chooseRetryable } from './choices.ts';
 import { importQueues } from './imports.ts';
-import { keepPasswords, withoutPassword } from './passwords.ts';
 
-/** Making a hundred queues on a slow router takes its time. */
+/** A change may wait for a slow router. */
 const UPDATE_LIMIT_MS = 180_000;
 
 /** What is to be done about a subscription next. */
@@ -68,7 +64,7 @@ export interface SubscriptionView {
   wantsNotifications: boolean;
   /** The agent receives its messages at present. */
   isSubscribed: boolean;
-  /** `host:port` of the messaging router with its primary queue; absent when it has none. */
+  /** `host:port` of the messaging router with its queue; absent when it has none. */
   messagingRouter?: string;
   /** The queue has notifier credentials. */
   hasCredentials: boolean;
@@ -83,11 +79,6 @@ export interface SubscriptionView {
   isUnreadable: boolean;
   updatedAt: Date;
   link?: string;
-}
-
-/** A connection to make; the password in the address of its router goes into no workflow. */
-export interface ConnectionToMake extends NewConnection {
-  server: RouterAddress;
 }
 
 export interface SubscriptionFilter {
@@ -118,9 +109,8 @@ export interface AgentView {
   /** Connections by the first word of their status; `none` is without a record. */
   connections: Record<string, number>;
   givenUp: number;
-  /** Subscriptions, and deleted queues, whose keys did not open. */
+  /** Subscriptions whose keys did not open, those of deleted connections included. */
   unreadable: number;
-  unreadableQueues: number;
   tokenDeletions: number;
   /** What the supervisor says; absent when it did not answer within 3 s. */
   live?: SupervisorState;
@@ -131,7 +121,6 @@ export interface AgentView {
 export function subscriptionOperations(resources: OperatorResources) {
   const { temporal, db, agentId = 'default' } = resources;
   const workflowId = supervisorWorkflowId(agentId);
-  const resourcesOfPasswords = { db, agentId, keyBox: resources.keyBox };
 
   return {
     /** Newest change first. */
@@ -156,15 +145,6 @@ export function subscriptionOperations(resources: OperatorResources) {
       return found;
     },
 
-    /**
-     * Makes connections with a queue each, and their subscriptions when the token allows instant notifications.
-     *
-     * @returns the connections in order; where a router refused or could not be reached, its error instead.
-     * @throws OperationFailedError as all changes: what was asked for is wrong, or no service answers.
-     */
-    create: (connections: readonly ConnectionToMake[], { requestedBy }: Requester = {}) =>
-      byAuthor({ db }, { action: 'subscriptions create', requestedBy }, () => create(connections), madeOf),
-
     /** Turns notifications of connections on or off. */
     toggle(connIds: readonly string[], enable: boolean, { requestedBy }: Requester = {}) {
       const of = { target: targetOf(connIds), detail: enable ? 'on' : 'off' };
@@ -177,7 +157,7 @@ export function subscriptionOperations(resources: OperatorResources) {
       );
     },
 
-    /** Deletes connections, their queues and their subscriptions. The application keeps an imported queue. */
+    /** Deletes connections and their subscriptions. The application keeps the queues. */
     delete: (connIds: readonly string[], { requestedBy }: Requester = {}) =>
       byAuthor({ db }, { action: 'subscriptions delete', target: targetOf(connIds), requestedBy }, () =>
         update((supervisor) =>
@@ -189,16 +169,16 @@ export function subscriptionOperations(resources: OperatorResources) {
 
     /**
      * Pins a router, messaging or notification, to another fingerprint or way of speaking, once it has answered under
-     * that: what is on it goes on under the new one. A password in the address becomes the router's.
+     * that: what is on it goes on under the new one.
      *
      * @throws OperationFailedError when it did not; everything stays as it was then.
      */
-    trust(server: RouterAddress, { requestedBy }: Requester = {}): Promise<void> {
-      const target = `${server.host}:${server.port}`;
-      return byAuthor({ db }, { action: 'subscriptions trust', target, requestedBy }, async () => {
-        await change<void>({ trust: { server: withoutPassword(server) } });
-        await keepPasswords(resourcesOfPasswords, [server]);
-      });
+    trust({ host, port, keyHash }: RouterAddress, { requestedBy }: Requester = {}): Promise<void> {
+      const server = { host, port, keyHash };
+      const target = `${host}:${port}`;
+      return byAuthor({ db }, { action: 'subscriptions trust', target, requestedBy }, () =>
+        change<void>({ trust: { server } }),
+      );
     },
 
     /** Has one process of the service ask each router of the agent whether it is there. */
@@ -214,7 +194,7 @@ export function subscriptionOperations(resources: OperatorResources) {
       return rows[0]!.count;
     },
 
-    /** Deleted queues and tokens whose keys do not open: nothing is done about them, nor forgotten. */
+    /** Deleted connections and tokens whose keys do not open: nothing is done about them, nor forgotten. */
     countUnreadableDeletions: () => countUnreadableDeletions(db, agentId),
 
     /** Forgets these. */
@@ -223,7 +203,9 @@ export function subscriptionOperations(resources: OperatorResources) {
         { db },
         { action: 'subscriptions abandon', requestedBy },
         () => abandon(db, agentId),
-        ({ queues, tokens }) => ({ detail: `${queues} deleted queues and ${tokens} deleted tokens` }),
+        ({ connections, tokens }) => ({
+          detail: `${connections} deleted connections and ${tokens} deleted tokens`,
+        }),
       ),
 
     import: (queues: readonly unknown[], { requestedBy }: Requester = {}) =>
@@ -270,14 +252,12 @@ export function subscriptionOperations(resources: OperatorResources) {
       const row = rows[0];
       if (!row) throw new NotFoundError(`there is no agent ${agentId}`);
       const { token, connections, given_up: givenUp, token_deletions: tokenDeletions } = row;
-      const { unreadable, unreadable_queues: unreadableQueues } = row;
       return {
         agentId,
         ...(token ? { token } : {}),
         connections: connections ?? {},
         givenUp,
-        unreadable,
-        unreadableQueues,
+        unreadable: row.unreadable,
         tokenDeletions,
         ...(live ? { live } : {}),
         ...linkField(resources, workflowId),
@@ -298,21 +278,6 @@ export function subscriptionOperations(resources: OperatorResources) {
       return views;
     },
   };
-
-  async function create(connections: readonly ConnectionToMake[]): Promise<CreatedConnection[]> {
-    const created: CreatedConnection[] = [];
-    await keepPasswords(
-      resourcesOfPasswords,
-      connections.map(({ server }) => server),
-    );
-    for (let from = 0; from < connections.length; from += MAX_NEW_CONNECTIONS) {
-      const part = connections
-        .slice(from, from + MAX_NEW_CONNECTIONS)
-        .map((connection) => ({ ...connection, server: withoutPassword(connection.server) }));
-      created.push(...(await change<CreatedConnection[]>({ create: { connections: part } })));
-    }
-    return created;
-  }
 
   async function viewsOf(connIds: readonly string[]): Promise<SubscriptionView[]> {
     const { rows } = await db.query<Row>(
@@ -336,23 +301,20 @@ export function subscriptionOperations(resources: OperatorResources) {
     );
   }
 
-  /** Has a workflow of its own made a change that waits for routers. */
-  function change<T>(asked: ConnectionChange): Promise<T> {
+  /** Runs what waits for routers in a workflow of its own. */
+  function change<T>(asked: RouterChange): Promise<T> {
     const id = changeWorkflowId(agentId, randomUUID());
     const limitMs = UPDATE_LIMIT_MS;
     return awaitRun(
       temporal,
       { workflowId: id, limitMs, ifSilent: 'it does what it was asked for once one runs' },
       () =>
-        temporal.workflow.execute<(agentId: string, change: ConnectionChange) => Promise<T>>(
-          CHANGE_WORKFLOW,
-          {
-            workflowId: id,
-            taskQueue: SUBSCRIPTION_TASK_QUEUE,
-            args: [agentId, asked],
-            staticSummary: `connections of ${agentId}`,
-          },
-        ),
+        temporal.workflow.execute<(agentId: string, change: RouterChange) => Promise<T>>(CHANGE_WORKFLOW, {
+          workflowId: id,
+          taskQueue: SUBSCRIPTION_TASK_QUEUE,
+          args: [agentId, asked],
+          staticSummary: `routers of ${agentId}`,
+        }),
     );
   }
 
@@ -409,7 +371,7 @@ const VIEW = `
          subscription.status, ntf_host || ':' || ntf_port AS notification_router,
          ntf_action, smp_action, action_ts, coalesce(ntf_failed OR smp_failed, false) AS is_unreadable, greatest(connection.updated_at, subscription.updated_at) AS updated_at
     FROM subscriptions.connections AS connection
-    LEFT JOIN LATERAL (${primaryQueueOf('connection')}) AS queue ON true
+    LEFT JOIN LATERAL (${queueOf('connection')}) AS queue ON true
     LEFT JOIN subscriptions.ntf_subscriptions AS subscription USING (agent_id, conn_id)`;
 
 interface AgentRow {
@@ -417,7 +379,6 @@ interface AgentRow {
   connections: Record<string, number> | null;
   given_up: number;
   unreadable: number;
-  unreadable_queues: number;
   token_deletions: number;
 }
 
@@ -438,9 +399,6 @@ const AGENT = `
          (SELECT count(*)::int
             FROM subscriptions.ntf_subscriptions AS subscription
            WHERE subscription.agent_id = agents.agent_id AND (ntf_failed OR smp_failed)) AS unreadable,
-         (SELECT count(*)::int
-            FROM subscriptions.rcv_queues AS queue
-           WHERE queue.agent_id = agents.agent_id AND del_failed) AS unreadable_queues,
          (SELECT count(*)::int
             FROM subscriptions.ntf_tokens_to_delete AS deletion
            WHERE deletion.agent_id = agents.agent_id) AS token_deletions

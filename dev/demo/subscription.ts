@@ -1,7 +1,8 @@
-/** The demo's part about subscriptions: a device that is registered, a connection, and a message that reaches the device. */
+/** The demo's part about subscriptions: a device that is registered, a queue that is imported, and a message that reaches the device. */
 import { randomBytes } from 'node:crypto';
 import type { Operator } from '../../client/operator.ts';
 import { waitUntil } from '../../client/wait-until.ts';
+import { importNewQueues } from '../stand-ins/subscription/queues.ts';
 import type { RouterStack } from '../stand-ins/subscription/routers.ts';
 
 /** Far more than stand-ins need; a demo must end. */
@@ -34,12 +35,10 @@ export async function subscribe(
     await tokens.register(device, 'INSTANT');
     const { nonce = '', verification: code = '' } = (await pushed('verification')) ?? {};
     await tokens.verify(device, { nonce, code });
-    const [made] = await subscriptions.create([
-      { userId: USER_ID, server: routers.messagingRouters[0]!, enableNotifications: true },
-    ]);
-    if (!made || 'error' in made) throw new Error(made?.error ?? 'no connection was made');
-    const [view] = await subscriptions.wait([made.connId], { limitMs: LIMIT_MS, everyMs: 20 });
-    const result = { connId: made.connId, ...(view?.status === undefined ? {} : { status: view.status }) };
+    const server = routers.messagingRouters[0]!;
+    const [connId = ''] = await importNewQueues(subscriptions, [{ userId: USER_ID, server }]);
+    const [view] = await subscriptions.wait([connId], { limitMs: LIMIT_MS, everyMs: 20 });
+    const result = { connId, ...(view?.status === undefined ? {} : { status: view.status }) };
     return { ...result, isComplete: view?.status?.startsWith('CREATED') ?? false, afterMs: since() };
   } catch (error) {
     return { isComplete: false, afterMs: since(), problem: (error as Error).message };

@@ -2,7 +2,7 @@
  * Finds or makes the program of the embedded Temporal: the Temporal CLI, which contains a development server, or our own
  * server of the same parts (dev/temporal-server/), which takes the CLI's place where that cannot be downloaded.
  *
- *     node dev/servers/temporal-program.mjs [--engine 1.29|1.32] [--program FILE] [--cache FOLDER]
+ *     node dev/servers/temporal-program.mjs [--program FILE] [--cache FOLDER]
  *
  * prints `{"command": …, "server": …, "isCli": …}`, or a `problem`; progress goes to standard error. Plain JavaScript for Node 18 and later: `dev/install.mjs` begins it
  * beside npm, before anything is installed.
@@ -25,27 +25,13 @@ const SERVER_SOURCES = path.join(DEV, 'temporal-server');
 const CHECKSUMS = JSON.parse(readFileSync(path.join(DEV, 'temporal-checksums.json'), 'utf8'));
 
 /**
- * The engines, by the version of Temporal's server.
- *
- * - `cli` is a release of the Temporal CLI with such a server; the checksums of its archives are in
- *   dev/temporal-checksums.json. CLI 1.5.1 has server 1.29.1 and Web UI 2.42.1, and so has ours; CLI 1.9.1 has 1.32.0
- *   and 2.54.1, ours 1.32.2 and 2.58.1.
- * - `flags` and `env` are for the build of our own server. Go takes the toolchain that go.mod asks for, whatever other
- *   file is named, so that 1.32 names its own.
+ * The release of the Temporal CLI that is downloaded, with server 1.32.0 and Web UI 2.54.1; our own server is 1.32.2 with
+ * 2.58.1. The checksums of its archives are in dev/temporal-checksums.json.
  */
-export const ENGINES = {
-  1.29: { cli: '1.5.1', flags: [], env: {} },
-  1.32: {
-    cli: '1.9.1',
-    flags: ['-modfile=1.32.mod', '-tags=temporal1_32'],
-    env: { GOTOOLCHAIN: 'go1.26.10' },
-  },
-};
-export const DEFAULT_ENGINE = '1.29';
+export const CLI = '1.9.1';
 /** Priority and fairness, which the service relies on, are in the server from here on. */
 const OLDEST_SERVER = '1.29';
 
-const EXECUTABLE_SUFFIX = process.platform === 'win32' ? '.exe' : '';
 const CONNECT_LIMIT_MS = 5_000;
 const DOWNLOAD_LIMIT_MS = 60_000;
 const VERSION_LIMIT_MS = 10_000;
@@ -53,32 +39,28 @@ const KEPT_SERVERS = 4;
 
 /**
  * Tries in this order: the given program; `temporal` on PATH; what an earlier call has kept in the cache folder; the
- * official download, of which the checksum must be known; a build with Go. Without a given engine that is the default
- * one, any server on PATH that is new enough will do, and what cannot be had is tried once more with the other engine.
+ * official download, of which the checksum must be known; a build with Go.
  *
  * Any number of processes may do this concurrently: one fetches or builds, the others wait for it.
  *
  * @param {object} options
- * @param {string | undefined} [options.engine] one of {@link ENGINES}.
  * @param {string | undefined} [options.program] nothing else is tried: a wrong setting must not be covered up.
  * @param {string | undefined} [options.cacheDir] default `~/.cache/galaxy-notify`.
  * @param {(line: string) => void} options.report receives lines of progress.
  * @returns {Promise<{ command: string, server: string, isCli: boolean }>} what to start, the version of the server in it
- *   (`1.29.1`), and whether it has the other commands of the Temporal CLI.
+ *   (`1.32.2`), and whether it has the other commands of the Temporal CLI.
  * @throws {Error} that names every step with its reason.
  */
-export async function findTemporalProgram({ engine, program, cacheDir = defaultCacheDir(), report }) {
+export async function findTemporalProgram({ program, cacheDir = defaultCacheDir(), report }) {
   if (program !== undefined) {
-    return usable(path.resolve(program), engine).catch((error) => {
+    return usable(path.resolve(program)).catch((error) => {
       throw new Error(`TEMPORAL_CLI_PATH cannot be used: ${error.message}`);
     });
   }
-  const wanted = engine ?? DEFAULT_ENGINE;
-  const others = engine === undefined ? Object.keys(ENGINES).filter((other) => other !== wanted) : [];
   try {
     return await firstOf([
-      ['temporal on PATH', () => usable('temporal', engine)],
-      ...[wanted, ...others].map((one) => [`Temporal ${one}`, () => keptOrMade(one, cacheDir, report)]),
+      ['temporal on PATH', () => usable('temporal')],
+      ['cache', () => keptOrMade(cacheDir, report)],
     ]);
   } catch (error) {
     throw new Error(
@@ -104,21 +86,20 @@ async function firstOf(ways) {
     try {
       return await find();
     } catch (error) {
-      reasons.push(...(error.reasons ?? [error.message]).map((reason) => `${name}: ${reason}`));
+      reasons.push(...(error.reasons ?? [`${name}: ${error.message}`]));
     }
   }
   throw Object.assign(new Error(reasons.join('\n')), { reasons });
 }
 
-function keptOrMade(engine, cacheDir, report) {
-  const { cli } = ENGINES[engine];
-  const downloaded = path.join(cacheDir, `temporal-${cli}${EXECUTABLE_SUFFIX}`);
-  const built = path.join(cacheDir, ownServerName(engine));
-  const kept = () => usable(downloaded, engine).catch(() => usable(built, engine));
+function keptOrMade(cacheDir, report) {
+  const downloaded = path.join(cacheDir, `temporal-${CLI}`);
+  const built = path.join(cacheDir, ownServerName());
+  const kept = () => usable(downloaded).catch(() => usable(built));
   const make = async (program, makeInto) => {
     const folder = mkdtempSync(path.join(cacheDir, 'temporal-incomplete-'));
     try {
-      const made = await usable(await makeInto(folder, engine, report), engine);
+      const made = await usable(await makeInto(folder, report));
       renameSync(made.command, program);
       return { ...made, command: program };
     } finally {
@@ -134,7 +115,7 @@ function keptOrMade(engine, cacheDir, report) {
   ];
   return kept().catch(() =>
     withLock(
-      path.join(cacheDir, `temporal-${engine}.lock`),
+      path.join(cacheDir, 'temporal.lock'),
       () => firstOf(ways),
       (holder) => report(`Waiting for process ${holder}, which gets the Temporal server ...`),
     ),
@@ -142,11 +123,11 @@ function keptOrMade(engine, cacheDir, report) {
 }
 
 /** Another source is another program, so that a checkout never runs the server of another one. */
-function ownServerName(engine) {
+function ownServerName() {
   const hash = createHash('sha256');
   for (const file of filesIn(SERVER_SOURCES).sort())
     hash.update(path.relative(SERVER_SOURCES, file)).update(readFileSync(file));
-  return `temporal-server-${engine}-${hash.digest('hex').slice(0, 12)}${EXECUTABLE_SUFFIX}`;
+  return `temporal-server-${hash.digest('hex').slice(0, 12)}`;
 }
 
 function filesIn(folder) {
@@ -165,20 +146,13 @@ function removeOldServers(cacheDir) {
   for (const name of old) rmSync(path.join(cacheDir, name), { force: true });
 }
 
-/**
- * Asks the program for the version of its server, which must be of the engine, or without one new enough.
- *
- * @param {string | undefined} engine
- */
-async function usable(command, engine) {
+/** Asks the program for the version of its server, which must be new enough. */
+async function usable(command) {
   const output = await run(command, ['--version'], { limitMs: VERSION_LIMIT_MS });
-  // `temporal version 1.5.1 (Server 1.29.1, UI 2.42.1)`; built by Go the first number is 0.0.0-DEV.
+  // `temporal version 1.9.1 (Server 1.32.0, UI 2.54.1)`; built by Go the first number is 0.0.0-DEV.
   const [, server = 'unknown', minor = '0.0'] = /Server ((\d+\.\d+)[^,)]*)/.exec(output) ?? [];
-  if (engine === undefined ? isFrom(OLDEST_SERVER, minor) : minor === engine) {
-    return { command, server, isCli: output.startsWith('temporal version') };
-  }
-  const needed = engine ?? `${OLDEST_SERVER} or later`;
-  throw new Error(`${command} has server version ${server}, needed is ${needed}`);
+  if (isFrom(OLDEST_SERVER, minor)) return { command, server, isCli: output.startsWith('temporal version') };
+  throw new Error(`${command} has server version ${server}, needed is ${OLDEST_SERVER} or later`);
 }
 
 function isFrom(oldest, version) {
@@ -188,16 +162,15 @@ function isFrom(oldest, version) {
 }
 
 /** The official archive of the release. */
-async function download(folder, engine, report) {
-  const { cli } = ENGINES[engine];
+async function download(folder, report) {
   const platform = `${process.platform}-${process.arch}`;
-  const known = CHECKSUMS[cli]?.[platform];
+  const known = CHECKSUMS[CLI]?.[platform];
   if (known === undefined) {
-    throw new Error(`dev/temporal-checksums.json has no checksum of ${cli} for ${platform}`);
+    throw new Error(`dev/temporal-checksums.json has no checksum of ${CLI} for ${platform}`);
   }
   const arch = process.arch === 'x64' ? 'amd64' : process.arch;
-  const file = `temporal_cli_${cli}_${process.platform}_${arch}.tar.gz`;
-  const url = `https://github.com/temporalio/cli/releases/download/v${cli}/${file}`;
+  const file = `temporal_cli_${CLI}_${process.platform}_${arch}.tar.gz`;
+  const url = `https://github.com/temporalio/cli/releases/download/v${CLI}/${file}`;
   const limit = new AbortController();
   let timer = setTimeout(() => limit.abort(new Error('nobody answers')), CONNECT_LIMIT_MS);
   try {
@@ -205,16 +178,16 @@ async function download(folder, engine, report) {
     if (!response.ok) throw new Error(`${url} answers ${response.status}`);
     clearTimeout(timer);
     timer = setTimeout(() => limit.abort(new Error('it takes too long')), DOWNLOAD_LIMIT_MS);
-    const done = beginStep(report, `Downloading the Temporal CLI ${cli} (once)`);
+    const done = beginStep(report, `Downloading the Temporal CLI ${CLI} (once)`);
     await unpackKnown(Buffer.from(await response.arrayBuffer()), known, folder);
-    done(`Temporal CLI ${cli} downloaded`);
+    done(`Temporal CLI ${CLI} downloaded`);
   } catch (error) {
     const { message, cause } = error;
     throw new Error(cause instanceof Error ? `${message} (${cause.message})` : message, { cause: error });
   } finally {
     clearTimeout(timer);
   }
-  const program = path.join(folder, `temporal${EXECUTABLE_SUFFIX}`);
+  const program = path.join(folder, 'temporal');
   chmodSync(program, 0o755);
   return program;
 }
@@ -240,17 +213,13 @@ export async function unpackKnown(archive, known, folder) {
 /** Nobody debugs it: what a debugger needs takes a tenth of the time to compile. Stack traces remain. */
 const BUILD_FLAGS = ['-trimpath', '-gcflags=all=-dwarf=false', '-ldflags=-s -w'];
 
-/** Our own server, of the modules that its go.sum or 1.32.sum knows. */
-async function buildServer(folder, engine, report) {
+/** Our own server, of the modules that its go.sum knows. */
+async function buildServer(folder, report) {
   // A missing Go is told before any progress is.
   await run('go', ['version'], { limitMs: VERSION_LIMIT_MS });
-  const { flags, env } = ENGINES[engine];
-  const program = path.join(folder, `temporal-server${EXECUTABLE_SUFFIX}`);
-  const done = beginStep(
-    report,
-    `Building Temporal ${engine} with Go (about a minute and a half on 2 cores, once)`,
-  );
-  await run('go', ['-C', SERVER_SOURCES, 'build', ...flags, ...BUILD_FLAGS, '-o', program, '.'], {
+  const program = path.join(folder, 'temporal-server');
+  const done = beginStep(report, 'Building Temporal with Go (about a minute and a half on 2 cores, once)');
+  await run('go', ['-C', SERVER_SOURCES, 'build', ...BUILD_FLAGS, '-o', program, '.'], {
     env: {
       // The toolchain that the sources ask for is fetched when the machine's is older.
       GOTOOLCHAIN: 'auto',
@@ -260,10 +229,9 @@ async function buildServer(folder, engine, report) {
       // The compiler does without collecting garbage up to a gigabyte for each package, which saves a quarter of its time.
       GOGC: 'off',
       GOMEMLIMIT: '1GiB',
-      ...env,
     },
   });
-  done(`Temporal ${engine} built with Go`);
+  done('Temporal built with Go');
   return program;
 }
 
@@ -296,11 +264,10 @@ function run(command, args, { env = {}, limitMs } = {}) {
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const { values } = parseArgs({
-    options: { engine: { type: 'string' }, program: { type: 'string' }, cache: { type: 'string' } },
+    options: { program: { type: 'string' }, cache: { type: 'string' } },
   });
   try {
     const found = await findTemporalProgram({
-      engine: values.engine,
       program: values.program,
       cacheDir: values.cache,
       report: (line) => process.stderr.write(`${line}\n`),

@@ -12,14 +12,6 @@ import { withEnvironment } from './command.ts';
 import { freePort, LOOPBACK, type PortUse } from './ports.ts';
 import { startServer, type Report } from './server-process.ts';
 
-/** Which program of Temporal is wanted; dev/servers/temporal-program.mjs has the order in which it is looked for. */
-export interface TemporalProgramOptions {
-  /** The version of the server (NOTIFICATION_DEV_TEMPORAL_ENGINE); without it any that will do. */
-  engine?: '1.29' | '1.32' | undefined;
-  /** The configured program (TEMPORAL_CLI_PATH). When given, nothing else is tried. */
-  path?: string | undefined;
-}
-
 /** Options of {@link startTemporal}. */
 export interface TemporalOptions {
   /** Folder of the embedded servers; the database is `temporal.db` in `temporal*` of it. */
@@ -30,7 +22,8 @@ export interface TemporalOptions {
   uiPort?: number | undefined;
   /** Loopback port of the server's own metrics; 0 chooses a free one, undefined means that nobody looks at them. */
   metricsPort?: number | undefined;
-  program?: TemporalProgramOptions | undefined;
+  /** The configured program (TEMPORAL_CLI_PATH). When given, nothing else is tried. */
+  program?: string | undefined;
   /** Created when missing; default `default`, which exists always. */
   namespaces?: readonly string[];
   /** Of type Keyword, created in every namespace where missing; at most 10. */
@@ -60,9 +53,8 @@ export interface EmbeddedTemporal {
 const SQLITE_PRAGMAS: Readonly<Record<string, string>> = { journal_mode: 'wal', synchronous: 'normal' };
 
 /**
- * Server settings for a small installation; all are safe for durability. Each key was looked up in the source of server
- * 1.29.1: the server ignores unknown ones without a word. (`matching.enableMigration` is not in it, and is not needed:
- * a database made by us had fairness from its first day.)
+ * Server settings for a small installation; all are safe for durability. Our own server refuses keys that it does not know;
+ * the Temporal CLI ignores them without a word.
  */
 export const DYNAMIC_CONFIG: Readonly<Record<string, boolean | number>> = {
   // The development server reads all search attributes from the database at every visibility operation.
@@ -84,13 +76,13 @@ export const DYNAMIC_CONFIG: Readonly<Record<string, boolean | number>> = {
 
   'history.enableHostLevelEventsCache': true,
 
+  // Memory: a cached execution has about 25 KB, and the server would keep 128,000 for an hour, ended ones as well.
+  'history.hostLevelCacheMaxSize': 10_000,
+  'history.eventsHostLevelCacheMaxSizeBytes': 67_108_864,
+
   // Priority, and fairness between producers.
   'matching.useNewMatcher': true,
   'matching.enableFairness': true,
-
-  // The Web UI's page of workers; the older server asks for it.
-  'frontend.WorkerHeartbeatsEnabled': true,
-  'frontend.ListWorkersEnabled': true,
 
   // The defaults protect clusters of many tenants; matching's 1,200 and visibility's 10 bind first.
   'matching.rps': 10_000,
@@ -110,8 +102,8 @@ export const DYNAMIC_CONFIG: Readonly<Record<string, boolean | number>> = {
   'limit.maxIDLength': 255,
 };
 
-/** The heap may grow ninefold between collections: measured 20 % faster. */
-const SERVER_ENV = { GOGC: '800' };
+/** The heap may grow ninefold between collections, which measured 20 % faster, up to a gigabyte. */
+const SERVER_ENV = { GOGC: '800', GOMEMLIMIT: '1GiB' };
 const DEFAULT_NAMESPACE = 'default';
 const CALL_LIMIT_MS = 3_000;
 const GRPC_NOT_FOUND = 5;
@@ -178,7 +170,7 @@ export async function startTemporal(options: TemporalOptions): Promise<EmbeddedT
 /** A program that can be started: the Temporal CLI, or our own server with the same flags. */
 export interface TemporalProgram {
   command: string;
-  /** The version of the server in it: `1.29.1`. */
+  /** The version of the server in it: `1.32.2`. */
   server: string;
   /** Whether it has the other commands of the Temporal CLI: `temporal workflow …`. */
   isCli: boolean;
@@ -190,11 +182,10 @@ export interface TemporalProgram {
  * @throws Error that names every step that was tried, with its reason.
  */
 export async function findTemporalProgram(
-  { engine, path: program }: TemporalProgramOptions = {},
+  program: string | undefined,
   report: Report,
 ): Promise<TemporalProgram> {
   const args = [path.join(import.meta.dirname, 'temporal-program.mjs')];
-  if (engine !== undefined) args.push('--engine', engine);
   if (program !== undefined) args.push('--program', path.resolve(program));
   // Node's own fetch looks at the variables of proxies only when it is told to.
   const [file, fileArgs] = withEnvironment(process.execPath, args, { NODE_USE_ENV_PROXY: '1' });
@@ -215,7 +206,7 @@ function keyValueFlags(flag: string, values: Readonly<Record<string, string | nu
 /** The tables in SQLite belong to a version of the server, which neither changes them nor knows those of another one. */
 function databaseFolder(version: string): string {
   const [major, minor] = version.split('.');
-  return `${major}.${minor}` === '1.29' ? 'temporal' : `temporal-${major}.${minor}`;
+  return `temporal-${major}.${minor}`;
 }
 
 /**

@@ -3,9 +3,6 @@
 // It takes the place of the Temporal CLI's development server where that cannot be downloaded, and understands the part of
 // its command line that dev/servers/temporal.ts uses. What it is made of is Temporal's own; what it never uses is left out
 // (see go.mod), so that it compiles in about a minute and a half.
-//
-// It is built with either of two servers: 1.29 by go.mod, 1.32 by 1.32.mod and the tag temporal1_32. What differs between
-// them is in engine_1_29.go and engine_1_32.go.
 package main
 
 import (
@@ -162,11 +159,18 @@ func openStore(o *options) (*config.SQL, error) {
 	return store, sqliteschema.CreateNamespaces(store, namespaces...)
 }
 
-// dynamicConfig refuses what parseSettings finds fault with, and Temporal itself passes over.
+// dynamicConfig refuses keys that this server does not know and values that do not fit, which Temporal itself passes over.
 func dynamicConfig(values map[string]string) (dynamicconfig.Client, error) {
-	settings, problems := parseSettings(values)
-	if err := errors.Join(problems...); err != nil {
+	var loader dynamicconfig.YamlLoader
+	for name, value := range values {
+		loader.LoadValue(dynamicconfig.MakeKey(name), []byte("- value: "+value))
+	}
+	if err := errors.Join(slices.Concat(loader.Errors, loader.Warnings)...); err != nil {
 		return nil, fmt.Errorf("dynamic configuration: %w", err)
+	}
+	settings := dynamicconfig.StaticClient{}
+	for key, value := range loader.Map {
+		settings[key] = value
 	}
 	return settings, nil
 }
@@ -215,9 +219,9 @@ func newWebUI(o *options) *uiserver.Server {
 		TemporalGRPCAddress: o.address(o.port),
 		EnableUI:            true,
 		// On a loopback address there is no HTTPS.
-		CORS:     uiconfig.CORS{CookieInsecure: true},
-		HideLogs: true,
+		CORS:             uiconfig.CORS{CookieInsecure: true},
+		HideLogs:         true,
+		DisableNewsFetch: true,
 	}
-	askNobodyElse(cfg)
 	return uiserver.NewServer(uioptions.WithConfigProvider(cfg))
 }

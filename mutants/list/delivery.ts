@@ -196,30 +196,11 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-cancel-before-acceptance',
     file: 'workflows/intent/workflow.ts',
-    find: '    await skipWhatIsOpen(() => steering.skipOpenRoutes(intent.notificationId, identityOf(intent)));',
+    find: '    await skipWhatIsOpen(() => steering.skipOpenRoutes(intent.notificationId));',
     replace: '    if (isCancellation(error)) throw error;',
     wrong: 'lost',
     what: 'routes of a cancelled notification stay open, and are delivered later',
     suite: workflow('intent/notification', 'I26'),
-  },
-  {
-    id: 'delivery-cancel-forgotten',
-    file: 'activities/intent/waiting.ts',
-    find: '  await outcomes.run(db, GIVE_UP_WAITING, [',
-    replace:
-      '  if (identity) return forgetWaiting(db, [notificationId]);\n  await outcomes.run(db, GIVE_UP_WAITING, [',
-    wrong: 'leaked',
-    what: 'an intent that was cancelled before it was accepted is delivered when Temporal has forgotten that',
-    suite: service('intent/reconciliation', 'I26 I49 an intent that was cancelled'),
-  },
-  {
-    id: 'delivery-cancel-decided-again',
-    file: 'activities/intent/decisions.ts',
-    find: "       SELECT 2, 'cancelled', NULL, NULL",
-    replace: "       SELECT 5, 'cancelled', NULL, NULL",
-    wrong: 'stuck',
-    what: 'a cancelled intent whose key was used again is decided as a conflict or a duplicate',
-    suite: service('intent/reconciliation', 'I26 I49 an intent that was cancelled'),
   },
   {
     id: 'delivery-close-once',
@@ -251,7 +232,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-row-fell-back',
     file: 'activities/stream-memory.ts',
-    find: '< $10::bigint AS has_fallen_back',
+    find: '< $8::bigint AS has_fallen_back',
     replace: '< 0 AS has_fallen_back',
     wrong: 'lost',
     what: 'a look writes over a PostgreSQL that fell back meanwhile, and nobody notices that it did',

@@ -1,4 +1,6 @@
 /** Entries on their way to callbacks about hours and days. */
+import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../../workflows/account-callback/contract.ts';
+import { retentionScheduleId } from '../../workflows/retention-contract.ts';
 import type { CallbackBench } from './callbacks.ts';
 import {
   DAY,
@@ -108,6 +110,7 @@ test('C8 old hourly snapshots are deleted, and nothing that is still needed', as
   await bench.setClock(MIDNIGHT + 20 * MINUTE);
   const { lastAlarm } = await bench.runNow();
   expect(lastAlarm).toBeDefined();
+  await bench.slot.client.schedule.getHandle(retentionScheduleId(ACCOUNT_CALLBACK_TASK_QUEUE)).trigger();
   await eventually('the old ones to be gone', async () => {
     const left = await bench.rows<{ kind: string; at: number }>(
       'SELECT kind, period_start_ms::float8 AS at FROM notification.callback_snapshots ORDER BY kind, at',

@@ -5,15 +5,7 @@
 import { writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import path from 'node:path';
-import type { WorkflowHandle } from '@temporalio/client';
-import { startSlice } from '../../activities/intent/start.ts';
-import {
-  CANCEL_INTENT_SIGNAL,
-  WAITING_SLICE_WORKFLOW,
-  sliceWorkflowId,
-} from '../../workflows/intent/slice-contract.ts';
 import { createOperator } from '../../client/operator.ts';
-import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { accountCallbackWorkflowId } from '../../workflows/account-callback/contract.ts';
 import type { ChannelState } from '../../workflows/intent/channel-contract.ts';
 import {
@@ -27,7 +19,6 @@ import {
   LOOK_SIGNAL,
   RECONCILIATION_WORKFLOW,
   REPLAY_SIGNAL,
-  RETENTION_SCHEDULE_ID,
   ROUTE_WORKFLOW,
   batchWorkflowId,
   deadLetterWorkflowId,
@@ -38,7 +29,6 @@ import {
   MOBILE_REPLAY_SIGNAL,
   MOBILE_PUSH_WORKFLOW,
   MOBILE_RECONCILIATION_WORKFLOW,
-  MOBILE_RETENTION_WORKFLOW,
   MOBILE_TASK_QUEUE,
   mobilePushWorkflowId,
 } from '../../workflows/mobile-push/contract.ts';
@@ -54,10 +44,8 @@ import {
 } from '../../workflows/symbol-config/contract.ts';
 import {
   CLOSE_UPDATE,
-  CREATE_CONNECTIONS_UPDATE,
   DELETE_CONNECTIONS_UPDATE,
   FLUSH_AND_SMP_DELETE_SIGNAL,
-  ONLINE_SIGNAL,
   OPEN_UPDATE,
   PAUSE_SIGNAL,
   RESUME_SIGNAL,
@@ -76,7 +64,7 @@ import {
   takeCallbackBench,
 } from '../account-callback/callbacks.ts';
 import { tokenWorkflowId } from '../../workflows/subscription/token-contract.ts';
-import { accepted, publishTurn, turn } from '../intent/entries.ts';
+import { publishTurn } from '../intent/entries.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { QUICK, withMobilePush } from '../mobile-push/jobs.ts';
@@ -202,51 +190,6 @@ test('notifications that make first attempts themselves: all well, one route in 
   }
 });
 
-test('slices: all well, and some that get a workflow of their own, with one that is cancelled', async () => {
-  const recordedAs = async (
-    name: string,
-    recipients: string[],
-    during?: (handle: WorkflowHandle) => unknown,
-  ) => {
-    const now = Date.now();
-    const intents = recipients.map((userId, index) => ({
-      ...accepted(turn({ idempotency_key: `${name}-${index}`, recipient_user_ids_json: `["${userId}"]` })),
-      notificationId: `${now}-${index}`,
-    }));
-    await startSlice(slot.client.workflow, intents);
-    const handle = slot.client.workflow.getHandle(sliceWorkflowId(`${now}-0`));
-    await during?.(handle);
-    await ended(handle.workflowId);
-    await record(name, handle.workflowId);
-  };
-  await recordedAs('slice', ['user-1', 'user-2', 'user-3']);
-  const lookups = holdAnswers();
-  slot.userService.fail({ userId: 'user-9', failure: lookups.failure });
-  await recordedAs('slice-in-trouble', ['user-1', 'nobody', 'user-9', 'user-9'], async (handle) => {
-    await lookups.arrived;
-    await handle.signal(CANCEL_INTENT_SIGNAL, `${handle.workflowId.split('/')[1]!.split('-')[0]}-3`);
-  });
-  lookups.release();
-  slot.userService.heal();
-  slot.userService.fail({ failure: { kind: 'status', status: 503 } });
-  let waitingId = '';
-  await recordedAs('slice-waited', ['user-1', 'user-1', 'user-1'], async (handle) => {
-    waitingId = handle.workflowId;
-    const isWaiting = async () => {
-      const { type, raw } = await handle.describe();
-      return type === WAITING_SLICE_WORKFLOW && raw.pendingActivities?.some(({ lastFailure }) => lastFailure);
-    };
-    await eventually('it to wait', isWaiting);
-    await handle.signal(CANCEL_INTENT_SIGNAL, `${waitingId.split('/')[1]!.split('-')[0]}-2`);
-    await eventually('it to go on without that one', async () => {
-      const { events } = await handle.fetchHistory();
-      const [first] = events ?? [];
-      return first?.workflowExecutionStartedEventAttributes?.continuedExecutionRunId && (await isWaiting());
-    });
-    slot.userService.heal();
-  });
-});
-
 test('a dead-lettered route that is replayed, by signal and by reset', async () => {
   await slot.redis.set(GATEWAY, 'not a stream');
   const id = await publish('replayed', ['user-1']);
@@ -340,7 +283,7 @@ test('a notification that is cancelled, and its route', async () => {
 
 test('the reader of the stream, and a retention run', async () => {
   await record('stream-bridge', bridgeWorkflowId('notification:intents'));
-  const schedule = slot.client.schedule.getHandle(RETENTION_SCHEDULE_ID);
+  const schedule = slot.client.schedule.getHandle('intent-retention');
   await schedule.trigger();
   const workflowId = await eventually('a retention run', async () => {
     const { info } = await schedule.describe();
@@ -390,13 +333,6 @@ test('mobile pushes: sent, partly, in vain and replayed, cancelled', async () =>
   await eventually('the first attempt', async () => mobile.requests()['cancelled'] === 1);
   await slot.client.workflow.getHandle(mobilePushWorkflowId(jobId)).cancel();
   await recordJob('cancelled', jobId);
-
-  const run = await slot.client.workflow.start(MOBILE_RETENTION_WORKFLOW, {
-    workflowId: 'mobile-retention-recorded',
-    taskQueue: MOBILE_TASK_QUEUE,
-  });
-  await run.result();
-  await record('mobile-retention', run.workflowId);
 
   const reconciliation = await slot.client.workflow.start(MOBILE_RECONCILIATION_WORKFLOW, {
     workflowId: 'mobile-reconciliation-recorded',
@@ -565,11 +501,10 @@ test('subscriptions: keys that fail for now, checks, a record given up, an agent
   );
   await agent.supervisor.signal(PAUSE_SIGNAL);
   await agent.command('create', connIds);
-  await agent.supervisor.signal(ONLINE_SIGNAL, false);
   await agent.supervisor.signal(RESUME_SIGNAL);
-  await agent.supervisor.signal(ONLINE_SIGNAL, true);
   await agent.idle();
-  await agent.update(CREATE_CONNECTIONS_UPDATE, { connections: [{ userId: 3, server }] });
+  await agent.create([{ userId: 3, server }]);
+  await agent.operator().subscriptions.routers();
   await agent.update(TOGGLE_CONNECTIONS_UPDATE, { connIds: [connIds[1]], enable: false });
   await agent.active([connIds[0]!]);
   await record('subscription-worker-waiting', ofPool('ntf-ntf').workflowId, agent.slot);

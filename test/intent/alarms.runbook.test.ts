@@ -419,7 +419,7 @@ drill({
     ground.slot.userService.fail({ userId: 'user-9', failure: { kind: 'status', status: 503 } });
     id = await publish('unanswered', ['user-9']);
     await eventually('the intent to wait', async () => {
-      const { rowCount } = await age('waiting_intents', 'waiting_since', 11);
+      const { rowCount } = await age('intents', 'read_at', 11);
       return (rowCount ?? 0) > 0;
     });
   },
@@ -480,6 +480,22 @@ drill({
     ))!;
   },
   examples: example,
+});
+
+drill({
+  alarm: 'NotificationMalformedManyKept',
+  fault: 'a producer sends what is refused without end',
+  inject: () =>
+    ground.slot.db.query(`
+      INSERT INTO notification.malformed_intents (stream_entry_id, failure_code, failure_message, raw_fields, recorded_at)
+      SELECT n || '-9', 'missing_field', 'x', '{}', now() FROM generate_series(1, 100000) n`),
+  deeds: [
+    {
+      words: 'shorter retention',
+      act: () =>
+        ground.slot.db.query("DELETE FROM notification.malformed_intents WHERE stream_entry_id LIKE '%-9'"),
+    },
+  ],
 });
 
 describe('a backlog', () => {

@@ -5,7 +5,6 @@ import net from 'node:net';
 import { metrics } from '@opentelemetry/api';
 import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import { createReplication } from '../../activities/intent/replication.ts';
-import { createInHand } from '../../activities/intent/in-hand.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
 import { collectSettled, defineHandOffCommands } from '../../activities/intent/hand-off.ts';
@@ -115,7 +114,6 @@ test('I23 an attempt that comes back late overwrites nothing, and what it handed
   defineHandOffCommands(redis);
   const activities = (db = slot.db) =>
     createRouteActivities({
-      inHand: createInHand(),
       workflows: slot.client.workflow,
       db,
       redis,

@@ -2,15 +2,15 @@
  * Routes that fail, are replayed, wait for their channel or are cancelled, and a process that dies after each step of
  * that. The way without failures is in ../platform/crash-points.hard.test.ts.
  */
-import { startNotification } from '../../activities/intent/start.ts';
+import { beginIntent } from '../../dev/intent-rows.ts';
 import { leaseKey } from '../../activities/intent/hand-off.ts';
 import type { Operator } from '../../client/operator.ts';
 import {
   INTENT_TASK_QUEUE,
-  RETENTION_WORKFLOW,
   notificationWorkflowId,
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
+import { RETENTION_WORKFLOW } from '../../workflows/retention-contract.ts';
 import type { CrashWalk } from '../crash-walk.ts';
 import { createCrashWalk } from '../crash-walk.ts';
 import { accepted, turn } from './entries.ts';
@@ -47,11 +47,8 @@ async function start(recipients = ['user-1'], prepare?: (id: string) => Promise<
   const notificationId = `${Date.now()}-${ids.length}`;
   ids.push(notificationId);
   await prepare?.(notificationId);
-  await startNotification(
-    slot.client.workflow,
-    { ...accepted(entry), notificationId },
-    { dispatch: dispatch() === 'child' ? 'child' : 'on_failure', isUrgent: false },
-  );
+  const to = { db: slot.db, workflows: slot.client.workflow };
+  await beginIntent(to, { ...accepted(entry), notificationId }, dispatch());
   return notificationId;
 }
 
@@ -366,14 +363,14 @@ test(
     const left = () => count("notification.malformed_intents WHERE stream_entry_id NOT LIKE 'young-%'");
     const put = async () => {
       runs += 1;
-      await insert(`old-${runs}-`, 2_100, '20000 hours');
+      await insert(`old-${runs}-`, 10_100, '20000 hours');
       await slot.client.workflow.start(RETENTION_WORKFLOW, {
         workflowId: `run-${runs}`,
         taskQueue: INTENT_TASK_QUEUE,
       });
       return async () => (await left()) === 0;
     };
-    const kills = await walk.through('deleteExpiredMalformedIntents', put, 3);
+    const kills = await walk.through('deleteExpired', put, 3);
     console.info(`processes that died: ${kills}`);
     expect(kills).toBe(3);
     await walk.survivor();

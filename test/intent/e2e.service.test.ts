@@ -412,7 +412,8 @@ describe('what an operator sees', () => {
     const payloads = [...all.toString().matchAll(/"data":"([^"]*)"/g)].map(([, data]) =>
       Buffer.from(data!, 'base64').toString(),
     );
-    expect(payloads.join('\n')).toContain('Andromeda');
+    expect(payloads.join('\n')).toContain('game.turn.ready to 1 recipient');
+    expect(payloads.join('\n')).not.toContain('Andromeda');
     expect(payloads.join('\n')).not.toContain('@example.com');
   });
 

@@ -3,10 +3,8 @@ import { randomBytes } from 'node:crypto';
 import { Client } from '@temporalio/client';
 import { dataConverterWith } from '../../api/payload-codec.ts';
 import { REPLAY_SIGNAL, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
-import { startSlice } from '../../activities/intent/start.ts';
-import { sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
 import { cliFor } from '../command-line.ts';
-import { accepted, publishTurn, turn } from './entries.ts';
+import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot, untilStarted } from '../harness.ts';
 
@@ -70,20 +68,6 @@ test('I25 I40 an intent goes its way, fails and is replayed, and Temporal holds 
     signalArgs: [{ requestedBy: 'test' }],
   });
   await eventually('the push event', async () => (await slot.redis.xlen(GATEWAY)) === 1);
-});
-
-test('I40 I56 of a slice, Temporal holds no word but ids either', async () => {
-  const now = Date.now();
-  const ids = [`${now}-0`, `${now}-1`];
-  const intents = ids.map((notificationId) => ({
-    ...accepted(turn({ idempotency_key: `sliced-${notificationId}`, recipient_user_ids_json: '["user-1"]' })),
-    notificationId,
-  }));
-  await startSlice(reader.workflow, intents);
-  const workflowId = sliceWorkflowId(ids[0]!);
-  expect(await reader.workflow.getHandle(workflowId).result()).toMatchObject({ accepted: 2, handedOn: [] });
-  const kept = await keptOf(workflowId);
-  expect(kept).not.toMatch(/sliced-|Andromeda|game_name|user-1|2 intents from/);
 });
 
 test('I40 the progress of the reader, which its heartbeats tell, is read with the same keys', async () => {

@@ -21,9 +21,9 @@ const PUSH = 'push:user:user-1';
 const EMAIL = 'email:user:user-1';
 /** The three ways of working intents off. */
 const MODES = {
-  child: { NOTIFICATION_ROUTE_DISPATCH: 'child', NOTIFICATION_INTENTS_PER_WORKFLOW: '1' },
-  on_failure: { NOTIFICATION_ROUTE_DISPATCH: 'on_failure', NOTIFICATION_INTENTS_PER_WORKFLOW: '1' },
-  slices: { NOTIFICATION_INTENTS_PER_WORKFLOW: '50' },
+  child: { NOTIFICATION_ROUTE_DISPATCH: 'child' },
+  on_failure: { NOTIFICATION_ROUTE_DISPATCH: 'on_failure' },
+  direct: { NOTIFICATION_ROUTE_DISPATCH: 'direct' },
 };
 type Mode = keyof typeof MODES;
 
@@ -68,7 +68,7 @@ async function routesOf(id: string): Promise<Record<string, RouteRow>> {
   return Object.fromEntries(rows.map(({ route, ...row }) => [route, row]));
 }
 
-/** Read together, and so in one slice. @returns their ids. */
+/** Read together. @returns their ids. */
 async function appendTogether(entries: readonly EntryFields[]): Promise<string[]> {
   const transaction = slot.redis.multi();
   for (const fields of entries) transaction.xadd('notification:intents', '*', ...fields.flat());

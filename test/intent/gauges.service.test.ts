@@ -23,6 +23,7 @@ const DEPTH = 'notification.route_schedule.depth';
 const OLDEST_ROUTE = 'notification.route_schedule.oldest_age_ms';
 const WAITING = 'notification.intent_acceptance.waiting';
 const OLDEST_WAITING = 'notification.intent_acceptance.oldest_age_ms';
+const MALFORMED_ROWS = 'notification.intent_malformed.rows';
 const SUSPECT_AGE = 'notification.outbound_stream.suspect_age_ms';
 const OLDEST_ENTRY = 'notification.intent_stream.oldest_unprocessed_age_ms';
 
@@ -87,22 +88,32 @@ test('I33 the schedule: routes that wait, and for how long the oldest has been d
 
 test('intent-D6 I33 intents that wait to be accepted: how many, and for how long the oldest', async () => {
   await eventually('none', async () => values(WAITING)['all'] === 0);
-  const add = (id: string, since: string, touched: string) =>
+  const add = (id: string, since: string, status: string) =>
     slot.db.query(
-      `INSERT INTO notification.waiting_intents
-       VALUES ($1, 'game.turn.ready', 'game_master', $1, now() - $2::interval, 3, 0, 'a reason', now() - $3::interval)`,
-      [id, since, touched],
+      `INSERT INTO notification.intents (notification_id, notification_type, producer, idempotency_key, fingerprint, lane,
+              status, entry, dispatched_at, read_at, updated_at)
+       VALUES ($1, 'game.turn.ready', 'game_master', $1, 'f', 1, $3, CASE $3 WHEN 'open' THEN '{}'::jsonb END, now(),
+               now() - $2::interval, now())`,
+      [id, since, status],
     );
-  await add('1-0', '10 minutes', '1 second');
-  await add('2-0', '1 minute', '1 second');
-  // Of an intent that somebody has terminated: nobody tries it any more.
-  await add('3-0', '2 days', '1 hour');
+  await add('1-0', '10 minutes', 'open');
+  await add('2-0', '1 minute', 'open');
+  await add('3-0', '2 days', 'cancelled');
   await eventually('two', async () => values(WAITING)['all'] === 2);
   expect(values(OLDEST_WAITING)['all']).toBeGreaterThanOrEqual(600_000);
   expect(values(OLDEST_WAITING)['all']).toBeLessThan(660_000);
-  await slot.db.query('DELETE FROM notification.waiting_intents');
+  await slot.db.query('DELETE FROM notification.intents');
   await eventually('none', async () => values(WAITING)['all'] === 0);
   expect(values(OLDEST_WAITING)['all']).toBe(0);
+});
+
+test('security-16 refused entries that are kept are counted', async () => {
+  await slot.db.query(`
+    INSERT INTO notification.malformed_intents (stream_entry_id, failure_code, failure_message, raw_fields, recorded_at)
+    SELECT n || '-9', 'missing_field', 'x', '{}', now() FROM generate_series(1, 7) n`);
+  await eventually('seven', async () => values(MALFORMED_ROWS)['all'] === 7);
+  await slot.db.query('DELETE FROM notification.malformed_intents');
+  await eventually('none', async () => values(MALFORMED_ROWS)['all'] === 0);
 });
 
 test('I33 I24 without PostgreSQL the schedule is absent, and the age of the unread grows; then both recover', async () => {
@@ -146,7 +157,7 @@ test.each(['refuses', 'never answers'])('I33 a Redis that %s only takes its own 
   });
 
   // As many connections as gauges ask for at once: the test before has ended them.
-  await Promise.all(Array.from({ length: 4 }, () => slot.db.query('SELECT 1')));
+  await Promise.all(Array.from({ length: 5 }, () => slot.db.query('SELECT 1')));
   const startedAt = performance.now();
   await meters.forceFlush();
   const names = exporter
@@ -154,7 +165,7 @@ test.each(['refuses', 'never answers'])('I33 a Redis that %s only takes its own 
     .flatMap(({ scopeMetrics }) =>
       scopeMetrics.flatMap(({ metrics }) => metrics.map(({ descriptor }) => descriptor.name)),
     );
-  expect(names.sort()).toEqual([OLDEST_WAITING, WAITING, SUSPECT_AGE, DEPTH, OLDEST_ROUTE]);
+  expect(names.sort()).toEqual([OLDEST_WAITING, WAITING, MALFORMED_ROWS, SUSPECT_AGE, DEPTH, OLDEST_ROUTE]);
   expect(performance.now() - startedAt).toBeLessThan(10_000);
   expect(logs).toMatchObject([{ level: 'warn', msg: 'gauge not read', gauge: 'intent stream' }]);
   stopObserving();

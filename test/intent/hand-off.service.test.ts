@@ -10,7 +10,6 @@ import { collectSettled, defineHandOffCommands, handOffKey } from '../../activit
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
 import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import { createReplication } from '../../activities/intent/replication.ts';
-import { createInHand } from '../../activities/intent/in-hand.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createSteeringActivities } from '../../activities/intent/steering.ts';
 import type { EmbeddedRedis } from '../../dev/servers/redis.ts';
@@ -77,7 +76,6 @@ const attempt = (id: string, resources: { db?: Pool; redis?: Redis } = {}) =>
 
 const activities = (resources: { db?: Pool; redis?: Redis } = {}) =>
   createRouteActivities({
-    inHand: createInHand(),
     workflows: slot.client.workflow,
     ...{ db: slot.db, redis, ...resources },
     log: createLogger('fatal'),

@@ -28,6 +28,8 @@ const ATTRIBUTES: Record<string, string> = {
   'notification.intent_stream.oldest_unprocessed_age_ms': '',
   'notification.intent_acceptance.waiting': '',
   'notification.intent_acceptance.oldest_age_ms': '',
+  'notification.intent_malformed.rows': '',
+  'notification.retention.overdue_ms': 'table',
   'notification.outbound_stream.suspect_age_ms': '',
   'notification.intent.unusable_recipients': 'notification_type',
   'notification.route.replays': 'channel notification_type',

@@ -1,16 +1,17 @@
 /** What operators do to many: chosen at once, worked off by a workflow that outlives them, paused, resumed, aborted. */
 import type { PoolClient } from 'pg';
+import type { NotificationType } from '../../api/intent/catalog.ts';
 import { NothingToDoError } from '../../client/errors.ts';
 import type { OperationView } from '../../client/operations.ts';
 import type { Operator } from '../../client/operator.ts';
+import { writeOpenRows } from '../../dev/intent-rows.ts';
 import { channelWorkflowId, heldProducer } from '../../workflows/intent/channel-contract.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { operationWorkflowId } from '../../workflows/operation-contract.ts';
 import type { Changes } from './entries.ts';
-import { entryOf, publishTurn, turn } from './entries.ts';
+import { accepted, entryOf, publishTurn, turn } from './entries.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
-import { append } from '../service-process.ts';
 
 const GATEWAY = 'gateway:client-events';
 const BY = { requestedBy: 'nina' };
@@ -313,7 +314,10 @@ test('U2 I26 many notifications are cancelled by filter, those that wait to be a
   });
   slot.userService.fail({ failure: { kind: 'status', status: 503 } });
   const waiting = await publishTurn(slot.redis, 'wrong/waiting', ['user-2']);
-  await eventually('one that waits', async () => (await operator.intents.waiting()).items.length === 1);
+  await eventually('one that waits, and says why', async () => {
+    const { items } = await operator.intents.waiting();
+    return items.length === 1 && items[0]!.reason !== null;
+  });
 
   const filter = { type: 'game.turn.ready', since };
   expect(await operator.operations.previewCancel(filter)).toMatchObject([
@@ -341,70 +345,50 @@ test('U2 I26 many notifications are cancelled by filter, those that wait to be a
   });
 });
 
-test('U2 I26 what nobody has read yet is cancelled as well: nobody gets it, its keys are free, and later ones go on', async () => {
+test('U2 I26 newcomer-1 what has not begun is cancelled as well: nobody gets it, its keys are free, and later ones go on', async () => {
   await eventually('the reader to run, and to be paused', async () => {
     await operator.bridge.pause({ ...BY, reason: 'to be looked into' });
     return true;
   });
   const since = new Date(Date.now() - 1_000);
   const filter = { producer: 'game_master', since };
-  const ids: string[] = [];
-  for (const n of [71, 72, 73]) ids.push(await publishTurn(slot.redis, `unread-${n}`, [`user-${n}`]));
-  const others = await append(slot.redis, [
-    entryOf('lobby.invite.expired', { idempotency_key: 'other', recipient_user_ids_json: '["user-74"]' }),
-    turn({ idempotency_key: 'no-intent', payload_json: '{' }),
-  ]);
+  const now = Date.now();
+  const intentTo = (n: number, type: NotificationType = 'game.turn.ready') => ({
+    ...accepted(entryOf(type, { idempotency_key: `open-${n}`, recipient_user_ids_json: `["user-${n}"]` })),
+    notificationId: `${now}-${n}`,
+  });
+  const chosen = [71, 72, 73].map((n) => intentTo(n));
+  const other = intentTo(74, 'lobby.invite.expired');
+  await writeOpenRows(slot.db, [...chosen, other]);
   const preview = await operator.operations.previewCancel(filter);
   expect(preview).toMatchObject([
-    { state: 'not_begun', type: 'game.turn.ready', producer: 'game_master', notifications: 4 },
+    { state: 'not_begun', type: 'game.turn.ready', producer: 'game_master', notifications: 3 },
   ]);
-  expect(preview[0]!.newest.getTime()).toBeGreaterThanOrEqual(preview[0]!.oldest.getTime());
   expect(await operator.operations.previewCancel({ ...filter, until: since })).toEqual([]);
   expect(await operator.operations.previewCancel({ ...filter, type: 'game.finished' })).toEqual([]);
 
   const { operationId, total } = await operator.operations.cancel(filter, { ...BY, limit: 10 });
-  expect(total).toBe(4);
-  const later = await publishTurn(slot.redis, 'unread-71', ['user-71']);
+  expect(total).toBe(3);
+  const later = await publishTurn(slot.redis, 'open-71', ['user-71']);
   const ended = await shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
-  // One is none that could be cancelled: it becomes malformed.
-  expect(ended).toMatchObject({ status: 'done', done: 4, ordered: 3 });
+  expect(ended).toMatchObject({ status: 'done', done: 3, ordered: 3 });
   await operator.bridge.resume(BY);
   await eventually('the later one, and the one of another producer', async () => {
-    const [first, other] = await Promise.all(
-      [later, others[0]!].map((id) => operator.notifications.show(id)),
+    const [first, second] = await Promise.all(
+      [later, other.notificationId].map((id) => operator.notifications.show(id)),
     );
-    return first!.totals['published'] === 2 && other!.totals['published'] === 1;
+    return first!.totals['published'] === 2 && second!.totals['published'] === 1;
   });
-  await eventually('the one that is none', () =>
-    operator.malformed.show(others[1]!).then(
-      () => true,
-      () => false,
-    ),
-  );
+  const ids = chosen.map(({ notificationId }) => notificationId);
   const known = await slot.db.query('SELECT FROM notification.records WHERE notification_id = ANY ($1)', [
     ids,
   ]);
   expect(known.rows).toEqual([]);
+  const begun = ids.map((id) => slot.client.workflow.getHandle(notificationWorkflowId(id)).describe());
+  expect((await Promise.allSettled(begun)).filter(({ status }) => status === 'fulfilled')).toEqual([]);
   expect(await answersAbout('user-72')).toMatchObject([{ cause: 'cancelled_before_acceptance', id: ids[1] }]);
   expect(await operator.operations.previewCancel(filter)).toEqual([]);
   await expect(operator.operations.cancel(filter, BY)).rejects.toThrow('has not begun');
-});
-
-test('U2 of a backlog that was cancelled nothing is begun', async () => {
-  await operator.bridge.pause({ ...BY, reason: 'to be looked into' });
-  const filter = { producer: 'game_master', since: new Date(Date.now() - 1_000) };
-  const ids: string[] = [];
-  for (let n = 0; n < 20; n += 1) ids.push(await publishTurn(slot.redis, `backlog-${n}`));
-  const { operationId } = await operator.operations.cancel(filter, BY);
-  await shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
-  await operator.bridge.resume(BY);
-  const later = await publishTurn(slot.redis, 'behind-the-backlog');
-  await eventually(
-    'the later one',
-    async () => (await operator.notifications.show(later)).totals['published'] === 2,
-  );
-  const begun = ids.map((id) => slot.client.workflow.getHandle(notificationWorkflowId(id)).describe());
-  expect((await Promise.allSettled(begun)).filter(({ status }) => status === 'fulfilled')).toEqual([]);
 });
 
 /** As a step leaves it that died before it could say what it did, in an operation that has ended meanwhile. */

@@ -267,13 +267,13 @@ describe('a service for each', () => {
     expect(await slot.redis.exists(OUTCOMES_STREAM)).toBe(0);
   });
 
-  test('Q1 of a slice every intent is told of, in few rows', async () => {
-    const keys = Array.from({ length: 40 }, (_, index) => `slice-${index}`);
+  test('Q1 of intents that are delivered together each is told of, in few rows', async () => {
+    const keys = Array.from({ length: 40 }, (_, index) => `together-${index}`);
     const ids = await append(
       slot.redis,
       [...keys, keys[0]!].map((key) => turn({ idempotency_key: key, recipient_user_ids_json: '["user-1"]' })),
     );
-    await slot.startService({ ...TELLING, NOTIFICATION_INTENTS_PER_WORKFLOW: '50' });
+    await slot.startService({ ...TELLING, NOTIFICATION_ROUTE_DISPATCH: 'direct' });
     for (const id of ids.slice(0, -1)) {
       const kinds = kindsOf(await endOf(id));
       expect(kinds).toEqual(['accepted', 'route_published', 'route_published', 'settled']);

@@ -2,8 +2,6 @@
 import { createHash } from 'node:crypto';
 import { compileRetryPolicy } from '@temporalio/common';
 import fc from 'fast-check';
-import { contiguousOffset } from '../../activities/intent/stream-position.ts';
-import { compareEntryIds } from '../../api/stream-ids.ts';
 import { materializeRoutes } from '../../activities/intent/audience.ts';
 import type { Recipient } from '../../activities/intent/user-service.ts';
 import type { NotificationType } from '../../api/intent/catalog.ts';
@@ -99,90 +97,6 @@ describe('ladder', () => {
       expect(retry?.maximumAttempts).toBe(1);
     },
   );
-});
-
-describe('offset', () => {
-  const MAX_64 = 2n ** 64n - 1n;
-  const entryId = fc
-    .tuple(fc.bigInt({ min: 0n, max: MAX_64 }), fc.bigInt({ min: 0n, max: MAX_64 }))
-    .map(([ms, sequence]) => ({ ms, sequence, id: `${ms}-${sequence}` }));
-  const near = fc
-    .tuple(fc.bigInt({ min: 0n, max: 3n }), fc.bigInt({ min: 0n, max: 3n }))
-    .map(([ms, sequence]) => ({
-      ms: 2n ** 53n + ms,
-      sequence: MAX_64 - sequence,
-      id: `${2n ** 53n + ms}-${MAX_64 - sequence}`,
-    }));
-  const anyId = fc.oneof(entryId, near);
-
-  test('I2 entry ids are ordered by time, then by sequence, exactly', () => {
-    fc.assert(
-      fc.property(anyId, anyId, (left, right) => {
-        const [a, b] = left.ms === right.ms ? [left.sequence, right.sequence] : [left.ms, right.ms];
-        expect(compareEntryIds(left.id, right.id)).toBe(a < b ? -1 : a > b ? 1 : 0);
-        expect(compareEntryIds(left.id, right.id) + compareEntryIds(right.id, left.id)).toBe(0);
-      }),
-    );
-  });
-
-  test.each([
-    ['0-0', '0-1'],
-    ['9-9', '10-0'],
-    ['5-9', '5-10'],
-    ['9007199254740992-0', '9007199254740993-0'],
-    ['1-18446744073709551614', '1-18446744073709551615'],
-    ['18446744073709551614-18446744073709551615', '18446744073709551615-0'],
-  ])('I2 %s comes before %s', (earlier, later) => {
-    expect(compareEntryIds(earlier, later)).toBe(-1);
-    expect(compareEntryIds(later, earlier)).toBe(1);
-    expect(compareEntryIds(later, later)).toBe(0);
-  });
-
-  const batches = fc
-    .tuple(
-      fc.uniqueArray(anyId, { selector: ({ id }) => id, minLength: 1, maxLength: 20 }),
-      fc.array(fc.boolean(), { minLength: 20, maxLength: 20 }),
-    )
-    .map(([ids, flags]) => {
-      const [offset, ...rest] = ids.map(({ id }) => id).sort(compareEntryIds);
-      return { offset: offset!, batch: rest.map((id, index) => ({ id, done: flags[index]! })) };
-    });
-
-  test('I2 the offset passes everything that is done without a gap, and nothing that is not', () => {
-    fc.assert(
-      fc.property(batches, ({ offset, batch }) => {
-        const next = contiguousOffset(offset, batch);
-        const passed = batch.filter(({ id }) => compareEntryIds(id, next) <= 0);
-
-        expect(passed.every(({ done }) => done)).toBe(true);
-        expect(batch[passed.length]?.done ?? false).toBe(false);
-        expect([offset, ...batch.map(({ id }) => id)]).toContain(next);
-        expect(compareEntryIds(next, offset)).toBeGreaterThanOrEqual(0);
-      }),
-    );
-  });
-
-  test('I2 the offset stays when nothing or not the first entry is done', () => {
-    expect(contiguousOffset('5-0', [])).toBe('5-0');
-    expect(
-      contiguousOffset('5-0', [
-        { id: '6-0', done: false },
-        { id: '7-0', done: true },
-      ]),
-    ).toBe('5-0');
-    expect(
-      contiguousOffset('5-0', [
-        { id: '6-0', done: true },
-        { id: '7-0', done: false },
-      ]),
-    ).toBe('6-0');
-    expect(
-      contiguousOffset('5-0', [
-        { id: '6-0', done: true },
-        { id: '7-0', done: true },
-      ]),
-    ).toBe('7-0');
-  });
 });
 
 describe('route slots', () => {

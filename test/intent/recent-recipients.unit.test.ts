@@ -16,7 +16,6 @@ function scripted() {
         asked.push(userId);
         return answer(userId);
       },
-      isAway: () => false,
     },
     WINDOW_MS,
     () => time,

@@ -3,6 +3,7 @@ import { leaseKey } from '../../activities/intent/hand-off.ts';
 import { envelopeOf } from '../../api/intent/entry.ts';
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 
@@ -158,11 +159,14 @@ test('I24 while PostgreSQL is away intents and routes wait, and no attempt is sp
   const outage = await slot.cutOffDatabase();
   await slot.redis.del(leaseKey(held, route));
   const waiting = await publish();
-  const pending = await eventually('the reason on the pending activity', async () => {
-    const { raw } = await slot.client.workflow.getHandle(notificationWorkflowId(waiting)).describe();
-    return raw.pendingActivities?.[0]?.lastFailure ?? undefined;
+  // It waits in its stream, and the reader says why.
+  const reader = slot.client.workflow.getHandle(bridgeWorkflowId('notification:intents'));
+  await eventually('the reason on the reader', async () => {
+    const { raw } = await reader.describe();
+    const failure = raw.pendingActivities?.[0]?.lastFailure;
+    return failure?.applicationFailureInfo?.type === 'PostgresUnavailable';
   });
-  expect(pending.applicationFailureInfo?.type).toBe('PostgresUnavailable');
+  expect(await slot.redis.get(OFFSET_KEY)).toBe(held);
   await outage.restore();
 
   await published(waiting);

@@ -1,7 +1,6 @@
 /** Dead-lettered routes published again: by signal, by reset, by starting anew; never one that was published. */
 import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import { createReplication } from '../../activities/intent/replication.ts';
-import { createInHand } from '../../activities/intent/in-hand.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
 import { collectSettled, defineHandOffCommands, handOffKey } from '../../activities/intent/hand-off.ts';
@@ -275,7 +274,6 @@ test('I25 one order opens a route once, however often its attempt is repeated', 
   defineHandOffCommands(redis);
   try {
     const { publishRoute } = createRouteActivities({
-      inHand: createInHand(),
       workflows: slot.client.workflow,
       db: slot.db,
       redis,

@@ -1,6 +1,6 @@
 /** What the numbers that Redis gives about a stream mean, and where a stream is read anew from. */
 import { diagnose, inspectStream, rewindPoint } from '../../activities/intent/stream-health.ts';
-import { loadPosition, rewindOffset, savePosition } from '../../activities/intent/stream-position.ts';
+import { OffsetMovedError, loadPosition, moveOffset } from '../../activities/intent/entries.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
 
@@ -91,21 +91,12 @@ describe('I39 reading anew', () => {
   });
 
   test('I39 the offset goes back from where the reader holds it, and only from there', async () => {
-    await savePosition(slot.redis, stream, { offset: '9-0', entriesPassed: 4 });
-    expect(await rewindOffset(slot.redis, stream, '8-0', '1-0')).toBe('9-0');
-    expect(await loadPosition(slot.redis, stream)).toEqual({ offset: '9-0', entriesPassed: 4 });
-    expect(await rewindOffset(slot.redis, stream, '9-0', '1-0')).toBe('1-0');
-    expect(await loadPosition(slot.redis, stream)).toEqual({ offset: '1-0', entriesPassed: undefined });
-  });
-
-  test('I2 I39 saving goes forwards only, and a count holds for its offset only', async () => {
-    expect(await loadPosition(slot.redis, stream)).toBeUndefined();
-    await savePosition(slot.redis, stream, { offset: '9-0', entriesPassed: 4 });
-    await savePosition(slot.redis, stream, { offset: '8-0', entriesPassed: 3 });
-    expect(await loadPosition(slot.redis, stream)).toEqual({ offset: '9-0', entriesPassed: 4 });
-    await slot.redis.set(`notification:stream_offsets:${Buffer.from(stream).toString('base64url')}`, '7-0');
-    expect(await loadPosition(slot.redis, stream)).toEqual({ offset: '7-0', entriesPassed: undefined });
-    await savePosition(slot.redis, stream, { offset: '9-0', entriesPassed: undefined });
-    expect(await loadPosition(slot.redis, stream)).toEqual({ offset: '9-0', entriesPassed: undefined });
+    expect(await loadPosition(slot.db, stream, '0-0')).toEqual({ offset: '0-0', entriesPassed: 0 });
+    await moveOffset(slot.db, stream, '0-0', { offset: '9-0', entriesPassed: 4 });
+    const back = { offset: '1-0', entriesPassed: undefined };
+    await expect(moveOffset(slot.db, stream, '8-0', back)).rejects.toThrow(OffsetMovedError);
+    expect(await loadPosition(slot.db, stream, '0-0')).toEqual({ offset: '9-0', entriesPassed: 4 });
+    await moveOffset(slot.db, stream, '9-0', back);
+    expect(await loadPosition(slot.db, stream, '0-0')).toEqual(back);
   });
 });

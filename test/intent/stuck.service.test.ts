@@ -8,7 +8,6 @@ import {
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
-import { sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
 import { endSettledStuck } from '../../activities/intent/stuck.ts';
 import { stateOf } from '../../activities/workflows.ts';
 import { routeRefOf } from '../../api/ids.ts';
@@ -124,13 +123,10 @@ test('I49 workflows whose tasks fail for ever are ended once nothing is left to 
   const done = {
     [notificationWorkflowId(settled)]: '',
     [routeWorkflowId(settled, 'push-user-1')]: '',
-    [sliceWorkflowId(settled)]: settled,
   };
   const undone = {
     [notificationWorkflowId(open)]: '',
     [notificationWorkflowId(unknown)]: '',
-    [sliceWorkflowId(open)]: [settled, open].join('\n'),
-    [sliceWorkflowId(unknown)]: [settled, unknown].join('\n'),
   };
   const { workflow } = slot.client;
   for (const [workflowId, details] of Object.entries({ ...done, ...undone })) {

@@ -88,7 +88,9 @@ test(
       Array.from({ length: HELD }, (_, index) => `held-${index}`),
     );
     await eventually('them to wait', async () => {
-      const { rows } = await slot.db.query('SELECT FROM notification.waiting_intents');
+      const { rows } = await slot.db.query(
+        "SELECT FROM notification.intents WHERE status = 'open' AND reason IS NOT NULL",
+      );
       return rows.length === HELD;
     });
     await switchOver(first, second);

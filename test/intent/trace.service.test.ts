@@ -14,11 +14,6 @@ interface PrintedSpan {
 describe.each([
   ['child workflows', 'StartWorkflow:notification', { NOTIFICATION_ROUTE_DISPATCH: 'child' }],
   ['first attempts', 'StartWorkflow:notification', { NOTIFICATION_ROUTE_DISPATCH: 'on_failure' }],
-  [
-    'slices',
-    'StartWorkflow:notificationSlice',
-    { NOTIFICATION_ROUTE_DISPATCH: 'on_failure', NOTIFICATION_INTENTS_PER_WORKFLOW: '100' },
-  ],
 ])('with %s', (_way, start, env) => {
   let slot: Slot;
   let printed: jest.SpyInstance;

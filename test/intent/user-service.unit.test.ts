@@ -76,22 +76,6 @@ describe('answers', () => {
     expect(askedFor()).toEqual(['nobody']);
   });
 
-  test('I56 it is away when nobody was found since, and not when a single user has no usable answer', async () => {
-    const beganAt = performance.now();
-    standIn.fail({ userId: 'user-9', failure: { kind: 'status', status: 503 } });
-    standIn.fail({ userId: 'user-8', failure: { kind: 'status', status: 422 } });
-    for (const userId of ['user-8', 'user-9']) await failureOf(users.findRecipient(userId));
-    expect(users.isAway(beganAt)).toBe(true);
-    await users.findRecipient('user-1');
-    expect(users.isAway(beganAt)).toBe(false);
-    expect(users.isAway(performance.now() + 1)).toBe(true);
-    await users.findRecipient('nobody');
-    standIn.fail({ failure: { kind: 'status', status: 503 } });
-    // Left alone by then, whatever it answered before.
-    for (let user = 11; user < 21; user += 1) await failureOf(users.findRecipient(`user-${user}`));
-    expect(users.isAway(beganAt)).toBe(true);
-  });
-
   test('I11 another 404 says nothing about the user', async () => {
     const misrouted = clientOf(`${standIn.url}/elsewhere`);
 

@@ -5,7 +5,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { MOBILE_RETENTION_WORKFLOW } from '../../workflows/mobile-push/contract.ts';
+import { RETENTION_WORKFLOW } from '../../workflows/retention-contract.ts';
 import type { CrashWalk } from '../crash-walk.ts';
 import { createCrashWalk } from '../crash-walk.ts';
 import type { Slot } from '../harness.ts';
@@ -160,11 +160,11 @@ test(
     await insert('young-', 5, '1 hour');
     const left = () => count("notifications.notification_log WHERE job_id LIKE 'old-%'");
     const kills = await walk.through(
-      'deleteExpiredJobs',
+      'deleteExpired',
       async () => {
         runs += 1;
-        await insert(`old-${runs}-`, 2_100, '20000 hours');
-        await slot.client.workflow.start(MOBILE_RETENTION_WORKFLOW, {
+        await insert(`old-${runs}-`, 10_100, '20000 hours');
+        await slot.client.workflow.start(RETENTION_WORKFLOW, {
           workflowId: `run-${runs}`,
           taskQueue: 'mobile-push',
         });

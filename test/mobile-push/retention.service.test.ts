@@ -1,8 +1,5 @@
 /** Retention of mobile push jobs: what the scheduled run deletes, and what it must leave. */
-import {
-  MOBILE_RETENTION_SCHEDULE_ID,
-  MOBILE_RETENTION_WORKFLOW,
-} from '../../workflows/mobile-push/contract.ts';
+import { RETENTION_WORKFLOW } from '../../workflows/retention-contract.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
 import { QUICK, withMobilePush } from './jobs.ts';
@@ -21,7 +18,7 @@ beforeAll(async () => {
 afterAll(() => slot.release());
 
 test('kinds-V10 M3 a run deletes jobs past their retention with their sends, and none that is under way', async () => {
-  const schedule = slot.client.schedule.getHandle(MOBILE_RETENTION_SCHEDULE_ID);
+  const schedule = slot.client.schedule.getHandle('mobile-push-retention');
   // It would run at each even hour as well.
   await schedule.pause();
   await slot.db.query(`
@@ -39,12 +36,16 @@ test('kinds-V10 M3 a run deletes jobs past their retention with their sends, and
       FROM notifications.notification_log`);
   const { spec, action } = await schedule.describe();
   expect(spec.intervals?.[0]?.every).toBe(2 * 3_600_000);
-  expect(action).toMatchObject({ workflowType: MOBILE_RETENTION_WORKFLOW });
-  const run = await slot.client.workflow.start(MOBILE_RETENTION_WORKFLOW, {
+  expect(action).toMatchObject({ workflowType: RETENTION_WORKFLOW });
+  const run = await slot.client.workflow.start(RETENTION_WORKFLOW, {
     workflowId: 'a-run',
     taskQueue: 'mobile-push',
   });
-  expect(await run.result()).toEqual({ jobs: 3, malformedJobs: 1 });
+  expect(await run.result()).toMatchObject({
+    mobile_jobs: 2,
+    stuck_mobile_jobs: 1,
+    malformed_mobile_jobs: 1,
+  });
   const idsIn = async (table: string) =>
     (
       await slot.db.query<{ job_id: string }>(`SELECT job_id FROM notifications.${table} ORDER BY 1`)

@@ -255,7 +255,7 @@ describe('Temporal', () => {
     fault: 'another transaction holds a lock on the tables that are cleaned up',
     prepare: () => restart({ NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: '1s' }),
     inject: async () => {
-      unlock = await lock('notification.duplicates');
+      unlock = await lock('notification.intents');
       await ground.slot.client.schedule.getHandle('intent-retention').trigger();
     },
     deeds: [{ words: 'end the transaction that is in the way', act: () => unlock() }],

@@ -85,12 +85,12 @@ describe('rows', () => {
 describe('what throughput measures', () => {
   it('is what the rows that are asked for come of, in its own order', () => {
     expect(shapesFor((row) => row === 'throughput.child/ceiling-tree')).toEqual(['ceiling-tree', 'child']);
-    expect(shapesFor((row) => row === 'throughput.slices.worker-cpu')).toEqual(['slices']);
+    expect(shapesFor((row) => row === 'throughput.direct.worker-cpu')).toEqual(['direct']);
     expect(shapesFor((row) => row.startsWith('latency'))).toEqual([]);
   });
 
   it('has the ceiling beside every rate', () => {
-    expect(shapesFor((row) => row === 'throughput.slices')).toEqual(['ceiling-tree', 'slices']);
+    expect(shapesFor((row) => row === 'throughput.direct')).toEqual(['ceiling-tree', 'direct']);
   });
 
   it('is everything when nothing is left out', () => {

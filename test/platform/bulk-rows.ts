@@ -51,8 +51,19 @@ const INTENT = `
 
   INSERT INTO notification.malformed_intents
   SELECT n || '-0', NULL, NULL, NULL, 'c', 'm', '{}', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
-  INSERT INTO notification.duplicates SELECT n || '-2', n || '-0', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
-  INSERT INTO notification.cancelled_intents SELECT n || '-4', 'game_master', 'c' || n, ${AGO} FROM generate_series(1, ${ROWS}) AS n;
+  INSERT INTO notification.intents
+         (notification_id, notification_type, producer, idempotency_key, fingerprint, lane, status, other, entry,
+          recipient_user_ids, dispatched_at, read_at, updated_at)
+  SELECT n || '-' || digit, 'game.turn.ready', 'game_master', digit || '/' || n, 'f', 1, status, other, entry,
+         CASE status WHEN 'cancelled' THEN jsonb_build_array('u' || n) END, CASE WHEN n % 2 = 0 THEN ${AGO} END, ${AGO}, ${AGO}
+    FROM generate_series(1, ${ROWS}) AS n
+   CROSS JOIN LATERAL (
+     VALUES (0, 'accepted', NULL, NULL::jsonb), (2, 'duplicate', n || '-0', NULL), (4, 'cancelled', NULL, NULL)
+   ) AS of_intent (digit, status, other, entry)
+   UNION ALL
+  SELECT n || '-3', 'game.turn.ready', 'game_master', 'w' || n, 'f', 1, 'open', NULL, '{"recipientUserIds": ["u"]}'::jsonb, NULL,
+         CASE WHEN n % 2 = 0 THEN ${AGO} END, ${AGO}, ${AGO}
+    FROM generate_series(1, ${ROWS / 100}) AS n;
   INSERT INTO notification.forgotten_users (user_sha256, requested_by, begun_at)
   SELECT md5(n::text), 'nina', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
   INSERT INTO notification.operator_actions (action, target, requested_by, acted_at)
@@ -61,9 +72,6 @@ const INTENT = `
   SELECT '[[]]', 1, ${AGO}, CASE WHEN n % 10 > 0 THEN ${AGO} END, CASE WHEN n % 10 > 0 THEN n || '-1' END
     FROM generate_series(1, ${ROWS}) AS n;
   INSERT INTO notification.outcome_tallies SELECT n || '-0', 2, 2, 0, 0, 0, 'settled', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
-  INSERT INTO notification.waiting_intents
-  SELECT n || '-3', 'game.turn.ready', 'game_master', 'w' || n, ${AGO}, 1, 0, 'r', ${AGO}, '{}'
-    FROM generate_series(1, ${ROWS}) AS n;
 
   INSERT INTO notification.operations (operation_id, kind, filter, total, rate, requested_by, created_at)
   SELECT 'o' || n, 'replay', '{}', 1, 20, 'nina', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
@@ -134,8 +142,8 @@ const SUBSCRIPTION = `
   INSERT INTO subscriptions.connections (agent_id, conn_id, user_id, is_deleted)
   SELECT ${AGENT}, 'c' || n, 1, n % 20 = 0 FROM generate_series(1, ${ROWS}) AS n;
   INSERT INTO subscriptions.rcv_queues
-         (agent_id, conn_id, host, port, rcv_id, rcv_private_key, is_primary, is_deleted, del_failed)
-  SELECT ${AGENT}, 'c' || n, 'smp-' || 1 + n % 5, 5223, 'q' || n, '', true, n % 20 = 0, n % 100 = 0
+         (agent_id, conn_id, host, port, rcv_id, rcv_private_key)
+  SELECT ${AGENT}, 'c' || n, 'smp-' || 1 + n % 5, 5223, 'q' || n, ''
     FROM generate_series(1, ${ROWS}) AS n;
   INSERT INTO subscriptions.ntf_subscriptions
          (agent_id, conn_id, user_id, smp_host, smp_port, ntf_host, ntf_port, status, ntf_action, smp_action, action_ts,

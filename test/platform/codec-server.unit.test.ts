@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { createServer, request } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { connect } from 'node:net';
 import { defaultPayloadConverter } from '@temporalio/common';
 import type { CryptoKey, JWK, JWTPayload } from 'jose';
 import { SignJWT, UnsecuredJWT, exportJWK, generateKeyPair } from 'jose';
@@ -11,6 +12,7 @@ import { createPayloadCodec } from '../../api/payload-codec.ts';
 import type { CodecServer } from '../../workers/codec-server.ts';
 import { startCodecServer } from '../../workers/codec-server.ts';
 import { createLogger } from '../../workers/logger.ts';
+import { eventually } from '../eventually.ts';
 
 const KEY = { id: '2026', key: randomBytes(32) };
 const TOKEN = 'a token of good length';
@@ -103,6 +105,7 @@ describe('the codec server with a shared token', () => {
 
   test('I40 security-2 other paths and methods are refused, and a huge body is not read', async () => {
     expect((await ask('/other', { body: '{}' })).status).toBe(404);
+    expect((await ask('//', { body: '{}' })).status).toBe(404);
     expect((await ask('/decode', { method: 'GET' })).status).toBe(405);
     const huge = await ask('/decode', { body: 'x'.repeat(5 * 1024 * 1024) });
     expect(huge.status).toBe(413);
@@ -127,6 +130,58 @@ describe('the codec server with a shared token', () => {
       [200, undefined],
       [413, 'payloads.1.metadata: at most 32 names'],
     ]);
+  });
+});
+
+describe('the codec server and clients that take their time', () => {
+  let server: CodecServer;
+  beforeAll(async () => {
+    server = await startCodecServer({
+      ...{ host: '127.0.0.1', port: 0, sharedToken: () => TOKEN, issuer: undefined, allowedOrigin: ORIGIN },
+      ...{
+        namespace: 'notify',
+        codec: createPayloadCodec([KEY]),
+        encodes: false,
+        log: createLogger('fatal'),
+      },
+      requestLimitMs: 1_000,
+    });
+  });
+  afterAll(() => server.stop());
+
+  const write = (text: string) => {
+    const socket = connect(server.port, '127.0.0.1').on('error', () => undefined);
+    socket.resume().write(text);
+    return socket;
+  };
+  const head = `POST /decode HTTP/1.1\r\nhost: codec\r\nauthorization: Bearer ${TOKEN}\r\ncontent-length: 15\r\n\r\n`;
+  const decode = async () =>
+    (
+      await fetch(`http://127.0.0.1:${server.port}/decode`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${TOKEN}` },
+        body: '{"payloads":[]}',
+      })
+    ).status;
+
+  test.each([
+    ['sends nothing', ''],
+    ['does not finish its head', head.slice(0, 40)],
+    ['does not finish its body', `${head}{"pay`],
+  ])(
+    'security-2 one that %s is cut off',
+    async (_, text) => {
+      await once(write(text), 'close');
+      // By itself, Node looks for such clients every 30 seconds.
+    },
+    20_000,
+  );
+
+  test('security-2 bodies are read a few at a time', async () => {
+    const slow = Array.from({ length: 8 }, () => write(`${head}{"pay`));
+    await eventually('a refusal', async () => (await decode()) === 503);
+    await Promise.all(slow.map((socket) => once(socket, 'close')));
+    expect(await decode()).toBe(200);
   });
 });
 

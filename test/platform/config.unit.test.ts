@@ -67,7 +67,6 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NODE_ENV', 'development'],
   ['NOTIFICATION_ROLES', []],
   ['NOTIFICATION_ROUTE_DISPATCH', 'child'],
-  ['NOTIFICATION_INTENTS_PER_WORKFLOW', 1],
   ['NOTIFICATION_OUTCOMES', []],
   ['NOTIFICATION_OUTCOMES_STREAM_MAX_LEN', 100_000],
   ['NOTIFICATION_PAYLOAD_KEYS', []],
@@ -127,7 +126,6 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_RUNBOOK_URL', undefined],
   ['NOTIFICATION_DATA_DIR', '.data'],
   ['NOTIFICATION_DEV_BASE_PORT', undefined],
-  ['NOTIFICATION_DEV_TEMPORAL_ENGINE', undefined],
   ['TEMPORAL_CLI_PATH', undefined],
 ];
 

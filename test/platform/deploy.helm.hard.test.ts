@@ -67,12 +67,18 @@ test('I30 I90 each secret is mounted for those that read it, and for nobody else
   const secrets = [...secretVariables, ...filesOfVariables, 'TEMPORAL_API_KEY'];
   expect(Object.keys(readers).sort()).toEqual(secrets.filter((name) => !mountedElsewhere.test(name)).sort());
   for (const [name, who] of Object.entries(readers)) {
-    expect(who.filter((reader) => !['all', 'setup', ...ROLE_NAMES].includes(reader))).toEqual([]);
+    expect(who.filter((reader) => !['all', 'codec', 'setup', ...ROLE_NAMES].includes(reader))).toEqual([]);
     const [, prefix] = /^NOTIFICATION_(USER_SERVICE|SYMBOL_TARGETS|PORTFOLIO)_/.exec(name) ?? [];
     if (prefix !== undefined) expect([name, who]).toEqual([name, [callers[prefix as keyof typeof callers]]]);
   }
   // What owns the tables is in no pod that takes calls or entries from outside.
   expect(readers['NOTIFICATION_POSTGRES_OWNER_DSN']).toEqual(['setup']);
+  // security-2: the codec server has nothing with which somebody could reach another server.
+  const ofCodec = Object.keys(readers).filter((name) => readers[name]!.includes('codec'));
+  expect(ofCodec.filter((name) => !name.startsWith('OTEL_'))).toEqual([
+    'NOTIFICATION_PAYLOAD_KEYS',
+    'NOTIFICATION_CODEC_TOKEN',
+  ]);
 });
 
 test('I40 the values fit their schema, and misspelt ones do not', () => {

@@ -10,6 +10,7 @@ import {
 } from '../../activities/account-callback/metrics.ts';
 import { createIntentMetrics, observeGauges } from '../../activities/intent/metrics.ts';
 import { createMobilePushMetrics, observeMobileJobs } from '../../activities/mobile-push/metrics.ts';
+import { observeRetention } from '../../activities/retention.ts';
 import { createSubscriptionMetrics, observeSubscriptions } from '../../activities/subscription/metrics.ts';
 import { createSymbolConfigMetrics, observeSymbolTargets } from '../../activities/symbol-config/metrics.ts';
 import { observeOutbox } from '../../client/intent/outbox-relay.ts';
@@ -57,6 +58,7 @@ function instruments(): Instrument[] {
   observeMobileJobs(meter, {} as never);
   observeSubscriptions(meter, {} as never);
   observeSymbolTargets(meter, {} as never);
+  observeRetention(meter, { tables: [] } as never);
   observeOutbox(meter, {} as never, {} as never);
   // Kinds of work share a counter.
   return [...new Map(registered.map((instrument) => [instrument.name, instrument])).values()];

@@ -183,7 +183,7 @@ describe('the page about Temporal Cloud', () => {
   test('I33 its Actions are those that were measured', () => {
     const cellsOf = (row: string) => row.split('|').map((cell) => cell.trim());
     const measured = /^\| Actions, which Temporal Cloud bills .*$/m.exec(read('deploy/MODES.md'))![0];
-    const said = ['`child`', '`on_failure`', 'slices'].map(
+    const said = ['`child`', '`on_failure`', '`direct`'].map(
       (way) => cellsOf(page.split('\n').find((line) => line.startsWith(`| ${way} `))!)[2],
     );
     expect(said).toEqual(cellsOf(measured).slice(2, 5));

@@ -69,7 +69,7 @@ test('the command that repeats a run has all that decides it', () => {
     '--kinds',
     'clock,cut',
     '--mode',
-    'slices',
+    'direct',
     '--plain',
   ];
   const { seed, ...options } = parseOptions(args);

@@ -61,7 +61,7 @@ test('I79 a minute after 1,000 notifications to a user, no file of PostgreSQL an
   await slot.startService({
     ...{ NOTIFICATION_ROLES: 'intent,mobile-push', NOTIFICATION_OUTCOMES: 'all' },
     // Many in little time.
-    ...{ NOTIFICATION_ROUTE_DISPATCH: 'on_failure', NOTIFICATION_INTENTS_PER_WORKFLOW: '100' },
+    NOTIFICATION_ROUTE_DISPATCH: 'direct',
   });
   const publish = (n: number, userId: string, name: string) =>
     publishIntent(

@@ -1,10 +1,9 @@
 /** `users forget`: what is kept of a user goes from every kind of work, and nobody else is touched. */
 import { createHash } from 'node:crypto';
 import type { Pool } from 'pg';
-import { findDecisions } from '../../activities/intent/decisions.ts';
-import { findCancelled, findKnown } from '../../activities/intent/known.ts';
+import { findIntents } from '../../activities/intent/decisions.ts';
 import { createOutcomes } from '../../activities/intent/outcomes.ts';
-import { giveUpWaiting } from '../../activities/intent/waiting.ts';
+import { giveUp } from '../../activities/intent/inbox.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import { forgottenKeyOf } from '../../api/intent/forgotten.ts';
@@ -14,6 +13,7 @@ import { newGameTurnReady, newGeoReviewRecommended, publishIntent } from '../../
 import { createOperator } from '../../client/operator.ts';
 import type { Forgotten } from '../../client/forget.ts';
 import { entriesAfter, lookFor } from '../../client/forget-streams.ts';
+import { writeRows } from '../../dev/intent-rows.ts';
 import { PLANTS, plantCauses, plantedUser } from '../../dev/planted-causes.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
 import type { CallbackBench } from '../account-callback/callbacks.ts';
@@ -170,6 +170,8 @@ describe('rows', () => {
       Intent,
       Intent,
     ];
+    const all = [delivered, refused, cancelled];
+    await writeRows(slot.db, all);
     const { notificationId, notificationType, producer, idempotencyKey, payloadJson } = delivered;
     await slot.db.query(
       `INSERT INTO notification.records (notification_id, notification_type, producer, audience_kind, recipient_user_ids,
@@ -195,24 +197,33 @@ describe('rows', () => {
         JSON.stringify({ recipient_user_ids_json: TWO, idempotency_key: refused.idempotencyKey }),
       ],
     );
-    await slot.db.query('INSERT INTO notification.cancelled_intents VALUES ($1, $2, $3, now(), $4)', [
-      ...[cancelled.notificationId, producer, cancelled.idempotencyKey, TWO],
-    ]);
+    const decided = { accepted: delivered, refused, cancelled };
+    for (const [status, intent] of Object.entries(decided))
+      await slot.db.query(
+        `UPDATE notification.intents
+            SET status = $2, recipient_user_ids = CASE $2 WHEN 'cancelled' THEN entry -> 'recipientUserIds' END,
+                reason = CASE $2 WHEN 'refused' THEN 'recipient_not_found' END, entry = NULL
+          WHERE notification_id = $1`,
+        [intent.notificationId, status],
+      );
     await operatorOf(slot).users.forget({ userId: 'gone' }, REQUEST);
 
-    const all = [delivered, refused, cancelled];
-    expect([...(await findKnown(slot.db, all)).entries()].sort()).toEqual(
-      all.map((intent) => [intent.notificationId, 'taken']),
+    // The same entries, read again.
+    await writeRows(slot.db, all);
+    const found = await findIntents(
+      slot.db,
+      all.map(({ notificationId }) => notificationId),
     );
-    expect(await findCancelled(slot.db, all)).toEqual(new Set([cancelled.notificationId]));
-    const candidates = all.map((intent) => ({ intent, fingerprint: fingerprintOf(intent) }));
-    const decisions = await findDecisions(slot.db, candidates);
-    expect(all.map((intent) => decisions.get(intent.notificationId)?.outcome)).toEqual([
+    expect(all.map(({ notificationId }) => found.get(notificationId)?.decision?.outcome)).toEqual([
       ...['accepted', 'recipient_not_found', 'cancelled'],
     ]);
+    const { rows } = await slot.db.query<{ kept: string }>(
+      'SELECT row_to_json(intents)::text AS kept FROM notification.intents WHERE notification_id = ANY ($1)',
+      [[delivered, cancelled].map(({ notificationId }) => notificationId)],
+    );
+    expect(rows.map(({ kept }) => kept).join()).not.toContain('gone');
     // Nobody cancels what was refused.
-    await giveUpWaiting(slot.db, createOutcomes([]), refused.notificationId, refused);
-    expect(await findCancelled(slot.db, all)).toEqual(new Set([cancelled.notificationId]));
+    expect(await giveUp(slot.db, createOutcomes([]), refused.notificationId)).toBe(false);
   });
 
   test('security-5 large entries are looked at a few at a time, and the last possible id ends the look', async () => {

@@ -80,16 +80,13 @@ test(
   'N1 N17 whatever is asked of a subscription is taken or refused by name, and never quoted',
   () => {
     const good = [
-      { connections: [{ userId: 1, server: SERVER, enableNotifications: true }] },
       { ...IDS, enable: true, isSubscribed: false },
       { connId: 'a', server: SERVER },
-      { create: { connections: [{ userId: 1, server: SERVER }] } },
       { trust: { server: SERVER } },
       { requestId: '00000000-0000-0000-0000-000000000000' },
       { kind: 'create', ...IDS },
     ];
     const checks = [
-      requests.checkCreate,
       requests.checkList,
       requests.checkToggle,
       requests.checkSubscribed,

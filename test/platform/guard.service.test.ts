@@ -1,5 +1,4 @@
 /** What runs for good, and what somebody or something has ended all the same. */
-import { RETENTION_SCHEDULE_ID } from '../../workflows/intent/contract.ts';
 import { channelWorkflowId } from '../../workflows/intent/channel-contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import type { Slot } from '../harness.ts';
@@ -20,7 +19,7 @@ test('I49 security-4 a long-lived workflow that was terminated, and a schedule t
   const runOf = async (workflowId: string) => (await workflow.getHandle(workflowId).describe()).runId;
   const before = await Promise.all(ids.map(runOf));
   for (const id of ids) await workflow.getHandle(id).terminate('a test');
-  await schedule.getHandle(RETENTION_SCHEDULE_ID).delete();
+  await schedule.getHandle('intent-retention').delete();
 
   for (const [index, id] of ids.entries()) {
     await eventually(`another run of ${id}`, async () => {
@@ -28,7 +27,7 @@ test('I49 security-4 a long-lived workflow that was terminated, and a schedule t
       return status.name === 'RUNNING' && runId !== before[index];
     });
   }
-  await eventually('the schedule', () => schedule.getHandle(RETENTION_SCHEDULE_ID).describe());
+  await eventually('the schedule', () => schedule.getHandle('intent-retention').describe());
   const id = await publishTurn(slot.redis, 'after');
   await eventually('both deliveries', async () => (await outboundIds(slot.redis)).length === 2);
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id]));

@@ -40,7 +40,6 @@ test.each([
   ['tokens', 'check', 'AT:a1b2c3'],
   ['tokens', 'delete', '--yes', 'AT:a1b2c3'],
   ['subscriptions', 'trust', 'smp://print:a1b2c3@router.example'],
-  ['subscriptions', 'create', '--user', '1', '--server', 'smp://print:a1b2c3@router.example'],
   ['doctor', '--router', 'smp://print:a1b2c3@router.example'],
 ])('security-19 %s %s takes no secret from the list of processes', async (...args) => {
   const env = {

@@ -7,7 +7,6 @@ import {
   messageSecretContext,
   notifierKeyContext,
   recipientKeyContext,
-  routerPasswordContext,
   tokenContext,
 } from '../../api/subscription/sealed-columns.ts';
 import type { Renewal } from '../../client/keys.ts';
@@ -177,13 +176,13 @@ test('I51 security-20 values in rows are sealed anew, and what no key opens is c
     INSERT INTO subscriptions.agents (agent_id) VALUES ('default');
     INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash) VALUES ('default', 'h', 1, 'k');
     INSERT INTO subscriptions.ntf_servers (agent_id, host, port, key_hash) VALUES ('default', 'n', 1, 'k');
-    INSERT INTO subscriptions.connections (agent_id, conn_id, user_id) VALUES ('default', 'c', 1)`);
+    INSERT INTO subscriptions.connections (agent_id, conn_id, user_id) VALUES ('default', 'r-1', 1), ('default', 'r-2', 1)`);
   const queue = (rcvId: string, ntfId: string, recipientKey: Buffer, notifierKey: Buffer, secret: Buffer) =>
     slot.db.query(
       `INSERT INTO subscriptions.rcv_queues
-         (agent_id, conn_id, host, port, rcv_id, rcv_private_key, is_primary, ntf_id, ntf_public_key, ntf_private_key,
+         (agent_id, conn_id, host, port, rcv_id, rcv_private_key, ntf_id, ntf_public_key, ntf_private_key,
           rcv_ntf_dh_secret)
-       VALUES ('default', 'c', 'h', 1, $1, $2, true, $3, 'public', $4, $5)`,
+       VALUES ('default', $1, 'h', 1, $1, $2, $3, 'public', $4, $5)`,
       [rcvId, recipientKey, ntfId, notifierKey, secret],
     );
   const notifier = notifierKeyContext('default', 'n-1');
@@ -202,9 +201,6 @@ test('I51 security-20 values in rows are sealed anew, and what no key opens is c
     seal(lost, 'x', notifier),
     seal(lost, 'x', notifier),
   );
-  await slot.db.query('UPDATE subscriptions.smp_servers SET basic_auth = $1', [
-    seal(old, 'password', routerPasswordContext('default', 'h:1')),
-  ]);
   await slot.db.query("UPDATE subscriptions.rcv_queues SET rcv_dh_secret = $1 WHERE rcv_id = 'r-1'", [
     seal(old, 'messages', messageSecretContext('default', 'r-1')),
   ]);
@@ -233,7 +229,6 @@ test('I51 security-20 values in rows are sealed anew, and what no key opens is c
         'rcv_queues.ntf_private_key': 1,
         'rcv_queues.rcv_ntf_dh_secret': 1,
         'rcv_queues.rcv_dh_secret': 1,
-        'smp_servers.basic_auth': 1,
       },
     },
     {
@@ -247,7 +242,7 @@ test('I51 security-20 values in rows are sealed anew, and what no key opens is c
       },
     },
   ]);
-  expect(await keys.renew(configured, LIMIT)).toMatchObject({ values: 7, unreadable: 4 });
+  expect(await keys.renew(configured, LIMIT)).toMatchObject({ values: 6, unreadable: 4 });
 
   const { rows } = await slot.db.query<{ rcv_private_key: Buffer; ntf_private_key: Buffer }>(
     `SELECT rcv_private_key, ntf_private_key FROM subscriptions.rcv_queues WHERE rcv_id = 'r-1'`,
@@ -261,12 +256,6 @@ test('I51 security-20 values in rows are sealed anew, and what no key opens is c
     'SELECT device_token FROM subscriptions.ntf_tokens',
   );
   expect(sealingKeyOf(tokens[0]!.device_token)).toBe('new');
-  const { rows: routers } = await slot.db.query<{ basic_auth: Buffer }>(
-    'SELECT basic_auth FROM subscriptions.smp_servers',
-  );
-  expect(box.open(routers[0]!.basic_auth, routerPasswordContext('default', 'h:1')).toString()).toBe(
-    'password',
-  );
   // A second time there is nothing left but what no key opens.
   expect(await keys.renew(configured, LIMIT)).toMatchObject({ values: 0, unreadable: 4 });
 });

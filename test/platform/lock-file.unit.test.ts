@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import checksums from '../../dev/node-checksums.json' with { type: 'json' };
-import { ENGINES, unpackKnown } from '../../dev/servers/temporal-program.mjs';
+import { CLI, unpackKnown } from '../../dev/servers/temporal-program.mjs';
 import temporalChecksums from '../../dev/temporal-checksums.json' with { type: 'json' };
 
 interface LockedPackage {
@@ -92,7 +92,7 @@ test('security-21 the bundler of development is the SDK of production', () => {
 
 test('security-21 an archive of the Temporal server is unpacked only when its checksum is known', async () => {
   const known = temporalChecksums as Record<string, Record<string, string>>;
-  expect(Object.keys(known)).toEqual(Object.values(ENGINES).map(({ cli }) => cli));
+  expect(Object.keys(known)).toEqual([CLI]);
   for (const checksums of Object.values(known)) {
     for (const checksum of Object.values(checksums)) expect(checksum).toMatch(/^[0-9a-f]{64}$/);
   }
@@ -100,9 +100,7 @@ test('security-21 an archive of the Temporal server is unpacked only when its ch
   const folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-archive-'));
   try {
     const archive = readFileSync(LEFT_OUT);
-    await expect(unpackKnown(archive, known['1.9.1']!['linux-x64']!, folder)).rejects.toThrow(
-      'is not the one',
-    );
+    await expect(unpackKnown(archive, known[CLI]!['linux-x64']!, folder)).rejects.toThrow('is not the one');
     expect(readdirSync(folder)).toEqual([]);
     await unpackKnown(archive, createHash('sha256').update(archive).digest('hex'), folder);
     expect(readdirSync(folder)).toEqual(['package']);

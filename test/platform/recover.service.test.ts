@@ -76,7 +76,8 @@ test('I54 recover mends what no look can see: a record that is gone, an entry th
   await lookedAt(overdue);
   const before = await outboundIds(slot.redis);
 
-  await slot.db.query('DELETE FROM notification.records WHERE notification_id = $1', [forgotten]);
+  for (const table of ['records', 'intents'])
+    await slot.db.query(`DELETE FROM notification.${table} WHERE notification_id = $1`, [forgotten]);
   const [lost] = (await slot.redis.xrange(GATEWAY, '-', '+')).filter(([, fields]) =>
     fields.includes(`${taken}/push:user:user-1`),
   );

@@ -49,9 +49,6 @@ const KEYS: Record<string, readonly string[]> = {
   'notification:route_leases:x:y': ['notify-intent', 'operator', 'reader'],
   'notification:voided_attempts:x': ['notify-intent', 'operator', 'reader'],
   'notification:stream_offsets:x': ['notify-intent', 'operator', 'reader'],
-  'notification:stream_counts:x': ['notify-intent', 'operator', 'reader'],
-  'notification:stream_started:x': ['notify-intent', 'operator', 'reader'],
-  'notification:stream_readers:x': ['notify-intent', 'operator', 'reader'],
   'notification:stream_republished:x:1': ['notify-intent', 'operator', 'reader'],
   'notification:stream_occurred:x': ['notify-intent', 'operator', 'reader'],
   ...Object.fromEntries(

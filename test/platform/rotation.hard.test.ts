@@ -6,9 +6,11 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { KeyBoxKey } from '../../api/key-box.ts';
 import { createOperator } from '../../client/operator.ts';
-import { freePort } from '../../dev/servers/ports.ts';
+import { loadCodecConfig } from '../../config/load.ts';
 import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
-import type { Slot } from '../harness.ts';
+import { startCodecProcess } from '../../workers/codec-process.ts';
+import { createLogger } from '../../workers/logger.ts';
+import type { LogLine, Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 import type { ServiceProcess } from '../service-process.ts';
@@ -69,7 +71,6 @@ beforeAll(async () => {
     'payload-keys': written(OLD),
     'codec-token': tokenOf('first'),
   });
-  codecPort = await freePort();
   const fleet = createFleet(slot);
   cleanups.push(() => fleet.killAll());
   service = await fleet.start({
@@ -88,9 +89,23 @@ beforeAll(async () => {
     TEMPORAL_TLS_CLIENT_CERT_PATH: secret.path('temporal-cert.pem'),
     TEMPORAL_TLS_CLIENT_KEY_PATH: secret.path('temporal-key.pem'),
     NOTIFICATION_PAYLOAD_KEYS_FILE: secret.path('payload-keys'),
-    NOTIFICATION_CODEC_TOKEN_FILE: secret.path('codec-token'),
-    NOTIFICATION_CODEC_HTTP_ADDR: `127.0.0.1:${codecPort}`,
   });
+  const codecServer = await startCodecProcess(
+    loadCodecConfig({
+      NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
+      NOTIFICATION_PAYLOAD_KEYS_FILE: secret.path('payload-keys'),
+      NOTIFICATION_CODEC_TOKEN_FILE: secret.path('codec-token'),
+      NOTIFICATION_CODEC_HTTP_ADDR: '127.0.0.1:0',
+    }),
+    createLogger('info', {
+      write(text) {
+        const line = JSON.parse(text) as LogLine;
+        if (line.msg.startsWith('codec server')) service.lines.push(line);
+      },
+    }),
+  );
+  cleanups.push(() => codecServer.stop());
+  codecPort = codecServer.port;
   load = startLoad();
 });
 afterAll(async () => {

@@ -5,9 +5,12 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { KeyBoxKey } from '../../api/key-box.ts';
 import { sealingKeyOf } from '../../api/key-box.ts';
+import { loadCodecConfig } from '../../config/load.ts';
 import { startFcm } from '../../dev/stand-ins/mobile-push/fcm.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import { startCodecProcess } from '../../workers/codec-process.ts';
+import { createLogger } from '../../workers/logger.ts';
 import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
@@ -94,19 +97,24 @@ describe('keys of payloads', () => {
     };
     /** The codec server seals without knowing the workflow; what belongs to one has a key of its own. */
     const sealWith = async (count: number, ...keys: KeyBoxKey[]) => {
-      const service = await slot.startService({
+      // Its open workflows make the key one that `keys status` lists.
+      const service = await withKeys(...keys);
+      const config = loadCodecConfig({
+        NOTIFICATION_POSTGRES_PRIMARY_DSN: slot.endpoints.postgresDsn,
+        NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
         NOTIFICATION_PAYLOAD_KEYS: written(...keys),
         NOTIFICATION_CODEC_HTTP_ADDR: '127.0.0.1:0',
         NOTIFICATION_CODEC_TOKEN: token,
         NOTIFICATION_CODEC_ENCODE: 'true',
       });
-      const { port } = slot.logs.findLast(({ msg }) => msg === 'codec server started')!;
-      const answer = await fetch(`http://127.0.0.1:${String(port)}/encode`, {
+      const codecServer = await startCodecProcess(config, createLogger('fatal'));
+      const answer = await fetch(`http://127.0.0.1:${codecServer.port}/encode`, {
         method: 'POST',
         headers: { authorization: `Bearer ${token}` },
         body: JSON.stringify({ payloads: Array.from({ length: count }, () => plain) }),
       });
       expect(answer.status).toBe(200);
+      await codecServer.stop();
       await service.stop();
     };
     // The list of open workflows lags behind.

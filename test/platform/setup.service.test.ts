@@ -53,10 +53,13 @@ const finding = async (name: string, changes: Record<string, string> = {}) =>
 const SCHEDULES = [
   'intent-reconciliation',
   'intent-retention',
+  'mobile-push-retention',
   'mobile-reconciliation',
-  'mobile-retention',
+  'subscription-retention',
   'subscription-sweep',
 ];
+
+const RETENTIONS = SCHEDULES.filter((id) => id.endsWith('-retention'));
 
 test('I40 setup makes what is missing, changes what was asked for, and leaves the rest', async () => {
   const everything = [
@@ -92,8 +95,7 @@ test('I40 setup makes what is missing, changes what was asked for, and leaves th
   expect(statuses(changed)).toEqual({
     ...all('ok'),
     [`namespace ${namespace}`]: 'changed',
-    'schedule intent-retention': 'changed',
-    'schedule mobile-retention': 'changed',
+    ...Object.fromEntries(RETENTIONS.map((id) => [`schedule ${id}`, 'changed'])),
   });
 });
 
@@ -108,7 +110,7 @@ test('I40 doctor looks for the schedules of the configured roles and their inter
     detail: expect.stringContaining('every 2 h instead of 60 min'),
   });
   const names = (await findingsOf({ NOTIFICATION_ROLES: 'symbol-config' })).map(({ name }) => name);
-  expect(names.filter((name) => name.startsWith('schedule'))).toEqual([]);
+  expect(names.filter((name) => name.startsWith('schedule'))).toEqual(['schedule: symbol-config-retention']);
 });
 
 test('I40 doctor looks whether what the roles reach for can be reached, and sends nothing', async () => {

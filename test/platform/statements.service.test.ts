@@ -36,23 +36,23 @@ const RECURRING = {
   batch: `
     are_ntf_subscriptions_left are_smp_subscriptions_left
     adopt_callback_snapshots adopt_callback_trackings adopt_failed_callbacks
-    delete_malformed_account_inputs delete_old_callback_dead_letters delete_old_callback_trackings
+    delete_malformed_account_inputs oldest_malformed_account_inputs delete_old_callback_dead_letters delete_old_callback_trackings
     delete_old_daily_snapshots delete_old_hourly_snapshots find_daily_callbacks find_due_callback_day
     find_hourly_callbacks has_callback_tracking_behind load_due_callback_retries place_callback_users
     read_callback_shards
 
-    delete_abandoned_waiting_intents delete_expired_cancelled_intents delete_expired_duplicates delete_expired_malformed_intents delete_expired_operation_items delete_expired_operations delete_expired_operator_actions delete_expired_requests_to_forget delete_expired_routes list_open_operations
-    delete_relayed_outcomes delete_unrelayed_outcomes delete_ended_outcome_tallies list_relayed_outcomes load_outcomes read_oldest_outcome
-    list_expired_records list_overdue_routes list_published_routes list_untried_intents read_acceptance read_schedule
+    delete_intents oldest_intents delete_malformed_intents oldest_malformed_intents list_undecided_intents pick_intents delete_operation_items delete_operations oldest_operations delete_operator_actions oldest_operator_actions delete_forgotten_users oldest_forgotten_users list_open_operations
+    delete_relayed_outcomes oldest_relayed_outcomes delete_unrelayed_outcomes delete_outcome_tallies list_relayed_outcomes load_outcomes read_oldest_outcome
+    delete_routes delete_records oldest_records list_overdue_routes list_published_routes read_acceptance read_malformed_rows read_schedule
 
-    begin_mobile_rounds claim_mobile_sends delete_expired_malformed_mobile_jobs delete_expired_mobile_jobs
-    delete_stuck_mobile_jobs list_mobile_sends list_more_mobile_sends list_pending_mobile_jobs
+    begin_mobile_rounds claim_mobile_sends delete_malformed_mobile_jobs oldest_malformed_mobile_jobs delete_mobile_jobs oldest_mobile_jobs
+    delete_stuck_mobile_jobs oldest_stuck_mobile_jobs list_mobile_sends list_more_mobile_sends list_pending_mobile_jobs
     open_mobile_job read_oldest_pending_job
 
-    count_due_subscriptions count_subscription_records drop_expired_token_deletions forget_queue_imports
-    forget_subscription_events forget_token_requests list_connections_without_subscription list_deleted_rcv_queues
-    list_open_subscription_agents list_relayed_subscription_events list_subscribed_connections list_unreadable_ntf_tokens_to_delete
-    list_unreadable_rcv_queues list_unreadable_subscriptions list_unwanted_subscriptions load_due_ntf_subscriptions
+    count_due_subscriptions count_subscription_records delete_token_deletions oldest_token_deletions delete_queue_imports oldest_queue_imports
+    delete_subscription_events oldest_subscription_events delete_token_requests oldest_token_requests list_connections_without_subscription
+    list_open_subscription_agents list_relayed_subscription_events list_subscribed_connections
+    list_unreadable_subscriptions list_unreadable_token_deletions list_unwanted_subscriptions load_due_ntf_subscriptions
     load_due_smp_subscriptions load_due_token_deletion load_subscription_events make_subscription_checks_due`,
   /** The keys that it is given: those of a batch. */
   keys: `
@@ -60,21 +60,21 @@ const RECURRING = {
     record_dropped_callbacks record_failed_callbacks record_malformed_account_inputs store_callback_snapshots
     store_callback_trackings
 
-    count_settled_notifications delete_expired_records find_cancelled_intents find_decisions find_decisions_for_few find_known_intents forget_waiting_intents insert_records insert_records_for_few insert_routes load_routes
-    load_each_route load_routes_of mark_published move_entries record_duplicates
+    decide_duplicates find_intents save_intent_entries tell_decide_duplicates insert_records insert_routes load_routes
+    load_each_route load_routes_of mark_published move_entries
     forget_outcome_tallies mark_outcomes_relayed put_back_outcomes tell_end_acceptance
-    tell_insert_records tell_insert_records_for_few tell_insert_routes tell_mark_published tell_record_duplicates
+    tell_insert_records tell_insert_routes tell_mark_published
 
     add_key_seals record_process_findings
 
     list_recorded_mobile_jobs
 
-    add_subscription_statistics claim_subscription_records clear_failures_of_ntf_tokens_to_delete
-    clear_failures_of_rcv_queues clear_failures_of_subscriptions clear_notifier_credentials
+    add_subscription_statistics claim_subscription_records
+    clear_failures_of_subscriptions clear_failures_of_token_deletions remove_deleted_connections clear_notifier_credentials
     create_subscription_records delete_subscription_records delete_worked_subscription_records doubt_subscription_records fail_ntf_subscriptions
-    fail_smp_subscriptions list_due_subscription_servers load_connections_of_command load_deleted_rcv_queues
-    load_subscription_work lock_subscription_records mark_subscription_events_relayed mark_unreadable_rcv_queues
-    null_subscription_actions put_back_subscription_events remove_rcv_queues reset_subscription_records save_notifier_credentials
+    fail_smp_subscriptions list_due_subscription_servers load_connections_of_command
+    load_subscription_work lock_subscription_records mark_subscription_events_relayed
+    null_subscription_actions put_back_subscription_events reset_subscription_records save_notifier_credentials
     set_subscription_actions update_subscription_records`,
   /** What belongs to one job, agent or server, the end of an index, or a page that another statement has found. */
   part: `
@@ -90,9 +90,9 @@ const RECURRING = {
     lock_subscription_agent mark_token_deletion_failed`,
   /** Small tables, or none. */
   small: `
-    answer load_callback_pause read_callback_cleanup save_callback_cleanup set_callback_shards set_callback_users_placed
+    load_callback_pause read_callback_cleanup save_callback_cleanup set_callback_shards set_callback_users_placed
 
-    ask_to_rewind clear_outbound_stream is_outbound_suspect keep_suspecting_outbound_stream load_outbound_stream read_rewind recall_inbound_stream remember_inbound_stream read_suspects save_outbound_stream suspect_outbound_since suspect_outbound_stream
+    ask_to_rewind load_stream_position move_stream_offset clear_outbound_stream is_outbound_suspect keep_suspecting_outbound_stream load_outbound_stream read_rewind recall_inbound_stream remember_inbound_stream read_suspects save_outbound_stream suspect_outbound_since suspect_outbound_stream
 
     note_plain_payloads ping read_key_seals read_plain_payloads read_settled
 
@@ -107,10 +107,10 @@ const RECURRING = {
 
 /** Of one intent, route or job: those of its record, and a slice of its routes. */
 const BY_KEY = `
-  count_batch count_routes forget_waiting_if_decided give_up_waiting_intent is_other_malformed_intent list_routes load_hashed_route load_intent_content
-  load_route load_slice mark_expired mark_found_published mark_skipped note_waiting_intent open_generation
+  count_batch count_routes dispatch_intent_again give_up_intent is_notification_settled is_other_malformed_intent list_routes look_at_intent_later note_trouble_of_intent tell_give_up_intent load_hashed_route load_intent_content
+  load_route load_slice mark_expired mark_found_published mark_skipped open_generation
   record_failure record_malformed_intent
-  tell_give_up_waiting_intent tell_mark_expired tell_mark_found_published tell_mark_skipped tell_open_generation tell_record_failure
+  tell_mark_expired tell_mark_found_published tell_mark_skipped tell_open_generation tell_record_failure
   tell_record_malformed_intent
 
   count_mobile_send_failure delete_device_token end_gone_users end_mobile_send find_device_token load_mobile_send
@@ -123,11 +123,11 @@ const OPERATOR = `
   tell_settle_closed_routes tell_settle_delivered_routes
 
   delete_connections find_known_queue insert_connection insert_rcv_queue insert_smp_server insert_token
-  insert_token_deletion list_subscription_servers list_servers_of_deleted_queues load_connection load_connection_flags load_messaging_router load_queue_import
+  insert_token_deletion list_subscription_servers load_connection_flags load_queue_import
   load_saved_token load_token_request list_kinds_of_router list_routers_of_agent lock_smp_server mark_token_request_done pin_ntf_server pin_smp_server remove_token
   remove_token_request reset_subscription_statistics save_token_device save_token_mode
-  save_token_registered save_token_replaced save_token_status set_connections_subscribed set_subscription_agent_open
-  set_subscription_agent_suspension start_subscriptions_of_router_over take_over_smp_fingerprint toggle_connections upsert_ntf_server
+  save_token_registered save_token_replaced save_token_status set_connections_subscribed set_subscription_agent_paused set_subscription_agent_open
+  start_subscriptions_of_router_over toggle_connections upsert_ntf_server
 
   set_callback_pause set_symbol_crawler`;
 

@@ -6,6 +6,8 @@ import path from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import type { Pool, PoolClient } from 'pg';
 import type { Statement } from '../../activities/postgres.ts';
+import type { Expiring } from '../../activities/retention.ts';
+import { deletionOf, overdueOf } from '../../activities/retention.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 /** Rooms whose code runs in the service. */
@@ -44,8 +46,7 @@ export async function namesInSources(): Promise<string[]> {
   const names: string[] = [];
   for await (const file of sources()) {
     const source = readFileSync(file, 'utf8');
-    for (const [, , name] of source.matchAll(/\bname: (['"`])([a-z_]+)\1,\s+(?:text|table):/g))
-      names.push(name!);
+    for (const [, , name] of source.matchAll(/\bname: (['"`])([a-z_]+)\1,\s+text:/g)) names.push(name!);
   }
   return names;
 }
@@ -66,12 +67,12 @@ export async function unnamedQueries(): Promise<string[]> {
 
 /** The last one is a query of a workflow. */
 const KNOWN =
-  /^'(?:BEGIN|COMMIT|ROLLBACK|SAVEPOINT item|RELEASE SAVEPOINT item|ROLLBACK TO SAVEPOINT item|SELECT 1)$|^SLICE_INTENTS_QUERY$/;
+  /^'(?:BEGIN|COMMIT|ROLLBACK|SAVEPOINT item|RELEASE SAVEPOINT item|ROLLBACK TO SAVEPOINT item|SELECT 1)$/;
 
 async function* sources(): AsyncGenerator<string> {
   for await (const file of glob(ROOMS, { cwd: ROOT })) {
     const full = path.join(ROOT, file);
-    if (/\btext: ?['`\n]|deletionOf\(|operationItems\(/.test(readFileSync(full, 'utf8'))) yield full;
+    if (/\btext: ?['`\n]|: Expiring\b|operationItems\(/.test(readFileSync(full, 'utf8'))) yield full;
   }
 }
 
@@ -84,6 +85,12 @@ function* statementsIn(value: unknown): Generator<Statement> {
     typeof value.text === 'string'
   ) {
     yield { name: value.name, text: value.text };
+    return;
+  }
+  if ('table' in value && 'since' in value) {
+    const expiring = value as Expiring;
+    yield deletionOf(expiring);
+    if (!expiring.walk && !expiring.parent) yield overdueOf(expiring);
     return;
   }
   if (!Array.isArray(value) && Object.getPrototypeOf(value) !== Object.prototype) return;

@@ -6,7 +6,7 @@ const ROOT = path.join(import.meta.dirname, '../..');
 const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
 
 /** Columns that say what a row is about, and never change. */
-const FACTS = new Set(['is_only_row', 'is_imported', 'is_primary', 'offers_restart']);
+const FACTS = new Set(['is_only_row', 'offers_restart']);
 
 interface Line {
   state: string;

@@ -24,7 +24,7 @@ const recalled = () => recall(owner());
 async function look(passedId: string, meanwhile?: () => Promise<unknown>): Promise<void> {
   const memory = await recalled();
   await meanwhile?.();
-  await remember(owner(), { passedId, seen: undefined, startedId: undefined }, memory);
+  await remember(owner(), { passedId, seen: undefined }, memory);
 }
 
 async function looks(count: number): Promise<void> {

@@ -56,8 +56,6 @@ test('U11 top counts what came in and went out within the last ten seconds', asy
 test('U11 top counts what waits, says since when, and counts what died by its failure', async () => {
   await slot.stopServices();
   await plantCauses(slot.db, 2);
-  // An intent that nobody has tried for long does not count.
-  await slot.db.query('UPDATE notification.waiting_intents SET updated_at = now()');
   const planted = (cause: string) => PLANTS.filter((plant) => plant.cause === cause).length * 2;
   const { intent, 'mobile-push': mobile, 'account-callback': callbacks } = await look();
   const waits = (kind: TopOfKind) => Object.fromEntries(kind.waits.map(({ what, count }) => [what, count]));

@@ -44,8 +44,8 @@ const SENTENCES: Partial<Record<Cause, RegExp>> = {
   waiting_for_acceptance: /waiting to be accepted since \S+Z: the User Service answered 503$/,
   refused: /refused because of invalid_payload: turn_number is missing$/,
   key_conflict: /refused because its key m\/9\d+-0 is that of 5-0, with other content$/,
-  duplicate: /a second game\.turn\.ready with the key key\/9\d+-0 came, is a duplicate of 9\d+-0/,
-  cancelled_before_acceptance: /cancelled the intent of game_master with the key c\/9\d+-0 at/,
+  duplicate: /a second game\.turn\.ready with the key k\/9\d+-0 came, is a duplicate of 9\d+-0/,
+  cancelled_before_acceptance: /cancelled the intent of game_master with the key k\/9\d+-0 at/,
   push_sent: /taken by FCM for 1 device at \S+Z; 1 token had ended$/,
   push_partly_sent:
     /taken by FCM for 1 of 2 devices; 1 device failed because of messaging\/internal-error; galaxy-notify mobile replay/,

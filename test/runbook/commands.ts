@@ -4,7 +4,6 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { loadConfig } from '../../config/load.ts';
-import { temporalProgramOf } from '../../config/service.ts';
 import { findGoProgram } from '../../dev/go-programs.ts';
 import { report } from '../../dev/program.ts';
 import { findTemporalProgram } from '../../dev/servers/temporal.ts';
@@ -29,7 +28,7 @@ const LIMIT_MS = 240_000;
 
 /** Has the two programs that the runbook names. */
 export async function openTerminal(): Promise<Terminal> {
-  const { command, isCli } = await findTemporalProgram(temporalProgramOf(loadConfig().values), report);
+  const { command, isCli } = await findTemporalProgram(loadConfig().values.TEMPORAL_CLI_PATH, report);
   const temporal = isCli ? command : await findGoProgram('temporal', report);
   const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-terminal-'));
   const addProgram = (name: string, command: string) => {

@@ -8,13 +8,12 @@ import type { RouterAddress } from '../../activities/subscription/router/ports.t
 import { dhSecret } from '../../activities/subscription/router/signing.ts';
 import { tokenContext } from '../../api/subscription/sealed-columns.ts';
 import { createKeyBox } from '../../api/key-box.ts';
+import { createOperator } from '../../client/operator.ts';
 import type { Service } from '../../workers/service.ts';
 import type {
   Command,
   CommandKind,
-  ConnectionChange,
-  CreatedConnection,
-  NewConnection,
+  RouterChange,
   WorkerPool,
   PoolWorkerState,
   SupervisorState,
@@ -23,7 +22,6 @@ import type {
 import {
   COMMAND_SIGNAL,
   CHANGE_WORKFLOW,
-  MAX_NEW_CONNECTIONS,
   SUBSCRIPTION_STATE_QUERY,
   SUBSCRIPTION_TASK_QUEUE,
   SUPERVISOR_WORKFLOW,
@@ -34,6 +32,8 @@ import {
   supervisorWorkflowId,
 } from '../../workflows/subscription/contract.ts';
 import { newRegistration } from './router-agent.ts';
+import type { WantedQueue } from '../../dev/stand-ins/subscription/queues.ts';
+import { importNewQueues } from '../../dev/stand-ins/subscription/queues.ts';
 import type { Routers } from './routers.ts';
 import { codeOf, pushesTo, startRouters } from './routers.ts';
 import type { Slot } from '../harness.ts';
@@ -114,8 +114,8 @@ export async function takeSubscriptionAgent(
         FROM subscriptions.ntf_subscriptions ORDER BY conn_id`);
 
   /** A change that waits for routers. */
-  const change = <Result>(asked: ConnectionChange, agentId = AGENT): Promise<Result> =>
-    slot.client.workflow.execute<(agentId: string, change: ConnectionChange) => Promise<Result>>(
+  const change = <Result>(asked: RouterChange, agentId = AGENT): Promise<Result> =>
+    slot.client.workflow.execute<(agentId: string, change: RouterChange) => Promise<Result>>(
       CHANGE_WORKFLOW,
       {
         workflowId: changeWorkflowId(agentId, randomUUID()),
@@ -124,16 +124,35 @@ export async function takeSubscriptionAgent(
       },
     );
 
-  async function create(connections: readonly NewConnection[], agentId = AGENT): Promise<string[]> {
-    const made: CreatedConnection[] = [];
-    for (let start = 0; start < connections.length; start += MAX_NEW_CONNECTIONS) {
-      const part = connections.slice(start, start + MAX_NEW_CONNECTIONS);
-      made.push(...(await change<CreatedConnection[]>({ create: { connections: part } }, agentId)));
-    }
-    return made.map((one) => {
-      if ('error' in one) throw new Error(one.error);
-      return one.connId;
+  const operator = (agentId = AGENT) =>
+    createOperator({
+      temporal: slot.client,
+      namespace: slot.client.options.namespace,
+      db: slot.db,
+      redis: slot.redis,
+      intentsStream: 'notification:intents',
+      agentId,
+      keyBox: () => KEY_BOX,
     });
+
+  /** Has a supervisor run, if none does. */
+  async function startAgent(agentId: string): Promise<void> {
+    await slot.client.workflow.start(SUPERVISOR_WORKFLOW, {
+      workflowId: supervisorWorkflowId(agentId),
+      workflowIdConflictPolicy: 'USE_EXISTING',
+      taskQueue: SUBSCRIPTION_TASK_QUEUE,
+      args: [agentId],
+    });
+    await eventually(`${agentId} to be an agent`, async () => {
+      const found = await rows('SELECT FROM subscriptions.agents WHERE agent_id = $1', [agentId]);
+      return found.length === 1;
+    });
+  }
+
+  /** An application makes queues, and hands them over. */
+  async function create(connections: readonly WantedQueue[], agentId = AGENT): Promise<string[]> {
+    await startAgent(agentId);
+    return importNewQueues(operator(agentId).subscriptions, connections);
   }
 
   return {
@@ -212,18 +231,8 @@ export async function takeSubscriptionAgent(
         agentId,
       ),
 
-    /** Starts the supervisor of another agent than the configured one. */
-    async startAgent(agentId: string): Promise<void> {
-      await slot.client.workflow.start(SUPERVISOR_WORKFLOW, {
-        workflowId: supervisorWorkflowId(agentId),
-        taskQueue: SUBSCRIPTION_TASK_QUEUE,
-        args: [agentId],
-      });
-      await eventually(`${agentId} to be an agent`, async () => {
-        const found = await rows('SELECT FROM subscriptions.agents WHERE agent_id = $1', [agentId]);
-        return found.length === 1;
-      });
-    },
+    startAgent,
+    operator,
 
     async command(kind: CommandKind, connIds?: string[], agentId = AGENT): Promise<void> {
       const command: Command = { kind, ...(connIds === undefined ? {} : { connIds }) };

@@ -160,7 +160,7 @@ describe('a router with another certificate', () => {
         [known.port],
       );
       const ids = connIds.map(({ conn_id }) => conn_id);
-      await agent.command('delete-sub', ids);
+      await agent.rows('DELETE FROM subscriptions.ntf_subscriptions WHERE conn_id = ANY ($1)', [ids]);
       await agent.command('create', ids);
     },
     examples: () => ({
@@ -176,8 +176,8 @@ describe('a router with another certificate', () => {
   });
 });
 
-/** Queues of deleted connections on the router that is silent. */
-async function insertDeletedQueues(count: number): Promise<void> {
+/** Deleted connections, whose notifiers the router that is silent has. */
+async function insertDeleted(count: number): Promise<void> {
   const { host, port, keyHash } = silent().address;
   await agent.rows(
     'INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING',
@@ -189,17 +189,17 @@ async function insertDeletedQueues(count: number): Promise<void> {
      SELECT $1, id, 1, true FROM unnest($2::text[]) AS id`,
     [AGENT, ids],
   );
+  const keys = ids.map((id) => KEY_BOX.seal(generateAuthKeys().privateKey, recipientKeyContext(AGENT, id)));
   await agent.rows(
-    `INSERT INTO subscriptions.rcv_queues
-            (agent_id, conn_id, host, port, rcv_id, rcv_private_key, is_primary, is_deleted)
-     SELECT $1, id, $2, $3, id, key, true, true FROM unnest($4::text[], $5::bytea[]) AS queue (id, key)`,
-    [
-      AGENT,
-      host,
-      port,
-      ids,
-      ids.map((id) => KEY_BOX.seal(generateAuthKeys().privateKey, recipientKeyContext(AGENT, id))),
-    ],
+    `INSERT INTO subscriptions.rcv_queues (agent_id, conn_id, host, port, rcv_id, rcv_private_key)
+     SELECT $1, id, $2, $3, id, key FROM unnest($4::text[], $5::bytea[]) AS queue (id, key)`,
+    [AGENT, host, port, ids, keys],
+  );
+  await agent.rows(
+    `INSERT INTO subscriptions.ntf_subscriptions
+            (agent_id, conn_id, user_id, smp_host, smp_port, ntf_host, ntf_port, status, smp_action, action_ts)
+     SELECT $1, id, 1, $2, $3, $4, $5, 'KEY', 'D', now() FROM unnest($6::text[]) AS id`,
+    [AGENT, host, port, ntf().address.host, ntf().address.port, ids],
   );
 }
 
@@ -207,8 +207,8 @@ drill({
   alarm: 'SubscriptionBacklogGrows',
   fault: 'a router does not answer, and more and more is to be deleted on it',
   inject: async () => {
-    silent().fail({ failure: { kind: 'silence' }, subject: 'DEL' });
-    for (let part = 0; part < 6; part += 1) await insertDeletedQueues(200);
+    silent().fail({ failure: { kind: 'silence' }, subject: 'NDEL' });
+    for (let part = 0; part < 6; part += 1) await insertDeleted(200);
   },
   deeds: [{ words: 'mend the router', act: heal }],
   cleanUp: heal,

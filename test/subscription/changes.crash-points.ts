@@ -4,7 +4,6 @@ import {
   CLOSE_UPDATE,
   CONNECTIONS_SUBSCRIBED_UPDATE,
   DELETE_CONNECTIONS_UPDATE,
-  ONLINE_SIGNAL,
   OPEN_UPDATE,
   PAUSE_SIGNAL,
   RESUME_SIGNAL,
@@ -24,7 +23,6 @@ let walk: CrashWalk;
 /** Connections with which nothing has been done yet. */
 let untouched: string[];
 beforeAll(async () => {
-  // An older router makes queues without a notifier, so that none of those that nobody knows has one.
   agent = await takeSubscriptionAgent({ smp: 2 });
   const { address } = agent.routers.ntf[0]!;
   walk = createCrashWalk(agent.slot, {
@@ -102,7 +100,7 @@ test('N1 N13 N14 a process that dies after any step of switching notifications: 
 
   await walk.survivor();
   await Promise.all(answers);
-  await agreement(agent, 0);
+  await agreement(agent);
   const flags = await flagsOf([...off, ...on]);
   expect(flags.map(({ conn_id }) => conn_id).sort()).toEqual([...off, ...on].sort());
   for (const { conn_id: connId, enable_ntfs: isEnabled, is_subscribed: isSubscribed } of flags) {
@@ -114,7 +112,7 @@ test('N1 N13 N14 a process that dies after any step of switching notifications: 
   expect(await agent.events()).toEqual([]);
 }, 480_000);
 
-test('N1 N13 a process that dies after any step of deleting: no queue, notifier or record is left over', async () => {
+test('N1 N13 a process that dies after any step of deleting: no notifier, connection or record is left over', async () => {
   const deleted: string[] = [];
   const putDeletion = async () => {
     const connId = next();
@@ -124,22 +122,22 @@ test('N1 N13 a process that dies after any step of deleting: no queue, notifier 
   const putRemoval = async () => {
     const isAnswered = await putDeletion();
     return async () => {
-      const left = await agent.rows('SELECT 1 FROM subscriptions.rcv_queues WHERE is_deleted');
+      const left = await agent.rows('SELECT 1 FROM subscriptions.connections WHERE is_deleted');
       return (await isAnswered()) && left.length === 0;
     };
   };
   const kills = {
     deleted: await walk.through('deleteConnections', putDeletion, 3),
-    removed: await walk.through('runQueueDeletions', putRemoval, 4),
+    removed: await walk.through('runDeletes', putRemoval, 4),
   };
   console.info(`processes that died: ${JSON.stringify(kills)}`);
-  // The rows, and the word to whoever removes their queues.
-  expect(kills.deleted).toBe(2);
+  // The rows.
+  expect(kills.deleted).toBe(1);
   // A sweep may have been there first.
   expect(kills.removed).toBeGreaterThanOrEqual(1);
 
   await walk.survivor();
-  const ids = (await agreement(agent, 0)).map(({ conn_id }) => conn_id);
+  const ids = (await agreement(agent)).map(({ conn_id }) => conn_id);
   expect(deleted.filter((connId) => ids.includes(connId))).toEqual([]);
   expect(await agent.events()).toEqual([]);
 }, 480_000);
@@ -157,7 +155,6 @@ test('N13 a process that dies after any step of closing or suspending an agent: 
   let isSuspended = false;
   const suspend = async () => {
     await agent.supervisor.signal(isSuspended ? PAUSE_SIGNAL : RESUME_SIGNAL);
-    await agent.supervisor.signal(ONLINE_SIGNAL, !isSuspended);
   };
   const putSuspension = async () => {
     isSuspended = !isSuspended;
@@ -180,13 +177,13 @@ test('N13 a process that dies after any step of closing or suspending an agent: 
   await suspend();
   await walk.survivor();
   await Promise.all(answers);
-  expect((await agreement(agent, 0)).length).toBeGreaterThan(0);
+  expect((await agreement(agent)).length).toBeGreaterThan(0);
   const [row] = await agent.rows<object>(
-    'SELECT is_open, is_paused, is_online FROM subscriptions.agents WHERE agent_id = $1',
+    'SELECT is_open, is_paused FROM subscriptions.agents WHERE agent_id = $1',
     [AGENT],
   );
-  expect(row).toEqual({ is_open: true, is_paused: false, is_online: true });
-  expect(await agent.state()).toMatchObject({ isOpen: true, isPaused: false, isOnline: true });
+  expect(row).toEqual({ is_open: true, is_paused: false });
+  expect(await agent.state()).toMatchObject({ isOpen: true, isPaused: false });
   // And goes on working.
   const [made] = await agent.createMany(1);
   await agent.active([made!], 120_000);

@@ -5,7 +5,7 @@ import { MAX_CONNECTIONS, MAX_WAITING_COMMANDS } from '../../workflows/subscript
 
 const create = (...connIds: string[]): Command => ({ kind: 'create', connIds });
 const end = (...connIds: string[]): Command => ({ kind: 'smp-delete', connIds });
-const remove = (...connIds: string[]): Command => ({ kind: 'delete-sub', connIds });
+const remove = (...connIds: string[]): Command => ({ kind: 'reconcile', connIds });
 const CREATE_ALL: Command = { kind: 'create' };
 const END_ALL: Command = { kind: 'smp-delete' };
 const ids = (count: number, from = 0) => Array.from({ length: count }, (_, index) => `c${from + index}`);

@@ -1,5 +1,5 @@
-/** Subscriptions of somebody who is forgotten: their routers delete them first, since only their keys can ask for that. */
-import { eventually, operatorOf } from '../harness.ts';
+/** Subscriptions of a user who is forgotten: their notifiers go first, since only their keys can ask for that. */
+import { eventually } from '../harness.ts';
 import type { TokenAgent } from './token-agent.ts';
 import { takeTokenAgent } from './token-agent.ts';
 
@@ -30,15 +30,10 @@ test(
   'I79 subscriptions go with their keys once their routers have deleted them, and those of others stay',
   async () => {
     await agent.activate(agent.tokensOf(), 'INSTANT');
-    const { users, subscriptions } = operatorOf(agent.slot);
+    const { users, subscriptions } = agent.operator();
     const server = agent.routers.smp[0]!.address;
-    const made = await subscriptions.create(
-      [GONE, GONE, STAYS].map((userId) => ({ userId, enableNtfs: true, server })),
-    );
-    await subscriptions.wait(
-      made.flatMap((one) => ('connId' in one ? [one.connId] : [])),
-      { limitMs: 60_000 },
-    );
+    const connIds = await agent.create([GONE, GONE, STAYS].map((userId) => ({ userId, server })));
+    await subscriptions.wait(connIds, { limitMs: 60_000 });
     const before = await rowsOf(STAYS);
     expect(await rowsOf(GONE)).toMatchObject({ connections: 2, queues: 2, subscriptions: 2 });
 

@@ -1,10 +1,12 @@
-/** What becomes of an operation on a token that a process carries out after it stood still. */
+/** What becomes of an operation on a token, or of a command, that a process carries out after it stood still. */
 import { randomUUID } from 'node:crypto';
 import type { Context } from '@temporalio/activity';
 import { asyncLocalStorage } from '@temporalio/activity';
 import type { Pool } from 'pg';
 import type { NotificationRouter, RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { generateDhKeys } from '../../activities/subscription/router/signing.ts';
+import type { SubscriptionResources } from '../../activities/subscription/batches.ts';
+import { createCommandWork } from '../../activities/subscription/supervisor.ts';
 import { createSubscriptionTokenActivities } from '../../activities/subscription/token.ts';
 import { sealTokenRequest } from '../../api/subscription/token-request.ts';
 import { createLogger } from '../../workers/logger.ts';
@@ -119,4 +121,49 @@ test('kinds-F2 a deletion has its effect once, though two attempts have found it
   tokens.gate.open();
   expect(await late).toEqual({ ok: true });
   expect(await tokens.row()).toEqual(next);
+});
+
+test('kinds-F2 a late smp-delete does not end a subscription that was switched on again', async () => {
+  const { db } = slot;
+  await db.query(`
+    INSERT INTO subscriptions.agents (agent_id) VALUES ('switched');
+    INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash) VALUES ('switched', 'smp.test', 1, 'hash');
+    INSERT INTO subscriptions.ntf_servers (agent_id, host, port, key_hash) VALUES ('switched', 'ntf.test', 1, 'hash');
+    INSERT INTO subscriptions.connections (agent_id, conn_id, user_id) VALUES ('switched', 'c', 1);
+    INSERT INTO subscriptions.rcv_queues (agent_id, conn_id, host, port, rcv_id, rcv_private_key)
+    VALUES ('switched', 'c', 'smp.test', 1, 'r', '');
+    INSERT INTO subscriptions.ntf_subscriptions
+           (agent_id, conn_id, user_id, smp_host, smp_port, ntf_host, ntf_port, status, ntf_action, action_ts)
+    VALUES ('switched', 'c', 1, 'smp.test', 1, 'ntf.test', 1, 'CREATED ACTIVE', 'C', now())`);
+  const actions = async () => {
+    const { rows } = await db.query<{ ntf_action: string | null; smp_action: string | null }>(
+      "SELECT ntf_action, smp_action FROM subscriptions.ntf_subscriptions WHERE agent_id = 'switched'",
+    );
+    return rows;
+  };
+  const gate = createGate();
+  const heldDb = {
+    query: db.query.bind(db),
+    connect: (done: Parameters<Pool['connect']>[0]) => void gate.pass().then(() => db.connect(done)),
+  } as unknown as Pool;
+  const { applyCommand } = createCommandWork({
+    ...{ db: heldDb, log: createLogger('silent'), metrics: { subscriptionCommand: () => undefined } },
+    workflows: { signalWithStart: async () => undefined },
+  } as unknown as SubscriptionResources);
+  const late = await runLate(
+    slot,
+    { applyCommand },
+    {
+      ...{ name: 'applyCommand', gate },
+      args: [{ agentId: 'switched', kind: 'smp-delete', connIds: ['c'], nowMs: Date.now() }],
+      async between() {
+        expect(await actions()).toEqual([{ ntf_action: null, smp_action: 'D' }]);
+        await db.query(
+          "UPDATE subscriptions.ntf_subscriptions SET ntf_action = 'C', smp_action = NULL WHERE agent_id = 'switched'",
+        );
+      },
+    },
+  );
+  expect(late).toBeInstanceOf(Error);
+  expect(await actions()).toEqual([{ ntf_action: 'C', smp_action: null }]);
 });

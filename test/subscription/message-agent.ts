@@ -6,17 +6,9 @@ import type { KeyBox } from '../../api/key-box.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
 import type { PushData, RecordedDevicePush } from '../../dev/stand-ins/subscription/push-sink.ts';
-import type {
-  CreateConnections,
-  CreatedConnection,
-  NewConnection,
-} from '../../workflows/subscription/contract.ts';
+import type { WantedQueue } from '../../dev/stand-ins/subscription/queues.ts';
 import {
-  COMMAND_SIGNAL,
-  CREATE_CONNECTIONS_UPDATE,
   DELETE_CONNECTIONS_UPDATE,
-  SUBSCRIPTION_TASK_QUEUE,
-  SUPERVISOR_WORKFLOW,
   TOGGLE_CONNECTIONS_UPDATE,
   supervisorWorkflowId,
 } from '../../workflows/subscription/contract.ts';
@@ -49,12 +41,10 @@ export function messagesOf(
   const { slot } = agent;
   const supervisor = slot.client.workflow.getHandle(supervisorWorkflowId(agentId));
 
-  /** The queues of a connection that are in use, the primary one first. */
   async function queuesOf(connId: string): Promise<QueueRow[]> {
     const { rows } = await slot.db.query<QueueRow>(
       `SELECT port, snd_id, ntf_id FROM subscriptions.rcv_queues
-        WHERE agent_id = $1 AND conn_id = $2 AND NOT is_deleted
-        ORDER BY is_primary DESC, queue_id`,
+        WHERE agent_id = $1 AND conn_id = $2`,
       [agentId, connId],
     );
     return rows;
@@ -67,24 +57,7 @@ export function messagesOf(
   }
 
   return {
-    /** Starts the supervisor if need be. */
-    async create(connections: NewConnection[]): Promise<string[]> {
-      await slot.client.workflow.signalWithStart(SUPERVISOR_WORKFLOW, {
-        workflowId: supervisorWorkflowId(agentId),
-        taskQueue: SUBSCRIPTION_TASK_QUEUE,
-        args: [agentId],
-        signal: COMMAND_SIGNAL,
-        signalArgs: [{ kind: 'create', connIds: ['none'] }],
-      });
-      const made = await supervisor.executeUpdate<CreatedConnection[], [CreateConnections]>(
-        CREATE_CONNECTIONS_UPDATE,
-        { args: [{ connections }] },
-      );
-      return made.map((one) => {
-        if ('error' in one) throw new Error(one.error);
-        return one.connId;
-      });
-    },
+    create: (connections: WantedQueue[]): Promise<string[]> => agent.create(connections, agentId),
 
     toggle: (connIds: string[], enable: boolean) =>
       supervisor.executeUpdate(TOGGLE_CONNECTIONS_UPDATE, { args: [{ connIds, enable }] }),

@@ -1,5 +1,5 @@
 /** Scenarios 12 to 19 of the lifecycle: messages arrive for connections, and pushes for the device that is to know. */
-import type { NewConnection } from '../../workflows/subscription/contract.ts';
+import type { WantedQueue } from '../../dev/stand-ins/subscription/queues.ts';
 import type { Service } from '../../workers/service.ts';
 import { eventually } from '../harness.ts';
 import { messagesOf } from './message-agent.ts';
@@ -21,7 +21,7 @@ afterAll(() => agent.release());
 
 const firstNtf = () => agent.routers.ntf[0]!;
 const secondNtf = () => agent.routers.ntf[1]!;
-const connectionOn = (router: number): NewConnection => ({
+const connectionOn = (router: number): WantedQueue => ({
   userId: 1,
   server: agent.routers.smp[router]!.address,
 });
@@ -162,8 +162,12 @@ test.each([
   await messages.heard([after!]);
 
   await messages.pushed(await messages.send(after!), device);
-  const isThere = () => agent.routers.smp[0]!.queues().some(({ senderId }) => senderId === before!.snd_id);
-  await eventually('the former queue to go', async () => !isThere());
+  // It is the application's: only its notifications end.
+  const former = () => agent.routers.smp[0]!.queues().find(({ senderId }) => senderId === before!.snd_id)!;
+  await eventually(
+    'the notifications of the former queue to end',
+    async () => former().notifier === undefined,
+  );
 });
 
 describe('another list of notification routers', () => {

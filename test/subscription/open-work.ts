@@ -1,7 +1,5 @@
 /** Subscriptions that are under way: an agent with a verified token, whose connections wait for a silent router. */
 import { routerAddressText } from '../../api/subscription/router-address.ts';
-import type { CreatedConnection, NewConnection } from '../../workflows/subscription/contract.ts';
-import { CREATE_CONNECTIONS_UPDATE } from '../../workflows/subscription/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually } from '../harness.ts';
 import type { OpenWork } from '../open-work.ts';
@@ -18,13 +16,6 @@ export async function openSubscriptionWork(slot: Slot): Promise<OpenWork> {
   let active = '';
   let waiting: string[] = [];
   let subscriptionBefore: string | null = null;
-  async function create(connections: NewConnection[]): Promise<string[]> {
-    const made = await agent.update<CreatedConnection[]>(CREATE_CONNECTIONS_UPDATE, { connections });
-    return made.map((one) => {
-      if ('error' in one) throw new Error(one.error);
-      return one.connId;
-    });
-  }
   const registrations = () => ntf!.calls.filter(({ op }) => op === 'TNEW' || op === 'TVFY').length;
 
   return {
@@ -39,12 +30,12 @@ export async function openSubscriptionWork(slot: Slot): Promise<OpenWork> {
     async begin() {
       await agent.activate(tokens, 'INSTANT');
       const server = smp!.address;
-      [active = ''] = await create([{ userId: 1, server }]);
+      [active = ''] = await agent.create([{ userId: 1, server }]);
       await agent.active([active]);
       subscriptionBefore = (await agent.record(active))!.ntf_sub_id;
 
       smp!.fail({ failure: { kind: 'silence' }, subject: 'NKEY' });
-      waiting = await create([
+      waiting = await agent.create([
         { userId: 1, server },
         { userId: 2, server },
       ]);
@@ -59,7 +50,7 @@ export async function openSubscriptionWork(slot: Slot): Promise<OpenWork> {
       expect(registrations()).toBe(2);
       await agent.active([active, ...waiting], LIMIT_MS);
       // One queue, one notifier and one subscription for each connection, here and at the routers.
-      expect(await agreement(agent, 0, LIMIT_MS)).toHaveLength(3);
+      expect(await agreement(agent, LIMIT_MS)).toHaveLength(3);
       expect((await agent.record(active))!.ntf_sub_id).toBe(subscriptionBefore);
       expect(await agent.events()).toEqual([]);
       expect(await tokens.check()).toBe('ACTIVE');

@@ -1,8 +1,7 @@
 /** Subscriptions and tokens as operators see and steer them: the command line against a running service. */
 import { readFileSync } from 'node:fs';
-import type { RouterAddress } from '../../api/subscription/router-address.ts';
-import { routerAddressText } from '../../api/subscription/router-address.ts';
 import type { AgentView, SubscriptionView } from '../../client/subscription/subscriptions.ts';
+import { makeQueues } from '../../dev/stand-ins/subscription/queues.ts';
 import { cliFor } from '../command-line.ts';
 import { eventually } from '../harness.ts';
 import { newDevice } from './router-agent.ts';
@@ -31,8 +30,6 @@ afterAll(async () => {
   await agent.release();
 });
 
-const serverOf = (address: RouterAddress) => routerAddressText(address, 'smp');
-
 /** With --json before everything else: what follows a -- is no option. */
 async function json<T>(args: string[], input = ''): Promise<{ code: number | null; value: T }> {
   const { code, stdout } = await operator.cli(['--json', ...args], { input });
@@ -40,7 +37,7 @@ async function json<T>(args: string[], input = ''): Promise<{ code: number | nul
 }
 
 test(
-  'N15 N16 a token is registered and verified, connections are made, turned off and deleted by the command line',
+  'N15 N16 a token is registered and verified, queues are imported, turned off and deleted by the command line',
   async () => {
     expect(await json(['tokens', 'register', '-'], deviceText)).toEqual({
       code: 0,
@@ -54,15 +51,18 @@ test(
     });
     expect(await json(['tokens', 'check'])).toEqual({ code: 0, value: { status: 'ACTIVE' } });
 
-    const server = serverOf(agent.routers.smp[0]!.address);
-    const made = await json<{ created: { connId: string }[]; subscriptions: SubscriptionView[] }>([
-      ...['subscriptions', 'create', '--user', '7', '--count', '3', '--server', server],
-      ...['--wait', '--timeout', '120s'],
-    ]);
-    expect(made.code).toBe(0);
-    const connIds = made.value.created.map(({ connId }) => connId);
+    const server = agent.routers.smp[0]!.address;
+    const queues = await makeQueues(Array.from({ length: 3 }, () => ({ userId: 7, server })));
+    const imported = await json<{ imported: { connId: string }[] }>(
+      ['subscriptions', 'import'],
+      JSON.stringify(queues),
+    );
+    expect(imported.code).toBe(0);
+    const connIds = imported.value.imported.map(({ connId }) => connId);
     expect(new Set(connIds).size).toBe(3);
-    expect(made.value.subscriptions).toEqual(
+    await agent.active(connIds);
+    const { value: made } = await json<{ items: SubscriptionView[] }>(['subscriptions', 'list']);
+    expect(made.items).toEqual(
       expect.arrayContaining(
         connIds.map((connId): unknown =>
           expect.objectContaining({
@@ -140,23 +140,9 @@ test(
     expect(
       (await json(['tokens', 'verify', '-', `--nonce=${nonce}`, `--code=${code}`], anotherText)).code,
     ).toBe(0);
-    const server = serverOf(agent.routers.smp[0]!.address);
-    const made = await json<{ created: { connId: string }[] }>([
-      ...[
-        'subscriptions',
-        'create',
-        '--user',
-        '8',
-        '--count',
-        '3',
-        '--server',
-        server,
-        '--wait',
-        '--timeout',
-        '120s',
-      ],
-    ]);
-    const connIds = made.value.created.map(({ connId }) => connId);
+    const server = agent.routers.smp[0]!.address;
+    const connIds = await agent.create(Array.from({ length: 3 }, () => ({ userId: 8, server })));
+    await agent.active(connIds);
     const [one, off, other] = connIds as [string, string, string];
     const giveUp = async () => {
       await agent.slot.db.query(
@@ -247,8 +233,6 @@ test(
     const wrong: [string[], number, RegExp][] = [
       [['tokens', 'register', '-'], 2, /AD, AP, AT or AN/],
       [['tokens', 'check'], 1, /^error: /],
-      [['subscriptions', 'create', '--user', '1'], 2, /give --server/],
-      [['subscriptions', 'create', '--user', '1', '--server', 'nowhere:1'], 2, /an address is smp:\/\//],
       [['subscriptions', 'show', 'nobody'], 3, /no connection nobody/],
       [['subscriptions', 'toggle', 'nobody'], 2, /--on or --off/],
     ];

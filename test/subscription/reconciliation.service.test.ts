@@ -9,7 +9,6 @@ import path from 'node:path';
 import { generateAuthKeys } from '../../activities/subscription/router/signing.ts';
 import { recipientKeyContext, deletionKeyContext } from '../../api/subscription/sealed-columns.ts';
 import { createKeyBox } from '../../api/key-box.ts';
-import { createOperator } from '../../client/operator.ts';
 import { createBinaryCertificate } from '../../dev/stand-ins/subscription/binary/certificates.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import {
@@ -46,16 +45,7 @@ const setToken = (status: string, mode: string | null) =>
     mode,
   ]);
 const toggle = (connIds: string[], enable: boolean) => agent.update('toggleConnections', { connIds, enable });
-const operator = (agentId = AGENT) =>
-  createOperator({
-    temporal: agent.slot.client,
-    namespace: agent.slot.client.options.namespace,
-    db: agent.slot.db,
-    redis: agent.slot.redis,
-    intentsStream: 'notification:intents',
-    agentId,
-    keyBox: () => KEY_BOX,
-  });
+const operator = (agentId?: string) => agent.operator(agentId);
 const subscriptions = () => operator().subscriptions;
 
 async function createActive(count = 1, router = 0): Promise<string[]> {
@@ -75,7 +65,7 @@ const gone = (connId: string) =>
   eventually('its record to go', async () => (await agent.record(connId)) === undefined);
 const notifierOf = async (connId: string) => {
   const [row] = await agent.rows<{ rcv_id: string }>(
-    'SELECT rcv_id FROM subscriptions.rcv_queues WHERE conn_id = $1 AND NOT is_deleted',
+    'SELECT rcv_id FROM subscriptions.rcv_queues WHERE conn_id = $1',
     [connId],
   );
   return agent.routers.smp
@@ -89,7 +79,7 @@ const pinned = async (index = 0) =>
 const queueHash = async (connId: string) =>
   (
     await agent.rows<{ server_key_hash: string | null }>(
-      'SELECT server_key_hash FROM subscriptions.rcv_queues WHERE conn_id = $1 AND NOT is_deleted',
+      'SELECT server_key_hash FROM subscriptions.rcv_queues WHERE conn_id = $1',
       [connId],
     )
   )[0]!.server_key_hash;
@@ -103,17 +93,7 @@ const resume = async () => {
   await agent.idle();
 };
 
-test('subscription-B3 a wrong fingerprint in a request breaks that request and no connection of the router', async () => {
-  const [connId] = (await createActive()) as [string];
-  const mistyped = { ...server(), keyHash: WRONG };
-  await expect(agent.create([{ userId: 1, server: mistyped }])).rejects.toThrow(/BROKER NETWORK/);
-  expect(await pinned()).toEqual([{ key_hash: server().keyHash }]);
-  await toggle([connId], false);
-  await gone(connId);
-  expect(await notifierOf(connId)).toBeUndefined();
-});
-
-test('subscription-B3 a fingerprint that differs stays with its queue, until nobody needs the former one', async () => {
+test('subscription-B3 a fingerprint that differs stays with its queue, and breaks no other', async () => {
   // The first one that was named was wrong, and is kept for a queue.
   const [connId] = (await createActive(1, 1)) as [string];
   await agent.rows('UPDATE subscriptions.smp_servers SET key_hash = $2 WHERE port = $1', [
@@ -135,20 +115,6 @@ test('subscription-B3 a fingerprint that differs stays with its queue, until nob
   expect([await queueHash(connId), await queueHash(other)]).toEqual([null, null]);
   await toggle([connId], false);
   await gone(connId);
-  // With no queue under the former one, the one that the router answered under is taken over by itself.
-  await agent.update('deleteConnections', { connIds: [connId, other] });
-  await eventually('the queues to go', async () => {
-    const rows = await agent.rows('SELECT 1 FROM subscriptions.rcv_queues WHERE port = $1', [server(1).port]);
-    return rows.length === 0;
-  });
-  expect(agent.routers.smp[1]!.queues()).toEqual([]);
-  await agent.rows('UPDATE subscriptions.smp_servers SET key_hash = $2 WHERE port = $1', [
-    server(1).port,
-    WRONG,
-  ]);
-  const [third] = (await createActive(1, 1)) as [string];
-  expect(await pinned(1)).toEqual([{ key_hash: server(1).keyHash }]);
-  expect(await queueHash(third)).toBeNull();
 });
 
 test('N18 an exchanged certificate of a notification router is trusted once it answers, and all that waited goes on', async () => {
@@ -185,7 +151,10 @@ test('N18 an exchanged certificate of a notification router is trusted once it a
 
 test('N18 a router of either kind is pinned as what it is, also where a mistyped address has made a row of the other kind', async () => {
   const ntf = agent.routers.ntf[0]!.address;
-  await expect(agent.create([{ userId: 1, server: ntf }])).rejects.toThrow(/BROKER/);
+  await agent.rows(
+    'INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash) VALUES ($1, $2, $3, $4)',
+    [AGENT, ntf.host, ntf.port, ntf.keyHash],
+  );
   await agent.rows('UPDATE subscriptions.ntf_servers SET key_hash = $2 WHERE port = $1', [ntf.port, WRONG]);
   await subscriptions().trust(ntf);
   expect(
@@ -221,7 +190,7 @@ test('N18 a messaging router under another certificate is made known to the noti
     await subscriptions().trust(router.address);
     expect(await agent.record(connId)).toEqual(record);
     await agent.update('deleteConnections', { connIds: [connId] });
-    await eventually('its queue to go', async () => router.queues().length === 0);
+    await gone(connId);
   } finally {
     await router.stop();
     rmSync(dir, { recursive: true });
@@ -319,7 +288,7 @@ test('subscription-B5 the sweep ends subscriptions of connections that are gone,
   await agent.rows('UPDATE subscriptions.connections SET is_deleted = true WHERE conn_id = $1', [deleted]);
   await agent.update('connectionsSubscribed', { connIds: [unheard], isSubscribed: false });
   await sweep();
-  expect(await agent.record(deleted)).toBeUndefined();
+  await gone(deleted);
   expect(await agent.record(unheard)).toMatchObject({ ntf_action: 'C' });
   // Made PERIODIC while another device took over: verifying it commands nothing.
   await setToken('ACTIVE', 'PERIODIC');
@@ -340,7 +309,7 @@ test('subscription-B5 a Create by name makes no subscription for a connection th
 /** Replaces the recipient's key by one that does not open, as after a start without the key that sealed it. */
 async function loseKey(connId: string): Promise<Buffer> {
   const [row] = await agent.rows<{ rcv_id: string; rcv_private_key: Buffer }>(
-    'SELECT rcv_id, rcv_private_key FROM subscriptions.rcv_queues WHERE conn_id = $1 AND NOT is_deleted',
+    'SELECT rcv_id, rcv_private_key FROM subscriptions.rcv_queues WHERE conn_id = $1',
     [connId],
   );
   const { rcv_id: rcvId, rcv_private_key: sealed } = row!;
@@ -386,23 +355,22 @@ test('subscription-B4 the sweep goes on with rows whose keys open again, and wit
   await agent.active([away.connId]);
 });
 
-test('subscription-B4 a deleted queue whose key does not open is kept, counted and told once, and goes when it opens', async () => {
+test('subscription-B4 a deleted connection whose key does not open is kept, counted and told once, and goes when it opens', async () => {
   const [connId] = (await createActive()) as [string];
   const sealed = await loseKey(connId);
-  const queues = agent.routers.smp[0]!.queues().length;
   await agent.rows('DELETE FROM subscriptions.events');
   await agent.update('deleteConnections', { connIds: [connId] });
-  await eventually('the finding', async () => (await subscriptions().status()).unreadableQueues === 1);
+  await eventually('the finding', async () => (await subscriptions().status()).unreadable === 1);
   await sweep();
   await sweep();
-  expect(agent.routers.smp[0]!.queues()).toHaveLength(queues);
+  expect(await notifierOf(connId)).toBeDefined();
   const kept = await agent.rows('SELECT 1 FROM subscriptions.rcv_queues WHERE conn_id = $1', [connId]);
   expect(kept).toHaveLength(1);
-  expect(await subscriptions().status()).toMatchObject({ unreadableQueues: 1 });
-  expect((await agent.events()).filter(({ errors }) => errors[0]!.connId === connId)).toHaveLength(1);
+  expect(await subscriptions().status()).toMatchObject({ unreadable: 1 });
+  expect(await agent.events()).toHaveLength(1);
   await setKey(connId, sealed);
   await sweep();
-  await eventually('the queue to go', async () => agent.routers.smp[0]!.queues().length === queues - 1);
+  await gone(connId);
   await eventually('the connection to go', async () => {
     const left = await agent.rows('SELECT 1 FROM subscriptions.connections WHERE conn_id = $1', [connId]);
     return left.length === 0;
@@ -414,25 +382,41 @@ test('subscription-B4 deletions whose keys are lost for good are forgotten when 
   await loseKey(lost);
   const sealed = await loseKey(back);
   await agent.update('deleteConnections', { connIds: [lost, back] });
-  await eventually('the findings', async () => (await subscriptions().status()).unreadableQueues === 2);
+  await eventually('the findings', async () => (await subscriptions().status()).unreadable === 2);
   await agent.rows(
     `INSERT INTO subscriptions.ntf_tokens_to_delete (agent_id, host, port, key_hash, token_id, private_key, del_failed)
      SELECT agent_id, host, port, key_hash, 'lost', '', true FROM subscriptions.ntf_servers LIMIT 1`,
   );
   await setKey(back, sealed);
   await sweep();
-  await eventually(
-    'the one that opens to go',
-    async () => (await subscriptions().status()).unreadableQueues === 1,
-  );
-  expect(await subscriptions().countUnreadableDeletions()).toEqual({ queues: 1, tokens: 1 });
-  expect(await subscriptions().abandon()).toEqual({ queues: 1, tokens: 1 });
-  expect(await subscriptions().countUnreadableDeletions()).toEqual({ queues: 0, tokens: 0 });
+  await eventually('the one that opens to go', async () => (await subscriptions().status()).unreadable === 1);
+  expect(await subscriptions().countUnreadableDeletions()).toEqual({ connections: 1, tokens: 1 });
+  expect(await subscriptions().abandon()).toEqual({ connections: 1, tokens: 1 });
+  expect(await subscriptions().countUnreadableDeletions()).toEqual({ connections: 0, tokens: 0 });
   await eventually('both connections to go', async () => {
     const ids = [lost, back];
     const left = await agent.rows('SELECT FROM subscriptions.connections WHERE conn_id = ANY($1)', [ids]);
     return left.length === 0;
   });
+});
+
+test('N11 a deleted connection goes, also where its router refuses to end the notifier', async () => {
+  const [refused, forgotten] = (await createActive(2)) as [string, string];
+  await agent.rows('DELETE FROM subscriptions.events');
+  const fails = async (code: string, connId: string) => {
+    agent.routers.smp[0]!.fail({ failure: { kind: 'error', code }, subject: 'NDEL', times: 1 });
+    await agent.update('deleteConnections', { connIds: [connId] });
+  };
+  const left = () => agent.rows('SELECT FROM subscriptions.connections WHERE is_deleted');
+  // Its application has deleted the queue before.
+  await fails('AUTH', forgotten);
+  await eventually('the forgotten one to go', async () => (await left()).length === 0);
+  await fails('QUOTA', refused);
+  await eventually('the report', async () => (await agent.events()).length === 1);
+  expect(await agent.events()).toMatchObject([{ errors: [{ connId: refused, error: 'SMP QUOTA' }] }]);
+  await sweep();
+  expect(await left()).toEqual([]);
+  await gone(refused);
 });
 
 test('subscription-B7a sweeps of a paused agent do not ask for the same again and again', async () => {

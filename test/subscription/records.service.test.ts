@@ -1,6 +1,6 @@
 /** The guard between the supervisor and the workers, on PostgreSQL itself: every operation, every outcome. */
 import { requireEpoch, setAgentOpen } from '../../activities/subscription/agents.ts';
-import { claimBatch, loadWork } from '../../activities/subscription/claims.ts';
+import { claimBatch } from '../../activities/subscription/claims.ts';
 import type { EventResources } from '../../activities/subscription/events.ts';
 import { EVENTS_STREAM } from '../../api/stream-ids.ts';
 import { relayEvents, writeEvent } from '../../activities/subscription/events.ts';
@@ -381,29 +381,6 @@ test('N13 N14 nothing of an earlier epoch is written once the agent was closed',
   expect(await rowOf()).toBeUndefined();
   await guarded(opened.epoch);
   expect(await rowOf()).toEqual(FRESH);
-});
-
-test('N14 N16 of two queues that differ in their age only, operators are shown the one that is worked on', async () => {
-  await slot.db.query(
-    'INSERT INTO subscriptions.connections (agent_id, conn_id, user_id) VALUES ($1, $2, 1)',
-    [AGENT, 'c1'],
-  );
-  // The younger one first, which is where PostgreSQL finds it if nothing says otherwise.
-  for (const [queueId, { host, port }] of [[2, SMP_2] as const, [1, SMP] as const]) {
-    await slot.db.query(
-      `INSERT INTO subscriptions.rcv_queues (queue_id, agent_id, conn_id, host, port, rcv_id, rcv_private_key, is_primary)
-       OVERRIDING SYSTEM VALUE VALUES ($1, $2, 'c1', $3, $4, $3, '', true)`,
-      [queueId, AGENT, host, port],
-    );
-  }
-  await create(newRecord());
-  const { claim } = await pickUp();
-  const [item] = await inTransaction(slot.db, (client) =>
-    loadWork(client, { agentId: AGENT, claim }, 'smp-key', ['c1']),
-  );
-  const { messagingRouter } = await operatorOf().subscriptions.show('c1');
-  expect(item!.queue!.address.host).toBe(SMP.host);
-  expect(messagingRouter).toBe(`${SMP.host}:${SMP.port}`);
 });
 
 test('N16 a connection without a queue and a record is shown without routers', async () => {

@@ -74,7 +74,7 @@ test('N16 work by kind and result, commands, events; rows by status, what is due
   await agent.active(connIds);
   await agent.idle();
 
-  const noneOf = { 'pool=ntf-smp': 0, 'pool=ntf-ntf': 0, 'pool=ntf-tkn-del': 0, 'pool=smp-que-del': 0 };
+  const noneOf = { 'pool=ntf-smp': 0, 'pool=ntf-ntf': 0, 'pool=ntf-tkn-del': 0 };
   // An export lacks what PostgreSQL has not said by then.
   await eventually('all of it to be exported', async () => {
     expect(pointsOf('rows')).toEqual({ 'status=NEW': 1, 'status=CREATED NEW': 2 });

@@ -35,7 +35,7 @@ test('N19 operators see of each router whether it answers the service, in which 
     { userId: 2, server: smp!.address },
   ]);
   await agent.active(connIds);
-  await agent.create([{ userId: 1, server: second.address }]);
+  await agent.active(await agent.create([{ userId: 1, server: second.address }]));
 
   const all = await operator.cli(['--json', 'subscriptions', 'routers']);
   const { process: asked, routers, hasMore } = JSON.parse(all.stdout) as RouterStates;

@@ -3,56 +3,31 @@ import { createMessagingRouters } from '../../activities/subscription/router/bin
 import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
 import type { RouterAddress } from '../../api/subscription/router-address.ts';
 import { messageSecretContext } from '../../api/subscription/sealed-columns.ts';
-import { createOperator } from '../../client/operator.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
-import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
-import { CHANGE_WORKFLOW } from '../../workflows/subscription/contract.ts';
 import { eventually } from '../harness.ts';
 import { AGENT, KEY_BOX } from './agent.ts';
 import { newDevice, valueOf } from './router-agent.ts';
 import type { TokenAgent } from './token-agent.ts';
 import { takeTokenAgent } from './token-agent.ts';
 
-const PASSWORD = 'not for everybody';
-
 let agent: TokenAgent;
 let smp: MessagingRouterStandIn;
-let guarded: MessagingRouterStandIn;
 
 beforeAll(async () => {
   agent = await takeTokenAgent();
   smp = agent.routers.smp[0]!;
-  guarded = await startMessagingRouter({ password: PASSWORD });
   await agent.startWith();
   await agent.activate(agent.tokensOf(), 'INSTANT');
 });
-afterAll(async () => {
-  await agent.release();
-  await guarded.stop();
-});
+afterAll(() => agent.release());
 
-const subscriptions = () =>
-  createOperator({
-    temporal: agent.slot.client,
-    namespace: agent.slot.client.options.namespace,
-    db: agent.slot.db,
-    redis: agent.slot.redis,
-    intentsStream: 'notification:intents',
-    agentId: AGENT,
-    keyBox: () => KEY_BOX,
-  }).subscriptions;
+const subscriptions = () => agent.operator().subscriptions;
 
-const connectionOn = (server: RouterAddress) => ({ userId: 1, server });
-
-async function made(server: RouterAddress): Promise<string> {
-  const [one] = await subscriptions().create([connectionOn(server)]);
-  if (!one || 'error' in one) throw new Error(JSON.stringify(one));
-  return one.connId;
-}
+const made = async (server: RouterAddress) => (await agent.create([{ userId: 1, server }]))[0]!;
 
 const rowOf = async ({ host, port }: RouterAddress) => {
-  const [row] = await agent.rows<{ key_hash: string; basic_auth: Buffer | null }>(
-    'SELECT key_hash, basic_auth FROM subscriptions.smp_servers WHERE host = $1 AND port = $2',
+  const [row] = await agent.rows<{ key_hash: string }>(
+    'SELECT key_hash FROM subscriptions.smp_servers WHERE host = $1 AND port = $2',
     [host, port],
   );
   return row;
@@ -73,7 +48,7 @@ test('N19 a device is registered, verified, given way to another one and forgott
   await eventually('the router to forget it', async () => !known().includes(next.token));
 });
 
-test('N19 a subscription is made, ended and made again, and its queue deleted, on binary routers', async () => {
+test('N19 a subscription is made, ended and made again, and its connection deleted, on binary routers', async () => {
   const connId = await made(smp.address);
   await agent.active([connId]);
   expect(await rowOf(smp.address)).toMatchObject({ key_hash: smp.address.keyHash });
@@ -86,46 +61,9 @@ test('N19 a subscription is made, ended and made again, and its queue deleted, o
   await agent.active([connId]);
 
   await subscriptions().delete([connId]);
-  await eventually('the queue to go', async () => smp.queues().length === 0);
-  expect(new Set(smp.calls.map(({ op }) => op))).toEqual(new Set(['NEW', 'NKEY', 'NDEL', 'DEL', 'NSUB']));
-});
-
-test('N19 the password of a router is kept sealed, enters no history, and makes queues from then on', async () => {
-  const { address } = guarded;
-  expect(await subscriptions().create([connectionOn(address)])).toEqual([{ error: 'SMP AUTH' }]);
-
-  await made({ ...address, basicAuth: PASSWORD });
-  await made(address);
-
-  const { basic_auth: sealed } = (await rowOf(address))!;
-  expect(sealed!.includes(PASSWORD)).toBe(false);
-  const inputs: string[] = [];
-  await eventually('all three changes to be listed', async () => {
-    inputs.length = 0;
-    for await (const { workflowId } of agent.slot.client.workflow.list({
-      query: `WorkflowType = '${CHANGE_WORKFLOW}'`,
-    })) {
-      const { events } = await agent.slot.client.workflow.getHandle(workflowId).fetchHistory();
-      const payloads = events![0]!.workflowExecutionStartedEventAttributes!.input!.payloads!;
-      inputs.push(payloads.map(({ data }) => Buffer.from(data!).toString('utf8')).join());
-    }
-    return inputs.filter((input) => input.includes(address.keyHash)).length === 3;
-  });
-  expect(inputs.join()).not.toContain(PASSWORD);
-});
-
-test('kinds-F8 the password of an imported address does not take the place of that of the router', async () => {
-  const { address } = guarded;
-  await made({ ...address, basicAuth: PASSWORD });
-  const [taken] = await subscriptions().import([
-    {
-      ...{ userId: 1, server: { ...address, basicAuth: 'wrong' }, enableNotifications: false },
-      recipientId: Buffer.alloc(24, 6).toString('base64url'),
-      recipientPrivateKey: generateAuthKeys().privateKey.toString('base64url'),
-    },
-  ]);
-  expect(taken).toMatchObject({ hasCredentials: false });
-  await made(address);
+  await eventually('the notifier to go', async () => !smp.queues()[0]!.notifier);
+  await eventually('the record to go', async () => (await agent.record(connId)) === undefined);
+  expect(new Set(smp.calls.map(({ op }) => op))).toEqual(new Set(['NEW', 'NKEY', 'NDEL', 'NSUB']));
 });
 
 test('N19 the secret for the messages of a queue is agreed with its router, and kept sealed', async () => {

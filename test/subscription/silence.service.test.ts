@@ -1,22 +1,16 @@
 /** An agent one of whose routers says nothing: what waits for it, and what does not. */
-import { randomBytes } from 'node:crypto';
 import type { WorkflowHandle } from '@temporalio/client';
 import { makeUpdate } from '../../client/temporal.ts';
-import { recipientKeyContext } from '../../api/subscription/sealed-columns.ts';
 import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
-import { generateAuthKeys } from '../../activities/subscription/router/signing.ts';
-import type { CreatedConnection } from '../../workflows/subscription/contract.ts';
 import {
-  CREATE_CONNECTIONS_UPDATE,
   DELETE_CONNECTIONS_UPDATE,
-  SWEEP_SCHEDULE_ID,
   TOGGLE_CONNECTIONS_UPDATE,
   WORK_SIGNAL,
 } from '../../workflows/subscription/contract.ts';
 import type { Service } from '../../workers/service.ts';
 import { eventually } from '../harness.ts';
 import type { SubscriptionAgent } from './agent.ts';
-import { AGENT, KEY_BOX, takeSubscriptionAgent } from './agent.ts';
+import { takeSubscriptionAgent } from './agent.ts';
 
 /** Events of one run of a supervisor. */
 const LONGEST_HISTORY = 1_000;
@@ -46,70 +40,6 @@ const createOne = async (address: RouterAddress = healthy().address): Promise<st
   return connId!;
 };
 const asked = (op: string, router = silent()) => router.calls.filter((call) => call.op === op).length;
-
-/** Queues of deleted connections on the silent router. */
-async function insertDeletedQueues(count: number): Promise<void> {
-  const { host, port, keyHash } = silent().address;
-  await agent.rows(
-    'INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING',
-    [AGENT, host, port, keyHash],
-  );
-  for (let index = 0; index < count; index++) {
-    const [connId, id] = [randomBytes(12).toString('hex'), randomBytes(24).toString('base64url')];
-    await agent.rows(
-      `INSERT INTO subscriptions.connections (agent_id, conn_id, user_id, is_deleted) VALUES ($1, $2, $3, true)`,
-      [AGENT, connId, index],
-    );
-    await agent.rows(
-      `INSERT INTO subscriptions.rcv_queues
-              (agent_id, conn_id, host, port, rcv_id, rcv_private_key, is_primary, is_deleted)
-       VALUES ($1, $2, $3, $4, $5, $6, true, true)`,
-      [
-        AGENT,
-        connId,
-        host,
-        port,
-        id,
-        KEY_BOX.seal(generateAuthKeys().privateKey, recipientKeyContext(AGENT, id)),
-      ],
-    );
-  }
-}
-
-test('subscription-B2 N1 commands and a pause are carried out at any length of history while an update waits for a router', async () => {
-  const connId = await createOne();
-  silent().fail({ failure: { kind: 'silence' }, subject: 'NEW' });
-  const update = agent.update<CreatedConnection[]>(CREATE_CONNECTIONS_UPDATE, {
-    connections: [{ userId: 1, server: silent().address }],
-  });
-  await eventually('the router to be asked', async () => asked('NEW') > 0);
-  const { runId } = await agent.supervisor.describe();
-
-  let { done } = await agent.idle();
-  // Of equal ones that wait together, one is carried out.
-  await eventually('a long history', async () => {
-    await Promise.all(Array.from({ length: 20 }, () => agent.command('create', [connId])));
-    await eventually('the commands to be carried out', async () => (await agent.idle()).done > done);
-    ({ done } = await agent.idle());
-    return (await agent.supervisor.describe()).historyLength > 400;
-  });
-  const still = await agent.supervisor.describe();
-  expect(still.runId).toBe(runId);
-  await agent.supervisor.signal('pause');
-  await eventually('the pause', async () => (await agent.state()).isPaused);
-  await agent.supervisor.signal('resume');
-  await eventually('its end', async () => !(await agent.state()).isPaused);
-
-  // Nobody else waits for a router in there any more, and the one who does gets his answer.
-  await expect(
-    agent.update(CREATE_CONNECTIONS_UPDATE, { connections: [{ userId: 1, server: healthy().address }] }),
-  ).rejects.toMatchObject({ cause: { message: 'too many updates wait for routers; try again later' } });
-  expect(await agent.create([{ userId: 1, server: healthy().address }])).toHaveLength(1);
-  // It hangs up on who waits.
-  silent().heal();
-  expect(await update).toEqual([{ error: expect.stringMatching(/^BROKER NETWORK/) as string }]);
-  await eventually('a new run', async () => (await agent.supervisor.describe()).runId !== runId);
-}, 180_000);
 
 test('subscription-B2 N1 updates that overlap without end keep no run from ending, and all are answered', async () => {
   const connId = await createOne();
@@ -141,83 +71,46 @@ test('subscription-B2 N1 updates that overlap without end keep no run from endin
   expect((await run.describe()).historyLength).toBeLessThan(LONGEST_HISTORY);
 }, 180_000);
 
-test('subscription-B2 subscription-B7 N1 N16 queues on a silent router hold up neither a deletion nor a sweep', async () => {
+test('subscription-B2 subscription-B7 N1 N16 connections on a silent router hold up neither a deletion nor a sweep', async () => {
   const connId = await createOne();
-  await insertDeletedQueues(3);
-  silent().fail({ failure: { kind: 'silence' }, subject: 'DEL' });
-  const sweep = () => agent.slot.client.schedule.getHandle(SWEEP_SCHEDULE_ID).trigger();
-  await agent.rows(
-    `INSERT INTO subscriptions.ntf_tokens_to_delete
-            (agent_id, host, port, key_hash, token_id, private_key, del_failed, created_at)
-     VALUES ($1, 'gone.test', 443, '', 't', '', true, now() - interval '22 days')`,
-    [AGENT],
-  );
-  await sweep();
-  await eventually('what is too old to go', async () => {
-    return (await agent.rows('SELECT 1 FROM subscriptions.ntf_tokens_to_delete')).length === 0;
-  });
-  await eventually('the silent router to be asked', async () => asked('DEL') > 0);
+  const waiting = [await createOne(silent().address), await createOne(silent().address)];
+  silent().fail({ failure: { kind: 'silence' }, subject: 'NDEL' });
+  const deleteConnections = (connIds: string[]) => agent.update(DELETE_CONNECTIONS_UPDATE, { connIds });
+  expect(await deleteConnections(waiting)).toEqual({ deleted: 2, unknown: [] });
+  await eventually('the silent router to be asked', async () => asked('NDEL') > 0);
+  await agent.sweep();
 
-  const deleted = await agent.update(DELETE_CONNECTIONS_UPDATE, { connIds: [connId] });
-  expect(deleted).toEqual({ deleted: 1, unknown: [] });
-  const left = () =>
-    agent.rows<{ port: number }>('SELECT port FROM subscriptions.rcv_queues WHERE is_deleted');
-  await eventually('its queue to go', async () => (await left()).length === 3);
-  expect(await agent.rows('SELECT 1 FROM subscriptions.connections WHERE conn_id = $1', [connId])).toEqual(
-    [],
-  );
+  expect(await deleteConnections([connId])).toEqual({ deleted: 1, unknown: [] });
+  const left = async () =>
+    (
+      await agent.rows<{ conn_id: string }>('SELECT conn_id FROM subscriptions.connections WHERE is_deleted')
+    ).map(({ conn_id }) => conn_id);
+  await eventually('the connection to go', async () => !(await left()).includes(connId));
+  expect((await left()).sort()).toEqual(waiting.sort());
 
   silent().heal();
   await eventually('the others to go', async () => (await left()).length === 0);
-  await eventually('its worker to have nothing to do', async () => {
-    const state = await agent.workerState('smp-que-del', silent().address).catch(() => undefined);
-    return state?.doing !== 'working';
-  });
+  // The application keeps its queues, without the notifiers.
+  expect(
+    silent()
+      .queues()
+      .map(({ notifier }) => notifier),
+  ).toEqual([undefined, undefined]);
 });
 
-test('subscription-B8 N2 a paused agent asks no router to make or to delete a queue', async () => {
+test('subscription-B8 N2 a paused agent asks no router to make or to end a notifier', async () => {
   const connId = await createOne();
   await agent.supervisor.signal('pause');
   await eventually('the pause', async () => (await agent.state()).isPaused);
-  const calls = () => [asked('NEW', healthy()), asked('DEL', healthy())];
+  const calls = () => [asked('NKEY', healthy()), asked('NDEL', healthy())];
   const before = calls();
-  const refusal = { cause: { message: 'agent default is paused: resume it first' } };
-  const server = healthy().address;
-  await expect(agent.create([{ userId: 1, server }])).rejects.toMatchObject(refusal);
-  await expect(
-    agent.update(CREATE_CONNECTIONS_UPDATE, { connections: [{ userId: 1, server }] }),
-  ).rejects.toMatchObject(refusal);
+  const [added] = await agent.create([{ userId: 1, server: healthy().address }]);
   await agent.update(DELETE_CONNECTIONS_UPDATE, { connIds: [connId] });
-  await agent.slot.client.schedule.getHandle(SWEEP_SCHEDULE_ID).trigger();
-  await eventually(
-    'the worker to be suspended',
-    async () => (await agent.workerState('smp-que-del', server)).doing === 'suspended',
-  );
+  await agent.sweep();
   expect(calls()).toEqual(before);
   await agent.supervisor.signal('resume');
-  await eventually('the deletion', async () => asked('DEL', healthy()) === before[1]! + 1);
-});
-
-test('subscription-L4 N17 a connection that an attempt makes which was thought lost is answered, not failed', async () => {
-  const { promise: until, resolve: goOn } = Promise.withResolvers<void>();
-  healthy().fail({ failure: { kind: 'hold', until }, subject: 'NEW', times: 1 });
-  const news = asked('NEW', healthy());
-  const answer = agent.update<CreatedConnection[]>(CREATE_CONNECTIONS_UPDATE, {
-    connections: [{ userId: 1, server: healthy().address }],
-  });
-  await eventually('the router to be asked', async () => asked('NEW', healthy()) > news);
-  const { events } = await agent.supervisor.fetchHistory();
-  const input = events!
-    .map((event) => event.activityTaskScheduledEventAttributes)
-    .findLast((scheduled) => scheduled?.activityType?.name === 'createConnections')!.input!.payloads![1]!;
-  const [{ connId }] = JSON.parse(Buffer.from(input.data!).toString('utf8')) as [{ connId: string }];
-  await agent.rows('INSERT INTO subscriptions.connections (agent_id, conn_id, user_id) VALUES ($1, $2, 1)', [
-    AGENT,
-    connId,
-  ]);
-  goOn();
-  expect(await answer).toEqual([{ connId, hasCredentials: false }]);
-  await agent.rows('DELETE FROM subscriptions.connections WHERE conn_id = $1', [connId]);
+  await agent.active([added!]);
+  await eventually('the end', async () => asked('NDEL', healthy()) === before[1]! + 1);
 });
 
 test('subscription-L3 N3 a worker that is woken while it is being ended by a close starts over', async () => {

@@ -144,7 +144,7 @@ test('N15 N17 a process that dies after any step of registering: one token here 
     );
     await tokens.verify(tokens.device, await agent.verification(tokens.device, pushes.length));
   }
-  await agreement(agent, 0);
+  await agreement(agent);
   expect(await agent.events()).toEqual([]);
 }, 480_000);
 
@@ -189,7 +189,7 @@ test('N15 N17 a process that dies after any step of verifying: the token is acti
     );
   }
   expect(await requestsLeft()).toEqual([]);
-  await agreement(agent, 0);
+  await agreement(agent);
   expect(await agent.events()).toEqual([]);
 }, 600_000);
 
@@ -234,6 +234,6 @@ test('N5 N11 N15 N17 a process that dies after any step of deleting a token: it 
     120_000,
   );
   expect(await requestsLeft()).toEqual([]);
-  await agreement(agent, 0);
+  await agreement(agent);
   expect(await agent.events()).toEqual([]);
 }, 480_000);

@@ -11,9 +11,6 @@ export const INTENT_TASK_QUEUE = 'intent';
 export const NOTIFICATION_WORKFLOW = 'notification';
 export const ROUTE_WORKFLOW = 'notificationRoute';
 export const DEAD_LETTER_WORKFLOW = 'notificationDeadLetter';
-export const RETENTION_WORKFLOW = 'intentRetention';
-
-export const RETENTION_SCHEDULE_ID = 'intent-retention';
 
 export const RECONCILIATION_WORKFLOW = 'intentReconciliation';
 export const RECONCILIATION_SCHEDULE_ID = 'intent-reconciliation';
@@ -25,9 +22,7 @@ export interface ReconciliationOutcome {
   /** Of those without one: published, and given a workflow. */
   published: number;
   restarted: number;
-  /** And skipped, since their intents had been cancelled. */
-  skipped: number;
-  /** Intents whose lost workflow was started again. */
+  /** Intents whose lost workflow is started again, or that somebody has given up. */
   intents: number;
   /** Workflows that could not go on and had nothing left to do. */
   ended: number;
@@ -91,45 +86,23 @@ export const SEARCH_ATTRIBUTES = {
   routeStatus: 'RouteStatus',
 } as const;
 
-/** One validated intent, as the bridge hands it to the notification workflow. */
+/** Which intent: its row has the content. */
 export interface NotificationInput {
   /** The id of the stream entry. */
   notificationId: string;
   notificationType: string;
-  producer: string;
-  audienceKind: 'user' | 'admin_email';
-  /** Empty for administrators. */
-  recipientUserIds: string[];
-  idempotencyKey: string;
-  occurredAtMs: number;
-  expiresAtMs?: number;
-  /** Canonical JSON (RFC 8785). */
-  payloadJson: string;
-  requestId?: string;
-  traceId?: string;
-  traceparent?: string;
+  /** Its recipients are more than a local activity looks up. */
+  isLarge?: boolean;
   /** As configured when it was started; absent means `child`. */
-  dispatch?: DispatchMode;
-  /** The slice that took it first, by the id of its first entry; absent when it had a workflow of its own at once. */
-  slice?: string;
-  /** The entry before it with the same idempotency key, as far as its reader knew of one: that one is decided first. */
-  earlier?: string;
+  dispatch?: 'on_failure';
 }
-
-/** What tells an intent from another one whose entry has the same id. */
-export type IntentIdentity = Pick<NotificationInput, 'producer' | 'idempotencyKey'>;
-
-export const identityOf = ({ producer, idempotencyKey }: NotificationInput): IntentIdentity => ({
-  producer,
-  idempotencyKey,
-});
 
 /**
  * Who makes first attempts. `child`: every route has a workflow of its own from the beginning, unless there are more than
  * MAX_CHILDREN_PER_PARENT. `on_failure`: the notification makes them itself, and a route gets a workflow when it needs
- * one.
+ * one. `direct`: the dispatcher makes those of many intents together, and only what needs one gets a workflow.
  */
-export const DISPATCH_MODES = ['child', 'on_failure'] as const;
+export const DISPATCH_MODES = ['child', 'on_failure', 'direct'] as const;
 export type DispatchMode = (typeof DISPATCH_MODES)[number];
 
 /** A route that wants publication. */
@@ -176,12 +149,12 @@ export type Acceptance =
   | { outcome: 'duplicate'; of: string }
   | { outcome: 'idempotency_conflict'; with: string }
   | { outcome: 'recipient_not_found' }
-  /** Another notification has the id of this entry. */
-  | { outcome: 'entry_id_reused' }
   /** PostgreSQL does not take what the intent holds. */
   | { outcome: 'unstorable' }
-  /** An operator cancelled it before it was accepted, and a store has forgotten that. */
-  | { outcome: 'cancelled' };
+  /** Somebody cancelled it before it was accepted. */
+  | { outcome: 'cancelled' }
+  /** No row of it came back: PostgreSQL has fallen back, and its entry is gone from the stream. */
+  | { outcome: 'unknown' };
 
 /** Whether acceptance names the routes to publish, instead of leaving them to be listed. */
 export const isListed = ({
@@ -203,7 +176,7 @@ export type NotificationOutcome =
 export interface BatchInput {
   /** See RouteInput. */
   replay: boolean;
-  dispatch?: DispatchMode;
+  dispatch?: 'on_failure';
   notificationId: string;
   notificationType: string;
   /** Position of the batch's first route in the notification's routes, ordered by route id. */
@@ -296,9 +269,3 @@ export interface RouteOutcome {
 
 /** How a route stands once nothing will happen to it by itself. */
 export type SettledStatus = RouteOutcome['status'] | 'dead_letter';
-
-/** Rows removed by one retention run. */
-export interface RetentionOutcome {
-  records: number;
-  malformedIntents: number;
-}

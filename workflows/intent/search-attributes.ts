@@ -26,11 +26,6 @@ export function notificationAttributes(keys: NotificationKeys): KeywordPair[] {
   ];
 }
 
-/** A slice has intents of one producer, of any types and keys. */
-export const sliceAttributes = (producer: string): KeywordPair[] => [
-  keyword(SEARCH_ATTRIBUTES.producer, producer),
-];
-
 const INHERITED = [
   SEARCH_ATTRIBUTES.notificationId,
   SEARCH_ATTRIBUTES.notificationType,

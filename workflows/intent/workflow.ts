@@ -34,14 +34,7 @@ import type {
   RouteTotals,
   SettledStatus,
 } from './contract.ts';
-import {
-  MAX_RECIPIENTS_ACCEPTED_LOCALLY,
-  ROUTES_PER_BATCH,
-  batchWorkflowId,
-  identityOf,
-  isListed,
-  routeWorkflowId,
-} from './contract.ts';
+import { ROUTES_PER_BATCH, batchWorkflowId, isListed, routeWorkflowId } from './contract.ts';
 import { notificationRoute } from './route.ts';
 import { ACCEPTANCE, BEFORE_NEW_ONES, DATABASE, FIRST_TRY, STEERING } from '../policies.ts';
 import { wasReset } from './route-operator.ts';
@@ -89,7 +82,7 @@ export async function notification(intent: NotificationInput): Promise<Notificat
     return { outcome: 'accepted', ...totals, skipped: totals.skipped + acceptance.skipped };
   } catch (error) {
     if (!isOver(error)) throw error;
-    await skipWhatIsOpen(() => steering.skipOpenRoutes(intent.notificationId, identityOf(intent)));
+    await skipWhatIsOpen(() => steering.skipOpenRoutes(intent.notificationId));
     throw cancellationOf(error);
   }
 }
@@ -115,7 +108,7 @@ export async function notificationBatch(batch: BatchInput): Promise<RouteTotals>
 }
 
 function accept(intent: NotificationInput): Promise<Acceptance> {
-  if (intent.recipientUserIds.length > MAX_RECIPIENTS_ACCEPTED_LOCALLY) return acceptDurably(intent);
+  if (intent.isLarge) return acceptDurably(intent);
   return firstTry.acceptIntent(intent).catch((error: unknown) => {
     if (isCancellation(error)) throw error;
     setCurrentDetails(

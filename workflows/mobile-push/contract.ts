@@ -8,10 +8,6 @@ export const MOBILE_TASK_QUEUE = 'mobile-push';
 /** Workflow type name as registered with Temporal. */
 export const MOBILE_PUSH_WORKFLOW = 'mobilePush';
 
-export const MOBILE_RETENTION_WORKFLOW = 'mobileRetention';
-
-export const MOBILE_RETENTION_SCHEDULE_ID = 'mobile-retention';
-
 export const MOBILE_RECONCILIATION_WORKFLOW = 'mobileReconciliation';
 
 export const MOBILE_RECONCILIATION_SCHEDULE_ID = 'mobile-reconciliation';
@@ -160,10 +156,4 @@ export interface Settlement {
   stopCode?: StopCode;
   /** Sends that this run was given, at least: with fewer PostgreSQL has forgotten some. */
   listed?: number;
-}
-
-/** Rows removed by one retention run. */
-export interface MobileRetentionOutcome {
-  jobs: number;
-  malformedJobs: number;
 }

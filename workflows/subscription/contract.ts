@@ -14,13 +14,10 @@ export const SWEEP_SCHEDULE_ID = 'subscription-sweep';
 
 /**
  * `ntf-smp` makes and removes notifier credentials on a messaging router, `ntf-ntf` makes and checks subscriptions on a
- * notification router, `ntf-tkn-del` deletes tokens there, `smp-que-del` deletes queues on a messaging router.
+ * notification router, `ntf-tkn-del` deletes tokens there.
  */
-export const WORKER_POOLS = ['ntf-smp', 'ntf-ntf', 'ntf-tkn-del', 'smp-que-del'] as const;
+export const WORKER_POOLS = ['ntf-smp', 'ntf-ntf', 'ntf-tkn-del'] as const;
 export type WorkerPool = (typeof WORKER_POOLS)[number];
-
-/** The pools whose routers are messaging routers. */
-export const isSmpPool = (pool: WorkerPool): boolean => pool === 'ntf-smp' || pool === 'smp-que-del';
 
 export const supervisorWorkflowId = (agentId: string): string => `subscription/${agentId}`;
 
@@ -46,26 +43,20 @@ export const COMMAND_SIGNAL = 'command';
  * smp-delete. One signal, so that nothing comes between.
  */
 export const FLUSH_AND_SMP_DELETE_SIGNAL = 'flushAndSmpDelete';
-/** Signals without argument: the agent must leave the network alone for now, and may use it again. */
+/** Signals without argument, of the supervisor and from it to workers: the agent leaves the network alone, and uses it again. */
 export const PAUSE_SIGNAL = 'pause';
 export const RESUME_SIGNAL = 'resume';
-/** Signal, argument boolean: whether the agent has a network. Without a network attempts wait, but not for ever. */
-export const ONLINE_SIGNAL = 'online';
-
 /** Most connections that one signal or update names; more go in several. */
 export const MAX_CONNECTIONS = 500;
 /** Commands that may wait; updates that would add to more are refused until some are carried out. */
 export const MAX_WAITING_COMMANDS = 128;
 /** Connections that the commands that wait may name; a run hands them to the next one, whose input is limited. */
 export const MAX_WAITING_CONNECTIONS = 16_000;
-/** Most connections that one update makes. */
-export const MAX_NEW_CONNECTIONS = 100;
-
 /**
  * `reconcile` does whichever of the others the rows ask for: a subscription that is wanted is made, or started over if
- * it was given up; one that is not wanted is ended.
+ * it was given up; one that is not wanted, as of a deleted connection, is ended.
  */
-export type CommandKind = 'create' | 'smp-delete' | 'delete-sub' | 'reconcile';
+export type CommandKind = 'create' | 'smp-delete' | 'reconcile';
 
 export interface Command {
   kind: CommandKind;
@@ -80,18 +71,13 @@ export interface FlushRequest {
 
 // --- Supervisor: updates and query -------------------------------------------------------------------------------
 
-/**
- * Update, argument `CreateConnections`, returns `CreatedConnection[]` in the order of the request. It waits for routers
- * within the supervisor, which lets few do so: `CHANGE_WORKFLOW` does the same without a limit.
- */
-export const CREATE_CONNECTIONS_UPDATE = 'createConnections';
 /** Update, argument `ToggleConnections`, returns `ToggledConnections`. */
 export const TOGGLE_CONNECTIONS_UPDATE = 'toggleConnections';
 /** Update, argument `ConnectionList`, returns `DeletedConnections`. */
 export const DELETE_CONNECTIONS_UPDATE = 'deleteConnections';
 /** Update, argument `ConnectionList`, returns nothing: queues a `reconcile`, which starts over what was given up. */
 export const RETRY_CONNECTIONS_UPDATE = 'retryConnections';
-/** Update, argument `ImportConnections`, returns `CreatedConnection[]` in the order of the request. */
+/** Update, argument `ImportConnections`, returns `ImportedConnection[]` in the order of the request. */
 export const IMPORT_CONNECTIONS_UPDATE = 'importConnections';
 /** Update, argument `ConnectionsSubscribed`, returns `ToggledConnections`. */
 export const CONNECTIONS_SUBSCRIBED_UPDATE = 'connectionsSubscribed';
@@ -113,21 +99,9 @@ export interface RouterKey extends ServerKey {
   keyHash: string;
 }
 
-export interface CreateConnections {
-  connections: NewConnection[];
-}
-
-export interface NewConnection {
-  userId: number;
-  /** Where its queue is made. */
-  server: RouterKey;
-  /** Default true. */
-  enableNotifications?: boolean;
-}
-
-/** A connection, or why there is none: the router's error, as text. */
-export type CreatedConnection =
-  /** `hasCredentials`: the queue was made with notifier credentials. */
+/** A connection, or why there is none. */
+export type ImportedConnection =
+  /** `hasCredentials`: the queue came with notifier credentials. */
   { connId: string; hasCredentials: boolean } | { error: string };
 
 export interface ConnectionList {
@@ -158,9 +132,8 @@ export interface DeletedConnections {
 }
 
 /**
- * A workflow with arguments agent id and `ConnectionChange`, which returns what the update of that name does; `trust` and
- * `look` have none, and return nothing and `RouterStates`. Each
- * change that waits for routers has one of its own, so that the supervisor waits for none.
+ * A workflow with arguments agent id and `RouterChange`; `trust` returns nothing and `look` returns `RouterStates`. What
+ * waits for routers has a workflow of its own, so that the supervisor waits for none.
  */
 export const CHANGE_WORKFLOW = 'subscriptionChange';
 
@@ -168,8 +141,7 @@ export const CHANGE_WORKFLOW = 'subscriptionChange';
 export const changeWorkflowId = (agentId: string, id: string): string =>
   `${supervisorWorkflowId(agentId)}/change/${id}`;
 
-export type ConnectionChange =
-  | { create: CreateConnections }
+export type RouterChange =
   | { trust: TrustRouter }
   /** Changes nothing: asks each router of the agent whether it is there. */
   | { look: LookAtRouters };
@@ -203,9 +175,6 @@ export interface RouterState extends RouterKey {
   lastError?: { error: string; atMs: number };
 }
 
-/** Updates that wait for routers within the supervisor. Temporal admits ten updates of a workflow at a time. */
-export const MAX_ROUTER_UPDATES = 4;
-
 /**
  * Pins a router, once it has answered under this fingerprint: a messaging router for all its queues, a notification router
  * for the token and the token deletions there.
@@ -225,7 +194,6 @@ export interface AgentState {
   epoch: number;
   isOpen: boolean;
   isPaused: boolean;
-  isOnline: boolean;
   /** Workers that were told. */
   workers: number;
 }
@@ -242,8 +210,8 @@ export interface SupervisorCarried {
   /** Pages of it are left. */
   current?: CommandUnderWay;
   done: number;
-  /** A change of the suspension that was asked for and not made yet. */
-  wanted?: Suspension;
+  /** A pause, or its end, that was asked for and not made yet. */
+  wantsPause?: boolean;
 }
 
 export interface SupervisorState {
@@ -255,7 +223,6 @@ export interface SupervisorState {
   done: number;
   isOpen: boolean;
   isPaused: boolean;
-  isOnline: boolean;
 }
 
 // --- Workers -------------------------------------------------------------------------------------------------------
@@ -264,14 +231,6 @@ export interface SupervisorState {
  * Signal without argument: there may be something to do. To be sent by signal-with-start; sent by hand it does no harm.
  */
 export const WORK_SIGNAL = 'work';
-/** Signal, argument `Suspension`, from the supervisor. */
-export const SUSPENSION_SIGNAL = 'suspension';
-
-export interface Suspension {
-  isPaused: boolean;
-  isOnline: boolean;
-}
-
 export interface PoolWorkerInput extends WorkerKey {
   /** Of the run before, when this one continues it. */
   carried?: CarriedWork;
@@ -285,17 +244,11 @@ export interface CarriedWork {
   round?: Round;
   retry?: RetryState;
   /** As the last claim has told. */
-  settings?: WorkerSettings;
-  suspension: Suspension;
+  pace?: RetryPace;
+  isPaused: boolean;
   /** The supervisor has told this worker itself; what it reads elsewhere may be older. */
-  hasHeardSuspension: boolean;
-  /** When the agent lost its network, epoch ms. */
-  offlineSinceMs?: number;
+  hasHeardOfPause: boolean;
   deaths: Deaths;
-}
-
-export interface WorkerSettings {
-  pace: RetryPace;
 }
 
 /** What a pick-up has brought. */
@@ -338,12 +291,12 @@ export type ClaimOutcome =
       items: { id: string; kind: ListKind }[];
       /** When there are no items: the earliest that will be due, epoch ms. */
       nextDueMs?: number;
-      suspension: Suspension;
-      settings: WorkerSettings;
+      isPaused: boolean;
+      pace: RetryPace;
     };
 
 export interface PoolWorkerState extends WorkerKey {
-  doing: 'claiming' | 'working' | 'retrying' | 'suspended' | 'waiting';
+  doing: 'claiming' | 'working' | 'retrying' | 'paused' | 'waiting';
   /** Of the list under way. */
   kind?: ListKind;
   remaining: number;
@@ -365,8 +318,6 @@ export interface SweepOutcome {
   unwanted: number;
   /** Rows that could not be read and can be now. */
   recovered: number;
-  /** Token deletion records that were older than they may be. */
-  expiredTokenDeletions: number;
   /** Events that were appended to the stream. */
   relayedEvents: number;
 }

@@ -2,19 +2,16 @@
 import { refuse } from '../long-lived.ts';
 import type {
   Command,
-  ConnectionChange,
   ConnectionList,
   ConnectionsSubscribed,
-  CreateConnections,
   FlushRequest,
   ImportConnections,
-  NewConnection,
+  RouterChange,
   RouterKey,
-  Suspension,
   ToggleConnections,
   TrustRouter,
 } from './contract.ts';
-import { MAX_CONNECTIONS, MAX_NEW_CONNECTIONS } from './contract.ts';
+import { MAX_CONNECTIONS } from './contract.ts';
 
 /** Ids of connections: 12 bytes as base64url, or the ids that other programs have given to theirs. */
 const CONNECTION_ID = /^[A-Za-z0-9_.:=-]{1,64}$/;
@@ -23,7 +20,6 @@ const HOST = /^[A-Za-z0-9_.:,[\]-]{1,150}$/;
 const AGENT_ID = /^[A-Za-z0-9_.-]{1,64}$/;
 const KEY_HASH = /^[A-Za-z0-9_-]{43}$/;
 const REQUEST_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
-const MAX_USER_ID = 2_147_483_647;
 
 type Unchecked<T> = Record<keyof T, unknown>;
 
@@ -31,7 +27,7 @@ type Unchecked<T> = Record<keyof T, unknown>;
 export function isCommand(value: unknown): value is Command {
   if (typeof value !== 'object' || value === null) return false;
   const { kind, connIds } = value as Unchecked<Command>;
-  if (kind === 'delete-sub' || kind === 'reconcile') return areConnectionIds(connIds);
+  if (kind === 'reconcile') return areConnectionIds(connIds);
   return (kind === 'create' || kind === 'smp-delete') && (connIds === undefined || areConnectionIds(connIds));
 }
 
@@ -39,29 +35,6 @@ export function isFlushRequest(value: unknown): value is FlushRequest {
   if (typeof value !== 'object' || value === null) return false;
   const { connIds } = value as Unchecked<FlushRequest>;
   return connIds === undefined || areConnectionIds(connIds);
-}
-
-export function isSuspension(value: unknown): value is Suspension {
-  if (typeof value !== 'object' || value === null) return false;
-  const { isPaused, isOnline } = value as Unchecked<Suspension>;
-  return typeof isPaused === 'boolean' && typeof isOnline === 'boolean';
-}
-
-export function checkCreate(request: CreateConnections): void {
-  const { connections } = objectOf<CreateConnections>(request);
-  if (!isList(connections) || connections.length < 1 || connections.length > MAX_NEW_CONNECTIONS) {
-    refuse(`connections must be a list of 1 to ${MAX_NEW_CONNECTIONS}`);
-  }
-  for (const connection of connections) {
-    const { userId, server, enableNotifications } = objectOf<NewConnection>(connection);
-    if (!Number.isInteger(userId) || (userId as number) < 0 || (userId as number) > MAX_USER_ID) {
-      refuse(`userId must be a whole number from 0 to ${MAX_USER_ID}`);
-    }
-    if (enableNotifications !== undefined && typeof enableNotifications !== 'boolean') {
-      refuse('enableNotifications must be true or false');
-    }
-    checkServer(server);
-  }
 }
 
 export function checkList(request: ConnectionList): void {
@@ -79,17 +52,15 @@ export function checkSubscribed(request: ConnectionsSubscribed): void {
   if (typeof request.isSubscribed !== 'boolean') refuse('isSubscribed must be true or false');
 }
 
-export function checkChange(agentId: string, change: ConnectionChange): void {
+export function checkChange(agentId: string, change: RouterChange): void {
   if (typeof agentId !== 'string' || !AGENT_ID.test(agentId)) {
     refuse('the first argument must be the id of an agent');
   }
-  const { create, trust, look } = objectOf(change) as Record<'create' | 'trust' | 'look', unknown>;
-  if ([create, trust, look].filter((asked) => asked !== undefined).length !== 1) {
-    refuse('the second argument must have one of create, trust and look');
+  const { trust, look } = objectOf(change) as Record<'trust' | 'look', unknown>;
+  if ((trust === undefined) === (look === undefined)) {
+    refuse('the second argument must have either trust or look');
   }
-  if (look !== undefined) return;
-  if (create !== undefined) checkCreate(create as CreateConnections);
-  else checkServer(objectOf<TrustRouter>(trust as TrustRouter).server);
+  if (look === undefined) checkServer(objectOf<TrustRouter>(trust as TrustRouter).server);
 }
 
 export function checkImport(request: ImportConnections): void {
@@ -110,10 +81,6 @@ function checkServer(value: unknown): void {
   if (typeof keyHash !== 'string' || !KEY_HASH.test(keyHash)) {
     refuse('server.keyHash must be the SHA-256 of a certificate, base64url');
   }
-}
-
-function isList(value: unknown): value is NewConnection[] {
-  return Array.isArray(value);
 }
 
 function areConnectionIds(value: unknown): boolean {

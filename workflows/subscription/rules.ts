@@ -9,7 +9,7 @@ export interface ServerKey {
   port: number;
 }
 
-/** The primary queue of a connection. */
+/** The queue of a connection. */
 export interface QueueFacts {
   server: ServerKey;
   /** Of its notifier credentials; absent without credentials. */
@@ -75,17 +75,16 @@ export const LIST_ORDER = [
   'ntf-delete',
   'ntf-rotate',
   'token-delete',
-  'queue-delete',
 ] as const;
 
 export type ListKind = (typeof LIST_ORDER)[number];
 /** What the next worker does about a subscription. */
-export type RecordAction = Exclude<ListKind, 'token-delete' | 'queue-delete'>;
+export type RecordAction = Exclude<ListKind, 'token-delete'>;
 
 /** Things of one kind that are worked on together. */
 export interface WorkList {
   kind: ListKind;
-  /** Connection ids; of a token deletion the record's id, of queue deletions the queues'. */
+  /** Connection ids; of a token deletion the record's id. */
   ids: string[];
 }
 

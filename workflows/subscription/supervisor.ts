@@ -31,19 +31,17 @@ import type { Changed } from '../../activities/subscription/connections.ts';
 import type { SubscriptionActivities } from '../../activities/subscription/activities.ts';
 import { inOrder, isHistoryLong, onRenewal, refuse } from '../long-lived.ts';
 import { DATABASE, SUBSCRIPTION_AT_ONCE, SUBSCRIPTION_SWEEP } from '../policies.ts';
-import { createConnections, fail } from './change.ts';
+import { fail } from './change.ts';
 import type {
   AgentState,
   Command,
   CommandUnderWay,
   ConnectionList,
   ConnectionsSubscribed,
-  CreateConnections,
-  CreatedConnection,
   DeletedConnections,
   FlushRequest,
   ImportConnections,
-  Suspension,
+  ImportedConnection,
   SupervisorCarried,
   SupervisorState,
   SweepOutcome,
@@ -53,7 +51,6 @@ import type {
 import { afterFlush, enqueue, isFull } from './command-queue.ts';
 import * as contract from './contract.ts';
 import {
-  checkCreate,
   checkImport,
   checkList,
   checkSubscribed,
@@ -80,25 +77,23 @@ interface Supervisor {
   done: number;
   /** Absent until it is loaded. */
   agent?: AgentState;
-  /** A change of the suspension that was asked for and not made yet. */
-  wanted?: Suspension;
+  /** A pause, or its end, that was asked for and not made yet. */
+  wantsPause?: boolean;
   /** Changes are made one at a time, in the order in which they were asked for. */
   oneAtATime: ReturnType<typeof inOrder>;
-  /** Updates that wait for routers. */
-  onRouters: number;
   /** A new run was asked for. */
   isRenewed: () => boolean;
 }
 
 /** Runs for good. `carried` is what the run before has left, when this one continues it. */
 export async function subscriptionSupervisor(agentId: string, carried?: SupervisorCarried): Promise<void> {
-  const { queue = [], current, done = 0, wanted } = carried ?? {};
+  const { queue = [], current, done = 0, wantsPause } = carried ?? {};
   const supervisor: Supervisor = {
-    ...{ agentId, queue, done, oneAtATime: inOrder(), onRouters: 0 },
+    ...{ agentId, queue, done, oneAtATime: inOrder() },
     isRenewed: onRenewal(),
   };
   if (current) supervisor.current = current;
-  if (wanted) supervisor.wanted = wanted;
+  if (wantsPause !== undefined) supervisor.wantsPause = wantsPause;
 
   setHandler(defineQuery<SupervisorState>(contract.SUBSCRIPTION_STATE_QUERY), () => stateOf(supervisor));
   handleSignals(supervisor);
@@ -111,9 +106,9 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
 
   for (;;) {
     showDetails(supervisor);
-    await condition(() => mayContinue(supervisor) || supervisor.wanted !== undefined || hasWork(supervisor));
-    if (mayContinue(supervisor)) await continueWhenQuiet(supervisor);
-    if (supervisor.wanted) await applySuspension(supervisor, supervisor.wanted);
+    await condition(() => isOver(supervisor) || supervisor.wantsPause !== undefined || hasWork(supervisor));
+    if (isOver(supervisor)) await continueWhenQuiet(supervisor);
+    if (supervisor.wantsPause !== undefined) await applyPause(supervisor, supervisor.wantsPause);
     // Between two pages there is room for everything else.
     if (hasWork(supervisor)) await carryOutPage(supervisor);
   }
@@ -127,11 +122,6 @@ function hasWork({ agent, queue, current }: Supervisor): boolean {
 
 /** Whether the run is to be continued by a new one. */
 const isOver = ({ isRenewed }: Supervisor): boolean => isRenewed() || isHistoryLong(LONG_HISTORY);
-
-/** Whether it is, and nothing that takes long has to end before it can. */
-function mayContinue(supervisor: Supervisor): boolean {
-  return isOver(supervisor) && supervisor.onRouters === 0;
-}
 
 /** Carries a page of a command out. A command that cannot be carried out is reported, and the next one is taken. */
 async function carryOutPage(supervisor: Supervisor): Promise<void> {
@@ -160,11 +150,11 @@ async function nextAfter(agentId: string, command: CommandUnderWay): Promise<str
   }
 }
 
-async function applySuspension(supervisor: Supervisor, suspension: Suspension): Promise<void> {
+async function applyPause(supervisor: Supervisor, isPaused: boolean): Promise<void> {
   const { agentId, oneAtATime } = supervisor;
-  supervisor.agent = await oneAtATime(() => database.suspend(agentId, suspension));
-  // Unless another change came meanwhile.
-  if (supervisor.wanted === suspension) delete supervisor.wanted;
+  supervisor.agent = await oneAtATime(() => database.suspend(agentId, isPaused));
+  // Unless the opposite was asked for meanwhile.
+  if (supervisor.wantsPause === isPaused) delete supervisor.wantsPause;
 }
 
 /**
@@ -172,14 +162,13 @@ async function applySuspension(supervisor: Supervisor, suspension: Suspension): 
  * work within the task that brings them (`databaseOf`): at its end there is none.
  */
 async function continueWhenQuiet(supervisor: Supervisor): Promise<void> {
-  await condition(() => allHandlersFinished() || !mayContinue(supervisor));
-  if (!mayContinue(supervisor)) return;
-  const { agentId, queue, current, done, wanted } = supervisor;
+  await condition(allHandlersFinished);
+  const { agentId, queue, current, done, wantsPause } = supervisor;
   await continueAsNew<typeof subscriptionSupervisor>(agentId, {
     queue,
     ...(current === undefined ? {} : { current }),
     done,
-    ...(wanted === undefined ? {} : { wanted }),
+    ...(wantsPause === undefined ? {} : { wantsPause }),
   });
 }
 
@@ -189,8 +178,8 @@ function databaseOf(supervisor: Supervisor): typeof database | typeof atOnce {
 }
 
 function stateOf({ agentId, queue, current, done, agent }: Supervisor): SupervisorState {
-  const { isOpen = true, isPaused = false, isOnline = true } = agent ?? {};
-  return { agentId, queue, ...(current ? { current } : {}), done, isOpen, isPaused, isOnline };
+  const { isOpen = true, isPaused = false } = agent ?? {};
+  return { agentId, queue, ...(current ? { current } : {}), done, isOpen, isPaused };
 }
 
 function showDetails({ agent, queue, current, done }: Supervisor): void {
@@ -219,22 +208,12 @@ function handleSignals(supervisor: Supervisor): void {
     },
     { description: 'Forgets creates and deletes that wait, then ends subscriptions. {connIds?}' },
   );
-  setHandler(defineSignal(contract.PAUSE_SIGNAL), () => wantSuspension(supervisor, { isPaused: true }), {
+  setHandler(defineSignal(contract.PAUSE_SIGNAL), () => void (supervisor.wantsPause = true), {
     description: 'Leaves the network alone until resumed.',
   });
-  setHandler(defineSignal(contract.RESUME_SIGNAL), () => wantSuspension(supervisor, { isPaused: false }), {
+  setHandler(defineSignal(contract.RESUME_SIGNAL), () => void (supervisor.wantsPause = false), {
     description: 'Goes on after a pause.',
   });
-  setHandler(
-    defineSignal<[boolean]>(contract.ONLINE_SIGNAL),
-    (isOnline) => wantSuspension(supervisor, { isOnline: isOnline !== false }),
-    { description: 'Says whether there is a network. true or false' },
-  );
-}
-
-function wantSuspension(supervisor: Supervisor, change: Partial<Suspension>): void {
-  const { isPaused = false, isOnline = true } = supervisor.wanted ?? supervisor.agent ?? {};
-  supervisor.wanted = { isPaused, isOnline, ...change };
 }
 
 // --- Updates of connections --------------------------------------------------------------------------------------
@@ -254,34 +233,6 @@ function handleConnectionUpdates(supervisor: Supervisor): void {
       if (isFull(queue)) refuse('too many commands wait; try again later');
       check(request);
     };
-  const withRoomOnRouters =
-    <Request>(check: (request: Request) => void) =>
-    (request: Request): void => {
-      const most = isOver(supervisor) ? 1 : contract.MAX_ROUTER_UPDATES;
-      if (supervisor.onRouters >= most) refuse('too many updates wait for routers; try again later');
-      withRoomFor(check)(request);
-    };
-  const onRouters = async <Result>(work: () => Promise<Result>): Promise<Result> => {
-    supervisor.onRouters += 1;
-    try {
-      return await work();
-    } finally {
-      supervisor.onRouters -= 1;
-    }
-  };
-
-  setHandler(
-    defineUpdate<CreatedConnection[], [CreateConnections]>(contract.CREATE_CONNECTIONS_UPDATE),
-    async (request) => {
-      await untilLoaded(supervisor);
-      requireOpen(supervisor);
-      return queueCommands(await onRouters(() => createConnections(agentId, request)));
-    },
-    {
-      validator: withRoomOnRouters(checkCreate),
-      description: 'Makes connections. {connections: [{userId, server, enableNotifications?}]}',
-    },
-  );
   setHandler(
     defineUpdate<ToggledConnections, [ToggleConnections]>(contract.TOGGLE_CONNECTIONS_UPDATE),
     async (request) => {
@@ -314,7 +265,10 @@ function handleConnectionUpdates(supervisor: Supervisor): void {
         await oneAtATime(() => databaseOf(supervisor).deleteConnections(agentId, connIds)),
       );
     },
-    { validator: withRoomFor(checkList), description: 'Deletes connections with their queues. {connIds}' },
+    {
+      validator: withRoomFor(checkList),
+      description: 'Deletes connections and their subscriptions. {connIds}',
+    },
   );
   setHandler(
     defineUpdate<void, [ConnectionList]>(contract.RETRY_CONNECTIONS_UPDATE),
@@ -322,7 +276,7 @@ function handleConnectionUpdates(supervisor: Supervisor): void {
     { validator: withRoomFor(checkList), description: 'Starts over what was given up. {connIds}' },
   );
   setHandler(
-    defineUpdate<CreatedConnection[], [ImportConnections]>(contract.IMPORT_CONNECTIONS_UPDATE),
+    defineUpdate<ImportedConnection[], [ImportConnections]>(contract.IMPORT_CONNECTIONS_UPDATE),
     async ({ requestId }) => {
       await untilLoaded(supervisor);
       const imported = await oneAtATime(() => databaseOf(supervisor).importConnections(agentId, requestId));
@@ -342,10 +296,6 @@ function addCommands(queue: Command[], commands: readonly Command[]): void {
 
 async function untilLoaded(supervisor: Supervisor): Promise<void> {
   await condition(() => supervisor.agent !== undefined);
-}
-
-function requireOpen({ agentId, agent }: Supervisor): void {
-  if (!agent?.isOpen) fail(`agent ${agentId} is closed`);
 }
 
 // --- Updates of the agent ----------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ import {
   defineQuery,
   defineSignal,
   isCancellation,
-  log,
   proxyActivities,
   setCurrentDetails,
   setHandler,
@@ -44,12 +43,9 @@ import type {
   PoolWorkerInput,
   PoolWorkerState,
   Round,
-  Suspension,
-  WorkerSettings,
 } from './contract.ts';
-import { SUBSCRIPTION_STATE_QUERY, SUSPENSION_SIGNAL, WORK_SIGNAL } from './contract.ts';
-import { isSuspension } from './requests.ts';
-import type { ListKind, WorkList } from './rules.ts';
+import { PAUSE_SIGNAL, RESUME_SIGNAL, SUBSCRIPTION_STATE_QUERY, WORK_SIGNAL } from './contract.ts';
+import type { ListKind, RetryPace, WorkList } from './rules.ts';
 import { countDeath, freshRetry, listsOf, nextRetry } from './rules.ts';
 
 const claiming = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_CLAIM);
@@ -60,17 +56,14 @@ const database = proxyActivities<SubscriptionActivities>(DATABASE);
 /** A time that was rounded on its way must not make the worker run in circles, ms. */
 const SHORTEST_WAIT_MS = 250;
 
-/** Longest wait for a network before an attempt is made without, ms. */
-const NETWORK_WAIT_MS = 30 * 60_000;
-
 /** Events after which a run is continued by a new one. */
 const LONG_HISTORY = 400;
 
 export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): Promise<void> {
   const work: CarriedWork = carried ?? {
     isDirty: true,
-    suspension: { isPaused: false, isOnline: true },
-    hasHeardSuspension: false,
+    isPaused: false,
+    hasHeardOfPause: false,
     deaths: { minute: 0, count: 0 },
   };
   /** A signal came since the last look for rows. */
@@ -86,11 +79,15 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     },
     { description: 'Looks for something to do.' },
   );
-  setHandler(defineSignal<[Suspension]>(SUSPENSION_SIGNAL), (suspension) => {
-    if (!isSuspension(suspension)) return log.warn('a suspension was not understood');
-    work.hasHeardSuspension = true;
-    noteSuspension(suspension);
-  });
+  for (const [name, isPaused] of [
+    [PAUSE_SIGNAL, true],
+    [RESUME_SIGNAL, false],
+  ] as const) {
+    setHandler(defineSignal(name), () => {
+      work.hasHeardOfPause = true;
+      work.isPaused = isPaused;
+    });
+  }
 
   const isRenewed = onRenewal();
   const isOver = () => isRenewed() || isHistoryLong(LONG_HISTORY);
@@ -120,10 +117,10 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
 
   /** One turn. @returns whether there is nothing left to do. */
   async function hasEnded(): Promise<boolean> {
-    await whileSuspended();
+    await whilePaused();
     if (isOver()) await continueInNewRun();
-    if (work.round && work.settings) {
-      await finishRound(work.round, work.settings);
+    if (work.round && work.pace) {
+      await finishRound(work.round, work.pace);
       return false;
     }
     work.isDirty = false;
@@ -131,12 +128,12 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     const claim = await lookForRows();
     if (claim.isClosed) return true;
     work.epoch = claim.epoch;
-    work.settings = claim.settings;
-    if (!work.hasHeardSuspension) noteSuspension(claim.suspension);
+    work.pace = claim.pace;
+    if (!work.hasHeardOfPause) work.isPaused = claim.isPaused;
     if (claim.items.length > 0) {
       // There may be more than one batch.
       work.isDirty = true;
-      await finishRound({ claim: claim.claim, lists: listsOf(claim.items) }, claim.settings);
+      await finishRound({ claim: claim.claim, lists: listsOf(claim.items) }, claim.pace);
       return false;
     }
     if (claim.nextDueMs === undefined) return !work.isDirty;
@@ -158,9 +155,9 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
   }
 
   /** Works the lists off one after the other: a list that is retried holds up the rest of this server, and no other. */
-  async function finishRound({ claim, lists }: Round, settings: WorkerSettings): Promise<void> {
+  async function finishRound({ claim, lists }: Round, pace: RetryPace): Promise<void> {
     for (const [index, list] of lists.entries()) {
-      await workOff(claim, list, lists.slice(index + 1), settings);
+      await workOff(claim, list, lists.slice(index + 1), pace);
     }
     forgetRound();
   }
@@ -170,14 +167,13 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     claim: number,
     { kind, ids }: WorkList,
     later: WorkList[],
-    settings: WorkerSettings,
+    pace: RetryPace,
   ): Promise<void> {
     for (let remaining = ids; ;) {
       work.round = { claim, lists: [{ kind, ids: remaining }, ...later] };
-      const retry = work.retry ?? freshRetry(settings.pace);
+      const retry = work.retry ?? freshRetry(pace);
       const attempt = retry.attempts + 1;
-      await whileSuspended();
-      await whileOffline();
+      await whilePaused();
       enterState({ doing: 'working', kind, remaining: remaining.length, attempt });
       remaining = await runBatch({
         ...key,
@@ -198,7 +194,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
         nextDueMs: Date.now() + delayMs,
       });
       await sleep(delayMs);
-      work.retry = nextRetry(retry, settings.pace);
+      work.retry = nextRetry(retry, pace);
       if (!isOver()) continue;
       work.round = { claim, lists: [{ kind, ids: remaining }, ...later] };
       await continueInNewRun();
@@ -213,20 +209,12 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     return retryIds;
   }
 
-  async function whileSuspended(): Promise<void> {
-    if (!work.suspension.isPaused) return;
-    enterSuspension({});
-    await condition(() => !work.suspension.isPaused || isRenewed());
-    if (work.suspension.isPaused) await continueInNewRun();
-  }
-
-  /** Waits for a network, but not for ever: the report that there is none may be wrong. */
-  async function whileOffline(): Promise<void> {
-    const { offlineSinceMs = Date.now() } = work;
-    const leftMs = offlineSinceMs + NETWORK_WAIT_MS - Date.now();
-    if (work.suspension.isOnline || leftMs <= 0) return;
-    enterSuspension({ nextDueMs: Date.now() + leftMs });
-    await condition(() => work.suspension.isOnline, leftMs);
+  async function whilePaused(): Promise<void> {
+    if (!work.isPaused) return;
+    const { remaining, attempt } = state;
+    enterState({ doing: 'paused', remaining, attempt });
+    await condition(() => !work.isPaused || isRenewed());
+    if (work.isPaused) await continueInNewRun();
   }
 
   async function waitUntil(dueMs: number): Promise<void> {
@@ -254,12 +242,6 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     return hasSurvived;
   }
 
-  function noteSuspension(suspension: Suspension): void {
-    if (suspension.isOnline) delete work.offlineSinceMs;
-    else work.offlineSinceMs ??= Date.now();
-    work.suspension = suspension;
-  }
-
   function forgetRound(): void {
     delete work.round;
     delete work.retry;
@@ -267,11 +249,6 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
 
   async function continueInNewRun(): Promise<void> {
     await continueAsNew<typeof subscriptionWorker>({ ...key, carried: work });
-  }
-
-  function enterSuspension(until: { nextDueMs?: number }): void {
-    const { remaining, attempt } = state;
-    enterState({ doing: 'suspended', remaining, attempt, ...until });
   }
 
   function enterState(next: Omit<PoolWorkerState, keyof typeof key>): void {
@@ -289,7 +266,6 @@ const BATCHES: Record<ListKind, (order: BatchOrder) => Promise<BatchOutcome & { 
   'ntf-delete': (order) => batches.runLegacyDeletes(order),
   'ntf-rotate': (order) => batches.runLegacyRotations(order),
   'token-delete': (order) => batches.runTokenDeletion(order),
-  'queue-delete': (order) => batches.runQueueDeletions(order),
 };
 
 /** The type of the failure of an activity. */
@@ -309,8 +285,8 @@ function describe({ doing, kind, remaining, attempt, nextDueMs }: PoolWorkerStat
       return 'looks for what is due';
     case 'waiting':
       return `waits${at}`;
-    case 'suspended':
-      return `suspended${at}`;
+    case 'paused':
+      return 'paused';
     case 'working':
       return `${kind}: ${remaining} under way, attempt ${attempt}`;
     case 'retrying':

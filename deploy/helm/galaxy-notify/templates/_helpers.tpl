@@ -42,7 +42,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
 {{/*
-Who reads which secret: roles, and `setup` for the Job; `all` are all of them. Names that end in _FILE are certificates
+Who reads which secret: roles, `codec` for the codec server, and `setup` for the Job; `all` are all but `codec`. Names that end in _FILE are certificates
 and keys; the others are mounted under NOTIFICATION_…_FILE. What is not here is mounted for nobody.
 */}}
 {{- define "galaxy-notify.readers" -}}
@@ -52,9 +52,9 @@ NOTIFICATION_POSTGRES_PRIMARY_DSN: [all]
 NOTIFICATION_POSTGRES_OWNER_DSN: [setup]
 NOTIFICATION_POSTGRES_REPLICA_DSNS: [intent, mobile-push, symbol-config, account-callback, subscription]
 TEMPORAL_API_KEY: [all]
-NOTIFICATION_PAYLOAD_KEYS: [all]
-NOTIFICATION_CODEC_TOKEN: [intent]
-OTEL_EXPORTER_OTLP_HEADERS: [intent, mobile-push, symbol-config, account-callback, subscription]
+NOTIFICATION_PAYLOAD_KEYS: [all, codec]
+NOTIFICATION_CODEC_TOKEN: [codec]
+OTEL_EXPORTER_OTLP_HEADERS: [intent, mobile-push, symbol-config, account-callback, subscription, codec]
 NOTIFICATION_USER_SERVICE_TOKEN: [intent]
 NOTIFICATION_HTTP_CA_FILE: [intent, symbol-config, account-callback]
 NOTIFICATION_HTTP_CERT_FILE: [intent, symbol-config, account-callback]
@@ -79,7 +79,7 @@ NOTIFICATION_SUBSCRIPTION_KEYS: [subscription, setup]
 {{- fail (printf "secrets.variables: no process of this chart reads %s" $name) }}
 {{- end }}
 {{- $who := get $readers $name }}
-{{- if or (has "all" $who) (has $reader $who) }}{{ $names = append $names $name }}{{ end }}
+{{- if or (has $reader $who) (and (has "all" $who) (ne $reader "codec")) }}{{ $names = append $names $name }}{{ end }}
 {{- end }}
 {{- join "," $names }}
 {{- end }}
@@ -87,8 +87,17 @@ NOTIFICATION_SUBSCRIPTION_KEYS: [subscription, setup]
 {{/* The Secret of a process: its own, or that of all. Takes the same as galaxy-notify.secretsOf. */}}
 {{- define "galaxy-notify.secretName" -}}
 {{- $values := .root.Values }}
-{{- $own := ternary $values.setup (get $values.roles .reader) (eq .reader "setup") }}
+{{- $own := get (merge (dict "setup" $values.setup "codec" $values.codecServer) $values.roles) .reader }}
 {{- required "secrets.existingSecret is required: the passwords are in it" (default $values.secrets.existingSecret $own.existingSecret) }}
+{{- end }}
+
+{{/* The root, as the codec server sees it: certificates of servers and rules of egress that it does not need are left out. */}}
+{{- define "galaxy-notify.withoutServers" -}}
+{{- $values := deepCopy .Values }}
+{{- range $name := list "temporalTls" "redisTls" "postgresTls" }}{{ $_ := set $values $name (dict) }}{{ end }}
+{{- $_ := set $values.networkPolicy "egress" (list) }}
+{{- $_ := set $values.networkPolicy "egressPorts" (list) }}
+{{- dict "Values" $values "Chart" (dict "Name" .Chart.Name) "Release" (dict "Name" .Release.Name) | toYaml }}
 {{- end }}
 
 {{/* Nothing in the image needs a right, and nothing in it is written. */}}

@@ -1,0 +1,211 @@
+/**
+ * Brings intents from their rows to whoever decides them: each gets a workflow, or in mode `direct` a hundred are delivered
+ * together and only those in trouble get one. Urgent types come first, then each producer has its turn.
+ *
+ * A row counts as dispatched once its workflow is started. Whoever dies before that leaves it to the next dispatcher; a
+ * workflow that Temporal has lost is found by the reconciliation.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { WorkflowClient } from '@temporalio/client';
+import type { Pool } from 'pg';
+import type { Logger } from 'pino';
+import { isNotificationType, isUrgentType } from '../../api/intent/catalog.ts';
+import { query } from '../postgres.ts';
+import { MAX_RECIPIENTS_ACCEPTED_LOCALLY } from '../../workflows/intent/contract.ts';
+import type { DispatchMode } from '../../workflows/intent/contract.ts';
+import type { DeliverTogether } from './direct.ts';
+import type { ToDispatch } from './start.ts';
+import { startNotification } from './start.ts';
+
+/** Starts that are under way concurrently. */
+const PARALLEL_STARTS = 20;
+/** Intents of a producer that have a workflow and were not tried yet: more would only wait for each other in Temporal. */
+const MOST_UNDER_WAY = 100;
+/** Urgent intents that are taken beyond these bounds. */
+const MORE_URGENT = 20;
+/** Intents that are delivered together, and how many such deliveries are under way concurrently. */
+const TOGETHER = 100;
+const PARALLEL_DELIVERIES = 4;
+
+/** Without a sign that there is something, ms. */
+const IDLE_LOOK_MS = 1_000;
+/** While others must be decided first, ms. */
+const FULL_LOOK_MS = 20;
+
+export interface DispatchResources {
+  db: Pool;
+  workflows: WorkflowClient;
+  log: Logger;
+  deliverTogether: DeliverTogether;
+  bridge: { dispatch: DispatchMode };
+}
+
+export interface Dispatcher {
+  /** There may be something to dispatch. */
+  wake(): void;
+  /** Dispatches until `stop`, and ends what it has begun. @throws what the first failure was. */
+  run(stop: AbortSignal): Promise<void>;
+  /** Intents that were dispatched so far. */
+  readonly dispatched: number;
+}
+
+export function createDispatcher(resources: DispatchResources): Dispatcher {
+  const { db, workflows, log, deliverTogether, bridge } = resources;
+  const isDirect = bridge.dispatch === 'direct';
+  const inWork = new Set<string>();
+  const running = new Set<Promise<void>>();
+  const mostRunning = isDirect ? PARALLEL_DELIVERIES : PARALLEL_STARTS;
+  let done: string[] = [];
+  let dispatched = 0;
+  let failure: { error: unknown } | undefined;
+  let awake = wakening();
+
+  return {
+    wake: () => awake.wake(),
+    get dispatched() {
+      return dispatched;
+    },
+    async run(stop) {
+      const onStop = () => awake.wake();
+      stop.addEventListener('abort', onStop);
+      try {
+        while (!stop.aborted && failure === undefined) {
+          awake = wakening();
+          const lookAgainMs = await look();
+          await Promise.race([awake.woken, sleep(lookAgainMs, undefined, { ref: false })]);
+        }
+      } finally {
+        stop.removeEventListener('abort', onStop);
+        await Promise.all(running);
+      }
+      if (failure) throw failure.error;
+      await pick(0);
+    },
+  };
+
+  /** @returns after how many ms there is to be another look, unless somebody wakes the dispatcher. */
+  async function look(): Promise<number> {
+    const free = mostRunning - running.size;
+    if (free <= -MORE_URGENT) return IDLE_LOOK_MS;
+    const most = free <= 0 ? MORE_URGENT : isDirect ? TOGETHER : free;
+    const { picked, is_full: isFull } = await pick(most, free <= 0);
+    const [urgent, others] = [picked.filter(isUrgent), picked.filter((intent) => !isUrgent(intent))];
+    // Nothing that others of a delivery wait for holds an urgent one up.
+    for (const intents of isDirect ? [urgent, others] : picked.map((intent) => [intent])) begin(intents);
+    return isFull && !isDirect ? FULL_LOOK_MS : IDLE_LOOK_MS;
+  }
+
+  /** Says which intents were dispatched, and takes the next ones. */
+  async function pick(most: number, onlyUrgent = false): Promise<PickRow> {
+    const told = done;
+    done = [];
+    const [row] = await query<PickRow>(db, PICK_INTENTS, [
+      ...[told, [...inWork], most, MOST_UNDER_WAY, onlyUrgent],
+    ]);
+    return row!;
+  }
+
+  function begin(intents: readonly ToDispatch[]): void {
+    if (intents.length === 0) return;
+    for (const { notificationId } of intents) inWork.add(notificationId);
+    const work = (isDirect ? deliver(intents) : start(intents))
+      .catch((error: unknown) => (failure ??= { error }))
+      .then(() => {
+        running.delete(work);
+        for (const { notificationId } of intents) inWork.delete(notificationId);
+        awake.wake();
+      });
+    running.add(work);
+    // A full batch has more behind it.
+    if (isDirect && intents.length === TOGETHER) awake.wake();
+  }
+
+  async function deliver(intents: readonly ToDispatch[]): Promise<void> {
+    const small = intents.filter(({ recipients }) => recipients <= MAX_RECIPIENTS_ACCEPTED_LOCALLY);
+    const open = await deliverTogether(small.map(({ notificationId }) => notificationId));
+    dispatched += small.length - open.size;
+    await start(intents.filter((intent) => !small.includes(intent) || open.has(intent.notificationId)));
+  }
+
+  async function start(intents: readonly ToDispatch[]): Promise<void> {
+    for (const intent of intents) {
+      const isNew = await startNotification(workflows, intent, {
+        ...{ dispatch: bridge.dispatch, isEager: true },
+      });
+      done.push(intent.notificationId);
+      dispatched += 1;
+      if (isNew) log.debug({ notification_id: intent.notificationId }, 'notification started');
+    }
+  }
+}
+
+const isUrgent = ({ notificationType }: ToDispatch): boolean =>
+  isNotificationType(notificationType) && isUrgentType(notificationType);
+
+function wakening(): { woken: Promise<void>; wake: () => void } {
+  let wake: () => void = () => undefined;
+  const woken = new Promise<void>((resolve) => (wake = resolve));
+  return { woken, wake };
+}
+
+interface PickRow {
+  /** A producer has as many under way as it may. */
+  is_full: boolean;
+  picked: ToDispatch[];
+}
+
+/**
+ * $1 intents that were dispatched, $2 intents that are being dispatched, $3 intents at most, $4 intents of a producer that may
+ * be under way, $5 whether only urgent ones are taken. Urgent ones do not wait for those under way. Lanes and producers are
+ * stepped through by the index, since a backlog may have a million intents of few producers.
+ */
+const PICK_INTENTS = {
+  name: 'pick_intents',
+  text: `
+    WITH RECURSIVE dispatched AS (
+      UPDATE notification.intents SET dispatched_at = statement_timestamp(), updated_at = statement_timestamp()
+       WHERE notification_id = ANY ($1::text[]) AND entry IS NOT NULL AND dispatched_at IS NULL
+    ), turn (lane, producer) AS (
+      (SELECT lane, producer FROM notification.intents
+        WHERE status = 'open' AND dispatched_at IS NULL
+        ORDER BY lane, producer LIMIT 1)
+      UNION ALL
+      SELECT next.lane, next.producer
+        FROM turn
+       CROSS JOIN LATERAL (
+         SELECT lane, producer FROM notification.intents
+          WHERE status = 'open' AND dispatched_at IS NULL AND (lane, producer) > (turn.lane, turn.producer)
+          ORDER BY lane, producer LIMIT 1) AS next
+    ), busy AS MATERIALIZED (
+      SELECT turn.lane, turn.producer, CASE turn.lane WHEN 0 THEN 0 ELSE under_way.count END AS under_way
+        FROM turn
+       CROSS JOIN LATERAL (
+         SELECT count(*)::int AS count
+           FROM (SELECT FROM notification.intents
+                  WHERE status = 'open' AND reason IS NULL AND intents.producer = turn.producer
+                    AND dispatched_at > statement_timestamp() - interval '1 minute'
+                  LIMIT $4::int) AS first) AS under_way
+       WHERE turn.lane = 0 OR NOT $5::boolean
+    ), picked AS (
+      SELECT intent.*
+        FROM busy
+       CROSS JOIN LATERAL (
+         SELECT *, row_number() OVER (ORDER BY read_number) AS nth
+           FROM notification.intents
+          WHERE status = 'open' AND dispatched_at IS NULL AND intents.lane = busy.lane AND intents.producer = busy.producer
+            AND notification_id <> ALL ($1::text[]) AND notification_id <> ALL ($2::text[])
+          ORDER BY read_number
+          LIMIT $3::int) AS intent
+       WHERE nth <= $4::int - busy.under_way
+       ORDER BY lane, nth, read_number
+       LIMIT $3::int
+    )
+    SELECT EXISTS (SELECT FROM busy WHERE under_way >= $4::int) AS is_full,
+           (SELECT coalesce(json_agg(json_build_object(
+                     'notificationId', notification_id, 'notificationType', notification_type, 'producer', producer,
+                     'audienceKind', entry -> 'audienceKind', 'idempotencyKey', idempotency_key,
+                     'recipients', jsonb_array_length(entry -> 'recipientUserIds'),
+                     'requestId', entry -> 'requestId', 'traceId', entry -> 'traceId',
+                     'traceparent', entry -> 'traceparent') ORDER BY lane, nth, read_number), '[]')
+              FROM picked) AS picked`,
+};

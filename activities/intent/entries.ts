@@ -1,0 +1,242 @@
+/**
+ * Rows of the intents that a stream has brought. The reader writes them in the statement that moves its offset behind their
+ * entries, so PostgreSQL never knows of one without the other, also when it falls back to an earlier state.
+ */
+import type { Redis } from 'ioredis';
+import type { Pool } from 'pg';
+import { isUrgentType } from '../../api/intent/catalog.ts';
+import type { Intent, MalformedIntent } from '../../api/intent/entry.ts';
+import { fingerprintOf } from '../../api/intent/fingerprint.ts';
+import { KEYS_OF_ENTRY } from '../../api/intent/forgotten.ts';
+import { offsetKey } from '../../api/intent/stream.ts';
+import { STREAM_START } from '../../api/stream-ids.ts';
+import { isPostgresRefusal, query } from '../postgres.ts';
+import type { IntentMetrics } from './metrics.ts';
+import { recordMalformed, refusedIntent, reusedIntent } from './malformed.ts';
+import type { Outcomes } from './outcomes.ts';
+
+/** Where the reader is in a stream. */
+export interface StreamPosition {
+  /** Id of the last entry that was passed. */
+  offset: string;
+  /** How many entries were ever added up to the offset; undefined when nobody counted. */
+  entriesPassed: number | undefined;
+}
+
+/** One entry after its checks. */
+export type ReadEntry =
+  { id: string; ok: true; intent: Intent } | { id: string; ok: false; malformed: MalformedIntent };
+
+/** Somebody else has moved the offset. */
+export class OffsetMovedError extends Error {
+  override name = 'OffsetMovedError';
+}
+
+/**
+ * Where the last reader was. A stream that was never read gets a row.
+ *
+ * @param start where a stream without a row is read from. @throws ApplicationFailure of PostgreSQL.
+ */
+export async function loadPosition(db: Pool, stream: string, start: string): Promise<StreamPosition> {
+  const [row] = await query<PositionRow>(db, LOAD_POSITION, [
+    stream,
+    start,
+    start === STREAM_START ? 0 : null,
+  ]);
+  const { passed_id: offset, entries_passed: passed } = row!;
+  return { offset, entriesPassed: passed === null ? undefined : Number(passed) };
+}
+
+interface PositionRow {
+  passed_id: string;
+  entries_passed: string | null;
+}
+
+interface EntryResources {
+  db: Pool;
+  outcomes: Outcomes;
+  metrics: Pick<IntentMetrics, 'intentMalformed'>;
+  onMalformed(malformed: MalformedIntent): void;
+}
+
+/**
+ * Records entries and moves the offset behind them: intents as rows that are open, others as malformed. An entry that comes
+ * again changes nothing, and one with the id of another intent is recorded as `entry_id_reused`.
+ *
+ * @param from where the reader is. @param to where it is afterwards.
+ * @returns how many intents are new, and how many entries are malformed.
+ * @throws OffsetMovedError; ApplicationFailure of PostgreSQL. Malformed entries may be recorded then, and are found so.
+ */
+export async function saveEntries(
+  resources: EntryResources,
+  stream: string,
+  entries: readonly ReadEntry[],
+  from: StreamPosition,
+  to: StreamPosition,
+): Promise<{ taken: number; malformed: number }> {
+  const refused = entries.flatMap((entry) => (entry.ok ? [] : [entry.malformed]));
+  let intents = entries.flatMap((entry) => (entry.ok ? [entry.intent] : []));
+  for (let malformed = await refuse(resources, refused); ;) {
+    let saved: SavedRow;
+    try {
+      saved = await save(resources.db, stream, intents, from, to);
+    } catch (error) {
+      if (!isPostgresRefusal(error) || intents.length === 0) throw error;
+      const bad = await refusedBy(resources.db, stream, intents);
+      if (bad.length === 0) throw error;
+      malformed += await refuse(
+        resources,
+        bad.map(({ intent, reason }) => refusedIntent(intent, 'unstorable', reason)),
+      );
+      intents = intents.filter((intent) => !bad.some((other) => other.intent === intent));
+      continue;
+    }
+    if (saved.moved_to !== null) return { taken: saved.inserted, malformed };
+    if (saved.reused.length === 0) throw new OffsetMovedError(`${from.offset} is not the offset any more`);
+    const reused = intents.filter(({ notificationId }) => saved.reused.includes(notificationId));
+    malformed += await refuse(resources, reused.map(reusedIntent));
+    intents = intents.filter((intent) => !reused.includes(intent));
+  }
+}
+
+/** @returns how many these are. */
+async function refuse(
+  { db, outcomes, metrics, onMalformed }: EntryResources,
+  refused: readonly MalformedIntent[],
+): Promise<number> {
+  for (const malformed of refused) {
+    const { recorded, isNew } = await recordMalformed(db, outcomes, malformed);
+    onMalformed(recorded);
+    if (!isNew) continue;
+    const { failureCode: failure_code, notificationType: notification_type, producer } = recorded;
+    metrics.intentMalformed({ failure_code, notification_type, producer });
+  }
+  return refused.length;
+}
+
+interface SavedRow {
+  moved_to: string | null;
+  inserted: number;
+  reused: string[];
+}
+
+async function save(
+  db: Pool,
+  stream: string,
+  intents: readonly Intent[],
+  from: StreamPosition,
+  to: StreamPosition,
+): Promise<SavedRow> {
+  const [row] = await query<SavedRow>(db, SAVE_ENTRIES, [
+    ...[stream, from.offset, to.offset, to.entriesPassed ?? null],
+    ...columnsOf(intents),
+  ]);
+  return row!;
+}
+
+const columnsOf = (intents: readonly Intent[]): unknown[] => [
+  intents.map(({ notificationId }) => notificationId),
+  intents.map(({ notificationType }) => notificationType),
+  intents.map(({ producer }) => producer),
+  intents.map(({ idempotencyKey }) => idempotencyKey),
+  intents.map(fingerprintOf),
+  intents.map(({ notificationType }) => (isUrgentType(notificationType) ? 0 : 1)),
+  intents.map((intent) => JSON.stringify(intent)),
+];
+
+/** Which of these PostgreSQL does not take, and why: each is tried by itself, without moving the offset. */
+async function refusedBy(
+  db: Pool,
+  stream: string,
+  intents: readonly Intent[],
+): Promise<{ intent: Intent; reason: string }[]> {
+  const bad: { intent: Intent; reason: string }[] = [];
+  for (const intent of intents) {
+    const nowhere = { offset: '', entriesPassed: undefined };
+    try {
+      await save(db, stream, [intent], nowhere, nowhere);
+    } catch (error) {
+      if (!isPostgresRefusal(error)) throw error;
+      bad.push({ intent, reason: error.message });
+    }
+  }
+  return bad;
+}
+
+/**
+ * Puts the offset, or the count of entries that belongs to it, right.
+ *
+ * @param from where the reader is. @throws OffsetMovedError; ApplicationFailure of PostgreSQL.
+ */
+export async function moveOffset(db: Pool, stream: string, from: string, to: StreamPosition): Promise<void> {
+  const rows = await query(db, MOVE_OFFSET, [stream, from, to.offset, to.entriesPassed ?? null]);
+  if (rows.length === 0) throw new OffsetMovedError(`${from} is not the offset any more`);
+}
+
+/** Copies the offset for producers and operators. @throws what Redis fails with. */
+export async function copyOffset(redis: Redis, stream: string, offset: string): Promise<void> {
+  await redis.set(offsetKey(stream), offset);
+}
+
+/** $1 stream, $2 where a new one begins, $3 how many entries were added up to there. */
+const LOAD_POSITION = {
+  name: 'load_stream_position',
+  text: `
+    WITH made AS (
+      INSERT INTO notification.inbound_streams (stream, beat, passed_id, entries_passed, seen_at)
+      VALUES ($1, 0, $2, $3::bigint, clock_timestamp())
+      ON CONFLICT (stream) DO NOTHING
+      RETURNING passed_id, entries_passed
+    )
+    SELECT passed_id, entries_passed FROM notification.inbound_streams WHERE stream = $1
+     UNION ALL
+    SELECT passed_id, entries_passed FROM made`,
+};
+
+/** $1 stream, $2 offset, $3 the next one, $4 entries that were added up to it. */
+const MOVE_OFFSET = {
+  name: 'move_stream_offset',
+  text: `
+    UPDATE notification.inbound_streams SET passed_id = $3, entries_passed = $4::bigint
+     WHERE stream = $1 AND passed_id = $2
+    RETURNING 1`,
+};
+
+/**
+ * $1 stream, $2 offset, $3 the next one, $4 entries that were added up to it, $5 to $11 intents in the order of the stream.
+ * A reader that was replaced finds another offset and writes nothing. Retention may have removed the row of an intent
+ * that still has a record.
+ */
+const SAVE_ENTRIES = {
+  name: 'save_intent_entries',
+  text: `
+    WITH entry AS MATERIALIZED (
+      SELECT *
+        FROM unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::smallint[], $11::jsonb[])
+               WITH ORDINALITY
+               AS entry (id, type, producer, idempotency_key, fingerprint, lane, content, position)
+    ), reused AS (
+      SELECT entry.id
+        FROM entry
+        JOIN notification.intents AS before ON before.notification_id = entry.id
+       WHERE NOT (before.producer = entry.producer AND before.idempotency_key IN ${KEYS_OF_ENTRY}
+                  AND before.fingerprint = entry.fingerprint)
+    ), moved AS (
+      UPDATE notification.inbound_streams SET passed_id = $3, entries_passed = $4::bigint
+       WHERE stream = $1 AND passed_id = $2 AND NOT EXISTS (SELECT FROM reused)
+      RETURNING passed_id
+    ), inserted AS (
+      INSERT INTO notification.intents
+        (notification_id, notification_type, producer, idempotency_key, fingerprint, lane, status, entry, read_at, updated_at)
+      SELECT id, type, producer, idempotency_key, fingerprint, lane, 'open', content, statement_timestamp(),
+             statement_timestamp()
+        FROM entry
+       CROSS JOIN moved
+       WHERE NOT EXISTS (SELECT FROM notification.records WHERE records.notification_id = entry.id)
+       ORDER BY position
+      ON CONFLICT (notification_id) DO NOTHING
+      RETURNING 1
+    )
+    SELECT (SELECT passed_id FROM moved) AS moved_to, (SELECT count(*)::int FROM inserted) AS inserted,
+           ARRAY(SELECT id FROM reused) AS reused`,
+};

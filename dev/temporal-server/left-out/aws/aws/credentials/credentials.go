@@ -1,6 +1,0 @@
-package credentials
-
-type Credentials struct{}
-
-func NewEnvCredentials() *Credentials                          { return nil }
-func NewStaticCredentials(string, string, string) *Credentials { return nil }

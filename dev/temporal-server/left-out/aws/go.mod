@@ -1,3 +1,0 @@
-module github.com/aws/aws-sdk-go
-
-go 1.25

@@ -1,0 +1,261 @@
+/** From a stream entry to its row, and from the row to a workflow or, in mode `direct`, to its delivery. */
+import type { WorkflowClient } from '@temporalio/client';
+import { createDispatcher } from '../../activities/intent/dispatch.ts';
+import { findIntents } from '../../activities/intent/decisions.ts';
+import type { ReadEntry, StreamPosition } from '../../activities/intent/entries.ts';
+import { OffsetMovedError, loadPosition, saveEntries } from '../../activities/intent/entries.ts';
+import { createOutcomes } from '../../activities/intent/outcomes.ts';
+import type { NotificationType } from '../../api/intent/catalog.ts';
+import type { Intent } from '../../api/intent/entry.ts';
+import { parseIntent } from '../../api/intent/entry.ts';
+import { writeOpenRows } from '../../dev/intent-rows.ts';
+import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
+import { createLogger } from '../../workers/logger.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { allPublished, append, deliveriesTo, outboundIds } from '../service-process.ts';
+import { entryOf, turn } from './entries.ts';
+
+const STREAM = 'notification:intents';
+const LIMIT_MS = 120_000;
+const TURN = 'game.turn.ready';
+const OF_ANOTHER: NotificationType = 'lobby.membership.approved';
+const URGENT: NotificationType = 'runtime.image_pull_failed';
+
+let slot: Slot;
+beforeEach(async () => {
+  slot = await takeSlot();
+});
+afterEach(() => slot.release());
+
+let count = 0;
+function intentOf(type: NotificationType = TURN, changes: Parameters<typeof entryOf>[1] = {}): Intent {
+  count += 1;
+  const parsed = parseIntent(`${count}-0`, entryOf(type, { idempotency_key: `key-${count}`, ...changes }));
+  if (!parsed.ok) throw new Error(parsed.malformed.failureMessage);
+  return parsed.intent;
+}
+
+const statuses = async () => {
+  const { rows } = await slot.db.query<{ id: string; status: string }>(
+    'SELECT notification_id AS id, status FROM notification.intents ORDER BY read_number',
+  );
+  return rows.map(({ id, status }) => [id, status]);
+};
+
+describe('an entry gets a row', () => {
+  const entry = (intent: Intent): ReadEntry => ({ id: intent.notificationId, ok: true, intent });
+  const at = (offset: string, entriesPassed: number): StreamPosition => ({ offset, entriesPassed });
+  const save = (entries: ReadEntry[], from: StreamPosition, to: StreamPosition) =>
+    saveEntries(
+      {
+        ...{ db: slot.db, outcomes: createOutcomes([]) },
+        metrics: { intentMalformed: () => undefined },
+        onMalformed: () => undefined,
+      },
+      STREAM,
+      entries,
+      from,
+      to,
+    );
+  const malformed = async () =>
+    (
+      await slot.db.query<{ id: string; code: string }>(
+        'SELECT stream_entry_id AS id, failure_code AS code FROM notification.malformed_intents ORDER BY 1',
+      )
+    ).rows;
+  beforeEach(() => loadPosition(slot.db, STREAM, '0-0'));
+
+  test('I2 I52 rows and offset are written together, by the reader that holds the offset and by nobody else', async () => {
+    const [one, two] = [intentOf(), intentOf()];
+    expect(await save([entry(one)], at('0-0', 0), at('8-0', 1))).toEqual({ taken: 1, malformed: 0 });
+    await expect(save([entry(two)], at('0-0', 0), at('9-0', 1))).rejects.toThrow(OffsetMovedError);
+    expect(await statuses()).toEqual([[one.notificationId, 'open']]);
+    expect(await loadPosition(slot.db, STREAM, '0-0')).toEqual(at('8-0', 1));
+  });
+
+  test('I3 I53 an entry that comes again changes nothing, and one with other content is recorded', async () => {
+    const one = intentOf();
+    await save([entry(one)], at('0-0', 0), at('8-0', 1));
+    await slot.db.query("UPDATE notification.intents SET status = 'duplicate', entry = NULL");
+    expect(await save([entry(one)], at('8-0', 1), at('9-0', 2))).toEqual({ taken: 0, malformed: 0 });
+    const other = { ...intentOf(), notificationId: one.notificationId };
+    const next = intentOf();
+    expect(await save([entry(other), entry(next)], at('9-0', 2), at('10-0', 4))).toEqual({
+      ...{ taken: 1, malformed: 1 },
+    });
+    expect(await statuses()).toEqual([
+      [one.notificationId, 'duplicate'],
+      [next.notificationId, 'open'],
+    ]);
+    expect(await malformed()).toEqual([
+      { id: expect.stringMatching(`^${one.notificationId}/`) as string, code: 'entry_id_reused' },
+    ]);
+  });
+
+  test('I6 what PostgreSQL does not take is recorded, and the others get their rows', async () => {
+    const [good, bad] = [intentOf(), { ...intentOf(), idempotencyKey: 'a\0b' }];
+    expect(await save([entry(good), entry(bad)], at('0-0', 0), at('8-0', 2))).toEqual({
+      taken: 1,
+      malformed: 1,
+    });
+    expect(await statuses()).toEqual([[good.notificationId, 'open']]);
+    expect(await malformed()).toEqual([{ id: bad.notificationId, code: 'unstorable' }]);
+  });
+});
+
+describe('the order of dispatch', () => {
+  /** Dispatches what is there. @returns the notifications in the order in which their workflows were asked for. */
+  async function dispatched(wanted: number): Promise<string[]> {
+    const started: string[] = [];
+    const workflows = {
+      withDeadline: (_: number, call: () => Promise<unknown>) => call(),
+      start: (_: string, { workflowId }: { workflowId: string }) => {
+        started.push(workflowId.replace('notification/', ''));
+        return Promise.resolve();
+      },
+    } as unknown as WorkflowClient;
+    const stop = new AbortController();
+    const dispatcher = createDispatcher({
+      ...{ db: slot.db, workflows, log: createLogger('fatal'), bridge: { dispatch: 'child' } },
+      deliverTogether: () => Promise.reject(new Error('not in this mode')),
+    });
+    const running = dispatcher.run(stop.signal);
+    await eventually(`${wanted} starts`, () => Promise.resolve(started.length >= wanted));
+    stop.abort();
+    await running;
+    return started;
+  }
+
+  test('I87 I88 urgent ones come first, then each producer has its turn', async () => {
+    const flood = Array.from({ length: 30 }, () => intentOf());
+    const others = [intentOf(OF_ANOTHER), intentOf(OF_ANOTHER)];
+    const urgent = intentOf(URGENT);
+    await writeOpenRows(slot.db, [...flood, ...others, urgent]);
+    const started = await dispatched(33);
+    expect(started).toHaveLength(33);
+    expect(started[0]).toBe(urgent.notificationId);
+    // Both are among the first twenty, though thirty were read before them.
+    const positions = others.map(({ notificationId }) => started.indexOf(notificationId));
+    expect(Math.max(...positions)).toBeLessThan(5);
+    const { rows } = await slot.db.query('SELECT FROM notification.intents WHERE dispatched_at IS NULL');
+    expect(rows).toEqual([]);
+  });
+
+  test('I88 a producer with a hundred intents under way waits, others do not, and what is urgent does not either', async () => {
+    const underWay = Array.from({ length: 100 }, () => intentOf());
+    await writeOpenRows(slot.db, underWay);
+    await slot.db.query('UPDATE notification.intents SET dispatched_at = now()');
+    const [waiting, other, urgent] = [intentOf(), intentOf(OF_ANOTHER), intentOf(URGENT)];
+    await writeOpenRows(slot.db, [waiting, other, urgent]);
+    expect(await dispatched(2)).toEqual([urgent.notificationId, other.notificationId]);
+    // One that was tried in vain waits by itself.
+    await slot.db.query("UPDATE notification.intents SET reason = 'in vain' WHERE notification_id = $1", [
+      underWay[0]!.notificationId,
+    ]);
+    expect(await dispatched(1)).toEqual([waiting.notificationId]);
+  });
+
+  test('I9 of two open intents with one key the later one waits for the earlier', async () => {
+    const [earlier, later] = [
+      intentOf(TURN, { idempotency_key: 'one' }),
+      intentOf(TURN, { idempotency_key: 'one' }),
+    ];
+    await writeOpenRows(slot.db, [earlier, later]);
+    const found = await findIntents(slot.db, [earlier.notificationId, later.notificationId]);
+    expect(found.get(earlier.notificationId)?.decision).toBeUndefined();
+    expect(found.get(later.notificationId)?.decision).toEqual({
+      ...{ outcome: 'earlier_waits', notificationId: earlier.notificationId },
+    });
+  });
+});
+
+describe('in mode direct', () => {
+  const DIRECT = { NOTIFICATION_ROUTE_DISPATCH: 'direct', NOTIFICATION_USER_SERVICE_TIMEOUT: '1m' };
+  const workflowsOf = async () => (await slot.client.workflow.count("WorkflowType = 'notification'")).count;
+  const turnTo = (user: string, key: string) =>
+    turn({ idempotency_key: key, recipient_user_ids_json: JSON.stringify([user]) });
+
+  test('I56 I2 I3 300 intents that are read together are each delivered once, without a workflow', async () => {
+    const ids = await append(
+      slot.redis,
+      Array.from({ length: 300 }, (_, n) => turnTo(`user-${n + 1}`, `direct-${n}`)),
+    );
+    await slot.startService(DIRECT);
+    await allPublished(slot, 600, LIMIT_MS);
+    expect(await outboundIds(slot.redis)).toEqual(
+      ids.flatMap((id, n) => deliveriesTo(`user-${n + 1}`, [id])).sort(),
+    );
+    expect(await workflowsOf()).toBe(0);
+    expect(new Set((await statuses()).map(([, status]) => status))).toEqual(new Set(['accepted']));
+  });
+
+  test('I56 I9 I11 repeats, conflicts and unknown recipients cost nobody else anything', async () => {
+    const [first, repeat, conflict, nobody, last] = await append(slot.redis, [
+      turnTo('user-1', 'one'),
+      turnTo('user-1', 'one'),
+      turnTo('user-2', 'one'),
+      turnTo('nobody', 'two'),
+      turnTo('user-3', 'three'),
+    ]);
+    await slot.startService(DIRECT);
+    await eventually('all to be decided', async () => {
+      const found = await statuses();
+      return found.length === 5 && found.every(([, status]) => status !== 'open');
+    });
+    await allPublished(slot, 4, LIMIT_MS);
+    expect(await statuses()).toEqual([
+      [first, 'accepted'],
+      [repeat, 'duplicate'],
+      [conflict, 'conflict'],
+      [nobody, 'refused'],
+      [last, 'accepted'],
+    ]);
+    expect(await workflowsOf()).toBe(0);
+  });
+
+  test('intent-7 I9 of two with one key the earlier wins, though it has more recipients than are delivered together', async () => {
+    const users = Array.from({ length: 40 }, (_, n) => `user-${n + 1}`);
+    const [earlier, later] = await append(slot.redis, [
+      turn({ idempotency_key: 'one', recipient_user_ids_json: JSON.stringify(users) }),
+      turnTo('user-50', 'one'),
+    ]);
+    await slot.startService(DIRECT);
+    await allPublished(slot, 80, LIMIT_MS);
+    await eventually('the later one to be refused', async () => {
+      return (await statuses()).some(([id, status]) => id === later && status === 'conflict');
+    });
+    expect((await outboundIds(slot.redis)).every((id) => id.startsWith(earlier!))).toBe(true);
+  });
+
+  test('I56 I12 one whose lookups hang gets a workflow, and so does one behind it with its key', async () => {
+    const lookups = holdAnswers();
+    slot.userService.fail({ userId: 'user-9', failure: lookups.failure });
+    const [hanging, good, behind] = await append(slot.redis, [
+      turnTo('user-9', 'hangs'),
+      turnTo('user-1', 'goes'),
+      turnTo('user-1', 'hangs'),
+    ]);
+    await slot.startService(DIRECT);
+    await allPublished(slot, 2, LIMIT_MS);
+    expect((await outboundIds(slot.redis)).every((id) => id.startsWith(good!))).toBe(true);
+    lookups.release();
+    slot.userService.heal();
+    await allPublished(slot, 4, LIMIT_MS);
+    await eventually('the later one to be refused', async () => {
+      return (await statuses()).some(([id, status]) => id === behind && status === 'conflict');
+    });
+    expect((await outboundIds(slot.redis)).filter((id) => id.startsWith(hanging!))).toHaveLength(2);
+    await eventually('two workflows', async () => (await workflowsOf()) === 2);
+  });
+
+  test('I56 I26 a paused channel: the others go, and those that waited go once it is resumed', async () => {
+    const { channels } = operatorOf(slot);
+    await slot.startService(DIRECT);
+    await channels.pause('email', { requestedBy: 'test' });
+    await append(slot.redis, [turnTo('user-1', 'one'), turnTo('user-2', 'two')]);
+    await eventually('the push events', async () => (await outboundIds(slot.redis)).length === 2);
+    await channels.resume('email', { requestedBy: 'test' });
+    await allPublished(slot, 4, LIMIT_MS);
+  });
+});

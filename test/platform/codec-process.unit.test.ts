@@ -1,0 +1,66 @@
+/** The codec server as a process of its own: what it needs, and what it does without. */
+import { spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+import { loadCodecConfig } from '../../config/load.ts';
+import { PROGRAM_ENV } from '../program-env.ts';
+
+const TOKEN = randomBytes(16).toString('hex');
+const ENV = {
+  NODE_ENV: 'production',
+  NOTIFICATION_PAYLOAD_KEYS: `k:${randomBytes(32).toString('base64')}`,
+  NOTIFICATION_CODEC_TOKEN: TOKEN,
+  NOTIFICATION_CODEC_HTTP_ADDR: '127.0.0.1:0',
+  NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
+};
+
+test('security-2 it runs in production without an address of Redis, PostgreSQL and Temporal', async () => {
+  const child = spawn(process.execPath, ['workers/main.ts', 'codec-server'], {
+    env: { ...PROGRAM_ENV, ...ENV },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const ended = once(child, 'close');
+  try {
+    let ready: { port?: number; probes?: string } = {};
+    for await (const line of createInterface({ input: child.stdout })) {
+      const said = JSON.parse(line) as typeof ready & { msg: string };
+      if (said.msg === 'codec server ready') ready = said;
+      if (ready.port !== undefined) break;
+    }
+    const ask = (authorization: string) =>
+      fetch(`http://127.0.0.1:${ready.port}/decode`, {
+        method: 'POST',
+        headers: { authorization },
+        body: '{"payloads":[]}',
+      });
+    const answers = [
+      await ask(`Bearer ${TOKEN}`),
+      await ask('Bearer x'),
+      await fetch(`${ready.probes}/readyz`),
+    ];
+    expect(answers.map(({ status }) => status)).toEqual([200, 401, 200]);
+  } finally {
+    child.kill('SIGTERM');
+  }
+  expect(await ended).toEqual([0, null]);
+}, 60_000);
+
+test.each([
+  ['no address', { NOTIFICATION_CODEC_HTTP_ADDR: '' }, 'NOTIFICATION_CODEC_HTTP_ADDR is required'],
+  ['no key', { NOTIFICATION_PAYLOAD_KEYS: '' }, 'NOTIFICATION_PAYLOAD_KEYS is required'],
+  ['a weak token', { NOTIFICATION_CODEC_TOKEN: 'a'.repeat(16) }, 'NOTIFICATION_CODEC_TOKEN can be guessed'],
+  ['an address for all', { NOTIFICATION_CODEC_HTTP_ADDR: ':8091' }, 'must be on the loopback'],
+  ['nowhere to count seals', { NOTIFICATION_CODEC_ENCODE: 'true' }, 'NOTIFICATION_POSTGRES_PRIMARY_DSN'],
+  ['another kind of production', { NODE_ENV: 'prod' }, 'NODE_ENV must be'],
+])('security-2 with %s it does not start', (_, env: Record<string, string>, named) => {
+  expect(() => loadCodecConfig({ ...ENV, ...env })).toThrow(named);
+});
+
+test('security-2 what is open to servers that it does not call stops nothing', () => {
+  const open = { NOTIFICATION_REDIS_MASTER_ADDR: 'redis:6379', TEMPORAL_ADDRESS: 'temporal:7233' };
+  expect(loadCodecConfig({ ...ENV, ...open }).wires.map(({ name }) => name)).toEqual([
+    'codec server',
+    'keys of payloads',
+  ]);
+});

@@ -1,0 +1,59 @@
+/** What operators asked for ends with the retention of records, in whatever role a process runs. */
+import { eventually, takeSlot } from '../harness.ts';
+import type { Slot } from '../harness.ts';
+
+/** More than one batch. */
+const OLD_ITEMS = 5_500;
+
+let slot: Slot;
+beforeAll(async () => {
+  slot = await takeSlot();
+});
+afterAll(() => slot.release());
+
+const PLANT = `
+  INSERT INTO notification.operations (operation_id, kind, filter, total, rate, requested_by, created_at)
+  SELECT id, 'recreate', '{}', ${OLD_ITEMS}, 20, 'nina', now() - age
+    FROM (VALUES ('old', interval '721 hours'), ('young', interval '719 hours')) AS planted (id, age);
+  INSERT INTO notification.operation_items (operation_id, position, conn_id)
+  SELECT 'old', n, 'c' || n FROM generate_series(1, ${OLD_ITEMS}) AS n
+   UNION ALL SELECT 'young', 1, 'c1';
+  INSERT INTO notification.operator_actions (action, target, requested_by, acted_at)
+  SELECT 'symbols remove', id, 'nina', now() - age
+    FROM (VALUES ('old', interval '721 hours'), ('young', interval '719 hours')) AS planted (id, age);
+  INSERT INTO notification.forgotten_users (user_sha256, requested_by, begun_at)
+  SELECT id, 'nina', now() - age
+    FROM (VALUES ('old', interval '721 hours'), ('young', interval '719 hours')) AS planted (id, age);`;
+
+const LEFT = `
+  SELECT 'operation ' || operation_id AS what FROM notification.operations
+   UNION ALL SELECT 'item of ' || operation_id FROM notification.operation_items
+   UNION ALL SELECT 'action on ' || target FROM notification.operator_actions
+   UNION ALL SELECT 'forgotten ' || user_sha256 FROM notification.forgotten_users
+   ORDER BY 1`;
+
+test.each(['subscription', 'symbol-config'])(
+  'I10 a process with the role %s alone deletes old operations, actions and requests to forget, and no young ones',
+  async (role) => {
+    await slot.db.query(
+      'TRUNCATE notification.operations, notification.operation_items, notification.operator_actions, notification.forgotten_users CASCADE',
+    );
+    await slot.db.query(PLANT);
+
+    const service = await slot.startService({
+      NOTIFICATION_ROLES: role,
+    });
+    try {
+      await slot.client.schedule.getHandle(`${role}-retention`).trigger();
+      await eventually('only what is young to be left', async () => {
+        const { rows } = await slot.db.query<{ what: string }>(LEFT);
+        return (
+          rows.map(({ what }) => what).join() ===
+          'action on young,forgotten young,item of young,operation young'
+        );
+      });
+    } finally {
+      await service.stop();
+    }
+  },
+);
