@@ -45,9 +45,9 @@ export const INTENT_MUTANTS: Mutant[] = [
   },
   {
     id: 'intent-urgent-waits',
-    file: 'activities/intent/dispatch.ts',
-    find: 'ORDER BY lane, nth, read_number\n       LIMIT',
-    replace: 'ORDER BY nth, read_number\n       LIMIT',
+    file: 'activities/intent/entries.ts',
+    find: '(isUrgentType(notificationType) ? 0 : 1)',
+    replace: '(isUrgentType(notificationType) ? 1 : 1)',
     wrong: 'wrong time',
     what: 'an urgent intent waits behind a backlog',
     suite: service('intent/dispatch', 'I87 I88'),
@@ -393,7 +393,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: 'const known = [...encoded.values()][0];',
     wrong: 'wrong payload',
     what: 'all intents that are delivered together get the push of the first',
-    suite: service('intent/dispatch', 'I56 I2 I3'),
+    suite: service('intent/dispatch', 'I56 I16'),
   },
   {
     id: 'intent-direct-open',

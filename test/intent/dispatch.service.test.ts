@@ -79,7 +79,8 @@ describe('an entry gets a row', () => {
     await save([entry(one)], at('0-0', 0), at('8-0', 1));
     await slot.db.query("UPDATE notification.intents SET status = 'duplicate', entry = NULL");
     expect(await save([entry(one)], at('8-0', 1), at('9-0', 2))).toEqual({ taken: 0, malformed: 0 });
-    const other = { ...intentOf(), notificationId: one.notificationId };
+    // With the same key.
+    const other = { ...one, occurredAtMs: one.occurredAtMs + 1 };
     const next = intentOf();
     expect(await save([entry(other), entry(next)], at('9-0', 2), at('10-0', 4))).toEqual({
       ...{ taken: 1, malformed: 1 },
@@ -188,6 +189,26 @@ describe('in mode direct', () => {
     );
     expect(await workflowsOf()).toBe(0);
     expect(new Set((await statuses()).map(([, status]) => status))).toEqual(new Set(['accepted']));
+  });
+
+  test('I56 I16 each push event says what its own intent says', async () => {
+    const games = ['game-a', 'game-b'];
+    const ids = await append(
+      slot.redis,
+      games.map((game) =>
+        turn({
+          ...{ idempotency_key: game, recipient_user_ids_json: '["user-1"]' },
+          payload_json: JSON.stringify({ game_id: game, game_name: game, turn_number: 1 }),
+        }),
+      ),
+    );
+    await slot.startService(DIRECT);
+    await allPublished(slot, 4, LIMIT_MS);
+    const entries = await slot.redis.xrangeBuffer('gateway:client-events', '-', '+');
+    for (const [n, game] of games.entries()) {
+      const [, fields] = entries.find(([, all]) => Buffer.concat(all).includes(ids[n]!))!;
+      expect([game, Buffer.concat(fields).includes(game)]).toEqual([game, true]);
+    }
   });
 
   test('I56 I9 I11 repeats, conflicts and unknown recipients cost nobody else anything', async () => {
