@@ -59,6 +59,7 @@ export function recoveryOperations(resources: OperatorResources) {
     async plan({ sinceMs, outbound }: Pick<RecoveryRequest, 'sinceMs' | 'outbound'>): Promise<RecoveryPlan> {
       // Redis first, as each look writes it last: the row may only be newer then.
       const beatInRedis = Number((await redis.get(beatKey('intent', intentsStream)))?.split(' ')[0] ?? 0);
+      const copy = await redis.get(offsetKey(intentsStream));
       const [row] = (await db.query<StreamRow>(READ_STREAM, [intentsStream])).rows;
       const [seconds] = await redis.time();
       const { rows: counts } = await db.query<Record<'published' | 'overdue' | 'waiting', number>>(
@@ -68,8 +69,8 @@ export function recoveryOperations(resources: OperatorResources) {
       const { published, overdue, waiting } = counts[0]!;
       return {
         disagreements: [
-          ...ofPostgres(row, beatInRedis, await redis.get(offsetKey(intentsStream))),
-          ...(await ofRedis(row, outbound)),
+          ...ofPostgres(row, beatInRedis, copy),
+          ...(await ofRedis(row, copy, outbound)),
           ...(await ofTemporal()),
         ],
         ...(row
@@ -141,12 +142,12 @@ export function recoveryOperations(resources: OperatorResources) {
 
   async function ofRedis(
     row: StreamRow | undefined,
+    copy: string | null,
     outbound: readonly string[],
   ): Promise<RecoveryPlan['disagreements']> {
     const found: RecoveryPlan['disagreements'] = [];
-    const offset = await redis.get(offsetKey(intentsStream));
-    if (row && (offset === null || compareEntryIds(offset, row.passed_id) < 0)) {
-      const what = `${intentsStream} was read up to ${row.passed_id}, and the copy of the offset is ${offset ?? 'gone'}`;
+    if (row && (copy === null || compareEntryIds(copy, row.passed_id) < 0)) {
+      const what = `${intentsStream} was read up to ${row.passed_id}, and the copy of the offset is ${copy ?? 'gone'}`;
       found.push({ store: 'Redis', what });
     }
     const { rows } = await db.query<{ stream: string; last_entry_id: string; reason: string | null }>(

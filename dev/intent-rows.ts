@@ -6,6 +6,7 @@ import { loadPosition, saveEntries } from '../activities/intent/entries.ts';
 import type { ToDispatch } from '../activities/intent/start.ts';
 import { startNotification } from '../activities/intent/start.ts';
 import { createOutcomes } from '../activities/intent/outcomes.ts';
+import { isUrgentType } from '../api/intent/catalog.ts';
 import type { Intent } from '../api/intent/entry.ts';
 import { STREAM_START } from '../api/stream-ids.ts';
 import type { DispatchMode } from '../workflows/intent/contract.ts';
@@ -39,8 +40,10 @@ export async function writeRows(db: Pool, intents: readonly Intent[]): Promise<v
 
 export const toDispatch = (intent: Intent): ToDispatch => {
   const { notificationId, notificationType, producer, audienceKind, idempotencyKey } = intent;
-  const recipients = intent.recipientUserIds.length;
-  return { notificationId, notificationType, producer, audienceKind, idempotencyKey, recipients };
+  return {
+    ...{ notificationId, notificationType, producer, audienceKind, idempotencyKey },
+    ...{ isUrgent: isUrgentType(notificationType), recipients: intent.recipientUserIds.length },
+  };
 };
 
 /** Writes the row of an intent and starts its workflow. */

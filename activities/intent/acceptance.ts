@@ -121,6 +121,7 @@ export function createAcceptance(resources: IntentResources) {
   ): Promise<Intent[]> {
     const found = await findIntents(db, notificationIds);
     const open: Intent[] = [];
+    const duplicates: Duplicate[] = [];
     for (const id of notificationIds) {
       const { intent, decision } = found.get(id) ?? {};
       if (!found.has(id)) {
@@ -132,10 +133,13 @@ export function createAcceptance(resources: IntentResources) {
         if (underWay.has(decision.notificationId)) open.push(intent!);
         else decided.set(id, { error: await deferToEarlier(id, decision.notificationId, attempt) });
       } else if (decision) {
-        if (intent) await conclude(intent, decision);
+        if (intent && decision.outcome === 'duplicate') duplicates.push({ intent, of: decision.of });
+        else if (intent && decision.outcome === 'idempotency_conflict')
+          await refuseConflict(intent, decision.with);
         decided.set(id, { acceptance: decision });
       } else open.push(intent!);
     }
+    await concludeDuplicates(duplicates);
     return open;
   }
 
@@ -268,18 +272,28 @@ export function createAcceptance(resources: IntentResources) {
     }
   }
 
-  /** Decides an intent that is open as the one with its key. */
-  async function conclude(intent: Intent, decision: Acceptance): Promise<void> {
-    if (decision.outcome === 'duplicate') {
-      const { of } = decision;
-      const decided = await decideDuplicates(db, outcomes, [{ notificationId: intent.notificationId, of }]);
-      if (decided.size > 0) countOutcome(intent, 'duplicate');
+  /** Decides intents that are open as duplicates of those with their keys. */
+  async function concludeDuplicates(duplicates: readonly Duplicate[]): Promise<void> {
+    const decided = await decideDuplicates(
+      db,
+      outcomes,
+      duplicates.map(({ intent: { notificationId }, of }) => ({ notificationId, of })),
+    );
+    for (const { intent, of } of duplicates) {
+      if (decided.has(intent.notificationId)) countOutcome(intent, 'duplicate');
       log.info({ ...logFieldsOf(intent), outcome: 'duplicate', duplicate_of: of }, 'intent is a duplicate');
-    } else if (decision.outcome === 'idempotency_conflict') {
-      const text = await conflictText(db, intent, decision.with);
-      await refuse(intent, 'idempotency_conflict', text, decision.with);
     }
   }
+
+  async function refuseConflict(intent: Intent, conflictsWith: string): Promise<void> {
+    const text = await conflictText(db, intent, conflictsWith);
+    await refuse(intent, 'idempotency_conflict', text, conflictsWith);
+  }
+}
+
+interface Duplicate {
+  intent: Intent;
+  of: string;
 }
 
 /** An intent whose recipients could not all be found. */

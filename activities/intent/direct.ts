@@ -21,7 +21,7 @@ interface DirectResources extends RouteResources {
   acceptIntents: AcceptIntents;
 }
 
-/** @returns the notifications that somebody has to care for: not decided, or with a route neither published nor skipped. */
+/** @returns the notifications that need a workflow: not decided, or with a route neither published nor skipped. */
 export type DeliverTogether = (notificationIds: readonly string[]) => Promise<Set<string>>;
 
 /** @returns delivers intents inside an activity; it throws ApplicationFailure of PostgreSQL, CancelledFailure. */

@@ -1,15 +1,14 @@
 /**
- * Brings intents from their rows to whoever decides them: each gets a workflow, or in mode `direct` a hundred are delivered
+ * Dispatches intents from their rows: each gets a workflow, or in mode `direct` a hundred are delivered
  * together and only those in trouble get one. Urgent types come first, then each producer has its turn.
  *
- * A row counts as dispatched once its workflow is started. Whoever dies before that leaves it to the next dispatcher; a
+ * A row counts as dispatched once its workflow is started. A dispatcher that dies before that leaves it to the next one; a
  * workflow that Temporal has lost is found by the reconciliation.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { WorkflowClient } from '@temporalio/client';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import { isNotificationType, isUrgentType } from '../../api/intent/catalog.ts';
 import { query } from '../postgres.ts';
 import { MAX_RECIPIENTS_ACCEPTED_LOCALLY } from '../../workflows/intent/contract.ts';
 import type { DispatchMode } from '../../workflows/intent/contract.ts';
@@ -83,7 +82,7 @@ export function createDispatcher(resources: DispatchResources): Dispatcher {
     },
   };
 
-  /** @returns after how many ms there is to be another look, unless somebody wakes the dispatcher. */
+  /** @returns after how many ms there is to be another look, unless `wake` is called. */
   async function look(): Promise<number> {
     const free = mostRunning - running.size;
     if (free <= -MORE_URGENT) return IDLE_LOOK_MS;
@@ -139,8 +138,7 @@ export function createDispatcher(resources: DispatchResources): Dispatcher {
   }
 }
 
-const isUrgent = ({ notificationType }: ToDispatch): boolean =>
-  isNotificationType(notificationType) && isUrgentType(notificationType);
+const isUrgent = (intent: ToDispatch): boolean => intent.isUrgent;
 
 function wakening(): { woken: Promise<void>; wake: () => void } {
   let wake: () => void = () => undefined;
@@ -204,7 +202,7 @@ const PICK_INTENTS = {
            (SELECT coalesce(json_agg(json_build_object(
                      'notificationId', notification_id, 'notificationType', notification_type, 'producer', producer,
                      'audienceKind', entry -> 'audienceKind', 'idempotencyKey', idempotency_key,
-                     'recipients', jsonb_array_length(entry -> 'recipientUserIds'),
+                     'isUrgent', lane = 0, 'recipients', jsonb_array_length(entry -> 'recipientUserIds'),
                      'requestId', entry -> 'requestId', 'traceId', entry -> 'traceId',
                      'traceparent', entry -> 'traceparent') ORDER BY lane, nth, read_number), '[]')
               FROM picked) AS picked`,

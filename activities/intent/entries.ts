@@ -27,7 +27,7 @@ export interface StreamPosition {
 export type ReadEntry =
   { id: string; ok: true; intent: Intent } | { id: string; ok: false; malformed: MalformedIntent };
 
-/** Somebody else has moved the offset. */
+/** Another reader, or a PostgreSQL that fell back, has moved the offset. */
 export class OffsetMovedError extends Error {
   override name = 'OffsetMovedError';
 }

@@ -177,8 +177,9 @@ export function createBridgeActivities(resources: BridgeResources) {
       const { dispatched } = dispatcher;
       const next: BridgeProgress = { stream, offset, lagMs, rate, taken, malformed, dispatched, findings };
       const told = seen ? { ...next, seen } : next;
-      if (JSON.stringify(told) === reported && performance.now() < quietUntilMs) return;
-      [reported, quietUntilMs] = [JSON.stringify(told), performance.now() + QUIET_HEARTBEAT_MS];
+      const text = JSON.stringify(told);
+      if (text === reported && performance.now() < quietUntilMs) return;
+      [reported, quietUntilMs] = [text, performance.now() + QUIET_HEARTBEAT_MS];
       heartbeat(told);
     };
     const tellOnce = () => {

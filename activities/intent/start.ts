@@ -1,7 +1,6 @@
 /** Starts the workflow of an intent, so that it is durable when the call returns. */
 import type { WorkflowClient } from '@temporalio/client';
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
-import { isNotificationType, isUrgentType } from '../../api/intent/catalog.ts';
 import { searchableKey } from '../../api/ids.ts';
 import type { DispatchMode, NotificationInput } from '../../workflows/intent/contract.ts';
 import {
@@ -24,6 +23,8 @@ export interface ToDispatch {
   producer: string;
   audienceKind: string;
   idempotencyKey: string;
+  /** As its lane says. */
+  isUrgent: boolean;
   recipients: number;
   requestId?: string | null;
   traceId?: string | null;
@@ -41,12 +42,11 @@ export async function startNotification(
   intent: ToDispatch,
   { dispatch, isEager }: { dispatch: DispatchMode; isEager: boolean },
 ): Promise<boolean> {
-  const { notificationId, notificationType, producer, recipients } = intent;
-  const goesFirst = isNotificationType(notificationType) && isUrgentType(notificationType);
+  const { notificationId, notificationType, producer, isUrgent, recipients } = intent;
   const input: NotificationInput = {
     ...{ notificationId, notificationType },
     ...(recipients > MAX_RECIPIENTS_ACCEPTED_LOCALLY ? { isLarge: true } : {}),
-    ...(dispatch === 'child' && !goesFirst ? {} : { dispatch: 'on_failure' }),
+    ...(dispatch === 'child' && !isUrgent ? {} : { dispatch: 'on_failure' }),
   };
   try {
     await inTraceOf([intent], () =>
@@ -65,7 +65,7 @@ export async function startNotification(
           staticSummary: summaryOf(intent),
           staticDetails: detailsOf(intent),
           // A producer that floods the stream must not starve the others.
-          priority: { fairnessKey: producer, ...(goesFirst ? BEFORE_NEW_ONES.priority : {}) },
+          priority: { fairnessKey: producer, ...(isUrgent ? BEFORE_NEW_ONES.priority : {}) },
         }),
       ),
     );
