@@ -1,8 +1,8 @@
 /**
- * Generates what follows from the contract of intents: the classes of notification.fbs with flatc, and from the catalog
- * the JSON Schemas, the vectors, and the clients in Go and Python.
+ * Generates what follows from catalog/galaxy.yaml: notification.fbs with its classes in Go, the JSON Schemas, the vectors, and
+ * the clients in TypeScript, Go and Python.
  *
- *   node api/generate.mjs           writes them anew
+ *   node api/generate.mjs           writes them
  *   node api/generate.mjs --check   compares, and changes nothing
  *
  * Exit code 1 on any difference, and when the FlatBuffers schema breaks those who know an older one.
@@ -21,7 +21,6 @@ function textOf(file) {
   }
 }
 
-/** Loads the classes of notification.fbs, which must be those of the schema by then. */
 async function derived() {
   const { derivedFiles } = await import('./intent/generators/derived-files.ts');
   return derivedFiles();
@@ -43,6 +42,6 @@ async function generate() {
 
 const problems = process.argv.includes('--check')
   ? [...(await check()), ...checkFlatBuffers()]
-  : [...generateFlatBuffers(), ...(await generate())];
+  : [...(await generate()), ...generateFlatBuffers()];
 for (const problem of problems) console.error(problem);
 process.exitCode = problems.length === 0 ? 0 : 1;

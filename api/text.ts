@@ -91,3 +91,35 @@ export const wellFormedText = (text: string): string => text.toWellFormed().repl
 export function cutText(text: string, max: number): string {
   return text.length <= max ? text : `${text.slice(0, max - 1).replace(/\p{Surrogate}$/u, '')}…`;
 }
+
+/**
+ * @param most letters that may differ.
+ * @returns the name that is most like a text (Levenshtein), for a hint; undefined when all are too different.
+ */
+export function nearestOf(
+  text: string,
+  names: Iterable<string>,
+  most = Math.ceil(text.length / 3),
+): string | undefined {
+  const [nearest] = [...names]
+    // The lengths alone rule most out, however long a text is.
+    .filter((name) => Math.abs(name.length - text.length) <= most)
+    .map((name) => ({ name, distance: editDistance(text, name) }))
+    .filter(({ distance }) => distance <= most)
+    .sort((one, other) => one.distance - other.distance);
+  return nearest?.name;
+}
+
+/** How many letters are inserted, deleted or replaced between two texts. */
+function editDistance(one: string, other: string): number {
+  let above = Array.from({ length: other.length + 1 }, (_, index) => index);
+  for (let i = 0; i < one.length; i++) {
+    const row = [i + 1];
+    for (let j = 0; j < other.length; j++) {
+      const replaced = above[j]! + (one[i] === other[j] ? 0 : 1);
+      row.push(Math.min(replaced, above[j + 1]! + 1, row[j]! + 1));
+    }
+    above = row;
+  }
+  return above.at(-1)!;
+}

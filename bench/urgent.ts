@@ -17,7 +17,7 @@ const MOST_MS = 1_000;
 const URGENT = 300;
 /** Those of one way are published within the time in which it works off what is there besides. */
 const PER_SECOND: Record<Way, number> = { child: 5, on_failure: 5, direct: 15 };
-const WORKED_OFF: Record<Way, number> = { child: 4_000, on_failure: 8_000, direct: 40_000 };
+const WORKED_OFF: Record<Way, number> = { child: 4_000, on_failure: 8_000, direct: 80_000 };
 /** Of the others: the service is warm then, after some seconds. */
 const BEGUN: Record<Way, number> = { child: 200, on_failure: 200, direct: 4_000 };
 const LOOK_INTERVAL_MS = 200;

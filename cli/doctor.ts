@@ -5,7 +5,7 @@ import { DEFAULT_INPUT_STREAM } from '../api/account-callback/input.ts';
 import { DEFAULT_MOBILE_STREAM } from '../api/mobile-push/job.ts';
 import { CONSUMER_GROUP } from '../api/stream-ids.ts';
 import { callerCredentials } from '../config/caller.ts';
-import { ADMIN_EMAIL_VARIABLES, USER_SERVICE } from '../config/intent.ts';
+import { USER_SERVICE, adminEmailsVariable } from '../config/intent.ts';
 import { farSidesOf, loadOperatorConfig, needsOf } from '../config/load.ts';
 import { ConfigError } from '../config/variables.ts';
 import { callbackChecks } from './account-callback/check.ts';
@@ -170,13 +170,12 @@ const sourceOf = (embedded: string[]): string =>
     : `all variables are valid; ${embedded.join(', ')} of the running npm start`;
 
 function administrators({ adminEmails }: Config): Diagnosis {
-  const variables = Object.keys(ADMIN_EMAIL_VARIABLES);
-  const empty = Object.values(adminEmails).flatMap((emails, index) =>
-    emails.length === 0 ? [variables[index]!] : [],
+  const empty = [...adminEmails].flatMap(([type, emails]) =>
+    emails.length === 0 ? [adminEmailsVariable(type)] : [],
   );
-  if (empty.length === 0) return ok(`all ${variables.length} types have one`);
+  if (empty.length === 0) return ok(`all ${adminEmails.size} types have one`);
   return warn(
-    `${empty.length} of ${variables.length} types have none, their e-mail is skipped`,
+    `${empty.length} of ${adminEmails.size} types have none, their e-mail is skipped`,
     `set ${empty.join(', ')}`,
   );
 }

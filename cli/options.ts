@@ -3,9 +3,13 @@ import { userInfo } from 'node:os';
 import type { Command } from 'commander';
 import { InvalidArgumentError, Option } from 'commander';
 import { DURATION_FORMS, durationMs } from '../api/durations.ts';
-import { CHANNELS, NOTIFICATION_TYPES, PRODUCERS } from '../api/intent/catalog.ts';
+import type { Catalog } from '../api/intent/catalog.ts';
+import { CHANNELS } from '../api/intent/catalog.ts';
+import { nearestOf } from '../api/text.ts';
+import { catalogIn } from '../config/intent.ts';
 import { DEFAULT_LIMIT, MAX_LIMIT } from '../client/lists.ts';
 import { PUBLICATION_FAILURES } from '../workflows/failures.ts';
+import { shell } from './invocation.ts';
 
 /** A duration as variables have it, as milliseconds. */
 export function parseDuration(text: string): number {
@@ -69,9 +73,25 @@ export function parseEntryId(text: string): string {
 
 export const limitOption = () =>
   new Option('--limit <n>', 'rows at most').argParser(parseCount(1, MAX_LIMIT)).default(DEFAULT_LIMIT);
+/** The notification types of the service. @throws ConfigError when its file is no catalog. */
+export const catalogOfShell = (): Catalog => catalogIn(shell().env);
+
+/** One of the names that the catalog has; it is read when a value is given. */
+const parseName =
+  (what: string, namesIn: (catalog: Catalog) => Iterable<string>) =>
+  (text: string): string => {
+    const names = [...namesIn(catalogOfShell())];
+    if (names.includes(text)) return text;
+    const nearest = nearestOf(text, names);
+    const advice = nearest === undefined ? `known are ${names.join(', ')}` : `did you mean ${nearest}?`;
+    throw new InvalidArgumentError(`The catalog has no ${what} ${text}; ${advice}`);
+  };
+export const parseType = parseName('notification type', ({ types }) => types.keys());
+export const parseProducer = parseName('producer', ({ producers }) => producers);
+
 export const typeOption = () =>
-  new Option('--type <type>', 'notification type, see intents sample').choices(NOTIFICATION_TYPES);
-export const producerOption = () => new Option('--producer <producer>', 'producer').choices(PRODUCERS);
+  new Option('--type <type>', 'notification type, see intents sample').argParser(parseType);
+export const producerOption = () => new Option('--producer <producer>', 'producer').argParser(parseProducer);
 export const channelOption = () => new Option('--channel <channel>', 'channel').choices(CHANNELS);
 export const failureOption = () =>
   new Option('--failure <classification>', 'failure that killed the route').choices(PUBLICATION_FAILURES);

@@ -8,6 +8,7 @@ import { EXIT_CODES_HELP } from './command.ts';
 import { addCompletionCommand } from './completion.ts';
 import { addDoctorCommand } from './doctor.ts';
 import { addBridgeCommands } from './intent/bridge.ts';
+import { addCatalogCommands } from './intent/catalog.ts';
 import { addChannelCommands, addProducerCommands } from './intent/channels.ts';
 import { addDeadLetterCommands } from './intent/dead-letters.ts';
 import { addIntentCommands } from './intent/intents.ts';
@@ -74,6 +75,7 @@ export function programOf(output: OutputConfiguration = {}): Command {
   addProducerCommands(program);
   addBridgeCommands(program);
   addIntentCommands(program);
+  addCatalogCommands(program);
   addOutboxCommands(program);
   addMobileCommands(program);
   addSymbolCommands(program);

@@ -17,13 +17,15 @@ import { Client, Connection, defaultGrpcRetryOptions, makeGrpcRetryInterceptor }
 import type { RedisOptions } from 'ioredis';
 import { Redis } from 'ioredis';
 import pg from 'pg';
+import type { Catalog } from '../api/intent/catalog.ts';
 import type { KeyBoxKey } from '../api/key-box.ts';
 import { createKeyBox } from '../api/key-box.ts';
 import type { PlainPolicy } from '../api/payload-codec.ts';
 import { dataConverterWith } from '../api/payload-codec.ts';
 import { sessionOptions } from '../api/postgres-session.ts';
 import { failWhenClosed } from './closed-channel.ts';
-import { DEFAULT_INTENTS_STREAM } from './notificationintent.ts';
+import { DEFAULT_INTENTS_STREAM } from './constructors.ts';
+import { GALAXY } from './generated/galaxy.ts';
 import type { Operator } from './operator.ts';
 import { createOperator } from './operator.ts';
 import type { OperatorResources } from './resources.ts';
@@ -54,6 +56,8 @@ export interface OperatorServers {
   subscriptionKeys?: () => readonly KeyBoxKey[];
   /** Default: `notification:intents`. */
   intentsStream?: string;
+  /** NOTIFICATION_CATALOG_FILE, parsed; default: the types of Galaxy. */
+  catalog?: Catalog;
   /** Other streams, where they have other names than usual. */
   streams?: OperatorResources['streams'];
   /** Whose subscriptions and token; default `default`. */
@@ -91,6 +95,7 @@ export function connectOperator(servers: OperatorServers): ConnectedOperator {
     redis: openRedis(servers.redis),
     namespace,
     intentsStream: servers.intentsStream ?? DEFAULT_INTENTS_STREAM,
+    catalog: servers.catalog ?? GALAXY,
     ...(servers.streams ? { streams: servers.streams } : {}),
     ...(agentId === undefined ? {} : { agentId }),
     ...(uiUrl === undefined ? {} : { uiUrl }),

@@ -59,8 +59,15 @@ export async function lookOf(
 const isWaiting = ({ count, oldestMs }: Wait): boolean => (count ?? oldestMs) > 0;
 
 /** @param statement selects `what`, `count` or null, and `oldestMs`. */
-export async function readWaits(db: Pool, statement: string): Promise<Pick<KindLook, 'waits'>> {
-  const { rows } = await db.query<{ what: string; count: number | null; oldestMs: number }>(statement);
+export async function readWaits(
+  db: Pool,
+  statement: string,
+  values: unknown[] = [],
+): Promise<Pick<KindLook, 'waits'>> {
+  const { rows } = await db.query<{ what: string; count: number | null; oldestMs: number }>(
+    statement,
+    values,
+  );
   return {
     waits: rows.map(({ count, ...row }) => ({ ...row, ...(count === null ? {} : { count }) })),
   };

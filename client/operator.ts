@@ -10,9 +10,11 @@
  * Reads are bounded, newest first. Times are `Date`s. Errors are NotFoundError, NothingToDoError and
  * OperationFailedError; what a connection throws passes through.
  */
+import type { Catalog } from '../api/intent/catalog.ts';
 import { callbackOperations } from './account-callback/callbacks.ts';
 import { actionOperations } from './actions.ts';
 import { forgetOperations } from './forget.ts';
+import { GALAXY } from './generated/galaxy.ts';
 import { bridgeOperations } from './intent/bridge.ts';
 import { cancelNotification } from './intent/cancel.ts';
 import { channelOperations, producerOperations } from './intent/channels.ts';
@@ -41,7 +43,8 @@ export type { OperatorResources } from './resources.ts';
 
 export type Operator = ReturnType<typeof createOperator>;
 
-export function createOperator(resources: OperatorResources) {
+export function createOperator(given: Omit<OperatorResources, 'catalog'> & { catalog?: Catalog }) {
+  const resources = { catalog: GALAXY, ...given };
   return {
     /** What comes in, goes out, waits and died, of each kind of work. Bounded however much there is; never throws. */
     top: (): Promise<Top> => top(resources),

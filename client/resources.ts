@@ -2,6 +2,7 @@
 import type { Client } from '@temporalio/client';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
+import type { Catalog } from '../api/intent/catalog.ts';
 import type { KeyBox } from '../api/key-box.ts';
 
 export interface OperatorResources {
@@ -15,6 +16,8 @@ export interface OperatorResources {
   /** Address of the page that deploy/RUNBOOK.md is; without it nothing links there. */
   runbookUrl?: string;
   intentsStream: string;
+  /** The notification types of the service. */
+  catalog: Catalog;
   /** Where streams have other names than usual. */
   streams?: { push?: string; mail?: string };
   /** Whose subscriptions and token; default `default`. */

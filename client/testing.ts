@@ -7,13 +7,14 @@
  * expectPublished(stream, { type: 'game.turn.ready', recipientUserIds: ['user-1', 'user-2'] });
  * ```
  */
-import type { NotificationType } from '../api/intent/catalog.ts';
+import type { Catalog, NotificationType } from '../api/intent/catalog.ts';
 import type { IntentFailureCode } from '../api/intent/entry.ts';
 import { entryFieldsOf, parseIntent } from '../api/intent/entry.ts';
 import { differingFields, fingerprintOf } from '../api/intent/fingerprint.ts';
 import { canonicalJson } from '../api/canonical-json.ts';
-import type { NotificationIntent, StreamAppender } from './notificationintent.ts';
-import { InvalidIntentError } from './notificationintent.ts';
+import type { NotificationIntent, StreamAppender } from './constructors.ts';
+import { InvalidIntentError } from './constructors.ts';
+import { GALAXY } from './generated/galaxy.ts';
 
 /** One intent that the stream has taken. */
 export interface PublishedIntent {
@@ -37,8 +38,10 @@ export interface MemoryStream extends StreamAppender {
 /**
  * A stream without entries. Its `xadd` rejects with InvalidIntentError for what the service would refuse, also for a key
  * that comes again with other content, and with an Error for a command that is no plain XADD.
+ *
+ * @param options.catalog of the service; default: the types of Galaxy.
  */
-export function createMemoryStream(): MemoryStream {
+export function createMemoryStream({ catalog = GALAXY }: { catalog?: Catalog } = {}): MemoryStream {
   const published: PublishedIntent[] = [];
   const failures: Error[] = [];
   return {
@@ -50,7 +53,7 @@ export function createMemoryStream(): MemoryStream {
         throw new Error('producers use a plain XADD: *, fields and values');
       const failure = failures.shift();
       if (failure) throw failure;
-      const next = accepted(`${published.length + 1}-0`, stream, fieldsAndValues);
+      const next = accepted(catalog, `${published.length + 1}-0`, stream, fieldsAndValues);
       const earlier = published.find((one) => isOfSameKey(one, next));
       if (earlier !== undefined && earlier.fingerprint !== next.fingerprint) {
         const fields = differingFields(earlier.intent, next.intent).join(', ');
@@ -64,6 +67,7 @@ export function createMemoryStream(): MemoryStream {
 }
 
 function accepted(
+  catalog: Catalog,
   entryId: string,
   stream: string,
   fieldsAndValues: readonly string[],
@@ -71,7 +75,7 @@ function accepted(
   const fields = fieldsAndValues.flatMap((name, index) =>
     index % 2 === 0 ? entryFieldsOf({ [name]: fieldsAndValues[index + 1]! }) : [],
   );
-  const parsed = parseIntent(entryId, fields);
+  const parsed = parseIntent(catalog, entryId, fields);
   if (!parsed.ok) {
     const { failureCode, failureMessage } = parsed.malformed;
     throw new InvalidIntentError(failureCode as IntentFailureCode, failureMessage);

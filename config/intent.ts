@@ -1,7 +1,9 @@
 /** Configuration of intents. */
+import { readFileSync } from 'node:fs';
 import { z } from 'zod';
-import type { AdminNotificationType } from '../api/intent/catalog.ts';
-import { ADMIN_NOTIFICATION_TYPES } from '../api/intent/catalog.ts';
+import type { Catalog } from '../api/intent/catalog.ts';
+import { CatalogError, adminTypesOf } from '../api/intent/catalog.ts';
+import { GALAXY, parseCatalog } from '../api/intent/galaxy.ts';
 import type { OutcomeKind } from '../api/intent/outcome.ts';
 import { OTHER_OUTCOMES, OUTCOMES_STREAM, OUTCOME_KINDS, TERMINAL_OUTCOMES } from '../api/intent/outcome.ts';
 import {
@@ -15,7 +17,7 @@ import type { ServiceValues } from './service.ts';
 import { callerWires } from './caller.ts';
 import { bearerToken, duration, emailList, httpUrl, integer, postgresDsn, streamName } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
-import { LOOKS_PER_RUN, exceeding, variable } from './variables.ts';
+import { ConfigError, LOOKS_PER_RUN, exceeding, variable } from './variables.ts';
 
 /** What the names begin with by which calls to the User Service are proven. */
 export const USER_SERVICE = 'NOTIFICATION_USER_SERVICE';
@@ -32,7 +34,23 @@ const outcomeKinds = z.string().transform((text, context): readonly OutcomeKind[
   return z.NEVER;
 });
 
+/** What is in the file of a catalog. */
+const catalogText = z.string().transform((text, context): Catalog => {
+  try {
+    return parseCatalog(text);
+  } catch (error) {
+    if (!(error instanceof CatalogError)) throw error;
+    for (const problem of error.problems) context.addIssue(problem);
+    return z.NEVER;
+  }
+});
+
 export const INTENT_VARIABLES = {
+  NOTIFICATION_CATALOG_FILE: variable(
+    catalogText,
+    'YAML or JSON file of the notification types. Empty: the 18 types of Galaxy, catalog/galaxy.yaml.',
+    { inFile: true },
+  ),
   NOTIFICATION_INTENTS_STREAM: variable(streamName, 'Stream that producers append intents to.', {
     default: 'notification:intents',
   }),
@@ -123,16 +141,36 @@ export const INTENT_VARIABLES = {
 };
 
 /** `geo.review_recommended` -> `NOTIFICATION_ADMIN_EMAILS_GEO_REVIEW_RECOMMENDED` */
-export const adminEmailsVariable = (type: AdminNotificationType): string =>
+export const adminEmailsVariable = (type: string): string =>
   `NOTIFICATION_ADMIN_EMAILS_${type.replace(/\./g, '_').toUpperCase()}`;
 
-/** One list of administrators per notification type that reaches them. */
-export const ADMIN_EMAIL_VARIABLES = Object.fromEntries(
-  ADMIN_NOTIFICATION_TYPES.map((type) => [
-    adminEmailsVariable(type),
-    variable(emailList, `Administrators who get ${type}, comma-separated.`, { default: '' }),
-  ]),
-);
+/** One list of administrators for each notification type that reaches them. */
+export const adminEmailVariablesOf = (catalog: Catalog) =>
+  Object.fromEntries(
+    adminTypesOf(catalog).map(({ type }) => [
+      adminEmailsVariable(type),
+      variable(emailList, `Administrators who get ${type}, comma-separated.`, { default: '' }),
+    ]),
+  );
+
+/**
+ * The catalog of an environment, for programs that need no more of it.
+ *
+ * @throws ConfigError when the file cannot be read, or is no catalog.
+ */
+export function catalogIn(env: Record<string, string | undefined>): Catalog {
+  const file = env['NOTIFICATION_CATALOG_FILE'];
+  if (!file) return GALAXY;
+  let text;
+  try {
+    text = readFileSync(file, 'utf8');
+  } catch (error) {
+    throw new ConfigError([`NOTIFICATION_CATALOG_FILE cannot be read: ${(error as Error).message}`]);
+  }
+  const { data, error } = catalogText.safeParse(text);
+  if (data !== undefined) return data;
+  throw new ConfigError(error.issues.map(({ message }) => `${file}: ${message}`));
+}
 
 export const INTENT: Kind<ServiceValues & ValuesOf<typeof INTENT_VARIABLES>> = {
   variables: INTENT_VARIABLES,

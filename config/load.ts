@@ -1,12 +1,14 @@
 /** The whole configuration: the kinds of work, their variables, and the only place that reads the environment. */
 import { z } from 'zod';
-import type { AdminNotificationType } from '../api/intent/catalog.ts';
-import { ADMIN_NOTIFICATION_TYPES } from '../api/intent/catalog.ts';
+import type { Catalog, NotificationType } from '../api/intent/catalog.ts';
+import { adminTypesOf } from '../api/intent/catalog.ts';
+import { GALAXY } from '../api/intent/galaxy.ts';
+import { nearestOf } from '../api/text.ts';
 import { RETENTION_WORKFLOW, retentionScheduleId } from '../workflows/retention-contract.ts';
 import { ACCOUNT_CALLBACK, ACCOUNT_CALLBACK_VARIABLES } from './account-callback.ts';
 import type { ConfigFile, ReadFile } from './files.ts';
 import { filesOfDsn, readFromDisk, rememberingReader } from './files.ts';
-import { ADMIN_EMAIL_VARIABLES, INTENT, INTENT_VARIABLES, adminEmailsVariable } from './intent.ts';
+import { INTENT, INTENT_VARIABLES, adminEmailVariablesOf, adminEmailsVariable } from './intent.ts';
 import { MOBILE_PUSH, MOBILE_PUSH_VARIABLES } from './mobile-push.ts';
 import {
   DEPRECATED,
@@ -57,12 +59,13 @@ export const VARIABLES = {
 };
 
 /** Every name that may be set of those that are looked at: with the files of secrets, and what OpenTelemetry reads itself. */
-const KNOWN_NAMES: ReadonlySet<string> = new Set([
-  ...Object.entries<Variable>({ ...VARIABLES, ...ADMIN_EMAIL_VARIABLES }).flatMap(([name, { secret }]) =>
-    secret ? [name, `${name}_FILE`] : [name],
-  ),
-  ...READ_BY_OTEL,
-]);
+const namesWith = (catalog: Catalog): ReadonlySet<string> =>
+  new Set([
+    ...Object.entries<Variable>({ ...VARIABLES, ...adminEmailVariablesOf(catalog) }).flatMap(
+      ([name, { secret }]) => (secret ? [name, `${name}_FILE`] : [name]),
+    ),
+    ...READ_BY_OTEL,
+  ]);
 
 /** A user or password before the host: not for a log, wherever somebody put it. */
 const CREDENTIALS_IN_URL = /:(\/\/)?[^/]*@/;
@@ -76,7 +79,10 @@ export interface Config {
   /** What this process works on. */
   roles: readonly RoleName[];
   values: Values;
-  adminEmails: Record<AdminNotificationType, string[]>;
+  /** The notification types. */
+  catalog: Catalog;
+  /** Of each type that reaches administrators. */
+  adminEmails: ReadonlyMap<NotificationType, string[]>;
   /** The TEMPORAL_* variables, for the SDK's own profile loader (TLS, API key, profiles). */
   temporalEnv: Record<string, string>;
   /** Connections, and what is open on them. */
@@ -143,18 +149,19 @@ function readConfig(env: Environment, defaults: Record<string, string>, readFile
   const { problems, readSecret, readAll } = readerOf(env, defaults, production, files);
   const apiKey = readSecret('TEMPORAL_API_KEY');
   const values = readAll(VARIABLES) as Values;
-  const emails = readAll(ADMIN_EMAIL_VARIABLES);
+  const catalog = values.NOTIFICATION_CATALOG_FILE ?? GALAXY;
+  const emails = readAll(adminEmailVariablesOf(catalog));
   const roles = rolesOf(values, production);
 
-  problems.push(...withoutEffect(env));
+  problems.push(...withoutEffect(env, namesWith(catalog)));
   problems.push(...serviceContradictions(values), ...sharedStreams(values));
   for (const kind of kindsOf(ROLE_NAMES)) problems.push(...(kind.contradictions?.(values) ?? []));
   if (production) problems.push(...missingByRole(values, roles));
   if (problems.length > 0) throw new ConfigError(problems);
 
-  const adminEmails = Object.fromEntries(
-    ADMIN_NOTIFICATION_TYPES.map((type) => [type, emails[adminEmailsVariable(type)]]),
-  ) as Config['adminEmails'];
+  const adminEmails = new Map(
+    adminTypesOf(catalog).map(({ type }) => [type, emails[adminEmailsVariable(type)] as string[]]),
+  );
   const temporalEnv = {
     ...withFileContents(temporalEnvOf(env), files),
     ...(apiKey === undefined ? {} : { TEMPORAL_API_KEY: apiKey }),
@@ -166,7 +173,7 @@ function readConfig(env: Environment, defaults: Record<string, string>, readFile
   ];
   noteOtherFiles(values, files);
   return {
-    ...{ production, roles, values, adminEmails, temporalEnv, wires },
+    ...{ production, roles, values, catalog, adminEmails, temporalEnv, wires },
     files: files.files,
     reread: (readAgain) => loadConfig(env, defaults, readAgain),
   };
@@ -338,7 +345,7 @@ function nodeWires(env: Environment): Wire[] {
 }
 
 /** One line for each variable that is set and that nothing reads. Never with its value: it may be a misspelt secret. */
-function withoutEffect(env: Environment): string[] {
+function withoutEffect(env: Environment, known: ReadonlySet<string>): string[] {
   // Of a service beside the pod, named `notification-x`, Kubernetes sets NOTIFICATION_X_SERVICE_HOST, NOTIFICATION_X_PORT and more.
   const services = Object.keys(env).flatMap((name) => /^(.+)_SERVICE_HOST$/.exec(name)?.slice(1) ?? []);
   const isLink = (name: string) =>
@@ -348,39 +355,18 @@ function withoutEffect(env: Environment): string[] {
     const fixed = OTEL_FIXED.get(name);
     if (value && fixed !== undefined)
       return value === fixed ? [] : [`${name} must be ${fixed}: nothing else is supported`];
-    if (!value || !/^(NOTIFICATION|OTEL)_/.test(name) || KNOWN_NAMES.has(name) || isLink(name)) return [];
-    const nearest = nearestName(name);
+    if (!value || !/^(NOTIFICATION|OTEL)_/.test(name) || known.has(name) || isLink(name)) return [];
+    const nearest = nearestName(name, known);
     const advice = nearest === undefined ? '' : `did you mean ${nearest}? `;
     return [`${name} has no effect: ${advice}CONFIGURATION.md lists the variables`];
   });
 }
 
 /** @returns the known name that is most like this one; undefined when over half of the letters behind the prefix differ. */
-function nearestName(name: string): string | undefined {
+function nearestName(name: string, known: ReadonlySet<string>): string | undefined {
   const withoutFile = name.replace(/_FILE$/, '');
-  if (KNOWN_NAMES.has(withoutFile)) return withoutFile;
-  const most = Math.floor((name.length - name.indexOf('_')) / 2);
-  const [nearest] = [...KNOWN_NAMES]
-    // The lengths alone rule most out, however long a name is.
-    .filter((known) => Math.abs(known.length - name.length) <= most)
-    .map((known) => ({ known, distance: editDistance(name, known) }))
-    .filter(({ distance }) => distance <= most)
-    .sort((one, other) => one.distance - other.distance);
-  return nearest?.known;
-}
-
-/** How many letters are inserted, deleted or replaced between two texts (Levenshtein). */
-function editDistance(one: string, other: string): number {
-  let above = Array.from({ length: other.length + 1 }, (_, index) => index);
-  for (let i = 0; i < one.length; i++) {
-    const row = [i + 1];
-    for (let j = 0; j < other.length; j++) {
-      const replaced = above[j]! + (one[i] === other[j] ? 0 : 1);
-      row.push(Math.min(replaced, above[j + 1]! + 1, row[j]! + 1));
-    }
-    above = row;
-  }
-  return above.at(-1)!;
+  if (known.has(withoutFile)) return withoutFile;
+  return nearestOf(name, known, Math.floor((name.length - name.indexOf('_')) / 2));
 }
 
 function rolesOf(

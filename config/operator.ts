@@ -36,6 +36,7 @@ export function operatorServers(config: Config, addresses: OperatorAddresses) {
     // Only when one is needed: outside production it may write a key into the data directory.
     subscriptionKeys: () => sealingKeysOf(config),
     intentsStream: values.NOTIFICATION_INTENTS_STREAM,
+    catalog: config.catalog,
     streams: {
       push: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM,
       mail: values.NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM,

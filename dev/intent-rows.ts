@@ -7,6 +7,7 @@ import type { ToDispatch } from '../activities/intent/start.ts';
 import { startNotification } from '../activities/intent/start.ts';
 import { createOutcomes } from '../activities/intent/outcomes.ts';
 import { isUrgentType } from '../api/intent/catalog.ts';
+import { GALAXY } from '../api/intent/galaxy.ts';
 import type { Intent } from '../api/intent/entry.ts';
 import { STREAM_START } from '../api/stream-ids.ts';
 import type { DispatchMode } from '../workflows/intent/contract.ts';
@@ -23,7 +24,7 @@ export async function writeOpenRows(db: Pool, intents: readonly Intent[]): Promi
   const position = await loading;
   const entries = intents.map((intent) => ({ id: intent.notificationId, ok: true as const, intent }));
   const resources = {
-    ...{ db, outcomes: createOutcomes([]) },
+    ...{ db, outcomes: createOutcomes([]), catalog: GALAXY },
     metrics: { intentMalformed: () => undefined },
     onMalformed: () => undefined,
   };
@@ -42,7 +43,7 @@ export const toDispatch = (intent: Intent): ToDispatch => {
   const { notificationId, notificationType, producer, audienceKind, idempotencyKey } = intent;
   return {
     ...{ notificationId, notificationType, producer, audienceKind, idempotencyKey },
-    ...{ isUrgent: isUrgentType(notificationType), recipients: intent.recipientUserIds.length },
+    ...{ isUrgent: isUrgentType(GALAXY, notificationType), recipients: intent.recipientUserIds.length },
   };
 };
 

@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { memoryMbOf } from '../bench/processes.ts';
 import { entryFieldsOf, envelopeOf } from '../api/intent/entry.ts';
 import { sampleIntentOf } from '../client/intent/sample-intents.ts';
+import { GALAXY } from '../client/generated/galaxy.ts';
 import type { Options } from './options.ts';
 import { machineOf } from './report.ts';
 import { withOneService } from './one-service.ts';
@@ -66,7 +67,7 @@ export async function flood(options: Options, report: (line: string) => void): P
     async function publish(from: number, count: number): Promise<void> {
       const pipeline = redis.pipeline();
       for (let index = from; index < from + count; index += 1) {
-        const intent = sampleIntentOf('game.turn.ready', 'user', `flood/${index}`);
+        const intent = sampleIntentOf(GALAXY, 'game.turn.ready', 'user', `flood/${index}`);
         pipeline.xadd(INTENTS, '*', ...entryFieldsOf(envelopeOf(intent)).flat());
       }
       await pipeline.exec();

@@ -7,6 +7,7 @@ import { writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { entryFieldsOf, envelopeOf } from '../api/intent/entry.ts';
 import { sampleIntentOf } from '../client/intent/sample-intents.ts';
+import { GALAXY } from '../client/generated/galaxy.ts';
 import { repairWorkflowId } from '../workflows/intent/repair-contract.ts';
 import { openConsumers } from './consumers.ts';
 import { withOneService } from './one-service.ts';
@@ -75,7 +76,7 @@ export async function restartRedis(options: Options, report: (line: string) => v
       const startedAt = performance.now();
       for (let index = 0; index < seconds * INTENTS_PER_SECOND; index += 1) {
         await sleep(Math.max(0, startedAt + (index * 1_000) / INTENTS_PER_SECOND - performance.now()));
-        const intent = sampleIntentOf('game.turn.ready', 'user', `restart/${published}`);
+        const intent = sampleIntentOf(GALAXY, 'game.turn.ready', 'user', `restart/${published}`);
         await redis.xadd(INTENTS, '*', ...entryFieldsOf(envelopeOf(intent)).flat());
         published += 1;
       }

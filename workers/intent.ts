@@ -29,7 +29,6 @@ import { CHANNEL_WORKFLOW, channelWorkflowId, heldProducer } from '../workflows/
 import { CHANNELS, INTENT_TASK_QUEUE, RECONCILIATION_SCHEDULE_ID } from '../workflows/intent/contract.ts';
 import { BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
 import { BEFORE_A_BACKLOG } from '../workflows/policies.ts';
-import { PRODUCERS } from '../api/intent/catalog.ts';
 import { OUTCOMES_STREAM } from '../api/intent/outcome.ts';
 import type { ProcessContext } from './context.ts';
 import { openCaller } from './http-caller.ts';
@@ -44,7 +43,7 @@ export function openIntents(context: ProcessContext): Role {
   const intentsStream = values.NOTIFICATION_INTENTS_STREAM;
   const settings = settingsOf(config);
   const longestSilenceMs = settings.bridge.blockMs + values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
-  const metrics = createIntentMetrics(meter);
+  const metrics = createIntentMetrics(meter, config.catalog);
   const outcomes = createOutcomes(values.NOTIFICATION_OUTCOMES);
   const userService = rememberRecipients(
     createUserService({
@@ -63,14 +62,16 @@ export function openIntents(context: ProcessContext): Role {
     args: [intentsStream],
     staticSummary: `reads ${intentsStream}`,
   };
-  const held = [...CHANNELS, ...PRODUCERS.map(heldProducer)].map((name): LongLivedWorkflow => ({
-    workflowType: CHANNEL_WORKFLOW,
-    workflowId: channelWorkflowId(name),
-    taskQueue: INTENT_TASK_QUEUE,
-    args: [name],
-    staticSummary: `pauses and resumes ${name}`,
-    ...BEFORE_A_BACKLOG,
-  }));
+  const held = [...CHANNELS, ...config.catalog.producers.map(heldProducer)].map(
+    (name): LongLivedWorkflow => ({
+      workflowType: CHANNEL_WORKFLOW,
+      workflowId: channelWorkflowId(name),
+      taskQueue: INTENT_TASK_QUEUE,
+      args: [name],
+      staticSummary: `pauses and resumes ${name}`,
+      ...BEFORE_A_BACKLOG,
+    }),
+  );
   const longLived = [reader, ...held];
 
   return {
@@ -152,8 +153,9 @@ export function openIntents(context: ProcessContext): Role {
   }
 }
 
-function settingsOf({ values, adminEmails }: Config) {
+function settingsOf({ values, catalog, adminEmails }: Config) {
   return {
+    catalog,
     intent: {
       budgets: {
         push: values.NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS,

@@ -9,7 +9,7 @@ import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import type { AdminNotificationType } from '../../api/intent/catalog.ts';
+import type { Catalog, NotificationType } from '../../api/intent/catalog.ts';
 import { channelsOf } from '../../api/intent/catalog.ts';
 import { searchableKey } from '../../api/ids.ts';
 import type { Intent, MalformedCode } from '../../api/intent/entry.ts';
@@ -48,6 +48,7 @@ export interface IntentResources {
   log: Logger;
   metrics: IntentMetrics;
   outcomes: Outcomes;
+  catalog: Catalog;
   intent: {
     budgets: ChannelBudgets;
     /** How long at least an idempotency key stays reserved, ms. */
@@ -55,7 +56,7 @@ export interface IntentResources {
     /** Length to which Redis trims the stream of push events. */
     gatewayMaxLen: number;
     /** Normalised, unique addresses by notification type. */
-    adminEmails: Record<AdminNotificationType, readonly string[]>;
+    adminEmails: ReadonlyMap<NotificationType, readonly string[]>;
     /** See the audience's resolver. */
     maxLookups: number;
     unusableAfterAttempts: number;
@@ -76,7 +77,7 @@ export interface AcceptanceOptions {
 export type AcceptIntents = ReturnType<typeof createAcceptance>;
 
 export function createAcceptance(resources: IntentResources) {
-  const { db, workflows, log, metrics, outcomes, intent: settings } = resources;
+  const { db, workflows, log, metrics, outcomes, catalog, intent: settings } = resources;
   const resolveAudience = createAudienceResolver({ ...resources, ...settings });
 
   /**
@@ -149,10 +150,16 @@ export function createAcceptance(resources: IntentResources) {
   ): Promise<ToInsert | Unresolved> {
     const note = (trouble: Omit<Trouble, 'attempt'>) =>
       noteTrouble(db, intent.notificationId, { ...trouble, attempt });
+    // The catalog has lost the type since the entry was read.
+    if (channelsOf(catalog, intent.notificationType, intent.audienceKind).length === 0)
+      return { intent, why: { code: 'unknown_notification_type', message: TYPE_IS_GONE } };
     try {
       const audience = await resolveAudience(intent, note, patience);
       if (audience.kind !== 'unknown_user') return { intent, audience };
-      return { intent, why: { unknownUser: audience.userId } };
+      // By its position: only the fields of the entry hold the id, and they are where a user is forgotten.
+      const position = intent.recipientUserIds.indexOf(audience.userId);
+      const message = `recipient_user_ids_json names a user whom User Service does not know, at position ${position}`;
+      return { intent, why: { code: 'recipient_not_found', message } };
     } catch (error) {
       return { intent, why: { error } };
     }
@@ -160,21 +167,15 @@ export function createAcceptance(resources: IntentResources) {
 
   /** For good where a recipient does not exist; otherwise its next attempt may find all of them. */
   async function decline({ intent, why }: Unresolved, decided: Map<string, Decided>): Promise<void> {
-    if ('error' in why) {
-      decided.set(intent.notificationId, why);
-      return;
-    }
-    // By its position: only the fields of the entry hold the id, and they are where a user is forgotten.
-    const position = intent.recipientUserIds.indexOf(why.unknownUser);
-    const message = `recipient_user_ids_json names a user whom User Service does not know, at position ${position}`;
-    await refuse(intent, 'recipient_not_found', message);
+    if ('error' in why) decided.set(intent.notificationId, why);
+    else await refuse(intent, why.code, why.message);
   }
 
   /** What is decided meanwhile stays as it is. What PostgreSQL refuses of many it is given one by one. */
   async function insert(items: readonly ToInsert[], decided: Map<string, Decided>): Promise<void> {
     let accepted;
     try {
-      accepted = await insertRecords(db, outcomes, items, settings);
+      accepted = await insertRecords(db, outcomes, items, { ...settings, catalog });
     } catch (error) {
       if (!isPostgresRefusal(error)) throw error;
       if (items.length > 1) for (const item of items) await insert([item], decided);
@@ -242,7 +243,7 @@ export function createAcceptance(resources: IntentResources) {
 
   /** Redis cannot tell how far Gateway has read, so this is the only moment to say it. */
   function warnOfTrimming(intent: Intent, audience: Audience): void {
-    if (!channelsOf(intent.notificationType, audience.kind).includes('push')) return;
+    if (!channelsOf(catalog, intent.notificationType, audience.kind).includes('push')) return;
     const pushes = audience.kind === 'user' ? audience.recipients.length : 0;
     if (pushes <= settings.gatewayMaxLen) return;
     log.warn(
@@ -299,8 +300,10 @@ interface Duplicate {
 /** An intent whose recipients could not all be found. */
 interface Unresolved {
   intent: Intent;
-  why: { unknownUser: string } | { error: unknown };
+  why: { code: MalformedCode; message: string } | { error: unknown };
 }
+
+const TYPE_IS_GONE = 'notification_type is not in the catalog any more';
 
 const deferral = (message: string): ApplicationFailure =>
   ApplicationFailure.create({ type: ACCEPTANCE_DEFERRED, message });

@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ApplicationFailure, Context } from '@temporalio/activity';
-import type { AdminNotificationType, Channel, NotificationType } from '../../api/intent/catalog.ts';
+import type { Catalog, Channel, NotificationType } from '../../api/intent/catalog.ts';
 import { CHANNELS, channelsOf } from '../../api/intent/catalog.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { Locale } from '../../api/intent/mail-command.ts';
@@ -56,7 +56,7 @@ interface AudienceSources {
   userService: UserService;
   metrics: IntentMetrics;
   /** Normalised, unique addresses by notification type. */
-  adminEmails: Record<AdminNotificationType, readonly string[]>;
+  adminEmails: ReadonlyMap<NotificationType, readonly string[]>;
   /** Lookups that this process makes concurrently. */
   maxLookups: number;
   /** Attempts after which a recipient without a usable answer is served without e-mail. */
@@ -95,8 +95,7 @@ export function createAudienceResolver(sources: AudienceSources) {
     patience?: Promise<unknown>,
   ): Promise<Audience | UnknownUser> => {
     if (intent.audienceKind === 'admin_email') {
-      const emails = adminEmails[intent.notificationType as AdminNotificationType];
-      return { kind: 'admin_email', emails };
+      return { kind: 'admin_email', emails: adminEmails.get(intent.notificationType) ?? [] };
     }
     if (intent.recipientUserIds.length <= LARGE_AUDIENCE) return resolveUsers(intent, note, patience);
     if (largeAudiences >= MOST_LARGE_AUDIENCES) throw deferral();
@@ -305,6 +304,7 @@ export type ChannelBudgets = Record<Channel, number>;
  * recipient without a usable address. An empty list of administrators gets one skipped e-mail slot, so that the gap in the configuration stays visible.
  */
 export function materializeRoutes(
+  catalog: Catalog,
   type: NotificationType,
   audience: Audience,
   budgets: ChannelBudgets,
@@ -318,7 +318,7 @@ export function materializeRoutes(
     email: contact?.email ?? null,
     locale: contact?.locale ?? null,
   });
-  const channels = channelsOf(type, audience.kind);
+  const channels = channelsOf(catalog, type, audience.kind);
   const contacts = contactsOf(audience);
   if (contacts.length === 0) return [slot('email', `config:${type}`, false)];
   return contacts.flatMap((contact) =>

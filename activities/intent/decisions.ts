@@ -3,6 +3,7 @@
  */
 import type { Pool, PoolClient } from 'pg';
 import type { Channel } from '../../api/intent/catalog.ts';
+import type { Catalog } from '../../api/intent/catalog.ts';
 import { expiryOf } from '../../api/intent/catalog.ts';
 import { routeRefOf } from '../../api/ids.ts';
 import { forgottenKeySql } from '../../api/intent/forgotten.ts';
@@ -175,6 +176,7 @@ export interface AcceptedNow {
 }
 
 interface InsertOptions {
+  catalog: Catalog;
   budgets: ChannelBudgets;
   idempotencyTtlMs: number;
 }
@@ -191,13 +193,13 @@ export async function insertRecords(
   db: Pool,
   outcomes: Outcomes,
   items: readonly ToInsert[],
-  { budgets, idempotencyTtlMs }: InsertOptions,
+  { catalog, budgets, idempotencyTtlMs }: InsertOptions,
 ): Promise<Map<string, AcceptedNow>> {
   if (items.length === 0) return new Map();
   const tallies = new Map(items.map(({ intent }) => [intent.notificationId, tallyOf()]));
   const slotsOf = ({ intent, part }: PartOfItem): SlotOfRecord[] => {
     const { notificationId, notificationType } = intent;
-    const slots = materializeRoutes(notificationType, part, budgets);
+    const slots = materializeRoutes(catalog, notificationType, part, budgets);
     tallies.get(notificationId)!.add(slots);
     return slots.map((slot) => ({ notificationId, slot }));
   };
@@ -209,7 +211,7 @@ export async function insertRecords(
     const all = parts.map(([first, ...rest]) => {
       const { routeCount, skipped } = tallies.get(first!.intent.notificationId)!.counts();
       const more = rest.flatMap(({ intent, part }) =>
-        materializeRoutes(intent.notificationType, part, budgets).map(({ status }) => status),
+        materializeRoutes(catalog, intent.notificationType, part, budgets).map(({ status }) => status),
       );
       const skippedInAll = skipped + more.filter((status) => status === 'skipped').length;
       const routes = routeCount + more.length;
@@ -228,7 +230,7 @@ export async function insertRecords(
     const values = [
       items.map(({ intent }) => intent.notificationId),
       items.map(({ intent }) => isoOf(intent.occurredAtMs)),
-      items.map(({ intent }) => isoOf(expiryOf(intent))),
+      items.map(({ intent }) => isoOf(expiryOf(catalog, intent))),
       idempotencyTtlMs,
       ...slotColumns(parts.flatMap(([first]) => slotsOf(first!))),
     ];
@@ -250,7 +252,7 @@ export async function insertRecords(
       const moment = inserted.get(intent.notificationId);
       if (!moment) return [];
       const { acceptance, slots } = tallies.get(intent.notificationId)!.accepted();
-      const fresh = slots && { fresh: () => slots.map((slot) => freshRoute(intent, slot, moment)) };
+      const fresh = slots && { fresh: () => slots.map((slot) => freshRoute(catalog, intent, slot, moment)) };
       return [[intent.notificationId, { acceptance, ...fresh }]];
     }),
   );

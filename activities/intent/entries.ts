@@ -4,6 +4,7 @@
  */
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
+import type { Catalog } from '../../api/intent/catalog.ts';
 import { isUrgentType } from '../../api/intent/catalog.ts';
 import type { Intent, MalformedIntent } from '../../api/intent/entry.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
@@ -54,6 +55,7 @@ interface PositionRow {
 
 interface EntryResources {
   db: Pool;
+  catalog: Catalog;
   outcomes: Outcomes;
   metrics: Pick<IntentMetrics, 'intentMalformed'>;
   onMalformed(malformed: MalformedIntent): void;
@@ -79,10 +81,10 @@ export async function saveEntries(
   for (let malformed = await refuse(resources, refused); ;) {
     let saved: SavedRow;
     try {
-      saved = await save(resources.db, stream, intents, from, to);
+      saved = await save(resources, stream, intents, from, to);
     } catch (error) {
       if (!isPostgresRefusal(error) || intents.length === 0) throw error;
-      const bad = await refusedBy(resources.db, stream, intents);
+      const bad = await refusedBy(resources, stream, intents);
       if (bad.length === 0) throw error;
       malformed += await refuse(
         resources,
@@ -121,7 +123,7 @@ interface SavedRow {
 }
 
 async function save(
-  db: Pool,
+  { db, catalog }: Pick<EntryResources, 'db' | 'catalog'>,
   stream: string,
   intents: readonly Intent[],
   from: StreamPosition,
@@ -129,24 +131,24 @@ async function save(
 ): Promise<SavedRow> {
   const [row] = await query<SavedRow>(db, SAVE_ENTRIES, [
     ...[stream, from.offset, to.offset, to.entriesPassed ?? null],
-    ...columnsOf(intents),
+    ...columnsOf(catalog, intents),
   ]);
   return row!;
 }
 
-const columnsOf = (intents: readonly Intent[]): unknown[] => [
+const columnsOf = (catalog: Catalog, intents: readonly Intent[]): unknown[] => [
   intents.map(({ notificationId }) => notificationId),
   intents.map(({ notificationType }) => notificationType),
   intents.map(({ producer }) => producer),
   intents.map(({ idempotencyKey }) => idempotencyKey),
   intents.map(fingerprintOf),
-  intents.map(({ notificationType }) => (isUrgentType(notificationType) ? 0 : 1)),
+  intents.map(({ notificationType }) => (isUrgentType(catalog, notificationType) ? 0 : 1)),
   intents.map((intent) => JSON.stringify(intent)),
 ];
 
 /** Which of these PostgreSQL does not take, and why: each is tried by itself, without moving the offset. */
 async function refusedBy(
-  db: Pool,
+  resources: Pick<EntryResources, 'db' | 'catalog'>,
   stream: string,
   intents: readonly Intent[],
 ): Promise<{ intent: Intent; reason: string }[]> {
@@ -154,7 +156,7 @@ async function refusedBy(
   for (const intent of intents) {
     const nowhere = { offset: '', entriesPassed: undefined };
     try {
-      await save(db, stream, [intent], nowhere, nowhere);
+      await save(resources, stream, [intent], nowhere, nowhere);
     } catch (error) {
       if (!isPostgresRefusal(error)) throw error;
       bad.push({ intent, reason: error.message });

@@ -3,8 +3,8 @@ import type { Meter } from '@opentelemetry/api';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import type { Channel } from '../../api/intent/catalog.ts';
-import { CHANNELS, NOTIFICATION_TYPES, PRODUCERS } from '../../api/intent/catalog.ts';
+import type { Catalog, Channel } from '../../api/intent/catalog.ts';
+import { CHANNELS } from '../../api/intent/catalog.ts';
 import { searchableKey } from '../../api/ids.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { DeferralReason } from '../../workflows/intent/contract.ts';
@@ -36,7 +36,7 @@ interface MalformedAttributes {
 /** Recording functions, one per counter. */
 export type IntentMetrics = ReturnType<typeof createIntentMetrics>;
 
-export function createIntentMetrics(meter: Meter) {
+export function createIntentMetrics(meter: Meter, catalog: Catalog) {
   const { counter } = countersOf(meter);
   const intentMalformed = counter<MalformedAttributes>(
     'notification.intent.malformed',
@@ -51,8 +51,8 @@ export function createIntentMetrics(meter: Meter) {
     intentMalformed: ({ failure_code, notification_type, producer }: MalformedAttributes) =>
       intentMalformed({
         failure_code,
-        notification_type: oneOf(NOTIFICATION_TYPES, notification_type),
-        producer: oneOf(PRODUCERS, producer),
+        notification_type: oneOf([...catalog.types.keys()], notification_type),
+        producer: oneOf(catalog.producers, producer),
       }),
     userEnrichment: counter<{
       notification_type: string;

@@ -42,7 +42,7 @@ interface OperationResources extends RouteResources {
 export function intentOperations(
   resources: OperationResources,
 ): Partial<Record<OperationKind, OperationWork<OperationItem>>> {
-  const { db, redis, workflows, outcomes, intentsStream } = resources;
+  const { db, redis, workflows, outcomes, catalog, intentsStream } = resources;
   const publisher = createPublisher(resources);
   const closing = createClosing(resources);
   const inTurn = pLimit(PARALLEL_ITEMS);
@@ -152,7 +152,7 @@ export function intentOperations(
   /** @returns whether it is one that the service would take. */
   async function republish(item: EntryItem): Promise<boolean> {
     if (item.raw_fields === null) return false;
-    const mended = mendEntry(item.entry_id, item.raw_fields, item.options ?? {});
+    const mended = mendEntry(catalog, item.entry_id, item.raw_fields, item.options ?? {});
     if ('reason' in mended) return false;
     await redis.eval(
       APPEND_ONCE,

@@ -1,5 +1,5 @@
 /** What leaves for a route: an entry of the gateway's stream or of the mail service's. */
-import type { PushNotificationType } from '../../api/intent/catalog.ts';
+import type { Catalog, NotificationType } from '../../api/intent/catalog.ts';
 import type { EntryField } from '../../api/intent/hand-off.ts';
 import { mailEntryFields } from '../../api/intent/mail-command.ts';
 import { encodePushPayload, gatewayEntryFields } from '../../api/intent/push-event.ts';
@@ -25,13 +25,13 @@ export interface OutboundEntry {
 export type Encoder = (route: RouteRow) => OutboundEntry;
 
 /** The payload of a notification is the same for every recipient, so it is encoded once. */
-export function createEncoder(settings: OutboundSettings): Encoder {
+export function createEncoder(settings: OutboundSettings, catalog: Catalog): Encoder {
   const encoded = new Map<string, Uint8Array>();
 
-  function payloadOf(type: PushNotificationType, { notification_id, payload_json }: RouteRow): Uint8Array {
+  function payloadOf(type: NotificationType, { notification_id, payload_json }: RouteRow): Uint8Array {
     const known = encoded.get(notification_id);
     if (known) return known;
-    const bytes = encodePushPayload(type, JSON.parse(payload_json) as Record<string, unknown>);
+    const bytes = encodePushPayload(catalog, type, JSON.parse(payload_json) as Record<string, unknown>);
     encoded.set(notification_id, bytes);
     return bytes;
   }
@@ -45,8 +45,7 @@ export function createEncoder(settings: OutboundSettings): Encoder {
       traceparent: route.traceparent,
     };
     if (route.channel === 'push') {
-      // The catalog has a table for each type with a push channel; acceptance skips the others.
-      const type = route.notification_type as PushNotificationType;
+      const type = route.notification_type;
       return {
         stream: settings.gatewayStream,
         maxLen: settings.gatewayMaxLen,
@@ -64,7 +63,8 @@ export function createEncoder(settings: OutboundSettings): Encoder {
       failure: 'mail_stream_publish_failed',
       fields: mailEntryFields({
         ...handOffOf,
-        notificationType: route.notification_type,
+        // Without a template of its own a type has one of its name; so has a type that left the catalog.
+        templateId: catalog.types.get(route.notification_type)?.templateId ?? route.notification_type,
         email: route.resolved_email ?? '',
         locale: route.resolved_locale ?? 'en',
         acceptedAtMs: Number(route.accepted_at_ms),

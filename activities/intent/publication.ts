@@ -15,7 +15,7 @@ import { randomUUID } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import type { Channel } from '../../api/intent/catalog.ts';
+import type { Catalog, Channel } from '../../api/intent/catalog.ts';
 import type { PublicationFailure } from '../../workflows/failures.ts';
 import type {
   DeferralReason,
@@ -59,6 +59,7 @@ export interface RouteResources {
   log: Logger;
   metrics: IntentMetrics;
   outcomes: Outcomes;
+  catalog: Catalog;
   route: OutboundSettings & {
     backoffMinMs: number;
     backoffMaxMs: number;
@@ -87,7 +88,17 @@ export interface PublisherOptions {
 }
 
 export function createPublisher(
-  { db, redis, settledHandOffs, confirmReplicated, log, metrics, outcomes, route: settings }: RouteResources,
+  {
+    db,
+    redis,
+    settledHandOffs,
+    confirmReplicated,
+    log,
+    metrics,
+    outcomes,
+    catalog,
+    route: settings,
+  }: RouteResources,
   { sparesBudgets = false }: PublisherOptions = {},
 ) {
   const clock = createRedisClock(redis);
@@ -105,7 +116,7 @@ export function createPublisher(
     if (replay && routes.some(({ status }) => status === 'dead_letter')) {
       return publishAgain(routes, begun, replay);
     }
-    const encode = createEncoder(settings);
+    const encode = createEncoder(settings, catalog);
     const attempts = await Promise.all(routes.map((route) => handOver(route, encode, begun)));
     const handedOff = attempts.filter((attempt) => attempt.status === 'handed_off');
     const replicated = await confirmReplicated(handedOff);

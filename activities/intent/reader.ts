@@ -9,6 +9,7 @@ import { ApplicationFailure, Context } from '@temporalio/activity';
 import { ApplicationFailureCategory } from '@temporalio/common';
 import type { Redis } from 'ioredis';
 import { searchableKey } from '../../api/ids.ts';
+import type { Catalog } from '../../api/intent/catalog.ts';
 import type { MalformedIntent } from '../../api/intent/entry.ts';
 import { MAX_ENTRY_BYTES, parseIntent } from '../../api/intent/entry.ts';
 import { offsetKey, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
@@ -35,6 +36,7 @@ const REPORT_INTERVAL_MS = 1_000;
 const QUIET_HEARTBEAT_MS = 8_000;
 
 export interface BridgeResources extends WatchResources, OutboundWatchResources, DispatchResources {
+  catalog: Catalog;
   /** A connection for blocking reads alone, which breaks when Redis is silent for longer than a read may take. */
   openStreamReader(): Redis;
   /** Aborted when the process begins to shut down, so that the reader hands over immediately. */
@@ -49,7 +51,7 @@ export interface BridgeResources extends WatchResources, OutboundWatchResources,
 export type BridgeActivities = ReturnType<typeof createBridgeActivities>;
 
 export function createBridgeActivities(resources: BridgeResources) {
-  const { redis, draining, log, bridge: settings } = resources;
+  const { redis, draining, log, catalog, bridge: settings } = resources;
 
   return {
     /**
@@ -136,7 +138,7 @@ export function createBridgeActivities(resources: BridgeResources) {
     };
     const parsed = entries.map(({ id, fields, size }): ReadEntry => ({
       id,
-      ...parseIntent(id, fields, size),
+      ...parseIntent(catalog, id, fields, size),
     }));
     const from = { offset, entriesPassed };
     const saved = await saveEntries({ ...resources, onMalformed }, stream, parsed, from, to);

@@ -13,6 +13,7 @@ import type { Logger } from 'pino';
 import { ROUTE_DEFERRED } from '../../workflows/failures.ts';
 import { CHANNELS } from '../../workflows/intent/contract.ts';
 import type { RepairProgress } from '../../workflows/intent/repair-contract.ts';
+import type { Catalog } from '../../api/intent/catalog.ts';
 import { compareEntryIds, later } from '../../api/stream-ids.ts';
 import type { OutboundLook, OutboundRow, SettlingClock } from '../outbound-state.ts';
 import {
@@ -48,6 +49,7 @@ interface RepairResources {
   redis: Redis;
   log: Logger;
   metrics: IntentMetrics;
+  catalog: Catalog;
   route: OutboundSettings;
 }
 
@@ -73,7 +75,14 @@ interface PublishedRoute {
   is_recent: boolean;
 }
 
-export function createRepairActivities({ db, redis, log, metrics, route: settings }: RepairResources) {
+export function createRepairActivities({
+  db,
+  redis,
+  log,
+  metrics,
+  catalog,
+  route: settings,
+}: RepairResources) {
   return {
     /**
      * Walks twice. The first walk comes before the stream has trimmed what is beside the loss; the second looks only for
@@ -175,7 +184,7 @@ export function createRepairActivities({ db, redis, log, metrics, route: setting
     );
     const paused = routes.find(({ is_channel_paused }) => is_channel_paused);
     if (paused) throw channelPaused(paused);
-    const encode = createEncoder(settings);
+    const encode = createEncoder(settings, catalog);
     const restored = await pLimit(PARALLEL_HAND_OFFS).map(routes, async (route) => ({
       route_id: route.route_id,
       before: route.entry_id!,

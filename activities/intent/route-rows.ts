@@ -4,7 +4,7 @@
  */
 import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool } from 'pg';
-import type { AudienceKind, Channel, NotificationType, Producer } from '../../api/intent/catalog.ts';
+import type { AudienceKind, Catalog, Channel, NotificationType, Producer } from '../../api/intent/catalog.ts';
 import { expiryOf } from '../../api/intent/catalog.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import { MAX_TIMESTAMP_MS } from '../../api/intent/entry.ts';
@@ -115,10 +115,15 @@ export interface AcceptanceMoment {
 }
 
 /** A route as it would be loaded in the moment in which its intent was accepted. */
-export function freshRoute(intent: Intent, slot: RouteSlot, moment: AcceptanceMoment): RouteRow {
+export function freshRoute(
+  catalog: Catalog,
+  intent: Intent,
+  slot: RouteSlot,
+  moment: AcceptanceMoment,
+): RouteRow {
   const { version, accepted_at_ms, is_expired, paused } = moment;
   const isPending = slot.status === 'pending';
-  const expiresAtMs = expiryOf(intent);
+  const expiresAtMs = expiryOf(catalog, intent);
   const isChannelPaused = paused.includes(slot.channel);
   return {
     notification_id: intent.notificationId,

@@ -1,9 +1,10 @@
 /**
- * The notification catalog: one row per notification type. Validation, the wire contracts, the producer module, the
- * FlatBuffers encoder and the templates' check all derive from this table; nothing about a type is written down a
- * second time.
+ * The notification catalog: which types there are, who may publish them, whom they reach on which channels, and what their
+ * payload holds. It is data that an installation brings (`NOTIFICATION_CATALOG_FILE`); validation, push events, metrics,
+ * commands and the clients derive from it, and nothing about a type is written down a second time.
  */
 import { z } from 'zod';
+import { DURATION_FORMS, durationMs } from '../durations.ts';
 
 /** The two delivery channels of v1. */
 export const CHANNELS = ['push', 'email'] as const;
@@ -13,9 +14,10 @@ export type Channel = (typeof CHANNELS)[number];
 export const AUDIENCE_KINDS = ['user', 'admin_email'] as const;
 export type AudienceKind = (typeof AUDIENCE_KINDS)[number];
 
-/** Upstream services that may publish intents. */
-export const PRODUCERS = ['geoprofile', 'game_master', 'game_lobby', 'runtime_manager'] as const;
-export type Producer = (typeof PRODUCERS)[number];
+/** A name of the catalog, such as `game.turn.ready`. */
+export type NotificationType = string;
+/** An upstream service that publishes intents, such as `game_master`. */
+export type Producer = string;
 
 /**
  * Characters that end a line or reverse the direction of what follows: with them a name in the subject of an e-mail
@@ -41,234 +43,340 @@ const textWithout = (acting: RegExp) =>
     .refine((value) => value.trim() !== '', 'must not be blank')
     .refine((value) => !acting.test(value), 'must have no control or bidi characters')
     .refine(areIsolatesClosed, 'must close each bidi isolate');
-/** One line: templates put such fields into subjects. */
-const text = textWithout(ACTS_ON_LINE);
-/** What a program reports, which may have several lines. For the text of an e-mail only. */
-const lines = textWithout(ACTS_ON_TEXT);
-const count = z.int().nonnegative();
-const timestampMs = z.int().positive();
 
-/** The kinds of payload fields by name: clients in other languages are generated from them. */
-const FIELD_KINDS = { text, lines, count, time: timestampMs } as const;
-export type FieldKind = keyof typeof FIELD_KINDS;
+/** `line`: templates put such fields into subjects. `text`: several lines, for the text of an e-mail only. */
+const TEXT_FORMATS = { line: textWithout(ACTS_ON_LINE), text: textWithout(ACTS_ON_TEXT) };
 
-const game = { game_id: text, game_name: text };
-const runtimeFailure = {
-  game_id: text,
-  image_ref: text,
-  error_code: text,
-  error_message: lines,
-  attempted_at_ms: timestampMs,
-};
+const note = { description: z.string().optional() };
+const length = z.int().nonnegative().optional();
 
-interface CatalogRow {
+/** The part of JSON Schema that a payload's field may use. Clients in three languages check the same. */
+const fieldSchema = z.discriminatedUnion('type', [
+  z.strictObject({
+    type: z.literal('string'),
+    format: z.enum(['line', 'text']).optional(),
+    minLength: length,
+    maxLength: length,
+    enum: z.array(z.string()).min(1).optional(),
+    ...note,
+  }),
+  z.strictObject({
+    type: z.literal('integer'),
+    format: z.literal('unix-ms').optional(),
+    minimum: z.int().optional(),
+    maximum: z.int().optional(),
+    ...note,
+  }),
+  z.strictObject({ type: z.literal('boolean'), ...note }),
+]);
+export type PayloadField = z.infer<typeof fieldSchema>;
+
+const DOTTED = /^[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*$/;
+const typeName = z.string().max(100).regex(DOTTED, 'must be lower-case words with dots and underscores');
+const producerName = z
+  .string()
+  .max(60)
+  .regex(/^[a-z][a-z0-9_]*$/, 'must be lower-case words with underscores');
+const fieldName = z
+  .string()
+  .max(60)
+  .regex(/^[a-z][a-z0-9_]*$/, 'must be lower-case words with underscores');
+const duration = z.string().transform((text, context): number => {
+  const ms = durationMs(text);
+  if (ms !== undefined) return ms;
+  context.addIssue(`must be a duration ${DURATION_FORMS}`);
+  return z.NEVER;
+});
+const channels = z
+  .array(z.enum(CHANNELS))
+  .min(1)
+  .refine((names) => new Set(names).size === names.length, 'must name each channel once');
+
+const rowSchema = z.strictObject({
+  summary: z.string().optional(),
+  producer: producerName,
+  audiences: z
+    .strictObject({
+      user: channels.optional(),
+      admin_email: z.tuple([z.literal('email')], 'must be [email]: administrators have no push').optional(),
+    })
+    .refine((audiences) => Object.values(audiences).some(Boolean), 'must name an audience'),
+  payload: z.strictObject({
+    type: z.literal('object'),
+    required: z.array(z.string()).default([]),
+    properties: z.record(fieldName, fieldSchema),
+    ...note,
+  }),
+  push: z
+    .strictObject({
+      encoding: z.enum(['flatbuffers', 'json']).default('flatbuffers'),
+      table: z
+        .string()
+        .regex(/^[A-Z][A-Za-z0-9]*$/, 'must be a name such as OrderShippedEvent')
+        .optional(),
+      fields: z.array(z.string()).min(1),
+    })
+    .optional(),
+  email: z.strictObject({ template_id: z.string().min(1).max(200) }).optional(),
+  priority: z.enum(['normal', 'urgent']).default('normal'),
+  expires_after: duration.optional(),
+  retired: z.boolean().default(false),
+  example: z.record(z.string(), z.unknown()).optional(),
+});
+
+const catalogSchema = z.strictObject({
+  version: z.literal(1),
+  types: z.record(typeName, rowSchema).refine((types) => Object.keys(types).length > 0, 'must have a type'),
+});
+
+/** A catalog as a file has it. */
+export type CatalogDocument = z.input<typeof catalogSchema>;
+type Row = z.output<typeof rowSchema>;
+
+/** One notification type. */
+export interface TypeSpec {
+  readonly type: NotificationType;
+  /** What has happened, and who is told. */
+  readonly summary: string;
   readonly producer: Producer;
-  /** Channels by audience: an audience that is not a key is not accepted for the type. */
-  readonly channels: Partial<Record<AudienceKind, readonly Channel[]>>;
-  /** Required payload fields. Unknown further fields pass through untouched. */
-  readonly payload: z.ZodRawShape;
-  /** The table of `notification.fbs` and the payload fields it carries; absent for types without push. */
-  readonly push?: { readonly table: string; readonly fields: readonly string[] };
+  /** Those that it accepts, in the order of {@link AUDIENCE_KINDS}. */
+  readonly audiences: readonly AudienceKind[];
+  /** On which channels it is delivered; none to an audience that it does not accept. */
+  readonly channels: Readonly<Record<AudienceKind, readonly Channel[]>>;
+  /** Payload fields in the order in which they are checked. */
+  readonly fields: readonly { name: string; field: PayloadField; isRequired: boolean }[];
+  /** Of the payload. Unknown further fields pass through untouched. */
+  readonly schema: z.ZodObject;
+  readonly push?: PushSpec;
+  readonly templateId: string;
+  /** It goes before all that waits and is not urgent. */
+  readonly isUrgent: boolean;
   /** How long after the event it is worth sending, ms, where the intent does not say it; absent: for ever. */
   readonly expiresAfterMs?: number;
-  /** `urgent`: it goes before all that waits and is not; absent: it comes in its turn. */
-  readonly priority?: 'urgent';
+  /** It is refused at the entrance, and delivered if it was accepted before. */
+  readonly isRetired: boolean;
+  /** A valid payload. */
+  readonly example: Readonly<Record<string, unknown>>;
 }
 
-const pushAndEmail = { user: ['push', 'email'] } as const;
-const userEmail = { user: ['email'] } as const;
-const adminEmail = { admin_email: ['email'] } as const;
-
-export const CATALOG = {
-  'geo.review_recommended': {
-    producer: 'geoprofile',
-    channels: adminEmail,
-    payload: {
-      user_id: text,
-      user_email: text,
-      observed_country: text,
-      usual_connection_country: text,
-      review_reason: lines,
-    },
-  },
-  'game.turn.ready': {
-    producer: 'game_master',
-    channels: pushAndEmail,
-    payload: { ...game, turn_number: count },
-    push: { table: 'GameTurnReadyEvent', fields: ['game_id', 'turn_number'] },
-  },
-  'game.finished': {
-    producer: 'game_master',
-    channels: pushAndEmail,
-    payload: { ...game, final_turn_number: count },
-    push: { table: 'GameFinishedEvent', fields: ['game_id', 'final_turn_number'] },
-  },
-  'game.generation_failed': {
-    producer: 'game_master',
-    channels: adminEmail,
-    payload: { ...game, failure_reason: lines },
-    priority: 'urgent',
-  },
-  'lobby.runtime_paused_after_start': {
-    producer: 'game_lobby',
-    channels: adminEmail,
-    payload: game,
-    priority: 'urgent',
-  },
-  'lobby.application.submitted': {
-    producer: 'game_lobby',
-    channels: { ...pushAndEmail, ...adminEmail },
-    payload: { ...game, applicant_user_id: text, applicant_name: text },
-    push: { table: 'LobbyApplicationSubmittedEvent', fields: ['game_id', 'applicant_user_id'] },
-  },
-  'lobby.membership.approved': {
-    producer: 'game_lobby',
-    channels: pushAndEmail,
-    payload: game,
-    push: { table: 'LobbyMembershipApprovedEvent', fields: ['game_id'] },
-  },
-  'lobby.membership.rejected': {
-    producer: 'game_lobby',
-    channels: pushAndEmail,
-    payload: game,
-    push: { table: 'LobbyMembershipRejectedEvent', fields: ['game_id'] },
-  },
-  'lobby.membership.blocked': {
-    producer: 'game_lobby',
-    channels: pushAndEmail,
-    payload: { ...game, membership_user_id: text, membership_user_name: text, reason: lines },
-    push: { table: 'LobbyMembershipBlockedEvent', fields: ['game_id', 'membership_user_id', 'reason'] },
-  },
-  'lobby.invite.created': {
-    producer: 'game_lobby',
-    channels: pushAndEmail,
-    payload: { ...game, inviter_user_id: text, inviter_name: text },
-    push: { table: 'LobbyInviteCreatedEvent', fields: ['game_id', 'inviter_user_id'] },
-  },
-  'lobby.invite.redeemed': {
-    producer: 'game_lobby',
-    channels: pushAndEmail,
-    payload: { ...game, invitee_user_id: text, invitee_name: text },
-    push: { table: 'LobbyInviteRedeemedEvent', fields: ['game_id', 'invitee_user_id'] },
-  },
-  'lobby.invite.expired': {
-    producer: 'game_lobby',
-    channels: userEmail,
-    payload: { ...game, invitee_user_id: text, invitee_name: text },
-  },
-  'lobby.race_name.registration_eligible': {
-    producer: 'game_lobby',
-    channels: pushAndEmail,
-    payload: { ...game, race_name: text, eligible_until_ms: timestampMs },
-    push: {
-      table: 'LobbyRaceNameRegistrationEligibleEvent',
-      fields: ['game_id', 'race_name', 'eligible_until_ms'],
-    },
-  },
-  'lobby.race_name.registered': {
-    producer: 'game_lobby',
-    channels: pushAndEmail,
-    payload: { race_name: text },
-    push: { table: 'LobbyRaceNameRegisteredEvent', fields: ['race_name'] },
-  },
-  'lobby.race_name.registration_denied': {
-    producer: 'game_lobby',
-    channels: userEmail,
-    payload: { ...game, race_name: text, reason: lines },
-  },
-  'runtime.image_pull_failed': {
-    producer: 'runtime_manager',
-    channels: adminEmail,
-    payload: runtimeFailure,
-    priority: 'urgent',
-  },
-  'runtime.container_start_failed': {
-    producer: 'runtime_manager',
-    channels: adminEmail,
-    payload: runtimeFailure,
-    priority: 'urgent',
-  },
-  'runtime.start_config_invalid': {
-    producer: 'runtime_manager',
-    channels: adminEmail,
-    payload: runtimeFailure,
-    priority: 'urgent',
-  },
-} as const satisfies Record<string, CatalogRow>;
-
-export type Catalog = typeof CATALOG;
-export type NotificationType = keyof Catalog;
-
-/** The types that reach administrators, and so have a `NOTIFICATION_ADMIN_EMAILS_*` variable each. */
-export type AdminNotificationType = {
-  [T in NotificationType]: 'admin_email' extends keyof Catalog[T]['channels'] ? T : never;
-}[NotificationType];
-
-/** The types that have a push event. */
-export type PushNotificationType = {
-  [T in NotificationType]: Catalog[T] extends { push: unknown } ? T : never;
-}[NotificationType];
-
-/** The payload a producer must supply for a type; further fields are allowed and passed through. */
-export type PayloadOf<T extends NotificationType> = z.infer<z.ZodObject<Catalog[T]['payload']>>;
-
-export const NOTIFICATION_TYPES = Object.keys(CATALOG) as NotificationType[];
-
-export const ADMIN_NOTIFICATION_TYPES = NOTIFICATION_TYPES.filter(
-  (type): type is AdminNotificationType => 'admin_email' in CATALOG[type].channels,
-);
-
-export const PUSH_NOTIFICATION_TYPES = NOTIFICATION_TYPES.filter(
-  (type): type is PushNotificationType => 'push' in CATALOG[type],
-);
-
-/** The types that go before all that waits. */
-export const URGENT_TYPES: readonly NotificationType[] = NOTIFICATION_TYPES.filter(
-  (type) => 'priority' in CATALOG[type],
-);
-
-export const isUrgentType = (type: NotificationType): boolean => URGENT_TYPES.includes(type);
-
-export function isNotificationType(value: string): value is NotificationType {
-  return Object.hasOwn(CATALOG, value);
+/** What a push event carries: fields of the payload, in the order of the slots of its table. */
+export interface PushSpec {
+  readonly encoding: 'flatbuffers' | 'json';
+  /** Of FlatBuffers. */
+  readonly table: string;
+  readonly fields: readonly { name: string; type: PayloadField['type'] }[];
 }
 
-/** The audiences a type accepts. */
-export function audiencesOf(type: NotificationType): AudienceKind[] {
-  return AUDIENCE_KINDS.filter((audience) => audience in CATALOG[type].channels);
+/** All types of an installation. */
+export interface Catalog {
+  /** In the order of the file. */
+  readonly types: ReadonlyMap<NotificationType, TypeSpec>;
+  readonly producers: readonly Producer[];
 }
 
-/** The channels on which a type is delivered to an audience; empty when the type does not accept the audience. */
-export function channelsOf(type: NotificationType, audience: AudienceKind): readonly Channel[] {
-  const row: CatalogRow = CATALOG[type];
-  return row.channels[audience] ?? [];
+/** The catalog is wrong; `problems` has one line for each fault, which begins with its place. */
+export class CatalogError extends Error {
+  override name = 'CatalogError';
+  readonly problems: readonly string[];
+
+  constructor(problems: readonly string[]) {
+    super(`the catalog is wrong:\n${problems.map((problem) => `  ${problem}`).join('\n')}`);
+    this.problems = problems;
+  }
 }
+
+/** @throws CatalogError that names every fault with its place. */
+export function catalogOf(document: unknown): Catalog {
+  const parsed = catalogSchema.safeParse(document);
+  if (!parsed.success) {
+    throw new CatalogError(
+      parsed.error.issues.map(({ path, message }) => `${path.join('.') || 'the file'}: ${message}`),
+    );
+  }
+  const rows = Object.entries(parsed.data.types);
+  const problems = [...rows.flatMap(([type, row]) => contradictions(type, row)), ...clashes(rows)];
+  if (problems.length > 0) throw new CatalogError(problems);
+  const types = new Map(rows.map(([type, row]) => [type, specOf(type, row)]));
+  const unfit = [...types.values()].flatMap(({ type, schema, example }) =>
+    (schema.safeParse(example).error?.issues ?? []).map(
+      ({ path, message }) => `types.${type}.example.${path.join('.')}: ${message}`,
+    ),
+  );
+  if (unfit.length > 0) throw new CatalogError(unfit);
+  return { types, producers: [...new Set(rows.map(([, { producer }]) => producer))] };
+}
+
+/** What is fine alone and wrong together. */
+function contradictions(type: string, { payload, push, audiences, email }: Row): string[] {
+  const at = `types.${type}`;
+  const { properties, required } = payload;
+  const wantsPush = audiences.user?.includes('push') ?? false;
+  const isEmailed = [audiences.user, audiences.admin_email].some((names) =>
+    names?.some((name) => name === 'email'),
+  );
+  const unknown = required.filter((name) => !Object.hasOwn(properties, name));
+  return [
+    ...unknown.map((name) => `${at}.payload.required: ${name} is not among the properties`),
+    ...(wantsPush && push === undefined ? [`${at}.push: is required by the channel push`] : []),
+    ...(!wantsPush && push !== undefined ? [`${at}.push: no audience has the channel push`] : []),
+    ...(!isEmailed && email !== undefined ? [`${at}.email: no audience has the channel email`] : []),
+    ...(push?.fields ?? [])
+      .filter((name) => !required.includes(name))
+      .map((name) => `${at}.push.fields: ${name} must be a required field of the payload`),
+    ...(push !== undefined && new Set(push.fields).size < push.fields.length
+      ? [`${at}.push.fields: each field once`]
+      : []),
+    ...Object.entries(properties).flatMap(([name, field]) =>
+      emptyRange(`${at}.payload.properties.${name}`, field),
+    ),
+  ];
+}
+
+function emptyRange(at: string, field: PayloadField): string[] {
+  const [low, high] =
+    field.type === 'string'
+      ? [field.minLength, field.maxLength]
+      : field.type === 'integer'
+        ? [field.minimum, field.maximum]
+        : [];
+  return low !== undefined && high !== undefined && low > high
+    ? [`${at}: nothing is between ${low} and ${high}`]
+    : [];
+}
+
+/** Types that would get one variable for their administrators, or one table. */
+function clashes(rows: readonly [string, Row][]): string[] {
+  const seen = new Map<string, string>();
+  return rows.flatMap(([type, { push }]) =>
+    [pascalCase(type), ...(push?.encoding === 'flatbuffers' ? [tableOf(type, push.table)] : [])].flatMap(
+      (name) => {
+        const other = seen.get(name);
+        seen.set(name, type);
+        return other === undefined ? [] : [`types.${type}: ${name} is the name of ${other} as well`];
+      },
+    ),
+  );
+}
+
+const tableOf = (type: string, table?: string): string => table ?? `${pascalCase(type)}Event`;
+
+function specOf(type: string, row: Row): TypeSpec {
+  const { payload, push, audiences } = row;
+  const fields = Object.entries(payload.properties).map(([name, field]) => ({
+    ...{ name, field },
+    isRequired: payload.required.includes(name),
+  }));
+  return {
+    type,
+    summary: row.summary ?? `${type} of ${row.producer}.`,
+    producer: row.producer,
+    audiences: AUDIENCE_KINDS.filter((audience) => audiences[audience] !== undefined),
+    channels: { user: audiences.user ?? [], admin_email: audiences.admin_email ?? [] },
+    fields,
+    schema: z.looseObject(
+      Object.fromEntries(
+        fields.map(({ name, field, isRequired }) => [
+          name,
+          isRequired ? checkOf(field) : checkOf(field).optional(),
+        ]),
+      ),
+    ),
+    ...(push === undefined
+      ? {}
+      : {
+          push: {
+            encoding: push.encoding,
+            table: tableOf(type, push.table),
+            fields: push.fields.map((name) => ({ name, type: payload.properties[name]!.type })),
+          },
+        }),
+    templateId: row.email?.template_id ?? type,
+    isUrgent: row.priority === 'urgent',
+    ...(row.expires_after === undefined ? {} : { expiresAfterMs: row.expires_after }),
+    isRetired: row.retired,
+    example: row.example ?? exampleOf(fields),
+  };
+}
+
+function checkOf(field: PayloadField): z.ZodType {
+  switch (field.type) {
+    case 'boolean':
+      return z.boolean();
+    case 'integer': {
+      let check = z.int();
+      if (field.minimum !== undefined) check = check.min(field.minimum);
+      if (field.maximum !== undefined) check = check.max(field.maximum);
+      return check;
+    }
+    case 'string': {
+      if (field.enum !== undefined) return z.enum(field.enum);
+      let check = field.format === undefined ? z.string() : TEXT_FORMATS[field.format];
+      if (field.minLength !== undefined) check = check.min(field.minLength);
+      if (field.maxLength !== undefined) check = check.max(field.maxLength);
+      return check;
+    }
+  }
+}
+
+/** A payload for those who give no example. */
+function exampleOf(fields: TypeSpec['fields']): Record<string, unknown> {
+  return Object.fromEntries<unknown>(
+    fields
+      .filter(({ isRequired }) => isRequired)
+      .map(({ name, field }) => {
+        switch (field.type) {
+          case 'boolean':
+            return [name, true];
+          case 'integer': {
+            const usual = field.format === 'unix-ms' ? 1_790_000_000_000 : 1;
+            return [name, Math.min(Math.max(usual, field.minimum ?? usual), field.maximum ?? usual)];
+          }
+          case 'string':
+            return [
+              name,
+              field.enum?.[0] ?? name.slice(0, field.maxLength).padEnd(field.minLength ?? 0, 'x'),
+            ];
+        }
+      }),
+  );
+}
+
+/** `game.turn.ready` and `turn_number` as `GameTurnReady` and `TurnNumber`. */
+export const pascalCase = (name: string): string =>
+  name.replaceAll(/(?:^|[._])(\w)/g, (_, initial: string) => initial.toUpperCase());
+
+/** @throws TypeError for a type that the catalog does not have. */
+export function typeIn({ types }: Catalog, type: NotificationType): TypeSpec {
+  const spec = types.get(type);
+  if (spec === undefined) throw new TypeError(`${type} is not in the catalog`);
+  return spec;
+}
+
+/** Types with the audience `admin_email`, whose administrators a variable names. */
+export const adminTypesOf = ({ types }: Catalog): TypeSpec[] =>
+  [...types.values()].filter(({ audiences }) => audiences.includes('admin_email'));
+
+/** The channels on which a type is delivered to an audience; none of a type that is not in the catalog. */
+export const channelsOf = (
+  { types }: Catalog,
+  type: NotificationType,
+  audience: AudienceKind,
+): readonly Channel[] => types.get(type)?.channels[audience] ?? [];
+
+export const isUrgentType = ({ types }: Catalog, type: NotificationType): boolean =>
+  types.get(type)?.isUrgent ?? false;
 
 /** From when on an intent is not worth sending any more, epoch ms: as it says, or as its type does; undefined: never. */
 export function expiryOf(
-  { notificationType, occurredAtMs, expiresAtMs }: { notificationType: NotificationType } & Expiring,
-  catalog: Readonly<Record<NotificationType, CatalogRow>> = CATALOG,
+  { types }: Catalog,
+  { notificationType, occurredAtMs, expiresAtMs }: Expiring,
 ): number | undefined {
-  const { expiresAfterMs } = catalog[notificationType];
+  const expiresAfterMs = types.get(notificationType)?.expiresAfterMs;
   return expiresAtMs ?? (expiresAfterMs === undefined ? undefined : occurredAtMs + expiresAfterMs);
 }
 
 interface Expiring {
+  notificationType: NotificationType;
   occurredAtMs: number;
   expiresAtMs?: number;
 }
-
-/** Name and kind of a type's required payload fields, in the order in which they are checked. */
-export function payloadFieldsOf(type: NotificationType): [name: string, kind: FieldKind][] {
-  const kinds = Object.entries(FIELD_KINDS) as [FieldKind, unknown][];
-  return Object.entries(CATALOG[type].payload).map(([name, schema]) => {
-    const kind = kinds.find(([, own]) => own === schema);
-    if (kind === undefined) throw new TypeError(`${type}: the kind of ${name} has no name`);
-    return [name, kind[0]];
-  });
-}
-
-/** One schema per type, built once: schemas are costly to build and cheap to run. */
-export const PAYLOAD_SCHEMAS = Object.fromEntries(
-  NOTIFICATION_TYPES.map((type) => [type, z.looseObject(CATALOG[type].payload)]),
-) as unknown as Record<NotificationType, z.ZodObject>;

@@ -3,8 +3,7 @@
  * the service run the same checks. Whatever an entry holds, the result is an intent or a reason, never an exception.
  */
 import { isUtf8 } from 'node:buffer';
-import type { AudienceKind, NotificationType, Producer } from './catalog.ts';
-import { AUDIENCE_KINDS, CATALOG, PAYLOAD_SCHEMAS, audiencesOf, isNotificationType } from './catalog.ts';
+import type { AudienceKind, Catalog, NotificationType, Producer, TypeSpec } from './catalog.ts';
 import { canonicalJson } from '../canonical-json.ts';
 import { JsonError, isJsonObject, parseJson } from '../json.ts';
 import { parseTraceparent } from './traceparent.ts';
@@ -113,9 +112,14 @@ export type ParsedIntent = { ok: true; intent: Intent } | { ok: false; malformed
  *
  * @param size of the entry in its stream, when not all of it was read.
  */
-export function parseIntent(entryId: string, fields: EntryFields, size = sizeOf(fields)): ParsedIntent {
+export function parseIntent(
+  catalog: Catalog,
+  entryId: string,
+  fields: EntryFields,
+  size = sizeOf(fields),
+): ParsedIntent {
   try {
-    return { ok: true, intent: readIntent(entryId, fields, size) };
+    return { ok: true, intent: readIntent(catalog, entryId, fields, size) };
   } catch (error) {
     // A fault of our own must not make good intents malformed.
     if (!(error instanceof Refusal)) throw error;
@@ -173,7 +177,7 @@ class Refusal extends Error {
 
 type Envelope = Partial<Record<EnvelopeField, string>>;
 
-function readIntent(entryId: string, fields: EntryFields, size: EntrySize): Intent {
+function readIntent(catalog: Catalog, entryId: string, fields: EntryFields, size: EntrySize): Intent {
   const oversize = oversizeOf(size, MAX_ENTRY_BYTES);
   if (oversize !== undefined) throw new Refusal('entry_too_large', oversize);
   const envelope = readEnvelope(fields);
@@ -184,19 +188,19 @@ function readIntent(entryId: string, fields: EntryFields, size: EntrySize): Inte
   const traceId = optionalIdentifier(envelope, 'trace_id');
   const traceparent = traceparentOf(fields);
 
-  const notificationType = typeOf(envelope);
-  const producer = producerOf(envelope, notificationType);
-  const audienceKind = audienceOf(envelope, notificationType);
+  const spec = specOf(catalog, envelope);
+  const producer = producerOf(envelope, spec);
+  const audienceKind = audienceOf(envelope, spec);
   return {
     notificationId: entryId,
-    notificationType,
+    notificationType: spec.type,
     producer,
     audienceKind,
     recipientUserIds: recipientsOf(envelope, audienceKind),
     idempotencyKey,
     occurredAtMs,
     ...(expiresAtMs === undefined ? {} : { expiresAtMs }),
-    payloadJson: payloadOf(envelope, notificationType),
+    payloadJson: payloadOf(envelope, spec),
     ...(requestId === undefined ? {} : { requestId }),
     ...(traceId === undefined ? {} : { traceId }),
     ...(traceparent === undefined ? {} : { traceparent }),
@@ -264,22 +268,22 @@ function expiry(envelope: Envelope, occurredAtMs: number): number | undefined {
   throw new Refusal('invalid_envelope', 'expires_at_ms must be after occurred_at_ms');
 }
 
-function typeOf({ notification_type: type = '' }: Envelope): NotificationType {
-  if (isNotificationType(type)) return type;
-  throw new Refusal('unknown_notification_type', 'notification_type is not in the catalog');
+function specOf({ types }: Catalog, { notification_type: type = '' }: Envelope): TypeSpec {
+  const spec = types.get(type);
+  if (spec !== undefined && !spec.isRetired) return spec;
+  const problem = spec === undefined ? 'is not in the catalog' : 'is retired';
+  throw new Refusal('unknown_notification_type', `notification_type ${problem}`);
 }
 
-function producerOf({ producer = '' }: Envelope, type: NotificationType): Producer {
-  const expected = CATALOG[type].producer;
+function producerOf({ producer = '' }: Envelope, { type, producer: expected }: TypeSpec): Producer {
   if (producer === expected) return expected;
   throw new Refusal('invalid_envelope', `producer of ${type} must be ${expected}`);
 }
 
-function audienceOf({ audience_kind: text = '' }: Envelope, type: NotificationType): AudienceKind {
-  const kind = AUDIENCE_KINDS.find((known) => known === text);
-  const accepted = audiencesOf(type);
-  if (kind !== undefined && accepted.includes(kind)) return kind;
-  throw new Refusal('invalid_audience', `audience_kind of ${type} must be ${accepted.join(' or ')}`);
+function audienceOf({ audience_kind: text = '' }: Envelope, { type, audiences }: TypeSpec): AudienceKind {
+  const kind = audiences.find((known) => known === text);
+  if (kind !== undefined) return kind;
+  throw new Refusal('invalid_audience', `audience_kind of ${type} must be ${audiences.join(' or ')}`);
 }
 
 function recipientsOf({ recipient_user_ids_json: text }: Envelope, audience: AudienceKind): string[] {
@@ -310,7 +314,7 @@ function recipientsOf({ recipient_user_ids_json: text }: Envelope, audience: Aud
 }
 
 /** Checked with the catalog's schema, kept as it was sent: unknown fields pass through. */
-function payloadOf({ payload_json: text = '' }: Envelope, type: NotificationType): string {
+function payloadOf({ payload_json: text = '' }: Envelope, { schema }: TypeSpec): string {
   const refuse = (problem: string) => new Refusal('invalid_payload', `payload_json ${problem}`);
   const size = Buffer.byteLength(text);
   if (size > MAX_PAYLOAD_BYTES) {
@@ -318,7 +322,7 @@ function payloadOf({ payload_json: text = '' }: Envelope, type: NotificationType
   }
   const payload = parsedOrRefused(text, refuse);
   if (!isJsonObject(payload)) throw refuse('must be a JSON object');
-  const [issue] = PAYLOAD_SCHEMAS[type].safeParse(payload).error?.issues ?? [];
+  const [issue] = schema.safeParse(payload).error?.issues ?? [];
   if (issue) throw refuse(`field ${issue.path.join('.')}: ${issue.message}`);
   return canonicalJson(payload);
 }

@@ -3,7 +3,6 @@
  * and the locale rule that picks the template.
  */
 import { z } from 'zod';
-import type { NotificationType } from './catalog.ts';
 import { handOffId, tracingFields } from './hand-off.ts';
 import type { EntryField, HandOff } from './hand-off.ts';
 import { isJsonObject } from '../json.ts';
@@ -54,7 +53,8 @@ export type MailCommandPayload = z.infer<typeof mailCommandPayloadSchema>;
 
 /** An e-mail route that is ready to be handed off. */
 export interface MailCommand extends HandOff {
-  notificationType: NotificationType;
+  /** Of the type of the notification. */
+  templateId: string;
   /** The one recipient. */
   email: string;
   locale: Locale;
@@ -78,7 +78,7 @@ export function mailEntryFields(command: MailCommand): EntryField[] {
     bcc: [],
     reply_to: [],
     attachments: [],
-    template_id: command.notificationType,
+    template_id: command.templateId,
     locale: command.locale,
     variables: JSON.parse(command.payloadJson) as unknown,
   });

@@ -1,5 +1,6 @@
 /** How an entry that was refused is made one that the service would take. Pure. */
 import { isShownOnly } from '../text.ts';
+import type { Catalog } from './catalog.ts';
 import { ENVELOPE_FIELDS, entryFieldsOf, parseIntent } from './entry.ts';
 
 export interface Mending {
@@ -20,6 +21,7 @@ export function unknownFieldOf({ set = {} }: Mending): string | undefined {
 
 /** @param rawFields of the entry, as they were kept. */
 export function mendEntry(
+  catalog: Catalog,
   entryId: string,
   rawFields: Record<string, string>,
   { set = {}, newKey }: Mending = {},
@@ -32,7 +34,7 @@ export function mendEntry(
     return { reason: `${spoilt[0]} was not kept as it came: give it anew with --set ${spoilt[0]}=…` };
   const fields = Object.fromEntries(given);
   if (newKey) fields['idempotency_key'] = `${fields['idempotency_key'] ?? ''}/republished/${entryId}`;
-  const parsed = parseIntent('0-0', entryFieldsOf(fields));
+  const parsed = parseIntent(catalog, '0-0', entryFieldsOf(fields));
   if (parsed.ok) return { fields };
   const { failureCode, failureMessage } = parsed.malformed;
   return { reason: `the service would refuse it again: ${failureCode}, ${failureMessage}` };

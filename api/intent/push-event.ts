@@ -1,95 +1,72 @@
 /**
- * Push events as Gateway reads them from `gateway:client-events`: the
- * FlatBuffers payload, and the stream entry around it. One generic path serves all tables; which table and fields a
- * type has is the catalog's to say, and a name that the generated code does not know fails when this module loads.
+ * Push events as Gateway reads them from `gateway:client-events`: the payload, and the stream entry around it. The catalog
+ * says which fields of a payload a push event of a type carries; one encoder writes all tables of FlatBuffers.
  */
 import * as flatbuffers from 'flatbuffers';
-import type { z } from 'zod';
-import { CATALOG, PUSH_NOTIFICATION_TYPES } from './catalog.ts';
-import type { PushNotificationType } from './catalog.ts';
-import * as generated from './generated/notification_generated.ts';
+import type { Catalog, NotificationType, PushSpec } from './catalog.ts';
 import { handOffId, tracingFields } from './hand-off.ts';
 import type { EntryField, HandOff } from './hand-off.ts';
 
-/** A payload that its table cannot carry. The message names type and field, never the value. */
+/** A payload that its push event cannot carry. The message names type and field, never the value. */
 export class PushPayloadError extends Error {
   override name = 'PushPayloadError';
 }
 
-/** How one payload field gets into and out of its table. */
-interface FieldCodec {
-  name: string;
-  kind: 'string' | 'long';
-  add: (builder: flatbuffers.Builder, value: flatbuffers.Offset | bigint) => void;
-  read: (table: object) => string | bigint | null;
-}
+type FieldType = PushSpec['fields'][number]['type'];
+type FieldValue = string | number | boolean;
 
-interface TableCodec {
-  fields: FieldCodec[];
-  start: (builder: flatbuffers.Builder) => void;
-  end: (builder: flatbuffers.Builder) => flatbuffers.Offset;
-  root: (buffer: flatbuffers.ByteBuffer) => object;
-}
+const EXPECTED: Record<FieldType, string> = {
+  string: 'a string',
+  integer: 'a safe integer',
+  boolean: 'true or false',
+};
 
-const TABLE_CODECS = new Map(PUSH_NOTIFICATION_TYPES.map((type) => [type, tableCodec(type)]));
+const fits: Record<FieldType, (value: unknown) => boolean> = {
+  string: (value) => typeof value === 'string',
+  integer: (value) => Number.isSafeInteger(value),
+  boolean: (value) => typeof value === 'boolean',
+};
 
-function tableCodec(type: PushNotificationType): TableCodec {
-  const { table, fields } = CATALOG[type].push;
-  const tableClass = generated[table];
-  return {
-    fields: fields.map((name) => fieldCodec(type, tableClass, name)),
-    start: method(tableClass, `start${table}`),
-    end: method(tableClass, `end${table}`),
-    root: method(tableClass, `getRootAs${table}`),
-  };
-}
-
-function fieldCodec(type: PushNotificationType, tableClass: { prototype: object }, name: string): FieldCodec {
-  const pascalCase = name.replaceAll(/(?:^|_)(\w)/g, (_, initial: string) => initial.toUpperCase());
-  const payload: z.ZodRawShape = CATALOG[type].payload;
-  const getter = method(tableClass.prototype, pascalCase.charAt(0).toLowerCase() + pascalCase.slice(1));
-  return {
-    name,
-    kind: payload[name]?._zod.def.type === 'number' ? 'long' : 'string',
-    add: method(tableClass, `add${pascalCase}`),
-    read: (table) => getter.call(table) as string | bigint | null,
-  };
-}
-
-// The generated methods are found by name, so their parameters are known only to the interfaces above.
-// eslint-disable-next-line @typescript-eslint/no-explicit-any
-function method(owner: object, name: string): (...args: any[]) => any {
-  const found: unknown = Reflect.get(owner, name);
-  if (typeof found !== 'function') throw new TypeError(`catalog and notification.fbs disagree: no ${name}`);
-  return found as ReturnType<typeof method>;
-}
-
-function codecOf(type: PushNotificationType): TableCodec {
-  const codec = TABLE_CODECS.get(type);
-  if (codec === undefined) throw new PushPayloadError(`${String(type)} has no push event`);
-  return codec;
+function pushOf({ types }: Catalog, type: NotificationType): PushSpec {
+  const push = types.get(type)?.push;
+  if (push === undefined) throw new PushPayloadError(`${type} has no push event`);
+  return push;
 }
 
 /**
- * The FlatBuffers bytes of a type's push event: the fields of its table and nothing else of the payload.
+ * The bytes of a type's push event: the fields of its table and nothing else of the payload.
  *
  * @param payload the normalized intent payload; fields outside the table are ignored
- * @throws PushPayloadError when a field of the table is missing or not of its type
+ * @throws PushPayloadError when a field of the table is missing or not of its type, or the type has no push event
  */
-export function encodePushPayload(type: PushNotificationType, payload: Record<string, unknown>): Uint8Array {
-  const codec = codecOf(type);
+export function encodePushPayload(
+  catalog: Catalog,
+  type: NotificationType,
+  payload: Record<string, unknown>,
+): Uint8Array {
+  const { encoding, fields } = pushOf(catalog, type);
+  for (const field of fields) {
+    if (!fits[field.type](payload[field.name]))
+      throw new PushPayloadError(`${type}: payload field ${field.name} must be ${EXPECTED[field.type]}`);
+  }
+  const values = fields.map(({ name }) => payload[name] as FieldValue);
+  return encoding === 'json'
+    ? Buffer.from(JSON.stringify(Object.fromEntries(fields.map(({ name }, slot) => [name, values[slot]]))))
+    : tableOf(values);
+}
+
+/** A table whose slots are these values; string, int64 and bool. */
+function tableOf(values: readonly FieldValue[]): Uint8Array {
   const builder = new flatbuffers.Builder();
   // A table holds offsets of its strings, and cannot be open while a string is written.
-  const values = codec.fields.map((field) => {
-    const value = payload[field.name];
-    if (field.kind === 'string' && typeof value === 'string') return builder.createString(value);
-    if (field.kind === 'long' && Number.isSafeInteger(value)) return BigInt(value as number);
-    const expected = field.kind === 'long' ? 'a safe integer' : 'a string';
-    throw new PushPayloadError(`${type}: payload field ${field.name} must be ${expected}`);
-  });
-  codec.start(builder);
-  codec.fields.forEach((field, position) => field.add(builder, values[position] ?? 0));
-  builder.finish(codec.end(builder));
+  const offsets = values.map((value) => (typeof value === 'string' ? builder.createString(value) : 0));
+  builder.startObject(values.length);
+  for (const [slot, value] of values.entries()) {
+    if (typeof value === 'string') builder.addFieldOffset(slot, offsets[slot]!, 0);
+    else if (typeof value === 'number') builder.addFieldInt64(slot, BigInt(value), 0n);
+    else builder.addFieldInt8(slot, Number(value), 0);
+  }
+  builder.finish(builder.endObject());
   return builder.asUint8Array();
 }
 
@@ -97,19 +74,65 @@ export function encodePushPayload(type: PushNotificationType, payload: Record<st
  * What a push event says, for people to read. Longs come as numbers, or as bigint beyond 2^53 - 1; a string that the
  * event does not carry is null. The bytes are trusted: FlatBuffers for JavaScript has no verifier.
  */
-export function decodePushPayload(type: PushNotificationType, bytes: Uint8Array): Record<string, unknown> {
-  const codec = codecOf(type);
-  const table = codec.root(new flatbuffers.ByteBuffer(bytes));
-  return Object.fromEntries(codec.fields.map((field) => [field.name, readable(field.read(table))]));
+export function decodePushPayload(
+  catalog: Catalog,
+  type: NotificationType,
+  bytes: Uint8Array,
+): Record<string, unknown> {
+  const { encoding, fields } = pushOf(catalog, type);
+  if (encoding === 'json') return JSON.parse(Buffer.from(bytes).toString()) as Record<string, unknown>;
+  const buffer = new flatbuffers.ByteBuffer(bytes);
+  const table = buffer.readInt32(buffer.position()) + buffer.position();
+  return Object.fromEntries(
+    fields.map(({ name, type: kind }, slot) => [name, read(buffer, table, slot, kind)]),
+  );
 }
 
-function readable(value: string | bigint | null): string | bigint | number | null {
-  return typeof value === 'bigint' && Number.isSafeInteger(Number(value)) ? Number(value) : value;
+function read(buffer: flatbuffers.ByteBuffer, table: number, slot: number, type: FieldType): unknown {
+  // The first two slots of a table of offsets are its own sizes, of two bytes each.
+  const offset = buffer.__offset(table, 4 + 2 * slot);
+  if (type === 'string') return offset === 0 ? null : buffer.__string(table + offset);
+  if (type === 'boolean') return offset !== 0 && buffer.readInt8(table + offset) !== 0;
+  const long = offset === 0 ? 0n : buffer.readInt64(table + offset);
+  return Number.isSafeInteger(Number(long)) ? Number(long) : long;
 }
+
+/** The schema of FlatBuffers by which consumers read the push events of a catalog. */
+export function flatBuffersSchemaOf({ types }: Catalog): string {
+  const kinds: Record<FieldType, string> = { string: 'string', integer: 'long', boolean: 'bool' };
+  const tables = [...types.values()].flatMap(({ type, summary, push, fields: payload }) => {
+    if (push?.encoding !== 'flatbuffers') return [];
+    const isTime = (name: string) =>
+      payload.some(
+        ({ name: other, field }) => other === name && 'format' in field && field.format === 'unix-ms',
+      );
+    return [
+      [
+        `/// \`${type}\`: ${summary}`,
+        `table ${push.table} {`,
+        ...push.fields.flatMap(({ name, type: kind }) => [
+          ...(isTime(name) ? ['  /// Milliseconds since the Unix epoch.'] : []),
+          `  ${name}: ${kinds[kind]};`,
+        ]),
+        '}',
+      ].join('\n'),
+    ];
+  });
+  return `${FLATBUFFERS_HEAD}\n${tables.join('\n\n')}\n`;
+}
+
+const FLATBUFFERS_HEAD = `// Payloads of push events. The event_type of an event alone says which table the bytes are: there is no union, no envelope,
+// no root_type and no file identifier.
+//
+// Made from the catalog by galaxy-notify catalog fbs. Fields are appended at the end of a table, never reordered, retyped or
+// removed. No field is (required), although the service writes every one: a promise to verifiers could not be withdrawn.
+
+namespace notification;
+`;
 
 /** A push route that is ready to be handed off. */
 export interface PushEvent extends HandOff {
-  notificationType: PushNotificationType;
+  notificationType: NotificationType;
   /** `user:<user_id>`: push events go to users only. */
   recipientRef: string;
   /** See `encodePushPayload`. */

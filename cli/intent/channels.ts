@@ -2,7 +2,6 @@
 import type { Command } from 'commander';
 import { Argument, InvalidArgumentError } from 'commander';
 import type { Producer } from '../../api/intent/catalog.ts';
-import { PRODUCERS } from '../../api/intent/catalog.ts';
 import type { HeldView, Pause } from '../../client/intent/channels.ts';
 import { LEAST_WEIGHT, MOST_WEIGHT, USUAL_WEIGHT } from '../../client/intent/weights.ts';
 import type { Operator } from '../../client/operator.ts';
@@ -18,7 +17,7 @@ import {
   MAX_DRAIN_RATE,
 } from '../../workflows/intent/channel-contract.ts';
 import { UsageError, action, helpWith } from '../command.ts';
-import { parseCount, reasonOption, requestedByOption } from '../options.ts';
+import { parseCount, parseProducer, reasonOption, requestedByOption } from '../options.ts';
 import { countOf, printJson, printLine, printTable, report } from '../output.ts';
 import { withSession } from '../session.ts';
 
@@ -30,7 +29,8 @@ interface Held<Noun extends string, Name extends string> {
   description: string;
   pauses: string;
   resumes: string;
-  names: readonly Name[];
+  /** Checks a name; it is one of the choices where they are known. */
+  argument(name: string): Argument;
   /** Whether Temporal serves them by weights. */
   isWeighed: boolean;
   examples: { pause: string; resume: string };
@@ -47,7 +47,7 @@ const CHANNELS: Held<'channel', ChannelName> = {
   description: 'Push and e-mail: whether they publish',
   pauses: 'Pause a channel until it is resumed, also over restarts. Its routes wait and spend no budget.',
   resumes: 'Resume a channel. Waiting routes are released at a set rate.',
-  names: CHANNEL_NAMES,
+  argument: (name) => new Argument(name, 'which channel').choices(CHANNEL_NAMES),
   isWeighed: false,
   examples: { pause: "email --reason 'Mail Service is being moved'", resume: 'email --rate 20' },
   operations: ({ channels }) => channels,
@@ -60,7 +60,7 @@ const HELD_PRODUCERS: Held<'producer', Producer> = {
   pauses:
     'Pause a producer until it is resumed, also over restarts. Its intents are accepted; their routes wait and spend no budget.',
   resumes: 'Resume a producer. Waiting routes are released at a set rate, those that wait longest first.',
-  names: PRODUCERS,
+  argument: (name) => new Argument(name, 'which producer').argParser(parseProducer),
   isWeighed: true,
   examples: { pause: "game_lobby --reason 'release 4.2 sends doubles'", resume: 'game_lobby --rate 200' },
   operations: ({ producers }) => producers,
@@ -80,7 +80,7 @@ function addCommands<Noun extends string, Name extends string>(
 ): Command {
   const { group, noun } = held;
   const commands = program.command(group).description(held.description);
-  const nameArgument = () => new Argument(`<${noun}>`, `which ${noun}`).choices(held.names);
+  const nameArgument = () => held.argument(`<${noun}>`);
 
   commands
     .command('list')
@@ -183,7 +183,7 @@ function addWeight(producers: Command): void {
     .description(
       "Set a producer's share of what waits in Temporal: with 0.2 it gets a fifth of what another one gets. Each has 1 at first.",
     )
-    .addArgument(new Argument('<producer>', 'which producer').choices(PRODUCERS))
+    .addArgument(HELD_PRODUCERS.argument('<producer>'))
     .argument('[weight]', `from ${LEAST_WEIGHT} to ${MOST_WEIGHT}`, parseWeight)
     .option('--clear', 'give it the usual weight again')
     .addOption(requestedByOption())

@@ -2,11 +2,11 @@
 import type { Command } from 'commander';
 import { Argument } from 'commander';
 import type { NotificationType } from '../../api/intent/catalog.ts';
-import { CATALOG, NOTIFICATION_TYPES, audiencesOf, channelsOf } from '../../api/intent/catalog.ts';
+import { typeIn } from '../../api/intent/catalog.ts';
 import { envelopeOf } from '../../api/intent/entry.ts';
 import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
 import { action, helpWith, showPage } from '../command.ts';
-import { limitOption } from '../options.ts';
+import { catalogOfShell, limitOption, parseType } from '../options.ts';
 import { printHeading, printJson, printLine, printTable } from '../output.ts';
 import { withSession } from '../session.ts';
 import { addPublishCommand } from './publish.ts';
@@ -52,7 +52,7 @@ export function addIntentCommands(program: Command): void {
   intents
     .command('sample')
     .description('Show an example of a type, ready to be published; without a type, list all types.')
-    .addArgument(new Argument('[type]', 'notification type').choices(NOTIFICATION_TYPES))
+    .addArgument(new Argument('[type]', 'notification type').argParser(parseType))
     .addHelpText(
       'after',
       helpWith('galaxy-notify intents sample', 'galaxy-notify intents sample lobby.invite.created'),
@@ -65,13 +65,14 @@ export function addIntentCommands(program: Command): void {
 }
 
 function listTypes(json: boolean | undefined): void {
-  const items = NOTIFICATION_TYPES.map((type) => ({
-    type,
-    producer: CATALOG[type].producer,
-    audiences: audiencesOf(type),
-    channels: Object.fromEntries(audiencesOf(type).map((audience) => [audience, channelsOf(type, audience)])),
-    fields: Object.keys(CATALOG[type].payload),
-  }));
+  const items = [...catalogOfShell().types.values()].map(
+    ({ type, producer, audiences, channels, fields, isRetired }) => ({
+      ...{ type, producer, audiences },
+      channels: Object.fromEntries(audiences.map((audience) => [audience, channels[audience]])),
+      fields: fields.flatMap(({ name, isRequired }) => (isRequired ? [name] : [])),
+      ...(isRetired ? { isRetired } : {}),
+    }),
+  );
   if (json) return printJson({ items });
   printTable(
     ['TYPE', 'PRODUCER', 'AUDIENCE: CHANNELS', 'FIELDS'],
@@ -88,9 +89,10 @@ function listTypes(json: boolean | undefined): void {
 }
 
 function showSamples(type: NotificationType, json: boolean | undefined): void {
-  const samples = audiencesOf(type).map((audience) => ({
+  const catalog = catalogOfShell();
+  const samples = typeIn(catalog, type).audiences.map((audience) => ({
     audience,
-    fields: envelopeOf(sampleIntentOf(type, audience, `sample/${Date.now()}`)),
+    fields: envelopeOf(sampleIntentOf(catalog, type, audience, `sample/${Date.now()}`)),
   }));
   if (json) return printJson({ type, samples });
   for (const { audience, fields } of samples) {

@@ -4,14 +4,14 @@ import { text } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import { Argument, Option } from 'commander';
 import type { Redis } from 'ioredis';
-import type { AudienceKind, NotificationType } from '../../api/intent/catalog.ts';
-import { AUDIENCE_KINDS, CATALOG, NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
+import type { AudienceKind, Catalog, NotificationType } from '../../api/intent/catalog.ts';
+import { AUDIENCE_KINDS, typeIn } from '../../api/intent/catalog.ts';
 import { occurredKey } from '../../api/intent/stream.ts';
 import { isJsonObject } from '../../api/json.ts';
 import type { NotificationView } from '../../client/intent/notifications.ts';
 import { waitForSettlement } from '../../client/intent/settlement.ts';
-import type { NotificationIntent } from '../../client/notificationintent.ts';
-import { InvalidIntentError, constructorOf, publishIntent } from '../../client/notificationintent.ts';
+import type { NotificationIntent } from '../../client/constructors.ts';
+import { InvalidIntentError, newIntent, publishIntent } from '../../client/constructors.ts';
 import { linkField } from '../../client/resources.ts';
 import { waitUntil } from '../../client/wait-until.ts';
 import type { Config } from '../../config/load.ts';
@@ -19,7 +19,15 @@ import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
 import { EXIT, UsageError, action, helpWith } from '../command.ts';
 import { shell } from '../invocation.ts';
-import { addPair, parseCount, parseFuture, parseTime, waitLimitOption } from '../options.ts';
+import {
+  addPair,
+  catalogOfShell,
+  parseCount,
+  parseFuture,
+  parseTime,
+  parseType,
+  waitLimitOption,
+} from '../options.ts';
 import { countOf, printJson, printLine, report } from '../output.ts';
 import { startProgress } from '../progress.ts';
 import type { Session } from '../session.ts';
@@ -55,7 +63,7 @@ export function addPublishCommand(intents: Command): void {
     .description(
       'Check an intent as the service does, publish it, and print the notification id. Needs Redis only, except with --wait.',
     )
-    .addArgument(new Argument('<type>', 'notification type').choices(NOTIFICATION_TYPES))
+    .addArgument(new Argument('<type>', 'notification type').argParser(parseType))
     .option('--to <user ids>', 'recipients, comma-separated', (ids) => ids.split(','))
     .addOption(new Option('--audience <audience>', 'admin_email: the administrators').choices(AUDIENCE_KINDS))
     .requiredOption(
@@ -214,8 +222,8 @@ async function viewOf(
 
 /** @throws UsageError with what the service would have recorded about the intent. */
 async function intentsOf(type: NotificationType, options: PublishOptions): Promise<NotificationIntent[]> {
-  const payload = { ...(await payloadOf(options)), ...fieldsOf(type, options.field) };
-  const create = constructorOf(type) as (options: object) => NotificationIntent;
+  const catalog = catalogOfShell();
+  const payload = { ...(await payloadOf(options)), ...fieldsOf(catalog, type, options.field) };
   const occurredAt = options.occurredAt ?? new Date();
   const keys =
     options.count === 1
@@ -223,7 +231,7 @@ async function intentsOf(type: NotificationType, options: PublishOptions): Promi
       : Array.from({ length: options.count }, (_, index) => `${options.key}/${index + 1}`);
   try {
     return keys.map((idempotencyKey) =>
-      create({
+      newIntent(catalog, type, {
         idempotencyKey,
         payload,
         occurredAt,
@@ -264,16 +272,20 @@ async function contentOf(file: string): Promise<string> {
   });
 }
 
-/** Fields are text, except where the catalog wants a number. */
-function fieldsOf(type: NotificationType, fields: Record<string, string>): Record<string, unknown> {
-  const schemas: Record<string, { safeParse(value: unknown): { success: boolean } }> = CATALOG[type].payload;
-  return Object.fromEntries(
+/** Fields are text, except where the catalog wants a number or a boolean. */
+function fieldsOf(
+  catalog: Catalog,
+  type: NotificationType,
+  fields: Record<string, string>,
+): Record<string, unknown> {
+  const kinds = new Map(typeIn(catalog, type).fields.map(({ name, field }) => [name, field.type]));
+  return Object.fromEntries<unknown>(
     Object.entries(fields).map(([name, value]) => {
-      const isNumber =
-        value.trim() !== '' &&
-        Object.hasOwn(schemas, name) &&
-        schemas[name]!.safeParse(Number(value)).success;
-      return [name, isNumber ? Number(value) : value];
+      const kind = kinds.get(name);
+      if (kind === 'integer' && value.trim() !== '' && Number.isSafeInteger(Number(value)))
+        return [name, Number(value)];
+      if (kind === 'boolean' && /^(true|false)$/.test(value)) return [name, value === 'true'];
+      return [name, value];
     }),
   );
 }

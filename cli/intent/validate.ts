@@ -2,7 +2,7 @@
 import { isUtf8 } from 'node:buffer';
 import { createReadStream } from 'node:fs';
 import type { Command } from 'commander';
-import { CATALOG, audiencesOf, isNotificationType } from '../../api/intent/catalog.ts';
+import type { Catalog } from '../../api/intent/catalog.ts';
 import type { EntryFields } from '../../api/intent/entry.ts';
 import { entryFieldsOf, fieldNamedIn, parseIntent } from '../../api/intent/entry.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
@@ -10,6 +10,7 @@ import { isJsonObject } from '../../api/json.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError, action, helpWith } from '../command.ts';
 import { shell } from '../invocation.ts';
+import { catalogOfShell } from '../options.ts';
 import { countOf, printJson, printTable, report } from '../output.ts';
 
 /** A file is read as a whole. */
@@ -47,8 +48,9 @@ export function addValidateCommand(intents: Command): void {
 }
 
 async function validate(files: readonly string[], json = false): Promise<ExitCode> {
+  const catalog = catalogOfShell();
   const verdicts: Verdict[] = [];
-  for (const file of files) verdicts.push(...verdictsOf(file, await textOf(file)));
+  for (const file of files) verdicts.push(...verdictsOf(catalog, file, await textOf(file)));
   const refused = verdicts.filter(({ isValid }) => !isValid).length;
   if (json) printJson({ items: verdicts });
   else if (verdicts.length > 0) {
@@ -88,14 +90,14 @@ async function textOf(file: string): Promise<string> {
 }
 
 /** @returns a verdict for each intent in the text of a file, of any form; what is wrong is told without quoting it. */
-export function verdictsOf(file: string, text: string): Verdict[] {
+export function verdictsOf(catalog: Catalog, file: string, text: string): Verdict[] {
   const values = valuesIn(text);
   if (values === undefined) {
     return [
       { file, intent: 1, isValid: false, code: 'invalid_envelope', problem: 'the file is not valid JSON' },
     ];
   }
-  return values.map((value, index) => ({ file, intent: index + 1, ...verdictOf(value) }));
+  return values.map((value, index) => ({ file, intent: index + 1, ...verdictOf(catalog, value) }));
 }
 
 /** The values of one JSON text, or of one on each line; undefined when it is neither. */
@@ -115,12 +117,12 @@ function valuesIn(text: string): unknown[] | undefined {
   }
 }
 
-function verdictOf(value: unknown) {
-  const entry = entryIn(value);
+function verdictOf(catalog: Catalog, value: unknown) {
+  const entry = entryIn(catalog, value);
   if (typeof entry === 'string') {
     return { isValid: false as const, code: 'invalid_envelope', ...fieldOf(entry), problem: entry };
   }
-  const parsed = parseIntent('0-0', entry);
+  const parsed = parseIntent(catalog, '0-0', entry);
   if (parsed.ok) {
     const { intent } = parsed;
     return { isValid: true as const, type: intent.notificationType, fingerprint: fingerprintOf(intent) };
@@ -135,11 +137,12 @@ function fieldOf(problem: string): { field?: string } {
 }
 
 /** What an intent is in the stream, or why it is nothing. */
-function entryIn(value: unknown): EntryFields | string {
+function entryIn(catalog: Catalog, value: unknown): EntryFields | string {
   if (!isJsonObject(value)) return 'an intent must be a JSON object';
   const { payload, recipient_user_ids: recipients, ...fields } = value;
   const entry: Record<string, unknown> = { ...fields };
-  if (payload !== undefined) Object.assign(entry, { ...implied(fields), payload_json: jsonOf(payload) });
+  if (payload !== undefined)
+    Object.assign(entry, { ...implied(catalog, fields), payload_json: jsonOf(payload) });
   if (recipients !== undefined) entry['recipient_user_ids_json'] = jsonOf(recipients);
   for (const name of ['occurred_at_ms', 'expires_at_ms']) {
     if (typeof entry[name] === 'number') entry[name] = String(entry[name]);
@@ -152,12 +155,13 @@ function entryIn(value: unknown): EntryFields | string {
 }
 
 /** What a producer's constructor would add. */
-function implied(fields: Record<string, unknown>): Record<string, unknown> {
+function implied({ types }: Catalog, fields: Record<string, unknown>): Record<string, unknown> {
   const { notification_type: type, producer, audience_kind: audience } = fields;
-  if (typeof type !== 'string' || !isNotificationType(type)) return {};
-  const [only, ...others] = audiencesOf(type);
+  const spec = types.get(type as string);
+  if (spec === undefined) return {};
+  const [only, ...others] = spec.audiences;
   return {
-    producer: producer ?? CATALOG[type].producer,
+    producer: producer ?? spec.producer,
     ...(audience === undefined && others.length === 0 ? { audience_kind: only } : {}),
   };
 }

@@ -5,7 +5,6 @@
  */
 import { setHeldSql } from '../../api/intent/held.ts';
 import type { Producer } from '../../api/intent/catalog.ts';
-import { PRODUCERS } from '../../api/intent/catalog.ts';
 import type {
   ChannelName,
   ChannelState,
@@ -90,14 +89,14 @@ export function channelOperations(resources: OperatorResources) {
 }
 
 export function producerOperations(resources: OperatorResources) {
-  const { db } = resources;
+  const { db, catalog } = resources;
   const viewOf = viewer(resources);
 
   return {
     /** The producers of the catalog, with the number of routes that would go out of each. */
     async list(): Promise<ProducerView[]> {
       const [{ rows }, weights] = await Promise.all([
-        db.query<HeldRow & { producer: Producer }>(LIST_PRODUCERS, [PRODUCERS]),
+        db.query<HeldRow & { producer: Producer }>(LIST_PRODUCERS, [catalog.producers]),
         weightsOf(resources),
       ]);
       return Promise.all(

@@ -43,7 +43,7 @@ const REFUSED_BY_WORKFLOW = ['idempotency_conflict', 'recipient_not_found'];
 type Resources = Pick<OperatorResources, 'db' | 'uiUrl' | 'namespace'>;
 
 export function malformedOperations(
-  resources: Resources & Pick<OperatorResources, 'redis' | 'intentsStream'>,
+  resources: Resources & Pick<OperatorResources, 'redis' | 'intentsStream' | 'catalog'>,
 ) {
   const { db, redis, intentsStream } = resources;
 
@@ -97,7 +97,7 @@ export function malformedOperations(
     if (!entry) throw new NotFoundError(`no malformed intent ${entryId} is recorded`);
     const unknown = unknownFieldOf(mending);
     if (unknown !== undefined) throw new OperationFailedError(unknown);
-    const mended = mendEntry(entryId, entry.rawFields, mending);
+    const mended = mendEntry(resources.catalog, entryId, entry.rawFields, mending);
     if ('fields' in mended) return mended.fields;
     throw new OperationFailedError(mended.reason);
   }

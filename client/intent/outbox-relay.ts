@@ -14,11 +14,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { BatchObservableCallback, Meter } from '@opentelemetry/api';
 import type { Redis } from 'ioredis';
 import type { Pool, PoolClient } from 'pg';
+import type { Catalog } from '../../api/intent/catalog.ts';
 import { entryFieldsOf, parseIntent } from '../../api/intent/entry.ts';
 import { SelfExplanatoryError } from '../../api/errors.ts';
 import { checkOut } from '../../api/postgres-transaction.ts';
 import { causeOf } from '../errors.ts';
-import { DEFAULT_INTENTS_STREAM } from '../notificationintent.ts';
+import { GALAXY } from '../generated/galaxy.ts';
+import { DEFAULT_INTENTS_STREAM } from '../constructors.ts';
 import { isPooledDatabase } from '../../api/postgres-session.ts';
 import type { PendingRow, RelayRow } from './outbox-rows.ts';
 import {
@@ -60,6 +62,8 @@ export interface OutboxRelayOptions {
   redis: Redis;
   /** Default: `notification:intents`. */
   stream?: string;
+  /** The notification types; default: those of Galaxy. */
+  catalog?: Catalog;
   /** How long to wait for new rows when PostgreSQL tells of none, ms; at most, and by default, 1 s. */
   pollMs?: number;
   /** What one batch may have; default 500 rows, and no further one once they have 1 MiB. */
@@ -116,6 +120,7 @@ const SILENT: OutboxLog = { info: () => undefined, warn: () => undefined };
 function settingsOf(options: OutboxRelayOptions): Settings {
   return {
     stream: DEFAULT_INTENTS_STREAM,
+    catalog: GALAXY,
     pollMs: 1_000,
     batch: { rows: 500, bytes: 1 << 20 },
     keepPassedMs: 24 * HOUR_MS,
@@ -188,7 +193,7 @@ export async function relayOnce(options: OutboxRelayOptions): Promise<OutboxCoun
 }
 
 /** The steps of a relay; each is one transaction, and may be the last one that it does. */
-function createSteps({ db, redis, stream, batch: limits, log, ...times }: Settings) {
+function createSteps({ db, redis, stream, catalog, batch: limits, log, ...times }: Settings) {
   const counts: OutboxCounts = { published: 0, passed: 0, lost: 0, setAside: 0, deleted: 0 };
   let lookDueAtMs = 0;
   return { counts, take };
@@ -207,7 +212,7 @@ function createSteps({ db, redis, stream, batch: limits, log, ...times }: Settin
   async function publish(client: PoolClient, relay: RelayRow): Promise<boolean> {
     const rows = await pendingRows(client, limits);
     if (rows.length === 0) return false;
-    const { good, refused } = judged(rows);
+    const { good, refused } = judged(catalog, rows);
     if (refused.length > 0) {
       await setAside(client, refused);
       for (const { id, code, problem } of refused) {
@@ -287,11 +292,11 @@ function createSteps({ db, redis, stream, batch: limits, log, ...times }: Settin
 }
 
 /** The checks of the service, on exactly what would be appended. */
-function judged(rows: readonly PendingRow[]) {
+function judged(catalog: Catalog, rows: readonly PendingRow[]) {
   const good: PendingRow[] = [];
   const refused: { id: string; code: string; problem: string }[] = [];
   for (const row of rows) {
-    const parsed = parseIntent('0-0', entryFieldsOf(row.entry));
+    const parsed = parseIntent(catalog, '0-0', entryFieldsOf(row.entry));
     if (parsed.ok) good.push(row);
     else {
       const { failureCode, failureMessage } = parsed.malformed;

@@ -1,5 +1,5 @@
 /** Intents at one glance: what comes in, goes out, waits and died. */
-import { CHANNELS, URGENT_TYPES } from '../../api/intent/catalog.ts';
+import { CHANNELS } from '../../api/intent/catalog.ts';
 import { loadOffset, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
 import type { KindLook } from '../look.ts';
 import {
@@ -15,11 +15,17 @@ import {
 import type { OperatorResources } from '../resources.ts';
 
 /** Never throws: what could not be read is said. */
-export function intentLook({ db, redis, intentsStream }: OperatorResources): Promise<KindLook> {
+export function intentLook({ db, redis, intentsStream, catalog }: OperatorResources): Promise<KindLook> {
   return lookOf(
     ['rates', () => readRates(db, READ_RATES)],
     ['waiting routes', () => readWaits(db, READ_ROUTES)],
-    ['urgent routes', () => readWaits(db, READ_URGENT)],
+    [
+      'urgent routes',
+      () =>
+        readWaits(db, READ_URGENT, [
+          [...catalog.types.values()].flatMap(({ type, isUrgent }) => (isUrgent ? [type] : [])),
+        ]),
+    ],
     ['waiting intents', () => readWaits(db, READ_ACCEPTANCE)],
     ['dead letters', () => readDead(db, READ_DEAD)],
     ['the stream', async () => ({ waits: [{ what: 'not read yet', oldestMs: await unreadMs() }] })],
@@ -68,7 +74,7 @@ const READ_URGENT = `
       LIMIT ${READ_AT_MOST}
    ) AS waiting
    WHERE (SELECT notification_type FROM notification.records WHERE records.notification_id = waiting.notification_id)
-         = ANY (ARRAY['${URGENT_TYPES.join("', '")}'])`;
+         = ANY ($1::text[])`;
 
 const READ_ACCEPTANCE = `
   SELECT 'not accepted yet' AS what, count(*)::float8 AS count, ${ageMs('min(read_at)')} AS "oldestMs"

@@ -1,6 +1,6 @@
 /** Why a recipient got the push or e-mail of an intent, or did not. */
 import { routeRefOf } from '../../api/ids.ts';
-import { isNotificationType, isUrgentType } from '../../api/intent/catalog.ts';
+import { isUrgentType } from '../../api/intent/catalog.ts';
 import { ROUTE_EXPIRED } from '../../api/intent/outcome.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
 import { LAST_ENTRY_ID, timeOfEntry } from '../../api/stream-ids.ts';
@@ -20,7 +20,7 @@ const OPEN_LOOKED_INTO = 50_000;
 /** How acceptance marks a route of a recipient for whom the User Service has no usable answer. */
 const RECIPIENT_UNUSABLE = 'recipient_unusable';
 
-type Queries = Pick<OperatorResources, 'db' | 'uiUrl' | 'namespace'>;
+type Queries = Pick<OperatorResources, 'db' | 'catalog' | 'uiUrl' | 'namespace'>;
 
 /** What rows say, newest first. */
 export async function intentAnswers(resources: Queries, question: Question): Promise<Answer[]> {
@@ -117,7 +117,7 @@ function answerOfRoute(resources: Queries, row: RouteRow): Answer {
     id: row.notificationId,
     type: row.type,
     channel: row.channel,
-    sentence: `the ${nameOf(row)} of ${row.type} ${what}`,
+    sentence: `the ${nameOf(resources, row)} of ${row.type} ${what}`,
     ...linkField(
       resources,
       cause === 'not_on_this_channel' || cause === 'recipient_unusable'
@@ -127,8 +127,8 @@ function answerOfRoute(resources: Queries, row: RouteRow): Answer {
   };
 }
 
-const nameOf = ({ channel, type }: RouteRow): string =>
-  `${isNotificationType(type) && isUrgentType(type) ? 'urgent ' : ''}${channel === 'push' ? 'push' : 'e-mail'}`;
+const nameOf = ({ catalog }: Queries, { channel, type }: RouteRow): string =>
+  `${isUrgentType(catalog, type) ? 'urgent ' : ''}${channel === 'push' ? 'push' : 'e-mail'}`;
 
 function causeOfRoute(row: RouteRow): [Cause, at: Date, what: string] {
   const { acceptedAt, lastClassification, lastMessage } = row;

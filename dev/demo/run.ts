@@ -6,8 +6,7 @@
 import { parseArgs } from 'node:util';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import type { AudienceKind, NotificationType, PushNotificationType } from '../../api/intent/catalog.ts';
-import { NOTIFICATION_TYPES, audiencesOf } from '../../api/intent/catalog.ts';
+import type { AudienceKind, Catalog, NotificationType } from '../../api/intent/catalog.ts';
 import type { MailCommandPayload } from '../../api/intent/mail-command.ts';
 import { decodePushPayload } from '../../api/intent/push-event.ts';
 import { DEFAULT_MOBILE_STREAM } from '../../api/mobile-push/job.ts';
@@ -18,7 +17,7 @@ import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
 import type { NotificationIntent } from '../../client/notificationintent.ts';
 import { publishIntent } from '../../client/notificationintent.ts';
 import { workflowLink } from '../../client/resources.ts';
-import { ADMIN_EMAIL_VARIABLES } from '../../config/intent.ts';
+import { adminEmailVariablesOf } from '../../config/intent.ts';
 import { loadConfig } from '../../config/load.ts';
 import { operatorServers, redisServer } from '../../config/operator.ts';
 import { provideEndpoints } from '../../workers/embedded.ts';
@@ -39,9 +38,10 @@ Starts everything on free ports, publishes one intent of each notification type 
 user, pushes the symbols to all stand-in targets, tells a stand-in portfolio the hourly and daily extremes of an account,
 subscribes a connection to notifications, and shows what was delivered where.
 
-  --keep   leave everything running afterwards, until Ctrl-C, to look around in the Web UI
-  --json   print the result as JSON
-  --help   this text
+  --keep          leave everything running afterwards, until Ctrl-C, to look around in the Web UI
+  --catalog FILE  notification types of your own, see docs/catalog.md
+  --json          print the result as JSON
+  --help          this text
 `;
 
 const NEXT = `
@@ -86,6 +86,7 @@ async function main(): Promise<boolean> {
     options: {
       keep: { type: 'boolean', default: false },
       json: { type: 'boolean', default: false },
+      catalog: { type: 'string' },
       help: { type: 'boolean', default: false },
     },
   });
@@ -96,7 +97,7 @@ async function main(): Promise<boolean> {
 
   // Ending through `exit` takes the embedded servers along, which a signal by itself would leave behind.
   const stopEndingNow = onInterrupt(() => process.exit(130));
-  const config = loadConfig(undefined, demoDefaults());
+  const config = loadConfig(undefined, demoDefaults(options.catalog));
   const destination = await logDestination(process.stderr, config.production);
   const { endpoints, stack, uiUrl } = await step('servers are up', () => provideEndpoints(config, report));
   const redis = new Redis(redisServer(config, endpoints.redis));
@@ -108,7 +109,11 @@ async function main(): Promise<boolean> {
     await db.connect();
     try {
       const results = await step('one intent of each notification type', async () => {
-        const published = await publishSamples(redis, config.values.NOTIFICATION_INTENTS_STREAM);
+        const published = await publishSamples(
+          config.catalog,
+          redis,
+          config.values.NOTIFICATION_INTENTS_STREAM,
+        );
         return awaitDeliveries(redis, db, config, published);
       });
       // Never to an FCM that is configured: those would be the phones of people.
@@ -154,9 +159,13 @@ async function main(): Promise<boolean> {
 }
 
 /** Ports that never clash, another data folder, and an administrator for every type that has one. */
-function demoDefaults(): Record<string, string> {
-  const admins = Object.keys(ADMIN_EMAIL_VARIABLES).map((name) => [name, 'ops@example.com'] as const);
+function demoDefaults(catalogFile?: string): Record<string, string> {
+  const types = catalogFile === undefined ? {} : { NOTIFICATION_CATALOG_FILE: catalogFile };
+  const admins = Object.keys(adminEmailVariablesOf(loadConfig(undefined, types).catalog)).map(
+    (name) => [name, 'ops@example.com'] as const,
+  );
   return {
+    ...types,
     ...Object.fromEntries(admins),
     NOTIFICATION_DEV_BASE_PORT: '0',
     NOTIFICATION_DATA_DIR: '.data/demo',
@@ -167,14 +176,15 @@ function demoDefaults(): Record<string, string> {
 
 /** Each type once, and a type with two audiences for each of them. */
 async function publishSamples(
+  catalog: Catalog,
   redis: Redis,
   stream: string,
 ): Promise<{ intent: NotificationIntent; notificationId: string }[]> {
   const run = Date.now().toString(36);
   const published = [];
-  for (const type of NOTIFICATION_TYPES) {
-    for (const audience of audiencesOf(type)) {
-      const intent = sampleIntentOf(type, audience, `demo/${run}/${type}/${audience}`);
+  for (const { type, audiences, isRetired } of catalog.types.values()) {
+    for (const audience of isRetired ? [] : audiences) {
+      const intent = sampleIntentOf(catalog, type, audience, `demo/${run}/${type}/${audience}`);
       published.push({ intent, notificationId: await publishIntent(redis, intent, { stream }) });
     }
   }
@@ -184,12 +194,12 @@ async function publishSamples(
 async function awaitDeliveries(
   redis: Redis,
   db: pg.Client,
-  { values }: ReturnType<typeof loadConfig>,
+  { values, catalog }: ReturnType<typeof loadConfig>,
   published: { intent: NotificationIntent; notificationId: string }[],
 ): Promise<IntentResult[]> {
   const deadline = Date.now() + DELIVERY_LIMIT_MS;
   for (;;) {
-    const outbound = await readOutbound(redis, values, published[0]?.notificationId ?? '-');
+    const outbound = await readOutbound(catalog, redis, values, published[0]?.notificationId ?? '-');
     const results: IntentResult[] = [];
     for (const { intent, notificationId } of published) {
       const { rows } = await db.query<RouteRow>(
@@ -219,6 +229,7 @@ interface OutboundEntry {
 
 /** Everything on both outbound streams since the first intent, by the id that consumers deduplicate on. */
 async function readOutbound(
+  catalog: Catalog,
   redis: Redis,
   values: ReturnType<typeof loadConfig>['values'],
   since: string,
@@ -240,8 +251,8 @@ async function readOutbound(
     }
   };
   await read(values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM, 'event_id', (fields) => {
-    const type = fields.get('event_type')!.toString() as PushNotificationType;
-    return JSON.stringify(decodePushPayload(type, fields.get('payload_bytes')!));
+    const type = fields.get('event_type')!.toString();
+    return JSON.stringify(decodePushPayload(catalog, type, fields.get('payload_bytes')!));
   });
   await read(values.NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM, 'delivery_id', (fields) => {
     const mail = JSON.parse(fields.get('payload_json')!.toString()) as MailCommandPayload;

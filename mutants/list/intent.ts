@@ -5,22 +5,22 @@ import { service, unit } from '../mutant.ts';
 export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-catalog-channels',
-    file: 'api/intent/catalog.ts',
-    find: `  'lobby.membership.approved': {
-    producer: 'game_lobby',
-    channels: pushAndEmail,`,
-    replace: `  'lobby.membership.approved': {
-    producer: 'game_lobby',
-    channels: userEmail,`,
+    file: 'catalog/galaxy.yaml',
+    find: `    summary: An application was accepted. To the applicant.
+    producer: game_lobby
+    audiences: { user: [push, email] }`,
+    replace: `    summary: An application was accepted. To the applicant.
+    producer: game_lobby
+    audiences: { user: [email] }`,
     wrong: 'lost',
     what: 'whoever is admitted to a game gets no push',
     suite: unit('intent/policies', 'I15'),
   },
   {
     id: 'intent-catalog-push-fields',
-    file: 'api/intent/catalog.ts',
-    find: "fields: ['game_id', 'membership_user_id', 'reason']",
-    replace: "fields: ['game_id', 'membership_user_id']",
+    file: 'catalog/galaxy.yaml',
+    find: 'fields: [game_id, membership_user_id, reason]',
+    replace: 'fields: [game_id, membership_user_id]',
     wrong: 'wrong payload',
     what: 'the push about a blocked membership has no reason',
     suite: unit('intent/contracts', 'I38 I16'),
@@ -46,8 +46,8 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-urgent-waits',
     file: 'activities/intent/entries.ts',
-    find: '(isUrgentType(notificationType) ? 0 : 1)',
-    replace: '(isUrgentType(notificationType) ? 1 : 1)',
+    find: '(isUrgentType(catalog, notificationType) ? 0 : 1)',
+    replace: '(isUrgentType(catalog, notificationType) ? 1 : 1)',
     wrong: 'wrong time',
     what: 'an urgent intent waits behind a backlog',
     suite: service('intent/dispatch', 'I87 I88'),

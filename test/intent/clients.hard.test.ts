@@ -9,7 +9,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import fc from 'fast-check';
 import type { EntryFields } from '../../api/intent/entry.ts';
-import { fieldNamedIn, parseIntent } from '../../api/intent/entry.ts';
+import { fieldNamedIn } from '../../api/intent/entry.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import type { NotificationIntent } from '../../client/notificationintent.ts';
 import { InvalidIntentError } from '../../client/notificationintent.ts';
@@ -18,6 +18,7 @@ import { runCommand } from '../../dev/servers/command.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { intentEntry, strangeIntent } from './fuzzed-entries.ts';
+import { parseIntent } from './galaxy.ts';
 
 const CLIENTS = path.join(import.meta.dirname, '../../clients');
 const GO = path.join(CLIENTS, 'go');

@@ -13,6 +13,7 @@ import { routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot, untilStarted } from '../harness.ts';
+import { GALAXY } from '../../api/intent/galaxy.ts';
 
 const GATEWAY = 'gateway:client-events';
 const PUSH = 'push:user:user-1';
@@ -121,7 +122,8 @@ test('I23 an attempt that comes back late overwrites nothing, and what it handed
       settledHandOffs: collectSettled(redis),
       confirmReplicated: createReplication(redis, { minReplicas: 0, timeoutMs: 1_000 }),
       outcomes: createOutcomes([]),
-      metrics: createIntentMetrics(metrics.getMeter('test')),
+      catalog: GALAXY,
+      metrics: createIntentMetrics(metrics.getMeter('test'), GALAXY),
       route: {
         gatewayStream: GATEWAY,
         gatewayMaxLen: 1024,

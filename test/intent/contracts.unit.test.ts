@@ -4,22 +4,12 @@ import path from 'node:path';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { parse } from 'yaml';
 import { z } from 'zod';
-import {
-  AUDIENCE_KINDS,
-  CATALOG,
-  NOTIFICATION_TYPES,
-  PAYLOAD_SCHEMAS,
-  PUSH_NOTIFICATION_TYPES,
-  audiencesOf,
-  channelsOf,
-  isUrgentType,
-} from '../../api/intent/catalog.ts';
+import { AUDIENCE_KINDS } from '../../api/intent/catalog.ts';
 import type { NotificationType } from '../../api/intent/catalog.ts';
 import {
   OPTIONAL_ENVELOPE_FIELDS,
   REQUIRED_ENVELOPE_FIELDS,
   TRACEPARENT_FIELD,
-  parseIntent,
 } from '../../api/intent/entry.ts';
 import {
   emailAddressSchema,
@@ -28,6 +18,16 @@ import {
 } from '../../api/intent/mail-command.ts';
 import { gatewayEntryFields } from '../../api/intent/push-event.ts';
 import { subjectNotFoundSchema, userPath, userSchema } from '../../api/intent/user-service.ts';
+import {
+  NOTIFICATION_TYPES,
+  PUSH_NOTIFICATION_TYPES,
+  audiencesOf,
+  channelsOf,
+  parseIntent,
+  pushFieldNamesOf,
+  schemaOf,
+  specOf,
+} from './galaxy.ts';
 
 /** As much of JSON Schema as is looked into here. */
 interface Schema {
@@ -140,7 +140,7 @@ function examplePayloadOf(type: NotificationType): Record<string, unknown> {
 
 const entryOf = (type: NotificationType, audience: string): Record<string, string> => ({
   notification_type: type,
-  producer: CATALOG[type].producer,
+  producer: specOf(type).producer,
   audience_kind: audience,
   idempotency_key: 'key-1',
   occurred_at_ms: '1769731200000',
@@ -182,14 +182,14 @@ it('I38 I4 the envelope has the fields of the code', () => {
 });
 
 describe.each(NOTIFICATION_TYPES)('I38 I5 %s', (type) => {
-  const { properties, required } = z.toJSONSchema(PAYLOAD_SCHEMAS[type]) as Schema;
+  const { properties, required } = z.toJSONSchema(schemaOf(type)) as Schema;
   const fields = Object.keys(properties ?? {});
 
   it('names type, producer and channels as the catalog does', () => {
     const message = intentMessage(type);
     expect(message.payload.properties).toMatchObject({
       notification_type: { const: type },
-      producer: { const: CATALOG[type].producer },
+      producer: { const: specOf(type).producer },
     });
     expect(message['x-channels']).toEqual(
       Object.fromEntries(audiencesOf(type).map((audience) => [audience, channelsOf(type, audience)])),
@@ -197,7 +197,7 @@ describe.each(NOTIFICATION_TYPES)('I38 I5 %s', (type) => {
   });
 
   it('I87 has the priority of the catalog', () => {
-    expect(intentMessage(type)['x-priority']).toBe(isUrgentType(type) ? 'urgent' : undefined);
+    expect(intentMessage(type)['x-priority']).toBe(specOf(type).isUrgent ? 'urgent' : undefined);
   });
 
   it('has the payload fields of the zod schema, all required', () => {
@@ -210,7 +210,7 @@ describe.each(NOTIFICATION_TYPES)('I38 I5 %s', (type) => {
 
   it('has an example that contract and zod accept', () => {
     expect(problems('asyncapi', payloadPointer(type), examplePayloadOf(type))).toEqual([]);
-    expect(PAYLOAD_SCHEMAS[type].safeParse(examplePayloadOf(type)).error).toBeUndefined();
+    expect(schemaOf(type).safeParse(examplePayloadOf(type)).error).toBeUndefined();
   });
 
   it.each(fields)('contract and zod judge every value of %s alike', (field) => {
@@ -244,7 +244,7 @@ describe.each(NOTIFICATION_TYPES)('I38 I5 %s', (type) => {
       return {
         value,
         contract: problems('asyncapi', payloadPointer(type), payload).length === 0,
-        zod: PAYLOAD_SCHEMAS[type].safeParse(payload).success,
+        zod: schemaOf(type).safeParse(payload).success,
       };
     });
     expect(judged.filter(({ contract, zod }) => contract !== zod)).toEqual([]);
@@ -254,7 +254,7 @@ describe.each(NOTIFICATION_TYPES)('I38 I5 %s', (type) => {
   it('contract and code let further fields pass', () => {
     const payload = { ...examplePayloadOf(type), further: { reason: 5 } };
     expect(problems('asyncapi', payloadPointer(type), payload)).toEqual([]);
-    expect(PAYLOAD_SCHEMAS[type].parse(payload)).toEqual(payload);
+    expect(schemaOf(type).parse(payload)).toEqual(payload);
   });
 
   it.each(AUDIENCE_KINDS)('contract and service judge the audience %s as the catalog does', (audience) => {
@@ -368,7 +368,8 @@ describe('I38 outbound entries', () => {
     payloadBytes: new Uint8Array(4),
   };
   const command = {
-    ...route,
+    notificationId: route.notificationId,
+    templateId: route.notificationType,
     routeId: 'email:user:user-42',
     email: 'ada@example.com',
     locale: 'en' as const,
@@ -510,10 +511,10 @@ it('I38 I16 notification.fbs has the tables and fields of the catalog', () => {
     fields: [...body.matchAll(/(\w+): (\w+)/g)].map(([, field, type]) => ({ field, type })),
   }));
   const expected = PUSH_NOTIFICATION_TYPES.map((type) => {
-    const { properties } = z.toJSONSchema(PAYLOAD_SCHEMAS[type]) as Schema;
+    const { properties } = z.toJSONSchema(schemaOf(type)) as Schema;
     return {
-      table: CATALOG[type].push.table,
-      fields: CATALOG[type].push.fields.map((field) => ({
+      table: specOf(type).push!.table,
+      fields: pushFieldNamesOf(type).map((field) => ({
         field,
         type: properties?.[field]?.type === 'integer' ? 'long' : 'string',
       })),

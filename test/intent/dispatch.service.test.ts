@@ -7,7 +7,6 @@ import { OffsetMovedError, loadPosition, saveEntries } from '../../activities/in
 import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import type { NotificationType } from '../../api/intent/catalog.ts';
 import type { Intent } from '../../api/intent/entry.ts';
-import { parseIntent } from '../../api/intent/entry.ts';
 import { writeOpenRows } from '../../dev/intent-rows.ts';
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { createLogger } from '../../workers/logger.ts';
@@ -15,6 +14,8 @@ import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import { allPublished, append, deliveriesTo, outboundIds } from '../service-process.ts';
 import { entryOf, turn } from './entries.ts';
+import { parseIntent } from './galaxy.ts';
+import { GALAXY } from '../../api/intent/galaxy.ts';
 
 const STREAM = 'notification:intents';
 const LIMIT_MS = 120_000;
@@ -49,7 +50,7 @@ describe('an entry gets a row', () => {
   const save = (entries: ReadEntry[], from: StreamPosition, to: StreamPosition) =>
     saveEntries(
       {
-        ...{ db: slot.db, outcomes: createOutcomes([]) },
+        ...{ db: slot.db, outcomes: createOutcomes([]), catalog: GALAXY },
         metrics: { intentMalformed: () => undefined },
         onMalformed: () => undefined,
       },

@@ -1,14 +1,12 @@
 /** The whole pipeline on real servers: what goes in with XADD, what comes out, and what stays in PostgreSQL. */
-import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, channelsOf } from '../../api/intent/catalog.ts';
-import type { PushNotificationType } from '../../api/intent/catalog.ts';
 import { routeRefOf } from '../../api/ids.ts';
-import { decodePushPayload } from '../../api/intent/push-event.ts';
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import type { Slot } from '../harness.ts';
 import { dispatch, eventually, takeSlot, untilStarted } from '../harness.ts';
 import { samplePayload } from './samples.ts';
+import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, channelsOf, decodePushPayload } from './galaxy.ts';
 
 const STREAM = 'notification:intents';
 const GATEWAY = 'gateway:client-events';
@@ -138,7 +136,7 @@ describe('what is delivered', () => {
       request_id: 'req-1',
       trace_id: 'trace-1',
     });
-    const type: PushNotificationType = 'game.turn.ready';
+    const type = 'game.turn.ready';
     expect(decodePushPayload(type, payload!)).toEqual({ game_id: 'game-42', turn_number: 54 });
   });
 

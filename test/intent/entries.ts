@@ -1,11 +1,10 @@
 /** Stream entries for the tests of the inbound contract: a valid one of any type, changed in one place. */
 import type { NotificationType } from '../../api/intent/catalog.ts';
-import { CATALOG, audiencesOf } from '../../api/intent/catalog.ts';
 import type { EntryFields, Intent, MalformedIntent } from '../../api/intent/entry.ts';
-import { parseIntent } from '../../api/intent/entry.ts';
 import type { StreamAppender } from '../../client/notificationintent.ts';
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import { samplePayload } from './samples.ts';
+import { audiencesOf, parseIntent, specOf } from './galaxy.ts';
 
 export type Changes = Record<string, string | Buffer | undefined>;
 
@@ -17,7 +16,7 @@ export function entryOf(
 ): EntryFields {
   const fields: Changes = {
     notification_type: type,
-    producer: CATALOG[type].producer,
+    producer: specOf(type).producer,
     audience_kind: audience,
     ...(audience === 'user' ? { recipient_user_ids_json: '["user-1","user-2"]' } : {}),
     idempotency_key: 'key-1',

@@ -1,23 +1,17 @@
 /** Envelope, catalog and recipients: what parseIntent accepts, what it refuses and why. */
 import type { Producer } from '../../api/intent/catalog.ts';
-import {
-  AUDIENCE_KINDS,
-  CATALOG,
-  NOTIFICATION_TYPES,
-  PRODUCERS,
-  audiencesOf,
-  expiryOf,
-} from '../../api/intent/catalog.ts';
+import { AUDIENCE_KINDS, expiryOf } from '../../api/intent/catalog.ts';
 import type { EntryFields } from '../../api/intent/entry.ts';
 import {
   MAX_ENTRY_BYTES,
   OPTIONAL_ENVELOPE_FIELDS,
   REQUIRED_ENVELOPE_FIELDS,
   envelopeOf,
-  parseIntent,
 } from '../../api/intent/entry.ts';
 import { accepted, entryOf, expectStorable, refused, turn, turnPayload, TURN } from './entries.ts';
 import { samplePayload } from './samples.ts';
+import { NOTIFICATION_TYPES, PRODUCERS, audiencesOf, fieldsOf, parseIntent, specOf } from './galaxy.ts';
+import { GALAXY } from '../../api/intent/galaxy.ts';
 
 /** The seed's table "Notification Catalog", written out. */
 const SEED_CATALOG: [type: string, producer: string, audiences: string[], payloadFields: string[]][] = [
@@ -301,9 +295,9 @@ describe('catalog', () => {
   test('I5 exactly the eighteen types of the seed, with their producers, audiences and payload fields', () => {
     const rows = NOTIFICATION_TYPES.map((type) => [
       type,
-      CATALOG[type].producer,
+      specOf(type).producer,
       audiencesOf(type),
-      Object.keys(CATALOG[type].payload),
+      fieldsOf(type),
     ]);
 
     expect(rows).toHaveLength(18);
@@ -321,7 +315,7 @@ describe('catalog', () => {
   });
 
   test.each(NOTIFICATION_TYPES)('I5 %s is refused from every other producer', (type) => {
-    const own: Producer = CATALOG[type].producer;
+    const own: Producer = specOf(type).producer;
     const others = [
       ...PRODUCERS.filter((producer) => producer !== own),
       own.toUpperCase(),
@@ -468,11 +462,12 @@ describe('until when it is worth sending', () => {
   });
 
   test('I78 a type may say how long after the event; what the intent says goes before', () => {
-    const catalog = { ...CATALOG, [TURN]: { ...CATALOG[TURN], expiresAfterMs: 60_000 } };
+    const types = new Map([...GALAXY.types, [TURN, { ...specOf(TURN), expiresAfterMs: 60_000 }]]);
+    const catalog = { ...GALAXY, types };
     const occurred = { notificationType: TURN, occurredAtMs: 1_000 } as const;
-    expect(expiryOf(occurred, catalog)).toBe(61_000);
-    expect(expiryOf({ ...occurred, expiresAtMs: 2_000 }, catalog)).toBe(2_000);
-    expect(expiryOf({ ...occurred, notificationType: 'game.finished' }, catalog)).toBeUndefined();
-    expect(expiryOf(occurred)).toBeUndefined();
+    expect(expiryOf(catalog, occurred)).toBe(61_000);
+    expect(expiryOf(catalog, { ...occurred, expiresAtMs: 2_000 })).toBe(2_000);
+    expect(expiryOf(catalog, { ...occurred, notificationType: 'game.finished' })).toBeUndefined();
+    expect(expiryOf(GALAXY, occurred)).toBeUndefined();
   });
 });

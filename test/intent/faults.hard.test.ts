@@ -2,7 +2,6 @@
  * The acceptance of the intent pipeline, from outside: service processes that are killed in the middle of their work,
  * and a stream half of which is nonsense.
  */
-import { NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
 import type { EntryFields, MalformedCode } from '../../api/intent/entry.ts';
 import { MAX_ENTRY_BYTES } from '../../api/intent/entry.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
@@ -20,6 +19,7 @@ import {
   nothingLeftRunning,
   outboundIds,
 } from '../service-process.ts';
+import { NOTIFICATION_TYPES } from './galaxy.ts';
 
 /** Everything must arrive in the end; a machine that is busy with other things may take its time. */
 const LIMIT_MS = 240_000;

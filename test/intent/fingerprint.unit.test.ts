@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import type { Intent } from '../../api/intent/entry.ts';
-import { parseIntent } from '../../api/intent/entry.ts';
+import { parseIntent } from './galaxy.ts';
 
 const ENVELOPE = {
   notification_type: 'game.turn.ready',

@@ -4,13 +4,14 @@ import type { Audience } from '../../activities/intent/audience.ts';
 import { insertRecords } from '../../activities/intent/decisions.ts';
 import { loadRoutesOf } from '../../activities/intent/route-rows.ts';
 import type { Intent } from '../../api/intent/entry.ts';
-import { parseIntent } from '../../api/intent/entry.ts';
 import { writeRows } from '../../dev/intent-rows.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
 import { entryOf } from './entries.ts';
+import { parseIntent } from './galaxy.ts';
+import { GALAXY } from '../../api/intent/galaxy.ts';
 
-const SETTINGS = { budgets: { push: 3, email: 7 }, idempotencyTtlMs: 3_600_000 };
+const SETTINGS = { catalog: GALAXY, budgets: { push: 3, email: 7 }, idempotencyTtlMs: 3_600_000 };
 
 let slot: Slot;
 beforeAll(async () => {

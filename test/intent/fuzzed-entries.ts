@@ -1,10 +1,10 @@
 /** Entries of the intent stream as nobody should send them, and as somebody will. */
 import fc from 'fast-check';
-import { NOTIFICATION_TYPES, audiencesOf } from '../../api/intent/catalog.ts';
 import type { EntryFields } from '../../api/intent/entry.ts';
 import { bytes, disturbed, json, text } from '../platform/nasty-inputs.ts';
 import { entryOf } from './entries.ts';
 import { samplePayload } from './samples.ts';
+import { NOTIFICATION_TYPES, audiencesOf } from './galaxy.ts';
 
 export const goodIntents = NOTIFICATION_TYPES.flatMap((type) =>
   audiencesOf(type).map((audience) => entryOf(type, {}, audience)),

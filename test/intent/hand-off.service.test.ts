@@ -20,6 +20,7 @@ import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { moveClock } from '../moved-clock.ts';
 import { GATEWAY, MAIL } from '../service-process.ts';
+import { GALAXY } from '../../api/intent/galaxy.ts';
 
 const PUSH = 'push:user:user-1';
 const [MINUTE, DAY] = [60, 86_400];
@@ -82,7 +83,8 @@ const activities = (resources: { db?: Pool; redis?: Redis } = {}) =>
     settledHandOffs: collectSettled(redis),
     confirmReplicated: createReplication(redis, { minReplicas: 0, timeoutMs: 1_000 }),
     outcomes: createOutcomes([]),
-    metrics: createIntentMetrics(metrics.getMeter('test')),
+    catalog: GALAXY,
+    metrics: createIntentMetrics(metrics.getMeter('test'), GALAXY),
     route: {
       gatewayStream: GATEWAY,
       gatewayMaxLen: 1024,

@@ -21,6 +21,7 @@ import { asUser } from '../redis-users.ts';
 import type { ServiceProcess } from '../service-process.ts';
 import { MAIL, createFleet } from '../service-process.ts';
 import { namespaceOf } from '../slots.ts';
+import { GALAXY } from '../../api/intent/galaxy.ts';
 
 const ROUTES = Number(process.env['TEST_OPERATION_ROUTES'] ?? 300);
 const IS_LARGE = ROUTES > 10_000;
@@ -73,7 +74,7 @@ const startService = async () => {
 
 const publish = (key: string, recipients: number) =>
   publishIntent(slot.redis, {
-    ...sampleIntentOf('lobby.invite.expired', 'user', key),
+    ...sampleIntentOf(GALAXY, 'lobby.invite.expired', 'user', key),
     recipientUserIds: Array.from({ length: recipients }, (_, index) => `user-${index + 1}`),
   });
 

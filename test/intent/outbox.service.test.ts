@@ -7,7 +7,7 @@ import path from 'node:path';
 import type { Pool, PoolClient } from 'pg';
 import type { Vectors } from '../../api/intent/generators/vectors.ts';
 import { entryOfVector } from '../../api/intent/generators/vectors.ts';
-import { envelopeOf, parseIntent } from '../../api/intent/entry.ts';
+import { envelopeOf } from '../../api/intent/entry.ts';
 import { offsetKey } from '../../api/intent/stream.ts';
 import { withOutbox } from '../../client/intent/outbox-rows.ts';
 import { batchKey } from '../../client/intent/outbox-stream.ts';
@@ -26,6 +26,7 @@ import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import type { Shop } from './shop.ts';
 import { createShop } from './shop.ts';
+import { parseIntent } from './galaxy.ts';
 
 const STREAM = 'notification:intents';
 /** Quick, so that each test waits for conditions and not for intervals. */

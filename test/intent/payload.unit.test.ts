@@ -1,7 +1,6 @@
 /** The payload of an intent, and what is kept of an entry that is refused. */
 import fc from 'fast-check';
 import type { AudienceKind, NotificationType } from '../../api/intent/catalog.ts';
-import { CATALOG, NOTIFICATION_TYPES, audiencesOf } from '../../api/intent/catalog.ts';
 import type { EntryFields } from '../../api/intent/entry.ts';
 import {
   INTENT_FAILURE_CODES,
@@ -10,16 +9,16 @@ import {
   OPTIONAL_ENVELOPE_FIELDS,
   REQUIRED_ENVELOPE_FIELDS,
   envelopeOf,
-  parseIntent,
   rawFieldsOf,
 } from '../../api/intent/entry.ts';
 import { MAX_JSON_DEPTH } from '../../api/json.ts';
 import { accepted, entryOf, expectStorable, refused, turn, turnPayload, TURN } from './entries.ts';
 import { samplePayload } from './samples.ts';
+import { NOTIFICATION_TYPES, audiencesOf, fieldsOf, parseIntent } from './galaxy.ts';
 
 describe('payload', () => {
   const requiredFields = NOTIFICATION_TYPES.flatMap((type) =>
-    Object.keys(CATALOG[type].payload).map((field): [NotificationType, string] => [type, field]),
+    fieldsOf(type).map((field): [NotificationType, string] => [type, field]),
   );
 
   const wrongValues = (field: string, sample: unknown): unknown[] => {

@@ -2,13 +2,12 @@
 import { createHash } from 'node:crypto';
 import { compileRetryPolicy } from '@temporalio/common';
 import fc from 'fast-check';
-import { materializeRoutes } from '../../activities/intent/audience.ts';
 import type { Recipient } from '../../activities/intent/user-service.ts';
 import type { NotificationType } from '../../api/intent/catalog.ts';
-import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, audiencesOf } from '../../api/intent/catalog.ts';
 import { hashOfRouteRef, routeRefOf, searchableKey } from '../../api/ids.ts';
 import type { PublicationFailureDetails } from '../../workflows/intent/contract.ts';
 import { ladderDelayMs, remainingBudget } from '../../workflows/policies.ts';
+import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, audiencesOf, materializeRoutes } from './galaxy.ts';
 
 /** clamp(min * 2^(N-1), min, max), in integers of any size. */
 function ladder(attempt: number, minMs: number, maxMs: number): number {

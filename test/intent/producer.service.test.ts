@@ -2,9 +2,8 @@
 import { connect } from 'node:net';
 import { Redis } from 'ioredis';
 import type { NotificationType } from '../../api/intent/catalog.ts';
-import { CATALOG, NOTIFICATION_TYPES, audiencesOf } from '../../api/intent/catalog.ts';
 import type { Intent } from '../../api/intent/entry.ts';
-import { envelopeOf, parseIntent } from '../../api/intent/entry.ts';
+import { envelopeOf } from '../../api/intent/entry.ts';
 import * as producer from '../../client/notificationintent.ts';
 import type { NotificationIntent } from '../../client/notificationintent.ts';
 import {
@@ -15,6 +14,7 @@ import {
 } from '../../client/notificationintent.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
+import { NOTIFICATION_TYPES, audiencesOf, fieldsOf, parseIntent, specOf } from './galaxy.ts';
 
 const CONSTRUCTORS: Record<string, NotificationType> = {
   newGeoReviewRecommended: 'geo.review_recommended',
@@ -44,7 +44,7 @@ const untyped = newGameTurnReady as unknown as AnyConstructor;
 
 const samplePayload = (type: NotificationType): Record<string, unknown> =>
   Object.fromEntries(
-    Object.keys(CATALOG[type].payload).map((field) => [
+    fieldsOf(type).map((field) => [
       field,
       /_ms$|turn_number$/.test(field) ? 1_775_121_700_000 : `a ${field}`,
     ]),
@@ -99,7 +99,7 @@ describe('constructors', () => {
 
       expect(intent).toEqual({
         notificationType: type,
-        producer: CATALOG[type].producer,
+        producer: specOf(type).producer,
         audienceKind: audience,
         recipientUserIds: audience === 'user' ? ['user-2', 'user-1'] : [],
         idempotencyKey: 'key-1',

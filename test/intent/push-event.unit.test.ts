@@ -3,37 +3,36 @@ import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import type { z } from 'zod';
-import { CATALOG, NOTIFICATION_TYPES, PUSH_NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
-import type { PushNotificationType } from '../../api/intent/catalog.ts';
 import { mailCommandPayloadSchema, mailEntryFields, resolveLocale } from '../../api/intent/mail-command.ts';
 import type { MailCommand } from '../../api/intent/mail-command.ts';
-import { decodePushPayload, encodePushPayload, gatewayEntryFields } from '../../api/intent/push-event.ts';
+import { gatewayEntryFields } from '../../api/intent/push-event.ts';
 import type { PushEvent } from '../../api/intent/push-event.ts';
+import {
+  NOTIFICATION_TYPES,
+  PUSH_NOTIFICATION_TYPES,
+  decodePushPayload,
+  encodePushPayload,
+  fieldsOf,
+  pushFieldNamesOf,
+  specOf,
+} from './galaxy.ts';
 
 const API = path.join(import.meta.dirname, '../../api');
 const hasFlatc = spawnSync('flatc', ['--version']).status === 0;
 
-function isNumberField(type: PushNotificationType, field: string): boolean {
-  const payload: z.ZodRawShape = CATALOG[type].payload;
-  return payload[field]?._zod.def.type === 'number';
+function isNumberField(type: string, field: string): boolean {
+  return specOf(type).fields.some(({ name, field: one }) => name === field && one.type === 'integer');
 }
 
 /** A payload with all fields of the type, its texts all different so that swapped fields show. */
-function payloadOf(type: PushNotificationType, texts: string, integer: number): Record<string, unknown> {
+function payloadOf(type: string, texts: string, integer: number): Record<string, unknown> {
   return Object.fromEntries(
-    Object.keys(CATALOG[type].payload).map((field) => [
-      field,
-      isNumberField(type, field) ? integer : `${texts} of ${field}`,
-    ]),
+    fieldsOf(type).map((field) => [field, isNumberField(type, field) ? integer : `${texts} of ${field}`]),
   );
 }
 
-const pushFieldsOf = (
-  type: PushNotificationType,
-  payload: Record<string, unknown>,
-): Record<string, unknown> =>
-  Object.fromEntries(CATALOG[type].push.fields.map((field) => [field, payload[field]]));
+const pushFieldsOf = (type: string, payload: Record<string, unknown>): Record<string, unknown> =>
+  Object.fromEntries(pushFieldNamesOf(type).map((field) => [field, payload[field]]));
 
 /**
  * Reads a table from its bytes alone, by the FlatBuffers format: the root offset leads to the table, whose first word
@@ -62,11 +61,11 @@ function readTable(bytes: Uint8Array, fields: { name: string; long: boolean }[])
 }
 
 /** What flatc, which knows nothing but the schema, makes of the bytes. */
-function readWithFlatc(type: PushNotificationType, bytes: Uint8Array): Record<string, unknown> {
+function readWithFlatc(type: string, bytes: Uint8Array): Record<string, unknown> {
   const folder = mkdtempSync(path.join(tmpdir(), 'push-event-'));
   try {
     writeFileSync(path.join(folder, 'event.bin'), bytes);
-    const { table } = CATALOG[type].push;
+    const { table } = specOf(type).push!;
     const schema = path.join(API, 'intent', 'notification.fbs');
     const options = ['--json', '--strict-json', '--raw-binary', '--defaults-json'];
     const args = [...options, '--root-type', `notification.${table}`, '-o', folder, schema, '--'];
@@ -87,7 +86,7 @@ const SAMPLES: [what: string, texts: string, integer: number][] = [
 ];
 
 describe.each(PUSH_NOTIFICATION_TYPES)('I16 push payload of %s', (type) => {
-  const fields = CATALOG[type].push.fields.map((name) => ({ name, long: isNumberField(type, name) }));
+  const fields = pushFieldNamesOf(type).map((name) => ({ name, long: isNumberField(type, name) }));
 
   it.each(SAMPLES)('is read back by the format alone: %s', (_, texts, integer) => {
     const payload = payloadOf(type, texts, integer);
@@ -129,8 +128,8 @@ describe.each(PUSH_NOTIFICATION_TYPES)('I16 push payload of %s', (type) => {
 
 it('I16 ten types have a push event, the others are refused', () => {
   expect(PUSH_NOTIFICATION_TYPES).toHaveLength(10);
-  for (const type of NOTIFICATION_TYPES.filter((type) => !('push' in CATALOG[type]))) {
-    expect(() => encodePushPayload(type as PushNotificationType, {})).toThrow(`${type} has no push event`);
+  for (const type of NOTIFICATION_TYPES.filter((type) => specOf(type).push === undefined)) {
+    expect(() => encodePushPayload(type, {})).toThrow(`${type} has no push event`);
   }
 });
 
@@ -201,7 +200,7 @@ describe('I18 mail entry', () => {
   const command: MailCommand = {
     notificationId: '1769731200000-0',
     routeId: 'email:user:user-42',
-    notificationType: 'game.turn.ready',
+    templateId: 'game.turn.ready',
     email: 'ada@example.com',
     locale: 'en',
     acceptedAtMs: 1_769_731_200_123,

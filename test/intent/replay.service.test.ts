@@ -17,6 +17,7 @@ import { temporalProgram } from '../temporal-program.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
 import { dispatch, eventually, operatorOf, stackOfRun, takeSlot, untilStarted } from '../harness.ts';
+import { GALAXY } from '../../api/intent/galaxy.ts';
 
 const GATEWAY = 'gateway:client-events';
 const MAIL = 'mail:delivery_commands';
@@ -281,7 +282,8 @@ test('I25 one order opens a route once, however often its attempt is repeated', 
       settledHandOffs: collectSettled(redis),
       confirmReplicated: createReplication(redis, { minReplicas: 0, timeoutMs: 1_000 }),
       outcomes: createOutcomes([]),
-      metrics: createIntentMetrics(metrics.getMeter('test')),
+      catalog: GALAXY,
+      metrics: createIntentMetrics(metrics.getMeter('test'), GALAXY),
       route: {
         gatewayStream: GATEWAY,
         gatewayMaxLen: 1024,

@@ -1,6 +1,6 @@
 /** Payloads that satisfy the catalog, for tests that need a valid intent of some type. */
 import type { NotificationType } from '../../api/intent/catalog.ts';
-import { CATALOG } from '../../api/intent/catalog.ts';
+import { fieldsOf } from './galaxy.ts';
 
 const FIELDS: Record<string, string | number> = {
   attempted_at_ms: 1790000000000,
@@ -13,7 +13,5 @@ const FIELDS: Record<string, string | number> = {
 
 /** A valid payload of a type: numbers where the catalog wants numbers, the field's own name as text elsewhere. */
 export function samplePayload(type: NotificationType): Record<string, string | number> {
-  return Object.fromEntries(
-    Object.keys(CATALOG[type].payload).map((field) => [field, FIELDS[field] ?? `a ${field}`]),
-  );
+  return Object.fromEntries(fieldsOf(type).map((field) => [field, FIELDS[field] ?? `a ${field}`]));
 }

@@ -6,10 +6,9 @@ import type { AnySchemaObject, ValidateFunction } from 'ajv/dist/2020.js';
 import { derivedFiles } from '../../api/intent/generators/derived-files.ts';
 import type { Vector, Vectors } from '../../api/intent/generators/vectors.ts';
 import { entryOfVector } from '../../api/intent/generators/vectors.ts';
-import { NOTIFICATION_TYPES, PUSH_NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
-import { INTENT_FAILURE_CODES, fieldNamedIn, parseIntent } from '../../api/intent/entry.ts';
+import { INTENT_FAILURE_CODES, fieldNamedIn } from '../../api/intent/entry.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
-import { decodePushPayload } from '../../api/intent/push-event.ts';
+import { NOTIFICATION_TYPES, PUSH_NOTIFICATION_TYPES, decodePushPayload, parseIntent } from './galaxy.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');

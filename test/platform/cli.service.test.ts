@@ -3,12 +3,12 @@ import { once } from 'node:events';
 import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { text } from 'node:stream/consumers';
-import { NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
 import { commandsBelow, pathOf } from '../../cli/looks.ts';
 import { programOf } from '../../cli/program.ts';
 import { cliFor, spawnCli } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
+import { NOTIFICATION_TYPES } from '../intent/galaxy.ts';
 
 const GATEWAY = 'gateway:client-events';
 const PUSH = 'push:user:user-1';

@@ -1,8 +1,8 @@
 /** `.env.example` says what the program does. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { ADMIN_EMAIL_VARIABLES } from '../../config/intent.ts';
 import { VARIABLES, loadConfig } from '../../config/load.ts';
+import { ADMIN_EMAIL_VARIABLES } from '../intent/galaxy.ts';
 
 describe('.env.example', () => {
   const lines = readFileSync(path.join(import.meta.dirname, '../../.env.example'), 'utf8').split('\n');

@@ -1,10 +1,9 @@
 /** The environment: names, defaults, checks. */
-import { ADMIN_NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
-import { ADMIN_EMAIL_VARIABLES } from '../../config/intent.ts';
 import { VARIABLES, loadConfig } from '../../config/load.ts';
 import { ConfigError } from '../../config/variables.ts';
 import type { Env } from './config-problems.ts';
 import { PRODUCTION, REQUIRED, problemsOf } from './config-problems.ts';
+import { ADMIN_EMAIL_VARIABLES, ADMIN_NOTIFICATION_TYPES } from '../intent/galaxy.ts';
 
 type Name = keyof typeof VARIABLES;
 
@@ -66,6 +65,7 @@ const DEFAULTS: { name: Name; value: unknown; seed?: string }[] = [
 const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NODE_ENV', 'development'],
   ['NOTIFICATION_ROLES', []],
+  ['NOTIFICATION_CATALOG_FILE', undefined],
   ['NOTIFICATION_ROUTE_DISPATCH', 'child'],
   ['NOTIFICATION_OUTCOMES', []],
   ['NOTIFICATION_OUTCOMES_STREAM_MAX_LEN', 100_000],
@@ -165,7 +165,9 @@ describe('defaults', () => {
 
   test('I14 I30 nobody is an administrator, and nothing is production', () => {
     expect(production).toBe(false);
-    expect(adminEmails).toEqual(Object.fromEntries(ADMIN_NOTIFICATION_TYPES.map((type) => [type, []])));
+    expect(Object.fromEntries(adminEmails)).toEqual(
+      Object.fromEntries(ADMIN_NOTIFICATION_TYPES.map((type) => [type, []])),
+    );
   });
 
   test('I30 an empty value counts as not set', () => {
@@ -295,8 +297,8 @@ describe('administrators', () => {
   test.each(ADMIN_LISTS)('I14 I30 %s is the list of %s alone', (name, type) => {
     const { adminEmails } = loadConfig({ [name]: ' Ada@Example.com,ops@example.com ,, ADA@example.COM,' });
 
-    expect(adminEmails[type]).toEqual(['Ada@example.com', 'ops@example.com']);
-    expect(Object.values(adminEmails).flat()).toHaveLength(2);
+    expect(adminEmails.get(type)).toEqual(['Ada@example.com', 'ops@example.com']);
+    expect([...adminEmails.values()].flat()).toHaveLength(2);
   });
 
   test.each([
@@ -304,7 +306,7 @@ describe('administrators', () => {
     ['Ops@BÜCHER.example', 'Ops@bÜcher.example'],
   ])('bug-P15 the mailbox of %s stays as it is', (given, email) => {
     const { adminEmails } = loadConfig({ [ADMIN_LISTS[0][0]]: given });
-    expect(Object.values(adminEmails).flat()).toEqual([email]);
+    expect([...adminEmails.values()].flat()).toEqual([email]);
   });
 
   test.each([

@@ -4,8 +4,8 @@ import path from 'node:path';
 import { Ajv } from 'ajv';
 import { parse } from 'yaml';
 import packageJson from '../../package.json' with { type: 'json' };
-import { ADMIN_EMAIL_VARIABLES } from '../../config/intent.ts';
 import { ROLE_NAMES, VARIABLES, loadConfig, needsOf } from '../../config/load.ts';
+import { ADMIN_EMAIL_VARIABLES } from '../intent/galaxy.ts';
 
 const CHART = path.join(import.meta.dirname, '../../deploy/helm/galaxy-notify');
 const read = (...file: string[]) => readFileSync(path.join(CHART, ...file), 'utf8');

@@ -19,6 +19,7 @@ import { observeKeySeals } from '../../workers/key-metrics.ts';
 import { createKeyUse } from '../../workers/key-use.ts';
 import { createProbeMetrics } from '../../workers/probes.ts';
 import { DASHBOARDS } from '../../deploy/dashboard-panels.ts';
+import { GALAXY } from '../../api/intent/galaxy.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 const read = (...file: string[]) => readFileSync(path.join(ROOT, ...file), 'utf8');
@@ -44,7 +45,7 @@ function instruments(): Instrument[] {
     createObservableGauge: note('gauge'),
     addBatchObservableCallback: () => undefined,
   } as unknown as Meter;
-  createIntentMetrics(meter);
+  createIntentMetrics(meter, GALAXY);
   createMobilePushMetrics(meter);
   createSymbolConfigMetrics(meter);
   createAccountCallbackMetrics(meter);

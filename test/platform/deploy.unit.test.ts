@@ -5,8 +5,8 @@ import path from 'node:path';
 import { parse } from 'yaml';
 import packageJson from '../../package.json' with { type: 'json' };
 import { DYNAMIC_CONFIG } from '../../dev/servers/temporal.ts';
-import { ADMIN_EMAIL_VARIABLES } from '../../config/intent.ts';
 import { SEARCH_ATTRIBUTE_NAMES, VARIABLES, loadConfig } from '../../config/load.ts';
+import { ADMIN_EMAIL_VARIABLES } from '../intent/galaxy.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 const read = (file: string) => readFileSync(path.join(ROOT, file), 'utf8');

@@ -29,6 +29,7 @@ import { createLogger } from '../../workers/logger.ts';
 import { startProbes } from '../../workers/probes.ts';
 import * as requests from '../../workflows/subscription/requests.ts';
 import { json, share, text, timeLimit } from './nasty-inputs.ts';
+import { GALAXY } from '../../api/intent/galaxy.ts';
 
 const PLANTED = 'pl4nted';
 /** Longest time that a case may take on a machine that does other things as well, ms. */
@@ -209,7 +210,7 @@ test(
     );
     fc.assert(
       fc.property(content, (written) => {
-        for (const verdict of verdictsOf('f', written)) {
+        for (const verdict of verdictsOf(GALAXY, 'f', written)) {
           if (verdict.isValid) continue;
           expect(verdict.code).toMatch(/^[a-z_]+$/);
           expect(verdict.problem).not.toContain(PLANTED);

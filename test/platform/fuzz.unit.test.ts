@@ -7,11 +7,9 @@ import { parseCallbackInput } from '../../api/account-callback/input.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import { hashOfRouteRef, routeRefOf, searchableKey } from '../../api/ids.ts';
 import type { EntryFields } from '../../api/intent/entry.ts';
-import { MALFORMED_CODES, entryFieldsOf, envelopeOf, parseIntent } from '../../api/intent/entry.ts';
+import { MALFORMED_CODES, entryFieldsOf, envelopeOf } from '../../api/intent/entry.ts';
 import { MALFORMED_JOB_CODES, parseMobileJob } from '../../api/mobile-push/job.ts';
 import { failureOf } from '../../activities/mobile-push/fcm-outcome.ts';
-import { materializeRoutes } from '../../activities/intent/audience.ts';
-import { ADMIN_EMAIL_VARIABLES } from '../../config/intent.ts';
 import { VARIABLES, loadConfig } from '../../config/load.ts';
 import { ConfigError } from '../../config/variables.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
@@ -20,6 +18,7 @@ import { KeyBoxError } from '../../api/key-box.ts';
 import { createPayloadCodec } from '../../api/payload-codec.ts';
 import { goodIntents, intentEntry, strangeIntent } from '../intent/fuzzed-entries.ts';
 import { NASTY_JSON, NASTY_TEXTS, bytes, disturbed, json, share, text, timeLimit } from './nasty-inputs.ts';
+import { ADMIN_EMAIL_VARIABLES, materializeRoutes, parseIntent } from '../intent/galaxy.ts';
 
 const LIMIT_MS = timeLimit();
 

@@ -2,7 +2,6 @@
 import { randomBytes } from 'node:crypto';
 import type { KeyBoxKey } from '../../api/key-box.ts';
 import { createKeyBox, sealingKeyOf } from '../../api/key-box.ts';
-import { PRODUCERS } from '../../api/intent/catalog.ts';
 import {
   messageSecretContext,
   notifierKeyContext,
@@ -26,6 +25,7 @@ import { eventually, takeSlot } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 import { deliveriesTo, outboundIds } from '../service-process.ts';
 import { namespaceOf } from '../slots.ts';
+import { PRODUCERS } from '../intent/galaxy.ts';
 
 const newKey = (id: string): KeyBoxKey => ({ id, key: randomBytes(32) });
 const [OLD, NEW] = [newKey('old'), newKey('new')];

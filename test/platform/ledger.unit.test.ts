@@ -3,10 +3,7 @@
  * and whatever is changed in it they see.
  */
 import { mailEntryFields } from '../../api/intent/mail-command.ts';
-import { encodePushPayload, gatewayEntryFields } from '../../api/intent/push-event.ts';
-import { CATALOG, NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
-import type { PushNotificationType } from '../../api/intent/catalog.ts';
-import { parseIntent } from '../../api/intent/entry.ts';
+import { gatewayEntryFields } from '../../api/intent/push-event.ts';
 import { mobileMessage } from '../../api/mobile-push/message.ts';
 import type { Posting, Told } from '../../faults/ledger/account.ts';
 import type { AccountInput } from '../../faults/ledger/account-callback.ts';
@@ -28,6 +25,7 @@ import { disagreements, judgeSubscriptions } from '../../faults/ledger/subscript
 import { judgeSymbols } from '../../faults/ledger/symbol-config.ts';
 import type { Verdict } from '../../faults/ledger/verdict.ts';
 import { CHARGES } from '../../faults/ledger/verdict.ts';
+import { NOTIFICATION_TYPES, encodePushPayload, parseIntent, specOf } from '../intent/galaxy.ts';
 
 const NOW = 1_800_000_000_000;
 const chargesOf = (verdict: Verdict) => CHARGES.filter((charge) => verdict[charge].length > 0);
@@ -47,7 +45,7 @@ describe('intents', () => {
     ),
     admins: ['one@example.com', 'two@example.com'],
   };
-  const all = NOTIFICATION_TYPES.flatMap((type) => Object.keys(CATALOG[type].channels).map((a) => [type, a]));
+  const all = NOTIFICATION_TYPES.flatMap((type) => specOf(type).audiences.map((a) => [type, a]));
 
   function sentOf(index: number): SentIntent {
     const [type, audience] = all[index % all.length] as [string, SentIntent['audience']];
@@ -91,16 +89,16 @@ describe('intents', () => {
           channel === 'push'
             ? gatewayEntryFields({
                 ...common,
-                notificationType: type as PushNotificationType,
+                notificationType: type,
                 recipientRef,
                 payloadBytes: encodePushPayload(
-                  type as PushNotificationType,
+                  type,
                   JSON.parse(intent.payloadJson) as Record<string, unknown>,
                 ),
               })
             : mailEntryFields({
                 ...common,
-                notificationType: type,
+                templateId: type,
                 email: recipientRef.startsWith('user:')
                   ? `${recipientRef.slice(5)}@example.com`
                   : recipientRef.slice(6),

@@ -1,9 +1,6 @@
-/** What clients and schemas are generated from: the catalog, and the summaries and examples of the AsyncAPI document. */
-import { readFileSync } from 'node:fs';
-import path from 'node:path';
-import { parse } from 'yaml';
-import type { AudienceKind, FieldKind, NotificationType, Producer } from '../catalog.ts';
-import { CATALOG, NOTIFICATION_TYPES, audiencesOf, payloadFieldsOf } from '../catalog.ts';
+/** What clients and schemas are generated from. */
+import { isDeepStrictEqual } from 'node:util';
+import type { AudienceKind, Catalog, NotificationType, PayloadField, Producer } from '../catalog.ts';
 import {
   MAX_ENTRY_BYTES,
   MAX_KEY_BYTES,
@@ -37,48 +34,30 @@ export interface TypeContract {
   /** In the order in which they are checked. */
   fields: { name: string; kind: FieldKind }[];
   /** A valid payload. */
-  example: Record<string, string | number>;
+  example: Readonly<Record<string, unknown>>;
 }
 
-interface Schema {
-  $ref?: string;
-  examples?: Record<string, string | number>[];
-}
-interface AsyncApi {
-  components: { schemas: Record<string, Schema> };
-  channels: {
-    intents: {
-      messages: Record<
-        string,
-        { summary: string; payload: { properties: { payload_json: { contentSchema: Schema } } } }
-      >;
-    };
-  };
+/** Kinds of fields as the clients in Go and Python name them. */
+export type FieldKind = 'text' | 'lines' | 'count' | 'time';
+
+/** @throws TypeError for a field of a form that these clients do not check. */
+function kindOf(type: string, name: string, field: PayloadField): FieldKind {
+  const { description: _, ...form } = field;
+  const known: [FieldKind, PayloadField][] = [
+    ['text', { type: 'string', format: 'line' }],
+    ['lines', { type: 'string', format: 'text' }],
+    ['count', { type: 'integer', minimum: 0 }],
+    ['time', { type: 'integer', format: 'unix-ms', minimum: 1 }],
+  ];
+  const found = known.find(([, one]) => isDeepStrictEqual(one, form));
+  if (found === undefined) throw new TypeError(`${type}: ${name} has a form that Go and Python do not check`);
+  return found[0];
 }
 
-/** @returns the types in the order of the catalog. @throws TypeError where catalog and document disagree. */
-export function readContracts(): TypeContract[] {
-  const file = path.join(import.meta.dirname, '../intents-asyncapi.yaml');
-  const document = parse(readFileSync(file, 'utf8')) as AsyncApi;
-  return NOTIFICATION_TYPES.map((type) => {
-    const message = document.channels.intents.messages[type];
-    if (message === undefined) throw new TypeError(`intents-asyncapi.yaml has no message ${type}`);
-    const { contentSchema } = message.payload.properties.payload_json;
-    const name = contentSchema.$ref?.split('/').at(-1);
-    const schema = name === undefined ? contentSchema : document.components.schemas[name];
-    const [example] = schema?.examples ?? [];
-    if (example === undefined) throw new TypeError(`intents-asyncapi.yaml has no example of ${type}`);
-    return {
-      type,
-      summary: message.summary,
-      producer: CATALOG[type].producer,
-      audiences: audiencesOf(type),
-      fields: payloadFieldsOf(type).map(([field, kind]) => ({ name: field, kind })),
-      example,
-    };
-  });
-}
-
-/** `game.turn.ready` and `turn_number` as `GameTurnReady` and `TurnNumber`. */
-export const pascalCase = (name: string): string =>
-  name.replaceAll(/(?:^|[._])(\w)/g, (_, initial: string) => initial.toUpperCase());
+/** @returns the types in the order of the catalog. @throws TypeError for a field that clients could not check. */
+export const contractsOf = ({ types }: Catalog): TypeContract[] =>
+  [...types.values()].map(({ type, summary, producer, audiences, fields, example }) => ({
+    ...{ type, summary, producer, example },
+    audiences: [...audiences],
+    fields: fields.map(({ name, field }) => ({ name, kind: kindOf(type, name, field) })),
+  }));

@@ -1,8 +1,13 @@
-/** Everything that is generated from the contract of intents without a compiler of its own. */
-import { readContracts } from './contract.ts';
+/** Everything that is generated from the catalog without a compiler of its own. */
+import { readFileSync } from 'node:fs';
+import type { CatalogDocument } from '../catalog.ts';
+import { GALAXY, GALAXY_FILE, documentOf } from '../galaxy.ts';
+import { flatBuffersSchemaOf } from '../push-event.ts';
+import { contractsOf } from './contract.ts';
 import { goFile } from './go.ts';
 import { pythonFiles } from './python.ts';
 import { schemaFiles } from './schemas.ts';
+import { typeScriptFile } from './typescript.ts';
 import type { Vectors } from './vectors.ts';
 import { vectorsOf } from './vectors.ts';
 
@@ -14,8 +19,14 @@ function vectorsText({ about, push_payloads: pushes, entries }: Vectors): string
 
 /** @returns path from the root of the project, and text. @throws Error where catalog, document and code disagree. */
 export function derivedFiles(): [file: string, text: string][] {
-  const contracts = readContracts();
+  const contracts = contractsOf(GALAXY);
+  const document = documentOf(readFileSync(GALAXY_FILE, 'utf8')) as CatalogDocument;
   return [
+    ['api/intent/notification.fbs', flatBuffersSchemaOf(GALAXY)],
+    [
+      'client/generated/galaxy.ts',
+      typeScriptFile(GALAXY, document, { name: 'GALAXY', module: '../constructors.ts' }),
+    ],
     ...schemaFiles(contracts).map(([name, text]): [string, string] => [`api/intent/schemas/${name}`, text]),
     ['api/intent/vectors.json', vectorsText(vectorsOf(contracts))],
     ['clients/go/catalog_generated.go', goFile(contracts)],

@@ -1,5 +1,5 @@
 /**
- * The classes of notification.fbs, made by flatc: TypeScript for the service, Go for consumers of its push events.
+ * The classes of notification.fbs in Go, made by flatc, for consumers of push events.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -14,11 +14,7 @@ const SCHEMA = join(API, 'notification.fbs');
 /** Where the schema lies in git, and where it lay. */
 const SCHEMAS_IN_GIT = ['api/intent/notification.fbs', 'api/notification.fbs'];
 /** What flatc writes, and where it is committed. Go's package has the name of the schema's namespace. */
-const OUTPUTS = [
-  // One flat file, because the one-file-per-table layout imports without the suffix that Node's loader wants.
-  { options: ['--ts', '--ts-flat-files'], folder: join(API, 'generated') },
-  { options: ['--go'], folder: join(API, '../../clients/go/notification'), parent: true },
-];
+const OUTPUTS = [{ options: ['--go'], folder: join(API, '../../clients/go/notification'), parent: true }];
 
 export function installedFlatc() {
   const { stdout } = spawnSync('flatc', ['--version'], { encoding: 'utf8' });

@@ -1,7 +1,6 @@
 /** Plain JSON Schema of each type's payload, for generators and validators that do not read AsyncAPI. */
-import type { FieldKind } from '../catalog.ts';
-import type { TypeContract } from './contract.ts';
-import { pascalCase } from './contract.ts';
+import { pascalCase } from '../catalog.ts';
+import type { FieldKind, TypeContract } from './contract.ts';
 
 /** White space is spelled out: what `\s` means differs between dialects of regular expressions. */
 const SPACE = '\\t\\n\\u000b\\f\\r \\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000\\ufeff';

@@ -6,7 +6,7 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-/// `game.finished`: the last turn has been played.
+/// `game.finished`: The last turn has been played. To all active accepted participants.
 type GameFinishedEvent struct {
 	_tab flatbuffers.Table
 }

@@ -6,7 +6,7 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-/// `game.turn.ready`: a new turn can be played.
+/// `game.turn.ready`: A new turn can be played. To all active accepted participants.
 type GameTurnReadyEvent struct {
 	_tab flatbuffers.Table
 }

@@ -6,7 +6,7 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-/// `lobby.invite.created`: the recipient was invited to a private game.
+/// `lobby.invite.created`: An invitation to a private game. To the invited user, by id and never by raw address.
 type LobbyInviteCreatedEvent struct {
 	_tab flatbuffers.Table
 }

@@ -6,7 +6,7 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-/// `lobby.invite.redeemed`: an invitation to the recipient's private game was taken up.
+/// `lobby.invite.redeemed`: An invitation was taken up. To the owner of the private game.
 type LobbyInviteRedeemedEvent struct {
 	_tab flatbuffers.Table
 }

@@ -6,7 +6,7 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-/// `lobby.membership.approved`: the recipient's application was accepted.
+/// `lobby.membership.approved`: An application was accepted. To the applicant.
 type LobbyMembershipApprovedEvent struct {
 	_tab flatbuffers.Table
 }

@@ -6,7 +6,7 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-/// `lobby.membership.blocked`: a member of the recipient's private game was blocked.
+/// `lobby.membership.blocked`: A member was blocked. To the owner of the private game.
 type LobbyMembershipBlockedEvent struct {
 	_tab flatbuffers.Table
 }

@@ -6,7 +6,7 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-/// `lobby.membership.rejected`: the recipient's application was turned down.
+/// `lobby.membership.rejected`: An application was turned down. To the applicant.
 type LobbyMembershipRejectedEvent struct {
 	_tab flatbuffers.Table
 }

@@ -6,7 +6,7 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-/// `lobby.race_name.registered`: the recipient's race name is registered.
+/// `lobby.race_name.registered`: A race name was registered. To the registering user.
 type LobbyRaceNameRegisteredEvent struct {
 	_tab flatbuffers.Table
 }

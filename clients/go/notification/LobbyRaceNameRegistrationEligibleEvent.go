@@ -6,7 +6,7 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-/// `lobby.race_name.registration_eligible`: the recipient may register a race name until a given time.
+/// `lobby.race_name.registration_eligible`: At the end of a game: a capable member may register a race name within 30 days.
 type LobbyRaceNameRegistrationEligibleEvent struct {
 	_tab flatbuffers.Table
 }

@@ -1,0 +1,173 @@
+/** The whole path with a catalog that shares nothing with the one of Galaxy, and a catalog that changes meanwhile. */
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { typeIn } from '../../api/intent/catalog.ts';
+import { parseCatalog } from '../../api/intent/galaxy.ts';
+import { decodePushPayload } from '../../api/intent/push-event.ts';
+import { newIntent, publishIntent } from '../../client/notificationintent.ts';
+import type { Operator } from '../../client/operator.ts';
+import { createOperator } from '../../client/operator.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot, way } from '../harness.ts';
+import { namespaceOf } from '../slots.ts';
+
+const GATEWAY = 'gateway:client-events';
+const MAIL = 'mail:delivery_commands';
+const TEXT = readFileSync(path.join(import.meta.dirname, '../../catalog/shop.yaml'), 'utf8');
+const SHOP = parseCatalog(TEXT);
+const SHIPPED = 'shop.order.shipped';
+const FAILED = 'billing.payment.failed';
+
+let slot: Slot;
+let operator: Operator;
+const folder = mkdtempSync(path.join(tmpdir(), 'catalog-'));
+const file = path.join(folder, 'catalog.yaml');
+const start = async (text: string): Promise<void> => {
+  writeFileSync(file, text);
+  await slot.startService({
+    ...way(),
+    NOTIFICATION_ROLES: 'intent',
+    NOTIFICATION_CATALOG_FILE: file,
+    NOTIFICATION_ADMIN_EMAILS_BILLING_PAYMENT_FAILED: 'cfo@example.com',
+    NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '1',
+    NOTIFICATION_ROUTE_BACKOFF_MIN: '10ms',
+    NOTIFICATION_ROUTE_BACKOFF_MAX: '10ms',
+  });
+};
+
+beforeAll(async () => {
+  slot = await takeSlot();
+  const { client, db, redis } = slot;
+  operator = createOperator({
+    ...{ temporal: client, db, redis, catalog: SHOP },
+    ...{ namespace: namespaceOf(slot.slot), intentsStream: 'notification:intents' },
+  });
+  slot.userService.setUser('user-1', { email: 'ada@example.com', preferredLanguage: 'en' });
+  await start(TEXT);
+});
+afterAll(async () => {
+  await slot.release();
+  rmSync(folder, { recursive: true });
+});
+
+const publish = (type: string, idempotencyKey: string): Promise<string> =>
+  publishIntent(
+    slot.redis,
+    newIntent(SHOP, type, {
+      ...{ idempotencyKey, occurredAt: Date.now(), payload: typeIn(SHOP, type).example },
+      ...(type === SHIPPED ? { recipientUserIds: ['user-1'] } : {}),
+    }),
+  );
+
+async function entriesOf(stream: string, id: string): Promise<Map<string, Buffer>[]> {
+  const entries = await slot.redis.xrangeBuffer(stream, '-', '+');
+  return entries
+    .map(
+      ([, flat]) =>
+        new Map(flat.flatMap((name, at) => (at % 2 === 0 ? [[String(name), flat[at + 1]!]] : []))),
+    )
+    .filter((fields) => String(fields.get('event_id') ?? fields.get('delivery_id')).startsWith(`${id}/`));
+}
+
+const statusesOf = async (id: string): Promise<string[]> => {
+  const { rows } = await slot.db.query<{ status: string }>(
+    'SELECT status FROM notification.routes WHERE notification_id = $1 ORDER BY route_id',
+    [id],
+  );
+  return rows.map(({ status }) => status);
+};
+const untilStatuses = (id: string, ...expected: string[]) =>
+  eventually(`${id} to be ${expected.join(', ')}`, async () => {
+    const statuses = await statusesOf(id);
+    return JSON.stringify(statuses) === JSON.stringify(expected) ? statuses : undefined;
+  });
+
+const refusalOf = (id: string): Promise<string> =>
+  eventually(`${id} to be refused`, async () => {
+    const { rows } = await slot.db.query<{ failure: string }>(
+      `SELECT failure_code || ': ' || failure_message AS failure
+         FROM notification.malformed_intents WHERE stream_entry_id = $1`,
+      [id],
+    );
+    return rows[0]?.failure;
+  });
+
+test('I76 newcomer-2 an intent of the shop becomes a push event of its table and an e-mail of its template', async () => {
+  const id = await publish(SHIPPED, 'order-7');
+  await untilStatuses(id, 'published', 'published');
+  const [push] = await entriesOf(GATEWAY, id);
+  expect(String(push?.get('event_type'))).toBe(SHIPPED);
+  expect(decodePushPayload(SHOP, SHIPPED, push!.get('payload_bytes')!)).toEqual({
+    order_id: 'order-7',
+    eta_ms: 1_790_000_000_000,
+  });
+  const [mail] = await entriesOf(MAIL, id);
+  expect(JSON.parse(String(mail?.get('payload_json')))).toMatchObject({
+    template_id: 'order-shipped',
+    to: ['ada@example.com'],
+  });
+  const { rows } = await slot.db.query<{ expires: number }>(
+    `SELECT extract(epoch FROM expires_at - occurred_at)::int AS expires
+       FROM notification.records WHERE notification_id = $1`,
+    [id],
+  );
+  expect(rows).toEqual([{ expires: 48 * 3_600 }]);
+});
+
+test('I76 newcomer-2 what dies is replayed, and told about', async () => {
+  await slot.redis.del(MAIL);
+  await slot.redis.set(MAIL, 'no stream');
+  const id = await publish(FAILED, 'invoice-7');
+  await untilStatuses(id, 'dead_letter', 'skipped');
+  expect((await operator.deadLetters.list({ type: FAILED })).items).toHaveLength(1);
+  await slot.redis.del(MAIL);
+  await operator.replays.route(id, 'email:email:cfo@example.com', { requestedBy: 'test' });
+  await untilStatuses(id, 'published', 'skipped');
+  const { answers } = await operator.why('cfo@example.com');
+  expect(answers.map(({ sentence }) => sentence)).toEqual([
+    expect.stringContaining('urgent e-mail of billing.payment.failed'),
+    expect.stringContaining('urgent push of billing.payment.failed was skipped'),
+  ]);
+  expect((await operator.producers.list()).map(({ producer }) => producer)).toEqual(['shop', 'billing']);
+});
+
+test('I76 newcomer-2 a type of Galaxy is refused', async () => {
+  const id = await slot.redis.xadd(
+    'notification:intents',
+    '*',
+    ...['notification_type', 'game.turn.ready', 'producer', 'game_master', 'audience_kind', 'user'],
+    ...['recipient_user_ids_json', '["user-1"]', 'idempotency_key', 'g', 'occurred_at_ms', '1790000000000'],
+    ...['payload_json', '{"game_id":"g","game_name":"G","turn_number":1}'],
+  );
+  expect(await refusalOf(id!)).toBe('unknown_notification_type: notification_type is not in the catalog');
+});
+
+test('I76 newcomer-2 a retired type is refused, and what was accepted before is delivered', async () => {
+  await operator.channels.pause('push', { requestedBy: 'test' });
+  await operator.channels.pause('email', { requestedBy: 'test' });
+  const accepted = await publish(SHIPPED, 'order-8');
+  await untilStatuses(accepted, 'pending', 'pending');
+  await slot.stopServices();
+  await start(TEXT.replace('    producer: shop\n', '    producer: shop\n    retired: true\n'));
+  const late = await publish(SHIPPED, 'order-9');
+  expect(await refusalOf(late)).toBe('unknown_notification_type: notification_type is retired');
+  await operator.channels.resume('push', { requestedBy: 'test' });
+  await operator.channels.resume('email', { requestedBy: 'test' });
+  await untilStatuses(accepted, 'published', 'published');
+});
+
+test('I76 newcomer-2 an intent that nobody has accepted when its type goes is refused with that reason', async () => {
+  await slot.stopServices();
+  await start(TEXT);
+  slot.userService.fail({ failure: { kind: 'status', status: 503 } });
+  const before = slot.userService.requests.length;
+  const id = await publish(SHIPPED, 'order-10');
+  await eventually('a lookup that fails', async () => slot.userService.requests.length > before || undefined);
+  await slot.stopServices();
+  slot.userService.heal();
+  await start(TEXT.replaceAll(SHIPPED, 'shop.order.sent'));
+  expect(await refusalOf(id)).toBe(
+    'unknown_notification_type: notification_type is not in the catalog any more',
+  );
+});

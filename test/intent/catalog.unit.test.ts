@@ -1,0 +1,328 @@
+/** A catalog of an installation's own: what is refused, what would break those who know an older one, and what follows from it. */
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { CatalogError, isUrgentType, typeIn } from '../../api/intent/catalog.ts';
+import type { Catalog, CatalogDocument } from '../../api/intent/catalog.ts';
+import { breakingChanges } from '../../api/intent/catalog-changes.ts';
+import { parseIntent } from '../../api/intent/entry.ts';
+import { GALAXY, parseCatalog } from '../../api/intent/galaxy.ts';
+import { typeScriptFile } from '../../api/intent/generators/typescript.ts';
+import { decodePushPayload, encodePushPayload, flatBuffersSchemaOf } from '../../api/intent/push-event.ts';
+import { createMemoryStream } from '../../client/testing.ts';
+import { newIntent, publishIntent } from '../../client/notificationintent.ts';
+import { loadConfig } from '../../config/load.ts';
+import { GALAXY as OF_CLIENTS } from '../../client/generated/galaxy.ts';
+
+const SHOP_FILE = path.join(import.meta.dirname, '../../catalog/shop.yaml');
+const SHOP = parseCatalog(readFileSync(SHOP_FILE, 'utf8'));
+const SHIPPED = 'shop.order.shipped';
+const hasFlatc = spawnSync('flatc', ['--version']).status === 0;
+
+type Row = CatalogDocument['types'][string];
+
+const ROW: Row = {
+  producer: 'shop',
+  audiences: { user: ['push', 'email'] },
+  payload: {
+    type: 'object',
+    required: ['id'],
+    properties: { id: { type: 'string' }, at: { type: 'integer' } },
+  },
+  push: { table: 'Shipped', fields: ['id'] },
+};
+const documentWith = (changes: object, type = 'a.b') => ({
+  version: 1,
+  types: { [type]: { ...ROW, ...changes } },
+});
+const catalogWith = (changes: object, type?: string): Catalog =>
+  parseCatalog(JSON.stringify(documentWith(changes, type)));
+
+function problemsOf(text: string): readonly string[] {
+  try {
+    parseCatalog(text);
+  } catch (error) {
+    if (error instanceof CatalogError) return error.problems;
+    throw error;
+  }
+  return [];
+}
+
+describe('I76 newcomer-2 what is wrong with a file is said with its place', () => {
+  test.each<[object, string]>([
+    [{ producer: 'The Shop' }, 'types.a.b.producer: must be lower-case words with underscores'],
+    [{ producr: 'shop' }, 'types.a.b: Unrecognized key: "producr"'],
+    [{ audiences: {} }, 'types.a.b.audiences: must name an audience'],
+    [
+      { audiences: { admin_email: ['push'] } },
+      'types.a.b.audiences.admin_email.0: Invalid input: expected "email"',
+    ],
+    [{ push: undefined }, 'types.a.b.push: is required by the channel push'],
+    [{ audiences: { user: ['email'] } }, 'types.a.b.push: no audience has the channel push'],
+    [{ push: { fields: ['at'] } }, 'types.a.b.push.fields: at must be a required field of the payload'],
+    [{ push: { fields: ['id', 'id'] } }, 'types.a.b.push.fields: each field once'],
+    [
+      { expires_after: 'soon' },
+      'types.a.b.expires_after: must be a duration such as 250ms, 90s, 1m30s, 2h or 7d',
+    ],
+    [{ example: { id: 7 } }, 'types.a.b.example.id: Invalid input: expected string, received number'],
+    [
+      { payload: { type: 'object', required: ['id', 'other'], properties: { id: { type: 'string' } } } },
+      'types.a.b.payload.required: other is not among the properties',
+    ],
+    [
+      {
+        payload: {
+          type: 'object',
+          required: ['id'],
+          properties: { id: { type: 'string', minLength: 3, maxLength: 2 } },
+        },
+      },
+      'types.a.b.payload.properties.id: nothing is between 3 and 2',
+    ],
+  ])('%j', (changes, problem) => {
+    expect(problemsOf(JSON.stringify(documentWith(changes)))).toEqual([problem]);
+  });
+
+  test('all at once', () => {
+    expect(problemsOf(JSON.stringify(documentWith({ producer: '', priority: 'high' })))).toHaveLength(2);
+  });
+
+  test('two types that would get one name', () => {
+    const { types } = documentWith({ push: { fields: ['id'] } });
+    const text = JSON.stringify({ version: 1, types: { ...types, a_b: types['a.b'] } });
+    expect(problemsOf(text)).toEqual([
+      'types.a_b: AB is the name of a.b as well',
+      'types.a_b: ABEvent is the name of a.b as well',
+    ]);
+  });
+
+  test.each(['', '[]', 'types: {', 'version: 1\ntypes: {}', '{"version":2,"types":{}}', '\0', '&a [*a]'])(
+    '%j is no catalog',
+    (text) => {
+      expect(problemsOf(text)).not.toEqual([]);
+    },
+  );
+
+  test('aliases do not multiply without end', () => {
+    const lines = Array.from({ length: 9 }, (_, level) => {
+      const items = Array.from({ length: 12 }, () => (level === 0 ? 'x' : `*a${level - 1}`));
+      return `a${level}: &a${level} [${items.join(', ')}]`;
+    });
+    expect(problemsOf(lines.join('\n'))[0]).toContain('the file is no YAML');
+  });
+
+  test('the service does not start with it, and names the variable', () => {
+    const read = (file: string) => {
+      if (file === '/catalog.yaml') return 'version: 1\ntypes: { a.b: { producer: shop } }';
+      throw new Error(`no ${file}`);
+    };
+    const load = () => loadConfig({ NOTIFICATION_CATALOG_FILE: '/catalog.yaml' }, {}, read);
+    expect(load).toThrow(/NOTIFICATION_CATALOG_FILE types\.a\.b\.audiences/);
+  });
+});
+
+describe('an installation has its own types', () => {
+  const entryOf = (type: string, payload: object) => {
+    const { producer, audiences } = typeIn(SHOP, type);
+    const fields = {
+      ...{ notification_type: type, producer, audience_kind: audiences[0]! },
+      ...(audiences[0] === 'user' ? { recipient_user_ids_json: '["user-1"]' } : {}),
+      ...{ idempotency_key: 'k', occurred_at_ms: '1790000000000', payload_json: JSON.stringify(payload) },
+    };
+    return Object.entries(fields).map(([name, value]) => [Buffer.from(name), Buffer.from(value)] as const);
+  };
+  const verdict = (type: string, payload: object): string => {
+    const parsed = parseIntent(SHOP, '1-0', entryOf(type, payload));
+    return parsed.ok ? 'accepted' : `${parsed.malformed.failureCode}: ${parsed.malformed.failureMessage}`;
+  };
+  const shipped = typeIn(SHOP, SHIPPED).example;
+
+  test.each<[object, string]>([
+    [{}, 'accepted'],
+    [{ gift: true, more: { is: ['passed', 'through'] } }, 'accepted'],
+    [{ gift: 'yes' }, 'invalid_payload: payload_json field gift: '],
+    [{ carrier: 'pigeon' }, 'invalid_payload: payload_json field carrier: '],
+    [{ order_id: 'x'.repeat(65) }, 'invalid_payload: payload_json field order_id: '],
+    [{ order_id: 'two\nlines' }, 'invalid_payload: payload_json field order_id: must have no control'],
+    [{ eta_ms: 0 }, 'invalid_payload: payload_json field eta_ms: '],
+    [{ eta_ms: 1.5 }, 'invalid_payload: payload_json field eta_ms: '],
+    [{ eta_ms: undefined }, 'invalid_payload: payload_json field eta_ms: '],
+  ])('a payload with %j', (changes, expected) => {
+    expect(verdict(SHIPPED, { ...shipped, ...changes })).toMatch(new RegExp(`^${expected}`));
+  });
+
+  test('a type of Galaxy is none of the shop', () => {
+    const { example } = typeIn(GALAXY, 'game.turn.ready');
+    const fields = new Map(entryOf(SHIPPED, example).map(([name, value]) => [String(name), value]));
+    fields.set('notification_type', Buffer.from('game.turn.ready'));
+    const parsed = parseIntent(
+      SHOP,
+      '1-0',
+      [...fields].map(([name, value]) => [Buffer.from(name), value]),
+    );
+    expect(parsed).toMatchObject({ ok: false, malformed: { failureCode: 'unknown_notification_type' } });
+  });
+
+  test('a producer makes and tests intents of it', async () => {
+    const stream = createMemoryStream({ catalog: SHOP });
+    const options = { idempotencyKey: 'k', occurredAt: 1_790_000_000_000, payload: shipped };
+    await publishIntent(stream, newIntent(SHOP, SHIPPED, { ...options, recipientUserIds: ['user-1'] }));
+    expect(stream.published[0]?.intent).toMatchObject({ notificationType: SHIPPED, producer: 'shop' });
+    expect(() => newIntent(SHOP, SHIPPED, { ...options, payload: {}, recipientUserIds: ['u'] })).toThrow(
+      'order_id',
+    );
+    expect(() => newIntent(SHOP, 'shop.order.lost', options)).toThrow(
+      'shop.order.lost is not in the catalog',
+    );
+  });
+
+  test('types without an example get one that is valid', () => {
+    const { example, schema } = typeIn(SHOP, 'billing.payment.failed');
+    expect(schema.parse(example)).toEqual({ invoice_id: 'invoice_id', amount_cents: 1, reason: 'reason' });
+    expect(isUrgentType(SHOP, 'billing.payment.failed')).toBe(true);
+  });
+
+  test('its administrators have variables; those of Galaxy mean nothing then', () => {
+    const env = {
+      NOTIFICATION_CATALOG_FILE: SHOP_FILE,
+      NOTIFICATION_ADMIN_EMAILS_BILLING_PAYMENT_FAILED: 'cfo@example.com',
+    };
+    expect([...loadConfig(env).adminEmails]).toEqual([['billing.payment.failed', ['cfo@example.com']]]);
+    const wrong = { ...env, NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED: 'ops@example.com' };
+    expect(() => loadConfig(wrong)).toThrow('NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED has no effect');
+  });
+
+  test('push events come back, in both encodings', () => {
+    const fields = { order_id: 'order-7', eta_ms: 1_790_000_000_000 };
+    expect(decodePushPayload(SHOP, SHIPPED, encodePushPayload(SHOP, SHIPPED, shipped))).toEqual(fields);
+    const asJson = catalogWith({ push: { encoding: 'json', fields: ['id'] } });
+    expect(Buffer.from(encodePushPayload(asJson, 'a.b', { id: 'x', at: 3 })).toString()).toBe('{"id":"x"}');
+    expect(decodePushPayload(asJson, 'a.b', Buffer.from('{"id":"x"}'))).toEqual({ id: 'x' });
+  });
+
+  (hasFlatc ? test : test.failing)('flatc reads a table with the printed schema', () => {
+    const catalog = catalogWith({
+      payload: {
+        type: 'object',
+        required: ['id', 'at', 'is_gift', 'is_new'],
+        properties: {
+          id: { type: 'string' },
+          at: { type: 'integer' },
+          is_gift: { type: 'boolean' },
+          is_new: { type: 'boolean' },
+        },
+      },
+      push: { table: 'Shipped', fields: ['is_gift', 'id', 'is_new', 'at'] },
+    });
+    const payload = { id: 'Ü', at: -(2 ** 53) + 1, is_gift: true, is_new: false };
+    const folder = mkdtempSync(path.join(tmpdir(), 'catalog-'));
+    try {
+      const [schema, binary] = [path.join(folder, 'x.fbs'), path.join(folder, 'x.bin')];
+      writeFileSync(schema, flatBuffersSchemaOf(catalog));
+      writeFileSync(binary, encodePushPayload(catalog, 'a.b', payload));
+      const options = ['--json', '--strict-json', '--raw-binary', '--defaults-json', '-o', folder];
+      const root = ['--root-type', 'notification.Shipped'];
+      const { stderr } = spawnSync('flatc', [...options, ...root, schema, '--', binary], {
+        encoding: 'utf8',
+      });
+      expect(stderr).toBe('');
+      expect(JSON.parse(readFileSync(path.join(folder, 'x.json'), 'utf8'))).toEqual(payload);
+      expect(decodePushPayload(catalog, 'a.b', encodePushPayload(catalog, 'a.b', payload))).toEqual(payload);
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+
+  test('constructors in TypeScript carry its payload types', () => {
+    const document = JSON.parse(JSON.stringify(documentWith({}))) as CatalogDocument;
+    const text = typeScriptFile(catalogWith({}), document);
+    expect(text).toContain("import { constructorIn, defineCatalog } from 'galaxy-notify';");
+    expect(text).toContain('export interface ABPayload {\n  id: string;\n  at?: number;\n}');
+    expect(text).toContain("export const newAB = constructorIn<ABPayload, 'user'>(CATALOG, 'a.b');");
+  });
+
+  test('clients have the catalog of the service', () => {
+    const comparable = ({ types }: Catalog) =>
+      [...types.values()].map((spec) => ({ ...spec, schema: undefined }));
+    expect(comparable(OF_CLIENTS)).toEqual(comparable(GALAXY));
+  });
+});
+
+describe('what a new catalog would break', () => {
+  const with_ = (properties: object, required = ['id']) => ({
+    payload: { type: 'object', required, properties: { ...ROW.payload.properties, ...properties } },
+  });
+
+  test.each<[string, object, string[]]>([
+    ['nothing', {}, []],
+    ['an optional field', with_({ more: { type: 'boolean' } }), []],
+    [
+      'a longer push event',
+      { ...with_({}, ['id', 'at']), push: { table: 'Shipped', fields: ['id', 'at'] } },
+      ['payload.required: at is new'],
+    ],
+    [
+      'a required field',
+      with_({ more: { type: 'boolean' } }, ['id', 'more']),
+      ['payload.required: more is new'],
+    ],
+    ['another producer', { producer: 'billing' }, ['producer: was shop, is billing']],
+    [
+      'a shorter text',
+      with_({ id: { type: 'string', maxLength: 3 } }),
+      ['payload.properties.id: refuses what was accepted before'],
+    ],
+    [
+      'a number for a text',
+      with_({ at: { type: 'string' } }),
+      ['payload.properties.at: refuses what was accepted before'],
+    ],
+    [
+      'one line',
+      with_({ id: { type: 'string', format: 'line' } }),
+      ['payload.properties.id: refuses what was accepted before'],
+    ],
+    [
+      'a choice',
+      with_({ id: { type: 'string', enum: ['a'] } }),
+      ['payload.properties.id: refuses what was accepted before'],
+    ],
+    [
+      'from 1',
+      with_({ at: { type: 'integer', minimum: 1 } }),
+      ['payload.properties.at: refuses what was accepted before'],
+    ],
+    ['another table', { push: { table: 'Sent', fields: ['id'] } }, ['push.table: was Shipped, is Sent']],
+    ['no push', { audiences: { user: ['email'] }, push: undefined }, ['push: is gone']],
+    [
+      'no users',
+      { audiences: { admin_email: ['email'] }, push: undefined },
+      ['audiences: user is gone', 'push: is gone'],
+    ],
+    ['retired', { retired: true }, []],
+  ])('%s', (_, changes, expected) => {
+    expect(breakingChanges(catalogWith({}), catalogWith(changes))).toEqual(
+      expected.map((change) => `types.a.b.${change}`),
+    );
+  });
+
+  test('slots that move', () => {
+    const both = with_({}, ['id', 'at']);
+    const [before, after] = [
+      ['id', 'at'],
+      ['at', 'id'],
+    ].map((fields) => catalogWith({ ...both, push: { table: 'Shipped', fields } }));
+    expect(breakingChanges(before!, after!)).toEqual([
+      'types.a.b.push.fields: slot 0 was id (string), is at (integer)',
+      'types.a.b.push.fields: slot 1 was at (integer), is id (string)',
+    ]);
+  });
+
+  test('a type that is gone', () => {
+    expect(breakingChanges(catalogWith({}), catalogWith({}, 'a.c'))).toEqual([
+      'types.a.b: is gone; retired: true refuses new intents and delivers what was accepted',
+    ]);
+  });
+});
