@@ -310,13 +310,17 @@ function checkOf(field: PayloadField): z.ZodType {
     }
     case 'string': {
       if (field.enum !== undefined) return z.enum(field.enum);
-      let check = field.format === undefined ? z.string() : TEXT_FORMATS[field.format];
-      if (field.minLength !== undefined) check = check.min(field.minLength);
-      if (field.maxLength !== undefined) check = check.max(field.maxLength);
-      return check;
+      const { minLength: least = 0, maxLength: most = Infinity } = field;
+      const check = field.format === undefined ? z.string() : TEXT_FORMATS[field.format];
+      return check
+        .refine((text) => lengthOf(text) >= least, `must have at least ${least} characters`)
+        .refine((text) => lengthOf(text) <= most, `must have at most ${most} characters`);
     }
   }
 }
+
+/** In characters, as JSON Schema and the clients count, not in units of UTF-16. */
+const lengthOf = (text: string): number => [...text].length;
 
 /** A payload for those who give no example. */
 function exampleOf(fields: TypeSpec['fields']): Record<string, unknown> {

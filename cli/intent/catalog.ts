@@ -7,7 +7,6 @@ import type { Catalog, CatalogDocument } from '../../api/intent/catalog.ts';
 import { CatalogError } from '../../api/intent/catalog.ts';
 import { breakingChanges } from '../../api/intent/catalog-changes.ts';
 import { GALAXY_FILE, documentOf, parseCatalog } from '../../api/intent/galaxy.ts';
-import { contractsOf } from '../../api/intent/generators/contract.ts';
 import { goFile } from '../../api/intent/generators/go.ts';
 import { pythonFiles } from '../../api/intent/generators/python.ts';
 import { schemaFiles } from '../../api/intent/generators/schemas.ts';
@@ -80,7 +79,7 @@ export function addCatalogCommands(program: Command): void {
     )
     .argument('[file]', FILE)
     .addOption(new Option('--language <language>', 'of the code').choices(LANGUAGES).makeOptionMandatory())
-    .requiredOption('--out <folder>', 'where the files are written')
+    .requiredOption('--out <folder>', 'where the files are written; in Go it gives the package its name')
     .addHelpText(
       'after',
       helpWith('galaxy-notify catalog clients catalog.yaml --language typescript --out src/notifications'),
@@ -89,7 +88,7 @@ export function addCatalogCommands(program: Command): void {
       action<{ language: Language; out: string }, [string | undefined]>(
         async ({ json, language, out }, file): Promise<ExitCode> => {
           const text = await textOf(fileOf(file));
-          const files = filesIn(language, parse(text), documentOf(text) as CatalogDocument);
+          const files = filesIn(language, out, parse(text), documentOf(text) as CatalogDocument);
           await mkdir(out, { recursive: true });
           for (const [name, content] of files) await writeFile(path.join(out, name), content);
           const written = files.map(([name]) => path.join(out, name));
@@ -103,20 +102,28 @@ export function addCatalogCommands(program: Command): void {
 
 function filesIn(
   language: Language,
+  out: string,
   catalog: Catalog,
   document: CatalogDocument,
 ): [name: string, text: string][] {
-  if (language === 'typescript') return [['catalog.ts', typeScriptFile(catalog, document)]];
-  const contracts = contractsOf(catalog);
   switch (language) {
+    case 'typescript':
+      return [['catalog.ts', typeScriptFile(catalog, document)]];
     case 'go':
-      return [['catalog_generated.go', goFile(contracts)]];
+      return [['catalog_generated.go', goFile(catalog, packageName(out))]];
     case 'python':
-      return pythonFiles(contracts);
+      return pythonFiles(catalog);
     case 'schema':
-      return schemaFiles(contracts);
+      return schemaFiles(catalog);
   }
 }
+
+/** As Go wants it: lower-case letters and digits. */
+const packageName = (folder: string): string =>
+  path
+    .basename(path.resolve(folder))
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9]|^[0-9]+/g, '') || 'notifications';
 
 const fileOf = (file: string | undefined): string =>
   file ?? (shell().env['NOTIFICATION_CATALOG_FILE'] || GALAXY_FILE);

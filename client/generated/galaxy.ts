@@ -836,15 +836,15 @@ export type NotificationType =
 
 /** The payload of `geo.review_recommended`; further fields pass through to the mail template. */
 export interface GeoReviewRecommendedPayload {
-  /** One line, not blank. */
+  /** one line, not blank */
   user_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   user_email: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   observed_country: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   usual_connection_country: string;
-  /** May have several lines, not blank. */
+  /** may have several lines, not blank */
   review_reason: string;
 }
 
@@ -853,10 +853,11 @@ export const newGeoReviewRecommended = constructorIn<GeoReviewRecommendedPayload
 
 /** The payload of `game.turn.ready`; further fields pass through to the mail template. */
 export interface GameTurnReadyPayload {
-  /** One line, not blank. */
+  /** one line, not blank */
   game_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   game_name: string;
+  /** from 0 */
   turn_number: number;
 }
 
@@ -865,10 +866,11 @@ export const newGameTurnReady = constructorIn<GameTurnReadyPayload, 'user'>(GALA
 
 /** The payload of `game.finished`; further fields pass through to the mail template. */
 export interface GameFinishedPayload {
-  /** One line, not blank. */
+  /** one line, not blank */
   game_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   game_name: string;
+  /** from 0 */
   final_turn_number: number;
 }
 
@@ -877,11 +879,11 @@ export const newGameFinished = constructorIn<GameFinishedPayload, 'user'>(GALAXY
 
 /** The payload of `game.generation_failed`; further fields pass through to the mail template. */
 export interface GameGenerationFailedPayload {
-  /** One line, not blank. */
+  /** one line, not blank */
   game_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   game_name: string;
-  /** May have several lines, not blank. */
+  /** may have several lines, not blank */
   failure_reason: string;
 }
 
@@ -890,9 +892,9 @@ export const newGameGenerationFailed = constructorIn<GameGenerationFailedPayload
 
 /** The payload of `lobby.runtime_paused_after_start`; further fields pass through to the mail template. */
 export interface LobbyRuntimePausedAfterStartPayload {
-  /** One line, not blank. */
+  /** one line, not blank */
   game_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   game_name: string;
 }
 
@@ -901,13 +903,13 @@ export const newLobbyRuntimePausedAfterStart = constructorIn<LobbyRuntimePausedA
 
 /** The payload of `lobby.application.submitted`; further fields pass through to the mail template. */
 export interface LobbyApplicationSubmittedPayload {
-  /** One line, not blank. */
+  /** one line, not blank */
   game_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   game_name: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   applicant_user_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   applicant_name: string;
 }
 
@@ -916,9 +918,9 @@ export const newLobbyApplicationSubmitted = constructorIn<LobbyApplicationSubmit
 
 /** The payload of `lobby.membership.approved`; further fields pass through to the mail template. */
 export interface LobbyMembershipApprovedPayload {
-  /** One line, not blank. */
+  /** one line, not blank */
   game_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   game_name: string;
 }
 
@@ -927,9 +929,9 @@ export const newLobbyMembershipApproved = constructorIn<LobbyMembershipApprovedP
 
 /** The payload of `lobby.membership.rejected`; further fields pass through to the mail template. */
 export interface LobbyMembershipRejectedPayload {
-  /** One line, not blank. */
+  /** one line, not blank */
   game_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   game_name: string;
 }
 
@@ -938,15 +940,15 @@ export const newLobbyMembershipRejected = constructorIn<LobbyMembershipRejectedP
 
 /** The payload of `lobby.membership.blocked`; further fields pass through to the mail template. */
 export interface LobbyMembershipBlockedPayload {
-  /** One line, not blank. */
+  /** one line, not blank */
   game_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   game_name: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   membership_user_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   membership_user_name: string;
-  /** May have several lines, not blank. */
+  /** may have several lines, not blank */
   reason: string;
 }
 
@@ -955,13 +957,13 @@ export const newLobbyMembershipBlocked = constructorIn<LobbyMembershipBlockedPay
 
 /** The payload of `lobby.invite.created`; further fields pass through to the mail template. */
 export interface LobbyInviteCreatedPayload {
-  /** One line, not blank. */
+  /** one line, not blank */
   game_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   game_name: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   inviter_user_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   inviter_name: string;
 }
 
@@ -970,13 +972,13 @@ export const newLobbyInviteCreated = constructorIn<LobbyInviteCreatedPayload, 'u
 
 /** The payload of `lobby.invite.redeemed`; further fields pass through to the mail template. */
 export interface LobbyInviteRedeemedPayload {
-  /** One line, not blank. */
+  /** one line, not blank */
   game_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   game_name: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   invitee_user_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   invitee_name: string;
 }
 
@@ -985,13 +987,13 @@ export const newLobbyInviteRedeemed = constructorIn<LobbyInviteRedeemedPayload, 
 
 /** The payload of `lobby.invite.expired`; further fields pass through to the mail template. */
 export interface LobbyInviteExpiredPayload {
-  /** One line, not blank. */
+  /** one line, not blank */
   game_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   game_name: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   invitee_user_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   invitee_name: string;
 }
 
@@ -1000,13 +1002,13 @@ export const newLobbyInviteExpired = constructorIn<LobbyInviteExpiredPayload, 'u
 
 /** The payload of `lobby.race_name.registration_eligible`; further fields pass through to the mail template. */
 export interface LobbyRaceNameRegistrationEligiblePayload {
-  /** One line, not blank. */
+  /** one line, not blank */
   game_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   game_name: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   race_name: string;
-  /** Unix milliseconds. */
+  /** Unix milliseconds */
   eligible_until_ms: number;
 }
 
@@ -1015,7 +1017,7 @@ export const newLobbyRaceNameRegistrationEligible = constructorIn<LobbyRaceNameR
 
 /** The payload of `lobby.race_name.registered`; further fields pass through to the mail template. */
 export interface LobbyRaceNameRegisteredPayload {
-  /** One line, not blank. */
+  /** one line, not blank */
   race_name: string;
 }
 
@@ -1024,13 +1026,13 @@ export const newLobbyRaceNameRegistered = constructorIn<LobbyRaceNameRegisteredP
 
 /** The payload of `lobby.race_name.registration_denied`; further fields pass through to the mail template. */
 export interface LobbyRaceNameRegistrationDeniedPayload {
-  /** One line, not blank. */
+  /** one line, not blank */
   game_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   game_name: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   race_name: string;
-  /** May have several lines, not blank. */
+  /** may have several lines, not blank */
   reason: string;
 }
 
@@ -1039,15 +1041,15 @@ export const newLobbyRaceNameRegistrationDenied = constructorIn<LobbyRaceNameReg
 
 /** The payload of `runtime.image_pull_failed`; further fields pass through to the mail template. */
 export interface RuntimeImagePullFailedPayload {
-  /** One line, not blank. */
+  /** one line, not blank */
   game_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   image_ref: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   error_code: string;
-  /** May have several lines, not blank. */
+  /** may have several lines, not blank */
   error_message: string;
-  /** Unix milliseconds. */
+  /** Unix milliseconds */
   attempted_at_ms: number;
 }
 
@@ -1056,15 +1058,15 @@ export const newRuntimeImagePullFailed = constructorIn<RuntimeImagePullFailedPay
 
 /** The payload of `runtime.container_start_failed`; further fields pass through to the mail template. */
 export interface RuntimeContainerStartFailedPayload {
-  /** One line, not blank. */
+  /** one line, not blank */
   game_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   image_ref: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   error_code: string;
-  /** May have several lines, not blank. */
+  /** may have several lines, not blank */
   error_message: string;
-  /** Unix milliseconds. */
+  /** Unix milliseconds */
   attempted_at_ms: number;
 }
 
@@ -1073,15 +1075,15 @@ export const newRuntimeContainerStartFailed = constructorIn<RuntimeContainerStar
 
 /** The payload of `runtime.start_config_invalid`; further fields pass through to the mail template. */
 export interface RuntimeStartConfigInvalidPayload {
-  /** One line, not blank. */
+  /** one line, not blank */
   game_id: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   image_ref: string;
-  /** One line, not blank. */
+  /** one line, not blank */
   error_code: string;
-  /** May have several lines, not blank. */
+  /** may have several lines, not blank */
   error_message: string;
-  /** Unix milliseconds. */
+  /** Unix milliseconds */
   attempted_at_ms: number;
 }
 

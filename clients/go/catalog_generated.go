@@ -13,96 +13,180 @@ const (
 	minTimestampMs  = 946684800000
 )
 
-var catalog = map[string]catalogRow{
+// Catalog has the types that the service knows.
+var Catalog = TypeCatalog{
 	"geo.review_recommended": {
-		producer:  "geoprofile",
-		audiences: []AudienceKind{AudienceAdminEmail},
-		fields:    []payloadField{{"user_id", textField}, {"user_email", textField}, {"observed_country", textField}, {"usual_connection_country", textField}, {"review_reason", linesField}},
+		Producer:  "geoprofile",
+		Audiences: []AudienceKind{AudienceAdminEmail},
+		Fields: []PayloadField{
+			{Name: "user_id", Type: StringField, Format: LineFormat},
+			{Name: "user_email", Type: StringField, Format: LineFormat},
+			{Name: "observed_country", Type: StringField, Format: LineFormat},
+			{Name: "usual_connection_country", Type: StringField, Format: LineFormat},
+			{Name: "review_reason", Type: StringField, Format: LinesFormat},
+		},
 	},
 	"game.turn.ready": {
-		producer:  "game_master",
-		audiences: []AudienceKind{AudienceUser},
-		fields:    []payloadField{{"game_id", textField}, {"game_name", textField}, {"turn_number", countField}},
+		Producer:  "game_master",
+		Audiences: []AudienceKind{AudienceUser},
+		Fields: []PayloadField{
+			{Name: "game_id", Type: StringField, Format: LineFormat},
+			{Name: "game_name", Type: StringField, Format: LineFormat},
+			{Name: "turn_number", Type: IntegerField, Min: Limit(0)},
+		},
 	},
 	"game.finished": {
-		producer:  "game_master",
-		audiences: []AudienceKind{AudienceUser},
-		fields:    []payloadField{{"game_id", textField}, {"game_name", textField}, {"final_turn_number", countField}},
+		Producer:  "game_master",
+		Audiences: []AudienceKind{AudienceUser},
+		Fields: []PayloadField{
+			{Name: "game_id", Type: StringField, Format: LineFormat},
+			{Name: "game_name", Type: StringField, Format: LineFormat},
+			{Name: "final_turn_number", Type: IntegerField, Min: Limit(0)},
+		},
 	},
 	"game.generation_failed": {
-		producer:  "game_master",
-		audiences: []AudienceKind{AudienceAdminEmail},
-		fields:    []payloadField{{"game_id", textField}, {"game_name", textField}, {"failure_reason", linesField}},
+		Producer:  "game_master",
+		Audiences: []AudienceKind{AudienceAdminEmail},
+		Fields: []PayloadField{
+			{Name: "game_id", Type: StringField, Format: LineFormat},
+			{Name: "game_name", Type: StringField, Format: LineFormat},
+			{Name: "failure_reason", Type: StringField, Format: LinesFormat},
+		},
 	},
 	"lobby.runtime_paused_after_start": {
-		producer:  "game_lobby",
-		audiences: []AudienceKind{AudienceAdminEmail},
-		fields:    []payloadField{{"game_id", textField}, {"game_name", textField}},
+		Producer:  "game_lobby",
+		Audiences: []AudienceKind{AudienceAdminEmail},
+		Fields: []PayloadField{
+			{Name: "game_id", Type: StringField, Format: LineFormat},
+			{Name: "game_name", Type: StringField, Format: LineFormat},
+		},
 	},
 	"lobby.application.submitted": {
-		producer:  "game_lobby",
-		audiences: []AudienceKind{AudienceUser, AudienceAdminEmail},
-		fields:    []payloadField{{"game_id", textField}, {"game_name", textField}, {"applicant_user_id", textField}, {"applicant_name", textField}},
+		Producer:  "game_lobby",
+		Audiences: []AudienceKind{AudienceUser, AudienceAdminEmail},
+		Fields: []PayloadField{
+			{Name: "game_id", Type: StringField, Format: LineFormat},
+			{Name: "game_name", Type: StringField, Format: LineFormat},
+			{Name: "applicant_user_id", Type: StringField, Format: LineFormat},
+			{Name: "applicant_name", Type: StringField, Format: LineFormat},
+		},
 	},
 	"lobby.membership.approved": {
-		producer:  "game_lobby",
-		audiences: []AudienceKind{AudienceUser},
-		fields:    []payloadField{{"game_id", textField}, {"game_name", textField}},
+		Producer:  "game_lobby",
+		Audiences: []AudienceKind{AudienceUser},
+		Fields: []PayloadField{
+			{Name: "game_id", Type: StringField, Format: LineFormat},
+			{Name: "game_name", Type: StringField, Format: LineFormat},
+		},
 	},
 	"lobby.membership.rejected": {
-		producer:  "game_lobby",
-		audiences: []AudienceKind{AudienceUser},
-		fields:    []payloadField{{"game_id", textField}, {"game_name", textField}},
+		Producer:  "game_lobby",
+		Audiences: []AudienceKind{AudienceUser},
+		Fields: []PayloadField{
+			{Name: "game_id", Type: StringField, Format: LineFormat},
+			{Name: "game_name", Type: StringField, Format: LineFormat},
+		},
 	},
 	"lobby.membership.blocked": {
-		producer:  "game_lobby",
-		audiences: []AudienceKind{AudienceUser},
-		fields:    []payloadField{{"game_id", textField}, {"game_name", textField}, {"membership_user_id", textField}, {"membership_user_name", textField}, {"reason", linesField}},
+		Producer:  "game_lobby",
+		Audiences: []AudienceKind{AudienceUser},
+		Fields: []PayloadField{
+			{Name: "game_id", Type: StringField, Format: LineFormat},
+			{Name: "game_name", Type: StringField, Format: LineFormat},
+			{Name: "membership_user_id", Type: StringField, Format: LineFormat},
+			{Name: "membership_user_name", Type: StringField, Format: LineFormat},
+			{Name: "reason", Type: StringField, Format: LinesFormat},
+		},
 	},
 	"lobby.invite.created": {
-		producer:  "game_lobby",
-		audiences: []AudienceKind{AudienceUser},
-		fields:    []payloadField{{"game_id", textField}, {"game_name", textField}, {"inviter_user_id", textField}, {"inviter_name", textField}},
+		Producer:  "game_lobby",
+		Audiences: []AudienceKind{AudienceUser},
+		Fields: []PayloadField{
+			{Name: "game_id", Type: StringField, Format: LineFormat},
+			{Name: "game_name", Type: StringField, Format: LineFormat},
+			{Name: "inviter_user_id", Type: StringField, Format: LineFormat},
+			{Name: "inviter_name", Type: StringField, Format: LineFormat},
+		},
 	},
 	"lobby.invite.redeemed": {
-		producer:  "game_lobby",
-		audiences: []AudienceKind{AudienceUser},
-		fields:    []payloadField{{"game_id", textField}, {"game_name", textField}, {"invitee_user_id", textField}, {"invitee_name", textField}},
+		Producer:  "game_lobby",
+		Audiences: []AudienceKind{AudienceUser},
+		Fields: []PayloadField{
+			{Name: "game_id", Type: StringField, Format: LineFormat},
+			{Name: "game_name", Type: StringField, Format: LineFormat},
+			{Name: "invitee_user_id", Type: StringField, Format: LineFormat},
+			{Name: "invitee_name", Type: StringField, Format: LineFormat},
+		},
 	},
 	"lobby.invite.expired": {
-		producer:  "game_lobby",
-		audiences: []AudienceKind{AudienceUser},
-		fields:    []payloadField{{"game_id", textField}, {"game_name", textField}, {"invitee_user_id", textField}, {"invitee_name", textField}},
+		Producer:  "game_lobby",
+		Audiences: []AudienceKind{AudienceUser},
+		Fields: []PayloadField{
+			{Name: "game_id", Type: StringField, Format: LineFormat},
+			{Name: "game_name", Type: StringField, Format: LineFormat},
+			{Name: "invitee_user_id", Type: StringField, Format: LineFormat},
+			{Name: "invitee_name", Type: StringField, Format: LineFormat},
+		},
 	},
 	"lobby.race_name.registration_eligible": {
-		producer:  "game_lobby",
-		audiences: []AudienceKind{AudienceUser},
-		fields:    []payloadField{{"game_id", textField}, {"game_name", textField}, {"race_name", textField}, {"eligible_until_ms", timeField}},
+		Producer:  "game_lobby",
+		Audiences: []AudienceKind{AudienceUser},
+		Fields: []PayloadField{
+			{Name: "game_id", Type: StringField, Format: LineFormat},
+			{Name: "game_name", Type: StringField, Format: LineFormat},
+			{Name: "race_name", Type: StringField, Format: LineFormat},
+			{Name: "eligible_until_ms", Type: IntegerField, Min: Limit(1)},
+		},
 	},
 	"lobby.race_name.registered": {
-		producer:  "game_lobby",
-		audiences: []AudienceKind{AudienceUser},
-		fields:    []payloadField{{"race_name", textField}},
+		Producer:  "game_lobby",
+		Audiences: []AudienceKind{AudienceUser},
+		Fields: []PayloadField{
+			{Name: "race_name", Type: StringField, Format: LineFormat},
+		},
 	},
 	"lobby.race_name.registration_denied": {
-		producer:  "game_lobby",
-		audiences: []AudienceKind{AudienceUser},
-		fields:    []payloadField{{"game_id", textField}, {"game_name", textField}, {"race_name", textField}, {"reason", linesField}},
+		Producer:  "game_lobby",
+		Audiences: []AudienceKind{AudienceUser},
+		Fields: []PayloadField{
+			{Name: "game_id", Type: StringField, Format: LineFormat},
+			{Name: "game_name", Type: StringField, Format: LineFormat},
+			{Name: "race_name", Type: StringField, Format: LineFormat},
+			{Name: "reason", Type: StringField, Format: LinesFormat},
+		},
 	},
 	"runtime.image_pull_failed": {
-		producer:  "runtime_manager",
-		audiences: []AudienceKind{AudienceAdminEmail},
-		fields:    []payloadField{{"game_id", textField}, {"image_ref", textField}, {"error_code", textField}, {"error_message", linesField}, {"attempted_at_ms", timeField}},
+		Producer:  "runtime_manager",
+		Audiences: []AudienceKind{AudienceAdminEmail},
+		Fields: []PayloadField{
+			{Name: "game_id", Type: StringField, Format: LineFormat},
+			{Name: "image_ref", Type: StringField, Format: LineFormat},
+			{Name: "error_code", Type: StringField, Format: LineFormat},
+			{Name: "error_message", Type: StringField, Format: LinesFormat},
+			{Name: "attempted_at_ms", Type: IntegerField, Min: Limit(1)},
+		},
 	},
 	"runtime.container_start_failed": {
-		producer:  "runtime_manager",
-		audiences: []AudienceKind{AudienceAdminEmail},
-		fields:    []payloadField{{"game_id", textField}, {"image_ref", textField}, {"error_code", textField}, {"error_message", linesField}, {"attempted_at_ms", timeField}},
+		Producer:  "runtime_manager",
+		Audiences: []AudienceKind{AudienceAdminEmail},
+		Fields: []PayloadField{
+			{Name: "game_id", Type: StringField, Format: LineFormat},
+			{Name: "image_ref", Type: StringField, Format: LineFormat},
+			{Name: "error_code", Type: StringField, Format: LineFormat},
+			{Name: "error_message", Type: StringField, Format: LinesFormat},
+			{Name: "attempted_at_ms", Type: IntegerField, Min: Limit(1)},
+		},
 	},
 	"runtime.start_config_invalid": {
-		producer:  "runtime_manager",
-		audiences: []AudienceKind{AudienceAdminEmail},
-		fields:    []payloadField{{"game_id", textField}, {"image_ref", textField}, {"error_code", textField}, {"error_message", linesField}, {"attempted_at_ms", timeField}},
+		Producer:  "runtime_manager",
+		Audiences: []AudienceKind{AudienceAdminEmail},
+		Fields: []PayloadField{
+			{Name: "game_id", Type: StringField, Format: LineFormat},
+			{Name: "image_ref", Type: StringField, Format: LineFormat},
+			{Name: "error_code", Type: StringField, Format: LineFormat},
+			{Name: "error_message", Type: StringField, Format: LinesFormat},
+			{Name: "attempted_at_ms", Type: IntegerField, Min: Limit(1)},
+		},
 	},
 }
 
@@ -116,15 +200,16 @@ type GeoReviewRecommendedPayload struct {
 	Further                map[string]any // further fields, which pass through to the mail template
 }
 
-func (p GeoReviewRecommendedPayload) members() ([]member, map[string]any) {
-	return []member{{"user_id", p.UserID}, {"user_email", p.UserEmail}, {"observed_country", p.ObservedCountry}, {"usual_connection_country", p.UsualConnectionCountry}, {"review_reason", p.ReviewReason}}, p.Further
+// Members are the fields of the type, and further ones.
+func (p GeoReviewRecommendedPayload) Members() ([]Member, map[string]any) {
+	return []Member{{Name: "user_id", Value: p.UserID}, {Name: "user_email", Value: p.UserEmail}, {Name: "observed_country", Value: p.ObservedCountry}, {Name: "usual_connection_country", Value: p.UsualConnectionCountry}, {Name: "review_reason", Value: p.ReviewReason}}, p.Further
 }
 
 // NewGeoReviewRecommended makes an intent of the type geo.review_recommended. A connection from an
 // unusual country suggests a review of the account.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewGeoReviewRecommended(event Event, payload GeoReviewRecommendedPayload) (Intent, error) {
-	return newIntent("geo.review_recommended", AudienceAdminEmail, nil, event, payload)
+	return NewIntent(Catalog, "geo.review_recommended", AudienceAdminEmail, nil, event, payload)
 }
 
 // GameTurnReadyPayload is the payload of game.turn.ready.
@@ -135,15 +220,16 @@ type GameTurnReadyPayload struct {
 	Further    map[string]any // further fields, which pass through to the mail template
 }
 
-func (p GameTurnReadyPayload) members() ([]member, map[string]any) {
-	return []member{{"game_id", p.GameID}, {"game_name", p.GameName}, {"turn_number", p.TurnNumber}}, p.Further
+// Members are the fields of the type, and further ones.
+func (p GameTurnReadyPayload) Members() ([]Member, map[string]any) {
+	return []Member{{Name: "game_id", Value: p.GameID}, {Name: "game_name", Value: p.GameName}, {Name: "turn_number", Value: p.TurnNumber}}, p.Further
 }
 
 // NewGameTurnReady makes an intent of the type game.turn.ready. A new turn can be played. To all
 // active accepted participants.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewGameTurnReady(event Event, recipientUserIDs []string, payload GameTurnReadyPayload) (Intent, error) {
-	return newIntent("game.turn.ready", AudienceUser, recipientUserIDs, event, payload)
+	return NewIntent(Catalog, "game.turn.ready", AudienceUser, recipientUserIDs, event, payload)
 }
 
 // GameFinishedPayload is the payload of game.finished.
@@ -154,15 +240,16 @@ type GameFinishedPayload struct {
 	Further         map[string]any // further fields, which pass through to the mail template
 }
 
-func (p GameFinishedPayload) members() ([]member, map[string]any) {
-	return []member{{"game_id", p.GameID}, {"game_name", p.GameName}, {"final_turn_number", p.FinalTurnNumber}}, p.Further
+// Members are the fields of the type, and further ones.
+func (p GameFinishedPayload) Members() ([]Member, map[string]any) {
+	return []Member{{Name: "game_id", Value: p.GameID}, {Name: "game_name", Value: p.GameName}, {Name: "final_turn_number", Value: p.FinalTurnNumber}}, p.Further
 }
 
 // NewGameFinished makes an intent of the type game.finished. The last turn has been played. To all
 // active accepted participants.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewGameFinished(event Event, recipientUserIDs []string, payload GameFinishedPayload) (Intent, error) {
-	return newIntent("game.finished", AudienceUser, recipientUserIDs, event, payload)
+	return NewIntent(Catalog, "game.finished", AudienceUser, recipientUserIDs, event, payload)
 }
 
 // GameGenerationFailedPayload is the payload of game.generation_failed.
@@ -173,15 +260,16 @@ type GameGenerationFailedPayload struct {
 	Further       map[string]any // further fields, which pass through to the mail template
 }
 
-func (p GameGenerationFailedPayload) members() ([]member, map[string]any) {
-	return []member{{"game_id", p.GameID}, {"game_name", p.GameName}, {"failure_reason", p.FailureReason}}, p.Further
+// Members are the fields of the type, and further ones.
+func (p GameGenerationFailedPayload) Members() ([]Member, map[string]any) {
+	return []Member{{Name: "game_id", Value: p.GameID}, {Name: "game_name", Value: p.GameName}, {Name: "failure_reason", Value: p.FailureReason}}, p.Further
 }
 
 // NewGameGenerationFailed makes an intent of the type game.generation_failed. A turn could not be
 // generated.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewGameGenerationFailed(event Event, payload GameGenerationFailedPayload) (Intent, error) {
-	return newIntent("game.generation_failed", AudienceAdminEmail, nil, event, payload)
+	return NewIntent(Catalog, "game.generation_failed", AudienceAdminEmail, nil, event, payload)
 }
 
 // LobbyRuntimePausedAfterStartPayload is the payload of lobby.runtime_paused_after_start.
@@ -191,15 +279,16 @@ type LobbyRuntimePausedAfterStartPayload struct {
 	Further  map[string]any // further fields, which pass through to the mail template
 }
 
-func (p LobbyRuntimePausedAfterStartPayload) members() ([]member, map[string]any) {
-	return []member{{"game_id", p.GameID}, {"game_name", p.GameName}}, p.Further
+// Members are the fields of the type, and further ones.
+func (p LobbyRuntimePausedAfterStartPayload) Members() ([]Member, map[string]any) {
+	return []Member{{Name: "game_id", Value: p.GameID}, {Name: "game_name", Value: p.GameName}}, p.Further
 }
 
 // NewLobbyRuntimePausedAfterStart makes an intent of the type lobby.runtime_paused_after_start. A
 // game was started, but is paused because its runtime did not come up properly.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewLobbyRuntimePausedAfterStart(event Event, payload LobbyRuntimePausedAfterStartPayload) (Intent, error) {
-	return newIntent("lobby.runtime_paused_after_start", AudienceAdminEmail, nil, event, payload)
+	return NewIntent(Catalog, "lobby.runtime_paused_after_start", AudienceAdminEmail, nil, event, payload)
 }
 
 // LobbyApplicationSubmittedPayload is the payload of lobby.application.submitted.
@@ -211,15 +300,16 @@ type LobbyApplicationSubmittedPayload struct {
 	Further         map[string]any // further fields, which pass through to the mail template
 }
 
-func (p LobbyApplicationSubmittedPayload) members() ([]member, map[string]any) {
-	return []member{{"game_id", p.GameID}, {"game_name", p.GameName}, {"applicant_user_id", p.ApplicantUserID}, {"applicant_name", p.ApplicantName}}, p.Further
+// Members are the fields of the type, and further ones.
+func (p LobbyApplicationSubmittedPayload) Members() ([]Member, map[string]any) {
+	return []Member{{Name: "game_id", Value: p.GameID}, {Name: "game_name", Value: p.GameName}, {Name: "applicant_user_id", Value: p.ApplicantUserID}, {Name: "applicant_name", Value: p.ApplicantName}}, p.Further
 }
 
 // NewLobbyApplicationSubmitted makes an intent of the type lobby.application.submitted. Somebody
 // applied to a game: to the owner of a private game, to administrators for a public one.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewLobbyApplicationSubmitted(event Event, recipientUserIDs []string, payload LobbyApplicationSubmittedPayload) (Intent, error) {
-	return newIntent("lobby.application.submitted", AudienceUser, recipientUserIDs, event, payload)
+	return NewIntent(Catalog, "lobby.application.submitted", AudienceUser, recipientUserIDs, event, payload)
 }
 
 // NewLobbyApplicationSubmittedToAdministrators makes an intent of the type
@@ -227,7 +317,7 @@ func NewLobbyApplicationSubmitted(event Event, recipientUserIDs []string, payloa
 // administrators for a public one.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewLobbyApplicationSubmittedToAdministrators(event Event, payload LobbyApplicationSubmittedPayload) (Intent, error) {
-	return newIntent("lobby.application.submitted", AudienceAdminEmail, nil, event, payload)
+	return NewIntent(Catalog, "lobby.application.submitted", AudienceAdminEmail, nil, event, payload)
 }
 
 // LobbyMembershipApprovedPayload is the payload of lobby.membership.approved.
@@ -237,15 +327,16 @@ type LobbyMembershipApprovedPayload struct {
 	Further  map[string]any // further fields, which pass through to the mail template
 }
 
-func (p LobbyMembershipApprovedPayload) members() ([]member, map[string]any) {
-	return []member{{"game_id", p.GameID}, {"game_name", p.GameName}}, p.Further
+// Members are the fields of the type, and further ones.
+func (p LobbyMembershipApprovedPayload) Members() ([]Member, map[string]any) {
+	return []Member{{Name: "game_id", Value: p.GameID}, {Name: "game_name", Value: p.GameName}}, p.Further
 }
 
 // NewLobbyMembershipApproved makes an intent of the type lobby.membership.approved. An application
 // was accepted. To the applicant.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewLobbyMembershipApproved(event Event, recipientUserIDs []string, payload LobbyMembershipApprovedPayload) (Intent, error) {
-	return newIntent("lobby.membership.approved", AudienceUser, recipientUserIDs, event, payload)
+	return NewIntent(Catalog, "lobby.membership.approved", AudienceUser, recipientUserIDs, event, payload)
 }
 
 // LobbyMembershipRejectedPayload is the payload of lobby.membership.rejected.
@@ -255,15 +346,16 @@ type LobbyMembershipRejectedPayload struct {
 	Further  map[string]any // further fields, which pass through to the mail template
 }
 
-func (p LobbyMembershipRejectedPayload) members() ([]member, map[string]any) {
-	return []member{{"game_id", p.GameID}, {"game_name", p.GameName}}, p.Further
+// Members are the fields of the type, and further ones.
+func (p LobbyMembershipRejectedPayload) Members() ([]Member, map[string]any) {
+	return []Member{{Name: "game_id", Value: p.GameID}, {Name: "game_name", Value: p.GameName}}, p.Further
 }
 
 // NewLobbyMembershipRejected makes an intent of the type lobby.membership.rejected. An application
 // was turned down. To the applicant.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewLobbyMembershipRejected(event Event, recipientUserIDs []string, payload LobbyMembershipRejectedPayload) (Intent, error) {
-	return newIntent("lobby.membership.rejected", AudienceUser, recipientUserIDs, event, payload)
+	return NewIntent(Catalog, "lobby.membership.rejected", AudienceUser, recipientUserIDs, event, payload)
 }
 
 // LobbyMembershipBlockedPayload is the payload of lobby.membership.blocked.
@@ -276,15 +368,16 @@ type LobbyMembershipBlockedPayload struct {
 	Further            map[string]any // further fields, which pass through to the mail template
 }
 
-func (p LobbyMembershipBlockedPayload) members() ([]member, map[string]any) {
-	return []member{{"game_id", p.GameID}, {"game_name", p.GameName}, {"membership_user_id", p.MembershipUserID}, {"membership_user_name", p.MembershipUserName}, {"reason", p.Reason}}, p.Further
+// Members are the fields of the type, and further ones.
+func (p LobbyMembershipBlockedPayload) Members() ([]Member, map[string]any) {
+	return []Member{{Name: "game_id", Value: p.GameID}, {Name: "game_name", Value: p.GameName}, {Name: "membership_user_id", Value: p.MembershipUserID}, {Name: "membership_user_name", Value: p.MembershipUserName}, {Name: "reason", Value: p.Reason}}, p.Further
 }
 
 // NewLobbyMembershipBlocked makes an intent of the type lobby.membership.blocked. A member was
 // blocked. To the owner of the private game.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewLobbyMembershipBlocked(event Event, recipientUserIDs []string, payload LobbyMembershipBlockedPayload) (Intent, error) {
-	return newIntent("lobby.membership.blocked", AudienceUser, recipientUserIDs, event, payload)
+	return NewIntent(Catalog, "lobby.membership.blocked", AudienceUser, recipientUserIDs, event, payload)
 }
 
 // LobbyInviteCreatedPayload is the payload of lobby.invite.created.
@@ -296,15 +389,16 @@ type LobbyInviteCreatedPayload struct {
 	Further       map[string]any // further fields, which pass through to the mail template
 }
 
-func (p LobbyInviteCreatedPayload) members() ([]member, map[string]any) {
-	return []member{{"game_id", p.GameID}, {"game_name", p.GameName}, {"inviter_user_id", p.InviterUserID}, {"inviter_name", p.InviterName}}, p.Further
+// Members are the fields of the type, and further ones.
+func (p LobbyInviteCreatedPayload) Members() ([]Member, map[string]any) {
+	return []Member{{Name: "game_id", Value: p.GameID}, {Name: "game_name", Value: p.GameName}, {Name: "inviter_user_id", Value: p.InviterUserID}, {Name: "inviter_name", Value: p.InviterName}}, p.Further
 }
 
 // NewLobbyInviteCreated makes an intent of the type lobby.invite.created. An invitation to a
 // private game. To the invited user, by id and never by raw address.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewLobbyInviteCreated(event Event, recipientUserIDs []string, payload LobbyInviteCreatedPayload) (Intent, error) {
-	return newIntent("lobby.invite.created", AudienceUser, recipientUserIDs, event, payload)
+	return NewIntent(Catalog, "lobby.invite.created", AudienceUser, recipientUserIDs, event, payload)
 }
 
 // LobbyInviteRedeemedPayload is the payload of lobby.invite.redeemed.
@@ -316,15 +410,16 @@ type LobbyInviteRedeemedPayload struct {
 	Further       map[string]any // further fields, which pass through to the mail template
 }
 
-func (p LobbyInviteRedeemedPayload) members() ([]member, map[string]any) {
-	return []member{{"game_id", p.GameID}, {"game_name", p.GameName}, {"invitee_user_id", p.InviteeUserID}, {"invitee_name", p.InviteeName}}, p.Further
+// Members are the fields of the type, and further ones.
+func (p LobbyInviteRedeemedPayload) Members() ([]Member, map[string]any) {
+	return []Member{{Name: "game_id", Value: p.GameID}, {Name: "game_name", Value: p.GameName}, {Name: "invitee_user_id", Value: p.InviteeUserID}, {Name: "invitee_name", Value: p.InviteeName}}, p.Further
 }
 
 // NewLobbyInviteRedeemed makes an intent of the type lobby.invite.redeemed. An invitation was taken
 // up. To the owner of the private game.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewLobbyInviteRedeemed(event Event, recipientUserIDs []string, payload LobbyInviteRedeemedPayload) (Intent, error) {
-	return newIntent("lobby.invite.redeemed", AudienceUser, recipientUserIDs, event, payload)
+	return NewIntent(Catalog, "lobby.invite.redeemed", AudienceUser, recipientUserIDs, event, payload)
 }
 
 // LobbyInviteExpiredPayload is the payload of lobby.invite.expired.
@@ -336,15 +431,16 @@ type LobbyInviteExpiredPayload struct {
 	Further       map[string]any // further fields, which pass through to the mail template
 }
 
-func (p LobbyInviteExpiredPayload) members() ([]member, map[string]any) {
-	return []member{{"game_id", p.GameID}, {"game_name", p.GameName}, {"invitee_user_id", p.InviteeUserID}, {"invitee_name", p.InviteeName}}, p.Further
+// Members are the fields of the type, and further ones.
+func (p LobbyInviteExpiredPayload) Members() ([]Member, map[string]any) {
+	return []Member{{Name: "game_id", Value: p.GameID}, {Name: "game_name", Value: p.GameName}, {Name: "invitee_user_id", Value: p.InviteeUserID}, {Name: "invitee_name", Value: p.InviteeName}}, p.Further
 }
 
 // NewLobbyInviteExpired makes an intent of the type lobby.invite.expired. An invitation was not
 // answered in time. To the owner of the private game.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewLobbyInviteExpired(event Event, recipientUserIDs []string, payload LobbyInviteExpiredPayload) (Intent, error) {
-	return newIntent("lobby.invite.expired", AudienceUser, recipientUserIDs, event, payload)
+	return NewIntent(Catalog, "lobby.invite.expired", AudienceUser, recipientUserIDs, event, payload)
 }
 
 // LobbyRaceNameRegistrationEligiblePayload is the payload of lobby.race_name.registration_eligible.
@@ -356,8 +452,9 @@ type LobbyRaceNameRegistrationEligiblePayload struct {
 	Further         map[string]any // further fields, which pass through to the mail template
 }
 
-func (p LobbyRaceNameRegistrationEligiblePayload) members() ([]member, map[string]any) {
-	return []member{{"game_id", p.GameID}, {"game_name", p.GameName}, {"race_name", p.RaceName}, {"eligible_until_ms", p.EligibleUntilMs}}, p.Further
+// Members are the fields of the type, and further ones.
+func (p LobbyRaceNameRegistrationEligiblePayload) Members() ([]Member, map[string]any) {
+	return []Member{{Name: "game_id", Value: p.GameID}, {Name: "game_name", Value: p.GameName}, {Name: "race_name", Value: p.RaceName}, {Name: "eligible_until_ms", Value: p.EligibleUntilMs}}, p.Further
 }
 
 // NewLobbyRaceNameRegistrationEligible makes an intent of the type
@@ -365,7 +462,7 @@ func (p LobbyRaceNameRegistrationEligiblePayload) members() ([]member, map[strin
 // name within 30 days.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewLobbyRaceNameRegistrationEligible(event Event, recipientUserIDs []string, payload LobbyRaceNameRegistrationEligiblePayload) (Intent, error) {
-	return newIntent("lobby.race_name.registration_eligible", AudienceUser, recipientUserIDs, event, payload)
+	return NewIntent(Catalog, "lobby.race_name.registration_eligible", AudienceUser, recipientUserIDs, event, payload)
 }
 
 // LobbyRaceNameRegisteredPayload is the payload of lobby.race_name.registered.
@@ -374,15 +471,16 @@ type LobbyRaceNameRegisteredPayload struct {
 	Further  map[string]any // further fields, which pass through to the mail template
 }
 
-func (p LobbyRaceNameRegisteredPayload) members() ([]member, map[string]any) {
-	return []member{{"race_name", p.RaceName}}, p.Further
+// Members are the fields of the type, and further ones.
+func (p LobbyRaceNameRegisteredPayload) Members() ([]Member, map[string]any) {
+	return []Member{{Name: "race_name", Value: p.RaceName}}, p.Further
 }
 
 // NewLobbyRaceNameRegistered makes an intent of the type lobby.race_name.registered. A race name
 // was registered. To the registering user.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewLobbyRaceNameRegistered(event Event, recipientUserIDs []string, payload LobbyRaceNameRegisteredPayload) (Intent, error) {
-	return newIntent("lobby.race_name.registered", AudienceUser, recipientUserIDs, event, payload)
+	return NewIntent(Catalog, "lobby.race_name.registered", AudienceUser, recipientUserIDs, event, payload)
 }
 
 // LobbyRaceNameRegistrationDeniedPayload is the payload of lobby.race_name.registration_denied.
@@ -394,8 +492,9 @@ type LobbyRaceNameRegistrationDeniedPayload struct {
 	Further  map[string]any // further fields, which pass through to the mail template
 }
 
-func (p LobbyRaceNameRegistrationDeniedPayload) members() ([]member, map[string]any) {
-	return []member{{"game_id", p.GameID}, {"game_name", p.GameName}, {"race_name", p.RaceName}, {"reason", p.Reason}}, p.Further
+// Members are the fields of the type, and further ones.
+func (p LobbyRaceNameRegistrationDeniedPayload) Members() ([]Member, map[string]any) {
+	return []Member{{Name: "game_id", Value: p.GameID}, {Name: "game_name", Value: p.GameName}, {Name: "race_name", Value: p.RaceName}, {Name: "reason", Value: p.Reason}}, p.Further
 }
 
 // NewLobbyRaceNameRegistrationDenied makes an intent of the type
@@ -403,7 +502,7 @@ func (p LobbyRaceNameRegistrationDeniedPayload) members() ([]member, map[string]
 // race name.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewLobbyRaceNameRegistrationDenied(event Event, recipientUserIDs []string, payload LobbyRaceNameRegistrationDeniedPayload) (Intent, error) {
-	return newIntent("lobby.race_name.registration_denied", AudienceUser, recipientUserIDs, event, payload)
+	return NewIntent(Catalog, "lobby.race_name.registration_denied", AudienceUser, recipientUserIDs, event, payload)
 }
 
 // RuntimeImagePullFailedPayload is the payload of runtime.image_pull_failed.
@@ -416,15 +515,16 @@ type RuntimeImagePullFailedPayload struct {
 	Further       map[string]any // further fields, which pass through to the mail template
 }
 
-func (p RuntimeImagePullFailedPayload) members() ([]member, map[string]any) {
-	return []member{{"game_id", p.GameID}, {"image_ref", p.ImageRef}, {"error_code", p.ErrorCode}, {"error_message", p.ErrorMessage}, {"attempted_at_ms", p.AttemptedAtMs}}, p.Further
+// Members are the fields of the type, and further ones.
+func (p RuntimeImagePullFailedPayload) Members() ([]Member, map[string]any) {
+	return []Member{{Name: "game_id", Value: p.GameID}, {Name: "image_ref", Value: p.ImageRef}, {Name: "error_code", Value: p.ErrorCode}, {Name: "error_message", Value: p.ErrorMessage}, {Name: "attempted_at_ms", Value: p.AttemptedAtMs}}, p.Further
 }
 
 // NewRuntimeImagePullFailed makes an intent of the type runtime.image_pull_failed. The image could
 // not be pulled at the first start of a game.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewRuntimeImagePullFailed(event Event, payload RuntimeImagePullFailedPayload) (Intent, error) {
-	return newIntent("runtime.image_pull_failed", AudienceAdminEmail, nil, event, payload)
+	return NewIntent(Catalog, "runtime.image_pull_failed", AudienceAdminEmail, nil, event, payload)
 }
 
 // RuntimeContainerStartFailedPayload is the payload of runtime.container_start_failed.
@@ -437,15 +537,16 @@ type RuntimeContainerStartFailedPayload struct {
 	Further       map[string]any // further fields, which pass through to the mail template
 }
 
-func (p RuntimeContainerStartFailedPayload) members() ([]member, map[string]any) {
-	return []member{{"game_id", p.GameID}, {"image_ref", p.ImageRef}, {"error_code", p.ErrorCode}, {"error_message", p.ErrorMessage}, {"attempted_at_ms", p.AttemptedAtMs}}, p.Further
+// Members are the fields of the type, and further ones.
+func (p RuntimeContainerStartFailedPayload) Members() ([]Member, map[string]any) {
+	return []Member{{Name: "game_id", Value: p.GameID}, {Name: "image_ref", Value: p.ImageRef}, {Name: "error_code", Value: p.ErrorCode}, {Name: "error_message", Value: p.ErrorMessage}, {Name: "attempted_at_ms", Value: p.AttemptedAtMs}}, p.Further
 }
 
 // NewRuntimeContainerStartFailed makes an intent of the type runtime.container_start_failed. The
 // container could not be created or started at the first start of a game.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewRuntimeContainerStartFailed(event Event, payload RuntimeContainerStartFailedPayload) (Intent, error) {
-	return newIntent("runtime.container_start_failed", AudienceAdminEmail, nil, event, payload)
+	return NewIntent(Catalog, "runtime.container_start_failed", AudienceAdminEmail, nil, event, payload)
 }
 
 // RuntimeStartConfigInvalidPayload is the payload of runtime.start_config_invalid.
@@ -458,13 +559,14 @@ type RuntimeStartConfigInvalidPayload struct {
 	Further       map[string]any // further fields, which pass through to the mail template
 }
 
-func (p RuntimeStartConfigInvalidPayload) members() ([]member, map[string]any) {
-	return []member{{"game_id", p.GameID}, {"image_ref", p.ImageRef}, {"error_code", p.ErrorCode}, {"error_message", p.ErrorMessage}, {"attempted_at_ms", p.AttemptedAtMs}}, p.Further
+// Members are the fields of the type, and further ones.
+func (p RuntimeStartConfigInvalidPayload) Members() ([]Member, map[string]any) {
+	return []Member{{Name: "game_id", Value: p.GameID}, {Name: "image_ref", Value: p.ImageRef}, {Name: "error_code", Value: p.ErrorCode}, {Name: "error_message", Value: p.ErrorMessage}, {Name: "attempted_at_ms", Value: p.AttemptedAtMs}}, p.Further
 }
 
 // NewRuntimeStartConfigInvalid makes an intent of the type runtime.start_config_invalid. The start
 // configuration was refused at the first start of a game.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewRuntimeStartConfigInvalid(event Event, payload RuntimeStartConfigInvalidPayload) (Intent, error) {
-	return newIntent("runtime.start_config_invalid", AudienceAdminEmail, nil, event, payload)
+	return NewIntent(Catalog, "runtime.start_config_invalid", AudienceAdminEmail, nil, event, payload)
 }

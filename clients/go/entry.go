@@ -14,27 +14,6 @@ type Field struct {
 	Name, Value string
 }
 
-type fieldKind int
-
-const (
-	textField fieldKind = iota
-	linesField
-	countField
-	timeField
-)
-
-type payloadField struct {
-	name string
-	kind fieldKind
-}
-
-type catalogRow struct {
-	producer  string
-	audiences []AudienceKind
-	// In the order of their checks.
-	fields []payloadField
-}
-
 var (
 	requiredFields = []string{
 		"notification_type", "producer", "audience_kind", "idempotency_key", "occurred_at_ms", "payload_json",
@@ -46,15 +25,18 @@ var (
 //
 // It returns an [*InvalidIntentError] for what the service would refuse. Unknown fields are ignored, and an empty optional
 // field counts as absent.
-func ParseEntry(fields []Field) (Intent, error) {
-	intent, refusal := parseEntry(fields)
+func ParseEntry(fields []Field) (Intent, error) { return Catalog.ParseEntry(fields) }
+
+// ParseEntry checks an entry as a service with this catalog does. See [ParseEntry].
+func (c TypeCatalog) ParseEntry(fields []Field) (Intent, error) {
+	intent, refusal := c.parseEntry(fields)
 	if refusal != nil {
 		return Intent{}, refusal
 	}
 	return intent, nil
 }
 
-func parseEntry(fields []Field) (Intent, *InvalidIntentError) {
+func (c TypeCatalog) parseEntry(fields []Field) (Intent, *InvalidIntentError) {
 	if refusal := checkSize(fields); refusal != nil {
 		return Intent{}, refusal
 	}
@@ -90,16 +72,19 @@ func parseEntry(fields []Field) (Intent, *InvalidIntentError) {
 			return Intent{}, refusal
 		}
 	}
-	row, known := catalog[intent.notificationType]
+	row, known := c[intent.notificationType]
 	if !known {
 		return Intent{}, refuse(UnknownNotificationType, "notification_type", "%s is not in the catalog", quote(intent.notificationType))
 	}
-	if intent.producer != row.producer {
-		return Intent{}, refuse(InvalidEnvelope, "producer", "of %s must be %s, not %s", intent.notificationType, row.producer, quote(intent.producer))
+	if row.Retired {
+		return Intent{}, refuse(UnknownNotificationType, "notification_type", "%s is retired", quote(intent.notificationType))
+	}
+	if intent.producer != row.Producer {
+		return Intent{}, refuse(InvalidEnvelope, "producer", "of %s must be %s, not %s", intent.notificationType, row.Producer, quote(intent.producer))
 	}
 	intent.audienceKind = AudienceKind(envelope["audience_kind"])
-	if !slices.Contains(row.audiences, intent.audienceKind) {
-		return Intent{}, refuse(InvalidAudience, "audience_kind", "of %s must be one of %v, not %s", intent.notificationType, row.audiences, quote(string(intent.audienceKind)))
+	if !slices.Contains(row.Audiences, intent.audienceKind) {
+		return Intent{}, refuse(InvalidAudience, "audience_kind", "of %s must be one of %v, not %s", intent.notificationType, row.Audiences, quote(string(intent.audienceKind)))
 	}
 	recipients, given := envelope["recipient_user_ids_json"]
 	if intent.recipientUserIDs, refusal = readRecipients(recipients, given, intent.audienceKind); refusal != nil {
@@ -244,7 +229,7 @@ func readRecipients(text string, given bool, audience AudienceKind) ([]string, *
 	return ids, nil
 }
 
-func readPayload(text string, row catalogRow) (string, *InvalidIntentError) {
+func readPayload(text string, row TypeSpec) (string, *InvalidIntentError) {
 	if len(text) > maxPayloadBytes {
 		return "", refuse(InvalidPayload, "payload_json", "has %d bytes; at most %d are accepted", len(text), maxPayloadBytes)
 	}
@@ -256,69 +241,16 @@ func readPayload(text string, row catalogRow) (string, *InvalidIntentError) {
 	if !isObject {
 		return "", refuse(InvalidPayload, "payload_json", "must be a JSON object")
 	}
-	for _, field := range row.fields {
-		if problem := problemOfField(payload[field.name], field.kind); problem != "" {
-			return "", refuse(InvalidPayload, "payload_json."+field.name, "%s", problem)
+	for _, field := range row.Fields {
+		member, given := payload[field.Name]
+		if !given && field.Optional {
+			continue
+		}
+		if problem := field.problem(member); problem != "" {
+			return "", refuse(InvalidPayload, "payload_json."+field.Name, "%s", problem)
 		}
 	}
 	return string(appendCanonical(nil, payload)), nil
-}
-
-func problemOfField(value any, kind fieldKind) string {
-	switch kind {
-	case textField, linesField:
-		text, isText := value.(string)
-		switch {
-		case !isText:
-			return "must be a text"
-		case isBlank(text):
-			return "must not be blank"
-		case strings.ContainsFunc(text, func(r rune) bool { return actsOnText(r, kind) }):
-			return "must have no control or bidi characters"
-		case !areIsolatesClosed(text):
-			return "must close each bidi isolate"
-		}
-	default:
-		number, isNumber := value.(float64)
-		switch {
-		case !isNumber || !isSafeInteger(number):
-			return "must be a whole number up to 2^53 - 1"
-		case number < 0 || kind == timeField && number == 0:
-			return "is too small"
-		}
-	}
-	return ""
-}
-
-// areIsolatesClosed is whether what stands behind the text keeps its direction.
-func areIsolatesClosed(text string) bool {
-	open := 0
-	for _, r := range text {
-		switch {
-		case r == '\u2069':
-			open--
-		case r >= '\u2066' && r < '\u2069':
-			open++
-		}
-		if open < 0 {
-			return false
-		}
-	}
-	return open == 0
-}
-
-// actsOnText is whether a character ends a line or reverses the direction of what follows, where the field may not.
-func actsOnText(r rune, kind fieldKind) bool {
-	switch {
-	case r == '\u061c' || r == '\u200e' || r == '\u200f' || r >= '\u202a' && r <= '\u202e':
-		return true
-	case r == '\t':
-		return false
-	case kind == linesField:
-		return unicode.Is(unicode.Cc, r) && r != '\n' && r != '\r'
-	default:
-		return unicode.Is(unicode.Cc, r) || r == '\u2028' || r == '\u2029'
-	}
 }
 
 func hasControlCharacters(text string) bool {

@@ -174,17 +174,22 @@ func (i Intent) Fingerprint() string {
 	return sha256Hex(appendCanonical(nil, content))
 }
 
-type member struct {
-	name  string
-	value any
+// Member is one field of a payload.
+type Member struct {
+	Name  string
+	Value any
 }
 
-type payload interface {
-	members() (typed []member, further map[string]any)
+// Payload is what constructors take: the fields of a type, and further ones.
+type Payload interface {
+	Members() (typed []Member, further map[string]any)
 }
 
-// newIntent writes the entry as it would be appended, and runs the service's checks on it.
-func newIntent(kind string, audience AudienceKind, recipients []string, event Event, payload payload) (Intent, error) {
+// NewIntent makes an intent of a type of a catalog; constructors of each type call it. It returns an [*InvalidIntentError]
+// for what the service would refuse.
+//
+// It writes the entry as it would be appended, and runs the service's checks on it.
+func NewIntent(catalog TypeCatalog, kind string, audience AudienceKind, recipients []string, event Event, payload Payload) (Intent, error) {
 	for _, text := range []Field{
 		{"idempotency_key", event.IdempotencyKey}, {"request_id", event.RequestID}, {"trace_id", event.TraceID},
 	} {
@@ -207,7 +212,7 @@ func newIntent(kind string, audience AudienceKind, recipients []string, event Ev
 	}
 	draft := Intent{
 		notificationType: kind,
-		producer:         catalog[kind].producer,
+		producer:         catalog[kind].Producer,
 		audienceKind:     audience,
 		recipientUserIDs: recipients,
 		idempotencyKey:   event.IdempotencyKey,
@@ -223,21 +228,21 @@ func newIntent(kind string, audience AudienceKind, recipients []string, event Ev
 			draft.expiresAtMs = -1
 		}
 	}
-	return ParseEntry(draft.Fields())
+	return catalog.ParseEntry(draft.Fields())
 }
 
 // encodePayload writes the typed fields, and further ones as encoding/json does.
-func encodePayload(payload payload) (string, error) {
-	typed, further := payload.members()
+func encodePayload(payload Payload) (string, error) {
+	typed, further := payload.Members()
 	whole := make(map[string]any, len(typed)+len(further))
 	for name, value := range further {
 		whole[name] = value
 	}
 	for _, field := range typed {
-		if _, taken := whole[field.name]; taken {
-			return "", refuse(InvalidPayload, "payload_json."+field.name, "is given twice: typed, and as a further field")
+		if _, taken := whole[field.Name]; taken {
+			return "", refuse(InvalidPayload, "payload_json."+field.Name, "is given twice: typed, and as a further field")
 		}
-		whole[field.name] = field.value
+		whole[field.Name] = field.Value
 	}
 	if place := invalidText(whole); place != "" {
 		return "", refuse(InvalidPayload, "payload_json", "has text that is not UTF-8 at %s", place)

@@ -53,8 +53,8 @@ func TestEveryTypeHasAConstructor(t *testing.T) {
 	keep(NewRuntimeContainerStartFailed(turnEvent, RuntimeContainerStartFailedPayload{GameID: game, ImageRef: "i", ErrorCode: "c", ErrorMessage: "m", AttemptedAtMs: at}))
 	keep(NewRuntimeStartConfigInvalid(turnEvent, RuntimeStartConfigInvalidPayload{GameID: game, ImageRef: "i", ErrorCode: "c", ErrorMessage: "m", AttemptedAtMs: at}))
 	audiences := 0
-	for _, row := range catalog {
-		audiences += len(row.audiences)
+	for _, row := range Catalog {
+		audiences += len(row.Audiences)
 	}
 	if len(made) != audiences {
 		t.Errorf("%d types and audiences have no constructor in this test: %v", audiences-len(made), made)

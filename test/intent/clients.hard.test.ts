@@ -3,7 +3,7 @@
  * to a running service. Go and Python must be installed; a test that does not find them fails and says so.
  */
 import { spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
@@ -11,10 +11,12 @@ import fc from 'fast-check';
 import type { EntryFields } from '../../api/intent/entry.ts';
 import { fieldNamedIn } from '../../api/intent/entry.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
+import { parseCatalog } from '../../api/intent/galaxy.ts';
 import type { NotificationIntent } from '../../client/notificationintent.ts';
-import { InvalidIntentError } from '../../client/notificationintent.ts';
+import { InvalidIntentError, newIntent } from '../../client/notificationintent.ts';
 import { createMemoryStream } from '../../client/testing.ts';
 import { runCommand } from '../../dev/servers/command.ts';
+import { startCommand } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { intentEntry, strangeIntent } from './fuzzed-entries.ts';
@@ -54,6 +56,122 @@ test(
   },
   LIMIT_MS,
 );
+
+test(
+  'I76 I70 constructors of an own catalog, in Go and Python, refuse what the service would refuse',
+  async () => {
+    const shop = path.join(import.meta.dirname, '../../catalog/shop.yaml');
+    const write = async (language: string, out: string) =>
+      startCommand(['catalog', 'clients', shop, '--language', language, '--out', out], {}).ended;
+    const go = path.join(scratch, 'own');
+    expect(await write('go', path.join(go, 'shop'))).toMatchObject({ code: 0, stderr: '' });
+    const module = /^module (\S+)/.exec(readFileSync(path.join(GO, 'go.mod'), 'utf8'))![1]!;
+    writeFileSync(
+      path.join(go, 'go.mod'),
+      `module own\n\ngo 1.23\n\nrequire ${module} v0.0.0\n\nreplace ${module} => ${GO}\n`,
+    );
+    writeFileSync(path.join(go, 'main.go'), OWN_GO.replace('MODULE', module));
+    await runCommand('go', ['-C', go, 'mod', 'tidy']);
+    await runCommand('go', ['-C', go, 'vet', './...']);
+    const fromGo = (await runCommand('go', ['-C', go, 'run', '.'])).trim().split('\n');
+
+    const python = path.join(scratch, 'own-python');
+    expect(await write('python', path.join(python, 'shop'))).toMatchObject({ code: 0, stderr: '' });
+    writeFileSync(path.join(python, 'own.py'), OWN_PYTHON);
+    const env = { ...PYTHON_ENV, PYTHONPATH: `${PYTHON}:${python}` };
+    const fromPython = (await runCommand('python3', [path.join(python, 'own.py')], { env }))
+      .trim()
+      .split('\n');
+
+    const catalog = parseCatalog(readFileSync(shop, 'utf8'));
+    const fromService = OWN_PAYLOADS.map(({ carrier, length, eta, gift }) => {
+      const payload = { order_id: 'x'.repeat(length), carrier, eta_ms: eta, gift };
+      try {
+        newIntent(catalog, 'shop.order.shipped', {
+          ...{ idempotencyKey: 'k', occurredAt: 1_790_000_000_000, recipientUserIds: ['u'], payload },
+        });
+        return 'accepted';
+      } catch (error) {
+        return (error as InvalidIntentError).field;
+      }
+    });
+    expect(fromService).toEqual([
+      'accepted',
+      ...['carrier', 'order_id', 'eta_ms', 'gift'].map((f) => `payload_json.${f}`),
+    ]);
+    expect(fromGo).toEqual(fromService);
+    expect(fromPython).toEqual(fromService);
+  },
+  LIMIT_MS,
+);
+
+const OWN_PAYLOADS = [
+  { carrier: 'dhl', length: 64, eta: 1, gift: true },
+  { carrier: 'pigeon', length: 1, eta: 1, gift: true },
+  { carrier: 'dhl', length: 65, eta: 1, gift: true },
+  { carrier: 'dhl', length: 1, eta: 0, gift: true },
+  { carrier: 'dhl', length: 1, eta: 1, gift: 'yes' },
+];
+
+const OWN_GO = `package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"own/shop"
+
+	intents "MODULE"
+)
+
+func main() {
+	event := intents.Event{IdempotencyKey: "k", OccurredAt: time.UnixMilli(1790000000000)}
+	for _, one := range []struct {
+		carrier string
+		length  int
+		eta     int64
+		gift    any
+	}{${OWN_PAYLOADS.map(
+    (one) =>
+      `{${Object.values(one)
+        .map((value) => JSON.stringify(value))
+        .join(', ')}}`,
+  ).join(', ')}} {
+		_, err := shop.NewShopOrderShipped(event, []string{"u"}, shop.ShopOrderShippedPayload{
+			OrderID: strings.Repeat("x", one.length), Carrier: one.carrier, EtaMs: one.eta, Further: map[string]any{"gift": one.gift},
+		})
+		var refusal *intents.InvalidIntentError
+		if errors.As(err, &refusal) {
+			fmt.Println(refusal.Field)
+		} else {
+			fmt.Println("accepted")
+		}
+	}
+}
+`;
+
+const OWN_PYTHON = `
+import json
+from notificationintent import InvalidIntentError, publish_intent
+from notificationintent.testing import MemoryStream
+from shop.catalog import CATALOG
+from shop.constructors import ShopOrderShippedPayload, new_shop_order_shipped
+
+for one in json.loads('${JSON.stringify(OWN_PAYLOADS)}'):
+    payload = ShopOrderShippedPayload(
+        order_id="x" * one["length"], carrier=one["carrier"], eta_ms=one["eta"], further={"gift": one["gift"]}
+    )
+    try:
+        intent = new_shop_order_shipped(
+            payload, recipient_user_ids=["u"], idempotency_key="k", occurred_at=1790000000000
+        )
+        publish_intent(MemoryStream(CATALOG), intent)
+        print("accepted")
+    except InvalidIntentError as error:
+        print(error.field)
+`;
 
 type Verdict =
   { fingerprint: string; expires_at_ms?: number; traceparent?: string } | { code: string; names: string };

@@ -3,7 +3,6 @@ import { readFileSync } from 'node:fs';
 import type { CatalogDocument } from '../catalog.ts';
 import { GALAXY, GALAXY_FILE, documentOf } from '../galaxy.ts';
 import { flatBuffersSchemaOf } from '../push-event.ts';
-import { contractsOf } from './contract.ts';
 import { goFile } from './go.ts';
 import { pythonFiles } from './python.ts';
 import { schemaFiles } from './schemas.ts';
@@ -19,7 +18,6 @@ function vectorsText({ about, push_payloads: pushes, entries }: Vectors): string
 
 /** @returns path from the root of the project, and text. @throws Error where catalog, document and code disagree. */
 export function derivedFiles(): [file: string, text: string][] {
-  const contracts = contractsOf(GALAXY);
   const document = documentOf(readFileSync(GALAXY_FILE, 'utf8')) as CatalogDocument;
   return [
     ['api/intent/notification.fbs', flatBuffersSchemaOf(GALAXY)],
@@ -27,10 +25,10 @@ export function derivedFiles(): [file: string, text: string][] {
       'client/generated/galaxy.ts',
       typeScriptFile(GALAXY, document, { name: 'GALAXY', module: '../constructors.ts' }),
     ],
-    ...schemaFiles(contracts).map(([name, text]): [string, string] => [`api/intent/schemas/${name}`, text]),
-    ['api/intent/vectors.json', vectorsText(vectorsOf(contracts))],
-    ['clients/go/catalog_generated.go', goFile(contracts)],
-    ...pythonFiles(contracts).map(([name, text]): [string, string] => [
+    ...schemaFiles(GALAXY).map(([name, text]): [string, string] => [`api/intent/schemas/${name}`, text]),
+    ['api/intent/vectors.json', vectorsText(vectorsOf(GALAXY))],
+    ['clients/go/catalog_generated.go', goFile(GALAXY)],
+    ...pythonFiles(GALAXY, false).map(([name, text]): [string, string] => [
       `clients/python/notificationintent/${name}`,
       text,
     ]),

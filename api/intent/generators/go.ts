@@ -1,14 +1,12 @@
-/** The catalog in Go: payload types, constructors, and the rows that validation reads. */
+/** A catalog in Go: payload types, constructors, and the rows that validation reads. */
+import type { Catalog, PayloadField, TypeSpec } from '../catalog.ts';
 import { pascalCase } from '../catalog.ts';
-import type { FieldKind, TypeContract } from './contract.ts';
-import { LIMITS } from './contract.ts';
+import { LIMITS, noteOf } from './contract.ts';
 
-const KINDS: Record<FieldKind, { type: string; kind: string; comment: string }> = {
-  text: { type: 'string', kind: 'textField', comment: 'one line, not blank' },
-  lines: { type: 'string', kind: 'linesField', comment: 'may have several lines, not blank' },
-  count: { type: 'int64', kind: 'countField', comment: 'from 0' },
-  time: { type: 'int64', kind: 'timeField', comment: 'Unix milliseconds' },
-};
+/** Where `go get` finds the client. */
+const MODULE = 'galaxy/notificationintent';
+
+const TYPES = { string: 'string', integer: 'int64', boolean: 'bool' };
 
 /** `game_id` as Go writes it: `GameID`. */
 export const goName = (name: string): string =>
@@ -16,7 +14,8 @@ export const goName = (name: string): string =>
 
 /** Cells as gofmt aligns them. */
 function aligned(rows: readonly (readonly string[])[], indent: string): string[] {
-  const width = (column: number) => Math.max(...rows.map((cells) => cells[column]!.length));
+  const width = (column: number) =>
+    Math.max(...rows.map((cells) => (column < cells.length - 1 ? cells[column]!.length : 0)));
   return rows.map(
     (cells) =>
       indent +
@@ -36,33 +35,42 @@ const comment = (text: string): string[] => {
   return lines;
 };
 
-function payloadType({ type, fields }: TypeContract): string[] {
+/** Optional fields are given as further ones, and checked all the same. */
+function payloadType({ type, fields }: TypeSpec, own: string): string[] {
   const name = pascalCase(type);
+  const required = fields.filter(({ isRequired }) => isRequired);
   const members = [
-    ...fields.map((field) => [goName(field.name), KINDS[field.kind].type, `// ${KINDS[field.kind].comment}`]),
+    ...required.map(({ name: field, field: form }) => [
+      goName(field),
+      TYPES[form.type],
+      ...(noteOf(form) === '' ? [] : [`// ${noteOf(form)}`]),
+    ]),
     ['Further', 'map[string]any', '// further fields, which pass through to the mail template'],
   ];
-  const values = fields.map((field) => `{"${field.name}", p.${goName(field.name)}}`).join(', ');
+  const values = required
+    .map(({ name: field }) => `{Name: "${field}", Value: p.${goName(field)}}`)
+    .join(', ');
   return [
     `// ${name}Payload is the payload of ${type}.`,
     `type ${name}Payload struct {`,
     ...aligned(members, '\t'),
     '}',
     '',
-    `func (p ${name}Payload) members() ([]member, map[string]any) {`,
-    `\treturn []member{${values}}, p.Further`,
+    '// Members are the fields of the type, and further ones.',
+    `func (p ${name}Payload) Members() ([]${own}Member, map[string]any) {`,
+    `\treturn []${own}Member{${values}}, p.Further`,
     '}',
     '',
   ];
 }
 
-function constructors({ type, summary, audiences }: TypeContract): string[] {
+function constructors({ type, summary, audiences }: TypeSpec, own: string): string[] {
   const name = pascalCase(type);
   const constructor = (suffix: string, parameter: string, audience: string, recipients: string) => [
     ...comment(`New${name}${suffix} makes an intent of the type ${type}. ${summary}`),
-    '// It returns an *InvalidIntentError for what the service would refuse.',
-    `func New${name}${suffix}(event Event, ${parameter}payload ${name}Payload) (Intent, error) {`,
-    `\treturn newIntent("${type}", ${audience}, ${recipients}, event, payload)`,
+    `// It returns an *${own}InvalidIntentError for what the service would refuse.`,
+    `func New${name}${suffix}(event ${own}Event, ${parameter}payload ${name}Payload) (${own}Intent, error) {`,
+    `\treturn ${own}NewIntent(Catalog, "${type}", ${own}${audience}, ${recipients}, event, payload)`,
     '}',
     '',
   ];
@@ -73,30 +81,52 @@ function constructors({ type, summary, audiences }: TypeContract): string[] {
   );
 }
 
-function catalogRow({ type, producer, audiences, fields }: TypeContract): string[] {
-  const names = audiences.map((audience) => (audience === 'user' ? 'AudienceUser' : 'AudienceAdminEmail'));
-  const rows = fields.map(({ name, kind }) => `{"${name}", ${KINDS[kind].kind}}`).join(', ');
+/** The form of a field as a literal of `PayloadField`. */
+function formOf(name: string, field: PayloadField, isRequired: boolean, own: string): string {
+  const parts = [`Name: "${name}"`, `Type: ${own}${pascalCase(field.type)}Field`];
+  if (!isRequired) parts.push('Optional: true');
+  if (field.type === 'string') {
+    if (field.format !== undefined)
+      parts.push(`Format: ${own}${field.format === 'line' ? 'Line' : 'Lines'}Format`);
+    if (field.minLength !== undefined) parts.push(`Min: ${own}Limit(${field.minLength})`);
+    if (field.maxLength !== undefined) parts.push(`Max: ${own}Limit(${field.maxLength})`);
+    if (field.enum !== undefined)
+      parts.push(`Enum: []string{${field.enum.map((value) => JSON.stringify(value)).join(', ')}}`);
+  } else if (field.type === 'integer') {
+    if (field.minimum !== undefined) parts.push(`Min: ${own}Limit(${field.minimum})`);
+    if (field.maximum !== undefined) parts.push(`Max: ${own}Limit(${field.maximum})`);
+  }
+  return `{${parts.join(', ')}}`;
+}
+
+function catalogRow({ type, producer, audiences, fields, isRetired }: TypeSpec, own: string): string[] {
+  const names = audiences.map(
+    (audience) => own + (audience === 'user' ? 'AudienceUser' : 'AudienceAdminEmail'),
+  );
   return [
     `\t"${type}": {`,
     ...aligned(
       [
-        ['producer:', `"${producer}",`],
-        ['audiences:', `[]AudienceKind{${names.join(', ')}},`],
-        ['fields:', `[]payloadField{${rows}},`],
+        ['Producer:', `"${producer}",`],
+        ['Audiences:', `[]${own}AudienceKind{${names.join(', ')}},`],
+        ...(isRetired ? [['Retired:', 'true,']] : []),
       ],
       '\t\t',
     ),
+    `\t\tFields: []${own}PayloadField{`,
+    ...fields.map(({ name, field, isRequired }) => `\t\t\t${formOf(name, field, isRequired, own)},`),
+    '\t\t},',
     '\t},',
   ];
 }
 
-/** @returns the text of catalog_generated.go, as gofmt wants it. */
-export function goFile(contracts: readonly TypeContract[]): string {
-  return [
-    '// Code generated by galaxy-notify catalog clients from the catalog. DO NOT EDIT.',
-    '',
-    'package notificationintent',
-    '',
+/**
+ * @param of the package that the file belongs to; undefined: the client itself, with its limits.
+ * @returns the text of catalog_generated.go, as gofmt wants it.
+ */
+export function goFile({ types }: Catalog, of?: string): string {
+  const own = of === undefined ? '' : 'notificationintent.';
+  const limits = [
     'const (',
     ...aligned(
       Object.entries(LIMITS).map(([name, value]) => [
@@ -106,12 +136,20 @@ export function goFile(contracts: readonly TypeContract[]): string {
       '\t',
     ),
     ')',
+  ];
+  return [
+    '// Code generated by galaxy-notify catalog clients from the catalog. DO NOT EDIT.',
     '',
-    'var catalog = map[string]catalogRow{',
-    ...contracts.flatMap(catalogRow),
+    `package ${of ?? 'notificationintent'}`,
+    '',
+    ...(of === undefined ? limits : [`import "${MODULE}"`]),
+    '',
+    '// Catalog has the types that the service knows.',
+    `var Catalog = ${own}TypeCatalog{`,
+    ...[...types.values()].flatMap((spec) => catalogRow(spec, own)),
     '}',
     '',
-    ...contracts.flatMap((contract) => [...payloadType(contract), ...constructors(contract)]),
+    ...[...types.values()].flatMap((spec) => [...payloadType(spec, own), ...constructors(spec, own)]),
   ]
     .join('\n')
     .replace(/\n+$/, '\n');

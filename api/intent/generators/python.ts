@@ -1,27 +1,27 @@
 /** The catalog in Python: payload classes, constructors, and the rows that validation reads. */
+import type { Catalog, PayloadField, TypeSpec } from '../catalog.ts';
 import { pascalCase } from '../catalog.ts';
-import type { FieldKind, TypeContract } from './contract.ts';
-import { LIMITS } from './contract.ts';
+import { LIMITS, noteOf } from './contract.ts';
 
-const KINDS: Record<FieldKind, { type: string; comment: string }> = {
-  text: { type: 'str', comment: 'One line, not blank.' },
-  lines: { type: 'str', comment: 'May have several lines, not blank.' },
-  count: { type: 'int', comment: 'From 0.' },
-  time: { type: 'int', comment: 'Unix milliseconds.' },
-};
+const TYPES = { string: 'str', integer: 'int', boolean: 'bool' };
 
 const pythonName = (type: string): string => `new_${type.replaceAll('.', '_')}`;
 
-function payloadClass({ type, fields }: TypeContract): string[] {
+const sentence = (note: string): string => `${note.charAt(0).toUpperCase()}${note.slice(1)}.`;
+
+/** Optional fields are given as further ones, and checked all the same. */
+function payloadClass({ type, fields }: TypeSpec): string[] {
   return [
     '@dataclass(frozen=True)',
     `class ${pascalCase(type)}Payload:`,
     `    """The payload of ${type}."""`,
     '',
-    ...fields.flatMap(({ name, kind }) => [
-      `    ${name}: ${KINDS[kind].type}`,
-      `    """${KINDS[kind].comment}"""`,
-    ]),
+    ...fields
+      .filter(({ isRequired }) => isRequired)
+      .flatMap(({ name, field }) => [
+        `    ${name}: ${TYPES[field.type]}`,
+        ...(noteOf(field) === '' ? [] : [`    """${sentence(noteOf(field))}"""`]),
+      ]),
     '    further: Mapping[str, Any] = field(default_factory=dict)',
     '    """Further fields, which pass through to the mail template."""',
     '',
@@ -29,7 +29,7 @@ function payloadClass({ type, fields }: TypeContract): string[] {
   ];
 }
 
-function constructors({ type, summary, audiences }: TypeContract): string[] {
+function constructors({ type, summary, audiences }: TypeSpec): string[] {
   const constructor = (suffix: string, toUsers: boolean) => [
     `def ${pythonName(type)}${suffix}(`,
     `    payload: ${pascalCase(type)}Payload,`,
@@ -47,6 +47,7 @@ function constructors({ type, summary, audiences }: TypeContract): string[] {
     `    Raises InvalidIntentError for what the service would refuse.`,
     '    """',
     '    return new_intent(',
+    '        CATALOG,',
     `        "${type}",`,
     `        "${toUsers ? 'user' : 'admin_email'}",`,
     '        payload,',
@@ -70,18 +71,25 @@ function constructors({ type, summary, audiences }: TypeContract): string[] {
 
 const tuple = (items: readonly string[]): string => `(${items.join(', ')}${items.length === 1 ? ',' : ''})`;
 
-/** What the service knows of each type, for the module that validates. */
-function rows(contracts: readonly TypeContract[]): string[] {
+/** A form of JSON Schema as a literal. */
+function formOf(field: PayloadField): string {
+  const form = Object.entries(field).filter(([name]) => name !== 'description');
+  const members = form.map(([name, value]) => `"${name}": ${JSON.stringify(value)}`);
+  return `{${members.join(', ')}}`;
+}
+
+function rows({ types }: Catalog): string[] {
   return [
-    ...Object.entries(LIMITS).map(([name, value]) => `${name} = ${value}`),
-    '',
-    '# Type: producer, audiences, and name and kind of the payload fields in the order of their checks.',
-    'CATALOG: dict[str, tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]] = {',
-    ...contracts.flatMap(({ type, producer, audiences, fields }) => [
-      `    "${type}": (`,
-      `        "${producer}",`,
-      `        ${tuple(audiences.map((audience) => `"${audience}"`))},`,
-      `        ${tuple(fields.map(({ name, kind }) => `("${name}", "${kind}")`))},`,
+    'CATALOG: Catalog = {',
+    ...[...types.values()].flatMap(({ type, producer, audiences, fields, isRetired }) => [
+      `    "${type}": TypeSpec(`,
+      `        producer="${producer}",`,
+      `        audiences=${tuple(audiences.map((audience) => `"${audience}"`))},`,
+      '        fields={',
+      ...fields.map(({ name, field }) => `            "${name}": ${formOf(field)},`),
+      '        },',
+      `        required=${tuple(fields.flatMap(({ name, isRequired }) => (isRequired ? [`"${name}"`] : [])))},`,
+      ...(isRetired ? ['        is_retired=True,'] : []),
       '    ),',
     ]),
     '}',
@@ -90,9 +98,14 @@ function rows(contracts: readonly TypeContract[]): string[] {
 
 const GENERATED = 'Made from the catalog by galaxy-notify catalog clients.';
 
-/** @returns name and text of the generated modules. */
-export function pythonFiles(contracts: readonly TypeContract[]): [name: string, text: string][] {
-  const names = contracts.flatMap(({ type, audiences }) => [
+/**
+ * @param isOwn whether the modules belong to a package of an installation, and not to the client itself.
+ * @returns name and text of the modules.
+ */
+export function pythonFiles(catalog: Catalog, isOwn = true): [name: string, text: string][] {
+  const types = [...catalog.types.values()];
+  const client = isOwn ? 'notificationintent' : '';
+  const names = types.flatMap(({ type, audiences }) => [
     `${pascalCase(type)}Payload`,
     pythonName(type),
     ...(audiences.length === 1 ? [] : [`${pythonName(type)}_to_administrators`]),
@@ -107,18 +120,35 @@ export function pythonFiles(contracts: readonly TypeContract[]): [name: string, 
     'from datetime import datetime',
     'from typing import Any',
     '',
-    'from .intent import Intent, new_intent',
+    ...(isOwn
+      ? ['from notificationintent import Intent, new_intent', '', 'from .catalog import CATALOG']
+      : ['from .catalog import CATALOG', 'from .intent import Intent, new_intent']),
     '',
     '__all__ = [',
     ...names.map((name) => `    "${name}",`),
     ']',
     '',
     '',
-    ...contracts.flatMap((contract) => [...payloadClass(contract), ...constructors(contract)]),
+    ...types.flatMap((spec) => [...payloadClass(spec), ...constructors(spec)]),
   ];
-  const catalogFile = [`"""The catalog of types and the limits. ${GENERATED}"""`, '', ...rows(contracts)];
+  const catalogFile = [
+    `"""The catalog of types. ${GENERATED}"""`,
+    '',
+    `from ${client}.types import Catalog, TypeSpec`,
+    '',
+    ...rows(catalog),
+  ];
+  const limitsFile = [
+    `"""What validation compares with. ${GENERATED}"""`,
+    '',
+    ...Object.entries(LIMITS).map(([name, value]) => `${name} = ${value}`),
+  ];
+  const text = (lines: readonly string[]) => `${lines.join('\n').trimEnd()}\n`;
   return [
-    ['constructors.py', `${constructorsFile.join('\n').trimEnd()}\n`],
-    ['catalog.py', `${catalogFile.join('\n')}\n`],
+    ['constructors.py', text(constructorsFile)],
+    ['catalog.py', text(catalogFile)],
+    ...(isOwn
+      ? ([['__init__.py', '']] as [string, string][])
+      : ([['limits.py', text(limitsFile)]] as [string, string][])),
   ];
 }

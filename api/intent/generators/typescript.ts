@@ -1,18 +1,13 @@
 /** A catalog in TypeScript: the document, payload types, and a constructor for each type. */
 import type { Catalog, CatalogDocument, PayloadField, TypeSpec } from '../catalog.ts';
 import { pascalCase } from '../catalog.ts';
+import { noteOf } from './contract.ts';
 
 const kindOf = (field: PayloadField): string => {
   if (field.type === 'string' && field.enum !== undefined)
     return field.enum.map((value) => JSON.stringify(value)).join(' | ');
   return { string: 'string', integer: 'number', boolean: 'boolean' }[field.type];
 };
-
-function noteOf(field: PayloadField): string {
-  if (field.type === 'string' && field.format !== undefined)
-    return field.format === 'line' ? 'One line, not blank.' : 'May have several lines, not blank.';
-  return field.type === 'integer' && field.format === 'unix-ms' ? 'Unix milliseconds.' : '';
-}
 
 function payloadType({ type, fields }: TypeSpec): string[] {
   return [

@@ -1,4 +1,5 @@
 /** Entries of the intent stream, each with what the contract wants to become of it. */
+import type { Catalog } from '../catalog.ts';
 import { AUDIENCE_KINDS } from '../catalog.ts';
 import type { IntentFailureCode } from '../entry.ts';
 import {
@@ -13,7 +14,6 @@ import {
 } from '../entry.ts';
 import { MAX_JSON_DEPTH } from '../../json.ts';
 import { MAX_ENTRY_FIELDS } from '../../text.ts';
-import type { TypeContract } from './contract.ts';
 
 /** A piece of a value: text, text that comes again, or bytes that are no text. */
 export type Part = string | { repeat: string; times: number } | { base64: string };
@@ -91,8 +91,8 @@ function acceptedAs(
 }
 
 /** Each type to each of its audiences, and to one that it does not have. */
-function casesOfTypes(contracts: readonly TypeContract[]): VectorCase[] {
-  return contracts.flatMap(({ type, producer, audiences, example, fields }) => {
+function casesOfTypes({ types }: Catalog): VectorCase[] {
+  return [...types.values()].flatMap(({ type, producer, audiences, example, fields }) => {
     const entry = (audience: string, payload: object = example): VectorCase['fields'] =>
       changed({
         notification_type: type,
@@ -108,8 +108,10 @@ function casesOfTypes(contracts: readonly TypeContract[]): VectorCase[] {
         fields: entry(kind),
         ...(audiences.includes(kind) ? {} : { refused: 'invalid_audience' }),
       })),
-      ...fields.flatMap(({ name, kind }): VectorCase[] => {
-        const isNumber = kind === 'count' || kind === 'time';
+      ...fields.flatMap(({ name, field }): VectorCase[] => {
+        const isNumber = field.type === 'integer';
+        const takesZero = field.type === 'integer' && field.minimum === 0;
+        const takesLines = field.type === 'string' && field.format === 'text';
         const { [name]: _left, ...without } = example;
         const withValue = (value: unknown) => entry(audience!, { ...example, [name]: value });
         return [
@@ -127,7 +129,7 @@ function casesOfTypes(contracts: readonly TypeContract[]): VectorCase[] {
           {
             name: `${type} with 0 or two lines as ${name}`,
             fields: withValue(isNumber ? 0 : 'one\n\ttwo'),
-            ...(kind === 'count' || kind === 'lines' ? {} : { refused: 'invalid_payload' }),
+            ...(takesZero || takesLines ? {} : { refused: 'invalid_payload' }),
           },
         ];
       }),
@@ -465,12 +467,6 @@ function sizeCases(): VectorCase[] {
 }
 
 /** All cases, with unique names. */
-export function vectorCases(contracts: readonly TypeContract[]): VectorCase[] {
-  return [
-    ...envelopeCases(),
-    ...recipientCases(),
-    ...jsonCases(),
-    ...sizeCases(),
-    ...casesOfTypes(contracts),
-  ];
+export function vectorCases(catalog: Catalog): VectorCase[] {
+  return [...envelopeCases(), ...recipientCases(), ...jsonCases(), ...sizeCases(), ...casesOfTypes(catalog)];
 }

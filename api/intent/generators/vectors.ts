@@ -3,13 +3,12 @@
  * tested against the same file. What is expected is written by hand in vector-cases.ts; fingerprints and canonical forms
  * come from the service's own code, which must agree with it.
  */
-import type { NotificationType } from '../catalog.ts';
+import type { Catalog, NotificationType } from '../catalog.ts';
 import type { EntryFields, IntentFailureCode } from '../entry.ts';
 import { entryFieldsOf, fieldNamedIn, parseIntent } from '../entry.ts';
 import { fingerprintOf } from '../fingerprint.ts';
 import { GALAXY } from '../galaxy.ts';
 import { encodePushPayload } from '../push-event.ts';
-import type { TypeContract } from './contract.ts';
 import type { VectorCase, VectorValue } from './vector-cases.ts';
 import { vectorCases } from './vector-cases.ts';
 
@@ -103,8 +102,8 @@ function vectorOf({ name, fields, further_fields, refused }: VectorCase): Vector
 }
 
 /** @throws Error for a case that the service decides otherwise, and for cases that should be the same and are not. */
-export function vectorsOf(contracts: readonly TypeContract[]): Vectors {
-  const cases = vectorCases(contracts);
+export function vectorsOf(catalog: Catalog): Vectors {
+  const cases = vectorCases(catalog);
   const entries = cases.map(vectorOf);
   const fingerprints = new Map(entries.map(({ name, accepted }) => [name, accepted?.fingerprint]));
   if (fingerprints.size < entries.length) throw new Error('two vectors have one name');

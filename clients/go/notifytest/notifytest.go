@@ -31,6 +31,8 @@ type Published struct {
 
 // Stream takes the place of a Redis client in a producer's test. The zero value is ready for use, also concurrently.
 type Stream struct {
+	// Catalog has the types of the service; nil for those of Galaxy.
+	Catalog   intents.TypeCatalog
 	mutex     sync.Mutex
 	published []Published
 	failures  []error
@@ -78,7 +80,11 @@ func (s *Stream) append(args *redis.XAddArgs) (string, error) {
 		err, s.failures = s.failures[0], s.failures[1:]
 		return "", err
 	}
-	intent, err := intents.ParseEntry(fields)
+	catalog := s.Catalog
+	if catalog == nil {
+		catalog = intents.Catalog
+	}
+	intent, err := catalog.ParseEntry(fields)
 	if err != nil {
 		return "", err
 	}

@@ -24,13 +24,17 @@ from .constructors import *  # noqa: F403 - its __all__ is the generated list of
 from .constructors import __all__ as _constructors
 from .entry import parse_entry
 from .errors import FailureCode, InvalidIntentError
-from .intent import Intent
+from .intent import Intent, new_intent
 from .outbox import OUTBOX_STATEMENT, outbox_entry, publish_to_outbox
 from .outcomes import OUTCOMES_STREAM, Outcome, OutcomeError, read_outcome, read_outcomes
 from .publish import DEFAULT_STREAM, publish_intent, publish_intent_async
+from .types import Catalog, TypeSpec
 
 __all__ = [
     "DEFAULT_STREAM",
+    "Catalog",
+    "TypeSpec",
+    "new_intent",
     "OUTBOX_STATEMENT",
     "OUTCOMES_STREAM",
     "FailureCode",

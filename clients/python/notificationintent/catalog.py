@@ -1,104 +1,197 @@
-"""The catalog of types and the limits. Made from the catalog by galaxy-notify catalog clients."""
+"""The catalog of types. Made from the catalog by galaxy-notify catalog clients."""
 
-MAX_ENTRY_BYTES = 1048576
-MAX_ENTRY_FIELDS = 1024
-MAX_JSON_DEPTH = 32
-MAX_KEY_BYTES = 1024
-MAX_PAYLOAD_BYTES = 262144
-MAX_TIMESTAMP_MS = 253402300799999
-MAX_USER_ID_BYTES = 512
-MIN_TIMESTAMP_MS = 946684800000
+from .types import Catalog, TypeSpec
 
-# Type: producer, audiences, and name and kind of the payload fields in the order of their checks.
-CATALOG: dict[str, tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]] = {
-    "geo.review_recommended": (
-        "geoprofile",
-        ("admin_email",),
-        (("user_id", "text"), ("user_email", "text"), ("observed_country", "text"), ("usual_connection_country", "text"), ("review_reason", "lines")),
+CATALOG: Catalog = {
+    "geo.review_recommended": TypeSpec(
+        producer="geoprofile",
+        audiences=("admin_email",),
+        fields={
+            "user_id": {"type": "string", "format": "line"},
+            "user_email": {"type": "string", "format": "line"},
+            "observed_country": {"type": "string", "format": "line"},
+            "usual_connection_country": {"type": "string", "format": "line"},
+            "review_reason": {"type": "string", "format": "text"},
+        },
+        required=("user_id", "user_email", "observed_country", "usual_connection_country", "review_reason"),
     ),
-    "game.turn.ready": (
-        "game_master",
-        ("user",),
-        (("game_id", "text"), ("game_name", "text"), ("turn_number", "count")),
+    "game.turn.ready": TypeSpec(
+        producer="game_master",
+        audiences=("user",),
+        fields={
+            "game_id": {"type": "string", "format": "line"},
+            "game_name": {"type": "string", "format": "line"},
+            "turn_number": {"type": "integer", "minimum": 0},
+        },
+        required=("game_id", "game_name", "turn_number"),
     ),
-    "game.finished": (
-        "game_master",
-        ("user",),
-        (("game_id", "text"), ("game_name", "text"), ("final_turn_number", "count")),
+    "game.finished": TypeSpec(
+        producer="game_master",
+        audiences=("user",),
+        fields={
+            "game_id": {"type": "string", "format": "line"},
+            "game_name": {"type": "string", "format": "line"},
+            "final_turn_number": {"type": "integer", "minimum": 0},
+        },
+        required=("game_id", "game_name", "final_turn_number"),
     ),
-    "game.generation_failed": (
-        "game_master",
-        ("admin_email",),
-        (("game_id", "text"), ("game_name", "text"), ("failure_reason", "lines")),
+    "game.generation_failed": TypeSpec(
+        producer="game_master",
+        audiences=("admin_email",),
+        fields={
+            "game_id": {"type": "string", "format": "line"},
+            "game_name": {"type": "string", "format": "line"},
+            "failure_reason": {"type": "string", "format": "text"},
+        },
+        required=("game_id", "game_name", "failure_reason"),
     ),
-    "lobby.runtime_paused_after_start": (
-        "game_lobby",
-        ("admin_email",),
-        (("game_id", "text"), ("game_name", "text")),
+    "lobby.runtime_paused_after_start": TypeSpec(
+        producer="game_lobby",
+        audiences=("admin_email",),
+        fields={
+            "game_id": {"type": "string", "format": "line"},
+            "game_name": {"type": "string", "format": "line"},
+        },
+        required=("game_id", "game_name"),
     ),
-    "lobby.application.submitted": (
-        "game_lobby",
-        ("user", "admin_email"),
-        (("game_id", "text"), ("game_name", "text"), ("applicant_user_id", "text"), ("applicant_name", "text")),
+    "lobby.application.submitted": TypeSpec(
+        producer="game_lobby",
+        audiences=("user", "admin_email"),
+        fields={
+            "game_id": {"type": "string", "format": "line"},
+            "game_name": {"type": "string", "format": "line"},
+            "applicant_user_id": {"type": "string", "format": "line"},
+            "applicant_name": {"type": "string", "format": "line"},
+        },
+        required=("game_id", "game_name", "applicant_user_id", "applicant_name"),
     ),
-    "lobby.membership.approved": (
-        "game_lobby",
-        ("user",),
-        (("game_id", "text"), ("game_name", "text")),
+    "lobby.membership.approved": TypeSpec(
+        producer="game_lobby",
+        audiences=("user",),
+        fields={
+            "game_id": {"type": "string", "format": "line"},
+            "game_name": {"type": "string", "format": "line"},
+        },
+        required=("game_id", "game_name"),
     ),
-    "lobby.membership.rejected": (
-        "game_lobby",
-        ("user",),
-        (("game_id", "text"), ("game_name", "text")),
+    "lobby.membership.rejected": TypeSpec(
+        producer="game_lobby",
+        audiences=("user",),
+        fields={
+            "game_id": {"type": "string", "format": "line"},
+            "game_name": {"type": "string", "format": "line"},
+        },
+        required=("game_id", "game_name"),
     ),
-    "lobby.membership.blocked": (
-        "game_lobby",
-        ("user",),
-        (("game_id", "text"), ("game_name", "text"), ("membership_user_id", "text"), ("membership_user_name", "text"), ("reason", "lines")),
+    "lobby.membership.blocked": TypeSpec(
+        producer="game_lobby",
+        audiences=("user",),
+        fields={
+            "game_id": {"type": "string", "format": "line"},
+            "game_name": {"type": "string", "format": "line"},
+            "membership_user_id": {"type": "string", "format": "line"},
+            "membership_user_name": {"type": "string", "format": "line"},
+            "reason": {"type": "string", "format": "text"},
+        },
+        required=("game_id", "game_name", "membership_user_id", "membership_user_name", "reason"),
     ),
-    "lobby.invite.created": (
-        "game_lobby",
-        ("user",),
-        (("game_id", "text"), ("game_name", "text"), ("inviter_user_id", "text"), ("inviter_name", "text")),
+    "lobby.invite.created": TypeSpec(
+        producer="game_lobby",
+        audiences=("user",),
+        fields={
+            "game_id": {"type": "string", "format": "line"},
+            "game_name": {"type": "string", "format": "line"},
+            "inviter_user_id": {"type": "string", "format": "line"},
+            "inviter_name": {"type": "string", "format": "line"},
+        },
+        required=("game_id", "game_name", "inviter_user_id", "inviter_name"),
     ),
-    "lobby.invite.redeemed": (
-        "game_lobby",
-        ("user",),
-        (("game_id", "text"), ("game_name", "text"), ("invitee_user_id", "text"), ("invitee_name", "text")),
+    "lobby.invite.redeemed": TypeSpec(
+        producer="game_lobby",
+        audiences=("user",),
+        fields={
+            "game_id": {"type": "string", "format": "line"},
+            "game_name": {"type": "string", "format": "line"},
+            "invitee_user_id": {"type": "string", "format": "line"},
+            "invitee_name": {"type": "string", "format": "line"},
+        },
+        required=("game_id", "game_name", "invitee_user_id", "invitee_name"),
     ),
-    "lobby.invite.expired": (
-        "game_lobby",
-        ("user",),
-        (("game_id", "text"), ("game_name", "text"), ("invitee_user_id", "text"), ("invitee_name", "text")),
+    "lobby.invite.expired": TypeSpec(
+        producer="game_lobby",
+        audiences=("user",),
+        fields={
+            "game_id": {"type": "string", "format": "line"},
+            "game_name": {"type": "string", "format": "line"},
+            "invitee_user_id": {"type": "string", "format": "line"},
+            "invitee_name": {"type": "string", "format": "line"},
+        },
+        required=("game_id", "game_name", "invitee_user_id", "invitee_name"),
     ),
-    "lobby.race_name.registration_eligible": (
-        "game_lobby",
-        ("user",),
-        (("game_id", "text"), ("game_name", "text"), ("race_name", "text"), ("eligible_until_ms", "time")),
+    "lobby.race_name.registration_eligible": TypeSpec(
+        producer="game_lobby",
+        audiences=("user",),
+        fields={
+            "game_id": {"type": "string", "format": "line"},
+            "game_name": {"type": "string", "format": "line"},
+            "race_name": {"type": "string", "format": "line"},
+            "eligible_until_ms": {"type": "integer", "format": "unix-ms", "minimum": 1},
+        },
+        required=("game_id", "game_name", "race_name", "eligible_until_ms"),
     ),
-    "lobby.race_name.registered": (
-        "game_lobby",
-        ("user",),
-        (("race_name", "text"),),
+    "lobby.race_name.registered": TypeSpec(
+        producer="game_lobby",
+        audiences=("user",),
+        fields={
+            "race_name": {"type": "string", "format": "line"},
+        },
+        required=("race_name",),
     ),
-    "lobby.race_name.registration_denied": (
-        "game_lobby",
-        ("user",),
-        (("game_id", "text"), ("game_name", "text"), ("race_name", "text"), ("reason", "lines")),
+    "lobby.race_name.registration_denied": TypeSpec(
+        producer="game_lobby",
+        audiences=("user",),
+        fields={
+            "game_id": {"type": "string", "format": "line"},
+            "game_name": {"type": "string", "format": "line"},
+            "race_name": {"type": "string", "format": "line"},
+            "reason": {"type": "string", "format": "text"},
+        },
+        required=("game_id", "game_name", "race_name", "reason"),
     ),
-    "runtime.image_pull_failed": (
-        "runtime_manager",
-        ("admin_email",),
-        (("game_id", "text"), ("image_ref", "text"), ("error_code", "text"), ("error_message", "lines"), ("attempted_at_ms", "time")),
+    "runtime.image_pull_failed": TypeSpec(
+        producer="runtime_manager",
+        audiences=("admin_email",),
+        fields={
+            "game_id": {"type": "string", "format": "line"},
+            "image_ref": {"type": "string", "format": "line"},
+            "error_code": {"type": "string", "format": "line"},
+            "error_message": {"type": "string", "format": "text"},
+            "attempted_at_ms": {"type": "integer", "format": "unix-ms", "minimum": 1},
+        },
+        required=("game_id", "image_ref", "error_code", "error_message", "attempted_at_ms"),
     ),
-    "runtime.container_start_failed": (
-        "runtime_manager",
-        ("admin_email",),
-        (("game_id", "text"), ("image_ref", "text"), ("error_code", "text"), ("error_message", "lines"), ("attempted_at_ms", "time")),
+    "runtime.container_start_failed": TypeSpec(
+        producer="runtime_manager",
+        audiences=("admin_email",),
+        fields={
+            "game_id": {"type": "string", "format": "line"},
+            "image_ref": {"type": "string", "format": "line"},
+            "error_code": {"type": "string", "format": "line"},
+            "error_message": {"type": "string", "format": "text"},
+            "attempted_at_ms": {"type": "integer", "format": "unix-ms", "minimum": 1},
+        },
+        required=("game_id", "image_ref", "error_code", "error_message", "attempted_at_ms"),
     ),
-    "runtime.start_config_invalid": (
-        "runtime_manager",
-        ("admin_email",),
-        (("game_id", "text"), ("image_ref", "text"), ("error_code", "text"), ("error_message", "lines"), ("attempted_at_ms", "time")),
+    "runtime.start_config_invalid": TypeSpec(
+        producer="runtime_manager",
+        audiences=("admin_email",),
+        fields={
+            "game_id": {"type": "string", "format": "line"},
+            "image_ref": {"type": "string", "format": "line"},
+            "error_code": {"type": "string", "format": "line"},
+            "error_message": {"type": "string", "format": "text"},
+            "attempted_at_ms": {"type": "integer", "format": "unix-ms", "minimum": 1},
+        },
+        required=("game_id", "image_ref", "error_code", "error_message", "attempted_at_ms"),
     ),
 }

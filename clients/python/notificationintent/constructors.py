@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from .catalog import CATALOG
 from .intent import Intent, new_intent
 
 __all__ = [
@@ -83,6 +84,7 @@ def new_geo_review_recommended(
     Raises InvalidIntentError for what the service would refuse.
     """
     return new_intent(
+        CATALOG,
         "geo.review_recommended",
         "admin_email",
         payload,
@@ -126,6 +128,7 @@ def new_game_turn_ready(
     Raises InvalidIntentError for what the service would refuse.
     """
     return new_intent(
+        CATALOG,
         "game.turn.ready",
         "user",
         payload,
@@ -169,6 +172,7 @@ def new_game_finished(
     Raises InvalidIntentError for what the service would refuse.
     """
     return new_intent(
+        CATALOG,
         "game.finished",
         "user",
         payload,
@@ -211,6 +215,7 @@ def new_game_generation_failed(
     Raises InvalidIntentError for what the service would refuse.
     """
     return new_intent(
+        CATALOG,
         "game.generation_failed",
         "admin_email",
         payload,
@@ -251,6 +256,7 @@ def new_lobby_runtime_paused_after_start(
     Raises InvalidIntentError for what the service would refuse.
     """
     return new_intent(
+        CATALOG,
         "lobby.runtime_paused_after_start",
         "admin_email",
         payload,
@@ -296,6 +302,7 @@ def new_lobby_application_submitted(
     Raises InvalidIntentError for what the service would refuse.
     """
     return new_intent(
+        CATALOG,
         "lobby.application.submitted",
         "user",
         payload,
@@ -324,6 +331,7 @@ def new_lobby_application_submitted_to_administrators(
     Raises InvalidIntentError for what the service would refuse.
     """
     return new_intent(
+        CATALOG,
         "lobby.application.submitted",
         "admin_email",
         payload,
@@ -365,6 +373,7 @@ def new_lobby_membership_approved(
     Raises InvalidIntentError for what the service would refuse.
     """
     return new_intent(
+        CATALOG,
         "lobby.membership.approved",
         "user",
         payload,
@@ -406,6 +415,7 @@ def new_lobby_membership_rejected(
     Raises InvalidIntentError for what the service would refuse.
     """
     return new_intent(
+        CATALOG,
         "lobby.membership.rejected",
         "user",
         payload,
@@ -453,6 +463,7 @@ def new_lobby_membership_blocked(
     Raises InvalidIntentError for what the service would refuse.
     """
     return new_intent(
+        CATALOG,
         "lobby.membership.blocked",
         "user",
         payload,
@@ -498,6 +509,7 @@ def new_lobby_invite_created(
     Raises InvalidIntentError for what the service would refuse.
     """
     return new_intent(
+        CATALOG,
         "lobby.invite.created",
         "user",
         payload,
@@ -543,6 +555,7 @@ def new_lobby_invite_redeemed(
     Raises InvalidIntentError for what the service would refuse.
     """
     return new_intent(
+        CATALOG,
         "lobby.invite.redeemed",
         "user",
         payload,
@@ -588,6 +601,7 @@ def new_lobby_invite_expired(
     Raises InvalidIntentError for what the service would refuse.
     """
     return new_intent(
+        CATALOG,
         "lobby.invite.expired",
         "user",
         payload,
@@ -633,6 +647,7 @@ def new_lobby_race_name_registration_eligible(
     Raises InvalidIntentError for what the service would refuse.
     """
     return new_intent(
+        CATALOG,
         "lobby.race_name.registration_eligible",
         "user",
         payload,
@@ -672,6 +687,7 @@ def new_lobby_race_name_registered(
     Raises InvalidIntentError for what the service would refuse.
     """
     return new_intent(
+        CATALOG,
         "lobby.race_name.registered",
         "user",
         payload,
@@ -717,6 +733,7 @@ def new_lobby_race_name_registration_denied(
     Raises InvalidIntentError for what the service would refuse.
     """
     return new_intent(
+        CATALOG,
         "lobby.race_name.registration_denied",
         "user",
         payload,
@@ -763,6 +780,7 @@ def new_runtime_image_pull_failed(
     Raises InvalidIntentError for what the service would refuse.
     """
     return new_intent(
+        CATALOG,
         "runtime.image_pull_failed",
         "admin_email",
         payload,
@@ -809,6 +827,7 @@ def new_runtime_container_start_failed(
     Raises InvalidIntentError for what the service would refuse.
     """
     return new_intent(
+        CATALOG,
         "runtime.container_start_failed",
         "admin_email",
         payload,
@@ -855,6 +874,7 @@ def new_runtime_start_config_invalid(
     Raises InvalidIntentError for what the service would refuse.
     """
     return new_intent(
+        CATALOG,
         "runtime.start_config_invalid",
         "admin_email",
         payload,

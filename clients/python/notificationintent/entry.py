@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from . import intent as intents
-from .catalog import (
-    CATALOG,
+from .catalog import CATALOG
+from .limits import (
     MAX_ENTRY_BYTES,
     MAX_ENTRY_FIELDS,
     MAX_KEY_BYTES,
@@ -19,6 +19,7 @@ from .catalog import (
 )
 from .errors import InvalidIntentError
 from .json_text import JsonError, canonical_json, is_safe_integer, parse_json
+from .types import Catalog, TypeSpec
 
 REQUIRED_FIELDS = (
     "notification_type",
@@ -36,14 +37,16 @@ _NOT_BLANK = re.compile("[^\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 # Characters that end a line or reverse the direction of what follows.
 _ACTS_ON_TEXT = {
-    "text": re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e]"),
-    "lines": re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e]"),
+    "line": re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e]"),
+    "text": re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e]"),
 }
 _TIMESTAMP = re.compile("[0-9]{1,15}")
 _TRACEPARENT = re.compile("00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
-def parse_entry(fields: Iterable[tuple[str | bytes, str | bytes]]) -> intents.Intent:
+def parse_entry(
+    fields: Iterable[tuple[str | bytes, str | bytes]], *, catalog: Catalog = CATALOG
+) -> intents.Intent:
     """Checks an entry as the service does.
 
     Text stands for its UTF-8. Unknown fields are ignored, and an empty optional field counts as absent. Raises
@@ -59,10 +62,11 @@ def parse_entry(fields: Iterable[tuple[str | bytes, str | bytes]]) -> intents.In
     trace_id = _identifier(envelope, "trace_id") if "trace_id" in envelope else None
 
     notification_type = envelope["notification_type"]
-    if notification_type not in CATALOG:
-        problem = f"{_quote(notification_type)} is not in the catalog"
+    spec = catalog.get(notification_type)
+    if spec is None or spec.is_retired:
+        problem = f"{_quote(notification_type)} {'is retired' if spec else 'is not in the catalog'}"
         raise InvalidIntentError("unknown_notification_type", "notification_type", problem)
-    producer, audiences, payload_fields = CATALOG[notification_type]
+    producer, audiences = spec.producer, spec.audiences
     if envelope["producer"] != producer:
         problem = f"of {notification_type} must be {producer}, not {_quote(envelope['producer'])}"
         raise InvalidIntentError("invalid_envelope", "producer", problem)
@@ -78,7 +82,7 @@ def parse_entry(fields: Iterable[tuple[str | bytes, str | bytes]]) -> intents.In
         idempotency_key=idempotency_key,
         occurred_at_ms=occurred_at_ms,
         expires_at_ms=expires_at_ms,
-        payload_json=_payload(envelope["payload_json"], payload_fields),
+        payload_json=_payload(envelope["payload_json"], spec),
         request_id=request_id,
         trace_id=trace_id,
         traceparent=_traceparent(pairs),
@@ -193,7 +197,7 @@ def _recipients(text: str | None, audience_kind: str) -> tuple[str, ...]:
     return tuple(ids)
 
 
-def _payload(text: str, payload_fields: tuple[tuple[str, str], ...]) -> str:
+def _payload(text: str, spec: TypeSpec) -> str:
     size = len(text.encode())
     if size > MAX_PAYLOAD_BYTES:
         problem = f"has {size} bytes; at most {MAX_PAYLOAD_BYTES} are accepted"
@@ -204,25 +208,42 @@ def _payload(text: str, payload_fields: tuple[tuple[str, str], ...]) -> str:
         raise InvalidIntentError("invalid_payload", "payload_json", str(error)) from error
     if not isinstance(payload, dict):
         raise InvalidIntentError("invalid_payload", "payload_json", "must be a JSON object")
-    for name, kind in payload_fields:
-        problem = _problem_of_field(payload.get(name), kind)
+    for name, form in spec.fields.items():
+        if name not in payload and name not in spec.required:
+            continue
+        problem = _problem_of_field(payload.get(name), form)
         if problem is not None:
             raise InvalidIntentError("invalid_payload", f"payload_json.{name}", problem)
     return canonical_json(payload)
 
 
-def _problem_of_field(value: Any, kind: str) -> str | None:
-    if kind in _ACTS_ON_TEXT:
-        if not isinstance(value, str):
-            return "must be a text"
-        if _is_blank(value):
-            return "must not be blank"
-        if _ACTS_ON_TEXT[kind].search(value):
-            return "must have no control or bidi characters"
-        return None if _are_isolates_closed(value) else "must close each bidi isolate"
+def _problem_of_field(value: Any, form: Mapping[str, Any]) -> str | None:
+    if form["type"] == "boolean":
+        return None if isinstance(value, bool) else "must be true or false"
+    if form["type"] == "string":
+        return _problem_of_text(value, form) if isinstance(value, str) else "must be a text"
     if not isinstance(value, float) or not is_safe_integer(value):
         return "must be a whole number up to 2^53 - 1"
-    return "is too small" if value < (1 if kind == "time" else 0) else None
+    if value < form.get("minimum", value):
+        return "is too small"
+    return "is too large" if value > form.get("maximum", value) else None
+
+
+def _problem_of_text(value: str, form: Mapping[str, Any]) -> str | None:
+    if "enum" in form and value not in form["enum"]:
+        return f"must be one of {', '.join(form['enum'])}"
+    if "format" in form:
+        if _is_blank(value):
+            return "must not be blank"
+        if _ACTS_ON_TEXT[form["format"]].search(value):
+            return "must have no control or bidi characters"
+        if not _are_isolates_closed(value):
+            return "must close each bidi isolate"
+    if len(value) < form.get("minLength", 0):
+        return f"must have at least {form['minLength']} characters"
+    if len(value) > form.get("maxLength", len(value)):
+        return f"must have at most {form['maxLength']} characters"
+    return None
 
 
 def _are_isolates_closed(text: str) -> bool:

@@ -10,9 +10,9 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from . import entry
-from .catalog import CATALOG
 from .errors import FailureCode, InvalidIntentError
 from .json_text import canonical_json, is_well_formed, utf16_order
+from .types import Catalog
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -73,6 +73,7 @@ class Intent:
 
 
 def new_intent(
+    catalog: Catalog,
     notification_type: str,
     audience_kind: str,
     payload: Any,
@@ -94,7 +95,7 @@ def new_intent(
     recipients = None if recipient_user_ids is None else list(recipient_user_ids)
     envelope: dict[str, str | None] = {
         "notification_type": notification_type,
-        "producer": CATALOG[notification_type][0],
+        "producer": catalog[notification_type].producer,
         "audience_kind": audience_kind,
         "recipient_user_ids_json": (
             None if recipients is None else _encoded("invalid_recipients", "recipient_user_ids_json", recipients)
@@ -113,7 +114,8 @@ def new_intent(
     # The service would take it for absent, and the trace would end here without a word.
     if traceparent and not entry.is_traceparent(traceparent):
         raise InvalidIntentError("invalid_envelope", "traceparent", "must be a W3C traceparent of version 00")
-    return entry.parse_entry((name, value) for name, value in envelope.items() if value is not None)
+    given = [(name, value) for name, value in envelope.items() if value is not None]
+    return entry.parse_entry(given, catalog=catalog)
 
 
 def _milliseconds(field: str, at: datetime | int) -> int:

@@ -12,7 +12,7 @@ from decimal import Decimal
 from json.decoder import scanstring
 from typing import Any
 
-from .catalog import MAX_JSON_DEPTH
+from .limits import MAX_JSON_DEPTH
 
 _MAX_SAFE_INTEGER = 2**53 - 1
 _SPACE = re.compile(r"[ \t\n\r]*")

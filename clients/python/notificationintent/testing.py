@@ -21,10 +21,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .catalog import CATALOG
 from .entry import parse_entry
 from .errors import InvalidIntentError
 from .intent import Intent
 from .json_text import canonical_json, parse_json
+from .types import Catalog
 
 __all__ = ["AsyncMemoryStream", "MemoryStream", "Published", "expect_published"]
 
@@ -43,7 +45,8 @@ class Published:
 class MemoryStream:
     """Takes the place of redis.Redis in a producer's test."""
 
-    def __init__(self) -> None:
+    def __init__(self, catalog: Catalog = CATALOG) -> None:
+        self._catalog = catalog
         self.published: list[Published] = []
         """In their order, duplicates included."""
         self._failures: list[Exception] = []
@@ -62,7 +65,9 @@ class MemoryStream:
             raise ValueError(f"producers use a plain XADD, without {', '.join(options)}")
         if self._failures:
             raise self._failures.pop(0)
-        intent = parse_entry((_text(key), _text(value)) for key, value in fields.items())
+        intent = parse_entry(
+            ((_text(key), _text(value)) for key, value in fields.items()), catalog=self._catalog
+        )
         is_duplicate = False
         for earlier in self.published:
             if earlier.stream != name or _key_of(earlier.intent) != _key_of(intent):
@@ -92,7 +97,8 @@ def _differences(one: Intent, other: Intent) -> list[str]:
 class AsyncMemoryStream:
     """Takes the place of redis.asyncio.Redis; what it has taken is in `memory`."""
 
-    def __init__(self) -> None:
+    def __init__(self, catalog: Catalog = CATALOG) -> None:
+        self._catalog = catalog
         self.memory = MemoryStream()
 
     async def xadd(self, name: str, fields: Mapping[Any, Any], **options: Any) -> str:
