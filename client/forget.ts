@@ -1,32 +1,36 @@
 /**
- * Forgetting a user: what every kind of work keeps of somebody is removed, or blanked where others need what it stands in;
- * what stays is said, with its end. Nothing happens while something of the user is under way.
+ * Forgetting a user: one program over the places of all kinds of work. It deletes what they keep of the user, or blanks it
+ * where others need the row, and lists what stays with its end. It does nothing while something of the user is under way.
  */
 import { createHash } from 'node:crypto';
-import { callbacksOf } from './account-callback/forget.ts';
+import type { Pool } from 'pg';
+import { callbacksOf } from './account-callback/places.ts';
 import { OperationFailedError } from './errors.ts';
-import type { PartOfForgetting, Person, Remaining } from './forget-places.ts';
-import { personOf, walkOf } from './forget-places.ts';
-import { addressesOf, intentsOf } from './intent/forget.ts';
-import { mobilePushesOf } from './mobile-push/forget.ts';
+import { addressesOf, intentsOf } from './intent/places.ts';
+import { mobilePushesOf } from './mobile-push/places.ts';
+import type { Person, Personal, Place, Remaining, TableOfPeople, UnderWay } from './places.ts';
+import { idsOf, personOf, walk } from './places.ts';
 import type { OperatorResources } from './resources.ts';
-import { subscriptionsOf } from './subscription/forget.ts';
-import { subscriptionOperations } from './subscription/subscriptions.ts';
+import { subscriptionsOf } from './subscription/places.ts';
 import { bounded } from './temporal.ts';
 
-export type { Remaining } from './forget-places.ts';
+export type { Remaining } from './places.ts';
 
-/** Passes over all places until one finds nothing: what came in meanwhile is found by the next. */
+/** Passes over all places until one finds nothing. A pass finds what came in during the pass before. */
 const MOST_PASSES = 3;
+/** Rows of one deletion: no long lock. */
+const BATCH_SIZE = 1_000;
+/** Ids that one sentence names. */
+const NAMED = 20;
 const DAY_MS = 86_400_000;
 
 export interface Subject {
   userId: string;
-  /** More that names them: addresses, names. They are blanked wherever they are a whole text of their own. */
+  /** Addresses and names of the user. They are blanked where they are a whole JSON text. */
   also?: readonly string[];
-  /** Their number within the agent of subscriptions, which knows no user ids. Without it subscriptions stay. */
+  /** The number of the user within the agent of subscriptions, which knows no user ids. Without it subscriptions stay. */
   subscriptionUser?: number;
-  /** `NOTIFICATION_RECORD_RETENTION`, ms: when blank records are gone. */
+  /** `NOTIFICATION_RECORD_RETENTION`, ms: how long blank records stay. */
   recordRetentionMs?: number;
 }
 
@@ -62,21 +66,21 @@ export function forgetOperations(resources: OperatorResources) {
     /** Says what `forget` would do, and what would be in its way. Changes nothing. */
     async preview(subject: Subject): Promise<ForgettingPreview> {
       const parts = await partsOf(subject);
-      const underWay = await allUnderWay(parts);
+      const underWay = await allUnderWay(db, parts);
       const counts = new Map<string, number>();
-      for (const { places } of parts) for (const { what, count } of places) add(counts, what, await count());
+      for (const { what, count } of placesOf(parts)) add(counts, what, await count());
       return { userId: subject.userId, underWay, ...(await resultOf(subject, parts, counts)) };
     },
 
     /**
-     * Removes or blanks what is kept of somebody. To be repeated when it was cut off; a repeat finds nothing.
+     * Deletes or blanks what is kept of the user. A repeat goes on after a cut, and finds nothing after a success.
      *
-     * @throws OperationFailedError while something is under way, and nothing was done then; and when more came in all the
-     * time, which producers are to be kept from first.
+     * @throws OperationFailedError while something is under way, before anything is done; and when every pass finds more,
+     * because producers still name the user.
      */
     async forget(subject: Subject, { requestedBy, reason, onProgress }: ForgetRequest): Promise<Forgotten> {
       const parts = await partsOf(subject);
-      const underWay = await allUnderWay(parts);
+      const underWay = await allUnderWay(db, parts);
       if (underWay.length > 0) {
         throw new OperationFailedError(
           ['nothing was done, because something of the user is under way:', ...underWay].join('\n'),
@@ -90,24 +94,21 @@ export function forgetOperations(resources: OperatorResources) {
       const counts = new Map<string, number>();
       let done = 0;
       for (let pass = 1; ; pass += 1) {
-        let found = 0;
-        for (const { places } of parts) {
-          for (const { what, forget } of places) {
-            const count = await forget();
-            add(counts, what, count);
-            found += count;
-            done += count;
-            onProgress?.(done, what);
-          }
+        const before = done;
+        for (const { what, forget } of placesOf(parts)) {
+          const count = await forget();
+          add(counts, what, count);
+          done += count;
+          onProgress?.(done, what);
         }
-        if (found === 0) break;
+        if (done === before) break;
         if (pass === MOST_PASSES) {
           throw new OperationFailedError(
             `${done} rows and entries are gone, and more come in: keep producers from naming the user, and repeat the command`,
           );
         }
       }
-      const left = await allUnderWay(parts);
+      const left = await allUnderWay(db, parts);
       if (left.length > 0) {
         throw new OperationFailedError(
           [
@@ -123,64 +124,47 @@ export function forgetOperations(resources: OperatorResources) {
     },
   };
 
-  async function partsOf({ userId, also = [], subscriptionUser }: Subject): Promise<PartOfForgetting[]> {
+  function placesOf(parts: readonly Personal[]): Place[] {
+    const all = parts.flatMap(({ places }) => places);
+    return all.map((place) => ('table' in place ? rowsOf(db, place) : place));
+  }
+
+  async function partsOf({ userId, also = [], subscriptionUser }: Subject): Promise<Personal[]> {
     if ([userId, ...also].some((value) => value.trim() === '')) {
       throw new OperationFailedError('an id or a value to forget must not be empty');
     }
-    const person = personOf(userId, [...also, ...(await addressesOf(resources, userId))]);
-    const { agentId = 'default' } = resources;
-    return [
-      intentsOf(resources, person),
-      mobilePushesOf(resources, person),
-      callbacksOf(resources, person),
-      actionsOf(person),
-      ...(subscriptionUser === undefined
-        ? []
-        : [
-            subscriptionsOf({
-              ...{ db, agentId, number: subscriptionUser },
-              deleteConnections: subscriptionOperations(resources).delete,
-            }),
-          ]),
-    ];
-  }
-
-  /** What operators wrote down of why they acted; all other columns name things, not people. */
-  function actionsOf({ pattern }: Person): PartOfForgetting {
-    const places = [
-      walkOf(db, {
-        table: 'notification.operator_actions',
-        key: ['action_id'],
-        ...{ values: [pattern], where: 'detail ~ $1', set: 'detail = NULL' },
-      }),
-    ];
-    return { places, underWay: () => Promise.resolve([]), remains: () => Promise.resolve([]) };
+    const more = [...also, ...(await addressesOf(db, userId))];
+    const person = personOf(userId, more, subscriptionUser);
+    return [intentsOf, mobilePushesOf, callbacksOf, actionsOf, subscriptionsOf].map((of) =>
+      of(resources, person),
+    );
   }
 
   async function resultOf(
     subject: Subject,
-    parts: readonly PartOfForgetting[],
+    parts: readonly Personal[],
     counts: ReadonlyMap<string, number>,
   ): Promise<{ removed: Found[]; remains: Remaining[] }> {
     const removed = [...counts].flatMap(([what, count]) => (count > 0 ? [{ what, count }] : []));
-    const remains = (await Promise.all(parts.map((part) => part.remains()))).flat();
-    return { removed, remains: [...remains, ...(await elsewhere(subject))] };
+    const remains = await Promise.all(parts.map(async (part) => part.remains?.() ?? []));
+    return { removed, remains: [...remains.flat(), ...(await elsewhere(subject))] };
   }
 
   /** What this command does not reach. */
   async function elsewhere({ recordRetentionMs, subscriptionUser }: Subject): Promise<Remaining[]> {
-    const fromNow = (ms: number) => new Date(Date.now() + ms);
+    const fromNow = (ms: number | undefined) =>
+      ms === undefined ? {} : { until: new Date(Date.now() + ms) };
     const historiesMs = await retentionOfHistories(resources).catch(() => undefined);
     return [
       {
         what: `histories in Temporal's namespace ${resources.namespace}: ids of the user and content of notifications`,
-        // The workflow of a dead letter looks once a day whether its route is still there.
-        ...(historiesMs === undefined ? {} : { until: fromNow(historiesMs + DAY_MS) }),
+        // The workflow of a dead letter checks its route once a day.
+        ...fromNow(historiesMs === undefined ? undefined : historiesMs + DAY_MS),
         ends: 'by the retention of the namespace, which begins when a workflow ends',
       },
       {
         what: 'blank records: when and of which type something was, and hashes of their keys',
-        ...(recordRetentionMs === undefined ? {} : { until: fromNow(recordRetentionMs) }),
+        ...fromNow(recordRetentionMs),
         ends: 'by NOTIFICATION_RECORD_RETENTION',
       },
       {
@@ -198,8 +182,70 @@ export function forgetOperations(resources: OperatorResources) {
   }
 }
 
-async function allUnderWay(parts: readonly PartOfForgetting[]): Promise<string[]> {
-  return (await Promise.all(parts.map((part) => part.underWay()))).flat();
+/** Reasons that operators gave for an action. The other columns of the table name things, not people. */
+const actionsOf = (_: OperatorResources, { pattern }: Person): Personal => ({
+  places: [
+    {
+      table: 'notification.operator_actions',
+      key: ['action_id'],
+      values: [pattern],
+      where: 'detail ~ $1',
+      set: 'detail = NULL',
+    },
+  ],
+});
+
+/** Rows of a table as a place: found by an index, or on a walk over the table. */
+function rowsOf(db: Pool, of: TableOfPeople): Place {
+  const { table, key, where, values, set, isIndexed = false, tolerates = () => false } = of;
+  const keys = key.join(', ');
+  const isDoomed = key.map((column) => `old.${column} = doomed.${column}`).join(' AND ');
+  const change = set === undefined ? `DELETE FROM ${table}` : `UPDATE ${table} SET ${set}`;
+
+  async function count(range: string, all: unknown[]): Promise<number> {
+    const statement = `SELECT count(*)::int AS count FROM ${table} WHERE ${range} AND (${where})`;
+    return (await db.query<{ count: number }>(statement, all)).rows[0]!.count;
+  }
+  async function changeRange(range: string, all: unknown[]): Promise<number> {
+    return (await db.query(`${change} WHERE ${range} AND (${where})`, all)).rowCount ?? 0;
+  }
+  async function deleteBatches(): Promise<number> {
+    for (let total = 0; ;) {
+      const { rowCount } = await db.query(
+        `WITH doomed AS (SELECT ${keys} FROM ${table} WHERE ${where} LIMIT ${BATCH_SIZE} FOR UPDATE)
+         DELETE FROM ${table} AS old USING doomed WHERE ${isDoomed}`,
+        [...values],
+      );
+      total += rowCount ?? 0;
+      if ((rowCount ?? 0) < BATCH_SIZE) return total;
+    }
+  }
+  const tolerant = (work: () => Promise<number>) => () =>
+    work().catch((error: { code?: string }) => {
+      if (tolerates(error.code)) return 0;
+      throw error;
+    });
+  const walked = (work: typeof count) => () => walk(db, { table, key }, values, work);
+  return {
+    what: table,
+    count: tolerant(isIndexed ? () => count('true', [...values]) : walked(count)),
+    forget: tolerant(isIndexed ? deleteBatches : walked(changeRange)),
+  };
+}
+
+/** @returns a sentence for each reason to wait. */
+async function allUnderWay(db: Pool, parts: readonly Personal[]): Promise<string[]> {
+  const sentences = parts.flatMap(({ underWay = [] }) =>
+    underWay.map(async ({ ids, what, advice, thing = 'notification' }: UnderWay) => {
+      const found =
+        typeof ids === 'function'
+          ? await ids()
+          : await idsOf(db, `${ids[0]} LIMIT ${NAMED + 1}`, ids.slice(1));
+      const named = found.slice(0, NAMED).join(', ') + (found.length > NAMED ? ' and more' : '');
+      return found.length === 0 ? [] : [`${thing} ${named} ${what}: ${advice}`];
+    }),
+  );
+  return (await Promise.all(sentences)).flat();
 }
 
 function add(counts: Map<string, number>, what: string, count: number): void {
@@ -213,7 +259,7 @@ async function retentionOfHistories({ temporal, namespace }: OperatorResources):
   return seconds == null ? undefined : Number(seconds.toString()) * 1_000;
 }
 
-/** $1 hash of the id, $2 who asks, $3 why. */
+/** $1 hash of the id, $2 operator, $3 reason. */
 const INSERT_REQUEST = `
   INSERT INTO notification.forgotten_users (user_sha256, requested_by, reason, begun_at)
   VALUES ($1, $2, $3, clock_timestamp())
@@ -222,6 +268,6 @@ const INSERT_REQUEST = `
 /** A repeat that found nothing. */
 const DELETE_REQUEST = 'DELETE FROM notification.forgotten_users WHERE request_id = $1';
 
-/** $2 what was removed. */
+/** $2 counts by place. */
 const END_REQUEST = `
   UPDATE notification.forgotten_users SET ended_at = clock_timestamp(), removed = $2::jsonb WHERE request_id = $1`;

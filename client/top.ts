@@ -1,31 +1,50 @@
-/** Everything that is under way, at one glance: cheap enough to be repeated each few seconds, however much there is. */
+/**
+ * Everything that is under way, at one glance: what comes in, goes out, waits and died of each kind of work. A look is
+ * repeated every few seconds on tables of any size, so each statement reads a bounded number of rows by an index.
+ */
+import { CHANNELS } from '../api/intent/catalog.ts';
+import { loadOffset, oldestUnprocessedAgeMs } from '../api/intent/stream.ts';
 import { ACTIVITY_TASKS, WORKFLOW_TASKS } from '../api/task-queue-types.ts';
-import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback/contract.ts';
+import { ACCOUNT_CALLBACK_TASK_QUEUE, DAY_MS } from '../workflows/account-callback/contract.ts';
 import { INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
 import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
 import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription/contract.ts';
-import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config/contract.ts';
-import { callbackLook } from './account-callback/top.ts';
+import { SYMBOL_CONFIG_TASK_QUEUE, SYMBOL_REGISTRY } from '../workflows/symbol-config/contract.ts';
 import { causeOf } from './errors.ts';
-import { intentLook } from './intent/top.ts';
-import type { KindLook } from './look.ts';
-import { RATE_WINDOW_MS } from './look.ts';
-import { mobileLook } from './mobile-push/top.ts';
 import type { OperatorResources } from './resources.ts';
-import { subscriptionLook } from './subscription/top.ts';
-import { symbolLook } from './symbol-config/top.ts';
 import { bounded } from './temporal.ts';
 
-/** What Temporal knows of a task queue, of workflow and activity tasks together. */
-interface QueueLook {
-  /** Tasks per second that it gave to workers: the mean of half a minute. Those that go past the queue are not among them. */
-  tasksPerSecond: number;
-  /** Tasks that no worker has taken yet. */
-  tasksWaiting: number;
+/** Rates are means over this time, ms. */
+const RATE_WINDOW_MS = 10_000;
+/** Rows are counted up to here where an index alone has them, and up to the smaller number where the rows are read. */
+const COUNTED_AT_MOST = 100_000;
+const READ_AT_MOST = 10_000;
+
+/** Something that waits. */
+interface Wait {
+  what: string;
+  /** Absent where only the time is known. */
+  count?: number;
+  /** How long the oldest has waited, or has been due, ms; 0: none is late. */
+  oldestMs: number;
 }
 
-export interface TopOfKind extends KindLook, Partial<QueueLook> {
+export interface TopOfKind {
   kind: 'intent' | 'mobile-push' | 'symbol-config' | 'account-callback' | 'subscription';
+  /** Taken per second. Absent where no index tells. */
+  arrivedPerSecond?: number;
+  /** Handed off or acknowledged per second. Absent as above. */
+  donePerSecond?: number;
+  /** Only what waits. */
+  waits: Wait[];
+  /** Given up and not replayed since, by the reason, most frequent first: of the newest READ_AT_MOST. */
+  dead: { failure: string; count: number }[];
+  /** What could not be read, and why. */
+  unknown: string[];
+  /** Tasks per second that Temporal gave to workers: the mean of half a minute. Eager tasks are not among them. */
+  tasksPerSecond?: number;
+  /** Tasks that no worker has taken yet. */
+  tasksWaiting?: number;
 }
 
 export interface Top {
@@ -35,34 +54,318 @@ export interface Top {
   kinds: TopOfKind[];
 }
 
-const KINDS = [
-  ['intent', INTENT_TASK_QUEUE, intentLook],
-  ['mobile-push', MOBILE_TASK_QUEUE, mobileLook],
-  ['symbol-config', SYMBOL_CONFIG_TASK_QUEUE, symbolLook],
-  ['account-callback', ACCOUNT_CALLBACK_TASK_QUEUE, callbackLook],
-  ['subscription', SUBSCRIPTION_TASK_QUEUE, subscriptionLook],
-] as const;
+/** Null where it is not known. */
+type Row =
+  | { what: string; count: number | null; oldestMs: number }
+  | { failure: string; count: number }
+  | { arrived: number | null; done: number | null };
+
+/** A statement that selects the fields of a Row, or a function. */
+type Read = string | ((resources: OperatorResources) => Promise<Row>);
+
+type Look = Partial<Omit<TopOfKind, 'kind'>>;
+
+interface Kind {
+  kind: TopOfKind['kind'];
+  taskQueue: string;
+  /** Each is read alone. If its server is away, it is unknown, and the other parts are shown. */
+  parts: readonly (readonly [what: string, ...reads: Read[]])[];
+}
+
+const WINDOW_BEGIN = `now() - interval '${RATE_WINDOW_MS} milliseconds'`;
+
+/** SQL: how long ago a time is, ms; 0 for a time to come, and for none. `float8`, which the driver returns as a number. */
+const ageMs = (time: string): string =>
+  `coalesce(greatest(0, extract(epoch FROM clock_timestamp() - ${time}) * 1000), 0)::float8`;
+
+/** Waiting rows. @param from a table, a condition, and the order of an index. */
+const waiting = (what: string, since: string, from: string, most = READ_AT_MOST): string => `
+  SELECT '${what}' AS what, count(${since})::float8 AS count, ${ageMs(`min(${since})`)} AS "oldestMs"
+    FROM (SELECT ${since} FROM ${from} LIMIT ${most}) AS first`;
+
+/** Rows by their failure. @param from as above. */
+const dead = (
+  failure: string,
+  columns: string,
+  from: string,
+  most = READ_AT_MOST,
+  where = 'true',
+): string => `
+  SELECT ${failure} AS failure, count(*)::float8 AS count
+    FROM (SELECT ${columns} FROM ${from} LIMIT ${most}) AS newest
+   WHERE ${where}
+   GROUP BY 1`;
+
+/** How many rows have a time within the window. */
+const recent = (table: string, column: string): string => `
+  (SELECT count(*)::float8
+     FROM (SELECT FROM ${table} WHERE ${column} > ${WINDOW_BEGIN} ORDER BY ${column} DESC
+            LIMIT ${COUNTED_AT_MOST}) AS newest)`;
+
+const dueRoutes = (channel: string): string =>
+  `notification.routes WHERE routes.channel = ${channel} AND next_attempt_at IS NOT NULL ORDER BY next_attempt_at`;
+
+/** How long the oldest urgent route has waited, if it is among those that wait longest. $1 urgent types. */
+const READ_URGENT = `
+  SELECT 'urgent among them' AS what, NULL::float8 AS count, ${ageMs('min(next_attempt_at)')} AS "oldestMs"
+    FROM unnest(ARRAY['${CHANNELS.join("', '")}']) AS asked (channel)
+   CROSS JOIN LATERAL (
+     SELECT notification_id, next_attempt_at FROM ${dueRoutes('asked.channel')} LIMIT ${READ_AT_MOST}
+   ) AS waiting
+   WHERE (SELECT notification_type FROM notification.records WHERE records.notification_id = waiting.notification_id)
+         = ANY ($1::text[])`;
+
+const KINDS: readonly Kind[] = [
+  {
+    kind: 'intent',
+    taskQueue: INTENT_TASK_QUEUE,
+    parts: [
+      [
+        'rates',
+        `SELECT ${recent('notification.records', 'accepted_at')} AS arrived,
+                ${recent('notification.routes', 'published_at')} AS done`,
+      ],
+      [
+        'waiting routes',
+        ...CHANNELS.map((channel) =>
+          waiting(channel, 'next_attempt_at', dueRoutes(`'${channel}'`), COUNTED_AT_MOST),
+        ),
+      ],
+      [
+        'urgent routes',
+        async ({ db, catalog }) => {
+          const types = [...catalog.types.values()].flatMap(({ type, isUrgent }) => (isUrgent ? [type] : []));
+          return (await db.query<Row>(READ_URGENT, [types])).rows[0]!;
+        },
+      ],
+      [
+        'waiting intents',
+        waiting('not accepted yet', 'read_at', "notification.intents WHERE status = 'open'"),
+      ],
+      [
+        'dead letters',
+        dead(
+          "coalesce(last_error_classification, 'unknown')",
+          'last_error_classification',
+          `notification.routes WHERE status = 'dead_letter'
+            ORDER BY dead_lettered_at DESC, notification_id DESC, route_id DESC`,
+        ),
+      ],
+      [
+        'the stream',
+        async ({ redis, intentsStream }) => {
+          const offset = await loadOffset(redis, intentsStream);
+          const oldestMs = await oldestUnprocessedAgeMs(redis, intentsStream, offset, Date.now());
+          return { what: 'not read yet', count: null, oldestMs };
+        },
+      ],
+    ],
+  },
+  {
+    kind: 'mobile-push',
+    taskQueue: MOBILE_TASK_QUEUE,
+    parts: [
+      [
+        // No index has when a job ended. Therefore the jobs of the last ten minutes are read.
+        'rates',
+        `SELECT count(*) FILTER (WHERE created_at > ${WINDOW_BEGIN})::float8 AS arrived,
+                count(*) FILTER (WHERE status <> 'pending' AND updated_at > ${WINDOW_BEGIN})::float8 AS done
+           FROM (SELECT created_at, updated_at, status
+                   FROM notifications.notification_log
+                  WHERE created_at > now() - interval '10 minutes'
+                  ORDER BY created_at DESC
+                  LIMIT ${READ_AT_MOST}) AS newest`,
+      ],
+      [
+        // A replay opens an old job again, and touches its row.
+        'waiting jobs',
+        waiting(
+          'jobs',
+          'updated_at',
+          "notifications.notification_log WHERE status = 'pending' ORDER BY created_at",
+        ),
+      ],
+      [
+        // PostgreSQL does not conclude the condition of the index from the list of states.
+        'failed jobs',
+        `SELECT coalesce(error_code, asked.status) AS failure, count(*)::float8 AS count
+           FROM unnest(ARRAY['failed', 'partial', 'max_retries', 'malformed']) AS asked (status)
+          CROSS JOIN LATERAL (
+            SELECT error_code
+              FROM notifications.notification_log AS job
+             WHERE job.status = asked.status AND job.status NOT IN ('sent', 'no_tokens')
+             ORDER BY job.created_at DESC
+             LIMIT ${READ_AT_MOST}
+          ) AS newest
+          GROUP BY 1`,
+      ],
+    ],
+  },
+  {
+    // Targets are tried forever, so no symbol dies.
+    kind: 'symbol-config',
+    taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
+    parts: [
+      [
+        'rates',
+        `SELECT NULL AS arrived, count(*)::float8 AS done
+           FROM notification.symbol_targets
+          WHERE registry = '${SYMBOL_REGISTRY}' AND acknowledged_at > ${WINDOW_BEGIN}`,
+      ],
+      [
+        'targets behind',
+        `SELECT 'targets in ' || geo AS what, count(*)::float8 AS count, ${ageMs('min(failing_since)')} AS "oldestMs"
+           FROM notification.symbol_targets,
+                (SELECT max(version) AS version
+                   FROM notification.symbol_snapshots
+                  WHERE registry = '${SYMBOL_REGISTRY}') AS newest
+          WHERE registry = '${SYMBOL_REGISTRY}'
+            AND (consecutive_failures > 0 OR acknowledged_version IS DISTINCT FROM newest.version)
+          GROUP BY geo
+          ORDER BY geo`,
+      ],
+    ],
+  },
+  {
+    kind: 'account-callback',
+    taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
+    parts: [
+      [
+        'waiting callbacks',
+        waiting(
+          'callbacks',
+          'created_at',
+          "notification.callback_snapshots WHERE status = 'pending' ORDER BY shard, kind, period_start_ms, position",
+        ),
+      ],
+      [
+        'failed callbacks',
+        waiting(
+          'callbacks to be repeated',
+          'next_attempt_at',
+          'notification.failed_callbacks ORDER BY shard, next_attempt_at',
+          COUNTED_AT_MOST,
+        ),
+      ],
+      [
+        // How long ago the oldest day ended to whose end a tracking of a shard has not caught up.
+        'trackings',
+        `SELECT 'days that have ended' AS what, NULL AS count,
+                ${ageMs(`to_timestamp((min(caught_up_date) - date '1970-01-01' + 2) * ${DAY_MS / 1000}.0)`)} AS "oldestMs"
+           FROM notification.callback_settings
+          CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
+          CROSS JOIN LATERAL (
+            SELECT caught_up_date
+              FROM notification.callback_trackings
+             WHERE callback_trackings.shard = shard.number AND is_waited_for
+             ORDER BY caught_up_date
+             LIMIT 1
+          ) AS oldest`,
+      ],
+      [
+        'dead letters',
+        dead(
+          'left(last_error, 80)',
+          'last_error, replayed_at',
+          'notification.callback_dead_letters ORDER BY dropped_at DESC, kind, user_id, period_start_ms',
+          READ_AT_MOST,
+          'replayed_at IS NULL',
+        ),
+      ],
+    ],
+  },
+  {
+    // Of all agents, as the pools of the workers find them.
+    kind: 'subscription',
+    taskQueue: SUBSCRIPTION_TASK_QUEUE,
+    parts: [
+      [
+        'due subscriptions',
+        waiting(
+          'of messaging routers',
+          'action_ts',
+          `subscriptions.ntf_subscriptions WHERE smp_action IS NOT NULL AND NOT smp_failed
+            ORDER BY agent_id, smp_host, smp_port, action_ts, conn_id`,
+        ),
+        waiting(
+          'of notification routers',
+          'action_ts',
+          `subscriptions.ntf_subscriptions WHERE ntf_action IS NOT NULL AND NOT ntf_failed AND action_ts <= now()
+            ORDER BY action_ts`,
+        ),
+        waiting(
+          'tokens to be deleted',
+          'created_at',
+          'subscriptions.ntf_tokens_to_delete ORDER BY created_at',
+        ),
+      ],
+      [
+        // The reason for which a worker gave up is in its history alone.
+        'subscriptions given up',
+        ...[
+          ['given up', 'action_ts IS NULL'],
+          ['key that does not open', '(ntf_failed OR smp_failed)'],
+        ].map(([failure, condition]) =>
+          dead(
+            `'${failure}'`,
+            '',
+            `subscriptions.ntf_subscriptions WHERE ${condition} ORDER BY agent_id, conn_id`,
+            COUNTED_AT_MOST,
+          ),
+        ),
+      ],
+    ],
+  },
+];
 
 /** Never throws: what a server did not tell is missing, and said in `unknown` of its kind. */
 export async function top(resources: OperatorResources): Promise<Top> {
-  const kinds = await Promise.all(
-    KINDS.map(async ([kind, taskQueue, look]): Promise<TopOfKind> => {
-      const [rows, queue] = await Promise.all([
-        look(resources),
-        queueLook(resources, taskQueue).catch((error: unknown) => causeOf(error)),
-      ]);
-      return typeof queue === 'string'
-        ? { kind, ...rows, unknown: [...rows.unknown, `tasks: ${queue}`] }
-        : { kind, ...rows, ...queue };
-    }),
-  );
+  const kinds = await Promise.all(KINDS.map((kind) => lookAt(resources, kind)));
   return { at: new Date(), windowMs: RATE_WINDOW_MS, kinds };
 }
 
-async function queueLook(
-  { temporal, namespace }: OperatorResources,
-  name: string,
-): Promise<Partial<QueueLook>> {
+async function lookAt(resources: OperatorResources, { kind, taskQueue, parts }: Kind): Promise<TopOfKind> {
+  const reads: [what: string, read: Promise<Look>][] = [
+    ['tasks', readQueue(resources, taskQueue)],
+    ...parts.map(([what, ...some]): [string, Promise<Look>] => [what, readRows(resources, some)]),
+  ];
+  const [queue, ...found] = await Promise.all(
+    reads.map(([what, read]) =>
+      read.catch((error: unknown): Look => ({ unknown: [`${what}: ${causeOf(error)}`] })),
+    ),
+  );
+  const { unknown: noQueue = [], ...tasks } = queue!;
+  return {
+    kind,
+    ...found.reduce((all, part) => ({ ...all, ...part }), {}),
+    waits: found.flatMap(({ waits = [] }) => waits).filter(({ count, oldestMs }) => (count ?? oldestMs) > 0),
+    dead: found.flatMap((part) => part.dead ?? []).toSorted((one, other) => other.count - one.count),
+    unknown: [...found.flatMap(({ unknown = [] }) => unknown), ...noQueue],
+    ...tasks,
+  };
+}
+
+async function readRows(resources: OperatorResources, reads: readonly Read[]): Promise<Look> {
+  const rows = await Promise.all(
+    reads.map(async (read) =>
+      typeof read === 'string' ? (await resources.db.query<Row>(read)).rows : [await read(resources)],
+    ),
+  );
+  const look: Look = {};
+  for (const row of rows.flat()) {
+    if ('failure' in row) (look.dead ??= []).push(row);
+    else if ('what' in row) {
+      const { count, ...wait } = row;
+      (look.waits ??= []).push({ ...wait, ...(count == null ? {} : { count }) });
+    } else {
+      if (row.arrived !== null) look.arrivedPerSecond = (row.arrived * 1_000) / RATE_WINDOW_MS;
+      if (row.done !== null) look.donePerSecond = (row.done * 1_000) / RATE_WINDOW_MS;
+    }
+  }
+  return look;
+}
+
+async function readQueue({ temporal, namespace }: OperatorResources, name: string): Promise<Look> {
   const described = await Promise.all(
     [WORKFLOW_TASKS, ACTIVITY_TASKS].map((taskQueueType) =>
       bounded(temporal, () =>
@@ -75,7 +378,7 @@ async function queueLook(
       ),
     ),
   );
-  // A server that has no statistics leaves them out.
+  // A server without statistics leaves them out.
   const found = described.flatMap(({ stats }) => stats ?? []);
   if (found.length === 0) return {};
   const sum = (of: (stats: (typeof found)[number]) => number) =>
@@ -85,3 +388,15 @@ async function queueLook(
     tasksWaiting: sum(({ approximateBacklogCount }) => Number(approximateBacklogCount?.toString() ?? 0)),
   };
 }
+
+/** Of tests, which plan them. */
+export const STATEMENTS: Record<string, string> = {
+  READ_URGENT,
+  ...Object.fromEntries(
+    KINDS.flatMap(({ kind, parts }) =>
+      parts.flatMap(([what, ...reads]) =>
+        reads.flatMap((read, i) => (typeof read === 'string' ? [[`${kind}: ${what} ${i}`, read]] : [])),
+      ),
+    ),
+  ),
+};

@@ -1,17 +1,18 @@
 /** What a recipient got, and what not and why: over intents, mobile pushes and account callbacks. */
-import { callbackAnswers } from './account-callback/why.ts';
-import type { Answer, Question } from './causes.ts';
+import { findCallbackCauses } from './account-callback/places.ts';
+import type { Answer, FoundCause, Question } from './causes.ts';
 import { timeOf } from './causes.ts';
 import { causeOf } from './errors.ts';
-import { intentAnswers, unreadAnswers } from './intent/why.ts';
+import { findIntentCauses, findUnread } from './intent/why.ts';
 import { DEFAULT_LIMIT } from './lists.ts';
-import { mobileAnswers } from './mobile-push/why.ts';
+import { findPushCauses } from './mobile-push/places.ts';
 import type { OperatorResources } from './resources.ts';
+import { linkField } from './resources.ts';
 
 export type { Answer } from './causes.ts';
 
-/** How far back is looked when nobody says otherwise, ms. */
-export const DEFAULT_WHY_MS = 7 * 86_400_000;
+/** How far back `why` looks by default, ms. */
+const DEFAULT_WHY_MS = 7 * 86_400_000;
 
 export interface WhyOptions {
   /** Default: DEFAULT_WHY_MS ago. */
@@ -20,7 +21,7 @@ export interface WhyOptions {
   type?: string;
   /** Default: 50. */
   limit?: number;
-  /** `NOTIFICATION_RECORD_RETENTION`, ms: what is older is forgotten, and the answer says so. */
+  /** `NOTIFICATION_RECORD_RETENTION`, ms: older rows are deleted, and the answer says so. */
   retentionMs?: number;
 }
 
@@ -46,53 +47,74 @@ export async function why(
 ): Promise<Why> {
   const { since = new Date(Date.now() - DEFAULT_WHY_MS), limit = DEFAULT_LIMIT, type, retentionMs } = options;
   const question: Question = { recipient, since, limit: limit + 1, ...(type === undefined ? {} : { type }) };
+  const of = async (kind: Answer['kind'], found: Promise<FoundCause[]>) =>
+    (await found).map((cause) => answerOf(resources, kind, cause));
   const [unread, ...recorded] = await Promise.all([
-    unreadAnswers(resources, question).catch((error: unknown) => causeOf(error)),
-    intentAnswers(resources, question),
+    findUnread(resources, question).catch((error: unknown) => causeOf(error)),
+    of('intent', findIntentCauses(resources, question)),
     // They are of no notification type.
-    ...(type === undefined ? [mobileAnswers(resources, question), callbackAnswers(resources, question)] : []),
+    ...(type === undefined
+      ? [
+          of('mobile-push', findPushCauses(resources, question)),
+          of('account-callback', findCallbackCauses(resources, question)),
+        ]
+      : []),
   ]);
-  // What is urgent has been begun before it was read.
+  const waiting =
+    typeof unread === 'string' ? [] : unread.causes.map((cause) => answerOf(resources, 'intent', cause));
+  // An urgent intent is begun before the reader comes to it.
   const begun = new Set(recorded.flat().map(({ id }) => id));
-  const found = [
-    ...recorded.flat(),
-    ...(typeof unread === 'string' ? [] : unread.answers.filter(({ id }) => !begun.has(id))),
-  ].toSorted((one, other) => other.at.getTime() - one.at.getTime());
-  const ofNothing = endOf(question, found.length === 0, retentionMs);
+  const found = [...recorded.flat(), ...waiting.filter(({ id }) => !begun.has(id))].toSorted(
+    (one, other) => other.at.getTime() - one.at.getTime(),
+  );
+  const end = found.length > limit ? undefined : endOf(question, found.length === 0, retentionMs);
   return {
     recipient,
     since,
-    answers: [...found.slice(0, limit), ...(found.length > limit ? [] : ofNothing)],
+    answers: [...found.slice(0, limit), ...(end ? [answerOf(resources, 'intent', end)] : [])],
     hasMore: found.length > limit,
     doubts: doubtsOf(unread, resources.intentsStream),
   };
 }
 
-/** What stands behind the last answer: why there is no older one. */
-function endOf({ recipient, since, type }: Question, isNothing: boolean, retentionMs?: number): Answer[] {
-  const horizon = retentionMs === undefined ? undefined : new Date(Date.now() - retentionMs);
-  if (horizon && since < horizon) {
-    return [
-      {
-        kind: 'intent',
-        cause: 'forgotten',
-        at: horizon,
-        sentence: `what was accepted before ${timeOf(horizon)} is forgotten: records are kept no longer`,
-      },
-    ];
-  }
-  if (!isNothing) return [];
-  return [
-    {
-      kind: 'intent',
-      cause: 'never_seen',
-      at: since,
-      sentence: `nothing for ${recipient}${type === undefined ? '' : ` of type ${type}`} was seen since ${timeOf(since)}: no producer has asked for it, or one asked for another id`,
-    },
-  ];
+function answerOf(resources: OperatorResources, kind: Answer['kind'], found: FoundCause): Answer {
+  const { cause, at, id, type, channel, sentence, workflowId } = found;
+  return {
+    kind,
+    cause,
+    at,
+    ...(id == null ? {} : { id }),
+    ...(type == null ? {} : { type }),
+    ...(channel === undefined ? {} : { channel }),
+    sentence,
+    ...(workflowId === undefined ? {} : linkField(resources, workflowId)),
+  };
 }
 
-function doubtsOf(unread: Awaited<ReturnType<typeof unreadAnswers>> | string, stream: string): string[] {
+/** The last answer: why there is no older one. */
+function endOf(
+  { recipient, since, type }: Question,
+  isNothing: boolean,
+  retentionMs = Infinity,
+): FoundCause | undefined {
+  const horizonMs = Date.now() - retentionMs;
+  if (since.getTime() < horizonMs) {
+    const at = new Date(horizonMs);
+    return {
+      cause: 'forgotten',
+      at,
+      sentence: `what was accepted before ${timeOf(at)} is forgotten: records are kept no longer`,
+    };
+  }
+  if (!isNothing) return undefined;
+  return {
+    cause: 'never_seen',
+    at: since,
+    sentence: `nothing for ${recipient}${type === undefined ? '' : ` of type ${type}`} was seen since ${timeOf(since)}: no producer has asked for it, or one asked for another id`,
+  };
+}
+
+function doubtsOf(unread: Awaited<ReturnType<typeof findUnread>> | string, stream: string): string[] {
   if (typeof unread === 'string')
     return [`Redis did not say what of ${stream} is still to be read: ${unread}`];
   if (unread.notLookedInto === 0) return [];

@@ -3,7 +3,7 @@ import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import { CALLBACK_KINDS } from '../../api/account-callback/callback.ts';
 import { accountCallbackWorkflowId } from '../../workflows/account-callback/contract.ts';
 import { NotFoundError } from '../errors.ts';
-import type { Page } from '../lists.ts';
+import type { Page, WithoutNulls } from '../lists.ts';
 import { DEFAULT_LIMIT, pageOf, withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
@@ -21,51 +21,14 @@ export interface AccountFilter {
   limit?: number;
 }
 
-/** One callback. Values are decimals in text, as the producer sent them. */
-export interface CallbackView {
-  kind: CallbackKind;
-  periodStart: Date;
-  status: TellingStatus;
-  peakValue: string;
-  peakAt: Date;
-  bottomValue: string;
-  bottomAt: Date;
-  closingValue: string;
-  /** The stream entry that it comes from. */
-  entryId: string;
-  /** When that entry was taken. */
-  takenAt: Date;
-  /** When it was delivered, or given up. */
-  settledAt?: Date;
-  /** Failed ones; of a callback that is tried again or was given up. */
-  attempts?: number;
-  lastError?: string;
-  nextAttemptAt?: Date;
-  /** Entries with other values that came after the first attempt had begun, and are not delivered. */
-  lateEntries: number;
-  /** The newest of them, and its values by the names of the stream. */
-  lateEntryId?: string;
-  lateValues?: Record<string, string | number>;
-}
+/** One callback. */
+export type CallbackView = Omit<WithoutNulls<CallbackRow>, 'status'> & { status: TellingStatus };
 
 /** How far an account is. */
-export interface TrackingView {
-  shard: number;
-  /** Periods that begin at or after it are not delivered; absent: the user takes part. */
-  until?: Date;
-  /** Daily callbacks of the shard wait for the next day of this user. */
-  isWaitedFor: boolean;
-  /** The last day to whose end it has caught up, as `2026-01-31`. */
-  caughtUpDate: string;
-  /** The last day that was delivered or given up. */
-  dailyDate: string;
-  /** When it was last tracked, untracked or released, or made progress. */
-  changedAt: Date;
-  /** The operator who has paused its shard, while it is. */
-  pausedBy?: string;
+export type TrackingView = WithoutNulls<TrackingRow> & {
   /** The shard's workflow in the Web UI. */
   link?: string;
-}
+};
 
 export interface AccountView {
   userId: string;
@@ -119,14 +82,21 @@ const viewOf = ({ status, ...row }: CallbackRow): CallbackView => ({
 
 interface TrackingRow {
   shard: number;
+  /** Periods that begin at or after it are not delivered; null: the user takes part. */
   until: Date | null;
+  /** Daily callbacks of the shard wait for the next day of this user. */
   isWaitedFor: boolean;
+  /** The last day to whose end it has caught up, as `2026-01-31`. */
   caughtUpDate: string;
+  /** The last day that was delivered or given up. */
   dailyDate: string;
+  /** When it was last tracked, untracked or released, or made progress. */
   changedAt: Date;
+  /** The operator who has paused its shard, while it is. */
   pausedBy: string | null;
 }
 
+/** Values are decimals in text, as the producer sent them. */
 interface CallbackRow {
   kind: CallbackKind;
   periodStart: Date;
@@ -136,13 +106,19 @@ interface CallbackRow {
   bottomValue: string;
   bottomAt: Date;
   closingValue: string;
+  /** The stream entry that it comes from. */
   entryId: string;
+  /** When that entry was taken. */
   takenAt: Date;
+  /** When it was delivered, or given up. */
   settledAt: Date | null;
+  /** Failed ones; of a callback that is tried again or was given up. */
   attempts: number | null;
   lastError: string | null;
   nextAttemptAt: Date | null;
+  /** Entries with other values that came after the first attempt had begun, and are not delivered. */
   lateEntries: number;
+  /** The newest of them, and its values by the names of the stream. */
   lateEntryId: string | null;
   lateValues: Record<string, string | number> | null;
 }

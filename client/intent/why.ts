@@ -5,197 +5,164 @@ import { ROUTE_EXPIRED } from '../../api/intent/outcome.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
 import { LAST_ENTRY_ID, timeOfEntry } from '../../api/stream-ids.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
-import type { Answer, Cause, Question } from '../causes.ts';
+import type { Cause, FoundCause, Question } from '../causes.ts';
 import { timeOf } from '../causes.ts';
 import type { OperatorResources } from '../resources.ts';
-import { linkField } from '../resources.ts';
 import { bridgeOperations } from './bridge.ts';
 
-/** Overdue for so long, a route has nobody who works on it: work that is lost is taken up within about two minutes. */
+/** Nobody works on a route that is overdue for so long: lost work is taken up within about two minutes. */
 const OVERDUE_AFTER_MS = 120_000;
-/** Entries behind the reader that are looked into, the next ones. */
+/** Entries behind the reader that are read, the next ones. */
 const UNREAD_LOOKED_INTO = 1_000;
-/** Intents that are not decided and are looked into. */
+/** Open intents that are read. */
 const OPEN_LOOKED_INTO = 50_000;
 /** How acceptance marks a route of a recipient for whom the User Service has no usable answer. */
 const RECIPIENT_UNUSABLE = 'recipient_unusable';
 
-type Queries = Pick<OperatorResources, 'db' | 'catalog' | 'uiUrl' | 'namespace'>;
-
-/** What rows say, newest first. */
-export async function intentAnswers(resources: Queries, question: Question): Promise<Answer[]> {
-  const { recipient, since, type, limit } = question;
+/** @returns what rows say, newest first. */
+export async function findIntentCauses(
+  { db, catalog }: Pick<OperatorResources, 'db' | 'catalog'>,
+  { recipient, since, type, limit }: Question,
+): Promise<FoundCause[]> {
   const named = JSON.stringify([recipient]);
-  const ask = async <Row extends object>(text: string, ...values: unknown[]) =>
-    (await resources.db.query<Row>(text, values)).rows;
-  const [routes, waiting, refused, cancelled, suspect] = await Promise.all([
+  const ask = async <Row extends object = IntentRow>(text: string, ...values: unknown[]) =>
+    (await db.query<Row>(text, values)).rows;
+  const [routes, waiting, refused, cancelled, suspects] = await Promise.all([
     ask<RouteRow>(FIND_ROUTES, [`user:${recipient}`, `email:${recipient}`], since, type ?? null, limit),
-    ask<WaitingRow>(FIND_WAITING, named, type ?? null, limit),
-    ask<RefusedRow>(FIND_REFUSED, named, since, type ?? null, limit),
-    // What type it was of is not known any more.
-    type === undefined ? ask<CancelledRow>(FIND_CANCELLED, named, since, limit) : [],
-    ask<SuspectRow>(FIND_SUSPECTS),
+    ask(FIND_WAITING, named, type ?? null, limit),
+    ask(FIND_REFUSED, named, since, type ?? null, limit),
+    // The row of a cancelled intent has lost its type.
+    type === undefined ? ask(FIND_CANCELLED, named, since, limit) : [],
+    ask(FIND_SUSPECTS),
   ]);
-  const originals = [...new Set(routes.map(({ notificationId }) => notificationId))];
-  const repeats = originals.length === 0 ? [] : await ask<RepeatRow>(FIND_REPEATS, originals, limit);
+  const originals = [...new Set(routes.map(({ notification_id }) => notification_id))];
+  const repeats = originals.length === 0 ? [] : await ask(FIND_REPEATS, originals, limit);
+  const isPublished = routes.some(({ status }) => status === 'published');
   return [
-    ...routes.map((row) => answerOfRoute(resources, row)),
-    ...(routes.some(({ status }) => status === 'published') ? suspect.map(answerOfSuspect) : []),
-    ...waiting.map((row): Answer => ({
-      kind: 'intent',
-      cause: 'waiting_for_acceptance',
-      at: row.since,
-      id: row.notificationId,
-      type: row.type,
-      sentence: `${row.type} has been waiting to be accepted since ${timeOf(row.since)}: ${row.reason ?? 'its turn has not come'}`,
-      ...linkField(resources, notificationWorkflowId(row.notificationId)),
+    ...routes.map((row) => causeOfRoute(row, isUrgentType(catalog, row.type))),
+    ...(isPublished ? suspects : []).map(({ at, other, reason }): FoundCause => ({
+      cause: 'stream_in_doubt',
+      at,
+      sentence: `${other} may have lost entries (${reason}): what was published to it is checked since ${timeOf(at)}, and handed off again where it is gone`,
     })),
-    ...refused.map(answerOfRefused),
-    ...repeats.map((row): Answer => ({
-      kind: 'intent',
-      cause: 'duplicate',
-      at: row.decidedAt,
-      id: row.notificationId,
-      type: row.type,
-      sentence: `a second ${row.type} with the key ${row.key} came, is a duplicate of ${row.of}, and sends nothing more`,
+    ...waiting.map(({ id, at, type, reason }): FoundCause => ({
+      ...{ cause: 'waiting_for_acceptance', at, id, type, workflowId: notificationWorkflowId(id) },
+      sentence: `${type} has been waiting to be accepted since ${timeOf(at)}: ${reason ?? 'its turn has not come'}`,
     })),
-    ...cancelled.map((row): Answer => ({
-      kind: 'intent',
-      cause: 'cancelled_before_acceptance',
-      at: row.at,
-      id: row.notificationId,
-      sentence: `an operator cancelled the intent of ${row.producer} with the key ${row.key} at ${timeOf(row.at)}, before it was accepted`,
+    ...refused.map(({ id, at, type, key, other, reason }): FoundCause => ({
+      ...{ cause: other === null ? 'refused' : 'key_conflict', at, id, type },
+      sentence:
+        other === null
+          ? `${type ?? 'an entry that names no type'} was refused because of ${reason}`
+          : `${type} was refused because its key ${key} is that of ${other}, with other content`,
+    })),
+    ...repeats.map(({ id, at, type, key, other }): FoundCause => ({
+      ...{ cause: 'duplicate', at, id, type },
+      sentence: `a second ${type} with the key ${key} came, is a duplicate of ${other}, and sends nothing more`,
+    })),
+    ...cancelled.map(({ id, at, key, other }): FoundCause => ({
+      ...{ cause: 'cancelled_before_acceptance', at, id },
+      sentence: `an operator cancelled the intent of ${other} with the key ${key} at ${timeOf(at)}, before it was accepted`,
     })),
   ];
 }
 
-/** What the stream holds behind the reader, as far as it is looked into, and how much more there is. */
-export async function unreadAnswers(
+/** @returns what the stream holds behind the reader, as far as it is read, and how many more entries there are. */
+export async function findUnread(
   resources: OperatorResources,
   { recipient, type }: Question,
-): Promise<{ answers: Answer[]; notLookedInto: number }> {
+): Promise<{ causes: FoundCause[]; notLookedInto: number }> {
   const { redis, intentsStream } = resources;
   const offset = await loadOffset(redis, intentsStream);
   const [looked, left, ...found] = (await redis.eval_ro(
-    FIND_UNREAD,
-    1,
-    intentsStream,
-    offset,
-    String(UNREAD_LOOKED_INTO),
-    JSON.stringify(recipient),
+    ...([FIND_UNREAD, 1, intentsStream, offset, UNREAD_LOOKED_INTO, JSON.stringify(recipient)] as const),
   )) as [number, number, ...(readonly [id: string, type: string])[]];
   const matching = found.filter(([, of]) => type === undefined || of === type);
-  const reader = matching.length === 0 ? '' : await readerSays();
+  const reader = matching.length === 0 ? '' : await stateOfReader(resources);
   return {
-    answers: matching.map(([id, of]) => ({
-      kind: 'intent',
-      cause: 'unread',
-      at: timeOfEntry(id),
-      id,
-      type: of,
+    causes: matching.map(([id, of]) => ({
+      ...{ cause: 'unread', at: timeOfEntry(id), id, type: of },
       sentence: `${of} is in ${intentsStream} and has not been read yet${reader}`,
     })),
     notLookedInto: looked < UNREAD_LOOKED_INTO ? 0 : left,
   };
-
-  async function readerSays(): Promise<string> {
-    const bridge = await bridgeOperations(resources)
-      .status()
-      .catch(() => undefined);
-    if (bridge?.pause === undefined) return bridge ? `; the reader is ${bridge.state}` : '';
-    const { by, reason, since } = bridge.pause;
-    return `; ${by} has paused the reader${since ? ` at ${timeOf(since)}` : ''}: ${reason}`;
-  }
 }
 
-function answerOfRoute(resources: Queries, row: RouteRow): Answer {
-  const [cause, at, what] = causeOfRoute(row);
+async function stateOfReader(resources: OperatorResources): Promise<string> {
+  const bridge = await bridgeOperations(resources)
+    .status()
+    .catch(() => undefined);
+  if (bridge?.pause === undefined) return bridge ? `; the reader is ${bridge.state}` : '';
+  const { by, reason, since } = bridge.pause;
+  return `; ${by} has paused the reader${since ? ` at ${timeOf(since)}` : ''}: ${reason}`;
+}
+
+function causeOfRoute(row: RouteRow, isUrgent: boolean): FoundCause {
+  const { notification_id: id, type, channel } = row;
+  const isOpen = row.status === 'pending' || row.status === 'failed';
+  const [cause, at, what] = isOpen ? causeOfOpenRoute(row) : causeOfSettledRoute(row, row.settled_at!);
   return {
-    kind: 'intent',
-    cause,
-    at,
-    id: row.notificationId,
-    type: row.type,
-    channel: row.channel,
-    sentence: `the ${nameOf(resources, row)} of ${row.type} ${what}`,
-    ...linkField(
-      resources,
+    ...{ cause, at, id, type, channel },
+    sentence: `the ${isUrgent ? 'urgent ' : ''}${channel === 'push' ? 'push' : 'e-mail'} of ${type} ${what}`,
+    workflowId:
       cause === 'not_on_this_channel' || cause === 'recipient_unusable'
-        ? notificationWorkflowId(row.notificationId)
-        : routeWorkflowId(row.notificationId, routeRefOf(row.routeId)),
-    ),
+        ? notificationWorkflowId(id)
+        : routeWorkflowId(id, routeRefOf(row.route_id)),
   };
 }
 
-const nameOf = ({ catalog }: Queries, { channel, type }: RouteRow): string =>
-  `${isUrgentType(catalog, type) ? 'urgent ' : ''}${channel === 'push' ? 'push' : 'e-mail'}`;
+type CauseOfRoute = [cause: Cause, at: Date, what: string];
 
-function causeOfRoute(row: RouteRow): [Cause, at: Date, what: string] {
-  const { acceptedAt, lastClassification, lastMessage } = row;
-  const failure = [lastClassification, lastMessage].filter(Boolean).join(': ');
-  switch (row.status) {
-    case 'published':
-      return [
-        'published',
-        row.settledAt!,
-        `was published at ${timeOf(row.settledAt!)}${row.entryId === null ? '' : ` as entry ${row.entryId}`}, by attempt ${row.attempts}`,
-      ];
-    case 'skipped':
-      if (lastClassification === ROUTE_EXPIRED) {
-        return [
-          'expired',
-          row.settledAt!,
-          `was skipped at ${timeOf(row.settledAt!)} because it came too late: ${lastMessage}`,
-        ];
-      }
-      if (row.settledAt!.getTime() !== acceptedAt.getTime()) {
-        return [
-          'cancelled',
-          row.settledAt!,
-          `was skipped because an operator cancelled it at ${timeOf(row.settledAt!)}`,
-        ];
-      }
-      return lastClassification === RECIPIENT_UNUSABLE
-        ? [
-            'recipient_unusable',
-            acceptedAt,
-            `was skipped because of what is known of the user: ${lastMessage}`,
-          ]
-        : ['not_on_this_channel', acceptedAt, 'was skipped because its type does not use this channel'];
-    case 'dead_letter':
-      return [
-        'dead',
-        row.settledAt!,
-        `is dead since ${timeOf(row.settledAt!)}, after ${row.attempts} of ${row.maxAttempts} attempts, because of ${failure}; ${row.isExpired ? `it expired at ${timeOf(row.expiresAt!)}, so a replay does not send it` : `galaxy-notify replay ${row.notificationId} ${row.routeId}`}`,
-      ];
-    case 'pending':
-    case 'failed':
-      return withExpiry(row, causeOfOpenRoute(row, failure));
+function causeOfSettledRoute(row: RouteRow, at: Date): CauseOfRoute {
+  const { accepted_at: acceptedAt, classification, message } = row;
+  const time = timeOf(at);
+  if (row.status === 'published') {
+    const entry = row.entry_id === null ? '' : ` as entry ${row.entry_id}`;
+    return ['published', at, `was published at ${time}${entry}, by attempt ${row.attempt_count}`];
   }
-}
-
-/** What expires while it waits is skipped by its next attempt, however long that is away. */
-function withExpiry(
-  { expiresAt, isExpired }: RouteRow,
-  [cause, at, what]: [Cause, Date, string],
-): [Cause, Date, string] {
-  if (expiresAt === null) return [cause, at, what];
-  const until = timeOf(expiresAt);
-  const more = isExpired ? `it expired at ${until}, and is skipped then` : `it expires at ${until}`;
-  return [cause, at, `${what}; ${more}`];
-}
-
-function causeOfOpenRoute(row: RouteRow, failure: string): [Cause, at: Date, what: string] {
-  const { acceptedAt, attempts, maxAttempts, pausedSince, replayedAt } = row;
-  const nextAt = row.nextAttemptAt!;
-  if (pausedSince !== null) {
+  if (row.status === 'dead_letter') {
+    const next = row.is_expired
+      ? `it expired at ${timeOf(row.expires_at!)}, so a replay does not send it`
+      : `galaxy-notify replay ${row.notification_id} ${row.route_id}`;
     return [
-      row.held === row.channel ? 'channel_paused' : 'producer_paused',
-      pausedSince,
-      `waits: ${row.pausedBy} has paused ${row.held!.replace('producer:', 'the producer ')} since ${timeOf(pausedSince)}${row.pauseReason === null ? '' : `: ${row.pauseReason}`}`,
+      'dead',
+      at,
+      `is dead since ${time}, after ${row.attempt_count} of ${row.max_attempts} attempts, because of ${failureOf(row)}; ${next}`,
     ];
   }
-  if (row.overdueMs > OVERDUE_AFTER_MS) {
+  if (classification === ROUTE_EXPIRED)
+    return ['expired', at, `was skipped at ${time} because it came too late: ${message}`];
+  if (at.getTime() !== acceptedAt.getTime())
+    return ['cancelled', at, `was skipped because an operator cancelled it at ${time}`];
+  return classification === RECIPIENT_UNUSABLE
+    ? ['recipient_unusable', at, `was skipped because of what is known of the user: ${message}`]
+    : ['not_on_this_channel', at, 'was skipped because its type does not use this channel'];
+}
+
+/** A route that expires while it waits is skipped by its next attempt, however long that is away. */
+function causeOfOpenRoute(row: RouteRow): CauseOfRoute {
+  const [cause, at, what] = causeOfWaiting(row);
+  if (row.expires_at === null) return [cause, at, what];
+  const until = timeOf(row.expires_at);
+  return [
+    cause,
+    at,
+    `${what}; ${row.is_expired ? `it expired at ${until}, and is skipped then` : `it expires at ${until}`}`,
+  ];
+}
+
+function causeOfWaiting(row: RouteRow): CauseOfRoute {
+  const { accepted_at: acceptedAt, paused_at: pausedAt, replayed_at: replayedAt } = row;
+  const nextAt = row.next_attempt_at!;
+  if (pausedAt !== null) {
+    const reason = row.pause_reason === null ? '' : `: ${row.pause_reason}`;
+    return [
+      row.held === row.channel ? 'channel_paused' : 'producer_paused',
+      pausedAt,
+      `waits: ${row.paused_by} has paused ${row.held!.replace('producer:', 'the producer ')} since ${timeOf(pausedAt)}${reason}`,
+    ];
+  }
+  if (row.overdue_ms > OVERDUE_AFTER_MS) {
     return [
       'overdue',
       nextAt,
@@ -206,118 +173,68 @@ function causeOfOpenRoute(row: RouteRow, failure: string): [Cause, at: Date, wha
     return [
       'retrying',
       acceptedAt,
-      `has failed ${attempts} of ${maxAttempts} times, the last time because of ${failure}, and is tried again at ${timeOf(nextAt)}`,
+      `has failed ${row.attempt_count} of ${row.max_attempts} times, the last time because of ${failureOf(row)}, and is tried again at ${timeOf(nextAt)}`,
     ];
   }
-  if (replayedAt !== null) {
-    return [
-      'replayed',
-      replayedAt,
-      `died, and ${row.replayedBy} replayed it at ${timeOf(replayedAt)}; it waits for its attempt`,
-    ];
-  }
-  return [
-    'waiting_for_attempt',
-    acceptedAt,
-    `was accepted at ${timeOf(acceptedAt)} and waits for its attempt`,
-  ];
+  return replayedAt === null
+    ? ['waiting_for_attempt', acceptedAt, `was accepted at ${timeOf(acceptedAt)} and waits for its attempt`]
+    : [
+        'replayed',
+        replayedAt,
+        `died, and ${row.replayed_by} replayed it at ${timeOf(replayedAt)}; it waits for its attempt`,
+      ];
 }
 
-function answerOfRefused(row: RefusedRow): Answer {
-  const isConflict = row.conflictsWith !== null;
-  return {
-    kind: 'intent',
-    cause: isConflict ? 'key_conflict' : 'refused',
-    at: row.at,
-    id: row.entryId,
-    ...(row.type === null ? {} : { type: row.type }),
-    sentence: isConflict
-      ? `${row.type} was refused because its key ${row.key} is that of ${row.conflictsWith}, with other content`
-      : `${row.type ?? 'an entry that names no type'} was refused because of ${row.code}: ${row.message}`,
-  };
-}
-
-const answerOfSuspect = ({ stream, since, reason }: SuspectRow): Answer => ({
-  kind: 'intent',
-  cause: 'stream_in_doubt',
-  at: since,
-  sentence: `${stream} may have lost entries (${reason}): what was published to it is checked since ${timeOf(since)}, and handed off again where it is gone`,
-});
+const failureOf = ({ classification, message }: RouteRow): string =>
+  [classification, message].filter(Boolean).join(': ');
 
 interface RouteRow {
-  notificationId: string;
-  routeId: string;
+  notification_id: string;
+  route_id: string;
   type: string;
   channel: string;
   status: 'pending' | 'published' | 'failed' | 'dead_letter' | 'skipped';
-  attempts: number;
-  maxAttempts: number;
-  acceptedAt: Date;
-  settledAt: Date | null;
-  nextAttemptAt: Date | null;
-  overdueMs: number;
-  entryId: string | null;
-  lastClassification: string | null;
-  lastMessage: string | null;
-  expiresAt: Date | null;
-  isExpired: boolean;
-  /** The channel, or the producer after `producer:`, that operators have paused. */
+  attempt_count: number;
+  max_attempts: number;
+  accepted_at: Date;
+  /** Of an open route, when it died last. */
+  settled_at: Date | null;
+  next_attempt_at: Date | null;
+  overdue_ms: number;
+  entry_id: string | null;
+  classification: string | null;
+  message: string | null;
+  expires_at: Date | null;
+  is_expired: boolean;
+  /** The channel, or the producer after `producer:`, that an operator has paused. */
   held: string | null;
-  pausedSince: Date | null;
-  pausedBy: string | null;
-  pauseReason: string | null;
-  replayedAt: Date | null;
-  replayedBy: string | null;
+  paused_at: Date | null;
+  paused_by: string | null;
+  pause_reason: string | null;
+  replayed_at: Date | null;
+  replayed_by: string | null;
 }
 
-interface WaitingRow {
-  notificationId: string;
-  type: string;
-  since: Date;
-  /** Null before the first attempt. */
-  reason: string | null;
-}
-
-interface RefusedRow {
-  entryId: string;
+/** What all other statements select, each a part of it. */
+interface IntentRow {
+  /** Of the notification, or of the entry that was refused. */
+  id: string;
+  at: Date;
   type: string | null;
   key: string | null;
-  code: string;
-  message: string;
-  at: Date;
-  conflictsWith: string | null;
-}
-
-interface CancelledRow {
-  notificationId: string;
-  producer: string;
-  key: string;
-  at: Date;
-}
-
-interface RepeatRow {
-  notificationId: string;
-  of: string;
-  type: string;
-  key: string;
-  decidedAt: Date;
-}
-
-interface SuspectRow {
-  stream: string;
-  since: Date;
-  reason: string;
+  /** What the sentence names besides: the original, the intent with the same key, the producer, or the stream. */
+  other: string | null;
+  reason: string | null;
 }
 
 /** $1 recipients as routes name them, $2 since, $3 type or null, $4 limit. */
 const FIND_ROUTES = `
-  SELECT route.notification_id AS "notificationId", route_id AS "routeId", notification_type AS type, route.channel,
-         status, attempt_count AS attempts, max_attempts AS "maxAttempts", route.created_at AS "acceptedAt",
-         coalesce(published_at, skipped_at, dead_lettered_at) AS "settledAt", next_attempt_at AS "nextAttemptAt",
-         coalesce(extract(epoch FROM now() - next_attempt_at) * 1000, 0)::float8 AS "overdueMs",
-         entry_id AS "entryId", last_error_classification AS "lastClassification", last_error_message AS "lastMessage",
-         expires_at AS "expiresAt", coalesce(expires_at <= now(), false) AS "isExpired", held, changed_at AS "pausedSince", changed_by AS "pausedBy", reason AS "pauseReason",
-         replay.created_at AS "replayedAt", replay.requested_by AS "replayedBy"
+  SELECT route.notification_id, route_id, notification_type AS type, route.channel, status, attempt_count, max_attempts,
+         route.created_at AS accepted_at, coalesce(published_at, skipped_at, dead_lettered_at) AS settled_at,
+         next_attempt_at, coalesce(extract(epoch FROM now() - next_attempt_at) * 1000, 0)::float8 AS overdue_ms, entry_id,
+         last_error_classification AS classification, last_error_message AS message, expires_at,
+         coalesce(expires_at <= now(), false) AS is_expired, held, changed_at AS paused_at, changed_by AS paused_by,
+         reason AS pause_reason, replay.created_at AS replayed_at, replay.requested_by AS replayed_by
     FROM unnest($1::text[]) AS wanted (recipient_ref)
    CROSS JOIN LATERAL (
          SELECT routes.*, notification_type, producer, expires_at
@@ -345,7 +262,7 @@ const FIND_WAITING = `
   WITH open AS MATERIALIZED (
     SELECT * FROM notification.intents WHERE status = 'open' LIMIT ${OPEN_LOOKED_INTO}
   )
-  SELECT notification_id AS "notificationId", notification_type AS type, read_at AS since, reason
+  SELECT notification_id AS id, notification_type AS type, read_at AS at, reason
     FROM open
    WHERE entry -> 'recipientUserIds' @> $1::jsonb AND ($2::text IS NULL OR notification_type = $2)
    ORDER BY read_at DESC
@@ -356,8 +273,8 @@ const FIND_REFUSED = `
   WITH named AS MATERIALIZED (
     SELECT * FROM notification.malformed_intents WHERE notification.named_users(raw_fields) @> $1::jsonb
   )
-  SELECT stream_entry_id AS "entryId", notification_type AS type, idempotency_key AS key, failure_code AS code,
-         failure_message AS message, recorded_at AS at, conflicts_with AS "conflictsWith"
+  SELECT stream_entry_id AS id, notification_type AS type, idempotency_key AS key,
+         failure_code || ': ' || failure_message AS reason, recorded_at AS at, conflicts_with AS other
     FROM named
    WHERE recorded_at >= $2 AND ($3::text IS NULL OR notification_type = $3)
    ORDER BY recorded_at DESC
@@ -368,7 +285,7 @@ const FIND_CANCELLED = `
   WITH named AS MATERIALIZED (
     SELECT * FROM notification.intents WHERE status = 'cancelled' AND recipient_user_ids @> $1::jsonb
   )
-  SELECT notification_id AS "notificationId", producer, idempotency_key AS key, updated_at AS at
+  SELECT notification_id AS id, producer AS other, idempotency_key AS key, updated_at AS at
     FROM named
    WHERE updated_at >= $2
    ORDER BY updated_at DESC
@@ -376,15 +293,14 @@ const FIND_CANCELLED = `
 
 /** $1 notifications, $2 limit. */
 const FIND_REPEATS = `
-  SELECT notification_id AS "notificationId", other AS of, notification_type AS type, idempotency_key AS key,
-         updated_at AS "decidedAt"
+  SELECT notification_id AS id, other, notification_type AS type, idempotency_key AS key, updated_at AS at
     FROM notification.intents
    WHERE status = 'duplicate' AND other = ANY ($1::text[])
    ORDER BY updated_at DESC
    LIMIT $2`;
 
 const FIND_SUSPECTS = `
-  SELECT stream, suspect_since AS since, suspect_reason AS reason
+  SELECT stream AS other, suspect_since AS at, suspect_reason AS reason
     FROM notification.outbound_streams
    WHERE suspect_since IS NOT NULL`;
 

@@ -259,7 +259,7 @@ export const PLATFORM_MUTANTS: Mutant[] = [
   },
   {
     id: 'platform-forget-whole-payload',
-    file: 'client/intent/forget.ts',
+    file: 'client/intent/places.ts',
     find: "payload_json = CASE WHEN ${IS_SOLE} THEN '{}' WHEN",
     replace: 'payload_json = CASE WHEN ${IS_SOLE} THEN payload_json WHEN',
     wrong: 'leaked',

@@ -8,7 +8,7 @@ import { offsetKey, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
 import { intentStreamChecks } from '../../cli/intent/check.ts';
 import { consumerGroup } from '../../cli/consumer-group.ts';
 import type { OperatorResources } from '../../client/resources.ts';
-import { unreadAnswers } from '../../client/intent/why.ts';
+import { findUnread } from '../../client/intent/why.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
 
@@ -50,8 +50,8 @@ describe('security-1 an entry with the last possible id', () => {
     expect(await ageMs(Date.now())).toBe(0);
     await slot.redis.set(offsetKey(STREAM), LAST);
     expect(await oldestUnprocessedAgeMs(slot.redis, STREAM, LAST, Date.now())).toBe(0);
-    expect(await unreadAnswers(resources(), { recipient: 'user-1', since: new Date(0), limit: 1 })).toEqual({
-      answers: [],
+    expect(await findUnread(resources(), { recipient: 'user-1', since: new Date(0), limit: 1 })).toEqual({
+      causes: [],
       notLookedInto: 0,
     });
   });

@@ -1,9 +1,9 @@
 /** An owner of the tables and a role of the service, on a real server. */
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
-import { STATEMENTS as OF_ACCOUNTS } from '../../client/account-callback/why.ts';
+import { STATEMENTS as OF_ACCOUNTS } from '../../client/account-callback/places.ts';
 import { STATEMENTS as OF_INTENTS } from '../../client/intent/why.ts';
-import { STATEMENTS as OF_PUSHES } from '../../client/mobile-push/why.ts';
+import { STATEMENTS as OF_PUSHES } from '../../client/mobile-push/places.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
 import { migrate, migrateOrCheck } from '../../migrations/migrate.ts';
 import { grantToService } from '../../migrations/service-role.ts';

@@ -7,14 +7,10 @@
 import pg from 'pg';
 import type { Statement } from '../../activities/postgres.ts';
 import { STATEMENTS as OF_AN_ACCOUNT } from '../../client/account-callback/account.ts';
-import { STATEMENTS as TOP_OF_ACCOUNTS } from '../../client/account-callback/top.ts';
-import { STATEMENTS as OF_ACCOUNTS } from '../../client/account-callback/why.ts';
-import { STATEMENTS as TOP_OF_INTENTS } from '../../client/intent/top.ts';
+import { STATEMENTS as OF_ACCOUNTS } from '../../client/account-callback/places.ts';
 import { STATEMENTS as OF_INTENTS } from '../../client/intent/why.ts';
-import { STATEMENTS as TOP_OF_PUSHES } from '../../client/mobile-push/top.ts';
-import { STATEMENTS as OF_PUSHES } from '../../client/mobile-push/why.ts';
-import { STATEMENTS as TOP_OF_SUBSCRIPTIONS } from '../../client/subscription/top.ts';
-import { STATEMENTS as TOP_OF_SYMBOLS } from '../../client/symbol-config/top.ts';
+import { STATEMENTS as OF_PUSHES } from '../../client/mobile-push/places.ts';
+import { STATEMENTS as OF_TOP } from '../../client/top.ts';
 import { migrate } from '../../migrations/migrate.ts';
 import { takeSlot } from '../harness.ts';
 import type { Slot } from '../harness.ts';
@@ -142,15 +138,6 @@ const EXCEPTIONS: Record<string, string> = {
 
 /** Of an operator, about one recipient. */
 const OF_WHY = { ...OF_INTENTS, ...OF_PUSHES, ...OF_ACCOUNTS, ...OF_AN_ACCOUNT };
-/** Of operators who look each few seconds. */
-const OF_TOP = {
-  ...TOP_OF_INTENTS,
-  ...TOP_OF_PUSHES,
-  ...TOP_OF_SYMBOLS,
-  ...TOP_OF_ACCOUNTS,
-  ...TOP_OF_SUBSCRIPTIONS,
-};
-
 const namesOf = (list: string): string[] => list.trim().split(/\s+/);
 
 let slot: Slot;

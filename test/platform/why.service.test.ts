@@ -2,7 +2,6 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Cause } from '../../client/causes.ts';
-import { CAUSES, WITHOUT_CAUSE } from '../../client/causes.ts';
 import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
 import { PLANTS, plantCauses, plantedUser } from '../../dev/planted-causes.ts';
@@ -21,6 +20,65 @@ beforeAll(async () => {
   await plantCauses(slot.db, 2);
 });
 afterAll(() => slot.release());
+
+/** Of each cause: the rows that it follows from, as deploy/STATES.md names them. */
+const CAUSES: Record<Cause, readonly string[]> = {
+  /** Intents. */
+  published: ['records', 'routes.status published'],
+  stream_in_doubt: ['outbound_streams.suspect_since', 'outbound_streams.has_fallen_back'],
+  not_on_this_channel: ['routes.status skipped'],
+  recipient_unusable: ['routes.status skipped'],
+  expired: ['routes.status skipped'],
+  cancelled: ['routes.status skipped'],
+  cancelled_before_acceptance: ['intents.status cancelled'],
+  waiting_for_attempt: ['routes.status pending'],
+  replayed: ['routes.status pending', 'replays'],
+  retrying: ['routes.status failed'],
+  overdue: ['routes.status pending', 'routes.status failed'],
+  channel_paused: ['channels.is_paused'],
+  producer_paused: ['channels.is_paused'],
+  dead: ['routes.status dead_letter', 'dead_letters'],
+  waiting_for_acceptance: ['intents.status open'],
+  refused: ['malformed_intents'],
+  key_conflict: ['malformed_intents'],
+  duplicate: ['intents.status duplicate'],
+  unread: ['inbound_streams'],
+  /** Mobile pushes. */
+  push_sent: ['notification_log.status sent', 'notification_sends.status sent'],
+  push_partly_sent: ['notification_log.status partial'],
+  push_failed: [
+    'notification_log.status failed',
+    'notification_sends.status failed',
+    'notification_sends.status removed',
+  ],
+  push_without_device: ['notification_log.status no_tokens'],
+  push_refused: ['notification_log.status malformed'],
+  push_given_up: ['notification_log.status max_retries'],
+  push_waiting: ['notification_log.status pending', 'notification_sends.status pending'],
+  /** Account callbacks. */
+  callback_told: ['callback_snapshots.status delivered'],
+  callback_waiting: ['callback_snapshots.status pending', 'callback_pauses.is_paused'],
+  callback_retrying: ['callback_snapshots.status retrying', 'failed_callbacks'],
+  callback_given_up: ['callback_snapshots.status dropped', 'callback_dead_letters'],
+  account_untracked: ['callback_trackings'],
+  account_behind: ['callback_trackings.is_waited_for', 'callback_settings.users_placed'],
+  /** Of no row. */
+  forgotten: [],
+  never_seen: [],
+};
+
+/** Rows that say nothing about what somebody got, and why not. */
+const WITHOUT_CAUSE: Record<string, string> = {
+  'intents.status accepted': 'its routes say what became of it',
+  'intents.status refused': 'its row of malformed_intents says why',
+  'intents.status conflict': 'the same',
+  operations: 'what an operator asked for many; each route says what became of it',
+  operation_items: 'the same',
+  'operation_items.was_ordered': 'the same',
+  outcomes: 'what a producer is told; the routes say it as well',
+  outcome_tallies: 'the same',
+  malformed_account_inputs: 'whose it was cannot be told from what is no input',
+};
 
 /** What is said beside the cause itself. */
 const BESIDE: Partial<Record<Cause, Cause[]>> = { duplicate: ['published'] };
