@@ -1,6 +1,6 @@
 /** `operations`: what operators do to many, which goes on whether or not somebody watches. */
 import type { Command } from 'commander';
-import { Option } from 'commander';
+import { Argument, Option } from 'commander';
 import type { ChosenOperation, OperationRequest, OperationView } from '../client/operations.ts';
 import type { Operator } from '../client/operator.ts';
 import { NotFoundError } from '../client/errors.ts';
@@ -8,7 +8,8 @@ import type { BulkOptions, Verb } from './bulk.ts';
 import { endBeforeBulk, rateOption, withBulkOptions } from './bulk.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, action, helpWith, showPage } from './command.ts';
-import { limitOption, reasonOption, requestedByOption } from './options.ts';
+import { addHoldCommand } from './holds.ts';
+import { limitOption, reasonOption } from './options.ts';
 import { capital, printFields, printHeading, printJson, printLine, printTable, report } from './output.ts';
 import { startProgress, untilInterrupted } from './progress.ts';
 import type { Dependency } from './session.ts';
@@ -142,26 +143,18 @@ export function addOperationCommands(program: Command): void {
       ),
     );
 
-  for (const [name, description] of [
+  for (const [verb, description] of [
     ['pause', 'Pause an operation: nothing more is begun until it is resumed.'],
     ['resume', 'Let an operation go on, also one that lost its workflow.'],
     ['abort', 'End an operation: what is done stays done.'],
   ] as const) {
-    operations
-      .command(name)
-      .description(description)
-      .argument('<operation>', 'its id, as operations list shows it')
-      .addOption(requestedByOption())
-      .addHelpText('after', helpWith(`galaxy-notify operations ${name} replay-2026-01-31-5f0c1a2b`))
-      .action(
-        action<{ requestedBy: string }, [string]>(({ json, requestedBy }, operationId) =>
-          withSession(['postgres', 'temporal'], async ({ operator }) => {
-            const view = await operator.operations[name](operationId, { requestedBy });
-            if (json) printJson(view);
-            else printLine(lineOf(view));
-          }),
-        ),
-      );
+    addHoldCommand(operations, verb, {
+      ...{ description, example: 'replay-2026-01-31-5f0c1a2b' },
+      argument: new Argument('<operation>', 'its id, as operations list shows it'),
+      needs: ['postgres', 'temporal'],
+      change: (operator, request, operationId: string) => operator.operations[verb](operationId, request),
+      print: (view) => printLine(lineOf(view)),
+    });
   }
 }
 

@@ -16,11 +16,10 @@ import type {
 import {
   ABORT_OPERATION_UPDATE,
   OPERATION_STATE_QUERY,
-  PAUSE_OPERATION_UPDATE,
-  RESUME_OPERATION_UPDATE,
   operationStart,
   operationWorkflowId,
 } from '../workflows/operation-contract.ts';
+import { PAUSE_UPDATE, RESUME_UPDATE } from '../workflows/hold-contract.ts';
 import { unknownFieldOf } from '../api/intent/mending.ts';
 import type { Mending } from '../api/intent/mending.ts';
 import { byAuthor, noteAction } from './actions.ts';
@@ -178,7 +177,7 @@ export function operationOperations(resources: OperatorResources) {
           );
         }
         await db.query(HOLD, [operationId, change.requestedBy ?? 'operator']);
-        return tell(operationId, PAUSE_OPERATION_UPDATE, change);
+        return tell(operationId, PAUSE_UPDATE, change);
       }),
 
     /**
@@ -189,7 +188,7 @@ export function operationOperations(resources: OperatorResources) {
       noted('resume', operationId, change, async () => {
         const view = await openOne(operationId);
         await db.query(RELEASE, [operationId]);
-        if (await isRunning(operationId)) return tell(operationId, RESUME_OPERATION_UPDATE, change);
+        if (await isRunning(operationId)) return tell(operationId, RESUME_UPDATE, change);
         const { kind, ratePerSecond: rate, requestedBy, total, done, ordered } = view;
         const { requestedBy: changedBy = 'operator' } = change;
         const carried: OperationState = {

@@ -100,12 +100,12 @@ export const PLANTS: readonly Plant[] = [
   {
     cause: 'channel_paused',
     sql: `${route('pending', { next_attempt_at: 'at' }, PAUSED)}
-      INSERT INTO notification.channels VALUES ('${PAUSED}', true, 'INC-7', 'nina', now()) ON CONFLICT DO NOTHING;`,
+      INSERT INTO notification.holds VALUES ('channel', '${PAUSED}', true, 'INC-7', 'nina', now()) ON CONFLICT DO NOTHING;`,
   },
   {
     cause: 'producer_paused',
     sql: `${route('pending', { next_attempt_at: 'at' }).replace("'game.turn.ready', 'game_master'", `'runtime.start_config_invalid', '${PAUSED_PRODUCER}'`)}
-      INSERT INTO notification.channels VALUES ('producer:${PAUSED_PRODUCER}', true, 'INC-8', 'nina', now())
+      INSERT INTO notification.holds VALUES ('producer', '${PAUSED_PRODUCER}', true, 'INC-8', 'nina', now())
       ON CONFLICT DO NOTHING;`,
   },
   {

@@ -193,19 +193,6 @@ CREATE INDEX intents_decided_idx ON notification.intents (updated_at) WHERE stat
 CREATE INDEX intents_duplicates_idx ON notification.intents (other) WHERE status = 'duplicate';
 CREATE INDEX intents_cancelled_idx ON notification.intents USING gin (recipient_user_ids) WHERE status = 'cancelled';
 
--- Whether a channel publishes. A channel without a row is open. A producer is paused as a channel is: nothing of it is
--- published. The row of one has its name with `producer:` before it.
-CREATE TABLE notification.channels (
-    channel    text        PRIMARY KEY CHECK (channel IN ('push', 'email') OR channel LIKE 'producer:_%'),
-    is_paused  boolean     NOT NULL,
-    reason     text,
-    changed_by text        NOT NULL,
-    changed_at timestamptz NOT NULL,
-    -- How many waiting routes a second a resumed channel lets go, for as long as it does: a workflow that is started anew
-    -- goes on with the drain of one that was lost.
-    drain_rate double precision
-);
-
 -- What producers are told about their intents: an outbox, written by the statement that makes it true. A row is what one
 -- statement has to tell, of one intent or of hundreds, and is relayed as one entry for each event.
 CREATE TABLE notification.outcomes (

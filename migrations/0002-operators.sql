@@ -75,6 +75,21 @@ CREATE TABLE notification.installation (
 );
 INSERT INTO notification.installation (may_hold_plain) VALUES (false);
 
+-- What operators pause and resume: a channel or a producer publishes nothing while it is paused, a shard of account callbacks
+-- delivers nothing. A row says what was asked for last; what was never paused has none. Who asked before is in operator_actions.
+CREATE TABLE notification.holds (
+    kind       text        NOT NULL CHECK (kind IN ('channel', 'producer', 'shard')),
+    name       text        NOT NULL,
+    is_paused  boolean     NOT NULL,
+    reason     text,
+    changed_by text        NOT NULL,
+    changed_at timestamptz NOT NULL,
+    -- How many waiting routes a resumed channel or producer releases per second, until none is left: a new workflow continues the
+    -- drain of one that is lost.
+    drain_rate double precision,
+    PRIMARY KEY (kind, name)
+);
+
 -- What an operator does to many: chosen at once when it is asked for, and worked off by a workflow, operation/<id>.
 CREATE TABLE notification.operations (
     operation_id text        PRIMARY KEY,

@@ -119,15 +119,6 @@ CREATE TABLE notification.callback_dead_letters (
 CREATE INDEX callback_dead_letters_list_idx
     ON notification.callback_dead_letters (dropped_at DESC, kind, user_id, period_start_ms);
 
--- Shards as operators have set them: one that is paused delivers nothing. A shard without a row is open.
-CREATE TABLE notification.callback_pauses (
-    shard      integer     PRIMARY KEY CHECK (shard >= 0),
-    is_paused  boolean     NOT NULL,
-    reason     text,
-    changed_by text        NOT NULL,
-    changed_at timestamptz NOT NULL
-);
-
 -- Entries of the stream of extremes that break its contract: what was sent, for the producer that sends it again.
 CREATE TABLE notification.malformed_account_inputs (
     stream_entry_id text        PRIMARY KEY,

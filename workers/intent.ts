@@ -2,6 +2,7 @@
 import type { Client } from '@temporalio/client';
 import type { Redis } from 'ioredis';
 import { createAcceptance, createFirstTry, createIntentActivities } from '../activities/intent/acceptance.ts';
+import { createHoldActivities } from '../activities/holds.ts';
 import { createChannelActivities } from '../activities/intent/channels.ts';
 import { createDirectDelivery } from '../activities/intent/direct.ts';
 import { collectSettled, defineHandOffCommands } from '../activities/intent/hand-off.ts';
@@ -97,6 +98,7 @@ export function openIntents(context: ProcessContext): Role {
         ...createIntentActivities(resources, acceptIntents, firstTry),
         ...createRouteActivities(resources, firstAttempts),
         ...createSteeringActivities(resources),
+        ...createHoldActivities(resources),
         ...createChannelActivities(resources),
         ...createBridgeActivities({
           ...{ ...resources, deliverTogether: createDirectDelivery({ ...resources, acceptIntents }) },

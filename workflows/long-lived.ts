@@ -1,8 +1,7 @@
 /** What workflows that run for good have in common. */
 import { ApplicationFailure, defineSignal, setHandler, workflowInfo } from '@temporalio/workflow';
+import { problemOfTexts } from './hold-contract.ts';
 import { RENEW_SIGNAL } from './renewal-contract.ts';
-
-const MAX_TEXT = 500;
 
 /**
  * Whether a run is to be continued by a new one: replaying its history must stay quick.
@@ -45,12 +44,6 @@ export function refuse(message: string): never {
 
 /** @throws ApplicationFailure `InvalidRequest` for a field that is given and is no text that can be stored. */
 export function checkTexts(request: object, ...fields: string[]): void {
-  for (const field of fields) {
-    const value = (request as Record<string, unknown>)[field];
-    if (value === undefined) continue;
-    // NUL cannot be stored.
-    if (typeof value !== 'string' || value.length > MAX_TEXT || value.includes('\0')) {
-      refuse(`${field} must be a text of at most ${MAX_TEXT} characters`);
-    }
-  }
+  const problem = problemOfTexts(request, ...fields);
+  if (problem !== undefined) refuse(problem);
 }

@@ -35,9 +35,7 @@ export interface OperationOptions {
 
 /** Query; the answer is an OperationState. */
 export const OPERATION_STATE_QUERY = 'state';
-/** Updates, argument OperationChange; the answer is the OperationState. */
-export const PAUSE_OPERATION_UPDATE = 'pause';
-export const RESUME_OPERATION_UPDATE = 'resume';
+/** Update, as PAUSE_UPDATE and RESUME_UPDATE of a hold: argument OperationChange; the answer is the OperationState. */
 export const ABORT_OPERATION_UPDATE = 'abort';
 
 export interface OperationChange {

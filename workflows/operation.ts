@@ -25,15 +25,11 @@ import {
   setHandler,
 } from '@temporalio/workflow';
 import type { OperationActivities } from '../activities/operations.ts';
+import { PAUSE_UPDATE, RESUME_UPDATE } from './hold-contract.ts';
 import { checkTexts, isHistoryLong, onRenewal, refuse } from './long-lived.ts';
 import { DATABASE, OPERATION_PAGE } from './policies.ts';
 import type { OperationChange, OperationInput, OperationState } from './operation-contract.ts';
-import {
-  ABORT_OPERATION_UPDATE,
-  OPERATION_STATE_QUERY,
-  PAUSE_OPERATION_UPDATE,
-  RESUME_OPERATION_UPDATE,
-} from './operation-contract.ts';
+import { ABORT_OPERATION_UPDATE, OPERATION_STATE_QUERY } from './operation-contract.ts';
 
 const pages = proxyActivities<OperationActivities>(OPERATION_PAGE);
 const database = proxyActivities<OperationActivities>(DATABASE);
@@ -67,8 +63,8 @@ export async function operation(input: OperationInput): Promise<OperationState> 
       },
       { validator: (change: OperationChange | undefined) => check(change, state), description },
     );
-  take(PAUSE_OPERATION_UPDATE, 'paused', 'Begins nothing more until it is resumed. {requestedBy?}');
-  take(RESUME_OPERATION_UPDATE, 'running', 'Goes on. {requestedBy?}');
+  take(PAUSE_UPDATE, 'paused', 'Begins nothing more until it is resumed. {requestedBy?}');
+  take(RESUME_UPDATE, 'running', 'Goes on. {requestedBy?}');
   take(ABORT_OPERATION_UPDATE, 'aborting', 'Ends it; what is done stays done. {requestedBy?}');
 
   let isLeft = true;

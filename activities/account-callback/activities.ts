@@ -15,7 +15,7 @@ import type {
   HourlyCursor,
   RetryOutcome,
 } from '../../workflows/account-callback/contract.ts';
-import { DAY_MS, MAX_RETRIES } from '../../workflows/account-callback/contract.ts';
+import { DAY_MS, MAX_RETRIES, shardHold } from '../../workflows/account-callback/contract.ts';
 import { ATTEMPT_LATE } from '../../workflows/failures.ts';
 import { cleanUp } from './cleanup.ts';
 import type { PortfolioService } from './delivery.ts';
@@ -33,9 +33,9 @@ import {
   recordDropped,
   recordFailed,
 } from './outcomes.ts';
-import { createPauseActivities, pauseOf } from './pauses.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
 import { withHeartbeats } from '../heartbeat.ts';
+import { createHoldActivities, loadHold } from '../holds.ts';
 import type { DeliveryFailure } from '../http/delivery.ts';
 import { isGone, retryWaitMs, withoutOwnWords } from '../http/delivery.ts';
 import { query } from '../postgres.ts';
@@ -65,13 +65,15 @@ export type AccountCallbackActivities = ReturnType<typeof createAccountCallbackA
 export function createAccountCallbackActivities(resources: AccountCallbackResources) {
   const { db, log, metrics, portfolios, callbacks: settings } = resources;
   const { retryLadderMs } = settings;
+  /** No step of a paused shard that begins delivers anything. */
+  const holdOf = (shard: number) => loadHold(db, shardHold(shard));
 
   return {
-    ...createPauseActivities(resources),
+    ...createHoldActivities(resources),
 
     /** As {@link dueDayOf}; nothing while the shard is paused. */
     async findDueDay(shard: number): Promise<{ dayStartMs?: number }> {
-      if (await pauseOf(db, shard)) return {};
+      if ((await holdOf(shard)).isPaused) return {};
       const dayStartMs = await dueDayOf(db, shard);
       return dayStartMs === undefined ? {} : { dayStartMs };
     },
@@ -82,7 +84,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
       after: DailyCursor,
       limit: number,
     ): Promise<{ found: number; upTo?: DailyCursor }> {
-      if (await pauseOf(db, shard)) return { found: 0 };
+      if ((await holdOf(shard)).isPaused) return { found: 0 };
       return findDailyPage(db, shard, after, limit);
     },
 
@@ -92,7 +94,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
       after: HourlyCursor,
       limit: number,
     ): Promise<{ found: number; upTo?: HourlyCursor }> {
-      if (await pauseOf(db, shard)) return { found: 0 };
+      if ((await holdOf(shard)).isPaused) return { found: 0 };
       return findHourlyPage(db, shard, after, limit);
     },
 
@@ -109,8 +111,8 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
      * @param nowMs epoch ms.
      */
     async emitCallbacks(shard: number, page: EmissionPage, nowMs: number): Promise<EmissionOutcome> {
-      const paused = await pauseOf(db, shard);
-      if (paused) return { ...NOTHING, paused };
+      const hold = await holdOf(shard);
+      if (hold.isPaused) return { ...NOTHING, hold };
       const due = await beginPage(db, shard, page);
       const outcome = await deliverAll(shard, due, nowMs, metrics.callbackEmission);
       const { delivered, failed } = outcome;
@@ -120,8 +122,8 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
 
     /** Delivers failed callbacks that are due once more. @param nowMs epoch ms. */
     async retryCallbacks(shard: number, nowMs: number): Promise<RetryOutcome> {
-      const paused = await pauseOf(db, shard);
-      if (paused) return { ...NOTHING, isFull: false, isDaySettled: false, paused };
+      const hold = await holdOf(shard);
+      if (hold.isPaused) return { ...NOTHING, isFull: false, isDaySettled: false, hold };
       const due = await loadDueRetries(db, shard, nowMs, MAX_RETRIES);
       const outcome = await deliverAll(shard, due, nowMs, metrics.callbackRetry);
       const isDaySettled =

@@ -110,5 +110,5 @@ const READ_SHARDS = {
                      LIMIT ${COUNTED_AT_MOST}) AS late) AS overdue
       FROM notification.callback_settings
      CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
-      LEFT JOIN notification.callback_pauses ON callback_pauses.shard = shard.number`,
+      LEFT JOIN notification.holds ON holds.kind = 'shard' AND holds.name = shard.number::text`,
 };

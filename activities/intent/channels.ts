@@ -1,22 +1,21 @@
-/** Pausing and resuming channels and producers. Owns the SQL of `channels`; publication reads it with each route it loads. */
+/** Releases the routes that waited for a channel or a producer, after a resume (workflows/intent/channel.ts). */
 import { Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { routeRefOf } from '../../api/ids.ts';
-import { setHeldSql } from '../../api/intent/held.ts';
-import type { ChannelState, HeldName } from '../../workflows/intent/channel-contract.ts';
-import { producerOf } from '../../workflows/intent/channel-contract.ts';
+import type { HeldName } from '../../workflows/intent/channel-contract.ts';
+import { holdKeyOf, producerOf } from '../../workflows/intent/channel-contract.ts';
 import { CHANNELS, CHANNEL_RESUMED_SIGNAL, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { heartbeat } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
 import { signalIfRunning } from '../workflows.ts';
 
-/** Routes are let go in small groups, so that the rate is even and a pause takes effect immediately. */
+/** Routes are released in small groups, so that the rate is even and a pause takes effect immediately. */
 const GROUPS_PER_SECOND = 10;
 const PAGE_SIZE = 500;
 /**
- * A route that was created so much later than the resume has seen the channel open, ms: the row of the channel has its
+ * A route that was created so much later than the resume has seen the channel open, ms: the row of the hold has its
  * time from before its transaction ends. Both times are PostgreSQL's.
  */
 const COMMIT_ALLOWANCE_MS = 60_000;
@@ -56,49 +55,12 @@ export function createChannelActivities({ db, log, workflows }: ChannelResources
     );
 
   return {
-    /** As the row says; `draining` when a drain has not come to its end, whatever became of the workflow that had it. */
-    async loadChannel(channel: HeldName): Promise<ChannelState> {
-      const [row] = await query<ChannelRow>(db, LOAD_CHANNEL, [channel]);
-      if (!row) return { channel, status: 'open', sinceMs: 0 };
-      const state = {
-        channel,
-        ...(row.reason === null ? {} : { reason: row.reason }),
-        requestedBy: row.changed_by,
-        sinceMs: Number(row.changed_at_ms),
-      };
-      if (row.is_paused) return { ...state, status: 'paused' };
-      if (row.drain_rate === null) return { ...state, status: 'open' };
-      return { ...state, status: 'draining', drain: { ratePerSecond: row.drain_rate, released: 0 } };
-    },
-
     /**
-     * From the return on, no attempt that begins publishes on a paused channel, or of a paused producer.
-     *
-     * @param drainRate waiting routes that are to be let go per second, on resume.
-     * @returns when that was, by the clock of PostgreSQL, epoch ms.
-     */
-    async setChannelPaused(
-      channel: HeldName,
-      isPaused: boolean,
-      requestedBy: string,
-      reason?: string | null,
-      drainRate?: number,
-    ): Promise<number> {
-      const values = [channel, isPaused, reason ?? null, requestedBy, drainRate ?? null];
-      const [row] = await query<Pick<ChannelRow, 'changed_at_ms'>>(db, SET_CHANNEL, values);
-      log.warn(
-        { channel, requested_by: requestedBy, ...(reason ? { reason } : {}) },
-        `${producerOf(channel) === undefined ? 'channel' : 'producer'} ${isPaused ? 'paused' : 'resumed'}`,
-      );
-      return Number(row!.changed_at_ms);
-    },
-
-    /**
-     * Lets the routes go that have been waiting since before `resumedAtMs`, oldest first. A route that does not wait
+     * Releases the routes that have been waiting since before `resumedAtMs`, oldest first. A route that does not wait
      * any more takes no notice.
      *
      * @param resumedAtMs by the clock of PostgreSQL, epoch ms.
-     * @returns how many were let go.
+     * @returns how many were released.
      */
     async drainChannel(channel: HeldName, resumedAtMs: number, ratePerSecond: number): Promise<number> {
       const activity = Context.current();
@@ -126,8 +88,9 @@ export function createChannelActivities({ db, log, workflows }: ChannelResources
         if (page.length > 0) comeTo(page.at(-1)!);
         if (page.length < PAGE_SIZE) break;
       }
-      await query(db, END_DRAIN, [channel, resumedAtMs]);
-      log.info({ channel, released: progress.released }, 'waiting routes were let go');
+      const { kind, name } = holdKeyOf(channel);
+      await query(db, END_DRAIN, [kind, name, resumedAtMs]);
+      log.info({ channel, released: progress.released }, 'waiting routes were released');
       return progress.released;
 
       function comeTo({ next_attempt_at, notification_id, route_id }: WaitingRoute, released = 0): void {
@@ -141,36 +104,13 @@ export function createChannelActivities({ db, log, workflows }: ChannelResources
   };
 }
 
-interface ChannelRow {
-  is_paused: boolean;
-  reason: string | null;
-  changed_by: string;
-  changed_at_ms: string;
-  /** Waiting routes per second, until all are let go. */
-  drain_rate: number | null;
-}
-
-const CHANGED_AT_MS = '(extract(epoch FROM changed_at) * 1000)::bigint';
-
-const LOAD_CHANNEL = {
-  name: 'load_channel',
-  text: `
-    SELECT is_paused, reason, changed_by, ${CHANGED_AT_MS} AS changed_at_ms, drain_rate
-      FROM notification.channels
-     WHERE channel = $1`,
-};
-
-const SET_CHANNEL = {
-  name: 'set_channel',
-  text: setHeldSql(`${CHANGED_AT_MS} AS changed_at_ms`),
-};
-
 /** A drain that was paused or begun anew meanwhile has another time. */
 const END_DRAIN = {
   name: 'end_channel_drain',
   text: `
-    UPDATE notification.channels SET drain_rate = NULL
-     WHERE channel = $1 AND drain_rate IS NOT NULL AND ${CHANGED_AT_MS} = $2::bigint`,
+    UPDATE notification.holds SET drain_rate = NULL
+     WHERE kind = $1 AND name = $2 AND drain_rate IS NOT NULL
+       AND (extract(epoch FROM changed_at) * 1000)::bigint = $3::bigint`,
 };
 
 /**

@@ -467,7 +467,7 @@ const INSERT_RECORDS = acceptance({
     SELECT notification_id, accepted_at::text AS version,
            floor(extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms,
            coalesce(expires_at <= accepted_at, false) AS is_expired,
-           ARRAY(SELECT channel FROM notification.channels WHERE is_paused) AS paused
+           ARRAY(SELECT kind || ':' || name FROM notification.holds WHERE is_paused) AS paused
       FROM record`,
   parameters: 13,
 });

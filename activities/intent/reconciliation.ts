@@ -192,17 +192,18 @@ const LIST_OVERDUE = {
   name: 'list_overdue_routes',
   text: `
     SELECT notification_id, route_id, overdue.next_attempt_at::text
-      FROM (SELECT unnest($6::text[]) EXCEPT SELECT channel FROM notification.channels WHERE is_paused) AS open (channel)
+      FROM (SELECT unnest($6::text[]) EXCEPT
+            SELECT name FROM notification.holds WHERE kind = 'channel' AND is_paused) AS open (channel)
      CROSS JOIN LATERAL (
        SELECT notification_id, route_id, next_attempt_at
          FROM notification.routes
         WHERE routes.channel = open.channel AND next_attempt_at < now() - $1::int * interval '1 millisecond'
           AND next_attempt_at >= $2::timestamptz
           AND (next_attempt_at, notification_id, route_id) > ($2::timestamptz, $3, $4)
-          AND (SELECT true FROM notification.channels
-                WHERE is_paused
-                  AND channels.channel = 'producer:' || (SELECT producer FROM notification.records AS record
-                                                          WHERE record.notification_id = routes.notification_id)
+          AND (SELECT true FROM notification.holds
+                WHERE is_paused AND kind = 'producer'
+                  AND name = (SELECT producer FROM notification.records AS record
+                               WHERE record.notification_id = routes.notification_id)
                 LIMIT 1) IS NULL
         ORDER BY next_attempt_at, notification_id, route_id
         LIMIT $5

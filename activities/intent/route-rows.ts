@@ -124,7 +124,7 @@ export function freshRoute(
   const { version, accepted_at_ms, is_expired, paused } = moment;
   const isPending = slot.status === 'pending';
   const expiresAtMs = expiryOf(catalog, intent);
-  const isChannelPaused = paused.includes(slot.channel);
+  const isChannelPaused = paused.includes(`channel:${slot.channel}`);
   return {
     notification_id: intent.notificationId,
     route_id: slot.routeId,
@@ -218,14 +218,14 @@ const routeColumns = (payload: string) => `
            (extract(epoch FROM expires_at) * 1000)::bigint AS expires_at_ms,
            coalesce(expires_at <= statement_timestamp(), false) AS is_expired,
            coalesce(replay.generation, 0) AS generation, replay.replay_id,
-           coalesce(channels.is_paused, false) AS is_channel_paused,
-           coalesce(channels.is_paused, false) OR coalesce(producers.is_paused, false) AS is_paused,
+           coalesce(channel_hold.is_paused, false) AS is_channel_paused,
+           coalesce(channel_hold.is_paused, false) OR coalesce(producer_hold.is_paused, false) AS is_paused,
            (extract(epoch FROM next_attempt_at) * 1000)::bigint AS next_attempt_at_ms,
            (extract(epoch FROM next_attempt_at - statement_timestamp()) * 1000)::bigint AS retry_in_ms
       FROM notification.routes AS route
       JOIN notification.records USING (notification_id)
-      LEFT JOIN notification.channels USING (channel)
-      LEFT JOIN notification.channels AS producers ON producers.channel = 'producer:' || producer
+      LEFT JOIN notification.holds AS channel_hold ON channel_hold.kind = 'channel' AND channel_hold.name = channel
+      LEFT JOIN notification.holds AS producer_hold ON producer_hold.kind = 'producer' AND producer_hold.name = producer
       LEFT JOIN LATERAL (
            SELECT generation, replay_id
              FROM notification.replays

@@ -1,6 +1,6 @@
 /** `callbacks`: account values as they are delivered to portfolio services. */
 import type { Command } from 'commander';
-import { Option } from 'commander';
+import { Argument, Option } from 'commander';
 import { CALLBACK_KINDS } from '../../api/account-callback/callback.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
 import { callbackInputSchema, problemOf } from '../../api/account-callback/input.ts';
@@ -15,6 +15,7 @@ import type { BulkOptions } from '../bulk.ts';
 import { replayMatching, withBulkOptions } from '../bulk.ts';
 import type { GlobalOptions } from '../command.ts';
 import { UsageError, action, helpWith, showPage } from '../command.ts';
+import { addHoldCommand } from '../holds.ts';
 import type { Requested } from '../options.ts';
 import {
   givenOf,
@@ -262,40 +263,23 @@ function addRun(callbacks: Command): void {
     );
 }
 
-interface SteeringOptions extends Requested {
-  reason?: string;
-}
-
 function addPause(callbacks: Command): void {
-  const command = (verb: 'pause' | 'resume', description: string, ...examples: string[]) =>
-    callbacks
-      .command(verb)
-      .description(description)
-      .argument('<shard>', 'its number, see callbacks status', parseCount(0, 999))
-      .addOption(reasonOption())
-      .addOption(requestedByOption())
-      .addHelpText('after', helpWith(...examples))
-      .action(
-        action<SteeringOptions, [number]>(({ json, reason, requestedBy }, shard) =>
-          withSession(['postgres', 'temporal'], async ({ operator }) => {
-            const request = { requestedBy, ...(reason === undefined ? {} : { reason }) };
-            const state = await operator.callbacks[verb](shard, request);
-            if (json) printJson(state);
-            else printLine(`shard ${shard} is ${state.paused ? 'paused' : 'open'}`);
-          }),
-        ),
-      );
+  const command = (verb: 'pause' | 'resume', description: string, example: string) =>
+    addHoldCommand(callbacks, verb, {
+      ...{ description, example },
+      argument: new Argument('<shard>', 'its number, see callbacks status').argParser(parseCount(0, 999)),
+      options: [reasonOption()],
+      needs: ['postgres', 'temporal'],
+      change: (operator, request, shard: number) => operator.callbacks[verb](shard, request),
+      print: ({ paused }, shard) => printLine(`shard ${shard} is ${paused ? 'paused' : 'open'}`),
+    });
 
   command(
     'pause',
     'Pause a shard until it is resumed, also over restarts: nothing is delivered to its users.',
-    "galaxy-notify callbacks pause 2 --reason 'the portfolio service is being moved'",
+    "2 --reason 'the portfolio service is being moved'",
   );
-  command(
-    'resume',
-    'Resume a shard. Callbacks that waited are delivered in order, each once.',
-    'galaxy-notify callbacks resume 2',
-  );
+  command('resume', 'Resume a shard. Callbacks that waited are delivered in order, each once.', '2');
 }
 
 function addAppend(callbacks: Command): void {

@@ -80,8 +80,8 @@ const LOAD_SHARDS = `
                     WHERE snapshot.shard = numbered.shard AND kind = 'hourly' AND status = 'pending'
                     ORDER BY period_start_ms, position
                     LIMIT 1), 0)::float8 AS behind_ms,
-         EXISTS (SELECT FROM notification.callback_pauses AS pause
-                  WHERE pause.shard = numbered.shard AND is_paused) AS is_paused
+         EXISTS (SELECT FROM notification.holds
+                  WHERE kind = 'shard' AND name = numbered.shard::text AND is_paused) AS is_paused
     FROM notification.callback_settings, generate_series(0, shards - 1) AS numbered (shard)`;
 
 const COUNT_DEAD = `

@@ -2,8 +2,8 @@
 import type { Command } from 'commander';
 import type { BridgeStatus } from '../../client/intent/bridge.ts';
 import { EXIT, action, helpWith } from '../command.ts';
-import type { Requested } from '../options.ts';
-import { requestedByOption } from '../options.ts';
+import { addHoldCommand } from '../holds.ts';
+import { reasonOption } from '../options.ts';
 import { durationOf, printFields, printHeading, printJson, report } from '../output.ts';
 import { withSession } from '../session.ts';
 
@@ -29,39 +29,24 @@ export function addBridgeCommands(program: Command): void {
       ),
     );
 
-  bridge
-    .command('pause')
-    .description(
+  addHoldCommand(bridge, 'pause', {
+    description:
       'Stop intake. New entries wait in Redis; accepted notifications are still delivered. The pause outlasts restarts of the service.',
-    )
-    .requiredOption('--reason <text>', 'kept and shown to other operators')
-    .addOption(requestedByOption())
-    .addHelpText('after', helpWith("galaxy-notify bridge pause --reason 'database maintenance'"))
-    .action(
-      action<{ reason: string } & Requested>(({ json, reason, requestedBy }) =>
-        withSession(['temporal'], async ({ operator }) => {
-          const status = await operator.bridge.pause({ reason, requestedBy });
-          if (json) printJson(status);
-          else printStatus(status);
-          report('paused, also over restarts of the service, until: galaxy-notify bridge resume');
-        }),
-      ),
-    );
+    example: "--reason 'database maintenance'",
+    options: [reasonOption().makeOptionMandatory()],
+    needs: ['temporal'],
+    change: (operator, { requestedBy, reason = '' }) => operator.bridge.pause({ requestedBy, reason }),
+    print: printStatus,
+    note: () => report('paused, also over restarts of the service, until: galaxy-notify bridge resume'),
+  });
 
-  bridge
-    .command('resume')
-    .description('Start intake again, from the offset: nothing is lost.')
-    .addOption(requestedByOption())
-    .addHelpText('after', helpWith('galaxy-notify bridge resume'))
-    .action(
-      action<Requested>(({ json, requestedBy }) =>
-        withSession(['temporal'], async ({ operator }) => {
-          const status = await operator.bridge.resume({ requestedBy });
-          if (json) printJson(status);
-          else printStatus(status);
-        }),
-      ),
-    );
+  addHoldCommand(bridge, 'resume', {
+    description: 'Start intake again, from the offset: nothing is lost.',
+    example: '',
+    needs: ['temporal'],
+    change: (operator, request) => operator.bridge.resume(request),
+    print: printStatus,
+  });
 }
 
 function printStatus({ progress, pause, ...status }: BridgeStatus): void {

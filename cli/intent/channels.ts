@@ -1,22 +1,16 @@
 /** `channels` and `producers`: pausing and resuming push, e-mail, or all that comes from one producer, and its weight. */
 import type { Command } from 'commander';
-import { Argument, InvalidArgumentError } from 'commander';
+import { Argument, InvalidArgumentError, Option } from 'commander';
 import type { Producer } from '../../api/intent/catalog.ts';
 import type { HeldView, Pause } from '../../client/intent/channels.ts';
 import { LEAST_WEIGHT, MOST_WEIGHT, USUAL_WEIGHT } from '../../client/intent/weights.ts';
 import type { Operator } from '../../client/operator.ts';
-import type {
-  ChannelName,
-  ChannelState,
-  PauseRequest,
-  ResumeRequest,
-} from '../../workflows/intent/channel-contract.ts';
-import {
-  CHANNEL_NAMES,
-  DEFAULT_DRAIN_RATE,
-  MAX_DRAIN_RATE,
-} from '../../workflows/intent/channel-contract.ts';
+import type { HoldRequest, ResumeRequest } from '../../workflows/hold-contract.ts';
+import { DEFAULT_DRAIN_RATE, MAX_DRAIN_RATE } from '../../workflows/hold-contract.ts';
+import type { ChannelName, ChannelState } from '../../workflows/intent/channel-contract.ts';
+import { CHANNEL_NAMES } from '../../workflows/intent/channel-contract.ts';
 import { UsageError, action, helpWith } from '../command.ts';
+import { addHoldCommand } from '../holds.ts';
 import { parseCount, parseProducer, reasonOption, requestedByOption } from '../options.ts';
 import { countOf, printJson, printLine, printTable, report } from '../output.ts';
 import { withSession } from '../session.ts';
@@ -36,7 +30,7 @@ interface Held<Noun extends string, Name extends string> {
   examples: { pause: string; resume: string };
   operations(operator: Operator): {
     list(): Promise<(HeldView & Record<Noun, Name>)[]>;
-    pause(name: Name, request: PauseRequest): Promise<Pause>;
+    pause(name: Name, request: HoldRequest): Promise<Pause>;
     resume(name: Name, request: ResumeRequest): Promise<ChannelState>;
   };
 }
@@ -121,54 +115,40 @@ function addCommands<Noun extends string, Name extends string>(
       ),
     );
 
-  commands
-    .command('pause')
-    .description(held.pauses)
-    .addArgument(nameArgument())
-    .addOption(reasonOption())
-    .addOption(requestedByOption())
-    .addHelpText('after', helpWith(`galaxy-notify ${group} pause ${held.examples.pause}`))
-    .action(
-      action<{ reason?: string; requestedBy: string }, [Name]>(({ json, reason, requestedBy }, name) =>
-        // Whoever stops something does not wait for Temporal.
-        withSession(['postgres'], async ({ operator }) => {
-          const state = await held.operations(operator).pause(name, {
-            requestedBy,
-            ...(reason === undefined ? {} : { reason }),
-          });
-          printState(name, state, json);
-          report(`new publications wait until: galaxy-notify ${group} resume ${name}`);
-          if (state.isWorkflowSilent)
-            report('its workflow has not answered yet, and does not need to: the database holds the pause');
-        }),
-      ),
-    );
+  addHoldCommand<Pause, Name>(commands, 'pause', {
+    description: held.pauses,
+    example: held.examples.pause,
+    argument: nameArgument(),
+    options: [reasonOption()],
+    // An operator who stops something does not wait for Temporal.
+    needs: ['postgres'],
+    change: (operator, request, name) => held.operations(operator).pause(name, request),
+    print: printState,
+    note({ isWorkflowSilent }, name) {
+      report(`new publications wait until: galaxy-notify ${group} resume ${name}`);
+      if (isWorkflowSilent)
+        report('its workflow has not answered yet, and does not need to: the database holds the pause');
+    },
+  });
 
-  commands
-    .command('resume')
-    .description(held.resumes)
-    .addArgument(nameArgument())
-    .option(
-      '--rate <n>',
-      `waiting routes released per second, ${DEFAULT_DRAIN_RATE} unless set`,
-      parseCount(1, MAX_DRAIN_RATE),
-    )
-    .addOption(requestedByOption())
-    .addHelpText('after', helpWith(`galaxy-notify ${group} resume ${held.examples.resume}`))
-    .action(
-      action<{ rate?: number; requestedBy: string }, [Name]>(({ json, rate, requestedBy }, name) =>
-        withSession(['postgres', 'temporal'], async ({ operator }) => {
-          const operations = held.operations(operator);
-          const state = await operations.resume(name, {
-            requestedBy,
-            ...(rate === undefined ? {} : { ratePerSecond: rate }),
-          });
-          printState(name, state, json);
-          const view = (await operations.list()).find((one) => one[noun] === name);
-          if (view) report(`${countOf(view.openRoutes, 'route')} open of ${name}`);
-        }),
-      ),
-    );
+  addHoldCommand(commands, 'resume', {
+    description: held.resumes,
+    example: held.examples.resume,
+    argument: nameArgument(),
+    options: [
+      new Option(
+        '--rate <n>',
+        `waiting routes released per second, ${DEFAULT_DRAIN_RATE} unless set`,
+      ).argParser(parseCount(1, MAX_DRAIN_RATE)),
+    ],
+    needs: ['postgres', 'temporal'],
+    change: (operator, request, name: Name) => held.operations(operator).resume(name, request),
+    print: printState,
+    async note(_, name, operator) {
+      const view = (await held.operations(operator).list()).find((one) => one[noun] === name);
+      if (view) report(`${countOf(view.openRoutes, 'route')} open of ${name}`);
+    },
+  });
   return commands;
 }
 
@@ -216,8 +196,7 @@ function parseWeight(text: string): number {
   throw new InvalidArgumentError(`Give a number from ${LEAST_WEIGHT} to ${MOST_WEIGHT}, such as 0.2.`);
 }
 
-function printState(name: string, state: ChannelState, json: boolean | undefined): void {
-  if (json) return printJson(state);
-  const rate = state.drain && state.status === 'draining' ? `, ${state.drain.ratePerSecond} per second` : '';
-  printLine(`${name} is ${state.status}${rate}`);
+function printState({ status, drain }: ChannelState, name: string): void {
+  const rate = drain && status === 'draining' ? `, ${drain.ratePerSecond} per second` : '';
+  printLine(`${name} is ${status}${rate}`);
 }

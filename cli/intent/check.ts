@@ -196,8 +196,9 @@ const OVERDUE = `
     JOIN notification.records USING (notification_id)
    CROSS JOIN LATERAL (
          SELECT EXISTS (SELECT
-                          FROM notification.channels
-                         WHERE is_paused AND channel IN (route.channel, 'producer:' || producer)) AS is_paused) AS held
+                          FROM notification.holds
+                         WHERE is_paused
+                           AND (kind, name) IN (('channel', route.channel), ('producer', producer))) AS is_paused) AS held
    WHERE next_attempt_at < now() - interval '1 minute'`;
 
 const DEAD_LETTERS = `
@@ -205,5 +206,8 @@ const DEAD_LETTERS = `
     FROM notification.routes
    WHERE status = 'dead_letter' AND dead_lettered_at > now() - interval '24 hours'`;
 
-const PAUSED =
-  'SELECT channel, reason, changed_at FROM notification.channels WHERE is_paused ORDER BY channel';
+const PAUSED = `
+  SELECT CASE kind WHEN 'producer' THEN 'producer:' || name ELSE name END AS channel, reason, changed_at
+    FROM notification.holds
+   WHERE is_paused AND kind IN ('channel', 'producer')
+   ORDER BY kind, name`;

@@ -129,7 +129,7 @@ const FIND_TRACKING = `
          to_char(caught_up_date, 'YYYY-MM-DD') AS "caughtUpDate", to_char(daily_date, 'YYYY-MM-DD') AS "dailyDate",
          tracking.changed_at AS "changedAt", pause.changed_by AS "pausedBy"
     FROM notification.callback_trackings AS tracking
-    LEFT JOIN notification.callback_pauses AS pause ON pause.shard = tracking.shard AND is_paused
+    LEFT JOIN notification.holds AS pause ON kind = 'shard' AND name = tracking.shard::text AND is_paused
    WHERE user_id = $1`;
 
 /** $1 user, $2 kinds, $3 and $4 first and last beginning of a period, epoch ms, $5 status or null, $6 rows at most. */

@@ -1,19 +1,21 @@
 /** Account callbacks: progress of each shard, failed callbacks, and dead letters (workflows/account-callback/workflow.ts). */
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
-import type { CallbackState, ShardPauseRequest } from '../../workflows/account-callback/contract.ts';
+import type { CallbackState } from '../../workflows/account-callback/contract.ts';
 import {
   CALLBACK_STATUS_QUERY,
-  PAUSE_SHARD_UPDATE,
-  RESUME_SHARD_UPDATE,
   RUN_NOW_UPDATE,
   accountCallbackWorkflowId,
   IS_OVERDUE,
+  shardHold,
 } from '../../workflows/account-callback/contract.ts';
+import type { Hold, HoldRequest } from '../../workflows/hold-contract.ts';
+import { HOLD } from '../../workflows/hold-contract.ts';
 import { runTransaction } from '../../api/postgres-transaction.ts';
 import type { Requester } from '../actions.ts';
 import { byAuthor, noteAction } from '../actions.ts';
 import { clockOf } from '../bulk-replay.ts';
 import { NotFoundError } from '../errors.ts';
+import { tellHold, writePause } from '../holds.ts';
 import type { Candidate, Conditions, Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
@@ -103,10 +105,11 @@ export function callbackOperations(resources: OperatorResources) {
     async status(): Promise<ShardStatus[]> {
       const { rows } = await db.query<StatusRow>(LIST_SHARDS);
       return Promise.all(
-        rows.map(async ({ pausedSince, pausedBy, pauseReason, ...row }) => {
+        rows.map(async ({ hold, ...row }) => {
           const workflowId = accountCallbackWorkflowId(row.shard);
           const live = await query<CallbackState>(temporal, workflowId, CALLBACK_STATUS_QUERY);
-          const paused = pauseViewOf({ pausedSince, pausedBy, pauseReason }, live);
+          // The workflow rests as well when PostgreSQL was put back to before the pause.
+          const paused = pauseViewOf(hold.isPaused ? hold : live?.paused);
           return {
             ...withoutNulls(row),
             ...(paused ? { paused } : {}),
@@ -193,11 +196,11 @@ export function callbackOperations(resources: OperatorResources) {
     /**
      * Pauses a shard: it delivers nothing until an operator resumes it, over restarts.
      *
-     * @param request its `requestedBy` is kept, and listed with the actions.
      * @returns its state once nothing is being delivered any more.
-     * @throws NotFoundError; OperationFailedError when what had begun has not ended within a minute, or nobody takes it.
+     * @throws NotFoundError; OperationFailedError when what had begun has not ended within a minute, or nobody says so. The
+     * pause holds all the same.
      */
-    pause: (shard: number, request: ShardPauseRequest = {}) => steer(shard, 'pause', request),
+    pause: (shard: number, request: HoldRequest = {}) => steer(shard, 'pause', request),
 
     /**
      * Resumes a shard: callbacks that waited are delivered in order, each once.
@@ -205,7 +208,7 @@ export function callbackOperations(resources: OperatorResources) {
      * @returns its state.
      * @throws NotFoundError; OperationFailedError when nobody takes it.
      */
-    resume: (shard: number, request: ShardPauseRequest = {}) => steer(shard, 'resume', request),
+    resume: (shard: number, request: HoldRequest = {}) => steer(shard, 'resume', request),
   };
 
   async function replay(filter: CallbackFilter, options: CallbackReplayOptions): Promise<number> {
@@ -235,27 +238,17 @@ export function callbackOperations(resources: OperatorResources) {
   async function steer(
     shard: number,
     verb: 'pause' | 'resume',
-    request: ShardPauseRequest,
+    request: HoldRequest,
   ): Promise<CallbackState> {
     const { rows } = await db.query(FIND_SHARD, [shard]);
     if (rows.length === 0) throw new NotFoundError(`there is no shard ${shard}`);
-    const update = verb === 'pause' ? PAUSE_SHARD_UPDATE : RESUME_SHARD_UPDATE;
-    const { requestedBy, reason } = request;
-    const action = {
-      ...{ action: `callbacks ${verb}`, target: `shard ${shard}`, requestedBy, detail: reason },
-    };
-    const steering = () =>
-      ask(
-        temporal,
-        {
-          workflowId: accountCallbackWorkflowId(shard),
-          limitMs: RUN_LIMIT_MS,
-          ifSilent: 'it may still be made, see callbacks status: deliveries that had begun end first',
-          ifNotRunning: 'a service with the role account-callback starts it',
-        },
-        (handle) => handle.executeUpdate<CallbackState, [ShardPauseRequest]>(update, { args: [request] }),
-      );
-    return byAuthor(resources, action, steering);
+    if (verb === 'pause') await writePause(db, shardHold(shard), request);
+    return tellHold(temporal, verb, request, {
+      workflowId: accountCallbackWorkflowId(shard),
+      limitMs: RUN_LIMIT_MS,
+      ifSilent: 'see callbacks status: the database holds a pause, and deliveries that had begun end first',
+      ifNotRunning: 'a service with the role account-callback starts it',
+    });
   }
 
   async function list(
@@ -288,17 +281,10 @@ export function callbackOperations(resources: OperatorResources) {
   }
 }
 
-/** The workflow rests as well when PostgreSQL was put back to before the pause, and knows nothing of it. */
-function pauseViewOf(
-  { pausedSince, pausedBy, pauseReason }: Pick<StatusRow, 'pausedSince' | 'pausedBy' | 'pauseReason'>,
-  live: CallbackState | undefined,
-): ShardStatus['paused'] {
-  if (pausedSince !== null && pausedBy !== null) {
-    return { since: pausedSince, by: pausedBy, ...(pauseReason === null ? {} : { reason: pauseReason }) };
-  }
-  if (!live?.paused) return undefined;
-  const { sinceMs, requestedBy, reason } = live.paused;
-  return { since: new Date(sinceMs), by: requestedBy, ...(reason === undefined ? {} : { reason }) };
+function pauseViewOf(pause: Omit<Hold, 'isPaused'> | undefined): ShardStatus['paused'] {
+  if (!pause) return undefined;
+  const { sinceMs, requestedBy: by = 'operator', reason } = pause;
+  return { since: new Date(sinceMs), by, ...(reason === undefined ? {} : { reason }) };
 }
 
 const asked = (shard: number) => ({
@@ -328,9 +314,7 @@ interface StatusRow {
   failed: number;
   nextRetryAt: Date | null;
   deadLetters: number;
-  pausedSince: Date | null;
-  pausedBy: string | null;
-  pauseReason: string | null;
+  hold: Hold;
 }
 
 const FIND_SHARD = 'SELECT FROM notification.callback_settings WHERE $1::int >= 0 AND $1::int < shards';
@@ -347,10 +331,10 @@ const LIST_SHARDS = `
            WHERE shard = shard.number AND status = 'pending') AS pending,
          failed.count AS failed, failed."nextRetryAt",
          coalesce((SELECT count FROM dead WHERE dead.shard = shard.number), 0) AS "deadLetters",
-         pause.changed_at AS "pausedSince", pause.changed_by AS "pausedBy", pause.reason AS "pauseReason"
+         ${HOLD}
     FROM notification.callback_settings
    CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
-    LEFT JOIN notification.callback_pauses AS pause ON pause.shard = shard.number AND is_paused
+    LEFT JOIN notification.holds ON kind = 'shard' AND name = shard.number::text
    CROSS JOIN LATERAL (
      SELECT (count(*) FILTER (WHERE until_ms IS NULL))::int AS count,
             to_char(min(caught_up_date) FILTER (WHERE is_waited_for), 'YYYY-MM-DD') AS "caughtUpDate",

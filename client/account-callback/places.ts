@@ -162,7 +162,8 @@ const FIND_UNTOLD = `
             AND status <> 'delivered'
           ORDER BY period_start_ms DESC
           LIMIT $3) AS snapshot
-    LEFT JOIN notification.callback_pauses AS pause ON pause.shard = snapshot.shard AND pause.is_paused
+    LEFT JOIN notification.holds AS pause
+      ON pause.kind = 'shard' AND pause.name = snapshot.shard::text AND pause.is_paused
     LEFT JOIN notification.failed_callbacks AS failed
       ON failed.kind = snapshot.kind AND failed.user_id = $1 AND failed.period_start_ms = snapshot.period_start_ms
     LEFT JOIN notification.callback_dead_letters AS dead
@@ -173,7 +174,7 @@ const FIND_ACCOUNT = `
   SELECT tracking.shard, to_timestamp(until_ms / 1000.0) AS until, to_char(caught_up_date, 'YYYY-MM-DD') AS caught_up,
          tracking.changed_at AS at, pause.changed_by AS paused_by
     FROM notification.callback_trackings AS tracking
-    LEFT JOIN notification.callback_pauses AS pause ON pause.shard = tracking.shard AND is_paused
+    LEFT JOIN notification.holds AS pause ON pause.kind = 'shard' AND pause.name = tracking.shard::text AND pause.is_paused
    WHERE user_id = $1
      AND (until_ms IS NOT NULL OR is_waited_for AND caught_up_date < (now() AT TIME ZONE 'UTC')::date - 1)`;
 

@@ -245,10 +245,10 @@ const FIND_ROUTES = `
           ORDER BY routes.created_at DESC
           LIMIT $4) AS route
     LEFT JOIN LATERAL (
-         SELECT channel AS held, changed_at, changed_by, reason
-           FROM notification.channels
-          WHERE is_paused AND channel IN (route.channel, 'producer:' || producer)
-          ORDER BY channel = route.channel DESC
+         SELECT CASE kind WHEN 'producer' THEN 'producer:' || name ELSE name END AS held, changed_at, changed_by, reason
+           FROM notification.holds
+          WHERE is_paused AND (kind, name) IN (('channel', route.channel), ('producer', producer))
+          ORDER BY kind
           LIMIT 1) AS pause ON true
     LEFT JOIN LATERAL (
          SELECT created_at, requested_by

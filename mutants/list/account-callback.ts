@@ -150,7 +150,7 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   {
     id: 'callback-pause-ignored',
     file: 'activities/account-callback/activities.ts',
-    find: 'if (paused) return { ...NOTHING, isFull: false, isDaySettled: false, paused };',
+    find: 'if (hold.isPaused) return { ...NOTHING, isFull: false, isDaySettled: false, hold };',
     replace: '',
     wrong: 'wrong time',
     what: 'failed callbacks of a paused shard are tried again once Temporal has forgotten the pause',

@@ -133,8 +133,8 @@ test('C9 what waits for its retry is not tried while its shard is paused, and a 
   await eventually('an attempt to fail', async () => bench.calls('hourly').length > told.length);
   // As a Temporal that was put back to before the pause: its workflow knows nothing of it.
   await bench.rows(
-    `INSERT INTO notification.callback_pauses VALUES (0, true, NULL, 'nina', clock_timestamp())
-     ON CONFLICT (shard) DO UPDATE SET is_paused = true, reason = NULL, changed_by = 'nina', changed_at = clock_timestamp()`,
+    `INSERT INTO notification.holds VALUES ('shard', '0', true, NULL, 'nina', clock_timestamp())
+     ON CONFLICT (kind, name) DO UPDATE SET is_paused = true, reason = NULL, changed_by = 'nina', changed_at = clock_timestamp()`,
   );
   await eventually('the workflow to know', async () => (await bench.runNow()).paused !== undefined);
   // What had begun before ends.

@@ -114,9 +114,9 @@ test('C9 a pause lasts until somebody resumes the shard, whatever PostgreSQL has
   const pause = { requestedBy: 'nina', sinceMs: 1_000 };
   const paused = pausedAs(underWay, pause);
   expect(paused).toEqual({ ...fresh, paused: pause });
-  expect(asStored(paused, {})).toEqual(paused);
-  expect(asStored(paused, { resumedMs: 999 })).toEqual(paused);
-  expect(asStored(paused, { resumedMs: 1_000 })).toEqual(fresh);
-  expect(asStored(underWay, { resumedMs: 1_000 })).toEqual(underWay);
-  expect(asStored(underWay, { paused: pause })).toEqual(paused);
+  expect(asStored(paused, { isPaused: false, sinceMs: 0 })).toEqual(paused);
+  expect(asStored(paused, { isPaused: false, sinceMs: 999 })).toEqual(paused);
+  expect(asStored(paused, { isPaused: false, sinceMs: 1_000 })).toEqual(fresh);
+  expect(asStored(underWay, { isPaused: false, sinceMs: 1_000 })).toEqual(underWay);
+  expect(asStored(underWay, { isPaused: true, ...pause })).toEqual(paused);
 });

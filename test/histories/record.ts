@@ -7,13 +7,9 @@ import { hostname } from 'node:os';
 import path from 'node:path';
 import { createOperator } from '../../client/operator.ts';
 import { accountCallbackWorkflowId } from '../../workflows/account-callback/contract.ts';
+import { PAUSE_UPDATE, RESUME_UPDATE } from '../../workflows/hold-contract.ts';
 import type { ChannelState } from '../../workflows/intent/channel-contract.ts';
-import {
-  PAUSE_UPDATE,
-  RESUME_UPDATE,
-  STATE_QUERY,
-  channelWorkflowId,
-} from '../../workflows/intent/channel-contract.ts';
+import { STATE_QUERY, channelWorkflowId } from '../../workflows/intent/channel-contract.ts';
 import {
   INTENT_TASK_QUEUE,
   LOOK_SIGNAL,

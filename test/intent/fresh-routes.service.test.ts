@@ -5,6 +5,7 @@ import { insertRecords } from '../../activities/intent/decisions.ts';
 import { loadRoutesOf } from '../../activities/intent/route-rows.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import { writeRows } from '../../dev/intent-rows.ts';
+import { holdKeyOf } from '../../workflows/intent/channel-contract.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
 import { entryOf } from './entries.ts';
@@ -18,7 +19,7 @@ beforeAll(async () => {
   slot = await takeSlot();
 });
 afterAll(() => slot.release());
-afterEach(() => slot.db.query('DELETE FROM notification.channels'));
+afterEach(() => slot.db.query('DELETE FROM notification.holds'));
 
 let count = 0;
 function intentOf(fields: Parameters<typeof entryOf>[1], type: Parameters<typeof entryOf>[0]): Intent {
@@ -68,11 +69,11 @@ test.each([
 ] as const)(
   'I20 I21 first attempts know of routes to %s what their rows say',
   async (_, type, fields, audience, paused) => {
-    for (const channel of paused)
+    for (const { kind, name } of paused.map(holdKeyOf))
       await slot.db.query(
-        `INSERT INTO notification.channels (channel, is_paused, changed_at, changed_by, reason)
-         VALUES ($1, true, now(), 'nina', 'to be looked into')`,
-        [channel],
+        `INSERT INTO notification.holds (kind, name, is_paused, changed_at, changed_by, reason)
+         VALUES ($1, $2, true, now(), 'nina', 'to be looked into')`,
+        [kind, name],
       );
     const intent = intentOf(fields, type);
     await writeRows(slot.db, [intent]);

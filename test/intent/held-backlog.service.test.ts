@@ -39,7 +39,7 @@ test('I85 a producer is paused at once, however many of its intents wait', async
 test('I85 a pause holds although no worker takes it, and the workflow finds it so', async () => {
   await slot.stopServices();
   const operator = operatorOf(slot);
-  await slot.db.query('DELETE FROM notification.channels');
+  await slot.db.query('DELETE FROM notification.holds');
   const asked = { requestedBy: 'max', reason: 'INC-9' };
   await expect(operator.producers.pause('game_master', asked)).resolves.toMatchObject({
     ...{ channel: 'producer:game_master', status: 'paused', ...asked, isWorkflowSilent: true },

@@ -29,7 +29,7 @@ async function plantOverdue(producer: string, minutes: number, count: number): P
 
 test('intent-8 work is found behind more held routes than a page has', async () => {
   await slot.db.query(
-    "INSERT INTO notification.channels (channel, is_paused, changed_by, changed_at) VALUES ('producer:game_master', true, 'test', now())",
+    "INSERT INTO notification.holds (kind, name, is_paused, changed_by, changed_at) VALUES ('producer', 'game_master', true, 'test', now())",
   );
   await plantOverdue('game_master', 60, 600);
   expect(await isWorkOverdue(slot.db)).toBe(false);

@@ -224,12 +224,12 @@ test('I26 intent-D12 a drain goes on in the workflow that is started when its ow
   // So slowly that one, at most two, are let go before the workflow is lost.
   await resume('push', 0.05);
   await channel('push').terminate('lost');
-  await slot.db.query('UPDATE notification.channels SET drain_rate = 100 WHERE drain_rate IS NOT NULL');
+  await slot.db.query('UPDATE notification.holds SET drain_rate = 100 WHERE drain_rate IS NOT NULL');
   await slot.startService(LONG_LADDER);
   for (const user of recipients) await inStatus(id, `push:user:${user}`, 'published');
   await eventually('the channel to be open', async () => {
     const { rows } = await slot.db.query<{ drain_rate: number | null }>(
-      "SELECT drain_rate FROM notification.channels WHERE channel = 'push'",
+      "SELECT drain_rate FROM notification.holds WHERE kind = 'channel' AND name = 'push'",
     );
     return rows[0]?.drain_rate === null;
   });
@@ -238,7 +238,7 @@ test('I26 intent-D12 a drain goes on in the workflow that is started when its ow
 test('I26 intent-P6 which routes a resume lets go is decided by one clock, of PostgreSQL', async () => {
   const { sinceMs } = await pause('email');
   const { rows } = await slot.db.query<{ ms: string }>(
-    "SELECT (extract(epoch FROM changed_at) * 1000)::bigint AS ms FROM notification.channels WHERE channel = 'email'",
+    "SELECT (extract(epoch FROM changed_at) * 1000)::bigint AS ms FROM notification.holds WHERE kind = 'channel' AND name = 'email'",
   );
   expect(sinceMs).toBe(Number(rows[0]!.ms));
   // Several, since one may be created at a full millisecond.

@@ -8,7 +8,6 @@ const ROWS = 50_000;
 /** Tables that do not grow with users, intents or devices, and why. They may be read as a whole. */
 export const SMALL: Record<string, string> = {
   schema_migrations: 'one row for each migration',
-  channels: 'two',
   installation: 'one row',
   key_seals: 'one row for each key',
   process_findings: 'one row for each variable and key',
@@ -19,7 +18,7 @@ export const SMALL: Record<string, string> = {
   symbol_targets: 'those of the configuration',
   symbol_crawlers: 'one',
   callback_settings: 'one',
-  callback_pauses: 'one for each shard',
+  holds: 'one for each channel, producer and shard',
 };
 
 const AGO = `now() - n * interval '1 minute'`;

@@ -86,7 +86,7 @@ const RECURRING = {
     lock_subscription_agent mark_token_deletion_failed`,
   /** Small tables, or none. */
   small: `
-    load_callback_pause read_callback_cleanup save_callback_cleanup set_callback_shards set_callback_users_placed
+    load_hold read_callback_cleanup save_callback_cleanup set_callback_shards set_callback_users_placed
 
     ask_to_rewind load_stream_position move_stream_offset clear_outbound_stream is_outbound_suspect keep_suspecting_outbound_stream load_outbound_stream read_rewind recall_inbound_stream remember_inbound_stream read_suspects save_outbound_stream suspect_outbound_since suspect_outbound_stream
 
@@ -115,7 +115,7 @@ const BY_KEY = `
 /** Of what operators and clients ask for. */
 const OPERATOR = `
   end_channel_drain end_operation note_operation_pause read_operation list_operation_connections list_operation_entries list_operation_jobs list_operation_notifications list_operation_routes mark_operation_items list_cancelled_routes list_cancelled_routes_of_slice list_open_routes list_open_routes_of_slice
-  list_waiting_routes load_channel set_channel settle_closed_routes settle_delivered_routes
+  list_waiting_routes set_hold settle_closed_routes settle_delivered_routes
   tell_settle_closed_routes tell_settle_delivered_routes
 
   delete_connections find_known_queue insert_connection insert_rcv_queue insert_smp_server insert_token
@@ -125,7 +125,7 @@ const OPERATOR = `
   save_token_registered save_token_replaced save_token_status set_connections_subscribed set_subscription_agent_paused set_subscription_agent_open
   start_subscriptions_of_router_over toggle_connections upsert_ntf_server
 
-  set_callback_pause set_symbol_crawler`;
+  set_symbol_crawler`;
 
 /** Statements that may take longer the more there is, and why. */
 const EXCEPTIONS: Record<string, string> = {

@@ -62,7 +62,7 @@ test('the schema has states', () => {
       'ntf_tokens.status INVALID,BAD',
       'ntf_subscriptions.status CREATED …',
       'ntf_subscriptions.smp_action D',
-      'channels.is_paused',
+      'holds.is_paused',
       'symbol_targets.failing_since',
     ]),
   );

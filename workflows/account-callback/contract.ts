@@ -2,6 +2,8 @@
  * The contract of the workflow that delivers callbacks about account values. One runs for each shard of users, forever.
  * Pure, so that clients and the workflow sandbox can both import it.
  */
+import type { Hold, HoldKey } from '../hold-contract.ts';
+
 export const ACCOUNT_CALLBACK_TASK_QUEUE = 'account-callback';
 
 export const ACCOUNT_CALLBACK_WORKFLOW = 'accountCallback';
@@ -11,10 +13,8 @@ export const accountCallbackWorkflowId = (shard: number): string => `account-cal
 
 /** Update: do not wait for the next alarm. Without argument; returns the `CallbackState` after the alarm. */
 export const RUN_NOW_UPDATE = 'runNow';
-/** Update: argument `ShardPauseRequest`, returns the `CallbackState` once nothing is being delivered any more. */
-export const PAUSE_SHARD_UPDATE = 'pause';
-/** Update: argument `ShardPauseRequest`, returns the `CallbackState`; what waited is told afterwards, in order. */
-export const RESUME_SHARD_UPDATE = 'resume';
+/** Its row says whether the shard delivers anything. */
+export const shardHold = (shard: number): HoldKey => ({ kind: 'shard', name: String(shard) });
 /** Query: returns the `CallbackState`. */
 export const CALLBACK_STATUS_QUERY = 'status';
 
@@ -53,25 +53,12 @@ export interface ShardInput {
   clockOffsetMs?: number;
 }
 
-export interface ShardPauseRequest {
-  /** Shown to other operators. */
-  reason?: string;
-  requestedBy?: string;
-}
-
 /** That a shard is paused: it delivers nothing until an operator resumes it. */
 export interface ShardPause {
   requestedBy: string;
   reason?: string;
   /** By the clock of PostgreSQL, epoch ms. */
   sinceMs: number;
-}
-
-/** What PostgreSQL knows of it; nothing of a shard that never was paused. */
-export interface StoredPause {
-  paused?: ShardPause;
-  /** Of a shard that is open again: since when, epoch ms. */
-  resumedMs?: number;
 }
 
 /** How far hourly emission has come, through the snapshots in the order of their hours and their index. */
@@ -99,7 +86,7 @@ export interface EmissionOutcome {
   /** When the next failed callback of the shard is due, epoch ms; absent when none waits. */
   nextRetryMs?: number;
   /** The shard is paused: nothing was delivered. */
-  paused?: ShardPause;
+  hold?: Hold;
 }
 
 export interface RetryOutcome extends EmissionOutcome {

@@ -2,15 +2,8 @@
  * What an alarm of a shard does and when the next one is due, as pure functions of what is known: the state that lives
  * on, and what the alarm at work has found.
  */
-import type {
-  AlarmInterval,
-  CallbackKind,
-  CallbackState,
-  EmissionOutcome,
-  ShardInput,
-  ShardPause,
-  StoredPause,
-} from './contract.ts';
+import type { AlarmInterval, CallbackKind, CallbackState, EmissionOutcome, ShardInput } from './contract.ts';
+import type { Hold } from '../hold-contract.ts';
 import { ALARM_INTERVALS_MS, HOUR_MS } from './contract.ts';
 
 /** Between two runs of step 5. */
@@ -48,19 +41,21 @@ export function without(
 }
 
 /** A pass that was under way begins again after the pause, with the oldest: what was passed over is told in order. */
-export const pausedAs = (state: CallbackState, paused: ShardPause): CallbackState => ({
+export const pausedAs = (
+  state: CallbackState,
+  { requestedBy = 'operator', reason, sinceMs }: Omit<Hold, 'isPaused'>,
+): CallbackState => ({
   ...without(state, 'daily', 'hourly'),
-  paused,
+  paused: { requestedBy, ...(reason === undefined ? {} : { reason }), sinceMs },
 });
 
 /**
  * The state as PostgreSQL says that the shard stands. A pause of which it knows nothing any more, since it was put back,
- * lasts: only somebody who asks for it resumes a shard.
+ * lasts: only an operator resumes a shard.
  */
-export function asStored(state: CallbackState, { paused, resumedMs }: StoredPause): CallbackState {
-  if (paused) return pausedAs(state, paused);
-  const isResumed = state.paused && resumedMs !== undefined && resumedMs >= state.paused.sinceMs;
-  return isResumed ? without(state, 'paused') : state;
+export function asStored(state: CallbackState, hold: Hold): CallbackState {
+  if (hold.isPaused) return pausedAs(state, hold);
+  return state.paused && hold.sinceMs >= state.paused.sinceMs ? without(state, 'paused') : state;
 }
 
 /** Whether a new pass may begin. What is under way is not settled yet, and would be found again. */

@@ -34,18 +34,17 @@ import type {
   EmissionPage,
   HourlyCursor,
   ShardInput,
-  ShardPause,
-  ShardPauseRequest,
 } from './contract.ts';
 import {
   ALARM_INTERVALS_MS,
   CALLBACK_STATUS_QUERY,
   MAX_EMISSIONS,
-  PAUSE_SHARD_UPDATE,
-  RESUME_SHARD_UPDATE,
   RUN_NOW_UPDATE,
+  shardHold,
 } from './contract.ts';
-import { checkTexts, inOrder, isHistoryLong, onRenewal, refuse } from '../long-lived.ts';
+import type { Hold } from '../hold-contract.ts';
+import { loadHold, onHold } from '../holds.ts';
+import { isHistoryLong, onRenewal } from '../long-lived.ts';
 import { CALLBACK_DELIVERY, CALLBACK_CLEANUP, DATABASE } from '../policies.ts';
 import {
   asStored,
@@ -149,62 +148,33 @@ export async function accountCallback(input: ShardInput, carried?: CallbackState
  * is told by its first step: PostgreSQL knows.
  */
 function onSteering(run: Run): void {
-  // Changes of two operators are made one after the other, in the order in which they came.
-  const oneAtATime = inOrder();
-  setHandler(
-    defineUpdate<CallbackState, [ShardPauseRequest | undefined]>(PAUSE_SHARD_UPDATE),
-    async (request) => {
-      const { reason, requestedBy = 'operator' } = request ?? {};
-      await oneAtATime(async () => {
-        const sinceMs = await database.setShardPaused(run.shard, true, requestedBy, reason);
-        rest(run, { requestedBy, ...(reason === undefined ? {} : { reason }), sinceMs });
-      });
+  onHold<CallbackState>({
+    key: shardHold(run.shard),
+    pauses: 'Delivers nothing until resumed. {reason?, requestedBy?}',
+    resumes: 'Delivers again, callbacks that waited first. {reason?, requestedBy?}',
+    follow(hold) {
+      run.state = hold.isPaused ? pausedAs(run.state, hold) : without(run.state, 'paused');
+      run.hasNews ||= !hold.isPaused;
+      enter(run, {});
+    },
+    async answer() {
       // What had begun ends.
       await condition(() => !run.state.paused || (!run.isAtWork && countUnderWay(run) === 0));
       return run.state;
     },
-    {
-      validator: checkSteering,
-      description: 'Delivers nothing until resumed. {reason?, requestedBy?}',
-    },
-  );
-  setHandler(
-    defineUpdate<CallbackState, [ShardPauseRequest | undefined]>(RESUME_SHARD_UPDATE),
-    (request) =>
-      oneAtATime(async () => {
-        await database.setShardPaused(run.shard, false, request?.requestedBy ?? 'operator', request?.reason);
-        run.state = without(run.state, 'paused');
-        run.hasNews = true;
-        enter(run, {});
-        return run.state;
-      }),
-    {
-      validator: checkSteering,
-      description: 'Delivers again, callbacks that waited first. {reason?, requestedBy?}',
-    },
-  );
-}
-
-function checkSteering(request: unknown): void {
-  if (request === undefined || request === null) return;
-  if (typeof request !== 'object') refuse('the argument must be an object');
-  checkTexts(request, 'reason', 'requestedBy');
-}
-
-function rest(run: Run, paused: ShardPause): void {
-  run.state = pausedAs(run.state, paused);
-  enter(run, {});
+  });
 }
 
 /** A step was told by PostgreSQL that the shard is paused, which this run did not know: the next alarm asks, at once. */
-function restIf(run: Run, paused: ShardPause | undefined): void {
-  if (!paused || run.state.paused) return;
-  rest(run, paused);
+function restIf(run: Run, hold: Hold | undefined): void {
+  if (!hold || run.state.paused) return;
+  run.state = pausedAs(run.state, hold);
+  enter(run, {});
   run.hasNews = true;
 }
 
 async function lookForPause(run: Run): Promise<void> {
-  const stored = await database.loadShardPause(run.shard);
+  const stored = await loadHold(shardHold(run.shard));
   run.state = asStored(run.state, stored);
   enter(run, {});
 }
@@ -368,7 +338,7 @@ async function waitPatiently(
   const settling = delivering
     .then((outcome) => {
       enter(run, withOutcome(run.state, outcome));
-      restIf(run, outcome.paused);
+      restIf(run, outcome.hold);
     })
     .finally(() => {
       isSettled = true;

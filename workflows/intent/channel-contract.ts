@@ -2,6 +2,7 @@
  * The workflow through which operators pause and resume a channel or a producer, and what its callers agree on. One runs
  * for each of them, for good. Pure, so that clients and the workflow sandbox can both import it.
  */
+import type { Hold, HoldKey } from '../hold-contract.ts';
 import { CHANNELS } from './contract.ts';
 
 export const CHANNEL_WORKFLOW = 'channel';
@@ -20,38 +21,23 @@ export function producerOf(name: HeldName): string | undefined {
   return name.startsWith('producer:') ? name.slice('producer:'.length) : undefined;
 }
 
+export function holdKeyOf(name: HeldName): HoldKey {
+  const producer = producerOf(name);
+  return producer === undefined ? { kind: 'channel', name } : { kind: 'producer', name: producer };
+}
+
 /** `channel/push`, `producer/game_lobby`. */
 export function channelWorkflowId(name: HeldName): string {
-  const producer = producerOf(name);
-  return producer === undefined ? `channel/${name}` : `producer/${producer}`;
+  const key = holdKeyOf(name);
+  return `${key.kind}/${key.name}`;
 }
 
-/** Update: argument `PauseRequest`, returns the `ChannelState` once no new publication begins any more. */
-export const PAUSE_UPDATE = 'pause';
-/** Update: argument `ResumeRequest`, returns the `ChannelState`; the waiting routes drain afterwards. */
-export const RESUME_UPDATE = 'resume';
-/** Query: returns the `ChannelState`. */
+/** Query: returns the `ChannelState`, as both updates do. */
 export const STATE_QUERY = 'state';
-
-/** Routes per second that are let go on resume unless the operator says otherwise, and the most that can be asked. */
-export const DEFAULT_DRAIN_RATE = 50;
-export const MAX_DRAIN_RATE = 10_000;
-
-export interface PauseRequest {
-  /** Shown to other operators. */
-  reason?: string;
-  requestedBy?: string;
-}
-
-export interface ResumeRequest {
-  /** Waiting routes that are let go per second. Default: DEFAULT_DRAIN_RATE. */
-  ratePerSecond?: number;
-  requestedBy?: string;
-}
 
 export interface ChannelState {
   channel: HeldName;
-  /** `draining`: open for new routes, and those that waited are still being let go. */
+  /** `draining`: open for new routes, and those that waited are still being released. */
   status: 'open' | 'paused' | 'draining';
   reason?: string;
   requestedBy?: string;
@@ -60,3 +46,11 @@ export interface ChannelState {
   /** While draining and after it. */
   drain?: { ratePerSecond: number; released: number };
 }
+
+/** How a channel or a producer stands, as its row says. */
+export const channelStateOf = (channel: HeldName, { isPaused, drainRate, ...hold }: Hold): ChannelState => ({
+  channel,
+  status: isPaused ? 'paused' : drainRate === undefined ? 'open' : 'draining',
+  ...hold,
+  ...(drainRate === undefined ? {} : { drain: { ratePerSecond: drainRate, released: 0 } }),
+});
