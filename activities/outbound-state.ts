@@ -3,7 +3,9 @@
  * does not know that it did; PostgreSQL says it.
  */
 import type { Redis } from 'ioredis';
+import type { Pool } from 'pg';
 import { STREAM_START, compareEntryIds, later } from '../api/stream-ids.ts';
+import { query } from './postgres.ts';
 
 /** Empty streams and those that do not exist stand at the start. */
 export interface OutboundState {
@@ -225,13 +227,40 @@ export const valuesOf = (state: OutboundState) => [
 ];
 
 /** The values of {@link SUSPECT_OUTBOUND}. */
-export function suspectValues(stream: string, row: OutboundRow, now: OutboundLook, reason: string) {
+function suspectValues(stream: string, row: OutboundRow, now: OutboundLook, reason: string) {
   const { serverRunId, lastEntryId, entriesAdded = null } = now;
   const isUnknown = hasFallenBack(seenOf(row), now);
   return [
     ...[stream, serverRunId, lastEntryId, entriesAdded, isUnknown],
     ...[reason, row.server_run_id, row.last_entry_id],
   ];
+}
+
+/**
+ * Looks at a stream, and remembers how it stands or that it is suspicious.
+ *
+ * @param onSuspicion hears of each suspicion once, whoever looks.
+ * @returns the row of a stream that an earlier look has found suspicious, and that is to be mended.
+ * @throws what Redis and PostgreSQL fail with.
+ */
+export async function checkOutbound(
+  { db, redis }: { db: Pool; redis: Redis },
+  stream: string,
+  onSuspicion: (reason: string) => void,
+): Promise<OutboundRow | undefined> {
+  // The row before the stream: an entry that a relay appends in between is in neither, or in the stream alone.
+  const [row] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream, databaseOf(redis)]);
+  const now = await lookAtOutbound(redis, stream);
+  const suspicion = row && suspicionOf(seenOf(row), now);
+  if (suspicion !== undefined) {
+    const [isNew] = await query(db, SUSPECT_OUTBOUND, suspectValues(stream, row!, now, suspicion));
+    if (isNew) onSuspicion(suspicion);
+    return undefined;
+  }
+  if (row?.suspect_since) return row;
+  if (!row || valuesOf(seenOf(row)).join(' ') !== valuesOf(now).join(' '))
+    await query(db, SAVE_OUTBOUND, [stream, ...valuesOf(now), row?.last_entry_id ?? null]);
+  return undefined;
 }
 
 /** $1 stream, $2 logical database of Redis: what is known of the stream in another one says nothing of this. */
@@ -245,11 +274,11 @@ export const LOAD_OUTBOUND = {
 };
 
 /**
- * Saves a state, and leaves a suspect as it was seen before. A stream in another logical database is a new one. $1 stream,
- * $2 to $7 its state.
+ * Saves a state, unless a relay has moved it on since it was loaded, and leaves a suspect as it was seen before. A stream in
+ * another logical database is a new one. $1 stream, $2 to $7 its state, $8 its last entry as it was loaded; null for a new row.
  */
-export const savingOf = (name: string, condition = 'true') => ({
-  name,
+const SAVE_OUTBOUND = {
+  name: 'save_outbound_stream',
   text: `
     INSERT INTO notification.outbound_streams AS old
       (stream, server_run_id, last_entry_id, entries_added, wanted_from, pending, redis_db, seen_at, empty_at)
@@ -261,17 +290,15 @@ export const savingOf = (name: string, condition = 'true') => ({
            pending = EXCLUDED.pending, redis_db = EXCLUDED.redis_db, has_fallen_back = false, suspect_since = NULL,
            suspect_reason = NULL,
            empty_at = CASE WHEN old.redis_db = EXCLUDED.redis_db THEN old.empty_at ELSE EXCLUDED.empty_at END
-     WHERE (old.suspect_since IS NULL AND ${condition}) OR old.redis_db <> EXCLUDED.redis_db`,
-});
-
-export const SAVE_OUTBOUND = savingOf('save_outbound_stream');
+     WHERE (old.suspect_since IS NULL AND old.last_entry_id = $8) OR old.redis_db <> EXCLUDED.redis_db`,
+};
 
 /**
  * Begins a suspicion, or begins it anew when it was suspected of less: attempts that were being made at the time of this
  * loss end later than those of the loss before. $1 stream, $2 to $4 its state, $5 whether it has fallen back, $6 why, $7 and
  * $8 the server and the last entry that were seen before.
  */
-export const SUSPECT_OUTBOUND = {
+const SUSPECT_OUTBOUND = {
   name: 'suspect_outbound_stream',
   text: `
     UPDATE notification.outbound_streams

@@ -5,7 +5,6 @@ import type { StreamPosition } from '../activities/intent/entries.ts';
 import { loadPosition, saveEntries } from '../activities/intent/entries.ts';
 import type { ToDispatch } from '../activities/intent/start.ts';
 import { startNotification } from '../activities/intent/start.ts';
-import { createOutcomes } from '../activities/intent/outcomes.ts';
 import { isUrgentType } from '../api/intent/catalog.ts';
 import { GALAXY } from '../api/intent/galaxy.ts';
 import type { Intent } from '../api/intent/entry.ts';
@@ -24,7 +23,7 @@ export async function writeOpenRows(db: Pool, intents: readonly Intent[]): Promi
   const position = await loading;
   const entries = intents.map((intent) => ({ id: intent.notificationId, ok: true as const, intent }));
   const resources = {
-    ...{ db, outcomes: createOutcomes([]), catalog: GALAXY },
+    ...{ db, catalog: GALAXY },
     metrics: { intentMalformed: () => undefined },
     onMalformed: () => undefined,
   };

@@ -171,6 +171,8 @@ CREATE TABLE notification.intents (
     unusable_attempts  integer     NOT NULL DEFAULT 0,
     -- Why an open intent still waits, or the failure code of a refused one.
     reason             text,
+    -- Of an accepted intent whose producer is told: routes that are neither published, skipped nor dead. 0: its end is told.
+    open_routes        integer,
     -- When its workflow was started; null: not yet, or it is to be started again.
     dispatched_at      timestamptz,
     read_at            timestamptz NOT NULL,
@@ -210,17 +212,172 @@ CREATE TABLE notification.outcomes (
 CREATE INDEX outcomes_waiting_idx ON notification.outcomes (outcome_id) WHERE relayed_at IS NULL;
 CREATE INDEX outcomes_relayed_idx ON notification.outcomes (relayed_at, outcome_id) WHERE relayed_at IS NOT NULL;
 
--- Intents that were accepted and whose end is not told yet. Whoever closes the last open route tells it: the lock of this
--- row says who that is.
-CREATE TABLE notification.outcome_tallies (
-    notification_id text        PRIMARY KEY,
-    -- Routes that are neither published, skipped nor dead. Below one: the end is told, and the row may go.
-    open            integer     NOT NULL,
-    routes          integer     NOT NULL,
-    published       integer     NOT NULL,
-    skipped         integer     NOT NULL,
-    dead_lettered   integer     NOT NULL,
-    -- The kind of event that the end will be.
-    ending          text        NOT NULL,
-    counted_at      timestamptz NOT NULL
-) WITH (fillfactor = 50);
+-- As `routeRefOf` (api/ids.ts).
+CREATE FUNCTION notification.route_ref(route_id text, channel text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+      SELECT CASE WHEN route_id ~ '^(push|email):[A-Za-z0-9_.:-]{1,120}$' THEN route_id
+                  ELSE channel || ':~' || md5(route_id) END
+    $$;
+
+-- Tells the end of an intent that is not accepted.
+CREATE FUNCTION notification.tell_refusal(notification_id text, kind text, details json, notification_type text,
+                                          producer text, idempotency_key text, request_id text, trace_id text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+    BEGIN
+      INSERT INTO notification.outcomes (events, event_count, written_at)
+      SELECT json_build_array(json_build_array(notification_id || '/end', kind, notification_id, notification_type, producer,
+                                               idempotency_key, request_id, trace_id, details)),
+             1, statement_timestamp()
+        FROM notification.installation
+       WHERE kind = ANY (outcomes);
+    END
+    $$;
+
+-- Tells that intents are accepted, and of recipients who get nothing on a channel because the User Service has no usable
+-- answer about them; and the end where all routes are skipped. The last statement of an acceptance makes the intent accepted.
+CREATE FUNCTION notification.tell_acceptance() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+    DECLARE
+      told     text[] := (SELECT outcomes FROM notification.installation);
+      accepted text[];
+    BEGIN
+      IF told = '{}' THEN RETURN NULL; END IF;
+      WITH counted AS (
+        UPDATE notification.intents AS intent
+           SET open_routes = (SELECT count(*)
+                                FROM notification.routes
+                               WHERE routes.notification_id = intent.notification_id AND next_attempt_at IS NOT NULL)
+         WHERE status = 'accepted' AND notification_id IN (SELECT notification_id FROM after)
+        RETURNING notification_id
+      )
+      SELECT array_agg(notification_id) INTO accepted FROM counted;
+      INSERT INTO notification.outcomes (events, event_count, written_at)
+      SELECT json_agg(json_build_array(event_id, kind, notification_id, notification_type, producer, idempotency_key,
+                                       request_id, trace_id, details) ORDER BY ordinal),
+             count(*), statement_timestamp()
+        FROM (SELECT row_number() OVER (ORDER BY ordinal), event.*
+                FROM (SELECT 0, notification_id || '/accepted', 'accepted', notification_id,
+                             json_build_object('routes', count(*), 'skipped', count(*) FILTER (WHERE status = 'skipped'))
+                        FROM notification.routes
+                       WHERE notification_id = ANY (accepted)
+                       GROUP BY notification_id
+                       UNION ALL
+                      SELECT 1, notification_id || '/' || notification.route_ref(route_id, channel) || '/0/skipped',
+                             'route_skipped', notification_id,
+                             json_build_object('route', notification.route_ref(route_id, channel), 'channel', channel,
+                                               'generation', 0, 'reason', last_error_classification)
+                        FROM notification.routes
+                       WHERE notification_id = ANY (accepted) AND last_error_classification IS NOT NULL
+                       UNION ALL
+                      SELECT 2, notification_id || '/end', 'settled', notification_id,
+                             json_build_object('published', 0, 'skipped', count(*), 'dead_lettered', 0)
+                        FROM notification.routes
+                       WHERE notification_id = ANY (accepted)
+                       GROUP BY notification_id
+                      HAVING count(next_attempt_at) = 0
+                     ) AS event (ordinal, event_id, kind, notification_id, details)
+               WHERE kind = ANY (told)) AS numbered (position, ordinal, event_id, kind, notification_id, details)
+        JOIN notification.records USING (notification_id)
+       GROUP BY (position - 1) / 500
+       ORDER BY min(position);
+      RETURN NULL;
+    END
+    $$;
+
+CREATE TRIGGER routes_tell_acceptance AFTER INSERT ON notification.routes
+    REFERENCING NEW TABLE AS after
+    FOR EACH STATEMENT EXECUTE FUNCTION notification.tell_acceptance();
+
+-- Tells what became of routes, and the end of an intent with its last open route: the lock of its row says which of two
+-- transactions that is, and gives its events their order, because what they tell gets its number behind it. The end of an
+-- intent that was accepted with outcomes is written down without them, too.
+CREATE FUNCTION notification.tell_routes() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+    DECLARE
+      told  text[] := (SELECT outcomes FROM notification.installation);
+      ended text[];
+    BEGIN
+      -- A full join, since that is no nested loop: the plan is made once, for as few rows as there were then.
+      WITH moved AS MATERIALIZED (
+        SELECT notification_id, before.status AS was, after.status, before.next_attempt_at IS NULL AS was_closed,
+               after.next_attempt_at IS NULL AS is_closed
+          FROM before
+          FULL JOIN after USING (notification_id, route_id)
+      ), change AS (
+        SELECT notification_id, sum(is_closed::int - was_closed::int)::int AS closed
+          FROM moved
+         WHERE was <> status AND (was_closed OR is_closed)
+         GROUP BY notification_id
+      ), locked AS (
+        SELECT intent.notification_id, closed
+          FROM change
+          JOIN notification.intents AS intent USING (notification_id)
+         WHERE open_routes > 0
+         ORDER BY intent.notification_id
+           FOR NO KEY UPDATE OF intent
+      ), counted AS (
+        UPDATE notification.intents AS intent
+           SET open_routes = open_routes - closed
+          FROM locked
+         WHERE intent.notification_id = locked.notification_id
+        RETURNING intent.notification_id, open_routes
+      )
+      SELECT array_agg(notification_id) INTO ended FROM counted WHERE open_routes = 0;
+      IF told = '{}' AND ended IS NULL THEN RETURN NULL; END IF;
+      WITH moved AS MATERIALIZED (
+        SELECT notification_id, route_id, before.status AS was, after.status, after.channel, after.next_attempt_at,
+               after.last_error_classification
+          FROM before
+          FULL JOIN after USING (notification_id, route_id)
+      )
+      INSERT INTO notification.outcomes (events, event_count, written_at)
+      SELECT json_agg(json_build_array(event_id, kind, notification_id, notification_type, producer, idempotency_key,
+                                       request_id, trace_id, details) ORDER BY ordinal),
+             count(*), statement_timestamp()
+        FROM (SELECT 1, closed.notification_id || '/' || ref || '/' || generation || '/' || status,
+                     CASE WHEN status = 'skipped' THEN 'route_skipped'
+                          WHEN status = 'dead_letter' THEN 'route_dead_lettered'
+                          WHEN was = 'dead_letter' OR generation > 0 THEN 'recovered'
+                          ELSE 'route_published' END,
+                     closed.notification_id,
+                     json_build_object('route', ref, 'channel', channel, 'generation', generation, 'reason',
+                                       CASE WHEN status = 'dead_letter' THEN last_error_classification
+                                            WHEN status <> 'skipped' THEN NULL
+                                            WHEN last_error_classification = 'expired' THEN 'expired'
+                                            ELSE 'cancelled' END)
+                FROM (SELECT moved.*, notification.route_ref(route_id, channel) AS ref,
+                             (SELECT count(*)
+                                FROM notification.replays AS replay
+                               WHERE replay.notification_id = moved.notification_id AND replay.route_id = moved.route_id
+                             ) AS generation
+                        FROM moved
+                       WHERE was <> status AND next_attempt_at IS NULL) AS closed
+               UNION ALL
+              SELECT 2, notification_id || '/end',
+                     CASE WHEN bool_or(is_cancelled AND last_error_classification IS DISTINCT FROM 'expired') THEN 'cancelled'
+                          WHEN bool_or(is_cancelled) THEN 'expired'
+                          ELSE 'settled' END,
+                     notification_id,
+                     json_build_object('published', count(*) FILTER (WHERE status = 'published'),
+                                       'skipped', count(*) FILTER (WHERE status = 'skipped'),
+                                       'dead_lettered', count(*) FILTER (WHERE status = 'dead_letter'))
+                FROM (SELECT notification_id, status, last_error_classification, coalesce(skipped_at <> created_at, false)
+                        FROM notification.routes
+                       WHERE notification_id = ANY (ended)
+                     ) AS route (notification_id, status, last_error_classification, is_cancelled)
+               GROUP BY notification_id
+             ) AS event (ordinal, event_id, kind, notification_id, details)
+        JOIN notification.records USING (notification_id)
+       WHERE ordinal = 2 OR kind = ANY (told)
+      HAVING count(*) > 0;
+      RETURN NULL;
+    END
+    $$;
+
+CREATE TRIGGER routes_tell AFTER UPDATE ON notification.routes
+    REFERENCING OLD TABLE AS before NEW TABLE AS after
+    FOR EACH STATEMENT EXECUTE FUNCTION notification.tell_routes();

@@ -71,7 +71,9 @@ CREATE TABLE notification.process_findings (
 -- accepted, unless NOTIFICATION_PAYLOAD_PLAIN says otherwise. A process that starts without keys of payloads makes it true.
 CREATE TABLE notification.installation (
     is_only_row    boolean PRIMARY KEY DEFAULT true CHECK (is_only_row),
-    may_hold_plain boolean NOT NULL
+    may_hold_plain boolean NOT NULL,
+    -- Kinds of events that producers are told of their intents; none: nothing is told.
+    outcomes       text[]  NOT NULL DEFAULT '{}'
 );
 INSERT INTO notification.installation (may_hold_plain) VALUES (false);
 

@@ -9,9 +9,7 @@ import { collectSettled, defineHandOffCommands } from '../activities/intent/hand
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';
 import { intentOperations } from '../activities/intent/operations.ts';
-import { relayOutcomes } from '../activities/intent/outcome-relay.ts';
-import { watchOutcomes } from '../activities/intent/outcome-watch.ts';
-import { createOutcomes } from '../activities/intent/outcomes.ts';
+import { OUTCOMES, keepTelling } from '../activities/intent/outcomes.ts';
 import { createReconciliationActivities, isWorkOverdue } from '../activities/intent/reconciliation.ts';
 import { createRecoveryActivities } from '../activities/intent/recovery.ts';
 import { createRepairActivities } from '../activities/intent/repair.ts';
@@ -22,6 +20,7 @@ import { createSteeringActivities } from '../activities/intent/steering.ts';
 import { createUserService, rememberRecipients } from '../activities/intent/user-service.ts';
 import { createOperationActivities } from '../activities/operations.ts';
 import { reasonOf } from '../activities/reason.ts';
+import { relayRows } from '../activities/relay.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import { USER_SERVICE } from '../config/intent.ts';
@@ -45,7 +44,7 @@ export function openIntents(context: ProcessContext): Role {
   const settings = settingsOf(config);
   const longestSilenceMs = settings.bridge.blockMs + values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
   const metrics = createIntentMetrics(meter, config.catalog);
-  const outcomes = createOutcomes(values.NOTIFICATION_OUTCOMES);
+  const tellsOutcomes = values.NOTIFICATION_OUTCOMES.length > 0;
   const userService = rememberRecipients(
     createUserService({
       baseUrl: endpoints.userServiceUrl,
@@ -89,7 +88,7 @@ export function openIntents(context: ProcessContext): Role {
       const resources = {
         ...settings,
         ...{ db, redis, settledHandOffs, confirmReplicated, workflows },
-        ...{ log, metrics, outcomes, userService, draining },
+        ...{ log, metrics, userService, draining },
       };
       const acceptIntents = createAcceptance(resources);
       const firstAttempts = createFirstAttempts(resources);
@@ -114,18 +113,26 @@ export function openIntents(context: ProcessContext): Role {
     overdue: ({ db }) => [{ scheduleId: RECONCILIATION_SCHEDULE_ID, isThere: () => isWorkOverdue(db) }],
 
     async begin({ db, redis, client }) {
+      const telling = await keepTelling({ db, log }, values.NOTIFICATION_OUTCOMES);
       await Promise.all(longLived.map((workflow) => keepRunning(client.workflow, workflow)));
       await endOtherReaders(client);
       const endObservation = observeGauges(meter, {
         ...{ db, redis, log, intentsStream },
-        tellsOutcomes: outcomes.isOn,
+        tellsOutcomes,
       });
-      const telling = { ...settings, db, redis, log, metrics };
-      const running = [...(outcomes.isOn ? [relayOutcomes(telling), watchOutcomes(telling)] : [])];
+      const relay = tellsOutcomes
+        ? relayRows({ ...settings, db, redis, log }, OUTCOMES, {
+            stream: OUTCOMES_STREAM,
+            maxLen: values.NOTIFICATION_OUTCOMES_STREAM_MAX_LEN,
+            onRelayed: (rows) => {
+              for (const [, kind] of rows.flatMap(({ events }) => events)) metrics.outcomeRelayed({ kind });
+            },
+          })
+        : undefined;
       return {
         async stop() {
           endObservation();
-          await Promise.all(running.map((one) => one.stop()));
+          await Promise.all([telling.stop(), relay?.stop()]);
         },
       };
     },
@@ -186,10 +193,6 @@ function settingsOf({ values, catalog, adminEmails }: Config) {
     bridge: {
       blockMs: values.NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT,
       dispatch: values.NOTIFICATION_ROUTE_DISPATCH,
-    },
-    outcomeStream: {
-      stream: OUTCOMES_STREAM,
-      maxLen: values.NOTIFICATION_OUTCOMES_STREAM_MAX_LEN,
     },
     // A relay has been answered or given up by then, and its transaction has ended.
     settlingMs: 3 * values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,

@@ -5,8 +5,8 @@ import { createSubscriptionActivities } from '../activities/subscription/activit
 import { ensureAgent } from '../activities/subscription/agents.ts';
 import type { SubscriptionSettings } from '../activities/subscription/batches.ts';
 import { createSubscriptionCommands } from '../activities/subscription/commands.ts';
-import { watchEvents } from '../activities/subscription/event-watch.ts';
-import { EVENTS_STREAM } from '../api/stream-ids.ts';
+import { EVENTS, EVENTS_STREAM_MAX_LEN } from '../activities/subscription/events.ts';
+import { relayRows } from '../activities/relay.ts';
 import { observeSubscriptions } from '../activities/subscription/metrics.ts';
 import { createSubscriptionMetrics } from '../activities/subscription/metrics.ts';
 import { subscriptionOperations } from '../activities/subscription/operations.ts';
@@ -19,6 +19,7 @@ import { createSubscriptionTokenActivities } from '../activities/subscription/to
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import { subscriptionTables } from '../activities/subscription/retention.ts';
+import { EVENTS_STREAM } from '../api/stream-ids.ts';
 import type { Config } from '../config/load.ts';
 import { sweepIntervalOf } from '../config/subscription.ts';
 import {
@@ -73,14 +74,14 @@ export function openSubscriptions(context: ProcessContext): Role {
     expiring: subscriptionTables(),
     mostActivities: MOST_ACTIVITIES,
 
-    activities({ db, redis, client }) {
+    activities({ db, client }) {
       const workflows = client.workflow;
       const commands = createSubscriptionCommands({ db, log, workflows });
       const common = { db, log, keyBox, notificationRouter, commands };
       return {
         ...createSubscriptionActivities({
           ...common,
-          ...{ redis, metrics, workflows, messagingRouter, subscription },
+          ...{ metrics, workflows, messagingRouter, subscription },
         }),
         ...createSubscriptionTokenActivities({ ...common, ntfServers: endpoints.ntfServers ?? [] }),
         ...createOperationActivities(db, subscriptionOperations(workflows)),
@@ -101,7 +102,9 @@ export function openSubscriptions(context: ProcessContext): Role {
         log.error({ checked }, 'PostgreSQL fell back to an earlier state, all subscriptions are checked');
       };
       const watches = [
-        watchEvents({ db, redis, log, metrics, settlingMs }),
+        relayRows({ db, redis, log, settlingMs }, EVENTS, {
+          ...{ stream: EVENTS_STREAM, maxLen: EVENTS_STREAM_MAX_LEN },
+        }),
         // Nobody reads the stream of events here.
         watchPostgres({ role: 'subscription', db, redis, log, name: EVENTS_STREAM, onFallback: checkAll }),
       ];

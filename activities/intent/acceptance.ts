@@ -35,7 +35,6 @@ import type { IntentMetrics } from './metrics.ts';
 import { isPostgresRefusal } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import { statusOf } from '../workflows.ts';
-import type { Outcomes } from './outcomes.ts';
 import type { UserService } from './user-service.ts';
 
 /** Attempts that wait for a row that PostgreSQL has forgotten: some eight minutes, and a reader needs seconds. */
@@ -47,7 +46,6 @@ export interface IntentResources {
   userService: UserService;
   log: Logger;
   metrics: IntentMetrics;
-  outcomes: Outcomes;
   catalog: Catalog;
   intent: {
     budgets: ChannelBudgets;
@@ -77,7 +75,7 @@ export interface AcceptanceOptions {
 export type AcceptIntents = ReturnType<typeof createAcceptance>;
 
 export function createAcceptance(resources: IntentResources) {
-  const { db, workflows, log, metrics, outcomes, catalog, intent: settings } = resources;
+  const { db, workflows, log, metrics, catalog, intent: settings } = resources;
   const resolveAudience = createAudienceResolver({ ...resources, ...settings });
 
   /**
@@ -175,7 +173,7 @@ export function createAcceptance(resources: IntentResources) {
   async function insert(items: readonly ToInsert[], decided: Map<string, Decided>): Promise<void> {
     let accepted;
     try {
-      accepted = await insertRecords(db, outcomes, items, { ...settings, catalog });
+      accepted = await insertRecords(db, items, { ...settings, catalog });
     } catch (error) {
       if (!isPostgresRefusal(error)) throw error;
       if (items.length > 1) for (const item of items) await insert([item], decided);
@@ -204,8 +202,7 @@ export function createAcceptance(resources: IntentResources) {
       `notification ${earlierId} came earlier with the same idempotency key and waits itself`,
     );
     // Nobody else would decide it.
-    if (isGivenUp(await statusOf(workflows, notificationWorkflowId(earlierId))))
-      await giveUp(db, outcomes, earlierId);
+    if (isGivenUp(await statusOf(workflows, notificationWorkflowId(earlierId)))) await giveUp(db, earlierId);
     else await noteTrouble(db, id, { attempt, reason: failure.message });
     return failure;
   }
@@ -219,7 +216,7 @@ export function createAcceptance(resources: IntentResources) {
   ): Promise<void> {
     const { notificationId, notificationType, producer } = intent;
     const refused = refusedIntent(intent, failureCode, failureMessage);
-    const { recorded, isNew } = await recordMalformed(db, outcomes, refused, {
+    const { recorded, isNew } = await recordMalformed(db, refused, {
       notificationId,
       conflictsWith,
     });
@@ -277,7 +274,6 @@ export function createAcceptance(resources: IntentResources) {
   async function concludeDuplicates(duplicates: readonly Duplicate[]): Promise<void> {
     const decided = await decideDuplicates(
       db,
-      outcomes,
       duplicates.map(({ intent: { notificationId }, of }) => ({ notificationId, of })),
     );
     for (const { intent, of } of duplicates) {

@@ -17,8 +17,6 @@ import { query } from '../postgres.ts';
 import { inTransaction } from '../transactions.ts';
 import type { Audience, ChannelBudgets, RouteSlot } from './audience.ts';
 import { materializeRoutes } from './audience.ts';
-import type { Outcomes } from './outcomes.ts';
-import { END_ACCEPTANCE, acceptance, moreRoutes, refusal } from './outcomes.ts';
 import type { AcceptanceMoment, RouteRow } from './route-rows.ts';
 import { RECIPIENT_UNUSABLE, freshRoute } from './route-rows.ts';
 
@@ -151,11 +149,10 @@ function routesToPublish(rows: ListedRoute[]): RouteToPublish[] {
 /** @returns the notifications that were not decided before. @throws ApplicationFailure of PostgreSQL. */
 export async function decideDuplicates(
   db: Pool,
-  outcomes: Outcomes,
   duplicates: readonly { notificationId: string; of: string }[],
 ): Promise<Set<string>> {
   if (duplicates.length === 0) return new Set();
-  const decided = await outcomes.run<{ notification_id: string }>(db, DECIDE_DUPLICATES, [
+  const decided = await query<{ notification_id: string }>(db, DECIDE_DUPLICATES, [
     duplicates.map(({ notificationId }) => notificationId),
     duplicates.map(({ of }) => of),
   ]);
@@ -191,7 +188,6 @@ interface InsertOptions {
  */
 export async function insertRecords(
   db: Pool,
-  outcomes: Outcomes,
   items: readonly ToInsert[],
   { catalog, budgets, idempotencyTtlMs }: InsertOptions,
 ): Promise<Map<string, AcceptedNow>> {
@@ -206,24 +202,6 @@ export async function insertRecords(
   const parts = items.map(({ intent, audience }) =>
     partsOf(audience).map((part): PartOfItem => ({ intent, part })),
   );
-  /** How many routes each has: open ones, all, and skipped ones. One that comes in parts is held open until its end. */
-  const counts = (): unknown[] => {
-    const all = parts.map(([first, ...rest]) => {
-      const { routeCount, skipped } = tallies.get(first!.intent.notificationId)!.counts();
-      const more = rest.flatMap(({ intent, part }) =>
-        materializeRoutes(catalog, intent.notificationType, part, budgets).map(({ status }) => status),
-      );
-      const skippedInAll = skipped + more.filter((status) => status === 'skipped').length;
-      const routes = routeCount + more.length;
-      return { routes, skipped: skippedInAll, open: routes - skippedInAll + Math.min(1, rest.length) };
-    });
-    return [
-      items.map(({ intent }) => intent.notificationId),
-      all.map(({ open }) => open),
-      all.map(({ routes }) => routes),
-      all.map(({ skipped }) => skipped),
-    ];
-  };
 
   const insert = async (client: Pool | PoolClient): Promise<Map<string, AcceptanceMoment>> => {
     for (const tally of tallies.values()) tally.clear();
@@ -233,17 +211,18 @@ export async function insertRecords(
       items.map(({ intent }) => isoOf(expiryOf(catalog, intent))),
       idempotencyTtlMs,
       ...slotColumns(parts.flatMap(([first]) => slotsOf(first!))),
+      parts.flatMap((of) => (of.length === 1 ? of.map(({ intent }) => intent.notificationId) : [])),
     ];
-    const rows = await outcomes.run<InsertedRecord>(client, INSERT_RECORDS, values, counts);
+    const rows = await query<InsertedRecord>(client, INSERT_RECORDS, values);
     const inserted = new Map(rows.map((row) => [row.notification_id, row]));
-    const heldOpen = new Set<string>();
-    for (const part of parts.flatMap(([, ...rest]) => rest)) {
-      const { notificationId } = part.intent;
-      if (!inserted.has(notificationId)) continue;
-      await outcomes.run(client, INSERT_ROUTES, slotColumns(slotsOf(part)));
-      heldOpen.add(notificationId);
+    for (const [, ...rest] of parts) {
+      for (const part of rest) {
+        const { notificationId } = part.intent;
+        if (!inserted.has(notificationId)) continue;
+        const complete = part === rest.at(-1) ? [notificationId] : [];
+        await query(client, INSERT_ROUTES, [...slotColumns(slotsOf(part)), complete]);
+      }
     }
-    if (heldOpen.size > 0) await outcomes.run(client, END_ACCEPTANCE, [[...heldOpen]]);
     return inserted;
   };
   const inserted = await (parts.every(({ length }) => length === 1) ? insert(db) : inTransaction(db, insert));
@@ -296,7 +275,6 @@ function tallyOf() {
       slots.length = 0;
       [routeCount, skipped] = [0, 0];
     },
-    counts: () => ({ routeCount, skipped }),
     add(more: readonly RouteSlot[]): void {
       routeCount += more.length;
       skipped += more.filter(isSkipped).length;
@@ -380,9 +358,9 @@ const LIST_ROUTES = {
     OFFSET $2 LIMIT $3`,
 };
 
-const DECIDE_DUPLICATES = refusal({
+const DECIDE_DUPLICATES = {
   name: 'decide_duplicates',
-  inserts: `
+  text: `
     WITH open AS (
       SELECT notification_id, duplicate_of, entry ->> 'requestId' AS request_id, entry ->> 'traceId' AS trace_id
         FROM unnest($1::text[], $2::text[]) AS decided (notification_id, duplicate_of)
@@ -396,13 +374,12 @@ const DECIDE_DUPLICATES = refusal({
         FROM open
        WHERE intent.notification_id = open.notification_id
       RETURNING intent.notification_id, notification_type, producer, idempotency_key, request_id, trace_id, duplicate_of
-    )`,
-  result: 'SELECT notification_id FROM refused',
-  parameters: 2,
-  kind: "'duplicate'",
-  details: "json_build_object('duplicate_of', duplicate_of)",
-  subjects: '(SELECT * FROM refused)',
-});
+    )
+    SELECT notification_id,
+           notification.tell_refusal(notification_id, 'duplicate', json_build_object('duplicate_of', duplicate_of),
+                                     notification_type, producer, idempotency_key, request_id, trace_id)
+      FROM refused`,
+};
 
 /** @param records that they are of, by the name `record`. @param first number of the first of nine parameters. */
 const insertSlots = (records: string, first: number): string => `
@@ -419,18 +396,27 @@ const insertSlots = (records: string, first: number): string => `
                     $${first + 4}::text[], $${first + 5}::int[], $${first + 6}::text[], $${first + 7}::text[],
                     $${first + 8}::text[])
                AS slot (notification_id, route_id, channel, recipient_ref, status, max_attempts, email, locale, problem)
-        JOIN ${records} USING (notification_id)
-      RETURNING notification_id, route_id, channel, last_error_classification`;
+        JOIN ${records} USING (notification_id)`;
+
+/**
+ * With the last of its routes, an intent is accepted. @param records that they are of, by the name `record`. @param complete
+ * number of the parameter with notifications whose routes are all there then.
+ */
+const accept = (records: string, complete: number): string => `
+      UPDATE notification.intents AS intent
+         SET status = 'accepted', entry = NULL, reason = NULL, updated_at = accepted_at
+        FROM ${records} AS record
+       WHERE intent.notification_id = record.notification_id AND record.notification_id = ANY ($${complete}::text[])`;
 
 /**
  * An intent that is not open, one whose key is taken, and one that an earlier intent with its key waits before insert nothing
  * at all. Keys are taken in one order by everybody, so that two of these never wait for each other. All times are
  * PostgreSQL's: retention, channels and cancellation compare them with its clock. $1 notifications, $2 when they
- * occurred, $3 when they expire, $4 how long a key stays reserved, ms.
+ * occurred, $3 when they expire, $4 how long a key stays reserved, ms, $5 to $13 routes, $14 notifications that have no further ones.
  */
-const INSERT_RECORDS = acceptance({
+const INSERT_RECORDS = {
   name: 'insert_records',
-  inserts: `
+  text: `
     WITH candidate AS (
       SELECT intent.*, asked.occurred_at, asked.expires_at
         FROM unnest($1::text[], $2::timestamptz[], $3::timestamptz[]) AS asked (id, occurred_at, expires_at)
@@ -455,28 +441,22 @@ const INSERT_RECORDS = acceptance({
              statement_timestamp(), statement_timestamp() + $4::bigint * interval '1 millisecond'
         FROM candidate
       ON CONFLICT DO NOTHING
-      RETURNING notification_id, accepted_at, expires_at, notification_type, producer, idempotency_key, request_id, trace_id
+      RETURNING notification_id, accepted_at, expires_at
     ), slots AS (${insertSlots('record', 5)}
-    ), decided AS (
-      UPDATE notification.intents AS intent
-         SET status = 'accepted', entry = NULL, reason = NULL, updated_at = accepted_at
-        FROM record
-       WHERE intent.notification_id = record.notification_id
-    )`,
-  result: `
+    ), decided AS (${accept('record', 14)}
+    )
     SELECT notification_id, accepted_at::text AS version,
            floor(extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms,
            coalesce(expires_at <= accepted_at, false) AS is_expired,
            ARRAY(SELECT kind || ':' || name FROM notification.holds WHERE is_paused) AS paused
       FROM record`,
-  parameters: 13,
-});
+};
 
-const INSERT_ROUTES = moreRoutes({
+/** More routes of notifications that are accepted in the same transaction. */
+const INSERT_ROUTES = {
   name: 'insert_routes',
-  inserts: `
+  text: `
     WITH slots AS (${insertSlots('notification.records', 1)}
-    )`,
-  result: 'SELECT FROM slots WHERE false',
-  parameters: 9,
-});
+    )
+    ${accept('notification.records', 10)}`,
+};

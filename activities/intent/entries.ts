@@ -14,7 +14,6 @@ import { STREAM_START } from '../../api/stream-ids.ts';
 import { isPostgresRefusal, query } from '../postgres.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { recordMalformed, refusedIntent, reusedIntent } from './malformed.ts';
-import type { Outcomes } from './outcomes.ts';
 
 /** Where the reader is in a stream. */
 export interface StreamPosition {
@@ -56,7 +55,6 @@ interface PositionRow {
 interface EntryResources {
   db: Pool;
   catalog: Catalog;
-  outcomes: Outcomes;
   metrics: Pick<IntentMetrics, 'intentMalformed'>;
   onMalformed(malformed: MalformedIntent): void;
 }
@@ -103,11 +101,11 @@ export async function saveEntries(
 
 /** @returns how many these are. */
 async function refuse(
-  { db, outcomes, metrics, onMalformed }: EntryResources,
+  { db, metrics, onMalformed }: EntryResources,
   refused: readonly MalformedIntent[],
 ): Promise<number> {
   for (const malformed of refused) {
-    const { recorded, isNew } = await recordMalformed(db, outcomes, malformed);
+    const { recorded, isNew } = await recordMalformed(db, malformed);
     onMalformed(recorded);
     if (!isNew) continue;
     const { failureCode: failure_code, notificationType: notification_type, producer } = recorded;

@@ -2,8 +2,6 @@
 import type { Pool } from 'pg';
 import { cutText, wellFormedText } from '../../api/text.ts';
 import { query } from '../postgres.ts';
-import type { Outcomes } from './outcomes.ts';
-import { refusal } from './outcomes.ts';
 
 /** Longer reasons are cut: a person reads them in a table. */
 const MAX_REASON_LENGTH = 500;
@@ -51,8 +49,8 @@ export const isGivenUp = (status: string | undefined): boolean =>
  *
  * @returns whether it was open. @throws ApplicationFailure of PostgreSQL.
  */
-export async function giveUp(db: Pool, outcomes: Outcomes, notificationId: string): Promise<boolean> {
-  const cancelled = await outcomes.run(db, GIVE_UP, [notificationId]);
+export async function giveUp(db: Pool, notificationId: string): Promise<boolean> {
+  const cancelled = await query(db, GIVE_UP, [notificationId]);
   return cancelled.length > 0;
 }
 
@@ -68,12 +66,12 @@ const NOTE_TROUBLE = {
 };
 
 /** $1 notification. */
-const GIVE_UP = refusal({
+const GIVE_UP = {
   name: 'give_up_intent',
-  inserts: `
+  text: `
     WITH open AS (
       SELECT notification_id, entry FROM notification.intents WHERE notification_id = $1 AND status = 'open' FOR UPDATE
-    ), refused AS (
+    ), cancelled AS (
       UPDATE notification.intents AS intent
          SET status = 'cancelled', recipient_user_ids = open.entry -> 'recipientUserIds', entry = NULL, reason = NULL,
              updated_at = statement_timestamp()
@@ -81,10 +79,9 @@ const GIVE_UP = refusal({
        WHERE intent.notification_id = open.notification_id
       RETURNING intent.notification_id, notification_type, producer, idempotency_key,
                 open.entry ->> 'requestId' AS request_id, open.entry ->> 'traceId' AS trace_id
-    )`,
-  result: 'SELECT notification_id FROM refused',
-  parameters: 1,
-  kind: "'cancelled'",
-  details: "json_build_object('published', 0, 'skipped', 0, 'dead_lettered', 0)",
-  subjects: 'refused',
-});
+    )
+    SELECT notification.tell_refusal(notification_id, 'cancelled',
+                                     json_build_object('published', 0, 'skipped', 0, 'dead_lettered', 0),
+                                     notification_type, producer, idempotency_key, request_id, trace_id)
+      FROM cancelled`,
+};

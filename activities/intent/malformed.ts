@@ -8,8 +8,6 @@ import { fieldNamedIn, rawFieldsOf } from '../../api/intent/entry.ts';
 import { cutText, wellFormedText } from '../../api/text.ts';
 import { POSTGRES_UNUSABLE } from '../../workflows/failures.ts';
 import { isPostgresRefusal, query } from '../postgres.ts';
-import type { Outcomes } from './outcomes.ts';
-import { refusal } from './outcomes.ts';
 
 /** Of the reason in a bare row, characters. */
 const MAX_REASON = 500;
@@ -24,12 +22,12 @@ const IS_OTHER_MALFORMED = {
 };
 
 /**
- * $9 the intent that is decided by it, or null: one that is not open any more is left as it is. With outcomes, $11 is the
- * field that the refusal is about.
+ * $9 the intent that is decided by it, or null: one that is not open any more is left as it is. $10 the field that the refusal
+ * is about.
  */
-const RECORD_MALFORMED = refusal({
+const RECORD_MALFORMED = {
   name: 'record_malformed_intent',
-  inserts: `
+  text: `
     WITH settled AS (
       UPDATE notification.intents
          SET status = CASE WHEN $8::text IS NULL THEN 'refused' ELSE 'conflict' END, other = $8, reason = $5, entry = NULL,
@@ -43,16 +41,16 @@ const RECORD_MALFORMED = refusal({
       SELECT $1::text, $2::text, $3::text, $4::text, $5::text, $6::text, $7::jsonb, now(), $8::text
        WHERE $9::text IS NULL OR EXISTS (SELECT FROM settled)
       ON CONFLICT (stream_entry_id) DO NOTHING
-      RETURNING stream_entry_id AS notification_id, notification_type, producer, idempotency_key, failure_code,
-                conflicts_with, NULL AS request_id, NULL AS trace_id
-    )`,
-  result: 'SELECT 1 FROM refused',
-  parameters: 9,
-  kind: "CASE WHEN conflicts_with IS NULL THEN 'malformed' ELSE 'conflict' END",
-  details: `CASE WHEN conflicts_with IS NULL THEN json_build_object('failure_code', failure_code, 'field', $11::text)
-                         ELSE json_build_object('conflicts_with', conflicts_with) END`,
-  subjects: 'refused',
-});
+      RETURNING *
+    )
+    SELECT notification.tell_refusal(stream_entry_id,
+                                     CASE WHEN conflicts_with IS NULL THEN 'malformed' ELSE 'conflict' END,
+                                     CASE WHEN conflicts_with IS NULL
+                                          THEN json_build_object('failure_code', failure_code, 'field', $10::text)
+                                          ELSE json_build_object('conflicts_with', conflicts_with) END,
+                                     notification_type, producer, idempotency_key, NULL, NULL)
+      FROM refused`,
+};
 
 /** @returns the row for an intent that cannot become a notification, although nothing is wrong with its form. */
 export const refusedIntent = (
@@ -106,29 +104,27 @@ interface Verdict {
  */
 export async function recordMalformed(
   db: Pool,
-  outcomes: Outcomes,
   malformed: MalformedIntent,
   decides: Verdict = {},
 ): Promise<{ recorded: MalformedIntent; isNew: boolean }> {
   try {
-    if (await insert(db, outcomes, malformed, decides)) return { recorded: malformed, isNew: true };
+    if (await insert(db, malformed, decides)) return { recorded: malformed, isNew: true };
     const [before] = await query<{ is_other: boolean }>(db, IS_OTHER_MALFORMED, [
       malformed.streamEntryId,
       JSON.stringify(malformed.rawFields),
     ]);
     if (!before?.is_other) return { recorded: malformed, isNew: false };
     const reused = reusedEntry(malformed, 'a malformed entry');
-    return { recorded: reused, isNew: await insert(db, outcomes, reused) };
+    return { recorded: reused, isNew: await insert(db, reused) };
   } catch (error) {
     if (!isPostgresRefusal(error)) throw error;
     const bare = bareOf(malformed, error.message);
-    return { recorded: bare, isNew: await insert(db, outcomes, bare, decides).catch(blameTable) };
+    return { recorded: bare, isNew: await insert(db, bare, decides).catch(blameTable) };
   }
 }
 
 async function insert(
   db: Pool,
-  outcomes: Outcomes,
   malformed: MalformedIntent,
   { notificationId, conflictsWith }: Verdict = {},
 ): Promise<boolean> {
@@ -142,10 +138,9 @@ async function insert(
     JSON.stringify(malformed.rawFields),
     conflictsWith ?? null,
     notificationId ?? null,
-  ];
-  const inserted = await outcomes.run(db, RECORD_MALFORMED, values, () => [
     fieldNamedIn(malformed.failureMessage) ?? null,
-  ]);
+  ];
+  const inserted = await query(db, RECORD_MALFORMED, values);
   return inserted.length === 1;
 }
 

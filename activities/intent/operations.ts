@@ -42,7 +42,7 @@ interface OperationResources extends RouteResources {
 export function intentOperations(
   resources: OperationResources,
 ): Partial<Record<OperationKind, OperationWork<OperationItem>>> {
-  const { db, redis, workflows, outcomes, catalog, intentsStream } = resources;
+  const { db, redis, workflows, catalog, intentsStream } = resources;
   const publisher = createPublisher(resources);
   const closing = createClosing(resources);
   const inTurn = pLimit(PARALLEL_ITEMS);
@@ -138,7 +138,7 @@ export function intentOperations(
    * @returns whether there was something to cancel.
    */
   async function cancel({ notification_id: notificationId }: CancelItem): Promise<boolean> {
-    const isGivenUp = await giveUp(db, outcomes, notificationId);
+    const isGivenUp = await giveUp(db, notificationId);
     const closed = await closing.closeAll(notificationId);
     if (closed > 0) await handOff.voidAttempts(redis, notificationId);
     const workflowId = notificationWorkflowId(notificationId);

@@ -26,13 +26,13 @@ import type {
 } from '../../workflows/intent/contract.ts';
 import { ladderDelayMs } from '../../workflows/policies.ts';
 import type { IntentMetrics } from './metrics.ts';
+import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import { isOfLostRole, isRedisAway } from '../redis.ts';
 import type { Beginning, SettledHandOffs } from './hand-off.ts';
 import { createRedisClock, handOff, handOffKey, leaseKey, voidedKey } from './hand-off.ts';
 import type { Encoder, OutboundEntry, OutboundSettings } from './outbound.ts';
 import { createEncoder } from './outbound.ts';
-import type { Outcomes } from './outcomes.ts';
 import type { ConfirmReplicated } from './replication.ts';
 import type { RouteRow } from './route-rows.ts';
 import {
@@ -58,7 +58,6 @@ export interface RouteResources {
   confirmReplicated: ConfirmReplicated;
   log: Logger;
   metrics: IntentMetrics;
-  outcomes: Outcomes;
   catalog: Catalog;
   route: OutboundSettings & {
     backoffMinMs: number;
@@ -95,7 +94,7 @@ export function createPublisher(
     confirmReplicated,
     log,
     metrics,
-    outcomes,
+   
     catalog,
     route: settings,
   }: RouteResources,
@@ -151,7 +150,7 @@ export function createPublisher(
     handedOff: { route: RouteRow; entryId: string }[],
   ): Promise<Map<RouteRow, number>> {
     if (handedOff.length === 0) return new Map();
-    const rows = await outcomes.run<{ position: number; attempt_count: number }>(db, MARK_PUBLISHED, [
+    const rows = await query<{ position: number; attempt_count: number }>(db, MARK_PUBLISHED, [
       handedOff.map(({ route }) => route.notification_id),
       handedOff.map(({ route }) => route.route_id),
       handedOff.map(({ route }) => route.version),
@@ -254,7 +253,7 @@ export function createPublisher(
       return { status: 'handed_off', entryId: deliveredAs, handOffKey: key, release };
     }
     const expiredAt = new Date(Number(route.expires_at_ms)).toISOString();
-    const [skipped] = await outcomes.run(db, MARK_EXPIRED, [...keyOf(route), lateness(route, expiredAt)]);
+    const [skipped] = await query(db, MARK_EXPIRED, [...keyOf(route), lateness(route, expiredAt)]);
     if (!skipped) return deferToFresherRow(route);
     fade();
     metrics.routeExpired(metricOf(route));
@@ -264,7 +263,7 @@ export function createPublisher(
 
   /** Whoever closed it may have died before it could settle the row. */
   async function settleClosed(route: RouteRow): Promise<Attempt> {
-    const [skipped] = await outcomes.run(db, MARK_SKIPPED, keyOf(route));
+    const [skipped] = await query(db, MARK_SKIPPED, keyOf(route));
     if (!skipped) return deferToFresherRow(route);
     log.info({ ...logFields(route), result: 'skipped' }, 'route found cancelled');
     return { status: 'skipped' };
@@ -311,7 +310,7 @@ export function createPublisher(
     }
     const replicated = await confirmReplicated([{ handOffKey: key, entryId: deliveredAs }]);
     if (!replicated.has(key)) return defer(route.channel, 'replicas_behind');
-    await outcomes.run(db, MARK_FOUND_PUBLISHED, [...keyOf(route), deliveredAs]);
+    await query(db, MARK_FOUND_PUBLISHED, [...keyOf(route), deliveredAs]);
     log.warn(
       { ...logFields(route), result: 'published', entry_id: deliveredAs },
       'replay found the route published by its last attempt',
@@ -321,7 +320,7 @@ export function createPublisher(
 
   /** Does nothing when this replay has opened a generation before, or somebody else moved the row. */
   async function openGeneration(route: RouteRow, replay: ReplayOrder): Promise<void> {
-    const [opened] = await outcomes.run<{ generation: number }>(db, OPEN_GENERATION, [
+    const [opened] = await query<{ generation: number }>(db, OPEN_GENERATION, [
       ...keyOf(route),
       replay.replayId,
       replay.requestedBy,
@@ -350,7 +349,7 @@ export function createPublisher(
     const attemptCount = route.attempt_count + 1;
     const isLast = attemptCount >= route.max_attempts;
     const delayMs = ladderDelayMs(attemptCount, settings.backoffMinMs, settings.backoffMaxMs);
-    const [recorded] = await outcomes.run<{ next_attempt_at_ms: string | null }>(db, RECORD_FAILURE, [
+    const [recorded] = await query<{ next_attempt_at_ms: string | null }>(db, RECORD_FAILURE, [
       ...keyOf(route),
       isLast,
       delayMs,

@@ -22,9 +22,8 @@ import type { DispatchResources, Dispatcher } from './dispatch.ts';
 import { createDispatcher } from './dispatch.ts';
 import type { ReadEntry } from './entries.ts';
 import { OffsetMovedError, copyOffset, saveEntries } from './entries.ts';
-import type { Outcomes } from './outcomes.ts';
-import type { OutboundWatchResources } from './outbound-watch.ts';
-import { watchOutbound } from './outbound-watch.ts';
+import type { OutboundWatchResources } from './repair.ts';
+import { watchOutbound } from './repair.ts';
 import type { Progress, WatchResources } from './stream-watch.ts';
 import { openProgress, watchStream } from './stream-watch.ts';
 
@@ -41,7 +40,6 @@ export interface BridgeResources extends WatchResources, OutboundWatchResources,
   openStreamReader(): Redis;
   /** Aborted when the process begins to shut down, so that the reader hands over immediately. */
   draining: AbortSignal;
-  outcomes: Outcomes;
   bridge: DispatchResources['bridge'] & {
     /** BLOCK of one read, ms. */
     blockMs: number;

@@ -51,7 +51,7 @@ interface OverdueRoute {
 }
 
 export function createReconciliationActivities(resources: ReconciliationResources) {
-  const { db, log, metrics, workflows, outcomes } = resources;
+  const { db, log, metrics, workflows } = resources;
   const publisher = createPublisher(resources);
 
   return {
@@ -160,7 +160,7 @@ export function createReconciliationActivities(resources: ReconciliationResource
         await query(db, LOOK_LATER, [id]);
         return;
       }
-      if (isGivenUp(state)) await giveUp(db, outcomes, id);
+      if (isGivenUp(state)) await giveUp(db, id);
       else await query(db, DISPATCH_AGAIN, [id]);
       metrics.workTakenUp({ what: 'intent' });
       restarted += 1;

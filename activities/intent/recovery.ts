@@ -10,7 +10,7 @@ import type { RecoveryProgress, RestoredStream } from '../../workflows/recovery-
 import { withHeartbeats } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
 import { keepRunning } from '../workflows.ts';
-import { repairOf } from './outbound-watch.ts';
+import { repairOf } from './repair.ts';
 
 interface RecoveryResources {
   db: Pool;

@@ -1,19 +1,21 @@
 /**
- * Hands off again what an outbound stream has lost: routes whose rows say published while their entries are gone. The
- * entry is the same, with the `event_id` or `delivery_id` on which consumers deduplicate.
+ * Watches over the streams that routes leave by, and hands off again what one has lost: routes whose rows say published
+ * while their entries are gone. The entry is the same, with the `event_id` or `delivery_id` on which consumers deduplicate.
  *
  * Rows are walked from the newest back to some time before the stream was last seen whole, and further for as long as
  * entries are missing: nothing tells how far a replica lagged behind.
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
+import type { WorkflowClient } from '@temporalio/client';
 import type { Redis } from 'ioredis';
 import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { ROUTE_DEFERRED } from '../../workflows/failures.ts';
-import { CHANNELS } from '../../workflows/intent/contract.ts';
+import { CHANNELS, INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
 import type { RepairProgress } from '../../workflows/intent/repair-contract.ts';
 import type { Catalog } from '../../api/intent/catalog.ts';
+import { REPAIR_WORKFLOW, repairWorkflowId } from '../../workflows/intent/repair-contract.ts';
 import { compareEntryIds, later } from '../../api/stream-ids.ts';
 import type { OutboundLook, OutboundRow, SettlingClock } from '../outbound-state.ts';
 import {
@@ -21,6 +23,7 @@ import {
   KEEP_SUSPECTING_OUTBOUND,
   LOAD_OUTBOUND,
   READ_SETTLED,
+  checkOutbound,
   databaseOf,
   lookAtOutbound,
   missingIn,
@@ -31,6 +34,8 @@ import {
 import { heartbeat } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
+import type { LongLivedWorkflow } from '../workflows.ts';
+import { keepRunning } from '../workflows.ts';
 import { handOff, handOffKey } from './hand-off.ts';
 import type { IntentMetrics } from './metrics.ts';
 import type { OutboundSettings } from './outbound.ts';
@@ -43,6 +48,70 @@ const PAGE_SIZE = 100;
 const PARALLEL_HAND_OFFS = 50;
 const MAX_SEQUENCE = '18446744073709551615';
 const NEWEST = { publishedAt: 'infinity', notificationId: '', routeId: '' };
+
+const LOOK_INTERVAL_MS = 1_000;
+/** In lease times: attempts that were being made have ended, and their rows are written. */
+const SETTLING_LEASES = 6;
+
+export interface OutboundWatchResources {
+  db: Pool;
+  redis: Redis;
+  workflows: WorkflowClient;
+  log: Logger;
+  metrics: IntentMetrics;
+  route: { gatewayStream: string; mailStream: string; leaseTtlMs: number };
+}
+
+/**
+ * The reader's watch. A stream that looks suspicious is left to the workflow that repairs it.
+ *
+ * @returns looks at the outbound streams when that is due. Never throws; a look that fails is made again.
+ */
+export function watchOutbound(resources: OutboundWatchResources): () => Promise<void> {
+  const { workflows, log, metrics, route } = resources;
+  const streams = [...new Set([route.gatewayStream, route.mailStream])];
+  const failing = new Set<string>();
+  let dueAtMs = 0;
+
+  return async () => {
+    if (performance.now() < dueAtMs) return;
+    dueAtMs = performance.now() + LOOK_INTERVAL_MS;
+    await Promise.all(
+      streams.map(async (stream) => {
+        try {
+          await look(stream);
+          failing.delete(stream);
+        } catch (error) {
+          if (!failing.has(stream))
+            log.warn({ stream, reason: reasonOf(error) }, 'outbound stream not looked at');
+          failing.add(stream);
+        }
+      }),
+    );
+  };
+
+  async function look(stream: string): Promise<void> {
+    const suspect = await checkOutbound(resources, stream, (reason) => {
+      metrics.outboundSuspicion({ stream });
+      log.warn({ stream, reason }, 'outbound stream may have lost entries, its routes are checked');
+    });
+    // Again at each look: a workflow may get lost as well.
+    if (suspect) await keepRunning(workflows, repairOf(stream, suspect.suspect_reason!, route));
+  }
+}
+
+/** The workflow that repairs an outbound stream. */
+export const repairOf = (
+  stream: string,
+  reason: string,
+  { leaseTtlMs }: { leaseTtlMs: number },
+): LongLivedWorkflow => ({
+  workflowType: REPAIR_WORKFLOW,
+  workflowId: repairWorkflowId(stream),
+  taskQueue: INTENT_TASK_QUEUE,
+  args: [stream, SETTLING_LEASES * leaseTtlMs],
+  staticSummary: `checks ${stream}: ${reason}`,
+});
 
 interface RepairResources {
   db: Pool;

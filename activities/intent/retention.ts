@@ -2,7 +2,6 @@
  * Which rows of intents are deleted, and when. A record may have tens of thousands of routes, so they go before it. A
  * record with an open route stays with all of its routes: a paused channel, for instance, may still deliver it.
  */
-import { IS_ENDED_TALLY } from './outcome-relay.ts';
 import type { Expiring, Kept } from '../retention.ts';
 
 interface IntentRetention {
@@ -26,7 +25,6 @@ export function intentTables(settings: IntentRetention): Kept[] {
     { ...MALFORMED, keepMs: malformedIntentRetentionMs },
     { ...RELAYED, keepMs: outcomeRetentionMs },
     { ...UNRELAYED, keepMs: recordRetentionMs },
-    { ...TALLIES, keepMs: 0 },
   ];
 }
 
@@ -85,13 +83,4 @@ const UNRELAYED: Expiring = {
   since: 'written_at',
   condition: 'relayed_at IS NULL',
   walk: { key: 'outcome_id', type: 'bigint', from: '-1', among: 'relayed_at IS NULL' },
-};
-
-/** Those that the relay has left: of intents that were cancelled before acceptance, and of ends that nobody relays. */
-const TALLIES: Expiring = {
-  name: 'outcome_tallies',
-  table: 'notification.outcome_tallies',
-  since: 'counted_at',
-  condition: IS_ENDED_TALLY,
-  walk: { key: 'notification_id', type: 'text', from: '' },
 };

@@ -15,7 +15,6 @@ import { heldProducer } from '../../workflows/intent/channel-contract.ts';
 import type { RouteKey, RouteSlice } from '../../workflows/intent/contract.ts';
 import type { RouteSlot } from './audience.ts';
 import { logFieldsOf } from './metrics.ts';
-import { routeMove } from './outcomes.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
 import { query } from '../postgres.ts';
 
@@ -286,64 +285,58 @@ const OPEN_ROUTE = `
 
 // Each statement takes all its times from statement_timestamp(): one instant, so that the wait between a failure and the
 // next attempt is exact.
-export const MARK_PUBLISHED = routeMove({
+/** The limit leaves nothing out: PostgreSQL expects few rows by it, and plans the statement once. */
+export const MARK_PUBLISHED = {
   name: 'mark_published',
-  update: `
-      UPDATE notification.routes AS route
-         SET status = 'published', attempt_count = attempt_count + 1, next_attempt_at = NULL,
-             entry_id = handed_off.entry_id, published_at = statement_timestamp(), updated_at = statement_timestamp()
-        FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[]) WITH ORDINALITY
-               AS handed_off (notification_id, route_id, version, entry_id, position)
-       WHERE route.notification_id = handed_off.notification_id AND route.route_id = handed_off.route_id
-         AND route.updated_at = handed_off.version AND status IN ('pending', 'failed')`,
-  from: 'open',
-  returning: 'handed_off.position::int, route.attempt_count',
-  result: 'SELECT position, attempt_count FROM moved',
-  parameters: 4,
-});
+  text: `
+    UPDATE notification.routes AS route
+       SET status = 'published', attempt_count = attempt_count + 1, next_attempt_at = NULL,
+           entry_id = handed_off.entry_id, published_at = statement_timestamp(), updated_at = statement_timestamp()
+      FROM (SELECT *
+              FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[]) WITH ORDINALITY
+             LIMIT cardinality($1)) AS handed_off (notification_id, route_id, version, entry_id, position)
+     WHERE route.notification_id = handed_off.notification_id AND route.route_id = handed_off.route_id
+       AND route.updated_at = handed_off.version AND status IN ('pending', 'failed')
+    RETURNING handed_off.position::int, route.attempt_count`,
+};
 
-export const MARK_SKIPPED = routeMove({
+export const MARK_SKIPPED = {
   name: 'mark_skipped',
-  update: `
-      UPDATE notification.routes AS route
-         SET status = 'skipped', next_attempt_at = NULL, skipped_at = statement_timestamp(),
-             updated_at = statement_timestamp()
-      ${OPEN_ROUTE}`,
-  from: 'open',
-  result: 'SELECT 1 FROM moved',
-  parameters: 3,
-});
+  text: `
+    UPDATE notification.routes AS route
+       SET status = 'skipped', next_attempt_at = NULL, skipped_at = statement_timestamp(),
+           updated_at = statement_timestamp()
+    ${OPEN_ROUTE}
+    RETURNING 1`,
+};
 
 /** Of a route that is too late. $4 is what a person should know. */
-export const MARK_EXPIRED = routeMove({
+export const MARK_EXPIRED = {
   name: 'mark_expired',
-  update: `
-      UPDATE notification.routes AS route
-         SET status = 'skipped', next_attempt_at = NULL, skipped_at = statement_timestamp(),
-             last_error_classification = '${ROUTE_EXPIRED}', last_error_message = $4,
-             last_error_at = statement_timestamp(), updated_at = statement_timestamp()
-      ${OPEN_ROUTE}`,
-  from: 'open',
-  result: 'SELECT 1 FROM moved',
-  parameters: 4,
-});
+  text: `
+    UPDATE notification.routes AS route
+       SET status = 'skipped', next_attempt_at = NULL, skipped_at = statement_timestamp(),
+           last_error_classification = '${ROUTE_EXPIRED}', last_error_message = $4,
+           last_error_at = statement_timestamp(), updated_at = statement_timestamp()
+    ${OPEN_ROUTE}
+    RETURNING 1`,
+};
 
-export const MARK_FOUND_PUBLISHED = routeMove({
+export const MARK_FOUND_PUBLISHED = {
   name: 'mark_found_published',
-  update: `
-      UPDATE notification.routes AS route
-         SET status = 'published', dead_lettered_at = NULL, entry_id = $4, published_at = statement_timestamp(),
-             updated_at = statement_timestamp()
-       WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status = 'dead_letter'`,
-  from: 'dead_letter',
-  result: 'SELECT 1 FROM moved',
-  parameters: 4,
-});
+  text: `
+    UPDATE notification.routes AS route
+       SET status = 'published', dead_lettered_at = NULL, entry_id = $4, published_at = statement_timestamp(),
+           updated_at = statement_timestamp()
+     WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status = 'dead_letter'
+    RETURNING 1`,
+};
 
 /** An operation is written down as one. A route id may name a user, whom no action does. */
-export const OPEN_GENERATION = routeMove({
+export const OPEN_GENERATION = {
   name: 'open_generation',
-  update: `
+  text: `
+    WITH moved AS (
       UPDATE notification.routes AS route
          SET status = 'pending', attempt_count = 0, next_attempt_at = statement_timestamp(), dead_lettered_at = NULL,
              updated_at = statement_timestamp()
@@ -351,9 +344,9 @@ export const OPEN_GENERATION = routeMove({
          AND NOT EXISTS (
              SELECT 1
                FROM notification.replays
-              WHERE replays.notification_id = $1 AND replays.route_id = $2 AND replay_id = $4)`,
-  from: 'dead_letter',
-  and: `, opened AS (
+              WHERE replays.notification_id = $1 AND replays.route_id = $2 AND replay_id = $4)
+      RETURNING route.notification_id, route.route_id
+    ), opened AS (
       INSERT INTO notification.replays
         (notification_id, route_id, generation, replay_id, requested_by, reason, created_at)
       SELECT notification_id, route_id,
@@ -368,14 +361,14 @@ export const OPEN_GENERATION = routeMove({
       SELECT 'replay', notification_id, $5, $6
         FROM moved
        WHERE $4 NOT LIKE '${orderIdOf('')}%'
-    )`,
-  result: 'SELECT generation FROM opened',
-  parameters: 6,
-});
+    )
+    SELECT generation FROM opened`,
+};
 
-export const RECORD_FAILURE = routeMove({
+export const RECORD_FAILURE = {
   name: 'record_failure',
-  update: `
+  text: `
+    WITH moved AS (
       UPDATE notification.routes AS route
          SET status = CASE WHEN $4::boolean THEN 'dead_letter' ELSE 'failed' END,
              attempt_count = attempt_count + 1,
@@ -383,11 +376,11 @@ export const RECORD_FAILURE = routeMove({
              dead_lettered_at = CASE WHEN $4 THEN statement_timestamp() END,
              last_error_classification = $6, last_error_message = $7, last_error_at = statement_timestamp(),
              updated_at = statement_timestamp()
-      ${OPEN_ROUTE}`,
-  from: 'open',
-  returning: `route.recipient_ref, route.attempt_count, route.max_attempts, route.last_error_message,
-                route.dead_lettered_at, route.next_attempt_at`,
-  and: `, dead_letter AS (
+      ${OPEN_ROUTE}
+      RETURNING route.notification_id, route.route_id, route.channel, route.status, route.last_error_classification,
+                route.recipient_ref, route.attempt_count, route.max_attempts, route.last_error_message,
+                route.dead_lettered_at, route.next_attempt_at
+    ), dead_letter AS (
       INSERT INTO notification.dead_letters
         (notification_id, route_id, channel, recipient_ref, final_attempt_count, max_attempts, failure_classification,
          failure_message, recovery_hint, created_at)
@@ -396,7 +389,6 @@ export const RECORD_FAILURE = routeMove({
         FROM moved
        WHERE status = 'dead_letter'
       ON CONFLICT (notification_id, route_id) DO NOTHING
-    )`,
-  result: 'SELECT (extract(epoch FROM next_attempt_at) * 1000)::bigint AS next_attempt_at_ms FROM moved',
-  parameters: 8,
-});
+    )
+    SELECT (extract(epoch FROM next_attempt_at) * 1000)::bigint AS next_attempt_at_ms FROM moved`,
+};

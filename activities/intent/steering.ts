@@ -22,8 +22,6 @@ import { heartbeat } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
 import { showDeadLetter } from './dead-letters.ts';
 import { handOff, handOffKey } from './hand-off.ts';
-import type { Outcomes } from './outcomes.ts';
-import { routeMove } from './outcomes.ts';
 import { loadRoute } from './route-rows.ts';
 import { signalIfRunning } from '../workflows.ts';
 import { giveUp } from './inbox.ts';
@@ -37,7 +35,6 @@ export interface SteeringResources {
   redis: Redis;
   workflows: WorkflowClient;
   log: Logger;
-  outcomes: Outcomes;
 }
 
 export type SteeringActivities = ReturnType<typeof createSteeringActivities>;
@@ -54,13 +51,13 @@ interface ClosedRoute {
 }
 
 /** How routes that are open are closed. */
-export function createClosing({ db, redis, outcomes }: Pick<SteeringResources, 'db' | 'redis' | 'outcomes'>) {
+export function createClosing({ db, redis }: Pick<SteeringResources, 'db' | 'redis'>) {
   return { close, closeAgain, closeAll };
 
   /** Closes routes that are open and settles their rows. */
   async function close(notificationId: string, routes: ListedRoute[]): Promise<void> {
     const closed = await closeInRedis(notificationId, routes);
-    await outcomes.run(db, SETTLE_CLOSED, [
+    await query(db, SETTLE_CLOSED, [
       notificationId,
       closed.map(({ routeId }) => routeId),
       closed.map(({ entryId }) => entryId ?? null),
@@ -73,7 +70,7 @@ export function createClosing({ db, redis, outcomes }: Pick<SteeringResources, '
     const closed = await closeInRedis(notificationId, routes);
     const delivered = closed.filter(({ entryId }) => entryId !== undefined);
     if (delivered.length > 0) {
-      await outcomes.run(db, SETTLE_DELIVERED, [
+      await query(db, SETTLE_DELIVERED, [
         notificationId,
         delivered.map(({ routeId }) => routeId),
         delivered.map(({ entryId }) => entryId),
@@ -115,7 +112,7 @@ export function createClosing({ db, redis, outcomes }: Pick<SteeringResources, '
 }
 
 export function createSteeringActivities(resources: SteeringResources) {
-  const { db, redis, workflows, log, outcomes } = resources;
+  const { db, redis, workflows, log } = resources;
   const { close, closeAgain, closeAll } = createClosing(resources);
 
   /** All that were ever cancelled: a crash may have come between settling some and telling them. */
@@ -159,7 +156,7 @@ export function createSteeringActivities(resources: SteeringResources) {
      * for something that does not matter any more. One that was never accepted never will be.
      */
     async skipOpenRoutes(notificationId: string): Promise<void> {
-      await giveUp(db, outcomes, notificationId);
+      await giveUp(db, notificationId);
       const routes = await closeAll(notificationId, heartbeat);
       await concludeSkipped(notificationId);
       await handOff.voidAttempts(redis, notificationId);
@@ -269,37 +266,31 @@ const LIST_CANCELLED_OF_SLICE = {
      WHERE ${IS_CANCELLED}`,
 };
 
-const SETTLE_CLOSED = routeMove({
+const SETTLE_CLOSED = {
   name: 'settle_closed_routes',
-  update: `
-      UPDATE notification.routes AS route
-         SET status = CASE WHEN closed.entry_id IS NULL THEN 'skipped' ELSE 'published' END,
-             attempt_count = attempt_count + (closed.entry_id IS NOT NULL)::int,
-             next_attempt_at = NULL,
-             entry_id = closed.entry_id,
-             published_at = CASE WHEN closed.entry_id IS NOT NULL THEN statement_timestamp() END,
-             skipped_at = CASE WHEN closed.entry_id IS NULL THEN statement_timestamp() END,
-             updated_at = statement_timestamp()
-        FROM unnest($2::text[], $3::text[]) AS closed (route_id, entry_id)
-       WHERE route.notification_id = $1 AND route.route_id = closed.route_id AND status IN ('pending', 'failed')`,
-  from: 'open',
-  result: 'SELECT FROM moved WHERE false',
-  parameters: 3,
-});
+  text: `
+    UPDATE notification.routes AS route
+       SET status = CASE WHEN closed.entry_id IS NULL THEN 'skipped' ELSE 'published' END,
+           attempt_count = attempt_count + (closed.entry_id IS NOT NULL)::int,
+           next_attempt_at = NULL,
+           entry_id = closed.entry_id,
+           published_at = CASE WHEN closed.entry_id IS NOT NULL THEN statement_timestamp() END,
+           skipped_at = CASE WHEN closed.entry_id IS NULL THEN statement_timestamp() END,
+           updated_at = statement_timestamp()
+      FROM unnest($2::text[], $3::text[]) AS closed (route_id, entry_id)
+     WHERE route.notification_id = $1 AND route.route_id = closed.route_id AND status IN ('pending', 'failed')`,
+};
 
 /** $1 notification, $2 routes, $3 as which entries they were handed off. */
-const SETTLE_DELIVERED = routeMove({
+const SETTLE_DELIVERED = {
   name: 'settle_delivered_routes',
-  update: `
-      UPDATE notification.routes AS route
-         SET status = 'published', attempt_count = attempt_count + 1, entry_id = delivered.entry_id,
-             published_at = statement_timestamp(), skipped_at = NULL, updated_at = statement_timestamp()
-        FROM unnest($2::text[], $3::text[]) AS delivered (route_id, entry_id)
-       WHERE route.notification_id = $1 AND route.route_id = delivered.route_id AND status = 'skipped'`,
-  from: 'skipped',
-  result: 'SELECT FROM moved WHERE false',
-  parameters: 3,
-});
+  text: `
+    UPDATE notification.routes AS route
+       SET status = 'published', attempt_count = attempt_count + 1, entry_id = delivered.entry_id,
+           published_at = statement_timestamp(), skipped_at = NULL, updated_at = statement_timestamp()
+      FROM unnest($2::text[], $3::text[]) AS delivered (route_id, entry_id)
+     WHERE route.notification_id = $1 AND route.route_id = delivered.route_id AND status = 'skipped'`,
+};
 
 const COUNT_BATCH = {
   name: 'count_batch',

@@ -28,7 +28,7 @@ import type { SubscriptionCommands } from './commands.ts';
 import { createConnectionWork } from './connections.ts';
 import { createCredentialWork } from './credentials.ts';
 import type { EventKind, SubscriptionEvent } from './events.ts';
-import { announceEvent, relayEventsIfPossible, writeEvent } from './events.ts';
+import { announceEvent, writeEvent } from './events.ts';
 import { createImportWork } from './imports.ts';
 import { createNotificationWork } from './notifications.ts';
 import { createCommandWork } from './supervisor.ts';
@@ -74,10 +74,7 @@ export function createSubscriptionActivities(
       const epoch = order.epoch ?? agent?.epoch;
       if (!agent?.isOpen || epoch !== agent.epoch) return { isClosed: true };
       const { claim, items, nextDueMs, event } = await claimBatch(db, order, MAX_RECORDS);
-      if (event) {
-        announceEvent(resources, event);
-        await relayEventsIfPossible(resources);
-      }
+      if (event) announceEvent(resources, event);
       return {
         isClosed: false,
         epoch,
@@ -100,7 +97,6 @@ export function createSubscriptionActivities(
       await inTransaction(db, (client) => writeEvent(client, event));
       if (pool) metrics.subscriptionDeath({ pool });
       announceEvent(resources, event);
-      await relayEventsIfPossible(resources);
     },
 
     /** Creates what an earlier action left to be created. */

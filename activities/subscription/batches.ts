@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
 import type { Pool, PoolClient } from 'pg';
+import type { Logger } from 'pino';
 import type { KeyBox } from '../../api/key-box.ts';
 import { SUBSCRIPTION_INTERRUPTED } from '../../workflows/failures.ts';
 import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
@@ -18,15 +19,17 @@ import { inTransaction, run } from '../transactions.ts';
 import { requireEpoch } from './agents.ts';
 import { FAIL_RECORDS, lockRecords } from './claims.ts';
 import { kickAll } from './commands.ts';
-import type { EventResources, SubscriptionEvent } from './events.ts';
-import { announceEvent, errorText, relayEventsIfPossible, writeEvent } from './events.ts';
+import type { SubscriptionEvent } from './events.ts';
+import { announceEvent, errorText, writeEvent } from './events.ts';
 import type { SubscriptionMetrics } from './metrics.ts';
 import { doubtOthersRecords, nullActions } from './records.ts';
 import { classOf } from './router/errors.ts';
 import type { MessagingRouters, NotificationRouters } from './router/binary/routers.ts';
 import type { RouterError } from './router/ports.ts';
 
-export interface SubscriptionResources extends EventResources {
+export interface SubscriptionResources {
+  db: Pool;
+  log: Logger;
   metrics: SubscriptionMetrics;
   workflows: WorkflowClient;
   keyBox: KeyBox;
@@ -144,7 +147,6 @@ export async function finishBatch<Done extends { connId: string }>(
     'subscriptions worked on',
   );
   announceEvent(resources, event);
-  if (event.errors.length > 0) await relayEventsIfPossible(resources);
   return { retryIds, unkicked: await kickAll(resources, kicks) };
 }
 

@@ -18,7 +18,7 @@ import { lockRecords } from './claims.ts';
 import { kickAll } from './commands.ts';
 import { removeDeletedConnections } from './connection-rows.ts';
 import type { SubscriptionEvent } from './events.ts';
-import { announceEvent, errorText, relayEventsIfPossible, writeEvent } from './events.ts';
+import { announceEvent, errorText, writeEvent } from './events.ts';
 import type { NewRecord } from './records.ts';
 import { createRecords, deleteRecords, resetRecords, setActions } from './records.ts';
 import type { RouterAddress } from './router/ports.ts';
@@ -65,7 +65,6 @@ export function createCommandWork(resources: SubscriptionResources) {
         'subscription command carried out',
       );
       announceEvent(resources, event);
-      if (event.errors.length > 0) await relayEventsIfPossible(resources);
       const next = named || connIds.length < MAX_CONNECTIONS ? undefined : connIds.at(-1);
       return { unkicked: await kickAll(resources, kicks), ...(next === undefined ? {} : { next }) };
     },

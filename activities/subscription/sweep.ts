@@ -9,7 +9,6 @@ import { reasonOf } from '../reason.ts';
 import type { SubscriptionResources } from './batches.ts';
 import type { SubscriptionCommands } from './commands.ts';
 import { kickAll, replaceStuck } from './commands.ts';
-import { relayEvents } from './events.ts';
 import { createReconciliation } from './reconciliation.ts';
 
 /** Agents that are looked at together. */
@@ -23,10 +22,7 @@ export function createSweepWork(resources: SubscriptionResources & { commands: S
     /** One sweep over all agents that are open. A part that cannot be done does not keep the others from being done. */
     sweepSubscriptions: (nowMs: number): Promise<SweepOutcome> =>
       withHeartbeats(async () => {
-        const outcome: SweepOutcome = {
-          ...(await sweepAgents(nowMs)),
-          relayedEvents: await orNothing('events', () => relayEvents(resources)),
-        };
+        const outcome: SweepOutcome = await sweepAgents(nowMs);
         log.info({ ...outcome }, 'subscriptions swept');
         return outcome;
       }),

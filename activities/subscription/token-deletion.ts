@@ -9,7 +9,7 @@ import { requireEpoch } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { unreadableItem, whileBeating } from './batches.ts';
 import type { EventKind, SubscriptionEvent } from './events.ts';
-import { announceEvent, errorText, relayEventsIfPossible, writeEvent } from './events.ts';
+import { announceEvent, errorText, writeEvent } from './events.ts';
 import { classOf, isUnknownToNotificationRouter } from './router/errors.ts';
 import type { RouterError, RouterResult } from './router/ports.ts';
 import type { AddressRow } from './router-rows.ts';
@@ -94,7 +94,6 @@ export function createDeletionWork(resources: SubscriptionResources) {
       await writeEvent(client, event);
     });
     announceEvent(resources, event);
-    if (event.errors.length > 0) await relayEventsIfPossible(resources);
   }
 }
 

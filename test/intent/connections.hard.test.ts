@@ -3,7 +3,6 @@ import { once } from 'node:events';
 import type { AddressInfo, Socket } from 'node:net';
 import net from 'node:net';
 import { metrics } from '@opentelemetry/api';
-import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import { createReplication } from '../../activities/intent/replication.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
@@ -121,7 +120,6 @@ test('I23 an attempt that comes back late overwrites nothing, and what it handed
       log: createLogger('fatal'),
       settledHandOffs: collectSettled(redis),
       confirmReplicated: createReplication(redis, { minReplicas: 0, timeoutMs: 1_000 }),
-      outcomes: createOutcomes([]),
       catalog: GALAXY,
       metrics: createIntentMetrics(metrics.getMeter('test'), GALAXY),
       route: {

@@ -4,7 +4,6 @@ import { createDispatcher } from '../../activities/intent/dispatch.ts';
 import { findIntents } from '../../activities/intent/decisions.ts';
 import type { ReadEntry, StreamPosition } from '../../activities/intent/entries.ts';
 import { OffsetMovedError, loadPosition, saveEntries } from '../../activities/intent/entries.ts';
-import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import type { NotificationType } from '../../api/intent/catalog.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import { writeOpenRows } from '../../dev/intent-rows.ts';
@@ -50,7 +49,7 @@ describe('an entry gets a row', () => {
   const save = (entries: ReadEntry[], from: StreamPosition, to: StreamPosition) =>
     saveEntries(
       {
-        ...{ db: slot.db, outcomes: createOutcomes([]), catalog: GALAXY },
+        ...{ db: slot.db, catalog: GALAXY },
         metrics: { intentMalformed: () => undefined },
         onMalformed: () => undefined,
       },

@@ -1,5 +1,4 @@
 /** The statement that accepts: what it leaves alone, and what it hands to first attempts against what is read from the rows. */
-import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import type { Audience } from '../../activities/intent/audience.ts';
 import { insertRecords } from '../../activities/intent/decisions.ts';
 import { loadRoutesOf } from '../../activities/intent/route-rows.ts';
@@ -78,7 +77,7 @@ test.each([
     const intent = intentOf(fields, type);
     await writeRows(slot.db, [intent]);
     const items = [{ intent, audience: audience as Audience }];
-    const accepted = await insertRecords(slot.db, createOutcomes([]), items, SETTINGS);
+    const accepted = await insertRecords(slot.db, items, SETTINGS);
 
     const { fresh } = accepted.get(intent.notificationId)!;
     const loaded = await loadRoutesOf(slot.db, [intent.notificationId]);
@@ -106,6 +105,6 @@ test.each(['accepted', 'refused', 'duplicate', 'conflict', 'cancelled'])(
       [...[intent.notificationId, status]],
     );
     const items = [{ intent, audience: USERS }];
-    expect(await insertRecords(slot.db, createOutcomes([]), items, SETTINGS)).toEqual(new Map());
+    expect(await insertRecords(slot.db, items, SETTINGS)).toEqual(new Map());
   },
 );

@@ -8,7 +8,6 @@ import { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import { collectSettled, defineHandOffCommands, handOffKey } from '../../activities/intent/hand-off.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
-import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import { createReplication } from '../../activities/intent/replication.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createSteeringActivities } from '../../activities/intent/steering.ts';
@@ -82,7 +81,6 @@ const activities = (resources: { db?: Pool; redis?: Redis } = {}) =>
     log: createLogger('fatal'),
     settledHandOffs: collectSettled(redis),
     confirmReplicated: createReplication(redis, { minReplicas: 0, timeoutMs: 1_000 }),
-    outcomes: createOutcomes([]),
     catalog: GALAXY,
     metrics: createIntentMetrics(metrics.getMeter('test'), GALAXY),
     route: {
@@ -99,7 +97,6 @@ const cancel = (id: string, through = redis) =>
   createSteeringActivities({
     ...{ db: slot.db, redis: through, workflows: slot.client.workflow },
     log: createLogger('fatal'),
-    outcomes: createOutcomes([]),
   }).skipRoute({ notificationId: id, routeRef: PUSH });
 
 /**

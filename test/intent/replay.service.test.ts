@@ -1,5 +1,4 @@
 /** Dead-lettered routes published again: by signal, by reset, by starting anew; never one that was published. */
-import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import { createReplication } from '../../activities/intent/replication.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
@@ -281,7 +280,6 @@ test('I25 one order opens a route once, however often its attempt is repeated', 
       log: createLogger('fatal'),
       settledHandOffs: collectSettled(redis),
       confirmReplicated: createReplication(redis, { minReplicas: 0, timeoutMs: 1_000 }),
-      outcomes: createOutcomes([]),
       catalog: GALAXY,
       metrics: createIntentMetrics(metrics.getMeter('test'), GALAXY),
       route: {

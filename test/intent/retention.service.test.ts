@@ -191,15 +191,14 @@ test('I29 a table that fails does not stop the others, and the failure names it'
 
 test('I29 rows that are walked through by their key go when they meet the condition, the others stay', async () => {
   await slot.db.query(`
-    INSERT INTO notification.outcome_tallies
-    SELECT 'tally-' || lpad(n::text, 5, '0'), n % 2, 1, 0, 0, 0, 'end', now() - interval '1 hour'
-      FROM generate_series(1, 12000) AS n`);
+    INSERT INTO notification.outcomes (events, event_count, written_at)
+    SELECT '[[]]', 1, now() - n % 2 * interval '1 hour' FROM generate_series(1, 12000) AS n`);
   const tables = intentTables({
-    recordRetentionMs: 1,
+    recordRetentionMs: 60_000,
     malformedIntentRetentionMs: 1,
     outcomeRetentionMs: 1,
     idempotencyTtlMs: 1,
-  }).filter(({ name }) => name === 'outcome_tallies');
+  }).filter(({ name }) => name === 'unrelayed_outcomes');
   const { deleted } = await deleteExpired(slot.db, tables);
-  expect(deleted).toEqual({ outcome_tallies: 6_000 });
+  expect(deleted).toEqual({ unrelayed_outcomes: 6_000 });
 });

@@ -259,12 +259,7 @@ test('I23 an attempt that slept settles nothing that somebody else has moved sin
     "UPDATE notification.routes SET updated_at = clock_timestamp() WHERE notification_id = $1 AND route_id = 'push:user:user-1'",
     [id],
   );
-  const late = await query(slot.db, MARK_PUBLISHED.quiet!, [
-    [id],
-    [loaded!.route_id],
-    [loaded!.version],
-    ['1-1'],
-  ]);
+  const late = await query(slot.db, MARK_PUBLISHED, [[id], [loaded!.route_id], [loaded!.version], ['1-1']]);
   expect(late).toEqual([]);
   const { entry_id } = await routeInStatus(id, 'push:user:user-1', 'published').then(async () => {
     const [row] = await loadRoutes(slot.db, id, ['push:user:user-1']);

@@ -1,4 +1,4 @@
-/** Beyond the hand-off: consumers, and activities/intent/outbound-watch.ts and repair.ts. */
+/** Beyond the hand-off: consumers, and activities/intent/repair.ts. */
 import type { OutboundLook, SeenOutbound } from '../../activities/outbound-state.ts';
 import { hasFallenBack, suspicionOf, wantedIn } from '../../activities/outbound-state.ts';
 import { later } from '../../api/stream-ids.ts';

@@ -70,7 +70,6 @@ const INTENT = `
   INSERT INTO notification.outcomes (events, event_count, written_at, relayed_at, entry_id)
   SELECT '[[]]', 1, ${AGO}, CASE WHEN n % 10 > 0 THEN ${AGO} END, CASE WHEN n % 10 > 0 THEN n || '-1' END
     FROM generate_series(1, ${ROWS}) AS n;
-  INSERT INTO notification.outcome_tallies SELECT n || '-0', 2, 2, 0, 0, 0, 'settled', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
 
   INSERT INTO notification.operations (operation_id, kind, filter, total, rate, requested_by, created_at)
   SELECT 'o' || n, 'replay', '{}', 1, 20, 'nina', ${AGO} FROM generate_series(1, ${ROWS}) AS n;

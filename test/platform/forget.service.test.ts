@@ -2,7 +2,6 @@
 import { createHash } from 'node:crypto';
 import type { Pool } from 'pg';
 import { findIntents } from '../../activities/intent/decisions.ts';
-import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import { giveUp } from '../../activities/intent/inbox.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
@@ -223,7 +222,7 @@ describe('rows', () => {
     );
     expect(rows.map(({ kept }) => kept).join()).not.toContain('gone');
     // Nobody cancels what was refused.
-    expect(await giveUp(slot.db, createOutcomes([]), refused.notificationId)).toBe(false);
+    expect(await giveUp(slot.db, refused.notificationId)).toBe(false);
   });
 
   test('security-5 large entries are looked at a few at a time, and the last possible id ends the look', async () => {

@@ -72,7 +72,8 @@ const KNOWN =
 async function* sources(): AsyncGenerator<string> {
   for await (const file of glob(ROOMS, { cwd: ROOT })) {
     const full = path.join(ROOT, file);
-    if (/\btext: ?['`\n]|: Expiring\b|operationItems\(/.test(readFileSync(full, 'utf8'))) yield full;
+    if (/\btext: ?['`\n]|: Expiring\b|operationItems\(|relayedTable/.test(readFileSync(full, 'utf8')))
+      yield full;
   }
 }
 

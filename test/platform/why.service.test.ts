@@ -35,8 +35,8 @@ const CAUSES: Record<Cause, readonly string[]> = {
   replayed: ['routes.status pending', 'replays'],
   retrying: ['routes.status failed'],
   overdue: ['routes.status pending', 'routes.status failed'],
-  channel_paused: ['channels.is_paused'],
-  producer_paused: ['channels.is_paused'],
+  channel_paused: ['holds.is_paused'],
+  producer_paused: ['holds.is_paused'],
   dead: ['routes.status dead_letter', 'dead_letters'],
   waiting_for_acceptance: ['intents.status open'],
   refused: ['malformed_intents'],
@@ -57,7 +57,7 @@ const CAUSES: Record<Cause, readonly string[]> = {
   push_waiting: ['notification_log.status pending', 'notification_sends.status pending'],
   /** Account callbacks. */
   callback_told: ['callback_snapshots.status delivered'],
-  callback_waiting: ['callback_snapshots.status pending', 'callback_pauses.is_paused'],
+  callback_waiting: ['callback_snapshots.status pending', 'holds.is_paused'],
   callback_retrying: ['callback_snapshots.status retrying', 'failed_callbacks'],
   callback_given_up: ['callback_snapshots.status dropped', 'callback_dead_letters'],
   account_untracked: ['callback_trackings'],
@@ -76,7 +76,6 @@ const WITHOUT_CAUSE: Record<string, string> = {
   operation_items: 'the same',
   'operation_items.was_ordered': 'the same',
   outcomes: 'what a producer is told; the routes say it as well',
-  outcome_tallies: 'the same',
   malformed_account_inputs: 'whose it was cannot be told from what is no input',
 };
 

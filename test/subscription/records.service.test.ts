@@ -1,9 +1,6 @@
 /** The guard between the supervisor and the workers, on PostgreSQL itself: every operation, every outcome. */
 import { requireEpoch, setAgentOpen } from '../../activities/subscription/agents.ts';
 import { claimBatch } from '../../activities/subscription/claims.ts';
-import type { EventResources } from '../../activities/subscription/events.ts';
-import { EVENTS_STREAM } from '../../api/stream-ids.ts';
-import { relayEvents, writeEvent } from '../../activities/subscription/events.ts';
 import type { NewRecord, WorkedRecord } from '../../activities/subscription/records.ts';
 import {
   createRecords,
@@ -17,7 +14,6 @@ import {
 import { inTransaction, saveIsolated } from '../../activities/transactions.ts';
 import { createOperator } from '../../client/operator.ts';
 import type { WorkerPool } from '../../workflows/subscription/contract.ts';
-import { createLogger } from '../../workers/logger.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
 
@@ -335,34 +331,6 @@ test('subscription-L1 a pick-up that could read none of its rows has the worker 
     expect(await pickUp('ntf-smp', SMP, NOW, 2)).toMatchObject({ items: [], nextDueMs: NOW });
   }
   expect(await pickUp('ntf-smp', SMP, NOW, 2)).toMatchObject({ items: [{ id: 'c5' }] });
-});
-
-test('subscription-L2 an event whose writer found the relay at work is relayed by that', async () => {
-  const write = (connId: string) =>
-    inTransaction(slot.db, (client) =>
-      writeEvent(client, { agentId: AGENT, kind: 'ERRS', errors: [{ connId, error: 'SMP QUOTA' }] }),
-    );
-  let turnedAway: number | undefined;
-  const resources: EventResources = {
-    db: slot.db,
-    redis: slot.redis,
-    log: createLogger('silent'),
-    metrics: { subscriptionEvent: () => undefined },
-  };
-  // The second batch reports when the first one's event is on its way.
-  const late = Object.assign(Object.create(slot.redis) as typeof slot.redis, {
-    async xadd(...command: Parameters<typeof slot.redis.xadd>) {
-      if (turnedAway === undefined) {
-        await write('c2');
-        turnedAway = await relayEvents(resources);
-      }
-      return slot.redis.xadd(...command);
-    },
-  });
-  await write('c1');
-  expect(await relayEvents({ ...resources, redis: late })).toBe(2);
-  expect(turnedAway).toBe(0);
-  expect(await slot.redis.xlen(EVENTS_STREAM)).toBe(2);
 });
 
 test('N13 N14 nothing of an earlier epoch is written once the agent was closed', async () => {

@@ -101,9 +101,8 @@ test('N1 N13 N16 a process that dies after any step of a sweep: the next one doe
   };
   const kills = { swept: await walk.through('sweepSubscriptions', put, 11) };
   console.info(`processes that died: ${JSON.stringify(kills)}`);
-  // A worker, two commands, the token, the event in the stream and here, what is old. A
-  // sweep that came in between may have done some of it.
-  expect(kills.swept).toBeGreaterThanOrEqual(6);
+  // A worker, two commands, the token, what is old. A sweep that came in between may have done some of it.
+  expect(kills.swept).toBeGreaterThanOrEqual(4);
 
   await walk.survivor();
   await endDeadSweep();

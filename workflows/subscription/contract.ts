@@ -318,6 +318,4 @@ export interface SweepOutcome {
   unwanted: number;
   /** Rows that could not be read and can be now. */
   recovered: number;
-  /** Events that were appended to the stream. */
-  relayedEvents: number;
 }
