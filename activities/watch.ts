@@ -1,9 +1,12 @@
-/** Looking at something again and again, for as long as a process runs. */
+/** What is done again and again for as long as a process runs: every such loop of the service is one of these. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { reasonOf } from './reason.ts';
 
+/** How much sooner a look may be, at random, as a part of the time: processes do not all look at the same moment. */
+const JITTER = 0.1;
+
 /**
- * Looks so long after each look has ended. A look that fails is made again.
+ * Looks so long after each look has ended, or a little sooner. A look that fails is made again.
  *
  * @param onFailure hears of the first of failures in a row.
  * @returns `stop` resolves when the last look is over.
@@ -24,7 +27,8 @@ export function watchEvery(
 
   async function run(): Promise<void> {
     for (let isFailing = false; ;) {
-      await sleep(everyMs, undefined, { signal: stopping.signal }).catch(() => undefined);
+      const waitMs = everyMs * (1 - JITTER * Math.random());
+      await sleep(waitMs, undefined, { signal: stopping.signal }).catch(() => undefined);
       if (stopping.signal.aborted) return;
       try {
         await look();

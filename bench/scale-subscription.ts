@@ -181,9 +181,9 @@ const FILL_CONNECTIONS = `
 /** Their keys are as long as sealed ones; nobody opens them. */
 const FILL_QUEUES = `
   INSERT INTO subscriptions.rcv_queues
-         (agent_id, conn_id, host, port, rcv_id, snd_id, rcv_private_key, ntf_public_key, ntf_private_key,
+         (agent_id, conn_id, host, port, rcv_id, rcv_private_key, ntf_public_key, ntf_private_key,
           ntf_id, rcv_ntf_dh_secret)
-  SELECT $1, 'on-' || n, '127.0.0.1', ($3::int[])[1 + n % ${ROUTERS}], 'recipient-' || n, 'sender-' || n,
+  SELECT $1, 'on-' || n, '127.0.0.1', ($3::int[])[1 + n % ${ROUTERS}], 'recipient-' || n,
          sha512(('r' || n)::bytea), encode(sha256(n::text::bytea), 'base64'), sha512(('n' || n)::bytea),
          'notifier-' || n, sha512(('s' || n)::bytea)
     FROM generate_series(1, $2::int) AS n`;

@@ -27,9 +27,8 @@ import { certificateChecks, processChecks } from './check-secrets.ts';
 import { wireCheck } from './check-wires.ts';
 import type { Session } from './session.ts';
 import { NotConfiguredError, openSession } from './session.ts';
-import { routerChecks, subscriptionChecks } from './subscription/check.ts';
+import { routerChecks, subscriptionChecks, TRIAL_LIMIT_MS, routerTrial } from './subscription/check.ts';
 import { readAddress } from './subscription/upkeep.ts';
-import { TRIAL_LIMIT_MS, routerTrial } from './subscription/router-trial.ts';
 import { symbolChecks } from './symbol-config/check.ts';
 
 /** Of the shutdown time-out, closing connections takes up to 2 s, and an attempt under way up to its own time-outs. */

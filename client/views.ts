@@ -8,8 +8,8 @@ import {
   CHANGE_WORKFLOW,
   POOL_WORKER_WORKFLOW,
   SUPERVISOR_WORKFLOW,
+  TOKEN_WORKFLOW,
 } from '../workflows/subscription/contract.ts';
-import { TOKEN_WORKFLOW } from '../workflows/subscription/token-contract.ts';
 import { SYMBOL_CONFIG_WORKFLOW } from '../workflows/symbol-config/contract.ts';
 import type { OperatorResources } from './resources.ts';
 import { workflowsPage } from './resources.ts';

@@ -119,8 +119,6 @@ CREATE TABLE subscriptions.connections (
     user_id       integer     NOT NULL,
     -- NULL reads as true.
     enable_ntfs   boolean,
-    -- The agent receives its messages at present.
-    is_subscribed boolean     NOT NULL DEFAULT true,
     -- It has been deleted; the row goes when its subscription has ended.
     is_deleted    boolean     NOT NULL DEFAULT false,
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -138,9 +136,8 @@ CREATE TABLE subscriptions.rcv_queues (
     port              integer     NOT NULL,
     -- Only if it differs from that of the server's row.
     server_key_hash   text,
-    -- Recipient's and sender's ids, assigned by the router.
+    -- Assigned by the router.
     rcv_id            text        NOT NULL,
-    snd_id            text,
     rcv_private_key   bytea       NOT NULL,
     -- Notifier credentials: all four or none.
     ntf_public_key    text,
@@ -148,8 +145,6 @@ CREATE TABLE subscriptions.rcv_queues (
     ntf_id            text,
     rcv_ntf_dh_secret bytea,
     created_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
-    -- Sealed: the secret by which the messages of the queue are read, agreed with its router, if the application gave it.
-    rcv_dh_secret     bytea,
     FOREIGN KEY (agent_id, conn_id) REFERENCES subscriptions.connections ON DELETE CASCADE,
     FOREIGN KEY (agent_id, host, port) REFERENCES subscriptions.smp_servers,
     CONSTRAINT rcv_queues_conn_id_key UNIQUE (agent_id, conn_id),

@@ -6,6 +6,7 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { query } from '../activities/postgres.ts';
 import { reasonOf } from '../activities/reason.ts';
+import { watchEvery } from '../activities/watch.ts';
 import type { KeyUse, MissingKey } from './key-use.ts';
 import type { RefusedChange } from './renewal.ts';
 import type { Running } from './role.ts';
@@ -24,16 +25,10 @@ export function startProcessReport(
   refused: () => RefusedChange[],
   everyMs = EVERY_MS,
 ): Running {
-  let round = Promise.resolve();
-  const timer = setInterval(() => {
-    round = round.then(report);
-  }, everyMs);
-  return {
-    async stop() {
-      clearInterval(timer);
-      await round.then(report);
-    },
-  };
+  const note = (error: unknown) =>
+    log.debug({ reason: reasonOf(error) }, 'report of the process not written');
+  const reporting = watchEvery(everyMs, report, note);
+  return { stop: () => reporting.stop().then(report).catch(note) };
 
   async function report(): Promise<void> {
     const { seals, missing } = keyUse.take();
@@ -50,7 +45,7 @@ export function startProcessReport(
     } catch (error) {
       // Both are told again: seals are kept, and what is missing or refused is met again.
       keyUse.putBack(seals);
-      log.debug({ reason: reasonOf(error) }, 'report of the process not written');
+      throw error;
     }
   }
 }

@@ -9,6 +9,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Logger } from 'pino';
 import { reasonOf } from '../activities/reason.ts';
+import { watchEvery } from '../activities/watch.ts';
 import type { ConfigFile, ReadFile } from '../config/files.ts';
 import { readFromDisk } from '../config/files.ts';
 import type { Config } from '../config/load.ts';
@@ -46,16 +47,8 @@ export function startRenewal(
   /** What is in use: the contents of the files that each part has taken. */
   let current = config;
   const refusals = new Map<RenewablePart, { changes: RefusedChange[]; saidAt: number }>();
-  let round = Promise.resolve();
-  const timer = setInterval(() => {
-    round = round.then(look);
-  }, everyMs);
+  const { stop } = watchEvery(everyMs, look, (reason) => log.error({ reason }, 'files not looked at'));
   return { refused, files: () => current.files, stop };
-
-  async function stop(): Promise<void> {
-    clearInterval(timer);
-    await round;
-  }
 
   function refused(): RefusedChange[] {
     return [...refusals.values()].flatMap(({ changes }) => changes);

@@ -7,14 +7,13 @@ import type { SubscriptionSettings } from '../activities/subscription/batches.ts
 import { createSubscriptionCommands } from '../activities/subscription/commands.ts';
 import { EVENTS, EVENTS_STREAM_MAX_LEN } from '../activities/subscription/events.ts';
 import { relayRows } from '../activities/relay.ts';
-import { observeSubscriptions } from '../activities/subscription/metrics.ts';
-import { createSubscriptionMetrics } from '../activities/subscription/metrics.ts';
+import { createSubscriptionMetrics, observeSubscriptions } from '../activities/subscription/metrics.ts';
 import { subscriptionOperations } from '../activities/subscription/operations.ts';
-import { makeChecksDue } from '../activities/subscription/due-checks.ts';
+import { makeChecksDue } from '../activities/subscription/records.ts';
 import {
   createMessagingRouters,
   createNotificationRouters,
-} from '../activities/subscription/router/binary/routers.ts';
+} from '../activities/subscription/router/routers.ts';
 import { createSubscriptionTokenActivities } from '../activities/subscription/token.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';

@@ -1,4 +1,5 @@
 /** The workflows of the service's one bundle, by the names they are registered with. */
+
 export { accountCallback } from './account-callback/workflow.ts';
 export { channel } from './intent/channel.ts';
 export { notification, notificationBatch } from './intent/workflow.ts';
@@ -12,7 +13,7 @@ export { retention } from './retention.ts';
 export { mobilePush } from './mobile-push/workflow.ts';
 export { streamBridge } from './intent/reader.ts';
 export { symbolConfig } from './symbol-config/workflow.ts';
-export { subscriptionChange } from './subscription/change.ts';
+export { subscriptionChange } from './subscription/supervisor.ts';
 export { subscriptionSupervisor, subscriptionSweep } from './subscription/supervisor.ts';
 export { subscriptionToken } from './subscription/token.ts';
 export { subscriptionWorker } from './subscription/worker.ts';

@@ -29,13 +29,11 @@ import { createConnectionWork } from './connections.ts';
 import { createCredentialWork } from './credentials.ts';
 import type { EventKind, SubscriptionEvent } from './events.ts';
 import { announceEvent, writeEvent } from './events.ts';
-import { createImportWork } from './imports.ts';
 import { createNotificationWork } from './notifications.ts';
 import { createCommandWork } from './supervisor.ts';
 import { createSweepWork } from './sweep.ts';
 import { createDeletionWork } from './token-deletion.ts';
-import { createRouterLook } from './router-look.ts';
-import { createTrustWork } from './trust.ts';
+import { createRouterWork } from './routers.ts';
 
 /** Most records of one round. */
 const MAX_RECORDS = 150;
@@ -63,10 +61,8 @@ export function createSubscriptionActivities(
     ...createDeletionWork(resources),
     ...createCommandWork(resources),
     ...createConnectionWork(resources),
-    ...createImportWork(resources),
     ...createSweepWork(resources),
-    ...createTrustWork(resources),
-    ...createRouterLook(resources),
+    ...createRouterWork(resources),
 
     /** Picks up what is due for a worker, and tells it how to work. */
     async claim(order: ClaimOrder): Promise<ClaimOutcome> {

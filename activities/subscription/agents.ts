@@ -11,8 +11,8 @@ import { SUBSCRIPTION_CLOSED } from '../../workflows/failures.ts';
 import { query } from '../postgres.ts';
 import { run } from '../transactions.ts';
 import type { RouterAddress, RouterError, TokenRef, TokenStatus } from './router/ports.ts';
-import type { AddressRow } from './router-rows.ts';
-import { addressOf } from './router-rows.ts';
+import type { AddressRow } from './rows.ts';
+import { addressOf } from './rows.ts';
 
 export interface AgentRow {
   epoch: number;

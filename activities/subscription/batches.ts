@@ -11,21 +11,23 @@ import type { Logger } from 'pino';
 import type { KeyBox } from '../../api/key-box.ts';
 import { SUBSCRIPTION_INTERRUPTED } from '../../workflows/failures.ts';
 import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
-import type { RetryPace, ServerKey } from '../../workflows/subscription/rules.ts';
+import type { RecordAction, RetryPace, ServerKey } from '../../workflows/subscription/rules.ts';
 import { evenIfLate } from '../attempt.ts';
 import { isPostgresAway, query } from '../postgres.ts';
 import { withHeartbeats } from '../heartbeat.ts';
 import { inTransaction, run } from '../transactions.ts';
-import { requireEpoch } from './agents.ts';
-import { FAIL_RECORDS, lockRecords } from './claims.ts';
+import type { CurrentToken } from './agents.ts';
+import { loadToken, requireEpoch } from './agents.ts';
+import type { WorkItem } from './claims.ts';
+import { FAIL_RECORDS, loadWork, lockRecords } from './claims.ts';
 import { kickAll } from './commands.ts';
 import type { SubscriptionEvent } from './events.ts';
 import { announceEvent, errorText, writeEvent } from './events.ts';
 import type { SubscriptionMetrics } from './metrics.ts';
 import { doubtOthersRecords, nullActions } from './records.ts';
-import { classOf } from './router/errors.ts';
-import type { MessagingRouters, NotificationRouters } from './router/binary/routers.ts';
+import type { MessagingRouter, NotificationRouter } from './router/routers.ts';
 import type { RouterError } from './router/ports.ts';
+import { classOf } from './router/ports.ts';
 
 export interface SubscriptionResources {
   db: Pool;
@@ -33,8 +35,8 @@ export interface SubscriptionResources {
   metrics: SubscriptionMetrics;
   workflows: WorkflowClient;
   keyBox: KeyBox;
-  messagingRouter: MessagingRouters;
-  notificationRouter: NotificationRouters;
+  messagingRouter: MessagingRouter;
+  notificationRouter: NotificationRouter;
   subscription: SubscriptionSettings;
 }
 
@@ -79,6 +81,29 @@ export const UNUSABLE_KEY: RouterError = {
   code: 'RESPONSE',
   detail: 'the router answered with a key that leads to no secret',
 };
+
+/**
+ * Begins an attempt at a batch: loads what is still the worker's of it, and the token of the agent.
+ *
+ * @param obstacleOf why an item cannot be worked on: it has failed for good.
+ */
+export async function beginAttempt(
+  client: PoolClient,
+  order: BatchOrder,
+  action: RecordAction,
+  obstacleOf: (item: WorkItem, token: CurrentToken | undefined) => RouterError | undefined,
+): Promise<{ items: WorkItem[]; failed: FailedItem[]; token: CurrentToken | undefined }> {
+  const { agentId, epoch, ids } = order;
+  await requireEpoch(client, agentId, epoch);
+  const loaded = await loadWork(client, order, action, ids);
+  const token = await loadToken(client, agentId);
+  const failed = loaded.flatMap((item): FailedItem[] => {
+    const error = obstacleOf(item, token);
+    return error ? [{ connId: item.connId, error }] : [];
+  });
+  const failedIds = new Set(failed.map(({ connId }) => connId));
+  return { items: loaded.filter(({ connId }) => !failedIds.has(connId)), failed, token };
+}
 
 /** What saving brings: workers to wake, and items that PostgreSQL refused. */
 interface Saved {

@@ -12,13 +12,12 @@ import type { ClaimOrder, WorkerPool } from '../../workflows/subscription/contra
 import type { ListKind, ServerKey } from '../../workflows/subscription/rules.ts';
 import type { Statement } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
-import type { QueueRow, WorkQueue } from './connection-rows.ts';
-import { workQueueOf } from './connection-rows.ts';
+import type { QueueRow, WorkQueue } from './rows.ts';
+import { workQueueOf, addressOf } from './rows.ts';
 import type { SubscriptionEvent } from './events.ts';
 import { writeEvent } from './events.ts';
 import type { Claimed } from './records.ts';
 import type { RouterAddress } from './router/ports.ts';
-import { addressOf } from './router-rows.ts';
 
 export interface Claim {
   claim: number;

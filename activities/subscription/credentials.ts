@@ -8,34 +8,36 @@
  */
 import type { PoolClient } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
+import { notifierKeyContext, notifierSecretContext } from '../../api/subscription/sealed-columns.ts';
 import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
 import { isSameServer, stepAfterKey } from '../../workflows/subscription/rules.ts';
-import { inTransaction, saveIsolated } from '../transactions.ts';
-import { isGateOpen, loadToken, requireEpoch } from './agents.ts';
+import { inTransaction, run, saveIsolated } from '../transactions.ts';
+import { isGateOpen } from './agents.ts';
 import type { Attempt, FailedItem, SubscriptionResources } from './batches.ts';
 import {
   NO_ACTIVE_TOKEN,
   NO_ANSWER,
   NO_QUEUE,
   UNUSABLE_KEY,
+  beginAttempt,
   changeOnRouters,
   countWork,
   finishBatch,
   unreadableItem,
 } from './batches.ts';
 import type { WorkItem } from './claims.ts';
-import { loadWork } from './claims.ts';
-import type { NotifierKeys, SealedCredentials, WorkQueue } from './connection-rows.ts';
-import {
-  clearCredentials,
-  queueRefOf,
-  removeDeletedConnections,
-  saveCredentials,
-  sealCredentials,
-} from './connection-rows.ts';
+import { removeDeletedConnections } from './connections.ts';
+import type { SealedCredentials, WorkQueue } from './rows.ts';
+import { queueRefOf, saveCredentials } from './rows.ts';
 import { deleteWorkedRecords, updateRecords } from './records.ts';
-import type { NotifierKeyRequest, QueueRef, RouterError } from './router/ports.ts';
-import { generateAuthKeys, generateDhKeys } from './router/signing.ts';
+import type {
+  KeyPair,
+  NotifierKeyAnswer,
+  NotifierKeyRequest,
+  QueueRef,
+  RouterError,
+} from './router/ports.ts';
+import { generateAuthKeys, generateDhKeys, secretOrNothing } from './router/keys.ts';
 
 /** The queue that a Create found is not where the record expects it any more; the next Create starts it over. */
 const QUEUE_MOVED: RouterError = {
@@ -50,7 +52,9 @@ interface MadeKey {
   credentials: SealedCredentials;
 }
 
-interface PendingKey extends NotifierKeys {
+interface PendingKey {
+  auth: KeyPair;
+  dh: KeyPair;
   item: WithQueue;
   request: NotifierKeyRequest;
 }
@@ -119,20 +123,12 @@ function beginKeys(
   { db }: SubscriptionResources,
   order: BatchOrder,
 ): Promise<{ items: WithQueue[]; failed: FailedItem[] }> {
-  const { agentId } = order;
   return inTransaction(db, async (client) => {
-    await requireEpoch(client, agentId, order.epoch);
-    const loaded = await loadWork(client, order, 'smp-key', order.ids);
-    const isOpen = isGateOpen(await loadToken(client, agentId));
-    const items: WithQueue[] = [];
-    const failed: FailedItem[] = [];
-    for (const item of loaded) {
-      const error = isOpen ? obstacleOf(item) : NO_ACTIVE_TOKEN;
-      if (error) failed.push({ connId: item.connId, error });
-      else items.push(item as WithQueue);
-    }
-    await countWork(client, agentId, 'ntfKeyAttempts', items.map(statisticsOf));
-    return { items, failed };
+    const { items, failed } = await beginAttempt(client, order, 'smp-key', (item, token) =>
+      isGateOpen(token) ? obstacleOf(item) : NO_ACTIVE_TOKEN,
+    );
+    await countWork(client, order.agentId, 'ntfKeyAttempts', items.map(statisticsOf));
+    return { items: items as WithQueue[], failed };
   });
 }
 
@@ -217,21 +213,40 @@ function beginRemoval(
   { db }: SubscriptionResources,
   order: BatchOrder,
 ): Promise<{ items: WithQueue[]; failed: FailedItem[] }> {
-  const { agentId } = order;
   return inTransaction(db, async (client) => {
-    await requireEpoch(client, agentId, order.epoch);
-    const loaded = await loadWork(client, order, 'smp-delete', order.ids);
-    const items = loaded.filter((item): item is WithQueue => item.queue !== undefined);
-    const failed = loaded
-      .filter(({ queue }) => queue === undefined)
-      .map(({ connId }) => ({ connId, error: NO_QUEUE }));
-    await clearCredentials(
-      client,
-      items.map(({ queue }) => queue.queueId),
+    const begun = await beginAttempt(client, order, 'smp-delete', ({ queue }) =>
+      queue ? undefined : NO_QUEUE,
     );
-    await countWork(client, agentId, 'ntfKeyDeleteAttempts', items.map(statisticsOf));
-    return { items, failed };
+    const items = begun.items as WithQueue[];
+    await run(client, CLEAR_CREDENTIALS, [items.map(({ queue }) => queue.queueId)]);
+    await countWork(client, order.agentId, 'ntfKeyDeleteAttempts', items.map(statisticsOf));
+    return { items, failed: begun.failed };
   });
 }
 
 const statisticsOf = ({ userId, queue }: WorkItem) => ({ userId, server: queue!.address });
+
+/** @returns undefined when no secret can be agreed with the key of the router. */
+function sealCredentials(
+  keyBox: KeyBox,
+  agentId: string,
+  { auth, dh }: Pick<PendingKey, 'auth' | 'dh'>,
+  { notifierId, routerDhPublicKey }: NotifierKeyAnswer,
+): Omit<SealedCredentials, 'queueId'> | undefined {
+  const secret = secretOrNothing(routerDhPublicKey, dh.privateKey);
+  if (!secret) return undefined;
+  return {
+    publicKey: auth.publicKey.toString('base64url'),
+    privateKey: keyBox.seal(auth.privateKey, notifierKeyContext(agentId, notifierId)),
+    notifierId,
+    dhSecret: keyBox.seal(secret, notifierSecretContext(agentId, notifierId)),
+  };
+}
+
+const CLEAR_CREDENTIALS = {
+  name: 'clear_notifier_credentials',
+  text: `
+    UPDATE subscriptions.rcv_queues
+       SET ntf_public_key = NULL, ntf_private_key = NULL, ntf_id = NULL, rcv_ntf_dh_secret = NULL
+     WHERE queue_id = ANY($1::bigint[])`,
+};

@@ -7,21 +7,21 @@ import type { PoolClient } from 'pg';
 import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
 import { isSameServer, stepAfterCheck, stepAfterCreate } from '../../workflows/subscription/rules.ts';
 import { inTransaction } from '../transactions.ts';
-import { isGateOpen, loadToken, requireEpoch, tokenRefOf } from './agents.ts';
+import { isGateOpen, tokenRefOf } from './agents.ts';
 import type { Attempt, Counter, FailedItem, SubscriptionResources } from './batches.ts';
 import {
   NO_ACTIVE_TOKEN,
   NO_ANSWER,
   NO_QUEUE,
+  beginAttempt,
   countWork,
   finishBatch,
   unreadableItem,
   whileBeating,
 } from './batches.ts';
 import type { WorkItem } from './claims.ts';
-import { loadWork } from './claims.ts';
 import { deleteWorkedRecords, updateRecords } from './records.ts';
-import { isRetried, isUnknownToNotificationRouter } from './router/errors.ts';
+import { isRetried, isUnknownToNotificationRouter } from './router/ports.ts';
 import type { NewSubscriptionRequest, RouterError, RouterResult, TokenRef } from './router/ports.ts';
 
 const NO_CREDENTIALS: RouterError = {
@@ -111,7 +111,7 @@ export function createNotificationWork(resources: SubscriptionResources) {
 // --- Asking the router -------------------------------------------------------------------------------------------
 
 async function createAll(resources: SubscriptionResources, order: BatchOrder): Promise<Asked<Created>> {
-  const { items, token, failed } = await beginAttempt(
+  const { items, token, failed } = await beginAsking(
     resources,
     order,
     'ntf-create',
@@ -154,7 +154,7 @@ function requestOf(
 }
 
 async function checkAll(resources: SubscriptionResources, order: BatchOrder): Promise<Asked<Checked>> {
-  const { items, token, failed } = await beginAttempt(
+  const { items, token, failed } = await beginAsking(
     resources,
     order,
     'ntf-check',
@@ -181,26 +181,19 @@ async function checkAll(resources: SubscriptionResources, order: BatchOrder): Pr
  * Loads the items that can be worked on, with the token for them, and counts an attempt at each; the others have failed
  * for good. There are no items without a token.
  */
-async function beginAttempt(
+function beginAsking(
   { db, keyBox }: SubscriptionResources,
   order: BatchOrder,
   action: 'ntf-create' | 'ntf-check',
   counter: Counter,
   obstacleOf: (item: WorkItem) => RouterError | undefined,
 ): Promise<{ items: WorkItem[]; token: TokenRef | undefined; failed: FailedItem[] }> {
-  const { agentId, epoch, ids } = order;
   return inTransaction(db, async (client) => {
-    await requireEpoch(client, agentId, epoch);
-    const loaded = await loadWork(client, order, action, ids);
-    const saved = await loadToken(client, agentId);
-    const token = isGateOpen(saved) ? tokenRefOf(saved, keyBox, agentId) : undefined;
-    const items: WorkItem[] = [];
-    const failed: FailedItem[] = [];
-    for (const item of loaded) {
-      const error = token ? obstacleOf(item) : NO_ACTIVE_TOKEN;
-      if (error) failed.push({ connId: item.connId, error });
-      else items.push(item);
-    }
+    const begun = await beginAttempt(client, order, action, (item, saved) =>
+      isGateOpen(saved) && saved.tokenId !== undefined ? obstacleOf(item) : NO_ACTIVE_TOKEN,
+    );
+    const { items, failed, token: saved } = begun;
+    const token = isGateOpen(saved) ? tokenRefOf(saved, keyBox, order.agentId) : undefined;
     await countOn(client, order, token, counter, items);
     return { items, token, failed };
   });
@@ -212,13 +205,10 @@ async function endEach(
   order: BatchOrder,
   action: 'ntf-delete' | 'ntf-rotate',
 ): Promise<Asked<Ended>> {
-  const { agentId, epoch, ids } = order;
   const attempt: Attempt<Ended> = { done: [], failed: [], unreadable: [] };
   const { items, token } = await inTransaction(db, async (client) => {
-    await requireEpoch(client, agentId, epoch);
-    const items = await loadWork(client, order, action, ids);
-    const saved = await loadToken(client, agentId);
-    const token = saved && tokenRefOf(saved, keyBox, agentId);
+    const { items, token: saved } = await beginAttempt(client, order, action, () => undefined);
+    const token = saved && tokenRefOf(saved, keyBox, order.agentId);
     const asked = token ? items.filter(({ subscriptionId }) => subscriptionId !== undefined) : [];
     await countOn(client, order, token, 'ntfDelAttempts', asked);
     return { items, token };

@@ -165,7 +165,7 @@ const LIST_MISSING = {
   name: 'list_connections_without_subscription',
   text: `
     WITH page AS MATERIALIZED (
-      SELECT conn_id, is_subscribed AND NOT is_deleted AND enable_ntfs IS NOT FALSE AS is_wanted
+      SELECT conn_id, NOT is_deleted AND enable_ntfs IS NOT FALSE AS is_wanted
         FROM subscriptions.connections
        WHERE agent_id = $1 AND conn_id > $2
        ORDER BY conn_id

@@ -16,14 +16,14 @@ import type { SubscriptionResources } from './batches.ts';
 import { NO_QUEUE } from './batches.ts';
 import { lockRecords } from './claims.ts';
 import { kickAll } from './commands.ts';
-import { removeDeletedConnections } from './connection-rows.ts';
+import { removeDeletedConnections } from './connections.ts';
+import { addressOf } from './rows.ts';
 import type { SubscriptionEvent } from './events.ts';
 import { announceEvent, errorText, writeEvent } from './events.ts';
 import type { NewRecord } from './records.ts';
 import { createRecords, deleteRecords, resetRecords, setActions } from './records.ts';
 import type { RouterAddress } from './router/ports.ts';
-import type { AddressRow } from './router-rows.ts';
-import { addressOf } from './router-rows.ts';
+import type { AddressRow } from './rows.ts';
 
 export interface CommandOrder extends Command {
   agentId: string;
@@ -281,7 +281,7 @@ const LIST_SUBSCRIBED = {
   text: `
     SELECT conn_id
       FROM subscriptions.connections
-     WHERE agent_id = $1 AND conn_id > $2 AND is_subscribed AND NOT is_deleted AND enable_ntfs IS NOT FALSE
+     WHERE agent_id = $1 AND conn_id > $2 AND NOT is_deleted AND enable_ntfs IS NOT FALSE
      ORDER BY conn_id
      LIMIT $3`,
 };

@@ -10,10 +10,10 @@ import type { SubscriptionResources } from './batches.ts';
 import { unreadableItem, whileBeating } from './batches.ts';
 import type { EventKind, SubscriptionEvent } from './events.ts';
 import { announceEvent, errorText, writeEvent } from './events.ts';
-import { classOf, isUnknownToNotificationRouter } from './router/errors.ts';
+import { classOf, isUnknownToNotificationRouter } from './router/ports.ts';
 import type { RouterError, RouterResult } from './router/ports.ts';
-import type { AddressRow } from './router-rows.ts';
-import { addressOf } from './router-rows.ts';
+import type { AddressRow } from './rows.ts';
+import { addressOf } from './rows.ts';
 
 export function createDeletionWork(resources: SubscriptionResources) {
   const { db, keyBox, notificationRouter, log, metrics } = resources;

@@ -5,15 +5,15 @@
 import { deletionKeyContext, tokenContext } from '../../api/subscription/sealed-columns.ts';
 import type { Pool, PoolClient } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
-import type { TokenRequestContent } from '../../api/subscription/token-request.ts';
-import { openTokenRequest } from '../../api/subscription/token-request.ts';
+import type { TokenRequestContent } from '../../api/subscription/requests.ts';
+import { tokenRequests } from '../../api/subscription/requests.ts';
 import type { ServerKey } from '../../workflows/subscription/rules.ts';
-import type { TokenMode } from '../../workflows/subscription/token-contract.ts';
+import type { TokenMode } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
 import { run } from '../transactions.ts';
 import type { DeviceToken, KeyPair, PushProvider, RouterAddress, TokenStatus } from './router/ports.ts';
-import type { AddressRow } from './router-rows.ts';
-import { addressOf, saveNotificationRouter } from './router-rows.ts';
+import type { AddressRow } from './rows.ts';
+import { addressOf, UPSERT_NTF_SERVER, routerValues } from './rows.ts';
 
 /** What is to be done about a token next, and what has to be known for it. */
 export type TokenAction = { kind: 'REGISTER' | 'CHECK' | 'DELETE' } | { kind: 'VERIFY'; code: Buffer };
@@ -91,7 +91,7 @@ export async function insertToken(
   { device, address, auth, dh, mode }: NewToken,
 ): Promise<void> {
   const seal = (column: string, plain: Buffer): Buffer => keyBox.seal(plain, tokenContext(column, agentId));
-  await saveNotificationRouter(client, agentId, address);
+  await run(client, UPSERT_NTF_SERVER, routerValues(agentId, address));
   await run(client, INSERT_TOKEN, [
     agentId,
     device.provider,
@@ -200,7 +200,7 @@ export async function loadTokenRequest(
 ): Promise<LoadedRequest | undefined> {
   const [row] = await query<RequestRow>(db, LOAD_REQUEST, [requestId, agentId, kind]);
   if (!row) return undefined;
-  const content = row.sealed === null ? {} : openTokenRequest(keyBox, requestId, row.sealed);
+  const content = row.sealed === null ? {} : tokenRequests.open(keyBox, requestId, row.sealed);
   return { ...content, ...(row.mode === null ? {} : { mode: row.mode }), isDone: row.is_done };
 }
 

@@ -11,23 +11,23 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { KeyBox } from '../../api/key-box.ts';
 import { KeyBoxError } from '../../api/key-box.ts';
-import type { TokenMode, TokenUpdate } from '../../workflows/subscription/token-contract.ts';
+import type { TokenMode, TokenUpdate } from '../../workflows/subscription/contract.ts';
 import { inTransaction } from '../transactions.ts';
 import { PAUSED, ensureAgent, loadAgent } from './agents.ts';
 import { UNUSABLE_KEY, whileBeating } from './batches.ts';
 import type { SubscriptionCommands } from './commands.ts';
-import { makeChecksDue } from './due-checks.ts';
-import { isRetried, isUnknownToNotificationRouter } from './router/errors.ts';
+import { makeChecksDue } from './records.ts';
+import { isRetried, isUnknownToNotificationRouter } from './router/ports.ts';
 import type {
   DeviceToken,
-  NotificationRouter,
   RouterAddress,
   RouterError,
   RouterResult,
   TokenRef,
   TokenStatus,
 } from './router/ports.ts';
-import { generateAuthKeys, generateDhKeys, secretOrNothing } from './router/signing.ts';
+import type { NotificationRouter } from './router/routers.ts';
+import { generateAuthKeys, generateDhKeys, secretOrNothing } from './router/keys.ts';
 import type { LoadedRequest, SavedToken } from './token-rows.ts';
 import * as rows from './token-rows.ts';
 

@@ -1,6 +1,6 @@
 /**
  * Addresses of routers as people have them: `smp://fingerprint[:password]@host[,host…][:port]` and
- * `ntf://fingerprint@host[,host…][:port]`.
+ * `ntf://fingerprint@host[,host…][:port]`. A password is for applications that make queues: it is read, and dropped.
  */
 import type { RouterProtocol } from './router-wire.ts';
 
@@ -14,8 +14,6 @@ export interface RouterAddress {
   port: number;
   /** SHA-256 of the certificate that is kept offline, at the end of the chain; base64url without padding. */
   keyHash: string;
-  /** Password of a messaging router for those who may make queues. */
-  basicAuth?: string | undefined;
 }
 
 /** No address of a router. The text names the part that is wrong and quotes nothing: there may be a password. */
@@ -34,7 +32,6 @@ const FINGERPRINT_BYTES = 32;
 const MOST_HOSTS = 8;
 /** All hosts of a router stand in the ids of its workflows, which have room for so many characters. */
 export const MOST_HOST_CHARACTERS = 150;
-const MOST_PASSWORD_BYTES = 255;
 const LABEL = '[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?';
 const HOST_NAME = new RegExp(`^(?=.{1,253}$)${LABEL}(?:\\.${LABEL})*$`);
 const IPV6 = /^\[([0-9A-Fa-f:.]{2,45})\]$/;
@@ -76,23 +73,18 @@ export function parseBinaryAddress(text: string): BinaryAddress {
     throw new AddressError('an address is smp:// or ntf://, fingerprint, @, hosts and perhaps a port');
   const { scheme, identity = '', hosts = '', port } = parts;
   if (scheme !== 'smp' && scheme !== 'ntf') throw new AddressError('the scheme is smp or ntf');
-  const colon = identity.indexOf(':');
-  const password = colon === -1 ? undefined : identity.slice(colon + 1);
-  if (password !== undefined) {
-    if (scheme === 'ntf') throw new AddressError('the password is for messaging routers only');
-    checkPassword(password);
-  }
-  const keyHash = fingerprintIn(colon === -1 ? identity : identity.slice(0, colon));
+  const [fingerprint = '', ...password] = identity.split(':');
+  if (password.length > 0 && scheme === 'ntf')
+    throw new AddressError('the password is for messaging routers only');
   const host = hosts.split(',').map(hostIn).join(',');
   return checkedLength({
-    ...{ protocol: scheme, keyHash },
+    ...{ protocol: scheme, keyHash: fingerprintIn(fingerprint) },
     host: hostsOf({ host }).join(','),
     port: port === undefined ? DEFAULT_PORTS[scheme] : portIn(port),
-    ...(password === undefined ? {} : { basicAuth: password }),
   });
 }
 
-/** An address as people write it, without its password. {@link parseRouterAddress} reads it. */
+/** An address as people write it. {@link parseRouterAddress} reads it. */
 export function routerAddressText({ host, port, keyHash }: RouterAddress, protocol: RouterProtocol): string {
   const hosts = host
     .split(',')
@@ -114,14 +106,6 @@ export function hostsOf({ host }: Pick<RouterAddress, 'host'>): string[] {
 }
 
 export const isOnion = (host: string): boolean => host.endsWith('.onion');
-
-/** @throws AddressError */
-export function checkPassword(password: string): void {
-  const bytes = Buffer.byteLength(password, 'utf8');
-  if (bytes === 0 || bytes > MOST_PASSWORD_BYTES) {
-    throw new AddressError(`the password has 1 to ${MOST_PASSWORD_BYTES} bytes`);
-  }
-}
 
 function checkedLength<Address extends RouterAddress>(address: Address): Address {
   if (address.host.length > MOST_HOST_CHARACTERS) {

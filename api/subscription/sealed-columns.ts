@@ -11,8 +11,6 @@ export const notifierSecretContext = (agentId: string, notifierId: string): stri
   `rcv_queues.rcv_ntf_dh_secret:${agentId}/${notifierId}`;
 export const deletionKeyContext = (agentId: string, tokenId: string): string =>
   `ntf_tokens_to_delete.private_key:${agentId}/${tokenId}`;
-export const messageSecretContext = (agentId: string, recipientId: string): string =>
-  `rcv_queues.rcv_dh_secret:${agentId}/${recipientId}`;
 export const tokenContext = (column: string, agentId: string): string => `ntf_tokens.${column}:${agentId}`;
 
 export interface SealedColumn {
@@ -44,32 +42,13 @@ export const SEALED_COLUMNS: readonly SealedColumn[] = [
     subject: 'token_id',
     contextOf: deletionKeyContext,
   },
-  {
-    table: 'rcv_queues',
-    column: 'rcv_private_key',
-    ...{ key: 'queue_id', keyType: 'bigint' },
-    subject: 'rcv_id',
-    contextOf: recipientKeyContext,
-  },
-  {
-    table: 'rcv_queues',
-    column: 'ntf_private_key',
-    ...{ key: 'queue_id', keyType: 'bigint' },
-    subject: 'ntf_id',
-    contextOf: notifierKeyContext,
-  },
-  {
-    table: 'rcv_queues',
-    column: 'rcv_ntf_dh_secret',
-    ...{ key: 'queue_id', keyType: 'bigint' },
-    subject: 'ntf_id',
-    contextOf: notifierSecretContext,
-  },
-  {
-    table: 'rcv_queues',
-    column: 'rcv_dh_secret',
-    ...{ key: 'queue_id', keyType: 'bigint' },
-    subject: 'rcv_id',
-    contextOf: messageSecretContext,
-  },
+  ...(
+    [
+      ['rcv_private_key', 'rcv_id', recipientKeyContext],
+      ['ntf_private_key', 'ntf_id', notifierKeyContext],
+      ['rcv_ntf_dh_secret', 'ntf_id', notifierSecretContext],
+    ] as const
+  ).map(([column, subject, contextOf]): SealedColumn => ({
+    ...{ table: 'rcv_queues', column, key: 'queue_id', keyType: 'bigint', subject, contextOf },
+  })),
 ];

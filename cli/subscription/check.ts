@@ -1,17 +1,19 @@
-/** What can be wrong with notification routers: each is tried with a token behind which there is no device. */
+/** What can be wrong with routers. A notification router is tried with a token behind which there is no device. */
 import type { Pool } from 'pg';
-import { createNotificationRouters } from '../../activities/subscription/router/binary/routers.ts';
-import type { RouterSessionsOptions } from '../../activities/subscription/router/binary/sessions.ts';
-import type {
-  NotificationRouter,
-  RouterAddress,
-  RouterError,
-  RouterResult,
-} from '../../activities/subscription/router/ports.ts';
-import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
+import {
+  createNotificationRouters,
+  createMessagingRouters,
+} from '../../activities/subscription/router/routers.ts';
+import type { RouterSessionsOptions } from '../../activities/subscription/router/sessions.ts';
+import type { RouterAddress, RouterError, RouterResult } from '../../activities/subscription/router/ports.ts';
+import type { NotificationRouter } from '../../activities/subscription/router/routers.ts';
+import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/keys.ts';
 import type { CheckGroup, Diagnosis } from '../checks.ts';
 import { error, ok, warn } from '../checks.ts';
 import { countOf } from '../output.ts';
+import type { BinaryAddress } from '../../api/subscription/router-address.ts';
+import { AddressError, parseBinaryAddress } from '../../api/subscription/router-address.ts';
+import { UsageError } from '../command.ts';
 
 /** For a connection and for each command, ms: all steps together fit into the time of a check. */
 const STEP_LIMIT_MS = 1_000;
@@ -19,8 +21,8 @@ const MEANWHILE = 'their work is tried again until they do; see subscriptions st
 /** A provider that never pushes, and any device. */
 const NO_DEVICE = { provider: 'AN', token: '00'.repeat(32) } as const;
 
-export interface SelfTestFailure {
-  step: 'connect' | 'create' | 'enable notifications' | 'disable notifications' | 'delete';
+interface SelfTestFailure {
+  step: 'connect' | 'create' | 'delete';
   error: RouterError;
 }
 
@@ -73,7 +75,7 @@ async function tryRouters(
 }
 
 /** Router, step and reason, for one line. */
-export function textOf(
+function textOf(
   { host, port }: RouterAddress,
   { step, error: { source, code, detail } }: SelfTestFailure,
 ): string {
@@ -87,21 +89,78 @@ export async function selfTest(
   router: NotificationRouter,
   address: RouterAddress,
 ): Promise<SelfTestFailure | undefined> {
-  const connected = await router.ping(address);
-  if (!connected.ok) return failureOf('connect', connected);
+  const unreached = failureOf('connect', await router.ping(address));
+  if (unreached) return unreached;
   const auth = generateAuthKeys();
   const { publicKey: dhPublicKey } = generateDhKeys();
   const created = await router.registerToken({ address, device: NO_DEVICE, auth, dhPublicKey });
   if (!created.ok) return failureOf('create', created);
   const { tokenId } = created.value;
   const deleted = await router.deleteToken({ address, tokenId, privateKey: auth.privateKey });
-  return deleted.ok ? undefined : failureOf('delete', deleted);
+  return failureOf('delete', deleted);
 }
 
-/** What a step says that failed. */
-export function failureOf(
+function failureOf(
   step: SelfTestFailure['step'],
-  { error }: Extract<RouterResult<unknown>, { ok: false }>,
-): SelfTestFailure {
-  return { step, error };
+  result: RouterResult<unknown>,
+): SelfTestFailure | undefined {
+  return result.ok ? undefined : { step, error: result.error };
+}
+
+// --- One router: doctor --router -------------------------------------------------------------------------------------
+
+/** For a connection and for each command, ms: the router may be far away. */
+const TRIAL_STEP_LIMIT_MS = 5_000;
+/** A connection, and at most four commands. */
+export const TRIAL_LIMIT_MS = 5 * TRIAL_STEP_LIMIT_MS;
+
+/**
+ * Whether a router is reached, is the one that its address names, speaks a version that is spoken here, and answers. A
+ * notification router also makes a token and deletes it; on a messaging router nothing is made: queues belong to applications.
+ *
+ * @throws UsageError when the text is no address of a router.
+ */
+export function routerTrial(text: string, socksProxy?: RouterSessionsOptions['socksProxy']): CheckGroup {
+  let address: BinaryAddress;
+  try {
+    address = parseBinaryAddress(text);
+  } catch (failure) {
+    if (failure instanceof AddressError) throw new UsageError(failure.message);
+    throw failure;
+  }
+  const name = address.protocol === 'smp' ? 'messaging router' : 'notification router';
+  return [[name, () => tryRouter(address, socksProxy)]];
+}
+
+async function tryRouter(
+  address: BinaryAddress,
+  socksProxy: RouterSessionsOptions['socksProxy'],
+): Promise<Diagnosis> {
+  const limits = { timeoutMs: TRIAL_STEP_LIMIT_MS, commandTimeoutMs: TRIAL_STEP_LIMIT_MS, socksProxy };
+  const router =
+    address.protocol === 'smp' ? createMessagingRouters(limits) : createNotificationRouters(limits);
+  try {
+    const failure =
+      'registerToken' in router
+        ? await selfTest(router, address)
+        : failureOf('connect', await router.ping(address));
+    if (failure) return error(textOf(address, failure), 'see the log of the router, and its address');
+    const held = await router.factsOf(address);
+    if (!held.ok) {
+      return error(textOf(address, { step: 'connect', error: held.error }), 'the router closes sessions');
+    }
+    const beforeMs = performance.now();
+    await router.ping(address);
+    const roundTripMs = Math.ceil(performance.now() - beforeMs);
+    const { host, version, routerVersions } = held.value;
+    return ok(
+      [
+        `${host}:${address.port} with the fingerprint ${address.keyHash}`,
+        `version ${version} of ${routerVersions.join(' to ')}`,
+        `round trip ${roundTripMs} ms`,
+      ].join(', '),
+    );
+  } finally {
+    await router.close();
+  }
 }

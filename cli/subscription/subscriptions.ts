@@ -139,7 +139,6 @@ function addShow(subscriptions: Command): void {
             ['connection', view.connId],
             ['user', view.userId],
             ['notifications', view.wantsNotifications ? 'on' : 'off'],
-            ['receives', view.isSubscribed ? 'yes' : 'no'],
             ['messaging router', view.messagingRouter],
             ['credentials', view.hasCredentials ? 'yes' : 'no'],
             ['status', view.status ?? 'no record'],

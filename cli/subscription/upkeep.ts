@@ -163,9 +163,9 @@ function addImport(subscriptions: Command): void {
       helpWith(
         'galaxy-notify subscriptions import queues.json',
         'One queue: {"userId": 1, "server": "smp://<fingerprint>@smp.example.com", "recipientId": "…",',
-        '"recipientPrivateKey": "…"}; optional are connId, senderId, dhSecret (for messages), enableNotifications,',
-        'and notifier {notifierId, publicKey, privateKey, dhSecret}. The server is an address, or {host, port,',
-        'keyHash}. Ids, keys, secrets and fingerprints are base64url.',
+        '"recipientPrivateKey": "…"}; optional are connId, enableNotifications, and notifier',
+        '{notifierId, publicKey, privateKey, dhSecret}. The server is an address, or {host, port, keyHash}. Ids, keys,',
+        'secrets and fingerprints are base64url.',
       ),
     )
     .action(

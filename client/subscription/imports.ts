@@ -3,8 +3,8 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import type { WorkflowHandle } from '@temporalio/client';
 import type { Pool } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
-import type { ImportedQueue, QueueToImport } from '../../api/subscription/queue-import.ts';
-import { MAX_IMPORTED_QUEUES, importedQueueSchema, sealImport } from '../../api/subscription/queue-import.ts';
+import type { ImportedQueue, QueueToImport } from '../../api/subscription/requests.ts';
+import { MAX_IMPORTED_QUEUES, importedQueueSchema, queueImports } from '../../api/subscription/requests.ts';
 import { ENSURE_AGENT } from '../../api/subscription/rows.ts';
 import type { ImportedConnection, ImportConnections } from '../../workflows/subscription/contract.ts';
 import { IMPORT_CONNECTIONS_UPDATE } from '../../workflows/subscription/contract.ts';
@@ -38,7 +38,7 @@ export async function importQueues(
       .slice(from, from + MAX_IMPORTED_QUEUES)
       .map((queue) => ({ ...queue, connId: queue.connId ?? newConnectionId() }));
     const requestId = randomUUID();
-    await db.query(INSERT_IMPORT, [requestId, agentId, sealImport(keyBox, requestId, part)]);
+    await db.query(INSERT_IMPORT, [requestId, agentId, queueImports.seal(keyBox, requestId, part)]);
     const made = await update((supervisor) =>
       supervisor.executeUpdate<ImportedConnection[], [ImportConnections]>(IMPORT_CONNECTIONS_UPDATE, {
         args: [{ requestId }],

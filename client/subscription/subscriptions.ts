@@ -62,8 +62,6 @@ export interface SubscriptionView {
   connId: string;
   userId: number;
   wantsNotifications: boolean;
-  /** The agent receives its messages at present. */
-  isSubscribed: boolean;
   /** `host:port` of the messaging router with its queue; absent when it has none. */
   messagingRouter?: string;
   /** The queue has notifier credentials. */
@@ -324,7 +322,6 @@ export function subscriptionOperations(resources: OperatorResources) {
       connId: row.conn_id,
       userId: row.user_id,
       wantsNotifications: row.enable_ntfs ?? true,
-      isSubscribed: row.is_subscribed,
       ...(row.messaging_router === null ? {} : { messagingRouter: row.messaging_router }),
       hasCredentials: row.has_credentials ?? false,
       ...(row.status === null ? {} : { status: row.status }),
@@ -348,7 +345,6 @@ interface Row {
   conn_id: string;
   user_id: number;
   enable_ntfs: boolean | null;
-  is_subscribed: boolean;
   messaging_router: string | null;
   has_credentials: boolean | null;
   status: string | null;
@@ -366,7 +362,7 @@ const STATISTICS = `
 const STATISTICS_ORDER = 'ORDER BY user_id, host, port, counter';
 
 const VIEW = `
-  SELECT connection.conn_id, connection.user_id, enable_ntfs, is_subscribed,
+  SELECT connection.conn_id, connection.user_id, enable_ntfs,
          queue.host || ':' || queue.port AS messaging_router, queue.ntf_id IS NOT NULL AS has_credentials,
          subscription.status, ntf_host || ':' || ntf_port AS notification_router,
          ntf_action, smp_action, action_ts, coalesce(ntf_failed OR smp_failed, false) AS is_unreadable, greatest(connection.updated_at, subscription.updated_at) AS updated_at

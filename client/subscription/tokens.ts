@@ -1,6 +1,6 @@
 /**
  * The token of an agent: registering it with a notification router, verifying, checking and deleting it
- * (workflows/subscription/token-contract.ts). What names a device or verifies it is sealed before it leaves this
+ * (workflows/subscription/contract.ts). What names a device or verifies it is sealed before it leaves this
  * process.
  */
 import { randomUUID } from 'node:crypto';
@@ -10,20 +10,20 @@ import type { Workflow } from '@temporalio/common';
 import type { Pool } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
 import { ENSURE_AGENT } from '../../api/subscription/rows.ts';
-import type { TokenRequestContent } from '../../api/subscription/token-request.ts';
-import { sealTokenRequest, tokenRequestSchema } from '../../api/subscription/token-request.ts';
-import { SUBSCRIPTION_TASK_QUEUE } from '../../workflows/subscription/contract.ts';
+import type { TokenRequestContent } from '../../api/subscription/requests.ts';
+import { tokenRequests, tokenRequestSchema } from '../../api/subscription/requests.ts';
+import {
+  SUBSCRIPTION_TASK_QUEUE,
+  TOKEN_UPDATES,
+  TOKEN_WORKFLOW,
+  tokenWorkflowId,
+} from '../../workflows/subscription/contract.ts';
 import type {
   TokenMode,
   TokenOutcome,
   TokenRequest,
   TokenUpdate,
-} from '../../workflows/subscription/token-contract.ts';
-import {
-  TOKEN_UPDATES,
-  TOKEN_WORKFLOW,
-  tokenWorkflowId,
-} from '../../workflows/subscription/token-contract.ts';
+} from '../../workflows/subscription/contract.ts';
 import type { Requester } from '../actions.ts';
 import { byAuthor } from '../actions.ts';
 import { OperationFailedError } from '../errors.ts';
@@ -135,7 +135,7 @@ export function tokenOperations(resources: TokenResources) {
     if (!keyBox) throw new OperationFailedError('there is no key to seal the request with');
     const requestId = randomUUID();
     await db.query(ENSURE_AGENT.text, [agentId]);
-    const sealed = sealTokenRequest(keyBox, requestId, checked.data);
+    const sealed = tokenRequests.seal(keyBox, requestId, checked.data);
     await db.query(INSERT_REQUEST, [requestId, agentId, update, mode ?? null, sealed]);
     const outcome = await call(update, requestId);
     if (!outcome.ok) throw new TokenOperationError(outcome.error);

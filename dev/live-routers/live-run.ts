@@ -4,32 +4,23 @@
  */
 import { randomBytes } from 'node:crypto';
 import type { BinaryAddress } from '../../api/subscription/router-address.ts';
-import type {
-  MessagingRouters,
-  NotificationRouters,
-  RouterWatch,
-} from '../../activities/subscription/router/binary/routers.ts';
 import {
   createMessagingRouters,
   createNotificationRouters,
-} from '../../activities/subscription/router/binary/routers.ts';
-import type {
-  KeyPair,
-  MessagingRouter,
-  QueueRef,
-  TokenRef,
-} from '../../activities/subscription/router/ports.ts';
-import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
+} from '../../activities/subscription/router/routers.ts';
+import type { KeyPair, QueueRef, TokenRef } from '../../activities/subscription/router/ports.ts';
+import type { MessagingRouter, NotificationRouter } from '../../activities/subscription/router/routers.ts';
+import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/keys.ts';
 import { waitUntil } from '../../client/wait-until.ts';
-import type { Application } from './application.ts';
-import { openApplication } from './application.ts';
+import type { Application, QueueServer } from '../stand-ins/subscription/application.ts';
+import { openApplication } from '../stand-ins/subscription/application.ts';
 import type { DevicePush, PushProvider } from './push-provider.ts';
 import { openItems, openMeta } from './pushes.ts';
 import type { Step, Steps } from './steps.ts';
 import { StepFailed, createSteps, goOn, must, mustBe, outcomeOf } from './steps.ts';
 
 export interface LiveRun {
-  smp: BinaryAddress;
+  smp: BinaryAddress & QueueServer;
   ntf: BinaryAddress;
   provider: PushProvider;
   /** For a connection, an answer, a status and a push each, ms. */
@@ -40,8 +31,8 @@ export interface LiveRun {
 }
 
 interface Ports {
-  messaging: MessagingRouters;
-  notifications: NotificationRouters;
+  messaging: MessagingRouter;
+  notifications: NotificationRouter;
   application: Application;
 }
 
@@ -100,14 +91,13 @@ async function live(
   steps: Steps,
   left: (() => Promise<unknown>)[],
 ): Promise<void> {
-  const { messaging, notifications } = ports;
+  const { messaging, notifications, application } = ports;
   const registered = await register(run, ports, steps, left);
   const first = await subscribe('', run, ports, registered, steps, left);
   await notify('', run, ports, registered, first, steps);
   const second = await subscribe(' in its place', run, ports, registered, steps, left);
   await steps.take('delete the first queue', async (see) => {
-    const [deleted] = await messaging.deleteQueues([first.queue]);
-    must(deleted!.result);
+    mustBe(await application.deleteQueue(first.queue), 'OK');
     const check = async () => {
       const [checked] = await notifications.checkSubscriptions(registered.token, [first.subscriptionId]);
       return checked!;
@@ -124,23 +114,19 @@ async function live(
     const [disabled] = await messaging.deleteNotifierKeys([queue]);
     must(disabled!.result);
     must(await notifications.deleteSubscription(registered.token, subscriptionId));
-    const [deleted] = await messaging.deleteQueues([queue]);
-    must(deleted!.result);
+    mustBe(await application.deleteQueue(queue), 'OK');
     must(await notifications.deleteToken(registered.token));
     // The application's session alone.
     left.splice(1);
-    const [again] = await messaging.deleteQueues([queue]);
-    const [queueIs, tokenIs] = [
-      outcomeOf(again!.result),
-      outcomeOf(await notifications.checkToken(registered.token)),
-    ];
+    const queueIs = await application.deleteQueue(queue);
+    const tokenIs = outcomeOf(await notifications.checkToken(registered.token));
     see({ 'deleting the queue again': queueIs, 'checking the token': tokenIs });
-    mustBe(queueIs, 'SMP AUTH');
+    mustBe(queueIs, 'ERR AUTH');
     mustBe(tokenIs, 'NTF AUTH');
   });
 }
 
-async function meet(router: RouterWatch & Pick<MessagingRouter, 'ping'>, address: BinaryAddress) {
+async function meet(router: Pick<MessagingRouter, 'factsOf' | 'ping'>, address: BinaryAddress) {
   must(await router.ping(address));
   const { host, version, routerVersions } = must(await router.factsOf(address));
   const startedAt = performance.now();
@@ -195,18 +181,17 @@ async function subscribe(
 ): Promise<Subscribed> {
   const { messaging, notifications, application } = ports;
   const made = await steps.take(`create a queue${which}`, async (see) => {
-    const [recipient, sender] = [generateAuthKeys(), generateAuthKeys()];
-    const { recipientId, senderId } = must(
-      await messaging.createQueue({
-        ...{ address: run.smp, userId: USER_ID, recipientDhPublicKey: generateDhKeys().publicKey },
-        ...{ recipientPublicKey: recipient.publicKey, recipientPrivateKey: recipient.privateKey },
-      }),
-    );
+    const sender = generateAuthKeys();
+    const { recipientId, senderId, recipient } = await application.createQueue();
     const queue = {
       ...{ address: run.smp, userId: USER_ID, connId: '', recipientId },
       recipientPrivateKey: recipient.privateKey,
     };
-    left.push(() => messaging.deleteQueues([queue]));
+    // In another session: one that broke may be why the run ends.
+    left.push(async () => {
+      const again = await openApplication(run.smp, run.limitMs);
+      await again.deleteQueue(queue).finally(() => again.close());
+    });
     see({ 'recipient id': recipientId, 'sender id': senderId });
     mustBe(await application.secure(queue, sender), 'OK');
     return { queue, senderId, sender };

@@ -1,6 +1,7 @@
 /** The command line of the live run. */
 import { parseArgs } from 'node:util';
 import type { BinaryAddress } from '../../api/subscription/router-address.ts';
+import type { QueueServer } from '../stand-ins/subscription/application.ts';
 import { AddressError, parseBinaryAddress } from '../../api/subscription/router-address.ts';
 import { SelfExplanatoryError } from '../../api/errors.ts';
 
@@ -46,7 +47,7 @@ export class WrongUsage extends SelfExplanatoryError {
 }
 
 export interface Options {
-  smp: BinaryAddress;
+  smp: BinaryAddress & QueueServer;
   ntf: BinaryAddress;
   pushHost: string;
   pushPort: number;
@@ -106,14 +107,16 @@ function valuesOf(args: readonly string[]) {
   }
 }
 
-function addressIn(protocol: 'smp' | 'ntf', text: string | undefined): BinaryAddress {
+function addressIn(protocol: 'smp' | 'ntf', text: string | undefined): BinaryAddress & QueueServer {
   if (text === undefined) {
     throw new WrongUsage(`--${protocol} is missing: an address, or one in --routers`);
   }
   try {
     const address = parseBinaryAddress(text);
     if (address.protocol !== protocol) throw new AddressError(`the scheme is ${protocol}`);
-    return address;
+    // The application's, which the product has no use for.
+    const password = /^smp:\/\/[^:@]*:([^@]*)@/.exec(text)?.[1];
+    return { ...address, password };
   } catch (error) {
     if (error instanceof AddressError) throw new WrongUsage(`--${protocol}: ${error.message}`);
     throw error;

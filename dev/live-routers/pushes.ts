@@ -1,6 +1,6 @@
 /** What a device finds in pushes of official routers: boxes of padded content, lists of what messages have come. */
-import { MalformedError, Reader, unpadBlock } from '../../activities/subscription/router/binary/encoding.ts';
-import { BOX_NONCE_BYTES, openBox } from '../../activities/subscription/router/binary/nacl-box.ts';
+import { MalformedError, Reader, unpadBlock } from '../../activities/subscription/router/blocks.ts';
+import { BOX_NONCE_BYTES, openBox } from '../../activities/subscription/router/keys.ts';
 
 /** One item of a push: that a message is in the queue with this notifier. */
 export interface PushedItem {

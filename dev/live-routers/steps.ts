@@ -1,6 +1,6 @@
 /** The steps of a live run: each has a name, a time, and what was seen, up to the one that failed. */
-import { ConnectError } from '../../activities/subscription/router/binary/connect.ts';
-import { MalformedError } from '../../activities/subscription/router/binary/encoding.ts';
+import { ConnectError } from '../../activities/subscription/router/connect.ts';
+import { MalformedError } from '../../activities/subscription/router/blocks.ts';
 import type { RouterError, RouterResult } from '../../activities/subscription/router/ports.ts';
 
 export type Seen = Record<string, string | number | boolean>;

@@ -59,7 +59,7 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   },
   {
     id: 'subscription-flush',
-    file: 'workflows/subscription/command-queue.ts',
+    file: 'workflows/subscription/requests.ts',
     find: "return queue.filter(({ kind, connIds }) => kind !== 'create' && connIds);",
     replace: "return queue.filter(({ kind }) => kind === 'reconcile');",
     wrong: 'lost',

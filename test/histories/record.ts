@@ -48,6 +48,7 @@ import {
   SUBSCRIPTION_TASK_QUEUE,
   SWEEP_WORKFLOW,
   TOGGLE_CONNECTIONS_UPDATE,
+  tokenWorkflowId,
 } from '../../workflows/subscription/contract.ts';
 import {
   DAY,
@@ -59,7 +60,6 @@ import {
   track,
   takeCallbackBench,
 } from '../account-callback/callbacks.ts';
-import { tokenWorkflowId } from '../../workflows/subscription/token-contract.ts';
 import { publishTurn } from '../intent/entries.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';

@@ -3,8 +3,7 @@
  * subscriptions, files and arguments of operators, and requests to what listens here. Each case ends in time with a
  * verdict, and no verdict, answer or line of the log quotes what was planted in it. FUZZ_CASES sets how many there are.
  */
-import { writeFileSync } from 'node:fs';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { writeFileSync, mkdtempSync, rmSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -15,8 +14,7 @@ import type { Command } from 'commander';
 import fc from 'fast-check';
 import { createPayloadCodec } from '../../api/payload-codec.ts';
 import { AddressError, parseRouterAddress } from '../../api/subscription/router-address.ts';
-import { importedQueueSchema } from '../../api/subscription/queue-import.ts';
-import { tokenRequestSchema } from '../../api/subscription/token-request.ts';
+import { importedQueueSchema, tokenRequestSchema } from '../../api/subscription/requests.ts';
 import { parseTraceparent } from '../../api/intent/traceparent.ts';
 import { verdictsOf } from '../../cli/intent/validate.ts';
 import { programOf } from '../../cli/program.ts';
@@ -81,7 +79,7 @@ test(
   'N1 N17 whatever is asked of a subscription is taken or refused by name, and never quoted',
   () => {
     const good = [
-      { ...IDS, enable: true, isSubscribed: false },
+      { ...IDS, enable: true },
       { connId: 'a', server: SERVER },
       { trust: { server: SERVER } },
       { requestId: '00000000-0000-0000-0000-000000000000' },
@@ -90,7 +88,6 @@ test(
     const checks = [
       requests.checkList,
       requests.checkToggle,
-      requests.checkSubscribed,
       requests.checkImport,
       (request: unknown) => requests.checkChange('agent', request as never),
       (request: unknown) => requests.checkChange(request as string, { look: {} }),

@@ -3,9 +3,9 @@
  * verified at the router directly and put into its row, so that the engine is tested without the token's operations.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
-import { createNotificationRouters } from '../../activities/subscription/router/binary/routers.ts';
+import { createNotificationRouters } from '../../activities/subscription/router/routers.ts';
 import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
-import { dhSecret } from '../../activities/subscription/router/signing.ts';
+import { dhSecret } from '../../activities/subscription/router/keys.ts';
 import { tokenContext } from '../../api/subscription/sealed-columns.ts';
 import { createKeyBox } from '../../api/key-box.ts';
 import { createOperator } from '../../client/operator.ts';

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { generateAuthKeys } from '../../activities/subscription/router/signing.ts';
+import { generateAuthKeys } from '../../activities/subscription/router/keys.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
 import { recipientKeyContext } from '../../api/subscription/sealed-columns.ts';
 import { createBinaryCertificate } from '../../dev/stand-ins/subscription/binary/certificates.ts';

@@ -1,5 +1,5 @@
 /** The commands of a supervisor that wait, as tables. */
-import { afterFlush, enqueue, isFull } from '../../workflows/subscription/command-queue.ts';
+import { afterFlush, enqueue, isFull } from '../../workflows/subscription/requests.ts';
 import type { Command } from '../../workflows/subscription/contract.ts';
 import { MAX_CONNECTIONS, MAX_WAITING_COMMANDS } from '../../workflows/subscription/contract.ts';
 

@@ -2,7 +2,6 @@
 import type { Service } from '../../workers/service.ts';
 import type { DeletedConnections, ToggledConnections } from '../../workflows/subscription/contract.ts';
 import {
-  CONNECTIONS_SUBSCRIBED_UPDATE,
   DELETE_CONNECTIONS_UPDATE,
   RESET_STATISTICS_UPDATE,
   TOGGLE_CONNECTIONS_UPDATE,
@@ -210,23 +209,6 @@ test('N1 a connection that is deleted loses its notifier and its record, and the
       .subscriptions()
       .some(({ subscriptionId, status }) => subscriptionId === subscription && status === 'DELETED'),
   );
-});
-
-test('N1 connections that are received from again are made sure of, those without notifications are ended', async () => {
-  const [wanted, unwanted] = [await createOne(), await createOne()];
-  await agent.rows('UPDATE subscriptions.connections SET enable_ntfs = false WHERE conn_id = $1', [unwanted]);
-  const subscribed = (isSubscribed: boolean) =>
-    agent.update<ToggledConnections>(CONNECTIONS_SUBSCRIBED_UPDATE, {
-      connIds: [wanted, unwanted],
-      isSubscribed,
-    });
-  expect((await subscribed(false)).commanded).toEqual([]);
-  expect((await subscribed(true)).commanded).toEqual([
-    { kind: 'create', connections: 1 },
-    { kind: 'smp-delete', connections: 1 },
-  ]);
-  await eventually('the unwanted one to end', async () => (await agent.record(unwanted)) === undefined);
-  expect(await agent.record(wanted)).toMatchObject({ status: 'CREATED NEW', ntf_action: 'C' });
 });
 
 test('N8 N16 work is counted for each user, attempts and successes apart', async () => {

@@ -3,14 +3,15 @@ import { randomUUID } from 'node:crypto';
 import type { Context } from '@temporalio/activity';
 import { asyncLocalStorage } from '@temporalio/activity';
 import type { Pool } from 'pg';
-import type { NotificationRouter, RouterAddress } from '../../activities/subscription/router/ports.ts';
-import { generateDhKeys } from '../../activities/subscription/router/signing.ts';
+import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
+import type { NotificationRouter } from '../../activities/subscription/router/routers.ts';
+import { generateDhKeys } from '../../activities/subscription/router/keys.ts';
 import type { SubscriptionResources } from '../../activities/subscription/batches.ts';
 import { createCommandWork } from '../../activities/subscription/supervisor.ts';
 import { createSubscriptionTokenActivities } from '../../activities/subscription/token.ts';
-import { sealTokenRequest } from '../../api/subscription/token-request.ts';
+import { tokenRequests } from '../../api/subscription/requests.ts';
 import { createLogger } from '../../workers/logger.ts';
-import type { TokenUpdate } from '../../workflows/subscription/token-contract.ts';
+import type { TokenUpdate } from '../../workflows/subscription/contract.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
 import { createGate, runLate } from '../late-attempts.ts';
@@ -55,7 +56,7 @@ async function tokensOf(agentId: string, heldAt: 'router' | 'transaction') {
 
   async function request(kind: TokenUpdate): Promise<string> {
     const requestId = randomUUID();
-    const sealed = sealTokenRequest(KEY_BOX, requestId, kind === 'register' ? { device: newDevice() } : {});
+    const sealed = tokenRequests.seal(KEY_BOX, requestId, kind === 'register' ? { device: newDevice() } : {});
     await db.query(
       'INSERT INTO subscriptions.token_requests (request_id, agent_id, kind, sealed) VALUES ($1, $2, $3, $4)',
       [requestId, agentId, kind, sealed],

@@ -28,7 +28,7 @@ export interface Message {
 
 interface QueueRow {
   port: number;
-  snd_id: string;
+  rcv_id: string;
   ntf_id: string | null;
 }
 
@@ -43,7 +43,7 @@ export function messagesOf(
 
   async function queuesOf(connId: string): Promise<QueueRow[]> {
     const { rows } = await slot.db.query<QueueRow>(
-      `SELECT port, snd_id, ntf_id FROM subscriptions.rcv_queues
+      `SELECT port, rcv_id, ntf_id FROM subscriptions.rcv_queues
         WHERE agent_id = $1 AND conn_id = $2`,
       [agentId, connId],
     );
@@ -70,7 +70,9 @@ export function messagesOf(
     /** A peer sends. */
     async send(connId: string): Promise<Message> {
       const [queue] = await queuesOf(connId);
-      const { messageId, at } = routerOf(queue!).send(queue!.snd_id, `to ${connId}`);
+      const router = routerOf(queue!);
+      const { senderId } = router.queues().find(({ recipientId }) => recipientId === queue!.rcv_id)!;
+      const { messageId, at } = router.send(senderId, `to ${connId}`);
       return { connId, messageId, at };
     },
 

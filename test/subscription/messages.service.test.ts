@@ -111,7 +111,7 @@ test('N17 scenario 15 the notification router restarts, and what arrived meanwhi
   );
   const meanwhile = await messages.send(connId);
   expect(await messages.isPushed(meanwhile, device)).toBe(false);
-  const stored = agent.routers.smp[0]!.queues().find(({ senderId }) => senderId === queue!.snd_id);
+  const stored = agent.routers.smp[0]!.queues().find(({ recipientId }) => recipientId === queue!.rcv_id);
   expect(stored!.messages.at(-1)!.messageId).toBe(meanwhile.messageId);
   await Promise.all(agent.routers.smp.map((router) => router.stop()));
   await Promise.all(agent.routers.smp.map((router) => router.start()));
@@ -163,7 +163,8 @@ test.each([
 
   await messages.pushed(await messages.send(after!), device);
   // It is the application's: only its notifications end.
-  const former = () => agent.routers.smp[0]!.queues().find(({ senderId }) => senderId === before!.snd_id)!;
+  const former = () =>
+    agent.routers.smp[0]!.queues().find(({ recipientId }) => recipientId === before!.rcv_id)!;
   await eventually(
     'the notifications of the former queue to end',
     async () => former().notifier === undefined,

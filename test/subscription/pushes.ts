@@ -1,7 +1,7 @@
 /** What a device reads in pushes about messages. */
 import { parseBinaryAddress } from '../../api/subscription/router-address.ts';
 import type { PushData } from '../../dev/stand-ins/subscription/push-sink.ts';
-import { MalformedError } from '../../activities/subscription/router/binary/encoding.ts';
+import { MalformedError } from '../../activities/subscription/router/blocks.ts';
 import { openItems, openMeta } from '../../dev/live-routers/pushes.ts';
 
 /** That a message is in the queue with this notifier. */

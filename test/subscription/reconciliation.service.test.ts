@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { generateAuthKeys } from '../../activities/subscription/router/signing.ts';
+import { generateAuthKeys } from '../../activities/subscription/router/keys.ts';
 import { recipientKeyContext, deletionKeyContext } from '../../api/subscription/sealed-columns.ts';
 import { createKeyBox } from '../../api/key-box.ts';
 import { createBinaryCertificate } from '../../dev/stand-ins/subscription/binary/certificates.ts';
@@ -286,7 +286,6 @@ test('subscription-B5 the sweep ends subscriptions of connections that are gone,
   const [deleted, unheard, plain] = (await createActive(3)) as [string, string, string];
   // Their commands were lost.
   await agent.rows('UPDATE subscriptions.connections SET is_deleted = true WHERE conn_id = $1', [deleted]);
-  await agent.update('connectionsSubscribed', { connIds: [unheard], isSubscribed: false });
   await sweep();
   await gone(deleted);
   expect(await agent.record(unheard)).toMatchObject({ ntf_action: 'C' });
@@ -446,13 +445,13 @@ test('I50 the sweep finds what is missing behind more agents and connections tha
 
 /** A queue as an application hands it over. */
 async function queueOf(connId: string) {
-  const [queue] = await agent.rows<{ rcv_id: string; snd_id: string; rcv_private_key: Buffer }>(
-    'SELECT rcv_id, snd_id, rcv_private_key FROM subscriptions.rcv_queues WHERE conn_id = $1',
+  const [queue] = await agent.rows<{ rcv_id: string; rcv_private_key: Buffer }>(
+    'SELECT rcv_id, rcv_private_key FROM subscriptions.rcv_queues WHERE conn_id = $1',
     [connId],
   );
-  const { rcv_id: recipientId, snd_id: senderId, rcv_private_key: sealed } = queue!;
+  const { rcv_id: recipientId, rcv_private_key: sealed } = queue!;
   const key = KEY_BOX.open(sealed, recipientKeyContext(AGENT, recipientId));
-  return { server: server(), recipientId, senderId, recipientPrivateKey: key.toString('base64url') };
+  return { server: server(), recipientId, recipientPrivateKey: key.toString('base64url') };
 }
 
 /** An application takes its queue away from here, with the notifier that it has on its router. */
@@ -466,7 +465,11 @@ async function applicationQueue() {
   const [connId] = (await createActive()) as [string];
   const queue = await queueOf(connId);
   await takeAway(connId);
-  agent.routers.smp[0]!.send(queue.senderId, 'unread');
+  const router = agent.routers.smp[0]!;
+  router.send(
+    router.queues().find(({ recipientId }) => recipientId === queue.recipientId)!.senderId,
+    'unread',
+  );
   return queue;
 }
 

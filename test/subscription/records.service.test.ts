@@ -360,7 +360,6 @@ test('N16 a connection without a queue and a record is shown without routers', a
     connId: 'c1',
     userId: 1,
     wantsNotifications: true,
-    isSubscribed: true,
     isUnreadable: false,
     hasCredentials: false,
     updatedAt: expect.any(Date),

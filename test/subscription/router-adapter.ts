@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import {
   createMessagingRouters,
   createNotificationRouters,
-} from '../../activities/subscription/router/binary/routers.ts';
+} from '../../activities/subscription/router/routers.ts';
 import type {
   ItemResult,
   NotifierKeyRequest,
@@ -11,7 +11,8 @@ import type {
   RouterAddress,
   TokenRef,
 } from '../../activities/subscription/router/ports.ts';
-import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
+import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/keys.ts';
+import { makeQueues } from '../../dev/stand-ins/subscription/queues.ts';
 import { newRegistration, outcomeOf, valueOf } from './router-agent.ts';
 import { startRouters } from './routers.ts';
 
@@ -26,22 +27,18 @@ export async function startRouterAdapter() {
   const notifications = createNotificationRouters();
   const cleanUps: (() => Promise<unknown>)[] = [];
 
-  async function makeQueue(address: RouterAddress, userId = 1, connId = 'c'): Promise<QueueRef> {
-    const { publicKey: recipientPublicKey, privateKey: recipientPrivateKey } = generateAuthKeys();
-    const request = { address, userId, recipientPublicKey, recipientPrivateKey };
-    const { recipientId } = valueOf(await messaging.createQueue(request));
-    return { address, userId, connId, recipientId, recipientPrivateKey };
-  }
-
   return {
     routers,
     smp: routers.smp[0]!,
     ntf: routers.ntf[0]!,
     messaging,
     notifications,
-    makeQueue,
+    makeQueue: async (address: RouterAddress, userId = 1, connId = 'c'): Promise<QueueRef> =>
+      (await makeQueueRefs([{ server: address, userId, connId }]))[0]!,
     makeQueues: (address: RouterAddress, count: number, userId = 1): Promise<QueueRef[]> =>
-      Promise.all(Array.from({ length: count }, (_, index) => makeQueue(address, userId, `c${index}`))),
+      makeQueueRefs(
+        Array.from({ length: count }, (_, index) => ({ server: address, userId, connId: `c${index}` })),
+      ),
     async makeToken(address: RouterAddress): Promise<TokenRef> {
       const { device, auth, dh } = newRegistration();
       const request = { address, device, auth, dhPublicKey: dh.publicKey };
@@ -55,6 +52,18 @@ export async function startRouterAdapter() {
       await Promise.all([...cleanUps.map((cleanUp) => cleanUp()), routers.stop()]);
     },
   };
+}
+
+/** Queues that an application has made, as the product knows them. */
+export async function makeQueueRefs(
+  wanted: { server: RouterAddress; userId: number; connId: string }[],
+): Promise<QueueRef[]> {
+  const made = await makeQueues(wanted);
+  return made.map(({ recipientId, recipientPrivateKey }, index) => {
+    const { server: address, userId, connId } = wanted[index]!;
+    const key = Buffer.from(recipientPrivateKey, 'base64url');
+    return { address, userId, connId, recipientId, recipientPrivateKey: key };
+  });
 }
 
 export function keyRequest(queue: QueueRef): NotifierKeyRequest {

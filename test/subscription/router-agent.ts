@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import {
   createMessagingRouters,
   createNotificationRouters,
-} from '../../activities/subscription/router/binary/routers.ts';
+} from '../../activities/subscription/router/routers.ts';
 import type {
   DeviceToken,
   KeyPair,
@@ -11,13 +11,16 @@ import type {
   RouterResult,
   TokenRef,
 } from '../../activities/subscription/router/ports.ts';
-import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
+import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/keys.ts';
+import { openApplication } from '../../dev/stand-ins/subscription/application.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
 import { eventually } from '../eventually.ts';
 import type { QueueKeys, Routers } from './routers.ts';
 import { noticesIn } from './pushes.ts';
 import { codeOf, newQueueKeys, pushesTo, startRouters } from './routers.ts';
+
+const APPLICATION_LIMIT_MS = 30_000;
 
 /** The way of a device to a token. */
 export interface Registration {
@@ -99,13 +102,9 @@ export async function startRouterAgent() {
       notifierPublicKey: keys.notifier.publicKey,
       recipientDhPublicKey: keys.dh.publicKey,
     };
-    const { recipientId, senderId } = valueOf(
-      await messaging.createQueue({
-        address: smp.address,
-        recipientPublicKey: keys.recipient.publicKey,
-        recipientPrivateKey: keys.recipient.privateKey,
-      }),
-    );
+    const application = await openApplication(smp.address, APPLICATION_LIMIT_MS);
+    const { recipientId, senderId } = await application.createQueue({ recipient: keys.recipient });
+    application.close();
     const recipientPrivateKey = keys.recipient.privateKey;
     const ref: QueueRef = { address: smp.address, userId: 1, connId: 'c', recipientId, recipientPrivateKey };
     const [made] = await messaging.createNotifierKeys([{ queue: ref, ...notifierKeys }]);

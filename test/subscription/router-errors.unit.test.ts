@@ -3,7 +3,7 @@ import {
   classOf,
   isRetried,
   isUnknownToNotificationRouter,
-} from '../../activities/subscription/router/errors.ts';
+} from '../../activities/subscription/router/ports.ts';
 import type { RouterError } from '../../activities/subscription/router/ports.ts';
 
 const error = (text: string): RouterError => {

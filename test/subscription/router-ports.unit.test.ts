@@ -1,7 +1,7 @@
 /** Both ports toward routers, against stand-ins. */
 import { randomBytes } from 'node:crypto';
-import { createMessagingRouters } from '../../activities/subscription/router/binary/routers.ts';
-import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
+import { createMessagingRouters } from '../../activities/subscription/router/routers.ts';
+import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/keys.ts';
 import type { DeviceToken, RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
@@ -20,7 +20,7 @@ describe('the ports toward routers', () => {
     adapter = await startRouterAdapter();
   });
 
-  test(`N17: a queue is made, notified about and deleted`, async () => {
+  test(`N17: a queue gets a notifier, and loses it`, async () => {
     const { messaging, smp } = adapter;
     expect(outcomeOf(await messaging.ping(smp.address))).toBe('ok');
     const queue = await adapter.makeQueue(smp.address);
@@ -30,9 +30,6 @@ describe('the ports toward routers', () => {
     expect(outcomesById(await messaging.deleteNotifierKeys([queue]))).toEqual({ c: 'ok' });
     expect(outcomesById(await messaging.deleteNotifierKeys([queue]))).toEqual({ c: 'ok' });
     expect(smp.queues()[0]!.notifier).toBeUndefined();
-    expect(outcomesById(await messaging.deleteQueues([queue]))).toEqual({ c: 'ok' });
-    expect(outcomesById(await messaging.deleteQueues([queue]))).toEqual({ c: 'SMP AUTH' });
-    expect(smp.queues()).toEqual([]);
   });
 
   test(`N17: a token is verified, subscribed, replaced and deleted`, async () => {
@@ -92,12 +89,13 @@ describe('the ports toward routers', () => {
     const foreign = { ...queues[1]!, recipientPrivateKey: generateAuthKeys().privateKey };
     const token = await adapter.makeToken(adapter.ntf.address);
 
-    expect(outcomesById(await adapter.messaging.deleteQueues([queues[0]!, foreign, queues[2]!]))).toEqual({
-      c0: 'ok',
-      c1: 'SMP AUTH',
-      c2: 'ok',
-    });
-    expect(adapter.smp.queues().map(({ recipientId }) => recipientId)).toEqual([foreign.recipientId]);
+    const results = await adapter.messaging.createNotifierKeys(
+      [queues[0]!, foreign, queues[2]!].map(keyRequest),
+    );
+    expect(results.map(({ result }) => outcomeOf(result))).toEqual(['ok', 'SMP AUTH', 'ok']);
+    expect(adapter.smp.queues().filter(({ notifier }) => !notifier)).toMatchObject([
+      { recipientId: foreign.recipientId },
+    ]);
     const thief = { ...token, privateKey: generateAuthKeys().privateKey };
     expect(outcomeOf(await adapter.notifications.deleteToken(thief))).toBe('NTF AUTH');
   });

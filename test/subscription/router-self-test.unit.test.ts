@@ -1,6 +1,6 @@
 /** Scenario 10 of the lifecycle: whether a notification router works, tried without a device. */
-import { createNotificationRouters } from '../../activities/subscription/router/binary/routers.ts';
-import type { NotificationRouter } from '../../activities/subscription/router/ports.ts';
+import { createNotificationRouters } from '../../activities/subscription/router/routers.ts';
+import type { NotificationRouter } from '../../activities/subscription/router/routers.ts';
 import { diagnose } from '../../cli/checks.ts';
 import { routerChecks, selfTest } from '../../cli/subscription/check.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';

@@ -1,5 +1,6 @@
 /** Keys between agents and routers. */
-import { authPublicKeyOf, dhSecret, generateDhKeys } from '../../activities/subscription/router/signing.ts';
+import { dhSecret, generateDhKeys } from '../../activities/subscription/router/keys.ts';
+import { publicKeyOf } from './binary/recordings.ts';
 
 const hex = (text: string): Buffer => Buffer.from(text, 'hex');
 
@@ -7,7 +8,7 @@ test('N17 raw keys are the ones of RFC 8032', () => {
   // Section 7.1, test 1.
   const privateKey = hex('9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60');
 
-  expect(authPublicKeyOf(privateKey)).toEqual(
+  expect(publicKeyOf('ed25519', privateKey)).toEqual(
     hex('d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a'),
   );
 });

@@ -2,9 +2,9 @@
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
-import { createMessagingRouters } from '../../activities/subscription/router/binary/routers.ts';
+import { createMessagingRouters } from '../../activities/subscription/router/routers.ts';
 import type { QueueRef, RouterAddress } from '../../activities/subscription/router/ports.ts';
-import { generateAuthKeys } from '../../activities/subscription/router/signing.ts';
+import { generateAuthKeys } from '../../activities/subscription/router/keys.ts';
 import { eventually } from '../eventually.ts';
 import type { RouterAdapter } from './router-adapter.ts';
 import { outcomesById, startRouterAdapter } from './router-adapter.ts';
@@ -60,7 +60,7 @@ test('subscription-B1 N17 a router that says nothing to many users holds up no u
   const messaging = impatient(CONNECT_TIMEOUT_MS);
   let hasEnded = false;
   const waiting = messaging
-    .deleteQueues(users(96).map((user) => queueAt(silent(), user)))
+    .deleteNotifierKeys(users(96).map((user) => queueAt(silent(), user)))
     .finally(() => (hasEnded = true));
   await eventually('the silent router to be asked', async () => hole.open > 0);
 
@@ -72,7 +72,7 @@ test('subscription-B1 N17 a router that says nothing to many users holds up no u
 
 test('subscription-B1 N17 whoever waits for a router that could not be reached hears so with the first', async () => {
   const messaging = impatient(300);
-  const results = await messaging.deleteQueues(users(60).map((user) => queueAt(silent(), user)));
+  const results = await messaging.deleteNotifierKeys(users(60).map((user) => queueAt(silent(), user)));
 
   expect(new Set(results.map(({ result }) => outcomeOf(result)))).toEqual(new Set(['BROKER NETWORK']));
   expect(results).toHaveLength(60);
@@ -81,7 +81,7 @@ test('subscription-B1 N17 whoever waits for a router that could not be reached h
 
   // From then on it is tried by one, until it answers.
   const before = hole.opened;
-  await messaging.deleteQueues(users(60).map((user) => queueAt(silent(), user)));
+  await messaging.deleteNotifierKeys(users(60).map((user) => queueAt(silent(), user)));
   expect(hole.opened).toBe(before + 1);
 });
 
@@ -119,7 +119,7 @@ test('subscription-B1 N17 hundreds of silent routers take a bounded number of co
   const queues = Array.from({ length: routers }, (_, index) =>
     users(10).map((user) => queueAt(silent(index), user)),
   ).flat();
-  const waiting = messaging.deleteQueues(queues);
+  const waiting = messaging.deleteNotifierKeys(queues);
   await eventually('all to be tried', async () => hole.opened >= routers);
 
   expect(outcomesById(await messaging.deleteNotifierKeys([healthy]))).toEqual({ c: 'ok' });

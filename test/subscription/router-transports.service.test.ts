@@ -1,11 +1,11 @@
 /** What the service makes of the addresses of routers. */
-import { createMessagingRouters } from '../../activities/subscription/router/binary/routers.ts';
-import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
+import { createMessagingRouters } from '../../activities/subscription/router/routers.ts';
+import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/keys.ts';
 import type { RouterAddress } from '../../api/subscription/router-address.ts';
-import { messageSecretContext } from '../../api/subscription/sealed-columns.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
+import { makeQueues } from '../../dev/stand-ins/subscription/queues.ts';
 import { eventually } from '../harness.ts';
-import { AGENT, KEY_BOX } from './agent.ts';
+import { makeQueueRefs } from './router-adapter.ts';
 import { newDevice, valueOf } from './router-agent.ts';
 import type { TokenAgent } from './token-agent.ts';
 import { takeTokenAgent } from './token-agent.ts';
@@ -66,19 +66,6 @@ test('N19 a subscription is made, ended and made again, and its connection delet
   expect(new Set(smp.calls.map(({ op }) => op))).toEqual(new Set(['NEW', 'NKEY', 'NDEL', 'NSUB']));
 });
 
-test('N19 the secret for the messages of a queue is agreed with its router, and kept sealed', async () => {
-  const connId = await made(smp.address);
-  const [row] = await agent.rows<{ rcv_id: string; rcv_dh_secret: Buffer }>(
-    'SELECT rcv_id, rcv_dh_secret FROM subscriptions.rcv_queues WHERE conn_id = $1',
-    [connId],
-  );
-  const queue = smp.queues().find(({ recipientId }) => recipientId === row!.rcv_id);
-  const secret = KEY_BOX.open(row!.rcv_dh_secret, messageSecretContext(AGENT, row!.rcv_id));
-
-  expect(secret.toString('base64url')).toBe(queue!.secret);
-  expect(queue!.senderMaySecure).toBe(true);
-});
-
 test('N19 the next host of a router is taken when one cannot be reached', async () => {
   const address = { ...smp.address, host: '127.0.0.77,127.0.0.1' };
   const connId = await made(address);
@@ -88,22 +75,9 @@ test('N19 the next host of a router is taken when one cannot be reached', async 
 
 test('N19 a queue that an application has is taken over by its address', async () => {
   const { host, port, keyHash } = smp.address;
-  const recipient = generateAuthKeys();
-  const application = createMessagingRouters();
-  const { recipientId } = valueOf(
-    await application.createQueue({
-      address: smp.address,
-      recipientPublicKey: recipient.publicKey,
-      recipientPrivateKey: recipient.privateKey,
-    }),
-  );
-  await application.close();
-  const queue = {
-    userId: 1,
-    recipientId,
-    recipientPrivateKey: recipient.privateKey.toString('base64url'),
-    dhSecret: Buffer.alloc(32, 5).toString('base64url'),
-  };
+  const [{ recipientId, recipientPrivateKey } = { recipientId: '', recipientPrivateKey: '' }] =
+    await makeQueues([{ userId: 1, server: smp.address }]);
+  const queue = { userId: 1, recipientId, recipientPrivateKey };
 
   await expect(subscriptions().import([{ ...queue, server: `smp://${keyHash}@a b` }])).rejects.toThrow(
     'queue 1: server: the host is',
@@ -112,34 +86,17 @@ test('N19 a queue that an application has is taken over by its address', async (
   const { connId } = taken as { connId: string };
   await agent.active([connId]);
   expect(smp.queues().find((one) => one.recipientId === recipientId)!.notifier).toBeDefined();
-  const [kept] = await agent.rows<{ rcv_dh_secret: Buffer }>(
-    'SELECT rcv_dh_secret FROM subscriptions.rcv_queues WHERE rcv_id = $1',
-    [recipientId],
-  );
-  expect(KEY_BOX.open(kept!.rcv_dh_secret, messageSecretContext(AGENT, recipientId))).toEqual(
-    Buffer.alloc(32, 5),
-  );
 });
 
 test('N19 credentials that an application has on a binary router are taken over, until the subscription has its own', async () => {
   const { host, port, keyHash } = smp.address;
-  const [recipient, notifier] = [generateAuthKeys(), generateAuthKeys()];
-  const [messages, notifications] = [generateDhKeys(), generateDhKeys()];
+  const [notifier, notifications] = [generateAuthKeys(), generateDhKeys()];
+  const [queueRef] = await makeQueueRefs([{ server: smp.address, userId: 1, connId: 'its own' }]);
+  const { recipientId, recipientPrivateKey } = queueRef!;
   const application = createMessagingRouters();
-  const { recipientId, senderId, routerDhPublicKey } = valueOf(
-    await application.createQueue({
-      address: smp.address,
-      recipientPublicKey: recipient.publicKey,
-      recipientPrivateKey: recipient.privateKey,
-      recipientDhPublicKey: messages.publicKey,
-    }),
-  );
   const [credentials] = await application.createNotifierKeys([
     {
-      queue: {
-        ...{ address: smp.address, userId: 1, connId: 'its own', recipientId },
-        recipientPrivateKey: recipient.privateKey,
-      },
+      queue: queueRef!,
       notifierPublicKey: notifier.publicKey,
       recipientDhPublicKey: notifications.publicKey,
     },
@@ -150,9 +107,8 @@ test('N19 credentials that an application has on a binary router are taken over,
 
   const [taken] = await subscriptions().import([
     {
-      ...{ userId: 1, server: `smp://${keyHash}@${host}:${port}`, recipientId, senderId },
-      recipientPrivateKey: text(recipient.privateKey),
-      dhSecret: text(dhSecret(routerDhPublicKey, messages.privateKey)),
+      ...{ userId: 1, server: `smp://${keyHash}@${host}:${port}`, recipientId },
+      recipientPrivateKey: text(recipientPrivateKey),
       notifier: {
         notifierId: made.notifierId,
         publicKey: text(notifier.publicKey),

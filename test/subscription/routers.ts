@@ -1,6 +1,7 @@
 /** Routers and a push provider for tests. */
-import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
-import type { KeyPair, NotificationRouter, PushSecret } from '../../activities/subscription/router/ports.ts';
+import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/keys.ts';
+import type { KeyPair, PushSecret } from '../../activities/subscription/router/ports.ts';
+import type { NotificationRouter } from '../../activities/subscription/router/routers.ts';
 import type {
   MessagingRouterOptions,
   MessagingRouterStandIn,

@@ -3,7 +3,7 @@
  * not send are in binary/commands.unit.test.ts and binary/messages.unit.test.ts.
  */
 import { randomBytes } from 'node:crypto';
-import { dhSecret, generateAuthKeys } from '../../activities/subscription/router/signing.ts';
+import { dhSecret, generateAuthKeys } from '../../activities/subscription/router/keys.ts';
 import { toldTimeOf } from './pushes.ts';
 import type { RouterAgent } from './router-agent.ts';
 import { newDevice, newRegistration, outcomeOf, startRouterAgent, valueOf } from './router-agent.ts';

@@ -64,9 +64,6 @@ test.each([
     changed: 1,
     commanded: [],
   });
-  expect(await agent.update('connectionsSubscribed', { ...list, isSubscribed: true })).toMatchObject({
-    commanded: [],
-  });
   expect(await commands.send(AGENT, 'create', [connId])).toBe(false);
   expect(await commands.send(AGENT, 'smp-delete', [connId])).toBe(false);
   expect((await agent.idle()).done).toBe(done);

@@ -88,7 +88,7 @@ test('N1 N13 N16 a process that dies after any step of a sweep: the next one doe
     await agent.slot.db.query(`
       ${forgetting(unwoken)};
       DELETE FROM subscriptions.ntf_subscriptions WHERE conn_id = '${missing}';
-      UPDATE subscriptions.connections SET is_deleted = true, is_subscribed = false WHERE conn_id = '${gone}';
+      UPDATE subscriptions.connections SET is_deleted = true WHERE conn_id = '${gone}';
       INSERT INTO subscriptions.ntf_tokens_to_delete
              (agent_id, host, port, key_hash, token_id, private_key, del_failed, created_at)
       VALUES ('${AGENT}', 'gone.test', 443, '', '${gone}', '', true, now() - interval '22 days');

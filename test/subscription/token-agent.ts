@@ -3,7 +3,7 @@ import type { RouterAddress } from '../../activities/subscription/router/ports.t
 import type { TokenOperationError } from '../../client/subscription/tokens.ts';
 import { tokenOperations } from '../../client/subscription/tokens.ts';
 import type { Service } from '../../workers/service.ts';
-import { tokenWorkflowId } from '../../workflows/subscription/token-contract.ts';
+import { tokenWorkflowId } from '../../workflows/subscription/contract.ts';
 import { eventually } from '../harness.ts';
 import { newDevice } from './router-agent.ts';
 import { pushesTo } from './routers.ts';

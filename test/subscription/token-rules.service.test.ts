@@ -6,7 +6,7 @@ import type { RouterFailure } from '../../dev/stand-ins/subscription/router-desk
 import { OperationFailedError } from '../../client/errors.ts';
 import { tokenOperations } from '../../client/subscription/tokens.ts';
 import { DELETE_CONNECTIONS_UPDATE } from '../../workflows/subscription/contract.ts';
-import type { TokenOutcome, TokenRequest } from '../../workflows/subscription/token-contract.ts';
+import type { TokenOutcome, TokenRequest } from '../../workflows/subscription/contract.ts';
 import type { Service } from '../../workers/service.ts';
 import { eventually, operatorOf } from '../harness.ts';
 import { newDevice } from './router-agent.ts';

@@ -63,7 +63,7 @@ describe.each(VERSIONS)('a notification router of version %i', (ntfVersion, smpV
         const stored = smp
           .get(smpVersion)!
           .queues()
-          .find(({ senderId }) => senderId === queue!.snd_id);
+          .find(({ recipientId }) => recipientId === queue!.rcv_id);
         return stored && !stored.notifier;
       });
       const before = messages.count(device);

@@ -79,8 +79,6 @@ export const DELETE_CONNECTIONS_UPDATE = 'deleteConnections';
 export const RETRY_CONNECTIONS_UPDATE = 'retryConnections';
 /** Update, argument `ImportConnections`, returns `ImportedConnection[]` in the order of the request. */
 export const IMPORT_CONNECTIONS_UPDATE = 'importConnections';
-/** Update, argument `ConnectionsSubscribed`, returns `ToggledConnections`. */
-export const CONNECTIONS_SUBSCRIBED_UPDATE = 'connectionsSubscribed';
 /** Updates without argument, return `AgentState`: ends all work of the agent immediately; begins it again. */
 export const CLOSE_UPDATE = 'close';
 export const OPEN_UPDATE = 'open';
@@ -94,7 +92,7 @@ export const RESET_STATISTICS_UPDATE = 'resetStatistics';
 /** Query of the supervisor, returns `SupervisorState`; of a worker, `PoolWorkerState`. */
 export const SUBSCRIPTION_STATE_QUERY = 'state';
 
-/** A router, with the fingerprint of its certificate (SHA-256, base64url). Its password enters no history. */
+/** A router, with the fingerprint of its certificate (SHA-256, base64url). */
 export interface RouterKey extends ServerKey {
   keyHash: string;
 }
@@ -110,11 +108,6 @@ export interface ConnectionList {
 
 export interface ToggleConnections extends ConnectionList {
   enable: boolean;
-}
-
-/** `isSubscribed` false: the agent does not receive the messages of these any more. */
-export interface ConnectionsSubscribed extends ConnectionList {
-  isSubscribed: boolean;
 }
 
 export interface ToggledConnections {
@@ -319,3 +312,43 @@ export interface SweepOutcome {
   /** Rows that could not be read and can be now. */
   recovered: number;
 }
+
+export const TOKEN_WORKFLOW = 'subscriptionToken';
+
+export const tokenWorkflowId = (agentId: string): string => `${supervisorWorkflowId(agentId)}/token`;
+
+/**
+ * Updates, each with a `TokenRequest` of the same kind as argument and a `TokenOutcome` as result; to be sent by
+ * update-with-start, since the workflow ends when there is nothing left to do.
+ *
+ * `register` makes the token known to a notification router, as far as it is not, or takes it over to another device;
+ * it also sets the mode. `verify` ends the registration with the code that was pushed to the device. `check` asks the
+ * router how the token stands. `delete` forgets it, and has the router do the same.
+ */
+export const TOKEN_UPDATES = {
+  register: 'register',
+  verify: 'verify',
+  check: 'check',
+  delete: 'delete',
+} as const;
+export type TokenUpdate = keyof typeof TOKEN_UPDATES;
+
+export interface TokenRequest {
+  /** A UUID, the key of the row. */
+  requestId: string;
+}
+
+/** `PERIODIC`: the device is told to look for messages now and then. `INSTANT`: there is a push for each. */
+export type TokenMode = 'PERIODIC' | 'INSTANT';
+
+export interface TokenError {
+  /** `NTF` is an answer of the router, `BROKER` concerns the way to it, `AGENT` and `STORE` this side. */
+  source: string;
+  /** `AUTH`, `TIMEOUT`, `PROHIBITED` … */
+  code: string;
+  detail?: string;
+}
+
+export type TokenOutcome =
+  /** The token's status as it is now known; after `delete` there is none. */
+  { ok: true; status?: string } | { ok: false; error: TokenError };

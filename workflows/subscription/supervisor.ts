@@ -1,7 +1,7 @@
 /**
  * The supervisor of an agent's notification subscriptions, one for each agent, for good. It carries out commands one
  * at a time, in the order in which they came. A command is one transaction a page and the waking of workers, so that no
- * command waits for a router. Operators change connections through updates, and through change.ts what waits for one.
+ * command waits for a router. Operators change connections through updates; what waits for a router has its own workflow.
  *
  * ```mermaid
  * stateDiagram-v2
@@ -26,18 +26,17 @@ import {
   proxyLocalActivities,
   setCurrentDetails,
   setHandler,
+  ApplicationFailure,
 } from '@temporalio/workflow';
 import type { Changed } from '../../activities/subscription/connections.ts';
 import type { SubscriptionActivities } from '../../activities/subscription/activities.ts';
 import { inOrder, isHistoryLong, onRenewal, refuse } from '../long-lived.ts';
-import { DATABASE, SUBSCRIPTION_AT_ONCE, SUBSCRIPTION_SWEEP } from '../policies.ts';
-import { fail } from './change.ts';
+import { DATABASE, SUBSCRIPTION_AT_ONCE, SUBSCRIPTION_SWEEP, SUBSCRIPTION_BATCH } from '../policies.ts';
 import type {
   AgentState,
   Command,
   CommandUnderWay,
   ConnectionList,
-  ConnectionsSubscribed,
   DeletedConnections,
   FlushRequest,
   ImportConnections,
@@ -47,20 +46,26 @@ import type {
   SweepOutcome,
   ToggleConnections,
   ToggledConnections,
+  RouterChange,
+  RouterStates,
 } from './contract.ts';
-import { afterFlush, enqueue, isFull } from './command-queue.ts';
-import * as contract from './contract.ts';
 import {
+  afterFlush,
+  enqueue,
+  isFull,
   checkImport,
   checkList,
-  checkSubscribed,
   checkToggle,
   isCommand,
   isFlushRequest,
+  checkChange,
 } from './requests.ts';
+import * as contract from './contract.ts';
+import { SUBSCRIPTION_REFUSED } from '../failures.ts';
 
 const database = proxyActivities<SubscriptionActivities>(DATABASE);
 const atOnce = proxyLocalActivities<SubscriptionActivities>(SUBSCRIPTION_AT_ONCE);
+const routers = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_BATCH);
 const sweeping = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_SWEEP);
 
 /** Events after which a run is continued by a new one: what came in must be read again by the next worker. */
@@ -247,17 +252,6 @@ function handleConnectionUpdates(supervisor: Supervisor): void {
     },
   );
   setHandler(
-    defineUpdate<ToggledConnections, [ConnectionsSubscribed]>(contract.CONNECTIONS_SUBSCRIBED_UPDATE),
-    async (request) => {
-      await untilLoaded(supervisor);
-      return queueCommands(await oneAtATime(() => databaseOf(supervisor).setSubscribed(agentId, request)));
-    },
-    {
-      validator: withRoomFor(checkSubscribed),
-      description: 'Notes which connections the agent receives from. {connIds, isSubscribed}',
-    },
-  );
-  setHandler(
     defineUpdate<DeletedConnections, [ConnectionList]>(contract.DELETE_CONNECTIONS_UPDATE),
     async ({ connIds }) => {
       await untilLoaded(supervisor);
@@ -349,4 +343,24 @@ export async function subscriptionSweep(): Promise<SweepOutcome> {
 function reasonIn(error: unknown): string {
   const cause = error instanceof ActivityFailure ? error.cause : error;
   return cause instanceof Error ? cause.message : String(cause);
+}
+
+/**
+ * What waits for a router, however long that takes.
+ *
+ * @throws ApplicationFailure the request is invalid, or the router did not answer under the fingerprint.
+ */
+export async function subscriptionChange(
+  agentId: string,
+  change: RouterChange,
+): Promise<RouterStates | void> {
+  checkChange(agentId, change);
+  if ('look' in change) return routers.lookAtRouters(agentId);
+  const refusal = await routers.trustRouter(agentId, change.trust.server);
+  if (typeof refusal === 'string') fail(`the router did not answer under this fingerprint: ${refusal}`);
+}
+
+/** Ends an update or a change, but not the supervisor. */
+function fail(message: string): never {
+  throw ApplicationFailure.nonRetryable(message, SUBSCRIPTION_REFUSED);
 }

@@ -27,8 +27,8 @@ import {
 import type { SubscriptionTokenActivities, TokenStep } from '../../activities/subscription/token.ts';
 import { inOrder, isHistoryLong, refuse } from '../long-lived.ts';
 import { DATABASE, SUBSCRIPTION_BATCH, TOKEN_CRON } from '../policies.ts';
-import type { TokenOutcome, TokenRequest, TokenUpdate } from './token-contract.ts';
-import { TOKEN_UPDATES } from './token-contract.ts';
+import type { TokenOutcome, TokenRequest, TokenUpdate } from './contract.ts';
+import { TOKEN_UPDATES } from './contract.ts';
 
 const database = proxyActivities<SubscriptionTokenActivities>(DATABASE);
 const router = proxyActivities<SubscriptionTokenActivities>(SUBSCRIPTION_BATCH);

@@ -1,9 +1,6 @@
-/**
- * The two ports through which the `subscription` feature talks to routers, and what crosses them; `binary/`
- * implements them in the routers' own protocols. Errors are data: each item of a batch has its own answer, and nothing here throws
- * for what a router says or fails to say.
- */
+/** What crosses the ports between the `subscription` feature and routers (routers.ts), and what is done about an error. */
 import type { RouterAddress } from '../../../api/subscription/router-address.ts';
+import type { TOKEN_STATUSES } from '../../../api/subscription/router-wire.ts';
 
 export type { RouterAddress };
 
@@ -13,7 +10,7 @@ export type { RouterAddress };
  */
 export interface RouterError {
   source: 'NTF' | 'SMP' | 'BROKER' | 'AGENT' | 'STORE';
-  /** `AUTH`, `QUOTA`, `TIMEOUT`, `NETWORK`, `HOST`, `INTERNAL` …: see `errors.ts` for all and their treatment. */
+  /** `AUTH`, `QUOTA`, `TIMEOUT`, `NETWORK`, `HOST`, `INTERNAL` …: see `RETRIED`. */
   code: string;
   /** For people: never a key, a token or a code. */
   detail?: string;
@@ -58,51 +55,10 @@ export interface NotifierKeyAnswer {
   routerDhPublicKey: RawKey;
 }
 
-export interface NewQueueRequest {
-  address: RouterAddress;
-  /** Whose session it is made in; default 0. */
-  userId?: number;
-  recipientPublicKey: RawKey;
-  recipientPrivateKey: RawKey;
-  /**
-   * X25519, for messages. Without it the queue gets a key that nobody has: it can be
-   * notified about, but not be read.
-   */
-  recipientDhPublicKey?: RawKey;
-  /** From version 6 on: whether the session that makes the queue receives its messages; default false. */
-  subscribe?: boolean;
-  /** From version 9 on: whether a sender may secure the queue with a key of its own; default false. */
-  senderMaySecure?: boolean;
-}
-
-export interface NewQueueAnswer {
-  recipientId: string;
-  senderId: string;
-  /** X25519, for messages. */
-  routerDhPublicKey: RawKey;
-}
-
 /** Results carry their item, because their order may differ from the order of the requests. */
 export interface ItemResult<I, T> {
   item: I;
   result: RouterResult<T>;
-}
-
-/** A messaging router (SMP), toward which the agent acts as recipient. */
-export interface MessagingRouter {
-  /** PING, unsigned: whether the router at this address can be reached at all. */
-  ping: (address: RouterAddress) => Promise<RouterResult<undefined>>;
-  /** NEW. Not idempotent: each call makes a queue. */
-  createQueue: (request: NewQueueRequest) => Promise<RouterResult<NewQueueAnswer>>;
-  /** NKEY, batched by transport session. Not idempotent: each call issues a new notifier id. */
-  createNotifierKeys: (
-    requests: NotifierKeyRequest[],
-  ) => Promise<ItemResult<NotifierKeyRequest, NotifierKeyAnswer>[]>;
-  /** NDEL. Idempotent. */
-  deleteNotifierKeys: (queues: QueueRef[]) => Promise<ItemResult<QueueRef, undefined>[]>;
-  /** DEL. The notifier learns by DELD. AUTH on a repetition means that the queue is gone. */
-  deleteQueues: (queues: QueueRef[]) => Promise<ItemResult<QueueRef, undefined>[]>;
-  close: () => Promise<void>;
 }
 
 export type PushProvider = 'AD' | 'AP' | 'AT' | 'AN';
@@ -129,17 +85,7 @@ export interface PushSecret {
   dhSecret: Buffer;
 }
 
-export type TokenStatus =
-  | 'NEW'
-  | 'REGISTERED'
-  | 'INVALID'
-  | 'INVALID,BAD'
-  | 'INVALID,TOPIC'
-  | 'INVALID,EXPIRED'
-  | 'INVALID,UNREGISTERED'
-  | 'CONFIRMED'
-  | 'ACTIVE'
-  | 'EXPIRED';
+export type TokenStatus = (typeof TOKEN_STATUSES)[number];
 
 export interface NewSubscriptionRequest {
   messagingRouter: RouterAddress;
@@ -152,40 +98,65 @@ export interface NewSubscriptionRequest {
  */
 export type RouterSubscriptionStatus = string;
 
-/** A notification router (NTF). Answers of batches are positional; fewer answers than commands fail the rest. */
-export interface NotificationRouter {
-  /** PING, unsigned: whether the router at this address can be reached at all. */
-  ping: (address: RouterAddress) => Promise<RouterResult<undefined>>;
-  /** TNEW. Same token and keys: the same id and code again. */
-  registerToken: (request: {
-    address: RouterAddress;
-    device: DeviceToken;
-    auth: KeyPair;
-    dhPublicKey: RawKey;
-  }) => Promise<RouterResult<{ tokenId: string; routerDhPublicKey: RawKey }>>;
-  /** TVFY. Repeatable with the same code. */
-  verifyToken: (token: TokenRef, code: Buffer) => Promise<RouterResult<undefined>>;
-  /** TCHK. */
-  checkToken: (token: TokenRef) => Promise<RouterResult<TokenStatus>>;
-  /** TRPL. */
-  replaceToken: (token: TokenRef, device: DeviceToken) => Promise<RouterResult<undefined>>;
-  /** TDEL. AUTH on a repetition means that it is gone. */
-  deleteToken: (token: TokenRef) => Promise<RouterResult<undefined>>;
-  /** TCRN, in minutes, 0 is off. */
-  setCron: (token: TokenRef, minutes: number) => Promise<RouterResult<undefined>>;
-  /** SNEW. Idempotent for the same token, queue and key. The value is the subscription id. */
-  createSubscriptions: (
-    token: TokenRef,
-    requests: NewSubscriptionRequest[],
-  ) => Promise<RouterResult<string>[]>;
-  /** SCHK. */
-  checkSubscriptions: (
-    token: TokenRef,
-    subscriptionIds: string[],
-  ) => Promise<RouterResult<RouterSubscriptionStatus>[]>;
-  /** SDEL, for legacy records only. */
-  deleteSubscription: (token: TokenRef, subscriptionId: string) => Promise<RouterResult<undefined>>;
-  /** @returns the code in a verification push, undefined when it was not encrypted for this token. */
-  openVerification: (token: PushSecret, verification: Boxed) => Buffer | undefined;
-  close: () => Promise<void>;
+/**
+ * `temporary` and `host` are tried again for as long as it takes. `permanent` ends the work on an item and is reported;
+ * only a new command starts it again.
+ */
+type RouterErrorClass = 'temporary' | 'host' | 'permanent';
+
+/**
+ * The errors that are worth another try; every other error is permanent. So are all answers of a router, INTERNAL and
+ * STORE among them: the router was reached and has decided.
+ */
+const RETRIED: Readonly<Record<string, Exclude<RouterErrorClass, 'permanent'>>> = {
+  // No answer in time.
+  'BROKER TIMEOUT': 'temporary',
+  // Connecting, TLS, a broken connection. A certificate with another fingerprint too: it may be exchanged again.
+  'BROKER NETWORK': 'temporary',
+  'BROKER IO': 'temporary',
+  // None of the router's names leads anywhere at present.
+  'BROKER HOST': 'host',
+  // There is no version of the protocol that both sides speak, until one of them is upgraded.
+  'BROKER VERSION': 'host',
+  // This side is being shut down.
+  'AGENT INACTIVE': 'temporary',
+  'STORE BUSY': 'temporary',
+};
+
+export function classOf({ source, code }: RouterError): RouterErrorClass {
+  return RETRIED[`${source} ${code}`] ?? 'permanent';
+}
+
+/** Whether the same item may succeed without anybody doing something about it. */
+export function isRetried(error: RouterError): boolean {
+  return classOf(error) !== 'permanent';
+}
+
+/** The notification router does not know the token or the subscription, or not with this key. */
+export function isUnknownToNotificationRouter({ source, code }: RouterError): boolean {
+  return source === 'NTF' && code === 'AUTH';
+}
+
+/** What a router says in an error, as the protocol has it. */
+const KNOWN_CODES: ReadonlySet<string> = new Set([
+  ...['AUTH', 'BLOCK', 'BLOCKED', 'CMD', 'CRYPTO', 'EXPIRED', 'INTERNAL', 'LARGE_MSG', 'NO_MSG', 'QUOTA'],
+  ...['SERVICE', 'SESSION', 'STORE'],
+]);
+const KNOWN_DETAILS: ReadonlySet<string> = new Set([
+  ...['HAS_AUTH', 'NO_AUTH', 'NO_ENTITY', 'PROHIBITED', 'SYNTAX', 'UNKNOWN'],
+]);
+
+/**
+ * An error of a router without anything that is not a word of the protocol: its own words may quote the request, keys
+ * included, and errors stand in logs, rows, streams and histories. An unknown code is `UNKNOWN`, permanent as any.
+ */
+export function withoutOwnWords(
+  source: 'NTF' | 'SMP',
+  { code, detail }: { code: string; detail?: string | undefined },
+): RouterError {
+  return {
+    source,
+    code: KNOWN_CODES.has(code) ? code : 'UNKNOWN',
+    ...(detail !== undefined && KNOWN_DETAILS.has(detail) ? { detail } : {}),
+  };
 }

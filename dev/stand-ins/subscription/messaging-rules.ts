@@ -1,6 +1,6 @@
 /** What a messaging router (SMP) knows and does: queues with their notifiers, messages, and who is subscribed to them. */
 import { randomBytes } from 'node:crypto';
-import { generateDhKeys, secretOrNothing } from '../../../activities/subscription/router/signing.ts';
+import { generateDhKeys, secretOrNothing } from '../../../activities/subscription/router/keys.ts';
 import type { SessionEvent, SmpAnswer, SmpCommand } from './protocol.ts';
 import type { Credentials, ReceivedCommand, RouterRules } from './router-rules.ts';
 import { Refusal } from './router-rules.ts';

@@ -5,7 +5,7 @@ import type {
   RouterAddress,
   TokenStatus,
 } from '../../../activities/subscription/router/ports.ts';
-import { generateDhKeys, secretOrNothing } from '../../../activities/subscription/router/signing.ts';
+import { generateDhKeys, secretOrNothing } from '../../../activities/subscription/router/keys.ts';
 import type { NtfAnswer, NtfCommand } from './protocol.ts';
 import { NTF_VERSION_WITH_REASONS } from './protocol.ts';
 import type { NotificationState, StoredSubscription, StoredToken } from './notification-state.ts';

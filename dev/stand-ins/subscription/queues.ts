@@ -1,15 +1,13 @@
 /** Queues as an application makes them on its messaging routers, and hands them over to the product. */
-import type { MessagingRouter, RouterAddress } from '../../../activities/subscription/router/ports.ts';
-import { createMessagingRouters } from '../../../activities/subscription/router/binary/routers.ts';
-import {
-  dhSecret,
-  generateAuthKeys,
-  generateDhKeys,
-} from '../../../activities/subscription/router/signing.ts';
+import { endpointOf } from '../../../api/subscription/router-address.ts';
+import type { Application, QueueServer } from './application.ts';
+import { openApplication } from './application.ts';
+
+const LIMIT_MS = 30_000;
 
 export interface WantedQueue {
   userId: number;
-  server: RouterAddress;
+  server: QueueServer;
   /** Default: the import makes one. */
   connId?: string;
   /** Default true. */
@@ -19,44 +17,31 @@ export interface WantedQueue {
 /** In the form that `subscriptions import` reads. */
 export type ApplicationQueue = WantedQueue & {
   recipientId: string;
-  senderId: string;
   recipientPrivateKey: string;
-  dhSecret: string;
 };
 
-/** @returns the queues in order. @throws Error with the code of the first router that refuses one. */
+/** @returns the queues in order. @throws Error with the answer of the first router that refuses one. */
 export async function makeQueues(wanted: readonly WantedQueue[]): Promise<ApplicationQueue[]> {
-  const routers = createMessagingRouters();
-  try {
-    return await Promise.all(wanted.map((queue) => makeQueue(routers, queue)));
-  } finally {
-    await routers.close();
-  }
-}
-
-async function makeQueue(
-  routers: Pick<MessagingRouter, 'createQueue'>,
-  wanted: WantedQueue,
-): Promise<ApplicationQueue> {
-  const recipient = generateAuthKeys();
-  const messages = generateDhKeys();
-  const made = await routers.createQueue({
-    address: wanted.server,
-    userId: wanted.userId,
-    recipientPublicKey: recipient.publicKey,
-    recipientPrivateKey: recipient.privateKey,
-    recipientDhPublicKey: messages.publicKey,
-    senderMaySecure: true,
-  });
-  if (!made.ok) throw new Error(`no queue was made: ${made.error.source} ${made.error.code}`);
-  const { recipientId, senderId, routerDhPublicKey } = made.value;
-  return {
-    ...wanted,
-    recipientId,
-    senderId,
-    recipientPrivateKey: recipient.privateKey.toString('base64url'),
-    dhSecret: dhSecret(routerDhPublicKey, messages.privateKey).toString('base64url'),
+  const applications = new Map<string, Promise<Application>>();
+  const applicationOf = (server: QueueServer): Promise<Application> => {
+    const endpoint = endpointOf(server);
+    const application = applications.get(endpoint) ?? openApplication(server, LIMIT_MS);
+    applications.set(endpoint, application);
+    return application;
   };
+  try {
+    return await Promise.all(
+      wanted.map(async (queue) => {
+        const application = await applicationOf(queue.server);
+        const { recipientId, recipient } = await application.createQueue({ senderMaySecure: true });
+        return { ...queue, recipientId, recipientPrivateKey: recipient.privateKey.toString('base64url') };
+      }),
+    );
+  } finally {
+    for (const opened of await Promise.allSettled(applications.values())) {
+      if (opened.status === 'fulfilled') opened.value.close();
+    }
+  }
 }
 
 interface Importer {

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
-import { createRouterSessions } from '../../../activities/subscription/router/binary/sessions.ts';
+import { createRouterSessions } from '../../../activities/subscription/router/sessions.ts';
 import type { RouterResult } from '../../../activities/subscription/router/ports.ts';
 import { eventually } from '../../eventually.ts';
 import { startProxy } from './proxy.ts';

@@ -1,9 +1,9 @@
 /** What official routers have answered over TLS, block by block, with the keys of the client. */
-import { X509Certificate } from 'node:crypto';
+import { X509Certificate, createPrivateKey, createPublicKey } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import type { CommandKey } from '../../../activities/subscription/router/binary/transmissions.ts';
-import { PROTOCOLS } from '../../../activities/subscription/router/binary/versions.ts';
+import { PROTOCOLS } from '../../../activities/subscription/router/blocks.ts';
+import { privateKeyDer } from '../../../activities/subscription/router/keys.ts';
 import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
 
 type KeyName = 'recipient' | 'notifier' | 'dh' | 'other';
@@ -45,8 +45,13 @@ export function loadTranscript(name: string) {
     requests,
     answers,
     rawKey,
-    signer: (key: KeyName): CommandKey => ({ curve: 'ed25519', privateKey: rawKey(key) }),
   };
 }
 
 export type Transcript = ReturnType<typeof loadTranscript>;
+
+/** The public half of a raw private key. */
+export function publicKeyOf(curve: 'ed25519' | 'x25519', privateKey: Buffer): Buffer {
+  const key = createPrivateKey({ key: privateKeyDer(curve, privateKey), format: 'der', type: 'pkcs8' });
+  return createPublicKey(key).export({ type: 'spki', format: 'der' }).subarray(-RAW_KEY_BYTES);
+}

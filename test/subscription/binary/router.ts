@@ -12,16 +12,13 @@ import {
   shortString,
   unpadBlock,
   word16,
-} from '../../../activities/subscription/router/binary/encoding.ts';
-import type {
-  SessionBinding,
-  Transmission,
-} from '../../../activities/subscription/router/binary/transmissions.ts';
-import { unpackTransmissions } from '../../../activities/subscription/router/binary/transmissions.ts';
-import { PROTOCOLS } from '../../../activities/subscription/router/binary/versions.ts';
-import { fingerprintOf } from '../../../activities/subscription/router/binary/certificates.ts';
+  unpackTransmissions,
+  PROTOCOLS,
+} from '../../../activities/subscription/router/blocks.ts';
+import type { SessionBinding, Transmission } from '../../../activities/subscription/router/blocks.ts';
+import { fingerprintOf } from '../../../activities/subscription/router/connect.ts';
 import type { RouterAddress } from '../../../activities/subscription/router/ports.ts';
-import { generateDhKeys, publicKeyDer } from '../../../activities/subscription/router/signing.ts';
+import { generateDhKeys, publicKeyDer } from '../../../activities/subscription/router/keys.ts';
 import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
 
 /** Certificates as routers have them: one that is kept offline has signed the one of the session. */
@@ -166,7 +163,6 @@ const DH = shortString(publicKeyDer('x25519', ROUTER_DH_KEY));
 
 /** What a router answers to whom it knows, by the first word of a command; to the others, OK. */
 const ANSWERS: Readonly<Record<string, Buffer>> = {
-  NEW: Buffer.concat([ascii('IDS '), shortString(KNOWN_ID), shortString(KNOWN_ID), DH, ascii('F')]),
   NKEY: Buffer.concat([ascii('NID '), shortString(KNOWN_ID), DH]),
   TNEW: Buffer.concat([ascii('IDTKN '), shortString(KNOWN_ID), DH]),
   TCHK: ascii('TKN ACTIVE'),

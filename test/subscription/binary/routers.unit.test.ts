@@ -1,13 +1,15 @@
 /** The ports in the routers' own protocols: what is asked for each of their methods, and what becomes of the answers. */
 import { randomBytes } from 'node:crypto';
-import { sealBox } from '../../../activities/subscription/router/binary/nacl-box.ts';
-import { padBlock } from '../../../activities/subscription/router/binary/encoding.ts';
+import { generateAuthKeys, generateDhKeys } from '../../../activities/subscription/router/keys.ts';
+import { padBlock } from '../../../activities/subscription/router/blocks.ts';
 import {
   createMessagingRouters,
   createNotificationRouters,
-} from '../../../activities/subscription/router/binary/routers.ts';
-import { generateAuthKeys, generateDhKeys } from '../../../activities/subscription/router/signing.ts';
+} from '../../../activities/subscription/router/routers.ts';
+import type { QueueServer } from '../../../dev/stand-ins/subscription/application.ts';
+import { makeQueues } from '../../../dev/stand-ins/subscription/queues.ts';
 import { startMessagingRouter } from '../../../dev/stand-ins/subscription/messaging-router.ts';
+import { sealBox } from './client.ts';
 import { KNOWN_ID, ROUTER_DH_KEY, startAnsweringRouter } from './router.ts';
 import { keyRequest, startRouterAdapter } from '../router-adapter.ts';
 import { newDevice, outcomeOf } from '../router-agent.ts';
@@ -31,10 +33,8 @@ async function askMessaging(only?: string) {
   }));
   const results = [
     await messaging.ping(address),
-    await messaging.createQueue({ address, recipientPublicKey, recipientPrivateKey }),
     ...(await messaging.createNotifierKeys(requests)).map(({ result }) => result),
     ...(await messaging.deleteNotifierKeys(queues)).map(({ result }) => result),
-    ...(await messaging.deleteQueues(queues)).map(({ result }) => result),
   ];
   const facts = await messaging.factsOf(address);
   await messaging.close();
@@ -76,13 +76,8 @@ test('N19 a messaging router is asked as its port says, each user in a session o
   const ok = (value?: unknown) => ({ ok: true, value });
   const credentials = ok({ notifierId: id, routerDhPublicKey: ROUTER_DH_KEY });
 
-  expect(results).toEqual([
-    ok(),
-    ok({ recipientId: id, senderId: id, routerDhPublicKey: ROUTER_DH_KEY }),
-    ...[credentials, credentials],
-    ...Array.from({ length: 4 }, () => ok()),
-  ]);
-  expect(ops.sort()).toEqual('DEL DEL NDEL NDEL NEW NKEY NKEY PING'.split(' '));
+  expect(results).toEqual([ok(), ...[credentials, credentials], ...Array.from({ length: 2 }, () => ok())]);
+  expect(ops.sort()).toEqual('NDEL NDEL NKEY NKEY PING'.split(' '));
   expect(facts).toMatchObject({ ok: true, value: { version: 9, routerVersions: [1, 9] } });
   expect(sessions).toBe(3);
 });
@@ -100,24 +95,19 @@ test('N19 a notification router is asked as its port says', async () => {
 });
 
 test.each([6, 7, 8, 9])(
-  'N19 version %d: a queue is made, where a password is asked for and where not',
+  'N19 version %d: an application makes a queue, where a password is asked for and where not',
   async (version) => {
     const range = { version, oldestVersion: version };
     const [open, closed] = [
       await startMessagingRouter(range),
       await startMessagingRouter({ ...range, password: 'secret' }),
     ];
-    const router = createMessagingRouters();
-    const { publicKey: recipientPublicKey, privateKey: recipientPrivateKey } = generateAuthKeys();
-    const outcomes: string[] = [];
-    for (const address of [open.address, { ...closed.address, basicAuth: 'secret' }, closed.address]) {
-      const made = await router.createQueue({ address, recipientPublicKey, recipientPrivateKey });
-      outcomes.push(outcomeOf(made));
-    }
-    await router.close();
-    await Promise.all([open.stop(), closed.stop()]);
+    const made = (server: QueueServer) => makeQueues([{ userId: 1, server }]);
 
-    expect(outcomes).toEqual(['ok', 'ok', 'SMP AUTH']);
+    expect(await made(open.address)).toHaveLength(1);
+    expect(await made({ ...closed.address, password: 'secret' })).toHaveLength(1);
+    await expect(made(closed.address)).rejects.toThrow('no queue was made: ERR AUTH');
+    await Promise.all([open.stop(), closed.stop()]);
   },
 );
 

@@ -9,14 +9,14 @@ import {
   padBlock,
   shortString,
   word16,
-} from '../../../activities/subscription/router/binary/encoding.ts';
-import type { RouterSessionsOptions } from '../../../activities/subscription/router/binary/sessions.ts';
-import { createRouterSessions } from '../../../activities/subscription/router/binary/sessions.ts';
-import type { SessionCommand } from '../../../activities/subscription/router/binary/session.ts';
-import { beginSession } from '../../../activities/subscription/router/binary/session.ts';
-import { PROTOCOLS } from '../../../activities/subscription/router/binary/versions.ts';
+  PROTOCOLS,
+} from '../../../activities/subscription/router/blocks.ts';
+import type { RouterSessionsOptions } from '../../../activities/subscription/router/sessions.ts';
+import { createRouterSessions } from '../../../activities/subscription/router/sessions.ts';
+import type { SessionCommand } from '../../../activities/subscription/router/session.ts';
+import { beginSession } from '../../../activities/subscription/router/session.ts';
 import type { RouterAddress, RouterResult } from '../../../activities/subscription/router/ports.ts';
-import { generateAuthKeys } from '../../../activities/subscription/router/signing.ts';
+import { generateAuthKeys } from '../../../activities/subscription/router/keys.ts';
 import { eventually } from '../../eventually.ts';
 import { startProxy } from './proxy.ts';
 import type { BinaryRouterOptions, Peer } from './router.ts';
@@ -24,7 +24,7 @@ import { answering, startBinaryRouter } from './router.ts';
 
 const NOTHING = Buffer.alloc(0);
 const PING: SessionCommand = { command: { op: 'PING' } };
-const key = { curve: 'ed25519', privateKey: generateAuthKeys().privateKey } as const;
+const key = generateAuthKeys().privateKey;
 const ndel = (): SessionCommand => ({ entityId: randomBytes(24), command: { op: 'NDEL' }, key });
 const ascii = (text: string): Buffer => Buffer.from(text, 'latin1');
 
@@ -338,7 +338,7 @@ test('N19 a router that says nothing is pinged, and left when it misses three', 
     },
   });
   // As usual, the time for an answer is shorter than the time between two PINGs.
-  const sessions = createRouterSessions('smp', { pingIntervalMs: 200, commandTimeoutMs: 50 });
+  const sessions = createRouterSessions('smp', { pingIntervalMs: 700, commandTimeoutMs: 500 });
   await sessions.ask('user', server.address, [PING]);
   expect(sessions.heldWith(server.address)).toHaveLength(1);
   await eventually('the end', async () => sessions.heldWith(server.address).length === 0);

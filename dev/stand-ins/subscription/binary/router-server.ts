@@ -9,7 +9,7 @@ import { createServer as createHttpServer } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { createServer } from 'node:tls';
 import type { Server, TLSSocket } from 'node:tls';
-import { fingerprintOf } from '../../../../activities/subscription/router/binary/certificates.ts';
+import { fingerprintOf } from '../../../../activities/subscription/router/connect.ts';
 import type { RouterProtocol } from '../../../../api/subscription/router-wire.ts';
 import { BLOCK_BYTES } from '../protocol.ts';
 import { LOOPBACK } from '../../../servers/ports.ts';

@@ -1,18 +1,18 @@
 /**
- * Queues that an application has already, as a client hands them over: sealed in `subscriptions.queue_imports`, because
- * they come with their private keys.
+ * What clients hand over to the service with secrets in it: sealed in `subscriptions.queue_imports` and
+ * `subscriptions.token_requests`, and not in a workflow.
  */
 import { z } from 'zod';
 import type { KeyBox } from '../key-box.ts';
 import { AddressError, MOST_HOST_CHARACTERS, parseRouterAddress } from './router-address.ts';
-import { entityId, rawKey } from './router-wire.ts';
+import { entityId, rawKey, deviceTokenSchema } from './router-wire.ts';
 
 const HOST = new RegExp(`^[A-Za-z0-9_.:,[\\]-]{1,${MOST_HOST_CHARACTERS}}$`);
 
 /** Most queues of one request. */
 export const MAX_IMPORTED_QUEUES = 100;
 
-/** The parts of an address, or an address as people have it, with the password if it has one. */
+/** The parts of an address, or an address as people have it. */
 const importedServerSchema = z.preprocess(
   (server, context) => {
     if (typeof server !== 'string') return server;
@@ -29,8 +29,6 @@ const importedServerSchema = z.preprocess(
     port: z.int().min(1).max(65_535),
     /** SHA-256 of the certificate at the end of its chain. */
     keyHash: rawKey,
-    /** For those who make queues: an import needs none. */
-    basicAuth: z.string().min(1).max(255).optional(),
   }),
 );
 
@@ -46,11 +44,8 @@ export const importedQueueSchema = z.strictObject({
   /** Default true. */
   enableNotifications: z.boolean().optional(),
   recipientId: entityId,
-  senderId: entityId.optional(),
   /** Raw Ed25519. */
   recipientPrivateKey: rawKey,
-  /** By which its messages are read, agreed with the router by X25519. */
-  dhSecret: rawKey.optional(),
   /** Notifier credentials, if it has any; the next subscription makes new ones. */
   notifier: z
     .strictObject({
@@ -68,13 +63,30 @@ export type ImportedQueue = z.output<typeof importedQueueSchema>;
 export type QueueToImport = ImportedQueue & { connId: string };
 
 const contentSchema = z.array(importedQueueSchema.required({ connId: true })).max(MAX_IMPORTED_QUEUES);
-const contextOf = (requestId: string): string => `queue_imports.sealed:${requestId}`;
+export const queueImports = sealedIn('queue_imports', contentSchema);
 
-export function sealImport(keyBox: KeyBox, requestId: string, queues: readonly QueueToImport[]): Buffer {
-  return keyBox.seal(Buffer.from(JSON.stringify(queues), 'utf8'), contextOf(requestId));
-}
+const MOST_CODE_CHARACTERS = 8_192;
 
-/** @throws KeyBoxError, and ZodError for a request of another release. */
-export function openImport(keyBox: KeyBox, requestId: string, sealed: Buffer): QueueToImport[] {
-  return contentSchema.parse(JSON.parse(keyBox.open(sealed, contextOf(requestId)).toString('utf8')));
+export const tokenRequestSchema = z.object({
+  /** Absent: whichever device the saved token has. */
+  device: deviceTokenSchema.optional(),
+  /** From the push to the device, base64 or base64url each; routers with their own protocol pad codes to kilobytes. */
+  verification: z
+    .object({ nonce: z.string().min(1).max(64), code: z.string().min(1).max(MOST_CODE_CHARACTERS) })
+    .optional(),
+});
+export type TokenRequestContent = z.output<typeof tokenRequestSchema>;
+
+export const tokenRequests = sealedIn('token_requests', tokenRequestSchema);
+
+/** How the content of a row is sealed: for this row alone. */
+function sealedIn<Content>(table: string, schema: z.ZodType<Content>) {
+  const contextOf = (requestId: string): string => `${table}.sealed:${requestId}`;
+  return {
+    seal: (keyBox: KeyBox, requestId: string, content: Content): Buffer =>
+      keyBox.seal(Buffer.from(JSON.stringify(content), 'utf8'), contextOf(requestId)),
+    /** @throws KeyBoxError, and ZodError for a request of another release. */
+    open: (keyBox: KeyBox, requestId: string, sealed: Buffer): Content =>
+      schema.parse(JSON.parse(keyBox.open(sealed, contextOf(requestId)).toString('utf8'))),
+  };
 }

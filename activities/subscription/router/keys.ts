@@ -1,11 +1,15 @@
-/** Keys between agents and routers, with Node's own primitives on raw 32-byte keys: Ed25519, and secrets agreed by X25519. */
+/**
+ * Keys between agents and routers, with Node's own primitives on raw 32-byte keys: Ed25519, and secrets agreed by X25519.
+ * Node lacks one thing: NaCl's box (X25519, XSalsa20, Poly1305).
+ */
 import { createPrivateKey, createPublicKey, diffieHellman, generateKeyPairSync } from 'node:crypto';
 import type { KeyObject } from 'node:crypto';
 import type { KeyPair, RawKey } from './ports.ts';
+import { hsalsa, xsalsa20poly1305 } from '@noble/ciphers/salsa.js';
 
-export const KEY_BYTES = 32;
+const KEY_BYTES = 32;
 
-export type Curve = 'ed25519' | 'x25519';
+type Curve = 'ed25519' | 'x25519';
 
 /** What stands before the 32 bytes of a key in its DER form (RFC 8410). */
 const PRIVATE_PREFIX: Record<Curve, Buffer> = {
@@ -25,16 +29,6 @@ export function generateAuthKeys(): KeyPair {
 /** Keys that agree on a secret: X25519. */
 export function generateDhKeys(): KeyPair {
   return generateKeys('x25519');
-}
-
-/** The public half of a private Ed25519 key. */
-export function authPublicKeyOf(privateKey: RawKey): RawKey {
-  return rawPublic(createPublicKey(privateKeyObject('ed25519', privateKey)));
-}
-
-/** The public half of a private X25519 key. */
-export function dhPublicKeyOf(privateKey: RawKey): RawKey {
-  return rawPublic(createPublicKey(privateKeyObject('x25519', privateKey)));
 }
 
 /**
@@ -103,4 +97,32 @@ function publicKeyObject(curve: Curve, key: RawKey): KeyObject {
 
 function assertLength(key: RawKey): void {
   if (key.length !== KEY_BYTES) throw new Error(`a raw key has ${KEY_BYTES} bytes, not ${key.length}`);
+}
+
+export const BOX_NONCE_BYTES = 24;
+const KEY_WORDS = 8;
+const NONCE_WORDS = 4;
+const WORD_BYTES = 4;
+/** What the derivation of keys begins with. */
+const SIGMA = wordsOf(Buffer.from('expand 32-byte k', 'ascii'));
+
+/** @returns undefined when it was not sealed with this secret and nonce, or was changed. */
+export function openBox(sealed: Buffer, secret: Buffer, nonce: Buffer): Buffer | undefined {
+  try {
+    return Buffer.from(xsalsa20poly1305(boxKey(secret), nonce).decrypt(sealed));
+  } catch {
+    return undefined;
+  }
+}
+
+/** What is agreed by X25519 is no key yet. */
+function boxKey(secret: Buffer): Uint8Array {
+  const key = new Uint32Array(KEY_WORDS);
+  hsalsa(SIGMA, wordsOf(secret), new Uint32Array(NONCE_WORDS), key);
+  return new Uint8Array(key.buffer);
+}
+
+/** A copy, in the order of bytes of this machine. */
+function wordsOf(bytes: Buffer): Uint32Array {
+  return new Uint32Array(Uint8Array.from(bytes).buffer, 0, bytes.length / WORD_BYTES);
 }

@@ -1,11 +1,85 @@
-/** What routers answer, and what messaging routers say without being asked. */
-import { TOKEN_STATUSES } from '../../../../api/subscription/router-wire.ts';
-import type { RouterProtocol } from '../../../../api/subscription/router-wire.ts';
-import { withoutOwnWords } from '../errors.ts';
-import type { RawKey, RouterError, RouterSubscriptionStatus, TokenStatus } from '../ports.ts';
-import { rawPublicKeyIn } from '../signing.ts';
-import { MalformedError, Reader } from './encoding.ts';
-import { SMP_SENDER_SECURES } from './versions.ts';
+/** The words of the protocols as bytes: what routers are asked, what they answer, and what they say without being asked. */
+import type { DeviceToken, RawKey, RouterError, RouterSubscriptionStatus, TokenStatus } from './ports.ts';
+import { privateKeyDer, publicKeyDer, rawPublicKeyIn } from './keys.ts';
+import { shortString, word16, MalformedError, Reader } from './blocks.ts';
+import { TOKEN_STATUSES } from '../../../api/subscription/router-wire.ts';
+import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
+import { withoutOwnWords } from './ports.ts';
+
+export type SmpCommand =
+  { op: 'NKEY'; notifierKey: RawKey; recipientDhKey: RawKey } | { op: 'NDEL' | 'PING' };
+
+export type NtfCommand =
+  | { op: 'TNEW'; device: DeviceToken; authKey: RawKey; dhKey: RawKey }
+  | { op: 'TVFY'; code: Buffer }
+  | { op: 'TRPL'; device: DeviceToken }
+  | { op: 'TCRN'; minutes: number }
+  | {
+      op: 'SNEW';
+      tokenId: Buffer;
+      hosts: readonly string[];
+      port: number;
+      /** Fingerprint of the messaging router. */
+      keyHash: Buffer;
+      notifierId: Buffer;
+      notifierPrivateKey: RawKey;
+    }
+  | { op: 'TCHK' | 'TDEL' | 'SCHK' | 'SDEL' | 'PING' };
+
+export type BinaryCommand = SmpCommand | NtfCommand;
+
+/** @throws RangeError when a part of it is longer than the protocol has room for. */
+export function encodeCommand(command: BinaryCommand): Buffer {
+  const parameters = parametersOf(command);
+  return Buffer.concat([ascii(parameters.length === 0 ? command.op : `${command.op} `), ...parameters]);
+}
+
+function parametersOf(command: BinaryCommand): Buffer[] {
+  switch (command.op) {
+    case 'NKEY':
+      return [signingKey(command.notifierKey), agreementKey(command.recipientDhKey)];
+    case 'TNEW':
+      return [
+        ascii('T'),
+        ...deviceOf(command.device),
+        signingKey(command.authKey),
+        agreementKey(command.dhKey),
+      ];
+    case 'TVFY':
+      return [shortString(command.code)];
+    case 'TRPL':
+      return deviceOf(command.device);
+    case 'TCRN':
+      return [word16(command.minutes)];
+    case 'SNEW':
+      return [
+        ascii('S'),
+        shortString(command.tokenId),
+        Buffer.from([command.hosts.length]),
+        ...command.hosts.map((host) => shortString(ascii(host))),
+        shortString(ascii(String(command.port))),
+        shortString(command.keyHash),
+        shortString(command.notifierId),
+        shortString(privateKeyDer('ed25519', command.notifierPrivateKey)),
+      ];
+    case 'NDEL':
+    case 'TCHK':
+    case 'TDEL':
+    case 'SCHK':
+    case 'SDEL':
+    case 'PING':
+      return [];
+  }
+}
+
+const ascii = (text: string): Buffer => Buffer.from(text, 'ascii');
+const signingKey = (key: RawKey): Buffer => shortString(publicKeyDer('ed25519', key));
+const agreementKey = (key: RawKey): Buffer => shortString(publicKeyDer('x25519', key));
+
+/** Hex is the same in either case; a router knows one. */
+function deviceOf({ provider, token }: DeviceToken): Buffer[] {
+  return [ascii(provider), shortString(ascii(token.toLowerCase()))];
+}
 
 /** Bytes of the ids that routers give. */
 const SHORTEST_ID = 16;
@@ -13,52 +87,33 @@ const LONGEST_ID = 24;
 /** Of what a messaging router is said to have answered to a notification router. */
 const MOST_REASON_CHARACTERS = 200;
 
-export type SmpAnswer =
-  | {
-      op: 'IDS';
-      recipientId: Buffer;
-      senderId: Buffer;
-      routerDhKey: RawKey;
-      senderMaySecure: boolean;
-    }
+export type BinaryAnswer =
   | { op: 'NID'; notifierId: Buffer; routerDhKey: RawKey }
-  /** A message; also the answer to SUB when one waits. Encrypted for the recipient. */
-  | { op: 'MSG'; messageId: Buffer; body: Buffer }
-  /** Somebody else has subscribed; or the queue or its notifier is deleted. */
-  | { op: 'END' | 'DELD' };
-
-export type NtfAnswer =
   | { op: 'IDTKN'; tokenId: Buffer; routerDhKey: RawKey }
   | { op: 'TKN'; status: TokenStatus }
   | { op: 'IDSUB'; subscriptionId: Buffer }
-  | { op: 'SUB'; status: RouterSubscriptionStatus };
-
-export type BinaryAnswer =
-  | SmpAnswer
-  | NtfAnswer
+  | { op: 'SUB'; status: RouterSubscriptionStatus }
   | { op: 'OK' | 'PONG' }
+  /** Unasked: a message waits; somebody else has subscribed; or the queue or its notifier is deleted. */
+  | { op: 'MSG' | 'END' | 'DELD' }
   /** Without any word that is the router's own. */
   | { op: 'ERR'; error: RouterError };
 
-type Read = (reader: Reader, version: number) => BinaryAnswer;
+type Read = (reader: Reader) => BinaryAnswer;
 
 const READERS: Record<RouterProtocol, ReadonlyMap<string, Read>> = {
   smp: new Map<string, Read>([
     [
-      'IDS',
-      (reader, version) => ({
-        op: 'IDS',
-        recipientId: idIn(reader, 'a recipient id'),
-        senderId: idIn(reader, 'a sender id'),
-        routerDhKey: keyIn(reader),
-        senderMaySecure: version >= SMP_SENDER_SECURES && flagIn(reader),
-      }),
-    ],
-    [
       'NID',
       (reader) => ({ op: 'NID', notifierId: idIn(reader, 'a notifier id'), routerDhKey: keyIn(reader) }),
     ],
-    ['MSG', (reader) => ({ op: 'MSG', messageId: idIn(reader, 'a message id'), body: reader.rest() })],
+    [
+      'MSG',
+      (reader) => {
+        reader.rest();
+        return { op: 'MSG' };
+      },
+    ],
     ['END', () => ({ op: 'END' })],
     ['DELD', () => ({ op: 'DELD' })],
     ...common('SMP'),
@@ -73,13 +128,13 @@ const READERS: Record<RouterProtocol, ReadonlyMap<string, Read>> = {
 };
 
 /** @throws MalformedError for what this protocol does not have. */
-export function readAnswer(protocol: RouterProtocol, content: Buffer, version: number): BinaryAnswer {
+export function readAnswer(protocol: RouterProtocol, content: Buffer): BinaryAnswer {
   const space = content.indexOf(' ');
   const tag = content.toString('latin1', 0, space === -1 ? content.length : space);
   const read = READERS[protocol].get(tag);
   if (!read) throw new MalformedError('an answer begins with no word of the protocol');
   const reader = new Reader(content.subarray(space === -1 ? content.length : space + 1));
-  const answer = read(reader, version);
+  const answer = read(reader);
   reader.end('an answer');
   return answer;
 }
@@ -110,12 +165,6 @@ function keyIn(reader: Reader): RawKey {
   const key = rawPublicKeyIn('x25519', reader.shortString('a key'));
   if (!key) throw new MalformedError('a key is not one of X25519');
   return key;
-}
-
-function flagIn(reader: Reader): boolean {
-  const flag = reader.take(1, 'a flag').toString('latin1');
-  if (flag !== 'T' && flag !== 'F') throw new MalformedError('a flag is neither T nor F');
-  return flag === 'T';
 }
 
 function tokenStatusIn(reader: Reader): TokenStatus {

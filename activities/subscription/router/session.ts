@@ -5,23 +5,24 @@
  */
 import { randomBytes } from 'node:crypto';
 import type { Duplex } from 'node:stream';
-import type { RouterProtocol } from '../../../../api/subscription/router-wire.ts';
-import { reasonOf } from '../../../reason.ts';
-import type { RouterError, RouterResult } from '../ports.ts';
-import type { BinaryAnswer } from './answers.ts';
-import { readAnswer } from './answers.ts';
-import type { BinaryCommand } from './commands.ts';
-import { encodeCommand } from './commands.ts';
+import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
+import { reasonOf } from '../../reason.ts';
+import type { RawKey, RouterError, RouterResult } from './ports.ts';
+import type { BinaryAnswer, BinaryCommand } from './words.ts';
+import { readAnswer, encodeCommand } from './words.ts';
 import type { ConnectOptions } from './connect.ts';
-import { MalformedError, createBlockReader, padBlock, unpadBlock } from './encoding.ts';
-import type { CommandKey, SessionBinding, Transmission } from './transmissions.ts';
 import {
+  MalformedError,
+  createBlockReader,
+  padBlock,
+  unpadBlock,
   CORRELATION_BYTES,
   encodeTransmission,
   packTransmissions,
   roomOf,
   unpackTransmissions,
-} from './transmissions.ts';
+} from './blocks.ts';
+import type { SessionBinding, Transmission } from './blocks.ts';
 
 /** Commands that wait for their answers; further ones wait until there is room. */
 const MOST_WAITING = 512;
@@ -47,7 +48,7 @@ export interface SessionCommand {
   entityId?: Buffer;
   command: BinaryCommand;
   /** Without one it goes without authorization. */
-  key?: CommandKey;
+  key?: RawKey;
 }
 
 export type SessionAnswer = Exclude<BinaryAnswer, { op: 'ERR' }>;
@@ -123,7 +124,7 @@ export function beginSession(
     heard += 1;
     lastHeard = performance.now();
     missedPings = 0;
-    const answer = readAnswer(protocol, content, version);
+    const answer = readAnswer(protocol, content);
     if (correlationId.length === 0) {
       takeUnasked(answer);
       return;
@@ -198,7 +199,7 @@ export function beginSession(
       results.push(promise);
       const fail = (error: RouterError): void => resolve({ ok: false, error });
       try {
-        const content = encodeCommand(command, version);
+        const content = encodeCommand(command);
         const bytes = encodeTransmission({ correlationId, entityId, content }, binding, key);
         if (bytes.length > roomOf(binding)) fail(broker('TRANSPORT', `${command.op} is larger than a block`));
         else {

@@ -1,17 +1,19 @@
 /**
- * Sessions that are kept: one for each user and router, held open and asked again. One that breaks is opened anew when
- * it is wanted, not all of a router's at the same moment.
+ * Sessions that are kept: one for each user and router, held open and asked again. One that breaks is opened again when it
+ * is wanted, not all of a router's at the same moment.
+ *
+ * Each endpoint has its own turns, and no endpoint waits for another: a router that does not answer holds up nobody but those
+ * who want it. And those not for long: whoever waits for it when it turns out to be silent hears so immediately, instead of
+ * finding out for himself after another time-out.
  */
 import { tracingChannel } from 'node:diagnostics_channel';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { RouterProtocol } from '../../../../api/subscription/router-wire.ts';
-import { endpointOf } from '../../../../api/subscription/router-address.ts';
-import { isRetried } from '../errors.ts';
-import type { RouterAddress, RouterError, RouterResult } from '../ports.ts';
-import { createRouterTurns } from '../turns.ts';
+import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
+import { endpointOf } from '../../../api/subscription/router-address.ts';
+import { isRetried } from './ports.ts';
+import type { RouterAddress, RouterError, RouterResult } from './ports.ts';
 import type { ConnectOptions } from './connect.ts';
-import { ConnectError } from './connect.ts';
-import { openSession } from './open-session.ts';
+import { ConnectError, connectToRouter } from './connect.ts';
 import type {
   RouterSession,
   SessionAnswer,
@@ -19,6 +21,7 @@ import type {
   SessionFacts,
   SessionOptions,
 } from './session.ts';
+import { beginSession } from './session.ts';
 
 /** Sessions that are kept; beyond that, the sessions that were idle longest are closed. */
 const KEPT_SESSIONS = 256;
@@ -35,24 +38,6 @@ export interface RouterSessionsOptions extends Partial<SessionOptions> {
   socksProxy?: ConnectOptions['socksProxy'];
 }
 
-export interface RouterSessions {
-  /**
-   * @param user batches of different users share no session.
-   * @returns an answer for each command, in their order.
-   */
-  ask(
-    user: string,
-    address: RouterAddress,
-    commands: readonly SessionCommand[],
-  ): Promise<RouterResult<SessionAnswer>[]>;
-  /** Opens a session if there is none. */
-  factsOf(user: string, address: RouterAddress): Promise<RouterResult<SessionFacts>>;
-  /** The sessions that are held with a router now, of all users. */
-  heldWith(address: RouterAddress): SessionFacts[];
-  /** Ends every session; commands under way come out as `AGENT INACTIVE`. */
-  close(): Promise<void>;
-}
-
 interface Kept {
   endpoint: string;
   session?: Promise<RouterSession>;
@@ -65,10 +50,7 @@ interface Kept {
   notBefore: number;
 }
 
-export function createRouterSessions(
-  protocol: RouterProtocol,
-  options: RouterSessionsOptions = {},
-): RouterSessions {
+export function createRouterSessions(protocol: RouterProtocol, options: RouterSessionsOptions = {}) {
   const closing = new AbortController();
   const settings: SessionOptions = {
     timeoutMs: options.timeoutMs ?? 45_000,
@@ -106,7 +88,8 @@ export function createRouterSessions(
     try {
       const waitMs = one.notBefore - performance.now();
       if (waitMs > 0) await delay(waitMs, undefined, { signal: closing.signal });
-      const session = await openSession(protocol, address, settings);
+      const { socket, host, binding, routerVersions } = await connectToRouter(protocol, address, settings);
+      const session = beginSession(protocol, { socket, host }, binding, routerVersions, settings);
       one.failures = 0;
       one.facts = session.facts;
       void session.ended.then(() => forget(one));
@@ -152,7 +135,15 @@ export function createRouterSessions(
   }
 
   return {
-    async ask(user, address, commands) {
+    /**
+     * @param user batches of different users share no session.
+     * @returns an answer for each command, in their order.
+     */
+    async ask(
+      user: string,
+      address: RouterAddress,
+      commands: readonly SessionCommand[],
+    ): Promise<RouterResult<SessionAnswer>[]> {
       if (closing.signal.aborted) return failAll(commands, INACTIVE);
       const one = keptOf(user, address);
       one.asking += 1;
@@ -164,7 +155,8 @@ export function createRouterSessions(
       }
     },
 
-    async factsOf(user, address) {
+    /** Opens a session if there is none. */
+    async factsOf(user: string, address: RouterAddress): Promise<RouterResult<SessionFacts>> {
       try {
         const { facts } = await sessionOf(keptOf(user, address), address);
         return { ok: true, value: facts };
@@ -173,12 +165,14 @@ export function createRouterSessions(
       }
     },
 
-    heldWith(address) {
+    /** The sessions that are held with a router now, of all users. */
+    heldWith(address: RouterAddress): SessionFacts[] {
       const endpoint = endpointOf(address);
       return [...kept.values()].flatMap((one) => (one.endpoint === endpoint && one.facts ? [one.facts] : []));
     },
 
-    async close() {
+    /** Ends every session; commands under way come out as `AGENT INACTIVE`. */
+    async close(): Promise<void> {
       closing.abort();
       const sessions = [...kept.values()].flatMap(({ session }) => (session ? [session] : []));
       kept.clear();
@@ -193,3 +187,111 @@ const INACTIVE: RouterError = { source: 'AGENT', code: 'INACTIVE' };
 
 const failAll = (commands: readonly SessionCommand[], error: RouterError): RouterResult<SessionAnswer>[] =>
   commands.map(() => ({ ok: false, error }));
+
+/** Batches that one endpoint is asked at the same time. */
+const AT_ONCE = 8;
+/** Of these, from one session: as many as it has connections. */
+const AT_ONCE_OF_SESSION = 4;
+/** A router that was silent is asked one at a time until it answers. */
+const AT_ONCE_WHILE_SILENT = 1;
+/** Endpoints known to be silent that are remembered; beyond that, the ones found silent first are forgotten. */
+const KEPT_ENDPOINTS = 1_024;
+
+interface Endpoint {
+  running: number;
+  bySession: Map<string, number>;
+  waiting: Waiting[];
+  /** Times that it has answered; compared, not counted. */
+  answers: number;
+  isSilent: boolean;
+}
+
+interface Waiting {
+  session: string;
+  begin: () => void;
+  giveUp: (silent: RouterError) => void;
+}
+
+function createRouterTurns() {
+  const endpoints = new Map<string, Endpoint>();
+
+  function endpointNamed(name: string): Endpoint {
+    const known = endpoints.get(name);
+    if (known) return known;
+    const fresh: Endpoint = {
+      running: 0,
+      bySession: new Map(),
+      waiting: [],
+      answers: 0,
+      isSilent: false,
+    };
+    endpoints.set(name, fresh);
+    for (const [other, endpoint] of endpoints) {
+      if (endpoints.size <= KEPT_ENDPOINTS) break;
+      if (isIdle(endpoint) && other !== name) endpoints.delete(other);
+    }
+    return fresh;
+  }
+
+  return {
+    /**
+     * Does work on an endpoint when it is its turn.
+     *
+     * @param work says in `silent` why the router said nothing at all, if it did not.
+     * @returns what the work returns, or why nobody gets an answer from there at present.
+     */
+    async take<T>(
+      name: string,
+      session: string,
+      work: () => Promise<{ value: T; silent?: RouterError }>,
+    ): Promise<{ value: T } | { silent: RouterError }> {
+      const endpoint = endpointNamed(name);
+      const silentBefore = await new Promise<RouterError | undefined>((resolve) => {
+        endpoint.waiting.push({ session, begin: () => resolve(undefined), giveUp: resolve });
+        beginNext(endpoint);
+      });
+      if (silentBefore) return { silent: silentBefore };
+      const { answers } = endpoint;
+      try {
+        const { value, silent } = await work();
+        if (!silent) {
+          endpoint.answers += 1;
+          endpoint.isSilent = false;
+        } else if (endpoint.answers === answers) {
+          // Nobody else has heard from it meanwhile either.
+          endpoint.isSilent = true;
+          for (const { giveUp } of endpoint.waiting.splice(0)) giveUp(silent);
+        }
+        return { value };
+      } finally {
+        endTurn(endpoint, session);
+        beginNext(endpoint);
+        if (isIdle(endpoint) && !endpoint.isSilent) endpoints.delete(name);
+      }
+    },
+  };
+}
+
+/** Begins those that may begin, the longest waiting first. */
+function beginNext(endpoint: Endpoint): void {
+  const { waiting, bySession } = endpoint;
+  const atOnce = endpoint.isSilent ? AT_ONCE_WHILE_SILENT : AT_ONCE;
+  while (endpoint.running < atOnce) {
+    const index = waiting.findIndex(({ session }) => (bySession.get(session) ?? 0) < AT_ONCE_OF_SESSION);
+    const [next] = index === -1 ? [] : waiting.splice(index, 1);
+    if (!next) return;
+    endpoint.running += 1;
+    bySession.set(next.session, (bySession.get(next.session) ?? 0) + 1);
+    next.begin();
+  }
+}
+
+function endTurn(endpoint: Endpoint, session: string): void {
+  const { bySession } = endpoint;
+  const left = bySession.get(session)! - 1;
+  endpoint.running -= 1;
+  if (left === 0) bySession.delete(session);
+  else bySession.set(session, left);
+}
+
+const isIdle = ({ running, waiting }: Endpoint): boolean => running === 0 && waiting.length === 0;

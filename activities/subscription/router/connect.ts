@@ -1,0 +1,309 @@
+/**
+ * How a session with a router begins: TLS to the first of its hosts that answers and has its certificates, then the first
+ * block of each side, which says the versions that they speak, and that both are at the ends of the same TLS session.
+ */
+import type { X509Certificate } from 'node:crypto';
+import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import type { Socket } from 'node:net';
+import { isIP, connect } from 'node:net';
+import type { TLSSocket } from 'node:tls';
+import { connect as connectTls } from 'node:tls';
+import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
+import { AddressError, hostsOf, isOnion } from '../../../api/subscription/router-address.ts';
+import { reasonOf } from '../../reason.ts';
+import type { RouterAddress, RouterError } from './ports.ts';
+import type { ProtocolFacts, SessionBinding } from './blocks.ts';
+import { MalformedError, PROTOCOLS, Reader, padBlock, shortString, unpadBlock, word16 } from './blocks.ts';
+
+/** A router could not be reached, or does not speak as a router. */
+export class ConnectError extends Error {
+  override name = 'ConnectError';
+  readonly error: RouterError;
+
+  constructor(code: string, detail: string) {
+    super(detail);
+    this.error = { source: 'BROKER', code, detail };
+  }
+}
+
+export interface ConnectOptions {
+  /** For all hosts together, the hello included, ms. */
+  timeoutMs: number;
+  /** The only way to hosts that end in `.onion`. */
+  socksProxy?: { host: string; port: number } | undefined;
+  /** Whether anybody still wants it. */
+  signal?: AbortSignal | undefined;
+}
+
+/** Both sides have said hello: what follows on the socket are blocks of transmissions. */
+export interface Connection {
+  socket: TLSSocket;
+  /** The one that answered. */
+  host: string;
+  binding: SessionBinding;
+  routerVersions: [oldest: number, newest: number];
+}
+
+/**
+ * Connects to the first of a router's hosts that says hello. One that is silent, before or after TLS, leaves the others
+ * their share of the time.
+ *
+ * @throws ConnectError with what the last host said.
+ */
+export async function connectToRouter(
+  protocol: RouterProtocol,
+  address: RouterAddress,
+  { timeoutMs, socksProxy, signal }: ConnectOptions,
+): Promise<Connection> {
+  const hosts = reachableHosts(address, socksProxy !== undefined);
+  const deadline = performance.now() + timeoutMs;
+  let last: unknown = new ConnectError('NETWORK', 'nobody wants a connection any more');
+  for (const [index, host] of hosts.entries()) {
+    if (signal?.aborted) break;
+    const limit = new AbortController();
+    const giveUp = (): void => limit.abort();
+    const timer = setTimeout(giveUp, Math.max(1, deadline - performance.now()) / (hosts.length - index));
+    signal?.addEventListener('abort', giveUp);
+    try {
+      return await connectToHost(host, address, PROTOCOLS[protocol], socksProxy, limit.signal);
+    } catch (error) {
+      const isLate = limit.signal.aborted && !(error instanceof ConnectError);
+      if (error instanceof MalformedError) last = new ConnectError('RESPONSE', error.message);
+      else last = isLate ? new ConnectError('NETWORK', 'no connection in time') : error;
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', giveUp);
+    }
+  }
+  if (last instanceof ConnectError) throw last;
+  const { code } = last as NodeJS.ErrnoException;
+  throw new ConnectError(code === 'ENOTFOUND' ? 'HOST' : 'NETWORK', reasonOf(last) || (code ?? 'unknown'));
+}
+
+function reachableHosts(address: RouterAddress, hasProxy: boolean): string[] {
+  let hosts: string[];
+  try {
+    hosts = hostsOf(address);
+  } catch (error) {
+    if (error instanceof AddressError) throw new ConnectError('HOST', error.message);
+    throw error;
+  }
+  const reachable = hosts.filter((host) => hasProxy || !isOnion(host));
+  if (reachable.length === 0) throw new ConnectError('HOST', 'onion hosts need a SOCKS proxy');
+  return reachable;
+}
+
+async function connectToHost(
+  host: string,
+  { port, keyHash }: RouterAddress,
+  facts: ProtocolFacts,
+  socksProxy: ConnectOptions['socksProxy'],
+  signal: AbortSignal,
+): Promise<Connection> {
+  const way =
+    socksProxy && isOnion(host)
+      ? { socket: await connectThroughSocks(socksProxy, { host, port }, signal) }
+      : { host, port };
+  const socket = connectTls({
+    ...way,
+    ...(isIP(host) === 0 ? { servername: host } : {}),
+    ...{ minVersion: 'TLSv1.3', maxVersion: 'TLSv1.3', ciphers: 'TLS_CHACHA20_POLY1305_SHA256' },
+    ecdhCurve: 'X25519:X448',
+    ALPNProtocols: [facts.alpn],
+    // Who signed what is judged below, by the fingerprint.
+    rejectUnauthorized: false,
+  });
+  let awaited = 'connection';
+  const late = (): void => void socket.destroy(new ConnectError('NETWORK', `no ${awaited} in time`));
+  if (signal.aborted) late();
+  else signal.addEventListener('abort', late);
+  try {
+    await secured(socket);
+    awaited = 'hello';
+    const leaf = socket.getPeerX509Certificate();
+    const chain = leaf ? chainOf(leaf) : [];
+    const distrust = distrustOf(chain, keyHash);
+    if (distrust !== undefined) throw new ConnectError('NETWORK', distrust);
+    return { socket, host, ...(await shakeHands(socket, facts, keyHash)) };
+  } catch (error) {
+    socket.destroy();
+    throw error;
+  }
+}
+
+function secured(socket: Socket): Promise<void> {
+  return new Promise((resolve, reject) => {
+    socket.once('secureConnect', resolve);
+    socket.once('close', () => reject(new ConnectError('NETWORK', 'the connection was closed')));
+    // Also keeps an error that comes later from ending the process; 'close' follows it.
+    socket.on('error', reject);
+  });
+}
+
+// --- Hellos ------------------------------------------------------------------------------------------------------
+
+/** A router that does not know the name of the protocol speaks older versions. */
+async function shakeHands(
+  socket: TLSSocket,
+  facts: ProtocolFacts,
+  keyHash: string,
+): Promise<Pick<Connection, 'binding' | 'routerVersions'>> {
+  const hello = readHello(unpadBlock(await firstBlock(socket, facts.blockBytes), true));
+  if (socket.getFinished()?.equals(hello.sessionId) !== true) {
+    throw new MalformedError('the hello is of another TLS session');
+  }
+  const version = agreedVersion(hello, facts, socket.alpnProtocol === facts.alpn);
+  socket.write(padBlock(encodeHello(version, Buffer.from(keyHash, 'base64url')), facts.blockBytes));
+  return {
+    binding: { facts, version, id: hello.sessionId },
+    routerVersions: [hello.oldest, hello.newest],
+  };
+}
+
+/** It may come in as many parts as a router likes. @throws ConnectError when it does not come. */
+function firstBlock(socket: TLSSocket, blockBytes: number): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    const closed = (): void =>
+      settle(() => reject(new ConnectError('NETWORK', 'the connection was closed before the hello')));
+    const failed = (error: Error): void => settle(() => reject(error));
+    function look(): void {
+      const block = socket.read(blockBytes) as Buffer | null;
+      if (block?.length === blockBytes) settle(() => resolve(block));
+      // The rest, after which nothing comes.
+      else if (block) closed();
+    }
+    function settle(how: () => void): void {
+      socket.off('readable', look).off('close', closed).off('error', failed);
+      how();
+    }
+    socket.on('readable', look).on('close', closed).on('error', failed);
+    if (socket.destroyed) closed();
+    else look();
+  });
+}
+
+interface RouterHello {
+  oldest: number;
+  newest: number;
+  sessionId: Buffer;
+}
+
+/** What follows in later versions is for commands that nobody here has. @throws MalformedError */
+export function readHello(content: Buffer): RouterHello {
+  const reader = new Reader(content);
+  const oldest = reader.word16('the oldest version');
+  const newest = reader.word16('the newest version');
+  if (oldest > newest) throw new MalformedError('the oldest version is newer than the newest');
+  return { oldest, newest, sessionId: reader.shortString('the session id') };
+}
+
+/** @throws ConnectError when no version of the protocol is spoken on both sides. */
+export function agreedVersion(
+  { oldest, newest }: Pick<RouterHello, 'oldest' | 'newest'>,
+  facts: ProtocolFacts,
+  hasAlpn: boolean,
+): number {
+  const version = Math.min(newest, hasAlpn ? facts.newest : facts.newestWithoutAlpn);
+  if (version < Math.max(oldest, facts.oldest)) {
+    throw new ConnectError('VERSION', `it speaks versions ${oldest} to ${newest}`);
+  }
+  return version;
+}
+
+/** @param keyHash the fingerprint by which the router was found. */
+export function encodeHello(version: number, keyHash: Buffer): Buffer {
+  return Buffer.concat([word16(version), shortString(keyHash)]);
+}
+
+// --- Certificates ------------------------------------------------------------------------------------------------
+
+/** Certificates of a router, with the one that its address names. */
+const FEWEST = 2;
+const MOST = 4;
+
+/** Fingerprint of a certificate: SHA-256 of its DER, base64url. */
+export function fingerprintOf(certificate: Buffer): string {
+  return createHash('sha256').update(certificate).digest('base64url');
+}
+
+/**
+ * The certificates as the peer has sent them, the leaf first, each followed by the one that signed it.
+ *
+ * @returns at most one more than a router may have.
+ */
+export function chainOf(leaf: X509Certificate): X509Certificate[] {
+  const chain: X509Certificate[] = [];
+  for (let next: X509Certificate | undefined = leaf; next && chain.length <= MOST;) {
+    chain.push(next);
+    const issuer: X509Certificate | undefined = next.issuerCertificate;
+    next = issuer?.raw.equals(next.raw) === true ? undefined : issuer;
+  }
+  return chain;
+}
+
+/**
+ * The certificate with the fingerprint is kept offline; those before it have been signed with it, one after the other,
+ * and the last of them is the session's. An operator's own may stand behind it. Names and times make no difference.
+ *
+ * @returns why not, undefined when the chain is the router's.
+ */
+export function distrustOf(chain: readonly X509Certificate[], keyHash: string): string | undefined {
+  if (chain.length < FEWEST || chain.length > MOST) {
+    return `a router has ${FEWEST} to ${MOST} certificates, not ${chain.length}`;
+  }
+  const pinned = chain.findIndex(({ raw }, index) => index > 0 && fingerprintOf(raw) === keyHash);
+  if (pinned === -1) return 'unknown CA';
+  const isSigned = chain
+    .slice(0, pinned)
+    .every((certificate, index) => isSignedBy(certificate, chain[index + 1]!));
+  return isSigned ? undefined : 'a certificate is not signed with the one behind it';
+}
+
+const isSignedBy = (certificate: X509Certificate, issuer: X509Certificate): boolean =>
+  issuer.ca && certificate.checkIssued(issuer) && certificate.verify(issuer.publicKey);
+
+// --- SOCKS5 (RFC 1928) without a password: the proxy resolves the name -------------------------------------------
+
+const VERSION = 5;
+const NO_PASSWORD = 0;
+const CONNECT = 1;
+const DOMAIN_NAME = 3;
+/** Bytes behind the type of an address in an answer; a name has its length before it. */
+const ADDRESS_BYTES: Readonly<Record<number, number>> = { 1: 4, 4: 16 };
+const PORT_BYTES = 2;
+
+/** @throws Error when the proxy does not lead there, or the signal comes first. */
+async function connectThroughSocks(
+  proxy: { host: string; port: number },
+  { host, port }: { host: string; port: number },
+  signal: AbortSignal,
+): Promise<Socket> {
+  const socket = connect(proxy);
+  try {
+    await once(socket, 'connect', { signal });
+    socket.write(Buffer.from([VERSION, 1, NO_PASSWORD]));
+    const [version, method] = await readBytes(socket, 2, signal);
+    if (version !== VERSION || method !== NO_PASSWORD) throw new Error('the proxy wants a password');
+    const name = Buffer.from(host, 'ascii');
+    const request = Buffer.from([VERSION, CONNECT, 0, DOMAIN_NAME, name.length]);
+    socket.write(Buffer.concat([request, name, Buffer.from([port >> 8, port & 0xff])]));
+    const [, reply, , type] = await readBytes(socket, 4, signal);
+    if (reply !== 0) throw new Error(`the proxy refused with ${reply}`);
+    const length = ADDRESS_BYTES[type!] ?? (await readBytes(socket, 1, signal))[0]!;
+    await readBytes(socket, length + PORT_BYTES, signal);
+    return socket;
+  } catch (error) {
+    socket.destroy();
+    throw error;
+  }
+}
+
+async function readBytes(socket: Socket, length: number, signal: AbortSignal): Promise<Buffer> {
+  for (;;) {
+    const bytes = socket.read(length) as Buffer | null;
+    if (bytes?.length === length) return bytes;
+    if (bytes || socket.readableEnded) throw new Error('the proxy closed the connection');
+    await Promise.race([once(socket, 'readable', { signal }), once(socket, 'end', { signal })]);
+  }
+}

@@ -1,0 +1,220 @@
+/**
+ * What operators ask about routers. A look asks each of them whether it is there. Trust is for a router whose certificate was
+ * exchanged: an operator names the new fingerprint, and everything that waits for such a router goes on under it. The router is
+ * tried first, so that a mistyped fingerprint breaks nothing.
+ */
+import type { RouterKey, RouterState, RouterStates } from '../../workflows/subscription/contract.ts';
+import { query } from '../postgres.ts';
+import { inTransaction, run } from '../transactions.ts';
+import type { SubscriptionResources } from './batches.ts';
+import { NO_ANSWER, whileBeating } from './batches.ts';
+import { kickAll } from './commands.ts';
+import { errorText } from './events.ts';
+import type { RouterError, RouterResult, RouterAddress } from './router/ports.ts';
+import { hostname } from 'node:os';
+import { setTimeout as delay } from 'node:timers/promises';
+import pLimit from 'p-limit';
+import type { SessionFacts } from './router/session.ts';
+import type { MessagingRouter, NotificationRouter } from './router/routers.ts';
+import type { AddressRow } from './rows.ts';
+import { addressOf, routerValues } from './rows.ts';
+
+/** Routers that are asked, at most, and of these at the same time. */
+const MOST_ROUTERS = 200;
+const ASKED_TOGETHER = 20;
+/** One that is silent for so long is said to be, ms: all together fit into the time of a command. */
+const LONGEST_WAIT_MS = 10_000;
+/** Subscriptions that are made again together. */
+const STARTED_TOGETHER = 1_000;
+
+export function createRouterWork(resources: SubscriptionResources) {
+  const { db, log, messagingRouter, notificationRouter } = resources;
+  const ports = { messaging: messagingRouter, notification: notificationRouter };
+
+  async function pinMessagingRouter(agentId: string, server: RouterKey): Promise<void> {
+    const { host, port, keyHash } = server;
+    const values = [agentId, host, port, keyHash, STARTED_TOGETHER];
+    // First, and in parts: while the former fingerprint is pinned, they are known by it.
+    await whileBeating(async () => {
+      while ((await query(db, START_OVER, values)).length > 0);
+    });
+    await inTransaction(db, async (client) => {
+      await run(client, LOCK_SMP_SERVER, [agentId, host, port]);
+      await run(client, PIN_SMP_SERVER, routerValues(agentId, server));
+    });
+    await kickAll(resources, [{ agentId, pool: 'ntf-smp', server }]);
+  }
+
+  return {
+    /**
+     * Pins a router to a fingerprint, once it has answered under it: a messaging router with all queues on it, a
+     * notification router with the token and the token deletions on it. One that is not known yet is a messaging
+     * router: the addresses of new tokens come from the configuration. Subscriptions to a messaging router are made
+     * anew, because their notification router reaches it under the fingerprint that they were made with.
+     *
+     * @returns a text when it did not answer: everything stays as it was then.
+     */
+    async trustRouter(agentId: string, server: RouterKey): Promise<string | undefined> {
+      const { host, port } = server;
+      const known = await query<{ kind: RouterState['kind'] }>(db, LIST_KINDS, [agentId, host, port]);
+      let error: RouterError = NO_ANSWER;
+      // A mistyped address may have made it known as a router of the other kind, too: the router says what it is.
+      for (const { kind } of known.length > 0 ? known : [{ kind: 'messaging' as const }]) {
+        const answer = await whileBeating(() => ports[kind].ping(server));
+        if (answer.ok) {
+          if (kind === 'messaging') await pinMessagingRouter(agentId, server);
+          else await query(db, PIN_NTF_SERVER, routerValues(agentId, server));
+          log.info({ agent_id: agentId, server: `${host}:${port}`, kind }, 'router pinned');
+          return undefined;
+        }
+        ({ error } = answer);
+      }
+      return errorText(error);
+    },
+
+    /** Whether the routers of an agent answer this process, and how it got on with them so far. */
+    async lookAtRouters(agentId: string): Promise<RouterStates> {
+      const rows = await query<RouterRow>(db, LIST_ROUTERS, [agentId, MOST_ROUTERS + 1]);
+      const atMost = pLimit(ASKED_TOGETHER);
+      const routers = await whileBeating(() =>
+        Promise.all(
+          rows
+            .slice(0, MOST_ROUTERS)
+            .map((row) => atMost(() => lookAt(row.kind, ports[row.kind], addressOf(row)))),
+        ),
+      );
+      return { process: `${process.pid}@${hostname()}`, routers, hasMore: rows.length > MOST_ROUTERS };
+    },
+  };
+}
+
+/**
+ * What is being made already is subscribed under the new fingerprint. Rows are locked in the order in which everybody
+ * does.
+ */
+const START_OVER = {
+  name: 'start_subscriptions_of_router_over',
+  text: `
+    WITH stale AS (
+      SELECT record.conn_id
+        FROM subscriptions.ntf_subscriptions AS record
+        JOIN subscriptions.smp_servers AS server
+             ON (server.agent_id, server.host, server.port) = (record.agent_id, record.smp_host, record.smp_port)
+       WHERE record.agent_id = $1 AND record.smp_host = $2 AND record.smp_port = $3 AND record.ntf_action = 'C'
+         AND record.ntf_sub_id IS NOT NULL
+         AND coalesce(record.smp_server_key_hash, server.key_hash) <> $4
+       ORDER BY record.conn_id
+       LIMIT $5
+         FOR UPDATE OF record
+    )
+    UPDATE subscriptions.ntf_subscriptions AS record
+       SET smp_ntf_id = NULL, ntf_sub_id = NULL, status = 'NEW', ntf_action = NULL, smp_action = 'K',
+           action_ts = clock_timestamp(), generation = generation + 1, ntf_failed = false, smp_failed = false,
+           updated_at = clock_timestamp()
+      FROM stale
+     WHERE record.agent_id = $1 AND record.conn_id = stale.conn_id
+    RETURNING 1`,
+};
+
+const LIST_KINDS = {
+  name: 'list_kinds_of_router',
+  text: `
+    SELECT 'notification' AS kind FROM subscriptions.ntf_servers WHERE agent_id = $1 AND host = $2 AND port = $3
+    UNION ALL
+    SELECT 'messaging' FROM subscriptions.smp_servers WHERE agent_id = $1 AND host = $2 AND port = $3`,
+};
+
+const SILENT: RouterError = {
+  source: 'BROKER',
+  code: 'TIMEOUT',
+  detail: `no answer to PING within ${LONGEST_WAIT_MS / 1_000} s`,
+};
+
+async function lookAt(
+  kind: RouterState['kind'],
+  port: MessagingRouter | NotificationRouter,
+  address: RouterAddress,
+): Promise<RouterState> {
+  // Before it is asked, which opens a session if there is none, and may fail.
+  const sessions = port.sessionsWith(address);
+  const last = port.lastErrorOf(address);
+  const heldSinceMs = Math.min(...sessions.map(({ heldSince }) => heldSince.getTime()));
+  const state: RouterState = {
+    ...{ kind, ...address, sessions: sessions.length },
+    ...(sessions.length > 0 ? { heldSinceMs } : {}),
+    ...(last ? { lastError: { error: errorText(last.error), atMs: last.at.getTime() } } : {}),
+  };
+  const connected = await inTime(port.ping(address));
+  if (!connected.ok) return { ...state, error: errorText(connected.error) };
+  const beforeMs = performance.now();
+  const answered = await inTime(port.ping(address));
+  if (!answered.ok) return { ...state, error: errorText(answered.error) };
+  const roundTripMs = Math.ceil(performance.now() - beforeMs);
+  const [facts] = port.sessionsWith(address);
+  return { ...state, roundTripMs, ...(facts ? spokenIn(facts) : {}) };
+}
+
+const spokenIn = ({ host, version, routerVersions }: SessionFacts) => ({
+  connectedHost: host,
+  version,
+  routerVersions,
+});
+
+async function inTime<T>(answer: Promise<RouterResult<T>>): Promise<RouterResult<T>> {
+  const over = new AbortController();
+  const late = delay(LONGEST_WAIT_MS, { ok: false, error: SILENT } as const, { signal: over.signal });
+  late.catch(() => undefined);
+  try {
+    return await Promise.race([answer, late]);
+  } finally {
+    over.abort();
+  }
+}
+
+interface RouterRow extends AddressRow {
+  kind: RouterState['kind'];
+}
+
+const LIST_ROUTERS = {
+  name: 'list_routers_of_agent',
+  text: `
+    SELECT 'messaging' AS kind, host, port, key_hash FROM subscriptions.smp_servers WHERE agent_id = $1
+     UNION ALL
+    SELECT 'notification', host, port, key_hash FROM subscriptions.ntf_servers WHERE agent_id = $1
+     ORDER BY 1, 2, 3
+     LIMIT $2`,
+};
+
+/** Nobody saves a queue of the server, and nobody pins it anew, before the transaction has ended. */
+const LOCK_SMP_SERVER = {
+  name: 'lock_smp_server',
+  text: `
+    SELECT 1 FROM subscriptions.smp_servers WHERE agent_id = $1 AND host = $2 AND port = $3 FOR NO KEY UPDATE`,
+};
+
+const PIN_SMP_SERVER = {
+  name: 'pin_smp_server',
+  text: `
+    WITH queues AS (
+      UPDATE subscriptions.rcv_queues SET server_key_hash = NULL
+       WHERE agent_id = $1 AND host = $2 AND port = $3 AND server_key_hash IS NOT NULL
+    ), records AS (
+      UPDATE subscriptions.ntf_subscriptions SET smp_server_key_hash = NULL
+       WHERE agent_id = $1 AND smp_host = $2 AND smp_port = $3 AND smp_server_key_hash IS NOT NULL
+    )
+    INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash)
+    VALUES ($1, $2, $3, $4)
+    ON CONFLICT (agent_id, host, port) DO UPDATE
+       SET key_hash = excluded.key_hash, updated_at = clock_timestamp()`,
+};
+
+/** Deletions keep the fingerprint that they were written with: their token is gone. */
+const PIN_NTF_SERVER = {
+  name: 'pin_ntf_server',
+  text: `
+    WITH deletions AS (
+      UPDATE subscriptions.ntf_tokens_to_delete SET key_hash = $4 WHERE agent_id = $1 AND host = $2 AND port = $3
+    )
+    UPDATE subscriptions.ntf_servers SET key_hash = $4, updated_at = clock_timestamp()
+     WHERE agent_id = $1 AND host = $2 AND port = $3`,
+};
