@@ -59,7 +59,7 @@ const UNBOUND_CONTEXT = 'temporal payload';
 
 /** Ids of the product's schedules. */
 export const SCHEDULE_IDS = [
-  ...['intent-reconciliation', 'mobile-reconciliation', 'subscription-sweep'],
+  ...['intent', 'mobile-push', 'subscription'].map((queue) => `${queue}-reconciliation`),
   ...['intent', 'mobile-push', 'symbol-config', 'account-callback', 'subscription'].map(
     (queue) => `${queue}-retention`,
   ),

@@ -116,9 +116,9 @@ function printPlan(plan: RecoveryPlan): void {
   ]);
 }
 
-function lineOf({ step, restored, takenUp }: RecoveryProgress): string {
+function lineOf({ step, restored, takenUp: { published = 0, restarted = 0 } }: RecoveryProgress): string {
   const repaired = restored.reduce((sum, stream) => sum + stream.repaired, 0);
-  return `${step}: ${repaired} handed off again, ${countOf(takenUp.published + takenUp.restarted, 'route')} taken up`;
+  return `${step}: ${repaired} handed off again, ${countOf(published + restarted, 'route')} taken up`;
 }
 
 function printDone(done: RecoveryProgress): void {
@@ -131,7 +131,7 @@ function printDone(done: RecoveryProgress): void {
     ]),
     ['routes', `${takenUp.published} published, ${takenUp.restarted} given a workflow`],
     ['intents', `${takenUp.intents} started again`],
-    ['workflows', `${takenUp.ended ?? 0} ended that could not go on and had nothing left to do`],
+    ['workflows', `${takenUp.ended} ended that could not go on and had nothing left to do`],
     ['mobile pushes', mobilePush && JSON.stringify(mobilePush)],
     ['subscriptions', subscription && JSON.stringify(subscription)],
     ['symbols', symbolsPushed ? 'pushed to all targets' : undefined],

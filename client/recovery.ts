@@ -132,12 +132,8 @@ export function recoveryOperations(resources: OperatorResources) {
   ): RecoveryPlan['disagreements'] {
     const isBehind = copy !== null && compareEntryIds(row?.passed_id ?? STREAM_START, copy) < 0;
     if (!isBehind && beatInRedis <= Number(row?.beat ?? 0)) return [];
-    return [
-      {
-        store: 'PostgreSQL',
-        what: `it knows ${intentsStream} up to ${row?.passed_id ?? 'nothing'}, and knew more`,
-      },
-    ];
+    const what = `it knows ${intentsStream} up to ${row?.passed_id ?? 'nothing'}, and knew more`;
+    return [{ store: 'PostgreSQL', what }];
   }
 
   async function ofRedis(
@@ -165,11 +161,9 @@ export function recoveryOperations(resources: OperatorResources) {
   }
 
   async function ofTemporal(): Promise<RecoveryPlan['disagreements']> {
-    const found: RecoveryPlan['disagreements'] = [];
     const reader = bridgeWorkflowId(intentsStream);
-    if ((await statusOf(resources, reader)) !== 'RUNNING')
-      found.push({ store: 'Temporal', what: `${reader} does not run` });
-    return found;
+    const isRunning = (await statusOf(resources, reader)) === 'RUNNING';
+    return isRunning ? [] : [{ store: 'Temporal', what: `${reader} does not run` }];
   }
 }
 

@@ -6,18 +6,12 @@ import { CatalogError, adminTypesOf } from '../api/intent/catalog.ts';
 import { GALAXY, parseCatalog } from '../api/intent/galaxy.ts';
 import type { OutcomeKind } from '../api/intent/outcome.ts';
 import { OTHER_OUTCOMES, OUTCOMES_STREAM, OUTCOME_KINDS, TERMINAL_OUTCOMES } from '../api/intent/outcome.ts';
-import {
-  DISPATCH_MODES,
-  INTENT_TASK_QUEUE,
-  RECONCILIATION_SCHEDULE_ID,
-  RECONCILIATION_WORKFLOW,
-  SEARCH_ATTRIBUTES,
-} from '../workflows/intent/contract.ts';
+import { DISPATCH_MODES, INTENT_TASK_QUEUE, SEARCH_ATTRIBUTES } from '../workflows/intent/contract.ts';
 import type { ServiceValues } from './service.ts';
 import { callerWires } from './caller.ts';
 import { bearerToken, duration, emailList, httpUrl, integer, postgresDsn, streamName } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
-import { ConfigError, LOOKS_PER_RUN, exceeding, variable } from './variables.ts';
+import { ConfigError, exceeding, variable } from './variables.ts';
 
 /** What the names begin with by which calls to the User Service are proven. */
 export const USER_SERVICE = 'NOTIFICATION_USER_SERVICE';
@@ -195,13 +189,5 @@ export const INTENT: Kind<ServiceValues & ValuesOf<typeof INTENT_VARIABLES>> = {
       urls: [values.NOTIFICATION_USER_SERVICE_BASE_URL ?? []].flat(),
     }),
   searchAttributes: Object.values(SEARCH_ATTRIBUTES),
-  schedules: ({ NOTIFICATION_RECONCILIATION_INTERVAL }) => [
-    {
-      id: RECONCILIATION_SCHEDULE_ID,
-      workflowType: RECONCILIATION_WORKFLOW,
-      taskQueue: INTENT_TASK_QUEUE,
-      everyMs: LOOKS_PER_RUN * NOTIFICATION_RECONCILIATION_INTERVAL,
-      purpose: 'routes whose workflow is lost are not taken up',
-    },
-  ],
+  reconciliation: { purpose: 'routes whose workflow is lost are not taken up' },
 };

@@ -4,6 +4,7 @@ import type { Catalog, NotificationType } from '../api/intent/catalog.ts';
 import { adminTypesOf } from '../api/intent/catalog.ts';
 import { GALAXY } from '../api/intent/galaxy.ts';
 import { nearestOf } from '../api/text.ts';
+import { RECONCILIATION_WORKFLOW, reconciliationScheduleId } from '../workflows/recovery-contract.ts';
 import { RETENTION_WORKFLOW, retentionScheduleId } from '../workflows/retention-contract.ts';
 import { ACCOUNT_CALLBACK, ACCOUNT_CALLBACK_VARIABLES } from './account-callback.ts';
 import type { ConfigFile, ReadFile } from './files.ts';
@@ -22,7 +23,7 @@ import { SYMBOL_CONFIG, SYMBOL_CONFIG_VARIABLES } from './symbol-config.ts';
 import { OTEL_FIXED, READ_BY_OTEL } from './otel.ts';
 import { list } from './values.ts';
 import type { FarSide, Kind, NeededSchedule, ValuesOf, Variable, Variables } from './variables.ts';
-import { ConfigError, variable } from './variables.ts';
+import { ConfigError, reconciliationMs, variable } from './variables.ts';
 import type { Wire } from './wire.ts';
 import { wireProblems } from './wire.ts';
 
@@ -201,18 +202,25 @@ export function needsOf({ roles, values }: Config): {
   return {
     taskQueues: kinds.map(({ taskQueue }) => taskQueue),
     searchAttributes: searchAttributesOf(roles),
-    schedules: kinds.flatMap((kind) => [retentionOf(kind, values), ...(kind.schedules?.(values) ?? [])]),
+    schedules: kinds.flatMap((kind) => schedulesOf(kind, values)),
   };
 }
 
-function retentionOf({ taskQueue }: Kind<Values>, values: Values): NeededSchedule {
-  return {
-    id: retentionScheduleId(taskQueue),
-    workflowType: RETENTION_WORKFLOW,
-    taskQueue,
-    everyMs: values.NOTIFICATION_CLEANUP_INTERVAL,
-    purpose: 'old rows are not deleted',
+function schedulesOf(kind: Kind<Values>, values: Values): NeededSchedule[] {
+  const { taskQueue, reconciliation } = kind;
+  const retention = {
+    ...{ id: retentionScheduleId(taskQueue), workflowType: RETENTION_WORKFLOW, taskQueue },
+    ...{ everyMs: values.NOTIFICATION_CLEANUP_INTERVAL, purpose: 'old rows are not deleted' },
   };
+  if (!reconciliation) return [retention];
+  const { purpose } = reconciliation;
+  return [
+    retention,
+    {
+      ...{ id: reconciliationScheduleId(taskQueue), workflowType: RECONCILIATION_WORKFLOW, taskQueue },
+      ...{ everyMs: reconciliationMs(kind, values), purpose },
+    },
+  ];
 }
 
 /** Whom the configured roles call; only servers that are configured, without stand-ins. */

@@ -1,15 +1,10 @@
 /** Configuration of mobile pushes. */
 import { z } from 'zod';
-import {
-  MOBILE_RECONCILIATION_SCHEDULE_ID,
-  MOBILE_RECONCILIATION_WORKFLOW,
-  MOBILE_SEARCH_ATTRIBUTES,
-  MOBILE_TASK_QUEUE,
-} from '../workflows/mobile-push/contract.ts';
+import { MOBILE_SEARCH_ATTRIBUTES, MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
 import type { ServiceValues } from './service.ts';
 import { duration, httpsUrl, integer } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
-import { LOOKS_PER_RUN, variable } from './variables.ts';
+import { variable } from './variables.ts';
 
 export const MOBILE_PUSH_VARIABLES = {
   NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE: variable(
@@ -58,13 +53,5 @@ export const MOBILE_PUSH: Kind<ServiceValues & ValuesOf<typeof MOBILE_PUSH_VARIA
   // HTTPS always, with the account of the credentials; another server is refused in production.
   wires: () => [{ name: 'FCM', isAllowed: false, gaps: [] }],
   searchAttributes: Object.values(MOBILE_SEARCH_ATTRIBUTES),
-  schedules: ({ NOTIFICATION_RECONCILIATION_INTERVAL }) => [
-    {
-      id: MOBILE_RECONCILIATION_SCHEDULE_ID,
-      workflowType: MOBILE_RECONCILIATION_WORKFLOW,
-      taskQueue: MOBILE_TASK_QUEUE,
-      everyMs: LOOKS_PER_RUN * NOTIFICATION_RECONCILIATION_INTERVAL,
-      purpose: 'push jobs whose workflow is lost are not taken up',
-    },
-  ],
+  reconciliation: { purpose: 'push jobs whose workflow is lost are not taken up' },
 };

@@ -3,11 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { KeyBoxKey } from '../api/key-box.ts';
-import {
-  SUBSCRIPTION_TASK_QUEUE,
-  SWEEP_SCHEDULE_ID,
-  SWEEP_WORKFLOW,
-} from '../workflows/subscription/contract.ts';
+import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription/contract.ts';
 import type { ServiceValues } from './service.ts';
 import { duration, durations, hostAndPort, notificationRouters, sealingKeys } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
@@ -56,10 +52,6 @@ export const SUBSCRIPTION_VARIABLES = {
 
 type Values = ServiceValues & ValuesOf<typeof SUBSCRIPTION_VARIABLES>;
 
-/** Time between two sweeps for work that was missed, ms. A schedule counts in seconds. */
-export const sweepIntervalOf = ({ NOTIFICATION_RECONCILIATION_INTERVAL: lookMs }: Values): number =>
-  Math.max(1_000, 5 * lookMs);
-
 export const SUBSCRIPTION: Kind<Values> = {
   variables: SUBSCRIPTION_VARIABLES,
   taskQueue: SUBSCRIPTION_TASK_QUEUE,
@@ -68,15 +60,7 @@ export const SUBSCRIPTION: Kind<Values> = {
     { name: 'routers', isAllowed: false, gaps: [] },
     ...sealingKeyWires('keys of subscriptions', 'NOTIFICATION_SUBSCRIPTION_KEYS', keys),
   ],
-  schedules: (values) => [
-    {
-      id: SWEEP_SCHEDULE_ID,
-      workflowType: SWEEP_WORKFLOW,
-      taskQueue: SUBSCRIPTION_TASK_QUEUE,
-      everyMs: sweepIntervalOf(values),
-      purpose: 'missed subscriptions are not found',
-    },
-  ],
+  reconciliation: { looksPerRun: 5, purpose: 'missed subscriptions are not found' },
 };
 
 /** Keys that seal secrets at rest; outside production, one is made in the data directory when none is configured. */

@@ -43,18 +43,22 @@ export interface Kind<Values> {
   taskQueue: string;
   /** That its workflows set, all of type Keyword. */
   searchAttributes?: readonly string[];
-  schedules?(values: Values): NeededSchedule[];
+  /** Its reconciliation: how many looks of processes go to one run of the schedule (60), and what is left undone without it. */
+  reconciliation?: { looksPerRun?: number; purpose: string };
   /** Whom it calls; undefined while nothing is configured, and a stand-in is called. */
   reaches?(values: Values): FarSide | undefined;
   /** The connections that it adds to those of every process. */
   wires?(values: Values): Wire[];
 }
 
-/**
- * How many looks go to one run of a schedule that is called by processes when they see something to do: by itself it runs
- * in case that they see nothing.
- */
-export const LOOKS_PER_RUN = 60;
+/** Where processes see what is to do and trigger the schedule: by itself it runs in case that they see nothing. */
+const LOOKS_PER_RUN = 60;
+
+/** Time between two runs of the reconciliation of a kind, ms. A schedule counts in seconds. */
+export const reconciliationMs = (
+  { reconciliation }: Pick<Kind<never>, 'reconciliation'>,
+  { NOTIFICATION_RECONCILIATION_INTERVAL: lookMs }: { NOTIFICATION_RECONCILIATION_INTERVAL: number },
+): number => Math.max(1_000, (reconciliation?.looksPerRun ?? LOOKS_PER_RUN) * lookMs);
 
 /** A schedule that must be there, each run of which is one workflow. */
 export interface NeededSchedule {

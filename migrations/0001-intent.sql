@@ -238,7 +238,7 @@ CREATE FUNCTION notification.tell_refusal(notification_id text, kind text, detai
 -- Tells that intents are accepted, and of recipients who get nothing on a channel because the User Service has no usable
 -- answer about them; and the end where all routes are skipped. The last statement of an acceptance makes the intent accepted.
 CREATE FUNCTION notification.tell_acceptance() RETURNS trigger
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
     AS $$
     DECLARE
       told     text[] := (SELECT outcomes FROM notification.installation);
@@ -254,6 +254,12 @@ CREATE FUNCTION notification.tell_acceptance() RETURNS trigger
         RETURNING notification_id
       )
       SELECT array_agg(notification_id) INTO accepted FROM counted;
+      -- Limits leave nothing out: PostgreSQL expects few rows by them, and does not read a whole table.
+      WITH route AS MATERIALIZED (
+        SELECT routes.*
+          FROM (SELECT unnest(accepted) LIMIT cardinality(accepted)) AS intent (notification_id)
+          JOIN notification.routes USING (notification_id)
+      )
       INSERT INTO notification.outcomes (events, event_count, written_at)
       SELECT json_agg(json_build_array(event_id, kind, notification_id, notification_type, producer, idempotency_key,
                                        request_id, trace_id, details) ORDER BY ordinal),
@@ -261,26 +267,28 @@ CREATE FUNCTION notification.tell_acceptance() RETURNS trigger
         FROM (SELECT row_number() OVER (ORDER BY ordinal), event.*
                 FROM (SELECT 0, notification_id || '/accepted', 'accepted', notification_id,
                              json_build_object('routes', count(*), 'skipped', count(*) FILTER (WHERE status = 'skipped'))
-                        FROM notification.routes
-                       WHERE notification_id = ANY (accepted)
+                        FROM route
                        GROUP BY notification_id
                        UNION ALL
                       SELECT 1, notification_id || '/' || notification.route_ref(route_id, channel) || '/0/skipped',
                              'route_skipped', notification_id,
                              json_build_object('route', notification.route_ref(route_id, channel), 'channel', channel,
                                                'generation', 0, 'reason', last_error_classification)
-                        FROM notification.routes
-                       WHERE notification_id = ANY (accepted) AND last_error_classification IS NOT NULL
+                        FROM route
+                       WHERE last_error_classification IS NOT NULL
                        UNION ALL
                       SELECT 2, notification_id || '/end', 'settled', notification_id,
                              json_build_object('published', 0, 'skipped', count(*), 'dead_lettered', 0)
-                        FROM notification.routes
-                       WHERE notification_id = ANY (accepted)
+                        FROM route
                        GROUP BY notification_id
                       HAVING count(next_attempt_at) = 0
                      ) AS event (ordinal, event_id, kind, notification_id, details)
                WHERE kind = ANY (told)) AS numbered (position, ordinal, event_id, kind, notification_id, details)
-        JOIN notification.records USING (notification_id)
+       CROSS JOIN LATERAL (
+             SELECT notification_type, producer, idempotency_key, request_id, trace_id
+               FROM notification.records
+              WHERE records.notification_id = numbered.notification_id
+              LIMIT 1) AS record
        GROUP BY (position - 1) / 500
        ORDER BY min(position);
       RETURN NULL;
@@ -295,7 +303,7 @@ CREATE TRIGGER routes_tell_acceptance AFTER INSERT ON notification.routes
 -- transactions that is, and gives its events their order, because what they tell gets its number behind it. The end of an
 -- intent that was accepted with outcomes is written down without them, too.
 CREATE FUNCTION notification.tell_routes() RETURNS trigger
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
     AS $$
     DECLARE
       told  text[] := (SELECT outcomes FROM notification.installation);
@@ -349,13 +357,13 @@ CREATE FUNCTION notification.tell_routes() RETURNS trigger
                                             WHEN status <> 'skipped' THEN NULL
                                             WHEN last_error_classification = 'expired' THEN 'expired'
                                             ELSE 'cancelled' END)
-                FROM (SELECT moved.*, notification.route_ref(route_id, channel) AS ref,
-                             (SELECT count(*)
-                                FROM notification.replays AS replay
-                               WHERE replay.notification_id = moved.notification_id AND replay.route_id = moved.route_id
-                             ) AS generation
+                FROM (SELECT moved.*, notification.route_ref(route_id, channel) AS ref
                         FROM moved
                        WHERE was <> status AND next_attempt_at IS NULL) AS closed
+               CROSS JOIN LATERAL (
+                     SELECT count(*) AS generation
+                       FROM notification.replays AS replay
+                      WHERE replay.notification_id = closed.notification_id AND replay.route_id = closed.route_id) AS replays
                UNION ALL
               SELECT 2, notification_id || '/end',
                      CASE WHEN bool_or(is_cancelled AND last_error_classification IS DISTINCT FROM 'expired') THEN 'cancelled'
@@ -366,8 +374,8 @@ CREATE FUNCTION notification.tell_routes() RETURNS trigger
                                        'skipped', count(*) FILTER (WHERE status = 'skipped'),
                                        'dead_lettered', count(*) FILTER (WHERE status = 'dead_letter'))
                 FROM (SELECT notification_id, status, last_error_classification, coalesce(skipped_at <> created_at, false)
-                        FROM notification.routes
-                       WHERE notification_id = ANY (ended)
+                        FROM (SELECT unnest(ended) LIMIT cardinality(ended)) AS intent (notification_id)
+                        JOIN notification.routes USING (notification_id)
                      ) AS route (notification_id, status, last_error_classification, is_cancelled)
                GROUP BY notification_id
              ) AS event (ordinal, event_id, kind, notification_id, details)

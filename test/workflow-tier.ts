@@ -70,19 +70,11 @@ type Children = {
 interface WorkflowOptions<Activities extends object> {
   activities?: Activities;
   children?: Children;
-  /** Receives signals to workflows that do not run here. A signal fails with what this throws. */
-  onSignal?: (signal: SentSignal) => void;
   /** Default: the type and a number. */
   workflowId?: string;
   searchAttributes?: SearchAttributePair[];
   /** Epoch ms. */
   startMs?: number;
-}
-
-interface SentSignal {
-  workflowId: string;
-  name: string;
-  args: unknown[];
 }
 
 type Condition<Found> = () => Maybe<Found> | Promise<Maybe<Found>>;
@@ -183,7 +175,6 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
   /** Of each run after the first one. */
   readonly continuations: Beginning[] = [];
   readonly children: (Beginning & { workflowId: string })[] = [];
-  readonly sentSignals: SentSignal[] = [];
   /** Log lines, and calls of other sinks. */
   readonly sinkCalls: SinkCall[] = [];
   readonly memo: Record<string, unknown> = {};
@@ -515,13 +506,11 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
   private sendSignal(command: coresdk.workflow_commands.ISignalExternalWorkflowExecution): void {
     const seq = command.seq!;
     const workflowId = command.childWorkflowId || command.workflowExecution!.workflowId!;
-    const signal = { workflowId, name: command.signalName!, args: valuesOf(command.args) };
-    this.sentSignals.push(signal);
     const run = this.find(workflowId);
     try {
-      if (run?.outcome) throw ApplicationFailure.nonRetryable(`${workflowId} has ended`, 'NotFound');
-      if (run) run.signal(signal.name, ...signal.args);
-      else this.world.options.onSignal?.(signal);
+      if (!run || run.outcome)
+        throw ApplicationFailure.nonRetryable(`${workflowId} does not run`, 'NotFound');
+      run.signal(command.signalName!, ...valuesOf(command.args));
       this.answer({ resolveSignalExternalWorkflow: { seq } });
     } catch (error) {
       this.answer({ resolveSignalExternalWorkflow: { seq, failure: failureOf(error) } });

@@ -160,23 +160,34 @@ test('a cancellation ends an activity that is held, or that waits for its next a
   expect(route.calls('publishRoute')).toHaveLength(2);
 });
 
-test.each([
-  ['reaches', () => undefined],
-  [
-    'does not reach',
-    () => {
-      throw new Error('not found');
-    },
-  ],
-])('a signal %s a workflow that does not run here', async (_what, onSignal) => {
-  const nothing = { overdue: 0, published: 0, restarted: 0, intents: 0 };
+test('I54 a recovery reconciles intents until nothing is left, and rewinds and reconciles the other kinds', async () => {
+  const found = [{ published: 2 }, { intents: 1, failed: 1 }, { failed: 1 }];
   const run = await startWorkflow(
     'recovery',
-    [{ stream: 'intents', outbound: [], sinceMs: 1, also: ['symbol-config'], requestedBy: 'test' }],
-    { activities: { readAgainSince: () => undefined, takeUpWork: () => nothing }, onSignal },
+    [
+      {
+        ...{ stream: 'intents', outbound: [], sinceMs: 1, requestedBy: 'test' },
+        also: ['mobile-push', 'symbol-config', 'account-callback', 'subscription'],
+      },
+    ],
+    {
+      activities: {
+        readAgainSince: () => undefined,
+        rewind: () => '7-0',
+        reconcile: () => found.shift() ?? { restarted: 5 },
+      },
+    },
   );
-  expect(await run.result()).toMatchObject({ step: 'done', symbolsPushed: true });
-  expect(run.sentSignals).toEqual([{ workflowId: 'symbol-config/main', name: 'symbolsChanged', args: [] }]);
+  expect(await run.result()).toEqual({
+    step: 'done',
+    restored: [],
+    takenUp: { overdue: 0, published: 2, restarted: 0, intents: 1, ended: 0, failed: 2 },
+    mobilePush: { restarted: 5 },
+    symbolsPushed: true,
+    inputsAgainFrom: '7-0',
+    subscription: { restarted: 5 },
+  });
+  expect(run.calls('rewind')).toHaveLength(4);
 });
 
 describe('a child', () => {

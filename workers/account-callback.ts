@@ -1,5 +1,5 @@
 /** Account callbacks in this process: their settings, activities, shards and the consumer of extremes. */
-import { watchGroup } from '../activities/group-watch.ts';
+import { giveAgain, watchGroup } from '../activities/group-watch.ts';
 import { WorkflowNotFoundError } from '@temporalio/client';
 import type { WorkflowClient } from '@temporalio/client';
 import { createAccountCallbackActivities } from '../activities/account-callback/activities.ts';
@@ -9,7 +9,6 @@ import {
   observeAccountCallbacks,
 } from '../activities/account-callback/metrics.ts';
 import { MALFORMED_INPUTS } from '../activities/account-callback/malformed.ts';
-import { createInputRecoveryActivities } from '../activities/account-callback/recovery.ts';
 import { adoptOrphans, assignShards } from '../activities/account-callback/shards.ts';
 import { consumeCallbackInputs } from '../activities/account-callback/stream.ts';
 import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
@@ -53,12 +52,10 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
     longLived,
     expiring: [{ ...MALFORMED_INPUTS, keepMs: config.values.NOTIFICATION_MALFORMED_INTENT_RETENTION }],
 
-    activities({ db, redis }) {
-      return {
-        ...createAccountCallbackActivities({ ...settings, db, log, metrics, portfolios }),
-        ...createInputRecoveryActivities({ ...settings, redis, log }),
-      };
-    },
+    activities: ({ db }) => createAccountCallbackActivities({ ...settings, db, log, metrics, portfolios }),
+
+    /** Gives its inputs to the group again. Those that are kept already have no further effect. */
+    rewind: ({ redis }, sinceMs) => giveAgain({ ...settings.callbackStream, redis }, sinceMs),
 
     /** Spreads the users over the shards. Shards that run stay as they are; shards beyond the configured number end. */
     async begin({ db, redis, client, openReader }) {

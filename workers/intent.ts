@@ -10,7 +10,7 @@ import { createIntentMetrics, observeGauges } from '../activities/intent/metrics
 import { createBridgeActivities } from '../activities/intent/reader.ts';
 import { intentOperations } from '../activities/intent/operations.ts';
 import { OUTCOMES, keepTelling } from '../activities/intent/outcomes.ts';
-import { createReconciliationActivities, isWorkOverdue } from '../activities/intent/reconciliation.ts';
+import { intentReconciliation } from '../activities/intent/reconciliation.ts';
 import { createRecoveryActivities } from '../activities/intent/recovery.ts';
 import { createRepairActivities } from '../activities/intent/repair.ts';
 import { createReplication } from '../activities/intent/replication.ts';
@@ -26,10 +26,11 @@ import { keepRunning } from '../activities/workflows.ts';
 import { USER_SERVICE } from '../config/intent.ts';
 import type { Config } from '../config/load.ts';
 import { CHANNEL_WORKFLOW, channelWorkflowId, heldProducer } from '../workflows/intent/channel-contract.ts';
-import { CHANNELS, INTENT_TASK_QUEUE, RECONCILIATION_SCHEDULE_ID } from '../workflows/intent/contract.ts';
+import { CHANNELS, INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
 import { BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
 import { BEFORE_A_BACKLOG } from '../workflows/policies.ts';
 import { OUTCOMES_STREAM } from '../api/intent/outcome.ts';
+import type { Connections } from './connections.ts';
 import type { ProcessContext } from './context.ts';
 import { openCaller } from './http-caller.ts';
 import type { Role } from './role.ts';
@@ -73,23 +74,18 @@ export function openIntents(context: ProcessContext): Role {
     }),
   );
   const longLived = [reader, ...held];
+  let opened: ReturnType<typeof openResources> | undefined;
+  /** For attempts of workflows and for those of the reconciliation. */
+  const resourcesOf = (connections: Connections) => (opened ??= openResources(connections));
 
   return {
     taskQueue: INTENT_TASK_QUEUE,
     longLived,
     expiring: intentTables({ ...settings.retention, idempotencyTtlMs: settings.intent.idempotencyTtlMs }),
 
-    activities({ db, redis, client, openReader }) {
-      defineHandOffCommands(redis);
-      const workflows = client.workflow;
-      const settledHandOffs = collectSettled(redis);
-      open.add('settled hand-offs', () => settledHandOffs.flush());
-      const confirmReplicated = createReplication(openWaitingRedis(redis), settings.replication);
-      const resources = {
-        ...settings,
-        ...{ db, redis, settledHandOffs, confirmReplicated, workflows },
-        ...{ log, metrics, userService, draining },
-      };
+    activities(connections) {
+      const { db, openReader } = connections;
+      const resources = resourcesOf(connections);
       const acceptIntents = createAcceptance(resources);
       const firstAttempts = createFirstAttempts(resources);
       const firstTry = createFirstTry(resources, acceptIntents, firstAttempts);
@@ -103,14 +99,13 @@ export function openIntents(context: ProcessContext): Role {
           ...{ ...resources, deliverTogether: createDirectDelivery({ ...resources, acceptIntents }) },
           openStreamReader: () => openReader(longestSilenceMs),
         }),
-        ...createReconciliationActivities(resources),
         ...createOperationActivities(db, intentOperations({ ...resources, intentsStream })),
         ...createRepairActivities(resources),
         ...createRecoveryActivities(resources),
       };
     },
 
-    overdue: ({ db }) => [{ scheduleId: RECONCILIATION_SCHEDULE_ID, isThere: () => isWorkOverdue(db) }],
+    reconciled: (connections) => intentReconciliation(resourcesOf(connections)),
 
     async begin({ db, redis, client }) {
       const telling = await keepTelling({ db, log }, values.NOTIFICATION_OUTCOMES);
@@ -137,6 +132,18 @@ export function openIntents(context: ProcessContext): Role {
       };
     },
   };
+
+  function openResources({ db, redis, client: { workflow: workflows } }: Connections) {
+    defineHandOffCommands(redis);
+    const settledHandOffs = collectSettled(redis);
+    open.add('settled hand-offs', () => settledHandOffs.flush());
+    const confirmReplicated = createReplication(openWaitingRedis(redis), settings.replication);
+    return {
+      ...settings,
+      ...{ db, redis, settledHandOffs, confirmReplicated, workflows },
+      ...{ log, metrics, userService, draining },
+    };
+  }
 
   /** Entry ids of two streams may be the same, so one is read: the one that is configured. */
   async function endOtherReaders({ workflow }: Client): Promise<void> {

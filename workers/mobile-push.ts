@@ -3,10 +3,7 @@ import { watchGroup } from '../activities/group-watch.ts';
 import { createMobilePushActivities } from '../activities/mobile-push/activities.ts';
 import { createMobilePushMetrics, observeMobileJobs } from '../activities/mobile-push/metrics.ts';
 import { mobileOperations } from '../activities/mobile-push/operations.ts';
-import {
-  areJobsOverdue,
-  createMobileReconciliationActivities,
-} from '../activities/mobile-push/reconciliation.ts';
+import { mobileReconciliation } from '../activities/mobile-push/reconciliation.ts';
 import { mobileTables } from '../activities/mobile-push/retention.ts';
 import { consumeMobileJobs } from '../activities/mobile-push/stream.ts';
 import { createOperationActivities } from '../activities/operations.ts';
@@ -14,7 +11,7 @@ import { DEFAULT_MOBILE_STREAM } from '../api/mobile-push/job.ts';
 import { CONSUMER_GROUP } from '../api/stream-ids.ts';
 import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
 import type { Config } from '../config/load.ts';
-import { MOBILE_RECONCILIATION_SCHEDULE_ID, MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
+import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
 import type { ProcessContext } from './context.ts';
 import { openFcm } from './fcm.ts';
 import type { Role } from './role.ts';
@@ -34,18 +31,13 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
       malformedIntentRetentionMs: config.values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
     }),
 
-    activities({ db, redis, client }) {
-      const resources = { ...settings, db, redis, workflows: client.workflow, log, metrics, fcm };
-      return {
-        ...createMobilePushActivities(resources),
-        ...createMobileReconciliationActivities(resources),
-        ...createOperationActivities(db, mobileOperations(client.workflow)),
-      };
-    },
+    activities: ({ db, redis, client }) => ({
+      ...createMobilePushActivities({ ...settings, db, redis, log, metrics, fcm }),
+      ...createOperationActivities(db, mobileOperations(client.workflow)),
+    }),
 
-    overdue: ({ db }) => [
-      { scheduleId: MOBILE_RECONCILIATION_SCHEDULE_ID, isThere: () => areJobsOverdue(db) },
-    ],
+    reconciled: ({ db, client }) =>
+      mobileReconciliation({ ...settings, db, workflows: client.workflow, log, metrics }),
 
     async begin({ db, redis, client, openReader }) {
       const openJobReader = () => openReader(longestSilenceMs);

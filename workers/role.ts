@@ -1,4 +1,5 @@
 /** What a kind of work is to the process that does it. */
+import type { Reconciled } from '../activities/reconciliation.ts';
 import type { Kept } from '../activities/retention.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import type { Connections } from './connections.ts';
@@ -17,8 +18,16 @@ export interface Role {
   expiring: readonly Kept[];
   /** What runs for good; `begin` starts it, and the process sees to it that it goes on. */
   longLived: readonly LongLivedWorkflow[];
-  /** What is taken up when nobody does it. */
-  overdue?(connections: Connections): readonly Overdue[];
+  /** What runs of its reconciliation schedule take up. */
+  reconciled?(connections: Connections): readonly Reconciled[];
+  /** What each process takes up itself. */
+  looks?(connections: Connections): readonly Reconciled[];
+  /**
+   * Has done again, for a recovery, what was done in the last while.
+   *
+   * @returns the entry of its stream from which on, if it reads one.
+   */
+  rewind?(connections: Connections, sinceMs: number): Promise<string | undefined>;
   /**
    * Begins the work once the worker runs: long-lived workflows, consumers of streams, gauges. Safe to repeat.
    *
@@ -30,12 +39,4 @@ export interface Role {
 /** Something that runs in this process for as long as the role does. */
 export interface Running {
   stop(): Promise<void> | void;
-}
-
-/** Work that nobody may be doing. */
-export interface Overdue {
-  /** Of the schedule whose runs take it up. */
-  scheduleId: string;
-  /** Rejects when its rows cannot be looked at. */
-  isThere(): Promise<boolean>;
 }

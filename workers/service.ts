@@ -4,6 +4,8 @@ import type { Logger } from 'pino';
 import { watchAttempts } from '../activities/attempt.ts';
 import { listOpenOperations } from '../activities/operations.ts';
 import { operatorTables } from '../activities/operator-tables.ts';
+import type { Reconciled } from '../activities/reconciliation.ts';
+import { createReconciliationActivities } from '../activities/reconciliation.ts';
 import { createRetentionActivities, observeRetention } from '../activities/retention.ts';
 import type { Config } from '../config/load.ts';
 import { SEARCH_ATTRIBUTE_NAMES, needsOf } from '../config/load.ts';
@@ -16,17 +18,16 @@ import { openConnections } from './connections.ts';
 import type { Endpoints, ProcessContext } from './context.ts';
 import { OpenParts, allReached, sayWhatIsOpen } from './context.ts';
 import { observeFiles } from './file-metrics.ts';
-import { startGuard } from './guard.ts';
 import { observeKeySeals } from './key-metrics.ts';
 import { settlePayloadPolicy } from './key-boxes.ts';
 import { createKeyUse } from './key-use.ts';
 import type { Probes } from './probes.ts';
 import { openProbes } from './probes.ts';
 import { startProcessReport } from './process-report.ts';
+import { startReconciler } from './reconciler.ts';
 import { startRenewal } from './renewal.ts';
 import type { Role, Running } from './role.ts';
 import { ROLES } from './roles.ts';
-import { startTakeUp } from './take-up.ts';
 import type { Telemetry } from './telemetry.ts';
 import { startTelemetry, temporalMetrics } from './telemetry.ts';
 import { CLOSING_MS, installTemporalRuntime, tuning, versionOf } from './temporal-worker.ts';
@@ -87,7 +88,8 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
   await settlePayloadPolicy(context, connections);
   await prepareNamespace(context, connections);
 
-  const workers = await createWorkers(context, { connections, roles, telemetry, report });
+  const reconciled = new Map(roles.map((role) => [role, role.reconciled?.(connections) ?? []]));
+  const workers = await createWorkers(context, { connections, reconciled, telemetry, report });
   const running = runWorkers(workers, { open, probes, draining });
   for (const role of roles) {
     const work = await role.begin(connections);
@@ -96,17 +98,14 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
   const { NOTIFICATION_RECONCILIATION_INTERVAL: everyMs } = config.values;
   const { client, db } = connections;
   running.alongside.push(
-    startGuard(client, log, everyMs, {
+    startReconciler({
+      ...{ client, log, everyMs },
       workflows: roles.flatMap((role) => role.longLived),
       schedules: needsOf(config).schedules,
       underWay: () => listOpenOperations(db, operationKindsOf(roles)),
+      looks: roles.flatMap((role) => role.looks?.(connections) ?? []),
+      scheduled: [...reconciled].map(([{ taskQueue }, kinds]) => ({ taskQueue, kinds })),
     }),
-    startTakeUp(
-      client,
-      log,
-      everyMs,
-      roles.flatMap((role) => role.overdue?.(connections) ?? []),
-    ),
     { stop: observeRetention(meter, { db, log, tables: roles.flatMap((role) => expiringOf(role, config)) }) },
   );
   watchFiles(context, connections);
@@ -168,12 +167,12 @@ async function createWorkers(
   { config, log, open }: ProcessContext,
   parts: {
     connections: Connections;
-    roles: readonly Role[];
+    reconciled: ReadonlyMap<Role, readonly Reconciled[]>;
     telemetry: Telemetry;
     report: ServiceOptions['report'];
   },
 ): Promise<Worker[]> {
-  const { connections, roles, telemetry, report } = parts;
+  const { connections, reconciled, telemetry, report } = parts;
   const { workerConnection, namespace, dataConverter } = connections;
   const bundle = await workflowBundle({
     encodesFailures: dataConverter !== undefined,
@@ -182,7 +181,8 @@ async function createWorkers(
   const attempts = watchAttempts();
   open.add('watch of attempts', attempts.stop);
   const workers: Worker[] = [];
-  for (const role of roles) {
+  for (const [role, kinds] of reconciled) {
+    const rewind = async (sinceMs: number) => role.rewind?.(connections, sinceMs);
     workers.push(
       await Worker.create({
         connection: workerConnection(),
@@ -192,6 +192,7 @@ async function createWorkers(
         ...(dataConverter ? { dataConverter } : {}),
         activities: {
           ...role.activities(connections),
+          ...createReconciliationActivities(log, kinds, rewind),
           ...createRetentionActivities({ db: connections.db, log, tables: expiringOf(role, config) }),
         },
         ...(role.mostActivities === undefined

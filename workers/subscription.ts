@@ -14,19 +14,22 @@ import {
   createMessagingRouters,
   createNotificationRouters,
 } from '../activities/subscription/router/routers.ts';
+import { subscriptionReconciliation } from '../activities/subscription/reconciliation.ts';
 import { createSubscriptionTokenActivities } from '../activities/subscription/token.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import { subscriptionTables } from '../activities/subscription/retention.ts';
 import { EVENTS_STREAM } from '../api/stream-ids.ts';
 import type { Config } from '../config/load.ts';
-import { sweepIntervalOf } from '../config/subscription.ts';
+import { SUBSCRIPTION } from '../config/subscription.ts';
+import { reconciliationMs } from '../config/variables.ts';
+import { reconciliationScheduleId } from '../workflows/recovery-contract.ts';
 import {
   SUBSCRIPTION_TASK_QUEUE,
   SUPERVISOR_WORKFLOW,
-  SWEEP_SCHEDULE_ID,
   supervisorWorkflowId,
 } from '../workflows/subscription/contract.ts';
+import type { Connections } from './connections.ts';
 import type { ProcessContext } from './context.ts';
 import { openKeyBox } from './key-boxes.ts';
 import type { Role } from './role.ts';
@@ -67,37 +70,40 @@ export function openSubscriptions(context: ProcessContext): Role {
     staticSummary: `subscriptions of ${agentId}`,
   };
 
+  const resourcesOf = ({ db, redis, client: { workflow: workflows } }: Connections) => ({
+    ...{ db, redis, log, metrics, workflows, keyBox, messagingRouter, notificationRouter, subscription },
+    commands: createSubscriptionCommands({ db, log, workflows }),
+  });
+
   return {
     taskQueue: SUBSCRIPTION_TASK_QUEUE,
     longLived: [supervisor],
     expiring: subscriptionTables(),
     mostActivities: MOST_ACTIVITIES,
 
-    activities({ db, client }) {
-      const workflows = client.workflow;
-      const commands = createSubscriptionCommands({ db, log, workflows });
-      const common = { db, log, keyBox, notificationRouter, commands };
+    activities(connections) {
+      const resources = resourcesOf(connections);
+      const { db, workflows } = resources;
       return {
-        ...createSubscriptionActivities({
-          ...common,
-          ...{ metrics, workflows, messagingRouter, subscription },
-        }),
-        ...createSubscriptionTokenActivities({ ...common, ntfServers: endpoints.ntfServers ?? [] }),
+        ...createSubscriptionActivities(resources),
+        ...createSubscriptionTokenActivities({ ...resources, ntfServers: endpoints.ntfServers ?? [] }),
         ...createOperationActivities(db, subscriptionOperations(workflows)),
       };
     },
 
-    /** Makes the agent and its supervisor, and sweeps immediately. */
+    reconciled: (connections) => subscriptionReconciliation(resourcesOf(connections)),
+
+    /** Makes the agent and its supervisor, and has a reconciliation run immediately. */
     async begin({ db, redis, client }) {
       await ensureAgent(db, agentId);
       await keepRunning(client.workflow, supervisor);
-      const sweep = () => client.schedule.getHandle(SWEEP_SCHEDULE_ID).trigger();
+      const schedule = client.schedule.getHandle(reconciliationScheduleId(SUBSCRIPTION_TASK_QUEUE));
       // What became due while nobody ran.
-      await sweep();
+      await schedule.trigger();
       const stopObserving = observeSubscriptions(meter, { db, log });
       const checkAll = async () => {
         const checked = await makeChecksDue(db);
-        await sweep();
+        await schedule.trigger();
         log.error({ checked }, 'PostgreSQL fell back to an earlier state, all subscriptions are checked');
       };
       const watches = [
@@ -123,6 +129,6 @@ function settingsOf({ values }: Config): SubscriptionSettings {
     firstCheckMs: values.NOTIFICATION_SUBSCRIPTION_FIRST_CHECK,
     checkIntervalMs: values.NOTIFICATION_SUBSCRIPTION_CHECK_INTERVAL,
     pace: { firstMs, constantForMs: 5 * firstMs, maxMs },
-    sweepIntervalMs: sweepIntervalOf(values),
+    reconciliationMs: reconciliationMs(SUBSCRIPTION, values),
   };
 }

@@ -1,9 +1,10 @@
 /** Symbol configuration in this process: its settings, activities, targets and workflow. */
+import type { Client } from '@temporalio/client';
 import { watchPostgres } from '../activities/postgres-watch.ts';
 import { addSampleSymbols, createSymbolConfigActivities } from '../activities/symbol-config/activities.ts';
 import { createSymbolConfigMetrics, observeSymbolTargets } from '../activities/symbol-config/metrics.ts';
+import { untoldChanges } from '../activities/symbol-config/reconciliation.ts';
 import { registerTargets } from '../activities/symbol-config/targets.ts';
-import { watchUntold } from '../activities/symbol-config/untold.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning, signalIfRunning } from '../activities/workflows.ts';
 import { SYMBOL_TARGETS } from '../config/symbol-config.ts';
@@ -41,12 +42,29 @@ export function openSymbolConfig(context: ProcessContext): Role {
     staticSummary: `pushes symbols to ${symbolTargets.length} targets`,
   };
 
+  /** Has the list pushed to all targets. A workflow that does not run does so when it is started. */
+  const tell = ({ workflow }: Client) =>
+    signalIfRunning(workflow, registry.workflowId, SYMBOLS_CHANGED_SIGNAL);
+
   return {
     taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
     longLived: [registry],
     expiring: [],
 
     activities: ({ db }) => createSymbolConfigActivities({ db, log, metrics, caller, symbols }),
+
+    looks: ({ db, client }) => [
+      untoldChanges({
+        ...{ db, log, registry: SYMBOL_REGISTRY },
+        roundMs: symbols.pushTimeoutMs + SETTLED_MS,
+        tell: () => tell(client),
+      }),
+    ],
+
+    async rewind({ client }) {
+      await tell(client);
+      return undefined;
+    },
 
     /** Registers the targets. A workflow that runs stays as it is, and hears of targets that have no list yet. */
     async begin({ db, redis, client }) {
@@ -63,31 +81,18 @@ export function openSymbolConfig(context: ProcessContext): Role {
       if (unreached + newSymbols > 0) await workflow.signal(SYMBOLS_CHANGED_SIGNAL);
 
       const stopObserving = observeSymbolTargets(meter, { db, log, registry: SYMBOL_REGISTRY });
-      // One that does not run pushes to all when it is started.
-      const tell = () => signalIfRunning(client.workflow, registry.workflowId, SYMBOLS_CHANGED_SIGNAL);
       const pushToAll = async () => {
-        await tell();
+        await tell(client);
         log.error('PostgreSQL fell back to an earlier state, its symbols are pushed to all targets');
       };
-      const watches = [
-        watchPostgres({
-          role: 'symbol-config',
-          db,
-          redis,
-          log,
-          name: registry.workflowId,
-          onFallback: pushToAll,
-        }),
-        watchUntold({
-          ...{ db, log, tell, registry: SYMBOL_REGISTRY },
-          everyMs: values.NOTIFICATION_RECONCILIATION_INTERVAL,
-          roundMs: symbols.pushTimeoutMs + SETTLED_MS,
-        }),
-      ];
+      const watch = watchPostgres({
+        ...{ role: 'symbol-config', db, redis, log, name: registry.workflowId },
+        onFallback: pushToAll,
+      });
       return {
         async stop() {
           stopObserving();
-          await Promise.all(watches.map((watch) => watch.stop()));
+          await watch.stop();
         },
       };
     },

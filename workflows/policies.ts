@@ -162,15 +162,8 @@ export const SUBSCRIPTION_AT_ONCE: LocalActivityOptions = {
   retry: UNTIL_IT_SUCCEEDS,
 };
 
-/** One sweep over everything that is due; the next one comes soon anyway. */
-export const SUBSCRIPTION_SWEEP: ActivityOptions = {
-  startToCloseTimeout: '10 minutes',
-  heartbeatTimeout: '1 minute',
-  retry: { ...UNTIL_IT_SUCCEEDS, maximumAttempts: 3 },
-};
-
-/** A retention run deletes in batches and heartbeats after each. */
-export const RETENTION: ActivityOptions = {
+/** Runs of retention and reconciliation go over many rows and heartbeat meanwhile. */
+export const UPKEEP: ActivityOptions = {
   startToCloseTimeout: '1 hour',
   heartbeatTimeout: '1 minute',
   retry: { ...UNTIL_IT_SUCCEEDS, maximumAttempts: 10 },

@@ -1,7 +1,15 @@
-/** The workflow that makes good what a restored store has forgotten, and how operators follow it. Pure. */
-import type { ReconciliationOutcome } from './intent/contract.ts';
-import type { MobileReconciliationOutcome } from './mobile-push/contract.ts';
-import type { SweepOutcome } from './subscription/contract.ts';
+/**
+ * Reconciliation, and the recovery that makes good what a restored store has forgotten, as clients, schedules and workers
+ * name them. Pure.
+ */
+
+export const RECONCILIATION_WORKFLOW = 'reconciliation';
+
+/** @param taskQueue of the kind of work whose rows it looks at. */
+export const reconciliationScheduleId = (taskQueue: string): string => `${taskQueue}-reconciliation`;
+
+/** What a run has found and done, by the names that its kind of work gives (activities/<kind>/reconciliation.ts). */
+export type Counts = Record<string, number>;
 
 export const RECOVERY_WORKFLOW = 'recovery';
 /** One at a time: whoever asks for another one follows the one that runs. */
@@ -35,9 +43,9 @@ export interface RecoveryProgress {
   /** Entries from `from` up to `upTo` are read again; absent when nothing was ever read. */
   readAgain?: { from: string; upTo: string };
   restored: RestoredStream[];
-  takenUp: ReconciliationOutcome;
-  mobilePush?: MobileReconciliationOutcome;
-  subscription?: SweepOutcome;
+  takenUp: Counts;
+  mobilePush?: Counts;
+  subscription?: Counts;
   /** The symbols are pushed to all targets. */
   symbolsPushed?: boolean;
   /** Inputs of accounts are taken again from this entry on; absent when there are none of that time. */

@@ -1,47 +1,34 @@
 /**
- * Takes up work that nobody does. The rows are the truth and workflows are their workers: a route that is overdue and an
- * intent that waits have one that goes on, unless Temporal or PostgreSQL has been put back to an earlier state, or
- * somebody has terminated it.
- *
- * Routes are attempted here, many together, and only those in trouble get a workflow: after a loss there may be a
- * hundred thousand. All of it may be done twice, and beside a worker that was overlooked: an attempt takes the route's
- * lease and finds what was handed off.
+ * Overdue routes, open intents and stuck workflows that nothing works on. Routes are attempted here, many together, and
+ * only those that fail get a workflow: after a loss there may be a hundred thousand. An attempt beside a worker that was
+ * overlooked takes the route's lease and finds what was handed off.
  */
-import { Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
-import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import { routeRefOf } from '../../api/ids.ts';
-import type { ReconciliationOutcome } from '../../workflows/intent/contract.ts';
 import { CHANNELS, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
-import { heartbeat } from '../heartbeat.ts';
+import type { Counts } from '../../workflows/recovery-contract.ts';
 import { query } from '../postgres.ts';
-import { reasonOf } from '../reason.ts';
-import { endStuck, stateOf } from '../workflows.ts';
+import type { Reconciled } from '../reconciliation.ts';
+import { listed } from '../reconciliation.ts';
+import { describe, endStuck, isStuck, stateOf } from '../workflows.ts';
+import { giveUp, isGivenUp } from './inbox.ts';
 import type { RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
 import { loadRoutes } from './route-rows.ts';
 import { startRoute } from './routes.ts';
-import { giveUp, isGivenUp } from './inbox.ts';
-import { endSettledStuck } from './stuck.ts';
 
 /** Longer overdue than a healthy worker lets a route be, ms. */
 const OVERDUE_MS = 60_000;
-/** Routes that are looked at together. */
-const PAGE_SIZE = 500;
-/** Notifications that are looked at concurrently: little beside what new ones need. */
-const PARALLEL = 8;
-/** A run that has taken so long leaves the rest to the next one, ms. */
-const MAX_RUN_MS = 600_000;
-/** Intents that are looked at in a run. */
-const MAX_INTENTS = 1_000;
+/** A workflow that began later is not looked at, ms. */
+const YOUNG_MS = 120_000;
+/** Workflows that a run looks at whether they are stuck. Any number of them run and wait. */
+const MOST_LOOKED_AT = 2_000;
 
 interface ReconciliationResources extends RouteResources {
   workflows: WorkflowClient;
 }
-
-export type ReconciliationActivities = ReturnType<typeof createReconciliationActivities>;
 
 interface OverdueRoute {
   notification_id: string;
@@ -50,91 +37,65 @@ interface OverdueRoute {
   next_attempt_at: string;
 }
 
-export function createReconciliationActivities(resources: ReconciliationResources) {
-  const { db, log, metrics, workflows } = resources;
+interface UndecidedIntent {
+  notification_id: string;
+  /** To the microsecond. */
+  updated_at: string;
+}
+
+export function intentReconciliation(resources: ReconciliationResources): Reconciled[] {
+  const { db, metrics, workflows } = resources;
   const publisher = createPublisher(resources);
 
-  return {
-    /** Looks at every overdue route, at every intent that nobody has tried for a while, and at what is stuck. */
-    async takeUpWork(): Promise<ReconciliationOutcome> {
-      const activity = Context.current();
-      const outcome: ReconciliationOutcome = {
-        overdue: 0,
-        published: 0,
-        restarted: 0,
-        intents: 0,
-        ended: 0,
-      };
-      const endAt = performance.now() + MAX_RUN_MS;
-      let after: Pick<OverdueRoute, 'notification_id' | 'route_id' | 'next_attempt_at'> = {
-        notification_id: '',
-        route_id: '',
-        next_attempt_at: '-infinity',
-      };
-      for (;;) {
-        const overdue = await query<OverdueRoute>(db, LIST_OVERDUE, [
-          OVERDUE_MS,
-          after.next_attempt_at,
-          after.notification_id,
-          after.route_id,
-          PAGE_SIZE,
-          CHANNELS,
-        ]);
-        await pLimit(PARALLEL).map(
-          Map.groupBy(overdue, ({ notification_id }) => notification_id),
-          ([id, routes]) => orLeave(id, () => takeUp(id, routes, outcome)),
-        );
-        outcome.overdue += overdue.length;
-        heartbeat(outcome);
-        activity.cancellationSignal.throwIfAborted();
-        if (overdue.length < PAGE_SIZE || performance.now() > endAt) break;
-        after = overdue.at(-1)!;
-      }
-      outcome.intents = await restartIntents();
-      outcome.ended = await endSettledStuck(db, workflows);
-      const { published, restarted, intents, ended } = outcome;
-      if (published + restarted + intents + ended > 0) {
-        log.warn({ ...outcome }, 'work was taken up that nobody did');
-      }
-      return outcome;
+  const routes: Reconciled<OverdueRoute> = {
+    ...{ what: 'route', isLoss: true, seen: 'overdue', done: ['published', 'restarted'] },
+    page: (after, limit) => {
+      const {
+        next_attempt_at: at = '-infinity',
+        notification_id: id = '',
+        route_id: route = '',
+      } = after ?? {};
+      return query(db, LIST_OVERDUE, [OVERDUE_MS, at, id, route, limit, CHANNELS]);
     },
+    idOf: ({ notification_id }) => notification_id,
+    start: takeUpRoutes,
   };
+  const intents: Reconciled<UndecidedIntent> = {
+    ...{ what: 'intent', isLoss: true, done: ['intents'] },
+    page: (after, limit) =>
+      query(db, LIST_UNDECIDED, [after?.updated_at ?? '-infinity', after?.notification_id ?? '', limit]),
+    idOf: ({ notification_id }) => notification_id,
+    start: ([intent]) => restartIntent(intent!.notification_id),
+  };
+  return [routes, intents, stuckOfSettled(db, workflows)];
 
-  /** What fails for one notification is left to the next run, and ends nothing for the others. */
-  async function orLeave(notificationId: string, work: () => Promise<unknown>): Promise<void> {
-    try {
-      await work();
-    } catch (error) {
-      log.warn({ notification_id: notificationId, reason: reasonOf(error) }, 'work could not be taken up');
-    }
-  }
-
-  async function takeUp(id: string, overdue: OverdueRoute[], outcome: ReconciliationOutcome): Promise<void> {
+  async function takeUpRoutes(overdue: OverdueRoute[]): Promise<Counts> {
+    const id = overdue[0]!.notification_id;
     const state = await takeFrom(notificationWorkflowId(id));
     const isOwned = state === 'RUNNING';
     const idle: string[] = [];
-    // Temporal that does not know the notification knows its routes no more either, or an attempt finds out.
-    const isLost = state === undefined && !isOwned;
     for (const { route_id } of overdue) {
-      const route = isLost ? undefined : await takeFrom(routeWorkflowId(id, routeRefOf(route_id)));
+      // Temporal that does not know the notification does not know its routes either, or an attempt finds out.
+      const route =
+        state === undefined ? undefined : await takeFrom(routeWorkflowId(id, routeRefOf(route_id)));
       // A route without a workflow is its notification's own; one whose workflow has ended it only waits for.
       if (route !== 'RUNNING' && !(isOwned && route === undefined)) idle.push(route_id);
     }
-    if (idle.length === 0) return;
+    const done = { published: 0, restarted: 0 };
+    if (idle.length === 0) return done;
     const begun = await publisher.begin();
-    const routes = (await loadRoutes(db, id, idle)).filter(isDue);
-    const attempts = await publisher.publish(routes, begun);
-    for (const [index, route] of routes.entries()) {
+    const due = (await loadRoutes(db, id, idle)).filter(isDue);
+    const attempts = await publisher.publish(due, begun);
+    for (const [index, route] of due.entries()) {
       const attempt = attempts[index]!;
-      if (attempt.status === 'published') {
-        outcome.published += 1;
-        metrics.workTakenUp({ what: 'route' });
-      } else if (attempt.status === 'failed' || attempt.status === 'dead_letter') {
+      if (attempt.status === 'published') done.published += 1;
+      else if (attempt.status === 'failed' || attempt.status === 'dead_letter') {
         await startRoute(workflows, route, { attempt, why: 'taken up' });
-        outcome.restarted += 1;
-        metrics.workTakenUp({ what: 'route' });
-      }
+        done.restarted += 1;
+      } else continue;
+      metrics.workTakenUp({ what: 'route' });
     }
+    return done;
   }
 
   /** @returns how a workflow stands; one that is stuck is ended: the rows say what it has left to do. */
@@ -146,37 +107,49 @@ export function createReconciliationActivities(resources: ReconciliationResource
 
   /**
    * The dispatcher starts again what Temporal does not know, what cannot go on, and what has ended although nothing is
-   * decided: its decision was lost. An intent whose workflow somebody has ended is given up.
+   * decided: its decision was lost. An intent whose workflow an operator has ended is given up.
    */
-  async function restartIntents(): Promise<number> {
-    const undecided = await query<{ notification_id: string }>(db, LIST_UNDECIDED, [MAX_INTENTS]);
-    let restarted = 0;
-    await pLimit(PARALLEL).map(undecided, ({ notification_id: id }) => orLeave(id, () => restart(id)));
-    return restarted;
-
-    async function restart(id: string): Promise<void> {
-      const state = await takeFrom(notificationWorkflowId(id));
-      if (state === 'RUNNING') {
-        await query(db, LOOK_LATER, [id]);
-        return;
-      }
-      if (isGivenUp(state)) await giveUp(db, id);
-      else await query(db, DISPATCH_AGAIN, [id]);
-      metrics.workTakenUp({ what: 'intent' });
-      restarted += 1;
+  async function restartIntent(id: string): Promise<Counts> {
+    const state = await takeFrom(notificationWorkflowId(id));
+    if (state === 'RUNNING') {
+      await query(db, LOOK_LATER, [id]);
+      return {};
     }
+    if (isGivenUp(state)) await giveUp(db, id);
+    else await query(db, DISPATCH_AGAIN, [id]);
+    metrics.workTakenUp({ what: 'intent' });
+    return { intents: 1 };
   }
 }
 
-/** Whether there may be something to take up. @throws ApplicationFailure of PostgreSQL. */
-export async function isWorkOverdue(db: Pool): Promise<boolean> {
-  const first = [OVERDUE_MS, '-infinity', '', '', 1, CHANNELS];
-  const [routes, intents] = await Promise.all([
-    query<OverdueRoute>(db, LIST_OVERDUE, first),
-    query(db, LIST_UNDECIDED, [1]),
-  ]);
-  return routes.length + intents.length > 0;
-}
+/**
+ * Workflows of intents that cannot go on and have nothing left to do. Temporal that is put back beneath workers leaves
+ * some: they wrote into a history that is another one now, and would run for ever.
+ *
+ * @param youngMs workflows that began later are left alone.
+ */
+export const stuckOfSettled = (db: Pool, workflows: WorkflowClient, youngMs = YOUNG_MS): Reconciled<string> =>
+  listed({
+    ...{ what: 'stuck workflow', count: 'ended' },
+    async list() {
+      const before = new Date(Date.now() - youngMs).toISOString();
+      const running = workflows.list({
+        query: `ExecutionStatus = 'Running' AND WorkflowId STARTS_WITH 'notification/' AND StartTime < '${before}'`,
+      });
+      const ids: string[] = [];
+      for await (const { workflowId } of running) if (ids.push(workflowId) === MOST_LOOKED_AT) break;
+      return ids;
+    },
+    idOf: (workflowId) => workflowId,
+    async start(workflowId) {
+      const described = await describe(workflows, workflowId);
+      if (!described || !isStuck(described)) return 0;
+      const [row] = await query<{ is_settled: boolean }>(db, IS_SETTLED, [workflowId.split('/')[1] ?? '']);
+      if (!row!.is_settled) return 0;
+      await endStuck(workflows, workflowId);
+      return 1;
+    },
+  });
 
 /** Still so since the page was read. */
 const isDue = ({ status, retry_in_ms, is_paused }: RouteRow): boolean =>
@@ -213,15 +186,16 @@ const LIST_OVERDUE = {
      LIMIT $5`,
 };
 
-/** Every wait between two attempts is shorter. $1 rows at most. */
+/** Every wait between two attempts is shorter. $1 and $2 the last of the page before, $3 rows at most. */
 const LIST_UNDECIDED = {
   name: 'list_undecided_intents',
   text: `
-    SELECT notification_id
-      FROM notification.intents
+    SELECT notification_id, updated_at::text
+      FROM notification.intents AS intent
      WHERE status = 'open' AND dispatched_at IS NOT NULL AND updated_at < now() - interval '2 minutes'
-     ORDER BY updated_at
-     LIMIT $1`,
+       AND updated_at >= $1::timestamptz AND (updated_at, notification_id) > ($1::timestamptz, $2)
+     ORDER BY intent.updated_at, notification_id
+     LIMIT $3`,
 };
 
 /** $1 notification, whose workflow waits for its turn: others are looked at before it. */
@@ -236,4 +210,13 @@ const DISPATCH_AGAIN = {
   text: `
     UPDATE notification.intents SET dispatched_at = NULL, updated_at = now()
      WHERE notification_id = $1 AND status = 'open'`,
+};
+
+/** $1 notification: whether it is decided and has no open route. */
+const IS_SETTLED = {
+  name: 'is_notification_settled',
+  text: `
+    SELECT EXISTS (SELECT FROM notification.intents WHERE notification_id = $1 AND status <> 'open')
+           AND NOT EXISTS (SELECT FROM notification.routes
+                            WHERE notification_id = $1 AND status IN ('pending', 'failed')) AS is_settled`,
 };

@@ -1,5 +1,5 @@
 /**
- * The activities of notification subscriptions: those of the workers of each pool, of the supervisor, and the sweep.
+ * The activities of notification subscriptions: those of the workers of each pool and of the supervisor.
  */
 import type { WorkflowClient } from '@temporalio/client';
 import { WorkflowNotFoundError } from '@temporalio/client';
@@ -30,8 +30,8 @@ import { createCredentialWork } from './credentials.ts';
 import type { EventKind, SubscriptionEvent } from './events.ts';
 import { announceEvent, writeEvent } from './events.ts';
 import { createNotificationWork } from './notifications.ts';
+import { createDueWork } from './reconciliation.ts';
 import { createCommandWork } from './supervisor.ts';
-import { createSweepWork } from './sweep.ts';
 import { createDeletionWork } from './token-deletion.ts';
 import { createRouterWork } from './routers.ts';
 
@@ -61,7 +61,7 @@ export function createSubscriptionActivities(
     ...createDeletionWork(resources),
     ...createCommandWork(resources),
     ...createConnectionWork(resources),
-    ...createSweepWork(resources),
+    kickDue: createDueWork(resources).kickDue,
     ...createRouterWork(resources),
 
     /** Picks up what is due for a worker, and tells it how to work. */

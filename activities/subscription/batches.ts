@@ -46,7 +46,8 @@ export interface SubscriptionSettings {
   firstCheckMs: number;
   checkIntervalMs: number;
   pace: RetryPace;
-  sweepIntervalMs: number;
+  /** Between two runs of its reconciliation. */
+  reconciliationMs: number;
 }
 
 /** An item that failed, and why. */

@@ -1,8 +1,8 @@
 /**
- * What is wanted of the subscriptions of an agent, against the records that there are. Commands can be lost with the
- * process that was to send them, and those that the gate held back nobody sends again; so the sweep looks for records in
- * either direction: those that are missing, and those that are not wanted any more. What differs is brought in order by
- * the supervisor, which decides by the rows as they are then.
+ * What the reconciliation does for subscriptions. A process may end after it wrote rows and before it woke a worker for
+ * them, so rows that are due wake their workers. Commands can be lost with the process that was to send them, and those
+ * that the gate held back nobody sends again; so records are looked for in either direction: those that are missing, and
+ * those that are not wanted any more. The supervisor brings in order what differs, by the rows as they are then.
  */
 import {
   deletionKeyContext,
@@ -12,19 +12,23 @@ import {
 import type { KeyBox } from '../../api/key-box.ts';
 import { KeyBoxError } from '../../api/key-box.ts';
 import { actionOf, queueOf } from '../../api/subscription/rows.ts';
+import type { Counts } from '../../workflows/recovery-contract.ts';
+import type { WorkerKey } from '../../workflows/subscription/contract.ts';
 import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
 import type { Statement } from '../postgres.ts';
+import type { Reconciled } from '../reconciliation.ts';
 import type { CurrentToken } from './agents.ts';
 import { isGateOpen, loadToken } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import type { SubscriptionCommands } from './commands.ts';
+import { kickAll, replaceStuck } from './commands.ts';
 
 /** Rows that are read with their keys together. */
 const PAGE = MAX_CONNECTIONS;
 /** Connections that one statement looks at. */
 const LOOKED_AT = 2_000;
-/** Subscriptions of an agent that one sweep has ended. */
+/** Subscriptions of an agent that one run has ended. */
 const MOST_UNWANTED = 20 * MAX_CONNECTIONS;
 
 /**
@@ -36,50 +40,93 @@ export function keepingOf(token: CurrentToken | undefined): 'kept' | 'ended' | '
   return isGateOpen(token) ? 'kept' : 'as they are';
 }
 
-export function createReconciliation(resources: SubscriptionResources & { commands: SubscriptionCommands }) {
-  const { db, log, keyBox, commands } = resources;
+type ReconciliationResources = SubscriptionResources & { commands: SubscriptionCommands };
 
+export function createDueWork(resources: ReconciliationResources) {
+  const { db, subscription: settings } = resources;
   return {
-    /** Has subscriptions made for connections that want one and have no record: their Create was lost. @returns how many. */
-    async createMissing(agentId: string): Promise<number> {
-      if (!isGateOpen(await loadToken(db, agentId))) return 0;
-      const connIds = await findIds(LIST_MISSING, [agentId], MAX_CONNECTIONS);
-      // Too many to name: the command looks at all connections, and costs little for those with a subscription.
-      if (connIds.length === MAX_CONNECTIONS) await commands.createAll(agentId);
-      else if (connIds.length > 0) await commands.send(agentId, 'create', connIds);
-      return connIds.length;
-    },
+    /** Wakes a worker for everything of an agent that is due. @returns how many were woken. */
+    kickDue: async (agentId: string, nowMs: number): Promise<number> =>
+      (await wake(await dueOf(agentId, nowMs))).kicks,
 
-    /**
-     * Has subscriptions ended that are not wanted any more: of connections that are switched off or gone, and all when
-     * the agent wants none. One whose end failed for good is left alone until something about it changes. Records that
-     * no worker finds, because the row of their messaging router was removed, are brought in order, too.
-     *
-     * @returns how many, some of the rest at most.
-     */
-    async endUnwanted(agentId: string): Promise<number> {
-      const areAllUnwanted = keepingOf(await loadToken(db, agentId)) === 'ended';
-      const connIds = await findIds(LIST_UNWANTED, [agentId, areAllUnwanted], MOST_UNWANTED);
-      await commands.sendAnyway(agentId, 'reconcile', connIds);
-      return connIds.length;
-    },
-
-    /**
-     * Lets work go on that stopped because a sealed key did not open, where it opens by now: after a start without a key
-     * the next one may have it again.
-     *
-     * @returns how many records and token deletions.
-     */
-    async recoverUnreadable(agentId: string): Promise<number> {
-      const recovered =
-        (await recover<RecordRow>(FAILED_RECORDS, agentId, (row) => doesOpen(keyBox, agentId, row))) +
-        (await recover<DeletionRow>(FAILED_TOKEN_DELETIONS, agentId, (row) =>
-          opens(keyBox, row.private_key, deletionKeyContext(agentId, row.token_id)),
-        ));
-      if (recovered > 0) log.info({ agent_id: agentId, rows: recovered }, 'rows can be read again');
-      return recovered;
+    /** As `kickDue`, and starts those anew that cannot go on. */
+    async wakeWorkers(agentId: string): Promise<Counts> {
+      const due = await dueOf(agentId, Date.now());
+      return { ...(await wake(due)), replaced: await replaceStuck(resources, due) };
     },
   };
+
+  /** Includes records that are due before the next run but one: their workers then wait for the exact time. */
+  async function dueOf(agentId: string, nowMs: number): Promise<WorkerKey[]> {
+    const rows = await query<DueRow>(db, LIST_DUE, [nowMs + 2 * settings.reconciliationMs, agentId]);
+    return rows.map(({ pool, host, port }) => ({ agentId, pool, server: { host, port } }));
+  }
+
+  async function wake(due: readonly WorkerKey[]): Promise<{ kicks: number }> {
+    return { kicks: due.length - (await kickAll(resources, due)).length };
+  }
+}
+
+export function subscriptionReconciliation(resources: ReconciliationResources): Reconciled[] {
+  const { db, log, keyBox, commands } = resources;
+  const { wakeWorkers } = createDueWork(resources);
+
+  return [
+    ofAgents('unreadable row', ['recovered'], recoverUnreadable),
+    ofAgents('due worker', ['kicks', 'replaced'], wakeWorkers),
+    ofAgents('connection without a record', ['creates'], createMissing),
+    ofAgents('unwanted record', ['unwanted'], endUnwanted),
+  ];
+
+  /** Everything of one agent is one item: what fails for it does not stop the other agents, nor what comes next. */
+  function ofAgents(
+    what: string,
+    done: readonly string[],
+    work: (agentId: string) => Promise<Counts>,
+  ): Reconciled<{ agent_id: string }> {
+    return {
+      ...{ what, done },
+      page: (after, limit) => query(db, LIST_AGENTS, [after?.agent_id ?? '', limit]),
+      idOf: ({ agent_id }) => agent_id,
+      start: ([agent]) => work(agent!.agent_id),
+    };
+  }
+
+  /** Has subscriptions made for connections that want one and have no record: their Create was lost. */
+  async function createMissing(agentId: string): Promise<Counts> {
+    if (!isGateOpen(await loadToken(db, agentId))) return {};
+    const connIds = await findIds(LIST_MISSING, [agentId], MAX_CONNECTIONS);
+    // Too many to name: the command looks at all connections, and costs little for those with a subscription.
+    if (connIds.length === MAX_CONNECTIONS) await commands.createAll(agentId);
+    else if (connIds.length > 0) await commands.send(agentId, 'create', connIds);
+    return { creates: connIds.length };
+  }
+
+  /**
+   * Has subscriptions ended that are not wanted any more: of connections that are switched off or gone, and all when
+   * the agent wants none. One whose end failed for good is left alone until something about it changes. Records that
+   * no worker finds, because the row of their messaging router was removed, are brought in order, too.
+   */
+  async function endUnwanted(agentId: string): Promise<Counts> {
+    const areAllUnwanted = keepingOf(await loadToken(db, agentId)) === 'ended';
+    const connIds = await findIds(LIST_UNWANTED, [agentId, areAllUnwanted], MOST_UNWANTED);
+    await commands.sendAnyway(agentId, 'reconcile', connIds);
+    return { unwanted: connIds.length };
+  }
+
+  /**
+   * Lets work go on that stopped because a sealed key did not open, where it opens by now: after a start without a key
+   * the next one may have it again.
+   */
+  async function recoverUnreadable(agentId: string): Promise<Counts> {
+    const recovered =
+      (await recover<RecordRow>(FAILED_RECORDS, agentId, (row) => doesOpen(keyBox, agentId, row))) +
+      (await recover<DeletionRow>(FAILED_TOKEN_DELETIONS, agentId, (row) =>
+        opens(keyBox, row.private_key, deletionKeyContext(agentId, row.token_id)),
+      ));
+    if (recovered > 0) log.info({ agent_id: agentId, rows: recovered }, 'rows can be read again');
+    return { recovered };
+  }
 
   /**
    * Goes through all rows of an agent, a page at a time: usually there is nothing to be found among them.
@@ -258,4 +305,72 @@ const FAILED_TOKEN_DELETIONS = {
     text: `
       UPDATE subscriptions.ntf_tokens_to_delete SET del_failed = false WHERE agent_id = $1 AND id = ANY($2::bigint[])`,
   },
+};
+
+interface DueRow {
+  pool: WorkerKey['pool'];
+  host: string;
+  port: number;
+}
+
+/** @param server SQL: host and port of the one before. */
+const tokenServerAfter = (server: string): string => `
+        SELECT host, port
+          FROM subscriptions.ntf_tokens_to_delete AS deletion
+         WHERE deletion.agent_id = agent.agent_id AND (deletion.host, deletion.port) > ${server} AND NOT del_failed
+         ORDER BY deletion.host, deletion.port
+         LIMIT 1`;
+
+const firstOnNtf = (condition: string): string => `
+         SELECT FROM subscriptions.ntf_subscriptions AS record
+          WHERE (record.agent_id, record.ntf_host, record.ntf_port) = (server.agent_id, server.host, server.port)
+            AND ntf_action IS NOT NULL AND NOT ntf_failed AND ${condition}
+          ORDER BY action_ts
+          LIMIT 1`;
+
+/**
+ * One look into an index for each server, and none at its rows. What is no check is due when it is written; rows
+ * without a time are those that nobody can read, for their worker to find. $1 due until, epoch ms, $2 agent.
+ */
+const LIST_DUE = {
+  name: 'list_due_subscription_servers',
+  text: `
+    WITH RECURSIVE agent AS MATERIALIZED (
+      SELECT agent_id FROM subscriptions.agents WHERE agent_id = $2 AND is_open
+    ), token_server AS (
+      SELECT agent_id, host, port FROM agent CROSS JOIN LATERAL (${tokenServerAfter("('', 0)")}) AS first
+      UNION ALL
+      SELECT agent_id, next.host, next.port
+        FROM token_server AS agent
+       CROSS JOIN LATERAL (${tokenServerAfter('(agent.host, agent.port)')}) AS next
+    )
+    SELECT agent_id, 'ntf-smp' AS pool, host, port
+      FROM agent
+      JOIN subscriptions.smp_servers AS server USING (agent_id)
+     CROSS JOIN LATERAL (
+       SELECT FROM subscriptions.ntf_subscriptions AS record
+        WHERE (record.agent_id, smp_host, smp_port) = (server.agent_id, server.host, server.port)
+          AND smp_action IS NOT NULL AND NOT smp_failed AND action_ts IS NOT NULL
+        ORDER BY action_ts
+        LIMIT 1
+     ) AS due
+     UNION ALL
+    SELECT agent_id, 'ntf-ntf', host, port
+      FROM agent
+      JOIN subscriptions.ntf_servers AS server USING (agent_id)
+     CROSS JOIN LATERAL (
+       (${firstOnNtf('action_ts <= to_timestamp($1::float8 / 1000)')})
+       UNION ALL
+       (${firstOnNtf('action_ts IS NULL')})
+       LIMIT 1
+     ) AS due
+     UNION ALL
+    SELECT agent_id, 'ntf-tkn-del', host, port FROM token_server
+     ORDER BY 1, 2, 3, 4`,
+};
+
+/** $1 the last agent of the page before, $2 agents at most. */
+const LIST_AGENTS = {
+  name: 'list_open_subscription_agents',
+  text: 'SELECT agent_id FROM subscriptions.agents WHERE is_open AND agent_id > $1 ORDER BY agent_id LIMIT $2',
 };

@@ -1,6 +1,4 @@
 /** How far the routes of notifications have come, and waiting for their end. */
-import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
-import { statusOf } from '../live.ts';
 import type { OperatorResources } from '../resources.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
@@ -15,12 +13,9 @@ export interface Settlement {
   published: number;
   skipped: number;
   deadLettered: number;
-  /** Notifications that ended without a record: malformed, duplicate or conflict. */
+  /** Notifications that ended without a record: malformed, refused, cancelled, duplicate or conflict. */
   withoutRecord: number;
 }
-
-/** Workflows asked in one look for notifications that have no row; most get one within milliseconds. */
-const ASKED_PER_LOOK = 10;
 
 /**
  * Waits until nothing will happen to any of the notifications by itself.
@@ -32,10 +27,9 @@ export async function waitForSettlement(
   notificationIds: readonly string[],
   options: WaitOptions & { onProgress?: (settlement: Settlement) => void },
 ): Promise<Settlement> {
-  const endedWithoutRow = new Set<string>();
-  let settlement = await settlementOf(resources, notificationIds, endedWithoutRow);
+  let settlement!: Settlement;
   await waitUntil(async () => {
-    settlement = await settlementOf(resources, notificationIds, endedWithoutRow);
+    settlement = await settlementOf(resources, notificationIds);
     options.onProgress?.(settlement);
     return settlement.settled >= settlement.notifications ? settlement : undefined;
   }, options);
@@ -43,37 +37,27 @@ export async function waitForSettlement(
 }
 
 async function settlementOf(
-  resources: OperatorResources,
+  { db }: OperatorResources,
   notificationIds: readonly string[],
-  endedWithoutRow: Set<string>,
 ): Promise<Settlement> {
-  const { rows } = await resources.db.query<SettlementRow>(SETTLEMENT, [notificationIds]);
-  const missing = rows.filter(({ kind, id }) => kind === 'missing' && !endedWithoutRow.has(id));
-  await Promise.all(
-    missing.slice(0, ASKED_PER_LOOK).map(async ({ id }) => {
-      const status = await statusOf(resources, notificationWorkflowId(id));
-      if (status !== undefined && status !== 'RUNNING') endedWithoutRow.add(id);
-    }),
-  );
+  const { rows } = await db.query<SettlementRow>(SETTLEMENT, [notificationIds]);
   const sum = (name: 'open' | 'published' | 'skipped' | 'deadLettered') =>
     rows.reduce((total, row) => total + row[name], 0);
-  const isSettled = ({ kind, id, open }: SettlementRow) =>
-    kind === 'record' ? open === 0 : kind !== 'missing' || endedWithoutRow.has(id);
+  const withoutRecord = rows.filter(({ kind }) => kind === 'without record').length;
   return {
-    settled: rows.filter(isSettled).length,
+    settled: withoutRecord + rows.filter(({ kind, open }) => kind === 'record' && open === 0).length,
     notifications: rows.length,
     open: sum('open'),
     published: sum('published'),
     skipped: sum('skipped'),
     deadLettered: sum('deadLettered'),
-    withoutRecord: rows.filter((row) => row.kind !== 'record' && isSettled(row)).length,
+    withoutRecord,
   };
 }
 
 interface SettlementRow {
-  id: string;
-  /** `missing`: not decided yet, or ended otherwise. */
-  kind: 'record' | 'malformed' | 'duplicate' | 'cancelled' | 'missing';
+  /** `undecided`: it has no row yet, or an open one. */
+  kind: 'record' | 'without record' | 'undecided';
   open: number;
   published: number;
   skipped: number;
@@ -81,11 +65,9 @@ interface SettlementRow {
 }
 
 const SETTLEMENT = `
-  SELECT wanted.id,
-         CASE WHEN record.notification_id IS NOT NULL THEN 'record'
-              WHEN stream_entry_id IS NOT NULL THEN 'malformed'
-              WHEN intent.status IN ('duplicate', 'cancelled') THEN intent.status
-              ELSE 'missing' END AS kind,
+  SELECT CASE WHEN record.notification_id IS NOT NULL THEN 'record'
+              WHEN stream_entry_id IS NOT NULL OR intent.status <> 'open' THEN 'without record'
+              ELSE 'undecided' END AS kind,
          count(*) FILTER (WHERE routes.status IN ('pending', 'failed'))::int AS open,
          count(*) FILTER (WHERE routes.status = 'published')::int AS published,
          count(*) FILTER (WHERE routes.status = 'skipped')::int AS skipped,
@@ -95,4 +77,4 @@ const SETTLEMENT = `
     LEFT JOIN notification.malformed_intents ON stream_entry_id = wanted.id
     LEFT JOIN notification.intents AS intent ON intent.notification_id = wanted.id
     LEFT JOIN notification.routes ON routes.notification_id = wanted.id
-   GROUP BY 1, 2`;
+   GROUP BY wanted.id, 1`;

@@ -167,9 +167,9 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   },
   {
     id: 'symbol-untold',
-    file: 'activities/symbol-config/untold.ts',
-    find: 'if (isFound && wasFound) {',
-    replace: 'if (isFound && wasFound && roundMs < 0) {',
+    file: 'activities/symbol-config/reconciliation.ts',
+    find: 'const isFoundAgain = row!.is_found && wasFound;',
+    replace: 'const isFoundAgain = row!.is_found && wasFound && roundMs < 0;',
     wrong: 'lost',
     what: 'a change that Temporal has forgotten waits for the next reconciliation',
     suite: service('symbol-config/activities', 'S5 I49'),

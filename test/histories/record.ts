@@ -13,7 +13,6 @@ import { STATE_QUERY, channelWorkflowId } from '../../workflows/intent/channel-c
 import {
   INTENT_TASK_QUEUE,
   LOOK_SIGNAL,
-  RECONCILIATION_WORKFLOW,
   REPLAY_SIGNAL,
   ROUTE_WORKFLOW,
   batchWorkflowId,
@@ -24,12 +23,15 @@ import {
 import {
   MOBILE_REPLAY_SIGNAL,
   MOBILE_PUSH_WORKFLOW,
-  MOBILE_RECONCILIATION_WORKFLOW,
   MOBILE_TASK_QUEUE,
   mobilePushWorkflowId,
 } from '../../workflows/mobile-push/contract.ts';
 import type { RecoveryInput } from '../../workflows/recovery-contract.ts';
-import { RECOVERY_WORKFLOW, RECOVERY_WORKFLOW_ID } from '../../workflows/recovery-contract.ts';
+import {
+  RECONCILIATION_WORKFLOW,
+  RECOVERY_WORKFLOW,
+  RECOVERY_WORKFLOW_ID,
+} from '../../workflows/recovery-contract.ts';
 import { operationWorkflowId } from '../../workflows/operation-contract.ts';
 import { repairWorkflowId } from '../../workflows/intent/repair-contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
@@ -45,8 +47,6 @@ import {
   OPEN_UPDATE,
   PAUSE_SIGNAL,
   RESUME_SIGNAL,
-  SUBSCRIPTION_TASK_QUEUE,
-  SWEEP_WORKFLOW,
   TOGGLE_CONNECTIONS_UPDATE,
   tokenWorkflowId,
 } from '../../workflows/subscription/contract.ts';
@@ -329,13 +329,6 @@ test('mobile pushes: sent, partly, in vain and replayed, cancelled', async () =>
   await eventually('the first attempt', async () => mobile.requests()['cancelled'] === 1);
   await slot.client.workflow.getHandle(mobilePushWorkflowId(jobId)).cancel();
   await recordJob('cancelled', jobId);
-
-  const reconciliation = await slot.client.workflow.start(MOBILE_RECONCILIATION_WORKFLOW, {
-    workflowId: 'mobile-reconciliation-recorded',
-    taskQueue: MOBILE_TASK_QUEUE,
-  });
-  await reconciliation.result();
-  await record('mobile-reconciliation', reconciliation.workflowId);
 });
 
 test('a recovery of all kinds of work', async () => {
@@ -520,12 +513,6 @@ test('subscriptions: keys that fail for now, checks, a record given up, an agent
   });
   await record('subscription-change', change, agent.slot);
 
-  const sweep = await agent.slot.client.workflow.start(SWEEP_WORKFLOW, {
-    workflowId: 'subscription-sweep-recorded',
-    taskQueue: SUBSCRIPTION_TASK_QUEUE,
-  });
-  await sweep.result();
-  await record('subscription-sweep', sweep.workflowId, agent.slot);
   await agent.release();
 });
 

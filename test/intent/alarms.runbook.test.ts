@@ -150,7 +150,7 @@ drill({
     await age('routes', 'next_attempt_at', 10);
     await steering().channels.resume('email', BY);
   },
-  says: { 'temporal workflow list': /intentReconciliation/ },
+  says: { 'temporal workflow list': /intent-reconciliation/ },
   cleanUp: () => untilRoute(id, 'email', 'published'),
 });
 

@@ -1,14 +1,14 @@
 /** Work whose workflows are lost, or whose rows were put back: it is taken up by the rows. */
 import { createOperator } from '../../client/operator.ts';
-import type { NotificationInput, ReconciliationOutcome } from '../../workflows/intent/contract.ts';
+import type { NotificationInput } from '../../workflows/intent/contract.ts';
 import {
   INTENT_TASK_QUEUE,
   NOTIFICATION_WORKFLOW,
-  RECONCILIATION_WORKFLOW,
   notificationWorkflowId,
 } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
+import { reconcile as reconcileAll } from '../reconcile.ts';
 import { GATEWAY, MAIL, deliveriesTo, outboundIds } from '../service-process.ts';
 import { namespaceOf } from '../slots.ts';
 import { publishTurn } from './entries.ts';
@@ -38,11 +38,7 @@ async function tenMinutesPass(): Promise<void> {
   await agoIn('notification.intents', 'updated_at');
 }
 
-const reconcile = ({ client }: Slot): Promise<ReconciliationOutcome> =>
-  client.workflow.execute<() => Promise<ReconciliationOutcome>>(RECONCILIATION_WORKFLOW, {
-    workflowId: `reconciliation-${Date.now()}`,
-    taskQueue: INTENT_TASK_QUEUE,
-  });
+const reconcile = (of: Slot) => reconcileAll(of, INTENT_TASK_QUEUE);
 
 const operatorOf = ({ client, slot: number }: Slot) =>
   createOperator({
@@ -89,6 +85,7 @@ test('I49 security-4 a Temporal that has lost everything: routes and intents tha
     restarted: 0,
     intents: 1,
     ended: 0,
+    failed: 0,
   });
   slot.userService.heal();
   await operatorOf(empty).channels.resume('email', { requestedBy: 'test' });
@@ -104,6 +101,7 @@ test('I49 security-4 a Temporal that has lost everything: routes and intents tha
     restarted: 0,
     intents: 0,
     ended: 0,
+    failed: 0,
   });
 });
 
@@ -176,6 +174,7 @@ test('I49 security-5 rows that were put back behind their settling are settled a
     restarted: 0,
     intents: 0,
     ended: 0,
+    failed: 0,
   });
   for (const channel of ['push', 'email']) await inStatus(ids, channel, 'published');
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
@@ -200,6 +199,7 @@ test('I49 a route that fails when it is taken up climbs the ladder in a workflow
     restarted: 0,
     intents: 0,
     ended: 0,
+    failed: 0,
   });
   await before.stop();
 
@@ -215,6 +215,7 @@ test('I49 a route that fails when it is taken up climbs the ladder in a workflow
     restarted: 2,
     intents: 0,
     ended: 0,
+    failed: 0,
   });
   await slot.redis.del(GATEWAY, MAIL);
   for (const channel of ['push', 'email']) await inStatus([id], channel, 'published');

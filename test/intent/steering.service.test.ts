@@ -11,11 +11,12 @@ import {
 import type { ChannelState, HeldName } from '../../workflows/intent/channel-contract.ts';
 import { channelWorkflowId } from '../../workflows/intent/channel-contract.ts';
 import {
-  RECONCILIATION_SCHEDULE_ID,
+  INTENT_TASK_QUEUE,
   batchWorkflowId,
   notificationWorkflowId,
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
+import { reconciliationScheduleId } from '../../workflows/recovery-contract.ts';
 import { cliFor } from '../command-line.ts';
 import { entryOf, publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
@@ -152,7 +153,7 @@ test('I85 nothing of a paused producer is published, others go on, and resuming 
     `UPDATE notification.routes SET next_attempt_at = next_attempt_at - interval '1 day' WHERE notification_id = ANY ($1)`,
     [held],
   );
-  const reconciliation = slot.client.schedule.getHandle(RECONCILIATION_SCHEDULE_ID);
+  const reconciliation = slot.client.schedule.getHandle(reconciliationScheduleId(INTENT_TASK_QUEUE));
   const runs = async () => (await reconciliation.describe()).info.numActionsTaken;
   const before = await runs();
   await reconciliation.trigger();

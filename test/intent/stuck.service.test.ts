@@ -8,10 +8,12 @@ import {
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
-import { endSettledStuck } from '../../activities/intent/stuck.ts';
+import { stuckOfSettled } from '../../activities/intent/reconciliation.ts';
+import { reconcile } from '../../activities/reconciliation.ts';
 import { stateOf } from '../../activities/workflows.ts';
 import { routeRefOf } from '../../api/ids.ts';
 import { createOperator } from '../../client/operator.ts';
+import { createLogger } from '../../workers/logger.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { deliveriesTo, outboundIds } from '../service-process.ts';
@@ -136,11 +138,12 @@ test('I49 workflows whose tasks fail for ever are ended once nothing is left to 
       async () => (await stateOf(workflow, workflowId)) === 'STUCK',
     );
   }
+  const endStuck = () => reconcile(stuckOfSettled(slot.db, workflow, 0), {}, { log: createLogger('silent') });
   await eventually('those to be ended', async () => {
-    await endSettledStuck(slot.db, workflow, 0);
+    await endStuck();
     const states = await Promise.all(Object.keys(done).map((id) => stateOf(workflow, id)));
     return states.every((state) => state === 'TERMINATED');
   });
-  expect(await endSettledStuck(slot.db, workflow, 0)).toBe(0);
+  expect(await endStuck()).toBe(false);
   for (const id of Object.keys(undone)) expect([id, await stateOf(workflow, id)]).toEqual([id, 'STUCK']);
 });

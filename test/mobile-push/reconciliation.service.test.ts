@@ -1,13 +1,9 @@
 /** Push jobs whose workflows are lost, or whose rows were put back: they are taken up by their rows. */
-import type { MobileReconciliationOutcome } from '../../workflows/mobile-push/contract.ts';
-import {
-  MOBILE_RECONCILIATION_WORKFLOW,
-  MOBILE_TASK_QUEUE,
-  mobilePushWorkflowId,
-} from '../../workflows/mobile-push/contract.ts';
+import { MOBILE_TASK_QUEUE, mobilePushWorkflowId } from '../../workflows/mobile-push/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { keepRows } from '../put-back.ts';
+import { reconcile as reconcileAll } from '../reconcile.ts';
 import { namespaceOf } from '../slots.ts';
 import type { MobileSlot } from './jobs.ts';
 import { JOBS, QUICK, withMobilePush } from './jobs.ts';
@@ -42,12 +38,7 @@ afterEach(async () => {
 const tenMinutesPass = () =>
   slot.db.query(`UPDATE notifications.notification_log SET created_at = created_at - interval '10 minutes'`);
 
-let runs = 0;
-const reconcile = ({ client }: Slot): Promise<MobileReconciliationOutcome> =>
-  client.workflow.execute<() => Promise<MobileReconciliationOutcome>>(MOBILE_RECONCILIATION_WORKFLOW, {
-    workflowId: `mobile-reconciliation-${(runs += 1)}`,
-    taskQueue: MOBILE_TASK_QUEUE,
-  });
+const reconcile = (of: Slot) => reconcileAll(of, MOBILE_TASK_QUEUE);
 
 test('I49 M8 a Temporal that has lost everything: jobs under way are taken up, and each device gets its push once', async () => {
   const before = await slot.startService(BY_HAND);
@@ -64,13 +55,13 @@ test('I49 M8 a Temporal that has lost everything: jobs under way are taken up, a
   await slot.startService({ ...BY_HAND, TEMPORAL_NAMESPACE: namespaceOf(empty.slot) });
   // What was taken a moment ago may be about to be started.
   await slot.db.query('UPDATE notifications.notification_log SET created_at = now()');
-  expect(await reconcile(empty)).toEqual({ pending: 0, restarted: 0 });
+  expect(await reconcile(empty)).toEqual({ pending: 0, restarted: 0, failed: 0 });
   await tenMinutesPass();
-  expect(await reconcile(empty)).toEqual({ pending: 1, restarted: 1 });
+  expect(await reconcile(empty)).toEqual({ pending: 1, restarted: 1, failed: 0 });
   expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent', sent: 2 });
   expect(mobile.requests()).toEqual({ quick: 1, slow: 2 });
   expect(slot.logs.filter(({ msg }) => msg === 'work was taken up that nobody did')).toHaveLength(1);
-  expect(await reconcile(empty)).toEqual({ pending: 0, restarted: 0 });
+  expect(await reconcile(empty)).toEqual({ pending: 0, restarted: 0, failed: 0 });
 });
 
 test.each([
@@ -103,7 +94,7 @@ test.each([
   await tenMinutesPass();
   if (again > 0) await redisForgets();
 
-  expect(await reconcile(slot)).toEqual({ pending: 1, restarted: 1 });
+  expect(await reconcile(slot)).toEqual({ pending: 1, restarted: 1, failed: 0 });
   expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent', sent: 2 });
   expect(mobile.requests()).toEqual({ kept: 1, forgotten: sent + again });
   const pushIds = slot.fcm.requests
@@ -135,7 +126,7 @@ test.each([
     await mobile.ended(jobId);
     await tenMinutesPass();
 
-    expect(await reconcile(slot)).toEqual({ pending: 1, restarted: 1 });
+    expect(await reconcile(slot)).toEqual({ pending: 1, restarted: 1, failed: 0 });
     expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent', sent: 2 });
     expect(mobile.requests()['quick']).toBe(1);
     const pushIds = slot.fcm.requests.map(
@@ -201,7 +192,7 @@ test('I52 security-5 jobs that a PostgreSQL has forgotten that was put back are 
   });
   expect(slot.logs.filter(({ msg }) => String(msg).startsWith('PostgreSQL fell back'))).toHaveLength(1);
   await tenMinutesPass();
-  expect(await reconcile(slot)).toEqual({ pending: 1, restarted: 1 });
+  expect(await reconcile(slot)).toEqual({ pending: 1, restarted: 1, failed: 0 });
   expect(await mobile.settled(second)).toMatchObject({ status: 'sent', sent: 1 });
   expect(mobile.requests()).toEqual({ device: 2 });
   const pushIds = slot.fcm.requests.map(({ body }) => (body.message['data'] as { push_id: string }).push_id);
@@ -215,9 +206,9 @@ test('I49 a job that is worked on is left alone, and one that somebody has termi
   const jobId = await mobile.publishTo(userId);
   await eventually('a first attempt', async () => mobile.requests()['slow'] === 1);
   await tenMinutesPass();
-  expect(await reconcile(slot)).toEqual({ pending: 1, restarted: 0 });
+  expect(await reconcile(slot)).toEqual({ pending: 1, restarted: 0, failed: 0 });
   slot.fcm.heal();
   await slot.client.workflow.getHandle(mobilePushWorkflowId(jobId)).terminate('by mistake');
-  expect(await reconcile(slot)).toEqual({ pending: 1, restarted: 1 });
+  expect(await reconcile(slot)).toEqual({ pending: 1, restarted: 1, failed: 0 });
   expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent', sent: 1 });
 });

@@ -17,7 +17,7 @@ import { POOL_WORKER_WORKFLOW } from '../../workflows/subscription/contract.ts';
 import { stateOf } from '../../activities/workflows.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import { createLogger } from '../../workers/logger.ts';
-import { startGuard } from '../../workers/guard.ts';
+import { startReconciler } from '../../workers/reconciler.ts';
 import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
@@ -129,15 +129,13 @@ test('I51 runs that began long ago are continued by new ones, and each of them o
   const runOf = async () => (await slot.client.workflow.getHandle(BRIDGE).describe()).runId;
   const before = await runOf();
   const longestMs = 5_000;
-  const guard = startGuard(
-    slot.client,
-    createLogger('silent'),
-    200,
-    { workflows: [], schedules: [], underWay: () => Promise.resolve([]) },
-    longestMs,
-  );
+  const reconciler = startReconciler({
+    ...{ client: slot.client, log: createLogger('silent'), everyMs: 200 },
+    ...{ workflows: [], schedules: [], underWay: () => Promise.resolve([]) },
+    longestRunMs: longestMs,
+  });
   await eventually('another run of the reader', async () => (await runOf()) !== before);
-  await guard.stop();
+  await reconciler.stop();
   const { events } = await slot.client.workflow.getHandle(BRIDGE, before).fetchHistory();
   expect(events!.filter((event) => event.workflowExecutionSignaledEventAttributes)).toHaveLength(1);
   const second = await publishTurn(slot.redis, 'second');

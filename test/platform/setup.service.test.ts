@@ -53,10 +53,10 @@ const finding = async (name: string, changes: Record<string, string> = {}) =>
 const SCHEDULES = [
   'intent-reconciliation',
   'intent-retention',
+  'mobile-push-reconciliation',
   'mobile-push-retention',
-  'mobile-reconciliation',
+  'subscription-reconciliation',
   'subscription-retention',
-  'subscription-sweep',
 ];
 
 const RETENTIONS = SCHEDULES.filter((id) => id.endsWith('-retention'));

@@ -67,7 +67,7 @@ const RECURRING = {
     add_subscription_statistics claim_subscription_records
     clear_failures_of_subscriptions clear_failures_of_token_deletions remove_deleted_connections clear_notifier_credentials
     create_subscription_records delete_subscription_records delete_worked_subscription_records doubt_subscription_records fail_ntf_subscriptions
-    fail_smp_subscriptions list_due_subscription_servers load_connections_of_command
+    fail_smp_subscriptions load_connections_of_command
     load_subscription_work lock_subscription_records mark_subscription_events_relayed
     null_subscription_actions put_back_subscription_events reset_subscription_records save_notifier_credentials
     set_subscription_actions update_subscription_records`,
@@ -80,7 +80,7 @@ const RECURRING = {
     are_outcomes_left
 
     are_subscription_events_left begin_token_deletion_attempt
-    count_silent_routers drop_token_deletion ensure_subscription_agent insert_subscription_event
+    count_silent_routers drop_token_deletion ensure_subscription_agent insert_subscription_event list_due_subscription_servers
     load_subscription_agent load_subscription_token
     lock_subscription_agent mark_token_deletion_failed`,
   /** Small tables, or none. */

@@ -17,7 +17,6 @@ import type {
   WorkerPool,
   PoolWorkerState,
   SupervisorState,
-  SweepOutcome,
 } from '../../workflows/subscription/contract.ts';
 import {
   COMMAND_SIGNAL,
@@ -25,12 +24,11 @@ import {
   SUBSCRIPTION_STATE_QUERY,
   SUBSCRIPTION_TASK_QUEUE,
   SUPERVISOR_WORKFLOW,
-  SWEEP_SCHEDULE_ID,
-  SWEEP_WORKFLOW,
   changeWorkflowId,
   poolWorkerWorkflowId,
   supervisorWorkflowId,
 } from '../../workflows/subscription/contract.ts';
+import { reconciliationScheduleId } from '../../workflows/recovery-contract.ts';
 import { newRegistration } from './router-agent.ts';
 import type { WantedQueue } from '../../dev/stand-ins/subscription/queues.ts';
 import { importNewQueues } from '../../dev/stand-ins/subscription/queues.ts';
@@ -38,8 +36,10 @@ import type { Routers } from './routers.ts';
 import { codeOf, pushesTo, startRouters } from './routers.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
+import { reconcile } from '../reconcile.ts';
 
 export const AGENT = 'default';
+export const SWEEP_SCHEDULE_ID = reconciliationScheduleId(SUBSCRIPTION_TASK_QUEUE);
 const KEY = randomBytes(32);
 const DEADLOCK = '40P01';
 export const KEY_BOX = createKeyBox([{ id: 'test', key: KEY }]);
@@ -246,11 +246,7 @@ export async function takeSubscriptionAgent(
     },
 
     /** A sweep of its own: one that the schedule is asked for while another runs is left out. */
-    sweep: () =>
-      slot.client.workflow.execute<() => Promise<SweepOutcome>>(SWEEP_WORKFLOW, {
-        workflowId: randomUUID(),
-        taskQueue: SUBSCRIPTION_TASK_QUEUE,
-      }),
+    sweep: () => reconcile(slot, SUBSCRIPTION_TASK_QUEUE),
 
     update: <Result>(name: string, argument?: object): Promise<Result> =>
       argument === undefined

@@ -1,10 +1,10 @@
 /** Commands of a supervisor, and the sweep behind them; and a process that dies after each step of them. */
-import { REPLAY_UPDATE, SWEEP_SCHEDULE_ID } from '../../workflows/subscription/contract.ts';
+import { REPLAY_UPDATE } from '../../workflows/subscription/contract.ts';
 import type { CrashWalk } from '../crash-walk.ts';
 import { answerTo, createCrashWalk, isAtRest } from '../crash-walk.ts';
 import { eventually } from '../harness.ts';
 import type { SubscriptionAgent } from './agent.ts';
-import { AGENT, takeSubscriptionAgent } from './agent.ts';
+import { AGENT, SWEEP_SCHEDULE_ID, takeSubscriptionAgent } from './agent.ts';
 import { agreement } from './agreement.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
 
@@ -99,7 +99,7 @@ test('N1 N13 N16 a process that dies after any step of a sweep: the next one doe
       VALUES (gen_random_uuid(), '${AGENT}', 'check', now() - interval '25 hours')`);
     return async () => (await isSwept()) && (await created()) === CONNECTIONS - deleted.length;
   };
-  const kills = { swept: await walk.through('sweepSubscriptions', put, 11) };
+  const kills = { swept: await walk.through('reconcile', put, 11) };
   console.info(`processes that died: ${JSON.stringify(kills)}`);
   // A worker, two commands, the token, what is old. A sweep that came in between may have done some of it.
   expect(kills.swept).toBeGreaterThanOrEqual(4);

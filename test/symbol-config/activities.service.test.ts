@@ -3,11 +3,14 @@ import type { Context } from '@temporalio/activity';
 import { asyncLocalStorage } from '@temporalio/activity';
 import { metrics } from '@opentelemetry/api';
 import type { Pool } from 'pg';
+import type { Logger } from 'pino';
 import { createHttpCaller } from '../../activities/http/caller.ts';
 import { createSymbolConfigActivities } from '../../activities/symbol-config/activities.ts';
 import { createSymbolConfigMetrics } from '../../activities/symbol-config/metrics.ts';
 import { registerTargets } from '../../activities/symbol-config/targets.ts';
-import { watchUntold } from '../../activities/symbol-config/untold.ts';
+import { reconcile } from '../../activities/reconciliation.ts';
+import { untoldChanges } from '../../activities/symbol-config/reconciliation.ts';
+import { watchEvery } from '../../activities/watch.ts';
 import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { PushScope } from '../../workflows/symbol-config/contract.ts';
@@ -329,6 +332,15 @@ describe('changes that the workflow has not heard of', () => {
     return { db: Object.create(registry.slot.db, { query: { value: query } }) as Pool, looks: () => count };
   }
 
+  function watchUntold(db: Pool, log: Logger, tell: () => Promise<void>) {
+    const untold = untoldChanges({ db, log, registry: SYMBOL_REGISTRY, roundMs: 60_000, tell });
+    return watchEvery(
+      20,
+      async () => void (await reconcile(untold, {}, { log })),
+      () => undefined,
+    );
+  }
+
   test.each<{ what: string; forget(): Promise<unknown> }>([
     { what: 'changed symbols', forget: () => registry.write(['UNTOLD']) },
     {
@@ -348,13 +360,11 @@ describe('changes that the workflow has not heard of', () => {
     const { db, looks } = countedLooks();
     let looksWhenTold = 0;
     const lines: string[] = [];
-    const watch = watchUntold({
-      ...{ db, log: createLogger('warn', { write: (line) => void lines.push(line) }) },
-      registry: SYMBOL_REGISTRY,
-      everyMs: 20,
-      roundMs: 60_000,
-      tell: async () => void (looksWhenTold ||= looks()),
-    });
+    const watch = watchUntold(
+      db,
+      createLogger('warn', { write: (line) => void lines.push(line) }),
+      async () => void (looksWhenTold ||= looks()),
+    );
     await eventually('three looks', async () => looks() >= 3);
     await watch.stop();
     expect(looksWhenTold).toBe(2);
@@ -364,14 +374,7 @@ describe('changes that the workflow has not heard of', () => {
   test('S5 I49 without any, the workflow is not told', async () => {
     const { db, looks } = countedLooks();
     let isTold = false;
-    const watch = watchUntold({
-      db,
-      log: createLogger('silent'),
-      registry: SYMBOL_REGISTRY,
-      everyMs: 20,
-      roundMs: 60_000,
-      tell: async () => void (isTold = true),
-    });
+    const watch = watchUntold(db, createLogger('silent'), async () => void (isTold = true));
     await eventually('three looks', async () => looks() >= 3);
     await watch.stop();
     expect(isTold).toBe(false);

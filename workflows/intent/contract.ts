@@ -12,22 +12,6 @@ export const NOTIFICATION_WORKFLOW = 'notification';
 export const ROUTE_WORKFLOW = 'notificationRoute';
 export const DEAD_LETTER_WORKFLOW = 'notificationDeadLetter';
 
-export const RECONCILIATION_WORKFLOW = 'intentReconciliation';
-export const RECONCILIATION_SCHEDULE_ID = 'intent-reconciliation';
-
-/** What a run of the reconciliation found. */
-export interface ReconciliationOutcome {
-  /** Overdue routes that were looked at; most of them have a worker. */
-  overdue: number;
-  /** Of those without one: published, and given a workflow. */
-  published: number;
-  restarted: number;
-  /** Intents whose lost workflow is started again, or that somebody has given up. */
-  intents: number;
-  /** Workflows that could not go on and had nothing left to do. */
-  ended: number;
-}
-
 /**
  * Above this many routes a notification hands them to batch workflows: completions queue on a parent's lock. First
  * attempts are made as in mode `on_failure` then, whatever the mode is.

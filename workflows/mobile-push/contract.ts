@@ -8,18 +8,6 @@ export const MOBILE_TASK_QUEUE = 'mobile-push';
 /** Workflow type name as registered with Temporal. */
 export const MOBILE_PUSH_WORKFLOW = 'mobilePush';
 
-export const MOBILE_RECONCILIATION_WORKFLOW = 'mobileReconciliation';
-
-export const MOBILE_RECONCILIATION_SCHEDULE_ID = 'mobile-reconciliation';
-
-/** What a run of it found and did. */
-export interface MobileReconciliationOutcome {
-  /** Jobs that were not done. */
-  pending: number;
-  /** Those of them that nobody worked on, and that have a workflow again. */
-  restarted: number;
-}
-
 /** `jobId` is the id of the job's entry in the stream. */
 export const mobilePushWorkflowId = (jobId: string): string => `mobile-push/${jobId}`;
 

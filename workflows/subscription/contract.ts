@@ -1,7 +1,7 @@
 /**
  * The workflows that keep an agent's notification subscriptions, and what their callers agree on: one supervisor for
- * each agent, one worker for each server of a pool that has something to do, and the sweep. Pure, so that clients and
- * the workflow sandbox can both import it.
+ * each agent, and one worker for each server of a pool that has something to do. Pure, so that clients and the workflow
+ * sandbox can both import it.
  */
 import type { Deaths, ListKind, RetryPace, RetryState, ServerKey, WorkList } from './rules.ts';
 
@@ -9,8 +9,6 @@ export const SUBSCRIPTION_TASK_QUEUE = 'subscription';
 
 export const SUPERVISOR_WORKFLOW = 'subscriptionSupervisor';
 export const POOL_WORKER_WORKFLOW = 'subscriptionWorker';
-export const SWEEP_WORKFLOW = 'subscriptionSweep';
-export const SWEEP_SCHEDULE_ID = 'subscription-sweep';
 
 /**
  * `ntf-smp` makes and removes notifier credentials on a messaging router, `ntf-ntf` makes and checks subscriptions on a
@@ -298,20 +296,7 @@ export interface PoolWorkerState extends WorkerKey {
   nextDueMs?: number;
 }
 
-// --- Sweep ---------------------------------------------------------------------------------------------------------
-
-export interface SweepOutcome {
-  /** Workers that were woken because something was due. */
-  kicks: number;
-  /** Workers that could not go on and were started anew. */
-  replaced: number;
-  /** Connections without a record, for which a Create was sent. */
-  creates: number;
-  /** Records of connections that want none, or are gone, or that no worker finds; the supervisor was told to end or mend them. */
-  unwanted: number;
-  /** Rows that could not be read and can be now. */
-  recovered: number;
-}
+// --- Token ---------------------------------------------------------------------------------------------------------
 
 export const TOKEN_WORKFLOW = 'subscriptionToken';
 

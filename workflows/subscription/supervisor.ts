@@ -31,7 +31,7 @@ import {
 import type { Changed } from '../../activities/subscription/connections.ts';
 import type { SubscriptionActivities } from '../../activities/subscription/activities.ts';
 import { inOrder, isHistoryLong, onRenewal, refuse } from '../long-lived.ts';
-import { DATABASE, SUBSCRIPTION_AT_ONCE, SUBSCRIPTION_SWEEP, SUBSCRIPTION_BATCH } from '../policies.ts';
+import { DATABASE, SUBSCRIPTION_AT_ONCE, SUBSCRIPTION_BATCH } from '../policies.ts';
 import type {
   AgentState,
   Command,
@@ -43,7 +43,6 @@ import type {
   ImportedConnection,
   SupervisorCarried,
   SupervisorState,
-  SweepOutcome,
   ToggleConnections,
   ToggledConnections,
   RouterChange,
@@ -66,7 +65,6 @@ import { SUBSCRIPTION_REFUSED } from '../failures.ts';
 const database = proxyActivities<SubscriptionActivities>(DATABASE);
 const atOnce = proxyLocalActivities<SubscriptionActivities>(SUBSCRIPTION_AT_ONCE);
 const routers = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_BATCH);
-const sweeping = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_SWEEP);
 
 /** Events after which a run is continued by a new one: what came in must be read again by the next worker. */
 const LONG_HISTORY = 400;
@@ -333,11 +331,6 @@ async function setOpen(supervisor: Supervisor, isOpen: boolean): Promise<AgentSt
 /** A command as it is queued, without anything else that was sent with it. */
 function commandOf(kind: Command['kind'], { connIds }: FlushRequest): Command {
   return { kind, ...(connIds === undefined ? {} : { connIds }) };
-}
-
-/** One run of the schedule `subscription-sweep`. */
-export async function subscriptionSweep(): Promise<SweepOutcome> {
-  return sweeping.sweepSubscriptions(Date.now());
 }
 
 function reasonIn(error: unknown): string {

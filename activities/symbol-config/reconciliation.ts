@@ -1,40 +1,42 @@
 /**
- * Finds changes that the rows have and the workflow does not know of: a program wrote symbols and told nobody, or Temporal
- * was put back to a time before it heard. Without it they go out with the next reconciliation.
+ * Changes that the rows have and the workflow does not know of: a program wrote symbols and told nobody, or Temporal was
+ * put back to a time before it heard. Without it they go out with the next push to all.
  */
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { query } from '../postgres.ts';
-import { watchEvery } from '../watch.ts';
+import type { Reconciled } from '../reconciliation.ts';
+import { listed } from '../reconciliation.ts';
 import { LIST_OF_SYMBOLS } from './activities.ts';
 
-export interface UntoldWatchOptions {
+export interface UntoldOptions {
   db: Pool;
   log: Logger;
   registry: string;
-  everyMs: number;
   /** After which every push of a round has been recorded, ms. */
   roundMs: number;
   /** Has the workflow look at the rows, and push to all. */
   tell(): Promise<void>;
 }
 
-/** Looks in every process of the role; what two looks in a row find nobody is about to tell. `stop` ends it. */
-export function watchUntold({ db, log, registry, everyMs, roundMs, tell }: UntoldWatchOptions): {
-  stop(): Promise<void>;
-} {
+/** A registry is one item when two looks of the process in a row find changes that nothing is about to tell. */
+export function untoldChanges({ db, log, registry, roundMs, tell }: UntoldOptions): Reconciled<string> {
   let wasFound = false;
-  return watchEvery(everyMs, look, (reason) => log.warn({ registry, reason }, 'symbols not looked at'));
-
-  async function look(): Promise<void> {
-    const [row] = await query<{ is_found: boolean }>(db, FIND_UNTOLD, [registry, roundMs]);
-    const isFound = row!.is_found;
-    if (isFound && wasFound) {
+  return listed({
+    ...{ what: 'symbol registry', count: 'told' },
+    async list() {
+      const [row] = await query<{ is_found: boolean }>(db, FIND_UNTOLD, [registry, roundMs]);
+      const isFoundAgain = row!.is_found && wasFound;
+      wasFound = row!.is_found;
+      return isFoundAgain ? [registry] : [];
+    },
+    idOf: (name) => name,
+    async start() {
       await tell();
       log.warn({ registry }, 'symbols have changes that were not pushed, the workflow is told');
-    }
-    wasFound = isFound;
-  }
+      return 1;
+    },
+  });
 }
 
 /**
