@@ -16,8 +16,7 @@ const TABLES: Expiring[] = [
     name: 'operations',
     table: 'notification.operations',
     since: 'created_at',
-    condition:
-      '(SELECT true FROM notification.operation_items AS item WHERE item.operation_id = operations.operation_id LIMIT 1) IS NULL',
+    keptBy: ['FROM notification.operation_items AS item WHERE item.operation_id = operations.operation_id'],
   },
   { name: 'operator_actions', table: 'notification.operator_actions', since: 'acted_at' },
   { name: 'forgotten_users', table: 'notification.forgotten_users', since: 'begun_at' },

@@ -23,10 +23,12 @@ export interface Expiring {
   /** Of its prepared statement, log lines and metrics: unique. */
   name: string;
   table: string;
-  /** Column with the time since when a row ages; of the parent, if there is one. */
+  /** Column with the time since when a row ages; of the parent, if there is one. Indexed for `condition`. */
   since: string;
-  /** SQL that a row must meet besides its age; of the parent, if there is one. */
+  /** SQL about columns that a row must meet besides its age; of the parent, if there is one. */
   condition?: string;
+  /** Rows of other tables that keep one of this table, or of the parent: SQL from FROM on, each with an index to look into. */
+  keptBy?: readonly string[];
   /** An indexed text or number by which rows are walked through, where no index serves `since` and `condition`. */
   walk?: { key: string; type: 'text' | 'bigint'; from: string; among?: string };
   /** The rows are parts of old rows of another table, which may have a great many of them. */
@@ -38,75 +40,87 @@ export type Kept = Expiring & { keepMs: number };
 
 const isOld = (since: string) => `${since} < now() - $1::bigint * interval '1 millisecond'`;
 
-/** @returns the statement that deletes a batch. $1 age in ms, $2 rows at most, $3 where the batch before has come to. */
+/** A subquery with a limit is a look into an index for each row; PostgreSQL may turn NOT EXISTS into a join of tables. */
+const isFree = ({ keptBy = [] }: Expiring) =>
+  keptBy.map((rows) => `(SELECT true ${rows} LIMIT 1) IS NULL`).join(' AND ') || 'true';
+
+/**
+ * A page of rows bounds a batch: rows that something else keeps are passed, however many there are.
+ *
+ * @returns the statement that deletes a batch. $1 age in ms, $2 rows at most, $3 where the batch before has come to.
+ */
 export function deletionOf(expiring: Expiring): Statement {
   const { name, table, since, condition = 'true', walk, parent } = expiring;
-  const deleted = `
-    deleted AS (
-      DELETE FROM ${table} WHERE ctid = ANY (ARRAY(SELECT row_id FROM expired))
-      RETURNING 1
-    )`;
-  if (walk) {
-    return {
-      name: `delete_${name}`,
-      text: `
-    WITH page AS MATERIALIZED (
-      SELECT ${walk.key} AS place
+  const { key, partCondition = 'true' } = parent ?? {};
+  const aged = parent?.table ?? table;
+  const isDue = `${isOld(since)} AND ${condition}`;
+  const page = walk
+    ? `
+      SELECT ctid AS row_id, ${walk.key} AS place
         FROM ${table}
        WHERE ${walk.key} > $3::${walk.type} AND ${walk.among ?? 'true'}
        ORDER BY ${walk.key}
-       LIMIT $2
-    ), expired AS MATERIALIZED (
-      SELECT old.ctid AS row_id
-        FROM ${table} AS old JOIN page ON old.${walk.key} = page.place
-       WHERE ${isOld(since)} AND ${condition}
-         FOR UPDATE OF old SKIP LOCKED
-    ), ${deleted}
-    SELECT (SELECT count(*)::int FROM deleted) AS deleted, count(*)::int AS seen, max(place)::text AS place FROM page`,
-    };
-  }
-  const from = parent
+       LIMIT $2`
+    : `
+      SELECT ${key ?? 'ctid AS row_id'}, ${since} AS place
+        FROM ${aged}
+       WHERE ${isDue} AND ${since} >= $3::timestamptz
+       ORDER BY ${since}
+       LIMIT $2`;
+  const expired = parent
     ? `
       SELECT part.row_id, whole.place
-        FROM (SELECT ${parent.key} AS id, ${since} AS place
-                FROM ${parent.table}
-               WHERE ${isOld(since)} AND ${since} >= $3::timestamptz AND ${condition}
-                 AND (SELECT true FROM ${table} AS part
-                       WHERE part.${parent.key} = ${parent.table}.${parent.key} AND ${parent.partCondition ?? 'true'}
-                       LIMIT 1)
-               ORDER BY ${since}
-               LIMIT $2) AS whole
+        FROM (SELECT * FROM page AS ${aged.split('.').at(-1)} WHERE ${isFree(expiring)}) AS whole
        CROSS JOIN LATERAL (
-             SELECT part.ctid AS row_id
+             SELECT ctid AS row_id
                FROM ${table} AS part
-              WHERE part.${parent.key} = whole.id AND ${parent.partCondition ?? 'true'}
+              WHERE part.${key} = whole.${key} AND ${partCondition}
               LIMIT $2
                 FOR UPDATE SKIP LOCKED) AS part
        LIMIT $2`
     : `
-      SELECT ctid AS row_id, ${since} AS place
+      SELECT ctid AS row_id, NULL AS place
         FROM ${table}
-       WHERE ${isOld(since)} AND ${since} >= $3::timestamptz AND ${condition}
-       ORDER BY ${since}
-       LIMIT $2
+       WHERE ctid = ANY (ARRAY(SELECT row_id FROM page)) AND ${isDue} AND ${isFree(expiring)}
          FOR UPDATE SKIP LOCKED`;
+  // A batch that has as many parts as it may has not come to the last of its parents.
+  const places = parent
+    ? '(SELECT place FROM expired WHERE deleted = $2 UNION ALL SELECT place FROM page WHERE deleted < $2) AS places'
+    : 'page';
   return {
     name: `delete_${name}`,
     text: `
-    WITH expired AS MATERIALIZED (${from}
-    ), ${deleted}
-    SELECT (SELECT count(*)::int FROM deleted) AS deleted, count(*)::int AS seen, max(place)::text AS place FROM expired`,
+    WITH page AS MATERIALIZED (${page}
+    ), expired AS MATERIALIZED (${expired}
+    ), deleted AS (
+      DELETE FROM ${table} WHERE ctid = ANY (ARRAY(SELECT row_id FROM expired))
+      RETURNING 1
+    ), count AS (
+      SELECT (SELECT count(*)::int FROM deleted) AS deleted, (SELECT count(*)::int FROM page) AS paged
+    )
+    SELECT deleted, greatest(deleted, paged) AS seen, (SELECT max(place)::text FROM ${places}) AS place
+      FROM count`,
   };
 }
 
+/** Rows that something keeps past their retention are looked through up to here for the oldest that nothing keeps. */
+const MOST_KEPT = 50_000;
+
 /** @returns the statement that reads how long the oldest row is past its retention. $1 age in ms. */
-export const overdueOf = ({ name, table, since, condition = 'true' }: Expiring): Statement => ({
-  name: `oldest_${name}`,
-  text: `
+export const overdueOf = (expiring: Expiring): Statement => {
+  const { name, table, since, condition = 'true' } = expiring;
+  return {
+    name: `oldest_${name}`,
+    text: `
     SELECT coalesce(extract(epoch FROM now() - $1::bigint * interval '1 millisecond' - (
-             SELECT ${since} FROM ${table} WHERE ${isOld(since)} AND ${condition} ORDER BY ${since} LIMIT 1
+             SELECT ${since}
+               FROM (SELECT * FROM ${table} WHERE ${isOld(since)} AND ${condition} ORDER BY ${since} LIMIT ${MOST_KEPT})
+                      AS ${table.split('.').at(-1)}
+              WHERE ${isFree(expiring)}
+              LIMIT 1
            )) * 1000, 0)::float8 AS overdue_ms`,
-});
+  };
+};
 
 export type RetentionActivities = ReturnType<typeof createRetentionActivities>;
 
@@ -176,16 +190,19 @@ async function inBatches(
       const row = await batch(limit, place);
       deleted += row.deleted;
       if (row.seen < limit) return { deleted, isLate: false };
+      // Rows of one moment that are all kept: only a larger batch comes to those behind them.
+      const isStuck = row.deleted === 0 && row.place === place;
+      limit = isStuck ? limit * 2 : Math.min(BATCH_SIZE, limit * 2);
       // The rows before it are deleted, or stay: the next batch does not read them again.
       place = row.place ?? place;
-      limit = Math.min(BATCH_SIZE, limit * 2);
     } catch (error) {
       if (limit === 1 || !isStatementTimeout(error)) throw error;
       limit = Math.ceil(limit / 2);
     }
     heartbeat();
     cancellationSignal.throwIfAborted();
-    if (performance.now() >= endAt) return { deleted, isLate: true };
+    // A minute that found nothing but rows that are kept leaves nothing that another one would find.
+    if (performance.now() >= endAt) return { deleted, isLate: deleted > 0 };
   }
 }
 

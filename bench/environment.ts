@@ -48,12 +48,19 @@ export interface Sizes {
   loadSeconds: number;
   /** Intents of the backlog. Draining takes about as long in all ways, and much longer than a process takes to warm up. */
   backlog: Readonly<Record<Way, number>>;
+  /** Records past their retention. */
+  oldRecords: number;
 }
 
-export const sizesOf = ({ quick, rounds }: { quick: boolean; rounds: number }): Sizes =>
+export const sizesOf = ({
+  quick,
+  rounds,
+  oldRecords,
+}: Pick<Sizes, 'rounds' | 'oldRecords'> & { quick: boolean }): Sizes =>
   quick
     ? {
         rounds,
+        oldRecords,
         longRounds: 1,
         intents: 60,
         warmUpIntents: 60,
@@ -63,6 +70,7 @@ export const sizesOf = ({ quick, rounds }: { quick: boolean; rounds: number }): 
       }
     : {
         rounds,
+        oldRecords,
         longRounds: rounds,
         intents: 300,
         warmUpIntents: 900,

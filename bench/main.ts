@@ -27,6 +27,7 @@ import { scaleIntent } from './scale-intent.ts';
 import { scaleAccountCallback } from './scale-account-callback.ts';
 import { scaleMobilePush } from './scale-mobile-push.ts';
 import { scaleRecovery } from './scale-recovery.ts';
+import { scaleRetention } from './scale-retention.ts';
 import { scaleRouters } from './scale-routers.ts';
 import { scaleSubscription } from './scale-subscription.ts';
 import { scaleWhy } from './scale-why.ts';
@@ -50,6 +51,7 @@ const MEASUREMENTS: readonly Measurement[] = [
   scaleHostile,
   scaleRecovery,
   scaleWhy,
+  scaleRetention,
   mobilePush,
   scaleMobilePush,
   accountCallback,

@@ -12,6 +12,7 @@ costs: each row against a target or against the cheapest that Temporal allows, i
                   machine
   --only names    these rows or measurements, comma-separated; the beginning of a name does
   --rounds n      rounds of each measurement, of which the median counts; default 3
+  --old-records n what scale.retention deletes; default 10000000, of which a million take some 2 GB on disk
   --json FILE     write the machine, every row and its raw rounds to a file as well
   --cluster       Temporal as a cluster on PostgreSQL, two processes of each service, instead of the embedded one on
                   SQLite: rows begin with "cluster." and have no targets; throughput unless --only says otherwise
@@ -30,6 +31,8 @@ export interface Options {
   /** Names or their beginnings; empty means all. */
   only: readonly string[];
   rounds: number;
+  /** Records that retention deletes. */
+  oldRecords: number;
   jsonFile?: string;
   profileDir?: string;
   list: boolean;
@@ -38,11 +41,12 @@ export interface Options {
 
 /** @throws SelfExplanatoryError that names what is wrong, and where to look. */
 export function parseOptions(args: readonly string[]): Options {
-  const { json, profile, only, rounds, ...flags } = valuesOf(args);
+  const { json, profile, only, rounds, 'old-records': oldRecords, ...flags } = valuesOf(args);
   return {
     ...flags,
     only: namesOf(only),
-    rounds: countOf('--rounds', rounds),
+    rounds: countOf('--rounds', rounds, 999),
+    oldRecords: countOf('--old-records', oldRecords, 100_000_000),
     ...(json === undefined ? {} : { jsonFile: json }),
     ...(profile === undefined ? {} : { profileDir: profile }),
   };
@@ -57,6 +61,7 @@ function valuesOf(args: readonly string[]) {
         cluster: { type: 'boolean', default: false },
         only: { type: 'string' },
         rounds: { type: 'string', default: '3' },
+        'old-records': { type: 'string', default: '10000000' },
         json: { type: 'string' },
         profile: { type: 'string' },
         list: { type: 'boolean', default: false },
@@ -75,11 +80,10 @@ function namesOf(text: string | undefined): string[] {
   return names;
 }
 
-function countOf(option: string, text: string): number {
-  if (!/^[1-9]\d{0,2}$/.test(text)) {
-    throw new SelfExplanatoryError(`${option} must be a whole number from 1 to 999 (got ${text})`);
-  }
-  return Number(text);
+function countOf(option: string, text: string, most: number): number {
+  const count = /^\d{1,9}$/.test(text) ? Number(text) : 0;
+  if (count >= 1 && count <= most) return count;
+  throw new SelfExplanatoryError(`${option} must be a whole number from 1 to ${most} (got ${text})`);
 }
 
 /** What is to be measured, and which rows of it are to be shown. */

@@ -3,7 +3,6 @@
  * and again.
  */
 import pg from 'pg';
-import { CLEANUP_BOUNDS, cleanUp } from '../activities/account-callback/cleanup.ts';
 import {
   beginPage,
   dueDayOf,
@@ -13,9 +12,11 @@ import {
   recordDelivered,
   recordFailed,
 } from '../activities/account-callback/outcomes.ts';
+import { callbackTables } from '../activities/account-callback/retention.ts';
 import { assignShards } from '../activities/account-callback/shards.ts';
 import { PERIOD_MS } from '../api/account-callback/callback.ts';
 import { startPortfolioService } from '../dev/stand-ins/account-callback/portfolio-service.ts';
+import { deleteAllExpired } from '../dev/retention.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { MAX_EMISSIONS, MAX_RETRIES } from '../workflows/account-callback/contract.ts';
 import { MIDNIGHT, SHARDS, beginShards } from './account-callback.ts';
@@ -47,13 +48,13 @@ export const scaleAccountCallback: Measurement = {
     {
       name: 'scale.callbacks.statement',
       unit: 'ms',
-      meaning: 'the longest statement of moving users, of a day, and of a clean-up',
+      meaning: 'the longest statement of moving users, of a day, and of retention',
       target: { atMost: 5_000 },
     },
     {
-      name: 'scale.callbacks.clean-up',
+      name: 'scale.callbacks.retention',
       unit: 's',
-      meaning: 'snapshots past their retention, two thirds of all, in all parts',
+      meaning: 'deletion of the snapshots past their retention, two thirds of all',
     },
   ],
 
@@ -74,18 +75,15 @@ export const scaleAccountCallback: Measurement = {
     });
     await part.db.query(PENDING_DAYS);
     await days(db);
-    const cleanUpMs = await timed(() => cleaned(db));
+    const retentionMs = await timed(() => deleteAllExpired(db, HOURS_OF_A_DAY));
     return [
       { row: 'scale.callbacks.start', value: startMs / 1_000 },
       { row: 'scale.callbacks.move', value: moveMs / 2_000 },
       { row: 'scale.callbacks.statement', value: longest().ms, details: longest() },
-      { row: 'scale.callbacks.clean-up', value: cleanUpMs / 1_000 },
+      { row: 'scale.callbacks.retention', value: retentionMs / 1_000 },
     ];
   },
 };
-
-const log = { info: () => undefined, warn: () => undefined, error: () => undefined } as never;
-const beat = () => undefined;
 
 async function timed(work: () => Promise<unknown>): Promise<number> {
   const began = performance.now();
@@ -162,17 +160,11 @@ async function days(db: pg.Pool): Promise<void> {
   }
 }
 
-const resources = (db: pg.Pool) => ({
-  db,
-  log,
-  callbacks: { snapshotRetentionMs: DAY, recordRetentionMs: 30 * DAY },
-});
-
-async function cleaned(db: pg.Pool): Promise<void> {
-  for (let isUnfinished = true; isUnfinished;) {
-    ({ isUnfinished } = await cleanUp(resources(db), MIDNIGHT + HOUR, beat, CLEANUP_BOUNDS));
-  }
-}
+/** Hours older than a day, as if that were their retention. */
+const HOURS_OF_A_DAY = callbackTables({
+  recordRetentionMs: 30 * DAY,
+  malformedIntentRetentionMs: 30 * DAY,
+}).map((table) => (table.name === 'hourly_callbacks' ? { ...table, keepMs: DAY } : table));
 
 const FORGET = `
   TRUNCATE notification.callback_trackings, notification.callback_snapshots, notification.failed_callbacks,
@@ -180,12 +172,12 @@ const FORGET = `
 
 const SNAPSHOT = `notification.callback_snapshots
   (kind, user_id, period_start_ms, shard, entry_id, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value,
-   status, created_at)`;
+   status, created_at, settled_at)`;
 
 const PENDING_DAYS = `
   INSERT INTO ${SNAPSHOT}
   SELECT 'daily', user_id, ${MIDNIGHT - DAY}, shard, '2-0', '2', ${MIDNIGHT - DAY}, '1', ${MIDNIGHT - DAY}, '1', 'pending',
-         now()
+         now(), NULL
     FROM notification.callback_trackings`;
 
 const FILL = [
@@ -194,15 +186,16 @@ const FILL = [
      (user_id, shard, entry_id, is_waited_for, caught_up_date, daily_date, changed_at)
    SELECT 'user-' || n, notification.callback_shard('user-' || n), '1-0', true, '2026-03-28', '2026-03-27', now()
      FROM generate_series(1, ${USERS}) AS n`,
-  // In the order of time, as they come. Dead letters keep those of the first hour: a clean-up looks at them for nothing.
+  // In the order of time, as they come. Dead letters keep those of the first hour.
   `INSERT INTO ${SNAPSHOT}
    SELECT 'hourly', user_id, at_ms, shard, '1-0', '2', at_ms, '1', at_ms, '1',
-          CASE at_ms WHEN ${MIDNIGHT - HOURS * HOUR} THEN 'dropped' ELSE 'delivered' END, now()
+          CASE at_ms WHEN ${MIDNIGHT - HOURS * HOUR} THEN 'dropped' ELSE 'delivered' END, now(),
+          now() - (${MIDNIGHT} - at_ms) * interval '1 millisecond'
      FROM generate_series(${MIDNIGHT - HOURS * HOUR}, ${MIDNIGHT - HOUR}, ${HOUR}::bigint) AS at_ms
     CROSS JOIN notification.callback_trackings
     ORDER BY at_ms`,
   `INSERT INTO notification.callback_dead_letters (kind, user_id, period_start_ms, attempts, last_error, dropped_at)
-   SELECT kind, user_id, period_start_ms, 6, 'status 503', to_timestamp(${MIDNIGHT / 1_000})
+   SELECT kind, user_id, period_start_ms, 6, 'status 503', now()
      FROM notification.callback_snapshots WHERE status = 'dropped'`,
   'ANALYZE',
 ];

@@ -8,11 +8,7 @@ CREATE TABLE notification.callback_settings (
     -- Shards that the users are spread over; set by the service at its start.
     shards           integer NOT NULL CHECK (shards BETWEEN 1 AND 1000),
     -- Every tracking has the shard of its user for this number of shards. Moving them is done in parts.
-    users_placed     boolean NOT NULL DEFAULT false,
-    -- How far step 5 has come, which stops after some seconds and goes on later; null: it begins.
-    cleanup_step     text,
-    cleanup_after_ms bigint,
-    cleanup_after_id text
+    users_placed     boolean NOT NULL DEFAULT false
 );
 INSERT INTO notification.callback_settings (shards) VALUES (4);
 
@@ -80,9 +76,10 @@ CREATE INDEX callback_snapshots_pending_idx
     ON notification.callback_snapshots (shard, kind, period_start_ms, position) WHERE status = 'pending';
 CREATE INDEX callback_snapshots_pending_days_idx
     ON notification.callback_snapshots (shard, period_start_ms, user_id) WHERE status = 'pending' AND kind = 'daily';
--- Clean-up goes through what is settled by time and user, from where it stopped.
-CREATE INDEX callback_snapshots_settled_idx
-    ON notification.callback_snapshots (kind, period_start_ms, user_id) WHERE status IN ('delivered', 'dropped');
+-- For retention.
+CREATE INDEX callback_snapshots_delivered_idx
+    ON notification.callback_snapshots (kind, settled_at) WHERE status = 'delivered';
+CREATE INDEX callback_snapshots_dropped_idx ON notification.callback_snapshots (settled_at) WHERE status = 'dropped';
 
 -- Callbacks whose last attempt failed and that will be tried again.
 CREATE TABLE notification.failed_callbacks (

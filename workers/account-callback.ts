@@ -8,10 +8,11 @@ import {
   createAccountCallbackMetrics,
   observeAccountCallbacks,
 } from '../activities/account-callback/metrics.ts';
-import { MALFORMED_INPUTS } from '../activities/account-callback/malformed.ts';
+import { callbackTables } from '../activities/account-callback/retention.ts';
 import { adoptOrphans, assignShards } from '../activities/account-callback/shards.ts';
 import { consumeCallbackInputs } from '../activities/account-callback/stream.ts';
 import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
+import { watchEvery } from '../activities/watch.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import { DEFAULT_INPUT_STREAM } from '../api/account-callback/input.ts';
@@ -28,8 +29,8 @@ import { reach, required } from './context.ts';
 import { openCaller } from './http-caller.ts';
 import type { Role } from './role.ts';
 
-/** Age at which hourly snapshots are deleted, ms. */
-const SNAPSHOT_RETENTION_MS = 72 * 3_600_000;
+/** Between two looks for rows of shards that have ended: their last activities may write some later, ms. */
+const ADOPTION_INTERVAL_MS = 3_600_000;
 
 export async function openAccountCallbacks(context: ProcessContext): Promise<Role> {
   const { config, log, meter } = context;
@@ -50,7 +51,10 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
   return {
     taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
     longLived,
-    expiring: [{ ...MALFORMED_INPUTS, keepMs: config.values.NOTIFICATION_MALFORMED_INTENT_RETENTION }],
+    expiring: callbackTables({
+      recordRetentionMs: config.values.NOTIFICATION_RECORD_RETENTION,
+      malformedIntentRetentionMs: config.values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
+    }),
 
     activities: ({ db }) => createAccountCallbackActivities({ ...settings, db, log, metrics, portfolios }),
 
@@ -69,11 +73,16 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
       const openJobReader = () => openReader(longestSilenceMs);
       const consumer = consumeCallbackInputs({ ...settings, db, redis, log, metrics, openJobReader });
       const watch = watchGroup({ ...settings.callbackStream, role: 'account-callback', db, redis, log });
+      const adoption = watchEvery(
+        ADOPTION_INTERVAL_MS,
+        () => adoptOrphans(db),
+        (reason) => log.warn({ reason }, 'rows of shards that have ended are not adopted'),
+      );
       const endObservation = observeAccountCallbacks(meter, { db, log });
       return {
         async stop() {
           endObservation();
-          await Promise.all([consumer.stop(), watch.stop()]);
+          await Promise.all([consumer.stop(), watch.stop(), adoption.stop()]);
         },
       };
     },
@@ -110,8 +119,6 @@ function settingsOf({ values }: Config) {
   return {
     callbacks: {
       retryLadderMs: values.NOTIFICATION_CALLBACK_RETRY_LADDER,
-      snapshotRetentionMs: SNAPSHOT_RETENTION_MS,
-      recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,
     },
     callbackStream: {
       stream: DEFAULT_INPUT_STREAM,

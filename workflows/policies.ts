@@ -118,13 +118,6 @@ export const CALLBACK_DELIVERY: ActivityOptions = {
   retry: UNTIL_IT_SUCCEEDS,
 };
 
-/** Old rows are deleted in batches, with a heartbeat after each. */
-export const CALLBACK_CLEANUP: ActivityOptions = {
-  startToCloseTimeout: '10 minutes',
-  heartbeatTimeout: '30 seconds',
-  retry: UNTIL_IT_SUCCEEDS,
-};
-
 /**
  * Picking up rows. While PostgreSQL is away this fails, and the worker counts it as one of its deaths. One that a dying
  * process had taken holds up its whole server, so it is soon given up; a late one only wastes its claim.

@@ -11,13 +11,11 @@ import type {
   DailyCursor,
   EmissionOutcome,
   EmissionPage,
-  CleanupOutcome,
   HourlyCursor,
   RetryOutcome,
 } from '../../workflows/account-callback/contract.ts';
 import { DAY_MS, MAX_RETRIES, shardHold } from '../../workflows/account-callback/contract.ts';
 import { ATTEMPT_LATE } from '../../workflows/failures.ts';
-import { cleanUp } from './cleanup.ts';
 import type { PortfolioService } from './delivery.ts';
 import type { DueCallback, FailedCallback } from './outcomes.ts';
 import {
@@ -43,6 +41,7 @@ import { isOfType, reasonOf } from '../reason.ts';
 
 /** Outcomes are written together, so often: what a crash leaves unwritten is sent again, and is the same. ms. */
 const WRITE_EVERY_MS = 250;
+const NO_PAGE = { found: 0, upTo: undefined };
 const NOTHING: EmissionOutcome = { delivered: 0, failed: 0, dropped: 0 };
 /** Between two attempts to write them while PostgreSQL is away, ms. */
 const OUTAGE_PAUSE_MS = 1_000;
@@ -55,8 +54,6 @@ export interface AccountCallbackResources {
   callbacks: {
     /** The wait after each failed attempt; after as many retries, a callback is dropped. */
     retryLadderMs: readonly number[];
-    snapshotRetentionMs: number;
-    recordRetentionMs: number;
   };
 }
 
@@ -73,30 +70,17 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
 
     /** As {@link dueDayOf}; nothing while the shard is paused. */
     async findDueDay(shard: number): Promise<{ dayStartMs?: number }> {
-      if ((await holdOf(shard)).isPaused) return {};
-      const dayStartMs = await dueDayOf(db, shard);
+      const dayStartMs = (await holdOf(shard)).isPaused ? undefined : await dueDayOf(db, shard);
       return dayStartMs === undefined ? {} : { dayStartMs };
     },
 
     /** As {@link findDailyPage}; nothing while the shard is paused. */
-    async findDailyPage(
-      shard: number,
-      after: DailyCursor,
-      limit: number,
-    ): Promise<{ found: number; upTo?: DailyCursor }> {
-      if ((await holdOf(shard)).isPaused) return { found: 0 };
-      return findDailyPage(db, shard, after, limit);
-    },
+    findDailyPage: async (shard: number, after: DailyCursor, limit: number) =>
+      (await holdOf(shard)).isPaused ? NO_PAGE : findDailyPage(db, shard, after, limit),
 
     /** As {@link findHourlyPage}; nothing while the shard is paused. */
-    async findHourlyPage(
-      shard: number,
-      after: HourlyCursor,
-      limit: number,
-    ): Promise<{ found: number; upTo?: HourlyCursor }> {
-      if ((await holdOf(shard)).isPaused) return { found: 0 };
-      return findHourlyPage(db, shard, after, limit);
-    },
+    findHourlyPage: async (shard: number, after: HourlyCursor, limit: number) =>
+      (await holdOf(shard)).isPaused ? NO_PAGE : findHourlyPage(db, shard, after, limit),
 
     /** Whether a tracking of the shard has not caught up to the end of the previous day. @param nowMs epoch ms. */
     async hasTrackingBehind(shard: number, nowMs: number): Promise<boolean> {
@@ -134,23 +118,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
       }
       return { ...(await withNextRetry(shard, outcome)), isFull: due.length === MAX_RETRIES, isDaySettled };
     },
-
-    /**
-     * Deletes old snapshots, dead letters and trackings, for some seconds. One shard does so for all.
-     *
-     * @param nowMs epoch ms.
-     */
-    async cleanUpCallbacks(shard: number, nowMs: number): Promise<CleanupOutcome> {
-      if (shard !== 0) return { deleted: 0, isUnfinished: false };
-      return withHeartbeats(() => cleanUp(resources, nowMs, untilStopped()));
-    },
   };
-
-  /** Called now and then by work that is long; throws the reason of a stop. */
-  function untilStopped(): () => void {
-    const stopped = Context.current().cancellationSignal;
-    return () => stopped.throwIfAborted();
-  }
 
   async function withNextRetry(
     shard: number,

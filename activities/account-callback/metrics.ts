@@ -1,14 +1,13 @@
 /** The counters and gauges of callbacks about account values. */
-import type { BatchObservableResult, Meter, Observable } from '@opentelemetry/api';
+import type { Meter } from '@opentelemetry/api';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackInput, MalformedInputCode } from '../../api/account-callback/input.ts';
 import { countersOf } from '../counters.ts';
-import { COUNTED_AT_MOST } from '../gauges.ts';
+import { COUNTED_AT_MOST, gaugeRead, observeReads } from '../gauges.ts';
 import { IS_OVERDUE } from '../../workflows/account-callback/contract.ts';
 import { query } from '../postgres.ts';
-import { reasonOf } from '../reason.ts';
 
 interface AttemptAttributes {
   kind: CallbackKind;
@@ -53,39 +52,36 @@ export function createAccountCallbackMetrics(meter: Meter) {
 }
 
 /**
- * Registers the gauges, which are read from PostgreSQL at each export. Each process reports the same figures: take the
- * maximum over them, not the sum.
+ * Registers the gauges (activities/gauges.ts).
  *
  * @returns ends the observation; call it before the connections are closed.
  */
 export function observeAccountCallbacks(meter: Meter, { db, log }: { db: Pool; log: Logger }): () => void {
-  const behind = meter.createObservableGauge('notification.callbacks.behind_ms', {
-    unit: 'ms',
-    description: 'How long the oldest hourly callback of a shard has waited for its first attempt',
-  });
-  const overdue = meter.createObservableGauge('notification.callbacks.overdue_trackings', {
-    description: 'Users of a shard whose last day has not come in time; its daily callbacks wait for them',
-  });
-  const paused = meter.createObservableGauge('notification.callbacks.paused', {
-    description: '1 of a shard that an operator has paused: it delivers nothing',
-  });
-  const gauges: Observable[] = [behind, overdue, paused];
-
-  const observe = async (result: BatchObservableResult): Promise<void> => {
-    try {
+  const callbacks = gaugeRead({
+    what: 'callbacks',
+    gauges: {
+      'notification.callbacks.behind_ms': {
+        unit: 'ms',
+        description: 'How long the oldest hourly callback of a shard has waited for its first attempt',
+      },
+      'notification.callbacks.overdue_trackings': {
+        description:
+          'Users of a shard whose last day has not come in time; its daily callbacks wait for them',
+      },
+      'notification.callbacks.paused': {
+        description: '1 of a shard that an operator has paused: it delivers nothing',
+      },
+    },
+    async read() {
       const shards = await query<ShardRow>(db, READ_SHARDS, []);
-      for (const row of shards) {
-        result.observe(behind, row.behind_ms ?? 0, { shard: row.shard });
-        result.observe(overdue, row.overdue, { shard: row.shard });
-        result.observe(paused, Number(row.is_paused), { shard: row.shard });
-      }
-    } catch (error) {
-      // No value is better than a wrong one, and at most one line an export.
-      log.warn({ gauge: 'callbacks', reason: reasonOf(error) }, 'gauge not read');
-    }
-  };
-  meter.addBatchObservableCallback(observe, gauges);
-  return () => meter.removeBatchObservableCallback(observe, gauges);
+      return shards.flatMap(({ shard, behind_ms: behindMs, overdue, is_paused: isPaused }) => [
+        { gauge: 'notification.callbacks.behind_ms', value: behindMs ?? 0, attributes: { shard } },
+        { gauge: 'notification.callbacks.overdue_trackings', value: overdue, attributes: { shard } },
+        { gauge: 'notification.callbacks.paused', value: Number(isPaused), attributes: { shard } },
+      ]);
+    },
+  });
+  return observeReads(meter, log, [callbacks]);
 }
 
 interface ShardRow {

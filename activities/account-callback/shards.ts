@@ -25,15 +25,14 @@ export async function assignShards(db: Pool, shards: number): Promise<number> {
   return moved;
 }
 
-/** Gives what is left in shards that are no more to those that are there. @param beat called after each statement. */
-export async function adoptOrphans(db: Pool, beat: () => void = () => undefined): Promise<void> {
+/** Gives what is left in shards that are no more to those that are there. */
+export async function adoptOrphans(db: Pool): Promise<void> {
   const [found] = await query<{ has_orphans: boolean }>(db, FIND_ORPHANS, []);
   if (!found!.has_orphans) return;
   for (const statement of [ADOPT_TRACKINGS, ADOPT_SNAPSHOTS, ADOPT_FAILED]) {
     for (let adopted = BATCH_SIZE; adopted === BATCH_SIZE;) {
       const [row] = await query<{ adopted: number }>(db, statement, [BATCH_SIZE]);
       adopted = row!.adopted;
-      beat();
     }
   }
 }

@@ -7,12 +7,11 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { CallbackInput, MalformedInputCode } from '../../api/account-callback/input.ts';
 import { MAX_INPUT_BYTES, parseCallbackInput } from '../../api/account-callback/input.ts';
-import { storableFields } from '../../api/text.ts';
+import { storableFields, wellFormedText } from '../../api/text.ts';
 import type { Undelivered } from './inputs.ts';
 import { storeInputs } from './inputs.ts';
-import { recordMalformedInputs } from './malformed.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
-import { isPostgresRefusal } from '../postgres.ts';
+import { isPostgresRefusal, query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import type { TakingConsumer } from '../stream-consumer.ts';
 import { consumeStream } from '../stream-consumer.ts';
@@ -163,3 +162,43 @@ function sentAtMs({ id }: StreamEntry, nowMs: number): number {
   const ms = Number(id.split('-')[0]);
   return ms >= FIRST_CLOCK_MS ? ms : nowMs;
 }
+
+/** As a row of `malformed_account_inputs`. */
+interface MalformedInput {
+  entryId: string;
+  code: MalformedInputCode;
+  message: string;
+  rawFields: Record<string, string>;
+}
+
+/**
+ * Keeps one row per entry, however often it comes; one whose fields PostgreSQL does not take without them.
+ *
+ * @returns the ids of those that are new.
+ * @throws ApplicationFailure of PostgreSQL.
+ */
+async function recordMalformedInputs(db: Pool, inputs: readonly MalformedInput[]): Promise<Set<string>> {
+  const insert = (fieldsOf: (input: MalformedInput) => Record<string, string>) =>
+    query<{ stream_entry_id: string }>(db, RECORD_MALFORMED, [
+      inputs.map(({ entryId }) => entryId),
+      inputs.map(({ code }) => code),
+      inputs.map(({ message }) => wellFormedText(message)),
+      inputs.map((input) => JSON.stringify(fieldsOf(input))),
+    ]);
+  const rows = await insert(({ rawFields }) => rawFields).catch((error: unknown) => {
+    if (!isPostgresRefusal(error)) throw error;
+    return insert(() => ({}));
+  });
+  return new Set(rows.map((row) => row.stream_entry_id));
+}
+
+/** $1 ids, $2 codes, $3 messages, $4 fields. */
+const RECORD_MALFORMED = {
+  name: 'record_malformed_account_inputs',
+  text: `
+    INSERT INTO notification.malformed_account_inputs
+      (stream_entry_id, failure_code, failure_message, raw_fields, recorded_at)
+    SELECT *, clock_timestamp() FROM unnest($1::text[], $2::text[], $3::text[], $4::jsonb[])
+    ON CONFLICT (stream_entry_id) DO NOTHING
+    RETURNING stream_entry_id`,
+};

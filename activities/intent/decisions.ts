@@ -11,7 +11,7 @@ import type { Intent } from '../../api/intent/entry.ts';
 import type { IntentContent } from '../../api/intent/fingerprint.ts';
 import { differingFields } from '../../api/intent/fingerprint.ts';
 import { MAX_TIMESTAMP_MS } from '../../api/intent/entry.ts';
-import type { Acceptance, RouteToPublish } from '../../workflows/intent/contract.ts';
+import type { Acceptance, IntentStatus, RouteToPublish } from '../../workflows/intent/contract.ts';
 import { MAX_CHILDREN_PER_PARENT } from '../../workflows/intent/contract.ts';
 import { query } from '../postgres.ts';
 import { inTransaction } from '../transactions.ts';
@@ -70,7 +70,7 @@ export async function findIntents(
 
 interface IntentRow {
   notification_id: string;
-  status: 'open' | 'accepted' | 'duplicate' | 'conflict' | 'refused' | 'cancelled';
+  status: IntentStatus;
   other: string | null;
   reason: string | null;
   entry: Intent | null;

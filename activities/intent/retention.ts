@@ -28,17 +28,16 @@ export function intentTables(settings: IntentRetention): Kept[] {
   ];
 }
 
-const IS_FREE = `idempotency_expires_at < now()
-             AND (SELECT true FROM notification.routes AS route
-                   WHERE route.notification_id = records.notification_id AND route.next_attempt_at IS NOT NULL
-                   LIMIT 1) IS NULL`;
-
 /** Their dead letters and replays go with them. A route that was opened again meanwhile stays, and its record with it. */
 const ROUTES: Expiring = {
   name: 'routes',
   table: 'notification.routes',
   since: 'accepted_at',
-  condition: IS_FREE,
+  condition: 'idempotency_expires_at < now()',
+  keptBy: [
+    `FROM notification.routes AS route
+      WHERE route.notification_id = records.notification_id AND route.next_attempt_at IS NOT NULL`,
+  ],
   parent: {
     table: 'notification.records',
     key: 'notification_id',
@@ -50,8 +49,8 @@ const RECORDS: Expiring = {
   name: 'records',
   table: 'notification.records',
   since: 'accepted_at',
-  condition: `idempotency_expires_at < now()
-         AND (SELECT true FROM notification.routes WHERE routes.notification_id = records.notification_id LIMIT 1) IS NULL`,
+  condition: 'idempotency_expires_at < now()',
+  keptBy: ['FROM notification.routes WHERE routes.notification_id = records.notification_id'],
 };
 
 /** After their records. */
@@ -59,8 +58,8 @@ const DECIDED: Expiring = {
   name: 'intents',
   table: 'notification.intents',
   since: 'updated_at',
-  condition: `status <> 'open'
-         AND (SELECT true FROM notification.records WHERE records.notification_id = intents.notification_id LIMIT 1) IS NULL`,
+  condition: "status <> 'open'",
+  keptBy: ['FROM notification.records WHERE records.notification_id = intents.notification_id'],
 };
 
 const MALFORMED: Expiring = {

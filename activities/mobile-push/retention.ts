@@ -26,9 +26,12 @@ const STUCK: Expiring = {
   name: 'stuck_mobile_jobs',
   table: 'notifications.notification_log',
   since: 'created_at',
-  condition: `status = 'pending' AND updated_at < now() - interval '1 day' AND coalesce((
-             SELECT max(send.updated_at) FROM notifications.notification_sends AS send
-              WHERE send.job_id = notification_log.job_id) < now() - interval '1 day', true)`,
+  condition: "status = 'pending' AND updated_at < now() - interval '1 day'",
+  keptBy: [
+    `FROM (SELECT max(send.updated_at) AS updated_at FROM notifications.notification_sends AS send
+             WHERE send.job_id = notification_log.job_id) AS newest
+      WHERE newest.updated_at >= now() - interval '1 day'`,
+  ],
 };
 
 const MALFORMED: Expiring = {

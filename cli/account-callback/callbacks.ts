@@ -245,13 +245,12 @@ function addRun(callbacks: Command): void {
           );
           if (json) return printJson({ shards: states });
           printTable(
-            ['SHARD', 'RESUMED', 'DAILY', 'HOURLY', 'DELETED', 'NEXT ALARM', 'INTERVAL'],
+            ['SHARD', 'RESUMED', 'DAILY', 'HOURLY', 'NEXT ALARM', 'INTERVAL'],
             states.map(({ shard: of, lastAlarm, nextAlarm }) => [
               of,
               lastAlarm?.resumed,
               lastAlarm?.daily,
               lastAlarm?.hourly,
-              lastAlarm?.cleaned,
               nextAlarm && new Date(nextAlarm.atMs),
               nextAlarm?.interval,
             ]),

@@ -1,5 +1,6 @@
 /** The statements by which operators read notifications; columns are named as the result is. */
 import type { Channel } from '../../api/intent/catalog.ts';
+import type { IntentStatus } from '../../workflows/intent/contract.ts';
 import type { Candidate, Conditions } from '../lists.ts';
 
 /** `open`: a route will still be tried. `settled`: none will. `dead_letter`: at least one is dead. */
@@ -109,9 +110,8 @@ export const SHOW_RECORD = `
     FROM notification.records
    WHERE notification_id = $1`;
 
-/** How an intent was decided, or `open`. */
 export interface IntentRow {
-  status: 'open' | 'accepted' | 'duplicate' | 'conflict' | 'refused' | 'cancelled';
+  status: IntentStatus;
   /** The notification that a duplicate or a conflict is about. */
   other: string | null;
   updatedAt: Date;

@@ -434,8 +434,8 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-retention-reserved',
     file: 'activities/intent/retention.ts',
-    find: 'condition: `idempotency_expires_at < now()\n         AND (',
-    replace: 'condition: `(',
+    find: "condition: 'idempotency_expires_at < now()',\n  keptBy: ['",
+    replace: "keptBy: ['",
     wrong: 'doubled',
     what: 'records go while their idempotency key is reserved',
     suite: service('intent/retention', 'I10 I29'),
@@ -443,8 +443,8 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-retention-open',
     file: 'activities/intent/retention.ts',
-    find: 'route.next_attempt_at IS NOT NULL\n                   LIMIT 1) IS NULL`',
-    replace: 'false LIMIT 1) IS NULL`',
+    find: 'route.next_attempt_at IS NOT NULL`',
+    replace: 'false`',
     wrong: 'lost',
     what: 'a record with an open route loses those that were delivered',
     suite: service('intent/retention', 'I44'),

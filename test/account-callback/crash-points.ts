@@ -13,10 +13,15 @@ import {
   takeCallbackBench,
   track,
 } from './callbacks.ts';
+import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../../workflows/account-callback/contract.ts';
+import { RETENTION_WORKFLOW } from '../../workflows/retention-contract.ts';
 import type { CrashWalk } from '../crash-walk.ts';
 import { createCrashWalk } from '../crash-walk.ts';
+import { eventually } from '../harness.ts';
 
 const START = MIDNIGHT - 2 * HOUR;
+/** Of PostgreSQL, by whose clock rows are old. */
+const NOW = Math.floor(Date.now() / HOUR) * HOUR;
 
 let bench: CallbackBench;
 let walk: CrashWalk;
@@ -90,11 +95,8 @@ test('C2 C5 C7 C9 a process that dies after any step of a callback: every period
   }
 }, 600_000);
 
-test('C8 a process that dies after any step of cleaning up: what is old is gone, what is young or needed is there', async () => {
-  const now = MIDNIGHT + 5 * MINUTE;
+test('C8 a process that dies after any step of retention: what is old is gone, what is young or needed is there', async () => {
   await bench.empty();
-  // Before a service is there, whose shards would take the time for the machine's.
-  await bench.setClock(now);
   walk = createCrashWalk(bench.slot, {
     ...CALLBACK_ENV,
     NOTIFICATION_PORTFOLIO_BASE_URL: bench.portfolio.url,
@@ -104,43 +106,44 @@ test('C8 a process that dies after any step of cleaning up: what is old is gone,
     const userId = `user-${users.length}`;
     users.push(userId);
     await haveOldAndYoung(userId);
-    // A shard that begins anew begins with cleaning up.
-    await bench.setClock(now);
-    return async () => (await bench.status()).lastCleanupMs > 0;
+    const run = await bench.slot.client.workflow.start(RETENTION_WORKFLOW, {
+      workflowId: `retention-${users.length}`,
+      taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
+    });
+    return async () => (await run.describe()).status.name === 'COMPLETED';
   };
-  const kills = { cleaned: await walk.through('cleanUpCallbacks', put, 8) };
-  console.info(`processes that died: ${JSON.stringify(kills)}`);
-  // Orphans, dead letters, both kinds of snapshots, and trackings.
-  expect(kills.cleaned).toBe(5);
+  // Dead letters, hours, days, those that were dropped, trackings and malformed entries.
+  expect(await walk.through('deleteExpired', put, 6)).toBe(6);
+  await walk.survivor();
+  await eventually('retention to end', await put());
 
   const kept = await bench.rows<{ user_id: string; what: string }>(`
-    SELECT user_id, kind || ' ' || status || ' ' || (${MIDNIGHT} - period_start_ms) / ${HOUR} AS what
+    SELECT user_id, kind || ' ' || status || ' ' || (${NOW} - period_start_ms) / ${HOUR} AS what
       FROM notification.callback_snapshots
     UNION ALL
-    SELECT user_id, 'dead letter ' || (${MIDNIGHT} - period_start_ms) / ${HOUR}
+    SELECT user_id, 'dead letter ' || (${NOW} - period_start_ms) / ${HOUR}
       FROM notification.callback_dead_letters
     UNION ALL
-    SELECT user_id, 'retry ' || (${MIDNIGHT} - period_start_ms) / ${HOUR} FROM notification.failed_callbacks
+    SELECT user_id, 'retry ' || (${NOW} - period_start_ms) / ${HOUR} FROM notification.failed_callbacks
      ORDER BY 1, 2`);
   for (const userId of users) {
     expect(kept.filter((row) => row.user_id === userId).map(({ what }) => what)).toEqual([
       'daily delivered 96',
       'dead letter 74',
-      'hourly delivered 71',
+      'hourly delivered 70',
       'hourly dropped 74',
       'hourly retrying 75',
       'retry 75',
     ]);
   }
   expect(kept).toHaveLength(6 * users.length);
-}, 300_000);
+}, 600_000);
 
-/** Times are hours before midnight; 72 of snapshots are kept. */
+/** Callbacks so many hours old; 72 hours of delivered ones are kept. */
 async function haveOldAndYoung(userId: string): Promise<void> {
-  const hoursBefore = (hours: number): number => MIDNIGHT - hours * HOUR;
   const veryOld = (400 * DAY) / HOUR;
   const snapshots: [kind: string, hours: number, status: string][] = [
-    ['hourly', 71, 'delivered'],
+    ['hourly', 70, 'delivered'],
     ['hourly', 73, 'delivered'],
     ['hourly', 74, 'dropped'],
     ['hourly', 75, 'retrying'],
@@ -149,7 +152,7 @@ async function haveOldAndYoung(userId: string): Promise<void> {
     ['daily', veryOld, 'delivered'],
   ];
   for (const [kind, hours, status] of snapshots) {
-    // What keeps a snapshot comes with it, as it does in the service: an earlier clean-up may be at work.
+    // What keeps a snapshot comes with it, as it does in the service: an earlier run may be at work.
     await bench.rows(
       `WITH given AS (SELECT $1::text AS kind, $2::text AS user_id, $3::bigint AS start_ms, $4::text AS status),
             dead AS (
@@ -163,9 +166,11 @@ async function haveOldAndYoung(userId: string): Promise<void> {
             )
        INSERT INTO notification.callback_snapshots
               (kind, user_id, period_start_ms, shard, entry_id, peak_value, peak_at_ms, bottom_value, bottom_at_ms,
-               closing_value, status, created_at)
-       SELECT kind, user_id, start_ms, 0, '1-0', '1', start_ms, '1', start_ms, '1', status, now() FROM given`,
-      [kind, userId, hoursBefore(hours), status, new Date(MIDNIGHT + DAY)],
+               closing_value, status, created_at, settled_at)
+       SELECT kind, user_id, start_ms, 0, '1-0', '1', start_ms, '1', start_ms, '1', status, now(),
+              CASE WHEN status <> 'retrying' THEN to_timestamp(start_ms / 1000.0) END
+         FROM given`,
+      [kind, userId, NOW - hours * HOUR, status, new Date(NOW + DAY)],
     );
   }
 }

@@ -1,12 +1,13 @@
-/** Large tables stop nothing: neither a start, nor the first day of many users, nor callbacks because of a clean-up. */
+/** Large tables stop nothing: neither a start, nor the first day of many users, nor retention. */
 import type { Pool, PoolClient } from 'pg';
-import { CLEANUP_BOUNDS, cleanUp } from '../../activities/account-callback/cleanup.ts';
 import { beginPage, findDailyPage } from '../../activities/account-callback/outcomes.ts';
+import { callbackTables } from '../../activities/account-callback/retention.ts';
 import type { EmissionPage } from '../../workflows/account-callback/contract.ts';
 import type { CallbackBench } from './callbacks.ts';
-import { DAY, HOUR, MIDNIGHT, MINUTE, hour, takeCallbackBench } from './callbacks.ts';
-import { eventually } from '../harness.ts';
+import { DAY, HOUR, MIDNIGHT, takeCallbackBench } from './callbacks.ts';
+import { deleteExpired } from '../../dev/retention.ts';
 
+const TABLES = callbackTables({ recordRetentionMs: 30 * DAY, malformedIntentRetentionMs: 90 * DAY });
 const NOON = MIDNIGHT - 12 * HOUR;
 
 let bench: CallbackBench;
@@ -26,10 +27,6 @@ afterEach(async () => {
   await bench.empty();
 });
 
-const hourOf = (userId: string, periodStartMs: number) =>
-  bench.portfolio.held({ userId, kind: 'hourly', periodStartMs });
-const told = (userId: string, periodStartMs: number) =>
-  eventually(`${userId} to be told`, async () => hourOf(userId, periodStartMs));
 const one = async <Row extends object>(sql: string, values?: unknown[]): Promise<Row> =>
   (await bench.rows<Row>(sql, values))[0]!;
 
@@ -138,51 +135,29 @@ test('kinds-S2 the first day of many users is found and loaded user by user, wha
   }
 });
 
-test('kinds-S2 callbacks do not wait for what is to be deleted', async () => {
-  const start = NOON - HOUR;
-  await bench.store([hour('ann', start)]);
-  const blocker: PoolClient = await bench.slot.db.connect();
-  try {
-    await blocker.query('BEGIN');
-    await blocker.query('LOCK TABLE notification.callback_dead_letters IN ACCESS EXCLUSIVE MODE');
-    await bench.setClock(NOON + 10 * MINUTE);
-    await bench.startService();
-    await told('ann', start);
-    expect((await bench.status()).lastCleanupMs).toBe(0);
-  } finally {
-    await blocker.query('ROLLBACK');
-    blocker.release();
-  }
-  await eventually('the clean-up', async () => (await bench.status()).lastCleanupMs > 0);
-});
-
-test('kinds-S2 a clean-up stops after its time and goes on where it stopped, past all that is to be kept', async () => {
-  await haveHistory(20, 100, NOON);
-  // Dead letters keep what they are about, however old it is.
+test('C8 kinds-S2 hours go 72 h after their delivery, and those that dead letters keep hold up none behind them', async () => {
+  await haveHistory(20, 100, Date.now());
+  await bench.rows(
+    `UPDATE notification.callback_snapshots SET settled_at = to_timestamp(period_start_ms / 1000.0) + interval '1 minute'`,
+  );
+  // More than a batch, of one moment, which were replayed and delivered.
   await bench.rows(`
+    INSERT INTO notification.callback_snapshots
+      (kind, user_id, period_start_ms, shard, entry_id, peak_value, peak_at_ms, bottom_value, bottom_at_ms,
+       closing_value, status, created_at, settled_at)
+    SELECT 'hourly', 'replayed', n, 0, '1-0', '1', 0, '1', 0, '1', 'delivered', now(), now() - interval '200 hours'
+      FROM generate_series(1, 12000) AS n;
     INSERT INTO notification.callback_dead_letters (kind, user_id, period_start_ms, attempts, last_error, dropped_at)
     SELECT kind, user_id, period_start_ms, 6, 'down', now()
       FROM notification.callback_snapshots
-     WHERE user_id IN ('user-1', 'user-2', 'user-3')`);
-  const resources = {
-    db: bench.slot.db,
-    log: { info: () => undefined } as never,
-    callbacks: { snapshotRetentionMs: 10 * HOUR, recordRetentionMs: 30 * DAY },
-  };
-  let [runs, deleted] = [0, 0];
-  for (let isUnfinished = true; isUnfinished; runs += 1) {
-    const outcome = await cleanUp(resources, NOON, () => undefined, { batchSize: 50, limitMs: 0 });
-    expect(outcome.deleted).toBeLessThanOrEqual(50);
-    deleted += outcome.deleted;
-    isUnfinished = outcome.isUnfinished;
-  }
-  // One statement of 50 rows a run.
-  expect(runs).toBeGreaterThan(30);
-  expect(deleted).toBe(17 * 90);
-  const kept = await bench.rows('SELECT 1 FROM notification.callback_snapshots');
-  expect(kept).toHaveLength(20 * 10 + 3 * 90);
-  expect(await cleanUp(resources, NOON, () => undefined, CLEANUP_BOUNDS)).toEqual({
-    deleted: 0,
-    isUnfinished: false,
+     WHERE user_id IN ('user-1', 'user-2', 'user-3', 'replayed')`);
+  const { deleted } = await deleteExpired(bench.slot.db, TABLES);
+  // The hours -73 to -100, but for the minute: those of -72 are a minute younger than that.
+  expect(deleted).toMatchObject({
+    hourly_callbacks: 17 * 28,
+    callback_dead_letters: 0,
+    callback_trackings: 0,
   });
+  const kept = await bench.rows('SELECT 1 FROM notification.callback_snapshots');
+  expect(kept).toHaveLength(20 * 72 + 3 * 28 + 12_000);
 }, 180_000);

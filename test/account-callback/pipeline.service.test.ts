@@ -50,9 +50,9 @@ async function alarmsOf(): Promise<Scheduled[][]> {
   for (const event of events!) {
     const type = event.activityTaskScheduledEventAttributes?.activityType?.name;
     if (!type) continue;
-    // Each alarm looks for trackings that are behind, retries unless the retry before is under way, and cleans up now and then.
+    // Each alarm looks for trackings that are behind and retries unless the retry before is under way.
     const current = alarms.at(-1)!;
-    const isEnd = type === 'retryCallbacks' || type === 'cleanUpCallbacks';
+    const isEnd = type === 'retryCallbacks';
     const isNext = current.some((one) => one.type === 'hasTrackingBehind') && !isEnd;
     const scheduled = { type, result: results.get(String(event.eventId)) ?? {} };
     if (isNext) alarms.push([scheduled]);
@@ -85,8 +85,8 @@ test('C1 C2 C3 the steps follow one another, and what 500 callbacks of one alarm
       `^(findDailyPage (emitCallbacks )?)?(findHourlyPage (emitCallbacks )?)*`,
       // 1, 2: new ones.
       `(findDueDay ${page('findDailyPage')}?)?(findHourlyPage (emitCallbacks )?)*`,
-      // 3, 4, 5.
-      'hasTrackingBehind (retryCallbacks )?(cleanUpCallbacks )?$',
+      // 3, 4.
+      'hasTrackingBehind (retryCallbacks )?$',
     ].join(''),
   );
   for (const alarm of alarms.filter((one) => one.some(({ type }) => type === 'hasTrackingBehind'))) {
@@ -99,12 +99,7 @@ test('C1 C2 C3 the steps follow one another, and what 500 callbacks of one alarm
   expect(first!.slice(0, 3)).toEqual(['findDueDay', 'findDailyPage', 'emitCallbacks']);
   expect(second!.slice(0, 2)).toEqual(['findDailyPage', 'emitCallbacks']);
   const { lastAlarm } = await bench.status();
-  expect(Object.keys(lastAlarm!)).toEqual([
-    'resumed',
-    'daily',
-    'hourly',
-    'cleaned',
-  ] satisfies (keyof AlarmSteps)[]);
+  expect(Object.keys(lastAlarm!)).toEqual(['resumed', 'daily', 'hourly'] satisfies (keyof AlarmSteps)[]);
 }, 300_000);
 
 test('C1 100 ms while callbacks are pending, 60 s while a tracking is behind, 5 min otherwise, sooner when an hour ends', async () => {

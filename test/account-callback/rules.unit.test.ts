@@ -7,7 +7,6 @@ import {
   asStored,
   initialState,
   intervalAfter,
-  isCleanUpDue,
   mayBegin,
   pausedAs,
   untilNextAlarm,
@@ -96,13 +95,6 @@ test('C5 outcomes add up in any order, and the soonest retry is the one that is 
       expect(inOrder.nextRetryMs).toBe(known.length === 0 ? undefined : Math.min(...known));
     }),
   );
-});
-
-test('C8 old rows are deleted at the first alarm and then once an hour', () => {
-  expect(isCleanUpDue(fresh, NOON)).toBe(true);
-  const cleaned = { ...fresh, lastCleanupMs: NOON };
-  expect(isCleanUpDue(cleaned, NOON + HOUR_MS - 1)).toBe(false);
-  expect(isCleanUpDue(cleaned, NOON + HOUR_MS)).toBe(true);
 });
 
 test('C9 a pause lasts until somebody resumes the shard, whatever PostgreSQL has forgotten; then its passes begin anew', () => {

@@ -1,15 +1,10 @@
 /** Retention: what the scheduled run deletes, and what it must leave. */
-import { asyncLocalStorage } from '@temporalio/activity';
-import type { Context } from '@temporalio/activity';
-import type { Pool } from 'pg';
 import { intentTables } from '../../activities/intent/retention.ts';
-import type { Kept } from '../../activities/retention.ts';
-import { createRetentionActivities } from '../../activities/retention.ts';
 import { RETENTION_WORKFLOW } from '../../workflows/retention-contract.ts';
-import { createLogger } from '../../workers/logger.ts';
 import type { Service } from '../../workers/service.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
+import { deleteExpired } from '../../dev/retention.ts';
 
 const RETENTION_SCHEDULE_ID = 'intent-retention';
 
@@ -140,16 +135,6 @@ test('I44 intent-D7 intent-P7 records with many routes are deleted piece by piec
   });
   expect(await idsIn('routes', 'route_id')).toEqual(['push:user:o', 'push:user:u']);
 });
-
-/** Runs the activity over these tables. */
-const deleteExpired = (db: Pool, tables: readonly Kept[]) => {
-  const activity = { heartbeat: () => undefined, cancellationSignal: new AbortController().signal };
-  const log = createLogger('silent');
-  return asyncLocalStorage.run(
-    activity as unknown as Context,
-    createRetentionActivities({ db, log, tables }).deleteExpired,
-  );
-};
 
 test('I10 intent-P8 keys that are reserved for longer than records are kept cost a run no look at their records', async () => {
   const HOUR_MS = 3_600_000;

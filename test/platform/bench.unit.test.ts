@@ -111,6 +111,7 @@ describe('the command line', () => {
 
   test.each([
     [['--rounds', '0'], '--rounds must be a whole number'],
+    [['--old-records', '1e9'], '--old-records must be a whole number from 1 to 100000000'],
     [['--only', ''], '--only must name rows'],
     [['--only', 'throughput'], 'no row begins with throughput'],
     [['--fast'], "Unknown option '--fast'"],

@@ -26,14 +26,15 @@ import {
   unnamedQueries,
 } from './statements.ts';
 
-/** Of starts, alarms, shards, workers, sweeps, schedules, clean-ups, retention, consumers and gauges. */
+/** Of starts, alarms, shards, workers, sweeps, schedules, retention, consumers and gauges. */
 const RECURRING = {
   /** So many rows at most; repeated until there are no more. */
   batch: `
     are_ntf_subscriptions_left are_smp_subscriptions_left
     adopt_callback_snapshots adopt_callback_trackings adopt_failed_callbacks
-    delete_malformed_account_inputs oldest_malformed_account_inputs delete_old_callback_dead_letters delete_old_callback_trackings
-    delete_old_daily_snapshots delete_old_hourly_snapshots find_daily_callbacks find_due_callback_day
+    delete_malformed_account_inputs oldest_malformed_account_inputs delete_callback_dead_letters oldest_callback_dead_letters
+    delete_hourly_callbacks oldest_hourly_callbacks delete_daily_callbacks oldest_daily_callbacks delete_dropped_callbacks
+    oldest_dropped_callbacks delete_callback_trackings find_daily_callbacks find_due_callback_day
     find_hourly_callbacks has_callback_tracking_behind load_due_callback_retries place_callback_users
     read_callback_shards
 
@@ -85,7 +86,7 @@ const RECURRING = {
     lock_subscription_agent mark_token_deletion_failed`,
   /** Small tables, or none. */
   small: `
-    load_hold read_callback_cleanup save_callback_cleanup set_callback_shards set_callback_users_placed
+    load_hold set_callback_shards set_callback_users_placed
 
     ask_to_rewind load_stream_position move_stream_offset clear_outbound_stream is_outbound_suspect keep_suspecting_outbound_stream load_outbound_stream read_rewind recall_inbound_stream remember_inbound_stream read_suspects save_outbound_stream suspect_outbound_since suspect_outbound_stream
 

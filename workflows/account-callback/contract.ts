@@ -96,13 +96,6 @@ export interface RetryOutcome extends EmissionOutcome {
   isDaySettled: boolean;
 }
 
-export interface CleanupOutcome {
-  /** Rows. */
-  deleted: number;
-  /** It stopped after some seconds; the next run goes on. */
-  isUnfinished: boolean;
-}
-
 /** What an alarm did, step by step. */
 export interface AlarmSteps {
   /** Callbacks that earlier alarms had left over, begun to be delivered. */
@@ -110,8 +103,6 @@ export interface AlarmSteps {
   /** Daily and hourly ones of a boundary, begun to be delivered. */
   daily: number;
   hourly: number;
-  /** Rows that were deleted since the alarm before. */
-  cleaned: number;
 }
 
 export interface CallbackState {
@@ -131,7 +122,6 @@ export interface CallbackState {
   lastAlarm?: AlarmSteps;
   /** When the next failed callback is due, as far as is known, epoch ms. */
   nextRetryMs?: number;
-  lastCleanupMs: number;
   /** Absent while an alarm is at work. Its time is Temporal's, epoch ms. */
   nextAlarm?: { atMs: number; interval: AlarmInterval };
   /** While it is paused. Its alarms deliver nothing, and look whether it still is. */

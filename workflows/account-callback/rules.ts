@@ -6,11 +6,6 @@ import type { AlarmInterval, CallbackKind, CallbackState, EmissionOutcome, Shard
 import type { Hold } from '../hold-contract.ts';
 import { ALARM_INTERVALS_MS, HOUR_MS } from './contract.ts';
 
-/** Between two runs of step 5. */
-export const CLEANUP_EVERY_MS = HOUR_MS;
-/** Between two parts of one, ms. */
-const CLEANUP_PAUSE_MS = 60_000;
-
 /** Deliveries that an alarm began and did not wait for, by what they are. */
 export type UnderWay = Readonly<Record<CallbackKind | 'retry', number>>;
 
@@ -27,7 +22,7 @@ export interface Findings {
 }
 
 export function initialState({ shard, clockOffsetMs = 0 }: ShardInput): CallbackState {
-  return { shard, clockOffsetMs, delivered: 0, failed: 0, dropped: 0, alarms: 0, lastCleanupMs: 0 };
+  return { shard, clockOffsetMs, delivered: 0, failed: 0, dropped: 0, alarms: 0 };
 }
 
 /** The state without these: what has gone off, has ended, or is being found out again. */
@@ -78,14 +73,6 @@ export function withOutcome(
       : { nextRetryMs: Math.min(nextRetryMs, state.nextRetryMs ?? Infinity) }),
   };
 }
-
-/** @param timeMs what the shard takes the time to be, epoch ms. */
-export const isCleanUpDue = ({ lastCleanupMs }: CallbackState, timeMs: number): boolean =>
-  timeMs >= lastCleanupMs + CLEANUP_EVERY_MS;
-
-/** When step 5 counts as run last, epoch ms, so that its next part is soon due. @param timeMs when a part began. */
-export const lastCleanupForNextPart = (timeMs: number): number =>
-  timeMs - CLEANUP_EVERY_MS + CLEANUP_PAUSE_MS;
 
 /** How urgent the next alarm is. @param timeMs what the shard takes the time to be, epoch ms. */
 export function intervalAfter(findings: Findings, timeMs: number): AlarmInterval {

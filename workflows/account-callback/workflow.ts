@@ -5,11 +5,13 @@
  * ```mermaid
  * flowchart LR
  *   timer((alarm)) --> s0[0 resume pending] --> s1[1 day boundary] --> s2[2 hour boundary]
- *   s2 --> s3[3 find trackings that are behind] --> s4[4 retry failed] --> s5[5 clean up]
- *   s5 -->|100 ms: more to do| timer
- *   s5 -->|60 s: entries are expected| timer
- *   s5 -->|5 min| timer
+ *   s2 --> s3[3 find trackings that are behind] --> s4[4 retry failed]
+ *   s4 -->|100 ms: more to do| timer
+ *   s4 -->|60 s: entries are expected| timer
+ *   s4 -->|5 min| timer
  * ```
+ *
+ * Step 5, the deletion of old snapshots, is the retention of all kinds (activities/account-callback/retention.ts).
  *
  * The cursors are progress, the rows are the truth: a callback is pending until its outcome is written, and a pass over
  * the pending ones is followed by another one until nothing is found. So rows may come, go and change in the meantime.
@@ -45,22 +47,19 @@ import {
 import type { Hold } from '../hold-contract.ts';
 import { loadHold, onHold } from '../holds.ts';
 import { isHistoryLong, onRenewal } from '../long-lived.ts';
-import { CALLBACK_DELIVERY, CALLBACK_CLEANUP, DATABASE } from '../policies.ts';
+import { CALLBACK_DELIVERY, DATABASE } from '../policies.ts';
 import {
   asStored,
   initialState,
   intervalAfter,
-  isCleanUpDue,
   mayBegin,
   pausedAs,
   untilNextAlarm,
-  lastCleanupForNextPart,
   withOutcome,
   without,
 } from './rules.ts';
 
 const database = proxyActivities<AccountCallbackActivities>(DATABASE);
-const cleaning = proxyActivities<AccountCallbackActivities>(CALLBACK_CLEANUP);
 const portfolios = proxyActivities<AccountCallbackActivities>(CALLBACK_DELIVERY);
 
 /** An emission that takes longer, because some target hangs, does not hold up the next one. */
@@ -82,10 +81,6 @@ interface Run {
   /** See `Findings`. */
   isRetryFull: boolean;
   isUnfinished: boolean;
-  /** Step 5 is at work. */
-  isCleaning: boolean;
-  /** Rows that it deleted since the last alarm. */
-  cleaned: number;
   /** An alarm goes through its steps. */
   isAtWork: boolean;
   /** Something that an alarm did not wait for has ended since. */
@@ -100,8 +95,6 @@ export async function accountCallback(input: ShardInput, carried?: CallbackState
     underWay: { hourly: 0, daily: 0, retry: 0 },
     isRetryFull: false,
     isUnfinished: false,
-    isCleaning: false,
-    cleaned: 0,
     isAtWork: false,
     hasNews: false,
   };
@@ -190,7 +183,6 @@ async function goThroughSteps(run: Run): Promise<void> {
   const hourly = await handleHourBoundary(run, MAX_EMISSIONS - resumed - daily);
   const isWaiting = await findBehind(run);
   await retryFailed(run);
-  const cleaned = await cleanUp(run);
 
   const { isRetryFull, isUnfinished, state, underWay } = run;
   const begun = resumed + daily + hourly;
@@ -201,7 +193,7 @@ async function goThroughSteps(run: Run): Promise<void> {
   const atMs =
     Date.now() +
     (state.paused ? ALARM_INTERVALS_MS.steady : untilNextAlarm(interval, state, underWay, timeMs));
-  const lastAlarm: AlarmSteps = { resumed, daily, hourly, cleaned };
+  const lastAlarm: AlarmSteps = { resumed, daily, hourly };
   enter(run, { nextAlarm: { atMs, interval }, alarms: state.alarms + 1, lastAlarm });
 }
 
@@ -243,34 +235,6 @@ async function retryFailed(run: Run): Promise<void> {
     return outcome;
   });
   await waitPatiently(run, 'retry', retrying);
-}
-
-/**
- * Step 5. No callback waits for it, nor does the next run of the workflow, which begins it again. One that stopped before
- * its end goes on with a later alarm.
- */
-async function cleanUp(run: Run): Promise<number> {
-  const beganMs = timeOf(run);
-  if (!run.isCleaning && isCleanUpDue(run.state, beganMs)) {
-    let isLeft = false;
-    run.isCleaning = true;
-    const cleanUpOnce = cleaning
-      .cleanUpCallbacks(run.shard, beganMs)
-      .then(({ deleted, isUnfinished }) => {
-        run.cleaned += deleted;
-        enter(run, { lastCleanupMs: isUnfinished ? lastCleanupForNextPart(beganMs) : beganMs });
-      })
-      .finally(() => {
-        run.isCleaning = false;
-        run.hasNews ||= isLeft;
-      });
-    // It fails only when the workflow is cancelled, which ends the wait below as well.
-    cleanUpOnce.catch(() => undefined);
-    isLeft = !(await condition(() => !run.isCleaning, PATIENCE_MS));
-  }
-  const { cleaned } = run;
-  run.cleaned = 0;
-  return cleaned;
 }
 
 async function emitDaily(run: Run, after: DailyCursor, limit: number): Promise<number> {

@@ -118,6 +118,9 @@ export interface FirstAttempts {
   open: RouteToPublish[];
 }
 
+/** Of a row of `notification.intents`: how the intent was decided, or `open`. */
+export type IntentStatus = 'open' | 'accepted' | 'duplicate' | 'conflict' | 'refused' | 'cancelled';
+
 /** What acceptance found. */
 export type Acceptance =
   | {
