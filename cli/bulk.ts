@@ -1,6 +1,5 @@
 /** What is done to everything that matches: it is shown and asked for before. */
 import { createInterface } from 'node:readline/promises';
-import type { Command } from 'commander';
 import { Option } from 'commander';
 import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../client/bulk-replay.ts';
 import { NotFoundError } from '../client/errors.ts';
@@ -19,12 +18,12 @@ export interface BulkOptions extends GlobalOptions {
 }
 
 /** @param things in the plural, e.g. `jobs`. @param done what is done to them. */
-export const withBulkOptions = (command: Command, things: string, done = 'replayed'): Command =>
-  command
-    .option('--limit <n>', `${things} at most, the oldest first`, parseCount(1, 1_000_000))
-    .option('--dry-run', `show what would be ${done}, and do nothing`)
-    .option('--yes', 'do not ask')
-    .addOption(requestedByOption());
+export const bulkOptions = (things: string, done = 'replayed'): Option[] => [
+  new Option('--limit <n>', `${things} at most, the oldest first`).argParser(parseCount(1, 1_000_000)),
+  new Option('--dry-run', `show what would be ${done}, and do nothing`),
+  new Option('--yes', 'do not ask'),
+  requestedByOption(),
+];
 
 export const rateOption = (what = 'replays') =>
   new Option('--rate <n>', `${what} started per second`)

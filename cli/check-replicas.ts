@@ -4,9 +4,9 @@ import { causeOf } from '../client/errors.ts';
 import type { Config } from '../config/load.ts';
 import { redisConnection } from '../config/redis.ts';
 import type { RedisAddress } from '../config/values.ts';
+import { redisForOneLook } from './check-redis.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { ok, warn } from './checks.ts';
-import { redisForOneLook } from './redis-look.ts';
 
 export interface ReplicaResult {
   kind: 'redis' | 'postgres';

@@ -5,10 +5,9 @@ import { action, helpWith } from './command.ts';
 import { commandsBelow, pathOf } from './looks.ts';
 import { printLine } from './output.ts';
 
-export function addCompletionCommand(program: Command): void {
-  program
-    .command('completion')
-    .description('Print what a shell needs to complete commands, options and their choices.')
+/** @param whole the program with all of its commands. */
+export function addTo(command: Command, whole: () => Promise<Command>): void {
+  command
     .addArgument(new Argument('<shell>', 'which shell').choices(['bash', 'zsh']))
     .addHelpText(
       'after',
@@ -19,7 +18,7 @@ export function addCompletionCommand(program: Command): void {
     )
     .action(
       action<object, ['bash' | 'zsh']>(async (_, shell) => {
-        printLine(scriptFor(program, shell));
+        printLine(scriptFor(await whole(), shell));
       }),
     );
 }

@@ -1,5 +1,7 @@
 /** `doctor`: everything the service depends on, at one glance. */
+import { createConnection } from 'node:net';
 import type { Command } from 'commander';
+import { causeOf } from '../client/errors.ts';
 import type { Config } from '../config/load.ts';
 import { DEFAULT_INPUT_STREAM } from '../api/account-callback/input.ts';
 import { DEFAULT_MOBILE_STREAM } from '../api/mobile-push/job.ts';
@@ -7,72 +9,73 @@ import { CONSUMER_GROUP } from '../api/stream-ids.ts';
 import { callerCredentials } from '../config/caller.ts';
 import { USER_SERVICE, adminEmailsVariable } from '../config/intent.ts';
 import { farSidesOf, loadOperatorConfig, needsOf } from '../config/load.ts';
+import type { FarSide, Place } from '../config/variables.ts';
 import { ConfigError } from '../config/variables.ts';
 import { callbackChecks } from './account-callback/check.ts';
 import { postgresChecks } from './check-postgres.ts';
-import { redisChecks } from './check-redis.ts';
+import { redisChecks, sentinelChecks } from './check-redis.ts';
 import { replicaChecks } from './check-replicas.ts';
-import { sentinelChecks } from './check-sentinels.ts';
 import { temporalChecks } from './check-temporal.ts';
 import type { CheckGroup, Diagnosis, Finding } from './checks.ts';
 import { diagnose, error, ok, warn } from './checks.ts';
-import { EXIT, action, helpWith } from './command.ts';
-import { checkUserService } from './intent/check-user-service.ts';
-import { intentRowChecks, intentStreamChecks, readerCheck } from './intent/check.ts';
+import { EXIT, action } from './command.ts';
+import { option, shaped } from './definition.ts';
+import { checkUserService, intentRowChecks, intentStreamChecks, readerCheck } from './intent/check.ts';
 import { shell } from './invocation.ts';
 import { mobileChecks } from './mobile-push/check.ts';
 import { countOf, printFields, printHeading, printJson, printTable, report } from './output.ts';
-import { reachChecks } from './reach.ts';
 import { certificateChecks, processChecks } from './check-secrets.ts';
 import { wireCheck } from './check-wires.ts';
 import type { Session } from './session.ts';
 import { NotConfiguredError, openSession } from './session.ts';
-import { routerChecks, subscriptionChecks, TRIAL_LIMIT_MS, routerTrial } from './subscription/check.ts';
+import { TRIAL_LIMIT_MS, routerChecks, routerTrial, subscriptionChecks } from './subscription/check.ts';
 import { readAddress } from './subscription/upkeep.ts';
 import { symbolChecks } from './symbol-config/check.ts';
 
 /** Of the shutdown time-out, closing connections takes up to 2 s, and an attempt under way up to its own time-outs. */
 const SHORT_SHUTDOWN_MS = 5_000;
 
-export function addDoctorCommand(program: Command): void {
-  program
-    .command('doctor')
-    .description(
-      'Check the configuration, Redis, PostgreSQL, Temporal with its schedules and workers, the servers that the roles call, and what waits.',
-    )
-    .option(
-      '--router <address>',
-      'instead, try one router that speaks its own protocol: smp:// or ntf://fingerprint@host[:port]; - for standard input, which must say it with a password',
-    )
-    .addHelpText(
-      'after',
-      helpWith(
-        'galaxy-notify doctor',
-        'galaxy-notify doctor --json',
-        'galaxy-notify doctor --router smp://<fingerprint>@smp.example.com',
+const CONNECT_LIMIT_MS = 2_000;
+/** At most so many places that cannot be reached are named. */
+const NAMED = 5;
+
+export function addTo(command: Command): void {
+  shaped(command, {
+    options: [
+      option(
+        '--router <address>',
+        'instead, try one router that speaks its own protocol: smp:// or ntf://fingerprint@host[:port]; - for standard input, which must say it with a password',
       ),
-    )
-    .action(
-      action<{ router?: string }>(async ({ json, router }) => {
-        const findings = await (router === undefined
-          ? examine()
-          : diagnose(
-              [
-                routerTrial(
-                  await readAddress(router),
-                  loadOperatorConfig(shell().env).values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY,
-                ),
-              ],
-              TRIAL_LIMIT_MS,
-            ));
-        const errors = findings.filter(({ status }) => status === 'error').length;
-        const warnings = findings.filter(({ status }) => status === 'warn').length;
-        if (json) printJson({ isHealthy: errors === 0, findings });
-        else printFindings(findings);
-        report(`${countOf(errors, 'error')}, ${countOf(warnings, 'warning')}`);
-        return errors > 0 ? EXIT.failed : EXIT.done;
-      }),
-    );
+      option('-v, --verbose', 'also show the checks that are ok'),
+    ],
+    examples: ['doctor', 'doctor --json', 'doctor --router smp://<fingerprint>@smp.example.com'],
+  }).action(
+    action<{ router?: string; verbose?: boolean }>(async ({ json, router, verbose }) => {
+      const findings = await (router === undefined
+        ? examine()
+        : diagnose(
+            [
+              routerTrial(
+                await readAddress(router),
+                loadOperatorConfig(shell().env).values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY,
+              ),
+            ],
+            TRIAL_LIMIT_MS,
+          ));
+      const {
+        error: errors = [],
+        warn: warnings = [],
+        ok: good = [],
+      } = Object.groupBy(findings, ({ status }) => status);
+      const isWhole = json || verbose || router !== undefined || good.length === 0;
+      if (json) printJson({ isHealthy: errors.length === 0, findings });
+      else printFindings(isWhole ? findings : findings.filter(({ status }) => status !== 'ok'));
+      report(
+        `${countOf(errors.length, 'error')}, ${countOf(warnings.length, 'warning')}${isWhole ? '' : `, ${good.length} ok (-v shows them)`}`,
+      );
+      return errors.length > 0 ? EXIT.failed : EXIT.done;
+    }),
+  );
 }
 
 async function examine(): Promise<Finding[]> {
@@ -163,6 +166,44 @@ const mobileGroup = ({ redis, db }: Session['resources']): CheckGroup =>
 const callbackGroup = ({ redis, db }: Session['resources']): CheckGroup =>
   callbackChecks({ redis, db, stream: DEFAULT_INPUT_STREAM, group: CONSUMER_GROUP });
 
+/** Whether the far sides of a role can be reached: connections are opened and closed again, nothing is sent. */
+function reachChecks(farSides: readonly FarSide[]): CheckGroup[] {
+  return farSides.map(({ name, places, meanwhile }) => [[name, () => reach(places(), meanwhile)]]);
+}
+
+async function reach(places: Place[], meanwhile: string): Promise<Diagnosis> {
+  const failures = (
+    await Promise.all(
+      places.map(async ({ name, host, port }) => {
+        const reason = await refusalOf(host, port);
+        return reason === undefined ? [] : [`${name}: ${reason}`];
+      }),
+    )
+  ).flat();
+  const [first] = places;
+  if (failures.length === 0) {
+    return ok(places.length === 1 ? `${first!.host}:${first!.port} answers` : `all ${places.length} answer`);
+  }
+  const named = failures.slice(0, NAMED).join('; ');
+  const more = failures.length > NAMED ? `; and ${countOf(failures.length - NAMED, 'other')}` : '';
+  const detail = `${failures.length} of ${places.length} cannot be reached: ${named}${more}`;
+  return failures.length === places.length ? error(detail, meanwhile) : warn(detail, meanwhile);
+}
+
+/** @returns why a connection cannot be opened; undefined when it can. */
+function refusalOf(host: string, port: number): Promise<string | undefined> {
+  return new Promise((resolve) => {
+    const socket = createConnection({ host, port, timeout: CONNECT_LIMIT_MS });
+    const end = (reason?: string) => {
+      socket.destroy();
+      resolve(reason);
+    };
+    socket.once('connect', () => end());
+    socket.once('timeout', () => end(`no answer within ${CONNECT_LIMIT_MS / 1_000} s`));
+    socket.once('error', (failure) => end(causeOf(failure)));
+  });
+}
+
 const sourceOf = (embedded: string[]): string =>
   embedded.length === 0
     ? 'all variables are valid'
@@ -190,6 +231,7 @@ function shutdown(ms: number): Diagnosis {
 }
 
 function printFindings(findings: Finding[]): void {
+  if (findings.length === 0) return;
   printTable(
     ['CHECK', 'STATUS', 'DETAIL'],
     findings.map(({ name, status, detail }) => [name, status, detail]),

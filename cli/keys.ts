@@ -4,7 +4,8 @@ import type { ConfiguredKeys, KeyStatus, Renewal } from '../client/keys.ts';
 import type { Config } from '../config/load.ts';
 import { sealingKeysOf } from '../config/subscription.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
-import { EXIT, UsageError, action, helpWith } from './command.ts';
+import { EXIT, UsageError, action } from './command.ts';
+import { form, option } from './definition.ts';
 import type { Requested } from './options.ts';
 import { requestedByOption, waitLimitOption } from './options.ts';
 import { countOf, printJson, printLine, printTable, report } from './output.ts';
@@ -14,46 +15,37 @@ import { withSession } from './session.ts';
 
 const PROGRESS_EVERY = 500;
 
-export function addKeyCommands(program: Command): void {
-  const keys = program
-    .command('keys')
-    .description('Keys of encryption: what is still sealed with each, and how an old one gets out of use');
-
-  keys
-    .command('status')
-    .description(
+export function addTo(keys: Command): void {
+  form(keys, {
+    name: 'status',
+    description:
       'Count what is sealed with each key of NOTIFICATION_PAYLOAD_KEYS and NOTIFICATION_SUBSCRIPTION_KEYS. Reads the history of every workflow that runs.',
-    )
-    .option('--retained', 'also histories of workflows that have ended, which may be many')
-    .addHelpText(
-      'after',
-      helpWith('galaxy-notify keys status', 'galaxy-notify keys status --retained --json'),
-    )
-    .action(
-      action<{ retained?: boolean } & GlobalOptions>(({ retained = false, json }) =>
-        withSession(['postgres', 'temporal'], ({ operator, config }) =>
-          status(operator, configuredIn(config), { withRetained: retained, json: json ?? false }),
-        ),
+    options: [option('--retained', 'also histories of workflows that have ended, which may be many')],
+    examples: ['keys status', 'keys status --retained --json'],
+  }).action(
+    action<{ retained?: boolean }>(({ retained = false, json = false }) =>
+      withSession(['postgres', 'temporal'], ({ operator, config }) =>
+        status(operator, configuredIn(config), { withRetained: retained, json }),
       ),
-    );
+    ),
+  );
 
-  keys
-    .command('renew')
-    .description(
+  form(keys, {
+    name: 'renew',
+    description:
       'Seal what stays with the first key: long-lived workflows go on in new runs, and rows are sealed anew. Other workflows end by themselves.',
-    )
-    .option('--dry-run', 'show how much it is, and do nothing')
-    .option('--yes', 'do not ask')
-    .addOption(waitLimitOption('the new runs'))
-    .addOption(requestedByOption())
-    .addHelpText('after', helpWith('galaxy-notify keys renew --dry-run', 'galaxy-notify keys renew --yes'))
-    .action(
-      action<RenewOptions>((options) =>
-        withSession(['postgres', 'temporal'], ({ operator, config }) =>
-          renew(operator, configuredIn(config), options),
-        ),
+    options: [
+      option('--dry-run', 'show how much it is, and do nothing'),
+      ...[option('--yes', 'do not ask'), waitLimitOption('the new runs'), requestedByOption()],
+    ],
+    examples: ['keys renew --dry-run', 'keys renew --yes'],
+  }).action(
+    action<RenewOptions>((options) =>
+      withSession(['postgres', 'temporal'], ({ operator, config }) =>
+        renew(operator, configuredIn(config), options),
       ),
-    );
+    ),
+  );
 }
 
 type Operator = Session['operator'];

@@ -2,10 +2,10 @@
  * Commands that only look. They are all that `--read-only` lets through, and they have `--watch`, which looks again and
  * again; `top` does so by itself.
  */
-import type { Command } from 'commander';
-import { Option } from 'commander';
+import type { Argument, Command } from 'commander';
+import { InvalidArgumentError, Option } from 'commander';
 import { UsageError } from './command.ts';
-import { parseDuration } from './options.ts';
+import { adviceFor, parseDuration } from './options.ts';
 
 /** Whoever adds a command that changes nothing adds it here; one that is forgotten is refused under `--read-only`. */
 export const LOOKS: readonly string[] = [
@@ -46,8 +46,8 @@ export const LOOKS: readonly string[] = [
 /** They have no servers to look at, so nothing changes while one watches. */
 const WITHOUT_SERVERS: readonly string[] = [
   'views',
-  'intents sample',
-  'intents validate',
+  ...['catalog check', 'catalog sample', 'catalog fbs', 'catalog clients'],
+  ...['intents sample', 'intents validate'],
   'outbox sql',
   'completion',
 ];
@@ -58,16 +58,18 @@ export function pathOf(command: Command): string {
   return `${above}${command.name()}`;
 }
 
-/** Gives the commands that look their options, once all are there. */
-export function addLooks(program: Command): void {
-  program
-    .option('--read-only', 'refuse commands that change something; --dry-run stays possible')
-    .hook('preAction', (_, command) => {
-      const { readOnly, dryRun } = command.optsWithGlobals<{ readOnly?: boolean; dryRun?: boolean }>();
-      if (!readOnly || dryRun || isLook(command)) return;
-      throw new UsageError(`${pathOf(command)} changes something, which --read-only refuses`);
-    });
-  for (const command of commandsBelow(program)) {
+/** @throws UsageError for a command that `--read-only` refuses. */
+export function refuseChange(command: Command): void {
+  const { readOnly, dryRun } = command.optsWithGlobals<{ readOnly?: boolean; dryRun?: boolean }>();
+  if (!readOnly || dryRun || isLook(command)) return;
+  throw new UsageError(`${pathOf(command)} changes something, which --read-only refuses`);
+}
+
+/** Gives a command and those below it what the table of commands adds: errors in its words, and `--watch` where they only look. */
+export function complete(whole: Command): void {
+  for (const command of [whole, ...commandsBelow(whole)]) {
+    for (const option of command.options) explain(option, option.long!);
+    for (const argument of command.registeredArguments) explain(argument, argument.name());
     if (!LOOKS.includes(pathOf(command)) || pathOf(command) === 'top') continue;
     command.addOption(
       new Option('--watch [interval]', 'look again and again, until Ctrl-C')
@@ -75,6 +77,22 @@ export function addLooks(program: Command): void {
         .preset('2s'),
     );
   }
+}
+
+/** A wrong value is answered under the name that the person typed, with what it may have meant. */
+function explain(valued: Option | Argument, name: string): void {
+  const { argChoices, parseArg } = valued;
+  if (parseArg === undefined) return;
+  valued.argParser((given: string, before: unknown) => {
+    try {
+      return parseArg.call(valued, given, before);
+    } catch (error) {
+      if (!(error instanceof InvalidArgumentError)) throw error;
+      throw new UsageError(
+        `${name} cannot be ${given}: ${argChoices ? adviceFor(given, argChoices) : error.message}`,
+      );
+    }
+  });
 }
 
 /** Whether it changes nothing. A router that is tried gets a queue and loses it again. */

@@ -5,14 +5,15 @@ import type { ChosenOperation, OperationRequest, OperationView } from '../client
 import type { Operator } from '../client/operator.ts';
 import { NotFoundError } from '../client/errors.ts';
 import type { BulkOptions, Verb } from './bulk.ts';
-import { endBeforeBulk, rateOption, withBulkOptions } from './bulk.ts';
+import { bulkOptions, endBeforeBulk, rateOption } from './bulk.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
-import { EXIT, action, helpWith, showPage } from './command.ts';
+import { EXIT, UsageError, action } from './command.ts';
+import { form, list, option } from './definition.ts';
+import { reasonOption } from './options.ts';
+import { capital, printFields, printHeading, printJson, printLine, report } from './output.ts';
 import { addHoldCommand } from './holds.ts';
-import { limitOption, reasonOption } from './options.ts';
-import { capital, printFields, printHeading, printJson, printLine, printTable, report } from './output.ts';
 import { startProgress, untilInterrupted } from './progress.ts';
-import type { Dependency } from './session.ts';
+import type { Dependency, Session } from './session.ts';
 import { withSession } from './session.ts';
 
 /** Longer than any operation: whoever follows one may stop at any time. */
@@ -25,11 +26,25 @@ export interface OperationCommandOptions extends BulkOptions {
 }
 
 /** @param things in the plural, e.g. `jobs`. @param done what is done to them. */
-export const withOperationOptions = (command: Command, things: string, done?: string): Command =>
-  withBulkOptions(command, things, done)
-    .addOption(rateOption(things))
-    .addOption(new Option('--detach', 'start it, and do not wait for its end'))
-    .addOption(reasonOption());
+export const operationOptions = (things: string, done?: string): Option[] => [
+  ...[...bulkOptions(things, done), rateOption(things)],
+  ...[new Option('--detach', 'start it, and do not wait for its end'), reasonOption()],
+];
+
+/**
+ * Whether a command is about one thing, which is named, or about all that match filters.
+ *
+ * @param what `a job`. @param named what is named, where that is another thing.
+ * @throws UsageError for both, and for none: nobody means everything.
+ */
+export function isNamed<Id>(id: Id | undefined, filter: object, what: string, named = what): id is Id {
+  const hasFilter = Object.keys(filter).length > 0;
+  if (id !== undefined && hasFilter) throw new UsageError(`${named} that is named takes no filters`);
+  if (id === undefined && !hasFilter) {
+    throw new UsageError(`say which: ${what} id, or filters; --since 30d for everything of 30 days`);
+  }
+  return id !== undefined;
+}
 
 interface Counted<Group> {
   matching: number;
@@ -91,57 +106,40 @@ export function operate<Group>(options: OperationCommandOptions, bulk: Bulk<Grou
   });
 }
 
-export function addOperationCommands(program: Command): void {
-  const operations = program
-    .command('operations')
-    .description(
-      'What was asked for many at once, such as a replay or a cancellation: find, follow, pause, abort',
-    );
+export function addTo(operations: Command): void {
+  list(operations, {
+    description: 'List operations, newest first.',
+    examples: ['operations list'],
+    read: ({ operator }: Session, options: { limit: number }) => operator.operations.list(options),
+    columns: {
+      'ASKED FOR': 'createdAt',
+      OPERATION: 'operationId',
+      STATUS: 'status',
+      DONE: 'done',
+      TOTAL: 'total',
+      BY: 'requestedBy',
+      FILTER: ({ filter }) => JSON.stringify(filter),
+    },
+    table: { flexible: 6, linked: 1 },
+  });
 
-  operations
-    .command('list')
-    .description('List operations, newest first.')
-    .addOption(limitOption())
-    .addHelpText('after', helpWith('galaxy-notify operations list'))
-    .action(
-      action<{ limit: number }>((options) =>
-        withSession(['postgres'], async ({ operator }) =>
-          showPage(await operator.operations.list(options), options, (items) =>
-            printTable(
-              ['ASKED FOR', 'OPERATION', 'STATUS', 'DONE', 'TOTAL', 'BY', 'FILTER'],
-              items.map((item) => [
-                item.createdAt,
-                item.operationId,
-                item.status,
-                item.done,
-                item.total,
-                item.requestedBy,
-                JSON.stringify(item.filter),
-              ]),
-              { flexible: 6, linked: 1, links: items.map(({ link }) => link) },
-            ),
-          ),
-        ),
-      ),
-    );
-
-  operations
-    .command('show')
-    .description('Show an operation: how far it is, and how what it was about stands.')
-    .argument('<operation>', 'its id, as operations list shows it')
-    .option('--follow', 'wait for its end')
-    .addHelpText('after', helpWith('galaxy-notify operations show replay-2026-01-31-5f0c1a2b --follow'))
-    .action(
-      action<{ follow?: boolean }, [string]>((options, operationId) =>
-        withSession(['postgres'], async ({ operator }) => {
-          const view = await operator.operations.show(operationId);
-          if (options.follow && view.endedAt === undefined) {
-            return followOperation(operator, view, options, () => showOne(operator, operationId, options));
-          }
-          return showOne(operator, operationId, options);
-        }),
-      ),
-    );
+  form(operations, {
+    name: 'show',
+    description: 'Show an operation: how far it is, and how what it was about stands.',
+    args: [['<operation>', 'its id, as operations list shows it']],
+    options: [option('--follow', 'wait for its end')],
+    examples: ['operations show replay-2026-01-31-5f0c1a2b --follow'],
+  }).action(
+    action<{ follow?: boolean }, [string]>((options, operationId) =>
+      withSession(['postgres'], async ({ operator }) => {
+        const view = await operator.operations.show(operationId);
+        if (options.follow && view.endedAt === undefined) {
+          return followOperation(operator, view, options, () => showOne(operator, operationId, options));
+        }
+        return showOne(operator, operationId, options);
+      }),
+    ),
+  );
 
   for (const [verb, description] of [
     ['pause', 'Pause an operation: nothing more is begun until it is resumed.'],

@@ -1,6 +1,5 @@
 /** Options that several commands have, and how their values are read. */
 import { userInfo } from 'node:os';
-import type { Command } from 'commander';
 import { InvalidArgumentError, Option } from 'commander';
 import { DURATION_FORMS, durationMs } from '../api/durations.ts';
 import type { Catalog } from '../api/intent/catalog.ts';
@@ -59,7 +58,7 @@ export const parseCount =
   };
 
 /** One more `name=value` of an option that may be repeated. */
-export function addPair(pair: string, before: Record<string, string>): Record<string, string> {
+export function addPair(pair: string, before: Record<string, string> = {}): Record<string, string> {
   const at = pair.indexOf('=');
   if (at < 1) throw new InvalidArgumentError('Write name=value.');
   return { ...before, [pair.slice(0, at)]: pair.slice(at + 1) };
@@ -76,18 +75,22 @@ export const limitOption = () =>
 /** The notification types of the service. @throws ConfigError when its file is no catalog. */
 export const catalogOfShell = (): Catalog => catalogIn(shell().env);
 
+/** What a mistyped name may have meant, or what is possible. */
+export function adviceFor(given: string, names: readonly string[]): string {
+  const nearest = nearestOf(given, names, Math.floor(given.length / 2));
+  return nearest === undefined ? `possible are ${names.join(', ')}` : `did you mean ${nearest}?`;
+}
+
 /** One of the names that the catalog has; it is read when a value is given. */
 const parseName =
-  (what: string, namesIn: (catalog: Catalog) => Iterable<string>) =>
+  (namesIn: (catalog: Catalog) => Iterable<string>) =>
   (text: string): string => {
     const names = [...namesIn(catalogOfShell())];
     if (names.includes(text)) return text;
-    const nearest = nearestOf(text, names);
-    const advice = nearest === undefined ? `known are ${names.join(', ')}` : `did you mean ${nearest}?`;
-    throw new InvalidArgumentError(`The catalog has no ${what} ${text}; ${advice}`);
+    throw new InvalidArgumentError(adviceFor(text, names));
   };
-export const parseType = parseName('notification type', ({ types }) => types.keys());
-export const parseProducer = parseName('producer', ({ producers }) => producers);
+export const parseType = parseName(({ types }) => types.keys());
+export const parseProducer = parseName(({ producers }) => producers);
 
 export const typeOption = () =>
   new Option('--type <type>', 'notification type, see intents sample').argParser(parseType);
@@ -131,12 +134,13 @@ export function operatorName(): string {
 }
 
 /** Filters of dead letters, by which they are listed and replayed. */
-export function withDeadLetterFilters(command: Command): Command {
-  return command
-    .addOption(typeOption())
-    .addOption(channelOption())
-    .addOption(failureOption())
-    .addOption(producerOption())
-    .addOption(sinceOption('died'))
-    .addOption(untilOption('died'));
-}
+export const deadLetterFilters = (): Option[] => [
+  ...[
+    typeOption(),
+    channelOption(),
+    failureOption(),
+    producerOption(),
+    sinceOption('died'),
+    untilOption('died'),
+  ],
+];

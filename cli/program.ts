@@ -2,37 +2,92 @@
 import type { OutputConfiguration } from 'commander';
 import { Command } from 'commander';
 import packageJson from '../package.json' with { type: 'json' };
-import { addCallbackCommands } from './account-callback/callbacks.ts';
-import { addActionCommands } from './actions.ts';
 import { EXIT_CODES_HELP } from './command.ts';
-import { addCompletionCommand } from './completion.ts';
-import { addDoctorCommand } from './doctor.ts';
-import { addBridgeCommands } from './intent/bridge.ts';
-import { addCatalogCommands } from './intent/catalog.ts';
-import { addChannelCommands, addProducerCommands } from './intent/channels.ts';
-import { addDeadLetterCommands } from './intent/dead-letters.ts';
-import { addIntentCommands } from './intent/intents.ts';
-import { addKeyCommands } from './keys.ts';
-import { addLooks } from './looks.ts';
-import { addMalformedCommands } from './intent/malformed.ts';
-import { addNotificationCommands } from './intent/notifications.ts';
-import { addOperationCommands } from './operations.ts';
-import { addOutboxCommands } from './intent/outbox.ts';
-import { addReplayCommand } from './intent/replay.ts';
-import { addMobileCommands } from './mobile-push/jobs.ts';
-import { addRecoverCommand } from './recover.ts';
-import { addSetupCommand } from './setup.ts';
-import { addSubscriptionCommands } from './subscription/subscriptions.ts';
-import { addTokenCommands } from './subscription/tokens.ts';
-import { addSymbolCommands } from './symbol-config/symbols.ts';
-import { addUserCommands } from './users.ts';
-import { addTopCommand } from './top.ts';
-import { addViewsCommand } from './views.ts';
-import { addWhyCommand } from './why.ts';
+
+/** The module of a command. */
+interface Module {
+  /** Gives the command its description, options and subcommands. @param whole loads all commands. */
+  addTo(command: Command, whole: () => Promise<Command>): void;
+}
+
+/** The commands in the order of the help. The module of a command is imported when that command is used. */
+const COMMANDS: Record<string, [summary: string, load: () => Promise<Module>]> = {
+  setup: [
+    'Create what is missing: namespace, search attributes, schedules, database schema.',
+    () => import('./setup.ts'),
+  ],
+  doctor: [
+    'Check the configuration, Redis, PostgreSQL, Temporal with its schedules and workers, the servers that the roles call, and what waits.',
+    () => import('./doctor.ts'),
+  ],
+  top: ['What comes in, goes out, waits and died, again and again', () => import('./top.ts')],
+  views: ["Links to lists in Temporal's Web UI, and to save them there", () => import('./views.ts')],
+  why: ['What somebody got, and why not', () => import('./why.ts')],
+  notifications: [
+    'Accepted notifications and their routes: find, look into, cancel',
+    () => import('./intent/notifications.ts'),
+  ],
+  'dead-letters': [
+    'Routes that spent their budget: what failed, and why',
+    () => import('./intent/dead-letters.ts'),
+  ],
+  replay: ['Try dead-lettered routes again, one or many', () => import('./intent/replay.ts')],
+  operations: [
+    'What was asked for many at once, such as a replay or a cancellation: find, follow, pause, abort',
+    () => import('./operations.ts'),
+  ],
+  malformed: ['Stream entries that could not become a notification', () => import('./intent/malformed.ts')],
+  channels: ['Push and e-mail: whether they publish', () => import('./intent/channels.ts')],
+  producers: [
+    'Producers of intents: whether what they publish goes out',
+    () => import('./intent/channels.ts'),
+  ],
+  bridge: ['The reader of the intent stream: status, pause, resume', () => import('./intent/bridge.ts')],
+  intents: [
+    'Check and publish intents by hand, see examples of them, and which ones wait',
+    () => import('./intent/intents.ts'),
+  ],
+  catalog: [
+    'Check a file of notification types, and write what consumers and producers need of it',
+    () => import('./intent/catalog.ts'),
+  ],
+  outbox: [
+    "Intents in a producer's database, and the relay that publishes them",
+    () => import('./intent/outbox.ts'),
+  ],
+  mobile: ['Push jobs to phones: send, find, look into, replay', () => import('./mobile-push/jobs.ts')],
+  symbols: [
+    'Symbols: which are enabled, and which target has been told so',
+    () => import('./symbol-config/symbols.ts'),
+  ],
+  callbacks: [
+    'Callbacks about account values: their progress, failures, trackings and entries',
+    () => import('./account-callback/callbacks.ts'),
+  ],
+  subscriptions: [
+    'Notification subscriptions: connections of the agent, and whether they are notified',
+    () => import('./subscription/subscriptions.ts'),
+  ],
+  tokens: [
+    "The agent's notification token: the device that pushes go to",
+    () => import('./subscription/tokens.ts'),
+  ],
+  users: ['What is kept of a user', () => import('./users.ts')],
+  keys: [
+    'Keys of encryption: what is still sealed with each, and how an old one gets out of use',
+    () => import('./keys.ts'),
+  ],
+  actions: ['What operators asked for', () => import('./actions.ts')],
+  recover: ['Repair what a store lost that was put back to an earlier state', () => import('./recover.ts')],
+  completion: [
+    'Print what a shell needs to complete commands, options and their choices.',
+    () => import('./completion.ts'),
+  ],
+};
 
 const OVERVIEW = `
 Servers are found by the environment variables of the service (.env.example); what is not set is taken from a running
-npm start. In a checkout: npx --no-install galaxy-notify, or npm run cli -- <command>.
+npm start. In a clone: bin/gn.
 
 Start with:
   galaxy-notify setup                                    once for each Temporal namespace
@@ -44,7 +99,11 @@ Start with:
 
 ${EXIT_CODES_HELP}`;
 
-/** @param output where help and usage errors go; default: the streams of the process. */
+/**
+ * The program with the names of its commands. A command gets its options and subcommands before it is parsed.
+ *
+ * @param output where help and usage errors go; default: the streams of the process.
+ */
 export function programOf(output: OutputConfiguration = {}): Command {
   const program = new Command('galaxy-notify')
     .configureOutput(output)
@@ -54,39 +113,36 @@ export function programOf(output: OutputConfiguration = {}): Command {
     .version(packageJson.version)
     .option('--json', 'print the result as JSON on standard output, and nothing else there')
     .option('--debug', 'print the stack trace of an error')
+    .option('--read-only', 'refuse commands that change something; --dry-run stays possible')
     .configureHelp({
       showGlobalOptions: true,
       optionTerm: ({ flags, mandatory }) => (mandatory ? `${flags} (required)` : flags),
     })
     .showHelpAfterError('(--help shows what is possible)')
     .addHelpText('after', OVERVIEW)
-    .exitOverride();
-  addSetupCommand(program);
-  addDoctorCommand(program);
-  addTopCommand(program);
-  addViewsCommand(program);
-  addWhyCommand(program);
-  addNotificationCommands(program);
-  addDeadLetterCommands(program);
-  addReplayCommand(program);
-  addOperationCommands(program);
-  addMalformedCommands(program);
-  addChannelCommands(program);
-  addProducerCommands(program);
-  addBridgeCommands(program);
-  addIntentCommands(program);
-  addCatalogCommands(program);
-  addOutboxCommands(program);
-  addMobileCommands(program);
-  addSymbolCommands(program);
-  addCallbackCommands(program);
-  addSubscriptionCommands(program);
-  addTokenCommands(program);
-  addUserCommands(program);
-  addKeyCommands(program);
-  addActionCommands(program);
-  addRecoverCommand(program);
-  addCompletionCommand(program);
-  addLooks(program);
+    .exitOverride()
+    .hook('preSubcommand', (_, command) => define(command))
+    .hook('preAction', async (_, command) => (await import('./looks.ts')).refuseChange(command));
+  for (const [name, [summary]] of Object.entries(COMMANDS)) program.command(name).description(summary);
   return program;
+}
+
+/** The program with everything that its commands have. */
+export async function wholeProgram(output?: OutputConfiguration): Promise<Command> {
+  const program = programOf(output);
+  await Promise.all(program.commands.map(define));
+  return program;
+}
+
+const defined = new WeakSet<Command>();
+
+/** Completes a command of the table, once. */
+async function define(command: Command): Promise<void> {
+  const entry = COMMANDS[command.name()];
+  if (entry === undefined || defined.has(command)) return;
+  defined.add(command);
+  const [summary, load] = entry;
+  const [{ addTo }, { complete }] = await Promise.all([load(), import('./looks.ts')]);
+  addTo(command.summary(summary), wholeProgram);
+  complete(command);
 }

@@ -24,9 +24,8 @@ interface RecoverOptions extends GlobalOptions {
   requestedBy: string;
 }
 
-export function addRecoverCommand(program: Command): void {
-  program
-    .command('recover')
+export function addTo(command: Command): void {
+  command
     .description(
       'After Redis, PostgreSQL or Temporal was put back to an earlier state: read intents again, hand off again what outbound streams have lost, take up work that nobody does, push the symbols to all targets, and take inputs of accounts again. A workflow does it; nothing is delivered under another id than before.',
     )

@@ -39,11 +39,21 @@ async function carryOut(invocation: Invocation): Promise<void> {
     getErrHelpWidth: () => stderr.columns ?? DEFAULT_WIDTH,
   });
   try {
-    await program.parseAsync(argv);
+    await program.parseAsync(asOption(argv));
   } catch (error) {
     invocation.exitCode = exitCodeAfter(error, argv);
   }
 }
+
+/** `help notifications list` as `notifications list --help`. */
+const asOption = ([node, script, first, ...rest]: readonly string[]): string[] => [
+  ...[node!, script!],
+  ...(first === 'help' && rest.length > 0
+    ? [...rest, '--help']
+    : first === undefined
+      ? []
+      : [first, ...rest]),
+];
 
 function exitCodeAfter(error: unknown, argv: readonly string[]): number {
   // Commander has said what is wrong, or shown the help that was asked for.

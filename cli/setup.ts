@@ -1,7 +1,6 @@
 /** `setup`: creates what the service needs and what is missing; it may run as often as you like. */
 import type { Client } from '@temporalio/client';
 import type { Command } from 'commander';
-import { Option } from 'commander';
 import type { Pool } from 'pg';
 import { OperationFailedError, causeOf } from '../client/errors.ts';
 import { SCHEDULE_LIMIT_MS, bounded } from '../client/temporal.ts';
@@ -23,10 +22,11 @@ import {
   scheduleIntervalMs,
 } from '../migrations/namespace.ts';
 import { grantToService, setSessionDefaults } from '../migrations/service-role.ts';
-import { EXIT, action, helpWith } from './command.ts';
+import { EXIT, action } from './command.ts';
+import { option, printItems, shaped } from './definition.ts';
 import { shell } from './invocation.ts';
 import { parseDuration } from './options.ts';
-import { countOf, durationOf, printJson, printTable, report } from './output.ts';
+import { countOf, durationOf, printJson, report } from './output.ts';
 import type { Session } from './session.ts';
 import { allReached, check, openSession } from './session.ts';
 
@@ -66,47 +66,34 @@ With NOTIFICATION_POSTGRES_OWNER_DSN tables are made by that role, which owns th
 rights that it needs: it can then change no table. Without it both are the same role.
 `;
 
-export function addSetupCommand(program: Command): void {
-  program
-    .command('setup')
-    .description('Create what is missing: namespace, search attributes, schedules, database schema.')
-    .addOption(
-      new Option(
+export function addTo(command: Command): void {
+  shaped(command, {
+    options: [
+      option(
         '--retention <duration>',
         'how long closed workflows are kept; default: 72h in a new namespace, unchanged in an existing one',
-      ).argParser(parseDuration),
-    )
-    .option('--dry-run', 'show what is missing, and create nothing; exit code 1 when something is')
-    .option('--no-database', 'leave PostgreSQL alone; the service migrates its schema at start')
-    .addHelpText(
-      'after',
-      WHAT_IT_DOES +
-        helpWith(
-          'galaxy-notify setup',
-          'galaxy-notify setup --retention 7d',
-          'galaxy-notify setup --dry-run --json',
-        ),
-    )
-    .action(
-      action<SetupOptions>(async ({ json, ...options }) => {
-        const session = openSession(loadOperatorConfig(shell().env));
-        try {
-          const steps = await carryOut(session, options);
-          if (json) printJson({ steps });
-          else
-            printTable(
-              ['STEP', 'STATUS', 'DETAIL'],
-              steps.map(({ name, status, detail }) => [name, status, detail]),
-              { flexible: 2 },
-            );
-          const missing = steps.filter(({ status }) => status === 'missing').length;
-          if (missing > 0) report(`${countOf(missing, 'step')} to do; run it without --dry-run`);
-          return missing > 0 ? EXIT.failed : EXIT.done;
-        } finally {
-          await session.close();
-        }
-      }),
-    );
+        parseDuration,
+      ),
+      option('--dry-run', 'show what is missing, and create nothing; exit code 1 when something is'),
+      option('--no-database', 'leave PostgreSQL alone; the service migrates its schema at start'),
+    ],
+    above: WHAT_IT_DOES,
+    examples: ['setup', 'setup --retention 7d', 'setup --dry-run --json'],
+  }).action(
+    action<SetupOptions>(async ({ json, ...options }) => {
+      const session = openSession(loadOperatorConfig(shell().env));
+      try {
+        const steps = await carryOut(session, options);
+        if (json) printJson({ steps });
+        else printItems(steps, { STEP: 'name', STATUS: 'status', DETAIL: 'detail' }, { flexible: 2 });
+        const missing = steps.filter(({ status }) => status === 'missing').length;
+        if (missing > 0) report(`${countOf(missing, 'step')} to do; run it without --dry-run`);
+        return missing > 0 ? EXIT.failed : EXIT.done;
+      } finally {
+        await session.close();
+      }
+    }),
+  );
 }
 
 async function carryOut(session: Session, options: SetupOptions): Promise<SetupStep[]> {

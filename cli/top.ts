@@ -18,10 +18,8 @@ interface Options {
   once?: boolean;
 }
 
-export function addTopCommand(program: Command): void {
-  program
-    .command('top')
-    .summary('What comes in, goes out, waits and died, again and again')
+export function addTo(command: Command): void {
+  command
     .description(
       'Show of each kind of work what comes in and goes out per second, what waits and for how long, and what died of which failure, again and again until Ctrl-C: in place in a terminal, as lines elsewhere. It takes no longer the more rows there are.',
     )

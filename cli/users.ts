@@ -21,10 +21,8 @@ interface ForgetOptions extends GlobalOptions {
 /** Between two lines of progress, ms. */
 const LINE_EVERY_MS = 5_000;
 
-export function addUserCommands(program: Command): void {
-  program
-    .command('users')
-    .description('What is kept of a user')
+export function addTo(users: Command): void {
+  users
     .command('forget')
     .summary('Remove or blank what is kept of a user')
     .description(

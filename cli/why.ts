@@ -6,10 +6,8 @@ import { limitOption, sinceOption, typeOption } from './options.ts';
 import { printJson, printTable, report } from './output.ts';
 import { withSession } from './session.ts';
 
-export function addWhyCommand(program: Command): void {
-  program
-    .command('why')
-    .summary('What somebody got, and why not')
+export function addTo(command: Command): void {
+  command
     .description(
       'Say in a sentence what became of each push, e-mail, mobile push and account callback for somebody, newest first.',
     )

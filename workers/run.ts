@@ -63,8 +63,7 @@ function welcome(service: Service, stack: Stack, uiUrl: string | undefined): voi
     ...(stack.postgresDsn ? [`  PostgreSQL       ${stack.postgresDsn}`] : []),
     '',
     'Publish an intent, in another terminal:',
-    '  npx --no-install galaxy-notify intents publish game.turn.ready --to user-1 --key turn-1 --wait \\',
-    '    --field game_id=g-1 --field game_name=Andromeda --field turn_number=1',
+    '  bin/gn intents publish game.turn.ready --sample --wait',
     '',
   ];
   report(lines.join('\n'));

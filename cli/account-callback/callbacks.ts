@@ -1,118 +1,132 @@
 /** `callbacks`: account values as they are delivered to portfolio services. */
-import type { Command } from 'commander';
-import { Argument, Option } from 'commander';
+import type { Command, Option } from 'commander';
+import { Argument } from 'commander';
 import { CALLBACK_KINDS } from '../../api/account-callback/callback.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
-import { callbackInputSchema, problemOf } from '../../api/account-callback/input.ts';
+import { MALFORMED_INPUT_CODES, callbackInputSchema, problemOf } from '../../api/account-callback/input.ts';
+import type { AccountFilter, AccountView, CallbackView } from '../../client/account-callback/account.ts';
+import { TELLING_STATUSES } from '../../client/account-callback/account.ts';
 import type {
   CallbackFilter,
   FailedCallbackView,
   ShardStatus,
 } from '../../client/account-callback/callbacks.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
+import type { MalformedInputFilter } from '../../client/account-callback/malformed.ts';
 import { NotFoundError } from '../../client/errors.ts';
 import type { BulkOptions } from '../bulk.ts';
-import { replayMatching, withBulkOptions } from '../bulk.ts';
+import { bulkOptions, replayMatching } from '../bulk.ts';
 import type { GlobalOptions } from '../command.ts';
-import { UsageError, action, helpWith, showPage } from '../command.ts';
+import { UsageError, action } from '../command.ts';
+import type { Columns } from '../definition.ts';
+import { define, form, list, option, printItems } from '../definition.ts';
 import { addHoldCommand } from '../holds.ts';
 import type { Requested } from '../options.ts';
 import {
   givenOf,
   limitOption,
   parseCount,
+  parseEntryId,
   reasonOption,
   requestedByOption,
   sinceOption,
   untilOption,
 } from '../options.ts';
-import { countOf, printJson, printLine, printTable, report } from '../output.ts';
+import { countOf, printFields, printHeading, printLine, report } from '../output.ts';
+import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
-import { addMalformedInputCommands } from './malformed.ts';
-import { addShow } from './show.ts';
 
-export function addCallbackCommands(program: Command): void {
-  const callbacks = program
-    .command('callbacks')
-    .description('Callbacks about account values: their progress, failures, trackings and entries');
+export function addTo(callbacks: Command): void {
+  define(callbacks, {
+    name: 'status',
+    description: 'Show how far each shard of users has caught up, and how many callbacks wait in it.',
+    examples: ['callbacks status', 'callbacks status --json'],
+    run: async ({ operator }) => ({ shards: await operator.callbacks.status() }),
+    print: ({ shards }) => printShards(shards),
+  });
 
-  callbacks
-    .command('status')
-    .description('Show how far each shard of users has caught up, and how many callbacks wait in it.')
-    .addHelpText('after', helpWith('galaxy-notify callbacks status', 'galaxy-notify callbacks status --json'))
-    .action(
-      action(({ json }) =>
-        withSession(['postgres'], async ({ operator }) => {
-          const shards = await operator.callbacks.status();
-          if (json) printJson({ shards });
-          else printShards(shards);
-        }),
-      ),
-    );
+  define(callbacks, {
+    name: 'show',
+    description: 'Show the account of a user: its tracking and its callbacks.',
+    args: [['<user id>', 'whose account']],
+    options: [
+      kindOption(),
+      option('--status <status>', 'what became of the callback').choices(TELLING_STATUSES),
+      ...[sinceOption('period that begins'), untilOption('period that begins'), limitOption()],
+    ],
+    examples: [
+      'callbacks show user-1',
+      'callbacks show user-1 --status dead',
+      'callbacks show user-1 --kind daily --since 7d --json',
+    ],
+    run: ({ operator }, options: AccountFilter & { limit: number }, userId: string) => {
+      const { kind, status, since, until, limit } = options;
+      return operator.callbacks.show(userId, { ...givenOf({ kind, status, since, until }), limit });
+    },
+    print: (view, { limit }) => printAccount(view, limit),
+  });
 
-  addShow(callbacks);
-
-  withFilters(callbacks.command('failed'))
-    .description(
+  list(callbacks, {
+    name: 'failed',
+    description:
       'List callbacks that failed and will be tried again; with --dead, callbacks that were given up.',
-    )
-    .option('--dead', 'callbacks that were given up after their last retry')
-    .addOption(limitOption())
-    .addHelpText(
-      'after',
-      helpWith('galaxy-notify callbacks failed --kind daily', 'galaxy-notify callbacks failed --dead --json'),
-    )
-    .action(
-      action<FilterOptions & { dead?: boolean; limit: number }>(({ dead, ...options }) =>
-        withSession(['postgres'], async ({ operator }) => {
-          const { failed, deadLetters } = operator.callbacks;
-          const page = await (dead ? deadLetters : failed)({ ...filterOf(options), limit: options.limit });
-          return showPage(page, options, (items) => printFailed(items, dead ?? false));
-        }),
-      ),
-    );
+    options: [...filters(), option('--dead', 'callbacks that were given up after their last retry')],
+    examples: ['callbacks failed --kind daily', 'callbacks failed --dead --json'],
+    read({ operator }: Session, { dead, ...options }: FilterOptions & { dead?: boolean; limit: number }) {
+      const { failed, deadLetters } = operator.callbacks;
+      return (dead ? deadLetters : failed)({ ...filterOf(options), limit: options.limit });
+    },
+    print: (items, { dead }) => printItems(items, dead ? DEAD : FAILED, { flexible: 6, linked: 2 }),
+  });
 
   addReplay(callbacks);
   addTrackings(callbacks);
   addRun(callbacks);
   addPause(callbacks);
-  addMalformedInputCommands(callbacks);
-  addAppend(callbacks);
+  addMalformedInputCommands(callbacks.command('malformed'));
+
+  define(callbacks, {
+    name: 'append',
+    description: 'Append an entry to the stream of extremes, and print its id. The service checks it again.',
+    args: [['<json>', 'kind, user_id and the fields of the kind: hour, day, track or untrack']],
+    examples: [`callbacks append '{"kind":"track","user_id":"user-1","from_ms":1790000000000}'`],
+    needs: ['redis'],
+    async run({ resources }, _options: object, json: string) {
+      const [entryId] = await appendInputs(resources.redis, [inputOf(json)]);
+      return { entryId };
+    },
+    check: (_, [json]) => void inputOf(json),
+    print: ({ entryId }) => entryId,
+  });
 }
 
 type FilterOptions = Omit<CallbackFilter, 'userId'> & GlobalOptions & { user?: string };
 
-const withFilters = (command: Command): Command =>
-  command
-    .addOption(new Option('--kind <kind>', 'period of the callback').choices(CALLBACK_KINDS))
-    .option('--user <id>', 'callbacks of this user')
-    .addOption(sinceOption('failed last'))
-    .addOption(untilOption('failed last'));
+const kindOption = () => option('--kind <kind>', 'period of the callback').choices(CALLBACK_KINDS);
+
+const filters = (): Option[] => [
+  ...[kindOption(), option('--user <id>', 'callbacks of this user')],
+  ...[sinceOption('failed last'), untilOption('failed last')],
+];
 
 function filterOf({ kind, user, since, until }: FilterOptions): CallbackFilter {
   return givenOf({ kind, userId: user, since, until });
 }
 
 function printShards(shards: ShardStatus[]): void {
-  printTable(
-    [
-      ...['SHARD', 'USERS', 'CAUGHT UP', 'BEHIND', 'PENDING', 'FAILED', 'NEXT RETRY', 'DEAD'],
-      ...['NEXT ALARM', 'INTERVAL'],
-    ],
-    shards.map(({ live, ...shard }) => [
-      shard.shard,
-      shard.users,
-      shard.caughtUpDate,
-      shard.behind,
-      shard.pending,
-      shard.failed,
-      shard.nextRetryAt,
-      shard.deadLetters,
-      live?.nextAlarm && new Date(live.nextAlarm.atMs),
-      shard.paused ? 'paused' : live ? (live.nextAlarm?.interval ?? 'at work') : undefined,
-    ]),
-    { links: shards.map(({ link }) => link) },
-  );
+  printItems(shards, {
+    SHARD: 'shard',
+    USERS: 'users',
+    'CAUGHT UP': 'caughtUpDate',
+    BEHIND: 'behind',
+    PENDING: 'pending',
+    FAILED: 'failed',
+    'NEXT RETRY': 'nextRetryAt',
+    DEAD: 'deadLetters',
+    'NEXT ALARM': ({ live }) => live?.nextAlarm && new Date(live.nextAlarm.atMs),
+    INTERVAL: ({ live, paused }) =>
+      paused ? 'paused' : live ? (live.nextAlarm?.interval ?? 'at work') : undefined,
+  });
   for (const { shard, paused } of shards) {
     if (!paused) continue;
     const why = paused.reason === undefined ? '' : `: ${paused.reason}`;
@@ -126,140 +140,147 @@ function printShards(shards: ShardStatus[]): void {
   if (dead > 0) report(`${countOf(dead, 'dead callback')}: callbacks failed --dead, callbacks replay`);
 }
 
-function printFailed(items: FailedCallbackView[], isDead: boolean): void {
-  printTable(
-    [
-      isDead ? 'DROPPED' : 'FAILED',
-      ...['KIND', 'USER', 'PERIOD', 'ATTEMPTS', isDead ? 'REPLAYED' : 'NEXT ATTEMPT', 'LAST ERROR'],
+const CALLBACK: Columns<FailedCallbackView> = {
+  KIND: 'kind',
+  USER: 'userId',
+  PERIOD: 'periodStart',
+  ATTEMPTS: 'attempts',
+};
+const FAILED: Columns<FailedCallbackView> = {
+  FAILED: 'failedAt',
+  ...CALLBACK,
+  'NEXT ATTEMPT': 'nextAttemptAt',
+  'LAST ERROR': 'lastError',
+};
+const DEAD: Columns<FailedCallbackView> = {
+  DROPPED: 'failedAt',
+  ...CALLBACK,
+  REPLAYED: 'replayedAt',
+  'LAST ERROR': 'lastError',
+};
+
+function printAccount({ userId, tracking, callbacks }: AccountView, limit: number): void {
+  printHeading(`Account of ${userId}`);
+  printFields([
+    ['shard', tracking?.shard],
+    ['paused by', tracking?.pausedBy],
+    ['takes part', tracking && (tracking.until === undefined ? 'yes' : 'not any more')],
+    ['until', tracking?.until],
+    ['waited for', tracking && (tracking.isWaitedFor ? 'yes' : 'no')],
+    ['caught up', tracking?.caughtUpDate],
+    ['last day', tracking?.dailyDate],
+    ['changed', tracking?.changedAt],
+    ['link', tracking?.link],
+  ]);
+  printHeading('Callbacks');
+  if (callbacks.items.length === 0) report('nothing matched');
+  else printItems(callbacks.items, CALLBACKS, { flexible: 10 });
+  if (callbacks.hasMore) {
+    report(`the newest ${limit} are shown, there are more: narrow it down, or raise --limit`);
+  }
+}
+
+const CALLBACKS: Columns<CallbackView> = {
+  PERIOD: 'periodStart',
+  KIND: 'kind',
+  STATUS: 'status',
+  PEAK: 'peakValue',
+  BOTTOM: 'bottomValue',
+  CLOSING: 'closingValue',
+  SETTLED: 'settledAt',
+  ATTEMPTS: 'attempts',
+  'NEXT TRY': 'nextAttemptAt',
+  LATE: ({ lateEntries, lateValues }) => lateValues && `${lateEntries}: ${JSON.stringify(lateValues)}`,
+  'LAST ERROR': 'lastError',
+};
+
+function addReplay(callbacks: Command): void {
+  form(callbacks, {
+    name: 'replay',
+    description:
+      'Send callbacks that were given up again, with their old content and a fresh ladder of retries.',
+    options: [
+      ...filters(),
+      ...bulkOptions('callbacks'),
+      option('--all', 'all callbacks that were given up, without a filter'),
     ],
-    items.map((item) => [
-      item.failedAt,
-      item.kind,
-      item.userId,
-      item.periodStart,
-      item.attempts,
-      isDead ? item.replayedAt : item.nextAttemptAt,
-      item.lastError,
-    ]),
-    { flexible: 6, linked: 2, links: items.map(({ link }) => link) },
+    examples: ['callbacks replay --user user-1 --yes', 'callbacks replay --kind daily --since 6h --dry-run'],
+  }).action(
+    action<FilterOptions & BulkOptions & { all?: boolean }>((options) => {
+      const filter = filterOf(options);
+      if (Object.keys(filter).length === 0 && !options.all) {
+        throw new UsageError('say which: with filters, or --all');
+      }
+      return withSession(['postgres', 'temporal'], async ({ operator }) => {
+        const matching = await operator.callbacks.countReplayable(filter);
+        return replayMatching({ what: 'dead callback', matching }, options, async (run) => {
+          const { requestedBy } = options;
+          const replayed = await operator.callbacks.replay(filter, { requestedBy, ...run });
+          return { replayed, line: `${countOf(replayed, 'callback')} tried again; see callbacks failed` };
+        });
+      });
+    }),
   );
 }
 
-interface ReplayOptions extends FilterOptions, BulkOptions {
-  all?: boolean;
-}
-
-function addReplay(callbacks: Command): void {
-  withBulkOptions(withFilters(callbacks.command('replay')), 'callbacks')
-    .description(
-      'Send callbacks that were given up again, with their old content and a fresh ladder of retries.',
-    )
-    .option('--all', 'all callbacks that were given up, without a filter')
-    .addHelpText(
-      'after',
-      helpWith(
-        'galaxy-notify callbacks replay --user user-1 --yes',
-        'galaxy-notify callbacks replay --kind daily --since 6h --dry-run',
-      ),
-    )
-    .action(
-      action<ReplayOptions>((options) => {
-        const filter = filterOf(options);
-        if (Object.keys(filter).length === 0 && !options.all) {
-          throw new UsageError('say which: with filters, or --all');
-        }
-        return withSession(['postgres', 'temporal'], async ({ operator }) => {
-          const matching = await operator.callbacks.countReplayable(filter);
-          return replayMatching({ what: 'dead callback', matching }, options, async (run) => {
-            const { requestedBy } = options;
-            const replayed = await operator.callbacks.replay(filter, { requestedBy, ...run });
-            return { replayed, line: `${countOf(replayed, 'callback')} tried again; see callbacks failed` };
-          });
-        });
-      }),
-    );
-}
-
 function addTrackings(callbacks: Command): void {
-  callbacks
-    .command('overdue')
-    .description(
+  list(callbacks, {
+    name: 'overdue',
+    description:
       'List trackings that did not catch up in time. Daily callbacks of their shards wait for them.',
-    )
-    .addOption(limitOption())
-    .addHelpText('after', helpWith('galaxy-notify callbacks overdue'))
-    .action(
-      action<{ limit: number }>((options) =>
-        withSession(['postgres'], async ({ operator }) => {
-          const page = await operator.callbacks.overdue({ limit: options.limit });
-          return showPage(page, options, (items) =>
-            printTable(
-              ['USER', 'SHARD', 'CAUGHT UP', 'LAST CHANGE'],
-              items.map((item) => [item.userId, item.shard, item.caughtUpDate, item.changedAt]),
-            ),
-          );
-        }),
-      ),
-    );
+    examples: ['callbacks overdue'],
+    read: ({ operator }: Session, { limit }: { limit: number }) => operator.callbacks.overdue({ limit }),
+    columns: { USER: 'userId', SHARD: 'shard', 'CAUGHT UP': 'caughtUpDate', 'LAST CHANGE': 'changedAt' },
+  });
 
-  callbacks
-    .command('release')
-    .description(
+  define(callbacks, {
+    name: 'release',
+    description:
       'Let daily callbacks go on without trackings that did not catch up. The next day or track of a user undoes it.',
-    )
-    .argument('[user id...]', 'whose trackings')
-    .option('--overdue', 'all trackings that did not catch up in time')
-    .addOption(requestedByOption())
-    .addHelpText(
-      'after',
-      helpWith('galaxy-notify callbacks release user-1', 'galaxy-notify callbacks release --overdue'),
-    )
-    .action(
-      action<{ overdue?: boolean } & Requested, [string[]]>(({ overdue, json, requestedBy }, users) => {
-        if ((users.length === 0) === !overdue) throw new UsageError('say which: users, or --overdue');
-        return withSession(['postgres', 'temporal'], async ({ operator }) => {
-          const which = overdue ? 'overdue' : users;
-          const released = await operator.callbacks.release(which, { requestedBy });
-          if (json) printJson({ released });
-          else printLine(`${countOf(released, 'tracking')} released`);
-        });
-      }),
-    );
+    args: [['[user id...]', 'whose trackings']],
+    options: [option('--overdue', 'all trackings that did not catch up in time'), requestedByOption()],
+    examples: ['callbacks release user-1', 'callbacks release --overdue'],
+    needs: ['postgres', 'temporal'],
+    run: async (
+      { operator },
+      { overdue, requestedBy }: { overdue?: boolean } & Requested,
+      users: string[],
+    ) => ({ released: await operator.callbacks.release(overdue ? 'overdue' : users, { requestedBy }) }),
+    check({ overdue }, [users]) {
+      if ((users.length === 0) === !overdue) throw new UsageError('say which: users, or --overdue');
+    },
+    print: ({ released }) => `${countOf(released, 'tracking')} released`,
+  });
 }
 
 function addRun(callbacks: Command): void {
-  callbacks
-    .command('run')
-    .description('Run the alarm of every shard now, and show what it did.')
-    .option('--shard <n>', 'this shard only', parseCount(0, 999))
-    .addOption(requestedByOption())
-    .addHelpText('after', helpWith('galaxy-notify callbacks run', 'galaxy-notify callbacks run --shard 2'))
-    .action(
-      action<{ shard?: number } & Requested>(({ json, shard, requestedBy }) =>
-        withSession(['postgres', 'temporal'], async ({ operator }) => {
-          const all = (await operator.callbacks.status()).map((status) => status.shard);
-          if (shard !== undefined && !all.includes(shard))
-            throw new NotFoundError(`there is no shard ${shard}`);
-          const states = await Promise.all(
-            (shard === undefined ? all : [shard]).map((one) => operator.callbacks.run(one, { requestedBy })),
-          );
-          if (json) return printJson({ shards: states });
-          printTable(
-            ['SHARD', 'RESUMED', 'DAILY', 'HOURLY', 'NEXT ALARM', 'INTERVAL'],
-            states.map(({ shard: of, lastAlarm, nextAlarm }) => [
-              of,
-              lastAlarm?.resumed,
-              lastAlarm?.daily,
-              lastAlarm?.hourly,
-              nextAlarm && new Date(nextAlarm.atMs),
-              nextAlarm?.interval,
-            ]),
-          );
-          const paused = states.filter((state) => state.paused).map(({ shard: of }) => of);
-          if (paused.length > 0) report(`paused, and delivers nothing: shard ${paused.join(', ')}`);
-        }),
-      ),
-    );
+  define(callbacks, {
+    name: 'run',
+    description: 'Run the alarm of every shard now, and show what it did.',
+    options: [option('--shard <n>', 'this shard only', parseCount(0, 999)), requestedByOption()],
+    examples: ['callbacks run', 'callbacks run --shard 2'],
+    needs: ['postgres', 'temporal'],
+    async run({ operator }, { shard, requestedBy }: { shard?: number } & Requested) {
+      const all = (await operator.callbacks.status()).map((status) => status.shard);
+      if (shard !== undefined && !all.includes(shard)) throw new NotFoundError(`there is no shard ${shard}`);
+      const shards = await Promise.all(
+        (shard === undefined ? all : [shard]).map((one) => operator.callbacks.run(one, { requestedBy })),
+      );
+      return { shards };
+    },
+    print({ shards }) {
+      printItems(shards, {
+        SHARD: 'shard',
+        RESUMED: ({ lastAlarm }) => lastAlarm?.resumed,
+        DAILY: ({ lastAlarm }) => lastAlarm?.daily,
+        HOURLY: ({ lastAlarm }) => lastAlarm?.hourly,
+        'NEXT ALARM': ({ nextAlarm }) => nextAlarm && new Date(nextAlarm.atMs),
+        INTERVAL: ({ nextAlarm }) => nextAlarm?.interval,
+      });
+      const paused = shards.filter((state) => state.paused).map(({ shard }) => shard);
+      if (paused.length > 0) report(`paused, and delivers nothing: shard ${paused.join(', ')}`);
+    },
+  });
 }
 
 function addPause(callbacks: Command): void {
@@ -281,27 +302,39 @@ function addPause(callbacks: Command): void {
   command('resume', 'Resume a shard. Callbacks that waited are delivered in order, each once.', '2');
 }
 
-function addAppend(callbacks: Command): void {
-  callbacks
-    .command('append')
-    .description('Append an entry to the stream of extremes, and print its id. The service checks it again.')
-    .argument('<json>', 'kind, user_id and the fields of the kind: hour, day, track or untrack')
-    .addHelpText(
-      'after',
-      helpWith(
-        `galaxy-notify callbacks append '{"kind":"track","user_id":"user-1","from_ms":1790000000000}'`,
-      ),
-    )
-    .action(
-      action<GlobalOptions, [string]>(async ({ json }, text) => {
-        const input = inputOf(text);
-        await withSession(['redis'], async ({ resources }) => {
-          const [entryId] = await appendInputs(resources.redis, [input]);
-          if (json) printJson({ entryId });
-          else printLine(entryId);
-        });
-      }),
-    );
+/** Stream entries that are neither prices nor positions. */
+function addMalformedInputCommands(malformed: Command): void {
+  malformed.description('Stream entries that are neither prices nor positions');
+  list(malformed, {
+    description: 'List malformed entries, newest first.',
+    options: [
+      option('--code <code>', 'why it was refused').choices(MALFORMED_INPUT_CODES),
+      ...[sinceOption('recorded'), untilOption('recorded')],
+    ],
+    examples: ['callbacks malformed list --since 1h'],
+    read: ({ operator }: Session, options: MalformedInputFilter & { limit: number }) =>
+      operator.callbacks.malformed.list(options),
+    columns: { RECORDED: 'recordedAt', ENTRY: 'entryId', CODE: 'code', MESSAGE: 'message' },
+    table: { flexible: 3 },
+  });
+
+  define(malformed, {
+    name: 'show',
+    description: 'Show a malformed entry with its fields.',
+    args: [['<entry id>', 'id of the stream entry', parseEntryId]],
+    examples: ['callbacks malformed show 1790000000000-0'],
+    run: ({ operator }, _options: object, entryId: string) => operator.callbacks.malformed.show(entryId),
+    print({ entryId, code, message, recordedAt, rawFields }) {
+      printHeading(`Malformed account input ${entryId}`);
+      printFields([
+        ['code', code],
+        ['message', message],
+        ['recorded', recordedAt],
+      ]);
+      printHeading('Fields of the entry, cut where they are long');
+      printFields(Object.entries(rawFields));
+    },
+  });
 }
 
 function inputOf(text: string): CallbackInput {

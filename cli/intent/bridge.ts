@@ -7,11 +7,7 @@ import { reasonOption } from '../options.ts';
 import { durationOf, printFields, printHeading, printJson, report } from '../output.ts';
 import { withSession } from '../session.ts';
 
-export function addBridgeCommands(program: Command): void {
-  const bridge = program
-    .command('bridge')
-    .description('The reader of the intent stream: status, pause, resume');
-
+export function addTo(bridge: Command): void {
   bridge
     .command('status')
     .description('Show the reader: whether it reads, where it is, how far behind, and what is wrong.')

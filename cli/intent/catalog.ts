@@ -2,7 +2,6 @@
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { Command } from 'commander';
-import { Option } from 'commander';
 import type { Catalog, CatalogDocument } from '../../api/intent/catalog.ts';
 import { CatalogError } from '../../api/intent/catalog.ts';
 import { breakingChanges } from '../../api/intent/catalog-changes.ts';
@@ -13,7 +12,8 @@ import { schemaFiles } from '../../api/intent/generators/schemas.ts';
 import { typeScriptFile } from '../../api/intent/generators/typescript.ts';
 import { flatBuffersSchemaOf } from '../../api/intent/push-event.ts';
 import type { ExitCode } from '../command.ts';
-import { EXIT, UsageError, action, helpWith } from '../command.ts';
+import { EXIT, UsageError, action } from '../command.ts';
+import { form, option } from '../definition.ts';
 import { shell } from '../invocation.ts';
 import { countOf, printJson, printLine, report } from '../output.ts';
 
@@ -22,82 +22,74 @@ type Language = (typeof LANGUAGES)[number];
 
 const FILE = 'YAML or JSON; default: NOTIFICATION_CATALOG_FILE, or the types of Galaxy';
 
-export function addCatalogCommands(program: Command): void {
-  const catalog = program
-    .command('catalog')
-    .description('Check a file of notification types, and write what consumers and producers need of it');
-
-  catalog
-    .command('check')
-    .description(
+export function addTo(catalog: Command): void {
+  form(catalog, {
+    name: 'check',
+    description:
       'Check a catalog without any server: every fault with its place. Exit code 1 when there is one.',
-    )
-    .argument('[file]', FILE)
-    .option('--against <file>', 'an older catalog: what would break its producers and consumers is a fault')
-    .addHelpText(
-      'after',
-      helpWith(
-        'galaxy-notify catalog check catalog.yaml',
-        'galaxy-notify catalog check catalog.yaml --against deployed.yaml',
-      ),
-    )
-    .action(
-      action<{ against?: string }, [string | undefined]>(async ({ json, against }, file) => {
-        const problems = await problemsOf(file, against);
-        if (json) printJson({ problems });
-        else for (const problem of problems) printLine(problem);
-        report(problems.length === 0 ? 'the catalog is valid' : countOf(problems.length, 'problem'));
-        return problems.length === 0 ? EXIT.done : EXIT.failed;
-      }),
-    );
+    args: [['[file]', FILE]],
+    options: [
+      option('--against <file>', 'an older catalog: what would break its producers and consumers is a fault'),
+    ],
+    examples: ['catalog check catalog.yaml', 'catalog check catalog.yaml --against deployed.yaml'],
+  }).action(
+    action<{ against?: string }, [string | undefined]>(async ({ json, against }, file) => {
+      const problems = await problemsOf(file, against);
+      if (json) printJson({ problems });
+      else for (const problem of problems) printLine(problem);
+      report(problems.length === 0 ? 'the catalog is valid' : countOf(problems.length, 'problem'));
+      return problems.length === 0 ? EXIT.done : EXIT.failed;
+    }),
+  );
 
-  catalog
-    .command('sample')
-    .description('Print a small catalog to begin with.')
-    .addHelpText('after', helpWith('galaxy-notify catalog sample > catalog.yaml'))
-    .action(
-      action(async () => {
-        printLine((await textOf(path.join(path.dirname(GALAXY_FILE), 'shop.yaml'))).trimEnd());
-      }),
-    );
+  form(catalog, {
+    name: 'sample',
+    description: 'Print a small catalog to begin with.',
+    examples: ['catalog sample > catalog.yaml'],
+  }).action(
+    action(async () => {
+      printLine((await textOf(path.join(path.dirname(GALAXY_FILE), 'shop.yaml'))).trimEnd());
+    }),
+  );
 
-  catalog
-    .command('fbs')
-    .description('Print the FlatBuffers schema of the push events of a catalog.')
-    .argument('[file]', FILE)
-    .addHelpText('after', helpWith('galaxy-notify catalog fbs catalog.yaml > notification.fbs'))
-    .action(
-      action<object, [string | undefined]>(async (_, file) => {
-        printLine(flatBuffersSchemaOf(await readCatalog(file)).trimEnd());
-      }),
-    );
+  form(catalog, {
+    name: 'fbs',
+    description: 'Print the FlatBuffers schema of the push events of a catalog.',
+    args: [['[file]', FILE]],
+    examples: ['catalog fbs catalog.yaml > notification.fbs'],
+  }).action(
+    action<object, [string | undefined]>(async (_, file) => {
+      printLine(flatBuffersSchemaOf(await readCatalog(file)).trimEnd());
+    }),
+  );
 
-  catalog
-    .command('clients')
-    .description(
+  form(catalog, {
+    name: 'clients',
+    description:
       'Write payload types and constructors of a catalog in a language, or its payloads as JSON Schema.',
-    )
-    .argument('[file]', FILE)
-    .addOption(new Option('--language <language>', 'of the code').choices(LANGUAGES).makeOptionMandatory())
-    .requiredOption('--out <folder>', 'where the files are written; in Go it gives the package its name')
-    .addHelpText(
-      'after',
-      helpWith('galaxy-notify catalog clients catalog.yaml --language typescript --out src/notifications'),
-    )
-    .action(
-      action<{ language: Language; out: string }, [string | undefined]>(
-        async ({ json, language, out }, file): Promise<ExitCode> => {
-          const text = await textOf(fileOf(file));
-          const files = filesIn(language, out, parse(text), documentOf(text) as CatalogDocument);
-          await mkdir(out, { recursive: true });
-          for (const [name, content] of files) await writeFile(path.join(out, name), content);
-          const written = files.map(([name]) => path.join(out, name));
-          if (json) printJson({ written });
-          else for (const name of written) printLine(name);
-          return EXIT.done;
-        },
-      ),
-    );
+    args: [['[file]', FILE]],
+    options: [
+      option('--language <language>', 'of the code').choices(LANGUAGES).makeOptionMandatory(),
+      option(
+        '--out <folder>',
+        'where the files are written; in Go it gives the package its name',
+      ).makeOptionMandatory(),
+    ],
+    examples: ['catalog clients catalog.yaml --language typescript --out src/notifications'],
+  }).action(
+    action<{ language: Language; out: string }, [string | undefined]>(
+      async ({ json, language, out }, file): Promise<ExitCode> => {
+        const text = await textOf(fileOf(file));
+        const files = filesIn(language, out, parse(text), documentOf(text) as CatalogDocument);
+        await mkdir(out, { recursive: true });
+        for (const [name, content] of files) await writeFile(path.join(out, name), content);
+        const written = files.map(([name]) => path.join(out, name));
+        if (json) printJson({ written });
+        else for (const name of written) printLine(name);
+        return EXIT.done;
+      },
+    ),
+  );
 }
 
 function filesIn(

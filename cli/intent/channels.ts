@@ -20,7 +20,6 @@ interface Held<Noun extends string, Name extends string> {
   group: string;
   /** `channel`: of the argument, and where a view has the name. */
   noun: Noun;
-  description: string;
   pauses: string;
   resumes: string;
   /** Checks a name; it is one of the choices where they are known. */
@@ -38,7 +37,6 @@ interface Held<Noun extends string, Name extends string> {
 const CHANNELS: Held<'channel', ChannelName> = {
   group: 'channels',
   noun: 'channel',
-  description: 'Push and e-mail: whether they publish',
   pauses: 'Pause a channel until it is resumed, also over restarts. Its routes wait and spend no budget.',
   resumes: 'Resume a channel. Waiting routes are released at a set rate.',
   argument: (name) => new Argument(name, 'which channel').choices(CHANNEL_NAMES),
@@ -50,7 +48,6 @@ const CHANNELS: Held<'channel', ChannelName> = {
 const HELD_PRODUCERS: Held<'producer', Producer> = {
   group: 'producers',
   noun: 'producer',
-  description: 'Producers of intents: whether what they publish goes out',
   pauses:
     'Pause a producer until it is resumed, also over restarts. Its intents are accepted; their routes wait and spend no budget.',
   resumes: 'Resume a producer. Waiting routes are released at a set rate, those that wait longest first.',
@@ -60,20 +57,17 @@ const HELD_PRODUCERS: Held<'producer', Producer> = {
   operations: ({ producers }) => producers,
 };
 
-export function addChannelCommands(program: Command): void {
-  addCommands(program, CHANNELS);
-}
-
-export function addProducerCommands(program: Command): void {
-  addWeight(addCommands(program, HELD_PRODUCERS));
+export function addTo(group: Command): void {
+  if (group.name() === CHANNELS.group) return addCommands(group, CHANNELS);
+  addCommands(group, HELD_PRODUCERS);
+  addWeight(group);
 }
 
 function addCommands<Noun extends string, Name extends string>(
-  program: Command,
+  commands: Command,
   held: Held<Noun, Name>,
-): Command {
+): void {
   const { group, noun } = held;
-  const commands = program.command(group).description(held.description);
   const nameArgument = () => held.argument(`<${noun}>`);
 
   commands
@@ -149,7 +143,6 @@ function addCommands<Noun extends string, Name extends string>(
       if (view) report(`${countOf(view.openRoutes, 'route')} open of ${name}`);
     },
   });
-  return commands;
 }
 
 interface WeightOptions {

@@ -1,67 +1,47 @@
 /** `intents`: its commands, examples of intents, and which ones wait. */
 import type { Command } from 'commander';
-import { Argument } from 'commander';
 import type { NotificationType } from '../../api/intent/catalog.ts';
 import { typeIn } from '../../api/intent/catalog.ts';
 import { envelopeOf } from '../../api/intent/entry.ts';
 import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
-import { action, helpWith, showPage } from '../command.ts';
-import { catalogOfShell, limitOption, parseType } from '../options.ts';
-import { printHeading, printJson, printLine, printTable } from '../output.ts';
-import { withSession } from '../session.ts';
+import { action } from '../command.ts';
+import { form, list, printItems } from '../definition.ts';
+import { catalogOfShell, parseType } from '../options.ts';
+import { printHeading, printJson, printLine } from '../output.ts';
 import { addPublishCommand } from './publish.ts';
 import { addValidateCommand } from './validate.ts';
+import type { Session } from '../session.ts';
 
-export function addIntentCommands(program: Command): void {
-  const intents = program
-    .command('intents')
-    .description('Check and publish intents by hand, see examples of them, and which ones wait');
-
+export function addTo(intents: Command): void {
   addPublishCommand(intents);
   addValidateCommand(intents);
 
-  intents
-    .command('waiting')
-    .description('List intents that were tried and are neither accepted nor refused yet, longest first.')
-    .addOption(limitOption())
-    .addHelpText(
-      'after',
-      helpWith('galaxy-notify intents waiting', 'galaxy-notify notifications cancel 1790000000000-0'),
-    )
-    .action(
-      action<{ limit: number }>((options) =>
-        withSession(['postgres'], async ({ operator }) =>
-          showPage(await operator.intents.waiting(options), options, (items) =>
-            printTable(
-              ['SINCE', 'NOTIFICATION', 'TYPE', 'ATTEMPT', 'KEY', 'REASON'],
-              items.map((item) => [
-                item.waitingSince,
-                item.notificationId,
-                item.type,
-                item.attempt,
-                item.idempotencyKey,
-                item.reason ?? 'its turn has not come',
-              ]),
-              { flexible: 5, linked: 1, links: items.map(({ link }) => link) },
-            ),
-          ),
-        ),
-      ),
-    );
+  list(intents, {
+    name: 'waiting',
+    description: 'List intents that were tried and are neither accepted nor refused yet, longest first.',
+    examples: ['intents waiting', 'notifications cancel 1790000000000-0'],
+    read: ({ operator }: Session, options: { limit: number }) => operator.intents.waiting(options),
+    columns: {
+      SINCE: 'waitingSince',
+      NOTIFICATION: 'notificationId',
+      TYPE: 'type',
+      ATTEMPT: 'attempt',
+      KEY: 'idempotencyKey',
+      REASON: ({ reason }) => reason ?? 'its turn has not come',
+    },
+    table: { flexible: 5, linked: 1 },
+  });
 
-  intents
-    .command('sample')
-    .description('Show an example of a type, ready to be published; without a type, list all types.')
-    .addArgument(new Argument('[type]', 'notification type').argParser(parseType))
-    .addHelpText(
-      'after',
-      helpWith('galaxy-notify intents sample', 'galaxy-notify intents sample lobby.invite.created'),
-    )
-    .action(
-      action<object, [NotificationType | undefined]>(async ({ json }, type) =>
-        type === undefined ? listTypes(json) : showSamples(type, json),
-      ),
-    );
+  form(intents, {
+    name: 'sample',
+    description: 'Show an example of a type, ready to be published; without a type, list all types.',
+    args: [['[type]', 'one type', parseType]],
+    examples: ['intents sample', 'intents sample lobby.invite.created'],
+  }).action(
+    action<object, [NotificationType | undefined]>(async ({ json }, type) =>
+      type === undefined ? listTypes(json) : showSamples(type, json),
+    ),
+  );
 }
 
 function listTypes(json: boolean | undefined): void {
@@ -74,16 +54,17 @@ function listTypes(json: boolean | undefined): void {
     }),
   );
   if (json) return printJson({ items });
-  printTable(
-    ['TYPE', 'PRODUCER', 'AUDIENCE: CHANNELS', 'FIELDS'],
-    items.map(({ type, producer, channels, fields }) => [
-      type,
-      producer,
-      Object.entries(channels)
-        .map(([audience, names]) => `${audience}: ${names.join(', ')}`)
-        .join('; '),
-      fields.join(', '),
-    ]),
+  printItems(
+    items,
+    {
+      TYPE: 'type',
+      PRODUCER: 'producer',
+      'AUDIENCE: CHANNELS': ({ channels }) =>
+        Object.entries(channels)
+          .map(([audience, names]) => `${audience}: ${names.join(', ')}`)
+          .join('; '),
+      FIELDS: ({ fields }) => fields.join(', '),
+    },
     { flexible: 3 },
   );
 }

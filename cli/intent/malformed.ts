@@ -1,134 +1,90 @@
 /** `malformed`: stream entries that could not become a notification. */
-import type { Command } from 'commander';
-import { Option } from 'commander';
+import type { Command, Option } from 'commander';
 import { MALFORMED_CODES } from '../../api/intent/entry.ts';
 import type { Mending } from '../../api/intent/mending.ts';
 import type { MalformedEntry, MalformedFilter } from '../../client/intent/malformed.ts';
 import type { ExitCode } from '../command.ts';
-import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
+import { EXIT, action } from '../command.ts';
+import { define, form, list, option, printItems } from '../definition.ts';
 import type { OperationCommandOptions } from '../operations.ts';
-import { inGroups, operate, withOperationOptions } from '../operations.ts';
-import {
-  addPair,
-  givenOf,
-  limitOption,
-  parseEntryId,
-  producerOption,
-  sinceOption,
-  untilOption,
-} from '../options.ts';
-import { printFields, printHeading, printJson, printLine, printTable, report } from '../output.ts';
+import { inGroups, isNamed, operate, operationOptions } from '../operations.ts';
+import { addPair, givenOf, parseEntryId, producerOption, sinceOption, untilOption } from '../options.ts';
+import { printFields, printHeading, printJson, printLine, report } from '../output.ts';
+import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
 
-export function addMalformedCommands(program: Command): void {
-  const malformed = program
-    .command('malformed')
-    .description('Stream entries that could not become a notification');
+type Options = OperationCommandOptions &
+  MalformedFilter & {
+    set?: Record<string, string>;
+    newKey?: boolean;
+  };
 
-  withFilters(malformed.command('list'))
-    .description('List malformed entries, newest first.')
-    .addOption(limitOption())
-    .addHelpText(
-      'after',
-      helpWith(
-        'galaxy-notify malformed list --since 1h',
-        'galaxy-notify malformed list --code recipient_not_found --json',
-      ),
-    )
-    .action(
-      action<MalformedFilter & { limit: number }>((options) =>
-        withSession(['postgres'], async ({ operator }) =>
-          showPage(
-            await operator.malformed.list({ ...filterOf(options), limit: options.limit }),
-            options,
-            (items) =>
-              printTable(
-                ['RECORDED', 'ENTRY', 'CODE', 'TYPE', 'PRODUCER', 'MESSAGE'],
-                items.map((item) => [
-                  item.recordedAt,
-                  item.entryId,
-                  item.code,
-                  item.type,
-                  item.producer,
-                  item.message,
-                ]),
-                { flexible: 5, linked: 1, links: items.map(({ link }) => link) },
-              ),
-          ),
-        ),
-      ),
-    );
+export function addTo(malformed: Command): void {
+  list(malformed, {
+    description: 'List malformed entries, newest first.',
+    options: filters(),
+    examples: ['malformed list --since 1h', 'malformed list --code recipient_not_found --json'],
+    read: ({ operator }: Session, options: MalformedFilter & { limit: number }) =>
+      operator.malformed.list({ ...filterOf(options), limit: options.limit }),
+    columns: {
+      RECORDED: 'recordedAt',
+      ENTRY: 'entryId',
+      CODE: 'code',
+      TYPE: 'type',
+      PRODUCER: 'producer',
+      MESSAGE: 'message',
+    },
+    table: { flexible: 5, linked: 1 },
+  });
 
-  malformed
-    .command('show')
-    .description('Show a malformed entry with its fields.')
-    .argument('<entry id>', 'id of the stream entry', parseEntryId)
-    .addHelpText('after', helpWith('galaxy-notify malformed show 1790000000000-0'))
-    .action(
-      action<object, [string]>(({ json }, entryId) =>
-        withSession(['postgres'], async ({ operator }) => {
-          const entry = await operator.malformed.show(entryId);
-          if (json) printJson(entry);
-          else printMalformed(entry);
-        }),
-      ),
-    );
+  define(malformed, {
+    name: 'show',
+    description: 'Show a malformed entry with its fields.',
+    args: [['<entry id>', 'id of the stream entry', parseEntryId]],
+    examples: ['malformed show 1790000000000-0'],
+    run: ({ operator }, _options: object, entryId: string) => operator.malformed.show(entryId),
+    print: printMalformed,
+  });
 
-  addRepublish(malformed);
+  form(malformed, {
+    name: 'republish',
+    description:
+      'Publish entries again that were refused, mended; the service checks each as any other. Without an entry id, all that match the filters; those that would be refused again are left alone.',
+    args: [['[entry id]', 'id of the stream entry', parseEntryId]],
+    options: [
+      ...filters(),
+      ...operationOptions('entries', 'published again'),
+      option('--set <field=value>', 'another value for a field of the entry; may be repeated', addPair),
+      option('--new-key', 'with an idempotency key of its own: the old one stands for other content'),
+    ],
+    examples: [
+      'malformed republish 1790000000000-0',
+      'malformed republish 1790000000000-0 --set producer=game_master --dry-run',
+      'malformed republish 1790000000000-0 --new-key',
+      'malformed republish --code recipient_not_found --since 1h --dry-run',
+      'malformed republish --code recipient_not_found --since 1h --rate 100',
+    ],
+  }).action(
+    action<Options, [string | undefined]>((options, id) => {
+      const filter = filterOf(options);
+      return isNamed(id, filter, 'an entry') ? republishOne(id, options) : republishMany(filter, options);
+    }),
+  );
 }
 
-const withFilters = (command: Command): Command =>
-  command
-    .addOption(new Option('--code <code>', 'why it was refused').choices(MALFORMED_CODES))
-    .addOption(producerOption())
-    // An entry may name a type that does not exist: that is one of the reasons.
-    .option('--type <type>', 'notification type as the entry gives it')
-    .addOption(sinceOption('recorded'))
-    .addOption(untilOption('recorded'));
+const filters = (): Option[] => [
+  option('--code <code>', 'why it was refused').choices(MALFORMED_CODES),
+  producerOption(),
+  // An entry may name a type that does not exist: that is one of the reasons.
+  option('--type <type>', 'notification type as the entry gives it'),
+  ...[sinceOption('recorded'), untilOption('recorded')],
+];
 
 const filterOf = ({ code, type, producer, since, until }: MalformedFilter): MalformedFilter =>
   givenOf({ code, type, producer, since, until });
 
-type Options = OperationCommandOptions &
-  MalformedFilter & {
-    set: Record<string, string>;
-    newKey?: boolean;
-  };
-
-function addRepublish(malformed: Command): void {
-  withOperationOptions(withFilters(malformed.command('republish')), 'entries', 'published again')
-    .description(
-      'Publish entries again that were refused, mended; the service checks each as any other. Without an entry id, all that match the filters; those that would be refused again are left alone.',
-    )
-    .argument('[entry id]', 'id of the stream entry', parseEntryId)
-    .option('--set <field=value>', 'another value for a field of the entry; may be repeated', addPair, {})
-    .option('--new-key', 'with an idempotency key of its own: the old one stands for other content')
-    .addHelpText(
-      'after',
-      helpWith(
-        'galaxy-notify malformed republish 1790000000000-0',
-        'galaxy-notify malformed republish 1790000000000-0 --set producer=game_master --dry-run',
-        'galaxy-notify malformed republish 1790000000000-0 --new-key',
-        'galaxy-notify malformed republish --code recipient_not_found --since 1h --dry-run',
-        'galaxy-notify malformed republish --code recipient_not_found --since 1h --rate 100',
-      ),
-    )
-    .action(
-      action<Options, [string | undefined]>((options, entryId) => {
-        const filter = filterOf(options);
-        const hasFilter = Object.keys(filter).length > 0;
-        if (entryId !== undefined && hasFilter)
-          throw new UsageError('an entry that is named takes no filters');
-        if (entryId === undefined && !hasFilter) {
-          throw new UsageError('say which: an entry id, or filters; --since 30d for everything of 30 days');
-        }
-        return entryId === undefined ? republishMany(filter, options) : republishOne(entryId, options);
-      }),
-    );
-}
-
 const mendingOf = ({ set, newKey }: Options): Mending => ({
-  ...(Object.keys(set).length > 0 ? { set } : {}),
+  ...(set ? { set } : {}),
   ...(newKey ? { newKey } : {}),
 });
 
@@ -156,17 +112,14 @@ function republishMany(filter: MalformedFilter, options: Options): Promise<ExitC
     count: async ({ operations }) =>
       inGroups(await operations.previewRepublish(filter), ({ entries }) => entries),
     show: (groups) =>
-      printTable(
-        ['ENTRIES', 'CODE', 'TYPE', 'PRODUCER', 'OLDEST', 'NEWEST'],
-        groups.map(({ entries, code, type, producer, oldest, newest }) => [
-          entries,
-          code,
-          type ?? undefined,
-          producer ?? undefined,
-          oldest,
-          newest,
-        ]),
-      ),
+      printItems(groups, {
+        ENTRIES: 'entries',
+        CODE: 'code',
+        TYPE: 'type',
+        PRODUCER: 'producer',
+        OLDEST: 'oldest',
+        NEWEST: 'newest',
+      }),
     nothing: 'no refused entry matches',
     begin: (operator, request) => operator.operations.republish(filter, request, mendingOf(options)),
   });

@@ -1,7 +1,8 @@
 /** One notification, for a person. */
 import type { NotificationStage, NotificationView, RouteView } from '../../client/intent/notifications.ts';
 import type { LiveState } from '../../client/live.ts';
-import { printFields, printHeading, printTable, report } from '../output.ts';
+import { printItems } from '../definition.ts';
+import { printFields, printHeading, report } from '../output.ts';
 import { printMalformed } from './malformed.ts';
 
 const STAGES: Record<NotificationStage, string> = {
@@ -43,29 +44,23 @@ export function printNotification(view: NotificationView): void {
   if (view.routes.length > 0) printRoutes(view);
   if (view.deadLetters.length > 0) {
     printHeading('Dead letters');
-    printTable(
-      ['DIED', 'ROUTE', 'FAILURE', 'STATUS NOW', 'HINT'],
-      view.deadLetters.map((letter) => [
-        letter.diedAt,
-        letter.routeId,
-        letter.failure,
-        letter.status,
-        letter.recoveryHint,
-      ]),
-      { flexible: 4, linked: 1, links: view.deadLetters.map(({ link }) => link) },
+    printItems(
+      view.deadLetters,
+      { DIED: 'diedAt', ROUTE: 'routeId', FAILURE: 'failure', 'STATUS NOW': 'status', HINT: 'recoveryHint' },
+      { flexible: 4, linked: 1 },
     );
   }
   if (view.replays.length > 0) {
     printHeading('Replays');
-    printTable(
-      ['AT', 'ROUTE', 'GENERATION', 'BY', 'REASON'],
-      view.replays.map((replay) => [
-        replay.createdAt,
-        replay.routeId,
-        replay.generation,
-        replay.requestedBy,
-        replay.reason,
-      ]),
+    printItems(
+      view.replays,
+      {
+        AT: 'createdAt',
+        ROUTE: 'routeId',
+        GENERATION: 'generation',
+        BY: 'requestedBy',
+        REASON: 'reason',
+      },
       { flexible: 4 },
     );
   }
@@ -73,17 +68,17 @@ export function printNotification(view: NotificationView): void {
 
 function printRoutes({ routes, hasMoreRoutes }: NotificationView): void {
   printHeading('Routes');
-  printTable(
-    ['ROUTE', 'STATUS', 'ATTEMPTS', 'SETTLED', 'NEXT ATTEMPT', 'LAST ERROR'],
-    routes.map((route) => [
-      route.routeId,
-      route.status,
-      `${route.attempts} of ${route.maxAttempts}`,
-      route.settledAt,
-      route.nextAttemptAt,
-      route.lastError && `${route.lastError.classification}: ${route.lastError.message}`,
-    ]),
-    { flexible: 5, links: routes.map(({ link }) => link) },
+  printItems(
+    routes,
+    {
+      ROUTE: 'routeId',
+      STATUS: 'status',
+      ATTEMPTS: ({ attempts, maxAttempts }) => `${attempts} of ${maxAttempts}`,
+      SETTLED: 'settledAt',
+      'NEXT ATTEMPT': 'nextAttemptAt',
+      'LAST ERROR': ({ lastError }) => lastError && `${lastError.classification}: ${lastError.message}`,
+    },
+    { flexible: 5 },
   );
   if (hasMoreRoutes) report(`${routes.length} routes are shown, there are more: raise --limit`);
   for (const route of routes.filter(({ live }) => live)) printLiveRoute(route);

@@ -1,11 +1,11 @@
 /** `notifications`: what became of intents. */
 import type { Command } from 'commander';
-import { Option } from 'commander';
 import type { OpenFilter } from '../../client/intent/open-filter.ts';
 import { NOTIFICATION_STATUSES } from '../../client/intent/notification-rows.ts';
 import type { NotificationFilter } from '../../client/intent/notifications.ts';
 import type { ExitCode } from '../command.ts';
-import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
+import { EXIT, action } from '../command.ts';
+import { define, form, list, option } from '../definition.ts';
 import {
   givenOf,
   limitOption,
@@ -18,138 +18,85 @@ import {
 } from '../options.ts';
 import { countOf, printJson, printLine, printTable, report } from '../output.ts';
 import { startProgress } from '../progress.ts';
+import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
 import type { OperationCommandOptions } from '../operations.ts';
-import { inGroups, operate, withOperationOptions } from '../operations.ts';
+import { inGroups, isNamed, operate, operationOptions } from '../operations.ts';
 import { printNotification } from './notification-view.ts';
 
-export function addNotificationCommands(program: Command): void {
-  const notifications = program
-    .command('notifications')
-    .description('Accepted notifications and their routes: find, look into, cancel');
-
-  notifications
-    .command('list')
-    .description('List accepted notifications, newest first.')
-    .addOption(typeOption())
-    .addOption(producerOption())
-    .addOption(
-      new Option(
-        '--status <status>',
-        'open: a route will still be tried; settled: none will; dead_letter: at least one route is dead',
-      ).choices(NOTIFICATION_STATUSES),
-    )
-    .option('--key <key>', 'idempotency key')
-    .option('--user <id>', 'for this user, or for the administrator with this address; see also why')
-    .addOption(sinceOption('accepted'))
-    .addOption(untilOption('accepted'))
-    .addOption(limitOption())
-    .addHelpText(
-      'after',
-      helpWith(
-        'galaxy-notify notifications list --status open',
-        'galaxy-notify notifications list --key game-7/turn-54 --json',
-        'galaxy-notify notifications list --user user-17 --since 2d',
-        'galaxy-notify notifications list --type game.finished --since 2026-01-31 --until 2026-02-01',
-      ),
-    )
-    .action(
-      action<
-        Omit<NotificationFilter, 'idempotencyKey' | 'recipient'> & {
-          key?: string;
-          user?: string;
-          limit: number;
-        }
-      >(({ key, user, ...options }) =>
-        withSession(['postgres'], async ({ operator }) => {
-          const filter = {
-            ...options,
-            ...(key === undefined ? {} : { idempotencyKey: key }),
-            ...(user === undefined ? {} : { recipient: user }),
-          };
-          return showPage(await operator.notifications.list(filter), options, (items) =>
-            printTable(
-              ['ACCEPTED', 'NOTIFICATION', 'TYPE', 'OPEN', 'PUBLISHED', 'SKIPPED', 'DEAD', 'KEY'],
-              items.map((item) => [
-                item.acceptedAt,
-                item.notificationId,
-                item.type,
-                item.open,
-                item.published,
-                item.skipped,
-                item.deadLettered,
-                item.idempotencyKey,
-              ]),
-              { flexible: 7, linked: 1, links: items.map(({ link }) => link) },
-            ),
-          );
-        }),
-      ),
-    );
-
-  notifications
-    .command('show')
-    .description('Show a notification: its record, its routes, and what it waits for right now.')
-    .argument('<notification id>', 'id of the stream entry', parseEntryId)
-    .addOption(limitOption())
-    .addHelpText('after', helpWith('galaxy-notify notifications show 1790000000000-0'))
-    .action(
-      action<{ limit: number }, [string]>(({ json, limit }, notificationId) =>
-        withSession(['postgres'], async ({ operator }) => {
-          const view = await operator.notifications.show(notificationId, limit);
-          if (json) printJson(view);
-          else printNotification(view);
-        }),
-      ),
-    );
-
-  addCancel(notifications);
-}
+type ListOptions = Omit<NotificationFilter, 'idempotencyKey' | 'recipient'> & { key?: string; user?: string };
 
 interface CancelOptions extends OperationCommandOptions, OpenFilter {
   timeout: number;
 }
 
-function addCancel(notifications: Command): void {
-  withOperationOptions(notifications.command('cancel'), 'notifications', 'cancelled')
-    .description(
-      'Cancel notifications: routes that are not published yet are skipped for good. Without a notification id, all that match the filters now are cancelled, also those that nobody has read or accepted yet.',
-    )
-    .argument('[notification id]', 'id of the stream entry', parseEntryId)
-    .addOption(typeOption())
-    .addOption(producerOption())
-    .addOption(sinceOption('accepted'))
-    .addOption(untilOption('accepted'))
-    .addOption(waitLimitOption('the routes of a single one to be settled'))
-    .addHelpText(
-      'after',
-      helpWith(
-        'galaxy-notify notifications cancel 1790000000000-0',
-        'galaxy-notify notifications cancel --producer game_master --since 1h --dry-run',
-        "galaxy-notify notifications cancel --producer game_master --since 1h --rate 200 --yes --reason 'INC-42'",
-      ),
-    )
-    .action(
-      action<CancelOptions, [string | undefined]>((options, notificationId) => {
-        const filter = filterOf(options);
-        const hasFilter = Object.keys(filter).length > 0;
-        if (notificationId !== undefined && hasFilter) {
-          throw new UsageError('a notification that is named takes no filters');
-        }
-        if (notificationId === undefined && !hasFilter) {
-          throw new UsageError(
-            'say which: a notification id, or filters; --since 30d for everything of 30 days',
-          );
-        }
-        return notificationId === undefined
-          ? cancelMany(filter, options)
-          : cancelOne(notificationId, options);
-      }),
-    );
-}
+export function addTo(notifications: Command): void {
+  list(notifications, {
+    description: 'List accepted notifications, newest first.',
+    options: [
+      ...[typeOption(), producerOption()],
+      option(
+        '--status <status>',
+        'open: a route will still be tried; settled: none will; dead_letter: at least one route is dead',
+      ).choices(NOTIFICATION_STATUSES),
+      option('--key <key>', 'idempotency key'),
+      option('--user <id>', 'for this user, or for the administrator with this address; see also why'),
+      ...[sinceOption('accepted'), untilOption('accepted')],
+    ],
+    examples: [
+      'notifications list --status open',
+      'notifications list --key game-7/turn-54 --json',
+      'notifications list --user user-17 --since 2d',
+      'notifications list --type game.finished --since 2026-01-31 --until 2026-02-01',
+    ],
+    read: ({ operator }: Session, { key, user, ...options }: ListOptions & { limit: number }) =>
+      operator.notifications.list({ ...options, ...givenOf({ idempotencyKey: key, recipient: user }) }),
+    columns: {
+      ACCEPTED: 'acceptedAt',
+      NOTIFICATION: 'notificationId',
+      TYPE: 'type',
+      OPEN: 'open',
+      PUBLISHED: 'published',
+      SKIPPED: 'skipped',
+      DEAD: 'deadLettered',
+      KEY: 'idempotencyKey',
+    },
+    table: { flexible: 7, linked: 1 },
+  });
 
-const filterOf = ({ type, producer, since, until }: CancelOptions): OpenFilter =>
-  givenOf({ type, producer, since, until });
+  define(notifications, {
+    name: 'show',
+    description: 'Show a notification: its record, its routes, and what it waits for right now.',
+    args: [['<notification id>', 'id of the stream entry', parseEntryId]],
+    options: [limitOption()],
+    examples: ['notifications show 1790000000000-0'],
+    run: ({ operator }, { limit }: { limit: number }, id: string) => operator.notifications.show(id, limit),
+    print: printNotification,
+  });
+
+  form(notifications, {
+    name: 'cancel',
+    description:
+      'Cancel notifications: routes that are not published yet are skipped for good. Without a notification id, all that match the filters now are cancelled, also those that nobody has read or accepted yet.',
+    args: [['[notification id]', 'id of the stream entry', parseEntryId]],
+    options: [
+      ...operationOptions('notifications', 'cancelled'),
+      ...[typeOption(), producerOption(), sinceOption('accepted'), untilOption('accepted')],
+      waitLimitOption('the routes of a single one to be settled'),
+    ],
+    examples: [
+      'notifications cancel 1790000000000-0',
+      'notifications cancel --producer game_master --since 1h --dry-run',
+      "notifications cancel --producer game_master --since 1h --rate 200 --yes --reason 'INC-42'",
+    ],
+  }).action(
+    action<CancelOptions, [string | undefined]>((options, id) => {
+      const { type, producer, since, until } = options;
+      const filter = givenOf({ type, producer, since, until });
+      return isNamed(id, filter, 'a notification') ? cancelOne(id, options) : cancelMany(filter, options);
+    }),
+  );
+}
 
 function cancelMany(filter: OpenFilter, options: CancelOptions): Promise<ExitCode> {
   return operate(options, {

@@ -1,14 +1,16 @@
 /** `intents publish`: an intent by hand, and what becomes of it. */
+import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { text } from 'node:stream/consumers';
 import type { Command } from 'commander';
-import { Argument, Option } from 'commander';
 import type { Redis } from 'ioredis';
-import type { AudienceKind, Catalog, NotificationType } from '../../api/intent/catalog.ts';
+import type { AudienceKind, NotificationType, TypeSpec } from '../../api/intent/catalog.ts';
 import { AUDIENCE_KINDS, typeIn } from '../../api/intent/catalog.ts';
 import { occurredKey } from '../../api/intent/stream.ts';
 import { isJsonObject } from '../../api/json.ts';
+import { nearestOf } from '../../api/text.ts';
 import type { NotificationView } from '../../client/intent/notifications.ts';
+import { SAMPLE_USERS } from '../../client/intent/sample-intents.ts';
 import { waitForSettlement } from '../../client/intent/settlement.ts';
 import type { NotificationIntent } from '../../client/constructors.ts';
 import { InvalidIntentError, newIntent, publishIntent } from '../../client/constructors.ts';
@@ -17,11 +19,13 @@ import { waitUntil } from '../../client/wait-until.ts';
 import type { Config } from '../../config/load.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
-import { EXIT, UsageError, action, helpWith } from '../command.ts';
+import { EXIT, UsageError, action } from '../command.ts';
+import { form, option } from '../definition.ts';
 import { shell } from '../invocation.ts';
 import {
   addPair,
   catalogOfShell,
+  givenOf,
   parseCount,
   parseFuture,
   parseTime,
@@ -43,10 +47,11 @@ const OUTCOME_LIMIT_MS = 5_000;
 interface PublishOptions extends GlobalOptions {
   to?: string[];
   audience?: AudienceKind;
-  key: string;
+  key?: string;
+  sample?: boolean;
   payload?: string;
   payloadFile?: string;
-  field: Record<string, string>;
+  field?: Record<string, string>;
   occurredAt?: Date;
   expiresAt?: Date;
   requestId?: string;
@@ -58,60 +63,68 @@ interface PublishOptions extends GlobalOptions {
 }
 
 export function addPublishCommand(intents: Command): void {
-  intents
-    .command('publish')
-    .description(
+  form(intents, {
+    name: 'publish',
+    description:
       'Check an intent as the service does, publish it, and print the notification id. Needs Redis only, except with --wait.',
-    )
-    .addArgument(new Argument('<type>', 'notification type').argParser(parseType))
-    .option('--to <user ids>', 'recipients, comma-separated', (ids) => ids.split(','))
-    .addOption(new Option('--audience <audience>', 'admin_email: the administrators').choices(AUDIENCE_KINDS))
-    .requiredOption(
-      '--key <key>',
-      'idempotency key: the same key with the same content has no effect, with other content it is refused',
-    )
-    .option('--payload <json>', 'payload as a JSON object')
-    .option('--payload-file <file>', 'file with the payload; - reads standard input')
-    .option('--field <name=value>', 'one payload field, on top of the payload; may be repeated', addPair, {})
-    .option(
-      '--occurred-at <time>',
-      'when the event happened: an ISO time, or 1h for an hour ago; default: when this key was first published by this command, or now',
-      parseTime,
-    )
-    .option(
-      '--expires-at <time>',
-      'what is not sent by then is not sent any more: an ISO time, or 1h for in an hour; default: never',
-      parseFuture,
-    )
-    .option('--request-id <id>', 'for correlation')
-    .option('--trace-id <id>', 'for correlation')
-    .option('--traceparent <text>', 'W3C trace context of the span that publishes')
-    .option('--count <n>', 'publish n intents, with the keys <key>/1 to <key>/n', parseCount(1, 1_000_000), 1)
-    .option('--wait', 'wait until all routes are settled; exit code 1 when one is dead')
-    .addOption(waitLimitOption('that'))
-    .addHelpText(
-      'after',
-      helpWith(
-        'galaxy-notify intents publish game.turn.ready --to user-1,user-2 --key game-7/turn-54 \\',
-        '    --field game_id=game-7 --field game_name=Andromeda --field turn_number=54 --wait',
-        'galaxy-notify intents publish game.generation_failed --key g-7 --payload-file - < payload.json',
-        'galaxy-notify intents sample game.turn.ready',
+    args: [['<type>', 'notification type, see intents sample', parseType]],
+    options: [
+      option('--to <user ids>', 'recipients, comma-separated', (ids) => ids.split(',')),
+      option('--audience <audience>', 'admin_email: the administrators').choices(AUDIENCE_KINDS),
+      option(
+        '--key <key>',
+        'idempotency key, required without --sample: the same key with the same content has no effect, with other content it is refused',
       ),
-    )
-    .action(
-      action<PublishOptions, [NotificationType]>(async (options, type) => {
-        const intents = await intentsOf(type, options);
-        if (!options.wait) {
-          return withRedis(async ({ redis, config, webUi }) =>
-            showPublished(await publish(redis, config, intents, options), webUi, options),
-          );
-        }
-        return withSession(['redis', 'postgres', 'temporal'], async (session) => {
-          const { resources, config } = session;
-          return showSettlement(session, await publish(resources.redis, config, intents, options), options);
-        });
-      }),
-    );
+      option(
+        '--sample',
+        'content of an example, on top of which the other options are; each time with another key unless --key is given',
+      ),
+      option('--payload <json>', 'payload as a JSON object'),
+      option('--payload-file <file>', 'file with the payload; - reads standard input'),
+      option('--field <name=value>', 'one payload field, on top of the payload; may be repeated', addPair),
+      option(
+        '--occurred-at <time>',
+        'when the event happened: an ISO time, or 1h for an hour ago; default: when this key was first published by this command, or now',
+        parseTime,
+      ),
+      option(
+        '--expires-at <time>',
+        'what is not sent by then is not sent any more: an ISO time, or 1h for in an hour; default: never',
+        parseFuture,
+      ),
+      ...[option('--request-id <id>', 'for correlation'), option('--trace-id <id>', 'for correlation')],
+      option('--traceparent <text>', 'W3C trace context of the span that publishes'),
+      option(
+        '--count <n>',
+        'publish n intents, with the keys <key>/1 to <key>/n',
+        parseCount(1, 1_000_000),
+      ).default(1),
+      option('--wait', 'wait until all routes are settled; exit code 1 when one is dead'),
+      waitLimitOption('that'),
+    ],
+    examples: [
+      'intents publish game.turn.ready --to user-1,user-2 --key game-7/turn-54 \\\n      --field game_id=game-7 --field game_name=Andromeda --field turn_number=54 --wait',
+      'intents publish game.generation_failed --key g-7 --payload-file - < payload.json',
+      'intents publish game.turn.ready --sample --wait',
+    ],
+  }).action(
+    action<PublishOptions, [NotificationType]>(async (options, type) => {
+      const key = options.key ?? (options.sample ? `sample/${randomUUID()}` : undefined);
+      if (key === undefined)
+        throw new UsageError('give --key, or --sample for an example with a key of its own');
+      const intents = await intentsOf(type, key, options);
+      if (!options.wait) {
+        return withRedis(async ({ redis, config, webUi }) =>
+          showPublished(await publish(redis, config, intents, key, options), webUi, options),
+        );
+      }
+      return withSession(['redis', 'postgres', 'temporal'], async (session) => {
+        const { resources, config } = session;
+        const ids = await publish(resources.redis, config, intents, key, options);
+        return showSettlement(session, ids, options);
+      });
+    }),
+  );
 }
 
 /** @returns the ids in the order of the intents. @throws what Redis fails with, after saying how many are published. */
@@ -119,7 +132,8 @@ async function publish(
   redis: Redis,
   { values }: Config,
   created: readonly NotificationIntent[],
-  { key, occurredAt }: PublishOptions,
+  key: string,
+  { occurredAt }: PublishOptions,
 ): Promise<string[]> {
   const stream = values.NOTIFICATION_INTENTS_STREAM;
   const [{ producer, occurredAtMs }] = created as [NotificationIntent];
@@ -214,42 +228,77 @@ async function viewOf(
 ): Promise<NotificationView> {
   const ended = async () => {
     const view = await notifications.show(notificationId);
-    return view.stage === 'accepting' ? undefined : view;
+    return view.stage === 'accepting' || view.live?.status === 'RUNNING' ? undefined : view;
   };
   const view = isRefused ? await waitUntil(ended, { limitMs: OUTCOME_LIMIT_MS }) : undefined;
   return view ?? notifications.show(notificationId);
 }
 
 /** @throws UsageError with what the service would have recorded about the intent. */
-async function intentsOf(type: NotificationType, options: PublishOptions): Promise<NotificationIntent[]> {
+async function intentsOf(
+  type: NotificationType,
+  key: string,
+  options: PublishOptions,
+): Promise<NotificationIntent[]> {
   const catalog = catalogOfShell();
-  const payload = { ...(await payloadOf(options)), ...fieldsOf(catalog, type, options.field) };
+  const spec = typeIn(catalog, type);
+  const payload = {
+    ...(options.sample ? spec.example : {}),
+    ...(await payloadOf(options)),
+    ...fieldsOf(spec, options.field),
+  };
+  checkNames(spec, payload);
+  const isToUsers = spec.audiences.includes('user') && options.audience !== 'admin_email';
+  const to = options.to ?? (options.sample && isToUsers ? SAMPLE_USERS : undefined);
   const occurredAt = options.occurredAt ?? new Date();
   const keys =
-    options.count === 1
-      ? [options.key]
-      : Array.from({ length: options.count }, (_, index) => `${options.key}/${index + 1}`);
+    options.count === 1 ? [key] : Array.from({ length: options.count }, (_, index) => `${key}/${index + 1}`);
+  const { audience, expiresAt, requestId, traceId, traceparent } = options;
+  const given = givenOf({ audience, recipientUserIds: to, expiresAt, requestId, traceId, traceparent });
   try {
     return keys.map((idempotencyKey) =>
-      newIntent(catalog, type, {
-        idempotencyKey,
-        payload,
-        occurredAt,
-        ...(options.audience === undefined ? {} : { audience: options.audience }),
-        ...(options.to === undefined ? {} : { recipientUserIds: options.to }),
-        ...(options.expiresAt === undefined ? {} : { expiresAt: options.expiresAt }),
-        ...(options.requestId === undefined ? {} : { requestId: options.requestId }),
-        ...(options.traceId === undefined ? {} : { traceId: options.traceId }),
-        ...(options.traceparent === undefined ? {} : { traceparent: options.traceparent }),
-      }),
+      newIntent(catalog, type, { idempotencyKey, payload, occurredAt, ...given }),
     );
   } catch (error) {
     if (!(error instanceof InvalidIntentError)) throw error;
     throw new UsageError(
-      `the service would refuse this intent: ${error.code}, ${error.message}; see intents sample ${type}`,
+      `the service would refuse this intent: ${error.code}, ${inOptions(error.message)}; see intents sample ${type}`,
     );
   }
 }
+
+/** @throws UsageError that names all missing fields of the payload, and what unknown ones may have meant. */
+function checkNames({ type, fields }: TypeSpec, payload: Record<string, unknown>): void {
+  const known = fields.map(({ name }) => name);
+  const missing = fields.flatMap(({ name, isRequired }) =>
+    isRequired && payload[name] === undefined ? [name] : [],
+  );
+  if (missing.length === 0) return;
+  const meant = Object.keys(payload).flatMap((name) => {
+    const nearest = known.includes(name) ? undefined : nearestOf(name, missing);
+    return nearest === undefined ? [] : [`; ${name}: did you mean ${nearest}?`];
+  });
+  throw new UsageError(`the payload of ${type} needs --field ${missing.join(', --field ')}${meant.join('')}`);
+}
+
+/** The options of fields that the service names. */
+const OPTIONS: Record<string, string> = {
+  recipient_user_ids_json: '--to',
+  audience_kind: '--audience',
+  idempotency_key: '--key',
+  payload_json: '--payload',
+  occurred_at_ms: '--occurred-at',
+  expires_at_ms: '--expires-at',
+  request_id: '--request-id',
+  trace_id: '--trace-id',
+  traceparent: '--traceparent',
+};
+
+/** A message of the service in the words of the command line. */
+const inOptions = (message: string): string =>
+  message
+    .replace(/^payload_json field (\w+):/, '--field $1:')
+    .replace(/\b[a-z_]+\b/g, (word) => (Object.hasOwn(OPTIONS, word) ? OPTIONS[word]! : word));
 
 async function payloadOf({ payload, payloadFile }: PublishOptions): Promise<Record<string, unknown>> {
   if (payload !== undefined && payloadFile !== undefined) {
@@ -273,12 +322,8 @@ async function contentOf(file: string): Promise<string> {
 }
 
 /** Fields are text, except where the catalog wants a number or a boolean. */
-function fieldsOf(
-  catalog: Catalog,
-  type: NotificationType,
-  fields: Record<string, string>,
-): Record<string, unknown> {
-  const kinds = new Map(typeIn(catalog, type).fields.map(({ name, field }) => [name, field.type]));
+function fieldsOf({ fields: known }: TypeSpec, fields: Record<string, string> = {}): Record<string, unknown> {
+  const kinds = new Map(known.map(({ name, field }) => [name, field.type]));
   return Object.fromEntries<unknown>(
     Object.entries(fields).map(([name, value]) => {
       const kind = kinds.get(name);

@@ -7,13 +7,14 @@ import { NONE } from '../../client/intent/replay.ts';
 import type { Operator } from '../../client/operator.ts';
 import { waitUntil } from '../../client/wait-until.ts';
 import type { ExitCode } from '../command.ts';
-import { EXIT, UsageError, action, helpWith } from '../command.ts';
-import { givenOf, parseEntryId, waitLimitOption, withDeadLetterFilters } from '../options.ts';
-import { printJson, printLine, printTable } from '../output.ts';
+import { EXIT, UsageError, action } from '../command.ts';
+import { option, printItems, shaped } from '../definition.ts';
+import { deadLetterFilters, givenOf, parseEntryId, waitLimitOption } from '../options.ts';
+import { printJson, printLine } from '../output.ts';
 import { startProgress } from '../progress.ts';
 import { withSession } from '../session.ts';
 import type { OperationCommandOptions } from '../operations.ts';
-import { inGroups, operate, withOperationOptions } from '../operations.ts';
+import { inGroups, operate, operationOptions } from '../operations.ts';
 
 type Options = OperationCommandOptions &
   Pick<DeadLetterFilter, 'type' | 'channel' | 'failure' | 'producer' | 'since' | 'until'> & {
@@ -21,31 +22,34 @@ type Options = OperationCommandOptions &
     timeout: number;
   };
 
-export function addReplayCommand(program: Command): void {
-  withOperationOptions(withDeadLetterFilters(program.command('replay')), 'routes')
-    .summary('Try dead-lettered routes again, one or many')
-    .description(
+export function addTo(command: Command): void {
+  shaped(
+    command.description(
       'Replay dead-lettered routes. Each gets a new budget; its dead letter stays as history. One that has expired meanwhile is not sent. Without a notification id, all routes that match the filters are replayed. A route that is named and waits for its next attempt tries now.',
-    )
-    .argument('[notification id]', 'its dead-lettered routes only', parseEntryId)
-    .argument('[route id]', 'this route only, as dead-letters list shows it')
-    .option('--wait', 'wait until the replayed routes are settled; exit code 1 when some died again')
-    .addOption(waitLimitOption('that'))
-    .addHelpText(
-      'after',
-      helpWith(
-        'galaxy-notify replay 1790000000000-0 email:user:user-1 --wait',
-        'galaxy-notify replay --channel email --since 2h --dry-run',
-        "galaxy-notify replay --failure mail_stream_publish_failed --since 2h --yes --wait --reason 'INC-42'",
-      ),
-    )
-    .action(
-      action<Options, [string | undefined, string | undefined]>((options, notificationId, routeId) => {
-        const filter = filterOf(options, notificationId, routeId);
-        if (routeId !== undefined && !options.dryRun) return replayOne(notificationId!, routeId, options);
-        return replayMany(filter, options);
-      }),
-    );
+    ),
+    {
+      args: [
+        ['[notification id]', 'its dead-lettered routes only', parseEntryId],
+        ['[route id]', 'this route only, as dead-letters list shows it'],
+      ],
+      options: [
+        ...[...deadLetterFilters(), ...operationOptions('routes')],
+        option('--wait', 'wait until the replayed routes are settled; exit code 1 when some died again'),
+        waitLimitOption('that'),
+      ],
+      examples: [
+        'replay 1790000000000-0 email:user:user-1 --wait',
+        'replay --channel email --since 2h --dry-run',
+        "replay --failure mail_stream_publish_failed --since 2h --yes --wait --reason 'INC-42'",
+      ],
+    },
+  ).action(
+    action<Options, [string | undefined, string | undefined]>((options, notificationId, routeId) => {
+      const filter = filterOf(options, notificationId, routeId);
+      if (routeId !== undefined && !options.dryRun) return replayOne(notificationId!, routeId, options);
+      return replayMany(filter, options);
+    }),
+  );
 }
 
 /** @throws UsageError for a bulk replay of everything, which nobody means, and for filters of a single route. */
@@ -136,20 +140,16 @@ async function waitForOutcome(
   }
 }
 
-function printGroups(groups: ReplayGroup[]): void {
-  printTable(
-    ['ROUTES', 'EXPIRED', 'TYPE', 'CHANNEL', 'FAILURE', 'OLDEST', 'NEWEST'],
-    groups.map((group) => [
-      group.routes,
-      group.expired,
-      group.type,
-      group.channel,
-      group.failure,
-      group.oldest,
-      group.newest,
-    ]),
-  );
-}
+const printGroups = (groups: ReplayGroup[]): void =>
+  printItems(groups, {
+    ROUTES: 'routes',
+    EXPIRED: 'expired',
+    TYPE: 'type',
+    CHANNEL: 'channel',
+    FAILURE: 'failure',
+    OLDEST: 'oldest',
+    NEWEST: 'newest',
+  });
 
 function outcomeLine({ published, skipped, expired, diedAgain, open, gone }: ReplayOutcome): string {
   const parts = [`${published} published`, `${diedAgain} died again`];

@@ -7,11 +7,13 @@ import type { EntryFields } from '../../api/intent/entry.ts';
 import { entryFieldsOf, fieldNamedIn, parseIntent } from '../../api/intent/entry.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import { isJsonObject } from '../../api/json.ts';
+import { nearestOf } from '../../api/text.ts';
 import type { ExitCode } from '../command.ts';
-import { EXIT, UsageError, action, helpWith } from '../command.ts';
+import { EXIT, UsageError, action } from '../command.ts';
+import { form, printItems } from '../definition.ts';
 import { shell } from '../invocation.ts';
 import { catalogOfShell } from '../options.ts';
-import { countOf, printJson, printTable, report } from '../output.ts';
+import { countOf, printJson, report } from '../output.ts';
 
 /** A file is read as a whole. */
 const MAX_FILE_BYTES = 64 * 1024 * 1024;
@@ -32,19 +34,13 @@ type Verdict = { file: string; intent: number } & (
 );
 
 export function addValidateCommand(intents: Command): void {
-  intents
-    .command('validate')
-    .description('Check intents in files as the service does, without any server.')
-    .argument('<files...>', 'files with intents as JSON')
-    .addHelpText(
-      'after',
-      FORMS +
-        helpWith(
-          'galaxy-notify intents validate intents/*.json',
-          'galaxy-notify intents validate --json - < intent.json',
-        ),
-    )
-    .action(action<object, [string[]]>(({ json }, files) => validate(files, json)));
+  form(intents, {
+    name: 'validate',
+    description: 'Check intents in files as the service does, without any server.',
+    args: [['<files...>', 'files with intents as JSON']],
+    above: FORMS,
+    examples: ['intents validate intents/*.json', 'intents validate --json - < intent.json'],
+  }).action(action<object, [string[]]>(({ json }, files) => validate(files, json)));
 }
 
 async function validate(files: readonly string[], json = false): Promise<ExitCode> {
@@ -54,14 +50,14 @@ async function validate(files: readonly string[], json = false): Promise<ExitCod
   const refused = verdicts.filter(({ isValid }) => !isValid).length;
   if (json) printJson({ items: verdicts });
   else if (verdicts.length > 0) {
-    printTable(
-      ['FILE', 'INTENT', 'VERDICT', 'TYPE OR PROBLEM'],
-      verdicts.map((verdict) => [
-        verdict.file,
-        verdict.intent,
-        verdict.isValid ? 'valid' : verdict.code,
-        verdict.isValid ? verdict.type : verdict.problem,
-      ]),
+    printItems(
+      verdicts,
+      {
+        FILE: 'file',
+        INTENT: 'intent',
+        VERDICT: (verdict) => (verdict.isValid ? 'valid' : verdict.code),
+        'TYPE OR PROBLEM': (verdict) => (verdict.isValid ? verdict.type : verdict.problem),
+      },
       { flexible: 3 },
     );
   }
@@ -127,7 +123,10 @@ function verdictOf(catalog: Catalog, value: unknown) {
     const { intent } = parsed;
     return { isValid: true as const, type: intent.notificationType, fingerprint: fingerprintOf(intent) };
   }
-  const { failureCode: code, failureMessage: problem } = parsed.malformed;
+  const { failureCode: code, failureMessage, notificationType = '' } = parsed.malformed;
+  const meant =
+    code === 'unknown_notification_type' ? nearestOf(notificationType, catalog.types.keys()) : undefined;
+  const problem = meant === undefined ? failureMessage : `${failureMessage}: did you mean ${meant}?`;
   return { isValid: false as const, code, ...fieldOf(problem), problem };
 }
 
@@ -157,8 +156,10 @@ function entryIn(catalog: Catalog, value: unknown): EntryFields | string {
 /** What a producer's constructor would add. */
 function implied({ types }: Catalog, fields: Record<string, unknown>): Record<string, unknown> {
   const { notification_type: type, producer, audience_kind: audience } = fields;
-  const spec = types.get(type as string);
-  if (spec === undefined) return {};
+  if (typeof type !== 'string') return {};
+  const spec = types.get(type);
+  // An unknown type has any: that it is unknown is what is wrong.
+  if (spec === undefined) return { producer: producer ?? 'any', audience_kind: audience ?? 'any' };
   const [only, ...others] = spec.audiences;
   return {
     producer: producer ?? spec.producer,

@@ -1,18 +1,18 @@
 /** `mobile`: push jobs to phones. */
-import type { Command } from 'commander';
-import { Option } from 'commander';
+import type { Command, Option } from 'commander';
 import { DEFAULT_MOBILE_STREAM, PRIORITIES } from '../../api/mobile-push/job.ts';
 import { checkedMobileJob } from '../../api/mobile-push/message.ts';
-import { NotFoundError } from '../../client/errors.ts';
+import { NotFoundError, OperationFailedError } from '../../client/errors.ts';
 import type { MobileJobFilter, MobileJobSummary, MobileJobView } from '../../client/mobile-push/jobs.ts';
 import { MOBILE_STATUSES, REPLAYABLE } from '../../client/mobile-push/jobs.ts';
 import { waitUntil } from '../../client/wait-until.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
-import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
+import { EXIT, UsageError, action } from '../command.ts';
+import type { Columns } from '../definition.ts';
+import { define, form, list, option, printItems } from '../definition.ts';
 import type { Requested } from '../options.ts';
 import {
   givenOf,
-  limitOption,
   parseEntryId,
   parseFuture,
   requestedByOption,
@@ -20,49 +20,97 @@ import {
   untilOption,
   waitLimitOption,
 } from '../options.ts';
-import { printFields, printHeading, printJson, printLine, printTable, report } from '../output.ts';
+import { printFields, printHeading, printJson, printLine } from '../output.ts';
 import type { OperationCommandOptions } from '../operations.ts';
-import { operate, withOperationOptions } from '../operations.ts';
+import { isNamed, operate, operationOptions } from '../operations.ts';
+import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
 
-export function addMobileCommands(program: Command): void {
-  const mobile = program.command('mobile').description('Push jobs to phones: send, find, look into, replay');
+export function addTo(mobile: Command): void {
   addSend(mobile);
-  addList(mobile);
 
-  mobile
-    .command('show')
-    .description('Show a job with its sends: which device was reached, which was not and why.')
-    .argument('<job id>', 'id of the stream entry', parseEntryId)
-    .addHelpText('after', helpWith('galaxy-notify mobile show 1790000000000-0'))
-    .action(
-      action<object, [string]>(({ json }, jobId) =>
-        withSession(['postgres'], async ({ operator }) => {
-          const view = await operator.mobile.show(jobId);
-          if (json) printJson(view);
-          else printMobileJob(view);
-        }),
-      ),
-    );
+  list(mobile, {
+    description: 'List jobs, newest first.',
+    options: [
+      ...filters(MOBILE_STATUSES),
+      option('--replayable', 'jobs that a replay may help: devices not reached, or pending for over an hour'),
+      option('--retrying', 'jobs with a device that is between two attempts, and when the next one is'),
+    ],
+    examples: [
+      'mobile list --replayable --since 1h',
+      'mobile list --retrying --watch',
+      'mobile list --user user-1',
+    ],
+    read: ({ operator }: Session, options: FilterOptions & { limit: number }) =>
+      operator.mobile.list({ ...filterOf(options), limit: options.limit }),
+    print: (items, { retrying }) => printItems(items, retrying ? RETRYING : JOBS, { flexible: 7, linked: 1 }),
+  });
 
-  addReplay(mobile);
+  define(mobile, {
+    name: 'show',
+    description: 'Show a job with its sends: which device was reached, which was not and why.',
+    args: [JOB_ID],
+    examples: ['mobile show 1790000000000-0'],
+    run: ({ operator }, _options: object, jobId: string) => operator.mobile.show(jobId),
+    print: printMobileJob,
+  });
 
-  mobile
-    .command('cancel')
-    .description('End a job that is under way; what was not sent counts as failed, and can be replayed.')
-    .argument('<job id>', 'id of the stream entry', parseEntryId)
-    .addOption(requestedByOption())
-    .addHelpText('after', helpWith('galaxy-notify mobile cancel 1790000000000-0'))
-    .action(
-      action<Requested, [string]>(({ json, requestedBy }, jobId) =>
-        withSession(['postgres', 'temporal'], async ({ operator }) => {
-          await operator.mobile.cancel(jobId, { requestedBy });
-          if (json) printJson({ cancelled: jobId });
-          else printLine(`${jobId} is being cancelled; see mobile show ${jobId}`);
-        }),
-      ),
-    );
+  form(mobile, {
+    name: 'replay',
+    description:
+      'Repeat sends that failed, with a fresh budget; a device that has the push gets nothing. Without a job id, all jobs that match the filters are replayed.',
+    args: [['[job id]', 'this job only', parseEntryId]],
+    options: [...filters(REPLAYABLE), ...operationOptions('jobs')],
+    examples: [
+      'mobile replay 1790000000000-0',
+      'mobile replay --status failed --since 2h --dry-run',
+      'mobile replay --code messaging/authentication-error --since 2h --yes',
+    ],
+  }).action(
+    action<ReplayOptions, [string | undefined]>((options, jobId) => {
+      const filter = filterOf(options);
+      return isNamed(jobId, filter, 'a job') ? replayOne(jobId, options) : replayMany(filter, options);
+    }),
+  );
+
+  define(mobile, {
+    name: 'cancel',
+    description: 'End a job that is under way; what was not sent counts as failed, and can be replayed.',
+    args: [JOB_ID],
+    options: [requestedByOption()],
+    examples: ['mobile cancel 1790000000000-0'],
+    needs: ['postgres', 'temporal'],
+    async run({ operator }, { requestedBy }: Requested, jobId: string) {
+      await operator.mobile.cancel(jobId, { requestedBy });
+      return { cancelled: jobId };
+    },
+    print: (_, _options, [jobId]) => `${jobId} is being cancelled; see mobile show ${jobId}`,
+  });
 }
+
+const JOB_ID = ['<job id>', 'id of the stream entry', parseEntryId] as const;
+
+const JOBS: Columns<MobileJobSummary> = {
+  ARRIVED: 'createdAt',
+  JOB: 'jobId',
+  USER: 'userId',
+  STATUS: 'status',
+  SENT: 'sent',
+  STALE: 'removed',
+  FAILED: 'failed',
+  'LAST ERROR': 'errorCode',
+};
+
+const RETRYING: Columns<MobileJobSummary> = {
+  ARRIVED: 'createdAt',
+  JOB: 'jobId',
+  USER: 'userId',
+  DEVICES: ({ retry }) => retry?.devices,
+  ATTEMPT: ({ retry }) => retry?.attempt,
+  'NEXT ATTEMPT': ({ retry }) => retry?.nextAttemptAt,
+  FAILED: ({ retry }) => retry?.lastFailureAt,
+  'LAST FAILURE': ({ retry }) => retry?.lastCode,
+};
 
 interface SendOptions extends GlobalOptions {
   user: string;
@@ -78,57 +126,50 @@ interface SendOptions extends GlobalOptions {
 }
 
 function addSend(mobile: Command): void {
-  mobile
-    .command('send')
-    .description('Check a job as the service does, append it to the stream, and print its id.')
-    .requiredOption('--user <id>', 'the user whose devices get the push')
-    .option('--title <text>', 'headline of the notification')
-    .option('--body <text>', 'text of the notification; without both, the push is silent')
-    .option('--channel <name>', "Android's notification channel", 'default')
-    .option('--badge <n>', "number on the app's icon")
-    .option('--data <json>', 'for the app: a JSON object')
-    .addOption(new Option('--priority <priority>', 'urgency (default: high)').choices(PRIORITIES))
-    .option('--expires-at <time>', 'not sent or kept after that: 1h from now, or an ISO time', parseFuture)
-    .option('--wait', 'wait until the job has ended, and show it; exit code 1 when a device was not reached')
-    .addOption(waitLimitOption('that'))
-    .addHelpText(
-      'after',
-      helpWith(
-        "galaxy-notify mobile send --user user-1 --title 'Your turn' --body 'Andromeda, turn 54' --wait",
-        'galaxy-notify mobile send --user user-1 --title T --body B --badge 3 --data \'{"game_id":"g-1"}\'',
+  define(mobile, {
+    name: 'send',
+    description: 'Check a job as the service does, append it to the stream, and print its id.',
+    options: [
+      option('--user <id>', 'the user whose devices get the push').makeOptionMandatory(),
+      option('--title <text>', 'headline of the notification'),
+      option('--body <text>', 'text of the notification; without both, the push is silent'),
+      option('--channel <name>', "Android's notification channel").default('default'),
+      option('--badge <n>', "number on the app's icon"),
+      option('--data <json>', 'for the app: a JSON object'),
+      option('--priority <priority>', 'urgency (default: high)').choices(PRIORITIES),
+      option('--expires-at <time>', 'not sent or kept after that: 1h from now, or an ISO time', parseFuture),
+      option(
+        '--wait',
+        'wait until the job has ended, and show it; exit code 1 when a device was not reached',
       ),
-    )
-    .action(
-      action<SendOptions>((options) =>
-        withSession(options.wait ? ['redis', 'postgres'] : ['redis'], async ({ operator, resources }) => {
-          const fields = fieldsOf(options);
-          const jobId = await resources.redis.xadd(DEFAULT_MOBILE_STREAM, '*', ...fields.flat());
-          if (jobId === null) throw new Error(`Redis appended nothing to ${DEFAULT_MOBILE_STREAM}`);
-          if (!options.wait) {
-            if (options.json) printJson({ jobId });
-            else printLine(jobId);
-            return EXIT.done;
-          }
-          const ended = await waitUntil(
-            async () => {
-              const view = await operator.mobile.show(jobId).catch((error: unknown) => {
-                if (error instanceof NotFoundError) return undefined;
-                throw error;
-              });
-              return view && view.status !== 'pending' ? view : undefined;
-            },
-            { limitMs: options.timeout },
-          );
-          if (!ended) {
-            report(`job ${jobId} has not ended yet: mobile show ${jobId}`);
-            return EXIT.failed;
-          }
-          if (options.json) printJson(ended);
-          else printMobileJob(ended);
-          return ended.status === 'sent' ? EXIT.done : EXIT.failed;
-        }),
-      ),
-    );
+      waitLimitOption('that'),
+    ],
+    examples: [
+      "mobile send --user user-1 --title 'Your turn' --body 'Andromeda, turn 54' --wait",
+      'mobile send --user user-1 --title T --body B --badge 3 --data \'{"game_id":"g-1"}\'',
+    ],
+    async run({ operator, resources }, options: SendOptions): Promise<{ jobId: string } | MobileJobView> {
+      const jobId = await resources.redis.xadd(DEFAULT_MOBILE_STREAM, '*', ...fieldsOf(options).flat());
+      if (jobId === null) throw new Error(`Redis appended nothing to ${DEFAULT_MOBILE_STREAM}`);
+      if (!options.wait) return { jobId };
+      const ended = await waitUntil(
+        async () => {
+          const view = await operator.mobile.show(jobId).catch((error: unknown) => {
+            if (error instanceof NotFoundError) return undefined;
+            throw error;
+          });
+          return view && view.status !== 'pending' ? view : undefined;
+        },
+        { limitMs: options.timeout },
+      );
+      if (!ended) throw new OperationFailedError(`job ${jobId} has not ended yet: mobile show ${jobId}`);
+      return ended;
+    },
+    needs: ({ wait }) => (wait ? ['redis', 'postgres'] : ['redis']),
+    check: (options) => void fieldsOf(options),
+    print: (sent) => ('status' in sent ? printMobileJob(sent) : sent.jobId),
+    end: (sent) => ('status' in sent && sent.status !== 'sent' ? EXIT.failed : EXIT.done),
+  });
 }
 
 /** @throws UsageError for what the service would refuse. */
@@ -142,16 +183,10 @@ function fieldsOf({
   priority,
   expiresAt,
 }: SendOptions): [string, string][] {
-  const fields: [string, string][] = [
-    ['userId', user],
-    ...(title === undefined ? [] : [['title', title] as [string, string]]),
-    ...(body === undefined ? [] : [['body', body] as [string, string]]),
-    ['channel', channel],
-    ...(badge === undefined ? [] : [['badge', badge] as [string, string]]),
-    ...(data === undefined ? [] : [['data', data] as [string, string]]),
-    ...(priority === undefined ? [] : [['priority', priority] as [string, string]]),
-    ...(expiresAt === undefined ? [] : [['expires_at_ms', String(expiresAt.getTime())] as [string, string]]),
-  ];
+  const expires_at_ms = expiresAt && String(expiresAt.getTime());
+  const fields = Object.entries(
+    givenOf({ userId: user, title, body, channel, badge, data, priority, expires_at_ms }),
+  );
   const parsed = checkedMobileJob(
     '0-0',
     fields.map(([name, value]) => [Buffer.from(name), Buffer.from(value)]),
@@ -163,17 +198,16 @@ function fieldsOf({
   return fields;
 }
 
-const withFilters = (command: Command, statuses: readonly string[]): Command =>
-  command
-    .addOption(new Option('--status <status>', 'status of the job').choices(statuses))
-    .option('--user <id>', 'jobs of this user')
-    .option('--code <code>', 'why the last send failed, or the entry was refused')
-    .addOption(sinceOption('arrived'))
-    .addOption(untilOption('arrived'));
+const filters = (statuses: readonly string[]): Option[] => [
+  option('--status <status>', 'status of the job').choices(statuses),
+  option('--user <id>', 'jobs of this user'),
+  option('--code <code>', 'why the last send failed, or the entry was refused'),
+  ...[sinceOption('arrived'), untilOption('arrived')],
+];
 
 type FilterOptions = Omit<MobileJobFilter, 'userId'> & { user?: string };
 
-function filterOf({
+const filterOf = ({
   user,
   status,
   code,
@@ -181,99 +215,10 @@ function filterOf({
   retrying,
   since,
   until,
-}: FilterOptions): MobileJobFilter {
-  return givenOf({ status, userId: user, code, replayable, retrying, since, until });
-}
-
-function addList(mobile: Command): void {
-  withFilters(mobile.command('list'), MOBILE_STATUSES)
-    .description('List jobs, newest first.')
-    .option('--replayable', 'jobs that a replay may help: devices not reached, or pending for over an hour')
-    .option('--retrying', 'jobs with a device that is between two attempts, and when the next one is')
-    .addOption(limitOption())
-    .addHelpText(
-      'after',
-      helpWith(
-        'galaxy-notify mobile list --replayable --since 1h',
-        'galaxy-notify mobile list --retrying --watch',
-        'galaxy-notify mobile list --user user-1',
-      ),
-    )
-    .action(
-      action<FilterOptions & { limit: number }>((options) =>
-        withSession(['postgres'], async ({ operator }) =>
-          showPage(
-            await operator.mobile.list({ ...filterOf(options), limit: options.limit }),
-            options,
-            options.retrying ? printRetrying : printJobs,
-          ),
-        ),
-      ),
-    );
-}
-
-function printJobs(items: MobileJobSummary[]): void {
-  printTable(
-    ['ARRIVED', 'JOB', 'USER', 'STATUS', 'SENT', 'STALE', 'FAILED', 'LAST ERROR'],
-    items.map((item) => [
-      item.createdAt,
-      item.jobId,
-      item.userId,
-      item.status,
-      item.sent,
-      item.removed,
-      item.failed,
-      item.errorCode,
-    ]),
-    { flexible: 7, linked: 1, links: items.map(({ link }) => link) },
-  );
-}
-
-function printRetrying(items: MobileJobSummary[]): void {
-  printTable(
-    ['ARRIVED', 'JOB', 'USER', 'DEVICES', 'ATTEMPT', 'NEXT ATTEMPT', 'FAILED', 'LAST FAILURE'],
-    items.map(({ createdAt, jobId, userId, retry }) => [
-      createdAt,
-      jobId,
-      userId,
-      retry?.devices,
-      retry?.attempt,
-      retry?.nextAttemptAt,
-      retry?.lastFailureAt,
-      retry?.lastCode,
-    ]),
-    { flexible: 7, linked: 1, links: items.map(({ link }) => link) },
-  );
-}
+}: FilterOptions): MobileJobFilter =>
+  givenOf({ status, userId: user, code, replayable, retrying, since, until });
 
 type ReplayOptions = OperationCommandOptions & FilterOptions;
-
-function addReplay(mobile: Command): void {
-  withOperationOptions(withFilters(mobile.command('replay'), REPLAYABLE), 'jobs')
-    .description(
-      'Repeat sends that failed, with a fresh budget; a device that has the push gets nothing. Without a job id, all jobs that match the filters are replayed.',
-    )
-    .argument('[job id]', 'this job only', parseEntryId)
-    .addHelpText(
-      'after',
-      helpWith(
-        'galaxy-notify mobile replay 1790000000000-0',
-        'galaxy-notify mobile replay --status failed --since 2h --dry-run',
-        'galaxy-notify mobile replay --code messaging/authentication-error --since 2h --yes',
-      ),
-    )
-    .action(
-      action<ReplayOptions, [string | undefined]>((options, jobId) => {
-        const filter = filterOf(options);
-        const hasFilter = Object.keys(filter).length > 0;
-        if (jobId !== undefined && hasFilter) throw new UsageError('a job that is named takes no filters');
-        if (jobId === undefined && !hasFilter) {
-          throw new UsageError('say which: a job id, or filters; --since 30d for everything of 30 days');
-        }
-        return jobId === undefined ? replayMany(filter, options) : replayOne(jobId, options);
-      }),
-    );
-}
 
 function replayOne(jobId: string, { json, requestedBy }: ReplayOptions): Promise<ExitCode> {
   return withSession(['postgres', 'temporal'], async ({ operator }) => {
@@ -323,17 +268,17 @@ function printMobileJob(view: MobileJobView): void {
   }
   if (view.sends.length === 0) return;
   printHeading('Sends');
-  printTable(
-    ['DEVICE', 'STATUS', 'ATTEMPTS', 'CHANGED', 'LAST CODE', 'PUSH ID', 'FCM MESSAGE'],
-    view.sends.map((send) => [
-      send.deviceTokenId,
-      send.status,
-      send.attempts,
-      send.updatedAt,
-      send.lastCode,
-      send.pushId,
-      send.messageId,
-    ]),
+  printItems(
+    view.sends,
+    {
+      DEVICE: 'deviceTokenId',
+      STATUS: 'status',
+      ATTEMPTS: 'attempts',
+      CHANGED: 'updatedAt',
+      'LAST CODE': 'lastCode',
+      'PUSH ID': 'pushId',
+      'FCM MESSAGE': 'messageId',
+    },
     { flexible: 6 },
   );
 }

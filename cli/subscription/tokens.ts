@@ -1,10 +1,10 @@
 /** `tokens`: the device that an agent's notifications go to. */
 import type { Command } from 'commander';
-import { Option } from 'commander';
 import { deviceTokenSchema } from '../../api/subscription/router-wire.ts';
 import type { GlobalOptions } from '../command.ts';
 import { isMeant } from '../bulk.ts';
-import { EXIT, UsageError, action, helpWith, readSecret } from '../command.ts';
+import { EXIT, UsageError, action, readSecret } from '../command.ts';
+import { form, option } from '../definition.ts';
 import type { Requested } from '../options.ts';
 import { requestedByOption } from '../options.ts';
 import { printJson, printLine, report } from '../output.ts';
@@ -14,103 +14,89 @@ import type { TokenDevice } from '../../client/subscription/tokens.ts';
 const DEVICE_HELP = 'AD, AP, AT or AN for the push provider, a colon, and the device token in hex';
 const ARGUMENT_HELP = `-: standard input has ${DEVICE_HELP}`;
 
-export function addTokenCommands(program: Command): void {
-  const tokens = program
-    .command('tokens')
-    .description("The agent's notification token: the device that pushes go to");
-
-  tokens
-    .command('register')
-    .description(
+export function addTo(tokens: Command): void {
+  form(tokens, {
+    name: 'register',
+    description:
       'Register a device with a notification router, or take the token over to another device. The router then pushes a code to the device, with which tokens verify ends the registration.',
-    )
-    .argument('<device>', ARGUMENT_HELP)
-    .addOption(
-      new Option('--mode <mode>', 'INSTANT: a push for each message; PERIODIC: the device looks now and then')
+    args: [['<device>', ARGUMENT_HELP]],
+    options: [
+      option('--mode <mode>', 'INSTANT: a push for each message; PERIODIC: the device looks now and then')
         .choices(['INSTANT', 'PERIODIC'])
         .default('INSTANT'),
-    )
-    .addOption(requestedByOption())
-    .addHelpText('after', helpWith('galaxy-notify tokens register --mode INSTANT - <device.txt'))
-    .action(
-      action<{ mode: 'INSTANT' | 'PERIODIC' } & Requested & GlobalOptions, [string]>(
-        async (options, argument) => {
-          const device = await readDevice(argument);
-          await withSession(['postgres', 'temporal'], async ({ operator }) => {
-            const { mode, json, requestedBy } = options;
-            const status = await operator.tokens.register(device, mode, { requestedBy });
-            print(status, json);
-            if (status === 'REGISTERED') report('the code is pushed to the device; then: tokens verify');
-          });
-        },
-      ),
-    );
+      requestedByOption(),
+    ],
+    examples: ['tokens register --mode INSTANT - <device.txt'],
+  }).action(
+    action<{ mode: 'INSTANT' | 'PERIODIC' } & Requested, [string]>(async (options, argument) => {
+      const device = await readDevice(argument);
+      await withSession(['postgres', 'temporal'], async ({ operator }) => {
+        const { mode, json, requestedBy } = options;
+        const status = await operator.tokens.register(device, mode, { requestedBy });
+        print(status, json);
+        if (status === 'REGISTERED') report('the code is pushed to the device; then: tokens verify');
+      });
+    }),
+  );
 
-  tokens
-    .command('verify')
-    .description('End a registration with what was pushed to the device.')
-    .argument('<device>', ARGUMENT_HELP)
-    .requiredOption('--nonce <base64url>', 'of the push')
-    .requiredOption('--code <base64url>', 'of the push, encrypted as it came')
-    .addOption(requestedByOption())
-    .addHelpText('after', helpWith('galaxy-notify tokens verify --nonce … --code … - <device.txt'))
-    .action(
-      action<{ nonce: string; code: string } & Requested & GlobalOptions, [string]>(
-        async ({ nonce, code, json, requestedBy }, argument) => {
-          const device = await readDevice(argument);
-          await withSession(['postgres', 'temporal'], async ({ operator }) => {
-            const status = await operator.tokens.verify(device, { nonce, code }, { requestedBy });
-            print(status, json);
-          });
-        },
-      ),
-    );
-
-  tokens
-    .command('check')
-    .description('Ask the router how the token stands. One that it has forgotten is NEW from then on.')
-    .argument('[device]', `${ARGUMENT_HELP}; without it whichever the token has`)
-    .addHelpText('after', helpWith('galaxy-notify tokens check'))
-    .action(
-      action<GlobalOptions, [string?]>(async ({ json }, argument) => {
-        const device = await readGivenDevice(argument);
+  form(tokens, {
+    name: 'verify',
+    description: 'End a registration with what was pushed to the device.',
+    args: [['<device>', ARGUMENT_HELP]],
+    options: [
+      option('--nonce <base64url>', 'of the push').makeOptionMandatory(),
+      option('--code <base64url>', 'of the push, encrypted as it came').makeOptionMandatory(),
+      requestedByOption(),
+    ],
+    examples: ['tokens verify --nonce … --code … - <device.txt'],
+  }).action(
+    action<{ nonce: string; code: string } & Requested, [string]>(
+      async ({ nonce, code, json, requestedBy }, argument) => {
+        const device = await readDevice(argument);
         await withSession(['postgres', 'temporal'], async ({ operator }) => {
-          print(await operator.tokens.check(device), json);
+          print(await operator.tokens.verify(device, { nonce, code }, { requestedBy }), json);
         });
-      }),
-    );
+      },
+    ),
+  );
 
-  tokens
-    .command('delete')
-    .description(
+  form(tokens, {
+    name: 'check',
+    description: 'Ask the router how the token stands. One that it has forgotten is NEW from then on.',
+    args: [['[device]', `${ARGUMENT_HELP}; without it whichever the token has`]],
+    examples: ['tokens check'],
+  }).action(
+    action<GlobalOptions, [string?]>(async ({ json }, argument) => {
+      const device = await readGivenDevice(argument);
+      await withSession(['postgres', 'temporal'], async ({ operator }) => {
+        print(await operator.tokens.check(device), json);
+      });
+    }),
+  );
+
+  form(tokens, {
+    name: 'delete',
+    description:
       'Forget the token and end all subscriptions. The router is told as soon as it can be reached.',
-    )
-    .argument('[device]', `${ARGUMENT_HELP}; without it whichever the token has`)
-    .option('--yes', 'do not ask')
-    .addOption(requestedByOption())
-    .addHelpText('after', helpWith('galaxy-notify tokens delete', 'galaxy-notify tokens delete --yes'))
-    .action(
-      action<{ yes?: boolean } & Requested & GlobalOptions, [string?]>(
-        async ({ json, yes, requestedBy }, argument) => {
-          const device = await readGivenDevice(argument);
-          return withSession(['postgres', 'temporal'], async ({ operator }) => {
-            const question = 'Delete the token, and end all subscriptions?';
-            if (
-              !(await isMeant(question, 'a deletion', 'add --yes', {
-                ...(yes ? { yes } : {}),
-                ...(json ? { json } : {}),
-              }))
-            ) {
-              report('nothing was done');
-              return EXIT.nothing;
-            }
-            await operator.tokens.delete(device, { requestedBy });
-            print('deleted', json);
-            return EXIT.done;
-          });
-        },
-      ),
-    );
+    args: [['[device]', `${ARGUMENT_HELP}; without it whichever the token has`]],
+    options: [option('--yes', 'do not ask'), requestedByOption()],
+    examples: ['tokens delete', 'tokens delete --yes'],
+  }).action(
+    action<{ yes?: boolean } & Requested, [string?]>(async (options, argument) => {
+      const device = await readGivenDevice(argument);
+      return withSession(['postgres', 'temporal'], async ({ operator }) => {
+        const question = 'Delete the token, and end all subscriptions?';
+        if (!(await isMeant(question, 'a deletion', 'add --yes', options))) {
+          report('nothing was done');
+          return EXIT.nothing;
+        }
+        const { json, requestedBy } = options;
+        await operator.tokens.delete(device, { requestedBy });
+        print('deleted', json);
+        return EXIT.done;
+      });
+    }),
+  );
 }
 
 function print(status: string, json: boolean | undefined): void {

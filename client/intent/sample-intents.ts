@@ -4,7 +4,10 @@ import { typeIn } from '../../api/intent/catalog.ts';
 import type { NotificationIntent } from '../constructors.ts';
 import { newIntent } from '../constructors.ts';
 
-/** @returns an intent that the service accepts; users are two that the stand-in User Service knows. */
+/** Users that the stand-in User Service knows. */
+export const SAMPLE_USERS = ['user-1', 'user-4'];
+
+/** @returns an intent that the service accepts. */
 export const sampleIntentOf = (
   catalog: Catalog,
   type: NotificationType,
@@ -15,5 +18,5 @@ export const sampleIntentOf = (
     idempotencyKey,
     occurredAt: Date.now(),
     payload: typeIn(catalog, type).example,
-    ...(audience === 'user' ? { recipientUserIds: ['user-1', 'user-4'] } : { audience }),
+    ...(audience === 'user' ? { recipientUserIds: SAMPLE_USERS } : { audience }),
   });

@@ -48,12 +48,12 @@ const NEXT = `
 What next?
   npm run demo -- --keep                     the same, and it keeps running, to look around in the Web UI
   npm start                                  the service and all it needs, until Ctrl-C
-  npx --no-install galaxy-notify --help      what operators do with it, while it runs`;
+  bin/gn --help                              what operators do with it, while it runs`;
 const NEXT_WHILE_IT_RUNS = `
 What next, in another terminal?
   export NOTIFICATION_DATA_DIR=.data/demo    lets commands find these servers, not those of npm start
-  npx --no-install galaxy-notify doctor      is everything all right?
-  npx --no-install galaxy-notify why user-1  what became of everything for that user`;
+  bin/gn doctor                              is everything all right?
+  bin/gn why user-1                          what became of everything for that user`;
 
 /** How long all deliveries may take together, ms. Far more than they need; a demo must end. */
 const DELIVERY_LIMIT_MS = 60_000;

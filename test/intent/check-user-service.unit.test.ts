@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { checkUserService } from '../../cli/intent/check-user-service.ts';
+import { checkUserService } from '../../cli/intent/check.ts';
 
 const TIMEOUT_MS = 500;
 const NOBODY = JSON.stringify({ error: { code: 'subject_not_found', message: 'nobody' } });

@@ -4,7 +4,7 @@ import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { text } from 'node:stream/consumers';
 import { commandsBelow, pathOf } from '../../cli/looks.ts';
-import { programOf } from '../../cli/program.ts';
+import { wholeProgram } from '../../cli/program.ts';
 import { cliFor, spawnCli } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
@@ -15,7 +15,7 @@ const PUSH = 'push:user:user-1';
 const FIELDS = ['--field', 'game_id=g', '--field', 'game_name=Andromeda', '--field', 'turn_number=3'];
 
 /** The commands that do something, by their full names. */
-const LEAVES = commandsBelow(programOf())
+const LEAVES = commandsBelow(await wholeProgram())
   .filter(({ commands }) => commands.length === 0)
   .map((command) => [pathOf(command), command] as const);
 
@@ -178,7 +178,7 @@ describe('intents', () => {
   test('I37 publish refuses what the service would refuse, and reads a payload from standard input', async () => {
     const refused = await cli(['intents', 'publish', 'game.turn.ready', '--to', 'user-1', '--key', 'k']);
     expect(refused).toMatchObject({ code: 2, stdout: '' });
-    expect(refused.stderr).toContain('invalid_payload');
+    expect(refused.stderr).toContain('needs --field game_id');
     const to = ['intents', 'publish', 'game.turn.ready', '--to', 'user-1', '--key', 'stdin'];
     const published = await cli([...to, '--payload-file', '-'], {
       input: '{"game_id":"g","game_name":"G","turn_number":1}',
@@ -187,6 +187,26 @@ describe('intents', () => {
     expect(published.stdout).toMatch(/^\d+-\d+\n$/);
     expect(published.stderr).toContain('http://ui.test/namespaces/');
     expect((await cli([...to, '--payload-file', '/no/such/file'])).code).toBe(2);
+  });
+
+  test('newcomer-3 a sample of each type is published as often as asked, each with a key of its own', async () => {
+    const publishSample = (type: string, ...more: string[]) =>
+      cli(['intents', 'publish', type, '--sample', ...more]);
+    for (const type of NOTIFICATION_TYPES)
+      expect(await publishSample(type)).toMatchObject({
+        code: 0,
+        stdout: expect.stringMatching(/^\d+-\d+\n$/),
+      });
+    const [first, again] = await Promise.all(
+      [1, 2].map(() =>
+        publishSample('game.turn.ready', '--wait', '--to', 'user-1', '--field', 'turn_number=9'),
+      ),
+    );
+    for (const { code, stdout } of [first!, again!]) {
+      expect(code).toBe(0);
+      expect(stdout).toMatch(/push:user:user-1\s+published/);
+      expect(stdout).toContain('"turn_number":9');
+    }
   });
 
   test('I37 several are published with keys of their own', async () => {
@@ -405,6 +425,12 @@ describe('looking', () => {
       expect([name, statusOf(healthy.value, name)]).toEqual([name, 'ok']);
     }
     expect(statusOf(healthy.value, 'administrators')).toBe('warn');
+    const [short, long] = await Promise.all([cli(['doctor']), cli(['doctor', '-v'])]);
+    expect(short.stdout).toMatch(/^CHECK +STATUS +DETAIL\nadministrators +warn /);
+    expect(short.stdout).not.toMatch(/ ok /);
+    expect(short.stderr).toMatch(/^0 errors, \d+ warnings?, \d\d ok \(-v shows them\)\n$/);
+    expect(long.stdout).toMatch(/^stream reader +ok /m);
+    expect(long.stderr).toMatch(/^0 errors, \d+ warnings?\n$/);
 
     await slot.redis.set('mail:delivery_commands', 'not a stream');
     const ill = await cli(['doctor', '--json'], {

@@ -1,6 +1,6 @@
-/** The documented command, `npx --no-install galaxy-notify`, in a checkout as git makes it. */
+/** `bin/gn`, the command line of a clone as git makes it. */
 import { spawnSync } from 'node:child_process';
-import { appendFileSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
+import { appendFileSync, chmodSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 
@@ -16,30 +16,27 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-/** What npx knows about this checkout stays in the test's folder, and it fetches nothing. */
 function run(command: string, args: string[], cwd = clone, changes: Record<string, string> = {}) {
   const { status, stdout, stderr } = spawnSync(command, args, {
     cwd,
     encoding: 'utf8',
-    env: {
-      ...process.env,
-      NODE_OPTIONS: '',
-      npm_config_cache: path.join(folder, 'npm'),
-      npm_config_offline: 'true',
-      ...changes,
-    },
+    env: { ...process.env, NODE_OPTIONS: '', ...changes },
   });
   return { status, stdout, stderr };
 }
 
-const npx = (...args: string[]) => run('npx', ['--no-install', 'galaxy-notify', ...args]);
+const gn = (args: string[], cwd?: string) => run(path.join(clone, 'bin/gn'), args, cwd);
 
-test('I40 before the dependencies are installed, the command says how to get them', () => {
-  const { status, stderr } = run(process.execPath, ['cli/galaxy-notify.mjs', '--version']);
-  expect({ status, stderr }).toEqual({
-    status: 1,
-    stderr: 'error: the dependencies are not installed; npm run cli -- <command> installs and uses both\n',
+test('I40 before the dependencies are installed, the command installs them', () => {
+  const npm = path.join(folder, 'npm');
+  writeFileSync(npm, '#!/bin/sh\necho "npm $1 in $PWD"; exit 7\n');
+  chmodSync(npm, 0o755);
+  const { status, stdout, stderr } = run(path.join(clone, 'bin/gn'), ['--version'], folder, {
+    PATH: `${folder}:${process.env['PATH']}`,
+    npm_execpath: '',
   });
+  expect({ status, stdout }).toEqual({ status: 7, stdout: '' });
+  expect(stderr).toContain(`npm install in ${clone}`);
 });
 
 describe('with its dependencies', () => {
@@ -50,21 +47,23 @@ describe('with its dependencies', () => {
   });
 
   test('I40 the command works in a fresh clone, changes no file, and works again after git checkout', () => {
-    expect(npx('--version')).toMatchObject({ status: 0, stdout: '0.1.0\n' });
+    expect(gn(['--version'])).toMatchObject({ status: 0, stdout: '0.1.0\n' });
     expect(run('git', ['status', '--porcelain']).stdout).toBe('');
     expect(run('git', ['checkout', '--quiet', '.']).status).toBe(0);
-    const help = npx('--help');
+    const help = gn(['--help']);
     expect(help.status).toBe(0);
     expect(help.stdout).toContain('Usage: galaxy-notify');
     expect(run('git', ['status', '--porcelain']).stdout).toBe('');
   }, 120_000);
 
-  test('I40 a Node that runs no TypeScript is told apart from a mistake in the command', () => {
-    const { status, stderr } = run(process.execPath, [
-      '--no-experimental-strip-types',
-      ...['cli/galaxy-notify.mjs', '--version'],
-    ]);
+  test('I40 the command works from another folder and by a link, and looks for the npm start of its clone', () => {
+    const link = path.join(folder, 'gn');
+    symlinkSync('checkout/bin/gn', link);
+    const { status, stderr } = run(link, ['notifications', 'list'], folder, {
+      ...{ NOTIFICATION_DATA_DIR: '', NOTIFICATION_REDIS_MASTER_ADDR: '' },
+      ...{ NOTIFICATION_POSTGRES_PRIMARY_DSN: '', TEMPORAL_ADDRESS: '' },
+    });
     expect(status).toBe(1);
-    expect(stderr).toContain(`Node 22.18 or later is needed, and this is ${process.version}`);
+    expect(stderr).toContain(`no npm start is running in ${path.join(clone, '.data')}.`);
   });
 });

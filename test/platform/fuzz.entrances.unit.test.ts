@@ -17,7 +17,7 @@ import { AddressError, parseRouterAddress } from '../../api/subscription/router-
 import { importedQueueSchema, tokenRequestSchema } from '../../api/subscription/requests.ts';
 import { parseTraceparent } from '../../api/intent/traceparent.ts';
 import { verdictsOf } from '../../cli/intent/validate.ts';
-import { programOf } from '../../cli/program.ts';
+import { wholeProgram } from '../../cli/program.ts';
 import { createCallbackReceiver, memoryCallbackStore } from '../../client/account-callback/receiver.ts';
 import { createCollectorReceiver } from '../../client/symbol-config/receiver.ts';
 import { readSymbolTargets } from '../../config/symbol-config.ts';
@@ -220,7 +220,7 @@ test(
 );
 
 /** The same command line, of which no command does anything. */
-function programWithoutActions(): Command {
+async function programWithoutActions(): Promise<Command> {
   const quiet = (command: Command): void => {
     command.exitOverride().configureOutput({
       writeOut: () => undefined,
@@ -230,7 +230,7 @@ function programWithoutActions(): Command {
     if (command.commands.length === 0) command.action(() => undefined);
     for (const each of command.commands) quiet(each);
   };
-  const program = programOf();
+  const program = await wholeProgram();
   quiet(program);
   return program;
 }
@@ -238,7 +238,7 @@ function programWithoutActions(): Command {
 test(
   'I40 any arguments are a command, or a usage error with an exit code',
   async () => {
-    const { commands } = programOf();
+    const { commands } = await wholeProgram();
     const names = commands.flatMap((command) => [
       command.name(),
       ...command.commands.map((each) => each.name()),
@@ -258,12 +258,12 @@ test(
         ...command.commands.map((each) => [command.name(), each.name()]),
       ]),
     );
-    let program = programWithoutActions();
+    let program = await programWithoutActions();
     let used = 0;
     await fc.assert(
       fc.asyncProperty(pathOf, fc.array(word, { maxLength: 6 }), async (command, words) => {
         // Values of options stay in a program: a new one now and then.
-        if (++used % 100 === 0) program = programWithoutActions();
+        if (++used % 100 === 0) program = await programWithoutActions();
         try {
           await program.parseAsync([...command, ...words], { from: 'user' });
         } catch (error) {

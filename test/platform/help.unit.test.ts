@@ -1,9 +1,10 @@
-/** Help of every command: what must be given is marked. */
+/** Help of every command: what must be given is marked; and what a mistyped word is answered with. */
 import { commandsBelow, isLook, pathOf } from '../../cli/looks.ts';
-import { programOf } from '../../cli/program.ts';
+import { programOf, wholeProgram } from '../../cli/program.ts';
+import { startCommand } from '../command-line.ts';
 
-test('kinds-5 mandatory options are marked in the help of their command, others are not', () => {
-  const program = programOf();
+test('kinds-5 mandatory options are marked in the help of their command, others are not', async () => {
+  const program = await wholeProgram();
   let mandatory = 0;
   for (const command of [program, ...commandsBelow(program)]) {
     const marked = [...command.helpInformation().matchAll(/^ +(\S.*?) \(required\)/gm)].map(
@@ -31,12 +32,73 @@ const WITHOUT_AUTHOR = [
   'tokens check',
 ];
 
-test('U7 every command that changes something asks who wants it', () => {
-  const changing = commandsBelow(programOf()).filter(
+test('U7 every command that changes something asks who wants it', async () => {
+  const changing = commandsBelow(await wholeProgram()).filter(
     (command) => command.commands.length === 0 && !isLook(command),
   );
   const anonymous = changing
     .filter(({ options }) => !options.some(({ long }) => long === '--requested-by'))
     .map(pathOf);
   expect(anonymous.sort()).toEqual([...WITHOUT_AUTHOR].sort());
+});
+
+test('I40 the help of the program imports no command, and names what each is for', async () => {
+  const program = programOf();
+  expect(program.commands.filter(({ commands, options }) => commands.length + options.length > 0)).toEqual(
+    [],
+  );
+
+  const summaries = (one: typeof program) =>
+    one.commands.map((command) => [command.name(), command.summary()]);
+  const whole = await wholeProgram();
+  expect(program.commands.map((command) => [command.name(), command.description()])).toEqual(
+    summaries(whole),
+  );
+});
+
+test('I40 help before a command is its --help', async () => {
+  const [before, behind] = await Promise.all(
+    [
+      ['help', 'notifications', 'list'],
+      ['notifications', 'list', '--help'],
+    ].map((args) => startCommand(args, {}).ended),
+  );
+  expect(before).toMatchObject({ code: 0, stderr: '' });
+  expect(before!.stdout).toBe(behind!.stdout);
+});
+
+const COMPLETE = ['--field', 'game_id=g', '--field', 'game_name=A', '--field', 'turn_number=3'];
+
+test.each([
+  ['notificaions list', 'Did you mean notifications?'],
+  ['notifications lsit', 'Did you mean list?'],
+  ['notifications list --statsu open', 'Did you mean --status?'],
+  ['notifications list --status deadletter', '--status cannot be deadletter: did you mean dead_letter?'],
+  ['why user-1 --type game.turn.redy', '--type cannot be game.turn.redy: did you mean game.turn.ready?'],
+  ['intents publish game.turn.redy --sample', 'type cannot be game.turn.redy: did you mean game.turn.ready?'],
+  ['channels pause sms', 'channel cannot be sms: possible are push, email'],
+  ['intents publish game.turn.ready', 'give --key, or --sample'],
+  [
+    'intents publish game.turn.ready --key k --field game_nam=x',
+    'needs --field game_id, --field game_name, --field turn_number; game_nam: did you mean game_name?',
+  ],
+  [`intents publish game.turn.ready --key k ${COMPLETE.join(' ')}`, '--to is required for --audience user'],
+  [
+    `intents publish game.turn.ready --key k --to u ${COMPLETE.join(' ')} --field turn_number=x`,
+    '--field turn_number: ',
+  ],
+])('I40 %s is answered in the words that were typed', async (line, answer) => {
+  const { code, stdout, stderr } = await startCommand(line.split(' '), {}).ended;
+  expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
+  expect(stderr).toContain(answer);
+});
+
+test('I40 a mistyped variable stops a command, with the variable that was meant', async () => {
+  const { code, stderr } = await startCommand(['notifications', 'list'], {
+    NOTIFICATION_REDIS_MASTER_ADDRESS: 'x',
+  }).ended;
+  expect(code).toBe(1);
+  expect(stderr).toContain(
+    'NOTIFICATION_REDIS_MASTER_ADDRESS has no effect: did you mean NOTIFICATION_REDIS_MASTER_ADDR?',
+  );
 });

@@ -72,9 +72,9 @@ test('help and usage errors of subcommands go to the streams of the run, as wide
   const wide = await startCommand(['intents', 'publish', '--help'], {}, { columns: 200 }).ended;
   expect(narrow).toMatchObject({ code: 0, stderr: '' });
   expect(narrow.stdout.split('\n').length).toBeGreaterThan(wide.stdout.split('\n').length);
-  const wrong = await startCommand(['intents', 'publish'], {}).ended;
+  const wrong = await startCommand(['mobile', 'send'], {}).ended;
   expect(wrong).toMatchObject({ code: 2, stdout: '' });
-  expect(wrong.stderr).toMatch(/^error: required option '--key <key>' not specified\n/);
+  expect(wrong.stderr).toMatch(/^error: required option '--user <id>' not specified\n/);
 });
 
 test('security-15 nothing of others acts on the terminal: tables, JSON and errors of usage', async () => {

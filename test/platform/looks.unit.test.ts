@@ -2,9 +2,9 @@
 import { execFileSync } from 'node:child_process';
 import { scriptFor } from '../../cli/completion.ts';
 import { LOOKS, commandsBelow, pathOf } from '../../cli/looks.ts';
-import { programOf } from '../../cli/program.ts';
+import { wholeProgram } from '../../cli/program.ts';
 
-const program = programOf();
+const program = await wholeProgram();
 const script = scriptFor(program, 'bash');
 
 /** What bash proposes at the end of a command line. */

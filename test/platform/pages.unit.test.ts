@@ -4,7 +4,7 @@ import { existsSync, globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Command } from 'commander';
 import { RUNBOOK_SECTIONS, runbookField } from '../../api/runbook.ts';
-import { programOf } from '../../cli/program.ts';
+import { wholeProgram } from '../../cli/program.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 const listed = (...patterns: string[]): string[] =>
@@ -112,8 +112,8 @@ test('npm scripts that pages name exist', () => {
   expect(missing).toEqual([]);
 });
 
-test('I40 commands of galaxy-notify that pages name exist, with their options', () => {
-  const program = programOf();
+test('I40 commands of galaxy-notify that pages name exist, with their options', async () => {
+  const program = await wholeProgram();
   const problemsOf = (line: string): string[] => {
     let command: Command = program;
     for (const word of line.split(' ')) {
@@ -128,14 +128,10 @@ test('I40 commands of galaxy-notify that pages name exist, with their options', 
   const commandsOf = (text: string): string[] => [
     ...fencesOf(text).flatMap(({ code }) =>
       [
-        ...code
-          .replaceAll('\\\n', ' ')
-          .matchAll(/^ *(?:\$ )?(?:npx --no-install )?galaxy-notify (.*?)(?:\s+#.*)?$/gm),
+        ...code.replaceAll('\\\n', ' ').matchAll(/^ *(?:\$ )?(?:bin\/gn|galaxy-notify) (.*?)(?:\s+#.*)?$/gm),
       ].map(([, line]) => line!),
     ),
-    ...inlineCodeOf(text).flatMap(
-      (code) => /^(?:npx --no-install )?galaxy-notify ([a-z].*)$/.exec(code)?.[1] ?? [],
-    ),
+    ...inlineCodeOf(text).flatMap((code) => /^(?:bin\/gn|galaxy-notify) ([a-z].*)$/.exec(code)?.[1] ?? []),
   ];
 
   expect(PAGES.flatMap((page) => commandsOf(textOf(page))).length).toBeGreaterThan(100);

@@ -134,7 +134,7 @@ describe('keys of payloads', () => {
 
     // What the runbook says.
     await sealWith(1, NEW, OLD);
-    expect((await cli(['doctor'])).stdout).toMatch(/keys: seals +ok/);
+    expect((await cli(['doctor', '-v'])).stdout).toMatch(/keys: seals +ok/);
   });
 });
 

@@ -1,0 +1,159 @@
+/** How a kind of work says what its commands are: their form, what they ask, and how a person sees the answer. */
+import type { Command } from 'commander';
+import { Argument, Option } from 'commander';
+import type { Page } from '../client/lists.ts';
+import type { ExitCode, GlobalOptions } from './command.ts';
+import { action, helpWith, showPage } from './command.ts';
+import { limitOption } from './options.ts';
+import type { Cell, TableChoices } from './output.ts';
+import { printJson, printLine, printTable } from './output.ts';
+import type { Dependency, Session } from './session.ts';
+import { withSession } from './session.ts';
+
+/** What the help of a command shows. */
+export interface Form {
+  name: string;
+  description: string;
+  /** Flags, description and parser of each. */
+  args?: (Argument | readonly [flags: string, description: string, parse?: (text: string) => unknown])[];
+  options?: Option[];
+  /** What stands above the examples. */
+  above?: string;
+  /** Without the name of the program. */
+  examples: string[];
+  /** Lines below the examples. */
+  notes?: string[];
+}
+
+/** `run` stands before the functions that get what it returns: their types come from it. */
+export interface Definition<S, Options, Args extends unknown[], Result> extends Form {
+  /** @returns what `--json` prints. */
+  run(session: S, options: Options & GlobalOptions, ...args: Args): Promise<Result>;
+  /** Servers that must answer. Default: PostgreSQL. */
+  needs?: Dependency[] | ((options: NoInfer<Options>) => Dependency[]);
+  /** @throws UsageError before a server is asked. */
+  check?(options: NoInfer<Options>, args: NoInfer<Args>): void;
+  /** Prints the result for a person, or returns the line that is printed. */
+  print?(
+    result: NoInfer<Result>,
+    options: NoInfer<Options> & GlobalOptions,
+    args: NoInfer<Args>,
+  ): string | void;
+  /** Hints behind the result, and the exit code when it is not 0. */
+  end?(result: NoInfer<Result>, options: NoInfer<Options> & GlobalOptions): ExitCode | void;
+}
+
+/** Heads of a table, each with the field of an item that is below it, or what makes the cell. */
+export type Columns<Item> = Record<string, keyof Item | ((item: Item) => Cell | null)>;
+
+interface ListDefinition<S, Options, Item> extends Omit<Form, 'name'> {
+  /** Default: `list`. */
+  name?: string;
+  /** Its parameters are annotated: the columns are held against what it returns. */
+  read(session: S, options: Options & GlobalOptions & { limit: number }): Promise<Page<Item>>;
+  columns?: NoInfer<Columns<Item>>;
+  table?: Omit<TableChoices, 'links'>;
+  /** In place of the columns. */
+  print?(items: NoInfer<Item>[], options: NoInfer<Options>): void;
+}
+
+export const option = (
+  flags: string,
+  description: string,
+  parse?: (text: string, before: never) => unknown,
+): Option => {
+  const made = new Option(flags, description);
+  return parse ? made.argParser(parse as (text: string) => unknown) : made;
+};
+
+/** Adds a command without what it does. */
+export function form(group: Command, { name, description, args = [], options = [], ...help }: Form): Command {
+  return shaped(group.command(name).description(description), { args, options, ...help });
+}
+
+/** Gives a command what its help shows. */
+export function shaped(
+  command: Command,
+  { args = [], options = [], above = '', examples, notes = [] }: Omit<Form, 'name' | 'description'>,
+): Command {
+  for (const one of args) {
+    if (one instanceof Argument) command.addArgument(one);
+    else if (one[2]) command.argument(one[0], one[1], one[2]);
+    else command.argument(one[0], one[1]);
+  }
+  for (const one of options) command.addOption(one);
+  const lines = examples.map((line) => `galaxy-notify ${line}`);
+  return command.addHelpText('after', above + helpWith(...lines, ...notes));
+}
+
+/** @param open runs the work of a command with its connections. */
+export function definerOf<S>(open: <T>(needs: Dependency[], work: (session: S) => Promise<T>) => Promise<T>) {
+  /** Adds a command that prints one result. */
+  function define<Options, Args extends unknown[], Result>(
+    group: Command,
+    definition: Definition<S, Options, Args, Result>,
+  ): void {
+    const { needs = ['postgres'], check, run, print, end } = definition;
+    form(group, definition).action(
+      action<Options, Args>((options, ...args) => {
+        check?.(options, args);
+        return open(typeof needs === 'function' ? needs(options) : needs, async (session) => {
+          const result = await run(session, options, ...args);
+          if (options.json) printJson(result);
+          else {
+            const line = print?.(result, options, args);
+            if (line !== undefined) printLine(line);
+          }
+          return end?.(result, options);
+        });
+      }),
+    );
+  }
+
+  /** Adds a command that prints a page of a list, newest first. */
+  function list<Options, Item extends object>(
+    group: Command,
+    {
+      name = 'list',
+      options = [],
+      read,
+      columns = {},
+      table,
+      print,
+      ...rest
+    }: ListDefinition<S, Options, Item>,
+  ): void {
+    form(group, { name, options: [...options, limitOption()], ...rest }).action(
+      action<Options & { limit: number }>((given) =>
+        open(['postgres'], async (session) =>
+          showPage(await read(session, given), given, (items) =>
+            print ? print(items, given) : printItems(items, columns, table),
+          ),
+        ),
+      ),
+    );
+  }
+
+  return { define, list };
+}
+
+export const { define, list } = definerOf<Session>(withSession);
+
+/** A row for each item, with its link. */
+export function printItems<Item extends object>(
+  items: readonly Item[],
+  columns: NoInfer<Columns<Item>>,
+  choices: TableChoices = {},
+): void {
+  const makers = Object.values(columns);
+  printTable(
+    Object.keys(columns),
+    items.map((item) =>
+      makers.map((make) => {
+        const cell = typeof make === 'function' ? make(item) : (item[make] as Cell | null);
+        return cell ?? undefined;
+      }),
+    ),
+    { ...choices, links: items.map((item) => (item as { link?: string }).link) },
+  );
+}
