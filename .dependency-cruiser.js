@@ -18,7 +18,7 @@ const border = (folder, allowed, comment) => ({
     path: '^[^/]+/',
     dependencyTypesNot: ['core'],
     // Examples have the client as others have it, by its name.
-    pathNot: [`^(${[folder, ...allowed].join('|')})/`, 'node_modules/', '^galaxy-notify-client/'],
+    pathNot: [`^(${[folder, ...allowed].join('|')})/`, 'node_modules/', '^galaxy-notify/'],
   },
 });
 

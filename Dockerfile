@@ -32,10 +32,16 @@ RUN npm ci --omit=dev --ignore-scripts --no-audit --no-fund \
     && rm -r sdk-core
 
 FROM ${NODE_IMAGE}
-# TLS to Temporal looks for the system's certificates, which the slim image does not have.
+# TLS to Temporal looks for the system's certificates, which the slim image does not have. Nothing here installs packages.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates \
-    && rm -rf /var/lib/apt/lists/*
+    && rm -rf /var/lib/apt/lists/* /opt/yarn-* /usr/local/lib/node_modules \
+    /usr/local/bin/npm /usr/local/bin/npx /usr/local/bin/corepack /usr/local/bin/yarn /usr/local/bin/yarnpkg
+LABEL org.opencontainers.image.title="galaxy-notify" \
+      org.opencontainers.image.description="Durable notification orchestration on Temporal" \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.source="https://github.com/galaxy-notify/galaxy-notify"
 ENV NODE_ENV=production
 WORKDIR /app
 # Owned by root: the process can read all of it and change none. It writes no file at all, so that the container may run

@@ -11,7 +11,7 @@ const TOOLS = [
   'intent/user-service-stand-in.unit',
   'platform/{audit.service,bench.unit,borders.unit,fault-plan.unit,images.unit,install.unit,ledger.unit,lock-file.unit}',
   'platform/{run-clock.service,tcp-proxy.unit,temporal-program.unit}',
-  'platform/{command,image,temporal-server}.hard',
+  'platform/{command,image,packages,temporal-server}.hard',
   'subscription/router-stack.unit',
   'subscription/binary/{commands,live-routers,messages,transcripts}.unit',
 ];

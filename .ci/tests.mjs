@@ -1,5 +1,5 @@
 /**
- * Runs an npm script of tests: `node .ci/tests.mjs SCRIPT REPORT COUNTS`. Files with a failed test run a second time. Appends to
+ * Runs an npm script of tests: `node .ci/tests.mjs SCRIPT REPORT COUNTS [OPTION OF JEST ...]`. Files with a failed test run a second time. Appends to
  * REPORT each test that failed or passed only then, with the beginning of its first failure, and to COUNTS a line
  * `<passed> <failed>`.
  */
@@ -13,7 +13,7 @@ const MESSAGE_LINES = 20;
 /** If more files fail, the cause is the change, and a second run would only take time. */
 const MOST_FILES_AGAIN = 10;
 
-const [script, report, counts] = process.argv.slice(2);
+const [script, report, counts, ...options] = process.argv.slice(2);
 const folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-ci-'));
 
 const first = run();
@@ -56,7 +56,7 @@ function run(args = []) {
   const output = path.join(folder, `results-${args.length}.json`);
   const { status } = spawnSync(
     'npm',
-    ['run', script, '--', '--ci', '--json', `--outputFile=${output}`, ...args],
+    ['run', script, '--', '--ci', '--json', `--outputFile=${output}`, ...options, ...args],
     {
       stdio: 'inherit',
     },

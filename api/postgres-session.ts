@@ -4,13 +4,7 @@
  * to be relied on. `pgbouncer=true` in the address says so, which other programs know as well.
  */
 import pg from 'pg';
-
-/** Whether the address says that PgBouncer, or another pooler of transactions, stands before the server. */
-export const isPooled = (dsn: string): boolean => new URL(dsn).searchParams.get('pgbouncer') === 'true';
-
-/** Whether a pool of connections was made for such an address. */
-export const isPooledDatabase = ({ options }: pg.Pool): boolean =>
-  options.connectionString !== undefined && isPooled(options.connectionString);
+import { isPooled } from './postgres-transaction.ts';
 
 /** A connection whose statements have no names: a named one is prepared once, and may be asked for elsewhere. */
 class ClientOfPooler extends pg.Client {

@@ -1,5 +1,15 @@
-/** Transactions over several statements, on a connection of their own. */
+/**
+ * Transactions over several statements, on a connection of their own. The file loads no driver: producers use it with the
+ * pool that they have.
+ */
 import type { Pool, PoolClient } from 'pg';
+
+/** Whether the address says that PgBouncer, or another pooler of transactions, stands before the server. */
+export const isPooled = (dsn: string): boolean => new URL(dsn).searchParams.get('pgbouncer') === 'true';
+
+/** Whether a pool of connections was made for such an address. */
+export const isPooledDatabase = ({ options }: Pool): boolean =>
+  options.connectionString !== undefined && isPooled(options.connectionString);
 
 /**
  * Runs `body` in a transaction.

@@ -2,7 +2,8 @@
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import type { Pool } from 'pg';
-import { SESSION_SETTINGS, isPooled } from '../api/postgres-session.ts';
+import { SESSION_SETTINGS } from '../api/postgres-session.ts';
+import { isPooled } from '../api/postgres-transaction.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { error, ok, warn } from './checks.ts';
 import { countOf } from './output.ts';

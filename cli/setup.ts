@@ -7,7 +7,7 @@ import { SCHEDULE_LIMIT_MS, bounded } from '../client/temporal.ts';
 import { oncePossible } from '../client/wait-until.ts';
 import { loadOperatorConfig, needsOf } from '../config/load.ts';
 import type { NeededSchedule } from '../config/variables.ts';
-import { isPooled } from '../api/postgres-session.ts';
+import { isPooled } from '../api/postgres-transaction.ts';
 import { migrate, pendingMigrations } from '../migrations/migrate.ts';
 import {
   addSearchAttributes,

@@ -54,10 +54,15 @@ interface Volume {
   secret?: { secretName: string; items?: { key: string; path: string }[] };
 }
 
+interface PodSpec {
+  containers: Container[];
+  volumes: Volume[];
+}
+
 interface Workload {
   kind?: string;
   metadata?: { name: string };
-  spec?: { template?: { spec?: { containers: Container[]; volumes: Volume[] } } };
+  spec?: Partial<PodSpec> & { template?: { spec?: PodSpec } };
 }
 
 /** The address of PostgreSQL names its files, and that is a secret itself: it cannot be known which of them it names. */
@@ -97,7 +102,7 @@ try {
   for (const [name, value] of Object.entries(SECRETS)) writeFileSync(path.join(folder, name), value);
   for (const document of parseAllDocuments(readFileSync(process.argv[2]!, 'utf8'))) {
     const { kind, metadata, spec } = (document.toJS() ?? {}) as Workload;
-    const { containers = [], volumes = [] } = spec?.template?.spec ?? {};
+    const { containers = [], volumes = [] } = spec?.template?.spec ?? spec ?? {};
     for (const container of containers) {
       const { env, command } = container;
       checkMounts(container, volumes);

@@ -42,9 +42,10 @@ have_crds() { # as with_crds
   return 1
 }
 
-# A program that Go builds: dev/go-programs.ts has its version.
+# A program of PATH, or one that Go builds: dev/go-programs.ts has its version.
 have_go() { # program
   local program
+  command -v "$1" >/dev/null && return
   if [ "$may_build" = yes ]; then program=$(node dev/go-programs.ts "$1"); else program=$(node dev/go-programs.ts --no-build "$1" 2>/dev/null); fi
   if [ -n "$program" ]; then
     PATH="$PATH:$(dirname "$program")"

@@ -1,9 +1,9 @@
 /**
- * `npm run release -- patch|minor|major|VERSION`: writes the version into everything that names it: package.json and the lock file,
- * the chart, the Python client, and CHANGELOG.md, whose unreleased part becomes that of the version. Nothing is committed.
+ * `npm run release -- patch|minor|major|VERSION`: writes the version into every file that names it. CHANGELOG.md gets a section of
+ * the version with what was unreleased. Nothing is committed.
  */
 import { execFileSync } from 'node:child_process';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
 const UNRELEASED = '## [Unreleased]\n';
@@ -21,9 +21,29 @@ export function releasedChangelog(page: string, version: string, date: string): 
   return `${before}${UNRELEASED}\n## [${version}] - ${date}\n${after}`;
 }
 
-/** The chart is of the same version as what it installs. */
-export const releasedChart = (chart: string, version: string): string =>
-  chart.replace(/^(version|appVersion): .*$/gm, `$1: ${version}`);
+const VERSION = String.raw`\d+\.\d+\.\d+(?:-[\w.]+)?`;
+
+/**
+ * Files that name the version, besides package.json and its lock file, and the text in front of it.
+ *
+ * @param root of the checkout.
+ */
+export function versionPlaces(root: string): { file: string; before: RegExp }[] {
+  const contracts = readdirSync(path.join(root, 'api'), { recursive: true, encoding: 'utf8' }).filter(
+    (file) => /-(asyncapi|openapi)\.yaml$/.test(file),
+  );
+  return [
+    { file: 'deploy/helm/galaxy-notify/Chart.yaml', before: /^(?:version|appVersion): / },
+    { file: 'Dockerfile', before: /org\.opencontainers\.image\.version="/ },
+    { file: 'clients/python/pyproject.toml', before: /^version = "/ },
+    { file: 'clients/go/README.md', before: /\/clients\/go@v/ },
+    ...contracts.map((file) => ({ file: `api/${file}`, before: /^ {2}version: / })),
+  ];
+}
+
+/** @returns the text of a file of {@link versionPlaces} with another version. */
+export const withVersion = (text: string, before: RegExp, version: string): string =>
+  text.replace(new RegExp(`(${before.source})${VERSION}`, 'gm'), `$1${version}`);
 
 if (import.meta.main) {
   const root = path.dirname(import.meta.dirname);
@@ -34,19 +54,21 @@ if (import.meta.main) {
   const [growth] = process.argv.slice(2);
   if (growth === undefined)
     throw new Error('say how the version grows: patch, minor, major, or the version itself');
-  execFileSync('npm', ['version', growth, '--no-git-tag-version', '--ignore-scripts'], {
-    cwd: root,
-    stdio: 'inherit',
-  });
+  execFileSync(
+    'npm',
+    ['version', growth, '--no-git-tag-version', '--ignore-scripts', '--allow-same-version'],
+    {
+      cwd: root,
+      stdio: 'inherit',
+    },
+  );
   const { version } = JSON.parse(readFileSync(path.join(root, 'package.json'), 'utf8')) as {
     version: string;
   };
   change('CHANGELOG.md', (page) => releasedChangelog(page, version, new Date().toISOString().slice(0, 10)));
-  change('deploy/helm/galaxy-notify/Chart.yaml', (chart) => releasedChart(chart, version));
-  change('clients/python/pyproject.toml', (page) =>
-    page.replace(/^version = .*$/m, `version = "${version}"`),
-  );
+  for (const { file, before } of versionPlaces(root))
+    change(file, (text) => withVersion(text, before, version));
   process.stdout.write(
-    `${version} is written. Look at the difference, commit it, then: git tag v${version} && git push --follow-tags\n`,
+    `${version} is written. Look at the difference and commit it, then: git tag v${version} && git push origin v${version}\n`,
   );
 }

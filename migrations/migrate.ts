@@ -6,7 +6,7 @@ import { readdir } from 'node:fs/promises';
 import { runner } from 'node-pg-migrate';
 import pg from 'pg';
 import { SelfExplanatoryError } from '../api/errors.ts';
-import { isPooled } from '../api/postgres-session.ts';
+import { isPooled } from '../api/postgres-transaction.ts';
 
 const SCHEMA = 'notification';
 const MIGRATIONS_TABLE = 'schema_migrations';

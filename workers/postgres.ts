@@ -6,7 +6,8 @@ import type { ConnectionOptions } from 'node:tls';
 import { createSecureContext } from 'node:tls';
 import pg from 'pg';
 import { reasonOf } from '../activities/reason.ts';
-import { isPooled, sessionOptions } from '../api/postgres-session.ts';
+import { sessionOptions } from '../api/postgres-session.ts';
+import { isPooled } from '../api/postgres-transaction.ts';
 import type { Endpoints, ProcessContext } from './context.ts';
 import { reach } from './context.ts';
 

@@ -5,8 +5,8 @@
  */
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import { newGameTurnReady } from 'galaxy-notify-client';
-import { outboxStatus, publishToOutbox, readOutboxSql, relayOnce } from 'galaxy-notify-client/outbox';
+import { newGameTurnReady } from 'galaxy-notify';
+import { outboxStatus, publishToOutbox, readOutboxSql, relayOnce } from 'galaxy-notify/outbox';
 
 const [dsn, url = 'redis://127.0.0.1:6379', userId = 'user-1', key = `example/${Date.now()}`] =
   process.argv.slice(2);

@@ -4,7 +4,7 @@
  *   node outcomes.mjs redis://127.0.0.1:6379 [group]
  */
 import { Redis } from 'ioredis';
-import { readOutcomes } from 'galaxy-notify-client/outcomes';
+import { readOutcomes } from 'galaxy-notify/outcomes';
 
 const [url = 'redis://127.0.0.1:6379', group = 'example'] = process.argv.slice(2);
 const redis = new Redis(url, { maxRetriesPerRequest: 1 });

@@ -4,7 +4,7 @@
  *   node publish.mjs redis://127.0.0.1:6379 user-1 [idempotency key]
  */
 import { Redis } from 'ioredis';
-import { InvalidIntentError, newGameTurnReady, publishIntent } from 'galaxy-notify-client';
+import { InvalidIntentError, newGameTurnReady, publishIntent } from 'galaxy-notify';
 
 const [url = 'redis://127.0.0.1:6379', userId = 'user-1', key = `example/${Date.now()}`] =
   process.argv.slice(2);

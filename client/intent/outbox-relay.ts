@@ -17,11 +17,10 @@ import type { Pool, PoolClient } from 'pg';
 import type { Catalog } from '../../api/intent/catalog.ts';
 import { entryFieldsOf, parseIntent } from '../../api/intent/entry.ts';
 import { SelfExplanatoryError } from '../../api/errors.ts';
-import { checkOut } from '../../api/postgres-transaction.ts';
+import { checkOut, isPooledDatabase } from '../../api/postgres-transaction.ts';
 import { causeOf } from '../errors.ts';
 import { GALAXY } from '../generated/galaxy.ts';
 import { DEFAULT_INTENTS_STREAM } from '../constructors.ts';
-import { isPooledDatabase } from '../../api/postgres-session.ts';
 import type { PendingRow, RelayRow } from './outbox-rows.ts';
 import {
   acceptLoss,

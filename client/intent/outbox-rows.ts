@@ -1,8 +1,7 @@
 /** The tables of outbox.sql: what the relay and operators read and change. Every statement is bounded in rows. */
 import type { Pool, PoolClient } from 'pg';
 import { SelfExplanatoryError } from '../../api/errors.ts';
-import { runTransaction } from '../../api/postgres-transaction.ts';
-import { isPooledDatabase } from '../../api/postgres-session.ts';
+import { isPooledDatabase, runTransaction } from '../../api/postgres-transaction.ts';
 import type { Page } from '../lists.ts';
 import { pageOf } from '../lists.ts';
 

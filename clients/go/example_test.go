@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"time"
 
-	intents "galaxy/notificationintent"
-	"galaxy/notificationintent/notification"
-	"galaxy/notificationintent/notifytest"
+	intents "github.com/galaxy-notify/galaxy-notify/clients/go"
+	"github.com/galaxy-notify/galaxy-notify/clients/go/notification"
+	"github.com/galaxy-notify/galaxy-notify/clients/go/notifytest"
 )
 
 // A producer publishes with redis.NewClient; here a stream in memory takes its place.

@@ -1,4 +1,4 @@
-module galaxy/notificationintent
+module github.com/galaxy-notify/galaxy-notify/clients/go
 
 go 1.23
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	intents "galaxy/notificationintent"
+	intents "github.com/galaxy-notify/galaxy-notify/clients/go"
 )
 
 type outcomeVectors struct {

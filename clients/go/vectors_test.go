@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"galaxy/notificationintent/notification"
+	"github.com/galaxy-notify/galaxy-notify/clients/go/notification"
 )
 
 // What the service decides; every client is tested against this file.

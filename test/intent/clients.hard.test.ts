@@ -39,8 +39,8 @@ test(
   async () => {
     await runCommand('go', ['-C', GO, 'vet', './...']);
     const output = await runCommand('go', ['-C', GO, 'test', '-count=1', './...']);
-    expect(output).toMatch(/^ok\s+galaxy\/notificationintent\s/m);
-    expect(output).toMatch(/^ok\s+galaxy\/notificationintent\/notifytest\s/m);
+    expect(output).toMatch(/^ok\s+\S+\/clients\/go\s/m);
+    expect(output).toMatch(/^ok\s+\S+\/clients\/go\/notifytest\s/m);
   },
   LIMIT_MS,
 );

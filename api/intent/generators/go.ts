@@ -4,7 +4,7 @@ import { pascalCase } from '../catalog.ts';
 import { LIMITS, noteOf } from './contract.ts';
 
 /** Where `go get` finds the client. */
-const MODULE = 'galaxy/notificationintent';
+const MODULE = 'github.com/galaxy-notify/galaxy-notify/clients/go';
 
 const TYPES = { string: 'string', integer: 'int64', boolean: 'bool' };
 
@@ -142,7 +142,7 @@ export function goFile({ types }: Catalog, of?: string): string {
     '',
     `package ${of ?? 'notificationintent'}`,
     '',
-    ...(of === undefined ? limits : [`import "${MODULE}"`]),
+    ...(of === undefined ? limits : [`import notificationintent "${MODULE}"`]),
     '',
     '// Catalog has the types that the service knows.',
     `var Catalog = ${own}TypeCatalog{`,

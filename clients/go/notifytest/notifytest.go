@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	intents "galaxy/notificationintent"
+	intents "github.com/galaxy-notify/galaxy-notify/clients/go"
 )
 
 // IdempotencyConflict is what the service records when a key comes again with other content.

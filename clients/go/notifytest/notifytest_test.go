@@ -10,8 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	intents "galaxy/notificationintent"
-	"galaxy/notificationintent/notifytest"
+	intents "github.com/galaxy-notify/galaxy-notify/clients/go"
+	"github.com/galaxy-notify/galaxy-notify/clients/go/notifytest"
 )
 
 // recorder is a testing.TB that keeps what a failure says.

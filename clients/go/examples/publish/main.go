@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	intents "galaxy/notificationintent"
+	intents "github.com/galaxy-notify/galaxy-notify/clients/go"
 )
 
 func run(url, userID, key string) error {

@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"os"
 
-	intents "galaxy/notificationintent"
+	intents "github.com/galaxy-notify/galaxy-notify/clients/go"
 )
 
 type verdict struct {

@@ -1,13 +1,13 @@
-{{/* Names are cut at 63 characters, of which a role needs up to 17. */}}
+{{/* Names are cut at 63 characters, of which the test of a role needs up to 22. */}}
 {{- define "galaxy-notify.fullname" -}}
 {{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 45 | trimSuffix "-" }}
+{{- .Values.fullnameOverride | trunc 41 | trimSuffix "-" }}
 {{- else }}
 {{- $name := default .Chart.Name .Values.nameOverride }}
 {{- if contains $name .Release.Name }}
-{{- .Release.Name | trunc 45 | trimSuffix "-" }}
+{{- .Release.Name | trunc 41 | trimSuffix "-" }}
 {{- else }}
-{{- printf "%s-%s" .Release.Name $name | trunc 45 | trimSuffix "-" }}
+{{- printf "%s-%s" .Release.Name $name | trunc 41 | trimSuffix "-" }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -21,7 +21,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ include "galaxy-notify.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "galaxy-notify.serviceAccountName" -}}
@@ -91,10 +91,11 @@ NOTIFICATION_SUBSCRIPTION_KEYS: [subscription, setup]
 {{- required "secrets.existingSecret is required: the passwords are in it" (default $values.secrets.existingSecret $own.existingSecret) }}
 {{- end }}
 
-{{/* The root, as the codec server sees it: certificates of servers and rules of egress that it does not need are left out. */}}
+{{/* The root, as the codec server sees it: certificates of servers, rules of egress and what an installation adds are left out. */}}
 {{- define "galaxy-notify.withoutServers" -}}
 {{- $values := deepCopy .Values }}
 {{- range $name := list "temporalTls" "redisTls" "postgresTls" }}{{ $_ := set $values $name (dict) }}{{ end }}
+{{- range $name := list "extraEnv" "extraVolumes" "extraVolumeMounts" "initContainers" }}{{ $_ := set $values $name (list) }}{{ end }}
 {{- $_ := set $values.networkPolicy "egress" (list) }}
 {{- $_ := set $values.networkPolicy "egressPorts" (list) }}
 {{- dict "Values" $values "Chart" (dict "Name" .Chart.Name) "Release" (dict "Name" .Release.Name) | toYaml }}
@@ -171,6 +172,9 @@ adds as `config`.
 - name: NOTIFICATION_SYMBOL_TARGETS_FILE
   value: /etc/galaxy-notify/symbol-targets/targets.json
 {{- end }}
+{{- with $values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{/* Empty: nothing of redisTls is used. */}}
@@ -212,6 +216,9 @@ adds as `config`.
 - name: symbol-targets
   mountPath: /etc/galaxy-notify/symbol-targets
   readOnly: true
+{{- end }}
+{{- with $values.extraVolumeMounts }}
+{{ toYaml . }}
 {{- end }}
 {{- end }}
 
@@ -273,6 +280,9 @@ adds as `config`.
 - name: symbol-targets
   configMap:
     name: {{ include "galaxy-notify.fullname" .root }}-symbol-targets
+{{- end }}
+{{- with $values.extraVolumes }}
+{{ toYaml . }}
 {{- end }}
 {{- end }}
 

@@ -1,0 +1,324 @@
+/** The packages of a release, as a team uses them: packed, installed into a scratch project, checked and run. */
+import { execFile, spawn } from 'node:child_process';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { promisify } from 'node:util';
+import type { Outcome } from '../../client/outcomes.ts';
+import type { Slot } from '../harness.ts';
+import { takeSlot } from '../harness.ts';
+import { namespaceOf } from '../slots.ts';
+
+const run = promisify(execFile);
+const ROOT = path.join(import.meta.dirname, '../..');
+/** The compiler, npm and pip share the machine with other tests. */
+const LIMIT_MS = 600_000;
+
+interface Manifest {
+  version: string;
+  exports: Record<string, { types: string; default: string } | string>;
+  dependencies: Record<string, string>;
+}
+const manifestIn = (folder: string) =>
+  JSON.parse(readFileSync(path.join(folder, 'package.json'), 'utf8')) as Manifest;
+
+let scratch: string;
+let tarballs: string[];
+beforeAll(async () => {
+  scratch = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-packages-'));
+  const { stdout } = await run(process.execPath, [path.join(ROOT, 'dev', 'pack.ts'), scratch, 'npm']);
+  tarballs = stdout.trim().split('\n');
+}, LIMIT_MS);
+afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+
+/** A project with packages of this checkout, which stand for those that a team has. */
+function createProject(name: string, packages: readonly string[]): string {
+  const project = path.join(scratch, name);
+  mkdirSync(path.join(project, 'node_modules', '@types'), { recursive: true });
+  writeFileSync(path.join(project, 'package.json'), JSON.stringify({ type: 'module' }));
+  for (const one of packages) linkPackage(project, one);
+  return project;
+}
+
+function linkPackage(project: string, name: string): void {
+  const link = path.join(project, 'node_modules', name);
+  mkdirSync(path.dirname(link), { recursive: true });
+  symlinkSync(path.join(ROOT, 'node_modules', name), link);
+}
+
+/** Runs a program of the project. */
+async function runScript(project: string, script: string): Promise<string> {
+  const file = path.join(project, 'script.mjs');
+  writeFileSync(file, script);
+  return (await run(process.execPath, [file], { cwd: project })).stdout.trim();
+}
+
+/** Checks a file of the project with the compiler, and with the declarations of its packages. */
+async function checkTypes(project: string, text: string): Promise<string> {
+  writeFileSync(path.join(project, 'producer.ts'), text);
+  const tsc = path.join(ROOT, 'node_modules', 'typescript', 'bin', 'tsc');
+  const options = '--strict --noEmit --module nodenext --target es2024 --types node producer.ts'.split(' ');
+  return run(process.execPath, [tsc, ...options], { cwd: project }).then(
+    () => '',
+    ({ stdout }: { stdout: string }) => stdout,
+  );
+}
+
+function expectComplete(unpacked: string, version = manifestIn(ROOT).version): void {
+  const manifest = manifestIn(unpacked);
+  expect(manifest.version).toBe(version);
+  const files = Object.values(manifest.exports).flatMap((entry) =>
+    typeof entry === 'string' ? [entry] : [entry.types, entry.default],
+  );
+  const missing = [...files, 'README.md', 'LICENSE'].filter((file) => !existsSync(path.join(unpacked, file)));
+  expect(missing).toEqual([]);
+}
+
+const loadAll = (unpacked: string, name: string) => {
+  const modules = Object.keys(manifestIn(unpacked).exports).filter((one) => !one.endsWith('.sql'));
+  return `for (const name of ${JSON.stringify(modules.map((one) => name + one.slice(1)))}) await import(name);`;
+};
+
+describe('galaxy-notify, for producers', () => {
+  let project: string;
+  let unpacked: string;
+  beforeAll(async () => {
+    project = createProject('producer', []);
+    unpacked = path.join(project, 'node_modules', 'galaxy-notify');
+    const quiet = ['--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error'];
+    await run('npm', ['install', ...quiet, tarballs[0]!], { cwd: project });
+  }, LIMIT_MS);
+
+  test('I37 it installs three packages that it needs, and what those need', async () => {
+    expectComplete(unpacked);
+    expect(Object.keys(manifestIn(unpacked).dependencies)).toEqual([
+      ...['canonicalize', 'standardwebhooks', 'zod'],
+    ]);
+    const { packages } = JSON.parse(
+      readFileSync(path.join(project, 'node_modules', '.package-lock.json'), 'utf8'),
+    ) as { packages: Record<string, object> };
+    expect(Object.keys(packages).map((name) => name.replace('node_modules/', ''))).toEqual([
+      ...['@stablelib/base64', 'canonicalize', 'fast-sha256', 'galaxy-notify', 'standardwebhooks', 'zod'],
+    ]);
+    await runScript(project, loadAll(unpacked, 'galaxy-notify'));
+  });
+
+  test('I37 a producer is tested with it without servers', async () => {
+    const script = `
+      import test from 'node:test';
+      import { newGameTurnReady, publishIntent } from 'galaxy-notify';
+      import { createMemoryStream, expectPublished } from 'galaxy-notify/testing';
+      test('the turn is announced', async () => {
+        const stream = createMemoryStream();
+        await publishIntent(stream, newGameTurnReady({
+          idempotencyKey: 'game-7/turn-54', recipientUserIds: ['user-1'], occurredAt: 1790000000000,
+          payload: { game_id: 'game-7', game_name: 'Andromeda', turn_number: 54 },
+        }));
+        expectPublished(stream, { type: 'game.turn.ready', recipientUserIds: ['user-1'] });
+      });`;
+    expect(await runScript(project, script)).toMatch(/pass 1$/m);
+  });
+
+  test(
+    'I37 its types hold in a strict project, and refuse a wrong payload',
+    async () => {
+      linkPackage(project, '@types/node');
+      const using = (payload: string) => `
+        import { newGameTurnReady } from 'galaxy-notify';
+        import { readOutcomes } from 'galaxy-notify/outcomes';
+        export const read = readOutcomes;
+        newGameTurnReady({ idempotencyKey: 'k', occurredAt: 1790000000000, recipientUserIds: ['user-1'], payload: ${payload} });`;
+      expect(await checkTypes(project, using("{ game_id: 'g', game_name: 'G', turn_number: 1 }"))).toBe('');
+      expect(await checkTypes(project, using("{ game_id: 'g', game_name: 'G' }"))).toContain('turn_number');
+    },
+    LIMIT_MS,
+  );
+
+  describe('with a service', () => {
+    let slot: Slot;
+    beforeAll(async () => {
+      slot = await takeSlot();
+      await slot.startService({ NOTIFICATION_OUTCOMES: 'ends' });
+      for (const name of ['ioredis', 'pg']) linkPackage(project, name);
+      for (const name of ['publish.mjs', 'outcomes.mjs'])
+        cpSync(path.join(unpacked, 'examples', name), path.join(project, name));
+    });
+    afterAll(() => slot.release());
+
+    test('I37 an intent that its example publishes is delivered, and its example hears of the end', async () => {
+      const { host, port } = slot.endpoints.redis;
+      const url = `redis://${host}:${port}/${slot.slot}`;
+      const publish = [path.join(project, 'publish.mjs'), url, 'user-1', 'from-the-package'];
+      const { stdout } = await run(process.execPath, publish);
+      const reader = spawn(process.execPath, [path.join(project, 'outcomes.mjs'), url], {
+        stdio: ['ignore', 'pipe', 'inherit'],
+      });
+      try {
+        for await (const line of createInterface({ input: reader.stdout })) {
+          const outcome = JSON.parse(line) as Outcome;
+          expect(outcome).toMatchObject({ kind: 'settled', idempotencyKey: 'from-the-package' });
+          break;
+        }
+      } finally {
+        reader.kill();
+      }
+      const { rows } = await slot.db.query<{ published: number }>(
+        "SELECT count(*)::int AS published FROM notification.routes WHERE notification_id = $1 AND status = 'published'",
+        [stdout.trim()],
+      );
+      expect(rows).toEqual([{ published: 2 }]);
+    });
+
+    test('I40 an operator that connects with galaxy-notify-operator finds what was published, and ends', async () => {
+      const operators = createProject('operator', ['@types/node']);
+      const operator = path.join(operators, 'node_modules', 'galaxy-notify-operator');
+      mkdirSync(operator);
+      await run('tar', ['-xzf', tarballs[1]!, '--strip-components=1', '-C', operator]);
+      expectComplete(operator);
+      // Downloads of 60 MB are left out: these are the versions that the package names.
+      for (const name of Object.keys(manifestIn(operator).dependencies)) linkPackage(operators, name);
+      const { redis, postgresDsn, temporalAddress } = slot.endpoints;
+      const servers = {
+        postgresDsn,
+        redis: { host: redis.host, port: redis.port, db: slot.slot },
+        temporal: { address: temporalAddress },
+        namespace: namespaceOf(slot.slot),
+      };
+      const script = `
+        import { connectOperator } from 'galaxy-notify-operator/connect';
+        ${loadAll(operator, 'galaxy-notify-operator')}
+        const payloadKeys = [{ id: 'one', key: Buffer.alloc(32, 1) }];
+        const { operator, close } = connectOperator({ ...${JSON.stringify(servers)}, payloadKeys });
+        const { items } = await operator.notifications.list();
+        console.log(items.map(({ idempotencyKey }) => idempotencyKey).join());
+        await close();`;
+      expect(await runScript(operators, script)).toBe('from-the-package');
+      const command = path.join(operator, 'dist', 'cli', 'main.js');
+      for (const [args, file] of [
+        [['outbox', 'sql'], 'client/outbox.sql'],
+        [['catalog', 'sample'], 'catalog/shop.yaml'],
+      ] as const) {
+        const { stdout } = await run(process.execPath, [command, ...args], { cwd: operators });
+        expect(stdout).toBe(readFileSync(path.join(ROOT, file), 'utf8'));
+      }
+      expect((await run(process.execPath, [command, '--version'])).stdout).toBe(
+        `${manifestIn(ROOT).version}\n`,
+      );
+    });
+  });
+});
+
+test(
+  'I70 go get takes the Go module, and a producer is checked and tested with it',
+  async () => {
+    const { version } = manifestIn(ROOT);
+    const source = path.join(ROOT, 'clients', 'go');
+    const module = /^module (\S+)$/m.exec(readFileSync(path.join(source, 'go.mod'), 'utf8'))![1]!;
+    // A module proxy is a folder of files. The archive is what git has of the folder, changes included.
+    const proxy = path.join(scratch, 'go-proxy', module, '@v');
+    mkdirSync(proxy, { recursive: true });
+    const git = { cwd: ROOT, env: { ...process.env, GIT_INDEX_FILE: path.join(scratch, 'git-index') } };
+    await run('git', ['add', '--', 'clients/go'], git);
+    const tree = (await run('git', ['write-tree', '--prefix=clients/go'], git)).stdout.trim();
+    const archive = [
+      'archive',
+      `--prefix=${module}@v${version}/`,
+      '-o',
+      path.join(proxy, `v${version}.zip`),
+      tree,
+    ];
+    await run('git', archive, git);
+    cpSync(path.join(source, 'go.mod'), path.join(proxy, `v${version}.mod`));
+    writeFileSync(path.join(proxy, `v${version}.info`), JSON.stringify({ Version: `v${version}` }));
+    writeFileSync(path.join(proxy, 'list'), `v${version}\n`);
+
+    const project = path.join(scratch, 'go-producer');
+    mkdirSync(project);
+    writeFileSync(
+      path.join(project, 'producer_test.go'),
+      `package producer
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	notificationintent "${module}"
+	"${module}/notifytest"
+)
+
+func TestTurnIsAnnounced(t *testing.T) {
+	intent, err := notificationintent.NewGameTurnReady(
+		notificationintent.Event{IdempotencyKey: "game-7/turn-54", OccurredAt: time.UnixMilli(1790000000000)},
+		[]string{"user-1"},
+		notificationintent.GameTurnReadyPayload{GameID: "game-7", GameName: "Andromeda", TurnNumber: 54},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stream notifytest.Stream
+	if _, err := notificationintent.Publish(context.Background(), &stream, intent); err != nil {
+		t.Fatal(err)
+	}
+	notifytest.ExpectPublished(t, &stream, notifytest.Expectation{Type: "game.turn.ready"})
+}
+`,
+    );
+    const { GOPROXY: proxies, GOMODCACHE: cache } = JSON.parse(
+      (await run('go', ['env', '-json', 'GOPROXY', 'GOMODCACHE'])).stdout,
+    ) as Record<string, string>;
+    const env = {
+      ...process.env,
+      GOPROXY: `file://${path.join(scratch, 'go-proxy')},file://${cache}/cache/download,${proxies}`,
+      GONOSUMDB: module,
+      // The module of this checkout stays out of the cache of others.
+      GOMODCACHE: path.join(scratch, 'go-modules'),
+      GOFLAGS: '-modcacherw',
+    };
+    const go = (...args: string[]) => run('go', args, { cwd: project, env });
+    await go('mod', 'init', 'example.org/producer');
+    await go('get', '-t', `${module}@v${version}`);
+    await go('mod', 'tidy');
+    await go('vet', './...');
+    expect((await go('test', './...')).stdout).toMatch(/^ok\s+example\.org\/producer\s/);
+  },
+  LIMIT_MS,
+);
+
+test(
+  'I70 the Python package is built with its license, and a producer is tested with it',
+  async () => {
+    const pack = [path.join(ROOT, 'dev', 'pack.ts'), scratch, 'python'];
+    const wheel = (await run(process.execPath, pack)).stdout.split('\n')[0]!;
+    const environment = path.join(scratch, 'python');
+    await run('python3', ['-m', 'venv', environment]);
+    const python = path.join(environment, 'bin', 'python');
+    await run(python, ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', wheel]);
+    const script = `
+import importlib.metadata
+from notificationintent import GameTurnReadyPayload, new_game_turn_ready, publish_intent
+from notificationintent.testing import MemoryStream, expect_published
+
+stream = MemoryStream()
+payload = GameTurnReadyPayload(game_id="game-7", game_name="Andromeda", turn_number=54)
+keywords = {"recipient_user_ids": ["user-1"], "idempotency_key": "k", "occurred_at": 1790000000000}
+publish_intent(stream, new_game_turn_ready(payload, **keywords))
+expect_published(stream, type="game.turn.ready", recipients=["user-1"])
+package = importlib.metadata.distribution("galaxy-notify")
+print(package.version, [file.name for file in package.files if file.name in ("LICENSE", "py.typed")])
+`;
+    const { stdout } = await run(python, ['-c', script]);
+    expect(stdout.trim()).toBe(`${manifestIn(ROOT).version} ['LICENSE', 'py.typed']`);
+  },
+  LIMIT_MS,
+);

@@ -1,0 +1,47 @@
+/** What a release writes, and that every file says the same version and the same place of the sources. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { releasedChangelog, versionPlaces, withVersion } from '../../dev/release.ts';
+
+const ROOT = path.join(import.meta.dirname, '../..');
+const read = (...file: string[]) => readFileSync(path.join(ROOT, ...file), 'utf8');
+const { version, repository } = JSON.parse(read('package.json')) as {
+  version: string;
+  repository: { url: string };
+};
+
+test('what was unreleased becomes that of the version, and there is room for what comes next', () => {
+  const page = '# Changelog\n\n## [Unreleased]\n\n### Added\n\n- a\n\n## [0.1.0] - 2026-01-01\n';
+  expect(releasedChangelog(page, '0.2.0', '2026-11-26')).toBe(
+    '# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2026-11-26\n\n### Added\n\n- a\n\n## [0.1.0] - 2026-01-01\n',
+  );
+  expect(() => releasedChangelog(page, '0.1.0', '2026-11-26')).toThrow('already');
+  const nothing = '# Changelog\n\n## [Unreleased]\n\n## [0.1.0] - 2026-01-01\n';
+  expect(() => releasedChangelog(nothing, '0.2.0', '2026-11-26')).toThrow('nothing');
+});
+
+test('chart, image, clients and contracts have the version of package.json, and a release changes all of them', () => {
+  const places = versionPlaces(ROOT);
+  for (const { file, before } of places) {
+    const text = read(file);
+    expect([file, withVersion(text, before, version)]).toEqual([file, text]);
+    const next = withVersion(text, before, '7.8.9-rc.1');
+    expect([file, next === text, next.includes('7.8.9-rc.1')]).toEqual([file, false, true]);
+    expect(withVersion(next, before, version)).toBe(text);
+  }
+  expect(places.map(({ file }) => file)).toEqual(
+    expect.arrayContaining(['api/intent/intents-asyncapi.yaml', 'api/probe-openapi.yaml']),
+  );
+  const lock = JSON.parse(read('package-lock.json')) as {
+    version: string;
+    packages: { '': { version: string } };
+  };
+  expect([lock.version, lock.packages[''].version]).toEqual([version, version]);
+});
+
+test('the Go module, the Python package, the chart and the image name the repository of package.json', () => {
+  const address = repository.url.replace(/^git\+|\.git$/g, '');
+  expect(read('clients/go/go.mod')).toContain(`module ${address.replace('https://', '')}/clients/go\n`);
+  for (const file of ['clients/python/pyproject.toml', 'deploy/helm/galaxy-notify/Chart.yaml', 'Dockerfile'])
+    expect([file, read(file).includes(address)]).toEqual([file, true]);
+});
