@@ -68,7 +68,11 @@ export function refuseChange(command: Command): void {
 /** Gives a command and those below it what the table of commands adds: errors in its words, and `--watch` where they only look. */
 export function complete(whole: Command): void {
   for (const command of [whole, ...commandsBelow(whole)]) {
-    for (const option of command.options) explain(option, option.long!);
+    for (const option of command.options) {
+      explain(option, option.long!);
+      // Commander does so before a command of the table is loaded.
+      if (option.negate) command.setOptionValueWithSource(option.attributeName(), true, 'default');
+    }
     for (const argument of command.registeredArguments) explain(argument, argument.name());
     if (!LOOKS.includes(pathOf(command)) || pathOf(command) === 'top') continue;
     command.addOption(

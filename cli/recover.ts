@@ -131,6 +131,7 @@ function printDone(done: RecoveryProgress): void {
     ['routes', `${takenUp.published} published, ${takenUp.restarted} given a workflow`],
     ['intents', `${takenUp.intents} started again`],
     ['workflows', `${takenUp.ended} ended that could not go on and had nothing left to do`],
+    ['not taken up', takenUp.failed ? `${takenUp.failed}: the log says why, by id` : undefined],
     ['mobile pushes', mobilePush && JSON.stringify(mobilePush)],
     ['subscriptions', subscription && JSON.stringify(subscription)],
     ['symbols', symbolsPushed ? 'pushed to all targets' : undefined],

@@ -94,7 +94,7 @@ export function createPublisher(
     confirmReplicated,
     log,
     metrics,
-   
+
     catalog,
     route: settings,
   }: RouteResources,

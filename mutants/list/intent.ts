@@ -28,7 +28,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-cancel-open',
     file: 'activities/intent/operations.ts',
-    find: 'const isGivenUp = await giveUp(db, outcomes, notificationId);',
+    find: 'const isGivenUp = await giveUp(db, notificationId);',
     replace: 'const isGivenUp = false;',
     wrong: 'leaked',
     what: 'what was cancelled before it had begun is delivered',
@@ -199,8 +199,8 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-push-long',
     file: 'api/intent/push-event.ts',
-    find: 'return BigInt(value as number);',
-    replace: 'return BigInt((value as number) | 0);',
+    find: 'builder.addFieldInt64(slot, BigInt(value), 0n)',
+    replace: 'builder.addFieldInt64(slot, BigInt(value | 0), 0n)',
     wrong: 'wrong payload',
     what: 'large numbers are cut to 32 bits',
     suite: unit('intent/push-event'),

@@ -335,6 +335,12 @@ describe('a service for each', () => {
       ['route_published'],
       ['route_published', 'settled'],
     ]);
+    // Its numbers are read once the other transaction has ended.
+    const { rows: ends } = await slot.db.query<{ totals: unknown }>(
+      `SELECT event -> 8 AS totals FROM notification.outcomes, json_array_elements(events) AS event
+        WHERE event ->> 1 = 'settled'`,
+    );
+    expect(ends).toEqual([{ totals: { published: 2, skipped: 0, dead_lettered: 0 } }]);
   });
 
   test('Q1 only the ends are told where nothing else is wanted', async () => {

@@ -3,7 +3,8 @@
  * subscriptions, files and arguments of operators, and requests to what listens here. Each case ends in time with a
  * verdict, and no verdict, answer or line of the log quotes what was planted in it. FUZZ_CASES sets how many there are.
  */
-import { writeFileSync, mkdtempSync, rmSync } from 'node:fs';
+import { EventEmitter } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -17,6 +18,8 @@ import { AddressError, parseRouterAddress } from '../../api/subscription/router-
 import { importedQueueSchema, tokenRequestSchema } from '../../api/subscription/requests.ts';
 import { parseTraceparent } from '../../api/intent/traceparent.ts';
 import { verdictsOf } from '../../cli/intent/validate.ts';
+import type { Shell } from '../../cli/invocation.ts';
+import { invoke } from '../../cli/invocation.ts';
 import { wholeProgram } from '../../cli/program.ts';
 import { createCallbackReceiver, memoryCallbackStore } from '../../client/account-callback/receiver.ts';
 import { createCollectorReceiver } from '../../client/symbol-config/receiver.ts';
@@ -219,6 +222,9 @@ test(
   timeLimit(),
 );
 
+/** Names of types are looked up in the environment of a run. */
+const SHELL = Object.assign(new EventEmitter(), { argv: [], env: {} }) as unknown as Shell;
+
 /** The same command line, of which no command does anything. */
 async function programWithoutActions(): Promise<Command> {
   const quiet = (command: Command): void => {
@@ -265,7 +271,9 @@ test(
         // Values of options stay in a program: a new one now and then.
         if (++used % 100 === 0) program = await programWithoutActions();
         try {
-          await program.parseAsync([...command, ...words], { from: 'user' });
+          await invoke(SHELL, async () => {
+            await program.parseAsync([...command, ...words], { from: 'user' });
+          });
         } catch (error) {
           expect((error as Error).name).toMatch(/^(CommanderError|InvalidArgumentError|UsageError)$/);
           if (error instanceof CommanderError) expect([0, 1, 2]).toContain(error.exitCode);

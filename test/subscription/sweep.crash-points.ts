@@ -89,20 +89,14 @@ test('N1 N13 N16 a process that dies after any step of a sweep: the next one doe
       ${forgetting(unwoken)};
       DELETE FROM subscriptions.ntf_subscriptions WHERE conn_id = '${missing}';
       UPDATE subscriptions.connections SET is_deleted = true WHERE conn_id = '${gone}';
-      INSERT INTO subscriptions.ntf_tokens_to_delete
-             (agent_id, host, port, key_hash, token_id, private_key, del_failed, created_at)
-      VALUES ('${AGENT}', 'gone.test', 443, '', '${gone}', '', true, now() - interval '22 days');
-      INSERT INTO subscriptions.events (agent_id, kind, errors, relayed_at)
-      VALUES ('${AGENT}', 'ERRS', '[{"connId": "${gone}", "error": "NTF NEW"}]', NULL),
-             ('${AGENT}', 'ERRS', '[{"connId": "${gone}", "error": "NTF OLD"}]', now() - interval '8 days');
-      INSERT INTO subscriptions.token_requests (request_id, agent_id, kind, created_at)
-      VALUES (gen_random_uuid(), '${AGENT}', 'check', now() - interval '25 hours')`);
+      INSERT INTO subscriptions.events (agent_id, kind, errors)
+      VALUES ('${AGENT}', 'ERRS', '[{"connId": "${gone}", "error": "NTF NEW"}]')`);
     return async () => (await isSwept()) && (await created()) === CONNECTIONS - deleted.length;
   };
   const kills = { swept: await walk.through('reconcile', put, 11) };
   console.info(`processes that died: ${JSON.stringify(kills)}`);
-  // A worker, two commands, the token, what is old. A sweep that came in between may have done some of it.
-  expect(kills.swept).toBeGreaterThanOrEqual(4);
+  // A worker and two commands. A sweep that came in between may have done some of it.
+  expect(kills.swept).toBeGreaterThanOrEqual(2);
 
   await walk.survivor();
   await endDeadSweep();
@@ -130,10 +124,7 @@ test('N1 N13 N16 a process that dies after any step of a sweep: the next one doe
 async function isSwept(): Promise<boolean> {
   const [row] = await agent.rows<{ left: number }>(`
     SELECT (SELECT count(*) FROM subscriptions.connections WHERE is_deleted)
-           + (SELECT count(*) FROM subscriptions.ntf_tokens_to_delete)
-           + (SELECT count(*) FROM subscriptions.token_requests)
-           + (SELECT count(*) FROM subscriptions.events WHERE relayed_at IS NULL)
-           + (SELECT count(*) FROM subscriptions.events WHERE relayed_at < now() - interval '7 days') AS left`);
+           + (SELECT count(*) FROM subscriptions.events WHERE relayed_at IS NULL) AS left`);
   return Number(row!.left) === 0;
 }
 
