@@ -11,7 +11,7 @@ import { createBridgeActivities } from '../activities/intent/reader.ts';
 import { intentOperations } from '../activities/intent/operations.ts';
 import { OUTCOMES, keepTelling } from '../activities/intent/outcomes.ts';
 import { intentReconciliation } from '../activities/intent/reconciliation.ts';
-import { createRecoveryActivities } from '../activities/intent/recovery.ts';
+import { createRecoveryActivities } from '../activities/intent/reconciliation.ts';
 import { createRepairActivities } from '../activities/intent/repair.ts';
 import { createReplication } from '../activities/intent/replication.ts';
 import { intentTables } from '../activities/intent/retention.ts';

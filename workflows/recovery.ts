@@ -4,7 +4,7 @@
  * lost, and reconciles all kinds; each part also runs by itself after a loss that is noticed.
  */
 import { defineQuery, proxyActivities, setCurrentDetails, setHandler } from '@temporalio/workflow';
-import type { RecoveryActivities } from '../activities/intent/recovery.ts';
+import type { RecoveryActivities } from '../activities/intent/reconciliation.ts';
 import type { ReconciliationActivities } from '../activities/reconciliation.ts';
 import { INTENT_TASK_QUEUE } from './intent/contract.ts';
 import { STEERING, UPKEEP } from './policies.ts';

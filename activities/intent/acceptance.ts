@@ -27,8 +27,8 @@ import {
   insertRecords,
   listRoutesToPublish,
 } from './decisions.ts';
-import { giveUp, isGivenUp, noteTrouble } from './inbox.ts';
-import type { Trouble } from './inbox.ts';
+import { giveUp, isGivenUp, noteTrouble } from './entries.ts';
+import type { Trouble } from './entries.ts';
 import { logFieldsOf } from './metrics.ts';
 import { recordMalformed, refusedIntent } from './malformed.ts';
 import type { IntentMetrics } from './metrics.ts';

@@ -11,13 +11,10 @@ import type { Locale } from '../../api/intent/mail-command.ts';
 import { cutText } from '../../api/text.ts';
 import { ACCEPTANCE_DEFERRED, USER_SERVICE_UNAVAILABLE } from '../../workflows/failures.ts';
 import { HEARTBEAT_MS, heartbeat } from '../heartbeat.ts';
-import { createFoundRecipients } from './found-recipients.ts';
 import type { IntentMetrics } from './metrics.ts';
-import { createTurns } from './turns.ts';
-import type { TakeTurn } from './turns.ts';
 import type { Recipient, UserService } from './user-service.ts';
 import { InvalidAddressError, LeftAloneError, UnusableUserError } from './user-service.ts';
-import type { Trouble } from './inbox.ts';
+import type { Trouble } from './entries.ts';
 import { reasonOf } from '../reason.ts';
 
 /** A lookup that failed is made again after these pauses, ms: a large audience always loses a few. */
@@ -347,4 +344,102 @@ function contactsOf(audience: Audience): Contact[] {
     }));
   }
   return audience.emails.map((email) => ({ recipientRef: `email:${email}`, email, locale: 'en' }));
+}
+
+// --- Found recipients: kept for the next attempt of the same intent, in the memory of this process alone: addresses of people
+// stand in no history. An attempt elsewhere looks all of them up again.
+
+/** Of all intents together; the intents that were tried longest ago are forgotten first. */
+const MOST_KEPT = 100_000;
+/** Addresses change. */
+const KEPT_FOR_MS = 3_600_000;
+
+interface Kept {
+  found: Map<string, Recipient>;
+  /** When the first of them was found, by the clock of `now`, ms. */
+  since: number;
+}
+
+export function createFoundRecipients(now = () => performance.now(), most = MOST_KEPT) {
+  // In the order in which they were put back.
+  const byIntent = new Map<string, Kept>();
+  const begun = new WeakMap<Map<string, Recipient>, number>();
+
+  return {
+    /** @returns recipients by user id for an attempt to add to. */
+    take(notificationId: string): Map<string, Recipient> {
+      const kept = byIntent.get(notificationId);
+      byIntent.delete(notificationId);
+      const isFresh = kept !== undefined && now() - kept.since < KEPT_FOR_MS;
+      const found = isFresh ? kept.found : new Map<string, Recipient>();
+      begun.set(found, isFresh ? kept.since : now());
+      return found;
+    },
+
+    /** For the next attempt. */
+    keep(notificationId: string, found: Map<string, Recipient>): void {
+      if (found.size > 0) byIntent.set(notificationId, { found, since: begun.get(found) ?? now() });
+      let total = 0;
+      for (const [id, { found: others, since }] of [...byIntent].reverse()) {
+        total += others.size;
+        if (total > most || now() - since >= KEPT_FOR_MS) byIntent.delete(id);
+      }
+    },
+  };
+}
+
+// --- Turns at lookups, shared fairly by the intents that want them.
+
+/** Runs a task when it is the participant's turn. Rejects with what the task rejects with. */
+export type TakeTurn = <T>(task: () => Promise<T>) => Promise<T>;
+
+interface Participant {
+  running: number;
+  /** Tasks whose turn has not come, oldest first. */
+  waiting: (() => void)[];
+}
+
+/**
+ * @param most tasks that run concurrently, of all participants together.
+ * @returns lets somebody take part. Participants get turns one after the other, and none gets one while it has as many
+ * as are left for everybody: one alone uses half of them, two in the long run a third each. So a few whose tasks hang
+ * leave turns to others, and once all are taken the next goes to somebody who has none.
+ */
+export function createTurns(most: number): () => TakeTurn {
+  let running = 0;
+  // Those who wait, in the order in which they get the next turns.
+  const queue: Participant[] = [];
+
+  function giveTurns(): void {
+    for (let next = takeNext(); next; next = takeNext()) next();
+  }
+
+  function takeNext(): (() => void) | undefined {
+    const left = most - running;
+    const index = queue.findIndex((participant) => participant.running < left);
+    if (index === -1) return undefined;
+    const [participant] = queue.splice(index, 1) as [Participant];
+    const begin = participant.waiting.shift();
+    if (participant.waiting.length > 0) queue.push(participant);
+    participant.running += 1;
+    running += 1;
+    return begin;
+  }
+
+  return () => {
+    const self: Participant = { running: 0, waiting: [] };
+    return async (task) => {
+      await new Promise<void>((begin) => {
+        if (self.waiting.push(begin) === 1) queue.push(self);
+        giveTurns();
+      });
+      try {
+        return await task();
+      } finally {
+        self.running -= 1;
+        running -= 1;
+        giveTurns();
+      }
+    };
+  };
 }

@@ -7,14 +7,32 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { WorkflowClient } from '@temporalio/client';
+import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
+import type { Link, Span } from '@opentelemetry/api';
+import {
+  INVALID_SPANID,
+  INVALID_TRACEID,
+  ROOT_CONTEXT,
+  SpanKind,
+  TraceFlags,
+  context,
+  trace,
+} from '@opentelemetry/api';
 import { query } from '../postgres.ts';
-import { MAX_RECIPIENTS_ACCEPTED_LOCALLY } from '../../workflows/intent/contract.ts';
-import type { DispatchMode } from '../../workflows/intent/contract.ts';
+import type { DispatchMode, NotificationInput } from '../../workflows/intent/contract.ts';
+import {
+  INTENT_TASK_QUEUE,
+  MAX_RECIPIENTS_ACCEPTED_LOCALLY,
+  NOTIFICATION_WORKFLOW,
+  notificationWorkflowId,
+} from '../../workflows/intent/contract.ts';
 import type { DeliverTogether } from './direct.ts';
-import type { ToDispatch } from './start.ts';
-import { startNotification } from './start.ts';
+import { searchableKey } from '../../api/ids.ts';
+import { notificationAttributes } from '../../workflows/intent/search-attributes.ts';
+import { BEFORE_NEW_ONES } from '../../workflows/policies.ts';
+import { parseTraceparent } from '../../api/intent/traceparent.ts';
 
 /** Starts that are under way concurrently. */
 const PARALLEL_STARTS = 20;
@@ -207,3 +225,124 @@ const PICK_INTENTS = {
                      'traceparent', entry -> 'traceparent') ORDER BY lane, nth, read_number), '[]')
               FROM picked) AS picked`,
 };
+
+// --- Start of a workflow: the intent is durable when the call returns.
+
+/** How long one start may take before it counts as failed, ms. */
+const START_DEADLINE_MS = 5_000;
+
+/** What is known of an intent where its workflow is started. */
+export interface ToDispatch {
+  notificationId: string;
+  notificationType: string;
+  producer: string;
+  audienceKind: string;
+  idempotencyKey: string;
+  /** As its lane says. */
+  isUrgent: boolean;
+  recipients: number;
+  requestId?: string | null;
+  traceId?: string | null;
+  traceparent?: string | null;
+}
+
+/**
+ * Starts the intent's workflow, which finds by rows what was done before.
+ *
+ * @param isEager it begins in this process if that is free, past the task queue. The client and the worker share a connection then.
+ * @returns false when it runs already. @throws what the Temporal client fails with.
+ */
+export async function startNotification(
+  workflows: WorkflowClient,
+  intent: ToDispatch,
+  { dispatch, isEager }: { dispatch: DispatchMode; isEager: boolean },
+): Promise<boolean> {
+  const { notificationId, notificationType, producer, isUrgent, recipients } = intent;
+  const input: NotificationInput = {
+    ...{ notificationId, notificationType },
+    ...(recipients > MAX_RECIPIENTS_ACCEPTED_LOCALLY ? { isLarge: true } : {}),
+    ...(dispatch === 'child' && !isUrgent ? {} : { dispatch: 'on_failure' }),
+  };
+  try {
+    await inTraceOf([intent], () =>
+      workflows.withDeadline(Date.now() + START_DEADLINE_MS, () =>
+        workflows.start(NOTIFICATION_WORKFLOW, {
+          workflowId: notificationWorkflowId(notificationId),
+          taskQueue: INTENT_TASK_QUEUE,
+          args: [input],
+          // The row says that there is something to do, whatever an earlier run came to.
+          workflowIdReusePolicy: 'ALLOW_DUPLICATE',
+          requestEagerStart: isEager,
+          typedSearchAttributes: notificationAttributes({
+            ...{ notificationId, notificationType, producer },
+            idempotencyKey: searchableKey(intent.idempotencyKey),
+          }),
+          staticSummary: summaryOf(intent),
+          staticDetails: detailsOf(intent),
+          // A producer that floods the stream must not starve the others.
+          priority: { fairnessKey: producer, ...(isUrgent ? BEFORE_NEW_ONES.priority : {}) },
+        }),
+      ),
+    );
+    return true;
+  } catch (error) {
+    if (error instanceof WorkflowExecutionAlreadyStartedError) return false;
+    throw error;
+  }
+}
+
+function summaryOf({ notificationType, audienceKind, recipients }: ToDispatch): string {
+  if (audienceKind === 'admin_email') return `${notificationType} to administrators`;
+  return `${notificationType} to ${recipients} ${recipients === 1 ? 'recipient' : 'recipients'}`;
+}
+
+/** Of the content, what names nobody. */
+const detailsOf = ({ producer, idempotencyKey }: ToDispatch): string =>
+  `Producer: ${producer}\n\nKey: \`${searchableKey(idempotencyKey)}\``;
+
+// --- Traces: each intent has a trace of its own in the service, which may last for days; a link leads from it to the span in
+// which it was published.
+
+/** What a producer says of its trace. */
+interface Traced {
+  notificationId: string;
+  traceId?: string | null;
+  traceparent?: string | null;
+}
+
+const TRACE_ID = /^(?!0{32})[0-9a-f]{32}$/;
+
+/**
+ * @returns a link to the span of an intent's `traceparent`, or else to the trace of its `trace_id` when that is one; with
+ * its notification id in any case.
+ */
+function linkTo({ notificationId, traceId, traceparent }: Traced): Link {
+  const parent = parseTraceparent(traceparent ?? '');
+  return {
+    context: parent
+      ? { ...parent, isRemote: true }
+      : {
+          traceId: traceId && TRACE_ID.test(traceId) ? traceId : INVALID_TRACEID,
+          spanId: INVALID_SPANID,
+          traceFlags: TraceFlags.NONE,
+        },
+    attributes: { notification_id: notificationId },
+  };
+}
+
+/**
+ * Works in a span of its own, which begins a trace and leads to those that the intents came from. The reader's trace would
+ * grow for as long as it reads.
+ */
+export async function inTraceOf<T>(intents: readonly Traced[], work: () => Promise<T>): Promise<T> {
+  const options = { kind: SpanKind.CONSUMER, links: intents.map(linkTo) };
+  const tracer = trace.getTracer('galaxy-notify');
+  const run = async (span: Span): Promise<T> => {
+    try {
+      return await work();
+    } finally {
+      span.end();
+    }
+  };
+  return context.with(ROOT_CONTEXT, () => tracer.startActiveSpan('process intent', options, run));
+}

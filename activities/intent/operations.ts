@@ -18,7 +18,7 @@ import { orderIdOf } from '../../workflows/operation-contract.ts';
 import type { OperationItem, OperationWork } from '../operations.ts';
 import { PARALLEL_ITEMS, operationItems, workOf } from '../operations.ts';
 import { statusOf } from '../workflows.ts';
-import { lookAgain } from './dead-letters.ts';
+import { lookAgain } from './routes.ts';
 import { handOff } from './hand-off.ts';
 import type { Attempt, RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
@@ -26,7 +26,7 @@ import type { RouteRow } from './route-rows.ts';
 import { loadEach, nameOf } from './route-rows.ts';
 import { startRoute } from './routes.ts';
 import { createClosing } from './steering.ts';
-import { giveUp } from './inbox.ts';
+import { giveUp } from './entries.ts';
 
 /**
  * How long Redis remembers that an operation has appended an entry: for longer than PostgreSQL may be away, or the

@@ -19,15 +19,26 @@ import type {
   RouteSlice,
   RouteToPublish,
 } from '../../workflows/intent/contract.ts';
-import { INTENT_TASK_QUEUE, ROUTE_WORKFLOW, routeWorkflowId } from '../../workflows/intent/contract.ts';
-import { notificationAttributes, routeChannel } from '../../workflows/intent/search-attributes.ts';
+import {
+  DEAD_LETTER_WORKFLOW,
+  INTENT_TASK_QUEUE,
+  LOOK_SIGNAL,
+  ROUTE_WORKFLOW,
+  deadLetterWorkflowId,
+  routeWorkflowId,
+} from '../../workflows/intent/contract.ts';
+import {
+  notificationAttributes,
+  routeChannel,
+  routeStatus,
+} from '../../workflows/intent/search-attributes.ts';
 import { finalIfRefused, isPostgresAway, isPostgresRefusal } from '../postgres.ts';
-import { lookAgain, showDeadLetter } from './dead-letters.ts';
 import type { Beginning } from './hand-off.ts';
 import type { Attempt, Publisher, RouteResources } from './publication.ts';
 import { createPublisher, failureDetails } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
 import { findRoute, loadRoute, loadSlice } from './route-rows.ts';
+import { signalIfRunning } from '../workflows.ts';
 
 export type RouteActivities = ReturnType<typeof createRouteActivities>;
 
@@ -235,3 +246,33 @@ function orderOf({ replay, originalRunId }: Publication): ReplayOrder | undefine
     ? undefined
     : { replayId: `${runId}/reset`, requestedBy: 'reset' };
 }
+
+// --- Dead letters as Temporal shows them: each is a workflow that is open while its route is dead.
+
+/** Shows a route that is dead. One that is shown already looks again. @throws what the Temporal client fails with. */
+export async function showDeadLetter(workflows: WorkflowClient, route: RouteRow): Promise<void> {
+  const { notification_id: notificationId, notification_type: notificationType, producer } = route;
+  const routeRef = routeRefOf(route.route_id);
+  await workflows.signalWithStart(DEAD_LETTER_WORKFLOW, {
+    workflowId: deadLetterWorkflowId(notificationId, routeRef),
+    taskQueue: INTENT_TASK_QUEUE,
+    args: [{ notificationId, routeRef } satisfies RouteKey],
+    signal: LOOK_SIGNAL,
+    typedSearchAttributes: [
+      ...notificationAttributes({
+        ...{ notificationId, notificationType, producer },
+        idempotencyKey: searchableKey(route.idempotency_key),
+      }),
+      routeChannel(route.channel),
+      routeStatus('dead_letter'),
+    ],
+    staticSummary: `${notificationType} ${routeRef}`,
+  });
+}
+
+/** Has it look at its row, which a replay may have changed. @throws what the Temporal client fails with. */
+export const lookAgain = (
+  workflows: WorkflowClient,
+  { notification_id, route_id }: Pick<RouteRow, 'notification_id' | 'route_id'>,
+): Promise<void> =>
+  signalIfRunning(workflows, deadLetterWorkflowId(notification_id, routeRefOf(route_id)), LOOK_SIGNAL);

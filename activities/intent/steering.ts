@@ -20,11 +20,11 @@ import type { RouteKey, RouteSlice, RouteTotals, SettledStatus } from '../../wor
 import { SETTLED_SIGNAL, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { heartbeat } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
-import { showDeadLetter } from './dead-letters.ts';
+import { showDeadLetter } from './routes.ts';
 import { handOff, handOffKey } from './hand-off.ts';
 import { loadRoute } from './route-rows.ts';
 import { signalIfRunning } from '../workflows.ts';
-import { giveUp } from './inbox.ts';
+import { giveUp } from './entries.ts';
 
 /** Routes of one statement: a large notification is cancelled in steps that each report progress. */
 const BATCH_SIZE = 500;

@@ -1,5 +1,5 @@
 /**
- * How large a producer's share is of what Temporal hands out: the weight of its fairness key (activities/intent/start.ts) on
+ * How large a producer's share is of what Temporal hands out: the weight of its fairness key (activities/intent/dispatch.ts) on
  * the queues of intents. The server keeps weights, so they hold for all processes, and over restarts.
  */
 import { ServiceError, isGrpcServiceError } from '@temporalio/client';

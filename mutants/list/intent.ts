@@ -36,7 +36,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   },
   {
     id: 'intent-cancel-race',
-    file: 'activities/intent/inbox.ts',
+    file: 'activities/intent/entries.ts',
     find: "WHERE notification_id = $1 AND status = 'open' FOR UPDATE",
     replace: 'WHERE notification_id = $1 FOR UPDATE',
     wrong: 'wrong person',
@@ -334,7 +334,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   },
   {
     id: 'intent-turns',
-    file: 'activities/intent/turns.ts',
+    file: 'activities/intent/audience.ts',
     find: 'const index = queue.findIndex((participant) => participant.running < left);',
     replace: 'const index = left > 0 && queue.length > 0 ? 0 : -1;',
     wrong: 'stuck',

@@ -106,10 +106,10 @@ test('C8 old hourly snapshots are deleted, and nothing that is still needed', as
              AS given (id, until_ms, changed_at)`);
   await bench.setClock(MIDNIGHT + 20 * MINUTE - SECOND);
   await bench.settled(120_000);
-  // A shard that begins anew begins with cleaning up.
-  await bench.setClock(MIDNIGHT + 20 * MINUTE);
-  const { lastAlarm } = await bench.runNow();
-  expect(lastAlarm).toBeDefined();
+  // As if each had been delivered when its period began.
+  await bench.rows(`
+    UPDATE notification.callback_snapshots
+       SET settled_at = now() - (${MIDNIGHT} - period_start_ms) * interval '1 millisecond'`);
   await bench.slot.client.schedule.getHandle(retentionScheduleId(ACCOUNT_CALLBACK_TASK_QUEUE)).trigger();
   await eventually('the old ones to be gone', async () => {
     const left = await bench.rows<{ kind: string; at: number }>(

@@ -1,5 +1,5 @@
 /** What the numbers that Redis gives about a stream mean, and where a stream is read anew from. */
-import { diagnose, inspectStream, rewindPoint } from '../../activities/intent/stream-health.ts';
+import { diagnose, inspectStream, rewindPoint } from '../../activities/intent/stream-watch.ts';
 import { OffsetMovedError, loadPosition, moveOffset } from '../../activities/intent/entries.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';

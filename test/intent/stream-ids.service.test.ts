@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Redis } from 'ioredis';
-import { diagnose, inspectStream, rewindPoint } from '../../activities/intent/stream-health.ts';
+import { diagnose, inspectStream, rewindPoint } from '../../activities/intent/stream-watch.ts';
 import { openStream } from '../../activities/stream-read.ts';
 import { offsetKey, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
 import { intentStreamChecks } from '../../cli/intent/check.ts';

@@ -1,5 +1,5 @@
-/** How the lookups of a process are shared by the intents that want them (activities/intent/turns.ts). */
-import { createTurns } from '../../activities/intent/turns.ts';
+/** How the lookups of a process are shared by the intents that want them (activities/intent/audience.ts). */
+import { createTurns } from '../../activities/intent/audience.ts';
 
 /** A participant whose tasks hang until they are let go. */
 function hanging(takeTurn: ReturnType<ReturnType<typeof createTurns>>, count: number) {

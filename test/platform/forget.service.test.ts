@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import type { Pool } from 'pg';
 import { findIntents } from '../../activities/intent/decisions.ts';
-import { giveUp } from '../../activities/intent/inbox.ts';
+import { giveUp } from '../../activities/intent/entries.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import { forgottenKeyOf } from '../../api/intent/forgotten.ts';

@@ -11,7 +11,7 @@ test.each(MUTANTS.map((mutant) => [mutant.id, mutant] as const))(
   '%s changes one place of a file of the product',
   (_, mutant) => {
     expect(mutate(read(mutant.file), mutant)).not.toBe(read(mutant.file));
-    expect(mutant.file).toMatch(/^(activities|api|cli|client|config|migrations|workers|workflows)\//);
+    expect(mutant.file).toMatch(/^(activities|api|catalog|cli|client|config|migrations|workers|workflows)\//);
   },
 );
 
