@@ -12,7 +12,6 @@ import {
   dataConverterOf,
   payloadHeadOf,
 } from '../api/payload-codec.ts';
-import { once } from './once.ts';
 import type { Config } from '../config/load.ts';
 import { sealingKeysOf } from '../config/subscription.ts';
 import type { ProcessContext } from './context.ts';
@@ -135,4 +134,17 @@ function observedKeyBox(keys: readonly KeyBoxKey[], keyUse: KeyUse): KeyBox {
       }
     },
   };
+}
+
+/**
+ * @param ask may fail; then the next caller asks again.
+ * @returns what it answered first, to everybody.
+ */
+function once<T>(ask: () => Promise<T>): () => Promise<T> {
+  let asked: Promise<T> | undefined;
+  return () =>
+    (asked ??= ask().catch((error: unknown) => {
+      asked = undefined;
+      throw error;
+    }));
 }
