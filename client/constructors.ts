@@ -47,6 +47,11 @@ interface CommonOptions<Payload> {
    */
   occurredAt: Date | number;
   /**
+   * When it is delivered, up to a year after `occurredAt`: a date or epoch milliseconds. It can be cancelled until then. No part
+   * of the content.
+   */
+  deliverAt?: Date | number;
+  /**
    * From when on it is not worth sending any more, after `occurredAt`: a date or epoch milliseconds. Who has not got it by
    * then does not get it. No part of the content: of a repeat with another one, the first counts.
    */
@@ -115,7 +120,8 @@ export function newIntent(
   type: NotificationType,
   options: AnyIntentOptions,
 ): NotificationIntent {
-  const { idempotencyKey, occurredAt, expiresAt, requestId, traceId, traceparent, payload } = options;
+  const { idempotencyKey, occurredAt, deliverAt, expiresAt, requestId, traceId, traceparent, payload } =
+    options;
   const { producer, audiences } = typeIn(catalog, type);
   // Administrators of a type that users can get too must be asked for: forgotten recipients are a mistake.
   const { audience = audiences[0]!, recipientUserIds = [] } = options;
@@ -126,6 +132,7 @@ export function newIntent(
     recipientUserIds: [...recipientUserIds],
     idempotencyKey,
     occurredAtMs: Number(occurredAt),
+    ...(deliverAt === undefined ? {} : { deliverAtMs: Number(deliverAt) }),
     ...(expiresAt === undefined ? {} : { expiresAtMs: Number(expiresAt) }),
     payloadJson: payloadJsonOf(payload),
     ...(requestId === undefined ? {} : { requestId }),

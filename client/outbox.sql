@@ -144,6 +144,12 @@ BEGIN
     PERFORM notification_outbox.refuse('invalid_envelope',
       'occurred_at_ms must be whole milliseconds since 1970, of the years 2000 to 9999');
   END IF;
+  value := nullif(entry ->> 'deliver_at_ms', '');
+  IF value IS NOT NULL AND (value !~ '^[0-9]{1,15}$' OR value::bigint NOT BETWEEN 946684800000 AND 253402300799999) THEN
+    PERFORM notification_outbox.refuse('invalid_envelope',
+      'deliver_at_ms must be whole milliseconds since 1970, of the years 2000 to 9999');
+  END IF;
+
   value := nullif(entry ->> 'expires_at_ms', '');
   IF value IS NOT NULL THEN
     IF value !~ '^[0-9]{1,15}$' OR value::bigint NOT BETWEEN 946684800000 AND 253402300799999 THEN

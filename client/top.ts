@@ -3,7 +3,7 @@
  * repeated every few seconds on tables of any size, so each statement reads a bounded number of rows by an index.
  */
 import { CHANNELS } from '../api/intent/catalog.ts';
-import { loadOffset, oldestUnprocessedAgeMs } from '../api/intent/stream.ts';
+import { loadOffset, oldestUnprocessedAgeMs, undecided } from '../api/intent/stream.ts';
 import { ACTIVITY_TASKS, WORKFLOW_TASKS } from '../api/task-queue-types.ts';
 import { ACCOUNT_CALLBACK_TASK_QUEUE, DAY_MS } from '../workflows/account-callback/contract.ts';
 import { INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
@@ -138,10 +138,7 @@ const KINDS: readonly Kind[] = [
           return (await db.query<Row>(READ_URGENT, [types])).rows[0]!;
         },
       ],
-      [
-        'waiting intents',
-        waiting('not accepted yet', 'read_at', "notification.intents WHERE status = 'open'"),
-      ],
+      ['waiting intents', waiting('not accepted yet', 'read_at', undecided(READ_AT_MOST))],
       [
         'dead letters',
         dead(

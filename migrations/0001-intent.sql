@@ -173,6 +173,8 @@ CREATE TABLE notification.intents (
     reason             text,
     -- Of an accepted intent whose producer is told: routes that are neither published, skipped nor dead. 0: its end is told.
     open_routes        integer,
+    -- Until when it waits; null: its time has come.
+    due_at             timestamptz,
     -- When its workflow was started; null: not yet, or it is to be started again.
     dispatched_at      timestamptz,
     read_at            timestamptz NOT NULL,
@@ -182,7 +184,8 @@ CREATE TABLE notification.intents (
 
 -- The dispatcher takes by lane, turn of producer, and order of reading.
 CREATE INDEX intents_to_dispatch_idx ON notification.intents (lane, producer, read_number)
-    WHERE status = 'open' AND dispatched_at IS NULL;
+    WHERE status = 'open' AND dispatched_at IS NULL AND due_at IS NULL;
+CREATE INDEX intents_due_idx ON notification.intents (due_at) WHERE status = 'open' AND due_at IS NOT NULL;
 -- Intents that were dispatched and not tried in vain: the dispatcher keeps their number small.
 CREATE INDEX intents_under_way_idx ON notification.intents (producer, dispatched_at)
     WHERE status = 'open' AND dispatched_at IS NOT NULL AND reason IS NULL;

@@ -78,6 +78,9 @@ interface IntentRow {
   owner: string | null;
   is_same: boolean | null;
   earlier: string | null;
+  /** The earlier one waits for its time, which may be a year: its key is taken meanwhile. */
+  is_earlier_scheduled: boolean | null;
+  is_earlier_same: boolean | null;
 }
 
 async function decisionOf(db: Pool, row: IntentRow): Promise<Decision | undefined> {
@@ -98,7 +101,11 @@ async function decisionOf(db: Pool, row: IntentRow): Promise<Decision | undefine
         return row.is_same
           ? { outcome: 'duplicate', of: owner }
           : { outcome: 'idempotency_conflict', with: owner };
-      return row.earlier === null ? undefined : { outcome: 'earlier_waits', notificationId: row.earlier };
+      if (row.earlier === null) return undefined;
+      if (!row.is_earlier_scheduled) return { outcome: 'earlier_waits', notificationId: row.earlier };
+      return row.is_earlier_same
+        ? { outcome: 'duplicate', of: row.earlier }
+        : { outcome: 'idempotency_conflict', with: row.earlier };
   }
 }
 
@@ -306,7 +313,8 @@ const slotColumns = (slots: readonly SlotOfRecord[]): unknown[] => [
 
 /** An open intent with the key of `intent` that comes before it in the stream. */
 const EARLIER = `
-         SELECT earlier.notification_id
+         SELECT earlier.notification_id, earlier.due_at IS NOT NULL AS is_scheduled,
+                earlier.fingerprint = intent.fingerprint AS is_same
            FROM notification.intents AS earlier
           WHERE earlier.producer = intent.producer AND earlier.idempotency_key = intent.idempotency_key
             AND earlier.status = 'open'
@@ -319,7 +327,7 @@ const FIND_INTENTS = {
   text: `
     SELECT intent.notification_id, intent.status, intent.other, intent.reason, intent.entry,
            owner.notification_id AS owner, owner.request_fingerprint = intent.fingerprint AS is_same,
-           CASE WHEN intent.status = 'open' THEN (${EARLIER} LIMIT 1) END AS earlier
+           earlier.notification_id AS earlier, earlier.is_scheduled AS is_earlier_scheduled, earlier.is_same AS is_earlier_same
       FROM notification.intents AS intent
       LEFT JOIN LATERAL (
         SELECT notification_id, request_fingerprint
@@ -327,6 +335,7 @@ const FIND_INTENTS = {
          WHERE records.producer = intent.producer
            AND records.idempotency_key IN (intent.idempotency_key, ${forgottenKeySql('intent.idempotency_key')})
          LIMIT 1) AS owner ON intent.status = 'open'
+      LEFT JOIN LATERAL (${EARLIER} ORDER BY is_scheduled LIMIT 1) AS earlier ON intent.status = 'open'
      WHERE intent.notification_id = ANY ($1::text[])`,
 };
 

@@ -44,6 +44,9 @@ const MORE_URGENT = 20;
 const TOGETHER = 100;
 const PARALLEL_DELIVERIES = 4;
 
+/** Intents whose time has come that one look releases. */
+const MOST_RELEASED = 1_000;
+
 /** Without a sign that there is something, ms. */
 const IDLE_LOOK_MS = 1_000;
 /** While others must be decided first, ms. */
@@ -105,10 +108,11 @@ export function createDispatcher(resources: DispatchResources): Dispatcher {
     const free = mostRunning - running.size;
     if (free <= -MORE_URGENT) return IDLE_LOOK_MS;
     const most = free <= 0 ? MORE_URGENT : isDirect ? TOGETHER : free;
-    const { picked, is_full: isFull } = await pick(most, free <= 0);
+    const { picked, is_full: isFull, released } = await pick(most, free <= 0);
     const [urgent, others] = [picked.filter(isUrgent), picked.filter((intent) => !isUrgent(intent))];
     // Nothing that others of a delivery wait for holds an urgent one up.
     for (const intents of isDirect ? [urgent, others] : picked.map((intent) => [intent])) begin(intents);
+    if (released > 0) return 0;
     return isFull && !isDirect ? FULL_LOOK_MS : IDLE_LOOK_MS;
   }
 
@@ -117,7 +121,7 @@ export function createDispatcher(resources: DispatchResources): Dispatcher {
     const told = done;
     done = [];
     const [row] = await query<PickRow>(db, PICK_INTENTS, [
-      ...[told, [...inWork], most, MOST_UNDER_WAY, onlyUrgent],
+      ...[told, [...inWork], most, MOST_UNDER_WAY, onlyUrgent, MOST_RELEASED],
     ]);
     return row!;
   }
@@ -167,12 +171,14 @@ function wakening(): { woken: Promise<void>; wake: () => void } {
 interface PickRow {
   /** A producer has as many under way as it may. */
   is_full: boolean;
+  /** Intents whose time has come, for the next look. */
+  released: number;
   picked: ToDispatch[];
 }
 
 /**
  * $1 intents that were dispatched, $2 intents that are being dispatched, $3 intents at most, $4 intents of a producer that may
- * be under way, $5 whether only urgent ones are taken. Urgent ones do not wait for those under way. Lanes and producers are
+ * be under way, $5 whether only urgent ones are taken, $6 intents at most whose time has come: the next look takes them. Urgent ones do not wait for those under way. Lanes and producers are
  * stepped through by the index, since a backlog may have a million intents of few producers.
  */
 const PICK_INTENTS = {
@@ -181,16 +187,25 @@ const PICK_INTENTS = {
     WITH RECURSIVE dispatched AS (
       UPDATE notification.intents SET dispatched_at = statement_timestamp(), updated_at = statement_timestamp()
        WHERE notification_id = ANY ($1::text[]) AND entry IS NOT NULL AND dispatched_at IS NULL
+    ), released AS (
+      UPDATE notification.intents SET due_at = NULL, read_at = statement_timestamp(), updated_at = statement_timestamp()
+       WHERE notification_id = ANY (ARRAY(
+               SELECT notification_id FROM notification.intents
+                WHERE status = 'open' AND due_at <= statement_timestamp()
+                ORDER BY due_at
+                LIMIT $6::int))
+      RETURNING 1
     ), turn (lane, producer) AS (
       (SELECT lane, producer FROM notification.intents
-        WHERE status = 'open' AND dispatched_at IS NULL
+        WHERE status = 'open' AND dispatched_at IS NULL AND due_at IS NULL
         ORDER BY lane, producer LIMIT 1)
       UNION ALL
       SELECT next.lane, next.producer
         FROM turn
        CROSS JOIN LATERAL (
          SELECT lane, producer FROM notification.intents
-          WHERE status = 'open' AND dispatched_at IS NULL AND (lane, producer) > (turn.lane, turn.producer)
+          WHERE status = 'open' AND dispatched_at IS NULL AND due_at IS NULL
+            AND (lane, producer) > (turn.lane, turn.producer)
           ORDER BY lane, producer LIMIT 1) AS next
     ), busy AS MATERIALIZED (
       SELECT turn.lane, turn.producer, CASE turn.lane WHEN 0 THEN 0 ELSE under_way.count END AS under_way
@@ -208,8 +223,8 @@ const PICK_INTENTS = {
        CROSS JOIN LATERAL (
          SELECT *, row_number() OVER (ORDER BY read_number) AS nth
            FROM notification.intents
-          WHERE status = 'open' AND dispatched_at IS NULL AND intents.lane = busy.lane AND intents.producer = busy.producer
-            AND notification_id <> ALL ($1::text[]) AND notification_id <> ALL ($2::text[])
+          WHERE status = 'open' AND dispatched_at IS NULL AND due_at IS NULL
+            AND intents.lane = busy.lane AND intents.producer = busy.producer AND notification_id <> ALL ($1::text[]) AND notification_id <> ALL ($2::text[])
           ORDER BY read_number
           LIMIT $3::int) AS intent
        WHERE nth <= $4::int - busy.under_way
@@ -217,6 +232,7 @@ const PICK_INTENTS = {
        LIMIT $3::int
     )
     SELECT EXISTS (SELECT FROM busy WHERE under_way >= $4::int) AS is_full,
+           (SELECT count(*)::int FROM released) AS released,
            (SELECT coalesce(json_agg(json_build_object(
                      'notificationId', notification_id, 'notificationType', notification_type, 'producer', producer,
                      'audienceKind', entry -> 'audienceKind', 'idempotencyKey', idempotency_key,

@@ -143,6 +143,7 @@ const columnsOf = (catalog: Catalog, intents: readonly Intent[]): unknown[] => [
   intents.map(fingerprintOf),
   intents.map(({ notificationType }) => (isUrgentType(catalog, notificationType) ? 0 : 1)),
   intents.map((intent) => JSON.stringify(intent)),
+  intents.map(({ deliverAtMs }) => (deliverAtMs === undefined ? null : new Date(deliverAtMs).toISOString())),
 ];
 
 /** Which of these PostgreSQL does not take, and why: each is tried by itself, without moving the offset. */
@@ -204,7 +205,7 @@ const MOVE_OFFSET = {
 };
 
 /**
- * $1 stream, $2 offset, $3 the next one, $4 entries that were added up to it, $5 to $11 intents in the order of the stream.
+ * $1 stream, $2 offset, $3 the next one, $4 entries that were added up to it, $5 to $12 intents in the order of the stream.
  * A reader that was replaced finds another offset and writes nothing. Retention may have removed the row of an intent
  * that still has a record.
  */
@@ -213,9 +214,10 @@ const SAVE_ENTRIES = {
   text: `
     WITH entry AS MATERIALIZED (
       SELECT *
-        FROM unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::smallint[], $11::jsonb[])
+        FROM unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::smallint[], $11::jsonb[],
+                    $12::timestamptz[])
                WITH ORDINALITY
-               AS entry (id, type, producer, idempotency_key, fingerprint, lane, content, position)
+               AS entry (id, type, producer, idempotency_key, fingerprint, lane, content, deliver_at, position)
     ), reused AS (
       SELECT entry.id
         FROM entry
@@ -228,9 +230,9 @@ const SAVE_ENTRIES = {
       RETURNING passed_id
     ), inserted AS (
       INSERT INTO notification.intents
-        (notification_id, notification_type, producer, idempotency_key, fingerprint, lane, status, entry, read_at, updated_at)
-      SELECT id, type, producer, idempotency_key, fingerprint, lane, 'open', content, statement_timestamp(),
-             statement_timestamp()
+        (notification_id, notification_type, producer, idempotency_key, fingerprint, lane, status, entry, due_at, read_at, updated_at)
+      SELECT id, type, producer, idempotency_key, fingerprint, lane, 'open', content,
+             CASE WHEN deliver_at > statement_timestamp() THEN deliver_at END, statement_timestamp(), statement_timestamp()
         FROM entry
        CROSS JOIN moved
        WHERE NOT EXISTS (SELECT FROM notification.records WHERE records.notification_id = entry.id)

@@ -13,7 +13,7 @@ import type { OutcomeKind } from '../../api/intent/outcome.ts';
 import { countersOf, takenUpCounter } from '../counters.ts';
 import { COUNTED_AT_MOST, gaugeRead, observeReads } from '../gauges.ts';
 import { query } from '../postgres.ts';
-import { loadOffset, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
+import { loadOffset, oldestUnprocessedAgeMs, undecided } from '../../api/intent/stream.ts';
 
 interface IntentAttributes {
   notification_type: string;
@@ -262,7 +262,7 @@ const READ_ACCEPTANCE = {
   text: `
     SELECT count(*)::float8 AS waiting,
            coalesce(greatest(0, extract(epoch FROM clock_timestamp() - min(read_at)) * 1000), 0)::float8 AS oldest_age_ms
-      FROM (SELECT read_at FROM notification.intents WHERE status = 'open' LIMIT ${COUNTED_AT_MOST}) AS open`,
+      FROM (SELECT read_at FROM ${undecided(COUNTED_AT_MOST)} LIMIT ${COUNTED_AT_MOST}) AS open`,
 };
 
 /** Each refused entry has a row until retention, because publishing it again needs the row. */

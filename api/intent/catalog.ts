@@ -151,7 +151,7 @@ export interface TypeSpec {
   readonly templateId: string;
   /** It goes before all that waits and is not urgent. */
   readonly isUrgent: boolean;
-  /** How long after the event it is worth sending, ms, where the intent does not say it; absent: for ever. */
+  /** How long after the event, or after the time of delivery, it is worth sending, ms, where the intent does not say it; absent: for ever. */
   readonly expiresAfterMs?: number;
   /** It is refused at the entrance, and delivered if it was accepted before. */
   readonly isRetired: boolean;
@@ -373,14 +373,18 @@ export const isUrgentType = ({ types }: Catalog, type: NotificationType): boolea
 /** From when on an intent is not worth sending any more, epoch ms: as it says, or as its type does; undefined: never. */
 export function expiryOf(
   { types }: Catalog,
-  { notificationType, occurredAtMs, expiresAtMs }: Expiring,
+  { notificationType, occurredAtMs, deliverAtMs = 0, expiresAtMs }: Expiring,
 ): number | undefined {
   const expiresAfterMs = types.get(notificationType)?.expiresAfterMs;
-  return expiresAtMs ?? (expiresAfterMs === undefined ? undefined : occurredAtMs + expiresAfterMs);
+  return (
+    expiresAtMs ??
+    (expiresAfterMs === undefined ? undefined : Math.max(occurredAtMs, deliverAtMs) + expiresAfterMs)
+  );
 }
 
 interface Expiring {
   notificationType: NotificationType;
   occurredAtMs: number;
+  deliverAtMs?: number;
   expiresAtMs?: number;
 }

@@ -24,6 +24,8 @@ export const MAX_USER_ID_BYTES = 512;
 export const MIN_TIMESTAMP_MS = 946_684_800_000;
 /** The last millisecond of the year 9999: beyond, timestamps stop being exchangeable. */
 export const MAX_TIMESTAMP_MS = 253_402_300_799_999;
+/** How long after the event at most an intent is delivered: a year. */
+export const MAX_DELAY_MS = 366 * 86_400_000;
 
 /** The envelope by name; the AsyncAPI document is held against both lists. */
 export const REQUIRED_ENVELOPE_FIELDS = [
@@ -36,6 +38,7 @@ export const REQUIRED_ENVELOPE_FIELDS = [
 ] as const;
 export const OPTIONAL_ENVELOPE_FIELDS = [
   'recipient_user_ids_json',
+  'deliver_at_ms',
   'expires_at_ms',
   'request_id',
   'trace_id',
@@ -58,6 +61,8 @@ export interface Intent {
   recipientUserIds: string[];
   idempotencyKey: string;
   occurredAtMs: number;
+  /** Until when it waits, and is not looked into; what has come by then is delivered then. */
+  deliverAtMs?: number;
   /** From when on nothing of it is worth sending any more. */
   expiresAtMs?: number;
   /** Canonical JSON (RFC 8785) of the payload object. */
@@ -148,6 +153,7 @@ export function envelopeOf(intent: Omit<Intent, 'notificationId'>): Record<strin
       : { recipient_user_ids_json: JSON.stringify(intent.recipientUserIds) }),
     idempotency_key: intent.idempotencyKey,
     occurred_at_ms: String(intent.occurredAtMs),
+    ...(intent.deliverAtMs === undefined ? {} : { deliver_at_ms: String(intent.deliverAtMs) }),
     ...(intent.expiresAtMs === undefined ? {} : { expires_at_ms: String(intent.expiresAtMs) }),
     payload_json: intent.payloadJson,
     ...(intent.requestId === undefined ? {} : { request_id: intent.requestId }),
@@ -183,7 +189,8 @@ function readIntent(catalog: Catalog, entryId: string, fields: EntryFields, size
   const envelope = readEnvelope(fields);
   const idempotencyKey = identifier(envelope, 'idempotency_key');
   const occurredAtMs = timestamp(envelope, 'occurred_at_ms');
-  const expiresAtMs = expiry(envelope, occurredAtMs);
+  const deliverAtMs = delivery(envelope, occurredAtMs);
+  const expiresAtMs = expiry(envelope, occurredAtMs, deliverAtMs);
   const requestId = optionalIdentifier(envelope, 'request_id');
   const traceId = optionalIdentifier(envelope, 'trace_id');
   const traceparent = traceparentOf(fields);
@@ -199,6 +206,7 @@ function readIntent(catalog: Catalog, entryId: string, fields: EntryFields, size
     recipientUserIds: recipientsOf(envelope, audienceKind),
     idempotencyKey,
     occurredAtMs,
+    ...(deliverAtMs === undefined ? {} : { deliverAtMs }),
     ...(expiresAtMs === undefined ? {} : { expiresAtMs }),
     payloadJson: payloadOf(envelope, spec),
     ...(requestId === undefined ? {} : { requestId }),
@@ -260,12 +268,22 @@ function timestamp(envelope: Envelope, name: EnvelopeField): number {
   return value;
 }
 
+/** Microseconds instead of milliseconds, for instance, would be an intent that is never delivered. */
+function delivery(envelope: Envelope, occurredAtMs: number): number | undefined {
+  if (envelope.deliver_at_ms === undefined) return undefined;
+  const deliverAtMs = timestamp(envelope, 'deliver_at_ms');
+  if (deliverAtMs <= occurredAtMs + MAX_DELAY_MS) return deliverAtMs;
+  throw new Refusal('invalid_envelope', 'deliver_at_ms must be at most 366 days after occurred_at_ms');
+}
+
 /** Otherwise it would be an intent of which nothing is ever sent. */
-function expiry(envelope: Envelope, occurredAtMs: number): number | undefined {
+function expiry(envelope: Envelope, occurredAtMs: number, deliverAtMs = 0): number | undefined {
   if (envelope.expires_at_ms === undefined) return undefined;
   const expiresAtMs = timestamp(envelope, 'expires_at_ms');
-  if (expiresAtMs > occurredAtMs) return expiresAtMs;
-  throw new Refusal('invalid_envelope', 'expires_at_ms must be after occurred_at_ms');
+  if (expiresAtMs <= occurredAtMs)
+    throw new Refusal('invalid_envelope', 'expires_at_ms must be after occurred_at_ms');
+  if (expiresAtMs > deliverAtMs) return expiresAtMs;
+  throw new Refusal('invalid_envelope', 'expires_at_ms must be after deliver_at_ms');
 }
 
 function specOf({ types }: Catalog, { notification_type: type = '' }: Envelope): TypeSpec {

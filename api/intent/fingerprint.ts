@@ -5,15 +5,15 @@ import type { Intent } from './entry.ts';
 
 export type IntentContent = Omit<
   Intent,
-  'notificationId' | 'expiresAtMs' | 'requestId' | 'traceId' | 'traceparent'
+  'notificationId' | 'deliverAtMs' | 'expiresAtMs' | 'requestId' | 'traceId' | 'traceparent'
 >;
 
 /**
  * SHA-256 (hex) over the normalized content. Recipients count as a set and the payload in canonical form, so the order
  * of recipients and keys, white space and the notation of numbers make no difference; the order of arrays does.
  *
- * `request_id`, `trace_id` and `traceparent` only observe and are left out, as is the entry id. So is `expires_at_ms`: it
- * says nothing about the event, and a repeat may count it from its own time.
+ * `request_id`, `trace_id` and `traceparent` only observe and are left out, as is the entry id. So are `deliver_at_ms` and
+ * `expires_at_ms`: they say nothing about the event, and a repeat may count them from its own time.
  * `occurred_at_ms` is in: the same event did not happen at two times.
  */
 export function fingerprintOf(intent: IntentContent): string {

@@ -57,3 +57,17 @@ export async function oldestUnprocessedAgeMs(
   firstSeen.set(redis, seen);
   return nowMs - Math.min(seen.atMs, timeOfEntry(id, nowMs).getTime());
 }
+
+/**
+ * Intents that are to be decided and are not for later, as SQL of a table with `read_at`. Each part of it has its index.
+ *
+ * @param most rows of each part.
+ */
+export const undecided = (most: number): string => `(
+        (SELECT read_at FROM notification.intents
+          WHERE status = 'open' AND dispatched_at IS NULL AND due_at IS NULL
+          LIMIT ${most})
+         UNION ALL
+        (SELECT read_at FROM notification.intents
+          WHERE status = 'open' AND dispatched_at IS NOT NULL
+          LIMIT ${most})) AS undecided`;

@@ -53,6 +53,7 @@ interface PublishOptions extends GlobalOptions {
   payloadFile?: string;
   field?: Record<string, string>;
   occurredAt?: Date;
+  deliverAt?: Date;
   expiresAt?: Date;
   requestId?: string;
   traceId?: string;
@@ -86,6 +87,11 @@ export function addPublishCommand(intents: Command): void {
         '--occurred-at <time>',
         'when the event happened: an ISO time, or 1h for an hour ago; default: when this key was first published by this command, or now',
         parseTime,
+      ),
+      option(
+        '--deliver-at <time>',
+        'when it is delivered: an ISO time, or 1h for in an hour; it can be cancelled until then; default: now',
+        parseFuture,
       ),
       option(
         '--expires-at <time>',
@@ -253,8 +259,10 @@ async function intentsOf(
   const occurredAt = options.occurredAt ?? new Date();
   const keys =
     options.count === 1 ? [key] : Array.from({ length: options.count }, (_, index) => `${key}/${index + 1}`);
-  const { audience, expiresAt, requestId, traceId, traceparent } = options;
-  const given = givenOf({ audience, recipientUserIds: to, expiresAt, requestId, traceId, traceparent });
+  const { audience, deliverAt, expiresAt, requestId, traceId, traceparent } = options;
+  const given = givenOf({
+    ...{ audience, recipientUserIds: to, deliverAt, expiresAt, requestId, traceId, traceparent },
+  });
   try {
     return keys.map((idempotencyKey) =>
       newIntent(catalog, type, { idempotencyKey, payload, occurredAt, ...given }),
@@ -288,6 +296,7 @@ const OPTIONS: Record<string, string> = {
   idempotency_key: '--key',
   payload_json: '--payload',
   occurred_at_ms: '--occurred-at',
+  deliver_at_ms: '--deliver-at',
   expires_at_ms: '--expires-at',
   request_id: '--request-id',
   trace_id: '--trace-id',

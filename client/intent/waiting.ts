@@ -32,10 +32,15 @@ export function waitingOperations(resources: Pick<OperatorResources, 'db' | 'uiU
   };
 }
 
+/** Why an open intent waits, as SQL. */
+export const WHY_OPEN = `CASE WHEN due_at IS NULL THEN reason
+              ELSE 'it is to be delivered at ' || to_char(due_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') END`;
+
 const LIST_WAITING = `
   SELECT notification_id AS "notificationId", notification_type AS type, producer,
-         idempotency_key AS "idempotencyKey", read_at AS "waitingSince", attempts AS attempt, reason
+         idempotency_key AS "idempotencyKey", read_at AS "waitingSince", attempts AS attempt,
+         ${WHY_OPEN} AS reason
     FROM notification.intents
    WHERE status = 'open'
-   ORDER BY reason IS NULL, read_at, notification_id
+   ORDER BY due_at IS NOT NULL, intents.reason IS NULL, read_at, notification_id
    LIMIT $1`;

@@ -9,6 +9,7 @@ import type { Cause, FoundCause, Question } from '../causes.ts';
 import { timeOf } from '../causes.ts';
 import type { OperatorResources } from '../resources.ts';
 import { bridgeOperations } from './bridge.ts';
+import { WHY_OPEN } from './waiting.ts';
 
 /** Nobody works on a route that is overdue for so long: lost work is taken up within about two minutes. */
 const OVERDUE_AFTER_MS = 120_000;
@@ -262,7 +263,7 @@ const FIND_WAITING = `
   WITH open AS MATERIALIZED (
     SELECT * FROM notification.intents WHERE status = 'open' LIMIT ${OPEN_LOOKED_INTO}
   )
-  SELECT notification_id AS id, notification_type AS type, read_at AS at, reason
+  SELECT notification_id AS id, notification_type AS type, read_at AS at, ${WHY_OPEN} AS reason
     FROM open
    WHERE entry -> 'recipientUserIds' @> $1::jsonb AND ($2::text IS NULL OR notification_type = $2)
    ORDER BY read_at DESC

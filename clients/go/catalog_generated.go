@@ -3,6 +3,7 @@
 package notificationintent
 
 const (
+	maxDelayMs      = 31622400000
 	maxEntryBytes   = 1048576
 	maxEntryFields  = 1024
 	maxJSONDepth    = 32

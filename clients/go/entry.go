@@ -18,7 +18,7 @@ var (
 	requiredFields = []string{
 		"notification_type", "producer", "audience_kind", "idempotency_key", "occurred_at_ms", "payload_json",
 	}
-	optionalFields = []string{"recipient_user_ids_json", "expires_at_ms", "request_id", "trace_id"}
+	optionalFields = []string{"recipient_user_ids_json", "deliver_at_ms", "expires_at_ms", "request_id", "trace_id"}
 )
 
 // ParseEntry checks an entry as the service does.
@@ -58,6 +58,14 @@ func (c TypeCatalog) parseEntry(fields []Field) (Intent, *InvalidIntentError) {
 	if intent.occurredAtMs, refusal = readTimestamp("occurred_at_ms", envelope); refusal != nil {
 		return Intent{}, refusal
 	}
+	if _, isLater := envelope["deliver_at_ms"]; isLater {
+		if intent.deliverAtMs, refusal = readTimestamp("deliver_at_ms", envelope); refusal != nil {
+			return Intent{}, refusal
+		}
+		if intent.deliverAtMs > intent.occurredAtMs+maxDelayMs {
+			return Intent{}, refuse(InvalidEnvelope, "deliver_at_ms", "must be at most 366 days after occurred_at_ms")
+		}
+	}
 	if _, expires := envelope["expires_at_ms"]; expires {
 		if intent.expiresAtMs, refusal = readTimestamp("expires_at_ms", envelope); refusal != nil {
 			return Intent{}, refusal
@@ -65,6 +73,9 @@ func (c TypeCatalog) parseEntry(fields []Field) (Intent, *InvalidIntentError) {
 		// Seconds instead of milliseconds, for instance, would be an intent of which nothing is ever sent.
 		if intent.expiresAtMs <= intent.occurredAtMs {
 			return Intent{}, refuse(InvalidEnvelope, "expires_at_ms", "must be after occurred_at_ms")
+		}
+		if intent.expiresAtMs <= intent.deliverAtMs {
+			return Intent{}, refuse(InvalidEnvelope, "expires_at_ms", "must be after deliver_at_ms")
 		}
 	}
 	for _, name := range []string{"request_id", "trace_id"} {

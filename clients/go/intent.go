@@ -63,6 +63,9 @@ type Event struct {
 	// OccurredAt is when the event happened, to the millisecond. It is a part of the content: take it from the event, so that
 	// a repeat has the same.
 	OccurredAt time.Time
+	// DeliverAt is when the intent is delivered, to the millisecond and up to a year after OccurredAt; the zero time for now. It
+	// can be cancelled until then. It is no part of the content.
+	DeliverAt time.Time
 	// ExpiresAt is from when on the intent is not worth sending any more, to the millisecond and after OccurredAt; the zero
 	// time for never. Who has not got it by then does not get it. It is no part of the content: of a repeat with another
 	// one, the first counts.
@@ -82,6 +85,7 @@ type Intent struct {
 	recipientUserIDs []string
 	idempotencyKey   string
 	occurredAtMs     int64
+	deliverAtMs      int64
 	expiresAtMs      int64
 	payloadJSON      string
 	requestID        string
@@ -106,6 +110,14 @@ func (i Intent) IdempotencyKey() string { return i.idempotencyKey }
 
 // OccurredAt is when the event happened, in UTC.
 func (i Intent) OccurredAt() time.Time { return time.UnixMilli(i.occurredAtMs).UTC() }
+
+// DeliverAt is when it is delivered, in UTC; the zero time for now.
+func (i Intent) DeliverAt() time.Time {
+	if i.deliverAtMs == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(i.deliverAtMs).UTC()
+}
 
 // ExpiresAt is from when on it is not worth sending any more, in UTC; the zero time for never.
 func (i Intent) ExpiresAt() time.Time {
@@ -141,6 +153,9 @@ func (i Intent) Fields() []Field {
 		Field{"idempotency_key", i.idempotencyKey},
 		Field{"occurred_at_ms", strconv.FormatInt(i.occurredAtMs, 10)},
 	)
+	if i.deliverAtMs != 0 {
+		fields = append(fields, Field{"deliver_at_ms", strconv.FormatInt(i.deliverAtMs, 10)})
+	}
 	if i.expiresAtMs != 0 {
 		fields = append(fields, Field{"expires_at_ms", strconv.FormatInt(i.expiresAtMs, 10)})
 	}
@@ -158,7 +173,7 @@ func (i Intent) Fields() []Field {
 }
 
 // Fingerprint is the SHA-256, in hex, by which the service tells a duplicate from a conflict. The order of recipients and of
-// keys makes no difference, nor do ExpiresAt, RequestID, TraceID and TraceParent.
+// keys makes no difference, nor do DeliverAt, ExpiresAt, RequestID, TraceID and TraceParent.
 func (i Intent) Fingerprint() string {
 	recipients := slices.Clone(i.recipientUserIDs)
 	slices.SortFunc(recipients, compareUTF16)
@@ -221,6 +236,12 @@ func NewIntent(catalog TypeCatalog, kind string, audience AudienceKind, recipien
 		requestID:        event.RequestID,
 		traceID:          event.TraceID,
 		traceParent:      event.TraceParent,
+	}
+	if !event.DeliverAt.IsZero() {
+		// As with ExpiresAt.
+		if draft.deliverAtMs = event.DeliverAt.UnixMilli(); draft.deliverAtMs == 0 {
+			draft.deliverAtMs = -1
+		}
 	}
 	if !event.ExpiresAt.IsZero() {
 		// The zero of milliseconds stands for never: 1970 is before every event all the same.

@@ -174,7 +174,8 @@ for one in json.loads('${JSON.stringify(OWN_PAYLOADS)}'):
 `;
 
 type Verdict =
-  { fingerprint: string; expires_at_ms?: number; traceparent?: string } | { code: string; names: string };
+  | { fingerprint: string; deliver_at_ms?: number; expires_at_ms?: number; traceparent?: string }
+  | { code: string; names: string };
 
 /** A client as a process that answers a line with a line, in order. */
 function startClient(command: string, args: readonly string[], env: Record<string, string> = {}) {
@@ -203,6 +204,7 @@ function startClient(command: string, args: readonly string[], env: Record<strin
 
 const verdictOn = (intent: NotificationIntent): Verdict => ({
   fingerprint: fingerprintOf(intent),
+  ...(intent.deliverAtMs === undefined ? {} : { deliver_at_ms: intent.deliverAtMs }),
   ...(intent.expiresAtMs === undefined ? {} : { expires_at_ms: intent.expiresAtMs }),
   ...(intent.traceparent === undefined ? {} : { traceparent: intent.traceparent }),
 });

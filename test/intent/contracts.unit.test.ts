@@ -174,6 +174,7 @@ it('I38 I4 the envelope has the fields of the code', () => {
     'producer',
   ]);
   expect(OPTIONAL_ENVELOPE_FIELDS.toSorted()).toEqual([
+    'deliver_at_ms',
     'expires_at_ms',
     'recipient_user_ids_json',
     'request_id',

@@ -8,6 +8,7 @@ import {
   REQUIRED_ENVELOPE_FIELDS,
   envelopeOf,
 } from '../../api/intent/entry.ts';
+import type { Changes } from './entries.ts';
 import { accepted, entryOf, expectStorable, refused, turn, turnPayload, TURN } from './entries.ts';
 import { samplePayload } from './samples.ts';
 import { NOTIFICATION_TYPES, PRODUCERS, audiencesOf, fieldsOf, parseIntent, specOf } from './galaxy.ts';
@@ -115,7 +116,8 @@ describe('envelope', () => {
       'producer',
     ]);
     expect([...OPTIONAL_ENVELOPE_FIELDS].sort()).toEqual([
-      // The one that the seed does not have.
+      // The two that the seed does not have.
+      'deliver_at_ms',
       'expires_at_ms',
       'recipient_user_ids_json',
       'request_id',
@@ -140,6 +142,7 @@ describe('envelope', () => {
     'I4 I6 %s given twice is refused, even with the same value',
     (name) => {
       const fields = turn({
+        deliver_at_ms: '1780000000000',
         expires_at_ms: '1790000000000',
         request_id: 'request-1',
         trace_id: 'trace-1',
@@ -459,6 +462,27 @@ describe('until when it is worth sending', () => {
       failureCode: 'invalid_envelope',
       failureMessage,
     });
+  });
+
+  test('I89 an intent may be for later, at most a year after its event, and not until it has expired', () => {
+    const intent = accepted(turn({ deliver_at_ms: '1775121760000' }));
+    expect(intent.deliverAtMs).toBe(1_775_121_760_000);
+    expect(accepted(turn(envelopeOf(intent)))).toEqual(intent);
+    expect(accepted(turn({ deliver_at_ms: '' })).deliverAtMs).toBeUndefined();
+    // A time before the event has passed, and is now.
+    expect(accepted(turn({ deliver_at_ms: '1775121600000' })).deliverAtMs).toBe(1_775_121_600_000);
+    const messageOf = (changes: Changes) => refused(turn(changes)).failureMessage;
+    expect(messageOf({ deliver_at_ms: '1775121760' })).toBe(
+      'deliver_at_ms must be whole milliseconds since 1970, of the years 2000 to 9999',
+    );
+    expect(messageOf({ deliver_at_ms: '1806744100001' })).toBe(
+      'deliver_at_ms must be at most 366 days after occurred_at_ms',
+    );
+    expect(messageOf({ deliver_at_ms: '1775121760000', expires_at_ms: '1775121760000' })).toBe(
+      'expires_at_ms must be after deliver_at_ms',
+    );
+    const types = new Map([...GALAXY.types, [TURN, { ...specOf(TURN), expiresAfterMs: 60_000 }]]);
+    expect(expiryOf({ ...GALAXY, types }, intent)).toBe(1_775_121_820_000);
   });
 
   test('I78 a type may say how long after the event; what the intent says goes before', () => {

@@ -266,6 +266,7 @@ describe('fingerprint', () => {
 });
 
 test('I8 I78 until when it is worth sending makes no difference', () => {
+  expect(fingerprint({ deliver_at_ms: '1775121700001' })).toBe(fingerprint());
   expect(fingerprint({ expires_at_ms: '1775121700001' })).toBe(fingerprint());
   expect(fingerprint({ expires_at_ms: '1775999999999' })).toBe(fingerprint());
 });

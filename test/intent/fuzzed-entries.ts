@@ -103,7 +103,23 @@ export const strangeIntent: fc.Arbitrary<EntryFields> = fc
             fc.integer({ min: 946_684_800_000, max: 1_999_999_999_999 }).map(String),
             text,
           ),
-          expires_at_ms: fc.oneof(fc.nat().map(String), fc.nat(2_500_000_000_000).map(String), text),
+          deliver_at_ms: fc.oneof(
+            {
+              weight: 9,
+              arbitrary: fc.integer({ min: 946_684_800_000, max: 1_800_000_000_000 }).map(String),
+            },
+            { weight: 1, arbitrary: text },
+          ),
+          expires_at_ms: fc.oneof(
+            {
+              weight: 4,
+              arbitrary: fc.integer({ min: 2_000_000_000_000, max: 2_500_000_000_000 }).map(String),
+            },
+            {
+              weight: 2,
+              arbitrary: fc.oneof(fc.nat().map(String), fc.nat(2_500_000_000_000).map(String), text),
+            },
+          ),
           request_id: text,
           traceparent: traceparents,
         },

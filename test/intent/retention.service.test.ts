@@ -128,11 +128,13 @@ test('I44 intent-D7 intent-P7 records with many routes are deleted piece by piec
     CREATE TRIGGER slow BEFORE DELETE ON notification.routes FOR EACH ROW EXECUTE FUNCTION slow()`);
   await service.stop();
   await slot.startService({ NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: '2s' });
-  await slot.client.schedule.getHandle(RETENTION_SCHEDULE_ID).trigger();
-  await eventually('all but the record with an open route to be gone', async () => {
+  // A run passes the rows that a statement still holds which was given up: those are left to the next run.
+  const runAndLook = async () => {
+    await slot.client.schedule.getHandle(RETENTION_SCHEDULE_ID).trigger();
     const left = await idsIn('records', 'notification_id');
     return left.join() === 'open-1';
-  });
+  };
+  await eventually('all but the record with an open route to be gone', runAndLook, undefined, 5_000);
   expect(await idsIn('routes', 'route_id')).toEqual(['push:user:o', 'push:user:u']);
 });
 

@@ -1,6 +1,7 @@
 /** What the clients in Go and Python need to know besides the catalog. */
 import type { PayloadField } from '../catalog.ts';
 import {
+  MAX_DELAY_MS,
   MAX_ENTRY_BYTES,
   MAX_KEY_BYTES,
   MAX_PAYLOAD_BYTES,
@@ -13,6 +14,7 @@ import { MAX_ENTRY_FIELDS } from '../../text.ts';
 
 /** What validation compares with, for the clients. */
 export const LIMITS = {
+  MAX_DELAY_MS,
   MAX_ENTRY_BYTES,
   MAX_ENTRY_FIELDS,
   MAX_JSON_DEPTH,

@@ -3,6 +3,7 @@ import type { Catalog } from '../catalog.ts';
 import { AUDIENCE_KINDS } from '../catalog.ts';
 import type { IntentFailureCode } from '../entry.ts';
 import {
+  MAX_DELAY_MS,
   MAX_ENTRY_BYTES,
   MAX_KEY_BYTES,
   MAX_PAYLOAD_BYTES,
@@ -228,6 +229,27 @@ function envelopeCases(): VectorCase[] {
       'the last': String(MAX_TIMESTAMP_MS),
     }),
     ...acceptedAs('occurred_at_ms', { 'leading zeros': '001790000000000' }, { sameAs: TURN }),
+    ...refusedAs('invalid_envelope', 'deliver_at_ms', {
+      blank: ' ',
+      'a fraction': '1790000000001.0',
+      'a date': '2026-09-21T14:13:20Z',
+      'after the year 9999': String(MAX_TIMESTAMP_MS + 1),
+      'more than a year after the event': String(1_790_000_000_000 + MAX_DELAY_MS + 1),
+    }),
+    ...acceptedAs(
+      'deliver_at_ms',
+      {
+        'a year after the event': String(1_790_000_000_000 + MAX_DELAY_MS),
+        'before the event': '1789000000000',
+        empty: '',
+      },
+      { sameAs: TURN },
+    ),
+    {
+      name: 'it expires before it is delivered',
+      fields: changed({ deliver_at_ms: '1790000000002', expires_at_ms: '1790000000002' }),
+      refused: 'invalid_envelope',
+    },
     ...refusedAs('invalid_envelope', 'expires_at_ms', {
       blank: ' ',
       zero: '0',

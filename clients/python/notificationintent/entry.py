@@ -9,6 +9,7 @@ from typing import Any
 from . import intent as intents
 from .catalog import CATALOG
 from .limits import (
+    MAX_DELAY_MS,
     MAX_ENTRY_BYTES,
     MAX_ENTRY_FIELDS,
     MAX_KEY_BYTES,
@@ -29,7 +30,7 @@ REQUIRED_FIELDS = (
     "occurred_at_ms",
     "payload_json",
 )
-OPTIONAL_FIELDS = ("recipient_user_ids_json", "expires_at_ms", "request_id", "trace_id")
+OPTIONAL_FIELDS = ("recipient_user_ids_json", "deliver_at_ms", "expires_at_ms", "request_id", "trace_id")
 _ENVELOPE = {name.encode(): name for name in REQUIRED_FIELDS + OPTIONAL_FIELDS}
 
 # What ECMAScript, which the service speaks, takes for white space.
@@ -57,7 +58,8 @@ def parse_entry(
     envelope = _envelope(pairs)
     idempotency_key = _identifier(envelope, "idempotency_key")
     occurred_at_ms = _timestamp(envelope, "occurred_at_ms")
-    expires_at_ms = _expiry(envelope, occurred_at_ms)
+    deliver_at_ms = _delivery(envelope, occurred_at_ms)
+    expires_at_ms = _expiry(envelope, occurred_at_ms, deliver_at_ms)
     request_id = _identifier(envelope, "request_id") if "request_id" in envelope else None
     trace_id = _identifier(envelope, "trace_id") if "trace_id" in envelope else None
 
@@ -81,6 +83,7 @@ def parse_entry(
         recipient_user_ids=_recipients(envelope.get("recipient_user_ids_json"), audience_kind),
         idempotency_key=idempotency_key,
         occurred_at_ms=occurred_at_ms,
+        deliver_at_ms=deliver_at_ms,
         expires_at_ms=expires_at_ms,
         payload_json=_payload(envelope["payload_json"], spec),
         request_id=request_id,
@@ -156,13 +159,24 @@ def _timestamp(envelope: dict[str, str], name: str) -> int:
     return value
 
 
-def _expiry(envelope: dict[str, str], occurred_at_ms: int) -> int | None:
+def _delivery(envelope: dict[str, str], occurred_at_ms: int) -> int | None:
+    if "deliver_at_ms" not in envelope:
+        return None
+    deliver_at_ms = _timestamp(envelope, "deliver_at_ms")
+    if deliver_at_ms > occurred_at_ms + MAX_DELAY_MS:
+        raise InvalidIntentError("invalid_envelope", "deliver_at_ms", "must be at most 366 days after occurred_at_ms")
+    return deliver_at_ms
+
+
+def _expiry(envelope: dict[str, str], occurred_at_ms: int, deliver_at_ms: int | None) -> int | None:
     if "expires_at_ms" not in envelope:
         return None
     expires_at_ms = _timestamp(envelope, "expires_at_ms")
     # Seconds instead of milliseconds, for instance, would be an intent of which nothing is ever sent.
     if expires_at_ms <= occurred_at_ms:
         raise InvalidIntentError("invalid_envelope", "expires_at_ms", "must be after occurred_at_ms")
+    if expires_at_ms <= (deliver_at_ms or 0):
+        raise InvalidIntentError("invalid_envelope", "expires_at_ms", "must be after deliver_at_ms")
     return expires_at_ms
 
 

@@ -35,6 +35,8 @@ class Intent:
     trace_id: str | None = None
     traceparent: str | None = None
     """W3C trace context of the producer."""
+    deliver_at_ms: int | None = None
+    """When it is delivered; now when it is None."""
     expires_at_ms: int | None = None
     """From when on it is not worth sending any more; never when it is None."""
 
@@ -49,6 +51,7 @@ class Intent:
             **({"recipient_user_ids_json": recipients} if self.recipient_user_ids else {}),
             "idempotency_key": self.idempotency_key,
             "occurred_at_ms": str(self.occurred_at_ms),
+            **({} if self.deliver_at_ms is None else {"deliver_at_ms": str(self.deliver_at_ms)}),
             **({} if self.expires_at_ms is None else {"expires_at_ms": str(self.expires_at_ms)}),
             "payload_json": self.payload_json,
             **{name: value for name, value in optional.items() if value},
@@ -57,8 +60,8 @@ class Intent:
     def fingerprint(self) -> str:
         """The SHA-256, in hex, by which the service tells a duplicate from a conflict.
 
-        The order of recipients and of keys makes no difference, nor do expires_at_ms, request_id, trace_id
-        and traceparent.
+        The order of recipients and of keys makes no difference, nor do deliver_at_ms, expires_at_ms,
+        request_id, trace_id and traceparent.
         """
         content = {
             "notification_type": self.notification_type,
@@ -85,6 +88,7 @@ def new_intent(
     request_id: str | None,
     trace_id: str | None,
     traceparent: str | None,
+    deliver_at: datetime | int | None = None,
 ) -> Intent:
     """What all constructors do: writes the entry as it would be appended, and runs the service's checks on it.
 
@@ -102,6 +106,7 @@ def new_intent(
         ),
         "idempotency_key": idempotency_key,
         "occurred_at_ms": str(_milliseconds("occurred_at_ms", occurred_at)),
+        "deliver_at_ms": None if deliver_at is None else str(_milliseconds("deliver_at_ms", deliver_at)),
         "expires_at_ms": None if expires_at is None else str(_milliseconds("expires_at_ms", expires_at)),
         "payload_json": _payload_json(payload),
         "request_id": request_id,

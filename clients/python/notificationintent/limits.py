@@ -1,5 +1,6 @@
 """What validation compares with. Made from the catalog by galaxy-notify catalog clients."""
 
+MAX_DELAY_MS = 31622400000
 MAX_ENTRY_BYTES = 1048576
 MAX_ENTRY_FIELDS = 1024
 MAX_JSON_DEPTH = 32

@@ -16,7 +16,8 @@ def verdict_of(line: str) -> dict[str, str | int]:
         intent = parse_entry((b64decode(name), b64decode(value)) for name, value in fields)
         traceparent = {"traceparent": intent.traceparent} if intent.traceparent else {}
         expiry = {} if intent.expires_at_ms is None else {"expires_at_ms": intent.expires_at_ms}
-        return {"fingerprint": intent.fingerprint(), **expiry, **traceparent}
+        delivery = {} if intent.deliver_at_ms is None else {"deliver_at_ms": intent.deliver_at_ms}
+        return {"fingerprint": intent.fingerprint(), **delivery, **expiry, **traceparent}
     except InvalidIntentError as error:
         return {"code": error.code, "names": error.field or "the entry"}
 

@@ -18,6 +18,7 @@ type verdict struct {
 	Fingerprint string              `json:"fingerprint,omitempty"`
 	Code        intents.FailureCode `json:"code,omitempty"`
 	Names       string              `json:"names,omitempty"`
+	DeliverAtMs int64               `json:"deliver_at_ms,omitempty"`
 	ExpiresAtMs int64               `json:"expires_at_ms,omitempty"`
 	TraceParent string              `json:"traceparent,omitempty"`
 }
@@ -41,6 +42,9 @@ func verdictOf(line []byte) (verdict, error) {
 		return verdict{Code: refusal.Code, Names: names}, nil
 	}
 	accepted := verdict{Fingerprint: intent.Fingerprint(), TraceParent: intent.TraceParent()}
+	if at := intent.DeliverAt(); !at.IsZero() {
+		accepted.DeliverAtMs = at.UnixMilli()
+	}
 	if at := intent.ExpiresAt(); !at.IsZero() {
 		accepted.ExpiresAtMs = at.UnixMilli()
 	}
