@@ -10,8 +10,7 @@ import { createIntentMetrics, observeGauges } from '../activities/intent/metrics
 import { createBridgeActivities } from '../activities/intent/reader.ts';
 import { intentOperations } from '../activities/intent/operations.ts';
 import { OUTCOMES, keepTelling } from '../activities/intent/outcomes.ts';
-import { intentReconciliation } from '../activities/intent/reconciliation.ts';
-import { createRecoveryActivities } from '../activities/intent/reconciliation.ts';
+import { createRecoveryActivities, intentReconciliation } from '../activities/intent/reconciliation.ts';
 import { createRepairActivities } from '../activities/intent/repair.ts';
 import { createReplication } from '../activities/intent/replication.ts';
 import { intentTables } from '../activities/intent/retention.ts';

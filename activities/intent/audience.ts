@@ -11,11 +11,11 @@ import type { Locale } from '../../api/intent/mail-command.ts';
 import { cutText } from '../../api/text.ts';
 import { ACCEPTANCE_DEFERRED, USER_SERVICE_UNAVAILABLE } from '../../workflows/failures.ts';
 import { HEARTBEAT_MS, heartbeat } from '../heartbeat.ts';
+import { reasonOf } from '../reason.ts';
+import type { Trouble } from './entries.ts';
 import type { IntentMetrics } from './metrics.ts';
 import type { Recipient, UserService } from './user-service.ts';
 import { InvalidAddressError, LeftAloneError, UnusableUserError } from './user-service.ts';
-import type { Trouble } from './entries.ts';
-import { reasonOf } from '../reason.ts';
 
 /** A lookup that failed is made again after these pauses, ms: a large audience always loses a few. */
 const REPEATS_AFTER_MS = [50, 250];

@@ -6,10 +6,6 @@
  * workflow that Temporal has lost is found by the reconciliation.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { WorkflowClient } from '@temporalio/client';
-import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
-import type { Pool } from 'pg';
-import type { Logger } from 'pino';
 import type { Link, Span } from '@opentelemetry/api';
 import {
   INVALID_SPANID,
@@ -20,7 +16,12 @@ import {
   context,
   trace,
 } from '@opentelemetry/api';
-import { query } from '../postgres.ts';
+import type { WorkflowClient } from '@temporalio/client';
+import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
+import type { Pool } from 'pg';
+import type { Logger } from 'pino';
+import { searchableKey } from '../../api/ids.ts';
+import { parseTraceparent } from '../../api/intent/traceparent.ts';
 import type { DispatchMode, NotificationInput } from '../../workflows/intent/contract.ts';
 import {
   INTENT_TASK_QUEUE,
@@ -28,11 +29,10 @@ import {
   NOTIFICATION_WORKFLOW,
   notificationWorkflowId,
 } from '../../workflows/intent/contract.ts';
-import type { DeliverTogether } from './direct.ts';
-import { searchableKey } from '../../api/ids.ts';
 import { notificationAttributes } from '../../workflows/intent/search-attributes.ts';
 import { BEFORE_NEW_ONES } from '../../workflows/policies.ts';
-import { parseTraceparent } from '../../api/intent/traceparent.ts';
+import { query } from '../postgres.ts';
+import type { DeliverTogether } from './direct.ts';
 
 /** Starts that are under way concurrently. */
 const PARALLEL_STARTS = 20;

@@ -11,10 +11,10 @@ import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import { KEYS_OF_ENTRY } from '../../api/intent/forgotten.ts';
 import { offsetKey } from '../../api/intent/stream.ts';
 import { STREAM_START } from '../../api/stream-ids.ts';
-import { isPostgresRefusal, query } from '../postgres.ts';
-import type { IntentMetrics } from './metrics.ts';
-import { recordMalformed, refusedIntent, reusedIntent } from './malformed.ts';
 import { cutText, wellFormedText } from '../../api/text.ts';
+import { isPostgresRefusal, query } from '../postgres.ts';
+import { recordMalformed, refusedIntent, reusedIntent } from './malformed.ts';
+import type { IntentMetrics } from './metrics.ts';
 
 /** Where the reader is in a stream. */
 export interface StreamPosition {

@@ -38,6 +38,7 @@ export type IntentMetrics = ReturnType<typeof createIntentMetrics>;
 
 export function createIntentMetrics(meter: Meter, catalog: Catalog) {
   const { counter } = countersOf(meter);
+  const types = [...catalog.types.keys()];
   const intentMalformed = counter<MalformedAttributes>(
     'notification.intent.malformed',
     'Stream entries recorded as malformed intents',
@@ -51,7 +52,7 @@ export function createIntentMetrics(meter: Meter, catalog: Catalog) {
     intentMalformed: ({ failure_code, notification_type, producer }: MalformedAttributes) =>
       intentMalformed({
         failure_code,
-        notification_type: oneOf([...catalog.types.keys()], notification_type),
+        notification_type: oneOf(types, notification_type),
         producer: oneOf(catalog.producers, producer),
       }),
     userEnrichment: counter<{

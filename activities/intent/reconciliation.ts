@@ -3,13 +3,17 @@
  * only those that fail get a workflow: after a loss there may be a hundred thousand. An attempt beside a worker that was
  * overlooked takes the route's lease and finds what was handed off.
  */
-import type { WorkflowClient } from '@temporalio/client';
-import type { Pool } from 'pg';
 import { ApplicationFailure, Context } from '@temporalio/activity';
+import type { WorkflowClient } from '@temporalio/client';
 import type { Redis } from 'ioredis';
+import type { Pool } from 'pg';
 import { routeRefOf } from '../../api/ids.ts';
+import { loadOffset } from '../../api/intent/stream.ts';
+import { compareEntryIds } from '../../api/stream-ids.ts';
 import { CHANNELS, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import type { RepairProgress } from '../../workflows/intent/repair-contract.ts';
 import type { Counts, RecoveryProgress, RestoredStream } from '../../workflows/recovery-contract.ts';
+import { withHeartbeats } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
 import type { Reconciled } from '../reconciliation.ts';
 import { listed } from '../reconciliation.ts';
@@ -17,14 +21,10 @@ import { describe, endStuck, isStuck, keepRunning, stateOf } from '../workflows.
 import { giveUp, isGivenUp } from './entries.ts';
 import type { RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
+import { repairOf } from './repair.ts';
 import type { RouteRow } from './route-rows.ts';
 import { loadRoutes } from './route-rows.ts';
 import { startRoute } from './routes.ts';
-import { loadOffset } from '../../api/intent/stream.ts';
-import { compareEntryIds } from '../../api/stream-ids.ts';
-import type { RepairProgress } from '../../workflows/intent/repair-contract.ts';
-import { withHeartbeats } from '../heartbeat.ts';
-import { repairOf } from './repair.ts';
 
 /** Longer overdue than a healthy worker lets a route be, ms. */
 const OVERDUE_MS = 60_000;

@@ -33,12 +33,12 @@ import {
   routeStatus,
 } from '../../workflows/intent/search-attributes.ts';
 import { finalIfRefused, isPostgresAway, isPostgresRefusal } from '../postgres.ts';
+import { signalIfRunning } from '../workflows.ts';
 import type { Beginning } from './hand-off.ts';
 import type { Attempt, Publisher, RouteResources } from './publication.ts';
 import { createPublisher, failureDetails } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
 import { findRoute, loadRoute, loadSlice } from './route-rows.ts';
-import { signalIfRunning } from '../workflows.ts';
 
 export type RouteActivities = ReturnType<typeof createRouteActivities>;
 

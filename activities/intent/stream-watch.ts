@@ -16,11 +16,11 @@ import type {
   StreamState,
 } from '../../workflows/intent/reader-contract.ts';
 import { reasonOf } from '../reason.ts';
+import type { StreamMemory } from '../stream-memory.ts';
+import { recall, remember } from '../stream-memory.ts';
 import type { StreamPosition } from './entries.ts';
 import { OffsetMovedError, copyOffset, loadPosition, moveOffset } from './entries.ts';
 import type { IntentMetrics } from './metrics.ts';
-import type { StreamMemory } from '../stream-memory.ts';
-import { recall, remember } from '../stream-memory.ts';
 
 /** A few cheap commands; each second, so that an operator hears of a loss while its cause can still be seen. */
 const CHECK_INTERVAL_MS = 1_000;

@@ -13,7 +13,8 @@ export function parseCatalog(text: string): Catalog {
 /** @returns what a file of a catalog says, before any check. @throws CatalogError when it is neither YAML nor JSON. */
 export function documentOf(text: string): unknown {
   try {
-    // Aliases are for fields of one form; a hundred of them say nothing about a file that wants to exhaust the memory.
+    // The library takes 100 aliases unless told otherwise, and a large catalog has one for each field. What aliases of aliases
+    // multiply to counts against the limit, so no file exhausts the memory.
     return parse(text, { maxAliasCount: 10_000 });
   } catch (error) {
     throw new CatalogError([`the file is no YAML: ${(error as Error).message.split('\n')[0]}`]);

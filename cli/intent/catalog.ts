@@ -3,7 +3,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { Command } from 'commander';
 import type { Catalog, CatalogDocument } from '../../api/intent/catalog.ts';
-import { CatalogError } from '../../api/intent/catalog.ts';
+import { CatalogError, catalogOf } from '../../api/intent/catalog.ts';
 import { breakingChanges } from '../../api/intent/catalog-changes.ts';
 import { GALAXY_FILE, documentOf, parseCatalog } from '../../api/intent/galaxy.ts';
 import { goFile } from '../../api/intent/generators/go.ts';
@@ -79,8 +79,13 @@ export function addTo(catalog: Command): void {
   }).action(
     action<{ language: Language; out: string }, [string | undefined]>(
       async ({ json, language, out }, file): Promise<ExitCode> => {
-        const text = await textOf(fileOf(file));
-        const files = filesIn(language, out, parse(text), documentOf(text) as CatalogDocument);
+        const document = documentIn(await textOf(fileOf(file)));
+        const files = filesIn(
+          language,
+          out,
+          orUsage(() => catalogOf(document)),
+          document,
+        );
         await mkdir(out, { recursive: true });
         for (const [name, content] of files) await writeFile(path.join(out, name), content);
         const written = files.map(([name]) => path.join(out, name));
@@ -129,16 +134,21 @@ async function textOf(file: string): Promise<string> {
   }
 }
 
-/** @throws UsageError for what is no catalog. */
-function parse(text: string): Catalog {
+/** @throws UsageError where the work finds no catalog. */
+function orUsage<T>(work: () => T): T {
   try {
-    return parseCatalog(text);
+    return work();
   } catch (error) {
     throw error instanceof CatalogError ? new UsageError(error.message) : error;
   }
 }
 
-const readCatalog = async (file: string | undefined): Promise<Catalog> => parse(await textOf(fileOf(file)));
+const documentIn = (text: string): CatalogDocument => orUsage(() => documentOf(text) as CatalogDocument);
+
+async function readCatalog(file: string | undefined): Promise<Catalog> {
+  const text = await textOf(fileOf(file));
+  return orUsage(() => parseCatalog(text));
+}
 
 async function problemsOf(file: string | undefined, against: string | undefined): Promise<string[]> {
   const text = await textOf(fileOf(file));

@@ -157,7 +157,7 @@ test('I76 newcomer-2 a retired type is refused, and what was accepted before is 
   await untilStatuses(accepted, 'published', 'published');
 });
 
-test('I76 newcomer-2 an intent that nobody has accepted when its type goes is refused with that reason', async () => {
+test('I76 newcomer-2 an intent that is still open when its type goes is refused with that reason', async () => {
   await slot.stopServices();
   await start(TEXT);
   slot.userService.fail({ failure: { kind: 'status', status: 503 } });
