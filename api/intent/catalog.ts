@@ -226,9 +226,10 @@ function contradictions(type: string, { payload, push, audiences, email }: Row):
     ...(push !== undefined && new Set(push.fields).size < push.fields.length
       ? [`${at}.push.fields: each field once`]
       : []),
-    ...Object.entries(properties).flatMap(([name, field]) =>
-      emptyRange(`${at}.payload.properties.${name}`, field),
-    ),
+    ...Object.entries(properties).flatMap(([name, field]) => {
+      const place = `${at}.payload.properties.${name}`;
+      return [...emptyRange(place, field), ...limitedChoice(place, field)];
+    }),
   ];
 }
 
@@ -242,6 +243,13 @@ function emptyRange(at: string, field: PayloadField): string[] {
   return low !== undefined && high !== undefined && low > high
     ? [`${at}: nothing is between ${low} and ${high}`]
     : [];
+}
+
+/** The values of an `enum` are the whole rule: clients in other languages would apply the limits as well. */
+function limitedChoice(at: string, field: PayloadField): string[] {
+  if (field.type !== 'string' || field.enum === undefined) return [];
+  const limits = (['format', 'minLength', 'maxLength'] as const).filter((name) => field[name] !== undefined);
+  return limits.map((name) => `${at}.${name}: does not go together with enum`);
 }
 
 /** Types that would get one variable for their administrators, or one table. */

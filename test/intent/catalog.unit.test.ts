@@ -81,6 +81,16 @@ describe('I76 newcomer-2 what is wrong with a file is said with its place', () =
       },
       'types.a.b.payload.properties.id: nothing is between 3 and 2',
     ],
+    [
+      {
+        payload: {
+          type: 'object',
+          required: ['id'],
+          properties: { id: { type: 'string', enum: ['a', 'b'], maxLength: 2 } },
+        },
+      },
+      'types.a.b.payload.properties.id.maxLength: does not go together with enum',
+    ],
   ])('%j', (changes, problem) => {
     expect(problemsOf(JSON.stringify(documentWith(changes)))).toEqual([problem]);
   });
