@@ -1,0 +1,316 @@
+/** What one worker of a pool does when: its lists and their delays, its runs, its deaths, pauses, and signals that come while it ends. */
+import { ApplicationFailure } from '@temporalio/common';
+import type { SubscriptionActivities } from '../../activities/subscription/activities.ts';
+import { SUBSCRIPTION_CLOSED, SUBSCRIPTION_INTERRUPTED } from '../../workflows/failures.ts';
+import type {
+  BatchOrder,
+  BatchOutcome,
+  CarriedWork,
+  ClaimOutcome,
+  PoolWorkerInput,
+  PoolWorkerState,
+} from '../../workflows/subscription/contract.ts';
+import {
+  PAUSE_SIGNAL,
+  RESUME_SIGNAL,
+  SUBSCRIPTION_STATE_QUERY,
+  WORK_SIGNAL,
+} from '../../workflows/subscription/contract.ts';
+import type { ListKind } from '../../workflows/subscription/rules.ts';
+import type { Fakes } from '../workflow-tier.ts';
+import { hold, silence, startWorkflow } from '../workflow-tier.ts';
+
+const KEY: PoolWorkerInput = { agentId: 'a', pool: 'ntf-ntf', server: { host: 'ntf.example', port: 443 } };
+const PACE = { firstMs: 50, constantForMs: 250, maxMs: 1_000 };
+const MINUTE = 60_000;
+
+type Batch = (order: BatchOrder) => Promise<BatchOutcome & { createIds?: string[] }>;
+
+/** The rows of one server: what is due, and what has been asked of the router. */
+class FakeRows {
+  /** Epoch ms when each item is due. */
+  readonly due = new Map<string, { kind: ListKind; atMs: number }>();
+  /** Items that fail for now. */
+  readonly failing = new Set<string>();
+  readonly batches: { kind: ListKind; ids: string[]; claim: number; atMs: number }[] = [];
+  claims = 0;
+  isClosed = false;
+  isPaused = false;
+
+  put(ids: readonly string[], kind: ListKind = 'ntf-create', atMs = 0): void {
+    for (const id of ids) this.due.set(id, { kind, atMs });
+  }
+
+  readonly claim = ({ nowMs }: { nowMs: number }): ClaimOutcome => {
+    if (this.isClosed) return { isClosed: true };
+    const items = [...this.due].flatMap(([id, { kind, atMs }]) => (atMs <= nowMs ? [{ id, kind }] : []));
+    const later = [...this.due.values()].map(({ atMs }) => atMs);
+    return {
+      ...{ isClosed: false, epoch: 1, claim: (this.claims += 1), items, pace: PACE, isPaused: this.isPaused },
+      ...(items.length === 0 && later.length > 0 ? { nextDueMs: Math.min(...later) } : {}),
+    };
+  };
+
+  readonly work = ({ kind, ids, claim, nowMs }: BatchOrder): BatchOutcome => {
+    this.batches.push({ kind, ids, claim, atMs: nowMs });
+    const retryIds = ids.filter((id) => this.failing.has(id));
+    for (const id of ids) if (!this.failing.has(id)) this.due.delete(id);
+    return { retryIds, unkicked: [] };
+  };
+}
+
+function beginWorker(
+  rows: FakeRows,
+  instead: Fakes<SubscriptionActivities> = {},
+  input: PoolWorkerInput = KEY,
+) {
+  const work = rows.work as unknown as Batch;
+  const activities = {
+    claim: rows.claim,
+    ...{ runKeys: work, runDeletes: work, runCreates: work, runChecks: work, runTokenDeletion: work },
+    kickDue: () => 0,
+    kickWorkers: () => undefined,
+    reportError: () => undefined,
+    sendCreate: () => undefined,
+    ...instead,
+  } as Fakes<SubscriptionActivities>;
+  return startWorkflow('subscriptionWorker', [input], { activities });
+}
+
+type Worker = Awaited<ReturnType<typeof beginWorker>>;
+const stateOf = (worker: Worker) => worker.query<PoolWorkerState>(SUBSCRIPTION_STATE_QUERY);
+const reports = (worker: Worker) => worker.calls('reportError').map(({ args: [report] }) => report);
+
+test('N2 delays grow as they should, and what failed is tried again alone', async () => {
+  const rows = new FakeRows();
+  rows.put(['one', 'two']);
+  rows.failing.add('two');
+  const worker = await beginWorker(rows);
+  await worker.until('the twelfth attempt', () => rows.batches.length === 12);
+  const gaps = rows.batches.slice(1).map(({ atMs }, index) => atMs - rows.batches[index]!.atMs);
+  // 50 ms while less than 250 ms were slept, then half as long again each time; whole ms, rounded up.
+  expect(gaps).toEqual([50, 50, 50, 50, 50, 75, 113, 169, 254, 380, 570]);
+  expect(rows.batches.map(({ ids }) => ids)).toEqual([
+    ['one', 'two'],
+    ...Array.from({ length: 11 }, () => ['two']),
+  ]);
+  rows.failing.clear();
+  await worker.result();
+  expect(reports(worker)).toEqual([]);
+});
+
+test('N2 a delay never exceeds its limit', async () => {
+  const rows = new FakeRows();
+  rows.put(['one']);
+  rows.failing.add('one');
+  const worker = await beginWorker(rows);
+  await worker.until('many attempts', () => rows.batches.length === 20);
+  expect(rows.batches[19]!.atMs - rows.batches[18]!.atMs).toBe(PACE.maxMs);
+});
+
+test('N1 a list in retry holds up the later lists of its server, in their order', async () => {
+  const rows = new FakeRows();
+  rows.put(['check'], 'ntf-check');
+  rows.put(['create'], 'ntf-create');
+  rows.put(['key'], 'smp-key');
+  rows.failing.add('create');
+  const worker = await beginWorker(rows);
+  await worker.until('three attempts', () => rows.batches.length === 4);
+  expect(rows.batches.map(({ kind }) => kind)).toEqual(['smp-key', 'ntf-create', 'ntf-create', 'ntf-create']);
+  expect(await stateOf(worker)).toMatchObject({
+    doing: 'retrying',
+    kind: 'ntf-create',
+    attempt: 3,
+    remaining: 1,
+  });
+  rows.failing.clear();
+  await worker.result();
+  expect(rows.batches.at(-1)!.kind).toBe('ntf-check');
+  // One claim for all of them, and one that finds nothing more.
+  expect(rows.claims).toBe(2);
+});
+
+test('N2 a list in retry goes on in the next run of its workflow when the history has grown', async () => {
+  const rows = new FakeRows();
+  rows.put(['one', 'two']);
+  rows.failing.add('two');
+  const worker = await beginWorker(rows);
+  const { args } = await worker.continuation();
+  const { carried } = args[0] as PoolWorkerInput;
+  expect(carried?.round).toEqual({ claim: 1, lists: [{ kind: 'ntf-create', ids: ['two'] }] });
+  expect(carried?.retry?.attempts).toBe(rows.batches.length);
+  expect(worker.historyLength).toBeLessThan(430);
+  const before = rows.batches.length;
+  await worker.until('the next attempt', () => rows.batches.length > before);
+  expect(await stateOf(worker)).toMatchObject({ kind: 'ntf-create', attempt: before + 1 });
+  rows.failing.clear();
+  await worker.result();
+  expect(rows.claims).toBe(2);
+});
+
+test('N2 a worker that dies goes on four times in a clock minute, and ends after the fifth', async () => {
+  const rows = new FakeRows();
+  rows.put(['one']);
+  const worker = await beginWorker(rows, {
+    runCreates: () => {
+      throw ApplicationFailure.nonRetryable('the key does not open');
+    },
+  });
+  await worker.result();
+  expect(reports(worker).map(({ kind, offersRestart = false }) => [kind, offersRestart])).toEqual([
+    ...Array.from({ length: 4 }, () => ['ERR INTERNAL', false]),
+    ['ERR CRITICAL', true],
+  ]);
+  expect(reports(worker)[0]!.error).toBe('ntf-ntf ntf.example:443: the key does not open');
+  // Each time it asks the rows again.
+  expect(rows.claims).toBe(5);
+  expect(rows.due.has('one')).toBe(true);
+});
+
+test('N2 deaths of another clock minute do not count', async () => {
+  const rows = new FakeRows();
+  rows.put(['one']);
+  let deaths = 0;
+  const worker = await beginWorker(rows, {
+    runCreates: (order) => {
+      if ((deaths += 1) > 8) return rows.work(order);
+      if (deaths === 4) rows.put(['one'], 'ntf-create', order.nowMs + 2 * MINUTE);
+      throw ApplicationFailure.nonRetryable('the key does not open');
+    },
+  });
+  await worker.result();
+  expect(reports(worker).map(({ kind }) => kind)).toEqual(Array.from({ length: 8 }, () => 'ERR INTERNAL'));
+});
+
+test('subscription-L3 N2 a worker that is woken while its fifth death is reported starts over', async () => {
+  const rows = new FakeRows();
+  const fifth = hold<void>();
+  let isReported = false;
+  const worker = await beginWorker(rows, {
+    claim: (order) => {
+      if (isReported) return rows.claim(order);
+      throw ApplicationFailure.nonRetryable('nothing that an item could be blamed for');
+    },
+    reportError: ({ offersRestart }) => (offersRestart === true ? fifth : undefined),
+  });
+  await worker.until('the fifth report', () => reports(worker).length === 5);
+  worker.signal(WORK_SIGNAL);
+  await worker.advance();
+  isReported = true;
+  fifth.release();
+  await worker.result();
+  expect(worker.continuations).toHaveLength(1);
+  expect(worker.continuations[0]!.args).toEqual([KEY]);
+  expect(rows.claims).toBe(1);
+});
+
+test('N14 a batch whose process is gone is no death: rows are asked again, and other workers are woken', async () => {
+  const rows = new FakeRows();
+  rows.put(['lost', 'interrupted'], 'smp-key');
+  let calls = 0;
+  const worker = await beginWorker(rows, {
+    runKeys: (order) => {
+      calls += 1;
+      if (calls === 1) return silence();
+      if (calls === 2) throw ApplicationFailure.nonRetryable('the process stops', SUBSCRIPTION_INTERRUPTED);
+      return rows.work(order);
+    },
+  });
+  await worker.result();
+  expect(calls).toBe(3);
+  expect(worker.calls('kickDue')).toHaveLength(2);
+  expect(reports(worker)).toEqual([]);
+  expect(rows.batches.map(({ claim }) => claim)).toEqual([3]);
+});
+
+test('N1 a signal that comes after the look for rows is not lost', async () => {
+  const rows = new FakeRows();
+  const claim = hold<ClaimOutcome>();
+  let looks = 0;
+  const worker = await beginWorker(rows, {
+    claim: (order) => ((looks += 1) === 1 ? claim : rows.claim(order)),
+  });
+  await worker.advance();
+  rows.put(['late']);
+  worker.signal(WORK_SIGNAL);
+  await worker.advance();
+  claim.release({ isClosed: false, epoch: 1, claim: 1, items: [], isPaused: false, pace: PACE });
+  await worker.result();
+  expect(rows.batches.map(({ ids }) => ids)).toEqual([['late']]);
+});
+
+test('N5 checks that are due later are waited for, and a signal ends the wait', async () => {
+  const rows = new FakeRows();
+  const worker = await beginWorker(rows);
+  const dueMs = worker.nowMs + 10 * MINUTE;
+  rows.put(['check'], 'ntf-check', dueMs);
+  await worker.until('the wait', async () => (await stateOf(worker)).doing === 'waiting');
+  expect(await stateOf(worker)).toMatchObject({ nextDueMs: dueMs });
+  await worker.advance(MINUTE);
+  rows.put(['create']);
+  worker.signal(WORK_SIGNAL);
+  await worker.advance();
+  expect(rows.batches.map(({ ids }) => ids)).toEqual([['create']]);
+  await worker.result();
+  expect(rows.batches.at(-1)).toMatchObject({ ids: ['check'], atMs: dueMs });
+});
+
+test('N2 a paused worker leaves its router alone, also in the next run, and goes on where it was', async () => {
+  const rows = new FakeRows();
+  rows.put(['one']);
+  rows.failing.add('one');
+  const worker = await beginWorker(rows);
+  await worker.until('an attempt', () => rows.batches.length === 1);
+  worker.signal(PAUSE_SIGNAL);
+  await worker.advance(MINUTE);
+  expect(rows.batches).toHaveLength(1);
+  expect(await stateOf(worker)).toMatchObject({ doing: 'paused', remaining: 1 });
+  worker.signal('renew');
+  const { args } = await worker.continuation();
+  expect((args[0] as { carried: CarriedWork }).carried).toMatchObject({ isPaused: true });
+  await worker.advance(MINUTE);
+  expect(rows.batches).toHaveLength(1);
+  rows.failing.clear();
+  worker.signal(RESUME_SIGNAL);
+  await worker.result();
+  expect(rows.batches.map(({ claim }) => claim)).toEqual([1, 1]);
+});
+
+test('N2 a pause that the worker was told of counts more than one that it reads', async () => {
+  const rows = new FakeRows();
+  rows.isPaused = true;
+  rows.put(['one']);
+  const worker = await beginWorker(rows);
+  await worker.advance(MINUTE);
+  expect(rows.batches).toEqual([]);
+  worker.signal(RESUME_SIGNAL);
+  await worker.result();
+  expect(rows.batches).toHaveLength(1);
+});
+
+test('N13 a worker of an agent that was closed ends, and one that is woken meanwhile starts over', async () => {
+  const rows = new FakeRows();
+  rows.put(['one']);
+  const batch = hold<BatchOutcome>();
+  const worker = await beginWorker(rows, { runCreates: () => batch });
+  await worker.until('the batch', () => worker.calls('runCreates').length === 1);
+  rows.isClosed = true;
+  worker.signal(WORK_SIGNAL);
+  await worker.advance();
+  batch.fail(ApplicationFailure.nonRetryable('the agent was closed', SUBSCRIPTION_CLOSED));
+  await worker.result();
+  expect(worker.continuations).toHaveLength(1);
+  expect(reports(worker)).toEqual([]);
+});
+
+test('N6 workers that a batch could not wake are woken, and what must start over is commanded', async () => {
+  const rows = new FakeRows();
+  rows.put(['gone'], 'ntf-check');
+  const other = { agentId: 'a', pool: 'ntf-smp' as const, server: { host: 'smp.example', port: 5223 } };
+  const worker = await beginWorker(rows, {
+    runChecks: (order) => ({ ...rows.work(order), unkicked: [other], createIds: ['gone'] }),
+  });
+  await worker.result();
+  expect(worker.calls('kickWorkers').map(({ args }) => args)).toEqual([[[other]]]);
+  expect(worker.calls('sendCreate').map(({ args }) => args)).toEqual([['a', ['gone']]]);
+});
