@@ -53,14 +53,18 @@ export async function runLate<All extends Activities>(
   const { promise: late, resolve: end } = Promise.withResolvers<unknown>();
   const { pass, open } = gate ?? createGate();
   const attempts = watchAttempts();
-  const inbound = (attempt: number) => ({
+  // Not the one with the number 1: on a busy machine its time can be over before this worker has it.
+  let isFirst = true;
+  const inbound = {
     async execute<Input>(input: Input, next: (input: Input) => Promise<unknown>): Promise<unknown> {
+      const isLate = isFirst;
+      isFirst = false;
       if (!gate) await pass();
       const ended = next(input);
-      if (attempt === 1) ended.then(end, end);
+      if (isLate) ended.then(end, end);
       return ended;
     },
-  });
+  };
   installTemporalRuntime(createLogger('silent'));
   const connection = await NativeConnection.connect({ address: endpoints.temporalAddress! });
   const taskQueue = `late-${name}`;
@@ -69,7 +73,7 @@ export async function runLate<All extends Activities>(
       ...{ connection, namespace: client.options.namespace, taskQueue, activities },
       workflowBundle: await bundleOf(WORKFLOWS),
       interceptors: {
-        activity: [...attempts.interceptors, ({ info }) => ({ inbound: inbound(info.attempt) })],
+        activity: [...attempts.interceptors, () => ({ inbound })],
       },
     });
     return await worker.runUntil(async () => {
