@@ -8,6 +8,8 @@ let slot: Slot;
 beforeAll(async () => {
   slot = await takeSlot();
   await slot.startService({
+    // Five hundred trees of workflows would take a busy machine minutes.
+    NOTIFICATION_ROUTE_DISPATCH: 'direct',
     NOTIFICATION_ROUTE_LEASE_TTL: '1s',
     NOTIFICATION_REDIS_OPERATION_TIMEOUT: '1s',
     NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: '100',
