@@ -366,7 +366,7 @@ function withoutEffect(env: Environment, known: ReadonlySet<string>): string[] {
     if (!value || !/^(NOTIFICATION|OTEL)_/.test(name) || known.has(name) || isLink(name)) return [];
     const nearest = nearestName(name, known);
     const advice = nearest === undefined ? '' : `did you mean ${nearest}? `;
-    return [`${name} has no effect: ${advice}CONFIGURATION.md lists the variables`];
+    return [`${name} has no effect: ${advice}docs/reference/variables.md lists the variables`];
   });
 }
 

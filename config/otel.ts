@@ -50,7 +50,7 @@ export const OTEL_FIXED: ReadonlyMap<string, string> = new Map([
 const ofSignals = (name: string): string[] =>
   ['', 'TRACES_', 'METRICS_'].map((signal) => `OTEL_EXPORTER_OTLP_${signal}${name}`);
 
-/** Read by OpenTelemetry's own packages, without this configuration. CONFIGURATION.md lists them. */
+/** Read by OpenTelemetry's own packages, without this configuration. docs/reference/variables.md lists them. */
 export const READ_BY_OTEL: readonly string[] = [
   'OTEL_SERVICE_NAME',
   'OTEL_RESOURCE_ATTRIBUTES',

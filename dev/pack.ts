@@ -82,6 +82,18 @@ const PASSED_IN: Record<string, string> = { ioredis: '>=5', pg: '>=8', '@opentel
 
 const readManifest = () => JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')) as Manifest;
 
+/** Copies the page of a folder. Registries know no other page: links to others lead into the repository, at the tag of the release. */
+function copyReadme(from: string, to: string): void {
+  const { repository, version } = readManifest();
+  const tree = `${repository.url.replace(/^git\+|\.git$/g, '')}/blob/v${version}/`;
+  const page = readFileSync(path.join(ROOT, from, 'README.md'), 'utf8');
+  const target = (link: string): string => tree + path.posix.join(from, link);
+  writeFileSync(
+    path.join(to, 'README.md'),
+    page.replace(/\]\((\.\.\/[^)]*)\)/g, (_, link: string) => `](${target(link)})`),
+  );
+}
+
 /** Compiles `client/` and `cli/` into `dist`. The compiler leaves the endings of imports in declarations, so they are rewritten. */
 async function compileClients(dist: string): Promise<void> {
   const tsc = path.join(ROOT, 'node_modules', 'typescript', 'bin', 'tsc');
@@ -154,7 +166,7 @@ async function packNpm(name: string, dist: string, folder: string, destination: 
     writeFileSync(versionFile, `${JSON.stringify({ version, type: 'module' })}\n`);
   for (const asset of assets) cpSync(path.join(ROOT, asset), path.join(folder, 'dist', asset));
   copyFileSync(path.join(ROOT, 'LICENSE'), path.join(folder, 'LICENSE'));
-  copyFileSync(path.join(ROOT, 'client', 'README.md'), path.join(folder, 'README.md'));
+  copyReadme('client', folder);
   if (name === 'galaxy-notify')
     cpSync(path.join(ROOT, 'client', 'examples'), path.join(folder, 'examples'), { recursive: true });
   await runCommand('npm', ['pack', '--silent', folder, '--pack-destination', destination]);
@@ -166,6 +178,7 @@ async function packPython(folder: string, destination: string): Promise<string[]
   const source = path.join(folder, 'source');
   // setuptools writes beside the sources.
   cpSync(path.join(ROOT, 'clients', 'python'), source, { recursive: true });
+  copyReadme('clients/python', source);
   copyFileSync(path.join(ROOT, 'LICENSE'), path.join(source, 'LICENSE'));
   const python = path.join(folder, 'environment', 'bin', 'python');
   await runCommand('python3', ['-m', 'venv', path.join(folder, 'environment')]);

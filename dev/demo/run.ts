@@ -39,7 +39,7 @@ user, pushes the symbols to all stand-in targets, tells a stand-in portfolio the
 subscribes a connection to notifications, and shows what was delivered where.
 
   --keep          leave everything running afterwards, until Ctrl-C, to look around in the Web UI
-  --catalog FILE  notification types of your own, see docs/catalog.md
+  --catalog FILE  notification types of your own, see docs/start/add-your-types.md
   --json          print the result as JSON
   --help          this text
 `;

@@ -70,7 +70,7 @@ test('intent-OTEL each variable that is left to OpenTelemetry is one that its pa
     )
     .join('\n')
     .replaceAll('${signalIdentifier}', 'SIGNAL');
-  const page = readFileSync(path.join(ROOT, 'CONFIGURATION.md'), 'utf8');
+  const page = readFileSync(path.join(ROOT, 'docs/reference/variables.md'), 'utf8');
   for (const name of OTEL_FIXED.keys()) expect(page).toContain(`\`${name}\``);
   for (const name of READ_BY_OTEL) {
     const generic = name.replace(/OTLP_(TRACES|METRICS)_(?!TEMPORALITY)/, 'OTLP_SIGNAL_');

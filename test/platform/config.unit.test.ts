@@ -431,7 +431,7 @@ describe('what is wrong', () => {
     [`NOTIFICATION_${'X'.repeat(200)}`, undefined],
   ])('newcomer-9 security-12 %s is refused, and the nearest name is told', (name, nearest) => {
     expect(problemsOf({ [name]: 's3cret' })).toEqual([
-      `${name} has no effect: ${nearest === undefined ? '' : `did you mean ${nearest}? `}CONFIGURATION.md lists the variables`,
+      `${name} has no effect: ${nearest === undefined ? '' : `did you mean ${nearest}? `}docs/reference/variables.md lists the variables`,
     ]);
     expect(problemsOf({ [name]: '' })).toEqual([]);
   });

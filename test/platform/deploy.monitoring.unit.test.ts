@@ -2,68 +2,15 @@
 import { spawnSync } from 'node:child_process';
 import { readFileSync, readdirSync, realpathSync } from 'node:fs';
 import path from 'node:path';
-import type { Meter } from '@opentelemetry/api';
 import { parse } from 'yaml';
-import {
-  createAccountCallbackMetrics,
-  observeAccountCallbacks,
-} from '../../activities/account-callback/metrics.ts';
-import { createIntentMetrics, observeGauges } from '../../activities/intent/metrics.ts';
-import { createMobilePushMetrics, observeMobileJobs } from '../../activities/mobile-push/metrics.ts';
-import { observeRetention } from '../../activities/retention.ts';
-import { createSubscriptionMetrics, observeSubscriptions } from '../../activities/subscription/metrics.ts';
-import { createSymbolConfigMetrics, observeSymbolTargets } from '../../activities/symbol-config/metrics.ts';
-import { observeOutbox } from '../../client/intent/outbox-relay.ts';
-import { observeFiles } from '../../workers/file-metrics.ts';
-import { observeKeySeals } from '../../workers/key-metrics.ts';
-import { createKeyUse } from '../../workers/key-use.ts';
-import { createProbeMetrics } from '../../workers/probes.ts';
 import { DASHBOARDS } from '../../deploy/dashboard-panels.ts';
-import { GALAXY } from '../../api/intent/galaxy.ts';
+import type { Instrument } from '../../dev/instruments.ts';
+import { instruments } from '../../dev/instruments.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 const read = (...file: string[]) => readFileSync(path.join(ROOT, ...file), 'utf8');
 const filesIn = (folder: string, extension: string) =>
   readdirSync(path.join(ROOT, folder)).filter((file) => file.endsWith(extension));
-
-interface Instrument {
-  name: string;
-  kind: 'counter' | 'gauge' | 'histogram';
-  unit?: string;
-}
-
-/** What the code registers, by a meter that only takes notes. */
-function instruments(): Instrument[] {
-  const registered: Instrument[] = [];
-  const note = (kind: Instrument['kind']) => (name: string, options?: { unit?: string }) => {
-    registered.push({ name, kind, ...(options?.unit ? { unit: options.unit } : {}) });
-    return { add: () => undefined };
-  };
-  const meter = {
-    createCounter: note('counter'),
-    createObservableCounter: note('counter'),
-    createObservableGauge: note('gauge'),
-    addBatchObservableCallback: () => undefined,
-  } as unknown as Meter;
-  createIntentMetrics(meter, GALAXY);
-  createMobilePushMetrics(meter);
-  createSymbolConfigMetrics(meter);
-  createAccountCallbackMetrics(meter);
-  observeAccountCallbacks(meter, {} as never);
-  createSubscriptionMetrics(meter);
-  createProbeMetrics(meter);
-  createKeyUse(meter, {} as never);
-  observeKeySeals(meter, {} as never);
-  observeFiles(meter, {} as never);
-  observeGauges(meter, { tellsOutcomes: true } as never);
-  observeMobileJobs(meter, {} as never);
-  observeSubscriptions(meter, {} as never);
-  observeSymbolTargets(meter, {} as never);
-  observeRetention(meter, { tables: [] } as never);
-  observeOutbox(meter, {} as never, {} as never);
-  // Kinds of work share a counter.
-  return [...new Map(registered.map((instrument) => [instrument.name, instrument])).values()];
-}
 
 /** Of Temporal's SDK those that dashboards and alarms use; test/intent/metrics.service.test.ts sees that they arrive. */
 const TEMPORAL: Instrument[] = [

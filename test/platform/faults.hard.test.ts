@@ -1,7 +1,7 @@
 /**
  * A selection of the fault suite (`npm run test:faults`): fewer intents and mobile pushes, a few faults, and a Redis that
  * is put back. The whole
- * suite is run by hand; deploy/FIGURES.md has its figures.
+ * suite is run by hand; docs/internals/figures.md has its figures.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

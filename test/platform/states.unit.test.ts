@@ -1,30 +1,15 @@
-/** deploy/STATES.md has a line for every state that the schema knows, with a way out and a test of it. */
+/** dev/states.ts has a line for every state of the schema, with a way out and its tests. */
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { commandsBelow, pathOf } from '../../cli/looks.ts';
+import { wholeProgram } from '../../cli/program.ts';
+import { STATES } from '../../dev/states.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
 
 /** Columns that say what a row is about, and never change. */
 const FACTS = new Set(['is_only_row', 'offers_restart']);
-
-interface Line {
-  state: string;
-  byItself: string;
-  byHand: string;
-  tests: string[];
-}
-
-function linesOfPage(): Line[] {
-  return [
-    ...read('deploy/STATES.md').matchAll(/^\| (`[^|]*) +\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|$/gm),
-  ].map(([, state, , byItself, byHand, tests]) => ({
-    state: state!.replaceAll('`', '').trim(),
-    byItself: byItself!.trim(),
-    byHand: byHand!.trim(),
-    tests: tests!.trim().split(' '),
-  }));
-}
 
 /** The description of the schema that the test of the migrations holds against PostgreSQL. */
 function statesOfSchema(): { states: string[]; tables: Set<string> } {
@@ -52,7 +37,6 @@ function statesOfSchema(): { states: string[]; tables: Set<string> } {
   return { states, tables };
 }
 
-const page = linesOfPage();
 const schema = statesOfSchema();
 
 test('the schema has states', () => {
@@ -69,7 +53,7 @@ test('the schema has states', () => {
 });
 
 test('every state of a row has a line, and no line is about another', () => {
-  const named = page.map(({ state }) => state);
+  const named = STATES.map(({ row }) => row);
   expect(named.filter((state, index) => named.indexOf(state) !== index)).toEqual([]);
   expect(schema.states.filter((state) => !named.includes(state))).toEqual([]);
   const known = new Set([...schema.states, ...schema.tables]);
@@ -77,19 +61,23 @@ test('every state of a row has a line, and no line is about another', () => {
 });
 
 test('every table has a line', () => {
-  const named = new Set(page.map(({ state }) => state.split('.')[0]!));
+  const named = new Set(STATES.map(({ row }) => row.split(/[. ]/)[0]!));
   expect([...schema.tables].filter((table) => !named.has(table))).toEqual([]);
 });
 
-test('every state has a way out, and tests that are there', () => {
+test('every state has a way out, and tests that exist', async () => {
+  const commands = new Set(commandsBelow(await wholeProgram()).map(pathOf));
   const titles = globSync('test/**/*.test.ts', { cwd: ROOT })
     .flatMap((file) => [...read(file).matchAll(/(?:test|describe)(?:\.\w+)?\([\s\S]{0,40}?['"`](.*)/g)])
     .map(([, title]) => title!);
   const isTested = (id: string) => titles.some((title) => title.split(' ').includes(id));
-  for (const { state, byItself, byHand, tests } of page) {
-    expect([state, byItself === '', byHand === '']).toEqual([state, false, false]);
-    // What never ends by itself needs a command, or an order to a workflow.
-    if (byItself.startsWith('never')) expect(byHand).toMatch(/galaxy-notify|signal|update/);
-    expect([state, tests.filter((id) => !isTested(id))]).toEqual([state, []]);
+  for (const { row, meaning, end, command, tests } of STATES) {
+    expect([row, meaning === '', end === '']).toEqual([row, false, false]);
+    const isOrder = /^(signal|update) \w+$/.test(command);
+    const unknown = command === '-' || isOrder ? [] : command.split(', ').filter((one) => !commands.has(one));
+    expect([row, unknown]).toEqual([row, []]);
+    // A state that never ends by itself needs a command, a signal or an update.
+    if (end.startsWith('never')) expect([row, command]).not.toEqual([row, '-']);
+    expect([row, tests.filter((id) => !isTested(id))]).toEqual([row, []]);
   }
 });

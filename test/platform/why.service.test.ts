@@ -1,10 +1,9 @@
 /** `why`: each cause is planted, by the rows that the service would write, and found by its sentence. */
-import { readFileSync } from 'node:fs';
-import path from 'node:path';
 import type { Cause } from '../../client/causes.ts';
 import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
 import { PLANTS, plantCauses, plantedUser } from '../../dev/planted-causes.ts';
+import { STATES } from '../../dev/states.ts';
 import type { Slot } from '../harness.ts';
 import { operatorOf, takeSlot } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
@@ -21,7 +20,7 @@ beforeAll(async () => {
 });
 afterAll(() => slot.release());
 
-/** Of each cause: the rows that it follows from, as deploy/STATES.md names them. */
+/** Of each cause: the rows that it follows from, as dev/states.ts names them. */
 const CAUSES: Record<Cause, readonly string[]> = {
   /** Intents. */
   published: ['records', 'routes.status published'],
@@ -212,12 +211,9 @@ test('U1 every cause is planted, and every state that concerns a recipient has a
   const elsewhere = ['unread', 'forgotten', 'never_seen', 'stream_in_doubt'];
   expect([...PLANTS.map(({ cause }) => cause), ...elsewhere].sort()).toEqual(Object.keys(CAUSES).sort());
 
-  const page = readFileSync(path.join(import.meta.dirname, '../../deploy/STATES.md'), 'utf8');
-  const ofRecipients = page
-    .split(/^## /m)
-    .filter((section) => /^(intent|mobile-push|account-callback)\n/.test(section))
-    .flatMap((section) => [...section.matchAll(/^\| (`[^|]*)\|/gm)])
-    .map(([, state]) => state!.replaceAll('`', '').trim());
+  const ofRecipients = STATES.filter(({ kind }) =>
+    ['intent', 'mobile-push', 'account-callback'].includes(kind),
+  ).map(({ row }) => row);
   const explained = [...new Set([...Object.values(CAUSES).flat(), ...Object.keys(WITHOUT_CAUSE)])];
   expect(explained.sort()).toEqual(ofRecipients.sort());
 });

@@ -1,0 +1,303 @@
+/**
+ * Writes the pages of docs/reference from the command tree, `.env.example`, the metrics, the alarm rules, the table of states,
+ * the lists of failure codes and the contracts. `npm run generate` runs it; `--check` fails when a page differs.
+ */
+import { globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { parse } from 'yaml';
+import type { MalformedInputCode } from '../api/account-callback/input.ts';
+import type { MalformedCode } from '../api/intent/entry.ts';
+import type { MalformedJobCode } from '../api/mobile-push/job.ts';
+import { EXIT_CODES_HELP } from '../cli/command.ts';
+import { commandsBelow, isLook, pathOf } from '../cli/looks.ts';
+import { wholeProgram } from '../cli/program.ts';
+import { VARIABLES } from '../config/load.ts';
+import { OTEL_FIXED, READ_BY_OTEL } from '../config/otel.ts';
+import type { StreamFindingKind } from '../workflows/intent/reader-contract.ts';
+import type { PublicationFailure } from '../workflows/failures.ts';
+import { instruments } from './instruments.ts';
+import { STATES } from './states.ts';
+
+const ROOT = path.dirname(import.meta.dirname);
+const FOLDER = path.join(ROOT, 'docs/reference');
+const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
+
+const code = (text: string): string => `\`${text}\``;
+const cell = (text: string): string => text.replace(/\s+/g, ' ').replaceAll('|', '\\|').trim();
+const firstSentence = (text: string): string => text.split(/[.:](?: (?=[A-Z])|$)/)[0]!;
+
+/** A Markdown table without padding. */
+const table = (heads: string[], rows: string[][]): string =>
+  [heads, heads.map(() => '-'), ...rows].map((row) => `|${row.map(cell).join('|')}|`).join('\n');
+
+const page = (title: string, ...parts: string[]): string =>
+  `${[`# ${title}`, '<!-- Written by dev/reference.ts: npm run generate -->', ...parts].join('\n\n')}\n`;
+
+async function commands(): Promise<string> {
+  const program = await wholeProgram();
+  const rows = commandsBelow(program)
+    .filter((command) => command.commands.length === 0)
+    .map((command) => {
+      const usage = command.usage().replace(/\[options\] ?/, '');
+      return [
+        code(`${pathOf(command)} ${usage}`.trim()),
+        isLook(command) ? '' : 'x',
+        command.summary() || firstSentence(command.description()),
+      ];
+    });
+  const global = program.options.map(({ long, description }) => `${code(long ?? '')} (${description})`);
+  return page(
+    'Commands',
+    `Commands of \`galaxy-notify\`, in a clone \`bin/gn\`. An x marks the commands that \`--read-only\` refuses. \`--help\` shows the options of a command. Options of all commands: ${global.join('; ')}.`,
+    `\`\`\`text\n${EXIT_CODES_HELP}\n\`\`\``,
+    table(['command', '', 'what it does'], rows),
+  );
+}
+
+function variables(): string {
+  const lines = read('.env.example').split('\n');
+  const sections = lines.flatMap((line, index) => {
+    if (line.startsWith('## ')) {
+      return ['', `## ${line.slice(3)}`, '', '|variable|default|production|meaning|', '|-|-|-|-|'];
+    }
+    const [, name, value = ''] = /^# ([A-Z0-9_]+)=(.*)$/.exec(line) ?? [];
+    return name === undefined ? [] : [variableRow(name, value, lines[index - 1]!.slice(2))];
+  });
+  return page(
+    'Variables',
+    'Durations are written as `250ms`, `90s`, `1m30s`, `2h` or `7d`. An empty value counts as not set. A *required* variable must be set in production, *by role* for processes of the role that the meaning names. A *secret* is never printed, and `NAME_FILE` may name a file that holds it ([configure](../deploy/configure.md)).',
+    sections.join('\n').trim(),
+    '## OpenTelemetry',
+    `Read by its packages: ${READ_BY_OTEL.map(code).join(', ')}. With one possible value: ${[...OTEL_FIXED].map((pair) => pair.map(code).join(' = ')).join(', ')}. Any other \`OTEL_*\` variable stops the start.`,
+  );
+}
+
+function variableRow(name: string, value: string, comment: string): string {
+  const REQUIRED = ' Required in production.';
+  const row = VARIABLES[name as keyof typeof VARIABLES] as { secret?: true } | undefined;
+  const isByRole = /required in production by the role/i.test(comment);
+  const required = comment.endsWith(REQUIRED) ? 'required' : isByRole ? 'by role' : '';
+  const production = [required, row?.secret ? 'secret' : ''].filter(Boolean).join(', ');
+  const meaning = cell(comment.split(/(?<=\.) (?=[A-Z])/)[0]!);
+  return `|${code(name)}|${value === '' ? '' : code(value)}|${production}|${meaning}|`;
+}
+
+const metrics = (): string =>
+  page(
+    'Metrics',
+    'Prometheus shows dots as underscores, appends `_milliseconds` or `_seconds` for the unit, and `_total` to a counter. Every process reports the same value of a gauge: take the maximum, not the sum. Metrics of the Temporal SDK (`temporal_*`) go to the same collector.',
+    table(
+      ['metric', 'kind', 'meaning'],
+      instruments()
+        .sort((one, other) => (one.name < other.name ? -1 : 1))
+        .map(({ name, kind, unit, description = '' }) => [
+          code(name),
+          unit === undefined ? kind : `${kind}, ${unit}`,
+          description,
+        ]),
+    ),
+  );
+
+interface Rule {
+  alert: string;
+  labels: { severity: string };
+  annotations: { summary: string; runbook: string };
+}
+
+function alarms(): string {
+  const files = globSync('deploy/alerts/*.yaml', { cwd: ROOT }).sort();
+  const runbooks = new Set<string>();
+  const parts = files.flatMap((file) => {
+    const { groups } = parse(read(file)) as { groups: { rules: Rule[] }[] };
+    const lines = groups.flatMap(({ rules }) =>
+      rules.map(({ alert, labels, annotations }) => {
+        runbooks.add(annotations.runbook.split('#')[0]!);
+        return `- ${code(alert)}${labels.severity === 'page' ? ' (page)' : ''}: ${plain(annotations.summary)}`;
+      }),
+    );
+    return [`## ${path.basename(file, '.yaml')}`, lines.join('\n')];
+  });
+  const links = [...runbooks].map(
+    (runbook) => `[runbook](${path.relative(FOLDER, path.join(ROOT, runbook))})`,
+  );
+  return page(
+    'Alarms',
+    `The rules of \`deploy/alerts\`. *page* calls the operator on duty; the others open a ticket. The ${links.join(', ')} has a section for each.`,
+    ...parts,
+  );
+}
+
+/** A summary without the expressions of its template. */
+const plain = (summary: string): string =>
+  summary
+    .replace(/\{\{ with .*?\{\{ end \}\}/g, '')
+    .replace(/\{\{ \$value \| humanizePercentage \}\}/g, 'N %')
+    .replace(/\{\{ \$value[^}]*\}\}/g, 'N')
+    .replace(/(?:\{\{ \$labels\.\w+ \}\})+/g, (labels) =>
+      [...labels.matchAll(/labels\.(\w+)/g)].map(([, name]) => `*${name}*`).join(' or '),
+    )
+    .replace(/\s+/g, ' ')
+    .replace(/\.?\s*$/, '');
+
+function states(): string {
+  const kinds = [...new Set(STATES.map(({ kind }) => kind))];
+  const commandsOf = (text: string): string => {
+    if (text === '-') return '';
+    if (/^(signal|update) /.test(text)) return text;
+    return text
+      .split(', ')
+      .map((command) => code(`gn ${command}`))
+      .join(' ');
+  };
+  const tableOf = (kind: string): string => {
+    let above = '';
+    const rows = STATES.filter((state) => state.kind === kind).map(({ row, meaning, end, command }) => {
+      const [column = '', ...value] = row.split(' ');
+      const words = [...(column === above ? [] : [column]), ...(value.length > 0 ? [value.join(' ')] : [])];
+      above = column;
+      return [words.map(code).join(' '), meaning, end, commandsOf(command)];
+    });
+    return table(['row', 'meaning', 'ends by itself', 'command'], rows);
+  };
+  return page(
+    'States',
+    'The states of rows in PostgreSQL. A value without a column belongs to the column above it. A *final* row stays until retention deletes it.',
+    ...kinds.flatMap((kind) => [`## ${kind}`, tableOf(kind)]),
+  );
+}
+
+/** The codes of each list with their meaning; a missing code fails the type check. */
+const CODES: [title: string, note: string, codes: Record<string, string>][] = [
+  [
+    'Intents: `malformed_intents`',
+    'The entry is stored with its reason, and no recipient gets anything. `galaxy-notify malformed list --code CODE` finds it.',
+    {
+      invalid_envelope: 'a field is missing, unknown in its form, or occurs twice',
+      unknown_notification_type: 'the catalog does not have the type, or the producer may not publish it',
+      invalid_audience: 'the type does not have this audience',
+      invalid_recipients: 'the list of recipients is empty, repeats an id, or is no list of ids',
+      invalid_payload: 'the payload is no JSON object with the fields of the type',
+      entry_too_large: 'the entry exceeds its limit of bytes or fields',
+      idempotency_conflict: 'an earlier intent has the key and other content',
+      recipient_not_found: 'the User Service does not know a recipient',
+      entry_id_reused: 'the stream gave an id twice with different content',
+      unstorable: 'PostgreSQL refuses the text',
+    } satisfies Record<MalformedCode, string>,
+  ],
+  [
+    'Intents: dead letters',
+    'The classification of the last failure. `galaxy-notify dead-letters list --failure CODE` finds the routes, `galaxy-notify replay` sends them again.',
+    {
+      gateway_stream_publish_failed: 'Redis did not accept the push event',
+      mail_stream_publish_failed: 'Redis did not accept the e-mail command',
+      payload_encoding_failed: 'the stored payload does not fit the contract; a replay fails again',
+    } satisfies Record<PublicationFailure, string>,
+  ],
+  [
+    'Intents: findings of the stream',
+    '`galaxy-notify bridge status` and the metric `notification.intent_stream.findings` show them.',
+    {
+      entries_lost: 'entries are gone that were never read',
+      stream_regressed: 'the stream ends before the read position',
+      stream_missing: 'the stream is gone',
+      postgres_regressed: 'PostgreSQL is older than the read position',
+      eviction_enabled: 'Redis may evict keys',
+      stream_ids_ahead: 'an entry id is ahead of the clock',
+    } satisfies Record<StreamFindingKind, string>,
+  ],
+  [
+    'Mobile pushes: refused jobs',
+    'Devices fail with the codes of `firebase-admin` (`messaging/…`), of Node, or `expired`. `galaxy-notify mobile list --code CODE` finds the jobs.',
+    {
+      entry_too_large: 'the entry exceeds its limit',
+      invalid_entry: 'the entry mixes `payload` with other fields, or repeats one',
+      invalid_payload: 'the payload is no JSON object',
+      missing_field: '`userId` is missing, or there is nothing to send',
+      invalid_field: 'the value of a field is invalid',
+      invalid_message: 'FCM would refuse the message',
+      unstorable: 'PostgreSQL refuses the text',
+    } satisfies Record<MalformedJobCode, string>,
+  ],
+  [
+    'Account callbacks: refused inputs',
+    '`galaxy-notify callbacks malformed list --code CODE` finds them.',
+    {
+      entry_too_large: 'the entry exceeds 16 KiB',
+      invalid_entry: 'the entry has other fields than `payload`',
+      invalid_payload: 'the payload breaks its schema',
+      unstorable: 'PostgreSQL refuses the text',
+    } satisfies Record<MalformedInputCode, string>,
+  ],
+];
+
+const failureCodes = (): string =>
+  page(
+    'Failure codes',
+    ...CODES.flatMap(([title, note, codes]) => [
+      `## ${title}`,
+      note,
+      table(
+        ['code', 'meaning'],
+        Object.entries(codes).map(([name, meaning]) => [code(name), meaning]),
+      ),
+    ]),
+  );
+
+interface Contract {
+  info: { title: string };
+  channels?: Record<string, { address: string }>;
+  paths?: Record<string, Record<string, unknown>>;
+}
+
+/** Contracts that are no OpenAPI or AsyncAPI document. */
+const OTHER_CONTRACTS: [file: string, title: string][] = [
+  ['api/intent/notification.fbs', 'FlatBuffers schema of push events'],
+  ['api/intent/vectors.json', 'intents with the answer of the service, for clients in any language'],
+  ['api/intent/outcome-vectors.json', 'outcomes, for readers in any language'],
+  ['api/payload-vectors.json', 'encrypted payloads, for codecs in any language'],
+];
+
+function contracts(): string {
+  const link = (file: string): string => `[${file}](${path.relative(FOLDER, path.join(ROOT, file))})`;
+  const rows = globSync('api/**/*.yaml', { cwd: ROOT })
+    .sort()
+    .map((file) => {
+      const { info, channels = {}, paths = {} } = parse(read(file)) as Contract;
+      const places = [
+        ...Object.values(channels).map(({ address }) => code(address)),
+        ...Object.entries(paths).flatMap(([place, methods]) =>
+          Object.keys(methods).map((method) => code(`${method.toUpperCase()} ${place}`)),
+        ),
+      ];
+      return [link(file), info.title, places.join('<br>')];
+    });
+  return page(
+    'Contracts',
+    'OpenAPI and AsyncAPI documents of every stream and endpoint, and the test vectors.',
+    table(['file', 'title', 'streams and endpoints'], rows),
+    table(
+      ['file', 'what it is'],
+      OTHER_CONTRACTS.map(([file, title]) => [link(file), title]),
+    ),
+  );
+}
+
+const PAGES: Record<string, string> = {
+  commands: await commands(),
+  variables: variables(),
+  metrics: metrics(),
+  alarms: alarms(),
+  states: states(),
+  'failure-codes': failureCodes(),
+  contracts: contracts(),
+};
+
+mkdirSync(FOLDER, { recursive: true });
+for (const [name, text] of Object.entries(PAGES)) {
+  const file = path.join(FOLDER, `${name}.md`);
+  if (!process.argv.includes('--check')) writeFileSync(file, text);
+  else if (text !== readFileSync(file, 'utf8')) {
+    console.error(`${path.relative(ROOT, file)} is not up to date: npm run generate`);
+    process.exitCode = 1;
+  }
+}
