@@ -64,7 +64,7 @@ export interface OperatorServers {
   agentId?: string;
   /** Address of Temporal's Web UI; without it there are no links. */
   uiUrl?: string;
-  /** Address of the page that deploy/RUNBOOK.md is; without it nothing links there. */
+  /** Address of the page that docs/operate/runbook.md is; without it nothing links there. */
   runbookUrl?: string;
 }
 

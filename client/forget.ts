@@ -169,7 +169,7 @@ export function forgetOperations(resources: OperatorResources) {
       },
       {
         what: 'bytes of what was deleted, in files of PostgreSQL and Redis',
-        ends: 'when these are written anew (OPERATING.md, Forgetting a user)',
+        ends: 'when these are written again (docs/operate/forget-a-user.md)',
       },
       ...(subscriptionUser === undefined
         ? [{ what: 'subscriptions', ends: 'with --subscription-user: they know no user ids' }]

@@ -258,7 +258,7 @@ async function deleteEntries(redis: Redis, stream: string, entries: readonly Rea
   } catch (error) {
     if (!(error instanceof Error && error.message.startsWith('NOPERM'))) throw error;
     throw new OperationFailedError(
-      `the user of Redis may not delete entries of ${stream}: give it the rule of operators (deploy/REDIS.md)`,
+      `the user of Redis may not delete entries of ${stream}: give it the rule of operators (docs/deploy/redis.md)`,
       { cause: error },
     );
   }

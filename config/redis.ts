@@ -28,7 +28,7 @@ export const REDIS_VARIABLES = {
   }),
   NOTIFICATION_REDIS_USER: variable(
     redisUser,
-    'ACL user of Redis; without one, the default user. deploy/REDIS.md has the rule for it.',
+    'ACL user of Redis; without one, the default user. docs/deploy/redis.md has the rule for it.',
   ),
   NOTIFICATION_REDIS_REPLICA_ADDRS: variable(
     list.pipe(z.array(redisAddress)),

@@ -131,7 +131,7 @@ export const SERVICE_VARIABLES = {
   NOTIFICATION_TEMPORAL_UI_URL: variable(httpUrl, 'Address of the Web UI, for links in logs and reports.'),
   NOTIFICATION_RUNBOOK_URL: variable(
     httpUrl,
-    'Address of the page that deploy/RUNBOOK.md is, for links in the details of dead letters; without it there are none.',
+    'Address of the page that docs/operate/runbook.md is, for links in the details of dead letters; without it there are none.',
   ),
   NOTIFICATION_PAYLOAD_KEYS: variable(
     sealingKeys,

@@ -45,7 +45,7 @@ const written = filesIn('alerts', '.yaml').flatMap(
   (file) => (parse(read('alerts', file)) as { groups: Group[] }).groups,
 );
 assert.deepEqual(alarmsOf(groups), alarmsOf(written));
-const runbook = read('RUNBOOK.md');
+const runbook = read('../docs/operate/runbook.md');
 for (const { alert, annotations } of groups.flatMap(({ rules }) => rules)) {
   assert.deepEqual(annotations['runbook'], undefined);
   const { protocol, hash } = new URL(annotations['runbook_url']!);

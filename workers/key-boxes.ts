@@ -59,7 +59,7 @@ export async function settlePayloadPolicy(
 ): Promise<void> {
   if (!payloadPolicy) await query(db, NOTE_PLAIN_PAYLOADS, []);
   else if ((await payloadPolicy()) === 'accept') {
-    log.warn('payloads in plain are taken: deploy/ENCRYPTION.md says how that ends');
+    log.warn('payloads in plain are taken: docs/deploy/encryption.md says how that ends');
   }
 }
 

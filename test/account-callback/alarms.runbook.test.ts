@@ -60,7 +60,7 @@ drill({
     await runNow();
   },
   says: { 'galaxy-notify callbacks failed': /503/ },
-  deeds: [{ words: 'mend it', act: heal }],
+  deeds: [{ words: 'fix it', act: heal }],
   cleanUp: heal,
 });
 
@@ -86,7 +86,7 @@ drill({
     await runNow();
   },
   says: { 'galaxy-notify callbacks failed --dead': /dropped/ },
-  deeds: [{ words: 'mend it', act: heal, before: 'galaxy-notify callbacks replay' }],
+  deeds: [{ words: 'fix it', act: heal, before: 'galaxy-notify callbacks replay' }],
   cleanUp: heal,
 });
 

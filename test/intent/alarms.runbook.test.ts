@@ -209,7 +209,7 @@ drill({
       return (rowCount ?? 0) > 0;
     });
   },
-  deeds: [{ words: 'which names the reason, and mend it', act: () => unspoil(OUTCOMES) }],
+  deeds: [{ words: 'which names the reason, and fix it', act: () => unspoil(OUTCOMES) }],
   cleanUp: () => unspoil(OUTCOMES),
 });
 
@@ -289,7 +289,7 @@ describe('outboxes', () => {
     },
     env,
     says: { 'galaxy-notify outbox status': /pending/ },
-    deeds: [{ words: 'which names the reason, and mend it', act: () => proxy.set({ kind: 'open' }) }],
+    deeds: [{ words: 'which names the reason, and fix it', act: () => proxy.set({ kind: 'open' }) }],
     cleanUp: () => proxy.set({ kind: 'open' }),
   });
 
@@ -384,7 +384,7 @@ drill({
   fault: 'Redis refuses to append e-mail commands',
   inject: () => spoil(MAIL),
   load: () => publish(`publishing-${Date.now()}`),
-  deeds: [{ words: 'mend Redis', act: () => unspoil(MAIL), before: 'galaxy-notify channels resume' }],
+  deeds: [{ words: 'fix Redis', act: () => unspoil(MAIL), before: 'galaxy-notify channels resume' }],
   cleanUp: () => unspoil(MAIL),
 });
 
@@ -439,7 +439,7 @@ drill({
   load: () => publish(`usable-${Date.now()}`),
   examples: example,
   deeds: [
-    { words: 'have their records mended', act: async () => ground.slot.userService.heal() },
+    { words: 'have their records fixed', act: async () => ground.slot.userService.heal() },
     { words: 'publish a new intent for them', act: () => publish('usable', ['user-8']) },
   ],
 });
@@ -459,7 +459,7 @@ drill({
     // One that exists, or its intent is refused once the User Service answers.
     id = await publish(`unanswered-${asked}`, [`user-${FIRST_ASKED + asked}`]);
   },
-  deeds: [{ words: 'mend the User Service', act: async () => ground.slot.userService.heal() }],
+  deeds: [{ words: 'fix the User Service', act: async () => ground.slot.userService.heal() }],
   cleanUp: async () => {
     ground.slot.userService.heal();
     await untilRoute(id, 'email', 'published');

@@ -1,5 +1,5 @@
 /**
- * The session of OPERATING.md in which a wrong deployment of a producer is held, cancelled and made good: the page's own
+ * The session of docs/operate/replay-and-cancel.md in which a wrong deployment of a producer is held, cancelled and made good: the page's own
  * commands are run in its order, on fewer intents, and must say what the page shows.
  */
 import { readFileSync } from 'node:fs';
@@ -15,7 +15,7 @@ const WRONG = 2_000;
 const OTHERS = 100;
 const RIGHT = 50;
 /** Of the page: what the right ones are published by. */
-const MENDED = '# the mended program starts';
+const FIXED = '# the fixed program starts';
 const NOTHING_LEFT = 'error: no notification that is under way or has not begun matches';
 
 let slot: Slot;
@@ -40,8 +40,8 @@ interface Step {
 
 /** What is typed, and what is shown then. */
 function sessionOf(page: string): Step[] {
-  const [, section = ''] = page.split(/^### A wrong deployment$/m);
-  const lines = [...section.split(/^### /m)[0]!.matchAll(/^```console\n([\s\S]*?)^```$/gm)].flatMap(
+  const [, section = ''] = page.split(/^## A wrong deployment$/m);
+  const lines = [...section.split(/^## /m)[0]!.matchAll(/^```console\n([\s\S]*?)^```$/gm)].flatMap(
     ([, code]) => code!.trimEnd().split('\n'),
   );
   const steps: Step[] = [];
@@ -103,7 +103,7 @@ async function follow({ command, output }: Step, before: Step | undefined): Prom
 }
 
 test('U2 I26 the session of the pages holds, cancels and makes good what a producer got wrong, and harms nobody else', async () => {
-  const steps = sessionOf(readFileSync('OPERATING.md', 'utf8'));
+  const steps = sessionOf(readFileSync('docs/operate/replay-and-cancel.md', 'utf8'));
   expect(steps.length).toBeGreaterThan(5);
   const wrong = publishMany(WRONG, (n) => turn(`wrong/${n}`, 0));
   const others = publishMany(OTHERS, (n) =>
@@ -120,7 +120,7 @@ test('U2 I26 the session of the pages holds, cancels and makes good what a produ
   let publishedBefore = 0;
   let rightIds: string[] = [];
   for (const [index, step] of steps.entries()) {
-    if (step.command === MENDED) {
+    if (step.command === FIXED) {
       publishedBefore = (await statusesOf(wrongIds))['published'] ?? 0;
       rightIds = await publishMany(RIGHT, (n) => turn(`right/${n}`, 54));
       await eventually('right ones that are held', async () => {

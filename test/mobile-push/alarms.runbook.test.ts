@@ -96,7 +96,7 @@ drill({
     'galaxy-notify mobile show': /server-unavailable/,
     'temporal workflow list': /mobilePush/,
   },
-  deeds: [{ words: 'mend what it waits for', act: heal }],
+  deeds: [{ words: 'fix what it waits for', act: heal }],
   cleanUp: async () => {
     await heal();
     await sent();

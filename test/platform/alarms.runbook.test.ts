@@ -74,7 +74,7 @@ drill({
   alarm: 'NotificationCollectorDown',
   fault: 'the collector is away',
   inject: () => ground.collector.stop(),
-  deeds: [{ words: 'mend the collector', act: () => ground.collector.start() }],
+  deeds: [{ words: 'fix the collector', act: () => ground.collector.start() }],
 });
 
 describe('a start that waits', () => {
@@ -247,7 +247,7 @@ describe('Temporal', () => {
       await proxy!.set({ kind: 'refuse' });
       proxy!.cut();
     },
-    deeds: [{ words: 'mend it', act: () => proxy!.set({ kind: 'open' }) }],
+    deeds: [{ words: 'fix it', act: () => proxy!.set({ kind: 'open' }) }],
     cleanUp: () => restart(),
   });
 
@@ -316,7 +316,7 @@ describe('keys', () => {
     inject: () => putKeys('nonsense'),
     // What the command line is given is not at fault here.
     env: () => ({}),
-    deeds: [{ words: 'mend the file', act: () => putKeys(next, old) }],
+    deeds: [{ words: 'fix the file', act: () => putKeys(next, old) }],
     cleanUp: () => putKeys(next, old),
   });
 

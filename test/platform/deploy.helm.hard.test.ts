@@ -98,7 +98,7 @@ test('I40 the values fit their schema, and misspelt ones do not', () => {
     { ...values, networkPolicy: { egress: [{ to: [], ports: [{ port: 6379 }] }] } },
     { ...values, networkPolicy: { codecServerFrom: [{}] } },
     { ...values, monitoring: { enabled: true, runbookURL: 'https://runbook.test' } },
-    { ...values, monitoring: { runbookUrl: 'deploy/RUNBOOK.md' } },
+    { ...values, monitoring: { runbookUrl: 'docs/operate/runbook.md' } },
     { ...values, monitoring: { serviceMonitor: { enabled: true, port: 9464 } } },
   ];
   for (const values of wrong) expect(validate(values)).toBe(false);

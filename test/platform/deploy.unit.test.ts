@@ -157,32 +157,18 @@ test('I40 the image runs as nobody in particular, with both bundles made', () =>
 });
 
 describe('the page about Temporal Cloud', () => {
-  const page = read('deploy/TEMPORAL-CLOUD.md');
-  const fenced = (language: string) =>
-    [...page.matchAll(/^```(\w+)\n([^]*?)^```$/gm)].flatMap(([, is, code]) =>
-      is === language ? [code!] : [],
-    );
+  const page = read('docs/deploy/temporal-cloud.md');
 
-  test('I40 it makes the search attributes that the service needs, with tcld and with Terraform', () => {
+  test('I40 it makes the search attributes that the service needs', () => {
     const needed = SEARCH_ATTRIBUTE_NAMES.toSorted();
-    const byTcld = [
-      ...fenced('sh')
-        .join()
-        .matchAll(/--sa (\w+)=(\w+)/g),
-    ];
+    const byTcld = [...page.matchAll(/--sa (\w+)=(\w+)/g)];
     expect(byTcld.map(([, name]) => name).sort()).toEqual(needed);
     expect(new Set(byTcld.map(([, , type]) => type))).toEqual(new Set(['Keyword']));
-    const [terraform] = fenced('terraform');
-    const list =
-      /"temporalcloud_namespace_search_attribute"[^]*?toset\(\[([^\]]*)\]\)[^]*?type\s+= "Keyword"/.exec(
-        terraform!,
-      )![1]!;
-    expect(list.match(/\w+/g)!.sort()).toEqual(needed);
   });
 
   test('I33 its Actions are those that were measured', () => {
     const cellsOf = (row: string) => row.split('|').map((cell) => cell.trim());
-    const measured = /^\| Actions, which Temporal Cloud bills .*$/m.exec(read('deploy/MODES.md'))![0];
+    const measured = /^\| Actions, which Temporal Cloud bills .*$/m.exec(read('docs/deploy/modes.md'))![0];
     const said = ['`child`', '`on_failure`', '`direct`'].map(
       (way) => cellsOf(page.split('\n').find((line) => line.startsWith(`| ${way} `))!)[2],
     );

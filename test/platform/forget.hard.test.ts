@@ -112,7 +112,7 @@ test('I79 a minute after 1,000 notifications to a user, no file of PostgreSQL an
   expect(await slot.redis.xlen(GATEWAY)).toBe(OF_OTHERS);
   expect(await placesWith(slot, PLANTED)).toEqual([]);
 
-  // As OPERATING.md has it: what is deleted goes from the files when they are written anew.
+  // As docs/operate/forget-a-user.md says: deleted bytes go when the files are written again.
   await slot.db.query('VACUUM (FULL, ANALYZE)');
   await slot.db.query('VACUUM FULL pg_catalog.pg_statistic');
   await slot.db.query('CHECKPOINT');

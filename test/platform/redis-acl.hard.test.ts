@@ -132,7 +132,7 @@ test('security-12 a producer appends to its streams and can neither read nor cha
   }
 });
 
-/** Redis has no rule for arguments: SECURITY.md and deploy/REDIS.md say what a right to append is worth. */
+/** Redis has no rule for arguments: SECURITY.md and docs/deploy/redis.md say what a right to append is worth. */
 test('security-1 whoever appends also trims and chooses ids; an operator sets them back, and nobody else', async () => {
   const producer = clientOf('producer');
   const stream = 'stream.notifications.jobs';

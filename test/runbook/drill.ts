@@ -1,6 +1,6 @@
 /**
  * Drills: an alarm's fault is brought about on a running service, the alarm's expression becomes true in Prometheus, somebody
- * does what its section of deploy/RUNBOOK.md says, and it becomes false.
+ * does what its section of docs/operate/runbook.md says, and it becomes false.
  */
 import { createServer } from 'node:http';
 import { once } from 'node:events';

@@ -1,4 +1,4 @@
-/** The alarms of deploy/alerts/ and the sections of deploy/RUNBOOK.md, as drills read them. */
+/** The alarms of deploy/alerts/ and the sections of docs/operate/runbook.md, as drills read them. */
 import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { parse } from 'yaml';
@@ -38,7 +38,7 @@ export interface Section {
 }
 
 const SECTIONS = new Map(
-  readFileSync(path.join(DEPLOY, 'RUNBOOK.md'), 'utf8')
+  readFileSync(path.join(DEPLOY, '../docs/operate/runbook.md'), 'utf8')
     .split(/^### /m)
     .slice(1)
     .map((text): [string, Section] => [
@@ -55,7 +55,7 @@ const SECTIONS = new Map(
 /** @throws Error for an alarm without a section. */
 export function sectionOf(alarm: string): Section {
   const section = SECTIONS.get(alarm);
-  if (!section) throw new Error(`deploy/RUNBOOK.md has no section ${alarm}`);
+  if (!section) throw new Error(`docs/operate/runbook.md has no section ${alarm}`);
   return section;
 }
 

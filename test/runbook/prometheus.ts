@@ -15,7 +15,7 @@ export interface Prometheus {
   stop(): Promise<void>;
 }
 
-/** How long a value counts that is not exported any more: what `metric_expiration` of a collector is, deploy/README.md. */
+/** How long a value counts that is not exported any more: what `metric_expiration` of a collector is, docs/operate/logs-and-traces.md. */
 const FORGETS_AFTER = '5s';
 
 /** @param scraped what is scraped as `otel-collector`, `<host>:<port>`. */

@@ -30,7 +30,7 @@ function pageOf(records: readonly DrillRecord[]): string {
   return `# The runbook, carried out
 
 - When and where: ${new Date().toISOString().slice(0, 10)}, ${machineOf()}
-- Alarms: ${records.length} of ${ALARMS.length} were brought about on a running service, and silent again after their sections of deploy/RUNBOOK.md were followed${missing.length > 0 ? `; not ${missing.join(', ')}` : ''}
+- Alarms: ${records.length} of ${ALARMS.length} were brought about on a running service, and silent again after their sections of docs/operate/runbook.md were followed${missing.length > 0 ? `; not ${missing.join(', ')}` : ''}
 - From the fault until the expression was true: median **${median.toFixed(1)} s**, longest ${longest.toFixed(1)} s
 - Commands run as the sections have them: ${records.reduce((sum, { commands }) => sum + commands, 0)}
 

@@ -76,7 +76,7 @@ describe('subscriptions that were given up', () => {
     // One that a shell does not take for an option.
     examples: () => ({ AbCdEfGhIjKlMnOp: connIds.find((connId) => !connId.startsWith('-'))! }),
     says: { 'galaxy-notify subscriptions show': /AUTH|subscriptions retry/ },
-    deeds: [{ words: 'mend the cause', act: heal, before: 'galaxy-notify subscriptions retry' }],
+    deeds: [{ words: 'fix the cause', act: heal, before: 'galaxy-notify subscriptions retry' }],
     cleanUp: settle,
   });
 });
@@ -98,7 +98,7 @@ describe('workers that die', () => {
     alarm: 'SubscriptionWorkersDie',
     fault: 'the key of a token does not open',
     inject: keyBreaks,
-    deeds: [{ words: 'mend what they name', act: keyIsMended, before: 'galaxy-notify subscriptions wake' }],
+    deeds: [{ words: 'fix what they name', act: keyIsMended, before: 'galaxy-notify subscriptions wake' }],
     cleanUp: keyIsMended,
   });
 
@@ -107,7 +107,7 @@ describe('workers that die', () => {
     fault: 'the key of a token does not open',
     prepare: () => agent.active(),
     inject: keyBreaks,
-    deeds: [{ words: 'mend what it names', act: keyIsMended, before: 'galaxy-notify subscriptions wake' }],
+    deeds: [{ words: 'fix what it names', act: keyIsMended, before: 'galaxy-notify subscriptions wake' }],
     cleanUp: async () => {
       await keyIsMended();
       await settle();
@@ -137,7 +137,7 @@ drill({
   // It answers questions of the self-test, which are others.
   codes: { 'galaxy-notify subscriptions routers': [0, 1] },
   says: { 'temporal workflow list': /subscriptionWorker/ },
-  deeds: [{ words: 'mend it', act: heal }],
+  deeds: [{ words: 'fix it', act: heal }],
   cleanUp: settle,
 });
 
@@ -210,7 +210,7 @@ drill({
     silent().fail({ failure: { kind: 'silence' }, subject: 'NDEL' });
     for (let part = 0; part < 6; part += 1) await insertDeleted(200);
   },
-  deeds: [{ words: 'mend the router', act: heal }],
+  deeds: [{ words: 'fix the router', act: heal }],
   cleanUp: heal,
 });
 
@@ -236,7 +236,7 @@ drill({
       ],
     );
   },
-  deeds: [{ words: 'mend the router', act: heal }],
+  deeds: [{ words: 'fix the router', act: heal }],
   cleanUp: heal,
 });
 

@@ -10,7 +10,7 @@ import type { TokenAgent } from './token-agent.ts';
 import { takeTokenAgent } from './token-agent.ts';
 
 const LIMIT_MS = 240_000;
-const RUNBOOK = readFileSync(new URL('../../deploy/RUNBOOK.md', import.meta.url), 'utf8');
+const RUNBOOK = readFileSync(new URL('../../docs/operate/runbook.md', import.meta.url), 'utf8');
 
 let agent: TokenAgent;
 let operator: ReturnType<typeof cliFor>;

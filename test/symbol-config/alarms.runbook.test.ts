@@ -65,7 +65,7 @@ drill({
   fault: 'targets answer 503',
   inject: () => refuse('SOL'),
   says: { 'galaxy-notify symbols status': /503/ },
-  deeds: [{ words: 'mend it', act: heal, before: 'galaxy-notify symbols push' }],
+  deeds: [{ words: 'fix it', act: heal, before: 'galaxy-notify symbols push' }],
   cleanUp: heal,
 });
 
@@ -74,7 +74,7 @@ drill({
   fault: 'targets answer 503',
   inject: () => refuse('DOT'),
   says: { 'galaxy-notify symbols status': /503/ },
-  deeds: [{ words: 'mend it', act: heal, before: 'galaxy-notify symbols push' }],
+  deeds: [{ words: 'fix it', act: heal, before: 'galaxy-notify symbols push' }],
   cleanUp: heal,
 });
 
