@@ -1,4 +1,4 @@
-/** What every command has in common: global options, exit codes, help. */
+/** What every command has in common: global options and exit codes. */
 import { once as eventOf } from 'node:events';
 import { text as contentOf } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -21,13 +21,6 @@ export const EXIT = {
 } as const;
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
-export const EXIT_CODES_HELP = `Exit codes:
-  0    done
-  1    failed: a dependency does not answer, or the operation did not succeed
-  2    wrong usage
-  3    not found, nothing matched, or nothing left to do
-  130  stopped with Ctrl-C`;
-
 /** Something about the command line is wrong that can only be seen when it is carried out. */
 export class UsageError extends SelfExplanatoryError {
   override name = 'UsageError';
@@ -48,6 +41,14 @@ export async function readSecret(argument: string, what: string): Promise<string
 export function exitCodeOf(error: unknown): ExitCode {
   if (error instanceof NotFoundError || error instanceof NothingToDoError) return EXIT.nothing;
   return error instanceof UsageError ? EXIT.usage : EXIT.failed;
+}
+
+/** What is wrong; the stack only on request. */
+export function explain(error: unknown, withStack = false): string {
+  if (withStack && error instanceof Error) return error.stack ?? error.message;
+  return error instanceof SelfExplanatoryError
+    ? error.message
+    : `${textOf(causeOf(error))} (--debug shows where)`;
 }
 
 export interface GlobalOptions {
@@ -111,11 +112,6 @@ async function lookAgain(
     await sleep(everyMs, undefined, { signal: end.signal }).catch(() => undefined);
   }
   return end.signal.reason as ExitCode;
-}
-
-/** Examples and exit codes below a command's help. */
-export function helpWith(...examples: string[]): string {
-  return ['', 'Examples:', ...examples.map((line) => `  ${line}`), '', EXIT_CODES_HELP].join('\n');
 }
 
 /** Prints a list, says when there is more of it, and ends with `nothing` when it is empty. */

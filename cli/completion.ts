@@ -1,26 +1,22 @@
 /** `completion`: what a shell needs to complete commands, options and their choices. */
 import type { Command, Option } from 'commander';
 import { Argument } from 'commander';
-import { action, helpWith } from './command.ts';
+import { action } from './command.ts';
+import { shaped } from './definition.ts';
 import { commandsBelow, pathOf } from './looks.ts';
 import { printLine } from './output.ts';
 
 /** @param whole the program with all of its commands. */
 export function addTo(command: Command, whole: () => Promise<Command>): void {
-  command
-    .addArgument(new Argument('<shell>', 'which shell').choices(['bash', 'zsh']))
-    .addHelpText(
-      'after',
-      helpWith(
-        'source <(galaxy-notify completion bash)                  in ~/.bashrc',
-        'source <(galaxy-notify completion zsh)                   in ~/.zshrc, after compinit',
-      ),
-    )
-    .action(
-      action<object, ['bash' | 'zsh']>(async (_, shell) => {
-        printLine(scriptFor(await whole(), shell));
-      }),
-    );
+  shaped(command, {
+    args: [new Argument('<shell>', 'which shell').choices(['bash', 'zsh'])],
+    above: '\nIn ~/.bashrc, or in ~/.zshrc behind compinit: source <(galaxy-notify completion bash)\n',
+    examples: ['completion bash', 'completion zsh'],
+  }).action(
+    action<object, ['bash' | 'zsh']>(async (_, shell) => {
+      printLine(scriptFor(await whole(), shell));
+    }),
+  );
 }
 
 /** The whole tree of commands as one script, so that completing starts no program. */

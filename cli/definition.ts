@@ -3,12 +3,15 @@ import type { Command } from 'commander';
 import { Argument, Option } from 'commander';
 import type { Page } from '../client/lists.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
-import { action, helpWith, showPage } from './command.ts';
+import { action, showPage } from './command.ts';
 import { limitOption } from './options.ts';
 import type { Cell, TableChoices } from './output.ts';
 import { printJson, printLine, printTable } from './output.ts';
 import type { Dependency, Session } from './session.ts';
 import { withSession } from './session.ts';
+
+/** Examples in the help of a group. */
+const GROUP_EXAMPLES = 5;
 
 /** What the help of a command shows. */
 export interface Form {
@@ -67,23 +70,44 @@ export const option = (
 };
 
 /** Adds a command without what it does. */
-export function form(group: Command, { name, description, args = [], options = [], ...help }: Form): Command {
-  return shaped(group.command(name).description(description), { args, options, ...help });
+export function form(group: Command, { name, ...help }: Form): Command {
+  return shaped(group.command(name), help);
 }
 
 /** Gives a command what its help shows. */
 export function shaped(
   command: Command,
-  { args = [], options = [], above = '', examples, notes = [] }: Omit<Form, 'name' | 'description'>,
+  {
+    description,
+    args = [],
+    options = [],
+    above = '',
+    examples,
+    notes = [],
+  }: Omit<Form, 'name' | 'description'> & { description?: string },
 ): Command {
+  if (description !== undefined) command.description(description);
   for (const one of args) {
     if (one instanceof Argument) command.addArgument(one);
     else if (one[2]) command.argument(one[0], one[1], one[2]);
     else command.argument(one[0], one[1]);
   }
   for (const one of options) command.addOption(one);
-  const lines = examples.map((line) => `galaxy-notify ${line}`);
-  return command.addHelpText('after', above + helpWith(...lines, ...notes));
+  EXAMPLES.set(command, examples);
+  return command.addHelpText('after', above + helpWith(examples, notes));
+}
+
+const EXAMPLES = new WeakMap<Command, readonly string[]>();
+
+function helpWith(examples: readonly string[], notes: readonly string[] = []): string {
+  const lines = [...examples.map((line) => `galaxy-notify ${line}`), ...notes].map((line) => `  ${line}`);
+  return ['', 'Examples:', ...lines, '', 'Global options and exit codes: galaxy-notify --help'].join('\n');
+}
+
+/** Shows below a group's help an example of each of its commands, the first ones. */
+export function showGroup(group: Command): void {
+  const examples = group.commands.flatMap((command) => EXAMPLES.get(command)?.slice(0, 1) ?? []);
+  if (examples.length > 0) group.addHelpText('after', helpWith(examples.slice(0, GROUP_EXAMPLES)));
 }
 
 /** @param open runs the work of a command with its connections. */

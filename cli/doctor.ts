@@ -78,7 +78,7 @@ export function addTo(command: Command): void {
   );
 }
 
-async function examine(): Promise<Finding[]> {
+export async function examine(): Promise<Finding[]> {
   let session: Session;
   try {
     session = openSession(loadOperatorConfig(shell().env));

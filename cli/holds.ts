@@ -1,7 +1,8 @@
 /** `… pause` and `… resume`, of everything that operators pause. */
 import type { Argument, Command, Option } from 'commander';
 import type { Operator } from '../client/operator.ts';
-import { action, helpWith } from './command.ts';
+import { action } from './command.ts';
+import { form } from './definition.ts';
 import { givenOf, requestedByOption } from './options.ts';
 import { printJson } from './output.ts';
 import type { Dependency } from './session.ts';
@@ -35,10 +36,11 @@ export function addHoldCommand<State, Name = undefined>(
   verb: 'pause' | 'resume' | 'abort',
   { description, example, argument, options = [], needs, change, print, note }: HoldCommand<State, Name>,
 ): void {
-  const command = group.command(verb).description(description);
-  if (argument) command.addArgument(argument);
-  for (const option of [...options, requestedByOption()]) command.addOption(option);
-  command.addHelpText('after', helpWith(`galaxy-notify ${group.name()} ${verb} ${example}`.trimEnd())).action(
+  form(group, {
+    ...{ name: verb, description, args: argument ? [argument] : [] },
+    options: [...options, requestedByOption()],
+    examples: [`${group.name()} ${verb} ${example}`.trimEnd()],
+  }).action(
     action<{ requestedBy: string; reason?: string; rate?: number }, [Name]>(
       ({ json, requestedBy, reason, rate: ratePerSecond }, name) =>
         withSession(needs, async ({ operator }) => {

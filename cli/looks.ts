@@ -5,6 +5,7 @@
 import type { Argument, Command } from 'commander';
 import { InvalidArgumentError, Option } from 'commander';
 import { UsageError } from './command.ts';
+import { showGroup } from './definition.ts';
 import { adviceFor, parseDuration } from './options.ts';
 
 /** Whoever adds a command that changes nothing adds it here; one that is forgotten is refused under `--read-only`. */
@@ -68,6 +69,7 @@ export function refuseChange(command: Command): void {
 /** Gives a command and those below it what the table of commands adds: errors in its words, and `--watch` where they only look. */
 export function complete(whole: Command): void {
   for (const command of [whole, ...commandsBelow(whole)]) {
+    showGroup(command);
     for (const option of command.options) {
       explain(option, option.long!);
       // Commander does so before a command of the table is loaded.
@@ -103,6 +105,7 @@ function explain(valued: Option | Argument, name: string): void {
 export function isLook(command: Command): boolean {
   const path = pathOf(command);
   if (path === 'doctor') return command.opts<{ router?: string }>().router === undefined;
+  if (path === 'mcp') return command.opts<{ allowChanges?: boolean }>().allowChanges !== true;
   return LOOKS.includes(path) || WITHOUT_SERVERS.includes(path);
 }
 

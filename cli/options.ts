@@ -17,6 +17,12 @@ export function parseDuration(text: string): number {
   return ms;
 }
 
+/** @param byDefault as a person writes it. */
+export const durationOption = (flags: string, description: string, byDefault?: string): Option => {
+  const made = new Option(flags, description).argParser(parseDuration);
+  return byDefault === undefined ? made : made.default(parseDuration(byDefault), byDefault);
+};
+
 /** A duration before now, or a point in time; one without a zone is meant in UTC. */
 export function parseTime(text: string): Date {
   const agoMs = durationMs(text);
@@ -105,10 +111,8 @@ export const sinceOption = (of: string) =>
   ).argParser(parseTime);
 export const untilOption = (of: string) =>
   new Option('--until <time>', `${of} at or before`).argParser(parseTime);
-export const waitLimitOption = (whole: string) =>
-  new Option('--timeout <duration>', `longest wait for ${whole}`)
-    .argParser(parseDuration)
-    .default(60_000, '60s');
+export const waitLimitOption = (whole: string, byDefault = '60s') =>
+  durationOption('--timeout <duration>', `longest wait for ${whole}`, byDefault);
 export const reasonOption = () => new Option('--reason <text>', 'kept and shown to other operators');
 export const requestedByOption = () =>
   new Option('--requested-by <name>', 'who asks; kept with the request').default(operatorName());

@@ -2,7 +2,6 @@
 import type { OutputConfiguration } from 'commander';
 import { Command } from 'commander';
 import packageJson from '../package.json' with { type: 'json' };
-import { EXIT_CODES_HELP } from './command.ts';
 
 /** The module of a command. */
 interface Module {
@@ -78,6 +77,7 @@ const COMMANDS: Record<string, [summary: string, load: () => Promise<Module>]> =
     () => import('./keys.ts'),
   ],
   actions: ['What operators asked for', () => import('./actions.ts')],
+  mcp: ["The operator's functions for an assistant (Model Context Protocol)", () => import('./mcp.ts')],
   recover: ['Repair what a store lost that was put back to an earlier state', () => import('./recover.ts')],
   completion: [
     'Print what a shell needs to complete commands, options and their choices.',
@@ -97,7 +97,12 @@ Start with:
   galaxy-notify why <user>                               what did somebody get, and why not?
   galaxy-notify notifications show <notification id>     what became of it?
 
-${EXIT_CODES_HELP}`;
+Exit codes:
+  0    done
+  1    failed: a dependency does not answer, or the operation did not succeed
+  2    wrong usage
+  3    not found, nothing matched, or nothing left to do
+  130  stopped with Ctrl-C`;
 
 /**
  * The program with the names of its commands. A command gets its options and subcommands before it is parsed.
@@ -115,7 +120,6 @@ export function programOf(output: OutputConfiguration = {}): Command {
     .option('--debug', 'print the stack trace of an error')
     .option('--read-only', 'refuse commands that change something; --dry-run stays possible')
     .configureHelp({
-      showGlobalOptions: true,
       optionTerm: ({ flags, mandatory }) => (mandatory ? `${flags} (required)` : flags),
     })
     .showHelpAfterError('(--help shows what is possible)')

@@ -4,16 +4,15 @@ import type { RecoveryPlan } from '../client/recovery.ts';
 import type { Config } from '../config/load.ts';
 import type { RecoveryProgress } from '../workflows/recovery-contract.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
-import { EXIT, UsageError, action, helpWith } from './command.ts';
-import { parseDuration, requestedByOption, waitLimitOption } from './options.ts';
+import { EXIT, UsageError, action } from './command.ts';
+import { option, shaped } from './definition.ts';
+import { durationOption, requestedByOption, waitLimitOption } from './options.ts';
 import { countOf, durationOf, printFields, printHeading, printJson, printLine, report } from './output.ts';
 import { untilInterrupted } from './progress.ts';
 import type { Session } from './session.ts';
 import { withSession } from './session.ts';
 
-const DEFAULT_SINCE = '1h';
 const FOLLOW_EVERY_MS = 1_000;
-const LIMIT_MS = 1_800_000;
 
 interface RecoverOptions extends GlobalOptions {
   since: number;
@@ -25,32 +24,28 @@ interface RecoverOptions extends GlobalOptions {
 }
 
 export function addTo(command: Command): void {
-  command
-    .description(
+  shaped(command, {
+    description:
       'After Redis, PostgreSQL or Temporal was put back to an earlier state: read intents again, hand off again what outbound streams have lost, take up work that nobody does, push the symbols to all targets, and take inputs of accounts again. A workflow does it; nothing is delivered under another id than before.',
-    )
-    .option(
-      '--since <duration>',
-      'how long ago the state is that the store was put back to; more is harmless, and takes longer',
-      parseDuration,
-      parseDuration(DEFAULT_SINCE),
-    )
-    .option('--dry-run', 'compare the stores, show what would be done, and do nothing')
-    .option('--yes', 'do not ask')
-    .option('--detach', 'start it, and do not wait for its end')
-    .addOption(requestedByOption())
-    .addOption(waitLimitOption('its end').default(LIMIT_MS, '30m'))
-    .addHelpText(
-      'after',
-      helpWith('galaxy-notify recover --dry-run', 'galaxy-notify recover --since 2h --yes'),
-    )
-    .action(
-      action<RecoverOptions>((options) =>
-        withSession(['redis', 'postgres', 'temporal'], ({ operator, config }) =>
-          recover(operator, config, options),
-        ),
+    options: [
+      durationOption(
+        '--since <duration>',
+        'how long ago the state is that the store was put back to; more is harmless, and takes longer',
+        '1h',
       ),
-    );
+      option('--dry-run', 'compare the stores, show what would be done, and do nothing'),
+      option('--yes', 'do not ask'),
+      option('--detach', 'start it, and do not wait for its end'),
+      ...[requestedByOption(), waitLimitOption('its end', '30m')],
+    ],
+    examples: ['recover --dry-run', 'recover --since 2h --yes'],
+  }).action(
+    action<RecoverOptions>((options) =>
+      withSession(['redis', 'postgres', 'temporal'], ({ operator, config }) =>
+        recover(operator, config, options),
+      ),
+    ),
+  );
 }
 
 async function recover(

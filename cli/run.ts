@@ -1,11 +1,9 @@
 /** `galaxy-notify`: the operator's command line, from its arguments to its exit code. */
 import { CommanderError } from 'commander';
-import { SelfExplanatoryError } from '../api/errors.ts';
-import { causeOf } from '../client/errors.ts';
-import { EXIT, exitCodeOf } from './command.ts';
+import { EXIT, exitCodeOf, explain } from './command.ts';
 import type { Invocation, Shell } from './invocation.ts';
 import { invoke } from './invocation.ts';
-import { report, textOf } from './output.ts';
+import { report } from './output.ts';
 import { programOf } from './program.ts';
 import { printableLines } from './table.ts';
 
@@ -60,12 +58,4 @@ function exitCodeAfter(error: unknown, argv: readonly string[]): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.done : EXIT.usage;
   report(`error: ${printableLines(explain(error, argv.includes('--debug')))}`);
   return exitCodeOf(error);
-}
-
-/** What is wrong; the stack only on request. */
-function explain(error: unknown, withStack: boolean): string {
-  if (withStack && error instanceof Error) return error.stack ?? error.message;
-  return error instanceof SelfExplanatoryError
-    ? error.message
-    : `${textOf(causeOf(error))} (--debug shows where)`;
 }

@@ -25,7 +25,7 @@ import { grantToService, setSessionDefaults } from '../migrations/service-role.t
 import { EXIT, action } from './command.ts';
 import { option, printItems, shaped } from './definition.ts';
 import { shell } from './invocation.ts';
-import { parseDuration } from './options.ts';
+import { durationOption } from './options.ts';
 import { countOf, durationOf, printJson, report } from './output.ts';
 import type { Session } from './session.ts';
 import { allReached, check, openSession } from './session.ts';
@@ -69,10 +69,9 @@ rights that it needs: it can then change no table. Without it both are the same 
 export function addTo(command: Command): void {
   shaped(command, {
     options: [
-      option(
+      durationOption(
         '--retention <duration>',
         'how long closed workflows are kept; default: 72h in a new namespace, unchanged in an existing one',
-        parseDuration,
       ),
       option('--dry-run', 'show what is missing, and create nothing; exit code 1 when something is'),
       option('--no-database', 'leave PostgreSQL alone; the service migrates its schema at start'),

@@ -1,10 +1,10 @@
 /** `top`: everything that is under way, again and again. */
 import type { Command } from 'commander';
-import { Option } from 'commander';
 import type { Top, TopOfKind } from '../client/top.ts';
-import { action, helpWith } from './command.ts';
+import { action } from './command.ts';
+import { option, shaped } from './definition.ts';
 import { shell } from './invocation.ts';
-import { parseDuration } from './options.ts';
+import { durationOption } from './options.ts';
 import type { Cell } from './output.ts';
 import { durationOf, printHeading, printJson, printLine, printTable, report, textOf } from './output.ts';
 import { withSession } from './session.ts';
@@ -19,44 +19,38 @@ interface Options {
 }
 
 export function addTo(command: Command): void {
-  command
-    .description(
+  shaped(command, {
+    description:
       'Show of each kind of work what comes in and goes out per second, what waits and for how long, and what died of which failure, again and again until Ctrl-C: in place in a terminal, as lines elsewhere. It takes no longer the more rows there are.',
-    )
-    .addOption(
-      new Option('--interval <duration>', 'time between two looks')
-        .argParser(parseDuration)
-        .default(2_000, '2s'),
-    )
-    .option('--once', 'look once')
-    .addHelpText(
-      'after',
-      helpWith(
-        'galaxy-notify top',
-        'galaxy-notify top --once --json',
-        'galaxy-notify top --interval 1m >> top.log             lines of text; with --json an object a line',
-      ),
-    )
-    .action(
-      action<Options>(
-        ({ json }) =>
-          // No server is needed: what one of them does not say is missing.
-          withSession([], async ({ operator }) => {
-            const found = await operator.top();
-            if (json) printJson(found);
-            else if (shell().stdout.isTTY) printTop(found);
-            else for (const line of found.kinds.map((kind) => lineOf(found.at, kind))) printLine(line);
-            if (!json)
-              for (const { kind, unknown } of found.kinds)
-                for (const what of unknown) report(`${kind}: ${what}`);
-          }),
-        {
-          everyMs: ({ interval, once }) => (once ? undefined : interval),
-          // Elsewhere each line has its time.
-          isTitled: () => shell().stdout.isTTY ?? false,
-        },
-      ),
-    );
+    options: [
+      durationOption('--interval <duration>', 'time between two looks', '2s'),
+      option('--once', 'look once'),
+    ],
+    examples: [
+      'top',
+      'top --once --json',
+      'top --interval 1m >> top.log             lines of text; with --json an object a line',
+    ],
+  }).action(
+    action<Options>(
+      ({ json }) =>
+        // No server is needed: what one of them does not say is missing.
+        withSession([], async ({ operator }) => {
+          const found = await operator.top();
+          if (json) printJson(found);
+          else if (shell().stdout.isTTY) printTop(found);
+          else for (const line of found.kinds.map((kind) => lineOf(found.at, kind))) printLine(line);
+          if (!json)
+            for (const { kind, unknown } of found.kinds)
+              for (const what of unknown) report(`${kind}: ${what}`);
+        }),
+      {
+        everyMs: ({ interval, once }) => (once ? undefined : interval),
+        // Elsewhere each line has its time.
+        isTitled: () => shell().stdout.isTTY ?? false,
+      },
+    ),
+  );
 }
 
 function printTop({ kinds }: Top): void {

@@ -4,13 +4,14 @@ import { NotFoundError, OperationFailedError } from '../client/errors.ts';
 import type { Forgotten, Remaining, Subject } from '../client/forget.ts';
 import { isMeant } from './bulk.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
-import { EXIT, action, helpWith } from './command.ts';
+import { EXIT, action } from './command.ts';
+import { form, option } from './definition.ts';
 import { parseCount, reasonOption, requestedByOption } from './options.ts';
 import { printHeading, printJson, printTable, report } from './output.ts';
 import { withSession } from './session.ts';
 
 interface ForgetOptions extends GlobalOptions {
-  also: string[];
+  also?: string[];
   subscriptionUser?: number;
   dryRun?: boolean;
   yes?: boolean;
@@ -22,40 +23,37 @@ interface ForgetOptions extends GlobalOptions {
 const LINE_EVERY_MS = 5_000;
 
 export function addTo(users: Command): void {
-  users
-    .command('forget')
-    .summary('Remove or blank what is kept of a user')
-    .description(
+  form(users, {
+    name: 'forget',
+    description:
       'Remove or blank what PostgreSQL and Redis keep of a user, and say what stays, where and until when. Nothing is done while something of the user is under way. Keep producers from naming the user first. The same command again goes on after it was cut off.',
-    )
-    .argument('<user>', "a user's id, or the address of an administrator")
-    .option(
-      '--also <value>',
-      'an address or a name of the user that is blanked as well; may be repeated',
-      (value: string, before: string[]) => [...before, value],
-      [],
-    )
-    .option(
-      '--subscription-user <n>',
-      "the user's number within the agent of subscriptions: these are deleted, on their routers too",
-      parseCount(0, 999_999_999),
-    )
-    .option('--dry-run', 'show what would be removed and what is in its way, and do nothing')
-    .option('--yes', 'do not ask')
-    .addOption(requestedByOption())
-    .addOption(reasonOption())
-    .addHelpText(
-      'after',
-      helpWith(
-        'galaxy-notify users forget user-17 --dry-run',
-        "galaxy-notify users forget user-17 --also jane@example.com --yes --reason 'request 4711'",
+    args: [['<user>', "a user's id, or the address of an administrator"]],
+    options: [
+      option(
+        '--also <value>',
+        'an address or a name of the user that is blanked as well; may be repeated',
+        (value, before: string[] = []) => [...before, value],
       ),
-    )
+      option(
+        '--subscription-user <n>',
+        "the user's number within the agent of subscriptions: these are deleted, on their routers too",
+        parseCount(0, 999_999_999),
+      ),
+      option('--dry-run', 'show what would be removed and what is in its way, and do nothing'),
+      option('--yes', 'do not ask'),
+      ...[requestedByOption(), reasonOption()],
+    ],
+    examples: [
+      'users forget user-17 --dry-run',
+      "users forget user-17 --also jane@example.com --yes --reason 'request 4711'",
+    ],
+  })
+    .summary('Remove or blank what is kept of a user')
     .action(action<ForgetOptions, [string]>((options, userId) => forget(userId, options)));
 }
 
 function forget(userId: string, options: ForgetOptions): Promise<ExitCode> {
-  const { also, subscriptionUser, dryRun, json, requestedBy, reason } = options;
+  const { also = [], subscriptionUser, dryRun, json, requestedBy, reason } = options;
   return withSession(['postgres', 'redis'], async ({ operator, config }) => {
     const subject: Subject = {
       ...{ userId, also, recordRetentionMs: config.values.NOTIFICATION_RECORD_RETENTION },

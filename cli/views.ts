@@ -6,10 +6,9 @@ import { printJson, report } from './output.ts';
 import { withSession } from './session.ts';
 
 export function addTo(command: Command): void {
-  command.description(
-    "Print links to the lists that operators need in Temporal's Web UI: dead letters, what is held, open operations, what waits, failures.",
-  );
   shaped(command, {
+    description:
+      "Print links to the lists that operators need in Temporal's Web UI: dead letters, what is held, open operations, what waits, failures.",
     options: [
       option('--save', 'links that also save each list among the views of the browser; open each once'),
     ],

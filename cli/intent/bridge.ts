@@ -1,29 +1,26 @@
 /** `bridge`: the reader of the intent stream. */
 import type { Command } from 'commander';
 import type { BridgeStatus } from '../../client/intent/bridge.ts';
-import { EXIT, action, helpWith } from '../command.ts';
+import { EXIT } from '../command.ts';
+import { define } from '../definition.ts';
 import { addHoldCommand } from '../holds.ts';
 import { reasonOption } from '../options.ts';
-import { durationOf, printFields, printHeading, printJson, report } from '../output.ts';
-import { withSession } from '../session.ts';
+import { durationOf, printFields, printHeading, report } from '../output.ts';
 
 export function addTo(bridge: Command): void {
-  bridge
-    .command('status')
-    .description('Show the reader: whether it reads, where it is, how far behind, and what is wrong.')
-    .addHelpText('after', helpWith('galaxy-notify bridge status', 'galaxy-notify bridge status --json'))
-    .action(
-      action(({ json }) =>
-        withSession(['temporal'], async ({ operator }) => {
-          const status = await operator.bridge.status();
-          if (json) printJson(status);
-          else printStatus(status);
-          if (status.state !== 'not running') return;
-          report('the service starts the reader when it starts');
-          return EXIT.nothing;
-        }),
-      ),
-    );
+  define(bridge, {
+    name: 'status',
+    description: 'Show the reader: whether it reads, where it is, how far behind, and what is wrong.',
+    examples: ['bridge status', 'bridge status --json'],
+    needs: ['temporal'],
+    run: ({ operator }) => operator.bridge.status(),
+    print: printStatus,
+    end({ state }) {
+      if (state !== 'not running') return;
+      report('the service starts the reader when it starts');
+      return EXIT.nothing;
+    },
+  });
 
   addHoldCommand(bridge, 'pause', {
     description:

@@ -9,11 +9,12 @@ import type { HoldRequest, ResumeRequest } from '../../workflows/hold-contract.t
 import { DEFAULT_DRAIN_RATE, MAX_DRAIN_RATE } from '../../workflows/hold-contract.ts';
 import type { ChannelName, ChannelState } from '../../workflows/intent/channel-contract.ts';
 import { CHANNEL_NAMES } from '../../workflows/intent/channel-contract.ts';
-import { UsageError, action, helpWith } from '../command.ts';
+import { UsageError } from '../command.ts';
+import type { Columns } from '../definition.ts';
+import { define, option, printItems } from '../definition.ts';
 import { addHoldCommand } from '../holds.ts';
 import { parseCount, parseProducer, reasonOption, requestedByOption } from '../options.ts';
-import { countOf, printJson, printLine, printTable, report } from '../output.ts';
-import { withSession } from '../session.ts';
+import { countOf, printLine, report } from '../output.ts';
 
 /** What is paused and resumed by a group of commands. */
 interface Held<Noun extends string, Name extends string> {
@@ -70,44 +71,32 @@ function addCommands<Noun extends string, Name extends string>(
   const { group, noun } = held;
   const nameArgument = () => held.argument(`<${noun}>`);
 
-  commands
-    .command('list')
-    .description(`List the ${group} with their state and the routes that wait for them.`)
-    .addHelpText('after', helpWith(`galaxy-notify ${group} list`))
-    .action(
-      action(({ json }) =>
-        withSession(['postgres'], async ({ operator }) => {
-          const views = await held.operations(operator).list();
-          if (json) return printJson({ items: views });
-          const ifWeighed = <T>(value: T) => (held.isWeighed ? [value] : []);
-          printTable(
-            [
-              ...[noun.toUpperCase(), 'STATUS', 'SINCE', 'BY', 'OPEN ROUTES'],
-              ...ifWeighed('WEIGHT'),
-              'REASON',
-            ],
-            views.map((view) => [
-              ...[view[noun], view.status, view.since, view.changedBy, view.openRoutes],
-              ...ifWeighed(view.weight),
-              view.reason,
-            ]),
-            { flexible: held.isWeighed ? 6 : 5, links: views.map(({ link }) => link) },
-          );
-          for (const view of views) {
-            const { status, drain } = view;
-            if (status !== 'draining' || !drain) continue;
-            report(
-              `${view[noun]}: ${drain.released} waiting routes released so far, ${drain.ratePerSecond} per second`,
-            );
-          }
-          const silent = views.filter(({ isWorkflowSilent }) => isWorkflowSilent);
-          if (silent.length > 0) {
-            const names = silent.map((view) => view[noun]).join(', ');
-            report(`no answer from the workflow of ${names}: shown as the database has it`);
-          }
-        }),
-      ),
-    );
+  define(commands, {
+    name: 'list',
+    description: `List the ${group} with their state and the routes that wait for them.`,
+    examples: [`${group} list`],
+    run: async ({ operator }) => ({ items: await held.operations(operator).list() }),
+    print({ items }) {
+      const columns: Columns<(typeof items)[number]> = {
+        [noun.toUpperCase()]: (view) => view[noun],
+        ...{ STATUS: 'status', SINCE: 'since', BY: 'changedBy', 'OPEN ROUTES': 'openRoutes' },
+        ...(held.isWeighed ? { WEIGHT: 'weight' } : {}),
+        REASON: 'reason',
+      };
+      printItems(items, columns, { flexible: held.isWeighed ? 6 : 5 });
+      for (const view of items) {
+        const { status, drain } = view;
+        if (status !== 'draining' || !drain) continue;
+        report(
+          `${view[noun]}: ${drain.released} waiting routes released so far, ${drain.ratePerSecond} per second`,
+        );
+      }
+      const silent = items.filter(({ isWorkflowSilent }) => isWorkflowSilent);
+      if (silent.length === 0) return;
+      const names = silent.map((view) => view[noun]).join(', ');
+      report(`no answer from the workflow of ${names}: shown as the database has it`);
+    },
+  });
 
   addHoldCommand<Pause, Name>(commands, 'pause', {
     description: held.pauses,
@@ -151,36 +140,27 @@ interface WeightOptions {
 }
 
 function addWeight(producers: Command): void {
-  producers
-    .command('weight')
-    .description(
+  define(producers, {
+    name: 'weight',
+    description:
       "Set a producer's share of what waits in Temporal: with 0.2 it gets a fifth of what another one gets. Each has 1 at first.",
-    )
-    .addArgument(HELD_PRODUCERS.argument('<producer>'))
-    .argument('[weight]', `from ${LEAST_WEIGHT} to ${MOST_WEIGHT}`, parseWeight)
-    .option('--clear', 'give it the usual weight again')
-    .addOption(requestedByOption())
-    .addHelpText(
-      'after',
-      helpWith(
-        'galaxy-notify producers weight game_lobby 0.2',
-        'galaxy-notify producers weight game_lobby --clear',
-      ),
-    )
-    .action(
-      action<WeightOptions, [Producer, number | undefined]>(
-        ({ json, clear, requestedBy }, producer, weight) => {
-          if ((weight === undefined) === !clear) throw new UsageError('give a weight, or --clear');
-          return withSession(['postgres', 'temporal'], async ({ operator }) => {
-            await operator.producers.weigh(producer, { weight, requestedBy });
-            const now = weight ?? USUAL_WEIGHT;
-            if (json) printJson({ producer, weight: now });
-            else printLine(`${producer} has the weight ${now}`);
-            report('it holds for what comes from now on, where the server has fairness switched on');
-          });
-        },
-      ),
-    );
+    args: [
+      HELD_PRODUCERS.argument('<producer>'),
+      ['[weight]', `from ${LEAST_WEIGHT} to ${MOST_WEIGHT}`, parseWeight],
+    ],
+    options: [option('--clear', 'give it the usual weight again'), requestedByOption()],
+    examples: ['producers weight game_lobby 0.2', 'producers weight game_lobby --clear'],
+    needs: ['postgres', 'temporal'],
+    async run({ operator }, { requestedBy }: WeightOptions, producer: Producer, weight: number | undefined) {
+      await operator.producers.weigh(producer, { weight, requestedBy });
+      return { producer, weight: weight ?? USUAL_WEIGHT };
+    },
+    check({ clear }, [, weight]) {
+      if ((weight === undefined) === !clear) throw new UsageError('give a weight, or --clear');
+    },
+    print: ({ producer, weight }) => `${producer} has the weight ${weight}`,
+    end: () => report('it holds for what comes from now on, where the server has fairness switched on'),
+  });
 }
 
 function parseWeight(text: string): number {

@@ -17,7 +17,7 @@ import type { ExitCode, GlobalOptions } from '../command.ts';
 import { EXIT, UsageError, action } from '../command.ts';
 import { definerOf, form, option } from '../definition.ts';
 import { onStop } from '../invocation.ts';
-import { givenOf, parseCount, parseDuration, parseTime } from '../options.ts';
+import { givenOf, durationOption, parseCount, parseTime } from '../options.ts';
 import { countOf, durationOf, printFields, printJson, printLine, report } from '../output.ts';
 import type { OutboxSession } from '../session.ts';
 import { withOutboxDatabase } from '../session.ts';
@@ -127,19 +127,15 @@ interface RelayOptions extends GlobalOptions {
 }
 
 function addRelayCommand(outbox: Command): void {
-  const hours = (count: number) => count * 3_600_000;
-  const duration = (flags: string, text: string, byDefault: number, shown: string) =>
-    option(flags, text, parseDuration).default(byDefault, shown);
   form(outbox, {
     name: 'relay',
     description:
       'Publish what producers write into the outbox, and keep it until the service has it. Runs until Ctrl-C or SIGTERM; several may run.',
     options: [
       option('--once', 'publish what is there, and end'),
-      duration(
+      durationOption(
         '--poll <duration>',
         'look for rows so often when PostgreSQL tells of none; 1s at most',
-        1_000,
         '1s',
       ),
       option('--batch-rows <n>', 'rows of one batch at most', parseCount(1, 10_000)).default(500),
@@ -147,18 +143,12 @@ function addRelayCommand(outbox: Command): void {
         '--batch-bytes <n>',
         'no further row in a batch that has so many bytes',
         parseCount(1, 16 << 20),
-      ).default(1 << 20),
-      duration('--keep <duration>', 'how long rows stay that the service has passed', hours(24), '1d'),
-      duration(
-        '--keep-set-aside <duration>',
-        'how long rows stay that were set aside',
-        hours(90 * 24),
-        '90d',
-      ),
-      duration(
+      ).default(1 << 20, '1 MiB'),
+      durationOption('--keep <duration>', 'how long rows stay that the service has passed', '1d'),
+      durationOption('--keep-set-aside <duration>', 'how long rows stay that were set aside', '90d'),
+      durationOption(
         '--key-lifetime <duration>',
         'less than NOTIFICATION_IDEMPOTENCY_TTL: what Redis loses later is set aside, not published again',
-        hours(6 * 24),
         '6d',
       ),
     ],

@@ -23,27 +23,24 @@ type Options = OperationCommandOptions &
   };
 
 export function addTo(command: Command): void {
-  shaped(
-    command.description(
+  shaped(command, {
+    description:
       'Replay dead-lettered routes. Each gets a new budget; its dead letter stays as history. One that has expired meanwhile is not sent. Without a notification id, all routes that match the filters are replayed. A route that is named and waits for its next attempt tries now.',
-    ),
-    {
-      args: [
-        ['[notification id]', 'its dead-lettered routes only', parseEntryId],
-        ['[route id]', 'this route only, as dead-letters list shows it'],
-      ],
-      options: [
-        ...[...deadLetterFilters(), ...operationOptions('routes')],
-        option('--wait', 'wait until the replayed routes are settled; exit code 1 when some died again'),
-        waitLimitOption('that'),
-      ],
-      examples: [
-        'replay 1790000000000-0 email:user:user-1 --wait',
-        'replay --channel email --since 2h --dry-run',
-        "replay --failure mail_stream_publish_failed --since 2h --yes --wait --reason 'INC-42'",
-      ],
-    },
-  ).action(
+    args: [
+      ['[notification id]', 'its dead-lettered routes only', parseEntryId],
+      ['[route id]', 'this route only, as dead-letters list shows it'],
+    ],
+    options: [
+      ...[...deadLetterFilters(), ...operationOptions('routes')],
+      option('--wait', 'wait until the replayed routes are settled; exit code 1 when some died again'),
+      waitLimitOption('that'),
+    ],
+    examples: [
+      'replay 1790000000000-0 email:user:user-1 --wait',
+      'replay --channel email --since 2h --dry-run',
+      "replay --failure mail_stream_publish_failed --since 2h --yes --wait --reason 'INC-42'",
+    ],
+  }).action(
     action<Options, [string | undefined, string | undefined]>((options, notificationId, routeId) => {
       const filter = filterOf(options, notificationId, routeId);
       if (routeId !== undefined && !options.dryRun) return replayOne(notificationId!, routeId, options);

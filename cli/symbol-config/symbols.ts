@@ -8,7 +8,7 @@ import { EXIT, UsageError, action } from '../command.ts';
 import type { Form } from '../definition.ts';
 import { define, form, option, printItems } from '../definition.ts';
 import type { Requested } from '../options.ts';
-import { parseCount, parseDuration, requestedByOption, waitLimitOption } from '../options.ts';
+import { durationOption, parseCount, requestedByOption, waitLimitOption } from '../options.ts';
 import { capital, countOf, durationOf, printJson, printLine, report } from '../output.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
@@ -134,7 +134,7 @@ export function addTo(symbols: Command): void {
       'Switch the crawler of the registry. While the crawler is on, its alarm reconciles, instead of one every 15 minutes.',
     args: [new Argument('<state>', 'what it should be').choices(['on', 'off'])],
     options: [
-      option('--interval <duration>', 'time between two crawls, 1h at first', parseDuration),
+      durationOption('--interval <duration>', 'time between two crawls, 1h at first'),
       requestedByOption(),
     ],
     examples: ['symbols crawler on --interval 1h', 'symbols crawler off'],

@@ -56,6 +56,27 @@ test('I40 the help of the program imports no command, and names what each is for
   );
 });
 
+test('I40 every group shows an example, and a default is written as a person writes it', async () => {
+  const commands = commandsBelow(await wholeProgram());
+  for (const command of commands) {
+    let help = '';
+    command.configureOutput({ writeOut: (text) => (help += text) }).outputHelp();
+    expect([pathOf(command), help]).toEqual([
+      pathOf(command),
+      expect.stringMatching(/Examples:\n {2}galaxy-notify /),
+    ]);
+  }
+  const raw = commands.flatMap((command) =>
+    command.options.flatMap(({ defaultValue, defaultValueDescription, long }) =>
+      defaultValueDescription === undefined &&
+      (typeof defaultValue === 'object' || Number(defaultValue) >= 1_000)
+        ? [`${pathOf(command)} ${long}`]
+        : [],
+    ),
+  );
+  expect(raw).toEqual([]);
+});
+
 test('I40 help before a command is its --help', async () => {
   const [before, behind] = await Promise.all(
     [

@@ -1,0 +1,178 @@
+/** `mcp`: an assistant's client on its standard input and output, with the service running. */
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
+import type { OperationView } from '../../client/operations.ts';
+import { cliFor } from '../command-line.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { publishTurn } from '../intent/entries.ts';
+import { PROGRAM_ENV } from '../program-env.ts';
+
+const GATEWAY = 'gateway:client-events';
+
+let slot: Slot;
+let cli: ReturnType<typeof cliFor>;
+const clients: Client[] = [];
+beforeAll(async () => {
+  slot = await takeSlot();
+  cli = cliFor(slot);
+  await slot.startService({
+    NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms',
+    NOTIFICATION_ROUTE_BACKOFF_MAX: '100ms',
+  });
+});
+afterAll(async () => {
+  await Promise.all(clients.map((client) => client.close()));
+  cli.dispose();
+  await slot.release();
+});
+
+/** @returns asks a server of its own. */
+async function connect(...args: string[]) {
+  const client = new Client({ name: 'assistant', version: '1.0.0' });
+  clients.push(client);
+  await client.connect(
+    new StdioClientTransport({
+      command: process.execPath,
+      args: ['cli/main.ts', 'mcp', ...args],
+      env: { ...PROGRAM_ENV, ...cli.env },
+      stderr: 'ignore',
+    }),
+  );
+  const call = async (name: string, given: Record<string, unknown> = {}) => {
+    const { content, isError = false } = await client.callTool({ name, arguments: given });
+    const [{ text }] = content as [{ text: string }];
+    return { isError, text };
+  };
+  const ask = async <T>(name: string, given?: Record<string, unknown>): Promise<T> => {
+    const { isError, text } = await call(name, given);
+    if (isError) throw new Error(text);
+    return JSON.parse(text) as T;
+  };
+  return { client, call, ask };
+}
+
+async function publishDead(key: string, users = ['user-1']): Promise<string> {
+  await slot.redis.set(GATEWAY, 'not a stream');
+  const id = await publishTurn(slot.redis, key, users);
+  await eventually(`${key} to die`, async () => {
+    const { totals } = await operatorOf(slot).notifications.show(id);
+    return totals['dead_letter'] === users.length;
+  });
+  return id;
+}
+const heal = () => slot.redis.del(GATEWAY);
+
+interface DryRun {
+  token: string;
+  reaches: unknown;
+}
+
+test('U10 an assistant looks, and has no tool that changes something unless the operator allows it', async () => {
+  const id = await publishDead('look/1');
+  const { client, call, ask } = await connect();
+  const { tools } = await client.listTools();
+  expect(tools.map(({ name }) => name).sort()).toEqual([
+    ...['actions_list', 'dead_letters_list', 'doctor', 'notifications_list', 'notifications_show'],
+    ...['operations_show', 'top', 'views', 'why'],
+  ]);
+  expect(tools.filter(({ annotations }) => !annotations?.readOnlyHint)).toEqual([]);
+
+  expect(await ask('dead_letters_list', { channel: 'push', since: '1h' })).toMatchObject({
+    items: [{ notificationId: id, failure: 'gateway_stream_publish_failed' }],
+  });
+  expect(await ask('why', { user: 'user-1' })).toMatchObject({
+    answers: expect.arrayContaining([expect.objectContaining({ cause: 'dead' })]) as unknown,
+  });
+  expect(await ask('notifications_show', { notificationId: id })).toMatchObject({ stage: 'accepted' });
+  expect(await ask('top')).toMatchObject({ kinds: expect.any(Array) as unknown });
+  expect(await ask('doctor')).toMatchObject({ ok: expect.any(Number) as unknown });
+
+  for (const [name, given, words] of [
+    ['replay', { notificationId: id }, 'replay not found'],
+    ['pause', { kind: 'channels', name: 'email' }, 'pause not found'],
+    ['dead_letters_list', { chanel: 'push' }, 'chanel'],
+    ['dead_letters_list', { type: 'game.turn.redy' }, 'did you mean game.turn.ready?'],
+    ['notifications_show', { notificationId: '1-1' }, '1-1'],
+  ] as const) {
+    const { isError, text } = await call(name, given);
+    expect({ name, isError, text }).toEqual({
+      name,
+      isError: true,
+      text: expect.stringContaining(words) as unknown,
+    });
+  }
+  const { items } = await operatorOf(slot).actions.list();
+  expect(items).toEqual([]);
+  await heal();
+});
+
+test('U10 an answer has at most 32 KB: what is left out is counted', async () => {
+  await slot.db.query(
+    `INSERT INTO notification.operator_actions (action, requested_by, detail)
+     SELECT 'note', 'nina', repeat('x', 1000) FROM generate_series(1, 100)`,
+  );
+  const { call } = await connect();
+  const { isError, text } = await call('actions_list', { limit: 100 });
+  expect(isError).toBe(false);
+  expect(Buffer.byteLength(text)).toBeLessThan(32_000);
+  const { items, leftOut } = JSON.parse(text) as { items: unknown[]; leftOut: number };
+  expect(items.length + leftOut).toBe(100);
+  expect(items.length).toBeGreaterThan(10);
+});
+
+test('U10 a change shows what it would reach, reaches nothing newer, and is made once, by the person', async () => {
+  const first = await publishDead('change/1', ['user-2']);
+  const { call, ask } = await connect('--allow-changes', '--requested-by', 'alice');
+  const dryRun = await ask<DryRun>('replay', { type: 'game.turn.ready', since: '1h' });
+  expect(dryRun.reaches).toContainEqual(expect.objectContaining({ channel: 'push' }));
+  const second = await publishDead('change/2', ['user-3']);
+  await heal();
+
+  for (const given of [{ token: 'another' }, { token: dryRun.token, channel: 'push' }, {}])
+    expect(await call('replay', given)).toMatchObject({ isError: true });
+  expect(await call('cancel', { token: dryRun.token })).toMatchObject({ isError: true });
+
+  const { operationId } = await ask<OperationView>('replay', { token: dryRun.token, reason: 'INC-42' });
+  expect(await call('replay', { token: dryRun.token })).toMatchObject({ isError: true });
+  const view = await eventually('the replay to end', async () => {
+    const now = await ask<OperationView>('operations_show', { operationId });
+    return now.status === 'done' && now;
+  });
+  expect(view).toMatchObject({ requestedBy: 'alice', reason: 'INC-42' });
+  await eventually('the first to be published', async () => {
+    const { totals } = await operatorOf(slot).notifications.show(first);
+    return totals['dead_letter'] === undefined;
+  });
+  expect((await operatorOf(slot).notifications.show(second)).totals).toMatchObject({ dead_letter: 1 });
+
+  const hold = await ask<DryRun>('pause', { kind: 'producers', name: 'game_master' });
+  expect(hold.reaches).toMatchObject({ producer: 'game_master', status: 'open' });
+  expect(await ask('pause', { token: hold.token, reason: 'INC-42' })).toMatchObject({ status: 'paused' });
+  const held = await publishTurn(slot.redis, 'change/3', ['user-4']);
+  await eventually(
+    'its routes to wait',
+    async () => (await operatorOf(slot).notifications.show(held)).routes.length > 0,
+  );
+  const cancel = await ask<DryRun>('cancel', { notificationId: held });
+  await ask('cancel', { token: cancel.token });
+  await eventually('its routes to be skipped', async () => {
+    const { totals } = await operatorOf(slot).notifications.show(held);
+    return totals['skipped'] === 2;
+  });
+  const again = await ask<DryRun>('resume', { kind: 'producers', name: 'game_master' });
+  await ask('resume', { token: again.token });
+
+  const { items } = await ask<{ items: { action: string; requestedBy: string }[] }>('actions_list', {
+    limit: 5,
+  });
+  expect(items.filter(({ requestedBy }) => requestedBy === 'alice').map(({ action }) => action)).toEqual([
+    ...['producers resume', 'notifications cancel', 'producers pause', 'replay'],
+  ]);
+});
+
+test('U10 a request without end ends the server, and --read-only refuses changes', async () => {
+  const { code, stderr } = await cli.cli(['mcp'], { input: 'x'.repeat((1 << 20) + 1) });
+  expect({ code, stderr }).toEqual({ code: 0, stderr: expect.stringContaining('maximum size') as unknown });
+  expect(await cli.cli(['--read-only', 'mcp', '--allow-changes'])).toMatchObject({ code: 2 });
+});
