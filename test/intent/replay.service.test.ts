@@ -15,7 +15,7 @@ import {
 import { temporalProgram } from '../temporal-program.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
-import { dispatch, eventually, operatorOf, stackOfRun, takeSlot, untilStarted } from '../harness.ts';
+import { dispatch, eventually, operatorOf, stackOfRun, takeSlot } from '../harness.ts';
 import { GALAXY } from '../../api/intent/galaxy.ts';
 
 const GATEWAY = 'gateway:client-events';
@@ -114,17 +114,6 @@ test('I25 a dead-lettered route is replayed with the temporal program alone, and
     return undefined;
   });
   expect(found).toBe(routeWorkflowId(id, PUSH));
-});
-
-test('I25 a signal without an argument, or with a senseless one, is an order as well', async () => {
-  for (const [key, argument] of [['no-argument'], ['senseless', '[17]']] as const) {
-    const id = await deadLetter(key);
-    await healGateway();
-    await signalWithStart(id, argument);
-    await routeInStatus(id, 'published');
-    expect(await replaysOf(id)).toEqual([{ generation: 1, requested_by: 'signal', reason: null }]);
-    await slot.redis.del(GATEWAY);
-  }
 });
 
 test('I25 a replay has a budget of its own; when that is spent too, it can be replayed again', async () => {
@@ -306,76 +295,6 @@ test('I25 one order opens a route once, however often its attempt is repeated', 
     expect(await replaysOf(id)).toHaveLength(1);
   } finally {
     redis.disconnect();
-  }
-});
-
-test('I25 the signal makes a waiting route try now, before its timer and between its attempts', async () => {
-  // The second service of the slot takes its share of the work: both must wait long.
-  const patient = await takeSlot();
-  try {
-    await patient.startService({
-      NOTIFICATION_ROUTE_BACKOFF_MIN: '1h',
-      NOTIFICATION_ROUTE_BACKOFF_MAX: '2h',
-    });
-    await patient.redis.set(GATEWAY, 'not a stream');
-    const id = await publishTurn(patient.redis, 'try-now');
-    const route = patient.client.workflow.getHandle(routeWorkflowId(id, PUSH));
-    const attempts = (count: number) =>
-      eventually(`${count} attempts`, async () => {
-        const { rows } = await patient.db.query(
-          'SELECT 1 FROM notification.routes WHERE notification_id = $1 AND route_id = $2 AND attempt_count = $3',
-          [id, PUSH, count],
-        );
-        return rows.length === 1;
-      });
-    await attempts(1);
-    await untilStarted(route);
-    await route.signal('replay');
-    await attempts(2);
-    await patient.redis.del(GATEWAY);
-    await route.signal('replay');
-    expect(await route.result()).toEqual({ status: 'published' });
-  } finally {
-    await patient.release();
-  }
-});
-
-test('I25 an order that comes while the last attempt is under way is carried out after it', async () => {
-  const other = await takeSlot();
-  const operator = await other.db.connect();
-  try {
-    await other.startService({
-      NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '2',
-      // Long enough to get hold of the row between the attempts.
-      NOTIFICATION_ROUTE_BACKOFF_MIN: '10s',
-    });
-    await other.redis.set(GATEWAY, 'not a stream');
-    const id = await publishTurn(other.redis, 'amid');
-    const handle = other.client.workflow.getHandle(routeWorkflowId(id, PUSH));
-    await eventually('the first attempt to have failed', async () => {
-      const { rows } = await other.db.query(`SELECT 1 FROM notification.routes WHERE status = 'failed'`);
-      return rows.length > 0;
-    });
-    await operator.query(`BEGIN; SELECT 1 FROM notification.routes WHERE status = 'failed' FOR UPDATE`);
-    await eventually('the last attempt to be under way', async () => {
-      const { rows } = await other.db.query(
-        `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
-      );
-      return rows.length > 0;
-    });
-    await handle.signal('replay', { requestedBy: 'test' });
-    await eventually('the signal to be seen', async () => {
-      const { events } = await handle.fetchHistory();
-      return events?.some(({ activityTaskCancelRequestedEventAttributes: cancel }) => cancel);
-    });
-    await other.redis.del(GATEWAY);
-    await operator.query('COMMIT');
-    expect(await handle.result()).toEqual({ status: 'published' });
-    const { rows } = await other.db.query('SELECT generation, requested_by FROM notification.replays');
-    expect(rows).toEqual([{ generation: 1, requested_by: 'test' }]);
-  } finally {
-    operator.release(true);
-    await other.release();
   }
 });
 

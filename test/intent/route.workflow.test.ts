@@ -1,0 +1,292 @@
+/** When a route's workflow makes its attempts: the ladder, what spends no budget, pauses, orders to replay, cancellation. */
+import { ApplicationFailure, defineSearchAttributeKey } from '@temporalio/common';
+import type { RouteActivities } from '../../activities/intent/routes.ts';
+import type { SteeringActivities } from '../../activities/intent/steering.ts';
+import { ROUTE_DEAD_LETTERED, ROUTE_DEFERRED } from '../../workflows/failures.ts';
+import type {
+  Publication,
+  PublishResult,
+  RouteInput,
+  SettledStatus,
+} from '../../workflows/intent/contract.ts';
+import { CHANNEL_RESUMED_SIGNAL, REPLAY_SIGNAL, SETTLED_SIGNAL } from '../../workflows/intent/contract.ts';
+import { ladderDelayMs } from '../../workflows/policies.ts';
+import type { Fakes } from '../workflow-tier.ts';
+import { hold, startWorkflow } from '../workflow-tier.ts';
+
+const KEY = { notificationId: '1790000000000-0', routeRef: 'push:user:user-1' };
+const CLASSIFICATION = 'gateway_stream_publish_failed';
+const [MIN_MS, MAX_MS] = [1_000, 4_000];
+const HOUR = 3_600_000;
+const STATUS = defineSearchAttributeKey('RouteStatus', 'KEYWORD');
+
+/** A route as its row and its channel are. */
+class FakeRoute {
+  status: 'open' | SettledStatus = 'open';
+  attempts = 0;
+  generation = 0;
+  maxAttempts = 5;
+  isBroken = false;
+  isPaused = false;
+  /** How many attempts cannot be made. */
+  deferrals = 0;
+  /** When attempts were made, and on which order. */
+  readonly tries: { atMs: number; replay?: Publication['replay'] }[] = [];
+  private readonly orders = new Set<string>();
+
+  publish({ replay }: Publication, atMs: number): PublishResult {
+    this.tries.push({ atMs, ...(replay === undefined ? {} : { replay }) });
+    if (this.status === 'dead_letter' && replay && !this.orders.has(replay.replayId)) {
+      this.orders.add(replay.replayId);
+      this.generation += 1;
+      this.attempts = 0;
+      this.status = 'open';
+    }
+    if (this.status === 'dead_letter') return { status: this.status, classification: CLASSIFICATION };
+    if (this.status !== 'open') return { status: this.status };
+    if (this.isPaused) return { status: 'paused' };
+    if (this.deferrals > 0) {
+      this.deferrals -= 1;
+      return { status: 'deferred', reason: 'leased' };
+    }
+    this.attempts += 1;
+    if (!this.isBroken) {
+      this.status = 'published';
+      return { status: this.status };
+    }
+    if (this.attempts >= this.maxAttempts) {
+      this.status = 'dead_letter';
+      return { status: this.status, classification: CLASSIFICATION, runbook: 'https://runbook.test/#dead' };
+    }
+    const retryInMs = ladderDelayMs(this.attempts, MIN_MS, MAX_MS);
+    throw ApplicationFailure.create({
+      type: CLASSIFICATION,
+      details: [
+        {
+          ...{ attemptCount: this.attempts, maxAttempts: this.maxAttempts, retryInMs },
+          ...{ nextAttemptAtMs: atMs + retryInMs, backoffMinMs: MIN_MS, backoffMaxMs: MAX_MS },
+        },
+      ],
+      nextRetryDelay: retryInMs,
+    });
+  }
+}
+
+/** A notification has begun the route, so that its run is no order to replay. */
+const BEGUN: Pick<RouteInput, 'first'> = { first: { status: 'deferred', reason: 'leased' } };
+
+type Activities = Fakes<RouteActivities & SteeringActivities>;
+
+async function beginRoute(route: FakeRoute, instead: Activities = {}) {
+  const now = () => run.nowMs;
+  const activities: Activities = {
+    publishRoute: (publication) => Promise.resolve(publication).then((one) => route.publish(one, now())),
+    publishRouteWhenPossible: (publication) =>
+      Promise.resolve(publication).then((one) => {
+        const result = route.publish(one, now());
+        if (result.status === 'deferred') throw ApplicationFailure.create({ type: ROUTE_DEFERRED });
+        return result;
+      }),
+    skipRoute: () => {
+      if (route.status === 'open') route.status = 'skipped';
+      return route.status as SettledStatus;
+    },
+    ...instead,
+  };
+  const run = await startWorkflow('notificationRoute', [{ ...KEY, ...BEGUN }], { activities });
+  return run;
+}
+
+const gapsOf = ({ tries }: FakeRoute) => tries.slice(1).map(({ atMs }, index) => atMs - tries[index]!.atMs);
+const ordersOf = ({ tries }: FakeRoute) => tries.map(({ replay }) => replay?.requestedBy);
+
+test('I21 I22 the gaps between the attempts are the ladder, up to its end, and the workflow of a dead letter fails', async () => {
+  const route = new FakeRoute();
+  route.isBroken = true;
+  const run = await beginRoute(route);
+  await expect(run.result()).rejects.toMatchObject({ type: ROUTE_DEAD_LETTERED, details: [CLASSIFICATION] });
+  // The last one asks once more: a reset may begin after it.
+  expect(gapsOf(route)).toEqual([1_000, 2_000, 4_000, 4_000, 0]);
+  expect(route.attempts).toBe(5);
+  expect(run.searchAttributes.get(STATUS)).toBe('dead_letter');
+});
+
+test('I20 a route that is published by a later attempt says so, and what it waits for until then', async () => {
+  const route = new FakeRoute();
+  route.isBroken = true;
+  const run = await beginRoute(route);
+  await run.until('a failure', () => route.attempts === 1);
+  await run.advance();
+  expect(run.searchAttributes.get(STATUS)).toBe('failed');
+  const next = new Date(run.nowMs + MIN_MS).toISOString();
+  expect(await run.details()).toContain(`attempt 2 of 5, next at ${next}, ${CLASSIFICATION}`);
+  route.isBroken = false;
+  expect(await run.result()).toEqual({ status: 'published' });
+  expect(run.searchAttributes.get(STATUS)).toBe('published');
+});
+
+test('I23 attempts that cannot be made spend no budget', async () => {
+  const route = new FakeRoute();
+  route.deferrals = 20;
+  const run = await beginRoute(route);
+  expect(await run.result()).toEqual({ status: 'published' });
+  expect(route.attempts).toBe(1);
+  expect(route.tries).toHaveLength(21);
+});
+
+test('I23 an attempt whose process died spends no budget, and is made again', async () => {
+  const route = new FakeRoute();
+  let calls = 0;
+  const run = await beginRoute(route, {
+    publishRouteWhenPossible: (publication) => {
+      calls += 1;
+      if (calls === 1) throw ApplicationFailure.create({ type: 'TypeError', message: 'a defect' });
+      return route.publish(publication, run.nowMs);
+    },
+  });
+  expect(await run.result()).toEqual({ status: 'published' });
+  expect(route.attempts).toBe(1);
+});
+
+test('I26 a route of a paused channel waits until it resumes, without an attempt', async () => {
+  const route = new FakeRoute();
+  route.isPaused = true;
+  const run = await beginRoute(route);
+  await run.advance(24 * HOUR);
+  expect(route.attempts).toBe(0);
+  expect(run.searchAttributes.get(STATUS)).toBe('paused');
+  const before = route.tries.length;
+  route.isPaused = false;
+  run.signal(CHANNEL_RESUMED_SIGNAL);
+  expect(await run.result()).toEqual({ status: 'published' });
+  expect(route.tries).toHaveLength(before + 1);
+});
+
+test('I26 a signal to replay makes a paused route look, and it goes on waiting', async () => {
+  const route = new FakeRoute();
+  route.isPaused = true;
+  const run = await beginRoute(route);
+  await run.advance(HOUR);
+  run.signal(REPLAY_SIGNAL);
+  await run.advance(HOUR);
+  expect(route.attempts).toBe(0);
+  expect(run.searchAttributes.get(STATUS)).toBe('paused');
+});
+
+test('I25 the signal makes a waiting route try now, before its timer and between its attempts', async () => {
+  const route = new FakeRoute();
+  route.isBroken = true;
+  const run = await beginRoute(route);
+  await run.until('the first failure', () => route.attempts === 1);
+  await run.advance(1);
+  const began = run.nowMs;
+  run.signal(REPLAY_SIGNAL);
+  await run.advance();
+  expect(route.attempts).toBe(2);
+  await run.until('the fourth failure', () => route.attempts === 4);
+  await run.advance(1);
+  route.isBroken = false;
+  run.signal(REPLAY_SIGNAL);
+  const beforeMs = run.nowMs;
+  expect(await run.result()).toEqual({ status: 'published' });
+  expect(run.nowMs).toBe(beforeMs);
+  expect(beforeMs).toBeGreaterThan(began);
+  // A route that is not dead gets no fresh budget.
+  expect(route.generation).toBe(0);
+});
+
+test('I26 a route that somebody else has settled is looked at now', async () => {
+  const route = new FakeRoute();
+  route.isBroken = true;
+  const run = await beginRoute(route);
+  await run.until('the first failure', () => route.attempts === 1);
+  await run.advance(1);
+  const beforeMs = run.nowMs;
+  route.status = 'skipped';
+  run.signal(SETTLED_SIGNAL);
+  expect(await run.result()).toEqual({ status: 'skipped' });
+  expect(run.nowMs).toBe(beforeMs);
+});
+
+test('I25 an order that comes while the last attempt is under way is carried out after it', async () => {
+  const route = new FakeRoute();
+  route.isBroken = true;
+  route.maxAttempts = 2;
+  const last = hold<PublishResult>();
+  const run = await beginRoute(route, {
+    publishRoute: (publication) => {
+      if (route.attempts === 1 && route.generation === 0) {
+        route.status = 'dead_letter';
+        route.attempts = 2;
+        return last;
+      }
+      return route.publish(publication, run.nowMs);
+    },
+  });
+  await run.until('the last attempt', () => route.attempts === 2);
+  run.signal(REPLAY_SIGNAL, { requestedBy: 'nina' });
+  await run.advance();
+  expect(last.isCancelRequested).toBe(true);
+  route.isBroken = false;
+  last.release({ status: 'dead_letter', classification: CLASSIFICATION });
+  expect(await run.result()).toEqual({ status: 'published' });
+  expect(route.generation).toBe(1);
+  expect(ordersOf(route).at(-1)).toBe('nina');
+});
+
+test.each<[string, unknown[], object]>([
+  ['no argument', [], { requestedBy: 'signal' }],
+  ['a senseless one', [[17]], { requestedBy: 'signal' }],
+  ['texts that cannot be stored', [{ requestedBy: 'a\0b', reason: '\ud800' }], { requestedBy: 'signal' }],
+  ['a person and a reason', [{ requestedBy: 'nina', reason: 'up' }], { requestedBy: 'nina', reason: 'up' }],
+])('I25 a run that a signal with %s starts is one order', async (_what, args, order) => {
+  const route = new FakeRoute();
+  route.status = 'dead_letter';
+  const run = await startWorkflow('notificationRoute', [KEY], {
+    activities: {
+      publishRoute: (publication: Publication) => route.publish(publication, 0),
+    } satisfies Activities,
+  });
+  run.signal(REPLAY_SIGNAL, ...args);
+  expect(await run.result()).toEqual({ status: 'published' });
+  expect(route.tries).toEqual([
+    { atMs: 0, replay: { ...order, replayId: expect.stringMatching(/signal-1$/) } },
+  ]);
+});
+
+test('I25 a run that is started without a signal is an order, and dies again with a budget of its own', async () => {
+  const route = new FakeRoute();
+  route.status = 'dead_letter';
+  route.isBroken = true;
+  const run = await startWorkflow('notificationRoute', [KEY], {
+    activities: {
+      publishRoute: (publication: Publication) =>
+        Promise.resolve(publication).then((one) => route.publish(one, run.nowMs)),
+    } satisfies Activities,
+  });
+  await expect(run.result()).rejects.toMatchObject({ type: ROUTE_DEAD_LETTERED });
+  expect([route.generation, route.attempts]).toEqual([1, 5]);
+  expect(new Set(ordersOf(route))).toEqual(new Set(['start']));
+});
+
+test('I26 a route that is cancelled while it waits is skipped, and one that was published before counts as published', async () => {
+  for (const status of ['open', 'published'] as const) {
+    const route = new FakeRoute();
+    route.isBroken = true;
+    const run = await beginRoute(route);
+    await run.until('the first failure', () => route.attempts === 1);
+    await run.advance(1);
+    route.status = status;
+    run.cancel();
+    expect(await run.result()).toEqual({ status: status === 'open' ? 'skipped' : 'published' });
+  }
+});
+
+test('I26 a cancellation does not wait for an attempt that hangs', async () => {
+  const route = new FakeRoute();
+  const attempt = hold<PublishResult>();
+  const run = await beginRoute(route, { publishRouteWhenPossible: () => attempt });
+  await run.until('the attempt', () => run.calls('publishRouteWhenPossible').length === 1);
+  run.cancel();
+  expect(await run.result()).toEqual({ status: 'skipped' });
+});
