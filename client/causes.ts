@@ -7,6 +7,7 @@ export type Cause =
   | 'stream_in_doubt'
   | 'not_on_this_channel'
   | 'recipient_unusable'
+  | 'throttled'
   | 'expired'
   | 'cancelled'
   | 'cancelled_before_acceptance'

@@ -255,6 +255,12 @@ const intent: Dashboard = {
       'notification_route_expired_total',
       ['channel', 'notification_type'],
     ),
+    rates(
+      'Throttled',
+      'Routes that were skipped because they were beyond the throttle of their type.',
+      'notification_route_throttled_total',
+      ['channel', 'notification_type'],
+    ),
     rates('Replays', 'Dead-lettered routes that were opened again.', 'notification_route_replays_total', [
       'channel',
     ]),

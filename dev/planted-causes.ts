@@ -80,6 +80,15 @@ export const PLANTS: readonly Plant[] = [
     }),
   },
   {
+    cause: 'throttled',
+    sql: route('skipped', {
+      skipped_at: 'at',
+      last_error_classification: "'throttled'",
+      last_error_message: "'at most 3 in 1h reach a recipient'",
+      last_error_at: 'at',
+    }),
+  },
+  {
     cause: 'expired',
     sql: route('skipped', {
       skipped_at: "at + interval '1 minute'",

@@ -100,6 +100,23 @@ CREATE TABLE notification.dead_letters (
 
 CREATE INDEX dead_letters_created_at_idx ON notification.dead_letters (created_at);
 
+-- When the latest notifications of a throttled type passed, of one recipient and one value of the field that it counts by.
+CREATE TABLE notification.throttles (
+    recipient_ref     text          NOT NULL,
+    notification_type text          NOT NULL,
+    -- SHA-256 of the value; empty when the recipient alone counts.
+    value             text          NOT NULL,
+    -- Those of the window, as many as the limit.
+    passed_at         timestamptz[] NOT NULL,
+    -- How many more would have passed when it was written last.
+    room              integer       NOT NULL,
+    -- Nothing is counted any more.
+    ends_at           timestamptz   NOT NULL,
+    PRIMARY KEY (recipient_ref, notification_type, value)
+);
+
+CREATE INDEX throttles_ends_at_idx ON notification.throttles (ends_at);
+
 -- One replay of a dead-lettered route: the route's next generation, with a budget of its own. Generation 0 is the
 -- route as it was accepted. Dead letters are left as they are.
 CREATE TABLE notification.replays (

@@ -11,7 +11,7 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { Catalog, NotificationType } from '../../api/intent/catalog.ts';
 import { channelsOf } from '../../api/intent/catalog.ts';
-import { searchableKey } from '../../api/ids.ts';
+import { channelOf, searchableKey } from '../../api/ids.ts';
 import type { Intent, MalformedCode } from '../../api/intent/entry.ts';
 import { ACCEPTANCE_DEFERRED } from '../../workflows/failures.ts';
 import type { Acceptance, NotificationInput, RouteToPublish } from '../../workflows/intent/contract.ts';
@@ -187,8 +187,17 @@ export function createAcceptance(resources: IntentResources) {
       countOutcome(intent, 'accepted');
       reportUnusable(intent, audience);
       warnOfTrimming(intent, audience);
+      for (const routeId of now.throttled)
+        metrics.routeThrottled({
+          notification_type: intent.notificationType,
+          channel: channelOf(routeId),
+        });
       const { routeCount } = now.acceptance;
-      log.info({ ...logFieldsOf(intent), outcome: 'accepted', routes: routeCount }, 'intent accepted');
+      const throttled = now.throttled.length === 0 ? {} : { throttled: now.throttled.length };
+      log.info(
+        { ...logFieldsOf(intent), outcome: 'accepted', routes: routeCount, ...throttled },
+        'intent accepted',
+      );
     }
   }
 

@@ -8,6 +8,7 @@ import type { Catalog, Channel, NotificationType } from '../../api/intent/catalo
 import { CHANNELS, channelsOf } from '../../api/intent/catalog.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { Locale } from '../../api/intent/mail-command.ts';
+import type { ROUTE_THROTTLED } from '../../api/intent/outcome.ts';
 import { cutText } from '../../api/text.ts';
 import { ACCEPTANCE_DEFERRED, USER_SERVICE_UNAVAILABLE } from '../../workflows/failures.ts';
 import { HEARTBEAT_MS, heartbeat } from '../heartbeat.ts';
@@ -280,6 +281,9 @@ function deferral(): ApplicationFailure {
   });
 }
 
+/** Classification of an e-mail route that is skipped because the User Service has no usable answer about its user. */
+export const RECIPIENT_UNUSABLE = 'recipient_unusable';
+
 /** A row of `notification.routes` as acceptance creates it. */
 export interface RouteSlot {
   routeId: string;
@@ -289,7 +293,8 @@ export interface RouteSlot {
   maxAttempts: number;
   email: string | null;
   locale: Locale | null;
-  /** Why a slot of the type's channels is skipped. */
+  /** Why a slot of the type's channels is skipped, as a mark and for people. */
+  mark?: typeof RECIPIENT_UNUSABLE | typeof ROUTE_THROTTLED;
   problem?: string;
 }
 
@@ -324,7 +329,8 @@ export function materializeRoutes(
       if (!isWanted || channel === 'push' || contact.problem === undefined) {
         return slot(channel, contact.recipientRef, isWanted, contact);
       }
-      return { ...slot(channel, contact.recipientRef, false), problem: contact.problem };
+      const unusable = { mark: RECIPIENT_UNUSABLE, problem: contact.problem } as const;
+      return { ...slot(channel, contact.recipientRef, false), ...unusable };
     }),
   );
 }

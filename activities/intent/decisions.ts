@@ -1,11 +1,13 @@
 /**
  * What was decided about intents: the SQL by which a row of `intents` gets its status, with `records` and routes.
  */
+import { createHash } from 'node:crypto';
 import type { Pool, PoolClient } from 'pg';
 import type { Channel } from '../../api/intent/catalog.ts';
 import type { Catalog } from '../../api/intent/catalog.ts';
 import { expiryOf } from '../../api/intent/catalog.ts';
 import { routeRefOf } from '../../api/ids.ts';
+import { ROUTE_THROTTLED } from '../../api/intent/outcome.ts';
 import { forgottenKeySql } from '../../api/intent/forgotten.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { IntentContent } from '../../api/intent/fingerprint.ts';
@@ -18,7 +20,7 @@ import { inTransaction } from '../transactions.ts';
 import type { Audience, ChannelBudgets, RouteSlot } from './audience.ts';
 import { materializeRoutes } from './audience.ts';
 import type { AcceptanceMoment, RouteRow } from './route-rows.ts';
-import { RECIPIENT_UNUSABLE, freshRoute } from './route-rows.ts';
+import { freshRoute } from './route-rows.ts';
 
 /** Recipients whose routes one statement writes: short of its time-out on a slow disk, too. */
 const RECIPIENTS_PER_STATEMENT = 2_500;
@@ -175,6 +177,8 @@ export interface ToInsert {
 /** How an intent was accepted. */
 export interface AcceptedNow {
   acceptance: Accepted;
+  /** Ids of routes beyond the throttle of its type. */
+  throttled: readonly string[];
   /** Its routes, unless they are many; for whoever makes first attempts. */
   fresh?: () => RouteRow[];
 }
@@ -209,6 +213,7 @@ export async function insertRecords(
   const parts = items.map(({ intent, audience }) =>
     partsOf(audience).map((part): PartOfItem => ({ intent, part })),
   );
+  const throttles = throttleColumns(catalog, items);
 
   const insert = async (client: Pool | PoolClient): Promise<Map<string, AcceptanceMoment>> => {
     for (const tally of tallies.values()) tally.clear();
@@ -219,15 +224,19 @@ export async function insertRecords(
       idempotencyTtlMs,
       ...slotColumns(parts.flatMap(([first]) => slotsOf(first!))),
       parts.flatMap((of) => (of.length === 1 ? of.map(({ intent }) => intent.notificationId) : [])),
+      ...throttles,
     ];
     const rows = await query<InsertedRecord>(client, INSERT_RECORDS, values);
     const inserted = new Map(rows.map((row) => [row.notification_id, row]));
+    for (const row of rows) tallies.get(row.notification_id)!.throttle(row.throttled);
     for (const [, ...rest] of parts) {
       for (const part of rest) {
         const { notificationId } = part.intent;
         if (!inserted.has(notificationId)) continue;
         const complete = part === rest.at(-1) ? [notificationId] : [];
-        await query(client, INSERT_ROUTES, [...slotColumns(slotsOf(part)), complete]);
+        const columns = [...slotColumns(slotsOf(part)), complete, ...throttles];
+        const [more] = await query<Pick<InsertedRecord, 'throttled'>>(client, INSERT_ROUTES, columns);
+        tallies.get(notificationId)!.throttle(more!.throttled);
       }
     }
     return inserted;
@@ -237,15 +246,17 @@ export async function insertRecords(
     items.flatMap(({ intent }): [string, AcceptedNow][] => {
       const moment = inserted.get(intent.notificationId);
       if (!moment) return [];
-      const { acceptance, slots } = tallies.get(intent.notificationId)!.accepted();
+      const { acceptance, slots, throttled } = tallies.get(intent.notificationId)!.accepted();
       const fresh = slots && { fresh: () => slots.map((slot) => freshRoute(catalog, intent, slot, moment)) };
-      return [[intent.notificationId, { acceptance, ...fresh }]];
+      return [[intent.notificationId, { acceptance, throttled, ...fresh }]];
     }),
   );
 }
 
 interface InsertedRecord extends AcceptanceMoment {
   notification_id: string;
+  /** Ids of routes. */
+  throttled: string[];
 }
 
 interface PartOfItem {
@@ -266,20 +277,25 @@ function partsOf(audience: Audience): Audience[] {
   if (audience.kind === 'admin_email') return [audience];
   const { recipients } = audience;
   const count = Math.max(1, Math.ceil(recipients.length / RECIPIENTS_PER_STATEMENT));
+  // The statements of one transaction lock throttles in the order in which each of them does.
+  const sorted =
+    count === 1 ? recipients : recipients.toSorted((one, other) => (one.userId < other.userId ? -1 : 1));
   return Array.from({ length: count }, (_, index) => ({
     kind: 'user',
-    recipients: recipients.slice(index * RECIPIENTS_PER_STATEMENT, (index + 1) * RECIPIENTS_PER_STATEMENT),
+    recipients: sorted.slice(index * RECIPIENTS_PER_STATEMENT, (index + 1) * RECIPIENTS_PER_STATEMENT),
   }));
 }
 
 /** Histories stay small: a large notification's routes are listed by its batches, not handed over here. */
 function tallyOf() {
   const slots: RouteSlot[] = [];
+  const throttled: string[] = [];
   let [routeCount, skipped] = [0, 0];
   return {
     /** A transaction is run again after a deadlock. */
     clear(): void {
       slots.length = 0;
+      throttled.length = 0;
       [routeCount, skipped] = [0, 0];
     },
     add(more: readonly RouteSlot[]): void {
@@ -287,12 +303,21 @@ function tallyOf() {
       skipped += more.filter(isSkipped).length;
       if (routeCount - skipped <= MAX_CHILDREN_PER_PARENT) slots.push(...more);
     },
-    accepted(): { acceptance: Accepted; slots?: RouteSlot[] } {
+    /** Routes that were added, and are skipped after all. */
+    throttle(routeIds: readonly string[]): void {
+      if (routeIds.length === 0) return;
+      throttled.push(...routeIds);
+      skipped += routeIds.length;
+      const ids = new Set(routeIds);
+      for (const [index, slot] of slots.entries())
+        if (ids.has(slot.routeId)) slots[index] = { ...slot, status: 'skipped', mark: ROUTE_THROTTLED };
+    },
+    accepted(): { acceptance: Accepted; slots?: RouteSlot[]; throttled: readonly string[] } {
       const counts = { outcome: 'accepted' as const, routeCount, skipped };
-      if (slots.length < routeCount) return { acceptance: { ...counts, routes: [] } };
+      if (slots.length < routeCount) return { acceptance: { ...counts, routes: [] }, throttled };
       const open = slots.filter((slot) => !isSkipped(slot));
       const routes = open.map(({ routeId, channel }) => ({ routeRef: routeRefOf(routeId), channel }));
-      return { acceptance: { ...counts, routes }, slots };
+      return { acceptance: { ...counts, routes }, slots, throttled };
     },
   };
 }
@@ -308,8 +333,29 @@ const slotColumns = (slots: readonly SlotOfRecord[]): unknown[] => [
   slots.map(({ slot }) => slot.maxAttempts),
   slots.map(({ slot }) => slot.email),
   slots.map(({ slot }) => slot.locale),
+  slots.map(({ slot }) => slot.mark ?? null),
   slots.map(({ slot }) => slot.problem ?? null),
 ];
+
+/** Those of intents whose type has a throttle, with what it counts them by. */
+function throttleColumns({ types }: Catalog, items: readonly ToInsert[]): unknown[] {
+  const throttles = items.flatMap(({ intent: { notificationId, notificationType, payloadJson } }) => {
+    const throttle = types.get(notificationType)?.throttle;
+    return throttle === undefined ? [] : [{ notificationId, payloadJson, throttle }];
+  });
+  return [
+    throttles.map(({ notificationId }) => notificationId),
+    throttles.map(({ throttle: { field }, payloadJson }) => {
+      if (field === undefined) return '';
+      // The payload of an entry that was read before the catalog changed may lack the field.
+      const payload = JSON.parse(payloadJson) as Record<string, unknown>;
+      return createHash('sha256').update(String(payload[field])).digest('hex');
+    }),
+    throttles.map(({ throttle }) => throttle.limit),
+    throttles.map(({ throttle }) => throttle.windowMs),
+    throttles.map(({ throttle }) => throttle.summary),
+  ];
+}
 
 /** An open intent with the key of `intent` that comes before it in the stream. */
 const EARLIER = `
@@ -390,22 +436,77 @@ const DECIDE_DUPLICATES = {
       FROM refused`,
 };
 
-/** @param records that they are of, by the name `record`. @param first number of the first of nine parameters. */
-const insertSlots = (records: string, first: number): string => `
+/**
+ * Counts the recipients of throttled types; `throttled` has those that are beyond. The rows of throttles are locked in one
+ * order by everybody, and each statement sees them as the one before has left them. What has expired is not sent, nor counted.
+ * Full joins are no nested loops: the plan is made once, for as few rows as there were then.
+ *
+ * @param records that they are of. @param first number of the first of ten parameters. @param throttle number of the first of five.
+ */
+const countSlots = (records: string, first: number, throttle: number): string => `slot AS MATERIALIZED (
+      SELECT *
+        FROM unnest($${first}::text[], $${first + 1}::text[], $${first + 2}::text[], $${first + 3}::text[],
+                    $${first + 4}::text[], $${first + 5}::int[], $${first + 6}::text[], $${first + 7}::text[],
+                    $${first + 8}::text[], $${first + 9}::text[])
+               AS slot (notification_id, route_id, channel, recipient_ref, status, max_attempts, email, locale, mark, problem)
+    ), asked AS MATERIALIZED (
+      SELECT notification_id, notification_type, recipient_ref, value, most, length, message, accepted_at,
+             row_number() OVER (PARTITION BY recipient_ref, notification_type, value ORDER BY position) AS nth
+        FROM unnest($${throttle}::text[], $${throttle + 1}::text[], $${throttle + 2}::int[], $${throttle + 3}::bigint[],
+                    $${throttle + 4}::text[])
+               WITH ORDINALITY AS throttle (notification_id, value, most, length, message, position)
+        JOIN ${records} AS record USING (notification_id)
+        JOIN (SELECT DISTINCT notification_id, recipient_ref FROM slot WHERE status = 'pending') AS recipient
+       USING (notification_id)
+       WHERE coalesce(expires_at > accepted_at, true)
+    ), counted AS (
+      INSERT INTO notification.throttles AS throttle
+        (recipient_ref, notification_type, value, passed_at, room, ends_at)
+      SELECT recipient_ref, notification_type, value, array_fill(accepted_at, ARRAY[least(count(*), most)::int]), most,
+             accepted_at + length * interval '1 millisecond'
+        FROM asked
+       GROUP BY recipient_ref, notification_type, value, accepted_at, most, length
+       ORDER BY recipient_ref COLLATE "C", notification_type, value
+      ON CONFLICT (recipient_ref, notification_type, value) DO UPDATE
+         SET (passed_at, room, ends_at) = (
+               SELECT kept || excluded.passed_at[1:excluded.room - cardinality(kept)], excluded.room - cardinality(kept),
+                      excluded.ends_at
+                 FROM (SELECT ARRAY(
+                         SELECT at
+                           FROM unnest(throttle.passed_at) AS at
+                          WHERE excluded.passed_at[1] - at < excluded.ends_at - excluded.passed_at[1])) AS earlier (kept))
+      RETURNING recipient_ref, notification_type, value, room
+    ), throttled AS MATERIALIZED (
+      SELECT notification_id, recipient_ref, message
+        FROM asked
+        FULL JOIN counted USING (recipient_ref, notification_type, value)
+       WHERE coalesce(nth > room, false)
+    )`;
+
+/** As `slots`, after {@link countSlots}; `beyond` has the routes of each notification that a throttle skips. @param records that they are of, by the name `record`. */
+const insertSlots = (records: string): string => `
       INSERT INTO notification.routes
         (notification_id, route_id, channel, recipient_ref, status, max_attempts, resolved_email, resolved_locale,
          created_at, updated_at, next_attempt_at, skipped_at, last_error_classification, last_error_message, last_error_at)
       SELECT notification_id, slot.route_id, slot.channel, slot.recipient_ref, slot.status, slot.max_attempts,
              slot.email, slot.locale, accepted_at, accepted_at,
              CASE slot.status WHEN 'pending' THEN accepted_at END,
-             CASE slot.status WHEN 'skipped' THEN accepted_at END,
-             CASE WHEN slot.problem IS NOT NULL THEN '${RECIPIENT_UNUSABLE}' END, slot.problem,
-             CASE WHEN slot.problem IS NOT NULL THEN accepted_at END
-        FROM unnest($${first}::text[], $${first + 1}::text[], $${first + 2}::text[], $${first + 3}::text[],
-                    $${first + 4}::text[], $${first + 5}::int[], $${first + 6}::text[], $${first + 7}::text[],
-                    $${first + 8}::text[])
-               AS slot (notification_id, route_id, channel, recipient_ref, status, max_attempts, email, locale, problem)
-        JOIN ${records} USING (notification_id)`;
+             CASE slot.status WHEN 'skipped' THEN accepted_at END, slot.mark, slot.problem,
+             CASE WHEN slot.mark IS NOT NULL THEN accepted_at END
+        FROM (SELECT notification_id, route_id, channel, recipient_ref, max_attempts, email, locale,
+                     CASE WHEN is_throttled THEN 'skipped' ELSE status END AS status,
+                     CASE WHEN is_throttled THEN '${ROUTE_THROTTLED}' ELSE mark END AS mark,
+                     CASE WHEN is_throttled THEN message ELSE problem END AS problem
+                FROM slot
+                FULL JOIN throttled USING (notification_id, recipient_ref)
+               CROSS JOIN LATERAL (SELECT status = 'pending' AND message IS NOT NULL) AS fate (is_throttled)) AS slot
+        JOIN ${records} USING (notification_id)
+      RETURNING notification_id, route_id, last_error_classification
+    ), beyond AS MATERIALIZED (
+      SELECT notification_id, array_agg(route_id) AS route_ids
+        FROM slots
+       WHERE last_error_classification = '${ROUTE_THROTTLED}'
+       GROUP BY notification_id`;
 
 /**
  * With the last of its routes, an intent is accepted. @param records that they are of, by the name `record`. @param complete
@@ -421,7 +522,8 @@ const accept = (records: string, complete: number): string => `
  * An intent that is not open, one whose key is taken, and one that an earlier intent with its key waits before insert nothing
  * at all. Keys are taken in one order by everybody, so that two of these never wait for each other. All times are
  * PostgreSQL's: retention, channels and cancellation compare them with its clock. $1 notifications, $2 when they
- * occurred, $3 when they expire, $4 how long a key stays reserved, ms, $5 to $13 routes, $14 notifications that have no further ones.
+ * occurred, $3 when they expire, $4 how long a key stays reserved, ms, $5 to $14 routes, $15 notifications that have no
+ * further ones, $16 to $20 notifications of throttled types.
  */
 const INSERT_RECORDS = {
   name: 'insert_records',
@@ -450,13 +552,14 @@ const INSERT_RECORDS = {
              statement_timestamp(), statement_timestamp() + $4::bigint * interval '1 millisecond'
         FROM candidate
       ON CONFLICT DO NOTHING
-      RETURNING notification_id, accepted_at, expires_at
-    ), slots AS (${insertSlots('record', 5)}
-    ), decided AS (${accept('record', 14)}
+      RETURNING notification_id, notification_type, accepted_at, expires_at
+    ), ${countSlots('record', 5, 16)}, slots AS (${insertSlots('record')}
+    ), decided AS (${accept('record', 15)}
     )
     SELECT notification_id, accepted_at::text AS version,
            floor(extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms,
            coalesce(expires_at <= accepted_at, false) AS is_expired,
+           coalesce((SELECT route_ids FROM beyond WHERE beyond.notification_id = record.notification_id), '{}') AS throttled,
            ARRAY(SELECT kind || ':' || name FROM notification.holds WHERE is_paused) AS paused
       FROM record`,
 };
@@ -465,7 +568,8 @@ const INSERT_RECORDS = {
 const INSERT_ROUTES = {
   name: 'insert_routes',
   text: `
-    WITH slots AS (${insertSlots('notification.records', 1)}
+    WITH ${countSlots('notification.records', 1, 12)}, slots AS (${insertSlots('notification.records')}
+    ), decided AS (${accept('notification.records', 11)}
     )
-    ${accept('notification.records', 10)}`,
+    SELECT coalesce((SELECT route_ids FROM beyond), '{}') AS throttled`,
 };

@@ -78,6 +78,10 @@ export function createIntentMetrics(meter: Meter, catalog: Catalog) {
       'notification.route.expired',
       'Routes that were skipped because they were not worth sending any more',
     ),
+    routeThrottled: counter<RouteAttributes>(
+      'notification.route.throttled',
+      'Routes that were skipped because they were beyond the throttle of their type',
+    ),
     routeReplay: counter<RouteAttributes>(
       'notification.route.replays',
       'Dead-lettered routes that were opened again',

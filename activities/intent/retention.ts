@@ -22,6 +22,7 @@ export function intentTables(settings: IntentRetention): Kept[] {
     { ...ROUTES, keepMs: recordAgeMs },
     { ...RECORDS, keepMs: recordAgeMs },
     { ...DECIDED, keepMs: recordRetentionMs },
+    { ...THROTTLES, keepMs: 0 },
     { ...MALFORMED, keepMs: malformedIntentRetentionMs },
     { ...RELAYED, keepMs: outcomeRetentionMs },
     { ...UNRELAYED, keepMs: recordRetentionMs },
@@ -61,6 +62,9 @@ const DECIDED: Expiring = {
   condition: "status <> 'open'",
   keptBy: ['FROM notification.records WHERE records.notification_id = intents.notification_id'],
 };
+
+/** What has left the window of every throttle. */
+const THROTTLES: Expiring = { name: 'throttles', table: 'notification.throttles', since: 'ends_at' };
 
 const MALFORMED: Expiring = {
   name: 'malformed_intents',

@@ -18,9 +18,6 @@ import { logFieldsOf } from './metrics.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
 import { query } from '../postgres.ts';
 
-/** Classification of an e-mail route that is skipped because the User Service has no usable answer about its user. */
-export const RECIPIENT_UNUSABLE = 'recipient_unusable';
-
 export interface RouteRow {
   notification_id: string;
   route_id: string;
@@ -134,7 +131,7 @@ export function freshRoute(
     max_attempts: slot.maxAttempts,
     resolved_email: slot.email,
     resolved_locale: slot.locale,
-    last_error_classification: slot.problem === undefined ? null : RECIPIENT_UNUSABLE,
+    last_error_classification: slot.mark ?? null,
     entry_id: null,
     version,
     notification_type: intent.notificationType,

@@ -87,6 +87,19 @@ const duration = z.string().transform((text, context): number => {
   context.addIssue(`must be a duration ${DURATION_FORMS}`);
   return z.NEVER;
 });
+const MOST_THROTTLED_MS = 31 * 86_400_000;
+const throttle = z.strictObject({
+  // One row holds the time of each that passed.
+  limit: z.int().min(1).max(100),
+  window: z.string().refine((text) => {
+    const ms = durationMs(text);
+    return ms !== undefined && ms >= 1_000 && ms <= MOST_THROTTLED_MS;
+  }, `must be a duration ${DURATION_FORMS}, from 1s to 31d`),
+  per: z.union(
+    [z.tuple([z.literal('recipient')]), z.tuple([z.literal('recipient'), fieldName])],
+    'must be [recipient], or [recipient, <field of the payload>]',
+  ),
+});
 const channels = z
   .array(z.enum(CHANNELS))
   .min(1)
@@ -120,6 +133,7 @@ const rowSchema = z.strictObject({
   email: z.strictObject({ template_id: z.string().min(1).max(200) }).optional(),
   priority: z.enum(['normal', 'urgent']).default('normal'),
   expires_after: duration.optional(),
+  throttle: throttle.optional(),
   retired: z.boolean().default(false),
   example: z.record(z.string(), z.unknown()).optional(),
 });
@@ -153,10 +167,22 @@ export interface TypeSpec {
   readonly isUrgent: boolean;
   /** How long after the event, or after the time of delivery, it is worth sending, ms, where the intent does not say it; absent: for ever. */
   readonly expiresAfterMs?: number;
+  /** How many of it reach one recipient; absent: all. */
+  readonly throttle?: Throttle;
   /** It is refused at the entrance, and delivered if it was accepted before. */
   readonly isRetired: boolean;
   /** A valid payload. */
   readonly example: Readonly<Record<string, unknown>>;
+}
+
+/** How many notifications of a type reach a recipient in any span of `windowMs`. */
+export interface Throttle {
+  readonly limit: number;
+  readonly windowMs: number;
+  /** Of the payload: each of its values counts alone. */
+  readonly field?: string;
+  /** For people. */
+  readonly summary: string;
 }
 
 /** What a push event carries: fields of the payload, in the order of the slots of its table. */
@@ -207,7 +233,7 @@ export function catalogOf(document: unknown): Catalog {
 }
 
 /** What is fine alone and wrong together. */
-function contradictions(type: string, { payload, push, audiences, email }: Row): string[] {
+function contradictions(type: string, { payload, push, audiences, email, throttle }: Row): string[] {
   const at = `types.${type}`;
   const { properties, required } = payload;
   const wantsPush = audiences.user?.includes('push') ?? false;
@@ -223,6 +249,9 @@ function contradictions(type: string, { payload, push, audiences, email }: Row):
     ...(push?.fields ?? [])
       .filter((name) => !required.includes(name))
       .map((name) => `${at}.push.fields: ${name} must be a required field of the payload`),
+    ...(throttle?.per.slice(1) ?? [])
+      .filter((name) => !required.includes(name))
+      .map((name) => `${at}.throttle.per: ${name} must be a required field of the payload`),
     ...(push !== undefined && new Set(push.fields).size < push.fields.length
       ? [`${at}.push.fields: each field once`]
       : []),
@@ -301,9 +330,16 @@ function specOf(type: string, row: Row): TypeSpec {
     templateId: row.email?.template_id ?? type,
     isUrgent: row.priority === 'urgent',
     ...(row.expires_after === undefined ? {} : { expiresAfterMs: row.expires_after }),
+    ...(row.throttle === undefined ? {} : { throttle: throttleOf(row.throttle) }),
     isRetired: row.retired,
     example: row.example ?? exampleOf(fields),
   };
+}
+
+function throttleOf({ limit, window, per: [, field] }: NonNullable<Row['throttle']>): Throttle {
+  const summary = `at most ${limit} in ${window} reach a recipient`;
+  const throttle = { limit, windowMs: durationMs(window)!, summary };
+  return field === undefined ? throttle : { ...throttle, field, summary: `${summary} with the same ${field}` };
 }
 
 function checkOf(field: PayloadField): z.ZodType {

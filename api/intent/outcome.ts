@@ -27,6 +27,8 @@ export type OutcomeKind = (typeof OUTCOME_KINDS)[number];
 
 /** How the row of a route is marked that was skipped because it came too late. */
 export const ROUTE_EXPIRED = 'expired';
+/** The same for one that was beyond the throttle of its type. */
+export const ROUTE_THROTTLED = 'throttled';
 
 export const OUTCOMES_STREAM = 'notification:outcomes';
 
@@ -71,7 +73,10 @@ export type Outcome = About &
     /** Skipped are those of channels that the type does not use, and of recipients without a usable address. */
     | { kind: 'accepted'; routes: number; skipped: number }
     | ({ kind: 'route_published' } & OfRoute)
-    | ({ kind: 'route_skipped'; reason: 'cancelled' | 'expired' | 'recipient_unusable' } & OfRoute)
+    | ({
+        kind: 'route_skipped';
+        reason: 'cancelled' | 'expired' | 'recipient_unusable' | 'throttled';
+      } & OfRoute)
     | ({ kind: 'route_dead_lettered'; reason: string } & OfRoute)
     /** A dead-lettered route that was replayed, and is published. */
     | ({ kind: 'recovered' } & OfRoute)

@@ -106,6 +106,13 @@ export function intentsOf(resources: OperatorResources, person: Person): Persona
         where: 'filter::text ~ $1 OR reason ~ $1 OR options::text ~ $1 AND ended_at IS NOT NULL',
         set: `filter = '{}', reason = NULL, options = CASE WHEN ended_at IS NULL THEN options END`,
       },
+      {
+        table: 'notification.throttles',
+        key: ['recipient_ref', 'notification_type', 'value'],
+        values: [recipientRefs],
+        where: 'recipient_ref = ANY ($1::text[])',
+        isIndexed: true,
+      },
       outcomeRows,
       outcomeEntries,
       // Last: until then the routes know the addresses.

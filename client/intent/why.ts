@@ -1,7 +1,7 @@
 /** Why a recipient got the push or e-mail of an intent, or did not. */
 import { routeRefOf } from '../../api/ids.ts';
 import { isUrgentType } from '../../api/intent/catalog.ts';
-import { ROUTE_EXPIRED } from '../../api/intent/outcome.ts';
+import { ROUTE_EXPIRED, ROUTE_THROTTLED } from '../../api/intent/outcome.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
 import { LAST_ENTRY_ID, timeOfEntry } from '../../api/stream-ids.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
@@ -106,7 +106,7 @@ function causeOfRoute(row: RouteRow, isUrgent: boolean): FoundCause {
     ...{ cause, at, id, type, channel },
     sentence: `the ${isUrgent ? 'urgent ' : ''}${channel === 'push' ? 'push' : 'e-mail'} of ${type} ${what}`,
     workflowId:
-      cause === 'not_on_this_channel' || cause === 'recipient_unusable'
+      cause === 'not_on_this_channel' || cause === 'recipient_unusable' || cause === 'throttled'
         ? notificationWorkflowId(id)
         : routeWorkflowId(id, routeRefOf(row.route_id)),
   };
@@ -135,6 +135,8 @@ function causeOfSettledRoute(row: RouteRow, at: Date): CauseOfRoute {
     return ['expired', at, `was skipped at ${time} because it came too late: ${message}`];
   if (at.getTime() !== acceptedAt.getTime())
     return ['cancelled', at, `was skipped because an operator cancelled it at ${time}`];
+  if (classification === ROUTE_THROTTLED)
+    return ['throttled', at, `was skipped because of the throttle of its type: ${message}`];
   return classification === RECIPIENT_UNUSABLE
     ? ['recipient_unusable', at, `was skipped because of what is known of the user: ${message}`]
     : ['not_on_this_channel', at, 'was skipped because its type does not use this channel'];

@@ -66,6 +66,22 @@ describe('I76 newcomer-2 what is wrong with a file is said with its place', () =
       { expires_after: 'soon' },
       'types.a.b.expires_after: must be a duration such as 250ms, 90s, 1m30s, 2h or 7d',
     ],
+    [
+      { throttle: { limit: 0, window: '1h', per: ['recipient'] } },
+      'types.a.b.throttle.limit: Too small: expected number to be >=1',
+    ],
+    ...['soon', '999ms', '32d'].map((window): [object, string] => [
+      { throttle: { limit: 1, window, per: ['recipient'] } },
+      'types.a.b.throttle.window: must be a duration such as 250ms, 90s, 1m30s, 2h or 7d, from 1s to 31d',
+    ]),
+    ...[[], ['id'], ['recipient', 'id', 'at'], 'recipient'].map((per): [object, string] => [
+      { throttle: { limit: 1, window: '1h', per } },
+      'types.a.b.throttle.per: must be [recipient], or [recipient, <field of the payload>]',
+    ]),
+    [
+      { throttle: { limit: 1, window: '1h', per: ['recipient', 'at'] } },
+      'types.a.b.throttle.per: at must be a required field of the payload',
+    ],
     [{ example: { id: 7 } }, 'types.a.b.example.id: Invalid input: expected string, received number'],
     [
       { payload: { type: 'object', required: ['id', 'other'], properties: { id: { type: 'string' } } } },
@@ -204,6 +220,18 @@ describe('an installation has its own types', () => {
     expect(() => loadConfig(wrong)).toThrow('NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED has no effect');
   });
 
+  test('a throttle counts by recipient, and by a field', () => {
+    const of = (per: string[]) =>
+      typeIn(catalogWith({ throttle: { limit: 3, window: '1m30s', per } }), 'a.b').throttle;
+    const all = { limit: 3, windowMs: 90_000, summary: 'at most 3 in 1m30s reach a recipient' };
+    expect(of(['recipient'])).toEqual(all);
+    expect(of(['recipient', 'id'])).toEqual({
+      ...{ ...all, field: 'id' },
+      summary: 'at most 3 in 1m30s reach a recipient with the same id',
+    });
+    expect(typeIn(catalogWith({}), 'a.b').throttle).toBeUndefined();
+  });
+
   test('push events come back, in both encodings', () => {
     const fields = { order_id: 'order-7', eta_ms: 1_790_000_000_000 };
     expect(decodePushPayload(SHOP, SHIPPED, encodePushPayload(SHOP, SHIPPED, shipped))).toEqual(fields);
@@ -312,6 +340,7 @@ describe('what a new catalog would break', () => {
       ['audiences: user is gone', 'push: is gone'],
     ],
     ['retired', { retired: true }, []],
+    ['a throttle', { throttle: { limit: 1, window: '1h', per: ['recipient'] } }, []],
   ])('%s', (_, changes, expected) => {
     expect(breakingChanges(catalogWith({}), catalogWith(changes))).toEqual(
       expected.map((change) => `types.a.b.${change}`),

@@ -78,6 +78,10 @@ test('I10 I29 a run deletes what has expired in batches, and nothing whose idemp
   await insertMalformed('young-', 1, '2159 hours');
   await insertCancelled('gone-', 1_005, '721 hours');
   await insertCancelled('known-', 1, '719 hours');
+  await slot.db.query(
+    `INSERT INTO notification.throttles
+     VALUES ('user:gone', 'a.b', '', ARRAY[now()], 1, now() - interval '1 s'), ('user:kept', 'a.b', '', ARRAY[now()], 1, now() + interval '1 h')`,
+  );
 
   await slot.client.schedule.getHandle(RETENTION_SCHEDULE_ID).trigger();
   const outcome: unknown = await eventually('the retention run', async () => {
@@ -94,6 +98,7 @@ test('I10 I29 a run deletes what has expired in batches, and nothing whose idemp
   }
   expect(await idsIn('malformed_intents', 'stream_entry_id')).toEqual(['young-1']);
   expect(await idsIn('intents', 'notification_id')).toEqual(['known-1']);
+  expect(await idsIn('throttles', 'recipient_ref')).toEqual(['user:kept']);
 });
 
 test('I29 the schedule has the configured interval, and a restart with another one changes it', async () => {

@@ -48,6 +48,10 @@ const INTENT = `
   INSERT INTO notification.replays
   SELECT notification_id, route_id, 1, 'r', 'nina', NULL, created_at FROM notification.routes;
 
+  INSERT INTO notification.throttles
+  SELECT 'user:u' || n, 'game.turn.ready', '', ARRAY[${AGO}], 3, ${AGO} + interval '1 hour'
+    FROM generate_series(1, ${ROWS}) AS n;
+
   INSERT INTO notification.malformed_intents
   SELECT n || '-0', NULL, NULL, NULL, 'c', 'm', '{}', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
   INSERT INTO notification.intents

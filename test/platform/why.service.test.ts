@@ -27,6 +27,7 @@ const CAUSES: Record<Cause, readonly string[]> = {
   stream_in_doubt: ['outbound_streams.suspect_since', 'outbound_streams.has_fallen_back'],
   not_on_this_channel: ['routes.status skipped'],
   recipient_unusable: ['routes.status skipped'],
+  throttled: ['routes.status skipped'],
   expired: ['routes.status skipped'],
   cancelled: ['routes.status skipped'],
   cancelled_before_acceptance: ['intents.status cancelled'],
@@ -74,6 +75,7 @@ const WITHOUT_CAUSE: Record<string, string> = {
   operations: 'what an operator asked for many; each route says what became of it',
   operation_items: 'the same',
   'operation_items.was_ordered': 'the same',
+  throttles: 'how many passed; the routes say which did not',
   outcomes: 'what a producer is told; the routes say it as well',
   malformed_account_inputs: 'whose it was cannot be told from what is no input',
 };
@@ -86,6 +88,7 @@ const SENTENCES: Partial<Record<Cause, RegExp>> = {
   not_on_this_channel:
     /^the e-mail of game\.turn\.ready was skipped because its type does not use this channel$/,
   recipient_unusable: /skipped because of what is known of the user: .* no usable e-mail address$/,
+  throttled: /skipped because of the throttle of its type: at most 3 in 1h reach a recipient$/,
   expired:
     /skipped at \S+Z because it came too late: it was worth sending until \S+Z, and no attempt was counted$/,
   cancelled: /skipped because an operator cancelled it at \S+Z$/,

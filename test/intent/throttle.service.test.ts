@@ -1,0 +1,313 @@
+/** The throttle of a type: how many of its notifications reach a recipient, and what becomes of the others. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { Pool } from 'pg';
+import type { Audience } from '../../activities/intent/audience.ts';
+import { insertRecords } from '../../activities/intent/decisions.ts';
+import { loadRoutesOf } from '../../activities/intent/route-rows.ts';
+import type { Intent } from '../../api/intent/entry.ts';
+import { parseCatalog } from '../../api/intent/galaxy.ts';
+import { OUTCOMES_STREAM } from '../../api/intent/outcome.ts';
+import { newIntent, publishIntent } from '../../client/notificationintent.ts';
+import type { Operator } from '../../client/operator.ts';
+import { createOperator } from '../../client/operator.ts';
+import { writeRows } from '../../dev/intent-rows.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import { namespaceOf } from '../slots.ts';
+
+const PAYLOAD = {
+  type: 'object',
+  required: ['order_id'],
+  properties: { order_id: { type: 'string' } },
+};
+const USERS = { producer: 'shop', audiences: { user: ['push', 'email'] }, payload: PAYLOAD };
+const TEXT = JSON.stringify({
+  version: 1,
+  types: {
+    'shop.sale': {
+      ...USERS,
+      push: { fields: ['order_id'] },
+      throttle: { limit: 2, window: '1h', per: ['recipient'] },
+    },
+    'shop.moved': {
+      ...USERS,
+      push: { fields: ['order_id'] },
+      throttle: { limit: 1, window: '90s', per: ['recipient', 'order_id'] },
+    },
+    'shop.letter': {
+      ...{ ...USERS, audiences: { user: ['email'] } },
+      throttle: { limit: 1, window: '1h', per: ['recipient'] },
+    },
+    'shop.news': { ...USERS, push: { fields: ['order_id'] } },
+  },
+});
+const SHOP = parseCatalog(TEXT);
+const SALE = 'shop.sale';
+const MOVED = 'shop.moved';
+
+type Recipients = Extract<Audience, { kind: 'user' }>['recipients'];
+
+let slot: Slot;
+
+async function statusesOf(id: string): Promise<string[]> {
+  const { rows } = await slot.db.query<{ status: string }>(
+    `SELECT coalesce(last_error_classification, status) AS status
+       FROM notification.routes WHERE notification_id = $1 ORDER BY route_id`,
+    [id],
+  );
+  return rows.map(({ status }) => status);
+}
+const untilStatuses = (id: string, ...expected: string[]) =>
+  eventually(`${id} to be ${expected.join(', ')}`, async () => {
+    const statuses = await statusesOf(id);
+    return JSON.stringify(statuses) === JSON.stringify(expected) || undefined;
+  });
+const PASSED = ['published', 'published'];
+const THROTTLED = ['throttled', 'throttled'];
+
+async function countedOf(userId: string): Promise<number[]> {
+  const { rows } = await slot.db.query<{ passed: number }>(
+    'SELECT cardinality(passed_at) AS passed FROM notification.throttles WHERE recipient_ref = $1 ORDER BY value',
+    [`user:${userId}`],
+  );
+  return rows.map(({ passed }) => passed);
+}
+/** As if what has passed had passed earlier. */
+const age = (interval: string) =>
+  slot.db.query(
+    `UPDATE notification.throttles
+        SET passed_at = ARRAY(SELECT at - $1::interval FROM unnest(passed_at) AS at), ends_at = ends_at - $1::interval`,
+    [interval],
+  );
+
+describe.each(['child', 'on_failure', 'direct'])('mode %s', (mode) => {
+  const folder = mkdtempSync(path.join(tmpdir(), 'throttle-'));
+  let operator: Operator;
+  let keys = 0;
+
+  beforeAll(async () => {
+    slot = await takeSlot();
+    const { client, db, redis } = slot;
+    operator = createOperator({
+      ...{ temporal: client, db, redis, catalog: SHOP },
+      ...{ namespace: namespaceOf(slot.slot), intentsStream: 'notification:intents' },
+    });
+    writeFileSync(path.join(folder, 'catalog.json'), TEXT);
+    const env = {
+      NOTIFICATION_ROUTE_DISPATCH: mode,
+      NOTIFICATION_CATALOG_FILE: path.join(folder, 'catalog.json'),
+      NOTIFICATION_OUTCOMES: 'all',
+      NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '1',
+    };
+    await Promise.all([slot.startService(env), slot.startService(env)]);
+  });
+  afterAll(async () => {
+    await slot.release();
+    rmSync(folder, { recursive: true });
+  });
+
+  function publish(type: string, userId: string, order = 'order-1', more = {}): Promise<string> {
+    slot.userService.setUser(userId, { email: `${userId}@example.com`, preferredLanguage: 'en' });
+    keys += 1;
+    return publishIntent(
+      slot.redis,
+      newIntent(SHOP, type, {
+        ...{ idempotencyKey: `key-${keys}`, occurredAt: Date.now(), recipientUserIds: [userId] },
+        ...{ payload: { order_id: order }, ...more },
+      }),
+    );
+  }
+
+  test('I98 what exceeds the limit is skipped as throttled, and said so; after the window the next one passes', async () => {
+    for (const _ of [1, 2]) await untilStatuses(await publish(SALE, 'user-1'), ...PASSED);
+    const third = await publish(SALE, 'user-1');
+    await untilStatuses(third, ...THROTTLED);
+    await untilStatuses(await publish(SALE, 'user-2'), ...PASSED);
+    await untilStatuses(await publish('shop.news', 'user-1'), ...PASSED);
+    expect(await countedOf('user-1')).toEqual([2]);
+
+    const summary = 'at most 2 in 1h reach a recipient';
+    const { answers } = await operator.why('user-1', { type: SALE });
+    expect(answers.filter(({ id }) => id === third).map(({ sentence }) => sentence)).toEqual(
+      ['e-mail', 'push'].map(
+        (what) => `the ${what} of shop.sale was skipped because of the throttle of its type: ${summary}`,
+      ),
+    );
+    const { routes } = await operator.notifications.show(third);
+    const lastError = { classification: 'throttled', message: summary };
+    expect(routes).toMatchObject([1, 2].map(() => ({ status: 'skipped', lastError })));
+    const told = await eventually('its end to be told', async () => {
+      const entries = await slot.redis.xrange(OUTCOMES_STREAM, '-', '+');
+      const events = entries
+        .map(([, fields]) => fields.join(' '))
+        .filter((text) => text.includes(` ${third} `));
+      return events.some((text) => text.includes('kind settled')) ? events : undefined;
+    });
+    expect(
+      told.filter((text) => text.includes('kind route_skipped') && text.endsWith('reason throttled')),
+    ).toHaveLength(2);
+    expect(told.at(-1)).toContain('published 0 skipped 2 dead_lettered 0');
+    expect(slot.logs).toContainEqual(expect.objectContaining({ notification_id: third, throttled: 2 }));
+
+    await age('59 minutes');
+    await untilStatuses(await publish(SALE, 'user-1'), ...THROTTLED);
+    await age('1 minute');
+    await untilStatuses(await publish(SALE, 'user-1'), ...PASSED);
+  });
+
+  test('I98 of intents that come together as many pass as may, whoever accepts them', async () => {
+    const ids = await Promise.all(Array.from({ length: 30 }, () => publish(SALE, 'user-3')));
+    await eventually('all to be settled', async () => {
+      const statuses = await Promise.all(ids.map(statusesOf));
+      return statuses.every((one) => one.length === 2 && !one.includes('pending')) || undefined;
+    });
+    const statuses = (await Promise.all(ids.map(statusesOf))).map((one) => one.join());
+    expect(statuses.filter((one) => one === PASSED.join())).toHaveLength(2);
+    expect(statuses.filter((one) => one === THROTTLED.join())).toHaveLength(28);
+  });
+
+  test('I98 each value of its field counts alone', async () => {
+    const [first, same, other] = [
+      await publish(MOVED, 'user-4', 'order-1'),
+      await publish(MOVED, 'user-4', 'order-1'),
+      await publish(MOVED, 'user-4', 'order-2'),
+    ];
+    const settled = await eventually('all to be settled', async () => {
+      const statuses = await Promise.all([first, same, other].map(statusesOf));
+      return statuses.every((one) => one.length === 2 && !one.includes('pending')) ? statuses : undefined;
+    });
+    expect(settled[2]).toEqual(PASSED);
+    expect([settled[0], settled[1]].toSorted()).toEqual([PASSED, THROTTLED]);
+    expect(await countedOf('user-4')).toEqual([1, 1]);
+  });
+
+  test('I98 an intent for later counts when it is delivered', async () => {
+    const later = await publish(MOVED, 'user-5', 'order-1', { deliverAt: Date.now() + 3_600_000 });
+    await untilStatuses(await publish(MOVED, 'user-5'), ...PASSED);
+    await age('90 seconds');
+    await slot.db.query('UPDATE notification.intents SET due_at = now() WHERE notification_id = $1', [later]);
+    await untilStatuses(later, ...PASSED);
+    await untilStatuses(await publish(MOVED, 'user-5'), ...THROTTLED);
+  });
+
+  test('I98 a replay of a dead letter is neither counted nor throttled', async () => {
+    await slot.redis.del('mail:delivery_commands');
+    await slot.redis.set('mail:delivery_commands', 'no stream');
+    const dead = await publish('shop.letter', 'user-6');
+    await untilStatuses(dead, 'mail_stream_publish_failed', 'skipped');
+    await slot.redis.del('mail:delivery_commands');
+    await untilStatuses(await publish('shop.letter', 'user-6'), 'throttled', 'skipped');
+    await operator.replays.route(dead, 'email:user:user-6', { requestedBy: 'test' });
+    await eventually('the letter to be published', async () => {
+      const [email] = await loadRoutesOf(slot.db, [dead]);
+      return email?.status === 'published' || undefined;
+    });
+    expect(await countedOf('user-6')).toEqual([1]);
+  });
+});
+
+describe('the statement that accepts', () => {
+  beforeAll(async () => {
+    slot = await takeSlot();
+  });
+  afterAll(() => slot.release());
+
+  let count = 0;
+  const intentOf = (type: string, more: Partial<Intent> = {}): Intent => {
+    count += 1;
+    return {
+      notificationId: `${count}-0`,
+      notificationType: type,
+      ...{ producer: 'shop', audienceKind: 'user', recipientUserIds: ['u'], idempotencyKey: `k${count}` },
+      ...{ occurredAtMs: 1_790_000_000_000, payloadJson: '{"order_id":"order-1"}', ...more },
+    };
+  };
+  const SETTINGS = { budgets: { push: 3, email: 7 }, idempotencyTtlMs: 3_600_000 };
+  const recipientOf = (userId: string): Recipients[number] => ({
+    userId,
+    email: 'u@example.com',
+    locale: 'en',
+  });
+  async function accept(db: Pool, intents: readonly Intent[], users: Recipients, catalog = SHOP) {
+    const audience = { kind: 'user' as const, recipients: [...users] };
+    const items = intents.map((intent) => ({ intent, audience }));
+    const accepted = await insertRecords(db, items, { ...SETTINGS, catalog });
+    return intents.map(({ notificationId }) => accepted.get(notificationId)?.throttled.length);
+  }
+  const written = async (...intents: Intent[]) => {
+    await writeRows(slot.db, intents);
+    return intents;
+  };
+
+  test('I98 of two transactions the later one waits, and sees what the earlier one has left', async () => {
+    const user = [recipientOf('waits')];
+    for (const [end, throttled] of [
+      ['ROLLBACK', 0],
+      ['COMMIT', 2],
+    ] as const) {
+      const [first, second] = await written(intentOf(MOVED), intentOf(MOVED));
+      const client = await slot.db.connect();
+      try {
+        await client.query('BEGIN');
+        expect(await accept(client as unknown as Pool, [first!], user)).toEqual([0]);
+        const later = accept(slot.db, [second!], user);
+        await eventually('the later one to wait', async () => {
+          const { rowCount } = await slot.db.query(
+            "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+          );
+          return rowCount === 1 || undefined;
+        });
+        await client.query(end);
+        expect(await later).toEqual([throttled]);
+      } finally {
+        client.release();
+      }
+      await slot.db.query('DELETE FROM notification.throttles');
+    }
+  });
+
+  test('I98 of intents that are accepted together the first ones pass, and first attempts know it', async () => {
+    const intents = await written(...Array.from({ length: 5 }, () => intentOf(SALE)), intentOf('shop.news'));
+    expect(await accept(slot.db, intents, [recipientOf('batch')])).toEqual([0, 0, 2, 2, 2, 0]);
+    expect(await countedOf('batch')).toEqual([2]);
+    const [late] = await written(intentOf(SALE));
+    const audience = { kind: 'user' as const, recipients: [recipientOf('batch')] };
+    const accepted = await insertRecords(slot.db, [{ intent: late!, audience }], {
+      ...SETTINGS,
+      catalog: SHOP,
+    });
+    const { acceptance, fresh } = accepted.get(late!.notificationId)!;
+    expect(acceptance).toEqual({ outcome: 'accepted', routeCount: 2, skipped: 2, routes: [] });
+    expect(fresh!().toReversed()).toMatchObject(await loadRoutesOf(slot.db, [late!.notificationId]));
+  });
+
+  test('I98 an intent counts once: not when it is accepted already, a duplicate, expired, or sent to nobody', async () => {
+    const user = [recipientOf('once')];
+    const [first] = await written(intentOf(SALE));
+    await accept(slot.db, [first!], user);
+    expect(await accept(slot.db, [first!], user)).toEqual([undefined]);
+    const [repeat] = await written(intentOf(SALE, { idempotencyKey: first!.idempotencyKey }));
+    expect(await accept(slot.db, [repeat!], user)).toEqual([undefined]);
+    const [late] = await written(intentOf(SALE, { expiresAtMs: 1_790_000_000_001 }));
+    expect(await accept(slot.db, [late!], user)).toEqual([0]);
+    expect(await countedOf('once')).toEqual([1]);
+    const [letter] = await written(intentOf('shop.letter'));
+    expect(await accept(slot.db, [letter!], [{ userId: 'unusable', problem: 'no address' }])).toEqual([0]);
+    expect(await countedOf('unusable')).toEqual([]);
+  });
+
+  test('I98 a large audience is counted in its parts, and a limit may change', async () => {
+    const users = Array.from({ length: 5_100 }, (_, index) => recipientOf(`many-${index}`));
+    const some = users.slice(0, 3_000);
+    const [a, b, c] = await written(intentOf(SALE), intentOf(SALE), intentOf(SALE));
+    expect(await accept(slot.db, [a!], users)).toEqual([0]);
+    expect(await accept(slot.db, [b!], some)).toEqual([0]);
+    expect(await accept(slot.db, [c!], users)).toEqual([6_000]);
+    const other = parseCatalog(TEXT.replace('"limit":2,"window":"1h"', '"limit":1,"window":"1h"'));
+    const [d, e] = await written(intentOf(SALE), intentOf(SALE));
+    expect(await accept(slot.db, [d!], users, other)).toEqual([10_200]);
+    expect(await accept(slot.db, [e!], [recipientOf('many-5000')])).toEqual([2]);
+  }, 60_000);
+});
