@@ -8,7 +8,7 @@ import { parse } from 'yaml';
 import type { MalformedInputCode } from '../api/account-callback/input.ts';
 import type { MalformedCode } from '../api/intent/entry.ts';
 import type { MalformedJobCode } from '../api/mobile-push/job.ts';
-import { EXIT_CODES_HELP } from '../cli/command.ts';
+import { EXIT } from '../cli/command.ts';
 import { commandsBelow, isLook, pathOf } from '../cli/looks.ts';
 import { wholeProgram } from '../cli/program.ts';
 import { VARIABLES } from '../config/load.ts';
@@ -24,7 +24,7 @@ const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8
 
 const code = (text: string): string => `\`${text}\``;
 const cell = (text: string): string => text.replace(/\s+/g, ' ').replaceAll('|', '\\|').trim();
-const firstSentence = (text: string): string => text.split(/[.:](?: (?=[A-Z])|$)/)[0]!;
+const firstSentence = (text: string): string => text.split(/[.:;](?: |$)/)[0]!;
 
 /** A Markdown table without padding. */
 const table = (heads: string[], rows: string[][]): string =>
@@ -32,6 +32,14 @@ const table = (heads: string[], rows: string[][]): string =>
 
 const page = (title: string, ...parts: string[]): string =>
   `${[`# ${title}`, '<!-- Written by dev/reference.ts: npm run generate -->', ...parts].join('\n\n')}\n`;
+
+const EXITS = {
+  done: 'done',
+  failed: 'failed: a dependency does not answer, or the operation did not succeed',
+  usage: 'wrong usage',
+  nothing: 'not found, nothing matched, or nothing left to do',
+  interrupted: 'stopped with Ctrl-C',
+} satisfies Record<keyof typeof EXIT, string>;
 
 async function commands(): Promise<string> {
   const program = await wholeProgram();
@@ -42,20 +50,28 @@ async function commands(): Promise<string> {
       return [
         code(`${pathOf(command)} ${usage}`.trim()),
         isLook(command) ? '' : 'x',
-        command.summary() || firstSentence(command.description()),
+        firstSentence(command.summary() || command.description()),
       ];
     });
-  const global = program.options.map(({ long, description }) => `${code(long ?? '')} (${description})`);
+  const global = program.options
+    .filter(({ long }) => long !== '--version')
+    .map(({ long, description }) => `${code(long ?? '')} (${description})`);
   return page(
     'Commands',
     `Commands of \`galaxy-notify\`, in a clone \`bin/gn\`. An x marks the commands that \`--read-only\` refuses. \`--help\` shows the options of a command. Options of all commands: ${global.join('; ')}.`,
-    `\`\`\`text\n${EXIT_CODES_HELP}\n\`\`\``,
+    `Exit codes: ${Object.entries(EXITS)
+      .map(([name, meaning]) => `${EXIT[name as keyof typeof EXIT]} ${meaning}`)
+      .join('; ')}.`,
     table(['command', '', 'what it does'], rows),
   );
 }
 
 function variables(): string {
-  const lines = read('.env.example').split('\n');
+  const all = read('.env.example').split('\n');
+  const lines = all.slice(
+    0,
+    all.findIndex((line) => line.startsWith('## Administrators')),
+  );
   const sections = lines.flatMap((line, index) => {
     if (line.startsWith('## ')) {
       return ['', `## ${line.slice(3)}`, '', '|variable|default|production|meaning|', '|-|-|-|-|'];
@@ -65,11 +81,25 @@ function variables(): string {
   });
   return page(
     'Variables',
-    'Durations are written as `250ms`, `90s`, `1m30s`, `2h` or `7d`. An empty value counts as not set. A *required* variable must be set in production, *by role* for processes of the role that the meaning names. A *secret* is never printed, and `NAME_FILE` may name a file that holds it ([configure](../deploy/configure.md)).',
+    'Durations are written as `250ms`, `90s`, `1m30s`, `2h` or `7d`. An empty value counts as not set. A *required* variable must be set in production, *by role* for processes of the role that the meaning names. A *secret* is never printed, and may come in a [file](../operate/keys.md).',
     sections.join('\n').trim(),
+    '## Administrators',
+    'Addresses, comma-separated, for each type with the audience `admin_email`: `geo.review_recommended` has `NOTIFICATION_ADMIN_EMAILS_GEO_REVIEW_RECOMMENDED`.',
     '## OpenTelemetry',
-    `Read by its packages: ${READ_BY_OTEL.map(code).join(', ')}. With one possible value: ${[...OTEL_FIXED].map((pair) => pair.map(code).join(' = ')).join(', ')}. Any other \`OTEL_*\` variable stops the start.`,
+    `Read by its packages: ${shortNames(READ_BY_OTEL)}. With one possible value: ${[...OTEL_FIXED].map((pair) => pair.map(code).join(' = ')).join(', ')}. Any other \`OTEL_*\` variable stops the start.`,
   );
+}
+
+/** Names that differ in the signal, as one. */
+function shortNames(names: readonly string[]): string {
+  const SIGNAL = /^(OTEL_EXPORTER_OTLP_)(?:TRACES_|METRICS_)(?=TIMEOUT|COMPRESSION|CE|CL)/;
+  const whole = names.filter((name) => !SIGNAL.test(name));
+  return whole
+    .map((name) => {
+      const ofSignal = name.replace('OTLP_', 'OTLP_TRACES_');
+      return code(names.includes(ofSignal) ? name.replace('OTLP_', 'OTLP_{,TRACES_,METRICS_}') : name);
+    })
+    .join(', ');
 }
 
 function variableRow(name: string, value: string, comment: string): string {
@@ -85,13 +115,13 @@ function variableRow(name: string, value: string, comment: string): string {
 const metrics = (): string =>
   page(
     'Metrics',
-    'Prometheus shows dots as underscores, appends `_milliseconds` or `_seconds` for the unit, and `_total` to a counter. Every process reports the same value of a gauge: take the maximum, not the sum. Metrics of the Temporal SDK (`temporal_*`) go to the same collector.',
+    'Each name begins with `notification.`. Prometheus shows dots as underscores, appends `_milliseconds` or `_seconds` for the unit, and `_total` to a counter. Every process reports the same value of a gauge: take the maximum, not the sum. Metrics of the Temporal SDK (`temporal_*`) go to the same collector.',
     table(
       ['metric', 'kind', 'meaning'],
       instruments()
         .sort((one, other) => (one.name < other.name ? -1 : 1))
         .map(({ name, kind, unit, description = '' }) => [
-          code(name),
+          code(name.replace('notification.', '')),
           unit === undefined ? kind : `${kind}, ${unit}`,
           description,
         ]),

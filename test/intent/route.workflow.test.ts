@@ -3,12 +3,7 @@ import { ApplicationFailure, defineSearchAttributeKey } from '@temporalio/common
 import type { RouteActivities } from '../../activities/intent/routes.ts';
 import type { SteeringActivities } from '../../activities/intent/steering.ts';
 import { ROUTE_DEAD_LETTERED, ROUTE_DEFERRED } from '../../workflows/failures.ts';
-import type {
-  Publication,
-  PublishResult,
-  RouteInput,
-  SettledStatus,
-} from '../../workflows/intent/contract.ts';
+import type { Publication, PublishResult, SettledStatus } from '../../workflows/intent/contract.ts';
 import { CHANNEL_RESUMED_SIGNAL, REPLAY_SIGNAL, SETTLED_SIGNAL } from '../../workflows/intent/contract.ts';
 import { ladderDelayMs } from '../../workflows/policies.ts';
 import type { Fakes } from '../workflow-tier.ts';
@@ -36,8 +31,9 @@ class FakeRoute {
 
   publish({ replay }: Publication, atMs: number): PublishResult {
     this.tries.push({ atMs, ...(replay === undefined ? {} : { replay }) });
-    if (this.status === 'dead_letter' && replay && !this.orders.has(replay.replayId)) {
-      this.orders.add(replay.replayId);
+    const isNewOrder = replay !== undefined && !this.orders.has(replay.replayId);
+    if (isNewOrder) this.orders.add(replay.replayId);
+    if (this.status === 'dead_letter' && isNewOrder) {
       this.generation += 1;
       this.attempts = 0;
       this.status = 'open';
@@ -72,9 +68,6 @@ class FakeRoute {
   }
 }
 
-/** A notification has begun the route, so that its run is no order to replay. */
-const BEGUN: Pick<RouteInput, 'first'> = { first: { status: 'deferred', reason: 'leased' } };
-
 type Activities = Fakes<RouteActivities & SteeringActivities>;
 
 async function beginRoute(route: FakeRoute, instead: Activities = {}) {
@@ -93,7 +86,7 @@ async function beginRoute(route: FakeRoute, instead: Activities = {}) {
     },
     ...instead,
   };
-  const run = await startWorkflow('notificationRoute', [{ ...KEY, ...BEGUN }], { activities });
+  const run = await startWorkflow('notificationRoute', [KEY], { activities });
   return run;
 }
 
@@ -258,12 +251,7 @@ test('I25 a run that is started without a signal is an order, and dies again wit
   const route = new FakeRoute();
   route.status = 'dead_letter';
   route.isBroken = true;
-  const run = await startWorkflow('notificationRoute', [KEY], {
-    activities: {
-      publishRoute: (publication: Publication) =>
-        Promise.resolve(publication).then((one) => route.publish(one, run.nowMs)),
-    } satisfies Activities,
-  });
+  const run = await beginRoute(route);
   await expect(run.result()).rejects.toMatchObject({ type: ROUTE_DEAD_LETTERED });
   expect([route.generation, route.attempts]).toEqual([1, 5]);
   expect(new Set(ordersOf(route))).toEqual(new Set(['start']));
@@ -284,6 +272,7 @@ test('I26 a route that is cancelled while it waits is skipped, and one that was 
 
 test('I26 a cancellation does not wait for an attempt that hangs', async () => {
   const route = new FakeRoute();
+  route.deferrals = 1;
   const attempt = hold<PublishResult>();
   const run = await beginRoute(route, { publishRouteWhenPossible: () => attempt });
   await run.until('the attempt', () => run.calls('publishRouteWhenPossible').length === 1);

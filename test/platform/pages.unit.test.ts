@@ -38,7 +38,6 @@ const BUDGETS: Record<string, number> = {
   'SECURITY.md': 9,
   'bench/README.md': 5,
   'dev/stand-ins/subscription/binary/README.md': 2,
-  'docs/deploy/configure.md': 3.5,
   'docs/internals/figures.md': 6,
   'docs/operate/runbook.md': 30,
   'docs/reference/alarms.md': 6,
@@ -51,7 +50,7 @@ const BUDGETS: Record<string, number> = {
   'test/BEHAVIOURS.md': 12,
 };
 
-test('each page keeps its budget, and all pages together take at most 250 KB', () => {
+test('each page keeps its budget, and the pages that are written by hand take at most 250 KB together', () => {
   const pages = listed('*.md').map((page) => ({ page, size: Buffer.byteLength(textOf(page)) }));
   const tooLarge = pages
     .filter(({ page, size }) => size > (BUDGETS[page] ?? 8) * 1024)
@@ -59,7 +58,8 @@ test('each page keeps its budget, and all pages together take at most 250 KB', (
 
   expect(tooLarge).toEqual([]);
   expect(Object.keys(BUDGETS).filter((page) => !FILES.includes(page))).toEqual([]);
-  expect(pages.reduce((sum, { size }) => sum + size, 0)).toBeLessThanOrEqual(250 * 1024);
+  const byHand = pages.filter(({ page }) => !page.startsWith('docs/reference/'));
+  expect(byHand.reduce((sum, { size }) => sum + size, 0)).toBeLessThanOrEqual(250 * 1024);
 });
 
 test('I30 the pages of reference are generated, and have one row for every variable', () => {
