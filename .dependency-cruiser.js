@@ -1,5 +1,5 @@
 /**
- * The borders of the house (ARCHITECTURE.md): which room may import which. `npm run lint` checks them, imports of types
+ * The borders of the house (CONTRIBUTING.md): which room may import which. `npm run lint` checks them, imports of types
  * included.
  */
 const KINDS = ['intent', 'mobile-push', 'symbol-config', 'account-callback', 'subscription'];

@@ -238,8 +238,8 @@ $$;
 --
 -- The audience is that of recipient_user_ids: these users, or with NULL the administrators. occurred_at is the time of
 -- the event, and a part of the content: a repeat of the key with another time is a conflict. payload has the fields of
--- the type; request_id, trace_id and traceparent (W3C trace context) are for correlation only. From expires_at on it is
--- not worth sending any more, and is not sent.
+-- the type; request_id, trace_id and traceparent (W3C trace context) are for correlation only. The service delivers the
+-- intent at deliver_at, and not from expires_at on.
 --
 -- Returns and raises as publish(entry) does.
 CREATE OR REPLACE FUNCTION notification_outbox.publish(
@@ -252,6 +252,7 @@ CREATE OR REPLACE FUNCTION notification_outbox.publish(
   request_id         text DEFAULT NULL,
   trace_id           text DEFAULT NULL,
   traceparent        text DEFAULT NULL,
+  deliver_at         timestamptz DEFAULT NULL,
   expires_at         timestamptz DEFAULT NULL
 ) RETURNS bigint
   LANGUAGE sql AS $$
@@ -262,6 +263,7 @@ CREATE OR REPLACE FUNCTION notification_outbox.publish(
     'recipient_user_ids_json', to_jsonb(recipient_user_ids)::text,
     'idempotency_key', idempotency_key,
     'occurred_at_ms', round(extract(epoch FROM date_trunc('milliseconds', occurred_at)) * 1000)::bigint::text,
+    'deliver_at_ms', round(extract(epoch FROM date_trunc('milliseconds', deliver_at)) * 1000)::bigint::text,
     'expires_at_ms', round(extract(epoch FROM date_trunc('milliseconds', expires_at)) * 1000)::bigint::text,
     'payload_json', payload::text,
     'request_id', request_id,

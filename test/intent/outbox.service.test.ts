@@ -127,7 +127,8 @@ describe('the function in the transaction of a producer', () => {
       `SELECT notification_outbox.publish(
          notification_type => 'game.turn.ready', producer => 'game_master',
          recipient_user_ids => ARRAY['user-1', 'user "2"'], idempotency_key => 'game-7/turn-54',
-         occurred_at => '2026-11-22T12:00:00.123999Z', expires_at => '2026-11-22T14:00:00.5Z', request_id => 'r-1',
+         occurred_at => '2026-11-22T12:00:00.123999Z', request_id => 'r-1',
+         deliver_at => '2026-11-22T13:00:00.2509Z', expires_at => '2026-11-22T14:00:00.5Z',
          payload => '{"game_id": "game-7", "game_name": "Andromeda", "turn_number": 54}')`,
     );
     await db.query(
@@ -149,6 +150,7 @@ describe('the function in the transaction of a producer', () => {
           audienceKind: 'user',
           recipientUserIds: ['user-1', 'user "2"'],
           occurredAtMs: Date.parse('2026-11-22T12:00:00.123Z'),
+          deliverAtMs: Date.parse('2026-11-22T13:00:00.250Z'),
           expiresAtMs: Date.parse('2026-11-22T14:00:00.500Z'),
           payloadJson: '{"game_id":"game-7","game_name":"Andromeda","turn_number":54}',
           requestId: 'r-1',
