@@ -4,7 +4,7 @@ import { Argument, Option } from 'commander';
 import type { Page } from '../client/lists.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { action, showPage } from './command.ts';
-import { limitOption } from './options.ts';
+import { rowsOf, screenOption } from './options.ts';
 import type { Cell, TableChoices } from './output.ts';
 import { printJson, printLine, printTable } from './output.ts';
 import type { Dependency, Session } from './session.ts';
@@ -147,14 +147,15 @@ export function definerOf<S>(open: <T>(needs: Dependency[], work: (session: S) =
       ...rest
     }: ListDefinition<S, Options, Item>,
   ): void {
-    form(group, { name, options: [...options, limitOption()], ...rest }).action(
-      action<Options & { limit: number }>((given) =>
-        open(['postgres'], async (session) =>
+    form(group, { name, options: [...options, screenOption()], ...rest }).action(
+      action<Options & { limit?: number }>((asked) => {
+        const given = { ...asked, limit: rowsOf(asked) };
+        return open(['postgres'], async (session) =>
           showPage(await read(session, given), given, (items) =>
             print ? print(items, given) : printItems(items, columns, table),
           ),
-        ),
-      ),
+        );
+      }),
     );
   }
 

@@ -36,6 +36,8 @@ import { symbolChecks } from './symbol-config/check.ts';
 const SHORT_SHUTDOWN_MS = 5_000;
 
 const CONNECT_LIMIT_MS = 2_000;
+/** Findings that are shown unless all are asked for. */
+const MOST_SHOWN = 8;
 /** At most so many places that cannot be reached are named. */
 const NAMED = 5;
 
@@ -67,9 +69,15 @@ export function addTo(command: Command): void {
         warn: warnings = [],
         ok: good = [],
       } = Object.groupBy(findings, ({ status }) => status);
+      const worstFirst = [...errors, ...warnings, ...good];
       const isWhole = json || verbose || router !== undefined || good.length === 0;
       if (json) printJson({ isHealthy: errors.length === 0, findings });
-      else printFindings(isWhole ? findings : findings.filter(({ status }) => status !== 'ok'));
+      else
+        printFindings(
+          isWhole ? worstFirst : worstFirst.slice(0, Math.min(errors.length + warnings.length, MOST_SHOWN)),
+        );
+      if (!isWhole && errors.length + warnings.length > MOST_SHOWN)
+        report('only the worst are shown, -v shows all');
       report(
         `${countOf(errors.length, 'error')}, ${countOf(warnings.length, 'warning')}${isWhole ? '' : `, ${good.length} ok (-v shows them)`}`,
       );
@@ -216,7 +224,7 @@ function administrators({ adminEmails }: Config): Diagnosis {
   if (empty.length === 0) return ok(`all ${adminEmails.size} types have one`);
   return warn(
     `${empty.length} of ${adminEmails.size} types have none, their e-mail is skipped`,
-    `set ${empty.join(', ')}`,
+    `set ${empty[0]}${empty.length > 1 ? `, and those of ${countOf(empty.length - 1, 'other type')}` : ''}`,
   );
 }
 

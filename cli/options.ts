@@ -10,6 +10,8 @@ import { DEFAULT_LIMIT, MAX_LIMIT } from '../client/lists.ts';
 import { PUBLICATION_FAILURES } from '../workflows/failures.ts';
 import { shell } from './invocation.ts';
 
+const SCREEN_ROWS = 20;
+
 /** A duration as variables have it, as milliseconds. */
 export function parseDuration(text: string): number {
   const ms = durationMs(text);
@@ -78,6 +80,11 @@ export function parseEntryId(text: string): string {
 
 export const limitOption = () =>
   new Option('--limit <n>', 'rows at most').argParser(parseCount(1, MAX_LIMIT)).default(DEFAULT_LIMIT);
+/** A list for a person fits a screen. */
+export const screenOption = () =>
+  limitOption().default(undefined, `${SCREEN_ROWS}, with --json ${DEFAULT_LIMIT}`);
+export const rowsOf = ({ limit, json }: { limit?: number | undefined; json?: boolean | undefined }): number =>
+  limit ?? (json ? DEFAULT_LIMIT : SCREEN_ROWS);
 /** The notification types of the service. @throws ConfigError when its file is no catalog. */
 export const catalogOfShell = (): Catalog => catalogIn(shell().env);
 

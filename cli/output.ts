@@ -6,6 +6,7 @@ import { WriteStream } from 'node:tty';
 import { styleText } from 'node:util';
 import type { Shell } from './invocation.ts';
 import { currentInvocation, shell } from './invocation.ts';
+export { countOf, durationOf } from '../client/causes.ts';
 import { printable, printableLines, tableOf } from './table.ts';
 
 export function printLine(line = ''): void {
@@ -134,16 +135,3 @@ function coloredStatus(text: string): string {
 
 /** With a large first letter. */
 export const capital = (word: string): string => `${word[0]!.toUpperCase()}${word.slice(1)}`;
-
-/** `1 route`, `2 routes`. */
-export function countOf(count: number, what: string): string {
-  return `${count} ${what}${count === 1 ? '' : 's'}`;
-}
-
-/** A duration in ms as a person says it: `350 ms`, `12 s`, `3 min`, `5 h`, `2 d`. */
-export function durationOf(ms: number): string {
-  if (ms < 1_000) return `${Math.round(ms)} ms`;
-  if (ms < 120_000) return `${Math.round(ms / 1_000)} s`;
-  if (ms < 7_200_000) return `${Math.round(ms / 60_000)} min`;
-  return ms < 172_800_000 ? `${Math.round(ms / 3_600_000)} h` : `${Math.round(ms / 86_400_000)} d`;
-}

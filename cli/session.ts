@@ -197,14 +197,21 @@ export async function allReached(attempts: readonly Promise<unknown>[]): Promise
   });
 }
 
-/** @throws OperationFailedError naming what cannot be reached and the variable that says where it is. */
+/** @throws OperationFailedError naming what cannot be reached, or refuses a password, and the variable that says so. */
 export async function check(what: string, variable: string, attempt: () => Promise<unknown>): Promise<void> {
   try {
     await attempt();
   } catch (error) {
-    throw new OperationFailedError(`cannot reach ${what} (${variable}): ${causeOf(error)}`, {
-      cause: error,
-    });
+    const cause = causeOf(error);
+    const isRefused = /^(WRONGPASS|NOAUTH)|^password authentication failed/.test(cause);
+    // The address is right then.
+    const named = what.startsWith('PostgreSQL') ? variable : 'NOTIFICATION_REDIS_PASSWORD';
+    throw new OperationFailedError(
+      isRefused
+        ? `${what} refused the password (${named}): ${cause}`
+        : `cannot reach ${what} (${variable}): ${cause}`,
+      { cause: error },
+    );
   }
 }
 

@@ -11,6 +11,19 @@ import { withSession } from './session.ts';
 
 /** Of one kind of work; what is seldom beyond that is cut. */
 const MOST_FAILURES = 8;
+/** Lines of each table below that of the kinds: all of it fits a screen. */
+const MOST_LINES = 5;
+/** Nobody has to look into what waits less, ms. */
+const LONG_MS = 120_000;
+
+/** The command that shows what died. */
+const NEXT: Record<TopOfKind['kind'], string> = {
+  intent: 'dead-letters list',
+  'mobile-push': 'mobile list --status failed',
+  'symbol-config': 'symbols status',
+  'account-callback': 'callbacks failed --dead',
+  subscription: 'subscriptions list --given-up',
+};
 
 interface Options {
   /** ms. */
@@ -67,20 +80,27 @@ function printTop({ kinds }: Top): void {
       deadOf(kind),
     ]),
   );
-  const waits = kinds.flatMap(({ kind, waits: all }) =>
-    all.map(({ what, count, oldestMs }): Cell[] => [kind, what, count, ageOf(oldestMs)]),
-  );
+  const waits = kinds
+    .flatMap(({ kind, waits: all }) => all.map((wait) => ({ kind, ...wait })))
+    .toSorted((one, other) => other.oldestMs - one.oldestMs)
+    .slice(0, MOST_LINES)
+    .map(({ kind, what, count, oldestMs }): Cell[] => [kind, what, count, ageOf(oldestMs)]);
   if (waits.length > 0) {
     printHeading('Waits');
     printTable(['KIND', 'WHAT', 'HOW MANY', 'OLDEST'], waits);
   }
-  const dead = kinds.flatMap(({ kind, dead: all }) =>
-    all.slice(0, MOST_FAILURES).map(({ failure, count }): Cell[] => [kind, failure, count]),
-  );
+  const dead = kinds
+    .flatMap(({ kind, dead: all }) => all.map((one) => ({ kind, ...one })))
+    .toSorted((one, other) => other.count - one.count)
+    .slice(0, MOST_LINES)
+    .map(({ kind, failure, count }): Cell[] => [kind, failure, count]);
   if (dead.length > 0) {
     printHeading('Dead');
     printTable(['KIND', 'FAILURE', 'HOW MANY'], dead, { flexible: 1 });
   }
+  const next = kinds.filter((kind) => deadOf(kind) > 0).map(({ kind }) => NEXT[kind]);
+  if (kinds.some((kind) => oldestOf(kind) > LONG_MS)) next.push('doctor');
+  if (next.length > 0) report(`next: ${next.map((one) => `galaxy-notify ${one}`).join(', ')}`);
 }
 
 /** Names and values, so that lines can be read and searched by `grep` and `awk`. */

@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import type { WhyOptions } from '../client/why.ts';
 import { EXIT, action } from './command.ts';
 import { shaped } from './definition.ts';
-import { limitOption, sinceOption, typeOption } from './options.ts';
+import { rowsOf, screenOption, sinceOption, typeOption } from './options.ts';
 import { printJson, printTable, report } from './output.ts';
 import { withSession } from './session.ts';
 
@@ -13,14 +13,15 @@ export function addTo(command: Command): void {
       'Say in a sentence what became of each push, e-mail, mobile push and account callback for somebody, newest first.',
     args: [['<user>', "a user's id, or the address of an administrator"]],
     options: [
-      ...[typeOption(), limitOption()],
+      ...[typeOption(), screenOption()],
       sinceOption('accepted, refused or computed').default(undefined, '7d'),
     ],
     examples: ['why user-17', 'why user-17 --type game.turn.ready --since 2d --json'],
   }).action(
-    action<Pick<WhyOptions, 'type' | 'since'> & { limit: number }, [string]>(
-      ({ json, type, since, limit }, recipient) =>
+    action<Pick<WhyOptions, 'type' | 'since'> & { limit?: number }, [string]>(
+      ({ json, type, since, ...asked }, recipient) =>
         withSession(['postgres'], async ({ operator, config }) => {
+          const limit = rowsOf({ json, ...asked });
           const found = await operator.why(recipient, {
             limit,
             retentionMs: config.values.NOTIFICATION_RECORD_RETENTION,

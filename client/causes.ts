@@ -82,3 +82,11 @@ export const timeOf = (time: Date): string => time.toISOString().replace('.000Z'
 
 /** `1 device`, `2 devices`. */
 export const countOf = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;
+
+/** A duration in ms as a person says it: `350 ms`, `12 s`, `3 min`, `5 h`, `2 d`. */
+export function durationOf(ms: number): string {
+  if (ms < 1_000) return `${Math.round(ms)} ms`;
+  if (ms < 120_000) return `${Math.round(ms / 1_000)} s`;
+  if (ms < 7_200_000) return `${Math.round(ms / 60_000)} min`;
+  return ms < 172_800_000 ? `${Math.round(ms / 3_600_000)} h` : `${Math.round(ms / 86_400_000)} d`;
+}

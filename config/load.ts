@@ -267,7 +267,7 @@ function readerOf(
     if (result.success) return result.data;
     const shown =
       row.secret || CREDENTIALS_IN_URL.test(text) ? 'a value that is not shown' : JSON.stringify(given);
-    problems.push(`${name} ${result.error.issues.map(({ message }) => message).join('; ')} (got ${shown})`);
+    problems.push(`${name} ${result.error.issues.map(messageOf).join('; ')} (got ${shown})`);
     return undefined;
   }
 
@@ -403,3 +403,9 @@ function temporalEnvOf(env: Environment): Record<string, string> {
     ),
   );
 }
+
+/** Schemas say in words of their own what they want, except for a list of values. */
+const messageOf = (issue: z.core.$ZodIssue): string =>
+  issue.code === 'invalid_value' && issue.message.startsWith('Invalid ')
+    ? `must be one of ${issue.values.join(', ')}`
+    : issue.message;

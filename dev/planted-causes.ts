@@ -102,7 +102,10 @@ export const PLANTS: readonly Plant[] = [
   {
     cause: 'replayed',
     sql: `${route('pending', { next_attempt_at: "now() + interval '1 hour'" })}
-      INSERT INTO notification.replays SELECT {id}, 'email:user:' || {user}, 1, 'r', 'nina', NULL, at FROM numbered;`,
+      INSERT INTO notification.dead_letters SELECT {id}, 'email:user:' || {user}, 'email', 'user:' || {user}, 7, 7,
+        'mail_stream_publish_failed', 'OOM', 'hint', at FROM numbered;
+      INSERT INTO notification.replays SELECT {id}, 'email:user:' || {user}, 2, 'operation/replay-1', 'nina', NULL, at
+        FROM numbered;`,
   },
   { cause: 'retrying', sql: route('failed', { ...failure, next_attempt_at: "now() + interval '1 hour'" }) },
   { cause: 'overdue', sql: route('failed', { ...failure, next_attempt_at: 'at' }) },

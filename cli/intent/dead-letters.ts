@@ -72,6 +72,8 @@ function printLetters(items: DeadLetter[]): void {
     },
     { flexible: 7, linked: 2 },
   );
-  if (items.every(({ status }) => status !== 'dead_letter')) return;
-  report('to try them again: galaxy-notify replay <notification id> [route id], or with these filters');
+  const dead = items.find(({ status }) => status === 'dead_letter');
+  if (dead === undefined) return;
+  report(`to try one again, when its cause is gone: galaxy-notify replay ${dead.notificationId}`);
+  report(`to try all of a cause again: galaxy-notify replay --failure ${dead.failure} --since 7d --dry-run`);
 }

@@ -24,6 +24,7 @@ import { form, option } from '../definition.ts';
 import { shell } from '../invocation.ts';
 import {
   addPair,
+  adviceFor,
   catalogOfShell,
   givenOf,
   parseCount,
@@ -40,6 +41,9 @@ import { printNotification } from './notification-view.ts';
 
 /** Intents that are appended concurrently. */
 const BATCH_SIZE = 100;
+
+/** Ids that are printed one by one. */
+const MOST_IDS = 10;
 
 /** Longest wait for the end of a workflow whose intent is decided. */
 const OUTCOME_LIMIT_MS = 5_000;
@@ -67,7 +71,7 @@ export function addPublishCommand(intents: Command): void {
   form(intents, {
     name: 'publish',
     description:
-      'Check an intent as the service does, publish it, and print the notification id. Needs Redis only, except with --wait.',
+      'Check an intent as the service does, publish it, and print the notification id; of many, the first and the last. Needs Redis only, except with --wait.',
     args: [['<type>', 'notification type, see intents sample', parseType]],
     options: [
       option('--to <user ids>', 'recipients, comma-separated', (ids) => ids.split(',')),
@@ -189,9 +193,10 @@ function showPublished(
   { json }: PublishOptions,
 ): ExitCode {
   const published = linked(ids, webUi);
-  if (json) printJson({ published });
-  else for (const { notificationId } of published) printLine(notificationId);
   const [first] = published;
+  if (json) printJson({ published });
+  else if (ids.length > MOST_IDS) printLine(`${ids.length} intents published, ${ids[0]} to ${ids.at(-1)}`);
+  else for (const id of ids) printLine(id);
   if (first?.link !== undefined) report(first.link);
   return EXIT.done;
 }
@@ -253,7 +258,7 @@ async function intentsOf(
     ...(await payloadOf(options)),
     ...fieldsOf(spec, options.field),
   };
-  checkNames(spec, payload);
+  checkNames(spec, payload, options.field);
   const isToUsers = spec.audiences.includes('user') && options.audience !== 'admin_email';
   const to = options.to ?? (options.sample && isToUsers ? SAMPLE_USERS : undefined);
   const occurredAt = options.occurredAt ?? new Date();
@@ -276,12 +281,20 @@ async function intentsOf(
 }
 
 /** @throws UsageError that names all missing fields of the payload, and what unknown ones may have meant. */
-function checkNames({ type, fields }: TypeSpec, payload: Record<string, unknown>): void {
+function checkNames(
+  { type, fields }: TypeSpec,
+  payload: Record<string, unknown>,
+  given: Record<string, string> = {},
+): void {
   const known = fields.map(({ name }) => name);
   const missing = fields.flatMap(({ name, isRequired }) =>
     isRequired && payload[name] === undefined ? [name] : [],
   );
-  if (missing.length === 0) return;
+  const unknown = Object.keys(given).find((name) => !known.includes(name));
+  if (missing.length === 0) {
+    if (unknown === undefined) return;
+    throw new UsageError(`${type} has no --field ${unknown}: ${adviceFor(unknown, known)}`);
+  }
   const meant = Object.keys(payload).flatMap((name) => {
     const nearest = known.includes(name) ? undefined : nearestOf(name, missing);
     return nearest === undefined ? [] : [`; ${name}: did you mean ${nearest}?`];

@@ -118,13 +118,23 @@ export function addTo(symbols: Command): void {
   define(symbols, {
     name: 'status',
     description: 'Show which target has which version, what failed, and when the next push is.',
-    options: [option('--behind', 'only targets that have not the newest version, or whose last push failed')],
+    options: [
+      option(
+        '--behind',
+        'with --json: only targets that have not the newest version, or whose last push failed',
+      ),
+      option('-v, --verbose', 'also show the targets that have the newest version'),
+    ],
     examples: ['symbols status', 'symbols status --behind --json'],
-    async run({ operator }, { json, behind }: { json?: boolean; behind?: boolean }) {
+    async run(
+      { operator },
+      { json, behind, verbose }: { json?: boolean; behind?: boolean; verbose?: boolean },
+    ) {
       const status = await operator.symbols.status();
-      const targets = behind ? status.targets.filter(({ isBehind }) => isBehind) : status.targets;
-      if (!json) printStatus({ ...status, targets }, status.targets);
-      return { ...status, targets };
+      const targets = status.targets.filter(({ isBehind }) => isBehind);
+      if (!json)
+        printStatus(verbose ? status : { ...status, targets }, targets.length, status.targets.length);
+      return behind ? { ...status, targets } : status;
     },
   });
 
@@ -213,11 +223,11 @@ function change(
   });
 }
 
-/** @param all shown or not. */
-function printStatus({ targets, version, live, link }: SymbolStatus, all: SymbolStatus['targets']): void {
+/** The targets of `status` are those that are shown, the ones with most failures first. */
+function printStatus({ targets, version, live, link }: SymbolStatus, behind: number, all: number): void {
   if (targets.length > 0) {
     printItems(
-      targets,
+      targets.toSorted((one, other) => other.consecutiveFailures - one.consecutiveFailures),
       {
         TARGET: 'target',
         KIND: 'kind',
@@ -230,8 +240,7 @@ function printStatus({ targets, version, live, link }: SymbolStatus, all: Symbol
       { flexible: 6 },
     );
   }
-  const behind = all.filter(({ isBehind }) => isBehind).length;
-  report(`version ${version}: ${all.length - behind} of ${countOf(all.length, 'target')} acknowledged`);
+  report(`version ${version}: ${all - behind} of ${countOf(all, 'target')} acknowledged (-v shows all)`);
   if (!live) report('no answer from the workflow: shown as the database has it');
   else {
     const { alarm, crawler, isListEmpty } = live;

@@ -5,14 +5,17 @@ import { ROUTE_EXPIRED, ROUTE_THROTTLED } from '../../api/intent/outcome.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
 import { LAST_ENTRY_ID, timeOfEntry } from '../../api/stream-ids.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { orderIdOf } from '../../workflows/operation-contract.ts';
 import type { Cause, FoundCause, Question } from '../causes.ts';
-import { timeOf } from '../causes.ts';
+import { durationOf, timeOf } from '../causes.ts';
 import type { OperatorResources } from '../resources.ts';
 import { bridgeOperations } from './bridge.ts';
 import { WHY_OPEN } from './waiting.ts';
 
 /** Nobody works on a route that is overdue for so long: lost work is taken up within about two minutes. */
 const OVERDUE_AFTER_MS = 120_000;
+/** What is published so long after it could be is late. */
+const LATE_AFTER_MS = 60_000;
 /** Entries behind the reader that are read, the next ones. */
 const UNREAD_LOOKED_INTO = 1_000;
 /** Open intents that are read. */
@@ -102,9 +105,10 @@ function causeOfRoute(row: RouteRow, isUrgent: boolean): FoundCause {
   const { notification_id: id, type, channel } = row;
   const isOpen = row.status === 'pending' || row.status === 'failed';
   const [cause, at, what] = isOpen ? causeOfOpenRoute(row) : causeOfSettledRoute(row, row.settled_at!);
+  const isReplayed = cause === 'dead' ? row.replayed_at !== null : row.died_at !== null;
   return {
     ...{ cause, at, id, type, channel },
-    sentence: `the ${isUrgent ? 'urgent ' : ''}${channel === 'push' ? 'push' : 'e-mail'} of ${type} ${what}`,
+    sentence: `the ${isUrgent ? 'urgent ' : ''}${channel === 'push' ? 'push' : 'e-mail'} of ${type} ${what}${isReplayed ? `; ${replayOf(row)}` : ''}`,
     workflowId:
       cause === 'not_on_this_channel' || cause === 'recipient_unusable' || cause === 'throttled'
         ? notificationWorkflowId(id)
@@ -119,12 +123,14 @@ function causeOfSettledRoute(row: RouteRow, at: Date): CauseOfRoute {
   const time = timeOf(at);
   if (row.status === 'published') {
     const entry = row.entry_id === null ? '' : ` as entry ${row.entry_id}`;
-    return ['published', at, `was published at ${time}${entry}, by attempt ${row.attempt_count}`];
+    const lateMs = at.getTime() - row.accepted_at.getTime();
+    const late = lateMs < LATE_AFTER_MS ? '' : `, ${durationOf(lateMs)} late`;
+    return ['published', at, `was published at ${time}${entry}, by attempt ${row.attempt_count}${late}`];
   }
   if (row.status === 'dead_letter') {
     const next = row.is_expired
       ? `it expired at ${timeOf(row.expires_at!)}, so a replay does not send it`
-      : `galaxy-notify replay ${row.notification_id} ${row.route_id}`;
+      : `galaxy-notify replay ${row.notification_id} ${shellWord(row.route_id)}`;
     return [
       'dead',
       at,
@@ -181,12 +187,25 @@ function causeOfWaiting(row: RouteRow): CauseOfRoute {
   }
   return replayedAt === null
     ? ['waiting_for_attempt', acceptedAt, `was accepted at ${timeOf(acceptedAt)} and waits for its attempt`]
-    : [
-        'replayed',
-        replayedAt,
-        `died, and ${row.replayed_by} replayed it at ${timeOf(replayedAt)}; it waits for its attempt`,
-      ];
+    : ['replayed', replayedAt, 'waits for the attempt of its replay'];
 }
+
+/** That it died, and who replayed it in which of three ways: an operator, an operation on many, or Temporal's own tools. */
+function replayOf({ died_at: diedAt, death, replays, replay_id: id, ...row }: RouteRow): string {
+  const died = diedAt === null ? 'it died' : `it died at ${timeOf(diedAt)} because of ${death}`;
+  if (row.replayed_at === null) return died;
+  const way = id!.startsWith(orderIdOf(''))
+    ? ` with the operation ${id!.slice(orderIdOf('').length)}`
+    : /\/signal-\d+$/.test(id!)
+      ? ''
+      : " with Temporal's own tools";
+  const often = replays > 1 ? `, the last of ${replays} replays` : '';
+  return `${died}, and ${row.replayed_by} replayed it at ${timeOf(row.replayed_at)}${way}${often}`;
+}
+
+/** A producer chooses ids of users, and operators paste commands. */
+export const shellWord = (text: string): string =>
+  /^[\w:@./+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 
 const failureOf = ({ classification, message }: RouteRow): string =>
   [classification, message].filter(Boolean).join(': ');
@@ -214,8 +233,14 @@ interface RouteRow {
   paused_at: Date | null;
   paused_by: string | null;
   pause_reason: string | null;
+  /** Of its first death, with its failure. */
+  died_at: Date | null;
+  death: string | null;
+  /** Of the last replay. */
+  replay_id: string | null;
   replayed_at: Date | null;
   replayed_by: string | null;
+  replays: number;
 }
 
 /** What all other statements select, each a part of it. */
@@ -232,12 +257,13 @@ interface IntentRow {
 
 /** $1 recipients as routes name them, $2 since, $3 type or null, $4 limit. */
 const FIND_ROUTES = `
-  SELECT route.notification_id, route_id, notification_type AS type, route.channel, status, attempt_count, max_attempts,
+  SELECT route.notification_id, route_id, notification_type AS type, route.channel, status, attempt_count, route.max_attempts,
          route.created_at AS accepted_at, coalesce(published_at, skipped_at, dead_lettered_at) AS settled_at,
          next_attempt_at, coalesce(extract(epoch FROM now() - next_attempt_at) * 1000, 0)::float8 AS overdue_ms, entry_id,
          last_error_classification AS classification, last_error_message AS message, expires_at,
          coalesce(expires_at <= now(), false) AS is_expired, held, changed_at AS paused_at, changed_by AS paused_by,
-         reason AS pause_reason, replay.created_at AS replayed_at, replay.requested_by AS replayed_by
+         reason AS pause_reason, dead.created_at AS died_at, failure_classification || ': ' || failure_message AS death,
+         replay_id, replay.created_at AS replayed_at, replay.requested_by AS replayed_by, coalesce(generation, 0) AS replays
     FROM unnest($1::text[]) AS wanted (recipient_ref)
    CROSS JOIN LATERAL (
          SELECT routes.*, notification_type, producer, expires_at
@@ -254,11 +280,12 @@ const FIND_ROUTES = `
           ORDER BY kind
           LIMIT 1) AS pause ON true
     LEFT JOIN LATERAL (
-         SELECT created_at, requested_by
+         SELECT created_at, requested_by, replay_id, generation
            FROM notification.replays
           WHERE replays.notification_id = route.notification_id AND replays.route_id = route.route_id
           ORDER BY generation DESC
-          LIMIT 1) AS replay ON true`;
+          LIMIT 1) AS replay ON true
+    LEFT JOIN notification.dead_letters AS dead USING (notification_id, route_id)`;
 
 /** Of a backlog, as many as take some tenths of a second. $1 a list of the one recipient, $2 type or null, $3 limit. */
 const FIND_WAITING = `

@@ -188,7 +188,7 @@ test('I25 the signal makes a waiting route try now, before its timer and between
   expect(route.generation).toBe(0);
 });
 
-test('I26 a route that somebody else has settled is looked at now', async () => {
+test('I26 a route that was settled elsewhere is looked at now', async () => {
   const route = new FakeRoute();
   route.isBroken = true;
   const run = await beginRoute(route);
@@ -247,7 +247,7 @@ test.each<[string, unknown[], object]>([
   ]);
 });
 
-test('I25 a run that is started without a signal is an order, and dies again with a budget of its own', async () => {
+test('I25 a run that is started without a signal is an order, and dies again with its own budget', async () => {
   const route = new FakeRoute();
   route.status = 'dead_letter';
   route.isBroken = true;

@@ -157,7 +157,7 @@ describe.each(['child', 'on_failure', 'direct'])('mode %s', (mode) => {
     await untilStatuses(await publish(SALE, 'user-1'), ...PASSED);
   });
 
-  test('I98 of intents that come together as many pass as may, whoever accepts them', async () => {
+  test('I98 of concurrent intents only as many as the limit pass, in whichever process', async () => {
     const ids = await Promise.all(Array.from({ length: 30 }, () => publish(SALE, 'user-3')));
     await eventually('all to be settled', async () => {
       const statuses = await Promise.all(ids.map(statusesOf));
@@ -283,7 +283,7 @@ describe('the statement that accepts', () => {
     expect(fresh!().toReversed()).toMatchObject(await loadRoutesOf(slot.db, [late!.notificationId]));
   });
 
-  test('I98 an intent counts once: not when it is accepted already, a duplicate, expired, or sent to nobody', async () => {
+  test('I98 an intent counts once: not when it is accepted already, a duplicate, expired, or without recipients', async () => {
     const user = [recipientOf('once')];
     const [first] = await written(intentOf(SALE));
     await accept(slot.db, [first!], user);

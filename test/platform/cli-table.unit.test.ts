@@ -1,4 +1,6 @@
 /** Tables and progress of the command line. */
+import { execFileSync } from 'node:child_process';
+import { shellWord } from '../../client/intent/why.ts';
 import { PassThrough } from 'node:stream';
 import type { Shell } from '../../cli/invocation.ts';
 import { invoke } from '../../cli/invocation.ts';
@@ -40,4 +42,9 @@ test('I40 progress is a bar in a terminal, which its end takes away', async () =
   expect(stderr.read()).toBe(
     `${clear}${'█'.repeat(6)}${'░'.repeat(18)} 1/4 routes settled, 2 failed${clear}`,
   );
+});
+
+test('U1 a command that is shown to be pasted holds what others chose as one word', () => {
+  for (const text of ['push:user:user-1', "email:user:o'hara", 'push:user:$(touch x); `y` "z" &'])
+    expect(execFileSync('sh', ['-c', `printf %s ${shellWord(text)}`], { encoding: 'utf8' })).toBe(text);
 });

@@ -103,6 +103,10 @@ test.each([
     'intents publish game.turn.ready --key k --field game_nam=x',
     'needs --field game_id, --field game_name, --field turn_number; game_nam: did you mean game_name?',
   ],
+  [
+    'intents publish game.turn.ready --sample --field game_nam=x',
+    'game.turn.ready has no --field game_nam: did you mean game_name?',
+  ],
   [`intents publish game.turn.ready --key k ${COMPLETE.join(' ')}`, '--to is required for --audience user'],
   [
     `intents publish game.turn.ready --key k --to u ${COMPLETE.join(' ')} --field turn_number=x`,
@@ -121,5 +125,13 @@ test('I40 a mistyped variable stops a command, with the variable that was meant'
   expect(code).toBe(1);
   expect(stderr).toContain(
     'NOTIFICATION_REDIS_MASTER_ADDRESS has no effect: did you mean NOTIFICATION_REDIS_MASTER_ADDR?',
+  );
+});
+
+test('I40 a value that a variable cannot have is answered with those that it can', async () => {
+  const { code, stderr } = await startCommand(['top', '--once'], { NOTIFICATION_LOG_LEVEL: 'loud' }).ended;
+  expect(code).toBe(1);
+  expect(stderr).toContain(
+    'NOTIFICATION_LOG_LEVEL must be one of trace, debug, info, warn, error, fatal (got "loud")',
   );
 });

@@ -93,7 +93,8 @@ const SENTENCES: Partial<Record<Cause, RegExp>> = {
     /skipped at \S+Z because it came too late: it was worth sending until \S+Z, and no attempt was counted$/,
   cancelled: /skipped because an operator cancelled it at \S+Z$/,
   waiting_for_attempt: /was accepted at \S+Z and waits for its attempt$/,
-  replayed: /died, and nina replayed it at/,
+  replayed:
+    /waits for the attempt of its replay; it died at \S+Z because of mail_stream_publish_failed: OOM, and nina replayed it at \S+Z with the operation replay-1, the last of 2 replays$/,
   retrying: /has failed 2 of 7 times, .* because of mail_stream_publish_failed: OOM, and is tried again at/,
   overdue: /has been due since \S+Z and nobody publishes it/,
   producer_paused:
@@ -127,6 +128,47 @@ test.each(PLANTS.map(({ cause }) => cause))('U1 why says %s, and nothing else', 
   expect(answers.map((answer) => answer.cause)).toEqual([cause, ...(BESIDE[cause] ?? [])]);
   expect(answers[0]!.sentence).toMatch(SENTENCES[cause] ?? /^$/);
   expect(doubts).toEqual([]);
+});
+
+test('U1 why says of what was published that it died, that it is late, and who replayed it', async () => {
+  const user = plantedUser('published', 2);
+  const [{ notification_id: id }] = (
+    await slot.db.query<{ notification_id: string }>(
+      "SELECT notification_id FROM notification.routes WHERE recipient_ref = 'user:' || $1",
+      [user],
+    )
+  ).rows as [{ notification_id: string }];
+  await slot.db.query(
+    `INSERT INTO notification.dead_letters
+     SELECT notification_id, route_id, channel, recipient_ref, 7, 7, 'mail_stream_publish_failed', 'OOM', 'hint', created_at
+       FROM notification.routes WHERE notification_id = $1`,
+    [id],
+  );
+  await slot.db.query(
+    "UPDATE notification.routes SET published_at = created_at + interval '3 hours' WHERE notification_id = $1",
+    [id],
+  );
+  const replay = (generation: number, replayId: string, by: string) =>
+    slot.db.query(
+      `INSERT INTO notification.replays
+       SELECT notification_id, route_id, $2, $3, $4, NULL, now() FROM notification.routes WHERE notification_id = $1`,
+      [id, generation, replayId, by],
+    );
+  const sentence = async () => (await operator.why(user)).answers[0]!.sentence;
+  await replay(1, 'run/signal-1', 'nina');
+  expect(await sentence()).toMatch(
+    /by attempt 1, 3 h late; it died at \S+Z because of mail_stream_publish_failed: OOM, and nina replayed it at \S+Z$/,
+  );
+  await replay(2, 'operation/replay-7', 'otto');
+  expect(await sentence()).toMatch(
+    /, and otto replayed it at \S+Z with the operation replay-7, the last of 2 replays$/,
+  );
+  await replay(3, 'run/run', 'start');
+  expect(await sentence()).toMatch(
+    /, and start replayed it at \S+Z with Temporal's own tools, the last of 3 replays$/,
+  );
+  await slot.db.query('DELETE FROM notification.dead_letters WHERE notification_id = $1', [id]);
+  await slot.db.query('DELETE FROM notification.replays WHERE notification_id = $1', [id]);
 });
 
 test('U1 why says what is in the stream and not read yet, and what was not looked into', async () => {

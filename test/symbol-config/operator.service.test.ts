@@ -197,7 +197,8 @@ describe('command line', () => {
   test('S7 status and crawler', async () => {
     registry.targets.heal();
     await operator.symbols.wait(await operator.symbols.push(), inTime);
-    const status = await cli('status');
+    expect((await cli('status')).stdout).toBe('');
+    const status = await cli('status', '-v');
     expect(status.code).toBe(0);
     expect(status.stdout.trim().split('\n')).toHaveLength(78);
     expect(status.stdout).toMatch(/ap-south-alert-10 +price_alert +ap-south +\d+ /);
