@@ -23,7 +23,7 @@ const border = (folder, allowed, comment) => ({
 });
 
 /** Files of `workflows/` without workflow code: other processes may load them. */
-const PURE_WORKFLOW_FILES = 'contract[.]ts$|/(failures|policies|rules|search-attributes)[.]ts$';
+const PURE_WORKFLOW_FILES = 'contract[.]ts$|/(details|failures|policies|rules|search-attributes)[.]ts$';
 
 /** @type {import('dependency-cruiser').IConfiguration} */
 export default {

@@ -165,7 +165,8 @@ export async function listOpenOperations(
   const rows = await query<OpenRow>(db, LIST_OPEN, [kinds, MOST_OPEN]);
   return rows.map(({ total, done, ordered, paused_by: pausedBy, ...row }) =>
     operationStart({
-      ...{ operationId: row.operation_id, kind: row.kind, rate: row.rate, requestedBy: row.requested_by },
+      ...{ operationId: row.operation_id, kind: row.kind, rate: row.rate },
+      ...{ requestedBy: row.requested_by, filter: row.filter, reason: row.reason },
       carried: {
         ...{ total, done, ordered },
         ...(pausedBy === null ? { status: 'running' } : { status: 'paused', changedBy: pausedBy }),
@@ -234,6 +235,8 @@ interface OpenRow extends OperationRow {
   kind: OperationKind;
   rate: number;
   requested_by: string;
+  filter: object;
+  reason: string | null;
 }
 
 /**
@@ -243,7 +246,7 @@ interface OpenRow extends OperationRow {
 const LIST_OPEN = {
   name: 'list_open_operations',
   text: `
-    SELECT operation_id, kind, rate, requested_by, total, done, ordered, paused_by
+    SELECT operation_id, kind, rate, requested_by, filter, reason, total, done, ordered, paused_by
       FROM notification.operations
      WHERE ended_at IS NULL AND kind = ANY($1::text[]) AND created_at > now() - interval '1 day'
      ORDER BY created_at

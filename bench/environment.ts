@@ -14,8 +14,9 @@ import type { Stack } from '../dev/servers/stack.ts';
 import { startStack } from '../dev/servers/stack.ts';
 import { MEMBERS, startTemporalCluster } from '../dev/servers/temporal-cluster.ts';
 import { TEMPORAL_VERSIONS } from '../dev/go-programs.ts';
-import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
+import { loadConfig } from '../config/load.ts';
 import { cpuSecondsOf, startServiceProcess, type ServiceProcess } from './processes.ts';
+import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
 
 /** The modes of `NOTIFICATION_ROUTE_DISPATCH`, each a part. */
 export const MODES = ['child', 'on_failure'] as const;
@@ -256,7 +257,7 @@ export function namespaceOf(part: PartName): string {
 /** What every Temporal that is measured has. */
 const TEMPORAL = {
   namespaces: PARTS.map((part) => namespaceOf(part)),
-  searchAttributes: SEARCH_ATTRIBUTE_NAMES,
+  searchAttributes: SEARCH_ATTRIBUTES,
 };
 
 async function startCluster(benchDir: string, report: (line: string) => void) {

@@ -1,5 +1,5 @@
 /** One intent for 10,000 recipients: whether it completes, how long its histories get, and what it takes in memory. */
-import { NOTIFICATION_WORKFLOW, ROUTE_WORKFLOW, SEARCH_ATTRIBUTES } from '../workflows/intent/contract.ts';
+import { NOTIFICATION_WORKFLOW, ROUTE_WORKFLOW } from '../workflows/intent/contract.ts';
 import type { Bench, Mode, Part } from './environment.ts';
 import { MODES } from './environment.ts';
 import { ROUTES_PER_RECIPIENT, burst, countHandOffs, serviceOf } from './intent.ts';
@@ -78,7 +78,7 @@ async function measure(bench: Bench, mode: Mode): Promise<Finding[]> {
 /** Of the notification and its batches. Its routes are many and short: the server looks for a long one itself. */
 async function longestHistory({ client }: Part, sinceMs: number): Promise<number> {
   const since = new Date(sinceMs).toISOString();
-  const own = `${SEARCH_ATTRIBUTES.notificationId} IS NOT NULL AND StartTime >= '${since}'`;
+  const own = `NotificationId IS NOT NULL AND StartTime >= '${since}'`;
   let longest = 0;
   let notifications = 0;
   for await (const { historyLength, type } of client.workflow.list({

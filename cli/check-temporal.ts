@@ -8,11 +8,13 @@ import type { NeededSchedule } from '../config/variables.ts';
 import {
   isUnknownNamespace,
   missingSearchAttributes,
+  namesOf,
   namespaceRetentionMs,
 } from '../migrations/namespace.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { error, ok, warn } from './checks.ts';
 import { durationOf } from './output.ts';
+import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
 
 const OLDEST_SERVER = [1, 29] as const;
 const DAY_MS = 86_400_000;
@@ -27,7 +29,7 @@ export function temporalChecks(
   return [
     ['Temporal', () => answers(resources, reach)],
     ['Temporal: retention', () => retention(resources)],
-    ['Temporal: search attributes', () => searchAttributes(resources, needs.searchAttributes)],
+    ['Temporal: search attributes', () => searchAttributes(resources)],
     ...needs.taskQueues.map((queue): CheckGroup[number] => [
       `workers: ${queue}`,
       () => workers(resources, queue),
@@ -70,12 +72,9 @@ async function retention({ temporal, namespace }: OperatorResources): Promise<Di
     : ok(detail);
 }
 
-async function searchAttributes(
-  { temporal, namespace }: OperatorResources,
-  needed: readonly string[],
-): Promise<Diagnosis> {
-  const missing = await bounded(temporal, () =>
-    missingSearchAttributes(temporal.connection, namespace, needed),
+async function searchAttributes({ temporal, namespace }: OperatorResources): Promise<Diagnosis> {
+  const missing = namesOf(
+    await bounded(temporal, () => missingSearchAttributes(temporal.connection, namespace, SEARCH_ATTRIBUTES)),
   );
   return missing.length === 0
     ? ok('all there')

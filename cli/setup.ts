@@ -18,6 +18,7 @@ import {
   isUnknownNamespace,
   lackOfSearchAttributes,
   missingSearchAttributes,
+  namesOf,
   namespaceRetentionMs,
   scheduleIntervalMs,
 } from '../migrations/namespace.ts';
@@ -29,6 +30,8 @@ import { durationOption } from './options.ts';
 import { countOf, durationOf, printJson, report } from './output.ts';
 import type { Session } from './session.ts';
 import { allReached, check, openSession } from './session.ts';
+import type { SearchAttributes } from '../workflows/search-attributes.ts';
+import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
 
 /** How a new namespace is made when nothing else is asked for: time to look into what happened over a weekend. */
 const DEFAULT_RETENTION_MS = 72 * 3_600_000;
@@ -47,7 +50,7 @@ interface SetupNeeds {
   namespace: string;
   /** Absent: 72 h for a new namespace; one that is there keeps its own. */
   retentionMs?: number;
-  searchAttributes: readonly string[];
+  searchAttributes: SearchAttributes;
   schedules: readonly NeededSchedule[];
   isDryRun: boolean;
 }
@@ -99,11 +102,11 @@ async function carryOut(session: Session, options: SetupOptions): Promise<SetupS
   const { config, resources } = session;
   const { temporal, namespace } = resources;
   const isDryRun = options.dryRun ?? false;
-  const { searchAttributes, schedules } = needsOf(config);
+  const { schedules } = needsOf(config);
   const needs: SetupNeeds = {
     temporal,
     namespace,
-    searchAttributes,
+    searchAttributes: SEARCH_ATTRIBUTES,
     schedules,
     isDryRun,
     ...(options.retention === undefined ? {} : { retentionMs: options.retention }),
@@ -117,7 +120,8 @@ async function carryOut(session: Session, options: SetupOptions): Promise<SetupS
     steps.push(await setUpSearchAttributes(needs));
     for (const schedule of schedules) steps.push(await setUpSchedule(needs, schedule));
   } else {
-    steps.push({ name: 'search attributes', status: 'missing', detail: searchAttributes.join(', ') });
+    const detail = namesOf(SEARCH_ATTRIBUTES).join(', ');
+    steps.push({ name: 'search attributes', status: 'missing', detail });
     for (const { id } of schedules) {
       steps.push({ name: `schedule ${id}`, status: 'missing', detail: 'in the new namespace' });
     }
@@ -230,17 +234,16 @@ export async function setUpSearchAttributes(needs: SetupNeeds): Promise<SetupSte
   const missing = await onceKnown(needs, () =>
     missingSearchAttributes(connection, namespace, searchAttributes),
   );
-  if (missing.length === 0) return { name, status: 'ok', detail: `all ${searchAttributes.length} are there` };
-  const detail = missing.join(', ');
+  const names = namesOf(missing);
+  const needed = Object.keys(searchAttributes).length;
+  if (names.length === 0) return { name, status: 'ok', detail: `all ${needed} are there` };
+  const detail = names.join(', ');
   if (isDryRun) return { name, status: 'missing', detail };
   await orExplain(
     () => onceKnown(needs, () => addSearchAttributes(connection, namespace, missing)),
     lackOfSearchAttributes(namespace, missing),
-    missing
-      .map(
-        (attribute) =>
-          `tcld namespace search-attributes add --namespace ${namespace} --sa ${attribute}=Keyword`,
-      )
+    names
+      .map((one) => `tcld namespace search-attributes add --namespace ${namespace} --sa ${one}`)
       .join('\n  '),
   );
   return { name, status: 'created', detail };

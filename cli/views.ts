@@ -1,5 +1,6 @@
 /** `views`: the Web UI's lists that operators need, as links. */
 import type { Command } from 'commander';
+import { COLUMNS } from '../client/views.ts';
 import { action } from './command.ts';
 import { option, printItems, shaped } from './definition.ts';
 import { printJson, report } from './output.ts';
@@ -18,12 +19,13 @@ export function addTo(command: Command): void {
       // No server is asked.
       withSession([], async ({ operator }) => {
         const items = operator.views();
-        if (json) return printJson({ items });
+        if (json) return printJson({ items, columns: COLUMNS });
         printItems(
           items.map(({ link, saveLink, ...view }) => ({ ...view, link: save ? saveLink : link })),
           { VIEW: 'name', QUERY: 'query' },
           { flexible: 1 },
         );
+        report(`columns to choose once in the list of the Web UI: ${COLUMNS.join(', ')}`);
         if (items.some(({ link }) => link === undefined))
           report('there are no links: NOTIFICATION_TEMPORAL_UI_URL says where the Web UI is');
       }),

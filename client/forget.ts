@@ -157,7 +157,7 @@ export function forgetOperations(resources: OperatorResources) {
     const historiesMs = await retentionOfHistories(resources).catch(() => undefined);
     return [
       {
-        what: `histories in Temporal's namespace ${resources.namespace}: ids of the user and content of notifications`,
+        what: `histories in Temporal's namespace ${resources.namespace}: ids of the user, content of notifications, reasons of operators`,
         // The workflow of a dead letter checks its route once a day.
         ...fromNow(historiesMs === undefined ? undefined : historiesMs + DAY_MS),
         ends: 'by the retention of the namespace, which begins when a workflow ends',

@@ -189,12 +189,12 @@ export function operationOperations(resources: OperatorResources) {
         const view = await openOne(operationId);
         await db.query(RELEASE, [operationId]);
         if (await isRunning(operationId)) return tell(operationId, RESUME_UPDATE, change);
-        const { kind, ratePerSecond: rate, requestedBy, total, done, ordered } = view;
+        const { kind, ratePerSecond: rate, requestedBy, filter, reason, total, done, ordered } = view;
         const { requestedBy: changedBy = 'operator' } = change;
         const carried: OperationState = {
           ...{ status: 'running', total, done, ordered, changedBy, changedAtMs: Date.now() },
         };
-        await start({ operationId, kind, rate, requestedBy, carried });
+        await start({ operationId, kind, rate, requestedBy, filter, reason, carried });
         return show(operationId);
       }),
 
@@ -296,7 +296,7 @@ export function operationOperations(resources: OperatorResources) {
       return chosen;
     });
     try {
-      await start({ operationId, kind, rate: ratePerSecond, requestedBy });
+      await start({ operationId, kind, rate: ratePerSecond, requestedBy, filter, reason });
     } catch (error) {
       throw new OperationFailedError(
         `operation ${operationId} is written down, and goes on by itself once Temporal can be reached, unless galaxy-notify ` +

@@ -24,12 +24,23 @@ export interface View {
   saveLink?: string;
 }
 
+/** Columns of the Web UI's list that tell type, cause and status; a browser keeps them once they are chosen. */
+export const COLUMNS: readonly string[] = [
+  'Status',
+  'Workflow ID',
+  'NotificationType',
+  'RouteStatus',
+  'FailureClassification',
+  'DeadRoutes',
+  'UserId',
+];
+
 const running = (...types: string[]): string =>
   `WorkflowType IN (${types.map((type) => `'${type}'`).join(', ')}) AND ExecutionStatus = 'Running'`;
-const failed = (type: string): string => `WorkflowType = '${type}' AND ExecutionStatus = 'Failed'`;
 
 const QUERIES: readonly (readonly [name: string, query: string])[] = [
   ['Dead letters', running(DEAD_LETTER_WORKFLOW)],
+  ['Notifications of which routes died', `WorkflowType = '${NOTIFICATION_WORKFLOW}' AND DeadRoutes > 0`],
   ['Routes that are tried again', `RouteStatus = 'failed' AND ExecutionStatus = 'Running'`],
   ['Routes that are held', `RouteStatus = 'paused' AND ExecutionStatus = 'Running'`],
   ['Producers, held or not', `${running(CHANNEL_WORKFLOW)} AND WorkflowId STARTS_WITH 'producer/'`],
@@ -42,7 +53,7 @@ const QUERIES: readonly (readonly [name: string, query: string])[] = [
     'Waiting: subscriptions',
     running(SUPERVISOR_WORKFLOW, POOL_WORKER_WORKFLOW, CHANGE_WORKFLOW, TOKEN_WORKFLOW),
   ],
-  ['Mobile pushes that failed', failed(MOBILE_PUSH_WORKFLOW)],
+  ['Mobile pushes that failed', `WorkflowType = '${MOBILE_PUSH_WORKFLOW}' AND ExecutionStatus = 'Failed'`],
   ['Failures of every kind', `ExecutionStatus IN ('Failed', 'TimedOut', 'Terminated')`],
 ];
 

@@ -6,7 +6,7 @@ import { CatalogError, adminTypesOf } from '../api/intent/catalog.ts';
 import { GALAXY, parseCatalog } from '../api/intent/galaxy.ts';
 import type { OutcomeKind } from '../api/intent/outcome.ts';
 import { OTHER_OUTCOMES, OUTCOMES_STREAM, OUTCOME_KINDS, TERMINAL_OUTCOMES } from '../api/intent/outcome.ts';
-import { DISPATCH_MODES, INTENT_TASK_QUEUE, SEARCH_ATTRIBUTES } from '../workflows/intent/contract.ts';
+import { DISPATCH_MODES, INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
 import type { ServiceValues } from './service.ts';
 import { callerWires } from './caller.ts';
 import { bearerToken, duration, emailList, httpUrl, integer, postgresDsn, streamName } from './values.ts';
@@ -188,6 +188,5 @@ export const INTENT: Kind<ServiceValues & ValuesOf<typeof INTENT_VARIABLES>> = {
       address: 'NOTIFICATION_USER_SERVICE_BASE_URL',
       urls: [values.NOTIFICATION_USER_SERVICE_BASE_URL ?? []].flat(),
     }),
-  searchAttributes: Object.values(SEARCH_ATTRIBUTES),
   reconciliation: { purpose: 'routes whose workflow is lost are not taken up' },
 };

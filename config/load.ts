@@ -189,19 +189,14 @@ export function loadPartialConfig(env: Environment): Config {
   return { ...loadConfig({ ...env, NODE_ENV: '' }), production: env['NODE_ENV'] === 'production' };
 }
 
-/** Of all kinds of work, also beyond a process's roles. SQL visibility stores have room for ten in a namespace. */
-export const SEARCH_ATTRIBUTE_NAMES: readonly string[] = searchAttributesOf(ROLE_NAMES);
-
 /** What the configured roles need in Temporal: `setup` and each process make it, `doctor` looks for it. */
 export function needsOf({ roles, values }: Config): {
   taskQueues: string[];
-  searchAttributes: string[];
   schedules: NeededSchedule[];
 } {
   const kinds = kindsOf(roles);
   return {
     taskQueues: kinds.map(({ taskQueue }) => taskQueue),
-    searchAttributes: searchAttributesOf(roles),
     schedules: kinds.flatMap((kind) => schedulesOf(kind, values)),
   };
 }
@@ -230,10 +225,6 @@ export function farSidesOf({ roles, values }: Config): FarSide[] {
 
 function kindsOf(roles: readonly RoleName[]): Kind<Values>[] {
   return roles.map((role) => KINDS[role]);
-}
-
-function searchAttributesOf(roles: readonly RoleName[]): string[] {
-  return kindsOf(roles).flatMap(({ searchAttributes = [] }) => searchAttributes);
 }
 
 /** Reads variables one by one, and collects what is wrong with them. */

@@ -1,6 +1,6 @@
 /** Configuration of mobile pushes. */
 import { z } from 'zod';
-import { MOBILE_SEARCH_ATTRIBUTES, MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
+import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
 import type { ServiceValues } from './service.ts';
 import { duration, httpsUrl, integer } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
@@ -52,6 +52,5 @@ export const MOBILE_PUSH: Kind<ServiceValues & ValuesOf<typeof MOBILE_PUSH_VARIA
   taskQueue: MOBILE_TASK_QUEUE,
   // HTTPS always, with the account of the credentials; another server is refused in production.
   wires: () => [{ name: 'FCM', isAllowed: false, gaps: [] }],
-  searchAttributes: Object.values(MOBILE_SEARCH_ATTRIBUTES),
   reconciliation: { purpose: 'push jobs whose workflow is lost are not taken up' },
 };

@@ -41,8 +41,6 @@ export interface Kind<Values> {
   contradictions?(values: Values): string[];
   /** Of its workers. */
   taskQueue: string;
-  /** That its workflows set, all of type Keyword. */
-  searchAttributes?: readonly string[];
   /** Its reconciliation: how many looks of processes go to one run of the schedule (60), and what is left undone without it. */
   reconciliation?: { looksPerRun?: number; purpose: string };
   /** Whom it calls; undefined while nothing is configured, and a stand-in is called. */

@@ -1,26 +1,32 @@
 /**
- * `npm run tool -- dev/screenshots.ts`: the pictures of the pages, of this program in a real Web UI. Starts the demo, publishes an intent
- * whose push cannot be handed off, cancels many that wait, and lets a headless Chromium look. Needs `chromium` on the PATH.
+ * `npm run screenshots`: the pictures of the pages, of this program in a real Web UI. Starts the demo, publishes intents whose
+ * push cannot be handed off, replays one, cancels many that wait, and lets a headless Chromium look. Needs `chromium` on the PATH.
  */
 import { execFile, spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import assert from 'node:assert/strict';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Redis } from 'ioredis';
+import { COLUMNS } from '../client/views.ts';
 import { readStackEndpoints } from '../config/stack-endpoints.ts';
 import { breakPushEvents } from './outage.ts';
 import { freePort } from './servers/ports.ts';
 
 const ROOT = path.dirname(import.meta.dirname);
-const PICTURES = path.join(ROOT, 'docs');
+const PICTURES = path.join(ROOT, 'docs', 'operate', 'pictures');
+/** A page loads them whole. */
+const MAX_PICTURE_BYTES = 120_000;
 const DATA_DIR = path.join(ROOT, '.data', 'screenshots');
 /** Of a start that has to build Temporal first, ms. */
 const START_LIMIT_MS = 600_000;
 const PAGE_LIMIT_MS = 60_000;
 /** Wide enough for the Web UI to put its header into columns. */
-const [WIDTH, HEIGHT] = [1500, 1100];
+const [WIDTH, HEIGHT] = [1640, 780];
+/** Of a pixel of the picture to one of the page. */
+const SCALE = 0.7;
 
 /** In the page: where this checkout lies, which stack traces show, is nobody's business. */
 const WITHOUT_PATHS = `{
@@ -32,9 +38,8 @@ const WITHOUT_PATHS = `{
   }
 }`;
 
-/** In the page: what it shows, also what it has rendered elsewhere, in frames that are given it as their address. */
-const TEXT_OF_PAGE = `document.body.innerText
-  + [...document.querySelectorAll('iframe')].map(({ src }) => decodeURIComponent(src.replaceAll('+', ' '))).join()`;
+/** In the page: what it shows. Details are in frames, which it does not look into. */
+const TEXT_OF_PAGE = 'document.body.innerText';
 
 const run = promisify(execFile);
 const cli = async (...args: string[]) => {
@@ -85,7 +90,7 @@ async function startDemo() {
 }
 
 interface Published {
-  notification: { link: string; deadLetters: { link: string }[] };
+  notification: { notificationId: string; link: string };
 }
 
 const publish = (key: string) =>
@@ -126,11 +131,7 @@ async function openBrowser() {
     'chromium',
     [
       ...['--headless=new', '--no-sandbox', '--disable-gpu', '--hide-scrollbars'],
-      ...[
-        `--window-size=${WIDTH},${HEIGHT}`,
-        `--user-data-dir=${profile}`,
-        `--remote-debugging-port=${port}`,
-      ],
+      ...[`--user-data-dir=${profile}`, `--remote-debugging-port=${port}`],
       'about:blank',
     ],
     { stdio: 'ignore' },
@@ -155,6 +156,9 @@ async function openBrowser() {
       waiting.set(++lastId, resolve as (result: unknown) => void);
       socket.send(JSON.stringify({ id: lastId, method, params }));
     });
+  await send('Emulation.setDeviceMetricsOverride', {
+    ...{ width: WIDTH, height: HEIGHT, deviceScaleFactor: SCALE, mobile: false },
+  });
   const shown = async (url: string, texts: string[]): Promise<void> => {
     let text: string | undefined;
     await until(url, PAGE_LIMIT_MS, async () => {
@@ -168,6 +172,16 @@ async function openBrowser() {
     });
   };
   return {
+    /** As an operator does once, with the gear of the list. @param url of any page of the Web UI. */
+    async chooseColumns(url: string): Promise<void> {
+      await send('Page.navigate', { url });
+      await shown(url, ['Workflows']);
+      const columns = JSON.stringify({ default: COLUMNS.map((label) => ({ label })) });
+      await send('Runtime.evaluate', {
+        expression: `localStorage.setItem('namespace-workflow-table-columns', ${JSON.stringify(columns)})`,
+      });
+    },
+
     /**
      * @param texts that the page shows when it is complete.
      * @param tab that is opened first.
@@ -182,11 +196,13 @@ async function openBrowser() {
         });
       }
       await shown(url, texts);
-      // Fonts and transitions; there is nothing to ask for them.
-      await sleep(1_500);
+      // Fonts, transitions and frames; there is nothing to ask for them.
+      await sleep(4_000);
       await send('Runtime.evaluate', { expression: WITHOUT_PATHS });
       const { data } = await send<{ data: string }>('Page.captureScreenshot', { format: 'png' });
-      writeFileSync(path.join(PICTURES, file), Buffer.from(data, 'base64'));
+      const picture = Buffer.from(data, 'base64');
+      writeFileSync(path.join(PICTURES, file), picture);
+      assert(picture.length <= MAX_PICTURE_BYTES, `${file} has ${picture.length} bytes`);
     },
     async close() {
       const ended = new Promise((resolve) => chromium.once('exit', resolve));
@@ -197,30 +213,41 @@ async function openBrowser() {
   };
 }
 
+/** The tab of a workflow's page that has its details. */
+const METADATA = 'User Metadata';
+
 const demo = await startDemo();
+const startedAt = new Date();
 try {
   const stack = readStackEndpoints(DATA_DIR);
   if (stack.state !== 'running') throw new Error('the demo left no endpoints');
   const [host = '', port] = stack.endpoints.redisAddr!.split(':');
   const redis = new Redis({ host, port: Number(port) });
 
-  const delivered = await publish('game-7/turn-54');
-  const mend = await breakPushEvents(redis, 'gateway:client-events');
-  const dying = await publish('game-7/turn-55');
-  await mend();
+  const repair = await breakPushEvents(redis, 'gateway:client-events');
+  const dying = await publish('game-7/turn-54');
+  const { notification } = dying;
+  await publish('game-7/turn-55');
+  await repair();
   redis.disconnect();
 
   mkdirSync(PICTURES, { recursive: true });
   const browser = await openBrowser();
-  const routes = ['push:user:user-1', 'email:user:user-2'];
-  await browser.picture(delivered.notification.link, ['Completed', ...routes], 'notification.png');
-  await browser.picture(
-    dying.notification.deadLetters[0]!.link,
-    ['Failed', 'RouteDeadLettered'],
-    'dead-letter.png',
-  );
+  const { origin: uiUrl } = new URL(notification.link);
+  const all = `${uiUrl}/namespaces/default/workflows?query=${encodeURIComponent(
+    `StartTime > '${startedAt.toISOString()}' AND WorkflowType STARTS_WITH 'notification'`,
+  )}`;
+  await browser.chooseColumns(uiUrl);
+  await browser.picture(all, ['FailureClassification', 'dead_letter'], 'list.png');
+  await browser.picture(notification.link, ['COMPLETED', 'Current Details'], 'notification.png', METADATA);
+  const letter = `${uiUrl}/namespaces/default/workflows/${encodeURIComponent(
+    `dead-letter/${notification.notificationId}/push:user:user-1`,
+  )}`;
+  await browser.picture(letter, ['RUNNING', 'Current Details'], 'dead-letter-before.png', METADATA);
+  await cli('replay', notification.notificationId, 'push:user:user-1', '--wait', '--reason', 'INC-42');
+  await browser.picture(letter, ['COMPLETED', 'Current Details'], 'dead-letter-after.png', METADATA);
   const operation = await cancelMany();
-  await browser.picture(operation.link, ['cancel of many', 'of 500 done'], 'operation.png', 'User Metadata');
+  await browser.picture(operation.link, ['RUNNING', 'Current Details'], 'operation.png', METADATA);
   await browser.close();
 } finally {
   await demo.stop();

@@ -12,7 +12,7 @@ import { startRedis } from '../dev/servers/redis.ts';
 import type { TcpProxy } from '../dev/servers/tcp-proxy.ts';
 import { startTcpProxy } from '../dev/servers/tcp-proxy.ts';
 import { startTemporal } from '../dev/servers/temporal.ts';
-import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
+import { loadConfig } from '../config/load.ts';
 import type { ServerName } from './fault-kinds.ts';
 import { SERVERS } from './fault-kinds.ts';
 import { startClusterInstance } from './cluster.ts';
@@ -23,6 +23,7 @@ import type { TemporalRow } from './temporal-rows.ts';
 import { rowsOfPostgres, rowsOfSqlite } from './temporal-rows.ts';
 import type { SmallDisk } from './store-files.ts';
 import { copyFolder, mountSmallDisk } from './store-files.ts';
+import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
 
 export interface Server {
   /** The run's own way to it, which always works while the server does. */
@@ -81,7 +82,7 @@ export async function startServers({
     ...quiet,
     program: loadConfig().values.TEMPORAL_CLI_PATH,
     namespaces: ['default', ...namespaces],
-    searchAttributes: SEARCH_ATTRIBUTE_NAMES,
+    searchAttributes: SEARCH_ATTRIBUTES,
   };
   const oneProcess = (name: ServerName, starter: Starter) => (folder: string) =>
     startInstance(name, folder, starter);

@@ -11,9 +11,10 @@ import {
 } from '@temporalio/client';
 import proto from '@temporalio/proto';
 import { SelfExplanatoryError } from '../api/errors.ts';
+import type { SearchAttributes } from '../workflows/search-attributes.ts';
 
-/** `temporal.api.enums.v1.IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD`; the enum is not among the SDK's exports. */
-const KEYWORD = 2;
+/** `temporal.api.enums.v1.IndexedValueType`; the enum is not among the SDK's exports. */
+const VALUE_TYPES = { Keyword: 2, Int: 3, KeywordList: 7 };
 const GRPC_NOT_FOUND = 5;
 const GRPC_ALREADY_EXISTS = 6;
 const GRPC_PERMISSION_DENIED = 7;
@@ -77,28 +78,36 @@ export async function changeRetention(
   });
 }
 
-/** @returns the names that the namespace lacks. */
+/** @returns those that the namespace lacks, or has with another type. */
 export async function missingSearchAttributes(
   { operatorService }: ServerConnection,
   namespace: string,
-  names: readonly string[],
-): Promise<string[]> {
+  needed: SearchAttributes,
+): Promise<SearchAttributes> {
   const { customAttributes } = await operatorService.listSearchAttributes({ namespace });
-  return names.filter((name) => !(name in customAttributes));
+  return Object.fromEntries(
+    Object.entries(needed).filter(([name, type]) => Number(customAttributes[name]) !== VALUE_TYPES[type]),
+  );
 }
 
+/** As people read them, and the flags of Temporal's tools take them. */
+export const namesOf = (attributes: SearchAttributes): string[] =>
+  Object.entries(attributes).map(([name, type]) => `${name}=${type}`);
+
 /** Why nothing works in a namespace whose server refuses {@link addSearchAttributes}. */
-export const lackOfSearchAttributes = (namespace: string, missing: readonly string[]): string =>
-  `the namespace ${namespace} lacks search attributes (Keyword), and this server does not let us add them: ${missing.join(', ')}`;
+export const lackOfSearchAttributes = (namespace: string, missing: SearchAttributes): string =>
+  `the namespace ${namespace} lacks search attributes, and this server does not let us add them: ${namesOf(missing).join(', ')}`;
 
 export async function addSearchAttributes(
   { operatorService }: ServerConnection,
   namespace: string,
-  names: readonly string[],
+  attributes: SearchAttributes,
 ): Promise<void> {
   await operatorService.addSearchAttributes({
     namespace,
-    searchAttributes: Object.fromEntries(names.map((name) => [name, KEYWORD])),
+    searchAttributes: Object.fromEntries(
+      Object.entries(attributes).map(([name, type]) => [name, VALUE_TYPES[type]]),
+    ),
   });
 }
 
@@ -111,10 +120,11 @@ export async function addSearchAttributes(
 export async function ensureSearchAttributes(
   connection: ServerConnection,
   namespace: string,
-  names: readonly string[],
+  needed: SearchAttributes,
 ): Promise<string[]> {
-  const missing = await missingSearchAttributes(connection, namespace, names);
-  if (missing.length === 0) return [];
+  const missing = await missingSearchAttributes(connection, namespace, needed);
+  const names = namesOf(missing);
+  if (names.length === 0) return [];
   await addSearchAttributes(connection, namespace, missing).catch((error: unknown) => {
     if (!isRefused(error)) throw error;
     throw new SelfExplanatoryError(
@@ -122,7 +132,7 @@ export async function ensureSearchAttributes(
       { cause: error },
     );
   });
-  return missing;
+  return names;
 }
 
 /** @returns the interval of a schedule, ms; undefined when there is no such schedule. */

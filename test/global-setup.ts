@@ -7,12 +7,13 @@ import pg from 'pg';
 import { report } from '../dev/program.ts';
 import type { Stack } from '../dev/servers/stack.ts';
 import { startStack } from '../dev/servers/stack.ts';
-import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
+import { loadConfig } from '../config/load.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { workflowBundle } from '../workers/workflow-bundle.ts';
 import { makeUsers } from './redis-users.ts';
 import { setClockOfRun } from './run-clock.ts';
 import { NAMESPACES_AHEAD, SLOTS, TEMPLATE_DATABASE, namespaceOf } from './slots.ts';
+import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
 
 declare global {
   var serversOfThisRun: ServersOfRun | undefined;
@@ -49,7 +50,7 @@ export async function startServersOfRun(): Promise<ServersOfRun> {
       uiPort: 0,
       program: loadConfig().values.TEMPORAL_CLI_PATH,
       namespaces: Array.from({ length: NAMESPACES_AHEAD }, (_, slot) => namespaceOf(slot + 1)),
-      searchAttributes: SEARCH_ATTRIBUTE_NAMES,
+      searchAttributes: SEARCH_ATTRIBUTES,
     },
   });
   const stop = async () => {

@@ -17,7 +17,7 @@ import { readiness } from '../dev/servers/temporal.ts';
 import type { Operator } from '../client/operator.ts';
 import { createOperator } from '../client/operator.ts';
 import type { Config } from '../config/load.ts';
-import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
+import { loadConfig } from '../config/load.ts';
 import type { RedisAddress } from '../config/values.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { createNamespace, ensureSearchAttributes } from '../migrations/namespace.ts';
@@ -31,6 +31,7 @@ import { eventually } from './eventually.ts';
 import { PATIENCE, STATEMENT_TIMEOUT_MS } from './patience.ts';
 import { asUserOf, makeUsers } from './redis-users.ts';
 import { NAMESPACES_AHEAD, SLOTS, TEMPLATE_DATABASE, databaseOf, namespaceOf, roleOfSlot } from './slots.ts';
+import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
 
 export { eventually } from './eventually.ts';
 
@@ -261,10 +262,10 @@ const RETENTION_MS = 86_400_000;
 async function prepareNamespaces(connection: Connection, slot: number, address: string): Promise<void> {
   const later = namespaceOf(slot + NAMESPACES_AHEAD);
   await createNamespace(connection, later, RETENTION_MS);
-  await ensureSearchAttributes(connection, later, SEARCH_ATTRIBUTE_NAMES);
+  await ensureSearchAttributes(connection, later, SEARCH_ATTRIBUTES);
   // In case the process that had to register it was killed; `readiness` adds its search attributes.
   await createNamespace(connection, namespaceOf(slot), RETENTION_MS);
-  const isReady = readiness(address, [namespaceOf(slot)], SEARCH_ATTRIBUTE_NAMES);
+  const isReady = readiness(address, [namespaceOf(slot)], SEARCH_ATTRIBUTES);
   await eventually(`${namespaceOf(slot)} to be ready`, () => isReady().then(() => true));
 }
 

@@ -2,10 +2,11 @@
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
+import { loadConfig } from '../config/load.ts';
 import type { Stack, StackOptions } from '../dev/servers/stack.ts';
 import { startStack } from '../dev/servers/stack.ts';
 import { namespaceOf } from './slots.ts';
+import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
 
 export interface OwnStack {
   /** For further files of the test; those of the servers are in `servers`. */
@@ -32,7 +33,7 @@ export async function startOwnStack(
       port: 0,
       program: loadConfig().values.TEMPORAL_CLI_PATH,
       namespaces: [namespaceOf(1)],
-      searchAttributes: SEARCH_ATTRIBUTE_NAMES,
+      searchAttributes: SEARCH_ATTRIBUTES,
     },
   });
   return {

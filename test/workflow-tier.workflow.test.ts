@@ -14,7 +14,7 @@ import type {
   PublicationFailureDetails,
   PublishResult,
 } from '../workflows/intent/contract.ts';
-import { routeStatus } from '../workflows/intent/search-attributes.ts';
+import { routeStatus } from '../workflows/search-attributes.ts';
 import type { PushOutcome } from '../workflows/symbol-config/contract.ts';
 import type { Fakes } from './workflow-tier.ts';
 import { REAL, hold, silence, startWorkflow } from './workflow-tier.ts';
@@ -80,7 +80,7 @@ test('an activity is tried again as its policy says, up to its last attempt', as
   // A local activity without a second attempt, then after a timer an activity with seven attempts, then one with one.
   expect(triedAt).toEqual([0, 1, 3, 7, 15, 31, 63, 127, 128]);
   expect(run.calls('publishRoute').map(({ attempt }) => attempt)).toEqual([1, 1, 2, 3, 4, 5, 6, 7, 1]);
-  expect(run.searchAttributes.getAll()).toContainEqual(routeStatus('published'));
+  expect(run.searchAttributes.getAll()).toEqual(expect.arrayContaining(routeStatus('published')));
 });
 
 test('a failure says when the next attempt is, and types that are not retried end it', async () => {
@@ -260,7 +260,7 @@ test('an update is refused by its validator, or answered', async () => {
 test('a workflow that continues as new is stopped there, or goes on with its arguments', async () => {
   const run = await startWorkflow('symbolConfig', ['main'], { activities: symbolFakes });
   await run.advance();
-  expect(await run.details()).toMatch(/^version 1; next push .+ \(reconciliation\)$/);
+  expect(await run.details()).toMatch(/^Version 1\.\n\nNext push .+ \(reconciliation\)\.$/);
   run.signal('renew');
   const { args } = await run.continuation();
   expect(args).toMatchObject(['main', { version: 1, toldChanges: 1 }]);

@@ -3,12 +3,13 @@ import type { FcmTarget } from '../activities/mobile-push/fcm.ts';
 import { reasonOf } from '../activities/reason.ts';
 import { SelfExplanatoryError } from '../api/errors.ts';
 import type { Config, RoleName } from '../config/load.ts';
-import { SEARCH_ATTRIBUTE_NAMES } from '../config/load.ts';
+
 import { redisPlaceOf } from '../config/redis.ts';
 import { hasTemporalProfile } from '../config/service.ts';
 import { readSymbolTargets } from '../config/symbol-config.ts';
 import type { Stack, StackOptions } from '../dev/servers/stack.ts';
 import type { Endpoints } from './context.ts';
+import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
 
 /** The embedded servers could not be had; the message says why, and what to do. */
 export class SetupError extends SelfExplanatoryError {
@@ -129,7 +130,7 @@ function missingServers(
       port: ports.temporal,
       uiPort: ports.temporalUi,
       namespaces: [values.TEMPORAL_NAMESPACE],
-      searchAttributes: SEARCH_ATTRIBUTE_NAMES,
+      searchAttributes: SEARCH_ATTRIBUTES,
       program: values.TEMPORAL_CLI_PATH,
     }),
     userService: unless(values.NOTIFICATION_USER_SERVICE_BASE_URL, {

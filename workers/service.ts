@@ -7,7 +7,7 @@ import type { Reconciled } from '../activities/reconciliation.ts';
 import { createReconciliationActivities } from '../activities/reconciliation.ts';
 import { createRetentionActivities, observeRetention, operatorTables } from '../activities/retention.ts';
 import type { Config } from '../config/load.ts';
-import { SEARCH_ATTRIBUTE_NAMES, needsOf } from '../config/load.ts';
+import { needsOf } from '../config/load.ts';
 import { migrateOrCheck } from '../migrations/migrate.ts';
 import { ensureSchedule, ensureSearchAttributes } from '../migrations/namespace.ts';
 import { OPERATION_TASK_QUEUES } from '../workflows/operation-contract.ts';
@@ -31,6 +31,7 @@ import type { Telemetry } from './telemetry.ts';
 import { startTelemetry, temporalMetrics } from './telemetry.ts';
 import { CLOSING_MS, installTemporalRuntime, tuning, versionOf } from './temporal-worker.ts';
 import { workflowBundle } from './workflow-bundle.ts';
+import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
 
 export interface ServiceOptions {
   config: Config;
@@ -143,7 +144,7 @@ async function prepareNamespace(
   { config, log }: ProcessContext,
   { temporal, client, namespace }: Connections,
 ): Promise<void> {
-  const created = await ensureSearchAttributes(temporal, namespace, SEARCH_ATTRIBUTE_NAMES);
+  const created = await ensureSearchAttributes(temporal, namespace, SEARCH_ATTRIBUTES);
   if (created.length > 0) log.info({ namespace, search_attributes: created }, 'search attributes created');
   await Promise.all(needsOf(config).schedules.map((schedule) => ensureSchedule(client, schedule)));
 }

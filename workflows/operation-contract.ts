@@ -1,7 +1,9 @@
 /** What an operator does to many at once, and how it is followed and steered. Pure. */
+import { byWhom, detailsOf, shortText } from './details.ts';
 import { INTENT_TASK_QUEUE } from './intent/contract.ts';
 import { MOBILE_TASK_QUEUE } from './mobile-push/contract.ts';
 import { BEFORE_A_BACKLOG } from './policies.ts';
+import { operationAttributes } from './search-attributes.ts';
 import { SUBSCRIPTION_TASK_QUEUE } from './subscription/contract.ts';
 
 /** Workflow type name as registered with Temporal. */
@@ -52,6 +54,13 @@ export interface OperationInput {
   carried?: OperationState;
 }
 
+/** What was asked for, as its row keeps it. */
+export interface OperationOrder {
+  requestedBy: string;
+  filter: object;
+  reason: string | null | undefined;
+}
+
 /** What its rows say. */
 export interface OperationCounts {
   total: number;
@@ -78,15 +87,22 @@ export const operationStart = ({
   kind,
   rate,
   requestedBy,
+  filter,
+  reason,
   carried,
-}: OperationInput & { requestedBy: string }) => ({
+}: OperationInput & OperationOrder) => ({
   workflowType: OPERATION_WORKFLOW,
   workflowId: operationWorkflowId(operationId),
   taskQueue: OPERATION_TASK_QUEUES[kind],
   args: [{ operationId, kind, rate, ...(carried ? { carried } : {}) } satisfies OperationInput] as [
     OperationInput,
   ],
-  staticSummary: `${kind} of many, asked for by ${requestedBy}`,
+  staticSummary: `${kind} of many, asked for${byWhom(requestedBy)}`,
+  staticDetails: detailsOf(
+    reason != null && `Reason: ${shortText(reason)}`,
+    `Filter: \`${shortText(JSON.stringify(filter), 200)}\``,
+  ),
+  typedSearchAttributes: operationAttributes(filter, reason ?? ''),
   ...BEFORE_A_BACKLOG,
 });
 

@@ -25,6 +25,7 @@ import {
   setHandler,
 } from '@temporalio/workflow';
 import type { OperationActivities } from '../activities/operations.ts';
+import { byWhom } from './details.ts';
 import { PAUSE_UPDATE, RESUME_UPDATE } from './hold-contract.ts';
 import { checkTexts, isHistoryLong, onRenewal, refuse } from './long-lived.ts';
 import { DATABASE, OPERATION_PAGE } from './policies.ts';
@@ -126,7 +127,6 @@ function check(change: OperationChange | undefined, { status }: OperationState):
 
 function describe({ kind, rate }: OperationInput, state: OperationState): string {
   const { status, total, done, ordered, changedBy } = state;
-  const by = changedBy === undefined ? '' : ` by ${changedBy}`;
   const rest = done - ordered;
-  return `${kind}, ${status}${by}: ${done} of ${total || '?'} done, at ${rate} a second${rest === 0 ? '' : `; ${rest} had nothing to do`}`;
+  return `${kind}, ${status}${byWhom(changedBy)}: ${done} of ${total || '?'} done, at ${rate} a second${rest === 0 ? '' : `; ${rest} had nothing to do`}`;
 }

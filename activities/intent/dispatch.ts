@@ -29,7 +29,8 @@ import {
   NOTIFICATION_WORKFLOW,
   notificationWorkflowId,
 } from '../../workflows/intent/contract.ts';
-import { notificationAttributes } from '../../workflows/intent/search-attributes.ts';
+import { detailsOf } from '../../workflows/details.ts';
+import { notificationAttributes, userAttributes } from '../../workflows/search-attributes.ts';
 import { BEFORE_NEW_ONES } from '../../workflows/policies.ts';
 import { query } from '../postgres.ts';
 import type { DeliverTogether } from './direct.ts';
@@ -237,6 +238,8 @@ const PICK_INTENTS = {
                      'notificationId', notification_id, 'notificationType', notification_type, 'producer', producer,
                      'audienceKind', entry -> 'audienceKind', 'idempotencyKey', idempotency_key,
                      'isUrgent', lane = 0, 'recipients', jsonb_array_length(entry -> 'recipientUserIds'),
+                     'userIds', CASE WHEN jsonb_array_length(entry -> 'recipientUserIds') <= ${MAX_RECIPIENTS_ACCEPTED_LOCALLY}
+                                     THEN entry -> 'recipientUserIds' END,
                      'requestId', entry -> 'requestId', 'traceId', entry -> 'traceId',
                      'traceparent', entry -> 'traceparent') ORDER BY lane, nth, read_number), '[]')
               FROM picked) AS picked`,
@@ -257,6 +260,8 @@ export interface ToDispatch {
   /** As its lane says. */
   isUrgent: boolean;
   recipients: number;
+  /** Of those, unless there are many. */
+  userIds?: string[] | null;
   requestId?: string | null;
   traceId?: string | null;
   traceparent?: string | null;
@@ -289,12 +294,15 @@ export async function startNotification(
           // The row says that there is something to do, whatever an earlier run came to.
           workflowIdReusePolicy: 'ALLOW_DUPLICATE',
           requestEagerStart: isEager,
-          typedSearchAttributes: notificationAttributes({
-            ...{ notificationId, notificationType, producer },
-            idempotencyKey: searchableKey(intent.idempotencyKey),
-          }),
+          typedSearchAttributes: [
+            ...notificationAttributes({
+              ...{ notificationId, notificationType, producer },
+              idempotencyKey: searchableKey(intent.idempotencyKey),
+            }),
+            ...userAttributes((intent.userIds ?? []).map(searchableKey)),
+          ],
           staticSummary: summaryOf(intent),
-          staticDetails: detailsOf(intent),
+          staticDetails: describe(intent),
           // A producer that floods the stream must not starve the others.
           priority: { fairnessKey: producer, ...(isUrgent ? BEFORE_NEW_ONES.priority : {}) },
         }),
@@ -312,9 +320,13 @@ function summaryOf({ notificationType, audienceKind, recipients }: ToDispatch): 
   return `${notificationType} to ${recipients} ${recipients === 1 ? 'recipient' : 'recipients'}`;
 }
 
-/** Of the content, what names nobody. */
-const detailsOf = ({ producer, idempotencyKey }: ToDispatch): string =>
-  `Producer: ${producer}\n\nKey: \`${searchableKey(idempotencyKey)}\``;
+/** Ids, and nothing else of the content. */
+const describe = ({ producer, idempotencyKey, userIds }: ToDispatch): string =>
+  detailsOf(
+    `Producer: ${producer}`,
+    `Key: \`${searchableKey(idempotencyKey)}\``,
+    userIds != null && userIds.length > 0 && `To ${userIds.map(searchableKey).join(', ')}`,
+  );
 
 // --- Traces: each intent has a trace of its own in the service, which may last for days; a link leads from it to the span in
 // which it was published.

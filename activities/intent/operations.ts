@@ -118,8 +118,8 @@ export function intentOperations(
 
   /** Leaves the order to the workflow of the route, which is started if it does not run. */
   async function tell(row: RouteRow, { replayId: orderId, ...request }: ReplayOrder): Promise<void> {
-    const { notification_id: notificationId, notification_type: notificationType, producer, channel } = row;
-    const route = { notificationId, notificationType, producer, routeRef: routeRefOf(row.route_id), channel };
+    const { notification_id: notificationId, notification_type: notificationType, producer } = row;
+    const route = { notificationId, notificationType, producer, routeRef: routeRefOf(row.route_id) };
     const start = routeReplay(
       { ...route, idempotencyKey: searchableKey(row.idempotency_key) },
       { ...request, orderId },

@@ -426,7 +426,7 @@ const stillDead = ({ last_error_classification: classification }: RouteRow): Att
 const metricOf = ({ notification_type, channel }: RouteRow) => ({ notification_type, channel });
 
 /** What an operator can do about a dead letter, by what killed it. */
-const RECOVERY_HINTS: Record<PublicationFailure, string> = {
+export const RECOVERY_HINTS: Record<PublicationFailure, string> = {
   payload_encoding_failed:
     'The stored payload does not fit the outbound contract. Correct the producer, then publish a new intent with a new idempotency_key.',
   gateway_stream_publish_failed:

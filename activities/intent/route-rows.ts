@@ -29,6 +29,7 @@ export interface RouteRow {
   resolved_email: string | null;
   resolved_locale: Locale | null;
   last_error_classification: string | null;
+  last_error_message: string | null;
   /** As which it was handed off last; null when it was not, or before that was written down. */
   entry_id: string | null;
   /** `updated_at` to the microsecond, for optimistic concurrency. */
@@ -132,6 +133,7 @@ export function freshRoute(
     resolved_email: slot.email,
     resolved_locale: slot.locale,
     last_error_classification: slot.mark ?? null,
+    last_error_message: null,
     entry_id: null,
     version,
     notification_type: intent.notificationType,
@@ -208,8 +210,8 @@ export async function loadRoute(db: Pool, key: RouteKey): Promise<RouteRow> {
 
 const routeColumns = (payload: string) => `
     SELECT notification_id, route_id, route.channel, recipient_ref, status, attempt_count, max_attempts, resolved_email,
-           resolved_locale, last_error_classification, entry_id, route.updated_at::text AS version, notification_type, producer,
-           audience_kind, idempotency_key, ${payload} AS payload_json, request_id, trace_id, traceparent,
+           resolved_locale, last_error_classification, last_error_message, entry_id, route.updated_at::text AS version,
+           notification_type, producer, audience_kind, idempotency_key, ${payload} AS payload_json, request_id, trace_id, traceparent,
            floor(extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms,
            (extract(epoch FROM expires_at) * 1000)::bigint AS expires_at_ms,
            coalesce(expires_at <= statement_timestamp(), false) AS is_expired,

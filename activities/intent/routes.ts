@@ -27,16 +27,12 @@ import {
   deadLetterWorkflowId,
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
-import {
-  notificationAttributes,
-  routeChannel,
-  routeStatus,
-} from '../../workflows/intent/search-attributes.ts';
+import { notificationAttributes, routeAttributes, routeStatus } from '../../workflows/search-attributes.ts';
 import { finalIfRefused, isPostgresAway, isPostgresRefusal } from '../postgres.ts';
 import { signalIfRunning } from '../workflows.ts';
 import type { Beginning } from './hand-off.ts';
 import type { Attempt, Publisher, RouteResources } from './publication.ts';
-import { createPublisher, failureDetails } from './publication.ts';
+import { RECOVERY_HINTS, createPublisher, failureDetails } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
 import { findRoute, loadRoute, loadSlice } from './route-rows.ts';
 
@@ -139,7 +135,9 @@ export function createRouteActivities(
     async lookAtDeadLetter(key: RouteKey): Promise<Death | undefined> {
       const route = await findRoute(db, key);
       if (route?.status !== 'dead_letter') return undefined;
-      return deathOf(route.last_error_classification ?? 'unknown');
+      const classification = route.last_error_classification ?? 'unknown';
+      const hint = RECOVERY_HINTS[classification as PublicationFailure] as string | undefined;
+      return { ...deathOf(classification), cause: route.last_error_message ?? '', hint: hint ?? '' };
     },
   };
 
@@ -214,6 +212,18 @@ interface RouteStart {
   why: string;
 }
 
+const attributesOf = (route: RouteRow) => [
+  ...notificationAttributes({
+    ...{
+      notificationId: route.notification_id,
+      notificationType: route.notification_type,
+      producer: route.producer,
+    },
+    idempotencyKey: searchableKey(route.idempotency_key),
+  }),
+  ...routeAttributes(routeRefOf(route.route_id)),
+];
+
 /** Gives a route a workflow, unless it has one. @throws what the Temporal client fails with. */
 export async function startRoute(
   workflows: WorkflowClient,
@@ -227,13 +237,7 @@ export async function startRoute(
     taskQueue: INTENT_TASK_QUEUE,
     args: [{ notificationId, routeRef, ...(first ? { first } : {}) } satisfies RouteInput],
     workflowIdConflictPolicy: 'USE_EXISTING',
-    typedSearchAttributes: [
-      ...notificationAttributes({
-        ...{ notificationId, notificationType, producer: route.producer },
-        idempotencyKey: searchableKey(route.idempotency_key),
-      }),
-      routeChannel(route.channel),
-    ],
+    typedSearchAttributes: attributesOf(route),
     staticSummary: `${notificationType} ${routeRef} (${why})`,
   });
 }
@@ -251,7 +255,7 @@ function orderOf({ replay, originalRunId }: Publication): ReplayOrder | undefine
 
 /** Shows a route that is dead. One that is shown already looks again. @throws what the Temporal client fails with. */
 export async function showDeadLetter(workflows: WorkflowClient, route: RouteRow): Promise<void> {
-  const { notification_id: notificationId, notification_type: notificationType, producer } = route;
+  const { notification_id: notificationId, notification_type: notificationType } = route;
   const routeRef = routeRefOf(route.route_id);
   await workflows.signalWithStart(DEAD_LETTER_WORKFLOW, {
     workflowId: deadLetterWorkflowId(notificationId, routeRef),
@@ -259,14 +263,11 @@ export async function showDeadLetter(workflows: WorkflowClient, route: RouteRow)
     args: [{ notificationId, routeRef } satisfies RouteKey],
     signal: LOOK_SIGNAL,
     typedSearchAttributes: [
-      ...notificationAttributes({
-        ...{ notificationId, notificationType, producer },
-        idempotencyKey: searchableKey(route.idempotency_key),
-      }),
-      routeChannel(route.channel),
-      routeStatus('dead_letter'),
+      ...attributesOf(route),
+      ...routeStatus('dead_letter', route.last_error_classification ?? undefined),
     ],
     staticSummary: `${notificationType} ${routeRef}`,
+    staticDetails: `Open while the route is dead. \`galaxy-notify replay ${notificationId} ${routeRef}\` publishes it.`,
   });
 }
 

@@ -15,10 +15,11 @@ import { cutText } from '../../api/text.ts';
 import {
   MOBILE_PUSH_WORKFLOW,
   MOBILE_TASK_QUEUE,
-  mobilePushAttributes,
   mobilePushWorkflowId,
 } from '../../workflows/mobile-push/contract.ts';
 import type { MobilePushMetrics } from './metrics.ts';
+import { detailsOf } from '../../workflows/details.ts';
+import { userAttributes } from '../../workflows/search-attributes.ts';
 import { isPostgresRefusal, query } from '../postgres.ts';
 import { stateOf, statusOf } from '../workflows.ts';
 import type { StreamEntry } from '../stream-read.ts';
@@ -196,7 +197,8 @@ export function createMobileIntake({ db, workflows, log, metrics, mobile }: Mobi
           args: [{ jobId }],
           ...policies,
           requestEagerStart: true,
-          typedSearchAttributes: mobilePushAttributes(searchableKey(userId)),
+          staticDetails: detailsOf(`To the devices of ${searchableKey(userId)}`),
+          typedSearchAttributes: userAttributes([searchableKey(userId)]),
           staticSummary: cutText(channel === null ? 'push' : `push on ${channel}`, MAX_SUMMARY_LENGTH),
           // A flood on one channel must not starve the others.
           priority: { fairnessKey: fairnessKeyOf(channel ?? '') },

@@ -125,7 +125,7 @@ export function replayOperations(resources: OperatorResources) {
     const replayed = { notificationId: route.notification_id, routeId: route.route_id, routeRef };
     const order = routeReplay(
       {
-        ...{ notificationId: route.notification_id, routeRef, channel: route.channel },
+        ...{ notificationId: route.notification_id, routeRef },
         ...{ notificationType: route.notification_type, producer: route.producer },
         idempotencyKey: searchableKey(route.idempotency_key),
       },

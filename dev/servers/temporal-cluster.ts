@@ -20,6 +20,7 @@ import { isRunning, signalProcess, type ProcessRef } from './processes.ts';
 import { startServer, type Report, type RunningServer } from './server-process.ts';
 import { startTcpBalancer } from './tcp-balancer.ts';
 import { readiness } from './temporal.ts';
+import type { SearchAttributes } from '../../workflows/search-attributes.ts';
 
 /** What runs, by default: each service twice but the one for its own workflows. */
 const SERVICES = { frontend: 2, history: 2, matching: 2, worker: 1 } as const;
@@ -41,8 +42,7 @@ export interface TemporalClusterOptions {
   port: number;
   version: TemporalVersion;
   namespaces: readonly string[];
-  /** Of type Keyword. */
-  searchAttributes: readonly string[];
+  searchAttributes: SearchAttributes;
   /** Of another PostgreSQL; default: the embedded one. */
   binDir?: string | undefined;
   /** Processes are killed on purpose: that one has stopped is no news. */
@@ -312,7 +312,7 @@ function memberOf(dataDir: string, name: MemberName, start: () => Promise<void>)
 async function usable(
   address: string,
   namespaces: readonly string[],
-  searchAttributes: readonly string[],
+  searchAttributes: SearchAttributes,
 ): Promise<void> {
   const deadline = Date.now() + USABLE_LIMIT_MS;
   const makeUsable = readiness(address, namespaces, searchAttributes);

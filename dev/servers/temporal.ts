@@ -7,7 +7,8 @@ import { createInterface } from 'node:readline';
 import { text } from 'node:stream/consumers';
 import { Connection } from '@temporalio/client';
 import { WORKFLOW_TASKS } from '../../api/task-queue-types.ts';
-import { addSearchAttributes, missingSearchAttributes } from '../../migrations/namespace.ts';
+import { addSearchAttributes, missingSearchAttributes, namesOf } from '../../migrations/namespace.ts';
+import type { SearchAttributes } from '../../workflows/search-attributes.ts';
 import { withEnvironment } from './command.ts';
 import { freePort, LOOPBACK, type PortUse } from './ports.ts';
 import { startServer, type Report } from './server-process.ts';
@@ -26,8 +27,8 @@ export interface TemporalOptions {
   program?: string | undefined;
   /** Created when missing; default `default`, which exists always. */
   namespaces?: readonly string[];
-  /** Of type Keyword, created in every namespace where missing; at most 10. */
-  searchAttributes?: readonly string[];
+  /** Created in every namespace where missing. */
+  searchAttributes?: SearchAttributes;
   /** false: in memory, for tests. Default true. */
   durable?: boolean;
   report: Report;
@@ -119,7 +120,7 @@ export async function startTemporal(options: TemporalOptions): Promise<EmbeddedT
     dataDir,
     durable = true,
     namespaces = [DEFAULT_NAMESPACE],
-    searchAttributes = [],
+    searchAttributes = {},
     report,
   } = options;
   const { command, server: version } = await findTemporalProgram(options.program, report);
@@ -148,7 +149,7 @@ export async function startTemporal(options: TemporalOptions): Promise<EmbeddedT
       ...(metricsPort === undefined ? [] : ['--metrics-port', String(metricsPort)]),
       ...(database ? ['--db-filename', database.file] : []),
       ...namespaces.filter((name) => name !== DEFAULT_NAMESPACE).flatMap((name) => ['--namespace', name]),
-      ...searchAttributes.flatMap((name) => ['--search-attribute', `${name}=Keyword`]),
+      ...namesOf(searchAttributes).flatMap((one) => ['--search-attribute', one]),
       ...keyValueFlags('--sqlite-pragma', SQLITE_PRAGMAS),
       ...keyValueFlags('--dynamic-config-value', DYNAMIC_CONFIG),
     ],
@@ -231,7 +232,7 @@ async function prepareDatabase(folder: string): Promise<{ file: string; markComp
 export function readiness(
   address: string,
   namespaces: readonly string[],
-  searchAttributes: readonly string[],
+  searchAttributes: SearchAttributes,
 ): () => Promise<void> {
   const waiting = new Set(namespaces);
   return async () => {
@@ -242,7 +243,7 @@ export function readiness(
         for (const namespace of waiting) {
           // The flag of the server reaches new namespaces only; an older database gets what it lacks here.
           const missing = await missingSearchAttributes(connection, namespace, searchAttributes);
-          if (missing.length > 0) await addSearchAttributes(connection, namespace, missing);
+          if (namesOf(missing).length > 0) await addSearchAttributes(connection, namespace, missing);
           await checkServices(connection, namespace, searchAttributes);
           waiting.delete(namespace);
         }
@@ -257,10 +258,12 @@ export function readiness(
 async function checkServices(
   { workflowService }: Connection,
   namespace: string,
-  searchAttributes: readonly string[],
+  searchAttributes: SearchAttributes,
 ): Promise<void> {
   // Names every attribute: one that was just added is refused until the server's cache is refreshed (2 s).
-  const query = searchAttributes.map((name) => `${name} IS NULL`).join(' AND ');
+  const query = Object.keys(searchAttributes)
+    .map((name) => `${name} IS NULL`)
+    .join(' AND ');
   const visibility = workflowService.listWorkflowExecutions({ namespace, pageSize: 1, query });
   const matching = workflowService.describeTaskQueue({
     namespace,

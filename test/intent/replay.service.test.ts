@@ -12,6 +12,7 @@ import {
   notificationWorkflowId,
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
+import { operationWorkflowId } from '../../workflows/operation-contract.ts';
 import { temporalProgram } from '../temporal-program.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
@@ -298,16 +299,18 @@ test('I25 one order opens a route once, however often its attempt is repeated', 
   }
 });
 
-const deadLettersInTemporal = async (): Promise<string[]> => {
-  const { query } = operatorOf(slot)
+const FAILURE = 'gateway_stream_publish_failed';
+const deadLetterQuery = (): string =>
+  operatorOf(slot)
     .views()
-    .find(({ name }) => name === 'Dead letters')!;
+    .find(({ name }) => name === 'Dead letters')!.query;
+const idsOf = async (query: string): Promise<string[]> => {
   const found: string[] = [];
-  for await (const { searchAttributes } of slot.client.workflow.list({ query })) {
-    found.push(...((searchAttributes['NotificationId'] ?? []) as string[]));
-  }
-  return found.sort();
+  for await (const { workflowId } of slot.client.workflow.list({ query })) found.push(workflowId);
+  return found;
 };
+const deadLettersInTemporal = async (): Promise<string[]> =>
+  (await idsOf(deadLetterQuery())).map((workflowId) => workflowId.split('/')[1]!).sort();
 const untilListed = (ids: string[]) =>
   eventually(
     `the dead letters ${ids.join(', ')} alone to be listed`,
@@ -344,7 +347,10 @@ describe('newcomer-2 the list of dead letters in the Web UI', () => {
     await routeInStatus(ids['command']!, 'published');
     await untilListed([ids['filter']!, ids['reset']!, ids['none']!]);
 
-    await operatorOf(slot).operations.replay({ notificationId: ids['filter']! }, { requestedBy: 'test' });
+    const { operationId } = await operatorOf(slot).operations.replay(
+      { notificationId: ids['filter']!, failure: FAILURE },
+      { requestedBy: 'test', reason: 'INC-42: the gateway was away' },
+    );
     await routeInStatus(ids['filter']!, 'published');
     await untilListed([ids['reset']!, ids['none']!]);
 
@@ -352,6 +358,23 @@ describe('newcomer-2 the list of dead letters in the Web UI', () => {
     await resetInWebUi(workflowId, (await resetPoints(workflowId))[0]!);
     await routeInStatus(ids['reset']!, 'published');
     await untilListed([ids['none']!]);
+
+    // What happened stays to be found, and so does who did it.
+    const own = `NotificationId IN (${Object.values(ids)
+      .map((id) => `'${id}'`)
+      .join(', ')})`;
+    await eventually('the notifications with dead routes', async () => {
+      const found = await idsOf(
+        `${own} AND WorkflowType = 'notification' AND DeadRoutes = 1 AND UserId = 'user-1'`,
+      );
+      return found.length === 5 || undefined;
+    });
+    expect(await idsOf(`Ticket = 'INC-42' AND NotificationId = '${ids['filter']!}'`)).toEqual([
+      operationWorkflowId(operationId),
+    ]);
+    expect(
+      await idsOf(`UserId = 'user-1' AND FailureClassification = '${FAILURE}' AND ${deadLetterQuery()}`),
+    ).toEqual([deadLetterWorkflowId(ids['none']!, PUSH)]);
   });
 
   test('newcomer-2 keeps a route that dies again, and loses one that retention or an operator takes away', async () => {

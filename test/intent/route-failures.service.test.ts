@@ -108,18 +108,18 @@ describe('a ladder that leaves time to look between the attempts', () => {
       },
     });
     const { currentDetails } = await handle.query<{ currentDetails: string }>('__temporal_workflow_metadata');
-    expect(currentDetails).toMatch(/^attempt \d of 4, next at \d{4}-.*Z, mail_stream_publish_failed$/);
+    expect(currentDetails).toMatch(/^`mail_stream_publish_failed`: attempt \d of 4 at \d{4}-.*Z\.$/);
 
     await routeInStatus(id, 'email:user:user-1', 'dead_letter');
     const found = await eventually('the dead letter by its status', async () => {
-      const query = `RouteStatus = 'dead_letter' AND NotificationId = '${id}' AND ExecutionStatus = 'Failed'`;
+      const query = `RouteStatus = 'dead_letter' AND NotificationId = '${id}' AND ExecutionStatus = 'Failed' AND UserId = 'user-1' AND FailureClassification = 'mail_stream_publish_failed'`;
       for await (const { workflowId } of slot.client.workflow.list({ query })) return workflowId;
       return undefined;
     });
     expect(found).toBe(handle.workflowId);
     const left = await handle.query<{ currentDetails: string }>('__temporal_workflow_metadata');
     expect(left.currentDetails).toBe(
-      'dead letter: mail_stream_publish_failed; [what to do](https://runbook.test/page#notificationdeadletters)',
+      'Dead letter: `mail_stream_publish_failed`\n\n[What to do](https://runbook.test/page#notificationdeadletters)',
     );
   });
 });

@@ -112,7 +112,7 @@ test('I20 a route that is published by a later attempt says so, and what it wait
   await run.advance();
   expect(run.searchAttributes.get(STATUS)).toBe('failed');
   const next = new Date(run.nowMs + MIN_MS).toISOString();
-  expect(await run.details()).toContain(`attempt 2 of 5, next at ${next}, ${CLASSIFICATION}`);
+  expect(await run.details()).toBe(`\`${CLASSIFICATION}\`: attempt 2 of 5 at ${next}.`);
   route.isBroken = false;
   expect(await run.result()).toEqual({ status: 'published' });
   expect(run.searchAttributes.get(STATUS)).toBe('published');

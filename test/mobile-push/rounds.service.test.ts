@@ -11,6 +11,7 @@ import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import type { MobileSlot } from './jobs.ts';
 import { QUICK, withMobilePush } from './jobs.ts';
+import { userAttributes } from '../../workflows/search-attributes.ts';
 
 const DEVICES = 130;
 /** Six events each: more than one run has. */
@@ -126,7 +127,7 @@ test('kinds-V9 M8 a long job continues in a new run, with what it is found by an
       taskQueue,
       args: [{ jobId: 'long' }],
       signal: 'not-listened-to',
-      typedSearchAttributes: [{ key: { name: 'UserId', type: 'KEYWORD' }, value: 'of-long' }],
+      typedSearchAttributes: userAttributes(['of-long']),
     });
     await eventually('a round', async () => rounds.length < ROUNDS);
     await handle.signal(MOBILE_REPLAY_SIGNAL, { requestedBy: 'nina' });

@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Client } from '@temporalio/client';
-import { SEARCH_ATTRIBUTE_NAMES } from '../../config/load.ts';
+
 import { setUpNamespace, setUpSearchAttributes } from '../../cli/setup.ts';
 import { SelfExplanatoryError } from '../../api/errors.ts';
 import { ensureSearchAttributes } from '../../migrations/namespace.ts';
@@ -13,6 +13,7 @@ import type { CliResult } from '../command-line.ts';
 import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
+import { SEARCH_ATTRIBUTES } from '../../workflows/search-attributes.ts';
 
 interface Report {
   steps: { name: string; status: string; detail: string }[];
@@ -85,7 +86,7 @@ test('I40 setup makes what is missing, changes what was asked for, and leaves th
   const { config } = await connection.workflowService.describeNamespace({ namespace });
   expect(Number(config?.workflowExecutionRetentionTtl?.seconds)).toBe(7 * 86_400);
   const { customAttributes } = await connection.operatorService.listSearchAttributes({ namespace });
-  expect(Object.keys(customAttributes)).toEqual(expect.arrayContaining([...SEARCH_ATTRIBUTE_NAMES]));
+  expect(Object.keys(customAttributes)).toEqual(expect.arrayContaining(Object.keys(SEARCH_ATTRIBUTES)));
 
   const again = await run(['setup']);
   expect([again.code, statuses(again)]).toEqual([0, all('ok')]);
@@ -172,7 +173,7 @@ describe('a server that does not let us, as Temporal Cloud', () => {
   };
   const needs = {
     namespace: 'prod.acme',
-    searchAttributes: ['NotificationId'],
+    searchAttributes: { DeadRoutes: 'Int', NotificationId: 'Keyword' } as const,
     schedules: [],
     isDryRun: false,
   };
@@ -192,7 +193,7 @@ describe('a server that does not let us, as Temporal Cloud', () => {
 
   test('I32 the service says at its start which search attributes are missing, and what to do', async () => {
     const { connection } = cloud({}, withoutAttributes);
-    const refused = await ensureSearchAttributes(connection, 'prod.acme', ['NotificationId']).catch(
+    const refused = await ensureSearchAttributes(connection, 'prod.acme', needs.searchAttributes).catch(
       (error: unknown) => error,
     );
     expect(refused).toBeInstanceOf(SelfExplanatoryError);

@@ -23,7 +23,7 @@ afterAll(() => rmSync(dataDir, { recursive: true, force: true }));
 async function withTemporal<T>(work: (temporal: EmbeddedTemporal) => Promise<T>) {
   const temporal = await startTemporal({
     ...{ dataDir, port: 0, uiPort: 0, metricsPort: 0 },
-    ...{ namespaces: [NAMESPACE], searchAttributes: [ATTRIBUTE] },
+    ...{ namespaces: [NAMESPACE], searchAttributes: { [ATTRIBUTE]: 'Keyword' as const } },
     report: () => undefined,
   });
   try {

@@ -44,6 +44,7 @@ import {
   RUN_NOW_UPDATE,
   shardHold,
 } from './contract.ts';
+import { byWhom, detailsOf, shortText } from '../details.ts';
 import type { Hold } from '../hold-contract.ts';
 import { loadHold, onHold } from '../holds.ts';
 import { isHistoryLong, onRenewal } from '../long-lived.ts';
@@ -335,14 +336,13 @@ function describe({
   nextAlarm,
 }: CallbackState): string {
   const isoOf = (ms: number) => new Date(ms).toISOString();
-  const by = paused && `paused by ${paused.requestedBy} since ${isoOf(paused.sinceMs)}`;
-  const parts = [
-    ...(paused ? [paused.reason === undefined ? by! : `${by}: ${paused.reason}`] : []),
+  const by = paused && `Paused${byWhom(paused.requestedBy)} since ${isoOf(paused.sinceMs)}`;
+  return detailsOf(
+    by && (paused.reason === undefined ? by : `${by}: ${shortText(paused.reason)}`),
     `${delivered} delivered, ${failed} failed attempts, ${dropped} dropped`,
-    ...(daily ? [`daily callbacks of ${isoOf(daily.periodStartMs).slice(0, 10)} are being emitted`] : []),
-    ...(hourly ? [`hourly callbacks of ${isoOf(hourly.periodStartMs)} are being emitted`] : []),
-    ...(nextRetryMs === undefined ? [] : [`next retry ${isoOf(nextRetryMs)}`]),
-    ...(nextAlarm ? [`next alarm ${isoOf(nextAlarm.atMs)} (${nextAlarm.interval})`] : []),
-  ];
-  return parts.join('; ');
+    daily && `daily callbacks of ${isoOf(daily.periodStartMs).slice(0, 10)} are being emitted`,
+    hourly && `hourly callbacks of ${isoOf(hourly.periodStartMs)} are being emitted`,
+    nextRetryMs !== undefined && `next retry ${isoOf(nextRetryMs)}`,
+    nextAlarm && `next alarm ${isoOf(nextAlarm.atMs)} (${nextAlarm.interval})`,
+  );
 }

@@ -26,6 +26,7 @@ import {
 } from '@temporalio/workflow';
 import type { ChannelActivities } from '../../activities/intent/channels.ts';
 import { DEFAULT_DRAIN_RATE } from '../hold-contract.ts';
+import { byWhom, detailsOf, shortText } from '../details.ts';
 import { loadHold, onHold } from '../holds.ts';
 import { onRenewal } from '../long-lived.ts';
 import { DRAIN } from '../policies.ts';
@@ -91,9 +92,10 @@ export async function channel(name: HeldName, carried?: ChannelState): Promise<v
 }
 
 function describe({ status, reason, requestedBy, drain }: ChannelState): string {
-  const by = requestedBy === undefined ? '' : ` by ${requestedBy}`;
-  if (status === 'paused') return `paused${by}${reason === undefined ? '' : `: ${reason}`}`;
+  const by = byWhom(requestedBy);
+  if (status === 'paused')
+    return detailsOf(`Paused${by}: new routes wait until it is resumed.`, shortText(reason ?? ''));
   if (status === 'draining')
-    return `resumed${by}, releasing ${drain?.ratePerSecond} waiting routes per second`;
-  return drain ? `open, ${drain.released} waiting routes were released` : 'open';
+    return `Resumed${by}; releases ${drain?.ratePerSecond} waiting routes per second.`;
+  return drain ? `Open; ${drain.released} waiting routes were released.` : 'Open.';
 }

@@ -1,6 +1,6 @@
 /**
  * What the intent workflows and everybody who starts, signals or finds them agree on: task queue, workflow ids,
- * inputs, outcomes, search attributes. Pure, so that clients and the workflow sandbox can both import it.
+ * inputs, outcomes. Pure, so that clients and the workflow sandbox can both import it.
  */
 
 import type { PublicationFailure } from '../failures.ts';
@@ -59,16 +59,6 @@ export interface ReplayRequest {
   /** The same in each repetition of one order: a route that has carried it out does not do so again. */
   orderId?: string;
 }
-
-/** Custom search attributes, all of type Keyword. Set at start; RouteStatus only once a route leaves the happy path. */
-export const SEARCH_ATTRIBUTES = {
-  notificationId: 'NotificationId',
-  notificationType: 'NotificationType',
-  producer: 'Producer',
-  idempotencyKey: 'IdempotencyKey',
-  routeChannel: 'RouteChannel',
-  routeStatus: 'RouteStatus',
-} as const;
 
 /** Which intent: its row has the content. */
 export interface NotificationInput {
@@ -199,9 +189,14 @@ export interface Publication extends RouteKey {
   originalRunId?: string;
 }
 
-/** What a route died of; `runbook`: where operators read what to do, for the details. */
+/** What a route died of, for the details of its workflows. */
 export interface Death {
   classification: string;
+  /** The last error. */
+  cause?: string;
+  /** What to do about it. */
+  hint?: string;
+  /** Where operators read more. */
   runbook?: string;
 }
 

@@ -12,12 +12,15 @@ import {
   proxyLocalActivities,
   setCurrentDetails,
   setHandler,
+  upsertSearchAttributes,
+  workflowInfo,
 } from '@temporalio/workflow';
 import type { RouteActivities } from '../../activities/intent/routes.ts';
 import { isHistoryLong } from '../long-lived.ts';
 import { ROW_LOOK } from '../policies.ts';
 import type { RouteKey } from './contract.ts';
 import { LOOK_SIGNAL } from './contract.ts';
+import { routeStatus } from '../search-attributes.ts';
 import { deadLetterDetails } from './route.ts';
 
 const { lookAtDeadLetter } = proxyLocalActivities<RouteActivities>(ROW_LOOK);
@@ -30,14 +33,19 @@ const { lookAtDeadLetter } = proxyLocalActivities<RouteActivities>(ROW_LOOK);
  */
 export async function notificationDeadLetter(route: RouteKey): Promise<void> {
   let isTold = false;
+  let shown = workflowInfo().typedSearchAttributes.get({ name: 'FailureClassification', type: 'KEYWORD' });
   setHandler(defineSignal(LOOK_SIGNAL), () => void (isTold = true), {
     description: 'Looks whether the route is still dead, and ends if it is not.',
   });
   do {
     isTold = false;
     const death = await lookAtDeadLetter(route);
-    if (!death) return;
+    if (!death) return setCurrentDetails('Over: the route was replayed, or retention has removed it.');
     setCurrentDetails(deadLetterDetails(death));
+    // It died again, of something else, before anything was noticed.
+    if (death.classification !== shown)
+      upsertSearchAttributes(routeStatus('dead_letter', death.classification));
+    shown = death.classification;
   } while ((await condition(() => isTold, '1 day')) && !isHistoryLong());
   await continueAsNew<typeof notificationDeadLetter>(route);
 }

@@ -1,8 +1,9 @@
 /** How a route is told to try again. Pure, so that clients and activities share it. */
+import { byWhom, detailsOf, shortText } from '../details.ts';
 import type { ReplayRequest, RouteKey } from './contract.ts';
 import { INTENT_TASK_QUEUE, REPLAY_SIGNAL, routeWorkflowId } from './contract.ts';
-import type { NotificationKeys } from './search-attributes.ts';
-import { notificationAttributes, routeChannel } from './search-attributes.ts';
+import type { NotificationKeys } from '../search-attributes.ts';
+import { notificationAttributes, routeAttributes } from '../search-attributes.ts';
 
 /**
  * What `signalWithStart` takes to have a route replayed: a run that waits tries now, one that failed is followed by
@@ -11,7 +12,7 @@ import { notificationAttributes, routeChannel } from './search-attributes.ts';
  * @param keys as for notificationAttributes.
  */
 export const routeReplay = (
-  { routeRef, channel, ...keys }: NotificationKeys & { routeRef: string; channel: string },
+  { routeRef, ...keys }: NotificationKeys & { routeRef: string },
   request: ReplayRequest,
 ) => ({
   workflowId: routeWorkflowId(keys.notificationId, routeRef),
@@ -20,6 +21,7 @@ export const routeReplay = (
   signal: REPLAY_SIGNAL,
   signalArgs: [request],
   workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY' as const,
-  typedSearchAttributes: [...notificationAttributes(keys), routeChannel(channel)],
+  typedSearchAttributes: [...notificationAttributes(keys), ...routeAttributes(routeRef)],
   staticSummary: `${keys.notificationType} ${routeRef} (replay)`,
+  staticDetails: detailsOf(`Replay${byWhom(request.requestedBy)}`, shortText(request.reason ?? '')),
 });

@@ -48,7 +48,8 @@ import type {
 import { FIRST_TRY, PUBLICATION_WHEN_POSSIBLE, STEERING, remainingBudget } from '../policies.ts';
 import type { RouteOperator } from './route-operator.ts';
 import { listenToOperator } from './route-operator.ts';
-import { attributesOf, routeStatus } from './search-attributes.ts';
+import { keyword, routeAttributes, routeStatus } from '../search-attributes.ts';
+import { detailsOf, shortText } from '../details.ts';
 
 type AttemptResult = PublishResult | FailedAttempt;
 type Settled = Extract<PublishResult, { status: SettledStatus }>;
@@ -66,7 +67,12 @@ const steering = proxyActivities<SteeringActivities>(STEERING);
  */
 export async function notificationRoute(input: RouteInput): Promise<RouteOutcome> {
   const operator = listenToOperator(input);
-  if (workflowInfo().parent === undefined) upsertSearchAttributes(attributesOf(input));
+  // An operator may have started it by hand, without attributes.
+  if (workflowInfo().parent === undefined)
+    upsertSearchAttributes([
+      keyword('NotificationId', input.notificationId),
+      ...routeAttributes(input.routeRef),
+    ]);
   let settled: Settled;
   try {
     settled = await publishUntilSettled(input, operator);
@@ -104,29 +110,32 @@ async function publishUntilSettled(
     switch (result.status) {
       case 'published':
       case 'skipped':
-        leaveDetails(result.status, result.status);
+        leave(
+          result.status,
+          result.status === 'published' ? 'Published.' : 'Skipped: cancelled, or too late to send.',
+        );
         return result;
       case 'failed':
         result = (await spendRestOfBudget(publication, result, operator)) ?? (await tryNow());
         break;
       case 'deferred':
         setCurrentDetails(
-          `waiting, ${result.reason}; the pending activity shows the next attempt; no budget is spent`,
+          `Waits, \`${result.reason}\`; the pending activity shows the next attempt. No budget is spent.`,
         );
         result =
           (await unlessNudged(operator, () => persistent.publishRouteWhenPossible(publication))) ??
           (await tryNow());
         break;
       case 'paused':
-        setCurrentDetails('paused: operators hold this channel or this producer; no budget is spent');
-        upsertSearchAttributes([routeStatus('paused')]);
+        setCurrentDetails('Paused: operators hold this channel or this producer. No budget is spent.');
+        upsertSearchAttributes(routeStatus('paused'));
         await operator.untilResumed();
         result = await tryNow();
         break;
       case 'dead_letter': {
         const order = operator.takeOrder();
         if (!order && isConfirmed) {
-          leaveDetails(result.status, deadLetterDetails(result));
+          leave(result.status, deadLetterDetails(result), result.classification);
           return result;
         }
         if (order) publication.replay = order;
@@ -150,9 +159,9 @@ async function spendRestOfBudget(
 ): Promise<AttemptResult | undefined> {
   const { attemptCount, maxAttempts, nextAttemptAtMs, retryInMs } = failed.details;
   setCurrentDetails(
-    `attempt ${attemptCount + 1} of ${maxAttempts}, next at ${new Date(nextAttemptAtMs).toISOString()}, ${failed.classification}`,
+    `\`${failed.classification}\`: attempt ${attemptCount + 1} of ${maxAttempts} at ${new Date(nextAttemptAtMs).toISOString()}.`,
   );
-  upsertSearchAttributes([routeStatus('failed')]);
+  upsertSearchAttributes(routeStatus('failed', failed.classification));
   const isDue = await operator.unlessNudged(async () => {
     await sleep(retryInMs, {
       summary: `before attempt ${attemptCount + 1} of ${maxAttempts}`,
@@ -185,19 +194,24 @@ function resultOfFailure(error: unknown): AttemptResult {
   return { status: 'deferred', reason: 'attempt_not_finished' };
 }
 
-/** The Web UI shows details as Markdown. */
-export const deadLetterDetails = ({ classification, runbook }: Death): string =>
-  `dead letter: ${classification}${runbook === undefined ? '' : `; [what to do](${runbook})`}`;
+/** The link comes before what may be long. */
+export const deadLetterDetails = ({ classification, cause = '', hint = '', runbook }: Death): string =>
+  detailsOf(
+    `Dead letter: \`${classification}\``,
+    runbook !== undefined && `[What to do](${runbook})`,
+    shortText(cause),
+    shortText(hint, 150),
+  );
 
 /** A cancelled route is skipped, unless it was settled before. */
 async function cancel(key: RouteKey): Promise<Settled> {
-  setCurrentDetails('cancelled, to be skipped');
+  setCurrentDetails('Cancelled, to be skipped.');
   const status = await CancellationScope.nonCancellable(() => steering.skipRoute(key));
-  leaveDetails(status, `cancelled: ${status}`);
+  leave(status, `Cancelled: ${status}.`);
   return status === 'dead_letter' ? { status, classification: 'before it was cancelled' } : { status };
 }
 
-function leaveDetails(status: SettledStatus, details: string): void {
+function leave(status: SettledStatus, details: string, classification?: string): void {
   setCurrentDetails(details);
-  upsertSearchAttributes([routeStatus(status)]);
+  upsertSearchAttributes(routeStatus(status, classification));
 }

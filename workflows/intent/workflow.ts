@@ -17,11 +17,13 @@ import {
   proxyActivities,
   proxyLocalActivities,
   setCurrentDetails,
+  upsertSearchAttributes,
   workflowInfo,
 } from '@temporalio/workflow';
 import type { IntentActivities } from '../../activities/intent/acceptance.ts';
 import type { RouteActivities } from '../../activities/intent/routes.ts';
 import type { SteeringActivities } from '../../activities/intent/steering.ts';
+import { detailsOf } from '../details.ts';
 import { ROUTE_DEAD_LETTERED } from '../failures.ts';
 import type {
   Acceptance,
@@ -38,7 +40,7 @@ import { ROUTES_PER_BATCH, batchWorkflowId, isListed, routeWorkflowId } from './
 import { notificationRoute } from './route.ts';
 import { ACCEPTANCE, BEFORE_NEW_ONES, DATABASE, FIRST_TRY, STEERING } from '../policies.ts';
 import { wasReset } from './route-operator.ts';
-import { inheritedAttributes, routeChannel } from './search-attributes.ts';
+import { deadRoutes, inheritedAttributes, routeAttributes } from '../search-attributes.ts';
 
 /**
  * A notification that is terminated or reset must not take routes with it in mid-publication. Nor does it cancel them
@@ -75,11 +77,19 @@ const steering = proxyActivities<SteeringActivities>(STEERING);
 export async function notification(intent: NotificationInput): Promise<NotificationOutcome> {
   try {
     const acceptance = await accept(intent);
-    if (acceptance.outcome !== 'accepted') return acceptance;
-
+    if (acceptance.outcome !== 'accepted') {
+      setCurrentDetails(describeRefusal(acceptance));
+      return acceptance;
+    }
+    setCurrentDetails(
+      `Accepted; ${acceptance.routeCount} routes are published, each in its own workflow if it needs one.`,
+    );
     const publishing = publishAccepted({ ...intent, replay: wasReset() }, acceptance);
-    const totals = publishing instanceof Promise ? await publishing : publishing;
-    return { outcome: 'accepted', ...totals, skipped: totals.skipped + acceptance.skipped };
+    const published = publishing instanceof Promise ? await publishing : publishing;
+    const totals = { ...published, skipped: published.skipped + acceptance.skipped };
+    setCurrentDetails(describeTotals(totals));
+    if (totals.deadLettered > 0) upsertSearchAttributes([deadRoutes(totals.deadLettered)]);
+    return { outcome: 'accepted', ...totals };
   } catch (error) {
     if (!isOver(error)) throw error;
     await skipWhatIsOpen(() => steering.skipOpenRoutes(intent.notificationId));
@@ -97,9 +107,12 @@ export async function notificationBatch(batch: BatchInput): Promise<RouteTotals>
   const { notificationId, offset } = batch;
   const slice = { offset, limit: ROUTES_PER_BATCH };
   try {
-    return await publishSlice(batch, slice, () =>
+    setCurrentDetails(`Publishes routes ${offset + 1} to ${offset + ROUTES_PER_BATCH} at most.`);
+    const totals = await publishSlice(batch, slice, () =>
       database.listRoutesToPublish(notificationId, offset, ROUTES_PER_BATCH),
     );
+    setCurrentDetails(describeTotals(totals));
+    return totals;
   } catch (error) {
     if (!isOver(error)) throw error;
     await skipWhatIsOpen(() => steering.skipOpenRoutesOfSlice({ notificationId, ...slice }));
@@ -118,11 +131,24 @@ function accept(intent: NotificationInput): Promise<Acceptance> {
   });
 }
 
-async function acceptDurably(intent: NotificationInput): Promise<Acceptance> {
-  const acceptance = await durable.acceptIntent(intent);
-  setCurrentDetails('');
-  return acceptance;
+const acceptDurably = (intent: NotificationInput): Promise<Acceptance> => durable.acceptIntent(intent);
+
+/** Why no recipient gets anything. */
+function describeRefusal(acceptance: Exclude<Acceptance, Accepted>): string {
+  const { outcome } = acceptance;
+  if (outcome === 'duplicate') return `Duplicate of \`${acceptance.of}\`, which is published.`;
+  const other =
+    outcome === 'idempotency_conflict' ? `: \`${acceptance.with}\` has its key and other content` : '';
+  return `Not accepted, \`${outcome}\`${other}.`;
 }
+
+/** A dead route has its own workflow, which is open for as long as somebody must see to it. */
+const describeTotals = ({ published, skipped, deadLettered }: RouteTotals): string =>
+  detailsOf(
+    `${published} published, ${skipped} skipped, ${deadLettered} dead.`,
+    deadLettered > 0 &&
+      `A dead route needs an operator: \`dead-letter/${workflowInfo().workflowId.split('/')[1]}/…\``,
+  );
 
 function publishAccepted(of: Notification, acceptance: Accepted): RouteTotals | Promise<RouteTotals> {
   const { first, routes, routeCount } = acceptance;
@@ -184,7 +210,7 @@ function publishEach(of: Notification, routes: RouteToPublish[]): Promise<RouteT
 
 function publish(
   { notificationId, notificationType, replay }: Notification,
-  { routeRef, channel, first, isPublished }: RouteToPublish,
+  { routeRef, first, isPublished }: RouteToPublish,
 ): Promise<SettledStatus> {
   if (isPublished) return Promise.resolve('published');
   const route = executeChild(notificationRoute, {
@@ -194,7 +220,7 @@ function publish(
     ...BEFORE_NEW_ONES,
     typedSearchAttributes: [
       ...inheritedAttributes(workflowInfo().typedSearchAttributes),
-      routeChannel(channel),
+      ...routeAttributes(routeRef),
     ],
     staticSummary: `${notificationType} ${routeRef}`,
   });
@@ -277,7 +303,7 @@ const cancellationOf = (error: unknown): unknown =>
 
 /** Also when the cancellation came before acceptance was known: what it wrote must not stay open without an owner. */
 async function skipWhatIsOpen(skip: () => Promise<void>): Promise<void> {
-  setCurrentDetails('cancelled, routes that are open are being skipped');
+  setCurrentDetails('Cancelled; open routes are being skipped.');
   await CancellationScope.nonCancellable(skip);
-  setCurrentDetails('cancelled, routes that were open are skipped');
+  setCurrentDetails('Cancelled; open routes are skipped.');
 }

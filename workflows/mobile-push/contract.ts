@@ -1,7 +1,10 @@
 /**
  * What the mobile push workflow and everybody who starts, signals or finds it agree on: task queue, workflow ids,
- * inputs, outcomes, search attributes. Pure, so that clients and the workflow sandbox can both import it.
+ * inputs, outcomes. Pure, so that clients and the workflow sandbox can both import it.
  */
+
+import { byWhom } from '../details.ts';
+import { userAttributes } from '../search-attributes.ts';
 
 export const MOBILE_TASK_QUEUE = 'mobile-push';
 
@@ -26,23 +29,11 @@ export interface MobileReplayRequest {
   orderId?: string;
 }
 
-/** Custom search attributes, all of type Keyword. `MobileStatus` is set once a job leaves the happy path. */
-export const MOBILE_SEARCH_ATTRIBUTES = {
-  /** Set at start. */
-  userId: 'UserId',
-  mobileStatus: 'MobileStatus',
-} as const;
-
-/** What a job is found by, in the form that starts take. `userId` as `searchableKey` of api/ids.ts gives it. */
-export const mobilePushAttributes = (userId: string) => [
-  { key: { name: MOBILE_SEARCH_ATTRIBUTES.userId, type: 'KEYWORD' as const }, value: userId },
-];
-
 /**
  * What `signalWithStart` takes to have a job sent again: a run that is under way hears of it, one that failed is followed by
  * another. One that completed has reached every device that can be reached, and the start is refused.
  *
- * @param userId as for mobilePushAttributes.
+ * @param userId as `searchableKey` of api/ids.ts gives it.
  */
 export const mobileReplay = (jobId: string, userId: string, request: MobileReplayRequest) => ({
   workflowId: mobilePushWorkflowId(jobId),
@@ -51,8 +42,8 @@ export const mobileReplay = (jobId: string, userId: string, request: MobileRepla
   signal: MOBILE_REPLAY_SIGNAL,
   signalArgs: [request],
   workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY' as const,
-  typedSearchAttributes: mobilePushAttributes(userId),
-  staticSummary: 'mobile push (replay)',
+  typedSearchAttributes: userAttributes([userId]),
+  staticSummary: `mobile push (replay${byWhom(request.requestedBy)})`,
 });
 
 /** Input of a job's workflow; what is to be shown stays in PostgreSQL. */

@@ -48,15 +48,15 @@ import type {
   Settlement,
   StopCode,
 } from './contract.ts';
-import { MOBILE_REPLAY_SIGNAL, MOBILE_SEARCH_ATTRIBUTES } from './contract.ts';
+import { MOBILE_REPLAY_SIGNAL } from './contract.ts';
+import { detailsOf } from '../details.ts';
 import { isHistoryLong } from '../long-lived.ts';
+import { keyword } from '../search-attributes.ts';
 import { DATABASE, FIRST_SEND, FIRST_TRY, SEND, SEND_ROUND } from '../policies.ts';
 
 const MAX_REQUESTED_BY = 200;
 /** Of a run that sends in rounds: a quarter of an hour, in which little is to be replayed by another process. */
 const MAX_EVENTS = 300;
-/** The Web UI shows details whole; an operator wants to see why, not every device. */
-const MAX_DETAIL_LINES = 10;
 
 type Activities = ActivityInterfaceFor<MobilePushActivities>;
 
@@ -160,9 +160,9 @@ async function sendInRounds(jobId: string, replays: Replays, end: SendsEnd): Pro
     });
     if (dueInMs === undefined) return;
     if (code !== undefined) {
-      markRetrying();
+      markRetrying(code);
       const at = new Date(Date.now() + dueInMs).toISOString();
-      setCurrentDetails(`many devices; the next attempt at ${at}, the last: ${code}`);
+      setCurrentDetails(`Many devices; the next attempt at ${at}, the last: \`${code}\`.`);
     }
     if (dueInMs > 0) await sleep(dueInMs, { summary: 'before the next attempt' });
     if (isHistoryLong(MAX_EVENTS) && !CancellationScope.current().consideredCancelled) {
@@ -196,10 +196,7 @@ async function sendToAll(jobId: string, deviceTokenIds: string[]): Promise<void>
     if (reason === undefined && !waiting.delete(deviceTokenId)) return;
     if (reason !== undefined) waiting.set(deviceTokenId, reason);
     const lines = [...waiting].map(([id, why]) => `device ${id}: ${why}`);
-    const left = lines.length - MAX_DETAIL_LINES;
-    setCurrentDetails(
-      [...lines.slice(0, MAX_DETAIL_LINES), ...(left > 0 ? [`${left} more`] : [])].join('\n\n'),
-    );
+    setCurrentDetails(detailsOf(lines.length > 1 && `${lines.length} devices wait:`, ...lines));
   }
 }
 
@@ -210,8 +207,8 @@ async function sendUntilSettled(key: SendKey, onWait: (reason: string) => void):
   } catch (error) {
     if (isCancellation(error) || !(error instanceof TemporalFailure)) throw error;
     if (error instanceof ApplicationFailure && error.nonRetryable) throw error;
-    markRetrying();
     const failure = sendFailureOf(error);
+    markRetrying(failure?.code);
     if (failure === undefined) {
       // PostgreSQL, a time-out, a worker that died: nothing was spent.
       onWait('the first attempt did not end; the pending activity shows the next');
@@ -253,21 +250,24 @@ function conclude(end: End): MobilePushOutcome {
   throw ApplicationFailure.nonRetryable(summaryOf(outcome), MOBILE_PUSH_FAILED, outcome);
 }
 
-const STATUS_KEY = { name: MOBILE_SEARCH_ATTRIBUTES.mobileStatus, type: 'KEYWORD' } as const;
-const hasStatus = (): boolean => workflowInfo().typedSearchAttributes.get(STATUS_KEY) !== undefined;
+const hasStatus = (): boolean =>
+  workflowInfo().typedSearchAttributes.get({ name: 'MobileStatus', type: 'KEYWORD' }) !== undefined;
 
 /** On the happy path no search attribute is changed, which would cost the server a second write. */
 function leaveStatus(outcome: MobilePushOutcome): void {
   setCurrentDetails(summaryOf(outcome));
-  if (outcome.status !== 'sent' || hasStatus()) setStatus(outcome.status);
+  if (outcome.status !== 'sent' || hasStatus()) setStatus(outcome.status, outcome.code);
 }
 
-function markRetrying(): void {
-  if (!hasStatus()) setStatus('retrying');
+function markRetrying(code?: string): void {
+  if (!hasStatus()) setStatus('retrying', code);
 }
 
-function setStatus(value: MobileStatus | 'retrying'): void {
-  upsertSearchAttributes([{ key: STATUS_KEY, value }]);
+function setStatus(value: MobileStatus | 'retrying', code?: string): void {
+  upsertSearchAttributes([
+    keyword('MobileStatus', value),
+    ...(code === undefined ? [] : [keyword('FailureClassification', code)]),
+  ]);
 }
 
 function summaryOf({ status, tokens, sent, removed, failed, code }: MobilePushOutcome): string {

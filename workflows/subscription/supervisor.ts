@@ -348,6 +348,11 @@ export async function subscriptionChange(
   change: RouterChange,
 ): Promise<RouterStates | void> {
   checkChange(agentId, change);
+  setCurrentDetails(
+    'look' in change
+      ? 'Asks all routers how they stand.'
+      : 'Waits for a router to answer under a new fingerprint.',
+  );
   if ('look' in change) return routers.lookAtRouters(agentId);
   const refusal = await routers.trustRouter(agentId, change.trust.server);
   if (typeof refusal === 'string') fail(`the router did not answer under this fingerprint: ${refusal}`);

@@ -24,6 +24,7 @@ import {
   setHandler,
 } from '@temporalio/workflow';
 import type { SymbolConfigActivities } from '../../activities/symbol-config/activities.ts';
+import { detailsOf, shortText } from '../details.ts';
 import { checkTexts, inOrder, isHistoryLong, onRenewal, refuse } from '../long-lived.ts';
 import { DATABASE, SYMBOL_PUSH } from '../policies.ts';
 import type { ChangeNotice, CrawlerRequest, SymbolConfigState } from './contract.ts';
@@ -169,14 +170,13 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
 }
 
 function describe({ version, isListEmpty, failedTargets, alarm }: SymbolConfigState): string {
-  const list = version === 0 ? 'no list yet' : `version ${version}`;
   const empty = isListEmpty ? ', kept although no symbol is enabled now' : '';
-  const behind =
-    failedTargets.length === 0
-      ? ''
-      : `; ${failedTargets.length} targets did not acknowledge: ${failedTargets.slice(0, 10).join(', ')}`;
-  const next = alarm ? `; next push ${new Date(alarm.atMs).toISOString()} (${alarm.purpose})` : '';
-  return list + empty + behind + next;
+  const behind = failedTargets.length;
+  return detailsOf(
+    version === 0 ? 'No list yet.' : `Version ${version}${empty}.`,
+    alarm && `Next push ${new Date(alarm.atMs).toISOString()} (${alarm.purpose}).`,
+    behind > 0 && `${behind} targets did not acknowledge: ${shortText(failedTargets.join(', '), 200)}`,
+  );
 }
 
 function checkNotice(notice: unknown = {}): void {

@@ -1,0 +1,114 @@
+/**
+ * What operators find workflows by in Temporal: its search attributes. They cannot be blanked before a workflow is deleted, and no
+ * key seals them. So they hold ids, hashes of what may be an address, codes and tickets, and no free text. Pure.
+ */
+
+/** Name and type as servers call them. SQL visibility stores have room for ten of type Keyword, and for three of each other type. */
+export type SearchAttributes = Readonly<Record<string, 'Keyword' | 'KeywordList' | 'Int'>>;
+
+/** Those of all kinds of work. Every process sees to them, whatever its roles are. */
+export const SEARCH_ATTRIBUTES = {
+  NotificationId: 'Keyword',
+  NotificationType: 'Keyword',
+  Producer: 'Keyword',
+  IdempotencyKey: 'Keyword',
+  RouteChannel: 'Keyword',
+  /** Set once a route leaves the happy path. */
+  RouteStatus: 'Keyword',
+  /** Set once a mobile push leaves the happy path. */
+  MobileStatus: 'Keyword',
+  /** Why the last attempt failed, of a route, a dead letter or a mobile push. */
+  FailureClassification: 'Keyword',
+  /** Recipients, as `searchableKey` of api/ids.ts gives them; absent when there are too many. */
+  UserId: 'KeywordList',
+  /** Tickets that the reason of an operation names. */
+  Ticket: 'KeywordList',
+  /** Routes of a notification that died, when it ended. A later replay leaves the number: dead letters say what is left. */
+  DeadRoutes: 'Int',
+} as const satisfies SearchAttributes;
+
+/** As starts and upserts take it. */
+type Attribute =
+  | { key: { name: string; type: 'KEYWORD' }; value: string }
+  | { key: { name: string; type: 'KEYWORD_LIST' }; value: string[] }
+  | { key: { name: string; type: 'INT' }; value: number };
+
+/** A server takes values of 2 KB. */
+const MAX_LIST_BYTES = 1_900;
+/** As `searchableKey` leaves a text as it is. */
+const SEARCHABLE = /^[\x20-\x3f\x41-\x7e]{1,200}$/;
+const TICKET = /\b[A-Z][A-Z0-9]{0,19}-\d{1,9}\b/g;
+const MAX_TICKETS = 10;
+/** Fields of the filters of operations, as what they choose has them. */
+const FILTERS = {
+  notificationId: 'NotificationId',
+  type: 'NotificationType',
+  producer: 'Producer',
+  channel: 'RouteChannel',
+  failure: 'FailureClassification',
+  code: 'FailureClassification',
+} as const;
+
+const keyOf = (name: keyof typeof SEARCH_ATTRIBUTES) => ({ name, type: 'KEYWORD' }) as const;
+export const keyword = (name: keyof typeof SEARCH_ATTRIBUTES, value: string): Attribute => ({
+  key: keyOf(name),
+  value,
+});
+
+/** All values or none: a list that names some of the recipients would hide the others. */
+function keywords(name: 'UserId' | 'Ticket', value: string[]): Attribute[] {
+  const isTaken = value.length > 0 && JSON.stringify(value).length <= MAX_LIST_BYTES;
+  return isTaken ? [{ key: { name, type: 'KEYWORD_LIST' }, value }] : [];
+}
+
+/** What a notification is found by; its batches and routes inherit it. */
+export interface NotificationKeys {
+  notificationId: string;
+  notificationType: string;
+  producer: string;
+  /** As `searchableKey` gives it. */
+  idempotencyKey: string;
+}
+
+export const notificationAttributes = (keys: NotificationKeys): Attribute[] => [
+  keyword('NotificationId', keys.notificationId),
+  keyword('NotificationType', keys.notificationType),
+  keyword('Producer', keys.producer),
+  keyword('IdempotencyKey', keys.idempotencyKey),
+];
+
+/** The attributes that a child takes over from its parent: ours only, never those that the server maintains. */
+export const inheritedAttributes = (parent: {
+  get(key: ReturnType<typeof keyOf>): string | undefined;
+}): Attribute[] =>
+  (['NotificationId', 'NotificationType', 'Producer', 'IdempotencyKey'] as const).flatMap((name) => {
+    const value = parent.get(keyOf(name));
+    return value === undefined ? [] : [keyword(name, value)];
+  });
+
+/** @param userIds as `searchableKey` gives them. */
+export const userAttributes = (userIds: string[]): Attribute[] => keywords('UserId', userIds);
+
+/** What the reference of a route tells: its channel, and its user unless the reference is a hash. */
+export function routeAttributes(routeRef: string): Attribute[] {
+  const [channel = '', kind, ...id] = routeRef.split(':');
+  return [keyword('RouteChannel', channel), ...userAttributes(kind === 'user' ? [id.join(':')] : [])];
+}
+
+/** @param classification of the last failure, when one is the reason. */
+export const routeStatus = (status: string, classification?: string): Attribute[] => [
+  keyword('RouteStatus', status),
+  ...(classification === undefined ? [] : [keyword('FailureClassification', classification)]),
+];
+
+export const deadRoutes = (value: number): Attribute => ({ key: { name: 'DeadRoutes', type: 'INT' }, value });
+
+/** What an operation chose by, and the tickets of its reason. */
+export const operationAttributes = (filter: object, reason = ''): Attribute[] => [
+  ...Object.entries(filter).flatMap(([field, value]: [string, unknown]) => {
+    if (typeof value !== 'string' || !SEARCHABLE.test(value)) return [];
+    if (field === 'userId') return userAttributes([value]);
+    return field in FILTERS ? [keyword(FILTERS[field as keyof typeof FILTERS], value)] : [];
+  }),
+  ...keywords('Ticket', [...new Set(reason.match(TICKET))].slice(0, MAX_TICKETS)),
+];
