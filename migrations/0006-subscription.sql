@@ -13,8 +13,6 @@ CREATE TABLE subscriptions.agents (
     -- Grows whenever the agent is closed or opened: what was claimed under an older one is given up.
     epoch      integer     NOT NULL DEFAULT 0,
     is_open    boolean     NOT NULL DEFAULT true,
-    -- It leaves the network alone for now.
-    is_paused  boolean     NOT NULL DEFAULT false,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
@@ -81,7 +79,8 @@ CREATE TABLE subscriptions.ntf_tokens_to_delete (
     attempts    integer     NOT NULL DEFAULT 0,
     -- The record could not be loaded, and is left alone.
     del_failed  boolean     NOT NULL DEFAULT false,
-    created_at  timestamptz NOT NULL DEFAULT clock_timestamp()
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    FOREIGN KEY (agent_id, host, port) REFERENCES subscriptions.ntf_servers
 );
 
 CREATE INDEX ntf_tokens_to_delete_server_idx ON subscriptions.ntf_tokens_to_delete (agent_id, host, port, id);
@@ -192,7 +191,9 @@ CREATE TABLE subscriptions.ntf_subscriptions (
     PRIMARY KEY (agent_id, conn_id),
     FOREIGN KEY (agent_id, smp_host, smp_port) REFERENCES subscriptions.smp_servers
         ON DELETE SET NULL (smp_host, smp_port),
-    FOREIGN KEY (agent_id, ntf_host, ntf_port) REFERENCES subscriptions.ntf_servers ON DELETE RESTRICT
+    FOREIGN KEY (agent_id, ntf_host, ntf_port) REFERENCES subscriptions.ntf_servers ON DELETE RESTRICT,
+    CONSTRAINT ntf_subscriptions_one_action_at_a_time
+        CHECK (num_nonnulls(ntf_action, smp_action) = (action_ts IS NOT NULL)::int)
 );
 
 CREATE INDEX ntf_subscriptions_ntf_idx ON subscriptions.ntf_subscriptions (agent_id, ntf_host, ntf_port, action_ts);
@@ -215,9 +216,6 @@ CREATE INDEX ntf_subscriptions_without_action_idx ON subscriptions.ntf_subscript
 -- What each sweep looks for.
 CREATE INDEX ntf_subscriptions_failed_idx ON subscriptions.ntf_subscriptions (agent_id, conn_id)
     WHERE ntf_failed OR smp_failed;
-
--- Numbers of pick-ups.
-CREATE SEQUENCE subscriptions.claims;
 
 -- Counters of work on servers, by user.
 CREATE TABLE subscriptions.servers_stats (

@@ -72,7 +72,7 @@ export function openSubscriptions(context: ProcessContext): Role {
 
   const resourcesOf = ({ db, redis, client: { workflow: workflows } }: Connections) => ({
     ...{ db, redis, log, metrics, workflows, keyBox, messagingRouter, notificationRouter, subscription },
-    commands: createSubscriptionCommands({ db, log, workflows }),
+    commands: createSubscriptionCommands({ log, workflows }),
   });
 
   return {

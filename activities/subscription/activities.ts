@@ -10,17 +10,11 @@ import type {
   WorkerPool,
   WorkerKey,
 } from '../../workflows/subscription/contract.ts';
-import {
-  WORKER_POOLS,
-  PAUSE_SIGNAL,
-  RESUME_SIGNAL,
-  poolWorkerWorkflowId,
-} from '../../workflows/subscription/contract.ts';
+import { WORKER_POOLS, poolWorkerWorkflowId } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
 import { inTransaction } from '../transactions.ts';
-import { signalIfRunning } from '../workflows.ts';
 import type { AgentRow } from './agents.ts';
-import { ensureAgent, loadAgent, setAgentOpen, setAgentPaused } from './agents.ts';
+import { ensureAgent, loadAgent, setAgentOpen } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { resetStatistics } from './batches.ts';
 import { claimBatch } from './claims.ts';
@@ -30,9 +24,9 @@ import { createCredentialWork } from './credentials.ts';
 import type { EventKind, SubscriptionEvent } from './events.ts';
 import { announceEvent, writeEvent } from './events.ts';
 import { createNotificationWork } from './notifications.ts';
+import { createDeletionWork } from './token-deletion.ts';
 import { createDueWork } from './reconciliation.ts';
 import { createCommandWork } from './supervisor.ts';
-import { createDeletionWork } from './token-deletion.ts';
 import { createRouterWork } from './routers.ts';
 
 /** Most records of one round. */
@@ -69,15 +63,13 @@ export function createSubscriptionActivities(
       const agent = await loadAgent(db, order.agentId);
       const epoch = order.epoch ?? agent?.epoch;
       if (!agent?.isOpen || epoch !== agent.epoch) return { isClosed: true };
-      const { claim, items, nextDueMs, event } = await claimBatch(db, order, MAX_RECORDS);
-      if (event) announceEvent(resources, event);
+      const { claim, items, nextDueMs } = await claimBatch(db, order, MAX_RECORDS);
       return {
         isClosed: false,
         epoch,
         claim,
         items,
         ...(nextDueMs === undefined ? {} : { nextDueMs }),
-        isPaused: agent.isPaused,
         pace: settings.pace,
       };
     },
@@ -97,7 +89,7 @@ export function createSubscriptionActivities(
 
     /** Creates what an earlier action left to be created. */
     sendCreate: (agentId: string, connIds: string[]): Promise<void> =>
-      commands.sendAnyway(agentId, 'create', connIds),
+      commands.send(agentId, 'create', connIds),
 
     resetStatistics: (agentId: string): Promise<number> => resetStatistics(db, agentId),
 
@@ -120,19 +112,6 @@ export function createSubscriptionActivities(
       log.info({ agent_id: agentId, epoch: agent.epoch, workers }, isOpen ? 'agent opened' : 'agent closed');
       return stateOf(agentId, agent, workers);
     },
-
-    /** Tells the workers that run whether they may use the network. */
-    async suspend(agentId: string, isPaused: boolean): Promise<AgentState> {
-      const agent = await setAgentPaused(db, agentId, isPaused);
-      const keys = await listWorkers(agentId);
-      await Promise.all(
-        keys.map((key) =>
-          signalIfRunning(workflows, poolWorkerWorkflowId(key), isPaused ? PAUSE_SIGNAL : RESUME_SIGNAL),
-        ),
-      );
-      log.info({ agent_id: agentId }, isPaused ? 'agent paused' : 'agent resumed');
-      return stateOf(agentId, agent, keys.length);
-    },
   };
 
   /** All that there can be, by the servers of the agent. */
@@ -148,8 +127,8 @@ export function createSubscriptionActivities(
   }
 }
 
-function stateOf(agentId: string, { epoch, isOpen, isPaused }: AgentRow, workers: number): AgentState {
-  return { agentId, epoch, isOpen, isPaused, workers };
+function stateOf(agentId: string, { epoch, isOpen }: AgentRow, workers: number): AgentState {
+  return { agentId, epoch, isOpen, workers };
 }
 
 async function cancelIfRunning(workflows: WorkflowClient, key: WorkerKey): Promise<boolean> {
@@ -168,7 +147,5 @@ const LIST_SERVERS = {
     SELECT 'smp' AS kind, host, port FROM subscriptions.smp_servers WHERE agent_id = $1
     UNION
     SELECT 'ntf', host, port FROM subscriptions.ntf_servers WHERE agent_id = $1
-    UNION
-    SELECT 'ntf', host, port FROM subscriptions.ntf_tokens_to_delete WHERE agent_id = $1
      ORDER BY 1, 2, 3`,
 };

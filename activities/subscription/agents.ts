@@ -1,5 +1,5 @@
 /**
- * Agents: whether one is open, may use the network, and has a token for which subscriptions are kept. Owns the SQL of
+ * Agents: whether one is open, and has a token for which subscriptions are kept. Owns the SQL of
  * `subscriptions.agents`; of its token only what workers read, token-rows.ts has the rest.
  */
 import { tokenContext } from '../../api/subscription/sealed-columns.ts';
@@ -10,22 +10,14 @@ import { ENSURE_AGENT } from '../../api/subscription/rows.ts';
 import { SUBSCRIPTION_CLOSED } from '../../workflows/failures.ts';
 import { query } from '../postgres.ts';
 import { run } from '../transactions.ts';
-import type { RouterAddress, RouterError, TokenRef, TokenStatus } from './router/ports.ts';
+import type { RouterAddress, TokenRef, TokenStatus } from './router/ports.ts';
 import type { AddressRow } from './rows.ts';
 import { addressOf } from './rows.ts';
 
 export interface AgentRow {
   epoch: number;
   isOpen: boolean;
-  isPaused: boolean;
 }
-
-/** Why a router was not asked. */
-export const PAUSED: RouterError = {
-  source: 'AGENT',
-  code: 'PAUSED',
-  detail: 'the agent is paused: resume it first',
-};
 
 /** Makes the agent if it does not exist yet. An agent that was closed stays closed. */
 export async function ensureAgent(db: Pool, agentId: string): Promise<void> {
@@ -56,18 +48,13 @@ export async function setAgentOpen(db: Pool, agentId: string, isOpen: boolean): 
   return row!;
 }
 
-export async function setAgentPaused(db: Pool, agentId: string, isPaused: boolean): Promise<AgentRow> {
-  const [row] = await query<AgentRow>(db, SET_AGENT_PAUSED, [agentId, isPaused]);
-  return row!;
-}
-
 /** The row decides, not a memory of the process: after a restart work continues without another registration. */
 export interface CurrentToken {
   address: RouterAddress;
   status: TokenStatus;
   isInstant: boolean;
-  /** Absent until the router knows it. */
-  tokenId?: string;
+  /** undefined until the router knows it. */
+  tokenId: string | undefined;
   /** Sealed. */
   privateKey: Buffer;
 }
@@ -81,7 +68,7 @@ export async function loadToken(db: Pool | PoolClient, agentId: string): Promise
     address: addressOf(row),
     status: row.status,
     isInstant: row.mode === 'INSTANT',
-    ...(row.token_id === null ? {} : { tokenId: row.token_id }),
+    tokenId: row.token_id ?? undefined,
     privateKey: row.auth_private_key,
   };
 }
@@ -103,7 +90,7 @@ export function tokenRefOf(token: CurrentToken, keyBox: KeyBox, agentId: string)
   return { address, tokenId, privateKey: keyBox.open(privateKey, tokenContext('auth_private_key', agentId)) };
 }
 
-const COLUMNS = `epoch, is_open AS "isOpen", is_paused AS "isPaused"`;
+const COLUMNS = 'epoch, is_open AS "isOpen"';
 
 const LOAD_AGENT = {
   name: 'load_subscription_agent',
@@ -122,11 +109,6 @@ const SET_AGENT_OPEN = {
        SET is_open = $2, epoch = epoch + (is_open <> $2)::int
      WHERE agent_id = $1
     RETURNING ${COLUMNS}`,
-};
-
-const SET_AGENT_PAUSED = {
-  name: 'set_subscription_agent_paused',
-  text: `UPDATE subscriptions.agents SET is_paused = $2 WHERE agent_id = $1 RETURNING ${COLUMNS}`,
 };
 
 interface TokenRow extends AddressRow {

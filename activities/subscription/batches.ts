@@ -26,7 +26,7 @@ import { announceEvent, errorText, writeEvent } from './events.ts';
 import type { SubscriptionMetrics } from './metrics.ts';
 import { doubtOthersRecords, nullActions } from './records.ts';
 import type { MessagingRouter, NotificationRouter } from './router/routers.ts';
-import type { RouterError } from './router/ports.ts';
+import type { RouterError, RouterResult } from './router/ports.ts';
 import { classOf } from './router/ports.ts';
 
 export interface SubscriptionResources {
@@ -83,6 +83,20 @@ export const UNUSABLE_KEY: RouterError = {
   detail: 'the router answered with a key that leads to no secret',
 };
 
+/** What is worked on of a batch, and what cannot be. */
+export interface Begun {
+  items: WorkItem[];
+  failed: FailedItem[];
+}
+
+/** An item that its router has answered. */
+export interface Answered<Request, Value> {
+  connId: string;
+  item: WorkItem;
+  request: Request;
+  value: Value;
+}
+
 /**
  * Begins an attempt at a batch: loads what is still the worker's of it, and the token of the agent.
  *
@@ -93,7 +107,7 @@ export async function beginAttempt(
   order: BatchOrder,
   action: RecordAction,
   obstacleOf: (item: WorkItem, token: CurrentToken | undefined) => RouterError | undefined,
-): Promise<{ items: WorkItem[]; failed: FailedItem[]; token: CurrentToken | undefined }> {
+): Promise<Begun & { token: CurrentToken | undefined }> {
   const { agentId, epoch, ids } = order;
   await requireEpoch(client, agentId, epoch);
   const loaded = await loadWork(client, order, action, ids);
@@ -104,6 +118,40 @@ export async function beginAttempt(
   });
   const failedIds = new Set(failed.map(({ connId }) => connId));
   return { items: loaded.filter(({ connId }) => !failedIds.has(connId)), failed, token };
+}
+
+/**
+ * Asks a router about items.
+ *
+ * @param requestOf throws KeyBoxError for an item whose keys do not open.
+ * @param ask returns an answer for each request, in their order.
+ */
+export async function askAbout<Request, Value>(
+  { items, failed }: Begun,
+  requestOf: (item: WorkItem) => Request,
+  ask: (requests: Request[], items: WorkItem[]) => Promise<readonly (RouterResult<Value> | undefined)[]>,
+): Promise<Attempt<Answered<Request, Value>>> {
+  const attempt: Attempt<Answered<Request, Value>> = { done: [], failed: [...failed], unreadable: [] };
+  const ready = items.flatMap((item) => {
+    try {
+      return [{ item, request: requestOf(item) }];
+    } catch (error) {
+      attempt.unreadable.push(unreadableItem(item.connId, error));
+      return [];
+    }
+  });
+  if (ready.length === 0) return attempt;
+  const answers = await ask(
+    ready.map(({ request }) => request),
+    ready.map(({ item }) => item),
+  );
+  ready.forEach(({ item, request }, index) => {
+    const { connId } = item;
+    const answer = answers[index] ?? { ok: false, error: NO_ANSWER };
+    if (answer.ok) attempt.done.push({ connId, item, request, value: answer.value });
+    else attempt.failed.push({ connId, error: answer.error });
+  });
+  return attempt;
 }
 
 /** What saving brings: workers to wake, and items that PostgreSQL refused. */
@@ -173,7 +221,8 @@ export async function finishBatch<Done extends { connId: string }>(
     'subscriptions worked on',
   );
   announceEvent(resources, event);
-  return { retryIds, unkicked: await kickAll(resources, kicks) };
+  await kickAll(resources, kicks);
+  return { retryIds };
 }
 
 /**

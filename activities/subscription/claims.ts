@@ -13,9 +13,7 @@ import type { ListKind, ServerKey } from '../../workflows/subscription/rules.ts'
 import type { Statement } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
 import type { QueueRow, WorkQueue } from './rows.ts';
-import { workQueueOf, addressOf } from './rows.ts';
-import type { SubscriptionEvent } from './events.ts';
-import { writeEvent } from './events.ts';
+import { workQueueOf } from './rows.ts';
 import type { Claimed } from './records.ts';
 import type { RouterAddress } from './router/ports.ts';
 
@@ -24,8 +22,6 @@ export interface Claim {
   items: { id: string; kind: ListKind }[];
   /** When nothing is due: when the first row will be, epoch ms. */
   nextDueMs?: number;
-  /** About rows that could not be read. */
-  event?: SubscriptionEvent;
 }
 
 /** One record that a worker has, and the queue of its connection. */
@@ -36,12 +32,12 @@ export interface WorkItem {
   /** The connection goes with its subscription. */
   isDeleted: boolean;
   ntfServer: ServerKey;
-  notifierId?: string;
-  subscriptionId?: string;
-  /** Of the record; absent when the row of that server was removed. */
-  smpServer?: RouterAddress;
-  /** Absent: the connection has none. */
-  queue?: WorkQueue;
+  notifierId: string | undefined;
+  subscriptionId: string | undefined;
+  /** Of the record; undefined when the row of that server was removed. */
+  smpServer: RouterAddress | undefined;
+  /** undefined: the connection has none. */
+  queue: WorkQueue | undefined;
 }
 
 /**
@@ -58,61 +54,22 @@ export function claimBatch(db: Pool, order: ClaimOrder, limit: number): Promise<
 
 async function claimRecords(client: PoolClient, order: ClaimOrder, limit: number): Promise<Claim> {
   const { agentId, pool, server, nowMs } = order;
-  const statements = RECORD_STATEMENTS[pool as RecordPool];
   const where = [agentId, server.host, server.port];
-  const rows = await run<CandidateRow>(client, statements.load, [...where, limit]);
-  const read = rows.map((row) => ({ ...row, kind: actionOf(row.ntf_action, row.smp_action, row.action_ms) }));
-  const unreadable = read.filter(({ kind }) => kind === undefined).map(({ conn_id }) => conn_id);
-  const event = await giveUpReading(client, statements.fail, agentId, unreadable);
-  const due = read.flatMap(({ conn_id: id, kind, action_ms: ms }) =>
-    kind === undefined || (kind === 'ntf-check' && ms! > nowMs) ? [] : [{ id, kind }],
-  );
-  const [next] = read.filter(({ kind }) => kind === 'ntf-check');
+  const rows = await run<CandidateRow>(client, LOAD_DUE[pool as RecordPool], [...where, limit]);
+  const items = rows.flatMap(({ conn_id: id, ntf_action: ntf, smp_action: smp, action_ms: ms }) => {
+    const kind = actionOf(ntf, smp)!;
+    return kind === 'ntf-check' && ms > nowMs ? [] : [{ id, kind }];
+  });
   const claim = nextClaim();
-  if (due.length > 0) await run(client, CLAIM_RECORDS, [agentId, due.map(({ id }) => id), claim]);
-  const nextDueMs =
-    due.length > 0 ? undefined : (next?.action_ms ?? (await whenToLookAgain(client, statements, order)));
-  return {
-    claim,
-    items: due,
-    ...(nextDueMs === undefined ? {} : { nextDueMs }),
-    ...(event ? { event } : {}),
-  };
-}
-
-/**
- * A look that has brought nothing may have left rows behind a batch that could not be read.
- *
- * @returns now if there are any, epoch ms; a worker ends only when there are none.
- */
-async function whenToLookAgain(
-  client: PoolClient,
-  { areLeft }: RecordStatements,
-  { agentId, server, nowMs }: ClaimOrder,
-): Promise<number | undefined> {
-  const [row] = await run<{ is_any: boolean }>(client, areLeft, [agentId, server.host, server.port]);
-  return row?.is_any ? nowMs : undefined;
+  if (items.length > 0) await run(client, CLAIM_RECORDS, [agentId, items.map(({ id }) => id), claim]);
+  const [next] = rows;
+  return { claim, items, ...(items.length > 0 || !next ? {} : { nextDueMs: next.action_ms }) };
 }
 
 /** The oldest record alone: a router is asked to forget one token at a time. */
 async function claimTokenDeletion(client: PoolClient, { agentId, server }: ClaimOrder): Promise<Claim> {
   const rows = await run<{ id: string }>(client, LOAD_TOKEN_DELETION, [agentId, server.host, server.port]);
   return { claim: nextClaim(), items: rows.map(({ id }) => ({ id, kind: 'token-delete' })) };
-}
-
-/** Marks records without a valid action, so that they do not stand in the way of the others. */
-async function giveUpReading(
-  client: PoolClient,
-  statement: Statement,
-  agentId: string,
-  connIds: readonly string[],
-): Promise<SubscriptionEvent | undefined> {
-  if (connIds.length === 0) return undefined;
-  await run(client, statement, [agentId, connIds]);
-  const errors = connIds.map(() => ({ connId: '', error: 'STORE INTERNAL: a record has no valid action' }));
-  const event: SubscriptionEvent = { agentId, kind: 'ERRS', errors };
-  await writeEvent(client, event);
-  return event;
 }
 
 /** The largest range that `randomInt` takes. */
@@ -139,16 +96,13 @@ export async function loadWork(
     status: row.status,
     isDeleted: row.is_deleted,
     ntfServer: { host: row.ntf_host, port: row.ntf_port },
-    ...(row.smp_ntf_id === null ? {} : { notifierId: row.smp_ntf_id }),
-    ...(row.ntf_sub_id === null ? {} : { subscriptionId: row.ntf_sub_id }),
-    ...(row.smp_host === null
-      ? {}
-      : {
-          smpServer: addressOf({
-            ...{ host: row.smp_host, port: row.smp_port!, key_hash: row.smp_key_hash! },
-          }),
-        }),
-    ...(row.queue_id === null ? {} : { queue: workQueueOf(row as QueueRow) }),
+    notifierId: row.smp_ntf_id ?? undefined,
+    subscriptionId: row.ntf_sub_id ?? undefined,
+    smpServer:
+      row.smp_host === null
+        ? undefined
+        : { host: row.smp_host, port: row.smp_port!, keyHash: row.smp_key_hash! },
+    queue: row.queue_id === null ? undefined : workQueueOf(row as QueueRow),
   }));
 }
 
@@ -171,14 +125,8 @@ interface CandidateRow {
   conn_id: string;
   ntf_action: string | null;
   smp_action: string | null;
-  action_ms: number | null;
+  action_ms: number;
 }
-
-const toDo = (side: 'ntf' | 'smp', condition: string): string => `
-      FROM subscriptions.ntf_subscriptions
-     WHERE agent_id = $1 AND ${side}_host = $2 AND ${side}_port = $3 AND ${side}_action IS NOT NULL
-       AND NOT ${side}_failed ${condition}`;
-const TO_DO = { ntf: toDo('ntf', ''), smp: toDo('smp', 'AND action_ts IS NOT NULL') };
 
 /**
  * The records that are due come first, so a batch without a due record tells when the first will be. On a messaging
@@ -189,7 +137,9 @@ const loadDue = (side: 'ntf' | 'smp'): Statement => ({
   text: `
     SELECT conn_id, ntf_action, smp_action,
            round(extract(epoch FROM action_ts) * 1000)::float8 AS action_ms
-     ${TO_DO[side]}
+      FROM subscriptions.ntf_subscriptions
+     WHERE agent_id = $1 AND ${side}_host = $2 AND ${side}_port = $3 AND ${side}_action IS NOT NULL
+       AND NOT ${side}_failed
      ORDER BY action_ts, conn_id
      LIMIT $4
        FOR UPDATE`,
@@ -203,36 +153,12 @@ const failRecords = (side: 'ntf' | 'smp'): Statement => ({
      WHERE agent_id = $1 AND conn_id = ANY($2::text[])`,
 });
 
-const areLeft = (side: 'ntf' | 'smp'): Statement => ({
-  name: `are_${side}_subscriptions_left`,
-  text: `
-    SELECT count(*) > 0 AS is_any
-      FROM (SELECT ${TO_DO[side]}
-     ORDER BY action_ts, conn_id
-     LIMIT 1) AS first`,
-});
-
-interface RecordStatements {
-  load: Statement;
-  fail: Statement;
-  areLeft: Statement;
-}
-
-const statementsOf = (side: 'ntf' | 'smp'): RecordStatements => ({
-  load: loadDue(side),
-  fail: failRecords(side),
-  areLeft: areLeft(side),
-});
-
-const RECORD_STATEMENTS: Record<RecordPool, RecordStatements> = {
-  'ntf-ntf': statementsOf('ntf'),
-  'ntf-smp': statementsOf('smp'),
-};
+const LOAD_DUE: Record<RecordPool, Statement> = { 'ntf-ntf': loadDue('ntf'), 'ntf-smp': loadDue('smp') };
 
 /** Marks records that no key opens. */
 export const FAIL_RECORDS: Record<RecordPool, Statement> = {
-  'ntf-ntf': RECORD_STATEMENTS['ntf-ntf'].fail,
-  'ntf-smp': RECORD_STATEMENTS['ntf-smp'].fail,
+  'ntf-ntf': failRecords('ntf'),
+  'ntf-smp': failRecords('smp'),
 };
 
 const CLAIM_RECORDS = {

@@ -5,7 +5,6 @@
  */
 import type { WorkflowClient } from '@temporalio/client';
 import pLimit from 'p-limit';
-import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { Command, CommandKind, FlushRequest, WorkerKey } from '../../workflows/subscription/contract.ts';
 import {
@@ -23,40 +22,26 @@ import type { ServerKey } from '../../workflows/subscription/rules.ts';
 import { reasonOf } from '../reason.ts';
 import type { LongLivedWorkflow } from '../workflows.ts';
 import { keepRunning, stateOf } from '../workflows.ts';
-import { isGateOpen, loadToken } from './agents.ts';
 
 /** Workflows that are looked at concurrently. */
 const PARALLEL_LOOKS = 8;
 
-export interface CommandResources {
-  db: Pool;
+interface KickResources {
   workflows: WorkflowClient;
   log: Logger;
 }
 
 export type SubscriptionCommands = ReturnType<typeof createSubscriptionCommands>;
 
-export function createSubscriptionCommands(resources: CommandResources) {
-  const { db, workflows, log } = resources;
-
+export function createSubscriptionCommands(resources: KickResources) {
   return {
-    /**
-     * Sends a command about connections. Create and smp-delete pass the instant gate: without an active token with
-     * instant notifications they are dropped.
-     *
-     * @returns whether they passed.
-     */
-    async send(agentId: string, kind: CommandKind, connIds: readonly string[]): Promise<boolean> {
-      if (!isGateOpen(await loadToken(db, agentId))) {
-        log.debug({ agent_id: agentId, kind, connections: connIds.length }, 'subscription command not sent');
-        return false;
+    /** Sends a command about connections. The caller has looked at the instant gate, if the command passes it. */
+    async send(agentId: string, kind: CommandKind, connIds: readonly string[]): Promise<void> {
+      for (let start = 0; start < connIds.length; start += MAX_CONNECTIONS) {
+        const page = connIds.slice(start, start + MAX_CONNECTIONS);
+        await signal(agentId, COMMAND_SIGNAL, { kind, connIds: page });
       }
-      await sendPages(agentId, kind, connIds);
-      return true;
     },
-
-    /** As `send`, without looking at the gate: for commands that follow from a change that passed it. */
-    sendAnyway: sendPages,
 
     /** Subscribes all connections that want it. The caller knows that the gate is open. */
     createAll: (agentId: string): Promise<void> => signal(agentId, COMMAND_SIGNAL, { kind: 'create' }),
@@ -70,17 +55,8 @@ export function createSubscriptionCommands(resources: CommandResources) {
       kick(resources, { agentId, pool: 'ntf-tkn-del', server }),
   };
 
-  async function sendPages(agentId: string, kind: CommandKind, connIds: readonly string[]): Promise<void> {
-    for (let start = 0; start < connIds.length; start += MAX_CONNECTIONS) {
-      await signal(agentId, COMMAND_SIGNAL, {
-        kind,
-        connIds: connIds.slice(start, start + MAX_CONNECTIONS),
-      });
-    }
-  }
-
   async function signal(agentId: string, name: string, argument: Command | FlushRequest): Promise<void> {
-    await workflows.signalWithStart(SUPERVISOR_WORKFLOW, {
+    await resources.workflows.signalWithStart(SUPERVISOR_WORKFLOW, {
       workflowId: supervisorWorkflowId(agentId),
       taskQueue: SUBSCRIPTION_TASK_QUEUE,
       args: [agentId],
@@ -90,8 +66,6 @@ export function createSubscriptionCommands(resources: CommandResources) {
     });
   }
 }
-
-type KickResources = Pick<CommandResources, 'workflows' | 'log'>;
 
 async function kick({ workflows }: KickResources, key: WorkerKey): Promise<void> {
   const { workflowType, ...options } = poolWorkerOf(key);
@@ -125,21 +99,21 @@ export async function replaceStuck(
 }
 
 /**
- * Wakes workers whose rows are already written, so a signal that fails is no failure of the caller.
+ * Wakes workers whose rows are already written, so a signal that fails is no failure of the caller: the reconciliation
+ * wakes the worker later.
  *
- * @returns the workers that could not be woken.
+ * @returns how many were woken.
  */
-export async function kickAll(resources: KickResources, keys: readonly WorkerKey[]): Promise<WorkerKey[]> {
+export async function kickAll(resources: KickResources, keys: readonly WorkerKey[]): Promise<number> {
   const distinct = [...new Map(keys.map((key) => [poolWorkerWorkflowId(key), key])).values()];
   const results = await Promise.allSettled(distinct.map((key) => kick(resources, key)));
-  return distinct.filter((key, index) => {
-    const result = results[index]!;
-    if (result.status === 'fulfilled') return false;
-    const { agentId, pool, server } = key;
+  return results.filter((result, index) => {
+    if (result.status === 'fulfilled') return true;
+    const workflowId = poolWorkerWorkflowId(distinct[index]!);
     resources.log.warn(
-      { agent_id: agentId, pool, server: `${server.host}:${server.port}`, reason: reasonOf(result.reason) },
+      { workflow_id: workflowId, reason: reasonOf(result.reason) },
       'worker of subscriptions not woken',
     );
-    return true;
-  });
+    return false;
+  }).length;
 }

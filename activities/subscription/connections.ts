@@ -47,8 +47,13 @@ export function createConnectionWork({ db, log, keyBox }: SubscriptionResources)
         known: idsIn(await run<IdRow>(client, LOAD_FLAGS, [agentId, connIds])),
         changed: idsIn(await run<IdRow>(client, TOGGLE_CONNECTIONS, [agentId, connIds, enable, isRepeated])),
       }));
-      const commands = isOpen ? commandsOf({ [enable ? 'create' : 'smp-delete']: changed }) : [];
-      return toggled(connIds, known, changed.length, commands);
+      const kind = enable ? 'create' : 'smp-delete';
+      const commands = isOpen ? commandOf(kind, changed) : [];
+      const commanded = commands.map(() => ({ kind, connections: changed.length }) as const);
+      return {
+        result: { changed: changed.length, unknown: without(connIds, known), commanded },
+        commands,
+      };
     },
 
     /**
@@ -66,7 +71,7 @@ export function createConnectionWork({ db, log, keyBox }: SubscriptionResources)
       log.info({ agent_id: agentId, deleted: deleted.length }, 'connections deleted');
       return {
         result: { deleted: deleted.length, unknown: without(connIds, deleted) },
-        commands: commandsOf({ reconcile: isRepeated ? connIds : deleted }),
+        commands: commandOf('reconcile', isRepeated ? connIds : deleted),
       };
     },
 
@@ -99,7 +104,8 @@ export function createConnectionWork({ db, log, keyBox }: SubscriptionResources)
         ({ connId, enableNotifications = true }) => enableNotifications && made.has(connId),
       );
       log.info({ agent_id: agentId, asked: queues.length, made: made.size }, 'connections imported');
-      return { result, commands: isOpen ? commandsOf({ create: wanted.map(({ connId }) => connId) }) : [] };
+      const ids = wanted.map(({ connId }) => connId);
+      return { result, commands: isOpen ? commandOf('create', ids) : [] };
     },
   };
 
@@ -158,21 +164,8 @@ function without(all: readonly string[], known: readonly string[]): string[] {
   return all.filter((connId) => !found.has(connId));
 }
 
-function commandsOf(lists: Partial<Record<Command['kind'], string[]>>): Command[] {
-  return Object.entries(lists).flatMap(([kind, connIds]) =>
-    connIds.length === 0 ? [] : [{ kind: kind as Command['kind'], connIds }],
-  );
-}
-
-function toggled(
-  asked: readonly string[],
-  known: readonly string[],
-  changed: number,
-  commands: Command[],
-): Changed<ToggledConnections> {
-  const commanded = commands.map(({ kind, connIds = [] }) => ({ kind, connections: connIds.length }));
-  return { result: { changed, unknown: without(asked, known), commanded }, commands };
-}
+const commandOf = (kind: Command['kind'], connIds: string[]): Command[] =>
+  connIds.length === 0 ? [] : [{ kind, connIds }];
 
 interface KnownRow {
   agent_id: string;

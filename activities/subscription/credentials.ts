@@ -13,29 +13,30 @@ import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscr
 import { isSameServer, stepAfterKey } from '../../workflows/subscription/rules.ts';
 import { inTransaction, run, saveIsolated } from '../transactions.ts';
 import { isGateOpen } from './agents.ts';
-import type { Attempt, FailedItem, SubscriptionResources } from './batches.ts';
+import type { Answered, Attempt, Begun, SubscriptionResources } from './batches.ts';
 import {
   NO_ACTIVE_TOKEN,
-  NO_ANSWER,
   NO_QUEUE,
   UNUSABLE_KEY,
+  askAbout,
   beginAttempt,
   changeOnRouters,
   countWork,
   finishBatch,
-  unreadableItem,
 } from './batches.ts';
 import type { WorkItem } from './claims.ts';
 import { removeDeletedConnections } from './connections.ts';
-import type { SealedCredentials, WorkQueue } from './rows.ts';
+import type { SealedCredentials } from './rows.ts';
 import { queueRefOf, saveCredentials } from './rows.ts';
 import { deleteWorkedRecords, updateRecords } from './records.ts';
 import type {
+  ItemResult,
   KeyPair,
   NotifierKeyAnswer,
   NotifierKeyRequest,
   QueueRef,
   RouterError,
+  RouterResult,
 } from './router/ports.ts';
 import { generateAuthKeys, generateDhKeys, secretOrNothing } from './router/keys.ts';
 
@@ -46,20 +47,13 @@ const QUEUE_MOVED: RouterError = {
   detail: 'the queue is on another router than the record',
 };
 
-interface MadeKey {
-  connId: string;
-  item: WorkItem;
-  credentials: SealedCredentials;
-}
+type MadeKey = Answered<PendingKey, Omit<SealedCredentials, 'queueId'>>;
 
 interface PendingKey {
   auth: KeyPair;
   dh: KeyPair;
-  item: WithQueue;
   request: NotifierKeyRequest;
 }
-
-type WithQueue = WorkItem & { queue: WorkQueue };
 
 export function createCredentialWork(resources: SubscriptionResources) {
   return {
@@ -79,7 +73,8 @@ export function createCredentialWork(resources: SubscriptionResources) {
         const connIds = removed.map(({ connId }) => connId);
         await deleteWorkedRecords(client, order, connIds);
         await removeDeletedConnections(client, order.agentId, connIds);
-        await countWork(client, order.agentId, 'ntfKeyDeleted', removed.map(statisticsOf));
+        const items = removed.map(({ item }) => statisticsOf(item));
+        await countWork(client, order.agentId, 'ntfKeyDeleted', items);
         return { kicks: [] };
       });
     },
@@ -89,46 +84,38 @@ export function createCredentialWork(resources: SubscriptionResources) {
 async function makeKeys(resources: SubscriptionResources, order: BatchOrder): Promise<Attempt<MadeKey>> {
   const { keyBox, messagingRouter } = resources;
   const { agentId } = order;
-  const { items, failed } = await beginKeys(resources, order);
-  const result: Attempt<MadeKey> = { done: [], failed, unreadable: [] };
-  const pending = new Map<NotifierKeyRequest, PendingKey>();
-  for (const item of items) {
-    try {
-      const key = pendingKeyOf(keyBox, agentId, item);
-      pending.set(key.request, key);
-    } catch (error) {
-      result.unreadable.push(unreadableItem(item.connId, error));
-    }
-  }
-  if (pending.size === 0) return result;
-  for (const { item: request, result: answer } of await messagingRouter.createNotifierKeys([
-    ...pending.keys(),
-  ])) {
-    const key = pending.get(request);
-    if (!key) continue;
-    pending.delete(request);
-    const { item, auth, dh } = key;
-    const sealed = answer.ok ? sealCredentials(keyBox, agentId, { auth, dh }, answer.value) : undefined;
-    if (sealed) {
-      const credentials = { ...sealed, queueId: item.queue.queueId };
-      result.done.push({ connId: item.connId, item, credentials });
-    } else result.failed.push({ connId: item.connId, error: answer.ok ? UNUSABLE_KEY : answer.error });
-  }
-  for (const { item } of pending.values()) result.failed.push({ connId: item.connId, error: NO_ANSWER });
-  return result;
+  return askAbout(
+    await beginKeys(resources, order),
+    (item) => pendingKeyOf(keyBox, agentId, item),
+    async (pending) => {
+      const requests = pending.map(({ request }) => request);
+      const answers = inOrder(requests, await messagingRouter.createNotifierKeys(requests));
+      return answers.map((answer, index) => {
+        if (!answer?.ok) return answer;
+        const value = sealCredentials(keyBox, agentId, pending[index]!, answer.value);
+        return value ? { ok: true, value } : { ok: false, error: UNUSABLE_KEY };
+      });
+    },
+  );
+}
+
+/** The answers of a router, which may come in another order than the requests. */
+function inOrder<Item, Value>(
+  items: readonly Item[],
+  results: readonly ItemResult<Item, Value>[],
+): (RouterResult<Value> | undefined)[] {
+  const byItem = new Map(results.map(({ item, result }) => [item, result]));
+  return items.map((item) => byItem.get(item));
 }
 
 /** Loads the items that a key can be made for, and counts an attempt at each; the others have failed for good. */
-function beginKeys(
-  { db }: SubscriptionResources,
-  order: BatchOrder,
-): Promise<{ items: WithQueue[]; failed: FailedItem[] }> {
+function beginKeys({ db }: SubscriptionResources, order: BatchOrder): Promise<Begun> {
   return inTransaction(db, async (client) => {
-    const { items, failed } = await beginAttempt(client, order, 'smp-key', (item, token) =>
+    const begun = await beginAttempt(client, order, 'smp-key', (item, token) =>
       isGateOpen(token) ? obstacleOf(item) : NO_ACTIVE_TOKEN,
     );
-    await countWork(client, order.agentId, 'ntfKeyAttempts', items.map(statisticsOf));
-    return { items: items as WithQueue[], failed };
+    await countWork(client, order.agentId, 'ntfKeyAttempts', begun.items.map(statisticsOf));
+    return begun;
   });
 }
 
@@ -138,21 +125,21 @@ function obstacleOf({ queue, smpServer }: WorkItem): RouterError | undefined {
 }
 
 /** @throws KeyBoxError when the recipient's key does not open. */
-function pendingKeyOf(keyBox: KeyBox, agentId: string, item: WithQueue): PendingKey {
-  const queue = queueRefOf(keyBox, agentId, item, item.queue);
+function pendingKeyOf(keyBox: KeyBox, agentId: string, item: WorkItem): PendingKey {
+  const queue = queueRefOf(keyBox, agentId, item, item.queue!);
   const auth = generateAuthKeys();
   const dh = generateDhKeys();
   const request = { queue, notifierPublicKey: auth.publicKey, recipientDhPublicKey: dh.publicKey };
-  return { item, request, auth, dh };
+  return { request, auth, dh };
 }
 
 async function saveKeys(client: PoolClient, order: BatchOrder, made: readonly MadeKey[]) {
   const { agentId, nowMs } = order;
   const kept: MadeKey[] = [];
   const refused = await saveIsolated(client, made, async (some) => {
-    const records = some.map(({ connId, item, credentials }) => ({
+    const records = some.map(({ connId, item, value }) => ({
       connId,
-      notifierId: credentials.notifierId,
+      notifierId: value.notifierId,
       subscriptionId: undefined,
       ntfServer: item.ntfServer,
       ...stepAfterKey(nowMs),
@@ -162,7 +149,7 @@ async function saveKeys(client: PoolClient, order: BatchOrder, made: readonly Ma
     const mine = some.filter(({ connId }) => ours.has(connId));
     await saveCredentials(
       client,
-      mine.map(({ credentials }) => credentials),
+      mine.map(({ item, value }) => ({ ...value, queueId: item.queue!.queueId })),
     );
     kept.push(...mine);
   });
@@ -181,46 +168,37 @@ async function saveKeys(client: PoolClient, order: BatchOrder, made: readonly Ma
   };
 }
 
-async function removeKeys(resources: SubscriptionResources, order: BatchOrder): Promise<Attempt<WithQueue>> {
+async function removeKeys(
+  resources: SubscriptionResources,
+  order: BatchOrder,
+): Promise<Attempt<Answered<QueueRef, undefined>>> {
   const { keyBox, messagingRouter } = resources;
-  const { items, failed } = await beginRemoval(resources, order);
-  const result: Attempt<WithQueue> = { done: [], failed, unreadable: [] };
-  const refs = new Map<QueueRef, WithQueue>();
-  for (const item of items) {
-    try {
-      refs.set(queueRefOf(keyBox, order.agentId, item, item.queue), item);
-    } catch (error) {
-      result.unreadable.push(unreadableItem(item.connId, error));
-    }
-  }
-  if (refs.size === 0) return result;
-  for (const { item: ref, result: answer } of await messagingRouter.deleteNotifierKeys([...refs.keys()])) {
-    const item = refs.get(ref);
-    if (!item) continue;
-    refs.delete(ref);
-    // An application deletes its queue first, and the connection then: nothing is left of the notifier.
-    if (answer.ok || (item.isDeleted && isUnknownQueue(answer.error))) result.done.push(item);
-    else result.failed.push({ connId: item.connId, error: answer.error });
-  }
-  for (const { connId } of refs.values()) result.failed.push({ connId, error: NO_ANSWER });
-  return result;
+  return askAbout(
+    await beginRemoval(resources, order),
+    (item) => queueRefOf(keyBox, order.agentId, item, item.queue!),
+    async (refs, items) => {
+      const answers = inOrder(refs, await messagingRouter.deleteNotifierKeys(refs));
+      // An application deletes its queue first, and the connection then: nothing is left of the notifier.
+      return answers.map((answer, index) =>
+        answer?.ok === false && items[index]!.isDeleted && isUnknownQueue(answer.error)
+          ? { ok: true, value: undefined }
+          : answer,
+      );
+    },
+  );
 }
 
 const isUnknownQueue = ({ source, code }: RouterError): boolean => source === 'SMP' && code === 'AUTH';
 
 /** Removes credentials here. */
-function beginRemoval(
-  { db }: SubscriptionResources,
-  order: BatchOrder,
-): Promise<{ items: WithQueue[]; failed: FailedItem[] }> {
+function beginRemoval({ db }: SubscriptionResources, order: BatchOrder): Promise<Begun> {
   return inTransaction(db, async (client) => {
     const begun = await beginAttempt(client, order, 'smp-delete', ({ queue }) =>
       queue ? undefined : NO_QUEUE,
     );
-    const items = begun.items as WithQueue[];
-    await run(client, CLEAR_CREDENTIALS, [items.map(({ queue }) => queue.queueId)]);
-    await countWork(client, order.agentId, 'ntfKeyDeleteAttempts', items.map(statisticsOf));
-    return { items, failed: begun.failed };
+    await run(client, CLEAR_CREDENTIALS, [begun.items.map(({ queue }) => queue!.queueId)]);
+    await countWork(client, order.agentId, 'ntfKeyDeleteAttempts', begun.items.map(statisticsOf));
+    return begun;
   });
 }
 

@@ -204,7 +204,7 @@ const COUNT_SILENT = {
     WITH usable AS (
       SELECT agent_id, clock_timestamp() - $1 * interval '1 millisecond' AS since
         FROM subscriptions.agents
-       WHERE is_open AND NOT is_paused
+       WHERE is_open
     ), overdue AS (
       SELECT 'ntf-smp' AS pool, agent_id, host, port, since, true AS is_counted
         FROM usable JOIN subscriptions.smp_servers AS server USING (agent_id)

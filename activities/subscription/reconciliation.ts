@@ -11,7 +11,7 @@ import {
 } from '../../api/subscription/sealed-columns.ts';
 import type { KeyBox } from '../../api/key-box.ts';
 import { KeyBoxError } from '../../api/key-box.ts';
-import { actionOf, queueOf } from '../../api/subscription/rows.ts';
+import { queueOf } from '../../api/subscription/rows.ts';
 import type { Counts } from '../../workflows/recovery-contract.ts';
 import type { WorkerKey } from '../../workflows/subscription/contract.ts';
 import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
@@ -47,12 +47,12 @@ export function createDueWork(resources: ReconciliationResources) {
   return {
     /** Wakes a worker for everything of an agent that is due. @returns how many were woken. */
     kickDue: async (agentId: string, nowMs: number): Promise<number> =>
-      (await wake(await dueOf(agentId, nowMs))).kicks,
+      kickAll(resources, await dueOf(agentId, nowMs)),
 
     /** As `kickDue`, and starts those anew that cannot go on. */
     async wakeWorkers(agentId: string): Promise<Counts> {
       const due = await dueOf(agentId, Date.now());
-      return { ...(await wake(due)), replaced: await replaceStuck(resources, due) };
+      return { kicks: await kickAll(resources, due), replaced: await replaceStuck(resources, due) };
     },
   };
 
@@ -60,10 +60,6 @@ export function createDueWork(resources: ReconciliationResources) {
   async function dueOf(agentId: string, nowMs: number): Promise<WorkerKey[]> {
     const rows = await query<DueRow>(db, LIST_DUE, [nowMs + 2 * settings.reconciliationMs, agentId]);
     return rows.map(({ pool, host, port }) => ({ agentId, pool, server: { host, port } }));
-  }
-
-  async function wake(due: readonly WorkerKey[]): Promise<{ kicks: number }> {
-    return { kicks: due.length - (await kickAll(resources, due)).length };
   }
 }
 
@@ -110,7 +106,7 @@ export function subscriptionReconciliation(resources: ReconciliationResources): 
   async function endUnwanted(agentId: string): Promise<Counts> {
     const areAllUnwanted = keepingOf(await loadToken(db, agentId)) === 'ended';
     const connIds = await findIds(LIST_UNWANTED, [agentId, areAllUnwanted], MOST_UNWANTED);
-    await commands.sendAnyway(agentId, 'reconcile', connIds);
+    await commands.send(agentId, 'reconcile', connIds);
     return { unwanted: connIds.length };
   }
 
@@ -161,11 +157,10 @@ export function subscriptionReconciliation(resources: ReconciliationResources): 
   }
 }
 
-/** Whether a record has an action, and the keys of its queue open. */
+/** Whether the keys of the queue of a record open. */
 function doesOpen(keyBox: KeyBox, agentId: string, row: RecordRow): boolean {
-  if (actionOf(row.ntf_action, row.smp_action, row.action_ts) === undefined || row.rcv_private_key === null)
-    return false;
   return (
+    row.rcv_private_key !== null &&
     opens(keyBox, row.rcv_private_key, recipientKeyContext(agentId, row.rcv_id!)) &&
     (row.ntf_private_key === null ||
       opens(keyBox, row.ntf_private_key, notifierKeyContext(agentId, row.ntf_id!)))
@@ -192,9 +187,6 @@ interface PageRow {
 
 interface RecordRow {
   key: string;
-  ntf_action: string | null;
-  smp_action: string | null;
-  action_ts: Date | null;
   rcv_id: string | null;
   rcv_private_key: Buffer | null;
   ntf_id: string | null;
@@ -273,8 +265,7 @@ const FAILED_RECORDS = {
   list: {
     name: 'list_unreadable_subscriptions',
     text: `
-      SELECT record.conn_id AS key, record.ntf_action, record.smp_action, record.action_ts, queue.rcv_id,
-             queue.rcv_private_key, queue.ntf_id, queue.ntf_private_key
+      SELECT record.conn_id AS key, queue.rcv_id, queue.rcv_private_key, queue.ntf_id, queue.ntf_private_key
         FROM subscriptions.ntf_subscriptions AS record
         LEFT JOIN LATERAL (${queueOf('record')}) AS queue ON true
        WHERE record.agent_id = $1 AND (record.ntf_failed OR record.smp_failed) AND record.conn_id > $2
@@ -313,36 +304,14 @@ interface DueRow {
   port: number;
 }
 
-/** @param server SQL: host and port of the one before. */
-const tokenServerAfter = (server: string): string => `
-        SELECT host, port
-          FROM subscriptions.ntf_tokens_to_delete AS deletion
-         WHERE deletion.agent_id = agent.agent_id AND (deletion.host, deletion.port) > ${server} AND NOT del_failed
-         ORDER BY deletion.host, deletion.port
-         LIMIT 1`;
-
-const firstOnNtf = (condition: string): string => `
-         SELECT FROM subscriptions.ntf_subscriptions AS record
-          WHERE (record.agent_id, record.ntf_host, record.ntf_port) = (server.agent_id, server.host, server.port)
-            AND ntf_action IS NOT NULL AND NOT ntf_failed AND ${condition}
-          ORDER BY action_ts
-          LIMIT 1`;
-
 /**
- * One look into an index for each server, and none at its rows. What is no check is due when it is written; rows
- * without a time are those that nobody can read, for their worker to find. $1 due until, epoch ms, $2 agent.
+ * One look into an index for each server, and none at its rows. What is no check is due when it is written. $1 due until, epoch ms, $2 agent.
  */
 const LIST_DUE = {
   name: 'list_due_subscription_servers',
   text: `
-    WITH RECURSIVE agent AS MATERIALIZED (
+    WITH agent AS MATERIALIZED (
       SELECT agent_id FROM subscriptions.agents WHERE agent_id = $2 AND is_open
-    ), token_server AS (
-      SELECT agent_id, host, port FROM agent CROSS JOIN LATERAL (${tokenServerAfter("('', 0)")}) AS first
-      UNION ALL
-      SELECT agent_id, next.host, next.port
-        FROM token_server AS agent
-       CROSS JOIN LATERAL (${tokenServerAfter('(agent.host, agent.port)')}) AS next
     )
     SELECT agent_id, 'ntf-smp' AS pool, host, port
       FROM agent
@@ -350,7 +319,7 @@ const LIST_DUE = {
      CROSS JOIN LATERAL (
        SELECT FROM subscriptions.ntf_subscriptions AS record
         WHERE (record.agent_id, smp_host, smp_port) = (server.agent_id, server.host, server.port)
-          AND smp_action IS NOT NULL AND NOT smp_failed AND action_ts IS NOT NULL
+          AND smp_action IS NOT NULL AND NOT smp_failed
         ORDER BY action_ts
         LIMIT 1
      ) AS due
@@ -359,13 +328,23 @@ const LIST_DUE = {
       FROM agent
       JOIN subscriptions.ntf_servers AS server USING (agent_id)
      CROSS JOIN LATERAL (
-       (${firstOnNtf('action_ts <= to_timestamp($1::float8 / 1000)')})
-       UNION ALL
-       (${firstOnNtf('action_ts IS NULL')})
-       LIMIT 1
+       SELECT FROM subscriptions.ntf_subscriptions AS record
+        WHERE (record.agent_id, record.ntf_host, record.ntf_port) = (server.agent_id, server.host, server.port)
+          AND ntf_action IS NOT NULL AND NOT ntf_failed AND action_ts <= to_timestamp($1::float8 / 1000)
+        ORDER BY action_ts
+        LIMIT 1
      ) AS due
      UNION ALL
-    SELECT agent_id, 'ntf-tkn-del', host, port FROM token_server
+    SELECT agent_id, 'ntf-tkn-del', host, port
+      FROM agent
+      JOIN subscriptions.ntf_servers AS server USING (agent_id)
+     CROSS JOIN LATERAL (
+       SELECT FROM subscriptions.ntf_tokens_to_delete AS deletion
+        WHERE (deletion.agent_id, deletion.host, deletion.port) = (server.agent_id, server.host, server.port)
+          AND NOT del_failed
+        ORDER BY deletion.id
+        LIMIT 1
+     ) AS due
      ORDER BY 1, 2, 3, 4`,
 };
 

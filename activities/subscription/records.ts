@@ -331,7 +331,7 @@ const MAKE_CHECKS_DUE = {
         FROM page
        WHERE (record.agent_id, record.conn_id) = (page.agent_id, page.conn_id)
          AND page.agent_id = coalesce($3, page.agent_id)
-         AND record.ntf_action IN ('N', 'C') AND record.action_ts IS NOT NULL
+         AND record.ntf_action IN ('N', 'C')
       RETURNING 1
     )
     SELECT (SELECT count(*)::int FROM made) AS made,

@@ -40,7 +40,7 @@ export interface WorkQueue {
   recipientId: string;
   /** Sealed. */
   recipientPrivateKey: Buffer;
-  credentials?: { notifierId: string; privateKey: Buffer };
+  credentials: { notifierId: string; privateKey: Buffer } | undefined;
 }
 
 /** Notifier credentials to keep, the private ones sealed. */
@@ -66,9 +66,8 @@ export function workQueueOf(row: QueueRow): WorkQueue {
     address: addressOf(row),
     recipientId: row.rcv_id,
     recipientPrivateKey: row.rcv_private_key,
-    ...(row.ntf_id === null
-      ? {}
-      : { credentials: { notifierId: row.ntf_id, privateKey: row.ntf_private_key! } }),
+    credentials:
+      row.ntf_id === null ? undefined : { notifierId: row.ntf_id, privateKey: row.ntf_private_key! },
   };
 }
 

@@ -7,7 +7,7 @@ import type { RecordAction } from '../../api/subscription/rows.ts';
 import { actionOf, queueOf } from '../../api/subscription/rows.ts';
 import type { Command, WorkerKey } from '../../workflows/subscription/contract.ts';
 import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
-import type { ServerKey } from '../../workflows/subscription/rules.ts';
+import type { RecordFacts, ServerKey } from '../../workflows/subscription/rules.ts';
 import { bucketOf, distinctServers } from '../../workflows/subscription/rules.ts';
 import { inTransaction, run, saveIsolated } from '../transactions.ts';
 import { loadToken } from './agents.ts';
@@ -36,8 +36,6 @@ export interface CommandOrder extends Command {
 export interface CommandOutcome {
   /** Of a command for all connections: the last one that this was about. */
   next?: string;
-  /** Workers that could not be woken. */
-  unkicked: WorkerKey[];
 }
 
 interface Applied {
@@ -66,13 +64,8 @@ export function createCommandWork(resources: SubscriptionResources) {
       );
       announceEvent(resources, event);
       const next = named || connIds.length < MAX_CONNECTIONS ? undefined : connIds.at(-1);
-      return { unkicked: await kickAll(resources, kicks), ...(next === undefined ? {} : { next }) };
-    },
-
-    /** Wakes workers whose rows were written before. @throws when one of them cannot be. */
-    async kickWorkers(keys: WorkerKey[]): Promise<void> {
-      const unkicked = await kickAll(resources, keys);
-      if (unkicked.length > 0) throw new Error(`${unkicked.length} workers could not be woken`);
+      await kickAll(resources, kicks);
+      return next === undefined ? {} : { next };
     },
   };
 }
@@ -96,7 +89,7 @@ const APPLY: Record<Command['kind'], Apply> = {
     const known = new Set(found.map(({ connId }) => connId));
     // A worker has given its end up, and taken its notifier away from the queue before.
     const over = found.filter(
-      ({ isDeleted, queue, record }) => isDeleted && isGivenUp(record) && !queue.notifier.notifierId,
+      ({ isDeleted, queue, record }) => isDeleted && isGivenUp(record) && !queue.notifierId,
     );
     const overIds = over.map(({ connId }) => connId);
     await deleteRecords(client, agentId, [...connIds.filter((connId) => !known.has(connId)), ...overIds]);
@@ -133,7 +126,7 @@ async function createWanted(
   const stale: NewRecord[] = [];
   for (const connection of found.filter(({ isEnabled }) => isEnabled)) {
     const { queue, record } = connection;
-    const bucket = bucketOf({ server: queue.address, ...queue.notifier }, record);
+    const bucket = bucketOf({ server: queue.address, notifierId: queue.notifierId }, record);
     if (bucket.bucket === 'continue') kicks.push({ agentId, pool: bucket.pool, server: bucket.server });
     // Without a token there is no router to subscribe on; the token's own Create will come.
     else if (token) {
@@ -185,14 +178,8 @@ interface FoundConnection {
   userId: number;
   isEnabled: boolean;
   isDeleted: boolean;
-  queue: { address: RouterAddress; notifier: { notifierId?: string } };
-  record?: {
-    smpServer?: ServerKey;
-    ntfServer: ServerKey;
-    notifierId?: string;
-    action?: RecordAction;
-    isUnreadable: boolean;
-  };
+  queue: { address: RouterAddress; notifierId: string | undefined };
+  record: RecordFacts | undefined;
 }
 
 async function loadConnections(
@@ -214,27 +201,22 @@ async function loadConnections(
 }
 
 function foundOf(row: ConnectionRow): FoundConnection {
-  const action = actionOf(row.ntf_action, row.smp_action, row.action_ts);
   return {
     connId: row.conn_id,
     userId: row.user_id,
     isEnabled: row.is_enabled,
     isDeleted: row.is_deleted,
-    queue: {
-      address: addressOf(row),
-      notifier: row.ntf_id === null ? {} : { notifierId: row.ntf_id },
-    },
-    ...(row.ntf_host === null
-      ? {}
-      : {
-          record: {
+    queue: { address: addressOf(row), notifierId: row.ntf_id ?? undefined },
+    record:
+      row.ntf_host === null
+        ? undefined
+        : {
             ntfServer: { host: row.ntf_host, port: row.ntf_port! },
-            ...(row.smp_host === null ? {} : { smpServer: { host: row.smp_host, port: row.smp_port! } }),
-            ...(row.smp_ntf_id === null ? {} : { notifierId: row.smp_ntf_id }),
-            ...(action === undefined ? {} : { action }),
+            smpServer: row.smp_host === null ? undefined : { host: row.smp_host, port: row.smp_port! },
+            notifierId: row.smp_ntf_id ?? undefined,
+            action: actionOf(row.ntf_action, row.smp_action),
             isUnreadable: row.is_unreadable ?? false,
           },
-        }),
   };
 }
 
@@ -257,7 +239,6 @@ interface ConnectionRow extends AddressRow {
   ntf_port: number | null;
   ntf_action: string | null;
   smp_action: string | null;
-  action_ts: Date | null;
   is_unreadable: boolean | null;
 }
 
@@ -267,7 +248,7 @@ const LOAD_CONNECTIONS = {
     SELECT connection.conn_id, connection.user_id, connection.enable_ntfs IS NOT FALSE AS is_enabled, connection.is_deleted,
            queue.host, queue.port, queue.key_hash, queue.ntf_id,
            record.smp_host, record.smp_port, record.smp_ntf_id, record.ntf_host, record.ntf_port, record.ntf_action,
-           record.smp_action, record.action_ts, record.ntf_failed OR record.smp_failed AS is_unreadable
+           record.smp_action, record.ntf_failed OR record.smp_failed AS is_unreadable
       FROM subscriptions.connections AS connection
      CROSS JOIN LATERAL (${queueOf('connection')}) AS queue
       LEFT JOIN subscriptions.ntf_subscriptions AS record USING (agent_id, conn_id)

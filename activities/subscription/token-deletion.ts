@@ -4,14 +4,16 @@
  */
 import { deletionKeyContext } from '../../api/subscription/sealed-columns.ts';
 import type { BatchOrder, BatchOutcome } from '../../workflows/subscription/contract.ts';
+import type { PoolClient } from 'pg';
+import type { Statement } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
 import { requireEpoch } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { unreadableItem, whileBeating } from './batches.ts';
-import type { EventKind, SubscriptionEvent } from './events.ts';
+import type { EventKind } from './events.ts';
 import { announceEvent, errorText, writeEvent } from './events.ts';
-import { classOf, isUnknownToNotificationRouter } from './router/ports.ts';
-import type { RouterError, RouterResult } from './router/ports.ts';
+import { isRetried, isUnknownToNotificationRouter } from './router/ports.ts';
+import type { RouterError } from './router/ports.ts';
 import type { AddressRow } from './rows.ts';
 import { addressOf } from './rows.ts';
 
@@ -23,82 +25,49 @@ export function createDeletionWork(resources: SubscriptionResources) {
      * Asks the router to forget a token. Once it has been asked, an AUTH says that an earlier request arrived. A record
      * that it refuses for good is dropped, so that it does not stand in the way of the others.
      */
-    async runTokenDeletion(order: BatchOrder): Promise<BatchOutcome> {
-      const outcome = { retryIds: [], unkicked: [] };
-      const [id] = order.ids;
-      const record = id === undefined ? undefined : await beginAttempt(order, id);
-      if (id === undefined || !record) return outcome;
-      const key = openKey(order.agentId, record);
-      if (key instanceof Error) {
-        await endAttempt(order, { failed: id }, 'ERRS', unreadableItem('', key).error);
-        return outcome;
+    async runTokenDeletion({ agentId, epoch, ids: [id] }: BatchOrder): Promise<BatchOutcome> {
+      const [record] = await inEpoch((client) =>
+        run<DeletionRow>(client, BEGIN_ATTEMPT, [agentId, id ?? null]),
+      );
+      if (id === undefined || !record) return { retryIds: [] };
+      const { token_id: tokenId, private_key: sealed, attempts } = record;
+      let privateKey: Buffer;
+      try {
+        privateKey = keyBox.open(sealed, deletionKeyContext(agentId, tokenId));
+      } catch (error) {
+        await end(MARK_FAILED, 'ERRS', unreadableItem('', error).error);
+        return { retryIds: [] };
       }
       const answer = await whileBeating(() =>
-        notificationRouter.deleteToken({
-          address: addressOf(record),
-          tokenId: record.token_id,
-          privateKey: key,
-        }),
+        notificationRouter.deleteToken({ address: addressOf(record), tokenId, privateKey }),
       );
-      if (isDone(answer, record.attempts)) {
-        await endAttempt(order, { dropped: id });
-        return countResult('done', outcome);
+      if (!answer.ok && isRetried(answer.error)) {
+        log.warn({ agent_id: agentId, reason: errorText(answer.error) }, 'token deletion is tried again');
+        metrics.subscriptionWork(1, { kind: 'token-delete', result: 'retry' });
+        return { retryIds: [id] };
       }
-      const { error } = answer as { error: RouterError };
-      if (classOf(error) !== 'permanent') {
-        log.warn({ agent_id: order.agentId, reason: errorText(error) }, 'token deletion is tried again');
-        return countResult('retry', { ...outcome, retryIds: [id] });
+      const isDone = answer.ok || (attempts > 0 && isUnknownToNotificationRouter(answer.error));
+      await end(DROP, 'ERR INTERNAL', isDone ? undefined : answer.error);
+      metrics.subscriptionWork(1, { kind: 'token-delete', result: isDone ? 'done' : 'given_up' });
+      return { retryIds: [] };
+
+      function inEpoch<T>(body: (client: PoolClient) => Promise<T>): Promise<T> {
+        return inTransaction(db, async (client) => {
+          await requireEpoch(client, agentId, epoch);
+          return body(client);
+        });
       }
-      await endAttempt(order, { dropped: id }, 'ERR INTERNAL', error);
-      return countResult('given_up', outcome);
+
+      async function end(statement: Statement, kind: EventKind, error?: RouterError): Promise<void> {
+        const errors = error ? [{ connId: '', error: errorText(error) }] : [];
+        await inEpoch(async (client) => {
+          await run(client, statement, [id]);
+          await writeEvent(client, { agentId, kind, errors });
+        });
+        announceEvent(resources, { agentId, kind, errors });
+      }
     },
   };
-
-  function countResult<T>(result: 'done' | 'retry' | 'given_up', outcome: T): T {
-    metrics.subscriptionWork(1, { kind: 'token-delete', result });
-    return outcome;
-  }
-
-  /** @returns the record as it was before, undefined when it is gone. */
-  async function beginAttempt({ agentId, epoch }: BatchOrder, id: string): Promise<DeletionRow | undefined> {
-    return inTransaction(db, async (client) => {
-      await requireEpoch(client, agentId, epoch);
-      const [row] = await run<DeletionRow>(client, BEGIN_ATTEMPT, [agentId, id]);
-      return row;
-    });
-  }
-
-  function openKey(agentId: string, { private_key: sealed, token_id: tokenId }: DeletionRow): Buffer | Error {
-    try {
-      return keyBox.open(sealed, deletionKeyContext(agentId, tokenId));
-    } catch (error) {
-      return error as Error;
-    }
-  }
-
-  async function endAttempt(
-    { agentId, epoch }: BatchOrder,
-    { dropped, failed }: { dropped?: string; failed?: string },
-    kind?: EventKind,
-    error?: RouterError,
-  ): Promise<void> {
-    const event: SubscriptionEvent = {
-      agentId,
-      kind: kind ?? 'ERRS',
-      errors: error ? [{ connId: '', error: errorText(error) }] : [],
-    };
-    await inTransaction(db, async (client) => {
-      await requireEpoch(client, agentId, epoch);
-      if (dropped !== undefined) await run(client, DROP, [dropped]);
-      if (failed !== undefined) await run(client, MARK_FAILED, [failed]);
-      await writeEvent(client, event);
-    });
-    announceEvent(resources, event);
-  }
-}
-
-function isDone(answer: RouterResult<undefined>, attemptsBefore: number): boolean {
-  return answer.ok || (attemptsBefore > 0 && isUnknownToNotificationRouter(answer.error));
 }
 
 interface DeletionRow extends AddressRow {

@@ -22,14 +22,14 @@ export type TokenAction = { kind: 'REGISTER' | 'CHECK' | 'DELETE' } | { kind: 'V
 export interface SavedToken {
   device: DeviceToken;
   address: RouterAddress;
-  /** Absent until the router knows it. */
-  tokenId?: string;
+  /** undefined until the router knows it. */
+  tokenId: string | undefined;
   auth: KeyPair;
   dh: KeyPair;
   /** Agreed with the router. */
-  dhSecret?: Buffer;
+  dhSecret: Buffer | undefined;
   status: TokenStatus;
-  action?: TokenAction;
+  action: TokenAction | undefined;
   mode: TokenMode;
 }
 
@@ -48,14 +48,13 @@ export async function loadSavedToken(
   const [row] = await query<TokenRow>(db, LOAD_SAVED_TOKEN, [agentId]);
   if (!row) return undefined;
   const open = (column: string, sealed: Buffer): Buffer => keyBox.open(sealed, tokenContext(column, agentId));
-  const action = actionOf(row, open);
   return {
     device: {
       provider: row.provider,
       token: open('device_token', row.device_token).toString('utf8'),
     },
     address: addressOf(row),
-    ...(row.token_id === null ? {} : { tokenId: row.token_id }),
+    tokenId: row.token_id ?? undefined,
     auth: {
       publicKey: Buffer.from(row.auth_public_key, 'base64url'),
       privateKey: open('auth_private_key', row.auth_private_key),
@@ -64,9 +63,9 @@ export async function loadSavedToken(
       publicKey: Buffer.from(row.dh_public_key, 'base64url'),
       privateKey: open('dh_private_key', row.dh_private_key),
     },
-    ...(row.dh_secret === null ? {} : { dhSecret: open('dh_secret', row.dh_secret) }),
+    dhSecret: row.dh_secret === null ? undefined : open('dh_secret', row.dh_secret),
     status: row.status,
-    ...(action ? { action } : {}),
+    action: actionOf(row, open),
     mode: row.mode ?? 'PERIODIC',
   };
 }
@@ -110,42 +109,25 @@ export async function insertToken(
 type KeyOfToken = Pick<SavedToken, 'auth'>;
 const keyOf = ({ auth }: KeyOfToken): string => auth.publicKey.toString('base64url');
 
-/** The router knows it, and has pushed a code to the device. */
-export async function saveRegistered(
-  db: Pool,
-  keyBox: KeyBox,
-  agentId: string,
-  token: KeyOfToken,
-  registered: { tokenId: string; dhSecret: Buffer },
-): Promise<void> {
-  const sealed = keyBox.seal(registered.dhSecret, tokenContext('dh_secret', agentId));
-  await query(db, SAVE_REGISTERED, [agentId, keyOf(token), registered.tokenId, sealed]);
-}
+/** What has become of a token. A status replaces the action with it. */
+export type TokenChange = Partial<Pick<SavedToken, 'device' | 'tokenId' | 'dhSecret' | 'status' | 'action'>>;
 
-/** @param registered the router has taken the device over, and has pushed a code to it. */
-export async function saveDevice(
+/** Without effect when another token has taken the place of this one. */
+export async function saveToken(
   db: Pool,
   keyBox: KeyBox,
   agentId: string,
   token: KeyOfToken,
-  device: DeviceToken,
-  registered: boolean,
+  { device, tokenId, dhSecret, status, action }: TokenChange,
 ): Promise<void> {
-  const sealed = keyBox.seal(Buffer.from(device.token, 'utf8'), tokenContext('device_token', agentId));
-  await query(db, registered ? SAVE_REPLACED : SAVE_DEVICE, [agentId, keyOf(token), device.provider, sealed]);
-}
-
-export async function saveStatus(
-  db: Pool,
-  keyBox: KeyBox,
-  agentId: string,
-  token: KeyOfToken,
-  status: TokenStatus,
-  action: TokenAction | undefined,
-): Promise<void> {
-  const code =
-    action?.kind === 'VERIFY' ? keyBox.seal(action.code, tokenContext('action_code', agentId)) : null;
-  await query(db, SAVE_STATUS, [agentId, keyOf(token), status, action?.kind ?? null, code]);
+  const seal = (column: string, plain: Buffer | undefined): Buffer | null =>
+    plain ? keyBox.seal(plain, tokenContext(column, agentId)) : null;
+  await query(db, SAVE_TOKEN, [
+    ...[agentId, keyOf(token), device?.provider ?? null],
+    seal('device_token', device && Buffer.from(device.token, 'utf8')),
+    ...[tokenId ?? null, seal('dh_secret', dhSecret), status ?? null, action?.kind ?? null],
+    seal('action_code', action?.kind === 'VERIFY' ? action.code : undefined),
+  ]);
 }
 
 export async function saveMode(db: Pool, agentId: string, mode: TokenMode): Promise<void> {
@@ -247,37 +229,15 @@ const INSERT_TOKEN = {
     ON CONFLICT (agent_id) DO NOTHING`,
 };
 
-const SAVE_REGISTERED = {
-  name: 'save_token_registered',
+const SAVE_TOKEN = {
+  name: 'save_token',
   text: `
     UPDATE subscriptions.ntf_tokens
-       SET token_id = $3, dh_secret = $4, status = 'REGISTERED', action = NULL, action_code = NULL,
+       SET provider = coalesce($3, provider), device_token = coalesce($4, device_token),
+           token_id = coalesce($5, token_id), dh_secret = coalesce($6, dh_secret), status = coalesce($7, status),
+           action = CASE WHEN $7::text IS NULL THEN action ELSE $8 END,
+           action_code = CASE WHEN $7::text IS NULL THEN action_code ELSE $9::bytea END,
            updated_at = clock_timestamp()
-     WHERE agent_id = $1 AND auth_public_key = $2`,
-};
-
-const SAVE_DEVICE = {
-  name: 'save_token_device',
-  text: `
-    UPDATE subscriptions.ntf_tokens
-       SET provider = $3, device_token = $4, updated_at = clock_timestamp()
-     WHERE agent_id = $1 AND auth_public_key = $2`,
-};
-
-const SAVE_REPLACED = {
-  name: 'save_token_replaced',
-  text: `
-    UPDATE subscriptions.ntf_tokens
-       SET provider = $3, device_token = $4, status = 'REGISTERED', action = NULL, action_code = NULL,
-           updated_at = clock_timestamp()
-     WHERE agent_id = $1 AND auth_public_key = $2`,
-};
-
-const SAVE_STATUS = {
-  name: 'save_token_status',
-  text: `
-    UPDATE subscriptions.ntf_tokens
-       SET status = $3, action = $4, action_code = $5, updated_at = clock_timestamp()
      WHERE agent_id = $1 AND auth_public_key = $2`,
 };
 

@@ -13,7 +13,7 @@ import type { KeyBox } from '../../api/key-box.ts';
 import { KeyBoxError } from '../../api/key-box.ts';
 import type { TokenMode, TokenUpdate } from '../../workflows/subscription/contract.ts';
 import { inTransaction } from '../transactions.ts';
-import { PAUSED, ensureAgent, loadAgent } from './agents.ts';
+import { ensureAgent } from './agents.ts';
 import { UNUSABLE_KEY, whileBeating } from './batches.ts';
 import type { SubscriptionCommands } from './commands.ts';
 import { makeChecksDue } from './records.ts';
@@ -97,7 +97,7 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
         }
         // An active token stays active meanwhile, so that work that needs it continues.
         if (token.status !== 'ACTIVE') {
-          await rows.saveStatus(db, keyBox, agentId, token, 'CONFIRMED', { kind: 'VERIFY', code });
+          await save(agentId, token, { status: 'CONFIRMED', action: { kind: 'VERIFY', code } });
         }
         return stepOf(await verifyCode(agentId, token, code), token.mode, token.mode);
       }),
@@ -118,7 +118,7 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
         }
         const status = result.value;
         const isOver = status.startsWith('INVALID') || status === 'EXPIRED';
-        await rows.saveStatus(db, keyBox, agentId, token, status, isOver ? undefined : token.action);
+        await save(agentId, token, { status, action: isOver ? undefined : token.action });
         return stepOf(result, token.mode, token.mode);
       }),
 
@@ -155,11 +155,10 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
       const token = await loadToken(agentId);
       const ref = token && refOf(token);
       if (token?.status !== 'ACTIVE' || !ref) return;
-      const isAsked = !(await isPaused(agentId));
-      const result = isAsked ? await notificationRouter.setCron(ref, CRON_MINUTES) : failed(PAUSED);
+      const result = await notificationRouter.setCron(ref, CRON_MINUTES);
       if (result.ok) return;
       const { source, code } = result.error;
-      if (!isAsked || isRetried(result.error))
+      if (isRetried(result.error))
         throw ApplicationFailure.create({ message: `${source} ${code}`, type: code });
       log.warn({ agent_id: agentId, source, code }, 'router does not take the cron interval of a token');
     },
@@ -180,8 +179,6 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
   ): Promise<Step | { ok: false; error: RouterError }> {
     try {
       return await whileBeating(async () => {
-        // A deletion has its network phase in a worker, which waits.
-        if (kind !== 'delete' && (await isPaused(agentId))) return failed(PAUSED);
         const request = await rows.loadTokenRequest(db, keyBox, agentId, kind, requestId);
         return request ? body(request) : refused('there is no such request');
       });
@@ -192,12 +189,12 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     }
   }
 
-  async function isPaused(agentId: string): Promise<boolean> {
-    return (await loadAgent(db, agentId))?.isPaused ?? false;
-  }
-
   function loadToken(agentId: string): Promise<SavedToken | undefined> {
     return rows.loadSavedToken(db, keyBox, agentId);
+  }
+
+  function save(agentId: string, token: SavedToken, change: rows.TokenChange): Promise<void> {
+    return rows.saveToken(db, keyBox, agentId, token, change);
   }
 
   /** Takes the next step by the state of the saved token, from the beginning when the token had to be dropped. */
@@ -225,7 +222,7 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     const isSameDevice = isOf(token, device);
     if (!ref) {
       if (action?.kind !== 'REGISTER') return { ok: true, value: token.status };
-      if (!isSameDevice) await rows.saveDevice(db, keyBox, agentId, token, device, false);
+      if (!isSameDevice) await save(agentId, token, { device });
       return registerAtRouter(agentId, { ...token, device });
     }
     if (action?.kind === 'REGISTER' || action?.kind === 'DELETE') return { ok: true, value: token.status };
@@ -267,7 +264,7 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     const { tokenId, routerDhPublicKey } = result.value;
     const secret = secretOrNothing(routerDhPublicKey, dh.privateKey);
     if (!secret) return failed(UNUSABLE_KEY);
-    await rows.saveRegistered(db, keyBox, agentId, token, { tokenId, dhSecret: secret });
+    await save(agentId, token, { tokenId, dhSecret: secret, status: 'REGISTERED' });
     log.info({ agent_id: agentId, server: `${address.host}:${address.port}` }, 'token registered');
     return { ok: true, value: 'REGISTERED' };
   }
@@ -280,7 +277,7 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
   ): Promise<RouterResult<TokenStatus> | typeof START_AFRESH> {
     const result = await notificationRouter.replaceToken(refOf(token)!, device);
     if (result.ok) {
-      await rows.saveDevice(db, keyBox, agentId, token, device, true);
+      await save(agentId, token, { device, status: 'REGISTERED' });
       return { ok: true, value: 'REGISTERED' };
     }
     if (isRetried(result.error)) return result;
@@ -296,7 +293,7 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
   ): Promise<RouterResult<TokenStatus>> {
     const result = await notificationRouter.verifyToken(refOf(token)!, code);
     if (result.ok) {
-      await rows.saveStatus(db, keyBox, agentId, token, 'ACTIVE', { kind: 'CHECK' });
+      await save(agentId, token, { status: 'ACTIVE', action: { kind: 'CHECK' } });
       // Not before: with a token that is not active, a check fails for good.
       await makeChecksDue(db, agentId);
       return { ok: true, value: 'ACTIVE' };
@@ -315,15 +312,8 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
   ): Promise<RouterResult<TokenStatus> | typeof START_AFRESH> {
     const result = await notificationRouter.checkToken(refOf(token)!);
     if (result.ok) {
-      const isActive = result.value === 'ACTIVE';
-      await rows.saveStatus(
-        db,
-        keyBox,
-        agentId,
-        token,
-        result.value,
-        isActive ? { kind: 'CHECK' } : undefined,
-      );
+      const status = result.value;
+      await save(agentId, token, { status, action: status === 'ACTIVE' ? { kind: 'CHECK' } : undefined });
       return result;
     }
     if (!isUnknownToNotificationRouter(result.error)) return result;

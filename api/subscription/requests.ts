@@ -5,7 +5,7 @@
 import { z } from 'zod';
 import type { KeyBox } from '../key-box.ts';
 import { AddressError, MOST_HOST_CHARACTERS, parseRouterAddress } from './router-address.ts';
-import { entityId, rawKey, deviceTokenSchema } from './router-wire.ts';
+import { entityId, rawKey, deviceTokenSchema } from './router-address.ts';
 
 const HOST = new RegExp(`^[A-Za-z0-9_.:,[\\]-]{1,${MOST_HOST_CHARACTERS}}$`);
 

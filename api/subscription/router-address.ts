@@ -2,7 +2,7 @@
  * Addresses of routers as people have them: `smp://fingerprint[:password]@host[,host…][:port]` and
  * `ntf://fingerprint@host[,host…][:port]`. A password is for applications that make queues: it is read, and dropped.
  */
-import type { RouterProtocol } from './router-wire.ts';
+import { z } from 'zod';
 
 /**
  * Where a router listens. Two addresses are the same when host and port are; the fingerprint is not
@@ -135,3 +135,43 @@ function portIn(text: string): number {
   if (!/^[1-9][0-9]{0,4}$/.test(text) || port > 65_535) throw new AddressError('the port is 1 to 65535');
   return port;
 }
+
+// --- Words that the protocols of routers share with inputs of this service ---------------------------------------------
+
+export type RouterProtocol = 'smp' | 'ntf';
+
+/** Bytes in base64url without padding, and nothing that decodes to the same bytes in another spelling. */
+function bytes(min: number, max = min) {
+  return z
+    .string()
+    .max(Math.ceil((max * 4) / 3))
+    .refine(
+      (text) => {
+        const decoded = Buffer.from(text, 'base64url');
+        return decoded.toString('base64url') === text && decoded.length >= min && decoded.length <= max;
+      },
+      `must be ${min === max ? min : `${min} to ${max}`} bytes in base64url`,
+    );
+}
+
+export const rawKey = bytes(32);
+export const entityId = bytes(16, 24);
+
+export const deviceTokenSchema = z.strictObject({
+  provider: z.enum(['AD', 'AP', 'AT', 'AN']),
+  // APNs: at most 100 bytes.
+  token: z.string().regex(/^(?:[0-9a-f]{2}){1,100}$/, 'must be 1 to 100 bytes in lower-case hex'),
+});
+
+export const TOKEN_STATUSES = [
+  'NEW',
+  'REGISTERED',
+  'INVALID',
+  'INVALID,BAD',
+  'INVALID,TOPIC',
+  'INVALID,EXPIRED',
+  'INVALID,UNREGISTERED',
+  'CONFIRMED',
+  'ACTIVE',
+  'EXPIRED',
+] as const;

@@ -23,18 +23,8 @@ export function columnsOf(action: RecordAction): ActionColumns {
 
 const ACTIONS = Object.keys(ACTION_COLUMNS) as RecordAction[];
 
-/**
- * The action that the two columns hold.
- *
- * @param actionTs the time of the action, in any form.
- * @returns undefined unless there is a time, and a known code in exactly one column.
- */
-export function actionOf(
-  ntfAction: string | null,
-  smpAction: string | null,
-  actionTs: unknown,
-): RecordAction | undefined {
-  if (actionTs === null || actionTs === undefined) return undefined;
+/** The action that the two columns hold; undefined without one. A constraint of the table allows nothing else. */
+export function actionOf(ntfAction: string | null, smpAction: string | null): RecordAction | undefined {
   return ACTIONS.find((action) => {
     const [ntf, smp] = ACTION_COLUMNS[action];
     return ntf === ntfAction && smp === smpAction;

@@ -164,5 +164,4 @@ function printAgent(view: AgentView): void {
     ['link', link],
   ]);
   if (!live) report('no answer from the supervisor: shown as the database has it');
-  else if (live.isPaused) report('the agent keeps off the network');
 }

@@ -1,6 +1,6 @@
 /** `tokens`: the device that an agent's notifications go to. */
 import type { Command } from 'commander';
-import { deviceTokenSchema } from '../../api/subscription/router-wire.ts';
+import { deviceTokenSchema } from '../../api/subscription/router-address.ts';
 import type { GlobalOptions } from '../command.ts';
 import { isMeant } from '../bulk.ts';
 import { EXIT, UsageError, action, readSecret } from '../command.ts';

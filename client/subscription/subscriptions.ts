@@ -317,7 +317,7 @@ export function subscriptionOperations(resources: OperatorResources) {
   }
 
   function viewOf(row: Row): SubscriptionView {
-    const action = actionOf(row.ntf_action, row.smp_action, row.action_ts);
+    const action = actionOf(row.ntf_action, row.smp_action);
     return {
       connId: row.conn_id,
       userId: row.user_id,

@@ -114,7 +114,7 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   {
     id: 'subscription-check-due',
     file: 'activities/subscription/claims.ts',
-    find: "kind === undefined || (kind === 'ntf-check' && ms! > nowMs) ? []",
+    find: "kind === 'ntf-check' && ms > nowMs ? []",
     replace: 'kind === undefined ? []',
     wrong: 'wrong time',
     what: 'subscriptions are checked all the time',

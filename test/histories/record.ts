@@ -45,8 +45,6 @@ import {
   DELETE_CONNECTIONS_UPDATE,
   FLUSH_AND_SMP_DELETE_SIGNAL,
   OPEN_UPDATE,
-  PAUSE_SIGNAL,
-  RESUME_SIGNAL,
   TOGGLE_CONNECTIONS_UPDATE,
   tokenWorkflowId,
 } from '../../workflows/subscription/contract.ts';
@@ -465,7 +463,7 @@ test('a token that is registered, verified, taken over, refused and deleted', as
   await agent.release();
 });
 
-test('subscriptions: keys that fail for now, checks, a record given up, an agent that is paused, flushed and closed', async () => {
+test('subscriptions: keys that fail for now, checks, a record given up, an agent that is flushed and closed', async () => {
   const agent = await takeSubscriptionAgent();
   await agent.start({ NOTIFICATION_SUBSCRIPTION_FIRST_CHECK: '2s' });
   await agent.activateToken();
@@ -488,9 +486,7 @@ test('subscriptions: keys that fail for now, checks, a record given up, an agent
   await eventually('a check', async () =>
     (await agent.records()).some(({ status }) => status === 'CREATED ACTIVE'),
   );
-  await agent.supervisor.signal(PAUSE_SIGNAL);
   await agent.command('create', connIds);
-  await agent.supervisor.signal(RESUME_SIGNAL);
   await agent.idle();
   await agent.create([{ userId: 3, server }]);
   await agent.operator().subscriptions.routers();

@@ -30,7 +30,6 @@ import {
 const RECURRING = {
   /** So many rows at most; repeated until there are no more. */
   batch: `
-    are_ntf_subscriptions_left are_smp_subscriptions_left
     adopt_callback_snapshots adopt_callback_trackings adopt_failed_callbacks
     delete_malformed_account_inputs oldest_malformed_account_inputs delete_callback_dead_letters oldest_callback_dead_letters
     delete_hourly_callbacks oldest_hourly_callbacks delete_daily_callbacks oldest_daily_callbacks delete_dropped_callbacks
@@ -118,8 +117,8 @@ const OPERATOR = `
   delete_connections find_known_queue insert_connection insert_rcv_queue insert_smp_server insert_token
   insert_token_deletion list_subscription_servers load_connection_flags load_queue_import
   load_saved_token load_token_request list_kinds_of_router list_routers_of_agent lock_smp_server mark_token_request_done pin_ntf_server pin_smp_server remove_token
-  remove_token_request reset_subscription_statistics save_token_device save_token_mode
-  save_token_registered save_token_replaced save_token_status set_subscription_agent_paused set_subscription_agent_open
+  remove_token_request reset_subscription_statistics save_token save_token_mode
+  set_subscription_agent_open
   start_subscriptions_of_router_over toggle_connections upsert_ntf_server
 
   set_symbol_crawler`;

@@ -4,8 +4,6 @@ import {
   CLOSE_UPDATE,
   DELETE_CONNECTIONS_UPDATE,
   OPEN_UPDATE,
-  PAUSE_SIGNAL,
-  RESUME_SIGNAL,
   TOGGLE_CONNECTIONS_UPDATE,
 } from '../../workflows/subscription/contract.ts';
 import type { CrashWalk } from '../crash-walk.ts';
@@ -133,7 +131,7 @@ test('N1 N13 a process that dies after any step of deleting: no notifier, connec
   expect(await agent.events()).toEqual([]);
 }, 480_000);
 
-test('N13 a process that dies after any step of closing or suspending an agent: it works in the end, as was asked last', async () => {
+test('N13 a process that dies after any step of closing an agent: it works in the end, as was asked last', async () => {
   const answers: Promise<unknown>[] = [];
   const putClosing = async () => {
     // Something for the workers to be cut off from.
@@ -143,38 +141,21 @@ test('N13 a process that dies after any step of closing or suspending an agent: 
     answers.push(both);
     return answerTo(both);
   };
-  let isSuspended = false;
-  const suspend = async () => {
-    await agent.supervisor.signal(isSuspended ? PAUSE_SIGNAL : RESUME_SIGNAL);
-  };
-  const putSuspension = async () => {
-    isSuspended = !isSuspended;
-    await suspend();
-    answers.push(toggle(next(), false));
-    return async () => {
-      const { isPaused } = await agent.state();
-      return isPaused === isSuspended && (await isAtRest(agent.supervisor));
-    };
-  };
   const kills = {
     // The row, and the first of those that are told.
     closed: await walk.through('setOpen', putClosing, 2),
-    suspended: await walk.through('suspend', putSuspension, 2),
   };
   console.info(`processes that died: ${JSON.stringify(kills)}`);
-  expect(kills).toEqual({ closed: 2, suspended: 2 });
+  expect(kills).toEqual({ closed: 2 });
 
-  isSuspended = false;
-  await suspend();
   await walk.survivor();
   await Promise.all(answers);
   expect((await agreement(agent)).length).toBeGreaterThan(0);
-  const [row] = await agent.rows<object>(
-    'SELECT is_open, is_paused FROM subscriptions.agents WHERE agent_id = $1',
-    [AGENT],
-  );
-  expect(row).toEqual({ is_open: true, is_paused: false });
-  expect(await agent.state()).toMatchObject({ isOpen: true, isPaused: false });
+  const [row] = await agent.rows<object>('SELECT is_open FROM subscriptions.agents WHERE agent_id = $1', [
+    AGENT,
+  ]);
+  expect(row).toEqual({ is_open: true });
+  expect(await agent.state()).toMatchObject({ isOpen: true });
   // And goes on working.
   const [made] = await agent.createMany(1);
   await agent.active([made!], 120_000);

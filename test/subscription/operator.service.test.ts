@@ -116,7 +116,7 @@ test(
         token: { status: 'ACTIVE', mode: 'INSTANT' },
         connections: { CREATED: 1, none: 1 },
         givenUp: 0,
-        live: { isPaused: false },
+        live: { isOpen: true },
       },
     });
     expect((await json(['subscriptions', 'wake'])).code).toBe(0);

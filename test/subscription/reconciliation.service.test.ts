@@ -31,7 +31,7 @@ afterAll(() => agent.release());
 afterEach(async () => {
   for (const router of [...agent.routers.smp, ...agent.routers.ntf]) router.heal();
   await setToken('ACTIVE', 'INSTANT');
-  if ((await agent.state()).isPaused) await resume();
+  if (!(await agent.state()).isOpen) await open();
 });
 
 const WRONG = 'W'.repeat(43);
@@ -83,13 +83,9 @@ const queueHash = async (connId: string) =>
       [connId],
     )
   )[0]!.server_key_hash;
-const pause = async () => {
-  await agent.supervisor.signal('pause');
-  await eventually('the pause', async () => (await agent.state()).isPaused);
-};
-const resume = async () => {
-  await agent.supervisor.signal('resume');
-  await eventually('the end of the pause', async () => !(await agent.state()).isPaused);
+const close = () => agent.update('close');
+const open = async () => {
+  await agent.update('open');
   await agent.idle();
 };
 
@@ -260,11 +256,11 @@ test('N19 the sweep brings records in order that no worker finds', async () => {
 
 test('subscription-B5 a flush does not forget to end what was switched off by name', async () => {
   const [off, on] = (await createActive(2)) as [string, string];
-  await pause();
+  await close();
   await toggle([off], false);
   await setToken('ACTIVE', 'PERIODIC');
   await agent.supervisor.signal(FLUSH_AND_SMP_DELETE_SIGNAL, {});
-  await resume();
+  await open();
   await gone(on);
   await gone(off);
   expect(await notifierOf(off)).toBeUndefined();
@@ -416,17 +412,6 @@ test('N11 a deleted connection goes, also where its router refuses to end the no
   await sweep();
   expect(await left()).toEqual([]);
   await gone(refused);
-});
-
-test('subscription-B7a sweeps of a paused agent do not ask for the same again and again', async () => {
-  await setToken('REGISTERED', 'INSTANT');
-  const connIds = await agent.create([{ userId: 1, server: server() }]);
-  await setToken('ACTIVE', 'INSTANT');
-  await pause();
-  for (let run = 0; run < 3; run += 1) await agent.sweep();
-  expect((await agent.state()).queue).toEqual([{ kind: 'create', connIds }]);
-  await resume();
-  await agent.active(connIds);
 });
 
 test('I50 the sweep finds what is missing behind more agents and connections than one statement looks at', async () => {

@@ -310,27 +310,14 @@ describe('a pick-up', () => {
     expect((await pickUp('ntf-smp', SMP_2)).items).toHaveLength(0);
   });
 
-  test('N14 leaves out what cannot be read and says so once; the next write of the supervisor brings it back', async () => {
-    await create(newRecord(), newRecord({ connId: 'c2' }));
-    await slot.db.query("UPDATE subscriptions.ntf_subscriptions SET ntf_action = 'C' WHERE conn_id = 'c1'");
-    const first = await pickUp();
-    expect(first.items).toEqual([{ id: 'c2', kind: 'smp-key' }]);
-    expect(first.event).toMatchObject({ kind: 'ERRS', errors: [{ connId: '' }] });
-    expect(await rowOf()).toMatchObject({ smp_failed: true, ntf_failed: false });
-    expect(await pickUp()).not.toHaveProperty('event');
-    await supervisorWrites();
-    expect(await rowOf()).toMatchObject({ smp_failed: false });
-    expect((await pickUp()).items.map(({ id }) => id).sort()).toEqual(['c1', 'c2']);
+  test('N14 a record has one action with its time, or neither: PostgreSQL refuses anything else', async () => {
+    await create(newRecord());
+    for (const change of ["ntf_action = 'C'", 'action_ts = NULL', 'smp_action = NULL']) {
+      await expect(slot.db.query(`UPDATE subscriptions.ntf_subscriptions SET ${change}`)).rejects.toThrow(
+        'ntf_subscriptions_one_action_at_a_time',
+      );
+    }
   });
-});
-
-test('subscription-L1 a pick-up that could read none of its rows has the worker look again, and goes through them all', async () => {
-  await create(...['c1', 'c2', 'c3', 'c4', 'c5'].map((connId) => newRecord({ connId })));
-  await slot.db.query("UPDATE subscriptions.ntf_subscriptions SET ntf_action = 'C' WHERE conn_id <> 'c5'");
-  for (let look = 0; look < 2; look += 1) {
-    expect(await pickUp('ntf-smp', SMP, NOW, 2)).toMatchObject({ items: [], nextDueMs: NOW });
-  }
-  expect(await pickUp('ntf-smp', SMP, NOW, 2)).toMatchObject({ items: [{ id: 'c5' }] });
 });
 
 test('N13 N14 nothing of an earlier epoch is written once the agent was closed', async () => {

@@ -3,7 +3,9 @@ import type { WorkflowHandle } from '@temporalio/client';
 import { makeUpdate } from '../../client/temporal.ts';
 import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
 import {
+  CLOSE_UPDATE,
   DELETE_CONNECTIONS_UPDATE,
+  OPEN_UPDATE,
   TOGGLE_CONNECTIONS_UPDATE,
   WORK_SIGNAL,
 } from '../../workflows/subscription/contract.ts';
@@ -29,7 +31,7 @@ beforeAll(async () => {
 afterAll(() => agent.release());
 afterEach(async () => {
   silent().heal();
-  await agent.supervisor.signal('resume');
+  await agent.update(OPEN_UPDATE);
 });
 
 const healthy = () => agent.routers.smp[0]!;
@@ -98,17 +100,16 @@ test('subscription-B2 subscription-B7 N1 N16 connections on a silent router hold
   ).toEqual([undefined, undefined]);
 });
 
-test('subscription-B8 N2 a paused agent asks no router to make or to end a notifier', async () => {
+test('subscription-B8 N13 a closed agent asks no router to make or to end a notifier', async () => {
   const connId = await createOne();
-  await agent.supervisor.signal('pause');
-  await eventually('the pause', async () => (await agent.state()).isPaused);
+  await agent.update(CLOSE_UPDATE);
   const calls = () => [asked('NKEY', healthy()), asked('NDEL', healthy())];
   const before = calls();
   const [added] = await agent.create([{ userId: 1, server: healthy().address }]);
   await agent.update(DELETE_CONNECTIONS_UPDATE, { connIds: [connId] });
   await agent.sweep();
   expect(calls()).toEqual(before);
-  await agent.supervisor.signal('resume');
+  await agent.update(OPEN_UPDATE);
   await agent.active([added!]);
   await eventually('the end', async () => asked('NDEL', healthy()) === before[1]! + 1);
 });

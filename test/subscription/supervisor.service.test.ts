@@ -21,7 +21,7 @@ beforeAll(async () => {
   await agent.start();
   await agent.activateToken();
   const log = createLogger('silent');
-  commands = createSubscriptionCommands({ db: agent.slot.db, workflows: agent.slot.client.workflow, log });
+  commands = createSubscriptionCommands({ workflows: agent.slot.client.workflow, log });
 });
 afterAll(() => agent.release());
 afterEach(async () => {
@@ -64,8 +64,6 @@ test.each([
     changed: 1,
     commanded: [],
   });
-  expect(await commands.send(AGENT, 'create', [connId])).toBe(false);
-  expect(await commands.send(AGENT, 'smp-delete', [connId])).toBe(false);
   expect((await agent.idle()).done).toBe(done);
   expect(await agent.record(connId)).toBeUndefined();
   // A deletion does: the connection is gone, whatever the token is.
@@ -120,8 +118,7 @@ test('N1 commands are carried out one at a time, in the order in which they came
   const connId = await createWithoutRecord();
   await commands.send(AGENT, 'create', [connId]);
   await agent.active([connId]);
-  await agent.supervisor.signal('pause');
-  await eventually('the pause', async () => (await agent.state()).isPaused);
+  await agent.update(CLOSE_UPDATE);
   await commands.send(AGENT, 'smp-delete', [connId]);
   await commands.send(AGENT, 'create', [connId]);
   const waiting = await eventually('both to wait', async () => {
@@ -130,7 +127,7 @@ test('N1 commands are carried out one at a time, in the order in which they came
   });
   expect(waiting.queue.map(({ kind }) => kind)).toEqual(['smp-delete', 'create']);
   const keys = keysAskedFor();
-  await agent.supervisor.signal('resume');
+  await agent.update(OPEN_UPDATE);
   // The Create finds a record that is to be deleted, and starts it over.
   await eventually('the new key', async () => keysAskedFor() > keys);
   await agent.active([connId]);
@@ -183,7 +180,8 @@ test('N14 credentials of a claim that was replaced do not end up on the queue', 
   // Another worker picks the record up, has its key first, and leaves nothing to do.
   await agent.rows(
     `UPDATE subscriptions.ntf_subscriptions
-        SET claim = claim + 1000, status = 'KEY', smp_ntf_id = 'theirs', ntf_action = NULL, smp_action = NULL
+        SET claim = claim + 1000, status = 'KEY', smp_ntf_id = 'theirs', ntf_action = NULL, smp_action = NULL,
+            action_ts = NULL
       WHERE conn_id = $1`,
     [connId],
   );
@@ -210,8 +208,7 @@ test('N1 a flush forgets Creates that wait, but nothing that ends subscriptions,
   await commands.createAll(AGENT);
   await agent.active([kept, deleted]);
   await agent.idle();
-  await agent.supervisor.signal('pause');
-  await eventually('the pause', async () => (await agent.state()).isPaused);
+  await agent.update(CLOSE_UPDATE);
   const { done } = await agent.state();
   await commands.send(AGENT, 'create', [kept]);
   await agent.rows('UPDATE subscriptions.connections SET is_deleted = true WHERE conn_id = $1', [deleted]);
@@ -224,7 +221,7 @@ test('N1 a flush forgets Creates that wait, but nothing that ends subscriptions,
     { kind: 'smp-delete', connIds: [kept] },
     { kind: 'smp-delete' },
   ]);
-  await agent.supervisor.signal('resume');
+  await agent.update(OPEN_UPDATE);
   await eventually('all records to go', async () => (await agent.records()).length === 0);
   expect((await agent.idle()).done).toBe(done + 3);
   await agent.supervisor.signal(FLUSH_AND_SMP_DELETE_SIGNAL, { connIds: 'nonsense' });
@@ -298,6 +295,7 @@ test('N3 N5 the sweep wakes a worker for what nobody was told of, and forgets de
        VALUES ($1, 'ntf.invalid', 443, 'h', 't', $2, now() - $3 * interval '1 day')`,
       [AGENT, KEY_BOX.seal(Buffer.alloc(32, 1), `ntf_tokens_to_delete.private_key:${AGENT}/t`), days],
     );
+  await agent.rows("INSERT INTO subscriptions.ntf_servers VALUES ($1, 'ntf.invalid', 443, 'h')", [AGENT]);
   await deletion(20);
   await deletion(22);
   expect(await agent.sweep()).toMatchObject({ creates: 1 });
@@ -349,25 +347,4 @@ test('N13 N17 scenario 40: closing in the middle of a batch ends all calls, writ
   });
   await agent.active(connIds);
   expect(keysAskedFor()).toBeGreaterThan(keys + connIds.length - 1);
-});
-
-test('N2 a paused agent leaves routers alone', async () => {
-  const connId = await createWithoutRecord();
-  smp().fail({ failure: { kind: 'reset' }, subject: 'NKEY' });
-  await commands.send(AGENT, 'create', [connId]);
-  await eventually(
-    'an attempt',
-    async () => (await agent.workerState('ntf-smp', server())).doing === 'retrying',
-  );
-  await agent.supervisor.signal('pause');
-  await eventually(
-    'the worker to hear of it',
-    async () => (await agent.workerState('ntf-smp', server())).doing === 'paused',
-  );
-  const keys = keysAskedFor();
-  smp().heal();
-  expect(keysAskedFor()).toBe(keys);
-  await agent.supervisor.signal('resume');
-  await agent.active([connId]);
-  expect(await agent.state()).toMatchObject({ isPaused: false });
 });

@@ -1,21 +1,15 @@
-/** What one worker of a pool does when: its lists and their delays, its runs, its deaths, pauses, and signals that come while it ends. */
+/** What one worker of a pool does when: its lists and their delays, its runs, its deaths, and signals that come while it ends. */
 import { ApplicationFailure } from '@temporalio/common';
 import type { SubscriptionActivities } from '../../activities/subscription/activities.ts';
 import { SUBSCRIPTION_CLOSED, SUBSCRIPTION_INTERRUPTED } from '../../workflows/failures.ts';
 import type {
   BatchOrder,
   BatchOutcome,
-  CarriedWork,
   ClaimOutcome,
   PoolWorkerInput,
   PoolWorkerState,
 } from '../../workflows/subscription/contract.ts';
-import {
-  PAUSE_SIGNAL,
-  RESUME_SIGNAL,
-  SUBSCRIPTION_STATE_QUERY,
-  WORK_SIGNAL,
-} from '../../workflows/subscription/contract.ts';
+import { SUBSCRIPTION_STATE_QUERY, WORK_SIGNAL } from '../../workflows/subscription/contract.ts';
 import type { ListKind } from '../../workflows/subscription/rules.ts';
 import type { Fakes } from '../workflow-tier.ts';
 import { hold, silence, startWorkflow } from '../workflow-tier.ts';
@@ -35,7 +29,6 @@ class FakeRows {
   readonly batches: { kind: ListKind; ids: string[]; claim: number; atMs: number }[] = [];
   claims = 0;
   isClosed = false;
-  isPaused = false;
 
   put(ids: readonly string[], kind: ListKind = 'ntf-create', atMs = 0): void {
     for (const id of ids) this.due.set(id, { kind, atMs });
@@ -46,7 +39,7 @@ class FakeRows {
     const items = [...this.due].flatMap(([id, { kind, atMs }]) => (atMs <= nowMs ? [{ id, kind }] : []));
     const later = [...this.due.values()].map(({ atMs }) => atMs);
     return {
-      ...{ isClosed: false, epoch: 1, claim: (this.claims += 1), items, pace: PACE, isPaused: this.isPaused },
+      ...{ isClosed: false, epoch: 1, claim: (this.claims += 1), items, pace: PACE },
       ...(items.length === 0 && later.length > 0 ? { nextDueMs: Math.min(...later) } : {}),
     };
   };
@@ -55,7 +48,7 @@ class FakeRows {
     this.batches.push({ kind, ids, claim, atMs: nowMs });
     const retryIds = ids.filter((id) => this.failing.has(id));
     for (const id of ids) if (!this.failing.has(id)) this.due.delete(id);
-    return { retryIds, unkicked: [] };
+    return { retryIds };
   };
 }
 
@@ -68,8 +61,6 @@ function beginWorker(
   const activities = {
     claim: rows.claim,
     ...{ runKeys: work, runDeletes: work, runCreates: work, runChecks: work, runTokenDeletion: work },
-    kickDue: () => 0,
-    kickWorkers: () => undefined,
     reportError: () => undefined,
     sendCreate: () => undefined,
     ...instead,
@@ -204,7 +195,7 @@ test('subscription-L3 N2 a worker that is woken while its fifth death is reporte
   expect(rows.claims).toBe(1);
 });
 
-test('N14 a batch whose process is gone is no death: rows are asked again, and other workers are woken', async () => {
+test('N14 a batch whose process is gone is no death: rows are asked again', async () => {
   const rows = new FakeRows();
   rows.put(['lost', 'interrupted'], 'smp-key');
   let calls = 0;
@@ -218,7 +209,6 @@ test('N14 a batch whose process is gone is no death: rows are asked again, and o
   });
   await worker.result();
   expect(calls).toBe(3);
-  expect(worker.calls('kickDue')).toHaveLength(2);
   expect(reports(worker)).toEqual([]);
   expect(rows.batches.map(({ claim }) => claim)).toEqual([3]);
 });
@@ -234,7 +224,7 @@ test('N1 a signal that comes after the look for rows is not lost', async () => {
   rows.put(['late']);
   worker.signal(WORK_SIGNAL);
   await worker.advance();
-  claim.release({ isClosed: false, epoch: 1, claim: 1, items: [], isPaused: false, pace: PACE });
+  claim.release({ isClosed: false, epoch: 1, claim: 1, items: [], pace: PACE });
   await worker.result();
   expect(rows.batches.map(({ ids }) => ids)).toEqual([['late']]);
 });
@@ -255,39 +245,6 @@ test('N5 checks that are due later are waited for, and a signal ends the wait', 
   expect(rows.batches.at(-1)).toMatchObject({ ids: ['check'], atMs: dueMs });
 });
 
-test('N2 a paused worker leaves its router alone, also in the next run, and goes on where it was', async () => {
-  const rows = new FakeRows();
-  rows.put(['one']);
-  rows.failing.add('one');
-  const worker = await beginWorker(rows);
-  await worker.until('an attempt', () => rows.batches.length === 1);
-  worker.signal(PAUSE_SIGNAL);
-  await worker.advance(MINUTE);
-  expect(rows.batches).toHaveLength(1);
-  expect(await stateOf(worker)).toMatchObject({ doing: 'paused', remaining: 1 });
-  worker.signal('renew');
-  const { args } = await worker.continuation();
-  expect((args[0] as { carried: CarriedWork }).carried).toMatchObject({ isPaused: true });
-  await worker.advance(MINUTE);
-  expect(rows.batches).toHaveLength(1);
-  rows.failing.clear();
-  worker.signal(RESUME_SIGNAL);
-  await worker.result();
-  expect(rows.batches.map(({ claim }) => claim)).toEqual([1, 1]);
-});
-
-test('N2 a pause that the worker was told of counts more than one that it reads', async () => {
-  const rows = new FakeRows();
-  rows.isPaused = true;
-  rows.put(['one']);
-  const worker = await beginWorker(rows);
-  await worker.advance(MINUTE);
-  expect(rows.batches).toEqual([]);
-  worker.signal(RESUME_SIGNAL);
-  await worker.result();
-  expect(rows.batches).toHaveLength(1);
-});
-
 test('N13 a worker of an agent that was closed ends, and one that is woken meanwhile starts over', async () => {
   const rows = new FakeRows();
   rows.put(['one']);
@@ -303,14 +260,12 @@ test('N13 a worker of an agent that was closed ends, and one that is woken meanw
   expect(reports(worker)).toEqual([]);
 });
 
-test('N6 workers that a batch could not wake are woken, and what must start over is commanded', async () => {
+test('N6 what must start over is commanded', async () => {
   const rows = new FakeRows();
   rows.put(['gone'], 'ntf-check');
-  const other = { agentId: 'a', pool: 'ntf-smp' as const, server: { host: 'smp.example', port: 5223 } };
   const worker = await beginWorker(rows, {
-    runChecks: (order) => ({ ...rows.work(order), unkicked: [other], createIds: ['gone'] }),
+    runChecks: (order) => ({ ...rows.work(order), createIds: ['gone'] }),
   });
   await worker.result();
-  expect(worker.calls('kickWorkers').map(({ args }) => args)).toEqual([[[other]]]);
   expect(worker.calls('sendCreate').map(({ args }) => args)).toEqual([['a', ['gone']]]);
 });

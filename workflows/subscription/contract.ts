@@ -41,9 +41,6 @@ export const COMMAND_SIGNAL = 'command';
  * smp-delete. One signal, so that nothing comes between.
  */
 export const FLUSH_AND_SMP_DELETE_SIGNAL = 'flushAndSmpDelete';
-/** Signals without argument, of the supervisor and from it to workers: the agent leaves the network alone, and uses it again. */
-export const PAUSE_SIGNAL = 'pause';
-export const RESUME_SIGNAL = 'resume';
 /** Most connections that one signal or update names; more go in several. */
 export const MAX_CONNECTIONS = 500;
 /** Commands that may wait; updates that would add to more are refused until some are carried out. */
@@ -184,7 +181,6 @@ export interface AgentState {
   /** Grows when the agent is closed or opened; work that was taken up under an older one is dropped. */
   epoch: number;
   isOpen: boolean;
-  isPaused: boolean;
   /** Workers that were told. */
   workers: number;
 }
@@ -201,8 +197,6 @@ export interface SupervisorCarried {
   /** Pages of it are left. */
   current?: CommandUnderWay;
   done: number;
-  /** A pause, or its end, that was asked for and not made yet. */
-  wantsPause?: boolean;
 }
 
 export interface SupervisorState {
@@ -213,7 +207,6 @@ export interface SupervisorState {
   /** Commands carried out since the workflow first started. */
   done: number;
   isOpen: boolean;
-  isPaused: boolean;
 }
 
 // --- Workers -------------------------------------------------------------------------------------------------------
@@ -236,9 +229,6 @@ export interface CarriedWork {
   retry?: RetryState;
   /** As the last claim has told. */
   pace?: RetryPace;
-  isPaused: boolean;
-  /** The supervisor has told this worker itself; what it reads elsewhere may be older. */
-  hasHeardOfPause: boolean;
   deaths: Deaths;
 }
 
@@ -262,8 +252,6 @@ export interface BatchOrder extends WorkerKey {
 export interface BatchOutcome {
   /** Failed for now. */
   retryIds: string[];
-  /** Workers that could not be woken. */
-  unkicked: WorkerKey[];
 }
 
 export interface ClaimOrder extends WorkerKey {
@@ -282,12 +270,11 @@ export type ClaimOutcome =
       items: { id: string; kind: ListKind }[];
       /** When there are no items: the earliest that will be due, epoch ms. */
       nextDueMs?: number;
-      isPaused: boolean;
       pace: RetryPace;
     };
 
 export interface PoolWorkerState extends WorkerKey {
-  doing: 'claiming' | 'working' | 'retrying' | 'paused' | 'waiting';
+  doing: 'claiming' | 'working' | 'retrying' | 'waiting';
   /** Of the list under way. */
   kind?: ListKind;
   remaining: number;

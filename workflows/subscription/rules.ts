@@ -13,17 +13,17 @@ export interface ServerKey {
 export interface QueueFacts {
   server: ServerKey;
   /** Of its notifier credentials; absent without credentials. */
-  notifierId?: string;
+  notifierId?: string | undefined;
 }
 
 /** The subscription of a connection. */
 export interface RecordFacts {
   /** Of the messaging router; absent when its row was removed. */
-  smpServer?: ServerKey;
+  smpServer?: ServerKey | undefined;
   ntfServer: ServerKey;
-  notifierId?: string;
+  notifierId?: string | undefined;
   /** Absent: a worker has given up, which only a reset ends. */
-  action?: RecordAction;
+  action?: RecordAction | undefined;
   /** A worker could not read it, and leaves it alone until it is written anew. */
   isUnreadable?: boolean;
 }

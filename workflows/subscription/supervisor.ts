@@ -80,8 +80,6 @@ interface Supervisor {
   done: number;
   /** Absent until it is loaded. */
   agent?: AgentState;
-  /** A pause, or its end, that was asked for and not made yet. */
-  wantsPause?: boolean;
   /** Changes are made one at a time, in the order in which they were asked for. */
   oneAtATime: ReturnType<typeof inOrder>;
   /** A new run was asked for. */
@@ -90,13 +88,12 @@ interface Supervisor {
 
 /** Runs for good. `carried` is what the run before has left, when this one continues it. */
 export async function subscriptionSupervisor(agentId: string, carried?: SupervisorCarried): Promise<void> {
-  const { queue = [], current, done = 0, wantsPause } = carried ?? {};
+  const { queue = [], current, done = 0 } = carried ?? {};
   const supervisor: Supervisor = {
     ...{ agentId, queue, done, oneAtATime: inOrder() },
     isRenewed: onRenewal(),
   };
   if (current) supervisor.current = current;
-  if (wantsPause !== undefined) supervisor.wantsPause = wantsPause;
 
   setHandler(defineQuery<SupervisorState>(contract.SUBSCRIPTION_STATE_QUERY), () => stateOf(supervisor));
   handleSignals(supervisor);
@@ -109,18 +106,15 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
 
   for (;;) {
     showDetails(supervisor);
-    await condition(() => isOver(supervisor) || supervisor.wantsPause !== undefined || hasWork(supervisor));
+    await condition(() => isOver(supervisor) || hasWork(supervisor));
     if (isOver(supervisor)) await continueWhenQuiet(supervisor);
-    if (supervisor.wantsPause !== undefined) await applyPause(supervisor, supervisor.wantsPause);
     // Between two pages there is room for everything else.
     if (hasWork(supervisor)) await carryOutPage(supervisor);
   }
 }
 
 function hasWork({ agent, queue, current }: Supervisor): boolean {
-  return (
-    agent !== undefined && agent.isOpen && !agent.isPaused && (queue.length > 0 || current !== undefined)
-  );
+  return agent?.isOpen === true && (queue.length > 0 || current !== undefined);
 }
 
 /** Whether the run is to be continued by a new one. */
@@ -142,9 +136,7 @@ async function carryOutPage(supervisor: Supervisor): Promise<void> {
 /** @returns where the next page of the command begins, if there is one. */
 async function nextAfter(agentId: string, command: CommandUnderWay): Promise<string | undefined> {
   try {
-    const { next, unkicked } = await database.applyCommand({ agentId, ...command, nowMs: Date.now() });
-    if (unkicked.length > 0) await database.kickWorkers(unkicked);
-    return next;
+    return (await database.applyCommand({ agentId, ...command, nowMs: Date.now() })).next;
   } catch (error) {
     if (isCancellation(error)) throw error;
     const reason = `${command.kind}: ${reasonIn(error)}`;
@@ -153,25 +145,17 @@ async function nextAfter(agentId: string, command: CommandUnderWay): Promise<str
   }
 }
 
-async function applyPause(supervisor: Supervisor, isPaused: boolean): Promise<void> {
-  const { agentId, oneAtATime } = supervisor;
-  supervisor.agent = await oneAtATime(() => database.suspend(agentId, isPaused));
-  // Unless the opposite was asked for meanwhile.
-  if (supervisor.wantsPause === isPaused) delete supervisor.wantsPause;
-}
-
 /**
  * Continues in a new run once no update is under way. Updates may overlap without end, so from now on they do their
  * work within the task that brings them (`databaseOf`): at its end there is none.
  */
 async function continueWhenQuiet(supervisor: Supervisor): Promise<void> {
   await condition(allHandlersFinished);
-  const { agentId, queue, current, done, wantsPause } = supervisor;
+  const { agentId, queue, current, done } = supervisor;
   await continueAsNew<typeof subscriptionSupervisor>(agentId, {
     queue,
     ...(current === undefined ? {} : { current }),
     done,
-    ...(wantsPause === undefined ? {} : { wantsPause }),
   });
 }
 
@@ -181,12 +165,11 @@ function databaseOf(supervisor: Supervisor): typeof database | typeof atOnce {
 }
 
 function stateOf({ agentId, queue, current, done, agent }: Supervisor): SupervisorState {
-  const { isOpen = true, isPaused = false } = agent ?? {};
-  return { agentId, queue, ...(current ? { current } : {}), done, isOpen, isPaused };
+  return { agentId, queue, ...(current ? { current } : {}), done, isOpen: agent?.isOpen ?? true };
 }
 
 function showDetails({ agent, queue, current, done }: Supervisor): void {
-  const how = agent && !agent.isOpen ? 'closed' : agent?.isPaused ? 'paused' : 'open';
+  const how = agent && !agent.isOpen ? 'closed' : 'open';
   const now = current ? `; ${current.kind} under way` : '';
   setCurrentDetails(`${how}; ${queue.length} commands wait, ${done} were carried out${now}`);
 }
@@ -211,12 +194,6 @@ function handleSignals(supervisor: Supervisor): void {
     },
     { description: 'Forgets creates and deletes that wait, then ends subscriptions. {connIds?}' },
   );
-  setHandler(defineSignal(contract.PAUSE_SIGNAL), () => void (supervisor.wantsPause = true), {
-    description: 'Leaves the network alone until resumed.',
-  });
-  setHandler(defineSignal(contract.RESUME_SIGNAL), () => void (supervisor.wantsPause = false), {
-    description: 'Goes on after a pause.',
-  });
 }
 
 // --- Updates of connections --------------------------------------------------------------------------------------

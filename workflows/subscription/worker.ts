@@ -44,7 +44,7 @@ import type {
   PoolWorkerState,
   Round,
 } from './contract.ts';
-import { PAUSE_SIGNAL, RESUME_SIGNAL, SUBSCRIPTION_STATE_QUERY, WORK_SIGNAL } from './contract.ts';
+import { SUBSCRIPTION_STATE_QUERY, WORK_SIGNAL } from './contract.ts';
 import type { ListKind, RetryPace, WorkList } from './rules.ts';
 import { countDeath, freshRetry, listsOf, nextRetry } from './rules.ts';
 
@@ -62,8 +62,6 @@ const LONG_HISTORY = 400;
 export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): Promise<void> {
   const work: CarriedWork = carried ?? {
     isDirty: true,
-    isPaused: false,
-    hasHeardOfPause: false,
     deaths: { minute: 0, count: 0 },
   };
   /** A signal came since the last look for rows. */
@@ -79,15 +77,6 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     },
     { description: 'Looks for something to do.' },
   );
-  for (const [name, isPaused] of [
-    [PAUSE_SIGNAL, true],
-    [RESUME_SIGNAL, false],
-  ] as const) {
-    setHandler(defineSignal(name), () => {
-      work.hasHeardOfPause = true;
-      work.isPaused = isPaused;
-    });
-  }
 
   const isRenewed = onRenewal();
   const isOver = () => isRenewed() || isHistoryLong(LONG_HISTORY);
@@ -102,8 +91,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
       if (typeOf(error) === SUBSCRIPTION_CLOSED) return endUnlessKicked();
       // The round is claimed again: rows know better than a list how far their work has come.
       forgetRound();
-      if (isLost(error)) await wakeOthers();
-      else if (!(await survivesDeath(error))) return endUnlessKicked();
+      if (!isLost(error) && !(await survivesDeath(error))) return endUnlessKicked();
     }
   }
 
@@ -117,7 +105,6 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
 
   /** One turn. @returns whether there is nothing left to do. */
   async function hasEnded(): Promise<boolean> {
-    await whilePaused();
     if (isOver()) await continueInNewRun();
     if (work.round && work.pace) {
       await finishRound(work.round, work.pace);
@@ -129,7 +116,6 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     if (claim.isClosed) return true;
     work.epoch = claim.epoch;
     work.pace = claim.pace;
-    if (!work.hasHeardOfPause) work.isPaused = claim.isPaused;
     if (claim.items.length > 0) {
       // There may be more than one batch.
       work.isDirty = true;
@@ -173,7 +159,6 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
       work.round = { claim, lists: [{ kind, ids: remaining }, ...later] };
       const retry = work.retry ?? freshRetry(pace);
       const attempt = retry.attempts + 1;
-      await whilePaused();
       enterState({ doing: 'working', kind, remaining: remaining.length, attempt });
       remaining = await runBatch({
         ...key,
@@ -203,29 +188,15 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
 
   /** @returns what is to be tried again. */
   async function runBatch(order: BatchOrder): Promise<string[]> {
-    const { retryIds, unkicked, createIds = [] } = await BATCHES[order.kind](order);
-    if (unkicked.length > 0) await database.kickWorkers(unkicked);
+    const { retryIds, createIds = [] } = await BATCHES[order.kind](order);
     if (createIds.length > 0) await database.sendCreate(key.agentId, createIds);
     return retryIds;
-  }
-
-  async function whilePaused(): Promise<void> {
-    if (!work.isPaused) return;
-    const { remaining, attempt } = state;
-    enterState({ doing: 'paused', remaining, attempt });
-    await condition(() => !work.isPaused || isRenewed());
-    if (work.isPaused) await continueInNewRun();
   }
 
   async function waitUntil(dueMs: number): Promise<void> {
     if (work.isDirty) return;
     enterState({ doing: 'waiting', remaining: 0, attempt: 0, nextDueMs: dueMs });
     await condition(() => work.isDirty || isRenewed(), Math.max(SHORTEST_WAIT_MS, dueMs - Date.now()));
-  }
-
-  /** The lost activity may have written rows for other workers without waking them. */
-  async function wakeOthers(): Promise<void> {
-    await database.kickDue(key.agentId, Date.now());
   }
 
   /** @returns false when the worker has died too often; the next signal starts it again. */
@@ -285,8 +256,6 @@ function describe({ doing, kind, remaining, attempt, nextDueMs }: PoolWorkerStat
       return 'looks for what is due';
     case 'waiting':
       return `waits${at}`;
-    case 'paused':
-      return 'paused';
     case 'working':
       return `${kind}: ${remaining} under way, attempt ${attempt}`;
     case 'retrying':

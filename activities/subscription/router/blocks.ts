@@ -2,7 +2,7 @@
  * How the routers' own protocols write bytes: strings with their length before them, and blocks of one size. A block holds
  * transmissions: each is a command or an answer.
  */
-import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
+import type { RouterProtocol } from '../../../api/subscription/router-address.ts';
 import { sign } from 'node:crypto';
 import type { RawKey } from './ports.ts';
 import { privateKeyObject } from './keys.ts';

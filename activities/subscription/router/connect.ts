@@ -9,7 +9,7 @@ import type { Socket } from 'node:net';
 import { isIP, connect } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import { connect as connectTls } from 'node:tls';
-import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
+import type { RouterProtocol } from '../../../api/subscription/router-address.ts';
 import { AddressError, hostsOf, isOnion } from '../../../api/subscription/router-address.ts';
 import { reasonOf } from '../../reason.ts';
 import type { RouterAddress, RouterError } from './ports.ts';

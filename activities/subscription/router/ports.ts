@@ -1,6 +1,6 @@
 /** What crosses the ports between the `subscription` feature and routers (routers.ts), and what is done about an error. */
 import type { RouterAddress } from '../../../api/subscription/router-address.ts';
-import type { TOKEN_STATUSES } from '../../../api/subscription/router-wire.ts';
+import type { TOKEN_STATUSES } from '../../../api/subscription/router-address.ts';
 
 export type { RouterAddress };
 

@@ -5,7 +5,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import type { Duplex } from 'node:stream';
-import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
+import type { RouterProtocol } from '../../../api/subscription/router-address.ts';
 import { reasonOf } from '../../reason.ts';
 import type { RawKey, RouterError, RouterResult } from './ports.ts';
 import type { BinaryAnswer, BinaryCommand } from './words.ts';

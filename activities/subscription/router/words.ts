@@ -2,8 +2,8 @@
 import type { DeviceToken, RawKey, RouterError, RouterSubscriptionStatus, TokenStatus } from './ports.ts';
 import { privateKeyDer, publicKeyDer, rawPublicKeyIn } from './keys.ts';
 import { shortString, word16, MalformedError, Reader } from './blocks.ts';
-import { TOKEN_STATUSES } from '../../../api/subscription/router-wire.ts';
-import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
+import { TOKEN_STATUSES } from '../../../api/subscription/router-address.ts';
+import type { RouterProtocol } from '../../../api/subscription/router-address.ts';
 import { withoutOwnWords } from './ports.ts';
 
 export type SmpCommand =

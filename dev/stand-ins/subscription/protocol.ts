@@ -5,7 +5,7 @@ import type {
   RouterAddress,
   TokenStatus,
 } from '../../../activities/subscription/router/ports.ts';
-import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
+import type { RouterProtocol } from '../../../api/subscription/router-address.ts';
 
 /** A block, bytes. */
 export const BLOCK_BYTES: Record<RouterProtocol, number> = { smp: 16_384, ntf: 512 };

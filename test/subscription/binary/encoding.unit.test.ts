@@ -16,7 +16,7 @@ import { agreedVersion } from '../../../activities/subscription/router/connect.t
 import { openBox, dhSecret, generateAuthKeys } from '../../../activities/subscription/router/keys.ts';
 import { classOf } from '../../../activities/subscription/router/ports.ts';
 import { newCommand } from '../../../dev/stand-ins/subscription/application.ts';
-import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
+import type { RouterProtocol } from '../../../api/subscription/router-address.ts';
 
 const hex = (text: string): Buffer => Buffer.from(text, 'hex');
 const ascii = (text: string): Buffer => Buffer.from(text, 'latin1');

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { PROTOCOLS } from '../../../activities/subscription/router/blocks.ts';
 import { privateKeyDer } from '../../../activities/subscription/router/keys.ts';
-import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
+import type { RouterProtocol } from '../../../api/subscription/router-address.ts';
 
 type KeyName = 'recipient' | 'notifier' | 'dh' | 'other';
 

@@ -19,7 +19,7 @@ import {
 import type { SessionBinding } from '../../../activities/subscription/router/blocks.ts';
 import { dhSecret, publicKeyDer } from '../../../activities/subscription/router/keys.ts';
 import { newCommand, readIds } from '../../../dev/stand-ins/subscription/application.ts';
-import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
+import type { RouterProtocol } from '../../../api/subscription/router-address.ts';
 import type { Transcript } from './recordings.ts';
 import { loadTranscript, publicKeyOf } from './recordings.ts';
 

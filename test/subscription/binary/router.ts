@@ -19,7 +19,7 @@ import type { SessionBinding, Transmission } from '../../../activities/subscript
 import { fingerprintOf } from '../../../activities/subscription/router/connect.ts';
 import type { RouterAddress } from '../../../activities/subscription/router/ports.ts';
 import { generateDhKeys, publicKeyDer } from '../../../activities/subscription/router/keys.ts';
-import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
+import type { RouterProtocol } from '../../../api/subscription/router-address.ts';
 
 /** Certificates as routers have them: one that is kept offline has signed the one of the session. */
 async function createChain() {

@@ -2,7 +2,7 @@
 import { diagnose } from '../../../cli/checks.ts';
 import { UsageError } from '../../../cli/command.ts';
 import { routerTrial } from '../../../cli/subscription/check.ts';
-import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
+import type { RouterProtocol } from '../../../api/subscription/router-address.ts';
 import { startRouters } from '../routers.ts';
 import { startAnsweringRouter } from './router.ts';
 

@@ -1,6 +1,6 @@
 /** Commands of the binary protocol, read into those that the rules know. Ids and keys (DER) are base64url there. */
 import type { DeviceToken, PushProvider } from '../../../../activities/subscription/router/ports.ts';
-import type { RouterProtocol } from '../../../../api/subscription/router-wire.ts';
+import type { RouterProtocol } from '../../../../api/subscription/router-address.ts';
 import type { NtfCommand } from '../protocol.ts';
 import type { MessagingCommand } from '../messaging-rules.ts';
 import { Refusal } from '../router-rules.ts';

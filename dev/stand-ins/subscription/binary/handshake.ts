@@ -1,5 +1,5 @@
 /** The first block of each side: what the router offers, and what the client takes of it. */
-import type { RouterProtocol } from '../../../../api/subscription/router-wire.ts';
+import type { RouterProtocol } from '../../../../api/subscription/router-address.ts';
 import { Reader, large, short, word16 } from './bytes.ts';
 import { hasSessionKey } from './transmissions.ts';
 

@@ -10,7 +10,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import { createServer } from 'node:tls';
 import type { Server, TLSSocket } from 'node:tls';
 import { fingerprintOf } from '../../../../activities/subscription/router/connect.ts';
-import type { RouterProtocol } from '../../../../api/subscription/router-wire.ts';
+import type { RouterProtocol } from '../../../../api/subscription/router-address.ts';
 import { BLOCK_BYTES } from '../protocol.ts';
 import { LOOPBACK } from '../../../servers/ports.ts';
 import type { RouterStandIn } from '../router-desk.ts';

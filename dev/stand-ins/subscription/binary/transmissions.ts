@@ -1,5 +1,5 @@
 /** Blocks of one size and the transmissions in them: a command or an answer, with what authorizes and correlates it. */
-import type { RouterProtocol } from '../../../../api/subscription/router-wire.ts';
+import type { RouterProtocol } from '../../../../api/subscription/router-address.ts';
 import { BLOCK_BYTES } from '../protocol.ts';
 import { MalformedError, Reader, large, pad, short, unpad } from './bytes.ts';
 import { isAuthorizationLength } from './keys.ts';
