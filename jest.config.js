@@ -57,15 +57,15 @@ export default {
       ...inWay({ NOTIFICATION_ROUTE_DISPATCH: 'on_failure' }),
       displayName: 'on-failure',
       testMatch: files(
-        'intent/{e2e,large-entries,replay,route-failures,steering}.service',
+        'intent/{collapse,e2e,large-entries,replay,route-failures,steering}.service',
         'intent/{large,outages,recovery}.hard',
         'platform/{telemetry.service,crash-points.hard}',
       ),
     },
     {
-      ...inWay({ NOTIFICATION_ROUTE_DISPATCH: 'direct' }, 'seconds without|I3 after|I36 two|I6 good'),
+      ...inWay({ NOTIFICATION_ROUTE_DISPATCH: 'direct' }, 'seconds without|I3 after|I36 two|I6 good|I93'),
       displayName: 'direct',
-      testMatch: files('intent/{outages,recovery,faults}.hard'),
+      testMatch: files('intent/collapse.service', 'intent/{outages,recovery,faults}.hard'),
     },
     {
       ...inWay({ TEST_POSTGRES: 'pooled' }),

@@ -9,6 +9,7 @@ export type Cause =
   | 'recipient_unusable'
   | 'throttled'
   | 'expired'
+  | 'collapsed'
   | 'cancelled'
   | 'cancelled_before_acceptance'
   | 'waiting_for_attempt'

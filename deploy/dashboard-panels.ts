@@ -256,6 +256,12 @@ const intent: Dashboard = {
       ['channel', 'notification_type'],
     ),
     rates(
+      'Collapsed',
+      'Routes that were skipped because another intent carries the newest of their window.',
+      'notification_route_collapsed_total',
+      ['channel', 'notification_type'],
+    ),
+    rates(
       'Throttled',
       'Routes that were skipped because they were beyond the throttle of their type.',
       'notification_route_throttled_total',

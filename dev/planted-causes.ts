@@ -71,6 +71,15 @@ export const PLANTS: readonly Plant[] = [
   },
   { cause: 'not_on_this_channel', sql: route('skipped', { skipped_at: 'at' }) },
   {
+    cause: 'collapsed',
+    sql: route('skipped', {
+      skipped_at: 'at',
+      last_error_classification: "'collapsed'",
+      last_error_message: "'notification 1-1 carries the newest of its window'",
+      last_error_at: 'at',
+    }),
+  },
+  {
     cause: 'recipient_unusable',
     sql: route('skipped', {
       skipped_at: 'at',

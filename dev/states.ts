@@ -30,7 +30,7 @@ replays | who replayed a route | deleted with its record | - | I25
 routes.status pending | not published | its workflow publishes it; taken up without one | notifications cancel, channels resume, producers resume, doctor | I21 I24 I49
 routes.status failed | failed within its budget | retried by the ladder | notifications cancel | I21 I49
 routes.status published | handed off | final; handed off again if the stream lost it | - | I23 I46
-routes.status skipped | unwanted, cancelled, expired or throttled | final | why | I15 I26 I78 I98
+routes.status skipped | unwanted, cancelled, expired, throttled or collapsed | final | why | I15 I26 I78 I93 I98
 routes.status dead_letter | budget spent | final | replay | I22 I25
 dead_letters | cause of a dead letter | deleted with its record | dead-letters show | I22
 throttles | what a recipient got of a throttled type | deleted after its window | - | I98

@@ -26,6 +26,8 @@ CREATE TABLE notification.records (
     forgotten_at           timestamptz,
     -- From when on nothing of it is worth sending any more; null: never.
     expires_at             timestamptz,
+    -- Payloads of other intents that its routes carry, as a list.
+    contents               json,
     CONSTRAINT records_producer_idempotency_key_key UNIQUE (producer, idempotency_key),
     CONSTRAINT records_recipients_of_users_only CHECK ((audience_kind = 'user') = (recipient_user_ids IS NOT NULL))
 );
@@ -56,6 +58,9 @@ CREATE TABLE notification.routes (
     skipped_at                timestamptz,
     -- As which entry it was handed off last, so that it can be told whether its stream still has it; null while nothing was.
     entry_id                  text,
+    -- Of a route that closed a window: its id, the last intent in it as `upTo`, when it was closed, how many intents it had, and
+    -- as `content` which of the contents of the record goes out instead of its payload.
+    collapse                  jsonb,
     PRIMARY KEY (notification_id, route_id),
     CONSTRAINT routes_route_id_is_channel_and_recipient CHECK (route_id = channel || ':' || recipient_ref),
     -- A route has a next attempt exactly while it is a scheduling candidate.
@@ -81,6 +86,10 @@ CREATE INDEX routes_published_at_idx ON notification.routes (published_at) WHERE
 
 -- By recipient, for `galaxy-notify why`.
 CREATE INDEX routes_recipient_idx ON notification.routes (recipient_ref, created_at);
+
+-- What has closed a window.
+CREATE INDEX routes_collapse_idx ON notification.routes ((collapse ->> 'window'), ((collapse ->> 'upTo')::bigint))
+    WHERE collapse IS NOT NULL;
 
 -- Audit of routes that exhausted their budget. A later replay leaves it as it is.
 CREATE TABLE notification.dead_letters (
@@ -181,6 +190,8 @@ CREATE TABLE notification.intents (
     other              text,
     -- The validated envelope; null once the intent is decided.
     entry              jsonb,
+    -- Ids of its windows, one for each recipient; null when its type does not collapse.
+    windows            text[],
     -- Whom a cancelled intent was for.
     recipient_user_ids jsonb,
     attempts           integer     NOT NULL DEFAULT 0,
@@ -212,6 +223,7 @@ CREATE INDEX intents_dispatched_idx ON notification.intents (updated_at)
 -- Of intents with one key the earlier one is decided first.
 CREATE INDEX intents_open_key_idx ON notification.intents (producer, idempotency_key) WHERE status = 'open';
 CREATE INDEX intents_decided_idx ON notification.intents (updated_at) WHERE status <> 'open';
+CREATE INDEX intents_windows_idx ON notification.intents USING gin (windows) WHERE status = 'open' AND windows IS NOT NULL;
 CREATE INDEX intents_duplicates_idx ON notification.intents (other) WHERE status = 'duplicate';
 CREATE INDEX intents_cancelled_idx ON notification.intents USING gin (recipient_user_ids) WHERE status = 'cancelled';
 

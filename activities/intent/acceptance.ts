@@ -10,7 +10,7 @@ import type { WorkflowClient } from '@temporalio/client';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { Catalog, NotificationType } from '../../api/intent/catalog.ts';
-import { channelsOf } from '../../api/intent/catalog.ts';
+import { channelsOf, windowsOf } from '../../api/intent/catalog.ts';
 import { channelOf, searchableKey } from '../../api/ids.ts';
 import type { Intent, MalformedCode } from '../../api/intent/entry.ts';
 import { ACCEPTANCE_DEFERRED } from '../../workflows/failures.ts';
@@ -169,8 +169,23 @@ export function createAcceptance(resources: IntentResources) {
     else await refuse(intent, why.code, why.message);
   }
 
-  /** What is decided meanwhile stays as it is. What PostgreSQL refuses of many it is given one by one. */
-  async function insert(items: readonly ToInsert[], decided: Map<string, Decided>): Promise<void> {
+  /**
+   * What is decided meanwhile stays as it is. What PostgreSQL refuses of many it is given one by one. Intents with windows in
+   * common are accepted one after the other.
+   */
+  async function insert(all: readonly ToInsert[], decided: Map<string, Decided>): Promise<void> {
+    const groups = new Set<string>();
+    const items: ToInsert[] = [];
+    const later: ToInsert[] = [];
+    for (const item of all) {
+      const group = windowsOf(catalog, item.intent)?.group;
+      (group !== undefined && groups.has(group) ? later : items).push(item);
+      if (group !== undefined) groups.add(group);
+    }
+    if (later.length > 0) {
+      await insert(items, decided);
+      return insert(later, decided);
+    }
     let accepted;
     try {
       accepted = await insertRecords(db, items, { ...settings, catalog });
@@ -186,6 +201,8 @@ export function createAcceptance(resources: IntentResources) {
       decided.set(intent.notificationId, now);
       countOutcome(intent, 'accepted');
       reportUnusable(intent, audience);
+      for (const channel of now.collapsed)
+        metrics.routeCollapsed({ notification_type: intent.notificationType, channel });
       warnOfTrimming(intent, audience);
       for (const routeId of now.throttled)
         metrics.routeThrottled({

@@ -8,11 +8,12 @@ import type { Catalog, Channel, NotificationType } from '../../api/intent/catalo
 import { CHANNELS, channelsOf } from '../../api/intent/catalog.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { Locale } from '../../api/intent/mail-command.ts';
-import type { ROUTE_THROTTLED } from '../../api/intent/outcome.ts';
+import type { ROUTE_COLLAPSED, ROUTE_THROTTLED } from '../../api/intent/outcome.ts';
 import { cutText } from '../../api/text.ts';
 import { ACCEPTANCE_DEFERRED, USER_SERVICE_UNAVAILABLE } from '../../workflows/failures.ts';
 import { HEARTBEAT_MS, heartbeat } from '../heartbeat.ts';
 import { reasonOf } from '../reason.ts';
+import type { ClosedWindow } from './collapse.ts';
 import type { Trouble } from './entries.ts';
 import type { IntentMetrics } from './metrics.ts';
 import type { Recipient, UserService } from './user-service.ts';
@@ -294,8 +295,12 @@ export interface RouteSlot {
   email: string | null;
   locale: Locale | null;
   /** Why a slot of the type's channels is skipped, as a mark and for people. */
-  mark?: typeof RECIPIENT_UNUSABLE | typeof ROUTE_THROTTLED;
+  mark?: typeof RECIPIENT_UNUSABLE | typeof ROUTE_THROTTLED | typeof ROUTE_COLLAPSED;
   problem?: string;
+  /** Of a slot that closes a window. */
+  collapse?: ClosedWindow;
+  /** The payload that it carries in place of that of its intent. */
+  content?: string;
 }
 
 /** Attempts a channel may spend on a route. */

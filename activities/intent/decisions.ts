@@ -5,7 +5,7 @@ import { createHash } from 'node:crypto';
 import type { Pool, PoolClient } from 'pg';
 import type { Channel } from '../../api/intent/catalog.ts';
 import type { Catalog } from '../../api/intent/catalog.ts';
-import { expiryOf } from '../../api/intent/catalog.ts';
+import { expiryOf, windowsOf } from '../../api/intent/catalog.ts';
 import { routeRefOf } from '../../api/ids.ts';
 import { ROUTE_THROTTLED } from '../../api/intent/outcome.ts';
 import { forgottenKeySql } from '../../api/intent/forgotten.ts';
@@ -13,12 +13,16 @@ import type { Intent } from '../../api/intent/entry.ts';
 import type { IntentContent } from '../../api/intent/fingerprint.ts';
 import { differingFields } from '../../api/intent/fingerprint.ts';
 import { MAX_TIMESTAMP_MS } from '../../api/intent/entry.ts';
+import { ROUTE_COLLAPSED } from '../../api/intent/outcome.ts';
 import type { Acceptance, IntentStatus, RouteToPublish } from '../../workflows/intent/contract.ts';
 import { MAX_CHILDREN_PER_PARENT } from '../../workflows/intent/contract.ts';
 import { query } from '../postgres.ts';
 import { inTransaction } from '../transactions.ts';
 import type { Audience, ChannelBudgets, RouteSlot } from './audience.ts';
 import { materializeRoutes } from './audience.ts';
+import { closeWindows } from './collapse.ts';
+import type { Closing } from './collapse.ts';
+import { EARLIER } from './entries.ts';
 import type { AcceptanceMoment, RouteRow } from './route-rows.ts';
 import { freshRoute } from './route-rows.ts';
 
@@ -177,6 +181,8 @@ export interface ToInsert {
 /** How an intent was accepted. */
 export interface AcceptedNow {
   acceptance: Accepted;
+  /** Channels of routes that are skipped because another intent has closed their windows. */
+  collapsed: Channel[];
   /** Ids of routes beyond the throttle of its type. */
   throttled: readonly string[];
   /** Its routes, unless they are many; for whoever makes first attempts. */
@@ -191,8 +197,9 @@ interface InsertOptions {
 
 /**
  * Writes records and routes, all or nothing: usually in one statement, and those of a large audience in several of one
- * transaction. Of two with one idempotency key the first has it.
+ * transaction, as windows are closed. Of two with one idempotency key the first has it.
  *
+ * @param items at most one of a type with `collapse` and its key.
  * @returns those that are accepted now, by notification id. Of the others nothing is written: they are decided, their
  * idempotency key is taken, or an earlier intent waits for it.
  * @throws ApplicationFailure of PostgreSQL.
@@ -204,9 +211,12 @@ export async function insertRecords(
 ): Promise<Map<string, AcceptedNow>> {
   if (items.length === 0) return new Map();
   const tallies = new Map(items.map(({ intent }) => [intent.notificationId, tallyOf()]));
+  const collapses = items.some(({ intent }) => windowsOf(catalog, intent));
+  let closing = new Map<string, Closing>();
   const slotsOf = ({ intent, part }: PartOfItem): SlotOfRecord[] => {
     const { notificationId, notificationType } = intent;
-    const slots = materializeRoutes(catalog, notificationType, part, budgets);
+    const { slotOf } = closing.get(notificationId)!;
+    const slots = materializeRoutes(catalog, notificationType, part, budgets).map(slotOf);
     tallies.get(notificationId)!.add(slots);
     return slots.map((slot) => ({ notificationId, slot }));
   };
@@ -217,10 +227,17 @@ export async function insertRecords(
 
   const insert = async (client: Pool | PoolClient): Promise<Map<string, AcceptanceMoment>> => {
     for (const tally of tallies.values()) tally.clear();
+    closing = await closeWindows(
+      client,
+      catalog,
+      items.map(({ intent }) => intent),
+    );
+    const closings = items.map(({ intent }) => closing.get(intent.notificationId)!);
     const values = [
       items.map(({ intent }) => intent.notificationId),
       items.map(({ intent }) => isoOf(intent.occurredAtMs)),
-      items.map(({ intent }) => isoOf(expiryOf(catalog, intent))),
+      closings.map(({ intent }) => isoOf(expiryOf(catalog, intent))),
+      closings.map(({ contents }) => (contents.length === 0 ? null : `[${contents.join(',')}]`)),
       idempotencyTtlMs,
       ...slotColumns(parts.flatMap(([first]) => slotsOf(first!))),
       parts.flatMap((of) => (of.length === 1 ? of.map(({ intent }) => intent.notificationId) : [])),
@@ -241,14 +258,16 @@ export async function insertRecords(
     }
     return inserted;
   };
-  const inserted = await (parts.every(({ length }) => length === 1) ? insert(db) : inTransaction(db, insert));
+  const isOneStatement = parts.every(({ length }) => length === 1) && !collapses;
+  const inserted = await (isOneStatement ? insert(db) : inTransaction(db, insert));
   return new Map(
-    items.flatMap(({ intent }): [string, AcceptedNow][] => {
+    items.flatMap(({ intent: { notificationId } }): [string, AcceptedNow][] => {
+      const { intent } = closing.get(notificationId)!;
       const moment = inserted.get(intent.notificationId);
       if (!moment) return [];
-      const { acceptance, slots, throttled } = tallies.get(intent.notificationId)!.accepted();
+      const { acceptance, collapsed, slots, throttled } = tallies.get(intent.notificationId)!.accepted();
       const fresh = slots && { fresh: () => slots.map((slot) => freshRoute(catalog, intent, slot, moment)) };
-      return [[intent.notificationId, { acceptance, throttled, ...fresh }]];
+      return [[intent.notificationId, { acceptance, collapsed, throttled, ...fresh }]];
     }),
   );
 }
@@ -289,18 +308,19 @@ function partsOf(audience: Audience): Audience[] {
 /** Histories stay small: a large notification's routes are listed by its batches, not handed over here. */
 function tallyOf() {
   const slots: RouteSlot[] = [];
+  const collapsed: Channel[] = [];
   const throttled: string[] = [];
   let [routeCount, skipped] = [0, 0];
   return {
     /** A transaction is run again after a deadlock. */
     clear(): void {
-      slots.length = 0;
-      throttled.length = 0;
+      slots.length = collapsed.length = throttled.length = 0;
       [routeCount, skipped] = [0, 0];
     },
     add(more: readonly RouteSlot[]): void {
       routeCount += more.length;
       skipped += more.filter(isSkipped).length;
+      collapsed.push(...more.flatMap(({ mark, channel }) => (mark === ROUTE_COLLAPSED ? [channel] : [])));
       if (routeCount - skipped <= MAX_CHILDREN_PER_PARENT) slots.push(...more);
     },
     /** Routes that were added, and are skipped after all. */
@@ -312,12 +332,12 @@ function tallyOf() {
       for (const [index, slot] of slots.entries())
         if (ids.has(slot.routeId)) slots[index] = { ...slot, status: 'skipped', mark: ROUTE_THROTTLED };
     },
-    accepted(): { acceptance: Accepted; slots?: RouteSlot[]; throttled: readonly string[] } {
+    accepted(): Omit<AcceptedNow, 'fresh'> & { slots?: RouteSlot[] } {
       const counts = { outcome: 'accepted' as const, routeCount, skipped };
-      if (slots.length < routeCount) return { acceptance: { ...counts, routes: [] }, throttled };
+      if (slots.length < routeCount) return { acceptance: { ...counts, routes: [] }, collapsed, throttled };
       const open = slots.filter((slot) => !isSkipped(slot));
       const routes = open.map(({ routeId, channel }) => ({ routeRef: routeRefOf(routeId), channel }));
-      return { acceptance: { ...counts, routes }, slots, throttled };
+      return { acceptance: { ...counts, routes }, slots, collapsed, throttled };
     },
   };
 }
@@ -335,6 +355,7 @@ const slotColumns = (slots: readonly SlotOfRecord[]): unknown[] => [
   slots.map(({ slot }) => slot.locale),
   slots.map(({ slot }) => slot.mark ?? null),
   slots.map(({ slot }) => slot.problem ?? null),
+  slots.map(({ slot }) => (slot.collapse ? JSON.stringify(slot.collapse) : null)),
 ];
 
 /** Those of intents whose type has a throttle, with what it counts them by. */
@@ -356,16 +377,6 @@ function throttleColumns({ types }: Catalog, items: readonly ToInsert[]): unknow
     throttles.map(({ throttle }) => throttle.summary),
   ];
 }
-
-/** An open intent with the key of `intent` that comes before it in the stream. */
-const EARLIER = `
-         SELECT earlier.notification_id, earlier.due_at IS NOT NULL AS is_scheduled,
-                earlier.fingerprint = intent.fingerprint AS is_same
-           FROM notification.intents AS earlier
-          WHERE earlier.producer = intent.producer AND earlier.idempotency_key = intent.idempotency_key
-            AND earlier.status = 'open'
-            AND (split_part(earlier.notification_id, '-', 1)::numeric, split_part(earlier.notification_id, '-', 2)::numeric)
-                < (split_part(intent.notification_id, '-', 1)::numeric, split_part(intent.notification_id, '-', 2)::numeric)`;
 
 /** $1 notifications. */
 const FIND_INTENTS = {
@@ -441,14 +452,15 @@ const DECIDE_DUPLICATES = {
  * order by everybody, and each statement sees them as the one before has left them. What has expired is not sent, nor counted.
  * Full joins are no nested loops: the plan is made once, for as few rows as there were then.
  *
- * @param records that they are of. @param first number of the first of ten parameters. @param throttle number of the first of five.
+ * @param records that they are of. @param first number of the first of eleven parameters. @param throttle number of the first of five.
  */
 const countSlots = (records: string, first: number, throttle: number): string => `slot AS MATERIALIZED (
       SELECT *
         FROM unnest($${first}::text[], $${first + 1}::text[], $${first + 2}::text[], $${first + 3}::text[],
                     $${first + 4}::text[], $${first + 5}::int[], $${first + 6}::text[], $${first + 7}::text[],
-                    $${first + 8}::text[], $${first + 9}::text[])
-               AS slot (notification_id, route_id, channel, recipient_ref, status, max_attempts, email, locale, mark, problem)
+                    $${first + 8}::text[], $${first + 9}::text[], $${first + 10}::jsonb[])
+               AS slot (notification_id, route_id, channel, recipient_ref, status, max_attempts, email, locale, mark, problem,
+                        collapse)
     ), asked AS MATERIALIZED (
       SELECT notification_id, notification_type, recipient_ref, value, most, length, message, accepted_at,
              row_number() OVER (PARTITION BY recipient_ref, notification_type, value ORDER BY position) AS nth
@@ -487,13 +499,14 @@ const countSlots = (records: string, first: number, throttle: number): string =>
 const insertSlots = (records: string): string => `
       INSERT INTO notification.routes
         (notification_id, route_id, channel, recipient_ref, status, max_attempts, resolved_email, resolved_locale,
-         created_at, updated_at, next_attempt_at, skipped_at, last_error_classification, last_error_message, last_error_at)
+         created_at, updated_at, next_attempt_at, skipped_at, last_error_classification, last_error_message, last_error_at,
+         collapse)
       SELECT notification_id, slot.route_id, slot.channel, slot.recipient_ref, slot.status, slot.max_attempts,
              slot.email, slot.locale, accepted_at, accepted_at,
              CASE slot.status WHEN 'pending' THEN accepted_at END,
              CASE slot.status WHEN 'skipped' THEN accepted_at END, slot.mark, slot.problem,
-             CASE WHEN slot.mark IS NOT NULL THEN accepted_at END
-        FROM (SELECT notification_id, route_id, channel, recipient_ref, max_attempts, email, locale,
+             CASE WHEN slot.mark IS NOT NULL THEN accepted_at END, slot.collapse
+        FROM (SELECT notification_id, route_id, channel, recipient_ref, max_attempts, email, locale, collapse,
                      CASE WHEN is_throttled THEN 'skipped' ELSE status END AS status,
                      CASE WHEN is_throttled THEN '${ROUTE_THROTTLED}' ELSE mark END AS mark,
                      CASE WHEN is_throttled THEN message ELSE problem END AS problem
@@ -522,15 +535,16 @@ const accept = (records: string, complete: number): string => `
  * An intent that is not open, one whose key is taken, and one that an earlier intent with its key waits before insert nothing
  * at all. Keys are taken in one order by everybody, so that two of these never wait for each other. All times are
  * PostgreSQL's: retention, channels and cancellation compare them with its clock. $1 notifications, $2 when they
- * occurred, $3 when they expire, $4 how long a key stays reserved, ms, $5 to $14 routes, $15 notifications that have no
- * further ones, $16 to $20 notifications of throttled types.
+ * occurred, $3 when they expire, $4 contents, $5 how long a key stays reserved, ms, $6 to $16 routes, $17 notifications that have
+ * no further ones, $18 to $22 notifications of throttled types.
  */
 const INSERT_RECORDS = {
   name: 'insert_records',
   text: `
     WITH candidate AS (
-      SELECT intent.*, asked.occurred_at, asked.expires_at
-        FROM unnest($1::text[], $2::timestamptz[], $3::timestamptz[]) AS asked (id, occurred_at, expires_at)
+      SELECT intent.*, asked.occurred_at, asked.expires_at, asked.contents
+        FROM unnest($1::text[], $2::timestamptz[], $3::timestamptz[], $4::json[])
+               AS asked (id, occurred_at, expires_at, contents)
         JOIN notification.intents AS intent ON intent.notification_id = asked.id
        WHERE intent.status = 'open'
          AND NOT EXISTS (${EARLIER})
@@ -543,18 +557,18 @@ const INSERT_RECORDS = {
     ), record AS (
       INSERT INTO notification.records
         (notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json,
-         idempotency_key, request_fingerprint, request_id, trace_id, traceparent, occurred_at, expires_at,
+         idempotency_key, request_fingerprint, request_id, trace_id, traceparent, occurred_at, expires_at, contents,
          accepted_at, updated_at, idempotency_expires_at)
       SELECT notification_id, notification_type, producer, entry ->> 'audienceKind',
              CASE entry ->> 'audienceKind' WHEN 'user' THEN entry -> 'recipientUserIds' END, entry ->> 'payloadJson',
              idempotency_key, fingerprint, entry ->> 'requestId', entry ->> 'traceId', entry ->> 'traceparent',
-             occurred_at, expires_at, statement_timestamp(),
-             statement_timestamp(), statement_timestamp() + $4::bigint * interval '1 millisecond'
+             occurred_at, expires_at, contents, statement_timestamp(),
+             statement_timestamp(), statement_timestamp() + $5::bigint * interval '1 millisecond'
         FROM candidate
       ON CONFLICT DO NOTHING
       RETURNING notification_id, notification_type, accepted_at, expires_at
-    ), ${countSlots('record', 5, 16)}, slots AS (${insertSlots('record')}
-    ), decided AS (${accept('record', 15)}
+    ), ${countSlots('record', 6, 18)}, slots AS (${insertSlots('record')}
+    ), decided AS (${accept('record', 17)}
     )
     SELECT notification_id, accepted_at::text AS version,
            floor(extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms,
@@ -568,8 +582,8 @@ const INSERT_RECORDS = {
 const INSERT_ROUTES = {
   name: 'insert_routes',
   text: `
-    WITH ${countSlots('notification.records', 1, 12)}, slots AS (${insertSlots('notification.records')}
-    ), decided AS (${accept('notification.records', 11)}
+    WITH ${countSlots('notification.records', 1, 13)}, slots AS (${insertSlots('notification.records')}
+    ), decided AS (${accept('notification.records', 12)}
     )
     SELECT coalesce((SELECT route_ids FROM beyond), '{}') AS throttled`,
 };

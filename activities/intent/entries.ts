@@ -5,7 +5,7 @@
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Catalog } from '../../api/intent/catalog.ts';
-import { isUrgentType } from '../../api/intent/catalog.ts';
+import { isUrgentType, windowsOf } from '../../api/intent/catalog.ts';
 import type { Intent, MalformedIntent } from '../../api/intent/entry.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import { KEYS_OF_ENTRY } from '../../api/intent/forgotten.ts';
@@ -135,16 +135,23 @@ async function save(
   return row!;
 }
 
-const columnsOf = (catalog: Catalog, intents: readonly Intent[]): unknown[] => [
-  intents.map(({ notificationId }) => notificationId),
-  intents.map(({ notificationType }) => notificationType),
-  intents.map(({ producer }) => producer),
-  intents.map(({ idempotencyKey }) => idempotencyKey),
-  intents.map(fingerprintOf),
-  intents.map(({ notificationType }) => (isUrgentType(catalog, notificationType) ? 0 : 1)),
-  intents.map((intent) => JSON.stringify(intent)),
-  intents.map(({ deliverAtMs }) => (deliverAtMs === undefined ? null : new Date(deliverAtMs).toISOString())),
-];
+function columnsOf(catalog: Catalog, intents: readonly Intent[]): unknown[] {
+  const windows = intents.map((intent) => windowsOf(catalog, intent));
+  return [
+    intents.map(({ notificationId }) => notificationId),
+    intents.map(({ notificationType }) => notificationType),
+    intents.map(({ producer }) => producer),
+    intents.map(({ idempotencyKey }) => idempotencyKey),
+    intents.map(fingerprintOf),
+    intents.map(({ notificationType }) => (isUrgentType(catalog, notificationType) ? 0 : 1)),
+    intents.map((intent) => JSON.stringify(intent)),
+    intents.map(({ deliverAtMs }) =>
+      deliverAtMs === undefined ? null : new Date(deliverAtMs).toISOString(),
+    ),
+    windows.map((one) => one?.windowMs ?? null),
+    windows.map((one) => (one ? `{${one.ids.join(',')}}` : null)),
+  ];
+}
 
 /** Which of these PostgreSQL does not take, and why: each is tried by itself, without moving the offset. */
 async function refusedBy(
@@ -180,6 +187,16 @@ export async function copyOffset(redis: Redis, stream: string, offset: string): 
   await redis.set(offsetKey(stream), offset);
 }
 
+/** An open intent with the key of `intent` that comes before it in the stream. */
+export const EARLIER = `
+         SELECT earlier.notification_id, earlier.due_at IS NOT NULL AS is_scheduled,
+                earlier.fingerprint = intent.fingerprint AS is_same
+           FROM notification.intents AS earlier
+          WHERE earlier.producer = intent.producer AND earlier.idempotency_key = intent.idempotency_key
+            AND earlier.status = 'open'
+            AND (split_part(earlier.notification_id, '-', 1)::numeric, split_part(earlier.notification_id, '-', 2)::numeric)
+                < (split_part(intent.notification_id, '-', 1)::numeric, split_part(intent.notification_id, '-', 2)::numeric)`;
+
 /** $1 stream, $2 where a new one begins, $3 how many entries were added up to there. */
 const LOAD_POSITION = {
   name: 'load_stream_position',
@@ -205,7 +222,7 @@ const MOVE_OFFSET = {
 };
 
 /**
- * $1 stream, $2 offset, $3 the next one, $4 entries that were added up to it, $5 to $12 intents in the order of the stream.
+ * $1 stream, $2 offset, $3 the next one, $4 entries that were added up to it, $5 to $14 intents in the order of the stream.
  * A reader that was replaced finds another offset and writes nothing. Retention may have removed the row of an intent
  * that still has a record.
  */
@@ -213,11 +230,11 @@ const SAVE_ENTRIES = {
   name: 'save_intent_entries',
   text: `
     WITH entry AS MATERIALIZED (
-      SELECT *
+      SELECT *, greatest(asked_at, statement_timestamp() + window_ms * interval '1 millisecond') AS deliver_at
         FROM unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::smallint[], $11::jsonb[],
-                    $12::timestamptz[])
+                    $12::timestamptz[], $13::bigint[], $14::text[])
                WITH ORDINALITY
-               AS entry (id, type, producer, idempotency_key, fingerprint, lane, content, deliver_at, position)
+               AS entry (id, type, producer, idempotency_key, fingerprint, lane, content, asked_at, window_ms, windows, position)
     ), reused AS (
       SELECT entry.id
         FROM entry
@@ -230,8 +247,9 @@ const SAVE_ENTRIES = {
       RETURNING passed_id
     ), inserted AS (
       INSERT INTO notification.intents
-        (notification_id, notification_type, producer, idempotency_key, fingerprint, lane, status, entry, due_at, read_at, updated_at)
-      SELECT id, type, producer, idempotency_key, fingerprint, lane, 'open', content,
+        (notification_id, notification_type, producer, idempotency_key, fingerprint, lane, status, entry, windows, due_at,
+         read_at, updated_at)
+      SELECT id, type, producer, idempotency_key, fingerprint, lane, 'open', content, windows::text[],
              CASE WHEN deliver_at > statement_timestamp() THEN deliver_at END, statement_timestamp(), statement_timestamp()
         FROM entry
        CROSS JOIN moved

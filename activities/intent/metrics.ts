@@ -78,6 +78,10 @@ export function createIntentMetrics(meter: Meter, catalog: Catalog) {
       'notification.route.expired',
       'Routes that were skipped because they were not worth sending any more',
     ),
+    routeCollapsed: counter<RouteAttributes>(
+      'notification.route.collapsed',
+      'Routes that were skipped because another intent carries the newest of their window',
+    ),
     routeThrottled: counter<RouteAttributes>(
       'notification.route.throttled',
       'Routes that were skipped because they were beyond the throttle of their type',

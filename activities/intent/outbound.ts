@@ -4,6 +4,7 @@ import type { EntryField } from '../../api/intent/hand-off.ts';
 import { mailEntryFields } from '../../api/intent/mail-command.ts';
 import { encodePushPayload, gatewayEntryFields } from '../../api/intent/push-event.ts';
 import type { PublicationFailure } from '../../workflows/failures.ts';
+import type { Digest } from './collapse.ts';
 import type { RouteRow } from './route-rows.ts';
 
 export interface OutboundSettings {
@@ -24,15 +25,25 @@ export interface OutboundEntry {
 /** @throws Error when the stored payload does not fit the outbound contract. */
 export type Encoder = (route: RouteRow) => OutboundEntry;
 
-/** The payload of a notification is the same for every recipient, so it is encoded once. */
+const contentOf = ({ content_json, payload_json }: RouteRow): string => content_json ?? payload_json;
+
+/** @returns undefined without a digest. */
+function itemCountOf({ types }: Catalog, route: RouteRow): number | undefined {
+  if (route.content_json === null || !types.get(route.notification_type)?.collapse?.digest) return undefined;
+  const { items, items_omitted: omitted } = JSON.parse(route.content_json) as Digest;
+  return items.length + omitted;
+}
+
+/** What many recipients get is encoded once. */
 export function createEncoder(settings: OutboundSettings, catalog: Catalog): Encoder {
   const encoded = new Map<string, Uint8Array>();
 
-  function payloadOf(type: NotificationType, { notification_id, payload_json }: RouteRow): Uint8Array {
-    const known = encoded.get(notification_id);
+  function payloadOf(type: NotificationType, route: RouteRow): Uint8Array {
+    const key = route.content_json === null ? route.notification_id : `${type} ${route.content_json}`;
+    const known = encoded.get(key);
     if (known) return known;
-    const bytes = encodePushPayload(catalog, type, JSON.parse(payload_json) as Record<string, unknown>);
-    encoded.set(notification_id, bytes);
+    const bytes = encodePushPayload(catalog, type, JSON.parse(contentOf(route)) as Record<string, unknown>);
+    encoded.set(key, bytes);
     return bytes;
   }
 
@@ -55,6 +66,7 @@ export function createEncoder(settings: OutboundSettings, catalog: Catalog): Enc
           notificationType: type,
           recipientRef: route.recipient_ref,
           payloadBytes: payloadOf(type, route),
+          itemCount: itemCountOf(catalog, route),
         }),
       };
     }
@@ -68,7 +80,7 @@ export function createEncoder(settings: OutboundSettings, catalog: Catalog): Enc
         email: route.resolved_email ?? '',
         locale: route.resolved_locale ?? 'en',
         acceptedAtMs: Number(route.accepted_at_ms),
-        payloadJson: route.payload_json,
+        payloadJson: contentOf(route),
       }),
     };
   };

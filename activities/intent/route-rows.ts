@@ -39,6 +39,8 @@ export interface RouteRow {
   audience_kind: AudienceKind;
   idempotency_key: string;
   payload_json: string;
+  /** What it carries in place of that. */
+  content_json: string | null;
   request_id: string | null;
   trace_id: string | null;
   traceparent: string | null;
@@ -141,6 +143,7 @@ export function freshRoute(
     audience_kind: intent.audienceKind,
     idempotency_key: intent.idempotencyKey,
     payload_json: intent.payloadJson,
+    content_json: slot.content ?? null,
     request_id: intent.requestId ?? null,
     trace_id: intent.traceId ?? null,
     traceparent: intent.traceparent ?? null,
@@ -211,7 +214,8 @@ export async function loadRoute(db: Pool, key: RouteKey): Promise<RouteRow> {
 const routeColumns = (payload: string) => `
     SELECT notification_id, route_id, route.channel, recipient_ref, status, attempt_count, max_attempts, resolved_email,
            resolved_locale, last_error_classification, last_error_message, entry_id, route.updated_at::text AS version,
-           notification_type, producer, audience_kind, idempotency_key, ${payload} AS payload_json, request_id, trace_id, traceparent,
+           notification_type, producer, audience_kind, idempotency_key, ${payload} AS payload_json,
+           (contents -> (route.collapse ->> 'content')::int)::text AS content_json, request_id, trace_id, traceparent,
            floor(extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms,
            (extract(epoch FROM expires_at) * 1000)::bigint AS expires_at_ms,
            coalesce(expires_at <= statement_timestamp(), false) AS is_expired,

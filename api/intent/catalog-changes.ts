@@ -24,6 +24,9 @@ function changesOf(old: TypeSpec, now: TypeSpec): string[] {
         ? [`payload.properties.${name}: refuses what was accepted before`]
         : [];
     }),
+    ...(old.collapse?.digest && !now.collapse?.digest
+      ? ['collapse.digest: is gone, with the items of e-mails']
+      : []),
     ...pushChanges(old, now),
   ];
 }

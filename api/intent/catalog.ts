@@ -3,8 +3,10 @@
  * payload holds. It is data that an installation brings (`NOTIFICATION_CATALOG_FILE`); validation, push events, metrics,
  * commands and the clients derive from it, and nothing about a type is written down a second time.
  */
+import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { DURATION_FORMS, durationMs } from '../durations.ts';
+import type { Intent } from './entry.ts';
 
 /** The two delivery channels of v1. */
 export const CHANNELS = ['push', 'email'] as const;
@@ -105,6 +107,24 @@ const channels = z
   .min(1)
   .refine((names) => new Set(names).size === names.length, 'must name each channel once');
 
+/** A window is a backlog of intents that wait, so it ends. */
+const MAX_WINDOW_MS = 7 * 86_400_000;
+/** A digest is copied for each recipient. */
+const MAX_DIGEST = { items: 100, bytes: 32 * 1024 };
+/** What a digest adds to the newest payload. */
+const DIGEST_FIELDS = ['items', 'items_omitted'];
+
+const collapseSchema = z.strictObject({
+  key: z.union([z.string(), z.array(z.string())], 'must be a field of the payload, or a list of them'),
+  window: duration.refine((ms) => ms > 0 && ms <= MAX_WINDOW_MS, 'must be more than 0 and at most 7d'),
+  digest: z
+    .strictObject({
+      items: z.int().min(1).max(MAX_DIGEST.items),
+      bytes: z.int().min(1).max(MAX_DIGEST.bytes),
+    })
+    .optional(),
+});
+
 const rowSchema = z.strictObject({
   summary: z.string().optional(),
   producer: producerName,
@@ -133,6 +153,7 @@ const rowSchema = z.strictObject({
   email: z.strictObject({ template_id: z.string().min(1).max(200) }).optional(),
   priority: z.enum(['normal', 'urgent']).default('normal'),
   expires_after: duration.optional(),
+  collapse: collapseSchema.optional(),
   throttle: throttle.optional(),
   retired: z.boolean().default(false),
   example: z.record(z.string(), z.unknown()).optional(),
@@ -167,12 +188,23 @@ export interface TypeSpec {
   readonly isUrgent: boolean;
   /** How long after the event, or after the time of delivery, it is worth sending, ms, where the intent does not say it; absent: for ever. */
   readonly expiresAfterMs?: number;
+  readonly collapse?: CollapseSpec;
   /** How many of it reach one recipient; absent: all. */
   readonly throttle?: Throttle;
   /** It is refused at the entrance, and delivered if it was accepted before. */
   readonly isRetired: boolean;
   /** A valid payload. */
   readonly example: Readonly<Record<string, unknown>>;
+}
+
+/** Within a window, the newest intent alone reaches a recipient, or a digest of the newest ones. */
+export interface CollapseSpec {
+  /** Fields of the payload: each recipient has a window for each of their values. */
+  readonly key: readonly string[];
+  /** Counted from the intent that opens a window. */
+  readonly windowMs: number;
+  /** Its bounds: so many payloads, and bytes of payloads. The newest is always in it. */
+  readonly digest?: { readonly items: number; readonly bytes: number } | undefined;
 }
 
 /** How many notifications of a type reach a recipient in any span of `windowMs`. */
@@ -233,7 +265,8 @@ export function catalogOf(document: unknown): Catalog {
 }
 
 /** What is fine alone and wrong together. */
-function contradictions(type: string, { payload, push, audiences, email, throttle }: Row): string[] {
+function contradictions(type: string, row: Row): string[] {
+  const { payload, push, audiences, email, throttle } = row;
   const at = `types.${type}`;
   const { properties, required } = payload;
   const wantsPush = audiences.user?.includes('push') ?? false;
@@ -255,10 +288,28 @@ function contradictions(type: string, { payload, push, audiences, email, throttl
     ...(push !== undefined && new Set(push.fields).size < push.fields.length
       ? [`${at}.push.fields: each field once`]
       : []),
+    ...collapseProblems(`${at}.collapse`, row),
     ...Object.entries(properties).flatMap(([name, field]) => {
       const place = `${at}.payload.properties.${name}`;
       return [...emptyRange(place, field), ...limitedChoice(place, field)];
     }),
+  ];
+}
+
+function collapseProblems(at: string, { collapse, payload, expires_after: expiresAfterMs }: Row): string[] {
+  if (collapse === undefined) return [];
+  const key = [collapse.key].flat();
+  return [
+    ...key
+      .filter((name) => !payload.required.includes(name))
+      .map((name) => `${at}.key: ${name} must be a required field of the payload`),
+    ...DIGEST_FIELDS.filter((name) => collapse.digest && Object.hasOwn(payload.properties, name)).map(
+      (name) => `${at}.digest: adds ${name} to the payload, which has a field of this name`,
+    ),
+    ...(new Set(key).size < key.length ? [`${at}.key: each field once`] : []),
+    ...(expiresAfterMs !== undefined && expiresAfterMs <= collapse.window
+      ? [`${at}.window: must be shorter than expires_after`]
+      : []),
   ];
 }
 
@@ -330,6 +381,15 @@ function specOf(type: string, row: Row): TypeSpec {
     templateId: row.email?.template_id ?? type,
     isUrgent: row.priority === 'urgent',
     ...(row.expires_after === undefined ? {} : { expiresAfterMs: row.expires_after }),
+    ...(row.collapse === undefined
+      ? {}
+      : {
+          collapse: {
+            key: [row.collapse.key].flat(),
+            windowMs: row.collapse.window,
+            digest: row.collapse.digest,
+          },
+        }),
     ...(row.throttle === undefined ? {} : { throttle: throttleOf(row.throttle) }),
     isRetired: row.retired,
     example: row.example ?? exampleOf(fields),
@@ -339,7 +399,9 @@ function specOf(type: string, row: Row): TypeSpec {
 function throttleOf({ limit, window, per: [, field] }: NonNullable<Row['throttle']>): Throttle {
   const summary = `at most ${limit} in ${window} reach a recipient`;
   const throttle = { limit, windowMs: durationMs(window)!, summary };
-  return field === undefined ? throttle : { ...throttle, field, summary: `${summary} with the same ${field}` };
+  return field === undefined
+    ? throttle
+    : { ...throttle, field, summary: `${summary} with the same ${field}` };
 }
 
 function checkOf(field: PayloadField): z.ZodType {
@@ -424,6 +486,33 @@ export function expiryOf(
     expiresAtMs ??
     (expiresAfterMs === undefined ? undefined : Math.max(occurredAtMs, deliverAtMs) + expiresAfterMs)
   );
+}
+
+/** An intent to more recipients has no windows: they bound the statement that closes windows. */
+export const MAX_COLLAPSED_RECIPIENTS = 100;
+
+/** The windows of an intent. */
+export interface Windows extends CollapseSpec {
+  /** Names type and key. */
+  group: string;
+  /** A hash of group and recipient for each recipient; one for all administrators. */
+  ids: string[];
+}
+
+/** @returns undefined when the type of the intent does not collapse. */
+export function windowsOf({ types }: Catalog, intent: Intent): Windows | undefined {
+  const { notificationType, audienceKind, recipientUserIds, payloadJson } = intent;
+  const collapse = types.get(notificationType)?.collapse;
+  if (collapse === undefined || recipientUserIds.length > MAX_COLLAPSED_RECIPIENTS) return undefined;
+  const payload = JSON.parse(payloadJson) as Record<string, unknown>;
+  const group = [notificationType, ...collapse.key.map((name) => payload[name])];
+  const recipients = audienceKind === 'user' ? recipientUserIds : [null];
+  const ids = recipients.map((id) =>
+    createHash('md5')
+      .update(JSON.stringify([id, ...group]))
+      .digest('hex'),
+  );
+  return { ...collapse, group: JSON.stringify(group), ids };
 }
 
 interface Expiring {

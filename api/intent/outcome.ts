@@ -27,6 +27,8 @@ export type OutcomeKind = (typeof OUTCOME_KINDS)[number];
 
 /** How the row of a route is marked that was skipped because it came too late. */
 export const ROUTE_EXPIRED = 'expired';
+/** How the row of a route is marked that was skipped because the route of another intent has closed its window. */
+export const ROUTE_COLLAPSED = 'collapsed';
 /** The same for one that was beyond the throttle of its type. */
 export const ROUTE_THROTTLED = 'throttled';
 
@@ -75,7 +77,7 @@ export type Outcome = About &
     | ({ kind: 'route_published' } & OfRoute)
     | ({
         kind: 'route_skipped';
-        reason: 'cancelled' | 'expired' | 'recipient_unusable' | 'throttled';
+        reason: 'cancelled' | 'expired' | 'recipient_unusable' | 'throttled' | 'collapsed';
       } & OfRoute)
     | ({ kind: 'route_dead_lettered'; reason: string } & OfRoute)
     /** A dead-lettered route that was replayed, and is published. */

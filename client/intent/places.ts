@@ -43,10 +43,12 @@ export function intentsOf(resources: OperatorResources, person: Person): Persona
         values: [userId, [inUserField, pattern], more, recipientRefs],
         where: `
         recipient_user_ids ? $1
-        OR (payload_json ~ ${IN_USER_FIELD} OR ${names('payload_json', '$3')}) AND NOT ${IS_STILL_SENT}`,
+        OR (${PAYLOADS} ~ ${IN_USER_FIELD} OR ${names(PAYLOADS, '$3')}) AND NOT ${IS_STILL_SENT}`,
         set: `
         payload_json = CASE WHEN ${IS_SOLE} THEN '{}' WHEN ${IS_STILL_SENT} THEN payload_json
                             ELSE ${withoutUser('payload_json', more)} END,
+        contents = CASE WHEN ${IS_SOLE} THEN NULL WHEN ${IS_STILL_SENT} THEN contents
+                        ELSE (${withoutUser('contents::text', more)})::json END,
         idempotency_key = CASE WHEN (${IS_SOLE} OR ${IS_ABOUT} AND idempotency_key ~ ${NAMES_USER})
                                THEN ${HASHED_KEY} ELSE idempotency_key END,
         request_id = CASE WHEN ${IS_SOLE} OR ${IS_ABOUT} AND request_id ~ ${NAMES_USER} THEN NULL ELSE request_id END,
@@ -361,10 +363,13 @@ const REWRITE_OUTCOMES =
   'UPDATE notification.outcomes SET events = $2::json, event_count = $3 WHERE outcome_id = $1 AND relayed_at IS NOT NULL';
 const DELETE_OUTCOMES = 'DELETE FROM notification.outcomes WHERE outcome_id = $1 AND relayed_at IS NOT NULL';
 
+/** What routes of a record carry. */
+const PAYLOADS = 'concat(payload_json, contents)';
+
 /** Notifications to others that name the user. $1 pattern, $2 recipients of the user. */
 const LIST_NAMING = `
   SELECT DISTINCT notification_id AS id FROM notification.routes JOIN notification.records USING (notification_id)
-   WHERE payload_json ~ $1 AND recipient_ref <> ALL ($2::text[])`;
+   WHERE ${PAYLOADS} ~ $1 AND recipient_ref <> ALL ($2::text[])`;
 
 const REFUSED = { table: 'notification.malformed_intents', key: ['stream_entry_id'] };
 /** The user is the only recipient of a record. */

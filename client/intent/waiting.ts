@@ -34,7 +34,7 @@ export function waitingOperations(resources: Pick<OperatorResources, 'db' | 'uiU
 
 /** Why an open intent waits, as SQL. */
 export const WHY_OPEN = `CASE WHEN due_at IS NULL THEN reason
-              ELSE 'it is to be delivered at ' || to_char(due_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') END`;
+              ELSE CASE WHEN windows IS NULL THEN 'it is to be delivered at ' ELSE 'its window ends by ' END || to_char(due_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') END`;
 
 const LIST_WAITING = `
   SELECT notification_id AS "notificationId", notification_type AS type, producer,

@@ -1,7 +1,7 @@
 /** Why a recipient got the push or e-mail of an intent, or did not. */
 import { routeRefOf } from '../../api/ids.ts';
 import { isUrgentType } from '../../api/intent/catalog.ts';
-import { ROUTE_EXPIRED, ROUTE_THROTTLED } from '../../api/intent/outcome.ts';
+import { ROUTE_COLLAPSED, ROUTE_EXPIRED, ROUTE_THROTTLED } from '../../api/intent/outcome.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
 import { LAST_ENTRY_ID, timeOfEntry } from '../../api/stream-ids.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
@@ -110,7 +110,7 @@ function causeOfRoute(row: RouteRow, isUrgent: boolean): FoundCause {
     ...{ cause, at, id, type, channel },
     sentence: `the ${isUrgent ? 'urgent ' : ''}${channel === 'push' ? 'push' : 'e-mail'} of ${type} ${what}${isReplayed ? `; ${replayOf(row)}` : ''}`,
     workflowId:
-      cause === 'not_on_this_channel' || cause === 'recipient_unusable' || cause === 'throttled'
+      cause === 'not_on_this_channel' || ['recipient_unusable', 'throttled', 'collapsed'].includes(cause)
         ? notificationWorkflowId(id)
         : routeWorkflowId(id, routeRefOf(row.route_id)),
   };
@@ -125,7 +125,8 @@ function causeOfSettledRoute(row: RouteRow, at: Date): CauseOfRoute {
     const entry = row.entry_id === null ? '' : ` as entry ${row.entry_id}`;
     const lateMs = at.getTime() - row.accepted_at.getTime();
     const late = lateMs < LATE_AFTER_MS ? '' : `, ${durationOf(lateMs)} late`;
-    return ['published', at, `was published at ${time}${entry}, by attempt ${row.attempt_count}${late}`];
+    const others = (row.collapsed ?? 1) < 2 ? '' : `, for the ${row.collapsed} intents of its window`;
+    return ['published', at, `was published at ${time}${entry}, by attempt ${row.attempt_count}${late}${others}`];
   }
   if (row.status === 'dead_letter') {
     const next = row.is_expired
@@ -139,6 +140,7 @@ function causeOfSettledRoute(row: RouteRow, at: Date): CauseOfRoute {
   }
   if (classification === ROUTE_EXPIRED)
     return ['expired', at, `was skipped at ${time} because it came too late: ${message}`];
+  if (classification === ROUTE_COLLAPSED) return ['collapsed', at, `was collapsed at ${time}: ${message}`];
   if (at.getTime() !== acceptedAt.getTime())
     return ['cancelled', at, `was skipped because an operator cancelled it at ${time}`];
   if (classification === ROUTE_THROTTLED)
@@ -226,6 +228,8 @@ interface RouteRow {
   entry_id: string | null;
   classification: string | null;
   message: string | null;
+  /** Intents of the window that it has closed. */
+  collapsed: number | null;
   expires_at: Date | null;
   is_expired: boolean;
   /** The channel, or the producer after `producer:`, that an operator has paused. */
@@ -259,7 +263,7 @@ interface IntentRow {
 const FIND_ROUTES = `
   SELECT route.notification_id, route_id, notification_type AS type, route.channel, status, attempt_count, route.max_attempts,
          route.created_at AS accepted_at, coalesce(published_at, skipped_at, dead_lettered_at) AS settled_at,
-         next_attempt_at, coalesce(extract(epoch FROM now() - next_attempt_at) * 1000, 0)::float8 AS overdue_ms, entry_id,
+         (collapse ->> 'count')::int AS collapsed, next_attempt_at, coalesce(extract(epoch FROM now() - next_attempt_at) * 1000, 0)::float8 AS overdue_ms, entry_id,
          last_error_classification AS classification, last_error_message AS message, expires_at,
          coalesce(expires_at <= now(), false) AS is_expired, held, changed_at AS paused_at, changed_by AS paused_by,
          reason AS pause_reason, dead.created_at AS died_at, failure_classification || ': ' || failure_message AS death,

@@ -71,6 +71,24 @@ export const INTENT_MUTANTS: Mutant[] = [
     suite: service('intent/later', 'I89 its key is taken'),
   },
   {
+    id: 'intent-collapse-oldest',
+    file: 'activities/intent/collapse.ts',
+    find: 'FROM member ORDER BY read_number DESC LIMIT most',
+    replace: 'FROM member ORDER BY read_number LIMIT most',
+    wrong: 'wrong payload',
+    what: 'the oldest intent of a window is delivered',
+    suite: service('intent/collapse', 'I93 without the newest'),
+  },
+  {
+    id: 'intent-collapse-again',
+    file: 'activities/intent/collapse.ts',
+    find: "AND (collapse ->> 'upTo')::bigint >= ",
+    replace: "AND (collapse ->> 'upTo')::bigint < ",
+    wrong: 'doubled',
+    what: 'an intent whose window is closed opens another one',
+    suite: service('intent/collapse', 'I93 each recipient'),
+  },
+  {
     id: 'intent-under-way',
     file: 'activities/intent/dispatch.ts',
     find: 'WHERE nth <= $4::int - busy.under_way',
@@ -370,7 +388,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   },
   {
     id: 'intent-earlier-waits',
-    file: 'activities/intent/decisions.ts',
+    file: 'activities/intent/entries.ts',
     find: "< (split_part(intent.notification_id, '-', 1)::numeric",
     replace: "> (split_part(intent.notification_id, '-', 1)::numeric",
     wrong: 'wrong order',
@@ -398,8 +416,8 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-key-window',
     file: 'activities/intent/decisions.ts',
-    find: "statement_timestamp() + $4::bigint * interval '1 millisecond'",
-    replace: "statement_timestamp() + $4::bigint * interval '1 microsecond'",
+    find: "statement_timestamp() + $5::bigint * interval '1 millisecond'",
+    replace: "statement_timestamp() + $5::bigint * interval '1 microsecond'",
     wrong: 'doubled',
     what: 'an idempotency key is reserved for a thousandth of its time',
     suite: service('intent/e2e', 'I7 I20 I27'),
@@ -407,7 +425,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-direct-payloads',
     file: 'activities/intent/outbound.ts',
-    find: 'const known = encoded.get(notification_id);',
+    find: 'const known = encoded.get(key);',
     replace: 'const known = [...encoded.values()][0];',
     wrong: 'wrong payload',
     what: 'all intents that are delivered together get the push of the first',

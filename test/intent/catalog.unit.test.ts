@@ -67,6 +67,36 @@ describe('I76 newcomer-2 what is wrong with a file is said with its place', () =
       'types.a.b.expires_after: must be a duration such as 250ms, 90s, 1m30s, 2h or 7d',
     ],
     [
+      { collapse: { key: 'at', window: '5m' } },
+      'types.a.b.collapse.key: at must be a required field of the payload',
+    ],
+    [{ collapse: { key: ['id', 'id'], window: '5m' } }, 'types.a.b.collapse.key: each field once'],
+    [
+      { collapse: { key: 7, window: '5m' } },
+      'types.a.b.collapse.key: must be a field of the payload, or a list of them',
+    ],
+    [
+      { collapse: { key: 'id', window: '5m', digest: { items: 0, bytes: 1 } } },
+      'types.a.b.collapse.digest.items: Too small: expected number to be >=1',
+    ],
+    [
+      {
+        collapse: { key: 'items', window: '5m', digest: { items: 5, bytes: 999 } },
+        push: undefined,
+        audiences: { user: ['email'] },
+        payload: { type: 'object', required: ['items'], properties: { items: { type: 'string' } } },
+      },
+      'types.a.b.collapse.digest: adds items to the payload, which has a field of this name',
+    ],
+    [
+      { collapse: { key: 'id', window: '8d' } },
+      'types.a.b.collapse.window: must be more than 0 and at most 7d',
+    ],
+    [
+      { collapse: { key: 'id', window: '2h' }, expires_after: '2h' },
+      'types.a.b.collapse.window: must be shorter than expires_after',
+    ],
+    [
       { throttle: { limit: 0, window: '1h', per: ['recipient'] } },
       'types.a.b.throttle.limit: Too small: expected number to be >=1',
     ],

@@ -34,6 +34,7 @@ const ATTRIBUTES: Record<string, string> = {
   'notification.intent.unusable_recipients': 'notification_type',
   'notification.route.replays': 'channel notification_type',
   'notification.route.expired': 'channel notification_type',
+  'notification.route.collapsed': 'channel notification_type',
   'notification.route.deferrals': 'channel reason',
   'notification.intent_stream.findings': 'kind',
   'notification.internal_http.requests': 'path status',

@@ -31,11 +31,12 @@ const INTENT = `
 
   INSERT INTO notification.routes
          (notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at, created_at, updated_at,
-          published_at, dead_lettered_at, skipped_at, entry_id)
+          published_at, dead_lettered_at, skipped_at, entry_id, collapse)
   SELECT n || '-0', channel || ':user:u' || n, channel, 'user:u' || n, status, 3,
          CASE WHEN status IN ('pending', 'failed') THEN ${AGO} END, ${AGO}, ${AGO},
          CASE status WHEN 'published' THEN ${AGO} END, CASE status WHEN 'dead_letter' THEN ${AGO} END,
-         CASE status WHEN 'skipped' THEN ${AGO} END, CASE status WHEN 'published' THEN n || '-1' END
+         CASE status WHEN 'skipped' THEN ${AGO} END, CASE status WHEN 'published' THEN n || '-1' END,
+         jsonb_build_object('window', md5(n::text), 'upTo', n, 'at', n)
     FROM generate_series(1, ${ROWS}) AS n
    CROSS JOIN unnest(ARRAY['push', 'email']) AS channel
    CROSS JOIN LATERAL (
@@ -56,15 +57,15 @@ const INTENT = `
   SELECT n || '-0', NULL, NULL, NULL, 'c', 'm', '{}', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
   INSERT INTO notification.intents
          (notification_id, notification_type, producer, idempotency_key, fingerprint, lane, status, other, entry,
-          recipient_user_ids, dispatched_at, read_at, updated_at)
+          recipient_user_ids, windows, dispatched_at, read_at, updated_at)
   SELECT n || '-' || digit, 'game.turn.ready', 'game_master', digit || '/' || n, 'f', 1, status, other, entry,
-         CASE status WHEN 'cancelled' THEN jsonb_build_array('u' || n) END, CASE WHEN n % 2 = 0 THEN ${AGO} END, ${AGO}, ${AGO}
+         CASE status WHEN 'cancelled' THEN jsonb_build_array('u' || n) END, NULL, CASE WHEN n % 2 = 0 THEN ${AGO} END, ${AGO}, ${AGO}
     FROM generate_series(1, ${ROWS}) AS n
    CROSS JOIN LATERAL (
      VALUES (0, 'accepted', NULL, NULL::jsonb), (2, 'duplicate', n || '-0', NULL), (4, 'cancelled', NULL, NULL)
    ) AS of_intent (digit, status, other, entry)
    UNION ALL
-  SELECT n || '-3', 'game.turn.ready', 'game_master', 'w' || n, 'f', 1, 'open', NULL, '{"recipientUserIds": ["u"]}'::jsonb, NULL,
+  SELECT n || '-3', 'game.turn.ready', 'game_master', 'w' || n, 'f', 1, 'open', NULL, '{"recipientUserIds": ["u"]}'::jsonb, NULL, ARRAY[md5(n::text)],
          CASE WHEN n % 2 = 0 THEN ${AGO} END, ${AGO}, ${AGO}
     FROM generate_series(1, ${ROWS / 100}) AS n;
   INSERT INTO notification.forgotten_users (user_sha256, requested_by, begun_at)

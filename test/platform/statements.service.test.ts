@@ -56,7 +56,7 @@ const RECURRING = {
     record_dropped_callbacks record_failed_callbacks record_malformed_account_inputs store_callback_snapshots
     store_callback_trackings
 
-    decide_duplicates find_intents save_intent_entries insert_records insert_routes load_routes
+    decide_duplicates find_intents save_intent_entries insert_records insert_routes lock_windows find_windows load_routes
     load_each_route load_routes_of mark_published move_entries
     mark_outcomes_relayed put_back_outcomes
 

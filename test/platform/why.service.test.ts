@@ -29,6 +29,7 @@ const CAUSES: Record<Cause, readonly string[]> = {
   recipient_unusable: ['routes.status skipped'],
   throttled: ['routes.status skipped'],
   expired: ['routes.status skipped'],
+  collapsed: ['routes.status skipped'],
   cancelled: ['routes.status skipped'],
   cancelled_before_acceptance: ['intents.status cancelled'],
   waiting_for_attempt: ['routes.status pending'],
@@ -92,6 +93,7 @@ const SENTENCES: Partial<Record<Cause, RegExp>> = {
   expired:
     /skipped at \S+Z because it came too late: it was worth sending until \S+Z, and no attempt was counted$/,
   cancelled: /skipped because an operator cancelled it at \S+Z$/,
+  collapsed: /was collapsed at \S+Z: notification 1-1 carries the newest of its window$/,
   waiting_for_attempt: /was accepted at \S+Z and waits for its attempt$/,
   replayed:
     /waits for the attempt of its replay; it died at \S+Z because of mail_stream_publish_failed: OOM, and nina replayed it at \S+Z with the operation replay-1, the last of 2 replays$/,

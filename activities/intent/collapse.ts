@@ -1,0 +1,219 @@
+/**
+ * Windows of types with `collapse`. The first intent of a type, recipient and key opens a window, and its row is due when
+ * the window ends. The transaction that accepts it closes the window: its route carries the newest payload, or a digest, and the
+ * record keeps a copy of that. Every other intent of the window is due later, and its route is skipped as `collapsed` then.
+ *
+ * A closed window is its route: `upTo` is the last intent that the transaction saw. The reader numbers intents in the order in
+ * which it commits them, so none comes in between later.
+ */
+import type { Pool, PoolClient } from 'pg';
+import type { Catalog } from '../../api/intent/catalog.ts';
+import { expiryOf, windowsOf } from '../../api/intent/catalog.ts';
+import type { Intent } from '../../api/intent/entry.ts';
+import { forgottenKeySql } from '../../api/intent/forgotten.ts';
+import { ROUTE_COLLAPSED } from '../../api/intent/outcome.ts';
+import { query } from '../postgres.ts';
+import type { RouteSlot } from './audience.ts';
+import { EARLIER } from './entries.ts';
+
+/** Intents of a window that are looked into, the newest. */
+const MOST_IN_WINDOW = 10_000;
+
+/** What the row of a route keeps: of the window that it has closed, if it has, and the position of what it carries in the contents. */
+export interface ClosedWindow {
+  window?: string;
+  upTo?: number;
+  /** Epoch ms. */
+  at?: number;
+  /** Intents of the window. */
+  count?: number;
+  content?: number;
+}
+
+/** An intent whose windows are closed. */
+export interface Closing {
+  /** It expires when the last of what its routes carry does. */
+  intent: Intent;
+  contents: string[];
+  slotOf(slot: RouteSlot): RouteSlot;
+}
+
+const UNTOUCHED = { contents: [], slotOf: (slot: RouteSlot) => slot };
+
+/**
+ * Closes windows of intents, within the transaction that accepts these. Until its end no other transaction closes a window of
+ * the same type and key.
+ *
+ * @param intents at most one of a type and key. @throws ApplicationFailure of PostgreSQL.
+ */
+export async function closeWindows(
+  client: Pool | PoolClient,
+  catalog: Catalog,
+  intents: readonly Intent[],
+): Promise<Map<string, Closing>> {
+  const all = new Map(
+    intents.map((intent): [string, Closing] => [intent.notificationId, { intent, ...UNTOUCHED }]),
+  );
+  const collapsing = intents.flatMap((intent) => {
+    const windows = windowsOf(catalog, intent);
+    return windows ? [{ intent, windows }] : [];
+  });
+  for (const intent of intents) {
+    const isWithoutItems = catalog.types.get(intent.notificationType)?.collapse?.digest !== undefined;
+    if (isWithoutItems) all.set(intent.notificationId, closingOf(catalog, intent, []));
+  }
+  if (collapsing.length === 0) return all;
+  await query(client, LOCK_WINDOWS, [collapsing.map(({ windows }) => windows.group)]);
+  const rows = await query<WindowRow>(client, FIND_WINDOWS, [
+    collapsing.map(({ intent }) => intent.notificationId),
+    collapsing.map(({ intent }) => catalog.types.get(intent.notificationType)?.expiresAfterMs ?? null),
+    collapsing.map(({ windows }) => windows.digest?.items ?? 1),
+    collapsing.map(({ windows }) => windows.digest?.bytes ?? 0),
+  ]);
+  for (const { intent } of collapsing) {
+    const own = rows.filter(({ notification_id: id }) => id === intent.notificationId);
+    all.set(intent.notificationId, closingOf(catalog, intent, own));
+  }
+  return all;
+}
+
+interface WindowRow {
+  notification_id: string;
+  position: number;
+  /** The notification whose route has closed the window before. */
+  carrier: string | null;
+  at: number;
+  up_to: number | null;
+  count: number;
+  window_id: string;
+  /** The newest first. */
+  items: Item[] | null;
+}
+
+interface Item {
+  notificationId: string;
+  payloadJson: string;
+  expiresAtMs: number | null;
+}
+
+/** What a digest adds to the newest payload. */
+export interface Digest {
+  /** The oldest first. */
+  items: object[];
+  items_omitted: number;
+}
+
+/** @param items the newest first, of so many in the window. */
+function digestOf(items: readonly Pick<Item, 'payloadJson'>[], count: number): string {
+  const payloads = items.map(({ payloadJson }) => JSON.parse(payloadJson) as object);
+  const digest: Digest = { items: payloads.toReversed(), items_omitted: count - payloads.length };
+  return JSON.stringify({ ...payloads[0], ...digest });
+}
+
+function closingOf(catalog: Catalog, intent: Intent, rows: readonly WindowRow[]): Closing {
+  const digest = catalog.types.get(intent.notificationType)?.collapse?.digest;
+  const contents: string[] = [];
+  const expiries = new Map<number, number>();
+  // Of a digest type each delivery has items, also without a window.
+  const alone = digest ? carrying(digestOf([intent], 1)) : {};
+  const slots = new Map(rows.map((row): [number, Partial<RouteSlot>] => [row.position, slotOfWindow(row)]));
+  const refs = new Map(intent.recipientUserIds.map((id, index) => [`user:${id}`, index]));
+  const slotOf = (slot: RouteSlot): RouteSlot =>
+    slot.status === 'skipped' ? slot : { ...slot, ...(slots.get(refs.get(slot.recipientRef) ?? 0) ?? alone) };
+  const { expiresAtMs: _, ...rest } = intent;
+  const last = Math.max(
+    ...expiries.values(),
+    ...(expiries.size === 0 ? [expiryOf(catalog, intent) ?? Infinity] : []),
+  );
+  return { intent: last === Infinity ? rest : { ...rest, expiresAtMs: last }, contents, slotOf };
+
+  function carrying(content: string, closed?: ClosedWindow): Partial<RouteSlot> {
+    if (!contents.includes(content)) contents.push(content);
+    return { content, collapse: { ...closed, content: contents.indexOf(content) } };
+  }
+
+  function slotOfWindow({ position, carrier, items, ...row }: WindowRow): Partial<RouteSlot> {
+    if (carrier !== null)
+      return {
+        ...{ status: 'skipped', mark: ROUTE_COLLAPSED },
+        problem: `notification ${carrier} carries the newest of its window`,
+      };
+    // It has expired, and nothing else is in the window.
+    if (row.up_to === null || items === null) return alone;
+    expiries.set(position, Math.max(...items.map(({ expiresAtMs }) => expiresAtMs ?? Infinity)));
+    const closed = { window: row.window_id, upTo: row.up_to, at: row.at, count: row.count };
+    if (digest) return carrying(digestOf(items, row.count), closed);
+    const [newest] = items as [Item];
+    return newest.notificationId === intent.notificationId
+      ? { collapse: closed }
+      : carrying(newest.payloadJson, closed);
+  }
+}
+
+/** Of locks, beside the hash of type and key. */
+const LOCK = 0x77_69_6e;
+
+/** $1 types with keys. Everybody locks in one order. */
+const LOCK_WINDOWS = {
+  name: 'lock_windows',
+  text: `
+    SELECT pg_advisory_xact_lock(${LOCK}, hash)
+      FROM (SELECT DISTINCT hashtext(value) AS hash FROM unnest($1::text[]) AS one (value) ORDER BY hash) AS hashes`,
+};
+
+/** The time of delivery of an intent, ms. */
+const ASKED_AT = (intent: string) => `coalesce((${intent}.entry ->> 'deliverAtMs')::bigint, 0)`;
+
+/** The route that has closed a window with an intent in it. */
+const CARRIER = (window: string, intent: string) => `
+         SELECT route.notification_id
+           FROM notification.routes AS route
+          WHERE collapse IS NOT NULL AND collapse ->> 'window' = ${window}
+            AND (collapse ->> 'upTo')::bigint >= ${intent}.read_number
+            AND (collapse ->> 'at')::bigint >= ${ASKED_AT(intent)}
+          LIMIT 1`;
+
+/**
+ * An intent for later is in no window before its time, and one that has expired, or whose key another one has, in none at all.
+ * $1 notifications, $2 after which time intents of their type expire, ms, or null,
+ * $3 items and $4 bytes at most that they carry.
+ */
+const FIND_WINDOWS = {
+  name: 'find_windows',
+  text: `
+    SELECT own.notification_id, (position - 1)::int AS position, carrier.notification_id AS carrier, at,
+           window_id, coalesce(count, 0)::int AS count, up_to::float8, items
+      FROM (SELECT *, floor(extract(epoch FROM statement_timestamp()) * 1000)::float8 AS at
+              FROM unnest($1::text[], $2::bigint[], $3::int[], $4::int[])
+                     AS asked (id, expires_after, most, most_bytes)) AS asked
+      JOIN notification.intents AS own ON own.notification_id = asked.id AND own.status = 'open'
+     CROSS JOIN unnest(own.windows) WITH ORDINALITY AS one (window_id, position)
+      LEFT JOIN LATERAL (${CARRIER('window_id', 'own')}) AS carrier ON true
+      LEFT JOIN LATERAL (
+           WITH member AS MATERIALIZED (
+             SELECT notification_id, read_number, expires_at_ms
+               FROM (SELECT *, coalesce((entry ->> 'expiresAtMs')::bigint,
+                                        greatest((entry ->> 'occurredAtMs')::bigint, ${ASKED_AT('other')}) + expires_after)
+                               AS expires_at_ms
+                       FROM notification.intents AS other
+                      WHERE status = 'open' AND windows IS NOT NULL AND windows @> ARRAY[window_id]
+                      ORDER BY read_number DESC
+                      LIMIT ${MOST_IN_WINDOW}) AS intent
+              WHERE ${ASKED_AT('intent')} <= at AND coalesce(expires_at_ms > at, true)
+                AND NOT EXISTS (${CARRIER('window_id', 'intent')})
+                AND NOT EXISTS (${EARLIER})
+                AND NOT EXISTS (
+                    SELECT FROM notification.records AS owner
+                     WHERE owner.producer = intent.producer
+                       AND owner.idempotency_key IN (intent.idempotency_key, ${forgottenKeySql('intent.idempotency_key')}))
+           )
+           SELECT (SELECT count(*) FROM member) AS count, (SELECT max(read_number) FROM member) AS up_to,
+                  (SELECT json_agg(json_build_object('notificationId', notification_id, 'payloadJson', payload,
+                                                     'expiresAtMs', expires_at_ms) ORDER BY nth)
+                     FROM (SELECT *, sum(octet_length(payload)) OVER (ORDER BY nth) AS size
+                             FROM (SELECT notification_id, expires_at_ms, entry ->> 'payloadJson' AS payload,
+                                          row_number() OVER (ORDER BY newest.read_number DESC) AS nth
+                                     FROM (SELECT * FROM member ORDER BY read_number DESC LIMIT most) AS newest
+                                     JOIN notification.intents AS source USING (notification_id)) AS numbered) AS sized
+                    WHERE nth = 1 OR size <= most_bytes) AS items) AS member ON carrier.notification_id IS NULL`,
+};

@@ -1,0 +1,398 @@
+/** Types with `collapse`: within a window the newest intent alone reaches a recipient, whatever happens meanwhile. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { parseCatalog } from '../../api/intent/galaxy.ts';
+import { decodePushPayload } from '../../api/intent/push-event.ts';
+import { newIntent, publishIntent } from '../../client/notificationintent.ts';
+import type { Operator } from '../../client/operator.ts';
+import { createOperator } from '../../client/operator.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot, way } from '../harness.ts';
+import { namespaceOf } from '../slots.ts';
+
+const GATEWAY = 'gateway:client-events';
+const MAIL = 'mail:delivery_commands';
+const DAY_MS = 86_400_000;
+
+const row = (window: string, more = '', audiences = 'user: [push, email]', digest = '') => `
+    producer: shop
+    audiences: { ${audiences} }
+    payload:
+      type: object
+      required: [item, price]
+      properties: { item: { type: string }, price: { type: integer }, seller_user_id: { type: string } }
+    collapse: { key: item, window: ${window}${digest} }${more}`;
+const TEXT = `version: 1
+types:
+  price.changed:${row('1h', '\n    push: { fields: [item, price] }')}
+  price.moved:${row('500ms', '\n    push: { fields: [item, price], encoding: json }')}
+  price.listed:${row('1h', '\n    push: { fields: [item, price] }', undefined, ', digest: { items: 3, bytes: 80 }')}
+  price.wrong:${row('1h', '', 'admin_email: [email]')}
+`;
+const CATALOG = parseCatalog(TEXT);
+
+let slot: Slot;
+let operator: Operator;
+const folder = mkdtempSync(path.join(tmpdir(), 'collapse-'));
+const file = path.join(folder, 'catalog.yaml');
+const start = () =>
+  slot.startService({
+    ...way(),
+    NOTIFICATION_ROLES: 'intent',
+    NOTIFICATION_CATALOG_FILE: file,
+    NOTIFICATION_ADMIN_EMAILS_PRICE_WRONG: 'cfo@example.com,ceo@example.com',
+    NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '1',
+    NOTIFICATION_OUTCOMES: 'route_skipped',
+  });
+
+beforeAll(async () => {
+  slot = await takeSlot();
+  writeFileSync(file, TEXT);
+  const { client, db, redis } = slot;
+  operator = createOperator({
+    ...{ temporal: client, db, redis, catalog: CATALOG },
+    ...{ namespace: namespaceOf(slot.slot), intentsStream: 'notification:intents' },
+  });
+  for (const user of ['user-1', 'user-2'])
+    slot.userService.setUser(user, { email: `${user}@example.com`, preferredLanguage: 'en' });
+  await start();
+});
+afterAll(async () => {
+  await slot.release();
+  rmSync(folder, { recursive: true });
+});
+
+const occurredAt = Date.now();
+let published = 0;
+interface Options {
+  type?: string;
+  to?: string[];
+  key?: string;
+  deliverAt?: number;
+  expiresAt?: number;
+  seller?: string;
+}
+/** Publishes an intent, and waits until its window has it. */
+async function publish(item: string, price: number, options: Options = {}): Promise<string> {
+  const { type = 'price.changed', to = ['user-1'], key = `k${(published += 1)}`, seller, ...times } = options;
+  const payload = { item, price, ...(seller === undefined ? {} : { seller_user_id: seller }) };
+  const id = await publishIntent(
+    slot.redis,
+    newIntent(CATALOG, type, {
+      ...{ idempotencyKey: key, occurredAt, payload, ...times },
+      ...(type === 'price.wrong' ? {} : { recipientUserIds: to }),
+    }),
+  );
+  await eventually(`${id} to be read`, () => statusOf(id));
+  return id;
+}
+async function statusOf(id: string): Promise<string | undefined> {
+  const { rows } = await slot.db.query<{ status: string }>(
+    'SELECT status FROM notification.intents WHERE notification_id = $1',
+    [id],
+  );
+  return rows[0]?.status;
+}
+/** Lets the time of intents come. */
+const advance = (...ids: string[]) =>
+  slot.db.query('UPDATE notification.intents SET due_at = now() WHERE notification_id = ANY ($1)', [ids]);
+
+interface Route {
+  route_id: string;
+  status: string;
+  mark: string | null;
+  message: string | null;
+}
+/** @returns routes by their ids. */
+const routesOf = async (id: string): Promise<Record<string, Route>> => {
+  const { rows } = await slot.db.query<Route>(
+    `SELECT route_id, status, last_error_classification AS mark, last_error_message AS message
+       FROM notification.routes WHERE notification_id = $1`,
+    [id],
+  );
+  return Object.fromEntries(rows.map((one) => [one.route_id, one]));
+};
+/** Waits until every route of an intent is closed. */
+const closed = (id: string) =>
+  eventually(`${id} to be closed`, async () => {
+    const routes = Object.values(await routesOf(id));
+    const isOpen = ({ status }: Route) => status === 'pending' || status === 'failed';
+    return routes.length > 0 && !routes.some(isOpen) ? routesOf(id) : undefined;
+  });
+async function close(...ids: string[]): Promise<Record<string, Route>[]> {
+  await advance(...ids);
+  return Promise.all(ids.map(closed));
+}
+
+interface Entry {
+  /** Of the route. */
+  id: string;
+  payload: Record<string, unknown>;
+  /** Of a digest. */
+  count?: number;
+}
+/** @returns what the streams have of an item, pushes and e-mails. */
+async function deliveriesOf(item: string): Promise<{ pushes: Entry[]; mails: Entry[] }> {
+  const read = async (stream: string) =>
+    (await slot.redis.xrangeBuffer(stream, '-', '+')).map(
+      ([, flat]) =>
+        new Map(flat.flatMap((name, at) => (at % 2 === 0 ? [[String(name), flat[at + 1]!]] : []))),
+    );
+  const pushes = (await read(GATEWAY)).map((fields) => ({
+    id: String(fields.get('event_id')),
+    ...(fields.has('item_count') ? { count: Number(fields.get('item_count')) } : {}),
+    payload: decodePushPayload(CATALOG, String(fields.get('event_type')), fields.get('payload_bytes')!),
+  }));
+  const mails = (await read(MAIL)).map((fields) => ({
+    id: String(fields.get('delivery_id')),
+    payload: (JSON.parse(String(fields.get('payload_json'))) as { variables: Record<string, unknown> })
+      .variables,
+  }));
+  const ofItem = ({ payload }: Entry) => payload['item'] === item;
+  return { pushes: pushes.filter(ofItem), mails: mails.filter(ofItem) };
+}
+async function deliveriesAfter(item: string, ...ids: string[]) {
+  await Promise.all(ids.map(closed));
+  return deliveriesOf(item);
+}
+const COLLAPSED = (carrier: string) => ({
+  status: 'skipped',
+  mark: 'collapsed',
+  message: `notification ${carrier} carries the newest of its window`,
+});
+
+test('I93 the newest of a window is delivered when it ends, once, and by itself', async () => {
+  const [first, second, third] = [
+    await publish('moved', 1, { type: 'price.moved' }),
+    await publish('moved', 2, { type: 'price.moved' }),
+    await publish('moved', 3, { type: 'price.moved' }),
+  ];
+  // One look of the dispatcher may find all of them due, and then any of them closes the window.
+  const { pushes, mails } = await deliveriesAfter('moved', first, second, third);
+  const [carrier = ''] = pushes.map(({ id }) => id.split('/')[0]);
+  const payload = { item: 'moved', price: 3 };
+  expect({ pushes, mails }).toEqual({
+    pushes: [{ id: `${carrier}/push:user:user-1`, payload }],
+    mails: [{ id: `${carrier}/email:user:user-1`, payload }],
+  });
+  const others = [first, second, third].filter((id) => id !== carrier);
+  for (const id of others)
+    expect(await routesOf(id)).toMatchObject({
+      'push:user:user-1': COLLAPSED(carrier),
+      'email:user:user-1': COLLAPSED(carrier),
+    });
+  const { answers } = await operator.why('user-1');
+  const sentences = answers.map(({ sentence }) => sentence);
+  expect(sentences).toContainEqual(
+    expect.stringMatching(/push of price.moved was published .* for the 3 intents/),
+  );
+  expect(sentences).toContainEqual(expect.stringMatching(/push of price.moved was collapsed at/));
+  const { rows } = await slot.db.query<{ reason: string }>(
+    `SELECT event -> 8 ->> 'reason' AS reason FROM notification.outcomes, json_array_elements(events) AS event
+      WHERE event ->> 2 = $1 AND event ->> 1 = 'route_skipped'`,
+    [others[0]],
+  );
+  expect(rows).toEqual([{ reason: 'collapsed' }, { reason: 'collapsed' }]);
+});
+
+test('I93 each recipient and each key has a window of its own', async () => {
+  const first = await publish('own', 1);
+  const other = await publish('other', 7);
+  const both = await publish('own', 2, { to: ['user-1', 'user-2'] });
+  await close(first);
+  // The window of user-2 is open still.
+  expect(await deliveriesOf('own')).toMatchObject({
+    pushes: [{ id: `${first}/push:user:user-1`, payload: { price: 2 } }],
+  });
+  const last = await publish('own', 3, { to: ['user-2', 'user-1'] });
+  const [routes] = await close(both);
+  expect(routes).toMatchObject({
+    'push:user:user-1': COLLAPSED(first),
+    'push:user:user-2': { status: 'published' },
+  });
+  const [ofLast] = await close(last);
+  expect(ofLast).toMatchObject({
+    'push:user:user-1': { status: 'published' },
+    'push:user:user-2': COLLAPSED(both),
+  });
+  expect((await deliveriesOf('own')).mails.map(({ id, payload }) => [id, payload['price']])).toEqual([
+    [`${first}/email:user:user-1`, 2],
+    [`${both}/email:user:user-2`, 3],
+    [`${last}/email:user:user-1`, 3],
+  ]);
+  await close(other);
+  expect((await deliveriesOf('other')).pushes).toHaveLength(1);
+});
+
+test('I93 administrators have one window together', async () => {
+  const first = await publish('admins', 1, { type: 'price.wrong' });
+  const second = await publish('admins', 2, { type: 'price.wrong' });
+  await close(first, second);
+  expect((await deliveriesOf('admins')).mails.map(({ payload }) => payload['price'])).toEqual([2, 2]);
+});
+
+test('I93 without the newest, which is cancelled, the next newest is delivered', async () => {
+  const first = await publish('cancel', 1);
+  const second = await publish('cancel', 2);
+  const third = await publish('cancel', 3);
+  await operator.notifications.cancel(third, { requestedBy: 'test', limitMs: 60_000 });
+  await close(first);
+  await close(second);
+  expect((await deliveriesOf('cancel')).pushes).toEqual([
+    { id: `${first}/push:user:user-1`, payload: { item: 'cancel', price: 2 } },
+  ]);
+  expect(await statusOf(third)).toBe('cancelled');
+});
+
+test('I93 a window survives a restart, and its opener that is cancelled leaves the others to the next', async () => {
+  const first = await publish('restart', 1);
+  const second = await publish('restart', 2);
+  const third = await publish('restart', 3);
+  await slot.stopServices();
+  await start();
+  await operator.notifications.cancel(first, { requestedBy: 'test', limitMs: 60_000 });
+  const [routes] = await close(second, third);
+  expect(routes).toMatchObject({
+    'push:user:user-1': { status: expect.stringMatching(/published|skipped/) },
+  });
+  expect((await deliveriesOf('restart')).pushes).toMatchObject([{ payload: { price: 3 } }]);
+});
+
+test('I93 intents that are due together are delivered once', async () => {
+  const ids: string[] = [];
+  for (let price = 1; price <= 12; price += 1) ids.push(await publish('together', price));
+  await close(...ids);
+  const { pushes, mails } = await deliveriesOf('together');
+  expect(pushes).toHaveLength(1);
+  expect(mails).toHaveLength(1);
+  expect(pushes[0]!.payload).toEqual({ item: 'together', price: 12 });
+  expect(mails[0]!.payload).toEqual({ item: 'together', price: 12 });
+});
+
+test('I93 one that has expired, is for later, or has the key of another one is not the newest', async () => {
+  const first = await publish('times', 1, { key: 'times' });
+  const expired = await publish('times', 2, { expiresAt: occurredAt + 1 });
+  const later = await publish('times', 3, { deliverAt: occurredAt + DAY_MS });
+  const conflict = await publish('times', 4, { key: 'times' });
+  await close(first);
+  expect((await deliveriesOf('times')).pushes).toEqual([
+    { id: `${first}/push:user:user-1`, payload: { item: 'times', price: 1 } },
+  ]);
+  const [ofExpired] = await close(expired);
+  expect(ofExpired).toMatchObject({ 'push:user:user-1': { status: 'skipped' } });
+  await advance(conflict);
+  await eventually('a conflict', async () => (await statusOf(conflict)) === 'conflict' || undefined);
+  // Its time is not changed by the window of the others.
+  await slot.db.query(
+    `UPDATE notification.intents SET entry = jsonb_set(entry, '{deliverAtMs}', '${occurredAt}') WHERE notification_id = $1`,
+    [later],
+  );
+  expect(await statusOf(later)).toBe('open');
+});
+
+test('I93 one for later has a window when its time has come', async () => {
+  const later = await publish('later', 1, { deliverAt: Date.now() + DAY_MS });
+  const first = await publish('later', 2);
+  const [routes] = await close(first);
+  expect(routes).toMatchObject({ 'push:user:user-1': { status: 'published' } });
+  const { rows } = await slot.db.query<{ days: number }>(
+    'SELECT extract(epoch FROM due_at - now())::float8 / 86400 AS days FROM notification.intents WHERE notification_id = $1',
+    [later],
+  );
+  expect(rows[0]!.days).toBeGreaterThan(0.9);
+});
+
+test('I93 a replay delivers what was decided', async () => {
+  const first = await publish('replay', 1);
+  const second = await publish('replay', 2);
+  await slot.redis.del(MAIL);
+  await slot.redis.set(MAIL, 'no stream');
+  const [routes] = await close(first);
+  expect(routes).toMatchObject({ 'email:user:user-1': { status: 'dead_letter' } });
+  await slot.redis.del(MAIL);
+  const next = await publish('replay', 3);
+  await operator.replays.route(first, 'email:user:user-1', { requestedBy: 'test' });
+  await eventually('the replay', async () => {
+    const { mails } = await deliveriesOf('replay');
+    return mails.length > 0 || undefined;
+  });
+  expect((await deliveriesOf('replay')).mails.map(({ payload }) => payload['price'])).toEqual([2]);
+  await close(second, next);
+  expect((await deliveriesOf('replay')).mails.map(({ payload }) => payload['price'])).toEqual([2, 3]);
+});
+
+test('I93 a user is forgotten in what other intents carried', async () => {
+  const first = await publish('forget', 1);
+  const second = await publish('forget', 2, { seller: 'user-9' });
+  await advance(first);
+  await closed(first);
+  await expect(operator.users.forget({ userId: 'user-9' }, { requestedBy: 'test' })).resolves.toBeDefined();
+  const contentOf = async () => {
+    const { rows } = await slot.db.query<{ contents: unknown }>(
+      'SELECT contents FROM notification.records WHERE notification_id = $1',
+      [first],
+    );
+    return rows[0]!.contents;
+  };
+  expect(await contentOf()).toEqual([{ item: 'forget', price: 2, seller_user_id: 'forgotten' }]);
+  await close(second);
+});
+
+describe('I93 a digest', () => {
+  const type = 'price.listed';
+  const itemsOf = async (item: string) => {
+    const { pushes, mails } = await deliveriesOf(item);
+    return {
+      pushes: pushes.map(({ payload, count }) => [payload['price'], count]),
+      mails: mails.map(({ payload: { price, items, items_omitted: omitted } }) => [
+        price,
+        (items as { price: number }[]).map((one) => one.price),
+        omitted,
+      ]),
+    };
+  };
+
+  test('I93 a digest has all of a window, the oldest first', async () => {
+    const ids = [await publish('all', 1, { type }), await publish('all', 2, { type })];
+    await close(...ids);
+    expect(await itemsOf('all')).toEqual({ pushes: [[2, 2]], mails: [[2, [1, 2], 0]] });
+    const alone = await publish('all', 3, { type });
+    await close(alone);
+    expect((await itemsOf('all')).mails[1]).toEqual([3, [3], 0]);
+  });
+
+  test('I93 a digest is bounded in items and bytes, counts what it leaves out, and is replayed as it was', async () => {
+    const ids: string[] = [];
+    for (let price = 1; price <= 5; price += 1) ids.push(await publish('many', price, { type }));
+    await slot.redis.del(MAIL);
+    await slot.redis.set(MAIL, 'no stream');
+    const [routes] = await close(ids[0]!);
+    expect(routes).toMatchObject({ 'email:user:user-1': { status: 'dead_letter' } });
+    await slot.redis.del(MAIL);
+    await operator.replays.route(ids[0]!, 'email:user:user-1', { requestedBy: 'test' });
+    await eventually('the replay', async () => (await itemsOf('many')).mails[0]);
+    expect(await itemsOf('many')).toEqual({ pushes: [[5, 5]], mails: [[5, [3, 4, 5], 2]] });
+    // Of 80 bytes, two payloads of 38 bytes.
+    const long = ['a'.repeat(16), 'b'.repeat(60)] as const;
+    const first = await publish(long[0], 1, { type });
+    await publish(long[0], 2, { type });
+    await publish(long[0], 3, { type });
+    const huge = await publish(long[1], 1, { type });
+    await publish(long[1], 2, { type });
+    await close(first, huge);
+    expect((await itemsOf(long[0])).mails).toEqual([[3, [2, 3], 1]]);
+    expect((await itemsOf(long[1])).mails).toEqual([[2, [2], 1]]);
+  });
+
+  test('I93 without a window, as for a large audience, a digest has one item', async () => {
+    const to = Array.from({ length: 101 }, (_, index) => `many-${index}`);
+    for (const user of to)
+      slot.userService.setUser(user, { email: `${user}@example.com`, preferredLanguage: 'en' });
+    const id = await publish('large', 1, { type, to });
+    await closed(id);
+    const { mails, pushes } = await itemsOf('large');
+    expect(mails).toEqual(to.map(() => [1, [1], 0]));
+    expect(pushes).toHaveLength(101);
+  });
+});
