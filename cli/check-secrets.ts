@@ -1,8 +1,9 @@
-/** What can be wrong with secrets, certificates and keys of encryption. */
+/** What can be wrong with encryption: connections, secrets, certificates and keys. */
 import type { Pool } from 'pg';
 import type { CertificateExpiry } from '../config/certificates.ts';
 import { certificateExpiries } from '../config/certificates.ts';
 import type { Config } from '../config/load.ts';
+import { openWires, wireProblems } from '../config/wire.ts';
 import type { Check, Diagnosis } from './checks.ts';
 import { error, ok, warn } from './checks.ts';
 import { countOf, durationOf } from './output.ts';
@@ -90,4 +91,37 @@ async function seals(db: Pool): Promise<Diagnosis> {
     worn.map((row) => `${row.purpose} ${row.key_id} has sealed ${row.seals} times`).join('; '),
     'put a new key first; then galaxy-notify keys renew',
   );
+}
+
+/** Whether connections are encrypted, and both ends proven. */
+export const wireCheck = (config: Pick<Config, 'production' | 'wires'>): Check => [
+  'connections',
+  () => diagnosisOf(config),
+];
+
+function diagnosisOf({ production, wires }: Pick<Config, 'production' | 'wires'>): Diagnosis {
+  const open = openWires(wires);
+  const counted = `${open.length} of ${countOf(wires.length, 'connection')}`;
+  const unneeded = wires.flatMap(({ gaps, isAllowed, connection }) =>
+    isAllowed && gaps.length === 0 && connection !== undefined ? [connection] : [],
+  );
+  const problems = wireProblems(wires);
+  if (production && problems.length > 0) {
+    return error(`${counted} open: the service refuses to start`, problems.join('; '));
+  }
+  if (open.length > 0 && production) {
+    return warn(
+      `${counted} open, by NOTIFICATION_INSECURE=${open.map(({ connection }) => connection).join(',')}`,
+      open.flatMap(({ gaps }) => gaps).join('; '),
+    );
+  }
+  if (open.length > 0) {
+    return ok(`${counted} open, which production refuses: ${open.map(({ name }) => name).join(', ')}`);
+  }
+  return unneeded.length > 0
+    ? warn(
+        'all are encrypted and proven',
+        `take ${unneeded.join(', ')} out of NOTIFICATION_INSECURE: nothing needs it any more`,
+      )
+    : ok('all are encrypted and proven');
 }

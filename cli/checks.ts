@@ -2,6 +2,7 @@
  * How `doctor` looks at everything that the service depends on. Each check is bounded in time and spoils no other check.
  * Checks that need a server which does not answer are left out, because one line about the server says all.
  */
+import { SelfExplanatoryError } from '../api/errors.ts';
 import { causeOf } from '../client/errors.ts';
 
 /** Longest time for one check, ms. */
@@ -50,6 +51,12 @@ async function carryOut([name, run, ownLimitMs]: Check, usualLimitMs: number): P
   try {
     return { name, ...(await Promise.race([run(), expired])) };
   } catch (failure) {
+    // It names what to set.
+    if (failure instanceof SelfExplanatoryError)
+      return {
+        name,
+        ...error(failure.message, 'set it as for the service, and look whether the server runs'),
+      };
     return {
       name,
       ...error(causeOf(failure), 'the check itself failed; is the server reachable from here?'),

@@ -114,6 +114,10 @@ async function lookAgain(
   return end.signal.reason as ExitCode;
 }
 
+export function reportMore(hasMore: boolean, limit: number): void {
+  if (hasMore) report(`the newest ${limit} are shown, there are more: narrow it down, or raise --limit`);
+}
+
 /** Prints a list, says when there is more of it, and ends with `nothing` when it is empty. */
 export function showPage<T>(
   { items, hasMore }: Page<T>,
@@ -123,6 +127,6 @@ export function showPage<T>(
   if (json) printJson({ items, hasMore });
   else if (items.length > 0) printItems(items);
   if (items.length === 0) report('nothing matched');
-  if (hasMore) report(`the newest ${limit} are shown, there are more: narrow it down, or raise --limit`);
+  reportMore(hasMore, limit);
   return items.length === 0 ? EXIT.nothing : EXIT.done;
 }

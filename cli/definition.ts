@@ -28,6 +28,8 @@ export interface Form {
   notes?: string[];
 }
 
+type Shape = Omit<Form, 'name' | 'description'> & Partial<Pick<Form, 'description'>>;
+
 /** `run` stands before the functions that get what it returns: their types come from it. */
 export interface Definition<S, Options, Args extends unknown[], Result> extends Form {
   /** @returns what `--json` prints. */
@@ -77,14 +79,7 @@ export function form(group: Command, { name, ...help }: Form): Command {
 /** Gives a command what its help shows. */
 export function shaped(
   command: Command,
-  {
-    description,
-    args = [],
-    options = [],
-    above = '',
-    examples,
-    notes = [],
-  }: Omit<Form, 'name' | 'description'> & { description?: string },
+  { description, args = [], options = [], above = '', examples, notes = [] }: Shape,
 ): Command {
   if (description !== undefined) command.description(description);
   for (const one of args) {

@@ -24,8 +24,7 @@ import { checkUserService, intentRowChecks, intentStreamChecks, readerCheck } fr
 import { shell } from './invocation.ts';
 import { mobileChecks } from './mobile-push/check.ts';
 import { countOf, printFields, printHeading, printJson, printTable, report } from './output.ts';
-import { certificateChecks, processChecks } from './check-secrets.ts';
-import { wireCheck } from './check-wires.ts';
+import { certificateChecks, processChecks, wireCheck } from './check-secrets.ts';
 import type { Session } from './session.ts';
 import { NotConfiguredError, openSession } from './session.ts';
 import { TRIAL_LIMIT_MS, routerChecks, routerTrial, subscriptionChecks } from './subscription/check.ts';

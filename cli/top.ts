@@ -2,7 +2,8 @@
 import type { Command } from 'commander';
 import type { Top, TopOfKind } from '../client/top.ts';
 import { action } from './command.ts';
-import { option, shaped } from './definition.ts';
+import type { Columns } from './definition.ts';
+import { option, printItems, shaped } from './definition.ts';
 import { shell } from './invocation.ts';
 import { durationOption } from './options.ts';
 import type { Cell } from './output.ts';
@@ -13,7 +14,7 @@ import { withSession } from './session.ts';
 const MOST_FAILURES = 8;
 /** Lines of each table below that of the kinds: all of it fits a screen. */
 const MOST_LINES = 5;
-/** Nobody has to look into what waits less, ms. */
+/** A shorter wait needs no action of an operator, ms. */
 const LONG_MS = 120_000;
 
 /** The command that shows what died. */
@@ -80,27 +81,28 @@ function printTop({ kinds }: Top): void {
       deadOf(kind),
     ]),
   );
-  const waits = kinds
-    .flatMap(({ kind, waits: all }) => all.map((wait) => ({ kind, ...wait })))
-    .toSorted((one, other) => other.oldestMs - one.oldestMs)
-    .slice(0, MOST_LINES)
-    .map(({ kind, what, count, oldestMs }): Cell[] => [kind, what, count, ageOf(oldestMs)]);
-  if (waits.length > 0) {
-    printHeading('Waits');
-    printTable(['KIND', 'WHAT', 'HOW MANY', 'OLDEST'], waits);
-  }
-  const dead = kinds
-    .flatMap(({ kind, dead: all }) => all.map((one) => ({ kind, ...one })))
-    .toSorted((one, other) => other.count - one.count)
-    .slice(0, MOST_LINES)
-    .map(({ kind, failure, count }): Cell[] => [kind, failure, count]);
-  if (dead.length > 0) {
-    printHeading('Dead');
-    printTable(['KIND', 'FAILURE', 'HOW MANY'], dead, { flexible: 1 });
-  }
+  const waits = kinds.flatMap(({ kind, waits: all }) => all.map((wait) => ({ kind, ...wait })));
+  printWorst('Waits', waits, ({ oldestMs }) => oldestMs, {
+    ...{ KIND: 'kind', WHAT: 'what', 'HOW MANY': 'count' },
+    OLDEST: ({ oldestMs }) => ageOf(oldestMs) ?? null,
+  });
+  const dead = kinds.flatMap(({ kind, dead: all }) => all.map((one) => ({ kind, ...one })));
+  printWorst('Dead', dead, ({ count }) => count, { KIND: 'kind', FAILURE: 'failure', 'HOW MANY': 'count' });
   const next = kinds.filter((kind) => deadOf(kind) > 0).map(({ kind }) => NEXT[kind]);
   if (kinds.some((kind) => oldestOf(kind) > LONG_MS)) next.push('doctor');
   if (next.length > 0) report(`next: ${next.map((one) => `galaxy-notify ${one}`).join(', ')}`);
+}
+
+function printWorst<Item extends object>(
+  title: string,
+  items: Item[],
+  badnessOf: (item: Item) => number,
+  columns: Columns<Item>,
+): void {
+  if (items.length === 0) return;
+  printHeading(title);
+  const worst = items.toSorted((one, other) => badnessOf(other) - badnessOf(one));
+  printItems(worst.slice(0, MOST_LINES), columns, { flexible: 1 });
 }
 
 /** Names and values, so that lines can be read and searched by `grep` and `awk`. */

@@ -1,10 +1,10 @@
 /** `why`: the question of support. */
 import type { Command } from 'commander';
 import type { WhyOptions } from '../client/why.ts';
-import { EXIT, action } from './command.ts';
-import { shaped } from './definition.ts';
-import { rowsOf, screenOption, sinceOption, typeOption } from './options.ts';
-import { printJson, printTable, report } from './output.ts';
+import { EXIT, action, reportMore } from './command.ts';
+import { printItems, shaped } from './definition.ts';
+import { givenOf, rowsOf, screenOption, sinceOption, typeOption } from './options.ts';
+import { printJson, report } from './output.ts';
 import { withSession } from './session.ts';
 
 export function addTo(command: Command): void {
@@ -22,23 +22,12 @@ export function addTo(command: Command): void {
       ({ json, type, since, ...asked }, recipient) =>
         withSession(['postgres'], async ({ operator, config }) => {
           const limit = rowsOf({ json, ...asked });
-          const found = await operator.why(recipient, {
-            limit,
-            retentionMs: config.values.NOTIFICATION_RECORD_RETENTION,
-            ...(type === undefined ? {} : { type }),
-            ...(since === undefined ? {} : { since }),
-          });
+          const retentionMs = config.values.NOTIFICATION_RECORD_RETENTION;
+          const found = await operator.why(recipient, { limit, retentionMs, ...givenOf({ type, since }) });
           if (json) printJson(found);
-          else {
-            printTable(
-              ['AT', 'ID', 'WHY'],
-              found.answers.map(({ at, id, sentence }) => [at, id, sentence]),
-              { linked: 1, links: found.answers.map(({ link }) => link) },
-            );
-          }
+          else printItems(found.answers, { AT: 'at', ID: 'id', WHY: 'sentence' }, { linked: 1 });
           for (const doubt of found.doubts) report(doubt);
-          if (found.hasMore)
-            report(`the newest ${limit} are shown, there are more: narrow it down, or raise --limit`);
+          reportMore(found.hasMore, limit);
           const isNothing = found.answers.every(
             ({ cause }) => cause === 'never_seen' || cause === 'forgotten',
           );

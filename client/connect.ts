@@ -12,6 +12,8 @@
  * await close();
  * ```
  */
+import type { Interceptor } from '@grpc/grpc-js';
+import { InterceptingCall, Metadata, status } from '@grpc/grpc-js';
 import type { ConnectionOptions } from '@temporalio/client';
 import { Client, Connection, defaultGrpcRetryOptions, makeGrpcRetryInterceptor } from '@temporalio/client';
 import type { RedisOptions } from 'ioredis';
@@ -23,7 +25,6 @@ import { createKeyBox } from '../api/key-box.ts';
 import type { PlainPolicy } from '../api/payload-codec.ts';
 import { dataConverterWith } from '../api/payload-codec.ts';
 import { sessionOptions } from '../api/postgres-session.ts';
-import { failWhenClosed } from './closed-channel.ts';
 import { DEFAULT_INTENTS_STREAM } from './constructors.ts';
 import { GALAXY } from './generated/galaxy.ts';
 import type { Operator } from './operator.ts';
@@ -155,4 +156,34 @@ export function openRedis(options: RedisAccess): Redis {
   // Without a listener, a broken connection would be reported; the command that needs the connection fails by itself.
   redis.on('error', () => undefined);
   return redis;
+}
+
+type InterceptingCallInterface = ConstructorParameters<typeof InterceptingCall>[0];
+
+/**
+ * Makes a retry on a closed connection fail its call. To be set behind the interceptor that retries: it retries after a wait that
+ * `close` does not end; the channel then throws where nobody can catch it, and the process of the user ends.
+ */
+const failWhenClosed: Interceptor = (options, nextCall) => {
+  try {
+    return new InterceptingCall(nextCall(options));
+  } catch (error) {
+    return new InterceptingCall(callThatFails((error as Error).message));
+  }
+};
+
+function callThatFails(details: string): InterceptingCallInterface {
+  const ignore = () => undefined;
+  return {
+    // Not among the codes that are retried.
+    start: (_, listener) =>
+      listener?.onReceiveStatus?.({ code: status.CANCELLED, details, metadata: new Metadata() }),
+    sendMessage: ignore,
+    sendMessageWithContext: ignore,
+    startRead: ignore,
+    halfClose: ignore,
+    cancelWithStatus: ignore,
+    getPeer: () => '',
+    getAuthContext: () => null,
+  };
 }

@@ -395,7 +395,7 @@ function temporalEnvOf(env: Environment): Record<string, string> {
   );
 }
 
-/** Schemas say in words of their own what they want, except for a list of values. */
+/** Schemas have their own messages, except for a list of values. */
 const messageOf = (issue: z.core.$ZodIssue): string =>
   issue.code === 'invalid_value' && issue.message.startsWith('Invalid ')
     ? `must be one of ${issue.values.join(', ')}`

@@ -90,12 +90,14 @@ export const PLANTS: readonly Plant[] = [
   },
   {
     cause: 'throttled',
-    sql: route('skipped', {
+    sql: `${route('skipped', {
       skipped_at: 'at',
       last_error_classification: "'throttled'",
       last_error_message: "'at most 3 in 1h reach a recipient'",
       last_error_at: 'at',
-    }),
+    })}
+      INSERT INTO notification.throttles
+      SELECT 'user:' || {user}, 'game.turn.ready', '', ARRAY[at], 0, at + interval '1 hour' FROM numbered;`,
   },
   {
     cause: 'expired',

@@ -217,6 +217,7 @@ async function openBrowser() {
 const METADATA = 'User Metadata';
 
 const demo = await startDemo();
+let browser: Awaited<ReturnType<typeof openBrowser>> | undefined;
 const startedAt = new Date();
 try {
   const stack = readStackEndpoints(DATA_DIR);
@@ -232,7 +233,7 @@ try {
   redis.disconnect();
 
   mkdirSync(PICTURES, { recursive: true });
-  const browser = await openBrowser();
+  browser = await openBrowser();
   const { origin: uiUrl } = new URL(notification.link);
   const all = `${uiUrl}/namespaces/default/workflows?query=${encodeURIComponent(
     `StartTime > '${startedAt.toISOString()}' AND WorkflowType STARTS_WITH 'notification'`,
@@ -248,7 +249,7 @@ try {
   await browser.picture(letter, ['COMPLETED', 'Current Details'], 'dead-letter-after.png', METADATA);
   const operation = await cancelMany();
   await browser.picture(operation.link, ['RUNNING', 'Current Details'], 'operation.png', METADATA);
-  await browser.close();
 } finally {
+  await browser?.close();
   await demo.stop();
 }

@@ -86,7 +86,6 @@ malformed_account_inputs | refused entry and its reason | final | callbacks malf
 
 ## subscription
 agents.is_open | false: closed, no work is done | the next start of a process opens it | update open | N13
-agents.is_paused | no new network work | never: the application paused it | signal resume | subscription-B7a
 smp_servers | messaging router with its pinned fingerprint | never: an operator decides | subscriptions trust | subscription-B3 N19
 ntf_servers | notification router with its pinned fingerprint | stays with its token | subscriptions trust | subscription-B3 N19
 ntf_tokens.status NEW | not registered | its workflow registers it | tokens register | N15

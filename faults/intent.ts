@@ -2,6 +2,8 @@
  * Intents of every type, some doubled, conflicting, malformed or for nobody: each that is good reaches everybody it is
  * for, on each channel, as one entry. ledger/intent.ts judges.
  */
+import { readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { openConsumers } from './consumers.ts';
 import type { World } from './ledger/deliveries.ts';
 import type { SentIntent } from './ledger/intent-entries.ts';
@@ -22,6 +24,8 @@ import type { Arena, Work } from './work.ts';
 const INTENTS = 'notification:intents';
 const OFFSET_KEY = `notification:stream_offsets:${Buffer.from(INTENTS).toString('base64url')}`;
 const USERS = 500;
+/** Recipients of types with a throttle, so that many of them have enough. */
+const THROTTLED_USERS = 20;
 const LANGUAGES = ['en', 'de', '', 'en-US', 'EN', 'not a language'];
 const ADMINS = [plantedMail('admin', 1), plantedMail('admin', 2)];
 /** Of one replay of everything, in which servers may be away. */
@@ -60,6 +64,7 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
   return {
     name: 'intent',
     env: {
+      NOTIFICATION_CATALOG_FILE: writeCatalog(arena.dataDir),
       // Every entry is counted in the end.
       ...(listener === undefined
         ? {}
@@ -135,7 +140,8 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
   function intentsOf(index: number): SentIntent[] {
     const type = random.oneOf(Object.keys(TYPES));
     const audience = random.oneOf(Object.keys(TYPES[type]!.channels) as Audience[]);
-    const chosen = random.shuffled(Array.from({ length: 3 }, () => userOf(random.between(1, USERS))));
+    const most = TYPES[type]!.throttle === undefined ? USERS : THROTTLED_USERS;
+    const chosen = random.shuffled(Array.from({ length: 3 }, () => userOf(random.between(1, most))));
     const recipients = [...new Set(chosen.slice(0, random.oneOf([1, 1, 1, 2, 3])))];
     const kind = random.next();
     const sentWith = (mark: string, more: Partial<SentIntent> = {}): SentIntent => ({
@@ -270,11 +276,32 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
       refusals: await pairs(
         'SELECT stream_entry_id AS id, failure_code AS value FROM notification.malformed_intents',
       ),
+      marks: await pairs(
+        "SELECT notification_id AS id, payload_json::jsonb ->> 'mark' AS value FROM notification.records",
+      ),
       routes: await pairs(
         "SELECT notification_id || '/' || route_id AS id, status AS value FROM notification.routes",
       ),
     };
   }
+}
+
+/** The catalog of Galaxy, with throttles. @returns its file. */
+function writeCatalog(folder: string): string {
+  const file = path.join(folder, 'catalog.yaml');
+  const galaxy = readFileSync(path.join(import.meta.dirname, '../catalog/galaxy.yaml'), 'utf8');
+  const text = Object.entries(TYPES).reduce(
+    (catalog, [type, { throttle }]) =>
+      throttle === undefined
+        ? catalog
+        : catalog.replace(
+            `\n  ${type}:\n`,
+            `$&    throttle: { limit: ${throttle}, window: 31d, per: [recipient] }\n`,
+          ),
+    galaxy,
+  );
+  writeFileSync(file, text);
+  return file;
 }
 
 const userOf = (index: number): string => `faults-user-${index}`;

@@ -27,16 +27,12 @@ const valueOf = (attributes: ReturnType<typeof userAttributes>, name: string) =>
 test('I40 a notification with a dead route says so, and is found by their number', async () => {
   const acceptance: Acceptance = {
     ...{ outcome: 'accepted', routeCount: 3, skipped: 1 },
-    routes: [
-      { routeRef: 'push:user:user-1', channel: 'push' },
-      { routeRef: 'email:user:user-1', channel: 'email' },
-    ],
+    routes: [{ routeRef: 'push:user:user-1' }, { routeRef: 'email:user:user-1' }],
   };
   const run = await startWorkflow(
     'notification',
     [{ notificationId: '1-0', notificationType: 'game.turn.ready' }],
     {
-      workflowId: 'notification/1-0',
       children: { notificationRoute: REAL },
       activities: {
         acceptIntent: () => acceptance,
@@ -49,7 +45,7 @@ test('I40 a notification with a dead route says so, and is found by their number
   );
   expect(await run.result()).toMatchObject({ published: 1, skipped: 1, deadLettered: 1 });
   expect(await run.details()).toBe(
-    '1 published, 1 skipped, 1 dead.\n\nA dead route needs an operator: `dead-letter/1-0/…`',
+    '1 published, 1 skipped, 1 dead.\n\nDead routes need an operator until they are replayed: view Dead letters.',
   );
   expect(run.searchAttributes.get({ name: 'DeadRoutes', type: 'INT' })).toBe(1);
 });
@@ -65,9 +61,7 @@ test('I40 a notification whose routes are published sets no search attribute, an
   expect(accepted.searchAttributes.getAll()).toEqual([]);
   const refused = await start({ outcome: 'idempotency_conflict', with: '9-0' });
   await refused.result();
-  expect(await refused.details()).toBe(
-    'Not accepted, `idempotency_conflict`: `9-0` has its key and other content.',
-  );
+  expect(await refused.details()).toBe('Not accepted: `idempotency_conflict 9-0`.');
 });
 
 test('I40 a dead letter shows cause, hint and runbook, and is found by what the route died of last', async () => {

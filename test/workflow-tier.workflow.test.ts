@@ -31,7 +31,7 @@ const ACCEPTED: Acceptance = {
   outcome: 'accepted',
   routeCount: 1,
   skipped: 0,
-  routes: [{ routeRef: ROUTE.routeRef, channel: 'push' }],
+  routes: [{ routeRef: ROUTE.routeRef }],
 };
 
 const DETAILS: PublicationFailureDetails = {

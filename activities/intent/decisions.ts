@@ -3,8 +3,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { Pool, PoolClient } from 'pg';
-import type { Channel } from '../../api/intent/catalog.ts';
-import type { Catalog } from '../../api/intent/catalog.ts';
+import type { Catalog, Channel } from '../../api/intent/catalog.ts';
 import { expiryOf, windowsOf } from '../../api/intent/catalog.ts';
 import { routeRefOf } from '../../api/ids.ts';
 import { ROUTE_THROTTLED } from '../../api/intent/outcome.ts';
@@ -36,7 +35,6 @@ export type Decision =
 
 interface ListedRoute {
   route_id: string;
-  channel: Channel;
   status: string;
 }
 
@@ -146,13 +144,12 @@ export async function listRoutesToPublish(
 }
 
 function routesToPublish(rows: ListedRoute[]): RouteToPublish[] {
-  return rows.flatMap(({ route_id, channel, status }) =>
+  return rows.flatMap(({ route_id, status }) =>
     status === 'skipped'
       ? []
       : [
           {
             routeRef: routeRefOf(route_id),
-            channel,
             ...(status === 'published' ? { isPublished: true as const } : {}),
           },
         ],
@@ -336,7 +333,7 @@ function tallyOf() {
       const counts = { outcome: 'accepted' as const, routeCount, skipped };
       if (slots.length < routeCount) return { acceptance: { ...counts, routes: [] }, collapsed, throttled };
       const open = slots.filter((slot) => !isSkipped(slot));
-      const routes = open.map(({ routeId, channel }) => ({ routeRef: routeRefOf(routeId), channel }));
+      const routes = open.map(({ routeId }) => ({ routeRef: routeRefOf(routeId) }));
       return { acceptance: { ...counts, routes }, slots, collapsed, throttled };
     },
   };
@@ -417,7 +414,7 @@ const COUNT_ROUTES = {
 const LIST_ROUTES = {
   name: 'list_routes',
   text: `
-    SELECT route_id, channel, status
+    SELECT route_id, status
       FROM notification.routes
      WHERE notification_id = $1
      ORDER BY route_id

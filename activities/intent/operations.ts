@@ -10,9 +10,13 @@ import pLimit from 'p-limit';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
 import { mendEntry } from '../../api/intent/mending.ts';
 import { republishedKey } from '../../api/intent/stream.ts';
-import { ROUTE_WORKFLOW, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import {
+  ROUTE_WORKFLOW,
+  notificationWorkflowId,
+  routeWorkflowId,
+  routeReplay,
+} from '../../workflows/intent/contract.ts';
 import type { ReplayOrder } from '../../workflows/intent/contract.ts';
-import { routeReplay } from '../../workflows/intent/replay-contract.ts';
 import type { OperationKind, OperationOptions } from '../../workflows/operation-contract.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
 import type { OperationItem, OperationWork } from '../operations.ts';

@@ -135,7 +135,7 @@ export function freshRoute(
     resolved_email: slot.email,
     resolved_locale: slot.locale,
     last_error_classification: slot.mark ?? null,
-    last_error_message: null,
+    last_error_message: slot.problem ?? null,
     entry_id: null,
     version,
     notification_type: intent.notificationType,

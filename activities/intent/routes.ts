@@ -197,8 +197,8 @@ export async function publishFresh(
  * What the route's own workflow begins with. It looks for itself whether a paused channel or a prevented attempt is
  * still one: it may have missed the signal that ended the pause.
  */
-export function openRoute({ route_id, channel }: RouteRow, attempt: Attempt): RouteToPublish {
-  const route = { routeRef: routeRefOf(route_id), channel };
+export function openRoute({ route_id }: RouteRow, attempt: Attempt): RouteToPublish {
+  const route = { routeRef: routeRefOf(route_id) };
   if (attempt.status === 'dead_letter') return { ...route, first: attempt };
   if (attempt.status !== 'failed') return route;
   const { status, classification, details } = attempt;

@@ -90,10 +90,9 @@ export interface Begun {
 }
 
 /** An item that its router has answered. */
-export interface Answered<Request, Value> {
+export interface Answered<Value> {
   connId: string;
   item: WorkItem;
-  request: Request;
   value: Value;
 }
 
@@ -130,8 +129,8 @@ export async function askAbout<Request, Value>(
   { items, failed }: Begun,
   requestOf: (item: WorkItem) => Request,
   ask: (requests: Request[], items: WorkItem[]) => Promise<readonly (RouterResult<Value> | undefined)[]>,
-): Promise<Attempt<Answered<Request, Value>>> {
-  const attempt: Attempt<Answered<Request, Value>> = { done: [], failed: [...failed], unreadable: [] };
+): Promise<Attempt<Answered<Value>>> {
+  const attempt: Attempt<Answered<Value>> = { done: [], failed: [...failed], unreadable: [] };
   const ready = items.flatMap((item) => {
     try {
       return [{ item, request: requestOf(item) }];
@@ -145,10 +144,10 @@ export async function askAbout<Request, Value>(
     ready.map(({ request }) => request),
     ready.map(({ item }) => item),
   );
-  ready.forEach(({ item, request }, index) => {
+  ready.forEach(({ item }, index) => {
     const { connId } = item;
     const answer = answers[index] ?? { ok: false, error: NO_ANSWER };
-    if (answer.ok) attempt.done.push({ connId, item, request, value: answer.value });
+    if (answer.ok) attempt.done.push({ connId, item, value: answer.value });
     else attempt.failed.push({ connId, error: answer.error });
   });
   return attempt;

@@ -28,7 +28,6 @@ export interface Claim {
 export interface WorkItem {
   connId: string;
   userId: number;
-  status: string;
   /** The connection goes with its subscription. */
   isDeleted: boolean;
   ntfServer: ServerKey;
@@ -93,7 +92,6 @@ export async function loadWork(
   return rows.map((row) => ({
     connId: row.conn_id,
     userId: row.user_id,
-    status: row.status,
     isDeleted: row.is_deleted,
     ntfServer: { host: row.ntf_host, port: row.ntf_port },
     notifierId: row.smp_ntf_id ?? undefined,
@@ -182,7 +180,6 @@ const LOAD_TOKEN_DELETION = {
 type WorkRow = {
   conn_id: string;
   user_id: number;
-  status: string;
   smp_host: string | null;
   smp_port: number | null;
   smp_key_hash: string | null;
@@ -196,7 +193,7 @@ type WorkRow = {
 const LOAD_WORK = {
   name: 'load_subscription_work',
   text: `
-    SELECT record.conn_id, record.user_id, record.status, record.smp_host, record.smp_port,
+    SELECT record.conn_id, record.user_id, record.smp_host, record.smp_port,
            coalesce(record.smp_server_key_hash, smp.key_hash) AS smp_key_hash,
            record.smp_ntf_id, record.ntf_host, record.ntf_port, record.ntf_sub_id,
            coalesce(connection.is_deleted, false) AS is_deleted, queue.*

@@ -6,7 +6,7 @@
 import type { WorkflowClient } from '@temporalio/client';
 import pLimit from 'p-limit';
 import type { Logger } from 'pino';
-import type { Command, CommandKind, FlushRequest, WorkerKey } from '../../workflows/subscription/contract.ts';
+import type { Command, CommandKind, WorkerKey } from '../../workflows/subscription/contract.ts';
 import {
   COMMAND_SIGNAL,
   FLUSH_AND_SMP_DELETE_SIGNAL,
@@ -47,21 +47,20 @@ export function createSubscriptionCommands(resources: KickResources) {
     createAll: (agentId: string): Promise<void> => signal(agentId, COMMAND_SIGNAL, { kind: 'create' }),
 
     /** Forgets what waits, but no deletion, and ends the subscriptions of all connections. */
-    flushAndSmpDeleteAll: (agentId: string): Promise<void> =>
-      signal(agentId, FLUSH_AND_SMP_DELETE_SIGNAL, {}),
+    flushAndSmpDeleteAll: (agentId: string): Promise<void> => signal(agentId, FLUSH_AND_SMP_DELETE_SIGNAL),
 
     /** Wakes the worker for the token deletions on a notification router. */
     kickTokenDeletion: (agentId: string, server: ServerKey): Promise<void> =>
       kick(resources, { agentId, pool: 'ntf-tkn-del', server }),
   };
 
-  async function signal(agentId: string, name: string, argument: Command | FlushRequest): Promise<void> {
+  async function signal(agentId: string, name: string, ...signalArgs: Command[]): Promise<void> {
     await resources.workflows.signalWithStart(SUPERVISOR_WORKFLOW, {
       workflowId: supervisorWorkflowId(agentId),
       taskQueue: SUBSCRIPTION_TASK_QUEUE,
       args: [agentId],
       signal: name,
-      signalArgs: [argument],
+      signalArgs,
       staticSummary: `subscriptions of ${agentId}`,
     });
   }

@@ -34,7 +34,6 @@ import type {
   KeyPair,
   NotifierKeyAnswer,
   NotifierKeyRequest,
-  QueueRef,
   RouterError,
   RouterResult,
 } from './router/ports.ts';
@@ -47,7 +46,7 @@ const QUEUE_MOVED: RouterError = {
   detail: 'the queue is on another router than the record',
 };
 
-type MadeKey = Answered<PendingKey, Omit<SealedCredentials, 'queueId'>>;
+type MadeKey = Answered<Omit<SealedCredentials, 'queueId'>>;
 
 interface PendingKey {
   auth: KeyPair;
@@ -171,7 +170,7 @@ async function saveKeys(client: PoolClient, order: BatchOrder, made: readonly Ma
 async function removeKeys(
   resources: SubscriptionResources,
   order: BatchOrder,
-): Promise<Attempt<Answered<QueueRef, undefined>>> {
+): Promise<Attempt<Answered<undefined>>> {
   const { keyBox, messagingRouter } = resources;
   return askAbout(
     await beginRemoval(resources, order),

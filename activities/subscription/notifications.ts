@@ -39,7 +39,7 @@ const NO_SUBSCRIPTION: RouterError = {
 type WithToken<T> = T & { token: TokenRef | undefined };
 
 /** `value`: the router has deleted a subscription. */
-type Ended = Answered<undefined, boolean>;
+type Ended = Answered<boolean>;
 
 export interface RotatedOut {
   /** Records that are gone; their connections are to be created again. */
@@ -172,7 +172,7 @@ async function asked<Request, Value>(
   { token, ...begun }: WithToken<Begun>,
   requestOf: (item: WorkItem) => Request,
   ask: (token: TokenRef, requests: Request[]) => Promise<RouterResult<Value>[]>,
-): Promise<WithToken<Attempt<Answered<Request, Value>>>> {
+): Promise<WithToken<Attempt<Answered<Value>>>> {
   return { ...(await askAbout(begun, requestOf, (requests) => ask(token!, requests))), token };
 }
 
@@ -209,7 +209,7 @@ async function endEach(
         ? await notificationRouter.deleteSubscription(token, subscriptionId)
         : undefined;
     if (answer && !answer.ok && isRetried(answer.error)) attempt.failed.push({ connId, error: answer.error });
-    else attempt.done.push({ connId, item, request: undefined, value: answer?.ok === true });
+    else attempt.done.push({ connId, item, value: answer?.ok === true });
   }
   return { ...attempt, token };
 }

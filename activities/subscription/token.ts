@@ -27,6 +27,7 @@ import type {
   TokenStatus,
 } from './router/ports.ts';
 import type { NotificationRouter } from './router/routers.ts';
+import { openVerification } from './router/routers.ts';
 import { generateAuthKeys, generateDhKeys, secretOrNothing } from './router/keys.ts';
 import type { LoadedRequest, SavedToken } from './token-rows.ts';
 import * as rows from './token-rows.ts';
@@ -86,8 +87,7 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
         const token = await loadToken(agentId);
         if (!token?.dhSecret || !isOf(token, device)) return refused('there is no such token to verify');
         const { nonce = '', code: content = '' } = verification ?? {};
-        const { address, dhSecret } = token;
-        const code = notificationRouter.openVerification({ address, dhSecret }, { nonce, content });
+        const code = openVerification(token.dhSecret, nonce, content);
         if (!code) {
           return failed({
             source: 'AGENT',

@@ -17,7 +17,7 @@ import { NotFoundError } from '../../client/errors.ts';
 import type { BulkOptions } from '../bulk.ts';
 import { bulkOptions, replayMatching } from '../bulk.ts';
 import type { GlobalOptions } from '../command.ts';
-import { UsageError, action } from '../command.ts';
+import { UsageError, action, reportMore } from '../command.ts';
 import type { Columns } from '../definition.ts';
 import { define, form, list, option, printItems } from '../definition.ts';
 import { addHoldCommand } from '../holds.ts';
@@ -175,9 +175,7 @@ function printAccount({ userId, tracking, callbacks }: AccountView, limit: numbe
   printHeading('Callbacks');
   if (callbacks.items.length === 0) report('nothing matched');
   else printItems(callbacks.items, CALLBACKS, { flexible: 10 });
-  if (callbacks.hasMore) {
-    report(`the newest ${limit} are shown, there are more: narrow it down, or raise --limit`);
-  }
+  reportMore(callbacks.hasMore, limit);
 }
 
 const CALLBACKS: Columns<CallbackView> = {

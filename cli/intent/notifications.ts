@@ -1,11 +1,11 @@
 /** `notifications`: what became of intents. */
 import type { Command } from 'commander';
-import type { OpenFilter } from '../../client/intent/open-filter.ts';
+import type { OpenFilter } from '../../client/intent/choices.ts';
 import { NOTIFICATION_STATUSES } from '../../client/intent/notification-rows.ts';
 import type { NotificationFilter } from '../../client/intent/notifications.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, action } from '../command.ts';
-import { define, form, list, option } from '../definition.ts';
+import { define, form, list, option, printItems } from '../definition.ts';
 import {
   givenOf,
   limitOption,
@@ -16,7 +16,7 @@ import {
   untilOption,
   waitLimitOption,
 } from '../options.ts';
-import { countOf, printJson, printLine, printTable, report } from '../output.ts';
+import { countOf, printJson, printLine, report } from '../output.ts';
 import { startProgress } from '../progress.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
@@ -107,13 +107,11 @@ function cancelMany(filter: OpenFilter, options: CancelOptions): Promise<ExitCod
     count: async ({ operations }) =>
       inGroups(await operations.previewCancel(filter), ({ notifications }) => notifications),
     show: (groups) =>
-      printTable(
-        ['NOTIFICATIONS', 'STATE', 'TYPE', 'PRODUCER', 'OLDEST', 'NEWEST'],
-        groups.map((group) => [
-          ...[group.notifications, group.state === 'under_way' ? 'under way' : 'not begun'],
-          ...[group.type, group.producer, group.oldest, group.newest],
-        ]),
-      ),
+      printItems(groups, {
+        NOTIFICATIONS: 'notifications',
+        STATE: ({ state }) => (state === 'under_way' ? 'under way' : 'not begun'),
+        ...{ TYPE: 'type', PRODUCER: 'producer', OLDEST: 'oldest', NEWEST: 'newest' },
+      }),
     nothing: 'no notification that is under way or has not begun matches',
     begin: (operator, request) => operator.operations.cancel(filter, request),
   });

@@ -6,8 +6,16 @@ import type { DeadLetterFilter } from './dead-letters.ts';
 import { stillDead } from './dead-letters.ts';
 import type { OperatorResources } from '../resources.ts';
 import type { MalformedFilter } from './malformed.ts';
-import type { OpenFilter } from './open-filter.ts';
 import { malformedConditions } from './malformed.ts';
+
+/** Which notifications are to be cancelled; all given filters must hold. Those without an open route are left alone. */
+export interface OpenFilter {
+  type?: string;
+  producer?: string;
+  /** Bounds of the time of acceptance; of one that is not accepted, of its first trouble or of its entry. Both included. */
+  since?: Date;
+  until?: Date;
+}
 
 interface Span {
   oldest: Date;

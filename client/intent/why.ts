@@ -123,10 +123,14 @@ function causeOfSettledRoute(row: RouteRow, at: Date): CauseOfRoute {
   const time = timeOf(at);
   if (row.status === 'published') {
     const entry = row.entry_id === null ? '' : ` as entry ${row.entry_id}`;
+    const what = (row.collapsed ?? 1) < 2 ? '' : `, for the ${row.collapsed} intents of its window`;
     const lateMs = at.getTime() - row.accepted_at.getTime();
     const late = lateMs < LATE_AFTER_MS ? '' : `, ${durationOf(lateMs)} late`;
-    const others = (row.collapsed ?? 1) < 2 ? '' : `, for the ${row.collapsed} intents of its window`;
-    return ['published', at, `was published at ${time}${entry}, by attempt ${row.attempt_count}${late}${others}`];
+    return [
+      'published',
+      at,
+      `was published at ${time}${entry}, by attempt ${row.attempt_count}${what}${late}`,
+    ];
   }
   if (row.status === 'dead_letter') {
     const next = row.is_expired

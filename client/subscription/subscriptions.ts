@@ -38,10 +38,8 @@ import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
 import { linkField } from '../resources.ts';
-import { abandon, countUnreadableDeletions } from './abandon.ts';
-import type { RetryFilter } from './choices.ts';
-import { chooseRetryable } from './choices.ts';
-import { importQueues } from './imports.ts';
+import type { RetryFilter } from './upkeep.ts';
+import { abandon, chooseRetryable, countUnreadableDeletions, importQueues } from './upkeep.ts';
 
 /** A change may wait for a slow router. */
 const UPDATE_LIMIT_MS = 180_000;

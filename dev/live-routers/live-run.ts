@@ -7,6 +7,7 @@ import type { BinaryAddress } from '../../api/subscription/router-address.ts';
 import {
   createMessagingRouters,
   createNotificationRouters,
+  openVerification,
 } from '../../activities/subscription/router/routers.ts';
 import type { KeyPair, QueueRef, TokenRef } from '../../activities/subscription/router/ports.ts';
 import type { MessagingRouter, NotificationRouter } from '../../activities/subscription/router/routers.ts';
@@ -156,8 +157,7 @@ async function register(
   });
   const code = await steps.take('receive the verification push', async (see) => {
     const { type, data } = await pushed(run, registered.device, ({ data: { verification } }) => verification);
-    const boxed = { nonce: data.nonce ?? '', content: data.verification! };
-    const opened = notifications.openVerification({ address: run.ntf, dhSecret: registered.secret }, boxed);
+    const opened = openVerification(registered.secret, data.nonce ?? '', data.verification!);
     if (!opened) throw new StepFailed('the code does not open with the secret that was agreed');
     see({ type, 'bytes of the code': opened.length });
     return opened;

@@ -18,6 +18,8 @@ import { noVerdict } from './verdict.ts';
 export interface IntentRows {
   /** Failure code by stream entry. */
   refusals: ReadonlyMap<string, string>;
+  /** Mark of the payload by notification. */
+  marks: ReadonlyMap<string, string>;
   /** Status by `<notification_id>/<route_id>`. */
   routes: ReadonlyMap<string, string>;
   /** By the same: as which entry a route was handed off. */
@@ -68,8 +70,15 @@ export function judgeIntents(given: IntentCase): Verdict {
     if (again.length > 1 && mayRepeat) verdict.repeated += again.length - 1;
     else if (again.length > 1) verdict.doubled.push(`${id} has ${again.length} entries`);
   }
+  // Of a type with a throttle rows alone may tell that it was accepted.
+  for (const [id, mark] of rows.marks)
+    if (TYPES[marks.get(mark)?.content.type ?? '']?.throttle !== undefined)
+      deliveredAs.set(mark, (deliveredAs.get(mark) ?? new Set()).add(id));
+  /** Whether each passed, by type and recipient. */
+  const throttled = new Map<string, boolean[]>();
   const expected = new Map<string, 'published' | 'skipped'>();
   for (const group of Map.groupBy(sent, ({ content }) => groupOf(content)).values()) judgeGroup(group);
+  judgeThrottles();
   judgeRows();
   verdict.wrong.push(...wrongGenerations(given, deliveries));
 
@@ -80,6 +89,7 @@ export function judgeIntents(given: IntentCase): Verdict {
     refused: rows.refusals.size,
     deliveries: deliveries.size,
     entries: sightings.length,
+    throttled: [...throttled.values()].flat().filter((passed) => !passed).length,
   };
   return verdict;
 
@@ -143,15 +153,37 @@ export function judgeIntents(given: IntentCase): Verdict {
   }
 
   function expectDeliveries(sent: SentIntent, notificationId: string): void {
-    const channels = TYPES[sent.type]!.channels[sent.audience] ?? [];
+    const { throttle, channels: all } = TYPES[sent.type]!;
+    const channels = all[sent.audience] ?? [];
     for (const ref of recipientsOf(sent, world)) {
+      const idOf = (channel: string) => `${notificationId}/${channel}:${ref}`;
+      // All channels pass, or none.
+      const passed = throttle === undefined || channels.some((channel) => deliveries.has(idOf(channel)));
+      if (throttle !== undefined) {
+        const name = `${sent.type} to ${ref}`;
+        throttled.set(name, [...(throttled.get(name) ?? []), passed]);
+      }
       for (const channel of CHANNELS) {
-        const id = `${notificationId}/${channel}:${ref}`;
-        const isWanted = channels.includes(channel);
-        expected.set(id, isWanted ? 'published' : 'skipped');
+        const id = idOf(channel);
+        const isWanted = channels.includes(channel) && passed;
+        // What was delivered, and forgotten with its row, may be beyond the throttle when it is accepted again.
+        const isBeyond = throttle !== undefined && mayRepeat && rows.routes.get(id) === 'skipped';
+        expected.set(id, isWanted && !isBeyond ? 'published' : 'skipped');
         if (isWanted && !deliveries.has(id)) verdict.lost.push(`${id} did not arrive`);
         if (!isWanted && deliveries.has(id)) verdict.wrong.push(`${id}: its type has no ${channel}`);
       }
+    }
+  }
+
+  /** As many pass as may, and not one more; of what a store has forgotten more may have passed. */
+  function judgeThrottles(): void {
+    for (const [name, all] of throttled) {
+      const passed = all.filter(Boolean).length;
+      const most = TYPES[name.split(' ')[0]!]!.throttle!;
+      if (passed > most && !mayRepeat)
+        verdict.doubled.push(`${name}: ${passed} passed a throttle of ${most}`);
+      if (passed < Math.min(most, all.length))
+        verdict.lost.push(`${name}: ${passed} of ${all.length} passed a throttle of ${most}`);
     }
   }
 

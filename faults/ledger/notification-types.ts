@@ -15,6 +15,8 @@ export interface NotificationTypeRow {
   payload: readonly string[];
   /** Layout of its FlatBuffers table. */
   push?: TableLayout;
+  /** How many a run lets through to one recipient: the catalog of a run has that of Galaxy with these. */
+  throttle?: number;
 }
 
 const both = ['push', 'email'] as const;
@@ -39,6 +41,7 @@ export const TYPES: Readonly<Record<string, NotificationTypeRow>> = {
   'game.finished': {
     producer: 'game_master',
     channels: { user: both },
+    throttle: 3,
     payload: [...game, 'final_turn_number'],
     push: [text('game_id'), long('final_turn_number')],
   },
@@ -61,12 +64,14 @@ export const TYPES: Readonly<Record<string, NotificationTypeRow>> = {
   'lobby.membership.approved': {
     producer: 'game_lobby',
     channels: { user: both },
+    throttle: 3,
     payload: game,
     push: [text('game_id')],
   },
   'lobby.membership.rejected': {
     producer: 'game_lobby',
     channels: { user: both },
+    throttle: 3,
     payload: game,
     push: [text('game_id')],
   },
@@ -91,6 +96,7 @@ export const TYPES: Readonly<Record<string, NotificationTypeRow>> = {
   'lobby.invite.expired': {
     producer: 'game_lobby',
     channels: { user: mail },
+    throttle: 3,
     payload: [...game, 'invitee_user_id', 'invitee_name'],
   },
   'lobby.race_name.registration_eligible': {
@@ -102,12 +108,14 @@ export const TYPES: Readonly<Record<string, NotificationTypeRow>> = {
   'lobby.race_name.registered': {
     producer: 'game_lobby',
     channels: { user: both },
+    throttle: 3,
     payload: ['race_name'],
     push: [text('race_name')],
   },
   'lobby.race_name.registration_denied': {
     producer: 'game_lobby',
     channels: { user: mail },
+    throttle: 3,
     payload: [...game, 'race_name', 'reason'],
   },
   'runtime.image_pull_failed': {

@@ -498,7 +498,7 @@ test('subscriptions: keys that fail for now, checks, a record given up, an agent
   await ended(ofPool('ntf-ntf').workflowId, agent.slot);
   await record('subscription-worker-closed', ofPool('ntf-ntf').workflowId, agent.slot);
   await agent.update(OPEN_UPDATE);
-  await agent.supervisor.signal(FLUSH_AND_SMP_DELETE_SIGNAL, {});
+  await agent.supervisor.signal(FLUSH_AND_SMP_DELETE_SIGNAL);
   await eventually('the end of all subscriptions', async () => (await agent.records()).length === 0);
   await agent.idle();
   await record('subscription-supervisor', agent.supervisor.workflowId, agent.slot);

@@ -196,7 +196,7 @@ test('I93 the newest of a window is delivered when it ends, once, and by itself'
   expect(rows).toEqual([{ reason: 'collapsed' }, { reason: 'collapsed' }]);
 });
 
-test('I93 each recipient and each key has a window of its own', async () => {
+test('I93 each recipient and each key has its own window', async () => {
   const first = await publish('own', 1);
   const other = await publish('other', 7);
   const both = await publish('own', 2, { to: ['user-1', 'user-2'] });

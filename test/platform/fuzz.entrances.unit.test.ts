@@ -98,7 +98,6 @@ test(
     fc.assert(
       fc.property(near(...good), (request) => {
         expect(typeof requests.isCommand(request)).toBe('boolean');
-        expect(typeof requests.isFlushRequest(request)).toBe('boolean');
         for (const check of checks) {
           try {
             check(request);

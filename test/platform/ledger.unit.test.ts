@@ -135,6 +135,7 @@ describe('intents', () => {
       sightings: made.flatMap(({ sightings }) => sightings),
       rows: {
         refusals: new Map(),
+        marks: new Map(sent.map(({ mark }, index) => [idOf(index), mark])),
         routes: new Map(made.flatMap(({ routes }) => routes)),
         entries: entriesOf(made.flatMap(({ sightings }) => sightings)),
         generations: [],
@@ -303,6 +304,42 @@ describe('intents', () => {
       }),
     ],
   ];
+  describe('a throttle', () => {
+    const index = all.findIndex(([type]) => type === 'game.finished');
+    /** Of so many intents of one type to two users, the first ones alone arrive. */
+    function throttled(count: number, passed: number): IntentCase {
+      const sent = Array.from({ length: count }, (_, nth) => sentOf(index + (nth + 1) * all.length));
+      const made = sent.map((one, nth) => delivered(one, `${NOW}-${100 + nth}`));
+      const sightings = made.slice(0, passed).flatMap((one) => one.sightings);
+      return {
+        ...perfect(),
+        postings: sent.map((one, nth) => posted(one, acknowledged(`${NOW}-${100 + nth}`))),
+        sightings,
+        rows: {
+          refusals: new Map(),
+          marks: new Map(sent.map(({ mark }, nth) => [`${NOW}-${100 + nth}`, mark])),
+          routes: new Map(
+            made.flatMap(({ routes }, nth) => routes.map(([id, is]) => [id, nth < passed ? is : 'skipped'])),
+          ),
+          entries: entriesOf(sightings),
+          generations: [],
+        },
+      };
+    }
+    test.each<[string, IntentCase, string[]]>([
+      ['as many pass as may', throttled(5, 3), []],
+      ['too few pass', throttled(5, 2), ['lost']],
+      ['too many pass', throttled(5, 4), ['doubled']],
+      ['more may have passed before a store was put back', { ...throttled(5, 4), mayRepeat: true }, []],
+    ])('%s', (_, given, charges) => {
+      expect(chargesOf(judgeIntents(given))).toEqual(charges);
+    });
+    test('one channel alone is lost', () => {
+      const given = throttled(5, 3);
+      expect(chargesOf(judgeIntents({ ...given, sightings: given.sightings.slice(1) }))).toEqual(['lost']);
+    });
+  });
+
   test.each(mutants)('security-7 %s: %s', (_, charges, mutate) => {
     expect(chargesOf(judgeIntents(mutate(perfect()))).sort()).toEqual([...charges].sort());
   });
@@ -361,6 +398,7 @@ describe('intents', () => {
         sightings,
         rows: {
           refusals: new Map(),
+          marks: new Map([[accepted, sentOf(0).mark]]),
           routes: new Map(routes),
           entries: entriesOf(sightings),
           generations: [],

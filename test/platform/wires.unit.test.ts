@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { wireCheck } from '../../cli/check-wires.ts';
+import { wireCheck } from '../../cli/check-secrets.ts';
 import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
 import { loadConfig, loadOperatorConfig } from '../../config/load.ts';
 import { openWires, weaknessOfKey, weaknessOfSecret } from '../../config/wire.ts';

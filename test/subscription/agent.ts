@@ -186,7 +186,7 @@ export async function takeSubscriptionAgent(
       );
       const verified = await notifications.verifyToken(
         { address, tokenId, privateKey: auth.privateKey },
-        codeOf(notifications, { address, dhSecret: secret }, push)!,
+        codeOf(secret, push)!,
       );
       if (!verified.ok) throw new Error(verified.error.code);
       await slot.db.query('INSERT INTO subscriptions.agents (agent_id) VALUES ($1) ON CONFLICT DO NOTHING', [

@@ -259,7 +259,7 @@ test('subscription-B5 a flush does not forget to end what was switched off by na
   await close();
   await toggle([off], false);
   await setToken('ACTIVE', 'PERIODIC');
-  await agent.supervisor.signal(FLUSH_AND_SMP_DELETE_SIGNAL, {});
+  await agent.supervisor.signal(FLUSH_AND_SMP_DELETE_SIGNAL);
   await open();
   await gone(on);
   await gone(off);

@@ -82,13 +82,13 @@ export async function startRouterAgent() {
   }
 
   /** The code of the newest verification push, of which there are to be so many. */
-  async function pushedCode({ ref, device, secret }: RegisteredToken, count = 1): Promise<Buffer> {
+  async function pushedCode({ device, secret }: RegisteredToken, count = 1): Promise<Buffer> {
     const pushes = await eventually('the verification push', async () => {
       const all = pushesTo(routers.sink, device.token, 'verification');
       return all.length >= count && all;
     });
     expect(pushes.length).toBe(count);
-    return codeOf(notifications, { address: ref.address, dhSecret: secret }, pushes.at(-1)!)!;
+    return codeOf(secret, pushes.at(-1)!)!;
   }
 
   async function activate(token: RegisteredToken): Promise<void> {

@@ -1,6 +1,6 @@
 /** Both ports toward routers, against stand-ins. */
 import { randomBytes } from 'node:crypto';
-import { createMessagingRouters } from '../../activities/subscription/router/routers.ts';
+import { createMessagingRouters, openVerification } from '../../activities/subscription/router/routers.ts';
 import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/keys.ts';
 import type { DeviceToken, RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
@@ -47,13 +47,7 @@ describe('the ports toward routers', () => {
       eventually('the verification push', async () => {
         const [push] = pushesTo(adapter.routers.sink, to.token, 'verification');
         const { nonce = '', verification = '' } = push?.data ?? {};
-        return (
-          push &&
-          notifications.openVerification(
-            { address: token.address, dhSecret: secret },
-            { nonce, content: verification },
-          )
-        );
+        return push && openVerification(secret, nonce, verification);
       });
 
     const code = await codeTo(device);

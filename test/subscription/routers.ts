@@ -1,7 +1,7 @@
 /** Routers and a push provider for tests. */
 import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/keys.ts';
-import type { KeyPair, PushSecret } from '../../activities/subscription/router/ports.ts';
-import type { NotificationRouter } from '../../activities/subscription/router/routers.ts';
+import type { KeyPair } from '../../activities/subscription/router/ports.ts';
+import { openVerification } from '../../activities/subscription/router/routers.ts';
 import type {
   MessagingRouterOptions,
   MessagingRouterStandIn,
@@ -65,10 +65,9 @@ export const newQueueKeys = (): QueueKeys => ({
 
 /** The code in a verification push. */
 export const codeOf = (
-  router: Pick<NotificationRouter, 'openVerification'>,
-  token: PushSecret,
+  secret: Buffer,
   { data: { nonce = '', verification = '' } }: RecordedDevicePush,
-): Buffer | undefined => router.openVerification(token, { nonce, content: verification });
+): Buffer | undefined => openVerification(secret, nonce, verification);
 
 /** Pushes of a kind to a device so far. */
 export function pushesTo(

@@ -2,12 +2,7 @@
 import { createSubscriptionCommands } from '../../activities/subscription/commands.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { AgentState } from '../../workflows/subscription/contract.ts';
-import {
-  CLOSE_UPDATE,
-  FLUSH_AND_SMP_DELETE_SIGNAL,
-  OPEN_UPDATE,
-  REPLAY_UPDATE,
-} from '../../workflows/subscription/contract.ts';
+import { CLOSE_UPDATE, OPEN_UPDATE, REPLAY_UPDATE } from '../../workflows/subscription/contract.ts';
 import { eventually } from '../harness.ts';
 import type { SubscriptionAgent } from './agent.ts';
 import { AGENT, KEY_BOX, takeSubscriptionAgent } from './agent.ts';
@@ -224,7 +219,6 @@ test('N1 a flush forgets Creates that wait, but nothing that ends subscriptions,
   await agent.update(OPEN_UPDATE);
   await eventually('all records to go', async () => (await agent.records()).length === 0);
   expect((await agent.idle()).done).toBe(done + 3);
-  await agent.supervisor.signal(FLUSH_AND_SMP_DELETE_SIGNAL, { connIds: 'nonsense' });
   await agent.supervisor.signal('command', { kind: 'create', connIds: [] });
   expect((await agent.idle()).done).toBe(done + 3);
 });

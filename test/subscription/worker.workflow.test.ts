@@ -61,6 +61,7 @@ function beginWorker(
   const activities = {
     claim: rows.claim,
     ...{ runKeys: work, runDeletes: work, runCreates: work, runChecks: work, runTokenDeletion: work },
+    kickDue: () => 0,
     reportError: () => undefined,
     sendCreate: () => undefined,
     ...instead,
@@ -195,7 +196,7 @@ test('subscription-L3 N2 a worker that is woken while its fifth death is reporte
   expect(rows.claims).toBe(1);
 });
 
-test('N14 a batch whose process is gone is no death: rows are asked again', async () => {
+test('N14 a batch whose process is gone is no death: rows are asked again, and other workers are woken', async () => {
   const rows = new FakeRows();
   rows.put(['lost', 'interrupted'], 'smp-key');
   let calls = 0;
@@ -209,6 +210,7 @@ test('N14 a batch whose process is gone is no death: rows are asked again', asyn
   });
   await worker.result();
   expect(calls).toBe(3);
+  expect(worker.calls('kickDue')).toHaveLength(2);
   expect(reports(worker)).toEqual([]);
   expect(rows.batches.map(({ claim }) => claim)).toEqual([3]);
 });

@@ -110,10 +110,7 @@ async function publishUntilSettled(
     switch (result.status) {
       case 'published':
       case 'skipped':
-        leave(
-          result.status,
-          result.status === 'published' ? 'Published.' : 'Skipped: cancelled, or too late to send.',
-        );
+        leave(result.status, `Ended: ${result.status}.`);
         return result;
       case 'failed':
         result = (await spendRestOfBudget(publication, result, operator)) ?? (await tryNow());

@@ -78,12 +78,10 @@ export async function notification(intent: NotificationInput): Promise<Notificat
   try {
     const acceptance = await accept(intent);
     if (acceptance.outcome !== 'accepted') {
-      setCurrentDetails(describeRefusal(acceptance));
+      setCurrentDetails(`Not accepted: \`${Object.values(acceptance).join(' ')}\`.`);
       return acceptance;
     }
-    setCurrentDetails(
-      `Accepted; ${acceptance.routeCount} routes are published, each in its own workflow if it needs one.`,
-    );
+    setCurrentDetails(`Accepted; its ${acceptance.routeCount} routes are being published.`);
     const publishing = publishAccepted({ ...intent, replay: wasReset() }, acceptance);
     const published = publishing instanceof Promise ? await publishing : publishing;
     const totals = { ...published, skipped: published.skipped + acceptance.skipped };
@@ -108,11 +106,9 @@ export async function notificationBatch(batch: BatchInput): Promise<RouteTotals>
   const slice = { offset, limit: ROUTES_PER_BATCH };
   try {
     setCurrentDetails(`Publishes routes ${offset + 1} to ${offset + ROUTES_PER_BATCH} at most.`);
-    const totals = await publishSlice(batch, slice, () =>
+    return await publishSlice(batch, slice, () =>
       database.listRoutesToPublish(notificationId, offset, ROUTES_PER_BATCH),
     );
-    setCurrentDetails(describeTotals(totals));
-    return totals;
   } catch (error) {
     if (!isOver(error)) throw error;
     await skipWhatIsOpen(() => steering.skipOpenRoutesOfSlice({ notificationId, ...slice }));
@@ -133,21 +129,11 @@ function accept(intent: NotificationInput): Promise<Acceptance> {
 
 const acceptDurably = (intent: NotificationInput): Promise<Acceptance> => durable.acceptIntent(intent);
 
-/** Why no recipient gets anything. */
-function describeRefusal(acceptance: Exclude<Acceptance, Accepted>): string {
-  const { outcome } = acceptance;
-  if (outcome === 'duplicate') return `Duplicate of \`${acceptance.of}\`, which is published.`;
-  const other =
-    outcome === 'idempotency_conflict' ? `: \`${acceptance.with}\` has its key and other content` : '';
-  return `Not accepted, \`${outcome}\`${other}.`;
-}
-
-/** A dead route has its own workflow, which is open for as long as somebody must see to it. */
+/** Dead letters are other workflows, which are open while a route needs an operator. */
 const describeTotals = ({ published, skipped, deadLettered }: RouteTotals): string =>
   detailsOf(
     `${published} published, ${skipped} skipped, ${deadLettered} dead.`,
-    deadLettered > 0 &&
-      `A dead route needs an operator: \`dead-letter/${workflowInfo().workflowId.split('/')[1]}/…\``,
+    deadLettered > 0 && 'Dead routes need an operator until they are replayed: view Dead letters.',
   );
 
 function publishAccepted(of: Notification, acceptance: Accepted): RouteTotals | Promise<RouteTotals> {

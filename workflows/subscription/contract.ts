@@ -37,8 +37,8 @@ export interface WorkerKey {
  */
 export const COMMAND_SIGNAL = 'command';
 /**
- * Signal, argument `FlushRequest`: forgets the create commands that wait, and smp-delete for all, and then does
- * smp-delete. One signal, so that nothing comes between.
+ * Signal without argument: forgets the create commands that wait, and smp-delete for all, and then does smp-delete for
+ * all. One signal, so that nothing comes between.
  */
 export const FLUSH_AND_SMP_DELETE_SIGNAL = 'flushAndSmpDelete';
 /** Most connections that one signal or update names; more go in several. */
@@ -56,11 +56,6 @@ export type CommandKind = 'create' | 'smp-delete' | 'reconcile';
 export interface Command {
   kind: CommandKind;
   /** At most MAX_CONNECTIONS. Absent: all that the agent is subscribed to and that want notifications. */
-  connIds?: string[];
-}
-
-export interface FlushRequest {
-  /** As in `Command`. */
   connIds?: string[];
 }
 

@@ -3,7 +3,6 @@ import { refuse } from '../long-lived.ts';
 import type {
   Command,
   ConnectionList,
-  FlushRequest,
   ImportConnections,
   RouterChange,
   RouterKey,
@@ -29,12 +28,6 @@ export function isCommand(value: unknown): value is Command {
   const { kind, connIds } = value as Unchecked<Command>;
   if (kind === 'reconcile') return areConnectionIds(connIds);
   return (kind === 'create' || kind === 'smp-delete') && (connIds === undefined || areConnectionIds(connIds));
-}
-
-export function isFlushRequest(value: unknown): value is FlushRequest {
-  if (typeof value !== 'object' || value === null) return false;
-  const { connIds } = value as Unchecked<FlushRequest>;
-  return connIds === undefined || areConnectionIds(connIds);
 }
 
 export function checkList(request: ConnectionList): void {

@@ -38,7 +38,6 @@ import type {
   CommandUnderWay,
   ConnectionList,
   DeletedConnections,
-  FlushRequest,
   ImportConnections,
   ImportedConnection,
   SupervisorCarried,
@@ -56,7 +55,6 @@ import {
   checkList,
   checkToggle,
   isCommand,
-  isFlushRequest,
   checkChange,
 } from './requests.ts';
 import * as contract from './contract.ts';
@@ -181,18 +179,17 @@ function handleSignals(supervisor: Supervisor): void {
   setHandler(
     defineSignal<[Command]>(contract.COMMAND_SIGNAL),
     (command) => {
-      if (isCommand(command)) addCommands(queue, [commandOf(command.kind, command)]);
-      else log.warn('a command was not understood');
+      if (!isCommand(command)) return log.warn('a command was not understood');
+      // Without anything else that was sent with it.
+      const { kind, connIds } = command;
+      addCommands(queue, [{ kind, ...(connIds === undefined ? {} : { connIds }) }]);
     },
     { description: 'Has something done about connections. {kind, connIds?}' },
   );
   setHandler(
-    defineSignal<[FlushRequest]>(contract.FLUSH_AND_SMP_DELETE_SIGNAL),
-    (request) => {
-      if (!isFlushRequest(request)) return log.warn('a request to flush was not understood');
-      queue.splice(0, queue.length, ...afterFlush(queue), commandOf('smp-delete', request));
-    },
-    { description: 'Forgets creates and deletes that wait, then ends subscriptions. {connIds?}' },
+    defineSignal(contract.FLUSH_AND_SMP_DELETE_SIGNAL),
+    () => void queue.splice(0, queue.length, ...afterFlush(queue), { kind: 'smp-delete' }),
+    { description: 'Forgets creates and deletes that wait, then ends all subscriptions.' },
   );
 }
 
@@ -305,11 +302,6 @@ async function setOpen(supervisor: Supervisor, isOpen: boolean): Promise<AgentSt
   return agent;
 }
 
-/** A command as it is queued, without anything else that was sent with it. */
-function commandOf(kind: Command['kind'], { connIds }: FlushRequest): Command {
-  return { kind, ...(connIds === undefined ? {} : { connIds }) };
-}
-
 function reasonIn(error: unknown): string {
   const cause = error instanceof ActivityFailure ? error.cause : error;
   return cause instanceof Error ? cause.message : String(cause);
@@ -325,11 +317,7 @@ export async function subscriptionChange(
   change: RouterChange,
 ): Promise<RouterStates | void> {
   checkChange(agentId, change);
-  setCurrentDetails(
-    'look' in change
-      ? 'Asks all routers how they stand.'
-      : 'Waits for a router to answer under a new fingerprint.',
-  );
+  setCurrentDetails('look' in change ? 'Asks all routers.' : 'Waits for a router that changed.');
   if ('look' in change) return routers.lookAtRouters(agentId);
   const refusal = await routers.trustRouter(agentId, change.trust.server);
   if (typeof refusal === 'string') fail(`the router did not answer under this fingerprint: ${refusal}`);

@@ -91,7 +91,9 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
       if (typeOf(error) === SUBSCRIPTION_CLOSED) return endUnlessKicked();
       // The round is claimed again: rows know better than a list how far their work has come.
       forgetRound();
-      if (!isLost(error) && !(await survivesDeath(error))) return endUnlessKicked();
+      // The lost activity may have written rows for other workers without waking them, and the reconciliation comes later.
+      if (isLost(error)) await database.kickDue(key.agentId, Date.now());
+      else if (!(await survivesDeath(error))) return endUnlessKicked();
     }
   }
 

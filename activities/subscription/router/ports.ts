@@ -21,13 +21,6 @@ export type RouterResult<T> = { ok: true; value: T } | { ok: false; error: Route
 /** A raw Ed25519 or X25519 key, 32 bytes. Private ones exist in memory only; rows hold them encrypted. */
 export type RawKey = Buffer;
 
-/** An encrypted value as it travels. */
-export interface Boxed {
-  nonce: string;
-  /** Ciphertext and tag. */
-  content: string;
-}
-
 export interface KeyPair {
   publicKey: RawKey;
   privateKey: RawKey;
@@ -75,14 +68,6 @@ export interface TokenRef {
   /** base64url of 24 bytes. */
   tokenId: string;
   privateKey: RawKey;
-}
-
-/** By what the pushes to a token are read. */
-export interface PushSecret {
-  /** The router that pushes. */
-  address: RouterAddress;
-  /** Agreed with it. */
-  dhSecret: Buffer;
 }
 
 export type TokenStatus = (typeof TOKEN_STATUSES)[number];

@@ -7,14 +7,12 @@ import { endpointOf } from '../../../api/subscription/router-address.ts';
 import { MalformedError, unpadBlock } from './blocks.ts';
 import { BOX_NONCE_BYTES, openBox } from './keys.ts';
 import type {
-  Boxed,
   DeviceToken,
   ItemResult,
   KeyPair,
   NewSubscriptionRequest,
   NotifierKeyAnswer,
   NotifierKeyRequest,
-  PushSecret,
   QueueRef,
   RawKey,
   RouterAddress,
@@ -163,16 +161,17 @@ export function createNotificationRouters(options: RouterSessionsOptions = {}) {
     /** SDEL, for legacy records only. */
     deleteSubscription: ({ address, privateKey }: TokenRef, id: string) =>
       askOne(address, { ...about(id, privateKey), command: { op: 'SDEL' } }, readOk),
-    openVerification,
   };
 }
 
 /**
  * A code is padded in its box, as everything is that a router pushes.
  *
+ * @param dhSecret agreed with the router.
+ * @param content ciphertext and tag; base64, as the nonce.
  * @returns the code in a verification push, undefined when it was not encrypted for this token.
  */
-function openVerification({ dhSecret }: PushSecret, { nonce, content }: Boxed): Buffer | undefined {
+export function openVerification(dhSecret: Buffer, nonce: string, content: string): Buffer | undefined {
   const nonceBytes = Buffer.from(nonce, 'base64');
   if (nonceBytes.length !== BOX_NONCE_BYTES) return undefined;
   const opened = openBox(Buffer.from(content, 'base64'), dhSecret, nonceBytes);

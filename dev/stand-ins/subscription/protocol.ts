@@ -1,11 +1,16 @@
 /** What stand-in routers are asked, answer and tell, as their rules see it. Binary values are base64url. */
 import type {
-  Boxed,
   DeviceToken,
   RouterAddress,
   TokenStatus,
 } from '../../../activities/subscription/router/ports.ts';
 import type { RouterProtocol } from '../../../api/subscription/router-address.ts';
+
+/** An encrypted value as it travels: ciphertext and tag. */
+export interface Boxed {
+  nonce: string;
+  content: string;
+}
 
 /** A block, bytes. */
 export const BLOCK_BYTES: Record<RouterProtocol, number> = { smp: 16_384, ntf: 512 };

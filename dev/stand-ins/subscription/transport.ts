@@ -1,7 +1,7 @@
 /** What the rules of stand-in routers and the protocol (binary/) know of each other. */
-import type { Boxed, RouterAddress } from '../../../activities/subscription/router/ports.ts';
+import type { RouterAddress } from '../../../activities/subscription/router/ports.ts';
 import type { RouterProtocol } from '../../../api/subscription/router-address.ts';
-import type { SessionEvent } from './protocol.ts';
+import type { Boxed, SessionEvent } from './protocol.ts';
 import type { RouterRules } from './router-rules.ts';
 
 export type Notification = Extract<SessionEvent, { event: 'NMSG' }>;

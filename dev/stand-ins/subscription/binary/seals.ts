@@ -1,6 +1,6 @@
 /** What binary routers encrypt for recipients and devices: boxes of padded content, so that lengths say nothing. */
 import { randomBytes } from 'node:crypto';
-import type { Boxed } from '../../../../activities/subscription/router/ports.ts';
+import type { Boxed } from '../protocol.ts';
 import type { MessageSeals, PushSeals } from '../transport.ts';
 import { NONCE_BYTES, seal } from './box.ts';
 import { pad, short, timestamp } from './bytes.ts';

@@ -1,0 +1,173 @@
+/**
+ * What is done to many subscriptions of an agent: those that were given up are chosen to be started over, queues that an
+ * application has already are handed over to the service, and deletions whose keys are lost for good are forgotten.
+ */
+import { randomBytes, randomUUID } from 'node:crypto';
+import type { WorkflowHandle } from '@temporalio/client';
+import type { Pool } from 'pg';
+import type { KeyBox } from '../../api/key-box.ts';
+import type { ImportedQueue, QueueToImport } from '../../api/subscription/requests.ts';
+import { MAX_IMPORTED_QUEUES, importedQueueSchema, queueImports } from '../../api/subscription/requests.ts';
+import { ENSURE_AGENT } from '../../api/subscription/rows.ts';
+import type { ImportedConnection, ImportConnections } from '../../workflows/subscription/contract.ts';
+import { IMPORT_CONNECTIONS_UPDATE } from '../../workflows/subscription/contract.ts';
+import type { Choice } from '../choices.ts';
+import { OperationFailedError } from '../errors.ts';
+import { conditions } from '../lists.ts';
+
+// --- Starting over ---------------------------------------------------------------------------------------------------
+
+/** Of what was given up or could not be read; without any field all of it. */
+export interface RetryFilter {
+  connIds?: readonly string[];
+  userId?: number;
+}
+
+export const chooseRetryable = (agentId: string, { connIds, userId }: RetryFilter): Choice => ({
+  columns: ['conn_id'],
+  from: `(SELECT connection.agent_id, conn_id, connection.user_id, subscription.updated_at
+            FROM subscriptions.ntf_subscriptions AS subscription
+            JOIN subscriptions.connections AS connection USING (agent_id, conn_id)
+           WHERE NOT connection.is_deleted AND (action_ts IS NULL OR ntf_failed OR smp_failed)) AS given_up`,
+  at: 'updated_at',
+  given: conditions([
+    ['agent_id = ?', agentId],
+    ['user_id = ?', userId],
+    ['conn_id = ANY (?)', connIds],
+  ]),
+});
+
+// --- Queues of applications -------------------------------------------------------------------------------------
+
+interface ImportResources {
+  db: Pool;
+  agentId: string;
+  keyBox: KeyBox | undefined;
+  /** Asks the supervisor. */
+  update: <T>(make: (supervisor: WorkflowHandle) => Promise<T>) => Promise<T>;
+}
+
+/**
+ * Takes over queues that an application has already. Keys are sealed before they leave this process.
+ *
+ * @param queues as `importedQueueSchema` has them.
+ * @returns the connections in order; where one exists already, that instead.
+ * @throws OperationFailedError that names the fields that are wrong; nothing was imported then.
+ */
+export async function importQueues(
+  { db, agentId, keyBox, update }: ImportResources,
+  queues: readonly unknown[],
+): Promise<ImportedConnection[]> {
+  if (!keyBox) throw new OperationFailedError('there is no key to seal the request with');
+  const checked = queues.map(checkImported);
+  const imported: ImportedConnection[] = [];
+  await db.query(ENSURE_AGENT.text, [agentId]);
+  for (let from = 0; from < checked.length; from += MAX_IMPORTED_QUEUES) {
+    const part: QueueToImport[] = checked
+      .slice(from, from + MAX_IMPORTED_QUEUES)
+      .map((queue) => ({ ...queue, connId: queue.connId ?? newConnectionId() }));
+    const requestId = randomUUID();
+    await db.query(INSERT_IMPORT, [requestId, agentId, queueImports.seal(keyBox, requestId, part)]);
+    const made = await update((supervisor) =>
+      supervisor.executeUpdate<ImportedConnection[], [ImportConnections]>(IMPORT_CONNECTIONS_UPDATE, {
+        args: [{ requestId }],
+      }),
+    );
+    imported.push(...made);
+    // Where nobody has answered, the service may still need it; the sweep removes it later.
+    await db.query(REMOVE_IMPORT, [requestId]);
+  }
+  return imported;
+}
+
+const CONNECTION_ID_BYTES = 12;
+
+/** One that does not look like an option where it is typed. */
+function newConnectionId(): string {
+  for (;;) {
+    const connId = randomBytes(CONNECTION_ID_BYTES).toString('base64url');
+    if (/^[A-Za-z0-9]/.test(connId)) return connId;
+  }
+}
+
+/** @throws OperationFailedError that names fields only: their values are secrets. */
+function checkImported(queue: unknown, index: number): ImportedQueue {
+  const checked = importedQueueSchema.safeParse(queue);
+  if (checked.success) return checked.data;
+  const problems = checked.error.issues.map(
+    ({ path, message }) => `queue ${index + 1}: ${[...path, message].join(': ')}`,
+  );
+  throw new OperationFailedError(problems.join('\n'));
+}
+
+const INSERT_IMPORT =
+  'INSERT INTO subscriptions.queue_imports (request_id, agent_id, sealed) VALUES ($1, $2, $3)';
+const REMOVE_IMPORT = 'DELETE FROM subscriptions.queue_imports WHERE request_id = $1';
+
+// --- Lost keys --------------------------------------------------------------------------------------------------
+
+/** Rows of one statement: never one long lock. */
+const BATCH_SIZE = 500;
+
+export interface Abandoned {
+  /** Deleted connections. The messaging routers of their queues keep the notifiers. */
+  connections: number;
+  /** Deleted tokens, of which their notification router is not told. */
+  tokens: number;
+}
+
+/** What `abandon` would forget. */
+export async function countUnreadableDeletions(db: Pool, agentId: string): Promise<Abandoned> {
+  const { rows } = await db.query<Abandoned>(COUNT, [agentId]);
+  return rows[0]!;
+}
+
+/**
+ * Forgets deleted connections and tokens whose keys did not open when they were to be deleted on their routers.
+ *
+ * @returns how many of each.
+ */
+export async function abandon(db: Pool, agentId: string): Promise<Abandoned> {
+  const abandoned: Abandoned = { connections: 0, tokens: 0 };
+  for (;;) {
+    const { rows } = await db.query<Abandoned>(ABANDON, [agentId, BATCH_SIZE]);
+    const { connections, tokens } = rows[0]!;
+    abandoned.connections += connections;
+    abandoned.tokens += tokens;
+    if (connections < BATCH_SIZE && tokens < BATCH_SIZE) return abandoned;
+  }
+}
+
+const UNREADABLE_RECORDS = `
+          FROM subscriptions.ntf_subscriptions AS record
+          JOIN subscriptions.connections AS connection USING (agent_id, conn_id)
+         WHERE agent_id = $1 AND is_deleted AND (ntf_failed OR smp_failed)`;
+
+const COUNT = `
+  SELECT (SELECT count(*)::int ${UNREADABLE_RECORDS}) AS connections,
+         (SELECT count(*)::int FROM subscriptions.ntf_tokens_to_delete WHERE agent_id = $1 AND del_failed) AS tokens`;
+
+/** $1 agent, $2 rows at most of each. A key that has come back meanwhile clears the mark, and the row is left alone. */
+const ABANDON = `
+  WITH records AS (
+    DELETE FROM subscriptions.ntf_subscriptions
+     WHERE agent_id = $1 AND conn_id IN (
+        SELECT conn_id ${UNREADABLE_RECORDS}
+         ORDER BY conn_id
+         LIMIT $2
+           FOR UPDATE OF record SKIP LOCKED)
+    RETURNING conn_id
+  ), connections AS (
+    DELETE FROM subscriptions.connections
+     WHERE agent_id = $1 AND is_deleted AND conn_id IN (SELECT conn_id FROM records)
+    RETURNING conn_id
+  ), tokens AS (
+    DELETE FROM subscriptions.ntf_tokens_to_delete
+     WHERE id IN (SELECT id FROM subscriptions.ntf_tokens_to_delete
+                   WHERE agent_id = $1 AND del_failed
+                   ORDER BY id
+                   LIMIT $2
+                     FOR UPDATE SKIP LOCKED)
+    RETURNING id
+  )
+  SELECT (SELECT count(*)::int FROM connections) AS connections, (SELECT count(*)::int FROM tokens) AS tokens`;
