@@ -6,7 +6,7 @@
 # `npm run tool -- dev/images.mjs --write` pins it to a digest; `--release` fails while it is not.
 ARG NODE_IMAGE=node:24-slim
 
-# No package of either stage needs its installation script: native parts come as packages of their own.
+# No package of either stage needs its installation script: native parts come as separate packages.
 FROM ${NODE_IMAGE} AS bundle
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./

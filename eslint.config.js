@@ -46,7 +46,7 @@ const UNBOUNDED_READS = [
     message: 'The other side decides how long its answer is: read it with a limit.',
   },
 ];
-/** An attempt whose heartbeats nobody notes is taken for a late one. */
+/** An attempt without recorded heartbeats is taken for a late one. */
 const UNNOTED_HEARTBEATS = {
   selector: "CallExpression[callee.property.name='heartbeat']",
   message: 'Heartbeat through activities/heartbeat.ts, which notes it for activities/attempt.ts.',
@@ -74,7 +74,7 @@ export default tseslint.config(
     rules: {
       '@typescript-eslint/consistent-type-imports': 'error',
       '@typescript-eslint/switch-exhaustiveness-check': 'error',
-      // A deliberate void says that nobody waits; the rest must be awaited.
+      // A deliberate void marks a promise that is not awaited; the rest must be awaited.
       '@typescript-eslint/no-floating-promises': ['error', { ignoreVoid: true }],
       // A leading underscore says that a value is taken out to be left out.
       '@typescript-eslint/no-unused-vars': ['error', { varsIgnorePattern: '^_' }],

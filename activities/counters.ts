@@ -27,5 +27,5 @@ export function countersOf(meter: Meter) {
 export const takenUpCounter = (meter: Meter) =>
   countersOf(meter).counter<{ what: 'route' | 'intent' | 'mobile_job' }>(
     'notification.reconciliation.taken_up',
-    'Work that nobody did, and that was taken up',
+    'Overdue work that reconciliation took up',
   );

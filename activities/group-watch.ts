@@ -1,7 +1,7 @@
 /**
- * A consumer group whose entries become rows of PostgreSQL. Once they are acknowledged nobody would read them again, and a
+ * A consumer group whose entries become rows of PostgreSQL. Acknowledged entries are not read again, and a
  * PostgreSQL that falls back to an earlier state has forgotten some of them. The group is then given the entries of the
- * last while again; what has its row is left alone by whoever takes it. A Redis that falls back soon after that may have
+ * last while again; a reader skips entries that have their row. A Redis that falls back soon after that may have
  * forgotten that it gave them, so it gives them once more.
  */
 import type { Redis } from 'ioredis';

@@ -105,7 +105,7 @@ export function createOperationActivities(
     const { cancelled, cancellationSignal } = Context.current();
     const over = new AbortController();
     const end = AbortSignal.any([cancellationSignal, over.signal]);
-    // One item that hangs holds up nobody; but whoever stops it wants to know how far it came.
+    // One hanging item holds up no other item; an operator who stops the operation wants to know how far it came.
     const givenUp = cancelled.catch(async (error: unknown) => {
       await pause(LOOK_INTERVAL_MS, over.signal);
       throw error;

@@ -24,7 +24,7 @@ export interface OutboundState {
 
 /** What a look finds besides. */
 export interface OutboundLook extends OutboundState {
-  /** Of the oldest entry; of the one after the last when there is none. */
+  /** Of the oldest entry; without entries, the id after the last one. */
   firstEntryId: string;
   /** Entries that were trimmed or deleted so far. Unknown before Redis 7. */
   entriesRemoved?: number;
@@ -114,7 +114,7 @@ export function suspicionOf(seen: OutboundState, now: OutboundLook): string | un
 }
 
 /**
- * A stream that was begun anew may have grown past what was seen of it. It shows all the same: what was seen is not
+ * A stream that was created again may have grown past what was seen of it. It shows all the same: what was seen is not
  * there, and not as many entries were removed as had been added by then.
  *
  * @returns in what way the stream is behind what was seen. Pure.
@@ -239,8 +239,8 @@ function suspectValues(stream: string, row: OutboundRow, now: OutboundLook, reas
 /**
  * Looks at a stream, and remembers how it stands or that it is suspicious.
  *
- * @param onSuspicion hears of each suspicion once, whoever looks.
- * @returns the row of a stream that an earlier look has found suspicious, and that is to be mended.
+ * @param onSuspicion hears of each suspicion once, over all processes.
+ * @returns the row of a stream that an earlier look has found suspicious, and that is to be repaired.
  * @throws what Redis and PostgreSQL fail with.
  */
 export async function checkOutbound(
@@ -294,7 +294,7 @@ const SAVE_OUTBOUND = {
 };
 
 /**
- * Begins a suspicion, or begins it anew when it was suspected of less: attempts that were being made at the time of this
+ * Begins a suspicion, or begins it again when it was suspected of less: attempts that were being made at the time of this
  * loss end later than those of the loss before. $1 stream, $2 to $4 its state, $5 whether it has fallen back, $6 why, $7 and
  * $8 the server and the last entry that were seen before.
  */

@@ -44,7 +44,7 @@ const ABOUT_VALUES = /^(2[123]|44|54)/;
 const DATA_EXCEPTION = /^22/;
 
 /**
- * About the installation, which somebody must mend: no right, table or function (42), no such database or schema (3D,
+ * About the installation, which an operator must fix: no right, table or function (42), no such database or schema (3D,
  * 3F), no log-in (28), a read-only server (25006), a full disk (53100), a pool that loses prepared statements (26),
  * corrupted data (XX001, XX002).
  */
@@ -89,7 +89,7 @@ export function sqlStateOf(error: unknown): string | undefined {
   return error instanceof pg.DatabaseError ? error.code : undefined;
 }
 
-/** Nothing is wrong with the values: the same statement succeeds once PostgreSQL is back, or mended, or in the next attempt. */
+/** Nothing is wrong with the values: the same statement succeeds once PostgreSQL is back, or fixed, or in the next attempt. */
 export const isPostgresAway = (error: unknown): error is ApplicationFailure =>
   POSTGRES_AWAY.some((type) => isOfType(error, type));
 
@@ -108,7 +108,7 @@ function detailsOf(error: unknown): Partial<PostgresFailureDetails> {
   return (details as PostgresFailureDetails | undefined) ?? {};
 }
 
-/** The same failure, not retried if it is a refusal: for whoever has nothing to set aside and cannot wait. */
+/** The same failure, not retried if it is a refusal: for callers that have nothing to set aside and cannot wait. */
 export function finalIfRefused(failure: ApplicationFailure): ApplicationFailure {
   if (!isPostgresRefusal(failure)) return failure;
   return ApplicationFailure.nonRetryable(failure.message, POSTGRES_REFUSED, ...(failure.details ?? []));

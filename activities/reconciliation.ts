@@ -134,7 +134,7 @@ export function createReconciliationActivities(
         },
         () => counts,
       );
-      if (isLoss) log.warn({ ...counts }, 'work was taken up that nobody did');
+      if (isLoss) log.warn({ ...counts }, 'overdue work was taken up');
       else log.info({ ...counts }, 'work reconciled');
       if (failed.length > 0) throw ApplicationFailure.retryable(failed.join('; '), 'ReconciliationFailed');
       return counts;

@@ -4,7 +4,7 @@
  * the same ids in them.
  *
  * A Redis that was restarted, switched or restored may have lost entries that it had acknowledged. The watch puts their rows
- * back to those that wait. The relay appends nothing behind a loss that is not mended, nor before the watch has seen the
+ * back to those that wait. The relay appends nothing behind a loss that is not repaired, nor before the watch has seen the
  * stream for the first time, so entries keep the order of rows.
  */
 import type { Redis } from 'ioredis';
@@ -49,7 +49,7 @@ interface Outbox<Row> {
   columns: string;
   /** SQL of how many entries a row is. */
   size: string;
-  /** Of the advisory lock of whoever relays; no other lock has this number. */
+  /** Of the advisory lock of the process that relays; no other lock has this number. */
   lock: number;
   /** The fields of each entry: names and values in turn. */
   entriesOf(row: Row & { id: string }): (string | number)[][];
@@ -162,7 +162,7 @@ export function relayRows<Row>(
       const fields = entries.flat().flatMap((entry) => [entry.length, ...entry]);
       const values = [seen.last_entry_id, maxLen, ...fields];
       const ids = (await redis.eval(APPEND, 1, stream, ...values)) as string[] | null;
-      // The watch sees it, too, and mends it.
+      // The watch sees it, too, and repairs it.
       if (ids === null) return undefined;
       let last = -1;
       const lastOfEach = entries.map(({ length }) => ids[(last += length)]!);

@@ -26,7 +26,7 @@ export interface StreamMemory {
   passedId?: string;
   /** How it looked. */
   seen?: StreamState;
-  /** Where somebody wants the reader to read again from. */
+  /** Entry from which an operator asked the reader to read again. */
   rewindTo?: string;
   /** Of the row, and of what Redis has seen of it; 0 before the first. */
   beats: { inRow: number; inRedis: number };
@@ -83,7 +83,7 @@ const seenIn = (row: MemoryRow, lastGeneratedId: string): StreamState => ({
 });
 
 export interface ToRemember {
-  /** Undefined: as it is, since somebody else moves it. */
+  /** Undefined: as it is, since another process moves it. */
   passedId: string | undefined;
   seen: StreamState | undefined;
 }

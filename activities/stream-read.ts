@@ -13,7 +13,7 @@ import { MAX_ENTRY_FIELDS, SHOWN_FIELDS, SHOWN_VALUE_BYTES } from '../api/text.t
 
 /** A read ends with the entry that reaches this, bytes. At 10 Mbit/s they take less than a second. */
 const MAX_READ_BYTES = 1 << 20;
-/** Redis serves nobody else while a script runs: it ends with the entry that reaches this, bytes. */
+/** Redis serves no other client while a script runs: it ends with the entry that reaches this, bytes. */
 const MAX_VISITED_BYTES = 4 << 20;
 /** The id before the last possible one, which Redis takes for `>`: entries that are new. */
 const LAST_ID = '18446744073709551615-18446744073709551614';
@@ -158,7 +158,7 @@ export async function openStream(connection: Redis, { stream, maxEntryBytes, bat
   connection.defineCommand('renewEntries', { numberOfKeys: 1, lua: RENEW });
   const commands = connection as unknown as ReadCommands;
   const limits = [maxEntryBytes, batchSize] as const;
-  // Whoever may not say so must hear of it here: the reply to the skipped one would be taken for that of the next command.
+  // A user without the right to this command must fail here: the reply to the skipped one would be taken for that of the next command.
   await connection.client('REPLY', 'ON');
 
   /** The next command waits until there is an entry behind this one, or the time is over. */

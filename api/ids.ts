@@ -32,7 +32,7 @@ export function hashOfRouteRef(routeRef: string): string | undefined {
 /**
  * An idempotency key or a user id as search attribute and in logs: itself when short printable ASCII that can be no e-mail
  * address, else `sha256:<hex>`. Keyword attributes are limited to 255 characters on SQL visibility stores, and a longer one
- * would fail the workflow's start. The hash names, it does not protect: whoever guesses the value can compute it.
+ * would fail the workflow's start. The hash names, it does not protect: a reader who guesses the value can compute it.
  */
 export function searchableKey(key: string): string {
   if (key.length <= MAX_SEARCHABLE_BYTES && /^[\x20-\x3f\x41-\x7e]+$/.test(key)) return key;

@@ -18,7 +18,7 @@ const ECHO_MS = 1_000;
 /**
  * Listens for requests to end the program.
  *
- * @param first is called with the first signal. @param again with one that comes at least a second later: somebody does not
+ * @param first is called with the first signal. @param again with one that comes at least a second later: the user does not
  * want to wait. Default: exits with 130.
  * @param signals default: SIGINT and SIGTERM. @param source default: this process.
  * @returns what stops listening.

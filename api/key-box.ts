@@ -55,12 +55,12 @@ const KEY_ID = /^[A-Za-z0-9._-]{1,32}$/;
 
 /**
  * @param keys the first one seals, any of them opens.
- * @throws KeyBoxError when there is none, or one is unusable.
+ * @throws KeyBoxError without a key, or for an unusable one.
  */
 export function createKeyBox(keys: readonly KeyBoxKey[]): KeyBox {
   const known = new Map<string, Buffer>();
   for (const { id, key } of keys) {
-    // Not repeated in the error: somebody may have given a key where its id belongs.
+    // The error does not repeat the value: it may be a key in the place of its id.
     if (!KEY_ID.test(id)) throw new KeyBoxError('the id of a key must be 1 to 32 of A-Z a-z 0-9 . _ -');
     if (known.has(id)) throw new KeyBoxError(`there are two keys with the id ${id}`);
     if (key.length !== KEY_BYTES) {

@@ -59,7 +59,7 @@ export function dataConverterWith(
   return keys.length === 0 ? undefined : dataConverterOf(createPayloadCodec(keys, askPolicy));
 }
 
-/** As {@link dataConverterWith}, for a codec that somebody looks after. */
+/** As {@link dataConverterWith}, for a codec that the caller manages. */
 export function dataConverterOf(codec: PayloadCodec): DataConverter {
   return { payloadCodecs: [codec], failureConverterPath: FAILURE_CONVERTER };
 }
@@ -75,7 +75,7 @@ export function createPayloadCodec(
 ): PayloadCodec {
   const seal = createPayloadSeal(keys);
   return {
-    /** Without a context nobody knows whom it is for: then it is sealed, and not bound. */
+    /** Without a context the workflow is unknown: the payload is sealed, and not bound. */
     async encode(payloads, context) {
       const owner = ownerIn(context);
       return payloads.map((payload) => ({
@@ -151,7 +151,7 @@ const READABLE = new Set(['searchAttributes', 'header', 'data', 'patch-data']);
 /** What Temporal itself says of an activity that was cancelled before anybody had begun it. It has no key to seal that with. */
 const OF_SERVER = ['"ACTIVITY_ID_NOT_STARTED"', '"ACTIVITY_ID_UNKNOWN"'];
 
-/** Whether a payload is what the server says: the same for everybody, and nobody's secret. */
+/** Whether a payload is a fixed text of the server, which holds no secret. */
 function isOfServer({ metadata, data }: Payload): boolean {
   const encoding = Buffer.from(metadata?.['encoding'] ?? []).toString();
   return encoding === 'json/plain' && OF_SERVER.includes(Buffer.from(data ?? []).toString());

@@ -1,7 +1,7 @@
 /**
  * How a payload is sealed (AES-256-GCM), byte by byte. Version 2 is bound: it names the workflow that it is for, and opens
- * for no other. Each one has a key and a nonce of its own, derived from the named key, so that no number of payloads wears
- * that out. Version 1 (api/key-box.ts) is for whoever seals without knowing the workflow, such as the codec server.
+ * for no other. Each one has its own key and nonce, derived from the named key, so that no number of payloads wears
+ * that out. Version 1 (api/key-box.ts) is for programs that seal without knowing the workflow, such as the codec server.
  *
  * ```
  * 1 byte   version, 2
@@ -38,7 +38,7 @@ export interface PayloadSeal {
   /** @param owner undefined seals with version 1. */
   seal(plain: Buffer, owner: PayloadOwner | undefined): Buffer;
   /**
-   * @param owner the workflow in which it was found; undefined when nobody knows.
+   * @param owner the workflow in which it was found; undefined when it is unknown.
    * @throws KeyBoxError when it was sealed with an unknown key or for another workflow, or was changed.
    */
   open(sealed: Buffer, owner: PayloadOwner | undefined): Buffer;
@@ -70,7 +70,7 @@ const OF_SCHEDULE = new RegExp(`^(${SCHEDULE_IDS.join('|')})-\\d{4}-\\d{2}-\\d{2
 /**
  * @param keys the first one seals, any of them opens.
  * @param saltOf for vectors alone.
- * @throws KeyBoxError when there is none, or one is unusable.
+ * @throws KeyBoxError without a key, or for an unusable one.
  */
 export function createPayloadSeal(
   keys: readonly KeyBoxKey[],

@@ -1,5 +1,5 @@
 /**
- * Transactions over several statements, on a connection of their own. The file loads no driver: producers use it with the
+ * Transactions over several statements, on a separate connection. The file loads no driver: producers use it with the
  * pool that they have.
  */
 import type { Pool, PoolClient } from 'pg';
@@ -45,8 +45,8 @@ export async function runTransaction<T>(
 }
 
 /**
- * A connection of the pool. One that breaks says so to its pool only while the pool has it: between two statements nobody
- * else would hear it, and the process would end; the next statement fails anyway. The listener is there before the
+ * A connection of the pool. One that breaks says so to its pool only while the pool has it: between two statements no other listener
+ * would hear it, and the process would end; the next statement fails anyway. The listener is there before the
  * connection is handed out: a server may end one in the same packet in which it says that it is ready.
  */
 export function checkOut(db: Pool): Promise<PoolClient> {

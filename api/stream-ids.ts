@@ -39,7 +39,7 @@ const FIND_ID = `
   local found = redis.call(ARGV[1], KEYS[1], ARGV[2], ARGV[3], 'COUNT', 1)[1]
   return found and found[1]`;
 
-/** @returns the id of the oldest entry behind `id`; undefined when there is none. @throws what Redis fails with. */
+/** @returns the id of the oldest entry behind `id`, if any. @throws the error of Redis. */
 export async function entryIdAfter(
   redis: Scripting,
   stream: string,
@@ -48,7 +48,7 @@ export async function entryIdAfter(
   return id === LAST_ENTRY_ID ? undefined : findId(redis, stream, 'XRANGE', `(${id}`, '+');
 }
 
-/** @returns the id of the newest entry; undefined when there is none. @throws what Redis fails with. */
+/** @returns the id of the newest entry, if any. @throws the error of Redis. */
 export const newestEntryId = (redis: Scripting, stream: string): Promise<string | undefined> =>
   findId(redis, stream, 'XREVRANGE', '+', '-');
 

@@ -78,7 +78,7 @@ export function verifiedWebhookId(secrets: readonly string[], headers: RequestHe
   throw new NotAuthenticError(`the call is not authentic: ${refusal}`);
 }
 
-/** One value; of several, nobody can say which was meant. */
+/** One value; several values are ambiguous and are refused. */
 function only(headers: RequestHeaders, name: string): string {
   const value = headers[name];
   return typeof value === 'string' ? value : '';

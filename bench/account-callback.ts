@@ -76,7 +76,7 @@ export const accountCallback: Measurement = {
   },
 };
 
-/** Begins the shards anew. To all of them it is shortly after midnight. */
+/** Restarts the shards with a clock that shows shortly after midnight. */
 export async function beginShards({ client }: Part): Promise<void> {
   const clockOffsetMs = MIDNIGHT + 10 * MINUTE - Date.now();
   for (let shard = 0; shard < SHARDS; shard += 1) {

@@ -7,7 +7,7 @@ import { intentFor } from './intent.ts';
 import type { Measurement } from './measurement.ts';
 import { medianOf } from './rounds.ts';
 
-/** As many as the reader takes at once. */
+/** Largest batch of the reader. */
 const BATCH_SIZE = 500;
 const BATCHES = 40;
 const LEAST_PER_SECOND = 5_000;

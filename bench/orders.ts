@@ -1,4 +1,4 @@
-/** Orders of the benchmark to a process of its own that works in shapes, and the answers to them. */
+/** Orders of the benchmark to a separate process that works in shapes, and its answers. */
 import path from 'node:path';
 import pLimit from 'p-limit';
 import type { Bench, PartName } from './environment.ts';

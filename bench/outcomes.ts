@@ -68,7 +68,7 @@ async function start(bench: Bench, way: Way, told: string): Promise<void> {
   await bench.service(way, { ...mode, NOTIFICATION_OUTCOMES: told });
 }
 
-/** By a process of its own, warmed up. */
+/** Runs in a separate process, after a warm-up. */
 async function round(bench: Bench, way: Way, told: string): Promise<Round> {
   const count = FACTORS[way] * bench.sizes.intents;
   await start(bench, way, told);

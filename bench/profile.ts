@@ -94,7 +94,7 @@ export function describeProfiles(folder: string, readyAtUs: ReadonlyMap<number, 
   const files = readdirSync(folder).filter((file) => file.endsWith('.cpuprofile'));
   const times = selfTimes(
     files.flatMap((file) => {
-      // Of an earlier run, when nobody knows the process.
+      // A file of an unknown process comes from an earlier run.
       const sinceUs = readyAtUs.get(Number(PROCESS_ID.exec(file)?.[1]));
       if (sinceUs === undefined) return [];
       return [{ profile: JSON.parse(readFileSync(path.join(folder, file), 'utf8')) as CpuProfile, sinceUs }];

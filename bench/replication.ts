@@ -50,7 +50,7 @@ export const replication: Measurement = {
   },
 };
 
-/** By a process of its own, warmed up. */
+/** Runs in a separate process, after a warm-up. */
 async function round(bench: Bench, minReplicas: number): Promise<Round> {
   await bench.stopService(MODE);
   await bench.service(MODE, {

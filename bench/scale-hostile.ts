@@ -1,4 +1,4 @@
-/** Ten gigabytes of entries that nobody should append to the intent stream: the memory of the service meanwhile. */
+/** Memory of the service while the intent stream holds ten gigabytes of hostile entries. */
 import { loadOffset } from '../api/intent/stream.ts';
 import { compareEntryIds } from '../api/stream-ids.ts';
 import type { Bench } from './environment.ts';

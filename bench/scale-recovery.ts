@@ -1,5 +1,5 @@
 /**
- * 100,000 routes that are open and that nobody works on, as after the loss of Temporal: how long until all are taken up,
+ * 100,000 open routes without a workflow, as after the loss of Temporal: how long until all are taken up,
  * and what new intents notice of it.
  */
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -153,7 +153,7 @@ async function switchOn(
   }
   const beganAtMs = Date.now();
   for (const [index, group] of groups.entries()) {
-    // Whoever is switched on late has waited since then.
+    // The wait of a late group counts from this moment too.
     const atMs = beganAtMs + index * GROUP_INTERVAL_MS;
     await sleep(Math.max(0, atMs - Date.now()));
     for (const connId of group) askedAtMs.set(connId, atMs);
@@ -178,7 +178,7 @@ const FILL_CONNECTIONS = `
   INSERT INTO subscriptions.connections (agent_id, conn_id, user_id, enable_ntfs)
   SELECT $1, 'on-' || n, 1 + n % ${USERS}, true FROM generate_series(1, $2::int) AS n`;
 
-/** Their keys are as long as sealed ones; nobody opens them. */
+/** The keys are as long as sealed keys; no process opens them. */
 const FILL_QUEUES = `
   INSERT INTO subscriptions.rcv_queues
          (agent_id, conn_id, host, port, rcv_id, rcv_private_key, ntf_public_key, ntf_private_key,
@@ -202,7 +202,7 @@ const FILL_RECORDS = `
    WHERE agent_id = $1
    LIMIT $2`;
 
-/** What waits for its first check is subscribed; nobody writes it before that. */
+/** A subscribed row waits for its first check; no process writes it before that. */
 const LIST_SUBSCRIBED = `
   SELECT conn_id, extract(epoch FROM updated_at)::float8 * 1000 AS at_ms
     FROM subscriptions.ntf_subscriptions

@@ -14,7 +14,7 @@ const ROW = 'scale.why';
 
 export const scaleWhy: Measurement = {
   name: ROW,
-  meaning: `why somebody got something or not, ${PLANTS.length} causes ${TIMES} times each among ${ROUTES} routes`,
+  meaning: `why a user received an intent or not, ${PLANTS.length} causes ${TIMES} times each among ${ROUTES} routes`,
   isQuick: false,
   rows: [
     {

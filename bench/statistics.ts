@@ -51,7 +51,7 @@ function timeOf(samples: readonly DrainSample[], done: number): number {
 }
 
 /**
- * The mean of what was sampled while the n-th fifth of a backlog was done, or of the sample after it when there is none.
+ * The mean of the samples from the n-th fifth of a backlog. Without a sample there, the next sample.
  *
  * @throws RangeError as `drainRatio`.
  */

@@ -1,4 +1,4 @@
-/** The service with the role subscription in a part of its own, with stand-in routers in the process of the benchmark. */
+/** The service with the role subscription in its own part, with stand-in routers in the process of the benchmark. */
 import { randomBytes } from 'node:crypto';
 import type { KeyBox } from '../api/key-box.ts';
 import { createKeyBox } from '../api/key-box.ts';
@@ -63,7 +63,7 @@ export async function installSubscriptions(
   await until('the code for the device', LOOK_INTERVAL_MS, () => pushes.pushes.length > 0);
   const { nonce = '', verification: code = '' } = pushes.pushes[0]!.data;
   await operator.tokens.verify(device, { nonce, code });
-  // It has all connections subscribed, of which there are none yet.
+  // The supervisor is live once it has subscribed all connections; at this point it has zero.
   await until('the supervisor', LOOK_INTERVAL_MS, async () => {
     const { live } = await operator.subscriptions.status();
     return live !== undefined && live.done > 0 && live.queue.length === 0 && !live.current;

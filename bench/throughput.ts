@@ -29,7 +29,7 @@ const SHAPE_NAMES = Object.keys(SHAPES) as Shape[];
 /** Rounds of what is quicker are as much longer: otherwise they would end within a moment. */
 const DIRECT_FACTOR = 20;
 const PEERS_FACTOR = 4;
-/** Of a round, for whoever needs no more than a rate: compilers, caches and connections. */
+/** Share of a round that warms up compilers, caches and connections, for measurements that need only a rate. */
 const WARM_UP_SHARE = 0.5;
 
 const RATIOS: { of: Shape; to: Shape; atLeast?: number; meaning: string }[] = [

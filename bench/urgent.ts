@@ -67,7 +67,7 @@ async function measure(bench: Bench, way: Way) {
     if (others - after < WAITING) throw new Error(`only ${others - after} of the others waited in the end`);
     return { latencies, othersPerSecond: (1_000 * (after - before)) / elapsedMs };
   } finally {
-    // What is left is nobody's.
+    // The pushes that are left are dropped.
     await bench.stopService(name);
   }
 }

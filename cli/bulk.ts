@@ -99,7 +99,7 @@ export async function replayMatching(
 /**
  * Asks before what reaches things that the operator has not looked at.
  *
- * @throws UsageError where nobody can be asked.
+ * @throws UsageError without a terminal to ask on.
  */
 function isConfirmed(what: string, verb: Verb, options: BulkOptions): Promise<boolean> {
   const question = `${capital(verb)} ${what}?`;
@@ -109,7 +109,7 @@ function isConfirmed(what: string, verb: Verb, options: BulkOptions): Promise<bo
 /**
  * Asks before something that cannot be taken back, or reaches further than the operator has looked.
  *
- * @throws UsageError with the advice where nobody can be asked.
+ * @throws UsageError with the advice, without a terminal to ask on.
  */
 export async function isMeant(
   question: string,

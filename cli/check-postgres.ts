@@ -79,7 +79,7 @@ async function role(db: Pool, production: boolean): Promise<Diagnosis> {
   return production
     ? warn(
         detail,
-        'give the service a role of its own, and NOTIFICATION_POSTGRES_OWNER_DSN to setup: docs/deploy/postgresql.md',
+        'give the service its own role, and NOTIFICATION_POSTGRES_OWNER_DSN to setup: docs/deploy/postgresql.md',
       )
     : ok(detail);
 }

@@ -118,7 +118,7 @@ interface Silence {
 
 const isSilent = (one: Answer | Silence): one is Silence => 'failure' in one;
 
-/** The sentinels that say where the master of Redis is; none without sentinels. A group of its own: while no server answers, they are what there is to ask. */
+/** The sentinels that say where the master of Redis is; none without sentinels. A separate group: while no server answers, only sentinels can be asked. */
 export function sentinelChecks(config: Config): CheckGroup[] {
   const place = redisPlaceOf(config.values);
   if (!place || !('sentinels' in place)) return [];

@@ -98,7 +98,7 @@ async function workers({ temporal, namespace }: OperatorResources, taskQueue: st
   const names = [...new Set(recent.map(({ identity }) => identity ?? ''))];
   return names.length === 0
     ? error(
-        `nobody polls the task queue ${taskQueue}`,
+        `no worker polls the task queue ${taskQueue}`,
         'start the service with this role: nothing of it is worked on',
       )
     : ok(`${names.length} polling: ${names.join(', ')}`);

@@ -1,13 +1,13 @@
-/** What can be wrong with a consumer group of a stream: nobody reads, or what somebody took is not acknowledged. */
+/** Checks of a consumer group of a stream: no consumer reads, or entries are not acknowledged. */
 import type { Redis } from 'ioredis';
 import { entryIdAfter, idsAhead, lastGeneratedId } from '../api/stream-ids.ts';
 import type { Diagnosis } from './checks.ts';
 import { error, ok, warn } from './checks.ts';
 import { countOf, durationOf } from './output.ts';
 
-/** Entries behind the group's last delivery that say that nobody reads. */
+/** Entries behind the group's last delivery that say that no consumer reads. */
 const MANY_UNREAD = 1_000;
-/** Others claim what a dead process has left after half a minute; what waits longer is nobody's, ms. */
+/** Other processes claim the entries of a dead one after half a minute; an entry that waits longer has no consumer, ms. */
 const LONG_IDLE_MS = 5 * 60_000;
 /** A consumer that reads asks at least every few seconds, ms. */
 const DEAD_AFTER_MS = 60_000;

@@ -33,7 +33,7 @@ export function addTo(keys: Command): void {
   form(keys, {
     name: 'renew',
     description:
-      'Seal what stays with the first key: long-lived workflows go on in new runs, and rows are sealed anew. Other workflows end by themselves.',
+      'Seal what stays with the first key: long-lived workflows go on in new runs, and rows are sealed again. Other workflows end by themselves.',
     options: [
       option('--dry-run', 'show how much it is, and do nothing'),
       ...[option('--yes', 'do not ask'), waitLimitOption('the new runs'), requestedByOption()],

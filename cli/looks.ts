@@ -8,7 +8,7 @@ import { UsageError } from './command.ts';
 import { showGroup } from './definition.ts';
 import { adviceFor, parseDuration } from './options.ts';
 
-/** Whoever adds a command that changes nothing adds it here; one that is forgotten is refused under `--read-only`. */
+/** Commands that change nothing. A command that is missing here is refused under `--read-only`. */
 export const LOOKS: readonly string[] = [
   'doctor',
   'top',

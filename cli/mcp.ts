@@ -140,7 +140,7 @@ const ofDeadLetters = {
 
 const kind = z.enum(['channels', 'producers']).optional();
 const held = { kind, name: text('push, email, or a producer').optional() };
-/** Opens connections of its own, as a command does: an outage ends with the call. */
+/** Opens its own connections, as a command does: an outage ends with the call. */
 const look = <T>(
   work: (operator: Operator, session: Session) => Promise<T>,
   needs: Dependency[] = ['postgres'],
@@ -268,7 +268,7 @@ function changing(requestedBy: string): Record<string, Tool> {
   };
 }
 
-/** A filter that reaches nothing newer than its dry run. @throws UsageError for none: nobody means everything. */
+/** A filter that reaches nothing newer than its dry run. @throws UsageError without a filter. */
 async function fixed<Filter extends { until?: Date | undefined }>(given: Filter, { resources }: Session) {
   if (Object.keys(given).length === 0) throw new UsageError('say which: since 30d for everything of 30 days');
   return givenOf({ ...given, until: given.until ?? new Date(await clockOf(resources.db)) });

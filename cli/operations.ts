@@ -1,4 +1,4 @@
-/** `operations`: what operators do to many, which goes on whether or not somebody watches. */
+/** `operations`: operations on many items, which go on without the command. */
 import type { Command } from 'commander';
 import { Argument, Option } from 'commander';
 import type { ChosenOperation, OperationRequest, OperationView } from '../client/operations.ts';
@@ -16,7 +16,7 @@ import { startProgress, untilInterrupted } from './progress.ts';
 import type { Dependency, Session } from './session.ts';
 import { withSession } from './session.ts';
 
-/** Longer than any operation: whoever follows one may stop at any time. */
+/** Longer than any operation: an operator who follows one may stop at any time. */
 const FOLLOW_LIMIT_MS = 30 * 86_400_000;
 
 export interface OperationCommandOptions extends BulkOptions {
@@ -35,7 +35,7 @@ export const operationOptions = (things: string, done?: string): Option[] => [
  * Whether a command is about one thing, which is named, or about all that match filters.
  *
  * @param what `a job`. @param named what is named, where that is another thing.
- * @throws UsageError for both, and for none: nobody means everything.
+ * @throws UsageError for both, and for neither.
  */
 export function isNamed<Id>(id: Id | undefined, filter: object, what: string, named = what): id is Id {
   const hasFilter = Object.keys(filter).length > 0;
@@ -65,7 +65,7 @@ export interface Bulk<Group> {
   /** How many match. */
   count(operator: Operator): Promise<Counted<Group>>;
   show?(groups: Group[]): void;
-  /** What is said when there is none. */
+  /** Text for an empty list. */
   nothing: string;
   /** Servers that must answer besides those of every operation. */
   needs?: Dependency[];

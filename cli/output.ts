@@ -14,7 +14,7 @@ export function printLine(line = ''): void {
   shell().stdout.write(`${line}\n`);
 }
 
-/** While somebody watches, each look is one line. What could act on the terminal is escaped, which JSON reads back. */
+/** While a user watches, each look is one line. What could act on the terminal is escaped, which JSON reads back. */
 export function printJson(value: unknown): void {
   printLine(printableLines(JSON.stringify(value, null, currentInvocation().isWatched ? undefined : 2)));
 }

@@ -21,7 +21,7 @@ const COMMANDS: Record<string, [summary: string, load: () => Promise<Module>]> =
   ],
   top: ['What comes in, goes out, waits and died, again and again', () => import('./top.ts')],
   views: ["Links to lists in Temporal's Web UI, and to save them there", () => import('./views.ts')],
-  why: ['What somebody got, and why not', () => import('./why.ts')],
+  why: ['What a user got, and why not', () => import('./why.ts')],
   notifications: [
     'Accepted notifications and their routes: find, look into, cancel',
     () => import('./intent/notifications.ts'),
@@ -32,7 +32,7 @@ const COMMANDS: Record<string, [summary: string, load: () => Promise<Module>]> =
   ],
   replay: ['Try dead-lettered routes again, one or many', () => import('./intent/replay.ts')],
   operations: [
-    'What was asked for many at once, such as a replay or a cancellation: find, follow, pause, abort',
+    'Operations on many items, such as a replay or a cancellation: find, follow, pause, abort',
     () => import('./operations.ts'),
   ],
   malformed: ['Stream entries that could not become a notification', () => import('./intent/malformed.ts')],
@@ -94,7 +94,7 @@ Start with:
   galaxy-notify doctor                                   is everything all right?
   galaxy-notify top                                      what comes in, goes out, waits and died?
   galaxy-notify notifications list --status dead_letter  what needs attention?
-  galaxy-notify why <user>                               what did somebody get, and why not?
+  galaxy-notify why <user>                               what did a user get, and why not?
   galaxy-notify notifications show <notification id>     what became of it?
 
 Exit codes:

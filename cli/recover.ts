@@ -26,7 +26,7 @@ interface RecoverOptions extends GlobalOptions {
 export function addTo(command: Command): void {
   shaped(command, {
     description:
-      'After Redis, PostgreSQL or Temporal was put back to an earlier state: read intents again, hand off again what outbound streams have lost, take up work that nobody does, push the symbols to all targets, and take inputs of accounts again. A workflow does it; nothing is delivered under another id than before.',
+      'After Redis, PostgreSQL or Temporal was put back to an earlier state: read intents again, hand off again what outbound streams have lost, take up work without a worker, push the symbols to all targets, and take inputs of accounts again. A workflow does it; nothing is delivered under another id than before.',
     options: [
       durationOption(
         '--since <duration>',
@@ -105,7 +105,7 @@ function printPlan(plan: RecoveryPlan): void {
   printFields([
     ['read again', readAgain ? `${readAgain.from} to ${readAgain.upTo}` : 'nothing: no intent was ever read'],
     ['look for the entries of', countOf(plan.publishedRoutes, 'published route')],
-    ['take up', `${countOf(plan.overdueRoutes, 'overdue route')}, as far as nobody works on them`],
+    ['take up', `${countOf(plan.overdueRoutes, 'overdue route')}, as far as they have no worker`],
     ['look after', countOf(plan.waitingIntents, 'waiting intent')],
   ]);
 }

@@ -65,12 +65,12 @@ export async function withSession<T>(
 export interface RedisSession {
   redis: Redis;
   config: Config;
-  /** For links into the Web UI, when somebody has said where it is. */
+  /** For links into the Web UI, when its address is configured. */
   webUi: Pick<OperatorResources, 'uiUrl' | 'namespace'>;
 }
 
 /**
- * Runs a command's work with a connection to Redis, which must answer. Nobody needs to know where the other servers are.
+ * Runs a command's work with a connection to Redis, which must answer. The other servers need no configuration.
  *
  * @throws ConfigError, NotConfiguredError, OperationFailedError, and what the work throws.
  */

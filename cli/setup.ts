@@ -174,7 +174,7 @@ async function setUpDatabase(
 const statusOf = (isChange: boolean, isDryRun: boolean, done: 'created' | 'changed'): SetupStep['status'] =>
   !isChange ? 'ok' : isDryRun ? 'missing' : done;
 
-/** As PostgreSQL sees it: a pooler may log in as somebody else. */
+/** As PostgreSQL sees it: a pooler may log in with another role. */
 async function roleOf(db: Pool): Promise<string> {
   const { rows } = await db.query<{ name: string }>('SELECT current_user AS name');
   return rows[0]!.name;

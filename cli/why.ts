@@ -10,7 +10,7 @@ import { withSession } from './session.ts';
 export function addTo(command: Command): void {
   shaped(command, {
     description:
-      'Say in a sentence what became of each push, e-mail, mobile push and account callback for somebody, newest first.',
+      'Say in a sentence what became of each push, e-mail, mobile push and account callback for a user, newest first.',
     args: [['<user>', "a user's id, or the address of an administrator"]],
     options: [
       ...[typeOption(), screenOption()],

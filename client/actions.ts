@@ -55,9 +55,9 @@ type Made = Partial<Pick<OperatorAction, 'target' | 'detail'>>;
 type Database = Pick<Pool, 'query'>;
 
 /**
- * Makes a change. Should this process die meanwhile, or nobody answer, the row says that somebody has asked for it.
+ * Makes a change. If this process dies meanwhile, or no worker answers, the row still shows the request.
  *
- * @param action without anything that names a user: nobody looks here when one is forgotten.
+ * @param action without anything that names a user: `forget` does not read these rows.
  * @param describe tells what was changed; undefined: nothing was.
  * @throws what the change or the connection throws.
  */

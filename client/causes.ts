@@ -43,7 +43,7 @@ export type Cause =
   | 'forgotten'
   | 'never_seen';
 
-/** One sentence about one thing that somebody was to get. */
+/** One sentence about one delivery to a user. */
 export interface Answer {
   kind: 'intent' | 'mobile-push' | 'account-callback';
   cause: Cause;

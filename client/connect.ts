@@ -162,7 +162,7 @@ type InterceptingCallInterface = ConstructorParameters<typeof InterceptingCall>[
 
 /**
  * Makes a retry on a closed connection fail its call. To be set behind the interceptor that retries: it retries after a wait that
- * `close` does not end; the channel then throws where nobody can catch it, and the process of the user ends.
+ * `close` does not end; the channel then throws outside of every call, and the process of the user ends.
  */
 const failWhenClosed: Interceptor = (options, nextCall) => {
   try {

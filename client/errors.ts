@@ -16,12 +16,12 @@ export class OperationFailedError extends SelfExplanatoryError {
   override name = 'OperationFailedError';
 }
 
-/** Nobody said whether it is done: no worker answered in time, or the workflow does not run. It may be done later. */
+/** The result is unknown: no worker answered in time, or the workflow does not run. It may be done later. */
 export class UnansweredError extends OperationFailedError {
   override name = 'UnansweredError';
 }
 
-/** Whether it was refused, so that nothing was changed, nor will be. */
+/** Whether it was refused: nothing was changed, and nothing will be. */
 export const isRefusal = (error: unknown): boolean =>
   error instanceof NotFoundError ||
   error instanceof NothingToDoError ||

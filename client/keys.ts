@@ -34,10 +34,10 @@ export interface PayloadKeyView {
   open: number;
   /** Those of them with a payload that would open in any other workflow as well. */
   unbound: number;
-  /** Workflows that have ended and are kept; absent when nobody asked. */
+  /** Workflows that have ended and are kept; absent when they were not asked for. */
   retained?: number;
   /**
-   * Payloads sealed with it so far, but for those with keys of their own, as far as processes have said: they tell it every
+   * Payloads sealed with it so far, without payloads that have their own keys. Processes report the count every
    * half minute.
    */
   seals: number;
@@ -141,7 +141,7 @@ export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
 
     /**
      * Has every long-lived workflow go on in a new run, which is sealed with the first key, and seals the values in rows
-     * anew. A run that is stuck is ended: processes start another one, a worker of subscriptions when it has work. Workflows of single notifications and jobs are left alone: they end by themselves.
+     * again. A run that is stuck is ended: processes start another one, a worker of subscriptions when it has work. Workflows of single notifications and jobs are left alone: they end by themselves.
      *
      * @param options.onWaiting called with the number of workflows that are still to go on.
      */

@@ -30,7 +30,7 @@ export function conditions(candidates: readonly Candidate[]): Conditions {
   };
 }
 
-/** Rows of a list that are returned when nobody says otherwise, and the most that can be asked for. */
+/** Rows of a list that are returned by default, and the most that can be asked for. */
 export const DEFAULT_LIMIT = 50;
 export const MAX_LIMIT = 10_000;
 

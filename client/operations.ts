@@ -1,7 +1,7 @@
 /**
  * What operators do to many: replay dead-lettered routes, cancel notifications, publish refused entries again, send mobile
  * pushes again, start subscriptions over. What is chosen is written down when it is asked for, so that nothing that comes
- * later is touched; a workflow, `operation/<id>`, then deals with it at a rate. It outlives whoever started it, and is
+ * later is touched; a workflow, `operation/<id>`, then deals with it at a rate. It outlives the process that started it, and is
  * paused, resumed and aborted by its id. Each kind says what matches a filter (choices.ts) and how one is dealt with.
  */
 import { randomBytes } from 'node:crypto';
@@ -21,7 +21,7 @@ import {
 } from '../workflows/operation-contract.ts';
 import { PAUSE_UPDATE, RESUME_UPDATE } from '../workflows/hold-contract.ts';
 import { unknownFieldOf } from '../api/intent/mending.ts';
-import type { Mending } from '../api/intent/mending.ts';
+import type { Correction } from '../api/intent/mending.ts';
 import { byAuthor, noteAction } from './actions.ts';
 import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from './bulk-replay.ts';
 import type { Choice } from './choices.ts';
@@ -103,7 +103,7 @@ export function operationOperations(resources: OperatorResources) {
 
     /**
      * Starts the cancellation of a notification, or of all that match now: routes that are not published yet are skipped for good.
-     * Those that are not accepted yet never will be; their keys are free. Entries that nobody has read are left alone.
+     * Those that are not accepted yet never will be; their keys are free. Entries that the reader has not read are left alone.
      *
      * @throws NotFoundError when none matches.
      */
@@ -119,19 +119,19 @@ export function operationOperations(resources: OperatorResources) {
     },
 
     /**
-     * Starts publishing the refused entries that match now, each mended in the same way and appended once. One that the
+     * Starts publishing the refused entries that match now, each corrected in the same way and appended once. One that the
      * service would refuse again has nothing to do.
      *
-     * @throws NotFoundError when none matches; OperationFailedError when a field to set is none of an intent.
+     * @throws NotFoundError when none matches; OperationFailedError when a field to set does not exist in an intent.
      */
     async republish(
       filter: MalformedFilter,
       request: OperationRequest,
-      mending: Mending = {},
+      correction: Correction = {},
     ): Promise<ChosenOperation> {
-      const unknown = unknownFieldOf(mending);
+      const unknown = unknownFieldOf(correction);
       if (unknown !== undefined) throw new OperationFailedError(unknown);
-      return begin('republish', filter, request, chooseMalformed(filter), { options: mending });
+      return begin('republish', filter, request, chooseMalformed(filter), { options: correction });
     },
 
     /**
@@ -164,7 +164,7 @@ export function operationOperations(resources: OperatorResources) {
     show,
 
     /**
-     * Begins nothing more until it is resumed: its row says so at once, and its workflow is told. @throws NotFoundError;
+     * Begins nothing more until it is resumed: its row says so immediately, and its workflow gets a signal. @throws NotFoundError;
      * NothingToDoError when it has ended.
      */
     pause: (operationId: string, change: OperationChange = {}): Promise<OperationView> =>
@@ -432,7 +432,7 @@ const END_WITHOUT_WORKFLOW = `
      SET ended_at = clock_timestamp(), outcome = 'aborted'
    WHERE operation_id = $1 AND ended_at IS NULL`;
 
-/** Whoever deals with its items looks there between two steps. $1 operation, $2 who pauses it. */
+/** The workflow reads the row between two steps. $1 operation, $2 who pauses it. */
 const HOLD = 'UPDATE notification.operations SET paused_by = $2 WHERE operation_id = $1 AND ended_at IS NULL';
 const RELEASE = 'UPDATE notification.operations SET paused_by = NULL WHERE operation_id = $1';
 

@@ -67,7 +67,7 @@ CREATE INDEX IF NOT EXISTS intents_pending_idx ON notification_outbox.intents (i
 CREATE INDEX IF NOT EXISTS intents_published_idx ON notification_outbox.intents (batch, id) WHERE state = 'published';
 CREATE INDEX IF NOT EXISTS intents_ended_idx ON notification_outbox.intents (state, ended_at) WHERE ended_at IS NOT NULL;
 
--- One row. Whoever works has it locked, so that there is one relay at a time.
+-- One row. The relay that works has locked it, so that one relay works at a time.
 CREATE TABLE IF NOT EXISTS notification_outbox.relay (
   only_row    boolean PRIMARY KEY DEFAULT true CHECK (only_row),
   -- Names the outbox in Redis.
@@ -194,7 +194,7 @@ END
 $$;
 
 -- What a field has as JSON: object, array and so on; NULL when PostgreSQL cannot tell, since it is nested too deeply.
--- The type is json: jsonb would look at values that a repeated key overrides, and nobody else does.
+-- The type is json: jsonb would look at values that a repeated key overrides, which other parsers ignore.
 CREATE OR REPLACE FUNCTION notification_outbox.kind_of_json(code text, field text, content text) RETURNS text
   LANGUAGE plpgsql AS $$
 BEGIN

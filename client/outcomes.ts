@@ -44,7 +44,7 @@ export interface ReadOutcomesOptions {
   consumer: string;
   /** Default {@link OUTCOMES_STREAM}. */
   stream?: string;
-  /** Entries read at once; default 100. */
+  /** Entries of one read; default 100. */
   count?: number;
   /** How long one read waits for entries, ms; default 2000. */
   blockMs?: number;
@@ -61,7 +61,7 @@ type Entries = [id: string, fields: string[] | null][];
  * to before it ended, it gets again. Events come at least once and in the order of each intent; who must not act twice
  * remembers `eventId`.
  *
- * @param redis a connection of its own, since reads block.
+ * @param redis a separate connection, since reads block.
  * @throws what the client fails with; OutcomeError, with the entry unacknowledged, unless `onUnreadable` is given.
  */
 export async function* readOutcomes(

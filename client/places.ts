@@ -231,11 +231,11 @@ export const notTaken = (
     return left().own.filter((id) => !others.includes(id));
   },
   what: `is in ${what} and not taken yet`,
-  advice: 'wait; galaxy-notify doctor says whether somebody takes them',
+  advice: 'wait; galaxy-notify doctor says whether a process takes them',
   thing,
 });
 
-/** A value of a JSON text. @returns undefined where the text is none. */
+/** A value of a JSON text. @returns undefined for invalid JSON. */
 export function parsed(text: string | undefined): unknown {
   try {
     return text === undefined ? undefined : JSON.parse(text);

@@ -24,13 +24,13 @@ import { waitUntil } from './wait-until.ts';
 const COUNTED_AT_MOST = 100_000;
 
 export interface RecoveryPlan {
-  /** What does not agree between the stores now; the service mends most of it by itself within seconds. */
+  /** What does not agree between the stores now; the service repairs most of it by itself within seconds. */
   disagreements: { store: 'Redis' | 'PostgreSQL' | 'Temporal'; what: string }[];
   /** Entries of the intent stream that would be read again: ids; absent when nothing was ever read. */
   readAgain?: { from: string; upTo: string };
   /** Routes whose entries would be looked for, at most 100,000. */
   publishedRoutes: number;
-  /** Routes that are overdue for a minute and that nobody may be working on, at most 100,000. */
+  /** Routes that are overdue for a minute and may have no worker, at most 100,000. */
   overdueRoutes: number;
   /** Intents that wait for their decision. */
   waitingIntents: number;
@@ -101,7 +101,7 @@ export function recoveryOperations(resources: OperatorResources) {
      * Follows the recovery that runs, or the last one.
      *
      * @returns how it stood in the end, or when the time was up.
-     * @throws OperationFailedError when it failed or somebody ended it.
+     * @throws OperationFailedError when it failed or an operator ended it.
      */
     async follow({
       onProgress,
@@ -114,7 +114,7 @@ export function recoveryOperations(resources: OperatorResources) {
         if (status === 'COMPLETED') return (await handle().result()) as RecoveryProgress;
         if (status !== 'RUNNING')
           throw new OperationFailedError(`the recovery is ${(status ?? 'unknown').toLowerCase()}`);
-        // Nobody answers while no process runs.
+        // No worker answers while no process runs.
         progress = await bounded(temporal, () =>
           handle().query<RecoveryProgress>(RECOVERY_PROGRESS_QUERY),
         ).catch(() => progress);

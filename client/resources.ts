@@ -28,7 +28,7 @@ export interface OperatorResources {
 
 type WebUi = Pick<OperatorResources, 'uiUrl' | 'namespace'>;
 
-/** The link to a workflow as a field of a view, or no field when nobody has said where the Web UI is. */
+/** The link to a workflow as a field of a view, or no field without a configured address of the Web UI. */
 export function linkField(
   { uiUrl, namespace }: WebUi,
   workflowId: string,

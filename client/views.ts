@@ -18,7 +18,7 @@ export interface View {
   name: string;
   /** As Temporal takes it, also for `temporal workflow list --query`. */
   query: string;
-  /** Opens it in the Web UI; absent when nobody has said where that is. */
+  /** Opens it in the Web UI; absent without a configured address. */
   link?: string;
   /** Opens it, and has the browser keep it under its name among the saved views. Opened twice, it is kept twice. */
   saveLink?: string;

@@ -12,7 +12,7 @@ export type CallerProof =
   /** Everybody: something else in front of the receiver proves who calls. */
   | { acceptsUnsigned: true; secrets?: never };
 
-/** A call to somebody else's program, as its HTTP server has it. */
+/** A call to a receiver's program, as its HTTP server has it. */
 export interface SignedCall {
   /** As Node has them, names in lower case. */
   headers: RequestHeaders;
@@ -22,7 +22,7 @@ export interface SignedCall {
 
 /**
  * @returns checks a call, and says what is wrong with it: undefined when it is authentic.
- * @throws Error when a secret is none, or there are none.
+ * @throws Error for an invalid secret, or without secrets.
  */
 export function createProofCheck(
   proof: CallerProof,

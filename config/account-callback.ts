@@ -18,7 +18,7 @@ export const ACCOUNT_CALLBACK_VARIABLES = {
   NOTIFICATION_PORTFOLIO_SIGNING_SECRETS: signingVariable('portfolio service'),
   NOTIFICATION_CALLBACK_SHARDS: variable(
     integer(1, 1_000),
-    'Shards that users are spread over, each with a workflow of its own. The same for all processes.',
+    'Shards that users are spread over, each with its own workflow. The same for all processes.',
     { default: '4' },
   ),
   NOTIFICATION_CALLBACK_RETRY_LADDER: variable(

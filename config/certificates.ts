@@ -25,7 +25,7 @@ export function certificateExpiries(files: readonly ConfigFile[]): CertificateEx
   });
 }
 
-/** What is no certificate is refused by whoever connects with it. */
+/** Parses certificates. The client that connects refuses an invalid one. */
 function parsed(pem: string): X509Certificate[] {
   try {
     return [new X509Certificate(pem)];

@@ -33,7 +33,7 @@ export function rememberingReader(readFile: ReadFile) {
       return file.text;
     },
 
-    /** For files that somebody else reads, and reports on: it may be somewhere else only that they can be read. */
+    /** For files that another program reads and reports on: perhaps only that program can read them. */
     readIfPossible(variable: string, path: string): string | undefined {
       try {
         return this.read(variable, path);

@@ -68,7 +68,7 @@ const namesWith = (catalog: Catalog): ReadonlySet<string> =>
     ...READ_BY_OTEL,
   ]);
 
-/** A user or password before the host: not for a log, wherever somebody put it. */
+/** A user or password before the host: never for a log, in whatever variable it stands. */
 const CREDENTIALS_IN_URL = /:(\/\/)?[^/]*@/;
 
 type Environment = Record<string, string | undefined>;
@@ -307,7 +307,7 @@ function withFileContents(
   );
 }
 
-/** Files that whoever connects reads: here it is known only what is in them, and when that changes. */
+/** Files that clients read when they connect: this module only knows their content, and when it changes. */
 function noteOtherFiles(values: Values, files: ReturnType<typeof rememberingReader>): void {
   const { NOTIFICATION_POSTGRES_PRIMARY_DSN: dsn, NOTIFICATION_POSTGRES_REPLICA_DSNS: replicas } = values;
   for (const path of dsn === undefined ? [] : filesOfDsn(dsn)) {

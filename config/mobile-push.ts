@@ -14,7 +14,7 @@ export const MOBILE_PUSH_VARIABLES = {
   ),
   NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT: variable(
     integer(1, 1_000),
-    'Deliveries after which an entry that nobody acknowledged is given up.',
+    'Deliveries after which an unacknowledged entry is given up.',
     { default: '5' },
   ),
   NOTIFICATION_MOBILE_SEND_ATTEMPTS: variable(

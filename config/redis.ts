@@ -133,7 +133,7 @@ export function redisGaps(values: RedisValues): string[] {
   ];
 }
 
-/** Whoever may speak to a sentinel can make another server the master. */
+/** A client of a sentinel can make another server the master. */
 function sentinelGaps({
   NOTIFICATION_REDIS_SENTINELS: place,
   NOTIFICATION_REDIS_SENTINEL_PASSWORD: password,
@@ -170,7 +170,7 @@ const tlsOf = ({ values }: HasRedisValues) => ({
  *
  * Without an authority in the configuration, TLS trusts what Node trusts; the name in the certificate is always checked.
  * With sentinels the client asks each of them in turn where the master is, whenever it connects, and leaves a server that
- * is none. It makes one round: whoever stays connected adds a `sentinelRetryStrategy`.
+ * is not the master. It makes one round: a client that stays connected adds a `sentinelRetryStrategy`.
  */
 export function redisConnection(config: HasRedisValues, place: RedisPlace) {
   const { NOTIFICATION_REDIS_USER: username, NOTIFICATION_REDIS_PASSWORD: password } = config.values;

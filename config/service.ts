@@ -131,7 +131,7 @@ export const SERVICE_VARIABLES = {
   NOTIFICATION_TEMPORAL_UI_URL: variable(httpUrl, 'Address of the Web UI, for links in logs and reports.'),
   NOTIFICATION_RUNBOOK_URL: variable(
     httpUrl,
-    'Address of the page that docs/operate/runbook.md is, for links in the details of dead letters; without it there are none.',
+    'Address of the page docs/operate/runbook.md, for links in the details of dead letters. Without it the details have no link.',
   ),
   NOTIFICATION_PAYLOAD_KEYS: variable(
     sealingKeys,
@@ -144,7 +144,7 @@ export const SERVICE_VARIABLES = {
   ),
   NOTIFICATION_CODEC_HTTP_ADDR: variable(
     hostAndPort,
-    'Address of the codec server, a process of its own, which decrypts for the Web UI.',
+    'Address of the codec server, a separate process, which decrypts for the Web UI.',
   ),
   NOTIFICATION_CODEC_JWKS_URL: variable(
     httpUrl,
@@ -300,7 +300,7 @@ function checksServer(dsn: string): boolean {
   try {
     ({ ssl } = new pg.Client({ connectionString: dsn }) as unknown as { ssl: boolean | ConnectionOptions });
   } catch {
-    // A file that cannot be read: whoever connects says so.
+    // The client reports an unreadable file when it connects.
     return true;
   }
   if (typeof ssl === 'boolean') return ssl;
@@ -312,7 +312,7 @@ function temporalGaps(temporalEnv: Record<string, string>): string[] {
   try {
     ({ connectionOptions: options } = temporalConnection({ temporalEnv }, undefined));
   } catch {
-    // A profile or a file that cannot be read: whoever connects says so.
+    // The client reports an unreadable profile or file when it connects.
     return [];
   }
   const { tls, apiKey, address = '' } = options;

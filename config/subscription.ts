@@ -75,7 +75,7 @@ export function sealingKeysOf(config: {
 const KEY_FILE = 'subscription.key';
 const KEY_BYTES = 32;
 
-/** The key of a data directory, made when there is none. @throws Error when the directory cannot be written to. */
+/** The key of a data directory; a missing key is created. @throws Error when the directory cannot be written to. */
 function keptKey(dataDir: string): KeyBoxKey {
   const file = path.join(dataDir, KEY_FILE);
   mkdirSync(dataDir, { recursive: true });

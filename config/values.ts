@@ -140,7 +140,7 @@ export const notificationRouters = list.transform((parts, context) =>
       return parseRouterAddress(entry, 'ntf');
     } catch (error) {
       if (!(error instanceof AddressError)) throw error;
-      // Without the entry: somebody may have given it a password.
+      // The message leaves the entry out: it may hold a password.
       context.addIssue(
         `must be ${ADDRESS_FORMS.ntf}, comma-separated; of number ${index + 1}, ${error.message}`,
       );

@@ -69,7 +69,7 @@ export interface NeededSchedule {
   purpose: string;
 }
 
-/** Servers of somebody else. */
+/** Servers of other operators. */
 export interface FarSide {
   name: string;
   /** @throws Error when the file that lists them cannot be read. */

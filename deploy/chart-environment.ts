@@ -71,7 +71,7 @@ const NAMED_BY_A_SECRET = 'postgres-tls';
 /**
  * A pod has the secrets that its environment names, and no others: what one role needs must not lie in the pods of all.
  *
- * @throws Error naming what is there for nobody, and a Secret of which everything is mounted.
+ * @throws Error that names a mounted value without a reader, and a Secret that is mounted as a whole.
  */
 function checkSecrets({ env, volumeMounts }: Container, volumes: readonly Volume[]): void {
   for (const { name, secret } of volumes) {
@@ -108,7 +108,7 @@ try {
       checkMounts(container, volumes);
       checkSecrets(container, volumes);
       const read = env.map(({ name, value }) => [name, value.replaceAll(MOUNTED_AT, `${folder}/`)]);
-      // A command of operators, such as the set-up, calls nobody that it must prove itself to.
+      // A command of operators, such as the set-up, calls no server that asks for proof of its identity.
       const isCodecServer = command?.includes('codec-server') ?? false;
       const load = isCodecServer ? loadCodecConfig : command ? loadOperatorConfig : loadConfig;
       const { roles } = load(Object.fromEntries(read) as Record<string, string>);

@@ -58,7 +58,7 @@ const quantiles = (title: string, about: string, histogram: string, by: string):
 });
 
 const AGE_OF_INTAKE: Panel = {
-  title: 'Oldest intent that nobody has taken',
+  title: 'Oldest intent that the reader has not taken',
   about: 'Age of the first entry behind the offset; 0 when the stream is read. Fine below a second.',
   unit: 'ms',
   queries: [['max(notification_intent_stream_oldest_unprocessed_age_ms_milliseconds)', 'age']],
@@ -514,7 +514,7 @@ const temporal: Dashboard = {
     },
     {
       title: 'Pollers',
-      about: 'Over all processes; none for a task queue means that nobody works on it.',
+      about: 'Over all processes; none for a task queue means that no worker serves it.',
       queries: [
         ['sum by (task_queue, poller_type) (temporal_num_pollers)', legend('task_queue', 'poller_type')],
       ],

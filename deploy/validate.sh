@@ -5,7 +5,7 @@
 #   deploy/validate.sh             a tool that is missing is built with Go or installed with pip into a cache, once
 #   deploy/validate.sh --no-build  what a missing tool would check is left out, with a line that says so
 #
-# The exit code is the number of checks that failed; what was left out is none.
+# The exit code is the number of failed checks; a check that was left out does not count.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 

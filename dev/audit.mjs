@@ -4,7 +4,7 @@
  *
  * The registry is asked; where it does not know, or is out of reach, a snapshot of an earlier answer is read, which names
  * every version that it is about. Knowledge may be 7 days old. What is older, or absent for a version, is a warning here,
- * so that nothing turns red by itself with time; `--release` fails by it, since nobody should ship without knowing.
+ * so that nothing turns red by itself with time; `--release` fails by it, since a release needs a current answer.
  *
  * --release          fail without knowledge of the last 7 days about every package
  * --snapshot FILE    where the snapshot is; default dev/advisories.json, which a mirror may provide
@@ -61,7 +61,7 @@ function print({ serious, gaps, source, takenAt, packages }) {
 function productionPackages() {
   const { packages } = JSON.parse(readFileSync(path.join(root, 'package-lock.json'), 'utf8'));
   const named = Object.entries(packages).flatMap(([folder, { version, name, dev, resolved }]) => {
-    // Of `devOptional` production installs the optional half; the empty package is nobody else's.
+    // Production installs the optional half of `devOptional`; the package with the empty name is this repository.
     if (folder === '' || dev || resolved?.startsWith('file:')) return [];
     return [
       `${name ?? folder.slice(folder.lastIndexOf('node_modules/') + 'node_modules/'.length)}@${version}`,

@@ -16,7 +16,7 @@ interface GoProgram {
   package: string;
   version: string;
   /**
-   * The version under which the parts of its repository are modules of their own. Its go.mod takes them from folders, which only
+   * The version under which the parts of its repository are separate modules. Its go.mod takes them from folders, which only
    * works within that repository.
    */
   partsVersion?: string;
@@ -103,7 +103,7 @@ async function find(name: string, wanted: GoProgram, report: Report, mayBuild: b
   return program;
 }
 
-/** In a module of its own: `go install` refuses modules with an `exclude`, as Prometheus's. */
+/** In a separate module: `go install` refuses modules with an `exclude`, as Prometheus's. */
 async function build(
   output: string,
   { package: mainPackage, version, partsVersion, versionVariable }: GoProgram,
@@ -146,7 +146,7 @@ if (import.meta.main) {
   try {
     for (const name of positionals) {
       if (!(name in GO_PROGRAMS))
-        throw new Error(`${name} is none of ${Object.keys(GO_PROGRAMS).join(', ')}`);
+        throw new Error(`${name} is not one of ${Object.keys(GO_PROGRAMS).join(', ')}`);
       process.stdout.write(`${await findGoProgram(name as GoProgramName, report, { mayBuild })}\n`);
     }
   } catch (error) {

@@ -34,7 +34,7 @@ if (!isInstalled()) {
 
 /**
  * Where the program of the embedded Temporal must be built, that takes longest of all and needs nothing of npm: it begins
- * now, on its own, and whoever starts Temporal later waits for it. With a Temporal that is configured it is not needed.
+ * now, on its own, and a later start of Temporal waits for it. With a Temporal that is configured it is not needed.
  */
 function beginTemporal() {
   const { TEMPORAL_ADDRESS, TEMPORAL_PROFILE, TEMPORAL_CONFIG_FILE, TEMPORAL_CLI_PATH } = process.env;
@@ -43,7 +43,7 @@ function beginTemporal() {
     stdio: ['ignore', 'ignore', 'inherit'],
     env: { ...process.env, NODE_USE_ENV_PROXY: '1' },
   });
-  // What cannot be had is said by whoever needs it.
+  // The command that needs the program reports that it is missing.
   child.once('error', () => undefined);
   child.unref();
 }

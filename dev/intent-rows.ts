@@ -30,7 +30,7 @@ export async function writeOpenRows(db: Pool, intents: readonly Intent[]): Promi
   await saveEntries(resources, STREAM, entries, position, position);
 }
 
-/** Writes rows of intents that no dispatcher takes: their workflows are started by somebody else. */
+/** Writes rows of intents that no dispatcher takes: the caller starts their workflows. */
 export async function writeRows(db: Pool, intents: readonly Intent[]): Promise<void> {
   await writeOpenRows(db, intents);
   await db.query('UPDATE notification.intents SET dispatched_at = now() WHERE notification_id = ANY ($1)', [

@@ -17,7 +17,7 @@ const LOCK_EXPIRES_MS = 15 * 60_000;
  * @template T
  * @param {string} lock the link to make; the folder around it is made when missing.
  * @param {() => T | Promise<T>} work
- * @param {(holder: number | undefined) => void} [onWait] called once with the pid of who has it, when somebody has.
+ * @param {(holder: number | undefined) => void} [onWait] called once with the pid of the holder, when another process holds the lock.
  * @returns {Promise<T>} what `work` returns.
  */
 export async function withLock(lock, work, onWait = () => undefined) {

@@ -7,7 +7,7 @@ export interface Terminal {
 }
 
 /**
- * Each line is written at once, so that the last one of a process that ends is seen. Control characters, which may come
+ * Each line is written immediately, so that the last line of a process that ends is seen. Control characters, which may come
  * from outside, do not reach the terminal.
  *
  * @returns where pino writes to.

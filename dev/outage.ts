@@ -33,11 +33,11 @@ async function main(): Promise<void> {
     return;
   }
   const redis = new Redis(`redis://${address}`);
-  const mend = await breakPushEvents(redis, values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM);
-  console.log('No push event can be handed off. Ctrl-C mends it.');
+  const restore = await breakPushEvents(redis, values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM);
+  console.log('No push event can be handed off. Ctrl-C ends the outage.');
   // Signals alone do not keep the process; the connection does.
   await new Promise((resolve) => void onInterrupt(resolve));
-  await mend();
+  await restore();
   redis.disconnect();
   console.log('\nPush events can be handed off again.');
 }

@@ -3,7 +3,7 @@
  *
  * - npm: `galaxy-notify` for producers and receivers, `galaxy-notify-operator` with the command line and its library. Node strips no
  *   types inside node_modules, so both hold JavaScript with declarations.
- * - python: the wheel and the source archive of clients/python, built and checked in an environment of their own.
+ * - python: the wheel and the source archive of clients/python, built and checked in a separate environment.
  *
  * The Go module is a folder of the repository: its release is the tag `clients/go/v<version>`. Go takes the license from the top.
  */

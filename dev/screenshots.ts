@@ -28,7 +28,7 @@ const [WIDTH, HEIGHT] = [1640, 780];
 /** Of a pixel of the picture to one of the page. */
 const SCALE = 0.7;
 
-/** In the page: where this checkout lies, which stack traces show, is nobody's business. */
+/** In the page: stack traces show the folder of this checkout, which a picture must not show. */
 const WITHOUT_PATHS = `{
   // The editor that shows code takes back what others change in it; a copy of it has no such watch.
   for (const editor of document.querySelectorAll('.cm-editor')) editor.replaceWith(editor.cloneNode(true));

@@ -5,7 +5,7 @@ import type { TemporalRow } from './temporal-rows.ts';
 const { WorkflowTaskFailedCause: Cause } = proto.temporal.api.enums.v1;
 const { History } = proto.temporal.api.history.v1;
 
-/** The server's words for what is no fault of a workflow: a signal came while it was ending, somebody reset it. */
+/** Causes that are no fault of a workflow: a signal came while it was ending, an operator reset it. */
 const NO_FAULTS: readonly (number | null | undefined)[] = [
   Cause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
   Cause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW,

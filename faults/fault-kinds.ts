@@ -21,11 +21,11 @@ export type FaultKind =
   | { kind: 'stop-service'; service: number }
   /** SIGSTOP, and SIGCONT later: a machine that is moved, or has no time for it. */
   | { kind: 'pause-service'; service: number }
-  /** It is started anew with a clock that is so much ahead, and after a while with the right one. */
+  /** The service restarts with a clock that is so much ahead, and after a while with the right one. */
   | { kind: 'clock'; service: number; aheadMs: number }
   /** It is killed as soon as it takes so much more memory than now, MB, and at the end in any case. */
   | { kind: 'memory-limit'; service: number; moreMb: number }
-  /** All of them are started anew, one after the other, with new keys first; then what old ones sealed is sealed anew. */
+  /** All services restart one after the other with new keys first; then values under old keys are sealed again. */
   | { kind: 'rotate-keys' }
   /** SIGKILL of a server, which comes back with what is on its disk. */
   | { kind: 'kill-server'; server: ServerName }

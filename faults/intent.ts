@@ -1,6 +1,6 @@
 /**
- * Intents of every type, some doubled, conflicting, malformed or for nobody: each that is good reaches everybody it is
- * for, on each channel, as one entry. ledger/intent.ts judges.
+ * Intents of every type, some doubled, conflicting, malformed or for unknown users: each good intent reaches each
+ * recipient on each channel as one entry. ledger/intent.ts judges.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -30,8 +30,8 @@ const LANGUAGES = ['en', 'de', '', 'en-US', 'EN', 'not a language'];
 const ADMINS = [plantedMail('admin', 1), plantedMail('admin', 2)];
 /** Of one replay of everything, in which servers may be away. */
 const OPERATION_LIMIT_MS = 600_000;
-/** Nobody knows this user. */
-const UNKNOWN_USER = 'nobody-of-that-name';
+/** This user does not exist. */
+const UNKNOWN_USER = 'user-who-does-not-exist';
 
 const RUNNING =
   "ExecutionStatus = 'Running' AND WorkflowType IN ('notification', 'notificationRoute', 'notificationRoutes')";
@@ -136,7 +136,7 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
     }
   }
 
-  /** What becomes of one index: more than one intent when somebody repeats or contradicts it. */
+  /** The intents of one index: more than one when the producer repeats or contradicts it. */
   function intentsOf(index: number): SentIntent[] {
     const type = random.oneOf(Object.keys(TYPES));
     const audience = random.oneOf(Object.keys(TYPES[type]!.channels) as Audience[]);

@@ -1,6 +1,6 @@
 /**
  * `npm run tool -- faults/matrix.ts`: a short run of the fault suite with each combination of servers that the service is to work with. Each is
- * a command of its own, so that one can be repeated by itself.
+ * a separate command, so that one can be repeated by itself.
  */
 import { spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';

@@ -1,4 +1,4 @@
-/** Pushes to phones: each device of each job once, unless nobody can know whether it got it. ledger/mobile-push.ts judges. */
+/** Pushes to phones: each device of each job once, unless a fault hid the result. ledger/mobile-push.ts judges. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { FcmStandIn } from '../dev/stand-ins/mobile-push/fcm.ts';
@@ -12,7 +12,7 @@ import type { Arena, Work } from './work.ts';
 const JOBS = 'stream.notifications.jobs';
 const GROUP = 'notifications';
 const USERS = 60;
-const NOBODY = 'user-without-devices';
+const USER_WITHOUT_DEVICES = 'user-without-devices';
 /** Services are killed meanwhile. */
 const FOLLOW_LIMIT_MS = 600_000;
 
@@ -95,7 +95,7 @@ export async function openMobilePush(arena: Arena): Promise<Work> {
     const form = random.oneOf(['flat', 'payload'] as const);
     return {
       mark: `mark-${index}`,
-      userId: random.chance(0.03) ? NOBODY : userOf(random.between(0, USERS - 1)),
+      userId: random.chance(0.03) ? USER_WITHOUT_DEVICES : userOf(random.between(0, USERS - 1)),
       title: plantedText('push'),
       channel: 'alerts',
       data: random.chance(0.5) ? { index, list: [index, null], text: `«${index}»` } : {},

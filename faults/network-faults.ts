@@ -16,7 +16,7 @@ export async function spoilNetwork(
       proxy.cut();
       return [startedAt, Date.now()];
     case 'move': {
-      // Another machine that leads to the same: whoever keeps the address before is cut off.
+      // Another machine that leads to the same server: a client that keeps the former address is cut off.
       const other = await startTcpProxy(target());
       process.once('exit', () => void other.stop());
       proxy.moveTo(other);

@@ -1,6 +1,6 @@
 /**
  * A producer with an outbox: it puts an entry in until it is told that the stream has it, and keeps account of each
- * attempt. The client does not send anything twice by itself: that would be an attempt that nobody knows of.
+ * attempt. The client does not send anything twice by itself: the account would miss that attempt.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis, ReplyError } from 'ioredis';

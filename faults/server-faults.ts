@@ -62,7 +62,7 @@ type Refusal = Extract<FaultKind, { kind: 'refuse-writes' }>['because'];
 
 async function refuseWrites(server: Server, because: Refusal, forMs: number): Promise<void> {
   const folder = server.now().folder;
-  // A snapshot cannot take the place of a folder. One that a replica has left is nobody's: Redis starts with its log.
+  // A snapshot cannot take the place of a folder. A snapshot that a replica has left is unused: Redis starts with its log.
   const obstacle = path.join(folder, 'dump.rdb');
   await commanding(server.now(), async (redis) => {
     if (because === 'OOM') await redis.config('SET', 'maxmemory', '1');

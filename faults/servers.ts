@@ -88,7 +88,7 @@ export async function startServers({
     startInstance(name, folder, starter);
   const starters: Record<ServerName, (dataDir: string) => Promise<Instance>> = {
     // Synced with each write: with `everysec` a write may wait while a sync is under way, and a killed Redis would lose what it
-    // had acknowledged. Losses are faults of their own here.
+    // had acknowledged. Losses are a separate kind of fault here.
     redis: oneProcess('redis', (port, folder) =>
       startRedis({ ...quiet, dataDir: folder, port, sync: 'always', command: redis }),
     ),
@@ -102,7 +102,7 @@ export async function startServers({
             startClusterInstance(folder, { ...temporal, report, version: cluster, binDir: postgres }),
   };
   const disk = mountSmallDisk(path.join(dataDir, 'disk'));
-  if (!disk) report('No disk of its own for PostgreSQL: this user may not mount one, so it is never full');
+  if (!disk) report('No separate disk for PostgreSQL: this user may not mount one, so it is never full');
   const opened = await Promise.all(
     SERVERS.map(async (name) => {
       const own = name === 'postgres' ? disk : undefined;

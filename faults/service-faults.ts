@@ -64,7 +64,7 @@ async function untilItTakes(service: SupervisedService, moreMb: number, forMs: n
   return Date.now();
 }
 
-/** The processes are everybody's again while what was sealed before is sealed anew. */
+/** Other faults may use the processes again while values under old keys are sealed again. */
 async function rotateKeys({ services, usual, rotateKeys: rotate }: Targets): Promise<readonly Span[]> {
   const spans: Span[] = [];
   await rotate(async (index) => {

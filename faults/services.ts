@@ -17,7 +17,7 @@ export interface Program {
 export const ROOT = path.dirname(import.meta.dirname);
 /** Between the end of a process that ended by itself and the next one, ms. */
 const RESTART_PAUSE_MS = 1_000;
-/** Lines of what a process said last: what Node writes about an error that nobody caught, and some before. */
+/** Lines of what a process said last: the report of Node about an uncaught error, and some lines before it. */
 const LAST_LINES = 60;
 /** Loading the sources and connecting on a busy machine, ms. */
 const READY_LIMIT_MS = 180_000;

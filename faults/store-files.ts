@@ -20,7 +20,7 @@ export interface SmallDisk {
   free(): void;
 }
 
-/** A disk of its own, which can be filled; undefined where this user may not make one. */
+/** A separate disk, which can be filled; undefined where this user may not mount one. */
 export function mountSmallDisk(folder: string): SmallDisk | undefined {
   mkdirSync(folder, { recursive: true });
   try {

@@ -11,7 +11,7 @@ export interface Targets {
   networks: Record<NetworkName, { proxy: TcpProxy; target: () => { host: string; port: number } }>;
   /** The environment and sources that processes of the service have when nothing is wrong. */
   usual: { env(service: number): Record<string, string>; folder: string };
-  /** From now on, new keys come first. @returns when what old ones sealed is sealed anew. */
+  /** From now on, new keys come first. @returns when values under old keys are sealed again. */
   rotateKeys(restart: (service: number) => Promise<void>): Promise<void>;
   report: (line: string) => void;
   /** Gets each of them when it has ended. */

@@ -28,7 +28,7 @@ export interface Arena {
   dataDir: string;
   userServiceFails: (times: number) => void;
   setUser: (id: string, user: { email: string; preferredLanguage: string }) => void;
-  /** Somebody who puts entries into a stream and keeps account of what he was told. */
+  /** A producer that appends entries to a stream and keeps account of the answers. */
   openProducer<Content>(
     stream: string,
     fieldsOf: (content: Content, attempt: number) => [name: string, value: string | Buffer][],

@@ -21,7 +21,7 @@ CREATE TABLE notification.records (
     idempotency_expires_at timestamptz NOT NULL,
     -- W3C trace context of the producer, handed on with each route; null when the intent had none.
     traceparent            text,
-    -- Since when the record lacks what it knew of somebody who is forgotten. Of one who was its only recipient it lacks the
+    -- Time from which the record lacks the data of a forgotten user. If that user was the only recipient, it lacks the
     -- payload, too, and its idempotency key stands as a hash (api/intent/forgotten.ts): the key stays reserved.
     forgotten_at           timestamptz,
     -- From when on nothing of it is worth sending any more; null: never.
@@ -126,7 +126,7 @@ CREATE TABLE notification.throttles (
 
 CREATE INDEX throttles_ends_at_idx ON notification.throttles (ends_at);
 
--- One replay of a dead-lettered route: the route's next generation, with a budget of its own. Generation 0 is the
+-- One replay of a dead-lettered route: the route's next generation, with its own budget. Generation 0 is the
 -- route as it was accepted. Dead letters are left as they are.
 CREATE TABLE notification.replays (
     notification_id text        NOT NULL,

@@ -10,14 +10,14 @@ CREATE TABLE notification.inbound_streams (
     beat                 bigint      NOT NULL,
     -- Where its reader is, or its consumer group was. The reader of intents moves it in the statement that writes their rows.
     passed_id            text        NOT NULL,
-    -- How many entries were ever added up to there; null when nobody counted.
+    -- How many entries were ever added up to there; null when they were not counted.
     entries_passed       bigint,
     -- As the stream was seen; null before there was one.
     last_entry_id        text,
     max_deleted_entry_id text,
     entries_added        bigint,
     seen_at              timestamptz NOT NULL,
-    -- Where somebody wants the reader to read again from.
+    -- Entry from which an operator asked the reader to read again.
     rewind_to            text
 );
 
@@ -56,7 +56,7 @@ CREATE TABLE notification.key_seals (
     PRIMARY KEY (purpose, key_id)
 );
 
--- What processes met last that an operator must mend, for `doctor`: files that could not be taken into use, and keys that
+-- Latest problems of processes that an operator must fix, for `doctor`: files that could not be taken into use, and keys that
 -- are not configured.
 CREATE TABLE notification.process_findings (
     kind          text        NOT NULL CHECK (kind IN ('file_refused', 'key_missing')),
@@ -92,7 +92,7 @@ CREATE TABLE notification.holds (
     PRIMARY KEY (kind, name)
 );
 
--- What an operator does to many: chosen at once when it is asked for, and worked off by a workflow, operation/<id>.
+-- Operations on many items: the request chooses the items, and a workflow, operation/<id>, works them off.
 CREATE TABLE notification.operations (
     operation_id text        PRIMARY KEY,
     kind         text        NOT NULL CHECK (kind IN ('replay', 'cancel', 'republish', 'resend', 'recreate')),
@@ -109,7 +109,7 @@ CREATE TABLE notification.operations (
     -- When its workflow ended, and how.
     ended_at     timestamptz,
     outcome      text,
-    -- How it does things, such as the fields with which entries are mended.
+    -- Options of the operation, such as the fields that correct its entries.
     options      jsonb,
     -- Who paused it, for as long as it is paused: Temporal may forget that it is, or the operation altogether.
     paused_by    text,
@@ -169,7 +169,7 @@ CREATE POLICY operator_actions_forget ON notification.operator_actions FOR UPDAT
 CREATE POLICY operator_actions_expire ON notification.operator_actions FOR DELETE
     USING (acted_at < now() - interval '1 day');
 
--- Who asked for somebody to be forgotten, and what was removed. The hash tells whether a given id was asked for, as after
+-- Requests to forget a user: who asked, and what was removed. The hash tells whether a given id was asked for, as after
 -- a backup was put back, which brings back what was forgotten since.
 CREATE TABLE notification.forgotten_users (
     request_id   bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -176,7 +176,7 @@ CREATE TABLE subscriptions.ntf_subscriptions (
     ntf_action          text        CHECK (ntf_action IN ('N', 'C', 'D', 'R')),
     -- K key, D delete.
     smp_action          text        CHECK (smp_action IN ('K', 'D')),
-    -- Not before; of a check, the time it is due. Without an action (a worker gave up for good) there is none.
+    -- Earliest time of the action; of a check, the time it is due. Null without an action (a worker gave up for good).
     action_ts           timestamptz,
     -- Grows with every write of the supervisor.
     generation          integer     NOT NULL DEFAULT 0,

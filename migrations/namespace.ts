@@ -50,7 +50,7 @@ export async function namespaceRetentionMs(
 const durationOf = (ms: number) =>
   proto.google.protobuf.Duration.fromObject({ seconds: Math.round(ms / 1_000) });
 
-/** That somebody else makes it at the same moment is no error. */
+/** Another process may create it at the same time: that is no error. */
 export async function createNamespace(
   { workflowService }: ServerConnection,
   namespace: string,

@@ -8,7 +8,7 @@ import { SESSION_SETTINGS } from '../api/postgres-session.ts';
 
 const SCHEMAS = ['notification', 'notifications', 'subscriptions'];
 
-/** Somebody who may must do something about roles first. */
+/** A database administrator must change roles first. */
 export class RoleError extends SelfExplanatoryError {
   override name = 'RoleError';
 }
@@ -64,7 +64,7 @@ const LACKING_GRANTS = `
  * Gives the role of the service what it lacks.
  *
  * @param isDryRun says only what that would be.
- * @returns the statements. @throws RoleError when there is no such role, or the owner is none.
+ * @returns the statements. @throws RoleError when the role does not exist, or the connected role is not the owner.
  */
 export async function grantToService(
   ownerDsn: string,
@@ -77,7 +77,7 @@ export async function grantToService(
     await client.query('BEGIN');
     for (const statement of statements) await client.query(statement);
     await client.query('COMMIT');
-    // PostgreSQL only warns somebody who owns nothing.
+    // PostgreSQL only warns a role that owns nothing.
     if ((await lackingGrants(client, role)).length > 0) {
       throw new RoleError(
         `the role of NOTIFICATION_POSTGRES_OWNER_DSN does not own all tables, so it cannot give their rights to ${role}`,

@@ -1,6 +1,6 @@
 /** One small wrong change to the product, and the tests that should notice it. */
 
-/** What would go wrong for somebody. */
+/** The harm that a mutant would do. */
 export const WRONGS = [
   'wrong person',
   'wrong payload',

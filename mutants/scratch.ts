@@ -49,7 +49,7 @@ export function createScratch(): Scratch {
   };
 }
 
-/** Each by itself, so that the folder has a cache of its own: bundles of changed workflows go there. */
+/** Links each package by itself, so that the folder has its own cache: bundles of changed workflows go there. */
 function linkPackages(from: string, to: string): void {
   mkdirSync(to);
   for (const name of readdirSync(from)) {

@@ -73,7 +73,7 @@ function runJest(dir: string, suite: Run): Promise<SuiteResult> {
   const jest = spawn(process.execPath, args, {
     cwd: dir,
     stdio: 'ignore',
-    // A group of its own, so that what it has started ends with it.
+    // A separate process group, so that its children end with it.
     detached: true,
   });
   return new Promise((resolve, reject) => {

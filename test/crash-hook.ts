@@ -116,7 +116,7 @@ async function install(): Promise<void> {
     return result;
   };
 
-  // A pool hands clients out to those who wait for one on behalf of whoever happens to call it.
+  // A pool hands clients out to those who wait for one on behalf of any caller.
   const pool = pg.Pool.prototype as unknown as { connect(callback?: () => void): unknown };
   const connect = pool.connect;
   pool.connect = function (callback) {

@@ -77,7 +77,7 @@ export function createCrashWalk(slot: Slot, env: Record<string, string> = {}): C
 }
 
 /**
- * Nobody waits for the answer of a process that is to die. One that comes says that the process has lived to see the
+ * No client waits for the answer of a process that is to die. One that comes says that the process has lived to see the
  * end, while what an activity has written may be seen just before its process dies of it.
  */
 export function answerTo(operation: Promise<unknown>): () => Promise<boolean> {
@@ -89,7 +89,7 @@ export function answerTo(operation: Promise<unknown>): () => Promise<boolean> {
   return async () => isAnswered;
 }
 
-/** Nobody has anything of this workflow in hand: what a dead process had, Temporal takes for under way at first. */
+/** No process works on this workflow: Temporal takes the work of a dead process for under way at first. */
 export async function isAtRest(workflow: WorkflowHandle): Promise<boolean> {
   const { raw } = await workflow.describe();
   return (raw.pendingActivities ?? []).length === 0;

@@ -37,7 +37,7 @@ export default async function globalSetup(): Promise<void> {
 /** Starts PostgreSQL, Redis with the users of deploy/redis/users.acl, and Temporal. `takeSlot` divides them. */
 export async function startServersOfRun(): Promise<ServersOfRun> {
   const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-test-'));
-  // As root, PostgreSQL runs as a user of its own, who must get in.
+  // As root, PostgreSQL runs as a separate user, who must get in.
   chmodSync(dataDir, 0o755);
   const stack = await startStack({
     dataDir,

@@ -89,7 +89,7 @@ export interface Slot {
   release(): Promise<void>;
 }
 
-/** @param uiUrl of the Web UI, which links lead to; default: there is none. */
+/** @param uiUrl of the Web UI, which links lead to; default: no Web UI. */
 export const operatorOf = ({ client, db, redis, slot }: Slot, uiUrl?: string): Operator =>
   createOperator({
     ...{ temporal: client, db, redis, namespace: namespaceOf(slot), intentsStream: 'notification:intents' },

@@ -8,7 +8,7 @@ const DAY_MS = 86_400_000;
 /** Each is its own authority. */
 export interface Certificates {
   own: LoopbackCertificate;
-  /** Like `own`, of somebody else. */
+  /** Like `own`, of another installation. */
   foreign: LoopbackCertificate;
   expired: LoopbackCertificate;
   /** Of a host that is not the loopback. */

@@ -1,4 +1,4 @@
-/** Where the stores still have a text: rows of PostgreSQL and entries and values of Redis, as whoever asks them is told. */
+/** Where the stores still have a text: rows of PostgreSQL and entries and values of Redis, as a client reads them. */
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 

@@ -1,6 +1,6 @@
 /**
- * Moves the wall clock of a running process, and of nobody else: the function that tells the time is a page that the
- * kernel maps into every process (the vDSO), and whoever may trace a process may write to its copy of that page. So it
+ * Moves the wall clock of one running process alone: the function that tells the time is a page that the
+ * kernel maps into every process (the vDSO), and a user who may trace a process may write to its copy of that page. So it
  * works for any program, linked in whatever way, and while it runs. Linux on x86-64 only.
  */
 import { closeSync, openSync, readFileSync, readSync, readdirSync, writeSync } from 'node:fs';

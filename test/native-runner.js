@@ -7,7 +7,7 @@ import { pathToFileURL } from 'node:url';
 import process from 'node:process';
 import circus from 'jest-circus/runner';
 
-/** What `expect.any` compares with; Jest would have others, in a realm of its own. */
+/** What `expect.any` compares with; Jest would have others, in its own realm. */
 const BUILT_IN = { Array, BigInt, Boolean, Date, Error, Function, Map, Number, Object, Set, String, Symbol };
 
 export default async function run(globalConfig, config, environment, runtime, testPath, ...rest) {

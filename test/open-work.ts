@@ -21,7 +21,7 @@ export interface OpenWork {
 /** Longer ago than any consumer waits before it takes entries over, ms. */
 const LONG_IDLE_MS = 600_000;
 
-/** Statements of a killed process that still wait for a lock: PostgreSQL has not noticed that nobody asks any more. */
+/** Statements of a killed process that still wait for a lock: PostgreSQL has not noticed that the client is gone. */
 const END_WAITING =
   "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
 
@@ -46,7 +46,7 @@ export async function holdLocks(slot: Slot, statement: string): Promise<Held> {
   };
 }
 
-/** Entries of a stream that its consumer has read and cannot keep, because nobody can write to a table. */
+/** Entries of a stream that its consumer has read and cannot keep, because a table refuses writes. */
 export async function holdEntries(
   slot: Slot,
   options: { stream: string; group: string; table: string },
@@ -61,7 +61,7 @@ export async function holdEntries(
       eventually(`the consumer of ${stream} to read`, async () =>
         (await pending()).some(([pendingId]) => pendingId === id),
       ),
-    /** The consumer is gone. Its entries look as if that were long ago, so that nobody has to wait for them. */
+    /** The consumer is gone. Its entries look as if that were long ago, so that no test has to wait for them. */
     async release(): Promise<void> {
       await held.release();
       for (const [id, consumer] of await pending()) {

@@ -1,4 +1,4 @@
-/** Servers of a test's own, with their files in a folder of their own: nobody else is to have what it does to them. */
+/** Servers of one test, with their files in a separate folder: its faults must not reach other tests. */
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -21,7 +21,7 @@ export async function startOwnStack(
   options: Pick<StackOptions, 'durable'> = {},
 ): Promise<OwnStack> {
   const dir = mkdtempSync(path.join(tmpdir(), `galaxy-notify-${name}-`));
-  // As root, PostgreSQL runs as a user of its own, who must get in.
+  // As root, PostgreSQL runs as a separate user, who must get in.
   chmodSync(dir, 0o755);
   const stack = await startStack({
     ...options,

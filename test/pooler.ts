@@ -52,7 +52,7 @@ export async function startPooler(serverPort: string, roles: readonly string[]):
     `[databases]\n* = host=${LOOPBACK} port=${serverPort}\n[pgbouncer]\n${lines.join('\n')}\n`,
   );
   // It refuses to run as root.
-  const user = process.getuid?.() === 0 ? await nobody() : {};
+  const user = process.getuid?.() === 0 ? await unprivileged() : {};
   const child = spawn('pgbouncer', [ini], { stdio: ['ignore', 'ignore', 'pipe'], cwd: '/', ...user });
   let log = '';
   child.stderr.on('data', (chunk: Buffer) => (log = (log + chunk.toString()).slice(-10_000)));
@@ -89,7 +89,7 @@ async function needPgBouncer(): Promise<void> {
     );
 }
 
-async function nobody(): Promise<{ uid: number; gid: number }> {
+async function unprivileged(): Promise<{ uid: number; gid: number }> {
   const idOf = async (flag: string) => Number(await runCommand('id', [flag, 'nobody']));
   return { uid: await idOf('-u'), gid: await idOf('-g') };
 }

@@ -1,9 +1,9 @@
 /** PostgreSQL as it was a moment ago: what a restored backup, or a standby that lagged, is to those that use it. */
 import type { Pool } from 'pg';
 
-/** Keeps every row of the service. `putBack` makes all later changes undone, under the feet of whoever is connected. */
+/** Keeps every row of the service. `putBack` makes all later changes undone, while clients stay connected. */
 export async function keepRows(db: Pool): Promise<{ putBack(): Promise<void> }> {
-  // Generated columns are computed anew.
+  // Generated columns are computed again.
   const { rows: tables } = await db.query<{ name: string; columns: string }>(
     `SELECT format('%I.%I', table_schema, table_name) AS name, string_agg(quote_ident(column_name), ', ') AS columns
        FROM information_schema.tables JOIN information_schema.columns USING (table_schema, table_name)

@@ -20,7 +20,7 @@ export const passwordOf = (user: string): string =>
     .find((word) => word.startsWith('>'))!
     .slice(1);
 
-/** Each at once, so that it may be done while they are in use. @param redis of somebody who may do everything. */
+/** Each immediately, so that it may be done while they are in use. @param redis of a user with all rights. */
 export async function makeUsers(redis: Redis): Promise<void> {
   for (const user of USERS) await redis.call('ACL', 'SETUSER', user, 'reset', ...ruleOf(user));
   const words = ROLES.flatMap((role) => ruleOf(`notify-${role}`));

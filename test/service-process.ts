@@ -1,5 +1,5 @@
 /**
- * The service as a process of its own, which can be killed, and what the outside sees of its work: fault tests judge it
+ * The service as a separate process, which can be killed, and what the outside sees of its work: fault tests judge it
  * by the streams and tables that it leaves.
  */
 import type { ChildProcess } from 'node:child_process';
@@ -50,7 +50,7 @@ export function createFleet(slot: Slot) {
         env: {
           ...PROGRAM_ENV,
           ...environmentOf(slot),
-          // Only this run's Redis knows the users, and an image has variables of its own.
+          // Only this run's Redis knows the users, and an image has its own variables.
           ...(env['NOTIFICATION_REDIS_MASTER_ADDR'] === undefined && folder === process.cwd()
             ? asUserOf(env['NOTIFICATION_ROLES'] ?? 'intent')
             : {}),

@@ -1,6 +1,6 @@
 /**
  * Who may use the codec server, and for what: people by the access token of the Web UI, a JWT that their identity provider
- * has signed; outside production also whoever has the shared token.
+ * has signed; outside production also a caller with the shared token.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { JWTPayload } from 'jose';
@@ -27,7 +27,7 @@ export interface TokenIssuer {
 }
 
 export interface Caller {
-  /** The claim `sub`; `shared token` for whoever has that. */
+  /** The claim `sub`; `shared token` for a caller with that token. */
   who: string;
   /** Whether there is a namespace that the caller may read. */
   readsAny: boolean;
@@ -35,19 +35,19 @@ export interface Caller {
   mayWrite(namespace: string): boolean;
 }
 
-/** The keys of the issuer cannot be had: nobody knows whether the caller is who he says. */
+/** The keys of the issuer are out of reach, so the identity of the caller cannot be checked. */
 export class IssuerUnavailableError extends Error {
   override name = 'IssuerUnavailableError';
 }
 
 export interface AccessOptions {
-  /** As it is now; undefined: nobody has one. */
+  /** The current token; undefined: no caller can have one. */
   sharedToken: () => string | undefined;
   issuer: TokenIssuer | undefined;
 }
 
 /**
- * @returns finds out who calls, by the header `authorization`; undefined for whoever does not prove it.
+ * @returns finds out who calls, by the header `authorization`; undefined for a caller without proof.
  * @throws IssuerUnavailableError.
  */
 export function callerCheck({

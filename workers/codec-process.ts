@@ -1,5 +1,5 @@
 /**
- * The codec server as a process of its own, `node workers/main.ts codec-server`: no request can stop a worker. It connects
+ * The codec server as a separate process, `node workers/main.ts codec-server`: no request can stop a worker. It connects
  * to PostgreSQL only if it also seals, because seals are counted there.
  */
 import type { Logger } from 'pino';

@@ -8,7 +8,7 @@ import { fcmTargetOf } from './embedded.ts';
 
 /** Nothing is asked of FCM yet: its credentials can be checked, its answers depend on the device. */
 export function openFcm({ config, endpoints, log, open, renewable }: ProcessContext): Promise<FcmSender> {
-  // FCM's quota belongs to the project, whoever sends.
+  // FCM's quota belongs to the project, so all senders of the process share one brake.
   const brake = createBrake({ minMs: config.values.NOTIFICATION_FCM_BRAKE });
   return reach('FCM', 'GOOGLE_APPLICATION_CREDENTIALS or NOTIFICATION_FCM_ENDPOINT', () => {
     const make = (target = endpoints.fcm) =>

@@ -97,7 +97,7 @@ function observedCodec(keys: readonly KeyBoxKey[], askPolicy: AskPolicy, keyUse:
   return {
     async encode(payloads, context) {
       const sealed = await codec.encode(payloads, context);
-      // One that is bound has a key of its own.
+      // A bound payload has its own key.
       const worn = sealed.filter((payload) => !payloadHeadOf(payload)?.owner).length;
       if (worn > 0) keyUse.sealed('payload', keys[0]!.id, worn);
       return sealed;

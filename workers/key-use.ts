@@ -1,6 +1,6 @@
 /**
  * What this process does with keys of encryption. AES-GCM with random nonces is safe for 2^32 seals with one key, so they
- * are counted, but for payloads that are bound to their workflow, each of which has a key of its own; and a key that is missing is said by its name, since whatever it sealed does not go on.
+ * are counted, but for payloads that are bound to their workflow, each of which has its own key; and a key that is missing is said by its name, since whatever it sealed does not go on.
  */
 import type { Meter } from '@opentelemetry/api';
 import type { Logger } from 'pino';

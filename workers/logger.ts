@@ -3,7 +3,7 @@ import { isSpanContextValid, trace } from '@opentelemetry/api';
 import type { Logger } from 'pino';
 import pino from 'pino';
 
-/** Values that must never reach a log, wherever somebody puts them, however deep. */
+/** Values that must never reach a log, at any depth of a record. */
 const SECRETS = new Set([
   ...['password', 'token', 'taskToken', 'authorization', 'email', 'dsn', 'resolved_email'],
   // Of an error of PostgreSQL: rows and parameters.

@@ -1,6 +1,6 @@
 /**
  * The pool of connections to PostgreSQL. When the password or a certificate changes, connections that are new take the new
- * ones, and the others end as soon as nobody works with them.
+ * ones, and the others end as soon as they are idle.
  */
 import type { ConnectionOptions } from 'node:tls';
 import { createSecureContext } from 'node:tls';

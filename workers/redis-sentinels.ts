@@ -4,7 +4,7 @@ import type { RedisOptions } from 'ioredis';
 import type { Logger } from 'pino';
 import { reasonOf } from '../activities/reason.ts';
 
-/** Where a sentinel says so, to whoever listens. */
+/** Channel on which a sentinel announces a new master. */
 const SWITCHES = '+switch-master';
 /** Without a word from the system for as long, ms, it asks whether the other end is still there. */
 const KEEP_ALIVE_MS = 10_000;

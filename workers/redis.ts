@@ -82,7 +82,7 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
     let wasReady = false;
     const redis = new ScriptedRedis({
       ...mainOptions(context, values),
-      // Before it is in use, whoever made it is told that no sentinel knows a master; later on it waits for one that does.
+      // Before its first use, an unknown master is an error for the caller; later on the client waits for a sentinel that knows one.
       ...('sentinels' in place
         ? { sentinelRetryStrategy: (attempt: number) => (wasReady ? retryDelay(attempt) : null) }
         : {}),
@@ -107,13 +107,13 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
   }
 
   /**
-   * The old master may take writes for a while that nobody will find: it was cut off from the sentinels, and will be a
-   * replica. So nobody waits for its own answer.
+   * The old master may take writes for a while that are lost later: it was cut off from the sentinels, and will be a
+   * replica. So the process does not wait for its answer.
    */
   async function followMaster(change: MasterSwitch): Promise<void> {
     lastSwitch = change;
     log.warn(change, 'sentinels have made another Redis the master, connecting to it');
-    // Whoever reads opens another one.
+    // The reader opens another connection.
     for (const reader of readers.keys()) reader.current.disconnect();
     // Until one is open that was asked for after this: a sentinel that did not know it yet may have sent others back.
     for (let attempt = 1; attempt <= GIVE_UP_LOOKING_MS / LOOK_EVERY_MS; attempt += 1) {

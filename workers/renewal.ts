@@ -1,5 +1,5 @@
 /**
- * Secrets and certificates are taken anew when their files change, without a restart. Orchestrators replace files by
+ * Secrets and certificates are loaded again when their files change, without a restart. Orchestrators replace files by
  * links, which cannot be watched reliably, so the files are read every few seconds.
  *
  * Each part that uses such values tries new ones before it gives up the old ones: what is malformed, and what its server

@@ -10,7 +10,7 @@ export class Replaceable<T extends object> {
 
   constructor(first: T) {
     this.#current = first;
-    // Of its class, and without members of its own: a proxy must not deny those of its target.
+    // An object of the same class without its own members: a proxy must not hide those of its target.
     this.facade = new Proxy(Object.create(Object.getPrototypeOf(first) as object) as T, {
       has: (_, name) => name in this.#current,
       get: (_, name) => {

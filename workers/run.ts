@@ -15,9 +15,9 @@ async function main(): Promise<void> {
   const config = program ? loadCodecConfig() : loadConfig();
   const destination = await logDestination(process.stdout, config.production);
   const log = createLogger(config.values.NOTIFICATION_LOG_LEVEL, destination);
-  // An error that nobody caught ends the process, as it should; the log, where alarms look, must say so too.
+  // An uncaught error ends the process, as it should; the log, which alarms read, must say so too.
   process.on('uncaughtExceptionMonitor', (error, origin) =>
-    log.fatal({ reason: reasonOf(error), origin }, 'the process ends of an error that nobody caught'),
+    log.fatal({ reason: reasonOf(error), origin }, 'the process ends because of an uncaught error'),
   );
   // Until everything runs there is nothing to finish: the embedded servers end with the process.
   const stopEndingNow = onInterrupt(() => process.exit(130));
@@ -78,6 +78,6 @@ try {
   report(explain(error));
   process.exitCode = 1;
 }
-// Everything is closed. Only timers that nobody can stop would still keep the process: an exporter whose collector is
+// Everything is closed. Only timers without a way to stop them would still keep the process: an exporter whose collector is
 // away tries again for several seconds.
 process.exit();

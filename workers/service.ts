@@ -220,7 +220,7 @@ function runWorkers(
   const runs = workers.map((worker) => worker.run());
   const alongside: Running[] = [];
   const ended = Promise.all(runs);
-  // A failed worker is reported by `done`; until somebody waits for it, it is not an unhandled rejection.
+  // A failed worker is reported by `done`; before `done` is awaited, its rejection must not count as unhandled.
   ended.catch(() => undefined);
   open.add('workers', async () => {
     probes.setReady(false);

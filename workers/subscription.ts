@@ -98,7 +98,7 @@ export function openSubscriptions(context: ProcessContext): Role {
       await ensureAgent(db, agentId);
       await keepRunning(client.workflow, supervisor);
       const schedule = client.schedule.getHandle(reconciliationScheduleId(SUBSCRIPTION_TASK_QUEUE));
-      // What became due while nobody ran.
+      // Runs the checks that became due while no process ran.
       await schedule.trigger();
       const stopObserving = observeSubscriptions(meter, { db, log });
       const checkAll = async () => {
@@ -110,7 +110,7 @@ export function openSubscriptions(context: ProcessContext): Role {
         relayRows({ db, redis, log, settlingMs }, EVENTS, {
           ...{ stream: EVENTS_STREAM, maxLen: EVENTS_STREAM_MAX_LEN },
         }),
-        // Nobody reads the stream of events here.
+        // No process of the service reads the stream of events.
         watchPostgres({ role: 'subscription', db, redis, log, name: EVENTS_STREAM, onFallback: checkAll }),
       ];
       return {

@@ -20,7 +20,7 @@ export function installTemporalRuntime(log: Logger, metrics?: TelemetryOptions['
   try {
     const runtime = Runtime.install({
       logger,
-      // The SDK's core would write lines of its own format to standard output.
+      // The SDK's core would write lines in its own format to standard output.
       telemetryOptions: {
         logging: { forward: {}, filter: makeTelemetryFilterString({ core: 'WARN' }) },
         ...(metrics ? { metrics } : {}),
@@ -36,7 +36,7 @@ export function installTemporalRuntime(log: Logger, metrics?: TelemetryOptions['
 
 /**
  * The SDK holds its own lines back for a moment, to put them in order with those of its core: some fifteen for each
- * execution, each with all that it is about, of which none is written unless somebody traces.
+ * execution, each with all that it is about, and none is written unless the level is trace.
  */
 function writeAtOnce(runtime: Runtime, logger: TemporalLogger): void {
   const { flush, close } = runtime.logger as Partial<Record<'flush' | 'close', () => void>>;

@@ -28,7 +28,7 @@ interface BundleOptions {
 
 /**
  * @returns where the bundle lies.
- * @throws SelfExplanatoryError when there is none of these sources, and what makes one is not installed: production has
+ * @throws SelfExplanatoryError when no bundle of these sources exists and the compiler is not installed: production has
  * neither webpack nor swc, and gets the bundle with the sources.
  */
 export async function workflowBundle({ encodesFailures, onBuild }: BundleOptions = {}): Promise<{

@@ -25,7 +25,7 @@ export const POSTGRES_UNAVAILABLE = 'PostgresUnavailable';
 
 /**
  * PostgreSQL answers, and the installation is not in order: no right, no table, read-only, a full disk. Retried without
- * end; spends no budget. An operator must mend it.
+ * end; uses up no attempts. An operator must fix it.
  */
 export const POSTGRES_UNUSABLE = 'PostgresUnusable';
 
@@ -47,7 +47,7 @@ export const POSTGRES_REFUSED = 'PostgresRefused';
 /** An attempt to publish could not be made or not be recorded. Retried without end; spends no budget. */
 export const ROUTE_DEFERRED = 'RouteDeferred';
 
-/** A route is still on its way. Whoever waits for its end looks again. */
+/** A route is still on its way. The workflow that waits for its end looks again. */
 export const ROUTE_OPEN = 'RouteOpen';
 
 /** The stream reader stopped in good order so that another worker takes over. Retried immediately. */

@@ -1,4 +1,4 @@
-/** What an operator does to many at once, and how it is followed and steered. Pure. */
+/** Operations on many items, with the messages that follow and steer them. Pure. */
 import { byWhom, detailsOf, shortText } from './details.ts';
 import { INTENT_TASK_QUEUE } from './intent/contract.ts';
 import { MOBILE_TASK_QUEUE } from './mobile-push/contract.ts';
@@ -17,7 +17,7 @@ export const OPERATION_TASK_QUEUES = {
   replay: INTENT_TASK_QUEUE,
   /** Notifications that are under way are cancelled. */
   cancel: INTENT_TASK_QUEUE,
-  /** Entries that were refused are published again, mended. */
+  /** Refused entries are corrected and published again. */
   republish: INTENT_TASK_QUEUE,
   /** Mobile pushes are sent again to the devices that they failed for. */
   resend: MOBILE_TASK_QUEUE,
@@ -28,7 +28,7 @@ export type OperationKind = keyof typeof OPERATION_TASK_QUEUES;
 
 /** As one operation does things with its items; kept beside the filter. */
 export interface OperationOptions {
-  /** `republish`: see Mending of api/intent/mending.ts. */
+  /** `republish`: see Correction of api/intent/mending.ts. */
   set?: Record<string, string>;
   newKey?: boolean;
   /** `recreate`: whose subscriptions. */

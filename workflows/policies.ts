@@ -168,7 +168,7 @@ export const UPKEEP: ActivityOptions = {
  */
 export const BEFORE_NEW_ONES = { priority: { priorityKey: 2 } } as const;
 
-/** What an operator asks for goes before a backlog: whoever stops something cannot wait until it is over. */
+/** Orders of operators go before a backlog: an order to stop must not wait until the work is over. */
 export const BEFORE_A_BACKLOG: Required<Pick<ActivityOptions, 'priority'>> = { priority: { priorityKey: 1 } };
 
 /**
@@ -194,7 +194,7 @@ export function remainingBudget(failure: PublicationFailureDetails): ActivityOpt
   const { attemptCount, maxAttempts, backoffMinMs, backoffMaxMs } = failure;
   return {
     startToCloseTimeout: '30 seconds',
-    // Whoever wants an attempt now waits for the one that is being made.
+    // An order for an immediate attempt waits for the attempt that runs.
     cancellationType: 'WAIT_CANCELLATION_COMPLETED',
     retry: {
       initialInterval: ladderDelayMs(attemptCount + 1, backoffMinMs, backoffMaxMs),

@@ -12,7 +12,7 @@ export const reconciliationScheduleId = (taskQueue: string): string => `${taskQu
 export type Counts = Record<string, number>;
 
 export const RECOVERY_WORKFLOW = 'recovery';
-/** One at a time: whoever asks for another one follows the one that runs. */
+/** One at a time: a second request follows the recovery that runs. */
 export const RECOVERY_WORKFLOW_ID = 'recovery';
 /** Query; the answer is a RecoveryProgress. */
 export const RECOVERY_PROGRESS_QUERY = 'progress';
@@ -48,6 +48,6 @@ export interface RecoveryProgress {
   subscription?: Counts;
   /** The symbols are pushed to all targets. */
   symbolsPushed?: boolean;
-  /** Inputs of accounts are taken again from this entry on; absent when there are none of that time. */
+  /** Inputs of accounts are taken again from this entry on; absent when no input of that time exists. */
   inputsAgainFrom?: string;
 }

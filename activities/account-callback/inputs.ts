@@ -154,7 +154,7 @@ const STORE_PERIODS = {
     SELECT (SELECT count(*)::int FROM wanted) AS wanted, (SELECT count(*)::int FROM stored) AS stored`,
 };
 
-/** A later entry that is not in force by now came after the snapshot was emitted. A repeat is none. Parameters as above. */
+/** A later entry that is not in force by now came after the snapshot was emitted. A repeat does not count. Parameters as above. */
 const NOTE_LATE = {
   name: 'note_late_callback_inputs',
   text: `
@@ -184,7 +184,7 @@ const NOTE_LATE = {
 };
 
 /**
- * $1 users, $2 the latest of their days. After the snapshots, which are there once nobody waits for them. A user who was
+ * $1 users, $2 the latest of their days. Runs after the snapshots, which exist once no user is waited for. A user who was
  * released is waited for again. A user who was never tracked is not.
  */
 const CATCH_UP = {

@@ -327,7 +327,7 @@ const RECORD_DELIVERED = {
 };
 
 /**
- * $4 failed attempts before this one, $5 ms to the next one, $6 reasons, $7 now, $8 shard. What somebody else has
+ * $4 failed attempts before this one, $5 ms to the next one, $6 reasons, $7 now, $8 shard. A callback that another process has
  * delivered or counted in the meantime stays as it is.
  */
 const RECORD_FAILED = {

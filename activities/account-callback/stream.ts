@@ -29,7 +29,7 @@ const KEPT_MS = 600_000;
 
 /**
  * Acknowledges entries, and removes those that are older than the newest of them by the time that they are kept, up to the
- * first that somebody still has. KEYS: stream. ARGV: group, ms, ids in ascending order.
+ * first pending entry. KEYS: stream. ARGV: group, ms, ids in ascending order.
  */
 const ACKNOWLEDGE = `
   redis.call('XACK', KEYS[1], ARGV[1], unpack(ARGV, 3))
@@ -157,7 +157,7 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
   }
 }
 
-/** By the clock of Redis: no input is judged by the clock of whoever happens to read it. */
+/** By the clock of Redis: the clock of the process that reads an input does not judge it. */
 function sentAtMs({ id }: StreamEntry, nowMs: number): number {
   const ms = Number(id.split('-')[0]);
   return ms >= FIRST_CLOCK_MS ? ms : nowMs;

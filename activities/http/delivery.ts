@@ -36,7 +36,7 @@ export interface DeliveryFailure {
   retryAfterMs?: number;
 }
 
-/** The receiver says that nobody is there any more, for good (RFC 9110, 15.5.11). */
+/** The receiver says that the resource is gone for good (RFC 9110, 15.5.11). */
 export const isGone = ({ status }: DeliveryFailure): boolean => status === 410;
 
 /**

@@ -1,6 +1,6 @@
 /**
  * Acceptance of intents: resolve their recipients, then write records and routes in one transaction, or find that one is a
- * duplicate, a conflict, or addressed to somebody unknown. One intent is a list of one.
+ * duplicate, a conflict, or addressed to an unknown user. One intent is a list of one.
  *
  * Each step may run twice. The status of an intent's row is its decision: every statement that decides locks the row and
  * leaves it alone when it is not open any more.
@@ -67,7 +67,7 @@ export type Decided = AcceptedNow | { acceptance: Acceptance } | { error: unknow
 export interface AcceptanceOptions {
   /** Of the activity; 0 for the first try within the workflow task. */
   attempt: number;
-  /** Ends the lookups: who is not found by then is left to somebody else. */
+  /** Ends the lookups: recipients that are not found by then are left to the intent's workflow. */
   patience?: Promise<unknown>;
 }
 
@@ -227,7 +227,7 @@ export function createAcceptance(resources: IntentResources) {
     const failure = deferral(
       `notification ${earlierId} came earlier with the same idempotency key and waits itself`,
     );
-    // Nobody else would decide it.
+    // No other process would decide it.
     if (isGivenUp(await statusOf(workflows, notificationWorkflowId(earlierId)))) await giveUp(db, earlierId);
     else await noteTrouble(db, id, { attempt, reason: failure.message });
     return failure;

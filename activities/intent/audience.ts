@@ -127,7 +127,7 @@ export function createAudienceResolver(sources: AudienceSources) {
     return { kind: 'user', recipients };
   }
 
-  /** Looks up whoever is not found yet, and adds to those who are. */
+  /** Looks up recipients that are not found yet, and adds them to the found ones. */
   async function lookUp(
     intent: Intent,
     found: Map<string, Recipient>,
@@ -162,7 +162,7 @@ export function createAudienceResolver(sources: AudienceSources) {
             lookups.mayChange ||= !(error instanceof InvalidAddressError);
           } else {
             fail(1, reasonOf(error));
-            // Nobody else would be asked either.
+            // Every further lookup would be refused too.
             isOver ||= error instanceof LeftAloneError;
           }
         }
@@ -412,9 +412,9 @@ interface Participant {
 
 /**
  * @param most tasks that run concurrently, of all participants together.
- * @returns lets somebody take part. Participants get turns one after the other, and none gets one while it has as many
+ * @returns a function that adds a participant. Participants get turns one after the other, and none gets one while it has as many
  * as are left for everybody: one alone uses half of them, two in the long run a third each. So a few whose tasks hang
- * leave turns to others, and once all are taken the next goes to somebody who has none.
+ * leave turns to others, and once all are taken the next goes to a participant without one.
  */
 export function createTurns(most: number): () => TakeTurn {
   let running = 0;

@@ -104,7 +104,7 @@ export function createChannelActivities({ db, log, workflows }: ChannelResources
   };
 }
 
-/** A drain that was paused or begun anew meanwhile has another time. */
+/** A drain that was paused or begun again meanwhile has another time. */
 const END_DRAIN = {
   name: 'end_channel_drain',
   text: `

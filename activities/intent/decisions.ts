@@ -182,7 +182,7 @@ export interface AcceptedNow {
   collapsed: Channel[];
   /** Ids of routes beyond the throttle of its type. */
   throttled: readonly string[];
-  /** Its routes, unless they are many; for whoever makes first attempts. */
+  /** Its routes, unless they are many; the process that makes first attempts reads them. */
   fresh?: () => RouteRow[];
 }
 

@@ -328,7 +328,7 @@ const describe = ({ producer, idempotencyKey, userIds }: ToDispatch): string =>
     userIds != null && userIds.length > 0 && `To ${userIds.map(searchableKey).join(', ')}`,
   );
 
-// --- Traces: each intent has a trace of its own in the service, which may last for days; a link leads from it to the span in
+// --- Traces: each intent has its own trace in the service, which may last for days; a link leads from it to the span in
 // which it was published.
 
 /** What a producer says of its trace. */
@@ -359,7 +359,7 @@ function linkTo({ notificationId, traceId, traceparent }: Traced): Link {
 }
 
 /**
- * Works in a span of its own, which begins a trace and leads to those that the intents came from. The reader's trace would
+ * Works in its own span, which begins a trace and leads to those that the intents came from. The reader's trace would
  * grow for as long as it reads.
  */
 export async function inTraceOf<T>(intents: readonly Traced[], work: () => Promise<T>): Promise<T> {

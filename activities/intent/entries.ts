@@ -20,7 +20,7 @@ import type { IntentMetrics } from './metrics.ts';
 export interface StreamPosition {
   /** Id of the last entry that was passed. */
   offset: string;
-  /** How many entries were ever added up to the offset; undefined when nobody counted. */
+  /** How many entries were ever added up to the offset; undefined when they were not counted. */
   entriesPassed: number | undefined;
 }
 
@@ -297,7 +297,7 @@ export async function noteTrouble(
 }
 
 /**
- * Whether nobody will decide an intent that is open, because somebody has ended its workflow. One that has completed or failed
+ * Whether an open intent stays undecided, because an operator has ended its workflow. One that has completed or failed
  * without a decision wrote it into a PostgreSQL that has fallen back since, and is begun again.
  *
  * @param status of its workflow; undefined when Temporal does not know it.

@@ -131,7 +131,7 @@ const APPEND = `${HISTORY}
   for i = 8, #ARGV do command[#command + 1] = ARGV[i] end
   local id = redis.pcall(unpack(command))
   if type(id) == 'table' and id.err then
-    -- A script is not rolled back: without this, the next attempt would wait for a lease that nobody holds.
+    -- A script is not rolled back: without this, the next attempt would wait for a lease without a holder.
     redis.call('DEL', KEYS[2])
     return id
   end
@@ -301,7 +301,7 @@ export const handOff = {
 export type SettledHandOffs = ReturnType<typeof collectSettled>;
 
 /**
- * Ends attempts whose routes are settled, many at a time: nobody waits for it. What a process takes with it when it dies
+ * Ends attempts whose routes are settled, many at a time, without a caller that waits. What a process takes with it when it dies
  * goes in the end, as what Redis does not answer.
  *
  * @param redis with the commands of the hand-off.

@@ -70,7 +70,7 @@ export const refusedIntent = (
 /** Of what an entry holds, hexadecimal characters. */
 const HASH_LENGTH = 12;
 
-/** @returns the row for an entry whose id is that of another one with other content: it has an id of its own. */
+/** @returns the row for an entry whose id is that of another one with other content: it gets its own id. */
 function reusedEntry(malformed: MalformedIntent, ofWhat: string): MalformedIntent {
   const { streamEntryId, rawFields } = malformed;
   const hash = createHash('sha256').update(canonicalJson(rawFields)).digest('hex').slice(0, HASH_LENGTH);

@@ -218,7 +218,7 @@ export function observeGauges(
     gauges: {
       [SUSPECT_AGE]: {
         description:
-          'How long an outbound stream has been suspected of a loss that is not mended; 0 when none is',
+          'How long an outbound stream has been suspected of a loss that is not repaired; 0 when none is',
         unit: 'ms',
       },
     },
@@ -263,7 +263,7 @@ interface ScheduleRow {
 }
 
 /**
- * Those that are tried: a row that nobody has touched for long is of an intent that somebody has terminated. Of too many
+ * Those that are tried: a row without a recent change belongs to an intent that an operator has terminated. Of too many
  * to count, those are taken whose last try was first: they have waited the longest, because waits grow.
  */
 const READ_ACCEPTANCE = {

@@ -105,7 +105,7 @@ export function intentOperations(
     return status === 'COMPLETED' && !isOrdered ? 'nothing' : 'to_do';
   }
 
-  /** Whoever is not through by the attempt has a workflow from then on. */
+  /** A route that the attempt does not finish has a workflow from then on. */
   async function goOn(row: RouteRow, attempt: Attempt, order: ReplayOrder): Promise<void> {
     switch (attempt.status) {
       case 'published':
@@ -156,15 +156,15 @@ export function intentOperations(
   /** @returns whether it is one that the service would take. */
   async function republish(item: EntryItem): Promise<boolean> {
     if (item.raw_fields === null) return false;
-    const mended = mendEntry(catalog, item.entry_id, item.raw_fields, item.options ?? {});
-    if ('reason' in mended) return false;
+    const corrected = mendEntry(catalog, item.entry_id, item.raw_fields, item.options ?? {});
+    if ('reason' in corrected) return false;
     await redis.eval(
       APPEND_ONCE,
       2,
       republishedKey(item.operation_id, item.entry_id),
       intentsStream,
       REMEMBER_REPUBLISHED_MS,
-      ...Object.entries(mended.fields).flat(),
+      ...Object.entries(corrected.fields).flat(),
     );
     return true;
   }

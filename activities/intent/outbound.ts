@@ -75,7 +75,7 @@ export function createEncoder(settings: OutboundSettings, catalog: Catalog): Enc
       failure: 'mail_stream_publish_failed',
       fields: mailEntryFields({
         ...handOffOf,
-        // Without a template of its own a type has one of its name; so has a type that left the catalog.
+        // A type without a configured template uses one with its name; so does a type that left the catalog.
         templateId: catalog.types.get(route.notification_type)?.templateId ?? route.notification_type,
         email: route.resolved_email ?? '',
         locale: route.resolved_locale ?? 'en',

@@ -166,7 +166,7 @@ export function createPublisher(
     return { status: 'deferred', reason, ...(retryInMs === undefined ? {} : { retryInMs }) };
   }
 
-  /** Somebody else moved the row since it was loaded, or may have: look again soon, this attempt spent nothing. */
+  /** Another process moved the row since it was loaded, or may have: look again soon, this attempt used nothing up. */
   function deferToFresherRow({ channel }: RouteRow): PublishResult {
     return defer(channel, 'leased', 50);
   }
@@ -261,7 +261,7 @@ export function createPublisher(
     return { status: 'skipped' };
   }
 
-  /** Whoever closed it may have died before it could settle the row. */
+  /** The process that closed it may have died before it could settle the row. */
   async function settleClosed(route: RouteRow): Promise<Attempt> {
     const [skipped] = await query(db, MARK_SKIPPED, keyOf(route));
     if (!skipped) return deferToFresherRow(route);
@@ -318,7 +318,7 @@ export function createPublisher(
     return undefined;
   }
 
-  /** Does nothing when this replay has opened a generation before, or somebody else moved the row. */
+  /** Does nothing when this replay has opened a generation before, or another process moved the row. */
   async function openGeneration(route: RouteRow, replay: ReplayOrder): Promise<void> {
     const [opened] = await query<{ generation: number }>(db, OPEN_GENERATION, [
       ...keyOf(route),

@@ -301,7 +301,7 @@ const READ_REWIND = {
   text: 'SELECT rewind_to FROM notification.inbound_streams WHERE stream = $1',
 };
 
-/** Whoever clears the suspicion that was there finds another one. $1 stream, $2 why, $3 how far back, ms. */
+/** A look that wants to clear the earlier suspicion finds another one. $1 stream, $2 why, $3 how far back, ms. */
 const SUSPECT_SINCE = {
   name: 'suspect_outbound_since',
   text: `

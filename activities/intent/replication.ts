@@ -3,7 +3,7 @@
  * that is settled. WAIT rather than WAITAOF: what a crash takes from the disk of a server that comes back itself is missed
  * and put back by the repair, while a sync of the disk for each wait would hold every hand-off for up to a second.
  *
- * All that is asked for while one wait is under way shares the next one. The connection is one of its own, since WAIT
+ * All that is asked for while one wait is under way shares the next one. The connection is separate, since WAIT
  * blocks whatever comes behind it. It waits for its own writes only, so each wait follows a small one: replicas that have
  * that have everything from before it.
  */

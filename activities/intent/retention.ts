@@ -79,7 +79,7 @@ const RELAYED: Expiring = {
   condition: 'relayed_at IS NOT NULL',
 };
 
-/** Those that nobody relays any more, since outcomes were switched off. */
+/** Outcomes that are not relayed any more, since outcomes were switched off. */
 const UNRELAYED: Expiring = {
   name: 'unrelayed_outcomes',
   table: 'notification.outcomes',

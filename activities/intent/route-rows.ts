@@ -57,7 +57,7 @@ export interface RouteRow {
   is_channel_paused: boolean;
   /** They have paused it, or the producer. */
   is_paused: boolean;
-  /** Epoch ms; null when there is none to come. */
+  /** Epoch ms; null without a further attempt. */
   next_attempt_at_ms: string | null;
   /** How long that is from now, ms by PostgreSQL's clock. */
   retry_in_ms: string | null;

@@ -50,7 +50,7 @@ export function createFirstAttempts(resources: RouteResources) {
    * Makes the first attempts of routes, concurrently. A route that was tried before is reported as it stands.
    *
    * @param rows as they were just loaded. @param begun from before they were.
-   * @returns those that still need somebody who cares for them.
+   * @returns the routes that still need a workflow.
    * @throws ApplicationFailure of PostgreSQL; nothing is spent.
    */
   async function make(rows: readonly RouteRow[], begun: Beginning): Promise<FirstAttempts> {
@@ -126,7 +126,7 @@ export function createRouteActivities(
      * Makes the first attempts of a slice of a notification's routes, concurrently. A route that was tried before is
      * reported as it stands, so repeating this spends nothing twice.
      *
-     * @returns those that still need somebody who cares for them.
+     * @returns the routes that still need a workflow.
      * @throws ApplicationFailure of PostgreSQL; nothing is spent.
      */
     publishFirstAttempts: (slice: RouteSlice): Promise<FirstAttempts> => firstAttempts.makeOfSlice(slice),
@@ -157,7 +157,7 @@ export function createRouteActivities(
         await showDeadLetter(workflows, row);
       else if (order) await lookAgain(workflows, row);
     } catch (error) {
-      // Its workflow fails, which operators see; the row stays open, and a replay goes on with it once that is mended.
+      // Its workflow fails, which operators see; the row stays open, and a replay goes on with it once that is fixed.
       if (isPostgresRefusal(error)) throw finalIfRefused(error);
       if (!isPostgresAway(error)) throw error;
       const reason = error.type === POSTGRES_UNUSABLE ? 'postgres_unusable' : 'postgres_unavailable';

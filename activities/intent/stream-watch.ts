@@ -29,7 +29,7 @@ const EFFORT_OF_INTERVAL = 1 << 20;
 /** How far before the last look in health entries are read again, ms: longer than clocks differ. */
 const MARGIN_MS = 3_600_000;
 
-/** These last until somebody mends them and are reported once; the others are events. */
+/** These last until an operator fixes them and are reported once; the others are events. */
 const LASTING: readonly StreamFindingKind[] = ['stream_missing', 'eviction_enabled', 'stream_ids_ahead'];
 /** After these, entries may have lower ids than the offset, which XREAD would never return. */
 const OF_REDIS: readonly StreamFindingKind[] = ['stream_missing', 'stream_regressed'];
@@ -164,7 +164,7 @@ export function watchStream(
     const { offset } = progress;
     await moveOffset(db, stream, offset, { offset: from, entriesPassed: undefined });
     progress.offset = from;
-    log.warn({ stream, offset, read_from: from }, 'stream is read anew');
+    log.warn({ stream, offset, read_from: from }, 'stream is read again');
   }
 
   function report({ kind, message }: Problem, offset: string): void {
@@ -299,7 +299,7 @@ export function diagnose(inspection: Inspection, position: StreamPosition, seen?
   if (regression !== undefined) {
     problems.push({
       kind: 'stream_regressed',
-      message: `Redis lost data: ${regression}. The stream is read anew; what Redis lost must be published again, and consumers may miss entries too`,
+      message: `Redis lost data: ${regression}. The stream is read again; what Redis lost must be published again, and consumers may miss entries too`,
     });
     return { problems, entriesPassed: undefined };
   }

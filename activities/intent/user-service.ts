@@ -51,12 +51,12 @@ export class UnusableUserError extends UserServiceError {
   override name = 'UnusableUserError';
 }
 
-/** The user has a text for an address that is none. To ask again would bring the same. */
+/** The user's address is invalid. To ask again would bring the same. */
 export class InvalidAddressError extends UnusableUserError {
   override name = 'InvalidAddressError';
 }
 
-/** Nobody was asked: the service is left alone for a while. */
+/** The lookup was not sent: the service is left alone for a while. */
 export class LeftAloneError extends UserServiceError {
   override name = 'LeftAloneError';
 }
@@ -73,7 +73,7 @@ export interface UserService {
    *
    * @returns the recipient, or undefined when the service says `subject_not_found`.
    * @throws UnusableUserError when it says 400 or 422, or its 200 has no usable body; of these InvalidAddressError when the
-   * address is a text that is none; UserServiceError on a time-out, a
+   * address is an invalid text; UserServiceError on a time-out, a
    * broken connection or another status; LeftAloneError immediately while the service is being left alone after such
    * failures, except for one lookup that finds out whether it is back. Lookups during that one wait for its result.
    */
@@ -199,7 +199,7 @@ function createBreaker(log: Logger): Breaker {
       failing.clear();
       return answer;
     } catch (error) {
-      // A lookup that finds out whether the service is back says so, whoever it is for.
+      // A lookup that tests whether the service is back reports it, for any user.
       const isKnown = failing.has(userId) && breaker.state === CircuitState.Closed;
       const { failures = 0 } = failing.get(userId) ?? {};
       failing.set(userId, {
@@ -298,7 +298,7 @@ export function rememberRecipients(
       const forget = () => {
         if (lookups.get(userId) === lookup) lookups.delete(userId);
       };
-      // Somebody unknown may be created at any moment, and a failure is worth another try.
+      // An unknown user may be created at any moment, and a failure is worth another try.
       lookup.result.then((recipient) => recipient ?? forget(), forget);
       return lookup.result;
     },

@@ -135,7 +135,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
 
     /**
      * Makes the attempts that are due of a job with many devices, for as long as a round takes: `SLOTS` concurrently, and
-     * a slot that is free gets the next, so that a device that waits for its next attempt holds nobody up.
+     * a slot that is free gets the next, so that a device that waits for its next attempt holds up no other device.
      *
      * @throws ApplicationFailure of PostgreSQL.
      */
@@ -221,7 +221,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
     const { expiresAtMs = Infinity } = send.content;
     // One clock may be wrong, and a late push is better than a lost one: both must say that it is too late.
     const now = Math.min(Date.now(), send.now_ms);
-    if (now >= expiresAtMs) return end(send, 'failed', EXPIRED, 'nobody needs this push any more');
+    if (now >= expiresAtMs) return end(send, 'failed', EXPIRED, 'the push has expired');
     const message = mobileMessage(send.content, send.push_id, now);
     // Checked at intake already; a release may have come between that is stricter.
     if ('problem' in message) return end(send, 'failed', 'invalid_message', message.problem);
@@ -238,7 +238,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
     );
   }
 
-  /** Whoever cannot know whether FCM has a push already does not send it. */
+  /** A process that cannot know whether FCM has a push already does not send it. */
   async function claimOf({ push_id: pushId }: PendingSend): Promise<Claim> {
     try {
       return await memory.claim(pushId);

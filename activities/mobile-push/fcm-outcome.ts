@@ -57,7 +57,7 @@ export const CREDENTIAL_REFUSED = 'messaging/authentication-error';
 export const MISMATCHED = 'messaging/mismatched-credential';
 /** Sending limit exceeded: holds up the whole project, not one message. */
 export const QUOTA_EXCEEDED = 'messaging/quota-exceeded';
-/** Too many pushes to one device: holds up nobody else. */
+/** Too many pushes to one device: holds up no other device. */
 export const DEVICE_QUOTA_EXCEEDED = 'messaging/device-message-rate-exceeded';
 
 /** Of a refused access token (RFC 6749, 5.2) these do not pass by themselves; an outage of the token server does. */

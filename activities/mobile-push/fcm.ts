@@ -79,7 +79,7 @@ export interface FcmSenderOptions {
   timeoutMs?: number;
   /** Most connections that are open concurrently; further sends wait for one. Default 50. */
   maxSockets?: number;
-  /** Default: one of its own, 60 s at least. */
+  /** Default: a separate one, 60 s at least. */
   brake?: Brake;
 }
 
@@ -107,7 +107,7 @@ export interface Brake {
 }
 
 /**
- * @param options.minMs what a hold lasts at least. Its clock is `performance.now()`, which nobody sets back.
+ * @param options.minMs what a hold lasts at least. Its clock is `performance.now()`, which never goes back.
  * @param options.random from 0 to 1.
  */
 export function createBrake({

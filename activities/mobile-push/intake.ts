@@ -176,10 +176,7 @@ export function createMobileIntake({ db, workflows, log, metrics, mobile }: Mobi
     const row = await writeAs(id);
     if (row.is_own) return row;
     const jobId = `${id}/${entryHash}`;
-    log.warn(
-      { entry_id: id, job_id: jobId },
-      'another stream entry had this id; the job gets one of its own',
-    );
+    log.warn({ entry_id: id, job_id: jobId }, 'another stream entry had this id; the job gets its own');
     return writeAs(jobId);
   }
 
@@ -248,7 +245,7 @@ const PING = { name: 'ping', text: 'SELECT 1' };
 /** Whether the row is of this entry; $2 its hash. */
 const IS_OWN = 'coalesce(log.entry_hash = $2, true) AS is_own';
 
-/** Returns how the job stands, whoever wrote it down first. */
+/** Returns the state of the job, also when another process wrote it first. */
 const RECORD_JOB = {
   name: 'record_mobile_job',
   text: `

@@ -4,7 +4,7 @@
  * heard. So it is written down here as soon as FCM has answered, and looked for before FCM is asked. An entry is a push id
  * and FCM's name of the message.
  *
- * Whoever asks FCM holds the push's lease. Temporal gives an attempt to another process when the first has been silent for
+ * The process that asks FCM holds the push's lease. Temporal gives an attempt to another process when the first has been silent for
  * some seconds, which a process does that gets no CPU: it may have asked FCM all the same.
  */
 import { randomUUID } from 'node:crypto';
@@ -19,9 +19,9 @@ import { reasonOf } from '../reason.ts';
 const UNRECORDED_MS = 366 * 24 * 3_600_000;
 const RECORDED_MS = 600_000;
 
-/** For so long nobody else sends a push that a process has begun with, which is what one that died holds it up. */
+/** Lease of a push. If its process dies, the push waits this long. */
 const LEASE_MS = 20_000;
-/** Whoever has not asked FCM by then does not: its answer, which takes up to 10 s, might come after the lease. */
+/** A process that has not asked FCM by then gives up: FCM's answer, which takes up to 10 s, might come after the lease. */
 const LATE_AFTER_MS = 5_000;
 
 const keyOf = (pushId: string): string => `notification:mobile_sends:${pushId}`;
@@ -45,7 +45,7 @@ interface Commands {
 export interface SendLease {
   /** Whether it is too late to ask FCM. */
   isLate(): boolean;
-  /** Gives the push back. Nobody waits for it: an unreleased lease expires by itself. */
+  /** Gives the push back, without waiting for Redis: an unreleased lease expires by itself. */
   release(): void;
 }
 
@@ -75,7 +75,7 @@ export function createSendMemory({ redis, log }: { redis: Redis; log: Logger }) 
       };
     },
 
-    /** Writes down that FCM has taken a push. Nobody waits for it: the row is written at the same time, and is enough. */
+    /** Writes down that FCM has taken a push. The caller does not wait: the row is written at the same time, and is enough. */
     remember(pushId: string, messageId: string): void {
       redis.set(keyOf(pushId), messageId, 'PX', UNRECORDED_MS).catch(noteFailure);
     },

@@ -19,7 +19,7 @@ export function mobileOperations(
     }),
   };
 
-  /** @returns whether there is somebody left to send it to. */
+  /** @returns whether a device is left to send it to. */
   async function resend(item: JobItem): Promise<boolean> {
     if (item.was_resent) return true;
     if (!item.is_failed) return false;
@@ -41,7 +41,7 @@ export function mobileOperations(
 interface JobItem extends OperationItem {
   job_id: string;
   user_id: string | null;
-  /** Before the operation began, and since then nobody has opened it. */
+  /** It failed before the operation began, and was not opened again since. */
   is_failed: boolean;
   /** By this operation, in a step that did not come to its end. */
   was_resent: boolean;

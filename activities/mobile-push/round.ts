@@ -17,7 +17,7 @@ import { CLAIM_SENDS, NEXT_DUE, POSTPONE_SEND } from './rows.ts';
 
 /** Attempts under way concurrently: less than half of the connections to FCM, so that other jobs get theirs. */
 const SLOTS = 20;
-/** Longer than an attempt can take: what a dead process has claimed is due again then, and nobody sends it before. */
+/** Longer than an attempt can take: the claims of a dead process are due again then, and no process sends them before. */
 const CLAIM_MS = 60_000;
 /** The code of a send that the brake held up. */
 export const BRAKED = 'braked';

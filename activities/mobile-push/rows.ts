@@ -148,7 +148,7 @@ export const BEGIN_ROUNDS = {
     SELECT count(*)::int AS begun FROM begun`,
 };
 
-/** $1 job id, $2 ms for which nobody else gets them, $3 rows at most. */
+/** $1 job id, $2 ms for which no other process gets them, $3 rows at most. */
 export const CLAIM_SENDS = {
   name: 'claim_mobile_sends',
   text: `

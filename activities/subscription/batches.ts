@@ -225,8 +225,8 @@ export async function finishBatch<Done extends { connId: string }>(
 }
 
 /**
- * Runs work on routers with heartbeats. When the process stops or the workflow is cancelled, nobody waits for the
- * work any longer: all that is not written by then is done again from the rows.
+ * Runs work on routers with heartbeats. When the process stops or the workflow is cancelled, the caller stops waiting for the
+ * work: all that is not written by then is done again from the rows.
  *
  * @throws ApplicationFailure `SubscriptionInterrupted` when the process stops.
  */

@@ -82,7 +82,7 @@ function poolWorkerOf(key: WorkerKey): LongLivedWorkflow {
   };
 }
 
-/** Starts workers anew that cannot go on: to wake them would change nothing. @throws what the Temporal client fails with. */
+/** Restarts workers that cannot go on: to wake them would change nothing. @throws what the Temporal client fails with. */
 export async function replaceStuck(
   { workflows, log }: KickResources,
   keys: readonly WorkerKey[],
@@ -91,7 +91,7 @@ export async function replaceStuck(
     const worker = poolWorkerOf(key);
     if ((await stateOf(workflows, worker.workflowId)) !== 'STUCK') return 0;
     await keepRunning(workflows, worker, true);
-    log.warn({ workflow_id: worker.workflowId }, 'worker of subscriptions was stuck and is started anew');
+    log.warn({ workflow_id: worker.workflowId }, 'worker of subscriptions was stuck and is restarted');
     return 1;
   });
   return replaced.reduce((sum, one) => sum + one, 0);

@@ -3,7 +3,7 @@
  *
  * NKEY is not idempotent: each call ends the notifier of the call before. So the call and the saving of what it
  * brought are one attempt of one activity, which is not repeated: after a crash in between, the record still asks for
- * a key, and the next pick-up makes another one with fresh keys. Nobody has used the one that was lost. A call that comes
+ * a key, and the next pick-up makes another one with fresh keys. The lost one was never used. A call that comes
  * late, when another pick-up has made credentials, ends those: what depends on them is looked at again.
  */
 import type { PoolClient } from 'pg';

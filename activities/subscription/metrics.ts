@@ -131,7 +131,7 @@ interface TotalsRow {
 
 /**
  * What a router last said may be any text: only the words that are known become an attribute. From each status, the next
- * one is one look into the index; there are few, and of those that nobody knows only so many are looked at.
+ * one is one look into the index; there are few, and only so many unknown ones are looked at.
  */
 const COUNT_RECORDS = {
   name: 'count_subscription_records',
@@ -196,7 +196,7 @@ const LIMIT_READ = {
  * A router is silent when the work that was due first is old and no counter of what it has done has moved since. Token
  * deletions have no counters; the oldest of them stays the oldest only while nothing is answered.
  *
- * This looks once at each router of each agent that is open, so it has a time of its own.
+ * This looks once at each router of each agent that is open, so it runs at its own interval.
  */
 const COUNT_SILENT = {
   name: 'count_silent_routers',

@@ -1,7 +1,7 @@
 /**
  * What the reconciliation does for subscriptions. A process may end after it wrote rows and before it woke a worker for
  * them, so rows that are due wake their workers. Commands can be lost with the process that was to send them, and those
- * that the gate held back nobody sends again; so records are looked for in either direction: those that are missing, and
+ * that the gate held back are not sent again; so records are looked for in either direction: those that are missing, and
  * those that are not wanted any more. The supervisor brings in order what differs, by the rows as they are then.
  */
 import {
@@ -49,7 +49,7 @@ export function createDueWork(resources: ReconciliationResources) {
     kickDue: async (agentId: string, nowMs: number): Promise<number> =>
       kickAll(resources, await dueOf(agentId, nowMs)),
 
-    /** As `kickDue`, and starts those anew that cannot go on. */
+    /** As `kickDue`, and restarts workers that cannot go on. */
     async wakeWorkers(agentId: string): Promise<Counts> {
       const due = await dueOf(agentId, Date.now());
       return { kicks: await kickAll(resources, due), replaced: await replaceStuck(resources, due) };
@@ -224,8 +224,8 @@ const LIST_MISSING = {
 };
 
 /**
- * A record that is being ended is not listed, nor one that was given up since its connection or token last changed. One
- * whose messaging router is not known any more is worked on by nobody. $1 agent, $2 whether none is wanted, $3 the
+ * A record that is being ended is not listed, nor one that was given up since its connection or token last changed. No worker serves a record
+ * whose messaging router is not known any more. $1 agent, $2 whether none is wanted, $3 the
  * connection of the last record of the page before, $4 records at most.
  */
 const LIST_UNWANTED = {

@@ -1,7 +1,7 @@
 /** Which rows of subscriptions are deleted, and when. */
 import type { Expiring, Kept } from '../retention.ts';
 
-/** How long events that were relayed, and requests that nobody finished, are kept, ms. */
+/** How long relayed events and unfinished requests are kept, ms. */
 const EVENTS_KEPT_MS = 7 * 24 * 3_600_000;
 const REQUESTS_KEPT_MS = 24 * 3_600_000;
 

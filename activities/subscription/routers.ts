@@ -50,7 +50,7 @@ export function createRouterWork(resources: SubscriptionResources) {
      * Pins a router to a fingerprint, once it has answered under it: a messaging router with all queues on it, a
      * notification router with the token and the token deletions on it. One that is not known yet is a messaging
      * router: the addresses of new tokens come from the configuration. Subscriptions to a messaging router are made
-     * anew, because their notification router reaches it under the fingerprint that they were made with.
+     * again, because their notification router reaches it under the fingerprint that they were made with.
      *
      * @returns a text when it did not answer: everything stays as it was then.
      */
@@ -135,7 +135,7 @@ async function lookAt(
   port: MessagingRouter | NotificationRouter,
   address: RouterAddress,
 ): Promise<RouterState> {
-  // Before it is asked, which opens a session if there is none, and may fail.
+  // Before it is asked, which opens a missing session, and may fail.
   const sessions = port.sessionsWith(address);
   const last = port.lastErrorOf(address);
   const heldSinceMs = Math.min(...sessions.map(({ heldSince }) => heldSince.getTime()));
@@ -185,7 +185,7 @@ const LIST_ROUTERS = {
      LIMIT $2`,
 };
 
-/** Nobody saves a queue of the server, and nobody pins it anew, before the transaction has ended. */
+/** No transaction saves a queue of the server or pins it again before this transaction has ended. */
 const LOCK_SMP_SERVER = {
   name: 'lock_smp_server',
   text: `

@@ -151,7 +151,7 @@ export async function removeToken(
   if (!row) return undefined;
   if (row.token_id === null || !keyBox) return {};
   const privateKey = openIfPossible(keyBox, row.auth_private_key, tokenContext('auth_private_key', agentId));
-  // Nobody can have the router forget it any more, and that must not keep it here for ever.
+  // Without its key the router cannot be asked to forget it, and that must not keep it here forever.
   if (!privateKey) return {};
   await run(client, INSERT_DELETION, [
     agentId,

@@ -125,7 +125,7 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     /** The store phase of a deletion. It leaves a record for the network phase, which outlives the token. */
     deleteToken: (agentId: string, requestId: string): Promise<DeletionStep> =>
       runOperation(agentId, 'delete', requestId, async ({ device, isDone }): Promise<DeletionStep> => {
-        // The effect of an earlier attempt, whose worker the sweep wakes if nobody else does.
+        // The effect of an earlier attempt, whose worker the sweep wakes in any case.
         if (isDone) return { ok: true };
         const token = device ? await loadToken(agentId) : undefined;
         if (device && !(token && isOf(token, device))) return refused('there is no such token to delete');

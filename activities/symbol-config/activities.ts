@@ -198,7 +198,7 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
 }
 
 /**
- * Gives an embedded stack something to push: enables these symbols when there are none at all.
+ * Gives an embedded stack something to push: enables these symbols when the table is empty.
  *
  * @returns how many were added.
  */
@@ -239,9 +239,9 @@ export const LIST_OF_SYMBOLS = `jsonb_agg(
              )`;
 
 interface SnapshotTaken {
-  /** 0 when there is none. */
+  /** 0 without a snapshot. */
   latest_version: number;
-  /** null when the newest snapshot has these symbols already, or there are none. */
+  /** null when the newest snapshot has these symbols already, or no symbol is enabled. */
   new_version: number | null;
   enabled: number;
 }

@@ -1,5 +1,5 @@
 /**
- * Changes that the rows have and the workflow does not know of: a program wrote symbols and told nobody, or Temporal was
+ * Changes that the rows have and the workflow does not know of: a program wrote symbols without a signal, or Temporal was
  * put back to a time before it heard. Without it they go out with the next push to all.
  */
 import type { Pool } from 'pg';
@@ -40,8 +40,8 @@ export function untoldChanges({ db, log, registry, roundMs, tell }: UntoldOption
 }
 
 /**
- * $1 registry, $2 ms after which a round has ended. Enabled symbols that the newest snapshot does not have; none enabled is
- * pushed to nobody. Targets without the newest snapshot that no push has failed for: a ladder goes on with the others.
+ * $1 registry, $2 ms after which a round has ended. Enabled symbols that the newest snapshot does not have; an empty list is
+ * pushed to no target. Targets without the newest snapshot that no push has failed for: a ladder goes on with the others.
  */
 const FIND_UNTOLD = {
   name: 'find_untold_symbol_changes',

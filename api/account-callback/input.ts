@@ -67,7 +67,7 @@ const daySchema = z.strictObject({
 /** The user takes part from the day of `from_ms` on: daily callbacks of the shard wait for the user's days. */
 const trackSchema = z.strictObject({ kind: z.literal('track'), user_id: userId, from_ms: timeMs });
 
-/** The user takes part no longer, and holds up nobody. Periods that begin at or after `until_ms` are not delivered. */
+/** The user takes part no longer, and holds up no other user. Periods that begin at or after `until_ms` are not delivered. */
 const untrackSchema = z.strictObject({ kind: z.literal('untrack'), user_id: userId, until_ms: timeMs });
 
 export const callbackInputSchema = z.discriminatedUnion('kind', [

@@ -2,7 +2,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Catalog, PayloadField, TypeSpec } from './catalog.ts';
 
-/** @returns one line for each change that breaks somebody; none when the new catalog can take the place of the old one. */
+/** @returns one line for each change that breaks a producer or a receiver; none when the new catalog can take the place of the old one. */
 export function breakingChanges(before: Catalog, after: Catalog): string[] {
   return [...before.types.values()].flatMap((old) => {
     const now = after.types.get(old.type);

@@ -12,7 +12,7 @@ import { cutText, oversizeOf, sizeOf, storableFields, storableText, wellFormedTe
 
 /**
  * Names and values of an entry together: 10,000 recipients whose ids have 100 bytes. Temporal takes values of 2 MiB, and
- * the intent is one of them; the payload, which JSON within JSON may double, has a limit of its own.
+ * the intent is one of them; the payload, which JSON within JSON may double, has its own limit.
  */
 export const MAX_ENTRY_BYTES = 1024 * 1024;
 /** Every e-mail carries the payload. */

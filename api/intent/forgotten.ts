@@ -1,6 +1,6 @@
 /**
- * An idempotency key may say whose intent it was. So it stands as a hash in the rows of somebody who is forgotten; whoever
- * publishes the key again is still found to repeat it. The hash names, it does not protect.
+ * An idempotency key may name the user of its intent. So the rows of a forgotten user keep its hash: a producer that
+ * publishes the key again still meets its duplicate. The hash names, it does not protect.
  */
 import { createHash } from 'node:crypto';
 

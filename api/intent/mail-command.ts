@@ -21,7 +21,7 @@ export function resolveLocale(preferred: unknown): Locale {
 
 /**
  * One e-mail address. Deliberately loose (a stricter rule than the mailbox's own host would lock people out), but it
- * refuses all that could turn one recipient into two, break out of a mail header, or that nobody sees.
+ * refuses characters that could turn one recipient into two, break out of a mail header, or stay invisible.
  */
 export const emailAddressSchema = z
   .string()

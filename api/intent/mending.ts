@@ -3,18 +3,18 @@ import { isShownOnly } from '../text.ts';
 import type { Catalog } from './catalog.ts';
 import { ENVELOPE_FIELDS, entryFieldsOf, parseIntent } from './entry.ts';
 
-export interface Mending {
+export interface Correction {
   /** Fields of the envelope that get another value; an empty one leaves the field out. */
   set?: Record<string, string>;
-  /** A key of its own, which is the same each time: what the key of the entry stands for has been decided otherwise. */
+  /** Publishes under a derived key, the same each time: the key of the entry belongs to another decision. */
   newKey?: boolean;
 }
 
 /** The fields to publish, or why they would be refused again. */
-export type Mended = { fields: Record<string, string> } | { reason: string };
+export type CorrectedEntry = { fields: Record<string, string> } | { reason: string };
 
 /** @returns the first name that is no field of an intent, as a sentence; undefined when all are. */
-export function unknownFieldOf({ set = {} }: Mending): string | undefined {
+export function unknownFieldOf({ set = {} }: Correction): string | undefined {
   const unknown = Object.keys(set).find((name) => !ENVELOPE_FIELDS.includes(name));
   return unknown && `${unknown} is no field of an intent; those are ${ENVELOPE_FIELDS.join(', ')}`;
 }
@@ -24,14 +24,14 @@ export function mendEntry(
   catalog: Catalog,
   entryId: string,
   rawFields: Record<string, string>,
-  { set = {}, newKey }: Mending = {},
-): Mended {
+  { set = {}, newKey }: Correction = {},
+): CorrectedEntry {
   const given = Object.entries({ ...rawFields, ...set }).filter(
     ([name, value]) => ENVELOPE_FIELDS.includes(name) && value !== '',
   );
   const spoilt = given.find(([name, value]) => !Object.hasOwn(set, name) && isShownOnly(value));
   if (spoilt)
-    return { reason: `${spoilt[0]} was not kept as it came: give it anew with --set ${spoilt[0]}=…` };
+    return { reason: `${spoilt[0]} was not kept as it came: give it again with --set ${spoilt[0]}=…` };
   const fields = Object.fromEntries(given);
   if (newKey) fields['idempotency_key'] = `${fields['idempotency_key'] ?? ''}/republished/${entryId}`;
   const parsed = parseIntent(catalog, '0-0', entryFieldsOf(fields));

@@ -52,7 +52,7 @@ export interface MobileJobContent {
   badge?: number;
   /** Default `high`. With `normal` the systems may wait for a better moment. */
   priority?: MobilePriority;
-  /** When nobody needs it any more, Unix ms. */
+  /** Time from which the push is worthless, Unix ms. */
   expiresAtMs?: number;
   /** For the app; values as the producer gave them. */
   data: Record<string, unknown>;

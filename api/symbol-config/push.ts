@@ -52,7 +52,7 @@ const WEBHOOK_KIND = 'symbols';
 export const pushWebhookId = (target: string, versionOfList: number): string =>
   webhookIdOf(WEBHOOK_KIND, `${target}/${versionOfList}`);
 
-/** Whether it may be the id of a push: what was signed for something else is none. */
+/** Whether it may be the id of a push: the signature of another webhook is refused. */
 export const isPushWebhookId = (id: string): boolean => id.startsWith(`${WEBHOOK_KIND}_`);
 
 const olderVersionSchema = z.object({ error: z.object({ heldVersion: version }) });

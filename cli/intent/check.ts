@@ -14,7 +14,7 @@ import { error, ok, warn } from '../checks.ts';
 import { findIdsAhead } from '../consumer-group.ts';
 import { countOf, durationOf } from '../output.ts';
 
-/** An entry that waits longer says that nobody reads, ms. */
+/** An entry that waits longer says that no process reads, ms. */
 const LATE_MS = 60_000;
 /** With nothing to say the reader reports every 8 s; Temporal gives it up after 30 s. */
 const STALE_HEARTBEAT_MS = 30_000;
@@ -54,7 +54,7 @@ async function reader(resources: OperatorResources): Promise<Diagnosis> {
     return error(`${status.workflowId} does not run`, 'start the service: it starts the reader');
   if (status.isPaused) {
     return warn(
-      `${state} by ${pause?.by ?? 'somebody'}${pause?.since ? ` since ${pause.since.toISOString()}` : ''}: ${pause?.reason ?? ''}`,
+      `${state} by ${pause?.by ?? 'an unknown operator'}${pause?.since ? ` since ${pause.since.toISOString()}` : ''}: ${pause?.reason ?? ''}`,
       'intake is stopped until: bridge resume',
     );
   }
@@ -102,7 +102,9 @@ async function intents(redis: Redis, stream: string): Promise<Diagnosis> {
   if (!oldestUnread) return ok(`all read, offset ${offset}`);
   const ageMs = await oldestUnprocessedAgeMs(redis, stream, offset, Date.now());
   const detail = `behind by ${durationOf(ageMs)}, offset ${offset}`;
-  return ageMs > LATE_MS ? warn(detail, 'nobody reads, or not fast enough: see bridge status') : ok(detail);
+  return ageMs > LATE_MS
+    ? warn(detail, 'no process reads, or not fast enough: see bridge status')
+    : ok(detail);
 }
 
 function outbound(redis: Redis, stream: string, name: string, maxLen?: number): Check {
@@ -117,7 +119,10 @@ function outbound(redis: Redis, stream: string, name: string, maxLen?: number): 
       const length = await redis.xlen(stream);
       const detail = `${length} entries${maxLen === undefined ? '' : `, trimmed to about ${maxLen}`}`;
       return maxLen !== undefined && length > maxLen + TRIMMING_SLACK
-        ? warn(detail, 'somebody appends without trimming, or the limit was lowered: the next hand-off trims')
+        ? warn(
+            detail,
+            'a program appends without trimming, or the limit was lowered: the next hand-off trims',
+          )
         : ok(detail);
     },
   ];
@@ -160,7 +165,7 @@ async function channels(db: Pool): Promise<Diagnosis> {
 
 async function losses(db: Pool): Promise<Diagnosis> {
   const { rows } = await db.query<{ stream: string; reason: string; since: Date }>(SUSPECTS);
-  if (rows.length === 0) return ok('none that is not mended');
+  if (rows.length === 0) return ok('none that is not repaired');
   const suspects = rows.map(
     ({ stream, reason, since }) => `${stream} since ${since.toISOString()} (${reason})`,
   );
@@ -170,14 +175,14 @@ async function losses(db: Pool): Promise<Diagnosis> {
   );
 }
 
-/** Whoever is asked does not know whether processes tell outcomes: rows say it. */
+/** This process cannot know whether other processes tell outcomes: rows say it. */
 async function outcomes(db: Pool): Promise<Diagnosis> {
   const { rows } = await db.query<{ oldest: Date | null; age_ms: number }>(WAITING_OUTCOMES);
   const { oldest, age_ms: ageMs } = rows[0]!;
   if (oldest === null || ageMs < LATE_MS) return ok('none waits to be relayed');
   return warn(
     `the oldest event for producers has waited for ${durationOf(ageMs)}`,
-    'Redis does not take it, a loss is being mended, or no process runs with NOTIFICATION_OUTCOMES: see its log',
+    'Redis does not take it, a loss is being repaired, or no process runs with NOTIFICATION_OUTCOMES: see its log',
   );
 }
 
@@ -216,7 +221,7 @@ const PAUSED = `
    WHERE is_paused AND kind IN ('channel', 'producer')
    ORDER BY kind, name`;
 
-/** Nobody has this id; asking for it shows whether the service answers as it should. */
+/** No user has this id; asking for it shows whether the service answers as it should. */
 const PROBE_USER_ID = 'galaxy-notify-doctor';
 /** Of the answer that says so. */
 const MAX_BODY_BYTES = 64 * 1024;

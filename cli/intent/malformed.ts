@@ -1,7 +1,7 @@
 /** `malformed`: stream entries that could not become a notification. */
 import type { Command, Option } from 'commander';
 import { MALFORMED_CODES } from '../../api/intent/entry.ts';
-import type { Mending } from '../../api/intent/mending.ts';
+import type { Correction } from '../../api/intent/mending.ts';
 import type { MalformedEntry, MalformedFilter } from '../../client/intent/malformed.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, action } from '../command.ts';
@@ -49,13 +49,13 @@ export function addTo(malformed: Command): void {
   form(malformed, {
     name: 'republish',
     description:
-      'Publish entries again that were refused, mended; the service checks each as any other. Without an entry id, all that match the filters; those that would be refused again are left alone.',
+      'Correct refused entries and publish them again; the service checks each as any other. Without an entry id, all that match the filters; those that would be refused again are left alone.',
     args: [['[entry id]', 'id of the stream entry', parseEntryId]],
     options: [
       ...filters(),
       ...operationOptions('entries', 'published again'),
       option('--set <field=value>', 'another value for a field of the entry; may be repeated', addPair),
-      option('--new-key', 'with an idempotency key of its own: the old one stands for other content'),
+      option('--new-key', 'with a new idempotency key: the old one stands for other content'),
     ],
     examples: [
       'malformed republish 1790000000000-0',
@@ -83,7 +83,7 @@ const filters = (): Option[] => [
 const filterOf = ({ code, type, producer, since, until }: MalformedFilter): MalformedFilter =>
   givenOf({ code, type, producer, since, until });
 
-const mendingOf = ({ set, newKey }: Options): Mending => ({
+const correctionOf = ({ set, newKey }: Options): Correction => ({
   ...(set ? { set } : {}),
   ...(newKey ? { newKey } : {}),
 });
@@ -92,12 +92,14 @@ function republishOne(entryId: string, options: Options): Promise<ExitCode> {
   const { json, dryRun, requestedBy } = options;
   return withSession(dryRun ? ['postgres'] : ['postgres', 'redis'], async ({ operator }) => {
     if (dryRun) {
-      const fields = await operator.malformed.mend(entryId, mendingOf(options));
+      const fields = await operator.malformed.correct(entryId, correctionOf(options));
       if (json) printJson({ fields });
       else printFields(Object.entries(fields));
       return EXIT.done;
     }
-    const notificationId = await operator.malformed.republish(entryId, mendingOf(options), { requestedBy });
+    const notificationId = await operator.malformed.republish(entryId, correctionOf(options), {
+      requestedBy,
+    });
     if (json) printJson({ notificationId });
     else printLine(notificationId);
     report(`see notifications show ${notificationId}`);
@@ -121,7 +123,7 @@ function republishMany(filter: MalformedFilter, options: Options): Promise<ExitC
         NEWEST: 'newest',
       }),
     nothing: 'no refused entry matches',
-    begin: (operator, request) => operator.operations.republish(filter, request, mendingOf(options)),
+    begin: (operator, request) => operator.operations.republish(filter, request, correctionOf(options)),
   });
 }
 

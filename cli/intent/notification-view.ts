@@ -9,7 +9,7 @@ const STAGES: Record<NotificationStage, string> = {
   unread: 'in the stream; the reader has not come to it yet (see bridge status)',
   accepting: 'waiting for acceptance',
   accepted: 'accepted',
-  malformed: 'refused, nobody gets anything',
+  malformed: 'refused, no recipient gets anything',
   ended: 'ended without a record',
 };
 

@@ -77,7 +77,7 @@ export function addTo(notifications: Command): void {
   form(notifications, {
     name: 'cancel',
     description:
-      'Cancel notifications: routes that are not published yet are skipped for good. Without a notification id, all that match the filters now are cancelled, also those that nobody has read or accepted yet.',
+      'Cancel notifications: routes that are not published yet are skipped for good. Without a notification id, all that match the filters now are cancelled, also those that were not read or accepted yet.',
     args: [['[notification id]', 'id of the stream entry', parseEntryId]],
     options: [
       ...operationOptions('notifications', 'cancelled'),
@@ -102,7 +102,7 @@ function cancelMany(filter: OpenFilter, options: CancelOptions): Promise<ExitCod
   return operate(options, {
     what: 'notification',
     verb: 'cancel',
-    // Of what nobody has read yet only the stream knows.
+    // Only the stream knows of entries that were not read yet.
     needs: ['redis'],
     count: async ({ operations }) =>
       inGroups(await operations.previewCancel(filter), ({ notifications }) => notifications),

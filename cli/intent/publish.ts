@@ -120,8 +120,7 @@ export function addPublishCommand(intents: Command): void {
   }).action(
     action<PublishOptions, [NotificationType]>(async (options, type) => {
       const key = options.key ?? (options.sample ? `sample/${randomUUID()}` : undefined);
-      if (key === undefined)
-        throw new UsageError('give --key, or --sample for an example with a key of its own');
+      if (key === undefined) throw new UsageError('give --key, or --sample for an example with its own key');
       const intents = await intentsOf(type, key, options);
       if (!options.wait) {
         return withRedis(async ({ redis, config, webUi }) =>

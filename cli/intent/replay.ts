@@ -49,7 +49,7 @@ export function addTo(command: Command): void {
   );
 }
 
-/** @throws UsageError for a bulk replay of everything, which nobody means, and for filters of a single route. */
+/** @throws UsageError for a bulk replay without a filter, and for filters of a single route. */
 function filterOf(options: Options, notificationId?: string, routeId?: string): DeadLetterFilter {
   const { type, channel, failure, producer, since, until } = options;
   const filters = givenOf({ type, channel, failure, producer, since, until });

@@ -120,7 +120,7 @@ function addRetry(subscriptions: Command): void {
   form(subscriptions, {
     name: 'retry',
     description:
-      'Start subscriptions over that were given up or could not be read. Mend the cause first: subscriptions list --given-up',
+      'Start subscriptions over that were given up or could not be read. Fix the cause first: subscriptions list --given-up',
     args: [['[connection id...]', 'which, without being asked; or --user or --all']],
     options: [
       ...operationOptions('connections', 'started over'),

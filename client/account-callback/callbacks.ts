@@ -168,7 +168,7 @@ export function callbackOperations(resources: OperatorResources) {
      *
      * @param userIds trackings that are waited for, or `overdue`: all that did not catch up in time.
      * @returns how many.
-     * @throws NotFoundError when there is none.
+     * @throws NotFoundError when it does not exist.
      */
     async release(userIds: readonly string[] | 'overdue', { requestedBy }: Requester = {}): Promise<number> {
       const rows = await runTransaction(db, async (client) => {
@@ -197,7 +197,7 @@ export function callbackOperations(resources: OperatorResources) {
      * Pauses a shard: it delivers nothing until an operator resumes it, over restarts.
      *
      * @returns its state once nothing is being delivered any more.
-     * @throws NotFoundError; OperationFailedError when what had begun has not ended within a minute, or nobody says so. The
+     * @throws NotFoundError; OperationFailedError when a delivery has not ended within a minute, or no worker answers. The
      * pause holds all the same.
      */
     pause: (shard: number, request: HoldRequest = {}) => steer(shard, 'pause', request),
@@ -206,7 +206,7 @@ export function callbackOperations(resources: OperatorResources) {
      * Resumes a shard: callbacks that waited are delivered in order, each once.
      *
      * @returns its state.
-     * @throws NotFoundError; OperationFailedError when nobody takes it.
+     * @throws NotFoundError; OperationFailedError when no worker takes it.
      */
     resume: (shard: number, request: HoldRequest = {}) => steer(shard, 'resume', request),
   };

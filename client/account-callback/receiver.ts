@@ -56,7 +56,7 @@ export interface CallbackReceiver {
   answer(request: CallbackRequest): Promise<{ status: number; answer: object }>;
 }
 
-/** @throws Error when a secret is none, or there are none. */
+/** @throws Error for an invalid secret, or without secrets. */
 export function createCallbackReceiver({
   store,
   log,

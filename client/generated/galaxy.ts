@@ -210,7 +210,7 @@ export const GALAXY = defineCatalog({
       }
     },
     "lobby.application.submitted": {
-      "summary": "Somebody applied to a game: to the owner of a private game, to administrators for a public one.",
+      "summary": "A user applied to a game: to the owner of a private game, to administrators for a public one.",
       "producer": "game_lobby",
       "audiences": {
         "user": [
@@ -913,7 +913,7 @@ export interface LobbyApplicationSubmittedPayload {
   applicant_name: string;
 }
 
-/** Somebody applied to a game: to the owner of a private game, to administrators for a public one. */
+/** A user applied to a game: to the owner of a private game, to administrators for a public one. */
 export const newLobbyApplicationSubmitted = constructorIn<LobbyApplicationSubmittedPayload, 'user' | 'admin_email'>(GALAXY, 'lobby.application.submitted');
 
 /** The payload of `lobby.membership.approved`; further fields pass through to the mail template. */

@@ -58,7 +58,7 @@ export function bridgeOperations(resources: OperatorResources) {
     status,
 
     /**
-     * Stops intake: entries wait in Redis, accepted notifications are still delivered. Lasts until somebody resumes it.
+     * Stops intake: entries wait in Redis, accepted notifications are still delivered. Lasts until an operator resumes it.
      *
      * @returns the status once the reader has stopped.
      * @throws NotFoundError when no reader's workflow runs; OperationFailedError when it does not stop within 25 s.

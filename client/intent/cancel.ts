@@ -14,7 +14,7 @@ import { waitForSettlement } from './settlement.ts';
 
 export interface Cancellation extends Settlement {
   notificationId: string;
-  /** Of its own workflow; `CANCELLED` without one, `RUNNING` when the wait ended first. */
+  /** Status of its workflow; `CANCELLED` without one, `RUNNING` when the wait ended first. */
   status: string;
 }
 

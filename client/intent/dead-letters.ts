@@ -77,7 +77,7 @@ export function deadLetterOperations(
     /**
      * The dead letters of a notification, replayed ones included; at most 50.
      *
-     * @throws NotFoundError when there are none.
+     * @throws NotFoundError without a dead letter.
      */
     async show(notificationId: string, routeId?: string): Promise<DeadLetter[]> {
       const { items } = await list({

@@ -1,6 +1,6 @@
 /** Stream entries that could not become a notification. */
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
-import type { Mending } from '../../api/intent/mending.ts';
+import type { Correction } from '../../api/intent/mending.ts';
 import { mendEntry, unknownFieldOf } from '../../api/intent/mending.ts';
 import type { Requester } from '../actions.ts';
 import { byAuthor } from '../actions.ts';
@@ -68,20 +68,20 @@ export function malformedOperations(
      * @returns the fields with which an entry that was refused would be published again.
      * @throws NotFoundError; OperationFailedError when the service would refuse them as well.
      */
-    mend,
+    correct,
 
     /**
      * Publishes an entry again that was refused. Doing so twice is harmless: the key is the same.
      *
      * @returns the id of the new entry.
-     * @throws as `mend`, and what Redis fails with.
+     * @throws as `correct`, and the error of Redis.
      */
     async republish(
       entryId: string,
-      mending: Mending = {},
+      correction: Correction = {},
       { requestedBy }: Requester = {},
     ): Promise<string> {
-      const fields = await mend(entryId, mending);
+      const fields = await correct(entryId, correction);
       const append = async () => {
         const newId = await redis.xadd(intentsStream, '*', ...Object.entries(fields).flat());
         if (newId === null) throw new Error(`Redis appended nothing to ${intentsStream}`);
@@ -92,14 +92,14 @@ export function malformedOperations(
     },
   };
 
-  async function mend(entryId: string, mending: Mending = {}): Promise<Record<string, string>> {
+  async function correct(entryId: string, correction: Correction = {}): Promise<Record<string, string>> {
     const entry = await findMalformed(resources, entryId);
     if (!entry) throw new NotFoundError(`no malformed intent ${entryId} is recorded`);
-    const unknown = unknownFieldOf(mending);
+    const unknown = unknownFieldOf(correction);
     if (unknown !== undefined) throw new OperationFailedError(unknown);
-    const mended = mendEntry(resources.catalog, entryId, entry.rawFields, mending);
-    if ('fields' in mended) return mended.fields;
-    throw new OperationFailedError(mended.reason);
+    const corrected = mendEntry(resources.catalog, entryId, entry.rawFields, correction);
+    if ('fields' in corrected) return corrected.fields;
+    throw new OperationFailedError(corrected.reason);
   }
 }
 

@@ -6,7 +6,7 @@
  * passed from then on. Published rows that Redis has lost become pending again: the relay knows them by the number of the
  * last batch that Redis remembers, and at the latest when the offset passes an entry that is not there.
  *
- * Relays take turns: whoever has the row of notification_outbox.relay locked publishes or looks, in one short transaction.
+ * Relays take turns: the relay that has locked the row of notification_outbox.relay publishes or looks, in one short transaction.
  * So rows are published in their order, however many relays run; what a relay has published and not yet written down when
  * it dies is published again. The key of an intent makes that harmless.
  */
@@ -184,7 +184,7 @@ export async function relayOnce(options: OutboxRelayOptions): Promise<OutboxCoun
   const steps = createSteps(settings);
   for (let isMore = true; isMore;) {
     const taken = await steps.take();
-    // Whoever has the outbox publishes it.
+    // The relay that holds the lock publishes the rows.
     if (taken.isBusy) await sleep(settings.pollMs);
     isMore = taken.isMore || taken.isBusy;
   }
@@ -305,7 +305,7 @@ function judged(catalog: Catalog, rows: readonly PendingRow[]) {
   return { good, refused };
 }
 
-/** Hears of new rows, on a connection of its own, for as long as PostgreSQL lets it. Never throws. */
+/** Hears of new rows, on a separate connection, for as long as PostgreSQL lets it. Never throws. */
 function listen(db: Pool, log: OutboxLog) {
   let hasRung = false;
   let wake: () => void = () => undefined;
@@ -317,7 +317,7 @@ function listen(db: Pool, log: OutboxLog) {
     hasRung = true;
     wake();
   };
-  // Through a pooler nobody would ring, and others would be woken: the relay looks by itself.
+  // Through a pooler no notification would arrive, and others would be woken: the relay polls.
   const starting = isPooledDatabase(db) ? Promise.resolve() : connect();
 
   async function connect(): Promise<void> {
@@ -394,7 +394,7 @@ export function observeOutbox(meter: Meter, db: Pool, counts: OutboxCounts): () 
     unit: 'ms',
   });
   const publishedAge = meter.createObservableGauge('notification.outbox.oldest_published_age_ms', {
-    description: 'Age of the oldest row that the service has not passed; 0 when there is none',
+    description: 'Age of the oldest row that the service has not passed; 0 without one',
     unit: 'ms',
   });
   const read: BatchObservableCallback = async (result) => {

@@ -58,7 +58,7 @@ export async function checkOutbox(db: Pool): Promise<void> {
 /**
  * Works in a transaction that has the outbox for itself.
  *
- * @returns undefined when somebody else has it. @throws what the work, or PostgreSQL, fails with; nothing is changed then.
+ * @returns undefined when another relay holds the lock. @throws the error of the work or of PostgreSQL; nothing is changed then.
  */
 export async function withOutbox<T>(
   db: Pool,

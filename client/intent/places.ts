@@ -160,7 +160,7 @@ export function intentsOf(resources: OperatorResources, person: Person): Persona
           routeIds,
           pattern,
         ],
-        what: 'still has routes of the user to work on, or mends entries with what names the user',
+        what: 'still has routes of the user to work on, or corrects entries with values that name the user',
         advice: 'wait, or galaxy-notify operations abort',
         thing: 'operation',
       },
@@ -197,7 +197,7 @@ export function intentsOf(resources: OperatorResources, person: Person): Persona
         ...[intents, mail].flatMap((place) =>
           some(
             place.left().mentions.length,
-            `${entries(place)} that are for others, too, or tell somebody else about the user`,
+            `${entries(place)} that are for others, too, or tell another user about the user`,
             'when the stream is trimmed',
           ),
         ),

@@ -15,7 +15,7 @@ import { QUERY_LIMIT_MS, bounded } from '../temporal.ts';
 /** Temporal takes what is below the least for it; above the most, all others stand still. */
 export const LEAST_WEIGHT = 0.001;
 export const MOST_WEIGHT = 1_000;
-/** Of whoever has none of its own. */
+/** Weight of a producer without a configured one. */
 export const USUAL_WEIGHT = 1;
 
 const INVALID_ARGUMENT = 3;
@@ -65,7 +65,7 @@ async function weigh(
   }
 }
 
-/** @returns the weight of each producer that has one of its own; undefined when the server does not answer. */
+/** @returns the weight of each producer with a configured one; undefined when the server does not answer. */
 export async function weightsOf({
   temporal,
   namespace,

@@ -12,7 +12,7 @@ import type { OperatorResources } from '../resources.ts';
 import { bridgeOperations } from './bridge.ts';
 import { WHY_OPEN } from './waiting.ts';
 
-/** Nobody works on a route that is overdue for so long: lost work is taken up within about two minutes. */
+/** A route that is overdue for so long has no worker: lost work is taken up within about two minutes. */
 const OVERDUE_AFTER_MS = 120_000;
 /** What is published so long after it could be is late. */
 const LATE_AFTER_MS = 60_000;
@@ -181,7 +181,7 @@ function causeOfWaiting(row: RouteRow): CauseOfRoute {
     return [
       'overdue',
       nextAt,
-      `has been due since ${timeOf(nextAt)} and nobody publishes it; galaxy-notify doctor names what is away`,
+      `has been due since ${timeOf(nextAt)} and no worker publishes it; galaxy-notify doctor names what is away`,
     ];
   }
   if (row.status === 'failed') {

@@ -34,14 +34,14 @@ export const MOBILE_STATUSES = [
 ] as const;
 export type MobileJobStatus = (typeof MOBILE_STATUSES)[number];
 
-/** Statuses in which a replay can help, if there is somebody left whom it could reach. */
+/** Statuses in which a replay can help, if a device is left that it could reach. */
 export const REPLAYABLE: readonly MobileJobStatus[] = ['partial', 'failed', 'max_retries', 'pending'];
 
 /** A job that is pending for longer may have lost its workflow. One that has not is sent once more when it has failed. */
 const STUCK_AFTER = '1 hour';
 
 /**
- * What a replay can help: content is kept for as long as there is somebody to show it to, and a push that has expired is not
+ * What a replay can help: content is kept for as long as a device is left to show it, and a push that has expired is not
  * sent. A job whose only devices were
  * stale is `failed` as well, and nothing of it is left.
  */
@@ -174,7 +174,9 @@ export function mobileOperations(resources: OperatorResources) {
       const [job] = rows;
       if (!job) throw new NotFoundError(`no mobile push job ${jobId} is recorded`);
       if (!job.hasContent) {
-        throw new NothingToDoError(`mobile push job ${jobId} is ${job.status}: nobody is left to send it to`);
+        throw new NothingToDoError(
+          `mobile push job ${jobId} is ${job.status}: no device is left to send it to`,
+        );
       }
       const { requestedBy } = request;
       await byAuthor(resources, { action: 'mobile replay', target: jobId, requestedBy }, () =>

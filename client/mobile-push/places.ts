@@ -46,7 +46,7 @@ export function mobilePushesOf({ db, redis }: OperatorResources, person: Person)
       },
       // Deletes their sends with them.
       { ...JOBS, where: "user_id = $1 AND status <> 'pending'", values: [userId], isIndexed: true },
-      // A refused job may have no user of its own.
+      // A refused job may lack a user.
       {
         ...JOBS,
         where: `status = 'malformed' AND ${HAS_NAME}`,
@@ -111,7 +111,7 @@ function causeOf(row: JobRow): [Cause, string] {
       return row.failed === 0
         ? [
             'push_failed',
-            `reached nobody: ${countOf(row.removed, 'token')} of the user had ended, and none was left`,
+            `reached no device: ${countOf(row.removed, 'token')} of the user had ended, and none was left`,
           ]
         : ['push_failed', `reached no device and was given up at ${ended} because of ${error}; ${replay}`];
     case 'no_tokens':

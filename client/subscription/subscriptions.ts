@@ -100,7 +100,7 @@ export interface StatisticsView {
 
 export interface AgentView {
   agentId: string;
-  /** Absent when there is none. */
+  /** Absent without a token. */
   token?: { status: string; mode: string; provider: string; router: string };
   /** Connections by the first word of their status; `none` is without a record. */
   connections: Record<string, number>;
@@ -297,7 +297,7 @@ export function subscriptionOperations(resources: OperatorResources) {
     );
   }
 
-  /** Runs what waits for routers in a workflow of its own. */
+  /** Runs work that waits for routers in a separate workflow. */
   function change<T>(asked: RouterChange): Promise<T> {
     const id = changeWorkflowId(agentId, randomUUID());
     const limitMs = UPDATE_LIMIT_MS;

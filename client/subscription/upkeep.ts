@@ -74,7 +74,7 @@ export async function importQueues(
       }),
     );
     imported.push(...made);
-    // Where nobody has answered, the service may still need it; the sweep removes it later.
+    // Without an answer the service may still need it; the sweep removes it later.
     await db.query(REMOVE_IMPORT, [requestId]);
   }
   return imported;

@@ -41,7 +41,7 @@ export interface ReceiverLog {
 export type ReceiverOptions<Kind extends TargetKind> = CallerProof & {
   store: SymbolStore;
   /**
-   * Asks the registry for the current list; called once, at a start with nothing in the store. Whoever runs the
+   * Asks the registry for the current list; called once, at a start with nothing in the store. The operator of the
    * receiver knows how to reach it: the notification service only pushes.
    */
   askRegistry?: () => Promise<SymbolPush<Kind>>;
@@ -64,7 +64,7 @@ export interface SymbolReceiver<Kind extends TargetKind> {
   /** Whether a symbol is enabled, as far as is known. */
   allows(symbol: string): boolean;
   /**
-   * Applies the parsed body of a push, whoever it comes from. The same list any number of times is as good as once; an older one and an empty one
+   * Applies the parsed body of a push, from any caller. The same list any number of times is as good as once; an older one and an empty one
    * change nothing.
    *
    * @throws what the store throws; nothing is applied then.
@@ -76,7 +76,7 @@ export interface SymbolReceiver<Kind extends TargetKind> {
 
 /**
  * @param options.defaults what to work with until a list is known.
- * @throws Error when a secret is none, or there are none.
+ * @throws Error for an invalid secret, or without secrets.
  */
 export function createCollectorReceiver(
   options: ReceiverOptions<'price_collector'> & { defaults: readonly SymbolMetadata[] },

@@ -306,7 +306,7 @@ func (p LobbyApplicationSubmittedPayload) Members() ([]Member, map[string]any) {
 	return []Member{{Name: "game_id", Value: p.GameID}, {Name: "game_name", Value: p.GameName}, {Name: "applicant_user_id", Value: p.ApplicantUserID}, {Name: "applicant_name", Value: p.ApplicantName}}, p.Further
 }
 
-// NewLobbyApplicationSubmitted makes an intent of the type lobby.application.submitted. Somebody
+// NewLobbyApplicationSubmitted makes an intent of the type lobby.application.submitted. A user
 // applied to a game: to the owner of a private game, to administrators for a public one.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewLobbyApplicationSubmitted(event Event, recipientUserIDs []string, payload LobbyApplicationSubmittedPayload) (Intent, error) {
@@ -314,7 +314,7 @@ func NewLobbyApplicationSubmitted(event Event, recipientUserIDs []string, payloa
 }
 
 // NewLobbyApplicationSubmittedToAdministrators makes an intent of the type
-// lobby.application.submitted. Somebody applied to a game: to the owner of a private game, to
+// lobby.application.submitted. A user applied to a game: to the owner of a private game, to
 // administrators for a public one.
 // It returns an *InvalidIntentError for what the service would refuse.
 func NewLobbyApplicationSubmittedToAdministrators(event Event, payload LobbyApplicationSubmittedPayload) (Intent, error) {

@@ -173,7 +173,7 @@ func (i Intent) Fields() []Field {
 }
 
 // Fingerprint is the SHA-256, in hex, by which the service tells a duplicate from a conflict. The order of recipients and of
-// keys makes no difference, nor do DeliverAt, ExpiresAt, RequestID, TraceID and TraceParent.
+// keys makes no difference. DeliverAt, ExpiresAt, RequestID, TraceID and TraceParent make none either.
 func (i Intent) Fingerprint() string {
 	recipients := slices.Clone(i.recipientUserIDs)
 	slices.SortFunc(recipients, compareUTF16)

@@ -15,7 +15,7 @@ type StreamAppender interface {
 	XAdd(ctx context.Context, args *redis.XAddArgs) *redis.StringCmd
 }
 
-// Publish appends an intent to [DefaultStream] with one plain XADD, without trimming and without a retry of its own. Most
+// Publish appends an intent to [DefaultStream] with one plain XADD, without trimming and without its own retry. Most
 // clients of go-redis repeat a command whose answer is lost, unless MaxRetries is -1: the second entry is then a duplicate
 // without effect.
 //

@@ -122,7 +122,7 @@ async function main(): Promise<boolean> {
       const devices = fcm
         ? await step('a push to phones', () => demonstrateMobilePush(redis, db, fcm, jobs))
         : [];
-      // A demo leaves real targets, which somebody has configured, alone.
+      // A demo never pushes to configured targets: they are real.
       const symbols = stack?.symbolTargets && (await step('symbols', () => pushSymbols(operator)));
       const portfolio = stack?.portfolio;
       const callbacks =

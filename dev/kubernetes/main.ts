@@ -104,7 +104,7 @@ async function tryValues(file: string, api: ApiServer, helm: Helm): Promise<void
       (answer) => answer.status === 'rejected' && (answer.reason as ApiError).status === 429,
     );
     if (refused.length !== pods.length - 1)
-      throw new Error(`${answers.length - refused.length} of ${pods.length} were evicted at once`);
+      throw new Error(`${answers.length - refused.length} of ${pods.length} were evicted at the same time`);
     await until('all pods to be ready again', async () =>
       (await deployments()).every(({ spec, status }) => status.readyReplicas === spec.replicas),
     );

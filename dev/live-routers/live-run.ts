@@ -1,6 +1,6 @@
 /**
- * What a subscription goes through in its life, on routers that somebody else runs: with the adapter of the service, and
- * an application and a push provider of this run's own. Nothing that was made is left on the routers.
+ * The life of a subscription on routers of another operator: with the adapter of the service, and
+ * an application and a push provider of this run. The run deletes what it made on the routers.
  */
 import { randomBytes } from 'node:crypto';
 import type { BinaryAddress } from '../../api/subscription/router-address.ts';
@@ -103,7 +103,7 @@ async function live(
       const [checked] = await notifications.checkSubscriptions(registered.token, [first.subscriptionId]);
       return checked!;
     };
-    // Messaging routers before version 10 tell nobody that a queue is gone: it may still be active.
+    // Messaging routers before version 10 do not report a deleted queue: the subscription may still be active.
     see({ 'status of its subscription': must(await check()) });
     must(await notifications.deleteSubscription(registered.token, first.subscriptionId));
     mustBe(outcomeOf(await check()), 'NTF AUTH');

@@ -31,7 +31,7 @@ as seen from the router, and this command listens there. On the side of the rout
 
   [TRANSPORT] port    in ntf-server.ini: another port than 443
   APNS_KEY_FILE       a file with any private key of the curve P-256, PKCS #8 in PEM, not encrypted
-  APNS_KEY_ID         any ten characters: pushes are signed with that key, and nobody here looks at it
+  APNS_KEY_ID         any ten characters: pushes are signed with that key, and this command ignores it
   /etc/ssl/cert.pem   the authorities that it trusts: append certificate.pem of --push-folder
   localhost:443       leads to this command: run it on the machine, or in the network namespace, of the router, or
                       forward the port

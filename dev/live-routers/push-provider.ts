@@ -51,7 +51,7 @@ export async function keptCertificate(folder: string): Promise<LoopbackCertifica
   return { certFile, certPem: readFileSync(certFile, 'utf8'), keyPem: readFileSync(keyFile, 'utf8') };
 }
 
-/** @throws SelfExplanatoryError when nobody can listen there. */
+/** @throws SelfExplanatoryError when the address cannot be listened on. */
 export async function startPushProvider(
   { host, port }: { host: string; port: number },
   { certPem, keyPem }: LoopbackCertificate,

@@ -27,7 +27,7 @@ export interface Steps {
   take<Value>(step: string, work: (see: (seen: Seen) => void) => Promise<Value>): Promise<Value>;
 }
 
-/** @throws StepFailed when nobody wants it any more. */
+/** @throws StepFailed when the run was stopped. */
 export function goOn(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw new StepFailed('stopped');
 }

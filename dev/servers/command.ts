@@ -80,7 +80,7 @@ export function withEnvironment(
   return assignments.length === 0 ? [command, [...args]] : ['env', [...assignments, command, ...args]];
 }
 
-/** The last lines of an output, ready to be appended to a message: empty when there are none. */
+/** The last lines of an output, ready to be appended to a message. An empty output gives an empty text. */
 export function tail(output: string, lines: number): string {
   const text = output.trim();
   return text === '' ? '' : `:\n${text.split('\n').slice(-lines).join('\n')}`;

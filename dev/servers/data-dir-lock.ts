@@ -46,7 +46,7 @@ export function lockDataDir(dataDir: string): () => void {
   return release;
 }
 
-/** Creates the lock file in one step with its content, so that nobody ever reads a half-written owner. */
+/** Creates the lock file in one step with its content, so that no process reads a half-written owner. */
 function linked(draft: string, lockFile: string): boolean {
   try {
     linkSync(draft, lockFile);

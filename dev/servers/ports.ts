@@ -4,7 +4,7 @@ import { createServer } from 'node:net';
 /** The only address embedded servers listen on: nothing of a laptop's stack is for the network. */
 export const LOOPBACK = '127.0.0.1';
 
-/** A port somebody wants to listen on. */
+/** A port that a server is to listen on. */
 export interface PortUse {
   /** 1 to 65535. */
   port: number;
@@ -26,7 +26,7 @@ export const ROUTER_PORTS = [
  */
 const [LOWEST_PORT, HIGHEST_PORT] = [10_000, 32_767];
 
-/** Ports given out by {@link freePort}, which nobody may listen on yet. */
+/** Ports given out by {@link freePort}: their callers may not listen on them yet. */
 const handedOut = new Set<number>();
 
 /** Returns a loopback port that is free now and was not returned before by this process. */

@@ -221,7 +221,7 @@ async function reachableDataDir(dataDir: string, user: UserIds | undefined, repo
 /**
  * A folder of root's that everybody can pass through, one for each data directory.
  *
- * @throws Error when somebody else made it first: /var/tmp is open to every user, and the name can be guessed.
+ * @throws Error when another user made it first: /var/tmp is open to every user, and the name can be guessed.
  */
 async function shelter(dataDir: string): Promise<string> {
   const hash = createHash('sha256').update(path.resolve(dataDir)).digest('hex').slice(0, 12);

@@ -18,7 +18,7 @@ export interface ProcessRef {
 
 const POLL_MS = 20;
 
-/** Describes the living process with this pid; undefined when there is none (a zombie counts as none). */
+/** Describes the living process with this pid; undefined without one. A zombie does not count. */
 export function processRef(pid: number): ProcessRef | undefined {
   const startedAt = process.platform === 'linux' ? startedAtFromProc(pid) : startedAtFromPs(pid);
   return startedAt === undefined ? undefined : { pid, startedAt };

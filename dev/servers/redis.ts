@@ -108,7 +108,7 @@ async function ping(port: number): Promise<void> {
 }
 
 /**
- * Finds a Redis or Valkey of version 7 or later; as root on Debian and Ubuntu it installs one when there is none.
+ * Finds a Redis or Valkey of version 7 or later; as root on Debian and Ubuntu it installs a missing one.
  *
  * @returns the command to start it with.
  * @throws Error that names what was found, why it does not do, and three ways to get one.

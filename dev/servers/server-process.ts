@@ -4,10 +4,10 @@
  * - Each server has a log file and a pid file in the data directory: `<name>.log` (the run before: `<name>.previous.log`)
  *   and `<name>.pid.json`. The pid file names the server and its owner, so that a server whose owner was killed is found
  *   and stopped by the next start, and one whose owner lives is left alone.
- * - Servers run in process groups of their own: Ctrl-C reaches the service only, which drains its work while they
+ * - Each server runs in its own process group: Ctrl-C reaches the service only, which drains its work while they
  *   still answer, and stops them after.
  * - When the owner exits without having stopped them they get their stop signal on the way out. Only `kill -9` and a
- *   signal nobody handles escape that; then the pid file does its work.
+ *   unhandled signal escape that; then the pid file does its work.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { closeSync, openSync } from 'node:fs';
@@ -155,7 +155,7 @@ async function stopOrphan(pidFile: string, report: Report): Promise<void> {
   await rm(pidFile, { force: true });
 }
 
-/** A pid file that was cut short by a crash names nobody and counts as none. */
+/** A pid file that was cut short by a crash counts as missing. */
 async function readPidFile(pidFile: string): Promise<PidFile | undefined> {
   const text = await readFile(pidFile, 'utf8').catch(ignoreMissing);
   try {
@@ -194,7 +194,7 @@ async function waitUntilReady(spec: ServerSpec, server: ProcessRef, logFile: str
       () => undefined,
       (error: unknown) => (error instanceof Error ? error : new Error(String(error))),
     );
-    // Asked after the check: somebody else's server on the same port must not make a dead one look usable.
+    // Asked after the check: another server on the same port must not make a dead one look usable.
     if (!isRunning(server)) throw await startError(spec.title, 'exited while starting', logFile);
     if (problem === undefined) return;
     if (Date.now() > deadline) {

@@ -30,7 +30,7 @@ export async function startTcpBalancer(ports: readonly number[], port: number): 
       server.removeAllListeners('error');
       keep(server);
       client.pipe(server).pipe(client);
-      // One that dies takes its connection along: whoever had it connects again, and comes to another one.
+      // A server that dies closes its connection: the client connects again and reaches another server.
       server.once('close', () => client.destroy());
       client.once('close', () => server.destroy());
     });

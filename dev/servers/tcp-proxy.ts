@@ -11,7 +11,7 @@ import { LOOPBACK, freePort } from './ports.ts';
 export type ProxyMode =
   /** All passes. */
   | { kind: 'open' }
-  /** Nobody listens: attempts to connect are refused. Connections that exist go on; see {@link TcpProxy.cut}. */
+  /** No process listens: attempts to connect are refused. Connections that exist go on; see {@link TcpProxy.cut}. */
   | { kind: 'refuse' }
   /** What passes, either way, passes this many milliseconds later, in order. */
   | { kind: 'delay'; ms: number }
@@ -156,7 +156,7 @@ function joined(
   const closed = Promise.all(
     [client, upstream].map((socket) => new Promise((resolve) => socket.once('close', resolve))),
   );
-  // Whoever gives up on a silent connection gets his socket back.
+  // A client that gives up on a silent connection gets its socket back.
   client.on('end', () => {
     if (requests.isSilent() || answers.isSilent()) client.destroy();
   });

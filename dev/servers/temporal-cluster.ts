@@ -1,8 +1,8 @@
 /**
- * Temporal as an installation of its own runs it: several processes of each service on PostgreSQL, behind one address, with a
+ * Temporal as in a production installation: several processes of each service on PostgreSQL, behind one address, with a
  * dynamic configuration of deploy/temporal/. Any of them can be killed and started again.
  *
- * PostgreSQL is a server of its own with the two databases of Temporal, made by Temporal's own tool.
+ * A separate PostgreSQL server holds the two databases of Temporal, made by Temporal's own tool.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
@@ -102,7 +102,7 @@ export async function startTemporalCluster(options: TemporalClusterOptions): Pro
   const store = await startStore();
   const running = new Map<MemberName, { stop(): Promise<void> }>([['store', store]]);
   const stopAll = async () => {
-    // The store last: whoever still writes does so in peace.
+    // The store stops last, so that the other members can still write.
     const members = [...running].filter(([name]) => name !== 'store');
     await Promise.all(members.map(([, server]) => server.stop()));
     await running.get('store')?.stop();
@@ -122,7 +122,7 @@ export async function startTemporalCluster(options: TemporalClusterOptions): Pro
         memberOf(dataDir, name, async () => void running.set(name, await starters.get(name)!())),
       ]),
     );
-    // One writes what all have in common; two that do it at once end.
+    // The first member writes the shared records; two members that write them at the same time exit.
     await members.get('history-1')!.start();
     await Promise.all([...members.values()].map((member) => member.start()));
     const frontends = [...ports].filter(([name]) => name.startsWith('frontend'));

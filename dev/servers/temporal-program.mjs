@@ -108,7 +108,7 @@ function keptOrMade(cacheDir, report) {
     }
   };
   const ways = [
-    // Once more: whoever held the lock may have made it.
+    // Once more: the last holder of the lock may have made it.
     [cacheDir, kept],
     ['download', () => make(downloaded, download)],
     ['build', () => make(built, buildServer)],
@@ -172,7 +172,7 @@ async function download(folder, report) {
   const file = `temporal_cli_${CLI}_${process.platform}_${arch}.tar.gz`;
   const url = `https://github.com/temporalio/cli/releases/download/v${CLI}/${file}`;
   const limit = new AbortController();
-  let timer = setTimeout(() => limit.abort(new Error('nobody answers')), CONNECT_LIMIT_MS);
+  let timer = setTimeout(() => limit.abort(new Error('no answer')), CONNECT_LIMIT_MS);
   try {
     const response = await fetch(url, { signal: limit.signal });
     if (!response.ok) throw new Error(`${url} answers ${response.status}`);
@@ -210,7 +210,7 @@ export async function unpackKnown(archive, known, folder) {
   if (tar.exitCode !== 0) throw new Error(`the archive cannot be unpacked (tar exit code ${tar.exitCode})`);
 }
 
-/** Nobody debugs it: what a debugger needs takes a tenth of the time to compile. Stack traces remain. */
+/** Without debugging information, which takes a tenth of the time to compile. Stack traces remain. */
 const BUILD_FLAGS = ['-trimpath', '-gcflags=all=-dwarf=false', '-ldflags=-s -w'];
 
 /** Our own server, of the modules that its go.sum knows. */

@@ -21,7 +21,7 @@ export interface TemporalOptions {
   port: number;
   /** Loopback port of the Web UI; 0 chooses a free one, undefined means no Web UI. */
   uiPort?: number | undefined;
-  /** Loopback port of the server's own metrics; 0 chooses a free one, undefined means that nobody looks at them. */
+  /** Loopback port of the server's own metrics; 0 chooses a free one, undefined turns them off. */
   metricsPort?: number | undefined;
   /** The configured program (TEMPORAL_CLI_PATH). When given, nothing else is tried. */
   program?: string | undefined;
@@ -94,7 +94,7 @@ export const DYNAMIC_CONFIG: Readonly<Record<string, boolean | number>> = {
   'frontend.persistenceMaxQPS': 10_000,
   'history.persistenceMaxQPS': 45_000,
 
-  // Statistics nobody reads here.
+  // Statistics without a reader here.
   'system.persistenceHealthSignalMetricsEnabled': false,
   'system.persistenceHealthSignalAggregationEnabled': false,
   'system.historyHealthSignalMetricsEnabled': false,

@@ -14,7 +14,7 @@ const UNPACKED = path.join(FOLDER, 'usr', 'bin', 'valkey-server');
 /** The server is a name for a file of the other package. */
 const PACKAGES = ['valkey-server', 'valkey-tools'];
 
-/** @returns the command. @throws Error when this machine neither has it nor is a Debian of which it can be had. */
+/** @returns the command. @throws Error when this machine lacks it and is not a Debian that has a package. */
 export async function findValkey(report: Report): Promise<string> {
   for (const command of ['valkey-server', UNPACKED]) if (await isValkey(command)) return command;
   report(`Getting Valkey ${MAJOR} from Debian's backports (once) ...`);

@@ -18,7 +18,7 @@ type options struct {
 	port        int
 	uiIP        string
 	uiPort      int // 0: no Web UI
-	metricsPort int // 0: nobody looks at the metrics
+	metricsPort int // 0: no metrics
 	logLevel    string
 	// The file of the database; none is kept in memory.
 	database         string

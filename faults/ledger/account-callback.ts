@@ -64,7 +64,7 @@ function dueOf(input: AccountInput): { period: Period; body: object } | undefine
   };
 }
 
-/** Answers the body of a period's callback, by the last entry about it; undefined when there is none. */
+/** Answers the body of a period's callback, by the last entry about it; undefined without an entry. */
 export function expectationsOf(inputs: readonly AccountInput[]) {
   const bodies = new Map<string, object>();
   for (const due of inputs.map(dueOf)) if (due) bodies.set(periodKey(due.period), due.body);

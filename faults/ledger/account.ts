@@ -28,7 +28,7 @@ export interface Posting<Content> {
 export const acknowledgedIds = ({ attempts }: Posting<unknown>): string[] =>
   attempts.flatMap(({ told }) => (told.kind === 'acknowledged' ? [told.id] : []));
 
-/** Attempts of which nobody knows whether the server has them. */
+/** Attempts with an unknown result: the server may have them or not. */
 export const unknownAttempts = ({ attempts }: Posting<unknown>): number =>
   attempts.filter(({ told }) => told.kind === 'unknown').length;
 

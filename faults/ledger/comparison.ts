@@ -15,7 +15,7 @@ export function textOf(value: unknown): string {
   return `{${fields.map(([name, field]) => `${JSON.stringify(name)}:${textOf(field)}`).join()}}`;
 }
 
-/** JSON, or undefined for what is none. */
+/** Parses JSON; undefined for invalid text. */
 export function jsonOf(text: string | undefined): unknown {
   try {
     return JSON.parse(text ?? '') as unknown;

@@ -39,7 +39,7 @@ const ID = /^(\d+-\d+)\/(push|email):((?:user|email|config):.+)$/s;
 /** Of the clocks of this machine, and of what PostgreSQL rounds. */
 const CLOCK_MS = 1_000;
 
-/** @returns a text that says why it is none, for what cannot be read. */
+/** @returns a text with the reason for an entry that cannot be read. */
 export function readDelivery(sighting: Sighting): Delivery | string {
   const values = new Map(sighting.fields.map(([name, value]) => [name, value.toString('utf8')]));
   if (values.size !== sighting.fields.length) return 'an entry with a field twice';

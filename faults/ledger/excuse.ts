@@ -35,7 +35,7 @@ export interface Window {
   to: number;
 }
 
-/** From FCM's answer until it is written down, on a machine that does ten things at once, ms. */
+/** From FCM's answer until it is written down, on a busy machine, ms. */
 const RECORDING_MS = 300;
 
 const overlaps = ({ from, to }: Window, { startedAt, endedAt }: Spoiled): boolean =>
@@ -51,7 +51,7 @@ export function excuseOf(
   if (during(recording).some((one) => one.service === service)) return recording;
   const outages = during(recording).filter(({ server }) => server === 'postgres');
   if (outages.length === 0 || !during(recording).some(({ server }) => server === 'redis')) return undefined;
-  // What nobody could write down the process itself knows until PostgreSQL is back.
+  // The process itself remembers what no store could record until PostgreSQL is back.
   const window = {
     from: at,
     to: Math.max(recording.to, ...outages.map(({ endedAt }) => endedAt + RECORDING_MS)),

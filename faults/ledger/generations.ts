@@ -55,7 +55,7 @@ export function wrongGenerations(
     const seen = list.map(({ sighting }) => sighting.entryId);
     // What arrived again after a loss may be of either.
     if (!(mayRepeat ? seen.includes(entry ?? '') : seen.at(-1) === entry))
-      wrong.push(`the row of ${id} names the entry ${entry ?? 'of nobody'}, and ${seen.join()} arrived`);
+      wrong.push(`the row of ${id} names the entry ${entry ?? 'of no delivery'}, and ${seen.join()} arrived`);
   }
   return wrong;
 }

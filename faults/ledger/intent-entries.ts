@@ -15,8 +15,8 @@ export interface SentIntent {
   requestId?: string;
   traceId?: string;
   /**
-   * What must become of it: it is delivered, or one of its key is; a field of the envelope is missing, or bytes are no
-   * text; nobody knows one of its recipients.
+   * The expected result: it, or an intent with its key, is delivered; a field of the envelope is missing, or bytes are no
+   * text; one of its recipients does not exist.
    */
   fate: 'delivered' | 'malformed' | 'recipient_not_found';
   /** Left out of the entry. */

@@ -36,7 +36,7 @@ export interface IntentCase {
   rows: IntentRows;
   /** What operators were told that was replayed: `<notification_id>/<route_id>`, once for each time. */
   replays: readonly string[];
-  /** Orders to replay of which nobody knows how far they came. */
+  /** Orders to replay with an unknown result. */
   unknownReplays: number;
   /** A store was put back: what it had forgotten may come again, under the same id. */
   mayRepeat: boolean;
@@ -114,7 +114,7 @@ export function judgeIntents(given: IntentCase): Verdict {
     verdict.altered.push(...altered);
   }
 
-  /** By what the recipient is told; by the id when that names nobody's intent. */
+  /** Finds the posting by the content of the delivery; by its id when the content names no known intent. */
   function postingOf({ told, notificationId }: Delivery): Posting<SentIntent> | undefined {
     for (const value of Object.values(told)) {
       const [mark = ''] = /mark-\d+\b/.exec(typeof value === 'string' ? value : '') ?? [];
@@ -144,7 +144,7 @@ export function judgeIntents(given: IntentCase): Verdict {
     for (const posting of group) judgeRefusal(posting, good, arrived[0]);
   }
 
-  /** Of one key the earlier wins; once a store has fallen back, nobody knows which that was. */
+  /** Of two intents with one key the earlier wins; once a store has fallen back, the order is unknown. */
   function judgeOrder(good: readonly Posting<SentIntent>[], [winner]: readonly Posting<SentIntent>[]): void {
     if (!winner || mayRepeat || good.some((posting) => unknownAttempts(posting) > 0)) return;
     const first = good.toSorted((a, b) => orderOf(a) - orderOf(b))[0]!;

@@ -84,7 +84,7 @@ export function judgeMobilePushes({ postings, devices, requests, rows, spoiled }
     };
     const found = attempts.get(notification?.body ?? '');
     if (!found) {
-      verdict.altered.push(`a push to ${token} shows ${JSON.stringify(notification)}, which nobody sent`);
+      verdict.altered.push(`a push to ${token} shows ${JSON.stringify(notification)}, which no job sent`);
       return;
     }
     const { content } = found.posting;

@@ -141,8 +141,7 @@ export const localeOf = (preferred: string): string =>
   LOCALES.find((locale) => locale === preferred) ?? LOCALES[0]!;
 
 /**
- * A payload of a type. `mark` makes ids and names of it that no other payload has, so that whoever gets it can tell
- * which intent it is of, on each channel.
+ * A payload of a type. `mark` makes its ids and names unique, so that the recipient on each channel can tell its intent.
  */
 export function payloadOf(type: string, mark: string, number: number): Record<string, unknown> {
   const valueOf = (field: string): unknown => {

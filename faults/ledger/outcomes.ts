@@ -22,7 +22,7 @@ export interface OutcomeCase {
   routes: ReadonlyMap<string, number>;
   /** Refused: failure code by entry. */
   refusals: ReadonlyMap<string, string>;
-  /** A store was put back: an intent may have ended anew in another way. */
+  /** A store was put back: an intent may have ended again in another way. */
   mayRepeat: boolean;
 }
 

@@ -9,7 +9,7 @@ export interface ConnectionAccount {
   /** Connections that it asked to delete, whether it was told or not; and those of them where it was told. */
   deletionAsked: ReadonlySet<string>;
   deletionTold: ReadonlySet<string>;
-  /** A store was put back: routers may hold subscriptions of connections that nobody knows any more. */
+  /** A store was put back: routers may hold subscriptions of connections that the service has forgotten. */
   hasForgotten: boolean;
 }
 

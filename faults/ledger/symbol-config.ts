@@ -1,6 +1,6 @@
 /**
  * The judge of symbol configuration: what operators were told of their changes against what each target holds. A target
- * holds the newest list that it has acknowledged. Of changes that nobody knows the fate of, any order is possible.
+ * holds the newest list that it has acknowledged. Changes with an unknown result may have been applied in any order.
  */
 import { sameValue } from './comparison.ts';
 import type { Verdict } from './verdict.ts';
@@ -88,7 +88,7 @@ export function judgeSymbols({ changes, targets, requests }: SymbolCase): Verdic
       if ((typeof one === 'string') === isCollector)
         verdict.misdirected.push(`${name} has the list of the other kind`);
       const values = possible.get(symbol);
-      if (!values) verdict.wrong.push(`${name} has ${symbol}, which nobody set`);
+      if (!values) verdict.wrong.push(`${name} has ${symbol}, which no change set`);
       else if (isCollector && !values.some((value) => sameValue(value, one)))
         verdict.altered.push(`${name} has ${JSON.stringify(one)}, not ${JSON.stringify(values)}`);
     }

@@ -3,9 +3,9 @@
 export interface Verdict {
   /** For the report. */
   figures: Record<string, number>;
-  /** Acknowledged to a producer, and nobody got it. */
+  /** Acknowledged to a producer, and never delivered. */
   lost: string[];
-  /** Somebody got what was not for him, or it went to another address than his. */
+  /** Delivered to a user who is no recipient, or to an address of another user. */
   misdirected: string[];
   /** It arrived with other content than was sent. */
   altered: string[];
@@ -13,7 +13,7 @@ export interface Verdict {
   doubled: string[];
   /** Whatever else does not agree. */
   wrong: string[];
-  /** Came again with an equal id, after a store had lost that it was there: whoever gets it drops it. */
+  /** Came again with an equal id, after a store had lost its record: the recipient drops it. */
   repeated: number;
   /** How long doubles were excused for something that a fault can have taken away, ms. */
   excusedMs: number;

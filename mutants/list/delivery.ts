@@ -54,7 +54,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     find: "    redis.call('DEL', KEYS[2])\n    return id",
     replace: '    return id',
     wrong: 'stuck',
-    what: 'after Redis refused an entry the next attempt waits for a lease that nobody holds',
+    what: 'after Redis refused an entry the next attempt waits for a lease without a holder',
     suite: service('intent/hand-off-scripts', 'I23 an entry'),
   },
   {
@@ -155,7 +155,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: 'published_at = statement_timestamp()',
     wrong: 'lost',
     what: 'a row does not say as which entry it was handed off, so a loss is never noticed',
-    suite: service('intent/outbound-loss', 'I46 security-1 what a deleted stream had'),
+    suite: service('intent/outbound-loss', 'I46 security-1 the unread entries of a deleted stream'),
   },
   {
     id: 'delivery-mark-published-version',
@@ -235,7 +235,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     find: '< $8::bigint AS has_fallen_back',
     replace: '< 0 AS has_fallen_back',
     wrong: 'lost',
-    what: 'a look writes over a PostgreSQL that fell back meanwhile, and nobody notices that it did',
+    what: 'a look writes over a PostgreSQL that fell back meanwhile, and the fallback stays unnoticed',
     suite: service('platform/stream-memory', 'I52 a PostgreSQL'),
   },
   {
@@ -244,7 +244,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     find: '< tonumber(ARGV[3]) then return end',
     replace: '< 0 then return end',
     wrong: 'lost',
-    what: 'a look writes over a Redis that fell back meanwhile, and nobody notices that it did',
+    what: 'a look writes over a Redis that fell back meanwhile, and the fallback stays unnoticed',
     suite: service('platform/stream-memory', 'I52 a Redis'),
   },
   {
@@ -327,7 +327,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     find: 'removed !== undefined && removed < added &&',
     replace: 'removed !== undefined && removed < added && now.lastEntryId === seen.lastEntryId &&',
     wrong: 'lost',
-    what: 'a stream that was begun anew and has grown past what was seen counts as trimmed',
+    what: 'a stream that was created again and has grown past the last look counts as trimmed',
     suite: unit('intent/outbound-state'),
   },
 ];

@@ -13,7 +13,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     producer: game_lobby
     audiences: { user: [email] }`,
     wrong: 'lost',
-    what: 'whoever is admitted to a game gets no push',
+    what: 'a user who is admitted to a game gets no push',
     suite: unit('intent/policies', 'I15'),
   },
   {
@@ -374,7 +374,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     find: 'lookup.result.then((recipient) => recipient ?? forget(), forget);',
     replace: 'lookup.result.catch(forget);',
     wrong: 'lost',
-    what: 'somebody who has just been created stays unknown',
+    what: 'a user who has just been created stays unknown',
     suite: unit('intent/recent-recipients'),
   },
   {
@@ -527,7 +527,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     find: 'if ms < seenMs or (ms == seenMs and sequence < seenSequence) then return false end',
     replace: '',
     wrong: 'wrong order',
-    what: 'events are appended behind a loss that is not mended',
+    what: 'events are appended behind a loss that is not repaired',
     suite: service('intent/outcomes', 'Q1 what a stream has lost'),
   },
 ];

@@ -117,7 +117,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
     find: 'const isOfDevice = quotas.length > 0 && quotas.every(',
     replace: 'const isOfDevice = quotas.every(',
     wrong: 'wrong time',
-    what: 'a 429 for the whole project brakes nobody',
+    what: 'a 429 for the whole project brakes no send',
     suite: unit('mobile-push/fcm'),
   },
   {
@@ -261,7 +261,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
     find: "if (outcome === 'fatal') {",
     replace: 'if (false) {',
     wrong: 'stuck',
-    what: 'nobody is called when FCM refuses the credential',
+    what: 'no operator is called when FCM refuses the credential',
     suite: service('mobile-push/failures', 'bug-P12'),
   },
   {
@@ -306,7 +306,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
     find: "WHEN sent > 0 THEN 'partial'",
     replace: "WHEN sent > 0 THEN 'sent'",
     wrong: 'lost',
-    what: 'a job that did not reach all devices counts as sent, and nobody replays it',
+    what: 'a job that did not reach all devices counts as sent, and no replay sends it',
     suite: service('mobile-push/e2e', 'M6 M7 M8 M9'),
   },
   {

@@ -173,7 +173,7 @@ export const PLATFORM_MUTANTS: Mutant[] = [
     wrong: 'lost',
     what: 'entries of a dead consumer are forgotten with it',
     survives:
-      'Whoever looks for dead consumers has claimed what they had the moment before; the condition guards the moment in between.',
+      'The search for dead consumers claims their entries a moment earlier; the condition guards that moment.',
     suite: service('platform/stream-consumer', 'M2 C7 entries of a dead consumer'),
   },
   {
@@ -263,7 +263,7 @@ export const PLATFORM_MUTANTS: Mutant[] = [
     find: "payload_json = CASE WHEN ${IS_SOLE} THEN '{}' WHEN",
     replace: 'payload_json = CASE WHEN ${IS_SOLE} THEN payload_json WHEN',
     wrong: 'leaked',
-    what: 'a record of somebody who is forgotten keeps what was told',
+    what: 'a record of a forgotten user keeps the payload',
     suite: service('platform/forget', 'I79 everything that PostgreSQL'),
   },
 ];

@@ -99,7 +99,7 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
     find: 'AND conn_id = ANY($3::text[]) AND generation <> claimed_generation\n    )',
     replace: 'AND conn_id = ANY($3::text[]) AND false\n    )',
     wrong: 'lost',
-    what: 'a record that is to be made anew keeps the ids of the subscription that was deleted',
+    what: 'a record that is to be created again keeps the ids of the deleted subscription',
     suite: service('subscription/records', 'N14 deletes a record'),
   },
   {

@@ -9,7 +9,7 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
     find: 'ladderMs[Math.min(failures, ladderMs.length) - 1]',
     replace: 'ladderMs[(failures - 1) % ladderMs.length]',
     wrong: 'wrong time',
-    what: 'after its last step the ladder begins anew',
+    what: 'after its last step the ladder starts from the first step',
     suite: service('symbol-config/activities', 'kinds-F10'),
   },
   {

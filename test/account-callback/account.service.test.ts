@@ -81,7 +81,7 @@ test('C4 U1 an account is shown with its tracking, and with callbacks that were 
   await expect(operator.callbacks.show('nobody')).rejects.toThrow(NotFoundError);
 });
 
-test('C4 U6 the command line shows an account, and says clearly that there is none', async () => {
+test('C4 U6 the command line shows an account, and says clearly when it does not exist', async () => {
   const shown = await showOf('zoe');
   expect(shown).toMatchObject({ code: 0, stderr: '' });
   expect(shown.stdout).toMatch(/daily +told +304/);

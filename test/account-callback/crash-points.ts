@@ -52,7 +52,7 @@ test('C2 C5 C7 C9 a process that dies after any step of a callback: every period
     inputs.push(...given);
     if (fails) portfolio.fail({ userId, failure: { kind: 'lost-answer' }, times: 1 });
     await bench.store(given);
-    // Nobody waits for an answer of a process that is to die.
+    // The test does not wait for an answer of a process that is to die.
     bench.runNow().catch(() => undefined);
     return async () => {
       const isTold = (kind: 'hourly' | 'daily', periodStartMs: number) =>

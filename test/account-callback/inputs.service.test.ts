@@ -76,7 +76,7 @@ test('kinds-F3 of two entries about one period the later id is in force, in what
   ]);
 });
 
-test('C2 the later of track and untrack is in force; a user who was untracked holds up nobody and gets no later period', async () => {
+test('C2 the later of track and untrack is in force; a user who was untracked holds up no other user and gets no later period', async () => {
   await put('5-0', track('ann', MIDNIGHT - DAY));
   expect(await trackingOf('ann')).toEqual({ is_waited_for: true, until_ms: null, caught_up: '2026-03-27' });
   await put('7-0', untrack('ann', START));
@@ -90,7 +90,7 @@ test('C2 the later of track and untrack is in force; a user who was untracked ho
 });
 
 test('C2 a tracking catches up with its days, in whatever order track and day come, and never goes back', async () => {
-  // Of a user who was never tracked: delivered, and nobody waits for it.
+  // Of a user who was never tracked: delivered, and no emission waits for it.
   await put('1-0', day('ann', MIDNIGHT - DAY));
   expect(await trackingOf('ann')).toMatchObject({ is_waited_for: false, caught_up: '2026-03-28' });
   await put('2-0', track('ann', MIDNIGHT - 2 * DAY));

@@ -202,7 +202,7 @@ test('C5 the command line: entries, status, overdue trackings, what failed, a re
   });
 }, 480_000);
 
-test('C2 C3 another number of shards: users move, shards that are too many end, nobody is told anything else', async () => {
+test('C2 C3 another number of shards: users move, shards that are too many end, no user gets another callback', async () => {
   const users = Array.from({ length: 30 }, (_, index) => `user-${index}`);
   const before = bench.portfolio.calls.length;
   await bench.store(

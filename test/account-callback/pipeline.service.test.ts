@@ -128,7 +128,7 @@ test('C1 100 ms while callbacks are pending, 60 s while a tracking is behind, 5 
   });
 });
 
-test('C2 a day is told only when all trackings have come to its end; hours wait for nobody; a released tracking neither', async () => {
+test('C2 a day is told only when all trackings have come to its end; hours wait for no tracking; a released tracking neither', async () => {
   const users = usersFrom(0, 3);
   await bench.store([
     ...callbacksOf(users),
@@ -139,7 +139,7 @@ test('C2 a day is told only when all trackings have come to its end; hours wait 
   await eventually('the hours', async () => bench.calls('hourly').length === 4);
   await bench.runNow();
   expect(bench.calls('daily')).toEqual([]);
-  // An untracked user holds up nobody; nor does one who is tracked from a later day on.
+  // Neither an untracked user holds up the day, nor one who is tracked from a later day on.
   await bench.store([track('later', MIDNIGHT), { kind: 'untrack', user_id: users[0]!, until_ms: MIDNIGHT }]);
   await bench.runNow();
   expect(bench.calls('daily')).toEqual([]);
@@ -158,7 +158,7 @@ test('C2 a day is told only when all trackings have come to its end; hours wait 
   await eventually('all days', async () => bench.calls('daily').length === 8);
 });
 
-test('C2 C3 C6 users who come, go and are reset in the middle of an emission: nobody is left out, nobody is told twice', async () => {
+test('C2 C3 C6 users who come, go and are reset in the middle of an emission: no user is left out, no user is told twice', async () => {
   await bench.store(callbacksOf(usersFrom(0, 1_200)));
   // All this happens before the first page of the day ends.
   const last = userOf(1_199);
@@ -170,7 +170,7 @@ test('C2 C3 C6 users who come, go and are reset in the middle of an emission: no
   // Behind the cursor and before it, new ones; some are gone; some are set back, and one that was not told yet as well.
   await bench.store(callbacksOf(['aaa-new', 'zzz-new']));
   const gone = [userOf(900), userOf(3)];
-  // With what is to be told of them, as when somebody is forgotten: nobody would deliver it any more. A page that is being
+  // With what is to be told of them, as when a user is forgotten: no process would deliver it any more. A page that is being
   // written down holds the lock, and would add to it.
   const ofGone = `user_id IN ('${gone.join("', '")}')`;
   await bench.slot.db.query(`

@@ -28,12 +28,12 @@ beforeAll(async () => {
 afterEach(() => fleet.killAll());
 afterAll(() => bench.release());
 
-test('C2 C7 C9 a service that is killed while it emits, again and again: nobody misses a period, and what is told again is the same', async () => {
+test('C2 C7 C9 a service that is killed while it emits, again and again: no user misses a period, and what is told again is the same', async () => {
   const env = {
     ...CALLBACK_ENV,
     NOTIFICATION_CALLBACK_SHARDS: '2',
     NOTIFICATION_PORTFOLIO_BASE_URL: bench.portfolio.url,
-    // What is cut off by the kill fails for nobody else.
+    // A call that the kill cuts off fails for this client alone.
     NOTIFICATION_CALLBACK_RETRY_LADDER: '500ms,1s,1s,1s,1s',
   };
   const inputs: CallbackInput[] = Array.from({ length: USERS }, (_, index) => `user-${index}`).flatMap(

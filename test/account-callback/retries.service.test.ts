@@ -11,7 +11,7 @@ import type { CallbackBench } from './callbacks.ts';
 import { DAY, HOUR, MIDNIGHT, MINUTE, SECOND, day, hour, takeCallbackBench, track } from './callbacks.ts';
 import { eventually } from '../harness.ts';
 
-/** A shard that nobody serves. */
+/** A shard without a worker. */
 const NO_SHARD = 999;
 const LADDER_MS = [300, 500, 700, 900, 1_100];
 
@@ -323,7 +323,7 @@ test('kinds-F13 bug-P14 a user whose portfolio service answers 410 is told nothi
     expect.objectContaining({ attempts: 1, last_error: 'status 410: scripted failure' }),
   );
 
-  // Nobody waits for its days, and its later entries are not delivered.
+  // No emission waits for its days, and its later entries are not delivered.
   const next = ['gone', 'stays'].map((user) => hour(user, MIDNIGHT));
   expect(await bench.store(next)).toEqual({ late: 0, untracked: 1 });
   await bench.setClock(MIDNIGHT + HOUR + 10 * MINUTE);

@@ -97,7 +97,7 @@ test('C5 outcomes add up in any order, and the soonest retry is the one that is 
   );
 });
 
-test('C9 a pause lasts until somebody resumes the shard, whatever PostgreSQL has forgotten; then its passes begin anew', () => {
+test('C9 a pause lasts until an operator resumes the shard, whatever PostgreSQL has forgotten; then its passes begin again', () => {
   const underWay: CallbackState = {
     ...fresh,
     daily: { periodStartMs: NOON, userId: 'ann' },

@@ -39,7 +39,7 @@ const inputsOf = (): CallbackInput[] =>
   ]).flat();
 
 test(
-  'C1 C2 C3 C4 C5 each user gets one hourly and one daily callback with the right values, and 3 % that hang or fail hold up nobody',
+  'C1 C2 C3 C4 C5 each user gets one hourly and one daily callback with the right values, and 3 % that hang or fail hold up no other user',
   async () => {
     const inputs = inputsOf();
     for (let at = 0; at < inputs.length; at += 5_000) await bench.store(inputs.slice(at, at + 5_000));
@@ -58,7 +58,7 @@ test(
     await bench.startService({
       NOTIFICATION_CALLBACK_SHARDS: String(SHARDS),
       // Longer than the others may take: who hangs still does when they are through. With very many users less, because
-      // not all pages with somebody who hangs can be under way together; and more than a machine at its limit needs.
+      // not all pages with a hanging user can be under way together; and more than a machine at its limit needs.
       NOTIFICATION_HTTP_TIMEOUT: USERS > 5_000 ? '20s' : '30m',
       NOTIFICATION_CALLBACK_RETRY_LADDER: '24h',
     });

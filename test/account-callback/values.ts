@@ -35,7 +35,7 @@ export const untrack = (user_id: string, until_ms: number): CallbackInput => ({
   until_ms,
 });
 
-/** Answers the body of the callback of a period; undefined when there is none. */
+/** Answers the body of the callback of a period; undefined without one. */
 export function expectationsOf(inputs: readonly CallbackInput[]) {
   const expectation = ledger.expectationsOf(inputs as ledger.AccountInput[]);
   return (userId: string, kind: CallbackKind, startMs: number) => expectation({ userId, kind, startMs });

@@ -397,7 +397,7 @@ test('symbol configuration that changes, fails at some targets, recovers and is 
   targets.fail({ target: 'us-east-alert-1', failure: { kind: 'status', status: 500 }, times: 3 });
   await registry.write(['LINK']);
   await registry.tell();
-  await eventually('a round that somebody holds up', async () =>
+  await eventually('a round that a transaction holds up', async () =>
     targets.targets.some(({ name }) => targets.held(name).version === 2),
   );
   await registry.write(['ARB']);

@@ -136,7 +136,7 @@ drill({
 
 drill({
   alarm: 'NotificationWorkTakenUp',
-  fault: 'somebody terminated workflows whose work was open',
+  fault: 'an operator terminated workflows whose work was open',
   prepare: async () => {
     id = await waitingRoute('taken-up');
   },
@@ -435,7 +435,7 @@ drill({
     ground.slot.userService.fail({ userId: 'user-8', failure: { kind: 'status', status: 422 } });
     id = await publish('unusable', ['user-8']);
   },
-  // While there is a usable answer about nobody, it is the service that is at fault, and nobody goes without e-mail.
+  // Without a usable answer about any user, the service is at fault, and every recipient still gets e-mail.
   load: () => publish(`usable-${Date.now()}`),
   examples: example,
   deeds: [
@@ -444,7 +444,7 @@ drill({
   ],
 });
 
-/** Nobody is asked about twice. */
+/** Each user is asked about once. */
 const FIRST_ASKED = 15_000;
 let asked = 0;
 

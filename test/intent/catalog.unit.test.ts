@@ -141,7 +141,7 @@ describe('I76 newcomer-2 what is wrong with a file is said with its place', () =
     expect(problemsOf(JSON.stringify(documentWith(changes)))).toEqual([problem]);
   });
 
-  test('all at once', () => {
+  test('all together', () => {
     expect(problemsOf(JSON.stringify(documentWith({ producer: '', priority: 'high' })))).toHaveLength(2);
   });
 
@@ -209,7 +209,7 @@ describe('an installation has its own types', () => {
     expect(verdict(SHIPPED, { ...shipped, ...changes })).toMatch(new RegExp(`^${expected}`));
   });
 
-  test('a type of Galaxy is none of the shop', () => {
+  test('a type of Galaxy is not one of the shop', () => {
     const { example } = typeIn(GALAXY, 'game.turn.ready');
     const fields = new Map(entryOf(SHIPPED, example).map(([name, value]) => [String(name), value]));
     fields.set('notification_type', Buffer.from('game.turn.ready'));

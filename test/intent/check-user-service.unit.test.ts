@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { checkUserService } from '../../cli/intent/check.ts';
 
 const TIMEOUT_MS = 500;
-const NOBODY = JSON.stringify({ error: { code: 'subject_not_found', message: 'nobody' } });
+const UNKNOWN_USER = JSON.stringify({ error: { code: 'subject_not_found', message: 'nobody' } });
 
 async function asked(
   answer: (request: IncomingMessage, response: ServerResponse) => void,
@@ -27,7 +27,7 @@ async function asked(
 test('I40 doctor shows the User Service the token of the service, and says when it is refused', async () => {
   const guarded = ({ headers }: IncomingMessage, response: ServerResponse) =>
     headers.authorization === 'Bearer of-this-service'
-      ? response.writeHead(404).end(NOBODY)
+      ? response.writeHead(404).end(UNKNOWN_USER)
       : response.writeHead(401).end();
   expect(await asked(guarded, 'of-this-service')).toMatchObject({ status: 'ok' });
   expect(await asked(guarded, 'of-another')).toMatchObject({
@@ -40,9 +40,9 @@ test('I40 doctor shows the User Service the token of the service, and says when 
 test('I40 doctor tells a User Service from what else may answer there', async () => {
   const says = (status: number, body: string) =>
     asked((_, response) => response.writeHead(status).end(body)).then((found) => found.status);
-  expect(await says(404, NOBODY)).toBe('ok');
+  expect(await says(404, UNKNOWN_USER)).toBe('ok');
   expect(await says(404, 'not found')).toBe('warn');
-  expect(await says(404, NOBODY.padStart(100_000))).toBe('warn');
+  expect(await says(404, UNKNOWN_USER.padStart(100_000))).toBe('warn');
   expect(await says(503, '')).toBe('error');
   expect(await asked(() => undefined)).toMatchObject({
     status: 'error',

@@ -1,5 +1,5 @@
 /**
- * The clients in Go and Python: their own tests, the service's verdict on entries that nobody should send, and publication
+ * The clients in Go and Python: their own tests, the service's verdict on malformed entries, and publication
  * to a running service. Go and Python must be installed; a test that does not find them fails and says so.
  */
 import { spawn } from 'node:child_process';

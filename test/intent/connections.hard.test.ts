@@ -133,7 +133,7 @@ test('I23 an attempt that comes back late overwrites nothing, and what it handed
     });
   try {
     const key = { notificationId: id, routeRef: PUSH };
-    // Sleeps between the hand-off and its statement, while somebody else touches the row.
+    // Sleeps between the hand-off and its statement, while another process touches the row.
     const sleepy = Object.create(slot.db) as typeof slot.db;
     sleepy.query = (async (statement: { name: string }) => {
       if (statement.name.startsWith('mark_published')) {

@@ -485,7 +485,7 @@ describe('I38 I11 User Service', () => {
 });
 
 describe('I31 I38 probes', () => {
-  it('are two, and metrics is none', () => {
+  it('are two, and metrics is not one of them', () => {
     expect(Object.keys(probeApi.paths)).toEqual(['/healthz', '/readyz']);
   });
 

@@ -40,7 +40,7 @@ afterEach(async () => {
   await slot.release();
 });
 
-/** Past the reader: whoever took it from the dead would make every step wait for its heartbeat. */
+/** Past the reader: a process that took it from the dead one would make every step wait for its heartbeat. */
 async function start(recipients = ['user-1'], prepare?: (id: string) => Promise<unknown>): Promise<string> {
   const entry = turn({
     idempotency_key: `key-${ids.length}`,
@@ -342,7 +342,7 @@ test(
     await walk.survivor();
     await nothingLeftRunning(slot, LIMIT_MS);
     expect(await count("notification.routes WHERE channel = 'push' AND status <> 'skipped'")).toBe(0);
-    // Whoever tries all the same finds the routes closed.
+    // A later attempt finds the routes closed.
     await slot.redis.del(GATEWAY);
     for (const id of ids) {
       await expect(operator.replays.route(id, PUSH)).rejects.toThrow('skipped');

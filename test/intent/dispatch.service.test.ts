@@ -66,7 +66,7 @@ describe('an entry gets a row', () => {
     ).rows;
   beforeEach(() => loadPosition(slot.db, STREAM, '0-0'));
 
-  test('I2 I52 rows and offset are written together, by the reader that holds the offset and by nobody else', async () => {
+  test('I2 I52 rows and offset are written together, by the reader that holds the offset and by no other', async () => {
     const [one, two] = [intentOf(), intentOf()];
     expect(await save([entry(one)], at('0-0', 0), at('8-0', 1))).toEqual({ taken: 1, malformed: 0 });
     await expect(save([entry(two)], at('0-0', 0), at('9-0', 1))).rejects.toThrow(OffsetMovedError);
@@ -211,8 +211,8 @@ describe('in mode direct', () => {
     }
   });
 
-  test('I56 I9 I11 repeats, conflicts and unknown recipients cost nobody else anything', async () => {
-    const [first, repeat, conflict, nobody, last] = await append(slot.redis, [
+  test('I56 I9 I11 repeats, conflicts and unknown recipients cost no other intent anything', async () => {
+    const [first, repeat, conflict, unknown, last] = await append(slot.redis, [
       turnTo('user-1', 'one'),
       turnTo('user-1', 'one'),
       turnTo('user-2', 'one'),
@@ -229,7 +229,7 @@ describe('in mode direct', () => {
       [first, 'accepted'],
       [repeat, 'duplicate'],
       [conflict, 'conflict'],
-      [nobody, 'refused'],
+      [unknown, 'refused'],
       [last, 'accepted'],
     ]);
     expect(await workflowsOf()).toBe(0);

@@ -101,7 +101,7 @@ test('I40 the command line reads with the same keys', async () => {
   }
 });
 
-test('I40 why the reader failed is read with the same keys, and whoever has none sees all else', async () => {
+test('I40 why the reader failed is read with the same keys, and an operator without keys sees all else', async () => {
   await slot.redis.rename('notification:intents', 'aside');
   await slot.redis.set('notification:intents', 'not a stream');
   const { cli, dispose } = cliFor(slot);

@@ -258,7 +258,7 @@ describe('envelope', () => {
     });
   });
 
-  test('intent-D8 I41 10,000 recipients fit, UUIDs included, and the payload has a limit of its own', () => {
+  test('intent-D8 I41 10,000 recipients fit, UUIDs included, and the payload has its own limit', () => {
     const ids = Array.from(
       { length: 10_000 },
       (_, index) => `018f7a3e-6c1d-7e42-9b55-${String(index).padStart(12, '0')}`,

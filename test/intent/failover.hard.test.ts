@@ -111,7 +111,7 @@ test(
         NOTIFICATION_REDIS_DB: '0',
         NOTIFICATION_ROUTE_LEASE_TTL: '2s',
         NOTIFICATION_REDIS_OPERATION_TIMEOUT: '2s',
-        // A budget that is spent while nobody is the master would be another story.
+        // An outage without a master must use up no attempts.
         NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '1000',
         NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '1000',
         NOTIFICATION_ROUTE_BACKOFF_MAX: '2s',

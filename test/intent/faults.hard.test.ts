@@ -243,7 +243,7 @@ test(
   TEST_LIMIT_MS,
 );
 
-test('I34 I35 an error that nobody caught ends the process immediately, and its log says which', async () => {
+test('I34 I35 an uncaught error ends the process immediately, and its log says which', async () => {
   const trap = "process.on('SIGUSR2',()=>{throw%20Error('overlooked')})";
   const service = await fleet.start({ NODE_OPTIONS: `--import=data:text/javascript,${trap}` });
   process.kill(service.pid, 'SIGUSR2');

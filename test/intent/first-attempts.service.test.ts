@@ -1,4 +1,4 @@
-/** Mode `on_failure`: a notification makes first attempts in the step that accepts it, and otherwise in one of their own. */
+/** Mode `on_failure`: a notification makes first attempts in the step that accepts it, and otherwise in a separate step. */
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
@@ -59,7 +59,7 @@ test('I21 what is accepted and whose attempts could not be written down is deliv
     CREATE TRIGGER not_now BEFORE UPDATE ON notification.routes
       FOR EACH ROW EXECUTE FUNCTION notification.refuse_change()`);
   const id = await publishTurn(slot.redis, 'later');
-  // The routes of such a one get workflows of their own.
+  // The routes of such a notification get their own workflows.
   const push = slot.client.workflow.getHandle(routeWorkflowId(id, 'push:user:user-1'));
   await eventually('the routes to wait', () => push.describe());
   expect(await statusesOf(id)).toEqual(['pending', 'pending']);

@@ -1,4 +1,4 @@
-/** Entries of the intent stream as nobody should send them, and as somebody will. */
+/** Malformed entries of the intent stream, as a hostile producer sends them. */
 import fc from 'fast-check';
 import type { EntryFields } from '../../api/intent/entry.ts';
 import { bytes, disturbed, json, text } from '../platform/nasty-inputs.ts';

@@ -156,7 +156,7 @@ test.each(['refuses', 'never answers'])('I33 a Redis that %s only takes its own 
     tellsOutcomes: false,
   });
 
-  // As many connections as gauges ask for at once: the test before has ended them.
+  // As many connections as gauges ask for at the same time: the test before has ended them.
   await Promise.all(Array.from({ length: 5 }, () => slot.db.query('SELECT 1')));
   const startedAt = performance.now();
   await meters.forceFlush();

@@ -1,7 +1,7 @@
 /** Keys of Redis that outlive what they are about (activities/intent/hand-off.ts). */
 import { handOffKey } from '../../activities/intent/hand-off.ts';
 
-test('intent-13 the key of a hand-off names nobody, and differs for each route, notification and generation', () => {
+test('intent-13 the key of a hand-off names no user, and differs for each route, notification and generation', () => {
   const keys = [
     handOffKey('1-0', 'push:user:ada', 1),
     handOffKey('1-0', 'email:email:ada@example.com', 1),

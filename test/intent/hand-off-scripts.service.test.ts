@@ -53,7 +53,7 @@ test('I23 I28 an attempt whose answer was lost is told its entry by the next one
   expect(await redis.pttl(keys.handOff)).toBeGreaterThan(23 * HOUR_MS);
 });
 
-test('I23 a lease is that of one attempt until it gives it back, and nobody else can', async () => {
+test('I23 a lease is that of one attempt until it gives it back, and no other attempt can', async () => {
   await redis.set(keys.lease, 'another', 'PX', 60_000);
   const leased = await append(lease('one'));
   expect(leased).toMatchObject({ outcome: 'leased', expiresInMs: expect.any(Number) });
@@ -167,7 +167,7 @@ test('I46 security-1 a repair that died before it could write the row hands off 
   expect(await handOff.restore(redis, keys.handOff, now, entry)).toBe(now);
   expect(await entries()).toEqual([now]);
   await redis.del(GATEWAY);
-  // A stream that begins anew knows no earlier id: within the same millisecond it gives the same one again.
+  // A new stream knows no earlier id: within the same millisecond it gives the same one again.
   await eventually('the next millisecond', async () => {
     const [seconds, micros] = (await redis.time()) as [number, number];
     return seconds * 1_000 + Math.floor(micros / 1_000) > Number(now.split('-')[0]);

@@ -70,7 +70,7 @@ async function acceptedPush(): Promise<string> {
   return id;
 }
 
-/** One attempt by a process of its own. */
+/** One attempt by a separate process. */
 const attempt = (id: string, resources: { db?: Pool; redis?: Redis } = {}) =>
   activities(resources).publishRoute({ notificationId: id, routeRef: PUSH });
 
@@ -303,7 +303,7 @@ describe('a Redis that is not the master', () => {
     await redis.replicaof('NO', 'ONE');
   }
 
-  /** Of a master that nobody is. */
+  /** Run id of a master that does not exist. */
   async function follow(servesStaleData: 'yes' | 'no'): Promise<void> {
     await redis.config('SET', 'replica-serve-stale-data', servesStaleData);
     await redis.replicaof('127.0.0.1', await freePort());

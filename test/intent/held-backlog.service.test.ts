@@ -27,7 +27,7 @@ const count = async (table: string): Promise<number> => {
 const heldOf = async () =>
   (await operatorOf(slot).producers.list()).find(({ producer }) => producer === 'game_master');
 
-test('I85 a producer is paused at once, however many of its intents wait', async () => {
+test('I85 a producer is paused immediately, however many of its intents wait', async () => {
   await eventually('the backlog to be worked on', async () => (await count('records')) > 0);
   await expect(
     operatorOf(slot).producers.pause('game_master', { requestedBy: 'nina' }),

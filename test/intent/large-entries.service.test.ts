@@ -17,7 +17,7 @@ beforeAll(async () => {
 });
 afterAll(() => slot.release());
 
-test('security-3 intent-D4 I4 entries that are too large are recorded without being transferred, and hold up nobody', async () => {
+test('security-3 intent-D4 I4 entries that are too large are recorded without being transferred, and hold up no other entry', async () => {
   const proxy = await startTcpProxy(slot.endpoints.redis);
   await proxy.set(LINK);
   const payload = Buffer.alloc(HOSTILE_BYTES, 'x');

@@ -92,7 +92,7 @@ async function publishMix(): Promise<void> {
   await logged('accepted', 'outcome', 'game.turn.ready');
   await publish(turnReady('key-1', ['user-3', 'user-2', 'user-1']));
   await publish(turnReady('key-1', ['user-1', 'user-2', 'user-3'], 2));
-  await publish(turnReady('key-2', ['nobody']));
+  await publish(turnReady('key-2', ['nonesuch']));
   await publish(
     newGameGenerationFailed({
       idempotencyKey: 'key-3',
@@ -217,7 +217,7 @@ describe('attributes', () => {
         const keys = Object.keys(attributes);
         expect({ name, keys }).toEqual({ name, keys: expect.arrayContaining(required!) });
         expect(keys.filter((key) => !allowed!.includes(key))).toEqual([]);
-        expect(Object.values(attributes).join(' ')).not.toMatch(/@|user-|nobody|key-|\d{5}/);
+        expect(Object.values(attributes).join(' ')).not.toMatch(/@|user-|nonesuch|key-|\d{5}/);
       }
     }
   });

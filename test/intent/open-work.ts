@@ -56,7 +56,7 @@ export function openIntentWork(slot: Slot): OpenWork {
       await inStatus(ids.climbing, EMAIL, 'published');
       await inStatus(ids.climbing, PUSH, 'failed');
 
-      // A lease keeps the e-mail back until nobody can settle it.
+      // A lease keeps the e-mail back until no process can settle it.
       const [seconds] = await slot.redis.time();
       ids.unsettled = `${(Number(seconds) + 60) * 1_000}-0`;
       const lease = leaseKey(ids.unsettled, EMAIL);

@@ -31,7 +31,7 @@ const NOTIFICATIONS = Math.ceil(ROUTES / RECIPIENTS);
 /** Notifications to be cancelled that have workflows; copies of them stand for more, since a workflow for each of 100,000 routes takes an hour. */
 const MOST_REAL = 50;
 const KILLS = IS_LARGE ? 10 : 3;
-/** Routes a second; so low by default that the operation is under way when somebody is killed. */
+/** Routes a second; so low by default that the operation is under way when a process is killed. */
 const RATE = IS_LARGE ? 1_000 : 40;
 const LIMIT_MS = 60_000 + ROUTES * 20;
 /** Twice as long as an operation takes for the items that it has under way together. */

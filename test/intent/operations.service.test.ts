@@ -1,4 +1,4 @@
-/** What operators do to many: chosen at once, worked off by a workflow that outlives them, paused, resumed, aborted. */
+/** Operations on many items: chosen immediately, worked off by a workflow that outlives the command, paused, resumed, aborted. */
 import type { PoolClient } from 'pg';
 import type { NotificationType } from '../../api/intent/catalog.ts';
 import { NothingToDoError } from '../../client/errors.ts';
@@ -93,7 +93,7 @@ const replaysOf = async (id: string): Promise<number[]> => {
   return rows.map(({ replays }) => replays);
 };
 
-test('U2 a replay of many goes on without whoever asked for it, and what came later is not touched', async () => {
+test('U2 a replay of many goes on without the process that asked for it, and what came later is not touched', async () => {
   const id = await publishDead('chosen', 3);
   await holdItems(1);
   const { operationId, total } = await operator.operations.replay(
@@ -345,7 +345,7 @@ test('U2 I26 many notifications are cancelled by filter, those that wait to be a
   });
 });
 
-test('U2 I26 newcomer-1 what has not begun is cancelled as well: nobody gets it, its keys are free, and later ones go on', async () => {
+test('U2 I26 newcomer-1 what has not begun is cancelled as well: no recipient gets it, its keys are free, and later ones go on', async () => {
   await eventually('the reader to run, and to be paused', async () => {
     await operator.bridge.pause({ ...BY, reason: 'to be looked into' });
     return true;
@@ -404,7 +404,7 @@ async function forgetSteps(operationId: string): Promise<void> {
   );
 }
 
-test('U2 U5 refused entries are mended and published once each, by filter, also when a step is made again', async () => {
+test('U2 U5 refused entries are corrected and published once each, by filter, also when a step is made again', async () => {
   const refuse = async (changes: Changes) => {
     const id = (await slot.redis.xadd(
       'notification:intents',
@@ -414,7 +414,7 @@ test('U2 U5 refused entries are mended and published once each, by filter, also 
     await eventually(`the row of ${id}`, () => operator.malformed.show(id).catch(() => undefined));
     return id;
   };
-  for (const key of ['mended-1', 'mended-2']) await refuse({ idempotency_key: key });
+  for (const key of ['corrected-1', 'corrected-2']) await refuse({ idempotency_key: key });
   // What was not kept as it came cannot be published.
   await refuse({ idempotency_key: Buffer.from([0x6b, 0xff]) });
   const filter = { code: 'invalid_envelope', producer: 'lobby' };
@@ -424,22 +424,25 @@ test('U2 U5 refused entries are mended and published once each, by filter, also 
   await expect(operator.operations.republish(filter, BY, { set: { recipients: 'user-1' } })).rejects.toThrow(
     'recipients is no field of an intent',
   );
-  const mending = { set: { producer: 'game_master' } };
-  const { operationId, total } = await operator.operations.republish(filter, BY, mending);
+  const correction = { set: { producer: 'game_master' } };
+  const { operationId, total } = await operator.operations.republish(filter, BY, correction);
   expect(total).toBe(3);
   await refuse({ idempotency_key: 'came-later' });
   const isDone = () => shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
-  const expected = { status: 'done', done: 3, ordered: 2, requestedBy: 'nina', options: mending };
+  const expected = { status: 'done', done: 3, ordered: 2, requestedBy: 'nina', options: correction };
   expect(await isDone()).toMatchObject(expected);
   await forgetSteps(operationId);
   await operator.operations.resume(operationId, BY);
   expect(await isDone()).toMatchObject(expected);
   const entries = await slot.redis.xrange('notification:intents', '-', '+');
   const keyOf = (fields: string[]) => fields[fields.indexOf('idempotency_key') + 1]!;
-  const mended = entries
+  const corrected = entries
     .filter(([, fields]) => fields.includes('game_master'))
     .map(([, fields]) => keyOf(fields));
-  expect(mended.filter((key) => /^mended|^came/.test(key)).sort()).toEqual(['mended-1', 'mended-2']);
+  expect(corrected.filter((key) => /^corrected|^came/.test(key)).sort()).toEqual([
+    'corrected-1',
+    'corrected-2',
+  ]);
   await expect(operator.operations.republish({ producer: 'nobody' }, BY)).rejects.toThrow(
     'no refused entry matches',
   );

@@ -102,7 +102,7 @@ async function follow({ command, output }: Step, before: Step | undefined): Prom
   });
 }
 
-test('U2 I26 the session of the pages holds, cancels and makes good what a producer got wrong, and harms nobody else', async () => {
+test('U2 I26 the session of the pages holds, cancels and makes good what a producer got wrong, and harms no other producer', async () => {
   const steps = sessionOf(readFileSync('docs/operate/replay-and-cancel.md', 'utf8'));
   expect(steps.length).toBeGreaterThan(5);
   const wrong = publishMany(WRONG, (n) => turn(`wrong/${n}`, 0));
@@ -116,7 +116,7 @@ test('U2 I26 the session of the pages holds, cancels and makes good what a produ
     }),
   );
   const wrongIds = await wrong;
-  await eventually('somebody to notice', async () => ((await statusesOf(wrongIds))['published'] ?? 0) > 0);
+  await eventually('a recipient to notice', async () => ((await statusesOf(wrongIds))['published'] ?? 0) > 0);
   let publishedBefore = 0;
   let rightIds: string[] = [];
   for (const [index, step] of steps.entries()) {

@@ -226,7 +226,7 @@ describe('dead letters and replay', () => {
       expect.objectContaining({ routeId: PUSH, generation: 1, requestedBy: 'test', reason: 'healed' }),
     ]);
     await expect(operator.replays.route(id, PUSH)).rejects.toThrow('is published: nothing to replay');
-    await expect(operator.replays.route(id, 'push:user:nobody')).rejects.toThrow(NotFoundError);
+    await expect(operator.replays.route(id, 'push:user:unknown')).rejects.toThrow(NotFoundError);
   });
 
   test('I25 a bulk replay takes what was dead when it began, once, and tells what died again', async () => {

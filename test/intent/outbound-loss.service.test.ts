@@ -59,7 +59,7 @@ async function expectAgreement(): Promise<void> {
   }
 }
 
-test('I46 security-1 what a deleted stream had and nobody had read is handed off again, under the same ids', async () => {
+test('I46 security-1 the unread entries of a deleted stream are handed off again, under the same ids', async () => {
   await slot.redis.xgroup('CREATE', MAIL, 'mail-service', '0', 'MKSTREAM');
   const read = await publishedTurns('read');
   const [, entries] = (
@@ -78,7 +78,7 @@ test('I46 security-1 what a deleted stream had and nobody had read is handed off
     return mails.length >= unread.length && pushes.length >= unread.length + 1;
   });
   await seen();
-  // Nobody has said that the push events were read.
+  // No consumer has acknowledged the push events.
   expect(await idsIn(GATEWAY)).toEqual(all([...read, ...unread], 'push'));
   expect(await idsIn(MAIL)).toEqual(all(unread, 'email'));
   await expectAgreement();

@@ -47,9 +47,14 @@ test('I46 security-1 a Redis that does not count entries is judged by ids alone'
   expect(suspicionOf(SEEN, uncounted)).toBeUndefined();
 });
 
-test('I46 security-1 a stream that was begun anew shows it, however far it has grown since', () => {
-  const anew = { firstEntryId: '1700000000000-6', wantedFrom: '1700000000000-6', serverRunId: 'two' };
-  const grown = later({ ...anew, entriesAdded: 400, lastEntryId: '1700000000999-0', entriesRemoved: 11 });
+test('I46 security-1 a stream that was created again shows it, however far it has grown since', () => {
+  const recreated = { firstEntryId: '1700000000000-6', wantedFrom: '1700000000000-6', serverRunId: 'two' };
+  const grown = later({
+    ...recreated,
+    entriesAdded: 400,
+    lastEntryId: '1700000000999-0',
+    entriesRemoved: 11,
+  });
   expect(regressionOf(SEEN, grown)).toMatch(
     'none of the first 12 entries is there, and only 11 were removed',
   );
@@ -64,7 +69,7 @@ test('I46 security-1 a stream that was begun anew shows it, however far it has g
 test('I46 security-1 of a restarted stream what was handed off after the last look is missed, read beyond or not', () => {
   const restarted = later({ serverRunId: 'two', wantedFrom: '1700000000000-9' });
   expect([0, 1].map((id) => isMissed(id, SEEN, restarted))).toEqual([false, true]);
-  // It was empty: all that came after is missed, and the stream may have been begun anew since.
+  // It was empty: all that came after is missed, and the stream may have been created again since.
   const empty = { ...SEEN, lastEntryId: '0-0', entriesAdded: 0, wantedFrom: '0-0' };
   expect(isMissed(1, empty, later({ serverRunId: 'two', firstEntryId: '1700000000000-6' }))).toBe(true);
 });

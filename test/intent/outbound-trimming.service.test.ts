@@ -70,7 +70,7 @@ test('intent-1 what is trimmed while a restart settles is handed off once', asyn
   expect(await appended(MAIL)).toBe(501);
 });
 
-test('intent-5 what a group has acknowledged and deleted is not handed off again, nor is a pending one doubled', async () => {
+test('intent-5 what a group has acknowledged and deleted is not handed off again, and a pending one is not doubled', async () => {
   await slot.redis.xgroup('CREATE', MAIL, 'mail', '0');
   const [[, entries]] = (await slot.redis.xreadgroup(
     ...(['GROUP', 'mail', 'm', 'COUNT', 1_000, 'STREAMS', MAIL, '>'] as const),

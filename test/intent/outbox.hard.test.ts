@@ -121,7 +121,7 @@ test(
       Array.from({ length: written }, (_, index) => `key-${index}`).sort(),
     );
     const wanted = rows.flatMap(({ id }) => [`${id}/email:user:user-1`, `${id}/push:user:user-1`]);
-    // Nobody has read the streams: whatever a Redis of before had must be in the last one.
+    // The streams have no reader: whatever a Redis of before had must be in the last one.
     await eventually(
       'all deliveries to be there',
       async () => {

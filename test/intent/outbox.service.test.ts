@@ -267,7 +267,7 @@ describe('the relay', () => {
     await eventually('it to be counted', async () => relay.counts.published === 1);
   });
 
-  test('I75 what the contract refuses is set aside with its reason, holds up nobody, and can be published once it is mended', async () => {
+  test('I75 what the contract refuses is set aside with its reason, holds up no other row, and can be published once it is corrected', async () => {
     await db.query('SELECT notification_outbox.publish($1::jsonb)', [unknownType('broken')]);
     await write('good');
     await relayOnce(options());
@@ -330,7 +330,7 @@ describe('the relay', () => {
     expect(Math.max(...sizes)).toBeLessThan(2_000);
   });
 
-  test('I75 three relays at once, one of which dies in the middle of a batch, publish all in order and none is left', async () => {
+  test('I75 three concurrent relays, one of which dies in the middle of a batch, publish all in order and none is left', async () => {
     // It has appended a batch, and is gone before it could write that down.
     const dying = new Proxy(slot.redis, {
       get(redis, name) {

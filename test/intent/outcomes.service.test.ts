@@ -302,7 +302,7 @@ describe('a service for each', () => {
     expect(outcomes).toHaveLength(5_202);
   }, 180_000);
 
-  test('Q1 of two that close the last routes at once, one tells the end', async () => {
+  test('Q1 of two processes that close the last routes at the same time, one tells the end', async () => {
     await slot.startService(TELLING);
     await operator.channels.pause('push', { requestedBy: 'test' });
     await operator.channels.pause('email', { requestedBy: 'test' });

@@ -153,7 +153,7 @@ describe('Q1 the reader', () => {
     expect(calls.filter((call) => call.startsWith('XGROUP'))).toHaveLength(2);
   });
 
-  test('throws what it cannot read, unless somebody takes it', async () => {
+  test('throws what it cannot read, unless the caller takes it', async () => {
     const strange = entry('1-0', { kind: 'delivered' });
     await expect(take(sourceOf([[strange]]).source, 1)).rejects.toThrow(OutcomeError);
     const unreadable: string[] = [];

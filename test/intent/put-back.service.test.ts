@@ -63,7 +63,7 @@ const found = (kind: StreamFindingKind) =>
   eventually(`the finding ${kind}`, async () =>
     slot.logs.find(({ msg, kind: of }) => msg === 'stream finding' && of === kind),
   );
-const readsAgain = () => slot.logs.filter(({ msg }) => msg === 'stream is read anew');
+const readsAgain = () => slot.logs.filter(({ msg }) => msg === 'stream is read again');
 /** As many deliveries as their ids say, whatever is repeated. */
 const outboundSet = async () => [...new Set(await outboundIds(slot.redis))];
 
@@ -300,12 +300,12 @@ test.each(['is known by its record', 'is known by its workflow'])(
   },
 );
 
-test('I52 stores that are as they were have nothing read anew', async () => {
+test('I52 stores that are as they were have nothing read again', async () => {
   await slot.startService(QUICK);
   const id = await publishTurn(slot.redis, 'a');
   await settled([id]);
   const beatOf = async () => Number((await slot.redis.get(keyOf('beats')))?.split(' ')[0] ?? 0);
   const first = await beatOf();
   await eventually('three more looks', async () => (await beatOf()) >= first + 3);
-  expect(slot.logs.filter(({ msg }) => msg === 'stream is read anew')).toEqual([]);
+  expect(slot.logs.filter(({ msg }) => msg === 'stream is read again')).toEqual([]);
 });

@@ -78,7 +78,7 @@ test('I49 security-4 a Temporal that has lost everything: routes and intents tha
 
   await slot.startService({ ...BY_HAND, TEMPORAL_NAMESPACE: namespaceOf(empty.slot) });
   await tenMinutesPass();
-  // A paused channel is nobody's oversight.
+  // A paused channel is no oversight.
   expect(await reconcile(empty)).toEqual({
     overdue: 0,
     published: 0,
@@ -142,7 +142,7 @@ test('I26 I49 an intent that was cancelled before it was accepted stays so when 
   expect([cancelled.notificationId, after]).toContain(progress?.readAgain?.upTo);
   const id = notificationWorkflowId(cancelled.notificationId);
   await expect(empty.client.workflow.getHandle(id).describe()).rejects.toThrow('not found');
-  // Whoever starts it all the same.
+  // Another process starts it all the same.
   const outcome = await empty.client.workflow.execute(NOTIFICATION_WORKFLOW, {
     ...{ workflowId: id, taskQueue: INTENT_TASK_QUEUE, args: [cancelled] },
   });
@@ -180,12 +180,12 @@ test('I49 security-5 rows that were put back behind their settling are settled a
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
 });
 
-test('I49 a route that fails when it is taken up climbs the ladder in a workflow of its own, and one with a worker is left to it', async () => {
+test('I49 a route that fails when it is taken up climbs the ladder in its own workflow, and one with a worker is left to it', async () => {
   const empty = await takeEmpty();
   const before = await slot.startService({
     ...BY_HAND,
     NOTIFICATION_ROUTE_BACKOFF_MIN: '5m',
-    // It lasts until the streams are mended, however long that takes.
+    // It lasts until the streams are repaired, however long that takes.
     NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '1000',
     NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '1000',
   });

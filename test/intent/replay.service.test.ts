@@ -1,4 +1,4 @@
-/** Dead-lettered routes published again: by signal, by reset, by starting anew; never one that was published. */
+/** Dead-lettered routes published again: by signal, by reset, by a new start; never one that was published. */
 import { createReplication } from '../../activities/intent/replication.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
@@ -117,7 +117,7 @@ test('I25 a dead-lettered route is replayed with the temporal program alone, and
   expect(found).toBe(routeWorkflowId(id, PUSH));
 });
 
-test('I25 a replay has a budget of its own; when that is spent too, it can be replayed again', async () => {
+test('I25 a replay has its own budget; when that is spent too, it can be replayed again', async () => {
   const id = await deadLetter('dies-twice');
   const deadLetterBefore = await rowOf('dead_letters', id);
   await signalWithStart(id);
@@ -203,8 +203,8 @@ test('I25 a reset that fails again can be reset again', async () => {
   expect(await replaysOf(id)).toHaveLength(2);
 });
 
-test('I25 a dead-lettered route is replayed by starting its workflow anew', async () => {
-  const id = await deadLetter('anew');
+test('I25 a dead-lettered route is replayed by starting its workflow again', async () => {
+  const id = await deadLetter('again');
   await healGateway();
   await temporalProgram(slot).start({
     ...{ workflowId: routeWorkflowId(id, PUSH), type: 'notificationRoute', taskQueue: 'intent' },

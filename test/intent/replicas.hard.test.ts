@@ -93,7 +93,7 @@ test(
     const ids = await publish(master, ...keys);
     await untilHeldBack();
 
-    // Without a replica of its own, the new master would confirm nothing either.
+    // Without its own replica, the new master would confirm nothing either.
     const spare = await redis.start();
     await master.server.stop();
     await replica.client.replicaof('NO', 'ONE');

@@ -1,4 +1,4 @@
-/** An intent that was refused is mended and published again. */
+/** A refused intent is corrected and published again. */
 import { NotFoundError, OperationFailedError } from '../../client/errors.ts';
 import type { Operator } from '../../client/operator.ts';
 import { entryFieldsOf } from '../../api/intent/entry.ts';
@@ -31,26 +31,26 @@ const stageOf = (id: string, stage: string) =>
     return view?.stage === stage && view;
   });
 
-test('U5 an entry with a wrong field is mended, and published', async () => {
+test('U5 an entry with a wrong field is corrected, and published', async () => {
   const id = await append({ idempotency_key: 'wrong', producer: 'lobby', of_another_release: 'x' });
   await refused(id);
   await expect(operator.malformed.republish(id)).rejects.toThrow('refuse it again: invalid_envelope');
-  const mending = { set: { producer: 'game_master' } };
-  const fields = await operator.malformed.mend(id, mending);
+  const correction = { set: { producer: 'game_master' } };
+  const fields = await operator.malformed.correct(id, correction);
   expect(fields).toEqual(
     Object.fromEntries(
       turn({ idempotency_key: 'wrong' }).map(([name, value]) => [name.toString(), value.toString()]),
     ),
   );
   expect(entryFieldsOf(fields)).toHaveLength(7);
-  const again = await operator.malformed.republish(id, mending);
+  const again = await operator.malformed.republish(id, correction);
   expect(await stageOf(again, 'accepted')).toMatchObject({ record: { idempotencyKey: 'wrong' } });
-  // Whoever is not sure whether it was done does it again.
-  const twice = await operator.malformed.republish(id, mending);
+  // An operator who is not sure of the first call repeats it.
+  const twice = await operator.malformed.republish(id, correction);
   expect(await stageOf(twice, 'ended')).toMatchObject({ duplicateOf: again });
 });
 
-test('U5 an entry whose key stands for other content gets a key of its own, the same each time', async () => {
+test('U5 an entry whose key stands for other content gets its own key, the same each time', async () => {
   const first = await append({ idempotency_key: 'taken' });
   await stageOf(first, 'accepted');
   const other = await append({ idempotency_key: 'taken', payload_json: turnPayload(',"x":1') });
@@ -62,7 +62,7 @@ test('U5 an entry whose key stands for other content gets a key of its own, the 
   expect(await stageOf(twice, 'ended')).toMatchObject({ duplicateOf: again });
 });
 
-test('U5 what was not kept as it came is not published, unless it is given anew', async () => {
+test('U5 what was not kept as it came is not published, unless it is given again', async () => {
   const many = JSON.stringify(Array.from({ length: 1_000 }, (_, index) => `nobody-${index}`));
   const long = await append({ idempotency_key: 'long', producer: 'lobby', recipient_user_ids_json: many });
   const bytes = await append({ idempotency_key: Buffer.from([0x6b, 0xff]) });
@@ -70,15 +70,15 @@ test('U5 what was not kept as it came is not published, unless it is given anew'
   await refused(bytes);
   const set = { producer: 'game_master' };
   await expect(operator.malformed.republish(long, { set })).rejects.toThrow(
-    'recipient_user_ids_json was not kept as it came: give it anew with --set recipient_user_ids_json=…',
+    'recipient_user_ids_json was not kept as it came: give it again with --set recipient_user_ids_json=…',
   );
-  await expect(operator.malformed.mend(bytes)).rejects.toThrow('idempotency_key was not kept as it came');
-  await expect(operator.malformed.mend(bytes, { newKey: true })).rejects.toThrow(OperationFailedError);
+  await expect(operator.malformed.correct(bytes)).rejects.toThrow('idempotency_key was not kept as it came');
+  await expect(operator.malformed.correct(bytes, { newKey: true })).rejects.toThrow(OperationFailedError);
   const id = await operator.malformed.republish(long, {
     set: { ...set, recipient_user_ids_json: '["user-1"]', request_id: '' },
   });
   await stageOf(id, 'accepted');
-  await expect(operator.malformed.mend(long, { set: { recipients: 'user-1' } })).rejects.toThrow(
+  await expect(operator.malformed.correct(long, { set: { recipients: 'user-1' } })).rejects.toThrow(
     'recipients is no field of an intent; those are notification_type, producer',
   );
   await expect(operator.malformed.republish('1-1')).rejects.toThrow(NotFoundError);

@@ -249,7 +249,7 @@ test('I23 I28 an attempt that finds the hand-off of an earlier one only settles 
   expect(await slot.redis.xlen(MAIL)).toBe(1);
 });
 
-test('I23 an attempt that slept settles nothing that somebody else has moved since', async () => {
+test('I23 an attempt that slept settles nothing that another process has moved since', async () => {
   const id = `${Date.now() + 180_000}-0`;
   await slot.redis.set(leaseKey(id, 'push:user:user-1'), 'another worker', 'PX', 2_000);
   await publishAs(id, 'slept');

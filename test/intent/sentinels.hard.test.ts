@@ -61,7 +61,7 @@ async function startReplica(of: { host: string; port: number }): Promise<RedisSe
   return replica;
 }
 
-/** The environment of whoever comes through the sentinels. */
+/** The environment of a client that comes through the sentinels. */
 const through = ({ list }: Sentinels, name = NAME): Record<string, string> => ({
   NOTIFICATION_REDIS_SENTINELS: `${list}/${name}`,
   NOTIFICATION_REDIS_SENTINEL_PASSWORD: PASSWORD,
@@ -74,7 +74,7 @@ async function startService(watchers: Sentinels) {
       ...through(watchers),
       NOTIFICATION_ROUTE_LEASE_TTL: '2s',
       NOTIFICATION_REDIS_OPERATION_TIMEOUT: '2s',
-      // A budget that is spent while nobody is the master would be another story.
+      // An outage without a master must use up no attempts.
       NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '1000',
       NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '1000',
       NOTIFICATION_ROUTE_BACKOFF_MAX: '2s',
@@ -209,10 +209,10 @@ test(
           detail: expect.stringMatching(new RegExp(`^2 of 3 answer, master ${masterNow},`)) as string,
         });
       });
-      await shown(through(sentinels, 'nobody'), (findings) => {
+      await shown(through(sentinels, 'unknown'), (findings) => {
         expect(found(findings, 'Redis: sentinels')).toMatchObject({
           status: 'error',
-          detail: '2 of 3 answer, and know no master nobody',
+          detail: '2 of 3 answer, and know no master unknown',
         });
         expect(found(findings, 'Redis').detail).toContain('the sentinels know no master of the name');
       });
@@ -294,7 +294,7 @@ test('I91 I32 without a sentinel that answers, or that knows the master, a start
   await expect(start({ sentinels: [{ host: '127.0.0.1', port: 1 }], master: NAME })).rejects.toThrow(
     /cannot reach Redis notifications of the sentinels 127\.0\.0\.1:1 \(NOTIFICATION_REDIS_SENTINELS\): no sentinel answers/,
   );
-  await expect(start({ sentinels: sentinels.addresses, master: 'nobody' })).rejects.toThrow(
+  await expect(start({ sentinels: sentinels.addresses, master: 'unknown' })).rejects.toThrow(
     /the sentinels know no master of the name at the end of NOTIFICATION_REDIS_SENTINELS/,
   );
 });

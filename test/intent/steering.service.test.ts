@@ -148,7 +148,7 @@ test('I85 nothing of a paused producer is published, others go on, and resuming 
       expect(await inStatus(id, route, 'pending')).toMatchObject({ attempt_count: 0 });
     }
   }
-  // Somebody who looks for work that nobody does leaves them alone, however long they are overdue.
+  // The search for work without a worker leaves them alone, however long they are overdue.
   await slot.db.query(
     `UPDATE notification.routes SET next_attempt_at = next_attempt_at - interval '1 day' WHERE notification_id = ANY ($1)`,
     [held],
@@ -252,7 +252,7 @@ test('I26 intent-P6 which routes a resume lets go is decided by one clock, of Po
   expect(created.some(({ micros }) => micros !== '0')).toBe(true);
 });
 
-test('I26 intent-P2 a route that was closed by somebody who died is settled by the next attempt', async () => {
+test('I26 intent-P2 a route that was closed by a process that died is settled by the next attempt', async () => {
   await pause('push');
   const id = await publish('closed');
   await waitingForChannel(id);

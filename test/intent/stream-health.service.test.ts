@@ -1,4 +1,4 @@
-/** What the numbers that Redis gives about a stream mean, and where a stream is read anew from. */
+/** The meaning of Redis's numbers about a stream, and where a stream is read again from. */
 import { diagnose, inspectStream, rewindPoint } from '../../activities/intent/stream-watch.ts';
 import { OffsetMovedError, loadPosition, moveOffset } from '../../activities/intent/entries.ts';
 import type { Slot } from '../harness.ts';
@@ -10,7 +10,7 @@ beforeAll(async () => {
 });
 afterAll(() => slot.release());
 
-/** Each test has a stream of its own. */
+/** Each test has its own stream. */
 let stream = '';
 let count = 0;
 beforeEach(() => {
@@ -76,7 +76,7 @@ describe('I39 the diagnosis', () => {
   });
 });
 
-describe('I39 reading anew', () => {
+describe('I39 reading again', () => {
   const DAY_MS = 86_400_000;
   const NOW_MS = 1_790_000_000_000;
   const HOUR_MS = 3_600_000;

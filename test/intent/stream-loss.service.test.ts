@@ -1,4 +1,4 @@
-/** What the reader does about a stream that loses entries: it finds out, says so, and reads anew what may be missed. */
+/** What the reader does about a stream that loses entries: it finds out, says so, and reads again what may be missed. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import {
@@ -37,7 +37,7 @@ afterAll(async () => {
   jest.restoreAllMocks();
 });
 
-/** Each test has a stream of its own, and with it a reader and an offset. */
+/** Each test has its own stream, and with it a reader and an offset. */
 let stream = '';
 let service: Service | undefined;
 let count = 0;
@@ -253,7 +253,7 @@ test('I39 a stream that was deleted is missed, and what comes back under lower i
   expect(await deliveriesOf(first)).toBe(1);
 });
 
-test('I39 a stream filled anew with ids made by hand is read from 0-0', async () => {
+test('I39 a stream filled again with ids made by hand is read from 0-0', async () => {
   await start();
   const first = await publish();
   await progress('the stream to be seen', ({ seen }) => seen?.lastGeneratedId === first);
@@ -262,7 +262,7 @@ test('I39 a stream filled anew with ids made by hand is read from 0-0', async ()
   await delivered(low);
 });
 
-test('I39 a stream that falls back to an older state is read anew, and nothing is delivered twice', async () => {
+test('I39 a stream that falls back to an older state is read again, and nothing is delivered twice', async () => {
   const before = await countedFindings('stream_regressed');
   await start();
   const base = Date.now() - 60_000;

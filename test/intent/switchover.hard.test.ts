@@ -81,7 +81,7 @@ test(
       },
       { redis: { host: address.host, port: address.port } },
     );
-    // They are read, and are to be published once the master is none any more.
+    // They are read, and are to be published once the server is no longer the master.
     slot.userService.fail({ failure: { kind: 'status', status: 503 } });
     const held = await publishTurns(
       first,

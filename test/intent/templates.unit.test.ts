@@ -74,7 +74,7 @@ describe.each(NOTIFICATION_TYPES)('I19 templates of %s', (type) => {
     }
   });
 
-  // Go prints a number from JSON as 1.7e+12 when it is large, and nobody reads milliseconds anyway.
+  // Go prints a number from JSON as 1.7e+12 when it is large, and readers have no use for milliseconds.
   it.each(ASSETS)('%s shows no raw timestamp', (asset) => {
     for (const locale of SUPPORTED_LOCALES) {
       expect(actionsOf(read(type, locale, asset)).filter((action) => action.endsWith('_ms'))).toEqual([]);

@@ -38,7 +38,7 @@ describe.each([
       }),
     );
 
-  /** The values of the traceparent field in what went out for an intent; undefined where there is none. */
+  /** The values of the traceparent field in what went out for an intent; undefined where it is absent. */
   const handedOn = (id: string) =>
     eventually(`both outbound entries of ${id}`, async () => {
       const streams = ['gateway:client-events', 'mail:delivery_commands'];

@@ -22,7 +22,7 @@ test('intent-P5 one participant leaves half of the turns to others, however many
   expect(isDone).toBe(true);
 });
 
-test('intent-P5 two whose tasks hang leave turns to whoever comes next', async () => {
+test('intent-P5 two whose tasks hang leave turns to the next participant', async () => {
   const take = createTurns(8);
   const all = [hanging(take(), 100), hanging(take(), 100)];
   await settle();
@@ -30,7 +30,7 @@ test('intent-P5 two whose tasks hang leave turns to whoever comes next', async (
   await expect(take()(() => Promise.resolve('served'))).resolves.toBe('served');
 });
 
-test('intent-P5 when all turns are taken the next one goes to somebody who has none', async () => {
+test('intent-P5 when all turns are taken the next one goes to a participant without a turn', async () => {
   const take = createTurns(8);
   const all = Array.from({ length: 4 }, () => hanging(take(), 100));
   await settle();

@@ -25,11 +25,11 @@ describe('stand-in User Service', () => {
   });
 
   test('answers 404 subject_not_found for an unknown user', async () => {
-    const response = await lookUp('nobody');
+    const response = await lookUp('unknown');
 
     expect(response.status).toBe(404);
     expect(await response.json()).toEqual({
-      error: { code: 'subject_not_found', message: 'user nobody does not exist' },
+      error: { code: 'subject_not_found', message: 'user unknown does not exist' },
     });
   });
 
@@ -53,9 +53,9 @@ describe('stand-in User Service', () => {
 
   test('records the look-ups in order', async () => {
     await lookUp('user-1');
-    await lookUp('nobody');
+    await lookUp('unknown');
 
-    expect(service.requests.map(({ userId }) => userId)).toEqual(['user-1', 'nobody']);
+    expect(service.requests.map(({ userId }) => userId)).toEqual(['user-1', 'unknown']);
   });
 
   test.each([500, 503])('fails with status %i as often as told, then answers again', async (status) => {

@@ -268,7 +268,7 @@ describe('ids', () => {
   });
 
   test.each(['', '.', '..', '\ud800', 'a\udc00'])(
-    'I11 no user has the id %j, so nobody is asked',
+    'I11 no user has the id %j, so the service is not asked',
     async (id) => {
       expect(await users.findRecipient(id)).toBeUndefined();
       expect(askedFor()).toEqual([]);
@@ -311,7 +311,7 @@ describe('locale', () => {
     '{"email":"ada@example.com","preferred_language":null}',
     '{"email":"ada@example.com","preferred_language":7}',
     '{"email":"ada@example.com","preferred_language":["en"],"further":"fields"}',
-  ])('I13 a bad language keeps nobody from getting mail: %s', async (body) => {
+  ])('I13 a bad language keeps no user from getting mail: %s', async (body) => {
     const service = await serviceAnswering((_request, response) => response.writeHead(200).end(body));
 
     expect(await service.findRecipient('user-1')).toEqual({
@@ -376,7 +376,7 @@ describe('breaker', () => {
       await lookUpOneInTurn(10);
       expect(askedFor().length - before).toBe(1);
     }
-    // An answer for anybody shows that the service is well, and the count begins anew.
+    // An answer for anybody shows that the service is well, and the count begins again.
     expect(await users.findRecipient('user-2')).toBeDefined();
     standIn.heal();
     expect(await users.findRecipient('user-1')).toBeDefined();
@@ -409,7 +409,7 @@ describe('breaker', () => {
     expect(await users.findRecipient('user-1')).toBeDefined();
   });
 
-  test('I12 the service is found again when it is back, and nobody is refused from then on', async () => {
+  test('I12 the service is found again when it is back, and no lookup is refused from then on', async () => {
     standIn.fail({ failure: outage });
     await lookUpInTurn(THRESHOLD);
     standIn.heal();
@@ -426,7 +426,7 @@ describe('breaker', () => {
     ]);
   });
 
-  test('I12 after a pause one lookup tries for all; the pause doubles to 30 s and starts anew after an answer', async () => {
+  test('I12 after a pause one lookup tries for all; the pause doubles to 30 s and starts again after an answer', async () => {
     standIn.fail({ failure: outage });
     await lookUpInTurn(THRESHOLD);
 

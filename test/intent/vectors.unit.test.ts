@@ -40,7 +40,7 @@ test('I70 I4 I6 the service decides every vector as the committed file says', ()
       },
     };
   });
-  // A long payload or audience is left out of the file, and nobody is named for administrators.
+  // A long payload or audience is left out of the file, and intents for administrators name no user.
   expect(decided).toMatchObject(entries);
 });
 

@@ -14,7 +14,7 @@ const WAITING_EACH = 60;
 const HANDED_OUT = 40;
 const POLL_LIMIT_MS = 60_000;
 
-test('I86 of what waits in Temporal, a producer gets the share of its weight, and an equal one where there are none', async () => {
+test('I86 of what waits in Temporal, a producer gets the share of its weight, and an equal one without weights', async () => {
   const hasWeights = await operatorOf(slot)
     .producers.weigh('game_lobby', { weight: 0.25, requestedBy: 'nina' })
     .then(() => true)
@@ -22,7 +22,7 @@ test('I86 of what waits in Temporal, a producer gets the share of its weight, an
       expect(error.message).toContain('has no weights of producers');
       return false;
     });
-  // The louder one comes first, and nobody works yet.
+  // The louder one comes first, and no worker runs yet.
   for (const producer of ['game_lobby', 'game_master'] satisfies Producer[]) {
     await Promise.all(
       Array.from({ length: WAITING_EACH }, (_, index) =>

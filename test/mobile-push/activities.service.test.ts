@@ -178,7 +178,7 @@ test('M8 what FCM took is not sent again, even if PostgreSQL was away and the pr
   });
   await activities.openJob({ jobId, openedBy: 'run' });
   const key = { jobId, deviceTokenId: ids.get('twice in doubt')! };
-  // Nobody gets to see it.
+  // No user sees it.
   await activities.sendToDevice(key);
   await outage!.restore();
   const [memory] = await memoryKeys();

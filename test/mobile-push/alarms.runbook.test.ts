@@ -129,7 +129,7 @@ drill({
 
 drill({
   alarm: 'MobilePushEntriesLost',
-  fault: 'a process died with an entry, which somebody deleted',
+  fault: 'a process died with an entry, which a client deleted',
   inject: async () => {
     const { redis } = ground.slot;
     await ground.killAll();

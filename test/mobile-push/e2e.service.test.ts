@@ -35,9 +35,9 @@ const replay = (jobId: string, reusePolicy = 'ALLOW_DUPLICATE_FAILED_ONLY' as co
     signalArgs: [{ requestedBy: 'nina' }],
   });
 
-test('M1 M3 M4 M5 a flat job reaches every device of its user, and nobody else', async () => {
+test('M1 M3 M4 M5 a flat job reaches every device of its user, and no other device', async () => {
   const { userId, ids } = await mobile.userWith('phone', 'tablet');
-  await mobile.userWith('of somebody else');
+  await mobile.userWith('of another user');
   const jobId = await mobile.publishTo(userId, { badge: '7', data: '{"game":"g-1","turn":3}' });
 
   expect(await mobile.settled(jobId)).toMatchObject({

@@ -62,13 +62,13 @@ async function publishAll(): Promise<string[]> {
   return Promise.all(users.map(({ userId }) => mobile.publishTo(userId)));
 }
 
-/** Keeps a job's entry from being taken and acknowledged: somebody else is about to insert its row. */
+/** Keeps a job's entry from being taken and acknowledged: another transaction is about to insert its row. */
 const holdUp = (jobId: string): Promise<void> =>
   hold(`INSERT INTO notifications.notification_log (job_id, user_id, content) VALUES ($1, 'nobody', '{}')`, [
     jobId,
   ]);
 
-/** Somebody else's transaction stays open after this statement. */
+/** Another transaction stays open after this statement. */
 async function hold(text: string, values: readonly unknown[] = []): Promise<void> {
   const other = await slot.db.connect();
   letGo = async () => {

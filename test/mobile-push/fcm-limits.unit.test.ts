@@ -41,7 +41,7 @@ describe('what the network does', () => {
     expect(fcm.requests).toHaveLength(1);
   });
 
-  test('M6 nobody listens', async () => {
+  test('M6 no server listens', async () => {
     await fcm.stop();
 
     expect(await sender.send(messageOf(), TOKEN)).toMatchObject({
@@ -203,7 +203,7 @@ describe('the brake', () => {
     ['without Retry-After', { kind: 'error', error: 'QUOTA_EXCEEDED' }, 60_000],
     ['with Retry-After', { kind: 'error', error: 'QUOTA_EXCEEDED', retryAfter: '120' }, 120_000],
     ['that is not JSON', { kind: 'answer', status: 429, body: 'slow down' }, 60_000],
-  ])('M9 after a 429 %s nobody sends for a while', async (_what, failure, holdMs) => {
+  ])('M9 after a 429 %s no process sends for a while', async (_what, failure, holdMs) => {
     expect(await outcomeOf(failure)).toMatchObject({ code: 'messaging/quota-exceeded' });
 
     const next = await sender.send(messageOf(), 'another-token');
@@ -230,7 +230,7 @@ describe('the brake', () => {
   });
 
   test.each<FcmError>(['UNAVAILABLE', 'INTERNAL', 'UNAUTHENTICATED', 'UNREGISTERED'])(
-    'M9 %s brakes nobody',
+    'M9 %s brakes no send',
     async (error) => {
       await outcomeOf({ kind: 'error', error, retryAfter: '120' });
 
@@ -247,7 +247,7 @@ describe('the brake', () => {
     expect((await sender.send(messageOf(), TOKEN)).outcome).toBe('sent');
   });
 
-  test('kinds-V6 M9 the quota of one device holds up nobody else, and that device for as long as a hold', async () => {
+  test('kinds-V6 M9 the quota of one device holds up no other device, and that device for as long as a hold', async () => {
     expect(await outcomeOf({ kind: 'error', error: 'DEVICE_QUOTA_EXCEEDED' })).toMatchObject({
       outcome: 'retry',
       ...{ code: 'messaging/device-message-rate-exceeded', retryAfterMs: 60_000 },
@@ -271,7 +271,7 @@ describe('the brake', () => {
     expect(brake.comeBackMs(60_000)).toBe(0);
   });
 
-  test('kinds-V6 M9 nobody comes back at the very end of a hold, not even who met it', async () => {
+  test('kinds-V6 M9 no send comes back at the very end of a hold, not even the send that met it', async () => {
     const held = senderWith({ brake: createBrake({ minMs: 60_000, random: () => 1 }) });
     const met = (await outcomeOf({ kind: 'error', error: 'QUOTA_EXCEEDED' }, held)) as {
       retryAfterMs: number;

@@ -83,7 +83,7 @@ describe('what FCM says', () => {
     expect(tokensSeen()).toEqual(['proof', TOKEN]);
   });
 
-  test('M6 a code that nobody knows is retried', async () => {
+  test('M6 an unknown code is retried', async () => {
     const body = JSON.stringify({ error: { code: 409, status: 'ABORTED', message: 'm', details: [] } });
 
     expect(await outcomeOf({ kind: 'answer', status: 409, body })).toMatchObject({

@@ -103,7 +103,7 @@ describe('format', () => {
     expect(messageOf({ badge: 0 }).apns?.payload?.aps).toEqual({ badge: 0, mutableContent: true });
   });
 
-  test('M5 data are strings: those that are none become JSON', () => {
+  test('M5 data are strings: other values become JSON', () => {
     const data = {
       text: 'as it is',
       empty: '',

@@ -60,7 +60,7 @@ test('I49 M8 a Temporal that has lost everything: jobs under way are taken up, a
   expect(await reconcile(empty)).toEqual({ pending: 1, restarted: 1, failed: 0 });
   expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent', sent: 2 });
   expect(mobile.requests()).toEqual({ quick: 1, slow: 2 });
-  expect(slot.logs.filter(({ msg }) => msg === 'work was taken up that nobody did')).toHaveLength(1);
+  expect(slot.logs.filter(({ msg }) => msg === 'overdue work was taken up')).toHaveLength(1);
   expect(await reconcile(empty)).toEqual({ pending: 0, restarted: 0, failed: 0 });
 });
 
@@ -199,7 +199,7 @@ test('I52 security-5 jobs that a PostgreSQL has forgotten that was put back are 
   expect(new Set(pushIds).size).toBe(2);
 });
 
-test('I49 a job that is worked on is left alone, and one that somebody has terminated goes on', async () => {
+test('I49 a job that is worked on is left alone, and one that an operator has terminated goes on', async () => {
   await slot.startService(BY_HAND);
   const { userId } = await mobile.userWith('slow');
   slot.fcm.fail({ token: 'slow', failure: { kind: 'error', error: 'UNAVAILABLE', retryAfter: '3600' } });

@@ -194,7 +194,7 @@ test('M1 M2 the consumer survives the loss of its connection and of its group', 
 
   // As after a Redis that was restored from nothing.
   await slot.redis.del(JOBS);
-  await eventually('the group to be made anew', async () => (await slot.redis.exists(JOBS)) === 1);
+  await eventually('the group to be made again', async () => (await slot.redis.exists(JOBS)) === 1);
   expect(await mobile.settled(await mobile.publishTo(userId))).toMatchObject({ status: 'sent' });
   expect(mobile.requests()).toEqual({ phone: 3 });
 });

@@ -14,7 +14,7 @@ export const startRoute: Step = ({ temporal }) => {
   return false;
 };
 
-/** activities/intent/publication.ts: whoever attempts begins with the row as it is. */
+/** activities/intent/publication.ts: an attempt begins with the row as it is. */
 export const loadRow =
   (by: Attempter): Step =>
   (state) => {
@@ -135,7 +135,7 @@ export const endNotification: Step = ({ postgres, temporal }) => {
     const route = temporal.routes[id];
     if (status !== 'publishing' || route === undefined || route === 'running') continue;
     const row = postgres.route?.notification === id ? postgres.route : undefined;
-    // Then it awaits that somebody else settles the row.
+    // Then it waits until another process settles the row.
     if (route === 'failed' && row?.status === 'pending') continue;
     temporal.notifications[id] = route === 'failed' && !row ? 'failed' : 'completed';
     return true;
@@ -209,7 +209,7 @@ export const confirmCancellation =
     if (id === undefined) return false;
     const isOwn = route?.notification === id;
     const isRecorded = isOwn || !recordsCancellation || route !== undefined || duplicates.includes(id);
-    // One that has been put back to an open one since is left to whoever takes it up.
+    // One that has been put back to an open one since is left to the process that takes it up.
     const isClosed = processes.closing
       ? processes.closing.step === 'done'
       : !isOwn || (route.status !== 'pending' && !(closesTwice && route.status === 'skipped'));
@@ -220,7 +220,7 @@ export const confirmCancellation =
     if (voidsAttempts) for (const attempt of Object.values(processes.attempts)) attempt.run = VOID;
     if (isOwn && route.status !== 'skipped') return true;
     world.cancelled = id;
-    // Of a record that is gone nobody can tell that it was handed off before.
+    // Once the record is gone, no process can tell that it was handed off before.
     const isUnread = redis.outbound.some((entry) => entry.notification === id && entry.id > redis.consumed);
     if (isOwn && isUnread && !world.seen.includes(id)) world.isDeliveredAfterCancel = true;
     return true;

@@ -12,7 +12,7 @@ import { play, recoveryOf, search, walk } from './search.ts';
 import type { Allowance, StoreName } from './state.ts';
 
 const LOST = 'an acknowledged intent is never delivered';
-const STUCK = 'a route stays open and nobody takes it up';
+const STUCK = 'a route stays open and no process takes it up';
 const LATE = 'it is delivered after its cancellation was confirmed';
 const DOUBLED = 'it is delivered twice, under two event ids';
 /** Moves until a counterexample, at most. */
@@ -122,7 +122,7 @@ describe('with all mechanisms', () => {
 
   test.each<[string, keyof Mechanisms, string, Partial<Allowance>]>([
     ['what is lost outbound is not handed off again', 'repair', LOST, {}],
-    ['nobody takes up open routes', 'reconciler', STUCK, {}],
+    ['no process takes up open routes', 'reconciler', STUCK, {}],
     ['the stores are not held against each other', 'position', LOST, {}],
     ['entries are read again from the last look on only', 'margin', LOST, {}],
     ['a reader begins at the offset', 'startsFromRow', LOST, { crashes: 1 }],

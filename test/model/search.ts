@@ -73,7 +73,7 @@ function problemOf({ postgres: { route, duplicates }, processes, world }: State)
   if (world.isDeliveredAfterCancel) return 'it is delivered after its cancellation was confirmed';
   if (world.seen.length > 1) return 'it is delivered twice, under two event ids';
   if (Object.keys(processes.attempts).length > 0) return 'an attempt never ends';
-  if (route?.status === 'pending') return 'a route stays open and nobody takes it up';
+  if (route?.status === 'pending') return 'a route stays open and no process takes it up';
   const hasRow = route ? route.status === 'skipped' : duplicates.length > 0;
   const isCancelled = world.isCancelOrdered && (world.cancelled > 0 || hasRow);
   const isOver = world.acknowledged.length === 0 || isCancelled || world.seen.length > 0;

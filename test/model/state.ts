@@ -60,7 +60,7 @@ export interface Temporal {
   notifications: Record<number, NotificationStatus>;
   /** One that ended for want of its row has failed; one whose budget is spent is dead. */
   routes: Record<number, 'running' | 'completed' | 'dead' | 'failed'>;
-  /** The route that somebody wants replayed, until that is carried out. */
+  /** The route of a requested replay, until that is carried out. */
   ordered: number;
   repair?: { begunWith?: OutboundLook } | undefined;
 }

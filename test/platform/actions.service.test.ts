@@ -48,7 +48,7 @@ test('U7 what was refused, or has changed nothing, leaves no author', async () =
   expect(await actions()).toEqual([]);
 });
 
-test('U7 what nobody has answered may still be done: its author stays', async () => {
+test('U7 an unanswered action may still be done: its author stays', async () => {
   for (const error of [new UnansweredError('no worker'), new Error('connection lost')]) {
     await expect(byAuthor(slot, BY, () => Promise.reject(error))).rejects.toBe(error);
   }
@@ -67,7 +67,7 @@ test('U7 a change of rows and its author are one transaction', async () => {
     { action: 'symbols remove', target: 'OLD', requestedBy: 'operator' },
   ]);
 
-  // Nobody can be written down: then nothing is changed either.
+  // The author cannot be written down: then nothing is changed either.
   await slot.db.query('ALTER TABLE notification.operator_actions RENAME TO elsewhere');
   await slot.db.query("UPDATE notification.symbols SET is_enabled = false WHERE symbol = 'NEW'");
   await expect(operator.symbols.remove('NEW')).rejects.toThrow('operator_actions');

@@ -48,7 +48,7 @@ const tracked = (key: string, limitMs?: number) =>
     limitMs,
   );
 
-/** A transaction of somebody else's. @returns ends it; may be called again. */
+/** A transaction of another client. @returns ends it; may be called again. */
 async function lock(table: string): Promise<() => Promise<void>> {
   const other = await ground.slot.db.connect();
   await other.query(`BEGIN; LOCK TABLE ${table}`);
@@ -89,7 +89,7 @@ describe('a start that waits', () => {
 
   drill({
     alarm: 'NotificationNotReady',
-    fault: 'a start waits for a table that somebody has locked',
+    fault: 'a start waits for a table that a client has locked',
     inject: async () => {
       await ground.killAll();
       unlock = await lock('notification.schema_migrations');
@@ -126,13 +126,13 @@ describe('Temporal', () => {
       await ground.killAll();
       await eventually('no process to report', async () => !(await ground.prometheus.isTrue(waits)));
       patient = await ground.start();
-      // A rate is a difference: what a process reports first is none, however long its tasks had waited.
+      // A rate is a difference: the first report of a process is not one, however long its tasks had waited.
       await ground.slot.client.workflow.execute(...reconciliation('first'));
       await eventually('a process to report', () => ground.prometheus.isTrue(waits));
     },
     inject: async () => {
       process.kill(patient!.pid, 'SIGSTOP');
-      // The first go to polls that are under way, and count as taken at once.
+      // The first go to polls that are under way, and count as taken immediately.
       for (let n = 0; n < 60; n += 1) await ground.slot.client.workflow.start(...reconciliation(String(n)));
       await wait(2_000);
       process.kill(patient!.pid, 'SIGCONT');

@@ -190,7 +190,7 @@ describe('intents', () => {
     expect((await cli([...to, '--payload-file', '/no/such/file'])).code).toBe(2);
   });
 
-  test('newcomer-3 a sample of each type is published as often as asked, each with a key of its own', async () => {
+  test('newcomer-3 a sample of each type is published as often as asked, each with its own key', async () => {
     const publishSample = (type: string, ...more: string[]) =>
       cli(['intents', 'publish', type, '--sample', ...more]);
     for (const type of NOTIFICATION_TYPES)
@@ -210,7 +210,7 @@ describe('intents', () => {
     }
   });
 
-  test('I37 several are published with keys of their own', async () => {
+  test('I37 several are published with their own keys', async () => {
     const { code, value } = await json<{ published: unknown[]; settlement: unknown }>([
       ...['intents', 'publish', 'game.turn.ready', '--to', 'user-1', '--key', 'many', ...FIELDS],
       ...['--count', '3', '--wait'],
@@ -369,7 +369,7 @@ describe('looking', () => {
     const shown = await cli(['notifications', 'show', found!.notificationId]);
     expect(shown).toMatchObject({ code: 0, stderr: '' });
     expect(shown.stdout).toContain('COMPLETED');
-    // Not a terminal, so no colours, and links in a column of their own.
+    // Not a terminal, so no colours, and links in a separate column.
     expect(shown.stdout).not.toContain('\u001b');
     const listed = await cli(['notifications', 'list', '--key', 'looking']);
     const link = `http://ui.test/namespaces/${slot.client.options.namespace}/workflows/notification%2F${found!.notificationId}`;

@@ -25,7 +25,7 @@ let slot: Slot;
 let fleet: ReturnType<typeof createFleet>;
 let works: OpenWork[] = [];
 
-/** Servers of its own for each: nobody else is to have a wrong clock, and a server's may not be put right again. */
+/** Each test has its own servers: other tests must not have a wrong clock, and a server's may not be put right again. */
 beforeEach(async () => {
   own = await startOwnStack('clocks', { durable: false });
 }, 120_000);

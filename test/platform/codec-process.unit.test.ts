@@ -1,4 +1,4 @@
-/** The codec server as a process of its own: what it needs, and what it does without. */
+/** The codec server as a separate process: what it needs, and what it does without. */
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';

@@ -57,7 +57,7 @@ describe('the codec server with a shared token', () => {
     expect(decoded).toEqual(plain);
   });
 
-  test('I40 without the token nobody gets an answer; a browser is told how to ask for it', async () => {
+  test('I40 without the token no caller gets an answer; a browser is told how to ask for it', async () => {
     const basic = (password: string) => `Basic ${Buffer.from(`any:${password}`).toString('base64')}`;
     const almost = [`${TOKEN}x`, TOKEN.slice(0, -1), TOKEN.slice(1)].map((token) => `Bearer ${token}`);
     for (const authorization of ['', 'Bearer wrong', basic('wrong'), 'Basic', TOKEN, ...almost]) {
@@ -283,7 +283,7 @@ describe('the codec server with an issuer of tokens', () => {
     expect(JSON.stringify(lines)).not.toMatch(/Andromeda|eyJ/);
   });
 
-  test('security-16 a token that is expired, foreign, changed, unsigned or of another use is nobody', async () => {
+  test('security-16 a token that is expired, foreign, changed, unsigned or of another use is no proof', async () => {
     const sealed = await codec.encode([payloadOf('x')], owner('w'));
     const foreign = await newKey('first');
     const good = await signed(claims());
@@ -349,13 +349,13 @@ describe('the codec server with an issuer of tokens', () => {
     asking.destroy();
   });
 
-  test('security-16 nobody encodes unless that was asked for', async () => {
+  test('security-16 no caller encodes unless that was configured', async () => {
     const token = await signed(claims({ permissions: ['temporal-system:admin'] }));
     const refused = await decode(token, [payloadOf('x')], {}, { path: '/encode' });
     expect([refused.status, refused.text]).toEqual([404, expect.stringContaining('there is /decode')]);
   });
 
-  test('security-16 a new key of the issuer is taken, and while it is away nobody is believed', async () => {
+  test('security-16 a new key of the issuer is taken, and while it is away no caller is believed', async () => {
     const sealed = await codec.encode([payloadOf('x')], owner('w'));
     const second = await newKey('second');
     published = [second];

@@ -43,7 +43,7 @@ test('I91 the client asks the sentinels for the master, and shows both what it m
   expect(options).not.toHaveProperty('host');
 });
 
-test('I91 without TLS for sentinels there is none for the master', () => {
+test('I91 without TLS for sentinels the master has no TLS', () => {
   const options = optionsOf({
     NOTIFICATION_REDIS_SENTINELS: 'one:26379/notifications',
   });

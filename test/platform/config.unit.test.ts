@@ -163,7 +163,7 @@ describe('defaults', () => {
     expect(Object.keys(ADMIN_EMAIL_VARIABLES)).toEqual(ADMIN_LISTS.map(([name]) => name));
   });
 
-  test('I14 I30 nobody is an administrator, and nothing is production', () => {
+  test('I14 I30 no user is an administrator, and nothing is production', () => {
     expect(production).toBe(false);
     expect(Object.fromEntries(adminEmails)).toEqual(
       Object.fromEntries(ADMIN_NOTIFICATION_TYPES.map((type) => [type, []])),
@@ -339,7 +339,7 @@ describe('what is wrong', () => {
     expect(problemsOf({ NODE_ENV: 'test' })).toEqual([]);
   });
 
-  test('security-11 each stream has a name of its own', () => {
+  test('security-11 each stream has its own name', () => {
     const mail = { NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM: 'notification:intents' };
     expect(problemsOf(mail)).toEqual([
       'NOTIFICATION_INTENTS_STREAM and NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM must name different streams',
@@ -458,7 +458,7 @@ describe('what is wrong', () => {
     expect(problemsOf({ ...linksOf('NOTIFICATION'), NOTIFICATION_PORTFOLIO_TOKN: 'x' })).toHaveLength(1);
   });
 
-  test('I30 all problems are reported together, each on a line of its own', () => {
+  test('I30 all problems are reported together, each on its own line', () => {
     const wrong: Env = {
       NODE_ENV: 'production',
       NOTIFICATION_LOG_LEVEL: 'verbose',
@@ -520,7 +520,7 @@ describe('what is wrong', () => {
       'NOTIFICATION_CODEC_AUDIENCE',
     ],
     [
-      'a codec server for nobody',
+      'a codec server without callers',
       {
         NOTIFICATION_CODEC_HTTP_ADDR: '127.0.0.1:0',
         NOTIFICATION_PAYLOAD_KEYS: `a:${Buffer.alloc(32).toString('base64')}`,

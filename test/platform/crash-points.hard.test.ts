@@ -54,7 +54,7 @@ test(
     const isNotified = (id: string) => async () =>
       (await slot.client.workflow.getHandle(notificationWorkflowId(id)).describe()).status.name ===
       'COMPLETED';
-    // Past the reader: whoever took it from the dead would make every step wait for its heartbeat.
+    // Past the reader: a process that took it from the dead one would make every step wait for its heartbeat.
     const startGood = async () => {
       const intent = { ...accepted(entryOfTurn()), notificationId: `${Date.now()}-${good.length}` };
       good.push(intent.notificationId);

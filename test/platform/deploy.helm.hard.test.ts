@@ -19,7 +19,7 @@ interface Values {
   terminationGracePeriodSeconds: number;
 }
 
-/** Anchors of YAML are merged into each role, so that every role has settings of its own. */
+/** Anchors of YAML are merged into each role, so that every role has its own settings. */
 const valuesOf = (file: string) => parse(read(file)) as Values;
 const secretVariables = Object.entries<{ secret?: true }>(VARIABLES)
   .filter(([, { secret }]) => secret)
@@ -61,7 +61,7 @@ test('I30 what is mounted as a file is secret, and what is secret is never a pla
   }
 });
 
-test('I30 I90 each secret is mounted for those that read it, and for nobody else', () => {
+test('I30 I90 each secret is mounted for the roles that read it, and for no other', () => {
   const callers = { USER_SERVICE: 'intent', SYMBOL_TARGETS: 'symbol-config', PORTFOLIO: 'account-callback' };
   const mountedElsewhere =
     /^NOTIFICATION_REDIS_(CA|CERT|KEY)_FILE$|^NOTIFICATION_CATALOG_FILE$|^NOTIFICATION_OUTBOX_/;
@@ -74,7 +74,7 @@ test('I30 I90 each secret is mounted for those that read it, and for nobody else
   }
   // What owns the tables is in no pod that takes calls or entries from outside.
   expect(readers['NOTIFICATION_POSTGRES_OWNER_DSN']).toEqual(['setup']);
-  // security-2: the codec server has nothing with which somebody could reach another server.
+  // security-2: the codec server has nothing with which an attacker could reach another server.
   const ofCodec = Object.keys(readers).filter((name) => readers[name]!.includes('codec'));
   expect(ofCodec.filter((name) => !name.startsWith('OTEL_'))).toEqual([
     'NOTIFICATION_PAYLOAD_KEYS',
@@ -153,7 +153,7 @@ test('I40 the schema names every value there is, and no other', () => {
   expect(differences('', schema, valuesOf('values.yaml'))).toEqual(['.global is in the schema only']);
 });
 
-test('I33 the chart has the alarms and dashboards that there are, as files of its own', () => {
+test('I33 the chart has the alarms and dashboards that there are, as its own files', () => {
   for (const [folder, extension] of [
     ['alerts', '.yaml'],
     ['dashboards', '.json'],

@@ -122,7 +122,7 @@ describe('dashboards', () => {
 });
 
 describe('alarms', () => {
-  test('I33 each names metrics that exist, by a name of its own, with a severity and a summary', () => {
+  test('I33 each names metrics that exist, by its own name, with a severity and a summary', () => {
     expect(ALARMS.length).toBeGreaterThan(30);
     const unknown = ALARMS.flatMap(({ alert, expr }) =>
       metricsOf(expr)

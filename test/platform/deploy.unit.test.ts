@@ -149,7 +149,7 @@ describe('the Compose file', () => {
   });
 });
 
-test('I40 the image runs as nobody in particular, with both bundles made', () => {
+test('I40 the image runs as an unprivileged user, with both bundles made', () => {
   const dockerfile = read('Dockerfile');
   expect(dockerfile).toMatch(/^USER 1000:1000$/m);
   expect(dockerfile).toContain('await workflowBundle();');

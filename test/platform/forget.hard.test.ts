@@ -1,4 +1,4 @@
-/** After a user is forgotten, and the operator has had the stores written anew, no file of them has anything of the user. */
+/** After a user is forgotten, and the operator has had the stores written again, no file of them has anything of the user. */
 import { globSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
@@ -126,7 +126,7 @@ test('I79 a minute after 1,000 notifications to a user, no file of PostgreSQL an
     await slot.redis.xtrim(stream, 'MAXLEN', '=', 0);
   }
   await slot.redis.bgrewriteaof();
-  await eventually('the append-only file to be written anew', async () =>
+  await eventually('the append-only file to be written again', async () =>
     /aof_rewrite_in_progress:0[^]*aof_rewrite_scheduled:0/.test(await slot.redis.info('persistence')),
   );
   const left = filesWith(postgres, PLANTED);

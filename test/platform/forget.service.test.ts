@@ -1,4 +1,4 @@
-/** `users forget`: what is kept of a user goes from every kind of work, and nobody else is touched. */
+/** `users forget`: what is kept of a user goes from every kind of work, and no other user is touched. */
 import { createHash } from 'node:crypto';
 import type { Pool } from 'pg';
 import { findIntents } from '../../activities/intent/decisions.ts';
@@ -120,7 +120,7 @@ describe('rows', () => {
     );
   }
 
-  test('intent-3 a message that somebody else still waits for, or may get by a replay, keeps its text', async () => {
+  test('intent-3 a message that another user still waits for, or may get by a replay, keeps its text', async () => {
     const invitation = { game_id: '42', game_name: 'Vega', inviter_user_id: '42', inviter_name: 'Bob' };
     const stranger = { game_id: '42', game_name: 'Bob', turn_number: 7 };
     await plantIntent('4242-0', 'lobby.invite.created', invitation, 'pending');
@@ -221,7 +221,7 @@ describe('rows', () => {
       [[delivered, cancelled].map(({ notificationId }) => notificationId)],
     );
     expect(rows.map(({ kept }) => kept).join()).not.toContain('gone');
-    // Nobody cancels what was refused.
+    // A refused intent is not cancelled.
     expect(await giveUp(slot.db, refused.notificationId)).toBe(false);
   });
 

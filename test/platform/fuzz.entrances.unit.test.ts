@@ -345,7 +345,7 @@ describe('what listens', () => {
   });
   afterAll(() => Promise.all(stops.map((stop) => stop())));
 
-  /** Sends it, and ends the sending side: whoever listens then answers, or hangs up. @returns what came back. */
+  /** Sends it, and ends the sending side: the server then answers, or hangs up. @returns what came back. */
   const exchange = (port: number, sent: string): Promise<string> =>
     new Promise((resolve, reject) => {
       const socket: Socket = connect(port, '127.0.0.1');

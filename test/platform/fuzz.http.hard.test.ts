@@ -20,7 +20,7 @@ import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { json, share, text } from './nasty-inputs.ts';
 
-/** Cases at the same time, each against a server of its own: many of them are nothing but waiting for the time-out. */
+/** Cases at the same time, each against its own server: many of them are nothing but waiting for the time-out. */
 const LANES = process.env['FUZZ_CASES'] === undefined ? 16 : 128;
 const ROUNDS = Math.ceil(share(0.25).numRuns / LANES);
 const TIMEOUT_MS = 200;

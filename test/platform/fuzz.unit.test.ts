@@ -45,7 +45,7 @@ function expectDecided(fields: EntryFields): void {
     expect(isStorable(value)).toBe(true);
   }
   JSON.parse(intent.payloadJson);
-  // What is accepted is accepted again as the same, and nobody is left out.
+  // What is accepted is accepted again as the same, and no recipient is left out.
   const again = parseIntent(ID, entryFieldsOf(envelopeOf(intent)));
   expect(again.ok && fingerprintOf(again.intent)).toBe(fingerprintOf(intent));
   const recipients = intent.recipientUserIds.map((userId) => ({
@@ -203,7 +203,7 @@ test(
   LIMIT_MS,
 );
 
-/** Somebody's address, at any place of any value. */
+/** The address of a user, at any place of any value. */
 const PLANTED_ADDRESS = 'pl4nted@person.example';
 const planted = (entry: fc.Arbitrary<EntryFields>): fc.Arbitrary<EntryFields> =>
   fc.tuple(entry, fc.nat(), fc.nat()).map(([fields, which, where]) =>
@@ -216,7 +216,7 @@ const planted = (entry: fc.Arbitrary<EntryFields>): fc.Arbitrary<EntryFields> =>
   );
 
 test(
-  'I6 M1 C7 security-18 no refusal of an entry quotes a value of it, nor does what stands in its place in Temporal and logs',
+  'I6 M1 C7 security-18 no refusal of an entry quotes a value of it, in Temporal and logs neither',
   () => {
     const entry = fc.oneof(
       intentEntry.map((fields) => ['intent', fields] as const),

@@ -147,7 +147,7 @@ test('security-21 with keys of payloads it starts, too, with the other bundle', 
     },
     image,
   );
-  // npm passes on what the terminal has sent to both: that is no wish to stop at once. Of two of the same name that are
+  // npm passes on what the terminal has sent to both: that is no wish to stop immediately. Of two of the same name that are
   // still to be delivered, a process would get one.
   process.kill(service.pid, 'SIGINT');
   expect(await service.end('SIGTERM')).toBe(0);
@@ -162,7 +162,7 @@ test('security-21 what sends mobile pushes loads from the image', () => {
   expect([stdout, stderr]).toEqual(['loaded\n', '']);
 });
 
-test('security-21 a bundle of other sources is not taken: the start says that there is none of these', async () => {
+test('security-21 a bundle of other sources is not taken: the start says that these have no bundle', async () => {
   const file = path.join(image, 'workflows', 'failures.ts');
   appendFileSync(file, '\n// Another one.\n');
   await expect(fleet.start(PRODUCTION, image)).rejects.toThrow(

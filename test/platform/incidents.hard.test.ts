@@ -1,5 +1,5 @@
 /**
- * Incidents, one after the other on servers of their own: the command that the first-night page names shows the cause. The last
+ * Incidents, one after the other on separate servers: the command that the first-night page names shows the cause. The last
  * ones break what cannot be repaired.
  */
 import { readFileSync, writeFileSync } from 'node:fs';

@@ -101,7 +101,7 @@ describe('installation of dependencies before npm scripts', () => {
     expect(await npmRuns()).toBe(2);
   });
 
-  test('security-21 a Node that nobody knows is taken, and that is said', async () => {
+  test('security-21 an unknown Node is taken, and that is said', async () => {
     await withNode('any', undefined);
     expect(await runInstall()).toMatchObject({ code: 0, output: expect.stringContaining('not checked') });
   });

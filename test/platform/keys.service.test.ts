@@ -89,7 +89,7 @@ test('I51 security-2 a key of payloads that is rotated and taken out stops nothi
   const second = await publishTurn(slot.redis, 'second');
   await delivered(first, second);
 
-  // Whoever takes it out now is told what is still sealed with it, and the work goes on.
+  // An operator who takes it out now is told what is still sealed with it, and the work goes on.
   await service.stop();
   await slot.startService(env(NEW));
   const third = await publishTurn(slot.redis, 'third');
@@ -98,7 +98,7 @@ test('I51 security-2 a key of payloads that is rotated and taken out stops nothi
   expect(alone.payload.find(({ key }) => key === 'old')).toMatchObject({ use: 'missing', open: 0 });
 });
 
-test('I51 I60 a long-lived run is renewed while nobody has begun what it waits for', async () => {
+test('I51 I60 a long-lived run is renewed while the work that it waits for has not begun', async () => {
   const env = { NOTIFICATION_PAYLOAD_KEYS: written(NEW) };
   const service = await slot.startService(env);
   const first = await publishTurn(slot.redis, 'first');
@@ -114,7 +114,7 @@ test('I51 I60 a long-lived run is renewed while nobody has begun what it waits f
   await eventually('another run', async () => (await bridge.describe()).runId !== runId);
   const { events } = await slot.client.workflow.getHandle(BRIDGE, runId).fetchHistory();
   expect(events!.filter((event) => event.workflowTaskFailedEventAttributes)).toEqual([]);
-  // It is nobody's secret.
+  // It is no secret.
   const { payload } = await operatorWith().keys.status(
     { payload: [NEW], subscription: [] },
     { withRetained: true },
@@ -166,7 +166,7 @@ test('I51 a long-lived run that cannot go on is ended when keys are renewed: it 
   expect((await stuck.describe()).status.name).toBe('TERMINATED');
 });
 
-test('I51 security-20 values in rows are sealed anew, and what no key opens is counted and left alone', async () => {
+test('I51 security-20 values in rows are sealed again, and what no key opens is counted and left alone', async () => {
   const [old, lost] = [createKeyBox([OLD]), createKeyBox([newKey('lost')])];
   const seal = (box: typeof old, text: string, context: string) => box.seal(Buffer.from(text), context);
   await slot.db.query(`

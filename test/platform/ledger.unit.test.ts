@@ -276,7 +276,7 @@ describe('intents', () => {
       },
     ],
     [
-      'an intent of nobody',
+      'an intent of no producer',
       ['altered', 'wrong'],
       (given) => ({ ...given, postings: given.postings.slice(1) }),
     ],
@@ -357,7 +357,7 @@ describe('intents', () => {
 
     test('a route that was replayed is delivered after it was opened again, by its last generation', () => {
       expect(chargesOf(judgeIntents(opened([1, NOW])))).toEqual([]);
-      // Nobody knows how far an order has come that was not answered.
+      // The result of an unanswered order is unknown.
       const unknown = { ...opened([1, NOW - 5_000], [2, NOW]), unknownReplays: 1 };
       expect(chargesOf(judgeIntents(unknown))).toEqual([]);
     });
@@ -365,7 +365,7 @@ describe('intents', () => {
     test.each<[string, IntentCase]>([
       ['a route that was delivered is opened again', opened([1, NOW + 60_000])],
       ['one replay opens two generations', opened([1, NOW - 5_000], [2, NOW])],
-      ['a generation that nobody asked for', { ...opened([1, NOW]), replays: [] }],
+      ['a generation without an order', { ...opened([1, NOW]), replays: [] }],
       ['a generation that is left out', opened([2, NOW])],
       ['the second is opened before the first', { ...opened([1, NOW], [2, NOW - 5_000]), unknownReplays: 1 }],
       [
@@ -412,7 +412,7 @@ describe('intents', () => {
   });
 });
 
-test('a table of FlatBuffers that is cut off or has an unknown field is none', () => {
+test('a table of FlatBuffers that is cut off or has an unknown field is refused', () => {
   const bytes = Buffer.from(encodePushPayload('game.turn.ready', { game_id: 'x', turn_number: 3 }));
   const layout = TYPES['game.turn.ready']!.push!;
   expect(readTable(bytes, layout)).toEqual({ game_id: 'x', turn_number: 3n });
@@ -587,7 +587,7 @@ describe('symbols', () => {
     ['the value before', ['altered'], [push('c', 2, [values('old')]), push('a', 2, ['S'])]],
     ['a target behind', ['lost'], [push('c', 2, [values('new')]), push('a', 1, ['S'])]],
     ['a symbol less', ['lost'], [push('c', 2, [values('new')]), push('a', 2, [])]],
-    ['a symbol of nobody', ['wrong'], [push('c', 2, [values('new')]), push('a', 2, ['S', 'T'])]],
+    ['a symbol of no change', ['wrong'], [push('c', 2, [values('new')]), push('a', 2, ['S', 'T'])]],
     [
       'the list of the other kind',
       ['misdirected'],
@@ -734,7 +734,7 @@ describe('outcomes', () => {
       { told: inPlaceOf(published, changed(published, { route: 'email:a@example.com' }), settled) },
       'wrong',
     ],
-    ['an intent that is none', { entries: good.entries.slice(0, 3) }, 'wrong'],
+    ['an invalid intent', { entries: good.entries.slice(0, 3) }, 'wrong'],
   ] satisfies [string, Partial<OutcomeCase>, string][])('Q1 %s is seen', (_, change, charge) => {
     expect(chargesIf(change)).toEqual([charge]);
   });

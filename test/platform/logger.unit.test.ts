@@ -40,7 +40,7 @@ test('I34 an object that holds itself, and what says itself how it looks, are lo
   expect(logged(loop)).toContain('"kept":"seen","at":"1970-01-01T00:00:00.000Z","url":"http://a/b"');
 });
 
-/** What a logger writes to a stream that is a terminal, or is none. */
+/** What a logger writes to a stream that is a terminal, or is not. */
 async function written(isTerminal: boolean, isProduction: boolean): Promise<string> {
   let text = '';
   const stream = new Writable({
@@ -67,7 +67,7 @@ test('I34 on a terminal, a log line is what a person reads, and nothing in it st
 
 test.each([
   { where: 'in production', isTerminal: true, isProduction: true },
-  { where: 'where nobody reads along', isTerminal: false, isProduction: false },
+  { where: 'where no user reads along', isTerminal: false, isProduction: false },
 ])('I34 $where, a log line is JSON', async ({ isTerminal, isProduction }) => {
   expect(JSON.parse(await written(isTerminal, isProduction))).toMatchObject({
     level: 'warn',

@@ -35,7 +35,7 @@ afterAll(async () => {
   await slot.release();
 });
 
-test('U6 whoever may only read can look at everything', async () => {
+test('U6 an operator who may only read can look at everything', async () => {
   const id = await publishTurn(slot.redis, 'looked-at');
   await eventually('the notification to be settled', async () => {
     const { rows } = await slot.db.query("SELECT FROM notification.routes WHERE status = 'published'");

@@ -27,7 +27,7 @@ afterAll(async () => {
   await slot.release();
 });
 
-/** @returns asks a server of its own. */
+/** @returns a function that asks a separate server. */
 async function connect(...args: string[]) {
   const client = new Client({ name: 'assistant', version: '1.0.0' });
   clients.push(client);

@@ -186,7 +186,7 @@ test('I40 commands of galaxy-notify that pages name exist, with their options', 
   expect(wrongIn((text) => commandsOf(text).flatMap(problemsOf))).toEqual([]);
 });
 
-test('security-25 no page says npx so that it could fetch and run a package of somebody else', () => {
+test('security-25 no page says npx so that it could fetch and run a package of a stranger', () => {
   const fetching = (text: string): string[] => text.match(/npx (?!--no-install )\S+/g) ?? [];
 
   expect(wrongIn(fetching)).toEqual([]);

@@ -1,4 +1,4 @@
-/** Payloads are for one workflow, and in plain for none: on a real Temporal, against whoever may start and signal there. */
+/** Payloads are for one workflow, and in plain for none: on a real Temporal, against a client that may start and signal there. */
 import { randomBytes } from 'node:crypto';
 import { Client } from '@temporalio/client';
 import type { KeyBoxKey } from '../../api/key-box.ts';

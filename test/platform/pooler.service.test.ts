@@ -14,7 +14,7 @@ import type { Pooler } from '../pooler.ts';
 import { SERVER_CONNECTIONS, startPooler } from '../pooler.ts';
 
 const ROLE = `pooled_${randomUUID().slice(0, 8)}`;
-/** Made at once, so that a pooler of few connections gives each to several. */
+/** Made at the same time, so that a pooler of few connections gives each to several. */
 const CLIENTS = 3 * SERVER_CONNECTIONS;
 
 let slot: Slot;
@@ -144,7 +144,7 @@ describe('through PgBouncer', () => {
     );
   });
 
-  test('I84 the relay of an outbox looks by itself, and listens to nobody', async () => {
+  test('I84 the relay of an outbox looks by itself, and listens to no channel', async () => {
     await slot.db.query(await readOutboxSql());
     await slot.db.query(`GRANT USAGE ON SCHEMA notification_outbox TO ${ROLE}`);
     await slot.db.query(`GRANT ALL ON ALL TABLES IN SCHEMA notification_outbox TO ${ROLE}`);

@@ -44,7 +44,7 @@ test('I34 security-22 a refused value is not quoted', () => {
   expect(postgresFailure('a_statement', quoted).message).not.toContain('a@b.example');
 });
 
-test('I24 security-22 only a refusal is final for whoever asks', () => {
+test('I24 security-22 only a refusal is final for callers that ask', () => {
   expect(finalIfRefused(postgresFailure('a_statement', serverError('23514')))).toMatchObject({
     type: 'PostgresRefused',
     nonRetryable: true,

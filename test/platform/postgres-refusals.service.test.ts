@@ -30,7 +30,7 @@ afterAll(() => bench.release());
 
 const sql = (text: string) => slot.db.query(text);
 
-/** Constraints that hold what nobody thought of: rows with `poison` in a column are refused. */
+/** Constraints for unforeseen values: rows with `poison` in a column are refused. */
 const refuse = (table: string, column: string) =>
   sql(`ALTER TABLE ${table} ADD CONSTRAINT no_poison CHECK (${column}::text NOT LIKE '%poison%') NOT VALID`);
 const accept = (table: string) => sql(`ALTER TABLE ${table} DROP CONSTRAINT no_poison`);

@@ -176,7 +176,7 @@ describe('listener', () => {
     expect(read()).toMatch(/^HTTP\/1\.1 503 .*\{"status":"not_ready"\}/s);
   }, 5_000);
 
-  test('I31 I35 after stop nobody is listening and no connection is left, unfinished ones included', async () => {
+  test('I31 I35 after stop no server is listening and no connection is left, unfinished ones included', async () => {
     const idle = await rawClient(probes);
     const unfinished = await rawClient(probes);
     unfinished.socket.write('GET /readyz HTTP/1.1\r\nHost: x\r\n');

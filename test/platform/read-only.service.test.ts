@@ -1,4 +1,4 @@
-/** A PostgreSQL that has become read-only, as after a failover that cut no connection: whoever meets it leaves it. */
+/** A PostgreSQL that has become read-only, as after a failover that cut no connection: a client that meets it leaves it. */
 import pg from 'pg';
 import { query } from '../../activities/postgres.ts';
 import { inTransaction, run } from '../../activities/transactions.ts';

@@ -1,4 +1,4 @@
-/** What runs for good, and what somebody or something has ended all the same. */
+/** Workflows that run for good, also after an operator or a fault has ended them. */
 import { channelWorkflowId } from '../../workflows/intent/channel-contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import type { Slot } from '../harness.ts';

@@ -63,7 +63,7 @@ const seenWhole = (stream: string) =>
     return rows.length === 1;
   });
 
-test('I54 recover mends what no look can see: a record that is gone, an entry that is gone, a route that nobody works on', async () => {
+test('I54 recover repairs what no look can see: a record that is gone, an entry that is gone, a route without a worker', async () => {
   await slot.startService({ ...ENV, NOTIFICATION_RECONCILIATION_INTERVAL: '24h' });
   const ids: string[] = [];
   for (const key of ['a', 'b', 'c']) {
@@ -101,7 +101,7 @@ test('I54 recover mends what no look can see: a record that is gone, an entry th
     ...{ disagreements: [], publishedRoutes: 3, overdueRoutes: 1, waitingIntents: 0 },
     readAgain: { upTo: overdue },
   });
-  // Nothing happens that nobody has said yes to.
+  // Nothing happens without a yes.
   expect(await program.cli(['recover', '--since', '10m'])).toMatchObject({
     code: 2,
     stdout: expect.stringContaining('A recovery would'),
@@ -145,7 +145,7 @@ test('I54 recover shows between which stores something does not agree while no p
   expect(stdout).toContain('Temporal: stream-bridge/notification:intents does not run');
 });
 
-test('I54 a recovery waits for a paused reader, says so, and whoever asks again follows it', async () => {
+test('I54 a recovery waits for a paused reader, says so, and a second request follows it', async () => {
   await slot.startService(ENV);
   const id = await publishTurn(slot.redis, 'a');
   await settled([id]);

@@ -1,4 +1,4 @@
-/** The rules of deploy/redis/users.acl, in a Redis that enforces them: nobody gets at what is another's. */
+/** The rules of deploy/redis/users.acl, in a Redis that enforces them: no user reaches the keys of another. */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -61,7 +61,7 @@ const KEYS: Record<string, readonly string[]> = {
   'notification:mobile_sends:x': ['notify-mobile-push', 'operator', 'reader'],
   'stream.account.extremes': ['producer', 'notify-account-callback', 'operator', 'reader'],
   'notification:subscription-events': ['notify-subscription', 'operator', 'reader'],
-  'somebody:elses': [],
+  'another:application': [],
 };
 
 /** Ways to read or change a key. */
@@ -133,7 +133,7 @@ test('security-12 a producer appends to its streams and can neither read nor cha
 });
 
 /** Redis has no rule for arguments: SECURITY.md and docs/deploy/redis.md say what a right to append is worth. */
-test('security-1 whoever appends also trims and chooses ids; an operator sets them back, and nobody else', async () => {
+test('security-1 a producer that appends also trims and chooses ids; an operator sets them back, and no other user', async () => {
   const producer = clientOf('producer');
   const stream = 'stream.notifications.jobs';
   const append = (...args: string[]) => producer.call('XADD', stream, ...args, 'a', 'b');
@@ -190,7 +190,7 @@ test.each(USERS.filter((name) => name.startsWith('notify-') && name !== 'notify-
   },
 );
 
-test('security-8 whoever reads outcomes can take those of the groups of others', async () => {
+test('security-8 a reader of outcomes can take those of the groups of others', async () => {
   const stream = 'notification:outcomes';
   await administrator.xgroup('CREATE', stream, 'other-producer', '$', 'MKSTREAM');
   await administrator.xadd(stream, '*', 'a', 'b');
@@ -219,7 +219,7 @@ test('I79 an operator deletes entries of outbound streams, and can neither add t
   }
 });
 
-test('security-12 who has no user, no password, or that of somebody else, is not let in', async () => {
+test('security-12 who has no user, no password, or that of another user, is not let in', async () => {
   await administrator.call('ACL', 'SETUSER', 'default', 'resetpass', '>administrator');
   try {
     for (const [user, password] of [
@@ -245,7 +245,7 @@ test('security-12 a producer publishes intents with its own password', async () 
   expect(await publishIntent(clientOf('producer'), intent)).toMatch(/^\d+-\d+$/);
 });
 
-test('security-12 whoever reads outcomes does so with a password of its own', async () => {
+test('security-12 each reader of outcomes has its own password', async () => {
   const leaving = new AbortController();
   const reader = readOutcomes(clientOf('outcomes'), {
     ...{ group: 'shop', consumer: 'one', blockMs: 10, signal: leaving.signal },

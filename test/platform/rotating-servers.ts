@@ -162,7 +162,7 @@ export async function rotatingPostgres(dataDir: string, first: Identities, passw
     await eventually('PostgreSQL to have its new certificate', async () => {
       const client = new pg.Client({
         connectionString: started.dsn.replace('sslmode=disable', ''),
-        // What it shows is compared: it may be one that nobody should take.
+        // What it shows is compared: it may be one that no client should take.
         ssl: { rejectUnauthorized: false },
       });
       await client.connect();

@@ -173,7 +173,7 @@ test('I60 security-19 password, authority and certificates of Redis are rotated 
     async () => areNewer(await redis.ages(), rotated.secondsAgo),
     LIMIT_MS,
   );
-  // Whoever is connected with what was valid before has to come again.
+  // A client that is connected with the former secret has to come again.
   await redis.admin.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
   await goesOn();
 }, 400_000);

@@ -1,5 +1,5 @@
 /**
- * An outsider tries each call to somebody else's program: as a server with a wrong, expired or foreign certificate, as a
+ * An outsider tries each call to a receiver's program: as a server with a wrong, expired or foreign certificate, as a
  * client with none of the service's proofs, and with calls of the service that were caught. None of it is taken.
  * test/platform/tls.hard.test.ts does the same to Redis, PostgreSQL and Temporal, redis-acl.hard.test.ts to users of Redis.
  */
@@ -26,7 +26,7 @@ import { createCertificates } from '../identities.ts';
 const TIMEOUT_MS = 5_000;
 const TOKEN = 'users-7d41c0e95b28af63';
 const SECRET = `whsec_${Buffer.from('the secret of the service, 32 by').toString('base64')}`;
-const FOREIGN_SECRET = `whsec_${Buffer.from('the secret of somebody else, 32b').toString('base64')}`;
+const FOREIGN_SECRET = `whsec_${Buffer.from('the secret of another user, 32 b').toString('base64')}`;
 const CALLBACK: CallbackKey & CallbackValues = {
   ...{ userId: 'ann', kind: 'hourly', periodStartMs: 0 },
   ...{ peakValue: '2', peakAtMs: 1, bottomValue: '1', bottomAtMs: 2, closingValue: '1' },
@@ -162,7 +162,7 @@ describe('calls that were caught', () => {
     body: string;
   }
 
-  /** A portfolio service as one is built with the receiver, and a call of the service that somebody has caught. */
+  /** A portfolio service as one is built with the receiver, and a call of the service that an attacker has caught. */
   async function catchOne(): Promise<{
     store: ReturnType<typeof memoryCallbackStore>;
     send: Send;

@@ -88,7 +88,7 @@ describe('keys of payloads', () => {
       metadata: { encoding: Buffer.from('json/plain').toString('base64') },
       data: Buffer.from('1').toString('base64'),
     };
-    /** The codec server seals without knowing the workflow; what belongs to one has a key of its own. */
+    /** The codec server seals without knowing the workflow; a payload of a workflow has its own key. */
     const sealWith = async (count: number, ...keys: KeyBoxKey[]) => {
       // Its open workflows make the key one that `keys status` lists.
       const service = await withKeys(...keys);

@@ -129,7 +129,7 @@ const EXCEPTIONS: Record<string, string> = {
     'passes over users who wait for a daily retry; there are few of them, or the daily callbacks of all stand still',
   find_daily_callbacks: 'the same',
   count_silent_routers:
-    'one look for each router of each agent that is open; it ends after 2 s of its own, and its gauge is left out then',
+    'one look for each router of each agent that is open; it ends after its own limit of 2 s, and its gauge is left out then',
 };
 
 /** Of an operator, about one recipient. */
@@ -240,7 +240,7 @@ test('I50 no statement orders by the text of a column', () => {
   expect(textOrders({ name: 'planted', text })).toEqual(['id']);
 });
 
-test('I50 what recurs says how much it does at once', () => {
+test('I50 what recurs says how much it does in one run', () => {
   const failing = (list: string, isBounded: (statement: Statement) => boolean) =>
     namesOf(list).filter((name) => !isBounded(statements.get(name)!));
   expect(failing(RECURRING.batch, isBatch)).toEqual([]);

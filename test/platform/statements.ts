@@ -128,7 +128,7 @@ export async function planOf(db: Pool | PoolClient, { text }: Statement): Promis
 }
 
 /**
- * In which ways a plan takes longer the larger these tables are. Looking a key up does not, nor does a range that ends
+ * In which ways a plan takes longer the larger these tables are. Looking a key up does not, and neither does a range that ends
  * with a limit.
  *
  * @param shared columns that are no keys, because many rows may have one value.
@@ -191,7 +191,7 @@ export function unboundedParts(
 export function textOrders({ text }: Statement): string[] {
   const found: string[] = [];
   let rest = `(${text})`;
-  // From the innermost queries on: what is in parentheses has names of its own.
+  // From the innermost queries on: what is in parentheses has its own names.
   for (let before = ''; before !== rest;) {
     before = rest;
     rest = rest.replaceAll(/\(([^()]*)\)/g, (_, query: string) => {

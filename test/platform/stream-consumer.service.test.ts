@@ -86,7 +86,7 @@ test('M2 C7 a consumer to whom nothing is given stays listed, however long', asy
     const [info] = (await slot.redis.xinfo('CONSUMERS', STREAM, GROUP)) as (string | number)[][];
     return info?.[info.indexOf('idle') + 1];
   };
-  // Whoever was silent for as long as the dead one would be forgotten with it.
+  // A consumer that was silent for as long as the dead one would be forgotten with it.
   await eventually('the quiet one to be heard of', async () => Number(await idleOfQuiet()) < 2_000);
   await quiet.stop();
 });
@@ -122,7 +122,7 @@ test.each([
   [
     'left by a dead consumer',
     async () => {
-      // Its answer is thrown away: 60 MB that only this test wants to be given to somebody.
+      // Its answer is thrown away: the 60 MB have no other use.
       await slot.redis.eval(
         `redis.call('XREADGROUP', 'GROUP', ARGV[1], 'dead', 'STREAMS', KEYS[1], '>')`,
         1,
@@ -172,7 +172,7 @@ test.each([
   },
 );
 
-test('security-3 a read ends where its bytes do, and the rest stays for whoever reads next', async () => {
+test('security-3 a read ends where its bytes do, and the rest stays for the next read', async () => {
   const value = Buffer.alloc(200_000, 'x');
   for (let index = 0; index < 20; index += 1) await slot.redis.xadd(STREAM, '*', 'text', value);
   const batches: number[] = [];

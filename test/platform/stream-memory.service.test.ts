@@ -31,7 +31,7 @@ async function looks(count: number): Promise<void> {
   for (let n = 1; n <= count; n += 1) await look(`${n}-0`);
 }
 
-test('I52 each look raises the beat in both stores, also of several that look at once', async () => {
+test('I52 each look raises the beat in both stores, also of several that look at the same time', async () => {
   await Promise.all([looks(3), looks(3)]);
   expect(await recalled()).toMatchObject({ postgres: 'as it was', isRedisBehind: false, passedId: '3-0' });
 });

@@ -87,7 +87,7 @@ test('I36 a cut resets what is open, and new connections work', async () => {
   await hears(next, 'again');
 });
 
-test('I36 a proxy that refuses lets nobody in until it is open again, and keeps who is there', async () => {
+test('I36 a proxy that refuses lets no client in until it is open again, and keeps who is there', async () => {
   const before = await caller();
   await proxy.set({ kind: 'refuse' });
   await expect(caller()).rejects.toMatchObject({ code: 'ECONNREFUSED' });
@@ -131,7 +131,7 @@ test('I36 half-open: requests or answers are swallowed, connecting works, and no
   expect(received).toBe('abe');
   expect([asks.heard(), second.heard()]).toEqual(['a', '']);
   expect([asks.closedBy(), second.closedBy()]).toEqual([undefined, undefined]);
-  // Whoever gives up gets its socket back, and the server its own.
+  // A client that gives up gets its socket back, and the server its own.
   for (const one of [asks, second]) one.socket.destroy();
   await eventually('one connection to be left', async () => proxy.connections === 1 && accepted.size === 1);
 });

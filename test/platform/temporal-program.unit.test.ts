@@ -40,7 +40,7 @@ beforeEach(() => {
     PATH: inDir('bin'),
     CALLS: inDir('calls'),
     MAY_END: inDir('may-end'),
-    // Nobody listens there, so that nothing is downloaded.
+    // No server listens there, so that nothing is downloaded.
     NODE_USE_ENV_PROXY: '1',
     HTTPS_PROXY: 'http://127.0.0.1:9',
   };
@@ -69,7 +69,7 @@ const BUILT = {
   isCli: false,
 };
 
-test('I97 processes that look for it at once have it built once, and later ones find it without Go', async () => {
+test('I97 processes that look for it at the same time have it built once, and later ones find it without Go', async () => {
   const processes = [begin(), begin(), begin()];
   await untilBuilding(1);
   letBuildsEnd();
@@ -79,7 +79,7 @@ test('I97 processes that look for it at once have it built once, and later ones 
   expect(await begin().found()).toEqual(BUILT);
 });
 
-test('I97 a process that was killed while it built holds nobody up', async () => {
+test('I97 a process that was killed while it built holds no other process up', async () => {
   const first = begin();
   await untilBuilding(1);
   first.kill();

@@ -170,7 +170,7 @@ describe.each(['Redis', 'PostgreSQL', 'Temporal'] as const)('%s', (store) => {
       ? []
       : ([
           ['has no password', () => ({ password: undefined })],
-          ['has the password of somebody else', () => ({ password: 'Zu-of-somebody-else' })],
+          ['has the password of another user', () => ({ password: 'Zu-of-somebody-else' })],
         ] as [string, () => Partial<Access>][])),
   ] as [string, () => Partial<Access>][])(
     'security-10 I30 I32 a service that %s is not let in, and says where',
@@ -233,7 +233,7 @@ describe('Redis behind sentinels', () => {
     ['shows no certificate', () => ({ NOTIFICATION_REDIS_CERT_FILE: '', NOTIFICATION_REDIS_KEY_FILE: '' })],
     ['has no password for them', () => ({ NOTIFICATION_REDIS_SENTINEL_PASSWORD: '' })],
     [
-      'has the password of somebody else',
+      'has the password of another user',
       () => ({ NOTIFICATION_REDIS_SENTINEL_PASSWORD: 'Zu-of-somebody-else' }),
     ],
     [
@@ -263,7 +263,7 @@ describe('Redis behind sentinels', () => {
   );
 });
 
-test('I30 files for TLS without TLS, half a pair, and files that are none are refused', () => {
+test('I30 files for TLS without TLS, half a pair, and invalid files are refused', () => {
   const right = environment();
   const refused = (change: Record<string, string>) =>
     problemsIn(() => slot.config({ ...right, ...change })).join('\n');

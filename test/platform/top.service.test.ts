@@ -84,7 +84,7 @@ test('U11 top counts what waits, says since when, and counts what died by its fa
   expect(callbacks!.dead).toEqual([{ failure: 'HTTP 503', count: planted('callback_given_up') }]);
 });
 
-test('U11 an entry that nobody has read is waited for, and a subscription that was given up is dead', async () => {
+test('U11 an unread entry is waited for, and a subscription that was given up is dead', async () => {
   await publishTurn(slot.redis, 'unread');
   await slot.db.query(
     "INSERT INTO subscriptions.agents (agent_id) VALUES ('default') ON CONFLICT DO NOTHING",
@@ -126,7 +126,7 @@ test('U11 without a terminal there is a line for each kind and look, and one obj
   expect(value.kinds.map(({ kind }) => kind)).toEqual(KINDS);
 });
 
-test('U11 top looks again after its interval, and Ctrl-C ends it at once and without a trace', async () => {
+test('U11 top looks again after its interval, and Ctrl-C ends it immediately and without a trace', async () => {
   const child = spawnCli(['top', '--interval', '1s', '--json'], program.env);
   const ended = new Promise((resolve) => {
     child.once('close', (code, signal) => resolve({ code, signal }));

@@ -68,7 +68,7 @@ const CAUSES: Record<Cause, readonly string[]> = {
   never_seen: [],
 };
 
-/** Rows that say nothing about what somebody got, and why not. */
+/** Rows that say nothing about the deliveries to a user. */
 const WITHOUT_CAUSE: Record<string, string> = {
   'intents.status accepted': 'its routes say what became of it',
   'intents.status refused': 'its row of malformed_intents says why',
@@ -98,7 +98,7 @@ const SENTENCES: Partial<Record<Cause, RegExp>> = {
   replayed:
     /waits for the attempt of its replay; it died at \S+Z because of mail_stream_publish_failed: OOM, and nina replayed it at \S+Z with the operation replay-1, the last of 2 replays$/,
   retrying: /has failed 2 of 7 times, .* because of mail_stream_publish_failed: OOM, and is tried again at/,
-  overdue: /has been due since \S+Z and nobody publishes it/,
+  overdue: /has been due since \S+Z and no worker publishes it/,
   producer_paused:
     /^the urgent e-mail of runtime\.start_config_invalid waits: nina has paused the producer runtime_manager since \S+Z: INC-8$/,
   channel_paused: /^the push of game\.turn\.ready waits: nina has paused push since \S+Z: INC-7$/,
@@ -194,8 +194,10 @@ test('U1 why says what is in the stream and not read yet, and what was not looke
 });
 
 test('U1 why says that nothing was seen, or that it is forgotten', async () => {
-  expect(await operator.why('nobody')).toMatchObject({
-    answers: [{ cause: 'never_seen', sentence: expect.stringMatching(/^nothing for nobody was seen since/) }],
+  expect(await operator.why('unknown')).toMatchObject({
+    answers: [
+      { cause: 'never_seen', sentence: expect.stringMatching(/^nothing for unknown was seen since/) },
+    ],
     hasMore: false,
   });
   const since = new Date(Date.now() - 40 * DAY_MS);

@@ -130,7 +130,7 @@ const OPEN: [what: string, env: Env, named: string, insecure: string][] = [
     'TEMPORAL_TLS_DISABLE_HOST_VERIFICATION',
     'TEMPORAL',
   ],
-  ['nobody for Temporal', { TEMPORAL_API_KEY: undefined }, 'TEMPORAL_API_KEY', 'TEMPORAL'],
+  ['no credential for Temporal', { TEMPORAL_API_KEY: undefined }, 'TEMPORAL_API_KEY', 'TEMPORAL'],
   [
     'a plain User Service',
     { NOTIFICATION_USER_SERVICE_BASE_URL: 'http://users:8080' },
@@ -138,7 +138,7 @@ const OPEN: [what: string, env: Env, named: string, insecure: string][] = [
     'USER_SERVICE',
   ],
   [
-    'nobody for the User Service',
+    'no credential for the User Service',
     { NOTIFICATION_USER_SERVICE_TOKEN: undefined },
     'NOTIFICATION_USER_SERVICE_TOKEN',
     'USER_SERVICE',
@@ -215,7 +215,7 @@ const OPEN: [what: string, env: Env, named: string, insecure: string][] = [
     'OTEL',
   ],
   [
-    'nobody for the collector',
+    'no credential for the collector',
     { ...OTLP, OTEL_EXPORTER_OTLP_HEADERS: undefined },
     'OTEL_EXPORTER_OTLP_HEADERS',
     'OTEL',

@@ -1,4 +1,4 @@
-/** Commands of the runbook as somebody runs them who sits at a terminal. */
+/** Commands of the runbook as an operator runs them at a terminal. */
 import { spawn } from 'node:child_process';
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,5 +1,5 @@
 /**
- * Drills: an alarm's fault is brought about on a running service, the alarm's expression becomes true in Prometheus, somebody
+ * Drills: an alarm's fault is brought about on a running service, the alarm's expression becomes true in Prometheus, an operator
  * does what its section of docs/operate/runbook.md says, and it becomes false.
  */
 import { createServer } from 'node:http';
@@ -206,7 +206,7 @@ export function drillGround({ env }: { env: () => Record<string, string> }): Dri
         });
       const said = Object.entries(drill.says ?? {}).find(([beginning]) => line.startsWith(beginning))?.[1];
       let result = await run();
-      // A look may be early: statuses and lists are some seconds behind. Then somebody looks again.
+      // A look may be early: statuses and lists are some seconds behind. Then the operator looks again.
       for (
         const until = Date.now() + LOOK_AGAIN_FOR_MS;
         said && !said.test(result.output) && Date.now() < until;

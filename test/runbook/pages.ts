@@ -10,7 +10,7 @@ export interface Alarm {
   /** The file that it is in, without its ending: a kind of work, or `service`. */
   file: string;
   expression: string;
-  /** How long the expression must be true before it rings, as it is written; absent: at once. */
+  /** How long the expression must be true before it rings, as it is written; absent: immediately. */
   for?: string;
 }
 
@@ -60,7 +60,7 @@ export function sectionOf(alarm: string): Section {
 }
 
 /**
- * An expression whose windows of time have become shorter: a minute is a second. Otherwise whoever looks would wait for a quarter
+ * An expression whose windows of time have become shorter: a minute is a second. Otherwise the drill would wait for a quarter
  * of an hour until an alarm about what was counted in that time is silent again. Limits stay as they are.
  */
 export function inSeconds(expression: string): string {

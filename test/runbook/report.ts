@@ -37,10 +37,10 @@ function pageOf(records: readonly DrillRecord[]): string {
 How: each expression is asked of a Prometheus that takes what the processes export every half second, on real PostgreSQL, Redis
 and Temporal. Where it differs from production:
 
-- The expression is measured, without the \`for\` of its alarm, which adds to the time until somebody is told.
+- The expression is measured, without the \`for\` of its alarm, which adds to the time until an operator is told.
 - Windows of time are sixty times shorter, a minute is a second: \`[15m]\` is \`[15s]\`. That is so in ${shortened.length} of the alarms. Limits
   stay as they are.
-- What nobody reports any more is forgotten after 5 s, which in production is the collector's \`metric_expiration\`.
+- A series without reports is forgotten after 5 s, which in production is the collector's \`metric_expiration\`.
 - What is only true after a long time is made old: an entry comes with an id of ten minutes ago, a row is dated back.
 - What a section asks of a person beside its commands stands in the last column, in the section's words.
 
@@ -49,7 +49,7 @@ and Temporal. Where it differs from production:
 ${all
   .map(
     ({ name, fault, trueAfter, falseAfter, commands, deeds, for: duration }) =>
-      `| ${name} | ${fault} | ${trueAfter.toFixed(1)} s | ${duration ? `+ ${duration}` : 'at once'} | ${falseAfter.toFixed(1)} s | ${commands} | ${deeds.map((words) => words.replaceAll('|', '\\|')).join('; ')} |`,
+      `| ${name} | ${fault} | ${trueAfter.toFixed(1)} s | ${duration ? `+ ${duration}` : 'immediately'} | ${falseAfter.toFixed(1)} s | ${commands} | ${deeds.map((words) => words.replaceAll('|', '\\|')).join('; ')} |`,
   )
   .join('\n')}
 `;

@@ -1,5 +1,5 @@
 /**
- * The service with the role subscription and routers of its own, for tests of its engine. The token is registered and
+ * The service with the role subscription and its own routers, for tests of its engine. The token is registered and
  * verified at the router directly and put into its row, so that the engine is tested without the token's operations.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
@@ -245,7 +245,7 @@ export async function takeSubscriptionAgent(
       });
     },
 
-    /** A sweep of its own: one that the schedule is asked for while another runs is left out. */
+    /** A separate sweep: one that the schedule is asked for while another runs is left out. */
     sweep: () => reconcile(slot, SUBSCRIPTION_TASK_QUEUE),
 
     update: <Result>(name: string, argument?: object): Promise<Result> =>

@@ -24,7 +24,7 @@ interface Connection {
 const LIVE = ['NEW', 'PENDING', 'ACTIVE', 'INACTIVE'];
 
 /**
- * Waits until rows and routers say the same, and nothing is left that nobody has: a connection has one queue, and with
+ * Waits until rows and routers say the same, and nothing is left without an owner: a connection has one queue, and with
  * notifications one notifier, one subscription and one record; without them none of these.
  The queues of deleted connections stay with their application.
  */

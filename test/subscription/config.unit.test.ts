@@ -74,7 +74,7 @@ test('N14 in production the role needs keys and routers; other roles do not', ()
   expect(problemsOf({ NODE_ENV: 'production' }).join()).not.toContain('SUBSCRIPTION');
 });
 
-test('N14 elsewhere one key is kept in the data directory, for nobody else to read', () => {
+test('N14 elsewhere one key is kept in the data directory, for no other user to read', () => {
   const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-key-'));
   const env = { NOTIFICATION_ROLES: 'subscription', NOTIFICATION_DATA_DIR: dataDir };
   const [one, other] = [1, 2].map(() => createKeyBox(sealingKeysOf(loadConfig(env))));

@@ -36,7 +36,7 @@ test('N1 N2 N13 a process that dies after any step of a subscription: records an
   let asked = 0;
   const put = async () => {
     asked += 1;
-    // Nobody waits for an answer of a process that is to die.
+    // The test does not wait for an answer of a process that is to die.
     agent.create([{ userId: 1, server: agent.routers.smp[0]!.address }]).catch(() => undefined);
     const mostBefore = asked;
     return async () => {
@@ -59,7 +59,7 @@ test('N1 N2 N13 a process that dies after any step of a subscription: records an
   expect(await agent.events()).toEqual([]);
 }, 600_000);
 
-test('N4 N7 N13 a process that dies after any step of a check, or of old records: all is made anew', async () => {
+test('N4 N7 N13 a process that dies after any step of a check, or of old records: all is made again', async () => {
   await walk.survivor();
   const ids = await agent.createMany(20);
   await agent.active(ids, 120_000);

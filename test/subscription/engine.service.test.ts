@@ -84,7 +84,7 @@ test('N1 N17 scenario 12: a new queue gets its key, then its subscription immedi
   );
 });
 
-test('N4 N17 scenario 30: each status keeps the subscription for three days, or makes it anew', async () => {
+test('N4 N17 scenario 30: each status keeps the subscription for three days, or makes it again', async () => {
   for (const status of ['NEW', 'PENDING', 'ACTIVE', 'INACTIVE', 'SERVICE']) {
     const connId = await createOne();
     const { ntf_sub_id: subscriptionId } = (await agent.record(connId))!;
@@ -120,7 +120,7 @@ test('N4 N17 scenario 30: each status keeps the subscription for three days, or 
   expect(await agent.events()).toEqual([]);
 });
 
-test('N4 a subscription that its router has forgotten is made anew from the key on, without an error', async () => {
+test('N4 a subscription that its router has forgotten is made again from the key on, without an error', async () => {
   const connId = await createOne();
   const before = (await agent.record(connId))!;
   ntf().fail({ failure: { kind: 'error', code: 'AUTH' }, subject: `SCHK ${before.ntf_sub_id}`, times: 1 });
@@ -135,7 +135,7 @@ test('N4 a subscription that its router has forgotten is made anew from the key 
   expect(await agent.events()).toEqual([]);
 });
 
-test('N10 switching off clears the credentials here, then there, then the record; switching on makes all of it anew', async () => {
+test('N10 switching off clears the credentials here, then there, then the record; switching on makes all of it again', async () => {
   const connId = await createOne();
   const before = (await agent.record(connId))!;
   const { row: queue } = await queueOf(connId);

@@ -50,7 +50,7 @@ const seen = () =>
     return Number(row?.entries_added) === info[info.indexOf('entries-added') + 1];
   });
 
-test('N16 security-1 events that a deleted stream had and nobody had read are relayed again, under the same ids', async () => {
+test('N16 security-1 unread events of a deleted stream are relayed again, under the same ids', async () => {
   const { redis } = agent.slot;
   await redis.xgroup('CREATE', EVENTS, 'clients', '0', 'MKSTREAM');
   await relayed('read');

@@ -16,7 +16,7 @@ beforeAll(async () => {
     ...agent.env,
     NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: routerAddressText(address, 'ntf'),
     NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '30s',
-    // Nobody is helped by it in these tests.
+    // It helps no case in these tests.
     NOTIFICATION_RECONCILIATION_INTERVAL: '12m',
   };
 });

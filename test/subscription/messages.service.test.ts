@@ -26,7 +26,7 @@ const connectionOn = (router: number): WantedQueue => ({
   server: agent.routers.smp[router]!.address,
 });
 
-/** An agent of its own for each test, verified and with connections that are listened to. */
+/** Each test has its own agent, verified and with connections that are listened to. */
 async function start(name: string, connections = [connectionOn(0)]) {
   const tokens: Tokens = agent.tokensOf(name);
   const messages = messagesOf(agent, name);
@@ -54,7 +54,7 @@ test('N17 scenario 12 two agents, a push for each message each way, none extra',
 test('N9 N17 scenario 13 pushes with INSTANT, none with PERIODIC, none without a token', async () => {
   const { tokens, messages, connId, device } = await start('scenario-13');
   const witness = await start('scenario-13-witness');
-  /** Whoever is listened to has heard of what was sent before. */
+  /** A connection that is listened to has heard of earlier messages. */
   const isQuiet = async (): Promise<void> => {
     const message = await messages.send(connId);
     await witness.messages.pushed(await witness.messages.send(witness.connId), witness.device);
@@ -187,7 +187,7 @@ describe('another list of notification routers', () => {
     for (const one of [connId, added!]) await messages.pushed(await messages.send(one), device);
   });
 
-  test('N12 N17 scenario 19 a token that is made anew is on the new server, for old and new connections', async () => {
+  test('N12 N17 scenario 19 a token that is made again is on the new server, for old and new connections', async () => {
     const { tokens, messages, connId, device } = await start('scenario-19');
     await tokens.delete();
     await restart([secondNtf().address]);

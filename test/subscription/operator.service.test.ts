@@ -233,7 +233,7 @@ test(
     const wrong: [string[], number, RegExp][] = [
       [['tokens', 'register', '-'], 2, /AD, AP, AT or AN/],
       [['tokens', 'check'], 1, /^error: /],
-      [['subscriptions', 'show', 'nobody'], 3, /no connection nobody/],
+      [['subscriptions', 'show', 'unknown'], 3, /no connection unknown/],
       [['subscriptions', 'toggle', 'nobody'], 2, /--on or --off/],
     ];
     for (const [args, code, text] of wrong) {

@@ -11,7 +11,7 @@ const BEATS = `notification:stream_beats:subscription:${Buffer.from('notificatio
 
 let agent: SubscriptionAgent;
 beforeAll(async () => {
-  // Of this version, credentials are made by a command of their own.
+  // Of this version, credentials are made by a separate command.
   agent = await takeSubscriptionAgent();
   // Longer than a command of a worker is on its way.
   await agent.start({ NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '10m' });
@@ -29,7 +29,7 @@ const lookedAgain = async () => {
   await eventually('a look more', async () => (await agent.slot.redis.get(BEATS)) !== before);
 };
 
-test('N4 I52 subscriptions that PostgreSQL has forgotten the end of are found at once, and made anew', async () => {
+test('N4 I52 subscriptions that PostgreSQL has forgotten the end of are found immediately, and made again', async () => {
   const [kept, switched] = await agent.createMany(2);
   await agent.active([kept!, switched!]);
   await agent.idle();

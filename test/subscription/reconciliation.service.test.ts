@@ -181,7 +181,7 @@ test('N18 a messaging router under another certificate is made known to the noti
         (one) => one.notifierId === notifierId && one.status === 'ACTIVE',
       );
     });
-    // Trusted once more, nothing is made anew.
+    // Trusted once more, nothing is made again.
     const record = await agent.record(connId);
     await subscriptions().trust(router.address);
     expect(await agent.record(connId)).toEqual(record);
@@ -220,7 +220,7 @@ test('N19 a record whose messaging router is not known any more is ended when it
   expect(await notifierOf(connId)).toBeUndefined();
 });
 
-test('I49 N19 workers whose workflow task fails for ever are started anew by the sweep', async () => {
+test('I49 N19 workers whose workflow task fails for ever are restarted by the sweep', async () => {
   const { workflow } = agent.slot.client;
   const [ntf] = agent.routers.ntf;
   const workerId = poolWorkerWorkflowId({ agentId: AGENT, pool: 'ntf-ntf', server: ntf!.address });

@@ -264,7 +264,7 @@ describe('what a worker writes', () => {
   });
 });
 
-test('N14 the supervisor deletes whoever has the record', async () => {
+test('N14 the supervisor deletes under any holder of the record', async () => {
   await create(newRecord());
   await pickUp();
   expect(await inTransaction(slot.db, (client) => deleteRecords(client, AGENT, ['c1', 'c2']))).toBe(1);

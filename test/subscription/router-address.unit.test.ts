@@ -65,7 +65,7 @@ test.each([
   ['smp://@a', 'the fingerprint has'],
   [`ntf://${PRINT}:secret@a`, 'the password is for messaging routers only'],
   [`smp://${PRINT}:secret@evil@a`, 'an address is'],
-])('N19 %j is none, and the part that is wrong is named', (text, why) => {
+])('N19 %j is invalid, and the part that is wrong is named', (text, why) => {
   const parse = () => parseBinaryAddress(text);
 
   expect(parse).toThrow(AddressError);

@@ -35,7 +35,7 @@ test.each([
   'STORE INTERNAL',
   'AGENT INTERNAL',
   'AGENT PROHIBITED',
-  // The codes that are tried again, said by somebody else.
+  // The codes that are tried again, from another side.
   'NTF TIMEOUT',
   'SMP NETWORK',
   'NTF BUSY',

@@ -78,7 +78,7 @@ describe('the ports toward routers', () => {
     expect(ntf.tokens()).toEqual([]);
   });
 
-  test(`N17: whoever has another key is refused, and nobody else in the batch`, async () => {
+  test(`N17: an item with another key is refused, and no other item in the batch`, async () => {
     const queues = await adapter.makeQueues(adapter.smp.address, 3);
     const foreign = { ...queues[1]!, recipientPrivateKey: generateAuthKeys().privateKey };
     const token = await adapter.makeToken(adapter.ntf.address);
@@ -150,7 +150,7 @@ describe('the ports toward routers', () => {
     expect(adapter.smp.calls.length).toBe(before);
   });
 
-  test(`N17: nobody listening fails every item with an error of the network`, async () => {
+  test(`N17: no listening server fails every item with an error of the network`, async () => {
     const [first, second] = await adapter.makeQueues(adapter.smp.address, 2);
     await adapter.smp.stop();
 
@@ -184,7 +184,7 @@ describe('the ports toward routers', () => {
     expect(adapter.smp.calls.length).toBe(calls);
   });
 
-  test(`N17: one batch for each user and server, over connections of their own`, async () => {
+  test(`N17: one batch for each user and server, over separate connections`, async () => {
     const second = await startMessagingRouter();
     adapter.afterwards(() => second.stop());
     const queues = [

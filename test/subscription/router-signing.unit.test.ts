@@ -23,7 +23,7 @@ test('N17 the agreed secret is the one of RFC 7748', () => {
   );
 });
 
-test('N17 both sides agree on the same secret, nobody else does', () => {
+test('N17 both sides agree on the same secret, no other party does', () => {
   const [ours, theirs, others] = [generateDhKeys(), generateDhKeys(), generateDhKeys()];
   const secret = dhSecret(theirs.publicKey, ours.privateKey);
 

@@ -70,7 +70,7 @@ test('subscription-B1 N17 a router that says nothing to many users holds up no u
   await waiting;
 });
 
-test('subscription-B1 N17 whoever waits for a router that could not be reached hears so with the first', async () => {
+test('subscription-B1 N17 every caller that waits for an unreachable router hears so with the first', async () => {
   const messaging = impatient(300);
   const results = await messaging.deleteNotifierKeys(users(60).map((user) => queueAt(silent(), user)));
 

@@ -22,7 +22,7 @@ const SCENARIOS: Record<number, string> = {
   16: 'messaging routers restart, with one connection and with fifty',
   17: 'a connection is replaced, with its queue',
   18: 'a token that is taken over stays on its router; a new connection',
-  19: 'a token that is made anew is on the new router',
+  19: 'a token that is made again is on the new router',
   20: 'wrong commands',
   21: 'from registration to pushes, with messaging routers going and coming',
   22: 'who may subscribe',

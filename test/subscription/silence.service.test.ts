@@ -122,7 +122,7 @@ test('subscription-L3 N3 a worker that is woken while it is being ended by a clo
     return (await agent.workerState('ntf-ntf', agent.routers.ntf[0]!.address)).doing === 'waiting';
   });
   const { runId } = await worker.describe();
-  // Nobody is there to see one of them before the other.
+  // No process can see one of them before the other.
   await service.stop();
   await worker.cancel();
   await worker.signal(WORK_SIGNAL);

@@ -1,4 +1,4 @@
-/** Commands: what lets them pass, in which order they are carried out, and what finds work that nobody was told of. */
+/** Commands: what lets them pass, in which order they are carried out, and what finds work without a signal. */
 import { createSubscriptionCommands } from '../../activities/subscription/commands.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { AgentState } from '../../workflows/subscription/contract.ts';
@@ -271,7 +271,7 @@ test('N16 events that Redis did not take are relayed once it does', async () => 
   });
 });
 
-test('N3 N5 the sweep wakes a worker for what nobody was told of, and forgets deletions that are too old', async () => {
+test('N3 N5 the sweep wakes a worker for work without a signal, and forgets deletions that are too old', async () => {
   // Connections of other tests have no record.
   await agent.sweep();
   await agent.idle();
@@ -315,7 +315,7 @@ test('N13 N17 scenario 40: closing in the middle of a batch ends all calls, writ
   expect(closed.workers).toBeGreaterThanOrEqual(1);
   const calls = () => smp().calls.length + ntf().calls.length;
   const callsAtClose = calls();
-  // Whoever asks now finds it closed.
+  // A request finds it closed now.
   await commands.send(AGENT, 'create', connIds);
   expect(await agent.update<AgentState>(REPLAY_UPDATE)).toMatchObject({ workers: 0 });
   answer();

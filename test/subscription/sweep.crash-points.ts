@@ -38,7 +38,7 @@ const created = async (): Promise<number> =>
   (await agent.records()).filter(
     ({ status, ntf_action }) => status.startsWith('CREATED ') && ntf_action === 'C',
   ).length;
-/** What a process leaves that dies before it wakes somebody for it. */
+/** The work of a process that dies before it wakes a worker for it. */
 const forgetting = (connId: string): string => `
   UPDATE subscriptions.ntf_subscriptions
      SET smp_ntf_id = NULL, ntf_sub_id = NULL, status = 'NEW', ntf_action = NULL, smp_action = 'K', action_ts = now(),

@@ -104,7 +104,7 @@ describe('registering', () => {
   test.each([
     ['AUTH', ['TRPL', 'TNEW']],
     ['INTERNAL', ['TRPL', 'TNEW', 'TDEL']],
-  ])('N15 a replacement that is refused with %s makes the token anew', async (code, ops) => {
+  ])('N15 a replacement that is refused with %s makes the token again', async (code, ops) => {
     const tokens = agent.tokensOf(`rules-refused-${code}`);
     await agent.activate(tokens);
     const { token_id } = (await rowOf(tokens))!;
@@ -389,7 +389,7 @@ describe('order and secrets', () => {
     ];
   }
 
-  test('N15 a request that is none is refused before anything happens', async () => {
+  test('N15 an invalid request is refused before anything happens', async () => {
     const tokens = agent.tokensOf('rules-requests');
     await tokens.register(tokens.device);
     const ask = (request: unknown) =>

@@ -35,7 +35,7 @@ const onRouter = ({ device }: Tokens) =>
     .tokens()
     .filter((token) => token.device.token === device.token);
 
-/** Each operation is asked of an agent of its own, so that none waits for one whose process has died. */
+/** Each operation is asked of a separate agent, so that none waits for one whose process has died. */
 let agents = 0;
 /** Those of the test. */
 const owners: Tokens[] = [];
@@ -46,7 +46,7 @@ function someone(): Tokens {
   return tokens;
 }
 
-/** Somebody with a connection, and a token that waits for its code. */
+/** A user with a connection, and a token that waits for its code. */
 async function registered(): Promise<Tokens> {
   const tokens = someone();
   await agent.startAgent(tokens.agentId);
@@ -58,7 +58,7 @@ async function registered(): Promise<Tokens> {
 const verify = async (tokens: Tokens) =>
   tokens.verify(tokens.device, await agent.verification(tokens.device));
 
-/** Somebody whose connection has notifications. */
+/** A user whose connection has notifications. */
 async function active(): Promise<Tokens> {
   const tokens = await registered();
   await verify(tokens);

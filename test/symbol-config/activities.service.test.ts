@@ -88,7 +88,7 @@ const symbolsOf = (target: string) => namesIn(registry.targets.held(target).symb
 const rowOf = async (name: string) => (await registry.rows()).find(({ target }) => target === name)!;
 const pushesOf = (version: number) => registry.targets.pushes.filter((push) => push.version === version);
 
-test('S1 S3 targets that failed are pushed to until they acknowledge, and nobody else is', async () => {
+test('S1 S3 targets that failed are pushed to until they acknowledge, and no other target is', async () => {
   const { targets } = registry;
   const down = Array.from({ length: 10 }, (_, index) => `us-west-alert-${index + 1}`).sort();
   for (const target of down) targets.fail({ target, failure: { kind: 'status', status: 500 }, times: 3 });

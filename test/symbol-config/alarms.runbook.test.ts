@@ -51,7 +51,7 @@ const refuse = async (symbol: string) => {
 
 drill({
   alarm: 'SymbolListEmpty',
-  fault: 'somebody disabled all symbols in the table',
+  fault: 'an operator disabled all symbols in the table',
   inject: async () => {
     await ground.slot.db.query('UPDATE notification.symbols SET is_enabled = false');
     await registry.tell();

@@ -42,7 +42,7 @@ test('S1 S5 a process that dies after any step of a change: every target has the
     const symbol = `SYM${symbols.length}`;
     symbols.push(symbol);
     await registry.write([symbol]);
-    // Nobody waits for an answer of a process that is to die.
+    // The test does not wait for an answer of a process that is to die.
     registry.tell().catch(() => undefined);
     return async () => {
       const rows = await registry.rows();
@@ -64,7 +64,7 @@ test('S1 S5 a process that dies after any step of a change: every target has the
   expect(kills.pushed).toBeGreaterThanOrEqual(3);
 
   await walk.survivor();
-  // One change may have been made while nobody was there to be told.
+  // One change may have been made while no process could be told.
   await registry.tell();
   await eventually(
     'every target to have every symbol',

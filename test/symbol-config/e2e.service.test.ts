@@ -14,7 +14,7 @@ beforeAll(async () => {
   [registry, collector] = [await takeSymbolRegistry(), await startCollector()];
   service = await registry.startService({
     NOTIFICATION_SHUTDOWN_TIMEOUT: '5s',
-    // Longer than any test: whoever hangs still does when the others are looked at.
+    // Longer than any test: a hanging target still hangs when the others are looked at.
     NOTIFICATION_HTTP_TIMEOUT: '5m',
     NOTIFICATION_SYMBOL_RETRY_LADDER: '100ms,200ms',
     OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
@@ -199,7 +199,7 @@ test('S1 pushes and rounds are counted by kind, geo, scope and result', async ()
   expect(count('rounds', { scope: 'behind', result: 'complete' })).toBeGreaterThanOrEqual(1);
 });
 
-test('S1 a service that stops does not wait for a target that hangs, and holds it against nobody', async () => {
+test('S1 a service that stops does not wait for a target that hangs, and counts it against no target', async () => {
   registry.targets.fail({ target: 'us-east-alert-1', failure: { kind: 'hang' } });
   await registry.write(['NEAR']);
   await registry.tell();

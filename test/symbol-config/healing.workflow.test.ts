@@ -52,7 +52,7 @@ test('kinds-V7 once the crawler is off, reconciliation goes on at its own interv
   expect(run.nowMs - sinceMs).toBe(SECOND);
 });
 
-test('kinds-S3 a change that nobody told of goes out before the next crawl', async () => {
+test('kinds-S3 a change without a signal goes out before the next crawl', async () => {
   const registry = new FakeRegistry({ reconciliationMs: 2 * SECOND });
   const run = await beginSymbolConfig(registry);
   await configureCrawler(run, { enabled: true, intervalMs: MAX_CRAWL_INTERVAL_MS });

@@ -117,7 +117,7 @@ describe('a Temporal that knows less than the rows', () => {
   });
   afterEach(() => empty.release());
 
-  test('S5 I49 emptied: the list goes to all targets again, also one that nobody was told of', async () => {
+  test('S5 I49 emptied: the list goes to all targets again, also one without a signal', async () => {
     await change('TOLD');
     await service.stop();
     await registry.write(['UNTOLD']);

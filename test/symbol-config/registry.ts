@@ -59,7 +59,7 @@ export async function takeSymbolRegistry(given?: Slot, proof?: CallerProof): Pro
     status,
     startService: (env) =>
       slot.startService(
-        // A target that is slow on a busy machine is none that fails.
+        // A target that is slow on a busy machine does not count as failed.
         { NOTIFICATION_ROLES: 'symbol-config', NOTIFICATION_HTTP_TIMEOUT: '5m', ...env },
         { symbolTargets: targets.targets, sampleSymbols },
       ),

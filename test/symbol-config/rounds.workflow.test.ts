@@ -28,7 +28,7 @@ function rounds(run: SymbolConfigRun, count: number): Promise<SymbolConfigState>
   });
 }
 
-test('S1 S3 ten targets that are down for three rounds are pushed to on the ladder, and nobody else is', async () => {
+test('S1 S3 ten targets that are down for three rounds are pushed to on the ladder, and no other target is', async () => {
   const down = Array.from({ length: 10 }, (_, index) => `down-${index}`);
   const registry = new FakeRegistry({ retryLadderMs: [400, 800, 8_000, HOUR] }, [...down, 'up-1', 'up-2']);
   const run = await beginSymbolConfig(registry);

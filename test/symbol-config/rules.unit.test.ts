@@ -181,7 +181,7 @@ const failures = fc.array(
   { minLength: 1, maxLength: 60 },
 );
 
-test('S3 S4 whatever fails: there is always an alarm, it is never put off, and nobody is forgotten over others', () => {
+test('S3 S4 whatever fails: there is always an alarm, it is never put off, and no target is forgotten over others', () => {
   fc.assert(
     fc.property(failures, (rounds) => {
       let state = initialState('main');

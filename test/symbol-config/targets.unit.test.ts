@@ -44,7 +44,7 @@ test.each<[string, unknown, string]>([
     'entry 1 kind must be one of price_collector, price_alert',
   ],
   [
-    'a URL that is none',
+    'an invalid URL',
     [TARGET, { ...OTHER, url: 'alert.internal' }],
     'entry 2 url must be an http or https URL',
   ],

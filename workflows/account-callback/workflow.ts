@@ -125,7 +125,7 @@ export async function accountCallback(input: ShardInput, carried?: CallbackState
     alarmsAnswered = asked;
     if (isRenewed() || isHistoryLong()) {
       await condition(() => countUnderWay(run) === 0);
-      // Whoever asked in the meantime gets an alarm first.
+      // A request that came in the meantime gets its alarm first.
       if (!isAlarmAsked()) {
         await condition(allHandlersFinished);
         await continueAsNew<typeof accountCallback>(input, run.state);
@@ -159,7 +159,7 @@ function onSteering(run: Run): void {
   });
 }
 
-/** A step was told by PostgreSQL that the shard is paused, which this run did not know: the next alarm asks, at once. */
+/** PostgreSQL told a step that the shard is paused, which this run did not know: the next alarm asks immediately. */
 function restIf(run: Run, hold: Hold | undefined): void {
   if (!hold || run.state.paused) return;
   run.state = pausedAs(run.state, hold);
@@ -231,7 +231,7 @@ async function retryFailed(run: Run): Promise<void> {
   run.state = without(run.state, 'nextRetryMs');
   const retrying = portfolios.retryCallbacks(run.shard, timeOf(run)).then((outcome) => {
     run.isRetryFull = outcome.isFull;
-    // Whoever had a daily callback to be retried was left out, and may be due for the next day.
+    // Users with a daily callback in retry were left out, and may be due for the next day.
     run.isUnfinished ||= outcome.isDaySettled;
     return outcome;
   });

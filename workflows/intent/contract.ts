@@ -75,7 +75,7 @@ export interface NotificationInput {
 }
 
 /**
- * Who makes first attempts. `child`: every route has a workflow of its own from the beginning, unless there are more than
+ * Who makes first attempts. `child`: every route has its own workflow from the beginning, unless there are more than
  * MAX_CHILDREN_PER_PARENT. `on_failure`: the notification makes them itself, and a route gets a workflow when it needs
  * one. `direct`: the dispatcher makes those of many intents together, and only what needs one gets a workflow.
  */
@@ -130,7 +130,7 @@ export type Acceptance =
   | { outcome: 'recipient_not_found' }
   /** PostgreSQL does not take what the intent holds. */
   | { outcome: 'unstorable' }
-  /** Somebody cancelled it before it was accepted. */
+  /** An operator cancelled it before it was accepted. */
   | { outcome: 'cancelled' }
   /** No row of it came back: PostgreSQL has fallen back, and its entry is gone from the stream. */
   | { outcome: 'unknown' };
@@ -169,7 +169,7 @@ export interface RouteKey {
   routeRef: string;
 }
 
-/** Input of a route's workflow. Whoever starts one by hand or by a signal gives the key only. */
+/** Input of a route's workflow. An operator who starts one by hand or by a signal gives the key only. */
 export interface RouteInput extends RouteKey {
   /** The notification was reset: a dead-lettered route of it is to be replayed. */
   replay?: boolean;

@@ -2,7 +2,7 @@
  * A dead letter as operators find it in Temporal: this workflow is open for as long as its route is dead. What failed stays
  * failed in Temporal whatever is done about it, so that the failed runs of routes are no list of what is left to do.
  *
- * Whoever changes a dead route sends the signal `look`. The row decides: a route that was replayed, or that retention has
+ * The activity or command that changes a dead route sends the signal `look`. The row decides: a route that was replayed, or that retention has
  * removed, is not dead any more.
  */
 import {
@@ -26,8 +26,8 @@ import { deadLetterDetails } from './route.ts';
 const { lookAtDeadLetter } = proxyLocalActivities<RouteActivities>(ROW_LOOK);
 
 /**
- * Ends when the route is not dead any more. Each day it goes on in a new run, which looks at the row without being told:
- * retention tells nobody.
+ * Ends when the route is not dead any more. Each day it goes on in a new run, which looks at the row without a signal:
+ * retention sends none.
  *
  * @throws CancelledFailure when an operator takes the dead letter off the list; its row stays.
  */

@@ -2,9 +2,9 @@
  * The operator's side of a route's workflow: its signals, and what a run that was started by hand or reset stands for.
  *
  * A dead-lettered route is published again only on an order. There are four ways to give one: the signal `replay`; a
- * run without a parent (started anew in the Web UI or by signal-with-start); a notification that was reset and starts
+ * run without a parent (started again in the Web UI or by signal-with-start); a notification that was reset and starts
  * its routes again; a reset of the route's own run, which the activity notices by the run's id.
- * A run that goes on from an attempt which somebody has made is none.
+ * A run that continues after an earlier attempt is not an order.
  */
 import {
   CancellationScope,

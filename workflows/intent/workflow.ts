@@ -1,5 +1,5 @@
 /**
- * The story of one intent: accept it, publish its routes, report the totals. Each route has a workflow of its own, from
+ * The story of one intent: accept it, publish its routes, report the totals. Each route has its own workflow, from
  * the beginning or from its first trouble on (`DispatchMode`).
  *
  * For each promise the sandbox keeps a stack, for the Web UI's stack trace, which is much of what is done here. So where
@@ -43,8 +43,8 @@ import { wasReset } from './route-operator.ts';
 import { deadRoutes, inheritedAttributes, routeAttributes } from '../search-attributes.ts';
 
 /**
- * A notification that is terminated or reset must not take routes with it in mid-publication. Nor does it cancel them
- * one by one: a request that meets a child just being started is lost (tried with server 1.29), so the routes' rows
+ * A notification that is terminated or reset must not take routes with it in mid-publication. It does not cancel them
+ * one by one either: a request that meets a child just being started is lost (tried with server 1.29), so the routes' rows
  * are closed instead, which no route can miss.
  */
 const INDEPENDENT = {
@@ -144,7 +144,7 @@ function publishAccepted(of: Notification, acceptance: Accepted): RouteTotals | 
     : publishInBatches({ ...of, dispatch: 'on_failure' }, acceptance);
 }
 
-/** @param list the slice's routes to publish, for when nobody has looked at them yet. */
+/** @param list loads the slice's routes to publish; used when they are not loaded yet. */
 function publishSlice(
   of: Notification,
   slice: Slice,
@@ -216,7 +216,7 @@ function publish(
       // The route's own workflow is the record of its failure; siblings and the notification go on.
       if (isDeadLettered(error)) return 'dead_letter';
       if (isOwnCancellation(error)) throw error;
-      // It runs already (this notification was reset) or was terminated: then somebody else settles it.
+      // It runs already (this notification was reset) or was terminated: then another workflow settles it.
       return steering.awaitSettled({ notificationId, routeRef });
     },
   );

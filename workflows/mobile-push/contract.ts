@@ -85,7 +85,7 @@ export interface OpenOrder {
   jobId: string;
   /** Unique per opening, and the same in each attempt of it; the id of the order, if it has one. */
   openedBy: string;
-  /** Set for a replay that somebody asked for. */
+  /** Set for a replay that an operator asked for. */
   requestedBy?: string;
 }
 

@@ -149,7 +149,7 @@ async function send(order: OpenOrder, replays: Replays, end: SendsEnd): Promise<
  * @throws ContinueAsNew when the history has become long; the next run goes on here.
  */
 async function sendInRounds(jobId: string, replays: Replays, end: SendsEnd): Promise<void> {
-  // Whoever sends in rounds has listed some.
+  // Rounds begin with at least one listed page.
   end.listed ??= 1;
   for (;;) {
     const { dueInMs, unrecorded, code } = await rounds.sendRound(jobId);
@@ -240,7 +240,7 @@ async function surely<T>(work: (activities: Activities) => Promise<T>): Promise<
   }
 }
 
-/** Whether somebody was not reached whom a replay could reach: the devices that failed, or all of them. */
+/** Whether a replay could reach more devices: those that failed, or all of them. */
 const isReplayable = ({ outcome, stopCode }: End): boolean => outcome.failed > 0 || stopCode !== undefined;
 
 function conclude(end: End): MobilePushOutcome {

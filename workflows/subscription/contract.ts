@@ -87,7 +87,7 @@ export interface RouterKey extends ServerKey {
   keyHash: string;
 }
 
-/** A connection, or why there is none. */
+/** A connection, or the reason why it cannot be imported. */
 export type ImportedConnection =
   /** `hasCredentials`: the queue came with notifier credentials. */
   { connId: string; hasCredentials: boolean } | { error: string };
@@ -115,8 +115,8 @@ export interface DeletedConnections {
 }
 
 /**
- * A workflow with arguments agent id and `RouterChange`; `trust` returns nothing and `look` returns `RouterStates`. What
- * waits for routers has a workflow of its own, so that the supervisor waits for none.
+ * A workflow with arguments agent id and `RouterChange`; `trust` returns nothing and `look` returns `RouterStates`. Work
+ * that waits for routers has its own workflow, so that the supervisor never waits for a router.
  */
 export const CHANGE_WORKFLOW = 'subscriptionChange';
 
@@ -317,5 +317,5 @@ export interface TokenError {
 }
 
 export type TokenOutcome =
-  /** The token's status as it is now known; after `delete` there is none. */
+  /** The token's status as it is now known; absent after `delete`. */
   { ok: true; status?: string } | { ok: false; error: TokenError };

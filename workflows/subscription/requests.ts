@@ -22,7 +22,7 @@ const REQUEST_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
 type Unchecked<T> = Record<keyof T, unknown>;
 
-/** Whether a signal, which nobody can refuse, can be followed. */
+/** Whether a signal is a valid command: a workflow cannot refuse a signal. */
 export function isCommand(value: unknown): value is Command {
   if (typeof value !== 'object' || value === null) return false;
   const { kind, connIds } = value as Unchecked<Command>;

@@ -24,7 +24,7 @@ export interface RecordFacts {
   notifierId?: string | undefined;
   /** Absent: a worker has given up, which only a reset ends. */
   action?: RecordAction | undefined;
-  /** A worker could not read it, and leaves it alone until it is written anew. */
+  /** A worker could not read it, and leaves it alone until it is written again. */
   isUnreadable?: boolean;
 }
 

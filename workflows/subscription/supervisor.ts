@@ -145,7 +145,7 @@ async function nextAfter(agentId: string, command: CommandUnderWay): Promise<str
 
 /**
  * Continues in a new run once no update is under way. Updates may overlap without end, so from now on they do their
- * work within the task that brings them (`databaseOf`): at its end there is none.
+ * work within the task that brings them (`databaseOf`): at its end no update is open.
  */
 async function continueWhenQuiet(supervisor: Supervisor): Promise<void> {
   await condition(allHandlersFinished);

@@ -70,7 +70,7 @@ export interface SymbolConfigState {
   registry: string;
   /** Of the newest snapshot; 0 before the first. */
   version: number;
-  /** No symbol is enabled: nobody is told so, the last list stays in force. */
+  /** No symbol is enabled: no target receives the empty list, the last list stays in force. */
   isListEmpty: boolean;
   /**
    * Changes told by updates since the workflow first started; how many of them the newest snapshot has; and how many
@@ -85,7 +85,7 @@ export interface SymbolConfigState {
   alarm?: Alarm;
   /** When the next push must be to all, epoch ms. */
   fullPushDueMs: number;
-  /** When the table must be looked at for changes that nobody told of, epoch ms. */
+  /** When the table must be read for changes without a signal, epoch ms. */
   lookDueMs?: number;
   /** The next version must be above this one; it is taken with the next alarm. */
   numberOnFrom?: number;

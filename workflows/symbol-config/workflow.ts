@@ -6,7 +6,7 @@
  * stateDiagram-v2
  *   [*] --> pushing: to all
  *   pushing --> steady: all acknowledged
- *   pushing --> retrying: somebody did not
+ *   pushing --> retrying: a target did not
  *   steady --> pushing: a change, or reconciliation, to all
  *   retrying --> pushing: a change, to all
  *   retrying --> pushing: the alarm, to those that are behind

@@ -82,7 +82,7 @@ export function unpadBlock(block: Buffer, isHello = false): Buffer {
 const isPadding = (bytes: Buffer): boolean =>
   bytes.length === 0 || (bytes[0] === PADDING && bytes.subarray(1).equals(bytes.subarray(0, -1)));
 
-/** Blocks come in parts, and several at once. @returns takes the next bytes. */
+/** Blocks come in parts, and several in one read. @returns takes the next bytes. */
 export function createBlockReader(
   blockBytes: number,
   onBlock: (block: Buffer) => void,

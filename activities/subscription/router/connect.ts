@@ -58,7 +58,7 @@ export async function connectToRouter(
 ): Promise<Connection> {
   const hosts = reachableHosts(address, socksProxy !== undefined);
   const deadline = performance.now() + timeoutMs;
-  let last: unknown = new ConnectError('NETWORK', 'nobody wants a connection any more');
+  let last: unknown = new ConnectError('NETWORK', 'the connection is not wanted any more');
   for (const [index, host] of hosts.entries()) {
     if (signal?.aborted) break;
     const limit = new AbortController();
@@ -189,7 +189,7 @@ interface RouterHello {
   sessionId: Buffer;
 }
 
-/** What follows in later versions is for commands that nobody here has. @throws MalformedError */
+/** Bytes that later versions append are for commands that this client lacks. @throws MalformedError */
 export function readHello(content: Buffer): RouterHello {
   const reader = new Reader(content);
   const oldest = reader.word16('the oldest version');

@@ -70,7 +70,7 @@ export function privateKeyDer(curve: Curve, key: RawKey): Buffer {
   return Buffer.concat([PRIVATE_PREFIX[curve], key]);
 }
 
-/** @returns the raw key in the DER form of a public key, undefined when it is none of this curve. */
+/** @returns the raw key in the DER form of a public key, undefined for a key of another curve. */
 export function rawPublicKeyIn(curve: Curve, der: Buffer): RawKey | undefined {
   const prefix = PUBLIC_PREFIX[curve];
   const isKey = der.length === prefix.length + KEY_BYTES && der.subarray(0, prefix.length).equals(prefix);

@@ -192,7 +192,7 @@ const UNEXPECTED = Symbol('unexpected');
 
 const readOk: Read<undefined> = ({ op }) => (op === 'OK' ? undefined : UNEXPECTED);
 
-/** @param ownSession in which routers are asked about nobody's queues. */
+/** @param ownSession in which routers are asked about no queue of an agent. */
 function createAsking(protocol: 'smp' | 'ntf', ownSession: string, options: RouterSessionsOptions) {
   const sessions = createRouterSessions(protocol, options);
   const errors = createLastErrors();
@@ -225,7 +225,7 @@ function createAsking(protocol: 'smp' | 'ntf', ownSession: string, options: Rout
       /** PING, unsigned: whether the router at this address can be reached at all. */
       ping: (address: RouterAddress) =>
         askOne(address, { command: { op: 'PING' } }, ({ op }) => (op === 'PONG' ? undefined : UNEXPECTED)),
-      /** Opens a session if there is none. */
+      /** Opens a session if necessary. */
       factsOf: (address: RouterAddress) => sessions.factsOf(ownSession, address),
       /** Those that are held now, of all users. */
       sessionsWith: sessions.heldWith,

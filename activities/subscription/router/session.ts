@@ -28,7 +28,7 @@ import type { SessionBinding, Transmission } from './blocks.ts';
 const MOST_WAITING = 512;
 /** Answers that came too late may still come, each once. */
 const MOST_LATE = 4_096;
-/** What a router says without being asked between two answers; whoever says more floods. */
+/** Unasked transmissions of a router between two answers; a router that sends more floods. */
 const MOST_UNASKED = 1_000;
 /** What a router has not taken yet: more than all commands that wait have, so it takes nothing. */
 const MOST_UNREAD_BYTES = 16 * 1024 * 1024;
@@ -93,7 +93,7 @@ export function beginSession(
   const { promise: ended, resolve: tellEnd } = Promise.withResolvers<RouterError>();
   let end: RouterError | undefined;
   let unasked = 0;
-  /** How many transmissions have come, and when the last one did, by a clock that nobody sets. */
+  /** How many transmissions have come, and when the last one did, by the monotonic clock. */
   let heard = 0;
   let lastHeard = performance.now();
   let missedPings = 0;
@@ -132,7 +132,7 @@ export function beginSession(
     const id = correlationId.toString('base64url');
     const asked = waiting.get(id);
     if (!asked) {
-      if (!late.delete(id)) throw new MalformedError('an answer is to nobody');
+      if (!late.delete(id)) throw new MalformedError('an answer is to no command');
       return;
     }
     const isAbout = asked.entityId.equals(entityId) || (answer.op === 'ERR' && entityId.length === 0);
@@ -141,7 +141,7 @@ export function beginSession(
     asked.settle(answer.op === 'ERR' ? { ok: false, error: answer.error } : { ok: true, value: answer });
   }
 
-  /** Messages and ends of subscriptions: whoever wants them asks again. */
+  /** Messages and ends of subscriptions: the next check asks again. */
   function takeUnasked(answer: BinaryAnswer): void {
     // It could not tell which command it did not understand.
     if (answer.op === 'ERR') finish(answer.error);
@@ -173,7 +173,7 @@ export function beginSession(
       }
       const error = broker('TIMEOUT', `no answer within ${commandTimeoutMs} ms`);
       waiting.get(id)?.settle({ ok: false, error });
-      // Nobody else has heard from it meanwhile either.
+      // No other command has heard from it meanwhile either.
       if (heard === heardBefore && !isPatient) finish(error);
     }, commandTimeoutMs);
     waiting.set(id, {

@@ -176,7 +176,7 @@ export function createRouterSessions(protocol: RouterProtocol, options: RouterSe
       }
     },
 
-    /** Opens a session if there is none. */
+    /** Opens a session if necessary. */
     async factsOf(user: string, address: RouterAddress): Promise<RouterResult<SessionFacts>> {
       try {
         const { facts } = await sessionOf(keptOf(user, address), address);

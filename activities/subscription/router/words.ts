@@ -94,7 +94,7 @@ export type BinaryAnswer =
   | { op: 'IDSUB'; subscriptionId: Buffer }
   | { op: 'SUB'; status: RouterSubscriptionStatus }
   | { op: 'OK' | 'PONG' }
-  /** Unasked: a message waits; somebody else has subscribed; or the queue or its notifier is deleted. */
+  /** Unasked: a message waits; another session has subscribed; or the queue or its notifier is deleted. */
   | { op: 'MSG' | 'END' | 'DELD' }
   /** Without any word that is the router's own. */
   | { op: 'ERR'; error: RouterError };
@@ -170,7 +170,7 @@ function keyIn(reader: Reader): RawKey {
 function tokenStatusIn(reader: Reader): TokenStatus {
   const text = reader.rest().toString('latin1');
   const status = TOKEN_STATUSES.find((known) => known === text);
-  if (!status) throw new MalformedError('the status of a token is none that the protocol has');
+  if (!status) throw new MalformedError('the status of a token is unknown to the protocol');
   return status;
 }
 
@@ -182,7 +182,7 @@ function subscriptionStatusIn(reader: Reader): RouterSubscriptionStatus {
   const text = reader.rest().toString('latin1');
   if (SUBSCRIPTION_STATUSES.has(text)) return text;
   if (!text.startsWith('ERR '))
-    throw new MalformedError('the status of a subscription is none that there is');
+    throw new MalformedError('the status of a subscription is unknown to the protocol');
   // With its length before it or without: routers do either.
   const reason = text.slice('ERR '.length).replace(/[^\x20-\x7e]/g, '');
   return `ERR ${reason.slice(0, MOST_REASON_CHARACTERS)}`;

@@ -1,4 +1,4 @@
-/** Everything that is generated from the catalog without a compiler of its own. */
+/** Files that are generated from the catalog without an external compiler. */
 import { readFileSync } from 'node:fs';
 import type { CatalogDocument } from '../catalog.ts';
 import { GALAXY, GALAXY_FILE, documentOf } from '../galaxy.ts';

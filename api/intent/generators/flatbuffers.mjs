@@ -115,7 +115,7 @@ export function checkFlatBuffers() {
   });
 }
 
-/** Writes them anew. @returns why it cannot, in a line. */
+/** Writes the files. @returns why it cannot, in a line. */
 export function generateFlatBuffers() {
   const version = installedFlatc();
   if (version !== FLATC_VERSION) {

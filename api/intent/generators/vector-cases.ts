@@ -174,7 +174,7 @@ function envelopeCases(): VectorCase[] {
       'traceparent',
       {
         'a span': TRACEPARENT,
-        'a span that is not sampled, with a flag that nobody knows': TRACEPARENT.replace(/01$/, 'fe'),
+        'a span that is not sampled, with an unknown flag': TRACEPARENT.replace(/01$/, 'fe'),
         empty: '',
         'no trace': TRACEPARENT.replace(/-[0-9a-f]{32}-/, `-${'0'.repeat(32)}-`),
         'no span': TRACEPARENT.replace(/-[0-9a-f]{16}-/, `-${'0'.repeat(16)}-`),
@@ -309,7 +309,7 @@ function recipientCases(): VectorCase[] {
     },
     ...refusedAs('invalid_recipients', field, {
       empty: '',
-      nobody: '[]',
+      'no recipient': '[]',
       'no array': '{"0":"user-1"}',
       'a text': '"user-1"',
       null: 'null',
@@ -374,7 +374,7 @@ function jsonCases(): VectorCase[] {
       'a raw line break in a text': payloadWith('"a":"\n"'),
       'an unknown escape': payloadWith('"a":"\\x41"'),
       'half an escape': payloadWith('"a":"\\u12"'),
-      'white space that is none': `\u00a0${payloadWith('"a":1')}`,
+      'white space outside JSON': `\u00a0${payloadWith('"a":1')}`,
       'a byte order mark': `\ufeff${payloadWith('"a":1')}`,
       'a missing colon': payloadWith('"a" 1'),
       'a key that is no text': payloadWith('1:1'),

@@ -6,7 +6,7 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-/// `lobby.application.submitted`: Somebody applied to a game: to the owner of a private game, to administrators for a public one.
+/// `lobby.application.submitted`: A user applied to a game: to the owner of a private game, to administrators for a public one.
 type LobbyApplicationSubmittedEvent struct {
 	_tab flatbuffers.Table
 }

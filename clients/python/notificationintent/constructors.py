@@ -308,7 +308,7 @@ def new_lobby_application_submitted(
     trace_id: str | None = None,
     traceparent: str | None = None,
 ) -> Intent:
-    """Somebody applied to a game: to the owner of a private game, to administrators for a public one.
+    """A user applied to a game: to the owner of a private game, to administrators for a public one.
 
     Raises InvalidIntentError for what the service would refuse.
     """
@@ -339,7 +339,7 @@ def new_lobby_application_submitted_to_administrators(
     trace_id: str | None = None,
     traceparent: str | None = None,
 ) -> Intent:
-    """Somebody applied to a game: to the owner of a private game, to administrators for a public one.
+    """A user applied to a game: to the owner of a private game, to administrators for a public one.
 
     Raises InvalidIntentError for what the service would refuse.
     """

@@ -60,8 +60,8 @@ class Intent:
     def fingerprint(self) -> str:
         """The SHA-256, in hex, by which the service tells a duplicate from a conflict.
 
-        The order of recipients and of keys makes no difference, nor do deliver_at_ms, expires_at_ms,
-        request_id, trace_id and traceparent.
+        The order of recipients and of keys makes no difference. deliver_at_ms, expires_at_ms,
+        request_id, trace_id and traceparent make none either.
         """
         content = {
             "notification_type": self.notification_type,

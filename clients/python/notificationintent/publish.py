@@ -24,7 +24,7 @@ class AsyncStreamAppender(Protocol):
 
 
 def publish_intent(client: StreamAppender, intent: Intent, stream: str = DEFAULT_STREAM) -> str:
-    """Appends an intent with one plain XADD on a client that the caller owns; no trimming, and no retry of its own.
+    """Appends an intent with one plain XADD on a client that the caller owns; no trimming, and no retry.
 
     A client that is set up to repeat commands may append it twice: the second entry is a duplicate without effect.
     Returns the id of the stream's entry, which is the notification id. What the client raises is the caller's, who may

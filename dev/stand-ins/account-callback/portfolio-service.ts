@@ -30,7 +30,7 @@ export type PortfolioFailure =
   | HeldAnswer
   /** The connection is reset before any answer. */
   | { kind: 'reset' }
-  /** The callback is applied, and the connection reset: whoever sent it cannot know. */
+  /** The callback is applied, and the connection reset: the sender cannot know. */
   | { kind: 'lost-answer' };
 
 export interface PortfolioFailureScript {
@@ -80,7 +80,7 @@ export interface PortfolioStandIn {
  * Starts the stand-in on 127.0.0.1.
  *
  * @param options.port default 0: a free one.
- * @param options.proof default: signatures of a service without secrets of its own.
+ * @param options.proof default: signatures of a service without configured secrets.
  * @throws Error when the port is taken.
  */
 export async function startPortfolioService({

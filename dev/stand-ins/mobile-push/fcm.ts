@@ -124,7 +124,7 @@ const ERRORS = {
 } satisfies Record<string, { status: number; body: object }>;
 
 /**
- * Starts the stand-in on 127.0.0.1, with a certificate of its own. `POST /v1/projects/<project>/messages:send` answers
+ * Starts the stand-in on 127.0.0.1, with its own certificate. `POST /v1/projects/<project>/messages:send` answers
  * 200 `{"name":"projects/<project>/messages/<id>"}`.
  *
  * @param options.port loopback port; default 0: a free one.
@@ -159,7 +159,7 @@ export async function startFcm({ port = 0 }: { port?: number } = {}): Promise<Fc
   };
 
   const server = createServer({ key: keyPem, cert: certPem }, (request, response) => {
-    // A client that goes away, or the end of the stand-in: there is nobody left to answer.
+    // A client that goes away, or the end of the stand-in: no connection is left to answer on.
     receive(request, response).catch(() => response.destroy());
   });
   server.on('secureConnection', (socket) => {
@@ -192,7 +192,7 @@ export async function startFcm({ port = 0 }: { port?: number } = {}): Promise<Fc
   };
 }
 
-/** The send that a request asks for; a request that is none is answered here. */
+/** The send that a request asks for; an invalid request is answered here. */
 async function readSend(
   request: IncomingMessage,
   response: ServerResponse,

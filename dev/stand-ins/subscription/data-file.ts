@@ -28,7 +28,7 @@ export async function openRouterDataFile<State>(
   let unsaved: (() => State) | undefined;
   let timer: NodeJS.Timeout | undefined;
 
-  // Whoever was told its address knows it by its certificate, also when it holds nothing.
+  // Clients know a router by its certificate, so even an empty router keeps one.
   if (!kept) write(undefined);
 
   function write(state: State | undefined): void {

@@ -24,7 +24,7 @@ export interface StoredQueue {
 interface StoredNotifier {
   notifierId: string;
   notifierKey: string;
-  /** Agreed with the recipient: what a notification says about its message is for nobody else. */
+  /** Agreed with the recipient: only the recipient may read what a notification says about its message. */
   secret: string;
   /** Not delivered yet. */
   waiting: Notification[];
@@ -36,7 +36,7 @@ export type MessagingCommand =
   | (Extract<SmpCommand, { op: 'NEW' }> & {
       recipientDhKey?: string;
       password?: string;
-      /** Whether the session is subscribed to it at once. */
+      /** Whether the session is subscribed to it immediately. */
       subscribes?: boolean;
       senderMaySecure?: boolean;
     })
@@ -72,7 +72,7 @@ const CREDENTIALS: Record<MessagingCommand['op'], Credentials> = {
   PING: 'none',
 };
 
-/** Notifications that are kept for a notifier to which nobody is subscribed; the oldest go first. */
+/** Notifications that are kept for a notifier without a subscriber; the oldest go first. */
 const MAX_WAITING = 100;
 /** Messages that a queue holds until its recipient has acknowledged them. */
 const MAX_MESSAGES = 1_000;
@@ -83,7 +83,7 @@ export interface MessagingRulesOptions {
   queues: readonly StoredQueue[];
   save(queues: () => StoredQueue[]): void;
   flush(): void;
-  /** Without it nobody makes a queue. */
+  /** Without it no client makes a queue. */
   password: string | undefined;
 }
 
@@ -344,7 +344,7 @@ type NotifierKeys = Pick<Extract<SmpCommand, { op: 'NKEY' }>, 'notifierKey' | 'r
 
 const newId = (): string => randomBytes(24).toString('base64url');
 
-/** @throws Refusal `AUTH` when there is no such thing, or for somebody else. */
+/** @throws Refusal `AUTH` when the subject does not exist, or belongs to another client. */
 function allowed<Subject>(subject: Subject | undefined, isAllowed: boolean | undefined): Subject {
   if (subject === undefined || !isAllowed) throw new Refusal('AUTH');
   return subject;

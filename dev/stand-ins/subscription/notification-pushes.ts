@@ -51,7 +51,7 @@ export function createPusher({
   const closing = new AbortController();
 
   function start(token: StoredToken, data: PushData): void {
-    // Nobody is behind this provider.
+    // This provider has no devices.
     if (token.device.provider === 'AN') return;
     const push = deliver(token, data)
       .catch(() => undefined)

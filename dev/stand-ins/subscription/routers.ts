@@ -73,7 +73,7 @@ export async function startRouters({
   }
 }
 
-/** Whoever has a queue or a token on a router keeps the router's address, so it comes back where it was. */
+/** Queues and tokens name the router's address, so a router comes back at its old address. */
 async function portsOf(storeDir: string): Promise<number[]> {
   const file = path.join(storeDir, 'ports.json');
   const kept = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as number[]) : [];

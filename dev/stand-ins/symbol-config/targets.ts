@@ -86,7 +86,7 @@ export interface SymbolTargetsStandIn {
   fail(script: TargetFailureScript): void;
   /** Removes all failures. */
   heal(): void;
-  /** Starts a target anew without its store, as after the loss of its disk. */
+  /** Restarts a target without its store, as after the loss of its disk. */
   loseState(target: string): Promise<void>;
   /** Ends the server immediately, open connections included. */
   stop(): Promise<void>;
@@ -100,7 +100,7 @@ export interface SymbolTargetsOptions {
   /** Where each keeps its list. */
   storeDir: string;
   log?: ReceiverLog;
-  /** Default: signatures of a service without secrets of its own. */
+  /** Default: signatures of a service without configured secrets. */
   proof?: CallerProof;
 }
 

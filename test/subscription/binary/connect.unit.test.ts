@@ -58,7 +58,7 @@ test('N19 a host that is silent after TLS leaves time for the next one', async (
   ]);
 });
 
-test('N19 a hello that comes in many parts is put together, and nobody is warned of it', async () => {
+test('N19 a hello that comes in many parts is put together, without a warning', async () => {
   const warnings: string[] = [];
   const note = ({ name }: Error): void => void warnings.push(name);
   process.on('warning', note);

@@ -190,7 +190,7 @@ describe('answers', () => {
   });
 });
 
-test('N19 the newest version of both sides is spoken, and none when there is none', () => {
+test('N19 the newest version of both sides is spoken, and none without a common one', () => {
   const agreed = (protocol: RouterProtocol, oldest: number, newest: number, hasAlpn = true) =>
     agreedVersion({ oldest, newest }, PROTOCOLS[protocol], hasAlpn);
 
@@ -203,7 +203,7 @@ test('N19 the newest version of both sides is spoken, and none when there is non
   expect(() => agreed('smp', 1, 3)).toThrow('it speaks versions 1 to 3');
 });
 
-test('N19 a block that is none is refused', () => {
+test('N19 an invalid block is refused', () => {
   const block = padBlock(ascii('content'), 512);
   const badPadding = Buffer.from(block);
   badPadding[511] = 0;

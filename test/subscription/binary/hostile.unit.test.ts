@@ -91,7 +91,7 @@ test.each<[Protocol, string]>([
   LIMIT_MS,
 );
 
-test('N17 blocks that are none are refused as a whole', async () => {
+test('N17 invalid blocks are refused as a whole', async () => {
   const client = await routers.client('smp');
   const ping = client.transmissionOf({ content: 'PING' });
   const size = BLOCK.smp;
@@ -137,7 +137,7 @@ test('N17 a client whose first block is no hello is cut off', async () => {
   expect(await (await routers.client('smp')).send({ content: 'PING' })).toEqual([PONG]);
 });
 
-test('N17 a client whose connection is reset while it is answered harms nobody', async () => {
+test('N17 a client whose connection is reset while it is answered harms no other client', async () => {
   const { host, port } = routers.smp.address;
   const unhandled: unknown[] = [];
   const note = (error: unknown) => unhandled.push(error);

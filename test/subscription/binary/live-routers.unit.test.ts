@@ -194,7 +194,7 @@ test.each<[string, string[], string]>([
   expect(parse).not.toThrow('secret');
 });
 
-test('N19 wrong usage has an exit code of its own, and starts nothing', async () => {
+test('N19 wrong usage has its own exit code, and starts nothing', async () => {
   const { code, stdout, stderr } = await run(['--smp', SMP]);
 
   expect([code, stdout]).toEqual([2, '']);

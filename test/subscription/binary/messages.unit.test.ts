@@ -109,7 +109,7 @@ describe('notifications', () => {
     expect(first.said.filter(({ content }) => content.toString('latin1').startsWith('NMSG')).length).toBe(1);
   });
 
-  test('N17 before version 10 nobody is told that a notifier is gone', async () => {
+  test('N17 before version 10 no client is told that a notifier is gone', async () => {
     const client = await routers.client('smp', { version: 9 });
     const queue = await makeQueue(client);
     const { notifierId: entity, keys } = await makeNotifier(client, queue);

@@ -27,7 +27,7 @@ const NOTHING = Buffer.alloc(0);
 
 /** A request of the recording: what it was about, and who signed it. */
 interface Said {
-  /** As bytes, when it is none that the protocol has. */
+  /** As bytes, when the protocol does not have it. */
   command: BinaryCommand | Buffer;
   entity?: Buffer;
   /** Raw. */
@@ -67,7 +67,7 @@ function answersOf(transcript: Transcript): Map<string, { answer: Answer; entity
   );
 }
 
-/** Entities that nobody knows were made up for the recording. */
+/** Unknown entities were made up for the recording. */
 function entityAt(transcript: Transcript, block: number, index: number): Buffer {
   return unpackTransmissions(transcript.requests[block]!, bindingOf(transcript))[index]!.entityId;
 }
@@ -215,7 +215,7 @@ describe.each(['ntf-v1', 'ntf-v2'])('%s', (name) => {
       authKey: publicKeyOf('ed25519', recipient),
       dhKey: publicKeyOf('x25519', transcript.rawKey('dh')),
     };
-    // What follows the router in SNEW: a fingerprint, the id of a notifier that nobody has, and its key of 49 bytes.
+    // What follows the router in SNEW: a fingerprint, the id of a notifier that does not exist, and its key of 49 bytes.
     const router = new Reader(content(6));
     router.take('SNEW S'.length, 'command');
     router.shortString('token');

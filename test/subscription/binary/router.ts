@@ -54,7 +54,7 @@ export interface Peer {
 export interface BinaryRouterOptions {
   protocol?: RouterProtocol;
   versions?: [number, number];
-  /** Default: none of its own, the chosen version's. */
+  /** Default: the chosen version's. */
   hello?: (sessionId: Buffer) => Buffer;
   /** Into how many parts the block of the hello is cut, each sent by itself; 0 sends none. Default 1. */
   helloParts?: number;

@@ -195,7 +195,7 @@ describe('hostile routers', () => {
     ['padding', (peer) => peer.write(Buffer.alloc(16_384)), 'a block is not padded as blocks are'],
     ['no transmission', (peer) => peer.say(Buffer.from([0])), 'a block has no transmission'],
     ['half a transmission', (peer) => peer.say(Buffer.from([1, 0, 9, 1])), 'a transmission ends too early'],
-    ['an answer to nobody', (peer) => peer.answer(stranger), 'an answer is to nobody'],
+    ['an answer to no command', (peer) => peer.answer(stranger), 'an answer is to no command'],
     ['an answer without a question', (peer) => peer.answer(unasked), 'an answer has no question'],
     [
       'an unknown word',
@@ -260,7 +260,7 @@ test('N19 what is not answered in time is told, and the session ends if nothing 
   expect(server.sessions()).toBe(2);
 });
 
-test('N19 an answer that is late is no answer to nobody', async () => {
+test('N19 a late answer is not an answer to no command', async () => {
   const late: (() => void)[] = [];
   const server = await startBinaryRouter({
     onBlock(peer, transmissions) {
@@ -290,7 +290,7 @@ test('N19 an answer that is late is no answer to nobody', async () => {
   expect(server.sessions()).toBe(1);
 });
 
-test('N19 each user has a session of its own, which is held, and opened again after it broke', async () => {
+test('N19 each user has its own session, which is held, and opened again after it broke', async () => {
   const server = await startBinaryRouter({ onBlock: answering('PONG') });
   const sessions = createRouterSessions('smp');
   const ask = async (user: string) => outcomeOf((await sessions.ask(user, server.address, [PING]))[0]!);
@@ -307,7 +307,7 @@ test('N19 each user has a session of its own, which is held, and opened again af
   expect([held, opened, closed]).toEqual([2, 3, 'AGENT INACTIVE']);
 });
 
-test('N19 a session that could not be opened is forgotten among many others, and harms nobody', async () => {
+test('N19 a session that could not be opened is forgotten among many others, and harms no other session', async () => {
   const silent = createServer((socket) => void socket.on('error', () => undefined)).listen(0, '127.0.0.1');
   await once(silent, 'listening');
   const { port } = silent.address() as AddressInfo;
@@ -359,8 +359,8 @@ test('N19 a router that tells things and reads nothing is left before much waits
   });
   let ended: string | undefined;
   void session.ended.then(({ code, detail }) => (ended = `${code} ${detail}`));
-  const nobody = [NOTHING, NOTHING, NOTHING].map(shortString);
-  const end = Buffer.concat([...nobody, ascii('END')]);
+  const unnamed = [NOTHING, NOTHING, NOTHING].map(shortString);
+  const end = Buffer.concat([...unnamed, ascii('END')]);
   const block = padBlock(Buffer.concat([Buffer.from([1]), longString(end)]), facts.blockBytes);
   const telling = setInterval(() => theirs.write(block), 5);
   for (let asked = 0; asked < 8 && ended === undefined; asked += 1) {

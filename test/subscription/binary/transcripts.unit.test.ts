@@ -50,7 +50,7 @@ let cleanUps: (() => Promise<unknown>)[] = [];
 
 beforeEach(async () => {
   sink = await startPushSink();
-  // Nobody takes the pushes, as when the transcripts were recorded.
+  // No provider takes the pushes, as when the transcripts were recorded.
   sink.fail({ failure: { status: 503, reason: 'ServiceUnavailable' } });
 });
 
@@ -102,7 +102,7 @@ describe.each(['smp-v9', 'smp-v4', 'ntf-v2', 'ntf-v1'])('the transcript %s', (na
         const key = createPublicKey({ key: publicDer, format: 'der', type: 'spki' });
         return verify(undefined, authorized, key, authorization);
       });
-    if (!signer) throw new Error('nobody has signed it');
+    if (!signer) throw new Error('no key has signed it');
     return signer;
   }
 

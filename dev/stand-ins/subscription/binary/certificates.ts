@@ -8,7 +8,7 @@ import type { KeyObject } from 'node:crypto';
 import { LOOPBACK } from '../../../servers/ports.ts';
 import { MalformedError, Reader } from './bytes.ts';
 
-/** As a data file keeps it. Nobody needs the key of the offline certificate again. */
+/** As a data file keeps it. The key of the offline certificate is not needed again. */
 export interface BinaryCertificate {
   /** Of the online certificate, PEM. */
   keyPem: string;

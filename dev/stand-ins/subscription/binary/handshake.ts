@@ -37,7 +37,7 @@ export function writeRouterHello(
   return Buffer.concat(parts);
 }
 
-/** @throws MalformedError for what is none. What follows is for the versions to come. */
+/** @throws MalformedError for an invalid hello. Bytes after it belong to later versions. */
 export function readRouterHello(protocol: RouterProtocol, content: Buffer): RouterHello {
   const reader = new Reader(content);
   const oldest = reader.word16();
@@ -52,7 +52,7 @@ export function writeClientHello({ version, keyHash }: ClientHello): Buffer {
   return Buffer.concat([word16(version), short(keyHash)]);
 }
 
-/** @throws MalformedError for what is none. What follows is for the versions to come. */
+/** @throws MalformedError for an invalid hello. Bytes after it belong to later versions. */
 export function readClientHello(content: Buffer): ClientHello {
   const reader = new Reader(content);
   return { version: reader.word16(), keyHash: reader.short() };

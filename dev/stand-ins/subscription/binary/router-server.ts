@@ -69,7 +69,7 @@ export async function startBinaryServer(options: RouterServerOptions): Promise<R
     sockets.open += 1;
     const connection = sockets.opened;
     socket.once('close', () => (sockets.open -= 1));
-    // A client that breaks off, or is cut off: there is nobody left to answer.
+    // A client that breaks off, or is cut off: no connection is left to answer on.
     socket.on('error', () => undefined);
     if (socket.alpnProtocol === HTTP) outside.emit('connection', socket);
     else greet(socket, connection);

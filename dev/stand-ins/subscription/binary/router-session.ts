@@ -45,7 +45,7 @@ export function openRouterSession(options: RouterSessionOptions): RouterSession 
   const { socket, connection, agreement, session, rules, desk, stopping } = options;
   const { protocol, version } = agreement;
   const sessionKey = hasSessionKey(agreement) ? options.sessionKey : undefined;
-  // Not `once`, which an error ends: nobody may be waiting for it.
+  // Not `once`, which rejects on an error: this promise may have no reader.
   const closed = new Promise<void>((resolve) => void socket.once('close', () => resolve()));
   /** Until what is being done has been done, so that its answers share blocks. */
   let waiting: { transmission: Buffer; isRefusal: boolean }[] = [];
