@@ -1,5 +1,5 @@
 /**
- * Writes the pages of docs/reference from the command tree, `.env.example`, the metrics, the alarm rules, the table of states,
+ * Writes the pages of docs/reference from the command tree, `.env.example`, the metrics, the table of states,
  * the lists of failure codes and the contracts. `npm run generate` runs it; `--check` fails when a page differs.
  */
 import { globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -74,14 +74,14 @@ function variables(): string {
   );
   const sections = lines.flatMap((line, index) => {
     if (line.startsWith('## ')) {
-      return ['', `## ${line.slice(3)}`, '', '|variable|default|production|meaning|', '|-|-|-|-|'];
+      return ['', `## ${line.slice(3)}`, '', '|variable|default|meaning|', '|-|-|-|'];
     }
     const [, name, value = ''] = /^# ([A-Z0-9_]+)=(.*)$/.exec(line) ?? [];
     return name === undefined ? [] : [variableRow(name, value, lines[index - 1]!.slice(2))];
   });
   return page(
     'Variables',
-    'Durations are written as `250ms`, `90s`, `1m30s`, `2h` or `7d`. An empty value counts as not set. A *required* variable must be set in production, *by role* for processes of the role that the meaning names. A *secret* is never printed, and may come in a [file](../operate/keys.md).',
+    'Durations are written as `250ms`, `90s`, `1m30s`, `2h` or `7d`. An empty value counts as not set. `.env.example` says more about each. A *required* variable must be set in production, *by role* for processes that use it. A *secret* is never printed, and may come in a [file](../operate/keys.md).',
     sections.join('\n').trim(),
     '## Administrators',
     'Addresses, comma-separated, for each type with the audience `admin_email`: `geo.review_recommended` has `NOTIFICATION_ADMIN_EMAILS_GEO_REVIEW_RECOMMENDED`.',
@@ -90,14 +90,16 @@ function variables(): string {
   );
 }
 
-/** Names that differ in the signal, as one. */
+/** Names by their beginning. */
 function shortNames(names: readonly string[]): string {
-  const SIGNAL = /^(OTEL_EXPORTER_OTLP_)(?:TRACES_|METRICS_)(?=TIMEOUT|COMPRESSION|CE|CL)/;
-  const whole = names.filter((name) => !SIGNAL.test(name));
-  return whole
-    .map((name) => {
-      const ofSignal = name.replace('OTLP_', 'OTLP_TRACES_');
-      return code(names.includes(ofSignal) ? name.replace('OTLP_', 'OTLP_{,TRACES_,METRICS_}') : name);
+  const groups = Map.groupBy(
+    names,
+    (name) => /^OTEL_(?:EXPORTER_OTLP(?:_TRACES|_METRICS)?|[A-Z]+)_/.exec(name)![0],
+  );
+  return [...groups]
+    .map(([start, members]) => {
+      const ends = members.map((name) => name.slice(start.length)).join(',');
+      return code(members.length === 1 ? members[0]! : `${start}{${ends}}`);
     })
     .join(', ');
 }
@@ -108,14 +110,15 @@ function variableRow(name: string, value: string, comment: string): string {
   const isByRole = /required in production by the role/i.test(comment);
   const required = comment.endsWith(REQUIRED) ? 'required' : isByRole ? 'by role' : '';
   const production = [required, row?.secret ? 'secret' : ''].filter(Boolean).join(', ');
-  const meaning = cell(comment.split(/(?<=\.) (?=[A-Z])/)[0]!);
-  return `|${code(name)}|${value === '' ? '' : code(value)}|${production}|${meaning}|`;
+  const [sentence = ''] = comment.split(/\.? (?:Required|required in production)|(?<=\.) (?=[A-Z])/);
+  const meaning = cell(sentence.includes(': ') ? sentence : sentence.split('; ')[0]!).replace(/[.;,]$/, '');
+  return `|${code(name)}|${value === '' ? '' : code(value)}|${meaning}${production && ` *(${production})*`}|`;
 }
 
 const metrics = (): string =>
   page(
     'Metrics',
-    'Each name begins with `notification.`. Prometheus shows dots as underscores, appends `_milliseconds` or `_seconds` for the unit, and `_total` to a counter. Every process reports the same value of a gauge: take the maximum, not the sum. Metrics of the Temporal SDK (`temporal_*`) go to the same collector.',
+    'Each name begins with `notification.`. Prometheus shows dots as underscores, appends `_milliseconds` or `_seconds` for the unit, and `_total` to a counter. Every process reports the same value of a gauge: take the maximum, not the sum. Counts of rows end at 100,000, and an age is 0 when nothing waits. Metrics of the Temporal SDK (`temporal_*`) go to the same collector.',
     table(
       ['metric', 'kind', 'meaning'],
       instruments()
@@ -123,65 +126,25 @@ const metrics = (): string =>
         .map(({ name, kind, unit, description = '' }) => [
           code(name.replace('notification.', '')),
           unit === undefined ? kind : `${kind}, ${unit}`,
-          description,
+          description.split('; ')[0]!,
         ]),
     ),
   );
-
-interface Rule {
-  alert: string;
-  labels: { severity: string };
-  annotations: { summary: string; runbook: string };
-}
-
-function alarms(): string {
-  const files = globSync('deploy/alerts/*.yaml', { cwd: ROOT }).sort();
-  const runbooks = new Set<string>();
-  const parts = files.flatMap((file) => {
-    const { groups } = parse(read(file)) as { groups: { rules: Rule[] }[] };
-    const lines = groups.flatMap(({ rules }) =>
-      rules.map(({ alert, labels, annotations }) => {
-        runbooks.add(annotations.runbook.split('#')[0]!);
-        return `- ${code(alert)}${labels.severity === 'page' ? ' (page)' : ''}: ${plain(annotations.summary)}`;
-      }),
-    );
-    return [`## ${path.basename(file, '.yaml')}`, lines.join('\n')];
-  });
-  const links = [...runbooks].map(
-    (runbook) => `[runbook](${path.relative(FOLDER, path.join(ROOT, runbook))})`,
-  );
-  return page(
-    'Alarms',
-    `The rules of \`deploy/alerts\`. *page* calls the operator on duty; the others open a ticket. The ${links.join(', ')} has a section for each.`,
-    ...parts,
-  );
-}
-
-/** A summary without the expressions of its template. */
-const plain = (summary: string): string =>
-  summary
-    .replace(/\{\{ with .*?\{\{ end \}\}/g, '')
-    .replace(/\{\{ \$value \| humanizePercentage \}\}/g, 'N %')
-    .replace(/\{\{ \$value[^}]*\}\}/g, 'N')
-    .replace(/(?:\{\{ \$labels\.\w+ \}\})+/g, (labels) =>
-      [...labels.matchAll(/labels\.(\w+)/g)].map(([, name]) => `*${name}*`).join(' or '),
-    )
-    .replace(/\s+/g, ' ')
-    .replace(/\.?\s*$/, '');
 
 function states(): string {
   const kinds = [...new Set(STATES.map(({ kind }) => kind))];
   const commandsOf = (text: string): string => {
     if (text === '-') return '';
     if (/^(signal|update) /.test(text)) return text;
-    return text
-      .split(', ')
-      .map((command) => code(`gn ${command}`))
-      .join(' ');
+    return text.split(', ').map(code).join(' ');
   };
+  // Leaves out a table that needs no command, and a value that ends like another one.
+  const isNews = ({ row, end, command }: (typeof STATES)[number]): boolean =>
+    !end.startsWith('as ') && (command !== '-' || row.includes('.status '));
   const tableOf = (kind: string): string => {
     let above = '';
-    const rows = STATES.filter((state) => state.kind === kind).map(({ row, meaning, end, command }) => {
+    const shown = STATES.filter((state) => state.kind === kind && isNews(state));
+    const rows = shown.map(({ row, meaning, end, command }) => {
       const [column = '', ...value] = row.split(' ');
       const words = [...(column === above ? [] : [column]), ...(value.length > 0 ? [value.join(' ')] : [])];
       above = column;
@@ -191,7 +154,7 @@ function states(): string {
   };
   return page(
     'States',
-    'The states of rows in PostgreSQL. A value without a column belongs to the column above it. A *final* row stays until retention deletes it.',
+    'The states of rows in PostgreSQL that need or needed work, with the command of `galaxy-notify` that helps. A value without a column belongs to the column above it. A *final* row stays until retention deletes it.',
     ...kinds.flatMap((kind) => [`## ${kind}`, tableOf(kind)]),
   );
 }
@@ -316,7 +279,6 @@ const PAGES: Record<string, string> = {
   commands: await commands(),
   variables: variables(),
   metrics: metrics(),
-  alarms: alarms(),
   states: states(),
   'failure-codes': failureCodes(),
   contracts: contracts(),

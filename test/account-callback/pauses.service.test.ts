@@ -78,7 +78,7 @@ test('C9 U7 a shard that is paused tells nothing, over new runs, an emptied Temp
   // Hours pass. A new run, what Temporal has forgotten, and a new process look at what PostgreSQL says.
   const isPausedStill = async () => {
     expect((await bench.runNow()).paused).toMatchObject({ requestedBy: 'nina', reason: 'a move' });
-    expect(await detailsOf()).toMatch(/^paused by nina since .*: a move; /);
+    expect(await detailsOf()).toMatch(/^Paused by nina since .*: a move\n/);
     expect(toldHours()).toEqual([START]);
   };
   await isPausedStill();

@@ -25,25 +25,24 @@ async function insertRecords(
   age: string,
   keyReservedFor: string,
 ): Promise<void> {
+  // The retention of the service must not come between.
   await slot.db.query(
-    `INSERT INTO notification.records (notification_id, notification_type, producer, audience_kind, recipient_user_ids,
-       payload_json, idempotency_key, request_fingerprint, occurred_at, accepted_at, updated_at, idempotency_expires_at)
-     SELECT $1 || n, 'game.turn.ready', 'game_master', 'user', '["u"]', '{}', $1 || n, 'f', now(),
-            now() - $3::interval, now(), now() + $4::interval
-       FROM generate_series(1, $2) AS n`,
+    `WITH record AS (
+       INSERT INTO notification.records (notification_id, notification_type, producer, audience_kind, recipient_user_ids,
+         payload_json, idempotency_key, request_fingerprint, occurred_at, accepted_at, updated_at, idempotency_expires_at)
+       SELECT $1 || n, 'game.turn.ready', 'game_master', 'user', '["u"]', '{}', $1 || n, 'f', now(),
+              now() - $3::interval, now(), now() + $4::interval
+         FROM generate_series(1, $2) AS n
+       RETURNING notification_id
+     ), route AS (
+       INSERT INTO notification.routes (notification_id, route_id, channel, recipient_ref, status, max_attempts,
+         created_at, updated_at, dead_lettered_at)
+       SELECT notification_id, 'push:user:u', 'push', 'user:u', 'dead_letter', 3, now(), now(), now() FROM record
+       RETURNING notification_id
+     )
+     INSERT INTO notification.dead_letters
+     SELECT notification_id, 'push:user:u', 'push', 'user:u', 3, 3, 'c', 'm', 'h', now() FROM route`,
     [prefix, count, age, keyReservedFor],
-  );
-  await slot.db.query(
-    `INSERT INTO notification.routes (notification_id, route_id, channel, recipient_ref, status, max_attempts,
-       created_at, updated_at, dead_lettered_at)
-     SELECT notification_id, 'push:user:u', 'push', 'user:u', 'dead_letter', 3, now(), now(), now()
-       FROM notification.records WHERE notification_id LIKE $1 || '%'`,
-    [prefix],
-  );
-  await slot.db.query(
-    `INSERT INTO notification.dead_letters SELECT notification_id, 'push:user:u', 'push', 'user:u', 3, 3, 'c', 'm', 'h', now()
-       FROM notification.records WHERE notification_id LIKE $1 || '%'`,
-    [prefix],
   );
 }
 
