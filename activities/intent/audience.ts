@@ -13,7 +13,6 @@ import { cutText } from '../../api/text.ts';
 import { ACCEPTANCE_DEFERRED, USER_SERVICE_UNAVAILABLE } from '../../workflows/failures.ts';
 import { HEARTBEAT_MS, heartbeat } from '../heartbeat.ts';
 import { reasonOf } from '../reason.ts';
-import type { ClosedWindow } from './collapse.ts';
 import type { Trouble } from './entries.ts';
 import type { IntentMetrics } from './metrics.ts';
 import type { Recipient, UserService } from './user-service.ts';
@@ -284,6 +283,19 @@ function deferral(): ApplicationFailure {
 
 /** Classification of an e-mail route that is skipped because the User Service has no usable answer about its user. */
 export const RECIPIENT_UNUSABLE = 'recipient_unusable';
+
+/** What the row of a route keeps: of the window that it has closed, if it has, and the position of what it carries in the contents. */
+export interface ClosedWindow {
+  window?: string;
+  upTo?: number;
+  /** Epoch ms. */
+  at?: number;
+  /** Intents of the window. */
+  count?: number;
+  /** The notification whose payload it carries. */
+  newest?: string;
+  content?: number;
+}
 
 /** A row of `notification.routes` as acceptance creates it. */
 export interface RouteSlot {

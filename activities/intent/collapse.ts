@@ -13,22 +13,11 @@ import type { Intent } from '../../api/intent/entry.ts';
 import { forgottenKeySql } from '../../api/intent/forgotten.ts';
 import { ROUTE_COLLAPSED } from '../../api/intent/outcome.ts';
 import { query } from '../postgres.ts';
-import type { RouteSlot } from './audience.ts';
+import type { ClosedWindow, RouteSlot } from './audience.ts';
 import { EARLIER } from './entries.ts';
 
 /** Intents of a window that are looked into, the newest. */
 const MOST_IN_WINDOW = 10_000;
-
-/** What the row of a route keeps: of the window that it has closed, if it has, and the position of what it carries in the contents. */
-export interface ClosedWindow {
-  window?: string;
-  upTo?: number;
-  /** Epoch ms. */
-  at?: number;
-  /** Intents of the window. */
-  count?: number;
-  content?: number;
-}
 
 /** An intent whose windows are closed. */
 export interface Closing {
@@ -141,9 +130,12 @@ function closingOf(catalog: Catalog, intent: Intent, rows: readonly WindowRow[])
     // It has expired, and nothing else is in the window.
     if (row.up_to === null || items === null) return alone;
     expiries.set(position, Math.max(...items.map(({ expiresAtMs }) => expiresAtMs ?? Infinity)));
-    const closed = { window: row.window_id, upTo: row.up_to, at: row.at, count: row.count };
-    if (digest) return carrying(digestOf(items, row.count), closed);
     const [newest] = items as [Item];
+    const closed = {
+      ...{ window: row.window_id, upTo: row.up_to, at: row.at, count: row.count },
+      newest: newest.notificationId,
+    };
+    if (digest) return carrying(digestOf(items, row.count), closed);
     return newest.notificationId === intent.notificationId
       ? { collapse: closed }
       : carrying(newest.payloadJson, closed);

@@ -207,7 +207,12 @@ export async function insertRecords(
   { catalog, budgets, idempotencyTtlMs }: InsertOptions,
 ): Promise<Map<string, AcceptedNow>> {
   if (items.length === 0) return new Map();
-  const tallies = new Map(items.map(({ intent }) => [intent.notificationId, tallyOf()]));
+  const tallies = new Map(
+    items.map(({ intent }) => [
+      intent.notificationId,
+      tallyOf(catalog.types.get(intent.notificationType)?.throttle?.summary),
+    ]),
+  );
   const collapses = items.some(({ intent }) => windowsOf(catalog, intent));
   let closing = new Map<string, Closing>();
   const slotsOf = ({ intent, part }: PartOfItem): SlotOfRecord[] => {
@@ -302,8 +307,12 @@ function partsOf(audience: Audience): Audience[] {
   }));
 }
 
-/** Histories stay small: a large notification's routes are listed by its batches, not handed over here. */
-function tallyOf() {
+/**
+ * Histories stay small: a large notification's routes are listed by its batches, not handed over here.
+ *
+ * @param limit of a type with a throttle, for people.
+ */
+function tallyOf(limit = '') {
   const slots: RouteSlot[] = [];
   const collapsed: Channel[] = [];
   const throttled: string[] = [];
@@ -326,8 +335,9 @@ function tallyOf() {
       throttled.push(...routeIds);
       skipped += routeIds.length;
       const ids = new Set(routeIds);
+      const beyond = { status: 'skipped', mark: ROUTE_THROTTLED, problem: limit } as const;
       for (const [index, slot] of slots.entries())
-        if (ids.has(slot.routeId)) slots[index] = { ...slot, status: 'skipped', mark: ROUTE_THROTTLED };
+        if (ids.has(slot.routeId)) slots[index] = { ...slot, ...beyond };
     },
     accepted(): Omit<AcceptedNow, 'fresh'> & { slots?: RouteSlot[] } {
       const counts = { outcome: 'accepted' as const, routeCount, skipped };

@@ -49,7 +49,7 @@ export function createEncoder(settings: OutboundSettings, catalog: Catalog): Enc
 
   return (route) => {
     const handOffOf = {
-      notificationId: route.notification_id,
+      notificationId: route.carried_id,
       routeId: route.route_id,
       requestId: route.request_id,
       traceId: route.trace_id,

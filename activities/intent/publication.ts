@@ -190,7 +190,7 @@ export function createPublisher(
     const lease = { token: randomUUID(), ttlMs: settings.leaseTtlMs };
     const keys = {
       lease: leaseKey(route.notification_id, route.route_id),
-      handOff: handOffKey(route.notification_id, route.route_id, route.generation),
+      handOff: handOffKey(route.carried_id, route.route_id, route.generation),
       voided: voidedKey(route.notification_id),
     };
     let handedOff;
@@ -239,7 +239,7 @@ export function createPublisher(
    * could settle, may have handed it off, and then it is published after all.
    */
   async function expire(route: RouteRow): Promise<Attempt | HandedOff> {
-    const key = handOffKey(route.notification_id, route.route_id, route.generation);
+    const key = handOffKey(route.carried_id, route.route_id, route.generation);
     const fade = () => void handOff.fade(redis, [key]).catch(() => undefined);
     let deliveredAs: string | undefined;
     try {
@@ -289,8 +289,7 @@ export function createPublisher(
   async function openAgain(route: RouteRow, replay: ReplayOrder): Promise<Attempt | undefined> {
     if (replay.replayId === route.replay_id) return stillDead(route);
     // What killed it may have been an answer that did not come back: then it was delivered after all.
-    const { notification_id: notificationId, route_id: routeId, generation } = route;
-    const key = handOffKey(notificationId, routeId, generation);
+    const key = handOffKey(route.carried_id, route.route_id, route.generation);
     let deliveredAs: string | undefined;
     try {
       deliveredAs = await handOff.entryOf(redis, key);

@@ -277,7 +277,7 @@ export function createRepairActivities({
       log.error({ ...logFields(route), reason: reasonOf(error) }, 'lost entry cannot be made again');
       return undefined;
     }
-    const key = handOffKey(route.notification_id, route.route_id, route.generation);
+    const key = handOffKey(route.carried_id, route.route_id, route.generation);
     const now = await handOff.restore(redis, key, route.entry_id!, entry);
     metrics.outboundRestored({ channel: route.channel });
     log.warn(

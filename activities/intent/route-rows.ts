@@ -41,6 +41,11 @@ export interface RouteRow {
   payload_json: string;
   /** What it carries in place of that. */
   content_json: string | null;
+  /**
+   * The notification by whose id it is handed off: that of the newest intent that it carries. PostgreSQL may forget that
+   * a window was closed, and close it again with a newer one; the route and its notification may be the same then.
+   */
+  carried_id: string;
   request_id: string | null;
   trace_id: string | null;
   traceparent: string | null;
@@ -144,6 +149,7 @@ export function freshRoute(
     idempotency_key: intent.idempotencyKey,
     payload_json: intent.payloadJson,
     content_json: slot.content ?? null,
+    carried_id: slot.collapse?.newest ?? intent.notificationId,
     request_id: intent.requestId ?? null,
     trace_id: intent.traceId ?? null,
     traceparent: intent.traceparent ?? null,
@@ -215,7 +221,8 @@ const routeColumns = (payload: string) => `
     SELECT notification_id, route_id, route.channel, recipient_ref, status, attempt_count, max_attempts, resolved_email,
            resolved_locale, last_error_classification, last_error_message, entry_id, route.updated_at::text AS version,
            notification_type, producer, audience_kind, idempotency_key, ${payload} AS payload_json,
-           (contents -> (route.collapse ->> 'content')::int)::text AS content_json, request_id, trace_id, traceparent,
+           (contents -> (route.collapse ->> 'content')::int)::text AS content_json,
+           coalesce(route.collapse ->> 'newest', notification_id) AS carried_id, request_id, trace_id, traceparent,
            floor(extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms,
            (extract(epoch FROM expires_at) * 1000)::bigint AS expires_at_ms,
            coalesce(expires_at <= statement_timestamp(), false) AS is_expired,

@@ -41,6 +41,8 @@ export type SteeringActivities = ReturnType<typeof createSteeringActivities>;
 
 interface ListedRoute {
   route_id: string;
+  /** The notification by whose id it is handed off. */
+  carried_id: string;
   generation: number;
 }
 
@@ -56,7 +58,7 @@ export function createClosing({ db, redis }: Pick<SteeringResources, 'db' | 'red
 
   /** Closes routes that are open and settles their rows. */
   async function close(notificationId: string, routes: ListedRoute[]): Promise<void> {
-    const closed = await closeInRedis(notificationId, routes);
+    const closed = await closeInRedis(routes);
     await query(db, SETTLE_CLOSED, [
       notificationId,
       closed.map(({ routeId }) => routeId),
@@ -67,7 +69,7 @@ export function createClosing({ db, redis }: Pick<SteeringResources, 'db' | 'red
 
   /** The same once more for routes whose rows say `skipped`: what was handed off all the same counts as published. */
   async function closeAgain(notificationId: string, routes: ListedRoute[]): Promise<void> {
-    const closed = await closeInRedis(notificationId, routes);
+    const closed = await closeInRedis(routes);
     const delivered = closed.filter(({ entryId }) => entryId !== undefined);
     if (delivered.length > 0) {
       await query(db, SETTLE_DELIVERED, [
@@ -95,10 +97,10 @@ export function createClosing({ db, redis }: Pick<SteeringResources, 'db' | 'red
   }
 
   /** @returns of each route the entry as which it was handed off before, if it was. */
-  function closeInRedis(notificationId: string, routes: ListedRoute[]): Promise<ClosedRoute[]> {
+  function closeInRedis(routes: ListedRoute[]): Promise<ClosedRoute[]> {
     return Promise.all(
-      routes.map(async ({ route_id: routeId, generation }) => {
-        const key = handOffKey(notificationId, routeId, generation);
+      routes.map(async ({ route_id: routeId, carried_id: carriedId, generation }) => {
+        const key = handOffKey(carriedId, routeId, generation);
         return { routeId, key, entryId: await handOff.close(redis, key) };
       }),
     );
@@ -214,7 +216,7 @@ const isOpen = (status: string): boolean => status === 'pending' || status === '
 const stillOpen = ({ routeRef }: RouteKey) =>
   ApplicationFailure.create({ type: ROUTE_OPEN, message: `${routeRef} is not settled yet` });
 
-const ROUTE_COLUMNS = `route_id,
+const ROUTE_COLUMNS = `route_id, coalesce(collapse ->> 'newest', $1) AS carried_id,
            (SELECT count(*)::int
               FROM notification.replays
              WHERE replays.notification_id = $1 AND replays.route_id = route.route_id
@@ -244,7 +246,7 @@ const LIST_CANCELLED = {
 };
 
 /** Routes at [$2, $2 + $3) of notification $1, ordered by route id. */
-const SLICE = `(SELECT route_id, status, created_at, skipped_at
+const SLICE = `(SELECT route_id, status, created_at, skipped_at, collapse
               FROM notification.routes
              WHERE notification_id = $1
              ORDER BY route_id

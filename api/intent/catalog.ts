@@ -6,7 +6,6 @@
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { DURATION_FORMS, durationMs } from '../durations.ts';
-import type { Intent } from './entry.ts';
 
 /** The two delivery channels of v1. */
 export const CHANNELS = ['push', 'email'] as const;
@@ -499,8 +498,16 @@ export interface Windows extends CollapseSpec {
   ids: string[];
 }
 
+/** What decides the windows of an intent. */
+interface Collapsible {
+  notificationType: NotificationType;
+  audienceKind: AudienceKind;
+  recipientUserIds: readonly string[];
+  payloadJson: string;
+}
+
 /** @returns undefined when the type of the intent does not collapse. */
-export function windowsOf({ types }: Catalog, intent: Intent): Windows | undefined {
+export function windowsOf({ types }: Catalog, intent: Collapsible): Windows | undefined {
   const { notificationType, audienceKind, recipientUserIds, payloadJson } = intent;
   const collapse = types.get(notificationType)?.collapse;
   if (collapse === undefined || recipientUserIds.length > MAX_COLLAPSED_RECIPIENTS) return undefined;

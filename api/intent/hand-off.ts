@@ -5,7 +5,7 @@ export type EntryField = [name: string, value: string | Buffer];
 
 /** The route being handed off. */
 export interface HandOff {
-  /** The stream entry id of the intent. */
+  /** The stream entry id of the intent, the newest of those that it carries. */
   notificationId: string;
   /** `<channel>:<recipient_ref>`. */
   routeId: string;

@@ -9,6 +9,7 @@ import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot, way } from '../harness.ts';
+import { keepRows } from '../put-back.ts';
 import { namespaceOf } from '../slots.ts';
 
 const GATEWAY = 'gateway:client-events';
@@ -170,12 +171,17 @@ test('I93 the newest of a window is delivered when it ends, once, and by itself'
   ];
   // One look of the dispatcher may find all of them due, and then any of them closes the window.
   const { pushes, mails } = await deliveriesAfter('moved', first, second, third);
-  const [carrier = ''] = pushes.map(({ id }) => id.split('/')[0]);
   const payload = { item: 'moved', price: 3 };
   expect({ pushes, mails }).toEqual({
-    pushes: [{ id: `${carrier}/push:user:user-1`, payload }],
-    mails: [{ id: `${carrier}/email:user:user-1`, payload }],
+    pushes: [{ id: `${third}/push:user:user-1`, payload }],
+    mails: [{ id: `${third}/email:user:user-1`, payload }],
   });
+  const { rows: carriers } = await slot.db.query<{ id: string }>(
+    "SELECT notification_id AS id FROM notification.routes WHERE notification_id = ANY ($1) AND status = 'published'",
+    [[first, second, third]],
+  );
+  const carrier = carriers[0]!.id;
+  expect(carriers).toEqual([{ id: carrier }, { id: carrier }]);
   const others = [first, second, third].filter((id) => id !== carrier);
   for (const id of others)
     expect(await routesOf(id)).toMatchObject({
@@ -203,7 +209,7 @@ test('I93 each recipient and each key has its own window', async () => {
   await close(first);
   // The window of user-2 is open still.
   expect(await deliveriesOf('own')).toMatchObject({
-    pushes: [{ id: `${first}/push:user:user-1`, payload: { price: 2 } }],
+    pushes: [{ id: `${both}/push:user:user-1`, payload: { price: 2 } }],
   });
   const last = await publish('own', 3, { to: ['user-2', 'user-1'] });
   const [routes] = await close(both);
@@ -217,8 +223,8 @@ test('I93 each recipient and each key has its own window', async () => {
     'push:user:user-2': COLLAPSED(both),
   });
   expect((await deliveriesOf('own')).mails.map(({ id, payload }) => [id, payload['price']])).toEqual([
-    [`${first}/email:user:user-1`, 2],
-    [`${both}/email:user:user-2`, 3],
+    [`${both}/email:user:user-1`, 2],
+    [`${last}/email:user:user-2`, 3],
     [`${last}/email:user:user-1`, 3],
   ]);
   await close(other);
@@ -240,7 +246,7 @@ test('I93 without the newest, which is cancelled, the next newest is delivered',
   await close(first);
   await close(second);
   expect((await deliveriesOf('cancel')).pushes).toEqual([
-    { id: `${first}/push:user:user-1`, payload: { item: 'cancel', price: 2 } },
+    { id: `${second}/push:user:user-1`, payload: { item: 'cancel', price: 2 } },
   ]);
   expect(await statusOf(third)).toBe('cancelled');
 });
@@ -320,6 +326,28 @@ test('I93 a replay delivers what was decided', async () => {
   expect((await deliveriesOf('replay')).mails.map(({ payload }) => payload['price'])).toEqual([2]);
   await close(second, next);
   expect((await deliveriesOf('replay')).mails.map(({ payload }) => payload['price'])).toEqual([2, 3]);
+});
+
+test('I93 a window that PostgreSQL has forgotten is delivered again only with newer content', async () => {
+  const [same, newer] = [await publish('same', 1), await publish('newer', 1)];
+  await publish('same', 2);
+  await publish('newer', 2);
+  const { putBack } = await keepRows(slot.db);
+  await close(same, newer);
+  await putBack();
+  const newest = await publish('newer', 3);
+  await close(same, newer, newest);
+  const pricesOf = async (item: string) => {
+    const { pushes, mails } = await deliveriesOf(item);
+    expect(pushes.map(({ id }) => id.split('/')[0])).toEqual(mails.map(({ id }) => id.split('/')[0]));
+    expect(new Set(pushes.map(({ id }) => id)).size).toBe(pushes.length);
+    return [pushes, mails].map((all) => all.map(({ payload }) => payload['price']));
+  };
+  expect(await pricesOf('same')).toEqual([[2], [2]]);
+  expect(await pricesOf('newer')).toEqual([
+    [2, 3],
+    [2, 3],
+  ]);
 });
 
 test('I93 a user is forgotten in what other intents carried', async () => {
