@@ -276,7 +276,7 @@ test(
           await eventually(`the push of ${id} to wait`, async () => {
             const handle = slot.client.workflow.getHandle(routeWorkflowId(id, PUSH));
             const metadata = await handle.query<{ currentDetails?: string }>('__temporal_workflow_metadata');
-            return metadata.currentDetails?.startsWith('paused');
+            return metadata.currentDetails?.startsWith('Paused');
           });
         }
         ask(operator.channels.resume('push', { requestedBy: 'crash', ratePerSecond: 5 }));

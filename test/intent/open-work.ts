@@ -81,7 +81,7 @@ export function openIntentWork(slot: Slot): OpenWork {
         const { currentDetails } = await route.query<{ currentDetails?: string }>(
           '__temporal_workflow_metadata',
         );
-        return currentDetails?.startsWith('paused');
+        return currentDetails?.startsWith('Paused');
       });
       await eventually('the User Service to be asked', async () =>
         slot.userService.requests.some(({ userId }) => userId === 'user-9'),

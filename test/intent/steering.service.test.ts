@@ -89,7 +89,7 @@ const detailsOf = async (workflowId: string) => {
 
 const waitingForChannel = (id: string, route = PUSH) =>
   eventually(`${route} of ${id} to wait for its channel`, async () =>
-    (await detailsOf(routeWorkflowId(id, route)))?.startsWith('paused'),
+    (await detailsOf(routeWorkflowId(id, route)))?.startsWith('Paused'),
   );
 
 test('I26 a paused channel publishes nothing and spends nothing, the other goes on, and resuming lets the routes go', async () => {
@@ -99,7 +99,9 @@ test('I26 a paused channel publishes nothing and spends nothing, the other goes 
     reason: 'gateway maintenance',
     requestedBy: 'nina',
   });
-  expect(await detailsOf(channelWorkflowId('push'))).toBe('paused by nina: gateway maintenance');
+  expect(await detailsOf(channelWorkflowId('push'))).toBe(
+    'Paused by nina: new routes wait until it is resumed.\n\ngateway maintenance',
+  );
   const id = await publish('paused');
   await inStatus(id, EMAIL, 'published');
   await waitingForChannel(id);
