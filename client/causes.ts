@@ -91,3 +91,7 @@ export function durationOf(ms: number): string {
   if (ms < 7_200_000) return `${Math.round(ms / 60_000)} min`;
   return ms < 172_800_000 ? `${Math.round(ms / 3_600_000)} h` : `${Math.round(ms / 86_400_000)} d`;
 }
+
+/** A text as one word for a shell: producers choose ids and values, and people paste commands. */
+export const shellWord = (text: string): string =>
+  /^[\w:@./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;

@@ -16,6 +16,7 @@ import type { Stack } from '../dev/servers/stack.ts';
 import { readiness } from '../dev/servers/temporal.ts';
 import type { Operator } from '../client/operator.ts';
 import { createOperator } from '../client/operator.ts';
+import type { Catalog } from '../api/intent/catalog.ts';
 import type { Config } from '../config/load.ts';
 import { loadConfig } from '../config/load.ts';
 import type { RedisAddress } from '../config/values.ts';
@@ -89,11 +90,12 @@ export interface Slot {
   release(): Promise<void>;
 }
 
-/** @param uiUrl of the Web UI, which links lead to; default: no Web UI. */
-export const operatorOf = ({ client, db, redis, slot }: Slot, uiUrl?: string): Operator =>
+/** @param uiUrl of the Web UI, which links lead to; default: no Web UI. @param catalog default: the built-in one. */
+export const operatorOf = ({ client, db, redis, slot }: Slot, uiUrl?: string, catalog?: Catalog): Operator =>
   createOperator({
     ...{ temporal: client, db, redis, namespace: namespaceOf(slot), intentsStream: 'notification:intents' },
     ...(uiUrl === undefined ? {} : { uiUrl }),
+    ...(catalog === undefined ? {} : { catalog }),
   });
 
 export interface SlotOptions {

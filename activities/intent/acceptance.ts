@@ -11,7 +11,7 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { Catalog, NotificationType } from '../../api/intent/catalog.ts';
 import { channelsOf, windowsOf } from '../../api/intent/catalog.ts';
-import { channelOf, searchableKey } from '../../api/ids.ts';
+import { searchableKey } from '../../api/ids.ts';
 import type { Intent, MalformedCode } from '../../api/intent/entry.ts';
 import { ACCEPTANCE_DEFERRED } from '../../workflows/failures.ts';
 import type { Acceptance, NotificationInput, RouteToPublish } from '../../workflows/intent/contract.ts';
@@ -169,29 +169,27 @@ export function createAcceptance(resources: IntentResources) {
     else await refuse(intent, why.code, why.message);
   }
 
-  /**
-   * What is decided meanwhile stays as it is. What PostgreSQL refuses of many it is given one by one. Intents with windows in
-   * common are accepted one after the other.
-   */
-  async function insert(all: readonly ToInsert[], decided: Map<string, Decided>): Promise<void> {
-    const groups = new Set<string>();
-    const items: ToInsert[] = [];
-    const later: ToInsert[] = [];
-    for (const item of all) {
+  /** Intents with windows in common are accepted one after the other: each round has one of a type and key at most. */
+  async function insert(items: readonly ToInsert[], decided: Map<string, Decided>): Promise<void> {
+    const rounds: ToInsert[][] = [];
+    const roundOf = new Map<string, number>();
+    for (const item of items) {
       const group = windowsOf(catalog, item.intent)?.group;
-      (group !== undefined && groups.has(group) ? later : items).push(item);
-      if (group !== undefined) groups.add(group);
+      const round = group === undefined ? 0 : (roundOf.get(group) ?? 0);
+      if (group !== undefined) roundOf.set(group, round + 1);
+      (rounds[round] ??= []).push(item);
     }
-    if (later.length > 0) {
-      await insert(items, decided);
-      return insert(later, decided);
-    }
+    for (const round of rounds) await insertTogether(round, decided);
+  }
+
+  /** What is decided meanwhile stays as it is. What PostgreSQL refuses of many it is given one by one. */
+  async function insertTogether(items: readonly ToInsert[], decided: Map<string, Decided>): Promise<void> {
     let accepted;
     try {
       accepted = await insertRecords(db, items, { ...settings, catalog });
     } catch (error) {
       if (!isPostgresRefusal(error)) throw error;
-      if (items.length > 1) for (const item of items) await insert([item], decided);
+      if (items.length > 1) for (const item of items) await insertTogether([item], decided);
       else await refuse(items[0]!.intent, 'unstorable', error.message);
       return;
     }
@@ -201,14 +199,10 @@ export function createAcceptance(resources: IntentResources) {
       decided.set(intent.notificationId, now);
       countOutcome(intent, 'accepted');
       reportUnusable(intent, audience);
-      for (const channel of now.collapsed)
-        metrics.routeCollapsed({ notification_type: intent.notificationType, channel });
       warnOfTrimming(intent, audience);
-      for (const routeId of now.throttled)
-        metrics.routeThrottled({
-          notification_type: intent.notificationType,
-          channel: channelOf(routeId),
-        });
+      const type = { notification_type: intent.notificationType };
+      for (const channel of now.collapsed) metrics.routeCollapsed({ ...type, channel });
+      for (const channel of now.throttled) metrics.routeThrottled({ ...type, channel });
       const { routeCount } = now.acceptance;
       const throttled = now.throttled.length === 0 ? {} : { throttled: now.throttled.length };
       log.info(

@@ -5,22 +5,21 @@ import { createHash } from 'node:crypto';
 import type { Pool, PoolClient } from 'pg';
 import type { Catalog, Channel } from '../../api/intent/catalog.ts';
 import { expiryOf, windowsOf } from '../../api/intent/catalog.ts';
-import { routeRefOf } from '../../api/ids.ts';
-import { ROUTE_THROTTLED } from '../../api/intent/outcome.ts';
+import { channelOf, routeRefOf } from '../../api/ids.ts';
+import { ROUTE_COLLAPSED, ROUTE_THROTTLED } from '../../api/intent/outcome.ts';
 import { forgottenKeySql } from '../../api/intent/forgotten.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { IntentContent } from '../../api/intent/fingerprint.ts';
 import { differingFields } from '../../api/intent/fingerprint.ts';
 import { MAX_TIMESTAMP_MS } from '../../api/intent/entry.ts';
-import { ROUTE_COLLAPSED } from '../../api/intent/outcome.ts';
 import type { Acceptance, IntentStatus, RouteToPublish } from '../../workflows/intent/contract.ts';
 import { MAX_CHILDREN_PER_PARENT } from '../../workflows/intent/contract.ts';
 import { query } from '../postgres.ts';
 import { inTransaction } from '../transactions.ts';
 import type { Audience, ChannelBudgets, RouteSlot } from './audience.ts';
 import { materializeRoutes } from './audience.ts';
-import { closeWindows } from './collapse.ts';
 import type { Closing } from './collapse.ts';
+import { closeWindows } from './collapse.ts';
 import { EARLIER } from './entries.ts';
 import type { AcceptanceMoment, RouteRow } from './route-rows.ts';
 import { freshRoute } from './route-rows.ts';
@@ -180,8 +179,8 @@ export interface AcceptedNow {
   acceptance: Accepted;
   /** Channels of routes that are skipped because another intent has closed their windows. */
   collapsed: Channel[];
-  /** Ids of routes beyond the throttle of its type. */
-  throttled: readonly string[];
+  /** Channels of routes beyond the throttle of its type. */
+  throttled: Channel[];
   /** Its routes, unless they are many; the process that makes first attempts reads them. */
   fresh?: () => RouteRow[];
 }
@@ -315,7 +314,7 @@ function partsOf(audience: Audience): Audience[] {
 function tallyOf(limit = '') {
   const slots: RouteSlot[] = [];
   const collapsed: Channel[] = [];
-  const throttled: string[] = [];
+  const throttled: Channel[] = [];
   let [routeCount, skipped] = [0, 0];
   return {
     /** A transaction is run again after a deadlock. */
@@ -332,7 +331,7 @@ function tallyOf(limit = '') {
     /** Routes that were added, and are skipped after all. */
     throttle(routeIds: readonly string[]): void {
       if (routeIds.length === 0) return;
-      throttled.push(...routeIds);
+      throttled.push(...routeIds.map(channelOf));
       skipped += routeIds.length;
       const ids = new Set(routeIds);
       const beyond = { status: 'skipped', mark: ROUTE_THROTTLED, problem: limit } as const;

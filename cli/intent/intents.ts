@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import type { NotificationType } from '../../api/intent/catalog.ts';
 import { typeIn } from '../../api/intent/catalog.ts';
 import { envelopeOf } from '../../api/intent/entry.ts';
+import { shellWord } from '../../client/causes.ts';
 import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
 import { action } from '../command.ts';
 import { form, list, printItems } from '../definition.ts';
@@ -80,14 +81,10 @@ function showSamples(type: NotificationType, json: boolean | undefined): void {
     printHeading(`${type} to ${audience === 'user' ? 'users' : 'administrators'}`);
     const recipients = audience === 'user' ? '--to user-1,user-4' : '--audience admin_email';
     printLine(
-      `galaxy-notify intents publish ${type} ${recipients} --key ${fields['idempotency_key']} --payload ${quoted(fields['payload_json']!)}`,
+      `galaxy-notify intents publish ${type} ${recipients} --key ${fields['idempotency_key']} --payload ${shellWord(fields['payload_json']!)}`,
     );
     printLine();
-    const pairs = Object.entries(fields).map(([name, value]) => `  ${name} ${quoted(value)}`);
+    const pairs = Object.entries(fields).map(([name, value]) => `  ${name} ${shellWord(value)}`);
     printLine(`redis-cli XADD notification:intents '*' \\\n${pairs.join(' \\\n')}`);
   }
 }
-
-/** As one word for a shell. */
-const quoted = (word: string): string =>
-  /^[\w./:@-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;

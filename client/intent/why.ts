@@ -7,7 +7,7 @@ import { LAST_ENTRY_ID, timeOfEntry } from '../../api/stream-ids.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
 import type { Cause, FoundCause, Question } from '../causes.ts';
-import { durationOf, timeOf } from '../causes.ts';
+import { durationOf, shellWord, timeOf } from '../causes.ts';
 import type { OperatorResources } from '../resources.ts';
 import { bridgeOperations } from './bridge.ts';
 import { WHY_OPEN } from './waiting.ts';
@@ -208,10 +208,6 @@ function replayOf({ died_at: diedAt, death, replays, replay_id: id, ...row }: Ro
   const often = replays > 1 ? `, the last of ${replays} replays` : '';
   return `${died}, and ${row.replayed_by} replayed it at ${timeOf(row.replayed_at)}${way}${often}`;
 }
-
-/** A producer chooses ids of users, and operators paste commands. */
-export const shellWord = (text: string): string =>
-  /^[\w:@./+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 
 const failureOf = ({ classification, message }: RouteRow): string =>
   [classification, message].filter(Boolean).join(': ');

@@ -7,10 +7,8 @@ import { parseCatalog } from '../../api/intent/galaxy.ts';
 import { decodePushPayload } from '../../api/intent/push-event.ts';
 import { newIntent, publishIntent } from '../../client/notificationintent.ts';
 import type { Operator } from '../../client/operator.ts';
-import { createOperator } from '../../client/operator.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot, way } from '../harness.ts';
-import { namespaceOf } from '../slots.ts';
+import { eventually, operatorOf, takeSlot, way } from '../harness.ts';
 
 const GATEWAY = 'gateway:client-events';
 const MAIL = 'mail:delivery_commands';
@@ -38,11 +36,7 @@ const start = async (text: string): Promise<void> => {
 
 beforeAll(async () => {
   slot = await takeSlot();
-  const { client, db, redis } = slot;
-  operator = createOperator({
-    ...{ temporal: client, db, redis, catalog: SHOP },
-    ...{ namespace: namespaceOf(slot.slot), intentsStream: 'notification:intents' },
-  });
+  operator = operatorOf(slot, undefined, SHOP);
   slot.userService.setUser('user-1', { email: 'ada@example.com', preferredLanguage: 'en' });
   await start(TEXT);
 });

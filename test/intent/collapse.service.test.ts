@@ -6,11 +6,9 @@ import { parseCatalog } from '../../api/intent/galaxy.ts';
 import { decodePushPayload } from '../../api/intent/push-event.ts';
 import { newIntent, publishIntent } from '../../client/notificationintent.ts';
 import type { Operator } from '../../client/operator.ts';
-import { createOperator } from '../../client/operator.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot, way } from '../harness.ts';
+import { eventually, operatorOf, takeSlot, way } from '../harness.ts';
 import { keepRows } from '../put-back.ts';
-import { namespaceOf } from '../slots.ts';
 
 const GATEWAY = 'gateway:client-events';
 const MAIL = 'mail:delivery_commands';
@@ -50,11 +48,7 @@ const start = () =>
 beforeAll(async () => {
   slot = await takeSlot();
   writeFileSync(file, TEXT);
-  const { client, db, redis } = slot;
-  operator = createOperator({
-    ...{ temporal: client, db, redis, catalog: CATALOG },
-    ...{ namespace: namespaceOf(slot.slot), intentsStream: 'notification:intents' },
-  });
+  operator = operatorOf(slot, undefined, CATALOG);
   for (const user of ['user-1', 'user-2'])
     slot.userService.setUser(user, { email: `${user}@example.com`, preferredLanguage: 'en' });
   await start();

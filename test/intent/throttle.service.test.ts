@@ -11,11 +11,9 @@ import { parseCatalog } from '../../api/intent/galaxy.ts';
 import { OUTCOMES_STREAM } from '../../api/intent/outcome.ts';
 import { newIntent, publishIntent } from '../../client/notificationintent.ts';
 import type { Operator } from '../../client/operator.ts';
-import { createOperator } from '../../client/operator.ts';
 import { writeRows } from '../../dev/intent-rows.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
-import { namespaceOf } from '../slots.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
 
 const PAYLOAD = {
   type: 'object',
@@ -89,11 +87,7 @@ describe.each(['child', 'on_failure', 'direct'])('mode %s', (mode) => {
 
   beforeAll(async () => {
     slot = await takeSlot();
-    const { client, db, redis } = slot;
-    operator = createOperator({
-      ...{ temporal: client, db, redis, catalog: SHOP },
-      ...{ namespace: namespaceOf(slot.slot), intentsStream: 'notification:intents' },
-    });
+    operator = operatorOf(slot, undefined, SHOP);
     writeFileSync(path.join(folder, 'catalog.json'), TEXT);
     const env = {
       NOTIFICATION_ROUTE_DISPATCH: mode,

@@ -1,6 +1,6 @@
 /** Tables and progress of the command line. */
 import { execFileSync } from 'node:child_process';
-import { shellWord } from '../../client/intent/why.ts';
+import { shellWord } from '../../client/causes.ts';
 import { PassThrough } from 'node:stream';
 import type { Shell } from '../../cli/invocation.ts';
 import { invoke } from '../../cli/invocation.ts';

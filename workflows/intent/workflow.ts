@@ -117,17 +117,15 @@ export async function notificationBatch(batch: BatchInput): Promise<RouteTotals>
 }
 
 function accept(intent: NotificationInput): Promise<Acceptance> {
-  if (intent.isLarge) return acceptDurably(intent);
+  if (intent.isLarge) return durable.acceptIntent(intent);
   return firstTry.acceptIntent(intent).catch((error: unknown) => {
     if (isCancellation(error)) throw error;
     setCurrentDetails(
       'Acceptance failed at the first try; the pending activity shows why and when it is tried again.',
     );
-    return acceptDurably(intent);
+    return durable.acceptIntent(intent);
   });
 }
-
-const acceptDurably = (intent: NotificationInput): Promise<Acceptance> => durable.acceptIntent(intent);
 
 /** Dead letters are other workflows, which are open while a route needs an operator. */
 const describeTotals = ({ published, skipped, deadLettered }: RouteTotals): string =>
