@@ -127,7 +127,7 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
     replace: 'retryWaitMs(failure, 1, retryLadderMs)',
     wrong: 'wrong time',
     what: 'all retries come a minute after each other',
-    suite: service('account-callback/retries', 'C5 C6 who fails for ever'),
+    suite: service('account-callback/retries', 'C5 the second retry'),
   },
   {
     id: 'callback-delivered-not-cleared',

@@ -275,7 +275,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: 'return String(leftSequence) < String(rightSequence) ? -1 : 1;',
     wrong: 'wrong order',
     what: 'of entries of one millisecond the tenth comes before the second',
-    suite: unit('intent/policies', 'I2'),
+    suite: unit('intent/policies', 'I2 entries of one millisecond'),
   },
   {
     id: 'intent-offset-before-rows',

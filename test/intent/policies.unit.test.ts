@@ -5,6 +5,7 @@ import fc from 'fast-check';
 import type { Recipient } from '../../activities/intent/user-service.ts';
 import type { NotificationType } from '../../api/intent/catalog.ts';
 import { hashOfRouteRef, routeRefOf, searchableKey } from '../../api/ids.ts';
+import { compareEntryIds } from '../../api/stream-ids.ts';
 import type { PublicationFailureDetails } from '../../workflows/intent/contract.ts';
 import { ladderDelayMs, remainingBudget } from '../../workflows/policies.ts';
 import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, audiencesOf, materializeRoutes } from './galaxy.ts';
@@ -20,6 +21,12 @@ const bounds = fc
   .tuple(fc.integer({ min: 1, max: WEEK_MS }), fc.integer({ min: 1, max: WEEK_MS }))
   .map(([one, other]) => ({ minMs: Math.min(one, other), maxMs: Math.max(one, other) }));
 const attempts = fc.integer({ min: 1, max: 1_000 });
+
+test('I2 entries of one millisecond are ordered by number, and of several by their time', () => {
+  const ids = ['18446744073709551615-0', '10-2', '9-10', '9-2', '9-2', '0-0'];
+
+  expect(ids.sort(compareEntryIds)).toEqual(['0-0', '9-2', '9-2', '9-10', '10-2', '18446744073709551615-0']);
+});
 
 describe('ladder', () => {
   test('I21 the seed ladder of 1 s to 5 min', () => {
