@@ -68,7 +68,7 @@ async function tryAll(
       for (const mutant of ofFile) {
         const { suite } = mutant;
         const undo = scratch.apply(mutant);
-        const result = await suites.run(suite, titlesOf([suite]));
+        const result = await suites.run(suite, titlesOf([suite]), mutant.file);
         undo();
         tried.push({ mutant, result });
         onTried(tried);

@@ -32,13 +32,17 @@ export function createSuites(dir: string) {
   let servers: ServersOfRun | undefined;
 
   return {
-    /** @param titles parts of titles of tests; undefined for all of the file. */
+    /**
+     * @param titles parts of titles of tests; undefined for all of the file.
+     * @param mutated the file that is changed.
+     */
     async run(
       { tier, file }: Pick<Suite, 'tier' | 'file'>,
       titles?: readonly string[],
+      mutated = '',
     ): Promise<SuiteResult> {
       if (tier === 'service') servers ??= await start();
-      return runJest(dir, { tier, file, titles });
+      return runJest(dir, { tier, file, titles, hasTemplate: !mutated.startsWith('migrations/') });
     },
     async stop(): Promise<void> {
       await servers?.stop();
@@ -56,6 +60,8 @@ export function createSuites(dir: string) {
 
 interface Run extends Pick<Suite, 'tier' | 'file'> {
   titles: readonly string[] | undefined;
+  /** Whether databases are copies of the one that was migrated before. */
+  hasTemplate: boolean;
 }
 
 function runJest(dir: string, suite: Run): Promise<SuiteResult> {
@@ -73,6 +79,7 @@ function runJest(dir: string, suite: Run): Promise<SuiteResult> {
   const jest = spawn(process.execPath, args, {
     cwd: dir,
     stdio: 'ignore',
+    env: suite.hasTemplate ? process.env : { ...process.env, TEST_TEMPLATE: 'none' },
     // A separate process group, so that its children end with it.
     detached: true,
   });

@@ -118,10 +118,11 @@ export async function takeSlot({ ownStack, isEmpty = false }: SlotOptions = {}):
   const database = databaseOf(slot);
   const dsn = new URL(stack.postgresDsn);
   dsn.pathname = `/${database}`;
-  await asAdmin(
-    stack,
-    `CREATE DATABASE ${database}${isEmpty || ownStack ? '' : ` TEMPLATE ${TEMPLATE_DATABASE}`}`,
-  );
+  const isMigrated = !isEmpty && !ownStack;
+  // A mutant of a migration is not in the template.
+  const isCopied = isMigrated && process.env['TEST_TEMPLATE'] !== 'none';
+  await asAdmin(stack, `CREATE DATABASE ${database}${isCopied ? ` TEMPLATE ${TEMPLATE_DATABASE}` : ''}`);
+  if (isMigrated && !isCopied) await migrate(dsn.href);
   const isPooled = process.env['TEST_POSTGRES'] === 'pooled' && !ownStack;
   const poolerPort = isPooled ? process.env['TEST_POOLER_PORT'] : undefined;
   const serviceDsn =
