@@ -144,7 +144,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   },
   {
     id: 'intent-schema-lines',
-    file: 'api/intent/generators/schemas.ts',
+    file: 'api/intent/generators/typescript.ts',
     find: String.raw`\\u007f-\\u009f\\u2028`,
     replace: String.raw`\\u007f\\u2028`,
     wrong: 'security',

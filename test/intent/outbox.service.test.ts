@@ -5,8 +5,8 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Pool, PoolClient } from 'pg';
-import type { Vectors } from '../../api/intent/generators/vectors.ts';
-import { entryOfVector } from '../../api/intent/generators/vectors.ts';
+import type { Vectors } from '../../dev/contracts/vectors.ts';
+import { entryOfVector } from '../../dev/contracts/vectors.ts';
 import { envelopeOf } from '../../api/intent/entry.ts';
 import { offsetKey } from '../../api/intent/stream.ts';
 import { withOutbox } from '../../client/intent/outbox-rows.ts';

@@ -1,7 +1,7 @@
 /** A catalog in Go: payload types, constructors, and the rows that validation reads. */
 import type { Catalog, PayloadField, TypeSpec } from '../catalog.ts';
 import { pascalCase } from '../catalog.ts';
-import { LIMITS, noteOf } from './contract.ts';
+import { LIMITS, noteOf } from './typescript.ts';
 
 /** Where `go get` finds the client. */
 const MODULE = 'github.com/galaxy-notify/galaxy-notify/clients/go';

@@ -1,7 +1,7 @@
 /** The catalog in Python: payload classes, constructors, and the rows that validation reads. */
 import type { Catalog, PayloadField, TypeSpec } from '../catalog.ts';
 import { pascalCase } from '../catalog.ts';
-import { LIMITS, noteOf } from './contract.ts';
+import { LIMITS, noteOf } from './typescript.ts';
 
 const TYPES = { string: 'str', integer: 'int', boolean: 'bool' };
 

@@ -1,7 +1,7 @@
 /** Entries of the intent stream, each with what the contract wants to become of it. */
-import type { Catalog } from '../catalog.ts';
-import { AUDIENCE_KINDS } from '../catalog.ts';
-import type { IntentFailureCode } from '../entry.ts';
+import type { Catalog } from '../../api/intent/catalog.ts';
+import { AUDIENCE_KINDS } from '../../api/intent/catalog.ts';
+import type { IntentFailureCode } from '../../api/intent/entry.ts';
 import {
   MAX_DELAY_MS,
   MAX_ENTRY_BYTES,
@@ -12,9 +12,9 @@ import {
   MAX_USER_ID_BYTES,
   OPTIONAL_ENVELOPE_FIELDS,
   REQUIRED_ENVELOPE_FIELDS,
-} from '../entry.ts';
-import { MAX_JSON_DEPTH } from '../../json.ts';
-import { MAX_ENTRY_FIELDS } from '../../text.ts';
+} from '../../api/intent/entry.ts';
+import { MAX_JSON_DEPTH } from '../../api/json.ts';
+import { MAX_ENTRY_FIELDS } from '../../api/text.ts';
 
 /** A piece of a value: text, text that comes again, or bytes that are no text. */
 export type Part = string | { repeat: string; times: number } | { base64: string };

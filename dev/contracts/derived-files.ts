@@ -1,12 +1,11 @@
 /** Files that are generated from the catalog without an external compiler. */
 import { readFileSync } from 'node:fs';
-import type { CatalogDocument } from '../catalog.ts';
-import { GALAXY, GALAXY_FILE, documentOf } from '../galaxy.ts';
-import { flatBuffersSchemaOf } from '../push-event.ts';
-import { goFile } from './go.ts';
-import { pythonFiles } from './python.ts';
-import { schemaFiles } from './schemas.ts';
-import { typeScriptFile } from './typescript.ts';
+import type { CatalogDocument } from '../../api/intent/catalog.ts';
+import { GALAXY, GALAXY_FILE, documentOf } from '../../api/intent/galaxy.ts';
+import { flatBuffersSchemaOf } from '../../api/intent/push-event.ts';
+import { goFile } from '../../api/intent/generators/go.ts';
+import { pythonFiles } from '../../api/intent/generators/python.ts';
+import { schemaFiles, typeScriptFile } from '../../api/intent/generators/typescript.ts';
 import type { Vectors } from './vectors.ts';
 import { vectorsOf } from './vectors.ts';
 
