@@ -16,8 +16,11 @@ import type { CallbackBench } from '../account-callback/callbacks.ts';
 import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { publishTurn } from '../intent/entries.ts';
+import { mobilePushOf } from '../mobile-push/jobs.ts';
 import type { OwnStack } from '../own-stack.ts';
 import { startOwnStack } from '../own-stack.ts';
+import { GATEWAY } from '../service-process.ts';
 import type { SymbolRegistry } from '../symbol-config/registry.ts';
 import { takeSymbolRegistry } from '../symbol-config/registry.ts';
 
@@ -96,6 +99,44 @@ interface Incident {
 }
 
 const INCIDENTS: Incident[] = [
+  {
+    what: 'pushes die because the stream of Gateway is no stream',
+    inject: async () => {
+      await slot.redis.set(GATEWAY, 'not a stream');
+      await publishTurn(slot.redis, 'dead-push', ['user-17']);
+    },
+    command: 'dead-letters list --since 1h',
+    shows: /gateway_stream_publish_failed.*WRONGTYPE/,
+  },
+  {
+    what: 'user 17 got nothing',
+    inject: () => Promise.resolve(),
+    command: 'why user-17',
+    shows: /gateway_stream_publish_failed.*WRONGTYPE/,
+    repair: () => slot.redis.del(GATEWAY),
+  },
+  {
+    what: 'the User Service answers 500',
+    inject: () => {
+      slot.userService.fail({ failure: { kind: 'status', status: 500 } });
+      return publishTurn(slot.redis, 'no-user-service', ['user-18']);
+    },
+    command: 'intents waiting',
+    shows: /User Service.* 500/,
+    repair: async () => slot.userService.heal(),
+  },
+  {
+    what: 'FCM refuses the credential',
+    inject: async () => {
+      slot.fcm.fail({ failure: { kind: 'error', error: 'UNAUTHENTICATED' } });
+      const mobile = mobilePushOf(slot);
+      const { userId } = await mobile.userWith('device');
+      await mobile.publishTo(userId);
+    },
+    command: 'mobile list --retrying',
+    shows: /messaging\/authentication-error/,
+    repair: async () => slot.fcm.heal(),
+  },
   {
     what: 'a producer is held, and forgotten',
     inject: () => operator.producers.pause('game_master', BY),
