@@ -10,9 +10,11 @@
  * kept under /var/tmp/galaxy-notify-<hash of the data directory>/.
  */
 import { createHash } from 'node:crypto';
-import { chown, cp, lstat, mkdir, readFile, rename, rm, stat } from 'node:fs/promises';
+import { chown, cp, lstat, mkdir, readFile, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import pg from 'pg';
+import { SelfExplanatoryError } from '../../api/errors.ts';
+import { shellWord } from '../../client/causes.ts';
 import { commandSucceeds, runCommand, type UserIds } from './command.ts';
 import { freePort, LOOPBACK } from './ports.ts';
 import { startServer, type Report } from './server-process.ts';
@@ -73,6 +75,7 @@ const NOT_DURABLE: Readonly<Record<string, string>> = {
  * Everybody on this machine may connect without a password, as with the other embedded servers: a password in the
  * source would protect nothing.
  *
+ * @throws SelfExplanatoryError when the cluster was made with other migrations than those of this checkout.
  * @throws Error when there is no binary for this platform, or as {@link startServer}.
  */
 export async function startPostgres(options: PostgresOptions): Promise<EmbeddedPostgres> {
@@ -81,8 +84,10 @@ export async function startPostgres(options: PostgresOptions): Promise<EmbeddedP
   const port = options.port === 0 ? await freePort() : options.port;
   const user = process.getuid?.() === 0 ? await systemUser() : undefined;
   const binDir = options.binDir ?? path.join(await reachableBinaries(dataDir, user, report), 'bin');
-  const cluster = path.join(await reachableDataDir(dataDir, user, report), 'postgres');
-  await initialise({ binDir, cluster, user, report });
+  const folder = await reachableDataDir(dataDir, user, report);
+  const cluster = path.join(folder, 'postgres');
+  if (await exists(cluster)) await refuseOtherSchema(cluster, [...new Set([dataDir, folder])]);
+  else await initialise({ binDir, cluster, user, report });
 
   const settings = { ...SETTINGS, ...(durable ? {} : NOT_DURABLE) };
   const server = await startServer({
@@ -134,7 +139,6 @@ interface Initialisation {
 
 /** Creates the cluster under another name and renames it when it is whole, so that an interrupted attempt is redone. */
 async function initialise({ binDir, cluster, user, report }: Initialisation): Promise<void> {
-  if (await exists(cluster)) return;
   report('Creating the PostgreSQL data directory (a few seconds, once) ...');
   const draft = `${cluster}.incomplete`;
   await rm(draft, { recursive: true, force: true });
@@ -152,7 +156,43 @@ async function initialise({ binDir, cluster, user, report }: Initialisation): Pr
     ],
     { user },
   );
+  await writeFile(path.join(draft, MIGRATIONS_NOTE), JSON.stringify(await migrationChecksums()));
   await rename(draft, cluster);
+}
+
+/** In the cluster: checksums of the migrations that made its schema, by file name. */
+const MIGRATIONS_NOTE = 'migrations.json';
+const MIGRATIONS_DIR = path.join(import.meta.dirname, '../../migrations');
+
+/**
+ * PostgreSQL remembers only the names of migrations: one that was edited is not applied again, and statements would fail
+ * later on what it adds. A migration that the cluster does not have yet is applied as usual.
+ */
+async function refuseOtherSchema(cluster: string, folders: string[]): Promise<void> {
+  const file = path.join(cluster, MIGRATIONS_NOTE);
+  const noted = JSON.parse(await readFile(file, 'utf8').catch(() => '{}')) as Record<string, string>;
+  const current = await migrationChecksums();
+  const names = Object.keys(Object.keys(noted).length === 0 ? current : noted);
+  const changed = names.find((name) => name in current && current[name] !== noted[name]);
+  if (changed !== undefined) {
+    const shown = folders.map((folder) => {
+      const relative = path.relative(process.cwd(), folder);
+      return relative === '' || relative.startsWith('..') ? folder : relative;
+    });
+    throw new SelfExplanatoryError(
+      `the data in ${shown[0]} is of another checkout, whose migration ${changed} differs: delete it with rm -rf ${shown.map(shellWord).join(' ')}`,
+    );
+  }
+  await writeFile(file, JSON.stringify({ ...noted, ...current }));
+}
+
+async function migrationChecksums(): Promise<Record<string, string>> {
+  const names = (await readdir(MIGRATIONS_DIR)).filter((name) => name.endsWith('.sql')).sort();
+  const checksums = names.map(async (name) => {
+    const text = await readFile(path.join(MIGRATIONS_DIR, name));
+    return [name, createHash('sha256').update(text).digest('hex')] as const;
+  });
+  return Object.fromEntries(await Promise.all(checksums));
 }
 
 /** The system user `postgres`, created when missing. Root only. */
