@@ -7,8 +7,8 @@ import { Worker } from '@temporalio/worker';
 import { bundleWorkflowCode } from 'temporal-bundler';
 import { tuning } from '../workers/temporal-worker.ts';
 import type { Order, Times } from './orders.ts';
-import { inFlight, takeOrders } from './orders.ts';
-import { openWork, takeNth } from './work.ts';
+import { inFlight, serveOrders } from './orders.ts';
+import { openWork, insertNth } from './work.ts';
 
 export type BaselineShape = 'emptyWorkflow' | 'emptyTree' | 'naiveNotification';
 
@@ -40,7 +40,7 @@ const workers = [
   }),
 ];
 const running = Promise.all(workers.map((worker) => worker.run()));
-takeOrders(carryOut);
+serveOrders(carryOut);
 await running;
 
 function carryOut({ shape, count }: Order<BaselineShape>): Promise<Times> {
@@ -48,7 +48,7 @@ function carryOut({ shape, count }: Order<BaselineShape>): Promise<Times> {
     const handle = await client.workflow.start(shape, {
       workflowId: `${shape}/${beganAtMs}-${n}`,
       taskQueue: TASK_QUEUES[shape],
-      args: shape === 'naiveNotification' ? [await takeNth(connections.db, beganAtMs, n)] : [],
+      args: shape === 'naiveNotification' ? [await insertNth(connections.db, beganAtMs, n)] : [],
       // The ceiling may use everything that the service uses. A tutorial does not mention it, and a round trip is without it.
       requestEagerStart: shape === 'emptyTree',
     });

@@ -18,7 +18,7 @@ const KNOWN_USERS = 20_000;
 /** Commands of one pipeline. */
 const PIPELINE_SIZE = 500;
 /** Once all routes are handed off, of which few are not settled yet: it takes some looks. */
-const LAST_LOOKS_INTERVAL_MS = 20;
+const LAST_POLL_INTERVAL_MS = 20;
 
 /** An intent for users that have had none for long: the service remembers those of the last moment. */
 export function intentFor(recipients: number): NotificationIntent {
@@ -68,7 +68,7 @@ export async function countHandOffs({ redis }: Part): Promise<number> {
 /** Waits until every route of these notifications is settled. @throws Error unless all of them are published. */
 export async function routesSettled({ db }: Part, ids: readonly string[], routes: number): Promise<void> {
   let found = { settled: 0, published: 0 };
-  await until(`${routes} routes to be settled`, LAST_LOOKS_INTERVAL_MS, async () => {
+  await until(`${routes} routes to be settled`, LAST_POLL_INTERVAL_MS, async () => {
     found = (await db.query<typeof found>(COUNT_SETTLED, [ids])).rows[0]!;
     return found.settled >= routes;
   });

@@ -75,7 +75,7 @@ export async function startOrdered<Shape extends string>(
 }
 
 /** The other side: carries orders out until the benchmark has no more. */
-export function takeOrders<Shape extends string>(carryOut: (order: Order<Shape>) => Promise<Times>): void {
+export function serveOrders<Shape extends string>(carryOut: (order: Order<Shape>) => Promise<Times>): void {
   process.on('message', ({ id, ...order }: Numbered & Order<Shape>) => {
     void carryOut(order).then(
       (times) => process.send!({ id, ...times } satisfies Answer),

@@ -40,11 +40,11 @@ export async function openWork() {
 }
 
 /**
- * Takes the n-th intent of a round, as the reader does; its id is like those of entries, which acceptance puts in order.
+ * Inserts the n-th intent of a round, as the reader does; its id is like those of entries, which acceptance puts in order.
  *
  * @returns the input of its workflow.
  */
-export async function takeNth(db: Pool, beganAtMs: number, n: number): Promise<NotificationInput> {
+export async function insertNth(db: Pool, beganAtMs: number, n: number): Promise<NotificationInput> {
   const intent = { ...intentFor(1), notificationId: `${beganAtMs}-${n}` };
   await writeOpenRows(db, [intent]);
   return { notificationId: intent.notificationId, notificationType: intent.notificationType };

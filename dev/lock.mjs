@@ -21,7 +21,7 @@ const LOCK_EXPIRES_MS = 15 * 60_000;
  * @returns {Promise<T>} what `work` returns.
  */
 export async function withLock(lock, work, onWait = () => undefined) {
-  await take(lock, onWait);
+  await acquire(lock, onWait);
   try {
     return await work();
   } finally {
@@ -29,7 +29,7 @@ export async function withLock(lock, work, onWait = () => undefined) {
   }
 }
 
-async function take(lock, onWait) {
+async function acquire(lock, onWait) {
   mkdirSync(path.dirname(lock), { recursive: true });
   for (let isFirst = true; ; isFirst = false) {
     try {

@@ -29,7 +29,7 @@ export function openConsumers(openRedis: () => Redis, onArrival: (at: number) =>
       for (const channel of ['push', 'email'] as const) {
         for (let from = '-'; ;) {
           const page = await redis.xrangeBuffer(STREAMS[channel], from, '+', 'COUNT', PAGE);
-          for (const entry of page) gone.delete(take(channel, entry));
+          for (const entry of page) gone.delete(record(channel, entry));
           if (page.length < PAGE) break;
           from = `(${page.at(-1)![0].toString()}`;
         }
@@ -52,7 +52,7 @@ export function openConsumers(openRedis: () => Redis, onArrival: (at: number) =>
       if (!reply && blocking.status !== 'ready') await sleep(50);
       const [[, entries] = [null, []]] = (reply ?? []) as [Buffer, [Buffer, Buffer[]][]][];
       for (const entry of entries) {
-        take(channel, entry);
+        record(channel, entry);
         last = entry[0].toString();
       }
     }
@@ -60,7 +60,7 @@ export function openConsumers(openRedis: () => Redis, onArrival: (at: number) =>
   }
 
   /** @returns the key of the entry. */
-  function take(channel: Channel, [idBytes, flat]: [Buffer, Buffer[]]): string {
+  function record(channel: Channel, [idBytes, flat]: [Buffer, Buffer[]]): string {
     const entryId = idBytes.toString();
     const key = `${channel} ${entryId}`;
     if (seen.has(key)) return key;

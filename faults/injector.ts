@@ -16,14 +16,14 @@ export async function injectFaults(plan: readonly Fault[], targets: Targets): Pr
   // What takes longer than planned keeps others from its subject.
   const turns = new Map<string, Promise<unknown>>();
   let lastLoss: Promise<unknown> = Promise.resolve();
-  await Promise.all(plan.map(takeTurn));
+  await Promise.all(plan.map(injectInTurn));
   // One that a fault has ended for good, as a disk that was full.
   for (const name of ['redis', 'postgres', 'temporal'] as const) {
     const instance = targets.servers[name].now();
     if (!instance.isRunning()) await instance.start();
   }
 
-  function takeTurn(fault: Fault): Promise<void> {
+  function injectInTurn(fault: Fault): Promise<void> {
     const subjects = subjectsOf(fault, targets.services.length);
     const before = Promise.all([
       ...subjects.map((subject) => turns.get(subject)),

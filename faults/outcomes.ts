@@ -25,7 +25,7 @@ export function openListener({ openRedis, db, redis }: Pick<Arena, 'openRedis' |
     async catchUp() {
       for (let from = '-'; ;) {
         const page = await redis.xrange(OUTCOMES, from, '+', 'COUNT', PAGE);
-        await take(page);
+        await record(page);
         if (page.length < PAGE) return;
         from = `(${page.at(-1)![0]}`;
       }
@@ -43,13 +43,13 @@ export function openListener({ openRedis, db, redis }: Pick<Arena, 'openRedis' |
         .catch(() => null);
       if (!reply && blocking.status !== 'ready') await sleep(50);
       const [[, entries] = [null, []]] = reply ?? [];
-      await take(entries);
+      await record(entries);
       last = entries.at(-1)?.[0] ?? last;
     }
     blocking.disconnect();
   }
 
-  async function take(entries: readonly [id: string, list: string[]][]): Promise<void> {
+  async function record(entries: readonly [id: string, list: string[]][]): Promise<void> {
     // One that comes again after a loss has another id, or the same with other content.
     const fresh = entries
       .map(([entryId, list]): ToldOutcome => ({ entryId, fields: fieldsOf(list) }))

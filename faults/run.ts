@@ -282,12 +282,12 @@ async function leaksOf({
   /** What was found on the way is added. */
   failedTasks: Record<string, number>;
 }): Promise<string[]> {
-  const looked = { planted };
-  const inRows = await marksInRows(connections.db, looked);
+  const search = { planted };
+  const inRows = await marksInRows(connections.db, search);
   await Promise.all(services.map((service) => service.stop()));
-  const inTemporal = await marksInTemporal(countingFailedTasks(servers.temporalRows(), failedTasks), looked);
+  const inTemporal = await marksInTemporal(countingFailedTasks(servers.temporalRows(), failedTasks), search);
   const logs = Object.fromEntries(services.map((service, index) => [`service ${index + 1}`, service.log()]));
-  return [...inRows, ...marksInLogs({ ...logs, 'the servers': servers.logs() }, looked), ...inTemporal];
+  return [...inRows, ...marksInLogs({ ...logs, 'the servers': servers.logs() }, search), ...inTemporal];
 }
 
 async function versionsOf({ redis, db, temporal }: Connections): Promise<Record<string, string>> {

@@ -6,7 +6,7 @@ import type { Pool } from 'pg';
 import type { TemporalRow } from './temporal-rows.ts';
 import type { Planted } from './work.ts';
 
-interface Looked {
+interface MarkSearch {
   planted: readonly Planted[];
 }
 
@@ -22,7 +22,7 @@ const EXPLAINING_COLUMNS = `
      AND data_type IN ('text', 'jsonb', 'json', 'character varying')`;
 
 /** @returns a line for each place that has a mark and must not. */
-export async function marksInRows(db: Pool, { planted }: Looked): Promise<string[]> {
+export async function marksInRows(db: Pool, { planted }: MarkSearch): Promise<string[]> {
   const found: string[] = [];
   const columns = await db.query<{ schema: string; table: string; column: string }>(EXPLAINING_COLUMNS);
   for (const { schema, table, column } of columns.rows) {
@@ -38,7 +38,7 @@ export async function marksInRows(db: Pool, { planted }: Looked): Promise<string
 }
 
 /** @param logs by the name of who wrote them. */
-export function marksInLogs(logs: Readonly<Record<string, string>>, { planted }: Looked): string[] {
+export function marksInLogs(logs: Readonly<Record<string, string>>, { planted }: MarkSearch): string[] {
   return Object.entries(logs).flatMap(([name, text]) =>
     planted.flatMap(({ what, value }) => {
       const at = text.indexOf(value);
@@ -56,7 +56,7 @@ export function marksInLogs(logs: Readonly<Record<string, string>>, { planted }:
  */
 export async function marksInTemporal(
   rows: AsyncIterable<TemporalRow>,
-  { planted }: Looked,
+  { planted }: MarkSearch,
 ): Promise<string[]> {
   const counts = new Map<string, number>();
   const values = [...planted, IN_HISTORIES].map((mark) => ({ ...mark, bytes: Buffer.from(mark.value) }));

@@ -95,7 +95,7 @@ async function failOver(server: Server, lagMs: number): Promise<void> {
     link.cut();
     await sleep(lagMs);
     await first.kill();
-    await takeOver(server, replica);
+    await promote(server, replica);
   } finally {
     await link.stop();
   }
@@ -105,10 +105,10 @@ async function failOver(server: Server, lagMs: number): Promise<void> {
   await commanding(replica, (redis) => redis.config('SET', 'min-replicas-to-write', '2'));
   await inStep(first, replica);
   await replica.kill();
-  await takeOver(server, first);
+  await promote(server, first);
 }
 
-async function takeOver(server: Server, instance: Instance): Promise<void> {
+async function promote(server: Server, instance: Instance): Promise<void> {
   await commanding(instance, (redis) => redis.replicaof('NO', 'ONE'));
   server.moveTo(instance);
 }

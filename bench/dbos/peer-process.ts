@@ -9,8 +9,8 @@ import { noopMetricMeter } from '@temporalio/common';
 import { DefaultLogger } from '@temporalio/worker';
 import type { Acceptance, NotificationInput, RouteKey } from '../../workflows/intent/contract.ts';
 import type { Order, Times } from '../orders.ts';
-import { inFlight, takeOrders } from '../orders.ts';
-import { openWork, takeNth } from '../work.ts';
+import { inFlight, serveOrders } from '../orders.ts';
+import { openWork, insertNth } from '../work.ts';
 
 export type PeerShape = 'dbos' | 'dbos-tree' | 'no-engine';
 
@@ -95,10 +95,12 @@ DBOS.setConfig({
   logLevel: 'error',
 });
 await DBOS.launch();
-takeOrders(carryOut);
+serveOrders(carryOut);
 
 function carryOut({ shape, count }: Order<PeerShape>): Promise<Times> {
-  return inFlight(count, async (n, beganAtMs) => SHAPES[shape](await takeNth(connections.db, beganAtMs, n)));
+  return inFlight(count, async (n, beganAtMs) =>
+    SHAPES[shape](await insertNth(connections.db, beganAtMs, n)),
+  );
 }
 
 /** Runs what is made for a worker of Temporal, as the first try of a notification does. */

@@ -67,11 +67,11 @@ export async function runLive(run: LiveRun): Promise<boolean> {
   /** What is still to be deleted on the routers, the last made first. */
   const left: (() => Promise<unknown>)[] = [];
   try {
-    await steps.take('connect to the messaging router', async (see) => see(await meet(messaging, run.smp)));
-    await steps.take('connect to the notification router', async (see) =>
+    await steps.run('connect to the messaging router', async (see) => see(await meet(messaging, run.smp)));
+    await steps.run('connect to the notification router', async (see) =>
       see(await meet(notifications, run.ntf)),
     );
-    const application = await steps.take('connect as the application', async () =>
+    const application = await steps.run('connect as the application', async () =>
       openApplication(run.smp, run.limitMs),
     );
     left.push(async () => application.close());
@@ -97,7 +97,7 @@ async function live(
   const first = await subscribe('', run, ports, registered, steps, left);
   await notify('', run, ports, registered, first, steps);
   const second = await subscribe(' in its place', run, ports, registered, steps, left);
-  await steps.take('delete the first queue', async (see) => {
+  await steps.run('delete the first queue', async (see) => {
     mustBe(await application.deleteQueue(first.queue), 'OK');
     const check = async () => {
       const [checked] = await notifications.checkSubscriptions(registered.token, [first.subscriptionId]);
@@ -110,7 +110,7 @@ async function live(
   });
   await notify(' after the rotation', run, ports, registered, second, steps);
 
-  await steps.take('delete', async (see) => {
+  await steps.run('delete', async (see) => {
     const { queue, subscriptionId } = second;
     const [disabled] = await messaging.deleteNotifierKeys([queue]);
     must(disabled!.result);
@@ -146,7 +146,7 @@ async function register(
   left: (() => Promise<unknown>)[],
 ): Promise<Registered> {
   const device = { provider: 'AT', token: randomBytes(DEVICE_BYTES).toString('hex') } as const;
-  const registered = await steps.take('register a device token', async (see) => {
+  const registered = await steps.run('register a device token', async (see) => {
     const [auth, dh] = [generateAuthKeys(), generateDhKeys()];
     const request = { address: run.ntf, device, auth, dhPublicKey: dh.publicKey };
     const { tokenId, routerDhPublicKey } = must(await notifications.registerToken(request));
@@ -155,14 +155,14 @@ async function register(
     see({ 'token id': tokenId, status: must(await notifications.checkToken(token)) });
     return { token, secret: dhSecret(routerDhPublicKey, dh.privateKey), device: device.token };
   });
-  const code = await steps.take('receive the verification push', async (see) => {
+  const code = await steps.run('receive the verification push', async (see) => {
     const { type, data } = await pushed(run, registered.device, ({ data: { verification } }) => verification);
     const opened = openVerification(registered.secret, data.nonce ?? '', data.verification!);
     if (!opened) throw new StepFailed('the code does not open with the secret that was agreed');
     see({ type, 'bytes of the code': opened.length });
     return opened;
   });
-  await steps.take('verify the token', async (see) => {
+  await steps.run('verify the token', async (see) => {
     must(await notifications.verifyToken(registered.token, code));
     const status = must(await notifications.checkToken(registered.token));
     see({ status });
@@ -180,7 +180,7 @@ async function subscribe(
   left: (() => Promise<unknown>)[],
 ): Promise<Subscribed> {
   const { messaging, notifications, application } = ports;
-  const made = await steps.take(`create a queue${which}`, async (see) => {
+  const made = await steps.run(`create a queue${which}`, async (see) => {
     const sender = generateAuthKeys();
     const { recipientId, senderId, recipient } = await application.createQueue();
     const queue = {
@@ -196,7 +196,7 @@ async function subscribe(
     mustBe(await application.secure(queue, sender), 'OK');
     return { queue, senderId, sender };
   });
-  return steps.take(`subscribe to the queue${which}`, async (see) => {
+  return steps.run(`subscribe to the queue${which}`, async (see) => {
     const [notifier, dh] = [generateAuthKeys(), generateDhKeys()];
     const request = { notifierPublicKey: notifier.publicKey, recipientDhPublicKey: dh.publicKey };
     const [credentials] = await messaging.createNotifierKeys([{ queue: made.queue, ...request }]);
@@ -241,10 +241,10 @@ async function notify(
   { queue, senderId, sender, notifierId, secret: queueSecret }: Subscribed,
   steps: Steps,
 ): Promise<void> {
-  await steps.take(`send a message${which}`, async () =>
+  await steps.run(`send a message${which}`, async () =>
     mustBe(await application.send(senderId, sender, 'hello'), 'OK'),
   );
-  await steps.take(`receive the notification${which}`, async (see) => {
+  await steps.run(`receive the notification${which}`, async (see) => {
     const itemIn = ({ data }: DevicePush) =>
       data.message === undefined
         ? undefined

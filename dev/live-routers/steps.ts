@@ -24,7 +24,7 @@ const EXPECTED = [StepFailed, ConnectError, MalformedError];
 
 export interface Steps {
   /** @throws StepFailed once it has been told. */
-  take<Value>(step: string, work: (see: (seen: Seen) => void) => Promise<Value>): Promise<Value>;
+  run<Value>(step: string, work: (see: (seen: Seen) => void) => Promise<Value>): Promise<Value>;
 }
 
 /** @throws StepFailed when the run was stopped. */
@@ -35,7 +35,7 @@ export function goOn(signal: AbortSignal | undefined): void {
 /** @param signal what ends them: no further step begins. */
 export function createSteps(tell: (step: Step) => void, signal?: AbortSignal): Steps {
   return {
-    async take(step, work) {
+    async run(step, work) {
       const startedAt = performance.now();
       const seen: Seen = {};
       const told = (error?: string): void =>

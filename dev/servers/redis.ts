@@ -115,13 +115,13 @@ async function ping(port: number): Promise<void> {
  */
 export async function findRedis(report: Report): Promise<string> {
   const reasons: string[] = [];
-  const installed = await lookUp(reasons);
+  const installed = await findInstalled(reasons);
   if (installed) return installed;
 
   if (process.getuid?.() === 0 && (await commandSucceeds('apt-get', ['--version']))) {
     try {
       await installFromDebian(report, 'Redis', 'redis-server');
-      const added = await lookUp(reasons);
+      const added = await findInstalled(reasons);
       if (added) return added;
     } catch (error) {
       reasons.push((error as Error).message);
@@ -140,7 +140,7 @@ export async function findRedis(report: Report): Promise<string> {
 }
 
 /** Tries every name in every folder; adds why a candidate does not do to `reasons`. */
-async function lookUp(reasons: string[]): Promise<string | undefined> {
+async function findInstalled(reasons: string[]): Promise<string | undefined> {
   for (const candidate of FOLDERS.flatMap((folder) => NAMES.map((name) => path.join(folder, name)))) {
     const version = await runCommand(candidate, ['--version']).catch((error: Error) => {
       // Only what PATH lacks is worth a line; the other folders are a courtesy.

@@ -53,11 +53,11 @@ export function signPublicKey(publicKey: Buffer, signer: string): Buffer {
 /** Splits what `signPublicKey` made, whichever algorithm signed. @throws MalformedError when it is something else. */
 export function readSignedKey(bytes: Buffer): { signed: Buffer; publicKey: Buffer; signature: Buffer } {
   const whole = new Reader(bytes);
-  const fields = new Reader(takeDer(whole).content);
+  const fields = new Reader(readDer(whole).content);
   whole.end();
-  const { encoded: signed, content: publicKey } = takeDer(fields);
-  takeDer(fields);
-  const signature = takeDer(fields).content.subarray(1);
+  const { encoded: signed, content: publicKey } = readDer(fields);
+  readDer(fields);
+  const signature = readDer(fields).content.subarray(1);
   fields.end();
   return { signed, publicKey, signature };
 }
@@ -128,7 +128,7 @@ function der(tag: number, ...parts: Buffer[]): Buffer {
 }
 
 /** Takes one value off the front. */
-function takeDer(reader: Reader): { encoded: Buffer; content: Buffer } {
+function readDer(reader: Reader): { encoded: Buffer; content: Buffer } {
   const { rest } = reader;
   reader.byte();
   const first = reader.byte();
