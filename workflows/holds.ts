@@ -22,10 +22,10 @@ interface Steered<State> {
   answer(): State | Promise<State>;
 }
 
-/** Takes both updates. The row is changed first; changes of two operators are made in the order in which they came. */
+/** Handles both updates. The row is changed first; changes of two operators are made in the order in which they came. */
 export function onHold<State>({ key, pauses, resumes, follow, answer }: Steered<State>): void {
   const oneAtATime = inOrder();
-  const take = (update: string, isPaused: boolean, description: string): void =>
+  const onUpdate = (update: string, isPaused: boolean, description: string): void =>
     setHandler(
       defineUpdate<State, [ResumeRequest | null | undefined]>(update),
       async (request) => {
@@ -40,6 +40,6 @@ export function onHold<State>({ key, pauses, resumes, follow, answer }: Steered<
         description,
       },
     );
-  take(PAUSE_UPDATE, true, pauses);
-  take(RESUME_UPDATE, false, resumes);
+  onUpdate(PAUSE_UPDATE, true, pauses);
+  onUpdate(RESUME_UPDATE, false, resumes);
 }

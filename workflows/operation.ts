@@ -50,7 +50,7 @@ export async function operation(input: OperationInput): Promise<OperationState> 
   setHandler(defineQuery<OperationState>(OPERATION_STATE_QUERY), () => state, {
     description: 'How far it is.',
   });
-  const take = (update: string, status: OperationState['status'], description: string) =>
+  const onUpdate = (update: string, status: OperationState['status'], description: string) =>
     setHandler(
       defineUpdate<OperationState, [OperationChange | undefined]>(update),
       (change) => {
@@ -64,9 +64,9 @@ export async function operation(input: OperationInput): Promise<OperationState> 
       },
       { validator: (change: OperationChange | undefined) => check(change, state), description },
     );
-  take(PAUSE_UPDATE, 'paused', 'Begins nothing more until it is resumed. {requestedBy?}');
-  take(RESUME_UPDATE, 'running', 'Goes on. {requestedBy?}');
-  take(ABORT_OPERATION_UPDATE, 'aborting', 'Ends it; what is done stays done. {requestedBy?}');
+  onUpdate(PAUSE_UPDATE, 'paused', 'Begins nothing more until it is resumed. {requestedBy?}');
+  onUpdate(RESUME_UPDATE, 'running', 'Goes on. {requestedBy?}');
+  onUpdate(ABORT_OPERATION_UPDATE, 'aborting', 'Ends it; what is done stays done. {requestedBy?}');
 
   let isLeft = true;
   while (isLeft) {

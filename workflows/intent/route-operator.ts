@@ -25,7 +25,7 @@ export interface RouteOperator {
   /** The order with which this run begins, if it stands for a replay. */
   orderAtStart(): ReplayOrder | undefined;
   /** The order of a `replay` signal that has not been carried out yet. */
-  takeOrder(): ReplayOrder | undefined;
+  nextOrder(): ReplayOrder | undefined;
   /** Does `work`; a `replay` or `settled` signal cancels it and leaves undefined, unless it ended all the same. */
   unlessNudged<T>(work: () => Promise<T>): Promise<T | undefined>;
   /** Resolves when the channel publishes again, or when a signal asks to look. */
@@ -70,7 +70,7 @@ export function listenToOperator(input: RouteInput): RouteOperator {
     isSettled = false;
   }
 
-  function takeOrder(): ReplayOrder | undefined {
+  function nextOrder(): ReplayOrder | undefined {
     if (request === undefined) return undefined;
     const { requestedBy = 'signal', reason, orderId } = request;
     request = undefined;
@@ -86,8 +86,8 @@ export function listenToOperator(input: RouteInput): RouteOperator {
   }
 
   return {
-    takeOrder,
-    orderAtStart: () => takeOrder() ?? orderByRun(),
+    nextOrder,
+    orderAtStart: () => nextOrder() ?? orderByRun(),
 
     async unlessNudged(work) {
       const working = new CancellationScope();

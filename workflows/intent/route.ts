@@ -130,7 +130,7 @@ async function publishUntilSettled(
         result = await tryNow();
         break;
       case 'dead_letter': {
-        const order = operator.takeOrder();
+        const order = operator.nextOrder();
         if (!order && isConfirmed) {
           leave(result.status, deadLetterDetails(result), result.classification);
           return result;

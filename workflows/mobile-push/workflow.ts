@@ -81,7 +81,7 @@ export async function mobilePush(input: MobilePushInput): Promise<MobilePushOutc
     const order = { jobId, openedBy: `${workflowInfo().runId}/${opening}` };
     const end = await (isInRounds
       ? deliver(jobId, (end) => sendInRounds(jobId, replays, end))
-      : deliver(jobId, (end) => send(ordered(order, replays.take()), replays, end)));
+      : deliver(jobId, (end) => send(ordered(order, replays.next()), replays, end)));
     if (!isReplayable(end) || !replays.isOrdered()) return conclude(end);
     isInRounds = false;
   }
@@ -166,7 +166,7 @@ async function sendInRounds(jobId: string, replays: Replays, end: SendsEnd): Pro
     }
     if (dueInMs > 0) await sleep(dueInMs, { summary: 'before the next attempt' });
     if (isHistoryLong(MAX_EVENTS) && !CancellationScope.current().consideredCancelled) {
-      await continueAsNew<typeof mobilePush>({ jobId, isInRounds: true, ...replays.take() });
+      await continueAsNew<typeof mobilePush>({ jobId, isInRounds: true, ...replays.next() });
     }
   }
 }
@@ -290,10 +290,10 @@ function listenForReplays({ requestedBy, orderId }: MobileReplayRequest) {
   );
   return {
     isOrdered: () => replay.requestedBy !== undefined,
-    take: (): MobileReplayRequest => {
-      const taken = replay;
+    next: (): MobileReplayRequest => {
+      const given = replay;
       replay = {};
-      return taken;
+      return given;
     },
   };
 }
