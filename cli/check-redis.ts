@@ -138,7 +138,7 @@ export function sentinelChecks(config: Config): CheckGroup[] {
 
 async function ask(address: RedisAddress, name: string, config: Config): Promise<Answer | Silence> {
   const timeout = config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
-  const { redis: sentinel, reason } = redisForOneLook(sentinelConnection(config, address), timeout);
+  const { redis: sentinel, reason } = redisForOneCheck(sentinelConnection(config, address), timeout);
   const known = { address: `${address.host}:${address.port}` };
   try {
     const found = (await sentinel.call('SENTINEL', 'get-master-addr-by-name', name)) as
@@ -194,7 +194,7 @@ function diagnosisOf(answers: readonly (Answer | Silence)[], name: string): Diag
  * @param server options that lead to it. @param timeoutMs of the connection and of each command.
  * @returns the client, which its caller disconnects, and what kept it from connecting so far.
  */
-export function redisForOneLook(
+export function redisForOneCheck(
   server: ReturnType<typeof redisConnection | typeof sentinelConnection>,
   timeoutMs: number,
 ): { redis: Redis; reason: () => Error | undefined } {

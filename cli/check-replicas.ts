@@ -4,7 +4,7 @@ import { causeOf } from '../client/errors.ts';
 import type { Config } from '../config/load.ts';
 import { redisConnection } from '../config/redis.ts';
 import type { RedisAddress } from '../config/values.ts';
-import { redisForOneLook } from './check-redis.ts';
+import { redisForOneCheck } from './check-redis.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { ok, warn } from './checks.ts';
 
@@ -43,23 +43,23 @@ export async function checkReplicas(config: Config): Promise<ReplicaResult[]> {
   const redis = values.NOTIFICATION_REDIS_REPLICA_ADDRS.map(async (address) => ({
     kind: 'redis' as const,
     address: `${address.host}:${address.port}`,
-    ...(await lookAt(() => lookAtRedis(address, config))),
+    ...(await findingOf(() => findingOfRedis(address, config))),
   }));
   const postgres = values.NOTIFICATION_POSTGRES_REPLICA_DSNS.map(async (dsn) => ({
     kind: 'postgres' as const,
     address: new URL(dsn).host,
-    ...(await lookAt(() => lookAtPostgres(dsn, values.NOTIFICATION_POSTGRES_OPERATION_TIMEOUT))),
+    ...(await findingOf(() => findingOfPostgres(dsn, values.NOTIFICATION_POSTGRES_OPERATION_TIMEOUT))),
   }));
   return Promise.all([...redis, ...postgres]);
 }
 
-async function lookAt(look: () => Promise<Finding>): Promise<Finding> {
-  return look().catch((error: unknown) => ({ ok: false, detail: `does not answer: ${causeOf(error)}` }));
+async function findingOf(check: () => Promise<Finding>): Promise<Finding> {
+  return check().catch((error: unknown) => ({ ok: false, detail: `does not answer: ${causeOf(error)}` }));
 }
 
-async function lookAtRedis(address: RedisAddress, config: Config): Promise<Finding> {
+async function findingOfRedis(address: RedisAddress, config: Config): Promise<Finding> {
   const timeout = config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
-  const { redis, reason } = redisForOneLook(redisConnection(config, address), timeout);
+  const { redis, reason } = redisForOneCheck(redisConnection(config, address), timeout);
   try {
     await redis.connect().catch((error: unknown) => {
       throw reason() ?? error;
@@ -74,7 +74,7 @@ async function lookAtRedis(address: RedisAddress, config: Config): Promise<Findi
   }
 }
 
-async function lookAtPostgres(dsn: string, timeoutMs: number): Promise<Finding> {
+async function findingOfPostgres(dsn: string, timeoutMs: number): Promise<Finding> {
   const client = new pg.Client({
     connectionString: dsn,
     application_name: 'galaxy-notify',

@@ -7,7 +7,7 @@ import { SelfExplanatoryError } from '../api/errors.ts';
 import { NotFoundError, NothingToDoError, causeOf } from '../client/errors.ts';
 import type { Page } from '../client/lists.ts';
 import { currentInvocation, onStop, shell } from './invocation.ts';
-import { beginLook, endLook, printJson, report, textOf } from './output.ts';
+import { beginFrame, endFrame, printJson, report, textOf } from './output.ts';
 
 export const EXIT = {
   done: 0,
@@ -54,61 +54,61 @@ export function explain(error: unknown, withStack = false): string {
 export interface GlobalOptions {
   json?: boolean;
   debug?: boolean;
-  /** Time between two looks, ms; see looks.ts. */
+  /** Time between two runs, ms; see read-only.ts. */
   watch?: number;
 }
 
-/** How a command is repeated, which only looks. */
-export interface Looks<Options> {
-  /** Time between two looks, ms; undefined: it looks once. */
+/** How a command that changes nothing is repeated. */
+export interface Repetition<Options> {
+  /** Time between two runs, ms; undefined: it runs once. */
   everyMs(options: Options): number | undefined;
-  /** Whether the time stands above each look. */
+  /** Whether the time is above each run. */
   isTitled(): boolean;
 }
 
-const WATCHED: Looks<GlobalOptions> = { everyMs: ({ watch }) => watch, isTitled: () => true };
+const WATCHED: Repetition<GlobalOptions> = { everyMs: ({ watch }) => watch, isTitled: () => true };
 
 /**
  * An action as commander calls it.
  *
  * @param run gets the options, global ones included, and the arguments; it returns the exit code when that is not 0.
- * @param looks how it is repeated.
+ * @param repetition how it is repeated.
  */
 export function action<Options, Args extends unknown[] = []>(
   run: (options: Options & GlobalOptions, ...args: Args) => Promise<ExitCode | void>,
-  looks: Looks<Options & GlobalOptions> = WATCHED,
+  repetition: Repetition<Options & GlobalOptions> = WATCHED,
 ): (...given: unknown[]) => Promise<void> {
   return async (...given) => {
     const command = given.at(-1) as Command;
     const options = command.optsWithGlobals<Options & GlobalOptions>();
     const once = () => run(options, ...(command.processedArgs as Args));
-    const everyMs = looks.everyMs(options);
-    const isTitled = !options.json && looks.isTitled();
+    const everyMs = repetition.everyMs(options);
+    const isTitled = !options.json && repetition.isTitled();
     currentInvocation().exitCode =
-      (await (everyMs === undefined ? once() : lookAgain({ everyMs, isTitled }, once))) ?? EXIT.done;
+      (await (everyMs === undefined ? once() : repeat({ everyMs, isTitled }, once))) ?? EXIT.done;
   };
 }
 
 /**
- * Looks again and again, until Ctrl-C or a request to end: without a trace, and without waiting for a server that hangs.
- * What goes wrong after the first look is shown, and a later one may find the server again.
+ * Runs a command again and again, until Ctrl-C or a request to end: without a trace, and without waiting for a server that hangs.
+ * What goes wrong after the first run is shown, and a later one may find the server again.
  */
-async function lookAgain(
+async function repeat(
   { everyMs, isTitled }: { everyMs: number; isTitled: boolean },
-  look: () => Promise<ExitCode | void>,
+  read: () => Promise<ExitCode | void>,
 ): Promise<ExitCode> {
   const end = new AbortController();
   const ended = eventOf(end.signal, 'abort');
   onStop((signal) => end.abort(signal === 'SIGINT' ? EXIT.interrupted : EXIT.done));
   for (let isFirst = true; !end.signal.aborted; isFirst = false) {
-    beginLook(isTitled ? `${new Date().toISOString()}, every ${everyMs / 1_000} s` : undefined);
+    beginFrame(isTitled ? `${new Date().toISOString()}, every ${everyMs / 1_000} s` : undefined);
     try {
-      await Promise.race([look(), ended]);
+      await Promise.race([read(), ended]);
     } catch (error) {
       if (isFirst) throw error;
       report(`error: ${textOf(causeOf(error))}`);
     }
-    endLook();
+    endFrame();
     await sleep(everyMs, undefined, { signal: end.signal }).catch(() => undefined);
   }
   return end.signal.reason as ExitCode;

@@ -3,7 +3,7 @@ import type { Command, Option } from 'commander';
 import { Argument } from 'commander';
 import { action } from './command.ts';
 import { shaped } from './definition.ts';
-import { commandsBelow, pathOf } from './looks.ts';
+import { commandsBelow, pathOf } from './read-only.ts';
 import { printLine } from './output.ts';
 
 /** @param whole the program with all of its commands. */

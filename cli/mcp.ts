@@ -78,7 +78,7 @@ async function serve({ allowChanges, requestedBy: by }: { allowChanges?: boolean
       server.registerTool(name, settings, (args) => call(() => work(args)));
     }
   };
-  register(LOOKING, false);
+  register(READING, false);
   if (allowChanges) register(changing(by), true);
 
   const closed = new Promise<void>((resolve) => (server.server.onclose = resolve));
@@ -92,8 +92,8 @@ async function serve({ allowChanges, requestedBy: by }: { allowChanges?: boolean
   await server.connect(transport);
   // A message comes in the context of the input, not in that of the command.
   const inContext = AsyncLocalStorage.snapshot();
-  const take = transport.onmessage!;
-  transport.onmessage = (message) => inContext(take, message);
+  const receive = transport.onmessage!;
+  transport.onmessage = (message) => inContext(receive, message);
   report(`serving${allowChanges ? `, changes in the name of ${by}` : ' looks alone'}`);
   await closed;
   await Promise.allSettled(calls);
@@ -141,30 +141,30 @@ const ofDeadLetters = {
 const kind = z.enum(['channels', 'producers']).optional();
 const held = { kind, name: text('push, email, or a producer').optional() };
 /** Opens its own connections, as a command does: an outage ends with the call. */
-const look = <T>(
+const withOperator = <T>(
   work: (operator: Operator, session: Session) => Promise<T>,
   needs: Dependency[] = ['postgres'],
 ) => withSession(needs, (session) => work(session.operator, session));
 
-const LOOKING: Record<string, Tool> = {
+const READING: Record<string, Tool> = {
   doctor: tool('What is wrong with the service and its servers, the worst first.', {}, async () => {
     const findings = await examine();
     const isWrong = findings.filter(({ status }) => status !== 'ok');
     return { findings: isWrong, ok: findings.length - isWrong.length };
   }),
   top: tool('Of each kind of work: rates, what waits, what died of which failure.', {}, () =>
-    look(({ top }) => top(), []),
+    withOperator(({ top }) => top(), []),
   ),
   why: tool(
     'What became of each push, e-mail and callback for a user, newest first.',
     { user: text('user id, or address of an administrator'), type: ofIntents.type, since: span.since, limit },
     ({ user, ...options }) =>
-      look(({ why }, { config }) =>
+      withOperator(({ why }, { config }) =>
         why(user, { ...givenOf(options), retentionMs: config.values.NOTIFICATION_RECORD_RETENTION }),
       ),
   ),
   dead_letters_list: tool('Routes that are dead: failure and cause.', { ...ofDeadLetters, limit }, (filter) =>
-    look(({ deadLetters }) => deadLetters.list(givenOf(filter))),
+    withOperator(({ deadLetters }) => deadLetters.list(givenOf(filter))),
   ),
   notifications_list: tool(
     'Accepted notifications, newest first.',
@@ -174,23 +174,23 @@ const LOOKING: Record<string, Tool> = {
       idempotencyKey: text('idempotency key').optional(),
       recipient: text('user id, or address of an administrator').optional(),
     },
-    (filter) => look(({ notifications }) => notifications.list(givenOf(filter))),
+    (filter) => withOperator(({ notifications }) => notifications.list(givenOf(filter))),
   ),
   notifications_show: tool(
     'One notification with its routes, and what it waits for.',
     { notificationId: notificationId.unwrap(), limit },
-    (args) => look(({ notifications }) => notifications.show(args.notificationId, args.limit)),
+    (args) => withOperator(({ notifications }) => notifications.show(args.notificationId, args.limit)),
   ),
   operations_show: tool('How far a replay or a cancellation is.', { operationId: text('its id') }, (args) =>
-    look(({ operations }) => operations.show(args.operationId)),
+    withOperator(({ operations }) => operations.show(args.operationId)),
   ),
   views: tool("Links to lists in Temporal's Web UI.", {}, () =>
-    look(({ views }) => Promise.resolve({ items: views() }), []),
+    withOperator(({ views }) => Promise.resolve({ items: views() }), []),
   ),
   actions_list: tool(
     'Who asked for which change, newest first.',
     { ...span, target: text('what it was done to').optional(), limit },
-    (filter) => look(({ actions }) => actions.list(givenOf(filter))),
+    (filter) => withOperator(({ actions }) => actions.list(givenOf(filter))),
   ),
 };
 
@@ -213,7 +213,7 @@ function changing(requestedBy: string): Record<string, Tool> {
     return tool(`${description} Without token: a dry run.`, { ...input, ...second }, async (args) => {
       const { token, reason, ...given } = givenOf(args as Args<typeof second>);
       if (token === undefined) {
-        const found = await look((_, session) => dryRun(given as Args<Input>, session), needs);
+        const found = await withOperator((_, session) => dryRun(given as Args<Input>, session), needs);
         const next = randomBytes(8).toString('hex');
         dryRuns.set(next, { ...found, untilMs: Date.now() + TOKEN_LIFETIME_MS });
         if (dryRuns.size > MOST_TOKENS) dryRuns.delete(dryRuns.keys().next().value!);
@@ -225,7 +225,7 @@ function changing(requestedBy: string): Record<string, Tool> {
         throw new UsageError('no dry run of this tool within 10 minutes has this token');
       dryRuns.delete(token);
       const request = { requestedBy, ...givenOf({ reason }) };
-      return look((operator) => found.make(operator, request), ['postgres', 'temporal']);
+      return withOperator((operator) => found.make(operator, request), ['postgres', 'temporal']);
     });
   };
   const hold = (verb: 'pause' | 'resume', description: string) =>

@@ -30,7 +30,7 @@ export function report(line: string): void {
  *
  * @param title stands above it; without one nothing does, and the terminal is left as it is.
  */
-export function beginLook(title: string | undefined): void {
+export function beginFrame(title: string | undefined): void {
   const invocation = currentInvocation();
   invocation.isWatched = true;
   invocation.hasHeading = false;
@@ -38,7 +38,7 @@ export function beginLook(title: string | undefined): void {
   invocation.head = title === undefined ? '' : `${clear}${paint('dim', title)}\n`;
 }
 
-export const endLook = (): void => showHead();
+export const endFrame = (): void => showHead();
 
 function showHead(): void {
   const invocation = currentInvocation();

@@ -126,7 +126,7 @@ export function programOf(output: OutputConfiguration = {}): Command {
     .addHelpText('after', OVERVIEW)
     .exitOverride()
     .hook('preSubcommand', (_, command) => define(command))
-    .hook('preAction', async (_, command) => (await import('./looks.ts')).refuseChange(command));
+    .hook('preAction', async (_, command) => (await import('./read-only.ts')).refuseChange(command));
   for (const [name, [summary]] of Object.entries(COMMANDS)) program.command(name).description(summary);
   return program;
 }
@@ -146,7 +146,7 @@ async function define(command: Command): Promise<void> {
   if (entry === undefined || defined.has(command)) return;
   defined.add(command);
   const [summary, load] = entry;
-  const [{ addTo }, { complete }] = await Promise.all([load(), import('./looks.ts')]);
+  const [{ addTo }, { complete }] = await Promise.all([load(), import('./read-only.ts')]);
   addTo(command.summary(summary), wholeProgram);
   complete(command);
 }

@@ -1,5 +1,5 @@
 /**
- * Everything that is under way, at one glance: what comes in, goes out, waits and died of each kind of work. A look is
+ * Everything that is under way, at one glance: what comes in, goes out, waits and died of each kind of work. A reading is
  * repeated every few seconds on tables of any size, so each statement reads a bounded number of rows by an index.
  */
 import { CHANNELS } from '../api/intent/catalog.ts';
@@ -63,7 +63,7 @@ type Row =
 /** A statement that selects the fields of a Row, or a function. */
 type Read = string | ((resources: OperatorResources) => Promise<Row>);
 
-type Look = Partial<Omit<TopOfKind, 'kind'>>;
+type Reading = Partial<Omit<TopOfKind, 'kind'>>;
 
 interface Kind {
   kind: TopOfKind['kind'];
@@ -317,18 +317,18 @@ const KINDS: readonly Kind[] = [
 
 /** Never throws: what a server did not tell is missing, and said in `unknown` of its kind. */
 export async function top(resources: OperatorResources): Promise<Top> {
-  const kinds = await Promise.all(KINDS.map((kind) => lookAt(resources, kind)));
+  const kinds = await Promise.all(KINDS.map((kind) => readKind(resources, kind)));
   return { at: new Date(), windowMs: RATE_WINDOW_MS, kinds };
 }
 
-async function lookAt(resources: OperatorResources, { kind, taskQueue, parts }: Kind): Promise<TopOfKind> {
-  const reads: [what: string, read: Promise<Look>][] = [
+async function readKind(resources: OperatorResources, { kind, taskQueue, parts }: Kind): Promise<TopOfKind> {
+  const reads: [what: string, read: Promise<Reading>][] = [
     ['tasks', readQueue(resources, taskQueue)],
-    ...parts.map(([what, ...some]): [string, Promise<Look>] => [what, readRows(resources, some)]),
+    ...parts.map(([what, ...some]): [string, Promise<Reading>] => [what, readRows(resources, some)]),
   ];
   const [queue, ...found] = await Promise.all(
     reads.map(([what, read]) =>
-      read.catch((error: unknown): Look => ({ unknown: [`${what}: ${causeOf(error)}`] })),
+      read.catch((error: unknown): Reading => ({ unknown: [`${what}: ${causeOf(error)}`] })),
     ),
   );
   const { unknown: noQueue = [], ...tasks } = queue!;
@@ -342,27 +342,27 @@ async function lookAt(resources: OperatorResources, { kind, taskQueue, parts }: 
   };
 }
 
-async function readRows(resources: OperatorResources, reads: readonly Read[]): Promise<Look> {
+async function readRows(resources: OperatorResources, reads: readonly Read[]): Promise<Reading> {
   const rows = await Promise.all(
     reads.map(async (read) =>
       typeof read === 'string' ? (await resources.db.query<Row>(read)).rows : [await read(resources)],
     ),
   );
-  const look: Look = {};
+  const reading: Reading = {};
   for (const row of rows.flat()) {
-    if ('failure' in row) (look.dead ??= []).push(row);
+    if ('failure' in row) (reading.dead ??= []).push(row);
     else if ('what' in row) {
       const { count, ...wait } = row;
-      (look.waits ??= []).push({ ...wait, ...(count == null ? {} : { count }) });
+      (reading.waits ??= []).push({ ...wait, ...(count == null ? {} : { count }) });
     } else {
-      if (row.arrived !== null) look.arrivedPerSecond = (row.arrived * 1_000) / RATE_WINDOW_MS;
-      if (row.done !== null) look.donePerSecond = (row.done * 1_000) / RATE_WINDOW_MS;
+      if (row.arrived !== null) reading.arrivedPerSecond = (row.arrived * 1_000) / RATE_WINDOW_MS;
+      if (row.done !== null) reading.donePerSecond = (row.done * 1_000) / RATE_WINDOW_MS;
     }
   }
-  return look;
+  return reading;
 }
 
-async function readQueue({ temporal, namespace }: OperatorResources, name: string): Promise<Look> {
+async function readQueue({ temporal, namespace }: OperatorResources, name: string): Promise<Reading> {
   const described = await Promise.all(
     [WORKFLOW_TASKS, ACTIVITY_TASKS].map((taskQueueType) =>
       bounded(temporal, () =>

@@ -9,7 +9,7 @@ import type { MalformedInputCode } from '../api/account-callback/input.ts';
 import type { MalformedCode } from '../api/intent/entry.ts';
 import type { MalformedJobCode } from '../api/mobile-push/job.ts';
 import { EXIT } from '../cli/command.ts';
-import { commandsBelow, isLook, pathOf } from '../cli/looks.ts';
+import { commandsBelow, isReadOnly, pathOf } from '../cli/read-only.ts';
 import { wholeProgram } from '../cli/program.ts';
 import { VARIABLES } from '../config/load.ts';
 import { OTEL_FIXED, READ_BY_OTEL } from '../config/otel.ts';
@@ -49,7 +49,7 @@ async function commands(): Promise<string> {
       const usage = command.usage().replace(/\[options\] ?/, '');
       return [
         code(`${pathOf(command)} ${usage}`.trim()),
-        isLook(command) ? '' : 'x',
+        isReadOnly(command) ? '' : 'x',
         firstSentence(command.summary() || command.description()),
       ];
     });

@@ -36,14 +36,14 @@ import {
   setAside,
   withOutbox,
 } from './outbox-rows.ts';
-import { appendBatch, lookAtEntries } from './outbox-stream.ts';
+import { appendBatch, findPresent } from './outbox-stream.ts';
 
 /** The channel of outbox.sql. */
 const CHANNEL = 'notification_outbox';
 /** How often to look what the service has passed, and what Redis has lost, ms. */
-const LOOK_INTERVAL_MS = 1_000;
+const CHECK_INTERVAL_MS = 1_000;
 /** What one look may let Redis copy, and how many entries. */
-const LOOK_LIMITS = { rows: 500, bytes: 4 << 20 };
+const CHECK_LIMITS = { rows: 500, bytes: 4 << 20 };
 /** Between two attempts while a server is away, ms: doubled up to the longest. */
 const [SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS] = [250, 5_000];
 /** Between two attempts to listen, ms; meanwhile the relay looks by itself. */
@@ -160,10 +160,10 @@ export async function startOutboxRelay(options: OutboxRelayOptions): Promise<Out
     while (!stopping.signal.aborted) {
       bell.reset();
       try {
-        const { isMore } = await steps.take();
+        const { isMore } = await steps.step();
         if (pauseMs > 0) log.info({ ...steps.counts }, 'outbox relay goes on');
         pauseMs = 0;
-        if (!isMore) await bell.wait(Math.min(pollMs, LOOK_INTERVAL_MS), stopping.signal);
+        if (!isMore) await bell.wait(Math.min(pollMs, CHECK_INTERVAL_MS), stopping.signal);
       } catch (error) {
         if (pauseMs === 0) log.warn({ reason: causeOf(error) }, 'outbox relay waits');
         pauseMs = Math.min(LONGEST_PAUSE_MS, Math.max(SHORTEST_PAUSE_MS, 2 * pauseMs));
@@ -183,10 +183,10 @@ export async function relayOnce(options: OutboxRelayOptions): Promise<OutboxCoun
   await checkOutbox(settings.db);
   const steps = createSteps(settings);
   for (let isMore = true; isMore;) {
-    const taken = await steps.take();
+    const done = await steps.step();
     // The relay that holds the lock publishes the rows.
-    if (taken.isBusy) await sleep(settings.pollMs);
-    isMore = taken.isMore || taken.isBusy;
+    if (done.isBusy) await sleep(settings.pollMs);
+    isMore = done.isMore || done.isBusy;
   }
   return steps.counts;
 }
@@ -194,14 +194,14 @@ export async function relayOnce(options: OutboxRelayOptions): Promise<OutboxCoun
 /** The steps of a relay; each is one transaction, and may be the last one that it does. */
 function createSteps({ db, redis, stream, catalog, batch: limits, log, ...times }: Settings) {
   const counts: OutboxCounts = { published: 0, passed: 0, lost: 0, setAside: 0, deleted: 0 };
-  let lookDueAtMs = 0;
-  return { counts, take };
+  let checkDueAtMs = 0;
+  return { counts, step };
 
-  /** One batch, and a look when that is due. */
-  async function take(): Promise<{ isMore: boolean; isBusy: boolean }> {
-    if (performance.now() >= lookDueAtMs) {
-      const isMore = await withOutbox(db, look);
-      lookDueAtMs = performance.now() + (isMore ? 0 : LOOK_INTERVAL_MS);
+  /** One batch, and a check of published rows when that is due. */
+  async function step(): Promise<{ isMore: boolean; isBusy: boolean }> {
+    if (performance.now() >= checkDueAtMs) {
+      const isMore = await withOutbox(db, checkPublished);
+      checkDueAtMs = performance.now() + (isMore ? 0 : CHECK_INTERVAL_MS);
     }
     const isMore = await withOutbox(db, publish);
     return { isMore: isMore === true, isBusy: isMore === undefined };
@@ -242,15 +242,15 @@ function createSteps({ db, redis, stream, catalog, batch: limits, log, ...times 
     return true;
   }
 
-  /** @returns whether there is more to look at. */
-  async function look(client: PoolClient, relay: RelayRow): Promise<boolean> {
+  /** @returns whether there is more to check. */
+  async function checkPublished(client: PoolClient, relay: RelayRow): Promise<boolean> {
     const passed = await deleteEnded(client, 'passed', times.keepPassedMs);
     const refused = await deleteEnded(client, 'set_aside', times.keepSetAsideMs);
     counts.deleted += passed.deleted + refused.deleted;
-    const rows = await publishedRows(client, LOOK_LIMITS);
+    const rows = await publishedRows(client, CHECK_LIMITS);
     if (rows.length === 0) return passed.isFull || refused.isFull;
     checkStream(relay, true);
-    const seen = await lookAtEntries(
+    const seen = await findPresent(
       { redis, stream, outboxId: relay.outboxId },
       { required: relay.redisBatch, ids: rows.map(({ entryId }) => entryId) },
     );
@@ -267,7 +267,7 @@ function createSteps({ db, redis, stream, catalog, batch: limits, log, ...times 
   /** Redis fell back, was emptied or replaced. @returns true: this is done before anything else. */
   async function recover(client: PoolClient, knownBatch: number): Promise<true> {
     if (!(await again(client, { behindBatch: knownBatch }))) await acceptLoss(client, knownBatch);
-    lookDueAtMs = 0;
+    checkDueAtMs = 0;
     return true;
   }
 

@@ -54,7 +54,7 @@ const APPEND = `${FIND_LOSS}
  * is not. Ids are compared as strings of equal length, because Lua's numbers cannot hold 64 bits.
  * KEYS: stream, batches, offset. ARGV: the batch that must be there, ids.
  */
-const LOOK = `${FIND_LOSS}
+const FIND_PRESENT = `${FIND_LOSS}
   local function comparable(id)
     local ms, sequence = string.match(id, '^(%d+)-(%d+)$')
     return string.rep('0', 20 - #ms) .. ms .. string.rep('0', 20 - #sequence) .. sequence
@@ -85,17 +85,17 @@ export async function appendBatch(
 }
 
 /**
- * Looks at the oldest entries of an outbox that the service has not been seen to pass.
+ * Finds which of the oldest entries of an outbox the stream still has.
  *
  * @param ids in the order of the stream.
  * @returns for each of the first ones, which the offset has passed, whether the stream has it.
  */
-export async function lookAtEntries(
+export async function findPresent(
   { redis, stream, outboxId }: OutboxStream,
   { required, ids }: { required: number; ids: readonly string[] },
 ): Promise<Loss | { present: boolean[] }> {
   const keys = [stream, batchKey(outboxId), offsetKey(stream)];
-  const reply = await redis.eval(LOOK, keys.length, ...keys, required, ...ids);
+  const reply = await redis.eval(FIND_PRESENT, keys.length, ...keys, required, ...ids);
   const [kind, ...rest] = reply as [string, ...(string | number)[]];
   return kind === 'lost' ? { knownBatch: Number(rest[0]) } : { present: rest.map((count) => count === 1) };
 }

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { text } from 'node:stream/consumers';
-import { commandsBelow, pathOf } from '../../cli/looks.ts';
+import { commandsBelow, pathOf } from '../../cli/read-only.ts';
 import { wholeProgram } from '../../cli/program.ts';
 import { cliFor, spawnCli } from '../command-line.ts';
 import type { Slot } from '../harness.ts';

@@ -1,5 +1,5 @@
 /** Help of every command: what must be given is marked; and what a mistyped word is answered with. */
-import { commandsBelow, isLook, pathOf } from '../../cli/looks.ts';
+import { commandsBelow, isReadOnly, pathOf } from '../../cli/read-only.ts';
 import { programOf, wholeProgram } from '../../cli/program.ts';
 import { startCommand } from '../command-line.ts';
 
@@ -34,7 +34,7 @@ const WITHOUT_AUTHOR = [
 
 test('U7 every command that changes something asks who wants it', async () => {
   const changing = commandsBelow(await wholeProgram()).filter(
-    (command) => command.commands.length === 0 && !isLook(command),
+    (command) => command.commands.length === 0 && !isReadOnly(command),
   );
   const anonymous = changing
     .filter(({ options }) => !options.some(({ long }) => long === '--requested-by'))

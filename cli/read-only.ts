@@ -1,6 +1,6 @@
 /**
- * Commands that only look. They are all that `--read-only` lets through, and they have `--watch`, which looks again and
- * again; `top` does so by itself.
+ * Commands that change nothing. They are all that `--read-only` lets through, and they have `--watch`, which repeats them;
+ * `top` does so by itself.
  */
 import type { Argument, Command } from 'commander';
 import { InvalidArgumentError, Option } from 'commander';
@@ -9,7 +9,7 @@ import { showGroup } from './definition.ts';
 import { adviceFor, parseDuration } from './options.ts';
 
 /** Commands that change nothing. A command that is missing here is refused under `--read-only`. */
-export const LOOKS: readonly string[] = [
+export const READ_ONLY: readonly string[] = [
   'doctor',
   'top',
   'why',
@@ -62,11 +62,11 @@ export function pathOf(command: Command): string {
 /** @throws UsageError for a command that `--read-only` refuses. */
 export function refuseChange(command: Command): void {
   const { readOnly, dryRun } = command.optsWithGlobals<{ readOnly?: boolean; dryRun?: boolean }>();
-  if (!readOnly || dryRun || isLook(command)) return;
+  if (!readOnly || dryRun || isReadOnly(command)) return;
   throw new UsageError(`${pathOf(command)} changes something, which --read-only refuses`);
 }
 
-/** Gives a command and those below it what the table of commands adds: errors in its words, and `--watch` where they only look. */
+/** Gives a command and those below it what the table of commands adds: errors in its words, and `--watch` where they change nothing. */
 export function complete(whole: Command): void {
   for (const command of [whole, ...commandsBelow(whole)]) {
     showGroup(command);
@@ -76,7 +76,7 @@ export function complete(whole: Command): void {
       if (option.negate) command.setOptionValueWithSource(option.attributeName(), true, 'default');
     }
     for (const argument of command.registeredArguments) explain(argument, argument.name());
-    if (!LOOKS.includes(pathOf(command)) || pathOf(command) === 'top') continue;
+    if (!READ_ONLY.includes(pathOf(command)) || pathOf(command) === 'top') continue;
     command.addOption(
       new Option('--watch [interval]', 'look again and again, until Ctrl-C')
         .argParser(parseDuration)
@@ -102,11 +102,11 @@ function explain(valued: Option | Argument, name: string): void {
 }
 
 /** Whether it changes nothing. A router that is tried gets a queue and loses it again. */
-export function isLook(command: Command): boolean {
+export function isReadOnly(command: Command): boolean {
   const path = pathOf(command);
   if (path === 'doctor') return command.opts<{ router?: string }>().router === undefined;
   if (path === 'mcp') return command.opts<{ allowChanges?: boolean }>().allowChanges !== true;
-  return LOOKS.includes(path) || WITHOUT_SERVERS.includes(path);
+  return READ_ONLY.includes(path) || WITHOUT_SERVERS.includes(path);
 }
 
 export function commandsBelow(command: Command): Command[] {

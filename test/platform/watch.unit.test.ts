@@ -1,7 +1,7 @@
-/** Which commands look, and how a shell completes all of them. */
+/** Which commands change nothing, and how a shell completes all of them. */
 import { execFileSync } from 'node:child_process';
 import { scriptFor } from '../../cli/completion.ts';
-import { LOOKS, commandsBelow, pathOf } from '../../cli/looks.ts';
+import { READ_ONLY, commandsBelow, pathOf } from '../../cli/read-only.ts';
 import { wholeProgram } from '../../cli/program.ts';
 
 const program = await wholeProgram();
@@ -15,11 +15,11 @@ function proposed(...words: string[]): string[] {
   return output.split('\n').filter((word) => word !== '');
 }
 
-test('U6 every command that looks is there, and has --watch, top its own; no other has', () => {
+test('U6 every command that changes nothing is there, and has --watch, top its own; no other has', () => {
   const watching = commandsBelow(program).filter(({ options }) =>
     options.some(({ long }) => long === '--watch'),
   );
-  expect(watching.map(pathOf).sort()).toEqual(LOOKS.filter((path) => path !== 'top').sort());
+  expect(watching.map(pathOf).sort()).toEqual(READ_ONLY.filter((path) => path !== 'top').sort());
 });
 
 test('U6 every list, and all that shows how something stands, is a look', () => {
@@ -27,7 +27,7 @@ test('U6 every list, and all that shows how something stands, is a look', () => 
     .filter(({ commands }) => commands.length === 0)
     .map(pathOf)
     .filter((path) => /(^| )(list|show|status|waiting|statistics|failed)$/.test(path));
-  expect(shows.filter((path) => !LOOKS.includes(path))).toEqual([]);
+  expect(shows.filter((path) => !READ_ONLY.includes(path))).toEqual([]);
 });
 
 test('U6 bash completes commands, their options, and what an option may be', () => {

@@ -1,5 +1,5 @@
-/** Commands that look: what they may do, and looking again and again. */
-import { LOOKS } from '../../cli/looks.ts';
+/** Commands that change nothing: what they may do, and `--watch`. */
+import { READ_ONLY } from '../../cli/read-only.ts';
 import { readOutboxSql } from '../../client/outbox.ts';
 import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
@@ -54,7 +54,7 @@ test('U6 an operator who may only read can look at everything', async () => {
   };
   try {
     const wrong: object[] = [];
-    for (const path of LOOKS) {
+    for (const path of READ_ONLY) {
       const args = [...path.split(' '), ...(ARGUMENTS[path]?.(id) ?? [])];
       const { code, stdout, stderr } = await program.cli(['--read-only', ...args, '--json'], { changes });
       // Done, or nothing there; these two may find something wrong.
