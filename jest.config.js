@@ -13,7 +13,7 @@ const TOOLS = [
   'platform/{run-clock.service,tcp-proxy.unit,temporal-program.unit}',
   'platform/{command,image,packages,temporal-server}.hard',
   'subscription/router-stack.unit',
-  'subscription/binary/{commands,live-routers,messages,transcripts}.unit',
+  'subscription/binary/{live-routers,transcripts}.unit',
 ];
 
 /** @param {string[]} names */

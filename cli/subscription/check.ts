@@ -85,7 +85,7 @@ function textOf(
 }
 
 /** @returns the step that failed, undefined when all went well. Leaves nothing behind on the router. */
-export async function selfTest(
+async function selfTest(
   router: NotificationRouter,
   address: RouterAddress,
 ): Promise<SelfTestFailure | undefined> {

@@ -16,9 +16,6 @@ import { makeQueues } from '../../dev/stand-ins/subscription/queues.ts';
 import { newRegistration, outcomeOf, valueOf } from './router-agent.ts';
 import { startRouters } from './routers.ts';
 
-/** Ids that no router knows. */
-export const SUBSCRIPTION_IDS = ['a', 'b', 'c'].map((letter) => letter.repeat(32));
-
 export type RouterAdapter = Awaited<ReturnType<typeof startRouterAdapter>>;
 
 export async function startRouterAdapter() {

@@ -1,11 +1,6 @@
 /** Routers and a push provider for tests. */
-import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/keys.ts';
-import type { KeyPair } from '../../activities/subscription/router/ports.ts';
 import { openVerification } from '../../activities/subscription/router/routers.ts';
-import type {
-  MessagingRouterOptions,
-  MessagingRouterStandIn,
-} from '../../dev/stand-ins/subscription/messaging-router.ts';
+import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
 import { startNotificationRouter } from '../../dev/stand-ins/subscription/notification-router.ts';
@@ -19,25 +14,13 @@ export interface Routers {
   stop(): Promise<void>;
 }
 
-/** @param options how many  and which newest version. */
-export async function startRouters(
-  options: {
-    smp?: number;
-    ntf?: number;
-    smpOptions?: MessagingRouterOptions;
-    ntfVersion?: number;
-  } = {},
-): Promise<Routers> {
-  const { smp: smpCount = 1, ntf: ntfCount = 1, smpOptions = {}, ntfVersion } = options;
+/** @param options how many of each. */
+export async function startRouters(options: { smp?: number; ntf?: number } = {}): Promise<Routers> {
+  const { smp: smpCount = 1, ntf: ntfCount = 1 } = options;
   const sink = await startPushSink();
-  const smp = await Promise.all(Array.from({ length: smpCount }, () => startMessagingRouter(smpOptions)));
+  const smp = await Promise.all(Array.from({ length: smpCount }, () => startMessagingRouter()));
   const ntf = await Promise.all(
-    Array.from({ length: ntfCount }, () =>
-      startNotificationRouter({
-        pushUrl: sink.url,
-        ...(ntfVersion === undefined ? {} : { version: ntfVersion }),
-      }),
-    ),
+    Array.from({ length: ntfCount }, () => startNotificationRouter({ pushUrl: sink.url })),
   );
   return {
     smp,
@@ -49,19 +32,6 @@ export async function startRouters(
     },
   };
 }
-
-/** Keys of a recipient for one queue. */
-export interface QueueKeys {
-  recipient: KeyPair;
-  notifier: KeyPair;
-  dh: KeyPair;
-}
-
-export const newQueueKeys = (): QueueKeys => ({
-  recipient: generateAuthKeys(),
-  notifier: generateAuthKeys(),
-  dh: generateDhKeys(),
-});
 
 /** The code in a verification push. */
 export const codeOf = (

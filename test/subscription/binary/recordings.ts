@@ -10,6 +10,7 @@ type KeyName = 'recipient' | 'notifier' | 'dh' | 'other';
 
 interface TranscriptFile {
   protocol: RouterProtocol;
+  alpn: string | false;
   blockSize: number;
   certificateChain: string[];
   keyHash: string;
@@ -34,6 +35,7 @@ export function loadTranscript(name: string) {
   return {
     protocol,
     facts: PROTOCOLS[protocol],
+    hasAlpn: recorded.alpn !== false,
     blockBytes: recorded.blockSize,
     keyHash: Buffer.from(recorded.keyHash, 'hex'),
     finished: Buffer.from(recorded.clientFinished, 'hex'),
@@ -41,7 +43,8 @@ export function loadTranscript(name: string) {
     hello: hello!,
     clientHello: clientHello!,
     version: clientHello!.readUInt16BE(0),
-    /** Blocks without their length and padding. */
+    /** Without their length and padding, as all that follow. */
+    blocks: contents,
     requests,
     answers,
     rawKey,

@@ -7,15 +7,10 @@ import {
   createNotificationRouters,
   openVerification,
 } from '../../../activities/subscription/router/routers.ts';
-import type { QueueServer } from '../../../dev/stand-ins/subscription/application.ts';
-import { makeQueues } from '../../../dev/stand-ins/subscription/queues.ts';
-import { startMessagingRouter } from '../../../dev/stand-ins/subscription/messaging-router.ts';
-import { sealBox } from './client.ts';
+import { seal } from '../../../dev/stand-ins/subscription/binary/box.ts';
 import { KNOWN_ID, ROUTER_DH_KEY, startAnsweringRouter } from './router.ts';
-import { keyRequest, startRouterAdapter } from '../router-adapter.ts';
 import { newDevice, outcomeOf } from '../router-agent.ts';
 
-const KNOWN_KEY = generateAuthKeys().privateKey;
 const id = KNOWN_ID.toString('base64url');
 const insteadOf = (all: string | undefined) => (all === undefined ? {} : { all });
 
@@ -94,51 +89,6 @@ test('N19 a notification router is asked as its port says', async () => {
   expect(ops).toEqual('PING TNEW TVFY TCHK TRPL TCRN SNEW SNEW SCHK SCHK SDEL TDEL'.split(' '));
 });
 
-test.each([6, 7, 8, 9])(
-  'N19 version %d: an application makes a queue, where a password is asked for and where not',
-  async (version) => {
-    const range = { version, oldestVersion: version };
-    const [open, closed] = [
-      await startMessagingRouter(range),
-      await startMessagingRouter({ ...range, password: 'secret' }),
-    ];
-    const made = (server: QueueServer) => makeQueues([{ userId: 1, server }]);
-
-    expect(await made(open.address)).toHaveLength(1);
-    expect(await made({ ...closed.address, password: 'secret' })).toHaveLength(1);
-    await expect(made(closed.address)).rejects.toThrow('no queue was made: ERR AUTH');
-    await Promise.all([open.stop(), closed.stop()]);
-  },
-);
-
-test('N19 150 items of a batch are split into blocks as the documents say', async () => {
-  const adapter = await startRouterAdapter();
-  const { smp, ntf, messaging, notifications } = adapter;
-  const queues = await adapter.makeQueues(smp.address, 150);
-  const token = await adapter.makeToken(ntf.address);
-  const blocksOf = async (router: typeof smp | typeof ntf, work: () => Promise<unknown>) => {
-    const from = router.batches.length;
-    await work();
-    return router.batches.slice(from).flatMap(({ blocks }) => blocks);
-  };
-  const requests = queues.map(({ recipientId }) => ({
-    ...{ messagingRouter: smp.address, notifierId: recipientId, notifierPrivateKey: KNOWN_KEY },
-  }));
-  const ids = queues.map(({ recipientId }) => recipientId);
-
-  // 212 bytes each of 16,384 - 19.
-  expect(await blocksOf(smp, () => messaging.createNotifierKeys(queues.map(keyRequest)))).toEqual([77, 73]);
-  // 121 bytes each of 512 - 19, and 247.
-  expect(await blocksOf(ntf, () => notifications.checkSubscriptions(token, ids))).toEqual([
-    ...Array(37).fill(4),
-    2,
-  ]);
-  expect(await blocksOf(ntf, () => notifications.createSubscriptions(token, requests))).toEqual(
-    Array(150).fill(1),
-  );
-  await adapter.stop();
-});
-
 test('N19 a refusal is told as the router says it, an answer to another command as what it is', async () => {
   const [refusedSmp, refusedNtf] = [await askMessaging('ERR AUTH'), await askNotification('ERR QUOTA')];
   const [strangeSmp, strangeNtf] = [await askMessaging('END'), await askNotification('SUB NEW')];
@@ -152,11 +102,7 @@ test('N19 a refusal is told as the router says it, an answer to another command 
 test('N19 the code of a verification push is opened with the secret of its token', () => {
   const [secret, nonce, code] = [randomBytes(32), randomBytes(24), randomBytes(32)];
   const open = (content: Buffer, key = secret, nonceBytes = nonce) =>
-    openVerification(
-      key,
-      nonceBytes.toString('base64'),
-      sealBox(content, secret, nonce).toString('base64url'),
-    );
+    openVerification(key, nonceBytes.toString('base64'), seal(content, secret, nonce).toString('base64url'));
 
   // Routers of 2024 pad to 512 bytes, later ones to 3,072.
   const padded = padBlock(code, 512);

@@ -2,207 +2,128 @@
  * What official routers of 2022 and 2024 answered to recorded requests, and what the stand-ins answer to the same:
  * equal to the byte, once each id and key that a router makes up stands for the other's.
  */
-import { createPublicKey, verify } from 'node:crypto';
-import { readFileSync } from 'node:fs';
-import path from 'node:path';
+import { once } from 'node:events';
+import { connect } from 'node:tls';
+import {
+  Reader,
+  createBlockReader,
+  encodeTransmission,
+  packTransmissions,
+  padBlock,
+  unpadBlock,
+  unpackTransmissions,
+} from '../../../activities/subscription/router/blocks.ts';
+import { encodeHello, readHello } from '../../../activities/subscription/router/connect.ts';
 import { startMessagingRouter } from '../../../dev/stand-ins/subscription/messaging-router.ts';
 import { startNotificationRouter } from '../../../dev/stand-ins/subscription/notification-router.ts';
-import type { PushSinkStandIn } from '../../../dev/stand-ins/subscription/push-sink.ts';
 import { startPushSink } from '../../../dev/stand-ins/subscription/push-sink.ts';
 import { eventually } from '../../eventually.ts';
-import type { BinaryClient, Keys, Protocol } from './client.ts';
-import {
-  BLOCK,
-  blockOf,
-  cut,
-  join,
-  keysFrom,
-  openClient,
-  readHello,
-  sized,
-  splitSignedKey,
-} from './client.ts';
+import { loadTranscript } from './recordings.ts';
 
-interface Transcript {
-  protocol: Protocol;
-  alpn: string | false;
-  certificateChain: string[];
-  keyHash: string;
-  keys: Record<'recipient' | 'notifier' | 'dh' | 'other', string>;
-  blocks: { from: 'router' | 'client'; hex: string }[];
+/** Of an answer that makes something up, how many ids and keys there are. */
+const MADE_UP: Readonly<Record<string, number>> = { IDS: 3, NID: 2, IDTKN: 2, IDSUB: 1 };
+
+function madeUpIn(content: Buffer): Buffer[] {
+  const [operation = ''] = content.toString('latin1').split(' ', 1);
+  const reader = new Reader(content.subarray(operation.length + 1));
+  return Array.from({ length: MADE_UP[operation] ?? 0 }, () => reader.shortString(operation));
 }
 
-const transcriptOf = (name: string): Transcript =>
-  JSON.parse(
-    readFileSync(path.join(import.meta.dirname, 'recordings', `${name}.json`), 'utf8'),
-  ) as Transcript;
-
-interface Recorded {
-  authorization: Buffer;
-  correlationId: Buffer;
-  entity: Buffer;
-  content: Buffer;
-  authorized: Buffer;
+/** The versions, how many certificates, and whether a signed key follows. */
+function formOf(hello: Buffer, protocol: 'smp' | 'ntf') {
+  const { oldest, newest, sessionId } = readHello(hello);
+  const rest = new Reader(hello.subarray(4 + 1 + sessionId.length));
+  const hasKey = !rest.isAtEnd;
+  const certificates = hasKey && protocol === 'smp' ? rest.byte('certificates') : 0;
+  for (let index = 0; index < certificates; index += 1) rest.longString('certificate');
+  if (hasKey) rest.longString('signed key');
+  rest.end('the hello');
+  return { oldest, newest, certificates, hasKey };
 }
 
-let sink: PushSinkStandIn;
-let cleanUps: (() => Promise<unknown>)[] = [];
-
-beforeEach(async () => {
-  sink = await startPushSink();
-  // No provider takes the pushes, as when the transcripts were recorded.
-  sink.fail({ failure: { status: 503, reason: 'ServiceUnavailable' } });
-});
-
-afterEach(async () => {
-  for (const cleanUp of cleanUps.reverse()) await cleanUp();
-  cleanUps = [];
-  await sink.stop();
-});
-
-describe.each(['smp-v9', 'smp-v4', 'ntf-v2', 'ntf-v1'])('the transcript %s', (name) => {
-  const { protocol, alpn, blocks, keyHash, keys, certificateChain } = transcriptOf(name);
-  const contents = blocks.map(({ hex }) => Buffer.from(hex, 'hex'));
-  const hello = readHello(protocol, contents[0]!);
-  const version = hello.newest;
-  const isBatched = version >= (protocol === 'smp' ? 4 : 2);
-  const isImplied = version >= (protocol === 'smp' ? 7 : 2);
-
-  function transmissionsIn(content: Buffer): Buffer[] {
-    if (!isBatched) return [content];
-    let rest = content.subarray(1);
-    return Array.from({ length: content[0]! }, () => {
-      const [transmission, after] = cut(rest, 2);
-      rest = after;
-      return transmission;
-    });
-  }
-
-  function read(transmission: Buffer): Recorded {
-    const [authorization, sent] = cut(transmission);
-    const [, rest] = isImplied ? [undefined, sent] : cut(sent);
-    const [correlationId, afterId] = cut(rest);
-    const [entity, content] = cut(afterId);
-    return {
-      authorization,
-      correlationId,
-      entity,
-      content,
-      authorized: isImplied ? join(sized(hello.sessionId), sent) : sent,
-    };
-  }
-
-  /** Whose signature it is. */
-  function signerOf({ authorization, authorized }: Recorded): Keys | undefined {
-    if (authorization.length === 0) return undefined;
-    const signer = Object.values(keys)
-      .map(keysFrom)
-      .filter(({ privateKey }) => privateKey.asymmetricKeyType === 'ed25519')
-      .find(({ publicDer }) => {
-        const key = createPublicKey({ key: publicDer, format: 'der', type: 'spki' });
-        return verify(undefined, authorized, key, authorization);
-      });
-    if (!signer) throw new Error('no key has signed it');
-    return signer;
-  }
-
-  async function start(): Promise<BinaryClient> {
-    const options = { version, oldestVersion: hello.oldest };
+test.each(['smp-v9', 'smp-v4', 'ntf-v2', 'ntf-v1'])(
+  'N17 a stand-in answers each request of %s as the official router did, to the byte',
+  async (name) => {
+    const { protocol, facts, version, finished, keyHash, blocks, hello, hasAlpn, rawKey } =
+      loadTranscript(name);
+    const sink = await startPushSink();
+    // No provider takes the pushes, as when the transcripts were recorded.
+    sink.fail({ failure: { status: 503, reason: 'ServiceUnavailable' } });
+    const options = { version: readHello(hello).newest, oldestVersion: readHello(hello).oldest };
     const router =
       protocol === 'smp'
         ? await startMessagingRouter(options)
         : await startNotificationRouter({ ...options, pushUrl: sink.url });
-    cleanUps.push(() => router.stop());
-    const client = await openClient(router.address, { protocol, withoutAlpn: alpn === false });
-    cleanUps.push(() => client.close());
-    replaced(Buffer.from(keyHash, 'hex'), Buffer.from(router.address.keyHash, 'base64url'));
-    replaced(hello.sessionId, client.hello.sessionId);
-    return client;
-  }
-
-  /** What the official router made up, and what stands for it here. */
-  let replacements: [theirs: string, ours: string][] = [];
-  const replaced = (theirs: Buffer, ours: Buffer): void => {
-    expect(ours.length).toBe(theirs.length);
-    replacements.push([theirs.toString('hex'), ours.toString('hex')]);
-  };
-  const ours = (bytes: Buffer): Buffer =>
-    Buffer.from(
-      replacements.reduce((hex, [theirs, mine]) => hex.replaceAll(theirs, mine), bytes.toString('hex')),
-      'hex',
-    );
-
-  beforeEach(() => {
-    replacements = [];
-  });
-
-  test('N17 the hello offers the same versions, in the same form', async () => {
-    const client = await start();
-    const mine = client.hello;
-
-    expect([mine.oldest, mine.newest]).toEqual([hello.oldest, hello.newest]);
-    expect(mine.sessionId).toEqual(client.socket.getFinished());
-    expect(mine.chain.length).toBe(hello.chain.length);
-    expect(hello.chain.map((certificate) => certificate.toString('hex'))).toEqual(
-      protocol === 'smp' && version >= 7 ? certificateChain : [],
-    );
-    expect(mine.signedKey.length > 0).toBe(hello.signedKey.length > 0);
-    if (hello.signedKey.length > 0) {
-      const [ours, theirs] = [splitSignedKey(mine.signedKey), splitSignedKey(hello.signedKey)];
-      const beforeRawKey = ({ signed }: typeof ours) => signed.subarray(0, -32);
-      expect(beforeRawKey(ours)).toEqual(beforeRawKey(theirs));
-    }
-    expect(mine.rest.length).toBe(0);
-  });
-
-  test('N17 each request is answered as it was by the official router, to the byte', async () => {
-    const client = await start();
-    // After both hellos.
-    for (let index = 2; index < blocks.length;) {
-      const requests = transmissionsIn(contents[index]!).map(read);
-      client.write(
-        client.blockWith(
-          requests.map((request) => {
-            const { correlationId, entity, content } = request;
-            const keysOfSigner = signerOf(request);
-            return client.transmissionOf({
-              correlationId,
-              entity: ours(entity),
-              content: ours(content),
-              ...(keysOfSigner ? { keys: keysOfSigner } : {}),
-            });
-          }),
-        ),
-      );
-      const expected: Buffer[] = [];
-      for (index += 1; blocks[index]?.from === 'router'; index += 1) expected.push(contents[index]!);
-      const answers = await eventually(
-        'as many blocks as there were',
-        async () => client.blocks.length >= expected.length && client.blocks.splice(0),
-      );
-      learn(expected, answers);
-      expect(answers).toEqual(expected.map((content) => blockOf(ours(content), BLOCK[protocol])));
-    }
-  });
-
-  /** Takes the ids and keys that the routers made up out of answers that correspond. */
-  function learn(theirs: Buffer[], mine: Buffer[]): void {
-    const made = (all: Buffer[]) =>
-      all.flatMap((content) =>
-        transmissionsIn(content).flatMap((transmission) => madeUpIn(read(transmission).content)),
-      );
-    const ourValues = made(mine.map((block) => cut(block, 2)[0]));
-    for (const [index, value] of made(theirs).entries()) replaced(value, ourValues[index]!);
-  }
-
-  function madeUpIn(content: Buffer): Buffer[] {
-    const [operation] = content.toString('latin1').split(' ', 1);
-    const count = { IDS: 3, NID: 2, IDTKN: 2, IDSUB: 1 }[operation!] ?? 0;
-    let rest = content.subarray(operation!.length + 1);
-    return Array.from({ length: count }, () => {
-      const [value, after] = cut(rest);
-      rest = after;
-      return value;
+    const { host, port } = router.address;
+    const socket = connect({
+      ...{ host, port, rejectUnauthorized: false },
+      ...(hasAlpn ? { ALPNProtocols: [facts.alpn] } : {}),
     });
-  }
-});
+    try {
+      const said: Buffer[] = [];
+      socket.on(
+        'data',
+        createBlockReader(facts.blockBytes, (block) => said.push(Buffer.from(block))),
+      );
+      await once(socket, 'secureConnect');
+      const answers = (count: number) =>
+        eventually('as many blocks', async () => said.length >= count && said.splice(0));
+      const [ownHello] = await answers(1);
+      expect(formOf(unpadBlock(ownHello!, true), protocol)).toEqual(formOf(hello, protocol));
+      const session = { facts, version, id: socket.getFinished()! };
+      expect(readHello(unpadBlock(ownHello!, true)).sessionId).toEqual(session.id);
+
+      const ownKeyHash = Buffer.from(router.address.keyHash, 'base64url');
+      const replaced: [theirs: Buffer, ours: Buffer][] = [
+        [keyHash, ownKeyHash],
+        [finished, session.id],
+      ];
+      const ours = (bytes: Buffer): Buffer =>
+        Buffer.from(
+          replaced.reduce(
+            (hex, [theirs, mine]) => hex.replaceAll(theirs.toString('hex'), mine.toString('hex')),
+            bytes.toString('hex'),
+          ),
+          'hex',
+        );
+      const theirSession = { facts, version, id: finished };
+      socket.write(padBlock(encodeHello(version, ownKeyHash), facts.blockBytes));
+      // After both hellos.
+      for (let index = 2; index < blocks.length;) {
+        const request = blocks[index]!.content;
+        const transmissions = unpackTransmissions(request, theirSession).map((one) => {
+          // Signatures by Ed25519 are always the same, so they say whose they are.
+          const signer = [rawKey('recipient'), rawKey('other')].find((key) =>
+            request.includes(encodeTransmission(one, theirSession, key)),
+          );
+          const { correlationId, entityId, content } = one;
+          const mine = { correlationId, entityId: ours(entityId), content: ours(content) };
+          return encodeTransmission(mine, session, signer);
+        });
+        for (const { content } of packTransmissions(transmissions, session))
+          socket.write(padBlock(content, facts.blockBytes));
+        const expected: Buffer[] = [];
+        for (index += 1; blocks[index]?.from === 'router'; index += 1) expected.push(blocks[index]!.content);
+        const received = await answers(expected.length);
+        const made = (contents: Buffer[], of: typeof session) =>
+          contents.flatMap((content) =>
+            unpackTransmissions(content, of).flatMap((one) => madeUpIn(one.content)),
+          );
+        const [mine, others] = [
+          made(
+            received.map((block) => unpadBlock(block)),
+            session,
+          ),
+          made(expected, theirSession),
+        ];
+        expect(mine.map(({ length }) => length)).toEqual(others.map(({ length }) => length));
+        replaced.push(...others.map((one, at): [Buffer, Buffer] => [one, mine[at]!]));
+        expect(received).toEqual(expected.map((content) => padBlock(ours(content), facts.blockBytes)));
+      }
+    } finally {
+      socket.destroy();
+      await router.stop();
+      await sink.stop();
+    }
+  },
+);

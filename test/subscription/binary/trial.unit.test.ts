@@ -1,9 +1,8 @@
-/** `doctor --router`: what is said about one router that speaks its own protocol. */
+/** What `doctor` says about routers: with `--router` about one of either kind, else about all notification routers. */
 import { diagnose } from '../../../cli/checks.ts';
 import { UsageError } from '../../../cli/command.ts';
-import { routerTrial } from '../../../cli/subscription/check.ts';
+import { routerChecks, routerTrial } from '../../../cli/subscription/check.ts';
 import type { RouterProtocol } from '../../../api/subscription/router-address.ts';
-import { startRouters } from '../routers.ts';
 import { startAnsweringRouter } from './router.ts';
 
 async function findingOf(protocol: RouterProtocol, insteadOf: Record<string, string> = {}) {
@@ -45,17 +44,29 @@ test('N19 what is no address is wrong usage, and says why', () => {
   expect(() => routerTrial('smp://secret@host')).toThrow('the fingerprint has 32 bytes');
 });
 
-test.each<[RouterProtocol, string]>([
-  ['smp', 'version 9 of 6 to 10'],
-  ['ntf', 'version 2 of 1 to 2'],
-])('N19 %s: a stand-in is tried as official routers are, and keeps nothing', async (protocol, versions) => {
-  const routers = await startRouters();
-  const { host, port, keyHash } = (protocol === 'smp' ? routers.smp[0]! : routers.ntf[0]!).address;
-  const [finding] = await diagnose([routerTrial(`${protocol}://${keyHash}@${host}:${port}`)]);
-  const kept = [...routers.smp[0]!.queues(), ...routers.ntf[0]!.tokens()];
-  await routers.stop();
+test('N16 N17 scenario 10: each notification router that does not work is named, and the step', async () => {
+  const [working, failing] = [
+    await startAnsweringRouter('ntf'),
+    await startAnsweringRouter('ntf', { TNEW: 'ERR INTERNAL' }),
+  ];
+  const unknown = { ...working.address, keyHash: 'A'.repeat(43) };
+  const findings = await diagnose([
+    routerChecks([working.address]),
+    routerChecks([failing.address, unknown]),
+    routerChecks([working.address, unknown]),
+  ]);
+  await Promise.all([working.stop(), failing.stop()]);
 
-  expect(finding!.status).toBe('ok');
-  expect(finding!.detail).toContain(versions);
-  expect(kept).toEqual([]);
+  const name = 'notification routers';
+  const connect = `127.0.0.1:${working.address.port}: connect, BROKER NETWORK, unknown CA`;
+  expect(findings).toEqual([
+    { name, status: 'ok', detail: '1 router: a token can be made and deleted' },
+    {
+      name,
+      status: 'error',
+      detail: `2 of 2 routers failed: 127.0.0.1:${failing.address.port}: create, NTF INTERNAL; ${connect}`,
+      hint: expect.stringContaining('subscriptions status'),
+    },
+    { name, status: 'warn', detail: expect.stringContaining(connect), hint: expect.anything() },
+  ]);
 });
