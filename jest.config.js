@@ -9,7 +9,7 @@
 /** Each without the folder `test` and the ending `.test.ts`. */
 const TOOLS = [
   'intent/user-service-stand-in.unit',
-  'platform/{audit.service,bench.unit,borders.unit,fault-plan.unit,images.unit,install.unit,ledger.unit,lock-file.unit}',
+  'platform/{audit.service,bench.unit,fault-plan.unit,install.unit,ledger.unit,lock-file.unit}',
   'platform/{run-clock.service,tcp-proxy.unit,temporal-program.unit}',
   'platform/{command,image,packages,temporal-server}.hard',
   'subscription/router-stack.unit',

@@ -11,28 +11,12 @@ const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 
-/** Where the seed gives the default, `seed` holds it as written there; otherwise the default is ours. */
-const DEFAULTS: { name: Name; value: unknown; seed?: string }[] = [
-  { name: 'NOTIFICATION_SHUTDOWN_TIMEOUT', value: 15 * SECOND },
-  { name: 'NOTIFICATION_LOG_LEVEL', value: 'info' },
+/** Defaults that the seed gives, as written there. Ours are on the page that is generated, docs/reference/variables.md. */
+const DEFAULTS: { name: Name; value: unknown; seed: string }[] = [
   { name: 'NOTIFICATION_INTERNAL_HTTP_ADDR', value: { host: '', port: 8092 }, seed: ':8092' },
   { name: 'NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT', value: 2 * SECOND, seed: '2s' },
   { name: 'NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT', value: 10 * SECOND, seed: '10s' },
   { name: 'NOTIFICATION_INTERNAL_HTTP_IDLE_TIMEOUT', value: MINUTE, seed: '1m' },
-  { name: 'NOTIFICATION_REDIS_MASTER_ADDR', value: undefined },
-  { name: 'NOTIFICATION_REDIS_SENTINELS', value: undefined },
-  { name: 'NOTIFICATION_REDIS_SENTINEL_PASSWORD', value: undefined },
-  { name: 'NOTIFICATION_REDIS_PASSWORD', value: undefined },
-  { name: 'NOTIFICATION_REDIS_REPLICA_ADDRS', value: [] },
-  { name: 'NOTIFICATION_REDIS_DB', value: 0 },
-  { name: 'NOTIFICATION_REDIS_OPERATION_TIMEOUT', value: 2 * SECOND },
-  { name: 'NOTIFICATION_REDIS_MIN_REPLICAS', value: 0 },
-  { name: 'NOTIFICATION_POSTGRES_PRIMARY_DSN', value: undefined },
-  { name: 'NOTIFICATION_POSTGRES_REPLICA_DSNS', value: [] },
-  { name: 'NOTIFICATION_POSTGRES_OPERATION_TIMEOUT', value: 5 * SECOND },
-  { name: 'NOTIFICATION_POSTGRES_MAX_OPEN_CONNS', value: 25 },
-  { name: 'NOTIFICATION_POSTGRES_MAX_IDLE_CONNS', value: 5 },
-  { name: 'NOTIFICATION_POSTGRES_CONN_MAX_LIFETIME', value: 30 * MINUTE },
   { name: 'NOTIFICATION_INTENTS_STREAM', value: 'notification:intents', seed: 'notification:intents' },
   { name: 'NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT', value: 2 * SECOND, seed: '2s' },
   {
@@ -55,78 +39,7 @@ const DEFAULTS: { name: Name; value: unknown; seed?: string }[] = [
   { name: 'NOTIFICATION_RECORD_RETENTION', value: 720 * HOUR, seed: '720h' },
   { name: 'NOTIFICATION_MALFORMED_INTENT_RETENTION', value: 2_160 * HOUR, seed: '2160h' },
   { name: 'NOTIFICATION_CLEANUP_INTERVAL', value: HOUR, seed: '1h' },
-  { name: 'NOTIFICATION_USER_SERVICE_BASE_URL', value: undefined },
   { name: 'NOTIFICATION_USER_SERVICE_TIMEOUT', value: SECOND, seed: '1s' },
-  { name: 'NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED', value: false },
-  { name: 'NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED', value: false },
-];
-
-/** Beyond the seed: standard OTEL_* variables, Temporal, the embedded servers. */
-const OWN_DEFAULTS: [name: Name, value: unknown][] = [
-  ['NODE_ENV', 'development'],
-  ['NOTIFICATION_ROLES', []],
-  ['NOTIFICATION_CATALOG_FILE', undefined],
-  ['NOTIFICATION_ROUTE_DISPATCH', 'child'],
-  ['NOTIFICATION_OUTCOMES', []],
-  ['NOTIFICATION_OUTCOMES_STREAM_MAX_LEN', 100_000],
-  ['NOTIFICATION_PAYLOAD_KEYS', []],
-  ['NOTIFICATION_PAYLOAD_PLAIN', undefined],
-  ['NOTIFICATION_CODEC_HTTP_ADDR', undefined],
-  ['NOTIFICATION_CODEC_JWKS_URL', undefined],
-  ['NOTIFICATION_CODEC_ISSUER', undefined],
-  ['NOTIFICATION_CODEC_AUDIENCE', undefined],
-  ['NOTIFICATION_CODEC_PERMISSIONS_CLAIM', 'permissions'],
-  ['NOTIFICATION_CODEC_ENCODE', false],
-  ['NOTIFICATION_CODEC_TOKEN', undefined],
-  ['NOTIFICATION_USER_SERVICE_REUSE', SECOND],
-  ['NOTIFICATION_RECONCILIATION_INTERVAL', MINUTE],
-  ['NOTIFICATION_USER_SERVICE_MAX_LOOKUPS', 64],
-  ['NOTIFICATION_OUTBOX_POSTGRES_DSN', undefined],
-  ['NOTIFICATION_WORKER_BUILD_ID', undefined],
-  ['NOTIFICATION_USER_SERVICE_TOKEN', undefined],
-  ['NOTIFICATION_HTTP_CA_FILE', undefined],
-  ['NOTIFICATION_HTTP_CERT_FILE', undefined],
-  ['NOTIFICATION_HTTP_KEY_FILE', undefined],
-  ['NOTIFICATION_HTTP_TIMEOUT', 5 * SECOND],
-  ['NOTIFICATION_SYMBOL_TARGETS_SIGNING_SECRETS', undefined],
-  ['NOTIFICATION_PORTFOLIO_SIGNING_SECRETS', undefined],
-  ['NOTIFICATION_INSECURE', []],
-  ['NOTIFICATION_POSTGRES_OWNER_DSN', undefined],
-  ['NOTIFICATION_REDIS_USER', undefined],
-  ['NOTIFICATION_REDIS_CA_FILE', undefined],
-  ['NOTIFICATION_REDIS_CERT_FILE', undefined],
-  ['NOTIFICATION_REDIS_KEY_FILE', undefined],
-  ['NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE', 30 * SECOND],
-  ['NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT', 5],
-  ['NOTIFICATION_MOBILE_SEND_ATTEMPTS', 5],
-  ['NOTIFICATION_MOBILE_TIME_TO_LIVE', 24 * 60 * MINUTE],
-  ['GOOGLE_APPLICATION_CREDENTIALS', undefined],
-  ['NOTIFICATION_FCM_BRAKE', MINUTE],
-  ['NOTIFICATION_FCM_ENDPOINT', undefined],
-  ['NOTIFICATION_SYMBOL_TARGETS_FILE', undefined],
-  ['NOTIFICATION_SYMBOL_RETRY_LADDER', [30 * SECOND, MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE]],
-  ['NOTIFICATION_PORTFOLIO_BASE_URL', undefined],
-  ['NOTIFICATION_CALLBACK_SHARDS', 4],
-  ['NOTIFICATION_CALLBACK_RETRY_LADDER', [MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 2 * HOUR]],
-  ['NOTIFICATION_SUBSCRIPTION_KEYS', undefined],
-  ['NOTIFICATION_SUBSCRIPTION_NTF_SERVERS', undefined],
-  ['NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY', undefined],
-  ['NOTIFICATION_SUBSCRIPTION_FIRST_CHECK', 24 * HOUR],
-  ['NOTIFICATION_SUBSCRIPTION_CHECK_INTERVAL', 72 * HOUR],
-  ['NOTIFICATION_SUBSCRIPTION_RETRY', [2 * SECOND, 180 * SECOND]],
-  ['NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT', 30 * SECOND],
-  ['OTEL_EXPORTER_OTLP_ENDPOINT', undefined],
-  ['OTEL_METRIC_EXPORT_INTERVAL', MINUTE],
-  ['OTEL_TRACES_EXPORTER', 'otlp'],
-  ['OTEL_METRICS_EXPORTER', 'otlp'],
-  ['OTEL_EXPORTER_OTLP_HEADERS', undefined],
-  ['TEMPORAL_ADDRESS', undefined],
-  ['TEMPORAL_NAMESPACE', 'default'],
-  ['NOTIFICATION_TEMPORAL_UI_URL', undefined],
-  ['NOTIFICATION_RUNBOOK_URL', undefined],
-  ['NOTIFICATION_DATA_DIR', '.data'],
-  ['NOTIFICATION_DEV_BASE_PORT', undefined],
-  ['TEMPORAL_CLI_PATH', undefined],
 ];
 
 const ADMIN_LISTS = [
@@ -144,22 +57,12 @@ const valueOf = (name: Name, text: string): unknown => loadConfig({ [name]: text
 describe('defaults', () => {
   const { values, production, adminEmails } = loadConfig({});
 
-  test.each(DEFAULTS.map(({ name, value, seed }) => [name, value, seed] as const))(
-    'I30 %s is %j by default',
-    (name, value, seed) => {
-      expect(values[name]).toEqual(value);
-      if (seed !== undefined) expect(VARIABLES[name]).toHaveProperty('default', seed);
-    },
-  );
-
-  test.each(OWN_DEFAULTS)('I30 %s is %j by default, beyond the seed', (name, value) => {
+  test.each(DEFAULTS)('I30 $name is $seed by default', ({ name, value, seed }) => {
     expect(values[name]).toEqual(value);
+    expect(VARIABLES[name]).toHaveProperty('default', seed);
   });
 
-  test('I30 there are no other variables than these', () => {
-    expect(Object.keys(VARIABLES).sort()).toEqual(
-      [...DEFAULTS.map(({ name }) => name), ...OWN_DEFAULTS.map(([name]) => name)].sort(),
-    );
+  test('I14 I30 every type for administrators has its list', () => {
     expect(Object.keys(ADMIN_EMAIL_VARIABLES)).toEqual(ADMIN_LISTS.map(([name]) => name));
   });
 
@@ -281,11 +184,11 @@ describe('values', () => {
   });
 
   test('I30 every duration is checked as one', () => {
-    const durations = DEFAULTS.filter(({ name }) =>
-      /(TIMEOUT|_TTL|RETENTION|INTERVAL|LIFETIME|BACKOFF_M..)$/.test(name),
+    const durations = Object.keys(VARIABLES).filter((name) =>
+      /^NOTIFICATION_.*(TIMEOUT|_TTL|RETENTION|INTERVAL|LIFETIME|BACKOFF_M..)$/.test(name),
     );
-    expect(durations).toHaveLength(16);
-    for (const { name } of durations) {
+    expect(durations.length).toBeGreaterThan(15);
+    for (const name of durations) {
       expect(problemsOf({ [name]: 'soon' })).toEqual([
         expect.stringMatching(new RegExp(`^${name} must be a duration`)),
       ]);

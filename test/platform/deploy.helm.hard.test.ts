@@ -153,23 +153,6 @@ test('I40 the schema names every value there is, and no other', () => {
   expect(differences('', schema, valuesOf('values.yaml'))).toEqual(['.global is in the schema only']);
 });
 
-test('I33 the chart has the alarms and dashboards that there are, as its own files', () => {
-  for (const [folder, extension] of [
-    ['alerts', '.yaml'],
-    ['dashboards', '.json'],
-  ] as const) {
-    const filesIn = (dir: string) =>
-      Object.fromEntries(
-        readdirSync(dir)
-          .filter((file) => file.endsWith(extension))
-          .map((file) => [file, readFileSync(path.join(dir, file), 'utf8')]),
-      );
-    const written = filesIn(path.join(CHART, '../..', folder));
-    expect(Object.keys(written).length).toBeGreaterThan(5);
-    expect(filesIn(path.join(CHART, 'files', folder))).toEqual(written);
-  }
-});
-
 test('I35 a pod has longer to stop than the service takes', () => {
   const seconds = Number(/^(\d+)s$/.exec(VARIABLES.NOTIFICATION_SHUTDOWN_TIMEOUT.default)?.[1]);
   expect(valuesOf('values.yaml').terminationGracePeriodSeconds).toBeGreaterThanOrEqual(seconds + 5);

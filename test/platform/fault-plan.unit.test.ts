@@ -5,7 +5,6 @@ import { commandOf, parseOptions } from '../../faults/options.ts';
 import type { PlanOptions } from '../../faults/plan.ts';
 import { planFaults } from '../../faults/plan.ts';
 import { randomOf } from '../../faults/random.ts';
-import { faultRowsOf } from '../../faults/report.ts';
 
 const OPTIONS: PlanOptions = {
   services: 2,
@@ -38,16 +37,6 @@ test('a long run has each kind of fault, and each loss once', () => {
   ]);
   expect(plan).toHaveLength(OPTIONS.count + LOSSES.length);
   expect(plan.map(nameOf)).toContain('kill-member history-1');
-});
-
-test('what cannot happen in a run is not planned', () => {
-  const plan = planOf('1', { losses: [], isEncrypted: false, members: [] });
-  const kinds = new Set(plan.map(({ kind }) => kind));
-  for (const kind of ['rotate-keys', 'kill-member', 'failover', 'put-back'] as const)
-    expect(kinds).not.toContain(kind);
-  const paused = planOf('1', { losses: [], kinds: ['pause-service'] });
-  expect(new Set(paused.map(({ kind }) => kind))).toEqual(new Set(['pause-service']));
-  expect(() => planOf('1', { kinds: ['rotate-keys'], isEncrypted: false })).toThrow('no fault');
 });
 
 test('two faults do not hit one subject together', () => {
@@ -88,12 +77,4 @@ test('the command that repeats a run has all that decides it', () => {
   expect(commandOf(parseOptions(cell))).toContain(cell.join(' '));
   expect(() => parseOptions(['--temporal', '1.29.1'])).toThrow('add --cluster');
   expect(() => parseOptions(['--kinds', 'earthquake'])).toThrow('--kinds does not know earthquake');
-});
-
-test('a fault that comes in parts counts once', () => {
-  const parts = [
-    { name: 'clock ahead', startedAt: 0, endedAt: 1, service: 0 },
-    { name: 'clock ahead', startedAt: 9, endedAt: 10, service: 0, isGoingOn: true },
-  ];
-  expect(faultRowsOf(parts, [5])).toEqual([{ name: 'clock ahead', count: 1, recoveriesMs: [4] }]);
 });

@@ -1,5 +1,5 @@
-/** What npm installs is known byte by byte. */
-import { execFileSync } from 'node:child_process';
+/** What npm installs, and what images and workflows are made of, is known byte by byte. */
+import { execFileSync, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -107,4 +107,30 @@ test('security-21 an archive of the Temporal server is unpacked only when its ch
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
+});
+
+test('security-20 workflows name each Action by its commit, and Go by its version', () => {
+  for (const file of readdirSync('.github/workflows')) {
+    const text = readFileSync(path.join('.github/workflows', file), 'utf8');
+    const actions = [...text.matchAll(/uses: (.*)/g)].map(([, action]) => action!);
+    expect(actions.length).toBeGreaterThan(0);
+    expect(actions.filter((action) => !/@[0-9a-f]{40} # v\d+\.\d+\.\d+$/.test(action))).toEqual([]);
+    for (const [, version] of text.matchAll(/go-version: (.*)/g)) expect(version).toMatch(/^\d+\.\d+\.\d+$/);
+  }
+});
+
+test('security-21 every image of Dockerfile and Compose file is looked at, the own one aside', () => {
+  const { stdout } = spawnSync(process.execPath, ['dev/images.mjs', '--json'], { encoding: 'utf8' });
+  const found = JSON.parse(stdout) as { file: string; image: string }[];
+  expect(found.map(({ file, image }) => [file, image.split(':')[0]])).toEqual([
+    ['Dockerfile', 'node'],
+    ...[...readFileSync('docker-compose.yml', 'utf8').matchAll(/^ +image: ([^:\n]+):/gm)].flatMap(
+      ([, name]) => (name === 'galaxy-notify' ? [] : [['docker-compose.yml', name]]),
+    ),
+  ]);
+  expect(readFileSync('Dockerfile', 'utf8').match(/^FROM .*/gm)).toEqual([
+    'FROM ${NODE_IMAGE} AS bundle',
+    'FROM ${NODE_IMAGE} AS packages',
+    'FROM ${NODE_IMAGE}',
+  ]);
 });

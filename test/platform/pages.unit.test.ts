@@ -54,13 +54,7 @@ test('each page keeps its budget, and all take at most 250 KB together', () => {
   expect(pages.reduce((sum, { size }) => sum + size, 0)).toBeLessThanOrEqual(250 * 1024);
 });
 
-test('I30 the pages of reference are generated, and have one row for every variable', () => {
-  const { status, stderr } = spawnSync(process.execPath, ['dev/reference.ts', '--check'], {
-    cwd: ROOT,
-    encoding: 'utf8',
-  });
-  expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
-
+test('I30 the page of variables has one row for every variable', () => {
   const rows = [...textOf('docs/reference/variables.md').matchAll(/^\|`([A-Z0-9_]+)`/gm)].map(
     ([, name]) => name,
   );
