@@ -131,7 +131,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: "if (producer !== '') return expected;",
     wrong: 'security',
     what: 'every service may notify in the name of every other',
-    suite: unit('intent/envelope', 'I5'),
+    suite: unit('intent/vectors', 'I70 I4'),
   },
   {
     id: 'intent-kit-conflict',
@@ -140,7 +140,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: 'if (earlier !== undefined && earlier.stream !== next.stream) {',
     wrong: 'lost',
     what: "a producer's test passes, and the service refuses the second intent of its key",
-    suite: unit('intent/producer-kit'),
+    suite: unit('intent/producer'),
   },
   {
     id: 'intent-schema-lines',
@@ -158,7 +158,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: '',
     wrong: 'doubled',
     what: 'a recipient that is named twice is taken for an audience of two',
-    suite: unit('intent/envelope'),
+    suite: unit('intent/vectors', 'I70 I4'),
   },
   {
     id: 'intent-entry-dot-user',
@@ -167,7 +167,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: 'if (hasControlCharacters(userId)) {',
     wrong: 'wrong person',
     what: 'a user id leads to another path of the User Service',
-    suite: unit('intent/envelope'),
+    suite: unit('intent/vectors', 'I70 I4'),
   },
   {
     id: 'intent-entry-payload-size',
@@ -176,7 +176,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: 'if (size > 2 * MAX_PAYLOAD_BYTES) {',
     wrong: 'stuck',
     what: 'payloads are taken that Temporal refuses',
-    suite: unit('intent/envelope'),
+    suite: unit('intent/vectors', 'I70 I4'),
   },
   {
     id: 'intent-entry-nul',
@@ -185,7 +185,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: '  return text;',
     wrong: 'stuck',
     what: 'the row of a malformed entry with NUL cannot be written',
-    suite: unit('intent/payload'),
+    suite: unit('intent/envelope'),
   },
   {
     id: 'intent-fingerprint-recipients',
@@ -230,7 +230,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: "to: ['mallory@example.com'],",
     wrong: 'wrong person',
     what: 'every e-mail goes to one person (security-7)',
-    suite: service('intent/e2e', 'I18'),
+    suite: unit('intent/push-event'),
   },
   {
     id: 'intent-mail-variables',
@@ -239,7 +239,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: 'variables: {},',
     wrong: 'wrong payload',
     what: 'e-mails say nothing (security-7)',
-    suite: service('intent/e2e', 'I18'),
+    suite: unit('intent/push-event'),
   },
   {
     id: 'intent-push-recipient',

@@ -131,32 +131,28 @@ describe('route slots', () => {
     expect([...userTypes].sort()).toEqual([...PUSH_AND_EMAIL, ...EMAIL_ONLY].sort());
   });
 
+  const slot = (
+    channel: 'push' | 'email',
+    to: string,
+    status: string,
+    maxAttempts: number,
+    email: string,
+  ) => ({
+    ...{ routeId: `${channel}:${to}`, channel, recipientRef: to, status, maxAttempts, email },
+    locale: 'en',
+  });
+
   test.each(userTypes)(
     'I15 %s: every user gets both slots, skipped where the channel is not the type',
     (type) => {
       const push = PUSH_AND_EMAIL.includes(type) ? 'pending' : 'skipped';
-
       expect(materializeRoutes(type, { kind: 'user', recipients }, BUDGETS)).toEqual(
-        recipients.flatMap(({ userId, email }) => [
-          {
-            routeId: `push:user:${userId}`,
-            channel: 'push',
-            recipientRef: `user:${userId}`,
-            status: push,
-            maxAttempts: 3,
-            email,
-            locale: 'en',
-          },
-          {
-            routeId: `email:user:${userId}`,
-            channel: 'email',
-            recipientRef: `user:${userId}`,
-            status: 'pending',
-            maxAttempts: 7,
-            email,
-            locale: 'en',
-          },
-        ]),
+        [['user-1', 'ada@example.com'] as const, ['a/b c', 'jonas@example.com'] as const].flatMap(
+          ([id, email]) => [
+            slot('push', `user:${id}`, push, 3, email),
+            slot('email', `user:${id}`, 'pending', 7, email),
+          ],
+        ),
       );
     },
   );
@@ -165,27 +161,10 @@ describe('route slots', () => {
     'I14 I15 %s: administrators get e-mail, and a skipped push slot',
     (type) => {
       const emails = ['one@example.com', 'two@example.com'];
-
       expect(materializeRoutes(type, { kind: 'admin_email', emails }, { push: 1, email: 2 })).toEqual(
         emails.flatMap((email) => [
-          {
-            routeId: `push:email:${email}`,
-            channel: 'push',
-            recipientRef: `email:${email}`,
-            status: 'skipped',
-            maxAttempts: 1,
-            email,
-            locale: 'en',
-          },
-          {
-            routeId: `email:email:${email}`,
-            channel: 'email',
-            recipientRef: `email:${email}`,
-            status: 'pending',
-            maxAttempts: 2,
-            email,
-            locale: 'en',
-          },
+          slot('push', `email:${email}`, 'skipped', 1, email),
+          slot('email', `email:${email}`, 'pending', 2, email),
         ]),
       );
     },
@@ -195,15 +174,7 @@ describe('route slots', () => {
     'I14 %s without administrators: one skipped e-mail slot shows the gap',
     (type) => {
       expect(materializeRoutes(type, { kind: 'admin_email', emails: [] }, BUDGETS)).toEqual([
-        {
-          routeId: `email:config:${type}`,
-          channel: 'email',
-          recipientRef: `config:${type}`,
-          status: 'skipped',
-          maxAttempts: 7,
-          email: null,
-          locale: null,
-        },
+        { ...slot('email', `config:${type}`, 'skipped', 7, ''), email: null, locale: null },
       ]);
     },
   );
