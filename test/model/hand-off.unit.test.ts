@@ -7,8 +7,8 @@
  */
 import fc from 'fast-check';
 import type { Mechanisms } from './mechanisms.ts';
-import { ALL, NONE } from './mechanisms.ts';
-import { play, recoveryOf, search, walk } from './search.ts';
+import { ALL } from './mechanisms.ts';
+import { recoveryOf, search, walk } from './search.ts';
 import type { Allowance, StoreName } from './state.ts';
 
 const LOST = 'an acknowledged intent is never delivered';
@@ -23,83 +23,6 @@ const PROOF_DEPTH = Number(process.env['MODEL_DEPTH'] ?? 10);
 const without = (...missing: (keyof Mechanisms)[]): Mechanisms => ({
   ...ALL,
   ...Object.fromEntries(missing.map((name) => [name, false])),
-});
-
-describe('as the audit found it', () => {
-  test('I46 security-1 Redis falls back behind a hand-off, and its row says published', () => {
-    const { counterexample } = search(NONE, { depth: DEPTH, fallbacks: 1, stores: ['redis'] });
-    expect(counterexample).toMatchObject({
-      problem: LOST,
-      moves: [
-        'the producer publishes',
-        'the reader takes an entry',
-        'the intent is decided',
-        'the workflow hears of the decision',
-        'the route is started',
-        'the route loads the row',
-        'redis is copied',
-        'the route hands off',
-        'a store falls back',
-      ],
-    });
-  });
-
-  test('I49 security-4 Temporal falls back, and an intent without a row is gone', () => {
-    const { counterexample } = search(NONE, { depth: DEPTH, fallbacks: 1, stores: ['temporal'] });
-    expect(counterexample).toMatchObject({
-      problem: LOST,
-      moves: [
-        'the producer publishes',
-        'temporal is copied',
-        'the reader takes an entry',
-        'a store falls back',
-      ],
-    });
-  });
-
-  test('I49 security-4 Temporal falls back, and an open route has no workflow', () => {
-    const scope = { depth: DEPTH, fallbacks: 1, stores: ['temporal'], problem: STUCK } as const;
-    expect(search(NONE, scope).counterexample?.moves).toEqual([
-      'the producer publishes',
-      'temporal is copied',
-      'the reader takes an entry',
-      'the intent is decided',
-      'a store falls back',
-    ]);
-  });
-
-  test('I49 security-4 an intent that waited has no row', () => {
-    const moves = [
-      'temporal is copied',
-      'the producer publishes',
-      'the reader takes an entry',
-      'the offset is saved',
-      'User Service is away',
-    ];
-    const allowed = { fallbacks: 1, troubles: 1 };
-    const unnoted = play(NONE, allowed, [...moves, 'a store falls back']);
-    expect(recoveryOf(NONE)(unnoted)?.problem).toBe(LOST);
-    const mechanisms = without('position');
-    const noted = play(mechanisms, allowed, [...moves, 'the wait is noted', 'a store falls back']);
-    expect(recoveryOf(mechanisms)(noted)).toBeUndefined();
-  });
-
-  test('I49 security-5 PostgreSQL falls back behind the settling of a route', () => {
-    const scope = { depth: DEPTH, fallbacks: 1, stores: ['postgres'], problem: STUCK } as const;
-    expect(search(NONE, scope).counterexample?.moves).toEqual([
-      'the producer publishes',
-      'the reader takes an entry',
-      'the intent is decided',
-      'the workflow hears of the decision',
-      'the route is started',
-      'the route loads the row',
-      'the route hands off',
-      'postgres is copied',
-      'the route settles the row',
-      'the route loads the row',
-      'a store falls back',
-    ]);
-  });
 });
 
 describe('with all mechanisms', () => {

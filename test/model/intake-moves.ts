@@ -43,7 +43,7 @@ export const startReader =
 
 /** activities/intent/intake.ts: what is decided or under way is left alone. */
 export const takeEntry =
-  ({ position, forgetsLost, notesRunning }: Mechanisms): Step =>
+  ({ position, forgetsLost }: Mechanisms): Step =>
   ({ redis, postgres, temporal, processes: { reader } }) => {
     const id = redis.intents.find((entry) => reader && entry > reader.offset);
     if (!reader || reader.taken > 0 || id === undefined) return false;
@@ -61,7 +61,7 @@ export const takeEntry =
     if (status === undefined || (position && !isKnown && DECIDED.includes(status))) {
       begin(temporal, id);
       reader.startedSinceLook = id;
-    } else if (position && !isKnown && (wasRead || notesRunning) && RUNNING.includes(status)) {
+    } else if (position && !isKnown && RUNNING.includes(status)) {
       postgres.waiting.push(id);
     }
     return true;
@@ -78,14 +78,6 @@ export const saveOffset: Step = ({ redis, processes: { reader } }) => {
   redis.offset = Math.max(redis.offset, reader.taken);
   reader.offset = reader.taken;
   reader.taken = 0;
-  return true;
-};
-
-/** As it was: only the stream itself was looked at, and read from the beginning when it had fallen back. */
-export const lookAtStreamOnly: Step = ({ redis, processes: { reader } }) => {
-  if (!reader || reader.taken > 0 || redis.lastIntent >= reader.offset) return false;
-  if (redis.offset === reader.offset) redis.offset = 0;
-  reader.offset = redis.offset;
   return true;
 };
 

@@ -9,14 +9,12 @@ export interface Move {
   make: Step;
 }
 
-/** What protects against stores that forget. Without all of them the product is as the audit found it. */
+/** What protects against stores that forget. */
 export interface Mechanisms {
   /** The row has the entry as which it was handed off, and what an outbound stream lost is handed off again. */
   repair: boolean;
   /** Open routes and waiting intents without a workflow are taken up. */
   reconciler: boolean;
-  /** An intent that waits has a row. */
-  waitingRow: boolean;
   /** PostgreSQL remembers how far the stream was read; a store that fell back is noticed, and entries are read again. */
   position: boolean;
   /** Entries are read again from some time before the last look in health, not from that look on. */
@@ -36,37 +34,19 @@ export interface Mechanisms {
   voidsAttempts: boolean;
   /** An attempt from before Redis fell back hands off nothing. */
   knowsHistory: boolean;
-  /** An intent whose workflow is there already gets a row, also when the reader does not know that it was read before. */
-  notesRunning: boolean;
 }
 
 export const ALL: Mechanisms = {
   repair: true,
   reconciler: true,
-  waitingRow: true,
   position: true,
   margin: true,
   forgetsLost: true,
-  notesRunning: true,
   startsFromRow: true,
   closesTwice: true,
   voidsAttempts: true,
   knowsHistory: true,
   recordsCancellation: true,
-};
-export const NONE: Mechanisms = {
-  repair: false,
-  reconciler: false,
-  waitingRow: false,
-  position: false,
-  margin: false,
-  forgetsLost: false,
-  notesRunning: false,
-  startsFromRow: false,
-  closesTwice: false,
-  voidsAttempts: false,
-  knowsHistory: false,
-  recordsCancellation: false,
 };
 
 export const tick = ({ world }: State): number => (world.clock += 1);

@@ -18,7 +18,6 @@ export interface Counterexample {
 
 export interface Search {
   states: number;
-  depth: number;
   counterexample?: Counterexample;
 }
 
@@ -99,17 +98,12 @@ interface Scope extends Partial<Allowance> {
   depth: number;
   /** Which stores may fall back. */
   stores?: readonly StoreName[];
-  /** The problem that is looked for; any when undefined. */
-  problem?: string;
 }
 
 /**
  * Breadth first, so that a counterexample is a shortest one. A copy of a store that is kept counts as no move.
  */
-export function search(
-  mechanisms: Mechanisms,
-  { depth, stores = STORES, problem, ...allowed }: Scope,
-): Search {
+export function search(mechanisms: Mechanisms, { depth, stores = STORES, ...allowed }: Scope): Search {
   const backups = backupsOf(stores);
   const moves = [...faults, ...stepsOf(mechanisms)];
   const recover = recoveryOf(mechanisms);
@@ -119,10 +113,9 @@ export function search(
   for (let reached = 0; ; reached += 1) {
     for (const node of frontier) {
       const wrong = recover(node.state, node.key);
-      if (!wrong || (problem && wrong.problem !== problem)) continue;
-      return { states: known.size, depth: reached, counterexample: { ...wrong, moves: movesOf(node.trace) } };
+      if (wrong) return { states: known.size, counterexample: { ...wrong, moves: movesOf(node.trace) } };
     }
-    if (reached === depth) return { states: known.size, depth };
+    if (reached === depth) return { states: known.size };
     const next: Node[] = [];
     for (const before of frontier) {
       for (const { name, state } of after(before.state, moves)) {
@@ -140,17 +133,6 @@ export function search(
       visit(nodeOf(state, { name, before: node.trace }), into);
     }
   }
-}
-
-/** Makes these moves one after the other. @throws Error when one cannot be made. */
-export function play(mechanisms: Mechanisms, allowed: Partial<Allowance>, names: readonly string[]): State {
-  const moves = [...backupsOf(STORES), ...faults, ...stepsOf(mechanisms)];
-  const state = beginning({ ...NOTHING, ...allowed });
-  for (const name of names) {
-    const move = moves.find((one) => one.name === name);
-    if (!move?.make(state)) throw new Error(`${name} cannot happen now`);
-  }
-  return state;
 }
 
 /** Walks at random. @param choices of the move among those that can be made, each 0 to 1. */
