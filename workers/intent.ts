@@ -4,7 +4,7 @@ import type { Redis } from 'ioredis';
 import { createAcceptance, createFirstTry, createIntentActivities } from '../activities/intent/acceptance.ts';
 import { createHoldActivities } from '../activities/holds.ts';
 import { createChannelActivities } from '../activities/intent/channels.ts';
-import { createDirectDelivery } from '../activities/intent/direct.ts';
+import { createDirectDelivery } from '../activities/intent/dispatch.ts';
 import { collectSettled, defineHandOffCommands } from '../activities/intent/hand-off.ts';
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';

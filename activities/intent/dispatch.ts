@@ -6,7 +6,7 @@
  * workflow that Temporal has lost is found by the reconciliation.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Link, Span } from '@opentelemetry/api';
+import type { Span } from '@opentelemetry/api';
 import {
   INVALID_SPANID,
   INVALID_TRACEID,
@@ -18,6 +18,7 @@ import {
 } from '@opentelemetry/api';
 import type { WorkflowClient } from '@temporalio/client';
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
+import { Context } from '@temporalio/activity';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { searchableKey } from '../../api/ids.ts';
@@ -32,8 +33,11 @@ import {
 import { detailsOf } from '../../workflows/details.ts';
 import { notificationAttributes, userAttributes } from '../../workflows/search-attributes.ts';
 import { BEFORE_NEW_ONES } from '../../workflows/policies.ts';
-import { query } from '../postgres.ts';
-import type { DeliverTogether } from './direct.ts';
+import { isPostgresAway, query } from '../postgres.ts';
+import { reasonOf } from '../reason.ts';
+import type { AcceptIntents } from './acceptance.ts';
+import type { RouteResources } from './publication.ts';
+import { createPublisher } from './publication.ts';
 
 /** Starts that are under way concurrently. */
 const PARALLEL_STARTS = 20;
@@ -245,6 +249,55 @@ const PICK_INTENTS = {
               FROM picked) AS picked`,
 };
 
+// --- Mode `direct`: intents are delivered together, by the code that accepts one and makes its first attempts.
+
+/** A recipient that is not found by then does not hold up the others, ms. */
+const PATIENCE_MS = 2_000;
+
+/** @returns the notifications that need a workflow: not decided, or with a route neither published nor skipped. */
+export type DeliverTogether = (notificationIds: readonly string[]) => Promise<Set<string>>;
+
+/** @returns delivers intents inside an activity; it throws ApplicationFailure of PostgreSQL, CancelledFailure. */
+export function createDirectDelivery(
+  resources: RouteResources & { acceptIntents: AcceptIntents },
+): DeliverTogether {
+  const { log, acceptIntents } = resources;
+  const publisher = createPublisher(resources, { sparesBudgets: true });
+
+  return async (notificationIds) => {
+    if (notificationIds.length === 0) return new Set();
+    try {
+      return await deliver(notificationIds);
+    } catch (error) {
+      if (isPostgresAway(error) || Context.current().cancellationSignal.aborted) throw error;
+      // What spoils it for all is met by the workflow of the one that it belongs to.
+      log.warn({ reason: reasonOf(error) }, 'intents could not be delivered together, each gets a workflow');
+      return new Set(notificationIds);
+    }
+  };
+
+  async function deliver(notificationIds: readonly string[]): Promise<Set<string>> {
+    const begun = await publisher.begin();
+    if ('error' in begun) {
+      log.debug({ reason: reasonOf(begun.error) }, 'intents are left to workflows');
+      return new Set(notificationIds);
+    }
+    const patience = sleep(PATIENCE_MS, undefined, { ref: false });
+    const decided = [...(await acceptIntents(notificationIds, { attempt: 0, patience }))];
+    const open = new Set<string>();
+    for (const [id, one] of decided) {
+      if ('error' in one && isPostgresAway(one.error)) throw one.error;
+      // Accepted by another process, which may have died.
+      const isLeft = 'error' in one || (one.acceptance.outcome === 'accepted' && !('fresh' in one));
+      if (isLeft) open.add(id);
+    }
+    const rows = decided.flatMap(([, one]) => ('fresh' in one ? one.fresh() : []));
+    for (const [index, { status }] of (await publisher.publish(rows, begun)).entries())
+      if (status !== 'published' && status !== 'skipped') open.add(rows[index]!.notification_id);
+    return open;
+  }
+}
+
 // --- Start of a workflow: the intent is durable when the call returns.
 
 /** How long one start may take before it counts as failed, ms. */
@@ -285,7 +338,7 @@ export async function startNotification(
     ...(dispatch === 'child' && !isUrgent ? {} : { dispatch: 'on_failure' }),
   };
   try {
-    await inTraceOf([intent], () =>
+    await inTraceOf(intent, () =>
       workflows.withDeadline(Date.now() + START_DEADLINE_MS, () =>
         workflows.start(NOTIFICATION_WORKFLOW, {
           workflowId: notificationWorkflowId(notificationId),
@@ -328,49 +381,26 @@ const describe = ({ producer, idempotencyKey, userIds }: ToDispatch): string =>
     userIds != null && userIds.length > 0 && `To ${userIds.map(searchableKey).join(', ')}`,
   );
 
-// --- Traces: each intent has its own trace in the service, which may last for days; a link leads from it to the span in
-// which it was published.
-
-/** What a producer says of its trace. */
-interface Traced {
-  notificationId: string;
-  traceId?: string | null;
-  traceparent?: string | null;
-}
+// --- Traces: each intent has its own trace in the service, which may last for days.
 
 const TRACE_ID = /^(?!0{32})[0-9a-f]{32}$/;
 
 /**
- * @returns a link to the span of an intent's `traceparent`, or else to the trace of its `trace_id` when that is one; with
- * its notification id in any case.
+ * Works in its own span, which begins a trace: that of the reader would grow for as long as it reads. A link leads to the span
+ * of the intent's `traceparent`, or else to the trace of its `trace_id` when that is one.
  */
-function linkTo({ notificationId, traceId, traceparent }: Traced): Link {
+function inTraceOf<T>(
+  { notificationId, traceId, traceparent }: ToDispatch,
+  work: () => Promise<T>,
+): Promise<T> {
   const parent = parseTraceparent(traceparent ?? '');
-  return {
-    context: parent
-      ? { ...parent, isRemote: true }
-      : {
-          traceId: traceId && TRACE_ID.test(traceId) ? traceId : INVALID_TRACEID,
-          spanId: INVALID_SPANID,
-          traceFlags: TraceFlags.NONE,
-        },
-    attributes: { notification_id: notificationId },
-  };
-}
-
-/**
- * Works in its own span, which begins a trace and leads to those that the intents came from. The reader's trace would
- * grow for as long as it reads.
- */
-export async function inTraceOf<T>(intents: readonly Traced[], work: () => Promise<T>): Promise<T> {
-  const options = { kind: SpanKind.CONSUMER, links: intents.map(linkTo) };
+  const known = traceId && TRACE_ID.test(traceId) ? traceId : INVALID_TRACEID;
+  const linked = parent
+    ? { ...parent, isRemote: true }
+    : { traceId: known, spanId: INVALID_SPANID, traceFlags: TraceFlags.NONE };
+  const links = [{ context: linked, attributes: { notification_id: notificationId } }];
+  const options = { kind: SpanKind.CONSUMER, links };
+  const run = (span: Span): Promise<T> => work().finally(() => span.end());
   const tracer = trace.getTracer('galaxy-notify');
-  const run = async (span: Span): Promise<T> => {
-    try {
-      return await work();
-    } finally {
-      span.end();
-    }
-  };
   return context.with(ROOT_CONTEXT, () => tracer.startActiveSpan('process intent', options, run));
 }

@@ -23,7 +23,7 @@ import type { RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
 import { repairOf } from './repair.ts';
 import type { RouteRow } from './route-rows.ts';
-import { loadRoutes } from './route-rows.ts';
+import { loadEach } from './route-rows.ts';
 import { startRoute } from './routes.ts';
 
 /** Longer overdue than a healthy worker lets a route be, ms. */
@@ -80,18 +80,18 @@ export function intentReconciliation(resources: ReconciliationResources): Reconc
     const id = overdue[0]!.notification_id;
     const state = await takeFrom(notificationWorkflowId(id));
     const isOwned = state === 'RUNNING';
-    const idle: string[] = [];
-    for (const { route_id } of overdue) {
+    const idle: OverdueRoute[] = [];
+    for (const one of overdue) {
       // Temporal that does not know the notification does not know its routes either, or an attempt finds out.
       const route =
-        state === undefined ? undefined : await takeFrom(routeWorkflowId(id, routeRefOf(route_id)));
+        state === undefined ? undefined : await takeFrom(routeWorkflowId(id, routeRefOf(one.route_id)));
       // A route without a workflow is its notification's own; one whose workflow has ended it only waits for.
-      if (route !== 'RUNNING' && !(isOwned && route === undefined)) idle.push(route_id);
+      if (route !== 'RUNNING' && !(isOwned && route === undefined)) idle.push(one);
     }
     const done = { published: 0, restarted: 0 };
     if (idle.length === 0) return done;
     const begun = await publisher.begin();
-    const due = (await loadRoutes(db, id, idle)).filter(isDue);
+    const due = (await loadEach(db, idle)).filter(isDue);
     const attempts = await publisher.publish(due, begun);
     for (const [index, route] of due.entries()) {
       const attempt = attempts[index]!;

@@ -41,7 +41,7 @@ import type { IntentMetrics } from './metrics.ts';
 import type { OutboundSettings } from './outbound.ts';
 import { createEncoder } from './outbound.ts';
 import type { RouteRow } from './route-rows.ts';
-import { loadRoutes, logFields } from './route-rows.ts';
+import { loadEach, logFields } from './route-rows.ts';
 
 /** Routes that are looked for together. */
 const PAGE_SIZE = 100;
@@ -223,9 +223,7 @@ export function createRepairActivities({
     const isAsked = (id: string, { firstEntryId }: OutboundLook) =>
       !walk.first || compareEntryIds(id, walk.first.upTo) <= 0 || compareEntryIds(id, firstEntryId) >= 0;
     const { wanted, missing } = await missingIn(redis, stream, suspect, page, isAsked);
-    for (const [id, routes] of Map.groupBy(missing, ({ notification_id }) => notification_id)) {
-      walk.repaired += await restore(id, routes);
-    }
+    if (missing.length > 0) walk.repaired += await restore(missing);
     walk.checked += wanted.length;
     const last = page.at(-1);
     if (last) {
@@ -244,26 +242,20 @@ export function createRepairActivities({
     return channel === 'push' ? settings.gatewayStream : settings.mailStream;
   }
 
-  /** @returns how many of these routes of a notification were handed off again. */
-  async function restore(notificationId: string, missing: PublishedRoute[]): Promise<number> {
-    const routes = await loadRoutes(
-      db,
-      notificationId,
-      missing.map(({ route_id }) => route_id),
-    );
+  /** @returns how many of these routes were handed off again. */
+  async function restore(missing: readonly PublishedRoute[]): Promise<number> {
+    const routes = await loadEach(db, missing);
     const paused = routes.find(({ is_channel_paused }) => is_channel_paused);
     if (paused) throw channelPaused(paused);
     const encode = createEncoder(settings, catalog);
     const restored = await pLimit(PARALLEL_HAND_OFFS).map(routes, async (route) => ({
-      route_id: route.route_id,
-      before: route.entry_id!,
-      now: await handOffAgain(route, encode),
+      ...{ route, now: await handOffAgain(route, encode) },
     }));
     const done = restored.filter(({ now }) => now !== undefined);
     await query(db, MOVE_ENTRIES, [
-      notificationId,
-      done.map(({ route_id }) => route_id),
-      done.map(({ before }) => before),
+      done.map(({ route }) => route.notification_id),
+      done.map(({ route }) => route.route_id),
+      done.map(({ route }) => route.entry_id),
       done.map(({ now }) => now),
     ]);
     return done.length;
@@ -326,13 +318,13 @@ const LIST_PUBLISHED = {
      LIMIT $6`,
 };
 
-/** $1 notification, $2 routes, $3 the entries as which they were handed off, $4 and are now. */
+/** $1 and $2 routes, $3 the entries as which they were handed off, $4 and are now. */
 const MOVE_ENTRIES = {
   name: 'move_entries',
   text: `
     UPDATE notification.routes AS route
        SET entry_id = moved.now
-      FROM unnest($2::text[], $3::text[], $4::text[]) AS moved (route_id, before, now)
-     WHERE route.notification_id = $1 AND route.route_id = moved.route_id AND status = 'published'
+      FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS moved (notification_id, route_id, before, now)
+     WHERE route.notification_id = moved.notification_id AND route.route_id = moved.route_id AND status = 'published'
        AND entry_id = moved.before`,
 };

@@ -76,18 +76,6 @@ export async function loadSlice(
   return withPayload(await query<WithoutPayload>(db, LOAD_SLICE, [notificationId, offset, limit]));
 }
 
-/** These routes of a notification, ordered by route id. Those that retention has removed are missing. */
-export async function loadRoutes(db: Pool, notificationId: string, routeIds: string[]): Promise<RouteRow[]> {
-  const rows = await query<WithoutPayload>(db, LOAD_ROUTES, [notificationId, routeIds]);
-  return withPayload(rows);
-}
-
-/** All routes of some notifications, ordered by notification and route id. */
-export async function loadRoutesOf(db: Pool, notificationIds: readonly string[]): Promise<RouteRow[]> {
-  if (notificationIds.length === 0) return [];
-  return withPayload(await query<WithoutPayload>(db, LOAD_ROUTES_OF, [notificationIds]));
-}
-
 /** These routes of some notifications, ordered by notification and route id. Those that retention has removed are missing. */
 export async function loadEach(
   db: Pool,
@@ -257,27 +245,9 @@ const LOAD_SLICE = {
     OFFSET $2 LIMIT $3`,
 };
 
-const LOAD_ROUTES = {
-  name: 'load_routes',
-  text: `${routeColumns('CASE row_number() OVER (ORDER BY route_id) WHEN 1 THEN payload_json END')}
-     WHERE notification_id = $1 AND route_id = ANY ($2::text[])
-     ORDER BY route_id`,
-};
-
-const ROUTES_OF_MANY = routeColumns(
-  'CASE row_number() OVER (PARTITION BY notification_id ORDER BY route_id) WHEN 1 THEN payload_json END',
-);
-
-const LOAD_ROUTES_OF = {
-  name: 'load_routes_of',
-  text: `${ROUTES_OF_MANY}
-     WHERE notification_id = ANY ($1::text[])
-     ORDER BY notification_id, route_id`,
-};
-
 const LOAD_EACH = {
   name: 'load_each_route',
-  text: `${ROUTES_OF_MANY}
+  text: `${routeColumns('CASE row_number() OVER (PARTITION BY notification_id ORDER BY route_id) WHEN 1 THEN payload_json END')}
      WHERE (notification_id, route_id) IN (SELECT * FROM unnest($1::text[], $2::text[]))
      ORDER BY notification_id, route_id`,
 };

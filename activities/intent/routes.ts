@@ -31,7 +31,7 @@ import { notificationAttributes, routeAttributes, routeStatus } from '../../work
 import { finalIfRefused, isPostgresAway, isPostgresRefusal } from '../postgres.ts';
 import { signalIfRunning } from '../workflows.ts';
 import type { Beginning } from './hand-off.ts';
-import type { Attempt, Publisher, RouteResources } from './publication.ts';
+import type { Attempt, RouteResources } from './publication.ts';
 import { RECOVERY_HINTS, createPublisher, failureDetails } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
 import { findRoute, loadRoute, loadSlice } from './route-rows.ts';
@@ -54,10 +54,11 @@ export function createFirstAttempts(resources: RouteResources) {
    * @throws ApplicationFailure of PostgreSQL; nothing is spent.
    */
   async function make(rows: readonly RouteRow[], begun: Beginning): Promise<FirstAttempts> {
-    const attempts = await publishFresh(publisher, rows, begun);
-    const result: Required<FirstAttempts> = { published: 0, skipped: 0, open: [] };
+    const fresh = rows.filter(({ status, attempt_count }) => status === 'pending' && attempt_count === 0);
+    const attempts = await publisher.publish(fresh, begun);
+    const result: FirstAttempts = { published: 0, skipped: 0, open: [] };
     for (const row of rows) {
-      const made = attempts.get(row);
+      const made = attempts[fresh.indexOf(row)];
       const attempt = made ?? standing(row);
       if (attempt.status === 'published') result.published += 1;
       else if (attempt.status !== 'skipped') result.open.push(openRoute(row, attempt));
@@ -174,23 +175,6 @@ export function createRouteActivities(
       nextRetryDelay: details.retryInMs,
     });
   }
-}
-
-/**
- * Makes first attempts where none was made before, concurrently.
- *
- * @param rows as they were just loaded. @param begun from before they were.
- * @returns how each attempt ended; nothing about routes that are not to be tried here.
- * @throws ApplicationFailure of PostgreSQL; nothing is spent.
- */
-export async function publishFresh(
-  { publish }: Publisher,
-  rows: readonly RouteRow[],
-  begun: Beginning,
-): Promise<Map<RouteRow, Attempt>> {
-  const fresh = rows.filter(({ status, attempt_count }) => status === 'pending' && attempt_count === 0);
-  const attempts = await publish(fresh, begun);
-  return new Map(fresh.map((row, index) => [row, attempts[index]!]));
 }
 
 /**

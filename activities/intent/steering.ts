@@ -22,6 +22,7 @@ import { heartbeat } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
 import { showDeadLetter } from './routes.ts';
 import { handOff, handOffKey } from './hand-off.ts';
+import type { RouteRow } from './route-rows.ts';
 import { loadRoute } from './route-rows.ts';
 import { signalIfRunning } from '../workflows.ts';
 import { giveUp } from './entries.ts';
@@ -39,12 +40,16 @@ export interface SteeringResources {
 
 export type SteeringActivities = ReturnType<typeof createSteeringActivities>;
 
-interface ListedRoute {
-  route_id: string;
-  /** The notification by whose id it is handed off. */
-  carried_id: string;
-  generation: number;
+type ToClose = Pick<RouteRow, 'route_id' | 'carried_id' | 'generation'>;
+
+interface ListedRoute extends ToClose {
+  status: RouteRow['status'];
+  /** Skipped by acceptance, at the instant of its creation: it has no workflow. */
+  is_unwanted: boolean;
 }
+
+/** All routes of a notification, or some of them in the order of their ids. */
+type Routes = Pick<RouteSlice, 'notificationId'> & Partial<RouteSlice>;
 
 interface ClosedRoute {
   routeId: string;
@@ -57,7 +62,7 @@ export function createClosing({ db, redis }: Pick<SteeringResources, 'db' | 'red
   return { close, closeAgain, closeAll };
 
   /** Closes routes that are open and settles their rows. */
-  async function close(notificationId: string, routes: ListedRoute[]): Promise<void> {
+  async function close(notificationId: string, routes: readonly ToClose[]): Promise<void> {
     const closed = await closeInRedis(routes);
     await query(db, SETTLE_CLOSED, [
       notificationId,
@@ -68,7 +73,7 @@ export function createClosing({ db, redis }: Pick<SteeringResources, 'db' | 'red
   }
 
   /** The same once more for routes whose rows say `skipped`: what was handed off all the same counts as published. */
-  async function closeAgain(notificationId: string, routes: ListedRoute[]): Promise<void> {
+  async function closeAgain(notificationId: string, routes: readonly ToClose[]): Promise<void> {
     const closed = await closeInRedis(routes);
     const delivered = closed.filter(({ entryId }) => entryId !== undefined);
     if (delivered.length > 0) {
@@ -81,23 +86,20 @@ export function createClosing({ db, redis }: Pick<SteeringResources, 'db' | 'red
     fade(closed);
   }
 
-  /**
-   * Closes all routes of a notification that are open.
-   *
-   * @param onBatch gets how many there were so far. @returns how many there were.
-   */
-  async function closeAll(notificationId: string, onBatch?: (total: number) => void): Promise<number> {
-    for (let total = 0; ;) {
-      const open = await query<ListedRoute>(db, LIST_OPEN, [notificationId, BATCH_SIZE]);
-      if (open.length > 0) await close(notificationId, open);
+  /** Closes routes that are open. @param onPage gets how many there were so far. @returns how many there were. */
+  async function closeAll(routes: Routes, onPage?: (total: number) => void): Promise<number> {
+    let total = 0;
+    for await (const page of pagesOf(db, routes)) {
+      const open = page.filter(isOpen);
+      if (open.length > 0) await close(routes.notificationId, open);
       total += open.length;
-      onBatch?.(total);
-      if (open.length < BATCH_SIZE) return total;
+      onPage?.(total);
     }
+    return total;
   }
 
   /** @returns of each route the entry as which it was handed off before, if it was. */
-  function closeInRedis(routes: ListedRoute[]): Promise<ClosedRoute[]> {
+  function closeInRedis(routes: readonly ToClose[]): Promise<ClosedRoute[]> {
     return Promise.all(
       routes.map(async ({ route_id: routeId, carried_id: carriedId, generation }) => {
         const key = handOffKey(carriedId, routeId, generation);
@@ -118,22 +120,17 @@ export function createSteeringActivities(resources: SteeringResources) {
   const { close, closeAgain, closeAll } = createClosing(resources);
 
   /** All that were ever cancelled: a crash may have come between settling some and telling them. */
-  async function concludeSkipped(notificationId: string): Promise<void> {
-    for (let after = ''; ;) {
-      const page = await query<ListedRoute>(db, LIST_CANCELLED, [notificationId, after, BATCH_SIZE]);
-      await closeAgain(notificationId, page);
-      await tell(notificationId, page);
-      heartbeat(after);
-      after = page.at(-1)?.route_id ?? '';
-      if (page.length < BATCH_SIZE) return;
+  async function concludeSkipped(routes: Routes): Promise<void> {
+    const { notificationId } = routes;
+    for await (const page of pagesOf(db, routes)) {
+      const cancelled = page.filter(({ status, is_unwanted }) => status === 'skipped' && !is_unwanted);
+      await closeAgain(notificationId, cancelled);
+      await pLimit(PARALLEL_SIGNALS).map(cancelled, async ({ route_id }) => {
+        const workflowId = routeWorkflowId(notificationId, routeRefOf(route_id));
+        await signalIfRunning(workflows, workflowId, SETTLED_SIGNAL);
+      });
+      heartbeat(page.at(-1)?.route_id);
     }
-  }
-
-  async function tell(notificationId: string, routes: ListedRoute[]): Promise<void> {
-    await pLimit(PARALLEL_SIGNALS).map(routes, async ({ route_id }) => {
-      const workflowId = routeWorkflowId(notificationId, routeRefOf(route_id));
-      await signalIfRunning(workflows, workflowId, SETTLED_SIGNAL);
-    });
   }
 
   return {
@@ -144,11 +141,11 @@ export function createSteeringActivities(resources: SteeringResources) {
      */
     async skipRoute(key: RouteKey): Promise<SettledStatus> {
       const found = await loadRoute(db, key);
-      if (isOpen(found.status)) await close(found.notification_id, [found]);
+      if (isOpen(found)) await close(found.notification_id, [found]);
       const settled = await loadRoute(db, key);
       if (settled.status === 'skipped') await closeAgain(settled.notification_id, [settled]);
       const route = await loadRoute(db, key);
-      if (isOpen(route.status)) throw stillOpen(key);
+      if (isOpen(route)) throw stillOpen(key);
       if (route.status === 'dead_letter') await showDeadLetter(workflows, route);
       return route.status as SettledStatus;
     },
@@ -159,32 +156,17 @@ export function createSteeringActivities(resources: SteeringResources) {
      */
     async skipOpenRoutes(notificationId: string): Promise<void> {
       await giveUp(db, notificationId);
-      const routes = await closeAll(notificationId, heartbeat);
-      await concludeSkipped(notificationId);
-      await handOff.voidAttempts(redis, notificationId);
-      log.info({ notification_id: notificationId, result: 'skipped', routes }, 'notification cancelled');
+      await skip({ notificationId });
     },
 
     /** The same for the routes of one slice; siblings outside it go on. */
-    async skipOpenRoutesOfSlice({ notificationId, offset, limit }: RouteSlice): Promise<void> {
-      const slice = [notificationId, offset, limit];
-      const open = await query<ListedRoute>(db, LIST_OPEN_OF_SLICE, slice);
-      if (open.length > 0) await close(notificationId, open);
-      const cancelled = await query<ListedRoute>(db, LIST_CANCELLED_OF_SLICE, slice);
-      await closeAgain(notificationId, cancelled);
-      await handOff.voidAttempts(redis, notificationId);
-      await tell(notificationId, cancelled);
-      log.info(
-        { notification_id: notificationId, offset, result: 'skipped', routes: open.length },
-        'slice of a notification cancelled',
-      );
-    },
+    skipOpenRoutesOfSlice: (slice: RouteSlice): Promise<void> => skip(slice),
 
     /** @throws ApplicationFailure `RouteOpen`, retried, for as long as the route is on its way. */
     async awaitSettled(key: RouteKey): Promise<SettledStatus> {
-      const { status } = await loadRoute(db, key);
-      if (isOpen(status)) throw stillOpen(key);
-      return status as SettledStatus;
+      const route = await loadRoute(db, key);
+      if (isOpen(route)) throw stillOpen(key);
+      return route.status as SettledStatus;
     },
 
     /**
@@ -192,16 +174,13 @@ export function createSteeringActivities(resources: SteeringResources) {
      * acceptance skipped are not counted.
      */
     async awaitBatchSettled(notificationId: string, offset: number, limit: number): Promise<RouteTotals> {
-      const rows = await query<{ status: string; count: number }>(db, COUNT_BATCH, [
-        notificationId,
-        offset,
-        limit,
-      ]);
-      const count = (status: string) => rows.find((row) => row.status === status)?.count ?? 0;
-      const open = count('pending') + count('failed');
+      const routes = await listRoutes(db, { notificationId, offset, limit });
+      const open = routes.filter(isOpen).length;
       if (open > 0) {
         throw ApplicationFailure.create({ type: ROUTE_OPEN, message: `${open} routes are not settled yet` });
       }
+      const count = (wanted: string) =>
+        routes.filter(({ status, is_unwanted }) => status === wanted && !is_unwanted).length;
       return {
         published: count('published'),
         skipped: count('skipped'),
@@ -209,63 +188,54 @@ export function createSteeringActivities(resources: SteeringResources) {
       };
     },
   };
+
+  async function skip(routes: Routes): Promise<void> {
+    const { notificationId, offset } = routes;
+    const skipped = await closeAll(routes, heartbeat);
+    await concludeSkipped(routes);
+    await handOff.voidAttempts(redis, notificationId);
+    log.info(
+      { notification_id: notificationId, offset, result: 'skipped', routes: skipped },
+      'routes cancelled',
+    );
+  }
 }
 
-const isOpen = (status: string): boolean => status === 'pending' || status === 'failed';
+const isOpen = ({ status }: Pick<RouteRow, 'status'>): boolean => status === 'pending' || status === 'failed';
 
 const stillOpen = ({ routeRef }: RouteKey) =>
   ApplicationFailure.create({ type: ROUTE_OPEN, message: `${routeRef} is not settled yet` });
 
-const ROUTE_COLUMNS = `route_id, coalesce(collapse ->> 'newest', $1) AS carried_id,
+/** Pages of at most BATCH_SIZE routes. */
+async function* pagesOf(db: Pool, routes: Routes): AsyncGenerator<ListedRoute[]> {
+  for (let after: string | undefined = ''; after !== undefined;) {
+    const page: ListedRoute[] = await listRoutes(db, { offset: 0, limit: BATCH_SIZE, ...routes }, after);
+    yield page;
+    after = routes.limit === undefined && page.length === BATCH_SIZE ? page.at(-1)!.route_id : undefined;
+  }
+}
+
+const listRoutes = (
+  db: Pool,
+  { notificationId, offset, limit }: RouteSlice,
+  after = '',
+): Promise<ListedRoute[]> => query<ListedRoute>(db, LIST_ROUTES, [notificationId, offset, limit, after]);
+
+/** Routes at [$2, $2 + $3) of notification $1, ordered by route id, among those after route $4. */
+const LIST_ROUTES = {
+  name: 'list_routes_to_cancel',
+  text: `
+    SELECT route_id, status, coalesce(collapse ->> 'newest', $1) AS carried_id,
+           skipped_at IS NOT DISTINCT FROM created_at AS is_unwanted,
            (SELECT count(*)::int
               FROM notification.replays
-             WHERE replays.notification_id = $1 AND replays.route_id = route.route_id
-           ) AS generation`;
-const IS_OPEN = "status IN ('pending', 'failed')";
-/** Those that acceptance skipped, at the instant of their creation, have no workflow. */
-const IS_CANCELLED = 'skipped_at <> created_at';
-
-const LIST_OPEN = {
-  name: 'list_open_routes',
-  text: `
-    SELECT ${ROUTE_COLUMNS}
-      FROM notification.routes AS route
-     WHERE notification_id = $1 AND ${IS_OPEN}
-     ORDER BY route_id
-     LIMIT $2`,
-};
-
-const LIST_CANCELLED = {
-  name: 'list_cancelled_routes',
-  text: `
-    SELECT ${ROUTE_COLUMNS}
-      FROM notification.routes AS route
-     WHERE notification_id = $1 AND ${IS_CANCELLED} AND route_id > $2
-     ORDER BY route_id
-     LIMIT $3`,
-};
-
-/** Routes at [$2, $2 + $3) of notification $1, ordered by route id. */
-const SLICE = `(SELECT route_id, status, created_at, skipped_at, collapse
+             WHERE replays.notification_id = $1 AND replays.route_id = route.route_id) AS generation
+      FROM (SELECT route_id, status, created_at, skipped_at, collapse
               FROM notification.routes
-             WHERE notification_id = $1
+             WHERE notification_id = $1 AND route_id > $4
              ORDER BY route_id
-            OFFSET $2 LIMIT $3)`;
-
-const LIST_OPEN_OF_SLICE = {
-  name: 'list_open_routes_of_slice',
-  text: `
-    SELECT ${ROUTE_COLUMNS}
-      FROM ${SLICE} AS route
-     WHERE ${IS_OPEN}`,
-};
-
-const LIST_CANCELLED_OF_SLICE = {
-  name: 'list_cancelled_routes_of_slice',
-  text: `
-    SELECT ${ROUTE_COLUMNS}
-      FROM ${SLICE} AS route
-     WHERE ${IS_CANCELLED}`,
+            OFFSET $2 LIMIT $3) AS route
+     ORDER BY route_id`,
 };
 
 const SETTLE_CLOSED = {
@@ -292,13 +262,4 @@ const SETTLE_DELIVERED = {
            published_at = statement_timestamp(), skipped_at = NULL, updated_at = statement_timestamp()
       FROM unnest($2::text[], $3::text[]) AS delivered (route_id, entry_id)
      WHERE route.notification_id = $1 AND route.route_id = delivered.route_id AND status = 'skipped'`,
-};
-
-const COUNT_BATCH = {
-  name: 'count_batch',
-  text: `
-    SELECT status, count(*)::int AS count
-      FROM ${SLICE} AS batch
-     WHERE skipped_at IS DISTINCT FROM created_at
-     GROUP BY status`,
 };

@@ -178,8 +178,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-cancel-slice',
     file: 'activities/intent/steering.ts',
-    find: '            OFFSET $2 LIMIT $3)`;',
-    replace: '            OFFSET 0 * $2::int LIMIT $2::int + $3)`;',
+    find: '            OFFSET $2 LIMIT $3) AS route',
+    replace: '            OFFSET 0 * $2::int LIMIT $2::int + $3) AS route',
     wrong: 'lost',
     what: 'who cancels a batch cancels those before it, too',
     suite: service('intent/steering', 'I26 I43'),
@@ -268,8 +268,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-reconciler-beside-worker',
     file: 'activities/intent/reconciliation.ts',
-    find: "      if (route !== 'RUNNING' && !(isOwned && route === undefined)) idle.push(route_id);",
-    replace: "      if (route !== 'RUNNING') idle.push(route_id);",
+    find: "      if (route !== 'RUNNING' && !(isOwned && route === undefined)) idle.push(one);",
+    replace: "      if (route !== 'RUNNING') idle.push(one);",
     wrong: 'doubled',
     what: 'routes are attempted beside the notification that is about to make their first attempt',
     suite: service('intent/reconciliation', 'I49 a route that fails'),

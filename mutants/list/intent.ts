@@ -451,8 +451,8 @@ export const INTENT_MUTANTS: Mutant[] = [
   },
   {
     id: 'intent-direct-open',
-    file: 'activities/intent/direct.ts',
-    find: '        open.add(id);\n',
+    file: 'activities/intent/dispatch.ts',
+    find: 'if (isLeft) open.add(id);',
     replace: '',
     wrong: 'lost',
     what: 'an intent that could not be decided with the others is forgotten',

@@ -1,7 +1,7 @@
 /** The statement that accepts: what it leaves alone, and what it hands to first attempts against what is read from the rows. */
 import type { Audience } from '../../activities/intent/audience.ts';
 import { insertRecords } from '../../activities/intent/decisions.ts';
-import { loadRoutesOf } from '../../activities/intent/route-rows.ts';
+import { loadSlice } from '../../activities/intent/route-rows.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import { writeRows } from '../../dev/intent-rows.ts';
 import { holdKeyOf } from '../../workflows/intent/channel-contract.ts';
@@ -80,7 +80,7 @@ test.each([
     const accepted = await insertRecords(slot.db, items, SETTINGS);
 
     const { fresh } = accepted.get(intent.notificationId)!;
-    const loaded = await loadRoutesOf(slot.db, [intent.notificationId]);
+    const loaded = await loadSlice(slot.db, { notificationId: intent.notificationId, offset: 0, limit: 99 });
     expect(loaded.length).toBeGreaterThan(0);
     // Rounded in another way, and counted from another moment.
     const withoutMoments = (rows: typeof loaded) =>

@@ -1,5 +1,5 @@
 /** What producers are told about their intents: each kind of event, and one end for each intent. */
-import { MARK_PUBLISHED, OPEN_GENERATION, keyOf, loadRoutesOf } from '../../activities/intent/route-rows.ts';
+import { MARK_PUBLISHED, OPEN_GENERATION, keyOf, loadSlice } from '../../activities/intent/route-rows.ts';
 import { query } from '../../activities/postgres.ts';
 import type { Outcome } from '../../api/intent/outcome.ts';
 import { OUTCOMES_STREAM, OUTCOME_KINDS, isTerminal, readOutcome } from '../../api/intent/outcome.ts';
@@ -308,7 +308,7 @@ describe('a service for each', () => {
     await operator.channels.pause('email', { requestedBy: 'test' });
     const id = await publishTurn(slot.redis, 'both');
     const rows = await eventually('the routes', async () => {
-      const found = await loadRoutesOf(slot.db, [id]);
+      const found = await loadSlice(slot.db, { notificationId: id, offset: 0, limit: 99 });
       return found.length === 2 && found;
     });
     await slot.stopServices();
@@ -369,7 +369,9 @@ describe('a service for each', () => {
     await eventually('the push to die', async () => (await writtenKinds(id)).includes('route_dead_lettered'));
     await slot.stopServices();
     const routeOf = async (wanted: string) =>
-      (await loadRoutesOf(slot.db, [id])).find(({ route_id }) => route_id === wanted)!;
+      (await loadSlice(slot.db, { notificationId: id, offset: 0, limit: 99 })).find(
+        ({ route_id }) => route_id === wanted,
+      )!;
     const order = ['order-1', 'nina', 'INC-1'];
     const replayed = [...keyOf(await routeOf(PUSH)), ...order];
     await tell([]);

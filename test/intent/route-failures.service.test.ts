@@ -1,7 +1,7 @@
 /** Publication that fails: attempts, budgets, ladder, dead letters, and what never happens twice. */
 import { ApplicationFailure, WorkflowFailedError } from '@temporalio/client';
 import { handOffKey, leaseKey } from '../../activities/intent/hand-off.ts';
-import { MARK_PUBLISHED, loadRoutes } from '../../activities/intent/route-rows.ts';
+import { MARK_PUBLISHED, loadEach } from '../../activities/intent/route-rows.ts';
 import { query } from '../../activities/postgres.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { publishTurn } from './entries.ts';
@@ -254,7 +254,7 @@ test('I23 an attempt that slept settles nothing that another process has moved s
   await slot.redis.set(leaseKey(id, 'push:user:user-1'), 'another worker', 'PX', 2_000);
   await publishAs(id, 'slept');
   await eventually('the record', () => routeOf(id, 'push:user:user-1'));
-  const [loaded] = await loadRoutes(slot.db, id, ['push:user:user-1']);
+  const [loaded] = await loadEach(slot.db, [{ notification_id: id, route_id: 'push:user:user-1' }]);
   await slot.db.query(
     "UPDATE notification.routes SET updated_at = clock_timestamp() WHERE notification_id = $1 AND route_id = 'push:user:user-1'",
     [id],
@@ -262,7 +262,7 @@ test('I23 an attempt that slept settles nothing that another process has moved s
   const late = await query(slot.db, MARK_PUBLISHED, [[id], [loaded!.route_id], [loaded!.version], ['1-1']]);
   expect(late).toEqual([]);
   const { entry_id } = await routeInStatus(id, 'push:user:user-1', 'published').then(async () => {
-    const [row] = await loadRoutes(slot.db, id, ['push:user:user-1']);
+    const [row] = await loadEach(slot.db, [{ notification_id: id, route_id: 'push:user:user-1' }]);
     return row!;
   });
   expect(entry_id).not.toBe('1-1');

@@ -5,7 +5,7 @@ import path from 'node:path';
 import type { Pool } from 'pg';
 import type { Audience } from '../../activities/intent/audience.ts';
 import { insertRecords } from '../../activities/intent/decisions.ts';
-import { loadRoutesOf } from '../../activities/intent/route-rows.ts';
+import { loadSlice } from '../../activities/intent/route-rows.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import { parseCatalog } from '../../api/intent/galaxy.ts';
 import { OUTCOMES_STREAM } from '../../api/intent/outcome.ts';
@@ -195,7 +195,7 @@ describe.each(['child', 'on_failure', 'direct'])('mode %s', (mode) => {
     await untilStatuses(await publish('shop.letter', 'user-6'), 'throttled', 'skipped');
     await operator.replays.route(dead, 'email:user:user-6', { requestedBy: 'test' });
     await eventually('the letter to be published', async () => {
-      const [email] = await loadRoutesOf(slot.db, [dead]);
+      const [email] = await loadSlice(slot.db, { notificationId: dead, offset: 0, limit: 99 });
       return email?.status === 'published' || undefined;
     });
     expect(await countedOf('user-6')).toEqual([1]);
@@ -274,7 +274,9 @@ describe('the statement that accepts', () => {
     });
     const { acceptance, fresh } = accepted.get(late!.notificationId)!;
     expect(acceptance).toEqual({ outcome: 'accepted', routeCount: 2, skipped: 2, routes: [] });
-    expect(fresh!().toReversed()).toMatchObject(await loadRoutesOf(slot.db, [late!.notificationId]));
+    expect(fresh!().toReversed()).toMatchObject(
+      await loadSlice(slot.db, { notificationId: late!.notificationId, offset: 0, limit: 99 }),
+    );
   });
 
   test('I98 an intent counts once: not when it is accepted already, a duplicate, expired, or without recipients', async () => {

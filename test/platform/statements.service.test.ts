@@ -56,8 +56,8 @@ const RECURRING = {
     record_dropped_callbacks record_failed_callbacks record_malformed_account_inputs store_callback_snapshots
     store_callback_trackings
 
-    decide_duplicates find_intents save_intent_entries insert_records insert_routes lock_windows find_windows load_routes
-    load_each_route load_routes_of mark_published move_entries
+    decide_duplicates find_intents save_intent_entries insert_records insert_routes lock_windows find_windows
+    load_each_route mark_published move_entries
     mark_outcomes_relayed put_back_outcomes
 
     add_key_seals record_process_findings
@@ -102,7 +102,7 @@ const RECURRING = {
 
 /** Of one intent, route or job: those of its record, and a slice of its routes. */
 const BY_KEY = `
-  count_batch count_routes dispatch_intent_again give_up_intent is_notification_settled is_other_malformed_intent list_routes look_at_intent_later note_trouble_of_intent load_hashed_route load_intent_content
+  count_routes dispatch_intent_again give_up_intent is_notification_settled is_other_malformed_intent list_routes look_at_intent_later note_trouble_of_intent load_hashed_route load_intent_content
   load_route load_slice mark_expired mark_found_published mark_skipped open_generation
   record_failure record_malformed_intent
 
@@ -111,7 +111,7 @@ const BY_KEY = `
 
 /** Of what operators and clients ask for. */
 const OPERATOR = `
-  end_channel_drain end_operation note_operation_pause read_operation list_operation_connections list_operation_entries list_operation_jobs list_operation_notifications list_operation_routes mark_operation_items list_cancelled_routes list_cancelled_routes_of_slice list_open_routes list_open_routes_of_slice
+  end_channel_drain end_operation note_operation_pause read_operation list_operation_connections list_operation_entries list_operation_jobs list_operation_notifications list_operation_routes mark_operation_items list_routes_to_cancel
   list_waiting_routes set_hold settle_closed_routes settle_delivered_routes
 
   delete_connections find_known_queue insert_connection insert_rcv_queue insert_smp_server insert_token
