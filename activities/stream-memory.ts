@@ -78,8 +78,8 @@ export async function recall({ db, redis, role, stream }: MemoryOwner): Promise<
 
 const seenIn = (row: MemoryRow, lastGeneratedId: string): StreamState => ({
   lastGeneratedId,
-  ...(row.max_deleted_entry_id === null ? {} : { maxDeletedEntryId: row.max_deleted_entry_id }),
-  ...(row.entries_added === null ? {} : { entriesAdded: Number(row.entries_added) }),
+  maxDeletedEntryId: row.max_deleted_entry_id ?? STREAM_START,
+  entriesAdded: Number(row.entries_added ?? 0),
 });
 
 export interface ToRemember {

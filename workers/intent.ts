@@ -5,14 +5,13 @@ import { createAcceptance, createFirstTry, createIntentActivities } from '../act
 import { createHoldActivities } from '../activities/holds.ts';
 import { createChannelActivities } from '../activities/intent/channels.ts';
 import { createDirectDelivery } from '../activities/intent/dispatch.ts';
-import { collectSettled, defineHandOffCommands } from '../activities/intent/hand-off.ts';
+import { collectSettled, createReplication, defineHandOffCommands } from '../activities/intent/hand-off.ts';
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';
 import { intentOperations } from '../activities/intent/operations.ts';
 import { OUTCOMES, keepTelling } from '../activities/intent/outcomes.ts';
 import { createRecoveryActivities, intentReconciliation } from '../activities/intent/reconciliation.ts';
 import { createRepairActivities } from '../activities/intent/repair.ts';
-import { createReplication } from '../activities/intent/replication.ts';
 import { intentTables } from '../activities/intent/retention.ts';
 import { createFirstAttempts, createRouteActivities } from '../activities/intent/routes.ts';
 import { createSteeringActivities } from '../activities/intent/steering.ts';

@@ -38,12 +38,8 @@ const SIGN_OF_LIFE_MS = 60_000;
 /** Recipients without a usable answer that a message names. */
 const MOST_NAMED = 3;
 
-/** A user whom the intent reaches, but not by e-mail: the User Service has no usable answer about this one. */
-export interface UnusableRecipient {
-  userId: string;
-  /** What the User Service said; no personal data. */
-  problem: string;
-}
+/** A user whom the intent reaches, but not by e-mail, with what the User Service said in place of an answer; no personal data. */
+export type UnusableRecipient = Pick<Recipient, 'userId'> & { problem: string };
 
 /** Where routes can lead: resolved users, or the administrators configured for the type. */
 export type Audience =
@@ -62,10 +58,7 @@ interface AudienceSources {
 }
 
 /** One of the recipients does not exist; then the intent is not accepted for the others either. */
-interface UnknownUser {
-  kind: 'unknown_user';
-  userId: string;
-}
+type UnknownUser = Pick<Recipient, 'userId'> & { kind: 'unknown_user' };
 
 /**
  * Says that the intent waits, and why.
@@ -111,13 +104,14 @@ export function createAudienceResolver(sources: AudienceSources) {
     patience?: Promise<unknown>,
   ): Promise<Audience | UnknownUser> {
     const { notificationId, recipientUserIds } = intent;
-    const found = foundRecipients.take(notificationId);
+    const kept = foundRecipients.take(notificationId);
+    const found = kept.byUser;
     const lookups = await lookUp(intent, found, note, patience);
     if (lookups.unknownUser !== undefined) return { kind: 'unknown_user', userId: lookups.unknownUser };
     try {
       await refuseIncomplete(intent, lookups, note);
     } catch (error) {
-      foundRecipients.keep(notificationId, found);
+      foundRecipients.keep(notificationId, kept);
       throw error;
     }
     const recipients = recipientUserIds.map(
@@ -137,10 +131,6 @@ export function createAudienceResolver(sources: AudienceSources) {
     const missing = intent.recipientUserIds.filter((userId) => !found.has(userId));
     const next = missing.values();
     const lookups: Lookups = { unusable: new Map(), mayChange: false, failed: 0 };
-    const fail = (count: number, reason: string) => {
-      lookups.failed += count;
-      lookups.lastFailure = reason;
-    };
     let isOver = false;
     let noted: Promise<unknown> | undefined;
     // Whatever keeps it from being noted now is met again at the end of the attempt.
@@ -160,7 +150,8 @@ export function createAudienceResolver(sources: AudienceSources) {
             lookups.unusable.set(userId, error.message);
             lookups.mayChange ||= !(error instanceof InvalidAddressError);
           } else {
-            fail(1, reasonOf(error));
+            lookups.failed += 1;
+            lookups.lastFailure = reasonOf(error);
             // Every further lookup would be refused too.
             isOver ||= error instanceof LeftAloneError;
           }
@@ -178,12 +169,8 @@ export function createAudienceResolver(sources: AudienceSources) {
         ...(patience ? [patience.then(() => true)] : []),
       ]);
       if (isPatienceOver && lookups.unknownUser === undefined) {
-        const answered = missing.filter((userId) => found.has(userId) || lookups.unusable.has(userId));
-        const failedSoFar = lookups.failed;
-        fail(
-          missing.length - answered.length - failedSoFar,
-          lookups.lastFailure ?? 'the User Service takes long to answer',
-        );
+        lookups.failed = missing.filter((id) => !found.has(id) && !lookups.unusable.has(id)).length;
+        lookups.lastFailure ??= 'the User Service takes long to answer';
       }
     } finally {
       isOver = true;
@@ -263,23 +250,19 @@ interface Lookups {
 }
 
 function unusableReason(unusable: ReadonlyMap<string, string>): string {
-  const named = [...unusable].slice(0, MOST_NAMED);
+  const named = [...unusable]
+    .slice(0, MOST_NAMED)
+    .map(([userId, problem]) => `${problem} for the recipient ${JSON.stringify(cutText(userId, 100))}`);
   const more = unusable.size - named.length;
-  return [
-    ...named.map(
-      ([userId, problem]) => `${problem} for the recipient ${JSON.stringify(cutText(userId, 100))}`,
-    ),
-    ...(more > 0 ? [`${more} more recipients are like that`] : []),
-  ].join('; ');
+  return [...named, ...(more > 0 ? [`${more} more recipients are like that`] : [])].join('; ');
 }
 
-function deferral(): ApplicationFailure {
-  return ApplicationFailure.create({
+const deferral = (): ApplicationFailure =>
+  ApplicationFailure.create({
     type: ACCEPTANCE_DEFERRED,
     message: `this process resolves ${MOST_LARGE_AUDIENCES} large audiences already`,
     nextRetryDelay: LARGE_AUDIENCE_RETRY_MS,
   });
-}
 
 /** Classification of an e-mail route that is skipped because the User Service has no usable answer about its user. */
 export const RECIPIENT_UNUSABLE = 'recipient_unusable';
@@ -352,12 +335,7 @@ export function materializeRoutes(
   );
 }
 
-interface Contact {
-  recipientRef: string;
-  email?: string;
-  locale?: Locale;
-  problem?: string;
-}
+type Contact = Pick<RouteSlot, 'recipientRef' | 'problem'> & Partial<Pick<Recipient, 'email' | 'locale'>>;
 
 function contactsOf(audience: Audience): Contact[] {
   if (audience.kind === 'user') {
@@ -377,35 +355,33 @@ const MOST_KEPT = 100_000;
 /** Addresses change. */
 const KEPT_FOR_MS = 3_600_000;
 
-interface Kept {
-  found: Map<string, Recipient>;
-  /** When the first of them was found, by the clock of `now`, ms. */
+interface Found {
+  byUser: Map<string, Recipient>;
+  /** When the first of them was looked up, by the monotonic clock, ms. */
   since: number;
 }
 
-export function createFoundRecipients(now = () => performance.now(), most = MOST_KEPT) {
+function createFoundRecipients() {
   // In the order in which they were put back.
-  const byIntent = new Map<string, Kept>();
-  const begun = new WeakMap<Map<string, Recipient>, number>();
+  const byIntent = new Map<string, Found>();
+  const isFresh = ({ since }: Found) => performance.now() - since < KEPT_FOR_MS;
 
   return {
-    /** @returns recipients by user id for an attempt to add to. */
-    take(notificationId: string): Map<string, Recipient> {
+    /** @returns recipients for an attempt to add to. */
+    take(notificationId: string): Found {
       const kept = byIntent.get(notificationId);
       byIntent.delete(notificationId);
-      const isFresh = kept !== undefined && now() - kept.since < KEPT_FOR_MS;
-      const found = isFresh ? kept.found : new Map<string, Recipient>();
-      begun.set(found, isFresh ? kept.since : now());
-      return found;
+      return kept && isFresh(kept) ? kept : { byUser: new Map(), since: performance.now() };
     },
 
     /** For the next attempt. */
-    keep(notificationId: string, found: Map<string, Recipient>): void {
-      if (found.size > 0) byIntent.set(notificationId, { found, since: begun.get(found) ?? now() });
+    keep(notificationId: string, found: Found): void {
+      byIntent.set(notificationId, found);
       let total = 0;
-      for (const [id, { found: others, since }] of [...byIntent].reverse()) {
-        total += others.size;
-        if (total > most || now() - since >= KEPT_FOR_MS) byIntent.delete(id);
+      for (const [id, others] of [...byIntent].reverse()) {
+        // An intent without any counts, too.
+        total += 1 + others.byUser.size;
+        if (total > MOST_KEPT || !isFresh(others)) byIntent.delete(id);
       }
     },
   };

@@ -6,7 +6,7 @@
  * and a repeated entry then carries the same `event_id` or `delivery_id`, on which consumers deduplicate.
  */
 import { createHash } from 'node:crypto';
-import type { Redis } from 'ioredis';
+import type { Redis, RedisValue, Result } from 'ioredis';
 import type { EntryField } from '../../api/intent/hand-off.ts';
 import { keySegment } from '../../api/intent/stream.ts';
 
@@ -175,14 +175,16 @@ const RESTORE = `
   return id`;
 
 /** The commands that `defineHandOffCommands` adds to a client. */
-interface HandOffCommands {
-  handOffBegin(): Promise<[atMs: string, history: string]>;
-  handOffAppend(...args: (string | Buffer | number)[]): Promise<[HandOffOutcome['outcome'], string]>;
-  handOffVoid(...args: (string | number)[]): Promise<unknown>;
-  handOffClose(...args: (string | number)[]): Promise<string>;
-  handOffRelease(leaseKey: string, token: string): Promise<unknown>;
-  handOffSettle(...args: (string | number)[]): Promise<unknown>;
-  handOffRestore(...args: (string | Buffer | number)[]): Promise<string>;
+declare module 'ioredis' {
+  interface RedisCommander<Context> {
+    handOffBegin(): Result<[atMs: string, history: string], Context>;
+    handOffAppend(...args: RedisValue[]): Result<[HandOffOutcome['outcome'], string], Context>;
+    handOffVoid(...args: RedisValue[]): Result<unknown, Context>;
+    handOffClose(...args: RedisValue[]): Result<string, Context>;
+    handOffRelease(...args: RedisValue[]): Result<unknown, Context>;
+    handOffSettle(...args: RedisValue[]): Result<unknown, Context>;
+    handOffRestore(...args: RedisValue[]): Result<string, Context>;
+  }
 }
 
 /** Registers the scripts with a client; ioredis then sends them by hash and loads them when Redis does not know them. */
@@ -212,7 +214,7 @@ export const handOff = {
     begun: Beginning,
   ): Promise<HandOffOutcome> {
     if ('error' in begun) throw begun.error;
-    const [outcome, value] = await (redis as unknown as HandOffCommands).handOffAppend(
+    const [outcome, value] = await redis.handOffAppend(
       keys.handOff,
       keys.lease,
       entry.stream,
@@ -236,17 +238,13 @@ export const handOff = {
    * @returns the entry id when that came too late.
    */
   async close(redis: Redis, handOffKeyOfRoute: string): Promise<string | undefined> {
-    const before = await (redis as unknown as HandOffCommands).handOffClose(
-      handOffKeyOfRoute,
-      REMEMBER_UNSETTLED_MS,
-    );
+    const before = await redis.handOffClose(handOffKeyOfRoute, REMEMBER_UNSETTLED_MS);
     return before === CLOSED ? undefined : before;
   },
 
   /** Makes attempts void that began until now for a notification, whatever became of its rows: they look at them again. */
   async voidAttempts(redis: Redis, notificationId: string): Promise<void> {
-    const key = voidedKey(notificationId);
-    await (redis as unknown as HandOffCommands).handOffVoid(key, REMEMBER_SETTLED_MS);
+    await redis.handOffVoid(voidedKey(notificationId), REMEMBER_SETTLED_MS);
   },
 
   /** The entry as which a generation was handed off, if it was and Redis still remembers. */
@@ -267,7 +265,7 @@ export const handOff = {
     entryId: string,
     entry: { stream: string; maxLen?: number; fields: EntryField[] },
   ): Promise<string> {
-    return (redis as unknown as HandOffCommands).handOffRestore(
+    return redis.handOffRestore(
       handOffKeyOfRoute,
       entry.stream,
       entryId,
@@ -279,12 +277,12 @@ export const handOff = {
 
   /** Ends an attempt whose route is not settled: gives the lease back. */
   async release(redis: Redis, lease: { key: string; token: string }): Promise<void> {
-    await (redis as unknown as HandOffCommands).handOffRelease(lease.key, lease.token);
+    await redis.handOffRelease(lease.key, lease.token);
   },
 
   /** Ends attempts whose routes are settled: gives their leases back, and lets what is remembered of them fade. */
   async settle(redis: Redis, settled: SettledHandOff[]): Promise<void> {
-    await (redis as unknown as HandOffCommands).handOffSettle(
+    await redis.handOffSettle(
       2 * settled.length,
       ...settled.flatMap(({ keys }) => [keys.handOff, keys.lease]),
       REMEMBER_SETTLED_MS,
@@ -336,7 +334,7 @@ export function createRedisClock(redis: Redis) {
       if (heard && performance.now() - heard.at < CLOCK_REUSE_MS) return heard;
       const at = performance.now();
       try {
-        const [atMs, history] = await (redis as unknown as HandOffCommands).handOffBegin();
+        const [atMs, history] = await redis.handOffBegin();
         heard = { atMs: Number(atMs), history, at };
         return heard;
       } catch (error) {
@@ -349,4 +347,74 @@ export function createRedisClock(redis: Redis) {
       heard = undefined;
     },
   };
+}
+
+// --- Replication: replicas of Redis have what was handed off before rows say so, and a failover to one of them loses nothing
+// that is settled. WAIT rather than WAITAOF: what a crash takes from the disk of a server that comes back is put back by the
+// repair, while a sync of the disk for each wait would hold every hand-off for up to a second.
+
+interface ReplicationSettings {
+  /** 0: nothing is waited for. */
+  minReplicas: number;
+  timeoutMs: number;
+}
+
+/** What the memory must hold for the hand-off to have happened on the server that is asked. */
+interface Remembered {
+  handOffKey: string;
+  entryId: string;
+}
+
+/** @returns the keys of those hand-offs that enough replicas have; perhaps of others too. Never throws. */
+export type ConfirmReplicated = (remembered: Remembered[]) => Promise<ReadonlySet<string>>;
+
+const MARK_KEY = 'notification:replication_mark';
+
+/**
+ * WAIT waits for the writes of its own connection only, so each follows a small one: replicas that have that have everything
+ * from before it. KEYS: hand-offs, mark. ARGV: entry ids. Returns the positions of those that this server does not remember:
+ * another one may be the master by now.
+ */
+const MARK = `
+  local missing = {}
+  for i, id in ipairs(ARGV) do
+    if redis.call('GET', KEYS[i]) ~= id then missing[#missing + 1] = i end
+  end
+  redis.call('SET', KEYS[#KEYS], '1')
+  return missing`;
+
+/** @param redis a connection for nothing else: WAIT blocks whatever comes behind it. All that asks during one wait shares the next. */
+export function createReplication(
+  redis: Redis,
+  { minReplicas, timeoutMs }: ReplicationSettings,
+): ConfirmReplicated {
+  let underWay: Promise<unknown> = Promise.resolve();
+  let next: { remembered: Remembered[]; confirmed: Promise<ReadonlySet<string>> } | undefined;
+
+  return async (remembered) => {
+    if (minReplicas === 0 || remembered.length === 0)
+      return new Set(remembered.map(({ handOffKey }) => handOffKey));
+    if (!next) {
+      next = { remembered: [], confirmed: underWay.then(ask) };
+      underWay = next.confirmed;
+    }
+    next.remembered.push(...remembered);
+    return next.confirmed;
+  };
+
+  async function ask(): Promise<ReadonlySet<string>> {
+    const { remembered } = next!;
+    next = undefined;
+    const keys = remembered.map(({ handOffKey }) => handOffKey);
+    const answers = await redis
+      .pipeline()
+      .eval(MARK, keys.length + 1, ...keys, MARK_KEY, ...remembered.map(({ entryId }) => entryId))
+      .wait(minReplicas, timeoutMs)
+      .exec()
+      .catch(() => null);
+    const [[markError, missing] = [], [waitError, replicas] = []] = answers ?? [[new Error('no answer')]];
+    if (markError || waitError || Number(replicas) < minReplicas) return new Set();
+    const unknown = new Set((missing as number[]).map((position) => keys[position - 1]));
+    return new Set(keys.filter((key) => !unknown.has(key)));
+  }
 }

@@ -11,7 +11,9 @@ import type { DeferralReason } from '../../workflows/intent/contract.ts';
 import type { StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
 import type { OutcomeKind } from '../../api/intent/outcome.ts';
 import { countersOf, takenUpCounter } from '../counters.ts';
+import type { GaugeRead } from '../gauges.ts';
 import { COUNTED_AT_MOST, gaugeRead, observeReads } from '../gauges.ts';
+import type { Statement } from '../postgres.ts';
 import { query } from '../postgres.ts';
 import { loadOffset, oldestUnprocessedAgeMs, undecided } from '../../api/intent/stream.ts';
 
@@ -142,15 +144,6 @@ export interface GaugeResources {
   tellsOutcomes: boolean;
 }
 
-const DEPTH = 'notification.route_schedule.depth';
-const OLDEST_ROUTE = 'notification.route_schedule.oldest_age_ms';
-const WAITING = 'notification.intent_acceptance.waiting';
-const OLDEST_WAITING = 'notification.intent_acceptance.oldest_age_ms';
-const SUSPECT_AGE = 'notification.outbound_stream.suspect_age_ms';
-const MALFORMED_ROWS = 'notification.intent_malformed.rows';
-const OLDEST_ENTRY = 'notification.intent_stream.oldest_unprocessed_age_ms';
-const OLDEST_OUTCOME = 'notification.outcomes.oldest_waiting_age_ms';
-
 /**
  * Registers the gauges (activities/gauges.ts).
  *
@@ -160,100 +153,77 @@ export function observeGauges(
   meter: Meter,
   { db, redis, log, intentsStream, tellsOutcomes }: GaugeResources,
 ): () => void {
-  const acceptance = gaugeRead({
-    what: 'intent acceptance',
-    gauges: {
-      [WAITING]: {
+  /** Gauges of one row: each value has the name of its gauge. */
+  const row = (what: string, statement: Statement, gauges: GaugeRead['gauges']): GaugeRead => ({
+    ...{ what, gauges },
+    async read() {
+      const [values] = await query<Record<string, number>>(db, statement, []);
+      return Object.entries(values!).map(([name, value]) => ({ gauge: `notification.${name}`, value }));
+    },
+  });
+  const reads = [
+    row('intent acceptance', READ_ACCEPTANCE, {
+      'notification.intent_acceptance.waiting': {
         description: `Intents that were read and are neither accepted nor refused yet; ${COUNTED_AT_MOST} stands for more`,
       },
-      [OLDEST_WAITING]: {
+      'notification.intent_acceptance.oldest_age_ms': {
         description: 'How long the oldest of them has waited; 0 when none does',
         unit: 'ms',
       },
-    },
-    async read() {
-      const [row] = await query<{ waiting: number; oldest_age_ms: number }>(db, READ_ACCEPTANCE, []);
-      return [
-        { gauge: WAITING, value: row!.waiting },
-        { gauge: OLDEST_WAITING, value: row!.oldest_age_ms },
-      ];
-    },
-  });
-  const schedule = gaugeRead({
-    what: 'route schedule',
-    gauges: {
-      [DEPTH]: { description: `Routes that wait for an attempt; ${COUNTED_AT_MOST} stands for more` },
-      [OLDEST_ROUTE]: {
-        description: 'How long the oldest due attempt has been due; 0 when none is',
-        unit: 'ms',
+    }),
+    gaugeRead({
+      what: 'route schedule',
+      gauges: {
+        'notification.route_schedule.depth': {
+          description: `Routes that wait for an attempt; ${COUNTED_AT_MOST} stands for more`,
+        },
+        'notification.route_schedule.oldest_age_ms': {
+          description: 'How long the oldest due attempt has been due; 0 when none is',
+          unit: 'ms',
+        },
       },
-    },
-    async read() {
-      const rows = await query<ScheduleRow>(db, READ_SCHEDULE, [CHANNELS]);
-      return CHANNELS.flatMap((channel) => {
-        const row = rows.find((candidate) => candidate.channel === channel);
-        return [
-          { gauge: DEPTH, value: row?.depth ?? 0, attributes: { channel } },
-          { gauge: OLDEST_ROUTE, value: row?.oldest_age_ms ?? 0, attributes: { channel } },
-        ];
-      });
-    },
-  });
-  const stream = gaugeRead({
-    what: 'intent stream',
-    gauges: {
-      [OLDEST_ENTRY]: {
-        description: 'Age of the oldest entry that has no row yet; 0 when the stream is drained',
-        unit: 'ms',
+      async read() {
+        const rows = await query<ScheduleRow>(db, READ_SCHEDULE, [CHANNELS]);
+        return rows.flatMap(({ channel, depth, oldest_age_ms: ageMs }) => [
+          { gauge: 'notification.route_schedule.depth', value: depth, attributes: { channel } },
+          { gauge: 'notification.route_schedule.oldest_age_ms', value: ageMs, attributes: { channel } },
+        ]);
       },
-    },
-    async read() {
-      const offset = await loadOffset(redis, intentsStream);
-      const value = await oldestUnprocessedAgeMs(redis, intentsStream, offset, Date.now());
-      return [{ gauge: OLDEST_ENTRY, value }];
-    },
-  });
-  const outbound = gaugeRead({
-    what: 'outbound streams',
-    gauges: {
-      [SUSPECT_AGE]: {
+    }),
+    gaugeRead({
+      what: 'intent stream',
+      gauges: {
+        'notification.intent_stream.oldest_unprocessed_age_ms': {
+          description: 'Age of the oldest entry that has no row yet; 0 when the stream is drained',
+          unit: 'ms',
+        },
+      },
+      async read() {
+        const offset = await loadOffset(redis, intentsStream);
+        const value = await oldestUnprocessedAgeMs(redis, intentsStream, offset, Date.now());
+        return [{ gauge: 'notification.intent_stream.oldest_unprocessed_age_ms', value }];
+      },
+    }),
+    row('outbound streams', READ_SUSPECTS, {
+      'notification.outbound_stream.suspect_age_ms': {
         description:
           'How long an outbound stream has been suspected of a loss that is not repaired; 0 when none is',
         unit: 'ms',
       },
-    },
-    async read() {
-      const [row] = await query<{ suspect_age_ms: number }>(db, READ_SUSPECTS, []);
-      return [{ gauge: SUSPECT_AGE, value: row!.suspect_age_ms }];
-    },
-  });
-  const malformed = gaugeRead({
-    what: 'malformed intents',
-    gauges: {
-      [MALFORMED_ROWS]: {
+    }),
+    row('malformed intents', READ_MALFORMED_ROWS, {
+      'notification.intent_malformed.rows': {
         description: `Refused entries that are kept until retention; ${COUNTED_AT_MOST} stands for more`,
       },
-    },
-    async read() {
-      const [row] = await query<{ kept: number }>(db, READ_MALFORMED_ROWS, []);
-      return [{ gauge: MALFORMED_ROWS, value: row!.kept }];
-    },
-  });
-  const outcomes = gaugeRead({
-    what: 'outcomes',
-    gauges: {
-      [OLDEST_OUTCOME]: {
-        description: 'How long the oldest event that is not in its stream yet has waited; 0 when none does',
-        unit: 'ms',
-      },
-    },
-    async read() {
-      const [row] = await query<{ oldest_age_ms: number }>(db, READ_OUTCOMES, []);
-      return [{ gauge: OLDEST_OUTCOME, value: row!.oldest_age_ms }];
+    }),
+  ];
+  const outcomes = row('outcomes', READ_OUTCOMES, {
+    'notification.outcomes.oldest_waiting_age_ms': {
+      description: 'How long the oldest event that is not in its stream yet has waited; 0 when none does',
+      unit: 'ms',
     },
   });
-  const reads = [acceptance, schedule, stream, outbound, malformed, ...(tellsOutcomes ? [outcomes] : [])];
-  return observeReads(meter, log, reads);
+  return observeReads(meter, log, tellsOutcomes ? [...reads, outcomes] : reads);
 }
 
 interface ScheduleRow {
@@ -269,8 +239,9 @@ interface ScheduleRow {
 const READ_ACCEPTANCE = {
   name: 'read_acceptance',
   text: `
-    SELECT count(*)::float8 AS waiting,
-           coalesce(greatest(0, extract(epoch FROM clock_timestamp() - min(read_at)) * 1000), 0)::float8 AS oldest_age_ms
+    SELECT count(*)::float8 AS "intent_acceptance.waiting",
+           coalesce(greatest(0, extract(epoch FROM clock_timestamp() - min(read_at)) * 1000), 0)::float8
+             AS "intent_acceptance.oldest_age_ms"
       FROM (SELECT read_at FROM ${undecided(COUNTED_AT_MOST)} LIMIT ${COUNTED_AT_MOST}) AS open`,
 };
 
@@ -278,14 +249,15 @@ const READ_ACCEPTANCE = {
 const READ_MALFORMED_ROWS = {
   name: 'read_malformed_rows',
   text: `
-    SELECT count(*)::float8 AS kept FROM (SELECT recorded_at FROM notification.malformed_intents
-                                       ORDER BY recorded_at LIMIT ${COUNTED_AT_MOST}) AS first`,
+    SELECT count(*)::float8 AS "intent_malformed.rows"
+      FROM (SELECT recorded_at FROM notification.malformed_intents ORDER BY recorded_at LIMIT ${COUNTED_AT_MOST}) AS first`,
 };
 
 const READ_OUTCOMES = {
   name: 'read_oldest_outcome',
   text: `
-    SELECT greatest(0, extract(epoch FROM clock_timestamp() - min(written_at)) * 1000)::float8 AS oldest_age_ms
+    SELECT greatest(0, extract(epoch FROM clock_timestamp() - min(written_at)) * 1000)::float8
+             AS "outcomes.oldest_waiting_age_ms"
       FROM (SELECT written_at
               FROM notification.outcomes
              WHERE relayed_at IS NULL
@@ -296,7 +268,8 @@ const READ_OUTCOMES = {
 const READ_SUSPECTS = {
   name: 'read_suspects',
   text: `
-    SELECT coalesce(extract(epoch FROM clock_timestamp() - min(suspect_since)) * 1000, 0)::float8 AS suspect_age_ms
+    SELECT coalesce(extract(epoch FROM clock_timestamp() - min(suspect_since)) * 1000, 0)::float8
+             AS "outbound_stream.suspect_age_ms"
       FROM notification.outbound_streams`,
 };
 

@@ -29,11 +29,10 @@ import type { IntentMetrics } from './metrics.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import { isOfLostRole, isRedisAway } from '../redis.ts';
-import type { Beginning, SettledHandOffs } from './hand-off.ts';
+import type { Beginning, ConfirmReplicated, SettledHandOffs } from './hand-off.ts';
 import { createRedisClock, handOff, handOffKey, leaseKey, voidedKey } from './hand-off.ts';
 import type { Encoder, OutboundEntry, OutboundSettings } from './outbound.ts';
 import { createEncoder } from './outbound.ts';
-import type { ConfirmReplicated } from './replication.ts';
 import type { RouteRow } from './route-rows.ts';
 import {
   MARK_EXPIRED,

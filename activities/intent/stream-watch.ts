@@ -26,7 +26,7 @@ import type { IntentMetrics } from './metrics.ts';
 const CHECK_INTERVAL_MS = 1_000;
 /** For each time that Redis had to copy so much for a check, bytes, the next one is due an interval later. */
 const EFFORT_OF_INTERVAL = 1 << 20;
-/** How far before the last look in health entries are read again, ms: longer than clocks differ. */
+/** How far before an entry reading begins again, ms: longer than clocks differ. */
 const MARGIN_MS = 3_600_000;
 
 /** These last until an operator fixes them and are reported once; the others are events. */
@@ -66,9 +66,7 @@ export async function openProgress(
 ): Promise<Progress> {
   const copy = await redis.get(offsetKey(stream));
   const start =
-    copy === null
-      ? STREAM_START
-      : rewindPoint(copy, MARGIN_MS, copy, retention.recordRetentionMs, Date.now());
+    copy === null ? STREAM_START : rewindPoint(copy, copy, retention.recordRetentionMs, Date.now());
   const position = await loadPosition(db, stream, start);
   const isForgotten = copy !== null && compareEntryIds(copy, position.offset) > 0;
   return {
@@ -150,8 +148,7 @@ export function watchStream(
   ): string | undefined {
     const { offset } = progress;
     const newest = later(offset, state?.lastGeneratedId ?? STREAM_START);
-    const before = (id: string) =>
-      rewindPoint(id, MARGIN_MS, newest, retention.recordRetentionMs, Date.now());
+    const before = (id: string) => rewindPoint(id, newest, retention.recordRetentionMs, Date.now());
     const points = [
       ...(OF_REDIS.some((kind) => found.has(kind)) ? [before(sooner(offset, state?.lastGeneratedId))] : []),
       ...(rewindTo === undefined ? [] : [rewindTo]),
@@ -192,7 +189,7 @@ function stateToRemember({ stream }: Inspection, problems: Problem[]): Progress[
   }
   // That there was one, and nothing that the next stream of this name would fall short of.
   return problems.some(({ kind }) => kind === 'stream_missing')
-    ? { lastGeneratedId: STREAM_START }
+    ? { lastGeneratedId: STREAM_START, maxDeletedEntryId: STREAM_START, entriesAdded: 0 }
     : undefined;
 }
 
@@ -201,12 +198,12 @@ function stateToRemember({ stream }: Inspection, problems: Problem[]): Progress[
 /** What Redis says at one moment. */
 export interface Inspection {
   /** Undefined when the key does not exist. */
-  stream: (StreamState & { length: number; firstEntryId?: string }) | undefined;
+  stream: (StreamState & { length: number; firstEntryId: string }) | undefined;
   /** Undefined when Redis does not tell. */
   maxmemoryPolicy: string | undefined;
   /** By the clock of Redis, epoch ms; undefined without a stream. */
   redisMs?: number;
-  /** Bytes of entries that Redis copied to find this out; default 0. */
+  /** Bytes of entries that Redis copied to find this out. */
   effortBytes?: number;
 }
 
@@ -218,49 +215,35 @@ export interface Diagnosis {
   entriesPassed: number | undefined;
 }
 
-/** @throws what Redis fails with, e.g. when the key is no stream. */
-export async function inspectStream(redis: Redis, stream: string): Promise<Inspection> {
-  const [state, maxmemoryPolicy] = await Promise.all([stateOf(redis, stream), policyOf(redis)]);
-  return { stream: undefined, ...state, maxmemoryPolicy };
-}
-
 /**
- * XINFO STREAM tells the first and the last entry whole, of whatever size. KEYS: stream. Returns their bytes together, the
- * rest and the time in seconds, or nothing when there is no such key.
+ * XINFO STREAM tells the first and the last entry whole, of whatever size: their bytes are counted, and left out. KEYS: stream.
+ * Returns nothing when there is no such key.
  */
 const READ_STATE = `
   if redis.call('EXISTS', KEYS[1]) == 0 then return false end
-  local all, rest, bytes = redis.call('XINFO', 'STREAM', KEYS[1]), {}, 0
+  local all, info, bytes = redis.call('XINFO', 'STREAM', KEYS[1]), {}, 0
   for i = 1, #all, 2 do
-    if type(all[i + 1]) ~= 'table' then
-      rest[#rest + 1] = all[i]
-      rest[#rest + 1] = all[i + 1]
-    else
+    info[all[i]] = all[i + 1]
+    if type(all[i + 1]) == 'table' then
       for _, part in ipairs(all[i + 1][2]) do bytes = bytes + #part end
     end
   end
-  return {bytes, rest, redis.call('TIME')[1]}`;
+  return {bytes, redis.call('TIME')[1], info['length'], info['last-generated-id'], info['recorded-first-entry-id'],
+          info['max-deleted-entry-id'], info['entries-added']}`;
 
-export async function stateOf(
-  redis: Redis,
-  stream: string,
-): Promise<Pick<Inspection, 'stream' | 'redisMs' | 'effortBytes'> | undefined> {
-  const found = (await redis.eval(READ_STATE, 1, stream)) as
-    [bytes: number, reply: unknown[], seconds: string] | null;
-  if (found === null) return undefined;
-  const [effortBytes, reply, seconds] = found;
-  const fields = new Map<unknown, unknown>();
-  for (let i = 0; i + 1 < reply.length; i += 2) fields.set(reply[i], reply[i + 1]);
-  const text = (name: string): string => String(fields.get(name));
-  const state = {
-    length: Number(fields.get('length')),
-    lastGeneratedId: text('last-generated-id'),
-    // Redis 7 and Valkey; older ones do not have these.
-    ...(fields.has('recorded-first-entry-id') ? { firstEntryId: text('recorded-first-entry-id') } : {}),
-    ...(fields.has('max-deleted-entry-id') ? { maxDeletedEntryId: text('max-deleted-entry-id') } : {}),
-    ...(fields.has('entries-added') ? { entriesAdded: Number(fields.get('entries-added')) } : {}),
-  };
-  return { stream: state, redisMs: Number(seconds) * 1_000, effortBytes };
+/** @throws what Redis fails with, e.g. when the key is no stream. */
+export async function inspectStream(redis: Redis, stream: string): Promise<Inspection> {
+  const [found, maxmemoryPolicy] = await Promise.all([
+    redis.eval(READ_STATE, 1, stream) as Promise<
+      [number, seconds: string, number, string, string, string, number] | null
+    >,
+    policyOf(redis),
+  ]);
+  if (found === null) return { stream: undefined, maxmemoryPolicy };
+  const [effortBytes, seconds, length, lastGeneratedId, firstEntryId, maxDeletedEntryId, entriesAdded] =
+    found;
+  const state = { length, lastGeneratedId, firstEntryId, maxDeletedEntryId, entriesAdded };
+  return { stream: state, redisMs: Number(seconds) * 1_000, effortBytes, maxmemoryPolicy };
 }
 
 /** From INFO rather than CONFIG, which managed Redis forbids. Without either, the rest is still worth knowing. */
@@ -328,7 +311,7 @@ function regressionOf(stream: StreamState, offset: string, seen?: StreamState): 
   if (seen && compareEntryIds(lastGeneratedId, seen.lastGeneratedId) < 0) {
     return `the last id went back from ${seen.lastGeneratedId} to ${lastGeneratedId}`;
   }
-  if (seen?.entriesAdded !== undefined && entriesAdded !== undefined && entriesAdded < seen.entriesAdded) {
+  if (seen && entriesAdded < seen.entriesAdded) {
     return `the number of entries ever added went back from ${seen.entriesAdded} to ${entriesAdded}`;
   }
   return undefined;
@@ -341,9 +324,9 @@ function lossOf(
   position: StreamPosition,
   seen?: StreamState,
 ): Loss {
-  const { entriesAdded, maxDeletedEntryId = STREAM_START } = stream;
+  const { entriesAdded, maxDeletedEntryId } = stream;
   const unread = unreadOf(stream, position.offset);
-  const behind = entriesAdded === undefined || unread === undefined ? undefined : entriesAdded - unread;
+  const behind = unread === undefined ? undefined : entriesAdded - unread;
   if (behind !== undefined && position.entriesPassed !== undefined) {
     const lost = behind - position.entriesPassed;
     return { lost: lost > 0 ? countOf(lost) : undefined, entriesPassed: behind };
@@ -362,36 +345,23 @@ const countOf = (lost: number): string => (lost === 1 ? '1 entry was' : `${lost}
 function unreadOf(stream: NonNullable<Inspection['stream']>, offset: string): number | undefined {
   const { length, firstEntryId, lastGeneratedId } = stream;
   if (length === 0 || compareEntryIds(offset, lastGeneratedId) >= 0) return 0;
-  if (firstEntryId !== undefined && compareEntryIds(firstEntryId, offset) > 0) return length;
-  return undefined;
+  return compareEntryIds(firstEntryId, offset) > 0 ? length : undefined;
 }
 
 /** 2001-09-09 in epoch ms: ids from here on are taken for times, as XADD gives them; below, they were made by hand. */
-const FIRST_CLOCK_MS = 1_000_000_000_000n;
+const FIRST_CLOCK_MS = 1_000_000_000_000;
 /** Records are kept so long at least by anybody's clock: an entry from before could be delivered a second time. */
 const SHARE_OF_RETENTION = 0.9;
 
 /**
- * Where reading begins again so long before an entry. Reading an entry again is harmless because of its row, and
- * retention deletes rows. Ids that are no times do not tell their age; those streams are read from 0-0.
+ * Where reading begins again before an entry. Reading an entry again is harmless because of its row, and retention deletes
+ * rows. Ids that are no times do not tell their age; those streams are read from 0-0.
  *
- * @param id of an entry. @param marginMs how long before it. @param newestId that was ever seen. Ids ahead of `nowMs`,
- * epoch ms, count as of now: a producer chose them.
+ * @param newestId that was ever seen. Ids ahead of `nowMs`, epoch ms, count as of now: a producer chose them.
  */
-export function rewindPoint(
-  id: string,
-  marginMs: number,
-  newestId: string,
-  recordRetentionMs: number,
-  nowMs: number,
-): string {
-  const [ms, newestMs] = [id, newestId].map((entryId) => BigInt(timeOfEntry(entryId, nowMs).getTime())) as [
-    bigint,
-    bigint,
-  ];
+export function rewindPoint(id: string, newestId: string, recordRetentionMs: number, nowMs: number): string {
+  const [ms, newestMs] = [timeOfEntry(id, nowMs).getTime(), timeOfEntry(newestId, nowMs).getTime()];
   if (ms < FIRST_CLOCK_MS) return STREAM_START;
-  const wantedMs = ms - BigInt(marginMs);
-  const recordedMs = newestMs - BigInt(Math.floor(SHARE_OF_RETENTION * recordRetentionMs));
-  const fromMs = wantedMs > recordedMs ? wantedMs : recordedMs;
-  return `${fromMs < ms ? fromMs : ms}-0`;
+  const recordedMs = newestMs - Math.floor(SHARE_OF_RETENTION * recordRetentionMs);
+  return `${Math.min(Math.max(ms - MARGIN_MS, recordedMs), ms)}-0`;
 }

@@ -3,10 +3,13 @@ import { once } from 'node:events';
 import type { AddressInfo, Socket } from 'node:net';
 import net from 'node:net';
 import { metrics } from '@opentelemetry/api';
-import { createReplication } from '../../activities/intent/replication.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
-import { collectSettled, defineHandOffCommands } from '../../activities/intent/hand-off.ts';
+import {
+  collectSettled,
+  createReplication,
+  defineHandOffCommands,
+} from '../../activities/intent/hand-off.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { publishTurn } from './entries.ts';

@@ -6,9 +6,13 @@ import path from 'node:path';
 import { metrics } from '@opentelemetry/api';
 import { Redis } from 'ioredis';
 import type { Pool } from 'pg';
-import { collectSettled, defineHandOffCommands, handOffKey } from '../../activities/intent/hand-off.ts';
+import {
+  collectSettled,
+  createReplication,
+  defineHandOffCommands,
+  handOffKey,
+} from '../../activities/intent/hand-off.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
-import { createReplication } from '../../activities/intent/replication.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createSteeringActivities } from '../../activities/intent/steering.ts';
 import type { EmbeddedRedis } from '../../dev/servers/redis.ts';
@@ -117,11 +121,10 @@ async function fallBack(): Promise<void> {
 
 /** A Redis in which something happens once, after a route was closed and before anybody hears of that. */
 function closingThen(happen: () => Promise<unknown>): Redis {
-  const closing = Object.create(redis) as Redis &
-    Record<'handOffClose', (...args: unknown[]) => Promise<unknown>>;
+  const closing = Object.create(redis) as Redis;
   closing.handOffClose = async (...args) => {
-    const answer = await (redis as typeof closing).handOffClose(...args);
-    delete (closing as Partial<typeof closing>).handOffClose;
+    const answer = await redis.handOffClose(...args);
+    delete (closing as Partial<Redis>).handOffClose;
     await happen();
     return answer;
   };

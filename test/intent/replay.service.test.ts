@@ -1,8 +1,12 @@
 /** Dead-lettered routes published again: by signal, by reset, by a new start; never one that was published. */
-import { createReplication } from '../../activities/intent/replication.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
-import { collectSettled, defineHandOffCommands, handOffKey } from '../../activities/intent/hand-off.ts';
+import {
+  collectSettled,
+  createReplication,
+  defineHandOffCommands,
+  handOffKey,
+} from '../../activities/intent/hand-off.ts';
 import { metrics } from '@opentelemetry/api';
 import { createLogger } from '../../workers/logger.ts';
 import {

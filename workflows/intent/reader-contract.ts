@@ -27,9 +27,8 @@ export interface BridgeProgress {
 /** How far a stream had come when it was looked at. PostgreSQL remembers it, so that a Redis that falls back is noticed. */
 export interface StreamState {
   lastGeneratedId: string;
-  /** Both are unknown before Redis 7. */
-  maxDeletedEntryId?: string;
-  entriesAdded?: number;
+  maxDeletedEntryId: string;
+  entriesAdded: number;
 }
 
 /**
