@@ -8,7 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { entryFieldsOf, envelopeOf } from '../api/intent/entry.ts';
 import { sampleIntentOf } from '../client/intent/sample-intents.ts';
 import { GALAXY } from '../client/generated/galaxy.ts';
-import { repairWorkflowId } from '../workflows/intent/repair-contract.ts';
+import { repairWorkflowId } from '../workflows/recovery-contract.ts';
 import { openConsumers } from './consumers.ts';
 import { withOneService } from './one-service.ts';
 import type { Options } from './options.ts';

@@ -51,3 +51,14 @@ export interface RecoveryProgress {
   /** Inputs of accounts are taken again from this entry on; absent when no input of that time exists. */
   inputsAgainFrom?: string;
 }
+
+/** The workflow that puts back what an outbound stream has lost. */
+export const REPAIR_WORKFLOW = 'outboundRepair';
+
+export const repairWorkflowId = (stream: string): string => `outbound-repair/${stream}`;
+
+/** What a repair did, and its heartbeat while it goes on. */
+export interface RepairProgress extends Omit<RestoredStream, 'stream'> {
+  /** Where it has come to, from the newest to the oldest; for the next attempt. The time is to the microsecond. */
+  before?: { publishedAt: string; notificationId: string; routeId: string };
+}

@@ -16,9 +16,8 @@ import type { ReconciliationActivities } from '../activities/reconciliation.ts';
 import type { RetentionActivities } from '../activities/retention.ts';
 import { byWhom } from './details.ts';
 import { INTENT_TASK_QUEUE } from './intent/contract.ts';
-import type { RepairProgress } from './intent/repair-contract.ts';
 import { STEERING, UPKEEP } from './policies.ts';
-import type { Counts, RecoveryInput, RecoveryProgress } from './recovery-contract.ts';
+import type { Counts, RecoveryInput, RecoveryProgress, RepairProgress } from './recovery-contract.ts';
 import { RECOVERY_PROGRESS_QUERY } from './recovery-contract.ts';
 import type { DeletedRows } from './retention-contract.ts';
 

@@ -11,8 +11,12 @@ import { routeRefOf } from '../../api/ids.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
 import { compareEntryIds } from '../../api/stream-ids.ts';
 import { CHANNELS, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
-import type { RepairProgress } from '../../workflows/intent/repair-contract.ts';
-import type { Counts, RecoveryProgress, RestoredStream } from '../../workflows/recovery-contract.ts';
+import type {
+  Counts,
+  RecoveryProgress,
+  RepairProgress,
+  RestoredStream,
+} from '../../workflows/recovery-contract.ts';
 import { withHeartbeats } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
 import type { Reconciled } from '../reconciliation.ts';

@@ -13,9 +13,9 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { ROUTE_DEFERRED } from '../../workflows/failures.ts';
 import { CHANNELS, INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
-import type { RepairProgress } from '../../workflows/intent/repair-contract.ts';
+import type { RepairProgress } from '../../workflows/recovery-contract.ts';
+import { REPAIR_WORKFLOW, repairWorkflowId } from '../../workflows/recovery-contract.ts';
 import type { Catalog } from '../../api/intent/catalog.ts';
-import { REPAIR_WORKFLOW, repairWorkflowId } from '../../workflows/intent/repair-contract.ts';
 import { compareEntryIds, later } from '../../api/stream-ids.ts';
 import type { OutboundLook, OutboundRow, SettlingClock } from '../outbound-state.ts';
 import {

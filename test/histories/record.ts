@@ -33,7 +33,7 @@ import {
   RECOVERY_WORKFLOW_ID,
 } from '../../workflows/recovery-contract.ts';
 import { operationWorkflowId } from '../../workflows/operation-contract.ts';
-import { repairWorkflowId } from '../../workflows/intent/repair-contract.ts';
+import { repairWorkflowId } from '../../workflows/recovery-contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import {
   CONFIGURE_CRAWLER_UPDATE,

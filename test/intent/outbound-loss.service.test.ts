@@ -1,5 +1,5 @@
 /** What becomes of entries that an outbound stream has lost after their routes were settled. */
-import { repairWorkflowId } from '../../workflows/intent/repair-contract.ts';
+import { repairWorkflowId } from '../../workflows/recovery-contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import { GATEWAY, MAIL, deliveriesTo, outboundIds } from '../service-process.ts';

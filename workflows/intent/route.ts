@@ -23,10 +23,14 @@ import {
   ApplicationFailure,
   CancellationScope,
   TemporalFailure,
+  condition,
+  continueAsNew,
+  defineSignal,
   isCancellation,
   proxyActivities,
   proxyLocalActivities,
   setCurrentDetails,
+  setHandler,
   sleep,
   upsertSearchAttributes,
   workflowInfo,
@@ -40,14 +44,16 @@ import type {
   Publication,
   PublicationFailureDetails,
   PublishResult,
+  ReplayOrder,
+  ReplayRequest,
   RouteInput,
   RouteKey,
   RouteOutcome,
   SettledStatus,
 } from './contract.ts';
-import { FIRST_TRY, PUBLICATION_WHEN_POSSIBLE, STEERING, remainingBudget } from '../policies.ts';
-import type { RouteOperator } from './route-operator.ts';
-import { listenToOperator } from './route-operator.ts';
+import { FIRST_TRY, PUBLICATION_WHEN_POSSIBLE, ROW_LOOK, STEERING, remainingBudget } from '../policies.ts';
+import { CHANNEL_RESUMED_SIGNAL, LOOK_SIGNAL, REPLAY_SIGNAL, SETTLED_SIGNAL } from './contract.ts';
+import { isHistoryLong } from '../long-lived.ts';
 import { keyword, routeAttributes, routeStatus } from '../search-attributes.ts';
 import { detailsOf, shortText } from '../details.ts';
 
@@ -55,6 +61,7 @@ type AttemptResult = PublishResult | FailedAttempt;
 type Settled = Extract<PublishResult, { status: SettledStatus }>;
 
 const firstTry = proxyLocalActivities<RouteActivities>(FIRST_TRY);
+const { lookAtDeadLetter } = proxyLocalActivities<RouteActivities>(ROW_LOOK);
 const persistent = proxyActivities<RouteActivities>(PUBLICATION_WHEN_POSSIBLE);
 const steering = proxyActivities<SteeringActivities>(STEERING);
 
@@ -63,7 +70,7 @@ const steering = proxyActivities<SteeringActivities>(STEERING);
  *
  * @returns how the route ended: published, or skipped because it was cancelled or too late.
  * @throws ApplicationFailure `RouteDeadLettered` when the budget is spent. Its last attempt has shown the dead letter
- * (dead-letter.ts), which is open until the route is replayed.
+ * (`notificationDeadLetter`), which is open until the route is replayed.
  */
 export async function notificationRoute(input: RouteInput): Promise<RouteOutcome> {
   const operator = listenToOperator(input);
@@ -212,3 +219,144 @@ function leave(status: SettledStatus, details: string, classification?: string):
   setCurrentDetails(details);
   upsertSearchAttributes(routeStatus(status, classification));
 }
+
+// --- Dead letters as operators find them in Temporal. What failed stays failed in Temporal whatever is done about it, so the failed
+// runs of routes are no list of what is left to do.
+
+/**
+ * Open for as long as its route is dead, as the row says. The activity or command that changes a dead route sends the signal
+ * `look`. Each day it goes on in a new run, which looks at the row without a signal: retention sends none.
+ *
+ * @throws CancelledFailure when an operator takes the dead letter off the list; its row stays.
+ */
+export async function notificationDeadLetter(route: RouteKey): Promise<void> {
+  let isTold = false;
+  let shown = workflowInfo().typedSearchAttributes.get({ name: 'FailureClassification', type: 'KEYWORD' });
+  setHandler(defineSignal(LOOK_SIGNAL), () => void (isTold = true), {
+    description: 'Looks whether the route is still dead, and ends if it is not.',
+  });
+  do {
+    isTold = false;
+    const death = await lookAtDeadLetter(route);
+    if (!death) return setCurrentDetails('Over: the route was replayed, or retention has removed it.');
+    setCurrentDetails(deadLetterDetails(death));
+    // It died again, of something else, before anything was noticed.
+    if (death.classification !== shown)
+      upsertSearchAttributes(routeStatus('dead_letter', death.classification));
+    shown = death.classification;
+  } while ((await condition(() => isTold, '1 day')) && !isHistoryLong());
+  await continueAsNew<typeof notificationDeadLetter>(route);
+}
+
+// --- The operator's side: signals, and what a run that was started by hand or reset stands for. A dead-lettered route is published
+// again only on an order. There are four ways to give one: the signal `replay`; a run without a parent (started again in the Web UI
+// or by signal-with-start); a notification that was reset and starts its routes again; a reset of the route's own run, which the
+// activity notices by the run's id. A run that continues after an earlier attempt is not an order.
+
+const MAX_REQUESTED_BY = 200;
+const MAX_REASON = 500;
+const MAX_ORDER_ID = 200;
+
+interface RouteOperator {
+  /** The order with which this run begins, if it stands for a replay. */
+  orderAtStart(): ReplayOrder | undefined;
+  /** The order of a `replay` signal that has not been carried out yet. */
+  nextOrder(): ReplayOrder | undefined;
+  /** Does `work`; a `replay` or `settled` signal cancels it and leaves undefined, unless it ended all the same. */
+  unlessNudged<T>(work: () => Promise<T>): Promise<T | undefined>;
+  /** Resolves when the channel publishes again, or when a signal asks to look. */
+  untilResumed(): Promise<void>;
+}
+
+/**
+ * Whether this run repeats an earlier one from some point on. For arguments only, never for a decision: when a history
+ * is replayed outside the server, the run id is not that of the reset run.
+ */
+export function wasReset(): boolean {
+  const { runId, originalExecutionRunId } = workflowInfo();
+  return runId !== originalExecutionRunId;
+}
+
+function listenToOperator(input: RouteInput): RouteOperator {
+  const { runId, parent } = workflowInfo();
+  let request: ReplayRequest | undefined;
+  let signals = 0;
+  let isResumed = false;
+  let isSettled = false;
+
+  setHandler(
+    defineSignal<[unknown?]>(REPLAY_SIGNAL),
+    (argument) => {
+      request = requestOf(argument);
+      signals += 1;
+    },
+    { description: 'Try now; a dead-lettered route gets a fresh budget. {requestedBy?, reason?}' },
+  );
+  setHandler(defineSignal(CHANNEL_RESUMED_SIGNAL), () => void (isResumed = true));
+  setHandler(defineSignal(SETTLED_SIGNAL), () => void (isSettled = true));
+
+  const isNudged = () => request !== undefined || isSettled;
+  function forgetNudges(): void {
+    request = undefined;
+    isSettled = false;
+  }
+
+  function nextOrder(): ReplayOrder | undefined {
+    if (request === undefined) return undefined;
+    const { requestedBy = 'signal', reason, orderId } = request;
+    request = undefined;
+    const replayId = orderId ?? `${runId}/signal-${signals}`;
+    return { replayId, requestedBy, ...(reason === undefined ? {} : { reason }) };
+  }
+
+  function orderByRun(): ReplayOrder | undefined {
+    const replayId = `${runId}/run`;
+    if (input.replay) return { replayId, requestedBy: 'reset of the notification' };
+    if (parent !== undefined || input.first !== undefined) return undefined;
+    return { replayId, requestedBy: 'start' };
+  }
+
+  return {
+    nextOrder,
+    orderAtStart: () => nextOrder() ?? orderByRun(),
+
+    async unlessNudged(work) {
+      const working = new CancellationScope();
+      const listening = new CancellationScope();
+      const done = working.run(work);
+      const nudge = listening.run(() => condition(isNudged)).then(() => true);
+      const wasNudged = await Promise.race([done.then(() => false), nudge]);
+      listening.cancel();
+      if (wasNudged) working.cancel();
+      try {
+        // Work that ended all the same may have ended in a dead letter: then the order is still to be carried out.
+        return await done;
+      } catch (error) {
+        const isOurs = wasNudged && isCancellation(error) && !CancellationScope.current().consideredCancelled;
+        if (!isOurs) throw error;
+        forgetNudges();
+        return undefined;
+      }
+    },
+
+    async untilResumed() {
+      await condition(() => isResumed || isNudged());
+      isResumed = false;
+      forgetNudges();
+    },
+  };
+}
+
+/** Signals come from anywhere: what is not as it should be is left out, never an error that would stop the route. */
+function requestOf(argument: unknown): ReplayRequest {
+  const { requestedBy, reason, orderId } = (argument ?? {}) as Record<string, unknown>;
+  return {
+    ...(isText(requestedBy) ? { requestedBy: requestedBy.slice(0, MAX_REQUESTED_BY) } : {}),
+    ...(isText(reason) ? { reason: reason.slice(0, MAX_REASON) } : {}),
+    ...(isText(orderId) ? { orderId: orderId.slice(0, MAX_ORDER_ID) } : {}),
+  };
+}
+
+/** NUL cannot be stored. */
+const isText = (value: unknown): value is string =>
+  typeof value === 'string' && value !== '' && !value.includes('\0') && value.isWellFormed();

@@ -1,9 +1,6 @@
 /**
  * The story of one intent: accept it, publish its routes, report the totals. Each route has its own workflow, from
  * the beginning or from its first trouble on (`DispatchMode`).
- *
- * For each promise the sandbox keeps a stack, for the Web UI's stack trace, which is much of what is done here. So where
- * all goes well, functions hand promises on instead of waiting for them.
  */
 import {
   ApplicationFailure,
@@ -37,9 +34,8 @@ import type {
   SettledStatus,
 } from './contract.ts';
 import { ROUTES_PER_BATCH, batchWorkflowId, isListed, routeWorkflowId } from './contract.ts';
-import { notificationRoute } from './route.ts';
+import { notificationRoute, wasReset } from './route.ts';
 import { ACCEPTANCE, BEFORE_NEW_ONES, DATABASE, FIRST_TRY, STEERING } from '../policies.ts';
-import { wasReset } from './route-operator.ts';
 import { deadRoutes, inheritedAttributes, routeAttributes } from '../search-attributes.ts';
 
 /**
@@ -82,8 +78,7 @@ export async function notification(intent: NotificationInput): Promise<Notificat
       return acceptance;
     }
     setCurrentDetails(`Accepted; its ${acceptance.routeCount} routes are being published.`);
-    const publishing = publishAccepted({ ...intent, replay: wasReset() }, acceptance);
-    const published = publishing instanceof Promise ? await publishing : publishing;
+    const published = await publishAccepted({ ...intent, replay: wasReset() }, acceptance);
     const totals = { ...published, skipped: published.skipped + acceptance.skipped };
     setCurrentDetails(describeTotals(totals));
     if (totals.deadLettered > 0) upsertSearchAttributes([deadRoutes(totals.deadLettered)]);
@@ -116,15 +111,18 @@ export async function notificationBatch(batch: BatchInput): Promise<RouteTotals>
   }
 }
 
-function accept(intent: NotificationInput): Promise<Acceptance> {
-  if (intent.isLarge) return durable.acceptIntent(intent);
-  return firstTry.acceptIntent(intent).catch((error: unknown) => {
-    if (isCancellation(error)) throw error;
-    setCurrentDetails(
-      'Acceptance failed at the first try; the pending activity shows why and when it is tried again.',
-    );
-    return durable.acceptIntent(intent);
-  });
+async function accept(intent: NotificationInput): Promise<Acceptance> {
+  if (!intent.isLarge) {
+    try {
+      return await firstTry.acceptIntent(intent);
+    } catch (error) {
+      if (isCancellation(error)) throw error;
+      setCurrentDetails(
+        'Acceptance failed at the first try; the pending activity shows why and when it is tried again.',
+      );
+    }
+  }
+  return durable.acceptIntent(intent);
 }
 
 /** Dead letters are other workflows, which are open while a route needs an operator. */
@@ -134,7 +132,7 @@ const describeTotals = ({ published, skipped, deadLettered }: RouteTotals): stri
     deadLettered > 0 && 'Dead routes need an operator until they are replayed: view Dead letters.',
   );
 
-function publishAccepted(of: Notification, acceptance: Accepted): RouteTotals | Promise<RouteTotals> {
+function publishAccepted(of: Notification, acceptance: Accepted): Promise<RouteTotals> {
   const { first, routes, routeCount } = acceptance;
   if (first) return publishRest(of, first);
   return isListed(acceptance)
@@ -143,32 +141,22 @@ function publishAccepted(of: Notification, acceptance: Accepted): RouteTotals | 
 }
 
 /** @param list loads the slice's routes to publish; used when they are not loaded yet. */
-function publishSlice(
+async function publishSlice(
   of: Notification,
   slice: Slice,
   list: () => RouteToPublish[] | Promise<RouteToPublish[]>,
 ): Promise<RouteTotals> {
-  const publishListed = () => {
-    const listed = list();
-    return listed instanceof Promise
-      ? listed.then((routes) => publishEach(of, routes))
-      : publishEach(of, listed);
-  };
-  if (of.dispatch !== 'on_failure') return publishListed();
-  return makeFirstAttempts(of, slice).then((first) => (first ? publishRest(of, first) : publishListed()));
+  const first = await makeFirstAttempts(of, slice);
+  return first ? publishRest(of, first) : publishEach(of, await list());
 }
 
-/** Those that first attempts have left open. Without any, nothing is waited for. */
-function publishRest(
+/** Those that first attempts have left open. */
+async function publishRest(
   of: Notification,
-  { published, skipped = 0, open }: FirstAttempts,
-): RouteTotals | Promise<RouteTotals> {
-  if (open.length === 0) return { published, skipped, deadLettered: 0 };
-  return publishEach(of, open).then((rest) => ({
-    ...rest,
-    published: published + rest.published,
-    skipped: skipped + rest.skipped,
-  }));
+  { published, skipped, open }: FirstAttempts,
+): Promise<RouteTotals> {
+  const rest = await publishEach(of, open);
+  return { ...rest, published: published + rest.published, skipped: skipped + rest.skipped };
 }
 
 /** @returns undefined when routes make their first attempts themselves, by their mode or because it failed here. */
@@ -185,39 +173,37 @@ async function makeFirstAttempts(
   }
 }
 
-function publishEach(of: Notification, routes: RouteToPublish[]): Promise<RouteTotals> {
-  return Promise.all(routes.map((route) => publish(of, route))).then((outcomes) => {
-    const count = (status: string) => outcomes.filter((outcome) => outcome === status).length;
-    return { published: count('published'), skipped: count('skipped'), deadLettered: count('dead_letter') };
-  });
+async function publishEach(of: Notification, routes: RouteToPublish[]): Promise<RouteTotals> {
+  const outcomes = await Promise.all(routes.map((route) => publish(of, route)));
+  const count = (status: string) => outcomes.filter((outcome) => outcome === status).length;
+  return { published: count('published'), skipped: count('skipped'), deadLettered: count('dead_letter') };
 }
 
-function publish(
+async function publish(
   { notificationId, notificationType, replay }: Notification,
   { routeRef, first, isPublished }: RouteToPublish,
 ): Promise<SettledStatus> {
-  if (isPublished) return Promise.resolve('published');
-  const route = executeChild(notificationRoute, {
-    args: [{ notificationId, routeRef, ...(replay ? { replay } : {}), ...(first ? { first } : {}) }],
-    workflowId: routeWorkflowId(notificationId, routeRef),
-    ...INDEPENDENT,
-    ...BEFORE_NEW_ONES,
-    typedSearchAttributes: [
-      ...inheritedAttributes(workflowInfo().typedSearchAttributes),
-      ...routeAttributes(routeRef),
-    ],
-    staticSummary: `${notificationType} ${routeRef}`,
-  });
-  return route.then(
-    ({ status }) => status,
-    (error: unknown) => {
-      // The route's own workflow is the record of its failure; siblings and the notification go on.
-      if (isDeadLettered(error)) return 'dead_letter';
-      if (isOwnCancellation(error)) throw error;
-      // It runs already (this notification was reset) or was terminated: then another workflow settles it.
-      return steering.awaitSettled({ notificationId, routeRef });
-    },
-  );
+  if (isPublished) return 'published';
+  try {
+    const { status } = await executeChild(notificationRoute, {
+      args: [{ notificationId, routeRef, ...(replay ? { replay } : {}), ...(first ? { first } : {}) }],
+      workflowId: routeWorkflowId(notificationId, routeRef),
+      ...INDEPENDENT,
+      ...BEFORE_NEW_ONES,
+      typedSearchAttributes: [
+        ...inheritedAttributes(workflowInfo().typedSearchAttributes),
+        ...routeAttributes(routeRef),
+      ],
+      staticSummary: `${notificationType} ${routeRef}`,
+    });
+    return status;
+  } catch (error) {
+    // The route's own workflow is the record of its failure; siblings and the notification go on.
+    if (isDeadLettered(error)) return 'dead_letter';
+    if (isOwnCancellation(error)) throw error;
+    // It runs already (this notification was reset) or was terminated: then another workflow settles it.
+    return steering.awaitSettled({ notificationId, routeRef });
+  }
 }
 
 function isDeadLettered(error: unknown): boolean {
