@@ -119,7 +119,7 @@ ntf_subscriptions.ntf_action C | check due at its time | its worker | subscripti
 ntf_subscriptions.ntf_action D | SDEL due (old record) | its worker | subscriptions retry | N7
 ntf_subscriptions.ntf_action R | rotation due (old record) | its worker | subscriptions retry | N7
 ntf_subscriptions.smp_action K | NKEY due | its worker; given up on a final refusal | subscriptions retry | N6
-ntf_subscriptions.smp_action D | NDEL due | its worker; the sweep for an unknown router | subscriptions retry | N11
+ntf_subscriptions.smp_action D | NDEL due | its worker | subscriptions retry | N11
 ntf_subscriptions.ntf_failed | its keys for the notification router do not open | the sweep, once they open | subscriptions retry, subscriptions delete | subscription-B4
 ntf_subscriptions.smp_failed | its keys for the messaging router do not open | the sweep, once they open | subscriptions retry, subscriptions delete | subscription-B4
 events | not in the stream of events yet | relayed within a second; again if the stream lost it | doctor | N16

@@ -154,16 +154,14 @@ CREATE TABLE subscriptions.rcv_queues (
     CONSTRAINT rcv_queues_credentials CHECK (num_nonnulls(ntf_public_key, ntf_private_key, ntf_id, rcv_ntf_dh_secret) IN (0, 4))
 );
 
--- The notification subscription of a connection, and what is to be done about it next. It outlives its connection when
--- that is deleted first, so there is no reference.
+-- The notification subscription of a connection, and what is to be done about it next. A deleted connection stays until
+-- its subscription has ended.
 CREATE TABLE subscriptions.ntf_subscriptions (
-    agent_id            text        NOT NULL REFERENCES subscriptions.agents ON DELETE CASCADE,
+    agent_id            text        NOT NULL,
     conn_id             text        NOT NULL,
     user_id             integer     NOT NULL,
-    smp_host            text,
-    smp_port            integer,
-    -- Only if it differs from that of the server's row.
-    smp_server_key_hash text,
+    smp_host            text        NOT NULL,
+    smp_port            integer     NOT NULL,
     -- The notifier id that the messaging router assigned.
     smp_ntf_id          text,
     ntf_host            text        NOT NULL,
@@ -189,9 +187,9 @@ CREATE TABLE subscriptions.ntf_subscriptions (
     created_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (agent_id, conn_id),
-    FOREIGN KEY (agent_id, smp_host, smp_port) REFERENCES subscriptions.smp_servers
-        ON DELETE SET NULL (smp_host, smp_port),
-    FOREIGN KEY (agent_id, ntf_host, ntf_port) REFERENCES subscriptions.ntf_servers ON DELETE RESTRICT,
+    FOREIGN KEY (agent_id, conn_id) REFERENCES subscriptions.rcv_queues (agent_id, conn_id) ON DELETE CASCADE,
+    FOREIGN KEY (agent_id, smp_host, smp_port) REFERENCES subscriptions.smp_servers,
+    FOREIGN KEY (agent_id, ntf_host, ntf_port) REFERENCES subscriptions.ntf_servers,
     CONSTRAINT ntf_subscriptions_one_action_at_a_time
         CHECK (num_nonnulls(ntf_action, smp_action) = (action_ts IS NOT NULL)::int)
 );

@@ -15,7 +15,6 @@ import { inTransaction, run } from '../transactions.ts';
 import type { QueueRow, WorkQueue } from './rows.ts';
 import { workQueueOf } from './rows.ts';
 import type { Claimed } from './records.ts';
-import type { RouterAddress } from './router/ports.ts';
 
 export interface Claim {
   claim: number;
@@ -33,10 +32,9 @@ export interface WorkItem {
   ntfServer: ServerKey;
   notifierId: string | undefined;
   subscriptionId: string | undefined;
-  /** Of the record; undefined when the row of that server was removed. */
-  smpServer: RouterAddress | undefined;
-  /** undefined: the connection has none. */
-  queue: WorkQueue | undefined;
+  /** Of the record. */
+  smpServer: ServerKey;
+  queue: WorkQueue;
 }
 
 /**
@@ -96,11 +94,8 @@ export async function loadWork(
     ntfServer: { host: row.ntf_host, port: row.ntf_port },
     notifierId: row.smp_ntf_id ?? undefined,
     subscriptionId: row.ntf_sub_id ?? undefined,
-    smpServer:
-      row.smp_host === null
-        ? undefined
-        : { host: row.smp_host, port: row.smp_port!, keyHash: row.smp_key_hash! },
-    queue: row.queue_id === null ? undefined : workQueueOf(row as QueueRow),
+    smpServer: { host: row.smp_host, port: row.smp_port },
+    queue: workQueueOf(row),
   }));
 }
 
@@ -177,32 +172,26 @@ const LOAD_TOKEN_DELETION = {
      LIMIT 1`,
 };
 
-type WorkRow = {
+interface WorkRow extends QueueRow {
   conn_id: string;
   user_id: number;
-  smp_host: string | null;
-  smp_port: number | null;
-  smp_key_hash: string | null;
+  smp_host: string;
+  smp_port: number;
   smp_ntf_id: string | null;
   ntf_host: string;
   ntf_port: number;
   ntf_sub_id: string | null;
   is_deleted: boolean;
-} & (QueueRow | { [Column in keyof QueueRow]: null });
+}
 
 const LOAD_WORK = {
   name: 'load_subscription_work',
   text: `
-    SELECT record.conn_id, record.user_id, record.smp_host, record.smp_port,
-           coalesce(record.smp_server_key_hash, smp.key_hash) AS smp_key_hash,
-           record.smp_ntf_id, record.ntf_host, record.ntf_port, record.ntf_sub_id,
-           coalesce(connection.is_deleted, false) AS is_deleted, queue.*
+    SELECT record.conn_id, record.user_id, record.smp_host, record.smp_port, record.smp_ntf_id, record.ntf_host,
+           record.ntf_port, record.ntf_sub_id, connection.is_deleted, queue.*
       FROM subscriptions.ntf_subscriptions AS record
-      LEFT JOIN subscriptions.smp_servers AS smp
-             ON (smp.agent_id, smp.host, smp.port) = (record.agent_id, record.smp_host, record.smp_port)
-      LEFT JOIN subscriptions.connections AS connection
-             ON (connection.agent_id, connection.conn_id) = (record.agent_id, record.conn_id)
-      LEFT JOIN LATERAL (${queueOf('record')}) AS queue ON true
+      JOIN subscriptions.connections AS connection USING (agent_id, conn_id)
+     CROSS JOIN LATERAL (${queueOf('record')}) AS queue
      WHERE record.agent_id = $1 AND record.claim = $2 AND record.conn_id = ANY($3::text[])
        AND record.generation = record.claimed_generation
        AND record.ntf_action IS NOT DISTINCT FROM $4 AND record.smp_action IS NOT DISTINCT FROM $5

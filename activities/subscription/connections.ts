@@ -279,19 +279,3 @@ const DELETE_CONNECTIONS = {
     )
     SELECT conn_id FROM deleted UNION ALL SELECT conn_id FROM gone`,
 };
-
-/** Removes what is left of deleted connections whose subscriptions have ended. */
-export async function removeDeletedConnections(
-  client: PoolClient,
-  agentId: string,
-  connIds: readonly string[],
-): Promise<void> {
-  await run(client, REMOVE_DELETED_CONNECTIONS, [agentId, connIds]);
-}
-
-const REMOVE_DELETED_CONNECTIONS = {
-  name: 'remove_deleted_connections',
-  text: `
-    DELETE FROM subscriptions.connections AS connection
-     WHERE agent_id = $1 AND conn_id = ANY($2::text[]) AND is_deleted AND ${HAS_NO_RECORD}`,
-};

@@ -16,7 +16,6 @@ import { isGateOpen } from './agents.ts';
 import type { Answered, Attempt, Begun, SubscriptionResources } from './batches.ts';
 import {
   NO_ACTIVE_TOKEN,
-  NO_QUEUE,
   UNUSABLE_KEY,
   askAbout,
   beginAttempt,
@@ -25,7 +24,6 @@ import {
   finishBatch,
 } from './batches.ts';
 import type { WorkItem } from './claims.ts';
-import { removeDeletedConnections } from './connections.ts';
 import type { SealedCredentials } from './rows.ts';
 import { queueRefOf, saveCredentials } from './rows.ts';
 import { deleteWorkedRecords, updateRecords } from './records.ts';
@@ -37,6 +35,7 @@ import type {
   RouterError,
   RouterResult,
 } from './router/ports.ts';
+import { classOf } from './router/ports.ts';
 import { generateAuthKeys, generateDhKeys, secretOrNothing } from './router/keys.ts';
 
 /** The queue that a Create found is not where the record expects it any more; the next Create starts it over. */
@@ -64,14 +63,20 @@ export function createCredentialWork(resources: SubscriptionResources) {
 
     /**
      * Removes credentials, here first: should the router not answer for long, what is here is right already. Then the
-     * record goes.
+     * record goes, and a deleted connection with it, also when its router refuses for good.
      */
     async runDeletes(order: BatchOrder): Promise<BatchOutcome> {
       const attempt = await changeOnRouters(resources, order, () => removeKeys(resources, order));
       return finishBatch(resources, order, attempt, async (client, removed) => {
-        const connIds = removed.map(({ connId }) => connId);
-        await deleteWorkedRecords(client, order, connIds);
-        await removeDeletedConnections(client, order.agentId, connIds);
+        await deleteWorkedRecords(
+          client,
+          order,
+          removed.map(({ connId }) => connId),
+        );
+        const over = [...removed, ...attempt.failed.filter(({ error }) => classOf(error) === 'permanent')];
+        await run(client, REMOVE_DELETED_CONNECTIONS, [
+          ...[order.agentId, over.map(({ connId }) => connId), order.claim],
+        ]);
         const items = removed.map(({ item }) => statisticsOf(item));
         await countWork(client, order.agentId, 'ntfKeyDeleted', items);
         return { kicks: [] };
@@ -119,13 +124,12 @@ function beginKeys({ db }: SubscriptionResources, order: BatchOrder): Promise<Be
 }
 
 function obstacleOf({ queue, smpServer }: WorkItem): RouterError | undefined {
-  if (!queue) return NO_QUEUE;
-  return smpServer && isSameServer(queue.address, smpServer) ? undefined : QUEUE_MOVED;
+  return isSameServer(queue.address, smpServer) ? undefined : QUEUE_MOVED;
 }
 
 /** @throws KeyBoxError when the recipient's key does not open. */
 function pendingKeyOf(keyBox: KeyBox, agentId: string, item: WorkItem): PendingKey {
-  const queue = queueRefOf(keyBox, agentId, item, item.queue!);
+  const queue = queueRefOf(keyBox, agentId, item, item.queue);
   const auth = generateAuthKeys();
   const dh = generateDhKeys();
   const request = { queue, notifierPublicKey: auth.publicKey, recipientDhPublicKey: dh.publicKey };
@@ -148,7 +152,7 @@ async function saveKeys(client: PoolClient, order: BatchOrder, made: readonly Ma
     const mine = some.filter(({ connId }) => ours.has(connId));
     await saveCredentials(
       client,
-      mine.map(({ item, value }) => ({ ...value, queueId: item.queue!.queueId })),
+      mine.map(({ item, value }) => ({ ...value, queueId: item.queue.queueId })),
     );
     kept.push(...mine);
   });
@@ -174,7 +178,7 @@ async function removeKeys(
   const { keyBox, messagingRouter } = resources;
   return askAbout(
     await beginRemoval(resources, order),
-    (item) => queueRefOf(keyBox, order.agentId, item, item.queue!),
+    (item) => queueRefOf(keyBox, order.agentId, item, item.queue),
     async (refs, items) => {
       const answers = inOrder(refs, await messagingRouter.deleteNotifierKeys(refs));
       // An application deletes its queue first, and the connection then: nothing is left of the notifier.
@@ -192,16 +196,14 @@ const isUnknownQueue = ({ source, code }: RouterError): boolean => source === 'S
 /** Removes credentials here. */
 function beginRemoval({ db }: SubscriptionResources, order: BatchOrder): Promise<Begun> {
   return inTransaction(db, async (client) => {
-    const begun = await beginAttempt(client, order, 'smp-delete', ({ queue }) =>
-      queue ? undefined : NO_QUEUE,
-    );
-    await run(client, CLEAR_CREDENTIALS, [begun.items.map(({ queue }) => queue!.queueId)]);
+    const begun = await beginAttempt(client, order, 'smp-delete', () => undefined);
+    await run(client, CLEAR_CREDENTIALS, [begun.items.map(({ queue }) => queue.queueId)]);
     await countWork(client, order.agentId, 'ntfKeyDeleteAttempts', begun.items.map(statisticsOf));
     return begun;
   });
 }
 
-const statisticsOf = ({ userId, queue }: WorkItem) => ({ userId, server: queue!.address });
+const statisticsOf = ({ userId, queue }: WorkItem) => ({ userId, server: queue.address });
 
 /** @returns undefined when no secret can be agreed with the key of the router. */
 function sealCredentials(
@@ -219,6 +221,17 @@ function sealCredentials(
     dhSecret: keyBox.seal(secret, notifierSecretContext(agentId, notifierId)),
   };
 }
+
+/** Of connections whose subscriptions have ended, and of those that cannot be ended: $3 the claim of these. */
+const REMOVE_DELETED_CONNECTIONS = {
+  name: 'remove_deleted_connections',
+  text: `
+    DELETE FROM subscriptions.connections AS connection
+     WHERE agent_id = $1 AND conn_id = ANY($2::text[]) AND is_deleted
+       AND NOT EXISTS (SELECT FROM subscriptions.ntf_subscriptions AS record
+                        WHERE (record.agent_id, record.conn_id) = (connection.agent_id, connection.conn_id)
+                          AND (claim <> $3 OR generation <> claimed_generation))`,
+};
 
 const CLEAR_CREDENTIALS = {
   name: 'clear_notifier_credentials',

@@ -9,15 +9,7 @@ import { isSameServer, stepAfterCheck, stepAfterCreate } from '../../workflows/s
 import { inTransaction } from '../transactions.ts';
 import { isGateOpen, tokenRefOf } from './agents.ts';
 import type { Answered, Attempt, Begun, Counter, SubscriptionResources } from './batches.ts';
-import {
-  NO_ACTIVE_TOKEN,
-  NO_QUEUE,
-  askAbout,
-  beginAttempt,
-  countWork,
-  finishBatch,
-  whileBeating,
-} from './batches.ts';
+import { NO_ACTIVE_TOKEN, askAbout, beginAttempt, countWork, finishBatch, whileBeating } from './batches.ts';
 import type { WorkItem } from './claims.ts';
 import type { WorkedRecord } from './records.ts';
 import { deleteWorkedRecords, updateRecords } from './records.ts';
@@ -53,8 +45,7 @@ export function createNotificationWork(resources: SubscriptionResources) {
     /** Subscribes with the notifier credentials of the queues. */
     async runCreates(order: BatchOrder): Promise<BatchOutcome> {
       const { token, ...attempt } = await whileBeating(async () => {
-        const obstacleOf = ({ queue }: WorkItem) =>
-          !queue ? NO_QUEUE : queue.credentials ? undefined : NO_CREDENTIALS;
+        const obstacleOf = ({ queue }: WorkItem) => (queue.credentials ? undefined : NO_CREDENTIALS);
         const begun = await begin(resources, order, 'ntf-create', 'ntfCreateAttempts', obstacleOf);
         return asked(
           begun,
@@ -112,7 +103,7 @@ export function createNotificationWork(resources: SubscriptionResources) {
         const answered = checked.filter(({ value }) => value !== undefined);
         await countOn(client, order, token, 'ntfChecked', answered.map(itemOf));
         const lost = steps.filter(({ isKept }) => !isKept);
-        return { kicks: lost.flatMap(({ item }) => smpKicks(order.agentId, item)) };
+        return { kicks: lost.map(({ item }) => smpKick(order.agentId, item)) };
       });
     },
 
@@ -127,7 +118,7 @@ export function createNotificationWork(resources: SubscriptionResources) {
         );
         await updateRecords(client, order, records);
         await countDeleted(client, order, token, ended);
-        return { kicks: ended.flatMap(({ item }) => smpKicks(order.agentId, item)) };
+        return { kicks: ended.map(({ item }) => smpKick(order.agentId, item)) };
       });
     },
 
@@ -180,12 +171,11 @@ async function asked<Request, Value>(
 function requestOf(
   { keyBox }: SubscriptionResources,
   agentId: string,
-  { smpServer, queue }: WorkItem,
+  { queue: { address, credentials } }: WorkItem,
 ): NewSubscriptionRequest {
-  const { address, credentials } = queue!;
   const { notifierId, privateKey } = credentials!;
   const notifierPrivateKey = keyBox.open(privateKey, notifierKeyContext(agentId, notifierId));
-  return { messagingRouter: smpServer ?? address, notifierId, notifierPrivateKey };
+  return { messagingRouter: address, notifierId, notifierPrivateKey };
 }
 
 /** A subscription counts as ended unless its router is to be asked again: one that it does not know is ended, too. */
@@ -246,6 +236,6 @@ function countOn(
 
 const itemOf = ({ item }: { item: WorkItem }): WorkItem => item;
 
-function smpKicks(agentId: string, { smpServer }: WorkItem): WorkerKey[] {
-  return smpServer ? [{ agentId, pool: 'ntf-smp', server: smpServer }] : [];
-}
+const smpKick = (agentId: string, { smpServer }: WorkItem): WorkerKey => ({
+  ...{ agentId, pool: 'ntf-smp', server: smpServer },
+});

@@ -70,8 +70,7 @@ export function subscriptionReconciliation(resources: ReconciliationResources): 
   return [
     ofAgents('unreadable row', ['recovered'], recoverUnreadable),
     ofAgents('due worker', ['kicks', 'replaced'], wakeWorkers),
-    ofAgents('connection without a record', ['creates'], createMissing),
-    ofAgents('unwanted record', ['unwanted'], endUnwanted),
+    ofAgents('subscription that differs', ['creates', 'unwanted'], bringInOrder),
   ];
 
   /** Everything of one agent is one item: what fails for it does not stop the other agents, nor what comes next. */
@@ -88,26 +87,27 @@ export function subscriptionReconciliation(resources: ReconciliationResources): 
     };
   }
 
-  /** Has subscriptions made for connections that want one and have no record: their Create was lost. */
-  async function createMissing(agentId: string): Promise<Counts> {
-    if (!isGateOpen(await loadToken(db, agentId))) return {};
-    const connIds = await findIds(LIST_MISSING, [agentId], MAX_CONNECTIONS);
-    // Too many to name: the command looks at all connections, and costs little for those with a subscription.
-    if (connIds.length === MAX_CONNECTIONS) await commands.createAll(agentId);
-    else if (connIds.length > 0) await commands.send(agentId, 'create', connIds);
-    return { creates: connIds.length };
-  }
-
   /**
-   * Has subscriptions ended that are not wanted any more: of connections that are switched off or gone, and all when
-   * the agent wants none. One whose end failed for good is left alone until something about it changes. Records that
-   * no worker finds, because the row of their messaging router was removed, are brought in order, too.
+   * Has subscriptions made for connections that want one and have no record: their Create was lost. Has those ended that
+   * are not wanted any more: of connections that are switched off or deleted, and all when the agent wants none. One
+   * whose end failed for good is left alone until something about it changes.
    */
-  async function endUnwanted(agentId: string): Promise<Counts> {
-    const areAllUnwanted = keepingOf(await loadToken(db, agentId)) === 'ended';
-    const connIds = await findIds(LIST_UNWANTED, [agentId, areAllUnwanted], MOST_UNWANTED);
-    await commands.send(agentId, 'reconcile', connIds);
-    return { unwanted: connIds.length };
+  async function bringInOrder(agentId: string): Promise<Counts> {
+    const keeping = keepingOf(await loadToken(db, agentId));
+    const missing: string[] = [];
+    const unwanted: string[] = [];
+    for (let next: string | null = ''; next !== null && unwanted.length < MOST_UNWANTED;) {
+      const values: unknown[] = [agentId, keeping === 'kept', keeping === 'ended', next, LOOKED_AT];
+      const [page] = await query<PageRow>(db, LIST_DIFFERING, values);
+      missing.push(...page!.missing.slice(0, MAX_CONNECTIONS - missing.length));
+      unwanted.push(...page!.unwanted);
+      ({ next } = page!);
+    }
+    // Too many to name: the command looks at all connections, and costs little for those with a subscription.
+    if (missing.length === MAX_CONNECTIONS) await commands.createAll(agentId);
+    else await commands.send(agentId, 'create', missing);
+    await commands.send(agentId, 'reconcile', unwanted);
+    return { creates: missing.length, unwanted: unwanted.length };
   }
 
   /**
@@ -122,22 +122,6 @@ export function subscriptionReconciliation(resources: ReconciliationResources): 
       ));
     if (recovered > 0) log.info({ agent_id: agentId, rows: recovered }, 'rows can be read again');
     return { recovered };
-  }
-
-  /**
-   * Goes through all rows of an agent, a page at a time: usually there is nothing to be found among them.
-   *
-   * @param values of the statement, before the last connection of the page before and rows at most.
-   * @returns so many connections at most.
-   */
-  async function findIds(statement: Statement, values: unknown[], most: number): Promise<string[]> {
-    const found: string[] = [];
-    for (let after = ''; ;) {
-      const [page] = await query<PageRow>(db, statement, [...values, after, LOOKED_AT]);
-      found.push(...page!.found);
-      if (page!.seen < LOOKED_AT || found.length >= most) return found.slice(0, most);
-      after = page!.last!;
-    }
   }
 
   async function recover<Row extends { key: string }>(
@@ -160,8 +144,7 @@ export function subscriptionReconciliation(resources: ReconciliationResources): 
 /** Whether the keys of the queue of a record open. */
 function doesOpen(keyBox: KeyBox, agentId: string, row: RecordRow): boolean {
   return (
-    row.rcv_private_key !== null &&
-    opens(keyBox, row.rcv_private_key, recipientKeyContext(agentId, row.rcv_id!)) &&
+    opens(keyBox, row.rcv_private_key, recipientKeyContext(agentId, row.rcv_id)) &&
     (row.ntf_private_key === null ||
       opens(keyBox, row.ntf_private_key, notifierKeyContext(agentId, row.ntf_id!)))
   );
@@ -178,17 +161,16 @@ function opens(keyBox: KeyBox, sealed: Buffer, context: string): boolean {
 }
 
 interface PageRow {
-  found: string[];
-  /** How many were looked at. */
-  seen: number;
-  /** The last one of them; null: there were none. */
-  last: string | null;
+  missing: string[];
+  unwanted: string[];
+  /** The last connection of a full page. */
+  next: string | null;
 }
 
 interface RecordRow {
   key: string;
-  rcv_id: string | null;
-  rcv_private_key: Buffer | null;
+  rcv_id: string;
+  rcv_private_key: Buffer;
   ntf_id: string | null;
   ntf_private_key: Buffer | null;
 }
@@ -199,66 +181,40 @@ interface DeletionRow {
   private_key: Buffer;
 }
 
-/** $1 agent, $2 the last connection of the page before, $3 connections at most. */
-const LIST_MISSING = {
-  name: 'list_connections_without_subscription',
-  text: `
-    WITH page AS MATERIALIZED (
-      SELECT conn_id, NOT is_deleted AND enable_ntfs IS NOT FALSE AS is_wanted
-        FROM subscriptions.connections
-       WHERE agent_id = $1 AND conn_id > $2
-       ORDER BY conn_id
-       LIMIT $3
-    )
-    SELECT ARRAY(
-             SELECT conn_id
-               FROM page
-              WHERE is_wanted
-                AND NOT EXISTS (SELECT FROM subscriptions.ntf_subscriptions AS record
-                                 WHERE record.agent_id = $1 AND record.conn_id = page.conn_id)
-                AND EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
-                             WHERE queue.agent_id = $1 AND queue.conn_id = page.conn_id)
-              ORDER BY conn_id
-           ) AS found,
-           (SELECT count(*)::int FROM page) AS seen, (SELECT max(conn_id) FROM page) AS last`,
-};
-
 /**
- * A record that is being ended is not listed, nor one that was given up since its connection or token last changed. No worker serves a record
- * whose messaging router is not known any more. $1 agent, $2 whether none is wanted, $3 the
- * connection of the last record of the page before, $4 records at most.
+ * A record that is being ended is not listed, nor one that was given up since its connection or token last changed. $1
+ * agent, $2 whether subscriptions are kept, $3 whether none is wanted, $4 the last connection of the page before, $5
+ * connections at most.
  */
-const LIST_UNWANTED = {
-  name: 'list_unwanted_subscriptions',
+const LIST_DIFFERING = {
+  name: 'list_differing_subscriptions',
   text: `
     WITH page AS MATERIALIZED (
-      SELECT agent_id, conn_id, smp_host, smp_action, ntf_action, action_ts, updated_at
-        FROM subscriptions.ntf_subscriptions
-       WHERE agent_id = $1 AND conn_id > $3
+      SELECT conn_id, is_deleted, NOT is_deleted AND enable_ntfs IS NOT FALSE AS is_wanted, updated_at
+        FROM subscriptions.connections
+       WHERE agent_id = $1 AND conn_id > $4
        ORDER BY conn_id
-       LIMIT $4
+       LIMIT $5
+    ), differing AS MATERIALIZED (
+      SELECT page.conn_id, record.conn_id IS NULL AS is_missing
+        FROM page
+        LEFT JOIN subscriptions.ntf_subscriptions AS record
+               ON record.agent_id = $1 AND record.conn_id = page.conn_id
+       WHERE CASE WHEN record.conn_id IS NULL
+                  THEN $2 AND is_wanted
+                       AND EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
+                                    WHERE queue.agent_id = $1 AND queue.conn_id = page.conn_id)
+                  ELSE ($3 OR NOT is_wanted)
+                       AND record.smp_action IS DISTINCT FROM 'D' AND record.ntf_action IS DISTINCT FROM 'D'
+                       AND (record.action_ts IS NOT NULL OR is_deleted
+                            OR record.updated_at < greatest(page.updated_at, (SELECT updated_at
+                                                                                FROM subscriptions.ntf_tokens
+                                                                               WHERE agent_id = $1)))
+             END
     )
-    SELECT ARRAY(
-             SELECT record.conn_id
-               FROM page AS record
-               LEFT JOIN subscriptions.connections AS connection
-                      ON connection.agent_id = $1 AND connection.conn_id = record.conn_id
-               LEFT JOIN LATERAL (
-                 SELECT true AS has_queue
-                   FROM subscriptions.rcv_queues AS queue
-                  WHERE queue.agent_id = $1 AND queue.conn_id = record.conn_id
-               ) AS queues ON true
-              WHERE connection.conn_id IS NULL OR has_queue IS NULL
-                 OR record.smp_action IS NOT NULL AND record.smp_host IS NULL
-                 OR (connection.enable_ntfs IS FALSE OR connection.is_deleted OR $2)
-                    AND record.smp_action IS DISTINCT FROM 'D' AND record.ntf_action IS DISTINCT FROM 'D'
-                    AND (record.action_ts IS NOT NULL OR connection.is_deleted
-                         OR record.updated_at < greatest(connection.updated_at, (SELECT updated_at
-                                                                                   FROM subscriptions.ntf_tokens
-                                                                                  WHERE agent_id = $1)))
-              ORDER BY record.conn_id
-           ) AS found,
-           (SELECT count(*)::int FROM page) AS seen, (SELECT max(conn_id) FROM page) AS last`,
+    SELECT ARRAY(SELECT conn_id FROM differing WHERE is_missing ORDER BY conn_id) AS missing,
+           ARRAY(SELECT conn_id FROM differing WHERE NOT is_missing ORDER BY conn_id) AS unwanted,
+           (SELECT max(conn_id) FROM page HAVING count(*) = $5) AS next`,
 };
 
 const FAILED_RECORDS = {
@@ -267,7 +223,7 @@ const FAILED_RECORDS = {
     text: `
       SELECT record.conn_id AS key, queue.rcv_id, queue.rcv_private_key, queue.ntf_id, queue.ntf_private_key
         FROM subscriptions.ntf_subscriptions AS record
-        LEFT JOIN LATERAL (${queueOf('record')}) AS queue ON true
+       CROSS JOIN LATERAL (${queueOf('record')}) AS queue
        WHERE record.agent_id = $1 AND (record.ntf_failed OR record.smp_failed) AND record.conn_id > $2
        ORDER BY record.conn_id
        LIMIT $3`,

@@ -14,13 +14,12 @@ import type { WorkerKey } from '../../workflows/subscription/contract.ts';
 import type { ServerKey } from '../../workflows/subscription/rules.ts';
 import { query } from '../postgres.ts';
 import { run } from '../transactions.ts';
-import type { RouterAddress } from './router/ports.ts';
 
 /** A record as the supervisor writes it. */
 export interface NewRecord {
   connId: string;
   userId: number;
-  smpServer: RouterAddress;
+  smpServer: ServerKey;
   notifierId?: string;
   ntfServer: ServerKey;
   status: string;
@@ -54,7 +53,6 @@ const newRecordValues = (records: readonly NewRecord[]): string =>
         user_id: userId,
         smp_host: smpServer.host,
         smp_port: smpServer.port,
-        key_hash: smpServer.keyHash,
         smp_ntf_id: notifierId ?? null,
         ntf_host: ntfServer.host,
         ntf_port: ntfServer.port,
@@ -95,16 +93,6 @@ export async function setActions(
 ): Promise<void> {
   const [ntfAction, smpAction] = columnsOf(action);
   await run(client, SET_ACTIONS, [agentId, connIds, ntfAction, smpAction, nowMs]);
-}
-
-/** Supervisor: deletes records, even if a worker has them. @returns how many there were. */
-export async function deleteRecords(
-  client: PoolClient,
-  agentId: string,
-  connIds: readonly string[],
-): Promise<number> {
-  const deleted = await run(client, DELETE_RECORDS, [agentId, connIds]);
-  return deleted.length;
 }
 
 /**
@@ -180,13 +168,8 @@ export async function doubtOthersRecords(
 }
 
 const NEW_RECORD_COLUMNS = `
-  conn_id text, user_id int, smp_host text, smp_port int, key_hash text, smp_ntf_id text, ntf_host text, ntf_port int,
+  conn_id text, user_id int, smp_host text, smp_port int, smp_ntf_id text, ntf_host text, ntf_port int,
   status text, ntf_action text, smp_action text`;
-
-/** The fingerprint is kept only where it is not the server's. */
-const OWN_KEY_HASH = `
-  nullif(new.key_hash, (SELECT key_hash FROM subscriptions.smp_servers AS server
-                         WHERE server.agent_id = $1 AND server.host = new.smp_host AND server.port = new.smp_port))`;
 
 const AT = (ms: string) => `to_timestamp(${ms}::float8 / 1000)`;
 
@@ -194,10 +177,10 @@ const CREATE_RECORDS = {
   name: 'create_subscription_records',
   text: `
     INSERT INTO subscriptions.ntf_subscriptions
-           (agent_id, conn_id, user_id, smp_host, smp_port, smp_server_key_hash, smp_ntf_id, ntf_host, ntf_port, status,
-            ntf_action, smp_action, action_ts)
-    SELECT $1, conn_id, user_id, smp_host, smp_port, ${OWN_KEY_HASH}, smp_ntf_id, ntf_host, ntf_port, status,
-           ntf_action, smp_action, ${AT('$3')}
+           (agent_id, conn_id, user_id, smp_host, smp_port, smp_ntf_id, ntf_host, ntf_port, status, ntf_action, smp_action,
+            action_ts)
+    SELECT $1, conn_id, user_id, smp_host, smp_port, smp_ntf_id, ntf_host, ntf_port, status, ntf_action, smp_action,
+           ${AT('$3')}
       FROM jsonb_to_recordset($2::jsonb) AS new (${NEW_RECORD_COLUMNS})
      ORDER BY conn_id`,
 };
@@ -206,8 +189,7 @@ const RESET_RECORDS = {
   name: 'reset_subscription_records',
   text: `
     UPDATE subscriptions.ntf_subscriptions AS record
-       SET smp_host = new.smp_host, smp_port = new.smp_port, smp_server_key_hash = ${OWN_KEY_HASH},
-           smp_ntf_id = new.smp_ntf_id, ntf_host = new.ntf_host, ntf_port = new.ntf_port, ntf_sub_id = NULL,
+       SET smp_host = new.smp_host, smp_port = new.smp_port, smp_ntf_id = new.smp_ntf_id, ntf_host = new.ntf_host, ntf_port = new.ntf_port, ntf_sub_id = NULL,
            status = new.status, ntf_action = new.ntf_action, smp_action = new.smp_action, action_ts = ${AT('$3')},
            generation = generation + 1, ntf_failed = false, smp_failed = false, updated_at = clock_timestamp()
       FROM jsonb_to_recordset($2::jsonb) AS new (${NEW_RECORD_COLUMNS})
@@ -221,14 +203,6 @@ const SET_ACTIONS = {
        SET ntf_action = $3, smp_action = $4, action_ts = ${AT('$5')}, generation = generation + 1,
            ntf_failed = false, smp_failed = false, updated_at = clock_timestamp()
      WHERE agent_id = $1 AND conn_id = ANY($2::text[])`,
-};
-
-const DELETE_RECORDS = {
-  name: 'delete_subscription_records',
-  text: `
-    DELETE FROM subscriptions.ntf_subscriptions
-     WHERE agent_id = $1 AND conn_id = ANY($2::text[])
-    RETURNING 1`,
 };
 
 const UPDATE_RECORDS = {
@@ -258,7 +232,7 @@ const DOUBT_RECORDS = {
              smp_action = CASE WHEN ntf_action = 'C' THEN NULL ELSE 'K' END,
              action_ts = clock_timestamp(), generation = generation + 1, updated_at = clock_timestamp()
        WHERE agent_id = $1 AND claim <> $2 AND conn_id = ANY($3::text[])
-         AND (ntf_action IN ('C', 'N') OR smp_action = 'K') AND smp_host IS NOT NULL
+         AND (ntf_action IN ('C', 'N') OR smp_action = 'K')
       RETURNING ntf_action, ntf_host, ntf_port, smp_host, smp_port
     )
     SELECT DISTINCT CASE WHEN ntf_action = 'C' THEN 'ntf-ntf' ELSE 'ntf-smp' END AS pool,

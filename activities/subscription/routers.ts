@@ -4,6 +4,7 @@
  * tried first, so that a mistyped fingerprint breaks nothing.
  */
 import type { RouterKey, RouterState, RouterStates } from '../../workflows/subscription/contract.ts';
+import { queueOf } from '../../api/subscription/rows.ts';
 import { query } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
 import type { SubscriptionResources } from './batches.ts';
@@ -98,11 +99,10 @@ const START_OVER = {
     WITH stale AS (
       SELECT record.conn_id
         FROM subscriptions.ntf_subscriptions AS record
-        JOIN subscriptions.smp_servers AS server
-             ON (server.agent_id, server.host, server.port) = (record.agent_id, record.smp_host, record.smp_port)
+       CROSS JOIN LATERAL (${queueOf('record')}) AS queue
        WHERE record.agent_id = $1 AND record.smp_host = $2 AND record.smp_port = $3 AND record.ntf_action = 'C'
          AND record.ntf_sub_id IS NOT NULL
-         AND coalesce(record.smp_server_key_hash, server.key_hash) <> $4
+         AND queue.key_hash <> $4
        ORDER BY record.conn_id
        LIMIT $5
          FOR UPDATE OF record
@@ -198,9 +198,6 @@ const PIN_SMP_SERVER = {
     WITH queues AS (
       UPDATE subscriptions.rcv_queues SET server_key_hash = NULL
        WHERE agent_id = $1 AND host = $2 AND port = $3 AND server_key_hash IS NOT NULL
-    ), records AS (
-      UPDATE subscriptions.ntf_subscriptions SET smp_server_key_hash = NULL
-       WHERE agent_id = $1 AND smp_host = $2 AND smp_port = $3 AND smp_server_key_hash IS NOT NULL
     )
     INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash)
     VALUES ($1, $2, $3, $4)

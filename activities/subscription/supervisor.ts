@@ -3,7 +3,6 @@
  * something to do are woken. A command that is carried out again changes nothing more.
  */
 import type { PoolClient } from 'pg';
-import type { RecordAction } from '../../api/subscription/rows.ts';
 import { actionOf, queueOf } from '../../api/subscription/rows.ts';
 import type { Command, WorkerKey } from '../../workflows/subscription/contract.ts';
 import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
@@ -16,12 +15,11 @@ import type { SubscriptionResources } from './batches.ts';
 import { NO_QUEUE } from './batches.ts';
 import { lockRecords } from './claims.ts';
 import { kickAll } from './commands.ts';
-import { removeDeletedConnections } from './connections.ts';
 import { addressOf } from './rows.ts';
 import type { SubscriptionEvent } from './events.ts';
 import { announceEvent, errorText, writeEvent } from './events.ts';
 import type { NewRecord } from './records.ts';
-import { createRecords, deleteRecords, resetRecords, setActions } from './records.ts';
+import { createRecords, resetRecords, setActions } from './records.ts';
 import type { RouterAddress } from './router/ports.ts';
 import type { AddressRow } from './rows.ts';
 
@@ -86,32 +84,15 @@ const APPLY: Record<Command['kind'], Apply> = {
 
   async reconcile(client, agentId, connIds, nowMs) {
     const { found } = await loadConnections(client, agentId, connIds, true);
-    const known = new Set(found.map(({ connId }) => connId));
-    // A worker has given its end up, and taken its notifier away from the queue before.
-    const over = found.filter(
-      ({ isDeleted, queue, record }) => isDeleted && isGivenUp(record) && !queue.notifierId,
-    );
-    const overIds = over.map(({ connId }) => connId);
-    await deleteRecords(client, agentId, [...connIds.filter((connId) => !known.has(connId)), ...overIds]);
-    await removeDeletedConnections(client, agentId, overIds);
     const keeping = keepingOf(await loadToken(client, agentId));
     const isWanted = ({ isEnabled, isDeleted }: FoundConnection) => isEnabled && !isDeleted;
-    const unwanted = found.filter((one) => !over.includes(one) && (!isWanted(one) || keeping === 'ended'));
+    const unwanted = found.filter((one) => one.record && (!isWanted(one) || keeping === 'ended'));
     const wanted = keeping === 'kept' ? found.filter(isWanted) : [];
-    const kicks = await end(
-      client,
-      agentId,
-      unwanted.filter(({ record }) => record),
-      nowMs,
-    );
+    const kicks = await end(client, agentId, unwanted, nowMs);
     const created = await createWanted(client, agentId, wanted, nowMs);
     return { kicks: [...kicks, ...created.kicks], errors: created.errors };
   },
 };
-
-/** A worker does nothing about it any more. */
-const isGivenUp = (record: FoundConnection['record']): boolean =>
-  !record || (record.action === undefined && !record.isUnreadable);
 
 /** Makes, starts over or wakes the subscriptions of connections; those that are switched off are left alone. */
 async function createWanted(
@@ -131,7 +112,9 @@ async function createWanted(
     // Without a token there is no router to subscribe on; the token's own Create will come.
     else if (token) {
       const list = bucket.bucket === 'new' ? fresh : stale;
-      list.push(freshRecord(connection, token.address, 'smp-key'));
+      const { connId, userId } = connection;
+      const [smpServer, ntfServer] = [queue.address, token.address];
+      list.push({ connId, userId, smpServer, ntfServer, status: 'NEW', action: 'smp-key' });
     }
   }
   const refused = [
@@ -145,13 +128,6 @@ async function createWanted(
   };
 }
 
-/** A record as it begins, on the router of its connection's queue. */
-const freshRecord = (
-  { connId, userId, queue }: FoundConnection,
-  ntfServer: ServerKey,
-  action: RecordAction,
-): NewRecord => ({ connId, userId, smpServer: queue.address, ntfServer, status: 'NEW', action });
-
 async function end(
   client: PoolClient,
   agentId: string,
@@ -160,13 +136,10 @@ async function end(
 ): Promise<WorkerKey[]> {
   const ids = found.map(({ connId }) => connId);
   await setActions(client, agentId, ids, 'smp-delete', nowMs);
-  // The row of its router was removed: from here on the worker of the queue's router finds it.
-  const lost = found.flatMap((one) =>
-    one.record && !one.record.smpServer ? [freshRecord(one, one.record.ntfServer, 'smp-delete')] : [],
+  return smpKicks(
+    agentId,
+    found.map(({ queue, record }) => record?.smpServer ?? queue.address),
   );
-  await resetRecords(client, agentId, lost, nowMs);
-  const servers = found.flatMap(({ queue, record }) => [queue.address, record?.smpServer ?? queue.address]);
-  return smpKicks(agentId, servers);
 }
 
 function smpKicks(agentId: string, servers: readonly ServerKey[]): WorkerKey[] {
@@ -212,7 +185,7 @@ function foundOf(row: ConnectionRow): FoundConnection {
         ? undefined
         : {
             ntfServer: { host: row.ntf_host, port: row.ntf_port! },
-            smpServer: row.smp_host === null ? undefined : { host: row.smp_host, port: row.smp_port! },
+            smpServer: { host: row.smp_host!, port: row.smp_port! },
             notifierId: row.smp_ntf_id ?? undefined,
             action: actionOf(row.ntf_action, row.smp_action),
             isUnreadable: row.is_unreadable ?? false,

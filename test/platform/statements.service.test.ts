@@ -46,9 +46,9 @@ const RECURRING = {
     open_mobile_job read_oldest_pending_job
 
     count_due_subscriptions count_subscription_records delete_token_deletions oldest_token_deletions delete_queue_imports oldest_queue_imports
-    delete_subscription_events oldest_subscription_events delete_token_requests oldest_token_requests list_connections_without_subscription
+    delete_subscription_events oldest_subscription_events delete_token_requests oldest_token_requests list_differing_subscriptions
     list_open_subscription_agents list_relayed_subscription_events list_subscribed_connections
-    list_unreadable_subscriptions list_unreadable_token_deletions list_unwanted_subscriptions load_due_ntf_subscriptions
+    list_unreadable_subscriptions list_unreadable_token_deletions load_due_ntf_subscriptions
     load_due_smp_subscriptions load_due_token_deletion load_subscription_events make_subscription_checks_due`,
   /** The keys that it is given: those of a batch. */
   keys: `
@@ -66,7 +66,7 @@ const RECURRING = {
 
     add_subscription_statistics claim_subscription_records
     clear_failures_of_subscriptions clear_failures_of_token_deletions remove_deleted_connections clear_notifier_credentials
-    create_subscription_records delete_subscription_records delete_worked_subscription_records doubt_subscription_records fail_ntf_subscriptions
+    create_subscription_records delete_worked_subscription_records doubt_subscription_records fail_ntf_subscriptions
     fail_smp_subscriptions load_connections_of_command
     load_subscription_work lock_subscription_records mark_subscription_events_relayed
     null_subscription_actions put_back_subscription_events reset_subscription_records save_notifier_credentials

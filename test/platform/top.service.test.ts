@@ -91,10 +91,16 @@ test('U11 an unread entry is waited for, and a subscription that was given up is
   );
   await slot.db.query(`
     INSERT INTO subscriptions.ntf_servers (agent_id, host, port, key_hash) VALUES ('default', 'ntf.test', 443, 'k');
-    INSERT INTO subscriptions.ntf_subscriptions (agent_id, conn_id, user_id, ntf_host, ntf_port, status, ntf_action, action_ts)
-    VALUES ('default', 'c-dead', 1, 'ntf.test', 443, 'NEW', NULL, NULL),
-           ('default', 'c-due', 1, 'ntf.test', 443, 'NEW', 'N', now() - interval '1 minute'),
-           ('default', 'c-later', 1, 'ntf.test', 443, 'CREATED ACTIVE', 'C', now() + interval '1 hour')`);
+    INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash) VALUES ('default', 'smp.test', 443, 'k');
+    INSERT INTO subscriptions.connections (agent_id, conn_id, user_id)
+    SELECT 'default', id, 1 FROM unnest(ARRAY['c-dead', 'c-due', 'c-later']) AS id;
+    INSERT INTO subscriptions.rcv_queues (agent_id, conn_id, host, port, rcv_id, rcv_private_key)
+    SELECT agent_id, conn_id, 'smp.test', 443, conn_id, '' FROM subscriptions.connections;
+    INSERT INTO subscriptions.ntf_subscriptions
+           (agent_id, conn_id, user_id, smp_host, smp_port, ntf_host, ntf_port, status, ntf_action, action_ts)
+    VALUES ('default', 'c-dead', 1, 'smp.test', 443, 'ntf.test', 443, 'NEW', NULL, NULL),
+           ('default', 'c-due', 1, 'smp.test', 443, 'ntf.test', 443, 'NEW', 'N', now() - interval '1 minute'),
+           ('default', 'c-later', 1, 'smp.test', 443, 'ntf.test', 443, 'CREATED ACTIVE', 'C', now() + interval '1 hour')`);
   const { intent, subscription } = await look();
   expect(intent!.waits).toContainEqual({ what: 'not read yet', oldestMs: expect.any(Number) });
   expect(subscription).toMatchObject({

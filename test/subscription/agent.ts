@@ -57,8 +57,8 @@ export const QUICK: Record<string, string> = {
 export interface RecordRow {
   conn_id: string;
   user_id: number;
-  smp_host: string | null;
-  smp_port: number | null;
+  smp_host: string;
+  smp_port: number;
   smp_ntf_id: string | null;
   ntf_host: string;
   ntf_port: number;

@@ -193,33 +193,6 @@ test('N18 a messaging router under another certificate is made known to the noti
   }
 });
 
-/** Takes the messaging router of records away, as who removes the row of a router that is gone for good. */
-async function forgetRouterOf(connIds: string[]): Promise<void> {
-  await agent.rows(
-    "INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash) VALUES ($1, 'gone.test', 443, '')",
-    [AGENT],
-  );
-  await agent.rows(
-    "UPDATE subscriptions.ntf_subscriptions SET smp_host = 'gone.test', smp_port = 443 WHERE conn_id = ANY ($1)",
-    [connIds],
-  );
-  await agent.rows("DELETE FROM subscriptions.smp_servers WHERE host = 'gone.test'");
-}
-const setAction = (connId: string, action: 'K' | 'D') =>
-  agent.rows(
-    'UPDATE subscriptions.ntf_subscriptions SET ntf_action = NULL, smp_action = $2 WHERE conn_id = $1',
-    [connId, action],
-  );
-
-test('N19 a record whose messaging router is not known any more is ended when its connection is switched off', async () => {
-  const [connId] = (await createActive()) as [string];
-  await forgetRouterOf([connId]);
-  expect(await agent.record(connId)).toMatchObject({ smp_host: null, ntf_action: 'C' });
-  await toggle([connId], false);
-  await gone(connId);
-  expect(await notifierOf(connId)).toBeUndefined();
-});
-
 test('I49 N19 workers whose workflow task fails for ever are restarted by the sweep', async () => {
   const { workflow } = agent.slot.client;
   const [ntf] = agent.routers.ntf;
@@ -239,19 +212,6 @@ test('I49 N19 workers whose workflow task fails for ever are restarted by the sw
     return replaced === 1;
   });
   await agent.active([connId!]);
-});
-
-test('N19 the sweep brings records in order that no worker finds', async () => {
-  const [wanted, unwanted] = (await createActive(2)) as [string, string];
-  await agent.rows('UPDATE subscriptions.connections SET enable_ntfs = false WHERE conn_id = $1', [unwanted]);
-  await forgetRouterOf([wanted, unwanted]);
-  await setAction(wanted, 'K');
-  await setAction(unwanted, 'D');
-  await sweep();
-  await gone(unwanted);
-  expect(await notifierOf(unwanted)).toBeUndefined();
-  await agent.active([wanted]);
-  expect(await agent.record(wanted)).toMatchObject({ smp_port: server().port });
 });
 
 test('subscription-B5 a flush does not forget to end what was switched off by name', async () => {
@@ -409,9 +369,8 @@ test('N11 a deleted connection goes, also where its router refuses to end the no
   await fails('QUOTA', refused);
   await eventually('the report', async () => (await agent.events()).length === 1);
   expect(await agent.events()).toMatchObject([{ errors: [{ connId: refused, error: 'SMP QUOTA' }] }]);
-  await sweep();
   expect(await left()).toEqual([]);
-  await gone(refused);
+  expect(await agent.record(refused)).toBeUndefined();
 });
 
 test('I50 the sweep finds what is missing behind more agents and connections than one statement looks at', async () => {
@@ -441,7 +400,6 @@ async function queueOf(connId: string) {
 
 /** An application takes its queue away from here, with the notifier that it has on its router. */
 async function takeAway(connId: string): Promise<void> {
-  await agent.rows('DELETE FROM subscriptions.ntf_subscriptions WHERE conn_id = $1', [connId]);
   await agent.rows('DELETE FROM subscriptions.connections WHERE conn_id = $1', [connId]);
 }
 

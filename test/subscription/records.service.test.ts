@@ -4,7 +4,6 @@ import { claimBatch } from '../../activities/subscription/claims.ts';
 import type { NewRecord, WorkedRecord } from '../../activities/subscription/records.ts';
 import {
   createRecords,
-  deleteRecords,
   deleteWorkedRecords,
   nullActions,
   resetRecords,
@@ -32,7 +31,6 @@ beforeAll(async () => {
 afterAll(() => slot.release());
 beforeEach(async () => {
   await slot.db.query('DELETE FROM subscriptions.connections');
-  await slot.db.query('DELETE FROM subscriptions.ntf_subscriptions');
   await slot.db.query('DELETE FROM subscriptions.agents');
   await slot.db.query(`INSERT INTO subscriptions.agents (agent_id) VALUES ('${AGENT}')`);
   for (const { host, port, keyHash } of [SMP, SMP_2]) {
@@ -43,6 +41,11 @@ beforeEach(async () => {
       keyHash,
     ]);
   }
+  await slot.db.query(`
+    INSERT INTO subscriptions.connections (agent_id, conn_id, user_id)
+    SELECT '${AGENT}', 'c' || n, 1 FROM generate_series(0, 150) AS n;
+    INSERT INTO subscriptions.rcv_queues (agent_id, conn_id, host, port, rcv_id, rcv_private_key)
+    SELECT agent_id, conn_id, '${SMP.host}', ${SMP.port}, conn_id, '' FROM subscriptions.connections`);
   for (const { host, port } of [NTF, NTF_2]) {
     await slot.db.query("INSERT INTO subscriptions.ntf_servers VALUES ($1, $2, $3, 'h')", [
       AGENT,
@@ -57,7 +60,7 @@ type Row = Record<string, unknown>;
 const rowOf = async (connId = 'c1'): Promise<Row | undefined> =>
   (
     await slot.db.query<Row>(
-      `SELECT smp_host, smp_server_key_hash, smp_ntf_id, ntf_host, ntf_sub_id, status, ntf_action, smp_action,
+      `SELECT smp_host, smp_ntf_id, ntf_host, ntf_sub_id, status, ntf_action, smp_action,
               round(extract(epoch FROM action_ts) * 1000)::float8 AS action_ms, ntf_failed, smp_failed
          FROM subscriptions.ntf_subscriptions WHERE agent_id = $1 AND conn_id = $2`,
       [AGENT, connId],
@@ -108,7 +111,6 @@ const operatorOf = () =>
 
 const FRESH = {
   smp_host: SMP.host,
-  smp_server_key_hash: null,
   smp_ntf_id: null,
   ntf_host: NTF.host,
   ntf_sub_id: null,
@@ -138,13 +140,6 @@ test('N14 creating makes a record; a second one, and one on an unknown server, a
   expect(refused.map(({ item }) => item.connId)).toEqual(['c1', 'c3']);
   expect(await rowOf('c2')).toEqual(FRESH);
   expect(await rowOf('c4')).toEqual(FRESH);
-});
-
-test('N14 the fingerprint of a record is kept where it is not the one of the server, and refreshed by a reset', async () => {
-  await create(newRecord({ smpServer: { ...SMP, keyHash: 'other' } }));
-  expect(await rowOf()).toMatchObject({ smp_server_key_hash: 'other' });
-  await inTransaction(slot.db, (client) => resetRecords(client, AGENT, [newRecord()], LATER));
-  expect(await rowOf()).toMatchObject({ smp_server_key_hash: null });
 });
 
 test('N14 a reset takes ids, status, addresses and action over, and sets the failed flags back', async () => {
@@ -214,7 +209,7 @@ describe('what a worker writes', () => {
     await create(newRecord());
     const { claim } = await pickUp();
     const owner = { agentId: AGENT, claim };
-    await inTransaction(slot.db, (client) => deleteRecords(client, AGENT, ['c1']));
+    await slot.db.query("DELETE FROM subscriptions.ntf_subscriptions WHERE conn_id = 'c1'");
     const ours = await inTransaction(slot.db, async (client) => {
       await nullActions(client, owner, ['c1']);
       await deleteWorkedRecords(client, owner, ['c1']);
@@ -264,11 +259,11 @@ describe('what a worker writes', () => {
   });
 });
 
-test('N14 the supervisor deletes under any holder of the record', async () => {
+test('N14 a record goes with its queue, and none is made without one', async () => {
   await create(newRecord());
-  await pickUp();
-  expect(await inTransaction(slot.db, (client) => deleteRecords(client, AGENT, ['c1', 'c2']))).toBe(1);
+  await slot.db.query("DELETE FROM subscriptions.connections WHERE conn_id = 'c1'");
   expect(await rowOf()).toBeUndefined();
+  await expect(create(newRecord())).rejects.toThrow('ntf_subscriptions_agent_id_conn_id_fkey');
 });
 
 describe('a pick-up', () => {
@@ -339,10 +334,7 @@ test('N13 N14 nothing of an earlier epoch is written once the agent was closed',
 });
 
 test('N16 a connection without a queue and a record is shown without routers', async () => {
-  await slot.db.query(
-    'INSERT INTO subscriptions.connections (agent_id, conn_id, user_id) VALUES ($1, $2, 1)',
-    [AGENT, 'c1'],
-  );
+  await slot.db.query("DELETE FROM subscriptions.rcv_queues WHERE conn_id = 'c1'");
   expect(await operatorOf().subscriptions.show('c1')).toEqual({
     connId: 'c1',
     userId: 1,

@@ -56,7 +56,6 @@ describe('the partition of a Create', () => {
     ['a key on another router', queue(), record({ smpServer: OTHER_HOST, action: 'smp-key' })],
     ['a creation on another router', queue(), record({ smpServer: OTHER_PORT, action: 'ntf-create' })],
     ['a key that no worker could read', queue(), record({ action: 'smp-key', isUnreadable: true })],
-    ['a router whose row is gone', queue(), { ntfServer: NTF, action: 'smp-key' as const }],
   ])('N1 N6 N17 scenario 24: %s is a reset', (_, facts, row) => {
     expect(bucketOf(facts, row)).toEqual({ bucket: 'reset' });
   });

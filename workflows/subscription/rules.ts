@@ -18,8 +18,7 @@ export interface QueueFacts {
 
 /** The subscription of a connection. */
 export interface RecordFacts {
-  /** Of the messaging router; absent when its row was removed. */
-  smpServer?: ServerKey | undefined;
+  smpServer: ServerKey;
   ntfServer: ServerKey;
   notifierId?: string | undefined;
   /** Absent: a worker has given up, which only a reset ends. */
@@ -40,7 +39,7 @@ export type Bucket =
 export function bucketOf(queue: QueueFacts, record: RecordFacts | undefined): Bucket {
   if (!record) return { bucket: 'new' };
   if (queue.notifierId !== record.notifierId) return { bucket: 'reset' };
-  if (!record.smpServer || !isSameServer(queue.server, record.smpServer)) return { bucket: 'reset' };
+  if (!isSameServer(queue.server, record.smpServer)) return { bucket: 'reset' };
   const { action } = record;
   if (action === undefined || record.isUnreadable) return { bucket: 'reset' };
   switch (action) {
