@@ -2,11 +2,12 @@
 import type { Command } from 'commander';
 import { Argument, Option } from 'commander';
 import type { Page } from '../client/lists.ts';
+import type { Operator } from '../client/operator.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { action, showPage } from './command.ts';
-import { rowsOf, screenOption } from './options.ts';
+import { givenOf, requestedByOption, rowsOf, screenOption } from './options.ts';
 import type { Cell, TableChoices } from './output.ts';
-import { printJson, printLine, printTable } from './output.ts';
+import { printFields, printHeading, printJson, printLine, printTable } from './output.ts';
 import type { Dependency, Session } from './session.ts';
 import { withSession } from './session.ts';
 
@@ -27,6 +28,18 @@ export interface Form {
   /** Lines below the examples. */
   notes?: string[];
 }
+
+/** Options that choose, by the field of a filter that each sets. */
+export type Filters = Readonly<Record<string, Option>>;
+
+/** @returns the filter of what was given. */
+export const filterOf = <Filter extends object>(filters: Filters, options: object): Filter =>
+  Object.fromEntries(
+    Object.entries(filters).flatMap(([field, one]) => {
+      const value = (options as Record<string, unknown>)[one.attributeName()];
+      return value === undefined ? [] : [[field, value]];
+    }),
+  ) as Filter;
 
 type Shape = Omit<Form, 'name' | 'description'> & Partial<Pick<Form, 'description'>>;
 
@@ -54,6 +67,7 @@ export type Columns<Item> = Record<string, keyof Item | ((item: Item) => Cell | 
 interface ListDefinition<S, Options, Item> extends Omit<Form, 'name'> {
   /** Default: `list`. */
   name?: string;
+  filters?: Filters;
   /** Its parameters are annotated: the columns are held against what it returns. */
   read(session: S, options: Options & GlobalOptions & { limit: number }): Promise<Page<Item>>;
   columns?: NoInfer<Columns<Item>>;
@@ -134,6 +148,7 @@ export function definerOf<S>(open: <T>(needs: Dependency[], work: (session: S) =
     group: Command,
     {
       name = 'list',
+      filters = {},
       options = [],
       read,
       columns = {},
@@ -142,9 +157,9 @@ export function definerOf<S>(open: <T>(needs: Dependency[], work: (session: S) =
       ...rest
     }: ListDefinition<S, Options, Item>,
   ): void {
-    form(group, { name, options: [...options, screenOption()], ...rest }).action(
+    form(group, { name, options: [...Object.values(filters), ...options, screenOption()], ...rest }).action(
       action<Options & { limit?: number }>((asked) => {
-        const given = { ...asked, limit: rowsOf(asked) };
+        const given = { ...asked, ...filterOf(filters, asked), limit: rowsOf(asked) };
         return open(['postgres'], async (session) =>
           showPage(await read(session, given), given, (items) =>
             print ? print(items, given) : printItems(items, columns, table),
@@ -176,4 +191,56 @@ export function printItems<Item extends object>(
     ),
     { ...choices, links: items.map((item) => (item as { link?: string }).link) },
   );
+}
+
+/** As the options of a command have it. */
+interface ChangeRequest {
+  requestedBy: string;
+  reason?: string;
+  ratePerSecond?: number;
+}
+
+interface HoldCommand<State, Name> {
+  description: string;
+  /** Arguments and options of the example in the help. */
+  example: string;
+  /** Names what is paused; absent where there is one thing. */
+  argument?: Argument;
+  /** Besides `--requested-by`: `--reason`, `--rate`. */
+  options?: Option[];
+  needs: Dependency[];
+  change(operator: Operator, request: ChangeRequest, name: Name): Promise<State>;
+  print(state: State, name: Name): void;
+  /** Reports what is to be known besides. */
+  note?(state: State, name: Name, operator: Operator): Promise<void> | void;
+}
+
+/** Adds `… pause` or `… resume` to a group of commands, such as `channels`. */
+export function addHoldCommand<State, Name = undefined>(
+  group: Command,
+  verb: 'pause' | 'resume' | 'abort',
+  { description, example, argument, options = [], needs, change, print, note }: HoldCommand<State, Name>,
+): void {
+  form(group, {
+    ...{ name: verb, description, args: argument ? [argument] : [] },
+    options: [...options, requestedByOption()],
+    examples: [`${group.name()} ${verb} ${example}`.trimEnd()],
+  }).action(
+    action<{ requestedBy: string; reason?: string; rate?: number }, [Name]>(
+      ({ json, requestedBy, reason, rate: ratePerSecond }, name) =>
+        withSession(needs, async ({ operator }) => {
+          const request = { requestedBy, ...givenOf({ reason, ratePerSecond }) };
+          const state = await change(operator, request, name);
+          if (json) printJson(state);
+          else print(state, name);
+          await note?.(state, name, operator);
+        }),
+    ),
+  );
+}
+
+/** Shows the fields of an entry of a stream as they came. */
+export function printRawFields(fields: Record<string, string>): void {
+  printHeading('Fields of the entry, cut where they are long');
+  printFields(Object.entries(fields));
 }

@@ -10,7 +10,7 @@ import { z } from 'zod';
 import { CHANNELS } from '../api/intent/catalog.ts';
 import { clockOf } from '../client/bulk-replay.ts';
 import { NotFoundError, causeOf } from '../client/errors.ts';
-import { NOTIFICATION_STATUSES } from '../client/intent/notification-rows.ts';
+import { NOTIFICATION_STATUSES } from '../client/intent/notifications.ts';
 import type { Operator } from '../client/operator.ts';
 import packageJson from '../package.json' with { type: 'json' };
 import { PUBLICATION_FAILURES } from '../workflows/failures.ts';

@@ -8,10 +8,10 @@ import type { BulkOptions, Verb } from './bulk.ts';
 import { bulkOptions, endBeforeBulk, rateOption } from './bulk.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, UsageError, action } from './command.ts';
-import { form, list, option } from './definition.ts';
-import { reasonOption } from './options.ts';
+import type { Columns, Filters, Form } from './definition.ts';
+import { addHoldCommand, filterOf, form, list, option, printItems } from './definition.ts';
+import { givenOf, reasonOption } from './options.ts';
 import { capital, printFields, printHeading, printJson, printLine, report } from './output.ts';
-import { addHoldCommand } from './holds.ts';
 import { startProgress, untilInterrupted } from './progress.ts';
 import type { Dependency, Session } from './session.ts';
 import { withSession } from './session.ts';
@@ -31,21 +31,6 @@ export const operationOptions = (things: string, done?: string): Option[] => [
   ...[new Option('--detach', 'start it, and do not wait for its end'), reasonOption()],
 ];
 
-/**
- * Whether a command is about one thing, which is named, or about all that match filters.
- *
- * @param what `a job`. @param named what is named, where that is another thing.
- * @throws UsageError for both, and for neither.
- */
-export function isNamed<Id>(id: Id | undefined, filter: object, what: string, named = what): id is Id {
-  const hasFilter = Object.keys(filter).length > 0;
-  if (id !== undefined && hasFilter) throw new UsageError(`${named} that is named takes no filters`);
-  if (id === undefined && !hasFilter) {
-    throw new UsageError(`say which: ${what} id, or filters; --since 30d for everything of 30 days`);
-  }
-  return id !== undefined;
-}
-
 interface Counted<Group> {
   matching: number;
   groups?: Group[];
@@ -64,7 +49,8 @@ export interface Bulk<Group> {
   verb: Verb;
   /** How many match. */
   count(operator: Operator): Promise<Counted<Group>>;
-  show?(groups: Group[]): void;
+  /** Of the groups, which are shown before. */
+  columns?: Columns<Group>;
   /** Text for an empty list. */
   nothing: string;
   /** Servers that must answer besides those of every operation. */
@@ -77,8 +63,11 @@ export interface Bulk<Group> {
 }
 
 /** Shows what matches, asks, starts the operation and follows it. @returns the exit code of the command. */
-export function operate<Group>(options: OperationCommandOptions, bulk: Bulk<Group>): Promise<ExitCode> {
-  const { what, verb, isNamed, finish } = bulk;
+export function operate<Group extends object>(
+  options: OperationCommandOptions,
+  bulk: Bulk<Group>,
+): Promise<ExitCode> {
+  const { what, verb, isNamed, columns, finish } = bulk;
   const { json, dryRun, requestedBy, reason, rate } = options;
   const needs: Dependency[] = ['postgres', ...(bulk.needs ?? []), ...(dryRun ? [] : ['temporal' as const])];
   return withSession(needs, async ({ operator }) => {
@@ -88,7 +77,7 @@ export function operate<Group>(options: OperationCommandOptions, bulk: Bulk<Grou
       printJson({ matching, [`would${capital(verb)}`]: total, ...(groups ? { groups } : {}) });
     }
     if (matching === 0) throw new NotFoundError(bulk.nothing);
-    if (!json && groups) bulk.show?.(groups);
+    if (!json && groups && columns) printItems(groups, columns);
     const end = await endBeforeBulk(
       { what, matching, total },
       isNamed ? { ...options, yes: true } : options,
@@ -97,13 +86,55 @@ export function operate<Group>(options: OperationCommandOptions, bulk: Bulk<Grou
     if (end !== undefined) return end;
     const begun = await bulk.begin(operator, {
       requestedBy,
-      ...(reason === undefined ? {} : { reason }),
       ratePerSecond: rate,
       // Nothing less than matches: some may have come to match since they were counted.
-      ...(options.limit === undefined ? {} : { limit: options.limit }),
+      ...givenOf({ reason, limit: options.limit }),
     });
     return followOperation(operator, begun, options, finish && ((signal) => finish(operator, begun, signal)));
   });
+}
+
+interface OneOrMany<Filter, Options, Group> extends Omit<Form, 'args' | 'options'> {
+  /** The argument that names one. */
+  id: NonNullable<Form['args']>[number];
+  /** One of the things, e.g. `a job`, and all of them; what is done to them then, see {@link bulkOptions}. */
+  a: string;
+  things: string;
+  done?: string;
+  filters: Filters;
+  options?: Option[];
+  one(id: string, options: Options): Promise<ExitCode>;
+  many(filter: Filter, options: Options): Bulk<Group>;
+}
+
+/** Adds a command about one thing, which is named, or about all that match filters. */
+export function addOneOrMany<
+  Filter extends object,
+  Options extends OperationCommandOptions,
+  Group extends object,
+>(
+  group: Command,
+  { id, a, things, done, filters, options = [], one, many, ...help }: OneOrMany<Filter, Options, Group>,
+): void {
+  form(group, {
+    ...{ ...help, args: [id] },
+    options: [...Object.values(filters), ...operationOptions(things, done), ...options],
+  }).action(
+    action<Options, [string | undefined]>((given, named) => {
+      const filter = filterOf<Filter>(filters, given);
+      refuseBoth(named, filter, a);
+      return named === undefined ? operate(given, many(filter, given)) : one(named, given);
+    }),
+  );
+}
+
+/** @param named what is named, where that is another thing. @throws UsageError for an id with filters, and for neither. */
+export function refuseBoth(id: string | undefined, filter: object, what: string, named = what): void {
+  const hasFilter = Object.keys(filter).length > 0;
+  if (id !== undefined && hasFilter) throw new UsageError(`${named} that is named takes no filters`);
+  if (id === undefined && !hasFilter) {
+    throw new UsageError(`say which: ${what} id, or filters; --since 30d for everything of 30 days`);
+  }
 }
 
 export function addTo(operations: Command): void {

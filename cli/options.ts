@@ -144,14 +144,11 @@ export function operatorName(): string {
   }
 }
 
+/** Bounds of a time, as filters. */
+export const spanOptions = (of: string) => ({ since: sinceOption(of), until: untilOption(of) });
+
 /** Filters of dead letters, by which they are listed and replayed. */
-export const deadLetterFilters = (): Option[] => [
-  ...[
-    typeOption(),
-    channelOption(),
-    failureOption(),
-    producerOption(),
-    sinceOption('died'),
-    untilOption('died'),
-  ],
-];
+export const deadLetterFilters = () => ({
+  ...{ type: typeOption(), channel: channelOption(), failure: failureOption(), producer: producerOption() },
+  ...spanOptions('died'),
+});

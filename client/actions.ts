@@ -5,8 +5,8 @@
  */
 import type { Pool } from 'pg';
 import { isRefusal } from './errors.ts';
-import type { Conditions, Page } from './lists.ts';
-import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from './lists.ts';
+import type { Listing, Page, WithoutNulls } from './lists.ts';
+import { listOf, spanOf } from './lists.ts';
 import type { OperatorResources } from './resources.ts';
 
 const UNDEFINED_TABLE = '42P01';
@@ -14,18 +14,20 @@ const UNDEFINED_TABLE = '42P01';
 /** Names that one row holds; of more, the first ones and their number. */
 const MOST_NAMED = 10;
 
-export interface OperatorAction {
+interface ActionRow {
   actionId: string;
   /** The command, such as `producers weight`. */
   action: string;
-  /** What it was done to; absent: everything. */
-  target?: string;
+  /** What it was done to; null: everything. */
+  target: string | null;
   requestedBy: string;
   /** The role of PostgreSQL that has written it. */
   dbUser: string;
-  detail?: string;
+  detail: string | null;
   actedAt: Date;
 }
+
+export type OperatorAction = WithoutNulls<ActionRow>;
 
 export interface ActionFilter {
   action?: string;
@@ -113,38 +115,26 @@ export function targetOf(ids: readonly (number | string)[]): string {
 export function actionOperations({ db }: OperatorResources) {
   return {
     /** Actions of operators, newest first. */
-    async list(filter: ActionFilter = {}): Promise<Page<OperatorAction>> {
-      const { limit = DEFAULT_LIMIT } = filter;
-      const given = conditions([
-        ['action = ?', filter.action],
-        ['target = ?', filter.target],
-        ['requested_by = ?', filter.requestedBy],
-        ['acted_at >= ?', filter.since],
-        ['acted_at <= ?', filter.until],
-      ]);
-      const { rows } = await db.query<ActionRow>(LIST_ACTIONS(given), [...given.values, limit + 1]);
-      return pageOf(rows, limit, withoutNulls);
-    },
+    list: (filter: ActionFilter = {}): Promise<Page<OperatorAction>> =>
+      listOf<ActionRow, ActionFilter>(db, ACTIONS, filter),
   };
 }
 
-type ActionRow = Pick<OperatorAction, 'actionId' | 'action' | 'requestedBy' | 'dbUser' | 'actedAt'> & {
-  target: string | null;
-  detail: string | null;
-};
-
-const LIST_ACTIONS = ({ where, next }: Conditions) => `
-  SELECT action_id AS "actionId", action, target, requested_by AS "requestedBy", db_user AS "dbUser", detail,
-         acted_at AS "actedAt"
-    FROM (SELECT begun.action_id, begun.action, coalesce(ended.target, begun.target) AS target, begun.requested_by,
+const ACTIONS: Listing<ActionFilter> = {
+  columns: `action_id AS "actionId", action, target, requested_by AS "requestedBy", db_user AS "dbUser", detail,
+            acted_at AS "actedAt"`,
+  from: `(SELECT begun.action_id, begun.action, coalesce(ended.target, begun.target) AS target, begun.requested_by,
                  begun.db_user, coalesce(ended.detail, begun.detail) AS detail, begun.acted_at
             FROM notification.operator_actions AS begun
             LEFT JOIN notification.operator_actions AS ended
               ON ended.ends = begun.action_id AND ended.db_user = begun.db_user
-           WHERE begun.ends IS NULL AND ended.is_void IS NOT TRUE) AS action
-   ${where}
-   ORDER BY acted_at DESC, action_id DESC
-   LIMIT ${next}`;
+           WHERE begun.ends IS NULL AND ended.is_void IS NOT TRUE) AS action`,
+  order: 'acted_at DESC, action_id DESC',
+  filters: {
+    ...{ action: 'action = ?', target: 'target = ?', requestedBy: 'requested_by = ?' },
+    ...spanOf('acted_at'),
+  },
+};
 
 const NOTE_ACTION = `
   INSERT INTO notification.operator_actions (action, target, requested_by, detail) VALUES ($1, $2, $3, $4)

@@ -1,4 +1,5 @@
-/** What an operation is about: which rows match when it is asked for, the oldest first. */
+/** What an operation is about: which rows of a list match when it is asked for, the oldest first. */
+import type { Pool } from 'pg';
 import type { Conditions } from './lists.ts';
 
 /** Items of one operation. */
@@ -33,4 +34,37 @@ export function chosenBy(
            LIMIT $${next + 1}) AS chosen`,
     values: [...given.values, operationId, Math.min(limit, MAX_ITEMS)],
   };
+}
+
+export interface Grouped extends Choice {
+  /** Columns of `from` by the names of a group's fields. */
+  groups: Readonly<Record<string, string>>;
+  /** The name of their number. */
+  counted: string;
+  /** Aggregates besides, each behind a comma. */
+  more?: string;
+}
+
+/** Times of the items of a group. */
+export interface Span {
+  oldest: Date;
+  newest: Date;
+}
+
+/** How many items match, by what they have in common. */
+export async function groupsOf<Group extends Span>(
+  db: Pool,
+  { from, at, given, groups, counted, more = '' }: Grouped,
+): Promise<Group[]> {
+  const fields = Object.entries(groups).map(([name, column]) => `${column} AS ${name}`);
+  const positions = fields.map((_, i) => i + 1).join(', ');
+  const { rows } = await db.query<Group>(
+    `SELECT ${fields.join(', ')}, count(*)::int AS ${counted}, min(${at}) AS oldest, max(${at}) AS newest${more}
+       FROM ${from}
+      ${given.where}
+      GROUP BY ${positions}
+      ORDER BY ${counted} DESC, ${positions}`,
+    given.values,
+  );
+  return rows;
 }

@@ -1,3 +1,6 @@
+/** Lists of rows: their statements, their pages, and how rows become views. */
+import type { Pool } from 'pg';
+
 /**
  * The WHERE clause of a list. Only the filters that were given become part of the statement, so that PostgreSQL plans
  * for those and can use an index; one statement with `$1 IS NULL OR ...` for each filter would scan the table.
@@ -48,11 +51,74 @@ export function pageOf<Row, T>(rows: readonly Row[], limit: number, itemOf: (row
 
 /** A row as a view: fields of columns that are null are absent. */
 export type WithoutNulls<Row> = {
-  [Name in keyof Row as null extends Row[Name] ? never : Name]: Row[Name];
+  [
+    Name in keyof Row as null extends Row[Name] ? never : undefined extends Row[Name] ? never : Name
+  ]: Row[Name];
 } & {
-  [Name in keyof Row as null extends Row[Name] ? Name : never]?: NonNullable<Row[Name]>;
+  [
+    Name in keyof Row as null extends Row[Name] ? Name : undefined extends Row[Name] ? Name : never
+  ]?: NonNullable<Row[Name]>;
 };
 
+/** @returns the fields that have a value. */
 export function withoutNulls<Row extends object>(row: Row): WithoutNulls<Row> {
-  return Object.fromEntries(Object.entries(row).filter(([, value]) => value !== null)) as WithoutNulls<Row>;
+  return Object.fromEntries(
+    Object.entries(row).filter(([, value]) => value !== null && value !== undefined),
+  ) as WithoutNulls<Row>;
+}
+
+/** A list of a table, as data. */
+export interface Listing<Filter extends object> {
+  /** Columns, each named as the field of the view. */
+  columns: string;
+  from: string;
+  order: string;
+  /** A condition for each filter, with a `?` for its value. */
+  filters?: { readonly [Name in keyof Filter]?: string };
+  /** A condition of every row. */
+  always?: string;
+}
+
+/** Conditions for the filters `since` and `until`, both included. */
+export const spanOf = (time: string) => ({ since: `${time} >= ?`, until: `${time} <= ?` });
+
+/** @returns the conditions of a list for the filters that are given. */
+export const conditionsOf = <Filter extends object>(
+  { filters = {}, always }: Pick<Listing<Filter>, 'filters' | 'always'>,
+  filter: Filter,
+): Conditions =>
+  conditions([
+    ...(always === undefined ? [] : [[always] as const]),
+    ...Object.entries(filters as Record<string, string>).map(([name, sql]): Candidate => [
+      sql,
+      (filter as Record<string, unknown>)[name],
+    ]),
+  ]);
+
+/** Reads the first page of a list. @param itemOf makes a view of a row; default: the row without nulls. */
+export async function listOf<Row extends object, Filter extends object, Item = WithoutNulls<Row>>(
+  db: Pick<Pool, 'query'>,
+  listing: Listing<Filter>,
+  { limit = DEFAULT_LIMIT, ...filter }: Filter & { limit?: number },
+  itemOf: (row: Row) => Item = withoutNulls as unknown as (row: Row) => Item,
+): Promise<Page<Item>> {
+  const { columns, from, order } = listing;
+  const { where, values, next } = conditionsOf(listing, filter as unknown as Filter);
+  const { rows } = await db.query<Row>(
+    `SELECT ${columns} FROM ${from} ${where} ORDER BY ${order} LIMIT ${next}`,
+    [...values, limit + 1],
+  );
+  return pageOf(rows, limit, itemOf);
+}
+
+/** Reads the row of a list with this key. @param more columns of it alone, each behind a comma. */
+export async function rowOf<Row extends object>(
+  db: Pick<Pool, 'query'>,
+  { columns, from }: Pick<Listing<object>, 'columns' | 'from'>,
+  key: string,
+  id: string,
+  more = '',
+): Promise<Row | undefined> {
+  const { rows } = await db.query<Row>(`SELECT ${columns}${more} FROM ${from} WHERE ${key} = $1`, [id]);
+  return rows[0];
 }

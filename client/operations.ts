@@ -25,16 +25,18 @@ import type { Correction } from '../api/intent/mending.ts';
 import { byAuthor, noteAction } from './actions.ts';
 import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from './bulk-replay.ts';
 import type { Choice } from './choices.ts';
-import { MAX_ITEMS, chosenBy } from './choices.ts';
+import { MAX_ITEMS, chosenBy, groupsOf } from './choices.ts';
 import { NotFoundError, NothingToDoError, OperationFailedError, isRefusal } from './errors.ts';
-import { chooseDead, chooseMalformed, chooseOpen, groupsOf, openGroups } from './intent/choices.ts';
-import type { OpenFilter, OpenGroup, RefusedGroup } from './intent/choices.ts';
 import type { DeadLetterFilter } from './intent/dead-letters.ts';
-import type { MalformedFilter } from './intent/malformed.ts';
+import { chooseDead } from './intent/dead-letters.ts';
+import type { MalformedFilter, RefusedGroup } from './intent/malformed.ts';
+import { chooseMalformed } from './intent/malformed.ts';
 import type { ReplayOutcome } from './intent/replay.ts';
 import { lateness, outcomeColumns } from './intent/replay.ts';
-import type { Page } from './lists.ts';
-import { DEFAULT_LIMIT, pageOf, withoutNulls } from './lists.ts';
+import type { OpenFilter, OpenGroup } from './intent/waiting.ts';
+import { chooseOpen } from './intent/waiting.ts';
+import type { Listing, Page, WithoutNulls } from './lists.ts';
+import { listOf, rowOf, withoutNulls } from './lists.ts';
 import { statusOf } from './live.ts';
 import { chooseJobs } from './mobile-push/jobs.ts';
 import type { MobileJobFilter } from './mobile-push/jobs.ts';
@@ -55,23 +57,29 @@ export interface OperationRequest {
   limit?: number;
 }
 
-export interface OperationView {
+interface OperationRow {
   operationId: string;
   kind: OperationKind;
   /** As it was asked for. */
   filter: Record<string, unknown>;
   /** How it does things, where a kind has a choice. */
-  options?: OperationOptions;
+  options: OperationOptions | null;
   ratePerSecond: number;
   requestedBy: string;
-  reason?: string;
+  reason: string | null;
   createdAt: Date;
   total: number;
   /** Items that were dealt with. */
   done: number;
   /** Of those, the ones where there was something to do. */
   ordered: number;
-  endedAt?: Date;
+  endedAt: Date | null;
+  outcome: 'done' | 'aborted' | null;
+  /** Who has paused it. */
+  pausedBy: string | null;
+}
+
+export interface OperationView extends WithoutNulls<Omit<OperationRow, 'outcome' | 'pausedBy'>> {
   /** `ended` with `outcome` done or aborted; `unknown` when no worker answers, or nothing runs. */
   status: OperationState['status'] | 'unknown';
   /** Who paused, resumed or aborted it last. */
@@ -87,7 +95,7 @@ export function operationOperations(resources: OperatorResources) {
 
   return {
     /** What a cancellation with this filter would reach, by type and producer. */
-    previewCancel: (filter: OpenFilter): Promise<OpenGroup[]> => openGroups(resources, filter),
+    previewCancel: (filter: OpenFilter): Promise<OpenGroup[]> => groupsOf(db, chooseOpen(filter)),
 
     /** Which refused entries match this filter, by type, producer and why they were refused. */
     previewRepublish: (filter: MalformedFilter): Promise<RefusedGroup[]> =>
@@ -153,11 +161,8 @@ export function operationOperations(resources: OperatorResources) {
       begin('recreate', filter, request, chooseRetryable(agentId, filter), { options: { agentId } }),
 
     /** Newest first, with what their rows say. */
-    async list({ limit = DEFAULT_LIMIT }: { limit?: number } = {}): Promise<Page<OperationView>> {
-      const { rows } = await db.query<OperationRow>(`${SELECT} ORDER BY created_at DESC LIMIT $1`, [
-        limit + 1,
-      ]);
-      const page = pageOf(rows, limit, (row) => row);
+    async list(filter: { limit?: number } = {}): Promise<Page<OperationView>> {
+      const page = await listOf<OperationRow, object, OperationRow>(db, OPERATIONS, filter, (row) => row);
       return { ...page, items: await Promise.all(page.items.map(viewOf)) };
     },
 
@@ -314,9 +319,9 @@ export function operationOperations(resources: OperatorResources) {
   }
 
   async function show(operationId: string): Promise<OperationView> {
-    const { rows } = await db.query<OperationRow>(`${SELECT} WHERE operation_id = $1`, [operationId]);
-    if (!rows[0]) throw new NotFoundError(`there is no operation ${operationId}`);
-    return viewOf(rows[0]);
+    const row = await rowOf<OperationRow>(db, OPERATIONS, 'operation_id', operationId);
+    if (!row) throw new NotFoundError(`there is no operation ${operationId}`);
+    return viewOf(row);
   }
 
   async function viewOf({ outcome, pausedBy, ...row }: OperationRow): Promise<OperationView> {
@@ -391,18 +396,6 @@ const NOTHING: Record<OperationKind, string> = {
   recreate: 'no subscription that was given up or could not be read matches',
 };
 
-interface OperationRow extends Omit<
-  OperationView,
-  'reason' | 'options' | 'endedAt' | 'status' | 'changedBy' | 'link'
-> {
-  reason: string | null;
-  options: OperationOptions | null;
-  endedAt: Date | null;
-  outcome: 'done' | 'aborted' | null;
-  /** Who has paused it. */
-  pausedBy: string | null;
-}
-
 const INSERT_OPERATION = `
   INSERT INTO notification.operations (operation_id, kind, filter, rate, requested_by, reason, options, total, created_at)
   VALUES ($1, $2, $3, $4, $5, $6, $7, 0, statement_timestamp())`;
@@ -436,10 +429,12 @@ const END_WITHOUT_WORKFLOW = `
 const HOLD = 'UPDATE notification.operations SET paused_by = $2 WHERE operation_id = $1 AND ended_at IS NULL';
 const RELEASE = 'UPDATE notification.operations SET paused_by = NULL WHERE operation_id = $1';
 
-const SELECT = `
-  SELECT operation_id AS "operationId", kind, filter, total, rate AS "ratePerSecond", requested_by AS "requestedBy",
-         reason, options, created_at AS "createdAt", done, ordered, ended_at AS "endedAt", outcome, paused_by AS "pausedBy"
-    FROM notification.operations`;
+const OPERATIONS: Listing<object> = {
+  columns: `operation_id AS "operationId", kind, filter, total, rate AS "ratePerSecond", requested_by AS "requestedBy",
+         reason, options, created_at AS "createdAt", done, ordered, ended_at AS "endedAt", outcome, paused_by AS "pausedBy"`,
+  from: 'notification.operations',
+  order: 'created_at DESC',
+};
 
 const ORDERED_AT = 'operation.created_at';
 const IS_REPLAY = "kind = 'replay'";

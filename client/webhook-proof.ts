@@ -1,4 +1,5 @@
-/** What receivers ask of a call before they look at what it says. */
+/** What receivers share: who may call, and how they answer. */
+import type { ZodError } from 'zod';
 import type { RequestHeaders } from '../api/webhooks.ts';
 import { NotAuthenticError, isWebhookSecret, verifiedWebhookId } from '../api/webhooks.ts';
 
@@ -50,3 +51,52 @@ export function createProofCheck(
     }
   };
 }
+
+/** As pino has them. */
+export interface ReceiverLog {
+  info(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+}
+
+/** For an HTTP server. */
+export interface Answer {
+  status: number;
+  /** As JSON. */
+  answer: object;
+}
+
+/**
+ * Makes an answer of what became of a call: a refusal has a message, everything else is answered as it is.
+ *
+ * @param what cannot be kept when `receive` throws.
+ */
+export async function answerTo<Receipt extends { outcome: string; message?: string }>(
+  receive: () => Promise<Receipt>,
+  statuses: Record<Receipt['outcome'], number>,
+  what: string,
+  logError: (reason: string) => void,
+): Promise<Answer> {
+  try {
+    const { outcome, ...said } = await receive();
+    const status = statuses[outcome as Receipt['outcome']];
+    return 'message' in said
+      ? { status, answer: { error: { code: outcome, ...said } } }
+      : { status, answer: { outcome, ...said } };
+  } catch (error) {
+    logError(error instanceof Error ? error.message : String(error));
+    return { status: 500, answer: { error: { code: 'not_kept', message: `the ${what} could not be kept` } } };
+  }
+}
+
+/** The value of a JSON text; undefined, which no schema takes, for another text. */
+export function jsonIn(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** The first thing that is wrong with a body. */
+export const problemIn = ({ issues: [issue] }: ZodError): string =>
+  `${issue?.path.join('.') || 'body'}: ${issue?.message}`;

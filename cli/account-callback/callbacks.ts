@@ -1,5 +1,5 @@
 /** `callbacks`: account values as they are delivered to portfolio services. */
-import type { Command, Option } from 'commander';
+import type { Command } from 'commander';
 import { Argument } from 'commander';
 import { CALLBACK_KINDS } from '../../api/account-callback/callback.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
@@ -16,11 +16,18 @@ import type { MalformedInputFilter } from '../../client/account-callback/malform
 import { NotFoundError } from '../../client/errors.ts';
 import type { BulkOptions } from '../bulk.ts';
 import { bulkOptions, replayMatching } from '../bulk.ts';
-import type { GlobalOptions } from '../command.ts';
 import { UsageError, action, reportMore } from '../command.ts';
 import type { Columns } from '../definition.ts';
-import { define, form, list, option, printItems } from '../definition.ts';
-import { addHoldCommand } from '../holds.ts';
+import {
+  addHoldCommand,
+  define,
+  filterOf,
+  form,
+  list,
+  option,
+  printItems,
+  printRawFields,
+} from '../definition.ts';
 import type { Requested } from '../options.ts';
 import {
   givenOf,
@@ -29,8 +36,7 @@ import {
   parseEntryId,
   reasonOption,
   requestedByOption,
-  sinceOption,
-  untilOption,
+  spanOptions,
 } from '../options.ts';
 import { countOf, printFields, printHeading, printLine, report } from '../output.ts';
 import type { Session } from '../session.ts';
@@ -52,7 +58,7 @@ export function addTo(callbacks: Command): void {
     options: [
       kindOption(),
       option('--status <status>', 'what became of the callback').choices(TELLING_STATUSES),
-      ...[sinceOption('period that begins'), untilOption('period that begins'), limitOption()],
+      ...[...Object.values(spanOptions('period that begins')), limitOption()],
     ],
     examples: [
       'callbacks show user-1',
@@ -70,11 +76,11 @@ export function addTo(callbacks: Command): void {
     name: 'failed',
     description:
       'List callbacks that failed and will be tried again; with --dead, callbacks that were given up.',
-    options: [...filters(), option('--dead', 'callbacks that were given up after their last retry')],
+    filters: { ...filters(), dead: option('--dead', 'callbacks that were given up after their last retry') },
     examples: ['callbacks failed --kind daily', 'callbacks failed --dead --json'],
-    read({ operator }: Session, { dead, ...options }: FilterOptions & { dead?: boolean; limit: number }) {
+    read({ operator }: Session, { dead, ...filter }: CallbackFilter & { dead?: boolean; limit: number }) {
       const { failed, deadLetters } = operator.callbacks;
-      return (dead ? deadLetters : failed)({ ...filterOf(options), limit: options.limit });
+      return (dead ? deadLetters : failed)(filter);
     },
     print: (items, { dead }) => printItems(items, dead ? DEAD : FAILED, { flexible: 6, linked: 2 }),
   });
@@ -100,18 +106,12 @@ export function addTo(callbacks: Command): void {
   });
 }
 
-type FilterOptions = Omit<CallbackFilter, 'userId'> & GlobalOptions & { user?: string };
-
 const kindOption = () => option('--kind <kind>', 'period of the callback').choices(CALLBACK_KINDS);
 
-const filters = (): Option[] => [
-  ...[kindOption(), option('--user <id>', 'callbacks of this user')],
-  ...[sinceOption('failed last'), untilOption('failed last')],
-];
-
-function filterOf({ kind, user, since, until }: FilterOptions): CallbackFilter {
-  return givenOf({ kind, userId: user, since, until });
-}
+const filters = () => ({
+  ...{ kind: kindOption(), userId: option('--user <id>', 'callbacks of this user') },
+  ...spanOptions('failed last'),
+});
 
 function printShards(shards: ShardStatus[]): void {
   printItems(shards, {
@@ -193,19 +193,19 @@ const CALLBACKS: Columns<CallbackView> = {
 };
 
 function addReplay(callbacks: Command): void {
+  const choices = filters();
   form(callbacks, {
     name: 'replay',
     description:
       'Send callbacks that were given up again, with their old content and a fresh ladder of retries.',
     options: [
-      ...filters(),
-      ...bulkOptions('callbacks'),
+      ...[...Object.values(choices), ...bulkOptions('callbacks')],
       option('--all', 'all callbacks that were given up, without a filter'),
     ],
     examples: ['callbacks replay --user user-1 --yes', 'callbacks replay --kind daily --since 6h --dry-run'],
   }).action(
-    action<FilterOptions & BulkOptions & { all?: boolean }>((options) => {
-      const filter = filterOf(options);
+    action<BulkOptions & { all?: boolean }>((options) => {
+      const filter = filterOf<CallbackFilter>(choices, options);
       if (Object.keys(filter).length === 0 && !options.all) {
         throw new UsageError('say which: with filters, or --all');
       }
@@ -305,10 +305,10 @@ function addMalformedInputCommands(malformed: Command): void {
   malformed.description('Stream entries that are neither prices nor positions');
   list(malformed, {
     description: 'List malformed entries, newest first.',
-    options: [
-      option('--code <code>', 'why it was refused').choices(MALFORMED_INPUT_CODES),
-      ...[sinceOption('recorded'), untilOption('recorded')],
-    ],
+    filters: {
+      code: option('--code <code>', 'why it was refused').choices(MALFORMED_INPUT_CODES),
+      ...spanOptions('recorded'),
+    },
     examples: ['callbacks malformed list --since 1h'],
     read: ({ operator }: Session, options: MalformedInputFilter & { limit: number }) =>
       operator.callbacks.malformed.list(options),
@@ -329,8 +329,7 @@ function addMalformedInputCommands(malformed: Command): void {
         ['message', message],
         ['recorded', recordedAt],
       ]);
-      printHeading('Fields of the entry, cut where they are long');
-      printFields(Object.entries(rawFields));
+      printRawFields(rawFields);
     },
   });
 }

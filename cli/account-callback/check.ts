@@ -4,8 +4,7 @@ import type { Pool } from 'pg';
 import type { CheckGroup, Diagnosis } from '../checks.ts';
 import { ok, warn } from '../checks.ts';
 import { consumerGroup } from '../consumer-group.ts';
-import { LIST_OVERDUE } from '../../client/account-callback/callbacks.ts';
-import type { OverdueView } from '../../client/account-callback/callbacks.ts';
+import { listOverdue } from '../../client/account-callback/callbacks.ts';
 import { countOf, durationOf } from '../output.ts';
 
 /** An hourly callback is tried minutes after its entry came; a longer wait says that a shard stands still, ms. */
@@ -47,11 +46,11 @@ async function shards(db: Pool): Promise<Diagnosis> {
 
 /** Names trackings that did not catch up in time: daily callbacks of their shards wait for them. */
 async function trackings(db: Pool): Promise<Diagnosis> {
-  const { rows } = await db.query<OverdueView>(LIST_OVERDUE, [NAMED + 1]);
-  if (rows.length === 0) return ok('all have caught up');
-  const named = rows.slice(0, NAMED).map(({ userId, caughtUpDate }) => `${userId} (${caughtUpDate})`);
+  const { items, hasMore } = await listOverdue(db, { limit: NAMED });
+  if (items.length === 0) return ok('all have caught up');
+  const named = items.map(({ userId, caughtUpDate }) => `${userId} (${caughtUpDate})`);
   return warn(
-    `not caught up in time: ${named.join(', ')}${rows.length > NAMED ? ' and others' : ''}`,
+    `not caught up in time: ${named.join(', ')}${hasMore ? ' and others' : ''}`,
     'their producer must send the missing days; else see callbacks overdue, and callbacks release',
   );
 }

@@ -2,8 +2,7 @@
 import type { Command } from 'commander';
 import type { BridgeStatus } from '../../client/intent/bridge.ts';
 import { EXIT } from '../command.ts';
-import { define } from '../definition.ts';
-import { addHoldCommand } from '../holds.ts';
+import { addHoldCommand, define } from '../definition.ts';
 import { reasonOption } from '../options.ts';
 import { durationOf, printFields, printHeading, report } from '../output.ts';
 

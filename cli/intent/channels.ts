@@ -11,8 +11,7 @@ import type { ChannelName, ChannelState } from '../../workflows/intent/channel-c
 import { CHANNEL_NAMES } from '../../workflows/intent/channel-contract.ts';
 import { UsageError } from '../command.ts';
 import type { Columns } from '../definition.ts';
-import { define, option, printItems } from '../definition.ts';
-import { addHoldCommand } from '../holds.ts';
+import { addHoldCommand, define, option, printItems } from '../definition.ts';
 import { parseCount, parseProducer, reasonOption, requestedByOption } from '../options.ts';
 import { countOf, printLine, report } from '../output.ts';
 

@@ -9,13 +9,13 @@ import type { Session } from '../session.ts';
 export function addTo(deadLetters: Command): void {
   list(deadLetters, {
     description: 'List dead-lettered routes, newest first.',
-    options: [
+    filters: {
       ...deadLetterFilters(),
-      option(
+      all: option(
         '--all',
         'also routes that were replayed since; failure and time are those of their first death',
       ),
-    ],
+    },
     examples: [
       'dead-letters list --channel email --since 1h',
       'dead-letters list --all --limit 1000 --json',

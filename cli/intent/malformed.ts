@@ -1,31 +1,30 @@
 /** `malformed`: stream entries that could not become a notification. */
-import type { Command, Option } from 'commander';
+import type { Command } from 'commander';
 import { MALFORMED_CODES } from '../../api/intent/entry.ts';
 import type { Correction } from '../../api/intent/mending.ts';
 import type { MalformedEntry, MalformedFilter } from '../../client/intent/malformed.ts';
 import type { ExitCode } from '../command.ts';
-import { EXIT, action } from '../command.ts';
-import { define, form, list, option, printItems } from '../definition.ts';
+import { EXIT } from '../command.ts';
+import { define, list, option, printRawFields } from '../definition.ts';
 import type { OperationCommandOptions } from '../operations.ts';
-import { inGroups, isNamed, operate, operationOptions } from '../operations.ts';
-import { addPair, givenOf, parseEntryId, producerOption, sinceOption, untilOption } from '../options.ts';
+import { addOneOrMany, inGroups } from '../operations.ts';
+import { addPair, givenOf, parseEntryId, producerOption, spanOptions } from '../options.ts';
 import { printFields, printHeading, printJson, printLine, report } from '../output.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
 
-type Options = OperationCommandOptions &
-  MalformedFilter & {
-    set?: Record<string, string>;
-    newKey?: boolean;
-  };
+interface Options extends OperationCommandOptions {
+  set?: Record<string, string>;
+  newKey?: boolean;
+}
 
 export function addTo(malformed: Command): void {
   list(malformed, {
     description: 'List malformed entries, newest first.',
-    options: filters(),
+    filters: filters(),
     examples: ['malformed list --since 1h', 'malformed list --code recipient_not_found --json'],
-    read: ({ operator }: Session, options: MalformedFilter & { limit: number }) =>
-      operator.malformed.list({ ...filterOf(options), limit: options.limit }),
+    read: ({ operator }: Session, filter: MalformedFilter & { limit: number }) =>
+      operator.malformed.list(filter),
     columns: {
       RECORDED: 'recordedAt',
       ENTRY: 'entryId',
@@ -46,14 +45,13 @@ export function addTo(malformed: Command): void {
     print: printMalformed,
   });
 
-  form(malformed, {
+  addOneOrMany(malformed, {
     name: 'republish',
     description:
       'Correct refused entries and publish them again; the service checks each as any other. Without an entry id, all that match the filters; those that would be refused again are left alone.',
-    args: [['[entry id]', 'id of the stream entry', parseEntryId]],
+    id: ['[entry id]', 'id of the stream entry', parseEntryId],
+    ...{ a: 'an entry', things: 'entries', done: 'published again', filters: filters() },
     options: [
-      ...filters(),
-      ...operationOptions('entries', 'published again'),
       option('--set <field=value>', 'another value for a field of the entry; may be repeated', addPair),
       option('--new-key', 'with a new idempotency key: the old one stands for other content'),
     ],
@@ -64,29 +62,29 @@ export function addTo(malformed: Command): void {
       'malformed republish --code recipient_not_found --since 1h --dry-run',
       'malformed republish --code recipient_not_found --since 1h --rate 100',
     ],
-  }).action(
-    action<Options, [string | undefined]>((options, id) => {
-      const filter = filterOf(options);
-      return isNamed(id, filter, 'an entry') ? republishOne(id, options) : republishMany(filter, options);
+    one: republishOne,
+    many: (filter: MalformedFilter, options: Options) => ({
+      ...{ what: 'refused intent', verb: 'republish', nothing: 'no refused entry matches' },
+      count: async ({ operations }) =>
+        inGroups(await operations.previewRepublish(filter), ({ entries }) => entries),
+      columns: {
+        ...{ ENTRIES: 'entries', CODE: 'code', TYPE: 'type', PRODUCER: 'producer' },
+        ...{ OLDEST: 'oldest', NEWEST: 'newest' },
+      },
+      begin: (operator, request) => operator.operations.republish(filter, request, correctionOf(options)),
     }),
-  );
+  });
 }
 
-const filters = (): Option[] => [
-  option('--code <code>', 'why it was refused').choices(MALFORMED_CODES),
-  producerOption(),
+const filters = () => ({
+  code: option('--code <code>', 'why it was refused').choices(MALFORMED_CODES),
+  producer: producerOption(),
   // An entry may name a type that does not exist: that is one of the reasons.
-  option('--type <type>', 'notification type as the entry gives it'),
-  ...[sinceOption('recorded'), untilOption('recorded')],
-];
-
-const filterOf = ({ code, type, producer, since, until }: MalformedFilter): MalformedFilter =>
-  givenOf({ code, type, producer, since, until });
-
-const correctionOf = ({ set, newKey }: Options): Correction => ({
-  ...(set ? { set } : {}),
-  ...(newKey ? { newKey } : {}),
+  type: option('--type <type>', 'notification type as the entry gives it'),
+  ...spanOptions('recorded'),
 });
+
+const correctionOf = ({ set, newKey }: Options): Correction => givenOf({ set, newKey });
 
 function republishOne(entryId: string, options: Options): Promise<ExitCode> {
   const { json, dryRun, requestedBy } = options;
@@ -97,33 +95,12 @@ function republishOne(entryId: string, options: Options): Promise<ExitCode> {
       else printFields(Object.entries(fields));
       return EXIT.done;
     }
-    const notificationId = await operator.malformed.republish(entryId, correctionOf(options), {
-      requestedBy,
-    });
+    const correction = correctionOf(options);
+    const notificationId = await operator.malformed.republish(entryId, correction, { requestedBy });
     if (json) printJson({ notificationId });
     else printLine(notificationId);
     report(`see notifications show ${notificationId}`);
     return EXIT.done;
-  });
-}
-
-function republishMany(filter: MalformedFilter, options: Options): Promise<ExitCode> {
-  return operate(options, {
-    what: 'refused intent',
-    verb: 'republish',
-    count: async ({ operations }) =>
-      inGroups(await operations.previewRepublish(filter), ({ entries }) => entries),
-    show: (groups) =>
-      printItems(groups, {
-        ENTRIES: 'entries',
-        CODE: 'code',
-        TYPE: 'type',
-        PRODUCER: 'producer',
-        OLDEST: 'oldest',
-        NEWEST: 'newest',
-      }),
-    nothing: 'no refused entry matches',
-    begin: (operator, request) => operator.operations.republish(filter, request, correctionOf(options)),
   });
 }
 
@@ -138,6 +115,5 @@ export function printMalformed(entry: MalformedEntry): void {
     ['key', entry.idempotencyKey],
     ['link', entry.link],
   ]);
-  printHeading('Fields of the entry, cut where they are long');
-  printFields(Object.entries(entry.rawFields));
+  printRawFields(entry.rawFields);
 }

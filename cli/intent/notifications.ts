@@ -1,19 +1,17 @@
 /** `notifications`: what became of intents. */
 import type { Command } from 'commander';
-import type { OpenFilter } from '../../client/intent/choices.ts';
-import { NOTIFICATION_STATUSES } from '../../client/intent/notification-rows.ts';
+import type { OpenFilter } from '../../client/intent/waiting.ts';
+import { NOTIFICATION_STATUSES } from '../../client/intent/notifications.ts';
 import type { NotificationFilter } from '../../client/intent/notifications.ts';
 import type { ExitCode } from '../command.ts';
-import { EXIT, action } from '../command.ts';
-import { define, form, list, option, printItems } from '../definition.ts';
+import { EXIT } from '../command.ts';
+import { define, list, option } from '../definition.ts';
 import {
-  givenOf,
   limitOption,
   parseEntryId,
   producerOption,
-  sinceOption,
+  spanOptions,
   typeOption,
-  untilOption,
   waitLimitOption,
 } from '../options.ts';
 import { countOf, printJson, printLine, report } from '../output.ts';
@@ -21,36 +19,37 @@ import { startProgress } from '../progress.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
 import type { OperationCommandOptions } from '../operations.ts';
-import { inGroups, isNamed, operate, operationOptions } from '../operations.ts';
+import { addOneOrMany, inGroups } from '../operations.ts';
 import { printNotification } from './notification-view.ts';
 
-type ListOptions = Omit<NotificationFilter, 'idempotencyKey' | 'recipient'> & { key?: string; user?: string };
-
-interface CancelOptions extends OperationCommandOptions, OpenFilter {
+interface CancelOptions extends OperationCommandOptions {
   timeout: number;
 }
 
 export function addTo(notifications: Command): void {
   list(notifications, {
     description: 'List accepted notifications, newest first.',
-    options: [
-      ...[typeOption(), producerOption()],
-      option(
+    filters: {
+      ...{ type: typeOption(), producer: producerOption() },
+      status: option(
         '--status <status>',
         'open: a route will still be tried; settled: none will; dead_letter: at least one route is dead',
       ).choices(NOTIFICATION_STATUSES),
-      option('--key <key>', 'idempotency key'),
-      option('--user <id>', 'for this user, or for the administrator with this address; see also why'),
-      ...[sinceOption('accepted'), untilOption('accepted')],
-    ],
+      idempotencyKey: option('--key <key>', 'idempotency key'),
+      recipient: option(
+        '--user <id>',
+        'for this user, or for the administrator with this address; see also why',
+      ),
+      ...spanOptions('accepted'),
+    },
     examples: [
       'notifications list --status open',
       'notifications list --key game-7/turn-54 --json',
       'notifications list --user user-17 --since 2d',
       'notifications list --type game.finished --since 2026-01-31 --until 2026-02-01',
     ],
-    read: ({ operator }: Session, { key, user, ...options }: ListOptions & { limit: number }) =>
-      operator.notifications.list({ ...options, ...givenOf({ idempotencyKey: key, recipient: user }) }),
+    read: ({ operator }: Session, filter: NotificationFilter & { limit: number }) =>
+      operator.notifications.list(filter),
     columns: {
       ACCEPTED: 'acceptedAt',
       NOTIFICATION: 'notificationId',
@@ -74,46 +73,34 @@ export function addTo(notifications: Command): void {
     print: printNotification,
   });
 
-  form(notifications, {
+  addOneOrMany(notifications, {
     name: 'cancel',
     description:
       'Cancel notifications: routes that are not published yet are skipped for good. Without a notification id, all that match the filters now are cancelled, also those that were not read or accepted yet.',
-    args: [['[notification id]', 'id of the stream entry', parseEntryId]],
-    options: [
-      ...operationOptions('notifications', 'cancelled'),
-      ...[typeOption(), producerOption(), sinceOption('accepted'), untilOption('accepted')],
-      waitLimitOption('the routes of a single one to be settled'),
-    ],
+    id: ['[notification id]', 'id of the stream entry', parseEntryId],
+    ...{ a: 'a notification', things: 'notifications', done: 'cancelled' },
+    filters: { type: typeOption(), producer: producerOption(), ...spanOptions('accepted') },
+    options: [waitLimitOption('the routes of a single one to be settled')],
     examples: [
       'notifications cancel 1790000000000-0',
       'notifications cancel --producer game_master --since 1h --dry-run',
       "notifications cancel --producer game_master --since 1h --rate 200 --yes --reason 'INC-42'",
     ],
-  }).action(
-    action<CancelOptions, [string | undefined]>((options, id) => {
-      const { type, producer, since, until } = options;
-      const filter = givenOf({ type, producer, since, until });
-      return isNamed(id, filter, 'a notification') ? cancelOne(id, options) : cancelMany(filter, options);
-    }),
-  );
-}
-
-function cancelMany(filter: OpenFilter, options: CancelOptions): Promise<ExitCode> {
-  return operate(options, {
-    what: 'notification',
-    verb: 'cancel',
-    // Only the stream knows of entries that were not read yet.
-    needs: ['redis'],
-    count: async ({ operations }) =>
-      inGroups(await operations.previewCancel(filter), ({ notifications }) => notifications),
-    show: (groups) =>
-      printItems(groups, {
+    one: cancelOne,
+    many: (filter: OpenFilter) => ({
+      ...{ what: 'notification', verb: 'cancel' },
+      // Only the stream knows of entries that were not read yet.
+      needs: ['redis'],
+      count: async ({ operations }) =>
+        inGroups(await operations.previewCancel(filter), ({ notifications: count }) => count),
+      columns: {
         NOTIFICATIONS: 'notifications',
         STATE: ({ state }) => (state === 'under_way' ? 'under way' : 'not begun'),
         ...{ TYPE: 'type', PRODUCER: 'producer', OLDEST: 'oldest', NEWEST: 'newest' },
-      }),
-    nothing: 'no notification that is under way or has not begun matches',
-    begin: (operator, request) => operator.operations.cancel(filter, request),
+      },
+      nothing: 'no notification that is under way or has not begun matches',
+      begin: (operator, request) => operator.operations.cancel(filter, request),
+    }),
   });
 }
 

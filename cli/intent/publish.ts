@@ -11,7 +11,7 @@ import { isJsonObject } from '../../api/json.ts';
 import { nearestOf } from '../../api/text.ts';
 import type { NotificationView } from '../../client/intent/notifications.ts';
 import { SAMPLE_USERS } from '../../client/intent/sample-intents.ts';
-import { waitForSettlement } from '../../client/intent/settlement.ts';
+import { waitForSettlement } from '../../client/intent/cancel.ts';
 import type { NotificationIntent } from '../../client/constructors.ts';
 import { InvalidIntentError, newIntent, publishIntent } from '../../client/constructors.ts';
 import { linkField } from '../../client/resources.ts';

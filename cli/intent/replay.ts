@@ -2,13 +2,13 @@
 import type { Command } from 'commander';
 import type { DeadLetterFilter } from '../../client/intent/dead-letters.ts';
 import type { ChosenOperation } from '../../client/operations.ts';
-import type { ReplayGroup, ReplayOutcome } from '../../client/intent/replay.ts';
+import type { ReplayOutcome } from '../../client/intent/replay.ts';
 import { NONE } from '../../client/intent/replay.ts';
 import type { Operator } from '../../client/operator.ts';
 import { waitUntil } from '../../client/wait-until.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError, action } from '../command.ts';
-import { option, printItems, shaped } from '../definition.ts';
+import { filterOf, option, shaped } from '../definition.ts';
 import { deadLetterFilters, givenOf, parseEntryId, waitLimitOption } from '../options.ts';
 import { printJson, printLine } from '../output.ts';
 import { startProgress } from '../progress.ts';
@@ -16,13 +16,13 @@ import { withSession } from '../session.ts';
 import type { OperationCommandOptions } from '../operations.ts';
 import { inGroups, operate, operationOptions } from '../operations.ts';
 
-type Options = OperationCommandOptions &
-  Pick<DeadLetterFilter, 'type' | 'channel' | 'failure' | 'producer' | 'since' | 'until'> & {
-    wait?: boolean;
-    timeout: number;
-  };
+interface Options extends OperationCommandOptions {
+  wait?: boolean;
+  timeout: number;
+}
 
 export function addTo(command: Command): void {
+  const filters = deadLetterFilters();
   shaped(command, {
     description:
       'Replay dead-lettered routes. Each gets a new budget; its dead letter stays as history. One that has expired meanwhile is not sent. Without a notification id, all routes that match the filters are replayed. A route that is named and waits for its next attempt tries now.',
@@ -31,7 +31,7 @@ export function addTo(command: Command): void {
       ['[route id]', 'this route only, as dead-letters list shows it'],
     ],
     options: [
-      ...[...deadLetterFilters(), ...operationOptions('routes')],
+      ...[...Object.values(filters), ...operationOptions('routes')],
       option('--wait', 'wait until the replayed routes are settled; exit code 1 when some died again'),
       waitLimitOption('that'),
     ],
@@ -42,37 +42,25 @@ export function addTo(command: Command): void {
     ],
   }).action(
     action<Options, [string | undefined, string | undefined]>((options, notificationId, routeId) => {
-      const filter = filterOf(options, notificationId, routeId);
+      const filter = filterOf<DeadLetterFilter>(filters, options);
+      const hasFilter = Object.keys(filter).length > 0;
+      if (notificationId === undefined && !hasFilter) {
+        throw new UsageError(
+          'say which: a notification id, or filters; --since 30d for everything of 30 days',
+        );
+      }
+      if (routeId !== undefined && hasFilter) throw new UsageError('a route that is named takes no filters');
       if (routeId !== undefined && !options.dryRun) return replayOne(notificationId!, routeId, options);
-      return replayMany(filter, options);
+      return replayMany({ ...filter, ...givenOf({ notificationId, routeId }) }, options);
     }),
   );
 }
 
-/** @throws UsageError for a bulk replay without a filter, and for filters of a single route. */
-function filterOf(options: Options, notificationId?: string, routeId?: string): DeadLetterFilter {
-  const { type, channel, failure, producer, since, until } = options;
-  const filters = givenOf({ type, channel, failure, producer, since, until });
-  const hasFilter = Object.keys(filters).length > 0;
-  if (notificationId === undefined && !hasFilter) {
-    throw new UsageError('say which: a notification id, or filters; --since 30d for everything of 30 days');
-  }
-  if (routeId !== undefined && hasFilter) throw new UsageError('a route that is named takes no filters');
-  return {
-    ...filters,
-    ...(notificationId === undefined ? {} : { notificationId }),
-    ...(routeId === undefined ? {} : { routeId }),
-  };
-}
-
-const requestOf = ({ requestedBy, reason }: Options) => ({
-  requestedBy,
-  ...(reason === undefined ? {} : { reason }),
-});
-
 function replayOne(notificationId: string, routeId: string, options: Options): Promise<ExitCode> {
   return withSession(['postgres', 'temporal'], async ({ operator }) => {
-    const { startedAt, replayed } = await operator.replays.route(notificationId, routeId, requestOf(options));
+    const { requestedBy, reason } = options;
+    const request = { requestedBy, ...givenOf({ reason }) };
+    const { startedAt, replayed } = await operator.replays.route(notificationId, routeId, request);
     const outcome = options.wait
       ? await operator.replays.wait([replayed], startedAt, { limitMs: options.timeout })
       : undefined;
@@ -94,7 +82,10 @@ function replayMany(filter: DeadLetterFilter, options: Options): Promise<ExitCod
     what: 'route',
     verb: 'replay',
     count: async ({ replays }) => inGroups(await replays.preview(filter), ({ routes }) => routes),
-    show: printGroups,
+    columns: {
+      ...{ ROUTES: 'routes', EXPIRED: 'expired', TYPE: 'type', CHANNEL: 'channel', FAILURE: 'failure' },
+      ...{ OLDEST: 'oldest', NEWEST: 'newest' },
+    },
     nothing: 'no dead-lettered route matches',
     // Only a bulk replay reaches what its operator has not looked at.
     isNamed: filter.notificationId !== undefined,
@@ -136,17 +127,6 @@ async function waitForOutcome(
     progress.end();
   }
 }
-
-const printGroups = (groups: ReplayGroup[]): void =>
-  printItems(groups, {
-    ROUTES: 'routes',
-    EXPIRED: 'expired',
-    TYPE: 'type',
-    CHANNEL: 'channel',
-    FAILURE: 'failure',
-    OLDEST: 'oldest',
-    NEWEST: 'newest',
-  });
 
 function outcomeLine({ published, skipped, expired, diedAgain, open, gone }: ReplayOutcome): string {
   const parts = [`${published} published`, `${diedAgain} died again`];

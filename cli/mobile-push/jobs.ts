@@ -1,28 +1,27 @@
 /** `mobile`: push jobs to phones. */
-import type { Command, Option } from 'commander';
+import type { Command } from 'commander';
 import { DEFAULT_MOBILE_STREAM, PRIORITIES } from '../../api/mobile-push/job.ts';
 import { checkedMobileJob } from '../../api/mobile-push/message.ts';
 import { NotFoundError, OperationFailedError } from '../../client/errors.ts';
 import type { MobileJobFilter, MobileJobSummary, MobileJobView } from '../../client/mobile-push/jobs.ts';
 import { MOBILE_STATUSES, REPLAYABLE } from '../../client/mobile-push/jobs.ts';
 import { waitUntil } from '../../client/wait-until.ts';
-import type { ExitCode, GlobalOptions } from '../command.ts';
-import { EXIT, UsageError, action } from '../command.ts';
+import type { GlobalOptions } from '../command.ts';
+import { EXIT, UsageError } from '../command.ts';
 import type { Columns } from '../definition.ts';
-import { define, form, list, option, printItems } from '../definition.ts';
+import { define, list, option, printItems, printRawFields } from '../definition.ts';
 import type { Requested } from '../options.ts';
 import {
   givenOf,
   parseEntryId,
   parseFuture,
   requestedByOption,
-  sinceOption,
-  untilOption,
+  spanOptions,
   waitLimitOption,
 } from '../options.ts';
 import { printFields, printHeading, printJson, printLine } from '../output.ts';
 import type { OperationCommandOptions } from '../operations.ts';
-import { isNamed, operate, operationOptions } from '../operations.ts';
+import { addOneOrMany } from '../operations.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
 
@@ -31,18 +30,24 @@ export function addTo(mobile: Command): void {
 
   list(mobile, {
     description: 'List jobs, newest first.',
-    options: [
+    filters: {
       ...filters(MOBILE_STATUSES),
-      option('--replayable', 'jobs that a replay may help: devices not reached, or pending for over an hour'),
-      option('--retrying', 'jobs with a device that is between two attempts, and when the next one is'),
-    ],
+      replayable: option(
+        '--replayable',
+        'jobs that a replay may help: devices not reached, or pending for over an hour',
+      ),
+      retrying: option(
+        '--retrying',
+        'jobs with a device that is between two attempts, and when the next one is',
+      ),
+    },
     examples: [
       'mobile list --replayable --since 1h',
       'mobile list --retrying --watch',
       'mobile list --user user-1',
     ],
-    read: ({ operator }: Session, options: FilterOptions & { limit: number }) =>
-      operator.mobile.list({ ...filterOf(options), limit: options.limit }),
+    read: ({ operator }: Session, filter: MobileJobFilter & { limit: number }) =>
+      operator.mobile.list(filter),
     print: (items, { retrying }) => printItems(items, retrying ? RETRYING : JOBS, { flexible: 7, linked: 1 }),
   });
 
@@ -55,23 +60,30 @@ export function addTo(mobile: Command): void {
     print: printMobileJob,
   });
 
-  form(mobile, {
+  addOneOrMany(mobile, {
     name: 'replay',
     description:
       'Repeat sends that failed, with a fresh budget; a device that has the push gets nothing. Without a job id, all jobs that match the filters are replayed.',
-    args: [['[job id]', 'this job only', parseEntryId]],
-    options: [...filters(REPLAYABLE), ...operationOptions('jobs')],
+    id: ['[job id]', 'this job only', parseEntryId],
+    ...{ a: 'a job', things: 'jobs', filters: filters(REPLAYABLE) },
     examples: [
       'mobile replay 1790000000000-0',
       'mobile replay --status failed --since 2h --dry-run',
       'mobile replay --code messaging/authentication-error --since 2h --yes',
     ],
-  }).action(
-    action<ReplayOptions, [string | undefined]>((options, jobId) => {
-      const filter = filterOf(options);
-      return isNamed(jobId, filter, 'a job') ? replayOne(jobId, options) : replayMany(filter, options);
+    one: (jobId, { json, requestedBy }: OperationCommandOptions) =>
+      withSession(['postgres', 'temporal'], async ({ operator }) => {
+        await operator.mobile.replay(jobId, { requestedBy });
+        if (json) printJson({ replayed: [jobId] });
+        else printLine(`the failed sends of ${jobId} are repeated; see mobile show ${jobId}`);
+        return EXIT.done;
+      }),
+    many: (filter: MobileJobFilter) => ({
+      ...{ what: 'job', verb: 'replay', nothing: 'no job that can be replayed matches' },
+      count: async (operator) => ({ matching: await operator.mobile.countReplayable(filter) }),
+      begin: (operator, request) => operator.operations.resend(filter, request),
     }),
-  );
+  });
 
   define(mobile, {
     name: 'cancel',
@@ -198,46 +210,12 @@ function fieldsOf({
   return fields;
 }
 
-const filters = (statuses: readonly string[]): Option[] => [
-  option('--status <status>', 'status of the job').choices(statuses),
-  option('--user <id>', 'jobs of this user'),
-  option('--code <code>', 'why the last send failed, or the entry was refused'),
-  ...[sinceOption('arrived'), untilOption('arrived')],
-];
-
-type FilterOptions = Omit<MobileJobFilter, 'userId'> & { user?: string };
-
-const filterOf = ({
-  user,
-  status,
-  code,
-  replayable,
-  retrying,
-  since,
-  until,
-}: FilterOptions): MobileJobFilter =>
-  givenOf({ status, userId: user, code, replayable, retrying, since, until });
-
-type ReplayOptions = OperationCommandOptions & FilterOptions;
-
-function replayOne(jobId: string, { json, requestedBy }: ReplayOptions): Promise<ExitCode> {
-  return withSession(['postgres', 'temporal'], async ({ operator }) => {
-    await operator.mobile.replay(jobId, { requestedBy });
-    if (json) printJson({ replayed: [jobId] });
-    else printLine(`the failed sends of ${jobId} are repeated; see mobile show ${jobId}`);
-    return EXIT.done;
-  });
-}
-
-function replayMany(filter: MobileJobFilter, options: ReplayOptions): Promise<ExitCode> {
-  return operate(options, {
-    what: 'job',
-    verb: 'replay',
-    count: async (operator) => ({ matching: await operator.mobile.countReplayable(filter) }),
-    nothing: 'no job that can be replayed matches',
-    begin: (operator, request) => operator.operations.resend(filter, request),
-  });
-}
+const filters = (statuses: readonly string[]) => ({
+  status: option('--status <status>', 'status of the job').choices(statuses),
+  userId: option('--user <id>', 'jobs of this user'),
+  code: option('--code <code>', 'why the last send failed, or the entry was refused'),
+  ...spanOptions('arrived'),
+});
 
 const wordsOfAction = ({ action: name, requestedBy, actedAt }: NonNullable<MobileJobView['lastAction']>) =>
   `${name} by ${requestedBy} at ${actedAt.toISOString()}`;
@@ -262,10 +240,7 @@ function printMobileJob(view: MobileJobView): void {
     ['last asked for', view.lastAction && wordsOfAction(view.lastAction)],
     ['link', view.live?.link ?? view.link],
   ]);
-  if (view.rawFields) {
-    printHeading('Fields of the entry, cut where they are long');
-    printFields(Object.entries(view.rawFields));
-  }
+  if (view.rawFields) printRawFields(view.rawFields);
   if (view.sends.length === 0) return;
   printHeading('Sends');
   printItems(

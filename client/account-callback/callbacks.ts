@@ -16,8 +16,8 @@ import { byAuthor, noteAction } from '../actions.ts';
 import { clockOf } from '../bulk-replay.ts';
 import { NotFoundError } from '../errors.ts';
 import { tellHold, writePause } from '../holds.ts';
-import type { Candidate, Conditions, Page } from '../lists.ts';
-import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
+import type { Listing, Page, WithoutNulls } from '../lists.ts';
+import { conditionsOf, listOf, spanOf, withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 import { ANSWER_LIMIT_MS, ask, query } from '../temporal.ts';
@@ -30,21 +30,25 @@ const RUN_LIMIT_MS = 60_000;
 /** Dead letters that one statement opens again. */
 const REPLAY_BATCH = 500;
 
-export interface ShardStatus {
+interface ShardRow {
   shard: number;
   /** Users who take part. */
   users: number;
-  /** The last day to whose end all trackings have caught up, as `2026-01-31`; absent when no tracking is waited for. */
-  caughtUpDate?: string;
+  /** The last day to whose end all trackings have caught up, as `2026-01-31`; null when no tracking is waited for. */
+  caughtUpDate: string | null;
   /** Trackings that are waited for and have not caught up to the end of the previous day. */
   behind: number;
   /** Not tried yet. */
   pending: number;
   /** To be tried again. */
   failed: number;
-  nextRetryAt?: Date;
+  nextRetryAt: Date | null;
   /** Given up, and not replayed since. */
   deadLetters: number;
+  hold: Hold;
+}
+
+export interface ShardStatus extends WithoutNulls<Omit<ShardRow, 'hold'>> {
   /** It delivers nothing until an operator resumes it. */
   paused?: { since: Date; by: string; reason?: string };
   /** What the workflow says; absent when it did not answer within 3 s. */
@@ -60,7 +64,7 @@ export interface CallbackFilter {
   until?: Date;
 }
 
-export interface FailedCallbackView {
+interface FailedRow {
   kind: CallbackKind;
   userId: string;
   periodStart: Date;
@@ -68,15 +72,17 @@ export interface FailedCallbackView {
   attempts: number;
   lastError: string;
   failedAt: Date;
-  /** Absent for a dead letter. */
-  nextAttemptAt?: Date;
+  /** Null for a dead letter. */
+  nextAttemptAt: Date | null;
   /** Of a dead letter, if it was. */
-  replayedAt?: Date;
-  link?: string;
+  replayedAt: Date | null;
+  shard: number;
 }
 
+export type FailedCallbackView = WithoutNulls<Omit<FailedRow, 'shard'>> & { link?: string };
+
 /** A tracking that did not catch up in time: daily callbacks of its shard wait for it. */
-export interface OverdueView {
+interface OverdueView {
   userId: string;
   shard: number;
   /** The last day to whose end it has caught up, as `2026-01-31`. */
@@ -103,19 +109,14 @@ export function callbackOperations(resources: OperatorResources) {
 
     /** Each shard, with what its rows and its workflow say. */
     async status(): Promise<ShardStatus[]> {
-      const { rows } = await db.query<StatusRow>(LIST_SHARDS);
+      const { rows } = await db.query<ShardRow>(LIST_SHARDS);
       return Promise.all(
         rows.map(async ({ hold, ...row }) => {
           const workflowId = accountCallbackWorkflowId(row.shard);
           const live = await query<CallbackState>(temporal, workflowId, CALLBACK_STATUS_QUERY);
           // The workflow rests as well when PostgreSQL was put back to before the pause.
           const paused = pauseViewOf(hold.isPaused ? hold : live?.paused);
-          return {
-            ...withoutNulls(row),
-            ...(paused ? { paused } : {}),
-            ...(live ? { live } : {}),
-            ...linkField(resources, workflowId),
-          };
+          return { ...withoutNulls({ ...row, paused, live }), ...linkField(resources, workflowId) };
         }),
       );
     },
@@ -128,17 +129,16 @@ export function callbackOperations(resources: OperatorResources) {
     show: (userId: string, filter: AccountFilter = {}) => showAccount(resources, userId, filter),
 
     /** Callbacks that will be tried again, the latest failure first. */
-    failed: (filter: CallbackFilter & { limit?: number } = {}) => list(LIST_FAILED, 'failed_at', filter),
+    failed: (filter: CallbackFilter & { limit?: number } = {}) => list(FAILED, filter),
 
     /** Callbacks that were given up, the newest first. A replay leaves them as they are, with its time. */
-    deadLetters: (filter: CallbackFilter & { limit?: number } = {}) =>
-      list(LIST_DEAD_LETTERS, 'dropped_at', filter),
+    deadLetters: (filter: CallbackFilter & { limit?: number } = {}) => list(DEAD_LETTERS, filter),
 
     /** How many dead letters a replay with this filter would replay. */
     async countReplayable(filter: CallbackFilter): Promise<number> {
-      const given = conditions(replayable(filter));
-      const { rows } = await db.query<{ dead: number }>(COUNT_REPLAYABLE(given), given.values);
-      return rows[0]!.dead;
+      const { where, values } = conditionsOf(REPLAYABLE, filter);
+      const count = `SELECT count(*)::int AS dead FROM ${DEAD_LETTERS.from} ${where}`;
+      return (await db.query<{ dead: number }>(count, values)).rows[0]!.dead;
     },
 
     /**
@@ -158,10 +158,7 @@ export function callbackOperations(resources: OperatorResources) {
       ),
 
     /** Trackings that did not catch up in time, the furthest behind first. */
-    async overdue({ limit = DEFAULT_LIMIT }: { limit?: number } = {}): Promise<Page<OverdueView>> {
-      const { rows } = await db.query<OverdueView>(LIST_OVERDUE, [limit + 1]);
-      return pageOf(rows, limit, withoutNulls);
-    },
+    overdue: (filter: { limit?: number } = {}) => listOverdue(db, filter),
 
     /**
      * Daily callbacks wait for these trackings no longer, until the next day or `track` of the user comes.
@@ -217,13 +214,13 @@ export function callbackOperations(resources: OperatorResources) {
     const shards = new Set<number>();
     let done = 0;
     while (done < limit && !signal?.aborted) {
-      const given = conditions([...replayable(filter), ['dropped_at <= ?::timestamptz', startedAt]]);
+      const given = conditionsOf<CallbackFilter & { startedAt: string }>(REPLAYABLE, {
+        ...filter,
+        startedAt,
+      });
       const batch = Math.min(REPLAY_BATCH, limit - done);
-      const { rows } = await db.query<{ shard: number }>(REPLAY(given), [
-        ...given.values,
-        batch,
-        requestedBy,
-      ]);
+      const values = [...given.values, batch, requestedBy];
+      const { rows } = await db.query<{ shard: number }>(REPLAY(given), values);
       for (const { shard } of rows) shards.add(shard);
       done += rows.length;
       onReplayed?.(done);
@@ -251,14 +248,11 @@ export function callbackOperations(resources: OperatorResources) {
     });
   }
 
-  async function list(
-    statement: (given: Conditions) => string,
-    time: string,
-    { limit = DEFAULT_LIMIT, ...filter }: CallbackFilter & { limit?: number },
+  function list(
+    listing: Listing<CallbackFilter>,
+    filter: CallbackFilter & { limit?: number },
   ): Promise<Page<FailedCallbackView>> {
-    const given = conditions(matching(filter, time));
-    const { rows } = await db.query<FailedRow>(statement(given), [...given.values, limit + 1]);
-    return pageOf(rows, limit, ({ shard, ...row }) => ({
+    return listOf(db, listing, filter, ({ shard, ...row }: FailedRow) => ({
       ...withoutNulls(row),
       ...linkField(resources, accountCallbackWorkflowId(shard)),
     }));
@@ -281,10 +275,16 @@ export function callbackOperations(resources: OperatorResources) {
   }
 }
 
+/** Trackings that did not catch up in time, the furthest behind first. */
+export const listOverdue = (
+  db: OperatorResources['db'],
+  filter: { limit?: number },
+): Promise<Page<OverdueView>> => listOf<OverdueView, object>(db, OVERDUE, filter);
+
 function pauseViewOf(pause: Omit<Hold, 'isPaused'> | undefined): ShardStatus['paused'] {
   if (!pause) return undefined;
   const { sinceMs, requestedBy: by = 'operator', reason } = pause;
-  return { since: new Date(sinceMs), by, ...(reason === undefined ? {} : { reason }) };
+  return withoutNulls({ since: new Date(sinceMs), by, reason });
 }
 
 const asked = (shard: number) => ({
@@ -292,30 +292,6 @@ const asked = (shard: number) => ({
   ifSilent: 'its alarm may still be under way; is a process with the role account-callback running?',
   ifNotRunning: 'a service with the role account-callback starts it',
 });
-
-const matching = ({ kind, userId, since, until }: CallbackFilter, time: string): Candidate[] => [
-  ['kind = ?', kind],
-  ['user_id = ?', userId],
-  [`${time} >= ?`, since],
-  [`${time} <= ?`, until],
-];
-
-const replayable = (filter: CallbackFilter): Candidate[] => [
-  ['replayed_at IS NULL'],
-  ...matching(filter, 'dropped_at'),
-];
-
-interface StatusRow {
-  shard: number;
-  users: number;
-  caughtUpDate: string | null;
-  behind: number;
-  pending: number;
-  failed: number;
-  nextRetryAt: Date | null;
-  deadLetters: number;
-  hold: Hold;
-}
 
 const FIND_SHARD = 'SELECT FROM notification.callback_settings WHERE $1::int >= 0 AND $1::int < shards';
 
@@ -350,13 +326,12 @@ const LIST_SHARDS = `
    ) AS failed
    ORDER BY shard.number`;
 
-/** $1 rows at most. */
-export const LIST_OVERDUE = `
-  SELECT user_id AS "userId", shard, to_char(caught_up_date, 'YYYY-MM-DD') AS "caughtUpDate", changed_at AS "changedAt"
-    FROM notification.callback_trackings
-   WHERE ${IS_OVERDUE}
-   ORDER BY caught_up_date, user_id
-   LIMIT $1`;
+const OVERDUE: Listing<object> = {
+  columns: `user_id AS "userId", shard, to_char(caught_up_date, 'YYYY-MM-DD') AS "caughtUpDate", changed_at AS "changedAt"`,
+  from: 'notification.callback_trackings',
+  order: 'caught_up_date, user_id',
+  always: IS_OVERDUE,
+};
 
 /** $1 users, or null: those who are overdue. */
 const RELEASE = `
@@ -365,43 +340,35 @@ const RELEASE = `
    WHERE is_waited_for AND (user_id = ANY($1::text[]) OR $1::text[] IS NULL AND ${IS_OVERDUE})
   RETURNING shard`;
 
-interface FailedRow {
-  kind: CallbackKind;
-  userId: string;
-  shard: number;
-  periodStart: Date;
-  attempts: number;
-  lastError: string;
-  failedAt: Date;
-  nextAttemptAt: Date | null;
-  replayedAt: Date | null;
-}
+const FAILED_COLUMNS = `kind, user_id AS "userId", to_timestamp(period_start_ms / 1000.0) AS "periodStart", attempts,
+         last_error AS "lastError"`;
+const FILTERS = { kind: 'kind = ?', userId: 'user_id = ?' };
 
-const LIST_FAILED = ({ where, next }: Conditions) => `
-  SELECT kind, user_id AS "userId", shard, to_timestamp(period_start_ms / 1000.0) AS "periodStart", attempts,
-         last_error AS "lastError", failed_at AS "failedAt", next_attempt_at AS "nextAttemptAt", NULL AS "replayedAt"
-    FROM notification.failed_callbacks
-   ${where}
-   ORDER BY failed_at DESC, kind, user_id, period_start_ms
-   LIMIT ${next}`;
+const FAILED: Listing<CallbackFilter> = {
+  columns: `${FAILED_COLUMNS}, shard, failed_at AS "failedAt", next_attempt_at AS "nextAttemptAt", NULL AS "replayedAt"`,
+  from: 'notification.failed_callbacks',
+  order: 'failed_at DESC, kind, user_id, period_start_ms',
+  filters: { ...FILTERS, ...spanOf('failed_at') },
+};
 
-const LIST_DEAD_LETTERS = ({ where, next }: Conditions) => `
-  SELECT kind, user_id AS "userId", notification.callback_shard(user_id) AS shard,
-         to_timestamp(period_start_ms / 1000.0) AS "periodStart", attempts, last_error AS "lastError",
-         dropped_at AS "failedAt", NULL AS "nextAttemptAt", replayed_at AS "replayedAt"
-    FROM notification.callback_dead_letters
-   ${where}
-   ORDER BY dropped_at DESC, kind, user_id, period_start_ms
-   LIMIT ${next}`;
+const DEAD_LETTERS: Listing<CallbackFilter> = {
+  columns: `${FAILED_COLUMNS}, notification.callback_shard(user_id) AS shard, dropped_at AS "failedAt",
+         NULL AS "nextAttemptAt", replayed_at AS "replayedAt"`,
+  from: 'notification.callback_dead_letters',
+  order: 'dropped_at DESC, kind, user_id, period_start_ms',
+  filters: { ...FILTERS, ...spanOf('dropped_at') },
+};
 
-const COUNT_REPLAYABLE = ({ where }: Conditions) => `
-  SELECT count(*)::int AS dead FROM notification.callback_dead_letters ${where}`;
+const REPLAYABLE = {
+  filters: { ...DEAD_LETTERS.filters, startedAt: 'dropped_at <= ?::timestamptz' },
+  always: 'replayed_at IS NULL',
+};
 
 /**
  * A replayed callback is due since it was dropped: that is in the past for every clock. The parameters after those of the
  * filter are the limit and who asks.
  */
-const REPLAY = ({ where, values, next }: Conditions) => `
+const REPLAY = ({ where, values, next }: ReturnType<typeof conditionsOf>) => `
   WITH chosen AS MATERIALIZED (
     SELECT kind, user_id, period_start_ms, last_error, dropped_at
       FROM notification.callback_dead_letters

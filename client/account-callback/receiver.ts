@@ -17,8 +17,8 @@ import {
   contradictionIn,
   parseCallbackPath,
 } from '../../api/account-callback/callback.ts';
-import type { CallerProof, SignedCall } from '../webhook-proof.ts';
-import { createProofCheck } from '../webhook-proof.ts';
+import type { Answer, CallerProof, ReceiverLog, SignedCall } from '../webhook-proof.ts';
+import { answerTo, createProofCheck, jsonIn, problemIn } from '../webhook-proof.ts';
 
 /** No callback is longer; who sends more need not be read to the end. */
 export const MAX_CALLBACK_BYTES = 4_096;
@@ -31,12 +31,6 @@ export interface CallbackStore {
    * @returns what was there before; undefined when nothing was.
    */
   upsert(key: CallbackKey, callback: CallbackBody): Promise<CallbackBody | undefined>;
-}
-
-/** As pino has them. */
-export interface CallbackReceiverLog {
-  info(fields: object, message: string): void;
-  error(fields: object, message: string): void;
 }
 
 export interface CallbackRequest extends SignedCall {
@@ -53,7 +47,7 @@ export interface CallbackReceiver {
   /** Checks a request and keeps what it tells. @throws what the store throws. */
   apply(request: CallbackRequest): Promise<CallbackReceipt>;
   /** As `apply`, and says what to answer with: a status and JSON. Never rejects. */
-  answer(request: CallbackRequest): Promise<{ status: number; answer: object }>;
+  answer(request: CallbackRequest): Promise<Answer>;
 }
 
 /** @throws Error for an invalid secret, or without secrets. */
@@ -63,7 +57,7 @@ export function createCallbackReceiver({
   ...proof
 }: {
   store: CallbackStore;
-  log: CallbackReceiverLog;
+  log: ReceiverLog;
 } & CallerProof): CallbackReceiver {
   const whatIsWrongWith = createProofCheck(proof);
 
@@ -74,16 +68,13 @@ export function createCallbackReceiver({
     if (Buffer.byteLength(body) > MAX_CALLBACK_BYTES) {
       return refuse('invalid_callback', `the body has more than ${MAX_CALLBACK_BYTES} bytes`);
     }
-    const parsed = callbackSchema.safeParse(parseJson(body));
+    const parsed = callbackSchema.safeParse(jsonIn(body));
     const doubt = whatIsWrongWith(request, (id) => {
       const periodStartMs = parsed.data?.period_start_ms;
       return periodStartMs === undefined || id === callbackWebhookId({ ...named, periodStartMs });
     });
     if (doubt !== undefined) return refuse('not_authentic', doubt);
-    if (!parsed.success) {
-      const [issue] = parsed.error.issues;
-      return refuse('invalid_callback', `${issue?.path.join('.') || 'body'}: ${issue?.message}`);
-    }
+    if (!parsed.success) return refuse('invalid_callback', problemIn(parsed.error));
     const callback = parsed.data;
     const contradiction = contradictionIn(named.kind, callback);
     if (contradiction !== undefined) return refuse('invalid_callback', contradiction);
@@ -104,23 +95,16 @@ export function createCallbackReceiver({
 
   return {
     apply,
-    async answer(request) {
-      try {
-        const receipt = await apply(request);
-        if ('message' in receipt) {
-          const { outcome: code, message } = receipt;
-          return { status: STATUSES[code], answer: { error: { code, message } } };
-        }
-        return { status: STATUSES[receipt.outcome], answer: { outcome: receipt.outcome } };
-      } catch (error) {
-        const reason = error instanceof Error ? error.message : String(error);
-        log.error({ reason }, 'account callback could not be kept');
-        return {
-          status: 500,
-          answer: { error: { code: 'not_kept', message: 'the callback could not be kept' } },
-        };
-      }
-    },
+    answer: (request) =>
+      answerTo(
+        async () => {
+          const receipt = await apply(request);
+          return 'key' in receipt ? { outcome: receipt.outcome } : receipt;
+        },
+        STATUSES,
+        'callback',
+        (reason) => log.error({ reason }, 'account callback could not be kept'),
+      ),
   };
 }
 
@@ -136,15 +120,6 @@ const STATUSES: Record<CallbackReceipt['outcome'], number> = {
 /** Both have passed the schema: the same fields in the same order. */
 const isSame = (one: CallbackBody, other: CallbackBody): boolean =>
   JSON.stringify(one) === JSON.stringify(other);
-
-/** Undefined, which no schema takes, for what is no JSON. */
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
 
 /** Keeps callbacks in memory, for tests and stand-ins. */
 export function memoryCallbackStore(): CallbackStore & {

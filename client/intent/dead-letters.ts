@@ -7,8 +7,9 @@ import { runbookField } from '../../api/runbook.ts';
 import type { Channel } from '../../api/intent/catalog.ts';
 import { routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { NotFoundError } from '../errors.ts';
-import type { Candidate, Conditions, Page } from '../lists.ts';
-import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
+import type { Grouped, Span } from '../choices.ts';
+import type { Listing, Page } from '../lists.ts';
+import { conditionsOf, listOf, spanOf, withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 
@@ -80,11 +81,7 @@ export function deadLetterOperations(
      * @throws NotFoundError without a dead letter.
      */
     async show(notificationId: string, routeId?: string): Promise<DeadLetter[]> {
-      const { items } = await list({
-        all: true,
-        notificationId,
-        ...(routeId === undefined ? {} : { routeId }),
-      });
+      const { items } = await list({ all: true, ...withoutNulls({ notificationId, routeId }) });
       if (items.length === 0) {
         const what = routeId === undefined ? notificationId : `route ${routeId} of ${notificationId}`;
         throw new NotFoundError(`no dead letter of ${what}`);
@@ -93,42 +90,23 @@ export function deadLetterOperations(
     },
   };
 
-  async function list({
+  function list({
     all = false,
-    limit = DEFAULT_LIMIT,
     ...filter
   }: DeadLetterFilter & { all?: boolean; limit?: number } = {}): Promise<Page<DeadLetter>> {
-    const given = all ? conditions(everDead(filter)) : conditions(stillDead(filter));
-    const statement = all ? LIST_EVER_DEAD(given) : LIST_STILL_DEAD(given);
-    const { rows } = await db.query<DeadLetterRow>(statement, [...given.values, limit + 1]);
-    return pageOf(rows, limit, deadLetterOf);
+    return listOf<DeadLetterRow, DeadLetterFilter, DeadLetter>(
+      ...([db, all ? EVER_DEAD : STILL_DEAD, filter, deadLetterOf] as const),
+    );
   }
 }
 
-const common = (filter: DeadLetterFilter): Candidate[] => [
-  ['route.notification_id = ?', filter.notificationId],
-  ['route.route_id = ?', filter.routeId],
-  ['notification_type = ?', filter.type],
-  ['producer = ?', filter.producer],
-  ['route.channel = ?', filter.channel],
-];
-
-/** Conditions on routes that are dead now, with the failure and the time of their last death. */
-export const stillDead = (filter: DeadLetterFilter): Candidate[] => [
-  // The literal is the predicate of routes_dead_lettered_idx, so that the index serves.
-  ["route.status = 'dead_letter'"],
-  ...common(filter),
-  ['last_error_classification = ?', filter.failure],
-  ['dead_lettered_at >= ?', filter.since],
-  ['dead_lettered_at <= ?', filter.until],
-];
-
-const everDead = (filter: DeadLetterFilter): Candidate[] => [
-  ...common(filter),
-  ['failure_classification = ?', filter.failure],
-  ['dead.created_at >= ?', filter.since],
-  ['dead.created_at <= ?', filter.until],
-];
+const FILTERS = {
+  notificationId: 'route.notification_id = ?',
+  routeId: 'route.route_id = ?',
+  type: 'notification_type = ?',
+  producer: 'producer = ?',
+  channel: 'route.channel = ?',
+};
 
 type DeadLetterRow = Omit<DeadLetter, 'routeRef' | 'link' | 'runbook'>;
 
@@ -137,25 +115,48 @@ const ROUTE = `route.notification_id AS "notificationId", route.route_id AS "rou
          (SELECT count(*)::int
             FROM notification.replays
            WHERE replays.notification_id = route.notification_id AND replays.route_id = route.route_id) AS replays`;
+const FAILURE = "coalesce(last_error_classification, 'unknown')";
 
-const LIST_STILL_DEAD = ({ where, next }: Conditions) => `
-  SELECT ${ROUTE}, coalesce(last_error_classification, 'unknown') AS failure,
-         coalesce(last_error_message, '') AS message, attempt_count AS attempts,
-         route.max_attempts AS "maxAttempts", dead_lettered_at AS "diedAt"
-    FROM notification.routes AS route
+/** Routes that are dead now, with the failure and the time of their last death. */
+const STILL_DEAD: Listing<DeadLetterFilter> = {
+  columns: `${ROUTE}, ${FAILURE} AS failure, coalesce(last_error_message, '') AS message, attempt_count AS attempts,
+         route.max_attempts AS "maxAttempts", dead_lettered_at AS "diedAt"`,
+  from: `notification.routes AS route
     JOIN notification.records USING (notification_id)
-    LEFT JOIN notification.dead_letters AS dead USING (notification_id, route_id)
-   ${where}
-   ORDER BY dead_lettered_at DESC, route.notification_id DESC, route.route_id DESC
-   LIMIT ${next}`;
+    LEFT JOIN notification.dead_letters AS dead USING (notification_id, route_id)`,
+  order: 'dead_lettered_at DESC, route.notification_id DESC, route.route_id DESC',
+  filters: { ...FILTERS, failure: 'last_error_classification = ?', ...spanOf('dead_lettered_at') },
+  // The literal is the predicate of routes_dead_lettered_idx, so that the index serves.
+  always: "route.status = 'dead_letter'",
+};
 
-const LIST_EVER_DEAD = ({ where, next }: Conditions) => `
-  SELECT ${ROUTE}, coalesce(failure_classification, 'unknown') AS failure,
-         coalesce(failure_message, '') AS message, final_attempt_count AS attempts,
-         dead.max_attempts AS "maxAttempts", dead.created_at AS "diedAt"
-    FROM notification.dead_letters AS dead
+const EVER_DEAD: Listing<DeadLetterFilter> = {
+  columns: `${ROUTE}, coalesce(failure_classification, 'unknown') AS failure, coalesce(failure_message, '') AS message,
+         final_attempt_count AS attempts, dead.max_attempts AS "maxAttempts", dead.created_at AS "diedAt"`,
+  from: `notification.dead_letters AS dead
     JOIN notification.routes AS route USING (notification_id, route_id)
-    JOIN notification.records USING (notification_id)
-   ${where}
-   ORDER BY dead.created_at DESC, route.notification_id DESC, route.route_id DESC
-   LIMIT ${next}`;
+    JOIN notification.records USING (notification_id)`,
+  order: 'dead.created_at DESC, route.notification_id DESC, route.route_id DESC',
+  filters: { ...FILTERS, failure: 'failure_classification = ?', ...spanOf('dead.created_at') },
+};
+
+/** Dead routes of one kind. */
+export interface ReplayGroup extends Span {
+  type: string;
+  channel: string;
+  failure: string;
+  routes: number;
+  /** Of them, those that are too late: a replay does not send them. */
+  expired: number;
+}
+
+/** The routes that an operation replays. */
+export const chooseDead = (filter: DeadLetterFilter): Grouped => ({
+  columns: ['notification_id', 'route_id'],
+  from: 'notification.routes AS route JOIN notification.records AS record USING (notification_id)',
+  at: 'dead_lettered_at',
+  given: conditionsOf(STILL_DEAD, filter),
+  groups: { type: 'notification_type', channel: 'route.channel', failure: FAILURE },
+  counted: 'routes',
+  more: ', (count(*) FILTER (WHERE expires_at <= now()))::int AS expired',
+});

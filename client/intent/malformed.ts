@@ -5,8 +5,9 @@ import { mendEntry, unknownFieldOf } from '../../api/intent/mending.ts';
 import type { Requester } from '../actions.ts';
 import { byAuthor } from '../actions.ts';
 import { NotFoundError, OperationFailedError } from '../errors.ts';
-import type { Candidate, Conditions, Page } from '../lists.ts';
-import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
+import type { Grouped, Span } from '../choices.ts';
+import type { Listing, Page, WithoutNulls } from '../lists.ts';
+import { conditionsOf, listOf, rowOf, spanOf, withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 
@@ -19,17 +20,27 @@ export interface MalformedFilter {
   until?: Date;
 }
 
-export interface MalformedSummary {
+interface MalformedRow {
   entryId: string;
   code: string;
   message: string;
-  /** As the entry gave them; absent when it gave none. */
-  type?: string;
-  producer?: string;
-  idempotencyKey?: string;
+  /** As the entry gave them; null when it gave none. */
+  type: string | null;
+  producer: string | null;
+  idempotencyKey: string | null;
   recordedAt: Date;
-  /** The notification's workflow in the Web UI, for those that were refused only after it was started. */
-  link?: string;
+}
+
+/** The link leads to the notification's workflow, for those that were refused only after it was started. */
+type MalformedSummary = WithoutNulls<MalformedRow> & { link?: string };
+
+/** Refused entries of one kind. */
+export interface RefusedGroup extends Span {
+  code: string;
+  /** As the entries gave them; null when they gave none. */
+  type: string | null;
+  producer: string | null;
+  entries: number;
 }
 
 export interface MalformedEntry extends MalformedSummary {
@@ -49,20 +60,13 @@ export function malformedOperations(
 
   return {
     /** Malformed entries, newest first. */
-    async list({ limit = DEFAULT_LIMIT, ...filter }: MalformedFilter & { limit?: number } = {}): Promise<
-      Page<MalformedSummary>
-    > {
-      const given = conditions(malformedConditions(filter));
-      const { rows } = await db.query<MalformedRow>(LIST_MALFORMED(given), [...given.values, limit + 1]);
-      return pageOf(rows, limit, (row) => summaryOf(resources, row));
-    },
+    list: (filter: MalformedFilter & { limit?: number } = {}): Promise<Page<MalformedSummary>> =>
+      listOf<MalformedRow, MalformedFilter, MalformedSummary>(db, MALFORMED, filter, (row) =>
+        summaryOf(resources, row),
+      ),
 
     /** @throws NotFoundError when no such entry was recorded, or retention has removed it. */
-    async show(entryId: string): Promise<MalformedEntry> {
-      const entry = await findMalformed(resources, entryId);
-      if (!entry) throw new NotFoundError(`no malformed intent ${entryId} is recorded`);
-      return entry;
-    },
+    show,
 
     /**
      * @returns the fields with which an entry that was refused would be published again.
@@ -92,9 +96,14 @@ export function malformedOperations(
     },
   };
 
-  async function correct(entryId: string, correction: Correction = {}): Promise<Record<string, string>> {
+  async function show(entryId: string): Promise<MalformedEntry> {
     const entry = await findMalformed(resources, entryId);
     if (!entry) throw new NotFoundError(`no malformed intent ${entryId} is recorded`);
+    return entry;
+  }
+
+  async function correct(entryId: string, correction: Correction = {}): Promise<Record<string, string>> {
+    const entry = await show(entryId);
     const unknown = unknownFieldOf(correction);
     if (unknown !== undefined) throw new OperationFailedError(unknown);
     const corrected = mendEntry(resources.catalog, entryId, entry.rawFields, correction);
@@ -103,34 +112,13 @@ export function malformedOperations(
   }
 }
 
-export const malformedConditions = (filter: MalformedFilter): Candidate[] => [
-  ['failure_code = ?', filter.code],
-  ['producer = ?', filter.producer],
-  ['notification_type = ?', filter.type],
-  ['recorded_at >= ?', filter.since],
-  ['recorded_at <= ?', filter.until],
-];
-
 export async function findMalformed(
   resources: Resources,
   entryId: string,
 ): Promise<MalformedEntry | undefined> {
-  const { rows } = await resources.db.query<MalformedRow & Pick<MalformedEntry, 'rawFields'>>(
-    SHOW_MALFORMED,
-    [entryId],
-  );
-  const [row] = rows;
+  const key = [MALFORMED, 'stream_entry_id', entryId, ', raw_fields AS "rawFields"'] as const;
+  const row = await rowOf<MalformedRow & Pick<MalformedEntry, 'rawFields'>>(resources.db, ...key);
   return row && { ...summaryOf(resources, row), rawFields: row.rawFields };
-}
-
-interface MalformedRow {
-  entryId: string;
-  code: string;
-  message: string;
-  type: string | null;
-  producer: string | null;
-  idempotencyKey: string | null;
-  recordedAt: Date;
 }
 
 const summaryOf = (resources: Resources, row: MalformedRow): MalformedSummary => ({
@@ -140,17 +128,23 @@ const summaryOf = (resources: Resources, row: MalformedRow): MalformedSummary =>
     : {}),
 });
 
-const COLUMNS = `stream_entry_id AS "entryId", failure_code AS code, failure_message AS message, notification_type AS type,
-         producer, idempotency_key AS "idempotencyKey", recorded_at AS "recordedAt"`;
+const MALFORMED: Listing<MalformedFilter> = {
+  columns: `stream_entry_id AS "entryId", failure_code AS code, failure_message AS message, notification_type AS type,
+         producer, idempotency_key AS "idempotencyKey", recorded_at AS "recordedAt"`,
+  from: 'notification.malformed_intents',
+  order: 'recorded_at DESC, stream_entry_id DESC',
+  filters: {
+    ...{ code: 'failure_code = ?', producer: 'producer = ?', type: 'notification_type = ?' },
+    ...spanOf('recorded_at'),
+  },
+};
 
-const LIST_MALFORMED = ({ where, next }: Conditions) => `
-  SELECT ${COLUMNS}
-    FROM notification.malformed_intents
-   ${where}
-   ORDER BY recorded_at DESC, stream_entry_id DESC
-   LIMIT ${next}`;
-
-const SHOW_MALFORMED = `
-  SELECT ${COLUMNS}, raw_fields AS "rawFields"
-    FROM notification.malformed_intents
-   WHERE stream_entry_id = $1`;
+/** The entries that an operation publishes again. */
+export const chooseMalformed = (filter: MalformedFilter): Grouped => ({
+  columns: ['notification_id'],
+  from: `(SELECT *, stream_entry_id AS notification_id FROM notification.malformed_intents) AS malformed`,
+  at: 'recorded_at',
+  given: conditionsOf(MALFORMED, filter),
+  groups: { code: 'failure_code', type: 'notification_type', producer: 'producer' },
+  counted: 'entries',
+});

@@ -3,9 +3,11 @@ import { routeRefOf } from '../../api/ids.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
 import { compareEntryIds, hasEntry } from '../../api/stream-ids.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import type { Channel } from '../../api/intent/catalog.ts';
+import type { IntentStatus } from '../../workflows/intent/contract.ts';
 import { NotFoundError, causeOf } from '../errors.ts';
-import type { Page, WithoutNulls } from '../lists.ts';
-import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
+import type { Listing, Page, WithoutNulls } from '../lists.ts';
+import { DEFAULT_LIMIT, listOf, pageOf, spanOf, withoutNulls } from '../lists.ts';
 import type { LiveState } from '../live.ts';
 import { liveStateOf } from '../live.ts';
 import type { OperatorResources } from '../resources.ts';
@@ -14,22 +16,68 @@ import type { DeadLetter } from './dead-letters.ts';
 import { deadLetterOperations } from './dead-letters.ts';
 import type { MalformedEntry } from './malformed.ts';
 import { findMalformed } from './malformed.ts';
-import type {
-  IntentRow,
-  NotificationRecord,
-  NotificationStatus,
-  NotificationSummary,
-  ReplayRow,
-  RouteRow,
-} from './notification-rows.ts';
-import {
-  LIST_NOTIFICATIONS,
-  SHOW_INTENT,
-  SHOW_RECORD,
-  SHOW_REPLAYS,
-  SHOW_ROUTES,
-  STATUS_CONDITIONS,
-} from './notification-rows.ts';
+
+/** `open`: a route will still be tried. `settled`: none will. `dead_letter`: at least one is dead. */
+export const NOTIFICATION_STATUSES = ['open', 'settled', 'dead_letter'] as const;
+type NotificationStatus = (typeof NOTIFICATION_STATUSES)[number];
+
+interface NotificationRow {
+  notificationId: string;
+  type: string;
+  producer: string;
+  audience: string;
+  idempotencyKey: string;
+  acceptedAt: Date;
+  /** Routes by what will happen to them: `open` ones will be tried again. */
+  totals: Record<'open' | 'published' | 'skipped' | 'deadLettered', number>;
+}
+
+type NotificationSummary = Omit<NotificationRow, 'totals'> & NotificationRow['totals'] & { link?: string };
+
+interface NotificationRecord {
+  type: string;
+  producer: string;
+  audience: string;
+  /** Null for administrators. */
+  recipientUserIds: string[] | null;
+  idempotencyKey: string;
+  payload: unknown;
+  requestId: string | null;
+  traceId: string | null;
+  traceparent: string | null;
+  /** From when on it is not worth sending any more; null: never. */
+  expiresAt: Date | null;
+  occurredAt: Date;
+  acceptedAt: Date;
+  /** Until then at least, the key is reserved. */
+  idempotencyExpiresAt: Date;
+}
+
+interface RouteRow {
+  /** May hold an e-mail address: for the operator's eyes, not for logs. */
+  routeId: string;
+  channel: Channel;
+  status: string;
+  attempts: number;
+  maxAttempts: number;
+  nextAttemptAt: Date | null;
+  /** When it was published, skipped or dead-lettered. */
+  settledAt: Date | null;
+  /** Id of the outbound stream's entry; null before a hand-off. */
+  entryId: string | null;
+  lastClassification: string | null;
+  lastMessage: string | null;
+  lastErrorAt: Date | null;
+}
+
+interface ReplayRow {
+  routeId: string;
+  /** 1 for the first replay of the route. */
+  generation: number;
+  requestedBy: string;
+  reason: string | null;
+  createdAt: Date;
+}
 
 export interface NotificationFilter {
   type?: string;
@@ -93,31 +141,18 @@ export function notificationOperations(resources: OperatorResources) {
 
   return {
     /** Accepted notifications, newest first. */
-    async list({ limit = DEFAULT_LIMIT, ...filter }: NotificationFilter = {}): Promise<
-      Page<NotificationSummary & { link?: string }>
-    > {
-      const given = conditions([
-        ...(filter.status === undefined ? [] : [STATUS_CONDITIONS[filter.status]]),
-        ['notification_type = ?', filter.type],
-        ['producer = ?', filter.producer],
-        ['idempotency_key = ?', filter.idempotencyKey],
-        [
-          'notification_id IN (SELECT notification_id FROM notification.routes WHERE recipient_ref = ANY (?::text[]))',
-          filter.recipient === undefined
-            ? undefined
-            : [`user:${filter.recipient}`, `email:${filter.recipient}`],
-        ],
-        ['accepted_at >= ?', filter.since],
-        ['accepted_at <= ?', filter.until],
-      ]);
-      const { rows } = await db.query<NotificationSummary>(LIST_NOTIFICATIONS(given), [
-        ...given.values,
-        limit + 1,
-      ]);
-      return pageOf(rows, limit, (row) => ({
-        ...row,
-        ...linkField(resources, notificationWorkflowId(row.notificationId)),
-      }));
+    list({ status, recipient, ...filter }: NotificationFilter = {}): Promise<Page<NotificationSummary>> {
+      const recipients = recipient === undefined ? undefined : [`user:${recipient}`, `email:${recipient}`];
+      return listOf<NotificationRow, RowFilter, NotificationSummary>(
+        db,
+        { ...NOTIFICATIONS, always: status === undefined ? 'true' : STATUS_CONDITIONS[status] },
+        withoutNulls({ ...filter, recipients }),
+        ({ totals, ...row }) => ({
+          ...row,
+          ...totals,
+          ...linkField(resources, notificationWorkflowId(row.notificationId)),
+        }),
+      );
     },
 
     /**
@@ -128,13 +163,18 @@ export function notificationOperations(resources: OperatorResources) {
      * @throws NotFoundError when neither PostgreSQL nor Temporal nor the stream knows it.
      */
     async show(notificationId: string, limit = DEFAULT_LIMIT): Promise<NotificationView> {
-      const [live, record, malformed, row] = await Promise.all([
+      const [live, { rows: records }, malformed, { rows: intents }] = await Promise.all([
         temporalSays(notificationWorkflowId(notificationId)),
-        recordOf(notificationId),
+        db.query<RecordRow>(SHOW_RECORD, [notificationId]),
         findMalformed(resources, notificationId),
-        intentOf(notificationId),
+        db.query<IntentRow>(SHOW_INTENT, [notificationId]),
       ]);
-      const stage = await stageOf(notificationId, { record, malformed, row, live: live.live });
+      const [{ totals, ...record } = { totals: null }] = records;
+      const isAccepted = records.length > 0;
+      const [row] = intents;
+      const stage = isAccepted
+        ? 'accepted'
+        : await stageWithoutRecord(notificationId, malformed, row, live.live);
       if (stage === undefined) {
         const doubt =
           live.liveUnavailable === undefined ? '' : `; Temporal did not say: ${live.liveUnavailable}`;
@@ -145,9 +185,9 @@ export function notificationOperations(resources: OperatorResources) {
       return {
         notificationId,
         stage,
-        ...(record ? { record: record.record } : {}),
-        totals: record?.totals ?? {},
-        ...(record ? await partsOf(notificationId, limit) : { ...NO_PARTS }),
+        ...(isAccepted ? { record: record as NotificationRecord } : {}),
+        totals: totals ?? {},
+        ...(isAccepted ? await partsOf(notificationId, limit) : { ...NO_PARTS }),
         ...(malformed ? { malformed } : {}),
         ...(row?.status === 'duplicate' ? { duplicateOf: row.other! } : {}),
         ...(row?.status === 'cancelled' ? { cancelledAt: row.updatedAt } : {}),
@@ -156,21 +196,6 @@ export function notificationOperations(resources: OperatorResources) {
       };
     },
   };
-
-  async function recordOf(notificationId: string) {
-    const { rows } = await db.query<NotificationRecord & { totals: Record<string, number> | null }>(
-      SHOW_RECORD,
-      [notificationId],
-    );
-    if (!rows[0]) return undefined;
-    const { totals, ...record } = rows[0];
-    return { record, totals: totals ?? {} };
-  }
-
-  async function intentOf(notificationId: string): Promise<IntentRow | undefined> {
-    const { rows } = await db.query<IntentRow>(SHOW_INTENT, [notificationId]);
-    return rows[0];
-  }
 
   async function temporalSays(workflowId: string): Promise<{ live?: LiveState; liveUnavailable?: string }> {
     try {
@@ -181,19 +206,15 @@ export function notificationOperations(resources: OperatorResources) {
     }
   }
 
-  async function stageOf(
+  async function stageWithoutRecord(
     notificationId: string,
-    found: {
-      record: unknown;
-      malformed: unknown;
-      row: IntentRow | undefined;
-      live: LiveState | undefined;
-    },
+    malformed: MalformedEntry | undefined,
+    row: IntentRow | undefined,
+    live: LiveState | undefined,
   ): Promise<NotificationStage | undefined> {
-    if (found.record) return 'accepted';
-    if (found.malformed) return 'malformed';
-    if (found.row) return found.row.status === 'open' ? 'accepting' : 'ended';
-    if (found.live) return found.live.status === 'RUNNING' ? 'accepting' : 'ended';
+    if (malformed) return 'malformed';
+    if (row) return row.status === 'open' ? 'accepting' : 'ended';
+    if (live) return live.status === 'RUNNING' ? 'accepting' : 'ended';
     return (await isUnread(notificationId).catch(() => false)) ? 'unread' : undefined;
   }
 
@@ -233,22 +254,93 @@ export function notificationOperations(resources: OperatorResources) {
 
   function routeViewOf(notificationId: string, row: RouteRow): RouteView {
     const { lastClassification, lastMessage, lastErrorAt, ...route } = row;
+    const [classification, message] = [lastClassification ?? 'unknown', lastMessage ?? ''];
     const routeRef = routeRefOf(route.routeId);
     return {
       ...withoutNulls(route),
       routeRef,
-      ...(lastErrorAt
-        ? {
-            lastError: {
-              classification: lastClassification ?? 'unknown',
-              message: lastMessage ?? '',
-              at: lastErrorAt,
-            },
-          }
-        : {}),
+      ...(lastErrorAt ? { lastError: { classification, message, at: lastErrorAt } } : {}),
       ...linkField(resources, routeWorkflowId(notificationId, routeRef)),
     };
   }
 }
 
 const NO_PARTS = { routes: [], hasMoreRoutes: false, deadLetters: [], replays: [] };
+
+interface RecordRow extends NotificationRecord {
+  totals: Record<string, number> | null;
+}
+
+interface IntentRow {
+  status: IntentStatus;
+  /** The notification that a duplicate or a conflict is about. */
+  other: string | null;
+  updatedAt: Date;
+}
+
+type RowFilter = Omit<NotificationFilter, 'status' | 'recipient'> & { recipients?: string[] };
+
+/** Each begins at another index: open and dead routes are few among many records. */
+const STATUS_CONDITIONS: Record<NotificationStatus, string> = {
+  open: 'notification_id IN (SELECT notification_id FROM notification.routes WHERE next_attempt_at IS NOT NULL)',
+  settled:
+    'NOT EXISTS (SELECT FROM notification.routes WHERE routes.notification_id = record.notification_id AND next_attempt_at IS NOT NULL)',
+  dead_letter:
+    "notification_id IN (SELECT notification_id FROM notification.routes WHERE status = 'dead_letter')",
+};
+
+/** Routes are counted for the rows of the page only: PostgreSQL does so behind the limit. */
+const NOTIFICATIONS: Listing<RowFilter> = {
+  columns: `notification_id AS "notificationId", notification_type AS type, producer, audience_kind AS audience,
+         idempotency_key AS "idempotencyKey", accepted_at AS "acceptedAt",
+         (SELECT json_build_object('open', count(*) FILTER (WHERE status IN ('pending', 'failed')),
+                                   'published', count(*) FILTER (WHERE status = 'published'),
+                                   'skipped', count(*) FILTER (WHERE status = 'skipped'),
+                                   'deadLettered', count(*) FILTER (WHERE status = 'dead_letter'))
+            FROM notification.routes
+           WHERE routes.notification_id = record.notification_id) AS totals`,
+  from: 'notification.records AS record',
+  order: 'accepted_at DESC, notification_id DESC',
+  filters: {
+    ...{ type: 'notification_type = ?', producer: 'producer = ?', idempotencyKey: 'idempotency_key = ?' },
+    recipients:
+      'notification_id IN (SELECT notification_id FROM notification.routes WHERE recipient_ref = ANY (?::text[]))',
+    ...spanOf('accepted_at'),
+  },
+};
+
+const SHOW_RECORD = `
+  SELECT notification_type AS type, producer, audience_kind AS audience, recipient_user_ids AS "recipientUserIds",
+         idempotency_key AS "idempotencyKey", payload_json::json AS payload, request_id AS "requestId",
+         trace_id AS "traceId", traceparent, occurred_at AS "occurredAt", expires_at AS "expiresAt", accepted_at AS "acceptedAt",
+         idempotency_expires_at AS "idempotencyExpiresAt",
+         (SELECT json_object_agg(status, routes)
+            FROM (SELECT status, count(*) AS routes
+                    FROM notification.routes
+                   WHERE notification_id = $1
+                   GROUP BY status) AS counts) AS totals
+    FROM notification.records
+   WHERE notification_id = $1`;
+
+const SHOW_INTENT = `
+  SELECT status, other, updated_at AS "updatedAt"
+    FROM notification.intents
+   WHERE notification_id = $1`;
+
+const SHOW_ROUTES = `
+  SELECT route_id AS "routeId", channel, status, attempt_count AS attempts, max_attempts AS "maxAttempts",
+         next_attempt_at AS "nextAttemptAt",
+         coalesce(published_at, skipped_at, dead_lettered_at) AS "settledAt", entry_id AS "entryId",
+         last_error_classification AS "lastClassification", last_error_message AS "lastMessage",
+         last_error_at AS "lastErrorAt"
+    FROM notification.routes
+   WHERE notification_id = $1
+   ORDER BY array_position(ARRAY['dead_letter', 'failed', 'pending', 'published', 'skipped'], status), route_id
+   LIMIT $2`;
+
+const SHOW_REPLAYS = `
+  SELECT route_id AS "routeId", generation, requested_by AS "requestedBy", reason, created_at AS "createdAt"
+    FROM notification.replays
+   WHERE notification_id = $1
+   ORDER BY created_at DESC, route_id, generation DESC
+   LIMIT $2`;

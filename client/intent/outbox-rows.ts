@@ -2,8 +2,8 @@
 import type { Pool, PoolClient } from 'pg';
 import { SelfExplanatoryError } from '../../api/errors.ts';
 import { isPooledDatabase, runTransaction } from '../../api/postgres-transaction.ts';
-import type { Page } from '../lists.ts';
-import { pageOf } from '../lists.ts';
+import type { Listing, Page } from '../lists.ts';
+import { listOf } from '../lists.ts';
 
 /** The version of outbox.sql that this code is written for. */
 const VERSION = 1;
@@ -318,20 +318,20 @@ export interface OutboxItem {
 /** The newest rows first. @throws OutboxUnusableError; what PostgreSQL fails with. */
 export async function listOutbox(
   db: Pool,
-  { state, limit = 50 }: { state?: OutboxState; limit?: number } = {},
+  filter: { state?: OutboxState; limit?: number } = {},
 ): Promise<Page<OutboxItem>> {
   await checkOutbox(db);
-  const { rows } = await db.query<OutboxItem>(
-    `SELECT id, state, entry ->> 'notification_type' AS type, entry ->> 'producer' AS producer,
-            entry ->> 'idempotency_key' AS "idempotencyKey", created_at AS "createdAt", publications,
-            entry_id AS "entryId", problem_code AS "problemCode", problem
-       FROM notification_outbox.intents
-      ${state === undefined ? '' : 'WHERE state = $2'}
-      ORDER BY id DESC LIMIT $1`,
-    state === undefined ? [limit + 1] : [limit + 1, state],
-  );
-  return pageOf(rows, limit, (row) => row);
+  return listOf<OutboxItem, { state?: OutboxState }, OutboxItem>(db, ROWS, filter, (row) => row);
 }
+
+const ROWS: Listing<{ state?: OutboxState }> = {
+  columns: `id, state, entry ->> 'notification_type' AS type, entry ->> 'producer' AS producer,
+            entry ->> 'idempotency_key' AS "idempotencyKey", created_at AS "createdAt", publications,
+            entry_id AS "entryId", problem_code AS "problemCode", problem`,
+  from: 'notification_outbox.intents',
+  order: 'id DESC',
+  filters: { state: 'state = ?' },
+};
 
 /** Rows to publish again: some by their number, those that are set aside, or all that were written since a time. */
 export interface RepublishFilter {

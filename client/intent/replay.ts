@@ -11,17 +11,13 @@ import type { ReplayRequest } from '../../workflows/intent/contract.ts';
 import { ROUTE_WORKFLOW, routeReplay } from '../../workflows/intent/contract.ts';
 import { clockOf } from '../bulk-replay.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
-import type { Conditions } from '../lists.ts';
-import { conditions } from '../lists.ts';
+import { groupsOf } from '../choices.ts';
 import type { OperatorResources } from '../resources.ts';
 import { bounded } from '../temporal.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
-import type { DeadLetterFilter } from './dead-letters.ts';
-import { stillDead } from './dead-letters.ts';
-
-/** Routes whose outcome is looked up by one statement. */
-const CHUNK = 2_000;
+import type { DeadLetterFilter, ReplayGroup } from './dead-letters.ts';
+import { chooseDead } from './dead-letters.ts';
 
 export interface ReplayedRoute {
   notificationId: string;
@@ -43,17 +39,6 @@ export interface ReplayOutcome {
   open: number;
   /** Removed meanwhile, by retention. */
   gone: number;
-}
-
-export interface ReplayGroup {
-  type: string;
-  channel: string;
-  failure: string;
-  routes: number;
-  /** Of them, those that are too late: a replay does not send them. */
-  expired: number;
-  oldest: Date;
-  newest: Date;
 }
 
 export function replayOperations(resources: OperatorResources) {
@@ -89,14 +74,10 @@ export function replayOperations(resources: OperatorResources) {
     },
 
     /** What a bulk replay with this filter would replay, by type, channel and failure. */
-    async preview(filter: DeadLetterFilter): Promise<ReplayGroup[]> {
-      const given = conditions(stillDead(filter));
-      const { rows } = await db.query<ReplayGroup>(PREVIEW(given), given.values);
-      return rows;
-    },
+    preview: (filter: DeadLetterFilter): Promise<ReplayGroup[]> => groupsOf(db, chooseDead(filter)),
 
     /**
-     * Waits until replayed routes are published, skipped or dead again.
+     * Waits until replayed routes, a few, are published, skipped or dead again.
      *
      * @param startedAt of the replay: a route whose last death is older has not been taken up yet.
      * @returns how they stand, with some still open when the time was up.
@@ -104,13 +85,13 @@ export function replayOperations(resources: OperatorResources) {
     async wait(
       routes: readonly Pick<ReplayedRoute, 'notificationId' | 'routeId'>[],
       startedAt: string,
-      options: WaitOptions & { onProgress?: (outcome: ReplayOutcome) => void },
+      options: WaitOptions,
     ): Promise<ReplayOutcome> {
+      const ids = [routes.map(({ notificationId }) => notificationId), routes.map(({ routeId }) => routeId)];
       let outcome: ReplayOutcome = { ...NONE, open: routes.length };
       await waitUntil(
         async () => {
-          outcome = await outcomeOf(routes, startedAt);
-          options.onProgress?.(outcome);
+          outcome = (await db.query<ReplayOutcome>(OUTCOME, [...ids, startedAt])).rows[0]!;
           return outcome.open === 0 || undefined;
         },
         { everyMs: 500, ...options },
@@ -141,23 +122,6 @@ export function replayOperations(resources: OperatorResources) {
       return { ...replayed, result: 'already_published' };
     }
   }
-
-  async function outcomeOf(
-    routes: readonly Pick<ReplayedRoute, 'notificationId' | 'routeId'>[],
-    startedAt: string,
-  ): Promise<ReplayOutcome> {
-    const total: ReplayOutcome = { ...NONE };
-    for (let from = 0; from < routes.length; from += CHUNK) {
-      const chunk = routes.slice(from, from + CHUNK);
-      const { rows } = await db.query<ReplayOutcome>(OUTCOME, [
-        chunk.map(({ notificationId }) => notificationId),
-        chunk.map(({ routeId }) => routeId),
-        startedAt,
-      ]);
-      for (const name of Object.keys(total) as (keyof ReplayOutcome)[]) total[name] += rows[0]![name];
-    }
-    return total;
-  }
 }
 
 interface RouteToReplay {
@@ -186,25 +150,13 @@ export const NONE: ReplayOutcome = {
 /** A route that was skipped because it came too late. */
 const IS_EXPIRED = `coalesce(status = 'skipped' AND last_error_classification = '${ROUTE_EXPIRED}', false)`;
 
-const ROUTES_TO_REPLAY = `
+const FIND_ROUTE = `
   SELECT route.notification_id, route.route_id, route.channel, route.status,
          notification_type, producer, idempotency_key, expires_at,
          ${IS_EXPIRED} OR coalesce(status = 'dead_letter' AND expires_at <= now(), false) AS is_late
     FROM notification.routes AS route
-    JOIN notification.records USING (notification_id)`;
-
-const FIND_ROUTE = `${ROUTES_TO_REPLAY}
-   WHERE route.notification_id = $1 AND route.route_id = $2`;
-
-const PREVIEW = ({ where }: Conditions) => `
-  SELECT notification_type AS type, route.channel, coalesce(last_error_classification, 'unknown') AS failure,
-         count(*)::int AS routes, (count(*) FILTER (WHERE expires_at <= now()))::int AS expired,
-         min(dead_lettered_at) AS oldest, max(dead_lettered_at) AS newest
-    FROM notification.routes AS route
     JOIN notification.records USING (notification_id)
-   ${where}
-   GROUP BY 1, 2, 3
-   ORDER BY routes DESC, 1, 2, 3`;
+   WHERE route.notification_id = $1 AND route.route_id = $2`;
 
 /**
  * @param since SQL of the moment of the order: a death before it has not been taken up yet.

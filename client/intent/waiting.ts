@@ -1,7 +1,8 @@
-/** Intents that were read and are not decided yet. */
+/** Work that is under way: intents that are not decided yet, and what a cancellation reaches. */
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
-import type { Page } from '../lists.ts';
-import { DEFAULT_LIMIT, pageOf } from '../lists.ts';
+import type { Grouped, Span } from '../choices.ts';
+import type { Listing, Page } from '../lists.ts';
+import { conditionsOf, listOf, spanOf } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 
@@ -19,28 +20,65 @@ export interface WaitingIntent {
   link?: string;
 }
 
-export function waitingOperations(resources: Pick<OperatorResources, 'db' | 'uiUrl' | 'namespace'>) {
-  return {
-    /** Intents that wait to be accepted or refused, longest first. */
-    async waiting({ limit = DEFAULT_LIMIT }: { limit?: number } = {}): Promise<Page<WaitingIntent>> {
-      const { rows } = await resources.db.query<Omit<WaitingIntent, 'link'>>(LIST_WAITING, [limit + 1]);
-      return pageOf(rows, limit, (row) => ({
-        ...row,
-        ...linkField(resources, notificationWorkflowId(row.notificationId)),
-      }));
-    },
-  };
-}
+export const waitingOperations = (resources: Pick<OperatorResources, 'db' | 'uiUrl' | 'namespace'>) => ({
+  /** Intents that wait to be accepted or refused, longest first. */
+  waiting: (filter: { limit?: number } = {}): Promise<Page<WaitingIntent>> =>
+    listOf<Omit<WaitingIntent, 'link'>, object, WaitingIntent>(resources.db, WAITING, filter, (row) => ({
+      ...row,
+      ...linkField(resources, notificationWorkflowId(row.notificationId)),
+    })),
+});
 
 /** Why an open intent waits, as SQL. */
 export const WHY_OPEN = `CASE WHEN due_at IS NULL THEN reason
               ELSE CASE WHEN windows IS NULL THEN 'it is to be delivered at ' ELSE 'its window ends by ' END || to_char(due_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') END`;
 
-const LIST_WAITING = `
-  SELECT notification_id AS "notificationId", notification_type AS type, producer,
-         idempotency_key AS "idempotencyKey", read_at AS "waitingSince", attempts AS attempt,
-         ${WHY_OPEN} AS reason
-    FROM notification.intents
-   WHERE status = 'open'
-   ORDER BY due_at IS NOT NULL, intents.reason IS NULL, read_at, notification_id
-   LIMIT $1`;
+const WAITING: Listing<object> = {
+  columns: `notification_id AS "notificationId", notification_type AS type, producer,
+         idempotency_key AS "idempotencyKey", read_at AS "waitingSince", attempts AS attempt, ${WHY_OPEN} AS reason`,
+  from: 'notification.intents',
+  order: 'due_at IS NOT NULL, intents.reason IS NULL, read_at, notification_id',
+  always: "status = 'open'",
+};
+
+/** Which notifications are to be cancelled; all given filters must hold. Those without an open route are left alone. */
+export interface OpenFilter {
+  type?: string;
+  producer?: string;
+  /** Bounds of the time of acceptance; of one that is not accepted, of its first trouble or of its entry. Both included. */
+  since?: Date;
+  until?: Date;
+}
+
+export interface OpenGroup extends Span {
+  type: string;
+  producer: string;
+  /** `under_way`: accepted, or tried in vain. `not_begun`: read, and waiting for its turn. */
+  state: 'under_way' | 'not_begun';
+  notifications: number;
+}
+
+/** Accepted ones with an open route, and those that are not decided; each once, which is what UNION does. */
+const OPEN = `(
+           SELECT notification_id, notification_type, producer, accepted_at AS since, 'under_way' AS state
+             FROM notification.routes
+             JOIN notification.records USING (notification_id)
+            WHERE next_attempt_at IS NOT NULL
+            UNION
+           SELECT notification_id, notification_type, producer, read_at,
+                  CASE WHEN reason IS NULL THEN 'not_begun' ELSE 'under_way' END
+             FROM notification.intents
+            WHERE status = 'open') AS open`;
+
+/** The notifications that an operation cancels. */
+export const chooseOpen = (filter: OpenFilter): Grouped => ({
+  columns: ['notification_id'],
+  from: OPEN,
+  at: 'since',
+  given: conditionsOf(
+    { filters: { type: 'notification_type = ?', producer: 'producer = ?', ...spanOf('since') } },
+    filter,
+  ),
+  groups: { type: 'notification_type', producer: 'producer', state: 'state' },
+  counted: 'notifications',
+});

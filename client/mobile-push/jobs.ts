@@ -14,8 +14,8 @@ import type { OperatorAction } from '../actions.ts';
 import { actionOperations, byAuthor } from '../actions.ts';
 import type { Choice } from '../choices.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
-import type { Candidate, Conditions, Page } from '../lists.ts';
-import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
+import type { Listing, Page, WithoutNulls } from '../lists.ts';
+import { conditionsOf, listOf, rowOf, spanOf, withoutNulls } from '../lists.ts';
 import type { LiveState } from '../live.ts';
 import { liveStateOf } from '../live.ts';
 import type { OperatorResources } from '../resources.ts';
@@ -64,20 +64,23 @@ export interface MobileJobFilter {
   until?: Date;
 }
 
-export interface MobileJobSummary {
+interface JobRow {
   jobId: string;
   status: MobileJobStatus;
-  /** Absent when a malformed entry names none. */
-  userId?: string;
-  channel?: string;
+  /** Null when a malformed entry names none. */
+  userId: string | null;
+  channel: string | null;
   tokens: number;
   sent: number;
   removed: number;
   failed: number;
-  errorCode?: string;
-  errorMessage?: string;
+  errorCode: string | null;
+  errorMessage: string | null;
   createdAt: Date;
   updatedAt: Date;
+}
+
+export interface MobileJobSummary extends WithoutNulls<JobRow> {
   /** What is between two attempts; in lists of such jobs. */
   retry?: MobileRetryView;
   link?: string;
@@ -130,38 +133,34 @@ export function mobileOperations(resources: OperatorResources) {
 
   return {
     /** Jobs, newest first. */
-    async list({ limit = DEFAULT_LIMIT, ...filter }: MobileJobFilter & { limit?: number } = {}): Promise<
-      Page<MobileJobSummary>
-    > {
-      const given = conditions(matching(filter));
-      const values = [...given.values, limit + 1];
+    list(filter: MobileJobFilter & { limit?: number } = {}): Promise<Page<MobileJobSummary>> {
       if (!filter.retrying) {
-        const { rows } = await db.query<JobRow>(LIST_JOBS(given), values);
-        return pageOf(rows, limit, summaryOf);
+        return listOf<JobRow, MobileJobFilter, MobileJobSummary>(db, JOBS, filter, summaryOf);
       }
-      const { rows } = await db.query<RetryingRow>(LIST_RETRYING(given), values);
-      return pageOf(rows, limit, ({ devices, attempt, nextAttemptAt, lastCode, lastFailureAt, ...row }) => ({
-        ...summaryOf(row),
-        retry: { devices, attempt, nextAttemptAt, lastCode, lastFailureAt },
-      }));
+      return listOf<JobRow & MobileRetryView, MobileJobFilter, MobileJobSummary>(
+        ...([db, RETRYING, filter] as const),
+        ({ devices, attempt, nextAttemptAt, lastCode, lastFailureAt, ...row }) => ({
+          ...summaryOf(row),
+          retry: { devices, attempt, nextAttemptAt, lastCode, lastFailureAt },
+        }),
+      );
     },
 
     /** @throws NotFoundError when no such job was recorded, or it was deleted since. */
     async show(jobId: string): Promise<MobileJobView> {
-      const { rows } = await db.query<
-        JobRow & { content: object | null; rawFields: Record<string, string> | null }
-      >(SHOW_JOB, [jobId]);
-      const [row] = rows;
-      if (!row) throw new NotFoundError(`no mobile push job ${jobId} is recorded`);
+      const more = ', content, raw_fields AS "rawFields"';
+      const row = await rowOf<JobRow & { content: object | null; rawFields: Record<string, string> | null }>(
+        db,
+        JOBS,
+        'job_id',
+        jobId,
+        more,
+      );
+      if (!row) throw notRecorded(jobId);
       const sends = await db.query<MobileSendView>(LIST_SENDS, [jobId]);
       const live = await liveStateOf(resources, mobilePushWorkflowId(jobId)).catch(() => undefined);
       const [lastAction] = (await actionOperations(resources).list({ target: jobId, limit: 1 })).items;
-      return {
-        ...summaryOf(row),
-        sends: sends.rows,
-        ...(live ? { live } : {}),
-        ...(lastAction ? { lastAction } : {}),
-      };
+      return { ...summaryOf(row), sends: sends.rows, ...withoutNulls({ live, lastAction }) };
     },
 
     /**
@@ -170,9 +169,7 @@ export function mobileOperations(resources: OperatorResources) {
      * @throws NotFoundError; NothingToDoError when no device is left that did not get it.
      */
     async replay(jobId: string, request: MobileReplayRequest = {}): Promise<void> {
-      const { rows } = await db.query<JobToReplay & { hasContent: boolean }>(FIND_JOB, [jobId]);
-      const [job] = rows;
-      if (!job) throw new NotFoundError(`no mobile push job ${jobId} is recorded`);
+      const job = await find(jobId);
       if (!job.hasContent) {
         throw new NothingToDoError(
           `mobile push job ${jobId} is ${job.status}: no device is left to send it to`,
@@ -191,9 +188,7 @@ export function mobileOperations(resources: OperatorResources) {
      * @throws NotFoundError; NothingToDoError when it has ended, or lost its workflow.
      */
     async cancel(jobId: string, { requestedBy }: MobileReplayRequest = {}): Promise<void> {
-      const { rows } = await db.query<JobToReplay>(FIND_JOB, [jobId]);
-      const [job] = rows;
-      if (!job) throw new NotFoundError(`no mobile push job ${jobId} is recorded`);
+      const job = await find(jobId);
       const nothing = new NothingToDoError(`mobile push job ${jobId} is ${job.status}, and not under way`);
       if (job.status !== 'pending') throw nothing;
       await byAuthor(resources, { action: 'mobile cancel', target: jobId, requestedBy }, async () => {
@@ -209,11 +204,17 @@ export function mobileOperations(resources: OperatorResources) {
 
     /** How many jobs an operation with this filter would send again. */
     async countReplayable(filter: MobileJobFilter): Promise<number> {
-      const given = conditions(matching({ ...filter, replayable: true }));
-      const { rows } = await db.query<{ jobs: number }>(COUNT_JOBS(given), given.values);
-      return rows[0]!.jobs;
+      const { where, values } = chooseJobs(filter).given;
+      const count = `SELECT count(*)::int AS jobs FROM ${JOBS.from} ${where}`;
+      return (await db.query<{ jobs: number }>(count, values)).rows[0]!.jobs;
     },
   };
+
+  async function find(jobId: string): Promise<JobToReplay> {
+    const { rows } = await db.query<JobToReplay>(FIND_JOB, [jobId]);
+    if (!rows[0]) throw notRecorded(jobId);
+    return rows[0];
+  }
 
   async function order({ jobId, userId }: JobToReplay, request: MobileReplayRequest): Promise<void> {
     try {
@@ -230,84 +231,50 @@ export function mobileOperations(resources: OperatorResources) {
   }
 }
 
-/** Of an operation. */
-export const chooseJobs = (filter: MobileJobFilter): Choice => ({
-  columns: ['job_id'],
-  from: 'notifications.notification_log',
-  at: 'created_at',
-  given: conditions(matching({ ...filter, replayable: true })),
-});
+const notRecorded = (jobId: string) => new NotFoundError(`no mobile push job ${jobId} is recorded`);
 
-const matching = ({
-  status,
-  userId,
-  code,
-  replayable,
-  retrying,
-  since,
-  until,
-}: MobileJobFilter): Candidate[] => [
-  // What the list joins with has them alone.
-  ...(retrying ? [["status = 'pending'"] as const] : []),
-  [`(${CAN_BE_REPLAYED}) = ?`, replayable],
-  ['status = ?', status],
-  ['user_id = ?', userId],
-  ['error_code = ?', code],
-  ['created_at >= ?', since],
-  ['created_at <= ?', until],
-];
-
-interface JobToReplay {
-  jobId: string;
-  status: MobileJobStatus;
-  userId: string | null;
+interface JobToReplay extends Pick<JobRow, 'jobId' | 'status' | 'userId'> {
+  hasContent: boolean;
 }
-
-interface JobRow extends JobToReplay {
-  channel: string | null;
-  tokens: number;
-  sent: number;
-  removed: number;
-  failed: number;
-  errorCode: string | null;
-  errorMessage: string | null;
-  createdAt: Date;
-  updatedAt: Date;
-}
-
-type RetryingRow = JobRow & MobileRetryView;
 
 const KEY = 'job_id AS "jobId", status, user_id AS "userId"';
-const COLUMNS = `${KEY}, channel, token_count AS tokens, sent_count AS sent, removed_count AS removed,
-         failed_count AS failed, error_code AS "errorCode", error_message AS "errorMessage", created_at AS "createdAt",
-         updated_at AS "updatedAt"`;
 
-const LIST_JOBS = ({ where, next }: Conditions) => `
-  SELECT ${COLUMNS}
-    FROM notifications.notification_log
-   ${where}
-   ORDER BY created_at DESC, job_id DESC
-   LIMIT ${next}`;
+const JOBS: Listing<MobileJobFilter> = {
+  columns: `${KEY}, channel, token_count AS tokens, sent_count AS sent, removed_count AS removed,
+         failed_count AS failed, error_code AS "errorCode", error_message AS "errorMessage", created_at AS "createdAt",
+         updated_at AS "updatedAt"`,
+  from: 'notifications.notification_log',
+  order: 'created_at DESC, job_id DESC',
+  filters: {
+    replayable: `(${CAN_BE_REPLAYED}) = ?`,
+    ...{ status: 'status = ?', userId: 'user_id = ?', code: 'error_code = ?' },
+    ...spanOf('created_at'),
+  },
+};
 
 /** The last failure says why; a job of many devices has others. */
-const LIST_RETRYING = ({ where, next }: Conditions) => `
-  SELECT ${COLUMNS}, retry.*
-    FROM notifications.notification_log
+const RETRYING: Listing<MobileJobFilter> = {
+  ...JOBS,
+  columns: `${JOBS.columns}, retry.*`,
+  from: `${JOBS.from}
    CROSS JOIN LATERAL (
          SELECT count(*)::int AS devices, max(attempts) + 1 AS attempt, min(due_at) AS "nextAttemptAt",
                 (array_agg(last_code ORDER BY send.updated_at DESC))[1] AS "lastCode",
                 max(send.updated_at) AS "lastFailureAt"
            FROM notifications.notification_sends AS send
           WHERE send.job_id = notification_log.job_id AND send.status = 'pending' AND attempts > 0
-         HAVING count(*) > 0) AS retry
-   ${where}
-   ORDER BY created_at DESC, job_id DESC
-   LIMIT ${next}`;
+         HAVING count(*) > 0) AS retry`,
+  // What it joins with has them alone.
+  always: "status = 'pending'",
+};
 
-const SHOW_JOB = `
-  SELECT ${COLUMNS}, content, raw_fields AS "rawFields"
-    FROM notifications.notification_log
-   WHERE job_id = $1`;
+/** The jobs that an operation sends again. */
+export const chooseJobs = (filter: MobileJobFilter): Choice => ({
+  columns: ['job_id'],
+  from: JOBS.from,
+  at: 'created_at',
+  given: conditionsOf(filter.retrying ? RETRYING : JOBS, { ...filter, replayable: true }),
+});
 
 const LIST_SENDS = `
   SELECT device_token_id AS "deviceTokenId", status, attempts, push_id AS "pushId", last_code AS "lastCode",
@@ -321,8 +288,3 @@ const FIND_JOB = `
   SELECT ${KEY}, ${HAS_CONTENT} AS "hasContent"
     FROM notifications.notification_log
    WHERE job_id = $1`;
-
-const COUNT_JOBS = ({ where }: Conditions) => `
-  SELECT count(*)::int AS jobs
-    FROM notifications.notification_log
-   ${where}`;

@@ -19,8 +19,8 @@ import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import type { SymbolMetadata, SymbolPush, TargetKind } from '../../api/symbol-config/push.ts';
 import { PUSH_SCHEMAS, isPushWebhookId } from '../../api/symbol-config/push.ts';
-import type { CallerProof, SignedCall } from '../webhook-proof.ts';
-import { createProofCheck } from '../webhook-proof.ts';
+import type { Answer, CallerProof, ReceiverLog, SignedCall } from '../webhook-proof.ts';
+import { answerTo, createProofCheck, jsonIn, problemIn } from '../webhook-proof.ts';
 
 /** A start goes on with less when the store, or the registry, takes longer, ms. */
 const START_LIMIT_MS = 10_000;
@@ -30,12 +30,6 @@ export interface SymbolStore {
   /** What `save` was given last; undefined when there is nothing. What cannot be read may throw. */
   load(): Promise<unknown>;
   save(push: SymbolPush): Promise<void>;
-}
-
-/** As pino has them. */
-export interface ReceiverLog {
-  info(fields: object, message: string): void;
-  error(fields: object, message: string): void;
 }
 
 export type ReceiverOptions<Kind extends TargetKind> = CallerProof & {
@@ -71,7 +65,7 @@ export interface SymbolReceiver<Kind extends TargetKind> {
    */
   apply(body: unknown): Promise<Receipt>;
   /** Checks who sent a push, applies it, and says what to answer with: a status and JSON. Never rejects. */
-  answer(call: SignedCall): Promise<{ status: number; answer: object }>;
+  answer(call: SignedCall): Promise<Answer>;
 }
 
 /**
@@ -154,10 +148,7 @@ async function createReceiver<Kind extends TargetKind>(
 
   async function applyNext(body: unknown): Promise<Receipt> {
     const parsed = PUSH_SCHEMAS[kind].safeParse(body);
-    if (!parsed.success) {
-      const [issue] = parsed.error.issues;
-      return refuse('invalid_push', `${issue?.path.join('.') || 'body'}: ${issue?.message}`);
-    }
+    if (!parsed.success) return refuse('invalid_push', problemIn(parsed.error));
     const push = parsed.data as SymbolPush<Kind>;
     if (push.symbols.length === 0) return refuse('empty_symbols', 'an empty list is refused');
     const { version } = push;
@@ -192,44 +183,29 @@ async function createReceiver<Kind extends TargetKind>(
     allows: (symbol) =>
       held.symbols?.some((known) => (typeof known === 'string' ? known : known.symbol) === symbol) ?? true,
     apply,
-    async answer(call) {
-      try {
-        const doubt = whatIsWrongWith(call, isPushWebhookId);
-        if (doubt !== undefined) {
+    answer: (call) =>
+      answerTo<Receipt | { outcome: 'not_authentic'; message: string }>(
+        async () => {
+          const doubt = whatIsWrongWith(call, isPushWebhookId);
+          if (doubt === undefined) return apply(jsonIn(call.body));
           log.error({ kind, reason: doubt }, 'symbols refused');
-          return { status: 401, answer: { error: { code: 'not_authentic', message: doubt } } };
-        }
-        const receipt = await apply(parseJson(call.body));
-        if ('version' in receipt) return { status: STATUSES[receipt.outcome], answer: receipt };
-        const { outcome: code, ...said } = receipt;
-        return { status: STATUSES[code], answer: { error: { code, ...said } } };
-      } catch (error) {
-        log.error({ kind, reason: reasonOf(error) }, 'symbols could not be kept');
-        return {
-          status: 500,
-          answer: { error: { code: 'not_kept', message: 'the list could not be kept' } },
-        };
-      }
-    },
+          return { outcome: 'not_authentic', message: doubt };
+        },
+        STATUSES,
+        'list',
+        (reason) => log.error({ kind, reason }, 'symbols could not be kept'),
+      ),
   };
 }
 
-const STATUSES: Record<Receipt['outcome'], number> = {
+const STATUSES = {
   applied: 200,
   unchanged: 200,
+  not_authentic: 401,
   older_version: 409,
   empty_symbols: 422,
   invalid_push: 422,
 };
-
-/** Undefined, which no schema takes, for what is no JSON. */
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
 
 /** Keeps the list in a file, which is replaced as a whole: a crash leaves the old list or the new one. */
 export function fileSymbolStore(file: string): SymbolStore {

@@ -12,10 +12,9 @@ import {
   createAlertReceiver,
   createCollectorReceiver,
   fileSymbolStore,
-  type ReceiverLog,
   type SymbolReceiver,
 } from '../../../client/symbol-config/receiver.ts';
-import type { CallerProof } from '../../../client/webhook-proof.ts';
+import type { CallerProof, ReceiverLog } from '../../../client/webhook-proof.ts';
 import { DEVELOPMENT_SIGNING_SECRET } from '../../../config/caller.ts';
 import type { HeldAnswer } from '../failure-scripts.ts';
 import { answerIsDue, createFailureScripts } from '../failure-scripts.ts';
