@@ -76,10 +76,10 @@ function runJest(dir: string, suite: Run): Promise<SuiteResult> {
     ...(suite.titles ? ['--testNamePattern', suite.titles.map(patternOf).join('|')] : []),
   ];
   const beganMs = performance.now();
-  const jest = spawn(process.execPath, args, {
+  const variables = suite.hasTemplate ? [] : ['TEST_TEMPLATE=none'];
+  const jest = spawn('env', [...variables, process.execPath, ...args], {
     cwd: dir,
     stdio: 'ignore',
-    env: suite.hasTemplate ? process.env : { ...process.env, TEST_TEMPLATE: 'none' },
     // A separate process group, so that its children end with it.
     detached: true,
   });

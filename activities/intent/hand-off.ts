@@ -371,7 +371,7 @@ export type ConfirmReplicated = (remembered: Remembered[]) => Promise<ReadonlySe
 const MARK_KEY = 'notification:replication_mark';
 
 /**
- * WAIT waits for the writes of its own connection only, so each follows a small one: replicas that have that have everything
+ * WAIT waits for the writes of one connection only, so each follows a small one: replicas that have that have everything
  * from before it. KEYS: hand-offs, mark. ARGV: entry ids. Returns the positions of those that this server does not remember:
  * another one may be the master by now.
  */

@@ -78,25 +78,13 @@ interface HandedOff {
   release: (isSettled: boolean) => void;
 }
 
-export type Publisher = ReturnType<typeof createPublisher>;
-
 export interface PublisherOptions {
   /** Also an attempt that Redis does not answer is deferred, and not counted as failed. Its caller makes it again. */
   sparesBudgets?: boolean;
 }
 
 export function createPublisher(
-  {
-    db,
-    redis,
-    settledHandOffs,
-    confirmReplicated,
-    log,
-    metrics,
-
-    catalog,
-    route: settings,
-  }: RouteResources,
+  { db, redis, settledHandOffs, confirmReplicated, log, metrics, catalog, route: settings }: RouteResources,
   { sparesBudgets = false }: PublisherOptions = {},
 ) {
   const clock = createRedisClock(redis);

@@ -82,7 +82,7 @@ interface FailedRow {
 export type FailedCallbackView = WithoutNulls<Omit<FailedRow, 'shard'>> & { link?: string };
 
 /** A tracking that did not catch up in time: daily callbacks of its shard wait for it. */
-interface OverdueView {
+export interface OverdueView {
   userId: string;
   shard: number;
   /** The last day to whose end it has caught up, as `2026-01-31`. */

@@ -12,14 +12,14 @@ export interface MalformedInputFilter {
   limit?: number;
 }
 
-interface MalformedInputSummary {
+export interface MalformedInputSummary {
   entryId: string;
   code: string;
   message: string;
   recordedAt: Date;
 }
 
-interface MalformedInputEntry extends MalformedInputSummary {
+export interface MalformedInputEntry extends MalformedInputSummary {
   /** The fields of the entry, cut where they are long. */
   rawFields: Record<string, string>;
 }

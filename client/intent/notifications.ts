@@ -21,7 +21,7 @@ import { findMalformed } from './malformed.ts';
 export const NOTIFICATION_STATUSES = ['open', 'settled', 'dead_letter'] as const;
 type NotificationStatus = (typeof NOTIFICATION_STATUSES)[number];
 
-interface NotificationRow {
+export interface NotificationRow {
   notificationId: string;
   type: string;
   producer: string;
