@@ -35,7 +35,6 @@ const BUDGETS: Record<string, number> = {
   'README.md': 6,
   'CHANGELOG.md': 4,
   'bench/README.md': 5,
-  'dev/stand-ins/subscription/binary/README.md': 2,
   'docs/operate/runbook.md': 27,
   'docs/reference/contracts.md': 3,
   'docs/reference/states.md': 9,
