@@ -1,28 +1,28 @@
 /** What can be wrong with the database. */
-import { readdir } from 'node:fs/promises';
-import path from 'node:path';
 import type { Pool } from 'pg';
 import { SESSION_SETTINGS } from '../api/postgres-session.ts';
-import { isPooled } from '../api/postgres-transaction.ts';
+import { isPooledDatabase } from '../api/postgres-transaction.ts';
+import { compareMigrations } from '../migrations/migrate.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
-import { error, ok, warn } from './checks.ts';
+import { error, ok, rowCheck, warnIf } from './checks.ts';
 import { countOf } from './output.ts';
 
 /** Clocks that differ by more make next attempts and logs hard to read, ms. */
 const SKEW_LIMIT_MS = 2_000;
-const MIGRATIONS_DIR = path.join(import.meta.dirname, '..', 'migrations');
 
 /** @param operationTimeoutMs NOTIFICATION_POSTGRES_OPERATION_TIMEOUT. */
 export function postgresChecks(
   db: Pool,
   reach: () => Promise<void>,
-  { dsn, production, operationTimeoutMs }: { dsn: string; production: boolean; operationTimeoutMs: number },
+  { production, operationTimeoutMs }: { production: boolean; operationTimeoutMs: number },
 ): CheckGroup {
   return [
     ['PostgreSQL', () => answers(db, reach)],
     ['PostgreSQL: schema', () => schema(db)],
-    ['PostgreSQL: role', () => role(db, production)],
-    ...(isPooled(dsn) ? [['PostgreSQL: sessions', () => sessions(db, operationTimeoutMs)] as const] : []),
+    rowCheck(db, 'PostgreSQL: role', ROLE, (rows: RoleRow[]) => diagnosisOfRole(rows[0]!, production)),
+    ...(isPooledDatabase(db)
+      ? [['PostgreSQL: sessions', () => sessions(db, operationTimeoutMs)] as const]
+      : []),
     ['PostgreSQL: clock', () => clock(db)],
   ];
 }
@@ -41,47 +41,40 @@ async function answers(db: Pool, reach: () => Promise<void>): Promise<Diagnosis>
 }
 
 async function schema(db: Pool): Promise<Diagnosis> {
-  const files = await readdir(MIGRATIONS_DIR);
-  const known = files
-    .filter((file) => /^\d{4}-.*\.sql$/.test(file))
-    .map((file) => file.replace(/\.sql$/, ''));
-  const { rows: tables } = await db.query<{ table: string | null }>(
-    "SELECT to_regclass('notification.schema_migrations') AS table",
-  );
-  if (!tables[0]?.table)
+  const { applied, missing, unknown } = await compareMigrations(db);
+  if (applied.length === 0)
     return error(
       'there are no tables',
       'run galaxy-notify setup, or start a service whose role owns the database',
     );
-  const { rows } = await db.query<{ name: string }>('SELECT name FROM notification.schema_migrations');
-  const applied = new Set(rows.map(({ name }) => name));
-  const missing = known.filter((name) => !applied.has(name));
-  const unknown = [...applied].filter((name) => !known.includes(name));
   if (unknown.length > 0)
     return error(`newer than this release: ${unknown.join(', ')}`, 'use that release or a later one');
   if (missing.length > 0)
     return error(`not applied: ${missing.join(', ')}`, 'run galaxy-notify setup of this release');
-  return ok(countOf(known.length, 'migration') + ' applied');
+  return ok(countOf(applied.length, 'migration') + ' applied');
 }
 
+interface RoleRow {
+  name: string;
+  mayChange: boolean;
+  isAdministrator: boolean;
+}
+
+const ROLE = `
+  SELECT current_user AS name, rolsuper AS "isAdministrator",
+         has_database_privilege(current_database(), 'CREATE')
+           OR coalesce(pg_has_role((SELECT nspowner FROM pg_namespace WHERE nspname = 'notification'), 'USAGE'), false)
+           AS "mayChange"
+    FROM pg_roles WHERE rolname = current_user`;
+
 /** Who steals the service's password should not be able to change tables. */
-async function role(db: Pool, production: boolean): Promise<Diagnosis> {
-  const { rows } = await db.query<{ name: string; mayChange: boolean; isAdministrator: boolean }>(
-    `SELECT current_user AS name, rolsuper AS "isAdministrator",
-            has_database_privilege(current_database(), 'CREATE')
-              OR coalesce(pg_has_role((SELECT nspowner FROM pg_namespace WHERE nspname = 'notification'), 'USAGE'), false)
-              AS "mayChange"
-       FROM pg_roles WHERE rolname = current_user`,
-  );
-  const { name, mayChange, isAdministrator } = rows[0]!;
+function diagnosisOfRole({ name, mayChange, isAdministrator }: RoleRow, production: boolean): Diagnosis {
   if (!mayChange) return ok(`${name} reads and writes rows, and changes no table`);
-  const detail = `${name} ${isAdministrator ? 'is a superuser' : 'may change and drop tables'}`;
-  return production
-    ? warn(
-        detail,
-        'give the service its own role, and NOTIFICATION_POSTGRES_OWNER_DSN to setup: docs/deploy/postgresql.md',
-      )
-    : ok(detail);
+  return warnIf(
+    production,
+    `${name} ${isAdministrator ? 'is a superuser' : 'may change and drop tables'}`,
+    'give the service its own role, and NOTIFICATION_POSTGRES_OWNER_DSN to setup: docs/deploy/postgresql.md',
+  );
 }
 
 /** Through a pooler a session has the settings of its role. */
@@ -98,9 +91,11 @@ async function sessions(db: Pool, operationTimeoutMs: number): Promise<Diagnosis
     `times are in ${found.get('TimeZone')}`,
     ...others.flatMap(([name]) => (name === 'TimeZone' ? [] : [`${name} is ${found.get(name)}`])),
   ].join(', ');
-  return limitMs === operationTimeoutMs && others.length === 0
-    ? ok(detail)
-    : warn(detail, 'run galaxy-notify setup, then RECONNECT in the console of PgBouncer');
+  return warnIf(
+    limitMs !== operationTimeoutMs || others.length > 0,
+    detail,
+    'run galaxy-notify setup, then RECONNECT in the console of PgBouncer',
+  );
 }
 
 async function clock(db: Pool): Promise<Diagnosis> {
@@ -109,5 +104,5 @@ async function clock(db: Pool): Promise<Diagnosis> {
   // The answer was made somewhere between the two looks at our own clock.
   const skewMs = Math.round(rows[0]!.now.getTime() - (before + Date.now()) / 2);
   const detail = `${Math.abs(skewMs)} ms ${skewMs < 0 ? 'behind' : 'ahead of'} this machine`;
-  return Math.abs(skewMs) > SKEW_LIMIT_MS ? warn(detail, 'let NTP set both clocks') : ok(detail);
+  return warnIf(Math.abs(skewMs) > SKEW_LIMIT_MS, detail, 'let NTP set both clocks');
 }

@@ -5,9 +5,10 @@ import { causeOf } from '../client/errors.ts';
 import type { Config } from '../config/load.ts';
 import type { redisConnection } from '../config/redis.ts';
 import { reasonsOf, redisPlaceOf, sentinelConnection } from '../config/redis.ts';
-import type { RedisAddress } from '../config/values.ts';
+import type { RedisAddress, RedisSentinels } from '../config/values.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
-import { error, ok, warn } from './checks.ts';
+import { error, ok, warn, warnIf } from './checks.ts';
+import { fieldsOf } from './consumer-group.ts';
 
 const SLOW_PING_MS = 100;
 
@@ -24,18 +25,13 @@ async function answers(redis: Redis, reach: () => Promise<void>): Promise<Diagno
   // The first command also connects.
   await reach();
   const pingMs = Math.min(await timed(redis), await timed(redis), await timed(redis));
-  const info = await infoOf(redis);
-  const name = info['valkey_version']
-    ? `Valkey ${info['valkey_version']}`
-    : `version ${info['redis_version']}`;
-  const detail = `${name}, ping ${pingMs} ms`;
-  if (Number(info['redis_version']?.split('.')[0]) < 7) return error(detail, 'Redis 7 or later is needed');
+  const { valkey_version: valkey, redis_version: version = '', role, ...info } = await infoOf(redis);
+  const detail = `${valkey ? `Valkey ${valkey}` : `version ${version}`}, ping ${pingMs} ms`;
+  if (Number.parseInt(version) < 7) return error(detail, 'Redis 7 or later is needed');
   if (info['cluster_enabled'] === '1') return error(detail, NO_CLUSTER);
-  if (info['role'] !== 'master')
+  if (role !== 'master')
     return error(`${detail}, a replica`, 'point NOTIFICATION_REDIS_MASTER_ADDR at the master');
-  return pingMs > SLOW_PING_MS
-    ? warn(detail, 'each hand-off costs several round trips: is it far away?')
-    : ok(detail);
+  return warnIf(pingMs > SLOW_PING_MS, detail, 'each hand-off costs several round trips: is it far away?');
 }
 
 /** Round trip in ms. The quickest of a few tells the distance; the others what else this process was doing. */
@@ -57,12 +53,11 @@ async function eviction(redis: Redis): Promise<Diagnosis> {
       'set maxmemory-policy noeviction: Redis may drop intents',
     );
   }
-  return limit > 0 && Number(info['used_memory']) > 0.9 * limit
-    ? warn(
-        `noeviction${used}`,
-        'at 100 % Redis takes no intents any more: raise maxmemory, or trim the mail stream',
-      )
-    : ok(`noeviction${used}`);
+  return warnIf(
+    limit > 0 && Number(info['used_memory']) > 0.9 * limit,
+    `noeviction${used}`,
+    'at 100 % Redis takes no intents any more: raise maxmemory, or trim the mail stream',
+  );
 }
 
 async function persistence(redis: Redis): Promise<Diagnosis> {
@@ -94,75 +89,49 @@ async function replicas(redis: Redis, minReplicas: number): Promise<Diagnosis> {
 
 /** INFO rather than CONFIG GET, which managed servers refuse. */
 async function infoOf(redis: Redis): Promise<Record<string, string>> {
-  const text = await redis.info();
-  return Object.fromEntries(
-    text.split('\r\n').flatMap((line) => {
-      const at = line.indexOf(':');
-      return at < 1 ? [] : [[line.slice(0, at), line.slice(at + 1)]];
-    }),
-  );
+  const lines = (await redis.info()).matchAll(/^(\w+):(.*?)\r?$/gm);
+  return Object.fromEntries(Array.from(lines, ([, name, value]) => [name, value]));
 }
 
 interface Answer {
-  address: string;
   /** host:port; undefined: it knows no master of that name. */
-  master: string | undefined;
+  master?: string;
   /** What it knows of the master, as it calls it: `flags`, `quorum`, `num-slaves`, `num-other-sentinels`. */
   about: Record<string, string>;
 }
 
-interface Silence {
-  address: string;
-  failure: string;
-}
-
-const isSilent = (one: Answer | Silence): one is Silence => 'failure' in one;
-
 /** The sentinels that say where the master of Redis is; none without sentinels. A separate group: while no server answers, only sentinels can be asked. */
 export function sentinelChecks(config: Config): CheckGroup[] {
   const place = redisPlaceOf(config.values);
-  if (!place || !('sentinels' in place)) return [];
-  return [
-    [
-      [
-        'Redis: sentinels',
-        async () =>
-          diagnosisOf(
-            await Promise.all(place.sentinels.map((address) => ask(address, place.master, config))),
-            place.master,
-          ),
-      ],
-    ],
-  ];
+  return place && 'sentinels' in place ? [[['Redis: sentinels', () => sentinels(place, config)]]] : [];
 }
 
-async function ask(address: RedisAddress, name: string, config: Config): Promise<Answer | Silence> {
+/** @throws an Error that says why it does not answer. */
+async function ask(address: RedisAddress, name: string, config: Config): Promise<Answer> {
   const timeout = config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
   const { redis: sentinel, reason } = redisForOneCheck(sentinelConnection(config, address), timeout);
-  const known = { address: `${address.host}:${address.port}` };
   try {
-    const found = (await sentinel.call('SENTINEL', 'get-master-addr-by-name', name)) as
-      [host: string, port: string] | null;
-    if (!found) return { ...known, master: undefined, about: {} };
-    const flat = (await sentinel.call('SENTINEL', 'master', name)) as string[];
-    const about = Object.fromEntries(
-      flat.flatMap((field, at) => (at % 2 === 0 ? [[field, flat[at + 1]!]] : [])),
-    );
-    return { ...known, master: found.join(':'), about };
+    const found = (await sentinel.call('SENTINEL', 'get-master-addr-by-name', name)) as string[] | null;
+    if (!found) return { about: {} };
+    const about = fieldsOf((await sentinel.call('SENTINEL', 'master', name)) as string[]);
+    return { master: found.join(':'), about };
   } catch (failure) {
-    return { ...known, failure: causeOf(reason() ?? failure) };
+    throw new Error(`${address.host}:${address.port}: ${causeOf(reason() ?? failure)}`, { cause: failure });
   } finally {
     sentinel.disconnect();
   }
 }
 
-/** @param name that the sentinels were asked for. */
-function diagnosisOf(answers: readonly (Answer | Silence)[], name: string): Diagnosis {
-  const given = answers.filter((answer): answer is Answer => !isSilent(answer));
-  const silent = answers.filter(isSilent);
+async function sentinels(
+  { sentinels: all, master: name }: RedisSentinels,
+  config: Config,
+): Promise<Diagnosis> {
+  const answers = await Promise.allSettled(all.map((address) => ask(address, name, config)));
+  const given = answers.flatMap((answer) => (answer.status === 'fulfilled' ? [answer.value] : []));
+  const silent = answers.flatMap((answer) => (answer.status === 'rejected' ? [answer.reason as Error] : []));
   const masters = [...new Set(given.flatMap(({ master }) => master ?? []))];
   const counted = `${given.length} of ${answers.length} answer`;
-  const failures = silent.map(({ address, failure }) => `${address}: ${failure}`).join('; ');
+  const failures = silent.map(({ message }) => message).join('; ');
   if (given.length === 0) return error(failures, 'is NOTIFICATION_REDIS_SENTINELS right?');
   if (masters.length === 0) {
     return error(
@@ -171,21 +140,19 @@ function diagnosisOf(answers: readonly (Answer | Silence)[], name: string): Diag
     );
   }
   const { about } = given.find(({ master }) => master !== undefined)!;
-  const all = Number(about['num-other-sentinels'] ?? answers.length - 1) + 1;
+  const known = Number(about['num-other-sentinels'] ?? answers.length - 1) + 1;
   const detail = [
     counted,
     `master ${masters.join(' or ')}`,
     `replicas ${about['num-slaves'] ?? 'unknown'}`,
-    `quorum ${about['quorum'] ?? 'unknown'} of ${all}`,
+    `quorum ${about['quorum'] ?? 'unknown'} of ${known}`,
     ...(failures === '' ? [] : [failures]),
   ].join(', ');
   if (masters.length > 1)
     return warn(detail, 'they do not agree: a failover goes on, or they were cut apart');
   if (/down/.test(about['flags'] ?? '')) return warn(detail, 'they hold the master for down');
   if (about['num-slaves'] === '0') return warn(detail, 'without a replica there is nothing to fail over to');
-  return silent.length > 0
-    ? warn(detail, 'a failover needs a majority of them: bring the others back')
-    : ok(detail);
+  return warnIf(silent.length > 0, detail, 'a failover needs a majority of them: bring the others back');
 }
 
 /**

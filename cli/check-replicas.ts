@@ -38,23 +38,24 @@ async function diagnosisOf(config: Config): Promise<Diagnosis> {
  *
  * @returns one result each, Redis first, in the order of the configuration. Does not reject.
  */
-export async function checkReplicas(config: Config): Promise<ReplicaResult[]> {
+export function checkReplicas(config: Config): Promise<ReplicaResult[]> {
   const { values } = config;
-  const redis = values.NOTIFICATION_REDIS_REPLICA_ADDRS.map(async (address) => ({
-    kind: 'redis' as const,
-    address: `${address.host}:${address.port}`,
-    ...(await findingOf(() => findingOfRedis(address, config))),
-  }));
-  const postgres = values.NOTIFICATION_POSTGRES_REPLICA_DSNS.map(async (dsn) => ({
-    kind: 'postgres' as const,
-    address: new URL(dsn).host,
-    ...(await findingOf(() => findingOfPostgres(dsn, values.NOTIFICATION_POSTGRES_OPERATION_TIMEOUT))),
-  }));
-  return Promise.all([...redis, ...postgres]);
-}
-
-async function findingOf(check: () => Promise<Finding>): Promise<Finding> {
-  return check().catch((error: unknown) => ({ ok: false, detail: `does not answer: ${causeOf(error)}` }));
+  const resultOf = async (kind: ReplicaResult['kind'], address: string, asked: Promise<Finding>) => ({
+    ...{ kind, address },
+    ...(await asked.catch((error: unknown) => ({ ok: false, detail: `does not answer: ${causeOf(error)}` }))),
+  });
+  return Promise.all([
+    ...values.NOTIFICATION_REDIS_REPLICA_ADDRS.map((address) =>
+      resultOf('redis', `${address.host}:${address.port}`, findingOfRedis(address, config)),
+    ),
+    ...values.NOTIFICATION_POSTGRES_REPLICA_DSNS.map((dsn) =>
+      resultOf(
+        'postgres',
+        new URL(dsn).host,
+        findingOfPostgres(dsn, values.NOTIFICATION_POSTGRES_OPERATION_TIMEOUT),
+      ),
+    ),
+  ]);
 }
 
 async function findingOfRedis(address: RedisAddress, config: Config): Promise<Finding> {

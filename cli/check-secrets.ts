@@ -5,7 +5,7 @@ import { certificateExpiries } from '../config/certificates.ts';
 import type { Config } from '../config/load.ts';
 import { openWires, wireProblems } from '../config/wire.ts';
 import type { Check, Diagnosis } from './checks.ts';
-import { error, ok, warn } from './checks.ts';
+import { error, ok, rowCheck, warn, warnIf } from './checks.ts';
 import { countOf, durationOf } from './output.ts';
 
 const DAY_MS = 86_400_000;
@@ -32,17 +32,38 @@ export function expiryOf({ variable, path, expiresAt }: CertificateExpiry, now: 
   const what = `replace ${path}, which ${variable} names; processes take it into use by themselves`;
   if (leftMs <= 0) return error(`expired ${durationOf(-leftMs)} ago, ${date}: ${path}`, what);
   const detail = `expires in ${durationOf(leftMs)}, ${date}: ${path}`;
-  return leftMs < SOON_MS ? warn(detail, what) : ok(detail);
+  return warnIf(leftMs < SOON_MS, detail, what);
 }
 
 /** Of what processes have told. */
-export function processChecks(db: Pool): Check[] {
-  return [
-    ['processes: files of secrets', () => refusedFiles(db)],
-    ['processes: keys', () => missingKeys(db)],
-    ['keys: seals', () => seals(db)],
-  ];
-}
+export const processChecks = (db: Pool): Check[] => [
+  rowCheck(db, 'processes: files of secrets', findings('file_refused', REFUSED_SINCE), (found: Finding[]) =>
+    found.length === 0
+      ? ok('processes use what is in them')
+      : error(
+          found
+            .map(({ name, detail, since }) => `${name} since ${since.toISOString()}, ${detail}`)
+            .join('; '),
+          'processes keep the old values until the files are right, and the servers accept what is in them',
+        ),
+  ),
+  rowCheck(db, 'processes: keys', findings('key_missing', MISSED_SINCE), (found: Finding[]) =>
+    found.length === 0
+      ? ok('none is missing')
+      : error(
+          found.map(({ name, detail }) => `${name}, for ${detail || 'a payload'}`).join('; '),
+          'put the key back behind the first one; galaxy-notify keys status says what is sealed with it',
+        ),
+  ),
+  rowCheck(db, 'keys: seals', SEALS, (keys: SealsRow[]) => {
+    const worn = keys.filter(({ seals }) => seals > MOST_SEALS);
+    if (worn.length === 0) return ok(`${countOf(keys.length, 'key')} in use, none of them too often`);
+    return warn(
+      worn.map(({ purpose, key, seals }) => `${purpose} ${key} has sealed ${seals} times`).join('; '),
+      'put a new key first; then galaxy-notify keys renew',
+    );
+  }),
+];
 
 interface Finding {
   name: string;
@@ -50,48 +71,24 @@ interface Finding {
   since: Date;
 }
 
-async function findingsOf(db: Pool, kind: string, within: string): Promise<Finding[]> {
-  const { rows } = await db.query<Finding>(
-    `SELECT name, detail, first_seen_at AS since FROM notification.process_findings
-      WHERE kind = $1 AND last_seen_at > clock_timestamp() - $2::interval
-      ORDER BY name LIMIT 20`,
-    [kind, within],
-  );
-  return rows;
+const findings = (kind: string, within: string): string => `
+  SELECT name, detail, first_seen_at AS since
+    FROM notification.process_findings
+   WHERE kind = '${kind}' AND last_seen_at > clock_timestamp() - interval '${within}'
+   ORDER BY name
+   LIMIT 20`;
+
+interface SealsRow {
+  purpose: string;
+  key: string;
+  seals: number;
 }
 
-async function refusedFiles(db: Pool): Promise<Diagnosis> {
-  const found = await findingsOf(db, 'file_refused', REFUSED_SINCE);
-  if (found.length === 0) return ok('processes use what is in them');
-  return error(
-    found.map(({ name, detail, since }) => `${name} since ${since.toISOString()}, ${detail}`).join('; '),
-    'processes keep the old values until the files are right, and the servers accept what is in them',
-  );
-}
-
-async function missingKeys(db: Pool): Promise<Diagnosis> {
-  const found = await findingsOf(db, 'key_missing', MISSED_SINCE);
-  if (found.length === 0) return ok('none is missing');
-  return error(
-    found.map(({ name, detail }) => `${name}, for ${detail || 'a payload'}`).join('; '),
-    'put the key back behind the first one; galaxy-notify keys status says what is sealed with it',
-  );
-}
-
-async function seals(db: Pool): Promise<Diagnosis> {
-  // Of each purpose the one in use: another one does not wear any more.
-  const { rows } = await db.query<{ purpose: string; key_id: string; seals: number }>(
-    `SELECT DISTINCT ON (purpose) purpose, key_id, seals::float8 AS seals
-       FROM notification.key_seals
-      ORDER BY purpose, last_sealed_at DESC`,
-  );
-  const worn = rows.filter((row) => row.seals > MOST_SEALS);
-  if (worn.length === 0) return ok(`${countOf(rows.length, 'key')} in use, none of them too often`);
-  return warn(
-    worn.map((row) => `${row.purpose} ${row.key_id} has sealed ${row.seals} times`).join('; '),
-    'put a new key first; then galaxy-notify keys renew',
-  );
-}
+/** Of each purpose the key in use: another one does not wear any more. */
+const SEALS = `
+  SELECT DISTINCT ON (purpose) purpose, key_id AS key, seals::float8 AS seals
+    FROM notification.key_seals
+   ORDER BY purpose, last_sealed_at DESC`;
 
 /** Whether connections are encrypted, and both ends proven. */
 export const wireCheck = (config: Pick<Config, 'production' | 'wires'>): Check => [
@@ -118,10 +115,9 @@ function diagnosisOf({ production, wires }: Pick<Config, 'production' | 'wires'>
   if (open.length > 0) {
     return ok(`${counted} open, which production refuses: ${open.map(({ name }) => name).join(', ')}`);
   }
-  return unneeded.length > 0
-    ? warn(
-        'all are encrypted and proven',
-        `take ${unneeded.join(', ')} out of NOTIFICATION_INSECURE: nothing needs it any more`,
-      )
-    : ok('all are encrypted and proven');
+  return warnIf(
+    unneeded.length > 0,
+    'all are encrypted and proven',
+    `take ${unneeded.join(', ')} out of NOTIFICATION_INSECURE: nothing needs it any more`,
+  );
 }

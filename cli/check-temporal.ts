@@ -12,7 +12,7 @@ import {
   namespaceRetentionMs,
 } from '../migrations/namespace.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
-import { error, ok, warn } from './checks.ts';
+import { error, ok, warn, warnIf } from './checks.ts';
 import { durationOf } from './output.ts';
 import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
 
@@ -67,9 +67,11 @@ async function answers(
 async function retention({ temporal, namespace }: OperatorResources): Promise<Diagnosis> {
   const ms = (await bounded(temporal, () => namespaceRetentionMs(temporal.connection, namespace))) ?? 0;
   const detail = `closed workflows are kept for ${durationOf(ms)}`;
-  return ms < DAY_MS
-    ? warn(detail, 'too short to look into what happened last night: galaxy-notify setup --retention 72h')
-    : ok(detail);
+  return warnIf(
+    ms < DAY_MS,
+    detail,
+    'too short to look into what happened last night: galaxy-notify setup --retention 72h',
+  );
 }
 
 async function searchAttributes({ temporal, namespace }: OperatorResources): Promise<Diagnosis> {
@@ -119,13 +121,12 @@ async function schedule(
     }
     const next = info.nextActionTimes[0];
     const every = spec.intervals?.[0]?.every;
-    const detail = `next run ${next ? next.toISOString() : 'not planned'}`;
-    return every === everyMs
-      ? ok(detail)
-      : warn(
-          `${detail}, every ${durationOf(every ?? 0)} instead of ${durationOf(everyMs)}`,
-          'galaxy-notify setup brings it to the configured interval, as does a start of the service',
-        );
+    const isOther = every !== everyMs;
+    return warnIf(
+      isOther,
+      `next run ${next ? next.toISOString() : 'not planned'}${isOther ? `, every ${durationOf(every ?? 0)} instead of ${durationOf(everyMs)}` : ''}`,
+      'galaxy-notify setup brings it to the configured interval, as does a start of the service',
+    );
   } catch (failure) {
     if (!(failure instanceof ScheduleNotFoundError)) throw failure;
     return error(

@@ -2,6 +2,7 @@
  * How `doctor` looks at everything that the service depends on. Each check is bounded in time and spoils no other check.
  * Checks that need a server which does not answer are left out, because one line about the server says all.
  */
+import type { Pool } from 'pg';
 import { SelfExplanatoryError } from '../api/errors.ts';
 import { causeOf } from '../client/errors.ts';
 
@@ -29,6 +30,16 @@ export type CheckGroup = readonly [reach: Check, ...others: Check[]];
 export const ok = (detail: string): Diagnosis => ({ status: 'ok', detail });
 export const warn = (detail: string, hint: string): Diagnosis => ({ status: 'warn', detail, hint });
 export const error = (detail: string, hint: string): Diagnosis => ({ status: 'error', detail, hint });
+export const warnIf = (isWrong: boolean, detail: string, hint: string): Diagnosis =>
+  isWrong ? warn(detail, hint) : ok(detail);
+
+/** A check of what a statement finds. */
+export const rowCheck = <Rows extends object[]>(
+  db: Pool,
+  name: string,
+  statement: string,
+  judge: (rows: Rows) => Diagnosis,
+): Check => [name, async () => judge((await db.query(statement)).rows as Rows)];
 
 /** Runs all groups side by side. Never throws: a check that does is an error itself. */
 export async function diagnose(groups: readonly CheckGroup[], limitMs = CHECK_LIMIT_MS): Promise<Finding[]> {
@@ -44,23 +55,17 @@ export async function diagnose(groups: readonly CheckGroup[], limitMs = CHECK_LI
 
 async function carryOut([name, run, ownLimitMs]: Check, usualLimitMs: number): Promise<Finding> {
   const limitMs = ownLimitMs ?? usualLimitMs;
-  let timer: NodeJS.Timeout | undefined;
-  const expired = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`no answer within ${limitMs / 1_000} s`)), limitMs);
-  });
+  const { promise: expired, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(new Error(`no answer within ${limitMs / 1_000} s`)), limitMs);
   try {
     return { name, ...(await Promise.race([run(), expired])) };
   } catch (failure) {
-    // It names what to set.
-    if (failure instanceof SelfExplanatoryError)
-      return {
-        name,
-        ...error(failure.message, 'set it as for the service, and look whether the server runs'),
-      };
-    return {
-      name,
-      ...error(causeOf(failure), 'the check itself failed; is the server reachable from here?'),
-    };
+    // One that explains itself names what to set.
+    const [detail, hint] =
+      failure instanceof SelfExplanatoryError
+        ? [failure.message, 'set it as for the service, and look whether the server runs']
+        : [causeOf(failure), 'the check itself failed; is the server reachable from here?'];
+    return { name, ...error(detail, hint) };
   } finally {
     clearTimeout(timer);
   }

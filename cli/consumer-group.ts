@@ -2,7 +2,7 @@
 import type { Redis } from 'ioredis';
 import { entryIdAfter, idsAhead, lastGeneratedId } from '../api/stream-ids.ts';
 import type { Diagnosis } from './checks.ts';
-import { error, ok, warn } from './checks.ts';
+import { error, ok, warn, warnIf } from './checks.ts';
 import { countOf, durationOf } from './output.ts';
 
 /** Entries behind the group's last delivery that say that no consumer reads. */
@@ -16,11 +16,13 @@ export interface ConsumerGroup {
   redis: Redis;
   stream: string;
   group: string;
-  role: string;
 }
 
-/** @throws what Redis answers to a key that is no stream. */
-export async function consumerGroup({ redis, stream, group, role }: ConsumerGroup): Promise<Diagnosis> {
+/** @param role whose processes read. @throws what Redis answers to a key that is no stream. */
+export async function consumerGroup(
+  { redis, stream, group }: ConsumerGroup,
+  role: string,
+): Promise<Diagnosis> {
   if (!(await redis.exists(stream))) return ok(`${stream} does not exist yet`);
   const ahead = await findIdsAhead(redis, stream);
   if (ahead !== undefined) return ahead;
@@ -42,10 +44,11 @@ export async function consumerGroup({ redis, stream, group, role }: ConsumerGrou
     `${countOf(consumers.length, 'consumer')}, ${silent.length} of them silent for a minute`,
   ].join('; ');
   const isUnread = lag > MANY_UNREAD || (lag > 0 && silent.length === consumers.length);
-  if (isUnread || idleMs > LONG_IDLE_MS) {
-    return warn(detail, `is a process with the role ${role} running, and are there enough of them?`);
-  }
-  return ok(detail);
+  return warnIf(
+    isUnread || idleMs > LONG_IDLE_MS,
+    detail,
+    `is a process with the role ${role} running, and are there enough of them?`,
+  );
 }
 
 /** An error when a producer has chosen an id ahead of the clock of Redis. @throws what Redis fails with. */
@@ -57,8 +60,8 @@ export async function findIdsAhead(redis: Redis, stream: string): Promise<Diagno
     : undefined;
 }
 
-function fieldsOf(reply: unknown[]): Record<string, unknown> {
-  const fields: Record<string, unknown> = {};
-  for (let i = 0; i + 1 < reply.length; i += 2) fields[String(reply[i])] = reply[i + 1];
-  return fields;
+/** Names and values that Redis returns one after the other. */
+export function fieldsOf<Value>(reply: readonly Value[]): Record<string, Value> {
+  const pairs = reply.flatMap((name, i) => (i % 2 === 0 ? [[String(name), reply[i + 1]!] as const] : []));
+  return Object.fromEntries(pairs);
 }

@@ -9,7 +9,7 @@ import { CONSUMER_GROUP } from '../api/stream-ids.ts';
 import { callerCredentials } from '../config/caller.ts';
 import { USER_SERVICE, adminEmailsVariable } from '../config/intent.ts';
 import { farSidesOf, loadOperatorConfig, needsOf } from '../config/load.ts';
-import type { FarSide, Place } from '../config/variables.ts';
+import type { Place } from '../config/variables.ts';
 import { ConfigError } from '../config/variables.ts';
 import { callbackChecks } from './account-callback/check.ts';
 import { postgresChecks } from './check-postgres.ts';
@@ -17,13 +17,13 @@ import { redisChecks, sentinelChecks } from './check-redis.ts';
 import { replicaChecks } from './check-replicas.ts';
 import { temporalChecks } from './check-temporal.ts';
 import type { CheckGroup, Diagnosis, Finding } from './checks.ts';
-import { diagnose, error, ok, warn } from './checks.ts';
+import { diagnose, error, ok, warn, warnIf } from './checks.ts';
 import { EXIT, action } from './command.ts';
-import { option, shaped } from './definition.ts';
-import { checkUserService, intentRowChecks, intentStreamChecks, readerCheck } from './intent/check.ts';
+import { option, printItems, shaped } from './definition.ts';
+import { checkUserService, diagnoseReader, intentRowChecks, intentStreamChecks } from './intent/check.ts';
 import { shell } from './invocation.ts';
 import { mobileChecks } from './mobile-push/check.ts';
-import { countOf, printFields, printHeading, printJson, printTable, report } from './output.ts';
+import { countOf, printFields, printHeading, printJson, report } from './output.ts';
 import { certificateChecks, processChecks, wireCheck } from './check-secrets.ts';
 import type { Session } from './session.ts';
 import { NotConfiguredError, openSession } from './session.ts';
@@ -52,31 +52,17 @@ export function addTo(command: Command): void {
     examples: ['doctor', 'doctor --json', 'doctor --router smp://<fingerprint>@smp.example.com'],
   }).action(
     action<{ router?: string; verbose?: boolean }>(async ({ json, router, verbose }) => {
-      const findings = await (router === undefined
-        ? examine()
-        : diagnose(
-            [
-              routerTrial(
-                await readAddress(router),
-                loadOperatorConfig(shell().env).values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY,
-              ),
-            ],
-            TRIAL_LIMIT_MS,
-          ));
+      const findings = await (router === undefined ? examine() : tryRouter(router));
       const {
         error: errors = [],
         warn: warnings = [],
         ok: good = [],
       } = Object.groupBy(findings, ({ status }) => status);
-      const worstFirst = [...errors, ...warnings, ...good];
+      const wrong = [...errors, ...warnings];
       const isWhole = json || verbose || router !== undefined || good.length === 0;
       if (json) printJson({ isHealthy: errors.length === 0, findings });
-      else
-        printFindings(
-          isWhole ? worstFirst : worstFirst.slice(0, Math.min(errors.length + warnings.length, MOST_SHOWN)),
-        );
-      if (!isWhole && errors.length + warnings.length > MOST_SHOWN)
-        report('only the worst are shown, -v shows all');
+      else printFindings(isWhole ? [...wrong, ...good] : wrong.slice(0, MOST_SHOWN));
+      if (!isWhole && wrong.length > MOST_SHOWN) report('only the worst are shown, -v shows all');
       report(
         `${countOf(errors.length, 'error')}, ${countOf(warnings.length, 'warning')}${isWhole ? '' : `, ${good.length} ok (-v shows them)`}`,
       );
@@ -85,21 +71,22 @@ export function addTo(command: Command): void {
   );
 }
 
+async function tryRouter(router: string): Promise<Finding[]> {
+  const proxy = loadOperatorConfig(shell().env).values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY;
+  return diagnose([routerTrial(await readAddress(router), proxy)], TRIAL_LIMIT_MS);
+}
+
 export async function examine(): Promise<Finding[]> {
   let session: Session;
   try {
     session = openSession(loadOperatorConfig(shell().env));
   } catch (failure) {
-    if (failure instanceof ConfigError) {
-      return failure.problems.map((detail) => ({
-        name: 'configuration',
-        ...error(detail, 'nothing else is checked until the configuration is right'),
-      }));
-    }
-    if (failure instanceof NotConfiguredError) {
-      return [{ name: 'configuration', ...error(failure.message, 'nothing else is checked until then') }];
-    }
-    throw failure;
+    const name = 'configuration';
+    if (failure instanceof NotConfiguredError)
+      return [{ name, ...error(failure.message, 'nothing else is checked until then') }];
+    if (!(failure instanceof ConfigError)) throw failure;
+    const hint = 'nothing else is checked until the configuration is right';
+    return failure.problems.map((detail) => ({ name, ...error(detail, hint) }));
   }
   try {
     return await diagnose(groupsOf(session));
@@ -109,7 +96,11 @@ export async function examine(): Promise<Finding[]> {
 }
 
 function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[] {
-  const { values } = config;
+  const { values, roles } = config;
+  const { redis, db } = resources;
+  const routers = values.NOTIFICATION_SUBSCRIPTION_NTF_SERVERS ?? [];
+  const ofRole = (role: Config['roles'][number], ...groups: CheckGroup[]) =>
+    roles.includes(role) ? groups : [];
   return [
     [
       ['configuration', () => ok(sourceOf(addresses.embedded))],
@@ -119,7 +110,7 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
       ...certificateChecks(config),
     ],
     [
-      ...redisChecks(resources.redis, () => reach('redis'), values.NOTIFICATION_REDIS_MIN_REPLICAS),
+      ...redisChecks(redis, () => reach('redis'), values.NOTIFICATION_REDIS_MIN_REPLICAS),
       ...intentStreamChecks(resources, {
         intentsStream: values.NOTIFICATION_INTENTS_STREAM,
         gatewayStream: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM,
@@ -129,19 +120,27 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
     ],
     ...sentinelChecks(config),
     [
-      ...postgresChecks(resources.db, () => reach('postgres'), {
-        dsn: addresses.postgresDsn,
+      ...postgresChecks(db, () => reach('postgres'), {
         production: config.production,
         operationTimeoutMs: values.NOTIFICATION_POSTGRES_OPERATION_TIMEOUT,
       }),
       ...intentRowChecks(resources),
-      ...processChecks(resources.db),
+      ...processChecks(db),
     ],
-    [...temporalChecks(resources, () => reach('temporal'), needsOf(config)), readerCheck(resources)],
-    ...(config.roles.includes('mobile-push') ? [mobileGroup(resources)] : []),
-    ...(config.roles.includes('symbol-config') ? [symbolChecks(resources)] : []),
-    ...(config.roles.includes('account-callback') ? [callbackGroup(resources)] : []),
-    ...(config.roles.includes('subscription') ? [subscriptionChecks(resources.db)] : []),
+    [
+      ...temporalChecks(resources, () => reach('temporal'), needsOf(config)),
+      ['stream reader', () => diagnoseReader(resources)],
+    ],
+    ...ofRole(
+      'mobile-push',
+      mobileChecks(db, { redis, stream: DEFAULT_MOBILE_STREAM, group: CONSUMER_GROUP }),
+    ),
+    ...ofRole('symbol-config', symbolChecks(resources)),
+    ...ofRole(
+      'account-callback',
+      callbackChecks(db, { redis, stream: DEFAULT_INPUT_STREAM, group: CONSUMER_GROUP }),
+    ),
+    ...ofRole('subscription', subscriptionChecks(db)),
     [
       [
         'User Service',
@@ -153,40 +152,25 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
           ),
       ],
     ],
-    ...reachChecks(farSidesOf(config)),
-    ...routerGroups(config),
+    ...farSidesOf(config).map(({ name, places, meanwhile }): CheckGroup => [
+      [name, () => reachPlaces(places(), meanwhile)],
+    ]),
+    // Only routers that are configured are tried, stand-ins are not.
+    ...(routers.length > 0
+      ? ofRole('subscription', routerChecks(routers, values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY))
+      : []),
     replicaChecks(config),
   ];
 }
 
-/** Only routers that are configured are tried, stand-ins are not. */
-function routerGroups({ roles, values }: Config): CheckGroup[] {
-  const routers = values.NOTIFICATION_SUBSCRIPTION_NTF_SERVERS ?? [];
-  return roles.includes('subscription') && routers.length > 0
-    ? [routerChecks(routers, values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY)]
-    : [];
-}
-
-const mobileGroup = ({ redis, db }: Session['resources']): CheckGroup =>
-  mobileChecks({ redis, db, stream: DEFAULT_MOBILE_STREAM, group: CONSUMER_GROUP });
-
-const callbackGroup = ({ redis, db }: Session['resources']): CheckGroup =>
-  callbackChecks({ redis, db, stream: DEFAULT_INPUT_STREAM, group: CONSUMER_GROUP });
-
 /** Whether the far sides of a role can be reached: connections are opened and closed again, nothing is sent. */
-function reachChecks(farSides: readonly FarSide[]): CheckGroup[] {
-  return farSides.map(({ name, places, meanwhile }) => [[name, () => reach(places(), meanwhile)]]);
-}
-
-async function reach(places: Place[], meanwhile: string): Promise<Diagnosis> {
-  const failures = (
-    await Promise.all(
-      places.map(async ({ name, host, port }) => {
-        const reason = await refusalOf(host, port);
-        return reason === undefined ? [] : [`${name}: ${reason}`];
-      }),
-    )
-  ).flat();
+async function reachPlaces(places: Place[], meanwhile: string): Promise<Diagnosis> {
+  const reasons = await Promise.all(
+    places.map(async (place) => ({ ...place, reason: await refusalOf(place) })),
+  );
+  const failures = reasons.flatMap(({ name, reason }) =>
+    reason === undefined ? [] : [`${name}: ${reason}`],
+  );
   const [first] = places;
   if (failures.length === 0) {
     return ok(places.length === 1 ? `${first!.host}:${first!.port} answers` : `all ${places.length} answer`);
@@ -194,11 +178,11 @@ async function reach(places: Place[], meanwhile: string): Promise<Diagnosis> {
   const named = failures.slice(0, NAMED).join('; ');
   const more = failures.length > NAMED ? `; and ${countOf(failures.length - NAMED, 'other')}` : '';
   const detail = `${failures.length} of ${places.length} cannot be reached: ${named}${more}`;
-  return failures.length === places.length ? error(detail, meanwhile) : warn(detail, meanwhile);
+  return { status: failures.length === places.length ? 'error' : 'warn', detail, hint: meanwhile };
 }
 
 /** @returns why a connection cannot be opened; undefined when it can. */
-function refusalOf(host: string, port: number): Promise<string | undefined> {
+function refusalOf({ host, port }: Place): Promise<string | undefined> {
   return new Promise((resolve) => {
     const socket = createConnection({ host, port, timeout: CONNECT_LIMIT_MS });
     const end = (reason?: string) => {
@@ -227,23 +211,16 @@ function administrators({ adminEmails }: Config): Diagnosis {
   );
 }
 
-function shutdown(ms: number): Diagnosis {
-  const detail = `${ms / 1_000} s`;
-  return ms < SHORT_SHUTDOWN_MS
-    ? warn(
-        detail,
-        'raise NOTIFICATION_SHUTDOWN_TIMEOUT: a stop cuts attempts off, and other workers repeat them',
-      )
-    : ok(detail);
-}
+const shutdown = (ms: number): Diagnosis =>
+  warnIf(
+    ms < SHORT_SHUTDOWN_MS,
+    `${ms / 1_000} s`,
+    'raise NOTIFICATION_SHUTDOWN_TIMEOUT: a stop cuts attempts off, and other workers repeat them',
+  );
 
 function printFindings(findings: Finding[]): void {
   if (findings.length === 0) return;
-  printTable(
-    ['CHECK', 'STATUS', 'DETAIL'],
-    findings.map(({ name, status, detail }) => [name, status, detail]),
-    { flexible: 2 },
-  );
+  printItems(findings, { CHECK: 'name', STATUS: 'status', DETAIL: 'detail' }, { flexible: 2 });
   const hints = findings.filter(({ hint }) => hint !== undefined);
   if (hints.length === 0) return;
   printHeading('What to do');

@@ -117,8 +117,16 @@ export async function pendingMigrations(dsn: string): Promise<string[]> {
 
 async function missingMigrations(client: pg.Client): Promise<string[]> {
   await refuseNewerSchema(client);
-  const applied = new Set(await appliedMigrations(client));
-  return (await migrationNames()).filter((name) => !applied.has(name)).sort();
+  return (await compareMigrations(client)).missing;
+}
+
+/** Which migrations a database has, as far as the role may see it, and which this release has: oldest first. */
+export async function compareMigrations(
+  client: Pick<pg.Client, 'query'>,
+): Promise<Record<'applied' | 'missing' | 'unknown', string[]>> {
+  const [applied, known] = await Promise.all([appliedMigrations(client), migrationNames()]);
+  const without = (names: string[], others: string[]) => names.filter((name) => !others.includes(name));
+  return { applied, missing: without(known, applied).sort(), unknown: without(applied, known) };
 }
 
 async function connect(dsn: string): Promise<pg.Client> {
@@ -129,7 +137,7 @@ async function connect(dsn: string): Promise<pg.Client> {
   return client;
 }
 
-async function appliedMigrations(client: pg.Client): Promise<string[]> {
+async function appliedMigrations(client: Pick<pg.Client, 'query'>): Promise<string[]> {
   // A role to which nothing is granted yet may look for the table, but not by its name alone.
   const { rows: tables } = await client.query<{ isOpen: boolean }>(
     `SELECT has_schema_privilege(relnamespace, 'USAGE') AND has_table_privilege(pg_class.oid, 'SELECT') AS "isOpen"
@@ -145,10 +153,8 @@ async function appliedMigrations(client: pg.Client): Promise<string[]> {
 }
 
 async function refuseNewerSchema(client: pg.Client): Promise<void> {
-  const known = new Set(await migrationNames());
-  const breaking = (await appliedMigrations(client)).filter(
-    (name) => !known.has(name) && BREAKING.test(name),
-  );
+  const { unknown } = await compareMigrations(client);
+  const breaking = unknown.filter((name) => BREAKING.test(name));
   if (breaking.length > 0) {
     throw new SchemaNewerThanCodeError(
       `the database schema is newer than this release can live with: it has ${breaking.join(', ')}; run that release or a later one`,

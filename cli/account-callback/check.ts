@@ -1,8 +1,8 @@
 /** Checks of account callbacks: the consumer group, shards, trackings, and dead letters. */
-import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { CheckGroup, Diagnosis } from '../checks.ts';
-import { ok, warn } from '../checks.ts';
+import { ok, rowCheck, warn } from '../checks.ts';
+import type { ConsumerGroup } from '../consumer-group.ts';
 import { consumerGroup } from '../consumer-group.ts';
 import { listOverdue } from '../../client/account-callback/callbacks.ts';
 import { countOf, durationOf } from '../output.ts';
@@ -12,22 +12,21 @@ const LATE_MS = 900_000;
 /** Trackings that are named. */
 const NAMED = 5;
 
-export interface CallbackNeeds {
-  redis: Redis;
-  db: Pool;
-  stream: string;
-  group: string;
-}
-
-export const callbackChecks = (needs: CallbackNeeds): CheckGroup => [
-  ['callbacks: consumer group', () => consumerGroup({ ...needs, role: 'account-callback' })],
-  ['callbacks: shards', () => shards(needs.db)],
-  ['callbacks: trackings', () => trackings(needs.db)],
-  ['callbacks: dead letters', () => deadLetters(needs.db)],
+export const callbackChecks = (db: Pool, group: ConsumerGroup): CheckGroup => [
+  ['callbacks: consumer group', () => consumerGroup(group, 'account-callback')],
+  rowCheck(db, 'callbacks: shards', LOAD_SHARDS, diagnosisOfShards),
+  ['callbacks: trackings', () => trackings(db)],
+  rowCheck(db, 'callbacks: dead letters', COUNT_DEAD, ([{ dead, oldest }]: [DeadRow]) =>
+    dead === 0
+      ? ok('none')
+      : warn(
+          `${countOf(dead, 'callback')} given up, the oldest at ${oldest!.toISOString()}`,
+          'see callbacks failed --dead, and callbacks replay',
+        ),
+  ),
 ];
 
-async function shards(db: Pool): Promise<Diagnosis> {
-  const { rows } = await db.query<ShardRow>(LOAD_SHARDS);
+function diagnosisOfShards(rows: ShardRow[]): Diagnosis {
   const paused = rows.filter(({ is_paused: isPaused }) => isPaused).map(({ shard }) => shard);
   if (paused.length > 0) {
     return warn(
@@ -55,16 +54,6 @@ async function trackings(db: Pool): Promise<Diagnosis> {
   );
 }
 
-async function deadLetters(db: Pool): Promise<Diagnosis> {
-  const { rows } = await db.query<{ dead: number; oldest: Date | null }>(COUNT_DEAD);
-  const { dead, oldest } = rows[0]!;
-  if (dead === 0) return ok('none');
-  return warn(
-    `${countOf(dead, 'callback')} given up, the oldest at ${oldest!.toISOString()}`,
-    'see callbacks failed --dead, and callbacks replay',
-  );
-}
-
 interface ShardRow {
   shard: number;
   behind_ms: number;
@@ -82,6 +71,11 @@ const LOAD_SHARDS = `
          EXISTS (SELECT FROM notification.holds
                   WHERE kind = 'shard' AND name = numbered.shard::text AND is_paused) AS is_paused
     FROM notification.callback_settings, generate_series(0, shards - 1) AS numbered (shard)`;
+
+interface DeadRow {
+  dead: number;
+  oldest: Date | null;
+}
 
 const COUNT_DEAD = `
   SELECT count(*)::int AS dead, min(dropped_at) AS oldest

@@ -1,6 +1,5 @@
 /** What can be wrong with intents: their reader, the three streams, the User Service, and routes that wait or died. */
 import type { Redis } from 'ioredis';
-import type { Pool } from 'pg';
 import type { CallerCredentials } from '../../activities/http/caller.ts';
 import { createHttpCaller } from '../../activities/http/caller.ts';
 import { isTimeout, networkReasonOf, readText } from '../../activities/http/delivery.ts';
@@ -10,7 +9,7 @@ import { STREAM_START, compareEntryIds, entryIdAfter, newestEntryId } from '../.
 import { bridgeOperations } from '../../client/intent/bridge.ts';
 import type { OperatorResources } from '../../client/resources.ts';
 import type { Check, Diagnosis } from '../checks.ts';
-import { error, ok, warn } from '../checks.ts';
+import { error, ok, rowCheck, warn, warnIf } from '../checks.ts';
 import { findIdsAhead } from '../consumer-group.ts';
 import { countOf, durationOf } from '../output.ts';
 
@@ -29,25 +28,70 @@ export interface IntentStreams {
 }
 
 export const intentRowChecks = ({ db }: OperatorResources): Check[] => [
-  ['overdue routes', () => overdue(db)],
-  ['dead letters', () => deadLetters(db)],
-  ['channels', () => channels(db)],
-  ['outbound losses', () => losses(db)],
-  ['outcomes', () => outcomes(db)],
+  rowCheck(db, 'overdue routes', OVERDUE, ([{ overdue, paused, oldest }]: [OverdueRow]) => {
+    const waiting = paused > 0 ? `; ${countOf(paused, 'route')} wait for a paused channel or producer` : '';
+    if (overdue === 0) return ok(`none${waiting}`);
+    return warn(
+      `${countOf(overdue, 'open route')}, the oldest for ${durationOf(Date.now() - oldest!.getTime())}${waiting}`,
+      'they should have been tried: are workers running? See notifications list --status open',
+    );
+  }),
+  rowCheck(db, 'dead letters', DEAD_LETTERS, ([{ routes }]: [{ routes: number }]) =>
+    routes === 0
+      ? ok('none in the last 24 hours')
+      : warn(
+          `${countOf(routes, 'route')} died in the last 24 hours`,
+          'see dead-letters list --since 24h, or Dead letters of galaxy-notify views, then replay',
+        ),
+  ),
+  rowCheck(db, 'channels', PAUSED, (rows: SinceRow[]) =>
+    rows.length === 0
+      ? ok('all open, and no producer is paused')
+      : warn(`paused: ${namesOf(rows)}`, 'channels resume, or producers resume, when its reason is gone'),
+  ),
+  rowCheck(db, 'outbound losses', SUSPECTS, (rows: SinceRow[]) =>
+    rows.length === 0
+      ? ok('none that is not repaired')
+      : warn(
+          `looked for in ${namesOf(rows)}`,
+          'what is gone is appended again by itself; for routes the pending activity of outbound-repair/<stream> says what it waits for',
+        ),
+  ),
+  // This process cannot know whether other processes tell outcomes: rows say it.
+  rowCheck(db, 'outcomes', WAITING_OUTCOMES, ([{ ageMs }]: [{ ageMs: number | null }]) =>
+    ageMs === null || ageMs < LATE_MS
+      ? ok('none waits to be relayed')
+      : warn(
+          `the oldest event for producers has waited for ${durationOf(ageMs)}`,
+          'Redis does not take it, a loss is being repaired, or no process runs with NOTIFICATION_OUTCOMES: see its log',
+        ),
+  ),
 ];
+
+interface OverdueRow {
+  overdue: number;
+  paused: number;
+  oldest: Date | null;
+}
+
+interface SinceRow {
+  name: string;
+  since: Date;
+  reason: string | null;
+}
+
+const namesOf = (rows: SinceRow[]): string =>
+  rows
+    .map(({ name, since, reason }) => `${name} since ${since.toISOString()}${reason ? ` (${reason})` : ''}`)
+    .join('; ');
 
 export const intentStreamChecks = ({ redis }: OperatorResources, streams: IntentStreams): Check[] => [
   ['intents stream', () => intents(redis, streams.intentsStream)],
-  outbound(redis, streams.gatewayStream, 'gateway stream', streams.gatewayMaxLen),
-  outbound(redis, streams.mailStream, 'mail stream'),
+  ['gateway stream', () => outbound(redis, streams.gatewayStream, streams.gatewayMaxLen)],
+  ['mail stream', () => outbound(redis, streams.mailStream)],
 ];
 
-export const readerCheck = (resources: OperatorResources): Check => [
-  'stream reader',
-  () => reader(resources),
-];
-
-async function reader(resources: OperatorResources): Promise<Diagnosis> {
+export async function diagnoseReader(resources: OperatorResources): Promise<Diagnosis> {
   const status = await bridgeOperations(resources).status();
   const { state, pause, progress, heartbeatAt } = status;
   if (state === 'not running')
@@ -102,97 +146,30 @@ async function intents(redis: Redis, stream: string): Promise<Diagnosis> {
   if (!oldestUnread) return ok(`all read, offset ${offset}`);
   const ageMs = await oldestUnprocessedAgeMs(redis, stream, offset, Date.now());
   const detail = `behind by ${durationOf(ageMs)}, offset ${offset}`;
-  return ageMs > LATE_MS
-    ? warn(detail, 'no process reads, or not fast enough: see bridge status')
-    : ok(detail);
+  return warnIf(ageMs > LATE_MS, detail, 'no process reads, or not fast enough: see bridge status');
 }
 
-function outbound(redis: Redis, stream: string, name: string, maxLen?: number): Check {
-  return [
-    name,
-    async () => {
-      const type = await redis.type(stream);
-      if (type === 'none') return ok(`${stream} does not exist yet, nothing was handed off`);
-      if (type !== 'stream') {
-        return error(`${stream} holds a ${type}`, 'rename that key: every hand-off fails, and routes die');
-      }
-      const length = await redis.xlen(stream);
-      const detail = `${length} entries${maxLen === undefined ? '' : `, trimmed to about ${maxLen}`}`;
-      return maxLen !== undefined && length > maxLen + TRIMMING_SLACK
-        ? warn(
-            detail,
-            'a program appends without trimming, or the limit was lowered: the next hand-off trims',
-          )
-        : ok(detail);
-    },
-  ];
-}
-
-async function overdue(db: Pool): Promise<Diagnosis> {
-  const { rows } = await db.query<{ overdue: number; paused: number; oldest: Date | null }>(OVERDUE);
-  const { overdue: count, paused, oldest } = rows[0]!;
-  const waiting = paused > 0 ? `; ${countOf(paused, 'route')} wait for a paused channel or producer` : '';
-  if (count === 0) return ok(`none${waiting}`);
-  return warn(
-    `${countOf(count, 'open route')}, the oldest for ${durationOf(Date.now() - oldest!.getTime())}${waiting}`,
-    'they should have been tried: are workers running? See notifications list --status open',
-  );
-}
-
-async function deadLetters(db: Pool): Promise<Diagnosis> {
-  const { rows } = await db.query<{ routes: number }>(DEAD_LETTERS);
-  const { routes } = rows[0]!;
-  return routes === 0
-    ? ok('none in the last 24 hours')
-    : warn(
-        `${countOf(routes, 'route')} died in the last 24 hours`,
-        'see dead-letters list --since 24h, or Dead letters of galaxy-notify views, then replay',
-      );
-}
-
-async function channels(db: Pool): Promise<Diagnosis> {
-  const { rows } = await db.query<{ channel: string; reason: string | null; changed_at: Date }>(PAUSED);
-  if (rows.length === 0) return ok('all open, and no producer is paused');
-  const paused = rows.map(
-    ({ channel, reason, changed_at: since }) =>
-      `${channel} since ${since.toISOString()}${reason ? ` (${reason})` : ''}`,
-  );
-  return warn(
-    `paused: ${paused.join('; ')}`,
-    'channels resume, or producers resume, when its reason is gone',
-  );
-}
-
-async function losses(db: Pool): Promise<Diagnosis> {
-  const { rows } = await db.query<{ stream: string; reason: string; since: Date }>(SUSPECTS);
-  if (rows.length === 0) return ok('none that is not repaired');
-  const suspects = rows.map(
-    ({ stream, reason, since }) => `${stream} since ${since.toISOString()} (${reason})`,
-  );
-  return warn(
-    `looked for in ${suspects.join('; ')}`,
-    'what is gone is appended again by itself; for routes the pending activity of outbound-repair/<stream> says what it waits for',
-  );
-}
-
-/** This process cannot know whether other processes tell outcomes: rows say it. */
-async function outcomes(db: Pool): Promise<Diagnosis> {
-  const { rows } = await db.query<{ oldest: Date | null; age_ms: number }>(WAITING_OUTCOMES);
-  const { oldest, age_ms: ageMs } = rows[0]!;
-  if (oldest === null || ageMs < LATE_MS) return ok('none waits to be relayed');
-  return warn(
-    `the oldest event for producers has waited for ${durationOf(ageMs)}`,
-    'Redis does not take it, a loss is being repaired, or no process runs with NOTIFICATION_OUTCOMES: see its log',
+async function outbound(redis: Redis, stream: string, maxLen = Infinity): Promise<Diagnosis> {
+  const type = await redis.type(stream);
+  if (type === 'none') return ok(`${stream} does not exist yet, nothing was handed off`);
+  if (type !== 'stream') {
+    return error(`${stream} holds a ${type}`, 'rename that key: every hand-off fails, and routes die');
+  }
+  const length = await redis.xlen(stream);
+  return warnIf(
+    length > maxLen + TRIMMING_SLACK,
+    `${length} entries${maxLen === Infinity ? '' : `, trimmed to about ${maxLen}`}`,
+    'a program appends without trimming, or the limit was lowered: the next hand-off trims',
   );
 }
 
 const WAITING_OUTCOMES = `
-  SELECT written_at AS oldest, (extract(epoch FROM clock_timestamp() - written_at) * 1000)::float8 AS age_ms
+  SELECT (extract(epoch FROM clock_timestamp() - written_at) * 1000)::float8 AS "ageMs"
     FROM (SELECT min(outcome_id) AS outcome_id FROM notification.outcomes WHERE relayed_at IS NULL) AS first
     LEFT JOIN notification.outcomes USING (outcome_id)`;
 
 const SUSPECTS = `
-  SELECT stream, suspect_reason AS reason, suspect_since AS since
+  SELECT stream AS name, suspect_reason AS reason, suspect_since AS since
     FROM notification.outbound_streams
    WHERE suspect_since IS NOT NULL
    ORDER BY stream`;
@@ -216,7 +193,7 @@ const DEAD_LETTERS = `
    WHERE status = 'dead_letter' AND dead_lettered_at > now() - interval '24 hours'`;
 
 const PAUSED = `
-  SELECT CASE kind WHEN 'producer' THEN 'producer:' || name ELSE name END AS channel, reason, changed_at
+  SELECT CASE kind WHEN 'producer' THEN 'producer:' || name ELSE name END AS name, reason, changed_at AS since
     FROM notification.holds
    WHERE is_paused AND kind IN ('channel', 'producer')
    ORDER BY kind, name`;

@@ -1,29 +1,28 @@
 /** What can be wrong with mobile pushes: their consumer group, the table of device tokens, and jobs that failed. */
-import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { CheckGroup, Diagnosis } from '../checks.ts';
-import { error, ok, warn } from '../checks.ts';
+import { error, ok, rowCheck, warn } from '../checks.ts';
+import type { ConsumerGroup } from '../consumer-group.ts';
 import { consumerGroup } from '../consumer-group.ts';
 
-export interface MobileNeeds {
-  redis: Redis;
-  db: Pool;
-  stream: string;
-  group: string;
-}
-
-export function mobileChecks(needs: MobileNeeds): CheckGroup {
-  return [
-    ['mobile: consumer group', () => consumerGroup({ ...needs, role: 'mobile-push' })],
-    ['mobile: device tokens', () => deviceTokens(needs.db)],
-    ['mobile: jobs', () => jobs(needs.db)],
-  ];
-}
+export const mobileChecks = (db: Pool, group: ConsumerGroup): CheckGroup => [
+  ['mobile: consumer group', () => consumerGroup(group, 'mobile-push')],
+  rowCheck(db, 'mobile: device tokens', CHECK_DEVICE_TOKENS, ([row]: [DeviceTokensRow]) =>
+    diagnosisOfTokens(row),
+  ),
+  rowCheck(db, 'mobile: jobs', COUNT_JOBS, ([{ failed, malformed, stuck }]: [JobsRow]) =>
+    failed + malformed + stuck === 0
+      ? ok('none failed in the last 24 hours')
+      : warn(
+          `${failed} failed, ${malformed} malformed in the last 24 hours; ${stuck} pending for over an hour`,
+          'see mobile list --replayable, and mobile replay',
+        ),
+  ),
+];
 
 /** The table of another service, without which every job waits. */
-async function deviceTokens(db: Pool): Promise<Diagnosis> {
-  const { rows } = await db.query<DeviceTokensRow>(CHECK_DEVICE_TOKENS);
-  const { exists, missing, may_read, may_delete, is_indexed } = rows[0]!;
+function diagnosisOfTokens(row: DeviceTokensRow): Diagnosis {
+  const { exists, missing, may_read, may_delete, is_indexed } = row;
   if (!exists)
     return error('there is no table public.device_token', 'every job waits until its owner creates it');
   if (missing.length > 0) {
@@ -64,14 +63,10 @@ const CHECK_DEVICE_TOKENS = `
          ) AS is_indexed
     FROM device_token`;
 
-async function jobs(db: Pool): Promise<Diagnosis> {
-  const { rows } = await db.query<{ failed: number; malformed: number; stuck: number }>(COUNT_JOBS);
-  const { failed, malformed, stuck } = rows[0]!;
-  if (failed + malformed + stuck === 0) return ok('none failed in the last 24 hours');
-  return warn(
-    `${failed} failed, ${malformed} malformed in the last 24 hours; ${stuck} pending for over an hour`,
-    'see mobile list --replayable, and mobile replay',
-  );
+interface JobsRow {
+  failed: number;
+  malformed: number;
+  stuck: number;
 }
 
 const COUNT_JOBS = `

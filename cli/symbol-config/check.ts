@@ -9,10 +9,10 @@ import { countOf, durationOf } from '../output.ts';
 const NAMED = 5;
 
 export const symbolChecks = (resources: OperatorResources): CheckGroup => [
-  ['symbol targets: lists', () => targets(resources)],
+  ['symbol targets: lists', () => diagnoseTargets(resources)],
 ];
 
-async function targets(resources: OperatorResources): Promise<Diagnosis> {
+async function diagnoseTargets(resources: OperatorResources): Promise<Diagnosis> {
   const { version, targets: all } = await symbolOperations(resources).status();
   const behind = all.filter(({ isBehind }) => isBehind);
   if (behind.length === 0) return ok(`all ${all.length} have version ${version}`);

@@ -188,8 +188,8 @@ export const PLATFORM_MUTANTS: Mutant[] = [
   {
     id: 'platform-migrations-guard',
     file: 'migrations/migrate.ts',
-    find: '(name) => !known.has(name) && BREAKING.test(name),',
-    replace: '(name) => known.has(name) && BREAKING.test(name),',
+    find: 'unknown.filter((name) => BREAKING.test(name))',
+    replace: 'unknown.filter((name) => !BREAKING.test(name))',
     wrong: 'security',
     what: 'an old release runs on a schema that it breaks',
     suite: service('platform/migrations', 'I27 a schema that breaks'),

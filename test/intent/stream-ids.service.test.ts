@@ -62,7 +62,7 @@ describe('security-1 an entry with the last possible id', () => {
     const readNew = () => slot.redis.xreadgroup('GROUP', group, 'one', 'STREAMS', stream, '>');
     const honest = await slot.redis.xadd(stream, '*', 'a', 'b');
     await slot.redis.xadd(stream, LAST, 'a', 'b');
-    expect(await consumerGroup({ redis: slot.redis, stream, group, role: 'mobile-push' })).toMatchObject({
+    expect(await consumerGroup({ redis: slot.redis, stream, group }, 'mobile-push')).toMatchObject({
       status: 'error',
       detail: expect.stringContaining('stream_ids_ahead') as string,
     });

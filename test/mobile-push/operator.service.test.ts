@@ -36,7 +36,7 @@ const send = (userId: string, ...more: string[]) =>
 /** What `doctor` says about jobs that failed. */
 async function jobsOfDoctor() {
   const { db, redis } = slot;
-  const found = await diagnose([mobileChecks({ db, redis, stream: 'jobs', group: 'readers' })]);
+  const found = await diagnose([mobileChecks(db, { redis, stream: 'jobs', group: 'readers' })]);
   return found.find(({ name }) => name === 'mobile: jobs')!;
 }
 

@@ -27,8 +27,8 @@ async function findings() {
     ...{ intentsStream: 'notification:intents', keyBox: undefined },
   } as unknown as Parameters<typeof symbolChecks>[0];
   const found = await diagnose([
-    mobileChecks({ db, redis, stream: 'jobs', group }),
-    callbackChecks({ db, redis, stream: 'inputs', group }),
+    mobileChecks(db, { redis, stream: 'jobs', group }),
+    callbackChecks(db, { redis, stream: 'inputs', group }),
     subscriptionChecks(db),
     symbolChecks(resources),
   ]);
@@ -83,8 +83,7 @@ test('M2 a group that has read all has nothing unread, whatever Redis counts aft
   await slot.redis.call('XGROUP', 'SETID', 'counted', 'readers', '$', 'ENTRIESREAD', '1');
   const [fields] = (await slot.redis.xinfo('GROUPS', 'counted')) as [unknown[]];
   expect(fields[fields.indexOf('lag') + 1]).toBe(2);
-  const { detail } = await consumerGroup({
-    ...{ redis: slot.redis, stream: 'counted', group: 'readers', role: 'mobile-push' },
-  });
+  const group = { redis: slot.redis, stream: 'counted', group: 'readers' };
+  const { detail } = await consumerGroup(group, 'mobile-push');
   expect(detail).toMatch(/^0 unread/);
 });
