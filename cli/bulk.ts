@@ -1,14 +1,15 @@
 /** What is done to everything that matches: it is shown and asked for before. */
 import { createInterface } from 'node:readline/promises';
 import { Option } from 'commander';
-import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../client/bulk-replay.ts';
+import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../client/choices.ts';
 import { NotFoundError } from '../client/errors.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, UsageError } from './command.ts';
+import type { Columns } from './definition.ts';
+import { printItems } from './definition.ts';
 import { shell } from './invocation.ts';
 import { parseCount, requestedByOption } from './options.ts';
-import { capital, countOf, printJson, printLine, report } from './output.ts';
-import { startProgress, untilInterrupted } from './progress.ts';
+import { capital, countOf, printJson, report } from './output.ts';
 
 export interface BulkOptions extends GlobalOptions {
   limit?: number;
@@ -39,71 +40,49 @@ const DONE = {
 } as const;
 export type Verb = keyof typeof DONE;
 
-export interface Matching {
+/** What a command is to do to many. */
+export interface Matching<Group> {
   /** A word for one of the things, e.g. `job`. */
   what: string;
+  verb: Verb;
+  /** Text for an empty list. */
+  nothing: string;
   matching: number;
-  /** How many of them it is done to. */
-  total: number;
+  /** What they have in common, which is shown before. */
+  groups?: Group[] | undefined;
+  columns?: Columns<Group> | undefined;
 }
 
-/** @returns the exit code of a command that does nothing: a dry run, or a no to the question. */
-export async function endBeforeBulk(
-  { what, matching, total }: Matching,
+/** How many it is done to. */
+export const totalOf = (matching: number, { limit = Infinity }: BulkOptions): number =>
+  Math.min(matching, limit);
+
+/**
+ * Shows what matches, and asks before what reaches things that the operator has not looked at.
+ *
+ * @returns the exit code of a command that does nothing: a dry run, or a no to the question.
+ * @throws NotFoundError when nothing matches; UsageError without a terminal to ask on.
+ */
+export async function endBeforeBulk<Group extends object>(
+  { what, verb, nothing, matching, groups, columns }: Matching<Group>,
   options: BulkOptions,
-  verb: Verb = 'replay',
 ): Promise<ExitCode | undefined> {
+  const { json, dryRun } = options;
+  const total = totalOf(matching, options);
+  if (json && dryRun) {
+    printJson({ matching, [`would${capital(verb)}`]: total, ...(groups ? { groups } : {}) });
+  }
+  if (matching === 0) throw new NotFoundError(nothing);
+  if (!json && groups && columns) printItems(groups, columns);
   const all = countOf(total, what) + (total < matching ? ` of ${matching}, the oldest first` : '');
-  if (options.dryRun) {
+  if (dryRun) {
     report(`${all} would be ${DONE[verb]}; nothing was done`);
     return EXIT.done;
   }
-  if (await isConfirmed(all, verb, options)) return undefined;
+  const question = `${capital(verb)} ${all}?`;
+  if (await isMeant(question, `a bulk ${verb}`, 'add --yes, or --dry-run to look', options)) return undefined;
   report('nothing was done');
   return EXIT.nothing;
-}
-
-/** Replays and says how many; with `--dry-run`, says how many it would be. */
-export async function replayMatching(
-  found: Omit<Matching, 'total'>,
-  options: BulkOptions,
-  replay: (run: {
-    limit: number;
-    signal: AbortSignal;
-    onReplayed: (done: number) => void;
-  }) => Promise<{ replayed: unknown; line: string }>,
-): Promise<ExitCode> {
-  const { what, matching } = found;
-  const total = Math.min(matching, options.limit ?? Infinity);
-  if (options.json && options.dryRun) printJson({ matching, wouldReplay: total });
-  if (matching === 0) throw new NotFoundError(`no ${what} that can be replayed matches`);
-  const end = await endBeforeBulk({ ...found, total }, options);
-  if (end !== undefined) return end;
-  const { signal, release } = untilInterrupted();
-  const progress = startProgress(total, `${what}s replayed`);
-  let done = 0;
-  const onReplayed = (count: number) => progress.update((done = count));
-  try {
-    const { replayed, line } = await replay({ limit: total, signal, onReplayed });
-    if (options.json) printJson({ replayed });
-    else printLine(line);
-  } finally {
-    progress.end();
-    release();
-  }
-  if (!signal.aborted) return EXIT.done;
-  report(`${done} of ${total} done; the same command continues with the rest`);
-  return EXIT.interrupted;
-}
-
-/**
- * Asks before what reaches things that the operator has not looked at.
- *
- * @throws UsageError without a terminal to ask on.
- */
-function isConfirmed(what: string, verb: Verb, options: BulkOptions): Promise<boolean> {
-  const question = `${capital(verb)} ${what}?`;
-  return isMeant(question, `a bulk ${verb}`, 'add --yes, or --dry-run to look', options);
 }
 
 /**

@@ -2,10 +2,9 @@
 import type { Command } from 'commander';
 import { Argument, Option } from 'commander';
 import type { Page } from '../client/lists.ts';
-import type { Operator } from '../client/operator.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { action, showPage } from './command.ts';
-import { givenOf, requestedByOption, rowsOf, screenOption } from './options.ts';
+import { rowsOf, screenOption } from './options.ts';
 import type { Cell, TableChoices } from './output.ts';
 import { printFields, printHeading, printJson, printLine, printTable } from './output.ts';
 import type { Dependency, Session } from './session.ts';
@@ -58,7 +57,12 @@ export interface Definition<S, Options, Args extends unknown[], Result> extends 
     args: NoInfer<Args>,
   ): string | void;
   /** Hints behind the result, and the exit code when it is not 0. */
-  end?(result: NoInfer<Result>, options: NoInfer<Options> & GlobalOptions): ExitCode | void;
+  end?(
+    result: NoInfer<Result>,
+    options: NoInfer<Options> & GlobalOptions,
+    args: NoInfer<Args>,
+    session: S,
+  ): Promise<ExitCode | void> | ExitCode | void;
 }
 
 /** Heads of a table, each with the field of an item that is below it, or what makes the cell. */
@@ -137,7 +141,7 @@ export function definerOf<S>(open: <T>(needs: Dependency[], work: (session: S) =
             const line = print?.(result, options, args);
             if (line !== undefined) printLine(line);
           }
-          return end?.(result, options);
+          return end?.(result, options, args, session);
         });
       }),
     );
@@ -190,52 +194,6 @@ export function printItems<Item extends object>(
       }),
     ),
     { ...choices, links: items.map((item) => (item as { link?: string }).link) },
-  );
-}
-
-/** As the options of a command have it. */
-interface ChangeRequest {
-  requestedBy: string;
-  reason?: string;
-  ratePerSecond?: number;
-}
-
-interface HoldCommand<State, Name> {
-  description: string;
-  /** Arguments and options of the example in the help. */
-  example: string;
-  /** Names what is paused; absent where there is one thing. */
-  argument?: Argument;
-  /** Besides `--requested-by`: `--reason`, `--rate`. */
-  options?: Option[];
-  needs: Dependency[];
-  change(operator: Operator, request: ChangeRequest, name: Name): Promise<State>;
-  print(state: State, name: Name): void;
-  /** Reports what is to be known besides. */
-  note?(state: State, name: Name, operator: Operator): Promise<void> | void;
-}
-
-/** Adds `… pause` or `… resume` to a group of commands, such as `channels`. */
-export function addHoldCommand<State, Name = undefined>(
-  group: Command,
-  verb: 'pause' | 'resume' | 'abort',
-  { description, example, argument, options = [], needs, change, print, note }: HoldCommand<State, Name>,
-): void {
-  form(group, {
-    ...{ name: verb, description, args: argument ? [argument] : [] },
-    options: [...options, requestedByOption()],
-    examples: [`${group.name()} ${verb} ${example}`.trimEnd()],
-  }).action(
-    action<{ requestedBy: string; reason?: string; rate?: number }, [Name]>(
-      ({ json, requestedBy, reason, rate: ratePerSecond }, name) =>
-        withSession(needs, async ({ operator }) => {
-          const request = { requestedBy, ...givenOf({ reason, ratePerSecond }) };
-          const state = await change(operator, request, name);
-          if (json) printJson(state);
-          else print(state, name);
-          await note?.(state, name, operator);
-        }),
-    ),
   );
 }
 

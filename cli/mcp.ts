@@ -8,7 +8,7 @@ import type { Readable, Writable } from 'node:stream';
 import type { Command } from 'commander';
 import { z } from 'zod';
 import { CHANNELS } from '../api/intent/catalog.ts';
-import { clockOf } from '../client/bulk-replay.ts';
+import { clockOf } from '../client/choices.ts';
 import { NotFoundError, causeOf } from '../client/errors.ts';
 import { NOTIFICATION_STATUSES } from '../client/intent/notifications.ts';
 import type { Operator } from '../client/operator.ts';

@@ -1,17 +1,17 @@
 /** `operations`: operations on many items, which go on without the command. */
 import type { Command } from 'commander';
-import { Argument, Option } from 'commander';
+import { Option } from 'commander';
 import type { ChosenOperation, OperationRequest, OperationView } from '../client/operations.ts';
 import type { Operator } from '../client/operator.ts';
-import { NotFoundError } from '../client/errors.ts';
-import type { BulkOptions, Verb } from './bulk.ts';
+import type { BulkOptions, Matching } from './bulk.ts';
 import { bulkOptions, endBeforeBulk, rateOption } from './bulk.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, UsageError, action } from './command.ts';
-import type { Columns, Filters, Form } from './definition.ts';
-import { addHoldCommand, filterOf, form, list, option, printItems } from './definition.ts';
-import { givenOf, reasonOption } from './options.ts';
-import { capital, printFields, printHeading, printJson, printLine, report } from './output.ts';
+import type { Filters, Form } from './definition.ts';
+import { define, filterOf, form, list, option } from './definition.ts';
+import type { Requested } from './options.ts';
+import { givenOf, reasonOption, requestOf, requestedByOption } from './options.ts';
+import { printFields, printHeading, printJson, printLine, report } from './output.ts';
 import { startProgress, untilInterrupted } from './progress.ts';
 import type { Dependency, Session } from './session.ts';
 import { withSession } from './session.ts';
@@ -31,28 +31,19 @@ export const operationOptions = (things: string, done?: string): Option[] => [
   ...[new Option('--detach', 'start it, and do not wait for its end'), reasonOption()],
 ];
 
-interface Counted<Group> {
-  matching: number;
-  groups?: Group[];
-}
-
 /** @param sizeOf how many are in a group. */
-export const inGroups = <Group>(groups: Group[], sizeOf: (group: Group) => number): Counted<Group> => ({
+export const inGroups = <Group>(
+  groups: Group[],
+  sizeOf: (group: Group) => number,
+): Pick<Matching<Group>, 'matching' | 'groups'> => ({
   matching: groups.reduce((total, group) => total + sizeOf(group), 0),
   groups,
 });
 
 /** What a command does to many. */
-export interface Bulk<Group> {
-  /** A word for one of the things, e.g. `job`. */
-  what: string;
-  verb: Verb;
+export interface Bulk<Group> extends Omit<Matching<Group>, 'matching' | 'groups'> {
   /** How many match. */
-  count(operator: Operator): Promise<Counted<Group>>;
-  /** Of the groups, which are shown before. */
-  columns?: Columns<Group>;
-  /** Text for an empty list. */
-  nothing: string;
+  count(operator: Operator): Promise<Pick<Matching<Group>, 'matching' | 'groups'>>;
   /** Servers that must answer besides those of every operation. */
   needs?: Dependency[];
   /** Its operator has named each of them, and is not asked. */
@@ -67,28 +58,17 @@ export function operate<Group extends object>(
   options: OperationCommandOptions,
   bulk: Bulk<Group>,
 ): Promise<ExitCode> {
-  const { what, verb, isNamed, columns, finish } = bulk;
-  const { json, dryRun, requestedBy, reason, rate } = options;
-  const needs: Dependency[] = ['postgres', ...(bulk.needs ?? []), ...(dryRun ? [] : ['temporal' as const])];
-  return withSession(needs, async ({ operator }) => {
-    const { matching, groups } = await bulk.count(operator);
-    const total = Math.min(matching, options.limit ?? Infinity);
-    if (json && dryRun) {
-      printJson({ matching, [`would${capital(verb)}`]: total, ...(groups ? { groups } : {}) });
-    }
-    if (matching === 0) throw new NotFoundError(bulk.nothing);
-    if (!json && groups && columns) printItems(groups, columns);
-    const end = await endBeforeBulk(
-      { what, matching, total },
-      isNamed ? { ...options, yes: true } : options,
-      verb,
-    );
+  const { isNamed, needs = [], finish } = bulk;
+  const servers: Dependency[] = ['postgres', ...needs, ...(options.dryRun ? [] : ['temporal' as const])];
+  return withSession(servers, async ({ operator }) => {
+    const found = { ...bulk, ...(await bulk.count(operator)) };
+    const end = await endBeforeBulk(found, isNamed ? { ...options, yes: true } : options);
     if (end !== undefined) return end;
     const begun = await bulk.begin(operator, {
-      requestedBy,
-      ratePerSecond: rate,
+      ...requestOf(options),
+      ratePerSecond: options.rate,
       // Nothing less than matches: some may have come to match since they were counted.
-      ...givenOf({ reason, limit: options.limit }),
+      ...givenOf({ limit: options.limit }),
     });
     return followOperation(operator, begun, options, finish && ((signal) => finish(operator, begun, signal)));
   });
@@ -137,6 +117,8 @@ export function refuseBoth(id: string | undefined, filter: object, what: string,
   }
 }
 
+const OPERATION = ['<operation>', 'its id, as operations list shows it'] as const;
+
 export function addTo(operations: Command): void {
   list(operations, {
     description: 'List operations, newest first.',
@@ -157,7 +139,7 @@ export function addTo(operations: Command): void {
   form(operations, {
     name: 'show',
     description: 'Show an operation: how far it is, and how what it was about stands.',
-    args: [['<operation>', 'its id, as operations list shows it']],
+    args: [OPERATION],
     options: [option('--follow', 'wait for its end')],
     examples: ['operations show replay-2026-01-31-5f0c1a2b --follow'],
   }).action(
@@ -177,12 +159,13 @@ export function addTo(operations: Command): void {
     ['resume', 'Let an operation go on, also one that lost its workflow.'],
     ['abort', 'End an operation: what is done stays done.'],
   ] as const) {
-    addHoldCommand(operations, verb, {
-      ...{ description, example: 'replay-2026-01-31-5f0c1a2b' },
-      argument: new Argument('<operation>', 'its id, as operations list shows it'),
+    define(operations, {
+      ...{ name: verb, description, args: [OPERATION], options: [requestedByOption()] },
+      examples: [`operations ${verb} replay-2026-01-31-5f0c1a2b`],
       needs: ['postgres', 'temporal'],
-      change: (operator, request, operationId: string) => operator.operations[verb](operationId, request),
-      print: (view) => printLine(lineOf(view)),
+      run: ({ operator }, { requestedBy }: Requested, operationId: string) =>
+        operator.operations[verb](operationId, { requestedBy }),
+      print: lineOf,
     });
   }
 }

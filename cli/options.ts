@@ -133,7 +133,12 @@ export const givenOf = <Filter extends object>(filter: Filter): Given<Filter> =>
 /** Of a command that changes something, as its action gets it. */
 export interface Requested {
   requestedBy: string;
+  /** Where the command has {@link reasonOption}. */
+  reason?: string;
 }
+
+/** Who asks for a change, and why. */
+export const requestOf = ({ requestedBy, reason }: Requested) => ({ requestedBy, ...givenOf({ reason }) });
 
 /** The user of the operating system, who need not have a name in a container. */
 export function operatorName(): string {

@@ -4,6 +4,15 @@ import type { Conditions } from './lists.ts';
 
 /** Items of one operation. */
 export const MAX_ITEMS = 1_000_000;
+/** Items that are begun per second unless the operator says otherwise, and the most that can be asked for. */
+export const DEFAULT_REPLAY_RATE = 20;
+export const MAX_REPLAY_RATE = 1_000;
+
+/** Deaths are written with PostgreSQL's clock; this one's may be off. */
+export async function clockOf(db: Pool): Promise<string> {
+  const { rows } = await db.query<{ now: string }>('SELECT clock_timestamp()::text AS now');
+  return rows[0]!.now;
+}
 
 export interface Choice {
   /** Of notification.operation_items, without those that say which item it is. */

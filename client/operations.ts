@@ -23,9 +23,8 @@ import { PAUSE_UPDATE, RESUME_UPDATE } from '../workflows/hold-contract.ts';
 import { unknownFieldOf } from '../api/intent/mending.ts';
 import type { Correction } from '../api/intent/mending.ts';
 import { byAuthor, noteAction } from './actions.ts';
-import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from './bulk-replay.ts';
 import type { Choice } from './choices.ts';
-import { MAX_ITEMS, chosenBy, groupsOf } from './choices.ts';
+import { DEFAULT_REPLAY_RATE, MAX_ITEMS, MAX_REPLAY_RATE, chosenBy, groupsOf } from './choices.ts';
 import { NotFoundError, NothingToDoError, OperationFailedError, isRefusal } from './errors.ts';
 import type { DeadLetterFilter } from './intent/dead-letters.ts';
 import { chooseDead } from './intent/dead-letters.ts';
@@ -119,11 +118,9 @@ export function operationOperations(resources: OperatorResources) {
       filter: OpenFilter | { notificationId: string },
       request: OperationRequest,
     ): Promise<ChosenOperation> {
-      if ('notificationId' in filter) {
-        const { notificationId: one } = filter;
-        return begin('cancel', filter, request, undefined, { more: [one], target: one });
-      }
-      return begin('cancel', filter, request, chooseOpen(filter));
+      if (!('notificationId' in filter)) return begin('cancel', filter, request, chooseOpen(filter));
+      const { notificationId: target } = filter;
+      return begin('cancel', filter, request, chooseOne(target), { target });
     },
 
     /**
@@ -195,9 +192,8 @@ export function operationOperations(resources: OperatorResources) {
         if (await isRunning(operationId)) return tell(operationId, RESUME_UPDATE, change);
         const { kind, ratePerSecond: rate, requestedBy, filter, reason, total, done, ordered } = view;
         const { requestedBy: changedBy = 'operator' } = change;
-        const carried: OperationState = {
-          ...{ status: 'running', total, done, ordered, changedBy, changedAtMs: Date.now() },
-        };
+        const counts = { total, done, ordered };
+        const carried: OperationState = { status: 'running', ...counts, changedBy, changedAtMs: Date.now() };
         await start({ operationId, kind, rate, requestedBy, filter, reason, carried });
         return show(operationId);
       }),
@@ -250,7 +246,6 @@ export function operationOperations(resources: OperatorResources) {
     async ordered(operationId: string): Promise<{ notificationId: string; routeId?: string }[]> {
       const { rows } = await db.query<{ notificationId: string; routeId: string | null }>(ORDERED, [
         operationId,
-        MAX_ITEMS,
       ]);
       return rows.map(withoutNulls);
     },
@@ -269,8 +264,8 @@ export function operationOperations(resources: OperatorResources) {
     kind: OperationKind,
     filter: object,
     { requestedBy, reason, ratePerSecond: wanted = DEFAULT_REPLAY_RATE, limit = MAX_ITEMS }: OperationRequest,
-    choice: Choice | undefined,
-    { options, more = [], target }: Beginning = {},
+    choice: Choice,
+    { options, target }: Beginning = {},
   ): Promise<ChosenOperation> {
     const ratePerSecond = Math.min(MAX_REPLAY_RATE, Math.max(1, Math.round(wanted)));
     const operationId = `${kind}-${new Date().toISOString().slice(0, 10)}-${randomBytes(4).toString('hex')}`;
@@ -284,18 +279,18 @@ export function operationOperations(resources: OperatorResources) {
         reason ?? null,
         options === undefined ? null : JSON.stringify(options),
       ]);
-      if (choice) {
-        const { text, values } = chosenBy(choice, operationId, limit);
-        await client.query(text, values);
-      }
-      if (more.length > 0) await client.query(CHOOSE_MORE, [operationId, more, limit]);
+      const { text, values } = chosenBy(choice, operationId, limit);
+      await client.query(text, values);
       const { rows } = await client.query<{ total: number }>(COUNT_CHOSEN, [operationId]);
       const [{ total: chosen }] = rows as [{ total: number }];
       if (chosen === 0) throw new NotFoundError(NOTHING[kind]);
-      const detail = `${chosen} chosen${reason === undefined ? '' : `: ${reason}`}`;
+      const chosenAnd = `${chosen} chosen${reason === undefined ? '' : `: ${reason}`}`;
+      const detail = target === undefined ? chosenAnd : reason;
       await noteAction(client, {
-        ...{ action: COMMANDS[kind], target: target ?? operationId, requestedBy },
-        detail: target === undefined ? detail : reason,
+        action: COMMANDS[kind],
+        target: target ?? operationId,
+        requestedBy,
+        detail,
       });
       return chosen;
     });
@@ -334,7 +329,7 @@ export function operationOperations(resources: OperatorResources) {
     return {
       ...withoutNulls(row),
       status: outcome ?? (isHeld ? 'paused' : (live?.status ?? 'unknown')),
-      ...(changedBy === undefined ? {} : { changedBy }),
+      ...withoutNulls({ changedBy }),
       ...linkField(resources, workflowId),
     };
   }
@@ -357,8 +352,7 @@ export function operationOperations(resources: OperatorResources) {
       await ask(
         temporal,
         {
-          workflowId: operationWorkflowId(operationId),
-          limitMs: ANSWER_LIMIT_MS,
+          ...{ workflowId: operationWorkflowId(operationId), limitMs: ANSWER_LIMIT_MS },
           ifSilent: 'it is taken once one runs, see operations show',
           ifNotRunning: 'galaxy-notify operations resume starts it again',
         },
@@ -373,11 +367,17 @@ export function operationOperations(resources: OperatorResources) {
 
 interface Beginning {
   options?: OperationOptions;
-  /** Notifications besides those of the choice, the oldest first. */
-  more?: readonly string[];
   /** The one that it is about, named in the list of actions. */
   target?: string;
 }
+
+/** A notification that may have no row yet. */
+const chooseOne = (notificationId: string): Choice => ({
+  columns: ['notification_id'],
+  from: '(SELECT $1::text AS notification_id, now() AS asked_at) AS one',
+  at: 'asked_at',
+  given: { where: '', values: [notificationId], next: '$2' },
+});
 
 /** As the command line names them. */
 const COMMANDS: Record<OperationKind, string> = {
@@ -399,20 +399,6 @@ const NOTHING: Record<OperationKind, string> = {
 const INSERT_OPERATION = `
   INSERT INTO notification.operations (operation_id, kind, filter, rate, requested_by, reason, options, total, created_at)
   VALUES ($1, $2, $3, $4, $5, $6, $7, 0, statement_timestamp())`;
-
-/** Those that a row has come to know since are chosen already. $1 operation, $2 notifications, $3 items at most in all. */
-const CHOOSE_MORE = `
-  WITH chosen AS MATERIALIZED (
-    SELECT position, notification_id FROM notification.operation_items WHERE operation_id = $1
-  ), before AS (
-    SELECT coalesce(max(position), 0)::int AS position FROM chosen
-  )
-  INSERT INTO notification.operation_items (operation_id, position, notification_id)
-  SELECT $1, before.position + row_number() OVER (ORDER BY entry.position), entry.id
-    FROM before, unnest($2::text[]) WITH ORDINALITY AS entry (id, position)
-   WHERE NOT EXISTS (SELECT FROM chosen WHERE notification_id = entry.id)
-   ORDER BY entry.position
-   LIMIT greatest(0, $3::int - (SELECT count(*) FROM chosen))`;
 
 const COUNT_CHOSEN = `
   UPDATE notification.operations
@@ -455,7 +441,7 @@ const ORDERED = `
     FROM notification.operation_items
    WHERE operation_id = $1 AND was_ordered
    ORDER BY position
-   LIMIT $2`;
+   LIMIT ${MAX_ITEMS}`;
 
 const KIND = 'SELECT kind FROM notification.operations WHERE operation_id = $1';
 

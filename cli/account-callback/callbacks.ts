@@ -1,6 +1,5 @@
 /** `callbacks`: account values as they are delivered to portfolio services. */
 import type { Command } from 'commander';
-import { Argument } from 'commander';
 import { CALLBACK_KINDS } from '../../api/account-callback/callback.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
 import { MALFORMED_INPUT_CODES, callbackInputSchema, problemOf } from '../../api/account-callback/input.ts';
@@ -15,19 +14,11 @@ import { appendInputs } from '../../client/account-callback/inputs.ts';
 import type { MalformedInputFilter } from '../../client/account-callback/malformed.ts';
 import { NotFoundError } from '../../client/errors.ts';
 import type { BulkOptions } from '../bulk.ts';
-import { bulkOptions, replayMatching } from '../bulk.ts';
-import { UsageError, action, reportMore } from '../command.ts';
+import { bulkOptions, endBeforeBulk, totalOf } from '../bulk.ts';
+import type { ExitCode } from '../command.ts';
+import { EXIT, UsageError, action, reportMore } from '../command.ts';
 import type { Columns } from '../definition.ts';
-import {
-  addHoldCommand,
-  define,
-  filterOf,
-  form,
-  list,
-  option,
-  printItems,
-  printRawFields,
-} from '../definition.ts';
+import { define, filterOf, form, list, option, printItems, printRawFields } from '../definition.ts';
 import type { Requested } from '../options.ts';
 import {
   givenOf,
@@ -35,10 +26,12 @@ import {
   parseCount,
   parseEntryId,
   reasonOption,
+  requestOf,
   requestedByOption,
   spanOptions,
 } from '../options.ts';
-import { countOf, printFields, printHeading, printLine, report } from '../output.ts';
+import { countOf, printFields, printHeading, printJson, printLine, report } from '../output.ts';
+import { startProgress, untilInterrupted } from '../progress.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
 
@@ -209,16 +202,35 @@ function addReplay(callbacks: Command): void {
       if (Object.keys(filter).length === 0 && !options.all) {
         throw new UsageError('say which: with filters, or --all');
       }
-      return withSession(['postgres', 'temporal'], async ({ operator }) => {
-        const matching = await operator.callbacks.countReplayable(filter);
-        return replayMatching({ what: 'dead callback', matching }, options, async (run) => {
-          const { requestedBy } = options;
-          const replayed = await operator.callbacks.replay(filter, { requestedBy, ...run });
-          return { replayed, line: `${countOf(replayed, 'callback')} tried again; see callbacks failed` };
-        });
-      });
+      return withSession(['postgres', 'temporal'], ({ operator }) => replay(operator, filter, options));
     }),
   );
+}
+
+async function replay(
+  { callbacks }: Session['operator'],
+  filter: CallbackFilter,
+  options: BulkOptions,
+): Promise<ExitCode> {
+  const matching = await callbacks.countReplayable(filter);
+  const nothing = 'no dead callback that can be replayed matches';
+  const end = await endBeforeBulk({ what: 'dead callback', verb: 'replay', nothing, matching }, options);
+  if (end !== undefined) return end;
+  const limit = totalOf(matching, options);
+  const { signal, release } = untilInterrupted();
+  const progress = startProgress(limit, 'dead callbacks replayed');
+  const { requestedBy, json } = options;
+  const replayed = await callbacks
+    .replay(filter, { requestedBy, limit, signal, onReplayed: progress.update })
+    .finally(() => {
+      progress.end();
+      release();
+    });
+  if (json) printJson({ replayed });
+  else printLine(`${countOf(replayed, 'callback')} tried again; see callbacks failed`);
+  if (!signal.aborted) return EXIT.done;
+  report(`${replayed} of ${limit} done; the same command continues with the rest`);
+  return EXIT.interrupted;
 }
 
 function addTrackings(callbacks: Command): void {
@@ -282,22 +294,24 @@ function addRun(callbacks: Command): void {
 }
 
 function addPause(callbacks: Command): void {
-  const command = (verb: 'pause' | 'resume', description: string, example: string) =>
-    addHoldCommand(callbacks, verb, {
-      ...{ description, example },
-      argument: new Argument('<shard>', 'its number, see callbacks status').argParser(parseCount(0, 999)),
-      options: [reasonOption()],
+  for (const [name, description, example] of [
+    [
+      'pause',
+      'Pause a shard until it is resumed, also over restarts: nothing is delivered to its users.',
+      "2 --reason 'the portfolio service is being moved'",
+    ],
+    ['resume', 'Resume a shard. Callbacks that waited are delivered in order, each once.', '2'],
+  ] as const) {
+    define(callbacks, {
+      ...{ name, description, examples: [`callbacks ${name} ${example}`] },
+      args: [['<shard>', 'its number, see callbacks status', parseCount(0, 999)]],
+      options: [reasonOption(), requestedByOption()],
       needs: ['postgres', 'temporal'],
-      change: (operator, request, shard: number) => operator.callbacks[verb](shard, request),
-      print: ({ paused }, shard) => printLine(`shard ${shard} is ${paused ? 'paused' : 'open'}`),
+      run: ({ operator }, options: Requested, shard: number) =>
+        operator.callbacks[name](shard, requestOf(options)),
+      print: ({ paused }, _options, [shard]) => `shard ${shard} is ${paused ? 'paused' : 'open'}`,
     });
-
-  command(
-    'pause',
-    'Pause a shard until it is resumed, also over restarts: nothing is delivered to its users.',
-    "2 --reason 'the portfolio service is being moved'",
-  );
-  command('resume', 'Resume a shard. Callbacks that waited are delivered in order, each once.', '2');
+  }
 }
 
 /** Stream entries that are neither prices nor positions. */

@@ -2,8 +2,9 @@
 import type { Command } from 'commander';
 import type { BridgeStatus } from '../../client/intent/bridge.ts';
 import { EXIT } from '../command.ts';
-import { addHoldCommand, define } from '../definition.ts';
-import { reasonOption } from '../options.ts';
+import { define } from '../definition.ts';
+import type { Requested } from '../options.ts';
+import { reasonOption, requestedByOption } from '../options.ts';
 import { durationOf, printFields, printHeading, report } from '../output.ts';
 
 export function addTo(bridge: Command): void {
@@ -21,22 +22,25 @@ export function addTo(bridge: Command): void {
     },
   });
 
-  addHoldCommand(bridge, 'pause', {
+  define(bridge, {
+    name: 'pause',
     description:
       'Stop intake. New entries wait in Redis; accepted notifications are still delivered. The pause outlasts restarts of the service.',
-    example: "--reason 'database maintenance'",
-    options: [reasonOption().makeOptionMandatory()],
+    options: [reasonOption().makeOptionMandatory(), requestedByOption()],
+    examples: ["bridge pause --reason 'database maintenance'"],
     needs: ['temporal'],
-    change: (operator, { requestedBy, reason = '' }) => operator.bridge.pause({ requestedBy, reason }),
+    run: ({ operator }, request: Required<Requested>) => operator.bridge.pause(request),
     print: printStatus,
-    note: () => report('paused, also over restarts of the service, until: galaxy-notify bridge resume'),
+    end: () => report('paused, also over restarts of the service, until: galaxy-notify bridge resume'),
   });
 
-  addHoldCommand(bridge, 'resume', {
+  define(bridge, {
+    name: 'resume',
     description: 'Start intake again, from the offset: nothing is lost.',
-    example: '',
+    options: [requestedByOption()],
+    examples: ['bridge resume'],
     needs: ['temporal'],
-    change: (operator, request) => operator.bridge.resume(request),
+    run: ({ operator }, request: Requested) => operator.bridge.resume(request),
     print: printStatus,
   });
 }

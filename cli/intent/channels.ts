@@ -1,6 +1,6 @@
 /** `channels` and `producers`: pausing and resuming push, e-mail, or all that comes from one producer, and its weight. */
 import type { Command } from 'commander';
-import { Argument, InvalidArgumentError, Option } from 'commander';
+import { Argument, InvalidArgumentError } from 'commander';
 import type { Producer } from '../../api/intent/catalog.ts';
 import type { HeldView, Pause } from '../../client/intent/channels.ts';
 import { LEAST_WEIGHT, MOST_WEIGHT, USUAL_WEIGHT } from '../../client/intent/weights.ts';
@@ -11,9 +11,17 @@ import type { ChannelName, ChannelState } from '../../workflows/intent/channel-c
 import { CHANNEL_NAMES } from '../../workflows/intent/channel-contract.ts';
 import { UsageError } from '../command.ts';
 import type { Columns } from '../definition.ts';
-import { addHoldCommand, define, option, printItems } from '../definition.ts';
-import { parseCount, parseProducer, reasonOption, requestedByOption } from '../options.ts';
-import { countOf, printLine, report } from '../output.ts';
+import { define, option, printItems } from '../definition.ts';
+import type { Requested } from '../options.ts';
+import {
+  givenOf,
+  parseCount,
+  parseProducer,
+  reasonOption,
+  requestOf,
+  requestedByOption,
+} from '../options.ts';
+import { countOf, report } from '../output.ts';
 
 /** What is paused and resumed by a group of commands. */
 interface Held<Noun extends string, Name extends string> {
@@ -97,45 +105,45 @@ function addCommands<Noun extends string, Name extends string>(
     },
   });
 
-  addHoldCommand<Pause, Name>(commands, 'pause', {
+  define(commands, {
+    name: 'pause',
     description: held.pauses,
-    example: held.examples.pause,
-    argument: nameArgument(),
-    options: [reasonOption()],
-    // An operator who stops something does not wait for Temporal.
-    needs: ['postgres'],
-    change: (operator, request, name) => held.operations(operator).pause(name, request),
+    args: [nameArgument()],
+    options: [reasonOption(), requestedByOption()],
+    examples: [`${group} pause ${held.examples.pause}`],
+    // With PostgreSQL alone: an operator who stops something does not wait for Temporal.
+    run: ({ operator }, options: Requested, name: Name) =>
+      held.operations(operator).pause(name, requestOf(options)),
     print: printState,
-    note({ isWorkflowSilent }, name) {
+    end({ isWorkflowSilent }, _, [name]) {
       report(`new publications wait until: galaxy-notify ${group} resume ${name}`);
       if (isWorkflowSilent)
         report('its workflow has not answered yet, and does not need to: the database holds the pause');
     },
   });
 
-  addHoldCommand(commands, 'resume', {
+  define(commands, {
+    name: 'resume',
     description: held.resumes,
-    example: held.examples.resume,
-    argument: nameArgument(),
+    args: [nameArgument()],
     options: [
-      new Option(
+      option(
         '--rate <n>',
         `waiting routes released per second, ${DEFAULT_DRAIN_RATE} unless set`,
-      ).argParser(parseCount(1, MAX_DRAIN_RATE)),
+        parseCount(1, MAX_DRAIN_RATE),
+      ),
+      requestedByOption(),
     ],
+    examples: [`${group} resume ${held.examples.resume}`],
     needs: ['postgres', 'temporal'],
-    change: (operator, request, name: Name) => held.operations(operator).resume(name, request),
+    run: ({ operator }, { rate, requestedBy }: Requested & { rate?: number }, name: Name) =>
+      held.operations(operator).resume(name, { requestedBy, ...givenOf({ ratePerSecond: rate }) }),
     print: printState,
-    async note(_, name, operator) {
+    async end(_result, _options, [name], { operator }) {
       const view = (await held.operations(operator).list()).find((one) => one[noun] === name);
       if (view) report(`${countOf(view.openRoutes, 'route')} open of ${name}`);
     },
   });
-}
-
-interface WeightOptions {
-  clear?: boolean;
-  requestedBy: string;
 }
 
 function addWeight(producers: Command): void {
@@ -150,7 +158,12 @@ function addWeight(producers: Command): void {
     options: [option('--clear', 'give it the usual weight again'), requestedByOption()],
     examples: ['producers weight game_lobby 0.2', 'producers weight game_lobby --clear'],
     needs: ['postgres', 'temporal'],
-    async run({ operator }, { requestedBy }: WeightOptions, producer: Producer, weight: number | undefined) {
+    async run(
+      { operator },
+      { requestedBy }: Requested & { clear?: boolean },
+      producer: Producer,
+      weight?: number,
+    ) {
       await operator.producers.weigh(producer, { weight, requestedBy });
       return { producer, weight: weight ?? USUAL_WEIGHT };
     },
@@ -168,7 +181,7 @@ function parseWeight(text: string): number {
   throw new InvalidArgumentError(`Give a number from ${LEAST_WEIGHT} to ${MOST_WEIGHT}, such as 0.2.`);
 }
 
-function printState({ status, drain }: ChannelState, name: string): void {
+function printState({ status, drain }: ChannelState, _options: object, [name]: [string]): string {
   const rate = drain && status === 'draining' ? `, ${drain.ratePerSecond} per second` : '';
-  printLine(`${name} is ${status}${rate}`);
+  return `${name} is ${status}${rate}`;
 }

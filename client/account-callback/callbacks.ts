@@ -13,7 +13,7 @@ import { HOLD } from '../../workflows/hold-contract.ts';
 import { runTransaction } from '../../api/postgres-transaction.ts';
 import type { Requester } from '../actions.ts';
 import { byAuthor, noteAction } from '../actions.ts';
-import { clockOf } from '../bulk-replay.ts';
+import { clockOf } from '../choices.ts';
 import { NotFoundError } from '../errors.ts';
 import { tellHold, writePause } from '../holds.ts';
 import type { Listing, Page, WithoutNulls } from '../lists.ts';
