@@ -20,6 +20,7 @@ import type { StackEndpoints } from '../config/stack-endpoints.ts';
 import { readStackEndpoints } from '../config/stack-endpoints.ts';
 import type { RedisPlace } from '../config/values.ts';
 import { shell } from './invocation.ts';
+import { givenOf } from './options.ts';
 
 export type Dependency = 'redis' | 'postgres' | 'temporal';
 
@@ -76,14 +77,9 @@ export interface RedisSession {
  */
 export async function withRedis<T>(work: (session: RedisSession) => Promise<T>): Promise<T> {
   const config = loadPartialConfig(shell().env);
-  const stack = stackOf(config);
-  const address = redisOf(config, stack.found);
-  if (address === undefined) throw notConfigured(['NOTIFICATION_REDIS_MASTER_ADDR'], config, stack);
-  const uiUrl = uiUrlOf(config, stack.found);
-  const redis = openRedis(onlyOnce(redisServer(config, address)));
-  const reachRedis = redisCheck(redis, address);
+  const { uiUrl, ...places } = placesIn(config);
+  const redis = await reachedRedis(config, places, NEVER_AGAIN);
   try {
-    await reachRedis();
     const webUi =
       uiUrl === undefined
         ? { namespace: 'default' }
@@ -91,6 +87,23 @@ export async function withRedis<T>(work: (session: RedisSession) => Promise<T>):
     return await work({ redis, config, webUi });
   } finally {
     redis.disconnect();
+  }
+}
+
+/** @throws NotConfiguredError, OperationFailedError. */
+async function reachedRedis(
+  config: Config,
+  { redis: place, lackOf }: Pick<ReturnType<typeof placesIn>, 'redis' | 'lackOf'>,
+  options: Partial<Parameters<typeof openRedis>[0]>,
+): Promise<Redis> {
+  if (place === undefined) throw lackOf('NOTIFICATION_REDIS_MASTER_ADDR');
+  const redis = openRedis({ ...redisServer(config, place), ...options });
+  try {
+    await redisCheck(redis, place)();
+    return redis;
+  } catch (error) {
+    redis.disconnect();
+    throw error;
   }
 }
 
@@ -112,32 +125,23 @@ export async function withOutboxDatabase<T>(
   work: (session: OutboxSession) => Promise<T>,
 ): Promise<T> {
   const config = loadPartialConfig(shell().env);
-  const stack = stackOf(config);
+  const places = placesIn(config);
+  const { outboxDsn: dsn, lackOf } = places;
   const variable = 'NOTIFICATION_OUTBOX_POSTGRES_DSN';
-  const dsn = config.values[variable] ?? stack.found.postgresDsn;
-  if (dsn === undefined) throw notConfigured([variable], config, stack);
+  if (dsn === undefined) throw lackOf(variable);
   const db = openDatabase(dsn, name);
   try {
-    await check(`PostgreSQL at ${new URL(dsn).host}`, variable, () => db.query('SELECT 1'));
+    await checkDatabase(db, dsn, variable);
     return await work({
       db,
       config,
-      async openRedis() {
-        const address = redisOf(config, stack.found);
-        if (address === undefined) throw notConfigured(['NOTIFICATION_REDIS_MASTER_ADDR'], config, stack);
-        const redis = openRedis({
-          ...redisServer(config, address),
+      openRedis: () =>
+        reachedRedis(config, places, {
           // While no sentinel answers, it goes on asking.
           sentinelRetryStrategy: (attempt: number) => Math.min(50 * attempt, 1_000),
           // One that was made a replica is left for what its address leads to now.
           reconnectOnError: ({ message }) => /^(READONLY|MASTERDOWN|LOADING)/.test(message),
-        });
-        await redisCheck(redis, address)().catch((error: unknown) => {
-          redis.disconnect();
-          throw error;
-        });
-        return redis;
-      },
+        }),
     });
   } finally {
     await db.end().catch(() => undefined);
@@ -145,7 +149,7 @@ export async function withOutboxDatabase<T>(
 }
 
 /** A command that fails says so immediately; an operator repeats it. */
-const onlyOnce = <T extends object>(redis: T) => ({ ...redis, retryStrategy: () => null });
+const NEVER_AGAIN = { retryStrategy: () => null };
 
 /** @returns the check that Redis answers. Listens from now on, so call it before the client is used. */
 function redisCheck(redis: Redis, place: RedisPlace): () => Promise<void> {
@@ -158,18 +162,21 @@ function redisCheck(redis: Redis, place: RedisPlace): () => Promise<void> {
     );
 }
 
+const checkDatabase = (db: Pool, dsn: string, variable: string): Promise<void> =>
+  check(`PostgreSQL at ${new URL(dsn).host}`, variable, () => db.query('SELECT 1'));
+
 /** @throws NotConfiguredError. Opens nothing yet. */
 export function openSession(config: Config): Session {
   const addresses = addressesOf(config);
   const servers = operatorServers(config, addresses);
-  const { operator, resources, close } = connectOperator({ ...servers, redis: onlyOnce(servers.redis) });
+  const { operator, resources, close } = connectOperator({
+    ...servers,
+    redis: { ...servers.redis, ...NEVER_AGAIN },
+  });
   const { temporal, db, redis, namespace } = resources;
   const checks: Record<Dependency, () => Promise<void>> = {
     redis: redisCheck(redis, addresses.redis),
-    postgres: () =>
-      check(`PostgreSQL at ${new URL(addresses.postgresDsn).host}`, 'NOTIFICATION_POSTGRES_PRIMARY_DSN', () =>
-        db.query('SELECT 1'),
-      ),
+    postgres: () => checkDatabase(db, addresses.postgresDsn, 'NOTIFICATION_POSTGRES_PRIMARY_DSN'),
     temporal: () =>
       check(
         `Temporal at ${servers.temporal.address ?? 'localhost:7233'}, namespace ${namespace}`,
@@ -178,12 +185,8 @@ export function openSession(config: Config): Session {
       ),
   };
   return {
-    config,
-    addresses,
-    resources,
-    operator,
+    ...{ config, addresses, resources, operator, close },
     reach: (...dependencies) => allReached(dependencies.map((dependency) => checks[dependency]())),
-    close,
   };
 }
 
@@ -215,72 +218,57 @@ export async function check(what: string, variable: string, attempt: () => Promi
   }
 }
 
-/** A running `npm start`, and what it runs. */
-function stackOf({ values, production }: Config) {
+/** Where servers are, as the variables or a running `npm start` say. */
+function placesIn({ values, production, temporalEnv }: Config) {
   const stack = production ? { state: 'none' as const } : readStackEndpoints(values.NOTIFICATION_DATA_DIR);
   const found: Partial<StackEndpoints> = stack.state === 'running' ? stack.endpoints : {};
-  return { state: stack.state, found };
-}
-
-const redisOf = ({ values }: Config, found: Partial<StackEndpoints>) =>
-  redisPlaceOf(values) ?? hostAndPortOf(found.redisAddr);
-
-const uiUrlOf = ({ values }: Config, found: Partial<StackEndpoints>) =>
-  values.NOTIFICATION_TEMPORAL_UI_URL ?? found.uiUrl;
-
-function notConfigured(
-  missing: readonly string[],
-  { values }: Config,
-  { state }: ReturnType<typeof stackOf>,
-): NotConfiguredError {
-  const where = values.NOTIFICATION_DATA_DIR;
-  const why = {
-    none: `no npm start is running in ${where}`,
-    dead: `the npm start that used ${where} is not running any more`,
-    running: `the npm start in ${where} does not run them either`,
-  }[state];
-  return new NotConfiguredError(
-    `not set: ${missing.join(', ')}; and ${why}. Set them as for the service, or run npm start`,
-  );
+  const [host, port] = found.redisAddr?.split(':') ?? [];
+  const isTemporalNamed = values.TEMPORAL_ADDRESS !== undefined || hasTemporalProfile(temporalEnv);
+  return {
+    isTemporalNamed,
+    redis: redisPlaceOf(values) ?? (host === undefined ? undefined : { host, port: Number(port) }),
+    postgresDsn: values.NOTIFICATION_POSTGRES_PRIMARY_DSN ?? found.postgresDsn,
+    outboxDsn: values.NOTIFICATION_OUTBOX_POSTGRES_DSN ?? found.postgresDsn,
+    temporalAddress: values.TEMPORAL_ADDRESS ?? (isTemporalNamed ? undefined : found.temporalAddress),
+    userServiceUrl: values.NOTIFICATION_USER_SERVICE_BASE_URL ?? found.userServiceUrl,
+    uiUrl: values.NOTIFICATION_TEMPORAL_UI_URL ?? found.uiUrl,
+    /** @returns the error that says what to set or to start. */
+    lackOf(...missing: string[]): NotConfiguredError {
+      const where = values.NOTIFICATION_DATA_DIR;
+      const why = {
+        none: `no npm start is running in ${where}`,
+        dead: `the npm start that used ${where} is not running any more`,
+        running: `the npm start in ${where} does not run them either`,
+      }[stack.state];
+      return new NotConfiguredError(
+        `not set: ${missing.join(', ')}; and ${why}. Set them as for the service, or run npm start`,
+      );
+    },
+  };
 }
 
 /** @throws NotConfiguredError that says what to set or to start. */
-export function addressesOf(config: Config): Addresses {
-  const { values, temporalEnv } = config;
-  const stack = stackOf(config);
-  const { found } = stack;
-  const hasProfile = hasTemporalProfile(temporalEnv);
-
-  const redis = redisOf(config, found);
-  const postgresDsn = values.NOTIFICATION_POSTGRES_PRIMARY_DSN ?? found.postgresDsn;
-  const temporalAddress = values.TEMPORAL_ADDRESS ?? (hasProfile ? undefined : found.temporalAddress);
-  const missing = [
-    ...(redis ? [] : ['NOTIFICATION_REDIS_MASTER_ADDR']),
-    ...(postgresDsn === undefined ? ['NOTIFICATION_POSTGRES_PRIMARY_DSN'] : []),
-    ...(temporalAddress === undefined && !hasProfile ? ['TEMPORAL_ADDRESS'] : []),
-  ];
-  if (!redis || postgresDsn === undefined || missing.length > 0) throw notConfigured(missing, config, stack);
-
-  const userServiceUrl = values.NOTIFICATION_USER_SERVICE_BASE_URL ?? found.userServiceUrl;
-  const uiUrl = uiUrlOf(config, found);
+function addressesOf(config: Config): Addresses {
+  const { values } = config;
+  const { redis, postgresDsn, temporalAddress, userServiceUrl, uiUrl, isTemporalNamed, lackOf } =
+    placesIn(config);
+  if (!redis || postgresDsn === undefined || (temporalAddress === undefined && !isTemporalNamed)) {
+    throw lackOf(
+      ...(redis ? [] : ['NOTIFICATION_REDIS_MASTER_ADDR']),
+      ...(postgresDsn === undefined ? ['NOTIFICATION_POSTGRES_PRIMARY_DSN'] : []),
+      ...(temporalAddress === undefined && !isTemporalNamed ? ['TEMPORAL_ADDRESS'] : []),
+    );
+  }
   return {
-    redis,
-    postgresDsn,
-    ...(temporalAddress === undefined ? {} : { temporalAddress }),
-    ...(userServiceUrl === undefined ? {} : { userServiceUrl }),
-    ...(uiUrl === undefined ? {} : { uiUrl }),
+    ...{ redis, postgresDsn },
+    ...givenOf({ temporalAddress, userServiceUrl, uiUrl }),
     embedded: [
       ...(redisPlaceOf(values) ? [] : ['Redis']),
       ...(values.NOTIFICATION_POSTGRES_PRIMARY_DSN === undefined ? ['PostgreSQL'] : []),
-      ...(values.TEMPORAL_ADDRESS === undefined && !hasProfile ? ['Temporal'] : []),
+      ...(isTemporalNamed ? [] : ['Temporal']),
       ...(values.NOTIFICATION_USER_SERVICE_BASE_URL === undefined && userServiceUrl !== undefined
         ? ['User Service']
         : []),
     ],
   };
-}
-
-function hostAndPortOf(address: string | undefined): { host: string; port: number } | undefined {
-  const [host, port] = address?.split(':') ?? [];
-  return host === undefined ? undefined : { host, port: Number(port) };
 }

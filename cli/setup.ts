@@ -26,7 +26,7 @@ import { grantToService, setSessionDefaults } from '../migrations/service-role.t
 import { EXIT, action } from './command.ts';
 import { option, printItems, shaped } from './definition.ts';
 import { shell } from './invocation.ts';
-import { durationOption } from './options.ts';
+import { durationOption, givenOf } from './options.ts';
 import { countOf, durationOf, printJson, report } from './output.ts';
 import type { Session } from './session.ts';
 import { allReached, check, openSession } from './session.ts';
@@ -43,6 +43,20 @@ interface SetupStep {
   /** `missing`: it would be created or changed, but this was a dry run. */
   status: 'ok' | 'created' | 'changed' | 'missing';
   detail: string;
+}
+
+/** What a step does where something lacks. */
+type Lack = Extract<SetupStep['status'], 'created' | 'changed'> | undefined;
+
+/** @param lack undefined: it is there. @param make is not called in a dry run. */
+async function carryOut(
+  name: string,
+  { lack, detail, isDryRun }: { lack: Lack; detail: string; isDryRun: boolean },
+  make: () => Promise<unknown>,
+): Promise<SetupStep> {
+  if (lack === undefined) return { name, status: 'ok', detail };
+  if (!isDryRun) await make();
+  return { name, status: isDryRun ? 'missing' : lack, detail };
 }
 
 interface SetupNeeds {
@@ -85,7 +99,7 @@ export function addTo(command: Command): void {
     action<SetupOptions>(async ({ json, ...options }) => {
       const session = openSession(loadOperatorConfig(shell().env));
       try {
-        const steps = await carryOut(session, options);
+        const steps = await setUp(session, options);
         if (json) printJson({ steps });
         else printItems(steps, { STEP: 'name', STATUS: 'status', DETAIL: 'detail' }, { flexible: 2 });
         const missing = steps.filter(({ status }) => status === 'missing').length;
@@ -98,20 +112,22 @@ export function addTo(command: Command): void {
   );
 }
 
-async function carryOut(session: Session, options: SetupOptions): Promise<SetupStep[]> {
+async function setUp(session: Session, options: SetupOptions): Promise<SetupStep[]> {
   const { config, resources } = session;
   const { temporal, namespace } = resources;
   const isDryRun = options.dryRun ?? false;
   const { schedules } = needsOf(config);
   const needs: SetupNeeds = {
-    temporal,
-    namespace,
-    searchAttributes: SEARCH_ATTRIBUTES,
-    schedules,
-    isDryRun,
-    ...(options.retention === undefined ? {} : { retentionMs: options.retention }),
+    ...{ temporal, namespace, searchAttributes: SEARCH_ATTRIBUTES, schedules, isDryRun },
+    ...givenOf({ retentionMs: options.retention }),
   };
-  await reachServers(session, options);
+  // Unlike other commands, this one does not need the namespace to be there.
+  await allReached([
+    check('Temporal', 'TEMPORAL_ADDRESS', () =>
+      bounded(temporal, () => temporal.workflowService.getSystemInfo({})),
+    ),
+    ...(options.database ? [session.reach('postgres')] : []),
+  ]);
 
   const steps = [await setUpNamespace(needs)];
   // Nothing can be asked of a namespace that is not there.
@@ -120,25 +136,12 @@ async function carryOut(session: Session, options: SetupOptions): Promise<SetupS
     steps.push(await setUpSearchAttributes(needs));
     for (const schedule of schedules) steps.push(await setUpSchedule(needs, schedule));
   } else {
-    const detail = namesOf(SEARCH_ATTRIBUTES).join(', ');
-    steps.push({ name: 'search attributes', status: 'missing', detail });
-    for (const { id } of schedules) {
-      steps.push({ name: `schedule ${id}`, status: 'missing', detail: 'in the new namespace' });
-    }
+    const missing = (name: string, detail: string) => steps.push({ name, status: 'missing', detail });
+    missing('search attributes', namesOf(SEARCH_ATTRIBUTES).join(', '));
+    for (const { id } of schedules) missing(`schedule ${id}`, 'in the new namespace');
   }
   if (options.database) steps.push(...(await setUpDatabase(session, isDryRun)));
   return steps;
-}
-
-/** Unlike other commands, this one does not need the namespace to be there. */
-async function reachServers({ resources, reach }: Session, { database }: SetupOptions): Promise<void> {
-  const { temporal } = resources;
-  await allReached([
-    check('Temporal', 'TEMPORAL_ADDRESS', () =>
-      bounded(temporal, () => temporal.workflowService.getSystemInfo({})),
-    ),
-    ...(database ? [reach('postgres')] : []),
-  ]);
 }
 
 const exists = ({ reach }: Session): Promise<boolean> =>
@@ -160,19 +163,29 @@ async function setUpDatabase(
       'migrations cannot go through a pooler: NOTIFICATION_POSTGRES_OWNER_DSN must lead to PostgreSQL itself, without pgbouncer=true; or give --no-database',
     );
   }
-  const steps = [await setUpSchema(ownerDsn ?? postgresDsn, isDryRun)];
-  if (ownerDsn !== undefined) steps.push(await setUpServiceRole(ownerDsn, db, isDryRun));
+  const pending = await pendingMigrations(ownerDsn ?? postgresDsn);
+  const schema = {
+    ...{ isDryRun, lack: pending.length === 0 ? undefined : ('created' as const) },
+    detail: pending.join(', ') || 'all migrations are applied',
+  };
+  const steps = [await carryOut('database schema', schema, () => migrate(ownerDsn ?? postgresDsn))];
+  // Each of these looks first, and makes what is lacking unless it is a dry run.
+  const made = (name: string, isChange: boolean, detail: string) =>
+    carryOut(name, { lack: isChange ? 'changed' : undefined, detail, isDryRun }, async () => undefined);
+  if (ownerDsn !== undefined) {
+    const role = await roleOf(db);
+    const grants = await grantToService(ownerDsn, role, { isDryRun });
+    const detail = grants.length === 0 ? 'may read and write rows' : countOf(grants.length, 'grant');
+    steps.push(await made(`database role ${role}`, grants.length > 0, detail));
+  }
   if (isPooled(postgresDsn)) {
     const statementTimeoutMs = values.NOTIFICATION_POSTGRES_OPERATION_TIMEOUT;
     const detail = `statements of ${await roleOf(db)} end after ${durationOf(statementTimeoutMs)}, times are in UTC`;
     const isChange = await setSessionDefaults(postgresDsn, { statementTimeoutMs }, { isDryRun });
-    steps.push({ name: 'database sessions', status: statusOf(isChange, isDryRun, 'changed'), detail });
+    steps.push(await made('database sessions', isChange, detail));
   }
   return steps;
 }
-
-const statusOf = (isChange: boolean, isDryRun: boolean, done: 'created' | 'changed'): SetupStep['status'] =>
-  !isChange ? 'ok' : isDryRun ? 'missing' : done;
 
 /** As PostgreSQL sees it: a pooler may log in with another role. */
 async function roleOf(db: Pool): Promise<string> {
@@ -180,88 +193,62 @@ async function roleOf(db: Pool): Promise<string> {
   return rows[0]!.name;
 }
 
-async function setUpSchema(dsn: string, isDryRun: boolean): Promise<SetupStep> {
-  const name = 'database schema';
-  const pending = await pendingMigrations(dsn);
-  if (pending.length === 0) return { name, status: 'ok', detail: 'all migrations are applied' };
-  if (!isDryRun) await migrate(dsn);
-  return { name, status: statusOf(true, isDryRun, 'created'), detail: pending.join(', ') };
-}
-
-async function setUpServiceRole(ownerDsn: string, db: Pool, isDryRun: boolean): Promise<SetupStep> {
-  const role = await roleOf(db);
-  const name = `database role ${role}`;
-  const grants = await grantToService(ownerDsn, role, { isDryRun });
-  const detail = grants.length === 0 ? 'may read and write rows' : countOf(grants.length, 'grant');
-  return { name, status: statusOf(grants.length > 0, isDryRun, 'changed'), detail };
-}
-
 /** @throws OperationFailedError when the server refuses; so do the other steps. */
 export async function setUpNamespace(needs: SetupNeeds): Promise<SetupStep> {
   const { temporal, namespace, retentionMs, isDryRun } = needs;
   const { connection } = temporal;
-  const name = `namespace ${namespace}`;
   const found = await bounded(temporal, () => namespaceRetentionMs(connection, namespace));
-  if (found === undefined) {
-    const wantedMs = retentionMs ?? DEFAULT_RETENTION_MS;
-    const detail = `closed workflows are kept for ${durationOf(wantedMs)}`;
-    if (isDryRun) return { name, status: 'missing', detail };
-    await orExplain(
-      () => bounded(temporal, () => createNamespace(connection, namespace, wantedMs)),
-      `the namespace ${namespace} is not there, and this server does not let us create it`,
-      // Temporal Cloud puts the account behind the name that a new namespace is given.
-      `tcld namespace create --namespace ${namespace.split('.', 1)[0]} --region <region> --retention-days ${Math.max(1, Math.round(wantedMs / 86_400_000))}`,
-    );
-    return { name, status: 'created', detail };
-  }
-  if (retentionMs === undefined || retentionMs === found) {
-    return { name, status: 'ok', detail: `closed workflows are kept for ${durationOf(found)}` };
-  }
-  const detail = `closed workflows are kept for ${durationOf(retentionMs)}, before: ${durationOf(found)}`;
-  if (isDryRun) return { name, status: 'missing', detail };
-  await orExplain(
-    () => bounded(temporal, () => changeRetention(connection, namespace, retentionMs)),
-    `this server does not let us change the retention of ${namespace}`,
-    `tcld namespace retention set --namespace ${namespace} --retention-days ${Math.max(1, Math.round(retentionMs / 86_400_000))}`,
+  const wantedMs = retentionMs ?? found ?? DEFAULT_RETENTION_MS;
+  const lack = found === undefined ? 'created' : found === wantedMs ? undefined : 'changed';
+  const before = lack === 'changed' ? `, before: ${durationOf(found!)}` : '';
+  const detail = `closed workflows are kept for ${durationOf(wantedMs)}${before}`;
+  const days = `--retention-days ${Math.max(1, Math.round(wantedMs / 86_400_000))}`;
+  return carryOut(`namespace ${namespace}`, { lack, detail, isDryRun }, () =>
+    lack === 'created'
+      ? orExplain(
+          () => bounded(temporal, () => createNamespace(connection, namespace, wantedMs)),
+          `the namespace ${namespace} is not there, and this server does not let us create it`,
+          // Temporal Cloud puts the account behind the name that a new namespace is given.
+          `tcld namespace create --namespace ${namespace.split('.', 1)[0]} --region <region> ${days}`,
+        )
+      : orExplain(
+          () => bounded(temporal, () => changeRetention(connection, namespace, wantedMs)),
+          `this server does not let us change the retention of ${namespace}`,
+          `tcld namespace retention set --namespace ${namespace} ${days}`,
+        ),
   );
-  return { name, status: 'changed', detail };
 }
 
 export async function setUpSearchAttributes(needs: SetupNeeds): Promise<SetupStep> {
   const { temporal, namespace, searchAttributes, isDryRun } = needs;
   const { connection } = temporal;
-  const name = 'search attributes';
   const missing = await onceKnown(needs, () =>
     missingSearchAttributes(connection, namespace, searchAttributes),
   );
   const names = namesOf(missing);
-  const needed = Object.keys(searchAttributes).length;
-  if (names.length === 0) return { name, status: 'ok', detail: `all ${needed} are there` };
-  const detail = names.join(', ');
-  if (isDryRun) return { name, status: 'missing', detail };
-  await orExplain(
-    () => onceKnown(needs, () => addSearchAttributes(connection, namespace, missing)),
-    lackOfSearchAttributes(namespace, missing),
-    names
-      .map((one) => `tcld namespace search-attributes add --namespace ${namespace} --sa ${one}`)
-      .join('\n  '),
+  const detail = names.join(', ') || `all ${Object.keys(searchAttributes).length} are there`;
+  const lack = names.length === 0 ? undefined : 'created';
+  return carryOut('search attributes', { lack, detail, isDryRun }, () =>
+    orExplain(
+      () => onceKnown(needs, () => addSearchAttributes(connection, namespace, missing)),
+      lackOfSearchAttributes(namespace, missing),
+      names
+        .map((one) => `tcld namespace search-attributes add --namespace ${namespace} --sa ${one}`)
+        .join('\n  '),
+    ),
   );
-  return { name, status: 'created', detail };
 }
 
 async function setUpSchedule(needs: SetupNeeds, schedule: NeededSchedule): Promise<SetupStep> {
   const { temporal, isDryRun } = needs;
   const { id, everyMs } = schedule;
-  const name = `schedule ${id}`;
   const found = await onceKnown(needs, () => scheduleIntervalMs(temporal, id), SCHEDULE_LIMIT_MS);
-  if (found === everyMs) return { name, status: 'ok', detail: `every ${durationOf(everyMs)}` };
-  const detail =
-    found === undefined
-      ? `every ${durationOf(everyMs)}`
-      : `every ${durationOf(everyMs)}, before: ${durationOf(found)}`;
-  if (isDryRun) return { name, status: 'missing', detail };
-  await onceKnown(needs, () => ensureSchedule(temporal, schedule), SCHEDULE_LIMIT_MS);
-  return { name, status: found === undefined ? 'created' : 'changed', detail };
+  const lack = found === undefined ? 'created' : found === everyMs ? undefined : 'changed';
+  const before = lack === 'changed' ? `, before: ${durationOf(found!)}` : '';
+  const detail = `every ${durationOf(everyMs)}${before}`;
+  return carryOut(`schedule ${id}`, { lack, detail, isDryRun }, () =>
+    onceKnown(needs, () => ensureSchedule(temporal, schedule), SCHEDULE_LIMIT_MS),
+  );
 }
 
 /** A namespace that was just created is not known everywhere; calls fail until it is. */
