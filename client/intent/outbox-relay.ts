@@ -10,6 +10,7 @@
  * So rows are published in their order, however many relays run; what a relay has published and not yet written down when
  * it dies is published again. The key of an intent makes that harmless.
  */
+import { once as eventOf } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { BatchObservableCallback, Meter } from '@opentelemetry/api';
 import type { Redis } from 'ioredis';
@@ -309,68 +310,52 @@ function judged(catalog: Catalog, rows: readonly PendingRow[]) {
 function listen(db: Pool, log: OutboxLog) {
   let hasRung = false;
   let wake: () => void = () => undefined;
-  let connection: PoolClient | undefined;
-  let isStopped = false;
-  let timer: NodeJS.Timeout | undefined;
-  let lastFailed = false;
   const ring = () => {
     hasRung = true;
     wake();
   };
+  const stopping = new AbortController();
+  const stopped = stopping.signal;
   // Through a pooler no notification would arrive, and others would be woken: the relay polls.
-  const starting = isPooledDatabase(db) ? Promise.resolve() : connect();
+  const listening = isPooledDatabase(db) ? Promise.resolve() : keepListening();
 
-  async function connect(): Promise<void> {
-    let client: PoolClient | undefined;
-    try {
-      const own = await checkOut(db);
-      client = connection = own;
-      own.on('notification', ring).on('error', (error: Error) => lose(own, error));
-      await own.query(`LISTEN ${CHANNEL}`);
-      lastFailed = false;
-      ring();
-      // It was stopped while it connected.
-      if (isStopped) lose(own);
-    } catch (error) {
-      if (!lastFailed && !isStopped)
-        log.warn({ reason: causeOf(error) }, 'outbox relay does not hear of new rows');
-      lastFailed = true;
-      if (client) lose(client, error as Error);
-      else again();
+  async function keepListening(): Promise<void> {
+    for (let hasFailed = false; !stopped.aborted;) {
+      try {
+        const client = await checkOut(db);
+        client.on('notification', ring).on('error', () => undefined);
+        const lost = eventOf(client, 'error', { signal: stopped });
+        lost.catch(() => undefined);
+        try {
+          await client.query(`LISTEN ${CHANNEL}`);
+          hasFailed = false;
+          ring();
+          await lost;
+        } finally {
+          client.release(true);
+        }
+      } catch (error) {
+        if (!hasFailed && !stopped.aborted)
+          log.warn({ reason: causeOf(error) }, 'outbox relay does not hear of new rows');
+        hasFailed = true;
+      }
+      await sleep(LISTEN_AGAIN_MS, undefined, { signal: stopped }).catch(() => undefined);
     }
-  }
-
-  function lose(client: PoolClient, error?: Error): void {
-    if (connection !== client) return;
-    connection = undefined;
-    client.release(error ?? true);
-    again();
-  }
-
-  function again(): void {
-    if (!isStopped) timer = setTimeout(() => void connect(), LISTEN_AGAIN_MS);
   }
 
   return {
     reset: () => void (hasRung = false),
     /** Ends when there is something new, after `ms`, or with the signal. */
-    wait: (ms: number, signal: AbortSignal) =>
-      new Promise<void>((resolve) => {
-        if (hasRung || signal.aborted) return resolve();
-        const end = () => {
-          clearTimeout(limit);
-          signal.removeEventListener('abort', end);
-          resolve();
-        };
-        const limit = setTimeout(end, ms);
-        signal.addEventListener('abort', end);
-        wake = end;
-      }),
+    async wait(ms: number, signal: AbortSignal): Promise<void> {
+      if (hasRung) return;
+      const rung = new AbortController();
+      wake = () => rung.abort();
+      const end = AbortSignal.any([signal, rung.signal]);
+      await sleep(ms, undefined, { signal: end }).catch(() => undefined);
+    },
     async stop() {
-      isStopped = true;
-      clearTimeout(timer);
-      await starting;
-      if (connection) lose(connection);
+      stopping.abort();
+      await listening;
     },
   };
 }

@@ -65,51 +65,37 @@ export async function withOutbox<T>(
   work: (client: PoolClient, relay: RelayRow) => Promise<T>,
   { wait = false }: { wait?: boolean } = {},
 ): Promise<T | undefined> {
+  const begin = `BEGIN; SET LOCAL statement_timeout = ${LIMIT_MS}; SET LOCAL idle_in_transaction_session_timeout = ${LIMIT_MS}`;
   return runTransaction(
     db,
     async (client) => {
-      const { rows } = await client.query<
-        Record<'id' | 'batch' | 'redis_batch', string> & { stream: string }
-      >(
-        `SELECT outbox_id AS id, stream, batch, redis_batch FROM notification_outbox.relay
-          FOR UPDATE ${wait ? '' : 'SKIP LOCKED'}`,
-      );
-      const [row] = rows;
-      if (!row) return undefined;
-      return await work(client, {
-        outboxId: row.id,
-        stream: row.stream,
-        batch: Number(row.batch),
-        redisBatch: Number(row.redis_batch),
-      });
+      const { rows } = await client.query<RelayRow>(LOCK_RELAY + (wait ? '' : ' SKIP LOCKED'));
+      return rows[0] && (await work(client, rows[0]));
     },
-    {
-      begin: `BEGIN; SET LOCAL statement_timeout = ${LIMIT_MS}; SET LOCAL idle_in_transaction_session_timeout = ${LIMIT_MS}`,
-    },
+    { begin },
   );
 }
+
+/** The numbers of batches as the driver returns them as numbers, exact for many years of them. */
+const LOCK_RELAY = `
+  SELECT outbox_id AS "outboxId", stream, batch::float8 AS batch, redis_batch::float8 AS "redisBatch"
+    FROM notification_outbox.relay
+     FOR UPDATE`;
 
 export interface PendingRow {
   id: string;
   entry: Record<string, string>;
 }
 
-/** The oldest rows that are to be published: at most so many, and no further one once they have so many bytes. */
-export async function pendingRows(
-  client: PoolClient,
-  { rows: limit, bytes }: { rows: number; bytes: number },
-): Promise<PendingRow[]> {
-  const { rows } = await client.query<PendingRow>(
-    `SELECT id, entry
-       FROM (SELECT id, entry, sum(bytes) OVER (ORDER BY id) - bytes AS before
-               FROM (SELECT id, entry, bytes FROM notification_outbox.intents
-                      WHERE state = 'pending' ORDER BY id LIMIT $1) AS oldest) AS page
-      WHERE before < $2
-      ORDER BY id`,
-    [limit, bytes],
-  );
-  return rows;
+/** At most so many rows, and no further one once they have so many bytes. */
+interface PageLimits {
+  rows: number;
+  bytes: number;
 }
+
+/** The oldest rows that are to be published. */
+export const pendingRows = (client: PoolClient, limits: PageLimits): Promise<PendingRow[]> =>
+  oldestRows(client, 'id, entry', 'pending', 'id', limits);
 
 /** Whether the stream has entries that the service has not been seen to pass. */
 export async function hasPublishedRows(client: PoolClient): Promise<boolean> {
@@ -124,18 +110,24 @@ export interface PublishedRow {
   entryId: string;
 }
 
-/** The oldest of them in the order of the stream, bounded as above: looking at an entry copies it within Redis. */
-export async function publishedRows(
+/** The oldest of them in the order of the stream. They are bounded because looking at an entry copies it within Redis. */
+export const publishedRows = (client: PoolClient, limits: PageLimits): Promise<PublishedRow[]> =>
+  oldestRows(client, 'id, entry_id AS "entryId"', 'published', 'batch, id', limits);
+
+async function oldestRows<Row extends object>(
   client: PoolClient,
-  { rows: limit, bytes }: { rows: number; bytes: number },
-): Promise<PublishedRow[]> {
-  const { rows } = await client.query<PublishedRow>(
-    `SELECT id, entry_id AS "entryId"
-       FROM (SELECT id, entry_id, batch, sum(bytes) OVER (ORDER BY batch, id) - bytes AS before
-               FROM (SELECT id, entry_id, batch, bytes FROM notification_outbox.intents
-                      WHERE state = 'published' ORDER BY batch, id LIMIT $1) AS oldest) AS page
+  columns: string,
+  state: OutboxState,
+  order: string,
+  { rows: limit, bytes }: PageLimits,
+): Promise<Row[]> {
+  const { rows } = await client.query<Row>(
+    `SELECT ${columns}
+       FROM (SELECT *, sum(bytes) OVER (ORDER BY ${order}) - bytes AS before
+               FROM (SELECT * FROM notification_outbox.intents
+                      WHERE state = '${state}' ORDER BY ${order} LIMIT $1) AS oldest) AS page
       WHERE before < $2
-      ORDER BY batch, id`,
+      ORDER BY ${order}`,
     [limit, bytes],
   );
   return rows;
@@ -268,37 +260,20 @@ export async function outboxStatus(db: Pool): Promise<OutboxStatus> {
   await checkOutbox(db);
   const counts = OUTBOX_STATES.map(
     (state) =>
-      `(SELECT count(*)::int FROM (SELECT FROM notification_outbox.intents WHERE state = '${state}' LIMIT ${COUNTED_AT_MOST}) AS rows)`,
+      `'${state}', (SELECT count(*) FROM (SELECT FROM notification_outbox.intents WHERE state = '${state}' LIMIT ${COUNTED_AT_MOST}) AS rows)`,
   );
   const age = (state: OutboxState, order: string) =>
-    `coalesce((SELECT extract(epoch FROM clock_timestamp() - created_at) * 1000 FROM notification_outbox.intents
+    `coalesce((SELECT round(extract(epoch FROM clock_timestamp() - created_at) * 1000) FROM notification_outbox.intents
                 WHERE state = '${state}' ORDER BY ${order} LIMIT 1), 0)::double precision`;
-  const { rows } = await db.query<{
-    outbox_id: string;
-    stream: string | null;
-    counts: number[];
-    oldest_pending: number;
-    oldest_published: number;
-    relays: number;
-  }>(
-    `SELECT outbox_id, stream, ARRAY[${counts.join(', ')}] AS counts,
-            ${age('pending', 'id')} AS oldest_pending, ${age('published', 'batch, id')} AS oldest_published,
+  const { rows } = await db.query<OutboxStatus>(
+    `SELECT outbox_id AS "outboxId", stream, json_build_object(${counts.join(', ')}) AS counts,
+            ${age('pending', 'id')} AS "oldestPendingMs", ${age('published', 'batch, id')} AS "oldestPublishedMs",
             (SELECT count(*)::int FROM pg_stat_activity
               WHERE datname = current_database() AND application_name = $1) AS relays
        FROM notification_outbox.relay`,
     [RELAY_NAME],
   );
-  const row = rows[0]!;
-  return {
-    outboxId: row.outbox_id,
-    stream: row.stream,
-    counts: Object.fromEntries(
-      OUTBOX_STATES.map((state, index) => [state, row.counts[index]!]),
-    ) as OutboxStatus['counts'],
-    oldestPendingMs: Math.round(row.oldest_pending),
-    oldestPublishedMs: Math.round(row.oldest_published),
-    relays: isPooledDatabase(db) ? null : row.relays,
-  };
+  return { ...rows[0]!, ...(isPooledDatabase(db) ? { relays: null } : {}) };
 }
 
 /** One row, as operators see it. */
@@ -349,30 +324,33 @@ export async function republish(db: Pool, { ids, state, createdSince }: Republis
   await checkOutbox(db);
   let total = 0;
   for (let behind = '0', isFull = true; isFull;) {
+    const values = [behind, ids ?? null, state ?? null, createdSince ?? null, PAGE];
     const page = await withOutbox(
       db,
-      async (client) => {
-        const { rows } = await client.query<{ id: string }>(
-          `WITH chosen AS (
-             SELECT id FROM notification_outbox.intents
-              WHERE id > $1 AND state <> 'pending' AND ($2::bigint[] IS NULL OR id = ANY ($2))
-                AND ($3::text IS NULL OR state = $3) AND ($4::timestamptz IS NULL OR created_at >= $4)
-              ORDER BY id LIMIT $5
-           )
-           UPDATE notification_outbox.intents AS intents
-              SET state = 'pending', ended_at = NULL, problem_code = NULL, problem = NULL, entry_id = NULL, batch = NULL,
-                  published_at = NULL
-             FROM chosen WHERE intents.id = chosen.id
-           RETURNING intents.id`,
-          [behind, ids ?? null, state ?? null, createdSince ?? null, PAGE],
-        );
-        return rows;
-      },
+      async (client) =>
+        (await client.query<{ count: number; last: string | null }>(REPUBLISH, values)).rows[0]!,
       { wait: true },
     );
-    total += page?.length ?? 0;
-    isFull = page?.length === PAGE;
-    behind = (page ?? []).reduce((last, { id }) => (BigInt(id) > BigInt(last) ? id : last), behind);
+    const { count, last } = page!;
+    total += count;
+    isFull = count === PAGE;
+    behind = last ?? behind;
   }
   return total;
 }
+
+/** $1 the row before the first one, $2 rows or null, $3 state or null, $4 time or null, $5 rows at most. */
+const REPUBLISH = `
+  WITH chosen AS (
+    SELECT id FROM notification_outbox.intents
+     WHERE id > $1 AND state <> 'pending' AND ($2::bigint[] IS NULL OR id = ANY ($2))
+       AND ($3::text IS NULL OR state = $3) AND ($4::timestamptz IS NULL OR created_at >= $4)
+     ORDER BY id LIMIT $5
+  ), put_back AS (
+    UPDATE notification_outbox.intents AS intents
+       SET state = 'pending', ended_at = NULL, problem_code = NULL, problem = NULL, entry_id = NULL, batch = NULL,
+           published_at = NULL
+      FROM chosen WHERE intents.id = chosen.id
+    RETURNING intents.id
+  )
+  SELECT count(*)::int AS count, max(id) AS last FROM put_back`;
