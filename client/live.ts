@@ -1,6 +1,7 @@
 /** What Temporal knows about a workflow right now. */
 import type { Client, WorkflowExecutionDescription, WorkflowExecutionStatusName } from '@temporalio/client';
 import { WorkflowNotFoundError } from '@temporalio/client';
+import { withoutNulls } from './lists.ts';
 import type { OperatorResources } from './resources.ts';
 import { linkField } from './resources.ts';
 import { QUERY_LIMIT_MS, bounded, dateOf, failureMessageOf, query } from './temporal.ts';
@@ -49,27 +50,19 @@ export async function liveStateOf(
   const described = await describe(temporal, workflowId);
   if (!described) return undefined;
 
-  const isRunning = described.status.name === 'RUNNING';
-  const { pendingActivities = [], pendingChildren = [] } = described.raw;
+  const { runId, status, startTime: startedAt, closeTime: closedAt, raw } = described;
+  const result = () =>
+    bounded(temporal, () => temporal.workflow.getHandle(workflowId).result() as Promise<unknown>);
   return {
-    workflowId,
-    runId: described.runId,
-    status: described.status.name,
-    startedAt: described.startTime,
-    ...(described.closeTime ? { closedAt: described.closeTime } : {}),
-    ...(isRunning ? await detailsOf(temporal, workflowId) : {}),
+    ...{ workflowId, runId, status: status.name, startedAt },
+    ...withoutNulls({ closedAt }),
+    ...(status.name === 'RUNNING' ? await detailsOf(temporal, workflowId) : {}),
     pendingActivities: await Promise.all(
-      (pendingActivities ?? []).map((activity) => pendingActivityOf(temporal, activity)),
+      (raw.pendingActivities ?? []).map((activity) => pendingActivityOf(temporal, activity)),
     ),
-    pendingChildren: pendingChildren?.length ?? 0,
-    ...(described.status.name === 'COMPLETED'
-      ? {
-          result: await bounded(temporal, () => temporal.workflow.getHandle(workflowId).result()).catch(
-            () => undefined,
-          ),
-        }
-      : {}),
-    ...linkField(resources, workflowId, described.runId),
+    pendingChildren: raw.pendingChildren?.length ?? 0,
+    ...(status.name === 'COMPLETED' ? { result: await result().catch(() => undefined) } : {}),
+    ...linkField(resources, workflowId, runId),
   };
 }
 
@@ -111,14 +104,12 @@ async function detailsOf(
 type RawActivity = NonNullable<WorkflowExecutionDescription['raw']['pendingActivities']>[number];
 
 async function pendingActivityOf(temporal: Client, raw: RawActivity): Promise<PendingActivity> {
-  const lastFailure = await failureMessageOf(temporal, raw.lastFailure);
-  const nextAttemptAt = dateOf(raw.nextAttemptScheduleTime);
-  return {
+  return withoutNulls({
     id: raw.activityId ?? '',
     type: raw.activityType?.name ?? '',
     attempt: raw.attempt ?? 1,
     isPaused: raw.paused ?? false,
-    ...(lastFailure ? { lastFailure } : {}),
-    ...(nextAttemptAt ? { nextAttemptAt } : {}),
-  };
+    lastFailure: (await failureMessageOf(temporal, raw.lastFailure)) || undefined,
+    nextAttemptAt: dateOf(raw.nextAttemptScheduleTime),
+  });
 }

@@ -4,7 +4,7 @@ import type { Answer, FoundCause, Question } from './causes.ts';
 import { timeOf } from './causes.ts';
 import { causeOf } from './errors.ts';
 import { findIntentCauses, findUnread } from './intent/why.ts';
-import { DEFAULT_LIMIT } from './lists.ts';
+import { DEFAULT_LIMIT, withoutNulls } from './lists.ts';
 import { findPushCauses } from './mobile-push/places.ts';
 import type { OperatorResources } from './resources.ts';
 import { linkField } from './resources.ts';
@@ -46,7 +46,7 @@ export async function why(
   options: WhyOptions = {},
 ): Promise<Why> {
   const { since = new Date(Date.now() - DEFAULT_WHY_MS), limit = DEFAULT_LIMIT, type, retentionMs } = options;
-  const question: Question = { recipient, since, limit: limit + 1, ...(type === undefined ? {} : { type }) };
+  const question: Question = { recipient, since, limit: limit + 1, ...withoutNulls({ type }) };
   const of = async (kind: Answer['kind'], found: Promise<FoundCause[]>) =>
     (await found).map((cause) => answerOf(resources, kind, cause));
   const [unread, ...recorded] = await Promise.all([
@@ -77,19 +77,15 @@ export async function why(
   };
 }
 
-function answerOf(resources: OperatorResources, kind: Answer['kind'], found: FoundCause): Answer {
-  const { cause, at, id, type, channel, sentence, workflowId } = found;
-  return {
-    kind,
-    cause,
-    at,
-    ...(id == null ? {} : { id }),
-    ...(type == null ? {} : { type }),
-    ...(channel === undefined ? {} : { channel }),
-    sentence,
-    ...(workflowId === undefined ? {} : linkField(resources, workflowId)),
-  };
-}
+const answerOf = (
+  resources: OperatorResources,
+  kind: Answer['kind'],
+  { workflowId, ...found }: FoundCause,
+): Answer => ({
+  kind,
+  ...withoutNulls(found),
+  ...(workflowId === undefined ? {} : linkField(resources, workflowId)),
+});
 
 /** The last answer: why there is no older one. */
 function endOf(

@@ -8,6 +8,7 @@ import type { BridgeProgress } from '../../workflows/intent/reader-contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import { byAuthor } from '../actions.ts';
 import { NotFoundError, OperationFailedError } from '../errors.ts';
+import { withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 import { bounded, dateOf, decoded, failureMessageOf } from '../temporal.ts';
@@ -49,10 +50,17 @@ export interface BridgeStatus {
   link?: string;
 }
 
+/** What a call about the reader's activity names. */
+interface ReaderCall {
+  namespace: string;
+  execution: { workflowId: string };
+  identity: string;
+  id: string;
+}
+
 export function bridgeOperations(resources: OperatorResources) {
   const { temporal, namespace, intentsStream } = resources;
   const workflowId = bridgeWorkflowId(intentsStream);
-  const link = linkField(resources, workflowId);
 
   return {
     status,
@@ -64,16 +72,9 @@ export function bridgeOperations(resources: OperatorResources) {
      * @throws NotFoundError when no reader's workflow runs; OperationFailedError when it does not stop within 25 s.
      */
     async pause(request: { reason: string; requestedBy: string }): Promise<BridgeStatus> {
-      const id = await readerId();
-      const { requestedBy, reason } = request;
-      const { workflowService } = temporal;
-      await byAuthor(resources, { action: 'bridge pause', requestedBy, detail: reason }, () =>
-        bounded(temporal, () =>
-          workflowService.pauseActivity({
-            ...{ namespace, execution: { workflowId }, identity: requestedBy, id, reason },
-            requestId: randomUUID(),
-          }),
-        ),
+      const { reason } = request;
+      await change('pause', request, (reader) =>
+        temporal.workflowService.pauseActivity({ ...reader, reason, requestId: randomUUID() }),
       );
       return confirmed('pause', ({ state }) => state === 'paused');
     },
@@ -85,30 +86,26 @@ export function bridgeOperations(resources: OperatorResources) {
      * @throws as `pause`.
      */
     async resume({ requestedBy }: { requestedBy: string }): Promise<BridgeStatus> {
-      const id = await readerId();
-      const { workflowService } = temporal;
-      await byAuthor(resources, { action: 'bridge resume', requestedBy }, () =>
-        bounded(temporal, () =>
-          workflowService.unpauseActivity({
-            namespace,
-            execution: { workflowId },
-            identity: requestedBy,
-            id,
-          }),
-        ),
-      );
+      await change('resume', { requestedBy }, (reader) => temporal.workflowService.unpauseActivity(reader));
       return confirmed('resume', ({ isPaused }) => !isPaused);
     },
   };
 
+  async function change(
+    verb: 'pause' | 'resume',
+    { requestedBy, reason }: { requestedBy: string; reason?: string },
+    call: (reader: ReaderCall) => Promise<unknown>,
+  ): Promise<void> {
+    const reader = { namespace, execution: { workflowId }, identity: requestedBy, id: await readerId() };
+    const action = { action: `bridge ${verb}`, requestedBy, detail: reason };
+    await byAuthor(resources, action, () => bounded(temporal, () => call(reader)));
+  }
+
   /** @throws what the Temporal client throws when the server does not answer. */
   async function status(): Promise<BridgeStatus> {
     const notRunning: BridgeStatus = {
-      stream: intentsStream,
-      workflowId,
-      state: 'not running',
-      isPaused: false,
-      ...link,
+      ...{ stream: intentsStream, workflowId, state: 'not running', isPaused: false },
+      ...linkField(resources, workflowId),
     };
     const pending = await pendingActivities();
     if (pending === undefined) return notRunning;
@@ -116,30 +113,24 @@ export function bridgeOperations(resources: OperatorResources) {
     // Between two attempts of the workflow itself, for a moment.
     if (!reader) return { ...notRunning, state: 'waiting' };
 
-    const progress = await decoded<BridgeProgress>(temporal, reader.heartbeatDetails?.payloads?.[0]);
-    const lastFailure = await failureMessageOf(temporal, reader.lastFailure);
-    const heartbeatAt = dateOf(reader.lastHeartbeatTime);
-    const nextAttemptAt = dateOf(reader.nextAttemptScheduleTime);
-    const pausedSince = dateOf(reader.pauseInfo?.pauseTime);
+    const { pauseInfo } = reader;
     return {
       ...notRunning,
       state: STATES[reader.state ?? 0] ?? 'unknown',
       isPaused: reader.paused ?? false,
-      ...(reader.pauseInfo
-        ? {
-            pause: {
-              by: reader.pauseInfo.manual?.identity ?? 'a rule',
-              reason: reader.pauseInfo.manual?.reason ?? '',
-              ...(pausedSince ? { since: pausedSince } : {}),
-            },
-          }
-        : {}),
       attempt: reader.attempt ?? 1,
-      ...(reader.lastWorkerIdentity ? { worker: reader.lastWorkerIdentity } : {}),
-      ...(progress ? { progress } : {}),
-      ...(heartbeatAt ? { heartbeatAt } : {}),
-      ...(lastFailure ? { lastFailure } : {}),
-      ...(nextAttemptAt ? { nextAttemptAt } : {}),
+      ...withoutNulls({
+        pause: pauseInfo && {
+          by: pauseInfo.manual?.identity ?? 'a rule',
+          reason: pauseInfo.manual?.reason ?? '',
+          ...withoutNulls({ since: dateOf(pauseInfo.pauseTime) }),
+        },
+        worker: reader.lastWorkerIdentity || undefined,
+        progress: await decoded<BridgeProgress>(temporal, reader.heartbeatDetails?.payloads?.[0]),
+        heartbeatAt: dateOf(reader.lastHeartbeatTime),
+        lastFailure: (await failureMessageOf(temporal, reader.lastFailure)) || undefined,
+        nextAttemptAt: dateOf(reader.nextAttemptScheduleTime),
+      }),
     };
   }
 
