@@ -19,12 +19,12 @@ export const ACCOUNT_CALLBACK_VARIABLES = {
   NOTIFICATION_CALLBACK_SHARDS: variable(
     integer(1, 1_000),
     'Shards that users are spread over, each with its own workflow. The same for all processes.',
-    { default: '4' },
+    '4',
   ),
   NOTIFICATION_CALLBACK_RETRY_LADDER: variable(
     durations,
     'Delays after each failed attempt of a callback; after as many retries it is dropped.',
-    { default: '1m,5m,15m,1h,2h' },
+    '1m,5m,15m,1h,2h',
   ),
 };
 

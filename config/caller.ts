@@ -3,7 +3,7 @@ import { duration, pem, webhookSecrets } from './values.ts';
 import type { ValuesOf } from './variables.ts';
 import { variable } from './variables.ts';
 import type { ConnectionName, InsecureValues, Wire } from './wire.ts';
-import { openness, plainUrlGaps, weaknessOfKey, weaknessOfSecret } from './wire.ts';
+import { guessable, linesThat, openness, plainUrlGaps, weaknessOfKey } from './wire.ts';
 
 /**
  * What stand-ins verify signatures with, and calls are signed with outside production, where no secret is configured.
@@ -22,9 +22,11 @@ export const HTTP_VARIABLES = {
     inFile: true,
   }),
   NOTIFICATION_HTTP_KEY_FILE: variable(pem, 'Private key of that certificate, PEM.', { inFile: true }),
-  NOTIFICATION_HTTP_TIMEOUT: variable(duration, 'Time-out of one callback, and of one push of symbols.', {
-    default: '5s',
-  }),
+  NOTIFICATION_HTTP_TIMEOUT: variable(
+    duration,
+    'Time-out of one callback, and of one push of symbols.',
+    '5s',
+  ),
 };
 export type HttpValues = ValuesOf<typeof HTTP_VARIABLES>;
 
@@ -81,25 +83,21 @@ export function callerWires<const Prefix extends string>(
 ): Wire[] {
   if (urls.length === 0) return [];
   const { token, cert, signingSecrets } = callerCredentials({ values, production: true }, prefix);
-  const [plain] = urls.flatMap((url) => plainUrlGaps(address, url));
-  const weakToken = token === undefined ? undefined : weaknessOfSecret(token);
-  const weakSecret = signingSecrets.map(weaknessOfSigning).find((weakness) => weakness !== undefined);
   const isProven = isSigned ? signingSecrets.length > 0 : token !== undefined || cert !== undefined;
+  const needed = isSigned
+    ? `${prefix}_SIGNING_SECRETS must be set`
+    : `${prefix}_TOKEN must be set, or NOTIFICATION_HTTP_CERT_FILE and …_KEY_FILE`;
   return [
     {
       name,
       ...openness(values, connection),
       gaps: [
-        ...(plain === undefined ? [] : [plain]),
-        ...(isProven
-          ? []
-          : [
-              isSigned
-                ? `${prefix}_SIGNING_SECRETS must be set: the ${name} cannot tell who calls`
-                : `${prefix}_TOKEN must be set, or NOTIFICATION_HTTP_CERT_FILE and …_KEY_FILE: the ${name} cannot tell who calls`,
-            ]),
-        ...(weakToken === undefined ? [] : [`${prefix}_TOKEN can be guessed: ${weakToken}`]),
-        ...(weakSecret === undefined ? [] : [`${prefix}_SIGNING_SECRETS can be guessed: ${weakSecret}`]),
+        ...urls.flatMap((url) => plainUrlGaps(address, url)).slice(0, 1),
+        ...linesThat([!isProven, `${needed}: the ${name} cannot tell who calls`]),
+        ...guessable(`${prefix}_TOKEN`, token),
+        ...signingSecrets
+          .flatMap((secret) => guessable(`${prefix}_SIGNING_SECRETS`, secret, weaknessOfSigning))
+          .slice(0, 1),
       ],
     },
   ];

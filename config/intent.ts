@@ -45,26 +45,26 @@ export const INTENT_VARIABLES = {
     'YAML or JSON file of the notification types. Empty: the 18 types of Galaxy, catalog/galaxy.yaml.',
     { inFile: true },
   ),
-  NOTIFICATION_INTENTS_STREAM: variable(streamName, 'Stream that producers append intents to.', {
-    default: 'notification:intents',
-  }),
-  NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: variable(duration, 'Longest blocking read of that stream.', {
-    default: '2s',
-  }),
-  NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM: variable(streamName, 'Stream of push events for Gateway.', {
-    default: 'gateway:client-events',
-  }),
+  NOTIFICATION_INTENTS_STREAM: variable(
+    streamName,
+    'Stream that producers append intents to.',
+    'notification:intents',
+  ),
+  NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: variable(duration, 'Longest blocking read of that stream.', '2s'),
+  NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM: variable(
+    streamName,
+    'Stream of push events for Gateway.',
+    'gateway:client-events',
+  ),
   NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: variable(
     integer(1, 1_000_000_000),
     'Approximate length to which that stream is trimmed.',
-    { default: '1024' },
+    '1024',
   ),
   NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM: variable(
     streamName,
     'Stream of e-mail commands for Mail Service.',
-    {
-      default: 'mail:delivery_commands',
-    },
+    'mail:delivery_commands',
   ),
 
   NOTIFICATION_OUTBOX_POSTGRES_DSN: variable(
@@ -73,47 +73,47 @@ export const INTENT_VARIABLES = {
     { secret: true },
   ),
 
-  NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: variable(integer(1, 1_000), 'Attempts of a push route in total.', {
-    default: '3',
-  }),
+  NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: variable(
+    integer(1, 1_000),
+    'Attempts of a push route in total.',
+    '3',
+  ),
   NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: variable(
     integer(1, 1_000),
     'Attempts of an e-mail route in total, and of looking up a recipient about whom the User Service gives no usable answer.',
-    {
-      default: '7',
-    },
+    '7',
   ),
   NOTIFICATION_ROUTE_BACKOFF_MIN: variable(
     duration,
     'Delay after the first failed attempt; it doubles from there.',
-    {
-      default: '1s',
-    },
+    '1s',
   ),
-  NOTIFICATION_ROUTE_BACKOFF_MAX: variable(duration, 'Longest delay between two attempts.', {
-    default: '5m',
-  }),
-  NOTIFICATION_ROUTE_LEASE_TTL: variable(duration, "How long a route's lease outlives a worker that died.", {
-    default: '5s',
-  }),
+  NOTIFICATION_ROUTE_BACKOFF_MAX: variable(duration, 'Longest delay between two attempts.', '5m'),
+  NOTIFICATION_ROUTE_LEASE_TTL: variable(
+    duration,
+    "How long a route's lease outlives a worker that died.",
+    '5s',
+  ),
   NOTIFICATION_ROUTE_DISPATCH: variable(
     z.enum(DISPATCH_MODES, `must be one of ${DISPATCH_MODES.join(', ')}`),
     'What is a workflow. child: every notification and route; on_failure, and above 250 routes: of routes those whose first attempt failed; direct: only what is in trouble.',
-    { default: 'child' },
+    'child',
   ),
   NOTIFICATION_OUTCOMES: variable(
     outcomeKinds,
     `What producers are told about their intents: none; ends, one event an intent; all; or which kinds beside the ends, comma-separated: ${OTHER_OUTCOMES.join(', ')}.`,
-    { default: 'none' },
+    'none',
   ),
   NOTIFICATION_OUTCOMES_STREAM_MAX_LEN: variable(
     integer(1, 1_000_000_000),
     `Approximate length to which the stream of these events, ${OUTCOMES_STREAM}, is trimmed.`,
-    { default: '100000' },
+    '100000',
   ),
-  NOTIFICATION_IDEMPOTENCY_TTL: variable(duration, 'How long at least an idempotency key stays reserved.', {
-    default: '168h',
-  }),
+  NOTIFICATION_IDEMPOTENCY_TTL: variable(
+    duration,
+    'How long at least an idempotency key stays reserved.',
+    '168h',
+  ),
 
   NOTIFICATION_USER_SERVICE_BASE_URL: variable(httpUrl, 'Base URL of the User Service.', {
     requiredInProduction: true,
@@ -121,16 +121,16 @@ export const INTENT_VARIABLES = {
   NOTIFICATION_USER_SERVICE_TOKEN: variable(bearerToken, 'Bearer token for calls to the User Service.', {
     secret: true,
   }),
-  NOTIFICATION_USER_SERVICE_TIMEOUT: variable(duration, 'Time-out of one lookup.', { default: '1s' }),
+  NOTIFICATION_USER_SERVICE_TIMEOUT: variable(duration, 'Time-out of one lookup.', '1s'),
   NOTIFICATION_USER_SERVICE_REUSE: variable(
     duration,
     'How long a user who was found is not looked up again.',
-    { default: '1s' },
+    '1s',
   ),
   NOTIFICATION_USER_SERVICE_MAX_LOOKUPS: variable(
     integer(1, 10_000),
     'Lookups that a process makes concurrently; a single intent makes at most half of them.',
-    { default: '64' },
+    '64',
   ),
 };
 
@@ -143,7 +143,7 @@ export const adminEmailVariablesOf = (catalog: Catalog) =>
   Object.fromEntries(
     adminTypesOf(catalog).map(({ type }) => [
       adminEmailsVariable(type),
-      variable(emailList, `Administrators who get ${type}, comma-separated.`, { default: '' }),
+      variable(emailList, `Administrators who get ${type}, comma-separated.`, ''),
     ]),
   );
 

@@ -43,12 +43,12 @@ export const VARIABLES = {
   NODE_ENV: variable(
     z.enum(['production', 'development', 'test'], 'must be production, development or test'),
     'production: nothing is embedded, and a missing required variable stops the start.',
-    { default: 'development' },
+    'development',
   ),
   NOTIFICATION_ROLES: variable(
     list.pipe(z.array(z.enum(ROLE_NAMES, `must name roles: ${ROLE_NAMES.join(', ')}`))),
     'What this process works on, comma-separated. Empty: intent in production, everything elsewhere.',
-    { default: '' },
+    '',
   ),
 
   ...SERVICE_VARIABLES,

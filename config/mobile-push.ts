@@ -10,22 +10,22 @@ export const MOBILE_PUSH_VARIABLES = {
   NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE: variable(
     duration,
     'Age at which an entry that was not acknowledged is delivered again, how often to look for those, and the time between two attempts of a push to one device, unless FCM asks for another.',
-    { default: '30s' },
+    '30s',
   ),
   NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT: variable(
     integer(1, 1_000),
     'Deliveries after which an unacknowledged entry is given up.',
-    { default: '5' },
+    '5',
   ),
   NOTIFICATION_MOBILE_SEND_ATTEMPTS: variable(
     integer(1, 1_000),
     'Attempts of a push to one device in total.',
-    { default: '5' },
+    '5',
   ),
   NOTIFICATION_MOBILE_TIME_TO_LIVE: variable(
     duration,
     'From the arrival of a job until its pushes expire, unless expires_at_ms says when: they are not sent after that, and FCM keeps them no longer.',
-    { default: '1d' },
+    '1d',
   ),
 
   GOOGLE_APPLICATION_CREDENTIALS: variable(
@@ -36,9 +36,7 @@ export const MOBILE_PUSH_VARIABLES = {
   NOTIFICATION_FCM_BRAKE: variable(
     duration,
     'Shortest pause of all sends after FCM said that its quota is spent.',
-    {
-      default: '1m',
-    },
+    '1m',
   ),
   NOTIFICATION_FCM_ENDPOINT: variable(
     httpsUrl,

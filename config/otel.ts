@@ -24,13 +24,11 @@ const headers = z.string().transform((text, context): Record<string, string> => 
 });
 
 export const OTEL_VARIABLES = {
-  OTEL_TRACES_EXPORTER: variable(exporter, 'otlp, or none: no traces go to the collector.', {
-    default: 'otlp',
-  }),
+  OTEL_TRACES_EXPORTER: variable(exporter, 'otlp, or none: no traces go to the collector.', 'otlp'),
   OTEL_METRICS_EXPORTER: variable(
     exporter,
     "otlp, or none: no metrics go to the collector, those of Temporal's SDK neither.",
-    { default: 'otlp' },
+    'otlp',
   ),
   OTEL_EXPORTER_OTLP_HEADERS: variable(headers, 'Headers of every export: name=value, comma-separated.', {
     secret: true,

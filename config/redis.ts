@@ -5,7 +5,7 @@ import type { RedisAddress, RedisPlace } from './values.ts';
 import { duration, integer, list, pem, redisAddress, redisSentinels } from './values.ts';
 import type { ValuesOf } from './variables.ts';
 import { variable } from './variables.ts';
-import { plainRedisGaps, weaknessOfSecret } from './wire.ts';
+import { guessable, linesThat, plainRedisGaps } from './wire.ts';
 
 const redisUser = z.string().regex(/^[\x21-\x7e]{1,100}$/, 'must be printable ASCII without spaces');
 
@@ -33,9 +33,7 @@ export const REDIS_VARIABLES = {
   NOTIFICATION_REDIS_REPLICA_ADDRS: variable(
     list.pipe(z.array(redisAddress)),
     'Redis replicas, comma-separated; checked by doctor, reads stay on the primary.',
-    {
-      default: '',
-    },
+    '',
   ),
   NOTIFICATION_REDIS_CA_FILE: variable(
     pem,
@@ -46,14 +44,12 @@ export const REDIS_VARIABLES = {
     inFile: true,
   }),
   NOTIFICATION_REDIS_KEY_FILE: variable(pem, 'Private key of that certificate, PEM.', { inFile: true }),
-  NOTIFICATION_REDIS_DB: variable(integer(0, 65_535), 'Redis database number.', { default: '0' }),
-  NOTIFICATION_REDIS_OPERATION_TIMEOUT: variable(duration, 'Time-out of one Redis command.', {
-    default: '2s',
-  }),
+  NOTIFICATION_REDIS_DB: variable(integer(0, 65_535), 'Redis database number.', '0'),
+  NOTIFICATION_REDIS_OPERATION_TIMEOUT: variable(duration, 'Time-out of one Redis command.', '2s'),
   NOTIFICATION_REDIS_MIN_REPLICAS: variable(
     integer(0, 100),
     'Replicas of Redis that must have what was handed off before its row says so; 0 waits for none.',
-    { default: '0' },
+    '0',
   ),
 };
 
@@ -81,76 +77,59 @@ const hasTls = (place: RedisPlace): boolean =>
 
 /** What is fine alone and wrong together. What protects a connection must not be silently without effect. */
 export function redisProblems(values: RedisValues): string[] {
-  const files = ['CA', 'CERT', 'KEY'] as const;
-  const [ca, cert, key] = files.map((file) => values[`NOTIFICATION_REDIS_${file}_FILE`] !== undefined);
+  const isSet = (name: keyof RedisValues) => values[name] !== undefined;
+  const [ca, cert, key] = (['CA', 'CERT', 'KEY'] as const).map((file) =>
+    isSet(`NOTIFICATION_REDIS_${file}_FILE`),
+  );
   const place = redisPlaceOf(values);
-  return [
-    ...sentinelProblems(values),
-    ...(values.NOTIFICATION_REDIS_USER !== undefined && values.NOTIFICATION_REDIS_PASSWORD === undefined
-      ? ['NOTIFICATION_REDIS_USER needs NOTIFICATION_REDIS_PASSWORD: a user is known by its password']
-      : []),
-    ...((ca || cert || key) && !(place && hasTls(place))
-      ? [`${variableOf(place)} must be rediss://host:port: without TLS the files for it have no effect`]
-      : []),
-    ...(cert === key
-      ? []
-      : ['NOTIFICATION_REDIS_CERT_FILE and NOTIFICATION_REDIS_KEY_FILE belong together: set both']),
-  ];
-}
-
-function sentinelProblems(values: RedisValues): string[] {
-  const { NOTIFICATION_REDIS_SENTINELS: place, NOTIFICATION_REDIS_SENTINEL_PASSWORD: password } = values;
-  if (place === undefined) {
-    return password === undefined
-      ? []
-      : [
-          'NOTIFICATION_REDIS_SENTINEL_PASSWORD needs NOTIFICATION_REDIS_SENTINELS: without them it has no effect',
-        ];
-  }
-  return [
-    ...(values.NOTIFICATION_REDIS_MASTER_ADDR === undefined
-      ? []
-      : [
-          'NOTIFICATION_REDIS_MASTER_ADDR and NOTIFICATION_REDIS_SENTINELS exclude each other: sentinels say where the master is',
-        ]),
-    ...(place.user !== undefined && password === undefined
-      ? [
-          'NOTIFICATION_REDIS_SENTINELS needs NOTIFICATION_REDIS_SENTINEL_PASSWORD: a user is known by its password',
-        ]
-      : []),
-  ];
+  const hasSentinels = isSet('NOTIFICATION_REDIS_SENTINELS');
+  const hasSentinelPassword = isSet('NOTIFICATION_REDIS_SENTINEL_PASSWORD');
+  return linesThat(
+    [
+      hasSentinelPassword && !hasSentinels,
+      'NOTIFICATION_REDIS_SENTINEL_PASSWORD needs NOTIFICATION_REDIS_SENTINELS: without them it has no effect',
+    ],
+    [
+      hasSentinels && isSet('NOTIFICATION_REDIS_MASTER_ADDR'),
+      'NOTIFICATION_REDIS_MASTER_ADDR and NOTIFICATION_REDIS_SENTINELS exclude each other: sentinels say where the master is',
+    ],
+    [
+      values.NOTIFICATION_REDIS_SENTINELS?.user !== undefined && !hasSentinelPassword,
+      'NOTIFICATION_REDIS_SENTINELS needs NOTIFICATION_REDIS_SENTINEL_PASSWORD: a user is known by its password',
+    ],
+    [
+      isSet('NOTIFICATION_REDIS_USER') && !isSet('NOTIFICATION_REDIS_PASSWORD'),
+      'NOTIFICATION_REDIS_USER needs NOTIFICATION_REDIS_PASSWORD: a user is known by its password',
+    ],
+    [
+      Boolean(ca || cert || key) && !(place && hasTls(place)),
+      `${variableOf(place)} must be rediss://host:port: without TLS the files for it have no effect`,
+    ],
+    [cert !== key, 'NOTIFICATION_REDIS_CERT_FILE and NOTIFICATION_REDIS_KEY_FILE belong together: set both'],
+  );
 }
 
 /** One line for each thing that is open. */
 export function redisGaps(values: RedisValues): string[] {
-  const { NOTIFICATION_REDIS_MASTER_ADDR: master, NOTIFICATION_REDIS_PASSWORD: password } = values;
-  const weakness = password === undefined ? undefined : weaknessOfSecret(password);
+  const { NOTIFICATION_REDIS_MASTER_ADDR: master, NOTIFICATION_REDIS_SENTINELS: sentinels } = values;
+  const { NOTIFICATION_REDIS_SENTINEL_PASSWORD: sentinelPassword } = values;
   return [
     ...plainRedisGaps('NOTIFICATION_REDIS_MASTER_ADDR', master === undefined ? [] : [master]),
     ...plainRedisGaps('NOTIFICATION_REDIS_REPLICA_ADDRS', values.NOTIFICATION_REDIS_REPLICA_ADDRS),
-    ...sentinelGaps(values),
-    ...(weakness === undefined ? [] : [`NOTIFICATION_REDIS_PASSWORD can be guessed: ${weakness}`]),
-  ];
-}
-
-/** A client of a sentinel can make another server the master. */
-function sentinelGaps({
-  NOTIFICATION_REDIS_SENTINELS: place,
-  NOTIFICATION_REDIS_SENTINEL_PASSWORD: password,
-}: RedisValues): string[] {
-  if (place === undefined) return [];
-  const weakness = password === undefined ? undefined : weaknessOfSecret(password);
-  return [
-    // On the loopback as well: the master that they name need not be there.
-    ...(hasTls(place)
-      ? []
-      : [
-          'NOTIFICATION_REDIS_SENTINELS must begin with rediss://: without TLS everything can be read and changed, on the way to the master, too',
-        ]),
-    ...(password === undefined
-      ? ['NOTIFICATION_REDIS_SENTINEL_PASSWORD must be set: the sentinels cannot tell who calls']
-      : []),
-    ...(weakness === undefined ? [] : [`NOTIFICATION_REDIS_SENTINEL_PASSWORD can be guessed: ${weakness}`]),
+    // A client of a sentinel can make another server the master.
+    ...linesThat(
+      [
+        // On the loopback as well: the master that they name need not be there.
+        sentinels !== undefined && !hasTls(sentinels),
+        'NOTIFICATION_REDIS_SENTINELS must begin with rediss://: without TLS everything can be read and changed, on the way to the master, too',
+      ],
+      [
+        sentinels !== undefined && sentinelPassword === undefined,
+        'NOTIFICATION_REDIS_SENTINEL_PASSWORD must be set: the sentinels cannot tell who calls',
+      ],
+    ),
+    ...guessable('NOTIFICATION_REDIS_SENTINEL_PASSWORD', sentinelPassword),
+    ...guessable('NOTIFICATION_REDIS_PASSWORD', values.NOTIFICATION_REDIS_PASSWORD),
   ];
 }
 

@@ -13,7 +13,9 @@ import { exceeding, variable } from './variables.ts';
 import type { Wire } from './wire.ts';
 import {
   CONNECTIONS,
+  guessable,
   isLoopback,
+  linesThat,
   openness,
   plainUrlGaps,
   sealingKeyWires,
@@ -24,34 +26,32 @@ export const SERVICE_VARIABLES = {
   NOTIFICATION_INSECURE: variable(
     list.pipe(z.array(z.enum(CONNECTIONS, `must be of ${CONNECTIONS.join(', ')}`))),
     `Connections that may be open in production, in plain text or unproven, comma-separated: ${CONNECTIONS.join(', ')}.`,
-    { default: '' },
+    '',
   ),
   NOTIFICATION_WORKER_BUILD_ID: variable(
     z.string().regex(/^[\w.-]{1,200}$/, 'must be letters, digits, dots, hyphens and underscores'),
     'Version of this process in the worker deployment galaxy-notify, for versioned rollouts; work reaches it once Temporal is told that it is current.',
   ),
 
-  NOTIFICATION_SHUTDOWN_TIMEOUT: variable(duration, 'Longest graceful shutdown.', { default: '15s' }),
+  NOTIFICATION_SHUTDOWN_TIMEOUT: variable(duration, 'Longest graceful shutdown.', '15s'),
   NOTIFICATION_LOG_LEVEL: variable(
     z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal']),
     'Least severe level that is logged: trace, debug, info, warn, error or fatal.',
-    { default: 'info' },
+    'info',
   ),
 
   NOTIFICATION_INTERNAL_HTTP_ADDR: variable(
     hostAndPort,
     'Address of the probes. Without a host: every interface in production, the loopback elsewhere.',
-    { default: ':8092' },
+    ':8092',
   ),
-  NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT: variable(duration, 'Longest wait for request headers.', {
-    default: '2s',
-  }),
-  NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT: variable(duration, 'Longest wait for a whole request.', {
-    default: '10s',
-  }),
-  NOTIFICATION_INTERNAL_HTTP_IDLE_TIMEOUT: variable(duration, 'How long an idle connection is kept.', {
-    default: '1m',
-  }),
+  NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT: variable(
+    duration,
+    'Longest wait for request headers.',
+    '2s',
+  ),
+  NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT: variable(duration, 'Longest wait for a whole request.', '10s'),
+  NOTIFICATION_INTERNAL_HTTP_IDLE_TIMEOUT: variable(duration, 'How long an idle connection is kept.', '1m'),
 
   ...REDIS_VARIABLES,
   ...HTTP_VARIABLES,
@@ -74,49 +74,47 @@ export const SERVICE_VARIABLES = {
     'PostgreSQL replicas, comma-separated; checked by doctor, reads stay on the primary.',
     { default: '', secret: true },
   ),
-  NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: variable(duration, 'Time-out of one statement.', {
-    default: '5s',
-  }),
-  NOTIFICATION_POSTGRES_MAX_OPEN_CONNS: variable(integer(1, 10_000), 'Most connections of this process.', {
-    default: '25',
-  }),
+  NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: variable(duration, 'Time-out of one statement.', '5s'),
+  NOTIFICATION_POSTGRES_MAX_OPEN_CONNS: variable(
+    integer(1, 10_000),
+    'Most connections of this process.',
+    '25',
+  ),
   NOTIFICATION_POSTGRES_MAX_IDLE_CONNS: variable(
     integer(0, 10_000),
     'Connections kept open while idle; further ones are closed after five minutes without use.',
-    { default: '5' },
+    '5',
   ),
-  NOTIFICATION_POSTGRES_CONN_MAX_LIFETIME: variable(duration, 'Age at which a connection is replaced.', {
-    default: '30m',
-  }),
+  NOTIFICATION_POSTGRES_CONN_MAX_LIFETIME: variable(
+    duration,
+    'Age at which a connection is replaced.',
+    '30m',
+  ),
 
   NOTIFICATION_RECORD_RETENTION: variable(
     duration,
     'Age at which records, routes and dead letters are deleted.',
-    {
-      default: '720h',
-    },
+    '720h',
   ),
-  NOTIFICATION_MALFORMED_INTENT_RETENTION: variable(duration, 'Age at which malformed intents are deleted.', {
-    default: '2160h',
-  }),
+  NOTIFICATION_MALFORMED_INTENT_RETENTION: variable(
+    duration,
+    'Age at which malformed intents are deleted.',
+    '2160h',
+  ),
   NOTIFICATION_RECONCILIATION_INTERVAL: variable(
     duration,
     'How often work is looked for whose workflow or schedule is gone. Every five of these, subscriptions are swept; every fifteen, symbols are pushed to all targets while nothing changes and the crawler is off.',
-    { default: '1m' },
+    '1m',
   ),
-  NOTIFICATION_CLEANUP_INTERVAL: variable(duration, 'Time between two retention runs.', { default: '1h' }),
+  NOTIFICATION_CLEANUP_INTERVAL: variable(duration, 'Time between two retention runs.', '1h'),
 
-  NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED: variable(flag, 'Print spans to standard output.', {
-    default: 'false',
-  }),
-  NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED: variable(flag, 'Print metrics to standard output.', {
-    default: 'false',
-  }),
+  NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED: variable(flag, 'Print spans to standard output.', 'false'),
+  NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED: variable(flag, 'Print metrics to standard output.', 'false'),
   OTEL_EXPORTER_OTLP_ENDPOINT: variable(httpUrl, 'OTLP collector (HTTP) for traces and metrics.'),
   OTEL_METRIC_EXPORT_INTERVAL: variable(
     integer(100, 86_400_000),
     'Time between two exports of metrics, in milliseconds.',
-    { default: '60000' },
+    '60000',
   ),
   ...OTEL_VARIABLES,
 
@@ -127,7 +125,7 @@ export const SERVICE_VARIABLES = {
       requiredInProduction: true,
     },
   ),
-  TEMPORAL_NAMESPACE: variable(z.string().min(1), 'Temporal namespace.', { default: 'default' }),
+  TEMPORAL_NAMESPACE: variable(z.string().min(1), 'Temporal namespace.', 'default'),
   NOTIFICATION_TEMPORAL_UI_URL: variable(httpUrl, 'Address of the Web UI, for links in logs and reports.'),
   NOTIFICATION_RUNBOOK_URL: variable(
     httpUrl,
@@ -155,12 +153,12 @@ export const SERVICE_VARIABLES = {
   NOTIFICATION_CODEC_PERMISSIONS_CLAIM: variable(
     z.string().min(1),
     'The claim of those access tokens that lists what may be read, as namespace:role.',
-    { default: 'permissions' },
+    'permissions',
   ),
   NOTIFICATION_CODEC_ENCODE: variable(
     flag,
     'Whether the codec server also encrypts, for programs that start workflows; it counts seals in PostgreSQL.',
-    { default: 'false' },
+    'false',
   ),
   NOTIFICATION_CODEC_TOKEN: variable(
     z.string().min(16, 'must have 16 characters or more'),
@@ -168,9 +166,7 @@ export const SERVICE_VARIABLES = {
     { secret: true },
   ),
 
-  NOTIFICATION_DATA_DIR: variable(z.string().min(1), 'Where embedded servers keep their data.', {
-    default: '.data',
-  }),
+  NOTIFICATION_DATA_DIR: variable(z.string().min(1), 'Where embedded servers keep their data.', '.data'),
   NOTIFICATION_DEV_BASE_PORT: variable(
     integer(0, 65_524),
     'First of 12 ports in a row for embedded servers and stand-ins; 0 takes free ones. Not set: their usual ports.',
@@ -208,10 +204,11 @@ export function serviceContradictions(values: ServiceValues): string[] {
     ]),
     ...codecProblems(values),
     ...redisProblems(values),
-    ...((values.NOTIFICATION_HTTP_CERT_FILE === undefined) ===
-    (values.NOTIFICATION_HTTP_KEY_FILE === undefined)
-      ? []
-      : ['NOTIFICATION_HTTP_CERT_FILE and NOTIFICATION_HTTP_KEY_FILE belong together: set both']),
+    ...linesThat([
+      (values.NOTIFICATION_HTTP_CERT_FILE === undefined) !==
+        (values.NOTIFICATION_HTTP_KEY_FILE === undefined),
+      'NOTIFICATION_HTTP_CERT_FILE and NOTIFICATION_HTTP_KEY_FILE belong together: set both',
+    ]),
   ];
 }
 
@@ -219,51 +216,37 @@ export function serviceContradictions(values: ServiceValues): string[] {
 function codecProblems(values: ServiceValues): string[] {
   const of = ['JWKS_URL', 'ISSUER', 'AUDIENCE'] as const;
   const given = of.filter((name) => values[`NOTIFICATION_CODEC_${name}`] !== undefined);
-  const halves =
-    given.length === 0 || given.length === of.length
-      ? []
-      : [
-          'NOTIFICATION_CODEC_JWKS_URL belongs together with NOTIFICATION_CODEC_ISSUER and NOTIFICATION_CODEC_AUDIENCE: set all or none',
-        ];
-  if (values.NOTIFICATION_CODEC_HTTP_ADDR === undefined) return halves;
-  const needed = 'is required by NOTIFICATION_CODEC_HTTP_ADDR';
-  return [
-    ...halves,
-    ...(values.NOTIFICATION_PAYLOAD_KEYS?.length === 0 ? [`NOTIFICATION_PAYLOAD_KEYS ${needed}`] : []),
-    ...(values.NOTIFICATION_CODEC_TOKEN === undefined && values.NOTIFICATION_CODEC_JWKS_URL === undefined
-      ? [`NOTIFICATION_CODEC_JWKS_URL or NOTIFICATION_CODEC_TOKEN ${needed}`]
-      : []),
-  ];
+  const isServer = values.NOTIFICATION_CODEC_HTTP_ADDR !== undefined;
+  const hasToken = values.NOTIFICATION_CODEC_TOKEN !== undefined;
+  return linesThat(
+    [
+      given.length > 0 && given.length < of.length,
+      'NOTIFICATION_CODEC_JWKS_URL belongs together with NOTIFICATION_CODEC_ISSUER and NOTIFICATION_CODEC_AUDIENCE: set all or none',
+    ],
+    [
+      isServer && values.NOTIFICATION_PAYLOAD_KEYS?.length === 0,
+      'NOTIFICATION_PAYLOAD_KEYS is required by NOTIFICATION_CODEC_HTTP_ADDR',
+    ],
+    [
+      isServer && !hasToken && values.NOTIFICATION_CODEC_JWKS_URL === undefined,
+      'NOTIFICATION_CODEC_JWKS_URL or NOTIFICATION_CODEC_TOKEN is required by NOTIFICATION_CODEC_HTTP_ADDR',
+    ],
+  );
 }
 
 /** The connections that every process has. @param temporalEnv as in the whole configuration. */
 export function serviceWires(values: ServiceValues, temporalEnv: Record<string, string>): Wire[] {
   return [
-    {
-      name: 'Redis',
-      ...openness(values, 'redis'),
-      gaps: redisGaps(values),
-    },
+    { name: 'Redis', ...openness(values, 'redis'), gaps: redisGaps(values) },
     {
       name: 'PostgreSQL',
       ...openness(values, 'postgres'),
-      gaps: [
-        ...postgresGaps(
-          'NOTIFICATION_POSTGRES_PRIMARY_DSN',
-          [values.NOTIFICATION_POSTGRES_PRIMARY_DSN ?? []].flat(),
-        ),
-        ...postgresGaps(
-          'NOTIFICATION_POSTGRES_OWNER_DSN',
-          [values.NOTIFICATION_POSTGRES_OWNER_DSN ?? []].flat(),
-        ),
-        ...postgresGaps('NOTIFICATION_POSTGRES_REPLICA_DSNS', values.NOTIFICATION_POSTGRES_REPLICA_DSNS),
-      ],
+      gaps: (['PRIMARY_DSN', 'OWNER_DSN', 'REPLICA_DSNS'] as const).flatMap((name) => {
+        const variable = `NOTIFICATION_POSTGRES_${name}` as const;
+        return postgresGaps(variable, [values[variable] ?? []].flat());
+      }),
     },
-    {
-      name: 'Temporal',
-      ...openness(values, 'temporal'),
-      gaps: temporalGaps(temporalEnv),
-    },
+    { name: 'Temporal', ...openness(values, 'temporal'), gaps: temporalGaps(temporalEnv) },
     ...codecWires(values),
     ...otelWires(values),
     ...sealingKeyWires('keys of payloads', 'NOTIFICATION_PAYLOAD_KEYS', values.NOTIFICATION_PAYLOAD_KEYS),
@@ -279,17 +262,17 @@ function postgresGaps(variable: string, dsns: readonly string[]): string[] {
     const isLocal = host.startsWith('/') || isLoopback(host);
     const secret = decodeURIComponent(password) || searchParams.get('password');
     const weakness = secret ? weaknessOfSecret(secret) : undefined;
-    return [
-      ...(isLocal || checksServer(dsn)
-        ? []
-        : [
-            `${variable} must end in ?sslmode=verify-full, with &sslrootcert=FILE for an authority of your own`,
-          ]),
-      ...(secret || searchParams.has('sslcert') || host.startsWith('/')
-        ? []
-        : [`${variable} must have a password, or sslcert and sslkey`]),
-      ...(weakness === undefined ? [] : [`${variable} has a password that can be guessed: ${weakness}`]),
-    ];
+    return linesThat(
+      [
+        !isLocal && !checksServer(dsn),
+        `${variable} must end in ?sslmode=verify-full, with &sslrootcert=FILE for an authority of your own`,
+      ],
+      [
+        !secret && !searchParams.has('sslcert') && !host.startsWith('/'),
+        `${variable} must have a password, or sslcert and sslkey`,
+      ],
+      [weakness !== undefined, `${variable} has a password that can be guessed: ${weakness}`],
+    );
   });
   return [...new Set(gaps)];
 }
@@ -318,35 +301,32 @@ function temporalGaps(temporalEnv: Record<string, string>): string[] {
   const { tls, apiKey, address = '' } = options;
   const hasCertificate = typeof tls === 'object' && tls !== null && tls.clientCertPair !== undefined;
   const isUnchecked = /^(1|true)$/i.test(temporalEnv['TEMPORAL_TLS_DISABLE_HOST_VERIFICATION'] ?? '');
-  return [
-    ...(tls || isLoopback(address.replace(/:\d+$/, ''))
-      ? []
-      : ['TEMPORAL_TLS must be true: without TLS everything can be read and changed']),
-    ...(isUnchecked ? ['TEMPORAL_TLS_DISABLE_HOST_VERIFICATION must not be set: the server may be any'] : []),
-    ...(apiKey || hasCertificate
-      ? []
-      : [
-          'TEMPORAL_API_KEY must be set, or TEMPORAL_TLS_CLIENT_CERT_PATH and …_KEY_PATH: Temporal cannot tell who calls',
-        ]),
-  ];
+  return linesThat(
+    [
+      !tls && !isLoopback(address.replace(/:\d+$/, '')),
+      'TEMPORAL_TLS must be true: without TLS everything can be read and changed',
+    ],
+    [isUnchecked, 'TEMPORAL_TLS_DISABLE_HOST_VERIFICATION must not be set: the server may be any'],
+    [
+      !apiKey && !hasCertificate,
+      'TEMPORAL_API_KEY must be set, or TEMPORAL_TLS_CLIENT_CERT_PATH and …_KEY_PATH: Temporal cannot tell who calls',
+    ],
+  );
 }
 
 function codecWires(values: ServiceValues): Wire[] {
-  const { NOTIFICATION_CODEC_HTTP_ADDR: address, NOTIFICATION_CODEC_TOKEN: token } = values;
+  const { NOTIFICATION_CODEC_HTTP_ADDR: address, NOTIFICATION_CODEC_JWKS_URL: jwks } = values;
   if (address === undefined) return [];
-  const jwks = values.NOTIFICATION_CODEC_JWKS_URL;
-  const weakness = token === undefined ? undefined : weaknessOfSecret(token);
   return [
     {
       name: 'codec server',
       ...openness(values, 'codec'),
       gaps: [
-        ...(isLoopback(address.host)
-          ? []
-          : [
-              'NOTIFICATION_CODEC_HTTP_ADDR must be on the loopback, behind what speaks TLS: others can read what it decrypts',
-            ]),
-        ...(weakness === undefined ? [] : [`NOTIFICATION_CODEC_TOKEN can be guessed: ${weakness}`]),
+        ...linesThat([
+          !isLoopback(address.host),
+          'NOTIFICATION_CODEC_HTTP_ADDR must be on the loopback, behind what speaks TLS: others can read what it decrypts',
+        ]),
+        ...guessable('NOTIFICATION_CODEC_TOKEN', values.NOTIFICATION_CODEC_TOKEN),
         ...(jwks === undefined ? [] : plainUrlGaps('NOTIFICATION_CODEC_JWKS_URL', jwks)),
       ],
     },
@@ -362,9 +342,10 @@ function otelWires(values: ServiceValues): Wire[] {
       ...openness(values, 'otel'),
       gaps: [
         ...plainUrlGaps('OTEL_EXPORTER_OTLP_ENDPOINT', url),
-        ...(headers === undefined && !isLoopback(new URL(url).hostname)
-          ? ['OTEL_EXPORTER_OTLP_HEADERS must be set: the collector cannot tell who sends']
-          : []),
+        ...linesThat([
+          headers === undefined && !isLoopback(new URL(url).hostname),
+          'OTEL_EXPORTER_OTLP_HEADERS must be set: the collector cannot tell who sends',
+        ]),
       ],
     },
   ];

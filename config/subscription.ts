@@ -33,20 +33,18 @@ export const SUBSCRIPTION_VARIABLES = {
   NOTIFICATION_SUBSCRIPTION_FIRST_CHECK: variable(
     duration,
     'Time from the creation of a subscription to its first check.',
-    { default: '24h' },
+    '24h',
   ),
-  NOTIFICATION_SUBSCRIPTION_CHECK_INTERVAL: variable(duration, 'Time between two checks after that.', {
-    default: '72h',
-  }),
+  NOTIFICATION_SUBSCRIPTION_CHECK_INTERVAL: variable(duration, 'Time between two checks after that.', '72h'),
   NOTIFICATION_SUBSCRIPTION_RETRY: variable(
     firstAndLongest,
     'First and longest delay of work that failed for now: the first is kept five times, from there each one is half as long again.',
-    { default: '2s,180s' },
+    '2s,180s',
   ),
   NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: variable(
     duration,
     "Time-out of a router's answer; connecting may take half as long again.",
-    { default: '30s' },
+    '30s',
   ),
 };
 

@@ -23,7 +23,7 @@ export const SYMBOL_CONFIG_VARIABLES = {
   NOTIFICATION_SYMBOL_RETRY_LADDER: variable(
     durations,
     'Delays after one, two and more pushes in a row that a target did not acknowledge; the last one repeats.',
-    { default: '30s,1m,2m,5m,15m' },
+    '30s,1m,2m,5m,15m',
   ),
 };
 

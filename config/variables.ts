@@ -27,11 +27,17 @@ type ValueOf<V extends Variable> =
 /** Values by variable name; those without a default may be undefined. */
 export type ValuesOf<V extends Variables> = { [Name in keyof V]: ValueOf<V[Name]> };
 
-export function variable<
-  Schema extends z.ZodType,
-  const O extends Omit<Variable, 'schema' | 'meaning'> = object,
->(schema: Schema, meaning: string, options?: O): Variable<Schema> & O {
-  return { schema, meaning, ...(options as O) };
+type Options = Omit<Variable, 'schema' | 'meaning'>;
+type WithOptions<O extends Options | string> = O extends string ? { default: O } : O;
+
+/** @param options a text is the default alone. */
+export function variable<Schema extends z.ZodType, const O extends Options | string = object>(
+  schema: Schema,
+  meaning: string,
+  options?: O,
+): Variable<Schema> & WithOptions<O> {
+  const given = typeof options === 'string' ? { default: options } : options;
+  return { schema, meaning, ...(given as WithOptions<O>) };
 }
 
 /** What the configuration of one kind of work consists of, and what follows from it. `Values` are those it looks at. */

@@ -56,20 +56,27 @@ export function wireProblems(wires: readonly Wire[]): string[] {
     );
 }
 
+/** @returns the lines that hold. */
+export const linesThat = (...lines: readonly (readonly [holds: boolean, line: string])[]): string[] =>
+  lines.flatMap(([holds, line]) => (holds ? [line] : []));
+
+/** @returns a line when a secret that is configured protects nothing. */
+export function guessable(
+  variable: string,
+  secret: string | undefined,
+  weaknessIn: (secret: string) => string | undefined = weaknessOfSecret,
+): string[] {
+  const weakness = secret === undefined ? undefined : weaknessIn(secret);
+  return linesThat([weakness !== undefined, `${variable} can be guessed: ${weakness}`]);
+}
+
 /** Only the first key seals: one that is weak must be left, and still open what it has sealed. */
 export function sealingKeyWires(name: string, variable: string, keys: readonly { key: Buffer }[]): Wire[] {
   const [first] = keys;
   if (!first) return [];
   const weakness = weaknessOfKey(first.key);
-  return [
-    {
-      ...{ name, isAllowed: false },
-      gaps:
-        weakness === undefined
-          ? []
-          : [`${variable} begins with a key that can be guessed: ${weakness}; put a random one before it`],
-    },
-  ];
+  const line = `${variable} begins with a key that can be guessed: ${weakness}; put a random one before it`;
+  return [{ name, isAllowed: false, gaps: linesThat([weakness !== undefined, line]) }];
 }
 
 /** What stays within the machine, or the pod, need not be encrypted. */
@@ -83,15 +90,17 @@ const isPlain = (url: string): boolean => {
 
 /** @param variable that has the URL. */
 export const plainUrlGaps = (variable: string, url: string): string[] =>
-  isPlain(url)
-    ? [`${variable} must be https: what is sent to ${new URL(url).host} can be read and changed`]
-    : [];
+  linesThat([
+    isPlain(url),
+    `${variable} must be https: what is sent to ${new URL(url).host} can be read and changed`,
+  ]);
 
 /** @param variable that has the address. */
 export const plainRedisGaps = (variable: string, addresses: readonly RedisAddress[]): string[] =>
-  addresses.some(({ host, tls }) => tls === undefined && !isLoopback(host))
-    ? [`${variable} must be rediss://host:port: without TLS everything can be read and changed`]
-    : [];
+  linesThat([
+    addresses.some(({ host, tls }) => tls === undefined && !isLoopback(host)),
+    `${variable} must be rediss://host:port: without TLS everything can be read and changed`,
+  ]);
 
 /** Fewest characters, and bits, of a password or token. */
 const SECRET_LENGTH = 16;
