@@ -11,8 +11,7 @@ import { createSubscriptionMetrics, observeSubscriptions } from '../activities/s
 import { createSymbolConfigMetrics, observeSymbolTargets } from '../activities/symbol-config/metrics.ts';
 import { GALAXY } from '../api/intent/galaxy.ts';
 import { observeOutbox } from '../client/intent/outbox-relay.ts';
-import { observeFiles } from '../workers/file-metrics.ts';
-import { observeKeySeals } from '../workers/key-metrics.ts';
+import { observeFiles, observeKeySeals } from '../workers/process-report.ts';
 import { createKeyUse } from '../workers/key-use.ts';
 import { createProbeMetrics } from '../workers/probes.ts';
 

@@ -1,6 +1,5 @@
 /** Account callbacks in this process: their settings, activities, shards and the consumer of extremes. */
 import { giveAgain, watchGroup } from '../activities/group-watch.ts';
-import { WorkflowNotFoundError } from '@temporalio/client';
 import type { WorkflowClient } from '@temporalio/client';
 import { createAccountCallbackActivities } from '../activities/account-callback/activities.ts';
 import { createPortfolioService } from '../activities/account-callback/delivery.ts';
@@ -14,7 +13,7 @@ import { consumeCallbackInputs } from '../activities/account-callback/stream.ts'
 import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
 import { watchEvery } from '../activities/watch.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
-import { keepRunning } from '../activities/workflows.ts';
+import { keepRunning, statusOf } from '../activities/workflows.ts';
 import { DEFAULT_INPUT_STREAM } from '../api/account-callback/input.ts';
 import { CONSUMER_GROUP } from '../api/stream-ids.ts';
 import { PORTFOLIO } from '../config/account-callback.ts';
@@ -78,28 +77,17 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
         () => adoptOrphans(db),
         (reason) => log.warn({ reason }, 'rows of shards that have ended are not adopted'),
       );
-      const endObservation = observeAccountCallbacks(meter, { db, log });
-      return {
-        async stop() {
-          endObservation();
-          await Promise.all([consumer.stop(), watch.stop(), adoption.stop()]);
-        },
-      };
+      return [observeAccountCallbacks(meter, { db, log }), consumer.stop, watch.stop, adoption.stop];
     },
   };
 }
 
 /** @returns whether the shard has ever run: shards behind it may have, too. */
 async function endIfRunning(workflows: WorkflowClient, shard: number): Promise<boolean> {
-  const handle = workflows.getHandle(accountCallbackWorkflowId(shard));
-  try {
-    const { status } = await handle.describe();
-    if (status.name === 'RUNNING') await handle.terminate('there are fewer shards now');
-    return true;
-  } catch (error) {
-    if (error instanceof WorkflowNotFoundError) return false;
-    throw error;
-  }
+  const workflowId = accountCallbackWorkflowId(shard);
+  const status = await statusOf(workflows, workflowId);
+  if (status === 'RUNNING') await workflows.getHandle(workflowId).terminate('there are fewer shards now');
+  return status !== undefined;
 }
 
 /** Nothing is asked of it yet: callbacks that it does not take are tried again. */

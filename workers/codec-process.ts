@@ -8,13 +8,11 @@ import { temporalConnection } from '../config/service.ts';
 import { startCodecServer } from './codec-server.ts';
 import type { ProcessContext } from './context.ts';
 import { OpenParts, sayWhatIsOpen } from './context.ts';
-import { observeFiles } from './file-metrics.ts';
 import { openPayloadCodec } from './key-boxes.ts';
 import { createKeyUse } from './key-use.ts';
 import { connectPostgres } from './postgres.ts';
 import { openProbes } from './probes.ts';
-import { startProcessReport } from './process-report.ts';
-import { startRenewal } from './renewal.ts';
+import { watchFiles } from './process-report.ts';
 import { startTelemetry } from './telemetry.ts';
 
 type CodecContext = Omit<ProcessContext, 'endpoints' | 'draining'>;
@@ -40,7 +38,10 @@ export async function startCodecProcess(config: Config, log: Logger): Promise<Co
     const context = { config, log, meter, open, renewable: [], keyUse: createKeyUse(meter, log) };
     const probes = await openProbes(context);
     const port = await openCodecServer(context);
-    await watchFiles(context);
+    const { NOTIFICATION_CODEC_ENCODE: encodes, NOTIFICATION_POSTGRES_PRIMARY_DSN: dsn } = config.values;
+    // What the process seals is counted there.
+    const db = encodes ? await connectPostgres({ ...context, endpoints: { postgresDsn: dsn! } }) : undefined;
+    watchFiles(context, db);
     probes.setReady(true);
     log.info({ port, probes: probes.url }, 'codec server ready');
     return { port, probesUrl: probes.url, stop };
@@ -89,18 +90,4 @@ async function openCodecServer(context: CodecContext): Promise<number> {
   });
   open.add('codec server', () => server.stop());
   return server.port;
-}
-
-/** Takes new secrets into use, and counts in PostgreSQL what the process seals. */
-async function watchFiles(context: CodecContext): Promise<void> {
-  const { config, log, meter, open, renewable, keyUse } = context;
-  const { NOTIFICATION_CODEC_ENCODE: encodes, NOTIFICATION_POSTGRES_PRIMARY_DSN: dsn } = config.values;
-  const db = encodes ? await connectPostgres({ ...context, endpoints: { postgresDsn: dsn! } }) : undefined;
-  const renewal = startRenewal(config, renewable, { log });
-  if (db) {
-    const report = startProcessReport({ db, log, keyUse }, () => renewal.refused());
-    open.add('report of the process', () => report.stop());
-  }
-  open.add('gauges of files', observeFiles(meter, { log, renewal }));
-  open.add('renewal of secrets', () => renewal.stop());
 }

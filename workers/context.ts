@@ -10,7 +10,6 @@ import type { Config } from '../config/load.ts';
 import type { RedisPlace } from '../config/values.ts';
 import { openWires } from '../config/wire.ts';
 import type { KeyUse } from './key-use.ts';
-import { isSettledWithin } from './settled.ts';
 
 /** What must be known about the outside, from the configuration or from the embedded servers. */
 export interface Endpoints {
@@ -33,6 +32,13 @@ export interface Endpoints {
 
 /** Enough to close what nothing holds, ms. */
 const MOMENT_MS = 1_000;
+
+/** @returns whether it has ended in time. A later result is ignored. @throws its failure, when it fails in time. */
+export async function isSettledWithin(limitMs: number, ended: Promise<unknown>): Promise<boolean> {
+  let timer: NodeJS.Timeout | undefined;
+  const expired = new Promise<false>((resolve) => (timer = setTimeout(resolve, limitMs, false)));
+  return Promise.race([ended.then(() => true), expired]).finally(() => clearTimeout(timer));
+}
 
 /** What is open in this process, to be closed with it: last opened, first closed. */
 export class OpenParts {

@@ -109,10 +109,7 @@ export function openIntents(context: ProcessContext): Role {
       const telling = await keepTelling({ db, log }, values.NOTIFICATION_OUTCOMES);
       await Promise.all(longLived.map((workflow) => keepRunning(client.workflow, workflow)));
       await endOtherReaders(client);
-      const endObservation = observeGauges(meter, {
-        ...{ db, redis, log, intentsStream },
-        tellsOutcomes,
-      });
+      const endObservation = observeGauges(meter, { db, redis, log, intentsStream, tellsOutcomes });
       const relay = tellsOutcomes
         ? relayRows({ ...settings, db, redis, log }, OUTCOMES, {
             stream: OUTCOMES_STREAM,
@@ -122,12 +119,7 @@ export function openIntents(context: ProcessContext): Role {
             },
           })
         : undefined;
-      return {
-        async stop() {
-          endObservation();
-          await Promise.all([telling.stop(), relay?.stop()]);
-        },
-      };
+      return [endObservation, telling.stop, ...(relay ? [relay.stop] : [])];
     },
   };
 

@@ -34,18 +34,23 @@ export function openPayloadEncryption(context: ProcessContext, db: pg.Pool): Pay
 
 /** Encrypts with the keys that are configured, and with new ones when their file changes. */
 export function openPayloadCodec(
-  { config, renewable, keyUse }: Pick<ProcessContext, 'config' | 'renewable' | 'keyUse'>,
+  context: Pick<ProcessContext, 'config' | 'renewable' | 'keyUse'>,
   askPolicy: AskPolicy,
 ): PayloadCodec {
-  const keysOf = ({ values }: Config) => values.NOTIFICATION_PAYLOAD_KEYS;
-  const held = new Replaceable(observedCodec(keysOf(config), askPolicy, keyUse));
-  renewable.push({
-    what: 'encryption of payloads',
-    variables: ['NOTIFICATION_PAYLOAD_KEYS'],
-    renew(next) {
-      held.replace(observedCodec(keysOf(next), askPolicy, keyUse));
-    },
-  });
+  return renewed(context, 'encryption of payloads', 'NOTIFICATION_PAYLOAD_KEYS', ({ values }) =>
+    observedCodec(values.NOTIFICATION_PAYLOAD_KEYS, askPolicy, context.keyUse),
+  );
+}
+
+/** @returns what is made of the configuration of now, whenever the file of its keys has changed. */
+function renewed<T extends object>(
+  { config, renewable }: Pick<ProcessContext, 'config' | 'renewable'>,
+  what: string,
+  variable: string,
+  make: (config: Config) => T,
+): T {
+  const held = new Replaceable(make(config));
+  renewable.push({ what, variables: [variable], renew: (next) => void held.replace(make(next)) });
   return held.facade;
 }
 
@@ -79,17 +84,10 @@ const READ_PLAIN_PAYLOADS = {
 };
 
 /** Of secrets in rows. */
-export function openKeyBox({ config, renewable, keyUse }: ProcessContext): KeyBox {
-  const held = new Replaceable(observedKeyBox(sealingKeysOf(config), keyUse));
-  renewable.push({
-    what: 'encryption of subscriptions',
-    variables: ['NOTIFICATION_SUBSCRIPTION_KEYS'],
-    renew(next) {
-      held.replace(observedKeyBox(sealingKeysOf(next), keyUse));
-    },
-  });
-  return held.facade;
-}
+export const openKeyBox = (context: ProcessContext): KeyBox =>
+  renewed(context, 'encryption of subscriptions', 'NOTIFICATION_SUBSCRIPTION_KEYS', (config) =>
+    observedKeyBox(sealingKeysOf(config), context.keyUse),
+  );
 
 /** @throws KeyBoxError when a key is unusable. */
 function observedCodec(keys: readonly KeyBoxKey[], askPolicy: AskPolicy, keyUse: KeyUse): PayloadCodec {

@@ -1,19 +1,23 @@
 /** Mobile pushes in this process: their settings, activities, FCM and the consumer of jobs. */
 import { watchGroup } from '../activities/group-watch.ts';
 import { createMobilePushActivities } from '../activities/mobile-push/activities.ts';
+import type { FcmSender } from '../activities/mobile-push/fcm.ts';
+import { createBrake, createFcmSender } from '../activities/mobile-push/fcm.ts';
 import { createMobilePushMetrics, observeMobileJobs } from '../activities/mobile-push/metrics.ts';
 import { mobileOperations } from '../activities/mobile-push/operations.ts';
 import { mobileReconciliation } from '../activities/mobile-push/reconciliation.ts';
 import { mobileTables } from '../activities/mobile-push/retention.ts';
 import { consumeMobileJobs } from '../activities/mobile-push/stream.ts';
 import { createOperationActivities } from '../activities/operations.ts';
+import { reasonOf } from '../activities/reason.ts';
 import { DEFAULT_MOBILE_STREAM } from '../api/mobile-push/job.ts';
 import { CONSUMER_GROUP } from '../api/stream-ids.ts';
 import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
 import type { Config } from '../config/load.ts';
 import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
 import type { ProcessContext } from './context.ts';
-import { openFcm } from './fcm.ts';
+import { reach, required } from './context.ts';
+import { fcmTargetOf } from './embedded.ts';
 import type { Role } from './role.ts';
 
 export async function openMobilePushes(context: ProcessContext): Promise<Role> {
@@ -47,13 +51,7 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
         workflows: client.workflow,
       });
       const watch = watchGroup({ ...settings.mobileStream, role: 'mobile-push', db, redis, log });
-      const endObservation = observeMobileJobs(meter, { db, log });
-      return {
-        async stop() {
-          endObservation();
-          await Promise.all([consumer.stop(), watch.stop()]);
-        },
-      };
+      return [observeMobileJobs(meter, { db, log }), consumer.stop, watch.stop];
     },
   };
 }
@@ -70,6 +68,53 @@ function settingsOf({ values }: Config) {
       group: CONSUMER_GROUP,
       minIdleMs: values.NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE,
       maxDeliveries: values.NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT,
+    },
+  };
+}
+
+/**
+ * Opens the sender, which is replaced when the service account or the authority changes. Nothing is asked of FCM yet: its credentials can be checked, its answers depend on the
+ * device.
+ */
+function openFcm({ config, endpoints, log, open, renewable }: ProcessContext): Promise<FcmSender> {
+  // FCM's quota belongs to the project, so all senders of the process share one brake.
+  const brake = createBrake({ minMs: config.values.NOTIFICATION_FCM_BRAKE });
+  return reach('FCM', 'GOOGLE_APPLICATION_CREDENTIALS or NOTIFICATION_FCM_ENDPOINT', () => {
+    const make = (target = endpoints.fcm) =>
+      finishingSender(createFcmSender({ target: required(target), brake }));
+    let current = make();
+    open.add('FCM', () => current.close());
+    renewable.push({
+      what: 'FCM',
+      variables: ['GOOGLE_APPLICATION_CREDENTIALS', 'NOTIFICATION_HTTP_CA_FILE'],
+      renew({ values }) {
+        const before = current;
+        current = make(fcmTargetOf(values));
+        void before
+          .closeWhenDone()
+          .catch((error: unknown) =>
+            log.warn({ reason: reasonOf(error) }, 'former sender to FCM not closed'),
+          );
+      },
+    });
+    return { send: (message, token) => current.send(message, token), close: () => current.close() };
+  });
+}
+
+/** A send that is cut off may have arrived, and would be repeated: those under way can be awaited. */
+function finishingSender(sender: FcmSender) {
+  const underWay = new Set<Promise<unknown>>();
+  return {
+    send(...given: Parameters<FcmSender['send']>): ReturnType<FcmSender['send']> {
+      const sending = sender.send(...given);
+      underWay.add(sending);
+      void sending.finally(() => underWay.delete(sending));
+      return sending;
+    },
+    close: () => sender.close(),
+    async closeWhenDone(): Promise<void> {
+      await Promise.all(underWay);
+      await sender.close();
     },
   };
 }

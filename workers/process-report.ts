@@ -1,15 +1,20 @@
 /**
- * What a process tells the command line through PostgreSQL, every half minute: what it has sealed with each key, keys that
- * it misses, and files that it could not take into use.
+ * What a process tells about its keys and its files of secrets and certificates: gauges, and through PostgreSQL, every half
+ * minute, the command line. It hears what was sealed with each key, of keys that are missing, and of files that could not be
+ * taken into use.
  */
+import type { Meter } from '@opentelemetry/api';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
+import { gaugeRead, observeReads } from '../activities/gauges.ts';
 import { query } from '../activities/postgres.ts';
 import { reasonOf } from '../activities/reason.ts';
 import { watchEvery } from '../activities/watch.ts';
+import { certificateExpiries } from '../config/certificates.ts';
+import type { ProcessContext } from './context.ts';
 import type { KeyUse, MissingKey } from './key-use.ts';
-import type { RefusedChange } from './renewal.ts';
-import type { Running } from './role.ts';
+import type { RefusedChange, Renewal } from './renewal.ts';
+import { startRenewal } from './renewal.ts';
 
 const EVERY_MS = 30_000;
 
@@ -24,7 +29,7 @@ export function startProcessReport(
   { db, log, keyUse }: { db: Pool; log: Logger; keyUse: KeyUse },
   refused: () => RefusedChange[],
   everyMs = EVERY_MS,
-): Running {
+): { stop(): Promise<void> } {
   const note = (error: unknown) =>
     log.debug({ reason: reasonOf(error) }, 'report of the process not written');
   const reporting = watchEvery(everyMs, report, note);
@@ -73,6 +78,93 @@ function columnsOf(findings: readonly Finding[]): string[][] {
     byName.map(({ detail }) => detail.replaceAll('\0', '').slice(0, 1_000)),
   ];
 }
+
+/** Renews secrets and certificates from here on, and tells the command line what could not be, if there is a database. */
+export function watchFiles(
+  { config, log, meter, open, renewable, keyUse }: Omit<ProcessContext, 'endpoints' | 'draining'>,
+  db: Pool | undefined,
+): void {
+  const renewal = startRenewal(config, renewable, { log });
+  if (db) open.add('report of the process', startProcessReport({ db, log, keyUse }, renewal.refused).stop);
+  open.add('gauges of files', observeFiles(meter, { log, renewal }));
+  open.add('renewal of secrets', renewal.stop);
+}
+
+const EXPIRES_IN = 'notification.certificate.expires_in';
+const REFUSED = 'notification.configuration.refused';
+
+/** @returns ends the observation. */
+export function observeFiles(
+  meter: Meter,
+  { log, renewal }: { log: Logger; renewal: Pick<Renewal, 'files' | 'refused'> },
+): () => void {
+  const certificates = gaugeRead({
+    what: 'expiry of certificates',
+    gauges: {
+      [EXPIRES_IN]: {
+        description: 'Time until the first certificate of a variable expires; below zero when it has',
+        unit: 's',
+      },
+    },
+    async read() {
+      return measured(EXPIRES_IN, certificateExpiries(renewal.files()), (files) =>
+        Math.min(...files.map(({ expiresAt }) => (expiresAt - Date.now()) / 1_000)),
+      );
+    },
+  });
+  const refused = gaugeRead({
+    what: 'files that are not taken into use',
+    gauges: {
+      [REFUSED]: {
+        description: 'Files of secrets and certificates that have changed and could not be taken into use',
+      },
+    },
+    async read() {
+      return measured(REFUSED, renewal.refused(), ({ length }) => length);
+    },
+  });
+  return observeReads(meter, log, [certificates, refused]);
+}
+
+/** One measurement for each variable, which may name several files. */
+const measured = <File extends { variable: string }>(
+  gauge: string,
+  files: readonly File[],
+  valueOf: (files: File[]) => number,
+) =>
+  [...Map.groupBy(files, ({ variable }) => variable)].map(([variable, ofVariable]) => ({
+    ...{ gauge, value: valueOf(ofVariable), attributes: { variable } },
+  }));
+
+const SEALS = 'notification.keys.seals';
+
+/** @returns ends the observation; call it before the connection is closed. */
+export function observeKeySeals(meter: Meter, { db, log }: { db: Pool; log: Logger }): () => void {
+  const seals = gaugeRead({
+    what: 'seals by key',
+    gauges: {
+      [SEALS]: {
+        description: 'Values and payloads sealed by all processes, ever, with the key that sealed last',
+      },
+    },
+    async read() {
+      const rows = await query<{ purpose: string; key_id: string; seals: number }>(db, READ_KEY_SEALS, []);
+      return rows.map(({ purpose, key_id: key, seals: value }) => ({
+        ...{ gauge: SEALS, value, attributes: { purpose, key } },
+      }));
+    },
+  });
+  return observeReads(meter, log, [seals]);
+}
+
+/** Of each purpose the one in use: another one does not wear any more, however often it has sealed. */
+const READ_KEY_SEALS = {
+  name: 'read_key_seals',
+  text: `
+    SELECT DISTINCT ON (purpose) purpose, key_id, seals::float8 AS seals
+      FROM notification.key_seals
+     ORDER BY purpose, last_sealed_at DESC`,
+};
 
 const ADD_KEY_SEALS = {
   name: 'add_key_seals',

@@ -16,7 +16,6 @@ import type { ScheduledRun } from '../migrations/namespace.ts';
 import { ensureSchedule } from '../migrations/namespace.ts';
 import { reconciliationScheduleId } from '../workflows/recovery-contract.ts';
 import { RENEW_SIGNAL, longLivedRunsBefore } from '../workflows/renewal-contract.ts';
-import type { Running } from './role.ts';
 
 const DAY_MS = 86_400_000;
 /** Workflows and schedules that are looked at concurrently. */
@@ -39,7 +38,7 @@ export interface ReconcilerOptions {
 }
 
 /** Looks every `everyMs`. What fails does not stop what comes after it. */
-export function startReconciler(options: ReconcilerOptions): Running {
+export function startReconciler(options: ReconcilerOptions): { stop(): Promise<void> } {
   const { client, log, everyMs, scheduled = [] } = options;
   const looks = [...descriptorsOf(options), ...(options.looks ?? [])];
   return watchEvery(everyMs, look, (reason) => log.warn({ reason }, 'lost work not looked for'));

@@ -15,7 +15,6 @@ import { readFromDisk } from '../config/files.ts';
 import type { Config } from '../config/load.ts';
 import { ConfigError } from '../config/variables.ts';
 import type { RenewablePart } from './context.ts';
-import type { Running } from './role.ts';
 
 /** A change that was not taken. */
 export interface RefusedChange {
@@ -24,7 +23,8 @@ export interface RefusedChange {
   reason: string;
 }
 
-export interface Renewal extends Running {
+export interface Renewal {
+  stop(): Promise<void>;
   /** Changes that are not in use now, although their files are there. */
   refused(): RefusedChange[];
   /** What is in use. */

@@ -31,12 +31,10 @@ export interface Role {
   /**
    * Begins the work once the worker runs: long-lived workflows, consumers of streams, gauges. Safe to repeat.
    *
-   * @returns what must be stopped with the worker, if anything.
+   * @returns what stops it, together with the worker.
    */
-  begin(connections: Connections): Promise<Running | void>;
+  begin(connections: Connections): Promise<readonly Stop[]>;
 }
 
-/** Something that runs in this process for as long as the role does. */
-export interface Running {
-  stop(): Promise<void> | void;
-}
+/** Ends something that runs in this process for as long as the role does. */
+export type Stop = () => Promise<void> | void;

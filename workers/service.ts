@@ -6,32 +6,42 @@ import { listOpenOperations } from '../activities/operations.ts';
 import type { Reconciled } from '../activities/reconciliation.ts';
 import { createReconciliationActivities } from '../activities/reconciliation.ts';
 import { createRetentionActivities, observeRetention, operatorTables } from '../activities/retention.ts';
-import type { Config } from '../config/load.ts';
+import type { Config, RoleName } from '../config/load.ts';
 import { needsOf } from '../config/load.ts';
 import { migrateOrCheck } from '../migrations/migrate.ts';
 import { ensureSchedule, ensureSearchAttributes } from '../migrations/namespace.ts';
 import { OPERATION_TASK_QUEUES } from '../workflows/operation-contract.ts';
 import type { OperationKind } from '../workflows/operation-contract.ts';
+import { openAccountCallbacks } from './account-callback.ts';
 import type { Connections } from './connections.ts';
 import { openConnections } from './connections.ts';
 import type { Endpoints, ProcessContext } from './context.ts';
 import { OpenParts, allReached, sayWhatIsOpen } from './context.ts';
-import { observeFiles } from './file-metrics.ts';
-import { observeKeySeals } from './key-metrics.ts';
+import { openIntents } from './intent.ts';
 import { settlePayloadPolicy } from './key-boxes.ts';
 import { createKeyUse } from './key-use.ts';
+import { openMobilePushes } from './mobile-push.ts';
 import type { Probes } from './probes.ts';
 import { openProbes } from './probes.ts';
-import { startProcessReport } from './process-report.ts';
+import { observeKeySeals, watchFiles } from './process-report.ts';
 import { startReconciler } from './reconciler.ts';
-import { startRenewal } from './renewal.ts';
-import type { Role, Running } from './role.ts';
-import { ROLES } from './roles.ts';
+import type { OpenRole, Role, Stop } from './role.ts';
+import { openSubscriptions } from './subscription.ts';
+import { openSymbolConfig } from './symbol-config.ts';
 import type { Telemetry } from './telemetry.ts';
 import { startTelemetry, temporalMetrics } from './telemetry.ts';
 import { CLOSING_MS, installTemporalRuntime, tuning, versionOf } from './temporal-worker.ts';
 import { workflowBundle } from './workflow-bundle.ts';
 import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
+
+/** The kinds of work that a process can do. */
+const ROLES: Record<RoleName, OpenRole> = {
+  intent: openIntents,
+  'mobile-push': openMobilePushes,
+  'symbol-config': openSymbolConfig,
+  'account-callback': openAccountCallbacks,
+  subscription: openSubscriptions,
+};
 
 export interface ServiceOptions {
   config: Config;
@@ -92,8 +102,7 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
   const workers = await createWorkers(context, { connections, reconciled, telemetry, report });
   const running = runWorkers(workers, { open, probes, draining });
   for (const role of roles) {
-    const work = await role.begin(connections);
-    if (work) running.alongside.push(work);
+    running.alongside.push(...(await role.begin(connections)));
   }
   const { NOTIFICATION_RECONCILIATION_INTERVAL: everyMs } = config.values;
   const { client, db } = connections;
@@ -105,10 +114,11 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
       underWay: () => listOpenOperations(db, operationKindsOf(roles)),
       looks: roles.flatMap((role) => role.looks?.(connections) ?? []),
       scheduled: [...reconciled].map(([{ taskQueue }, kinds]) => ({ taskQueue, kinds })),
-    }),
-    { stop: observeRetention(meter, { db, log, tables: roles.flatMap((role) => expiringOf(role, config)) }) },
+    }).stop,
+    observeRetention(meter, { db, log, tables: roles.flatMap((role) => expiringOf(role, config)) }),
   );
-  watchFiles(context, connections);
+  open.add('gauges of keys', observeKeySeals(meter, { db, log }));
+  watchFiles(context, db);
   probes.setReady(true);
   const { namespace } = connections;
   log.info({ probes: probes.url, namespace, roles: config.roles }, 'service ready');
@@ -147,19 +157,6 @@ async function prepareNamespace(
   const created = await ensureSearchAttributes(temporal, namespace, SEARCH_ATTRIBUTES);
   if (created.length > 0) log.info({ namespace, search_attributes: created }, 'search attributes created');
   await Promise.all(needsOf(config).schedules.map((schedule) => ensureSchedule(client, schedule)));
-}
-
-/** Secrets and certificates are renewed from here on, and the command line is told what could not be. */
-function watchFiles(
-  { config, log, meter, open, renewable, keyUse }: ProcessContext,
-  { db }: Connections,
-): void {
-  const renewal = startRenewal(config, renewable, { log });
-  const report = startProcessReport({ db, log, keyUse }, () => renewal.refused());
-  open.add('report of the process', () => report.stop());
-  open.add('gauges of keys', observeKeySeals(meter, { db, log }));
-  open.add('gauges of files', observeFiles(meter, { log, renewal }));
-  open.add('renewal of secrets', () => renewal.stop());
 }
 
 /** One worker for each role. */
@@ -216,9 +213,9 @@ async function createWorkers(
 function runWorkers(
   workers: readonly Worker[],
   { open, probes, draining }: { open: OpenParts; probes: Probes; draining: AbortController },
-): { ended: Promise<unknown>; alongside: Running[] } {
+): { ended: Promise<unknown>; alongside: Stop[] } {
   const runs = workers.map((worker) => worker.run());
-  const alongside: Running[] = [];
+  const alongside: Stop[] = [];
   const ended = Promise.all(runs);
   // A failed worker is reported by `done`; before `done` is awaited, its rejection must not count as unhandled.
   ended.catch(() => undefined);
@@ -227,7 +224,7 @@ function runWorkers(
     // Polling ends first: the reader that hands over must not get its own task back.
     for (const worker of workers) if (worker.getState() === 'RUNNING') worker.shutdown();
     draining.abort();
-    await Promise.all([...runs, ...alongside.map((work) => work.stop())]);
+    await Promise.all([...runs, ...alongside.map((stop) => stop())]);
   });
   return { ended, alongside };
 }

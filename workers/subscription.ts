@@ -113,12 +113,7 @@ export function openSubscriptions(context: ProcessContext): Role {
         // No process of the service reads the stream of events.
         watchPostgres({ role: 'subscription', db, redis, log, name: EVENTS_STREAM, onFallback: checkAll }),
       ];
-      return {
-        async stop() {
-          stopObserving();
-          await Promise.all(watches.map((watch) => watch.stop()));
-        },
-      };
+      return [stopObserving, ...watches.map(({ stop }) => stop)];
     },
   };
 }

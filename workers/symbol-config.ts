@@ -89,12 +89,7 @@ export function openSymbolConfig(context: ProcessContext): Role {
         ...{ role: 'symbol-config', db, redis, log, name: registry.workflowId },
         onFallback: pushToAll,
       });
-      return {
-        async stop() {
-          stopObserving();
-          await watch.stop();
-        },
-      };
+      return [stopObserving, watch.stop];
     },
   };
 }

@@ -31,7 +31,7 @@ import type { WorkflowClientInterceptor } from '@temporalio/client';
 import type { ActivityInterceptorsFactory, TelemetryOptions } from '@temporalio/worker';
 import type { Logger } from 'pino';
 import type { Config } from '../config/load.ts';
-import { isSettledWithin } from './settled.ts';
+import { isSettledWithin } from './context.ts';
 import { ACTIVITY_TRACING, CLIENT_TRACING } from './tracing.ts';
 import { reasonOf } from '../activities/reason.ts';
 
