@@ -8,10 +8,9 @@
  */
 import { readFile } from 'node:fs/promises';
 import type { SearchAttributePair } from '@temporalio/common';
-import { ApplicationFailure, CancelledFailure, TypedSearchAttributes } from '@temporalio/common';
+import { CancelledFailure, TypedSearchAttributes } from '@temporalio/common';
 import type { coresdk } from '@temporalio/proto';
 import proto from '@temporalio/proto';
-import type { SinkCall } from '@temporalio/workflow';
 import { workflowBundle } from '../workers/workflow-bundle.ts';
 import type * as workflows from '../workflows/index.ts';
 import type { Activator, Workflow } from './sdk-internals.ts';
@@ -34,7 +33,6 @@ import {
   attributesOf,
   durationOf,
   errorOf,
-  failureOf,
   fieldsOf,
   payloadsOf,
   timestampOf,
@@ -175,14 +173,8 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
   /** Of each run after the first one. */
   readonly continuations: Beginning[] = [];
   readonly children: (Beginning & { workflowId: string })[] = [];
-  /** Log lines, and calls of other sinks. */
-  readonly sinkCalls: SinkCall[] = [];
-  readonly memo: Record<string, unknown> = {};
-  readonly patches = new Set<string>();
   /** Events of the current run, as the server would count them; the workflow sees it with its next task. */
   historyLength = 0;
-  /** As the server does when a history is long. */
-  suggestsContinueAsNew = false;
 
   private readonly world: World;
   private readonly onEnd: ((outcome: Outcome) => void) | undefined;
@@ -316,7 +308,6 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
           firstExecutionRunId: runId,
           originalExecutionRunId: runId,
           attempt: 1,
-          memo: structuredClone(this.memo),
           ...{ searchAttributes: {}, typedSearchAttributes: attributesOf(fields) },
           ...(parent
             ? { parent: { workflowId: parent.workflowId, runId: parent.runId, namespace: NAMESPACE } }
@@ -370,23 +361,18 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
     this.world.clock.schedule(0, () => void this.inbox.push(job));
   }
 
-  /** Delivers to this run alone. */
-  private answer(job: Job): void {
-    const { inbox } = this;
-    this.world.clock.schedule(0, () => void inbox.push(job));
-  }
-
   private async activateWith(jobs: Job[]): Promise<Command[]> {
     const activation = WorkflowActivation.fromObject({
       runId: this.runId,
       timestamp: timestampOf(this.nowMs),
       jobs,
       historyLength: this.historyLength,
-      continueAsNewSuggested: this.suggestsContinueAsNew,
+      continueAsNewSuggested: false,
     });
     const encoded = WorkflowActivation.encode(activation).finish();
     const completion = await this.workflow!.activate(WorkflowActivation.decode(encoded));
-    this.sinkCalls.push(...(await this.workflow!.getAndResetSinkCalls()));
+    // Log lines, which no test reads.
+    await this.workflow!.getAndResetSinkCalls();
     const bytes = WorkflowActivationCompletion.encode(completion).finish();
     const { failed, successful } = WorkflowActivationCompletion.decode(bytes);
     if (!failed) return successful!.commands ?? [];
@@ -410,19 +396,8 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
       this.startChild(command.startChildWorkflowExecution);
     } else if (command.cancelChildWorkflowExecution) {
       this.openChildren.get(command.cancelChildWorkflowExecution.childWorkflowSeq!)?.cancel();
-    } else if (command.signalExternalWorkflowExecution) {
-      this.sendSignal(command.signalExternalWorkflowExecution);
-    } else if (command.requestCancelExternalWorkflowExecution) {
-      const { seq, workflowExecution } = command.requestCancelExternalWorkflowExecution;
-      this.find(workflowExecution!.workflowId!)?.cancel();
-      this.answer({ resolveRequestCancelExternalWorkflow: { seq: seq! } });
     } else if (command.upsertWorkflowSearchAttributes) {
       Object.assign(this.fields, command.upsertWorkflowSearchAttributes.searchAttributes!.indexedFields);
-    } else if (command.modifyWorkflowProperties) {
-      const { fields } = command.modifyWorkflowProperties.upsertedMemo!;
-      for (const [name, payload] of Object.entries(fields!)) this.memo[name] = valueOfPayload(payload);
-    } else if (command.setPatchMarker) {
-      this.patches.add(command.setPatchMarker.patchId!);
     } else if (command.updateResponse) {
       const { protocolInstanceId, rejected, completed } = command.updateResponse;
       const update = this.updates.get(protocolInstanceId!)!;
@@ -444,7 +419,7 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
       // What comes for the former run does not reach the new one, whose commands have the same numbers.
       this.inbox = [];
       this.begin(beginning, searchAttributes?.indexedFields ?? this.fields);
-    } else if (!command.cancelSignalWorkflow) {
+    } else {
       throw new Error(`test/workflow-tier.ts does not know this command: ${JSON.stringify(command)}`);
     }
   }
@@ -501,20 +476,6 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
       },
     });
     this.openChildren.set(command.seq!, child);
-  }
-
-  private sendSignal(command: coresdk.workflow_commands.ISignalExternalWorkflowExecution): void {
-    const seq = command.seq!;
-    const workflowId = command.childWorkflowId || command.workflowExecution!.workflowId!;
-    const run = this.find(workflowId);
-    try {
-      if (!run || run.outcome)
-        throw ApplicationFailure.nonRetryable(`${workflowId} does not run`, 'NotFound');
-      run.signal(command.signalName!, ...valuesOf(command.args));
-      this.answer({ resolveSignalExternalWorkflow: { seq } });
-    } catch (error) {
-      this.answer({ resolveSignalExternalWorkflow: { seq, failure: failureOf(error) } });
-    }
   }
 
   private end(outcome: Outcome<Result>): void {
