@@ -73,16 +73,9 @@ export default {
       testMatch: files('*/e2e.service', 'intent/operator.service', 'subscription/engine.service'),
       globalSetup: '<rootDir>/test/pooled-setup.ts',
     },
-    {
-      ...withServers,
-      displayName: 'runbook',
-      testMatch: files('**/*.runbook'),
-      globalSetup: '<rootDir>/test/runbook/setup.ts',
-      globalTeardown: '<rootDir>/test/runbook/teardown.ts',
-    },
+    { ...withServers, displayName: 'runbook', testMatch: files('**/*.runbook') },
   ],
   testSequencer: '<rootDir>/test/tier-sequencer.js',
-  reporters: ['default', '<rootDir>/test/tier-reporter.ts'],
   // Each test file talks to servers that the machine shares with the others; longer than `eventually` waits.
   testTimeout: 150_000,
   // More than cores: much of a test's time is waiting.

@@ -4,8 +4,6 @@
  */
 import { createServer } from 'node:http';
 import { once } from 'node:events';
-import { mkdirSync, writeFileSync } from 'node:fs';
-import path from 'node:path';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { report } from '../../dev/program.ts';
@@ -16,7 +14,7 @@ import { asUser } from '../redis-users.ts';
 import type { ServiceProcess } from '../service-process.ts';
 import { createFleet } from '../service-process.ts';
 import { namespaceOf } from '../slots.ts';
-import type { CommandResult, Terminal } from './commands.ts';
+import type { Terminal } from './commands.ts';
 import { openTerminal } from './commands.ts';
 import { ALARMS, inSeconds, sectionOf } from './pages.ts';
 import type { Prometheus } from './prometheus.ts';
@@ -33,7 +31,7 @@ export interface Deed {
 
 export interface Drill {
   alarm: string;
-  /** What breaks, for the report. */
+  /** What breaks. */
   fault: string;
   /** What must be there before it breaks. */
   prepare?(): Promise<unknown>;
@@ -51,17 +49,6 @@ export interface Drill {
   codes?: Record<string, number | readonly number[]>;
   /** What this drill leaves is taken away. */
   cleanUp?(): Promise<unknown>;
-}
-
-export interface DrillRecord {
-  alarm: string;
-  fault: string;
-  /** From the fault until the expression was true, s. */
-  trueAfter: number;
-  /** From the end of the last command or deed until it was false, s. */
-  falseAfter: number;
-  commands: number;
-  deeds: readonly string[];
 }
 
 /** For what is counted within hours: these windows are minutes here. */
@@ -162,32 +149,19 @@ export function drillGround({ env }: { env: () => Record<string, string> }): Dri
       await under(drill.load, () => until(true));
       const trueAt = performance.now();
       report(`${drill.alarm} is true ${secondsOf(trueAt - faultAt)} s after ${drill.fault}`);
-      const commands = await follow(drill);
+      await follow(drill);
       const doneAt = performance.now();
       await until(false);
       const falseAt = performance.now();
       report(`${drill.alarm} is false ${secondsOf(falseAt - doneAt)} s after its section was followed`);
       for (const { words } of drill.deeds ?? []) expect(text).toContain(words);
-      keep({
-        alarm: drill.alarm,
-        fault: drill.fault,
-        trueAfter: secondsOf(trueAt - faultAt),
-        falseAfter: secondsOf(falseAt - doneAt),
-        commands: commands.length,
-        deeds: (drill.deeds ?? []).map(({ words }) => words),
-      });
-    } catch (error) {
-      report(`${drill.alarm}: ${(error as Error).message}`);
-      keep({ alarm: drill.alarm });
-      throw error;
     } finally {
       await drill.cleanUp?.();
     }
   }
 
   /** Runs the commands of a section in their order, and does in between what it says. */
-  async function follow({ alarm, ...drill }: Drill): Promise<CommandResult[]> {
-    const results: CommandResult[] = [];
+  async function follow({ alarm, ...drill }: Drill): Promise<void> {
     const left = [...(drill.deeds ?? [])];
     const examples = drill.examples?.() ?? {};
     for (const line of sectionOf(alarm).commands) {
@@ -212,7 +186,6 @@ export function drillGround({ env }: { env: () => Record<string, string> }): Dri
         said && !said.test(result.output) && Date.now() < until;
       )
         result = await run();
-      results.push(result);
       if (!exitCodesOf(line, drill.codes).includes(result.code))
         throw new Error(`${result.command} ended with ${result.code}:\n${result.output}`);
       if (said) expect(result.output).toMatch(said);
@@ -221,7 +194,6 @@ export function drillGround({ env }: { env: () => Record<string, string> }): Dri
       expect(deed.before).toBeUndefined();
       await deed.act();
     }
-    return results;
   }
 
   return ground;
@@ -276,11 +248,4 @@ async function under<T>(load: Drill['load'], call: () => Promise<T>): Promise<T>
 }
 
 /** To a tenth. */
-const secondsOf = (ms: number): number => Math.round(ms / 100) / 10;
-
-/** For the report, which is written at the end of the run (report.ts). One that failed has its name alone. */
-function keep(record: DrillRecord | Pick<DrillRecord, 'alarm'>): void {
-  const dir = process.env['TEST_DRILLS']!;
-  mkdirSync(dir, { recursive: true });
-  writeFileSync(path.join(dir, `${record.alarm}.json`), JSON.stringify(record));
-}
+const secondsOf = (ms: number): string => (ms / 1_000).toFixed(1);

@@ -7,27 +7,16 @@ const DEPLOY = path.join(import.meta.dirname, '../../deploy');
 
 export interface Alarm {
   name: string;
-  /** The file that it is in, without its ending: a kind of work, or `service`. */
-  file: string;
   expression: string;
-  /** How long the expression must be true before it rings, as it is written; absent: immediately. */
-  for?: string;
 }
 
 export const ALARMS: readonly Alarm[] = readdirSync(path.join(DEPLOY, 'alerts'))
   .filter((file) => file.endsWith('.yaml'))
   .flatMap((file) => {
     const { groups } = parse(readFileSync(path.join(DEPLOY, 'alerts', file), 'utf8')) as {
-      groups: { rules: { alert: string; expr: string; for?: string }[] }[];
+      groups: { rules: { alert: string; expr: string }[] }[];
     };
-    return groups.flatMap(({ rules }) =>
-      rules.map(({ alert, expr, for: duration }) => ({
-        name: alert,
-        file: path.basename(file, '.yaml'),
-        expression: expr,
-        ...(duration === undefined ? {} : { for: duration }),
-      })),
-    );
+    return groups.flatMap(({ rules }) => rules.map(({ alert, expr }) => ({ name: alert, expression: expr })));
   });
 
 export interface Section {
