@@ -1,20 +1,14 @@
 /** `catalog` and what commands say about types, in this process, without any server. */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { startCommand } from '../command-line.ts';
+import { scratchFolder } from '../scratch.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 const SHOP = path.join(ROOT, 'catalog/shop.yaml');
-const folder = mkdtempSync(path.join(tmpdir(), 'cli-catalog-'));
-afterAll(() => rmSync(folder, { recursive: true }));
+const { dir: folder, write: fileOf } = scratchFolder('catalog');
 
 const cli = (args: string[], env: Record<string, string> = {}) => startCommand(args, env).ended;
-const fileOf = (name: string, text: string): string => {
-  const file = path.join(folder, name);
-  writeFileSync(file, text);
-  return file;
-};
 
 test('I76 check names every fault, and what would break those who know an older catalog', async () => {
   const text = readFileSync(SHOP, 'utf8');

@@ -1,7 +1,7 @@
 /** `.env.example` says what the program does. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { VARIABLES, loadConfig } from '../../config/load.ts';
+import { VARIABLES } from '../../config/load.ts';
 import { ADMIN_EMAIL_VARIABLES } from '../intent/galaxy.ts';
 
 describe('.env.example', () => {
@@ -23,13 +23,5 @@ describe('.env.example', () => {
 
       expect(above).toBe(`# ${row.meaning}${row.requiredInProduction ? ' Required in production.' : ''}`);
     }
-  });
-
-  test('I30 with the comment signs removed it is the default configuration', () => {
-    const pairs = lines.flatMap((line) => [...line.matchAll(/^# ([A-Z0-9_]+)=(.*)$/g)]);
-    const env = Object.fromEntries(pairs.map(([, name = '', value]) => [name, value]));
-
-    const { values, adminEmails } = loadConfig({});
-    expect(loadConfig(env)).toMatchObject({ values, adminEmails, production: false });
   });
 });

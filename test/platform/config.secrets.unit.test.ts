@@ -1,9 +1,8 @@
 /** Secrets in the environment: from files, and never in an error. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { VARIABLES } from '../../config/load.ts';
 import { loadConfig } from '../../config/load.ts';
+import { scratchFolder } from '../scratch.ts';
 import { PRODUCTION, problemsOf } from './config-problems.ts';
 
 type Name = keyof typeof VARIABLES;
@@ -28,13 +27,7 @@ describe('secrets', () => {
   });
 
   describe('in files', () => {
-    const folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-secrets-'));
-    afterAll(() => rmSync(folder, { recursive: true }));
-    const fileOf = (name: string, text: string) => {
-      const file = path.join(folder, name);
-      writeFileSync(file, text);
-      return file;
-    };
+    const { dir: folder, write: fileOf } = scratchFolder('secrets');
     const { NOTIFICATION_REDIS_PASSWORD: _, TEMPORAL_API_KEY: _key, ...withoutPassword } = PRODUCTION;
 
     test('I30 a secret is read from the file that its variable with _FILE names', () => {

@@ -4,11 +4,8 @@
  * verdict, and no verdict, answer or line of the log quotes what was planted in it. FUZZ_CASES sets how many there are.
  */
 import { EventEmitter } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { connect } from 'node:net';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import { ApplicationFailure } from '@temporalio/common';
 import { CommanderError } from 'commander';
 import type { Command } from 'commander';
@@ -29,21 +26,16 @@ import { startCodecServer } from '../../workers/codec-server.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { startProbes } from '../../workers/probes.ts';
 import * as requests from '../../workflows/subscription/requests.ts';
-import { json, share, text, timeLimit } from './nasty-inputs.ts';
+import { commandsBelow, pathOf } from '../../cli/read-only.ts';
+import { scratchFolder } from '../scratch.ts';
+import { fuzz, json, plantedIn, share, text, timeLimit } from './nasty-inputs.ts';
 import { GALAXY } from '../../api/intent/galaxy.ts';
 
 const PLANTED = 'pl4nted';
 /** Longest time that a case may take on a machine that does other things as well, ms. */
 const CASE_LIMIT_MS = 20_000;
 
-/** A text with the mark somewhere in it. */
-const planted = (texts: fc.Arbitrary<string>): fc.Arbitrary<string> =>
-  fc
-    .tuple(texts, fc.nat())
-    .map(
-      ([value, at]) =>
-        `${value.slice(0, at % (value.length + 1))}${PLANTED}${value.slice(at % (value.length + 1))}`,
-    );
+const planted = (texts: fc.Arbitrary<string>) => plantedIn(PLANTED, texts);
 
 /** A value of any shape, often near to a good one: members are replaced, and have the mark. */
 function near(...good: object[]): fc.Arbitrary<unknown> {
@@ -75,150 +67,112 @@ function placesIn(value: object): [Record<string, unknown>, string][] {
   ]);
 }
 
-const SERVER = { host: 'smp.example.com', port: 5223, keyHash: 'a'.repeat(43) };
-const IDS = { connIds: ['aaaaaaaaaaaaaaaa', 'b'] };
-
-test(
-  'N1 N17 whatever is asked of a subscription is taken or refused by name, and never quoted',
-  () => {
-    const good = [
-      { ...IDS, enable: true },
-      { connId: 'a', server: SERVER },
-      { trust: { server: SERVER } },
-      { requestId: '00000000-0000-0000-0000-000000000000' },
-      { kind: 'create', ...IDS },
-    ];
-    const checks = [
-      requests.checkList,
-      requests.checkToggle,
-      requests.checkImport,
-      (request: unknown) => requests.checkChange('agent', request as never),
-      (request: unknown) => requests.checkChange(request as string, { look: {} }),
-    ] as ((request: unknown) => void)[];
-    fc.assert(
-      fc.property(near(...good), (request) => {
-        expect(typeof requests.isCommand(request)).toBe('boolean');
-        for (const check of checks) {
-          try {
-            check(request);
-          } catch (error) {
-            expect(error).toBeInstanceOf(ApplicationFailure);
-            expect((error as Error).message).not.toContain(PLANTED);
-          }
-        }
-      }),
-      share(0.3),
-    );
-  },
-  timeLimit(),
-);
-
-test(
-  'N1 N17 queues to import, requests for tokens and addresses of routers are taken or refused, and never quoted',
-  () => {
-    const good = [
-      {
-        server: { host: 'h', port: 1, keyHash: 'a'.repeat(43) },
-        recipientId: 'a'.repeat(32),
-        userId: 1,
-      },
-      { device: { provider: 'AT', token: 'aa' }, verification: { nonce: 'n', code: 'c' } },
-    ];
-    const print = 'a'.repeat(43);
-    const address = fc.oneof(
-      planted(text),
-      fc
-        .tuple(fc.constantFrom('smp', 'ntf', 'http', ''), planted(text), fc.boolean(), planted(text))
-        .map(
-          ([scheme, password, isKnown, host]) =>
-            `${scheme}://${isKnown ? print : ''}:${password}@${host}:5223`,
-        ),
-      planted(text).map((host) => `${host}:443#${print}`),
-    );
-    fc.assert(
-      fc.property(near(...good), address, (request, where) => {
-        for (const schema of [importedQueueSchema, tokenRequestSchema]) {
-          const { error } = schema.safeParse(request);
-          // As people are told: where, and what is wrong there.
-          for (const { message } of error?.issues ?? []) expect(message).not.toContain(PLANTED);
-        }
-        try {
-          parseRouterAddress(where);
-        } catch (error) {
-          expect(error).toBeInstanceOf(AddressError);
-          expect((error as Error).message).not.toContain(PLANTED);
-        }
-        parseTraceparent(where);
-      }),
-      share(0.3),
-    );
-  },
-  timeLimit(),
-);
-
-describe('files', () => {
-  let folder: string;
-  beforeAll(() => void (folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-fuzz-'))));
-  afterAll(() => rmSync(folder, { recursive: true, force: true }));
-
-  test(
-    'S1 I30 any file of targets is a list of them, or an error that quotes no value of it',
-    () => {
-      const file = path.join(folder, 'targets.json');
-      const targets = [
-        { name: 'eu', kind: 'price_collector', geo: 'eu', url: 'https://collector.eu/symbols' },
-      ];
-      const content = fc.oneof(
-        near(targets).map((value) => JSON.stringify(value, (_, member: unknown) => printable(member)) ?? ''),
-        json,
-      );
-      fc.assert(
-        fc.property(content, (written) => {
-          writeFileSync(file, written);
-          try {
-            expect(Array.isArray(readSymbolTargets(file))).toBe(true);
-          } catch (error) {
-            expect(error).toBeInstanceOf(ConfigError);
-            expect((error as Error).message).not.toContain(PLANTED);
-          }
-        }),
-        share(0.1),
-      );
-    },
-    timeLimit(),
+/** JSON near to good values. It has no bigint. */
+const nearJson = (...good: object[]): fc.Arbitrary<string> =>
+  near(...good).map(
+    (value) =>
+      JSON.stringify(value, (_, member: unknown) => (typeof member === 'bigint' ? String(member) : member)) ??
+      '',
   );
-});
 
-/** JSON has no other numbers, and no bigint. */
-const printable = (value: unknown): unknown => (typeof value === 'bigint' ? String(value) : value);
+/** A check that takes a value, or refuses it by name without a quotation. */
+function takesOrRefuses(kind: abstract new (...args: never[]) => Error, check: () => unknown): void {
+  try {
+    check();
+  } catch (error) {
+    expect(error).toBeInstanceOf(kind);
+    expect((error as Error).message).not.toContain(PLANTED);
+  }
+}
 
-test(
-  'I70 any file given to `intents validate` has a verdict for each of its intents, and none quotes a value of it',
-  () => {
-    const good = {
-      notification_type: 'game.turn.ready',
-      payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-      ...{ idempotency_key: 'k', occurred_at_ms: 1_790_000_000_000, recipient_user_ids: ['u'] },
-    };
-    const content = fc.oneof(
-      near(good, [good, good]).map(
-        (value) => JSON.stringify(value, (_, member: unknown) => printable(member)) ?? '',
-      ),
-      json,
-      fc.array(json, { maxLength: 3 }).map((lines) => lines.join('\n')),
-    );
-    fc.assert(
-      fc.property(content, (written) => {
-        for (const verdict of verdictsOf(GALAXY, 'f', written)) {
-          if (verdict.isValid) continue;
-          expect(verdict.code).toMatch(/^[a-z_]+$/);
-          expect(verdict.problem).not.toContain(PLANTED);
-        }
-      }),
-      share(0.2),
-    );
+const PRINT = 'a'.repeat(43);
+const SERVER = { host: 'smp.example.com', port: 5223, keyHash: PRINT };
+const IDS = { connIds: ['aaaaaaaaaaaaaaaa', 'b'] };
+const commands = near(
+  { ...IDS, enable: true },
+  { connId: 'a', server: SERVER },
+  { trust: { server: SERVER } },
+  { requestId: '00000000-0000-0000-0000-000000000000' },
+  { kind: 'create', ...IDS },
+);
+const checks = [
+  requests.checkList,
+  requests.checkToggle,
+  requests.checkImport,
+  (request: unknown) => requests.checkChange('agent', request as never),
+  (request: unknown) => requests.checkChange(request as string, { look: {} }),
+] as ((request: unknown) => void)[];
+
+fuzz(
+  'N1 N17 whatever is asked of a subscription is taken or refused by name, and never quoted',
+  0.3,
+  [commands],
+  (request) => {
+    expect(typeof requests.isCommand(request)).toBe('boolean');
+    for (const check of checks) takesOrRefuses(ApplicationFailure, () => check(request));
   },
-  timeLimit(),
+);
+
+const queues = near(
+  { server: { ...SERVER, port: 1 }, recipientId: 'a'.repeat(32), userId: 1 },
+  { device: { provider: 'AT', token: 'aa' }, verification: { nonce: 'n', code: 'c' } },
+);
+const address = fc.oneof(
+  planted(text),
+  fc
+    .tuple(fc.constantFrom('smp', 'ntf', 'http', ''), planted(text), fc.boolean(), planted(text))
+    .map(
+      ([scheme, password, isKnown, host]) => `${scheme}://${isKnown ? PRINT : ''}:${password}@${host}:5223`,
+    ),
+  planted(text).map((host) => `${host}:443#${PRINT}`),
+);
+
+fuzz(
+  'N1 N17 queues to import, requests for tokens and addresses of routers are taken or refused, and never quoted',
+  0.3,
+  [queues, address],
+  (request, where) => {
+    for (const schema of [importedQueueSchema, tokenRequestSchema]) {
+      const { error } = schema.safeParse(request);
+      // As people are told: where, and what is wrong there.
+      for (const { message } of error?.issues ?? []) expect(message).not.toContain(PLANTED);
+    }
+    takesOrRefuses(AddressError, () => parseRouterAddress(where));
+    parseTraceparent(where);
+  },
+);
+
+const scratch = scratchFolder('fuzz');
+const target = { name: 'eu', kind: 'price_collector', geo: 'eu', url: 'https://collector.eu/symbols' };
+
+fuzz(
+  'S1 I30 any file of targets is a list of them, or an error that quotes no value of it',
+  0.1,
+  [fc.oneof(nearJson([target]), json)],
+  (written) => {
+    const file = scratch.write('targets.json', written);
+    takesOrRefuses(ConfigError, () => expect(Array.isArray(readSymbolTargets(file))).toBe(true));
+  },
+);
+
+const intent = {
+  notification_type: 'game.turn.ready',
+  payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
+  ...{ idempotency_key: 'k', occurred_at_ms: 1_790_000_000_000, recipient_user_ids: ['u'] },
+};
+const lines = fc.array(json, { maxLength: 3 }).map((texts) => texts.join('\n'));
+
+fuzz(
+  'I70 any file given to `intents validate` has a verdict for each of its intents, and none quotes a value of it',
+  0.2,
+  [fc.oneof(nearJson(intent, [intent, intent]), json, lines)],
+  (written) => {
+    for (const verdict of verdictsOf(GALAXY, 'f', written)) {
+      if (verdict.isValid) continue;
+      expect(verdict.code).toMatch(/^[a-z_]+$/);
+      expect(verdict.problem).not.toContain(PLANTED);
+    }
+  },
 );
 
 /** Names of types are looked up in the environment of a run. */
@@ -226,100 +180,68 @@ const SHELL = Object.assign(new EventEmitter(), { argv: [], env: {} }) as unknow
 
 /** The same command line, of which no command does anything. */
 async function programWithoutActions(): Promise<Command> {
-  const quiet = (command: Command): void => {
-    command.exitOverride().configureOutput({
-      writeOut: () => undefined,
-      writeErr: () => undefined,
-      outputError: () => undefined,
-    });
-    if (command.commands.length === 0) command.action(() => undefined);
-    for (const each of command.commands) quiet(each);
-  };
   const program = await wholeProgram();
-  quiet(program);
+  const silent = { writeOut: () => undefined, writeErr: () => undefined, outputError: () => undefined };
+  for (const command of [program, ...commandsBelow(program)]) {
+    command.exitOverride().configureOutput(silent);
+    if (command.commands.length === 0) command.action(() => undefined);
+  }
   return program;
 }
 
-test(
+let program = await programWithoutActions();
+const words = commandsBelow(program).map((command) => pathOf(command).split(' '));
+const flags = commandsBelow(program).flatMap(({ options }) => options.flatMap(({ long }) => long ?? []));
+const word = fc.oneof(
+  { weight: 3, arbitrary: fc.constantFrom(...words.flat()) },
+  { weight: 3, arbitrary: fc.constantFrom(...flags) },
+  { weight: 2, arbitrary: text },
+  { weight: 1, arbitrary: fc.constantFrom('0', '-1', '1h', '1e9', '2026-01-01', 'a=b', '--', '-', '') },
+);
+let used = 0;
+
+fuzz(
   'I40 any arguments are a command, or a usage error with an exit code',
-  async () => {
-    const { commands } = await wholeProgram();
-    const names = commands.flatMap((command) => [
-      command.name(),
-      ...command.commands.map((each) => each.name()),
-    ]);
-    const options = commands.flatMap((command) =>
-      [command, ...command.commands].flatMap((each) => each.options.flatMap(({ long }) => long ?? [])),
-    );
-    const word = fc.oneof(
-      { weight: 3, arbitrary: fc.constantFrom(...names) },
-      { weight: 3, arbitrary: fc.constantFrom(...options) },
-      { weight: 2, arbitrary: text },
-      { weight: 1, arbitrary: fc.constantFrom('0', '-1', '1h', '1e9', '2026-01-01', 'a=b', '--', '-', '') },
-    );
-    const pathOf = fc.constantFrom(
-      ...commands.flatMap((command) => [
-        [command.name()],
-        ...command.commands.map((each) => [command.name(), each.name()]),
-      ]),
-    );
-    let program = await programWithoutActions();
-    let used = 0;
-    await fc.assert(
-      fc.asyncProperty(pathOf, fc.array(word, { maxLength: 6 }), async (command, words) => {
-        // Values of options stay in a program: a new one now and then.
-        if (++used % 100 === 0) program = await programWithoutActions();
-        try {
-          await invoke(SHELL, async () => {
-            await program.parseAsync([...command, ...words], { from: 'user' });
-          });
-        } catch (error) {
-          expect((error as Error).name).toMatch(/^(CommanderError|InvalidArgumentError|UsageError)$/);
-          if (error instanceof CommanderError) expect([0, 1, 2]).toContain(error.exitCode);
-        }
-      }),
-      share(0.1),
-    );
+  0.1,
+  [fc.constantFrom(...words), fc.array(word, { maxLength: 6 })],
+  async (command, more) => {
+    // Values of options stay in a program: a new one now and then.
+    if (++used % 100 === 0) program = await programWithoutActions();
+    try {
+      await invoke(SHELL, async () => {
+        await program.parseAsync([...command, ...more], { from: 'user' });
+      });
+    } catch (error) {
+      expect((error as Error).name).toMatch(/^(CommanderError|InvalidArgumentError|UsageError)$/);
+      if (error instanceof CommanderError) expect([0, 1, 2]).toContain(error.exitCode);
+    }
   },
-  timeLimit(),
 );
 
-test(
+const logged: string[] = [];
+const keep = (fields: object, message: string) => void logged.push(JSON.stringify(fields) + message);
+const trusting = { log: { info: keep, error: keep }, acceptsUnsigned: true } as const;
+const callbacks = createCallbackReceiver({ store: memoryCallbackStore(), ...trusting });
+const forgetful = { read: async () => undefined, write: async () => undefined } as never;
+const symbols = await createCollectorReceiver({ ...trusting, defaults: [], store: forgetful });
+const body = fc.oneof(
+  planted(json),
+  nearJson({ version: 1, symbols: [{ symbol: 'BTC' }] }, { peakValue: '1', bottomValue: '1' }),
+);
+
+fuzz(
   'C5 S1 whatever is sent to a receiver is answered, and never quoted in its log',
-  async () => {
-    const lines: string[] = [];
-    const keep = (fields: object, message: string) => void lines.push(JSON.stringify(fields) + message);
-    const log = { info: keep, error: keep };
-    const proof = { acceptsUnsigned: true } as const;
-    const callbacks = createCallbackReceiver({ store: memoryCallbackStore(), log, ...proof });
-    const symbols = await createCollectorReceiver({
-      ...{
-        log,
-        ...proof,
-        defaults: [],
-        store: { read: async () => undefined, write: async () => undefined } as never,
-      },
-    });
-    const body = fc.oneof(
-      planted(json),
-      near({ version: 1, symbols: [{ symbol: 'BTC' }] }, { peakValue: '1', bottomValue: '1' }).map(
-        (value) => JSON.stringify(value, (_, member: unknown) => printable(member)) ?? '',
-      ),
-    );
-    await fc.assert(
-      fc.asyncProperty(body, planted(text), async (content, where) => {
-        const answers = [
-          await callbacks.answer({ path: `/users/${where}/hourly/0`, headers: {}, body: content }),
-          await callbacks.answer({ path: '/v1/users/ann/extremes/hourly/0', headers: {}, body: content }),
-          await symbols.answer({ headers: {}, body: content }),
-        ];
-        for (const { status } of answers) expect([200, 400, 401, 404, 409, 413, 422]).toContain(status);
-        expect(lines.splice(0).join()).not.toContain(PLANTED);
-      }),
-      share(0.2),
-    );
+  0.2,
+  [body, planted(text)],
+  async (content, where) => {
+    const answers = [
+      await callbacks.answer({ path: `/users/${where}/hourly/0`, headers: {}, body: content }),
+      await callbacks.answer({ path: '/v1/users/ann/extremes/hourly/0', headers: {}, body: content }),
+      await symbols.answer({ headers: {}, body: content }),
+    ];
+    for (const { status } of answers) expect([200, 400, 401, 404, 409, 413, 422]).toContain(status);
+    expect(logged.splice(0).join()).not.toContain(PLANTED);
   },
-  timeLimit(),
 );
 
 describe('what listens', () => {

@@ -17,10 +17,8 @@ import { expectStorable } from '../intent/entries.ts';
 import { KeyBoxError } from '../../api/key-box.ts';
 import { createPayloadCodec } from '../../api/payload-codec.ts';
 import { goodIntents, intentEntry, strangeIntent } from '../intent/fuzzed-entries.ts';
-import { NASTY_JSON, NASTY_TEXTS, bytes, disturbed, json, share, text, timeLimit } from './nasty-inputs.ts';
+import { NASTY_JSON, NASTY_TEXTS, bytes, disturbed, fuzz, json, text } from './nasty-inputs.ts';
 import { ADMIN_EMAIL_VARIABLES, materializeRoutes, parseIntent } from '../intent/galaxy.ts';
-
-const LIMIT_MS = timeLimit();
 
 const ID = '1775121700000-0';
 /** What no text column takes. */
@@ -66,22 +64,21 @@ function expectNameable(id: string): void {
   expect(id).toMatch(/^[\x20-\x7e]{1,255}$/);
 }
 
-test(
-  'I4 I6 I8 every entry of the intent stream is an intent or a malformed row that can be stored',
-  () => {
-    for (const value of [...NASTY_TEXTS, ...NASTY_JSON]) {
-      // A type for users and one for administrators; the others differ in names only.
-      for (const good of [goodIntents[0]!, goodIntents[1]!]) {
-        for (const [index] of good.entries()) {
-          expectDecided(
-            good.map(([name, own], at) => [name, at === index ? Buffer.from(value) : own] as const),
-          );
-        }
-      }
-    }
-    fc.assert(fc.property(intentEntry, expectDecided), share(0.5));
-  },
-  LIMIT_MS,
+test('I4 I6 I8 an entry with a nasty value in any field is an intent or a malformed row that can be stored', () => {
+  for (const value of [...NASTY_TEXTS, ...NASTY_JSON])
+    // A type for users and one for administrators; the others differ in names only.
+    for (const good of [goodIntents[0]!, goodIntents[1]!])
+      for (const index of good.keys())
+        expectDecided(
+          good.map(([name, own], at) => [name, at === index ? Buffer.from(value) : own] as const),
+        );
+});
+
+fuzz(
+  'I4 I6 I8 every entry of the intent stream is an intent or a malformed row',
+  0.5,
+  [intentEntry],
+  expectDecided,
 );
 
 /** Names and texts anywhere in it. */
@@ -112,27 +109,23 @@ const jobEntry = fc.oneof(
   { weight: 1, arbitrary: fc.array(fc.tuple(bytes, bytes), { maxLength: 20 }) },
 );
 
-test(
+fuzz(
   'M1 every entry of the stream of jobs is a job or a malformed row that can be stored',
-  () => {
-    fc.assert(
-      fc.property(jobEntry, (fields) => {
-        const parsed = parseMobileJob(ID, fields);
-        if (parsed.ok) {
-          const { userId, content } = parsed.job;
-          expect([userId, ...textsOf(content)].every(isStorable)).toBe(true);
-          return;
-        }
-        const { failureCode, failureMessage, rawFields, userId = '' } = parsed.malformed;
-        expect(MALFORMED_JOB_CODES).toContain(failureCode);
-        for (const value of [failureMessage, userId, ...Object.entries(rawFields).flat()]) {
-          expect(isStorable(value)).toBe(true);
-        }
-      }),
-      share(0.15),
-    );
+  0.15,
+  [jobEntry],
+  (fields) => {
+    const parsed = parseMobileJob(ID, fields);
+    if (parsed.ok) {
+      const { userId, content } = parsed.job;
+      expect([userId, ...textsOf(content)].every(isStorable)).toBe(true);
+      return;
+    }
+    const { failureCode, failureMessage, rawFields, userId = '' } = parsed.malformed;
+    expect(MALFORMED_JOB_CODES).toContain(failureCode);
+    for (const value of [failureMessage, userId, ...Object.entries(rawFields).flat()]) {
+      expect(isStorable(value)).toBe(true);
+    }
   },
-  LIMIT_MS,
 );
 
 const HOUR_FIELDS = '"peak_value":"2","peak_at_ms":1,"bottom_value":"-1","bottom_at_ms":1,"user_id":"u"';
@@ -165,42 +158,33 @@ const input = fc
     }),
   );
 
-test(
+fuzz(
   'C7 every entry of the stream of account inputs is an input or a reason that quotes nothing of it',
-  () => {
-    fc.assert(
-      fc.property(fc.oneof(input, fc.constantFrom(...goodInputs).chain(disturbed)), (fields) => {
-        const parsed = parseCallbackInput(fields, 90_000_000);
-        if (!parsed.ok) expect(parsed.message.length).toBeLessThan(500);
-        else expect(JSON.parse(JSON.stringify(parsed.input))).toEqual(parsed.input);
-      }),
-      share(0.1),
-    );
+  0.1,
+  [fc.oneof(input, fc.constantFrom(...goodInputs).chain(disturbed))],
+  (fields) => {
+    const parsed = parseCallbackInput(fields, 90_000_000);
+    if (!parsed.ok) expect(parsed.message.length).toBeLessThan(500);
+    else expect(JSON.parse(JSON.stringify(parsed.input))).toEqual(parsed.input);
   },
-  LIMIT_MS,
 );
 
-test(
+fuzz(
   'I40 ids of any text become ids that Temporal takes, and different ones stay different',
-  () => {
-    fc.assert(
-      fc.property(text, text, fc.constantFrom('push', 'email'), (one, other, channel) => {
-        const [a, b] = [`${channel}:user:${one}`, `${channel}:user:${other}`];
-        for (const routeId of [a, b]) {
-          const ref = routeRefOf(routeId);
-          expectNameable(routeWorkflowId(ID, ref));
-          expect(ref === routeId || hashOfRouteRef(ref) !== undefined).toBe(true);
-        }
-        // A hash is of bytes: lone surrogates, which acceptance refuses, are not told apart.
-        if (a !== b && one.isWellFormed() && other.isWellFormed())
-          expect(routeRefOf(a)).not.toBe(routeRefOf(b));
-        if (one !== '') expect(searchableKey(one)).toMatch(/^[\x20-\x7e]{1,200}$/);
-        expectNameable(notificationWorkflowId(ID));
-      }),
-      share(0.1),
-    );
+  0.1,
+  [text, text, fc.constantFrom('push', 'email')],
+  (one, other, channel) => {
+    const [a, b] = [`${channel}:user:${one}`, `${channel}:user:${other}`];
+    for (const routeId of [a, b]) {
+      const ref = routeRefOf(routeId);
+      expectNameable(routeWorkflowId(ID, ref));
+      expect(ref === routeId || hashOfRouteRef(ref) !== undefined).toBe(true);
+    }
+    // A hash is of bytes: lone surrogates, which acceptance refuses, are not told apart.
+    if (a !== b && one.isWellFormed() && other.isWellFormed()) expect(routeRefOf(a)).not.toBe(routeRefOf(b));
+    if (one !== '') expect(searchableKey(one)).toMatch(/^[\x20-\x7e]{1,200}$/);
+    expectNameable(notificationWorkflowId(ID));
   },
-  LIMIT_MS,
 );
 
 /** The address of a user, at any place of any value. */
@@ -215,71 +199,66 @@ const planted = (entry: fc.Arbitrary<EntryFields>): fc.Arbitrary<EntryFields> =>
     }),
   );
 
-test(
-  'I6 M1 C7 security-18 no refusal of an entry quotes a value of it, in Temporal and logs neither',
-  () => {
-    const entry = fc.oneof(
-      intentEntry.map((fields) => ['intent', fields] as const),
-      strangeIntent.map((fields) => ['intent', fields] as const),
-      jobEntry.map((fields) => ['job', fields] as const),
-      fc.oneof(input, fc.constantFrom(...goodInputs)).map((fields) => ['input', fields] as const),
-    );
-    const plantedEntry = entry.chain(([kind, fields]) =>
-      planted(fc.constant(fields)).map((changed) => [kind, changed] as const),
-    );
-    const messageOf = (kind: 'intent' | 'job' | 'input', fields: EntryFields): string | undefined => {
-      if (kind === 'input') {
-        const parsed = parseCallbackInput(fields, 90_000_000);
-        return parsed.ok ? undefined : parsed.message;
-      }
-      const parsed = kind === 'intent' ? parseIntent(ID, fields) : parseMobileJob(ID, fields);
-      if (!parsed.ok) return parsed.malformed.failureMessage;
-      const names =
-        'intent' in parsed
-          ? [parsed.intent.idempotencyKey, ...parsed.intent.recipientUserIds]
-          : [parsed.job.userId];
-      return names.map(searchableKey).join();
-    };
-    fc.assert(
-      fc.property(plantedEntry, ([kind, fields]) => {
-        expect(messageOf(kind, fields) ?? '').not.toMatch(/pl4nted|person\.example/);
-      }),
-      share(0.4),
-    );
+const entries = {
+  intent: fc.oneof(intentEntry, strangeIntent),
+  job: jobEntry,
+  input: fc.oneof(input, fc.constantFrom(...goodInputs)),
+};
+/** What is said of an entry: why it is refused, or the names that Temporal has of it. */
+const SAID: Record<keyof typeof entries, (fields: EntryFields) => string> = {
+  intent(fields) {
+    const parsed = parseIntent(ID, fields);
+    if (!parsed.ok) return parsed.malformed.failureMessage;
+    return [parsed.intent.idempotencyKey, ...parsed.intent.recipientUserIds].map(searchableKey).join();
   },
-  LIMIT_MS,
+  job(fields) {
+    const parsed = parseMobileJob(ID, fields);
+    return parsed.ok ? searchableKey(parsed.job.userId) : parsed.malformed.failureMessage;
+  },
+  input(fields) {
+    const parsed = parseCallbackInput(fields, 90_000_000);
+    return parsed.ok ? '' : parsed.message;
+  },
+};
+
+fuzz(
+  'I6 M1 C7 security-18 no refusal of an entry quotes a value of it, in Temporal and logs neither',
+  0.4,
+  [
+    fc
+      .constantFrom('intent', 'intent', 'job', 'input')
+      .chain((kind) => fc.tuple(fc.constant(kind), planted(entries[kind]))),
+  ],
+  ([kind, fields]) => expect(SAID[kind](fields)).not.toMatch(/pl4nted|person\.example/),
 );
 
-test(
+const codec = createPayloadCodec([{ id: 'k', key: Buffer.alloc(32, 1) }]);
+const context = { type: 'workflow' as const, namespace: 'n', workflowId: 'w' };
+const [sealed] = await codec.encode([{ metadata: {}, data: Buffer.from(PLANTED_ADDRESS) }], context);
+const data = fc.oneof(
+  bytes,
+  fc.tuple(fc.nat(), fc.nat(255)).map(([at, byte]) => {
+    const changed = Buffer.from(sealed!.data!);
+    changed[at % changed.length] = byte;
+    return changed;
+  }),
+  bytes.map((rest) => Buffer.concat([Buffer.from([2, 1, 0x6b]), rest])),
+);
+
+fuzz(
   'security-15 whatever is given as a payload is opened, left alone or refused by name, and never quoted',
-  async () => {
-    const codec = createPayloadCodec([{ id: 'k', key: Buffer.alloc(32, 1) }]);
-    const context = { type: 'workflow' as const, namespace: 'n', workflowId: 'w' };
-    const encoding = fc.oneof(fc.constant(Buffer.from('binary/encrypted')), bytes);
-    const good = (await codec.encode([{ metadata: {}, data: Buffer.from(PLANTED_ADDRESS) }], context))[0]!;
-    const data = fc.oneof(
-      bytes,
-      fc.tuple(fc.nat(), fc.nat(255)).map(([at, byte]) => {
-        const changed = Buffer.from(good.data!);
-        changed[at % changed.length] = byte;
-        return changed;
-      }),
-      bytes.map((rest) => Buffer.concat([Buffer.from([2, 1, 0x6b]), rest])),
+  0.3,
+  [fc.oneof(fc.constant(Buffer.from('binary/encrypted')), bytes), data],
+  async (encoding, value) => {
+    const opened = codec.decode([{ metadata: { encoding }, data: value }], context);
+    const error: unknown = await opened.then(
+      () => undefined,
+      (thrown: unknown) => thrown,
     );
-    await fc.assert(
-      fc.asyncProperty(encoding, data, async (given, value) => {
-        const [error] = await codec.decode([{ metadata: { encoding: given }, data: value }], context).then(
-          () => [],
-          (thrown: unknown) => [thrown],
-        );
-        if (error === undefined) return;
-        expect(error).toBeInstanceOf(KeyBoxError);
-        expect((error as Error).message).not.toMatch(/pl4nted/);
-      }),
-      share(0.3),
-    );
+    if (error === undefined) return;
+    expect(error).toBeInstanceOf(KeyBoxError);
+    expect((error as Error).message).not.toMatch(/pl4nted/);
   },
-  LIMIT_MS,
 );
 
 const PLANTED = 'pl4nted-secret';
@@ -307,29 +286,25 @@ const setting = fc.tuple(
   ),
 );
 
-test(
+fuzz(
   'I30 any environment is a configuration, or an error that names variables and shows no secret',
-  () => {
-    fc.assert(
-      fc.property(fc.array(setting, { maxLength: 8 }), fc.boolean(), (settings, isProduction) => {
-        const env = Object.fromEntries(
-          settings.map(([[name, row], value]) => [
-            name,
-            'secret' in row && row.secret ? `${PLANTED} ${value}` : value,
-          ]),
-        );
-        try {
-          loadConfig({ ...env, ...(isProduction ? { NODE_ENV: 'production' } : {}) });
-        } catch (error) {
-          expect(error).toBeInstanceOf(ConfigError);
-          for (const problem of (error as ConfigError).problems) expect(problem).toMatch(/^[A-Z][A-Z0-9_]+ /);
-          expect((error as Error).message).not.toContain(PLANTED);
-        }
-      }),
-      share(0.1),
+  0.1,
+  [fc.array(setting, { maxLength: 8 }), fc.boolean()],
+  (settings, isProduction) => {
+    const env = Object.fromEntries(
+      settings.map(([[name, row], value]) => [
+        name,
+        'secret' in row && row.secret ? `${PLANTED} ${value}` : value,
+      ]),
     );
+    try {
+      loadConfig({ ...env, ...(isProduction ? { NODE_ENV: 'production' } : {}) });
+    } catch (error) {
+      expect(error).toBeInstanceOf(ConfigError);
+      for (const problem of (error as ConfigError).problems) expect(problem).toMatch(/^[A-Z][A-Z0-9_]+ /);
+      expect((error as Error).message).not.toContain(PLANTED);
+    }
   },
-  LIMIT_MS,
 );
 
 test('M6 a code that is a name of every object is an unknown code: another attempt', () => {
@@ -357,22 +332,16 @@ const answer = fc.record(
   { requiredKeys: [] },
 );
 
-test(
+fuzz(
   'M6 whatever an attempt to send ends with has an outcome, and its reason does not have the token',
-  () => {
-    fc.assert(
-      fc.property(fc.oneof(answer, fc.anything()), (error) => {
-        const token = 'the-device-token';
-        const subject =
-          error !== null && typeof error === 'object'
-            ? Object.assign(new Error(`about ${token}`), error)
-            : error;
-        const { outcome, reason } = failureOf(subject, token, 0);
-        expect(['remove', 'fatal', 'refused', 'suspect', 'retry']).toContain(outcome);
-        expect(reason).not.toContain(token);
-      }),
-      share(0.05),
-    );
+  0.05,
+  [fc.oneof(answer, fc.anything())],
+  (error) => {
+    const token = 'the-device-token';
+    const subject =
+      error !== null && typeof error === 'object' ? Object.assign(new Error(`about ${token}`), error) : error;
+    const { outcome, reason } = failureOf(subject, token, 0);
+    expect(['remove', 'fatal', 'refused', 'suspect', 'retry']).toContain(outcome);
+    expect(reason).not.toContain(token);
   },
-  LIMIT_MS,
 );

@@ -19,6 +19,30 @@ export const share = (part: number) => ({
 /** Time for a fuzz test, ms: no case may take long, but each takes some. */
 export const timeLimit = (): number => 60_000 + CASES * 10;
 
+/** Declares the test of a property. @param part see {@link share}. */
+export const fuzz = <Values extends [unknown, ...unknown[]]>(
+  title: string,
+  part: number,
+  values: { [Index in keyof Values]: fc.Arbitrary<Values[Index]> },
+  check: (...values: Values) => void | Promise<void>,
+): void =>
+  test(
+    title,
+    () =>
+      fc.assert(
+        fc.asyncProperty(...values, async (...given: Values) => check(...given)),
+        share(part),
+      ),
+    timeLimit(),
+  );
+
+/** A text with the mark somewhere in it. */
+export const plantedIn = (mark: string, texts: fc.Arbitrary<string>): fc.Arbitrary<string> =>
+  fc.tuple(texts, fc.nat()).map(([value, at]) => {
+    const place = at % (value.length + 1);
+    return value.slice(0, place) + mark + value.slice(place);
+  });
+
 const LONG = 'x'.repeat(5_000);
 
 export const NASTY_TEXTS: readonly string[] = [

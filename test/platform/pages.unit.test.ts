@@ -5,7 +5,6 @@ import path from 'node:path';
 import type { Command } from 'commander';
 import { RUNBOOK_SECTIONS, runbookField } from '../../api/runbook.ts';
 import { wholeProgram } from '../../cli/program.ts';
-import { VARIABLES } from '../../config/load.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 const listed = (...patterns: string[]): string[] =>
@@ -51,14 +50,6 @@ test('each page keeps its budget, and all take at most 250 KB together', () => {
   expect(tooLarge).toEqual([]);
   expect(Object.keys(BUDGETS).filter((page) => !FILES.includes(page))).toEqual([]);
   expect(pages.reduce((sum, { size }) => sum + size, 0)).toBeLessThanOrEqual(250 * 1024);
-});
-
-test('I30 the page of variables has one row for every variable', () => {
-  const rows = [...textOf('docs/reference/variables.md').matchAll(/^\|`([A-Z0-9_]+)`/gm)].map(
-    ([, name]) => name,
-  );
-  expect(rows).toHaveLength(new Set(rows).size);
-  expect(Object.keys(VARIABLES).filter((name) => !rows.includes(name))).toEqual([]);
 });
 
 test('links between pages lead to a file, and to one of its headings', () => {

@@ -1,21 +1,13 @@
 /** Which part takes which file, and what is left alone when one cannot be used. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import type { Config } from '../../config/load.ts';
 import { loadConfig } from '../../config/load.ts';
 import type { RenewablePart } from '../../workers/context.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { startRenewal } from '../../workers/renewal.ts';
 import { eventually } from '../eventually.ts';
+import { scratchFolder } from '../scratch.ts';
 
-const folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-renewal-'));
-afterAll(() => rmSync(folder, { recursive: true }));
-const fileOf = (name: string, text: string) => {
-  const file = path.join(folder, name);
-  writeFileSync(file, text);
-  return file;
-};
+const { write: fileOf } = scratchFolder('renewal');
 
 const PEM = '-----BEGIN CERTIFICATE-----\n';
 

@@ -1,24 +1,17 @@
 /** What production refuses to leave open, how that is allowed, and how it is said. */
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import { wireCheck } from '../../cli/check-secrets.ts';
 import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
 import { loadConfig, loadOperatorConfig } from '../../config/load.ts';
 import { openWires, weaknessOfKey, weaknessOfSecret } from '../../config/wire.ts';
+import { scratchFolder } from '../scratch.ts';
 import type { Env } from './config-problems.ts';
 import { PRODUCTION, problemsOf } from './config-problems.ts';
 
-const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-wires-'));
-afterAll(() => rmSync(dir, { recursive: true }));
+const scratch = scratchFolder('wires');
 
 const target = (url: string) => ({ name: 'eu', kind: 'price_alert', geo: 'eu', url });
-const targetsFile = (name: string, url: string): string => {
-  const file = path.join(dir, name);
-  writeFileSync(file, JSON.stringify([target(url)]));
-  return file;
-};
+const targetsFile = (name: string, url: string) => scratch.write(name, JSON.stringify([target(url)]));
 
 const randomKey = () => randomBytes(32);
 const signingSecret = () => `whsec_${randomBytes(32).toString('base64')}`;
@@ -47,186 +40,87 @@ const SENTINELS = {
   NOTIFICATION_REDIS_SENTINELS: 'rediss://sentinel:26379/notifications',
   NOTIFICATION_REDIS_SENTINEL_PASSWORD: 'sentinels-s3cret-5b',
 };
+const PRIMARY = 'NOTIFICATION_POSTGRES_PRIMARY_DSN';
+const PORTFOLIO_SECRETS = 'NOTIFICATION_PORTFOLIO_SIGNING_SECRETS';
 const DSN = 'postgres://notify:pg-s3cret-71be0d42@db.internal/notification';
 
-/** An environment with one thing open, the variable that is named for it, and the one that allows it. */
-const OPEN: [what: string, env: Env, named: string, insecure: string][] = [
-  [
-    'plain Redis',
-    { NOTIFICATION_REDIS_MASTER_ADDR: 'redis:6379' },
-    'NOTIFICATION_REDIS_MASTER_ADDR',
-    'REDIS',
+const ISSUER = { ...CODEC, NOTIFICATION_CODEC_ISSUER: 'login', NOTIFICATION_CODEC_AUDIENCE: 'ui' };
+
+type Open = [what: string, named: string, value: string | undefined, beside?: Env];
+
+/** By connection: a value that leaves it open, and what stands beside it. */
+const OPEN_OF: Record<string, Open[]> = {
+  redis: [
+    ['plain Redis', 'NOTIFICATION_REDIS_MASTER_ADDR', 'redis:6379'],
+    ['a plain replica of Redis', 'NOTIFICATION_REDIS_REPLICA_ADDRS', 'redis:6380'],
+    ['a weak password of Redis', 'NOTIFICATION_REDIS_PASSWORD', 'aaaaaaaaaaaaaaaa'],
+    ['sentinels without TLS', 'NOTIFICATION_REDIS_SENTINELS', '127.0.0.1:26379/notifications', SENTINELS],
+    ['sentinels without a password', 'NOTIFICATION_REDIS_SENTINEL_PASSWORD', undefined, SENTINELS],
+    ['a weak password of sentinels', 'NOTIFICATION_REDIS_SENTINEL_PASSWORD', '123456789', SENTINELS],
   ],
-  [
-    'a plain replica of Redis',
-    { NOTIFICATION_REDIS_REPLICA_ADDRS: 'redis:6380' },
-    'NOTIFICATION_REDIS_REPLICA_ADDRS',
-    'REDIS',
+  postgres: [
+    ['plain PostgreSQL', PRIMARY, DSN],
+    ['unchecked PostgreSQL', PRIMARY, `${DSN}?sslmode=no-verify`],
+    ['PostgreSQL under any name', PRIMARY, `${DSN}?uselibpqcompat=true&sslmode=require`],
+    ['PostgreSQL without a password', PRIMARY, 'postgres://notify@db/n?sslmode=verify-full'],
+    [
+      'security-13 a weak password of PostgreSQL',
+      PRIMARY,
+      'postgres://notify:galaxy2024%21@db/n?sslmode=verify-full',
+    ],
+    ['a plain replica of PostgreSQL', 'NOTIFICATION_POSTGRES_REPLICA_DSNS', DSN],
   ],
-  [
-    'a weak password of Redis',
-    { NOTIFICATION_REDIS_PASSWORD: 'aaaaaaaaaaaaaaaa' },
-    'NOTIFICATION_REDIS_PASSWORD',
-    'REDIS',
+  temporal: [
+    ['plain Temporal', 'TEMPORAL_TLS', 'false'],
+    ['unchecked Temporal', 'TEMPORAL_TLS_DISABLE_HOST_VERIFICATION', 'true'],
+    ['no credential for Temporal', 'TEMPORAL_API_KEY', undefined],
   ],
-  [
-    'sentinels without TLS',
-    { ...SENTINELS, NOTIFICATION_REDIS_SENTINELS: '127.0.0.1:26379/notifications' },
-    'NOTIFICATION_REDIS_SENTINELS',
-    'REDIS',
+  'user-service': [
+    ['a plain User Service', 'NOTIFICATION_USER_SERVICE_BASE_URL', 'http://users:8080'],
+    ['no credential for the User Service', 'NOTIFICATION_USER_SERVICE_TOKEN', undefined],
+    ['a weak token for the User Service', 'NOTIFICATION_USER_SERVICE_TOKEN', '0123456789abcdef'],
   ],
-  [
-    'sentinels without a password',
-    { ...SENTINELS, NOTIFICATION_REDIS_SENTINEL_PASSWORD: undefined },
-    'NOTIFICATION_REDIS_SENTINEL_PASSWORD',
-    'REDIS',
+  portfolio: [
+    ['a plain portfolio service', 'NOTIFICATION_PORTFOLIO_BASE_URL', 'http://portfolios', PORTFOLIO],
+    ['unsigned callbacks', PORTFOLIO_SECRETS, undefined, PORTFOLIO],
+    ["callbacks with everybody's secret", PORTFOLIO_SECRETS, DEVELOPMENT_SIGNING_SECRET, PORTFOLIO],
+    ['callbacks with a weak secret', PORTFOLIO_SECRETS, `whsec_${'A'.repeat(32)}`, PORTFOLIO],
   ],
-  [
-    'a weak password of sentinels',
-    { ...SENTINELS, NOTIFICATION_REDIS_SENTINEL_PASSWORD: '123456789' },
-    'NOTIFICATION_REDIS_SENTINEL_PASSWORD',
-    'REDIS',
+  'symbol-targets': [
+    [
+      'a plain symbol target',
+      'NOTIFICATION_SYMBOL_TARGETS_FILE',
+      targetsFile('plain.json', 'http://alert/symbols'),
+      SYMBOLS,
+    ],
+    ['unsigned symbols', 'NOTIFICATION_SYMBOL_TARGETS_SIGNING_SECRETS', undefined, SYMBOLS],
   ],
-  [
-    'plain PostgreSQL',
-    { NOTIFICATION_POSTGRES_PRIMARY_DSN: DSN },
-    'NOTIFICATION_POSTGRES_PRIMARY_DSN',
-    'POSTGRES',
+  codec: [
+    ['a codec server for all', 'NOTIFICATION_CODEC_HTTP_ADDR', ':8091', CODEC],
+    [
+      'keys of the codec server that anybody may answer with',
+      'NOTIFICATION_CODEC_JWKS_URL',
+      'http://login.internal/keys',
+      ISSUER,
+    ],
+    ['a weak token of the codec server', 'NOTIFICATION_CODEC_TOKEN', 'aaaaaaaaaaaaaaaa', CODEC],
   ],
-  [
-    'unchecked PostgreSQL',
-    { NOTIFICATION_POSTGRES_PRIMARY_DSN: `${DSN}?sslmode=no-verify` },
-    'NOTIFICATION_POSTGRES_PRIMARY_DSN',
-    'POSTGRES',
+  otel: [
+    ['a plain collector', 'OTEL_EXPORTER_OTLP_ENDPOINT', 'http://otlp:4318', OTLP],
+    ['no credential for the collector', 'OTEL_EXPORTER_OTLP_HEADERS', undefined, OTLP],
   ],
-  [
-    'PostgreSQL under any name',
-    { NOTIFICATION_POSTGRES_PRIMARY_DSN: `${DSN}?uselibpqcompat=true&sslmode=require` },
-    'NOTIFICATION_POSTGRES_PRIMARY_DSN',
-    'POSTGRES',
-  ],
-  [
-    'PostgreSQL without a password',
-    { NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://notify@db/n?sslmode=verify-full' },
-    'NOTIFICATION_POSTGRES_PRIMARY_DSN',
-    'POSTGRES',
-  ],
-  [
-    'security-13 a weak password of PostgreSQL',
-    { NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://notify:galaxy2024%21@db/n?sslmode=verify-full' },
-    'NOTIFICATION_POSTGRES_PRIMARY_DSN',
-    'POSTGRES',
-  ],
-  [
-    'a plain replica of PostgreSQL',
-    { NOTIFICATION_POSTGRES_REPLICA_DSNS: DSN },
-    'NOTIFICATION_POSTGRES_REPLICA_DSNS',
-    'POSTGRES',
-  ],
-  ['plain Temporal', { TEMPORAL_TLS: 'false' }, 'TEMPORAL_TLS', 'TEMPORAL'],
-  [
-    'unchecked Temporal',
-    { TEMPORAL_TLS_DISABLE_HOST_VERIFICATION: 'true' },
-    'TEMPORAL_TLS_DISABLE_HOST_VERIFICATION',
-    'TEMPORAL',
-  ],
-  ['no credential for Temporal', { TEMPORAL_API_KEY: undefined }, 'TEMPORAL_API_KEY', 'TEMPORAL'],
-  [
-    'a plain User Service',
-    { NOTIFICATION_USER_SERVICE_BASE_URL: 'http://users:8080' },
-    'NOTIFICATION_USER_SERVICE_BASE_URL',
-    'USER_SERVICE',
-  ],
-  [
-    'no credential for the User Service',
-    { NOTIFICATION_USER_SERVICE_TOKEN: undefined },
-    'NOTIFICATION_USER_SERVICE_TOKEN',
-    'USER_SERVICE',
-  ],
-  [
-    'a weak token for the User Service',
-    { NOTIFICATION_USER_SERVICE_TOKEN: '0123456789abcdef' },
-    'NOTIFICATION_USER_SERVICE_TOKEN',
-    'USER_SERVICE',
-  ],
-  [
-    'a plain portfolio service',
-    { ...PORTFOLIO, NOTIFICATION_PORTFOLIO_BASE_URL: 'http://portfolios' },
-    'NOTIFICATION_PORTFOLIO_BASE_URL',
-    'PORTFOLIO',
-  ],
-  [
-    'unsigned callbacks',
-    { ...PORTFOLIO, NOTIFICATION_PORTFOLIO_SIGNING_SECRETS: undefined },
-    'NOTIFICATION_PORTFOLIO_SIGNING_SECRETS',
-    'PORTFOLIO',
-  ],
-  [
-    "callbacks with everybody's secret",
-    { ...PORTFOLIO, NOTIFICATION_PORTFOLIO_SIGNING_SECRETS: DEVELOPMENT_SIGNING_SECRET },
-    'NOTIFICATION_PORTFOLIO_SIGNING_SECRETS',
-    'PORTFOLIO',
-  ],
-  [
-    'callbacks with a weak secret',
-    { ...PORTFOLIO, NOTIFICATION_PORTFOLIO_SIGNING_SECRETS: `whsec_${'A'.repeat(32)}` },
-    'NOTIFICATION_PORTFOLIO_SIGNING_SECRETS',
-    'PORTFOLIO',
-  ],
-  [
-    'a plain symbol target',
-    { ...SYMBOLS, NOTIFICATION_SYMBOL_TARGETS_FILE: targetsFile('plain.json', 'http://alert/symbols') },
-    'NOTIFICATION_SYMBOL_TARGETS_FILE',
-    'SYMBOL_TARGETS',
-  ],
-  [
-    'unsigned symbols',
-    { ...SYMBOLS, NOTIFICATION_SYMBOL_TARGETS_SIGNING_SECRETS: undefined },
-    'NOTIFICATION_SYMBOL_TARGETS_SIGNING_SECRETS',
-    'SYMBOL_TARGETS',
-  ],
-  [
-    'a codec server for all',
-    { ...CODEC, NOTIFICATION_CODEC_HTTP_ADDR: ':8091' },
-    'NOTIFICATION_CODEC_HTTP_ADDR',
-    'CODEC',
-  ],
-  [
-    'keys of the codec server that anybody may answer with',
-    {
-      ...CODEC,
-      NOTIFICATION_CODEC_JWKS_URL: 'http://login.internal/keys',
-      NOTIFICATION_CODEC_ISSUER: 'login',
-      NOTIFICATION_CODEC_AUDIENCE: 'ui',
-    },
-    'NOTIFICATION_CODEC_JWKS_URL',
-    'CODEC',
-  ],
-  [
-    'a weak token of the codec server',
-    { ...CODEC, NOTIFICATION_CODEC_TOKEN: 'aaaaaaaaaaaaaaaa' },
-    'NOTIFICATION_CODEC_TOKEN',
-    'CODEC',
-  ],
-  [
-    'a plain collector',
-    { ...OTLP, OTEL_EXPORTER_OTLP_ENDPOINT: 'http://otlp:4318' },
-    'OTEL_EXPORTER_OTLP_ENDPOINT',
-    'OTEL',
-  ],
-  [
-    'no credential for the collector',
-    { ...OTLP, OTEL_EXPORTER_OTLP_HEADERS: undefined },
-    'OTEL_EXPORTER_OTLP_HEADERS',
-    'OTEL',
-  ],
-];
+};
+const OPEN = Object.entries(OPEN_OF).flatMap(([connection, rows]) =>
+  rows.map(([what, named, value, beside]) => ({
+    ...{ what, named, connection },
+    open: { ...beside, [named]: value },
+  })),
+);
 
 test.each(OPEN)(
-  'security-10 production refuses %s, names the variable, and takes it when it is told to',
-  (_, open, named, name) => {
+  'security-10 production refuses $what, names the variable, and takes it when it is told to',
+  ({ open, named, connection }) => {
     const env = { ...PRODUCTION, ...open };
-    const connection = name.toLowerCase().replaceAll('_', '-');
     const [problem, ...others] = problemsOf(env);
     expect(others).toEqual([]);
     expect(problem).toMatch(new RegExp(`^${named} .*NOTIFICATION_INSECURE=${connection} `));
@@ -241,8 +135,8 @@ test('security-10 everything that is open is named together', () => {
   const all = { ...PRODUCTION, ...SYMBOLS, ...PORTFOLIO, ...CODEC, ...OTLP, NOTIFICATION_ROLES: '' };
   const roles = 'intent,symbol-config,account-callback';
   expect(problemsOf({ ...all, NOTIFICATION_ROLES: roles })).toEqual([]);
-  const open = OPEN.filter(([what]) => what.includes('plain ') && !what.includes('replica')).map(
-    ([, env]) => env,
+  const open = OPEN.filter(({ what }) => what.includes('plain ') && !what.includes('replica')).map(
+    (row) => row.open,
   );
   const env = Object.assign({}, all, ...open, { NOTIFICATION_ROLES: roles }) as Env;
   expect(problemsOf(env)).toHaveLength(open.length);
@@ -282,8 +176,8 @@ test.each(['HTTPS_PROXY', 'https_proxy', 'HTTP_PROXY', 'http_proxy', 'grpc_proxy
 );
 
 test('security-10 a client certificate proves as much as a token', () => {
-  const [cert, key] = ['cert.pem', 'key.pem'].map((name) => path.join(dir, name)) as [string, string];
-  for (const file of [cert, key]) writeFileSync(file, '-----BEGIN X-----\n');
+  const pem = (name: string) => scratch.write(name, '-----BEGIN X-----\n');
+  const [cert, key] = [pem('cert.pem'), pem('key.pem')];
   const users = { NOTIFICATION_USER_SERVICE_TOKEN: undefined, NOTIFICATION_HTTP_CERT_FILE: cert };
   expect(problemsOf({ ...PRODUCTION, ...users, NOTIFICATION_HTTP_KEY_FILE: key })).toEqual([]);
   expect(problemsOf({ ...PRODUCTION, ...users })).toEqual([
