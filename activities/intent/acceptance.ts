@@ -7,6 +7,7 @@
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
+import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { Catalog, NotificationType } from '../../api/intent/catalog.ts';
@@ -42,6 +43,7 @@ const ATTEMPTS_WITHOUT_ROW = 20;
 
 export interface IntentResources {
   db: Pool;
+  redis: Redis;
   workflows: WorkflowClient;
   userService: UserService;
   log: Logger;
@@ -75,7 +77,7 @@ export interface AcceptanceOptions {
 export type AcceptIntents = ReturnType<typeof createAcceptance>;
 
 export function createAcceptance(resources: IntentResources) {
-  const { db, workflows, log, metrics, catalog, intent: settings } = resources;
+  const { db, redis, workflows, log, metrics, catalog, intent: settings } = resources;
   const resolveAudience = createAudienceResolver({ ...resources, ...settings });
 
   /**
@@ -186,7 +188,7 @@ export function createAcceptance(resources: IntentResources) {
   async function insertTogether(items: readonly ToInsert[], decided: Map<string, Decided>): Promise<void> {
     let accepted;
     try {
-      accepted = await insertRecords(db, items, { ...settings, catalog });
+      accepted = await insertRecords(db, items, { ...settings, catalog, redis });
     } catch (error) {
       if (!isPostgresRefusal(error)) throw error;
       if (items.length > 1) for (const item of items) await insertTogether([item], decided);

@@ -2,6 +2,8 @@
  * What was decided about intents: the SQL by which a row of `intents` gets its status, with `records` and routes.
  */
 import { createHash } from 'node:crypto';
+import { ApplicationFailure } from '@temporalio/activity';
+import type { Redis } from 'ioredis';
 import type { Pool, PoolClient } from 'pg';
 import type { Catalog, Channel } from '../../api/intent/catalog.ts';
 import { expiryOf, windowsOf } from '../../api/intent/catalog.ts';
@@ -12,15 +14,18 @@ import type { Intent } from '../../api/intent/entry.ts';
 import type { IntentContent } from '../../api/intent/fingerprint.ts';
 import { differingFields } from '../../api/intent/fingerprint.ts';
 import { MAX_TIMESTAMP_MS } from '../../api/intent/entry.ts';
+import { ACCEPTANCE_DEFERRED } from '../../workflows/failures.ts';
 import type { Acceptance, IntentStatus, RouteToPublish } from '../../workflows/intent/contract.ts';
 import { MAX_CHILDREN_PER_PARENT } from '../../workflows/intent/contract.ts';
 import { query } from '../postgres.ts';
+import { reasonOf } from '../reason.ts';
 import { inTransaction } from '../transactions.ts';
 import type { Audience, ChannelBudgets, RouteSlot } from './audience.ts';
 import { materializeRoutes } from './audience.ts';
 import type { Closing } from './collapse.ts';
 import { closeWindows } from './collapse.ts';
 import { EARLIER } from './entries.ts';
+import { handOff, handOffKey } from './hand-off.ts';
 import type { AcceptanceMoment, RouteRow } from './route-rows.ts';
 import { freshRoute } from './route-rows.ts';
 
@@ -189,6 +194,8 @@ interface InsertOptions {
   catalog: Catalog;
   budgets: ChannelBudgets;
   idempotencyTtlMs: number;
+  /** Asked about types with a throttle alone. */
+  redis: Redis;
 }
 
 /**
@@ -198,12 +205,12 @@ interface InsertOptions {
  * @param items at most one of a type with `collapse` and its key.
  * @returns those that are accepted now, by notification id. Of the others nothing is written: they are decided, their
  * idempotency key is taken, or an earlier intent waits for it.
- * @throws ApplicationFailure of PostgreSQL.
+ * @throws ApplicationFailure of PostgreSQL, or `AcceptanceDeferred` when Redis does not answer about a type with a throttle.
  */
 export async function insertRecords(
   db: Pool,
   items: readonly ToInsert[],
-  { catalog, budgets, idempotencyTtlMs }: InsertOptions,
+  { catalog, budgets, idempotencyTtlMs, redis }: InsertOptions,
 ): Promise<Map<string, AcceptedNow>> {
   if (items.length === 0) return new Map();
   const tallies = new Map(
@@ -214,12 +221,14 @@ export async function insertRecords(
   );
   const collapses = items.some(({ intent }) => windowsOf(catalog, intent));
   let closing = new Map<string, Closing>();
-  const slotsOf = ({ intent, part }: PartOfItem): SlotOfRecord[] => {
+  const slotsOf = async ({ intent, part }: PartOfItem): Promise<SlotOfRecord[]> => {
     const { notificationId, notificationType } = intent;
     const { slotOf } = closing.get(notificationId)!;
     const slots = materializeRoutes(catalog, notificationType, part, budgets).map(slotOf);
     tallies.get(notificationId)!.add(slots);
-    return slots.map((slot) => ({ notificationId, slot }));
+    const isThrottled = catalog.types.get(notificationType)?.throttle !== undefined;
+    const handedOff = isThrottled ? await findHandedOff(redis, notificationId, slots) : undefined;
+    return slots.map((slot) => ({ notificationId, slot, wasHandedOff: handedOff?.has(slot) ?? false }));
   };
   const parts = items.map(({ intent, audience }) =>
     partsOf(audience).map((part): PartOfItem => ({ intent, part })),
@@ -240,7 +249,7 @@ export async function insertRecords(
       closings.map(({ intent }) => isoOf(expiryOf(catalog, intent))),
       closings.map(({ contents }) => (contents.length === 0 ? null : `[${contents.join(',')}]`)),
       idempotencyTtlMs,
-      ...slotColumns(parts.flatMap(([first]) => slotsOf(first!))),
+      ...slotColumns((await Promise.all(parts.map(([first]) => slotsOf(first!)))).flat()),
       parts.flatMap((of) => (of.length === 1 ? of.map(({ intent }) => intent.notificationId) : [])),
       ...throttles,
     ];
@@ -252,7 +261,7 @@ export async function insertRecords(
         const { notificationId } = part.intent;
         if (!inserted.has(notificationId)) continue;
         const complete = part === rest.at(-1) ? [notificationId] : [];
-        const columns = [...slotColumns(slotsOf(part)), complete, ...throttles];
+        const columns = [...slotColumns(await slotsOf(part)), complete, ...throttles];
         const [more] = await query<Pick<InsertedRecord, 'throttled'>>(client, INSERT_ROUTES, columns);
         tallies.get(notificationId)!.throttle(more!.throttled);
       }
@@ -287,6 +296,25 @@ interface PartOfItem {
 interface SlotOfRecord {
   notificationId: string;
   slot: RouteSlot;
+  wasHandedOff: boolean;
+}
+
+/** @returns those that were handed off before PostgreSQL fell back: no throttle skips them. */
+async function findHandedOff(
+  redis: Redis,
+  notificationId: string,
+  slots: readonly RouteSlot[],
+): Promise<Set<RouteSlot>> {
+  const open = slots.filter((slot) => !isSkipped(slot));
+  const keyOf = ({ collapse, routeId }: RouteSlot) =>
+    handOffKey(collapse?.newest ?? notificationId, routeId, 0);
+  try {
+    const entries = await Promise.all(open.map((slot) => handOff.entryOf(redis, keyOf(slot))));
+    return new Set(open.filter((_, index) => entries[index] !== undefined));
+  } catch (error) {
+    const message = `Redis does not say what was handed off before: ${reasonOf(error)}`;
+    throw ApplicationFailure.create({ type: ACCEPTANCE_DEFERRED, message });
+  }
 }
 
 const isoOf = (atMs: number | undefined): string | null =>
@@ -362,6 +390,7 @@ const slotColumns = (slots: readonly SlotOfRecord[]): unknown[] => [
   slots.map(({ slot }) => slot.mark ?? null),
   slots.map(({ slot }) => slot.problem ?? null),
   slots.map(({ slot }) => (slot.collapse ? JSON.stringify(slot.collapse) : null)),
+  slots.map(({ wasHandedOff }) => wasHandedOff),
 ];
 
 /** Those of intents whose type has a throttle, with what it counts them by. */
@@ -456,25 +485,30 @@ const DECIDE_DUPLICATES = {
 /**
  * Counts the recipients of throttled types; `throttled` has those that are beyond. The rows of throttles are locked in one
  * order by everybody, and each statement sees them as the one before has left them. What has expired is not sent, nor counted.
+ * What was handed off before counts first, and passes in any case.
  * Full joins are no nested loops: the plan is made once, for as few rows as there were then.
  *
- * @param records that they are of. @param first number of the first of eleven parameters. @param throttle number of the first of five.
+ * @param records that they are of. @param first number of the first of twelve parameters. @param throttle number of the first of five.
  */
 const countSlots = (records: string, first: number, throttle: number): string => `slot AS MATERIALIZED (
       SELECT *
         FROM unnest($${first}::text[], $${first + 1}::text[], $${first + 2}::text[], $${first + 3}::text[],
                     $${first + 4}::text[], $${first + 5}::int[], $${first + 6}::text[], $${first + 7}::text[],
-                    $${first + 8}::text[], $${first + 9}::text[], $${first + 10}::jsonb[])
+                    $${first + 8}::text[], $${first + 9}::text[], $${first + 10}::jsonb[], $${first + 11}::boolean[])
                AS slot (notification_id, route_id, channel, recipient_ref, status, max_attempts, email, locale, mark, problem,
-                        collapse)
+                        collapse, was_handed_off)
     ), asked AS MATERIALIZED (
-      SELECT notification_id, notification_type, recipient_ref, value, most, length, message, accepted_at,
-             row_number() OVER (PARTITION BY recipient_ref, notification_type, value ORDER BY position) AS nth
+      SELECT notification_id, notification_type, recipient_ref, value, most, length, message, accepted_at, has_passed,
+             row_number() OVER (PARTITION BY recipient_ref, notification_type, value
+                                ORDER BY NOT has_passed, position) AS nth
         FROM unnest($${throttle}::text[], $${throttle + 1}::text[], $${throttle + 2}::int[], $${throttle + 3}::bigint[],
                     $${throttle + 4}::text[])
                WITH ORDINALITY AS throttle (notification_id, value, most, length, message, position)
         JOIN ${records} AS record USING (notification_id)
-        JOIN (SELECT DISTINCT notification_id, recipient_ref FROM slot WHERE status = 'pending') AS recipient
+        JOIN (SELECT notification_id, recipient_ref, bool_or(was_handed_off) AS has_passed
+                FROM slot
+               WHERE status = 'pending'
+               GROUP BY notification_id, recipient_ref) AS recipient
        USING (notification_id)
        WHERE coalesce(expires_at > accepted_at, true)
     ), counted AS (
@@ -498,7 +532,7 @@ const countSlots = (records: string, first: number, throttle: number): string =>
       SELECT notification_id, recipient_ref, message
         FROM asked
         FULL JOIN counted USING (recipient_ref, notification_type, value)
-       WHERE coalesce(nth > room, false)
+       WHERE coalesce(nth > room, false) AND NOT has_passed
     )`;
 
 /** As `slots`, after {@link countSlots}; `beyond` has the routes of each notification that a throttle skips. @param records that they are of, by the name `record`. */
@@ -541,8 +575,8 @@ const accept = (records: string, complete: number): string => `
  * An intent that is not open, one whose key is taken, and one that an earlier intent with its key waits before insert nothing
  * at all. Keys are taken in one order by everybody, so that two of these never wait for each other. All times are
  * PostgreSQL's: retention, channels and cancellation compare them with its clock. $1 notifications, $2 when they
- * occurred, $3 when they expire, $4 contents, $5 how long a key stays reserved, ms, $6 to $16 routes, $17 notifications that have
- * no further ones, $18 to $22 notifications of throttled types.
+ * occurred, $3 when they expire, $4 contents, $5 how long a key stays reserved, ms, $6 to $17 routes, $18 notifications that have
+ * no further ones, $19 to $23 notifications of throttled types.
  */
 const INSERT_RECORDS = {
   name: 'insert_records',
@@ -573,8 +607,8 @@ const INSERT_RECORDS = {
         FROM candidate
       ON CONFLICT DO NOTHING
       RETURNING notification_id, notification_type, accepted_at, expires_at
-    ), ${countSlots('record', 6, 18)}, slots AS (${insertSlots('record')}
-    ), decided AS (${accept('record', 17)}
+    ), ${countSlots('record', 6, 19)}, slots AS (${insertSlots('record')}
+    ), decided AS (${accept('record', 18)}
     )
     SELECT notification_id, accepted_at::text AS version,
            floor(extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms,
@@ -588,8 +622,8 @@ const INSERT_RECORDS = {
 const INSERT_ROUTES = {
   name: 'insert_routes',
   text: `
-    WITH ${countSlots('notification.records', 1, 13)}, slots AS (${insertSlots('notification.records')}
-    ), decided AS (${accept('notification.records', 12)}
+    WITH ${countSlots('notification.records', 1, 14)}, slots AS (${insertSlots('notification.records')}
+    ), decided AS (${accept('notification.records', 13)}
     )
     SELECT coalesce((SELECT route_ids FROM beyond), '{}') AS throttled`,
 };

@@ -107,6 +107,15 @@ export const INTENT_MUTANTS: Mutant[] = [
     suite: service('intent/throttle', 'I98 an intent for later'),
   },
   {
+    id: 'intent-throttle-again',
+    file: 'activities/intent/decisions.ts',
+    find: 'coalesce(nth > room, false) AND NOT has_passed',
+    replace: 'coalesce(nth > room, false)',
+    wrong: 'lost',
+    what: 'after PostgreSQL has fallen back, a route that was delivered is throttled',
+    suite: service('intent/throttle', 'I98 what was handed off on any channel'),
+  },
+  {
     id: 'intent-under-way',
     file: 'activities/intent/dispatch.ts',
     find: 'WHERE nth <= $4::int - busy.under_way',

@@ -77,7 +77,7 @@ test.each([
     const intent = intentOf(fields, type);
     await writeRows(slot.db, [intent]);
     const items = [{ intent, audience: audience as Audience }];
-    const accepted = await insertRecords(slot.db, items, SETTINGS);
+    const accepted = await insertRecords(slot.db, items, { ...SETTINGS, redis: slot.redis });
 
     const { fresh } = accepted.get(intent.notificationId)!;
     const loaded = await loadSlice(slot.db, { notificationId: intent.notificationId, offset: 0, limit: 99 });
@@ -105,6 +105,6 @@ test.each(['accepted', 'refused', 'duplicate', 'conflict', 'cancelled'])(
       [...[intent.notificationId, status]],
     );
     const items = [{ intent, audience: USERS }];
-    expect(await insertRecords(slot.db, items, SETTINGS)).toEqual(new Map());
+    expect(await insertRecords(slot.db, items, { ...SETTINGS, redis: slot.redis })).toEqual(new Map());
   },
 );

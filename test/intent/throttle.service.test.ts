@@ -5,6 +5,7 @@ import path from 'node:path';
 import type { Pool } from 'pg';
 import type { Audience } from '../../activities/intent/audience.ts';
 import { insertRecords } from '../../activities/intent/decisions.ts';
+import { handOffKey } from '../../activities/intent/hand-off.ts';
 import { loadSlice } from '../../activities/intent/route-rows.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import { parseCatalog } from '../../api/intent/galaxy.ts';
@@ -14,6 +15,7 @@ import type { Operator } from '../../client/operator.ts';
 import { writeRows } from '../../dev/intent-rows.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { keepRows } from '../put-back.ts';
 
 const PAYLOAD = {
   type: 'object',
@@ -85,10 +87,7 @@ describe.each(['child', 'on_failure', 'direct'])('mode %s', (mode) => {
   let operator: Operator;
   let keys = 0;
 
-  beforeAll(async () => {
-    slot = await takeSlot();
-    operator = operatorOf(slot, undefined, SHOP);
-    writeFileSync(path.join(folder, 'catalog.json'), TEXT);
+  async function start(): Promise<void> {
     const env = {
       NOTIFICATION_ROUTE_DISPATCH: mode,
       NOTIFICATION_CATALOG_FILE: path.join(folder, 'catalog.json'),
@@ -96,6 +95,12 @@ describe.each(['child', 'on_failure', 'direct'])('mode %s', (mode) => {
       NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '1',
     };
     await Promise.all([slot.startService(env), slot.startService(env)]);
+  }
+  beforeAll(async () => {
+    slot = await takeSlot();
+    operator = operatorOf(slot, undefined, SHOP);
+    writeFileSync(path.join(folder, 'catalog.json'), TEXT);
+    await start();
   });
   afterAll(async () => {
     await slot.release();
@@ -200,6 +205,21 @@ describe.each(['child', 'on_failure', 'direct'])('mode %s', (mode) => {
     });
     expect(await countedOf('user-6')).toEqual([1]);
   });
+
+  test('I98 what was delivered before PostgreSQL fell back is not throttled when it is accepted again', async () => {
+    for (const _ of [1, 2]) await untilStatuses(await publish(SALE, 'user-7'), ...PASSED);
+    const { putBack } = await keepRows(slot.db);
+    await age('1 hour');
+    const again = [await publish(SALE, 'user-7'), await publish(SALE, 'user-7')];
+    for (const id of again) await untilStatuses(id, ...PASSED);
+    await slot.stopServices();
+    await putBack();
+    await start();
+    for (const id of again) await untilStatuses(id, ...PASSED);
+    await untilStatuses(await publish(SALE, 'user-7'), ...THROTTLED);
+    const events = await slot.redis.xrange('gateway:client-events', '-', '+');
+    expect(events.filter(([, fields]) => fields.includes('user-7'))).toHaveLength(4);
+  });
 });
 
 describe('the statement that accepts', () => {
@@ -227,7 +247,7 @@ describe('the statement that accepts', () => {
   async function accept(db: Pool, intents: readonly Intent[], users: Recipients, catalog = SHOP) {
     const audience = { kind: 'user' as const, recipients: [...users] };
     const items = intents.map((intent) => ({ intent, audience }));
-    const accepted = await insertRecords(db, items, { ...SETTINGS, catalog });
+    const accepted = await insertRecords(db, items, { ...SETTINGS, catalog, redis: slot.redis });
     return intents.map(({ notificationId }) => accepted.get(notificationId)?.throttled.length);
   }
   const written = async (...intents: Intent[]) => {
@@ -269,8 +289,7 @@ describe('the statement that accepts', () => {
     const [late] = await written(intentOf(SALE));
     const audience = { kind: 'user' as const, recipients: [recipientOf('batch')] };
     const accepted = await insertRecords(slot.db, [{ intent: late!, audience }], {
-      ...SETTINGS,
-      catalog: SHOP,
+      ...{ ...SETTINGS, catalog: SHOP, redis: slot.redis },
     });
     const { acceptance, fresh } = accepted.get(late!.notificationId)!;
     expect(acceptance).toEqual({ outcome: 'accepted', routeCount: 2, skipped: 2, routes: [] });
@@ -292,6 +311,35 @@ describe('the statement that accepts', () => {
     const [letter] = await written(intentOf('shop.letter'));
     expect(await accept(slot.db, [letter!], [{ userId: 'unusable', problem: 'no address' }])).toEqual([0]);
     expect(await countedOf('unusable')).toEqual([]);
+  });
+
+  test('I98 what was handed off on any channel passes all, and counts before the others; what was cancelled does not', async () => {
+    const user = [recipientOf('back')];
+    const [other, before, full, cancelled] = await written(
+      ...Array.from({ length: 4 }, () => intentOf(MOVED)),
+    );
+    const remember = ({ notificationId }: Intent, as: string) =>
+      slot.redis.set(handOffKey(notificationId, 'email:user:back', 0), as);
+    await remember(before!, '1-1');
+    await remember(full!, '1-2');
+    await remember(cancelled!, 'closed');
+    expect(await accept(slot.db, [other!, before!], user)).toEqual([2, 0]);
+    expect(await countedOf('back')).toEqual([1]);
+    expect(await accept(slot.db, [cancelled!, full!], user)).toEqual([2, 0]);
+  });
+
+  test('I98 without an answer of Redis nothing is decided about a type with a throttle', async () => {
+    const user = [recipientOf('away')];
+    const [sale, news] = await written(intentOf(SALE), intentOf('shop.news'));
+    const away = slot.redis.duplicate({ lazyConnect: true });
+    away.disconnect();
+    const options = { ...SETTINGS, catalog: SHOP, redis: away };
+    const itemOf = (intent: Intent) => ({ intent, audience: { kind: 'user' as const, recipients: user } });
+    await expect(insertRecords(slot.db, [itemOf(sale!)], options)).rejects.toMatchObject({
+      type: 'AcceptanceDeferred',
+    });
+    expect(await insertRecords(slot.db, [itemOf(news!)], options)).toHaveProperty('size', 1);
+    expect(await accept(slot.db, [sale!], user)).toEqual([0]);
   });
 
   test('I98 a large audience is counted in its parts, and a limit may change', async () => {
