@@ -11,7 +11,7 @@ import { entryOf } from './ledger/intent-entries.ts';
 import type { IntentRows } from './ledger/intent.ts';
 import { judgeIntents } from './ledger/intent.ts';
 import type { Audience } from './ledger/notification-types.ts';
-import { TYPES, payloadOf } from './ledger/notification-types.ts';
+import { TYPES, WINDOW_MS, payloadOf } from './ledger/notification-types.ts';
 import { judgeOutcomes } from './ledger/outcomes.ts';
 import type { Verdict } from './ledger/verdict.ts';
 import { CHARGES } from './ledger/verdict.ts';
@@ -24,8 +24,11 @@ import type { Arena, Work } from './work.ts';
 const INTENTS = 'notification:intents';
 const OFFSET_KEY = `notification:stream_offsets:${Buffer.from(INTENTS).toString('base64url')}`;
 const USERS = 500;
-/** Recipients of types with a throttle, so that many of them have enough. */
-const THROTTLED_USERS = 20;
+/** Recipients of types with a throttle or windows, so that many of them have enough. */
+const FEW_USERS = 20;
+/** How many of the other intents are for later, and by how much at most, ms. */
+const FOR_LATER = 0.07;
+const LATER_MS = 40_000;
 const LANGUAGES = ['en', 'de', '', 'en-US', 'EN', 'not a language'];
 const ADMINS = [plantedMail('admin', 1), plantedMail('admin', 2)];
 /** Of one replay of everything, in which servers may be away. */
@@ -140,10 +143,13 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
   function intentsOf(index: number): SentIntent[] {
     const type = random.oneOf(Object.keys(TYPES));
     const audience = random.oneOf(Object.keys(TYPES[type]!.channels) as Audience[]);
-    const most = TYPES[type]!.throttle === undefined ? USERS : THROTTLED_USERS;
+    const { throttle, collapse } = TYPES[type]!;
+    const most = throttle === undefined && collapse === undefined ? USERS : FEW_USERS;
     const chosen = random.shuffled(Array.from({ length: 3 }, () => userOf(random.between(1, most))));
     const recipients = [...new Set(chosen.slice(0, random.oneOf([1, 1, 1, 2, 3])))];
     const kind = random.next();
+    const isForLater = random.chance(FOR_LATER) && collapse === undefined;
+    const laterMs = random.between(1, LATER_MS);
     const sentWith = (mark: string, more: Partial<SentIntent> = {}): SentIntent => ({
       mark,
       type,
@@ -152,8 +158,10 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
       key: `faults/${index}`,
       payload: { ...payloadOf(type, mark, index), note: plantedText('payload'), mark },
       occurredAtMs: Date.now(),
-      ...(index % 2 === 0 ? { requestId: `request-${index}` } : {}),
-      ...(index % 3 === 0 ? { traceId: `trace-${index}` } : {}),
+      ...(isForLater ? { deliverAtMs: Date.now() + laterMs } : {}),
+      // A delivery of a window has those of the intent whose route carries it.
+      ...(index % 2 === 0 && collapse === undefined ? { requestId: `request-${index}` } : {}),
+      ...(index % 3 === 0 && collapse === undefined ? { traceId: `trace-${index}` } : {}),
       fate: 'delivered',
       ...more,
     });
@@ -164,7 +172,7 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
     if (kind < 0.07)
       return [{ ...plain, fate: 'malformed', missing: random.oneOf(['producer', 'payload_json']) }];
     if (kind < 0.08) return [{ ...plain, fate: 'malformed' }];
-    if (kind < 0.1 && audience === 'user')
+    if (kind < 0.1 && audience === 'user' && collapse === undefined)
       return [{ ...plain, recipients: [...recipients, UNKNOWN_USER], fate: 'recipient_not_found' }];
     return [plain];
   }
@@ -271,7 +279,9 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
     return {
       generations,
       entries: await pairs<string | null>(
-        "SELECT notification_id || '/' || route_id AS id, entry_id AS value FROM notification.routes",
+        `SELECT coalesce(collapse ->> 'newest', notification_id) || '/' || route_id AS id, entry_id AS value
+           FROM notification.routes
+          WHERE entry_id IS NOT NULL`,
       ),
       refusals: await pairs(
         'SELECT stream_entry_id AS id, failure_code AS value FROM notification.malformed_intents',
@@ -286,20 +296,18 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
   }
 }
 
-/** The catalog of Galaxy, with throttles. @returns its file. */
+/** The catalog of Galaxy, with throttles and windows. @returns its file. */
 function writeCatalog(folder: string): string {
   const file = path.join(folder, 'catalog.yaml');
   const galaxy = readFileSync(path.join(import.meta.dirname, '../catalog/galaxy.yaml'), 'utf8');
-  const text = Object.entries(TYPES).reduce(
-    (catalog, [type, { throttle }]) =>
-      throttle === undefined
-        ? catalog
-        : catalog.replace(
-            `\n  ${type}:\n`,
-            `$&    throttle: { limit: ${throttle}, window: 31d, per: [recipient] }\n`,
-          ),
-    galaxy,
-  );
+  const text = Object.entries(TYPES).reduce((catalog, [type, { throttle, collapse }]) => {
+    const digest = collapse === 'digest' ? ', digest: { items: 100, bytes: 32768 }' : '';
+    const policies = [
+      ...(throttle === undefined ? [] : [`throttle: { limit: ${throttle}, window: 31d, per: [recipient] }`]),
+      ...(collapse === undefined ? [] : [`collapse: { key: [], window: ${WINDOW_MS}ms${digest} }`]),
+    ];
+    return catalog.replace(`\n  ${type}:\n`, `$&${policies.map((one) => `    ${one}\n`).join('')}`);
+  }, galaxy);
   writeFileSync(file, text);
   return file;
 }

@@ -38,6 +38,10 @@ const ID_FIELDS: Record<Channel, string> = { push: 'event_id', email: 'delivery_
 const ID = /^(\d+-\d+)\/(push|email):((?:user|email|config):.+)$/s;
 /** Of the clocks of this machine, and of what PostgreSQL rounds. */
 const CLOCK_MS = 1_000;
+const DIGEST_FIELDS = ['items', 'items_omitted'];
+
+/** When its stream took an entry, ms since the epoch by the clock of Redis. */
+export const takenAt = ({ sighting }: Delivery): number => Number(sighting.entryId.split('-')[0]);
 
 /** @returns a text with the reason for an entry that cannot be read. */
 export function readDelivery(sighting: Sighting): Delivery | string {
@@ -80,6 +84,12 @@ export function compare(
   const charges: Charges = { misdirected: [], altered: [] };
   const { channel } = sighting;
   const expected = new Map<string, string>(commonFields(sent));
+  // What a digest adds is held against its window.
+  const digest: Record<string, unknown> = {};
+  if (TYPES[sent.type]!.collapse === 'digest') {
+    if (values.has('item_count')) expected.set('item_count', values.get('item_count')!);
+    for (const name of DIGEST_FIELDS) if (name in told) digest[name] = told[name];
+  }
   if (!recipientsOf(sent, world).includes(recipientRef))
     charges.misdirected.push(`${id} is not for ${recipientRef}`);
 
@@ -105,7 +115,7 @@ export function compare(
     expected.set('requested_at_ms', values.get('requested_at_ms') ?? '');
     expected.set('payload_json', values.get('payload_json') ?? '');
     const payload = jsonOf(values.get('payload_json')) as { to?: unknown } & Record<string, unknown>;
-    const due = mailOf(sent, recipientRef, world);
+    const due = mailOf(sent, recipientRef, world, digest);
     if (!sameValue(payload.to, due.to)) charges.misdirected.push(`${id} goes to another address`);
     else if (!sameValue(payload, due))
       charges.altered.push(`${id}: the command says other things than its intent`);
@@ -128,7 +138,7 @@ export function recipientsOf({ audience, recipients }: SentIntent, { admins }: W
   return audience === 'user' ? recipients.map((id) => `user:${id}`) : admins.map((to) => `email:${to}`);
 }
 
-function mailOf(sent: SentIntent, recipientRef: string, { users }: World) {
+function mailOf(sent: SentIntent, recipientRef: string, { users }: World, digest: object) {
   const user = users.get(recipientRef.replace(/^user:/, ''));
   const [to, locale] =
     sent.audience === 'user'
@@ -143,6 +153,6 @@ function mailOf(sent: SentIntent, recipientRef: string, { users }: World) {
     attachments: none,
     template_id: sent.type,
     locale,
-    variables: sent.payload,
+    variables: { ...sent.payload, ...digest },
   };
 }

@@ -12,6 +12,7 @@ export interface SentIntent {
   key: string;
   payload: Record<string, unknown>;
   occurredAtMs: number;
+  deliverAtMs?: number;
   requestId?: string;
   traceId?: string;
   /**
@@ -38,6 +39,7 @@ export function entryOf(sent: SentIntent): EntryFields {
     ['payload_json', JSON.stringify(sent.payload)],
   ];
   if (sent.audience === 'user') fields.push(['recipient_user_ids_json', JSON.stringify(sent.recipients)]);
+  if (sent.deliverAtMs !== undefined) fields.push(['deliver_at_ms', String(sent.deliverAtMs)]);
   if (sent.requestId !== undefined) fields.push(['request_id', sent.requestId]);
   if (sent.traceId !== undefined) fields.push(['trace_id', sent.traceId]);
   if (sent.fate === 'malformed' && sent.missing === undefined)

@@ -5,7 +5,7 @@
 import type { Posting } from './account.ts';
 import { acknowledgedIds, toldCounts, unknownAttempts } from './account.ts';
 import type { Delivery, Sighting, World } from './deliveries.ts';
-import { compare, readDelivery, recipientsOf } from './deliveries.ts';
+import { compare, readDelivery, recipientsOf, takenAt } from './deliveries.ts';
 import type { SentIntent } from './intent-entries.ts';
 import { MALFORMED_CODE, groupOf } from './intent-entries.ts';
 import type { Generation } from './generations.ts';
@@ -13,6 +13,8 @@ import { wrongGenerations } from './generations.ts';
 import { CHANNELS, TYPES } from './notification-types.ts';
 import type { Verdict } from './verdict.ts';
 import { noVerdict } from './verdict.ts';
+import type { Member } from './windows.ts';
+import { judgeWindow } from './windows.ts';
 
 /** What the tables of the reference document say in the end. */
 export interface IntentRows {
@@ -22,7 +24,7 @@ export interface IntentRows {
   marks: ReadonlyMap<string, string>;
   /** Status by `<notification_id>/<route_id>`. */
   routes: ReadonlyMap<string, string>;
-  /** By the same: as which entry a route was handed off. */
+  /** By the id of what a route carries, where it was handed off: as which entry. */
   entries: ReadonlyMap<string, string | null>;
   /** Generations that replays have opened. */
   generations: readonly Generation[];
@@ -70,17 +72,26 @@ export function judgeIntents(given: IntentCase): Verdict {
     if (again.length > 1 && mayRepeat) verdict.repeated += again.length - 1;
     else if (again.length > 1) verdict.doubled.push(`${id} has ${again.length} entries`);
   }
-  // Of a type with a throttle rows alone may tell that it was accepted.
+  // Of a type with a throttle or windows rows alone may tell that it was accepted.
   for (const [id, mark] of rows.marks)
-    if (TYPES[marks.get(mark)?.content.type ?? '']?.throttle !== undefined)
+    if (isThinned(marks.get(mark)?.content.type ?? ''))
       deliveredAs.set(mark, (deliveredAs.get(mark) ?? new Set()).add(id));
   /** Whether each passed, by type and recipient. */
   const throttled = new Map<string, boolean[]>();
+  /** What was accepted of a type with windows, by type and recipient. */
+  const members = new Map<string, Member[]>();
+  const lateMs: number[] = [];
   const expected = new Map<string, 'published' | 'skipped'>();
   for (const group of Map.groupBy(sent, ({ content }) => groupOf(content)).values()) judgeGroup(group);
   judgeThrottles();
+  for (const [name, list] of members) judgeWindow(verdict, name, list, deliveries, mayRepeat);
   judgeRows();
-  verdict.wrong.push(...wrongGenerations(given, deliveries));
+  // A window that was closed, and forgotten, is closed again with what is newer.
+  const named = mayRepeat
+    ? new Map([...deliveries].filter(([id, [first]]) => rows.entries.has(id) || !collapses(first!)))
+    : deliveries;
+  verdict.wrong.push(...wrongGenerations(given, named));
+  lateMs.sort((a, b) => a - b);
 
   verdict.figures = {
     intents: postings.length,
@@ -90,8 +101,15 @@ export function judgeIntents(given: IntentCase): Verdict {
     deliveries: deliveries.size,
     entries: sightings.length,
     throttled: [...throttled.values()].flat().filter((passed) => !passed).length,
+    'in windows': [...members.values()].flat().length,
+    'for later': lateMs.length,
+    'late by ms, p99': lateMs[Math.floor(lateMs.length * 0.99)] ?? 0,
   };
   return verdict;
+
+  function collapses(delivery: Delivery): boolean {
+    return TYPES[postingOf(delivery)?.content.type ?? '']?.collapse !== undefined;
+  }
 
   function judgeOne(delivery: Delivery): void {
     const posting = postingOf(delivery);
@@ -106,6 +124,11 @@ export function judgeIntents(given: IntentCase): Verdict {
     if (!known.includes(delivery.notificationId) && unknownAttempts(posting) === 0)
       verdict.wrong.push(`${delivery.id} is not of ${known.join()}, under which its intent was acknowledged`);
     deliveredAs.set(content.mark, (deliveredAs.get(content.mark) ?? new Set()).add(delivery.notificationId));
+    if (content.deliverAtMs !== undefined) {
+      const lateBy = takenAt(delivery) - content.deliverAtMs;
+      lateMs.push(lateBy);
+      if (lateBy < 0) verdict.wrong.push(`${delivery.id} was delivered ${-lateBy} ms too early`);
+    }
     const { misdirected, altered } = compare(delivery, content, {
       world,
       postedAt: posting.attempts[0]!.beganAt,
@@ -153,9 +176,14 @@ export function judgeIntents(given: IntentCase): Verdict {
   }
 
   function expectDeliveries(sent: SentIntent, notificationId: string): void {
-    const { throttle, channels: all } = TYPES[sent.type]!;
+    const { throttle, collapse, channels: all } = TYPES[sent.type]!;
     const channels = all[sent.audience] ?? [];
     for (const ref of recipientsOf(sent, world)) {
+      if (collapse !== undefined) {
+        const name = `${sent.type} to ${ref}`;
+        const postedAt = marks.get(sent.mark)!.attempts[0]!.beganAt;
+        members.set(name, [...(members.get(name) ?? []), { id: notificationId, ref, sent, postedAt }]);
+      }
       const idOf = (channel: string) => `${notificationId}/${channel}:${ref}`;
       // All channels pass, or none.
       const passed = throttle === undefined || channels.some((channel) => deliveries.has(idOf(channel)));
@@ -166,10 +194,11 @@ export function judgeIntents(given: IntentCase): Verdict {
       for (const channel of CHANNELS) {
         const id = idOf(channel);
         const isWanted = channels.includes(channel) && passed;
-        // What was delivered, and forgotten with its row, may be beyond the throttle when it is accepted again.
-        const isBeyond = throttle !== undefined && mayRepeat && rows.routes.get(id) === 'skipped';
-        expected.set(id, isWanted && !isBeyond ? 'published' : 'skipped');
-        if (isWanted && !deliveries.has(id)) verdict.lost.push(`${id} did not arrive`);
+        // Any route of a window carries its delivery.
+        const isCarried = collapse !== undefined && rows.routes.get(id) === 'skipped';
+        expected.set(id, isWanted && !isCarried ? 'published' : 'skipped');
+        if (isWanted && collapse === undefined && !deliveries.has(id))
+          verdict.lost.push(`${id} did not arrive`);
         if (!isWanted && deliveries.has(id)) verdict.wrong.push(`${id}: its type has no ${channel}`);
       }
     }
@@ -221,6 +250,10 @@ export function judgeIntents(given: IntentCase): Verdict {
       if (!expected.has(id)) verdict.wrong.push(`the row ${id} was not expected`);
   }
 }
+
+/** Of a type of which some are skipped. */
+const isThinned = (type: string): boolean =>
+  TYPES[type]?.throttle !== undefined || TYPES[type]?.collapse !== undefined;
 
 /** When the first entry of an intent came into the stream: the part of its id that is a time, and the one that is not. */
 function orderOf(posting: Posting<SentIntent>): number {

@@ -17,7 +17,12 @@ export interface NotificationTypeRow {
   push?: TableLayout;
   /** How many a run lets through to one recipient: the catalog of a run has that of Galaxy with these. */
   throttle?: number;
+  /** Of each recipient's window, a run delivers the newest, or a digest of all. */
+  collapse?: 'newest' | 'digest';
 }
+
+/** Of types with `collapse`, ms. */
+export const WINDOW_MS = 20_000;
 
 const both = ['push', 'email'] as const;
 const mail = ['email'] as const;
@@ -64,14 +69,14 @@ export const TYPES: Readonly<Record<string, NotificationTypeRow>> = {
   'lobby.membership.approved': {
     producer: 'game_lobby',
     channels: { user: both },
-    throttle: 3,
+    collapse: 'newest',
     payload: game,
     push: [text('game_id')],
   },
   'lobby.membership.rejected': {
     producer: 'game_lobby',
     channels: { user: both },
-    throttle: 3,
+    collapse: 'digest',
     payload: game,
     push: [text('game_id')],
   },
@@ -108,7 +113,6 @@ export const TYPES: Readonly<Record<string, NotificationTypeRow>> = {
   'lobby.race_name.registered': {
     producer: 'game_lobby',
     channels: { user: both },
-    throttle: 3,
     payload: ['race_name'],
     push: [text('race_name')],
   },

@@ -18,7 +18,7 @@ import type { IntentCase } from '../../faults/ledger/intent.ts';
 import { judgeIntents } from '../../faults/ledger/intent.ts';
 import type { FcmRequest, MobileCase, SentJob } from '../../faults/ledger/mobile-push.ts';
 import { bodyOf, judgeMobilePushes } from '../../faults/ledger/mobile-push.ts';
-import { TYPES, payloadOf } from '../../faults/ledger/notification-types.ts';
+import { TYPES, WINDOW_MS, payloadOf } from '../../faults/ledger/notification-types.ts';
 import type { OutcomeCase, ToldOutcome } from '../../faults/ledger/outcomes.ts';
 import { judgeOutcomes } from '../../faults/ledger/outcomes.ts';
 import { disagreements, judgeSubscriptions } from '../../faults/ledger/subscription.ts';
@@ -63,10 +63,11 @@ describe('intents', () => {
     };
   }
 
-  /** What this product makes of an intent, by its own parser and encoders. */
+  /** What this product makes of an intent, by its own parser and encoders. @param window of a digest, ends with the intent. */
   function delivered(
     sent: SentIntent,
     notificationId: string,
+    window = [sent],
   ): { sightings: Sighting[]; routes: [string, string][] } {
     const parsed = parseIntent(
       notificationId,
@@ -74,7 +75,9 @@ describe('intents', () => {
     );
     if (!parsed.ok) throw new Error(parsed.malformed.failureMessage);
     const { intent } = parsed;
-    const channels = TYPES[sent.type]!.channels[sent.audience]!;
+    const { channels: byAudience, collapse } = TYPES[sent.type]!;
+    const channels = byAudience[sent.audience]!;
+    const digest = { items: window.map(({ payload }) => payload), items_omitted: 0 };
     const refs = sent.audience === 'user' ? ['user:a', 'user:b'] : world.admins.map((to) => `email:${to}`);
     const sightings: Sighting[] = [];
     const routes: [string, string][] = [];
@@ -95,6 +98,7 @@ describe('intents', () => {
                   type,
                   JSON.parse(intent.payloadJson) as Record<string, unknown>,
                 ),
+                itemCount: collapse === 'digest' ? window.length : undefined,
               })
             : mailEntryFields({
                 ...common,
@@ -104,11 +108,11 @@ describe('intents', () => {
                   : recipientRef.slice(6),
                 locale: 'en',
                 acceptedAtMs: NOW + 5,
-                payloadJson: intent.payloadJson,
+                payloadJson: JSON.stringify({ ...sent.payload, ...(collapse === 'digest' ? digest : {}) }),
               });
         sightings.push({
           channel,
-          entryId: `${NOW}-${sightings.length}`,
+          entryId: `${NOW + WINDOW_MS}-${sightings.length}`,
           fields: fields.map(([name, value]) => [name, Buffer.from(value)]),
           seenAt: NOW + 10,
         });
@@ -269,13 +273,16 @@ describe('intents', () => {
       }),
     ],
   ];
-  describe('a throttle', () => {
-    const index = all.findIndex(([type]) => type === 'game.finished');
-    /** Of so many intents of one type to two users, the first ones alone arrive. */
-    function throttled(count: number, passed: number): IntentCase {
+  describe('a throttle, windows', () => {
+    /** Of so many intents of one type to two users, some arrive. @param most of a digest: how many it has. */
+    function some(type: string, count: number, arrived: readonly number[], most = count): IntentCase {
+      const index = all.findIndex(([other]) => type === other);
       const sent = Array.from({ length: count }, (_, nth) => sentOf(index + (nth + 1) * all.length));
-      const made = sent.map((one, nth) => delivered(one, `${NOW}-${100 + nth}`));
-      const sightings = made.slice(0, passed).flatMap((one) => one.sightings);
+      const made = sent.map((one, nth) => {
+        const before = arrived.findLast((other) => other < nth) ?? -1;
+        return delivered(one, `${NOW}-${100 + nth}`, sent.slice(before + 1, nth + 1).slice(-most));
+      });
+      const sightings = arrived.flatMap((nth) => made[nth]!.sightings);
       return {
         ...perfect(),
         postings: sent.map((one, nth) => posted(one, acknowledged(`${NOW}-${100 + nth}`))),
@@ -284,14 +291,40 @@ describe('intents', () => {
           refusals: new Map(),
           marks: new Map(sent.map(({ mark }, nth) => [`${NOW}-${100 + nth}`, mark])),
           routes: new Map(
-            made.flatMap(({ routes }, nth) => routes.map(([id, is]) => [id, nth < passed ? is : 'skipped'])),
+            made.flatMap(({ routes }, nth) =>
+              routes.map(([id, is]) => [id, arrived.includes(nth) ? is : 'skipped']),
+            ),
           ),
           entries: entriesOf(sightings),
           generations: [],
         },
       };
     }
+    const throttled = (count: number, passed: number) =>
+      some('game.finished', count, [...Array(passed).keys()]);
+    const [COLLAPSED, DIGEST] = ['lobby.membership.approved', 'lobby.membership.rejected'] as const;
+    function early(given: IntentCase): IntentCase {
+      const sightings = given.sightings.map((one, nth) => ({
+        ...one,
+        entryId: `${NOW + WINDOW_MS - 1}-${nth}`,
+      }));
+      return { ...given, sightings, rows: { ...given.rows, entries: entriesOf(sightings) } };
+    }
+    const forLater = (given: IntentCase, laterMs: number): IntentCase => ({
+      ...given,
+      postings: given.postings.map((one) => ({
+        ...one,
+        content: { ...one.content, deliverAtMs: NOW + laterMs },
+      })),
+    });
     test.each<[string, IntentCase, string[]]>([
+      ['the newest of each window arrives', some(COLLAPSED, 5, [2, 4]), []],
+      ['nothing of a window arrives', some(COLLAPSED, 5, [2]), ['lost']],
+      ['a window ends early', early(some(COLLAPSED, 5, [2, 4])), ['wrong']],
+      ['a digest of each window arrives', some(DIGEST, 5, [2, 4]), []],
+      ['a digest lacks one', some(DIGEST, 5, [2, 4], 2), ['lost', 'altered']],
+      ['an intent for later is on time', forLater(throttled(3, 3), WINDOW_MS), []],
+      ['an intent for later is early', forLater(throttled(3, 3), WINDOW_MS + 1), ['wrong']],
       ['as many pass as may', throttled(5, 3), []],
       ['too few pass', throttled(5, 2), ['lost']],
       ['too many pass', throttled(5, 4), ['doubled']],
