@@ -22,6 +22,7 @@ import { describeProfiles } from './profile.ts';
 import type { Row } from './report.ts';
 import { describeMachine, rowsOf, tableOfRows, tableOfTargets } from './report.ts';
 import { replication } from './replication.ts';
+import { scaleDue } from './scale-due.ts';
 import { scaleHostile } from './scale-hostile.ts';
 import { scaleIntent } from './scale-intent.ts';
 import { scaleAccountCallback } from './scale-account-callback.ts';
@@ -49,6 +50,7 @@ const MEASUREMENTS: readonly Measurement[] = [
   ...largeAudiences,
   scaleIntent,
   scaleHostile,
+  scaleDue,
   scaleRecovery,
   scaleWhy,
   scaleRetention,

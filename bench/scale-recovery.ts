@@ -13,7 +13,8 @@ const ROUTES = 100_000;
 const LONGEST_S = 600;
 const MOST_SLOWDOWN = 3;
 const ALONE_SECONDS = 20;
-const PER_SECOND = 5;
+/** New intents. */
+export const PER_SECOND = 5;
 const LOOK_INTERVAL_MS = 1_000;
 const PART = 'on_failure';
 const ROW = 'scale.open-routes';
@@ -42,9 +43,33 @@ export const scaleRecovery: Measurement = {
 async function measure(bench: Bench): Promise<Finding[]> {
   const part = await bench.part(PART);
   await serviceOf(bench, PART);
+  const { seconds, slowdown } = await besideNewIntents(bench, part, {
+    longestS: LONGEST_S,
+    plant: () => plant(part),
+    countLeft: () => openRoutes(part),
+  });
+  return [
+    { row: `${ROW}.taken-up`, value: seconds },
+    { row: `${ROW}.slowdown`, ...slowdown },
+  ];
+}
+
+interface OtherWork {
+  longestS: number;
+  plant(): Promise<void>;
+  countLeft(): Promise<number>;
+}
+
+/**
+ * Has other work done while a few new intents a second come in.
+ *
+ * @returns how long it takes, and p50 of new intents meanwhile in that of the same alone. @throws Error when it takes twice
+ * as long as it may.
+ */
+export async function besideNewIntents(bench: Bench, part: Part, { longestS, plant, countLeft }: OtherWork) {
   const aloneMs = quantile(await latenciesFor(part, ALONE_SECONDS), 0.5);
-  bench.report(`p50 alone ${aloneMs.toFixed(1)} ms; planting ${ROUTES} routes`);
-  await plant(part);
+  bench.report(`p50 alone ${aloneMs.toFixed(1)} ms; planting the other work`);
+  await plant();
   const beganAt = performance.now();
   const probe = await openProbe(part);
   let isOver = false;
@@ -53,28 +78,21 @@ async function measure(bench: Bench): Promise<Finding[]> {
   })();
   // Waited for at the end; when the run is stopped before, its failure says nothing.
   publishing.catch(() => undefined);
-  let left = ROUTES;
-  while (left > 0) {
+  let seconds = 0;
+  for (let left = Infinity; left > 0;) {
     await sleep(LOOK_INTERVAL_MS);
-    left = await openRoutes(part);
-    const seconds = (performance.now() - beganAt) / 1_000;
+    left = await countLeft();
+    seconds = (performance.now() - beganAt) / 1_000;
     if (Math.round(seconds) % 20 === 0) bench.report(`${left} left after ${seconds.toFixed(0)} s`);
-    if (seconds > 2 * LONGEST_S) throw new Error(`${left} routes are left after ${seconds.toFixed(0)} s`);
+    if (seconds > 2 * longestS) throw new Error(`${left} are left after ${seconds.toFixed(0)} s`);
   }
-  const takenUpS = (performance.now() - beganAt) / 1_000;
   isOver = true;
   await publishing;
   const meanwhile = await probe.latencies();
   probe.close();
   const p50 = quantile(meanwhile, 0.5);
-  return [
-    { row: `${ROW}.taken-up`, value: takenUpS },
-    {
-      row: `${ROW}.slowdown`,
-      value: p50 / aloneMs,
-      details: { aloneMs, p50, p99: quantile(meanwhile, 0.99) },
-    },
-  ];
+  const details = { aloneMs, p50, p99: quantile(meanwhile, 0.99) };
+  return { seconds, slowdown: { value: p50 / aloneMs, details } };
 }
 
 async function latenciesFor(part: Part, seconds: number): Promise<number[]> {
