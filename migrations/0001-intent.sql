@@ -182,7 +182,7 @@ CREATE TABLE notification.intents (
     producer           text        NOT NULL,
     idempotency_key    text        NOT NULL,
     fingerprint        text        NOT NULL,
-    -- 0 for urgent types, which are dispatched before the others.
+    -- 0 for urgent types, which are dispatched before the others; 1, and 2 from when the time of one for later has come.
     lane               smallint    NOT NULL,
     status             text        NOT NULL
         CHECK (status IN ('open', 'accepted', 'duplicate', 'conflict', 'refused', 'cancelled')),

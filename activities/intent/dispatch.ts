@@ -51,6 +51,11 @@ const PARALLEL_DELIVERIES = 4;
 
 /** Intents whose time has come that one look releases. */
 const MOST_RELEASED = 1_000;
+/** Of the deliveries under way: of intents whose time has come, so that thousands of these leave places to new ones. */
+const PARALLEL_DUE = 2;
+
+/** Of urgent intents, others, and others whose time has come. */
+const LANES = { urgent: 0, normal: 1, due: 2 };
 
 /** Without a sign that there is something, ms. */
 const IDLE_LOOK_MS = 1_000;
@@ -80,6 +85,8 @@ export function createDispatcher(resources: DispatchResources): Dispatcher {
   const inWork = new Set<string>();
   const running = new Set<Promise<void>>();
   const mostRunning = isDirect ? PARALLEL_DELIVERIES : PARALLEL_STARTS;
+  const mostDue = isDirect ? PARALLEL_DUE : PARALLEL_STARTS;
+  let runningDue = 0;
   let done: string[] = [];
   let dispatched = 0;
   let failure: { error: unknown } | undefined;
@@ -113,37 +120,41 @@ export function createDispatcher(resources: DispatchResources): Dispatcher {
     const free = mostRunning - running.size;
     if (free <= -MORE_URGENT) return IDLE_LOOK_MS;
     const most = free <= 0 ? MORE_URGENT : isDirect ? TOGETHER : free;
-    const { picked, is_full: isFull, released } = await pick(most, free <= 0);
-    const [urgent, others] = [picked.filter(isUrgent), picked.filter((intent) => !isUrgent(intent))];
-    // Nothing that others of a delivery wait for holds an urgent one up.
-    for (const intents of isDirect ? [urgent, others] : picked.map((intent) => [intent])) begin(intents);
-    if (released > 0) return 0;
+    const lanes = [LANES.urgent];
+    if (free > 0) lanes.push(LANES.normal);
+    if (free > 0 && runningDue < mostDue) lanes.push(LANES.due);
+    const { picked, is_full: isFull, released } = await pick(most, lanes);
+    // Nothing that others of a delivery wait for holds those of another lane up.
+    const byLane = Map.groupBy(picked, ({ lane }) => lane).values();
+    for (const intents of isDirect ? byLane : picked.map((intent) => [intent])) begin(intents);
+    // A full batch has more behind it.
+    if (released > 0 || (isDirect && picked.length === TOGETHER)) return 0;
     return isFull && !isDirect ? FULL_LOOK_MS : IDLE_LOOK_MS;
   }
 
   /** Says which intents were dispatched, and takes the next ones. */
-  async function pick(most: number, onlyUrgent = false): Promise<PickRow> {
+  async function pick(most: number, lanes: number[] = []): Promise<PickRow> {
     const told = done;
     done = [];
     const [row] = await query<PickRow>(db, PICK_INTENTS, [
-      ...[told, [...inWork], most, MOST_UNDER_WAY, onlyUrgent, MOST_RELEASED],
+      ...[told, [...inWork], most, MOST_UNDER_WAY, lanes, MOST_RELEASED],
     ]);
     return row!;
   }
 
-  function begin(intents: readonly ToDispatch[]): void {
-    if (intents.length === 0) return;
+  function begin(intents: readonly PickedIntent[]): void {
+    const due = intents[0]!.lane === LANES.due ? 1 : 0;
+    runningDue += due;
     for (const { notificationId } of intents) inWork.add(notificationId);
     const work = (isDirect ? deliver(intents) : start(intents))
       .catch((error: unknown) => (failure ??= { error }))
       .then(() => {
         running.delete(work);
+        runningDue -= due;
         for (const { notificationId } of intents) inWork.delete(notificationId);
         awake.wake();
       });
     running.add(work);
-    // A full batch has more behind it.
-    if (isDirect && intents.length === TOGETHER) awake.wake();
   }
 
   async function deliver(intents: readonly ToDispatch[]): Promise<void> {
@@ -165,8 +176,6 @@ export function createDispatcher(resources: DispatchResources): Dispatcher {
   }
 }
 
-const isUrgent = (intent: ToDispatch): boolean => intent.isUrgent;
-
 function wakening(): { woken: Promise<void>; wake: () => void } {
   let wake: () => void = () => undefined;
   const woken = new Promise<void>((resolve) => (wake = resolve));
@@ -178,13 +187,16 @@ interface PickRow {
   is_full: boolean;
   /** Intents whose time has come, for the next look. */
   released: number;
-  picked: ToDispatch[];
+  picked: PickedIntent[];
 }
+
+type PickedIntent = ToDispatch & { lane: number };
 
 /**
  * $1 intents that were dispatched, $2 intents that are being dispatched, $3 intents at most, $4 intents of a producer that may
- * be under way, $5 whether only urgent ones are taken, $6 intents at most whose time has come: the next look takes them. Urgent ones do not wait for those under way. Lanes and producers are
- * stepped through by the index, since a backlog may have a million intents of few producers.
+ * be under way, $5 lanes, $6 intents at most whose time has come: the next look takes them. Urgent ones do not wait for those
+ * under way. Those whose time has come take turns with the others of their producer. Lanes and producers are stepped through
+ * by the index, since a backlog may have a million intents of few producers.
  */
 const PICK_INTENTS = {
   name: 'pick_intents',
@@ -193,7 +205,9 @@ const PICK_INTENTS = {
       UPDATE notification.intents SET dispatched_at = statement_timestamp(), updated_at = statement_timestamp()
        WHERE notification_id = ANY ($1::text[]) AND entry IS NOT NULL AND dispatched_at IS NULL
     ), released AS (
-      UPDATE notification.intents SET due_at = NULL, read_at = statement_timestamp(), updated_at = statement_timestamp()
+      UPDATE notification.intents
+         SET due_at = NULL, lane = CASE lane WHEN ${LANES.urgent} THEN lane ELSE ${LANES.due} END,
+             read_at = statement_timestamp(), updated_at = statement_timestamp()
        WHERE notification_id = ANY (ARRAY(
                SELECT notification_id FROM notification.intents
                 WHERE status = 'open' AND due_at <= statement_timestamp()
@@ -213,7 +227,7 @@ const PICK_INTENTS = {
             AND (lane, producer) > (turn.lane, turn.producer)
           ORDER BY lane, producer LIMIT 1) AS next
     ), busy AS MATERIALIZED (
-      SELECT turn.lane, turn.producer, CASE turn.lane WHEN 0 THEN 0 ELSE under_way.count END AS under_way
+      SELECT turn.lane, turn.producer, CASE turn.lane WHEN ${LANES.urgent} THEN 0 ELSE under_way.count END AS under_way
         FROM turn
        CROSS JOIN LATERAL (
          SELECT count(*)::int AS count
@@ -221,7 +235,7 @@ const PICK_INTENTS = {
                   WHERE status = 'open' AND reason IS NULL AND intents.producer = turn.producer
                     AND dispatched_at > statement_timestamp() - interval '1 minute'
                   LIMIT $4::int) AS first) AS under_way
-       WHERE turn.lane = 0 OR NOT $5::boolean
+       WHERE turn.lane = ANY ($5::smallint[])
     ), picked AS (
       SELECT intent.*
         FROM busy
@@ -233,7 +247,7 @@ const PICK_INTENTS = {
           ORDER BY read_number
           LIMIT $3::int) AS intent
        WHERE nth <= $4::int - busy.under_way
-       ORDER BY lane, nth, read_number
+       ORDER BY least(lane, ${LANES.normal}), nth, read_number
        LIMIT $3::int
     )
     SELECT EXISTS (SELECT FROM busy WHERE under_way >= $4::int) AS is_full,
@@ -241,11 +255,12 @@ const PICK_INTENTS = {
            (SELECT coalesce(json_agg(json_build_object(
                      'notificationId', notification_id, 'notificationType', notification_type, 'producer', producer,
                      'audienceKind', entry -> 'audienceKind', 'idempotencyKey', idempotency_key,
-                     'isUrgent', lane = 0, 'recipients', jsonb_array_length(entry -> 'recipientUserIds'),
+                     'lane', lane, 'isUrgent', lane = ${LANES.urgent},
+                     'recipients', jsonb_array_length(entry -> 'recipientUserIds'),
                      'userIds', CASE WHEN jsonb_array_length(entry -> 'recipientUserIds') <= ${MAX_RECIPIENTS_ACCEPTED_LOCALLY}
                                      THEN entry -> 'recipientUserIds' END,
                      'requestId', entry -> 'requestId', 'traceId', entry -> 'traceId',
-                     'traceparent', entry -> 'traceparent') ORDER BY lane, nth, read_number), '[]')
+                     'traceparent', entry -> 'traceparent') ORDER BY least(lane, ${LANES.normal}), nth, read_number), '[]')
               FROM picked) AS picked`,
 };
 

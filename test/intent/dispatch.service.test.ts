@@ -171,6 +171,33 @@ describe('the order of dispatch', () => {
   });
 });
 
+test('I89 of many intents whose time has come some are delivered at a time, and new ones beside them', async () => {
+  const due = Array.from({ length: 500 }, () => intentOf());
+  await writeOpenRows(slot.db, due);
+  await slot.db.query('UPDATE notification.intents SET due_at = now()');
+  const deliveries: string[][] = [];
+  const ended = Promise.withResolvers<Set<string>>();
+  const dispatcher = createDispatcher({
+    ...{ db: slot.db, workflows: {} as WorkflowClient, log: createLogger('fatal') },
+    bridge: { dispatch: 'direct' },
+    deliverTogether(ids) {
+      deliveries.push([...ids]);
+      return ended.promise;
+    },
+  });
+  const stop = new AbortController();
+  const running = dispatcher.run(stop.signal);
+  await eventually('two deliveries', () => Promise.resolve(deliveries.length === 2));
+  const fresh = intentOf();
+  await writeOpenRows(slot.db, [fresh]);
+  dispatcher.wake();
+  await eventually('one more', () => Promise.resolve(deliveries.length > 2));
+  expect(deliveries.slice(2)).toEqual([[fresh.notificationId]]);
+  stop.abort();
+  ended.resolve(new Set());
+  await running;
+});
+
 describe('in mode direct', () => {
   const DIRECT = { NOTIFICATION_ROUTE_DISPATCH: 'direct', NOTIFICATION_USER_SERVICE_TIMEOUT: '1m' };
   const workflowsOf = async () => (await slot.client.workflow.count("WorkflowType = 'notification'")).count;
