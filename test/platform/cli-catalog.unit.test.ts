@@ -47,7 +47,11 @@ test('I76 commands know the types of the configured catalog, and help with a nam
   const env = { NOTIFICATION_CATALOG_FILE: SHOP };
   const { stdout } = await cli(['intents', 'sample', '--json'], env);
   expect(JSON.parse(stdout)).toMatchObject({
-    items: [{ type: 'shop.order.shipped', producer: 'shop' }, { type: 'billing.payment.failed' }],
+    items: [
+      { type: 'shop.order.shipped', producer: 'shop' },
+      { type: 'shop.price.changed', producer: 'shop' },
+      { type: 'billing.payment.failed' },
+    ],
   });
   const { code, stderr } = await cli(['intents', 'sample', 'shop.order.shiped'], env);
   expect({ code, stderr }).toEqual({
