@@ -21,14 +21,8 @@ import type { FirstAttemptsOfMany } from './routes.ts';
 import { createAudienceResolver } from './audience.ts';
 import type { Audience, ChannelBudgets } from './audience.ts';
 import type { AcceptedNow, ToInsert } from './decisions.ts';
-import {
-  conflictText,
-  decideDuplicates,
-  findIntents,
-  insertRecords,
-  listRoutesToPublish,
-} from './decisions.ts';
-import { giveUp, isGivenUp, noteTrouble } from './entries.ts';
+import { conflictText, findIntents, insertRecords, listRoutesToPublish } from './decisions.ts';
+import { endIntents, giveUp, isGivenUp, noteTrouble } from './entries.ts';
 import type { Trouble } from './entries.ts';
 import { logFieldsOf } from './metrics.ts';
 import { recordMalformed, refusedIntent } from './malformed.ts';
@@ -171,17 +165,14 @@ export function createAcceptance(resources: IntentResources) {
     else await refuse(intent, why.code, why.message);
   }
 
-  /** Intents with windows in common are accepted one after the other: each round has one of a type and key at most. */
+  /** Each intent with windows has a transaction to itself, since it may have them in common with others. */
   async function insert(items: readonly ToInsert[], decided: Map<string, Decided>): Promise<void> {
-    const rounds: ToInsert[][] = [];
-    const roundOf = new Map<string, number>();
-    for (const item of items) {
-      const group = windowsOf(catalog, item.intent)?.group;
-      const round = group === undefined ? 0 : (roundOf.get(group) ?? 0);
-      if (group !== undefined) roundOf.set(group, round + 1);
-      (rounds[round] ??= []).push(item);
-    }
-    for (const round of rounds) await insertTogether(round, decided);
+    const collapses = ({ intent }: ToInsert) => windowsOf(catalog, intent) !== undefined;
+    await insertTogether(
+      items.filter((item) => !collapses(item)),
+      decided,
+    );
+    for (const item of items.filter(collapses)) await insertTogether([item], decided);
   }
 
   /** What is decided meanwhile stays as it is. What PostgreSQL refuses of many it is given one by one. */
@@ -294,12 +285,13 @@ export function createAcceptance(resources: IntentResources) {
 
   /** Decides intents that are open as duplicates of those with their keys. */
   async function concludeDuplicates(duplicates: readonly Duplicate[]): Promise<void> {
-    const decided = await decideDuplicates(
+    const ended = await endIntents(
       db,
+      'duplicate',
       duplicates.map(({ intent: { notificationId }, of }) => ({ notificationId, of })),
     );
     for (const { intent, of } of duplicates) {
-      if (decided.has(intent.notificationId)) countOutcome(intent, 'duplicate');
+      if (ended.has(intent.notificationId)) countOutcome(intent, 'duplicate');
       log.info({ ...logFieldsOf(intent), outcome: 'duplicate', duplicate_of: of }, 'intent is a duplicate');
     }
   }

@@ -27,8 +27,6 @@ export interface Closing {
   slotOf(slot: RouteSlot): RouteSlot;
 }
 
-const UNTOUCHED = { contents: [], slotOf: (slot: RouteSlot) => slot };
-
 /**
  * Closes windows of intents, within the transaction that accepts these. Until its end no other transaction closes a window of
  * the same type and key.
@@ -40,30 +38,26 @@ export async function closeWindows(
   catalog: Catalog,
   intents: readonly Intent[],
 ): Promise<Map<string, Closing>> {
-  const all = new Map(
-    intents.map((intent): [string, Closing] => [intent.notificationId, { intent, ...UNTOUCHED }]),
-  );
   const collapsing = intents.flatMap((intent) => {
     const windows = windowsOf(catalog, intent);
     return windows ? [{ intent, windows }] : [];
   });
-  for (const intent of intents) {
-    const isWithoutItems = catalog.types.get(intent.notificationType)?.collapse?.digest !== undefined;
-    if (isWithoutItems) all.set(intent.notificationId, closingOf(catalog, intent, []));
+  let rows: WindowRow[] = [];
+  if (collapsing.length > 0) {
+    await query(client, LOCK_WINDOWS, [collapsing.map(({ windows }) => windows.group)]);
+    rows = await query<WindowRow>(client, FIND_WINDOWS, [
+      collapsing.map(({ intent }) => intent.notificationId),
+      collapsing.map(({ intent }) => catalog.types.get(intent.notificationType)?.expiresAfterMs ?? null),
+      collapsing.map(({ windows }) => windows.digest?.items ?? 1),
+      collapsing.map(({ windows }) => windows.digest?.bytes ?? 0),
+    ]);
   }
-  if (collapsing.length === 0) return all;
-  await query(client, LOCK_WINDOWS, [collapsing.map(({ windows }) => windows.group)]);
-  const rows = await query<WindowRow>(client, FIND_WINDOWS, [
-    collapsing.map(({ intent }) => intent.notificationId),
-    collapsing.map(({ intent }) => catalog.types.get(intent.notificationType)?.expiresAfterMs ?? null),
-    collapsing.map(({ windows }) => windows.digest?.items ?? 1),
-    collapsing.map(({ windows }) => windows.digest?.bytes ?? 0),
-  ]);
-  for (const { intent } of collapsing) {
-    const own = rows.filter(({ notification_id: id }) => id === intent.notificationId);
-    all.set(intent.notificationId, closingOf(catalog, intent, own));
-  }
-  return all;
+  return new Map(
+    intents.map((intent) => {
+      const own = rows.filter(({ notification_id: id }) => id === intent.notificationId);
+      return [intent.notificationId, closingOf(catalog, intent, own)];
+    }),
+  );
 }
 
 interface WindowRow {

@@ -39,18 +39,17 @@ export type Decision =
 
 interface ListedRoute {
   route_id: string;
-  status: string;
+  is_published: boolean;
 }
 
 type Accepted = Extract<Acceptance, { outcome: 'accepted' }>;
 
 /** An intent as its row has it. */
 export interface FoundIntent {
-  notificationId: string;
   /** Undefined when the row is not open. */
-  intent?: Intent;
+  intent: Intent | undefined;
   /** Undefined when it is to be decided now. */
-  decision?: Decision;
+  decision: Decision | undefined;
 }
 
 /**
@@ -66,54 +65,39 @@ export async function findIntents(
   if (notificationIds.length === 0) return new Map();
   const rows = await query<IntentRow>(db, FIND_INTENTS, [notificationIds]);
   const found = rows.map(async (row): Promise<[string, FoundIntent]> => {
-    const { notification_id: notificationId, entry } = row;
-    const decision = await decisionOf(db, row);
-    return [
-      notificationId,
-      { notificationId, ...(entry ? { intent: entry } : {}), ...(decision ? { decision } : {}) },
-    ];
+    return [row.notification_id, { intent: row.entry ?? undefined, decision: await decisionOf(db, row) }];
   });
   return new Map(await Promise.all(found));
 }
 
 interface IntentRow {
   notification_id: string;
-  status: IntentStatus;
+  /** Of an open one whose key is taken, what that makes of it. */
+  status: IntentStatus | 'earlier_waits';
+  /** The notification that this is about. */
   other: string | null;
   reason: string | null;
   entry: Intent | null;
-  /** The notification that has the key of an open one, and whether its content is the same. */
-  owner: string | null;
-  is_same: boolean | null;
-  earlier: string | null;
-  /** The earlier one waits for its time, which may be a year: its key is taken meanwhile. */
-  is_earlier_scheduled: boolean | null;
-  is_earlier_same: boolean | null;
 }
 
 async function decisionOf(db: Pool, row: IntentRow): Promise<Decision | undefined> {
-  const { notification_id: notificationId, other, owner } = row;
-  switch (row.status) {
+  const { notification_id: notificationId, status, reason } = row;
+  const other = row.other ?? '';
+  switch (status) {
+    case 'open':
+      return undefined;
     case 'accepted':
       return acceptanceOf(db, notificationId);
     case 'duplicate':
-      return { outcome: 'duplicate', of: other ?? '' };
+      return { outcome: status, of: other };
     case 'conflict':
-      return { outcome: 'idempotency_conflict', with: other ?? '' };
+      return { outcome: 'idempotency_conflict', with: other };
+    case 'earlier_waits':
+      return { outcome: status, notificationId: other };
     case 'refused':
-      return { outcome: row.reason === 'recipient_not_found' ? 'recipient_not_found' : 'unstorable' };
+      return { outcome: reason === 'recipient_not_found' ? reason : 'unstorable' };
     case 'cancelled':
-      return { outcome: 'cancelled' };
-    case 'open':
-      if (owner !== null)
-        return row.is_same
-          ? { outcome: 'duplicate', of: owner }
-          : { outcome: 'idempotency_conflict', with: owner };
-      if (row.earlier === null) return undefined;
-      if (!row.is_earlier_scheduled) return { outcome: 'earlier_waits', notificationId: row.earlier };
-      return row.is_earlier_same
-        ? { outcome: 'duplicate', of: row.earlier }
-        : { outcome: 'idempotency_conflict', with: row.earlier };
+      return { outcome: status };
   }
 }
 
@@ -144,33 +128,11 @@ export async function listRoutesToPublish(
   offset: number,
   limit: number | null,
 ): Promise<RouteToPublish[]> {
-  return routesToPublish(await query<ListedRoute>(db, LIST_ROUTES, [notificationId, offset, limit]));
-}
-
-function routesToPublish(rows: ListedRoute[]): RouteToPublish[] {
-  return rows.flatMap(({ route_id, status }) =>
-    status === 'skipped'
-      ? []
-      : [
-          {
-            routeRef: routeRefOf(route_id),
-            ...(status === 'published' ? { isPublished: true as const } : {}),
-          },
-        ],
-  );
-}
-
-/** @returns the notifications that were not decided before. @throws ApplicationFailure of PostgreSQL. */
-export async function decideDuplicates(
-  db: Pool,
-  duplicates: readonly { notificationId: string; of: string }[],
-): Promise<Set<string>> {
-  if (duplicates.length === 0) return new Set();
-  const decided = await query<{ notification_id: string }>(db, DECIDE_DUPLICATES, [
-    duplicates.map(({ notificationId }) => notificationId),
-    duplicates.map(({ of }) => of),
-  ]);
-  return new Set(decided.map(({ notification_id }) => notification_id));
+  const rows = await query<ListedRoute>(db, LIST_ROUTES, [notificationId, offset, limit]);
+  return rows.map(({ route_id, is_published: isPublished }) => ({
+    routeRef: routeRefOf(route_id),
+    ...(isPublished ? { isPublished } : {}),
+  }));
 }
 
 /** An intent that is to be accepted for an audience. */
@@ -413,21 +375,29 @@ function throttleColumns({ types }: Catalog, items: readonly ToInsert[]): unknow
   ];
 }
 
-/** $1 notifications. */
+/**
+ * The key of an open intent is that of its owner, or else of an earlier open one. An earlier one for later may wait for a year:
+ * its key is taken meanwhile. $1 notifications.
+ */
 const FIND_INTENTS = {
   name: 'find_intents',
   text: `
-    SELECT intent.notification_id, intent.status, intent.other, intent.reason, intent.entry,
-           owner.notification_id AS owner, owner.request_fingerprint = intent.fingerprint AS is_same,
-           earlier.notification_id AS earlier, earlier.is_scheduled AS is_earlier_scheduled, earlier.is_same AS is_earlier_same
+    SELECT intent.notification_id, intent.reason, intent.entry, coalesce(holder.notification_id, intent.other) AS other,
+           CASE WHEN holder.notification_id IS NULL THEN intent.status
+                WHEN holder.waits THEN 'earlier_waits'
+                WHEN holder.is_same THEN 'duplicate'
+                ELSE 'conflict' END AS status
       FROM notification.intents AS intent
       LEFT JOIN LATERAL (
-        SELECT notification_id, request_fingerprint
-          FROM notification.records
-         WHERE records.producer = intent.producer
-           AND records.idempotency_key IN (intent.idempotency_key, ${forgottenKeySql('intent.idempotency_key')})
-         LIMIT 1) AS owner ON intent.status = 'open'
-      LEFT JOIN LATERAL (${EARLIER} ORDER BY is_scheduled LIMIT 1) AS earlier ON intent.status = 'open'
+        (SELECT notification_id, owner.request_fingerprint = intent.fingerprint AS is_same, false AS waits, 1 AS rank
+           FROM notification.records AS owner
+          WHERE owner.producer = intent.producer
+            AND owner.idempotency_key IN (intent.idempotency_key, ${forgottenKeySql('intent.idempotency_key')})
+          LIMIT 1)
+         UNION ALL
+        (SELECT notification_id, is_same, NOT is_scheduled, 2 FROM (${EARLIER}) AS earlier ORDER BY is_scheduled LIMIT 1)
+         ORDER BY rank
+         LIMIT 1) AS holder ON intent.status = 'open'
      WHERE intent.notification_id = ANY ($1::text[])`,
 };
 
@@ -452,34 +422,14 @@ const COUNT_ROUTES = {
 const LIST_ROUTES = {
   name: 'list_routes',
   text: `
-    SELECT route_id, status
-      FROM notification.routes
-     WHERE notification_id = $1
-     ORDER BY route_id
-    OFFSET $2 LIMIT $3`,
-};
-
-const DECIDE_DUPLICATES = {
-  name: 'decide_duplicates',
-  text: `
-    WITH open AS (
-      SELECT notification_id, duplicate_of, entry ->> 'requestId' AS request_id, entry ->> 'traceId' AS trace_id
-        FROM unnest($1::text[], $2::text[]) AS decided (notification_id, duplicate_of)
-        JOIN notification.intents USING (notification_id)
-       WHERE status = 'open'
-       ORDER BY notification_id
-         FOR UPDATE OF intents
-    ), refused AS (
-      UPDATE notification.intents AS intent
-         SET status = 'duplicate', other = duplicate_of, entry = NULL, reason = NULL, updated_at = statement_timestamp()
-        FROM open
-       WHERE intent.notification_id = open.notification_id
-      RETURNING intent.notification_id, notification_type, producer, idempotency_key, request_id, trace_id, duplicate_of
-    )
-    SELECT notification_id,
-           notification.tell_refusal(notification_id, 'duplicate', json_build_object('duplicate_of', duplicate_of),
-                                     notification_type, producer, idempotency_key, request_id, trace_id)
-      FROM refused`,
+    SELECT route_id, status = 'published' AS is_published
+      FROM (SELECT route_id, status
+              FROM notification.routes
+             WHERE notification_id = $1
+             ORDER BY route_id
+            OFFSET $2 LIMIT $3) AS route
+     WHERE status <> 'skipped'
+     ORDER BY route_id`,
 };
 
 /**

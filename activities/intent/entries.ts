@@ -306,13 +306,28 @@ export const isGivenUp = (status: string | undefined): boolean =>
   status !== undefined && !['RUNNING', 'COMPLETED', 'FAILED', 'STUCK', 'CONTINUED_AS_NEW'].includes(status);
 
 /**
- * Cancels an intent that is open: it never will be accepted.
+ * Decides open intents without an acceptance: as duplicates of others, or as cancelled by an operator.
  *
- * @returns whether it was open. @throws ApplicationFailure of PostgreSQL.
+ * @param of what a duplicate is one of.
+ * @returns the notifications that were open. @throws ApplicationFailure of PostgreSQL.
  */
+export async function endIntents(
+  db: Pool,
+  status: 'duplicate' | 'cancelled',
+  intents: readonly { notificationId: string; of?: string }[],
+): Promise<Set<string>> {
+  if (intents.length === 0) return new Set();
+  const ended = await query<{ notification_id: string }>(db, END_INTENTS, [
+    status,
+    intents.map(({ notificationId }) => notificationId),
+    intents.map(({ of = null }) => of),
+  ]);
+  return new Set(ended.map(({ notification_id }) => notification_id));
+}
+
+/** Cancels an intent that is open: it never will be accepted. @returns whether it was open. */
 export async function giveUp(db: Pool, notificationId: string): Promise<boolean> {
-  const cancelled = await query(db, GIVE_UP, [notificationId]);
-  return cancelled.length > 0;
+  return (await endIntents(db, 'cancelled', [{ notificationId }])).size > 0;
 }
 
 /** $1 notification, $2 attempt, $3 whether only users without a usable answer spoilt it, $4 why or null. */
@@ -326,23 +341,30 @@ const NOTE_TROUBLE = {
     RETURNING unusable_attempts`,
 };
 
-/** $1 notification. */
-const GIVE_UP = {
-  name: 'give_up_intent',
+/** $1 status, $2 notifications, $3 what they are duplicates of, or nulls. */
+const END_INTENTS = {
+  name: 'end_intents',
   text: `
     WITH open AS (
-      SELECT notification_id, entry FROM notification.intents WHERE notification_id = $1 AND status = 'open' FOR UPDATE
-    ), cancelled AS (
+      SELECT notification_id, entry, ended.duplicate_of
+        FROM unnest($2::text[], $3::text[]) AS ended (notification_id, duplicate_of)
+        JOIN notification.intents USING (notification_id)
+       WHERE status = 'open'
+       ORDER BY notification_id
+         FOR UPDATE OF intents
+    ), ended AS (
       UPDATE notification.intents AS intent
-         SET status = 'cancelled', recipient_user_ids = open.entry -> 'recipientUserIds', entry = NULL, reason = NULL,
-             updated_at = statement_timestamp()
+         SET status = $1, other = duplicate_of, entry = NULL, reason = NULL, updated_at = statement_timestamp(),
+             recipient_user_ids = CASE $1 WHEN 'cancelled' THEN open.entry -> 'recipientUserIds' END
         FROM open
        WHERE intent.notification_id = open.notification_id
-      RETURNING intent.notification_id, notification_type, producer, idempotency_key,
-                open.entry ->> 'requestId' AS request_id, open.entry ->> 'traceId' AS trace_id
+      RETURNING intent.notification_id, notification_type, producer, idempotency_key, duplicate_of, open.entry
     )
-    SELECT notification.tell_refusal(notification_id, 'cancelled',
-                                     json_build_object('published', 0, 'skipped', 0, 'dead_lettered', 0),
-                                     notification_type, producer, idempotency_key, request_id, trace_id)
-      FROM cancelled`,
+    SELECT notification_id,
+           notification.tell_refusal(notification_id, $1,
+                                     CASE WHEN duplicate_of IS NULL
+                                          THEN json_build_object('published', 0, 'skipped', 0, 'dead_lettered', 0)
+                                          ELSE json_build_object('duplicate_of', duplicate_of) END,
+                                     notification_type, producer, idempotency_key, entry ->> 'requestId', entry ->> 'traceId')
+      FROM ended`,
 };

@@ -37,8 +37,8 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-cancel-race',
     file: 'activities/intent/entries.ts',
-    find: "WHERE notification_id = $1 AND status = 'open' FOR UPDATE",
-    replace: 'WHERE notification_id = $1 FOR UPDATE',
+    find: "WHERE status = 'open'\n       ORDER BY notification_id\n         FOR UPDATE OF intents",
+    replace: 'ORDER BY notification_id\n         FOR UPDATE OF intents',
     wrong: 'wrong person',
     what: 'an intent that was refused is cancelled afterwards',
     suite: service('platform/forget', 'intent-11'),
@@ -64,8 +64,8 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-later-key',
     file: 'activities/intent/decisions.ts',
-    find: 'if (!row.is_earlier_scheduled) return',
-    replace: 'if (row.earlier !== null) return',
+    find: 'is_same, NOT is_scheduled, 2 FROM',
+    replace: 'is_same, true, 2 FROM',
     wrong: 'wrong time',
     what: 'a repeat of an intent for later waits as long as that',
     suite: service('intent/later', 'I89 its key is taken'),

@@ -56,7 +56,7 @@ const RECURRING = {
     record_dropped_callbacks record_failed_callbacks record_malformed_account_inputs store_callback_snapshots
     store_callback_trackings
 
-    decide_duplicates find_intents save_intent_entries insert_records insert_routes lock_windows find_windows
+    end_intents find_intents save_intent_entries insert_records insert_routes lock_windows find_windows
     load_each_route mark_published move_entries
     mark_outcomes_relayed put_back_outcomes
 
@@ -102,7 +102,7 @@ const RECURRING = {
 
 /** Of one intent, route or job: those of its record, and a slice of its routes. */
 const BY_KEY = `
-  count_routes dispatch_intent_again give_up_intent is_notification_settled is_other_malformed_intent list_routes look_at_intent_later note_trouble_of_intent load_hashed_route load_intent_content
+  count_routes dispatch_intent_again is_notification_settled is_other_malformed_intent list_routes look_at_intent_later note_trouble_of_intent load_hashed_route load_intent_content
   load_route load_slice mark_expired mark_found_published mark_skipped open_generation
   record_failure record_malformed_intent
 
