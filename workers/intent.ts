@@ -5,7 +5,7 @@ import { createAcceptance, createFirstTry, createIntentActivities } from '../act
 import { createHoldActivities } from '../activities/holds.ts';
 import { createChannelActivities } from '../activities/intent/channels.ts';
 import { createDirectDelivery } from '../activities/intent/dispatch.ts';
-import { collectSettled, createReplication, defineHandOffCommands } from '../activities/intent/hand-off.ts';
+import { createReplication, defineHandOffCommands } from '../activities/intent/hand-off.ts';
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';
 import { intentOperations } from '../activities/intent/operations.ts';
@@ -125,12 +125,10 @@ export function openIntents(context: ProcessContext): Role {
 
   function openResources({ db, redis, client: { workflow: workflows } }: Connections) {
     defineHandOffCommands(redis);
-    const settledHandOffs = collectSettled(redis);
-    open.add('settled hand-offs', () => settledHandOffs.flush());
     const confirmReplicated = createReplication(openWaitingRedis(redis), settings.replication);
     return {
       ...settings,
-      ...{ db, redis, settledHandOffs, confirmReplicated, workflows },
+      ...{ db, redis, confirmReplicated, workflows },
       ...{ log, metrics, userService, draining },
     };
   }

@@ -22,18 +22,14 @@ const REMEMBER_SETTLED_MS = 600_000;
  * nothing hangs on a moment.
  */
 const LATE_AFTER_MS = REMEMBER_SETTLED_MS / 2;
-/** How long the memory of a settled route may wait to fade with that of others, ms, and with how many. */
-const FADE_TOGETHER_MS = 1_000;
-const FADE_TOGETHER = 100;
-/** How long an answer of Redis' clock is used again as the beginning of further attempts, ms. */
-const CLOCK_REUSE_MS = 5_000;
 
 interface Keys {
   lease: string;
   handOff: string;
   voided: string;
 }
-interface SettledHandOff {
+/** What an attempt holds of its route. */
+export interface HeldRoute {
   keys: Pick<Keys, 'handOff' | 'lease'>;
   /** Of the lease. */
   token: string;
@@ -199,6 +195,16 @@ export function defineHandOffCommands(redis: Redis): void {
 }
 
 export const handOff = {
+  /** @returns Redis' clock and history; to be had before rows are read. Never throws. */
+  async begin(redis: Redis): Promise<Beginning> {
+    try {
+      const [atMs, history] = await redis.handOffBegin();
+      return { atMs: Number(atMs), history };
+    } catch (error) {
+      return { error };
+    }
+  },
+
   /**
    * Appends an entry to a stream unless this generation of the route was handed off already.
    *
@@ -276,12 +282,13 @@ export const handOff = {
   },
 
   /** Ends an attempt whose route is not settled: gives the lease back. */
-  async release(redis: Redis, lease: { key: string; token: string }): Promise<void> {
-    await redis.handOffRelease(lease.key, lease.token);
+  async release(redis: Redis, { keys, token }: HeldRoute): Promise<void> {
+    await redis.handOffRelease(keys.lease, token);
   },
 
   /** Ends attempts whose routes are settled: gives their leases back, and lets what is remembered of them fade. */
-  async settle(redis: Redis, settled: SettledHandOff[]): Promise<void> {
+  async settle(redis: Redis, settled: readonly HeldRoute[]): Promise<void> {
+    if (settled.length === 0) return;
     await redis.handOffSettle(
       2 * settled.length,
       ...settled.flatMap(({ keys }) => [keys.handOff, keys.lease]),
@@ -296,59 +303,6 @@ export const handOff = {
   },
 };
 
-export type SettledHandOffs = ReturnType<typeof collectSettled>;
-
-/**
- * Ends attempts whose routes are settled, many at a time, without a caller that waits. What a process takes with it when it dies
- * goes in the end, as what Redis does not answer.
- *
- * @param redis with the commands of the hand-off.
- */
-export function collectSettled(redis: Redis) {
-  let settled: SettledHandOff[] = [];
-  let timer: NodeJS.Timeout | undefined;
-  return { add, flush };
-
-  function add(one: SettledHandOff): void {
-    settled.push(one);
-    if (settled.length >= FADE_TOGETHER) void flush();
-    else timer ??= setTimeout(() => void flush(), FADE_TOGETHER_MS).unref();
-  }
-
-  /** Ends those that were added. Never throws. */
-  async function flush(): Promise<void> {
-    clearTimeout(timer);
-    timer = undefined;
-    const batch = settled;
-    settled = [];
-    if (batch.length > 0) await handOff.settle(redis, batch).catch(() => undefined);
-  }
-}
-
-/** Redis' clock and history, as this process has heard of them last. @param redis with the commands of the hand-off. */
-export function createRedisClock(redis: Redis) {
-  let heard: (RedisMoment & { at: number }) | undefined;
-  return {
-    /** @returns a time that is not after now, nor long ago; to be had before rows are read. Never throws. */
-    async begin(): Promise<Beginning> {
-      if (heard && performance.now() - heard.at < CLOCK_REUSE_MS) return heard;
-      const at = performance.now();
-      try {
-        const [atMs, history] = await redis.handOffBegin();
-        heard = { atMs: Number(atMs), history, at };
-        return heard;
-      } catch (error) {
-        return { error };
-      }
-    },
-
-    /** Redis says that it is later than this process thought, or that it has fallen back; or it may have. */
-    forget(): void {
-      heard = undefined;
-    },
-  };
-}
-
 // --- Replication: replicas of Redis have what was handed off before rows say so, and a failover to one of them loses nothing
 // that is settled. WAIT rather than WAITAOF: what a crash takes from the disk of a server that comes back is put back by the
 // repair, while a sync of the disk for each wait would hold every hand-off for up to a second.
@@ -361,7 +315,7 @@ interface ReplicationSettings {
 
 /** What the memory must hold for the hand-off to have happened on the server that is asked. */
 interface Remembered {
-  handOffKey: string;
+  keys: Pick<Keys, 'handOff'>;
   entryId: string;
 }
 
@@ -393,7 +347,7 @@ export function createReplication(
 
   return async (remembered) => {
     if (minReplicas === 0 || remembered.length === 0)
-      return new Set(remembered.map(({ handOffKey }) => handOffKey));
+      return new Set(remembered.map(({ keys }) => keys.handOff));
     if (!next) {
       next = { remembered: [], confirmed: underWay.then(ask) };
       underWay = next.confirmed;
@@ -405,7 +359,7 @@ export function createReplication(
   async function ask(): Promise<ReadonlySet<string>> {
     const { remembered } = next!;
     next = undefined;
-    const keys = remembered.map(({ handOffKey }) => handOffKey);
+    const keys = remembered.map((one) => one.keys.handOff);
     const answers = await redis
       .pipeline()
       .eval(MARK, keys.length + 1, ...keys, MARK_KEY, ...remembered.map(({ entryId }) => entryId))

@@ -27,7 +27,7 @@ import { handOff } from './hand-off.ts';
 import type { Attempt, RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
-import { loadEach, nameOf } from './route-rows.ts';
+import { isOpen, loadEach, nameOf } from './route-rows.ts';
 import { startRoute } from './routes.ts';
 import { createClosing } from './steering.ts';
 import { giveUp } from './entries.ts';
@@ -98,7 +98,7 @@ export function intentOperations(
     const isOrdered = row?.replay_id === replayId;
     if (row === undefined || !(isDead || isOrdered)) return 'nothing';
     // It may be open without a worker: the process that made the attempt has died.
-    if (isOrdered && row.status !== 'pending' && row.status !== 'failed') return 'done';
+    if (isOrdered && !isOpen(row)) return 'done';
     const workflowId = routeWorkflowId(row.notification_id, routeRefOf(row.route_id));
     const status = await statusOf(workflows, workflowId);
     if (status === 'RUNNING') return isOrdered ? 'done' : 'running';

@@ -29,22 +29,19 @@ import type { IntentMetrics } from './metrics.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import { isOfLostRole, isRedisAway } from '../redis.ts';
-import type { Beginning, ConfirmReplicated, SettledHandOffs } from './hand-off.ts';
-import { createRedisClock, handOff, handOffKey, leaseKey, voidedKey } from './hand-off.ts';
+import type { Beginning, ConfirmReplicated, HeldRoute } from './hand-off.ts';
+import { handOff, handOffKey, leaseKey, voidedKey } from './hand-off.ts';
 import type { Encoder, OutboundEntry, OutboundSettings } from './outbound.ts';
 import { createEncoder } from './outbound.ts';
 import type { RouteRow } from './route-rows.ts';
 import {
-  MARK_EXPIRED,
-  MARK_FOUND_PUBLISHED,
-  MARK_PUBLISHED,
-  MARK_SKIPPED,
   OPEN_GENERATION,
   RECORD_FAILURE,
   keyOf,
   loadEach,
   logFields,
   nameOf,
+  settleRoutes,
 } from './route-rows.ts';
 
 /** Long enough to explain, short enough for a table cell in the Web UI. */
@@ -53,7 +50,6 @@ const MAX_MESSAGE_LENGTH = 500;
 export interface RouteResources {
   db: Pool;
   redis: Redis;
-  settledHandOffs: SettledHandOffs;
   confirmReplicated: ConfirmReplicated;
   log: Logger;
   metrics: IntentMetrics;
@@ -71,11 +67,9 @@ export interface RouteResources {
 export type Attempt = PublishResult | (FailedAttempt & { message: string });
 
 /** A route whose entry is in its stream, while its row does not say so yet. */
-interface HandedOff {
+interface HandedOff extends HeldRoute {
   status: 'handed_off';
   entryId: string;
-  handOffKey: string;
-  release: (isSettled: boolean) => void;
 }
 
 export interface PublisherOptions {
@@ -84,11 +78,10 @@ export interface PublisherOptions {
 }
 
 export function createPublisher(
-  { db, redis, settledHandOffs, confirmReplicated, log, metrics, catalog, route: settings }: RouteResources,
+  { db, redis, confirmReplicated, log, metrics, catalog, route: settings }: RouteResources,
   { sparesBudgets = false }: PublisherOptions = {},
 ) {
-  const clock = createRedisClock(redis);
-  return { begin: clock.begin, publish, defer };
+  return { begin: () => handOff.begin(redis), publish, defer };
 
   /**
    * Makes one attempt for each of these routes, which are as they were just loaded.
@@ -104,25 +97,27 @@ export function createPublisher(
     }
     const encode = createEncoder(settings, catalog);
     const attempts = await Promise.all(routes.map((route) => handOver(route, encode, begun)));
-    const handedOff = attempts.filter((attempt) => attempt.status === 'handed_off');
-    const replicated = await confirmReplicated(handedOff);
-    const published = await markPublished(
+    const replicated = await confirmReplicated(attempts.filter(isHandedOff));
+    const published = await settleRoutes(
+      db,
       routes.flatMap((route, index) => {
         const attempt = attempts[index]!;
-        if (attempt.status !== 'handed_off' || !replicated.has(attempt.handOffKey)) return [];
-        return [{ route, entryId: attempt.entryId }];
+        const isDone = isHandedOff(attempt) && replicated.has(attempt.keys.handOff);
+        return isDone ? [{ ...route, entryId: attempt.entryId }] : [];
       }),
     );
+    const settled = attempts.filter((_, index) => published.has(nameOf(routes[index]!)));
+    void handOff.settle(redis, settled.filter(isHandedOff)).catch(() => undefined);
     return routes.map((route, index) => {
       const attempt = attempts[index]!;
-      if (attempt.status !== 'handed_off') return attempt;
-      if (!replicated.has(attempt.handOffKey)) {
-        attempt.release(false);
-        return defer(route.channel, 'replicas_behind');
+      if (!isHandedOff(attempt)) return attempt;
+      const attemptCount = published.get(nameOf(route));
+      if (attemptCount === undefined) {
+        // Best effort: a lease that is not given back expires by itself.
+        void handOff.release(redis, attempt).catch(() => undefined);
+        const isReplicated = replicated.has(attempt.keys.handOff);
+        return isReplicated ? deferToFresherRow(route) : defer(route.channel, 'replicas_behind');
       }
-      const attemptCount = published.get(route);
-      attempt.release(attemptCount !== undefined);
-      if (attemptCount === undefined) return deferToFresherRow(route);
       metrics.publishAttempt({ ...metricOf(route), result: 'published' });
       log.info(
         { ...logFields(route), result: 'published', entry_id: attempt.entryId, attempt: attemptCount },
@@ -130,22 +125,6 @@ export function createPublisher(
       );
       return { status: 'published' };
     });
-  }
-
-  /** @returns the attempts spent, by route, of those whose row has not moved since it was loaded. */
-  async function markPublished(
-    handedOff: { route: RouteRow; entryId: string }[],
-  ): Promise<Map<RouteRow, number>> {
-    if (handedOff.length === 0) return new Map();
-    const rows = await query<{ position: number; attempt_count: number }>(db, MARK_PUBLISHED, [
-      handedOff.map(({ route }) => route.notification_id),
-      handedOff.map(({ route }) => route.route_id),
-      handedOff.map(({ route }) => route.version),
-      handedOff.map(({ entryId }) => entryId),
-    ]);
-    return new Map(
-      rows.map(({ position, attempt_count }) => [handedOff[position - 1]!.route, attempt_count]),
-    );
   }
 
   function defer(channel: Channel, reason: DeferralReason, retryInMs?: number): PublishResult {
@@ -175,17 +154,11 @@ export function createPublisher(
     }
 
     const lease = { token: randomUUID(), ttlMs: settings.leaseTtlMs };
-    const keys = {
-      lease: leaseKey(route.notification_id, route.route_id),
-      handOff: handOffKey(route.carried_id, route.route_id, route.generation),
-      voided: voidedKey(route.notification_id),
-    };
+    const keys = keysOf(route);
     let handedOff;
     try {
       handedOff = await handOff.append(redis, keys, lease, entry, begun);
     } catch (error) {
-      // The next attempt may be made with another server.
-      clock.forget();
       // The answer of a server that is not the master proves that nothing was appended. Without an answer it may have been
       // all the same; the next attempt finds out.
       if (isOfLostRole(error) || (sparesBudgets && isRedisAway(error))) {
@@ -199,26 +172,8 @@ export function createPublisher(
       return defer(route.channel, 'leased', retryInMs);
     }
     if (handedOff.outcome === 'closed') return settleClosed(route);
-    if (handedOff.outcome === 'late') {
-      clock.forget();
-      return deferToFresherRow(route);
-    }
-    return {
-      status: 'handed_off',
-      entryId: handedOff.entryId,
-      handOffKey: keys.handOff,
-      release: (isSettled) => release(keys, lease, isSettled),
-    };
-  }
-
-  /** Best effort: an unreleased lease expires by itself. */
-  function release(
-    keys: { handOff: string; lease: string },
-    { token }: { token: string },
-    isSettled: boolean,
-  ) {
-    if (isSettled) return settledHandOffs.add({ keys, token });
-    void handOff.release(redis, { key: keys.lease, token }).catch(() => undefined);
+    if (handedOff.outcome === 'late') return deferToFresherRow(route);
+    return { status: 'handed_off', entryId: handedOff.entryId, keys, token: lease.token };
   }
 
   /**
@@ -226,23 +181,19 @@ export function createPublisher(
    * could settle, may have handed it off, and then it is published after all.
    */
   async function expire(route: RouteRow): Promise<Attempt | HandedOff> {
-    const key = handOffKey(route.carried_id, route.route_id, route.generation);
-    const fade = () => void handOff.fade(redis, [key]).catch(() => undefined);
+    const keys = keysOf(route);
     let deliveredAs: string | undefined;
     try {
-      deliveredAs = await handOff.close(redis, key);
+      deliveredAs = await handOff.close(redis, keys.handOff);
     } catch {
-      clock.forget();
       return defer(route.channel, 'redis_unavailable');
     }
-    if (deliveredAs !== undefined) {
-      const release = (isSettled: boolean) => (isSettled ? fade() : undefined);
-      return { status: 'handed_off', entryId: deliveredAs, handOffKey: key, release };
-    }
+    // This attempt has no lease.
+    if (deliveredAs !== undefined) return { status: 'handed_off', entryId: deliveredAs, keys, token: '' };
     const expiredAt = new Date(Number(route.expires_at_ms)).toISOString();
-    const [skipped] = await query(db, MARK_EXPIRED, [...keyOf(route), lateness(route, expiredAt)]);
-    if (!skipped) return deferToFresherRow(route);
-    fade();
+    const skipped = await settleRoutes(db, [{ ...route, lateness: latenessOf(route, expiredAt) }]);
+    if (skipped.size === 0) return deferToFresherRow(route);
+    void handOff.fade(redis, [keys.handOff]).catch(() => undefined);
     metrics.routeExpired(metricOf(route));
     log.info({ ...logFields(route), result: 'expired', expired_at: expiredAt }, 'route expired');
     return { status: 'skipped' };
@@ -250,8 +201,8 @@ export function createPublisher(
 
   /** The process that closed it may have died before it could settle the row. */
   async function settleClosed(route: RouteRow): Promise<Attempt> {
-    const [skipped] = await query(db, MARK_SKIPPED, keyOf(route));
-    if (!skipped) return deferToFresherRow(route);
+    const skipped = await settleRoutes(db, [route]);
+    if (skipped.size === 0) return deferToFresherRow(route);
     log.info({ ...logFields(route), result: 'skipped' }, 'route found cancelled');
     return { status: 'skipped' };
   }
@@ -276,10 +227,10 @@ export function createPublisher(
   async function openAgain(route: RouteRow, replay: ReplayOrder): Promise<Attempt | undefined> {
     if (replay.replayId === route.replay_id) return stillDead(route);
     // What killed it may have been an answer that did not come back: then it was delivered after all.
-    const key = handOffKey(route.carried_id, route.route_id, route.generation);
+    const keys = keysOf(route);
     let deliveredAs: string | undefined;
     try {
-      deliveredAs = await handOff.entryOf(redis, key);
+      deliveredAs = await handOff.entryOf(redis, keys.handOff);
     } catch {
       return defer(route.channel, 'redis_unavailable');
     }
@@ -294,9 +245,9 @@ export function createPublisher(
       await openGeneration(route, replay);
       return undefined;
     }
-    const replicated = await confirmReplicated([{ handOffKey: key, entryId: deliveredAs }]);
-    if (!replicated.has(key)) return defer(route.channel, 'replicas_behind');
-    await query(db, MARK_FOUND_PUBLISHED, [...keyOf(route), deliveredAs]);
+    const replicated = await confirmReplicated([{ keys, entryId: deliveredAs }]);
+    if (!replicated.has(keys.handOff)) return defer(route.channel, 'replicas_behind');
+    await settleRoutes(db, [{ ...route, entryId: deliveredAs }], ['dead_letter']);
     log.warn(
       { ...logFields(route), result: 'published', entry_id: deliveredAs },
       'replay found the route published by its last attempt',
@@ -400,8 +351,22 @@ export function failureDetails(
   };
 }
 
+const isHandedOff = (attempt: Attempt | HandedOff): attempt is HandedOff => attempt.status === 'handed_off';
+
+/** What the attempts of a route are coordinated by. */
+const keysOf = ({
+  notification_id: notificationId,
+  route_id: routeId,
+  carried_id,
+  generation,
+}: RouteRow) => ({
+  lease: leaseKey(notificationId, routeId),
+  handOff: handOffKey(carried_id, routeId, generation),
+  voided: voidedKey(notificationId),
+});
+
 /** What a person should know of a route that is too late. */
-const lateness = ({ attempt_count: attempts, last_error_classification: failure }: RouteRow, at: string) =>
+const latenessOf = ({ attempt_count: attempts, last_error_classification: failure }: RouteRow, at: string) =>
   `it was worth sending until ${at}, and ${attempts === 0 ? 'no attempt was counted' : `attempt ${attempts} failed with ${failure}`}`;
 
 const stillDead = ({ last_error_classification: classification }: RouteRow): Attempt => ({

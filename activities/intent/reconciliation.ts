@@ -27,7 +27,7 @@ import type { RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
 import { repairOf } from './repair.ts';
 import type { RouteRow } from './route-rows.ts';
-import { loadEach } from './route-rows.ts';
+import { isOpen, loadEach } from './route-rows.ts';
 import { startRoute } from './routes.ts';
 
 /** Longer overdue than a healthy worker lets a route be, ms. */
@@ -163,8 +163,8 @@ export const stuckOfSettled = (db: Pool, workflows: WorkflowClient, youngMs = YO
   });
 
 /** Still so since the page was read. */
-const isDue = ({ status, retry_in_ms, is_paused }: RouteRow): boolean =>
-  (status === 'pending' || status === 'failed') && Number(retry_in_ms) < 0 && !is_paused;
+const isDue = (route: RouteRow): boolean =>
+  isOpen(route) && Number(route.retry_in_ms) < 0 && !route.is_paused;
 
 /**
  * Paused channels leave routes overdue, any number of them, which are not walked through. Those of paused producers are

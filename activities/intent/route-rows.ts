@@ -3,7 +3,7 @@
  * of routes' life and of dead letters.
  */
 import { ApplicationFailure } from '@temporalio/activity';
-import type { Pool } from 'pg';
+import type { Pool, PoolClient } from 'pg';
 import type { AudienceKind, Catalog, Channel, NotificationType, Producer } from '../../api/intent/catalog.ts';
 import { expiryOf } from '../../api/intent/catalog.ts';
 import type { Intent } from '../../api/intent/entry.ts';
@@ -183,15 +183,18 @@ export function logFields(route: RouteRow): Record<string, string> {
   };
 }
 
+/** Whether it waits for an attempt. */
+export const isOpen = ({ status }: Pick<RouteRow, 'status'>): boolean =>
+  status === 'pending' || status === 'failed';
+
 /** @returns undefined when there is no such route, or retention has removed it. */
 export async function findRoute(
   db: Pool,
   { notificationId, routeRef }: RouteKey,
 ): Promise<RouteRow | undefined> {
   const hash = hashOfRouteRef(routeRef);
-  const [route] = await (hash === undefined
-    ? query<RouteRow>(db, LOAD_ROUTE, [notificationId, routeRef])
-    : query<RouteRow>(db, LOAD_HASHED_ROUTE, [notificationId, hash]));
+  const ids = hash === undefined ? [routeRef, null] : [null, hash];
+  const [route] = await query<RouteRow>(db, LOAD_ROUTE, [notificationId, ...ids]);
   return route;
 }
 
@@ -230,10 +233,18 @@ const routeColumns = (payload: string) => `
             ORDER BY generation DESC
             LIMIT 1) AS replay ON true`;
 
+/**
+ * $1 notification, $2 route, or null and $3 the hash of its id. The second condition about that is the predicate of
+ * routes_hashed_ref_idx, so that the index serves.
+ */
 const LOAD_ROUTE = {
   name: 'load_route',
   text: `${routeColumns('payload_json')}
-     WHERE notification_id = $1 AND route_id = $2`,
+     WHERE notification_id = $1
+       AND route_id = coalesce($2, (SELECT hashed.route_id
+                                      FROM notification.routes AS hashed
+                                     WHERE hashed.notification_id = $1 AND md5(hashed.route_id) = $3
+                                       AND hashed.route_id !~ '^(push|email):[A-Za-z0-9_.:-]{1,120}$'))`,
 };
 
 /** The payload comes with the first row only: two hundred copies of a large one would be a heap of memory. */
@@ -252,64 +263,66 @@ const LOAD_EACH = {
      ORDER BY notification_id, route_id`,
 };
 
-/** The second condition is the predicate of routes_hashed_ref_idx, so that the index serves. */
-const LOAD_HASHED_ROUTE = {
-  name: 'load_hashed_route',
-  text: `${routeColumns('payload_json')}
-     WHERE notification_id = $1 AND md5(route_id) = $2 AND route_id !~ '^(push|email):[A-Za-z0-9_.:-]{1,120}$'`,
-};
+/** How a route ends. */
+export interface Ending extends Pick<RouteRow, 'notification_id' | 'route_id'> {
+  /** As it was loaded; undefined when it does not matter what has become of the row since. */
+  version?: string;
+  /** As which entry it was handed off; without one it is skipped. */
+  entryId?: string | undefined;
+  /** Of one that is too late, what a person should know. */
+  lateness?: string;
+}
 
-/** Condition of a transition: the row is open and as it was loaded. The first three parameters are `keyOf` it. */
-const OPEN_ROUTE = `
-     WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status IN ('pending', 'failed')`;
+/**
+ * Settles routes as published or as skipped.
+ *
+ * @param from statuses that they may have.
+ * @returns the attempts spent, by `nameOf`, of those whose row was as it must be. @throws ApplicationFailure of PostgreSQL.
+ */
+export async function settleRoutes(
+  db: Pool | PoolClient,
+  endings: readonly Ending[],
+  from: readonly RouteRow['status'][] = ['pending', 'failed'],
+): Promise<Map<string, number>> {
+  if (endings.length === 0) return new Map();
+  const settled = await query<SettledRow>(db, SETTLE_ROUTES, [
+    endings.map(({ notification_id }) => notification_id),
+    endings.map(({ route_id }) => route_id),
+    endings.map(({ version = null }) => version),
+    endings.map(({ entryId = null }) => entryId),
+    endings.map(({ lateness = null }) => lateness),
+    from,
+  ]);
+  return new Map(settled.map((row) => [nameOf(row), row.attempt_count]));
+}
+
+type SettledRow = Pick<RouteRow, 'notification_id' | 'route_id' | 'attempt_count'>;
 
 // Each statement takes all its times from statement_timestamp(): one instant, so that the wait between a failure and the
 // next attempt is exact.
-/** The limit leaves nothing out: PostgreSQL expects few rows by it, and plans the statement once. */
-export const MARK_PUBLISHED = {
-  name: 'mark_published',
+/**
+ * $1 to $5 endings, $6 statuses before. What was handed off by the last attempt of a dead route is counted. The limit leaves
+ * nothing out: PostgreSQL expects few rows by it, and plans the statement once.
+ */
+const SETTLE_ROUTES = {
+  name: 'settle_routes',
   text: `
     UPDATE notification.routes AS route
-       SET status = 'published', attempt_count = attempt_count + 1, next_attempt_at = NULL,
-           entry_id = handed_off.entry_id, published_at = statement_timestamp(), updated_at = statement_timestamp()
+       SET status = CASE WHEN ending.entry_id IS NULL THEN 'skipped' ELSE 'published' END,
+           attempt_count = attempt_count + (ending.entry_id IS NOT NULL AND status <> 'dead_letter')::int,
+           next_attempt_at = NULL, dead_lettered_at = NULL, entry_id = ending.entry_id,
+           published_at = CASE WHEN ending.entry_id IS NOT NULL THEN statement_timestamp() END,
+           skipped_at = CASE WHEN ending.entry_id IS NULL THEN statement_timestamp() END,
+           last_error_classification = CASE WHEN lateness IS NULL THEN last_error_classification ELSE '${ROUTE_EXPIRED}' END,
+           last_error_message = coalesce(lateness, last_error_message),
+           last_error_at = CASE WHEN lateness IS NULL THEN last_error_at ELSE statement_timestamp() END,
+           updated_at = statement_timestamp()
       FROM (SELECT *
-              FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[]) WITH ORDINALITY
-             LIMIT cardinality($1)) AS handed_off (notification_id, route_id, version, entry_id, position)
-     WHERE route.notification_id = handed_off.notification_id AND route.route_id = handed_off.route_id
-       AND route.updated_at = handed_off.version AND status IN ('pending', 'failed')
-    RETURNING handed_off.position::int, route.attempt_count`,
-};
-
-export const MARK_SKIPPED = {
-  name: 'mark_skipped',
-  text: `
-    UPDATE notification.routes AS route
-       SET status = 'skipped', next_attempt_at = NULL, skipped_at = statement_timestamp(),
-           updated_at = statement_timestamp()
-    ${OPEN_ROUTE}
-    RETURNING 1`,
-};
-
-/** Of a route that is too late. $4 is what a person should know. */
-export const MARK_EXPIRED = {
-  name: 'mark_expired',
-  text: `
-    UPDATE notification.routes AS route
-       SET status = 'skipped', next_attempt_at = NULL, skipped_at = statement_timestamp(),
-           last_error_classification = '${ROUTE_EXPIRED}', last_error_message = $4,
-           last_error_at = statement_timestamp(), updated_at = statement_timestamp()
-    ${OPEN_ROUTE}
-    RETURNING 1`,
-};
-
-export const MARK_FOUND_PUBLISHED = {
-  name: 'mark_found_published',
-  text: `
-    UPDATE notification.routes AS route
-       SET status = 'published', dead_lettered_at = NULL, entry_id = $4, published_at = statement_timestamp(),
-           updated_at = statement_timestamp()
-     WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status = 'dead_letter'
-    RETURNING 1`,
+              FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[], $5::text[])
+             LIMIT cardinality($1)) AS ending (notification_id, route_id, version, entry_id, lateness)
+     WHERE route.notification_id = ending.notification_id AND route.route_id = ending.route_id
+       AND route.updated_at = coalesce(ending.version, route.updated_at) AND status = ANY ($6::text[])
+    RETURNING route.notification_id, route.route_id, route.attempt_count`,
 };
 
 /** An operation is written down as one. A route id may name a user, whom no action does. */
@@ -356,7 +369,7 @@ export const RECORD_FAILURE = {
              dead_lettered_at = CASE WHEN $4 THEN statement_timestamp() END,
              last_error_classification = $6, last_error_message = $7, last_error_at = statement_timestamp(),
              updated_at = statement_timestamp()
-      ${OPEN_ROUTE}
+       WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status IN ('pending', 'failed')
       RETURNING route.notification_id, route.route_id, route.channel, route.status, route.last_error_classification,
                 route.recipient_ref, route.attempt_count, route.max_attempts, route.last_error_message,
                 route.dead_lettered_at, route.next_attempt_at

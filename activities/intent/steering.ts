@@ -22,8 +22,8 @@ import { heartbeat } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
 import { showDeadLetter } from './routes.ts';
 import { handOff, handOffKey } from './hand-off.ts';
-import type { RouteRow } from './route-rows.ts';
-import { loadRoute } from './route-rows.ts';
+import type { Ending, RouteRow } from './route-rows.ts';
+import { isOpen, loadRoute, settleRoutes } from './route-rows.ts';
 import { signalIfRunning } from '../workflows.ts';
 import { giveUp } from './entries.ts';
 
@@ -51,10 +51,8 @@ interface ListedRoute extends ToClose {
 /** All routes of a notification, or some of them in the order of their ids. */
 type Routes = Pick<RouteSlice, 'notificationId'> & Partial<RouteSlice>;
 
-interface ClosedRoute {
-  routeId: string;
+interface ClosedRoute extends Ending {
   key: string;
-  entryId: string | undefined;
 }
 
 /** How routes that are open are closed. */
@@ -63,26 +61,19 @@ export function createClosing({ db, redis }: Pick<SteeringResources, 'db' | 'red
 
   /** Closes routes that are open and settles their rows. */
   async function close(notificationId: string, routes: readonly ToClose[]): Promise<void> {
-    const closed = await closeInRedis(routes);
-    await query(db, SETTLE_CLOSED, [
-      notificationId,
-      closed.map(({ routeId }) => routeId),
-      closed.map(({ entryId }) => entryId ?? null),
-    ]);
+    const closed = await closeInRedis(notificationId, routes);
+    await settleRoutes(db, closed);
     fade(closed);
   }
 
   /** The same once more for routes whose rows say `skipped`: what was handed off all the same counts as published. */
   async function closeAgain(notificationId: string, routes: readonly ToClose[]): Promise<void> {
-    const closed = await closeInRedis(routes);
-    const delivered = closed.filter(({ entryId }) => entryId !== undefined);
-    if (delivered.length > 0) {
-      await query(db, SETTLE_DELIVERED, [
-        notificationId,
-        delivered.map(({ routeId }) => routeId),
-        delivered.map(({ entryId }) => entryId),
-      ]);
-    }
+    const closed = await closeInRedis(notificationId, routes);
+    await settleRoutes(
+      db,
+      closed.filter(({ entryId }) => entryId !== undefined),
+      ['skipped'],
+    );
     fade(closed);
   }
 
@@ -98,12 +89,12 @@ export function createClosing({ db, redis }: Pick<SteeringResources, 'db' | 'red
     return total;
   }
 
-  /** @returns of each route the entry as which it was handed off before, if it was. */
-  function closeInRedis(routes: readonly ToClose[]): Promise<ClosedRoute[]> {
+  /** @returns how each route ends: as the entry as which it was handed off before, if it was. */
+  function closeInRedis(notificationId: string, routes: readonly ToClose[]): Promise<ClosedRoute[]> {
     return Promise.all(
-      routes.map(async ({ route_id: routeId, carried_id: carriedId, generation }) => {
-        const key = handOffKey(carriedId, routeId, generation);
-        return { routeId, key, entryId: await handOff.close(redis, key) };
+      routes.map(async ({ route_id, carried_id, generation }) => {
+        const key = handOffKey(carried_id, route_id, generation);
+        return { notification_id: notificationId, route_id, key, entryId: await handOff.close(redis, key) };
       }),
     );
   }
@@ -201,8 +192,6 @@ export function createSteeringActivities(resources: SteeringResources) {
   }
 }
 
-const isOpen = ({ status }: Pick<RouteRow, 'status'>): boolean => status === 'pending' || status === 'failed';
-
 const stillOpen = ({ routeRef }: RouteKey) =>
   ApplicationFailure.create({ type: ROUTE_OPEN, message: `${routeRef} is not settled yet` });
 
@@ -236,30 +225,4 @@ const LIST_ROUTES = {
              ORDER BY route_id
             OFFSET $2 LIMIT $3) AS route
      ORDER BY route_id`,
-};
-
-const SETTLE_CLOSED = {
-  name: 'settle_closed_routes',
-  text: `
-    UPDATE notification.routes AS route
-       SET status = CASE WHEN closed.entry_id IS NULL THEN 'skipped' ELSE 'published' END,
-           attempt_count = attempt_count + (closed.entry_id IS NOT NULL)::int,
-           next_attempt_at = NULL,
-           entry_id = closed.entry_id,
-           published_at = CASE WHEN closed.entry_id IS NOT NULL THEN statement_timestamp() END,
-           skipped_at = CASE WHEN closed.entry_id IS NULL THEN statement_timestamp() END,
-           updated_at = statement_timestamp()
-      FROM unnest($2::text[], $3::text[]) AS closed (route_id, entry_id)
-     WHERE route.notification_id = $1 AND route.route_id = closed.route_id AND status IN ('pending', 'failed')`,
-};
-
-/** $1 notification, $2 routes, $3 as which entries they were handed off. */
-const SETTLE_DELIVERED = {
-  name: 'settle_delivered_routes',
-  text: `
-    UPDATE notification.routes AS route
-       SET status = 'published', attempt_count = attempt_count + 1, entry_id = delivered.entry_id,
-           published_at = statement_timestamp(), skipped_at = NULL, updated_at = statement_timestamp()
-      FROM unnest($2::text[], $3::text[]) AS delivered (route_id, entry_id)
-     WHERE route.notification_id = $1 AND route.route_id = delivered.route_id AND status = 'skipped'`,
 };

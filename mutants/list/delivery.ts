@@ -96,8 +96,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-expired-handed-off',
     file: 'activities/intent/publication.ts',
-    find: '    if (deliveredAs !== undefined) {\n      const release',
-    replace: "    if (deliveredAs === '') {\n      const release",
+    find: "if (deliveredAs !== undefined) return { status: 'handed_off'",
+    replace: "if (deliveredAs === '') return { status: 'handed_off'",
     wrong: 'lost',
     what: 'a route that was handed off in time is told to be skipped',
     suite: service('intent/expiry', 'I78 I23 what was handed off'),
@@ -151,8 +151,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-mark-published-entry',
     file: 'activities/intent/route-rows.ts',
-    find: 'entry_id = handed_off.entry_id, published_at = statement_timestamp()',
-    replace: 'published_at = statement_timestamp()',
+    find: 'dead_lettered_at = NULL, entry_id = ending.entry_id',
+    replace: 'dead_lettered_at = NULL',
     wrong: 'lost',
     what: 'a row does not say as which entry it was handed off, so a loss is never noticed',
     suite: service('intent/outbound-loss', 'I46 security-1 the unread entries of a deleted stream'),
@@ -160,8 +160,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-mark-published-version',
     file: 'activities/intent/route-rows.ts',
-    find: 'AND route.updated_at = handed_off.version AND status',
-    replace: 'AND handed_off.version IS NOT NULL AND status',
+    find: 'AND route.updated_at = coalesce(ending.version, route.updated_at) AND status',
+    replace: 'AND status',
     wrong: 'wrong budget',
     what: 'an attempt that slept settles a row that others have moved since',
     suite: service('intent/route-failures', 'I23 an attempt that slept'),
@@ -187,8 +187,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-cancel-published',
     file: 'activities/intent/steering.ts',
-    find: "SET status = CASE WHEN closed.entry_id IS NULL THEN 'skipped' ELSE 'published' END,",
-    replace: "SET status = CASE WHEN closed.entry_id IS NULL THEN 'skipped' ELSE 'skipped' END,",
+    find: 'entryId: await handOff.close(redis, key) }',
+    replace: 'entryId: (await handOff.close(redis, key), undefined) }',
     wrong: 'lost',
     what: 'what was delivered before it was cancelled counts as skipped',
     suite: service('intent/steering', 'I23 I26 a route that was handed off'),

@@ -5,11 +5,7 @@ import net from 'node:net';
 import { metrics } from '@opentelemetry/api';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
-import {
-  collectSettled,
-  createReplication,
-  defineHandOffCommands,
-} from '../../activities/intent/hand-off.ts';
+import { createReplication, defineHandOffCommands } from '../../activities/intent/hand-off.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { publishTurn } from './entries.ts';
@@ -121,7 +117,6 @@ test('I23 an attempt that comes back late overwrites nothing, and what it handed
       db,
       redis,
       log: createLogger('fatal'),
-      settledHandOffs: collectSettled(redis),
       confirmReplicated: createReplication(redis, { minReplicas: 0, timeoutMs: 1_000 }),
       catalog: GALAXY,
       metrics: createIntentMetrics(metrics.getMeter('test'), GALAXY),
@@ -139,7 +134,7 @@ test('I23 an attempt that comes back late overwrites nothing, and what it handed
     // Sleeps between the hand-off and its statement, while another process touches the row.
     const sleepy = Object.create(slot.db) as typeof slot.db;
     sleepy.query = (async (statement: { name: string }) => {
-      if (statement.name.startsWith('mark_published')) {
+      if (statement.name.startsWith('settle_routes')) {
         await slot.db.query(
           'UPDATE notification.routes SET updated_at = clock_timestamp() WHERE notification_id = $1',
           [id],

@@ -6,12 +6,7 @@ import path from 'node:path';
 import { metrics } from '@opentelemetry/api';
 import { Redis } from 'ioredis';
 import type { Pool } from 'pg';
-import {
-  collectSettled,
-  createReplication,
-  defineHandOffCommands,
-  handOffKey,
-} from '../../activities/intent/hand-off.ts';
+import { createReplication, defineHandOffCommands, handOffKey } from '../../activities/intent/hand-off.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createSteeringActivities } from '../../activities/intent/steering.ts';
@@ -83,7 +78,6 @@ const activities = (resources: { db?: Pool; redis?: Redis } = {}) =>
     workflows: slot.client.workflow,
     ...{ db: slot.db, redis, ...resources },
     log: createLogger('fatal'),
-    settledHandOffs: collectSettled(redis),
     confirmReplicated: createReplication(redis, { minReplicas: 0, timeoutMs: 1_000 }),
     catalog: GALAXY,
     metrics: createIntentMetrics(metrics.getMeter('test'), GALAXY),
@@ -186,7 +180,7 @@ test('I23 I24 intent-P3 a hand-off is remembered for as long as PostgreSQL may b
   const id = await acceptedPush();
   const away = Object.create(slot.db) as Pool;
   away.query = (async (statement: { name: string }) => {
-    if (statement.name.startsWith('mark_published'))
+    if (statement.name.startsWith('settle_routes'))
       throw Object.assign(new Error('away'), { code: 'ECONNREFUSED' });
     return slot.db.query(statement as never);
   }) as never;

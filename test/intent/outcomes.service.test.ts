@@ -1,5 +1,5 @@
 /** What producers are told about their intents: each kind of event, and one end for each intent. */
-import { MARK_PUBLISHED, OPEN_GENERATION, keyOf, loadSlice } from '../../activities/intent/route-rows.ts';
+import { OPEN_GENERATION, keyOf, loadSlice, settleRoutes } from '../../activities/intent/route-rows.ts';
 import { query } from '../../activities/postgres.ts';
 import type { Outcome } from '../../api/intent/outcome.ts';
 import { OUTCOMES_STREAM, OUTCOME_KINDS, isTerminal, readOutcome } from '../../api/intent/outcome.ts';
@@ -314,7 +314,7 @@ describe('a service for each', () => {
     await slot.stopServices();
     const [one, other] = [await slot.db.connect(), await slot.db.connect()];
     const close = (client: typeof one, row: (typeof rows)[number]) =>
-      query(client, MARK_PUBLISHED, [...keyOf(row).map((value) => [value]), ['1-1']]);
+      settleRoutes(client, [{ ...row, entryId: '1-1' }]);
     await one.query('BEGIN');
     await other.query('BEGIN');
     await close(one, rows[0]!);
@@ -378,7 +378,7 @@ describe('a service for each', () => {
     await query(slot.db, OPEN_GENERATION, replayed);
     await tell(OUTCOME_KINDS);
     const publish = async (route: string) =>
-      query(slot.db, MARK_PUBLISHED, [...keyOf(await routeOf(route)).map((value) => [value]), ['1-1']]);
+      settleRoutes(slot.db, [{ ...(await routeOf(route)), entryId: '1-1' }]);
     await publish(PUSH);
     await publish(EMAIL);
     expect(await writtenTogether()).toEqual([

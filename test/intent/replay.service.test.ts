@@ -1,12 +1,7 @@
 /** Dead-lettered routes published again: by signal, by reset, by a new start; never one that was published. */
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
-import {
-  collectSettled,
-  createReplication,
-  defineHandOffCommands,
-  handOffKey,
-} from '../../activities/intent/hand-off.ts';
+import { createReplication, defineHandOffCommands, handOffKey } from '../../activities/intent/hand-off.ts';
 import { metrics } from '@opentelemetry/api';
 import { createLogger } from '../../workers/logger.ts';
 import {
@@ -272,7 +267,6 @@ test('I25 one order opens a route once, however often its attempt is repeated', 
       db: slot.db,
       redis,
       log: createLogger('fatal'),
-      settledHandOffs: collectSettled(redis),
       confirmReplicated: createReplication(redis, { minReplicas: 0, timeoutMs: 1_000 }),
       catalog: GALAXY,
       metrics: createIntentMetrics(metrics.getMeter('test'), GALAXY),

@@ -1,8 +1,7 @@
 /** Publication that fails: attempts, budgets, ladder, dead letters, and what never happens twice. */
 import { ApplicationFailure, WorkflowFailedError } from '@temporalio/client';
 import { handOffKey, leaseKey } from '../../activities/intent/hand-off.ts';
-import { MARK_PUBLISHED, loadEach } from '../../activities/intent/route-rows.ts';
-import { query } from '../../activities/postgres.ts';
+import { loadEach, settleRoutes } from '../../activities/intent/route-rows.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
@@ -259,8 +258,8 @@ test('I23 an attempt that slept settles nothing that another process has moved s
     "UPDATE notification.routes SET updated_at = clock_timestamp() WHERE notification_id = $1 AND route_id = 'push:user:user-1'",
     [id],
   );
-  const late = await query(slot.db, MARK_PUBLISHED, [[id], [loaded!.route_id], [loaded!.version], ['1-1']]);
-  expect(late).toEqual([]);
+  const late = await settleRoutes(slot.db, [{ ...loaded!, entryId: '1-1' }]);
+  expect(late.size).toBe(0);
   const { entry_id } = await routeInStatus(id, 'push:user:user-1', 'published').then(async () => {
     const [row] = await loadEach(slot.db, [{ notification_id: id, route_id: 'push:user:user-1' }]);
     return row!;

@@ -1,7 +1,6 @@
 /** What operators do while notifications are on their way: pause and resume a channel or a producer, cancel. */
 import { CancelledFailure, WorkflowFailedError, WorkflowUpdateFailedError } from '@temporalio/client';
 import {
-  createRedisClock,
   defineHandOffCommands,
   handOff,
   handOffKey,
@@ -423,7 +422,7 @@ test('I23 I26 after a route was closed not even an attempt that is still running
       keys,
       { token: 'zombie', ttlMs: 1_000 },
       { stream: GATEWAY, fields: [['event_id', `9-9/${PUSH}`]] },
-      await createRedisClock(redis).begin(),
+      await handOff.begin(redis),
     );
     expect(late).toEqual({ outcome: 'closed' });
     expect(await slot.redis.exists(GATEWAY)).toBe(0);

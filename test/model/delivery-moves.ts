@@ -91,7 +91,7 @@ const isUnmoved = (route: RouteRow | undefined, loaded: RouteRow): route is Rout
   route.version === loaded.version &&
   route.status === 'pending';
 
-/** MARK_PUBLISHED, MARK_SKIPPED, and then RELEASE. */
+/** SETTLE_ROUTES, and then RELEASE. */
 export const settle =
   (by: Attempter): Step =>
   (state) => {
