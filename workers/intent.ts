@@ -1,7 +1,7 @@
 /** Intents in this process: their settings, activities, reader, channels and gauges. */
 import type { Client } from '@temporalio/client';
 import type { Redis } from 'ioredis';
-import { createAcceptance, createFirstTry, createIntentActivities } from '../activities/intent/acceptance.ts';
+import { createAcceptance, createIntentActivities } from '../activities/intent/acceptance.ts';
 import { createHoldActivities } from '../activities/holds.ts';
 import { createChannelActivities } from '../activities/intent/channels.ts';
 import { createDirectDelivery } from '../activities/intent/dispatch.ts';
@@ -13,7 +13,7 @@ import { OUTCOMES, keepTelling } from '../activities/intent/outcomes.ts';
 import { createRecoveryActivities, intentReconciliation } from '../activities/intent/reconciliation.ts';
 import { createRepairActivities } from '../activities/intent/repair.ts';
 import { intentTables } from '../activities/intent/retention.ts';
-import { createFirstAttempts, createRouteActivities } from '../activities/intent/routes.ts';
+import { createRouteActivities } from '../activities/intent/routes.ts';
 import { createSteeringActivities } from '../activities/intent/steering.ts';
 import { createUserService, rememberRecipients } from '../activities/intent/user-service.ts';
 import { createOperationActivities } from '../activities/operations.ts';
@@ -85,11 +85,10 @@ export function openIntents(context: ProcessContext): Role {
       const { db, openReader } = connections;
       const resources = resourcesOf(connections);
       const acceptIntents = createAcceptance(resources);
-      const firstAttempts = createFirstAttempts(resources);
-      const firstTry = createFirstTry(resources, acceptIntents, firstAttempts);
+      const routes = createRouteActivities(resources);
       return {
-        ...createIntentActivities(resources, acceptIntents, firstTry),
-        ...createRouteActivities(resources, firstAttempts),
+        ...createIntentActivities(resources, acceptIntents, routes.publishFirstAttempts),
+        ...routes,
         ...createSteeringActivities(resources),
         ...createHoldActivities(resources),
         ...createChannelActivities(resources),

@@ -17,7 +17,7 @@ import type { Intent, MalformedCode } from '../../api/intent/entry.ts';
 import { ACCEPTANCE_DEFERRED } from '../../workflows/failures.ts';
 import type { Acceptance, NotificationInput, RouteToPublish } from '../../workflows/intent/contract.ts';
 import { isListed, notificationWorkflowId } from '../../workflows/intent/contract.ts';
-import type { FirstAttemptsOfMany } from './routes.ts';
+import type { RouteActivities } from './routes.ts';
 import { createAudienceResolver } from './audience.ts';
 import type { Audience, ChannelBudgets } from './audience.ts';
 import type { AcceptedNow, ToInsert } from './decisions.ts';
@@ -325,58 +325,22 @@ const forgotten = (notificationId: string): ApplicationFailure =>
 const expired = (): ApplicationFailure =>
   ApplicationFailure.retryable('the record that held the idempotency key has just expired');
 
-/** Accepts an intent and makes the first attempts of its routes in one step. */
-export type FirstTry = ReturnType<typeof createFirstTry>;
-
-export function createFirstTry(
-  { log }: Pick<IntentResources, 'log'>,
-  acceptIntents: AcceptIntents,
-  firstAttempts: FirstAttemptsOfMany,
-) {
-  /**
-   * @returns how it was accepted, with its first attempts. Without them, when they could not be made: nothing is spent
-   * then, and its workflow goes on from there.
-   * @throws ApplicationFailure as `acceptIntent`.
-   */
-  return async (notificationId: string): Promise<Acceptance> => {
-    const begun = await firstAttempts.begin();
-    const decided = await acceptOne(acceptIntents, notificationId, { attempt: 0 });
-    const { acceptance } = decided;
-    if (acceptance.outcome !== 'accepted' || !isListed(acceptance)) return acceptance;
-    const { routeCount } = acceptance;
-    try {
-      const first =
-        'fresh' in decided
-          ? await firstAttempts.make(decided.fresh(), begun)
-          : await firstAttempts.makeOfSlice({ notificationId, offset: 0, limit: routeCount });
-      return { ...acceptance, routes: [], first };
-    } catch (error) {
-      Context.current().cancellationSignal.throwIfAborted();
-      log.warn(
-        { notification_id: notificationId, reason: reasonOf(error) },
-        'first attempts not made with acceptance',
-      );
-      return acceptance;
-    }
-  };
-}
-
 async function acceptOne(
   acceptIntents: AcceptIntents,
   notificationId: string,
   options: AcceptanceOptions,
-): Promise<Exclude<Decided, { error: unknown }>> {
+): Promise<Acceptance> {
   const decided = (await acceptIntents([notificationId], options)).get(notificationId)!;
   if ('error' in decided) throw decided.error;
-  return decided;
+  return decided.acceptance;
 }
 
 export type IntentActivities = ReturnType<typeof createIntentActivities>;
 
 export function createIntentActivities(
-  { db }: Pick<IntentResources, 'db'>,
+  { db, log }: Pick<IntentResources, 'db' | 'log'>,
   acceptIntents: AcceptIntents,
-  firstTry: FirstTry,
+  publishFirstAttempts: RouteActivities['publishFirstAttempts'],
 ) {
   return {
     /**
@@ -388,15 +352,31 @@ export function createIntentActivities(
      */
     async acceptIntent({ notificationId, dispatch }: NotificationInput): Promise<Acceptance> {
       const { isLocal, attempt } = Context.current().info;
-      if (isLocal && dispatch === 'on_failure') return firstTry(notificationId);
       const options = { attempt: isLocal ? 0 : attempt };
       // Who is here has failed before, or will take a while.
       if (!isLocal) await noteTrouble(db, notificationId, options);
-      return (await acceptOne(acceptIntents, notificationId, options)).acceptance;
+      const acceptance = await acceptOne(acceptIntents, notificationId, options);
+      return isLocal && dispatch === 'on_failure'
+        ? withFirstAttempts(notificationId, acceptance)
+        : acceptance;
     },
 
     /** The routes to publish among those at [offset, offset + limit) of a notification, ordered by route id. */
     listRoutesToPublish: (notificationId: string, offset: number, limit: number): Promise<RouteToPublish[]> =>
       listRoutesToPublish(db, notificationId, offset, limit),
   };
+
+  /** Without them, when they could not be made: nothing is spent then, and the workflow goes on from there. */
+  async function withFirstAttempts(notificationId: string, acceptance: Acceptance): Promise<Acceptance> {
+    if (acceptance.outcome !== 'accepted' || !isListed(acceptance)) return acceptance;
+    try {
+      const slice = { notificationId, offset: 0, limit: acceptance.routeCount };
+      return { ...acceptance, routes: [], first: await publishFirstAttempts(slice) };
+    } catch (error) {
+      Context.current().cancellationSignal.throwIfAborted();
+      const reason = reasonOf(error);
+      log.warn({ notification_id: notificationId, reason }, 'first attempts not made with acceptance');
+      return acceptance;
+    }
+  }
 }

@@ -294,8 +294,6 @@ export interface RouteSlot {
   problem?: string;
   /** Of a slot that closes a window. */
   collapse?: ClosedWindow;
-  /** The payload that it carries in place of that of its intent. */
-  content?: string;
 }
 
 /** Attempts a channel may spend on a route. */

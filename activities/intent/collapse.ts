@@ -112,7 +112,7 @@ function closingOf(catalog: Catalog, intent: Intent, rows: readonly WindowRow[])
 
   function carrying(content: string, closed?: ClosedWindow): Partial<RouteSlot> {
     if (!contents.includes(content)) contents.push(content);
-    return { content, collapse: { ...closed, content: contents.indexOf(content) } };
+    return { collapse: { ...closed, content: contents.indexOf(content) } };
   }
 
   function slotOfWindow({ position, carrier, items, ...row }: WindowRow): Partial<RouteSlot> {

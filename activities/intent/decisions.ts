@@ -22,12 +22,10 @@ import { reasonOf } from '../reason.ts';
 import { inTransaction } from '../transactions.ts';
 import type { Audience, ChannelBudgets, RouteSlot } from './audience.ts';
 import { materializeRoutes } from './audience.ts';
-import type { Closing } from './collapse.ts';
 import { closeWindows } from './collapse.ts';
 import { EARLIER } from './entries.ts';
 import { handOff, handOffKey } from './hand-off.ts';
-import type { AcceptanceMoment, RouteRow } from './route-rows.ts';
-import { freshRoute } from './route-rows.ts';
+import type { RouteRow } from './route-rows.ts';
 
 /** Recipients whose routes one statement writes: short of its time-out on a slow disk, too. */
 const RECIPIENTS_PER_STATEMENT = 2_500;
@@ -148,8 +146,8 @@ export interface AcceptedNow {
   collapsed: Channel[];
   /** Channels of routes beyond the throttle of its type. */
   throttled: Channel[];
-  /** Its routes, unless they are many; the process that makes first attempts reads them. */
-  fresh?: () => RouteRow[];
+  /** Its routes to publish, unless they are many. */
+  toPublish: Pick<RouteRow, 'notification_id' | 'route_id'>[];
 }
 
 interface InsertOptions {
@@ -175,39 +173,29 @@ export async function insertRecords(
   { catalog, budgets, idempotencyTtlMs, redis }: InsertOptions,
 ): Promise<Map<string, AcceptedNow>> {
   if (items.length === 0) return new Map();
-  const tallies = new Map(
-    items.map(({ intent }) => [
-      intent.notificationId,
-      tallyOf(catalog.types.get(intent.notificationType)?.throttle?.summary),
-    ]),
-  );
   const collapses = items.some(({ intent }) => windowsOf(catalog, intent));
-  let closing = new Map<string, Closing>();
-  const slotsOf = async ({ intent, part }: PartOfItem): Promise<SlotOfRecord[]> => {
-    const { notificationId, notificationType } = intent;
-    const { slotOf } = closing.get(notificationId)!;
-    const slots = materializeRoutes(catalog, notificationType, part, budgets).map(slotOf);
-    tallies.get(notificationId)!.add(slots);
-    const isThrottled = catalog.types.get(notificationType)?.throttle !== undefined;
-    const handedOff = isThrottled ? await findHandedOff(redis, notificationId, slots) : undefined;
-    return slots.map((slot) => ({ notificationId, slot, wasHandedOff: handedOff?.has(slot) ?? false }));
-  };
   const parts = items.map(({ intent, audience }) =>
     partsOf(audience).map((part): PartOfItem => ({ intent, part })),
   );
   const throttles = throttleColumns(catalog, items);
 
-  const insert = async (client: Pool | PoolClient): Promise<Map<string, AcceptanceMoment>> => {
-    for (const tally of tallies.values()) tally.clear();
-    closing = await closeWindows(
-      client,
-      catalog,
-      items.map(({ intent }) => intent),
-    );
-    const closings = items.map(({ intent }) => closing.get(intent.notificationId)!);
+  const insert = async (client: Pool | PoolClient): Promise<Map<string, AcceptedNow>> => {
+    const intents = items.map(({ intent }) => intent);
+    const closing = await closeWindows(client, catalog, intents);
+    const tallies = new Map(intents.map(({ notificationId: id }) => [id, tallyOf(id)]));
+    const slotsOf = async ({ intent, part }: PartOfItem): Promise<SlotOfRecord[]> => {
+      const { notificationId, notificationType } = intent;
+      const { slotOf } = closing.get(notificationId)!;
+      const slots = materializeRoutes(catalog, notificationType, part, budgets).map(slotOf);
+      tallies.get(notificationId)!.add(slots);
+      const isThrottled = catalog.types.get(notificationType)?.throttle !== undefined;
+      const handedOff = isThrottled ? await findHandedOff(redis, notificationId, slots) : undefined;
+      return slots.map((slot) => ({ notificationId, slot, wasHandedOff: handedOff?.has(slot) ?? false }));
+    };
+    const closings = intents.map(({ notificationId }) => closing.get(notificationId)!);
     const values = [
-      items.map(({ intent }) => intent.notificationId),
-      items.map(({ intent }) => isoOf(intent.occurredAtMs)),
+      intents.map(({ notificationId }) => notificationId),
+      intents.map(({ occurredAtMs }) => isoOf(occurredAtMs)),
       closings.map(({ intent }) => isoOf(expiryOf(catalog, intent))),
       closings.map(({ contents }) => (contents.length === 0 ? null : `[${contents.join(',')}]`)),
       idempotencyTtlMs,
@@ -216,35 +204,26 @@ export async function insertRecords(
       ...throttles,
     ];
     const rows = await query<InsertedRecord>(client, INSERT_RECORDS, values);
-    const inserted = new Map(rows.map((row) => [row.notification_id, row]));
-    for (const row of rows) tallies.get(row.notification_id)!.throttle(row.throttled);
+    const inserted = new Map(rows.map(({ notification_id: id }) => [id, tallies.get(id)!]));
+    for (const row of rows) inserted.get(row.notification_id)!.throttle(row.throttled);
     for (const [, ...rest] of parts) {
       for (const part of rest) {
         const { notificationId } = part.intent;
-        if (!inserted.has(notificationId)) continue;
+        const tally = inserted.get(notificationId);
+        if (!tally) continue;
         const complete = part === rest.at(-1) ? [notificationId] : [];
         const columns = [...slotColumns(await slotsOf(part)), complete, ...throttles];
         const [more] = await query<Pick<InsertedRecord, 'throttled'>>(client, INSERT_ROUTES, columns);
-        tallies.get(notificationId)!.throttle(more!.throttled);
+        tally.throttle(more!.throttled);
       }
     }
-    return inserted;
+    return new Map([...inserted].map(([id, tally]) => [id, tally.accepted()]));
   };
   const isOneStatement = parts.every(({ length }) => length === 1) && !collapses;
-  const inserted = await (isOneStatement ? insert(db) : inTransaction(db, insert));
-  return new Map(
-    items.flatMap(({ intent: { notificationId } }): [string, AcceptedNow][] => {
-      const { intent } = closing.get(notificationId)!;
-      const moment = inserted.get(intent.notificationId);
-      if (!moment) return [];
-      const { acceptance, collapsed, slots, throttled } = tallies.get(intent.notificationId)!.accepted();
-      const fresh = slots && { fresh: () => slots.map((slot) => freshRoute(catalog, intent, slot, moment)) };
-      return [[intent.notificationId, { acceptance, collapsed, throttled, ...fresh }]];
-    }),
-  );
+  return isOneStatement ? insert(db) : inTransaction(db, insert);
 }
 
-interface InsertedRecord extends AcceptanceMoment {
+interface InsertedRecord {
   notification_id: string;
   /** Ids of routes. */
   throttled: string[];
@@ -267,7 +246,7 @@ async function findHandedOff(
   notificationId: string,
   slots: readonly RouteSlot[],
 ): Promise<Set<RouteSlot>> {
-  const open = slots.filter((slot) => !isSkipped(slot));
+  const open = slots.filter(({ status }) => status === 'pending');
   const keyOf = ({ collapse, routeId }: RouteSlot) =>
     handOffKey(collapse?.newest ?? notificationId, routeId, 0);
   try {
@@ -296,49 +275,37 @@ function partsOf(audience: Audience): Audience[] {
   }));
 }
 
-/**
- * Histories stay small: a large notification's routes are listed by its batches, not handed over here.
- *
- * @param limit of a type with a throttle, for people.
- */
-function tallyOf(limit = '') {
-  const slots: RouteSlot[] = [];
+/** Histories stay small: a large notification's routes are listed by its batches, not handed over here. */
+function tallyOf(notificationId: string) {
+  const open = new Set<string>();
   const collapsed: Channel[] = [];
   const throttled: Channel[] = [];
-  let [routeCount, skipped] = [0, 0];
+  let routeCount = 0;
   return {
-    /** A transaction is run again after a deadlock. */
-    clear(): void {
-      slots.length = collapsed.length = throttled.length = 0;
-      [routeCount, skipped] = [0, 0];
-    },
-    add(more: readonly RouteSlot[]): void {
-      routeCount += more.length;
-      skipped += more.filter(isSkipped).length;
-      collapsed.push(...more.flatMap(({ mark, channel }) => (mark === ROUTE_COLLAPSED ? [channel] : [])));
-      if (routeCount - skipped <= MAX_CHILDREN_PER_PARENT) slots.push(...more);
+    add(slots: readonly RouteSlot[]): void {
+      routeCount += slots.length;
+      for (const { routeId, status, mark, channel } of slots) {
+        if (status === 'pending') open.add(routeId);
+        if (mark === ROUTE_COLLAPSED) collapsed.push(channel);
+      }
     },
     /** Routes that were added, and are skipped after all. */
     throttle(routeIds: readonly string[]): void {
-      if (routeIds.length === 0) return;
+      for (const routeId of routeIds) open.delete(routeId);
       throttled.push(...routeIds.map(channelOf));
-      skipped += routeIds.length;
-      const ids = new Set(routeIds);
-      const beyond = { status: 'skipped', mark: ROUTE_THROTTLED, problem: limit } as const;
-      for (const [index, slot] of slots.entries())
-        if (ids.has(slot.routeId)) slots[index] = { ...slot, ...beyond };
     },
-    accepted(): Omit<AcceptedNow, 'fresh'> & { slots?: RouteSlot[] } {
-      const counts = { outcome: 'accepted' as const, routeCount, skipped };
-      if (slots.length < routeCount) return { acceptance: { ...counts, routes: [] }, collapsed, throttled };
-      const open = slots.filter((slot) => !isSkipped(slot));
-      const routes = open.map(({ routeId }) => ({ routeRef: routeRefOf(routeId) }));
-      return { acceptance: { ...counts, routes }, slots, collapsed, throttled };
+    accepted(): AcceptedNow {
+      const listed = open.size > MAX_CHILDREN_PER_PARENT ? [] : [...open];
+      const routes = listed.map((routeId) => ({ routeRef: routeRefOf(routeId) }));
+      const skipped = routeCount - open.size;
+      return {
+        acceptance: { outcome: 'accepted', routes, routeCount, skipped },
+        ...{ collapsed, throttled },
+        toPublish: listed.map((route_id) => ({ notification_id: notificationId, route_id })),
+      };
     },
   };
 }
-
-const isSkipped = ({ status }: RouteSlot): boolean => status === 'skipped';
 
 const slotColumns = (slots: readonly SlotOfRecord[]): unknown[] => [
   slots.map(({ notificationId }) => notificationId),
@@ -560,11 +527,8 @@ const INSERT_RECORDS = {
     ), ${countSlots('record', 6, 19)}, slots AS (${insertSlots('record')}
     ), decided AS (${accept('record', 18)}
     )
-    SELECT notification_id, accepted_at::text AS version,
-           floor(extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms,
-           coalesce(expires_at <= accepted_at, false) AS is_expired,
-           coalesce((SELECT route_ids FROM beyond WHERE beyond.notification_id = record.notification_id), '{}') AS throttled,
-           ARRAY(SELECT kind || ':' || name FROM notification.holds WHERE is_paused) AS paused
+    SELECT notification_id,
+           coalesce((SELECT route_ids FROM beyond WHERE beyond.notification_id = record.notification_id), '{}') AS throttled
       FROM record`,
 };
 

@@ -28,6 +28,7 @@ import {
   INTENT_TASK_QUEUE,
   MAX_RECIPIENTS_ACCEPTED_LOCALLY,
   NOTIFICATION_WORKFLOW,
+  isListed,
   notificationWorkflowId,
 } from '../../workflows/intent/contract.ts';
 import { detailsOf } from '../../workflows/details.ts';
@@ -38,6 +39,7 @@ import { reasonOf } from '../reason.ts';
 import type { AcceptIntents } from './acceptance.ts';
 import type { RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
+import { loadEach } from './route-rows.ts';
 
 /** Starts that are under way concurrently. */
 const PARALLEL_STARTS = 20;
@@ -276,7 +278,7 @@ export type DeliverTogether = (notificationIds: readonly string[]) => Promise<Se
 export function createDirectDelivery(
   resources: RouteResources & { acceptIntents: AcceptIntents },
 ): DeliverTogether {
-  const { log, acceptIntents } = resources;
+  const { db, log, acceptIntents } = resources;
   const publisher = createPublisher(resources, { sparesBudgets: true });
 
   return async (notificationIds) => {
@@ -292,23 +294,20 @@ export function createDirectDelivery(
   };
 
   async function deliver(notificationIds: readonly string[]): Promise<Set<string>> {
-    const begun = await publisher.begin();
-    if ('error' in begun) {
-      log.debug({ reason: reasonOf(begun.error) }, 'intents are left to workflows');
-      return new Set(notificationIds);
-    }
     const patience = sleep(PATIENCE_MS, undefined, { ref: false });
     const decided = [...(await acceptIntents(notificationIds, { attempt: 0, patience }))];
     const open = new Set<string>();
     for (const [id, one] of decided) {
       if ('error' in one && isPostgresAway(one.error)) throw one.error;
-      // Accepted by another process, which may have died.
-      const isLeft = 'error' in one || (one.acceptance.outcome === 'accepted' && !('fresh' in one));
+      // Accepted by another process, which may have died; or with many routes.
+      const isLeft =
+        'error' in one ||
+        (one.acceptance.outcome === 'accepted' && !('toPublish' in one && isListed(one.acceptance)));
       if (isLeft) open.add(id);
     }
-    const rows = decided.flatMap(([, one]) => ('fresh' in one ? one.fresh() : []));
-    for (const [index, { status }] of (await publisher.publish(rows, begun)).entries())
-      if (status !== 'published' && status !== 'skipped') open.add(rows[index]!.notification_id);
+    const accepted = decided.flatMap(([, one]) => ('toPublish' in one ? one.toPublish : []));
+    for (const { route, attempt } of await publisher.publish(() => loadEach(db, accepted)))
+      if (attempt.status !== 'published' && attempt.status !== 'skipped') open.add(route.notification_id);
     return open;
   }
 }

@@ -64,25 +64,25 @@ export function intentOperations(
   async function replay(items: readonly ReplayItem[]): Promise<boolean[]> {
     const [first] = items;
     if (first === undefined) return [];
-    const begun = await publisher.begin();
-    const rows = new Map((await loadEach(db, items)).map((row) => [nameOf(row), row]));
     // One order is for all items.
     const { operation_id: operationId, requested_by: requestedBy, reason } = first;
     const order: ReplayOrder = {
       ...{ replayId: orderIdOf(operationId), requestedBy },
       ...(reason === null ? {} : { reason }),
     };
-    const states = await inTurn.map(items, (item) => stateOf(item, rows.get(nameOf(item)), order));
-    const own = items.flatMap((item, index) => (states[index] === 'to_do' ? [rows.get(nameOf(item))!] : []));
-    const attempts = await publisher.publish(own, begun, order);
+    let rows = new Map<string, RouteRow>();
+    let states: State[] = [];
+    const inState = (...wanted: State[]) => items.filter((_, index) => wanted.includes(states[index]!));
+    const rowsInState = (state: State) => inState(state).map((item) => rows.get(nameOf(item))!);
+    const attempted = await publisher.publish(async () => {
+      rows = new Map((await loadEach(db, items)).map((row) => [nameOf(row), row]));
+      states = await inTurn.map(items, (item) => stateOf(item, rows.get(nameOf(item)), order));
+      return rowsInState('to_do');
+    }, order);
     // Also where an activity that has died meanwhile has carried it out.
-    const replayed = items.filter((_, index) => states[index] === 'to_do' || states[index] === 'done');
-    await inTurn.map(replayed, (item) => lookAgain(workflows, item));
-    await inTurn.map(own, (row, index) => goOn(row, attempts[index]!, order));
-    const running = items.flatMap((item, index) =>
-      states[index] === 'running' ? [rows.get(nameOf(item))!] : [],
-    );
-    await inTurn.map(running, (row) => tell(row, order));
+    await inTurn.map(inState('to_do', 'done'), (item) => lookAgain(workflows, item));
+    await inTurn.map(attempted, ({ route, attempt }) => goOn(route, attempt, order));
+    await inTurn.map(rowsInState('running'), (row) => tell(row, order));
     return states.map((state) => state !== 'nothing');
   }
 
@@ -94,7 +94,7 @@ export function intentOperations(
     { is_dead: isDead }: ReplayItem,
     row: RouteRow | undefined,
     { replayId }: ReplayOrder,
-  ): Promise<'nothing' | 'to_do' | 'running' | 'done'> {
+  ): Promise<State> {
     const isOrdered = row?.replay_id === replayId;
     if (row === undefined || !(isDead || isOrdered)) return 'nothing';
     // It may be open without a worker: the process that made the attempt has died.
@@ -180,6 +180,8 @@ async function unlessGone(call: () => Promise<unknown>): Promise<boolean> {
     throw error;
   }
 }
+
+type State = 'nothing' | 'to_do' | 'running' | 'done';
 
 interface ReplayItem extends OperationItem {
   notification_id: string;

@@ -66,6 +66,11 @@ export interface RouteResources {
 /** How an attempt ended; a failed one with what a person should know. */
 export type Attempt = PublishResult | (FailedAttempt & { message: string });
 
+export interface Attempted {
+  route: RouteRow;
+  attempt: Attempt;
+}
+
 /** A route whose entry is in its stream, while its row does not say so yet. */
 interface HandedOff extends HeldRoute {
   status: 'handed_off';
@@ -81,20 +86,26 @@ export function createPublisher(
   { db, redis, confirmReplicated, log, metrics, catalog, route: settings }: RouteResources,
   { sparesBudgets = false }: PublisherOptions = {},
 ) {
-  return { begin: () => handOff.begin(redis), publish, defer };
+  return { publish, defer };
 
   /**
-   * Makes one attempt for each of these routes, which are as they were just loaded.
+   * Makes one attempt for each of these routes.
    *
-   * @param begun from before they were loaded.
+   * @param load loads them: what Redis says of the beginning of an attempt is from before that.
    * @param replay the order that opens a dead-lettered one again.
-   * @returns how each ended, in the same order. Failures of publication are recorded by then.
-   * @throws ApplicationFailure of PostgreSQL when the end of an attempt could not be recorded; nothing is spent.
+   * @returns each with how its attempt ended, in the same order. Failures of publication are recorded by then.
+   * @throws what `load` fails with; ApplicationFailure of PostgreSQL when the end of an attempt could not be recorded;
+   * nothing is spent.
    */
-  async function publish(routes: RouteRow[], begun: Beginning, replay?: ReplayOrder): Promise<Attempt[]> {
-    if (replay && routes.some(({ status }) => status === 'dead_letter')) {
-      return publishAgain(routes, begun, replay);
-    }
+  async function publish(load: () => Promise<RouteRow[]>, replay?: ReplayOrder): Promise<Attempted[]> {
+    const begun = await handOff.begin(redis);
+    const routes = await load();
+    const isAgain = replay !== undefined && routes.some(({ status }) => status === 'dead_letter');
+    const attempts = await (isAgain ? publishAgain(routes, begun, replay) : attemptEach(routes, begun));
+    return routes.map((route, index) => ({ route, attempt: attempts[index]! }));
+  }
+
+  async function attemptEach(routes: RouteRow[], begun: Beginning): Promise<Attempt[]> {
     const encode = createEncoder(settings, catalog);
     const attempts = await Promise.all(routes.map((route) => handOver(route, encode, begun)));
     const replicated = await confirmReplicated(attempts.filter(isHandedOff));
@@ -215,7 +226,7 @@ export function createPublisher(
     const dead = routes.filter(({ status }, index) => status === 'dead_letter' && !ends[index]);
     const opened = new Map((await loadEach(db, dead)).map((row) => [nameOf(row), row]));
     const open = routes.flatMap((route, index) => (ends[index] ? [] : [opened.get(nameOf(route)) ?? route]));
-    const attempts = (await publish(open, begun)).values();
+    const attempts = (await attemptEach(open, begun)).values();
     return ends.map((end) => end ?? attempts.next().value!);
   }
 

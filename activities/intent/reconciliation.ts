@@ -94,11 +94,8 @@ export function intentReconciliation(resources: ReconciliationResources): Reconc
     }
     const done = { published: 0, restarted: 0 };
     if (idle.length === 0) return done;
-    const begun = await publisher.begin();
-    const due = (await loadEach(db, idle)).filter(isDue);
-    const attempts = await publisher.publish(due, begun);
-    for (const [index, route] of due.entries()) {
-      const attempt = attempts[index]!;
+    const attempted = await publisher.publish(async () => (await loadEach(db, idle)).filter(isDue));
+    for (const { route, attempt } of attempted) {
       if (attempt.status === 'published') done.published += 1;
       else if (attempt.status === 'failed' || attempt.status === 'dead_letter') {
         await startRoute(workflows, route, { attempt, why: 'taken up' });

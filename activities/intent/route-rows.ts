@@ -4,16 +4,11 @@
  */
 import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool, PoolClient } from 'pg';
-import type { AudienceKind, Catalog, Channel, NotificationType, Producer } from '../../api/intent/catalog.ts';
-import { expiryOf } from '../../api/intent/catalog.ts';
-import type { Intent } from '../../api/intent/entry.ts';
-import { MAX_TIMESTAMP_MS } from '../../api/intent/entry.ts';
+import type { AudienceKind, Channel, NotificationType, Producer } from '../../api/intent/catalog.ts';
 import { ROUTE_EXPIRED } from '../../api/intent/outcome.ts';
 import { hashOfRouteRef, routeRefOf } from '../../api/ids.ts';
 import type { Locale } from '../../api/intent/mail-command.ts';
-import { heldProducer } from '../../workflows/intent/channel-contract.ts';
 import type { RouteKey, RouteSlice } from '../../workflows/intent/contract.ts';
-import type { RouteSlot } from './audience.ts';
 import { logFieldsOf } from './metrics.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
 import { query } from '../postgres.ts';
@@ -95,62 +90,6 @@ function withPayload(rows: readonly WithoutPayload[]): RouteRow[] {
     payload = row.payload_json ?? payload;
     return { ...row, payload_json: payload };
   });
-}
-
-/** What the statement that accepts an intent says of it. */
-export interface AcceptanceMoment {
-  version: string;
-  accepted_at_ms: string;
-  is_expired: boolean;
-  /** Channels and producers that operators have paused. */
-  paused: string[];
-}
-
-/** A route as it would be loaded in the moment in which its intent was accepted. */
-export function freshRoute(
-  catalog: Catalog,
-  intent: Intent,
-  slot: RouteSlot,
-  moment: AcceptanceMoment,
-): RouteRow {
-  const { version, accepted_at_ms, is_expired, paused } = moment;
-  const isPending = slot.status === 'pending';
-  const expiresAtMs = expiryOf(catalog, intent);
-  const isChannelPaused = paused.includes(`channel:${slot.channel}`);
-  return {
-    notification_id: intent.notificationId,
-    route_id: slot.routeId,
-    channel: slot.channel,
-    recipient_ref: slot.recipientRef,
-    status: slot.status,
-    attempt_count: 0,
-    max_attempts: slot.maxAttempts,
-    resolved_email: slot.email,
-    resolved_locale: slot.locale,
-    last_error_classification: slot.mark ?? null,
-    last_error_message: slot.problem ?? null,
-    entry_id: null,
-    version,
-    notification_type: intent.notificationType,
-    producer: intent.producer,
-    audience_kind: intent.audienceKind,
-    idempotency_key: intent.idempotencyKey,
-    payload_json: intent.payloadJson,
-    content_json: slot.content ?? null,
-    carried_id: slot.collapse?.newest ?? intent.notificationId,
-    request_id: intent.requestId ?? null,
-    trace_id: intent.traceId ?? null,
-    traceparent: intent.traceparent ?? null,
-    accepted_at_ms,
-    expires_at_ms: expiresAtMs === undefined ? null : String(Math.min(expiresAtMs, MAX_TIMESTAMP_MS)),
-    is_expired,
-    generation: 0,
-    replay_id: null,
-    is_channel_paused: isChannelPaused,
-    is_paused: isChannelPaused || paused.includes(heldProducer(intent.producer)),
-    next_attempt_at_ms: isPending ? accepted_at_ms : null,
-    retry_in_ms: isPending ? '0' : null,
-  };
 }
 
 /** The values by which a transition finds the row as it was loaded. */

@@ -30,7 +30,6 @@ import {
 import { notificationAttributes, routeAttributes, routeStatus } from '../../workflows/search-attributes.ts';
 import { finalIfRefused, isPostgresAway, isPostgresRefusal } from '../postgres.ts';
 import { signalIfRunning } from '../workflows.ts';
-import type { Beginning } from './hand-off.ts';
 import type { Attempt, RouteResources } from './publication.ts';
 import { RECOVERY_HINTS, createPublisher, failureDetails } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
@@ -38,62 +37,7 @@ import { findRoute, loadRoute, loadSlice } from './route-rows.ts';
 
 export type RouteActivities = ReturnType<typeof createRouteActivities>;
 
-/** First attempts of many routes together. */
-export type FirstAttemptsOfMany = ReturnType<typeof createFirstAttempts>;
-
-export function createFirstAttempts(resources: RouteResources) {
-  const { db, route: settings } = resources;
-  const publisher = createPublisher(resources);
-  return { begin: publisher.begin, make, makeOfSlice };
-
-  /**
-   * Makes the first attempts of routes, concurrently. A route that was tried before is reported as it stands.
-   *
-   * @param rows as they were just loaded. @param begun from before they were.
-   * @returns the routes that still need a workflow.
-   * @throws ApplicationFailure of PostgreSQL; nothing is spent.
-   */
-  async function make(rows: readonly RouteRow[], begun: Beginning): Promise<FirstAttempts> {
-    const fresh = rows.filter(({ status, attempt_count }) => status === 'pending' && attempt_count === 0);
-    const attempts = await publisher.publish(fresh, begun);
-    const result: FirstAttempts = { published: 0, skipped: 0, open: [] };
-    for (const row of rows) {
-      const made = attempts[fresh.indexOf(row)];
-      const attempt = made ?? standing(row);
-      if (attempt.status === 'published') result.published += 1;
-      else if (attempt.status !== 'skipped') result.open.push(openRoute(row, attempt));
-      else if (made) result.skipped += 1;
-    }
-    return result;
-  }
-
-  /** The same for a slice of a notification's routes; repeating it spends nothing twice. */
-  async function makeOfSlice(slice: RouteSlice): Promise<FirstAttempts> {
-    const begun = await publisher.begin();
-    return make(await loadSlice(db, slice), begun);
-  }
-
-  /** A route that is not to be tried here, as its row tells. */
-  function standing(row: RouteRow): Attempt {
-    const classification = row.last_error_classification as PublicationFailure;
-    switch (row.status) {
-      case 'published':
-      case 'skipped':
-        return { status: row.status };
-      case 'dead_letter':
-        return { status: 'dead_letter', classification };
-      case 'failed':
-        return { status: 'failed', classification, message: '', details: failureDetails(row, settings) };
-      case 'pending':
-        return { status: 'deferred', reason: 'leased' };
-    }
-  }
-}
-
-export function createRouteActivities(
-  resources: RouteResources & { workflows: WorkflowClient },
-  firstAttempts: FirstAttemptsOfMany = createFirstAttempts(resources),
-) {
+export function createRouteActivities(resources: RouteResources & { workflows: WorkflowClient }) {
   const { db, workflows, route: settings } = resources;
   const publisher = createPublisher(resources);
 
@@ -130,7 +74,22 @@ export function createRouteActivities(
      * @returns the routes that still need a workflow.
      * @throws ApplicationFailure of PostgreSQL; nothing is spent.
      */
-    publishFirstAttempts: (slice: RouteSlice): Promise<FirstAttempts> => firstAttempts.makeOfSlice(slice),
+    async publishFirstAttempts(slice: RouteSlice): Promise<FirstAttempts> {
+      let rows: RouteRow[] = [];
+      const attempted = await publisher.publish(async () => {
+        rows = await loadSlice(db, slice);
+        return rows.filter(({ status, attempt_count }) => status === 'pending' && attempt_count === 0);
+      });
+      const made = new Map(attempted.map(({ route, attempt }) => [route, attempt]));
+      const result: FirstAttempts = { published: 0, skipped: 0, open: [] };
+      for (const row of rows) {
+        const attempt = made.get(row) ?? standing(row);
+        if (attempt.status === 'published') result.published += 1;
+        else if (attempt.status !== 'skipped') result.open.push(openRoute(row, attempt));
+        else if (made.has(row)) result.skipped += 1;
+      }
+      return result;
+    },
 
     /** @returns what a route died of; undefined when it is not dead, or removed. */
     async lookAtDeadLetter(key: RouteKey): Promise<Death | undefined> {
@@ -142,6 +101,22 @@ export function createRouteActivities(
     },
   };
 
+  /** A route that is not to be tried here, as its row tells. */
+  function standing(row: RouteRow): Attempt {
+    const classification = row.last_error_classification as PublicationFailure;
+    switch (row.status) {
+      case 'published':
+      case 'skipped':
+        return { status: row.status };
+      case 'dead_letter':
+        return { status: 'dead_letter', classification };
+      case 'failed':
+        return { status: 'failed', classification, message: '', details: failureDetails(row, settings) };
+      case 'pending':
+        return { status: 'deferred', reason: 'leased' };
+    }
+  }
+
   function deathOf(classification: string): Death {
     return { classification, ...runbookField(settings.runbookUrl, 'deadLetter') };
   }
@@ -149,14 +124,13 @@ export function createRouteActivities(
   async function publish(publication: Publication): Promise<PublishResult> {
     let attempt: Attempt;
     try {
-      const begun = await publisher.begin();
-      const row = await loadRoute(db, publication);
       const order = orderOf(publication);
-      [attempt] = (await publisher.publish([row], begun, order)) as [Attempt];
+      const [one] = await publisher.publish(async () => [await loadRoute(db, publication)], order);
+      attempt = one!.attempt;
       // A workflow asks once more before it ends as dead, and an attempt that was lost is made again: no change is missed.
-      if (attempt.status === 'dead_letter' && row.status === attempt.status)
-        await showDeadLetter(workflows, row);
-      else if (order) await lookAgain(workflows, row);
+      if (attempt.status === 'dead_letter' && one!.route.status === attempt.status)
+        await showDeadLetter(workflows, one!.route);
+      else if (order) await lookAgain(workflows, one!.route);
     } catch (error) {
       // Its workflow fails, which operators see; the row stays open, and a replay goes on with it once that is fixed.
       if (isPostgresRefusal(error)) throw finalIfRefused(error);

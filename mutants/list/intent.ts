@@ -434,11 +434,11 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-pause-at-acceptance',
     file: 'activities/intent/route-rows.ts',
-    find: 'is_paused: isChannelPaused || paused.includes(heldProducer(intent.producer)),',
-    replace: 'is_paused: false,',
+    find: ' OR coalesce(producer_hold.is_paused, false) AS is_paused',
+    replace: ' AS is_paused',
     wrong: 'wrong time',
-    what: 'what is accepted while its channel or producer is paused goes out',
-    suite: service('intent/fresh-routes', 'I20'),
+    what: 'what is accepted while its producer is paused goes out',
+    suite: service('intent/steering', 'I85'),
   },
   {
     id: 'intent-key-window',
