@@ -1,18 +1,6 @@
 /** The benchmark's arithmetic; what it measures is judged by running it. */
 import { actionsOf } from '../../bench/actions.ts';
-import { drainRatio, meanInFifth, median, quantile, ratios } from '../../bench/statistics.ts';
-
-test('quantiles are values that occurred', () => {
-  const values = [5, 1, 4, 2, 3];
-  expect([0, 0.2, 0.5, 0.99, 1].map((share) => quantile(values, share))).toEqual([1, 1, 3, 5, 5]);
-  expect(median([4, 1])).toBe(1);
-  expect(values).toEqual([5, 1, 4, 2, 3]);
-  expect(() => median([])).toThrow(RangeError);
-});
-
-test('ratios are taken within each round', () => {
-  expect(ratios([10, 30], [20, 15])).toEqual([0.5, 2]);
-});
+import { drainRatio, meanInFifth } from '../../bench/statistics.ts';
 
 describe('the drain of a backlog', () => {
   const steady = [0, 20, 40, 60, 80, 100].map((done) => ({ ms: done * 10, done, mb: done }));

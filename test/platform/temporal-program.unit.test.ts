@@ -93,11 +93,5 @@ test('I97 what cannot be built says why, beside what else was tried', async () =
   env = { ...env, GO_FAILS: 'yes' };
   const { problem } = await begin().found();
   expect(problem).toMatch(/1\.20\.0, needed is 1\.29[^]*download: [^]*build: go failed[^]*no modules today/);
-});
-
-test('I97 without Go it is said what was tried, and what to do', async () => {
-  rmSync(inDir('bin', 'go'));
-  const { problem } = await begin().found();
-  expect(problem).toMatch(/build: go: not found/);
   expect(problem).toMatch(/Install the Temporal CLI/);
 });
