@@ -1,10 +1,12 @@
 /**
- * An outsider tries each call to a receiver's program: as a server with a wrong, expired or foreign certificate, as a
- * client with none of the service's proofs, and with calls of the service that were caught. None of it is taken.
- * test/platform/tls.hard.test.ts does the same to Redis, PostgreSQL and Temporal, redis-acl.hard.test.ts to users of Redis.
+ * An outsider tries each call that leaves the service over HTTP: as a server with a wrong, expired or foreign certificate, as a
+ * client with none of the service's proofs, and with calls of the service that were caught. None of it is taken, and no reason
+ * quotes a credential. test/platform/tls.hard.test.ts does the same to Redis, PostgreSQL and Temporal, redis-acl.hard.test.ts to
+ * users of Redis.
  */
 import { once } from 'node:events';
-import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { IncomingMessage, RequestListener } from 'node:http';
+import { createServer as createPlainServer } from 'node:http';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';
@@ -14,17 +16,26 @@ import type { CallerCredentials, HttpCaller } from '../../activities/http/caller
 import { createHttpCaller } from '../../activities/http/caller.ts';
 import { deliver } from '../../activities/http/delivery.ts';
 import { UserServiceError, createUserService } from '../../activities/intent/user-service.ts';
+import { createFcmSender } from '../../activities/mobile-push/fcm.ts';
 import type { CallbackKey, CallbackValues } from '../../api/account-callback/callback.ts';
 import { pushWebhookId } from '../../api/symbol-config/push.ts';
 import type { CallbackReceiver } from '../../client/account-callback/receiver.ts';
 import { createCallbackReceiver, memoryCallbackStore } from '../../client/account-callback/receiver.ts';
+import { loadConfig } from '../../config/load.ts';
 import type { LoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { createLogger } from '../../workers/logger.ts';
+import { createProbeMetrics } from '../../workers/probes.ts';
+import { startTelemetry } from '../../workers/telemetry.ts';
+import { eventually } from '../eventually.ts';
 import type { Certificates } from '../identities.ts';
 import { createCertificates } from '../identities.ts';
+import { messageOf } from '../mobile-push/fcm-sender.ts';
+import { scratchFolder } from '../scratch.ts';
 
 const TIMEOUT_MS = 5_000;
 const TOKEN = 'users-7d41c0e95b28af63';
+const KEY = 'export-7d41c0e95b28af63';
+const DEVICE_TOKEN = 'phone-51be02a7:APA91b';
 const SECRET = `whsec_${Buffer.from('the secret of the service, 32 by').toString('base64')}`;
 const FOREIGN_SECRET = `whsec_${Buffer.from('the secret of another user, 32 b').toString('base64')}`;
 const CALLBACK: CallbackKey & CallbackValues = {
@@ -32,95 +43,192 @@ const CALLBACK: CallbackKey & CallbackValues = {
   ...{ peakValue: '2', peakAtMs: 1, bottomValue: '1', bottomAtMs: 2, closingValue: '1' },
 };
 
-const servers: Server[] = [];
-const callers: HttpCaller[] = [];
+const scratch = scratchFolder('scanner');
+const stops: (() => unknown)[] = [];
 let server: Certificates;
 let client: Certificates;
 
 beforeAll(async () => {
   [server, client] = [await createCertificates(), await createCertificates()];
 });
-
-afterEach(() => {
-  for (const caller of callers.splice(0)) caller.close();
-  for (const one of servers.splice(0)) {
-    one.closeAllConnections();
-    one.close();
-  }
+afterEach(async () => {
+  for (const stop of stops.splice(0).reverse()) await stop();
 });
 
-/** Takes what comes with a client certificate that it knows, when it asks for one. @returns its URL and its requests. */
-async function startServer(
-  { keyPem, certPem }: LoopbackCertificate,
-  asksFor?: readonly string[],
-  answer: (call: IncomingMessage, response: ServerResponse) => void = (_, response) => response.end('{}'),
-): Promise<{ url: string; calls: IncomingMessage[] }> {
+interface ServerOptions {
+  /** Authorities of the clients' certificates that it asks for; default: it asks for none. */
+  known?: string[];
+  /** Default: what each caller takes for a success. */
+  answer?: RequestListener;
+}
+
+/** @param shown undefined: it speaks in plain text. @returns its URL and its requests. */
+async function startServer(shown: LoopbackCertificate | undefined, { known, answer }: ServerOptions = {}) {
   const calls: IncomingMessage[] = [];
-  const options = asksFor ? { requestCert: true, rejectUnauthorized: true, ca: [...asksFor] } : {};
-  const started = createServer({ key: keyPem, cert: certPem, ...options }, (call, response) => {
+  const take: RequestListener = (call, response) => {
     calls.push(call);
-    answer(call, response);
-  });
+    if (answer) return void answer(call, response);
+    call.resume();
+    response.writeHead(200, { 'content-type': 'application/json' }).end('{"name":"projects/p/messages/1"}');
+  };
+  const asking = known ? { requestCert: true, rejectUnauthorized: true, ca: known } : {};
+  const started = shown
+    ? createServer({ key: shown.keyPem, cert: shown.certPem, ...asking }, take)
+    : createPlainServer(take);
   started.listen(0, '127.0.0.1');
-  servers.push(started);
   await once(started, 'listening');
+  stops.push(() => {
+    started.closeAllConnections();
+    started.close();
+  });
   return { url: `https://127.0.0.1:${(started.address() as AddressInfo).port}`, calls };
 }
 
 function callerWith(credentials: CallerCredentials): HttpCaller {
   const caller = createHttpCaller(credentials);
-  callers.push(caller);
+  stops.push(() => caller.close());
   return caller;
 }
 
 const stopped = new AbortController().signal;
 
-/** The three calls, each with what is wrong, or undefined when it was taken. */
-const CALLS: [string, (url: string, caller: HttpCaller) => Promise<unknown>][] = [
+/** The calls with our own client. Each says what is wrong; undefined when it was taken. */
+const WITH_CALLER: [string, (url: string, caller: HttpCaller) => Promise<string | undefined>][] = [
   [
     'a callback',
-    (url, caller) =>
-      createPortfolioService({ baseUrl: url, timeoutMs: TIMEOUT_MS, caller }).deliver(CALLBACK, stopped),
+    async (url, caller) => {
+      const portfolio = createPortfolioService({ baseUrl: url, timeoutMs: TIMEOUT_MS, caller });
+      return (await portfolio.deliver(CALLBACK, stopped))?.message;
+    },
   ],
   [
     'a push of symbols',
-    (url, caller) =>
-      deliver({
-        ...{ method: 'PUT', url, body: '{"version":1}', timeoutMs: TIMEOUT_MS, stopped, caller },
-        id: pushWebhookId('eu', 1),
-      }),
+    async (url, caller) => {
+      const request = { method: 'PUT', url, body: '{"version":1}', timeoutMs: TIMEOUT_MS } as const;
+      return (await deliver({ ...request, stopped, caller, id: pushWebhookId('eu', 1) }))?.message;
+    },
   ],
   [
     'a lookup',
-    (url, caller) =>
-      createUserService({ baseUrl: url, timeoutMs: TIMEOUT_MS, caller, log: createLogger('fatal') })
-        .findRecipient('ann')
-        .catch((error: unknown) => error),
+    async (url, caller) => {
+      const log = createLogger('fatal');
+      const users = createUserService({ baseUrl: url, timeoutMs: TIMEOUT_MS, caller, log });
+      const error = await users.findRecipient('ann').catch((reason: unknown) => reason as Error);
+      // It has come through: the answer is no user.
+      const isTaken = error instanceof UserServiceError && error.message.includes('unusable');
+      return isTaken ? undefined : (error as Error).message;
+    },
   ],
 ];
-/** A lookup that is answered `{}` has come through: the answer is no user. */
-const isTaken = (outcome: unknown): boolean =>
-  outcome === undefined || (outcome instanceof UserServiceError && outcome.message.includes('unusable'));
 
-describe.each(CALLS)('%s', (_, call) => {
-  test.each(['foreign', 'expired', 'ofAnotherName'] as const)(
-    'security-10 is not made to a server whose certificate is %s',
+type Call = (url: string, trusted: string, own?: LoopbackCertificate) => Promise<string | undefined>;
+
+const push: Call = async (endpoint, caPem) => {
+  const sender = createFcmSender({ target: { endpoint, caPem, projectId: 'galaxy' }, timeoutMs: 60_000 });
+  stops.push(() => sender.close());
+  const outcome = await sender.send(messageOf(), DEVICE_TOKEN);
+  // A certificate says nothing about the phone: its token stays, and the push is tried again.
+  if (outcome.outcome === 'sent') return undefined;
+  expect(outcome.outcome).toBe('retry');
+  return 'reason' in outcome ? outcome.reason : '';
+};
+
+const exportMetrics: Call = async (url, trusted, own) => {
+  const lines: string[] = [];
+  const readByExporter = {
+    OTEL_EXPORTER_OTLP_CERTIFICATE: scratch.write('trusted.pem', trusted),
+    ...(own && {
+      OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE: scratch.write('certificate.pem', own.certPem),
+      OTEL_EXPORTER_OTLP_CLIENT_KEY: scratch.write('key.pem', own.keyPem),
+    }),
+  };
+  Object.assign(process.env, readByExporter);
+  try {
+    const telemetry = startTelemetry(
+      loadConfig({
+        OTEL_EXPORTER_OTLP_ENDPOINT: url,
+        OTEL_EXPORTER_OTLP_HEADERS: `authorization=${KEY}`,
+        OTEL_METRIC_EXPORT_INTERVAL: '60000',
+      }),
+      createLogger('debug', { write: (line: string) => void lines.push(line) }),
+    );
+    createProbeMetrics(telemetry.meter).probeRequest({ path: '/healthz', status: 200 });
+    await telemetry.shutdown();
+  } finally {
+    for (const name of Object.keys(readByExporter)) delete process.env[name];
+  }
+  return lines.length === 0 ? undefined : lines.join('');
+};
+
+const CALLS: [string, Call][] = [
+  ...WITH_CALLER.map(([what, call]): [string, Call] => [
+    what,
+    (url, trusted, own) => {
+      const shown = own && { cert: own.certPem, key: own.keyPem };
+      return call(url, callerWith({ token: TOKEN, ca: trusted, signingSecrets: [SECRET], ...shown }));
+    },
+  ]),
+  ['a push', push],
+  ['an export', exportMetrics],
+];
+
+/** The last export has little time: on a busy machine not each one arrives. */
+const taken = (call: () => ReturnType<Call>) =>
+  eventually('one that is taken', async () => (await call()) === undefined);
+
+/** It says what is wrong with the connection, and no credential. A process may end before an export has a reason. */
+function expectReason(reason: string | undefined): void {
+  expect(reason).toMatch(
+    /certificate|altname|wrong version|packet length|EPROTO|network|not exported in time/i,
+  );
+  for (const secret of [TOKEN, KEY, DEVICE_TOKEN, SECRET]) expect(reason).not.toContain(secret);
+}
+
+describe.each(CALLS)('%s', (what, call) => {
+  test('security-10 goes to the right server', async () => {
+    const { url, calls } = await startServer(server.own);
+    await taken(() => call(url, server.own.certPem));
+    expect(calls).not.toEqual([]);
+  });
+
+  test.each(['foreign', 'expired', 'ofAnotherName', 'plain'] as const)(
+    'security-10 security-18 does not go to a server whose certificate is %s, and no reason quotes a credential',
     async (kind) => {
-      const trusted = kind === 'foreign' ? server.own.certPem : server[kind].certPem;
-      const { url, calls } = await startServer(server[kind]);
-      const caller = callerWith({ token: TOKEN, ca: trusted, signingSecrets: [SECRET] });
-      expect(isTaken(await call(url, caller))).toBe(false);
+      const { url, calls } = await startServer(kind === 'plain' ? undefined : server[kind]);
+      const trusted = kind === 'expired' || kind === 'ofAnotherName' ? server[kind] : server.own;
+      expectReason(await call(url, trusted.certPem));
       expect(calls).toEqual([]);
     },
   );
 
-  test('security-10 is made to the right server, with token, certificate and signature', async () => {
-    const { url, calls } = await startServer(server.own, [client.own.certPem]);
+  // FCM asks for no certificate.
+  if (what === 'a push') return;
+
+  test('security-10 is not taken with a client certificate that is foreign or expired, nor without any', async () => {
+    const { url, calls } = await startServer(server.own, {
+      known: [client.own.certPem, client.expired.certPem],
+    });
+    for (const own of [client.foreign, client.expired, undefined]) {
+      // A server that hangs up is tried again, and says little about why.
+      const reason = await call(url, server.own.certPem, own);
+      expect(reason).toBeDefined();
+      for (const secret of [TOKEN, KEY, SECRET]) expect(reason).not.toContain(secret);
+    }
+    expect(calls).toEqual([]);
+    await taken(() => call(url, server.own.certPem, client.own));
+    const shown = new Set(calls.map(({ headers }) => headers.authorization));
+    expect(shown).toEqual(new Set([what === 'an export' ? KEY : `Bearer ${TOKEN}`]));
+  });
+});
+
+describe.each(WITH_CALLER)('%s', (_, call) => {
+  test('security-10 is made with token, certificate and the signatures of all secrets', async () => {
+    const { url, calls } = await startServer(server.own, { known: [client.own.certPem] });
     const { certPem: cert, keyPem: key } = client.own;
     const caller = callerWith({
       ...{ token: TOKEN, ca: server.own.certPem, cert, key, signingSecrets: [SECRET, FOREIGN_SECRET] },
     });
-    expect(isTaken(await call(url, caller))).toBe(true);
+    expect(await call(url, caller)).toBeUndefined();
     expect(calls).toHaveLength(1);
     const [{ headers, socket, method }] = calls as [IncomingMessage];
     expect(headers.authorization).toBe(`Bearer ${TOKEN}`);
@@ -131,26 +239,14 @@ describe.each(CALLS)('%s', (_, call) => {
     );
   });
 
-  test.each(['foreign', 'expired'] as const)(
-    'security-10 is not taken with a client certificate that is %s, nor without any',
-    async (kind) => {
-      const { url, calls } = await startServer(server.own, [client.own.certPem, client.expired.certPem]);
-      const { certPem: cert, keyPem: key } = client[kind];
-      for (const shown of [{ cert, key }, {}]) {
-        expect(isTaken(await call(url, callerWith({ ca: server.own.certPem, ...shown })))).toBe(false);
-      }
-      expect(calls).toEqual([]);
-    },
-  );
-
   test('security-10 proves itself by what was renewed, from the next call on', async () => {
-    const { url, calls } = await startServer(server.own, [client.own.certPem]);
+    const { url, calls } = await startServer(server.own, { known: [client.own.certPem] });
     const ca = server.own.certPem;
     const caller = callerWith({ ca, token: 'old', cert: client.foreign.certPem, key: client.foreign.keyPem });
-    expect(isTaken(await call(url, caller))).toBe(false);
+    expect(await call(url, caller)).toBeDefined();
     expect(() => caller.use({ ca, cert: 'no certificate', key: 'no key' })).toThrow();
     caller.use({ ca, token: 'new', cert: client.own.certPem, key: client.own.keyPem });
-    expect(isTaken(await call(url, caller))).toBe(true);
+    expect(await call(url, caller)).toBeUndefined();
     expect(calls.map(({ headers }) => headers.authorization)).toEqual(['Bearer new']);
   });
 });
@@ -172,15 +268,17 @@ describe('calls that were caught', () => {
     const silent = { info: () => undefined, error: () => undefined };
     const receiver: CallbackReceiver = createCallbackReceiver({ store, log: silent, secrets: [SECRET] });
     const caught: Caught[] = [];
-    const { url } = await startServer(server.own, undefined, (call, response) => {
-      void (async () => {
-        const chunks: Buffer[] = [];
-        for await (const chunk of call as AsyncIterable<Buffer>) chunks.push(chunk);
-        const body = Buffer.concat(chunks).toString('utf8');
-        caught.push({ path: call.url!, headers: call.headers as Record<string, string>, body });
-        const { status, answer } = await receiver.answer({ path: call.url!, headers: call.headers, body });
-        response.writeHead(status).end(JSON.stringify(answer));
-      })();
+    const { url } = await startServer(server.own, {
+      answer: (call, response) => {
+        void (async () => {
+          const chunks: Buffer[] = [];
+          for await (const chunk of call as AsyncIterable<Buffer>) chunks.push(chunk);
+          const body = Buffer.concat(chunks).toString('utf8');
+          caught.push({ path: call.url!, headers: call.headers as Record<string, string>, body });
+          const { status, answer } = await receiver.answer({ path: call.url!, headers: call.headers, body });
+          response.writeHead(status).end(JSON.stringify(answer));
+        })();
+      },
     });
     const caller = callerWith({ ca: server.own.certPem, signingSecrets: [SECRET] });
     const service = createPortfolioService({ baseUrl: url, timeoutMs: TIMEOUT_MS, caller });
