@@ -26,20 +26,20 @@ const asJson = (payload: ReturnType<typeof payloadOf>) => ({
   data: Buffer.from(payload.data!).toString('base64'),
 });
 
+const codec = createPayloadCodec([KEY]);
+
+/** Has a shared token, unless `more` says otherwise. */
+const start = (more: Partial<Parameters<typeof startCodecServer>[0]> = {}): Promise<CodecServer> =>
+  startCodecServer({
+    ...{ host: '127.0.0.1', port: 0, sharedToken: () => TOKEN, issuer: undefined, allowedOrigin: ORIGIN },
+    ...{ namespace: 'notify', codec, encodes: false, log: createLogger('fatal') },
+    ...more,
+  });
+
 describe('the codec server with a shared token', () => {
   let server: CodecServer;
   beforeAll(async () => {
-    server = await startCodecServer({
-      host: '127.0.0.1',
-      port: 0,
-      sharedToken: () => TOKEN,
-      issuer: undefined,
-      allowedOrigin: ORIGIN,
-      namespace: 'notify',
-      codec: createPayloadCodec([KEY]),
-      encodes: true,
-      log: createLogger('fatal'),
-    });
+    server = await start({ encodes: true });
   });
   afterAll(() => server.stop());
 
@@ -136,16 +136,7 @@ describe('the codec server with a shared token', () => {
 describe('the codec server and clients that take their time', () => {
   let server: CodecServer;
   beforeAll(async () => {
-    server = await startCodecServer({
-      ...{ host: '127.0.0.1', port: 0, sharedToken: () => TOKEN, issuer: undefined, allowedOrigin: ORIGIN },
-      ...{
-        namespace: 'notify',
-        codec: createPayloadCodec([KEY]),
-        encodes: false,
-        log: createLogger('fatal'),
-      },
-      requestLimitMs: 1_000,
-    });
+    server = await start({ requestLimitMs: 1_000 });
   });
   afterAll(() => server.stop());
 
@@ -191,7 +182,6 @@ describe('the codec server with an issuer of tokens', () => {
     type: 'workflow' as const,
     ...{ namespace, workflowId },
   });
-  const codec = createPayloadCodec([KEY]);
   const lines: Record<string, unknown>[] = [];
   const logged = (msg: string) => lines.filter((line) => line['msg'] === msg);
 
@@ -222,23 +212,17 @@ describe('the codec server with an issuer of tokens', () => {
     keyServer.listen(0, '127.0.0.1');
     await once(keyServer, 'listening');
     issuer = `http://127.0.0.1:${(keyServer.address() as AddressInfo).port}`;
-    server = await start();
+    server = await startWithIssuer();
   });
   afterAll(async () => {
     await server.stop();
     keyServer.close();
   });
 
-  const start = () =>
-    startCodecServer({
-      host: '127.0.0.1',
-      port: 0,
+  const startWithIssuer = () =>
+    start({
       sharedToken: () => undefined,
       issuer: { jwksUrl: `${issuer}/jwks`, issuer, audience: AUDIENCE, permissionsClaim: 'permissions' },
-      allowedOrigin: ORIGIN,
-      namespace: 'notify',
-      codec,
-      encodes: false,
       log: createLogger('info', { write: (line) => lines.push(JSON.parse(line) as Record<string, unknown>) }),
     });
 
@@ -290,13 +274,13 @@ describe('the codec server with an issuer of tokens', () => {
     const [head, body, signature] = good.split('.');
     const other = Buffer.from(JSON.stringify(claims({ sub: 'eve' }))).toString('base64url');
     const secret = new TextEncoder().encode(JSON.stringify(first.jwk));
+    const nowS = Math.floor(Date.now() / 1_000);
+    const wrong = [
+      ...[{ exp: nowS - 60 }, { nbf: nowS + 600 }, { iss: 'https://evil.example' }, { aud: 'another' }],
+      ...[{ sub: undefined }, { exp: undefined }],
+    ];
     const tokens = [
-      await signed(claims({ exp: Math.floor(Date.now() / 1_000) - 60 })),
-      await signed(claims({ nbf: Math.floor(Date.now() / 1_000) + 600 })),
-      await signed(claims({ iss: 'https://evil.example' })),
-      await signed(claims({ aud: 'another' })),
-      await signed(claims({ sub: undefined })),
-      await signed(claims({ exp: undefined })),
+      ...(await Promise.all(wrong.map((changes) => signed(claims(changes))))),
       await signed(claims(), foreign),
       await signed(claims(), { ...first, id: 'unknown' }),
       `${head}.${other}.${signature}`,
@@ -359,7 +343,7 @@ describe('the codec server with an issuer of tokens', () => {
     const sealed = await codec.encode([payloadOf('x')], owner('w'));
     const second = await newKey('second');
     published = [second];
-    const fresh = await start();
+    const fresh = await startWithIssuer();
     const at = { port: fresh.port };
     answers = 500;
     expect((await decode(await signed(claims(), second), sealed, {}, at)).status).toBe(503);
