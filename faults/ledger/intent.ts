@@ -58,6 +58,8 @@ export function judgeIntents(given: IntentCase): Verdict {
   const deliveries = new Map<string, Delivery[]>();
   /** Ids under which an intent was delivered, by its mark. */
   const deliveredAs = new Map<string, Set<string>>();
+  /** Of intents for later. */
+  const lateMs: number[] = [];
 
   for (const sighting of sightings) {
     const delivery = readDelivery(sighting);
@@ -80,7 +82,6 @@ export function judgeIntents(given: IntentCase): Verdict {
   const throttled = new Map<string, boolean[]>();
   /** What was accepted of a type with windows, by type and recipient. */
   const members = new Map<string, Member[]>();
-  const lateMs: number[] = [];
   const expected = new Map<string, 'published' | 'skipped'>();
   for (const group of Map.groupBy(sent, ({ content }) => groupOf(content)).values()) judgeGroup(group);
   judgeThrottles();
