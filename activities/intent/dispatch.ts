@@ -249,7 +249,7 @@ const PICK_INTENTS = {
           ORDER BY read_number
           LIMIT $3::int) AS intent
        WHERE nth <= $4::int - busy.under_way
-       ORDER BY least(lane, ${LANES.normal}), nth, read_number
+       ORDER BY least(intent.lane, ${LANES.normal}), nth, read_number
        LIMIT $3::int
     )
     SELECT EXISTS (SELECT FROM busy WHERE under_way >= $4::int) AS is_full,
