@@ -21,6 +21,13 @@ export interface CliResult {
   stderr: string;
 }
 
+/** What a check of `doctor` finds. */
+interface Finding {
+  status: string;
+  detail: string;
+  hint?: string;
+}
+
 /** A command that may go on for long. */
 export interface RunningCommand {
   /** What it has written so far. */
@@ -77,6 +84,14 @@ export function spawnCli(args: string[], env: Env): ChildProcessByStdio<null, Re
 const usersOf = (changes: Env) =>
   changes['NOTIFICATION_REDIS_MASTER_ADDR'] === undefined ? asUser('operator') : {};
 
+/** The command line with the servers of a slot of tests. */
+export function cliOfTests(slot: Slot): ReturnType<typeof cliFor> {
+  const cli = {} as ReturnType<typeof cliFor>;
+  beforeAll(() => void Object.assign(cli, cliFor(slot)));
+  afterAll(() => cli.dispose());
+  return cli;
+}
+
 /** The command line with the servers of a slot. Call `dispose` at the end. */
 export function cliFor(slot: Slot) {
   const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-cli-'));
@@ -113,5 +128,20 @@ export function cliFor(slot: Slot) {
     return { code, value: JSON.parse(stdout) as T };
   }
 
-  return { start, cli, json, env, dataDir, dispose: () => rmSync(dataDir, { recursive: true, force: true }) };
+  /** What `doctor` finds, by the name of the check. */
+  async function findings(changes: Env = {}): Promise<Record<string, Finding>> {
+    const { stdout } = await cli(['doctor', '--json'], { changes });
+    const found = (JSON.parse(stdout) as { findings: (Finding & { name: string })[] }).findings;
+    return Object.fromEntries(found.map(({ name, ...finding }) => [name, finding]));
+  }
+
+  return {
+    start,
+    cli,
+    json,
+    findings,
+    env,
+    dataDir,
+    dispose: () => rmSync(dataDir, { recursive: true, force: true }),
+  };
 }

@@ -1,5 +1,7 @@
-/** Help of every command: what must be given is marked; and what a mistyped word is answered with. */
-import { commandsBelow, isReadOnly, pathOf } from '../../cli/read-only.ts';
+/** The command line as a whole: help of every command, what a mistyped word is answered with, what only looks, completion. */
+import { execFileSync } from 'node:child_process';
+import { scriptFor } from '../../cli/completion.ts';
+import { READ_ONLY, commandsBelow, isReadOnly, pathOf } from '../../cli/read-only.ts';
 import { programOf, wholeProgram } from '../../cli/program.ts';
 import { startCommand } from '../command-line.ts';
 
@@ -56,15 +58,26 @@ test('I40 the help of the program imports no command, and names what each is for
   );
 });
 
-test('I40 every group shows an example, and a default is written as a person writes it', async () => {
+test('I40 help and version of the program, and a line without a command', async () => {
+  const help = await startCommand(['--help'], {}).ended;
+  expect(help).toMatchObject({ code: 0, stderr: '' });
+  for (const part of ['doctor', 'Exit codes:']) expect(help.stdout).toContain(part);
+  expect(await startCommand(['--version'], {}).ended).toMatchObject({ code: 0, stdout: '0.1.0\n' });
+  expect(await startCommand([], {}).ended).toMatchObject({ code: 2, stdout: '' });
+});
+
+test('I40 every command explains itself with examples, and a default is written as a person writes it', async () => {
   const commands = commandsBelow(await wholeProgram());
   for (const command of commands) {
     let help = '';
     command.configureOutput({ writeOut: (text) => (help += text) }).outputHelp();
-    expect([pathOf(command), help]).toEqual([
+    const isExplained = /Examples:\n {2}galaxy-notify /.test(help) && help.includes('galaxy-notify --help');
+    expect([pathOf(command), isExplained, command.description() !== '']).toEqual([
       pathOf(command),
-      expect.stringMatching(/Examples:\n {2}galaxy-notify /),
+      true,
+      true,
     ]);
+    for (const part of ['Exit codes:', '--read-only']) expect(help).not.toContain(part);
   }
   const raw = commands.flatMap((command) =>
     command.options.flatMap(({ defaultValue, defaultValueDescription, long }) =>
@@ -118,6 +131,19 @@ test.each([
   expect(stderr).toContain(answer);
 });
 
+test.each([
+  'notifications show abc',
+  'notifications list --limit 0',
+  'notifications list --since yesterday',
+  'bridge pause',
+  'replay',
+  'replay 1-1 push:user:user-1 --channel push',
+])('I40 %s is wrong usage, in the words of a person', async (line) => {
+  const { code, stdout, stderr } = await startCommand(line.split(' '), {}).ended;
+  expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
+  expect(stderr).not.toContain('    at ');
+});
+
 test('I40 a mistyped variable stops a command, with the variable that was meant', async () => {
   const { code, stderr } = await startCommand(['notifications', 'list'], {
     NOTIFICATION_REDIS_MASTER_ADDRESS: 'x',
@@ -134,4 +160,41 @@ test('I40 a value that a variable cannot have is answered with those that it can
   expect(stderr).toContain(
     'NOTIFICATION_LOG_LEVEL must be one of trace, debug, info, warn, error, fatal (got "loud")',
   );
+});
+
+const program = await wholeProgram();
+const script = scriptFor(program, 'bash');
+
+/** What bash proposes at the end of a command line. */
+function proposed(...words: string[]): string[] {
+  const typed = ['galaxy-notify', ...words].map((word) => `'${word}'`).join(' ');
+  const ask = `COMP_WORDS=(${typed}); COMP_CWORD=${words.length}; _galaxy_notify; printf '%s\\n' "\${COMPREPLY[@]}"`;
+  const output = execFileSync('bash', ['-c', `${script}\n${ask}`], { encoding: 'utf8' });
+  return output.split('\n').filter((word) => word !== '');
+}
+
+test('U6 every command that changes nothing is there, and has --watch, top its own; no other has', () => {
+  const watching = commandsBelow(program).filter(({ options }) =>
+    options.some(({ long }) => long === '--watch'),
+  );
+  expect(watching.map(pathOf).sort()).toEqual(READ_ONLY.filter((path) => path !== 'top').sort());
+});
+
+test('U6 every list, and all that shows how something stands, is a look', () => {
+  const shows = commandsBelow(program)
+    .filter(({ commands }) => commands.length === 0)
+    .map(pathOf)
+    .filter((path) => /(^| )(list|show|status|waiting|statistics|failed)$/.test(path));
+  expect(shows.filter((path) => !READ_ONLY.includes(path))).toEqual([]);
+});
+
+test('U6 bash completes commands, their options, and what an option may be', () => {
+  expect(proposed('notif')).toEqual(['notifications']);
+  expect(proposed('notifications', '')).toEqual(expect.arrayContaining(['list', 'show', 'cancel', '--json']));
+  expect(proposed('notifications', 'list', '--st')).toEqual(['--status']);
+  expect(proposed('--json', 'notifications', 'list', '--status', 'd')).toEqual(['dead_letter']);
+  expect(proposed('channels', 'pause', 'e')).toEqual(['email']);
+  expect(proposed('top', '--on')).toEqual(['--once']);
+  // What only its author knows is left to the shell.
+  expect(proposed('notifications', 'list', '--key', '')).toEqual([]);
 });
