@@ -90,10 +90,30 @@ export interface Slot {
   release(): Promise<void>;
 }
 
+/** Variables of each service of a slot, in this process or in its own. */
+export const environmentOf = ({ slot, endpoints }: Pick<Slot, 'slot' | 'endpoints'>) => ({
+  // Tests of another role ask for it.
+  NOTIFICATION_ROLES: 'intent',
+  ...PATIENCE,
+  ...way(),
+  // Tests let the User Service fail right after it answered.
+  NOTIFICATION_USER_SERVICE_REUSE: '1ms',
+  NOTIFICATION_REDIS_DB: String(slot),
+  NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
+  NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',
+  TEMPORAL_NAMESPACE: namespaceOf(slot),
+  TEMPORAL_ADDRESS: endpoints.temporalAddress ?? '',
+});
+
+/** What an operator's client needs. */
+export const resourcesOf = ({ client, db, redis, slot }: Slot) => ({
+  ...{ temporal: client, db, redis, namespace: namespaceOf(slot), intentsStream: 'notification:intents' },
+});
+
 /** @param uiUrl of the Web UI, which links lead to; default: no Web UI. @param catalog default: the built-in one. */
-export const operatorOf = ({ client, db, redis, slot }: Slot, uiUrl?: string, catalog?: Catalog): Operator =>
+export const operatorOf = (slot: Slot, uiUrl?: string, catalog?: Catalog): Operator =>
   createOperator({
-    ...{ temporal: client, db, redis, namespace: namespaceOf(slot), intentsStream: 'notification:intents' },
+    ...resourcesOf(slot),
     ...(uiUrl === undefined ? {} : { uiUrl }),
     ...(catalog === undefined ? {} : { catalog }),
   });
@@ -103,6 +123,22 @@ export interface SlotOptions {
   ownStack?: ServersOfSlots;
   /** Whether the database has no migrations yet; those of an own stack never have. */
   isEmpty?: boolean;
+}
+
+/** The slot of a file or of a `describe`, there from its first test on. */
+export function slotOfTests(options?: SlotOptions): Slot {
+  const slot = {} as Slot;
+  beforeAll(async () => void Object.assign(slot, await takeSlot(options)));
+  afterAll(() => slot.release());
+  return slot;
+}
+
+/** Another slot for each test. */
+export function slotOfEachTest(): Slot {
+  const slot = {} as Slot;
+  beforeEach(async () => void Object.assign(slot, await takeSlot()));
+  afterEach(() => slot.release());
+  return slot;
 }
 
 /** Takes a slot of servers. Call `release` in `afterAll`. */
@@ -150,17 +186,7 @@ export async function takeSlot({ ownStack, isEmpty = false }: SlotOptions = {}):
   const services: Service[] = [];
   const configWith = (env: Record<string, string> = {}, hasUsers = true) =>
     loadConfig({
-      // Tests of another role ask for it.
-      NOTIFICATION_ROLES: 'intent',
-      ...PATIENCE,
-      ...way(),
-      // Tests let the User Service fail right after it answered.
-      NOTIFICATION_USER_SERVICE_REUSE: '1ms',
-      NOTIFICATION_REDIS_DB: String(slot),
-      NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
-      NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',
-      TEMPORAL_NAMESPACE: namespaceOf(slot),
-      TEMPORAL_ADDRESS: stack.temporalAddress,
+      ...environmentOf({ slot, endpoints }),
       // Only this run's Redis knows the users.
       ...(hasUsers && env['NOTIFICATION_REDIS_MASTER_ADDR'] === undefined
         ? asUserOf(env['NOTIFICATION_ROLES'] ?? 'intent')
