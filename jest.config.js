@@ -57,7 +57,7 @@ export default {
       ...inWay({ NOTIFICATION_ROUTE_DISPATCH: 'on_failure' }),
       displayName: 'on-failure',
       testMatch: files(
-        'intent/{collapse,e2e,large-entries,replay,route-failures,steering}.service',
+        'intent/{collapse,e2e,replay,steering}.service',
         'intent/{large,outages,recovery}.hard',
         'platform/{telemetry.service,crash-points.hard}',
       ),

@@ -118,7 +118,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: 'const isLast = attemptCount > route.max_attempts;',
     wrong: 'wrong budget',
     what: 'each route has an attempt more than it may have',
-    suite: service('intent/route-failures', 'I21 I22 an exhausted route'),
+    suite: service('intent/hand-off', 'I20 I21 I22 failed attempts'),
   },
   {
     id: 'delivery-classification',
@@ -127,7 +127,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: "return recordFailure(route, 'gateway_stream_publish_failed', error);",
     wrong: 'wrong budget',
     what: 'a payload that never fits counts as an outage of Redis',
-    suite: service('intent/route-failures', 'I22 a payload'),
+    suite: service('intent/hand-off', 'I22 a payload'),
   },
   {
     id: 'delivery-replay-once',
@@ -136,7 +136,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: '',
     wrong: 'wrong budget',
     what: 'one order opens a dead route again and again',
-    suite: service('intent/replay', 'I25 one order opens'),
+    suite: service('intent/hand-off', 'I25 one order opens'),
     survives: 'The statement that opens a generation looks for the order itself, too.',
   },
   {
@@ -146,7 +146,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: "if (deliveredAs !== 'never') {",
     wrong: 'doubled',
     what: 'a replay sends again what the last attempt had delivered',
-    suite: service('intent/replay', 'I25 a replay finds out'),
+    suite: service('intent/hand-off', 'I25 a replay finds out'),
   },
   {
     id: 'delivery-mark-published-entry',
@@ -164,7 +164,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: 'AND status',
     wrong: 'wrong budget',
     what: 'an attempt that slept settles a row that others have moved since',
-    suite: service('intent/route-failures', 'I23 an attempt that slept'),
+    suite: service('intent/hand-off', 'I23 an attempt that slept'),
   },
   {
     id: 'delivery-failure-time',
@@ -173,7 +173,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: 'const delayMs = ladderDelayMs(1, settings.backoffMinMs, settings.backoffMaxMs);',
     wrong: 'wrong time',
     what: 'the ladder has one step',
-    suite: service('intent/route-failures', 'I21 the gaps'),
+    suite: service('intent/hand-off', 'I20 I21 I22 failed attempts'),
   },
   {
     id: 'delivery-cancel-slice',
@@ -191,7 +191,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: 'entryId: (await handOff.close(redis, key), undefined) }',
     wrong: 'lost',
     what: 'what was delivered before it was cancelled counts as skipped',
-    suite: service('intent/steering', 'I23 I26 a route that was handed off'),
+    suite: service('intent/hand-off', 'I23 I26 a route that was handed off'),
   },
   {
     id: 'delivery-cancel-before-acceptance',
@@ -200,7 +200,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: '    if (isCancellation(error)) throw error;',
     wrong: 'lost',
     what: 'routes of a cancelled notification stay open, and are delivered later',
-    suite: workflow('intent/notification', 'I26'),
+    suite: workflow('intent/route', 'I26 a notification that is cancelled'),
   },
   {
     id: 'delivery-close-once',

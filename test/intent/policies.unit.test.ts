@@ -1,7 +1,8 @@
-/** The pure rules of routes: ladder, offset, route slots, references. */
+/** The pure rules of routes: ladder, offset, route slots, references, keys. */
 import { createHash } from 'node:crypto';
 import { compileRetryPolicy } from '@temporalio/common';
 import fc from 'fast-check';
+import { handOffKey } from '../../activities/intent/hand-off.ts';
 import type { Recipient } from '../../activities/intent/user-service.ts';
 import type { NotificationType } from '../../api/intent/catalog.ts';
 import { hashOfRouteRef, routeRefOf, searchableKey } from '../../api/ids.ts';
@@ -275,4 +276,16 @@ describe('references', () => {
       }),
     );
   });
+});
+
+test('intent-13 the key of a hand-off names no user, and differs for each route, notification and generation', () => {
+  const keys = [
+    handOffKey('1-0', 'push:user:ada', 1),
+    handOffKey('1-0', 'email:email:ada@example.com', 1),
+    handOffKey('1-0', 'push:user:bob', 1),
+    handOffKey('2-0', 'push:user:ada', 1),
+    handOffKey('1-0', 'push:user:ada', 2),
+  ];
+  expect(keys.filter((key) => /ada|bob/.test(key))).toEqual([]);
+  expect(new Set(keys).size).toBe(5);
 });

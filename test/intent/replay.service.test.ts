@@ -1,9 +1,4 @@
 /** Dead-lettered routes published again: by signal, by reset, by a new start; never one that was published. */
-import { createRouteActivities } from '../../activities/intent/routes.ts';
-import { createIntentMetrics } from '../../activities/intent/metrics.ts';
-import { createReplication, defineHandOffCommands, handOffKey } from '../../activities/intent/hand-off.ts';
-import { metrics } from '@opentelemetry/api';
-import { createLogger } from '../../workers/logger.ts';
 import {
   DEAD_LETTER_WORKFLOW,
   LOOK_SIGNAL,
@@ -12,16 +7,12 @@ import {
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
 import { operationWorkflowId } from '../../workflows/operation-contract.ts';
-import { temporalProgram } from '../temporal-program.ts';
-import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
 import { dispatch, eventually, operatorOf, stackOfRun, takeSlot } from '../harness.ts';
-import { GALAXY } from '../../api/intent/galaxy.ts';
-
-const GATEWAY = 'gateway:client-events';
-const MAIL = 'mail:delivery_commands';
-const PUSH = 'push:user:user-1';
-const MAX_ATTEMPTS = 3;
+import { GATEWAY, MAIL } from '../service-process.ts';
+import { temporalProgram } from '../temporal-program.ts';
+import { publishTurn } from './entries.ts';
+import { PUSH, routeIn } from './rows.ts';
 
 let slot: Slot;
 beforeAll(async () => {
@@ -29,7 +20,6 @@ beforeAll(async () => {
   await slot.startService({
     NOTIFICATION_ROUTE_BACKOFF_MIN: '20ms',
     NOTIFICATION_ROUTE_BACKOFF_MAX: '40ms',
-    NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: String(MAX_ATTEMPTS),
   });
 });
 afterAll(() => slot.release());
@@ -45,27 +35,7 @@ const healGateway = () => slot.redis.del(GATEWAY);
 const publish = (idempotencyKey: string, recipientUserIds?: string[]) =>
   publishTurn(slot.redis, idempotencyKey, recipientUserIds);
 
-async function rowOf<Row extends object>(table: string, id: string): Promise<Row | undefined> {
-  const { rows } = await slot.db.query<Row>(
-    `SELECT * FROM notification.${table} WHERE notification_id = $1 AND route_id = $2`,
-    [id, PUSH],
-  );
-  return rows[0];
-}
-
-interface RouteRow {
-  status: string;
-  attempt_count: number;
-  next_attempt_at: Date | null;
-  dead_lettered_at: Date | null;
-  published_at: Date | null;
-}
-
-const routeInStatus = (id: string, status: string) =>
-  eventually(`${id} to be ${status}`, async () => {
-    const row = await rowOf<RouteRow>('routes', id);
-    return row?.status === status && row;
-  });
+const routeInStatus = (id: string, status: string) => routeIn(slot, id, PUSH, status);
 
 const replaysOf = async (id: string) =>
   (
@@ -100,41 +70,22 @@ const eventIds = async () =>
 
 test('I25 a dead-lettered route is replayed with the temporal program alone, and its dead letter stays', async () => {
   const id = await deadLetter('by-signal');
-  const deadLetterBefore = await rowOf('dead_letters', id);
+  const deadLetters = () =>
+    slot.db.query('SELECT * FROM notification.dead_letters WHERE notification_id = $1', [id]);
+  const { rows: before } = await deadLetters();
   await healGateway();
   await signalWithStart(id, '{"requestedBy":"nina","reason":"gateway is back"}');
   const published = await routeInStatus(id, 'published');
   expect(published).toMatchObject({ attempt_count: 1, next_attempt_at: null, dead_lettered_at: null });
   expect(await eventIds()).toEqual([`${id}/${PUSH}`]);
   expect(await replaysOf(id)).toEqual([{ generation: 1, requested_by: 'nina', reason: 'gateway is back' }]);
-  expect(await rowOf('dead_letters', id)).toEqual(deadLetterBefore);
+  expect((await deadLetters()).rows).toEqual(before);
   const found = await eventually('the replayed route by its attributes', async () => {
     const query = `NotificationId = '${id}' AND RouteStatus = 'published' AND RouteChannel = 'push'`;
     for await (const { workflowId } of slot.client.workflow.list({ query })) return workflowId;
     return undefined;
   });
   expect(found).toBe(routeWorkflowId(id, PUSH));
-});
-
-test('I25 a replay has its own budget; when that is spent too, it can be replayed again', async () => {
-  const id = await deadLetter('dies-twice');
-  const deadLetterBefore = await rowOf('dead_letters', id);
-  await signalWithStart(id);
-  const again = await eventually('the second death', async () => {
-    const row = await rowOf<RouteRow>('routes', id);
-    return row?.status === 'dead_letter' && (await replaysOf(id)).length === 1 && row;
-  });
-  expect(again.attempt_count).toBe(MAX_ATTEMPTS);
-  expect(await rowOf('dead_letters', id)).toEqual(deadLetterBefore);
-  await eventually('the replay to have failed', async () => {
-    const { status } = await slot.client.workflow.getHandle(routeWorkflowId(id, PUSH)).describe();
-    return status.name === 'FAILED';
-  });
-  await healGateway();
-  await signalWithStart(id);
-  await routeInStatus(id, 'published');
-  expect((await replaysOf(id)).map(({ generation }) => generation)).toEqual([1, 2]);
-  expect(await eventIds()).toEqual([`${id}/${PUSH}`]);
 });
 
 /** What the Web UI does when an operator presses Reset: the same request to the same server. */
@@ -175,20 +126,7 @@ async function resetPoints(workflowId: string): Promise<string[]> {
     .map(({ eventId }) => String(eventId));
 }
 
-test.each([
-  ['first', (points: string[]) => points[0]!],
-  ['last', (points: string[]) => points.at(-1)!],
-])('I25 a dead-lettered route is replayed by a reset to its %s workflow task', async (name, choose) => {
-  const id = await deadLetter(`reset-${name}`);
-  await healGateway();
-  const workflowId = routeWorkflowId(id, PUSH);
-  await resetInWebUi(workflowId, choose(await resetPoints(workflowId)));
-  await routeInStatus(id, 'published');
-  expect(await replaysOf(id)).toEqual([{ generation: 1, requested_by: 'reset', reason: null }]);
-  expect(await eventIds()).toEqual([`${id}/${PUSH}`]);
-});
-
-test('I25 a reset that fails again can be reset again', async () => {
+test('I25 a dead-lettered route is replayed by a reset, and again by another one when it dies again', async () => {
   const id = await deadLetter('reset-twice');
   const workflowId = routeWorkflowId(id, PUSH);
   await resetInWebUi(workflowId, (await resetPoints(workflowId)).at(-1)!);
@@ -199,18 +137,11 @@ test('I25 a reset that fails again can be reset again', async () => {
   await healGateway();
   await resetInWebUi(workflowId, (await resetPoints(workflowId)).at(-1)!);
   await routeInStatus(id, 'published');
-  expect(await replaysOf(id)).toHaveLength(2);
-});
-
-test('I25 a dead-lettered route is replayed by starting its workflow again', async () => {
-  const id = await deadLetter('again');
-  await healGateway();
-  await temporalProgram(slot).start({
-    ...{ workflowId: routeWorkflowId(id, PUSH), type: 'notificationRoute', taskQueue: 'intent' },
-    input: { notificationId: id, routeRef: PUSH },
-  });
-  await routeInStatus(id, 'published');
-  expect(await replaysOf(id)).toEqual([{ generation: 1, requested_by: 'start', reason: null }]);
+  expect(await replaysOf(id)).toMatchObject([
+    { generation: 1, requested_by: 'reset', reason: null },
+    { generation: 2, requested_by: 'reset' },
+  ]);
+  expect(await eventIds()).toEqual([`${id}/${PUSH}`]);
 });
 
 test('I25 resetting a notification replays its dead-lettered route and leaves the published one alone', async () => {
@@ -244,57 +175,6 @@ test('I25 a published route cannot be started again, and a start by force publis
   expect(await again.result()).toEqual({ status: 'published' });
   expect(await slot.redis.xlen(GATEWAY)).toBe(1);
   expect(await replaysOf(id)).toEqual([]);
-});
-
-test('I25 a replay finds out that the last attempt had been delivered after all', async () => {
-  const id = await deadLetter('delivered-after-all');
-  await healGateway();
-  // As an append leaves it whose answer never came back.
-  await slot.redis.set(handOffKey(id, PUSH, 0), '1-1');
-  await signalWithStart(id);
-  expect(await routeInStatus(id, 'published')).toMatchObject({ dead_lettered_at: null });
-  expect(await slot.redis.exists(GATEWAY)).toBe(0);
-  expect(await replaysOf(id)).toEqual([]);
-});
-
-test('I25 one order opens a route once, however often its attempt is repeated', async () => {
-  const id = await deadLetter('one-order');
-  const redis = slot.redis.duplicate();
-  defineHandOffCommands(redis);
-  try {
-    const { publishRoute } = createRouteActivities({
-      workflows: slot.client.workflow,
-      db: slot.db,
-      redis,
-      log: createLogger('fatal'),
-      confirmReplicated: createReplication(redis, { minReplicas: 0, timeoutMs: 1_000 }),
-      catalog: GALAXY,
-      metrics: createIntentMetrics(metrics.getMeter('test'), GALAXY),
-      route: {
-        gatewayStream: GATEWAY,
-        gatewayMaxLen: 1024,
-        mailStream: MAIL,
-        backoffMinMs: 1,
-        backoffMaxMs: 1,
-        leaseTtlMs: 1_000,
-      },
-    });
-    const order = {
-      notificationId: id,
-      routeRef: PUSH,
-      replay: { replayId: 'run/1', requestedBy: 'test' },
-    };
-    for (let attempt = 1; attempt < MAX_ATTEMPTS; attempt += 1) {
-      await expect(publishRoute(order)).rejects.toMatchObject({ type: 'gateway_stream_publish_failed' });
-    }
-    const dead = { status: 'dead_letter', classification: 'gateway_stream_publish_failed' };
-    expect(await publishRoute(order)).toEqual(dead);
-    expect(await publishRoute(order)).toEqual(dead);
-    expect(await publishRoute({ notificationId: id, routeRef: PUSH })).toEqual(dead);
-    expect(await replaysOf(id)).toHaveLength(1);
-  } finally {
-    redis.disconnect();
-  }
 });
 
 const FAILURE = 'gateway_stream_publish_failed';
@@ -335,6 +215,13 @@ describe('newcomer-2 the list of dead letters in the Web UI', () => {
     const ids: Record<string, string> = {};
     for (const way of ['signal', 'command', 'filter', 'reset', 'none']) ids[way] = await deadLetter(way);
     await untilListed(Object.values(ids));
+    // One that dies again stays.
+    await signalWithStart(ids['none']!);
+    await eventually('the second death', async () => {
+      const isOpened = (await replaysOf(ids['none']!)).length === 1;
+      return isOpened && (await routeInStatus(ids['none']!, 'dead_letter'));
+    });
+    await untilListed(Object.values(ids));
     await healGateway();
 
     await signalWithStart(ids['signal']!);
@@ -373,23 +260,5 @@ describe('newcomer-2 the list of dead letters in the Web UI', () => {
     expect(
       await idsOf(`UserId = 'user-1' AND FailureClassification = '${FAILURE}' AND ${deadLetterQuery()}`),
     ).toEqual([deadLetterWorkflowId(ids['none']!, PUSH)]);
-  });
-
-  test('newcomer-2 keeps a route that dies again, and loses one that retention or an operator takes away', async () => {
-    const [again, removed, discarded] = [
-      await deadLetter('dies-again'),
-      await deadLetter('removed'),
-      await deadLetter('discarded'),
-    ];
-    await untilListed([again, removed, discarded]);
-    await signalWithStart(again);
-    await eventually('the second death', async () => {
-      const row = await rowOf<RouteRow>('routes', again);
-      return (await replaysOf(again)).length === 1 && row?.status === 'dead_letter';
-    });
-    await slot.db.query('DELETE FROM notification.records WHERE notification_id = $1', [removed]);
-    await slot.client.workflow.getHandle(deadLetterWorkflowId(removed, PUSH)).signal(LOOK_SIGNAL);
-    await slot.client.workflow.getHandle(deadLetterWorkflowId(discarded, PUSH)).cancel();
-    await untilListed([again]);
   });
 });

@@ -1,10 +1,26 @@
-/** When a route's workflow makes its attempts: the ladder, what spends no budget, pauses, orders to replay, cancellation. */
-import { ApplicationFailure, defineSearchAttributeKey } from '@temporalio/common';
+/**
+ * When a route's workflow makes its attempts: the ladder, what spends no budget, pauses, orders to replay, cancellation. And
+ * what a notification and a dead letter ask for.
+ */
+import { ApplicationFailure, CancelledFailure, defineSearchAttributeKey } from '@temporalio/common';
+import type { IntentActivities } from '../../activities/intent/acceptance.ts';
 import type { RouteActivities } from '../../activities/intent/routes.ts';
 import type { SteeringActivities } from '../../activities/intent/steering.ts';
 import { ROUTE_DEAD_LETTERED, ROUTE_DEFERRED } from '../../workflows/failures.ts';
-import type { Publication, PublishResult, SettledStatus } from '../../workflows/intent/contract.ts';
-import { CHANNEL_RESUMED_SIGNAL, REPLAY_SIGNAL, SETTLED_SIGNAL } from '../../workflows/intent/contract.ts';
+import type {
+  Acceptance,
+  Death,
+  NotificationInput,
+  Publication,
+  PublishResult,
+  SettledStatus,
+} from '../../workflows/intent/contract.ts';
+import {
+  CHANNEL_RESUMED_SIGNAL,
+  LOOK_SIGNAL,
+  REPLAY_SIGNAL,
+  SETTLED_SIGNAL,
+} from '../../workflows/intent/contract.ts';
 import { ladderDelayMs } from '../../workflows/policies.ts';
 import type { Fakes } from '../workflow-tier.ts';
 import { hold, startWorkflow } from '../workflow-tier.ts';
@@ -278,4 +294,64 @@ test('I26 a cancellation does not wait for an attempt that hangs', async () => {
   await run.until('the attempt', () => run.calls('publishRouteWhenPossible').length === 1);
   run.cancel();
   expect(await run.result()).toEqual({ status: 'skipped' });
+});
+
+const INTENT: NotificationInput = {
+  notificationId: '1-0',
+  notificationType: 'game.turn.ready',
+};
+
+test('I26 a notification that is cancelled while it is being accepted skips its routes', async () => {
+  const acceptance = hold<Acceptance>();
+  const run = await startWorkflow('notification', [INTENT], {
+    activities: {
+      acceptIntent: () => acceptance,
+      skipOpenRoutes: () => undefined,
+    } satisfies Fakes<IntentActivities & SteeringActivities>,
+  });
+  await run.advance();
+  run.cancel();
+  await run.advance();
+  // Acceptance may have written routes by then.
+  expect(run.calls('skipOpenRoutes')).toEqual([]);
+  acceptance.fail(new CancelledFailure('stopped'));
+  await expect(run.result()).rejects.toThrow(CancelledFailure);
+  expect(run.calls('skipOpenRoutes').map(({ args }) => args)).toEqual([[INTENT.notificationId]]);
+});
+
+const DEATH: Death = { classification: 'gateway_stream_publish_failed' };
+
+const startDeadLetter = (looks: (Death | undefined)[]) =>
+  startWorkflow('notificationDeadLetter', [KEY], {
+    activities: { lookAtDeadLetter: () => looks.shift() } satisfies Fakes<RouteActivities>,
+  });
+
+test('newcomer-2 a dead letter looks when it is told, and ends once its route is not dead', async () => {
+  const run = await startDeadLetter([DEATH, DEATH, undefined]);
+  const began = run.nowMs;
+  await run.advance(HOUR);
+  run.signal(LOOK_SIGNAL);
+  await run.advance(HOUR);
+  run.signal(LOOK_SIGNAL);
+  await run.result();
+  expect(run.nowMs - began).toBe(2 * HOUR);
+  expect(run.calls('lookAtDeadLetter')).toHaveLength(3);
+});
+
+test('newcomer-2 a dead letter looks once a day in a new run without being told', async () => {
+  const run = await startDeadLetter([DEATH, DEATH, undefined]);
+  const began = run.nowMs;
+  await run.result();
+  expect(run.nowMs - began).toBe(48 * HOUR);
+  expect(run.continuations).toEqual([
+    { workflowType: 'notificationDeadLetter', args: [KEY] },
+    { workflowType: 'notificationDeadLetter', args: [KEY] },
+  ]);
+});
+
+test('newcomer-2 a dead letter that an operator cancels is off the list', async () => {
+  const run = await startDeadLetter([DEATH]);
+  await run.advance(HOUR);
+  run.cancel();
+  await expect(run.result()).rejects.toThrow('is cancelled');
 });

@@ -1,30 +1,14 @@
 /** What operators do while notifications are on their way: pause and resume a channel or a producer, cancel. */
 import { CancelledFailure, WorkflowFailedError, WorkflowUpdateFailedError } from '@temporalio/client';
-import {
-  defineHandOffCommands,
-  handOff,
-  handOffKey,
-  leaseKey,
-  voidedKey,
-} from '../../activities/intent/hand-off.ts';
 import type { ChannelState, HeldName } from '../../workflows/intent/channel-contract.ts';
-import { channelWorkflowId } from '../../workflows/intent/channel-contract.ts';
-import {
-  INTENT_TASK_QUEUE,
-  batchWorkflowId,
-  notificationWorkflowId,
-  routeWorkflowId,
-} from '../../workflows/intent/contract.ts';
-import { reconciliationScheduleId } from '../../workflows/recovery-contract.ts';
+import { channelWorkflowId, heldProducer } from '../../workflows/intent/channel-contract.ts';
+import { batchWorkflowId, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { cliFor } from '../command-line.ts';
-import { entryOf, publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot, untilStarted } from '../harness.ts';
-
-const GATEWAY = 'gateway:client-events';
-const MAIL = 'mail:delivery_commands';
-const PUSH = 'push:user:user-1';
-const EMAIL = 'email:user:user-1';
+import { GATEWAY, MAIL, append } from '../service-process.ts';
+import { entryOf, publishTurn } from './entries.ts';
+import { EMAIL, PUSH, routeIn, routesOf, usersUpTo } from './rows.ts';
 
 /** Of every service here, since they share the work: a route that failed stays as it is. */
 const LONG_LADDER = {
@@ -57,28 +41,7 @@ const resume = (name: HeldName, ratePerSecond?: number) =>
 const publish = (idempotencyKey: string, recipientUserIds?: string[]) =>
   publishTurn(slot.redis, idempotencyKey, recipientUserIds);
 
-interface RouteRow {
-  route_id: string;
-  status: string;
-  attempt_count: number;
-  next_attempt_at: Date | null;
-  published_at: Date | null;
-  skipped_at: Date | null;
-}
-
-async function routesOf(id: string): Promise<RouteRow[]> {
-  const { rows } = await slot.db.query<RouteRow>(
-    'SELECT * FROM notification.routes WHERE notification_id = $1 ORDER BY route_id',
-    [id],
-  );
-  return rows;
-}
-
-const inStatus = (id: string, route: string, status: string) =>
-  eventually(`${route} of ${id} to be ${status}`, async () => {
-    const row = (await routesOf(id)).find(({ route_id }) => route_id === route);
-    return row?.status === status && row;
-  });
+const inStatus = (id: string, route: string, status: string) => routeIn(slot, id, route, status);
 
 const detailsOf = async (workflowId: string) => {
   const handle = slot.client.workflow.getHandle(workflowId);
@@ -128,20 +91,14 @@ test('I26 a paused channel publishes nothing and spends nothing, the other goes 
 
 test('I85 nothing of a paused producer is published, others go on, and resuming lets its routes go in their order', async () => {
   const GAME_MASTER = 'producer:game_master';
-  const publishOfLobby = async (idempotency_key: string) => {
-    const fields = entryOf('lobby.race_name.registered', {
-      idempotency_key,
-      recipient_user_ids_json: '["user-1"]',
-    });
-    return (await slot.redis.xadd('notification:intents', '*', ...fields.flat()))!;
-  };
   expect(await pause(GAME_MASTER, 'release 4.2 sends doubles')).toMatchObject({
     channel: GAME_MASTER,
     status: 'paused',
     requestedBy: 'nina',
   });
   const held = [await publish('held-1'), await publish('held-2'), await publish('held-3')];
-  const ofOther = await publishOfLobby('of-another');
+  const ofLobby = { idempotency_key: 'of-another', recipient_user_ids_json: '["user-1"]' };
+  const [ofOther] = (await append(slot.redis, [entryOf('lobby.race_name.registered', ofLobby)])) as [string];
   for (const route of [PUSH, EMAIL]) await inStatus(ofOther, route, 'published');
   for (const id of held) {
     for (const route of [PUSH, EMAIL]) {
@@ -149,21 +106,6 @@ test('I85 nothing of a paused producer is published, others go on, and resuming 
       expect(await inStatus(id, route, 'pending')).toMatchObject({ attempt_count: 0 });
     }
   }
-  // The search for work without a worker leaves them alone, however long they are overdue.
-  await slot.db.query(
-    `UPDATE notification.routes SET next_attempt_at = next_attempt_at - interval '1 day' WHERE notification_id = ANY ($1)`,
-    [held],
-  );
-  const reconciliation = slot.client.schedule.getHandle(reconciliationScheduleId(INTENT_TASK_QUEUE));
-  const runs = async () => (await reconciliation.describe()).info.numActionsTaken;
-  const before = await runs();
-  await reconciliation.trigger();
-  await eventually('a look for overdue work', async () => {
-    const { info } = await reconciliation.describe();
-    return info.numActionsTaken > before && info.runningActions.length === 0;
-  });
-  for (const id of held) expect(await inStatus(id, PUSH, 'pending')).toMatchObject({ attempt_count: 0 });
-
   expect(await operatorOf(slot).producers.list()).toContainEqual(
     expect.objectContaining({
       ...{ producer: 'game_master', status: 'paused', openRoutes: 6 },
@@ -193,11 +135,11 @@ test('I85 nothing of a paused producer is published, others go on, and resuming 
 
 test('I26 waiting routes drain at the rate that was asked for, and a pause in between stops the drain', async () => {
   await pause('push');
-  const recipients = Array.from({ length: 24 }, (_, index) => `user-${index + 1}`);
+  const recipients = usersUpTo(24);
   const id = await publish('drain', recipients);
   for (const user of recipients) await waitingForChannel(id, `push:user:${user}`);
   const pushes = async (status: string) =>
-    (await routesOf(id)).filter((row) => row.route_id.startsWith('push:') && row.status === status);
+    (await routesOf(slot, id)).filter((row) => row.route_id.startsWith('push:') && row.status === status);
 
   await resume('push', 2);
   await eventually('the first to be published', async () => (await pushes('published')).length > 0);
@@ -220,7 +162,7 @@ test('I26 waiting routes drain at the rate that was asked for, and a pause in be
 
 test('I26 intent-D12 a drain goes on in the workflow that is started when its own was lost', async () => {
   await pause('push');
-  const recipients = ['user-1', 'user-2', 'user-3'];
+  const recipients = usersUpTo(3);
   const id = await publish('lost-drain', recipients);
   for (const user of recipients) await waitingForChannel(id, `push:user:${user}`);
   // So slowly that one, at most two, are let go before the workflow is lost.
@@ -253,18 +195,6 @@ test('I26 intent-P6 which routes a resume lets go is decided by one clock, of Po
   expect(created.some(({ micros }) => micros !== '0')).toBe(true);
 });
 
-test('I26 intent-P2 a route that was closed by a process that died is settled by the next attempt', async () => {
-  await pause('push');
-  const id = await publish('closed');
-  await waitingForChannel(id);
-  await slot.redis.set(handOffKey(id, PUSH, 0), 'closed');
-  await resume('push');
-  await inStatus(id, PUSH, 'skipped');
-  expect(await slot.client.workflow.getHandle(notificationWorkflowId(id)).result()).toMatchObject({
-    ...{ published: 1, skipped: 1 },
-  });
-});
-
 test('I26 what makes no sense is refused before anything changes', async () => {
   const stateOfPush = () => channel('push').query<ChannelState>('state');
   const before = await eventually('the channel to be open', async () => {
@@ -281,16 +211,6 @@ test('I26 what makes no sense is refused before anything changes', async () => {
   expect(await stateOfPush()).toEqual(before);
 });
 
-test('I26 a pause outlives the workflow that made it', async () => {
-  await pause('push', 'for good');
-  await channel('push').terminate('lost');
-  await slot.startService(LONG_LADDER);
-  await eventually('the channel to come back paused', async () => {
-    const state = await channel('push').query<ChannelState>('state');
-    return state.status === 'paused' && state.reason === 'for good';
-  });
-});
-
 async function cancelled(id: string): Promise<void> {
   const handle = slot.client.workflow.getHandle(notificationWorkflowId(id));
   await handle.cancel();
@@ -298,19 +218,6 @@ async function cancelled(id: string): Promise<void> {
   expect(failure).toBeInstanceOf(WorkflowFailedError);
   expect((failure as WorkflowFailedError).cause).toBeInstanceOf(CancelledFailure);
 }
-
-test('I26 cancelling a notification skips the routes that are not published and leaves the others', async () => {
-  await slot.redis.set(GATEWAY, 'not a stream');
-  const id = await publish('cancel');
-  await inStatus(id, EMAIL, 'published');
-  await inStatus(id, PUSH, 'failed');
-  await cancelled(id);
-  expect(await inStatus(id, PUSH, 'skipped')).toMatchObject({ next_attempt_at: null, attempt_count: 1 });
-  expect((await routesOf(id)).map(({ status }) => status)).toEqual(['published', 'skipped']);
-  expect(await slot.client.workflow.getHandle(routeWorkflowId(id, PUSH)).result()).toEqual({
-    status: 'skipped',
-  });
-});
 
 test('I26 cancelling one route skips it, and the notification counts it', async () => {
   await slot.redis.set(GATEWAY, 'not a stream');
@@ -327,27 +234,9 @@ test('I26 cancelling one route skips it, and the notification counts it', async 
   });
 });
 
-test('I26 a notification that is cancelled before it was accepted delivers nothing, ever', async () => {
-  slot.userService.fail({ failure: { kind: 'status', status: 503 } });
-  const id = await publish('cancel-early');
-  const handle = slot.client.workflow.getHandle(notificationWorkflowId(id));
-  await eventually('the acceptance to wait', async () => {
-    const { raw } = await handle.describe();
-    return raw.pendingActivities?.[0]?.lastFailure !== undefined;
-  });
-  await cancelled(id);
-  slot.userService.heal();
-  const after = await publish('after-cancel-early');
-  await inStatus(after, PUSH, 'published');
-  expect(await routesOf(id)).toEqual([]);
-});
-
 test('I26 I43 intent-D3 cancelling one batch skips its routes alone; cancelling the notification, all of its batches', async () => {
   await Promise.all([pause('push'), pause('email')]);
-  const id = await publish(
-    'cancel-large',
-    Array.from({ length: 130 }, (_, index) => `user-${index + 1}`),
-  );
+  const id = await publish('cancel-large', usersUpTo(130));
   // Some wait for their channels by then, others have not even been started.
   await eventually('both batches to be under way', async () => {
     const { count } = await slot.client.workflow.count(
@@ -365,10 +254,10 @@ test('I26 I43 intent-D3 cancelling one batch skips its routes alone; cancelling 
     const { raw } = await slot.client.workflow.getHandle(notificationWorkflowId(id)).describe();
     return raw.pendingChildren?.length === 1;
   });
-  const after = (await routesOf(id)).map(({ status }) => status);
+  const after = (await routesOf(slot, id)).map(({ status }) => status);
   expect([after.filter((status) => status === 'pending').length, after.length]).toEqual([200, 260]);
   await cancelled(id);
-  const statuses = (await routesOf(id)).map(({ status }) => status);
+  const statuses = (await routesOf(slot, id)).map(({ status }) => status);
   expect(statuses).toHaveLength(260);
   expect(new Set(statuses)).toEqual(new Set(['skipped']));
   await eventually(
@@ -384,52 +273,27 @@ test('I26 I43 intent-D3 cancelling one batch skips its routes alone; cancelling 
   expect(await slot.redis.exists(GATEWAY, MAIL)).toBe(0);
 }, 180_000);
 
-test('I23 I26 a route that was handed off before it was cancelled counts as published', async () => {
-  const id = `${Date.now() + 30_000}-0`;
-  await pause('push');
-  await slot.redis.xadd(
-    'notification:intents',
-    id,
-    ...['notification_type', 'game.turn.ready', 'producer', 'game_master', 'audience_kind', 'user'],
-    ...[
-      'idempotency_key',
-      'late',
-      'occurred_at_ms',
-      '1790000000000',
-      'recipient_user_ids_json',
-      '["user-1"]',
-    ],
-    ...['payload_json', '{"game_id":"g","game_name":"G","turn_number":1}'],
-  );
-  await waitingForChannel(id);
-  await slot.redis.set(handOffKey(id, PUSH, 0), '1-1');
-  await cancelled(id);
-  expect(await inStatus(id, PUSH, 'published')).toMatchObject({ attempt_count: 1, skipped_at: null });
-});
+test('I85 a pause holds although no worker takes it, and the workflow finds it so', async () => {
+  await slot.stopServices();
+  const { producers } = operatorOf(slot);
+  const heldOf = async () => (await producers.list()).find(({ producer }) => producer === 'game_master');
+  await slot.db.query('DELETE FROM notification.holds');
+  const asked = { requestedBy: 'max', reason: 'INC-9' };
+  await expect(producers.pause('game_master', asked)).resolves.toMatchObject({
+    ...{ channel: 'producer:game_master', status: 'paused', ...asked, isWorkflowSilent: true },
+  });
+  expect(await heldOf()).toMatchObject({ status: 'paused', changedBy: 'max', reason: 'INC-9' });
 
-test('I23 I26 after a route was closed not even an attempt that is still running can publish it', async () => {
-  const redis = slot.redis.duplicate();
-  defineHandOffCommands(redis);
-  try {
-    const keys = {
-      lease: leaseKey('9-9', PUSH),
-      handOff: handOffKey('9-9', PUSH, 0),
-      voided: voidedKey('9-9'),
-    };
-    expect(await handOff.close(redis, keys.handOff)).toBeUndefined();
-    const late = await handOff.append(
-      redis,
-      keys,
-      { token: 'zombie', ttlMs: 1_000 },
-      { stream: GATEWAY, fields: [['event_id', `9-9/${PUSH}`]] },
-      await handOff.begin(redis),
-    );
-    expect(late).toEqual({ outcome: 'closed' });
-    expect(await slot.redis.exists(GATEWAY)).toBe(0);
-    expect(await handOff.entryOf(redis, keys.handOff)).toBeUndefined();
-  } finally {
-    redis.disconnect();
-  }
+  await slot.client.workflow.getHandle(channelWorkflowId(heldProducer('game_master'))).terminate();
+  await expect(producers.pause('game_master', asked)).resolves.toMatchObject({
+    isWorkflowSilent: true,
+  });
+  await slot.startService(LONG_LADDER);
+  await eventually('the workflow to say so', async () => {
+    const held = await heldOf();
+    return held?.isWorkflowSilent === false && held.status === 'paused' && held.changedBy === 'max';
+  });
+  await resume(heldProducer('game_master'));
 });
 
 test("I86 a producer's weight is set and cleared where Temporal has weights, and refused in a clear sentence where it has not", async () => {

@@ -1,0 +1,123 @@
+/** Rows and outbound entries of intents, as tests look at them and wait for them. */
+import type { Outcome } from '../../api/intent/outcome.ts';
+import { OUTCOMES_STREAM, isTerminal, readOutcome } from '../../api/intent/outcome.ts';
+import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import type { Slot } from '../harness.ts';
+import { eventually } from '../harness.ts';
+
+/** Routes of an intent to `user-1`. */
+export const PUSH = 'push:user:user-1';
+export const EMAIL = 'email:user:user-1';
+
+export interface RouteRow {
+  route_id: string;
+  status: string;
+  attempt_count: number;
+  max_attempts: number;
+  next_attempt_at: Date | null;
+  resolved_email: string | null;
+  resolved_locale: string | null;
+  entry_id: string | null;
+  published_at: Date | null;
+  skipped_at: Date | null;
+  dead_lettered_at: Date | null;
+  created_at: Date;
+  last_error_classification: string | null;
+  last_error_message: string | null;
+}
+
+/** Ordered by their ids. */
+export async function routesOf({ db }: Slot, notificationId: string): Promise<RouteRow[]> {
+  const { rows } = await db.query<RouteRow>(
+    'SELECT * FROM notification.routes WHERE notification_id = $1 ORDER BY route_id',
+    [notificationId],
+  );
+  return rows;
+}
+
+export const routeIn = (slot: Slot, notificationId: string, routeId: string, status: string) =>
+  eventually(`${routeId} of ${notificationId} to be ${status}`, async () => {
+    const row = (await routesOf(slot, notificationId)).find(({ route_id }) => route_id === routeId);
+    return row?.status === status && row;
+  });
+
+/** Each with its failure in the place of its status, if it has one; in the order of their ids. */
+export const untilStatuses = (slot: Slot, notificationId: string, ...expected: string[]) =>
+  eventually(`${notificationId} to be ${expected.join(', ')}`, async () => {
+    const statuses = (await routesOf(slot, notificationId)).map(
+      ({ status, last_error_classification: failure }) => failure ?? status,
+    );
+    return JSON.stringify(statuses) === JSON.stringify(expected);
+  });
+
+/** Until both routes of each are published, whatever other routes there are. */
+export const bothPublished = ({ db }: Slot, notificationIds: readonly string[]) =>
+  eventually(`${notificationIds.length} notifications to be published`, async () => {
+    const { rows } = await db.query(
+      "SELECT FROM notification.routes WHERE notification_id = ANY ($1) AND status = 'published'",
+      [notificationIds],
+    );
+    return rows.length === 2 * notificationIds.length;
+  });
+
+/** How many rows of a table of intents meet a condition. */
+export async function countOf({ db }: Slot, table: string, where = 'true', values: unknown[] = []) {
+  const { rows } = await db.query<{ count: number }>(
+    `SELECT count(*)::int AS count FROM notification.${table} WHERE ${where}`,
+    values,
+  );
+  return rows[0]!.count;
+}
+
+/** How the row of an intent stands; undefined while it is not read. */
+export async function intentStatusOf({ db }: Slot, notificationId: string): Promise<string | undefined> {
+  const { rows } = await db.query<{ status: string }>(
+    'SELECT status FROM notification.intents WHERE notification_id = $1',
+    [notificationId],
+  );
+  return rows[0]?.status;
+}
+
+/** What the workflow of a notification ends with, once it is started and has ended. */
+export const resultOf = ({ client }: Slot, notificationId: string): Promise<unknown> =>
+  eventually(`the result of ${notificationId}`, () =>
+    client.workflow.getHandle(notificationWorkflowId(notificationId)).result(),
+  );
+
+/** Fields of the entries of an outbound stream, of all notifications or of one. */
+export async function entriesOf(
+  { redis }: Slot,
+  stream: string,
+  notificationId = '',
+): Promise<Record<string, Buffer>[]> {
+  const entries = await redis.xrangeBuffer(stream, '-', '+');
+  return entries
+    .map(([, flat]): Record<string, Buffer> => {
+      const names = flat.filter((_, at) => at % 2 === 0);
+      return Object.fromEntries(names.map((name, at) => [String(name), flat[2 * at + 1]!]));
+    })
+    .filter((fields) => String(fields['event_id'] ?? fields['delivery_id']).startsWith(notificationId));
+}
+
+/** What producers were told so far, of all intents or of one: each event once, since a relay repeats what is not answered. */
+export async function toldOf({ redis }: Slot, notificationId?: string): Promise<Outcome[]> {
+  const entries = await redis.xrange(OUTCOMES_STREAM, '-', '+');
+  const outcomes = entries.map(([, list]) => {
+    const fields: Record<string, string> = {};
+    for (let at = 0; at < list.length; at += 2) fields[list[at]!] = list[at + 1]!;
+    return readOutcome(fields);
+  });
+  const wanted = outcomes.filter((outcome) => [undefined, outcome.notificationId].includes(notificationId));
+  return [...new Map(wanted.map((outcome) => [outcome.eventId, outcome])).values()];
+}
+
+/** What is told of an intent, once its end is. */
+export const endOf = (slot: Slot, notificationId: string): Promise<Outcome[]> =>
+  eventually(`the end of ${notificationId} to be told`, async () => {
+    const outcomes = await toldOf(slot, notificationId);
+    return outcomes.some(isTerminal) && outcomes;
+  });
+
+/** `user-1` and so on. */
+export const usersUpTo = (count: number): string[] =>
+  Array.from({ length: count }, (_, index) => `user-${index + 1}`);
