@@ -1,4 +1,7 @@
-/** From a stream entry to its row, and from the row to a workflow or, in mode `direct`, to its delivery. */
+/**
+ * From a stream entry to its row, and from the row to a workflow or, in mode `direct`, to its delivery: urgent ones first,
+ * then each producer in turn.
+ */
 import type { WorkflowClient } from '@temporalio/client';
 import { createDispatcher } from '../../activities/intent/dispatch.ts';
 import { findIntents } from '../../activities/intent/decisions.ts';
@@ -9,11 +12,13 @@ import type { Intent } from '../../api/intent/entry.ts';
 import { writeOpenRows } from '../../dev/intent-rows.ts';
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { createLogger } from '../../workers/logger.ts';
+import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { eventually, operatorOf, takeSlot, untilStarted } from '../harness.ts';
 import { allPublished, append, deliveriesTo, outboundIds } from '../service-process.ts';
 import { entryOf, turn } from './entries.ts';
 import { parseIntent } from './galaxy.ts';
+import { PUSH, countOf, intentStatusOf, resultOf, usersUpTo } from './rows.ts';
 import { GALAXY } from '../../api/intent/galaxy.ts';
 
 const STREAM = 'notification:intents';
@@ -21,6 +26,9 @@ const LIMIT_MS = 120_000;
 const TURN = 'game.turn.ready';
 const OF_ANOTHER: NotificationType = 'lobby.membership.approved';
 const URGENT: NotificationType = 'runtime.image_pull_failed';
+
+/** Lookups are held for longer than by default. */
+const PATIENT = { NOTIFICATION_USER_SERVICE_TIMEOUT: '1m' };
 
 let slot: Slot;
 beforeEach(async () => {
@@ -35,6 +43,12 @@ function intentOf(type: NotificationType = TURN, changes: Parameters<typeof entr
   if (!parsed.ok) throw new Error(parsed.malformed.failureMessage);
   return parsed.intent;
 }
+
+const turnTo = (user: string, key: string) =>
+  turn({ idempotency_key: key, recipient_user_ids_json: JSON.stringify([user]) });
+/** Each to another user. */
+const turns = (many: number, key: string) =>
+  Array.from({ length: many }, (_, n) => turnTo(`user-${n + 1}`, `${key}-${n}`));
 
 const statuses = async () => {
   const { rows } = await slot.db.query<{ id: string; status: string }>(
@@ -157,6 +171,35 @@ describe('the order of dispatch', () => {
     expect(await dispatched(1)).toEqual([waiting.notificationId]);
   });
 
+  test('I89 all intents for later go when their time has come, also more than one look releases', async () => {
+    await writeOpenRows(
+      slot.db,
+      Array.from({ length: 1_100 }, () => intentOf()),
+    );
+    await slot.db.query('UPDATE notification.intents SET due_at = now()');
+    await dispatched(100);
+    expect(await countOf(slot, 'intents', 'due_at IS NOT NULL')).toBe(0);
+  });
+
+  test.each([
+    ['duplicate', null, { outcome: 'duplicate', of: '9-9' }],
+    ['conflict', null, { outcome: 'idempotency_conflict', with: '9-9' }],
+    ['refused', 'recipient_not_found', { outcome: 'recipient_not_found' }],
+    ['cancelled', null, { outcome: 'cancelled' }],
+  ])(
+    'intent-P4 what was once decided as %s stands, whatever there is to decide by',
+    async (status, reason, decision) => {
+      const intent = intentOf();
+      await writeOpenRows(slot.db, [intent]);
+      await slot.db.query(
+        "UPDATE notification.intents SET status = $1, reason = $2, other = '9-9', entry = NULL",
+        [status, reason],
+      );
+      const found = await findIntents(slot.db, [intent.notificationId]);
+      expect(found.get(intent.notificationId)?.decision).toEqual(decision);
+    },
+  );
+
   test('I9 of two open intents with one key the later one waits for the earlier', async () => {
     const [earlier, later] = [
       intentOf(TURN, { idempotency_key: 'one' }),
@@ -199,16 +242,11 @@ test('I89 of many intents whose time has come some are delivered at a time, and 
 });
 
 describe('in mode direct', () => {
-  const DIRECT = { NOTIFICATION_ROUTE_DISPATCH: 'direct', NOTIFICATION_USER_SERVICE_TIMEOUT: '1m' };
+  const DIRECT = { ...PATIENT, NOTIFICATION_ROUTE_DISPATCH: 'direct' };
   const workflowsOf = async () => (await slot.client.workflow.count("WorkflowType = 'notification'")).count;
-  const turnTo = (user: string, key: string) =>
-    turn({ idempotency_key: key, recipient_user_ids_json: JSON.stringify([user]) });
 
   test('I56 I2 I3 300 intents that are read together are each delivered once, without a workflow', async () => {
-    const ids = await append(
-      slot.redis,
-      Array.from({ length: 300 }, (_, n) => turnTo(`user-${n + 1}`, `direct-${n}`)),
-    );
+    const ids = await append(slot.redis, turns(300, 'direct'));
     await slot.startService(DIRECT);
     await allPublished(slot, 600, LIMIT_MS);
     expect(await outboundIds(slot.redis)).toEqual(
@@ -263,16 +301,16 @@ describe('in mode direct', () => {
   });
 
   test('intent-7 I9 of two with one key the earlier wins, though it has more recipients than are delivered together', async () => {
-    const users = Array.from({ length: 40 }, (_, n) => `user-${n + 1}`);
     const [earlier, later] = await append(slot.redis, [
-      turn({ idempotency_key: 'one', recipient_user_ids_json: JSON.stringify(users) }),
+      turn({ idempotency_key: 'one', recipient_user_ids_json: JSON.stringify(usersUpTo(40)) }),
       turnTo('user-50', 'one'),
     ]);
     await slot.startService(DIRECT);
     await allPublished(slot, 80, LIMIT_MS);
-    await eventually('the later one to be refused', async () => {
-      return (await statuses()).some(([id, status]) => id === later && status === 'conflict');
-    });
+    await eventually(
+      'the later one to be refused',
+      async () => (await intentStatusOf(slot, later!)) === 'conflict',
+    );
     expect((await outboundIds(slot.redis)).every((id) => id.startsWith(earlier!))).toBe(true);
   });
 
@@ -290,9 +328,10 @@ describe('in mode direct', () => {
     lookups.release();
     slot.userService.heal();
     await allPublished(slot, 4, LIMIT_MS);
-    await eventually('the later one to be refused', async () => {
-      return (await statuses()).some(([id, status]) => id === behind && status === 'conflict');
-    });
+    await eventually(
+      'the later one to be refused',
+      async () => (await intentStatusOf(slot, behind!)) === 'conflict',
+    );
     expect((await outboundIds(slot.redis)).filter((id) => id.startsWith(hanging!))).toHaveLength(2);
     await eventually('two workflows', async () => (await workflowsOf()) === 2);
   });
@@ -305,5 +344,127 @@ describe('in mode direct', () => {
     await eventually('the push events', async () => (await outboundIds(slot.redis)).length === 2);
     await channels.resume('email', { requestedBy: 'test' });
     await allPublished(slot, 4, LIMIT_MS);
+  });
+
+  test('intent-6 intents that are cancelled while others are delivered together are not delivered', async () => {
+    const { notifications } = operatorOf(slot);
+    const lookups = holdAnswers();
+    slot.userService.fail({ failure: lookups.failure });
+    await slot.startService(DIRECT);
+    const [first, ...others] = await append(slot.redis, turns(3, 'cancelled'));
+    await lookups.arrived;
+    await eventually(
+      'three open rows',
+      async () => (await countOf(slot, 'intents', "status = 'open'")) === 3,
+    );
+    for (const id of others) await notifications.cancel(id, { limitMs: 30_000 });
+    lookups.release();
+    await allPublished(slot, 2, LIMIT_MS);
+    await eventually('no open row', async () => (await countOf(slot, 'intents', "status = 'open'")) === 0);
+    expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [first!]));
+  });
+});
+
+test('I21 in mode on_failure, attempts that could not be written down are made when that can be done, once', async () => {
+  await slot.startService({ NOTIFICATION_ROUTE_DISPATCH: 'on_failure' });
+  await slot.db.query(`
+    CREATE FUNCTION notification.refuse_change() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = 'lock_not_available'; END $$;
+    CREATE TRIGGER not_now BEFORE UPDATE ON notification.routes
+      FOR EACH ROW EXECUTE FUNCTION notification.refuse_change()`);
+  const [id] = await append(slot.redis, [turnTo('user-1', 'later')]);
+  // The routes of such a notification get their own workflows.
+  await untilStarted(slot.client.workflow.getHandle(routeWorkflowId(id!, PUSH)));
+  expect(await countOf(slot, 'routes', "status = 'pending'")).toBe(2);
+  await slot.db.query('DROP FUNCTION notification.refuse_change() CASCADE');
+  expect(await resultOf(slot, id!)).toMatchObject({ published: 2 });
+  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id!]));
+});
+
+describe('behind lookups that are not answered', () => {
+  const ADMINISTRATOR = 'operator@example.com';
+  const ENV = {
+    ...PATIENT,
+    NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED: ADMINISTRATOR,
+    NOTIFICATION_ADMIN_EMAILS_RUNTIME_IMAGE_PULL_FAILED: ADMINISTRATOR,
+  };
+  const MOST_UNDER_WAY = 100;
+  /** More than are begun before the first of them are accepted. */
+  const BACKLOG = 200;
+  const failed = (key: string, changes: Parameters<typeof entryOf>[1] = {}) =>
+    entryOf('game.generation_failed', { idempotency_key: key, ...changes });
+  /** Those of e-mails to the administrator, sorted. */
+  const mailed = async () =>
+    (await outboundIds(slot.redis)).flatMap((id) => {
+      const [notificationId, route] = id.split('/') as [string, string];
+      return route === `email:email:${ADMINISTRATOR}` ? [notificationId] : [];
+    });
+  let lookups: ReturnType<typeof holdAnswers>;
+  beforeEach(() => {
+    lookups = holdAnswers();
+    slot.userService.fail({ failure: lookups.failure });
+  });
+
+  test('I88 I23 of a backlog a hundred are begun, the rest waits in its rows', async () => {
+    const ids = await append(slot.redis, turns(BACKLOG, 'of-a-backlog'));
+    await slot.startService({ ...ENV, NOTIFICATION_ROUTE_DISPATCH: 'child' });
+    const begun = () => countOf(slot, 'intents', 'dispatched_at IS NOT NULL');
+    await eventually('as many as may be under way', async () => (await begun()) >= MOST_UNDER_WAY);
+    await eventually('more lookups', async () => slot.userService.requests.length > 20);
+    // Those that were being started when the others were counted.
+    expect(await begun()).toBeLessThan(MOST_UNDER_WAY + 50);
+    lookups.release();
+    await allPublished(slot, 2 * BACKLOG, LIMIT_MS);
+    expect(await outboundIds(slot.redis)).toEqual(
+      ids.flatMap((id, n) => deliveriesTo(`user-${n + 1}`, [id])).sort(),
+    );
+    /** Whether the process that asked for the workflow got its first task with the answer. */
+    const wasHandedBack = async (id: string) => {
+      const { events } = await slot.client.workflow.getHandle(notificationWorkflowId(id)).fetchHistory();
+      return events?.[0]?.workflowExecutionStartedEventAttributes?.eagerExecutionAccepted === true;
+    };
+    const eager = await Promise.all(ids.map(wasHandedBack));
+    // On a busy machine a worker asks late; without a limit hardly any would be handed back.
+    expect(eager.filter(Boolean).length).toBeGreaterThan(0.25 * BACKLOG);
+  }, 240_000);
+
+  test.each(['child', 'direct'])('I87 an urgent intent goes before a backlog: %s', async (mode) => {
+    await append(slot.redis, turns(BACKLOG, 'other'));
+    await slot.startService({ ...ENV, NOTIFICATION_ROUTE_DISPATCH: mode });
+    await lookups.arrived;
+    const [id] = (await append(slot.redis, [entryOf(URGENT, { idempotency_key: 'urgent' })])) as [string];
+    await eventually('the e-mail', async () => (await mailed()).includes(id));
+    expect(await countOf(slot, 'records')).toBe(1);
+    lookups.release();
+    if (mode === 'direct') return;
+    // It is a workflow as any other, which finds what was done.
+    expect(await resultOf(slot, id)).toMatchObject({ published: 1, skipped: 1, deadLettered: 0 });
+    expect(await mailed()).toEqual([id]);
+  });
+
+  test('I9 I87 of two intents with one key the earlier is decided first, and be the later one urgent', async () => {
+    const [earlier] = await append(slot.redis, [turnTo('user-99', 'one'), ...turns(50, 'other')]);
+    const [later, first, second, last] = await append(slot.redis, [
+      failed('one'),
+      failed('two'),
+      failed('two', { occurred_at_ms: '1775121700001' }),
+      failed('three'),
+    ]);
+    await slot.startService({ ...ENV, NOTIFICATION_ROUTE_DISPATCH: 'direct' });
+    await eventually('the others', async () => (await mailed()).length === 2);
+    expect(await mailed()).toEqual([first, last]);
+    lookups.release();
+    const rows = await eventually('both to be refused', async () => {
+      const found = await slot.db.query(
+        `SELECT stream_entry_id AS id, conflicts_with AS with
+           FROM notification.malformed_intents WHERE failure_code = 'idempotency_conflict' ORDER BY 1`,
+      );
+      return found.rows.length === 2 && found.rows;
+    });
+    expect(rows).toEqual([
+      { id: later, with: earlier },
+      { id: second, with: first },
+    ]);
+    expect(await mailed()).toEqual([first, last]);
   });
 });

@@ -3,8 +3,11 @@ import { intentTables } from '../../activities/intent/retention.ts';
 import { RETENTION_WORKFLOW } from '../../workflows/retention-contract.ts';
 import type { Service } from '../../workers/service.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { deliveriesTo, outboundIds } from '../service-process.ts';
 import { deleteExpired } from '../../dev/retention.ts';
+import { publishTurn } from './entries.ts';
+import { resultOf, routesOf } from './rows.ts';
 
 const RETENTION_SCHEDULE_ID = 'intent-retention';
 
@@ -98,6 +101,26 @@ test('I10 I29 a run deletes what has expired in batches, and nothing whose idemp
   expect(await idsIn('malformed_intents', 'stream_entry_id')).toEqual(['young-1']);
   expect(await idsIn('intents', 'notification_id')).toEqual(['known-1']);
   expect(await idsIn('throttles', 'recipient_ref')).toEqual(['user:kept']);
+});
+
+test('intent-2 a key that retention has freed is free, and what had it is not sent again', async () => {
+  const before = await publishTurn(slot.redis, 'again', ['user-1']);
+  await resultOf(slot, before);
+  await slot.db.query(
+    `UPDATE notification.records
+        SET accepted_at = now() - interval '721 hours', idempotency_expires_at = now() - interval '1 hour'
+      WHERE notification_id = $1`,
+    [before],
+  );
+  await slot.client.schedule.getHandle(RETENTION_SCHEDULE_ID).trigger();
+  await eventually('the record to be deleted', async () => (await routesOf(slot, before)).length === 0);
+  const again = await publishTurn(slot.redis, 'again', ['user-2']);
+  expect(await resultOf(slot, again)).toMatchObject({ published: 2 });
+  const { answers } = await operatorOf(slot).why('user-1');
+  expect(answers.map(({ cause }) => cause)).not.toContain('waiting_for_acceptance');
+  expect(await outboundIds(slot.redis)).toEqual(
+    [...deliveriesTo('user-1', [before]), ...deliveriesTo('user-2', [again])].sort(),
+  );
 });
 
 test('I29 the schedule has the configured interval, and a restart with another one changes it', async () => {

@@ -63,6 +63,25 @@ describe('I39 the diagnosis', () => {
     });
   });
 
+  test('I39 what was trimmed before anything was read is found, even when all is gone', async () => {
+    for (const id of ['1-0', '2-0']) await append(id);
+    await slot.redis.xtrim(stream, 'MAXLEN', 0);
+    expect(diagnose(await inspectStream(slot.redis, stream), at('0-0', 0))).toMatchObject({
+      problems: [
+        { kind: 'entries_lost', message: expect.stringContaining('2 entries were deleted') as string },
+      ],
+      entriesPassed: 2,
+    });
+  });
+
+  test('I39 trimming and deleting what was read is no finding', async () => {
+    for (const id of ['1-0', '2-0', '3-0']) await append(id);
+    await slot.redis.xdel(stream, '2-0');
+    expect(kindsOf(await inspectStream(slot.redis, stream), at('3-0', 3))).toEqual([]);
+    await slot.redis.xtrim(stream, 'MAXLEN', 0);
+    expect(kindsOf(await inspectStream(slot.redis, stream), at('3-0', 3))).toEqual([]);
+  });
+
   test('I39 a deletion that an earlier check saw is not found again', async () => {
     for (const id of ['1-0', '2-0', '3-0']) await append(id);
     await slot.redis.xdel(stream, '2-0');
