@@ -1,9 +1,10 @@
-/** What becomes of entries that an outbound stream has lost after their routes were settled. */
+/** Entries that an outbound stream has lost after their routes were settled, and those that it has trimmed or that consumers deleted. */
 import { repairWorkflowId } from '../../workflows/recovery-contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import { GATEWAY, MAIL, deliveriesTo, outboundIds } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
+import { bothPublished, countOf } from './rows.ts';
 
 let slot: Slot;
 beforeAll(async () => {
@@ -12,36 +13,36 @@ beforeAll(async () => {
   await slot.startService({
     NOTIFICATION_ROUTE_LEASE_TTL: '1s',
     NOTIFICATION_REDIS_OPERATION_TIMEOUT: '1s',
+    // Five hundred trees of workflows would take a busy machine minutes.
+    NOTIFICATION_ROUTE_DISPATCH: 'direct',
+    NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: '100',
   });
 });
 afterAll(() => slot.release());
 
 async function publishedTurns(...keys: string[]): Promise<string[]> {
   const ids = await Promise.all(keys.map((key) => publishTurn(slot.redis, key)));
-  await eventually('all routes to be published', async () => {
-    const { rows } = await slot.db.query(
-      "SELECT FROM notification.routes WHERE notification_id = ANY ($1) AND status = 'published' AND entry_id IS NOT NULL",
-      [ids],
-    );
-    return rows.length === 2 * ids.length;
-  });
+  await bothPublished(slot, ids);
   return ids;
 }
 
-/** The watch has seen all that is in both streams. */
+/** Until the watch has seen all that is in both streams, and suspects none. */
 const seen = () =>
   eventually('the watch to see both streams', async () => {
     const { rows } = await slot.db.query<{ stream: string; last_entry_id: string }>(
       'SELECT stream, last_entry_id FROM notification.outbound_streams WHERE suspect_since IS NULL',
     );
-    const found = await Promise.all(
-      rows.map(async ({ stream, last_entry_id }) => {
-        const [last] = await slot.redis.xrevrange(stream, '+', '-', 'COUNT', 1);
-        return last === undefined || last[0] === last_entry_id;
-      }),
+    const newest = await Promise.all(
+      [GATEWAY, MAIL].map(
+        async (stream) => (await slot.redis.xrevrange(stream, '+', '-', 'COUNT', 1))[0]?.[0],
+      ),
     );
-    return found.length === 2 && found.every(Boolean);
+    const isSeen = newest.every((id) => id === undefined || rows.some((row) => row.last_entry_id === id));
+    return rows.length === 2 && isSeen;
   });
+const suspected = () => countOf(slot, 'outbound_streams', 'suspect_since IS NOT NULL');
+const untilSuspected = () => eventually('the streams to be suspected', async () => (await suspected()) > 0);
+const untilTrusted = () => eventually('the streams to be trusted', async () => (await suspected()) === 0);
 
 const idsIn = async (stream: string) =>
   (await outboundIds(slot.redis)).filter((id) => id.includes(stream === MAIL ? '/email:' : '/push:'));
@@ -117,4 +118,81 @@ test('I46 security-1 a repair that is made twice hands off once', async () => {
   const after = [...before, ...deliveriesTo('user-1', [next!])].sort();
   expect(await outboundIds(slot.redis)).toEqual(after);
   expect(before).toEqual(expect.arrayContaining(deliveriesTo('user-1', ids)));
+});
+
+/** As a restart of Redis looks, with one more entry in each stream: another run id than the one that was seen. */
+async function restartRedis(name: string): Promise<void> {
+  await slot.db.query("UPDATE notification.outbound_streams SET server_run_id = 'before the restart'");
+  await publishedTurns(name);
+  await untilSuspected();
+}
+
+const appended = async (stream: string) => {
+  const info = (await slot.redis.xinfo('STREAM', stream)) as (string | number)[];
+  return Number(info[info.indexOf('entries-added') + 1]);
+};
+
+const many = (count: number, name: string) => Array.from({ length: count }, (_, index) => `${name}-${index}`);
+
+test('intent-1 what is trimmed while a restart settles is handed off once', async () => {
+  await publishedTurns(...many(100, 'before'));
+  await seen();
+  const before = await Promise.all([GATEWAY, MAIL].map(appended));
+  await restartRedis('restarted');
+  await publishedTurns(...many(400, 'after'));
+  await seen();
+  expect(await Promise.all([GATEWAY, MAIL].map(appended))).toEqual(before.map((count) => count + 401));
+});
+
+test('intent-5 what a group has acknowledged and deleted is not handed off again, and a pending one is not doubled', async () => {
+  await slot.redis.xgroup('CREATE', MAIL, 'mail', '0');
+  const [[, entries]] = (await slot.redis.xreadgroup(
+    ...(['GROUP', 'mail', 'm', 'COUNT', 1_000, 'STREAMS', MAIL, '>'] as const),
+  )) as [[string, [string, string[]][]]];
+  const done = entries.slice(1).map(([id]) => id);
+  await slot.redis.xack(MAIL, 'mail', ...done);
+  await slot.redis.xdel(MAIL, ...done);
+  await eventually('the watch to see what is pending', async () => {
+    const { rows } = await slot.db.query<{ pending: string[] }>(
+      'SELECT pending FROM notification.outbound_streams WHERE stream = $1',
+      [MAIL],
+    );
+    return rows[0]?.pending.length === 1;
+  });
+  const before = await appended(MAIL);
+  await restartRedis('restarted-again');
+  await untilTrusted();
+  expect(await appended(MAIL)).toBe(before + 1);
+});
+
+test("intent-5 of a stream that was first seen later, what was published before is another one's", async () => {
+  await publishedTurns('renamed');
+  await seen();
+  const before = await outboundIds(slot.redis);
+  // As after a new name: seen empty, after all of it was published.
+  await slot.db.query(
+    `UPDATE notification.outbound_streams
+        SET last_entry_id = '0-0', entries_added = 0, wanted_from = '0-0', pending = '{}', empty_at = clock_timestamp(),
+            server_run_id = 'before the restart'`,
+  );
+  await slot.redis.del(GATEWAY, MAIL);
+  await untilSuspected();
+  await untilTrusted();
+  expect(before.length).toBeGreaterThan(0);
+  expect(await outboundIds(slot.redis)).toEqual([]);
+});
+
+test('intent-5 a stream in another database of Redis is a new one', async () => {
+  await publishedTurns('moved');
+  await seen();
+  // As if it had been seen in the database of before.
+  await slot.db.query('UPDATE notification.outbound_streams SET redis_db = redis_db + 1');
+  await slot.redis.del(GATEWAY, MAIL);
+  await eventually('the watch to see the new ones', async () => {
+    const { rowCount } = await slot.db.query(
+      "SELECT FROM notification.outbound_streams WHERE last_entry_id = '0-0' AND suspect_since IS NULL",
+    );
+    return rowCount === 2;
+  });
+  expect(await outboundIds(slot.redis)).toEqual([]);
 });

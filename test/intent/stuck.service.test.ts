@@ -12,13 +12,12 @@ import { stuckOfSettled } from '../../activities/intent/reconciliation.ts';
 import { reconcile } from '../../activities/reconciliation.ts';
 import { stateOf } from '../../activities/workflows.ts';
 import { routeRefOf } from '../../api/ids.ts';
-import { createOperator } from '../../client/operator.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import { deliveriesTo, outboundIds } from '../service-process.ts';
-import { namespaceOf } from '../slots.ts';
 import { publishTurn } from './entries.ts';
+import { countOf } from './rows.ts';
 
 const STREAM = 'notification:intents';
 
@@ -28,19 +27,10 @@ beforeAll(async () => {
 });
 afterAll(() => slot.release());
 
-const operator = () =>
-  createOperator({
-    ...{ temporal: slot.client, db: slot.db, redis: slot.redis },
-    ...{ namespace: namespaceOf(slot.slot), intentsStream: STREAM },
-  });
-
 const published = (id: string, routes: number) =>
   eventually(`${routes} routes of ${id} to be published`, async () => {
-    const { rows } = await slot.db.query(
-      "SELECT FROM notification.routes WHERE notification_id = $1 AND status = 'published'",
-      [id],
-    );
-    return rows.length === routes;
+    const where = "notification_id = $1 AND status = 'published'";
+    return (await countOf(slot, 'routes', where, [id])) === routes;
   });
 
 /** Puts a run in the place of a workflow of which no worker knows the type: each of its workflow tasks fails. */
@@ -55,7 +45,7 @@ async function getStuck(workflowId: string, staticDetails = ''): Promise<void> {
 
 test('I49 workflows whose tasks fail for ever are replaced: of a route, of a notification, of the reader', async () => {
   await slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '1s' });
-  const { channels } = operator();
+  const { channels } = operatorOf(slot);
   await channels.pause('email', { requestedBy: 'test' });
   const id = await publishTurn(slot.redis, 'a');
   const routeId = await eventually('the push to be there, and the e-mail to wait', async () => {
@@ -91,7 +81,7 @@ test.each([
   'intent-4 a route is taken up whose workflow %s while its notification waits for it',
   async (what, end) => {
     await slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '1s' });
-    const { channels } = operator();
+    const { channels } = operatorOf(slot);
     await channels.pause('email', { requestedBy: 'test' });
     const id = await publishTurn(slot.redis, `route ${what}`);
     const notification = slot.client.workflow.getHandle(notificationWorkflowId(id));
@@ -118,7 +108,7 @@ test('I49 workflows whose tasks fail for ever are ended once nothing is left to 
   await slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '24h' });
   const settled = await publishTurn(slot.redis, 'c');
   await published(settled, 2);
-  await operator().channels.pause('email', { requestedBy: 'test' });
+  await operatorOf(slot).channels.pause('email', { requestedBy: 'test' });
   const open = await publishTurn(slot.redis, 'd');
   await published(open, 1);
   const unknown = '1-0';
