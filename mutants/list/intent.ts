@@ -59,7 +59,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: 'NULL::timestamptz',
     wrong: 'wrong time',
     what: 'an intent for later is delivered as soon as it is read',
-    suite: service('intent/later', 'I89 an intent for later'),
+    suite: service('intent/e2e', 'I89 an intent for later'),
   },
   {
     id: 'intent-later-key',
@@ -68,7 +68,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: 'is_same, true, 2 FROM',
     wrong: 'wrong time',
     what: 'a repeat of an intent for later waits as long as that',
-    suite: service('intent/later', 'I89 its key is taken'),
+    suite: service('intent/e2e', 'I89 its key is taken'),
   },
   {
     id: 'intent-collapse-oldest',

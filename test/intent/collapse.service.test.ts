@@ -9,9 +9,9 @@ import type { Operator } from '../../client/operator.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot, way } from '../harness.ts';
 import { keepRows } from '../put-back.ts';
+import { GATEWAY, MAIL } from '../service-process.ts';
+import { entriesOf, intentStatusOf, routesOf as rowsOf } from './rows.ts';
 
-const GATEWAY = 'gateway:client-events';
-const MAIL = 'mail:delivery_commands';
 const DAY_MS = 86_400_000;
 
 const row = (window: string, more = '', audiences = 'user: [push, email]', digest = '') => `
@@ -79,35 +79,28 @@ async function publish(item: string, price: number, options: Options = {}): Prom
       ...(type === 'price.wrong' ? {} : { recipientUserIds: to }),
     }),
   );
-  await eventually(`${id} to be read`, () => statusOf(id));
+  await eventually(`${id} to be read`, () => intentStatusOf(slot, id));
   return id;
-}
-async function statusOf(id: string): Promise<string | undefined> {
-  const { rows } = await slot.db.query<{ status: string }>(
-    'SELECT status FROM notification.intents WHERE notification_id = $1',
-    [id],
-  );
-  return rows[0]?.status;
 }
 /** Lets the time of intents come. */
 const advance = (...ids: string[]) =>
   slot.db.query('UPDATE notification.intents SET due_at = now() WHERE notification_id = ANY ($1)', [ids]);
 
 interface Route {
-  route_id: string;
   status: string;
   mark: string | null;
   message: string | null;
 }
 /** @returns routes by their ids. */
-const routesOf = async (id: string): Promise<Record<string, Route>> => {
-  const { rows } = await slot.db.query<Route>(
-    `SELECT route_id, status, last_error_classification AS mark, last_error_message AS message
-       FROM notification.routes WHERE notification_id = $1`,
-    [id],
+const routesOf = async (id: string): Promise<Record<string, Route>> =>
+  Object.fromEntries(
+    (await rowsOf(slot, id)).map(
+      ({ route_id, status, last_error_classification: mark, last_error_message: message }) => [
+        route_id,
+        { status, mark, message },
+      ],
+    ),
   );
-  return Object.fromEntries(rows.map((one) => [one.route_id, one]));
-};
 /** Waits until every route of an intent is closed. */
 const closed = (id: string) =>
   eventually(`${id} to be closed`, async () => {
@@ -129,20 +122,14 @@ interface Entry {
 }
 /** @returns what the streams have of an item, pushes and e-mails. */
 async function deliveriesOf(item: string): Promise<{ pushes: Entry[]; mails: Entry[] }> {
-  const read = async (stream: string) =>
-    (await slot.redis.xrangeBuffer(stream, '-', '+')).map(
-      ([, flat]) =>
-        new Map(flat.flatMap((name, at) => (at % 2 === 0 ? [[String(name), flat[at + 1]!]] : []))),
-    );
-  const pushes = (await read(GATEWAY)).map((fields) => ({
-    id: String(fields.get('event_id')),
-    ...(fields.has('item_count') ? { count: Number(fields.get('item_count')) } : {}),
-    payload: decodePushPayload(CATALOG, String(fields.get('event_type')), fields.get('payload_bytes')!),
+  const pushes = (await entriesOf(slot, GATEWAY)).map((fields) => ({
+    id: String(fields['event_id']),
+    ...(fields['item_count'] === undefined ? {} : { count: Number(fields['item_count']) }),
+    payload: decodePushPayload(CATALOG, String(fields['event_type']), fields['payload_bytes']!),
   }));
-  const mails = (await read(MAIL)).map((fields) => ({
-    id: String(fields.get('delivery_id')),
-    payload: (JSON.parse(String(fields.get('payload_json'))) as { variables: Record<string, unknown> })
-      .variables,
+  const mails = (await entriesOf(slot, MAIL)).map((fields) => ({
+    id: String(fields['delivery_id']),
+    payload: (JSON.parse(String(fields['payload_json'])) as { variables: Record<string, unknown> }).variables,
   }));
   const ofItem = ({ payload }: Entry) => payload['item'] === item;
   return { pushes: pushes.filter(ofItem), mails: mails.filter(ofItem) };
@@ -242,7 +229,7 @@ test('I93 without the newest, which is cancelled, the next newest is delivered',
   expect((await deliveriesOf('cancel')).pushes).toEqual([
     { id: `${second}/push:user:user-1`, payload: { item: 'cancel', price: 2 } },
   ]);
-  expect(await statusOf(third)).toBe('cancelled');
+  expect(await intentStatusOf(slot, third)).toBe('cancelled');
 });
 
 test('I93 a window survives a restart, and its opener that is cancelled leaves the others to the next', async () => {
@@ -259,17 +246,6 @@ test('I93 a window survives a restart, and its opener that is cancelled leaves t
   expect((await deliveriesOf('restart')).pushes).toMatchObject([{ payload: { price: 3 } }]);
 });
 
-test('I93 intents that are due together are delivered once', async () => {
-  const ids: string[] = [];
-  for (let price = 1; price <= 12; price += 1) ids.push(await publish('together', price));
-  await close(...ids);
-  const { pushes, mails } = await deliveriesOf('together');
-  expect(pushes).toHaveLength(1);
-  expect(mails).toHaveLength(1);
-  expect(pushes[0]!.payload).toEqual({ item: 'together', price: 12 });
-  expect(mails[0]!.payload).toEqual({ item: 'together', price: 12 });
-});
-
 test('I93 one that has expired, is for later, or has the key of another one is not the newest', async () => {
   const first = await publish('times', 1, { key: 'times' });
   const expired = await publish('times', 2, { expiresAt: occurredAt + 1 });
@@ -282,13 +258,16 @@ test('I93 one that has expired, is for later, or has the key of another one is n
   const [ofExpired] = await close(expired);
   expect(ofExpired).toMatchObject({ 'push:user:user-1': { status: 'skipped' } });
   await advance(conflict);
-  await eventually('a conflict', async () => (await statusOf(conflict)) === 'conflict' || undefined);
+  await eventually(
+    'a conflict',
+    async () => (await intentStatusOf(slot, conflict)) === 'conflict' || undefined,
+  );
   // Its time is not changed by the window of the others.
   await slot.db.query(
     `UPDATE notification.intents SET entry = jsonb_set(entry, '{deliverAtMs}', '${occurredAt}') WHERE notification_id = $1`,
     [later],
   );
-  expect(await statusOf(later)).toBe('open');
+  expect(await intentStatusOf(slot, later)).toBe('open');
 });
 
 test('I93 one for later has a window when its time has come', async () => {

@@ -4,13 +4,13 @@ import { newGameTurnReady, publishIntent } from '../../client/notificationintent
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import type { Slot } from '../harness.ts';
-import { dispatch, eventually, takeSlot, untilStarted } from '../harness.ts';
+import { dispatch, eventually, operatorOf, takeSlot } from '../harness.ts';
+import { GATEWAY, MAIL, OFFSET_KEY } from '../service-process.ts';
 import { samplePayload } from './samples.ts';
+import { bothPublished, entriesOf, intentStatusOf, resultOf, routesOf } from './rows.ts';
 import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, channelsOf, decodePushPayload } from './galaxy.ts';
 
 const STREAM = 'notification:intents';
-const GATEWAY = 'gateway:client-events';
-const MAIL = 'mail:delivery_commands';
 
 let slot: Slot;
 
@@ -47,48 +47,24 @@ function envelope(type: string, producer: string, more: Record<string, string> =
   };
 }
 
+/** To administrators. */
+function adminEnvelope(type: string): Record<string, string> {
+  const { recipient_user_ids_json: _none, ...fields } = envelope(type, producerOf(type), {
+    audience_kind: 'admin_email',
+    payload_json: JSON.stringify(samplePayload(type)),
+  });
+  return fields;
+}
+
 const turnReady = (more: Record<string, string> = {}) => envelope('game.turn.ready', 'game_master', more);
 
-async function entriesOf(stream: string, idField: string, prefix: string): Promise<Record<string, Buffer>[]> {
-  const entries = await slot.redis.xrangeBuffer(stream, '-', '+');
-  return entries
-    .map(([, flat]) => {
-      const pairs: [string, Buffer][] = [];
-      for (let i = 0; i < flat.length; i += 2) pairs.push([flat[i]!.toString(), flat[i + 1]!]);
-      return Object.fromEntries(pairs);
-    })
-    .filter((entry) => entry[idField]?.toString().startsWith(prefix));
-}
-
-const pushEvents = (id: string) => entriesOf(GATEWAY, 'event_id', `${id}/`);
-const mailCommands = (id: string) => entriesOf(MAIL, 'delivery_id', `${id}/`);
-
-interface RouteRow {
-  route_id: string;
-  status: string;
-  attempt_count: number;
-  max_attempts: number;
-  next_attempt_at: Date | null;
-  resolved_email: string | null;
-  resolved_locale: string | null;
-  published_at: Date | null;
-  skipped_at: Date | null;
-  created_at: Date;
-  last_error_classification: string | null;
-}
-
-async function routesOf(id: string): Promise<RouteRow[]> {
-  const { rows } = await slot.db.query<RouteRow>(
-    'SELECT * FROM notification.routes WHERE notification_id = $1 ORDER BY route_id',
-    [id],
-  );
-  return rows;
-}
+const pushEvents = (id: string) => entriesOf(slot, GATEWAY, `${id}/`);
+const mailCommands = (id: string) => entriesOf(slot, MAIL, `${id}/`);
 
 /** The routes of a notification once none of them is open any more. */
 const settledRoutes = (id: string) =>
   eventually(`routes of ${id} to settle`, async () => {
-    const routes = await routesOf(id);
+    const routes = await routesOf(slot, id);
     const open = routes.some(({ status }) => status === 'pending' || status === 'failed');
     return routes.length > 0 && !open && routes;
   });
@@ -101,11 +77,10 @@ describe('what is delivered', () => {
     const published = await Promise.all(
       NOTIFICATION_TYPES.map(async (type) => {
         const audience = channelsOf(type, 'user').length > 0 ? 'user' : 'admin_email';
-        const fields = envelope(type, producerOf(type), {
-          audience_kind: audience,
-          payload_json: JSON.stringify(samplePayload(type)),
-        });
-        if (audience === 'admin_email') delete fields['recipient_user_ids_json'];
+        const fields =
+          audience === 'admin_email'
+            ? adminEnvelope(type)
+            : envelope(type, producerOf(type), { payload_json: JSON.stringify(samplePayload(type)) });
         return { type, audience, id: await xadd(fields) } as const;
       }),
     );
@@ -170,21 +145,6 @@ describe('what is delivered', () => {
       variables: { game_id: 'g', game_name: 'A', turn_number: 54, more: [1, {}] },
     });
   });
-
-  test('I37 an intent of the producer module is delivered like any other', async () => {
-    const id = await publishIntent(
-      slot.redis,
-      newGameTurnReady({
-        idempotencyKey: 'from-the-producer-module',
-        occurredAt: Date.now(),
-        recipientUserIds: ['user-2'],
-        payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-      }),
-    );
-    await settledRoutes(id);
-    expect(await pushEvents(id)).toHaveLength(1);
-    expect(await mailCommands(id)).toHaveLength(1);
-  });
 });
 
 describe('what is kept', () => {
@@ -229,23 +189,8 @@ describe('what is kept', () => {
     }
   });
 
-  test('I13 the locale is en for every preference but en alone is exact', async () => {
-    slot.userService.setUser('frank', { email: 'frank@example.com', preferredLanguage: 'fr' });
-    const id = await xadd(turnReady({ recipient_user_ids_json: '["frank"]' }));
-    const routes = await settledRoutes(id);
-    expect(routes.map(({ resolved_email, resolved_locale }) => [resolved_email, resolved_locale])).toEqual([
-      ['frank@example.com', 'en'],
-      ['frank@example.com', 'en'],
-    ]);
-  });
-
   test('I14 I15 administrators get e-mail once each and a skipped push slot', async () => {
-    const fields = envelope('runtime.image_pull_failed', 'runtime_manager', {
-      audience_kind: 'admin_email',
-      payload_json: JSON.stringify(samplePayload('runtime.image_pull_failed')),
-    });
-    delete fields['recipient_user_ids_json'];
-    const id = await xadd(fields);
+    const id = await xadd(adminEnvelope('runtime.image_pull_failed'));
     const routes = await settledRoutes(id);
     expect(routes.map(({ route_id, status }) => [route_id, status])).toEqual([
       ['email:email:Ops@example.com', 'published'],
@@ -259,20 +204,12 @@ describe('what is kept', () => {
   });
 
   test('I14 an empty list of administrators leaves one skipped config slot', async () => {
-    const fields = envelope('game.generation_failed', 'game_master', {
-      audience_kind: 'admin_email',
-      payload_json: JSON.stringify(samplePayload('game.generation_failed')),
-    });
-    delete fields['recipient_user_ids_json'];
-    const id = await xadd(fields);
+    const id = await xadd(adminEnvelope('game.generation_failed'));
     const routes = await settledRoutes(id);
     expect(
       routes.map(({ route_id, status, next_attempt_at }) => [route_id, status, next_attempt_at]),
     ).toEqual([['email:config:game.generation_failed', 'skipped', null]]);
-    const workflow = slot.client.workflow.getHandle(notificationWorkflowId(id));
-    // The type is urgent: its routes are settled before it has a workflow.
-    await untilStarted(workflow);
-    expect(await workflow.result()).toEqual({
+    expect(await resultOf(slot, id)).toEqual({
       outcome: 'accepted',
       published: 0,
       skipped: 1,
@@ -303,7 +240,7 @@ describe('what is refused', () => {
       failure_message: 'payload_json is missing',
       raw_fields: incomplete,
     });
-    expect(await routesOf(bad)).toEqual([]);
+    expect(await routesOf(slot, bad)).toEqual([]);
     await eventually('its log line', async () =>
       slot.logs.some(
         (line) =>
@@ -324,12 +261,8 @@ describe('what is refused', () => {
       request_id: 'other',
     });
     const conflict = await xadd({ ...first, occurred_at_ms: '1790000000001' });
-    const outcome = (id: string): Promise<unknown> =>
-      eventually(`outcome of ${id}`, () =>
-        slot.client.workflow.getHandle(notificationWorkflowId(id)).result(),
-      );
-    expect(await outcome(duplicate)).toEqual({ outcome: 'duplicate', of: original });
-    expect(await outcome(conflict)).toEqual({ outcome: 'idempotency_conflict', with: original });
+    expect(await resultOf(slot, duplicate)).toEqual({ outcome: 'duplicate', of: original });
+    expect(await resultOf(slot, conflict)).toEqual({ outcome: 'idempotency_conflict', with: original });
     const { rows } = await slot.db.query(
       'SELECT stream_entry_id, failure_code FROM notification.malformed_intents WHERE stream_entry_id = ANY($1)',
       [[duplicate, conflict]],
@@ -341,10 +274,7 @@ describe('what is refused', () => {
 
   test('I11 one unknown recipient refuses the whole intent', async () => {
     const id = await xadd(turnReady({ recipient_user_ids_json: '["user-1","nobody"]' }));
-    const outcome: unknown = await eventually('the outcome', () =>
-      slot.client.workflow.getHandle(notificationWorkflowId(id)).result(),
-    );
-    expect(outcome).toEqual({ outcome: 'recipient_not_found' });
+    expect(await resultOf(slot, id)).toEqual({ outcome: 'recipient_not_found' });
     const { rows } = await slot.db.query(
       'SELECT failure_code, failure_message, raw_fields FROM notification.malformed_intents WHERE stream_entry_id = $1',
       [id],
@@ -354,7 +284,7 @@ describe('what is refused', () => {
       failure_message: expect.stringContaining('at position 1'),
       raw_fields: expect.objectContaining({ recipient_user_ids_json: '["user-1","nobody"]' }),
     });
-    expect(await routesOf(id)).toEqual([]);
+    expect(await routesOf(slot, id)).toEqual([]);
   });
 });
 
@@ -417,12 +347,7 @@ describe('what an operator sees', () => {
 
   test('I34 I40 a route to an administrator is reachable by a workflow id without the address, and no log has it', async () => {
     // Urgent ones have no workflow of a route unless it fails.
-    const fields = envelope('geo.review_recommended', 'geoprofile', {
-      audience_kind: 'admin_email',
-      payload_json: JSON.stringify(samplePayload('geo.review_recommended')),
-    });
-    delete fields['recipient_user_ids_json'];
-    const id = await xadd(fields);
+    const id = await xadd(adminEnvelope('geo.review_recommended'));
     await settledRoutes(id);
     const handle = slot.client.workflow.getHandle(
       routeWorkflowId(id, routeRefOf('email:email:Ops@example.com')),
@@ -435,9 +360,11 @@ describe('what an operator sees', () => {
   test('I1 I2 the reader reports its offset, and the offset is saved and never expires', async () => {
     const id = await xadd(turnReady());
     await settledRoutes(id);
-    const key = `notification:stream_offsets:${Buffer.from(STREAM).toString('base64url')}`;
-    await eventually('the offset to reach the last entry', async () => (await slot.redis.get(key)) === id);
-    expect(await slot.redis.ttl(key)).toBe(-1);
+    await eventually(
+      'the offset to reach the last entry',
+      async () => (await slot.redis.get(OFFSET_KEY)) === id,
+    );
+    expect(await slot.redis.ttl(OFFSET_KEY)).toBe(-1);
     const bridge = slot.client.workflow.getHandle(bridgeWorkflowId(STREAM));
     const details = await eventually('a heartbeat with the offset', async () => {
       const { raw } = await bridge.describe();
@@ -448,6 +375,74 @@ describe('what an operator sees', () => {
       return progress && progress.offset === id && progress.lagMs === 0 && progress;
     });
     expect(details).toMatchObject({ stream: STREAM });
+  });
+});
+
+describe('for later', () => {
+  const DAY_MS = 86_400_000;
+  const occurredAt = Date.now();
+  const publish = (idempotencyKey: string, deliverAt?: number, turn = 1): Promise<string> =>
+    publishIntent(
+      slot.redis,
+      newGameTurnReady({
+        ...{ idempotencyKey, occurredAt, recipientUserIds: ['user-1'] },
+        ...(deliverAt === undefined ? {} : { deliverAt }),
+        payload: { game_id: 'g', game_name: 'G', turn_number: turn },
+      }),
+    );
+  const until = (id: string, status: string) =>
+    eventually(`${id} to be ${status}`, async () => (await intentStatusOf(slot, id)) === status);
+  /** Lets the time of intents come. */
+  const advance = (...ids: string[]) =>
+    slot.db.query('UPDATE notification.intents SET due_at = now() WHERE notification_id = ANY ($1)', [ids]);
+
+  test('I89 an intent for later waits, says so, and is delivered when its time has come', async () => {
+    const later = await publish('later', occurredAt + 300 * DAY_MS);
+    await until(later, 'open');
+    const asked = slot.userService.requests.length;
+    // One that comes behind it passes it.
+    const now = await publish('now');
+    await bothPublished(slot, [now]);
+    expect(await intentStatusOf(slot, later)).toBe('open');
+    expect(slot.userService.requests).toHaveLength(asked + 1);
+    const at = new Date(occurredAt + 300 * DAY_MS).toISOString().replace(/\.\d+Z/, 'Z');
+    expect((await operatorOf(slot).intents.waiting()).items).toMatchObject([
+      { notificationId: later, reason: `it is to be delivered at ${at}` },
+    ]);
+    const { answers } = await operatorOf(slot).why('user-1');
+    expect(answers.map(({ sentence }) => sentence)).toContainEqual(
+      expect.stringContaining(`it is to be delivered at ${at}`),
+    );
+
+    await advance(later);
+    await bothPublished(slot, [later]);
+    expect((await operatorOf(slot).intents.waiting()).items).toEqual([]);
+  });
+
+  test('I89 its key is taken while it waits', async () => {
+    const later = await publish('key', occurredAt + DAY_MS);
+    const repeat = await publish('key');
+    const conflict = await publish('key', undefined, 2);
+    await until(repeat, 'duplicate');
+    await until(conflict, 'conflict');
+    expect(await intentStatusOf(slot, later)).toBe('open');
+    await advance(later);
+    await bothPublished(slot, [later]);
+  });
+
+  test('I89 it can be cancelled until then', async () => {
+    const later = await publish('cancelled', occurredAt + DAY_MS);
+    await until(later, 'open');
+    await operatorOf(slot).notifications.cancel(later, { requestedBy: 'test', limitMs: 60_000 });
+    await until(later, 'cancelled');
+    await advance(later);
+    const next = await publish('next');
+    await bothPublished(slot, [next]);
+    expect(await intentStatusOf(slot, later)).toBe('cancelled');
+  });
+
+  test('I89 a time that has passed is now', async () => {
+    await bothPublished(slot, [await publish('passed', occurredAt - DAY_MS)]);
   });
 });
 

@@ -4,12 +4,12 @@ import { Client } from '@temporalio/client';
 import { dataConverterWith } from '../../api/payload-codec.ts';
 import { REPLAY_SIGNAL, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { cliFor } from '../command-line.ts';
-import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot, untilStarted } from '../harness.ts';
+import { GATEWAY } from '../service-process.ts';
+import { publishTurn } from './entries.ts';
+import { PUSH } from './rows.ts';
 
-const GATEWAY = 'gateway:client-events';
-const PUSH = 'push:user:user-1';
 const key = { id: 'test', key: randomBytes(32) };
 const NOTIFICATION_PAYLOAD_KEYS = `${key.id}:${key.key.toString('base64')}`;
 
@@ -70,54 +70,31 @@ test('I25 I40 an intent goes its way, fails and is replayed, and Temporal holds 
   await eventually('the push event', async () => (await slot.redis.xlen(GATEWAY)) === 1);
 });
 
-test('I40 the progress of the reader, which its heartbeats tell, is read with the same keys', async () => {
-  const bench = cliFor(slot);
-  const changes = { NOTIFICATION_PAYLOAD_KEYS };
-  await eventually('a heartbeat', async () => {
-    const { stdout } = await bench.cli(['bridge', 'status', '--json'], { changes });
-    return (JSON.parse(stdout) as { progress?: { offset: string } }).progress?.offset.includes('-');
-  });
-  const doctor = await bench.cli(['doctor', '--json'], { changes });
-  const { findings } = JSON.parse(doctor.stdout) as { findings: { name: string; status: string }[] };
-  expect(findings.find(({ name }) => name === 'stream reader')).toMatchObject({ status: 'ok' });
-  bench.dispose();
-});
-
-test('I40 the command line reads with the same keys', async () => {
-  const id = await publishTurn(slot.redis, 'secret-key-2');
-  await untilStarted(slot.client.workflow.getHandle(notificationWorkflowId(id)));
+test('I40 the command line reads and steers with the same keys, and without them sees all else', async () => {
   const { cli, dispose } = cliFor(slot);
+  const withKeys = { changes: { NOTIFICATION_PAYLOAD_KEYS } };
+  const readJson = async <T>(args: string[], more: { changes?: Record<string, string> } = withKeys) =>
+    JSON.parse((await cli([...args, '--json'], more)).stdout) as T;
+  const status = (more?: { changes?: Record<string, string> }) =>
+    readJson<{ lastFailure?: string; progress?: { offset: string } }>(['bridge', 'status'], more);
   try {
-    const shown = await cli(['notifications', 'show', id, '--json'], {
-      changes: { NOTIFICATION_PAYLOAD_KEYS },
-    });
+    const id = await publishTurn(slot.redis, 'secret-key-2');
+    await untilStarted(slot.client.workflow.getHandle(notificationWorkflowId(id)));
+    const shown = await cli(['notifications', 'show', id, '--json'], withKeys);
     expect(shown).toMatchObject({ code: 0, stderr: '' });
-    const paused = await cli(['channels', 'pause', 'email', '--json'], {
-      changes: { NOTIFICATION_PAYLOAD_KEYS },
-    });
-    expect(paused.code).toBe(0);
-  } finally {
-    dispose();
-  }
-});
+    expect(await cli(['channels', 'pause', 'email', '--json'], withKeys)).toMatchObject({ code: 0 });
 
-test('I40 why the reader failed is read with the same keys, and an operator without keys sees all else', async () => {
-  await slot.redis.rename('notification:intents', 'aside');
-  await slot.redis.set('notification:intents', 'not a stream');
-  const { cli, dispose } = cliFor(slot);
-  const statusWith = async (changes: Record<string, string>) => {
-    const { stdout } = await cli(['bridge', 'status', '--json'], { changes });
-    return JSON.parse(stdout) as { state: string; lastFailure?: string; progress?: object };
-  };
-  try {
-    await eventually('the failure', async () =>
-      (await statusWith({ NOTIFICATION_PAYLOAD_KEYS })).lastFailure?.includes('WRONGTYPE'),
-    );
-    const withoutKeys = await statusWith({});
+    // Heartbeats of the reader are sealed, too, and why it failed.
+    await eventually('a heartbeat', async () => (await status()).progress?.offset.includes('-'));
+    const { findings } = await readJson<{ findings: { name: string; status: string }[] }>(['doctor']);
+    expect(findings.find(({ name }) => name === 'stream reader')).toMatchObject({ status: 'ok' });
+    await slot.redis.rename('notification:intents', 'aside');
+    await slot.redis.set('notification:intents', 'not a stream');
+    await eventually('the failure', async () => (await status()).lastFailure?.includes('WRONGTYPE'));
+    const withoutKeys = await status({});
     expect(withoutKeys).toMatchObject({ attempt: expect.any(Number), lastFailure: 'Encoded failure' });
     expect(withoutKeys.progress).toBeUndefined();
   } finally {
     dispose();
-    await slot.redis.rename('aside', 'notification:intents');
   }
 });

@@ -12,8 +12,9 @@ import type { Changes } from './entries.ts';
 import { accepted, entryOf, publishTurn, turn } from './entries.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { GATEWAY } from '../service-process.ts';
+import { usersUpTo } from './rows.ts';
 
-const GATEWAY = 'gateway:client-events';
 const BY = { requestedBy: 'nina' };
 
 let slot: Slot;
@@ -33,13 +34,10 @@ const startService = () =>
     NOTIFICATION_RECONCILIATION_INTERVAL: '500ms',
   });
 
-const usersOf = (name: string, count: number) =>
-  Array.from({ length: count }, (_, index) => `${name}-${index + 1}`);
-
 /** A notification whose push routes are dead. */
 async function publishDead(key: string, users: number): Promise<string> {
   await slot.redis.set(GATEWAY, 'not a stream');
-  const id = await publishTurn(slot.redis, key, usersOf('user', users));
+  const id = await publishTurn(slot.redis, key, usersUpTo(users));
   await eventually('dead push routes', async () => {
     const { totals } = await operator.notifications.show(id);
     return totals['dead_letter'] === users;
@@ -73,13 +71,27 @@ async function releaseItems(): Promise<void> {
   await letItemsGo();
 }
 // After a failed assertion, the next test must not wait for these items.
-afterEach(releaseItems);
+afterEach(async () => {
+  await releaseItems();
+  await slot.redis.del(GATEWAY);
+});
 
 const shown = (operationId: string, isSo: (view: OperationView) => boolean, what: string) =>
   eventually(what, async () => {
     const view = await operator.operations.show(operationId);
     return isSo(view) && view;
   });
+
+const isBegun = (operationId: string) => shown(operationId, ({ done }) => done > 0, 'a beginning');
+const ended = (operationId: string) => shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
+const routesSettled = (operationId: string) =>
+  eventually('its routes', async () => (await operator.operations.outcome(operationId)).open === 0);
+
+/** Replays the dead routes of a notification, one a second. */
+async function replaySlowly(notificationId: string): Promise<string> {
+  const { operationId } = await operator.operations.replay({ notificationId }, { ...BY, ratePerSecond: 1 });
+  return operationId;
+}
 
 /** Without the doubt about a stream that a test before has deleted. */
 const answersAbout = async (userId: string) =>
@@ -115,9 +127,13 @@ test('U2 a replay of many goes on without the process that asked for it, and wha
   expect((await operator.operations.show(operationId)).done).toBeLessThan(3);
 
   await operator.operations.resume(operationId, BY);
-  const ended = await shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
-  expect(ended).toMatchObject({ status: 'done', done: 3, ordered: 3, filter: { notificationId: id } });
-  await eventually('its routes', async () => (await operator.operations.outcome(operationId)).open === 0);
+  expect(await ended(operationId)).toMatchObject({
+    status: 'done',
+    done: 3,
+    ordered: 3,
+    filter: { notificationId: id },
+  });
+  await routesSettled(operationId);
   expect(await replaysOf(id)).toEqual([1, 1, 1]);
   expect((await operator.notifications.show(id)).replays[0]).toMatchObject({
     requestedBy: 'nina',
@@ -128,32 +144,11 @@ test('U2 a replay of many goes on without the process that asked for it, and wha
   await expect(operator.operations.pause(operationId)).rejects.toThrow(NothingToDoError);
 });
 
-test('U2 an operation that is aborted leaves the rest alone', async () => {
-  const id = await publishDead('aborted', 3);
-  await holdItems(2);
-  const { operationId } = await operator.operations.replay(
-    { notificationId: id },
-    { ...BY, ratePerSecond: 1 },
-  );
-  await shown(operationId, ({ done }) => done > 0, 'a beginning');
-  await operator.operations.abort(operationId, { requestedBy: 'bert' });
-  const ended = await shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
-  expect(ended.status).toBe('aborted');
-  expect(ended.done).toBe(1);
-  expect(await operator.operations.ordered(operationId)).toHaveLength(1);
-  await expect(operator.operations.resume(operationId)).rejects.toThrow(NothingToDoError);
-  await releaseItems();
-  await slot.redis.del(GATEWAY);
-});
-
 test('U2 a step that waits for PostgreSQL is not made any more once its operation is aborted', async () => {
   const id = await publishDead('waiting-step', 3);
   await makeItemsWait(2, 'pg_sleep(600)');
-  const { operationId } = await operator.operations.replay(
-    { notificationId: id },
-    { ...BY, ratePerSecond: 1 },
-  );
-  await shown(operationId, ({ done }) => done > 0, 'a beginning');
+  const operationId = await replaySlowly(id);
+  await isBegun(operationId);
   const { restore } = await slot.cutOffDatabase();
   const handle = slot.client.workflow.getHandle(operationWorkflowId(operationId));
   await eventually('a step that failed', async () => {
@@ -171,17 +166,13 @@ test('U2 a step that waits for PostgreSQL is not made any more once its operatio
   const { done, status } = await operator.operations.show(operationId);
   expect(status).toBe('aborted');
   expect(done).toBe(1);
-  await slot.redis.del(GATEWAY);
 });
 
 test('U2 an operation that lost its workflow goes on when it is resumed, and no route is replayed twice', async () => {
   const id = await publishDead('lost', 3);
   await holdItems(2);
-  const { operationId } = await operator.operations.replay(
-    { notificationId: id },
-    { ...BY, ratePerSecond: 1 },
-  );
-  await shown(operationId, ({ done }) => done > 0, 'a beginning');
+  const operationId = await replaySlowly(id);
+  await isBegun(operationId);
   await slot.client.workflow.getHandle(operationWorkflowId(operationId)).terminate('lost');
   await expect(operator.operations.pause(operationId)).rejects.toThrow('operations resume');
   // As a step leaves it that died before it could say what it did.
@@ -191,10 +182,9 @@ test('U2 an operation that lost its workflow goes on when it is resumed, and no 
   );
   await releaseItems();
   await operator.operations.resume(operationId, BY);
-  await shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
-  await eventually('its routes', async () => (await operator.operations.outcome(operationId)).open === 0);
+  await ended(operationId);
+  await routesSettled(operationId);
   expect(await replaysOf(id)).toEqual([1, 1, 1]);
-  await slot.redis.del(GATEWAY);
 });
 
 /** As an empty Temporal does, or one that was put back to before it began. */
@@ -212,11 +202,8 @@ const runIdOf = async (operationId: string) =>
 test('U2 an operation that Temporal has forgotten comes back by itself, as paused as it was, and does each item once', async () => {
   const id = await publishDead('forgotten', 3);
   await holdItems(2);
-  const { operationId } = await operator.operations.replay(
-    { notificationId: id },
-    { ...BY, ratePerSecond: 1 },
-  );
-  await shown(operationId, ({ done }) => done > 0, 'a beginning');
+  const operationId = await replaySlowly(id);
+  await isBegun(operationId);
   await operator.operations.pause(operationId, BY);
   await eventually('its row to say so', async () => {
     const { rows } = await slot.db.query<{ paused_by: string | null }>(
@@ -236,19 +223,15 @@ test('U2 an operation that Temporal has forgotten comes back by itself, as pause
   expect(found.done).toBe(done);
   await releaseItems();
   await operator.operations.resume(operationId, BY);
-  await shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
-  await eventually('its routes', async () => (await operator.operations.outcome(operationId)).open === 0);
+  await ended(operationId);
+  await routesSettled(operationId);
   expect(await replaysOf(id)).toEqual([1, 1, 1]);
-  await slot.redis.del(GATEWAY);
 });
 
 test('U2 a pause that Temporal has forgotten is found in its row, and holds', async () => {
   const id = await publishDead('held', 3);
   await holdItems(2);
-  const { operationId } = await operator.operations.replay(
-    { notificationId: id },
-    { ...BY, ratePerSecond: 1 },
-  );
+  const operationId = await replaySlowly(id);
   // As a Temporal leaves it that was put back to before the pause.
   await slot.db.query('UPDATE notification.operations SET paused_by = $2 WHERE operation_id = $1', [
     operationId,
@@ -258,50 +241,19 @@ test('U2 a pause that Temporal has forgotten is found in its row, and holds', as
   expect(done).toBeLessThan(3);
   await releaseItems();
   await operator.operations.resume(operationId, BY);
-  expect(await shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end')).toMatchObject({
+  expect(await ended(operationId)).toMatchObject({
     ...{ status: 'done', done: 3 },
   });
-  await slot.redis.del(GATEWAY);
 });
 
 test('U2 an operation that was terminated stays so until it is aborted or resumed', async () => {
   const id = await publishDead('ended', 3);
-  const { operationId } = await operator.operations.replay(
-    { notificationId: id },
-    { ...BY, ratePerSecond: 1 },
-  );
+  const operationId = await replaySlowly(id);
   await slot.client.workflow.getHandle(operationWorkflowId(operationId)).terminate('a test');
 
   expect(await operator.operations.abort(operationId, BY)).toMatchObject({ status: 'aborted', total: 3 });
 
   await expect(operator.operations.resume(operationId, BY)).rejects.toThrow(NothingToDoError);
-  await slot.redis.del(GATEWAY);
-});
-
-test('U2 an order that comes again has no effect on a route that has carried it out', async () => {
-  const id = await publishDead('again', 1);
-  const handle = slot.client.workflow.getHandle(`notification/${id}/push:user:user-1`);
-  // The row is dead a moment before the run ends, which would take the order itself.
-  const failed = (what: string, before?: string) =>
-    eventually(what, async () => {
-      const { runId, status } = await handle.describe();
-      return runId !== before && status.name === 'FAILED' && runId;
-    });
-  const order = async () => {
-    const before = await failed('the run before to end');
-    await slot.client.workflow.signalWithStart('notificationRoute', {
-      workflowId: handle.workflowId,
-      taskQueue: 'intent',
-      args: [{ notificationId: id, routeRef: 'push:user:user-1' }],
-      signal: 'replay',
-      signalArgs: [{ requestedBy: 'nina', orderId: 'operation/x' }],
-    });
-    await failed('its end', before);
-  };
-  await order();
-  await order();
-  expect(await replaysOf(id)).toEqual([1]);
-  await slot.redis.del(GATEWAY);
 });
 
 test('U2 I26 many notifications are cancelled by filter, those that wait to be accepted too, others unharmed', async () => {
@@ -326,8 +278,7 @@ test('U2 I26 many notifications are cancelled by filter, those that wait to be a
   expect(await operator.operations.previewCancel({ type: 'game.finished' })).toEqual([]);
   const { operationId, total } = await operator.operations.cancel(filter, { ...BY, ratePerSecond: 100 });
   expect(total).toBe(2);
-  const ended = await shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
-  expect(ended).toMatchObject({ kind: 'cancel', done: 2, ordered: 2 });
+  expect(await ended(operationId)).toMatchObject({ kind: 'cancel', done: 2, ordered: 2 });
   await eventually('skipped routes', async () => (await operator.operations.outcome(operationId)).open === 0);
   expect((await operator.notifications.show(accepted)).totals).toMatchObject({ skipped: 1, published: 1 });
   await eventually('nothing that waits', async () => (await operator.intents.waiting()).items.length === 0);
@@ -370,8 +321,7 @@ test('U2 I26 newcomer-1 what has not begun is cancelled as well: no recipient ge
   const { operationId, total } = await operator.operations.cancel(filter, { ...BY, limit: 10 });
   expect(total).toBe(3);
   const later = await publishTurn(slot.redis, 'open-71', ['user-71']);
-  const ended = await shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
-  expect(ended).toMatchObject({ status: 'done', done: 3, ordered: 3 });
+  expect(await ended(operationId)).toMatchObject({ status: 'done', done: 3, ordered: 3 });
   await operator.bridge.resume(BY);
   await eventually('the later one, and the one of another producer', async () => {
     const [first, second] = await Promise.all(
@@ -428,12 +378,11 @@ test('U2 U5 refused entries are corrected and published once each, by filter, al
   const { operationId, total } = await operator.operations.republish(filter, BY, correction);
   expect(total).toBe(3);
   await refuse({ idempotency_key: 'came-later' });
-  const isDone = () => shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
   const expected = { status: 'done', done: 3, ordered: 2, requestedBy: 'nina', options: correction };
-  expect(await isDone()).toMatchObject(expected);
+  expect(await ended(operationId)).toMatchObject(expected);
   await forgetSteps(operationId);
   await operator.operations.resume(operationId, BY);
-  expect(await isDone()).toMatchObject(expected);
+  expect(await ended(operationId)).toMatchObject(expected);
   const entries = await slot.redis.xrange('notification:intents', '-', '+');
   const keyOf = (fields: string[]) => fields[fields.indexOf('idempotency_key') + 1]!;
   const corrected = entries

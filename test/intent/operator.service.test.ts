@@ -1,19 +1,20 @@
 /** The operator client on real servers: what it finds, what it changes, and what it says when it cannot. */
-import { NotFoundError, NothingToDoError } from '../../client/errors.ts';
+import { entryFieldsOf } from '../../api/intent/entry.ts';
+import { NotFoundError, NothingToDoError, OperationFailedError } from '../../client/errors.ts';
 import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
 import { workflowLink } from '../../client/resources.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Service } from '../../workers/service.ts';
 import { namespaceOf } from '../slots.ts';
-import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { GATEWAY } from '../service-process.ts';
+import type { Changes } from './entries.ts';
+import { publishTurn, turn, turnPayload } from './entries.ts';
+import { EMAIL, PUSH, usersUpTo } from './rows.ts';
 
-const GATEWAY = 'gateway:client-events';
 const INTENTS = 'notification:intents';
-const PUSH = 'push:user:user-1';
-const EMAIL = 'email:user:user-1';
 const UI = 'http://ui.test';
 
 let slot: Slot;
@@ -30,14 +31,7 @@ const startService = (): Promise<Service> =>
 beforeAll(async () => {
   slot = await takeSlot();
   service = await startService();
-  operator = createOperator({
-    temporal: slot.client,
-    db: slot.db,
-    redis: slot.redis,
-    namespace: namespaceOf(slot.slot),
-    uiUrl: UI,
-    intentsStream: INTENTS,
-  });
+  operator = operatorOf(slot, UI);
 });
 afterAll(() => slot.release());
 
@@ -119,22 +113,6 @@ describe('notifications', () => {
     expect((await operator.notifications.show(id, 1)).hasMoreRoutes).toBe(true);
   });
 
-  test('I12 I40 an intent that waits for the User Service shows what it waits for', async () => {
-    slot.userService.fail({ failure: { kind: 'status', status: 503 } });
-    try {
-      const id = await publish('accepting');
-      const view = await eventually('the pending activity', async () => {
-        const now = await operator.notifications.show(id);
-        return now.live?.pendingActivities[0]?.lastFailure !== undefined && now;
-      });
-      expect(view.stage).toBe('accepting');
-      expect(view.live?.details).toContain('Acceptance failed');
-      expect(view.live?.pendingActivities[0]).toMatchObject({ type: 'acceptIntent' });
-    } finally {
-      slot.userService.heal();
-    }
-  });
-
   test('I6 I9 security-7 refused intents and unknown ids are told apart, and a refusal names no user', async () => {
     const refused = await publish('unknown-user', ['nobody']);
     const view = await eventually('the refusal', async () => {
@@ -153,6 +131,10 @@ describe('notifications', () => {
     await operator.channels.pause('email', { reason: 'cancel test' });
     const id = await publish('cancelled');
     await eventually('push', async () => (await statusOf(id, PUSH)) === 'published');
+    const [push, email] = await operator.channels.list();
+    expect(push).toMatchObject({ channel: 'push', status: 'open', openRoutes: 0 });
+    expect(email).toMatchObject({ status: 'paused', reason: 'cancel test', openRoutes: 1 });
+    expect(email?.since).toBeInstanceOf(Date);
     const cancelled = await operator.notifications.cancel(id, { limitMs: 20_000 });
     expect(cancelled).toMatchObject({ status: 'CANCELLED', published: 1, skipped: 1, open: 0 });
     await expect(operator.notifications.cancel(id, { limitMs: 20_000 })).rejects.toThrow(NothingToDoError);
@@ -173,15 +155,76 @@ describe('notifications', () => {
   });
 });
 
-describe('malformed intents', () => {
-  test('I6 they are listed and shown with their fields', async () => {
-    const entryId = await slot.redis.xadd(INTENTS, '*', 'notification_type', 'no.such.type', 'producer', 'p');
-    const entry = await eventually('the row', () => operator.malformed.show(entryId!));
-    expect(entry).toMatchObject({ code: 'invalid_envelope', rawFields: { producer: 'p' } });
-    const { items } = await operator.malformed.list({ producer: 'p', code: 'invalid_envelope' });
-    expect(items.map((item) => item.entryId)).toEqual([entryId]);
-    expect((await operator.malformed.list({ since: new Date(Date.now() + 60_000) })).items).toEqual([]);
-    await expect(operator.malformed.show('1-1')).rejects.toThrow('no malformed intent 1-1');
+describe('a refused intent that is corrected', () => {
+  async function appendTurn(changes: Changes): Promise<string> {
+    return (await slot.redis.xadd(INTENTS, '*', ...turn(changes).flat()))!;
+  }
+
+  const refused = (id: string) =>
+    eventually(`the row of ${id}`, () => operator.malformed.show(id).catch(() => undefined));
+  const stageOf = (id: string, stage: string) =>
+    eventually(`${id} to be ${stage}`, async () => {
+      const view = await operator.notifications.show(id).catch(() => undefined);
+      return view?.stage === stage && view;
+    });
+
+  test('U5 an entry with a wrong field is corrected, and published', async () => {
+    const id = await appendTurn({ idempotency_key: 'wrong', producer: 'lobby', of_another_release: 'x' });
+    await refused(id);
+    await expect(operator.malformed.republish(id)).rejects.toThrow('refuse it again: invalid_envelope');
+    const correction = { set: { producer: 'game_master' } };
+    const fields = await operator.malformed.correct(id, correction);
+    expect(fields).toEqual(
+      Object.fromEntries(
+        turn({ idempotency_key: 'wrong' }).map(([name, value]) => [name.toString(), value.toString()]),
+      ),
+    );
+    expect(entryFieldsOf(fields)).toHaveLength(7);
+    const again = await operator.malformed.republish(id, correction);
+    expect(await stageOf(again, 'accepted')).toMatchObject({ record: { idempotencyKey: 'wrong' } });
+    // An operator who is not sure of the first call repeats it.
+    const twice = await operator.malformed.republish(id, correction);
+    expect(await stageOf(twice, 'ended')).toMatchObject({ duplicateOf: again });
+  });
+
+  test('U5 an entry whose key stands for other content gets its own key, the same each time', async () => {
+    const first = await appendTurn({ idempotency_key: 'taken' });
+    await stageOf(first, 'accepted');
+    const other = await appendTurn({ idempotency_key: 'taken', payload_json: turnPayload(',"x":1') });
+    expect(await refused(other)).toMatchObject({ code: 'idempotency_conflict' });
+    const again = await operator.malformed.republish(other, { newKey: true });
+    const key = `taken/republished/${other}`;
+    expect(await stageOf(again, 'accepted')).toMatchObject({ record: { idempotencyKey: key } });
+    const twice = await operator.malformed.republish(other, { newKey: true });
+    expect(await stageOf(twice, 'ended')).toMatchObject({ duplicateOf: again });
+  });
+
+  test('U5 what was not kept as it came is not published, unless it is given again', async () => {
+    const many = JSON.stringify(Array.from({ length: 1_000 }, (_, index) => `nobody-${index}`));
+    const long = await appendTurn({
+      idempotency_key: 'long',
+      producer: 'lobby',
+      recipient_user_ids_json: many,
+    });
+    const bytes = await appendTurn({ idempotency_key: Buffer.from([0x6b, 0xff]) });
+    await refused(long);
+    await refused(bytes);
+    const set = { producer: 'game_master' };
+    await expect(operator.malformed.republish(long, { set })).rejects.toThrow(
+      'recipient_user_ids_json was not kept as it came: give it again with --set recipient_user_ids_json=…',
+    );
+    await expect(operator.malformed.correct(bytes)).rejects.toThrow(
+      'idempotency_key was not kept as it came',
+    );
+    await expect(operator.malformed.correct(bytes, { newKey: true })).rejects.toThrow(OperationFailedError);
+    const id = await operator.malformed.republish(long, {
+      set: { ...set, recipient_user_ids_json: '["user-1"]', request_id: '' },
+    });
+    await stageOf(id, 'accepted');
+    await expect(operator.malformed.correct(long, { set: { recipients: 'user-1' } })).rejects.toThrow(
+      'recipients is no field of an intent; those are notification_type, producer',
+    );
+    await expect(operator.malformed.republish('1-1')).rejects.toThrow(NotFoundError);
   });
 });
 
@@ -230,8 +273,7 @@ describe('dead letters and replay', () => {
   });
 
   test('I25 a bulk replay takes what was dead when it began, once, and tells what died again', async () => {
-    const users = Array.from({ length: 5 }, (_, index) => `user-${index + 1}`);
-    const id = await publishDead('bulk', users);
+    const id = await publishDead('bulk', usersUpTo(5));
     const filter = { notificationId: id, type: 'game.turn.ready' };
     expect(await operator.replays.preview(filter)).toEqual([
       expect.objectContaining({ channel: 'push', failure: 'gateway_stream_publish_failed', routes: 5 }),
@@ -275,20 +317,6 @@ describe('dead letters and replay', () => {
 });
 
 describe('channels and the reader', () => {
-  test('I26 a paused channel keeps its routes, a resumed one lets them go', async () => {
-    const paused = await operator.channels.pause('push', { reason: 'maintenance', requestedBy: 'test' });
-    expect(paused).toMatchObject({ channel: 'push', status: 'paused' });
-    const id = await publish('while-paused');
-    await eventually('e-mail', async () => (await statusOf(id, EMAIL)) === 'published');
-    const [push, email] = await operator.channels.list();
-    expect(push).toMatchObject({ status: 'paused', reason: 'maintenance', changedBy: 'test', openRoutes: 1 });
-    expect(push?.since).toBeInstanceOf(Date);
-    expect(email).toMatchObject({ channel: 'email', status: 'open', openRoutes: 0 });
-
-    await operator.channels.resume('push', { ratePerSecond: 100 });
-    await eventually('push', async () => (await statusOf(id, PUSH)) === 'published');
-  });
-
   test('I1 I40 the reader shows where it is; a pause stops intake and survives a restart', async () => {
     const status = await eventually('a heartbeat', async () => {
       const now = await operator.bridge.status();

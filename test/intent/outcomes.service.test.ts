@@ -2,16 +2,15 @@
 import { OPEN_GENERATION, keyOf, loadSlice, settleRoutes } from '../../activities/intent/route-rows.ts';
 import { query } from '../../activities/postgres.ts';
 import type { Outcome } from '../../api/intent/outcome.ts';
-import { OUTCOMES_STREAM, OUTCOME_KINDS, isTerminal, readOutcome } from '../../api/intent/outcome.ts';
+import { OUTCOMES_STREAM, OUTCOME_KINDS, isTerminal } from '../../api/intent/outcome.ts';
 import type { Operator } from '../../client/operator.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot, untilStarted } from '../harness.ts';
 import { GATEWAY, append, nothingLeftRunning } from '../service-process.ts';
 import { entryOf, publishTurn, turn } from './entries.ts';
+import { EMAIL, PUSH, endOf, resultOf, toldOf, usersUpTo } from './rows.ts';
 
-const PUSH = 'push:user:user-1';
-const EMAIL = 'email:user:user-1';
 const TELLING = {
   NOTIFICATION_OUTCOMES: 'all',
   NOTIFICATION_ROUTE_BACKOFF_MIN: '20ms',
@@ -28,32 +27,6 @@ async function begin(): Promise<void> {
   slot = await takeSlot();
   operator = operatorOf(slot);
 }
-
-/** What is in the stream, the oldest first. */
-async function told(): Promise<Outcome[]> {
-  const entries = await slot.redis.xrange(OUTCOMES_STREAM, '-', '+');
-  return entries.map(([, list]) => {
-    const fields: Record<string, string> = {};
-    for (let at = 0; at < list.length; at += 2) fields[list[at]!] = list[at + 1]!;
-    return readOutcome(fields);
-  });
-}
-
-/** Each event once. */
-const toldOf = async (id: string): Promise<Outcome[]> =>
-  firstOfEach((await told()).filter(({ notificationId }) => notificationId === id));
-
-/** Once its end is told. */
-const endOf = (id: string): Promise<Outcome[]> =>
-  eventually(`the end of ${id} to be told`, async () => {
-    const outcomes = await toldOf(id);
-    return outcomes.some(isTerminal) && outcomes;
-  });
-
-/** A relay that is not answered in time comes again, and with it hundreds of events. */
-const firstOfEach = (outcomes: readonly Outcome[]): Outcome[] => [
-  ...new Map(outcomes.map((outcome) => [outcome.eventId, outcome])).values(),
-];
 
 /** What the outbox has, relayed or not: the kinds of the events of each row. */
 async function writtenTogether(): Promise<string[][]> {
@@ -95,7 +68,7 @@ describe('one service', () => {
 
   test('Q1 an intent is told of from acceptance to its end, in this order, with ids that say what', async () => {
     const id = await publishTurn(slot.redis, 'told');
-    const [first, ...rest] = await endOf(id);
+    const [first, ...rest] = await endOf(slot, id);
     const last = rest.pop();
     const about = {
       notificationId: id,
@@ -127,17 +100,19 @@ describe('one service', () => {
       turn({ idempotency_key: 'broken', occurred_at_ms: 'yesterday' }),
       turn({ idempotency_key: 'unknown', recipient_user_ids_json: '["missing-user"]' }),
     ])) as [string, string, string, string, string];
-    expect(await endOf(again)).toMatchObject([
+    expect(await endOf(slot, again)).toMatchObject([
       { kind: 'duplicate', duplicateOf: first, idempotencyKey: 'key', producer: 'game_master' },
     ]);
-    expect(await endOf(other)).toMatchObject([
+    expect(await endOf(slot, other)).toMatchObject([
       { kind: 'conflict', conflictsWith: first, eventId: `${other}/end` },
     ]);
-    expect(await endOf(broken)).toMatchObject([
+    expect(await endOf(slot, broken)).toMatchObject([
       { kind: 'malformed', field: 'occurred_at_ms', idempotencyKey: 'broken' },
     ]);
-    expect(await endOf(unknown)).toMatchObject([{ kind: 'malformed', failureCode: 'recipient_not_found' }]);
-    expect(kindsOf(await endOf(first))).toEqual([
+    expect(await endOf(slot, unknown)).toMatchObject([
+      { kind: 'malformed', failureCode: 'recipient_not_found' },
+    ]);
+    expect(kindsOf(await endOf(slot, first))).toEqual([
       'accepted',
       'route_published',
       'route_published',
@@ -148,7 +123,7 @@ describe('one service', () => {
   test('Q1 a dead letter belongs to the end, and what its replay publishes is told after it, without another end', async () => {
     await slot.redis.set(GATEWAY, 'not a stream');
     const id = await publishTurn(slot.redis, 'dead');
-    const outcomes = await endOf(id);
+    const outcomes = await endOf(slot, id);
     expect(outcomes).toContainEqual(
       expect.objectContaining({
         ...{ kind: 'route_dead_lettered', route: PUSH, reason: 'gateway_stream_publish_failed' },
@@ -160,7 +135,7 @@ describe('one service', () => {
     await slot.redis.del(GATEWAY);
     await operator.replays.route(id, PUSH, { requestedBy: 'test' });
     const after = await eventually('the replay to be told', async () => {
-      const now = await toldOf(id);
+      const now = await toldOf(slot, id);
       return now.length > outcomes.length && now;
     });
     expect(after.slice(outcomes.length)).toMatchObject([
@@ -180,35 +155,37 @@ describe('one service', () => {
     await eventually('the replay to be written', async () => (await writtenKinds(id)).includes('recovered'));
     await relayHeld.query('COMMIT');
     relayHeld.release();
-    await eventually('the replay to be told', async () => kindsOf(await toldOf(id)).includes('recovered'));
+    await eventually('the replay to be told', async () =>
+      kindsOf(await toldOf(slot, id)).includes('recovered'),
+    );
     expect((await writtenKinds(id)).filter((kind) => kind === 'settled')).toHaveLength(1);
-    expect((await toldOf(id)).filter(isTerminal)).toMatchObject([{ published: 1, deadLettered: 1 }]);
+    expect((await toldOf(slot, id)).filter(isTerminal)).toMatchObject([{ published: 1, deadLettered: 1 }]);
   });
 
   test('Q1 a replay before the end keeps the end waiting', async () => {
     await operator.channels.pause('email', { requestedBy: 'test' });
     await slot.redis.set(GATEWAY, 'not a stream');
     const id = await publishTurn(slot.redis, 'opened');
-    const kinds = async () => kindsOf(await toldOf(id));
+    const kinds = async () => kindsOf(await toldOf(slot, id));
     await eventually('the push to be dead', async () => (await kinds()).includes('route_dead_lettered'));
     await operator.replays.route(id, PUSH, { requestedBy: 'test' });
     await eventually('the push to be dead again', async () => (await kinds()).length === 3);
     await slot.redis.del(GATEWAY);
     await operator.replays.route(id, PUSH, { requestedBy: 'test' });
     await eventually('the push to be there', async () => (await kinds()).includes('recovered'));
-    expect((await toldOf(id)).filter(isTerminal)).toEqual([]);
+    expect((await toldOf(slot, id)).filter(isTerminal)).toEqual([]);
     await operator.channels.resume('email', { requestedBy: 'test' });
-    expect((await endOf(id)).at(-1)).toMatchObject({ kind: 'settled', published: 2, deadLettered: 0 });
+    expect((await endOf(slot, id)).at(-1)).toMatchObject({ kind: 'settled', published: 2, deadLettered: 0 });
   });
 
   test('Q1 a cancelled intent ends as cancelled, with what was published before', async () => {
     await operator.channels.pause('push', { requestedBy: 'test' });
     const id = await publishTurn(slot.redis, 'cancelled');
     await eventually('the e-mail to be told', async () =>
-      kindsOf(await toldOf(id)).includes('route_published'),
+      kindsOf(await toldOf(slot, id)).includes('route_published'),
     );
     await slot.client.workflow.getHandle(notificationWorkflowId(id)).cancel();
-    const outcomes = await endOf(id);
+    const outcomes = await endOf(slot, id);
     expect(outcomes.slice(-2)).toMatchObject([
       { kind: 'route_skipped', route: PUSH, reason: 'cancelled' },
       { kind: 'cancelled', published: 1, skipped: 1, deadLettered: 0, eventId: `${id}/end` },
@@ -222,7 +199,7 @@ describe('one service', () => {
     const handle = slot.client.workflow.getHandle(notificationWorkflowId(id));
     await untilStarted(handle);
     await handle.cancel();
-    expect(await endOf(id)).toMatchObject([
+    expect(await endOf(slot, id)).toMatchObject([
       { kind: 'cancelled', published: 0, skipped: 0, producer: 'game_master', idempotencyKey: 'never' },
     ]);
   });
@@ -233,13 +210,13 @@ describe('one service', () => {
     const [forAdmins] = await append(slot.redis, [
       entryOf('geo.review_recommended', { idempotency_key: 'admins' }, 'admin_email'),
     ]);
-    const outcomes = await endOf(id);
+    const outcomes = await endOf(slot, id);
     expect(outcomes[0]).toMatchObject({ kind: 'accepted', routes: 4, skipped: 1 });
     expect(outcomes).toContainEqual(
       expect.objectContaining({ kind: 'route_skipped', route: EMAIL, reason: 'recipient_unusable' }),
     );
     expect(outcomes.at(-1)).toMatchObject({ kind: 'settled', published: 3, skipped: 1 });
-    expect((await endOf(forAdmins!)).find(({ kind }) => kind === 'route_published')).toMatchObject({
+    expect((await endOf(slot, forAdmins!)).find(({ kind }) => kind === 'route_published')).toMatchObject({
       route: expect.stringMatching(/^email:~[0-9a-f]{32}$/),
     });
     const { rows } = await slot.db.query<{ events: unknown }>('SELECT events FROM notification.outcomes');
@@ -256,10 +233,7 @@ describe('a service for each', () => {
     const id = await publishTurn(slot.redis, 'quiet');
     await append(slot.redis, [turn({ producer: 'nobody' })]);
     await eventually('the malformed one', async () => (await operator.malformed.list()).items.length === 1);
-    const notification = slot.client.workflow.getHandle(notificationWorkflowId(id));
-    // Which of the two the reader is through with first is its own affair.
-    await untilStarted(notification);
-    await notification.result();
+    await resultOf(slot, id);
     const { rows } = await slot.db.query(
       'SELECT FROM notification.outcomes UNION ALL SELECT FROM notification.intents WHERE open_routes IS NOT NULL',
     );
@@ -275,10 +249,10 @@ describe('a service for each', () => {
     );
     await slot.startService({ ...TELLING, NOTIFICATION_ROUTE_DISPATCH: 'direct' });
     for (const id of ids.slice(0, -1)) {
-      const kinds = kindsOf(await endOf(id));
+      const kinds = kindsOf(await endOf(slot, id));
       expect(kinds).toEqual(['accepted', 'route_published', 'route_published', 'settled']);
     }
-    expect(kindsOf(await endOf(ids.at(-1)!))).toEqual(['duplicate']);
+    expect(kindsOf(await endOf(slot, ids.at(-1)!))).toEqual(['duplicate']);
     const { rows } = await slot.db.query('SELECT FROM notification.outcomes');
     expect(rows.length).toBeLessThan(10);
   });
@@ -286,13 +260,12 @@ describe('a service for each', () => {
   test('Q1 a notification whose routes come in several statements ends after the last of them', async () => {
     // The cheapest way: how its routes are worked off does not matter here.
     await slot.startService({ ...TELLING, NOTIFICATION_ROUTE_DISPATCH: 'on_failure' });
-    const users = Array.from({ length: 2_600 }, (_, index) => `user-${index + 1}`);
-    const id = await publishTurn(slot.redis, 'large', users);
+    const id = await publishTurn(slot.redis, 'large', usersUpTo(2_600));
     const outcomes = await eventually(
       'the end',
       async () => {
-        const now = await toldOf(id);
-        return now.some(isTerminal) && firstOfEach(now);
+        const now = await toldOf(slot, id);
+        return now.some(isTerminal) && now;
       },
       120_000,
       1_000,
@@ -345,14 +318,14 @@ describe('a service for each', () => {
 
   test('Q1 only the ends are told where nothing else is wanted', async () => {
     await slot.startService({ ...TELLING, NOTIFICATION_OUTCOMES: 'ends' });
-    expect(kindsOf(await endOf(await publishTurn(slot.redis, 'ends')))).toEqual(['settled']);
+    expect(kindsOf(await endOf(slot, await publishTurn(slot.redis, 'ends')))).toEqual(['settled']);
   });
 
   test('intent-12 a process without outcomes tells the end of what was accepted with them', async () => {
     await slot.startService(TELLING);
     await operator.channels.pause('push', { requestedBy: 'test' });
     const id = await publishTurn(slot.redis, 'left');
-    await eventually('the e-mail to be told', async () => (await toldOf(id)).length === 2);
+    await eventually('the e-mail to be told', async () => (await toldOf(slot, id)).length === 2);
     await slot.stopServices();
     const quiet = await slot.startService();
     await operator.channels.resume('push', { requestedBy: 'test' });
@@ -392,14 +365,14 @@ describe('a service for each', () => {
   test('Q1 what a stream has lost is told again in its order and under its ids, before anything new', async () => {
     await slot.startService({ ...TELLING, NOTIFICATION_REDIS_OPERATION_TIMEOUT: '1s' });
     const ids = [await publishTurn(slot.redis, 'one'), await publishTurn(slot.redis, 'two')];
-    for (const id of ids) await endOf(id);
+    for (const id of ids) await endOf(slot, id);
     // The second time before anybody has looked at what was told again.
     for (const key of ['three', 'four']) {
-      const before = firstOfEach(await told());
+      const before = await toldOf(slot);
       await slot.redis.del(OUTCOMES_STREAM);
       const later = await publishTurn(slot.redis, key);
-      await endOf(later);
-      const after = firstOfEach(await told());
+      await endOf(slot, later);
+      const after = await toldOf(slot);
       expect(after.slice(0, before.length)).toEqual(before);
       expect(after.slice(before.length).every(({ notificationId }) => notificationId === later)).toBe(true);
     }
