@@ -39,14 +39,9 @@ export const loadRow =
     return true;
   };
 
-/** Instead of the run in which an attempt began. */
-const VOID = 0;
-
-const begunWith = ({ redis: { run } }: State, route: RouteRow): Attempt => ({
+const begunWith = ({ redis: { run }, world: { clock } }: State, route: RouteRow): Attempt => ({
   row: { ...route },
-  step: 'loaded',
-  entry: 0,
-  run,
+  ...{ step: 'loaded', entry: 0, run, begunAt: clock },
 });
 
 function openAgain(state: State, route: RouteRow): void {
@@ -73,8 +68,8 @@ export const handOff =
     const before = redis.memory[memoryOf(attempt.row)];
     if (before === 'closed') processes.attempts[by] = { ...attempt, step: 'closed' };
     else if (before !== undefined) processes.attempts[by] = { ...attempt, step: 'handed off', entry: before };
-    else if (attempt.run === VOID || (knowsHistory && attempt.run !== redis.run))
-      delete processes.attempts[by];
+    else if (attempt.begunAt < (redis.voided[attempt.row.notification] ?? 0)) delete processes.attempts[by];
+    else if (knowsHistory && attempt.run !== redis.run) delete processes.attempts[by];
     else if (redis.lease !== undefined && processes.attempts[redis.lease] && redis.lease !== by) {
       delete processes.attempts[by];
     } else {
@@ -187,28 +182,24 @@ export const closeAgain: Step = ({ redis, postgres: { route }, temporal, process
   return true;
 };
 
-/** activities/intent/waiting.ts. As a decision, like a duplicate. */
+/** activities/intent/entries.ts: an intent that is cancelled before it is decided never will be accepted. */
 export const giveUpWaiting =
   ({ recordsCancellation }: Mechanisms): Step =>
   ({ postgres, temporal }) => {
-    const id = cancellingOf(temporal.notifications);
-    if (id === undefined) return false;
-    const { route, waiting, duplicates } = postgres;
-    const isToRecord = recordsCancellation && !route && !duplicates.includes(id);
-    if (!isToRecord && !waiting.includes(id)) return false;
-    postgres.waiting = waiting.filter((other) => other !== id);
-    if (isToRecord) duplicates.push(id);
+    const row = postgres.intents[cancellingOf(temporal.notifications) ?? 0];
+    if (!recordsCancellation || row?.status !== 'open') return false;
+    row.status = 'cancelled';
     return true;
   };
 
 /** Who began an attempt before, and has not handed off, never will. */
 export const confirmCancellation =
   ({ recordsCancellation, closesTwice, voidsAttempts }: Mechanisms): Step =>
-  ({ redis, postgres: { route, duplicates }, temporal, processes, world }) => {
+  ({ redis, postgres: { route, intents }, temporal, processes, world }) => {
     const id = cancellingOf(temporal.notifications);
     if (id === undefined) return false;
     const isOwn = route?.notification === id;
-    const isRecorded = isOwn || !recordsCancellation || route !== undefined || duplicates.includes(id);
+    const isRecorded = !recordsCancellation || intents[id]?.status !== 'open';
     // One that has been put back to an open one since is left to the process that takes it up.
     const isClosed = processes.closing
       ? processes.closing.step === 'done'
@@ -217,8 +208,10 @@ export const confirmCancellation =
     delete processes.closing;
     temporal.notifications[id] = 'cancelled';
     if (temporal.routes[id] === 'running') temporal.routes[id] = 'completed';
-    if (voidsAttempts) for (const attempt of Object.values(processes.attempts)) attempt.run = VOID;
+    if (voidsAttempts) redis.voided[id] = world.clock += 1;
     if (isOwn && route.status !== 'skipped') return true;
+    // What PostgreSQL has forgotten is read again, and accepted whatever became of its workflow.
+    if (intents[id] === undefined) return true;
     world.cancelled = id;
     // Once the record is gone, no process can tell that it was handed off before.
     const isUnread = redis.outbound.some((entry) => entry.notification === id && entry.id > redis.consumed);

@@ -29,7 +29,6 @@ function fallBack(state: State): boolean {
   delete state.backup;
   world.clock += 1;
   if (backup.store === 'redis') state.redis.run = world.clock;
-  if (backup.store === 'postgres') state.postgres.run = world.clock;
   return true;
 }
 
@@ -73,6 +72,7 @@ export const faults: readonly Move[] = [
   })),
   { name: 'User Service is away', make: beginToWait },
   { name: 'an operator cancels', make: cancel },
+  { name: 'an operator cancels what is accepted', make: cancelKnown },
   { name: 'the memory of the hand-off fades', make: fade },
 ];
 
@@ -92,6 +92,18 @@ function cancel({ left, temporal, world }: State): boolean {
   left.cancels -= 1;
   world.isCancelOrdered = true;
   temporal.notifications[Number(found[0])] = 'cancelling';
+  return true;
+}
+
+/** The same while PostgreSQL knows the route. */
+function cancelKnown(state: State): boolean {
+  const { left, postgres, temporal } = state;
+  const { notification } = postgres.route ?? {};
+  if (left.lateCancels === 0 || notification === undefined) return false;
+  if (temporal.notifications[notification] !== 'publishing') return false;
+  left.lateCancels -= 1;
+  state.world.isCancelOrdered = true;
+  temporal.notifications[notification] = 'cancelling';
   return true;
 }
 

@@ -15,17 +15,10 @@ export interface Mechanisms {
   repair: boolean;
   /** Open routes and waiting intents without a workflow are taken up. */
   reconciler: boolean;
-  /** PostgreSQL remembers how far the stream was read; a store that fell back is noticed, and entries are read again. */
-  position: boolean;
-  /** Entries are read again from some time before the last look in health, not from that look on. */
-  margin: boolean;
-  /** A notification that Temporal was found not to know is not asked for again. */
-  forgetsLost: boolean;
-  /**
-   * What a reader started and no look has seen is looked for by the next one. Here that one begins where the last look was;
-   * the product saves what was started last together with the offset.
-   */
-  startsFromRow: boolean;
+  /** The offset of the reader is where the rows are that it has written, so both fall back together. */
+  keepsOffsetWithRows: boolean;
+  /** A reader notices that PostgreSQL has fallen back, although no entry comes. */
+  looks: boolean;
   /** The cancellation of an intent that has no record yet leaves a row that decides it. */
   recordsCancellation: boolean;
   /** A cancellation is confirmed when the route is found closed in Redis after its row was settled. */
@@ -39,10 +32,8 @@ export interface Mechanisms {
 export const ALL: Mechanisms = {
   repair: true,
   reconciler: true,
-  position: true,
-  margin: true,
-  forgetsLost: true,
-  startsFromRow: true,
+  keepsOffsetWithRows: true,
+  looks: true,
   closesTwice: true,
   voidsAttempts: true,
   knowsHistory: true,

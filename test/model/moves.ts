@@ -17,11 +17,11 @@ import {
 } from './delivery-moves.ts';
 import {
   decide,
+  dispatch,
   hearOfDecision,
   look,
-  noteWait,
   restartIntent,
-  saveOffset,
+  saveEntry,
   sendAgain,
   startReader,
   takeEntry,
@@ -32,16 +32,16 @@ import { ATTEMPTERS } from './state.ts';
 
 /** Steps that happen by themselves when everything works. Their order is that in which a quiet service makes them. */
 export function stepsOf(mechanisms: Mechanisms): Move[] {
-  const { repair, reconciler, position } = mechanisms;
+  const { repair, reconciler, looks, keepsOffsetWithRows } = mechanisms;
   const attempters = ATTEMPTERS.filter((by) => by === 'route' || reconciler);
   return [
     { name: 'the reader starts', make: startReader(mechanisms) },
-    ...(position ? [{ name: 'the watch looks', make: look(mechanisms) }] : []),
-    { name: 'the reader takes an entry', make: takeEntry(mechanisms) },
-    { name: 'the offset is saved', make: saveOffset },
+    ...(looks && keepsOffsetWithRows ? [{ name: 'the watch looks', make: look }] : []),
+    { name: 'the reader takes an entry', make: takeEntry },
+    { name: 'its row is saved with the offset', make: saveEntry(mechanisms) },
+    { name: 'the intent is dispatched', make: dispatch },
     { name: 'the intent is decided', make: decide },
     { name: 'the workflow hears of the decision', make: hearOfDecision },
-    { name: 'the wait is noted', make: noteWait },
     { name: 'the route is started', make: startRoute },
     ...attempters.map((by) => ({ name: `the ${by} settles the row`, make: settle(by) })),
     ...attempters.map((by) => ({ name: `the ${by} hands off`, make: handOff(mechanisms, by) })),
@@ -52,7 +52,7 @@ export function stepsOf(mechanisms: Mechanisms): Move[] {
     ...(mechanisms.closesTwice ? [{ name: 'the route is closed again', make: closeAgain }] : []),
     { name: 'the cancelled intent waits no more', make: giveUpWaiting(mechanisms) },
     { name: 'the cancellation is confirmed', make: confirmCancellation(mechanisms) },
-    ...(reconciler ? [{ name: 'the reconciler restarts an intent', make: restartIntent(mechanisms) }] : []),
+    ...(reconciler ? [{ name: 'the reconciler restarts an intent', make: restartIntent }] : []),
     { name: 'an operator replays', make: replay },
     ...(repair
       ? [

@@ -27,6 +27,7 @@ const NOTHING: Allowance = {
   failures: 0,
   troubles: 0,
   cancels: 0,
+  lateCancels: 0,
   fadings: 0,
 };
 
@@ -68,12 +69,14 @@ export function* after(from: State, moves: readonly Move[]): Generator<{ name: s
 }
 
 /** What must hold when nothing is left to happen. */
-function problemOf({ postgres: { route, duplicates }, processes, world }: State): string | undefined {
+function problemOf({ postgres: { route, intents }, processes, world }: State): string | undefined {
   if (world.isDeliveredAfterCancel) return 'it is delivered after its cancellation was confirmed';
   if (world.seen.length > 1) return 'it is delivered twice, under two event ids';
   if (Object.keys(processes.attempts).length > 0) return 'an attempt never ends';
   if (route?.status === 'pending') return 'a route stays open and no process takes it up';
-  const hasRow = route ? route.status === 'skipped' : duplicates.length > 0;
+  const hasRow = route
+    ? route.status === 'skipped'
+    : Object.values(intents).some(({ status }) => status === 'cancelled');
   const isCancelled = world.isCancelOrdered && (world.cancelled > 0 || hasRow);
   const isOver = world.acknowledged.length === 0 || isCancelled || world.seen.length > 0;
   return isOver ? undefined : 'an acknowledged intent is never delivered';

@@ -9,22 +9,18 @@ export type NotificationStatus =
   'accepting' | 'waiting' | 'publishing' | 'cancelling' | 'completed' | 'failed' | 'cancelled';
 
 export const RUNNING: readonly unknown[] = ['accepting', 'waiting', 'publishing', 'cancelling'];
-/** Ended so that there must be a row of what was decided. */
-export const DECIDED: readonly unknown[] = ['completed', 'failed'];
-
 export interface Redis {
-  /** Entries of the intent stream, and the last id that it ever had. */
+  /** Entries of the intent stream. */
   intents: number[];
-  lastIntent: number;
+  /** A copy. */
   offset: number;
-  beat: number;
-  /** Of the PostgreSQL that the beat was written after. */
-  beatOf: number;
   /** What was handed off, by `<notification>/<generation>`: an entry, or that the route is closed. */
   memory: Record<string, number | 'closed'>;
   /** Of those, the ones whose routes are settled: their memory fades. */
   released: string[];
   lease?: Attempter | undefined;
+  /** By notification: attempts that began before are void. */
+  voided: Record<number, number>;
   /** Entries of the outbound stream, with the notification that their `event_id` names. */
   outbound: { id: number; notification: number }[];
   lastOutbound: number;
@@ -43,17 +39,20 @@ export interface RouteRow {
   entry?: number | undefined;
 }
 
+export interface IntentRow {
+  status: 'open' | 'accepted' | 'duplicate' | 'cancelled';
+  isDispatched: boolean;
+}
+
 export interface Postgres {
   /** With its record: the intent has one recipient, and one idempotency key. */
   route?: RouteRow | undefined;
-  /** Entries that were found to be duplicates. */
-  duplicates: number[];
-  waiting: number[];
+  /** Rows of entries that were read. */
+  intents: Record<number, IntentRow>;
+  /** Of the reader. */
+  offset: number;
   /** The row of `outbound_streams`. */
   outbound: SeenOutbound & { isSuspect: boolean };
-  /** The row of `inbound_streams`: how it was at the last look. */
-  position: { beat: number; passed: number; lastIntent: number; started: number };
-  run: number;
 }
 
 export interface Temporal {
@@ -75,22 +74,13 @@ export interface Attempt {
   entry: number;
   /** Of the Redis in which it began. */
   run: number;
+  begunAt: number;
 }
 
 /** In the memory of processes, lost with them. */
 export interface Processes {
-  /** Undefined while no process has the reader. */
-  reader?:
-    | {
-        offset: number;
-        /** The entry that is started, before the offset is saved. */
-        taken: number;
-        readBefore: number;
-        startedSinceLook: number;
-        /** Started before the last look. */
-        acknowledged: number;
-      }
-    | undefined;
+  /** Undefined while no process has the reader; with the entry that it has read and not saved, or 0. */
+  reader?: { offset: number; taken: number } | undefined;
   attempts: Partial<Record<Attempter, Attempt>>;
   /** A route that was closed, before its row is settled, or once more; the entry is 0 when there was none. */
   closing?: { row: RouteRow; entry: number; step: 'closed' | 'closed again' | 'done' } | undefined;
@@ -118,6 +108,8 @@ export interface Allowance {
   failures: number;
   troubles: number;
   cancels: number;
+  /** Of a notification that was accepted. */
+  lateCancels: number;
   /** Fading of the memory of a settled hand-off. */
   fadings: number;
 }
@@ -135,6 +127,10 @@ export interface State {
   backup?: { store: StoreName; copy: string } | undefined;
 }
 
+/** Entries that are not decided, the earliest first. */
+export const openIn = ({ intents }: Postgres): number[] =>
+  Object.entries(intents).flatMap(([id, { status }]) => (status === 'open' ? [Number(id)] : []));
+
 export const idOf = (number: number): string => `${number}-0`;
 export const memoryOf = ({ notification, generation }: RouteRow): string => `${notification}/${generation}`;
 
@@ -147,12 +143,10 @@ export function beginning(left: Allowance): State {
   return {
     redis: {
       intents: [],
-      lastIntent: 0,
       offset: 0,
-      beat: 1,
-      beatOf: 1,
       memory: {},
       released: [],
+      voided: {},
       outbound: [],
       lastOutbound: 0,
       added: 0,
@@ -160,15 +154,13 @@ export function beginning(left: Allowance): State {
       run: 1,
     },
     postgres: {
-      duplicates: [],
-      waiting: [],
+      intents: {},
+      offset: 0,
       outbound: { ...outbound, isSuspect: false },
-      position: { beat: 1, passed: 0, lastIntent: 0, started: 0 },
-      run: 1,
     },
     temporal: { notifications: {}, routes: {}, ordered: 0 },
     processes: {
-      reader: { offset: 0, taken: 0, readBefore: 0, startedSinceLook: 0, acknowledged: 0 },
+      reader: { offset: 0, taken: 0 },
       attempts: {},
     },
     world: {
@@ -191,15 +183,14 @@ export function copyOf({ redis, postgres, temporal, processes, world, left, back
       intents: [...redis.intents],
       memory: { ...redis.memory },
       released: [...redis.released],
+      voided: { ...redis.voided },
       outbound: [...redis.outbound],
     },
     postgres: {
       ...postgres,
       ...(postgres.route ? { route: { ...postgres.route } } : {}),
-      duplicates: [...postgres.duplicates],
-      waiting: [...postgres.waiting],
+      intents: Object.fromEntries(Object.entries(postgres.intents).map(([id, row]) => [id, { ...row }])),
       outbound: { ...postgres.outbound },
-      position: { ...postgres.position },
     },
     temporal: {
       ...temporal,
