@@ -29,6 +29,7 @@ import type { Endpoints } from '../workers/context.ts';
 import type { Service } from '../workers/service.ts';
 import { startService } from '../workers/service.ts';
 import { eventually } from './eventually.ts';
+import { recordHistories } from './histories/record.ts';
 import { PATIENCE, STATEMENT_TIMEOUT_MS } from './patience.ts';
 import { asUserOf, makeUsers } from './redis-users.ts';
 import { NAMESPACES_AHEAD, SLOTS, TEMPLATE_DATABASE, databaseOf, namespaceOf, roleOfSlot } from './slots.ts';
@@ -178,6 +179,7 @@ export async function takeSlot({ ownStack, isEmpty = false }: SlotOptions = {}):
     userServiceUrl: userService.url,
     fcm: { endpoint: fcm.url, caPem: fcm.caPem },
   };
+  const client = new Client({ connection, namespace: namespaceOf(slot) });
   const logs: LogLine[] = [];
   const log = createLogger('debug', { write: keep });
   function keep(line: string): void {
@@ -216,7 +218,7 @@ export async function takeSlot({ ownStack, isEmpty = false }: SlotOptions = {}):
     ownerDsn: dsn.href,
     redis,
     db,
-    client: new Client({ connection, namespace: namespaceOf(slot) }),
+    client,
     userService,
     fcm,
     logs,
@@ -249,6 +251,8 @@ export async function takeSlot({ ownStack, isEmpty = false }: SlotOptions = {}):
     },
     async release() {
       await Promise.all(services.map((service) => service.stop()));
+      const recordTo = process.env['RECORD_HISTORIES'];
+      if (recordTo !== undefined) await recordHistories(client, recordTo);
       // A test that failed may still hold a connection, which the end of the pool would wait for.
       const ended = Promise.race([db.end(), setTimeout(LONGEST_END_MS, undefined, { ref: false })]);
       await Promise.all([userService.stop(), fcm.stop(), ended]);
