@@ -15,72 +15,26 @@ import { MAX_JSON_DEPTH } from '../../api/json.ts';
 import { accepted, entryOf, expectStorable, refused, turn, turnPayload, TURN } from './entries.ts';
 import { NOTIFICATION_TYPES, audiencesOf, fieldsOf, parseIntent, specOf } from './galaxy.ts';
 
-/** The seed's table "Notification Catalog", written out. */
-const SEED_CATALOG: [type: string, producer: string, audiences: string[], payloadFields: string[]][] = [
-  [
-    'geo.review_recommended',
-    'geoprofile',
-    ['admin_email'],
-    ['user_id', 'user_email', 'observed_country', 'usual_connection_country', 'review_reason'],
-  ],
-  ['game.turn.ready', 'game_master', ['user'], ['game_id', 'game_name', 'turn_number']],
-  ['game.finished', 'game_master', ['user'], ['game_id', 'game_name', 'final_turn_number']],
-  ['game.generation_failed', 'game_master', ['admin_email'], ['game_id', 'game_name', 'failure_reason']],
-  ['lobby.runtime_paused_after_start', 'game_lobby', ['admin_email'], ['game_id', 'game_name']],
-  [
-    'lobby.application.submitted',
-    'game_lobby',
-    ['user', 'admin_email'],
-    ['game_id', 'game_name', 'applicant_user_id', 'applicant_name'],
-  ],
-  ['lobby.membership.approved', 'game_lobby', ['user'], ['game_id', 'game_name']],
-  ['lobby.membership.rejected', 'game_lobby', ['user'], ['game_id', 'game_name']],
-  [
-    'lobby.membership.blocked',
-    'game_lobby',
-    ['user'],
-    ['game_id', 'game_name', 'membership_user_id', 'membership_user_name', 'reason'],
-  ],
-  [
-    'lobby.invite.created',
-    'game_lobby',
-    ['user'],
-    ['game_id', 'game_name', 'inviter_user_id', 'inviter_name'],
-  ],
-  [
-    'lobby.invite.redeemed',
-    'game_lobby',
-    ['user'],
-    ['game_id', 'game_name', 'invitee_user_id', 'invitee_name'],
-  ],
-  [
-    'lobby.invite.expired',
-    'game_lobby',
-    ['user'],
-    ['game_id', 'game_name', 'invitee_user_id', 'invitee_name'],
-  ],
-  [
-    'lobby.race_name.registration_eligible',
-    'game_lobby',
-    ['user'],
-    ['game_id', 'game_name', 'race_name', 'eligible_until_ms'],
-  ],
-  ['lobby.race_name.registered', 'game_lobby', ['user'], ['race_name']],
-  [
-    'lobby.race_name.registration_denied',
-    'game_lobby',
-    ['user'],
-    ['game_id', 'game_name', 'race_name', 'reason'],
-  ],
-  ...['runtime.image_pull_failed', 'runtime.container_start_failed', 'runtime.start_config_invalid'].map(
-    (type): [string, string, string[], string[]] => [
-      type,
-      'runtime_manager',
-      ['admin_email'],
-      ['game_id', 'image_ref', 'error_code', 'error_message', 'attempted_at_ms'],
-    ],
-  ),
-];
+/** The seed's table "Notification Catalog", written out: type, producer, audiences, fields of the payload. */
+const SEED_CATALOG = `
+geo.review_recommended | geoprofile | admin_email | user_id user_email observed_country usual_connection_country review_reason
+game.turn.ready | game_master | user | game_id game_name turn_number
+game.finished | game_master | user | game_id game_name final_turn_number
+game.generation_failed | game_master | admin_email | game_id game_name failure_reason
+lobby.runtime_paused_after_start | game_lobby | admin_email | game_id game_name
+lobby.application.submitted | game_lobby | user admin_email | game_id game_name applicant_user_id applicant_name
+lobby.membership.approved | game_lobby | user | game_id game_name
+lobby.membership.rejected | game_lobby | user | game_id game_name
+lobby.membership.blocked | game_lobby | user | game_id game_name membership_user_id membership_user_name reason
+lobby.invite.created | game_lobby | user | game_id game_name inviter_user_id inviter_name
+lobby.invite.redeemed | game_lobby | user | game_id game_name invitee_user_id invitee_name
+lobby.invite.expired | game_lobby | user | game_id game_name invitee_user_id invitee_name
+lobby.race_name.registration_eligible | game_lobby | user | game_id game_name race_name eligible_until_ms
+lobby.race_name.registered | game_lobby | user | race_name
+lobby.race_name.registration_denied | game_lobby | user | game_id game_name race_name reason
+runtime.image_pull_failed | runtime_manager | admin_email | game_id image_ref error_code error_message attempted_at_ms
+runtime.container_start_failed | runtime_manager | admin_email | game_id image_ref error_code error_message attempted_at_ms
+runtime.start_config_invalid | runtime_manager | admin_email | game_id image_ref error_code error_message attempted_at_ms`;
 
 describe('accepted', () => {
   test('I4 I7 a full entry becomes an intent whose id is the id of the entry', () => {
@@ -116,12 +70,11 @@ describe('accepted', () => {
   });
 
   test('I5 exactly the eighteen types of the seed, with their producers, audiences and payload fields', () => {
-    const rows = NOTIFICATION_TYPES.map((type) => [
-      ...[type, specOf(type).producer],
-      ...[audiencesOf(type), fieldsOf(type)],
-    ]);
+    const rows = NOTIFICATION_TYPES.map((type) =>
+      [type, specOf(type).producer, audiencesOf(type).join(' '), fieldsOf(type).join(' ')].join(' | '),
+    );
     expect(rows).toHaveLength(18);
-    expect(rows).toEqual(SEED_CATALOG);
+    expect(rows).toEqual(SEED_CATALOG.trim().split('\n'));
   });
 
   test('I4 I6 the cost of reading a payload grows with its size only', () => {
