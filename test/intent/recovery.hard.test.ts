@@ -1,15 +1,11 @@
-/** What goes away and comes back: the User Service, the service itself, the progress of its reader. */
-import { leaseKey } from '../../activities/intent/hand-off.ts';
-import { envelopeOf } from '../../api/intent/entry.ts';
+/** What goes away and comes back: the service itself, the progress of its reader, its connections. */
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
-import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
-import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
-
-const GATEWAY = 'gateway:client-events';
-const MAIL = 'mail:delivery_commands';
-const OFFSET_KEY = `notification:stream_offsets:${Buffer.from('notification:intents').toString('base64url')}`;
+import { GATEWAY, OFFSET_KEY, allPublished, deliveriesTo, outboundIds } from '../service-process.ts';
+import { publishTurn } from './entries.ts';
+import { bothPublished, resultOf } from './rows.ts';
 
 let slot: Slot;
 beforeEach(async () => {
@@ -18,96 +14,43 @@ beforeEach(async () => {
 afterEach(() => slot.release());
 
 let count = 0;
-const intentFor = (recipientUserIds: string[]) =>
-  newGameTurnReady({
-    idempotencyKey: `key-${(count += 1)}`,
-    occurredAt: Date.now(),
-    recipientUserIds,
-    payload: { game_id: 'g', game_name: 'G', turn_number: count },
-  });
-const publish = (recipientUserIds = ['user-1']) => publishIntent(slot.redis, intentFor(recipientUserIds));
+const publish = () => publishTurn(slot.redis, `key-${(count += 1)}`);
 
-const published = (id: string) =>
-  eventually(`${id} to be published`, async () => {
-    const { rows } = await slot.db.query<{ status: string }>(
-      'SELECT status FROM notification.routes WHERE notification_id = $1',
-      [id],
-    );
-    return rows.length > 0 && rows.every(({ status }) => status === 'published');
-  });
-
-/** How often each route was appended, by the id that consumers deduplicate on. */
-async function outboundIds(): Promise<string[]> {
-  const ids = async (stream: string, field: string) =>
-    (await slot.redis.xrange(stream, '-', '+')).map(([, fields]) => fields[fields.indexOf(field) + 1]!);
-  return [...(await ids(GATEWAY, 'event_id')), ...(await ids(MAIL, 'delivery_id'))].sort();
-}
-
-const routesFor = (ids: string[]) =>
-  ids.flatMap((id) => [`${id}/email:user:user-1`, `${id}/push:user:user-1`]).sort();
-
-test('I12 an intent waits durably for the User Service, and others overtake it', async () => {
-  await slot.startService();
-  slot.userService.fail({ failure: { kind: 'status', status: 503 }, userId: 'user-9' });
-  const waiting = await publish(['user-9']);
-  const overtaking = await publish(['user-1']);
-  await published(overtaking);
-  const handle = slot.client.workflow.getHandle(notificationWorkflowId(waiting));
-  const failure = await eventually('the reason on the pending activity', async () => {
-    const { raw } = await handle.describe();
-    return raw.pendingActivities?.[0]?.lastFailure ?? undefined;
-  });
-  expect(failure).toMatchObject({
-    // Later on it is not asked about this user for a while.
-    message: expect.stringMatching(/^User Service (answered with status 503$|is not asked about this user )/),
-    applicationFailureInfo: { type: 'UserServiceUnavailable' },
-  });
-  const { rows } = await slot.db.query('SELECT 1 FROM notification.records WHERE notification_id = $1', [
-    waiting,
-  ]);
-  expect(rows).toEqual([]);
-  slot.userService.heal();
-  await published(waiting);
-});
+const delivered = async (ids: string[]) => {
+  await bothPublished(slot, ids);
+  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
+};
 
 test('I3 I35 a service that stops hands over, and the next one reads on where it stopped', async () => {
   const first = await slot.startService();
   const before = [await publish(), await publish()];
-  await Promise.all(before.map(published));
+  await delivered(before);
   await first.stop();
   const stoppedAt = await slot.redis.get(OFFSET_KEY);
   expect(stoppedAt).toBe(before[1]);
   const between = [await publish(), await publish()];
   await slot.startService();
-  await Promise.all(between.map(published));
-  expect(await outboundIds()).toEqual(routesFor([...before, ...between]));
+  await delivered([...before, ...between]);
 });
 
 test('I3 after its progress is lost the reader starts from 0-0, and nothing is delivered twice', async () => {
   const first = await slot.startService();
   const ids = [await publish(), await publish(), await publish()];
-  await Promise.all(ids.map(published));
+  await delivered(ids);
   await first.stop();
   await slot.redis.del(OFFSET_KEY);
   await slot.startService();
   const last = await publish();
-  await published(last);
+  await bothPublished(slot, [last]);
   await eventually('the offset to reach the end', async () => (await slot.redis.get(OFFSET_KEY)) === last);
-  expect(await outboundIds()).toEqual(routesFor([...ids, last]));
+  await delivered([...ids, last]);
 });
 
 test('I36 two services share the work without doing any of it twice', async () => {
   await Promise.all([slot.startService(), slot.startService()]);
   const ids = await Promise.all(Array.from({ length: 30 }, () => publish()));
-  await eventually(
-    'all routes to be published',
-    async () => {
-      const { rows } = await slot.db.query("SELECT FROM notification.routes WHERE status = 'published'");
-      return rows.length === 2 * ids.length;
-    },
-    240_000,
-  );
-  expect(await outboundIds()).toEqual(routesFor(ids));
+  await allPublished(slot, 2 * ids.length, 240_000);
+  await delivered(ids);
 }, 300_000);
 
 test('I9 identical concurrent intents leave one record, conflicting ones are refused', async () => {
@@ -119,12 +62,7 @@ test('I9 identical concurrent intents leave one record, conflicting ones are ref
     Array.from({ length: 40 }, (_, index) => publishIntent(slot.redis, intent(index % 2))),
   );
   const outcomes = await Promise.all(
-    ids.map((id) =>
-      eventually(`the outcome of ${id}`, async () => {
-        const result: unknown = await slot.client.workflow.getHandle(notificationWorkflowId(id)).result();
-        return (result as { outcome: string }).outcome;
-      }),
-    ),
+    ids.map(async (id) => ((await resultOf(slot, id)) as { outcome: string }).outcome),
   );
   const { rows } = await slot.db.query<{ notification_id: string }>(
     'SELECT notification_id FROM notification.records',
@@ -136,48 +74,7 @@ test('I9 identical concurrent intents leave one record, conflicting ones are ref
     return index % 2 === winner % 2 ? 'duplicate' : 'idempotency_conflict';
   });
   expect(outcomes).toEqual(expected);
-  expect(await outboundIds()).toEqual(routesFor([rows[0]!.notification_id]));
-});
-
-test('I24 while PostgreSQL is away intents and routes wait, and no attempt is spent', async () => {
-  await slot.startService();
-  await published(await publish());
-
-  // This route is held by a foreign lease, so that the outage finds it in mid-flight.
-  const held = `${Date.now() + 60_000}-0`;
-  const route = 'push:user:user-1';
-  await slot.redis.set(leaseKey(held, route), 'another worker', 'PX', 60_000);
-  const fields = envelopeOf(intentFor(['user-1']));
-  await slot.redis.xadd('notification:intents', held, ...Object.entries(fields).flat());
-  await eventually('the held route', async () => {
-    const { rows } = await slot.db.query('SELECT 1 FROM notification.routes WHERE notification_id = $1', [
-      held,
-    ]);
-    return rows.length > 0;
-  });
-
-  const outage = await slot.cutOffDatabase();
-  await slot.redis.del(leaseKey(held, route));
-  const waiting = await publish();
-  // It waits in its stream, and the reader says why.
-  const reader = slot.client.workflow.getHandle(bridgeWorkflowId('notification:intents'));
-  await eventually('the reason on the reader', async () => {
-    const { raw } = await reader.describe();
-    const failure = raw.pendingActivities?.[0]?.lastFailure;
-    return failure?.applicationFailureInfo?.type === 'PostgresUnavailable';
-  });
-  expect(await slot.redis.get(OFFSET_KEY)).toBe(held);
-  await outage.restore();
-
-  await published(waiting);
-  await published(held);
-  const { rows } = await slot.db.query<{ attempt_count: number; last_error_at: Date | null }>(
-    'SELECT attempt_count, last_error_at FROM notification.routes WHERE notification_id = ANY($1)',
-    [[held, waiting]],
-  );
-  expect(rows).toEqual(Array.from({ length: 4 }, () => ({ attempt_count: 1, last_error_at: null })));
-  expect(new Set(await outboundIds()).size).toBe((await outboundIds()).length);
-  expect((await slot.db.query('SELECT 1 FROM notification.dead_letters')).rows).toEqual([]);
+  await delivered([rows[0]!.notification_id]);
 });
 
 test('I32 a service without its dependencies says which are missing and why', async () => {
@@ -194,4 +91,25 @@ test('I32 a service without its dependencies says which are missing and why', as
   expect(String(failure)).toMatch(
     /cannot reach PostgreSQL at 127\.0\.0\.1:1 \(NOTIFICATION_POSTGRES_PRIMARY_DSN\): .*ECONNREFUSED/,
   );
+});
+
+test('I1 a connection to Redis that dies without a word is noticed and replaced, the reader’s own as well', async () => {
+  const proxy = await startTcpProxy(slot.endpoints.redis);
+  const service = await slot.startService(
+    // More than the default: how many attempts meet the dead connection is not what is asked here.
+    { NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '1000', NOTIFICATION_ROUTE_BACKOFF_MAX: '1s' },
+    { redis: { host: proxy.host, port: proxy.port } },
+  );
+  try {
+    await bothPublished(slot, [await publish()]);
+    expect(proxy.connections).toBeGreaterThanOrEqual(2);
+    await proxy.set({ kind: 'half-open', silent: 'both' });
+    // New connections work.
+    await proxy.set({ kind: 'open' });
+    await bothPublished(slot, [await publish()]);
+    expect(await slot.redis.xlen(GATEWAY)).toBe(2);
+  } finally {
+    await service.stop();
+    await proxy.stop();
+  }
 });
