@@ -15,16 +15,9 @@ export interface RedisServer {
   client: Redis;
 }
 
-export interface RedisServers {
-  start(): Promise<RedisServer>;
-  /** An address that leads to a server until it is moved. */
-  proxyTo(server: RedisServer): Promise<TcpProxy>;
-  /** @returns the link over which the replica follows its master, once it does. */
-  follow(replica: RedisServer, master: RedisServer): Promise<TcpProxy>;
-  stop(): Promise<void>;
-}
+export type RedisServers = Awaited<ReturnType<typeof createRedisServers>>;
 
-export async function createRedisServers(): Promise<RedisServers> {
+export async function createRedisServers() {
   const folder = await mkdtemp(path.join(tmpdir(), 'redis-servers-'));
   const servers: RedisServer[] = [];
   let started = 0;
@@ -37,9 +30,10 @@ export async function createRedisServers(): Promise<RedisServers> {
   }
 
   return {
+    /** An address that leads to a server until it is moved. */
     proxyTo,
 
-    async start() {
+    async start(): Promise<RedisServer> {
       const dataDir = path.join(folder, String((started += 1)));
       const server = await startRedis({ dataDir, port: 0, durable: false, report: () => undefined });
       const [host, port] = server.addr.split(':') as [string, string];
@@ -50,7 +44,8 @@ export async function createRedisServers(): Promise<RedisServers> {
       return servers.at(-1)!;
     },
 
-    async follow(replica, master) {
+    /** @returns the link over which the replica follows its master, once it does. */
+    async follow(replica: RedisServer, master: RedisServer): Promise<TcpProxy> {
       const link = await proxyTo(master);
       await master.client.config('SET', 'repl-diskless-sync-delay', '0');
       await replica.client.replicaof(link.host, link.port);

@@ -9,11 +9,9 @@ import { createInterface } from 'node:readline';
 import type { Redis } from 'ioredis';
 import type { EntryFields } from '../api/intent/entry.ts';
 import type { LogLine, Slot } from './harness.ts';
-import { eventually, way } from './harness.ts';
-import { PATIENCE } from './patience.ts';
+import { environmentOf, eventually } from './harness.ts';
 import { PROGRAM_ENV } from './program-env.ts';
 import { asUserOf } from './redis-users.ts';
-import { namespaceOf } from './slots.ts';
 
 const INTENTS = 'notification:intents';
 export const GATEWAY = 'gateway:client-events';
@@ -50,6 +48,7 @@ export function createFleet(slot: Slot) {
         env: {
           ...PROGRAM_ENV,
           ...environmentOf(slot),
+          ...serversOf(slot),
           // Only this run's Redis knows the users, and an image has its own variables.
           ...(env['NOTIFICATION_REDIS_MASTER_ADDR'] === undefined && folder === process.cwd()
             ? asUserOf(env['NOTIFICATION_ROLES'] ?? 'intent')
@@ -69,23 +68,12 @@ export function createFleet(slot: Slot) {
   };
 }
 
-function environmentOf({ slot, endpoints }: Slot): Record<string, string> {
-  const { redis, postgresDsn, temporalAddress = '', userServiceUrl } = endpoints;
+function serversOf({ endpoints }: Slot): Record<string, string> {
+  const { redis, postgresDsn, userServiceUrl } = endpoints;
   return {
-    // Otherwise each process would start a stand-in for FCM, which takes the data directory.
-    NOTIFICATION_ROLES: 'intent',
-    ...PATIENCE,
-    ...way(),
-    // Tests let the User Service fail right after it answered.
-    NOTIFICATION_USER_SERVICE_REUSE: '1ms',
     NOTIFICATION_REDIS_MASTER_ADDR: `${redis.host}:${redis.port}`,
-    NOTIFICATION_REDIS_DB: String(slot),
     NOTIFICATION_POSTGRES_PRIMARY_DSN: postgresDsn,
-    TEMPORAL_ADDRESS: temporalAddress,
-    TEMPORAL_NAMESPACE: namespaceOf(slot),
     NOTIFICATION_USER_SERVICE_BASE_URL: userServiceUrl,
-    NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
-    NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',
     // Tests count every entry; trimming would hide some.
     NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: '100000',
   };
@@ -149,6 +137,12 @@ export async function outboundIds(redis: Redis): Promise<string[]> {
 /** What the two streams hold when each of these notifications has reached its user on both channels once. */
 export const deliveriesTo = (userId: string, ids: readonly string[]): string[] =>
   ids.flatMap((id) => [`${id}/email:user:${userId}`, `${id}/push:user:${userId}`]).sort();
+
+/** Waits until each of these notifications has reached user-1 on both channels once, and nothing else has come. */
+export async function delivered({ redis }: Pick<Slot, 'redis'>, ...ids: string[]): Promise<void> {
+  await eventually('the deliveries', async () => (await outboundIds(redis)).length >= 2 * ids.length);
+  expect(await outboundIds(redis)).toEqual(deliveriesTo('user-1', ids));
+}
 
 /** How many routes there are by status and number of attempts, such as `published after 1`. */
 export async function routeCounts(slot: Slot): Promise<Record<string, number>> {

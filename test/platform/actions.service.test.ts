@@ -2,17 +2,14 @@
 import { byAuthor } from '../../client/actions.ts';
 import { NothingToDoError, OperationFailedError, UnansweredError } from '../../client/errors.ts';
 import type { Operator } from '../../client/operator.ts';
-import type { Slot } from '../harness.ts';
-import { operatorOf, takeSlot } from '../harness.ts';
+import { operatorOf, slotOfTests } from '../harness.ts';
 
-let slot: Slot;
+const slot = slotOfTests();
 let operator: Operator;
 beforeAll(async () => {
-  slot = await takeSlot();
   operator = operatorOf(slot);
 });
 beforeEach(() => slot.db.query('DELETE FROM notification.operator_actions'));
-afterAll(() => slot.release());
 
 const actions = async () => (await operator.actions.list()).items;
 const BY = { action: 'symbols push', requestedBy: 'nina' };

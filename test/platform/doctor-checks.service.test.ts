@@ -6,16 +6,13 @@ import { subscriptionChecks } from '../../cli/subscription/check.ts';
 import { symbolChecks } from '../../cli/symbol-config/check.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
 import { consumerGroup } from '../../cli/consumer-group.ts';
-import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
+import { slotOfTests } from '../harness.ts';
 import { namespaceOf } from '../slots.ts';
 
-let slot: Slot;
+const slot = slotOfTests();
 beforeAll(async () => {
-  slot = await takeSlot();
   await createDeviceTokens(slot.ownerDsn, { samples: false });
 });
-afterAll(() => slot.release());
 
 const HOUR = 3_600_000;
 

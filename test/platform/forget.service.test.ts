@@ -27,7 +27,7 @@ import {
 } from '../account-callback/callbacks.ts';
 import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { eventually, operatorOf, resourcesOf, slotOfTests, takeSlot } from '../harness.ts';
 import { accepted, turn } from '../intent/entries.ts';
 import { placesWith, rowsOfAll } from '../kept.ts';
 import { mobilePushOf } from '../mobile-push/jobs.ts';
@@ -50,13 +50,11 @@ const UNDER_WAY = new Set([
 ]);
 
 describe('rows', () => {
-  let slot: Slot;
+  const slot = slotOfTests();
   beforeAll(async () => {
-    slot = await takeSlot();
     await createDeviceTokens(slot.ownerDsn, { samples: false });
     await plantCauses(slot.db, 2);
   });
-  afterAll(() => slot.release());
 
   const rowsWith = async (text: string) => (await rowsOfAll(slot.db)).filter(({ row }) => row.includes(text));
 
@@ -101,15 +99,31 @@ describe('rows', () => {
     ]);
   });
 
-  /** An intent to one user, with one e-mail route. */
-  async function plantIntent(id: string, type: string, payload: object, status: string): Promise<void> {
-    await slot.db.query(
+  interface Planted {
+    type?: string;
+    producer?: string;
+    recipients: string;
+    payload: string;
+    key: string;
+    fingerprint?: string;
+  }
+  const plantRecord = (id: string, planted: Planted) =>
+    slot.db.query(
       `INSERT INTO notification.records (notification_id, notification_type, producer, audience_kind, recipient_user_ids,
               payload_json, idempotency_key, request_fingerprint, request_id, occurred_at, accepted_at, updated_at,
               idempotency_expires_at)
-       VALUES ($1, $2, 'game_lobby', 'user', '["carol"]', $3, 'game/42/' || $1, 'f', 'turn-42', now(), now(), now(), now())`,
-      [id, type, JSON.stringify(payload)],
+       VALUES ($1, $2, $3, 'user', $4, $5, $6, $7, 'turn-42', now(), now(), now(), now())`,
+      [
+        ...[id, planted.type ?? 'game.turn.ready', planted.producer ?? 'game_lobby', planted.recipients],
+        ...[planted.payload, planted.key, planted.fingerprint ?? 'f'],
+      ],
     );
+
+  /** An intent to one user, with one e-mail route. */
+  async function plantIntent(id: string, type: string, payload: object, status: string): Promise<void> {
+    await plantRecord(id, {
+      ...{ type, recipients: '["carol"]', payload: JSON.stringify(payload), key: `game/42/${id}` },
+    });
     await slot.db.query(
       `INSERT INTO notification.routes (notification_id, route_id, channel, recipient_ref, status, max_attempts, created_at,
               updated_at, next_attempt_at, published_at, entry_id, dead_lettered_at)
@@ -159,34 +173,19 @@ describe('rows', () => {
   });
 
   test('intent-11 an entry for several people, read again after one of them was forgotten, is known', async () => {
-    const intentOf = (notificationId: string) => ({
+    const TWO = '["gone","stays"]';
+    const intentOf = (notificationId: string): Intent => ({
       ...accepted(turn({ idempotency_key: `turn/gone/${notificationId}`, recipient_user_ids_json: TWO })),
       notificationId,
     });
-    const TWO = '["gone","stays"]';
-    const [delivered, refused, cancelled] = ['4343-0', '4343-1', '4343-2'].map(intentOf) as [
-      Intent,
-      Intent,
-      Intent,
-    ];
+    const [delivered, refused, cancelled] = [intentOf('4343-0'), intentOf('4343-1'), intentOf('4343-2')];
     const all = [delivered, refused, cancelled];
     await writeRows(slot.db, all);
-    const { notificationId, notificationType, producer, idempotencyKey, payloadJson } = delivered;
-    await slot.db.query(
-      `INSERT INTO notification.records (notification_id, notification_type, producer, audience_kind, recipient_user_ids,
-              payload_json, idempotency_key, request_fingerprint, occurred_at, accepted_at, updated_at,
-              idempotency_expires_at)
-       VALUES ($1, $2, $3, 'user', $4, $5, $6, $7, now(), now(), now(), now())`,
-      [
-        notificationId,
-        notificationType,
-        producer,
-        TWO,
-        payloadJson,
-        idempotencyKey,
-        fingerprintOf(delivered),
-      ],
-    );
+    const { notificationType, producer } = delivered;
+    await plantRecord(delivered.notificationId, {
+      ...{ producer, recipients: TWO, payload: delivered.payloadJson, key: delivered.idempotencyKey },
+      fingerprint: fingerprintOf(delivered),
+    });
     await slot.db.query(
       `INSERT INTO notification.malformed_intents (stream_entry_id, notification_type, producer, idempotency_key,
               failure_code, failure_message, raw_fields, recorded_at)
@@ -309,12 +308,8 @@ describe('a running service', () => {
     publishIntent(
       slot.redis,
       newGameTurnReady({
-        ...{
-          idempotencyKey: key,
-          recipientUserIds,
-          occurredAt: 1_790_000_000_000,
-          requestId: `request/${key}`,
-        },
+        ...{ idempotencyKey: key, recipientUserIds, occurredAt: 1_790_000_000_000 },
+        requestId: `request/${key}`,
         payload: { game_id: 'g', game_name: recipientUserIds.includes(STAYS) ? 'G' : NAME, turn_number: 1 },
       }),
     );
@@ -415,27 +410,11 @@ describe('a running service', () => {
     const before = await othersHave();
     const published = (await slot.redis.xlen(GATEWAY)) + (await slot.redis.xlen(MAIL));
 
-    const dry = await cli.json<Forgotten>([
-      'users',
-      'forget',
-      GONE,
-      '--also',
-      NAME,
-      '--dry-run',
-      '--read-only',
-    ]);
+    const forget = ['users', 'forget', GONE, '--also', NAME];
+    const dry = await cli.json<Forgotten>([...forget, '--dry-run', '--read-only']);
     expect(dry.code).toBe(0);
     expect((await slot.redis.xlen(GATEWAY)) + (await slot.redis.xlen(MAIL))).toBe(published);
-    const done = await cli.json<Forgotten>([
-      'users',
-      'forget',
-      GONE,
-      '--also',
-      NAME,
-      '--yes',
-      '--requested-by',
-      'nina',
-    ]);
+    const done = await cli.json<Forgotten>([...forget, '--yes', '--requested-by', 'nina']);
     expect(done.code).toBe(0);
     expect(done.value.removed.map(({ what }) => what).sort()).toEqual(
       dry.value.removed.map(({ what }) => what).sort(),
@@ -467,7 +446,7 @@ describe('a running service', () => {
       ...{ user_id: 'forgotten', user_email: 'forgotten', observed_country: 'DE' },
     });
 
-    const again = await cli.cli(['users', 'forget', GONE, '--also', NAME, '--yes']);
+    const again = await cli.cli([...forget, '--yes']);
     expect(again).toMatchObject({ code: 3 });
     expect(again.stderr).toContain(`nothing that can go is kept of ${GONE}`);
 
@@ -490,14 +469,7 @@ describe('a running service', () => {
           return (slot.db.query as (...given: unknown[]) => unknown)(...args);
         },
       } as unknown as Pool;
-      const { client: temporal, redis } = slot;
-      const operator = createOperator({
-        temporal,
-        db,
-        redis,
-        namespace: namespaceOf(slot.slot),
-        intentsStream: INTENTS,
-      });
+      const operator = createOperator({ ...resourcesOf(slot), db });
       const isDone = await operator.users.forget({ userId: GONE, also: [NAME, ADDRESS] }, REQUEST).then(
         () => true,
         (error: Error) => {

@@ -3,15 +3,10 @@ import { createHoldActivities } from '../../activities/holds.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { HoldKey } from '../../workflows/hold-contract.ts';
 import { OperationFailedError } from '../../client/errors.ts';
-import type { Slot } from '../harness.ts';
-import { operatorOf, takeSlot } from '../harness.ts';
+import { operatorOf, slotOfTests } from '../harness.ts';
 import { REFUSED, runLate } from '../late-attempts.ts';
 
-let slot: Slot;
-beforeAll(async () => {
-  slot = await takeSlot();
-});
-afterAll(() => slot.release());
+const slot = slotOfTests();
 
 const holds = () => createHoldActivities({ db: slot.db, log: createLogger('silent') });
 

@@ -19,11 +19,9 @@ import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { startReconciler } from '../../workers/reconciler.ts';
 import { cliFor } from '../command-line.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, resourcesOf, slotOfEachTest } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
-import { deliveriesTo, outboundIds } from '../service-process.ts';
-import { namespaceOf } from '../slots.ts';
+import { delivered } from '../service-process.ts';
 import { PRODUCERS } from '../intent/galaxy.ts';
 
 const newKey = (id: string): KeyBoxKey => ({ id, key: randomBytes(32) });
@@ -33,33 +31,17 @@ const written = (...keys: KeyBoxKey[]) =>
 const LIMIT = { limitMs: 60_000 };
 const BRIDGE = bridgeWorkflowId('notification:intents');
 
-let slot: Slot;
-beforeEach(async () => {
-  slot = await takeSlot();
-});
-afterEach(() => slot.release());
+const slot = slotOfEachTest();
 
 const operatorWith = (subscription: readonly KeyBoxKey[] = []): Operator =>
-  createOperator({
-    temporal: slot.client,
-    db: slot.db,
-    redis: slot.redis,
-    namespace: namespaceOf(slot.slot),
-    intentsStream: 'notification:intents',
-    keyBox: () => createKeyBox(subscription),
-  });
-
-const delivered = async (...ids: string[]) => {
-  await eventually('the deliveries', async () => (await outboundIds(slot.redis)).length === 2 * ids.length);
-  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
-};
+  createOperator({ ...resourcesOf(slot), keyBox: () => createKeyBox(subscription) });
 
 test('I51 security-2 a key of payloads that is rotated and taken out stops nothing', async () => {
   const { keys } = operatorWith();
   const env = (...given: KeyBoxKey[]) => ({ NOTIFICATION_PAYLOAD_KEYS: written(...given) });
   let service = await slot.startService(env(OLD));
   const first = await publishTurn(slot.redis, 'first');
-  await delivered(first);
+  await delivered(slot, first);
 
   await service.stop();
   service = await slot.startService(env(NEW, OLD));
@@ -87,13 +69,13 @@ test('I51 security-2 a key of payloads that is rotated and taken out stops nothi
   expect(oldKey.use).toBe('opens');
   expect(oldKey.retained).toBeGreaterThan(0);
   const second = await publishTurn(slot.redis, 'second');
-  await delivered(first, second);
+  await delivered(slot, first, second);
 
   // An operator who takes it out now is told what is still sealed with it, and the work goes on.
   await service.stop();
   await slot.startService(env(NEW));
   const third = await publishTurn(slot.redis, 'third');
-  await delivered(first, second, third);
+  await delivered(slot, first, second, third);
   const alone = await keys.status({ payload: [NEW], subscription: [] }, { withRetained: true });
   expect(alone.payload.find(({ key }) => key === 'old')).toMatchObject({ use: 'missing', open: 0 });
 });
@@ -102,7 +84,7 @@ test('I51 I60 a long-lived run is renewed while the work that it waits for has n
   const env = { NOTIFICATION_PAYLOAD_KEYS: written(NEW) };
   const service = await slot.startService(env);
   const first = await publishTurn(slot.redis, 'first');
-  await delivered(first);
+  await delivered(slot, first);
   await service.stop();
   const bridge = slot.client.workflow.getHandle(BRIDGE);
   const { runId } = await bridge.describe();
@@ -110,7 +92,7 @@ test('I51 I60 a long-lived run is renewed while the work that it waits for has n
 
   await slot.startService(env);
   const second = await publishTurn(slot.redis, 'second');
-  await delivered(first, second);
+  await delivered(slot, first, second);
   await eventually('another run', async () => (await bridge.describe()).runId !== runId);
   const { events } = await slot.client.workflow.getHandle(BRIDGE, runId).fetchHistory();
   expect(events!.filter((event) => event.workflowTaskFailedEventAttributes)).toEqual([]);
@@ -125,7 +107,7 @@ test('I51 I60 a long-lived run is renewed while the work that it waits for has n
 test('I51 runs that began long ago are continued by new ones, and each of them once', async () => {
   await slot.startService();
   const first = await publishTurn(slot.redis, 'first');
-  await delivered(first);
+  await delivered(slot, first);
   const runOf = async () => (await slot.client.workflow.getHandle(BRIDGE).describe()).runId;
   const before = await runOf();
   const longestMs = 5_000;
@@ -139,7 +121,7 @@ test('I51 runs that began long ago are continued by new ones, and each of them o
   const { events } = await slot.client.workflow.getHandle(BRIDGE, before).fetchHistory();
   expect(events!.filter((event) => event.workflowExecutionSignaledEventAttributes)).toHaveLength(1);
   const second = await publishTurn(slot.redis, 'second');
-  await delivered(first, second);
+  await delivered(slot, first, second);
 });
 
 test('I51 a long-lived run that cannot go on is ended when keys are renewed: it would be waited for in vain', async () => {
@@ -255,7 +237,7 @@ test('I51 security-20 values in rows are sealed again, and what no key opens is 
 
 test('I51 keys status names a key that is needed and not configured, and exits with 1', async () => {
   const service = await slot.startService({ NOTIFICATION_PAYLOAD_KEYS: written(OLD) });
-  await delivered(await publishTurn(slot.redis, 'first'));
+  await delivered(slot, await publishTurn(slot.redis, 'first'));
   await service.stop();
   const { keys } = operatorWith();
   // Others may be left in the namespace by tests before.

@@ -2,29 +2,23 @@
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import type { OperationView } from '../../client/operations.ts';
-import { cliFor } from '../command-line.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { cliOfTests } from '../command-line.ts';
+import { eventually, operatorOf, slotOfTests } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 import { PROGRAM_ENV } from '../program-env.ts';
 
 const GATEWAY = 'gateway:client-events';
 
-let slot: Slot;
-let cli: ReturnType<typeof cliFor>;
 const clients: Client[] = [];
+// Before the slot is given back.
+afterAll(() => Promise.all(clients.map((client) => client.close())));
+const slot = slotOfTests();
+const cli = cliOfTests(slot);
 beforeAll(async () => {
-  slot = await takeSlot();
-  cli = cliFor(slot);
   await slot.startService({
     NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms',
     NOTIFICATION_ROUTE_BACKOFF_MAX: '100ms',
   });
-});
-afterAll(async () => {
-  await Promise.all(clients.map((client) => client.close()));
-  cli.dispose();
-  await slot.release();
 });
 
 /** @returns a function that asks a separate server. */

@@ -1,15 +1,10 @@
 /** What operators asked for ends with the retention of records, in whatever role a process runs. */
-import { eventually, takeSlot } from '../harness.ts';
-import type { Slot } from '../harness.ts';
+import { eventually, slotOfTests } from '../harness.ts';
 
 /** More than one batch. */
 const OLD_ITEMS = 5_500;
 
-let slot: Slot;
-beforeAll(async () => {
-  slot = await takeSlot();
-});
-afterAll(() => slot.release());
+const slot = slotOfTests();
 
 const PLANT = `
   INSERT INTO notification.operations (operation_id, kind, filter, total, rate, requested_by, created_at)

@@ -6,10 +6,9 @@ import { PLAIN, dataConverterWith } from '../../api/payload-codec.ts';
 import { createOperator } from '../../client/operator.ts';
 import { NOTIFICATION_WORKFLOW, notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { cliFor } from '../command-line.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { eventually, operatorOf, resourcesOf, slotOfEachTest } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
-import { deliveriesTo, outboundIds } from '../service-process.ts';
+import { delivered, outboundIds } from '../service-process.ts';
 import { namespaceOf } from '../slots.ts';
 
 /** Several services and commands, one after the other. */
@@ -18,10 +17,9 @@ const KEY: KeyBoxKey = { id: 'test', key: randomBytes(32) };
 const KEYS = { NOTIFICATION_PAYLOAD_KEYS: `${KEY.id}:${KEY.key.toString('base64')}` };
 const CONFIGURED = { payload: [KEY], subscription: [] };
 
-let slot: Slot;
+const slot = slotOfEachTest();
 let reader: Client;
 beforeEach(async () => {
-  slot = await takeSlot();
   const { connection, options } = slot.client;
   reader = new Client({
     connection,
@@ -29,20 +27,8 @@ beforeEach(async () => {
     dataConverter: dataConverterWith([KEY])!,
   });
 });
-afterEach(() => slot.release());
 
-const operator = () =>
-  createOperator({
-    temporal: reader,
-    db: slot.db,
-    redis: slot.redis,
-    namespace: namespaceOf(slot.slot),
-    intentsStream: 'notification:intents',
-  });
-const delivered = async (...ids: string[]) => {
-  await eventually('the deliveries', async () => (await outboundIds(slot.redis)).length === 2 * ids.length);
-  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
-};
+const operator = () => createOperator({ ...resourcesOf(slot), temporal: reader });
 const retained = async () => (await operator().keys.status(CONFIGURED, { withRetained: true })).payload;
 
 test(
@@ -55,7 +41,7 @@ test(
     const first = await publishTurn(slot.redis, 'first');
     await eventually('the push', async () => (await outboundIds(slot.redis)).length === 1);
     await channels.resume(pause.channel, { requestedBy: pause.requestedBy });
-    await delivered(first);
+    await delivered(slot, first);
 
     // Each run of a schedule is given the result of the one before. Two in one second would have one id.
     const schedule = slot.client.schedule.getHandle('intent-retention');
@@ -92,7 +78,7 @@ test(
   async () => {
     await slot.startService(KEYS);
     const first = await publishTurn(slot.redis, 'first');
-    await delivered(first);
+    await delivered(slot, first);
 
     const { events } = await slot.client.workflow.getHandle(notificationWorkflowId(first)).fetchHistory();
     const { input } = events![0]!.workflowExecutionStartedEventAttributes!;
@@ -122,7 +108,7 @@ test(
     for (const id of [moved, plain]) await slot.client.workflow.getHandle(id).terminate('end of the test');
     // Nothing came of either, and others go on.
     const second = await publishTurn(slot.redis, 'second');
-    await delivered(first, second);
+    await delivered(slot, first, second);
     await slot.stopServices();
     const { stdout } = await cliFor(slot).cli(['doctor'], { changes: KEYS });
     expect(stdout).toMatch(/processes: keys +error +payload in plain, for notification\/1-2/);
@@ -143,7 +129,7 @@ test(
     service = await slot.startService(KEYS);
     const resumed = await bench.cli(['channels', 'resume', 'email'], { changes: KEYS });
     expect(resumed).toMatchObject({ code: 0 });
-    await delivered(first);
+    await delivered(slot, first);
     const plain = () => retained().then((views) => views.find(({ key }) => key === PLAIN));
     await eventually('what runs in plain to be listed', async () => ((await plain())?.open ?? 0) > 0);
     const renewed = await bench.cli(['keys', 'renew', '--yes'], { changes: KEYS });
@@ -154,7 +140,7 @@ test(
     const strict = { ...KEYS, NOTIFICATION_PAYLOAD_PLAIN: 'refuse' };
     await slot.startService(strict);
     const second = await publishTurn(slot.redis, 'second');
-    await delivered(first, second);
+    await delivered(slot, first, second);
     const again = await bench.cli(['keys', 'renew', '--yes'], { changes: strict });
     expect(again).toMatchObject({ code: 0 });
     await eventually('all that runs to be bound', async () => {

@@ -6,10 +6,9 @@ import { openDatabase } from '../../client/connect.ts';
 import { newGameTurnReady } from '../../client/notificationintent.ts';
 import { outboxStatus, publishToOutbox, readOutboxSql, startOutboxRelay } from '../../client/outbox.ts';
 import { migrate, migrateOrCheck } from '../../migrations/migrate.ts';
-import { cliFor } from '../command-line.ts';
+import { cliOfTests } from '../command-line.ts';
 import { eventually } from '../eventually.ts';
-import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
+import { slotOfTests } from '../harness.ts';
 import type { Pooler } from '../pooler.ts';
 import { SERVER_CONNECTIONS, startPooler } from '../pooler.ts';
 
@@ -17,21 +16,15 @@ const ROLE = `pooled_${randomUUID().slice(0, 8)}`;
 /** Made at the same time, so that a pooler of few connections gives each to several. */
 const CLIENTS = 3 * SERVER_CONNECTIONS;
 
-let slot: Slot;
-let bench: ReturnType<typeof cliFor>;
+const slot = slotOfTests({ isEmpty: true });
+const bench = cliOfTests(slot);
 let roleDsn: string;
 
 beforeAll(async () => {
-  slot = await takeSlot({ isEmpty: true });
-  bench = cliFor(slot);
   await slot.db.query(`CREATE ROLE ${ROLE} LOGIN`);
   const dsn = new URL(slot.ownerDsn);
   dsn.username = ROLE;
   roleDsn = dsn.href;
-});
-afterAll(async () => {
-  bench.dispose();
-  await slot.release();
 });
 
 const withDatabase = async <T>(
@@ -121,11 +114,7 @@ describe('through PgBouncer', () => {
       NOTIFICATION_POSTGRES_PRIMARY_DSN: pooledDsn,
       NOTIFICATION_POSTGRES_OWNER_DSN: slot.ownerDsn,
     };
-    const sessions = async () => {
-      const { stdout } = await bench.cli(['doctor', '--json'], { changes });
-      const { findings } = JSON.parse(stdout) as { findings: { name: string; status: string }[] };
-      return findings.find(({ name }) => name === 'PostgreSQL: sessions');
-    };
+    const sessions = async () => (await bench.findings(changes))['PostgreSQL: sessions'];
     await slot.db.query(`ALTER ROLE ${ROLE} IN DATABASE test_${slot.slot} RESET ALL`);
     await slot.db.query(`ALTER ROLE ${ROLE} SET DateStyle = 'SQL, MDY'`);
     await endSessions();

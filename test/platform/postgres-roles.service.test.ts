@@ -7,22 +7,21 @@ import { STATEMENTS as OF_PUSHES } from '../../client/mobile-push/places.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
 import { migrate, migrateOrCheck } from '../../migrations/migrate.ts';
 import { grantToService } from '../../migrations/service-role.ts';
-import { cliFor } from '../command-line.ts';
-import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
+import { cliOfTests } from '../command-line.ts';
+import { slotOfTests } from '../harness.ts';
 import { allStatements, planOf } from './statements.ts';
 
-let slot: Slot;
-let bench: ReturnType<typeof cliFor>;
 const [OWNER, SERVICE] = [roleName('owner'), roleName('service')];
 let ownerDsn: string;
 let serviceDsn: string;
 let owner: pg.Pool;
 let service: pg.Pool;
+// Before the slot is given back.
+afterAll(() => Promise.all([owner.end(), service.end()]));
+const slot = slotOfTests();
+const bench = cliOfTests(slot);
 
 beforeAll(async () => {
-  slot = await takeSlot();
-  bench = cliFor(slot);
   const database = `roles_${randomUUID().replaceAll('-', '')}`;
   await slot.db.query(`CREATE ROLE ${OWNER} LOGIN`);
   await slot.db.query(`CREATE ROLE "${SERVICE}" LOGIN`);
@@ -31,12 +30,6 @@ beforeAll(async () => {
   serviceDsn = dsnOf(SERVICE, database);
   owner = new pg.Pool({ connectionString: ownerDsn, max: 1 });
   service = new pg.Pool({ connectionString: serviceDsn, max: 1 });
-});
-afterAll(async () => {
-  await owner.end();
-  await service.end();
-  bench.dispose();
-  await slot.release();
 });
 
 /** With a capital letter: names are quoted where they must be. */
@@ -68,15 +61,8 @@ const setup = async (args: string[], changes: Record<string, string> = {}) => {
   return { code, stderr, steps: Object.fromEntries(ofDatabase.map(({ name, status }) => [name, status])) };
 };
 
-const finding = async (changes: Record<string, string> = {}) => {
-  const { stdout } = await bench.cli(['doctor', '--json'], {
-    changes: { NOTIFICATION_POSTGRES_PRIMARY_DSN: serviceDsn, ...changes },
-  });
-  const { findings } = JSON.parse(stdout) as {
-    findings: { name: string; status: string; detail: string }[];
-  };
-  return findings.find(({ name }) => name === 'PostgreSQL: role');
-};
+const finding = async (changes: Record<string, string> = {}) =>
+  (await bench.findings({ NOTIFICATION_POSTGRES_PRIMARY_DSN: serviceDsn, ...changes }))['PostgreSQL: role'];
 
 test('I83 a service whose role may make no table says what is missing and what to do', async () => {
   const refused = await slot

@@ -1,13 +1,8 @@
 /** The probes of a service while it starts. */
 import { freePort } from '../../dev/servers/ports.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, slotOfTests } from '../harness.ts';
 
-let slot: Slot;
-beforeAll(async () => {
-  slot = await takeSlot();
-});
-afterAll(() => slot.release());
+const slot = slotOfTests();
 
 test('I31 a start that waits for migrations says that it lives and is not ready', async () => {
   const address = `127.0.0.1:${await freePort()}`;

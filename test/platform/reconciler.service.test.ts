@@ -1,17 +1,14 @@
 /** Workflows that run for good, also after an operator or a fault has ended them. */
 import { channelWorkflowId } from '../../workflows/intent/channel-contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, slotOfTests } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
-import { deliveriesTo, outboundIds } from '../service-process.ts';
+import { delivered } from '../service-process.ts';
 
-let slot: Slot;
+const slot = slotOfTests();
 beforeAll(async () => {
-  slot = await takeSlot();
   await slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '1s' });
 });
-afterAll(() => slot.release());
 
 test('I49 security-4 a long-lived workflow that was terminated, and a schedule that was deleted, come back by themselves', async () => {
   const { workflow, schedule } = slot.client;
@@ -28,7 +25,5 @@ test('I49 security-4 a long-lived workflow that was terminated, and a schedule t
     });
   }
   await eventually('the schedule', () => schedule.getHandle('intent-retention').describe());
-  const id = await publishTurn(slot.redis, 'after');
-  await eventually('both deliveries', async () => (await outboundIds(slot.redis)).length === 2);
-  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id]));
+  await delivered(slot, await publishTurn(slot.redis, 'after'));
 });

@@ -7,23 +7,18 @@ import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { startPortfolioService } from '../../dev/stand-ins/account-callback/portfolio-service.ts';
 import { HOUR, MIDNIGHT, hour, inputsTaken } from '../account-callback/callbacks.ts';
 import { cliFor } from '../command-line.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, slotOfEachTest } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 import { keepRows } from '../put-back.ts';
 import { takeSymbolRegistry } from '../symbol-config/registry.ts';
 import { GATEWAY, deliveriesTo, outboundIds } from '../service-process.ts';
 
-let slot: Slot;
+const slot = slotOfEachTest();
 let program: ReturnType<typeof cliFor>;
-beforeEach(async () => {
-  slot = await takeSlot();
+beforeEach(() => {
   program = cliFor(slot);
 });
-afterEach(async () => {
-  await slot.release();
-  program.dispose();
-});
+afterEach(() => program.dispose());
 
 const ENV = {
   NOTIFICATION_ROUTE_LEASE_TTL: '1s',
@@ -44,24 +39,18 @@ const ended = (id: string) =>
     const { status } = await slot.client.workflow.getHandle(notificationWorkflowId(id)).describe();
     return status.name === 'COMPLETED';
   });
-const lookedAt = (id: string) =>
-  eventually(`a look that has seen ${id}`, async () => {
-    const { rows } = await slot.db.query('SELECT FROM notification.inbound_streams WHERE passed_id = $1', [
-      id,
-    ]);
+/** A row of a look. */
+const seen = (table: string, condition: string, ...values: unknown[]) =>
+  eventually(`a look at ${values.join(' ')}`, async () => {
+    const { rows } = await slot.db.query(`SELECT FROM notification.${table} WHERE ${condition}`, values);
     return rows.length === 1;
   });
-
+const lookedAt = (id: string) => seen('inbound_streams', 'passed_id = $1', id);
 /** A look that has seen the newest entry of the stream. */
-const seenWhole = (stream: string) =>
-  eventually(`a look that has seen ${stream}`, async () => {
-    const [newest] = await slot.redis.xrevrange(stream, '+', '-', 'COUNT', 1);
-    const { rows } = await slot.db.query(
-      'SELECT FROM notification.outbound_streams WHERE stream = $1 AND last_entry_id = $2',
-      [stream, newest![0]],
-    );
-    return rows.length === 1;
-  });
+const seenWhole = async (stream: string) => {
+  const [newest] = await slot.redis.xrevrange(stream, '+', '-', 'COUNT', 1);
+  await seen('outbound_streams', 'stream = $1 AND last_entry_id = $2', stream, newest![0]);
+};
 
 test('I54 recover repairs what no look can see: a record that is gone, an entry that is gone, a route without a worker', async () => {
   await slot.startService({ ...ENV, NOTIFICATION_RECONCILIATION_INTERVAL: '24h' });

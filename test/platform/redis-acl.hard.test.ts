@@ -1,37 +1,33 @@
 /** The rules of deploy/redis/users.acl, in a Redis that enforces them: no user reaches the keys of another. */
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Redis } from 'ioredis';
-import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import { readOutcomes } from '../../client/outcomes.ts';
-import type { EmbeddedRedis } from '../../dev/servers/redis.ts';
-import { startRedis } from '../../dev/servers/redis.ts';
 import { eventually } from '../harness.ts';
+import { publishTurn } from '../intent/entries.ts';
+import type { RedisServer, RedisServers } from '../redis-servers.ts';
+import { createRedisServers } from '../redis-servers.ts';
 import { USERS, makeUsers, passwordOf } from '../redis-users.ts';
 
-let dir: string;
-let server: EmbeddedRedis;
+let servers: RedisServers;
+let address: RedisServer['address'];
 let administrator: Redis;
 const clients: Redis[] = [];
 
 beforeAll(async () => {
-  dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-acl-'));
-  server = await startRedis({ dataDir: dir, port: 0, durable: false, report: () => undefined });
-  administrator = new Redis(Number(server.addr.split(':')[1]));
+  servers = await createRedisServers();
+  ({ address, client: administrator } = await servers.start());
   await makeUsers(administrator);
 }, 150_000);
 
 afterAll(async () => {
   for (const client of clients) client.disconnect();
-  administrator.disconnect();
-  await server.stop();
-  rmSync(dir, { recursive: true, force: true });
+  await servers.stop();
 }, 150_000);
 
 function clientOf(user: string, password = passwordOf(user)): Redis {
   const client = new Redis({
-    ...{ port: Number(server.addr.split(':')[1]), username: user, password },
+    ...{ ...address, username: user, password },
     ...{ lazyConnect: true, retryStrategy: () => null, maxRetriesPerRequest: 0 },
   });
   client.on('error', () => undefined);
@@ -236,13 +232,7 @@ test('security-12 who has no user, no password, or that of another user, is not 
 });
 
 test('security-12 a producer publishes intents with its own password', async () => {
-  const intent = newGameTurnReady({
-    idempotencyKey: 'by-a-producer',
-    recipientUserIds: ['user-1'],
-    occurredAt: new Date(),
-    payload: { game_id: 'g', game_name: 'g', turn_number: 1 },
-  });
-  expect(await publishIntent(clientOf('producer'), intent)).toMatch(/^\d+-\d+$/);
+  expect(await publishTurn(clientOf('producer'), 'by-a-producer')).toMatch(/^\d+-\d+$/);
 });
 
 test('security-12 each reader of outcomes has its own password', async () => {

@@ -1,27 +1,18 @@
 /** Replicas that the configuration names: looked at by doctor, never needed. */
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
-import { Redis } from 'ioredis';
 import { freePort } from '../../dev/servers/ports.ts';
-import { startRedis } from '../../dev/servers/redis.ts';
 import { checkReplicas } from '../../cli/check-replicas.ts';
 import { cliFor } from '../command-line.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, slotOfTests } from '../harness.ts';
+import { createRedisServers } from '../redis-servers.ts';
 import { makeUsers } from '../redis-users.ts';
 
-let slot: Slot;
+const slot = slotOfTests();
 /** What is started by a test, ended after it. */
 let cleanups: (() => Promise<unknown>)[];
 
-beforeAll(async () => {
-  slot = await takeSlot();
-});
-afterAll(() => slot.release());
 beforeEach(() => {
   cleanups = [];
 });
@@ -44,21 +35,6 @@ const check = (redis: string, postgres = '', timeout = '30s') =>
 
 const primaryRedis = () => `${slot.endpoints.redis.host}:${slot.endpoints.redis.port}`;
 
-async function ownRedis(): Promise<{ redis: Redis; address: string; port: number }> {
-  const dataDir = await mkdtemp(path.join(tmpdir(), 'galaxy-notify-replica-'));
-  const { addr, stop } = await startRedis({ dataDir, port: 0, durable: false, report: () => undefined });
-  const port = Number(addr.split(':')[1]);
-  const redis = new Redis(port);
-  // Users are not replicated.
-  await makeUsers(redis);
-  cleanups.push(async () => {
-    redis.disconnect();
-    await stop();
-    await rm(dataDir, { recursive: true });
-  });
-  return { redis, address: addr, port };
-}
-
 async function silentServer(): Promise<string> {
   const server = createServer((socket) => socket.resume()).listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -71,20 +47,20 @@ test('I30 without replicas there is nothing to check', async () => {
 });
 
 test('I30 a Redis replica is one as long as it follows its primary', async () => {
-  const [primary, replica] = [await ownRedis(), await ownRedis()];
-  await primary.redis.config('SET', 'repl-diskless-sync-delay', '0');
-  await replica.redis.replicaof('127.0.0.1', primary.port);
-  const ok = {
-    kind: 'redis',
-    address: replica.address,
-    ok: true,
-    detail: `replica of ${primary.address}, link connected`,
-  };
-  await eventually('a replica', async () => (await check(replica.address))[0]?.ok);
-  expect(await check(replica.address)).toEqual([ok]);
+  const servers = await createRedisServers();
+  cleanups.push(() => servers.stop());
+  const [primary, replica] = [await servers.start(), await servers.start()];
+  // Users are not replicated.
+  for (const { client } of [primary, replica]) await makeUsers(client);
+  const link = await servers.follow(replica, primary);
+  const address = `${replica.address.host}:${replica.address.port}`;
+  await eventually('a replica', async () => (await check(address))[0]?.ok);
+  expect(await check(address)).toEqual([
+    { kind: 'redis', address, ok: true, detail: `replica of ${link.host}:${link.port}, link connected` },
+  ]);
 
-  await replica.redis.replicaof('127.0.0.1', await freePort());
-  expect(await check(replica.address)).toMatchObject([
+  await replica.client.replicaof('127.0.0.1', await freePort());
+  expect(await check(address)).toMatchObject([
     { ok: false, detail: expect.stringMatching(/^replica of .*, link connect(ing)?$/) },
   ]);
 });
@@ -133,18 +109,15 @@ test('I30 primaries, servers that refuse and servers that never answer are named
 
 test('I30 doctor warns of replicas that are away', async () => {
   const dead = `127.0.0.1:${await freePort()}`;
-  const { cli, dispose } = cliFor(slot);
+  const { findings, dispose } = cliFor(slot);
   cleanups.push(async () => dispose());
-  const { stdout } = await cli(['doctor', '--json'], {
-    changes: {
-      NOTIFICATION_REDIS_REPLICA_ADDRS: dead,
-      NOTIFICATION_POSTGRES_REPLICA_DSNS: `postgres://notify:s3cret@${dead}/n`,
-    },
+  const { replicas } = await findings({
+    NOTIFICATION_REDIS_REPLICA_ADDRS: dead,
+    NOTIFICATION_POSTGRES_REPLICA_DSNS: `postgres://notify:s3cret@${dead}/n`,
   });
-  const { findings } = JSON.parse(stdout) as { findings: { name: string }[] };
-  expect(findings.find(({ name }) => name === 'replicas')).toMatchObject({
+  expect(replicas).toMatchObject({
     status: 'warn',
     detail: expect.stringMatching(`redis ${dead}: does not answer: .*; postgres ${dead}: does not answer: `),
   });
-  expect(stdout).not.toContain('s3cret');
+  expect(replicas!.detail).not.toContain('s3cret');
 });

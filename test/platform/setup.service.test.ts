@@ -10,30 +10,20 @@ import { setUpNamespace, setUpSearchAttributes } from '../../cli/setup.ts';
 import { SelfExplanatoryError } from '../../api/errors.ts';
 import { ensureSearchAttributes } from '../../migrations/namespace.ts';
 import type { CliResult } from '../command-line.ts';
-import { cliFor } from '../command-line.ts';
-import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
+import { cliOfTests } from '../command-line.ts';
+import { slotOfTests } from '../harness.ts';
 import { SEARCH_ATTRIBUTES } from '../../workflows/search-attributes.ts';
 
 interface Report {
   steps: { name: string; status: string; detail: string }[];
 }
-interface Diagnosis {
-  findings: { name: string; status: string; detail: string; hint?: string }[];
-}
 
-let slot: Slot;
-let bench: ReturnType<typeof cliFor>;
+const slot = slotOfTests({ isEmpty: true });
+const bench = cliOfTests(slot);
 let namespace: string;
 
 beforeAll(async () => {
-  slot = await takeSlot({ isEmpty: true });
-  bench = cliFor(slot);
   namespace = `setup-${slot.slot}`;
-});
-afterAll(async () => {
-  bench.dispose();
-  await slot.release();
 });
 
 const ROLES = 'intent,mobile-push,subscription';
@@ -46,10 +36,8 @@ const statuses = ({ stdout, stderr }: CliResult) => {
   if (stdout === '') throw new Error(stderr);
   return Object.fromEntries((JSON.parse(stdout) as Report).steps.map(({ name, status }) => [name, status]));
 };
-const findingsOf = async (changes: Record<string, string> = {}) =>
-  (JSON.parse((await run(['doctor'], changes)).stdout) as Diagnosis).findings;
-const finding = async (name: string, changes: Record<string, string> = {}) =>
-  (await findingsOf(changes)).find((one) => one.name === name);
+const findings = (changes: Record<string, string> = {}) =>
+  bench.findings({ TEMPORAL_NAMESPACE: namespace, NOTIFICATION_ROLES: ROLES, ...changes });
 
 const SCHEDULES = [
   'intent-reconciliation',
@@ -71,14 +59,14 @@ test('I40 setup makes what is missing, changes what was asked for, and leaves th
   ];
   const all = (status: string) => Object.fromEntries(everything.map((name) => [name, status]));
 
-  const absent = await finding('Temporal');
+  const absent = (await findings())['Temporal'];
   expect(absent).toMatchObject({ status: 'error', detail: `there is no namespace ${namespace}` });
   expect(absent?.hint).toContain('galaxy-notify setup');
 
   const dry = await run(['setup', '--dry-run']);
   expect([dry.code, statuses(dry)]).toEqual([1, all('missing')]);
   expect(dry.stderr).toContain('without --dry-run');
-  expect(await finding('Temporal')).toMatchObject({ status: 'error' });
+  expect((await findings())['Temporal']).toMatchObject({ status: 'error' });
 
   const made = await run(['setup', '--retention', '7d']);
   expect([made.stderr, made.code, statuses(made)]).toEqual(['', 0, all('created')]);
@@ -101,16 +89,13 @@ test('I40 setup makes what is missing, changes what was asked for, and leaves th
 });
 
 test('I40 doctor looks for the schedules of the configured roles and their intervals', async () => {
-  for (const id of SCHEDULES) {
-    expect(await finding(`schedule: ${id}`, { NOTIFICATION_CLEANUP_INTERVAL: '2h' })).toMatchObject({
-      status: 'ok',
-    });
-  }
-  expect(await finding('schedule: intent-retention')).toMatchObject({
+  const configured = await findings({ NOTIFICATION_CLEANUP_INTERVAL: '2h' });
+  for (const id of SCHEDULES) expect(configured[`schedule: ${id}`]).toMatchObject({ status: 'ok' });
+  expect((await findings())['schedule: intent-retention']).toMatchObject({
     status: 'warn',
     detail: expect.stringContaining('every 2 h instead of 60 min'),
   });
-  const names = (await findingsOf({ NOTIFICATION_ROLES: 'symbol-config' })).map(({ name }) => name);
+  const names = Object.keys(await findings({ NOTIFICATION_ROLES: 'symbol-config' }));
   expect(names.filter((name) => name.startsWith('schedule'))).toEqual(['schedule: symbol-config-retention']);
 });
 
@@ -129,20 +114,19 @@ test('I40 doctor looks whether what the roles reach for can be reached, and send
       target('away', 'http://127.0.0.1:1/symbols'),
     ]),
   );
-  const findings = await findingsOf({
+  const found = await findings({
     NOTIFICATION_ROLES: 'account-callback,symbol-config,subscription',
     NOTIFICATION_PORTFOLIO_BASE_URL: `http://127.0.0.1:${port}`,
     NOTIFICATION_SYMBOL_TARGETS_FILE: targets,
     NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `ntf://${'A'.repeat(43)}@127.0.0.1:1`,
   });
   listener.close();
-  const named = (name: string) => findings.find((one) => one.name === name);
-  expect(named('portfolio service')).toMatchObject({ status: 'ok' });
-  expect(named('symbol targets')).toMatchObject({
+  expect(found['portfolio service']).toMatchObject({ status: 'ok' });
+  expect(found['symbol targets']).toMatchObject({
     status: 'warn',
     detail: expect.stringContaining('1 of 2 cannot be reached: away'),
   });
-  expect(named('notification routers')).toMatchObject({ status: 'error' });
+  expect(found['notification routers']).toMatchObject({ status: 'error' });
   expect(bytes).toBe(0);
 });
 

@@ -5,17 +5,12 @@ import type { StreamConsumerOptions } from '../../activities/stream-consumer.ts'
 import { consumeStream } from '../../activities/stream-consumer.ts';
 import type { DeliveredEntry } from '../../activities/stream-read.ts';
 import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, slotOfTests } from '../harness.ts';
 
 const STREAM = 'some-stream';
 const GROUP = 'some-group';
 
-let slot: Slot;
-beforeAll(async () => {
-  slot = await takeSlot();
-});
-afterAll(() => slot.release());
+const slot = slotOfTests();
 beforeEach(async () => {
   await slot.redis.del(STREAM);
   await slot.redis.xgroup('CREATE', STREAM, GROUP, '0', 'MKSTREAM');
@@ -49,6 +44,13 @@ function consume(more: Partial<StreamConsumerOptions> = {}) {
 
 const add = (text: string) => slot.redis.xadd(STREAM, '*', 'text', text);
 const read = (consumer: string) => slot.redis.xreadgroup('GROUP', GROUP, consumer, 'STREAMS', STREAM, '>');
+const isOld = () =>
+  eventually('the entries to be old enough', async () => {
+    const [[, , idleMs]] = (await slot.redis.xpending(STREAM, GROUP, '-', '+', 1)) as [
+      [string, string, number],
+    ];
+    return idleMs > 100;
+  });
 const consumers = async (): Promise<string[]> =>
   ((await slot.redis.xinfo('CONSUMERS', STREAM, GROUP)) as string[][]).map(
     (info) => info[info.indexOf('name') + 1]!,
@@ -57,12 +59,7 @@ const consumers = async (): Promise<string[]> =>
 test('M2 C7 entries of a dead consumer are taken before new ones, with their deliveries, and it is forgotten', async () => {
   const left = await add('left');
   await read('dead');
-  await eventually('the entry to be old enough', async () => {
-    const [[, , idleMs]] = (await slot.redis.xpending(STREAM, GROUP, '-', '+', 1)) as [
-      [string, string, number],
-    ];
-    return idleMs > 100;
-  });
+  await isOld();
   const fresh = await add('fresh');
   const consumer = consume();
   await eventually('both entries', async () => consumer.taken.length === 2);
@@ -109,14 +106,6 @@ test('M2 C7 a consumer that stops with entries stays listed until they are claim
 
 const MB = 1_000_000;
 const SILENCE_MS = 5_000;
-const isOld = () =>
-  eventually('the entries to be old enough', async () => {
-    const [[, , idleMs]] = (await slot.redis.xpending(STREAM, GROUP, '-', '+', 1)) as [
-      [string, string, number],
-    ];
-    return idleMs > 100;
-  });
-
 test.each([
   ['new', async () => undefined],
   [

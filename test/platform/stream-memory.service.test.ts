@@ -1,21 +1,16 @@
 /** What the stores know of each other, and a store that falls back while it is looked at. */
 import { recall, remember } from '../../activities/stream-memory.ts';
 import { beatKey } from '../../api/intent/stream.ts';
-import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
+import { slotOfTests } from '../harness.ts';
 import { keepRows } from '../put-back.ts';
 
 const STREAM = 'of-a-test';
 
-let slot: Slot;
-beforeAll(async () => {
-  slot = await takeSlot();
-});
+const slot = slotOfTests();
 beforeEach(async () => {
   await slot.db.query('DELETE FROM notification.inbound_streams');
   await slot.redis.del(beatKey('tester', STREAM));
 });
-afterAll(() => slot.release());
 
 const owner = () => ({ db: slot.db, redis: slot.redis, role: 'tester', stream: STREAM });
 const recalled = () => recall(owner());

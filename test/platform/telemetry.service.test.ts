@@ -1,36 +1,23 @@
 /** Traces, the ids of their spans in the logs, and where traces and metrics go. */
-import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { createProbeMetrics } from '../../workers/probes.ts';
 import { startTelemetry } from '../../workers/telemetry.ts';
-import type { LogLine, Slot } from '../harness.ts';
-import { dispatch, eventually, takeSlot } from '../harness.ts';
+import type { LogLine } from '../harness.ts';
+import { dispatch, eventually, slotOfTests } from '../harness.ts';
+import { publishTurn } from '../intent/entries.ts';
 import { startCollector } from '../otlp-collector.ts';
 
-let slot: Slot;
+const slot = slotOfTests();
 let printed: jest.SpyInstance;
 
 beforeAll(async () => {
   // The console exporter prints each span; here it is enough that it does.
   printed = jest.spyOn(console, 'dir').mockImplementation(() => undefined);
-  slot = await takeSlot();
   await slot.startService({ NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED: 'true' });
 });
-afterAll(async () => {
-  await slot.release();
-  printed.mockRestore();
-});
+afterAll(() => printed.mockRestore());
 
-const publish = (key: string) =>
-  publishIntent(
-    slot.redis,
-    newGameTurnReady({
-      idempotencyKey: key,
-      occurredAt: Date.now(),
-      recipientUserIds: ['user-1'],
-      payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-    }),
-  );
+const publish = (key: string) => publishTurn(slot.redis, key);
 
 /** The trace ids with which a notification's acceptance and both publications were logged. */
 const traceIdsOf = (id: string) =>

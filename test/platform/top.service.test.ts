@@ -3,25 +3,18 @@ import { createInterface } from 'node:readline';
 import type { Operator } from '../../client/operator.ts';
 import type { Top, TopOfKind } from '../../client/top.ts';
 import { PLANTS, plantCauses } from '../../dev/planted-causes.ts';
-import { cliFor, spawnCli } from '../command-line.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { cliOfTests, spawnCli } from '../command-line.ts';
+import { eventually, operatorOf, slotOfTests } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 
 const KINDS = ['intent', 'mobile-push', 'symbol-config', 'account-callback', 'subscription'];
 
-let slot: Slot;
+const slot = slotOfTests();
 let operator: Operator;
-let program: ReturnType<typeof cliFor>;
+const program = cliOfTests(slot);
 beforeAll(async () => {
-  slot = await takeSlot();
   await slot.startService();
   operator = operatorOf(slot);
-  program = cliFor(slot);
-});
-afterAll(async () => {
-  program.dispose();
-  await slot.release();
 });
 
 const kindOf = ({ kinds }: Top, name: string): TopOfKind => kinds.find(({ kind }) => kind === name)!;

@@ -1,20 +1,13 @@
 /** `views`: lists of the Web UI, whose queries Temporal takes and whose links say the same. */
 import type { View } from '../../client/views.ts';
-import { cliFor } from '../command-line.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { cliOfTests } from '../command-line.ts';
+import { eventually, operatorOf, slotOfTests } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 
-let slot: Slot;
-let program: ReturnType<typeof cliFor>;
+const slot = slotOfTests();
+const program = cliOfTests(slot);
 beforeAll(async () => {
-  slot = await takeSlot();
-  program = cliFor(slot);
   await slot.startService({ NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '1' });
-});
-afterAll(async () => {
-  program.dispose();
-  await slot.release();
 });
 
 const idsOf = async (query: string): Promise<string[]> => {

@@ -1,9 +1,8 @@
 /** Commands that change nothing: what they may do, and `--watch`. */
 import { READ_ONLY } from '../../cli/read-only.ts';
 import { readOutboxSql } from '../../client/outbox.ts';
-import { cliFor } from '../command-line.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { cliOfTests } from '../command-line.ts';
+import { eventually, slotOfTests } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 import { asUser } from '../redis-users.ts';
 
@@ -23,16 +22,10 @@ const ARGUMENTS: Record<string, (notificationId: string) => string[]> = {
 
 const REFUSED = /permission|NOPERM|denied|read-only transaction/i;
 
-let slot: Slot;
-let program: ReturnType<typeof cliFor>;
+const slot = slotOfTests();
+const program = cliOfTests(slot);
 beforeAll(async () => {
-  slot = await takeSlot();
-  program = cliFor(slot);
   await slot.startService();
-});
-afterAll(async () => {
-  program.dispose();
-  await slot.release();
 });
 
 test('U6 an operator who may only read can look at everything', async () => {

@@ -4,21 +4,18 @@ import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
 import { PLANTS, plantCauses, plantedUser } from '../../dev/planted-causes.ts';
 import { STATES } from '../../dev/states.ts';
-import type { Slot } from '../harness.ts';
-import { operatorOf, takeSlot } from '../harness.ts';
+import { operatorOf, resourcesOf, slotOfTests } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 
 const DAY_MS = 86_400_000;
 
-let slot: Slot;
+const slot = slotOfTests();
 let operator: Operator;
 
 beforeAll(async () => {
-  slot = await takeSlot();
   operator = operatorOf(slot, 'http://ui.test');
   await plantCauses(slot.db, 2);
 });
-afterAll(() => slot.release());
 
 /** Of each cause: the rows that it follows from, as dev/states.ts names them. */
 const CAUSES: Record<Cause, readonly string[]> = {
@@ -235,13 +232,9 @@ test('U1 why is asked of a type, of an administrator, and within a limit', async
 });
 
 test('U1 a Redis that does not answer is a doubt', async () => {
-  const { answers, doubts } = await createOperator({
-    temporal: slot.client,
-    db: slot.db,
-    redis: { get: () => Promise.reject(new Error('refused')) } as never,
-    namespace: 'n',
-    intentsStream: 'notification:intents',
-  }).why(plantedUser('published', 1));
+  const redis = { get: () => Promise.reject(new Error('refused')) } as never;
+  const { why } = createOperator({ ...resourcesOf(slot), redis });
+  const { answers, doubts } = await why(plantedUser('published', 1));
   expect(answers).toMatchObject([{ cause: 'published' }]);
   expect(doubts).toEqual(['Redis did not say what of notification:intents is still to be read: refused']);
 });

@@ -1,24 +1,17 @@
 /** Versioned rollouts: the version that Temporal calls current has the work, and open executions move on to it. */
 import { WORKFLOW_TASKS } from '../../api/task-queue-types.ts';
-import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import { INTENT_TASK_QUEUE, notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import packageJson from '../../package.json' with { type: 'json' };
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot, untilStarted } from '../harness.ts';
+import { eventually, slotOfTests, takeSlot, untilStarted } from '../harness.ts';
+import { publishTurn } from '../intent/entries.ts';
 import { namespaceOf } from '../slots.ts';
 
 const DEPLOYMENT = 'galaxy-notify';
-let slot: Slot;
-beforeAll(async () => {
-  slot = await takeSlot();
-});
-afterAll(() => slot.release());
+const slot = slotOfTests();
 
-const start = (buildId: string) =>
-  slot.startService({
-    NOTIFICATION_WORKER_BUILD_ID: buildId,
-  });
+const start = (buildId: string) => slot.startService({ NOTIFICATION_WORKER_BUILD_ID: buildId });
 
 /** As an operator does it with `temporal worker deployment set-current-version`. */
 const makeCurrent = (buildId: string) =>
@@ -32,23 +25,14 @@ const makeCurrent = (buildId: string) =>
     return true;
   });
 
-const turnReady = (key: string) =>
-  newGameTurnReady({
-    idempotencyKey: key,
-    occurredAt: Date.now(),
-    recipientUserIds: ['user-1'],
-    payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-  });
-const publish = (key: string) => publishIntent(slot.redis, turnReady(key));
-
 /** The version that completed the latest workflow task. */
 async function versionOf(workflowId: string): Promise<string | undefined | null> {
   const { raw } = await slot.client.workflow.getHandle(workflowId).describe();
   return raw.workflowExecutionInfo?.versioningInfo?.deploymentVersion?.buildId;
 }
 
-async function delivered(id: string): Promise<void> {
-  const handle = slot.client.workflow.getHandle(notificationWorkflowId(id));
+async function delivered({ client }: Slot, id: string): Promise<void> {
+  const handle = client.workflow.getHandle(notificationWorkflowId(id));
   await untilStarted(handle);
   await handle.result();
 }
@@ -56,15 +40,15 @@ async function delivered(id: string): Promise<void> {
 test('I40 work goes to the current version, and what is open goes on with the next one', async () => {
   const old = await start('one');
   await makeCurrent('one');
-  const first = await publish('first');
-  await delivered(first);
+  const first = await publishTurn(slot.redis, 'first');
+  await delivered(slot, first);
   expect(await versionOf(notificationWorkflowId(first))).toBe('one');
 
   await start('two');
   await makeCurrent('two');
   await old.stop();
-  const second = await publish('second');
-  await delivered(second);
+  const second = await publishTurn(slot.redis, 'second');
+  await delivered(slot, second);
   expect(await versionOf(notificationWorkflowId(second))).toBe('two');
   await eventually(
     'the reader to run on the new version',
@@ -89,10 +73,8 @@ test('I40 without versions Temporal is told the release of each worker, and give
         deploymentName: packageJson.name,
         buildId: packageJson.version,
       });
-    const id = await publishIntent(plain.redis, turnReady('plain'));
-    const handle = plain.client.workflow.getHandle(notificationWorkflowId(id));
-    await untilStarted(handle);
-    await handle.result();
+    const id = await publishTurn(plain.redis, 'plain');
+    await delivered(plain, id);
   } finally {
     await plain.release();
   }
