@@ -11,27 +11,18 @@ const read = (...file: string[]) => readFileSync(path.join(ROOT, ...file), 'utf8
 const filesIn = (folder: string, extension: string) =>
   readdirSync(path.join(ROOT, folder)).filter((file) => file.endsWith(extension));
 
+const ofTemporal = (kind: Instrument['kind'], names: string): Instrument[] =>
+  names
+    .split(' ')
+    .map((name) => ({ name: `temporal_${name}`, kind, ...(kind === 'histogram' && { unit: 'ms' }) }));
+
 /** Of Temporal's SDK those that dashboards and alarms use; test/intent/metrics.service.test.ts sees that they arrive. */
 const TEMPORAL: Instrument[] = [
-  ...[
-    'temporal_request',
-    'temporal_request_failure',
-    'temporal_sticky_cache_total_forced_eviction',
-    'temporal_workflow_task_execution_failed',
-    'temporal_activity_execution_failed',
-  ].map((name) => ({ name, kind: 'counter' as const })),
-  ...[
-    'temporal_worker_task_slots_available',
-    'temporal_worker_task_slots_used',
-    'temporal_num_pollers',
-    'temporal_sticky_cache_size',
-  ].map((name) => ({ name, kind: 'gauge' as const })),
-  ...[
-    'temporal_workflow_task_schedule_to_start_latency',
-    'temporal_activity_schedule_to_start_latency',
-    'temporal_workflow_task_execution_latency',
-    'temporal_request_latency',
-  ].map((name) => ({ name, kind: 'histogram' as const, unit: 'ms' })),
+  ...ofTemporal('counter', 'request request_failure sticky_cache_total_forced_eviction'),
+  ...ofTemporal('counter', 'workflow_task_execution_failed activity_execution_failed'),
+  ...ofTemporal('gauge', 'worker_task_slots_available worker_task_slots_used num_pollers sticky_cache_size'),
+  ...ofTemporal('histogram', 'workflow_task_schedule_to_start_latency activity_schedule_to_start_latency'),
+  ...ofTemporal('histogram', 'workflow_task_execution_latency request_latency'),
 ];
 
 const UNITS: Record<string, string> = { ms: 'milliseconds', s: 'seconds' };

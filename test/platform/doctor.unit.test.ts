@@ -1,11 +1,54 @@
-/** When certificates of the configuration expire, and how that is said. */
+/** Checks of `doctor`: each is bounded, and spoils no other; a Redis Cluster is refused; certificates expire. */
+import { setTimeout as pause } from 'node:timers/promises';
+import type { Redis } from 'ioredis';
 import { generate } from 'selfsigned';
+import { redisChecks } from '../../cli/check-redis.ts';
 import { expiryOf } from '../../cli/check-secrets.ts';
+import { diagnose, ok } from '../../cli/checks.ts';
 import { certificateExpiries } from '../../config/certificates.ts';
 import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
+import { refuseCluster } from '../../workers/redis.ts';
 
 const DAY_MS = 86_400_000;
 const NOW = Date.parse('2026-11-23T12:00:00Z');
+
+test('I40 a check has its own time where it needs more than others', async () => {
+  const late = () => pause(100, ok('late'));
+  const found = await diagnose(
+    [
+      [
+        ['server', () => ok('there')],
+        ['usual', late],
+        ['patient', late, 10_000],
+      ],
+    ],
+    20,
+  );
+  expect(found.map(({ name, status, detail }) => [name, status, detail])).toEqual([
+    ['server', 'ok', 'there'],
+    ['usual', 'error', 'no answer within 0.02 s'],
+    ['patient', 'ok', 'late'],
+  ]);
+});
+
+/** What Redis answers to INFO. */
+const answering = (isCluster: boolean) =>
+  ({
+    info: () =>
+      Promise.resolve(
+        `redis_version:7.2.0\r\nrole:master\r\n# Cluster\r\ncluster_enabled:${isCluster ? 1 : 0}\r\n`,
+      ),
+    ping: () => Promise.resolve('PONG'),
+  }) as unknown as Redis;
+
+test('intent-14 a Redis Cluster, whose scripts have keys of one slot, is refused at the start and by doctor', async () => {
+  await expect(refuseCluster(answering(true))).rejects.toThrow(/Redis Cluster.*use a single master/);
+  await expect(refuseCluster(answering(false))).resolves.toBeUndefined();
+  const [[, check]] = redisChecks(answering(true), () => Promise.resolve(), 0) as [
+    [string, () => Promise<unknown>],
+  ];
+  expect(JSON.stringify(await check())).toMatch(/Redis Cluster/);
+});
 
 async function certificate(days: number, ca: boolean): Promise<string> {
   const { cert } = await generate([{ name: 'commonName', value: 'x' }], {
