@@ -170,8 +170,8 @@ export default tseslint.config(
     },
   },
   {
-    // The proxy has no answers to hold; the other file tests what delays an answer for the fault suite.
-    files: ['test/platform/{tcp-proxy,held-answers}.unit.test.ts'],
+    // The proxy has no answers to hold.
+    files: ['test/platform/tcp-proxy.unit.test.ts'],
     rules: { 'no-restricted-syntax': 'off' },
   },
   prettier,

@@ -1,7 +1,7 @@
-/** What a release writes, and that every file says the same version and the same place of the sources. */
+/** Every file says the same version and the same place of the sources. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { releasedChangelog, versionPlaces, withVersion } from '../../dev/release.ts';
+import { versionPlaces, withVersion } from '../../dev/release.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 const read = (...file: string[]) => readFileSync(path.join(ROOT, ...file), 'utf8');
@@ -9,16 +9,6 @@ const { version, repository } = JSON.parse(read('package.json')) as {
   version: string;
   repository: { url: string };
 };
-
-test('what was unreleased becomes that of the version, and there is room for what comes next', () => {
-  const page = '# Changelog\n\n## [Unreleased]\n\n### Added\n\n- a\n\n## [0.1.0] - 2026-01-01\n';
-  expect(releasedChangelog(page, '0.2.0', '2026-11-26')).toBe(
-    '# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2026-11-26\n\n### Added\n\n- a\n\n## [0.1.0] - 2026-01-01\n',
-  );
-  expect(() => releasedChangelog(page, '0.1.0', '2026-11-26')).toThrow('already');
-  const nothing = '# Changelog\n\n## [Unreleased]\n\n## [0.1.0] - 2026-01-01\n';
-  expect(() => releasedChangelog(nothing, '0.2.0', '2026-11-26')).toThrow('nothing');
-});
 
 test('chart, image, clients and contracts have the version of package.json, and a release changes all of them', () => {
   const places = versionPlaces(ROOT);
