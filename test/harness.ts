@@ -30,7 +30,6 @@ import type { Service } from '../workers/service.ts';
 import { startService } from '../workers/service.ts';
 import { eventually } from './eventually.ts';
 import { recordHistories } from './histories/record.ts';
-import { PATIENCE, STATEMENT_TIMEOUT_MS } from './patience.ts';
 import { asUserOf, makeUsers } from './redis-users.ts';
 import { NAMESPACES_AHEAD, SLOTS, TEMPLATE_DATABASE, databaseOf, namespaceOf, roleOfSlot } from './slots.ts';
 import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
@@ -63,6 +62,21 @@ export const dispatch = (): DispatchMode =>
   (process.env['NOTIFICATION_ROUTE_DISPATCH'] as DispatchMode | undefined) ?? 'child';
 
 export type LogLine = Record<string, unknown> & { msg: string; level: string };
+
+const STATEMENT_TIMEOUT_MS = 60_000;
+
+/**
+ * Time-outs of services in tests: long enough for a machine that does other things as well. A test of a time-out asks
+ * for a short one.
+ */
+const PATIENCE = {
+  // At most NOTIFICATION_ROUTE_LEASE_TTL; services settle for three times as long after a loss.
+  NOTIFICATION_REDIS_OPERATION_TIMEOUT: '5s',
+  NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: `${STATEMENT_TIMEOUT_MS}ms`,
+  NOTIFICATION_USER_SERVICE_TIMEOUT: '20s',
+  NOTIFICATION_HTTP_TIMEOUT: '5m',
+  NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '20s',
+};
 
 /** One test file's own part of every server. */
 export interface Slot {
