@@ -10,22 +10,7 @@ import { startServer } from '../dev/servers/server-process.ts';
 import type { LoopbackCertificate } from '../dev/stand-ins/certificate.ts';
 import { eventually } from './eventually.ts';
 
-export interface Sentinels {
-  addresses: { host: string; port: number }[];
-  /** As `NOTIFICATION_REDIS_SENTINELS` has them. */
-  list: string;
-  /** Where the master is by the word of most of them, as host:port. */
-  master(): Promise<string>;
-  /** Until most of them say that another server is the master. */
-  awaitOther(than: string): Promise<string>;
-  /** Until all of them know a replica that follows, which a failover needs. */
-  awaitReplica(): Promise<void>;
-  /** Makes the replica the master while the old one lives. */
-  switchOver(): Promise<void>;
-  /** Ends one of them. */
-  stopOne(): Promise<void>;
-  stop(): Promise<void>;
-}
+export type Sentinels = Awaited<ReturnType<typeof startSentinels>>;
 
 const COUNT = 3;
 const LIMIT_MS = 60_000;
@@ -71,18 +56,12 @@ async function tlsLines(folder: string, port: number, tls: SentinelTls): Promise
   return lines;
 }
 
-export async function startSentinels({
-  name,
-  master,
-  password,
-  tls,
-  count = COUNT,
-}: Options): Promise<Sentinels> {
+export async function startSentinels({ name, master, password, tls, count = COUNT }: Options) {
   const folder = await mkdtemp(path.join(tmpdir(), 'redis-sentinels-'));
   const command = await findRedis(() => undefined);
   const running: RunningServer[] = [];
   const clients: Redis[] = [];
-  const addresses: Sentinels['addresses'] = [];
+  const addresses: Options['master'][] = [];
   for (let at = 1; at <= count; at += 1) {
     const port = await freePort();
     const file = path.join(folder, `sentinel-${at}.conf`);
@@ -138,10 +117,12 @@ export async function startSentinels({
 
   return {
     addresses,
+    /** As `NOTIFICATION_REDIS_SENTINELS` has them. */
     list: addresses.map(({ host, port }) => `${host}:${port}`).join(','),
+    /** Where the master is by the word of most of them, as host:port. */
     master: masterOfMost,
 
-    awaitOther: (than) =>
+    awaitOther: (than: string) =>
       eventually(
         `another master than ${than}`,
         async () => {
@@ -151,6 +132,7 @@ export async function startSentinels({
         LIMIT_MS,
       ),
 
+    /** Until all of them know a replica that follows, which a failover needs. */
     async awaitReplica() {
       await eventually(
         'all sentinels to know the replica and each other',
@@ -180,6 +162,7 @@ export async function startSentinels({
       );
     },
 
+    /** Makes the replica the master while the old one lives. */
     async switchOver() {
       await eventually(
         'a sentinel to begin',

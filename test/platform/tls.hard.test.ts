@@ -1,27 +1,29 @@
 /**
- * Connections that are encrypted and both of whose ends are proven: Redis, PostgreSQL, Temporal, each a real server. An
- * outsider tries each of them, as a server and as a client.
+ * Connections that are encrypted and both of whose ends are proven: Redis, its sentinels, PostgreSQL, Temporal, each a real
+ * server. An outsider tries each of them, as a server and as a client.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { publishIntent, newGameTurnReady } from '../../client/notificationintent.ts';
 import type { LoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { provideEndpoints } from '../../workers/embedded.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { startService } from '../../workers/service.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { takeSlot } from '../harness.ts';
 import type { Certificates } from '../identities.ts';
 import { createCertificates } from '../identities.ts';
+import { publishTurn } from '../intent/entries.ts';
 import type { Sentinels } from '../redis-sentinels.ts';
 import { startSentinels } from '../redis-sentinels.ts';
+import { delivered } from '../service-process.ts';
 import { problemsIn } from './config-problems.ts';
 import { rotatingPostgres, rotatingRedis, rotatingTemporal } from './rotating-servers.ts';
 
 const ignore = () => undefined;
 const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-tls-'));
 const PASSWORD = 'Zu-7c1e5f0a9b';
+const MASTER = 'notifications';
 
 /** What ends with this file. */
 const cleanups: (() => unknown)[] = [() => rmSync(dataDir, { recursive: true, force: true })];
@@ -31,6 +33,7 @@ let client: Certificates;
 let redis: Awaited<ReturnType<typeof rotatingRedis>>;
 let postgres: Awaited<ReturnType<typeof rotatingPostgres>>;
 let temporal: Awaited<ReturnType<typeof rotatingTemporal>>;
+let sentinel: Sentinels;
 
 beforeAll(async () => {
   [server, client] = [await createCertificates(), await createCertificates()];
@@ -43,21 +46,33 @@ beforeAll(async () => {
   cleanups.push(() => postgres.stop());
   temporal = await rotatingTemporal(slot.endpoints.temporalAddress!, own);
   cleanups.push(() => temporal.stop());
+  sentinel = await startSentinel(server.own);
 });
 afterAll(async () => {
   for (const cleanup of cleanups.reverse()) await cleanup();
 });
 
+/** One is enough to name a master. @param shown what it shows. */
+async function startSentinel(shown: LoopbackCertificate): Promise<Sentinels> {
+  const started = await startSentinels({
+    ...{ name: MASTER, count: 1, password: PASSWORD },
+    master: { host: '127.0.0.1', port: redis.port },
+    tls: { shown, client: client.own, masterPem: server.own.certPem, masterPassword: PASSWORD },
+  });
+  cleanups.push(() => started.stop());
+  return started;
+}
+
 /** What the service shows a server, and what it trusts. */
 interface Access {
-  trusted: LoopbackCertificate;
+  trusted: Pick<LoopbackCertificate, 'certPem'>;
   /** None: no certificate of the client. */
-  shown?: LoopbackCertificate;
+  shown?: LoopbackCertificate | undefined;
   /** None: no password. */
-  password?: string;
-  isPlain?: boolean;
+  password?: string | undefined;
+  isPlain?: boolean | undefined;
 }
-type Store = 'Redis' | 'PostgreSQL' | 'Temporal';
+type Store = 'Redis' | 'the sentinels' | 'PostgreSQL' | 'Temporal';
 
 const rightAccess = (): Access => ({ trusted: server.own, shown: client.own, password: PASSWORD });
 
@@ -67,20 +82,24 @@ function environment(changed: Partial<Record<Store, Access>> = {}): Record<strin
     NOTIFICATION_REDIS_DB: '0',
     NOTIFICATION_USER_SERVICE_BASE_URL: slot.userService.url,
     ...VARIABLES.Redis(to('Redis')),
+    ...(changed['the sentinels'] && VARIABLES['the sentinels'](changed['the sentinels'])),
     ...VARIABLES.PostgreSQL(to('PostgreSQL')),
     ...VARIABLES.Temporal(to('Temporal')),
   };
 }
 
 const VARIABLES: Record<Store, (access: Access) => Record<string, string>> = {
-  Redis: ({ trusted, shown, password, isPlain }) => ({
-    NOTIFICATION_REDIS_MASTER_ADDR: `${isPlain ? '' : 'rediss://'}127.0.0.1:${redis.port}`,
-    ...(password === undefined ? {} : { NOTIFICATION_REDIS_PASSWORD: password }),
-    ...(isPlain ? {} : { NOTIFICATION_REDIS_CA_FILE: file(trusted.certPem) }),
-    ...(shown && {
-      NOTIFICATION_REDIS_CERT_FILE: file(shown.certPem),
-      NOTIFICATION_REDIS_KEY_FILE: file(shown.keyPem),
-    }),
+  Redis: ({ password = '', ...access }) => ({
+    NOTIFICATION_REDIS_MASTER_ADDR: `${access.isPlain ? '' : 'rediss://'}127.0.0.1:${redis.port}`,
+    NOTIFICATION_REDIS_PASSWORD: password,
+    ...tlsOfRedis(access),
+  }),
+  'the sentinels': ({ password = '', isPlain, ...access }) => ({
+    NOTIFICATION_REDIS_MASTER_ADDR: '',
+    NOTIFICATION_REDIS_SENTINELS: `${isPlain ? '' : 'rediss://'}${sentinel.list}/${MASTER}`,
+    NOTIFICATION_REDIS_SENTINEL_PASSWORD: password,
+    NOTIFICATION_REDIS_PASSWORD: PASSWORD,
+    ...tlsOfRedis({ ...access, isPlain }),
   }),
   PostgreSQL({ trusted, shown, password = '', isPlain }) {
     const contents: Record<string, string | undefined> = {
@@ -109,6 +128,14 @@ const VARIABLES: Record<Store, (access: Access) => Record<string, string>> = {
   }),
 };
 
+function tlsOfRedis({ trusted, shown, isPlain }: Access): Record<string, string> {
+  return {
+    NOTIFICATION_REDIS_CA_FILE: isPlain ? '' : file(trusted.certPem),
+    NOTIFICATION_REDIS_CERT_FILE: shown ? file(shown.certPem) : '',
+    NOTIFICATION_REDIS_KEY_FILE: shown ? file(shown.keyPem) : '',
+  };
+}
+
 let written = 0;
 function file(content: string): string {
   const named = path.join(dataDir, `${(written += 1)}.pem`);
@@ -127,23 +154,7 @@ async function start(env: Record<string, string>) {
 
 test('I30 an intent is delivered with TLS on every connection, and certificates of ours where they are asked for', async () => {
   const service = await start(environment());
-  const id = await publishIntent(
-    redis.admin,
-    newGameTurnReady({
-      idempotencyKey: 'tls',
-      occurredAt: Date.now(),
-      recipientUserIds: ['user-1'],
-      payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-    }),
-  );
-  await eventually('both entries', async () => {
-    const lengths = [
-      await redis.admin.xlen('gateway:client-events'),
-      await redis.admin.xlen('mail:delivery_commands'),
-    ];
-    return lengths.every((length) => length === 1);
-  });
-  expect(id).toMatch(/^\d+-\d+$/);
+  await delivered({ redis: redis.admin }, await publishTurn(redis.admin, 'tls'));
 
   const { rows } = await postgres.admin.query<{ ssl: boolean }>(
     `SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'galaxy-notify' AND datname = current_database()`,
@@ -152,113 +163,64 @@ test('I30 an intent is delivered with TLS on every connection, and certificates 
   await service.stop();
 });
 
-describe.each(['Redis', 'PostgreSQL', 'Temporal'] as const)('%s', (store) => {
-  const refused = (access: Access) =>
-    expect(start(environment({ [store]: access }))).rejects.toThrow(`cannot reach ${store} at `);
-  const present = (identity: LoopbackCertificate) =>
-    ({ Redis: redis, PostgreSQL: postgres, Temporal: temporal })[store].rotate(
-      { server: identity, client: client.own },
-      PASSWORD,
-    );
+test('I91 I30 the master is found through sentinels that speak TLS and ask for a password', async () => {
+  const before = (await redis.ages()).length;
+  const service = await start(environment({ 'the sentinels': rightAccess() }));
+  expect((await redis.ages()).length).toBeGreaterThan(before);
+  await service.stop();
+});
 
-  test.each([
+const PLACES: Record<Store, string> = {
+  Redis: 'Redis at ',
+  'the sentinels': `Redis ${MASTER} of the sentinels `,
+  PostgreSQL: 'PostgreSQL at ',
+  Temporal: 'Temporal at ',
+};
+
+describe.each(Object.keys(PLACES) as Store[])('%s', (store) => {
+  async function refused(access: Access): Promise<void> {
+    const error = await start(environment({ [store]: access })).then(
+      () => undefined,
+      (reason: unknown) => reason as Error,
+    );
+    expect(error?.message).toContain(`cannot reach ${PLACES[store]}`);
+    expect(error!.message).not.toContain(PASSWORD);
+  }
+  async function present(identity: LoopbackCertificate): Promise<unknown> {
+    if (store === 'the sentinels') return (sentinel = await startSentinel(identity));
+    const servers = { Redis: redis, PostgreSQL: postgres, Temporal: temporal };
+    return servers[store].rotate({ server: identity, client: client.own }, PASSWORD);
+  }
+
+  const strangers: [string, () => Partial<Access>][] = [
     ['shows no certificate', () => ({ shown: undefined })],
     ['shows a foreign certificate', () => ({ shown: client.foreign })],
     ['shows an expired certificate', () => ({ shown: client.expired })],
     ['speaks plainly', () => ({ shown: undefined, isPlain: true })],
-    ...(store === 'Temporal'
-      ? []
-      : ([
-          ['has no password', () => ({ password: undefined })],
-          ['has the password of another user', () => ({ password: 'Zu-of-somebody-else' })],
-        ] as [string, () => Partial<Access>][])),
-  ] as [string, () => Partial<Access>][])(
-    'security-10 I30 I32 a service that %s is not let in, and says where',
+  ];
+  if (store !== 'Temporal')
+    strangers.push(
+      ['has no password', () => ({ password: undefined })],
+      ['has the password of another user', () => ({ password: 'Zu-of-somebody-else' })],
+    );
+
+  test.each(strangers)(
+    'security-10 I91 I30 I32 a service that %s is not let in, and says where',
     (_, change) => refused({ ...rightAccess(), ...change() }),
   );
 
   test.each(['foreign', 'expired', 'ofAnotherName'] as const)(
-    'security-10 I30 I32 a server whose certificate is %s stops the start',
+    'security-10 I91 I30 I32 a server whose certificate is %s stops the start',
     async (kind) => {
       await present(server[kind]);
+      // A master behind sentinels stays trusted: only the sentinel can be why.
+      const trusted = [...(store === 'the sentinels' ? [server.own] : []), server[kind]];
+      const certPem = trusted.map((one) => one.certPem).join('\n');
       try {
-        await refused({ ...rightAccess(), trusted: kind === 'foreign' ? server.own : server[kind] });
+        await refused({ ...rightAccess(), trusted: kind === 'foreign' ? server.own : { certPem } });
       } finally {
         await present(server.own);
       }
-    },
-  );
-});
-
-describe('Redis behind sentinels', () => {
-  const NAME = 'notifications';
-  const SENTINEL_PASSWORD = 'Zu-sentinels-91be37d0';
-  /** One is enough to name a master. @param shown what it shows. */
-  async function oneSentinel(shown: LoopbackCertificate): Promise<Sentinels> {
-    const sentinels = await startSentinels({
-      ...{ name: NAME, count: 1, password: SENTINEL_PASSWORD },
-      master: { host: '127.0.0.1', port: redis.port },
-      tls: { shown, client: client.own, masterPem: server.own.certPem, masterPassword: PASSWORD },
-    });
-    cleanups.push(() => sentinels.stop());
-    return sentinels;
-  }
-  const through = ({ addresses: [at] }: Sentinels, scheme = 'rediss://') => ({
-    ...environment(),
-    NOTIFICATION_REDIS_MASTER_ADDR: '',
-    NOTIFICATION_REDIS_SENTINELS: `${scheme}${at!.host}:${at!.port}/${NAME}`,
-    NOTIFICATION_REDIS_SENTINEL_PASSWORD: SENTINEL_PASSWORD,
-  });
-  async function expectRefused(env: Record<string, string>): Promise<void> {
-    const error = await start(env).then(
-      () => undefined,
-      (reason: unknown) => reason as Error,
-    );
-    expect(error?.message).toContain(`cannot reach Redis ${NAME} of the sentinels `);
-    for (const secret of [PASSWORD, SENTINEL_PASSWORD]) expect(error!.message).not.toContain(secret);
-  }
-  let sentinels: Sentinels;
-  beforeAll(async () => {
-    sentinels = await oneSentinel(server.own);
-  });
-
-  test('I91 I30 the master is found through sentinels that speak TLS and ask for a password', async () => {
-    const before = (await redis.ages()).length;
-    const service = await start(through(sentinels));
-    expect((await redis.ages()).length).toBeGreaterThan(before);
-    await service.stop();
-  });
-
-  test.each<[string, () => Record<string, string>]>([
-    ['shows no certificate', () => ({ NOTIFICATION_REDIS_CERT_FILE: '', NOTIFICATION_REDIS_KEY_FILE: '' })],
-    ['has no password for them', () => ({ NOTIFICATION_REDIS_SENTINEL_PASSWORD: '' })],
-    [
-      'has the password of another user',
-      () => ({ NOTIFICATION_REDIS_SENTINEL_PASSWORD: 'Zu-of-somebody-else' }),
-    ],
-    [
-      'speaks plainly',
-      () => ({
-        NOTIFICATION_REDIS_SENTINELS: through(sentinels, '').NOTIFICATION_REDIS_SENTINELS,
-        ...{
-          NOTIFICATION_REDIS_CA_FILE: '',
-          NOTIFICATION_REDIS_CERT_FILE: '',
-          NOTIFICATION_REDIS_KEY_FILE: '',
-        },
-      }),
-    ],
-  ])('security-10 I91 I30 a service that %s finds no master, and says where', (_, change) =>
-    expectRefused({ ...through(sentinels), ...change() }),
-  );
-
-  test.each(['foreign', 'expired', 'ofAnotherName'] as const)(
-    'security-10 I91 I30 a sentinel whose certificate is %s names no master',
-    async (kind) => {
-      const outsider = await oneSentinel(server[kind]);
-      // The master stays trusted: only the sentinel can be why.
-      const trusted = kind === 'foreign' ? [server.own] : [server.own, server[kind]];
-      const pem = trusted.map(({ certPem }) => certPem).join('\n');
-      await expectRefused({ ...through(outsider), NOTIFICATION_REDIS_CA_FILE: file(pem) });
     },
   );
 });
