@@ -1,15 +1,13 @@
 /** Dashboards, alarms and the runbook, held against the metrics that there are. */
 import { readFileSync, readdirSync, realpathSync } from 'node:fs';
 import path from 'node:path';
-import { parse } from 'yaml';
 import { DASHBOARDS } from '../../deploy/dashboard-panels.ts';
 import type { Instrument } from '../../dev/instruments.ts';
 import { instruments } from '../../dev/instruments.ts';
+import { ALARMS, SECTIONS } from '../runbook/pages.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 const read = (...file: string[]) => readFileSync(path.join(ROOT, ...file), 'utf8');
-const filesIn = (folder: string, extension: string) =>
-  readdirSync(path.join(ROOT, folder)).filter((file) => file.endsWith(extension));
 
 const ofTemporal = (kind: Instrument['kind'], names: string): Instrument[] =>
   names
@@ -42,19 +40,6 @@ const metricsOf = (expression: string) =>
   expression.match(/\b(?:notification|temporal)_[a-z_]+|\bup(?=\{)/g)?.filter(isNoLabel) ?? [];
 /** The one label that looks like a metric. */
 const isNoLabel = (word: string) => word !== 'notification_type';
-
-interface Alarm {
-  alert: string;
-  expr: string;
-  labels: { severity: string };
-  annotations: { summary: string; runbook: string };
-}
-
-const ALARMS = filesIn('deploy/alerts', '.yaml').flatMap((file) => {
-  const { groups } = parse(read('deploy/alerts', file)) as { groups: { name: string; rules: Alarm[] }[] };
-  return groups.flatMap(({ rules }) => rules);
-});
-const RUNBOOK = read('docs/operate/runbook.md');
 
 test('I33 names in Prometheus: dots, units, counters', () => {
   expect(OURS).toHaveLength(new Set(OURS).size);
@@ -119,8 +104,7 @@ describe('alarms', () => {
   });
 
   test('I40 each has its section in the runbook, and each section its alarm', () => {
-    const sections = [...RUNBOOK.matchAll(/^### (\S+)$/gm)].map(([, name]) => name!);
-    expect(sections.sort()).toEqual(ALARMS.map(({ alert }) => alert).sort());
+    expect([...SECTIONS.keys()].sort()).toEqual(ALARMS.map(({ alert }) => alert).sort());
     for (const { alert, annotations } of ALARMS) {
       expect(annotations.runbook).toBe(`docs/operate/runbook.md#${alert.toLowerCase()}`);
     }
@@ -136,11 +120,9 @@ describe('alarms', () => {
   });
 
   test('I40 each section says what it means, what to do, and a command', () => {
-    for (const section of RUNBOOK.split(/^### /m).slice(1)) {
-      for (const part of ['**It means**', '**Do**', '```sh']) {
-        expect([section.split('\n')[0], section.includes(part)]).toEqual([section.split('\n')[0], true]);
-      }
-    }
+    for (const [name, { text }] of SECTIONS)
+      for (const part of ['**It means**', '**Do**', '```sh'])
+        expect([name, text.includes(part)]).toEqual([name, true]);
   });
 });
 

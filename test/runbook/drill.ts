@@ -129,8 +129,7 @@ export function drillGround({ env }: { env: () => Record<string, string> }): Dri
   };
 
   async function carryOut(drill: Drill): Promise<void> {
-    const alarm = ALARMS.find(({ name }) => name === drill.alarm)!;
-    const expression = inSeconds(alarm.expression);
+    const expression = inSeconds(ALARMS.find(({ alert }) => alert === drill.alarm)!.expr);
     const { text } = sectionOf(drill.alarm);
     const until = (is: boolean) =>
       eventually(

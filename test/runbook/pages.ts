@@ -5,18 +5,20 @@ import { parse } from 'yaml';
 
 const DEPLOY = path.join(import.meta.dirname, '../../deploy');
 
+/** As Prometheus reads it. */
 export interface Alarm {
-  name: string;
-  expression: string;
+  alert: string;
+  expr: string;
+  labels: { severity: string };
+  annotations: { summary: string; runbook: string };
 }
 
 export const ALARMS: readonly Alarm[] = readdirSync(path.join(DEPLOY, 'alerts'))
   .filter((file) => file.endsWith('.yaml'))
   .flatMap((file) => {
-    const { groups } = parse(readFileSync(path.join(DEPLOY, 'alerts', file), 'utf8')) as {
-      groups: { rules: { alert: string; expr: string }[] }[];
-    };
-    return groups.flatMap(({ rules }) => rules.map(({ alert, expr }) => ({ name: alert, expression: expr })));
+    const text = readFileSync(path.join(DEPLOY, 'alerts', file), 'utf8');
+    const { groups } = parse(text) as { groups: { rules: Alarm[] }[] };
+    return groups.flatMap(({ rules }) => rules);
   });
 
 export interface Section {
@@ -26,7 +28,7 @@ export interface Section {
   commands: readonly string[];
 }
 
-const SECTIONS = new Map(
+export const SECTIONS: ReadonlyMap<string, Section> = new Map(
   readFileSync(path.join(DEPLOY, '../docs/operate/runbook.md'), 'utf8')
     .split(/^### /m)
     .slice(1)
