@@ -51,16 +51,15 @@ test('N14 rotation: the first key seals, those behind it still open, one taken o
   );
 });
 
-test('N14 a value opens only where it belongs', () => {
-  const box = createKeyBox([NEW]);
+test('N14 a value opens only where it belongs, with the key that sealed it, and when no bit of it has changed', () => {
+  const box = createKeyBox([NEW, OLD]);
   const sealed = box.seal(SECRET, CONTEXT);
 
   expect(errorOf(() => box.open(sealed, 'ntf_tokens.dh_secret:other')).message).toContain('does not open');
-});
-
-test('N14 a value with any bit changed does not open', () => {
-  const box = createKeyBox([NEW, OLD]);
-  const sealed = box.seal(SECRET, CONTEXT);
+  const ofTheSameId = createKeyBox([keyNamed(NEW.id)]);
+  expect(errorOf(() => ofTheSameId.open(sealed, CONTEXT)).message).toContain(
+    'does not open with the key 2026',
+  );
   for (let at = 0; at < sealed.length; at++) {
     const changed = Buffer.from(sealed);
     changed[at]! ^= 1;
@@ -68,19 +67,10 @@ test('N14 a value with any bit changed does not open', () => {
   }
 });
 
-test('N14 a key of the same id with another content does not open', () => {
-  const sealed = createKeyBox([NEW]).seal(SECRET, CONTEXT);
-
-  expect(errorOf(() => createKeyBox([keyNamed(NEW.id)]).open(sealed, CONTEXT)).message).toContain(
-    'does not open with the key 2026',
-  );
-});
-
 test('N14 what was never sealed is named by its place', () => {
   const box = createKeyBox([NEW]);
-  const lengths = [0, 1, 2, 6, 20, 33];
 
-  for (const length of lengths) {
+  for (const length of [0, 1, 2, 6, 20, 33]) {
     expect(errorOf(() => box.open(Buffer.alloc(length, 1), CONTEXT)).message).toContain(
       'ntf_tokens.dh_secret:default',
     );
