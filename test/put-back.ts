@@ -1,5 +1,15 @@
 /** PostgreSQL as it was a moment ago: what a restored backup, or a standby that lagged, is to those that use it. */
+import type { Client } from '@temporalio/client';
 import type { Pool } from 'pg';
+import { eventually } from './eventually.ts';
+
+/** One that still ran would say, after rows were put back, that nothing is to be done. */
+export const noWorkflows = ({ client }: { client: Client }) =>
+  eventually('workflows of notifications to end', async () => {
+    const types = "WorkflowType IN ('notification', 'notificationRoute', 'notificationRoutes')";
+    const { count } = await client.workflow.count(`ExecutionStatus = 'Running' AND ${types}`);
+    return count === 0;
+  });
 
 /** Keeps every row of the service. `putBack` makes all later changes undone, while clients stay connected. */
 export async function keepRows(db: Pool): Promise<{ putBack(): Promise<void> }> {

@@ -250,7 +250,7 @@ async function findHandedOff(
   const keyOf = ({ collapse, routeId }: RouteSlot) =>
     handOffKey(collapse?.newest ?? notificationId, routeId, 0);
   try {
-    const entries = await Promise.all(open.map((slot) => handOff.entryOf(redis, keyOf(slot))));
+    const entries = await handOff.entriesOf(redis, open.map(keyOf));
     return new Set(open.filter((_, index) => entries[index] !== undefined));
   } catch (error) {
     const message = `Redis does not say what was handed off before: ${reasonOf(error)}`;

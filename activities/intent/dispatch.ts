@@ -75,6 +75,8 @@ export interface DispatchResources {
 export interface Dispatcher {
   /** There may be something to dispatch. */
   wake(): void;
+  /** Intents whose time has come are dispatched from now on, too. */
+  release(): void;
   /** Dispatches until `stop`, and ends what it has begun. @throws what the first failure was. */
   run(stop: AbortSignal): Promise<void>;
   /** Intents that were dispatched so far. */
@@ -89,6 +91,7 @@ export function createDispatcher(resources: DispatchResources): Dispatcher {
   const mostRunning = isDirect ? PARALLEL_DELIVERIES : PARALLEL_STARTS;
   const mostDue = isDirect ? PARALLEL_DUE : PARALLEL_STARTS;
   let runningDue = 0;
+  let mostReleased = 0;
   let done: string[] = [];
   let dispatched = 0;
   let failure: { error: unknown } | undefined;
@@ -96,6 +99,10 @@ export function createDispatcher(resources: DispatchResources): Dispatcher {
 
   return {
     wake: () => awake.wake(),
+    release() {
+      mostReleased = MOST_RELEASED;
+      awake.wake();
+    },
     get dispatched() {
       return dispatched;
     },
@@ -139,7 +146,7 @@ export function createDispatcher(resources: DispatchResources): Dispatcher {
     const told = done;
     done = [];
     const [row] = await query<PickRow>(db, PICK_INTENTS, [
-      ...[told, [...inWork], most, MOST_UNDER_WAY, lanes, MOST_RELEASED],
+      ...[told, [...inWork], most, MOST_UNDER_WAY, lanes, mostReleased],
     ]);
     return row!;
   }

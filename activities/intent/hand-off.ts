@@ -255,8 +255,13 @@ export const handOff = {
 
   /** The entry as which a generation was handed off, if it was and Redis still remembers. */
   async entryOf(redis: Redis, handOffKeyOfRoute: string): Promise<string | undefined> {
-    const before = await redis.get(handOffKeyOfRoute);
-    return before === null || before === CLOSED ? undefined : before;
+    return (await handOff.entriesOf(redis, [handOffKeyOfRoute]))[0];
+  },
+
+  /** As {@link entryOf}, of many. */
+  async entriesOf(redis: Redis, handOffKeys: string[]): Promise<(string | undefined)[]> {
+    const before = handOffKeys.length === 0 ? [] : await redis.mget(handOffKeys);
+    return before.map((entry) => (entry === null || entry === CLOSED ? undefined : entry));
   },
 
   /**

@@ -29,6 +29,8 @@ import { openProgress, watchStream } from './stream-watch.ts';
 
 /** Entries per read. */
 const BATCH_SIZE = 500;
+/** After so long, what is due does not wait any more for what the stream had when the reader began, ms. */
+const CATCH_UP_MS = 10_000;
 /** How often there may be something to report, ms. */
 const REPORT_INTERVAL_MS = 1_000;
 /** With nothing to report, ms: each heartbeat is an Action that Temporal Cloud bills, and brings the request to pause. */
@@ -109,10 +111,17 @@ export function createBridgeActivities(resources: BridgeResources) {
       const reading = await openStream(connection, {
         ...{ stream, maxEntryBytes: MAX_ENTRY_BYTES, batchSize: BATCH_SIZE },
       });
+      const releaseAtMs = performance.now() + CATCH_UP_MS;
+      let isReleased = false;
       while (!stop.aborted) {
         await Promise.all([checkStream(), checkOutbound()]);
-        const entries = await reading.readAfter(progress.offset, offsetKey(stream), settings.blockMs);
+        const blockMs = isReleased ? settings.blockMs : 1;
+        const entries = await reading.readAfter(progress.offset, offsetKey(stream), blockMs);
         if (entries.length > 0) await take(stream, entries, progress, dispatcher);
+        if (isReleased || (entries.length > 0 && performance.now() < releaseAtMs)) continue;
+        // PostgreSQL may have fallen back: a window that ends carries the newest of what was read by then.
+        isReleased = true;
+        dispatcher.release();
       }
     } catch (error) {
       // Hanging up makes the blocked read fail; that is the stop itself, not a fault.

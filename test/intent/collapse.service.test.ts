@@ -8,7 +8,7 @@ import { newIntent, publishIntent } from '../../client/notificationintent.ts';
 import type { Operator } from '../../client/operator.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot, way } from '../harness.ts';
-import { keepRows } from '../put-back.ts';
+import { keepRows, noWorkflows } from '../put-back.ts';
 import { GATEWAY, MAIL } from '../service-process.ts';
 import { entriesOf, intentStatusOf, routesOf as rowsOf } from './rows.ts';
 
@@ -321,6 +321,24 @@ test('I93 a window that PostgreSQL has forgotten is delivered again only with ne
     [2, 3],
     [2, 3],
   ]);
+});
+
+test('I93 nothing older follows the newest of a window that PostgreSQL has forgotten', async () => {
+  const first = await publish('older', 1);
+  const { putBack } = await keepRows(slot.db);
+  const second = await publish('older', 2);
+  await close(first, second);
+  await noWorkflows(slot);
+  await slot.stopServices();
+  await putBack();
+  await advance(first);
+  await start();
+  expect(await closed(first)).toMatchObject({ 'push:user:user-1': { status: 'published' } });
+  expect((await deliveriesOf('older')).pushes).toEqual([
+    { id: `${second}/push:user:user-1`, payload: { item: 'older', price: 2 } },
+  ]);
+  await advance(second);
+  expect(await closed(second)).toMatchObject({ 'push:user:user-1': COLLAPSED(first) });
 });
 
 test('I93 a user is forgotten in what other intents carried', async () => {

@@ -229,6 +229,7 @@ test('I89 of many intents whose time has come some are delivered at a time, and 
     },
   });
   const stop = new AbortController();
+  dispatcher.release();
   const running = dispatcher.run(stop.signal);
   await eventually('two deliveries', () => Promise.resolve(deliveries.length === 2));
   const fresh = intentOf();
