@@ -95,20 +95,26 @@ export const conditionsOf = <Filter extends object>(
     ]),
   ]);
 
+/** @returns the statement that reads a list, for one row more than the limit. */
+export function statementOf<Filter extends object>(
+  listing: Listing<Filter>,
+  { limit = DEFAULT_LIMIT, ...filter }: Filter & { limit?: number },
+): { text: string; values: unknown[] } {
+  const { columns, from, order } = listing;
+  const { where, values, next } = conditionsOf(listing, filter as unknown as Filter);
+  const text = `SELECT ${columns} FROM ${from} ${where} ORDER BY ${order} LIMIT ${next}`;
+  return { text, values: [...values, limit + 1] };
+}
+
 /** Reads the first page of a list. @param itemOf makes a view of a row; default: the row without nulls. */
 export async function listOf<Row extends object, Filter extends object, Item = WithoutNulls<Row>>(
   db: Pick<Pool, 'query'>,
   listing: Listing<Filter>,
-  { limit = DEFAULT_LIMIT, ...filter }: Filter & { limit?: number },
+  filter: Filter & { limit?: number },
   itemOf: (row: Row) => Item = withoutNulls as unknown as (row: Row) => Item,
 ): Promise<Page<Item>> {
-  const { columns, from, order } = listing;
-  const { where, values, next } = conditionsOf(listing, filter as unknown as Filter);
-  const { rows } = await db.query<Row>(
-    `SELECT ${columns} FROM ${from} ${where} ORDER BY ${order} LIMIT ${next}`,
-    [...values, limit + 1],
-  );
-  return pageOf(rows, limit, itemOf);
+  const { rows } = await db.query<Row>(statementOf(listing, filter));
+  return pageOf(rows, filter.limit ?? DEFAULT_LIMIT, itemOf);
 }
 
 /** Reads the row of a list with this key. @param more columns of it alone, each behind a comma. */

@@ -132,6 +132,22 @@ const FIND_TRACKING = `
     LEFT JOIN notification.holds AS pause ON kind = 'shard' AND name = tracking.shard::text AND is_paused
    WHERE user_id = $1`;
 
+/** The newest callbacks of the user $1, with their failures. @param limit of each kind. */
+export const snapshotsOf = (kinds: string, where: string, limit: string): string => `
+    FROM unnest(${kinds}) AS wanted (kind)
+   CROSS JOIN LATERAL (
+         SELECT *
+           FROM notification.callback_snapshots
+          WHERE callback_snapshots.kind = wanted.kind AND user_id = $1 AND ${where}
+          ORDER BY period_start_ms DESC
+          LIMIT ${limit}) AS snapshot
+    LEFT JOIN notification.failed_callbacks AS failed
+      ON snapshot.status = 'retrying' AND failed.kind = snapshot.kind AND failed.user_id = $1
+     AND failed.period_start_ms = snapshot.period_start_ms
+    LEFT JOIN notification.callback_dead_letters AS dead
+      ON snapshot.status = 'dropped' AND dead.kind = snapshot.kind AND dead.user_id = $1
+     AND dead.period_start_ms = snapshot.period_start_ms`;
+
 /** $1 user, $2 kinds, $3 and $4 first and last beginning of a period, epoch ms, $5 status or null, $6 rows at most. */
 const LIST_CALLBACKS = `
   SELECT snapshot.kind, to_timestamp(snapshot.period_start_ms / 1000.0) AS "periodStart", status,
@@ -140,20 +156,7 @@ const LIST_CALLBACKS = `
          created_at AS "takenAt", settled_at AS "settledAt", coalesce(failed.attempts, dead.attempts) AS attempts,
          coalesce(failed.last_error, dead.last_error) AS "lastError", failed.next_attempt_at AS "nextAttemptAt",
          late_entries AS "lateEntries", late_entry_id AS "lateEntryId", late_values AS "lateValues"
-    FROM unnest($2::text[]) AS wanted (kind)
-   CROSS JOIN LATERAL (
-         SELECT *
-           FROM notification.callback_snapshots
-          WHERE callback_snapshots.kind = wanted.kind AND user_id = $1 AND period_start_ms BETWEEN $3 AND $4
-            AND ($5::text IS NULL OR status = $5)
-          ORDER BY period_start_ms DESC
-          LIMIT $6) AS snapshot
-    LEFT JOIN notification.failed_callbacks AS failed
-      ON snapshot.status = 'retrying' AND failed.kind = snapshot.kind AND failed.user_id = $1
-     AND failed.period_start_ms = snapshot.period_start_ms
-    LEFT JOIN notification.callback_dead_letters AS dead
-      ON snapshot.status = 'dropped' AND dead.kind = snapshot.kind AND dead.user_id = $1
-     AND dead.period_start_ms = snapshot.period_start_ms
+    ${snapshotsOf('$2::text[]', 'period_start_ms BETWEEN $3 AND $4 AND ($5::text IS NULL OR status = $5)', '$6')}
    ORDER BY snapshot.period_start_ms DESC, snapshot.kind
    LIMIT $6`;
 

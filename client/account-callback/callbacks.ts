@@ -210,14 +210,11 @@ export function callbackOperations(resources: OperatorResources) {
 
   async function replay(filter: CallbackFilter, options: CallbackReplayOptions): Promise<number> {
     const { requestedBy, limit = Infinity, onReplayed, signal } = options;
-    const startedAt = await clockOf(db);
+    const before = { ...filter, startedAt: await clockOf(db) };
+    const given = conditionsOf<typeof before>(REPLAYABLE, before);
     const shards = new Set<number>();
     let done = 0;
     while (done < limit && !signal?.aborted) {
-      const given = conditionsOf<CallbackFilter & { startedAt: string }>(REPLAYABLE, {
-        ...filter,
-        startedAt,
-      });
       const batch = Math.min(REPLAY_BATCH, limit - done);
       const values = [...given.values, batch, requestedBy];
       const { rows } = await db.query<{ shard: number }>(REPLAY(given), values);

@@ -4,6 +4,7 @@ import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import { accountCallbackWorkflowId } from '../../workflows/account-callback/contract.ts';
 import type { FoundCause, Question } from '../causes.ts';
 import { countOf, timeOf } from '../causes.ts';
+import { snapshotsOf } from './account.ts';
 import type { Person, Personal } from '../places.ts';
 import { HAS_NAME, hasField, notTaken, streamOf } from '../places.ts';
 import type { OperatorResources } from '../resources.ts';
@@ -135,13 +136,13 @@ interface AccountRow {
   paused_by: string | null;
 }
 
-const KINDS = `unnest(ARRAY['hourly', 'daily']) AS wanted (kind)`;
+const KINDS = `ARRAY['hourly', 'daily']`;
 
 /** $1 user, $2 since, epoch ms. */
 const COUNT_TOLD = `
   SELECT snapshot.kind, count(*)::int AS callbacks, to_timestamp(max(period_start_ms) / 1000.0) AS period,
          max(settled_at) AS at
-    FROM ${KINDS}
+    FROM unnest(${KINDS}) AS wanted (kind)
     JOIN notification.callback_snapshots AS snapshot
       ON snapshot.kind = wanted.kind AND user_id = $1 AND period_start_ms >= $2
    WHERE status = 'delivered'
@@ -150,24 +151,11 @@ const COUNT_TOLD = `
 /** $1 user, $2 since, epoch ms, $3 limit. */
 const FIND_UNTOLD = `
   SELECT snapshot.kind, to_timestamp(snapshot.period_start_ms / 1000.0) AS period, snapshot.shard, status,
-         coalesce(CASE status WHEN 'retrying' THEN failed.failed_at WHEN 'dropped' THEN dead.dropped_at END, created_at) AS at,
-         CASE status WHEN 'dropped' THEN dead.attempts ELSE failed.attempts END AS attempts,
-         CASE status WHEN 'dropped' THEN dead.last_error ELSE failed.last_error END AS error,
-         failed.next_attempt_at AS next_at, pause.changed_by AS paused_by
-    FROM ${KINDS}
-   CROSS JOIN LATERAL (
-         SELECT *
-           FROM notification.callback_snapshots
-          WHERE callback_snapshots.kind = wanted.kind AND user_id = $1 AND period_start_ms >= $2
-            AND status <> 'delivered'
-          ORDER BY period_start_ms DESC
-          LIMIT $3) AS snapshot
+         coalesce(failed.failed_at, dead.dropped_at, created_at) AS at, coalesce(failed.attempts, dead.attempts) AS attempts,
+         coalesce(failed.last_error, dead.last_error) AS error, failed.next_attempt_at AS next_at, pause.changed_by AS paused_by
+    ${snapshotsOf(KINDS, "period_start_ms >= $2 AND status <> 'delivered'", '$3')}
     LEFT JOIN notification.holds AS pause
-      ON pause.kind = 'shard' AND pause.name = snapshot.shard::text AND pause.is_paused
-    LEFT JOIN notification.failed_callbacks AS failed
-      ON failed.kind = snapshot.kind AND failed.user_id = $1 AND failed.period_start_ms = snapshot.period_start_ms
-    LEFT JOIN notification.callback_dead_letters AS dead
-      ON dead.kind = snapshot.kind AND dead.user_id = $1 AND dead.period_start_ms = snapshot.period_start_ms`;
+      ON pause.kind = 'shard' AND pause.name = snapshot.shard::text AND pause.is_paused`;
 
 /** $1 user. Nothing of a user who takes part and has caught up to the end of the previous day. */
 const FIND_ACCOUNT = `

@@ -64,7 +64,7 @@ export interface MobileJobFilter {
   until?: Date;
 }
 
-interface JobRow {
+export interface JobRow {
   jobId: string;
   status: MobileJobStatus;
   /** Null when a malformed entry names none. */
@@ -148,14 +148,8 @@ export function mobileOperations(resources: OperatorResources) {
 
     /** @throws NotFoundError when no such job was recorded, or it was deleted since. */
     async show(jobId: string): Promise<MobileJobView> {
-      const more = ', content, raw_fields AS "rawFields"';
-      const row = await rowOf<JobRow & { content: object | null; rawFields: Record<string, string> | null }>(
-        db,
-        JOBS,
-        'job_id',
-        jobId,
-        more,
-      );
+      type ShownRow = JobRow & { content: object | null; rawFields: Record<string, string> | null };
+      const row = await rowOf<ShownRow>(db, JOBS, 'job_id', jobId, ', content, raw_fields AS "rawFields"');
       if (!row) throw notRecorded(jobId);
       const sends = await db.query<MobileSendView>(LIST_SENDS, [jobId]);
       const live = await liveStateOf(resources, mobilePushWorkflowId(jobId)).catch(() => undefined);
@@ -239,7 +233,7 @@ interface JobToReplay extends Pick<JobRow, 'jobId' | 'status' | 'userId'> {
 
 const KEY = 'job_id AS "jobId", status, user_id AS "userId"';
 
-const JOBS: Listing<MobileJobFilter> = {
+export const JOBS: Listing<MobileJobFilter> = {
   columns: `${KEY}, channel, token_count AS tokens, sent_count AS sent, removed_count AS removed,
          failed_count AS failed, error_code AS "errorCode", error_message AS "errorMessage", created_at AS "createdAt",
          updated_at AS "updatedAt"`,

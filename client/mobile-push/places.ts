@@ -3,13 +3,16 @@ import { DEFAULT_MOBILE_STREAM, PAYLOAD_FIELD } from '../../api/mobile-push/job.
 import { mobilePushWorkflowId } from '../../workflows/mobile-push/contract.ts';
 import type { Cause, FoundCause, Question } from '../causes.ts';
 import { countOf, timeOf } from '../causes.ts';
+import type { Listing } from '../lists.ts';
+import { listOf, statementOf } from '../lists.ts';
 import type { Person, Personal } from '../places.ts';
 import { HAS_NAME, hasField, idsOf, notTaken, streamOf } from '../places.ts';
 import type { OperatorResources } from '../resources.ts';
-import type { MobileJobStatus } from './jobs.ts';
+import type { JobRow, MobileJobFilter } from './jobs.ts';
+import { JOBS } from './jobs.ts';
 
 const TOKENS = 'public.device_token';
-const JOBS = { table: 'notifications.notification_log', key: ['job_id'] };
+const LOG = { table: JOBS.from, key: ['job_id'] };
 /** The table is another service's: this role may lack the right; the table may not exist, or have ids of another type. */
 const NO_RIGHT = '42501';
 const NOTHING_THERE = ['42P01', '22P02', '22003'];
@@ -45,10 +48,10 @@ export function mobilePushesOf({ db, redis }: OperatorResources, person: Person)
         },
       },
       // Deletes their sends with them.
-      { ...JOBS, where: "user_id = $1 AND status <> 'pending'", values: [userId], isIndexed: true },
+      { ...LOG, where: "user_id = $1 AND status <> 'pending'", values: [userId], isIndexed: true },
       // A refused job may lack a user.
       {
-        ...JOBS,
+        ...LOG,
         where: `status = 'malformed' AND ${HAS_NAME}`,
         values: [[...quoted, ...nested]],
       },
@@ -77,26 +80,25 @@ export function mobilePushesOf({ db, redis }: OperatorResources, person: Person)
 /** @returns why devices got a mobile push, or did not: newest first. */
 export async function findPushCauses(
   { db }: Pick<OperatorResources, 'db'>,
-  { recipient, since, limit }: Question,
+  { recipient: userId, since, limit }: Question,
 ): Promise<FoundCause[]> {
-  const { rows } = await db.query<JobRow>(FIND_JOBS, [recipient, since, limit]);
-  return rows.map((row) => {
+  const { items } = await listOf(db, JOBS_WITH_SENDS, { userId, since, limit }, (row: SentJobRow) => row);
+  return items.map((row) => {
     const [cause, what] = causeOf(row);
     return {
       cause,
-      at: row.status === 'pending' ? row.created_at : row.updated_at,
-      id: row.job_id,
+      at: row.status === 'pending' ? row.createdAt : row.updatedAt,
+      id: row.jobId,
       sentence: `the mobile push ${what}`,
-      ...(row.status === 'malformed' ? {} : { workflowId: mobilePushWorkflowId(row.job_id) }),
+      ...(row.status === 'malformed' ? {} : { workflowId: mobilePushWorkflowId(row.jobId) }),
     };
   });
 }
 
-function causeOf(row: JobRow): [Cause, string] {
-  const error =
-    [row.error_code, row.error_message].filter(Boolean).join(': ') || 'a failure that says nothing';
-  const ended = timeOf(row.updated_at);
-  const replay = `galaxy-notify mobile replay ${row.job_id}`;
+function causeOf(row: SentJobRow): [Cause, string] {
+  const error = [row.errorCode, row.errorMessage].filter(Boolean).join(': ') || 'a failure that says nothing';
+  const ended = timeOf(row.updatedAt);
+  const replay = `galaxy-notify mobile replay ${row.jobId}`;
   switch (row.status) {
     case 'sent': {
       const stale = row.removed === 0 ? '' : `; ${countOf(row.removed, 'token')} had ended`;
@@ -124,47 +126,34 @@ function causeOf(row: JobRow): [Cause, string] {
         `was delivered five times to processes that did not take it, and given up at ${ended}; ${replay}`,
       ];
     case 'pending':
-      return ['push_waiting', `has been under way since ${timeOf(row.created_at)}${waitsFor(row)}`];
+      return ['push_waiting', `has been under way since ${timeOf(row.createdAt)}${waitsFor(row)}`];
   }
 }
 
-function waitsFor({ open, code, next_at: nextAt }: JobRow): string {
+function waitsFor({ open, code, nextAt }: SentJobRow): string {
   if (open === 0) return ', and nothing was sent yet';
   const again = nextAt === null ? '' : ` at ${timeOf(nextAt)}`;
   return `: ${countOf(open, 'device')} ${code === null ? 'not tried yet' : `tried again${again} because of ${code}`}`;
 }
 
-interface JobRow {
-  job_id: string;
-  status: MobileJobStatus;
-  tokens: number;
-  sent: number;
-  removed: number;
-  failed: number;
-  error_code: string | null;
-  error_message: string | null;
-  created_at: Date;
-  updated_at: Date;
+interface SentJobRow extends JobRow {
   /** Of the sends of a job under way. */
   open: number;
   code: string | null;
-  next_at: Date | null;
+  nextAt: Date | null;
 }
 
-/** $1 user, $2 since, $3 limit. */
-const FIND_JOBS = `
-  SELECT job_id, status, token_count AS tokens, sent_count AS sent, removed_count AS removed, failed_count AS failed,
-         error_code, error_message, created_at, updated_at, sends.*
-    FROM (SELECT *
-            FROM notifications.notification_log
-           WHERE user_id = $1 AND created_at >= $2
-           ORDER BY created_at DESC
-           LIMIT $3) AS job
+const JOBS_WITH_SENDS: Listing<MobileJobFilter> = {
+  ...JOBS,
+  columns: `${JOBS.columns}, sends.*`,
+  from: `${JOBS.from} AS job
    CROSS JOIN LATERAL (
-         SELECT count(*)::int AS open, max(last_code) AS code, min(due_at) AS next_at
+         SELECT count(*)::int AS open, max(last_code) AS code, min(due_at) AS "nextAt"
            FROM notifications.notification_sends AS send
-          WHERE send.job_id = job.job_id AND job.status = 'pending' AND send.status = 'pending') AS sends
-   ORDER BY created_at DESC`;
+          WHERE send.job_id = job.job_id AND job.status = 'pending' AND send.status = 'pending') AS sends`,
+};
 
 /** Of tests, which plan them. */
-export const STATEMENTS = { FIND_JOBS };
+export const STATEMENTS = {
+  FIND_JOBS: statementOf(JOBS_WITH_SENDS, { userId: '', since: new Date(0) }).text,
+};
