@@ -27,6 +27,7 @@ import { dataConverterWith } from '../api/payload-codec.ts';
 import { sessionOptions } from '../api/postgres-session.ts';
 import { DEFAULT_INTENTS_STREAM } from './constructors.ts';
 import { GALAXY } from './generated/galaxy.ts';
+import { withoutNulls } from './lists.ts';
 import type { Operator } from './operator.ts';
 import { createOperator } from './operator.ts';
 import type { OperatorResources } from './resources.ts';
@@ -82,7 +83,8 @@ export interface ConnectedOperator {
  * asks. A server that does not answer fails an operation after 5 s, a statement that does not end after 20 s.
  */
 export function connectOperator(servers: OperatorServers): ConnectedOperator {
-  const { namespace = 'default', payloadKeys = [], subscriptionKeys, uiUrl, runbookUrl, agentId } = servers;
+  const { namespace = 'default', payloadKeys = [], subscriptionKeys } = servers;
+  const { streams, agentId, uiUrl, runbookUrl } = servers;
   const connection = Connection.lazy({
     connectTimeout: CONNECT_LIMIT_MS,
     interceptors: [makeGrpcRetryInterceptor(defaultGrpcRetryOptions()), failWhenClosed],
@@ -97,11 +99,8 @@ export function connectOperator(servers: OperatorServers): ConnectedOperator {
     namespace,
     intentsStream: servers.intentsStream ?? DEFAULT_INTENTS_STREAM,
     catalog: servers.catalog ?? GALAXY,
-    ...(servers.streams ? { streams: servers.streams } : {}),
-    ...(agentId === undefined ? {} : { agentId }),
-    ...(uiUrl === undefined ? {} : { uiUrl }),
-    ...(runbookUrl === undefined ? {} : { runbookUrl }),
-    ...(subscriptionKeys ? { keyBox: () => createKeyBox(subscriptionKeys()) } : {}),
+    ...withoutNulls({ streams, agentId, uiUrl, runbookUrl }),
+    ...withoutNulls({ keyBox: subscriptionKeys && (() => createKeyBox(subscriptionKeys())) }),
   };
   return {
     operator: createOperator(resources),

@@ -13,6 +13,7 @@ import {
   RECOVERY_WORKFLOW_ID,
 } from '../workflows/recovery-contract.ts';
 import { OperationFailedError } from './errors.ts';
+import { withoutNulls } from './lists.ts';
 import { statusOf } from './live.ts';
 import type { OperatorResources } from './resources.ts';
 import { linkField } from './resources.ts';
@@ -50,6 +51,15 @@ interface StreamRow {
   passed_id: string;
 }
 
+interface OutboundRow {
+  stream: string;
+  /** The last entry that was seen in it. */
+  seen: string;
+  reason: string | null;
+}
+
+type WorkRow = Pick<RecoveryPlan, 'publishedRoutes' | 'overdueRoutes' | 'waitingIntents'>;
+
 export function recoveryOperations(resources: OperatorResources) {
   const { temporal, db, redis, intentsStream } = resources;
   const handle = () => temporal.workflow.getHandle(RECOVERY_WORKFLOW_ID);
@@ -62,23 +72,17 @@ export function recoveryOperations(resources: OperatorResources) {
       const copy = await redis.get(offsetKey(intentsStream));
       const [row] = (await db.query<StreamRow>(READ_STREAM, [intentsStream])).rows;
       const [seconds] = await redis.time();
-      const { rows: counts } = await db.query<Record<'published' | 'overdue' | 'waiting', number>>(
-        COUNT_WORK,
-        [sinceMs, COUNTED_AT_MOST],
-      );
-      const { published, overdue, waiting } = counts[0]!;
+      const { rows: counts } = await db.query<WorkRow>(COUNT_WORK, [sinceMs, COUNTED_AT_MOST]);
+      const readAgain = row && { from: `${Number(seconds) * 1_000 - sinceMs}-0`, upTo: row.passed_id };
       return {
         disagreements: [
           ...ofPostgres(row, beatInRedis, copy),
-          ...(await ofRedis(row, copy, outbound)),
+          ...ofOffset(row, copy),
+          ...(await ofOutbound(outbound)),
           ...(await ofTemporal()),
         ],
-        ...(row
-          ? { readAgain: { from: `${Number(seconds) * 1_000 - sinceMs}-0`, upTo: row.passed_id } }
-          : {}),
-        publishedRoutes: published,
-        overdueRoutes: overdue,
-        waitingIntents: waiting,
+        ...withoutNulls({ readAgain }),
+        ...counts[0]!,
       };
     },
 
@@ -136,28 +140,21 @@ export function recoveryOperations(resources: OperatorResources) {
     return [{ store: 'PostgreSQL', what }];
   }
 
-  async function ofRedis(
-    row: StreamRow | undefined,
-    copy: string | null,
-    outbound: readonly string[],
-  ): Promise<RecoveryPlan['disagreements']> {
-    const found: RecoveryPlan['disagreements'] = [];
-    if (row && (copy === null || compareEntryIds(copy, row.passed_id) < 0)) {
-      const what = `${intentsStream} was read up to ${row.passed_id}, and the copy of the offset is ${copy ?? 'gone'}`;
-      found.push({ store: 'Redis', what });
-    }
-    const { rows } = await db.query<{ stream: string; last_entry_id: string; reason: string | null }>(
-      READ_OUTBOUND,
-      [outbound],
-    );
-    for (const { stream, last_entry_id: seen, reason } of rows) {
+  function ofOffset(row: StreamRow | undefined, copy: string | null): RecoveryPlan['disagreements'] {
+    if (!row || (copy !== null && compareEntryIds(copy, row.passed_id) >= 0)) return [];
+    const what = `${intentsStream} was read up to ${row.passed_id}, and the copy of the offset is ${copy ?? 'gone'}`;
+    return [{ store: 'Redis', what }];
+  }
+
+  async function ofOutbound(streams: readonly string[]): Promise<RecoveryPlan['disagreements']> {
+    const { rows } = await db.query<OutboundRow>(READ_OUTBOUND, [streams]);
+    const found = rows.map(async ({ stream, seen, reason }) => {
       const last = await lastGeneratedId(redis, stream);
       const isBehind = seen !== STREAM_START && compareEntryIds(last ?? STREAM_START, seen) < 0;
-      if (isBehind)
-        found.push({ store: 'Redis', what: `${stream} had ${seen}, and ends with ${last ?? 'nothing'}` });
-      else if (reason !== null) found.push({ store: 'Redis', what: `${stream} is being checked: ${reason}` });
-    }
-    return found;
+      if (isBehind) return [`${stream} had ${seen}, and ends with ${last ?? 'nothing'}`];
+      return reason === null ? [] : [`${stream} is being checked: ${reason}`];
+    });
+    return (await Promise.all(found)).flat().map((what) => ({ store: 'Redis', what }));
   }
 
   async function ofTemporal(): Promise<RecoveryPlan['disagreements']> {
@@ -170,7 +167,7 @@ export function recoveryOperations(resources: OperatorResources) {
 const READ_STREAM = 'SELECT beat, passed_id FROM notification.inbound_streams WHERE stream = $1';
 
 const READ_OUTBOUND = `
-  SELECT stream, last_entry_id, suspect_reason AS reason
+  SELECT stream, last_entry_id AS seen, suspect_reason AS reason
     FROM notification.outbound_streams
    WHERE stream = ANY ($1)
    ORDER BY stream`;
@@ -179,8 +176,8 @@ const READ_OUTBOUND = `
 const COUNT_WORK = `
   SELECT (SELECT count(*)::int
             FROM (SELECT FROM notification.routes
-                   WHERE published_at >= now() - $1::bigint * interval '1 millisecond' LIMIT $2) AS counted) AS published,
+                   WHERE published_at >= now() - $1::bigint * interval '1 millisecond' LIMIT $2) AS counted) AS "publishedRoutes",
          (SELECT count(*)::int
             FROM (SELECT FROM notification.routes
-                   WHERE next_attempt_at < now() - interval '1 minute' LIMIT $2) AS counted) AS overdue,
-         (SELECT count(*)::int FROM (SELECT FROM notification.intents WHERE status = 'open' LIMIT $2) AS counted) AS waiting`;
+                   WHERE next_attempt_at < now() - interval '1 minute' LIMIT $2) AS counted) AS "overdueRoutes",
+         (SELECT count(*)::int FROM (SELECT FROM notification.intents WHERE status = 'open' LIMIT $2) AS counted) AS "waitingIntents"`;

@@ -11,6 +11,7 @@ import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
 import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription/contract.ts';
 import { SYMBOL_CONFIG_TASK_QUEUE, SYMBOL_REGISTRY } from '../workflows/symbol-config/contract.ts';
 import { causeOf } from './errors.ts';
+import { withoutNulls } from './lists.ts';
 import type { OperatorResources } from './resources.ts';
 import { bounded } from './temporal.ts';
 
@@ -63,13 +64,11 @@ type Row =
 /** A statement that selects the fields of a Row, or a function. */
 type Read = string | ((resources: OperatorResources) => Promise<Row>);
 
-type Reading = Partial<Omit<TopOfKind, 'kind'>>;
-
 interface Kind {
   kind: TopOfKind['kind'];
   taskQueue: string;
   /** Each is read alone. If its server is away, it is unknown, and the other parts are shown. */
-  parts: readonly (readonly [what: string, ...reads: Read[]])[];
+  parts: Readonly<Record<string, Read | readonly Read[]>>;
 }
 
 const WINDOW_BEGIN = `now() - interval '${RATE_WINDOW_MS} milliseconds'`;
@@ -119,165 +118,128 @@ const KINDS: readonly Kind[] = [
   {
     kind: 'intent',
     taskQueue: INTENT_TASK_QUEUE,
-    parts: [
-      [
-        'rates',
-        `SELECT ${recent('notification.records', 'accepted_at')} AS arrived,
-                ${recent('notification.routes', 'published_at')} AS done`,
-      ],
-      [
-        'waiting routes',
-        ...CHANNELS.map((channel) =>
-          waiting(channel, 'next_attempt_at', dueRoutes(`'${channel}'`), COUNTED_AT_MOST),
-        ),
-      ],
-      [
-        'urgent routes',
-        async ({ db, catalog }) => {
-          const types = [...catalog.types.values()].flatMap(({ type, isUrgent }) => (isUrgent ? [type] : []));
-          return (await db.query<Row>(READ_URGENT, [types])).rows[0]!;
-        },
-      ],
-      ['waiting intents', waiting('not accepted yet', 'read_at', undecided(READ_AT_MOST))],
-      [
-        'dead letters',
-        dead(
-          "coalesce(last_error_classification, 'unknown')",
-          'last_error_classification',
-          `notification.routes WHERE status = 'dead_letter'
-            ORDER BY dead_lettered_at DESC, notification_id DESC, route_id DESC`,
-        ),
-      ],
-      [
-        'the stream',
-        async ({ redis, intentsStream }) => {
-          const offset = await loadOffset(redis, intentsStream);
-          const oldestMs = await oldestUnprocessedAgeMs(redis, intentsStream, offset, Date.now());
-          return { what: 'not read yet', count: null, oldestMs };
-        },
-      ],
-    ],
+    parts: {
+      rates: `
+        SELECT ${recent('notification.records', 'accepted_at')} AS arrived,
+               ${recent('notification.routes', 'published_at')} AS done`,
+      'waiting routes': CHANNELS.map((channel) =>
+        waiting(channel, 'next_attempt_at', dueRoutes(`'${channel}'`), COUNTED_AT_MOST),
+      ),
+      async 'urgent routes'({ db, catalog }) {
+        const types = [...catalog.types.values()].flatMap(({ type, isUrgent }) => (isUrgent ? [type] : []));
+        return (await db.query<Row>(READ_URGENT, [types])).rows[0]!;
+      },
+      'waiting intents': waiting('not accepted yet', 'read_at', undecided(READ_AT_MOST)),
+      'dead letters': dead(
+        "coalesce(last_error_classification, 'unknown')",
+        'last_error_classification',
+        `notification.routes WHERE status = 'dead_letter'
+          ORDER BY dead_lettered_at DESC, notification_id DESC, route_id DESC`,
+      ),
+      async 'the stream'({ redis, intentsStream }) {
+        const offset = await loadOffset(redis, intentsStream);
+        const oldestMs = await oldestUnprocessedAgeMs(redis, intentsStream, offset, Date.now());
+        return { what: 'not read yet', count: null, oldestMs };
+      },
+    },
   },
   {
     kind: 'mobile-push',
     taskQueue: MOBILE_TASK_QUEUE,
-    parts: [
-      [
-        // No index has when a job ended. Therefore the jobs of the last ten minutes are read.
-        'rates',
-        `SELECT count(*) FILTER (WHERE created_at > ${WINDOW_BEGIN})::float8 AS arrived,
-                count(*) FILTER (WHERE status <> 'pending' AND updated_at > ${WINDOW_BEGIN})::float8 AS done
-           FROM (SELECT created_at, updated_at, status
-                   FROM notifications.notification_log
-                  WHERE created_at > now() - interval '10 minutes'
-                  ORDER BY created_at DESC
-                  LIMIT ${READ_AT_MOST}) AS newest`,
-      ],
-      [
-        // A replay opens an old job again, and touches its row.
-        'waiting jobs',
-        waiting(
-          'jobs',
-          'updated_at',
-          "notifications.notification_log WHERE status = 'pending' ORDER BY created_at",
-        ),
-      ],
-      [
-        // PostgreSQL does not conclude the condition of the index from the list of states.
-        'failed jobs',
-        `SELECT coalesce(error_code, asked.status) AS failure, count(*)::float8 AS count
-           FROM unnest(ARRAY['failed', 'partial', 'max_retries', 'malformed']) AS asked (status)
-          CROSS JOIN LATERAL (
-            SELECT error_code
-              FROM notifications.notification_log AS job
-             WHERE job.status = asked.status AND job.status NOT IN ('sent', 'no_tokens')
-             ORDER BY job.created_at DESC
-             LIMIT ${READ_AT_MOST}
-          ) AS newest
-          GROUP BY 1`,
-      ],
-    ],
+    parts: {
+      // No index has when a job ended. Therefore the jobs of the last ten minutes are read.
+      rates: `
+        SELECT count(*) FILTER (WHERE created_at > ${WINDOW_BEGIN})::float8 AS arrived,
+               count(*) FILTER (WHERE status <> 'pending' AND updated_at > ${WINDOW_BEGIN})::float8 AS done
+          FROM (SELECT created_at, updated_at, status
+                  FROM notifications.notification_log
+                 WHERE created_at > now() - interval '10 minutes'
+                 ORDER BY created_at DESC
+                 LIMIT ${READ_AT_MOST}) AS newest`,
+      // A replay opens an old job again, and touches its row.
+      'waiting jobs': waiting(
+        'jobs',
+        'updated_at',
+        "notifications.notification_log WHERE status = 'pending' ORDER BY created_at",
+      ),
+      // PostgreSQL does not conclude the condition of the index from the list of states.
+      'failed jobs': `
+        SELECT coalesce(error_code, asked.status) AS failure, count(*)::float8 AS count
+          FROM unnest(ARRAY['failed', 'partial', 'max_retries', 'malformed']) AS asked (status)
+         CROSS JOIN LATERAL (
+           SELECT error_code
+             FROM notifications.notification_log AS job
+            WHERE job.status = asked.status AND job.status NOT IN ('sent', 'no_tokens')
+            ORDER BY job.created_at DESC
+            LIMIT ${READ_AT_MOST}
+         ) AS newest
+         GROUP BY 1`,
+    },
   },
   {
     // Targets are tried forever, so no symbol dies.
     kind: 'symbol-config',
     taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
-    parts: [
-      [
-        'rates',
-        `SELECT NULL AS arrived, count(*)::float8 AS done
-           FROM notification.symbol_targets
-          WHERE registry = '${SYMBOL_REGISTRY}' AND acknowledged_at > ${WINDOW_BEGIN}`,
-      ],
-      [
-        'targets behind',
-        `SELECT 'targets in ' || geo AS what, count(*)::float8 AS count, ${ageMs('min(failing_since)')} AS "oldestMs"
-           FROM notification.symbol_targets,
-                (SELECT max(version) AS version
-                   FROM notification.symbol_snapshots
-                  WHERE registry = '${SYMBOL_REGISTRY}') AS newest
-          WHERE registry = '${SYMBOL_REGISTRY}'
-            AND (consecutive_failures > 0 OR acknowledged_version IS DISTINCT FROM newest.version)
-          GROUP BY geo
-          ORDER BY geo`,
-      ],
-    ],
+    parts: {
+      rates: `
+        SELECT NULL AS arrived, count(*)::float8 AS done
+          FROM notification.symbol_targets
+         WHERE registry = '${SYMBOL_REGISTRY}' AND acknowledged_at > ${WINDOW_BEGIN}`,
+      'targets behind': `
+        SELECT 'targets in ' || geo AS what, count(*)::float8 AS count, ${ageMs('min(failing_since)')} AS "oldestMs"
+          FROM notification.symbol_targets,
+               (SELECT max(version) AS version
+                  FROM notification.symbol_snapshots
+                 WHERE registry = '${SYMBOL_REGISTRY}') AS newest
+         WHERE registry = '${SYMBOL_REGISTRY}'
+           AND (consecutive_failures > 0 OR acknowledged_version IS DISTINCT FROM newest.version)
+         GROUP BY geo
+         ORDER BY geo`,
+    },
   },
   {
     kind: 'account-callback',
     taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
-    parts: [
-      [
-        'waiting callbacks',
-        waiting(
-          'callbacks',
-          'created_at',
-          "notification.callback_snapshots WHERE status = 'pending' ORDER BY shard, kind, period_start_ms, position",
-        ),
-      ],
-      [
-        'failed callbacks',
-        waiting(
-          'callbacks to be repeated',
-          'next_attempt_at',
-          'notification.failed_callbacks ORDER BY shard, next_attempt_at',
-          COUNTED_AT_MOST,
-        ),
-      ],
-      [
-        // How long ago the oldest day ended to whose end a tracking of a shard has not caught up.
-        'trackings',
-        `SELECT 'days that have ended' AS what, NULL AS count,
-                ${ageMs(`to_timestamp((min(caught_up_date) - date '1970-01-01' + 2) * ${DAY_MS / 1000}.0)`)} AS "oldestMs"
-           FROM notification.callback_settings
-          CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
-          CROSS JOIN LATERAL (
-            SELECT caught_up_date
-              FROM notification.callback_trackings
-             WHERE callback_trackings.shard = shard.number AND is_waited_for
-             ORDER BY caught_up_date
-             LIMIT 1
-          ) AS oldest`,
-      ],
-      [
-        'dead letters',
-        dead(
-          'left(last_error, 80)',
-          'last_error, replayed_at',
-          'notification.callback_dead_letters ORDER BY dropped_at DESC, kind, user_id, period_start_ms',
-          READ_AT_MOST,
-          'replayed_at IS NULL',
-        ),
-      ],
-    ],
+    parts: {
+      'waiting callbacks': waiting(
+        'callbacks',
+        'created_at',
+        "notification.callback_snapshots WHERE status = 'pending' ORDER BY shard, kind, period_start_ms, position",
+      ),
+      'failed callbacks': waiting(
+        'callbacks to be repeated',
+        'next_attempt_at',
+        'notification.failed_callbacks ORDER BY shard, next_attempt_at',
+        COUNTED_AT_MOST,
+      ),
+      // How long ago the oldest day ended to whose end a tracking of a shard has not caught up.
+      trackings: `
+        SELECT 'days that have ended' AS what, NULL AS count,
+               ${ageMs(`to_timestamp((min(caught_up_date) - date '1970-01-01' + 2) * ${DAY_MS / 1000}.0)`)} AS "oldestMs"
+          FROM notification.callback_settings
+         CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
+         CROSS JOIN LATERAL (
+           SELECT caught_up_date
+             FROM notification.callback_trackings
+            WHERE callback_trackings.shard = shard.number AND is_waited_for
+            ORDER BY caught_up_date
+            LIMIT 1
+         ) AS oldest`,
+      'dead letters': dead(
+        'left(last_error, 80)',
+        'last_error, replayed_at',
+        'notification.callback_dead_letters ORDER BY dropped_at DESC, kind, user_id, period_start_ms',
+        READ_AT_MOST,
+        'replayed_at IS NULL',
+      ),
+    },
   },
   {
     // Of all agents, as the pools of the workers find them.
     kind: 'subscription',
     taskQueue: SUBSCRIPTION_TASK_QUEUE,
-    parts: [
-      [
-        'due subscriptions',
+    parts: {
+      'due subscriptions': [
         waiting(
           'of messaging routers',
           'action_ts',
@@ -296,22 +258,19 @@ const KINDS: readonly Kind[] = [
           'subscriptions.ntf_tokens_to_delete ORDER BY created_at',
         ),
       ],
-      [
-        // The reason for which a worker gave up is in its history alone.
-        'subscriptions given up',
-        ...[
-          ['given up', 'action_ts IS NULL'],
-          ['key that does not open', '(ntf_failed OR smp_failed)'],
-        ].map(([failure, condition]) =>
-          dead(
-            `'${failure}'`,
-            '',
-            `subscriptions.ntf_subscriptions WHERE ${condition} ORDER BY agent_id, conn_id`,
-            COUNTED_AT_MOST,
-          ),
+      // The reason for which a worker gave up is in its history alone.
+      'subscriptions given up': Object.entries({
+        'given up': 'action_ts IS NULL',
+        'key that does not open': '(ntf_failed OR smp_failed)',
+      }).map(([failure, condition]) =>
+        dead(
+          `'${failure}'`,
+          '',
+          `subscriptions.ntf_subscriptions WHERE ${condition} ORDER BY agent_id, conn_id`,
+          COUNTED_AT_MOST,
         ),
-      ],
-    ],
+      ),
+    },
   },
 ];
 
@@ -322,47 +281,36 @@ export async function top(resources: OperatorResources): Promise<Top> {
 }
 
 async function readKind(resources: OperatorResources, { kind, taskQueue, parts }: Kind): Promise<TopOfKind> {
-  const reads: [what: string, read: Promise<Reading>][] = [
-    ['tasks', readQueue(resources, taskQueue)],
-    ...parts.map(([what, ...some]): [string, Promise<Reading>] => [what, readRows(resources, some)]),
-  ];
-  const [queue, ...found] = await Promise.all(
-    reads.map(([what, read]) =>
-      read.catch((error: unknown): Reading => ({ unknown: [`${what}: ${causeOf(error)}`] })),
-    ),
-  );
-  const { unknown: noQueue = [], ...tasks } = queue!;
-  return {
-    kind,
-    ...found.reduce((all, part) => ({ ...all, ...part }), {}),
-    waits: found.flatMap(({ waits = [] }) => waits).filter(({ count, oldestMs }) => (count ?? oldestMs) > 0),
-    dead: found.flatMap((part) => part.dead ?? []).toSorted((one, other) => other.count - one.count),
-    unknown: [...found.flatMap(({ unknown = [] }) => unknown), ...noQueue],
-    ...tasks,
-  };
-}
-
-async function readRows(resources: OperatorResources, reads: readonly Read[]): Promise<Reading> {
-  const rows = await Promise.all(
-    reads.map(async (read) =>
-      typeof read === 'string' ? (await resources.db.query<Row>(read)).rows : [await read(resources)],
-    ),
-  );
-  const reading: Reading = {};
-  for (const row of rows.flat()) {
-    if ('failure' in row) (reading.dead ??= []).push(row);
-    else if ('what' in row) {
-      const { count, ...wait } = row;
-      (reading.waits ??= []).push({ ...wait, ...(count == null ? {} : { count }) });
-    } else {
-      if (row.arrived !== null) reading.arrivedPerSecond = (row.arrived * 1_000) / RATE_WINDOW_MS;
-      if (row.done !== null) reading.donePerSecond = (row.done * 1_000) / RATE_WINDOW_MS;
-    }
+  const unknown: string[] = [];
+  const read = <T>(what: string, reading: Promise<T>): Promise<T | undefined> =>
+    reading.catch((error: unknown) => void unknown.push(`${what}: ${causeOf(error)}`));
+  const [tasks, ...found] = await Promise.all([
+    read('tasks', readQueue(resources, taskQueue)),
+    ...Object.entries(parts).map(([what, reads]) => read(what, readRows(resources, [reads].flat()))),
+  ]);
+  const of: TopOfKind = { kind, waits: [], dead: [], unknown, ...tasks };
+  for (const row of found.flatMap((rows) => rows ?? [])) {
+    if ('failure' in row) of.dead.push(row);
+    else if (!('what' in row)) {
+      if (row.arrived !== null) of.arrivedPerSecond = (row.arrived * 1_000) / RATE_WINDOW_MS;
+      if (row.done !== null) of.donePerSecond = (row.done * 1_000) / RATE_WINDOW_MS;
+    } else if ((row.count ?? row.oldestMs) > 0) of.waits.push(withoutNulls(row));
   }
-  return reading;
+  of.dead.sort((one, other) => other.count - one.count);
+  return of;
 }
 
-async function readQueue({ temporal, namespace }: OperatorResources, name: string): Promise<Reading> {
+async function readRows(resources: OperatorResources, reads: readonly Read[]): Promise<Row[]> {
+  const rows = reads.map(async (read) =>
+    typeof read === 'string' ? (await resources.db.query<Row>(read)).rows : [await read(resources)],
+  );
+  return (await Promise.all(rows)).flat();
+}
+
+async function readQueue(
+  { temporal, namespace }: OperatorResources,
+  name: string,
+): Promise<Pick<TopOfKind, 'tasksPerSecond' | 'tasksWaiting'>> {
   const described = await Promise.all(
     [WORKFLOW_TASKS, ACTIVITY_TASKS].map((taskQueueType) =>
       bounded(temporal, () =>
@@ -391,8 +339,10 @@ export const STATEMENTS: Record<string, string> = {
   READ_URGENT,
   ...Object.fromEntries(
     KINDS.flatMap(({ kind, parts }) =>
-      parts.flatMap(([what, ...reads]) =>
-        reads.flatMap((read, i) => (typeof read === 'string' ? [[`${kind}: ${what} ${i}`, read]] : [])),
+      Object.entries(parts).flatMap(([what, reads]) =>
+        [reads]
+          .flat()
+          .flatMap((read, i) => (typeof read === 'string' ? [[`${kind}: ${what} ${i}`, read]] : [])),
       ),
     ),
   ),

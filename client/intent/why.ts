@@ -104,7 +104,7 @@ async function stateOfReader(resources: OperatorResources): Promise<string> {
 function causeOfRoute(row: RouteRow, isUrgent: boolean): FoundCause {
   const { notification_id: id, type, channel } = row;
   const isOpen = row.status === 'pending' || row.status === 'failed';
-  const [cause, at, what] = isOpen ? causeOfOpenRoute(row) : causeOfSettledRoute(row, row.settled_at!);
+  const [cause, what, at = row.settled_at!] = isOpen ? causeOfOpenRoute(row) : causeOfSettledRoute(row);
   const isReplayed = cause === 'dead' ? row.replayed_at !== null : row.died_at !== null;
   return {
     ...{ cause, at, id, type, channel },
@@ -116,21 +116,19 @@ function causeOfRoute(row: RouteRow, isUrgent: boolean): FoundCause {
   };
 }
 
-type CauseOfRoute = [cause: Cause, at: Date, what: string];
+/** Without a time it is the one at which the route was settled. */
+type CauseOfRoute = [cause: Cause, what: string, at?: Date];
 
-function causeOfSettledRoute(row: RouteRow, at: Date): CauseOfRoute {
+function causeOfSettledRoute(row: RouteRow): CauseOfRoute {
   const { accepted_at: acceptedAt, classification, message } = row;
+  const at = row.settled_at!;
   const time = timeOf(at);
   if (row.status === 'published') {
     const entry = row.entry_id === null ? '' : ` as entry ${row.entry_id}`;
     const what = (row.collapsed ?? 1) < 2 ? '' : `, for the ${row.collapsed} intents of its window`;
-    const lateMs = at.getTime() - row.accepted_at.getTime();
+    const lateMs = at.getTime() - acceptedAt.getTime();
     const late = lateMs < LATE_AFTER_MS ? '' : `, ${durationOf(lateMs)} late`;
-    return [
-      'published',
-      at,
-      `was published at ${time}${entry}, by attempt ${row.attempt_count}${what}${late}`,
-    ];
+    return ['published', `was published at ${time}${entry}, by attempt ${row.attempt_count}${what}${late}`];
   }
   if (row.status === 'dead_letter') {
     const next = row.is_expired
@@ -138,62 +136,50 @@ function causeOfSettledRoute(row: RouteRow, at: Date): CauseOfRoute {
       : `galaxy-notify replay ${row.notification_id} ${shellWord(row.route_id)}`;
     return [
       'dead',
-      at,
       `is dead since ${time}, after ${row.attempt_count} of ${row.max_attempts} attempts, because of ${failureOf(row)}; ${next}`,
     ];
   }
   if (classification === ROUTE_EXPIRED)
-    return ['expired', at, `was skipped at ${time} because it came too late: ${message}`];
-  if (classification === ROUTE_COLLAPSED) return ['collapsed', at, `was collapsed at ${time}: ${message}`];
+    return ['expired', `was skipped at ${time} because it came too late: ${message}`];
+  if (classification === ROUTE_COLLAPSED) return ['collapsed', `was collapsed at ${time}: ${message}`];
   if (at.getTime() !== acceptedAt.getTime())
-    return ['cancelled', at, `was skipped because an operator cancelled it at ${time}`];
+    return ['cancelled', `was skipped because an operator cancelled it at ${time}`];
   if (classification === ROUTE_THROTTLED)
-    return ['throttled', at, `was skipped because of the throttle of its type: ${message}`];
+    return ['throttled', `was skipped because of the throttle of its type: ${message}`];
   return classification === RECIPIENT_UNUSABLE
-    ? ['recipient_unusable', at, `was skipped because of what is known of the user: ${message}`]
-    : ['not_on_this_channel', at, 'was skipped because its type does not use this channel'];
+    ? ['recipient_unusable', `was skipped because of what is known of the user: ${message}`]
+    : ['not_on_this_channel', 'was skipped because its type does not use this channel'];
 }
 
 /** A route that expires while it waits is skipped by its next attempt, however long that is away. */
 function causeOfOpenRoute(row: RouteRow): CauseOfRoute {
-  const [cause, at, what] = causeOfWaiting(row);
-  if (row.expires_at === null) return [cause, at, what];
+  const [cause, what, at] = causeOfWaiting(row);
+  if (row.expires_at === null) return [cause, what, at];
   const until = timeOf(row.expires_at);
-  return [
-    cause,
-    at,
-    `${what}; ${row.is_expired ? `it expired at ${until}, and is skipped then` : `it expires at ${until}`}`,
-  ];
+  const end = row.is_expired ? `it expired at ${until}, and is skipped then` : `it expires at ${until}`;
+  return [cause, `${what}; ${end}`, at];
 }
 
-function causeOfWaiting(row: RouteRow): CauseOfRoute {
+function causeOfWaiting(row: RouteRow): Required<CauseOfRoute> {
   const { accepted_at: acceptedAt, paused_at: pausedAt, replayed_at: replayedAt } = row;
   const nextAt = row.next_attempt_at!;
   if (pausedAt !== null) {
     const reason = row.pause_reason === null ? '' : `: ${row.pause_reason}`;
-    return [
-      row.held === row.channel ? 'channel_paused' : 'producer_paused',
-      pausedAt,
-      `waits: ${row.paused_by} has paused ${row.held!.replace('producer:', 'the producer ')} since ${timeOf(pausedAt)}${reason}`,
-    ];
+    const paused = `${row.held!.replace('producer:', 'the producer ')} since ${timeOf(pausedAt)}${reason}`;
+    const cause = row.held === row.channel ? 'channel_paused' : 'producer_paused';
+    return [cause, `waits: ${row.paused_by} has paused ${paused}`, pausedAt];
   }
   if (row.overdue_ms > OVERDUE_AFTER_MS) {
-    return [
-      'overdue',
-      nextAt,
-      `has been due since ${timeOf(nextAt)} and no worker publishes it; galaxy-notify doctor names what is away`,
-    ];
+    const what = `has been due since ${timeOf(nextAt)} and no worker publishes it; galaxy-notify doctor names what is away`;
+    return ['overdue', what, nextAt];
   }
   if (row.status === 'failed') {
-    return [
-      'retrying',
-      acceptedAt,
-      `has failed ${row.attempt_count} of ${row.max_attempts} times, the last time because of ${failureOf(row)}, and is tried again at ${timeOf(nextAt)}`,
-    ];
+    const what = `has failed ${row.attempt_count} of ${row.max_attempts} times, the last time because of ${failureOf(row)}`;
+    return ['retrying', `${what}, and is tried again at ${timeOf(nextAt)}`, acceptedAt];
   }
   return replayedAt === null
-    ? ['waiting_for_attempt', acceptedAt, `was accepted at ${timeOf(acceptedAt)} and waits for its attempt`]
-    : ['replayed', replayedAt, 'waits for the attempt of its replay'];
+    ? ['waiting_for_attempt', `was accepted at ${timeOf(acceptedAt)} and waits for its attempt`, acceptedAt]
+    : ['replayed', 'waits for the attempt of its replay', replayedAt];
 }
 
 /** That it died, and who replayed it in which of three ways: an operator, an operation on many, or Temporal's own tools. */
