@@ -80,17 +80,9 @@ export function forgetOperations(resources: OperatorResources) {
      */
     async forget(subject: Subject, { requestedBy, reason, onProgress }: ForgetRequest): Promise<Forgotten> {
       const parts = await partsOf(subject);
-      const underWay = await allUnderWay(db, parts);
-      if (underWay.length > 0) {
-        throw new OperationFailedError(
-          ['nothing was done, because something of the user is under way:', ...underWay].join('\n'),
-        );
-      }
-      const { rows } = await db.query<{ id: string }>(INSERT_REQUEST, [
-        createHash('sha256').update(subject.userId).digest('hex'),
-        requestedBy,
-        reason ?? null,
-      ]);
+      await refuseUnderWay(parts, 'nothing was done, because something of the user is under way');
+      const hash = createHash('sha256').update(subject.userId).digest('hex');
+      const { rows } = await db.query<{ id: string }>(INSERT_REQUEST, [hash, requestedBy, reason ?? null]);
       const counts = new Map<string, number>();
       let done = 0;
       for (let pass = 1; ; pass += 1) {
@@ -108,15 +100,10 @@ export function forgetOperations(resources: OperatorResources) {
           );
         }
       }
-      const left = await allUnderWay(db, parts);
-      if (left.length > 0) {
-        throw new OperationFailedError(
-          [
-            `${done} rows and entries are gone, and more came in meanwhile; repeat the command:`,
-            ...left,
-          ].join('\n'),
-        );
-      }
+      await refuseUnderWay(
+        parts,
+        `${done} rows and entries are gone, and more came in meanwhile; repeat the command`,
+      );
       const result = await resultOf(subject, parts, counts);
       if (done === 0) await db.query(DELETE_REQUEST, [rows[0]!.id]);
       else await db.query(END_REQUEST, [rows[0]!.id, JSON.stringify(Object.fromEntries(counts))]);
@@ -129,15 +116,19 @@ export function forgetOperations(resources: OperatorResources) {
     return all.map((place) => ('table' in place ? rowsOf(db, place) : place));
   }
 
+  async function refuseUnderWay(parts: readonly Personal[], what: string): Promise<void> {
+    const underWay = await allUnderWay(db, parts);
+    if (underWay.length > 0) throw new OperationFailedError([`${what}:`, ...underWay].join('\n'));
+  }
+
   async function partsOf({ userId, also = [], subscriptionUser }: Subject): Promise<Personal[]> {
     if ([userId, ...also].some((value) => value.trim() === '')) {
       throw new OperationFailedError('an id or a value to forget must not be empty');
     }
     const more = [...also, ...(await addressesOf(db, userId))];
     const person = personOf(userId, more, subscriptionUser);
-    return [intentsOf, mobilePushesOf, callbacksOf, actionsOf, subscriptionsOf].map((of) =>
-      of(resources, person),
-    );
+    const kinds = [intentsOf, mobilePushesOf, callbacksOf, actionsOf, subscriptionsOf];
+    return kinds.map((of) => of(resources, person));
   }
 
   async function resultOf(

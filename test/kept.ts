@@ -1,4 +1,5 @@
 /** Where the stores still have a text: rows of PostgreSQL and entries and values of Redis, as a client reads them. */
+import { createHash } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 
@@ -46,3 +47,7 @@ export async function placesWith(
     ]),
   ].sort();
 }
+
+/** What rows have in place of the key of a forgotten user. */
+export const forgottenKeyOf = (key: string): string =>
+  `forgotten:${createHash('sha256').update(key).digest('hex')}`;

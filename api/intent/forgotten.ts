@@ -2,18 +2,12 @@
  * An idempotency key may name the user of its intent. So the rows of a forgotten user keep its hash: a producer that
  * publishes the key again still meets its duplicate. The hash names, it does not protect.
  */
-import { createHash } from 'node:crypto';
-
 const PREFIX = 'forgotten:';
 
-/** What stands for a key; a key that is one already stays. */
-export const forgottenKeyOf = (key: string): string =>
-  FORGOTTEN_KEY.test(key) ? key : PREFIX + createHash('sha256').update(key).digest('hex');
-
-/** Also as a pattern of PostgreSQL. */
+/** What stands for a key; also as a pattern of PostgreSQL. */
 export const FORGOTTEN_KEY = new RegExp(`^${PREFIX}[0-9a-f]{64}$`);
 
-/** The same as SQL. @param key SQL of a text. */
+/** SQL: what stands for a key that is not hashed yet. @param key SQL of a text. */
 export const forgottenKeySql = (key: string): string =>
   `'${PREFIX}' || encode(sha256(convert_to(${key}, 'UTF8')), 'hex')`;
 

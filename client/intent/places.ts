@@ -1,13 +1,12 @@
 /** What intents keep of people: records and routes, refused and cancelled intents, operations, outcomes, and entries of streams. */
 import type { Pool } from 'pg';
 import { routeRefOf } from '../../api/ids.ts';
-import { FORGOTTEN_KEY, forgottenKeyOf, forgottenKeySql } from '../../api/intent/forgotten.ts';
-import type { OutcomeRow } from '../../api/intent/outcome.ts';
+import { FORGOTTEN_KEY, forgottenKeySql } from '../../api/intent/forgotten.ts';
 import { OUTCOMES_STREAM } from '../../api/intent/outcome.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
 import { compareEntryIds } from '../../api/stream-ids.ts';
-import type { Person, Personal, Place, Remaining, StreamPlace } from '../places.ts';
-import { idsOf, parsed, streamOf, walk } from '../places.ts';
+import type { Person, Personal, Remaining, StreamPlace } from '../places.ts';
+import { idsOf, parsed, streamOf } from '../places.ts';
 import type { OperatorResources } from '../resources.ts';
 
 /** @returns addresses that routes of a user have, at most a hundred. */
@@ -27,7 +26,7 @@ export function intentsOf(resources: OperatorResources, person: Person): Persona
   const more = quoted.slice(1);
   const streams = streamPlaces(resources, person);
   const { intents, mail } = streams;
-  const outcomeRows = outcomePlace(db, person);
+  const routeRefs = routeIds.map(routeRefOf);
   const outcomeEntries = outcomeStreamPlace(resources, person);
 
   const wait = 'wait, or galaxy-notify notifications cancel';
@@ -115,7 +114,19 @@ export function intentsOf(resources: OperatorResources, person: Person): Persona
         where: 'recipient_ref = ANY ($1::text[])',
         isIndexed: true,
       },
-      outcomeRows,
+      // What producers were told about a route is deleted. The end of an intent stays, and loses what tells whose intent it was.
+      // After the records.
+      {
+        ...OUTCOMES,
+        values: [routeRefs],
+        where: `${IS_RELAYED} AND NOT EXISTS (SELECT FROM json_array_elements(events) AS event WHERE ${IS_OTHERS})`,
+      },
+      {
+        ...OUTCOMES,
+        values: [routeRefs, pattern],
+        where: `${IS_RELAYED} AND ${TOLD_TO_OTHERS}::jsonb <> events::jsonb`,
+        set: `events = ${TOLD_TO_OTHERS}, event_count = json_array_length(${TOLD_TO_OTHERS})`,
+      },
       outcomeEntries,
       // Last: until then the routes know the addresses.
       {
@@ -254,51 +265,6 @@ function streamPlaces({ redis, intentsStream, streams }: OperatorResources, { us
   };
 }
 
-/**
- * Rows of outcomes that were relayed. What producers were told about a route is deleted. The end of an intent stays, and
- * loses what tells whose intent it was. After the records.
- */
-function outcomePlace(db: Pool, { routeIds, pattern, names: named }: Person): Place {
-  const routes = new Set(routeIds.map(routeRefOf));
-  const isNamed = (text: string | null) => text !== null && named.test(text);
-
-  /** @returns nothing for an event of one of the routes. */
-  function rewritten(event: OutcomeRow, blank: Map<string, BlankRecord>): OutcomeRow[] {
-    const [eventId, kind, notificationId, type, producer, key, requestId, traceId, details] = event;
-    if (typeof details['route'] === 'string' && routes.has(details['route'])) return [];
-    const record = notificationsOf(event).flatMap((id) => blank.get(id) ?? [])[0];
-    return [
-      [
-        ...([eventId, kind, notificationId, type, producer] as const),
-        record?.idempotency_key ?? (isNamed(key) ? forgottenKeyOf(key!) : key),
-        record ? record.request_id : isNamed(requestId) ? null : requestId,
-        record ? record.trace_id : isNamed(traceId) ? null : traceId,
-        details,
-      ],
-    ];
-  }
-
-  const pass = (isDryRun: boolean) =>
-    walk(db, { table: 'notification.outcomes', key: ['outcome_id'] }, [pattern], async (range, all) => {
-      const { rows } = await db.query<{ id: string; events: OutcomeRow[] }>(LIST_OUTCOMES(range), all);
-      const blank = await blankRecords(
-        db,
-        rows.flatMap(({ events }) => events.flatMap(notificationsOf)),
-      );
-      let changed = 0;
-      for (const { id, events } of rows) {
-        const kept = events.flatMap((event) => rewritten(event, blank));
-        if (JSON.stringify(kept) === JSON.stringify(events)) continue;
-        changed += 1;
-        if (isDryRun) continue;
-        if (kept.length === 0) await db.query(DELETE_OUTCOMES, [id]);
-        else await db.query(REWRITE_OUTCOMES, [id, JSON.stringify(kept), kept.length]);
-      }
-      return changed;
-    });
-  return { what: 'notification.outcomes', count: () => pass(true), forget: () => pass(false) };
-}
-
 /** Entries of the stream of outcomes. No consumer group may miss the end of an intent. */
 function outcomeStreamPlace({ db, redis }: OperatorResources, { userId, routeIds, names: named }: Person) {
   const routes = new Set(routeIds.map(routeRefOf));
@@ -322,12 +288,6 @@ function outcomeStreamPlace({ db, redis }: OperatorResources, { userId, routeIds
   });
 }
 
-/** The notifications that an event is about. */
-const notificationsOf = ([, , notificationId, , , , , , details]: OutcomeRow): string[] => {
-  const of = details['duplicate_of'];
-  return [notificationId, ...(typeof of === 'string' ? [of] : [])];
-};
-
 /** What the record of a forgotten user still says. */
 interface BlankRecord {
   idempotency_key: string;
@@ -349,19 +309,29 @@ async function blankRecords(
   return new Map(rows.map((record) => [record.notification_id, record]));
 }
 
-/** $1 pattern. */
-const LIST_OUTCOMES = (range: string): string => `
-  SELECT outcome_id::text AS id, events
-    FROM notification.outcomes
-   WHERE ${range} AND relayed_at IS NOT NULL
-     AND (events::text ~ $1
-          OR EXISTS (SELECT FROM json_array_elements(events) AS event
-                       JOIN notification.records ON notification_id IN (event ->> 2, event -> 8 ->> 'duplicate_of')
-                      WHERE forgotten_at IS NOT NULL))`;
+const OUTCOMES = { table: 'notification.outcomes', key: ['outcome_id'] };
+const IS_RELAYED = 'relayed_at IS NOT NULL';
+/** An event that is not about one of the routes $1. */
+const IS_OTHERS = "coalesce(event -> 8 ->> 'route', '') <> ALL ($1::text[])";
 
-const REWRITE_OUTCOMES =
-  'UPDATE notification.outcomes SET events = $2::json, event_count = $3 WHERE outcome_id = $1 AND relayed_at IS NOT NULL';
-const DELETE_OUTCOMES = 'DELETE FROM notification.outcomes WHERE outcome_id = $1 AND relayed_at IS NOT NULL';
+/** SQL: what of an event is that of the blank record; without one, whether it names the user. @param at its place in the event. */
+const withoutName = (column: string, at: number, blank: string): string =>
+  `CASE WHEN record.notification_id IS NOT NULL THEN record.${column}
+                     WHEN event ->> ${at} ~ $2 THEN ${blank} ELSE event ->> ${at} END`;
+
+/** The events of a row without those of the routes $1, and without the key and the ids that the pattern $2 or a blank record names. */
+const TOLD_TO_OTHERS = `(
+          SELECT json_agg(json_build_array(event -> 0, event -> 1, event -> 2, event -> 3, event -> 4,
+                   ${withoutName('idempotency_key', 5, hashedKey('(event ->> 5)'))},
+                   ${withoutName('request_id', 6, 'NULL')},
+                   ${withoutName('trace_id', 7, 'NULL')}, event -> 8) ORDER BY position)
+            FROM json_array_elements(events) WITH ORDINALITY AS told (event, position)
+            LEFT JOIN LATERAL (
+              SELECT * FROM notification.records
+               WHERE notification_id IN (event ->> 2, event -> 8 ->> 'duplicate_of') AND forgotten_at IS NOT NULL
+               ORDER BY notification_id = event ->> 2 DESC
+               LIMIT 1) AS record ON true
+           WHERE ${IS_OTHERS})`;
 
 /** What routes of a record carry. */
 const PAYLOADS = 'concat(payload_json, contents)';
@@ -390,7 +360,12 @@ const IS_STILL_SENT = `EXISTS (
            WHERE routes.notification_id = records.notification_id AND recipient_ref <> ALL ($4::text[])
              AND (next_attempt_at IS NOT NULL OR status = 'dead_letter'))`;
 const IS_FORGOTTEN_KEY = `idempotency_key ~ '${FORGOTTEN_KEY.source}'`;
-const HASHED_KEY = `CASE WHEN ${IS_FORGOTTEN_KEY} THEN idempotency_key ELSE ${forgottenKeySql('idempotency_key')} END`;
+const HASHED_KEY = hashedKey('idempotency_key');
+
+/** SQL: what stands for a key; one that is a hash already stays. */
+function hashedKey(key: string): string {
+  return `CASE WHEN ${key} ~ '${FORGOTTEN_KEY.source}' THEN ${key} ELSE ${forgottenKeySql(key)} END`;
+}
 
 /** SQL: whether a text has one of the texts of an array. */
 const names = (text: string, array: string): string =>

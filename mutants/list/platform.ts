@@ -251,8 +251,8 @@ export const PLATFORM_MUTANTS: Mutant[] = [
   {
     id: 'platform-forget-under-way',
     file: 'client/forget.ts',
-    find: 'if (underWay.length > 0) {',
-    replace: 'if (underWay.length > 1_000) {',
+    find: 'if (underWay.length > 0) throw',
+    replace: 'if (underWay.length > 1_000) throw',
     wrong: 'lost',
     what: 'a user is forgotten while a notification of theirs is under way',
     suite: service('platform/forget', 'I79 nothing is done while'),

@@ -1,7 +1,7 @@
 /** Forgetting a user whose id is also an ordinary word in refused entries of strangers. */
-import { forgottenKeyOf } from '../../api/intent/forgotten.ts';
 import type { Slot } from '../harness.ts';
 import { operatorOf, takeSlot } from '../harness.ts';
+import { forgottenKeyOf } from '../kept.ts';
 
 let slot: Slot;
 beforeAll(async () => {
