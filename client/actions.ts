@@ -9,8 +9,6 @@ import type { Listing, Page, WithoutNulls } from './lists.ts';
 import { listOf, spanOf } from './lists.ts';
 import type { OperatorResources } from './resources.ts';
 
-const UNDEFINED_TABLE = '42P01';
-
 /** Names that one row holds; of more, the first ones and their number. */
 const MOST_NAMED = 10;
 
@@ -69,8 +67,7 @@ export async function byAuthor<T>(
   change: () => Promise<T>,
   describe: (made: T) => Made | undefined = () => ({}),
 ): Promise<T> {
-  const id = await noteWhereKept(db, action);
-  if (id === undefined) return change();
+  const id = await noteAction(db, action);
   const end = (made?: Made) =>
     db.query(END_ACTION, [id, made?.target ?? null, made?.detail ?? null, made === undefined]);
   let made: T;
@@ -82,18 +79,8 @@ export async function byAuthor<T>(
     throw error;
   }
   const told = describe(made);
-  if (told?.target !== undefined || told?.detail !== undefined || told === undefined) await end(told);
+  if (told === undefined || told.target !== undefined || told.detail !== undefined) await end(told);
   return made;
-}
-
-/** @returns undefined where nothing is kept yet: a client may be newer than the tables, until they are migrated. */
-async function noteWhereKept(db: Database, action: NewAction): Promise<string | undefined> {
-  try {
-    return await noteAction(db, action);
-  } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === UNDEFINED_TABLE) return undefined;
-    throw error;
-  }
 }
 
 /** Writes down who asks for a change, in its transaction. @returns the row's id. @throws what the connection throws. */
