@@ -1,6 +1,5 @@
 /** `actions`: who asked for what. */
 import type { Command } from 'commander';
-import type { ActionFilter } from '../client/actions.ts';
 import { list, option } from './definition.ts';
 import { spanOptions } from './options.ts';
 import type { Session } from './session.ts';
@@ -16,7 +15,7 @@ export function addTo(actions: Command): void {
       ...spanOptions('asked'),
     },
     examples: ['actions list --since 7d', 'actions list --target game_lobby'],
-    read: ({ operator }: Session, filter: ActionFilter & { limit: number }) => operator.actions.list(filter),
+    read: ({ operator }: Session) => operator.actions.list,
     columns: {
       'ASKED FOR': 'actedAt',
       BY: 'requestedBy',

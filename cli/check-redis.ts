@@ -90,7 +90,7 @@ async function replicas(redis: Redis, minReplicas: number): Promise<Diagnosis> {
 /** INFO rather than CONFIG GET, which managed servers refuse. */
 async function infoOf(redis: Redis): Promise<Record<string, string>> {
   const lines = (await redis.info()).matchAll(/^(\w+):(.*?)\r?$/gm);
-  return Object.fromEntries(Array.from(lines, ([, name, value]) => [name, value]));
+  return Object.fromEntries(Array.from(lines, ([, name, value]) => [name!, value!] as const));
 }
 
 interface Answer {

@@ -1,5 +1,6 @@
 /** What every command has in common: global options and exit codes. */
 import { once as eventOf } from 'node:events';
+import { readFile } from 'node:fs/promises';
 import { text as contentOf } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
@@ -36,6 +37,24 @@ export async function readSecret(argument: string, what: string): Promise<string
     throw new UsageError(`the list of processes shows arguments: give -, and ${what} on standard input`);
   }
   return (await contentOf(shell().stdin)).trim();
+}
+
+/** The content of a file; `-` reads standard input. @param what it is, for the message. @throws UsageError. */
+export async function readText(file: string, what = file): Promise<string> {
+  try {
+    return await (file === '-' ? contentOf(shell().stdin) : readFile(file, 'utf8'));
+  } catch (error) {
+    throw new UsageError(`cannot read ${what}: ${(error as Error).message}`);
+  }
+}
+
+/** @param what the text is, for the message. @throws UsageError for a text that is no JSON. */
+export function parseJson(text: string, what: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new UsageError(`${what} is no JSON: ${(error as Error).message}`);
+  }
 }
 
 export function exitCodeOf(error: unknown): ExitCode {

@@ -72,12 +72,12 @@ interface ListDefinition<S, Options, Item> extends Omit<Form, 'name'> {
   /** Default: `list`. */
   name?: string;
   filters?: Filters;
-  /** Its parameters are annotated: the columns are held against what it returns. */
-  read(session: S, options: Options & GlobalOptions & { limit: number }): Promise<Page<Item>>;
+  /** @returns the function that reads a page by its filter. Its parameter is annotated: the columns are held against what it returns. */
+  read(session: S): (filter: Options & { limit: number }) => Promise<Page<Item>>;
   columns?: NoInfer<Columns<Item>>;
   table?: Omit<TableChoices, 'links'>;
   /** In place of the columns. */
-  print?(items: NoInfer<Item>[], options: NoInfer<Options>): void;
+  print?(items: NoInfer<Item>[], options: NonNullable<NoInfer<Options>>): void;
 }
 
 export const option = (
@@ -165,7 +165,7 @@ export function definerOf<S>(open: <T>(needs: Dependency[], work: (session: S) =
       action<Options & { limit?: number }>((asked) => {
         const given = { ...asked, ...filterOf(filters, asked), limit: rowsOf(asked) };
         return open(['postgres'], async (session) =>
-          showPage(await read(session, given), given, (items) =>
+          showPage(await read(session)(given), given, (items) =>
             print ? print(items, given) : printItems(items, columns, table),
           ),
         );

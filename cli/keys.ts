@@ -1,15 +1,14 @@
 /** `keys`: what is still sealed with which key of encryption, and how an old one gets out of use. */
 import type { Command } from 'commander';
 import type { ConfiguredKeys, KeyStatus, Renewal } from '../client/keys.ts';
-import type { Config } from '../config/load.ts';
 import { sealingKeysOf } from '../config/subscription.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, UsageError, action } from './command.ts';
-import { form, option } from './definition.ts';
+import { form, option, printItems } from './definition.ts';
 import type { Requested } from './options.ts';
 import { requestedByOption, waitLimitOption } from './options.ts';
-import { countOf, printJson, printLine, printTable, report } from './output.ts';
-import { startProgress, untilInterrupted } from './progress.ts';
+import { countOf, printJson, printLine, report } from './output.ts';
+import { untilInterrupted, withProgress } from './progress.ts';
 import type { Session } from './session.ts';
 import { withSession } from './session.ts';
 
@@ -22,13 +21,7 @@ export function addTo(keys: Command): void {
       'Count what is sealed with each key of NOTIFICATION_PAYLOAD_KEYS and NOTIFICATION_SUBSCRIPTION_KEYS. Reads the history of every workflow that runs.',
     options: [option('--retained', 'also histories of workflows that have ended, which may be many')],
     examples: ['keys status', 'keys status --retained --json'],
-  }).action(
-    action<{ retained?: boolean }>(({ retained = false, json = false }) =>
-      withSession(['postgres', 'temporal'], ({ operator, config }) =>
-        status(operator, configuredIn(config), { withRetained: retained, json }),
-      ),
-    ),
-  );
+  }).action(action<StatusOptions>((options) => withKeys((...keys) => showStatus(...keys, options))));
 
   form(keys, {
     name: 'renew',
@@ -39,63 +32,61 @@ export function addTo(keys: Command): void {
       ...[option('--yes', 'do not ask'), waitLimitOption('the new runs'), requestedByOption()],
     ],
     examples: ['keys renew --dry-run', 'keys renew --yes'],
-  }).action(
-    action<RenewOptions>((options) =>
-      withSession(['postgres', 'temporal'], ({ operator, config }) =>
-        renew(operator, configuredIn(config), options),
-      ),
-    ),
+  }).action(action<RenewOptions>((options) => withKeys((...keys) => renew(...keys, options))));
+}
+
+type Keys = Session['operator']['keys'];
+
+const withKeys = (work: (keys: Keys, configured: ConfiguredKeys) => Promise<ExitCode>): Promise<ExitCode> =>
+  withSession(['postgres', 'temporal'], ({ operator, config }) =>
+    work(operator.keys, {
+      payload: config.values.NOTIFICATION_PAYLOAD_KEYS ?? [],
+      subscription: sealingKeysOf(config),
+    }),
   );
+
+interface StatusOptions extends GlobalOptions {
+  retained?: boolean;
 }
 
-type Operator = Session['operator'];
-
-function configuredIn(config: Config): ConfiguredKeys {
-  return { payload: config.values.NOTIFICATION_PAYLOAD_KEYS ?? [], subscription: sealingKeysOf(config) };
-}
-
-async function status(
-  { keys }: Operator,
+const showStatus = (
+  keys: Keys,
   configured: ConfiguredKeys,
-  { withRetained, json }: { withRetained: boolean; json: boolean },
-): Promise<ExitCode> {
-  const { signal, release } = untilInterrupted();
-  let found: KeyStatus;
-  try {
-    found = await keys.status(configured, {
-      withRetained,
-      signal,
-      onRead: (histories) => {
-        if (histories % PROGRESS_EVERY === 0) report(`${histories} histories read`);
-      },
-    });
-  } finally {
-    release();
-  }
-  if (signal.aborted) return EXIT.interrupted;
-  if (json) printJson(found);
-  else printStatus(found);
-  const missing = [...found.payload, ...found.subscription].filter(({ use }) => use === 'missing');
-  if (missing.length === 0) return EXIT.done;
-  report(`not configured, and still needed: ${[...new Set(missing.map(({ key }) => key))].join(', ')}`);
-  return EXIT.failed;
-}
+  { retained: withRetained = false, json }: StatusOptions,
+): Promise<ExitCode> =>
+  untilInterrupted(async (signal) => {
+    const onRead = (histories: number) => {
+      if (histories % PROGRESS_EVERY === 0) report(`${histories} histories read`);
+    };
+    const found = await keys.status(configured, { withRetained, signal, onRead });
+    if (signal.aborted) return EXIT.interrupted;
+    if (json) printJson(found);
+    else printStatus(found);
+    const missing = [...found.payload, ...found.subscription].filter(({ use }) => use === 'missing');
+    if (missing.length === 0) return EXIT.done;
+    report(`not configured, and still needed: ${[...new Set(missing.map(({ key }) => key))].join(', ')}`);
+    return EXIT.failed;
+  });
 
 function printStatus({ payload, subscription }: KeyStatus): void {
-  printTable(
-    ['PAYLOAD KEY', 'USE', 'OPEN WORKFLOWS', 'NOT BOUND', 'RETAINED WORKFLOWS', 'SEALS SO FAR'],
-    payload.map(({ key, use, open, unbound, retained, seals }) => [key, use, open, unbound, retained, seals]),
-  );
+  printItems(payload, {
+    'PAYLOAD KEY': 'key',
+    USE: 'use',
+    'OPEN WORKFLOWS': 'open',
+    'NOT BOUND': 'unbound',
+    'RETAINED WORKFLOWS': 'retained',
+    'SEALS SO FAR': 'seals',
+  });
   printLine('');
-  printTable(
-    ['SUBSCRIPTION KEY', 'USE', 'VALUES', 'SEALS SO FAR', 'COLUMNS'],
-    subscription.map(({ key, use, values, seals }) => [
-      key,
-      use,
-      Object.values(values).reduce((sum, count) => sum + count, 0),
-      seals,
-      Object.keys(values).join(', '),
-    ]),
+  printItems(
+    subscription,
+    {
+      'SUBSCRIPTION KEY': 'key',
+      USE: 'use',
+      VALUES: ({ values }) => Object.values(values).reduce((sum, count) => sum + count, 0),
+      'SEALS SO FAR': 'seals',
+      COLUMNS: ({ values }) => Object.keys(values).join(', '),
+    },
     { flexible: 4 },
   );
 }
@@ -107,7 +98,7 @@ interface RenewOptions extends GlobalOptions, Requested {
 }
 
 async function renew(
-  { keys }: Operator,
+  keys: Keys,
   configured: ConfiguredKeys,
   { dryRun, yes, timeout, json, requestedBy }: RenewOptions,
 ): Promise<ExitCode> {
@@ -119,27 +110,23 @@ async function renew(
   }
   if (!yes)
     throw new UsageError(`this seals ${wordsOf(found)} with the first key: add --yes, or --dry-run to look`);
-  const { signal, release } = untilInterrupted();
-  const progress = startProgress(found.workflows, 'workflows went on in a new run');
-  let renewed;
-  try {
-    renewed = await keys.renew(configured, {
-      ...{ limitMs: timeout, signal, requestedBy },
-      onWaiting: (left) => progress.update(Math.max(0, found.workflows - left)),
-    });
-  } finally {
-    progress.end();
-    release();
-  }
-  if (json) printJson({ renewed });
-  else printLine(`${wordsOf(renewed)} sealed with the first key`);
-  const { waiting, unreadable } = renewed;
-  if (unreadable > 0)
-    report(`${countOf(unreadable, 'value')} open with no key that is configured: keys status`);
-  if (waiting.length > 0)
-    report(`still to go on in a new run: ${waiting.slice(0, 10).join(', ')}; is a process running?`);
-  if (signal.aborted) return EXIT.interrupted;
-  return waiting.length > 0 || unreadable > 0 ? EXIT.failed : EXIT.done;
+  return untilInterrupted(async (signal) => {
+    const renewed = await withProgress(found.workflows, 'workflows went on in a new run', (update) =>
+      keys.renew(configured, {
+        ...{ limitMs: timeout, signal, requestedBy },
+        onWaiting: (left) => update(Math.max(0, found.workflows - left)),
+      }),
+    );
+    if (json) printJson({ renewed });
+    else printLine(`${wordsOf(renewed)} sealed with the first key`);
+    const { waiting, unreadable } = renewed;
+    if (unreadable > 0)
+      report(`${countOf(unreadable, 'value')} open with no key that is configured: keys status`);
+    if (waiting.length > 0)
+      report(`still to go on in a new run: ${waiting.slice(0, 10).join(', ')}; is a process running?`);
+    if (signal.aborted) return EXIT.interrupted;
+    return waiting.length > 0 || unreadable > 0 ? EXIT.failed : EXIT.done;
+  });
 }
 
 const wordsOf = ({ workflows, values }: Renewal): string =>

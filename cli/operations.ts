@@ -12,7 +12,7 @@ import { define, filterOf, form, list, option } from './definition.ts';
 import type { Requested } from './options.ts';
 import { givenOf, reasonOption, requestOf, requestedByOption } from './options.ts';
 import { printFields, printHeading, printJson, printLine, report } from './output.ts';
-import { startProgress, untilInterrupted } from './progress.ts';
+import { untilInterrupted, withProgress } from './progress.ts';
 import type { Dependency, Session } from './session.ts';
 import { withSession } from './session.ts';
 
@@ -50,7 +50,8 @@ export interface Bulk<Group> extends Omit<Matching<Group>, 'matching' | 'groups'
   isNamed?: boolean;
   begin(operator: Operator, request: OperationRequest): Promise<ChosenOperation>;
   /** What is said and waited for once it is done. */
-  finish?(operator: Operator, begun: ChosenOperation, signal: AbortSignal): Promise<ExitCode>;
+  finish?:
+    ((operator: Operator, begun: ChosenOperation, signal: AbortSignal) => Promise<ExitCode>) | undefined;
 }
 
 /** Shows what matches, asks, starts the operation and follows it. @returns the exit code of the command. */
@@ -123,7 +124,7 @@ export function addTo(operations: Command): void {
   list(operations, {
     description: 'List operations, newest first.',
     examples: ['operations list'],
-    read: ({ operator }: Session, options: { limit: number }) => operator.operations.list(options),
+    read: ({ operator }: Session) => operator.operations.list,
     columns: {
       'ASKED FOR': 'createdAt',
       OPERATION: 'operationId',
@@ -186,16 +187,13 @@ async function followOperation(
     if (json) printJson(await operator.operations.show(operationId));
     return EXIT.done;
   }
-  const { signal, release } = untilInterrupted();
-  const progress = startProgress(total, 'done');
-  try {
-    const ended = await operator.operations
-      .follow(operationId, {
-        limitMs: FOLLOW_LIMIT_MS,
-        signal,
-        onProgress: ({ done, status }) => progress.update(done, status === 'running' ? '' : status),
-      })
-      .finally(() => progress.end());
+  return untilInterrupted(async (signal) => {
+    const ended = await withProgress(total, 'done', (update) =>
+      operator.operations.follow(operationId, {
+        ...{ limitMs: FOLLOW_LIMIT_MS, signal },
+        onProgress: ({ done, status }) => update(done, status === 'running' ? '' : status),
+      }),
+    );
     if (ended.endedAt === undefined) {
       report(`${lineOf(ended)}; it goes on`);
       return EXIT.interrupted;
@@ -204,9 +202,7 @@ async function followOperation(
     const code = await finish(signal);
     if (json && finish.length === 0) printJson(ended);
     return ended.status === 'done' ? code : EXIT.failed;
-  } finally {
-    release();
-  }
+  });
 }
 
 const lineOf = ({ kind, status, done, total, ordered }: OperationView): string =>

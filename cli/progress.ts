@@ -36,12 +36,22 @@ function barOf(done: number, total: number): string {
   return '█'.repeat(full) + '░'.repeat(BAR_WIDTH - full);
 }
 
-/** Aborts with the first Ctrl-C, so that the current step is finished; the second one ends the run immediately. */
-export function untilInterrupted(): { signal: AbortSignal; release: () => void } {
+/** Runs work with a progress that ends with it. */
+export async function withProgress<T>(
+  total: number,
+  what: string,
+  work: (update: Progress['update']) => Promise<T>,
+): Promise<T> {
+  const { update, end } = startProgress(total, what);
+  return work(update).finally(end);
+}
+
+/** Runs work whose signal the first Ctrl-C aborts, so that the current step is finished; the second one ends the run immediately. */
+export async function untilInterrupted<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
   const controller = new AbortController();
   const onFirst = () => {
     report('stopping after the current one (Ctrl-C again to stop immediately)');
     controller.abort();
   };
-  return { signal: controller.signal, release: onStop(onFirst, ['SIGINT']) };
+  return work(controller.signal).finally(onStop(onFirst, ['SIGINT']));
 }

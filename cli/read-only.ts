@@ -8,41 +8,27 @@ import { UsageError } from './command.ts';
 import { showGroup } from './definition.ts';
 import { adviceFor, parseDuration } from './options.ts';
 
-/** Commands that change nothing. A command that is missing here is refused under `--read-only`. */
+/** Commands that change nothing, by their groups. A command that is missing here is refused under `--read-only`. */
+const LOOKS: Readonly<Record<string, readonly string[]>> = {
+  notifications: ['list', 'show'],
+  'dead-letters': ['list', 'show'],
+  operations: ['list', 'show'],
+  malformed: ['list', 'show'],
+  channels: ['list'],
+  producers: ['list'],
+  bridge: ['status'],
+  intents: ['waiting'],
+  outbox: ['status', 'list'],
+  mobile: ['list', 'show'],
+  symbols: ['list', 'status'],
+  callbacks: ['status', 'show', 'failed', 'overdue', 'malformed list', 'malformed show'],
+  subscriptions: ['list', 'show', 'status', 'statistics'],
+  keys: ['status'],
+  actions: ['list'],
+};
 export const READ_ONLY: readonly string[] = [
-  'doctor',
-  'top',
-  'why',
-  'notifications list',
-  'notifications show',
-  'dead-letters list',
-  'dead-letters show',
-  'operations list',
-  'operations show',
-  'malformed list',
-  'malformed show',
-  'channels list',
-  'producers list',
-  'bridge status',
-  'intents waiting',
-  'outbox status',
-  'outbox list',
-  'mobile list',
-  'mobile show',
-  'symbols list',
-  'symbols status',
-  'callbacks status',
-  'callbacks show',
-  'callbacks failed',
-  'callbacks overdue',
-  'callbacks malformed list',
-  'callbacks malformed show',
-  'subscriptions list',
-  'subscriptions show',
-  'subscriptions status',
-  'subscriptions statistics',
-  'keys status',
-  'actions list',
+  ...['doctor', 'top', 'why'],
+  ...Object.entries(LOOKS).flatMap(([group, commands]) => commands.map((name) => `${group} ${name}`)),
 ];
 /** They have no servers to look at, so nothing changes while one watches. */
 const WITHOUT_SERVERS: readonly string[] = [

@@ -76,24 +76,23 @@ async function recover(
   if (link !== undefined) report(link);
   if (detach) return EXIT.done;
 
-  const { signal, release } = untilInterrupted();
-  let last = '';
-  const run = await recovery
-    .follow({
+  return untilInterrupted(async (signal) => {
+    let last = '';
+    const run = await recovery.follow({
       ...{ limitMs: timeout, everyMs: FOLLOW_EVERY_MS, signal },
       onProgress(progress) {
         const line = lineOf(progress);
         if (line !== last) report(line);
         last = line;
       },
-    })
-    .finally(release);
-  if (json) printJson(run);
-  else if (run.isDone && run.progress) printDone(run.progress);
-  if (run.isDone) return EXIT.done;
-  if (signal.aborted) return EXIT.interrupted;
-  report(`not done within ${durationOf(timeout)}; it goes on, and the same command follows it`);
-  return EXIT.failed;
+    });
+    if (json) printJson(run);
+    else if (run.isDone && run.progress) printDone(run.progress);
+    if (run.isDone) return EXIT.done;
+    if (signal.aborted) return EXIT.interrupted;
+    report(`not done within ${durationOf(timeout)}; it goes on, and the same command follows it`);
+    return EXIT.failed;
+  });
 }
 
 function printPlan(plan: RecoveryPlan): void {

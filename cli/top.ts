@@ -7,7 +7,7 @@ import { option, printItems, shaped } from './definition.ts';
 import { shell } from './invocation.ts';
 import { durationOption } from './options.ts';
 import type { Cell } from './output.ts';
-import { durationOf, printHeading, printJson, printLine, printTable, report, textOf } from './output.ts';
+import { durationOf, printHeading, printJson, printLine, report, textOf } from './output.ts';
 import { withSession } from './session.ts';
 
 /** Of one kind of work; what is seldom beyond that is cut. */
@@ -51,12 +51,10 @@ export function addTo(command: Command): void {
         // No server is needed: what one of them does not say is missing.
         withSession([], async ({ operator }) => {
           const found = await operator.top();
-          if (json) printJson(found);
-          else if (shell().stdout.isTTY) printTop(found);
-          else for (const line of found.kinds.map((kind) => lineOf(found.at, kind))) printLine(line);
-          if (!json)
-            for (const { kind, unknown } of found.kinds)
-              for (const what of unknown) report(`${kind}: ${what}`);
+          if (json) return printJson(found);
+          if (shell().stdout.isTTY) printTop(found);
+          else for (const kind of found.kinds) printLine(lineOf(found.at, kind));
+          for (const { kind, unknown } of found.kinds) for (const what of unknown) report(`${kind}: ${what}`);
         }),
       {
         everyMs: ({ interval, once }) => (once ? undefined : interval),
@@ -68,23 +66,20 @@ export function addTo(command: Command): void {
 }
 
 function printTop({ kinds }: Top): void {
-  printTable(
-    ['KIND', 'IN/S', 'OUT/S', 'TASKS/S', 'BACKLOG', 'WAITING', 'OLDEST', 'DEAD'],
-    kinds.map((kind) => [
-      kind.kind,
-      rateOf(kind.arrivedPerSecond),
-      rateOf(kind.donePerSecond),
-      rateOf(kind.tasksPerSecond),
-      kind.tasksWaiting,
-      waitingOf(kind),
-      ageOf(oldestOf(kind)),
-      deadOf(kind),
-    ]),
-  );
+  printItems(kinds, {
+    KIND: 'kind',
+    'IN/S': (kind) => rateOf(kind.arrivedPerSecond),
+    'OUT/S': (kind) => rateOf(kind.donePerSecond),
+    'TASKS/S': (kind) => rateOf(kind.tasksPerSecond),
+    BACKLOG: 'tasksWaiting',
+    WAITING: waitingOf,
+    OLDEST: (kind) => ageOf(oldestOf(kind)),
+    DEAD: deadOf,
+  });
   const waits = kinds.flatMap(({ kind, waits: all }) => all.map((wait) => ({ kind, ...wait })));
   printWorst('Waits', waits, ({ oldestMs }) => oldestMs, {
     ...{ KIND: 'kind', WHAT: 'what', 'HOW MANY': 'count' },
-    OLDEST: ({ oldestMs }) => ageOf(oldestMs) ?? null,
+    OLDEST: ({ oldestMs }) => ageOf(oldestMs),
   });
   const dead = kinds.flatMap(({ kind, dead: all }) => all.map((one) => ({ kind, ...one })));
   printWorst('Dead', dead, ({ count }) => count, { KIND: 'kind', FAILURE: 'failure', 'HOW MANY': 'count' });

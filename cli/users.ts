@@ -1,22 +1,21 @@
 /** `users forget`: what is kept of a person goes, and what stays is said. */
 import type { Command } from 'commander';
 import { NotFoundError, OperationFailedError } from '../client/errors.ts';
-import type { Forgotten, Remaining, Subject } from '../client/forget.ts';
+import type { Forgotten, Subject } from '../client/forget.ts';
 import { isMeant } from './bulk.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, action } from './command.ts';
-import { form, option } from './definition.ts';
-import { parseCount, reasonOption, requestedByOption } from './options.ts';
-import { printHeading, printJson, printTable, report } from './output.ts';
+import { form, option, printItems } from './definition.ts';
+import type { Requested } from './options.ts';
+import { givenOf, parseCount, reasonOption, requestOf, requestedByOption } from './options.ts';
+import { printHeading, printJson, report } from './output.ts';
 import { withSession } from './session.ts';
 
-interface ForgetOptions extends GlobalOptions {
+interface ForgetOptions extends GlobalOptions, Requested {
   also?: string[];
   subscriptionUser?: number;
   dryRun?: boolean;
   yes?: boolean;
-  requestedBy: string;
-  reason?: string;
 }
 
 /** Between two lines of progress, ms. */
@@ -53,12 +52,10 @@ export function addTo(users: Command): void {
 }
 
 function forget(userId: string, options: ForgetOptions): Promise<ExitCode> {
-  const { also = [], subscriptionUser, dryRun, json, requestedBy, reason } = options;
+  const { also = [], subscriptionUser, dryRun, json } = options;
   return withSession(['postgres', 'redis'], async ({ operator, config }) => {
-    const subject: Subject = {
-      ...{ userId, also, recordRetentionMs: config.values.NOTIFICATION_RECORD_RETENTION },
-      ...(subscriptionUser === undefined ? {} : { subscriptionUser }),
-    };
+    const recordRetentionMs = config.values.NOTIFICATION_RECORD_RETENTION;
+    const subject: Subject = { userId, also, recordRetentionMs, ...givenOf({ subscriptionUser }) };
     if (dryRun) {
       const preview = await operator.users.preview(subject);
       show(preview, json);
@@ -73,8 +70,7 @@ function forget(userId: string, options: ForgetOptions): Promise<ExitCode> {
     }
     let lastMs = performance.now();
     const forgotten = await operator.users.forget(subject, {
-      requestedBy,
-      ...(reason === undefined ? {} : { reason }),
+      ...requestOf(options),
       onProgress(done, what) {
         if (performance.now() - lastMs < LINE_EVERY_MS) return;
         lastMs = performance.now();
@@ -93,19 +89,11 @@ function codeOf({ userId, removed }: Forgotten): ExitCode {
 }
 
 function show(result: Forgotten, json: boolean | undefined): void {
-  if (json) {
-    printJson(result);
-    return;
-  }
+  if (json) return printJson(result);
   if (result.removed.length > 0) {
     printHeading('Removed or blanked');
-    printTable(
-      ['WHERE', 'ROWS OR ENTRIES'],
-      result.removed.map(({ what, count }) => [what, count]),
-    );
+    printItems(result.removed, { WHERE: 'what', 'ROWS OR ENTRIES': 'count' });
   }
   printHeading('What stays');
-  printTable(['WHAT', 'UNTIL', 'ENDS'], result.remains.map(lineOf), { flexible: 0 });
+  printItems(result.remains, { WHAT: 'what', UNTIL: 'until', ENDS: 'ends' }, { flexible: 0 });
 }
-
-const lineOf = ({ what, until, ends }: Remaining) => [what, until, ends];

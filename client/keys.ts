@@ -5,7 +5,6 @@
 import type { WorkflowHandle } from '@temporalio/client';
 import { WorkflowNotFoundError } from '@temporalio/client';
 import type { Pool } from 'pg';
-import pLimit from 'p-limit';
 import type { KeyBox, KeyBoxKey } from '../api/key-box.ts';
 import { KeyBoxError, sealingKeyOf } from '../api/key-box.ts';
 import { PLAIN, sealingKeysIn } from '../api/payload-codec.ts';
@@ -92,39 +91,24 @@ export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
       let read = 0;
       const count = async (query: string): Promise<{ all: Counts; unbound: Counts }> => {
         const counts = { all: new Map<string, number>(), unbound: new Map<string, number>() };
-        const limit = pLimit(PARALLEL);
-        const pending = new Set<Promise<void>>();
-        for await (const { workflowId, runId } of temporal.workflow.list({ query })) {
+        const histories = temporal.workflow.list({ query }).intoHistories({ concurrency: PARALLEL });
+        for await (const { history } of histories) {
           if (signal?.aborted) break;
-          const one = limit(async () => {
-            const history = await temporal.workflow.getHandle(workflowId, runId).fetchHistory();
-            const found = sealingKeysIn(history);
-            for (const key of found.keys) addOne(counts.all, key);
-            for (const key of found.unbound) addOne(counts.unbound, key);
-            onRead?.((read += 1));
-          });
-          pending.add(one);
-          void one.then(
-            () => pending.delete(one),
-            () => undefined,
-          );
-          // Not a promise for each of a hundred thousand workflows.
-          if (pending.size >= 4 * PARALLEL) await Promise.race(pending);
+          const found = sealingKeysIn(history);
+          for (const key of found.keys) addTo(counts.all, key);
+          for (const key of found.unbound) addTo(counts.unbound, key);
+          onRead?.((read += 1));
         }
-        await Promise.all(pending);
         return counts;
       };
       const open = await count(`ExecutionStatus = 'Running'`);
       const retained = withRetained ? await count(`ExecutionStatus != 'Running'`) : undefined;
-      const seals = await sealsOf(db, 'payload');
       const found = [...open.all.keys(), ...(retained?.all.keys() ?? [])];
-      const payload = unionOf(configured.payload, found).map((key): PayloadKeyView => ({
-        key,
-        use: useOf(key, configured.payload),
-        open: open.all.get(key) ?? 0,
-        unbound: open.unbound.get(key) ?? 0,
+      const keys = await viewsOf(db, 'payload', configured.payload, found);
+      const payload = keys.map(({ key, use, seals }): PayloadKeyView => ({
+        ...{ key, use, open: open.all.get(key) ?? 0, unbound: open.unbound.get(key) ?? 0 },
         ...(retained ? { retained: retained.all.get(key) ?? 0 } : {}),
-        seals: seals.get(key) ?? 0,
+        seals,
       }));
       return { payload, subscription: await subscriptionStatus(db, configured.subscription) };
     },
@@ -199,23 +183,35 @@ async function renewRun(run: WorkflowHandle): Promise<void> {
 
 type Counts = Map<string, number>;
 
-const addOne = (counts: Counts, key: string): void => void counts.set(key, (counts.get(key) ?? 0) + 1);
+const addTo = (counts: Counts, key: string, count = 1): void =>
+  void counts.set(key, (counts.get(key) ?? 0) + count);
 
 const useOf = (key: string, configured: readonly KeyBoxKey[]): KeyUse => {
   if (key === (configured[0]?.id ?? PLAIN)) return 'seals';
   return key === PLAIN || configured.some(({ id }) => id === key) ? 'opens' : 'missing';
 };
 
-/** Configured ones first, in their order. */
-const unionOf = (configured: readonly KeyBoxKey[], found: readonly string[]): string[] => [
-  ...new Set([...configured.map(({ id }) => id), ...found.toSorted()]),
-];
+/** Keys with their use, and with what they have sealed so far: configured ones first, in their order. */
+async function viewsOf(
+  db: Pool,
+  purpose: 'payload' | 'subscription',
+  configured: readonly KeyBoxKey[],
+  found: readonly string[],
+): Promise<Pick<PayloadKeyView, 'key' | 'use' | 'seals'>[]> {
+  const { rows } = await db.query<{ key: string; seals: number }>(
+    'SELECT key_id AS key, seals::float8 AS seals FROM notification.key_seals WHERE purpose = $1',
+    [purpose],
+  );
+  const sealsOf = new Map(rows.map(({ key, seals }) => [key, seals]));
+  const keys = new Set([...configured.map(({ id }) => id), ...found.toSorted()]);
+  return Array.from(keys, (key) => ({ key, use: useOf(key, configured), seals: sealsOf.get(key) ?? 0 }));
+}
 
 async function subscriptionStatus(
   db: Pool,
   configured: readonly KeyBoxKey[],
 ): Promise<SubscriptionKeyView[]> {
-  const byKey = new Map<string, Record<string, number>>();
+  const byKey = new Map<string, Counts>();
   for (const { table, column } of SEALED_COLUMNS) {
     const { rows } = await db.query<{ head: Buffer; count: number }>(
       `SELECT substring(${column} FOR 2 + get_byte(${column}, 1)) AS head, count(*)::int AS count
@@ -223,26 +219,13 @@ async function subscriptionStatus(
     );
     for (const { head, count } of rows) {
       const key = sealingKeyOf(head) ?? PLAIN;
-      const values = byKey.get(key) ?? {};
-      values[`${table}.${column}`] = (values[`${table}.${column}`] ?? 0) + count;
+      const values: Counts = byKey.get(key) ?? new Map();
+      addTo(values, `${table}.${column}`, count);
       byKey.set(key, values);
     }
   }
-  const seals = await sealsOf(db, 'subscription');
-  return unionOf(configured, [...byKey.keys()]).map((key) => ({
-    key,
-    use: useOf(key, configured),
-    values: byKey.get(key) ?? {},
-    seals: seals.get(key) ?? 0,
-  }));
-}
-
-async function sealsOf(db: Pool, purpose: 'payload' | 'subscription'): Promise<Map<string, number>> {
-  const { rows } = await db.query<{ key_id: string; seals: number }>(
-    'SELECT key_id, seals::float8 AS seals FROM notification.key_seals WHERE purpose = $1',
-    [purpose],
-  );
-  return new Map(rows.map(({ key_id: key, seals }) => [key, seals]));
+  const keys = await viewsOf(db, 'subscription', configured, [...byKey.keys()]);
+  return keys.map((view) => ({ ...view, values: Object.fromEntries(byKey.get(view.key) ?? []) }));
 }
 
 /** Row by row under its lock: a service writes the same rows. One that changed meanwhile is sealed with the new key. */

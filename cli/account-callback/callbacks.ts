@@ -11,12 +11,11 @@ import type {
   ShardStatus,
 } from '../../client/account-callback/callbacks.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
-import type { MalformedInputFilter } from '../../client/account-callback/malformed.ts';
 import { NotFoundError } from '../../client/errors.ts';
 import type { BulkOptions } from '../bulk.ts';
 import { bulkOptions, endBeforeBulk, totalOf } from '../bulk.ts';
 import type { ExitCode } from '../command.ts';
-import { EXIT, UsageError, action, reportMore } from '../command.ts';
+import { EXIT, UsageError, action, parseJson, reportMore } from '../command.ts';
 import type { Columns } from '../definition.ts';
 import { define, filterOf, form, list, option, printItems, printRawFields } from '../definition.ts';
 import type { Requested } from '../options.ts';
@@ -31,7 +30,7 @@ import {
   spanOptions,
 } from '../options.ts';
 import { countOf, printFields, printHeading, printJson, printLine, report } from '../output.ts';
-import { startProgress, untilInterrupted } from '../progress.ts';
+import { untilInterrupted, withProgress } from '../progress.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
 
@@ -71,10 +70,10 @@ export function addTo(callbacks: Command): void {
       'List callbacks that failed and will be tried again; with --dead, callbacks that were given up.',
     filters: { ...filters(), dead: option('--dead', 'callbacks that were given up after their last retry') },
     examples: ['callbacks failed --kind daily', 'callbacks failed --dead --json'],
-    read({ operator }: Session, { dead, ...filter }: CallbackFilter & { dead?: boolean; limit: number }) {
-      const { failed, deadLetters } = operator.callbacks;
-      return (dead ? deadLetters : failed)(filter);
-    },
+    read:
+      ({ operator: { callbacks: of } }: Session) =>
+      ({ dead, ...filter }: CallbackFilter & { dead?: boolean; limit: number }) =>
+        (dead ? of.deadLetters : of.failed)(filter),
     print: (items, { dead }) => printItems(items, dead ? DEAD : FAILED, { flexible: 6, linked: 2 }),
   });
 
@@ -217,20 +216,17 @@ async function replay(
   const end = await endBeforeBulk({ what: 'dead callback', verb: 'replay', nothing, matching }, options);
   if (end !== undefined) return end;
   const limit = totalOf(matching, options);
-  const { signal, release } = untilInterrupted();
-  const progress = startProgress(limit, 'dead callbacks replayed');
   const { requestedBy, json } = options;
-  const replayed = await callbacks
-    .replay(filter, { requestedBy, limit, signal, onReplayed: progress.update })
-    .finally(() => {
-      progress.end();
-      release();
-    });
-  if (json) printJson({ replayed });
-  else printLine(`${countOf(replayed, 'callback')} tried again; see callbacks failed`);
-  if (!signal.aborted) return EXIT.done;
-  report(`${replayed} of ${limit} done; the same command continues with the rest`);
-  return EXIT.interrupted;
+  return untilInterrupted(async (signal) => {
+    const replayed = await withProgress(limit, 'dead callbacks replayed', (onReplayed) =>
+      callbacks.replay(filter, { requestedBy, limit, signal, onReplayed }),
+    );
+    if (json) printJson({ replayed });
+    else printLine(`${countOf(replayed, 'callback')} tried again; see callbacks failed`);
+    if (!signal.aborted) return EXIT.done;
+    report(`${replayed} of ${limit} done; the same command continues with the rest`);
+    return EXIT.interrupted;
+  });
 }
 
 function addTrackings(callbacks: Command): void {
@@ -239,7 +235,7 @@ function addTrackings(callbacks: Command): void {
     description:
       'List trackings that did not catch up in time. Daily callbacks of their shards wait for them.',
     examples: ['callbacks overdue'],
-    read: ({ operator }: Session, { limit }: { limit: number }) => operator.callbacks.overdue({ limit }),
+    read: ({ operator }: Session) => operator.callbacks.overdue,
     columns: { USER: 'userId', SHARD: 'shard', 'CAUGHT UP': 'caughtUpDate', 'LAST CHANGE': 'changedAt' },
   });
 
@@ -324,8 +320,7 @@ function addMalformedInputCommands(malformed: Command): void {
       ...spanOptions('recorded'),
     },
     examples: ['callbacks malformed list --since 1h'],
-    read: ({ operator }: Session, options: MalformedInputFilter & { limit: number }) =>
-      operator.callbacks.malformed.list(options),
+    read: ({ operator }: Session) => operator.callbacks.malformed.list,
     columns: { RECORDED: 'recordedAt', ENTRY: 'entryId', CODE: 'code', MESSAGE: 'message' },
     table: { flexible: 3 },
   });
@@ -349,12 +344,7 @@ function addMalformedInputCommands(malformed: Command): void {
 }
 
 function inputOf(text: string): CallbackInput {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    throw new UsageError('the entry is no JSON');
-  }
+  const value = parseJson(text, 'the entry');
   const problem = problemOf(value, Date.now());
   if (problem !== undefined) throw new UsageError(`the service would refuse this: ${problem}`);
   return callbackInputSchema.parse(value);

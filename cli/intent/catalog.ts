@@ -1,5 +1,5 @@
 /** `catalog`: checks a file of notification types, and writes what consumers and producers need of it. */
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { Command } from 'commander';
 import type { Catalog, CatalogDocument } from '../../api/intent/catalog.ts';
@@ -11,7 +11,7 @@ import { pythonFiles } from '../../api/intent/generators/python.ts';
 import { schemaFiles, typeScriptFile } from '../../api/intent/generators/typescript.ts';
 import { flatBuffersSchemaOf } from '../../api/intent/push-event.ts';
 import type { ExitCode } from '../command.ts';
-import { EXIT, UsageError, action } from '../command.ts';
+import { EXIT, UsageError, action, readText } from '../command.ts';
 import { form, option } from '../definition.ts';
 import { shell } from '../invocation.ts';
 import { countOf, printJson, printLine, report } from '../output.ts';
@@ -47,7 +47,7 @@ export function addTo(catalog: Command): void {
     examples: ['catalog sample > catalog.yaml'],
   }).action(
     action(async () => {
-      printLine((await textOf(path.join(path.dirname(GALAXY_FILE), 'shop.yaml'))).trimEnd());
+      printLine((await readText(path.join(path.dirname(GALAXY_FILE), 'shop.yaml'))).trimEnd());
     }),
   );
 
@@ -78,7 +78,7 @@ export function addTo(catalog: Command): void {
   }).action(
     action<{ language: Language; out: string }, [string | undefined]>(
       async ({ json, language, out }, file): Promise<ExitCode> => {
-        const document = documentIn(await textOf(fileOf(file)));
+        const document = documentIn(await readText(fileOf(file)));
         const files = filesIn(
           language,
           out,
@@ -124,15 +124,6 @@ const packageName = (folder: string): string =>
 const fileOf = (file: string | undefined): string =>
   file ?? (shell().env['NOTIFICATION_CATALOG_FILE'] || GALAXY_FILE);
 
-/** @throws UsageError when the file cannot be read. */
-async function textOf(file: string): Promise<string> {
-  try {
-    return await readFile(file, 'utf8');
-  } catch (error) {
-    throw new UsageError(`cannot read ${file}: ${(error as Error).message}`);
-  }
-}
-
 /** @throws UsageError where the work finds no catalog. */
 function orUsage<T>(work: () => T): T {
   try {
@@ -145,12 +136,12 @@ function orUsage<T>(work: () => T): T {
 const documentIn = (text: string): CatalogDocument => orUsage(() => documentOf(text) as CatalogDocument);
 
 async function readCatalog(file: string | undefined): Promise<Catalog> {
-  const text = await textOf(fileOf(file));
+  const text = await readText(fileOf(file));
   return orUsage(() => parseCatalog(text));
 }
 
 async function problemsOf(file: string | undefined, against: string | undefined): Promise<string[]> {
-  const text = await textOf(fileOf(file));
+  const text = await readText(fileOf(file));
   try {
     const catalog = parseCatalog(text);
     return against === undefined ? [] : breakingChanges(await readCatalog(against), catalog);

@@ -1,6 +1,6 @@
 /** `dead-letters`: routes that spent their budget. */
 import type { Command } from 'commander';
-import type { DeadLetter, DeadLetterFilter } from '../../client/intent/dead-letters.ts';
+import type { DeadLetter } from '../../client/intent/dead-letters.ts';
 import { define, list, option, printItems } from '../definition.ts';
 import { deadLetterFilters, parseEntryId } from '../options.ts';
 import { printFields, printHeading, report } from '../output.ts';
@@ -21,8 +21,7 @@ export function addTo(deadLetters: Command): void {
       'dead-letters list --all --limit 1000 --json',
       'replay --channel email --since 1h --dry-run',
     ],
-    read: ({ operator }: Session, options: DeadLetterFilter & { all?: boolean; limit: number }) =>
-      operator.deadLetters.list(options),
+    read: ({ operator }: Session) => operator.deadLetters.list,
     print: printLetters,
   });
 

@@ -21,7 +21,7 @@ export function addTo(intents: Command): void {
     name: 'waiting',
     description: 'List intents that were tried and are neither accepted nor refused yet, longest first.',
     examples: ['intents waiting', 'notifications cancel 1790000000000-0'],
-    read: ({ operator }: Session, options: { limit: number }) => operator.intents.waiting(options),
+    read: ({ operator }: Session) => operator.intents.waiting,
     columns: {
       SINCE: 'waitingSince',
       NOTIFICATION: 'notificationId',

@@ -10,8 +10,8 @@ import type { OperationCommandOptions } from '../operations.ts';
 import { addOneOrMany, inGroups } from '../operations.ts';
 import { addPair, givenOf, parseEntryId, producerOption, spanOptions } from '../options.ts';
 import { printFields, printHeading, printJson, printLine, report } from '../output.ts';
-import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
+import type { Session } from '../session.ts';
 
 interface Options extends OperationCommandOptions {
   set?: Record<string, string>;
@@ -23,8 +23,7 @@ export function addTo(malformed: Command): void {
     description: 'List malformed entries, newest first.',
     filters: filters(),
     examples: ['malformed list --since 1h', 'malformed list --code recipient_not_found --json'],
-    read: ({ operator }: Session, filter: MalformedFilter & { limit: number }) =>
-      operator.malformed.list(filter),
+    read: ({ operator }: Session) => operator.malformed.list,
     columns: {
       RECORDED: 'recordedAt',
       ENTRY: 'entryId',

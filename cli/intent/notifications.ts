@@ -2,7 +2,6 @@
 import type { Command } from 'commander';
 import type { OpenFilter } from '../../client/intent/waiting.ts';
 import { NOTIFICATION_STATUSES } from '../../client/intent/notifications.ts';
-import type { NotificationFilter } from '../../client/intent/notifications.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT } from '../command.ts';
 import { define, list, option } from '../definition.ts';
@@ -15,12 +14,12 @@ import {
   waitLimitOption,
 } from '../options.ts';
 import { countOf, printJson, printLine, report } from '../output.ts';
-import { startProgress } from '../progress.ts';
-import type { Session } from '../session.ts';
+import { withProgress } from '../progress.ts';
 import { withSession } from '../session.ts';
 import type { OperationCommandOptions } from '../operations.ts';
 import { addOneOrMany, inGroups } from '../operations.ts';
 import { printNotification } from './notification-view.ts';
+import type { Session } from '../session.ts';
 
 interface CancelOptions extends OperationCommandOptions {
   timeout: number;
@@ -48,8 +47,7 @@ export function addTo(notifications: Command): void {
       'notifications list --user user-17 --since 2d',
       'notifications list --type game.finished --since 2026-01-31 --until 2026-02-01',
     ],
-    read: ({ operator }: Session, filter: NotificationFilter & { limit: number }) =>
-      operator.notifications.list(filter),
+    read: ({ operator }: Session) => operator.notifications.list,
     columns: {
       ACCEPTED: 'acceptedAt',
       NOTIFICATION: 'notificationId',
@@ -109,13 +107,12 @@ function cancelOne(
   { json, timeout, requestedBy, reason }: CancelOptions,
 ): Promise<ExitCode> {
   return withSession(['postgres', 'temporal'], async ({ operator }) => {
-    const progress = startProgress(1, 'notifications settled');
-    const cancelled = await operator.notifications
-      .cancel(notificationId, {
+    const cancelled = await withProgress(1, 'notifications settled', (update) =>
+      operator.notifications.cancel(notificationId, {
         ...{ limitMs: timeout, requestedBy, reason },
-        onProgress: ({ settled, open }) => progress.update(settled, `${countOf(open, 'route')} open`),
-      })
-      .finally(() => progress.end());
+        onProgress: ({ settled, open }) => update(settled, `${countOf(open, 'route')} open`),
+      }),
+    );
     const { status, published, skipped, deadLettered, open } = cancelled;
     if (json) printJson(cancelled);
     else {

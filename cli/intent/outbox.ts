@@ -75,7 +75,10 @@ export function addTo(outbox: Command): void {
     options: [stateOption()],
     above: WHERE,
     examples: ['outbox list --state set_aside'],
-    read: ({ db }: OutboxSession, options: { state?: OutboxState; limit: number }) => listOutbox(db, options),
+    read:
+      ({ db }: OutboxSession) =>
+      (filter: { state?: OutboxState; limit: number }) =>
+        listOutbox(db, filter),
     columns: {
       ROW: 'id',
       WRITTEN: 'createdAt',

@@ -1,7 +1,5 @@
 /** `intents publish`: an intent by hand, and what becomes of it. */
 import { randomUUID } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
-import { text } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import type { Redis } from 'ioredis';
 import type { AudienceKind, NotificationType, TypeSpec } from '../../api/intent/catalog.ts';
@@ -19,9 +17,8 @@ import { waitUntil } from '../../client/wait-until.ts';
 import type { Config } from '../../config/load.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
-import { EXIT, UsageError, action } from '../command.ts';
+import { EXIT, UsageError, action, parseJson, readText } from '../command.ts';
 import { form, option } from '../definition.ts';
-import { shell } from '../invocation.ts';
 import {
   addPair,
   adviceFor,
@@ -34,7 +31,7 @@ import {
   waitLimitOption,
 } from '../options.ts';
 import { countOf, printJson, printLine, report } from '../output.ts';
-import { startProgress } from '../progress.ts';
+import { withProgress } from '../progress.ts';
 import type { Session } from '../session.ts';
 import { withRedis, withSession } from '../session.ts';
 import { printNotification } from './notification-view.ts';
@@ -146,31 +143,23 @@ async function publish(
 ): Promise<string[]> {
   const stream = values.NOTIFICATION_INTENTS_STREAM;
   const [{ producer, occurredAtMs }] = created as [NotificationIntent];
+  const ttlMs = values.NOTIFICATION_IDEMPOTENCY_TTL;
   const timeOfFirst =
     occurredAt === undefined
       ? // Who may only append must say the time, to repeat it.
-        await redis
-          .set(
-            occurredKey(producer, key),
-            occurredAtMs,
-            'PX',
-            values.NOTIFICATION_IDEMPOTENCY_TTL,
-            'NX',
-            'GET',
-          )
-          .catch(() => null)
+        await redis.set(occurredKey(producer, key), occurredAtMs, 'PX', ttlMs, 'NX', 'GET').catch(() => null)
       : null;
   const intents = created.map((intent) => ({ ...intent, occurredAtMs: Number(timeOfFirst ?? occurredAtMs) }));
-  const progress = startProgress(intents.length, 'intents published');
   const ids: string[] = [];
   try {
-    for (let from = 0; from < intents.length; from += BATCH_SIZE) {
-      const batch = intents.slice(from, from + BATCH_SIZE);
-      ids.push(...(await Promise.all(batch.map((intent) => publishIntent(redis, intent, { stream })))));
-      progress.update(ids.length);
-    }
+    await withProgress(intents.length, 'intents published', async (update) => {
+      for (let from = 0; from < intents.length; from += BATCH_SIZE) {
+        const batch = intents.slice(from, from + BATCH_SIZE);
+        ids.push(...(await Promise.all(batch.map((intent) => publishIntent(redis, intent, { stream })))));
+        update(ids.length);
+      }
+    });
   } finally {
-    progress.end();
     if (ids.length < intents.length) {
       report(
         `${ids.length} of ${intents.length} are known to be published; the same command may be repeated`,
@@ -180,17 +169,15 @@ async function publish(
   return ids;
 }
 
-const linked = (ids: readonly string[], webUi: Parameters<typeof linkField>[0]) =>
+type WebUi = Parameters<typeof linkField>[0];
+
+const linked = (ids: readonly string[], webUi: WebUi) =>
   ids.map((notificationId) => ({
     notificationId,
     ...linkField(webUi, notificationWorkflowId(notificationId)),
   }));
 
-function showPublished(
-  ids: readonly string[],
-  webUi: Parameters<typeof linkField>[0],
-  { json }: PublishOptions,
-): ExitCode {
+function showPublished(ids: readonly string[], webUi: WebUi, { json }: PublishOptions): ExitCode {
   const published = linked(ids, webUi);
   const [first] = published;
   if (json) printJson({ published });
@@ -206,19 +193,17 @@ async function showSettlement(
   ids: string[],
   options: PublishOptions,
 ): Promise<ExitCode> {
-  const settling = startProgress(ids.length, 'notifications settled');
-  const settlement = await waitForSettlement(resources, ids, {
-    limitMs: options.timeout,
-    onProgress: ({ settled, open }) => settling.update(settled, `${countOf(open, 'route')} open`),
-  }).finally(() => settling.end());
+  const settlement = await withProgress(ids.length, 'notifications settled', (update) =>
+    waitForSettlement(resources, ids, {
+      limitMs: options.timeout,
+      onProgress: ({ settled, open }) => update(settled, `${countOf(open, 'route')} open`),
+    }),
+  );
   const { settled, notifications, deadLettered, withoutRecord } = settlement;
   const single = ids.length === 1 ? await viewOf(operator, ids[0]!, withoutRecord > 0) : undefined;
   if (options.json) {
-    printJson({
-      published: linked(ids, resources),
-      settlement,
-      ...(single ? { notification: single } : {}),
-    });
+    const published = linked(ids, resources);
+    printJson({ published, settlement, ...givenOf({ notification: single }) });
   } else if (single) printNotification(single);
   else {
     printLine(
@@ -264,9 +249,8 @@ async function intentsOf(
   const keys =
     options.count === 1 ? [key] : Array.from({ length: options.count }, (_, index) => `${key}/${index + 1}`);
   const { audience, deliverAt, expiresAt, requestId, traceId, traceparent } = options;
-  const given = givenOf({
-    ...{ audience, recipientUserIds: to, deliverAt, expiresAt, requestId, traceId, traceparent },
-  });
+  const more = { deliverAt, expiresAt, requestId, traceId, traceparent };
+  const given = givenOf({ audience, recipientUserIds: to, ...more });
   try {
     return keys.map((idempotencyKey) =>
       newIntent(catalog, type, { idempotencyKey, payload, occurredAt, ...given }),
@@ -325,33 +309,20 @@ async function payloadOf({ payload, payloadFile }: PublishOptions): Promise<Reco
   if (payload !== undefined && payloadFile !== undefined) {
     throw new UsageError('give --payload or --payload-file, not both');
   }
-  const json = payload ?? (payloadFile === undefined ? '{}' : await contentOf(payloadFile));
-  let parsed: unknown;
-  try {
-    parsed = JSON.parse(json);
-  } catch (error) {
-    throw new UsageError(`the payload is no JSON: ${(error as Error).message}`);
-  }
+  const json = payload ?? (payloadFile === undefined ? '{}' : await readText(payloadFile, 'the payload'));
+  const parsed = parseJson(json, 'the payload');
   if (!isJsonObject(parsed)) throw new UsageError('the payload must be a JSON object');
   return parsed;
-}
-
-async function contentOf(file: string): Promise<string> {
-  return (file === '-' ? text(shell().stdin) : readFile(file, 'utf8')).catch((error: Error) => {
-    throw new UsageError(`cannot read the payload: ${error.message}`);
-  });
 }
 
 /** Fields are text, except where the catalog wants a number or a boolean. */
 function fieldsOf({ fields: known }: TypeSpec, fields: Record<string, string> = {}): Record<string, unknown> {
   const kinds = new Map(known.map(({ name, field }) => [name, field.type]));
-  return Object.fromEntries<unknown>(
-    Object.entries(fields).map(([name, value]) => {
-      const kind = kinds.get(name);
-      if (kind === 'integer' && value.trim() !== '' && Number.isSafeInteger(Number(value)))
-        return [name, Number(value)];
-      if (kind === 'boolean' && /^(true|false)$/.test(value)) return [name, value === 'true'];
-      return [name, value];
-    }),
+  const valueOf = (kind: string | undefined, text: string): unknown => {
+    if (kind === 'integer' && text.trim() !== '' && Number.isSafeInteger(Number(text))) return Number(text);
+    return kind === 'boolean' && /^(true|false)$/.test(text) ? text === 'true' : text;
+  };
+  return Object.fromEntries(
+    Object.entries(fields).map(([name, text]) => [name, valueOf(kinds.get(name), text)]),
   );
 }

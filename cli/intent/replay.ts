@@ -9,9 +9,9 @@ import { waitUntil } from '../../client/wait-until.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError, action } from '../command.ts';
 import { filterOf, option, shaped } from '../definition.ts';
-import { deadLetterFilters, givenOf, parseEntryId, waitLimitOption } from '../options.ts';
+import { deadLetterFilters, givenOf, parseEntryId, requestOf, waitLimitOption } from '../options.ts';
 import { printJson, printLine } from '../output.ts';
-import { startProgress } from '../progress.ts';
+import { withProgress } from '../progress.ts';
 import { withSession } from '../session.ts';
 import type { OperationCommandOptions } from '../operations.ts';
 import { inGroups, operate, operationOptions } from '../operations.ts';
@@ -58,8 +58,7 @@ export function addTo(command: Command): void {
 
 function replayOne(notificationId: string, routeId: string, options: Options): Promise<ExitCode> {
   return withSession(['postgres', 'temporal'], async ({ operator }) => {
-    const { requestedBy, reason } = options;
-    const request = { requestedBy, ...givenOf({ reason }) };
+    const request = requestOf(options);
     const { startedAt, replayed } = await operator.replays.route(notificationId, routeId, request);
     const outcome = options.wait
       ? await operator.replays.wait([replayed], startedAt, { limitMs: options.timeout })
@@ -90,16 +89,14 @@ function replayMany(filter: DeadLetterFilter, options: Options): Promise<ExitCod
     // Only a bulk replay reaches what its operator has not looked at.
     isNamed: filter.notificationId !== undefined,
     begin: (operator, request) => operator.operations.replay(filter, request),
-    ...(options.wait
-      ? {
-          async finish(operator: Operator, begun: ChosenOperation, signal: AbortSignal) {
-            const outcome = await waitForOutcome(operator, begun, options.timeout, signal);
-            if (options.json) printJson({ operationId: begun.operationId, outcome });
-            else printLine(outcomeLine(outcome));
-            return codeOf(outcome);
-          },
+    finish: options.wait
+      ? async (operator, begun, signal) => {
+          const outcome = await waitForOutcome(operator, begun, options.timeout, signal);
+          if (options.json) printJson({ operationId: begun.operationId, outcome });
+          else printLine(outcomeLine(outcome));
+          return codeOf(outcome);
         }
-      : {}),
+      : undefined,
   });
 }
 
@@ -110,22 +107,19 @@ async function waitForOutcome(
   limitMs: number,
   signal: AbortSignal,
 ): Promise<ReplayOutcome> {
-  const progress = startProgress(total, 'routes settled');
   let outcome: ReplayOutcome = { ...NONE, open: total };
-  try {
-    await waitUntil(
+  await withProgress(total, 'routes settled', (update) =>
+    waitUntil(
       async () => {
         outcome = await operator.operations.outcome(operationId);
         const { open, diedAgain } = outcome;
-        progress.update(total - open, diedAgain > 0 ? `${diedAgain} died again` : '');
+        update(total - open, diedAgain > 0 ? `${diedAgain} died again` : '');
         return open === 0 || undefined;
       },
       { limitMs, signal, everyMs: 500 },
-    );
-    return outcome;
-  } finally {
-    progress.end();
-  }
+    ),
+  );
+  return outcome;
 }
 
 function outcomeLine({ published, skipped, expired, diedAgain, open, gone }: ReplayOutcome): string {

@@ -22,8 +22,8 @@ import {
 import { printFields, printHeading, printJson, printLine } from '../output.ts';
 import type { OperationCommandOptions } from '../operations.ts';
 import { addOneOrMany } from '../operations.ts';
-import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
+import type { Session } from '../session.ts';
 
 export function addTo(mobile: Command): void {
   addSend(mobile);
@@ -46,8 +46,7 @@ export function addTo(mobile: Command): void {
       'mobile list --retrying --watch',
       'mobile list --user user-1',
     ],
-    read: ({ operator }: Session, filter: MobileJobFilter & { limit: number }) =>
-      operator.mobile.list(filter),
+    read: ({ operator }: Session) => operator.mobile.list,
     print: (items, { retrying }) => printItems(items, retrying ? RETRYING : JOBS, { flexible: 7, linked: 1 }),
   });
 
@@ -185,19 +184,11 @@ function addSend(mobile: Command): void {
 }
 
 /** @throws UsageError for what the service would refuse. */
-function fieldsOf({
-  user,
-  title,
-  body,
-  channel,
-  badge,
-  data,
-  priority,
-  expiresAt,
-}: SendOptions): [string, string][] {
+function fieldsOf({ user: userId, expiresAt, ...options }: SendOptions): [string, string][] {
+  const { title, body, channel, badge, data, priority } = options;
   const expires_at_ms = expiresAt && String(expiresAt.getTime());
   const fields = Object.entries(
-    givenOf({ userId: user, title, body, channel, badge, data, priority, expires_at_ms }),
+    givenOf({ userId, title, body, channel, badge, data, priority, expires_at_ms }),
   );
   const parsed = checkedMobileJob(
     '0-0',

@@ -72,16 +72,18 @@ export function addTo(subscriptions: Command): void {
       option('--unreadable', 'only those whose keys did not open'),
     ],
     examples: ['subscriptions list', 'subscriptions list --given-up --json'],
-    read: ({ operator }: Session, { user, status, givenUp, unreadable, limit }: ListOptions) =>
-      operator.subscriptions.list(
-        {
-          ...(user === undefined ? {} : { userId: user }),
-          ...(status === undefined ? {} : { status }),
-          ...(givenUp ? { isGivenUp: true } : {}),
-          ...(unreadable ? { isUnreadable: true } : {}),
-        },
-        limit,
-      ),
+    read:
+      ({ operator }: Session) =>
+      ({ user, status, givenUp, unreadable, limit }: ListOptions) =>
+        operator.subscriptions.list(
+          {
+            ...(user === undefined ? {} : { userId: user }),
+            ...(status === undefined ? {} : { status }),
+            ...(givenUp ? { isGivenUp: true } : {}),
+            ...(unreadable ? { isUnreadable: true } : {}),
+          },
+          limit,
+        ),
     columns: {
       CONNECTION: 'connId',
       USER: 'userId',
