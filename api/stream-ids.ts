@@ -93,6 +93,12 @@ async function findId(
   return typeof id === 'string' ? id : undefined;
 }
 
+/** Names and values that Redis returns one after the other. */
+export function fieldsOf<Value>(reply: readonly Value[]): Record<string, Value> {
+  const pairs = reply.flatMap((name, i) => (i % 2 === 0 ? [[String(name), reply[i + 1]!] as const] : []));
+  return Object.fromEntries(pairs);
+}
+
 /** Consumer group of all processes on the streams of mobile push jobs and of account values. */
 export const CONSUMER_GROUP = 'notifications';
 

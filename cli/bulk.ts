@@ -5,11 +5,10 @@ import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../client/choices.ts';
 import { NotFoundError } from '../client/errors.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, UsageError } from './command.ts';
-import type { Columns } from './definition.ts';
-import { printItems } from './definition.ts';
 import { shell } from './invocation.ts';
 import { parseCount, requestedByOption } from './options.ts';
-import { capital, countOf, printJson, report } from './output.ts';
+import type { Columns } from './output.ts';
+import { capital, countOf, printItems, printJson, report } from './output.ts';
 
 export interface BulkOptions extends GlobalOptions {
   limit?: number;

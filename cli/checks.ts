@@ -5,6 +5,7 @@
 import type { Pool } from 'pg';
 import { SelfExplanatoryError } from '../api/errors.ts';
 import { causeOf } from '../client/errors.ts';
+import { within } from '../client/wait-until.ts';
 
 /** Longest time for one check, ms. */
 const CHECK_LIMIT_MS = 5_000;
@@ -53,12 +54,9 @@ export async function diagnose(groups: readonly CheckGroup[], limitMs = CHECK_LI
   return findings.flat();
 }
 
-async function carryOut([name, run, ownLimitMs]: Check, usualLimitMs: number): Promise<Finding> {
-  const limitMs = ownLimitMs ?? usualLimitMs;
-  const { promise: expired, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error(`no answer within ${limitMs / 1_000} s`)), limitMs);
+async function carryOut([name, run, limitMs]: Check, usualLimitMs: number): Promise<Finding> {
   try {
-    return { name, ...(await Promise.race([run(), expired])) };
+    return { name, ...(await within(limitMs ?? usualLimitMs, run())) };
   } catch (failure) {
     // One that explains itself names what to set.
     const [detail, hint] =
@@ -66,7 +64,5 @@ async function carryOut([name, run, ownLimitMs]: Check, usualLimitMs: number): P
         ? [failure.message, 'set it as for the service, and look whether the server runs']
         : [causeOf(failure), 'the check itself failed; is the server reachable from here?'];
     return { name, ...error(detail, hint) };
-  } finally {
-    clearTimeout(timer);
   }
 }

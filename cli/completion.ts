@@ -2,13 +2,13 @@
 import type { Command, Option } from 'commander';
 import { Argument } from 'commander';
 import { action } from './command.ts';
-import { shaped } from './definition.ts';
+import { form } from './definition.ts';
 import { commandsBelow, pathOf } from './read-only.ts';
 import { printLine } from './output.ts';
 
 /** @param whole the program with all of its commands. */
 export function addTo(command: Command, whole: () => Promise<Command>): void {
-  shaped(command, {
+  form(command, {
     args: [new Argument('<shell>', 'which shell').choices(['bash', 'zsh'])],
     above: '\nIn ~/.bashrc, or in ~/.zshrc behind compinit: source <(galaxy-notify completion bash)\n',
     examples: ['completion bash', 'completion zsh'],

@@ -1,6 +1,6 @@
 /** Checks of a consumer group of a stream: no consumer reads, or entries are not acknowledged. */
 import type { Redis } from 'ioredis';
-import { entryIdAfter, idsAhead, lastGeneratedId } from '../api/stream-ids.ts';
+import { entryIdAfter, fieldsOf, idsAhead, lastGeneratedId } from '../api/stream-ids.ts';
 import type { Diagnosis } from './checks.ts';
 import { error, ok, warn, warnIf } from './checks.ts';
 import { countOf, durationOf } from './output.ts';
@@ -58,10 +58,4 @@ export async function findIdsAhead(redis: Redis, stream: string): Promise<Diagno
   return ahead
     ? error(`stream_ids_ahead: ${ahead}`, 'set it back: NotificationStreamIdsAhead in the runbook')
     : undefined;
-}
-
-/** Names and values that Redis returns one after the other. */
-export function fieldsOf<Value>(reply: readonly Value[]): Record<string, Value> {
-  const pairs = reply.flatMap((name, i) => (i % 2 === 0 ? [[String(name), reply[i + 1]!] as const] : []));
-  return Object.fromEntries(pairs);
 }

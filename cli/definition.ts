@@ -5,8 +5,8 @@ import type { Page } from '../client/lists.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { action, showPage } from './command.ts';
 import { rowsOf, screenOption } from './options.ts';
-import type { Cell, TableChoices } from './output.ts';
-import { printFields, printHeading, printJson, printLine, printTable } from './output.ts';
+import type { Columns, TableChoices } from './output.ts';
+import { printFields, printHeading, printItems, printJson, printLine } from './output.ts';
 import type { Dependency, Session } from './session.ts';
 import { withSession } from './session.ts';
 
@@ -15,8 +15,9 @@ const GROUP_EXAMPLES = 5;
 
 /** What the help of a command shows. */
 export interface Form {
-  name: string;
-  description: string;
+  /** Absent: the command that is given gets it, and none below that. */
+  name?: string;
+  description?: string;
   /** Flags, description and parser of each. */
   args?: (Argument | readonly [flags: string, description: string, parse?: (text: string) => unknown])[];
   options?: Option[];
@@ -39,8 +40,6 @@ export const filterOf = <Filter extends object>(filters: Filters, options: objec
       return value === undefined ? [] : [[field, value]];
     }),
   ) as Filter;
-
-type Shape = Omit<Form, 'name' | 'description'> & Partial<Pick<Form, 'description'>>;
 
 /** `run` stands before the functions that get what it returns: their types come from it. */
 export interface Definition<S, Options, Args extends unknown[], Result> extends Form {
@@ -65,9 +64,6 @@ export interface Definition<S, Options, Args extends unknown[], Result> extends 
   ): Promise<ExitCode | void> | ExitCode | void;
 }
 
-/** Heads of a table, each with the field of an item that is below it, or what makes the cell. */
-export type Columns<Item> = Record<string, keyof Item | ((item: Item) => Cell | null)>;
-
 interface ListDefinition<S, Options, Item> extends Omit<Form, 'name'> {
   /** Default: `list`. */
   name?: string;
@@ -75,7 +71,7 @@ interface ListDefinition<S, Options, Item> extends Omit<Form, 'name'> {
   /** @returns the function that reads a page by its filter. Its parameter is annotated: the columns are held against what it returns. */
   read(session: S): (filter: Options & { limit: number }) => Promise<Page<Item>>;
   columns?: NoInfer<Columns<Item>>;
-  table?: Omit<TableChoices, 'links'>;
+  table?: TableChoices;
   /** In place of the columns. */
   print?(items: NoInfer<Item>[], options: NonNullable<NoInfer<Options>>): void;
 }
@@ -89,16 +85,12 @@ export const option = (
   return parse ? made.argParser(parse as (text: string) => unknown) : made;
 };
 
-/** Adds a command without what it does. */
-export function form(group: Command, { name, ...help }: Form): Command {
-  return shaped(group.command(name), help);
-}
-
-/** Gives a command what its help shows. */
-export function shaped(
-  command: Command,
-  { description, args = [], options = [], above = '', examples, notes = [] }: Shape,
+/** Adds a command with what its help shows, without what it does. */
+export function form(
+  group: Command,
+  { name, description, args = [], options = [], above = '', examples, notes = [] }: Form,
 ): Command {
+  const command = name === undefined ? group : group.command(name);
   if (description !== undefined) command.description(description);
   for (const one of args) {
     if (one instanceof Argument) command.addArgument(one);
@@ -177,25 +169,6 @@ export function definerOf<S>(open: <T>(needs: Dependency[], work: (session: S) =
 }
 
 export const { define, list } = definerOf<Session>(withSession);
-
-/** A row for each item, with its link. */
-export function printItems<Item extends object>(
-  items: readonly Item[],
-  columns: NoInfer<Columns<Item>>,
-  choices: TableChoices = {},
-): void {
-  const makers = Object.values(columns);
-  printTable(
-    Object.keys(columns),
-    items.map((item) =>
-      makers.map((make) => {
-        const cell = typeof make === 'function' ? make(item) : (item[make] as Cell | null);
-        return cell ?? undefined;
-      }),
-    ),
-    { ...choices, links: items.map((item) => (item as { link?: string }).link) },
-  );
-}
 
 /** Shows the fields of an entry of a stream as they came. */
 export function printRawFields(fields: Record<string, string>): void {

@@ -19,11 +19,11 @@ import { temporalChecks } from './check-temporal.ts';
 import type { CheckGroup, Diagnosis, Finding } from './checks.ts';
 import { diagnose, error, ok, warn, warnIf } from './checks.ts';
 import { EXIT, action } from './command.ts';
-import { option, printItems, shaped } from './definition.ts';
+import { form, option } from './definition.ts';
 import { checkUserService, diagnoseReader, intentRowChecks, intentStreamChecks } from './intent/check.ts';
 import { shell } from './invocation.ts';
 import { mobileChecks } from './mobile-push/check.ts';
-import { countOf, printFields, printHeading, printJson, report } from './output.ts';
+import { countOf, printFields, printHeading, printItems, printJson, report } from './output.ts';
 import { certificateChecks, processChecks, wireCheck } from './check-secrets.ts';
 import type { Session } from './session.ts';
 import { NotConfiguredError, openSession } from './session.ts';
@@ -41,7 +41,7 @@ const MOST_SHOWN = 8;
 const NAMED = 5;
 
 export function addTo(command: Command): void {
-  shaped(command, {
+  form(command, {
     options: [
       option(
         '--router <address>',

@@ -55,34 +55,39 @@ export function textOf(cell: Cell): string {
   return cell instanceof Date ? cell.toISOString() : printable(String(cell));
 }
 
+/** Heads of a table, each with the field of an item that is below it, or what makes the cell. */
+export type Columns<Item> = Record<string, keyof Item | ((item: Item) => Cell | null)>;
+
 export interface TableChoices {
   /** Index of the column that is cut when the terminal is narrow. */
   flexible?: number;
-  /** Index of the column that names what `links` lead to. */
+  /** Index of the column that names what the items' links lead to. */
   linked?: number;
-  /** One for each row: in a terminal behind the linked column, elsewhere in one more column. */
-  links?: readonly (string | undefined)[];
 }
 
-export function printTable(head: string[], rows: Cell[][], choices: TableChoices = {}): void {
-  const { flexible, linked = 0, links = [] } = choices;
-  const cells = rows.map((row) => row.map((cell) => coloredStatus(textOf(cell))));
-  const { isTTY: isTerminal, columns } = shell().stdout;
-  const hasLinks = links.some((link) => link !== undefined);
-  if (hasLinks) {
-    for (const [index, row] of cells.entries()) {
-      if (!isTerminal) row.push(links[index] ?? '');
-      else row[linked] = hyperlink(row[linked] ?? '', links[index]);
-    }
-  }
+/** A row for each item, with its link: in a terminal behind the linked column, elsewhere in one more column. */
+export function printItems<Item extends object>(
+  items: readonly (Item & { link?: string | undefined })[],
+  columns: NoInfer<Columns<Item>>,
+  { flexible, linked = 0 }: TableChoices = {},
+): void {
+  const { isTTY: isTerminal, columns: width } = shell().stdout;
+  const hasLinks = items.some(({ link }) => link !== undefined);
+  const rows = items.map((item) => {
+    const cells = Object.values(columns).map((make) => {
+      const cell = typeof make === 'function' ? make(item) : (item[make] as Cell | null);
+      return coloredStatus(textOf(cell ?? undefined));
+    });
+    if (hasLinks && isTerminal) cells[linked] = hyperlink(cells[linked]!, item.link);
+    return hasLinks && !isTerminal ? [...cells, item.link ?? ''] : cells;
+  });
+  const head = [...Object.keys(columns), ...(hasLinks && !isTerminal ? ['LINK'] : [])];
+  const options = { width: isTerminal ? width : undefined, flexible };
   printLine(
     tableOf(
-      [...head, ...(hasLinks && !isTerminal ? ['LINK'] : [])].map((name) => paint('bold', name)),
-      cells,
-      {
-        width: isTerminal ? columns : undefined,
-        ...(flexible === undefined ? {} : { flexible }),
-      },
+      head.map((name) => paint('bold', name)),
+      rows,
+      options,
     ),
   );
 }

@@ -5,7 +5,7 @@ import type { Config } from '../config/load.ts';
 import type { RecoveryProgress } from '../workflows/recovery-contract.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, UsageError, action } from './command.ts';
-import { option, shaped } from './definition.ts';
+import { form, option } from './definition.ts';
 import { durationOption, requestedByOption, waitLimitOption } from './options.ts';
 import { countOf, durationOf, printFields, printHeading, printJson, printLine, report } from './output.ts';
 import { untilInterrupted } from './progress.ts';
@@ -24,7 +24,7 @@ interface RecoverOptions extends GlobalOptions {
 }
 
 export function addTo(command: Command): void {
-  shaped(command, {
+  form(command, {
     description:
       'After Redis, PostgreSQL or Temporal was put back to an earlier state: read intents again, hand off again what outbound streams have lost, take up work without a worker, push the symbols to all targets, and take inputs of accounts again. A workflow does it; nothing is delivered under another id than before.',
     options: [

@@ -24,10 +24,10 @@ import {
 } from '../migrations/namespace.ts';
 import { grantToService, setSessionDefaults } from '../migrations/service-role.ts';
 import { EXIT, action } from './command.ts';
-import { option, printItems, shaped } from './definition.ts';
+import { form, option } from './definition.ts';
 import { shell } from './invocation.ts';
 import { durationOption, givenOf } from './options.ts';
-import { countOf, durationOf, printJson, report } from './output.ts';
+import { countOf, durationOf, printItems, printJson, report } from './output.ts';
 import type { Session } from './session.ts';
 import { allReached, check, openSession } from './session.ts';
 import type { SearchAttributes } from '../workflows/search-attributes.ts';
@@ -84,7 +84,7 @@ rights that it needs: it can then change no table. Without it both are the same 
 `;
 
 export function addTo(command: Command): void {
-  shaped(command, {
+  form(command, {
     options: [
       durationOption(
         '--retention <duration>',

@@ -5,7 +5,7 @@ export interface TableOptions {
   /** Columns of the terminal; undefined when the output is no terminal, and nothing is cut. */
   width?: number | undefined;
   /** Index of the column that may be cut to fit the width, e.g. a message; ids never are. */
-  flexible?: number;
+  flexible?: number | undefined;
 }
 
 /** A flexible column is not cut below this: a stub says nothing. */

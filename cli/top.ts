@@ -2,12 +2,11 @@
 import type { Command } from 'commander';
 import type { Top, TopOfKind } from '../client/top.ts';
 import { action } from './command.ts';
-import type { Columns } from './definition.ts';
-import { option, printItems, shaped } from './definition.ts';
+import { form, option } from './definition.ts';
 import { shell } from './invocation.ts';
 import { durationOption } from './options.ts';
-import type { Cell } from './output.ts';
-import { durationOf, printHeading, printJson, printLine, report, textOf } from './output.ts';
+import type { Cell, Columns } from './output.ts';
+import { durationOf, printHeading, printItems, printJson, printLine, report, textOf } from './output.ts';
 import { withSession } from './session.ts';
 
 /** Of one kind of work; what is seldom beyond that is cut. */
@@ -33,7 +32,7 @@ interface Options {
 }
 
 export function addTo(command: Command): void {
-  shaped(command, {
+  form(command, {
     description:
       'Show of each kind of work what comes in and goes out per second, what waits and for how long, and what died of which failure, again and again until Ctrl-C: in place in a terminal, as lines elsewhere. It takes no longer the more rows there are.',
     options: [

@@ -5,10 +5,10 @@ import type { Forgotten, Subject } from '../client/forget.ts';
 import { isMeant } from './bulk.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, action } from './command.ts';
-import { form, option, printItems } from './definition.ts';
+import { form, option } from './definition.ts';
 import type { Requested } from './options.ts';
 import { givenOf, parseCount, reasonOption, requestOf, requestedByOption } from './options.ts';
-import { printHeading, printJson, report } from './output.ts';
+import { printHeading, printItems, printJson, report } from './output.ts';
 import { withSession } from './session.ts';
 
 interface ForgetOptions extends GlobalOptions, Requested {

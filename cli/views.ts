@@ -1,34 +1,32 @@
 /** `views`: the Web UI's lists that operators need, as links. */
 import type { Command } from 'commander';
 import { COLUMNS } from '../client/views.ts';
-import { action } from './command.ts';
-import { option, printItems, shaped } from './definition.ts';
-import { printJson, report } from './output.ts';
-import { withSession } from './session.ts';
+import { define, option } from './definition.ts';
+import { printItems, report } from './output.ts';
 
 export function addTo(command: Command): void {
-  shaped(command, {
+  define(command, {
     description:
       "Print links to the lists that operators need in Temporal's Web UI: dead letters, what is held, open operations, what waits, failures.",
     options: [
       option('--save', 'links that also save each list among the views of the browser; open each once'),
     ],
     examples: ['views', 'views --save --json'],
-  }).action(
-    action<{ save?: boolean }>(({ json, save }) =>
-      // No server is asked.
-      withSession([], async ({ operator }) => {
-        const items = operator.views();
-        if (json) return printJson({ items, columns: COLUMNS });
-        printItems(
-          items.map(({ link, saveLink, ...view }) => ({ ...view, link: save ? saveLink : link })),
-          { VIEW: 'name', QUERY: 'query' },
-          { flexible: 1 },
-        );
-        report(`columns to choose once in the list of the Web UI: ${COLUMNS.join(', ')}`);
-        if (items.some(({ link }) => link === undefined))
-          report('there are no links: NOTIFICATION_TEMPORAL_UI_URL says where the Web UI is');
-      }),
-    ),
-  );
+    // No server is asked.
+    needs: [],
+    run: async ({ operator }, _options: { save?: boolean }) => ({
+      items: operator.views(),
+      columns: COLUMNS,
+    }),
+    print({ items }, { save }) {
+      printItems(
+        items.map(({ link, saveLink, ...view }) => ({ ...view, link: save ? saveLink : link })),
+        { VIEW: 'name', QUERY: 'query' },
+        { flexible: 1 },
+      );
+      report(`columns to choose once in the list of the Web UI: ${COLUMNS.join(', ')}`);
+      if (items.some(({ link }) => link === undefined))
+        report('there are no links: NOTIFICATION_TEMPORAL_UI_URL says where the Web UI is');
+    },
+  });
 }

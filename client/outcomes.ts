@@ -9,6 +9,7 @@
  */
 import type { Outcome } from '../api/intent/outcome.ts';
 import { OUTCOMES_STREAM, readOutcome } from '../api/intent/outcome.ts';
+import { fieldsOf } from '../api/stream-ids.ts';
 
 export type { Outcome, OutcomeKind } from '../api/intent/outcome.ts';
 export {
@@ -109,10 +110,8 @@ export async function* readOutcomes(
   }
 
   function read(entryId: string, list: string[]): Outcome | undefined {
-    const fields: Record<string, string> = {};
-    for (let at = 0; at + 1 < list.length; at += 2) fields[list[at]!] = list[at + 1]!;
     try {
-      return readOutcome(fields);
+      return readOutcome(fieldsOf(list));
     } catch (error) {
       if (!options.onUnreadable) throw error;
       options.onUnreadable(error as Error, entryId);

@@ -4,7 +4,8 @@
  */
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
-import { LAST_ENTRY_ID, STREAM_START, compareEntryIds } from '../api/stream-ids.ts';
+import { isJsonObject, jsonIn } from '../api/json.ts';
+import { LAST_ENTRY_ID, STREAM_START, compareEntryIds, fieldsOf } from '../api/stream-ids.ts';
 import { OperationFailedError } from './errors.ts';
 
 /** Rows that one step of a walk covers. */
@@ -155,7 +156,7 @@ export async function idsOf(db: Pool, statement: string, values: unknown[]): Pro
 /** Values of some fields. A field that the entry does not have, or that is too long, is absent. */
 type Fields = Readonly<Record<string, string | undefined>>;
 
-interface ReadEntry {
+export interface ReadEntry {
   id: string;
   /** The user's id stands in the entry as a JSON text. */
   isNamed: boolean;
@@ -235,21 +236,10 @@ export const notTaken = (
   thing,
 });
 
-/** A value of a JSON text. @returns undefined for invalid JSON. */
-export function parsed(text: string | undefined): unknown {
-  try {
-    return text === undefined ? undefined : JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
-
 /** Whether a JSON text is an object with this field and this value. */
 export function hasField(text: string | undefined, field: string, value: string): boolean {
-  const object = parsed(text);
-  return (
-    typeof object === 'object' && object !== null && (object as Record<string, unknown>)[field] === value
-  );
+  const object = jsonIn(text);
+  return isJsonObject(object) && object[field] === value;
 }
 
 async function deleteEntries(redis: Redis, stream: string, entries: readonly ReadEntry[]): Promise<void> {
@@ -266,26 +256,24 @@ async function deleteEntries(redis: Redis, stream: string, entries: readonly Rea
 
 async function readingOfGroups(redis: Redis, stream: string, ids: readonly string[]): Promise<Reading[]> {
   const groups =
-    (await redis.exists(stream)) === 0 ? [] : ((await redis.xinfo('GROUPS', stream)) as unknown[][]);
+    (await redis.exists(stream)) === 0 ? [] : ((await redis.xinfo('GROUPS', stream)) as string[][]);
   const readings = ids.map((): Reading => (groups.length === 0 ? 'ungrouped' : 'read'));
-  for (const group of groups) {
-    const value = (name: string) => String(group[group.indexOf(name) + 1]);
-    const delivered = value('last-delivered-id');
+  for (const { name, 'last-delivered-id': delivered } of groups.map(fieldsOf)) {
     const pipeline = redis.pipeline();
-    for (const id of ids) pipeline.xpending(stream, value('name'), id, id, 1);
+    for (const id of ids) pipeline.xpending(stream, name!, id, id, 1);
     const replies = (await pipeline.exec()) ?? [];
     for (const [index, id] of ids.entries()) {
       const [error, pending] = replies[index]!;
       if (error) throw error;
       if ((pending as unknown[]).length > 0) readings[index] = 'pending';
-      else if (compareEntryIds(id, delivered) > 0 && readings[index] !== 'pending')
+      else if (compareEntryIds(id, delivered!) > 0 && readings[index] !== 'pending')
         readings[index] = 'unread';
     }
   }
   return readings;
 }
 
-interface EntriesRead {
+export interface EntriesRead {
   /** Absent where the stream ends before it. */
   last: string | undefined;
   entries: ReadEntry[];

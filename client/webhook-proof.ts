@@ -88,15 +88,6 @@ export async function answerTo<Receipt extends { outcome: string; message?: stri
   }
 }
 
-/** The value of a JSON text; undefined, which no schema takes, for another text. */
-export function jsonIn(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
-
 /** The first thing that is wrong with a body. */
 export const problemIn = ({ issues: [issue] }: ZodError): string =>
   `${issue?.path.join('.') || 'body'}: ${issue?.message}`;

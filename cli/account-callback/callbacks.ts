@@ -16,8 +16,7 @@ import type { BulkOptions } from '../bulk.ts';
 import { bulkOptions, endBeforeBulk, totalOf } from '../bulk.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError, action, parseJson, reportMore } from '../command.ts';
-import type { Columns } from '../definition.ts';
-import { define, filterOf, form, list, option, printItems, printRawFields } from '../definition.ts';
+import { define, filterOf, form, list, option, printRawFields } from '../definition.ts';
 import type { Requested } from '../options.ts';
 import {
   givenOf,
@@ -29,7 +28,8 @@ import {
   requestedByOption,
   spanOptions,
 } from '../options.ts';
-import { countOf, printFields, printHeading, printJson, printLine, report } from '../output.ts';
+import type { Columns } from '../output.ts';
+import { countOf, printFields, printHeading, printItems, printJson, printLine, report } from '../output.ts';
 import { untilInterrupted, withProgress } from '../progress.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';

@@ -10,8 +10,7 @@ import { DEFAULT_DRAIN_RATE, MAX_DRAIN_RATE } from '../../workflows/hold-contrac
 import type { ChannelName, ChannelState } from '../../workflows/intent/channel-contract.ts';
 import { CHANNEL_NAMES } from '../../workflows/intent/channel-contract.ts';
 import { UsageError } from '../command.ts';
-import type { Columns } from '../definition.ts';
-import { define, option, printItems } from '../definition.ts';
+import { define, option } from '../definition.ts';
 import type { Requested } from '../options.ts';
 import {
   givenOf,
@@ -21,7 +20,8 @@ import {
   requestOf,
   requestedByOption,
 } from '../options.ts';
-import { countOf, report } from '../output.ts';
+import type { Columns } from '../output.ts';
+import { countOf, printItems, report } from '../output.ts';
 
 /** What is paused and resumed by a group of commands. */
 interface Held<Noun extends string, Name extends string> {

@@ -5,6 +5,7 @@ import { createHttpCaller } from '../../activities/http/caller.ts';
 import { isTimeout, networkReasonOf, readText } from '../../activities/http/delivery.ts';
 import { loadOffset, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
 import { subjectNotFoundSchema, userPath } from '../../api/intent/user-service.ts';
+import { jsonIn } from '../../api/json.ts';
 import { STREAM_START, compareEntryIds, entryIdAfter, newestEntryId } from '../../api/stream-ids.ts';
 import { bridgeOperations } from '../../client/intent/bridge.ts';
 import type { OperatorResources } from '../../client/resources.ts';
@@ -245,17 +246,9 @@ function diagnosisOf(status: number, text: string, detail: string): Diagnosis {
     );
   }
   if (status === 404) {
-    return saysSubjectNotFound(text)
-      ? ok(detail)
-      : warn(`${detail}, without subject_not_found`, 'something else answers there: is the base URL right?');
+    const isKnown = subjectNotFoundSchema.safeParse(jsonIn(text)).success;
+    const found = isKnown ? detail : `${detail}, without subject_not_found`;
+    return warnIf(!isKnown, found, 'something else answers there: is the base URL right?');
   }
   return status >= 500 ? error(detail, HINT) : ok(detail);
-}
-
-function saysSubjectNotFound(text: string): boolean {
-  try {
-    return subjectNotFoundSchema.safeParse(JSON.parse(text)).success;
-  } catch {
-    return false;
-  }
 }

@@ -1,9 +1,9 @@
 /** `dead-letters`: routes that spent their budget. */
 import type { Command } from 'commander';
 import type { DeadLetter } from '../../client/intent/dead-letters.ts';
-import { define, list, option, printItems } from '../definition.ts';
+import { define, list, option } from '../definition.ts';
 import { deadLetterFilters, parseEntryId } from '../options.ts';
-import { printFields, printHeading, report } from '../output.ts';
+import { printFields, printHeading, printItems, report } from '../output.ts';
 import type { Session } from '../session.ts';
 
 export function addTo(deadLetters: Command): void {

@@ -1,8 +1,7 @@
 /** One notification, for a person. */
 import type { NotificationStage, NotificationView, RouteView } from '../../client/intent/notifications.ts';
 import type { LiveState } from '../../client/live.ts';
-import { printItems } from '../definition.ts';
-import { printFields, printHeading, report } from '../output.ts';
+import { printFields, printHeading, printItems, report } from '../output.ts';
 import { printMalformed } from './malformed.ts';
 
 const STAGES: Record<NotificationStage, string> = {

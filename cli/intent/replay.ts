@@ -8,7 +8,7 @@ import type { Operator } from '../../client/operator.ts';
 import { waitUntil } from '../../client/wait-until.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError, action } from '../command.ts';
-import { filterOf, option, shaped } from '../definition.ts';
+import { filterOf, form, option } from '../definition.ts';
 import { deadLetterFilters, givenOf, parseEntryId, requestOf, waitLimitOption } from '../options.ts';
 import { printJson, printLine } from '../output.ts';
 import { withProgress } from '../progress.ts';
@@ -23,7 +23,7 @@ interface Options extends OperationCommandOptions {
 
 export function addTo(command: Command): void {
   const filters = deadLetterFilters();
-  shaped(command, {
+  form(command, {
     description:
       'Replay dead-lettered routes. Each gets a new budget; its dead letter stays as history. One that has expired meanwhile is not sent. Without a notification id, all routes that match the filters are replayed. A route that is named and waits for its next attempt tries now.',
     args: [

@@ -10,10 +10,10 @@ import { isJsonObject } from '../../api/json.ts';
 import { nearestOf } from '../../api/text.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError, action } from '../command.ts';
-import { form, printItems } from '../definition.ts';
+import { form } from '../definition.ts';
 import { shell } from '../invocation.ts';
 import { catalogOfShell } from '../options.ts';
-import { countOf, printJson, report } from '../output.ts';
+import { countOf, printItems, printJson, report } from '../output.ts';
 
 /** A file is read as a whole. */
 const MAX_FILE_BYTES = 64 * 1024 * 1024;

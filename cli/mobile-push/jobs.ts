@@ -8,8 +8,7 @@ import { MOBILE_STATUSES, REPLAYABLE } from '../../client/mobile-push/jobs.ts';
 import { waitUntil } from '../../client/wait-until.ts';
 import type { GlobalOptions } from '../command.ts';
 import { EXIT, UsageError } from '../command.ts';
-import type { Columns } from '../definition.ts';
-import { define, list, option, printItems, printRawFields } from '../definition.ts';
+import { define, list, option, printRawFields } from '../definition.ts';
 import type { Requested } from '../options.ts';
 import {
   givenOf,
@@ -19,7 +18,8 @@ import {
   spanOptions,
   waitLimitOption,
 } from '../options.ts';
-import { printFields, printHeading, printJson, printLine } from '../output.ts';
+import type { Columns } from '../output.ts';
+import { printFields, printHeading, printItems, printJson, printLine } from '../output.ts';
 import type { OperationCommandOptions } from '../operations.ts';
 import { addOneOrMany } from '../operations.ts';
 import { withSession } from '../session.ts';

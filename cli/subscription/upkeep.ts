@@ -9,11 +9,11 @@ import type { Abandoned, RetryFilter } from '../../client/subscription/upkeep.ts
 import type { RouterState, RouterStates } from '../../workflows/subscription/contract.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
 import { EXIT, UsageError, action, readSecret, showPage } from '../command.ts';
-import { define, form, option, printItems } from '../definition.ts';
+import { define, form, option } from '../definition.ts';
 import { shell } from '../invocation.ts';
 import type { Requested } from '../options.ts';
 import { givenOf, limitOption, parseCount, requestedByOption } from '../options.ts';
-import { countOf, printJson, printLine, report } from '../output.ts';
+import { countOf, printItems, printJson, printLine, report } from '../output.ts';
 import type { OperationCommandOptions } from '../operations.ts';
 import { operate, operationOptions } from '../operations.ts';
 import type { Session } from '../session.ts';

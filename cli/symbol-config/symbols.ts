@@ -1,17 +1,15 @@
 /** `symbols`: which symbols are enabled, and which target has been told so. */
 import type { Command, Option } from 'commander';
 import { Argument } from 'commander';
-import type { SymbolStatus, ToldChange } from '../../client/symbol-config/symbols.ts';
+import type { Spread, SymbolStatus, ToldChange } from '../../client/symbol-config/symbols.ts';
 import { MAX_CRAWL_INTERVAL_MS, MIN_CRAWL_INTERVAL_MS } from '../../workflows/symbol-config/contract.ts';
-import type { ExitCode } from '../command.ts';
-import { EXIT, UsageError, action } from '../command.ts';
+import { EXIT, UsageError } from '../command.ts';
 import type { Form } from '../definition.ts';
-import { define, form, option, printItems } from '../definition.ts';
+import { define, option } from '../definition.ts';
 import type { Requested } from '../options.ts';
 import { durationOption, parseCount, requestedByOption, waitLimitOption } from '../options.ts';
-import { capital, countOf, durationOf, printJson, printLine, report } from '../output.ts';
+import { capital, countOf, durationOf, printItems, printLine, report } from '../output.ts';
 import type { Session } from '../session.ts';
-import { withSession } from '../session.ts';
 
 interface ChangeOptions extends Requested {
   json?: boolean;
@@ -195,31 +193,25 @@ function addChange<Options extends ChangeOptions, Args extends unknown[]>(
     option('--wait', 'wait until every target has acknowledged; exit code 1 when some have not'),
     waitLimitOption('that'),
   ];
-  form(symbols, { options: [...options, ...waits], ...rest }).action(
-    action<Options, Args>((given, ...args) => change(given, (session) => make(session, given, ...args))),
-  );
-}
-
-function change(
-  { json, wait, timeout }: ChangeOptions,
-  make: (session: Session) => Promise<ToldChange>,
-): Promise<ExitCode> {
-  return withSession(['postgres', 'temporal'], async (session) => {
-    const told = await make(session);
-    if (!wait) {
-      if (json) printJson(told);
-      else printLine('the list is being pushed');
-      report('which targets have it: galaxy-notify symbols status');
-      return EXIT.done;
-    }
-    const spread = await session.operator.symbols.wait(told, { limitMs: timeout });
-    const { isComplete, version, acknowledged, targets, behind } = spread;
-    if (json) printJson(spread);
-    else printLine(`version ${version}: ${acknowledged} of ${countOf(targets, 'target')} acknowledged`);
-    if (isComplete) return EXIT.done;
-    if (version === 0) report('no worker has taken the change yet');
-    else report(behind.length > 0 ? `behind: ${behind.join(', ')}` : 'the push is still under way');
-    return EXIT.failed;
+  define(symbols, {
+    ...{ options: [...options, ...waits], ...rest },
+    needs: ['postgres', 'temporal'],
+    async run(session, given: Options, ...args: Args): Promise<ToldChange | Spread> {
+      const told = await make(session, given, ...args);
+      return given.wait ? session.operator.symbols.wait(told, { limitMs: given.timeout }) : told;
+    },
+    print: (made) =>
+      'change' in made
+        ? 'the list is being pushed'
+        : `version ${made.version}: ${made.acknowledged} of ${countOf(made.targets, 'target')} acknowledged`,
+    end(made) {
+      if ('change' in made) return report('which targets have it: galaxy-notify symbols status');
+      const { isComplete, version, behind } = made;
+      if (isComplete) return EXIT.done;
+      if (version === 0) report('no worker has taken the change yet');
+      else report(behind.length > 0 ? `behind: ${behind.join(', ')}` : 'the push is still under way');
+      return EXIT.failed;
+    },
   });
 }
 

@@ -17,8 +17,9 @@ import {
   contradictionIn,
   parseCallbackPath,
 } from '../../api/account-callback/callback.ts';
+import { jsonIn } from '../../api/json.ts';
 import type { Answer, CallerProof, ReceiverLog, SignedCall } from '../webhook-proof.ts';
-import { answerTo, createProofCheck, jsonIn, problemIn } from '../webhook-proof.ts';
+import { answerTo, createProofCheck, problemIn } from '../webhook-proof.ts';
 
 /** No callback is longer; who sends more need not be read to the end. */
 export const MAX_CALLBACK_BYTES = 4_096;

@@ -4,9 +4,10 @@ import { routeRefOf } from '../../api/ids.ts';
 import { FORGOTTEN_KEY, forgottenKeySql } from '../../api/intent/forgotten.ts';
 import { OUTCOMES_STREAM } from '../../api/intent/outcome.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
+import { jsonIn } from '../../api/json.ts';
 import { compareEntryIds } from '../../api/stream-ids.ts';
 import type { Person, Personal, Remaining, StreamPlace } from '../places.ts';
-import { idsOf, parsed, streamOf } from '../places.ts';
+import { idsOf, streamOf } from '../places.ts';
 import type { OperatorResources } from '../resources.ts';
 
 /** @returns addresses that routes of a user have, at most a hundred. */
@@ -254,7 +255,7 @@ function streamPlaces({ redis, intentsStream, streams }: OperatorResources, { us
       ...{ redis, stream: intentsStream, userId },
       names: ['recipient_user_ids_json'],
       isOwn(fields) {
-        const list = parsed(fields['recipient_user_ids_json']);
+        const list = jsonIn(fields['recipient_user_ids_json']);
         return Array.isArray(list) && list.length > 0 && list.every((one) => one === userId);
       },
       async readingOf(ids) {

@@ -3,11 +3,13 @@ import { routeRefOf } from '../../api/ids.ts';
 import { isUrgentType } from '../../api/intent/catalog.ts';
 import { ROUTE_COLLAPSED, ROUTE_EXPIRED, ROUTE_THROTTLED } from '../../api/intent/outcome.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
-import { LAST_ENTRY_ID, timeOfEntry } from '../../api/stream-ids.ts';
+import { timeOfEntry } from '../../api/stream-ids.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
 import type { Cause, FoundCause, Question } from '../causes.ts';
 import { durationOf, shellWord, timeOf } from '../causes.ts';
+import type { EntriesRead, ReadEntry } from '../places.ts';
+import { readEntries } from '../places.ts';
 import type { OperatorResources } from '../resources.ts';
 import { bridgeOperations } from './bridge.ts';
 import { WHY_OPEN } from './waiting.ts';
@@ -16,8 +18,9 @@ import { WHY_OPEN } from './waiting.ts';
 const OVERDUE_AFTER_MS = 120_000;
 /** What is published so long after it could be is late. */
 const LATE_AFTER_MS = 60_000;
-/** Entries behind the reader that are read, the next ones. */
+/** Entries behind the reader that are read, the next ones, and their fields. */
 const UNREAD_LOOKED_INTO = 1_000;
+const UNREAD_FIELDS = ['recipient_user_ids_json', 'notification_type'];
 /** Open intents that are read. */
 const OPEN_LOOKED_INTO = 50_000;
 /** How acceptance marks a route of a recipient for whom the User Service has no usable answer. */
@@ -77,18 +80,26 @@ export async function findUnread(
   { recipient, type }: Question,
 ): Promise<{ causes: FoundCause[]; notLookedInto: number }> {
   const { redis, intentsStream } = resources;
-  const offset = await loadOffset(redis, intentsStream);
-  const [looked, left, ...found] = (await redis.eval_ro(
-    ...([FIND_UNREAD, 1, intentsStream, offset, UNREAD_LOOKED_INTO, JSON.stringify(recipient)] as const),
-  )) as [number, number, ...(readonly [id: string, type: string])[]];
-  const matching = found.filter(([, of]) => type === undefined || of === type);
-  const reader = matching.length === 0 ? '' : await stateOfReader(resources);
+  const entries: ReadEntry[] = [];
+  for (let after: string | undefined = await loadOffset(redis, intentsStream); after !== undefined;) {
+    const page: EntriesRead = await readEntries(redis, intentsStream, after, recipient, UNREAD_FIELDS);
+    entries.push(...page.entries);
+    after = entries.length < UNREAD_LOOKED_INTO ? page.last : undefined;
+  }
+  const isFor = ({ isNamed, fields: { recipient_user_ids_json: users } }: ReadEntry) =>
+    isNamed && (users?.includes(JSON.stringify(recipient)) ?? true);
+  const found = entries
+    .filter(isFor)
+    .map(({ id, fields }) => ({ id, type: (fields['notification_type'] ?? '').slice(0, 100) }))
+    .filter((entry) => type === undefined || entry.type === type);
+  const reader = found.length === 0 ? '' : await stateOfReader(resources);
   return {
-    causes: matching.map(([id, of]) => ({
+    causes: found.map(({ id, type: of }) => ({
       ...{ cause: 'unread', at: timeOfEntry(id), id, type: of },
       sentence: `${of} is in ${intentsStream} and has not been read yet${reader}`,
     })),
-    notLookedInto: looked < UNREAD_LOOKED_INTO ? 0 : left,
+    notLookedInto:
+      entries.length < UNREAD_LOOKED_INTO ? 0 : (await redis.xlen(intentsStream)) - entries.length,
   };
 }
 
@@ -323,30 +334,6 @@ const FIND_SUSPECTS = `
   SELECT stream AS other, suspect_since AS at, suspect_reason AS reason
     FROM notification.outbound_streams
    WHERE suspect_since IS NOT NULL`;
-
-/**
- * KEYS: stream. ARGV: offset, entries to look into, the recipient as JSON has it. What entries hold stays in Redis, since
- * one may have any size.
- *
- * @returns how many were looked into, how many more there may be, and of those that name the recipient id and type.
- */
-const FIND_UNREAD = `
-  local answer = {0, 0}
-  local from = ARGV[1]
-  for _ = 1, tonumber(ARGV[2]) do
-    local entry = from ~= '${LAST_ENTRY_ID}' and redis.call('XRANGE', KEYS[1], '(' .. from, '+', 'COUNT', 1)[1]
-    if not entry then break end
-    from = entry[1]
-    answer[1] = answer[1] + 1
-    local users, type = '', ''
-    for i = 1, #entry[2], 2 do
-      if entry[2][i] == 'recipient_user_ids_json' then users = entry[2][i + 1] end
-      if entry[2][i] == 'notification_type' then type = entry[2][i + 1] end
-    end
-    if string.find(users, ARGV[3], 1, true) then answer[#answer + 1] = {from, string.sub(type, 1, 100)} end
-  end
-  if answer[1] == tonumber(ARGV[2]) then answer[2] = redis.call('XLEN', KEYS[1]) - answer[1] end
-  return answer`;
 
 /** Of tests, which plan them. */
 export const STATEMENTS = { FIND_ROUTES, FIND_WAITING, FIND_REFUSED, FIND_CANCELLED, FIND_REPEATS };

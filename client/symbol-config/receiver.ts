@@ -17,10 +17,12 @@
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
+import { jsonIn } from '../../api/json.ts';
 import type { SymbolMetadata, SymbolPush, TargetKind } from '../../api/symbol-config/push.ts';
 import { PUSH_SCHEMAS, isPushWebhookId } from '../../api/symbol-config/push.ts';
+import { within } from '../wait-until.ts';
 import type { Answer, CallerProof, ReceiverLog, SignedCall } from '../webhook-proof.ts';
-import { answerTo, createProofCheck, jsonIn, problemIn } from '../webhook-proof.ts';
+import { answerTo, createProofCheck, problemIn } from '../webhook-proof.ts';
 
 /** A start goes on with less when the store, or the registry, takes longer, ms. */
 const START_LIMIT_MS = 10_000;
@@ -226,13 +228,6 @@ export function fileSymbolStore(file: string): SymbolStore {
       await rename(draft, file);
     },
   };
-}
-
-/** @throws Error when the answer comes too late. */
-async function within<T>(limitMs: number, answer: Promise<T>): Promise<T> {
-  const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error(`no answer within ${limitMs} ms`)), limitMs);
-  return Promise.race([answer, late]).finally(() => clearTimeout(timer));
 }
 
 function reasonOf(error: unknown): string {

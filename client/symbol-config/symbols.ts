@@ -132,14 +132,9 @@ export function symbolOperations(resources: OperatorResources) {
      */
     async remove(symbol: string, { requestedBy }: Requester = {}): Promise<void> {
       await runTransaction(db, async (client) => {
-        const { rows } = await client.query<{ was_enabled: boolean | null; removed: number }>(REMOVE_SYMBOL, [
-          symbol,
-        ]);
-        const { was_enabled: wasEnabled, removed } = rows[0]!;
-        if (removed === 0) {
-          if (wasEnabled === null) throw new NotFoundError(`there is no symbol ${symbol}`);
-          throw new OperationFailedError(`${symbol} is enabled; disable it first`);
-        }
+        const { rows } = await client.query<{ isRemoved: boolean }>(REMOVE_SYMBOL, [symbol]);
+        if (!rows[0]) throw new NotFoundError(`there is no symbol ${symbol}`);
+        if (!rows[0].isRemoved) throw new OperationFailedError(`${symbol} is enabled; disable it first`);
         await noteAction(client, { action: 'symbols remove', target: symbol, requestedBy });
       });
     },
@@ -152,8 +147,8 @@ export function symbolOperations(resources: OperatorResources) {
      */
     push(notice: ChangeNotice = {}, { requestedBy }: Requester = {}): Promise<ToldChange> {
       const { numberOnFrom } = notice;
-      const detail = numberOnFrom === undefined ? {} : { detail: `with a version above ${numberOnFrom}` };
-      return byAuthor({ db }, { action: 'symbols push', requestedBy, ...detail }, () => tell(notice));
+      const detail = numberOnFrom === undefined ? undefined : `with a version above ${numberOnFrom}`;
+      return byAuthor({ db }, { action: 'symbols push', requestedBy, detail }, () => tell(notice));
     },
 
     /** Switches the crawler; while it is on, its alarm also reconciles. Throws OperationFailedError as `enable`. */
@@ -165,14 +160,9 @@ export function symbolOperations(resources: OperatorResources) {
       ),
 
     async status(): Promise<SymbolStatus> {
-      const [{ version, targets }, live] = await Promise.all([storedStatus(), liveState()]);
-      return {
-        registry: SYMBOL_REGISTRY,
-        version,
-        targets,
-        ...(live ? { live } : {}),
-        ...linkField(resources, WORKFLOW_ID),
-      };
+      const [stored, live] = await Promise.all([storedStatus(), liveState()]);
+      const link = linkField(resources, WORKFLOW_ID);
+      return { registry: SYMBOL_REGISTRY, ...stored, ...withoutNulls({ live }), ...link };
     },
 
     /**
@@ -234,14 +224,11 @@ export function symbolOperations(resources: OperatorResources) {
 
   async function storedStatus(): Promise<Pick<SymbolStatus, 'version' | 'targets'>> {
     const { rows } = await db.query<TargetRow>(LIST_TARGETS, [SYMBOL_REGISTRY]);
-    return { version: rows[0]?.version ?? 0, targets: rows.flatMap(targetViewOf) };
+    const targets = rows.flatMap(({ version: _, target, ...row }) =>
+      target === null ? [] : [withoutNulls({ target, ...row })],
+    );
+    return { version: rows[0]?.version ?? 0, targets };
   }
-}
-
-function targetViewOf({ version, target, ...row }: TargetRow): TargetView[] {
-  if (target === null) return [];
-  const isBehind = row.acknowledgedVersion !== version || row.consecutiveFailures > 0;
-  return [{ target, isBehind, ...withoutNulls(row) }];
 }
 
 type SymbolRow = Omit<SymbolView, 'changedBy'> & { changedBy: string | null };
@@ -292,8 +279,7 @@ const REMOVE_SYMBOL = `
   WITH removed AS (
     DELETE FROM notification.symbols WHERE symbol = $1 AND NOT is_enabled RETURNING symbol
   )
-  SELECT (SELECT is_enabled FROM notification.symbols WHERE symbol = $1) AS was_enabled,
-         (SELECT count(*)::int FROM removed) AS removed`;
+  SELECT EXISTS (SELECT FROM removed) AS "isRemoved" FROM notification.symbols WHERE symbol = $1`;
 
 interface TargetRow {
   version: number;
@@ -308,12 +294,14 @@ interface TargetRow {
   failingSince: Date | null;
   consecutiveFailures: number;
   isGone: boolean;
+  isBehind: boolean;
 }
 
 const LIST_TARGETS = `
   SELECT newest.version, target, kind, geo, acknowledged_version AS "acknowledgedVersion",
          acknowledged_at AS "acknowledgedAt", last_error AS "lastError", last_error_at AS "lastErrorAt",
-         consecutive_failures AS "consecutiveFailures", failing_since AS "failingSince", is_gone AS "isGone"
+         consecutive_failures AS "consecutiveFailures", failing_since AS "failingSince", is_gone AS "isGone",
+         consecutive_failures > 0 OR acknowledged_version IS DISTINCT FROM newest.version AS "isBehind"
     FROM (SELECT coalesce(max(version), 0) AS version
             FROM notification.symbol_snapshots
            WHERE registry = $1) AS newest
