@@ -79,7 +79,8 @@ export async function statusOf(
   return (await describe(temporal, workflowId))?.status.name;
 }
 
-async function describe(
+/** @returns undefined when Temporal does not know the workflow. @throws as `liveStateOf`. */
+export async function describe(
   temporal: Client,
   workflowId: string,
 ): Promise<WorkflowExecutionDescription | undefined> {

@@ -3,12 +3,12 @@
  * that activity: it is part of the workflow's state and so survives restarts of the service and of Temporal.
  */
 import { randomUUID } from 'node:crypto';
-import { WorkflowNotFoundError } from '@temporalio/client';
 import type { BridgeProgress } from '../../workflows/intent/reader-contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import { byAuthor } from '../actions.ts';
 import { NotFoundError, OperationFailedError } from '../errors.ts';
 import { withoutNulls } from '../lists.ts';
+import { describe } from '../live.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 import { bounded, dateOf, decoded, failureMessageOf } from '../temporal.ts';
@@ -142,13 +142,8 @@ export function bridgeOperations(resources: OperatorResources) {
 
   /** Undefined when the workflow does not run. */
   async function pendingActivities() {
-    try {
-      const described = await bounded(temporal, () => temporal.workflow.getHandle(workflowId).describe());
-      return described.status.name === 'RUNNING' ? (described.raw.pendingActivities ?? []) : undefined;
-    } catch (error) {
-      if (error instanceof WorkflowNotFoundError) return undefined;
-      throw error;
-    }
+    const described = await describe(temporal, workflowId);
+    return described?.status.name === 'RUNNING' ? (described.raw.pendingActivities ?? []) : undefined;
   }
 
   async function confirmed(what: string, isDone: (status: BridgeStatus) => boolean): Promise<BridgeStatus> {

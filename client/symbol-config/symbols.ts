@@ -224,9 +224,10 @@ export function symbolOperations(resources: OperatorResources) {
 
   async function storedStatus(): Promise<Pick<SymbolStatus, 'version' | 'targets'>> {
     const { rows } = await db.query<TargetRow>(LIST_TARGETS, [SYMBOL_REGISTRY]);
-    const targets = rows.flatMap(({ version: _, target, ...row }) =>
-      target === null ? [] : [withoutNulls({ target, ...row })],
-    );
+    const targets = rows.flatMap((row) => {
+      const { version: _version, target, ...rest } = row;
+      return target === null ? [] : [withoutNulls({ target, ...rest })];
+    });
     return { version: rows[0]?.version ?? 0, targets };
   }
 }
