@@ -12,7 +12,6 @@ const TOOLS = [
   'platform/{audit.service,bench.unit,fault-plan.unit,install.unit,ledger.unit,lock-file.unit}',
   'platform/{run-clock.service,tcp-proxy.unit,temporal-program.unit}',
   'platform/{command,image,packages,temporal-server}.hard',
-  'subscription/router-stack.unit',
   'subscription/binary/{live-routers,transcripts}.unit',
 ];
 

@@ -1,6 +1,5 @@
 /**
- * Agents: whether one is open, and has a token for which subscriptions are kept. Owns the SQL of
- * `subscriptions.agents`; of its token only what workers read, token-rows.ts has the rest.
+ * Agents: whether one is open, and has a token for which subscriptions are kept. Owns the SQL of `subscriptions.agents`.
  */
 import { tokenContext } from '../../api/subscription/sealed-columns.ts';
 import { ApplicationFailure } from '@temporalio/activity';
@@ -11,8 +10,8 @@ import { SUBSCRIPTION_CLOSED } from '../../workflows/failures.ts';
 import { query } from '../postgres.ts';
 import { run } from '../transactions.ts';
 import type { RouterAddress, TokenRef, TokenStatus } from './router/ports.ts';
-import type { AddressRow } from './rows.ts';
 import { addressOf } from './rows.ts';
+import { loadTokenRow } from './token-rows.ts';
 
 export interface AgentRow {
   epoch: number;
@@ -61,8 +60,7 @@ export interface CurrentToken {
 
 /** @returns undefined when the agent has none. */
 export async function loadToken(db: Pool | PoolClient, agentId: string): Promise<CurrentToken | undefined> {
-  const { rows } = await db.query<TokenRow>({ ...LOAD_TOKEN, values: [agentId] });
-  const [row] = rows;
+  const row = await loadTokenRow(db, agentId);
   if (!row) return undefined;
   return {
     address: addressOf(row),
@@ -109,21 +107,4 @@ const SET_AGENT_OPEN = {
        SET is_open = $2, epoch = epoch + (is_open <> $2)::int
      WHERE agent_id = $1
     RETURNING ${COLUMNS}`,
-};
-
-interface TokenRow extends AddressRow {
-  token_id: string | null;
-  auth_private_key: Buffer;
-  status: TokenStatus;
-  mode: string | null;
-}
-
-const LOAD_TOKEN = {
-  name: 'load_subscription_token',
-  text: `
-    SELECT token.host, token.port, server.key_hash, token.token_id, token.auth_private_key,
-           token.status, token.mode
-      FROM subscriptions.ntf_tokens AS token
-      JOIN subscriptions.ntf_servers AS server USING (agent_id, host, port)
-     WHERE token.agent_id = $1`,
 };

@@ -11,13 +11,13 @@ import type { Logger } from 'pino';
 import type { KeyBox } from '../../api/key-box.ts';
 import { SUBSCRIPTION_INTERRUPTED } from '../../workflows/failures.ts';
 import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
-import type { RecordAction, RetryPace, ServerKey } from '../../workflows/subscription/rules.ts';
+import type { RecordAction, RetryPace } from '../../workflows/subscription/rules.ts';
 import { evenIfLate } from '../attempt.ts';
 import { isPostgresAway, query } from '../postgres.ts';
 import { withHeartbeats } from '../heartbeat.ts';
 import { inTransaction, run } from '../transactions.ts';
 import type { CurrentToken } from './agents.ts';
-import { loadToken, requireEpoch } from './agents.ts';
+import { loadToken, requireEpoch, tokenRefOf } from './agents.ts';
 import type { WorkItem } from './claims.ts';
 import { FAIL_RECORDS, loadWork, lockRecords } from './claims.ts';
 import { kickAll } from './commands.ts';
@@ -26,8 +26,8 @@ import { announceEvent, errorText, writeEvent } from './events.ts';
 import type { SubscriptionMetrics } from './metrics.ts';
 import { doubtOthersRecords, nullActions } from './records.ts';
 import type { MessagingRouter, NotificationRouter } from './router/routers.ts';
-import type { RouterError, RouterResult } from './router/ports.ts';
-import { classOf } from './router/ports.ts';
+import type { RouterError, RouterResult, TokenRef } from './router/ports.ts';
+import { isRetried } from './router/ports.ts';
 
 export interface SubscriptionResources {
   db: Pool;
@@ -50,32 +50,11 @@ export interface SubscriptionSettings {
   reconciliationMs: number;
 }
 
-/** An item that failed, and why. */
-export interface FailedItem {
-  connId: string;
-  error: RouterError;
-}
-
-/** How a batch went. */
-export interface Attempt<Done> {
-  done: Done[];
-  failed: FailedItem[];
-  /** Records that could not be read, with what cannot be. */
-  unreadable: FailedItem[];
-}
-
 export const NO_ACTIVE_TOKEN: RouterError = {
   source: 'AGENT',
   code: 'NO_ACTIVE_TOKEN',
   detail: 'there is no active token with instant notifications',
 };
-export const NO_QUEUE: RouterError = {
-  source: 'AGENT',
-  code: 'CONN NOT_FOUND',
-  detail: 'the connection has no queue',
-};
-/** The router answered fewer items than it was asked about. */
-export const NO_ANSWER: RouterError = { source: 'BROKER', code: 'TRANSPORT', detail: 'an answer is missing' };
 
 export const UNUSABLE_KEY: RouterError = {
   source: 'BROKER',
@@ -83,110 +62,143 @@ export const UNUSABLE_KEY: RouterError = {
   detail: 'the router answered with a key that leads to no secret',
 };
 
-/** What is worked on of a batch, and what cannot be. */
-export interface Begun {
-  items: WorkItem[];
-  failed: FailedItem[];
+/** An item that failed, and why. */
+interface FailedItem {
+  connId: string;
+  error: RouterError;
 }
 
 /** An item that its router has answered. */
 export interface Answered<Value> {
-  connId: string;
   item: WorkItem;
   value: Value;
 }
 
-/**
- * Begins an attempt at a batch: loads what is still the worker's of it, and the token of the agent.
- *
- * @param obstacleOf why an item cannot be worked on: it has failed for good.
- */
-export async function beginAttempt(
-  client: PoolClient,
-  order: BatchOrder,
-  action: RecordAction,
-  obstacleOf: (item: WorkItem, token: CurrentToken | undefined) => RouterError | undefined,
-): Promise<Begun & { token: CurrentToken | undefined }> {
-  const { agentId, epoch, ids } = order;
-  await requireEpoch(client, agentId, epoch);
-  const loaded = await loadWork(client, order, action, ids);
-  const token = await loadToken(client, agentId);
-  const failed = loaded.flatMap((item): FailedItem[] => {
-    const error = obstacleOf(item, token);
-    return error ? [{ connId: item.connId, error }] : [];
-  });
-  const failedIds = new Set(failed.map(({ connId }) => connId));
-  return { items: loaded.filter(({ connId }) => !failedIds.has(connId)), failed, token };
+/** How an attempt at a batch went. */
+interface Attempt<Value> {
+  done: Answered<Value>[];
+  failed: FailedItem[];
+  /** Records that could not be read, with what cannot be. */
+  unreadable: FailedItem[];
+  /** With which a notification router was asked. */
+  token: TokenRef | undefined;
+}
+
+/** What saving brings. */
+interface Saved {
+  /** Workers to wake. */
+  kicks?: WorkerKey[];
+  /** What counts as done; default: every item that the router has answered. */
+  counted?: readonly { item: WorkItem }[];
+  /** Items that PostgreSQL refused. */
+  refused?: FailedItem[];
+}
+
+/** One kind of work on records: what a router is asked about each, and what becomes of its answers. */
+export interface RecordWork<Request, Value> {
+  action: RecordAction;
+  counters: readonly [attempts: Counter, done: Counter];
+  /** The commands undo on a router what others have done there; see `doubtOthers`. */
+  undoesOthers?: boolean;
+  /** Why an item cannot be worked on: it has failed for good. Default: each can. */
+  obstacleOf?(item: WorkItem, token: CurrentToken | undefined): RouterError | undefined;
+  /** Whether the router is asked about an item, which counts as an attempt. Default: it is. */
+  isAsked?(item: WorkItem, token: TokenRef | undefined): boolean;
+  /** Writes what must be there before the router is asked. */
+  prepare?(client: PoolClient, items: readonly WorkItem[]): Promise<unknown>;
+  /** @throws KeyBoxError for an item whose keys do not open. */
+  requestOf(item: WorkItem): Request;
+  /** @returns an answer for each request, in their order. There is no request without a token where `obstacleOf` asks for one. */
+  ask(requests: Request[], token: TokenRef | undefined): Promise<RouterResult<Value>[]>;
+  /** Writes what succeeded. */
+  save(client: PoolClient, attempt: Attempt<Value>): Promise<Saved>;
 }
 
 /**
- * Asks a router about items.
+ * Works on the records of a batch.
  *
- * @param requestOf throws KeyBoxError for an item whose keys do not open.
- * @param ask returns an answer for each request, in their order.
+ * @throws ApplicationFailure `SubscriptionClosed` when the agent was closed meanwhile: nothing is written then;
+ * `PostgresUnavailable`; `SubscriptionInterrupted`.
  */
-export async function askAbout<Request, Value>(
-  { items, failed }: Begun,
-  requestOf: (item: WorkItem) => Request,
-  ask: (requests: Request[], items: WorkItem[]) => Promise<readonly (RouterResult<Value> | undefined)[]>,
-): Promise<Attempt<Answered<Value>>> {
-  const attempt: Attempt<Answered<Value>> = { done: [], failed: [...failed], unreadable: [] };
+export async function workOn<Request, Value>(
+  resources: SubscriptionResources,
+  order: BatchOrder,
+  work: RecordWork<Request, Value>,
+): Promise<BatchOutcome> {
+  const attempt = await whileBeating(async () => {
+    try {
+      return await makeAttempt(resources, order, work);
+    } finally {
+      if (work.undoesOthers) await kickAll(resources, await doubtOthers(resources, order));
+    }
+  });
+  return finishBatch(resources, order, work, attempt);
+}
+
+/** Loads what is still the worker's of a batch, and asks the router about it. */
+async function makeAttempt<Request, Value>(
+  { db, keyBox }: SubscriptionResources,
+  order: BatchOrder,
+  work: RecordWork<Request, Value>,
+): Promise<Attempt<Value>> {
+  const { agentId, epoch, pool, ids } = order;
+  const attempt: Attempt<Value> = { done: [], failed: [], unreadable: [], token: undefined };
+  const items = await inTransaction(db, async (client) => {
+    await requireEpoch(client, agentId, epoch);
+    const saved = await loadToken(client, agentId);
+    const loaded = await loadWork(client, order, work.action, ids);
+    attempt.failed = loaded.flatMap((item) => {
+      const error = work.obstacleOf?.(item, saved);
+      return error ? [{ connId: item.connId, error }] : [];
+    });
+    const failed = new Set(attempt.failed.map(({ connId }) => connId));
+    const items = loaded.filter(({ connId }) => !failed.has(connId));
+    if (saved && pool === 'ntf-ntf' && items.length > 0) attempt.token = tokenRefOf(saved, keyBox, agentId);
+    const { token } = attempt;
+    await work.prepare?.(client, items);
+    const asked = items.filter((item) => work.isAsked?.(item, token) ?? true);
+    await countWork(client, order, token, work.counters[0], asked);
+    return items;
+  });
   const ready = items.flatMap((item) => {
     try {
-      return [{ item, request: requestOf(item) }];
+      return [{ item, request: work.requestOf(item) }];
     } catch (error) {
       attempt.unreadable.push(unreadableItem(item.connId, error));
       return [];
     }
   });
   if (ready.length === 0) return attempt;
-  const answers = await ask(
-    ready.map(({ request }) => request),
-    ready.map(({ item }) => item),
-  );
+  const requests = ready.map(({ request }) => request);
+  const answers = await work.ask(requests, attempt.token);
   ready.forEach(({ item }, index) => {
-    const { connId } = item;
-    const answer = answers[index] ?? { ok: false, error: NO_ANSWER };
-    if (answer.ok) attempt.done.push({ connId, item, value: answer.value });
-    else attempt.failed.push({ connId, error: answer.error });
+    const answer = answers[index]!;
+    if (answer.ok) attempt.done.push({ item, value: answer.value });
+    else attempt.failed.push({ connId: item.connId, error: answer.error });
   });
   return attempt;
 }
 
-/** What saving brings: workers to wake, and items that PostgreSQL refused. */
-interface Saved {
-  kicks: WorkerKey[];
-  refused?: FailedItem[];
-}
-
-/**
- * Ends a batch.
- *
- * @param save writes what succeeded, within the transaction.
- * @throws ApplicationFailure `SubscriptionClosed` when the agent was closed meanwhile: nothing is written then;
- * `PostgresUnavailable`.
- */
-export async function finishBatch<Done extends { connId: string }>(
+async function finishBatch<Value>(
   resources: SubscriptionResources,
   order: BatchOrder,
-  { done, failed, unreadable }: Attempt<Done>,
-  save: (client: PoolClient, done: Done[]) => Promise<Saved>,
+  work: Pick<RecordWork<unknown, Value>, 'counters' | 'save'>,
+  attempt: Attempt<Value>,
 ): Promise<BatchOutcome> {
   const { db, log, metrics } = resources;
-  const { agentId, pool, kind, claim, epoch, server, ids } = order;
-  const retryIds = failed.filter(({ error }) => classOf(error) !== 'permanent').map(({ connId }) => connId);
-  const permanent = failed.filter(({ error }) => classOf(error) === 'permanent');
+  const { agentId, pool, kind, epoch, server, ids } = order;
+  const { done, failed, unreadable, token } = attempt;
+  const retryIds = failed.filter(({ error }) => isRetried(error)).map(({ connId }) => connId);
 
   const { kicks, givenUp, event } = await inTransaction(db, async (client) => {
     await requireEpoch(client, agentId, epoch);
     await lockRecords(client, agentId, ids);
-    const { kicks, refused = [] } = await save(client, done);
-    const givenUp = [...permanent, ...refused];
-    await nullActions(
-      client,
-      { agentId, claim },
-      givenUp.map(({ connId }) => connId),
-    );
+    const { kicks = [], counted = done, refused = [] } = await work.save(client, attempt);
+    const countedItems = counted.map(({ item }) => item);
+    await countWork(client, order, token, work.counters[1], countedItems);
+    const givenUp = [...failed.filter(({ error }) => !isRetried(error)), ...refused];
+    const givenUpIds = givenUp.map(({ connId }) => connId);
+    await nullActions(client, order, givenUpIds);
     if (unreadable.length > 0 && (pool === 'ntf-smp' || pool === 'ntf-ntf')) {
       await run(client, FAIL_RECORDS[pool], [agentId, unreadable.map(({ connId }) => connId)]);
     }
@@ -247,35 +259,25 @@ export async function whileBeating<T>(work: () => Promise<T>): Promise<T> {
 const DOUBT_WAITS_S = 60;
 
 /**
- * Runs commands that undo on a router what others have done there: credentials take the place of earlier ones, and a
- * removal takes whatever there is. A process that stood still, or a PostgreSQL that was put back meanwhile, makes such a
- * command a late one: the record has another claim by then, and may say that its subscription is good. So whatever
+ * A command that undoes on a router what others have done there may come late: credentials take the place of earlier ones,
+ * and a removal takes whatever there is. A process that stood still, or a PostgreSQL that was put back meanwhile, makes such
+ * a command a late one: the record has another claim by then, and may say that its subscription is good. So whatever
  * others have made of these records is looked at again, also when the commands failed, since they may have been
  * carried out, and when the activity is over.
  *
- * @throws what `whileBeating` and the commands throw; `PostgresUnavailable`.
+ * @returns the workers to wake.
+ * @throws `PostgresUnavailable`.
  */
-export function changeOnRouters<T>(
-  resources: SubscriptionResources,
+async function doubtOthers(
+  { db }: SubscriptionResources,
   { agentId, claim, ids }: BatchOrder,
-  change: () => Promise<T>,
-): Promise<T> {
-  return whileBeating(async () => {
+): Promise<WorkerKey[]> {
+  for (let second = 1; ; second += 1) {
     try {
-      return await change();
-    } finally {
-      await kickAll(resources, await doubt());
-    }
-  });
-
-  async function doubt(): Promise<WorkerKey[]> {
-    for (let second = 1; ; second += 1) {
-      try {
-        return await evenIfLate(() => doubtOthersRecords(resources.db, { agentId, claim }, ids));
-      } catch (error) {
-        if (!isPostgresAway(error) || second === DOUBT_WAITS_S) throw error;
-        await sleep(1_000);
-      }
+      return await evenIfLate(() => doubtOthersRecords(db, { agentId, claim }, ids));
+    } catch (error) {
+      if (!isPostgresAway(error) || second === DOUBT_WAITS_S) throw error;
+      await sleep(1_000);
     }
   }
 }
@@ -287,7 +289,7 @@ export function unreadableItem(connId: string, cause: unknown): FailedItem {
 }
 
 /** The first six are of notification routers, the others of messaging routers. Attempts count every retry. */
-export type Counter =
+type Counter =
   | 'ntfCreateAttempts'
   | 'ntfCreated'
   | 'ntfCheckAttempts'
@@ -299,19 +301,19 @@ export type Counter =
   | 'ntfKeyDeleteAttempts'
   | 'ntfKeyDeleted';
 
-/** Adds the items of a batch, each to its user. */
-export async function countWork(
+/** Adds items of a batch, each to its user. Work on a notification router counts for the router of the token. */
+async function countWork(
   client: PoolClient,
-  agentId: string,
+  { agentId, pool, server }: BatchOrder,
+  token: TokenRef | undefined,
   counter: Counter,
-  items: readonly { userId: number; server: ServerKey }[],
+  items: readonly WorkItem[],
 ): Promise<void> {
   if (items.length === 0) return;
-  const values = items.map(({ userId, server }) => ({
-    user_id: userId,
-    host: server.host,
-    port: server.port,
-  }));
+  const values = items.map(({ userId, address }) => {
+    const { host, port } = pool === 'ntf-smp' ? address : (token?.address ?? server);
+    return { user_id: userId, host, port };
+  });
   await run(client, ADD_STATISTICS, [agentId, counter, JSON.stringify(values)]);
 }
 

@@ -12,8 +12,9 @@ import type { ClaimOrder, WorkerPool } from '../../workflows/subscription/contra
 import type { ListKind, ServerKey } from '../../workflows/subscription/rules.ts';
 import type { Statement } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
-import type { QueueRow, WorkQueue } from './rows.ts';
-import { workQueueOf } from './rows.ts';
+import type { KeyBox } from '../../api/key-box.ts';
+import { recipientKeyContext } from '../../api/subscription/sealed-columns.ts';
+import type { QueueRef, RouterAddress } from './router/ports.ts';
 import type { Claimed } from './records.ts';
 
 export interface Claim {
@@ -30,11 +31,19 @@ export interface WorkItem {
   /** The connection goes with its subscription. */
   isDeleted: boolean;
   ntfServer: ServerKey;
-  notifierId: string | undefined;
-  subscriptionId: string | undefined;
+  notifierId: string | null;
+  subscriptionId: string | null;
   /** Of the record. */
   smpServer: ServerKey;
-  queue: WorkQueue;
+  /** Of the queue, as all that follows. */
+  queueId: string;
+  address: RouterAddress;
+  recipientId: string;
+  /** Sealed. */
+  recipientKey: Buffer;
+  /** Both or none: the queue has notifier credentials. The key is sealed. */
+  queueNotifierId: string | null;
+  notifierKey: Buffer | null;
 }
 
 /**
@@ -86,17 +95,17 @@ export async function loadWork(
   connIds: readonly string[],
 ): Promise<WorkItem[]> {
   const [ntfAction, smpAction] = columnsOf(action);
-  const rows = await run<WorkRow>(client, LOAD_WORK, [agentId, claim, connIds, ntfAction, smpAction]);
-  return rows.map((row) => ({
-    connId: row.conn_id,
-    userId: row.user_id,
-    isDeleted: row.is_deleted,
-    ntfServer: { host: row.ntf_host, port: row.ntf_port },
-    notifierId: row.smp_ntf_id ?? undefined,
-    subscriptionId: row.ntf_sub_id ?? undefined,
-    smpServer: { host: row.smp_host, port: row.smp_port },
-    queue: workQueueOf(row),
-  }));
+  return run<WorkItem>(client, LOAD_WORK, [agentId, claim, connIds, ntfAction, smpAction]);
+}
+
+/** @throws KeyBoxError when the recipient's key does not open. */
+export function queueRefOf(
+  keyBox: KeyBox,
+  agentId: string,
+  { connId, userId, address, recipientId, recipientKey }: WorkItem,
+): QueueRef {
+  const key = keyBox.open(recipientKey, recipientKeyContext(agentId, recipientId));
+  return { address, userId, connId, recipientId, recipientPrivateKey: key };
 }
 
 /**
@@ -172,23 +181,18 @@ const LOAD_TOKEN_DELETION = {
      LIMIT 1`,
 };
 
-interface WorkRow extends QueueRow {
-  conn_id: string;
-  user_id: number;
-  smp_host: string;
-  smp_port: number;
-  smp_ntf_id: string | null;
-  ntf_host: string;
-  ntf_port: number;
-  ntf_sub_id: string | null;
-  is_deleted: boolean;
-}
+const hostAndPort = (host: string, port: string) => `json_build_object('host', ${host}, 'port', ${port})`;
 
 const LOAD_WORK = {
   name: 'load_subscription_work',
   text: `
-    SELECT record.conn_id, record.user_id, record.smp_host, record.smp_port, record.smp_ntf_id, record.ntf_host,
-           record.ntf_port, record.ntf_sub_id, connection.is_deleted, queue.*
+    SELECT record.conn_id AS "connId", record.user_id AS "userId", connection.is_deleted AS "isDeleted",
+           ${hostAndPort('record.ntf_host', 'record.ntf_port')} AS "ntfServer",
+           record.smp_ntf_id AS "notifierId", record.ntf_sub_id AS "subscriptionId",
+           ${hostAndPort('record.smp_host', 'record.smp_port')} AS "smpServer", queue.queue_id AS "queueId",
+           json_build_object('host', queue.host, 'port', queue.port, 'keyHash', queue.key_hash) AS address,
+           queue.rcv_id AS "recipientId", queue.rcv_private_key AS "recipientKey",
+           queue.ntf_id AS "queueNotifierId", queue.ntf_private_key AS "notifierKey"
       FROM subscriptions.ntf_subscriptions AS record
       JOIN subscriptions.connections AS connection USING (agent_id, conn_id)
      CROSS JOIN LATERAL (${queueOf('record')}) AS queue

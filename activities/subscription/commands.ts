@@ -6,7 +6,7 @@
 import type { WorkflowClient } from '@temporalio/client';
 import pLimit from 'p-limit';
 import type { Logger } from 'pino';
-import type { Command, CommandKind, WorkerKey } from '../../workflows/subscription/contract.ts';
+import type { Command, CommandKind, WorkerKey, WorkerPool } from '../../workflows/subscription/contract.ts';
 import {
   COMMAND_SIGNAL,
   FLUSH_AND_SMP_DELETE_SIGNAL,
@@ -25,6 +25,16 @@ import { keepRunning, stateOf } from '../workflows.ts';
 
 /** Workflows that are looked at concurrently. */
 const PARALLEL_LOOKS = 8;
+
+/** A worker, as statements name it. */
+export interface WorkerRow {
+  pool: WorkerPool;
+  host: string;
+  port: number;
+}
+
+export const workersIn = (agentId: string, rows: readonly WorkerRow[]): WorkerKey[] =>
+  rows.map(({ pool, host, port }) => ({ agentId, pool, server: { host, port } }));
 
 interface KickResources {
   workflows: WorkflowClient;

@@ -42,16 +42,18 @@ export function createConnectionWork({ db, log, keyBox }: SubscriptionResources)
     ): Promise<Changed<ToggledConnections>> {
       // What an attempt that was cut off has changed counts as changed: its commands were lost with it.
       const isRepeated = mayBeRepeated();
-      const { known, changed, isOpen } = await inTransaction(db, async (client) => ({
+      const { rows, isOpen } = await inTransaction(db, async (client) => ({
         isOpen: isGateOpen(await loadToken(client, agentId)),
-        known: idsIn(await run<IdRow>(client, LOAD_FLAGS, [agentId, connIds])),
-        changed: idsIn(await run<IdRow>(client, TOGGLE_CONNECTIONS, [agentId, connIds, enable, isRepeated])),
+        rows: await run<IdRow & { is_changed: boolean }>(client, TOGGLE_CONNECTIONS, [
+          ...[agentId, connIds, enable, isRepeated],
+        ]),
       }));
+      const changed = idsIn(rows.filter(({ is_changed }) => is_changed));
       const kind = enable ? 'create' : 'smp-delete';
       const commands = isOpen ? commandOf(kind, changed) : [];
       const commanded = commands.map(() => ({ kind, connections: changed.length }) as const);
       return {
-        result: { changed: changed.length, unknown: without(connIds, known), commanded },
+        result: { changed: changed.length, unknown: without(connIds, idsIn(rows)), commanded },
         commands,
       };
     },
@@ -241,22 +243,20 @@ const HAS_NO_RECORD = `
         NOT EXISTS (SELECT FROM subscriptions.ntf_subscriptions AS record
                      WHERE (record.agent_id, record.conn_id) = (connection.agent_id, connection.conn_id))`;
 
-const LOAD_FLAGS = {
-  name: 'load_connection_flags',
-  text: `
-    SELECT conn_id
-      FROM subscriptions.connections
-     WHERE agent_id = $1 AND conn_id = ANY($2::text[]) AND NOT is_deleted`,
-};
-
+/** All that there are, and whether they have changed. */
 const TOGGLE_CONNECTIONS = {
   name: 'toggle_connections',
   text: `
-    UPDATE subscriptions.connections
-       SET enable_ntfs = $3, updated_at = clock_timestamp()
-     WHERE agent_id = $1 AND conn_id = ANY($2::text[]) AND NOT is_deleted
-       AND (coalesce(enable_ntfs, true) <> $3 OR $4)
-    RETURNING conn_id`,
+    WITH changed AS (
+      UPDATE subscriptions.connections
+         SET enable_ntfs = $3, updated_at = clock_timestamp()
+       WHERE agent_id = $1 AND conn_id = ANY($2::text[]) AND NOT is_deleted
+         AND (coalesce(enable_ntfs, true) <> $3 OR $4)
+      RETURNING conn_id
+    )
+    SELECT conn_id, conn_id IN (SELECT conn_id FROM changed) AS is_changed
+      FROM subscriptions.connections
+     WHERE agent_id = $1 AND conn_id = ANY($2::text[]) AND NOT is_deleted`,
 };
 
 /**

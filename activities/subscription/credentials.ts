@@ -10,32 +10,17 @@ import type { PoolClient } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
 import { notifierKeyContext, notifierSecretContext } from '../../api/subscription/sealed-columns.ts';
 import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
-import { isSameServer, stepAfterKey } from '../../workflows/subscription/rules.ts';
-import { inTransaction, run, saveIsolated } from '../transactions.ts';
+import { isSameServer } from '../../workflows/subscription/rules.ts';
+import { run, saveIsolated } from '../transactions.ts';
 import { isGateOpen } from './agents.ts';
-import type { Answered, Attempt, Begun, SubscriptionResources } from './batches.ts';
-import {
-  NO_ACTIVE_TOKEN,
-  UNUSABLE_KEY,
-  askAbout,
-  beginAttempt,
-  changeOnRouters,
-  countWork,
-  finishBatch,
-} from './batches.ts';
-import type { WorkItem } from './claims.ts';
+import type { Answered, SubscriptionResources } from './batches.ts';
+import { NO_ACTIVE_TOKEN, UNUSABLE_KEY, workOn } from './batches.ts';
+import { queueRefOf } from './claims.ts';
 import type { SealedCredentials } from './rows.ts';
-import { queueRefOf, saveCredentials } from './rows.ts';
+import { saveCredentials } from './rows.ts';
 import { deleteWorkedRecords, updateRecords } from './records.ts';
-import type {
-  ItemResult,
-  KeyPair,
-  NotifierKeyAnswer,
-  NotifierKeyRequest,
-  RouterError,
-  RouterResult,
-} from './router/ports.ts';
-import { classOf } from './router/ports.ts';
+import type { KeyPair, NotifierKeyAnswer, QueueRef, RouterError, RouterResult } from './router/ports.ts';
+import { isRetried } from './router/ports.ts';
 import { generateAuthKeys, generateDhKeys, secretOrNothing } from './router/keys.ts';
 
 /** The queue that a Create found is not where the record expects it any more; the next Create starts it over. */
@@ -45,180 +30,133 @@ const QUEUE_MOVED: RouterError = {
   detail: 'the queue is on another router than the record',
 };
 
-type MadeKey = Answered<Omit<SealedCredentials, 'queueId'>>;
+type MadeKey = Omit<SealedCredentials, 'queueId'>;
 
 interface PendingKey {
+  queue: QueueRef;
   auth: KeyPair;
   dh: KeyPair;
-  request: NotifierKeyRequest;
 }
 
 export function createCredentialWork(resources: SubscriptionResources) {
+  const { keyBox, messagingRouter } = resources;
   return {
     /** Makes notifier credentials and has the notification router subscribe with them next. */
-    async runKeys(order: BatchOrder): Promise<BatchOutcome> {
-      const attempt = await changeOnRouters(resources, order, () => makeKeys(resources, order));
-      return finishBatch(resources, order, attempt, (client, made) => saveKeys(client, order, made));
-    },
+    runKeys: (order: BatchOrder): Promise<BatchOutcome> =>
+      workOn<PendingKey, MadeKey>(resources, order, {
+        action: 'smp-key',
+        counters: ['ntfKeyAttempts', 'ntfKey'],
+        undoesOthers: true,
+        obstacleOf({ address, smpServer }, token) {
+          if (!isGateOpen(token)) return NO_ACTIVE_TOKEN;
+          return isSameServer(address, smpServer) ? undefined : QUEUE_MOVED;
+        },
+        requestOf: (item) => ({
+          queue: queueRefOf(keyBox, order.agentId, item),
+          auth: generateAuthKeys(),
+          dh: generateDhKeys(),
+        }),
+        async ask(pending) {
+          const answers = await messagingRouter.createNotifierKeys(
+            pending.map(({ queue, auth, dh }) => ({
+              queue,
+              notifierPublicKey: auth.publicKey,
+              recipientDhPublicKey: dh.publicKey,
+            })),
+          );
+          return answers.map((answer, index) =>
+            answer.ok ? sealCredentials(keyBox, order.agentId, pending[index]!, answer.value) : answer,
+          );
+        },
+        save: (client, { done }) => saveKeys(client, order, done),
+      }),
 
     /**
      * Removes credentials, here first: should the router not answer for long, what is here is right already. Then the
      * record goes, and a deleted connection with it, also when its router refuses for good.
      */
-    async runDeletes(order: BatchOrder): Promise<BatchOutcome> {
-      const attempt = await changeOnRouters(resources, order, () => removeKeys(resources, order));
-      return finishBatch(resources, order, attempt, async (client, removed) => {
-        await deleteWorkedRecords(
-          client,
-          order,
-          removed.map(({ connId }) => connId),
-        );
-        const over = [...removed, ...attempt.failed.filter(({ error }) => classOf(error) === 'permanent')];
-        await run(client, REMOVE_DELETED_CONNECTIONS, [
-          ...[order.agentId, over.map(({ connId }) => connId), order.claim],
-        ]);
-        const items = removed.map(({ item }) => statisticsOf(item));
-        await countWork(client, order.agentId, 'ntfKeyDeleted', items);
-        return { kicks: [] };
-      });
-    },
+    runDeletes: (order: BatchOrder): Promise<BatchOutcome> =>
+      workOn<{ queue: QueueRef; isDeleted: boolean }, undefined>(resources, order, {
+        action: 'smp-delete',
+        counters: ['ntfKeyDeleteAttempts', 'ntfKeyDeleted'],
+        undoesOthers: true,
+        prepare: (client, items) => run(client, CLEAR_CREDENTIALS, [items.map(({ queueId }) => queueId)]),
+        requestOf: (item) => ({
+          queue: queueRefOf(keyBox, order.agentId, item),
+          isDeleted: item.isDeleted,
+        }),
+        async ask(asked) {
+          const answers = await messagingRouter.deleteNotifierKeys(asked.map(({ queue }) => queue));
+          // An application deletes its queue first, and the connection then: nothing is left of the notifier.
+          return answers.map((answer, index): RouterResult<undefined> =>
+            !answer.ok && asked[index]!.isDeleted && isUnknownQueue(answer.error)
+              ? { ok: true, value: undefined }
+              : answer,
+          );
+        },
+        async save(client, { done, failed }) {
+          const removed = done.map(({ item }) => item.connId);
+          await deleteWorkedRecords(client, order, removed);
+          const refused = failed.flatMap(({ connId, error }) => (isRetried(error) ? [] : [connId]));
+          const over = [...removed, ...refused];
+          await run(client, REMOVE_DELETED_CONNECTIONS, [order.agentId, over, order.claim]);
+          return {};
+        },
+      }),
   };
 }
 
-async function makeKeys(resources: SubscriptionResources, order: BatchOrder): Promise<Attempt<MadeKey>> {
-  const { keyBox, messagingRouter } = resources;
-  const { agentId } = order;
-  return askAbout(
-    await beginKeys(resources, order),
-    (item) => pendingKeyOf(keyBox, agentId, item),
-    async (pending) => {
-      const requests = pending.map(({ request }) => request);
-      const answers = inOrder(requests, await messagingRouter.createNotifierKeys(requests));
-      return answers.map((answer, index) => {
-        if (!answer?.ok) return answer;
-        const value = sealCredentials(keyBox, agentId, pending[index]!, answer.value);
-        return value ? { ok: true, value } : { ok: false, error: UNUSABLE_KEY };
-      });
-    },
-  );
-}
-
-/** The answers of a router, which may come in another order than the requests. */
-function inOrder<Item, Value>(
-  items: readonly Item[],
-  results: readonly ItemResult<Item, Value>[],
-): (RouterResult<Value> | undefined)[] {
-  const byItem = new Map(results.map(({ item, result }) => [item, result]));
-  return items.map((item) => byItem.get(item));
-}
-
-/** Loads the items that a key can be made for, and counts an attempt at each; the others have failed for good. */
-function beginKeys({ db }: SubscriptionResources, order: BatchOrder): Promise<Begun> {
-  return inTransaction(db, async (client) => {
-    const begun = await beginAttempt(client, order, 'smp-key', (item, token) =>
-      isGateOpen(token) ? obstacleOf(item) : NO_ACTIVE_TOKEN,
-    );
-    await countWork(client, order.agentId, 'ntfKeyAttempts', begun.items.map(statisticsOf));
-    return begun;
-  });
-}
-
-function obstacleOf({ queue, smpServer }: WorkItem): RouterError | undefined {
-  return isSameServer(queue.address, smpServer) ? undefined : QUEUE_MOVED;
-}
-
-/** @throws KeyBoxError when the recipient's key does not open. */
-function pendingKeyOf(keyBox: KeyBox, agentId: string, item: WorkItem): PendingKey {
-  const queue = queueRefOf(keyBox, agentId, item, item.queue);
-  const auth = generateAuthKeys();
-  const dh = generateDhKeys();
-  const request = { queue, notifierPublicKey: auth.publicKey, recipientDhPublicKey: dh.publicKey };
-  return { request, auth, dh };
-}
-
-async function saveKeys(client: PoolClient, order: BatchOrder, made: readonly MadeKey[]) {
-  const { agentId, nowMs } = order;
-  const kept: MadeKey[] = [];
+async function saveKeys(
+  client: PoolClient,
+  { agentId, claim, nowMs }: BatchOrder,
+  made: Answered<MadeKey>[],
+) {
+  const kept: Answered<MadeKey>[] = [];
   const refused = await saveIsolated(client, made, async (some) => {
-    const records = some.map(({ connId, item, value }) => ({
-      connId,
+    const step = { status: 'KEY', action: 'ntf-create', actionMs: nowMs } as const;
+    const records = some.map(({ item, value }) => ({
+      ...item,
       notifierId: value.notifierId,
-      subscriptionId: undefined,
-      ntfServer: item.ntfServer,
-      ...stepAfterKey(nowMs),
+      subscriptionId: null,
+      ...step,
     }));
     // A record that another claim has by now gets its credentials from that one.
-    const ours = new Set(await updateRecords(client, order, records));
-    const mine = some.filter(({ connId }) => ours.has(connId));
+    const ours = new Set(await updateRecords(client, { agentId, claim }, records));
+    const mine = some.filter(({ item }) => ours.has(item.connId));
     await saveCredentials(
       client,
-      mine.map(({ item, value }) => ({ ...value, queueId: item.queue.queueId })),
+      mine.map(({ item, value }) => ({ ...value, queueId: item.queueId })),
     );
     kept.push(...mine);
   });
-  await countWork(
-    client,
-    agentId,
-    'ntfKey',
-    kept.map(({ item }) => statisticsOf(item)),
-  );
   return {
     kicks: kept.map<WorkerKey>(({ item }) => ({ agentId, pool: 'ntf-ntf', server: item.ntfServer })),
-    refused: refused.map(({ item: { connId }, reason }) => ({
-      connId,
+    counted: kept,
+    refused: refused.map(({ item: { item }, reason }) => ({
+      connId: item.connId,
       error: { source: 'STORE' as const, code: 'INTERNAL', detail: reason },
     })),
   };
 }
 
-async function removeKeys(
-  resources: SubscriptionResources,
-  order: BatchOrder,
-): Promise<Attempt<Answered<undefined>>> {
-  const { keyBox, messagingRouter } = resources;
-  return askAbout(
-    await beginRemoval(resources, order),
-    (item) => queueRefOf(keyBox, order.agentId, item, item.queue),
-    async (refs, items) => {
-      const answers = inOrder(refs, await messagingRouter.deleteNotifierKeys(refs));
-      // An application deletes its queue first, and the connection then: nothing is left of the notifier.
-      return answers.map((answer, index) =>
-        answer?.ok === false && items[index]!.isDeleted && isUnknownQueue(answer.error)
-          ? { ok: true, value: undefined }
-          : answer,
-      );
-    },
-  );
-}
-
 const isUnknownQueue = ({ source, code }: RouterError): boolean => source === 'SMP' && code === 'AUTH';
 
-/** Removes credentials here. */
-function beginRemoval({ db }: SubscriptionResources, order: BatchOrder): Promise<Begun> {
-  return inTransaction(db, async (client) => {
-    const begun = await beginAttempt(client, order, 'smp-delete', () => undefined);
-    await run(client, CLEAR_CREDENTIALS, [begun.items.map(({ queue }) => queue.queueId)]);
-    await countWork(client, order.agentId, 'ntfKeyDeleteAttempts', begun.items.map(statisticsOf));
-    return begun;
-  });
-}
-
-const statisticsOf = ({ userId, queue }: WorkItem) => ({ userId, server: queue.address });
-
-/** @returns undefined when no secret can be agreed with the key of the router. */
 function sealCredentials(
   keyBox: KeyBox,
   agentId: string,
-  { auth, dh }: Pick<PendingKey, 'auth' | 'dh'>,
+  { auth, dh }: PendingKey,
   { notifierId, routerDhPublicKey }: NotifierKeyAnswer,
-): Omit<SealedCredentials, 'queueId'> | undefined {
+): RouterResult<MadeKey> {
   const secret = secretOrNothing(routerDhPublicKey, dh.privateKey);
-  if (!secret) return undefined;
+  if (!secret) return { ok: false, error: UNUSABLE_KEY };
   return {
-    publicKey: auth.publicKey.toString('base64url'),
-    privateKey: keyBox.seal(auth.privateKey, notifierKeyContext(agentId, notifierId)),
-    notifierId,
-    dhSecret: keyBox.seal(secret, notifierSecretContext(agentId, notifierId)),
+    ok: true,
+    value: {
+      publicKey: auth.publicKey.toString('base64url'),
+      privateKey: keyBox.seal(auth.privateKey, notifierKeyContext(agentId, notifierId)),
+      notifierId,
+      dhSecret: keyBox.seal(secret, notifierSecretContext(agentId, notifierId)),
+    },
   };
 }
 

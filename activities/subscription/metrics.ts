@@ -9,6 +9,7 @@ import { COUNTED_AT_MOST, READ_TIMEOUT_MS, gaugeRead, observeReads } from '../ga
 import { query } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
 import type { EventKind } from './events.ts';
+import { serversWithWork } from './rows.ts';
 
 /** Recording functions, one per counter. */
 export type SubscriptionMetrics = ReturnType<typeof createSubscriptionMetrics>;
@@ -192,6 +193,8 @@ const LIMIT_READ = {
   text: "SELECT set_config('statement_timeout', $1, true)",
 };
 
+const SINCE = "now() - $1 * interval '1 millisecond'";
+
 /**
  * A router is silent when the work that was due first is old and no counter of what it has done has moved since. Token
  * deletions have no counters; the oldest of them stays the oldest only while nothing is answered.
@@ -201,36 +204,18 @@ const LIMIT_READ = {
 const COUNT_SILENT = {
   name: 'count_silent_routers',
   text: `
-    WITH usable AS (
-      SELECT agent_id, clock_timestamp() - $1 * interval '1 millisecond' AS since
-        FROM subscriptions.agents
-       WHERE is_open
+    WITH agent AS MATERIALIZED (
+      SELECT agent_id FROM subscriptions.agents WHERE is_open
     ), overdue AS (
-      SELECT 'ntf-smp' AS pool, agent_id, host, port, since, true AS is_counted
-        FROM usable JOIN subscriptions.smp_servers AS server USING (agent_id)
-       WHERE EXISTS (SELECT FROM subscriptions.ntf_subscriptions
-                      WHERE (agent_id, smp_host, smp_port) = (server.agent_id, server.host, server.port)
-                        AND smp_action IS NOT NULL AND NOT smp_failed AND action_ts < since)
-      UNION ALL
-      SELECT 'ntf-ntf', agent_id, host, port, since, true
-        FROM usable JOIN subscriptions.ntf_servers AS server USING (agent_id)
-       WHERE EXISTS (SELECT FROM subscriptions.ntf_subscriptions
-                      WHERE (agent_id, ntf_host, ntf_port) = (server.agent_id, server.host, server.port)
-                        AND ntf_action IS NOT NULL AND NOT ntf_failed AND action_ts < since)
-      UNION ALL
-      SELECT 'ntf-tkn-del', agent_id, host, port, since, false
-        FROM usable JOIN subscriptions.ntf_tokens_to_delete USING (agent_id)
-       WHERE NOT del_failed
-       GROUP BY agent_id, host, port, since
-      HAVING min(created_at) < since
+    ${serversWithWork({ smp: `action_ts < ${SINCE}`, ntf: `action_ts < ${SINCE}`, deletion: `deletion.created_at < ${SINCE}` })}
     ), silent AS (
       SELECT pool
         FROM overdue
-       WHERE NOT is_counted
+       WHERE pool = 'ntf-tkn-del'
           OR NOT EXISTS (SELECT FROM subscriptions.servers_stats AS stats
                           WHERE (stats.agent_id, stats.host, stats.port) = (overdue.agent_id, overdue.host, overdue.port)
                             AND counter IN ('ntfCreated', 'ntfChecked', 'ntfDeleted', 'ntfKey', 'ntfKeyDeleted')
-                            AND stats.updated_at >= since)
+                            AND stats.updated_at >= ${SINCE})
     )
     SELECT pool, (SELECT count(*)::float8 FROM silent WHERE silent.pool = pools.pool) AS routers
       FROM unnest(ARRAY['ntf-smp', 'ntf-ntf', 'ntf-tkn-del']) AS pools (pool)`,

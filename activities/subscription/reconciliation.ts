@@ -10,8 +10,8 @@ import {
   recipientKeyContext,
 } from '../../api/subscription/sealed-columns.ts';
 import type { KeyBox } from '../../api/key-box.ts';
-import { KeyBoxError } from '../../api/key-box.ts';
 import { queueOf } from '../../api/subscription/rows.ts';
+import { openIfPossible, serversWithWork } from './rows.ts';
 import type { Counts } from '../../workflows/recovery-contract.ts';
 import type { WorkerKey } from '../../workflows/subscription/contract.ts';
 import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
@@ -21,8 +21,8 @@ import type { Reconciled } from '../reconciliation.ts';
 import type { CurrentToken } from './agents.ts';
 import { isGateOpen, loadToken } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
-import type { SubscriptionCommands } from './commands.ts';
-import { kickAll, replaceStuck } from './commands.ts';
+import type { SubscriptionCommands, WorkerRow } from './commands.ts';
+import { kickAll, replaceStuck, workersIn } from './commands.ts';
 
 /** Rows that are read with their keys together. */
 const PAGE = MAX_CONNECTIONS;
@@ -58,8 +58,8 @@ export function createDueWork(resources: ReconciliationResources) {
 
   /** Includes records that are due before the next run but one: their workers then wait for the exact time. */
   async function dueOf(agentId: string, nowMs: number): Promise<WorkerKey[]> {
-    const rows = await query<DueRow>(db, LIST_DUE, [nowMs + 2 * settings.reconciliationMs, agentId]);
-    return rows.map(({ pool, host, port }) => ({ agentId, pool, server: { host, port } }));
+    const values = [nowMs + 2 * settings.reconciliationMs, agentId];
+    return workersIn(agentId, await query<WorkerRow>(db, LIST_DUE, values));
   }
 }
 
@@ -117,8 +117,11 @@ export function subscriptionReconciliation(resources: ReconciliationResources): 
   async function recoverUnreadable(agentId: string): Promise<Counts> {
     const recovered =
       (await recover<RecordRow>(FAILED_RECORDS, agentId, (row) => doesOpen(keyBox, agentId, row))) +
-      (await recover<DeletionRow>(FAILED_TOKEN_DELETIONS, agentId, (row) =>
-        opens(keyBox, row.private_key, deletionKeyContext(agentId, row.token_id)),
+      (await recover<DeletionRow>(
+        FAILED_TOKEN_DELETIONS,
+        agentId,
+        ({ private_key: sealed, token_id: tokenId }) =>
+          openIfPossible(keyBox, sealed, deletionKeyContext(agentId, tokenId)) !== undefined,
       ));
     if (recovered > 0) log.info({ agent_id: agentId, rows: recovered }, 'rows can be read again');
     return { recovered };
@@ -144,20 +147,10 @@ export function subscriptionReconciliation(resources: ReconciliationResources): 
 /** Whether the keys of the queue of a record open. */
 function doesOpen(keyBox: KeyBox, agentId: string, row: RecordRow): boolean {
   return (
-    opens(keyBox, row.rcv_private_key, recipientKeyContext(agentId, row.rcv_id)) &&
+    openIfPossible(keyBox, row.rcv_private_key, recipientKeyContext(agentId, row.rcv_id)) !== undefined &&
     (row.ntf_private_key === null ||
-      opens(keyBox, row.ntf_private_key, notifierKeyContext(agentId, row.ntf_id!)))
+      openIfPossible(keyBox, row.ntf_private_key, notifierKeyContext(agentId, row.ntf_id!)) !== undefined)
   );
-}
-
-function opens(keyBox: KeyBox, sealed: Buffer, context: string): boolean {
-  try {
-    keyBox.open(sealed, context);
-    return true;
-  } catch (error) {
-    if (!(error instanceof KeyBoxError)) throw error;
-    return false;
-  }
 }
 
 interface PageRow {
@@ -254,53 +247,14 @@ const FAILED_TOKEN_DELETIONS = {
   },
 };
 
-interface DueRow {
-  pool: WorkerKey['pool'];
-  host: string;
-  port: number;
-}
-
-/**
- * One look into an index for each server, and none at its rows. What is no check is due when it is written. $1 due until, epoch ms, $2 agent.
- */
+/** What is no check is due when it is written. $1 due until, epoch ms, $2 agent. */
 const LIST_DUE = {
   name: 'list_due_subscription_servers',
   text: `
     WITH agent AS MATERIALIZED (
       SELECT agent_id FROM subscriptions.agents WHERE agent_id = $2 AND is_open
     )
-    SELECT agent_id, 'ntf-smp' AS pool, host, port
-      FROM agent
-      JOIN subscriptions.smp_servers AS server USING (agent_id)
-     CROSS JOIN LATERAL (
-       SELECT FROM subscriptions.ntf_subscriptions AS record
-        WHERE (record.agent_id, smp_host, smp_port) = (server.agent_id, server.host, server.port)
-          AND smp_action IS NOT NULL AND NOT smp_failed
-        ORDER BY action_ts
-        LIMIT 1
-     ) AS due
-     UNION ALL
-    SELECT agent_id, 'ntf-ntf', host, port
-      FROM agent
-      JOIN subscriptions.ntf_servers AS server USING (agent_id)
-     CROSS JOIN LATERAL (
-       SELECT FROM subscriptions.ntf_subscriptions AS record
-        WHERE (record.agent_id, record.ntf_host, record.ntf_port) = (server.agent_id, server.host, server.port)
-          AND ntf_action IS NOT NULL AND NOT ntf_failed AND action_ts <= to_timestamp($1::float8 / 1000)
-        ORDER BY action_ts
-        LIMIT 1
-     ) AS due
-     UNION ALL
-    SELECT agent_id, 'ntf-tkn-del', host, port
-      FROM agent
-      JOIN subscriptions.ntf_servers AS server USING (agent_id)
-     CROSS JOIN LATERAL (
-       SELECT FROM subscriptions.ntf_tokens_to_delete AS deletion
-        WHERE (deletion.agent_id, deletion.host, deletion.port) = (server.agent_id, server.host, server.port)
-          AND NOT del_failed
-        ORDER BY deletion.id
-        LIMIT 1
-     ) AS due
+    ${serversWithWork({ ntf: 'action_ts <= to_timestamp($1::float8 / 1000)' })}
      ORDER BY 1, 2, 3, 4`,
 };
 

@@ -14,23 +14,14 @@ import type { WorkerKey } from '../../workflows/subscription/contract.ts';
 import type { ServerKey } from '../../workflows/subscription/rules.ts';
 import { query } from '../postgres.ts';
 import { run } from '../transactions.ts';
-
-/** A record as the supervisor writes it. */
-export interface NewRecord {
-  connId: string;
-  userId: number;
-  smpServer: ServerKey;
-  notifierId?: string;
-  ntfServer: ServerKey;
-  status: string;
-  action: RecordAction;
-}
+import type { WorkerRow } from './commands.ts';
+import { workersIn } from './commands.ts';
 
 /** What a worker has made of a record. */
 export interface WorkedRecord {
   connId: string;
-  notifierId: string | undefined;
-  subscriptionId: string | undefined;
+  notifierId: string | null;
+  subscriptionId: string | null;
   status: string;
   ntfServer: ServerKey;
   action: RecordAction;
@@ -42,57 +33,6 @@ export interface WorkedRecord {
 export interface Claimed {
   agentId: string;
   claim: number;
-}
-
-const newRecordValues = (records: readonly NewRecord[]): string =>
-  JSON.stringify(
-    records.map(({ connId, userId, smpServer, notifierId, ntfServer, status, action }) => {
-      const [ntfAction, smpAction] = columnsOf(action);
-      return {
-        conn_id: connId,
-        user_id: userId,
-        smp_host: smpServer.host,
-        smp_port: smpServer.port,
-        smp_ntf_id: notifierId ?? null,
-        ntf_host: ntfServer.host,
-        ntf_port: ntfServer.port,
-        status,
-        ntf_action: ntfAction,
-        smp_action: smpAction,
-      };
-    }),
-  );
-
-/** Supervisor: makes records. Rejects with PostgreSQL's error for a connection that has one, or an unknown server. */
-export async function createRecords(
-  client: PoolClient,
-  agentId: string,
-  records: readonly NewRecord[],
-  nowMs: number,
-): Promise<void> {
-  await run(client, CREATE_RECORDS, [agentId, newRecordValues(records), nowMs]);
-}
-
-/** Supervisor: starts records over. */
-export async function resetRecords(
-  client: PoolClient,
-  agentId: string,
-  records: readonly NewRecord[],
-  nowMs: number,
-): Promise<void> {
-  await run(client, RESET_RECORDS, [agentId, newRecordValues(records), nowMs]);
-}
-
-/** Supervisor: sets what is to be done next, and nothing else. */
-export async function setActions(
-  client: PoolClient,
-  agentId: string,
-  connIds: readonly string[],
-  action: RecordAction,
-  nowMs: number,
-): Promise<void> {
-  const [ntfAction, smpAction] = columnsOf(action);
-  await run(client, SET_ACTIONS, [agentId, connIds, ntfAction, smpAction, nowMs]);
 }
 
 /**
@@ -109,8 +49,8 @@ export async function updateRecords(
     const [ntfAction, smpAction] = columnsOf(record.action);
     return {
       conn_id: record.connId,
-      smp_ntf_id: record.notifierId ?? null,
-      ntf_sub_id: record.subscriptionId ?? null,
+      smp_ntf_id: record.notifierId,
+      ntf_sub_id: record.subscriptionId,
       status: record.status,
       ntf_host: record.ntfServer.host,
       ntf_port: record.ntfServer.port,
@@ -159,51 +99,8 @@ export async function doubtOthersRecords(
   { agentId, claim }: Claimed,
   connIds: readonly string[],
 ): Promise<WorkerKey[]> {
-  const rows = await query<{ pool: 'ntf-ntf' | 'ntf-smp'; host: string; port: number }>(db, DOUBT_RECORDS, [
-    agentId,
-    claim,
-    connIds,
-  ]);
-  return rows.map(({ pool, host, port }) => ({ agentId, pool, server: { host, port } }));
+  return workersIn(agentId, await query<WorkerRow>(db, DOUBT_RECORDS, [agentId, claim, connIds]));
 }
-
-const NEW_RECORD_COLUMNS = `
-  conn_id text, user_id int, smp_host text, smp_port int, smp_ntf_id text, ntf_host text, ntf_port int,
-  status text, ntf_action text, smp_action text`;
-
-const AT = (ms: string) => `to_timestamp(${ms}::float8 / 1000)`;
-
-const CREATE_RECORDS = {
-  name: 'create_subscription_records',
-  text: `
-    INSERT INTO subscriptions.ntf_subscriptions
-           (agent_id, conn_id, user_id, smp_host, smp_port, smp_ntf_id, ntf_host, ntf_port, status, ntf_action, smp_action,
-            action_ts)
-    SELECT $1, conn_id, user_id, smp_host, smp_port, smp_ntf_id, ntf_host, ntf_port, status, ntf_action, smp_action,
-           ${AT('$3')}
-      FROM jsonb_to_recordset($2::jsonb) AS new (${NEW_RECORD_COLUMNS})
-     ORDER BY conn_id`,
-};
-
-const RESET_RECORDS = {
-  name: 'reset_subscription_records',
-  text: `
-    UPDATE subscriptions.ntf_subscriptions AS record
-       SET smp_host = new.smp_host, smp_port = new.smp_port, smp_ntf_id = new.smp_ntf_id, ntf_host = new.ntf_host, ntf_port = new.ntf_port, ntf_sub_id = NULL,
-           status = new.status, ntf_action = new.ntf_action, smp_action = new.smp_action, action_ts = ${AT('$3')},
-           generation = generation + 1, ntf_failed = false, smp_failed = false, updated_at = clock_timestamp()
-      FROM jsonb_to_recordset($2::jsonb) AS new (${NEW_RECORD_COLUMNS})
-     WHERE record.agent_id = $1 AND record.conn_id = new.conn_id`,
-};
-
-const SET_ACTIONS = {
-  name: 'set_subscription_actions',
-  text: `
-    UPDATE subscriptions.ntf_subscriptions
-       SET ntf_action = $3, smp_action = $4, action_ts = ${AT('$5')}, generation = generation + 1,
-           ntf_failed = false, smp_failed = false, updated_at = clock_timestamp()
-     WHERE agent_id = $1 AND conn_id = ANY($2::text[])`,
-};
 
 const UPDATE_RECORDS = {
   name: 'update_subscription_records',
@@ -214,7 +111,7 @@ const UPDATE_RECORDS = {
            ntf_port = CASE WHEN generation = claimed_generation THEN worked.ntf_port ELSE record.ntf_port END,
            ntf_action = CASE WHEN generation = claimed_generation THEN worked.ntf_action ELSE record.ntf_action END,
            smp_action = CASE WHEN generation = claimed_generation THEN worked.smp_action ELSE record.smp_action END,
-           action_ts = CASE WHEN generation = claimed_generation THEN ${AT('worked.action_ms')} ELSE action_ts END,
+           action_ts = CASE WHEN generation = claimed_generation THEN to_timestamp(worked.action_ms / 1000) ELSE action_ts END,
            claimed_generation = generation, updated_at = clock_timestamp()
       FROM jsonb_to_recordset($3::jsonb) AS worked
            (conn_id text, smp_ntf_id text, ntf_sub_id text, status text, ntf_host text, ntf_port int, ntf_action text,

@@ -8,7 +8,7 @@ import { queueOf } from '../../api/subscription/rows.ts';
 import { query } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
 import type { SubscriptionResources } from './batches.ts';
-import { NO_ANSWER, whileBeating } from './batches.ts';
+import { whileBeating } from './batches.ts';
 import { kickAll } from './commands.ts';
 import { errorText } from './events.ts';
 import type { RouterError, RouterResult, RouterAddress } from './router/ports.ts';
@@ -58,7 +58,7 @@ export function createRouterWork(resources: SubscriptionResources) {
     async trustRouter(agentId: string, server: RouterKey): Promise<string | undefined> {
       const { host, port } = server;
       const known = await query<{ kind: RouterState['kind'] }>(db, LIST_KINDS, [agentId, host, port]);
-      let error: RouterError = NO_ANSWER;
+      let refusal = 'there is no such router';
       // A mistyped address may have made it known as a router of the other kind, too: the router says what it is.
       for (const { kind } of known.length > 0 ? known : [{ kind: 'messaging' as const }]) {
         const answer = await whileBeating(() => ports[kind].ping(server));
@@ -68,9 +68,9 @@ export function createRouterWork(resources: SubscriptionResources) {
           log.info({ agent_id: agentId, server: `${host}:${port}`, kind }, 'router pinned');
           return undefined;
         }
-        ({ error } = answer);
+        refusal = errorText(answer.error);
       }
-      return errorText(error);
+      return refusal;
     },
 
     /** Whether the routers of an agent answer this process, and how it got on with them so far. */
@@ -160,16 +160,8 @@ const spokenIn = ({ host, version, routerVersions }: SessionFacts) => ({
   routerVersions,
 });
 
-async function inTime<T>(answer: Promise<RouterResult<T>>): Promise<RouterResult<T>> {
-  const over = new AbortController();
-  const late = delay(LONGEST_WAIT_MS, { ok: false, error: SILENT } as const, { signal: over.signal });
-  late.catch(() => undefined);
-  try {
-    return await Promise.race([answer, late]);
-  } finally {
-    over.abort();
-  }
-}
+const inTime = <T>(answer: Promise<RouterResult<T>>): Promise<RouterResult<T>> =>
+  Promise.race([answer, delay(LONGEST_WAIT_MS, { ok: false, error: SILENT } as const, { ref: false })]);
 
 interface RouterRow extends AddressRow {
   kind: RouterState['kind'];

@@ -2,9 +2,9 @@
 import type { PoolClient } from 'pg';
 import type { RouterKey } from '../../workflows/subscription/contract.ts';
 import { run } from '../transactions.ts';
-import type { QueueRef, RouterAddress } from './router/ports.ts';
-import { recipientKeyContext } from '../../api/subscription/sealed-columns.ts';
+import type { RouterAddress } from './router/ports.ts';
 import type { KeyBox } from '../../api/key-box.ts';
+import { KeyBoxError } from '../../api/key-box.ts';
 
 /** A router, as rows have it. */
 export interface AddressRow {
@@ -33,16 +33,6 @@ export const UPSERT_NTF_SERVER = {
      WHERE known.key_hash <> excluded.key_hash`,
 };
 
-/** A queue as a batch needs it. */
-export interface WorkQueue {
-  queueId: string;
-  address: RouterAddress;
-  recipientId: string;
-  /** Sealed. */
-  recipientPrivateKey: Buffer;
-  credentials: { notifierId: string; privateKey: Buffer } | undefined;
-}
-
 /** Notifier credentials to keep, the private ones sealed. */
 export interface SealedCredentials {
   queueId: string;
@@ -52,34 +42,14 @@ export interface SealedCredentials {
   dhSecret: Buffer;
 }
 
-export interface QueueRow extends AddressRow {
-  queue_id: string;
-  rcv_id: string;
-  rcv_private_key: Buffer;
-  ntf_id: string | null;
-  ntf_private_key: Buffer | null;
-}
-
-export function workQueueOf(row: QueueRow): WorkQueue {
-  return {
-    queueId: row.queue_id,
-    address: addressOf(row),
-    recipientId: row.rcv_id,
-    recipientPrivateKey: row.rcv_private_key,
-    credentials:
-      row.ntf_id === null ? undefined : { notifierId: row.ntf_id, privateKey: row.ntf_private_key! },
-  };
-}
-
-/** @throws KeyBoxError when the recipient's key does not open. */
-export function queueRefOf(
-  keyBox: KeyBox,
-  agentId: string,
-  { connId, userId }: { connId: string; userId: number },
-  { address, recipientId, recipientPrivateKey }: WorkQueue,
-): QueueRef {
-  const key = keyBox.open(recipientPrivateKey, recipientKeyContext(agentId, recipientId));
-  return { address, userId, connId, recipientId, recipientPrivateKey: key };
+/** @returns undefined when it does not open. */
+export function openIfPossible(keyBox: KeyBox, sealed: Buffer, context: string): Buffer | undefined {
+  try {
+    return keyBox.open(sealed, context);
+  } catch (error) {
+    if (error instanceof KeyBoxError) return undefined;
+    throw error;
+  }
 }
 
 export async function saveCredentials(
@@ -105,3 +75,42 @@ const SAVE_CREDENTIALS = {
            AS made (queue_id, ntf_public_key, ntf_private_key, ntf_id, rcv_ntf_dh_secret)
      WHERE queue.queue_id = made.queue_id`,
 };
+
+/**
+ * Servers with something to do, of the agents in the CTE `agent`: agent, pool, host, port. One look into an index for each.
+ *
+ * @param when conditions besides: `smp` and `ntf` of a record, `deletion` of a token deletion.
+ */
+export const serversWithWork = ({ smp = 'true', ntf = 'true', deletion = 'true' }): string => `
+    SELECT agent_id, 'ntf-smp' AS pool, host, port
+      FROM agent
+      JOIN subscriptions.smp_servers AS server USING (agent_id)
+     CROSS JOIN LATERAL (
+       SELECT FROM subscriptions.ntf_subscriptions AS record
+        WHERE (record.agent_id, smp_host, smp_port) = (server.agent_id, server.host, server.port)
+          AND smp_action IS NOT NULL AND NOT smp_failed AND ${smp}
+        ORDER BY action_ts
+        LIMIT 1
+     ) AS due
+     UNION ALL
+    SELECT agent_id, 'ntf-ntf', host, port
+      FROM agent
+      JOIN subscriptions.ntf_servers AS server USING (agent_id)
+     CROSS JOIN LATERAL (
+       SELECT FROM subscriptions.ntf_subscriptions AS record
+        WHERE (record.agent_id, record.ntf_host, record.ntf_port) = (server.agent_id, server.host, server.port)
+          AND ntf_action IS NOT NULL AND NOT ntf_failed AND ${ntf}
+        ORDER BY action_ts
+        LIMIT 1
+     ) AS due
+     UNION ALL
+    SELECT agent_id, 'ntf-tkn-del', host, port
+      FROM agent
+      JOIN subscriptions.ntf_servers AS server USING (agent_id)
+     CROSS JOIN LATERAL (
+       SELECT FROM subscriptions.ntf_tokens_to_delete AS deletion
+        WHERE (deletion.agent_id, deletion.host, deletion.port) = (server.agent_id, server.host, server.port)
+          AND NOT del_failed AND ${deletion}
+        ORDER BY deletion.id
+        LIMIT 1
+     ) AS due`;

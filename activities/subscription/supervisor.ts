@@ -3,25 +3,18 @@
  * something to do are woken. A command that is carried out again changes nothing more.
  */
 import type { PoolClient } from 'pg';
-import { actionOf, queueOf } from '../../api/subscription/rows.ts';
-import type { Command, WorkerKey } from '../../workflows/subscription/contract.ts';
+import { queueOf } from '../../api/subscription/rows.ts';
+import type { Command } from '../../workflows/subscription/contract.ts';
 import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
-import type { RecordFacts, ServerKey } from '../../workflows/subscription/rules.ts';
-import { bucketOf, distinctServers } from '../../workflows/subscription/rules.ts';
-import { inTransaction, run, saveIsolated } from '../transactions.ts';
+import { inTransaction, run } from '../transactions.ts';
 import { loadToken } from './agents.ts';
 import { keepingOf } from './reconciliation.ts';
 import type { SubscriptionResources } from './batches.ts';
-import { NO_QUEUE } from './batches.ts';
 import { lockRecords } from './claims.ts';
-import { kickAll } from './commands.ts';
-import { addressOf } from './rows.ts';
+import type { WorkerRow } from './commands.ts';
+import { kickAll, workersIn } from './commands.ts';
 import type { SubscriptionEvent } from './events.ts';
-import { announceEvent, errorText, writeEvent } from './events.ts';
-import type { NewRecord } from './records.ts';
-import { createRecords, resetRecords, setActions } from './records.ts';
-import type { RouterAddress } from './router/ports.ts';
-import type { AddressRow } from './rows.ts';
+import { announceEvent, writeEvent } from './events.ts';
 
 export interface CommandOrder extends Command {
   agentId: string;
@@ -36,24 +29,31 @@ export interface CommandOutcome {
   next?: string;
 }
 
-interface Applied {
-  kicks: WorkerKey[];
-  errors: SubscriptionEvent['errors'];
-}
-
 export function createCommandWork(resources: SubscriptionResources) {
   const { db, log, metrics } = resources;
 
   return {
     /** Carries out a command, or a page of one that is for all connections. */
-    async applyCommand(order: CommandOrder): Promise<CommandOutcome> {
-      const { agentId, kind, connIds: named, after = '' } = order;
-      const { kicks, event, connIds } = await inTransaction(db, async (client) => {
-        const connIds = named ?? (await listSubscribed(client, agentId, after));
-        const { kicks, errors } = await APPLY[kind](client, agentId, [...connIds].sort(), order.nowMs);
+    async applyCommand({
+      agentId,
+      kind,
+      connIds: named,
+      nowMs,
+      after = '',
+    }: CommandOrder): Promise<CommandOutcome> {
+      const { connIds, workers, event } = await inTransaction(db, async (client) => {
+        const values = [agentId, after, MAX_CONNECTIONS];
+        const connIds = named ?? idsIn(await run<IdRow>(client, LIST_SUBSCRIBED, values));
+        // The lock is a separate statement: one that waited for a worker's transaction would see the record as the worker
+        // wrote it, but the queue as it was before.
+        await lockRecords(client, agentId, connIds);
+        const workers = await APPLY[kind](client, agentId, connIds, nowMs);
+        const unknown =
+          kind === 'reconcile' ? [] : await run<IdRow>(client, LIST_UNKNOWN, [agentId, connIds]);
+        const errors = idsIn(unknown).map((connId) => ({ connId, error: NO_QUEUE }));
         const event: SubscriptionEvent = { agentId, kind: 'ERRS', errors };
         await writeEvent(client, event);
-        return { kicks, event, connIds };
+        return { connIds, workers, event };
       });
       metrics.subscriptionCommand({ kind });
       log.info(
@@ -61,173 +61,104 @@ export function createCommandWork(resources: SubscriptionResources) {
         'subscription command carried out',
       );
       announceEvent(resources, event);
+      await kickAll(resources, workersIn(agentId, workers));
       const next = named || connIds.length < MAX_CONNECTIONS ? undefined : connIds.at(-1);
-      await kickAll(resources, kicks);
       return next === undefined ? {} : { next };
     },
   };
 }
 
-type Apply = (client: PoolClient, agentId: string, connIds: string[], nowMs: number) => Promise<Applied>;
+const NO_QUEUE = 'AGENT CONN NOT_FOUND: the connection has no queue';
 
-const APPLY: Record<Command['kind'], Apply> = {
-  async create(client, agentId, connIds, nowMs) {
-    const { found, errors } = await loadConnections(client, agentId, connIds);
-    const created = await createWanted(client, agentId, found, nowMs);
-    return { kicks: created.kicks, errors: [...errors, ...created.errors] };
-  },
-
-  async 'smp-delete'(client, agentId, connIds, nowMs) {
-    const { found, errors } = await loadConnections(client, agentId, connIds);
-    return { kicks: await end(client, agentId, found, nowMs), errors };
-  },
-
-  async reconcile(client, agentId, connIds, nowMs) {
-    const { found } = await loadConnections(client, agentId, connIds, true);
-    const keeping = keepingOf(await loadToken(client, agentId));
-    const isWanted = ({ isEnabled, isDeleted }: FoundConnection) => isEnabled && !isDeleted;
-    const unwanted = found.filter((one) => one.record && (!isWanted(one) || keeping === 'ended'));
-    const wanted = keeping === 'kept' ? found.filter(isWanted) : [];
-    const kicks = await end(client, agentId, unwanted, nowMs);
-    const created = await createWanted(client, agentId, wanted, nowMs);
-    return { kicks: [...kicks, ...created.kicks], errors: created.errors };
-  },
-};
-
-/** Makes, starts over or wakes the subscriptions of connections; those that are switched off are left alone. */
-async function createWanted(
-  client: PoolClient,
-  agentId: string,
-  found: readonly FoundConnection[],
-  nowMs: number,
-): Promise<Applied> {
-  const token = await loadToken(client, agentId);
-  const kicks: WorkerKey[] = [];
-  const fresh: NewRecord[] = [];
-  const stale: NewRecord[] = [];
-  for (const connection of found.filter(({ isEnabled }) => isEnabled)) {
-    const { queue, record } = connection;
-    const bucket = bucketOf({ server: queue.address, notifierId: queue.notifierId }, record);
-    if (bucket.bucket === 'continue') kicks.push({ agentId, pool: bucket.pool, server: bucket.server });
-    // Without a token there is no router to subscribe on; the token's own Create will come.
-    else if (token) {
-      const list = bucket.bucket === 'new' ? fresh : stale;
-      const { connId, userId } = connection;
-      const [smpServer, ntfServer] = [queue.address, token.address];
-      list.push({ connId, userId, smpServer, ntfServer, status: 'NEW', action: 'smp-key' });
-    }
-  }
-  const refused = [
-    ...(await saveIsolated(client, fresh, (some) => createRecords(client, agentId, some, nowMs))),
-    ...(await saveIsolated(client, stale, (some) => resetRecords(client, agentId, some, nowMs))),
-  ];
-  const written = [...fresh, ...stale].map(({ smpServer }) => smpServer);
-  return {
-    kicks: [...kicks, ...smpKicks(agentId, written)],
-    errors: refused.map(({ item: { connId }, reason }) => ({ connId, error: `STORE INTERNAL: ${reason}` })),
-  };
+interface IdRow {
+  conn_id: string;
 }
 
-async function end(
-  client: PoolClient,
-  agentId: string,
-  found: readonly FoundConnection[],
-  nowMs: number,
-): Promise<WorkerKey[]> {
-  const ids = found.map(({ connId }) => connId);
-  await setActions(client, agentId, ids, 'smp-delete', nowMs);
-  return smpKicks(
-    agentId,
-    found.map(({ queue, record }) => record?.smpServer ?? queue.address),
-  );
-}
+const idsIn = (rows: readonly IdRow[]): string[] => rows.map(({ conn_id }) => conn_id);
 
-function smpKicks(agentId: string, servers: readonly ServerKey[]): WorkerKey[] {
-  return distinctServers(servers).map((server) => ({ agentId, pool: 'ntf-smp' as const, server }));
-}
-
-interface FoundConnection {
-  connId: string;
-  userId: number;
-  isEnabled: boolean;
-  isDeleted: boolean;
-  queue: { address: RouterAddress; notifierId: string | undefined };
-  record: RecordFacts | undefined;
-}
-
-async function loadConnections(
+/** @returns the workers to wake. */
+type Apply = (
   client: PoolClient,
   agentId: string,
   connIds: readonly string[],
-  withDeleted = false,
-): Promise<{ found: FoundConnection[]; errors: SubscriptionEvent['errors'] }> {
-  // The lock is a separate statement: a SELECT that waited for a worker's transaction would return the record as the
-  // worker wrote it, but the queue as it was before.
-  await lockRecords(client, agentId, connIds);
-  const rows = await run<ConnectionRow>(client, LOAD_CONNECTIONS, [agentId, connIds, withDeleted]);
-  const found = rows.map(foundOf);
-  const known = new Set(found.map(({ connId }) => connId));
-  const errors = connIds
-    .filter((connId) => !known.has(connId))
-    .map((connId) => ({ connId, error: errorText(NO_QUEUE) }));
-  return { found, errors };
-}
+  nowMs: number,
+) => Promise<WorkerRow[]>;
 
-function foundOf(row: ConnectionRow): FoundConnection {
-  return {
-    connId: row.conn_id,
-    userId: row.user_id,
-    isEnabled: row.is_enabled,
-    isDeleted: row.is_deleted,
-    queue: { address: addressOf(row), notifierId: row.ntf_id ?? undefined },
-    record:
-      row.ntf_host === null
-        ? undefined
-        : {
-            ntfServer: { host: row.ntf_host, port: row.ntf_port! },
-            smpServer: { host: row.smp_host!, port: row.smp_port! },
-            notifierId: row.smp_ntf_id ?? undefined,
-            action: actionOf(row.ntf_action, row.smp_action),
-            isUnreadable: row.is_unreadable ?? false,
-          },
-  };
-}
+const APPLY: Record<Command['kind'], Apply> = {
+  create: (client, ...values) => run(client, START_WANTED, values),
 
-async function listSubscribed(client: PoolClient, agentId: string, after: string): Promise<string[]> {
-  const rows = await run<{ conn_id: string }>(client, LIST_SUBSCRIBED, [agentId, after, MAX_CONNECTIONS]);
-  return rows.map(({ conn_id }) => conn_id);
-}
+  'smp-delete': (client, ...values) => run(client, END_RECORDS, [...values, true, false]),
 
-interface ConnectionRow extends AddressRow {
-  conn_id: string;
-  user_id: number;
-  is_enabled: boolean;
-  is_deleted: boolean;
-  ntf_id: string | null;
-  smp_host: string | null;
-  smp_port: number | null;
-  smp_ntf_id: string | null;
-  /** null: there is no record. */
-  ntf_host: string | null;
-  ntf_port: number | null;
-  ntf_action: string | null;
-  smp_action: string | null;
-  is_unreadable: boolean | null;
-}
+  async reconcile(client, agentId, ...values) {
+    const keeping = keepingOf(await loadToken(client, agentId));
+    const ended = await run<WorkerRow>(client, END_RECORDS, [agentId, ...values, false, keeping === 'ended']);
+    const started =
+      keeping === 'kept' ? await run<WorkerRow>(client, START_WANTED, [agentId, ...values]) : [];
+    return [...ended, ...started];
+  },
+};
 
-const LOAD_CONNECTIONS = {
-  name: 'load_connections_of_command',
+const AT_NOW = `to_timestamp($3::float8 / 1000)`;
+
+/**
+ * What a Create does about connections that want notifications: a record that is missing is made, one that does not agree with its
+ * queue or that no worker goes on with is started over, and for every other one its worker is woken.
+ *
+ * A queue on another router is a mismatch also while neither side has an id: a worker that is woken for the router of the
+ * queue would never find the record. Another fingerprint is no mismatch. Without a token there is no router to subscribe on; the
+ * token's own Create will come. $1 agent, $2 connections, $3 now, epoch ms.
+ */
+const START_WANTED = {
+  name: 'start_wanted_subscriptions',
   text: `
-    SELECT connection.conn_id, connection.user_id, connection.enable_ntfs IS NOT FALSE AS is_enabled, connection.is_deleted,
-           queue.host, queue.port, queue.key_hash, queue.ntf_id,
-           record.smp_host, record.smp_port, record.smp_ntf_id, record.ntf_host, record.ntf_port, record.ntf_action,
-           record.smp_action, record.ntf_failed OR record.smp_failed AS is_unreadable
+    WITH found AS MATERIALIZED (
+      SELECT connection.conn_id, connection.user_id, queue.host, queue.port, record.ntf_host, record.ntf_port, record.smp_action,
+             (queue.host, queue.port, queue.ntf_id) IS NOT DISTINCT FROM (record.smp_host, record.smp_port, record.smp_ntf_id)
+               AND (record.smp_action = 'K' OR record.ntf_action IN ('N', 'C'))
+               AND NOT record.ntf_failed AND NOT record.smp_failed AS goes_on
+        FROM subscriptions.connections AS connection
+       CROSS JOIN LATERAL (${queueOf('connection')}) AS queue
+        LEFT JOIN subscriptions.ntf_subscriptions AS record USING (agent_id, conn_id)
+       WHERE connection.agent_id = $1 AND connection.conn_id = ANY($2::text[])
+         AND NOT connection.is_deleted AND connection.enable_ntfs IS NOT FALSE
+    ), started AS (
+      INSERT INTO subscriptions.ntf_subscriptions AS record
+             (agent_id, conn_id, user_id, smp_host, smp_port, ntf_host, ntf_port, status, smp_action, action_ts)
+      SELECT $1, found.conn_id, found.user_id, found.host, found.port, token.host, token.port, 'NEW', 'K', ${AT_NOW}
+        FROM found
+        JOIN subscriptions.ntf_tokens AS token ON token.agent_id = $1
+       WHERE goes_on IS NOT TRUE
+       ORDER BY found.conn_id
+      ON CONFLICT (agent_id, conn_id) DO UPDATE
+         SET smp_host = excluded.smp_host, smp_port = excluded.smp_port, smp_ntf_id = NULL,
+             ntf_host = excluded.ntf_host, ntf_port = excluded.ntf_port, ntf_sub_id = NULL,
+             status = excluded.status, ntf_action = NULL, smp_action = excluded.smp_action, action_ts = excluded.action_ts,
+             generation = record.generation + 1, ntf_failed = false, smp_failed = false, updated_at = clock_timestamp()
+      RETURNING smp_host AS host, smp_port AS port
+    )
+    SELECT 'ntf-smp' AS pool, host, port FROM started
+     UNION
+    SELECT 'ntf-smp', host, port FROM found WHERE goes_on AND smp_action = 'K'
+     UNION
+    SELECT 'ntf-ntf', ntf_host, ntf_port FROM found WHERE goes_on AND smp_action IS NULL
+     ORDER BY 1, 2, 3`,
+};
+
+/**
+ * Has subscriptions ended. $1 agent, $2 connections, $3 now, epoch ms, $4 whether of all connections that are not deleted, or
+ * else of those that want none: that are deleted or switched off, or all if $5.
+ */
+const END_RECORDS = {
+  name: 'end_subscription_records',
+  text: `
+    UPDATE subscriptions.ntf_subscriptions AS record
+       SET ntf_action = NULL, smp_action = 'D', action_ts = ${AT_NOW}, generation = generation + 1,
+           ntf_failed = false, smp_failed = false, updated_at = clock_timestamp()
       FROM subscriptions.connections AS connection
-     CROSS JOIN LATERAL (${queueOf('connection')}) AS queue
-      LEFT JOIN subscriptions.ntf_subscriptions AS record USING (agent_id, conn_id)
-     WHERE connection.agent_id = $1 AND connection.conn_id = ANY($2::text[])
-       AND (NOT connection.is_deleted OR $3)
-     ORDER BY connection.conn_id`,
+     WHERE record.agent_id = $1 AND record.conn_id = ANY($2::text[])
+       AND (connection.agent_id, connection.conn_id) = (record.agent_id, record.conn_id)
+       AND CASE WHEN $4 THEN NOT is_deleted ELSE is_deleted OR enable_ntfs IS FALSE OR $5 END
+    RETURNING 'ntf-smp' AS pool, smp_host AS host, smp_port AS port`,
 };
 
 const LIST_SUBSCRIBED = {
@@ -238,4 +169,17 @@ const LIST_SUBSCRIBED = {
      WHERE agent_id = $1 AND conn_id > $2 AND NOT is_deleted AND enable_ntfs IS NOT FALSE
      ORDER BY conn_id
      LIMIT $3`,
+};
+
+/** Of these, the ones that are no connection with a queue. */
+const LIST_UNKNOWN = {
+  name: 'list_connections_without_queue',
+  text: `
+    SELECT conn_id
+      FROM unnest($2::text[]) AS named (conn_id)
+     WHERE NOT EXISTS (SELECT
+                         FROM subscriptions.connections AS connection
+                         JOIN subscriptions.rcv_queues AS queue USING (agent_id, conn_id)
+                        WHERE agent_id = $1 AND conn_id = named.conn_id AND NOT is_deleted)
+     ORDER BY conn_id`,
 };

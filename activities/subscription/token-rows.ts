@@ -1,6 +1,6 @@
 /**
  * The row of an agent's token, and the requests of clients about it. Owns the SQL that writes `ntf_tokens` and
- * `token_requests`; agents.ts reads the token for the workers.
+ * `token_requests`.
  */
 import { deletionKeyContext, tokenContext } from '../../api/subscription/sealed-columns.ts';
 import type { Pool, PoolClient } from 'pg';
@@ -13,7 +13,7 @@ import { query } from '../postgres.ts';
 import { run } from '../transactions.ts';
 import type { DeviceToken, KeyPair, PushProvider, RouterAddress, TokenStatus } from './router/ports.ts';
 import type { AddressRow } from './rows.ts';
-import { addressOf, UPSERT_NTF_SERVER, routerValues } from './rows.ts';
+import { addressOf, UPSERT_NTF_SERVER, openIfPossible, routerValues } from './rows.ts';
 
 /** What is to be done about a token next, and what has to be known for it. */
 export type TokenAction = { kind: 'REGISTER' | 'CHECK' | 'DELETE' } | { kind: 'VERIFY'; code: Buffer };
@@ -45,7 +45,7 @@ export async function loadSavedToken(
   keyBox: KeyBox,
   agentId: string,
 ): Promise<SavedToken | undefined> {
-  const [row] = await query<TokenRow>(db, LOAD_SAVED_TOKEN, [agentId]);
+  const row = await loadTokenRow(db, agentId);
   if (!row) return undefined;
   const open = (column: string, sealed: Buffer): Buffer => keyBox.open(sealed, tokenContext(column, agentId));
   return {
@@ -164,14 +164,6 @@ export async function removeToken(
   return { server: { host: row.host, port: row.port } };
 }
 
-function openIfPossible(keyBox: KeyBox, sealed: Buffer, context: string): Buffer | undefined {
-  try {
-    return keyBox.open(sealed, context);
-  } catch {
-    return undefined;
-  }
-}
-
 /** @returns undefined when there is no such request of this agent and kind. */
 export async function loadTokenRequest(
   db: Pool,
@@ -210,8 +202,14 @@ interface TokenRow extends AddressRow {
   mode: TokenMode | null;
 }
 
-const LOAD_SAVED_TOKEN = {
-  name: 'load_saved_token',
+/** @returns the row, with its secrets sealed; undefined when the agent has no token. */
+export async function loadTokenRow(db: Pool | PoolClient, agentId: string): Promise<TokenRow | undefined> {
+  const [row] = await query<TokenRow>(db, LOAD_TOKEN, [agentId]);
+  return row;
+}
+
+const LOAD_TOKEN = {
+  name: 'load_subscription_token',
   text: `
     SELECT token.*, server.key_hash
       FROM subscriptions.ntf_tokens AS token

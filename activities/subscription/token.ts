@@ -59,8 +59,6 @@ export type TokenStep =
       mode: TokenMode;
       /** That the token had before. */
       formerMode: TokenMode;
-      /** The token was found active, or has become it. */
-      isActive: boolean;
     }
   | { ok: false; error: RouterError };
 
@@ -344,7 +342,7 @@ const refused = (detail: string): { ok: false; error: RouterError } =>
 
 function stepOf(result: RouterResult<TokenStatus>, mode: TokenMode, formerMode: TokenMode): TokenStep {
   if (!result.ok) return result;
-  return { ok: true, status: result.value, mode, formerMode, isActive: result.value === 'ACTIVE' };
+  return { ok: true, status: result.value, mode, formerMode };
 }
 
 function refOf({ address, tokenId, auth }: SavedToken): TokenRef | undefined {

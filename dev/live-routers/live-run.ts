@@ -113,7 +113,7 @@ async function live(
   await steps.run('delete', async (see) => {
     const { queue, subscriptionId } = second;
     const [disabled] = await messaging.deleteNotifierKeys([queue]);
-    must(disabled!.result);
+    must(disabled);
     must(await notifications.deleteSubscription(registered.token, subscriptionId));
     mustBe(await application.deleteQueue(queue), 'OK');
     must(await notifications.deleteToken(registered.token));
@@ -200,7 +200,7 @@ async function subscribe(
     const [notifier, dh] = [generateAuthKeys(), generateDhKeys()];
     const request = { notifierPublicKey: notifier.publicKey, recipientDhPublicKey: dh.publicKey };
     const [credentials] = await messaging.createNotifierKeys([{ queue: made.queue, ...request }]);
-    const { notifierId, routerDhPublicKey } = must(credentials!.result);
+    const { notifierId, routerDhPublicKey } = must(credentials);
     const [created] = await notifications.createSubscriptions(registered.token, [
       { messagingRouter: run.smp, notifierId, notifierPrivateKey: notifier.privateKey },
     ]);

@@ -98,7 +98,7 @@ const commands = near(
 const checks = [
   requests.checkList,
   requests.checkToggle,
-  requests.checkImport,
+  requests.checkRequestId,
   (request: unknown) => requests.checkChange('agent', request as never),
   (request: unknown) => requests.checkChange(request as string, { look: {} }),
 ] as ((request: unknown) => void)[];

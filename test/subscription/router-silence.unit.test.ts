@@ -3,11 +3,11 @@ import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
 import { createMessagingRouters } from '../../activities/subscription/router/routers.ts';
-import type { QueueRef, RouterAddress } from '../../activities/subscription/router/ports.ts';
+import type { QueueRef, RouterAddress, RouterResult } from '../../activities/subscription/router/ports.ts';
 import { generateAuthKeys } from '../../activities/subscription/router/keys.ts';
 import { eventually } from '../eventually.ts';
 import type { RouterAdapter } from './router-adapter.ts';
-import { outcomesById, startRouterAdapter } from './router-adapter.ts';
+import { startRouterAdapter } from './router-adapter.ts';
 import { outcomeOf } from './router-agent.ts';
 
 /** Far longer than what is done meanwhile takes; the last of these tests waits for it at its end. */
@@ -47,6 +47,8 @@ const queueAt = (address: RouterAddress, userId: number): QueueRef => ({
   recipientPrivateKey: generateAuthKeys().privateKey,
 });
 
+const outcomesOf = (results: readonly RouterResult<unknown>[]) => results.map(outcomeOf);
+
 const users = (count: number) => Array.from({ length: count }, (_, index) => index + 1);
 
 function impatient(timeoutMs: number) {
@@ -64,7 +66,7 @@ test('subscription-B1 N17 a router that says nothing to many users holds up no u
     .finally(() => (hasEnded = true));
   await eventually('the silent router to be asked', async () => hole.open > 0);
 
-  expect(outcomesById(await messaging.deleteNotifierKeys([healthy]))).toEqual({ c: 'ok' });
+  expect(outcomesOf(await messaging.deleteNotifierKeys([healthy]))).toEqual(['ok']);
   expect(hasEnded).toBe(false);
   await messaging.close();
   await waiting;
@@ -74,7 +76,7 @@ test('subscription-B1 N17 every caller that waits for an unreachable router hear
   const messaging = impatient(300);
   const results = await messaging.deleteNotifierKeys(users(60).map((user) => queueAt(silent(), user)));
 
-  expect(new Set(results.map(({ result }) => outcomeOf(result)))).toEqual(new Set(['BROKER NETWORK']));
+  expect(new Set(outcomesOf(results))).toEqual(new Set(['BROKER NETWORK']));
   expect(results).toHaveLength(60);
   // One round of a few, and not one for each.
   expect(hole.opened).toBeLessThanOrEqual(8);
@@ -93,7 +95,7 @@ test('subscription-B1 N17 one user who gets no answer does not speak for a route
   );
   adapter.smp.fail({ failure: { kind: 'silence' }, subject: 'NDEL', times: 1 });
 
-  const outcomes = Object.values(outcomesById(await quick.deleteNotifierKeys(queues)));
+  const outcomes = outcomesOf(await quick.deleteNotifierKeys(queues));
   expect(outcomes.filter((outcome) => outcome === 'BROKER TIMEOUT')).toHaveLength(1);
   expect(outcomes.filter((outcome) => outcome === 'ok')).toHaveLength(29);
 });
@@ -103,13 +105,11 @@ test('subscription-B1 N17 a router that answers again is asked by all again', as
     users(12).map((user) => adapter.makeQueue(adapter.smp.address, user, `c${user}`)),
   );
   await adapter.smp.stop();
-  expect(new Set(Object.values(outcomesById(await adapter.messaging.deleteNotifierKeys(queues))))).toEqual(
+  expect(new Set(outcomesOf(await adapter.messaging.deleteNotifierKeys(queues)))).toEqual(
     new Set(['BROKER NETWORK']),
   );
   await adapter.smp.start();
-  expect(new Set(Object.values(outcomesById(await adapter.messaging.deleteNotifierKeys(queues))))).toEqual(
-    new Set(['ok']),
-  );
+  expect(new Set(outcomesOf(await adapter.messaging.deleteNotifierKeys(queues)))).toEqual(new Set(['ok']));
 });
 
 test('subscription-B1 N17 hundreds of silent routers take a bounded number of connections', async () => {
@@ -122,11 +122,22 @@ test('subscription-B1 N17 hundreds of silent routers take a bounded number of co
   const waiting = messaging.deleteNotifierKeys(queues);
   await eventually('all to be tried', async () => hole.opened >= routers);
 
-  expect(outcomesById(await messaging.deleteNotifierKeys([healthy]))).toEqual({ c: 'ok' });
+  expect(outcomesOf(await messaging.deleteNotifierKeys([healthy]))).toEqual(['ok']);
   await messaging.close();
-  expect(new Set((await waiting).map(({ result }) => outcomeOf(result)))).toEqual(
-    new Set(['AGENT INACTIVE']),
-  );
+  expect(new Set(outcomesOf(await waiting))).toEqual(new Set(['AGENT INACTIVE']));
   // Of ten users each, as many as one router is asked at the same time.
   expect(hole.most).toBeLessThanOrEqual(8 * routers);
+});
+
+test('N17 closing ends what is under way, and nothing is sent any more', async () => {
+  const queue = await adapter.makeQueue(adapter.smp.address);
+  adapter.smp.fail({ failure: { kind: 'silence' }, subject: 'NDEL' });
+  const underWay = adapter.messaging.deleteNotifierKeys([queue]);
+  await eventually('the command to arrive', async () => adapter.smp.calls.some(({ op }) => op === 'NDEL'));
+
+  await adapter.messaging.close();
+  expect(outcomesOf(await underWay)).toEqual(['AGENT INACTIVE']);
+  const calls = adapter.smp.calls.length;
+  expect(outcomesOf(await adapter.messaging.deleteNotifierKeys([queue]))).toEqual(['AGENT INACTIVE']);
+  expect(adapter.smp.calls.length).toBe(calls);
 });

@@ -6,7 +6,7 @@ import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/me
 import { makeQueues } from '../../dev/stand-ins/subscription/queues.ts';
 import { eventually } from '../harness.ts';
 import { makeQueueRefs } from './router-adapter.ts';
-import { newDevice, valueOf } from './router-agent.ts';
+import { valueOf } from './router-agent.ts';
 import type { TokenAgent } from './token-agent.ts';
 import { takeTokenAgent } from './token-agent.ts';
 
@@ -24,47 +24,6 @@ afterAll(() => agent.release());
 const subscriptions = () => agent.operator().subscriptions;
 
 const made = async (server: RouterAddress) => (await agent.create([{ userId: 1, server }]))[0]!;
-
-const rowOf = async ({ host, port }: RouterAddress) => {
-  const [row] = await agent.rows<{ key_hash: string }>(
-    'SELECT key_hash FROM subscriptions.smp_servers WHERE host = $1 AND port = $2',
-    [host, port],
-  );
-  return row;
-};
-
-test('N19 a device is registered, verified, given way to another one and forgotten on a binary router', async () => {
-  const tokens = agent.tokensOf('device');
-  const [ntf] = agent.routers.ntf;
-  const known = () => ntf!.tokens().map(({ device }) => device.token);
-  await agent.activate(tokens);
-  expect(await tokens.check()).toBe('ACTIVE');
-
-  const next = newDevice();
-  await agent.activate(tokens, 'PERIODIC', next);
-  expect(known()).toEqual(expect.arrayContaining([next.token]));
-  expect(known()).not.toContain(tokens.device.token);
-  await tokens.delete(next);
-  await eventually('the router to forget it', async () => !known().includes(next.token));
-});
-
-test('N19 a subscription is made, ended and made again, and its connection deleted, on binary routers', async () => {
-  const connId = await made(smp.address);
-  await agent.active([connId]);
-  expect(await rowOf(smp.address)).toMatchObject({ key_hash: smp.address.keyHash });
-  expect(smp.queues()[0]!.notifier).toBeDefined();
-
-  await subscriptions().toggle([connId], false);
-  await eventually('the notifier to go', async () => !smp.queues()[0]!.notifier);
-  await eventually('the record to go', async () => (await agent.record(connId)) === undefined);
-  await subscriptions().toggle([connId], true);
-  await agent.active([connId]);
-
-  await subscriptions().delete([connId]);
-  await eventually('the notifier to go', async () => !smp.queues()[0]!.notifier);
-  await eventually('the record to go', async () => (await agent.record(connId)) === undefined);
-  expect(new Set(smp.calls.map(({ op }) => op))).toEqual(new Set(['NEW', 'NKEY', 'NDEL', 'NSUB']));
-});
 
 test('N19 the next host of a router is taken when one cannot be reached', async () => {
   const address = { ...smp.address, host: '127.0.0.77,127.0.0.1' };
@@ -101,7 +60,7 @@ test('N19 credentials that an application has on a binary router are taken over,
       recipientDhPublicKey: notifications.publicKey,
     },
   ]);
-  const made = valueOf(credentials!.result);
+  const made = valueOf(credentials);
   await application.close();
   const text = (bytes: Buffer) => bytes.toString('base64url');
 

@@ -1,30 +1,15 @@
 /** The rules of subscriptions that are arithmetic, as tables. */
 import fc from 'fast-check';
 import { actionOf } from '../../api/subscription/rows.ts';
-import type { Deaths, QueueFacts, RecordAction, RecordFacts } from '../../workflows/subscription/rules.ts';
+import type { Deaths, RecordAction } from '../../workflows/subscription/rules.ts';
 import {
-  bucketOf,
   countDeath,
-  distinctServers,
   freshRetry,
   listsOf,
   nextRetry,
   stepAfterCheck,
-  stepAfterCreate,
-  stepAfterKey,
 } from '../../workflows/subscription/rules.ts';
 
-const SMP = { host: 'smp.example', port: 5_223 };
-const OTHER_PORT = { host: 'smp.example', port: 5_224 };
-const OTHER_HOST = { host: 'smp2.example', port: 5_223 };
-const NTF = { host: 'ntf.example', port: 443 };
-
-const queue = (notifierId?: string): QueueFacts => ({ server: SMP, ...(notifierId ? { notifierId } : {}) });
-const record = (facts: Partial<RecordFacts> = {}): RecordFacts => ({
-  smpServer: SMP,
-  ntfServer: NTF,
-  ...facts,
-});
 const ACTIONS: RecordAction[] = [
   'smp-key',
   'smp-delete',
@@ -33,75 +18,6 @@ const ACTIONS: RecordAction[] = [
   'ntf-delete',
   'ntf-rotate',
 ];
-
-describe('the partition of a Create', () => {
-  test('N1 N17 scenario 24: no record is a new subscription, with credentials or without', () => {
-    expect(bucketOf(queue(), undefined)).toEqual({ bucket: 'new' });
-    expect(bucketOf(queue('n1'), undefined)).toEqual({ bucket: 'new' });
-  });
-
-  test.each([
-    ['another notifier id', queue('n1'), record({ notifierId: 'n2', action: 'ntf-check' })],
-    ['another port', queue('n1'), record({ notifierId: 'n1', smpServer: OTHER_PORT, action: 'ntf-check' })],
-    ['another host', queue('n1'), record({ notifierId: 'n1', smpServer: OTHER_HOST, action: 'ntf-create' })],
-    ['credentials of the queue alone', queue('n1'), record({ action: 'smp-key' })],
-    ['an id of the record alone', queue(), record({ notifierId: 'n1', action: 'ntf-check' })],
-    ['no action, with ids', queue('n1'), record({ notifierId: 'n1' })],
-    ['no action, without ids', queue(), record()],
-    ['an NTF delete', queue('n1'), record({ notifierId: 'n1', action: 'ntf-delete' })],
-    ['an NTF rotate', queue('n1'), record({ notifierId: 'n1', action: 'ntf-rotate' })],
-    ['an SMP delete', queue('n1'), record({ notifierId: 'n1', action: 'smp-delete' })],
-    ['an SMP delete without ids', queue(), record({ action: 'smp-delete' })],
-    // The worker of the queue's router would not find it.
-    ['a key on another router', queue(), record({ smpServer: OTHER_HOST, action: 'smp-key' })],
-    ['a creation on another router', queue(), record({ smpServer: OTHER_PORT, action: 'ntf-create' })],
-    ['a key that no worker could read', queue(), record({ action: 'smp-key', isUnreadable: true })],
-  ])('N1 N6 N17 scenario 24: %s is a reset', (_, facts, row) => {
-    expect(bucketOf(facts, row)).toEqual({ bucket: 'reset' });
-  });
-
-  test.each([
-    ['smp-key', 'ntf-smp', SMP],
-    ['ntf-create', 'ntf-ntf', NTF],
-    ['ntf-check', 'ntf-ntf', NTF],
-  ] as const)('N1 N17 scenario 24: %s goes on, with its worker', (action, pool, server) => {
-    for (const id of ['n1', undefined]) {
-      const row = record({ action, ...(id ? { notifierId: id } : {}) });
-      expect(bucketOf(queue(id), row)).toEqual({ bucket: 'continue', pool, server });
-    }
-  });
-
-  test('N1 N17 scenario 24: another fingerprint alone is no mismatch', () => {
-    const row = record({ action: 'smp-key', smpServer: { ...SMP, keyHash: 'of-the-record' } as typeof SMP });
-    const facts: QueueFacts = { server: { ...SMP, keyHash: 'of-the-queue' } as typeof SMP };
-    expect(bucketOf(facts, row)).toMatchObject({ bucket: 'continue', pool: 'ntf-smp' });
-  });
-
-  test('N1 only what agrees and has something live to do goes on, whatever else there is', () => {
-    const id = fc.option(fc.constantFrom('n1', 'n2'), { nil: undefined });
-    const server = fc.constantFrom(SMP, OTHER_PORT, OTHER_HOST);
-    const action = fc.option(fc.constantFrom(...ACTIONS), { nil: undefined });
-    fc.assert(
-      fc.property(id, server, id, server, action, (queueId, queueServer, recordId, recordServer, next) => {
-        const bucket = bucketOf(
-          { server: queueServer, ...(queueId ? { notifierId: queueId } : {}) },
-          {
-            smpServer: recordServer,
-            ntfServer: NTF,
-            ...(recordId ? { notifierId: recordId } : {}),
-            ...(next ? { action: next } : {}),
-          },
-        );
-        const agrees =
-          queueId === recordId &&
-          queueServer.host === recordServer.host &&
-          queueServer.port === recordServer.port;
-        const isLive = next === 'smp-key' || next === 'ntf-create' || next === 'ntf-check';
-        expect(bucket.bucket === 'continue').toBe(agrees && isLive);
-      }),
-    );
-  });
-});
 
 describe('an action in two columns', () => {
   test.each([
@@ -130,12 +46,6 @@ describe('the lists of a round', () => {
       { kind: 'ntf-rotate', ids: ['0'] },
     ]);
     expect(listsOf([])).toEqual([]);
-  });
-
-  test('N1 servers are woken once each, in an order that is always the same', () => {
-    const servers = [OTHER_PORT, SMP, OTHER_HOST, SMP];
-    expect(distinctServers(servers)).toEqual([SMP, OTHER_PORT, OTHER_HOST]);
-    expect(distinctServers([...servers].reverse())).toEqual([SMP, OTHER_PORT, OTHER_HOST]);
   });
 });
 
@@ -191,15 +101,6 @@ test('N2 a worker survives four deaths in a clock minute, and not the fifth; the
 describe('the next step of a subscription', () => {
   const NOW = 1_000_000;
   const DAY = 86_400_000;
-
-  test('N1 after its key it is made immediately, and checked for the first time after the first interval', () => {
-    expect(stepAfterKey(NOW)).toEqual({ status: 'KEY', action: 'ntf-create', actionMs: NOW });
-    expect(stepAfterCreate(NOW, DAY)).toEqual({
-      status: 'CREATED NEW',
-      action: 'ntf-check',
-      actionMs: NOW + DAY,
-    });
-  });
 
   test.each([
     ['NEW', true],

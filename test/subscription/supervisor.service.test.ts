@@ -66,49 +66,6 @@ test.each([
   await eventually('the deletion', async () => (await agent.idle()).done === done + 1);
 });
 
-test('N9 N17 scenario 25: without a token a Create that waits writes nothing, and still wakes who goes on', async () => {
-  const fresh = await createWithoutRecord();
-  const givenUp = await createWithoutRecord();
-  const goingOn = await createWithoutRecord();
-  await commands.send(AGENT, 'create', [givenUp, goingOn]);
-  await agent.active([givenUp, goingOn]);
-  await agent.idle();
-  await agent.rows(
-    `UPDATE subscriptions.ntf_subscriptions SET ntf_action = NULL, smp_action = NULL, action_ts = NULL
-      WHERE conn_id = $1`,
-    [givenUp],
-  );
-  const saved = await agent.rows('DELETE FROM subscriptions.ntf_tokens RETURNING *');
-  await eventually(
-    'the worker to be waiting',
-    async () => (await agent.workerState('ntf-ntf', ntf().address)).doing === 'waiting',
-  );
-  const handle = agent.worker('ntf-ntf', ntf().address);
-  const { historyLength } = await handle.describe();
-  await agent.command('create', [fresh, givenUp, goingOn]);
-  await agent.idle();
-  expect(await agent.record(fresh)).toBeUndefined();
-  expect(await agent.record(givenUp)).toMatchObject({
-    ntf_action: null,
-    smp_action: null,
-    status: 'CREATED NEW',
-  });
-  await eventually(
-    'the worker to be woken',
-    async () => (await handle.describe()).historyLength > historyLength,
-  );
-  expect(await agent.record(goingOn)).toMatchObject({ ntf_action: 'C' });
-
-  const [row] = saved as Record<string, unknown>[];
-  const columns = Object.keys(row!);
-  await agent.slot.db.query(
-    `INSERT INTO subscriptions.ntf_tokens (${columns.join()}) VALUES (${columns.map((_, index) => `$${index + 1}`).join()})`,
-    Object.values(row!),
-  );
-  await commands.createAll(AGENT);
-  await agent.active([fresh, givenUp, goingOn]);
-});
-
 test('N1 commands are carried out one at a time, in the order in which they came', async () => {
   const connId = await createWithoutRecord();
   await commands.send(AGENT, 'create', [connId]);
@@ -126,42 +83,6 @@ test('N1 commands are carried out one at a time, in the order in which they came
   // The Create finds a record that is to be deleted, and starts it over.
   await eventually('the new key', async () => keysAskedFor() > keys);
   await agent.active([connId]);
-});
-
-test('N1 N14 a Create that meets a worker in the middle of its writing goes on from what that has written', async () => {
-  const connId = await createWithoutRecord();
-  // The real worker waits for an answer, and for its next attempt after that.
-  smp().fail({ failure: { kind: 'silence' }, subject: 'NKEY' });
-  const keys = keysAskedFor();
-  await commands.send(AGENT, 'create', [connId]);
-  await eventually('its call', async () => keysAskedFor() > keys);
-  await agent.idle();
-  // A worker that has its key, and is about to commit it.
-  const worker = await agent.slot.db.connect();
-  await worker.query('BEGIN');
-  await worker.query(
-    `UPDATE subscriptions.ntf_subscriptions
-        SET status = 'KEY', smp_ntf_id = 'made', ntf_action = 'N', smp_action = NULL WHERE conn_id = $1`,
-    [connId],
-  );
-  await worker.query(
-    `UPDATE subscriptions.rcv_queues
-        SET ntf_id = 'made', ntf_public_key = 'p', ntf_private_key = 'k', rcv_ntf_dh_secret = 's' WHERE conn_id = $1`,
-    [connId],
-  );
-  await commands.send(AGENT, 'create', [connId]);
-  await eventually('the command to wait for the record', async () => {
-    const waiting = await agent.rows(
-      "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
-    );
-    return waiting.length > 0;
-  });
-  await worker.query('COMMIT');
-  worker.release();
-  await agent.idle();
-  expect(await agent.record(connId)).toMatchObject({ smp_ntf_id: 'made', smp_action: null });
-  await agent.update('deleteConnections', { connIds: [connId] });
-  await agent.idle();
 });
 
 test('N14 credentials of a claim that was replaced do not end up on the queue', async () => {
@@ -253,24 +174,6 @@ test('N6 N16 errors reach the stream of clients once, with the connections that 
   expect(await agent.record(connId)).toMatchObject({ status: 'NEW', smp_action: null, action_ms: null });
 });
 
-test('N16 events that Redis did not take are relayed once it does', async () => {
-  await agent.slot.redis.set(EVENTS, 'not a stream');
-  await agent.command('create', ['unknown']);
-  const eventId = await eventually('the event', async () => {
-    const rows = await agent.rows<{ id: string }>(
-      'SELECT event_id::text AS id FROM subscriptions.events WHERE relayed_at IS NULL',
-    );
-    return rows[0]?.id;
-  });
-  await agent.idle();
-  await agent.slot.redis.del(EVENTS);
-  // Events of other tests may be put back beside it, since their stream is gone.
-  await eventually('the relay', async () => {
-    const entries = await agent.slot.redis.xrange(EVENTS, '-', '+');
-    return entries.some(([, fields]) => fields[fields.indexOf('event_id') + 1] === eventId);
-  });
-});
-
 test('N3 N5 the sweep wakes a worker for work without a signal, and forgets deletions that are too old', async () => {
   // Connections of other tests have no record.
   await agent.sweep();
@@ -302,7 +205,7 @@ test('N3 N5 the sweep wakes a worker for work without a signal, and forgets dele
   await agent.rows('DELETE FROM subscriptions.ntf_tokens_to_delete');
 });
 
-test('N13 N17 scenario 40: closing in the middle of a batch ends all calls, writes nothing, and opening goes on', async () => {
+test('subscription-B8 N13 N17 scenario 40: closing in the middle of a batch ends all calls, writes nothing, and opening goes on', async () => {
   const connIds = [await createWithoutRecord(), await createWithoutRecord()];
   const { promise: until, resolve: answer } = Promise.withResolvers<void>();
   smp().fail({ failure: { kind: 'hold', until }, subject: 'NKEY', times: 1 });
@@ -318,6 +221,7 @@ test('N13 N17 scenario 40: closing in the middle of a batch ends all calls, writ
   // A request finds it closed now.
   await commands.send(AGENT, 'create', connIds);
   expect(await agent.update<AgentState>(REPLAY_UPDATE)).toMatchObject({ workers: 0 });
+  await agent.sweep();
   answer();
   await eventually('the late answer', async () =>
     smp()

@@ -125,12 +125,13 @@ export const changeWorkflowId = (agentId: string, id: string): string =>
   `${supervisorWorkflowId(agentId)}/change/${id}`;
 
 export type RouterChange =
-  | { trust: TrustRouter }
+  /**
+   * Pins a router, once it has answered under this fingerprint: a messaging router for all its queues, a notification router
+   * for the token and the token deletions there.
+   */
+  | { trust: { server: RouterKey } }
   /** Changes nothing: asks each router of the agent whether it is there. */
-  | { look: LookAtRouters };
-
-/** Nothing to choose. */
-export type LookAtRouters = Record<string, never>;
+  | { look: Record<string, never> };
 
 /** How one process of the service gets on with the routers of an agent. */
 export interface RouterStates {
@@ -156,14 +157,6 @@ export interface RouterState extends RouterKey {
   heldSinceMs?: number;
   /** That was not about a single queue or token, since the process began. */
   lastError?: { error: string; atMs: number };
-}
-
-/**
- * Pins a router, once it has answered under this fingerprint: a messaging router for all its queues, a notification router
- * for the token and the token deletions there.
- */
-export interface TrustRouter {
-  server: RouterKey;
 }
 
 /** What is imported holds private keys, so it stands sealed in `subscriptions.queue_imports`. */

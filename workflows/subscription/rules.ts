@@ -1,6 +1,6 @@
 /**
- * The rules of notification subscriptions that are arithmetic and nothing else: what a Create does about a connection,
- * which delays a retry waits, what the lists of a round are, and what a router's answer to a check means. Pure.
+ * The rules of notification subscriptions that are arithmetic and nothing else: which delays a retry waits, what the lists of a
+ * round are, and what a router's answer to a check means. Pure.
  */
 
 /** A router; which certificate it presents is not part of who it is. */
@@ -9,60 +9,8 @@ export interface ServerKey {
   port: number;
 }
 
-/** The queue of a connection. */
-export interface QueueFacts {
-  server: ServerKey;
-  /** Of its notifier credentials; absent without credentials. */
-  notifierId?: string | undefined;
-}
-
-/** The subscription of a connection. */
-export interface RecordFacts {
-  smpServer: ServerKey;
-  ntfServer: ServerKey;
-  notifierId?: string | undefined;
-  /** Absent: a worker has given up, which only a reset ends. */
-  action?: RecordAction | undefined;
-  /** A worker could not read it, and leaves it alone until it is written again. */
-  isUnreadable?: boolean;
-}
-
-/** What a Create does about a connection: make a record, start it over, or wake the worker that has it. */
-export type Bucket =
-  { bucket: 'new' | 'reset' } | { bucket: 'continue'; pool: 'ntf-smp' | 'ntf-ntf'; server: ServerKey };
-
-/**
- * Sorts a connection into a bucket; the first rule that fits decides.
- * Where neither side has an id yet, an address that differs counts as a mismatch, too: a worker that is woken for the
- * router of the queue would never find the record.
- */
-export function bucketOf(queue: QueueFacts, record: RecordFacts | undefined): Bucket {
-  if (!record) return { bucket: 'new' };
-  if (queue.notifierId !== record.notifierId) return { bucket: 'reset' };
-  if (!isSameServer(queue.server, record.smpServer)) return { bucket: 'reset' };
-  const { action } = record;
-  if (action === undefined || record.isUnreadable) return { bucket: 'reset' };
-  switch (action) {
-    case 'ntf-delete':
-    case 'ntf-rotate':
-    case 'smp-delete':
-      return { bucket: 'reset' };
-    case 'smp-key':
-      return { bucket: 'continue', pool: 'ntf-smp', server: queue.server };
-    case 'ntf-create':
-    case 'ntf-check':
-      return { bucket: 'continue', pool: 'ntf-ntf', server: record.ntfServer };
-  }
-}
-
 export function isSameServer(one: ServerKey, other: ServerKey): boolean {
   return one.host === other.host && one.port === other.port;
-}
-
-/** Each server once, in an order that does not depend on where they came from. */
-export function distinctServers<S extends ServerKey>(servers: readonly S[]): S[] {
-  const byName = new Map(servers.map((server) => [`${server.host}:${server.port}`, server]));
-  return [...byName].sort(([one], [other]) => (one < other ? -1 : 1)).map(([, server]) => server);
 }
 
 /** The order in which a round works its lists off; the first one that is retried blocks the others. */
@@ -149,26 +97,6 @@ export function countDeath(before: Deaths, nowMs: number): { deaths: Deaths; has
   return { deaths: { minute, count }, hasSurvived: count <= SURVIVED_DEATHS };
 }
 
-/** What has become of a subscription, and what is to be done about it next. */
-export interface NextStep {
-  status: string;
-  action: RecordAction;
-  /** When, epoch ms. */
-  actionMs: number;
-}
-
-export const stepAfterKey = (nowMs: number): NextStep => ({
-  status: 'KEY',
-  action: 'ntf-create',
-  actionMs: nowMs,
-});
-
-export const stepAfterCreate = (nowMs: number, firstCheckMs: number): NextStep => ({
-  status: 'CREATED NEW',
-  action: 'ntf-check',
-  actionMs: nowMs + firstCheckMs,
-});
-
 /** A subscription with one of these is alive on its notification router, even if it still waits for something there. */
 const STILL_SUBSCRIBED: readonly string[] = ['NEW', 'PENDING', 'ACTIVE', 'INACTIVE', 'SERVICE'];
 
@@ -176,12 +104,13 @@ const STILL_SUBSCRIBED: readonly string[] = ['NEW', 'PENDING', 'ACTIVE', 'INACTI
  * A subscription that is alive is checked again after the interval; otherwise it is made again, from the key on.
  *
  * @param status as the router answered; undefined when the router does not know the subscription.
+ * @returns what has become of it, what is to be done about it next, and when, epoch ms.
  */
 export function stepAfterCheck(
   status: string | undefined,
   nowMs: number,
   checkIntervalMs: number,
-): NextStep & { isKept: boolean } {
+): { isKept: boolean; status: string; action: RecordAction; actionMs: number } {
   return status !== undefined && STILL_SUBSCRIBED.includes(status)
     ? { isKept: true, status: `CREATED ${status}`, action: 'ntf-check', actionMs: nowMs + checkIntervalMs }
     : { isKept: false, status: 'NEW', action: 'smp-key', actionMs: nowMs };

@@ -51,7 +51,7 @@ import {
   afterFlush,
   enqueue,
   isFull,
-  checkImport,
+  checkRequestId,
   checkList,
   checkToggle,
   isCommand,
@@ -157,8 +157,10 @@ async function continueWhenQuiet(supervisor: Supervisor): Promise<void> {
   });
 }
 
+type Database = typeof database | typeof atOnce;
+
 /** The activities of updates. */
-function databaseOf(supervisor: Supervisor): typeof database | typeof atOnce {
+function databaseOf(supervisor: Supervisor): Database {
   return isOver(supervisor) ? atOnce : database;
 }
 
@@ -198,61 +200,55 @@ function handleSignals(supervisor: Supervisor): void {
 function handleConnectionUpdates(supervisor: Supervisor): void {
   const { agentId, queue, oneAtATime } = supervisor;
 
-  /** Queues the commands that follow from a change. */
-  const queueCommands = <Result>({ result, commands }: Changed<Result>): Result => {
-    addCommands(queue, commands);
-    return result;
-  };
-  /** Signals cannot be refused, but updates can. */
-  const withRoomFor =
-    <Request>(check: (request: Request) => void) =>
-    (request: Request): void => {
-      if (isFull(queue)) refuse('too many commands wait; try again later');
-      check(request);
-    };
-  setHandler(
-    defineUpdate<ToggledConnections, [ToggleConnections]>(contract.TOGGLE_CONNECTIONS_UPDATE),
-    async (request) => {
-      await untilLoaded(supervisor);
-      return queueCommands(
-        await oneAtATime(() => databaseOf(supervisor).toggleConnections(agentId, request)),
-      );
-    },
-    {
-      validator: withRoomFor(checkToggle),
-      description: 'Switches notifications of connections. {connIds, enable}',
-    },
+  /** Takes an update about connections, and queues the commands that follow from it. Signals cannot be refused, but updates can. */
+  function onUpdate<Result, Request>(
+    name: string,
+    description: string,
+    check: (request: Request) => void,
+    change: (activities: Database, request: Request) => Promise<Changed<Result> | string>,
+  ): void {
+    setHandler(
+      defineUpdate<Result, [Request]>(name),
+      async (request) => {
+        await untilLoaded(supervisor);
+        const changed = await oneAtATime(() => change(databaseOf(supervisor), request));
+        if (typeof changed === 'string') fail(changed);
+        addCommands(queue, changed.commands);
+        return changed.result;
+      },
+      {
+        validator(request) {
+          if (isFull(queue)) refuse('too many commands wait; try again later');
+          check(request);
+        },
+        description,
+      },
+    );
+  }
+
+  onUpdate<ToggledConnections, ToggleConnections>(
+    contract.TOGGLE_CONNECTIONS_UPDATE,
+    'Switches notifications of connections. {connIds, enable}',
+    checkToggle,
+    (activities, request) => activities.toggleConnections(agentId, request),
   );
-  setHandler(
-    defineUpdate<DeletedConnections, [ConnectionList]>(contract.DELETE_CONNECTIONS_UPDATE),
-    async ({ connIds }) => {
-      await untilLoaded(supervisor);
-      return queueCommands(
-        await oneAtATime(() => databaseOf(supervisor).deleteConnections(agentId, connIds)),
-      );
-    },
-    {
-      validator: withRoomFor(checkList),
-      description: 'Deletes connections and their subscriptions. {connIds}',
-    },
+  onUpdate<DeletedConnections, ConnectionList>(
+    contract.DELETE_CONNECTIONS_UPDATE,
+    'Deletes connections and their subscriptions. {connIds}',
+    checkList,
+    (activities, { connIds }) => activities.deleteConnections(agentId, connIds),
   );
-  setHandler(
-    defineUpdate<void, [ConnectionList]>(contract.RETRY_CONNECTIONS_UPDATE),
-    ({ connIds }) => addCommands(queue, [{ kind: 'reconcile', connIds }]),
-    { validator: withRoomFor(checkList), description: 'Starts over what was given up. {connIds}' },
+  onUpdate<void, ConnectionList>(
+    contract.RETRY_CONNECTIONS_UPDATE,
+    'Starts over what was given up. {connIds}',
+    checkList,
+    async (_, { connIds }) => ({ result: undefined, commands: [{ kind: 'reconcile', connIds }] }),
   );
-  setHandler(
-    defineUpdate<ImportedConnection[], [ImportConnections]>(contract.IMPORT_CONNECTIONS_UPDATE),
-    async ({ requestId }) => {
-      await untilLoaded(supervisor);
-      const imported = await oneAtATime(() => databaseOf(supervisor).importConnections(agentId, requestId));
-      if (typeof imported === 'string') fail(imported);
-      return queueCommands(imported);
-    },
-    {
-      validator: withRoomFor(checkImport),
-      description: 'Takes queues over that exist already. {requestId} of subscriptions.queue_imports',
-    },
+  onUpdate<ImportedConnection[], ImportConnections>(
+    contract.IMPORT_CONNECTIONS_UPDATE,
+    'Takes queues over that exist already. {requestId} of subscriptions.queue_imports',
+    checkRequestId,
+    (activities, { requestId }) => activities.importConnections(agentId, requestId),
   );
 }
 

@@ -25,10 +25,11 @@ import {
   setHandler,
 } from '@temporalio/workflow';
 import type { SubscriptionTokenActivities, TokenStep } from '../../activities/subscription/token.ts';
-import { inOrder, isHistoryLong, refuse } from '../long-lived.ts';
+import { inOrder, isHistoryLong } from '../long-lived.ts';
 import { DATABASE, SUBSCRIPTION_BATCH, TOKEN_CRON } from '../policies.ts';
 import type { TokenOutcome, TokenRequest, TokenUpdate } from './contract.ts';
 import { TOKEN_UPDATES } from './contract.ts';
+import { checkRequestId } from './requests.ts';
 
 const database = proxyActivities<SubscriptionTokenActivities>(DATABASE);
 const router = proxyActivities<SubscriptionTokenActivities>(SUBSCRIPTION_BATCH);
@@ -36,8 +37,6 @@ const background = proxyActivities<SubscriptionTokenActivities>(TOKEN_CRON);
 
 /** Another operation that comes within this time needs no new run. */
 const LINGER_MS = 60_000;
-
-const REQUEST_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
 export async function subscriptionToken(agentId: string): Promise<void> {
   let served = 0;
@@ -55,7 +54,7 @@ export async function subscriptionToken(agentId: string): Promise<void> {
       defineUpdate<TokenOutcome, [TokenRequest]>(TOKEN_UPDATES[update]),
       ({ requestId }) => oneAtATime(() => serve(update, requestId)),
       {
-        validator: checkRequest,
+        validator: checkRequestId,
         description: `Token: ${update}. {requestId} of subscriptions.token_requests`,
       },
     );
@@ -71,7 +70,8 @@ export async function subscriptionToken(agentId: string): Promise<void> {
   async function register(requestId: string): Promise<TokenOutcome> {
     const step = await router.registerToken(agentId, requestId);
     if (!step.ok) return step;
-    const { mode, formerMode, isActive } = step;
+    const { mode, formerMode } = step;
+    const isActive = step.status === 'ACTIVE';
     // Before the subscriptions follow: the row opens and closes the gate.
     await database.saveTokenMode(agentId, mode);
     if (isActive && mode === 'INSTANT') await database.createAllSubscriptions(agentId);
@@ -103,7 +103,7 @@ export async function subscriptionToken(agentId: string): Promise<void> {
   /** Sets the cron interval of an active token in the background: no caller waits for that. */
   function whenActive(step: TokenStep): TokenOutcome {
     if (!step.ok) return step;
-    if (step.isActive) {
+    if (step.status === 'ACTIVE') {
       inBackground += 1;
       void background
         .setTokenCron(agentId)
@@ -132,12 +132,4 @@ export async function subscriptionToken(agentId: string): Promise<void> {
 function describe(outcome: TokenOutcome): string {
   if (!outcome.ok) return `${outcome.error.source} ${outcome.error.code}`;
   return outcome.status ?? 'done';
-}
-
-function checkRequest(request: unknown): void {
-  const requestId =
-    typeof request === 'object' && request ? (request as Partial<TokenRequest>).requestId : '';
-  if (typeof requestId !== 'string' || !REQUEST_ID.test(requestId)) {
-    refuse('requestId must be the id of a token request, a UUID in lower case');
-  }
 }

@@ -61,19 +61,14 @@ export async function connectToRouter(
   let last: unknown = new ConnectError('NETWORK', 'the connection is not wanted any more');
   for (const [index, host] of hosts.entries()) {
     if (signal?.aborted) break;
-    const limit = new AbortController();
-    const giveUp = (): void => limit.abort();
-    const timer = setTimeout(giveUp, Math.max(1, deadline - performance.now()) / (hosts.length - index));
-    signal?.addEventListener('abort', giveUp);
+    const shareMs = Math.ceil(Math.max(1, deadline - performance.now()) / (hosts.length - index));
+    const limit = AbortSignal.any([AbortSignal.timeout(shareMs), ...(signal ? [signal] : [])]);
     try {
-      return await connectToHost(host, address, PROTOCOLS[protocol], socksProxy, limit.signal);
+      return await connectToHost(host, address, PROTOCOLS[protocol], socksProxy, limit);
     } catch (error) {
-      const isLate = limit.signal.aborted && !(error instanceof ConnectError);
+      const isLate = limit.aborted && !(error instanceof ConnectError);
       if (error instanceof MalformedError) last = new ConnectError('RESPONSE', error.message);
       else last = isLate ? new ConnectError('NETWORK', 'no connection in time') : error;
-    } finally {
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', giveUp);
     }
   }
   if (last instanceof ConnectError) throw last;

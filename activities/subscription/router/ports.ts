@@ -48,12 +48,6 @@ export interface NotifierKeyAnswer {
   routerDhPublicKey: RawKey;
 }
 
-/** Results carry their item, because their order may differ from the order of the requests. */
-export interface ItemResult<I, T> {
-  item: I;
-  result: RouterResult<T>;
-}
-
 export type PushProvider = 'AD' | 'AP' | 'AT' | 'AN';
 
 export interface DeviceToken {
@@ -84,38 +78,27 @@ export interface NewSubscriptionRequest {
 export type RouterSubscriptionStatus = string;
 
 /**
- * `temporary` and `host` are tried again for as long as it takes. `permanent` ends the work on an item and is reported;
- * only a new command starts it again.
+ * The errors that are tried again, for as long as it takes. Every other error is permanent: it ends the work on an item and is
+ * reported, and only a new command starts it again. So are all answers of a router, INTERNAL and STORE among them: the
+ * router was reached and has decided.
  */
-type RouterErrorClass = 'temporary' | 'host' | 'permanent';
-
-/**
- * The errors that are worth another try; every other error is permanent. So are all answers of a router, INTERNAL and
- * STORE among them: the router was reached and has decided.
- */
-const RETRIED: Readonly<Record<string, Exclude<RouterErrorClass, 'permanent'>>> = {
+const RETRIED: ReadonlySet<string> = new Set([
   // No answer in time.
-  'BROKER TIMEOUT': 'temporary',
+  'BROKER TIMEOUT',
   // Connecting, TLS, a broken connection. A certificate with another fingerprint too: it may be exchanged again.
-  'BROKER NETWORK': 'temporary',
-  'BROKER IO': 'temporary',
+  'BROKER NETWORK',
+  'BROKER IO',
   // None of the router's names leads anywhere at present.
-  'BROKER HOST': 'host',
+  'BROKER HOST',
   // There is no version of the protocol that both sides speak, until one of them is upgraded.
-  'BROKER VERSION': 'host',
+  'BROKER VERSION',
   // This side is being shut down.
-  'AGENT INACTIVE': 'temporary',
-  'STORE BUSY': 'temporary',
-};
-
-export function classOf({ source, code }: RouterError): RouterErrorClass {
-  return RETRIED[`${source} ${code}`] ?? 'permanent';
-}
+  'AGENT INACTIVE',
+  'STORE BUSY',
+]);
 
 /** Whether the same item may succeed without anybody doing something about it. */
-export function isRetried(error: RouterError): boolean {
-  return classOf(error) !== 'permanent';
-}
+export const isRetried = ({ source, code }: RouterError): boolean => RETRIED.has(`${source} ${code}`);
 
 /** The notification router does not know the token or the subscription, or not with this key. */
 export function isUnknownToNotificationRouter({ source, code }: RouterError): boolean {

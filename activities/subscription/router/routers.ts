@@ -8,7 +8,6 @@ import { MalformedError, unpadBlock } from './blocks.ts';
 import { BOX_NONCE_BYTES, openBox } from './keys.ts';
 import type {
   DeviceToken,
-  ItemResult,
   KeyPair,
   NewSubscriptionRequest,
   NotifierKeyAnswer,
@@ -40,27 +39,26 @@ export type NotificationRouter = ReturnType<typeof createNotificationRouters>;
 export function createMessagingRouters(options: RouterSessionsOptions = {}) {
   const { askAll, watch } = createAsking('smp', sessionOf(0), options);
 
-  /** One batch for each transport session: user and server. */
-  async function askQueues<Item, Value>(
-    items: readonly Item[],
-    queueOf: (item: Item) => QueueRef,
-    commandOf: (item: Item) => SmpCommand,
+  /** One batch for each transport session: user and server. @returns an answer for each queue, in their order. */
+  async function askQueues<Value>(
+    asked: readonly { queue: QueueRef; command: SmpCommand }[],
     read: Read<Value>,
-  ): Promise<ItemResult<Item, Value>[]> {
-    const batches = Map.groupBy(items, (item) => {
-      const { userId, address } = queueOf(item);
-      return `${userId} ${endpointOf(address)}`;
+  ): Promise<RouterResult<Value>[]> {
+    const results: RouterResult<Value>[] = [];
+    const batches = Map.groupBy([...asked.entries()], ([, { queue }]) => {
+      return `${queue.userId} ${endpointOf(queue.address)}`;
     });
-    const results = [...batches.values()].map(async (batch) => {
-      const { userId, address } = queueOf(batch[0]!);
-      const commands = batch.map((item): SessionCommand => {
-        const { recipientId, recipientPrivateKey } = queueOf(item);
-        return { ...about(recipientId, recipientPrivateKey), command: commandOf(item) };
-      });
-      const answers = await askAll(address, commands, read, sessionOf(userId));
-      return batch.map((item, index) => ({ item, result: answers[index]! }));
+    const answered = [...batches.values()].map(async (batch) => {
+      const [[, { queue }]] = batch as [(typeof batch)[0]];
+      const commands = batch.map(([, { queue, command }]): SessionCommand => ({
+        ...about(queue.recipientId, queue.recipientPrivateKey),
+        command,
+      }));
+      const answers = await askAll(queue.address, commands, read, sessionOf(queue.userId));
+      batch.forEach(([index], place) => (results[index] = answers[place]!));
     });
-    return (await Promise.all(results)).flat();
+    await Promise.all(answered);
+    return results;
   }
 
   return {
@@ -68,24 +66,21 @@ export function createMessagingRouters(options: RouterSessionsOptions = {}) {
     /** NKEY, batched by transport session. Not idempotent: each call issues a new notifier id. */
     createNotifierKeys: (
       requests: readonly NotifierKeyRequest[],
-    ): Promise<ItemResult<NotifierKeyRequest, NotifierKeyAnswer>[]> =>
+    ): Promise<RouterResult<NotifierKeyAnswer>[]> =>
       askQueues(
-        requests,
-        ({ queue }) => queue,
-        ({ notifierPublicKey, recipientDhPublicKey }) => ({
-          ...{ op: 'NKEY', notifierKey: notifierPublicKey, recipientDhKey: recipientDhPublicKey },
-        }),
+        requests.map(({ queue, notifierPublicKey, recipientDhPublicKey }) => ({
+          queue,
+          command: { op: 'NKEY', notifierKey: notifierPublicKey, recipientDhKey: recipientDhPublicKey },
+        })),
         (answer) =>
           answer.op === 'NID'
             ? { notifierId: base64url(answer.notifierId), routerDhPublicKey: answer.routerDhKey }
             : UNEXPECTED,
       ),
     /** NDEL. Idempotent. */
-    deleteNotifierKeys: (queues: readonly QueueRef[]): Promise<ItemResult<QueueRef, undefined>[]> =>
+    deleteNotifierKeys: (queues: readonly QueueRef[]): Promise<RouterResult<undefined>[]> =>
       askQueues(
-        queues,
-        (queue) => queue,
-        () => ({ op: 'NDEL' }),
+        queues.map((queue) => ({ queue, command: { op: 'NDEL' } })),
         readOk,
       ),
   };

@@ -111,3 +111,12 @@ test('N19 a proxy that falls silent is given up when the time is up', async () =
 
   expect(outcomeOf(result)).toBe('BROKER NETWORK no connection in time');
 });
+
+test('N19 a name that leads nowhere is an error of the host', async () => {
+  const sessions = createRouterSessions('smp');
+  const address = { host: 'router.invalid', port: 1, keyHash: 'A'.repeat(43) };
+  const [result] = await sessions.ask('user', address, [PING]);
+  await sessions.close();
+
+  expect(outcomeOf(result)).toMatch(/^BROKER (HOST|NETWORK) /);
+});

@@ -14,7 +14,7 @@ import {
 } from '../../../activities/subscription/router/blocks.ts';
 import { agreedVersion } from '../../../activities/subscription/router/connect.ts';
 import { openBox, dhSecret, generateAuthKeys } from '../../../activities/subscription/router/keys.ts';
-import { classOf } from '../../../activities/subscription/router/ports.ts';
+import { isRetried } from '../../../activities/subscription/router/ports.ts';
 import { newCommand } from '../../../dev/stand-ins/subscription/application.ts';
 import type { RouterProtocol } from '../../../api/subscription/router-address.ts';
 
@@ -185,7 +185,7 @@ describe('answers', () => {
       const error = 'error' in answer ? answer.error : undefined;
 
       expect([error!.code, error!.detail].filter(Boolean).join(' ')).toBe(known);
-      expect(classOf(error!)).toBe('permanent');
+      expect(isRetried(error!)).toBe(false);
     }
   });
 });

@@ -28,8 +28,8 @@ async function askMessaging(only?: string) {
   }));
   const results = [
     await messaging.ping(address),
-    ...(await messaging.createNotifierKeys(requests)).map(({ result }) => result),
-    ...(await messaging.deleteNotifierKeys(queues)).map(({ result }) => result),
+    ...(await messaging.createNotifierKeys(requests)),
+    ...(await messaging.deleteNotifierKeys(queues)),
   ];
   const facts = await messaging.factsOf(address);
   await messaging.close();
