@@ -6,17 +6,13 @@ import { define, list, option } from '../definition.ts';
 import type { Requested } from '../options.ts';
 import { parseCount, requestedByOption } from '../options.ts';
 import { countOf, printFields, report } from '../output.ts';
-import type { AgentView, SubscriptionView } from '../../client/subscription/subscriptions.ts';
+import type {
+  AgentView,
+  SubscriptionFilter,
+  SubscriptionView,
+} from '../../client/subscription/subscriptions.ts';
 import { IDS_HELP, addUpkeepCommands } from './upkeep.ts';
 import type { Session } from '../session.ts';
-
-interface ListOptions {
-  user?: number;
-  status?: string;
-  givenUp?: boolean;
-  unreadable?: boolean;
-  limit: number;
-}
 
 export function addTo(subscriptions: Command): void {
   define(subscriptions, {
@@ -63,27 +59,19 @@ export function addTo(subscriptions: Command): void {
 
   list(subscriptions, {
     description: 'List connections with their subscriptions, newest change first.',
-    options: [
-      option('--user <n>', 'of one user', parseCount(0, 999_999_999)),
-      option('--status <status>', 'how the subscription stands').choices([
+    filters: {
+      userId: option('--user <n>', 'of one user', parseCount(0, 999_999_999)),
+      status: option('--status <status>', 'how the subscription stands').choices([
         ...['new', 'key', 'created', 'off', 'deleted'],
       ]),
-      option('--given-up', 'only those that a worker gave up on'),
-      option('--unreadable', 'only those whose keys did not open'),
-    ],
+      isGivenUp: option('--given-up', 'only those that a worker gave up on'),
+      isUnreadable: option('--unreadable', 'only those whose keys did not open'),
+    },
     examples: ['subscriptions list', 'subscriptions list --given-up --json'],
     read:
       ({ operator }: Session) =>
-      ({ user, status, givenUp, unreadable, limit }: ListOptions) =>
-        operator.subscriptions.list(
-          {
-            ...(user === undefined ? {} : { userId: user }),
-            ...(status === undefined ? {} : { status }),
-            ...(givenUp ? { isGivenUp: true } : {}),
-            ...(unreadable ? { isUnreadable: true } : {}),
-          },
-          limit,
-        ),
+      ({ limit, ...filter }: SubscriptionFilter & { limit: number }) =>
+        operator.subscriptions.list(filter, limit),
     columns: {
       CONNECTION: 'connId',
       USER: 'userId',

@@ -1,13 +1,14 @@
 /** `tokens`: the device that an agent's notifications go to. */
 import type { Command } from 'commander';
 import { deviceTokenSchema } from '../../api/subscription/router-address.ts';
-import type { GlobalOptions } from '../command.ts';
+import type { ExitCode, GlobalOptions } from '../command.ts';
 import { isMeant } from '../bulk.ts';
 import { EXIT, UsageError, action, readSecret } from '../command.ts';
 import { form, option } from '../definition.ts';
 import type { Requested } from '../options.ts';
 import { requestedByOption } from '../options.ts';
 import { printJson, printLine, report } from '../output.ts';
+import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
 import type { TokenDevice } from '../../client/subscription/tokens.ts';
 
@@ -28,14 +29,11 @@ export function addTo(tokens: Command): void {
     ],
     examples: ['tokens register --mode INSTANT - <device.txt'],
   }).action(
-    action<{ mode: 'INSTANT' | 'PERIODIC' } & Requested, [string]>(async (options, argument) => {
-      const device = await readDevice(argument);
-      await withSession(['postgres', 'temporal'], async ({ operator }) => {
-        const { mode, json, requestedBy } = options;
-        const status = await operator.tokens.register(device, mode, { requestedBy });
-        print(status, json);
-        if (status === 'REGISTERED') report('the code is pushed to the device; then: tokens verify');
-      });
+    withDevice<{ mode: 'INSTANT' | 'PERIODIC' } & Requested>(async (tokens, device, options) => {
+      const { mode, json, requestedBy } = options;
+      const status = await tokens.register(device!, mode, { requestedBy });
+      print(status, json);
+      if (status === 'REGISTERED') report('the code is pushed to the device; then: tokens verify');
     }),
   );
 
@@ -50,14 +48,10 @@ export function addTo(tokens: Command): void {
     ],
     examples: ['tokens verify --nonce … --code … - <device.txt'],
   }).action(
-    action<{ nonce: string; code: string } & Requested, [string]>(
-      async ({ nonce, code, json, requestedBy }, argument) => {
-        const device = await readDevice(argument);
-        await withSession(['postgres', 'temporal'], async ({ operator }) => {
-          print(await operator.tokens.verify(device, { nonce, code }, { requestedBy }), json);
-        });
-      },
-    ),
+    withDevice<{ nonce: string; code: string } & Requested>(async (tokens, device, options) => {
+      const { nonce, code, json, requestedBy } = options;
+      print(await tokens.verify(device!, { nonce, code }, { requestedBy }), json);
+    }),
   );
 
   form(tokens, {
@@ -65,14 +59,7 @@ export function addTo(tokens: Command): void {
     description: 'Ask the router how the token stands. One that it has forgotten is NEW from then on.',
     args: [['[device]', `${ARGUMENT_HELP}; without it whichever the token has`]],
     examples: ['tokens check'],
-  }).action(
-    action<GlobalOptions, [string?]>(async ({ json }, argument) => {
-      const device = await readGivenDevice(argument);
-      await withSession(['postgres', 'temporal'], async ({ operator }) => {
-        print(await operator.tokens.check(device), json);
-      });
-    }),
-  );
+  }).action(withDevice<object>(async (tokens, device, { json }) => print(await tokens.check(device), json)));
 
   form(tokens, {
     name: 'delete',
@@ -82,22 +69,31 @@ export function addTo(tokens: Command): void {
     options: [option('--yes', 'do not ask'), requestedByOption()],
     examples: ['tokens delete', 'tokens delete --yes'],
   }).action(
-    action<{ yes?: boolean } & Requested, [string?]>(async (options, argument) => {
-      const device = await readGivenDevice(argument);
-      return withSession(['postgres', 'temporal'], async ({ operator }) => {
-        const question = 'Delete the token, and end all subscriptions?';
-        if (!(await isMeant(question, 'a deletion', 'add --yes', options))) {
-          report('nothing was done');
-          return EXIT.nothing;
-        }
-        const { json, requestedBy } = options;
-        await operator.tokens.delete(device, { requestedBy });
-        print('deleted', json);
-        return EXIT.done;
-      });
+    withDevice<{ yes?: boolean } & Requested>(async (tokens, device, options) => {
+      const question = 'Delete the token, and end all subscriptions?';
+      if (!(await isMeant(question, 'a deletion', 'add --yes', options))) {
+        report('nothing was done');
+        return EXIT.nothing;
+      }
+      await tokens.delete(device, { requestedBy: options.requestedBy });
+      print('deleted', options.json);
+      return EXIT.done;
     }),
   );
 }
+
+/** The action of a command about the device in its argument, if there is one, which is read before a server is asked. */
+const withDevice = <Options>(
+  work: (
+    tokens: Session['operator']['tokens'],
+    device: TokenDevice | undefined,
+    options: Options & GlobalOptions,
+  ) => Promise<ExitCode | void>,
+) =>
+  action<Options, [string?]>(async (options, argument) => {
+    const device = argument === undefined ? undefined : await readDevice(argument);
+    return withSession(['postgres', 'temporal'], ({ operator }) => work(operator.tokens, device, options));
+  });
 
 function print(status: string, json: boolean | undefined): void {
   if (json) printJson({ status });
@@ -110,6 +106,3 @@ async function readDevice(argument: string): Promise<TokenDevice> {
   if (!parsed.success) throw new UsageError(`a device is ${DEVICE_HELP}`);
   return parsed.data;
 }
-
-const readGivenDevice = async (argument: string | undefined): Promise<TokenDevice | undefined> =>
-  argument === undefined ? undefined : readDevice(argument);

@@ -3,18 +3,14 @@
  * stand; what is to change is asked of the agent's supervisor, which does one thing after the other.
  */
 import { randomUUID } from 'node:crypto';
-import type { WorkflowHandle } from '@temporalio/client';
 import type { RouterAddress } from '../../api/subscription/router-address.ts';
-import type { RecordAction } from '../../api/subscription/rows.ts';
-import { actionOf, queueOf } from '../../api/subscription/rows.ts';
+import { queueOf } from '../../api/subscription/rows.ts';
 import type {
   AgentState,
-  ConnectionList,
   DeletedConnections,
   RouterChange,
   RouterStates,
   SupervisorState,
-  ToggleConnections,
   ToggledConnections,
 } from '../../workflows/subscription/contract.ts';
 import {
@@ -33,8 +29,8 @@ import { byAuthor, targetOf } from '../actions.ts';
 import { NotFoundError } from '../errors.ts';
 import { ask, awaitRun, query } from '../temporal.ts';
 import type { OperatorResources } from '../resources.ts';
-import type { Page } from '../lists.ts';
-import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
+import type { Listing, Page, WithoutNulls } from '../lists.ts';
+import { DEFAULT_LIMIT, listOf, withoutNulls } from '../lists.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
 import { linkField } from '../resources.ts';
@@ -47,33 +43,27 @@ const UPDATE_LIMIT_MS = 180_000;
 /** What is to be done about a subscription next. */
 export type SubscriptionAction = 'key' | 'create' | 'check' | 'delete' | 'rotate';
 
-const ACTION_NAMES: Record<RecordAction, SubscriptionAction> = {
-  'smp-key': 'key',
-  'smp-delete': 'delete',
-  'ntf-create': 'create',
-  'ntf-check': 'check',
-  'ntf-delete': 'delete',
-  'ntf-rotate': 'rotate',
-};
-
-export interface SubscriptionView {
+interface SubscriptionRow {
   connId: string;
   userId: number;
   wantsNotifications: boolean;
-  /** `host:port` of the messaging router with its queue; absent when it has none. */
-  messagingRouter?: string;
+  /** `host:port` of the messaging router with its queue; null when it has none. */
+  messagingRouter: string | null;
   /** The queue has notifier credentials. */
   hasCredentials: boolean;
-  /** As in `ntf_subscriptions.status`; absent while there is no record. */
-  status?: string;
-  notificationRouter?: string;
-  /** Absent with a status: a worker gave up; `retry` starts the subscription over. */
-  action?: SubscriptionAction;
+  /** As in `ntf_subscriptions.status`; null while there is no record. */
+  status: string | null;
+  notificationRouter: string | null;
+  /** Null with a status: a worker gave up; `retry` starts the subscription over. */
+  action: SubscriptionAction | null;
   /** Not before. */
-  actionAt?: Date;
+  actionAt: Date | null;
   /** A worker could not read its rows, as without the key that sealed them; `retry` starts the subscription over. */
   isUnreadable: boolean;
   updatedAt: Date;
+}
+
+export interface SubscriptionView extends WithoutNulls<SubscriptionRow> {
   link?: string;
 }
 
@@ -120,19 +110,13 @@ export function subscriptionOperations(resources: OperatorResources) {
 
   return {
     /** Newest change first. */
-    async list(filter: SubscriptionFilter = {}, limit = DEFAULT_LIMIT): Promise<Page<SubscriptionView>> {
-      const { where, values, next } = conditions([
-        ['connection.agent_id = ?', agentId],
-        ['NOT connection.is_deleted'],
-        ['connection.user_id = ?', filter.userId],
-        ["split_part(subscription.status, ' ', 1) = ?", filter.status?.toUpperCase()],
-        ['(subscription.status IS NOT NULL AND subscription.action_ts IS NULL) = ?', filter.isGivenUp],
-        ['coalesce(ntf_failed OR smp_failed, false) = ?', filter.isUnreadable],
-      ]);
-      const order = `ORDER BY updated_at DESC, conn_id LIMIT ${next}`;
-      const { rows } = await db.query<Row>(`${VIEW} ${where} ${order}`, [...values, limit + 1]);
-      return pageOf(rows, limit, viewOf);
-    },
+    list: (filter: SubscriptionFilter = {}, limit = DEFAULT_LIMIT): Promise<Page<SubscriptionView>> =>
+      listOf<SubscriptionRow, SubscriptionFilter & OfAgent, SubscriptionView>(
+        db,
+        SUBSCRIPTIONS,
+        { ...filter, agentId, limit },
+        viewOf,
+      ),
 
     /** @throws NotFoundError */
     async show(connId: string): Promise<SubscriptionView> {
@@ -142,25 +126,15 @@ export function subscriptionOperations(resources: OperatorResources) {
     },
 
     /** Turns notifications of connections on or off. */
-    toggle(connIds: readonly string[], enable: boolean, { requestedBy }: Requester = {}) {
-      const of = { target: targetOf(connIds), detail: enable ? 'on' : 'off' };
-      return byAuthor({ db }, { action: 'subscriptions toggle', requestedBy, ...of }, () =>
-        update((supervisor) =>
-          supervisor.executeUpdate<ToggledConnections, [ToggleConnections]>(TOGGLE_CONNECTIONS_UPDATE, {
-            args: [{ connIds: [...connIds], enable }],
-          }),
-        ),
-      );
-    },
+    toggle: (connIds: readonly string[], enable: boolean, requester?: Requester) =>
+      asAction('toggle', requester, { target: targetOf(connIds), detail: enable ? 'on' : 'off' }, () =>
+        update<ToggledConnections>(TOGGLE_CONNECTIONS_UPDATE, { connIds, enable }),
+      ),
 
     /** Deletes connections and their subscriptions. The application keeps the queues. */
-    delete: (connIds: readonly string[], { requestedBy }: Requester = {}) =>
-      byAuthor({ db }, { action: 'subscriptions delete', target: targetOf(connIds), requestedBy }, () =>
-        update((supervisor) =>
-          supervisor.executeUpdate<DeletedConnections, [ConnectionList]>(DELETE_CONNECTIONS_UPDATE, {
-            args: [{ connIds: [...connIds] }],
-          }),
-        ),
+    delete: (connIds: readonly string[], requester?: Requester) =>
+      asAction('delete', requester, { target: targetOf(connIds) }, () =>
+        update<DeletedConnections>(DELETE_CONNECTIONS_UPDATE, { connIds }),
       ),
 
     /**
@@ -169,13 +143,10 @@ export function subscriptionOperations(resources: OperatorResources) {
      *
      * @throws OperationFailedError when it did not; everything stays as it was then.
      */
-    trust({ host, port, keyHash }: RouterAddress, { requestedBy }: Requester = {}): Promise<void> {
-      const server = { host, port, keyHash };
-      const target = `${host}:${port}`;
-      return byAuthor({ db }, { action: 'subscriptions trust', target, requestedBy }, () =>
-        change<void>({ trust: { server } }),
-      );
-    },
+    trust: ({ host, port, keyHash }: RouterAddress, requester?: Requester): Promise<void> =>
+      asAction('trust', requester, { target: `${host}:${port}` }, () =>
+        change<void>({ trust: { server: { host, port, keyHash } } }),
+      ),
 
     /** Has one process of the service ask each router of the agent whether it is there. */
     routers: (): Promise<RouterStates> => change<RouterStates>({ look: {} }),
@@ -194,51 +165,43 @@ export function subscriptionOperations(resources: OperatorResources) {
     countUnreadableDeletions: () => countUnreadableDeletions(db, agentId),
 
     /** Forgets these. */
-    abandon: ({ requestedBy }: Requester = {}) =>
-      byAuthor(
-        { db },
-        { action: 'subscriptions abandon', requestedBy },
+    abandon: (requester?: Requester) =>
+      asAction(
+        'abandon',
+        requester,
+        {},
         () => abandon(db, agentId),
         ({ connections, tokens }) => ({
           detail: `${connections} deleted connections and ${tokens} deleted tokens`,
         }),
       ),
 
-    import: (queues: readonly unknown[], { requestedBy }: Requester = {}) =>
-      byAuthor(
-        { db },
-        { action: 'subscriptions import', requestedBy },
+    import: (queues: readonly unknown[], requester?: Requester) =>
+      asAction(
+        'import',
+        requester,
+        {},
         () => importQueues({ db, agentId, keyBox: resources.keyBox?.(), update }, queues),
         madeOf,
       ),
 
     /** The counters of the agent's work, by user and router. */
-    async statistics(userId?: number, limit = DEFAULT_LIMIT): Promise<Page<StatisticsView>> {
-      const { where, values, next } = conditions([
-        ['agent_id = ?', agentId],
-        ['user_id = ?', userId],
-      ]);
-      const { rows } = await db.query<StatisticsView>(
-        `${STATISTICS} ${where} ${STATISTICS_ORDER} LIMIT ${next}`,
-        [...values, limit + 1],
-      );
-      return pageOf(rows, limit, (row) => row);
-    },
+    statistics: (userId?: number, limit = DEFAULT_LIMIT): Promise<Page<StatisticsView>> =>
+      listOf<StatisticsView, OfAgent & { userId?: number }>(db, STATISTICS, {
+        ...{ agentId, limit },
+        ...(userId === undefined ? {} : { userId }),
+      }),
 
     /** Sets these counters back. @returns how many there were. */
-    async resetStatistics({ requestedBy }: Requester = {}): Promise<number> {
-      const action = { action: 'subscriptions statistics --reset', requestedBy };
-      const { counters } = await byAuthor({ db }, action, () =>
-        update((supervisor) => supervisor.executeUpdate<{ counters: number }, []>(RESET_STATISTICS_UPDATE)),
+    async resetStatistics(requester?: Requester): Promise<number> {
+      const { counters } = await asAction('statistics --reset', requester, {}, () =>
+        update<{ counters: number }>(RESET_STATISTICS_UPDATE),
       );
       return counters;
     },
 
     /** Wakes a worker for everything that is due. */
-    wake: ({ requestedBy }: Requester = {}) =>
-      byAuthor({ db }, { action: 'subscriptions wake', requestedBy }, () =>
-        update((supervisor) => supervisor.executeUpdate<AgentState, []>(REPLAY_UPDATE)),
-      ),
+    wake: (requester?: Requester) => asAction('wake', requester, {}, () => update<AgentState>(REPLAY_UPDATE)),
 
     async status(): Promise<AgentView> {
       const [{ rows }, live] = await Promise.all([
@@ -247,14 +210,9 @@ export function subscriptionOperations(resources: OperatorResources) {
       ]);
       const row = rows[0];
       if (!row) throw new NotFoundError(`there is no agent ${agentId}`);
-      const { token, connections, given_up: givenUp, token_deletions: tokenDeletions } = row;
       return {
+        ...withoutNulls(row),
         agentId,
-        ...(token ? { token } : {}),
-        connections: connections ?? {},
-        givenUp,
-        unreadable: row.unreadable,
-        tokenDeletions,
         ...(live ? { live } : {}),
         ...linkField(resources, workflowId),
       };
@@ -276,15 +234,26 @@ export function subscriptionOperations(resources: OperatorResources) {
   };
 
   async function viewsOf(connIds: readonly string[]): Promise<SubscriptionView[]> {
-    const { rows } = await db.query<Row>(
-      `${VIEW} WHERE connection.agent_id = $1 AND NOT connection.is_deleted AND connection.conn_id = ANY ($2)
-        ORDER BY conn_id`,
+    const { columns, from, always } = SUBSCRIPTIONS;
+    const { rows } = await db.query<SubscriptionRow>(
+      `SELECT ${columns} FROM ${from}
+        WHERE ${always} AND connection.agent_id = $1 AND connection.conn_id = ANY ($2) ORDER BY conn_id`,
       [agentId, connIds],
     );
     return rows.map(viewOf);
   }
 
-  function update<T>(make: (supervisor: WorkflowHandle) => Promise<T>): Promise<T> {
+  function asAction<T>(
+    command: string,
+    { requestedBy }: Requester = {},
+    of: { target?: string; detail?: string },
+    ...rest: [change: () => Promise<T>, describe?: Parameters<typeof byAuthor<T>>[3]]
+  ): Promise<T> {
+    return byAuthor({ db }, { action: `subscriptions ${command}`, requestedBy, ...of }, ...rest);
+  }
+
+  /** Asks the supervisor. */
+  function update<Result>(name: string, argument?: object): Promise<Result> {
     return ask(
       temporal,
       {
@@ -293,7 +262,10 @@ export function subscriptionOperations(resources: OperatorResources) {
         ifSilent: 'it does what it was asked for once one runs',
         ifNotRunning: 'a service with the role subscription starts it',
       },
-      make,
+      (supervisor) =>
+        argument
+          ? supervisor.executeUpdate<Result, [object]>(name, { args: [argument] })
+          : supervisor.executeUpdate<Result, []>(name),
     );
   }
 
@@ -314,22 +286,8 @@ export function subscriptionOperations(resources: OperatorResources) {
     );
   }
 
-  function viewOf(row: Row): SubscriptionView {
-    const action = actionOf(row.ntf_action, row.smp_action);
-    return {
-      connId: row.conn_id,
-      userId: row.user_id,
-      wantsNotifications: row.enable_ntfs ?? true,
-      ...(row.messaging_router === null ? {} : { messagingRouter: row.messaging_router }),
-      hasCredentials: row.has_credentials ?? false,
-      ...(row.status === null ? {} : { status: row.status }),
-      ...(row.notification_router === null ? {} : { notificationRouter: row.notification_router }),
-      ...(action === undefined ? {} : { action: ACTION_NAMES[action] }),
-      ...(row.action_ts === null ? {} : { actionAt: row.action_ts }),
-      isUnreadable: row.is_unreadable,
-      updatedAt: row.updated_at,
-      ...linkField(resources, workflowId),
-    };
+  function viewOf(row: SubscriptionRow): SubscriptionView {
+    return { ...withoutNulls(row), ...linkField(resources, workflowId) };
   }
 }
 
@@ -339,41 +297,44 @@ function madeOf(made: readonly ({ connId: string } | object)[]): { target: strin
   return connIds.length === 0 ? undefined : { target: targetOf(connIds) };
 }
 
-interface Row {
-  conn_id: string;
-  user_id: number;
-  enable_ntfs: boolean | null;
-  messaging_router: string | null;
-  has_credentials: boolean | null;
-  status: string | null;
-  notification_router: string | null;
-  ntf_action: string | null;
-  smp_action: string | null;
-  action_ts: Date | null;
-  is_unreadable: boolean;
-  updated_at: Date;
+interface OfAgent {
+  agentId: string;
 }
 
-const STATISTICS = `
-  SELECT user_id AS "userId", host || ':' || port AS router, counter, value::float8 AS value, updated_at AS "updatedAt"
-    FROM subscriptions.servers_stats`;
-const STATISTICS_ORDER = 'ORDER BY user_id, host, port, counter';
-
-const VIEW = `
-  SELECT connection.conn_id, connection.user_id, enable_ntfs,
-         queue.host || ':' || queue.port AS messaging_router, queue.ntf_id IS NOT NULL AS has_credentials,
-         subscription.status, ntf_host || ':' || ntf_port AS notification_router,
-         ntf_action, smp_action, action_ts, coalesce(ntf_failed OR smp_failed, false) AS is_unreadable, greatest(connection.updated_at, subscription.updated_at) AS updated_at
-    FROM subscriptions.connections AS connection
+const SUBSCRIPTIONS = {
+  columns: `connection.conn_id AS "connId", connection.user_id AS "userId",
+         coalesce(enable_ntfs, true) AS "wantsNotifications", queue.host || ':' || queue.port AS "messagingRouter",
+         queue.ntf_id IS NOT NULL AS "hasCredentials", record.status,
+         ntf_host || ':' || ntf_port AS "notificationRouter",
+         CASE coalesce('ntf ' || ntf_action, 'smp ' || smp_action)
+           WHEN 'smp K' THEN 'key' WHEN 'ntf N' THEN 'create' WHEN 'ntf C' THEN 'check' WHEN 'ntf R' THEN 'rotate'
+           WHEN 'smp D' THEN 'delete' WHEN 'ntf D' THEN 'delete'
+         END AS action,
+         action_ts AS "actionAt", coalesce(ntf_failed OR smp_failed, false) AS "isUnreadable",
+         greatest(connection.updated_at, record.updated_at) AS "updatedAt"`,
+  from: `subscriptions.connections AS connection
     LEFT JOIN LATERAL (${queueOf('connection')}) AS queue ON true
-    LEFT JOIN subscriptions.ntf_subscriptions AS subscription USING (agent_id, conn_id)`;
+    LEFT JOIN subscriptions.ntf_subscriptions AS record USING (agent_id, conn_id)`,
+  order: '"updatedAt" DESC, conn_id',
+  always: 'NOT connection.is_deleted',
+  filters: {
+    agentId: 'connection.agent_id = ?',
+    userId: 'connection.user_id = ?',
+    status: "split_part(record.status, ' ', 1) = upper(?)",
+    isGivenUp: '(record.status IS NOT NULL AND action_ts IS NULL) = ?',
+    isUnreadable: 'coalesce(ntf_failed OR smp_failed, false) = ?',
+  },
+} satisfies Listing<SubscriptionFilter & OfAgent>;
 
-interface AgentRow {
+const STATISTICS: Listing<OfAgent & { userId?: number }> = {
+  columns: `user_id AS "userId", host || ':' || port AS router, counter, value::float8 AS value, updated_at AS "updatedAt"`,
+  from: 'subscriptions.servers_stats',
+  order: 'user_id, host, port, counter',
+  filters: { agentId: 'agent_id = ?', userId: 'user_id = ?' },
+};
+
+interface AgentRow extends Omit<AgentView, 'agentId' | 'token' | 'live' | 'link'> {
   token: NonNullable<AgentView['token']> | null;
-  connections: Record<string, number> | null;
-  given_up: number;
-  unreadable: number;
-  token_deletions: number;
 }
 
 const AGENT = `
@@ -381,7 +342,7 @@ const AGENT = `
                                    'router', format('%s:%s', host, port))
             FROM subscriptions.ntf_tokens
            WHERE ntf_tokens.agent_id = agents.agent_id) AS token,
-         (SELECT json_object_agg(status, count)
+         (SELECT coalesce(json_object_agg(status, count), '{}')
             FROM (SELECT coalesce(split_part(status, ' ', 1), 'none') AS status, count(*) AS count
                     FROM subscriptions.connections AS connection
                     LEFT JOIN subscriptions.ntf_subscriptions AS subscription USING (agent_id, conn_id)
@@ -389,12 +350,12 @@ const AGENT = `
                    GROUP BY 1) AS counted) AS connections,
          (SELECT count(*)::int
             FROM subscriptions.ntf_subscriptions AS subscription
-           WHERE subscription.agent_id = agents.agent_id AND action_ts IS NULL) AS given_up,
+           WHERE subscription.agent_id = agents.agent_id AND action_ts IS NULL) AS "givenUp",
          (SELECT count(*)::int
             FROM subscriptions.ntf_subscriptions AS subscription
            WHERE subscription.agent_id = agents.agent_id AND (ntf_failed OR smp_failed)) AS unreadable,
          (SELECT count(*)::int
             FROM subscriptions.ntf_tokens_to_delete AS deletion
-           WHERE deletion.agent_id = agents.agent_id) AS token_deletions
+           WHERE deletion.agent_id = agents.agent_id) AS "tokenDeletions"
     FROM subscriptions.agents
    WHERE agent_id = $1`;

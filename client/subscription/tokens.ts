@@ -137,13 +137,7 @@ export function tokenOperations(resources: TokenResources) {
     await db.query(ENSURE_AGENT.text, [agentId]);
     const sealed = tokenRequests.seal(keyBox, requestId, checked.data);
     await db.query(INSERT_REQUEST, [requestId, agentId, update, mode ?? null, sealed]);
-    const outcome = await call(update, requestId);
-    if (!outcome.ok) throw new TokenOperationError(outcome.error);
-    return outcome;
-  }
-
-  function call(update: TokenUpdate, requestId: string): Promise<TokenOutcome> {
-    return ask(
+    const outcome = await ask(
       temporal,
       {
         workflowId: tokenWorkflowId(agentId),
@@ -157,6 +151,8 @@ export function tokenOperations(resources: TokenResources) {
           { args: [{ requestId }], startWorkflowOperation: startOf(agentId), updateId: requestId },
         ),
     );
+    if (!outcome.ok) throw new TokenOperationError(outcome.error);
+    return outcome;
   }
 }
 

@@ -3,13 +3,12 @@
  * application has already are handed over to the service, and deletions whose keys are lost for good are forgotten.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
-import type { WorkflowHandle } from '@temporalio/client';
 import type { Pool } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
 import type { ImportedQueue, QueueToImport } from '../../api/subscription/requests.ts';
 import { MAX_IMPORTED_QUEUES, importedQueueSchema, queueImports } from '../../api/subscription/requests.ts';
 import { ENSURE_AGENT } from '../../api/subscription/rows.ts';
-import type { ImportedConnection, ImportConnections } from '../../workflows/subscription/contract.ts';
+import type { ImportedConnection } from '../../workflows/subscription/contract.ts';
 import { IMPORT_CONNECTIONS_UPDATE } from '../../workflows/subscription/contract.ts';
 import type { Choice } from '../choices.ts';
 import { OperationFailedError } from '../errors.ts';
@@ -44,7 +43,7 @@ interface ImportResources {
   agentId: string;
   keyBox: KeyBox | undefined;
   /** Asks the supervisor. */
-  update: <T>(make: (supervisor: WorkflowHandle) => Promise<T>) => Promise<T>;
+  update: <Result>(name: string, argument: object) => Promise<Result>;
 }
 
 /**
@@ -68,11 +67,7 @@ export async function importQueues(
       .map((queue) => ({ ...queue, connId: queue.connId ?? newConnectionId() }));
     const requestId = randomUUID();
     await db.query(INSERT_IMPORT, [requestId, agentId, queueImports.seal(keyBox, requestId, part)]);
-    const made = await update((supervisor) =>
-      supervisor.executeUpdate<ImportedConnection[], [ImportConnections]>(IMPORT_CONNECTIONS_UPDATE, {
-        args: [{ requestId }],
-      }),
-    );
+    const made = await update<ImportedConnection[]>(IMPORT_CONNECTIONS_UPDATE, { requestId });
     imported.push(...made);
     // Without an answer the service may still need it; the sweep removes it later.
     await db.query(REMOVE_IMPORT, [requestId]);
