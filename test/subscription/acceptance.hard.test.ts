@@ -4,16 +4,15 @@
  */
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
 import { createFleet } from '../service-process.ts';
-import { eventually } from '../harness.ts';
-import type { RecordRow, SubscriptionAgent } from './agent.ts';
+import type { SubscriptionAgent } from './agent.ts';
 import { AGENT, takeSubscriptionAgent } from './agent.ts';
+import { LIVE, agreement } from './agreement.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
 
 const CONNECTIONS = Number(process.env['TEST_CONNECTIONS'] ?? 200);
 const AGENTS = [AGENT, 'second'] as const;
 /** Long enough for a machine that does other things as well, ms. */
 const PATIENCE = 60_000 + 300 * CONNECTIONS;
-const LIVE = ['NEW', 'PENDING', 'ACTIVE', 'INACTIVE', 'SERVICE'];
 
 let agent: SubscriptionAgent;
 let fleet: ReturnType<typeof createFleet>;
@@ -58,50 +57,7 @@ async function runningWorkers(): Promise<string[]> {
 const liveOn = (router: NotificationRouterStandIn) =>
   router.subscriptions().filter(({ status }) => LIVE.includes(status));
 
-/** Where records, queues and routers do not tell the same. */
-function disagreements(rows: readonly RecordRow[]): string[] {
-  const problems: string[] = [];
-  const notifiers = new Set(
-    agent.routers.smp.flatMap((router) =>
-      router.queues().flatMap(({ notifier }) => (notifier ? [notifier.notifierId] : [])),
-    ),
-  );
-  const live = agent.routers.ntf.flatMap(liveOn);
-  const bySubscription = new Map(live.map((subscription) => [subscription.subscriptionId, subscription]));
-  for (const row of rows) {
-    const subscription = bySubscription.get(row.ntf_sub_id ?? '');
-    if (!subscription) problems.push(`${row.conn_id} has no live subscription`);
-    else if (subscription.notifierId !== row.smp_ntf_id)
-      problems.push(`${row.conn_id} has another notifier there`);
-    if (!notifiers.has(row.smp_ntf_id ?? '')) problems.push(`${row.conn_id} has no notifier`);
-  }
-  const known = new Set(rows.map(({ ntf_sub_id: id }) => id));
-  const wanted = new Set(rows.map(({ smp_ntf_id: id }) => id));
-  for (const { subscriptionId } of live)
-    if (!known.has(subscriptionId)) problems.push(`${subscriptionId} is an orphan`);
-  for (const notifierId of notifiers)
-    if (!wanted.has(notifierId)) problems.push(`${notifierId} is left over`);
-  if (new Set(live.map(({ notifierId }) => notifierId)).size !== live.length)
-    problems.push('a notifier has two');
-  return problems;
-}
-
-const agreed = (count: number) =>
-  eventually(
-    'records and routers to agree',
-    async () => {
-      const rows = await agent.records();
-      const ready = rows.filter(
-        ({ status, ntf_action: action }) => status.startsWith('CREATED ') && action === 'C',
-      );
-      if (ready.length !== count) throw new Error(`${ready.length} of ${count} are created`);
-      const problems = disagreements(rows);
-      if (problems.length > 0)
-        throw new Error(`${problems.length} problems: ${problems.slice(0, 3).join('; ')}`);
-      return rows;
-    },
-    PATIENCE,
-  );
+const agreed = async () => expect(await agreement(agent, PATIENCE)).toHaveLength(CONNECTIONS);
 
 test(`N1 N13 ${CONNECTIONS} connections over 5 messaging and 2 notification routers are active after one start`, async () => {
   // The gate is closed while they are made.
@@ -116,7 +72,7 @@ test(`N1 N13 ${CONNECTIONS} connections over 5 messaging and 2 notification rout
   const startedAt = Date.now();
   await fleet.start(environment());
   const readyAt = Date.now();
-  await agreed(CONNECTIONS);
+  await agreed();
   const activeAt = Date.now();
   expect(largestBatch()).toBeLessThanOrEqual(150);
   expect(largestBatch()).toBeGreaterThan(5);
@@ -187,7 +143,7 @@ test(`N1 N2 N4 N13 all ${CONNECTIONS} are active again after routers and the ser
   for (const agentId of AGENTS) await agent.command('create', undefined, agentId);
   // And what a router has lost is found by its check.
   await agent.rows("UPDATE subscriptions.ntf_subscriptions SET action_ts = now() WHERE ntf_action = 'C'");
-  await agreed(CONNECTIONS);
+  await agreed();
   expect(largestBatch()).toBeLessThanOrEqual(150);
   const workers = await runningWorkers();
   expect(new Set(workers).size).toBe(workers.length);

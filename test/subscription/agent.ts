@@ -2,7 +2,7 @@
  * The service with the role subscription and its own routers, for tests of its engine. The token is registered and
  * verified at the router directly and put into its row, so that the engine is tested without the token's operations.
  */
-import { randomBytes, randomUUID } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { createNotificationRouters } from '../../activities/subscription/router/routers.ts';
 import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { dhSecret } from '../../activities/subscription/router/keys.ts';
@@ -13,18 +13,15 @@ import type { Service } from '../../workers/service.ts';
 import type {
   Command,
   CommandKind,
-  RouterChange,
   WorkerPool,
   PoolWorkerState,
   SupervisorState,
 } from '../../workflows/subscription/contract.ts';
 import {
   COMMAND_SIGNAL,
-  CHANGE_WORKFLOW,
   SUBSCRIPTION_STATE_QUERY,
   SUBSCRIPTION_TASK_QUEUE,
   SUPERVISOR_WORKFLOW,
-  changeWorkflowId,
   poolWorkerWorkflowId,
   supervisorWorkflowId,
 } from '../../workflows/subscription/contract.ts';
@@ -112,17 +109,6 @@ export async function takeSubscriptionAgent(
     rows<RecordRow>(`
       SELECT *, round(extract(epoch FROM action_ts) * 1000)::float8 AS action_ms
         FROM subscriptions.ntf_subscriptions ORDER BY conn_id`);
-
-  /** A change that waits for routers. */
-  const change = <Result>(asked: RouterChange, agentId = AGENT): Promise<Result> =>
-    slot.client.workflow.execute<(agentId: string, change: RouterChange) => Promise<Result>>(
-      CHANGE_WORKFLOW,
-      {
-        workflowId: changeWorkflowId(agentId, randomUUID()),
-        taskQueue: SUBSCRIPTION_TASK_QUEUE,
-        args: [agentId, asked],
-      },
-    );
 
   const operator = (agentId = AGENT) =>
     createOperator({
@@ -218,7 +204,6 @@ export async function takeSubscriptionAgent(
       return tokenId;
     },
 
-    change,
     create,
 
     /** Connections spread over the messaging routers, and over two users. */

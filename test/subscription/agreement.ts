@@ -21,7 +21,8 @@ interface Connection {
   ntf_sub_id: string | null;
 }
 
-const LIVE = ['NEW', 'PENDING', 'ACTIVE', 'INACTIVE'];
+/** What a notification router says of a subscription that is there. */
+export const LIVE = ['NEW', 'PENDING', 'ACTIVE', 'INACTIVE', 'SERVICE'];
 
 /**
  * Waits until rows and routers say the same, and nothing is left without an owner: a connection has one queue, and with

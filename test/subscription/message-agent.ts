@@ -1,8 +1,11 @@
 /** Messages to connections of an agent, and the pushes that they lead to. */
 import type { Pool } from 'pg';
+import { parseBinaryAddress } from '../../api/subscription/router-address.ts';
 import { notifierSecretContext } from '../../api/subscription/sealed-columns.ts';
+import { MalformedError } from '../../activities/subscription/router/blocks.ts';
 import { loadSavedToken } from '../../activities/subscription/token-rows.ts';
 import type { KeyBox } from '../../api/key-box.ts';
+import { openItems, openMeta } from '../../dev/live-routers/pushes.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
 import type { PushData, RecordedDevicePush } from '../../dev/stand-ins/subscription/push-sink.ts';
@@ -14,7 +17,6 @@ import {
 } from '../../workflows/subscription/contract.ts';
 import { eventually } from '../eventually.ts';
 import { AGENT, KEY_BOX } from './agent.ts';
-import { noticesIn, toldTimeOf } from './pushes.ts';
 import { pushesTo } from './routers.ts';
 import type { TokenAgent } from './token-agent.ts';
 
@@ -152,3 +154,37 @@ const LOAD_QUEUE_SECRETS = `
   SELECT conn_id, host, port, ntf_id, rcv_ntf_dh_secret
     FROM subscriptions.rcv_queues
    WHERE agent_id = $1 AND ntf_id = ANY ($2::text[])`;
+
+/** That a message is in the queue with this notifier. */
+interface PushedNotice {
+  host: string;
+  port: number;
+  notifierId: string;
+  /** @returns undefined when it is for another secret; the time in epoch ms. */
+  open(queueSecret: Buffer): { messageId: string; at: number } | undefined;
+}
+
+/** Routers tell time in seconds. */
+const toldTimeOf = (at: number): number => Math.floor(at / 1_000) * 1_000;
+
+/** @returns undefined when the push is not for a token with this secret. */
+function noticesIn(push: PushData, tokenSecret: Buffer): PushedNotice[] | undefined {
+  const items = unlessMalformed(() => openItems(push, tokenSecret));
+  return items?.map((item) => ({
+    ...parseBinaryAddress(item.router),
+    notifierId: item.notifierId,
+    open(queueSecret) {
+      const meta = unlessMalformed(() => openMeta(item, queueSecret));
+      return meta && { messageId: meta.messageId, at: meta.at.getTime() };
+    },
+  }));
+}
+
+function unlessMalformed<Value>(read: () => Value): Value | undefined {
+  try {
+    return read();
+  } catch (error) {
+    if (error instanceof MalformedError) return undefined;
+    throw error;
+  }
+}

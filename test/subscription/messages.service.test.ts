@@ -119,22 +119,6 @@ test('N17 scenario 15 the notification router restarts, and what arrived meanwhi
   await messages.pushed(meanwhile, device);
 });
 
-test('N17 scenario 16 a messaging router restarts, and pushes resume', async () => {
-  const { messages, connId, device } = await start('scenario-16');
-  await agent.routers.smp[0]!.stop();
-  await eventually('the notification router to notice', async () =>
-    firstNtf()
-      .subscriptions()
-      .every(
-        ({ status, router }) => router.port !== agent.routers.smp[0]!.address.port || status !== 'ACTIVE',
-      ),
-  );
-  await agent.routers.smp[0]!.start();
-  await messages.heard([connId]);
-
-  await messages.pushed(await messages.send(connId), device);
-});
-
 test('N17 scenario 16 50 connections over two messaging routers that restart', async () => {
   const connections = Array.from({ length: 50 }, (_, index) => connectionOn(index % 2));
   const { messages, connIds, device } = await start('scenario-16-50', connections);

@@ -252,15 +252,6 @@ test('subscription-B5 the sweep ends subscriptions of connections that are gone,
   await gone(plain);
 });
 
-test('subscription-B5 a Create by name makes no subscription for a connection that is switched off', async () => {
-  const [connId] = (await createActive()) as [string];
-  await toggle([connId], false);
-  await gone(connId);
-  await agent.command('create', [connId]);
-  await agent.idle();
-  expect(await agent.record(connId)).toBeUndefined();
-});
-
 /** Replaces the recipient's key by one that does not open, as after a start without the key that sealed it. */
 async function loseKey(connId: string): Promise<Buffer> {
   const [row] = await agent.rows<{ rcv_id: string; rcv_private_key: Buffer }>(
@@ -441,7 +432,7 @@ test('subscription-L5 queues that an application has already are imported, subsc
   });
 });
 
-test('kinds-F8 an application keeps its imported queue with all messages when the connection is deleted or its user forgotten', async () => {
+test('I79 kinds-F8 an application keeps its imported queue with all messages when the connection is deleted or its user forgotten', async () => {
   const queues = [await applicationQueue(), await applicationQueue(), await applicationQueue()];
   const stored = ({ recipientId }: { recipientId: string }) =>
     agent.routers.smp[0]!.queues().find((queue) => queue.recipientId === recipientId);
@@ -455,7 +446,11 @@ test('kinds-F8 an application keeps its imported queue with all messages when th
   await agent.active(['deleted', 'forgotten']);
 
   expect(await subscriptions().delete(['deleted', 'silent'])).toMatchObject({ deleted: 2, unknown: [] });
-  await operator().users.forget({ userId: 'jane', subscriptionUser: 32 }, { requestedBy: 'nina' });
+  const { users } = operator();
+  const jane = { userId: 'jane', subscriptionUser: 32 };
+  const found = { what: 'subscriptions.connections', count: 1 };
+  expect((await users.preview(jane)).removed).toEqual([found]);
+  expect((await users.forget(jane, { requestedBy: 'nina' })).removed).toContainEqual(found);
   await eventually('the connections to go', async () => {
     const left = await agent.rows(
       'SELECT user_id FROM subscriptions.connections WHERE user_id = ANY($1) UNION ALL SELECT user_id FROM subscriptions.ntf_subscriptions WHERE user_id = ANY($1)',
@@ -468,6 +463,11 @@ test('kinds-F8 an application keeps its imported queue with all messages when th
   expect(queues.map((queue) => stored(queue)!.notifier)).toEqual([undefined, undefined, itsOwn]);
   expect(itsOwn).toBeDefined();
   expect(await agent.events()).toEqual(told);
+  // What workers counted meanwhile.
+  const { remains } = await users.forget(jane, { requestedBy: 'nina' });
+  expect(remains.filter(({ what }) => what.includes('sealed keys'))).toEqual([]);
+  expect((await subscriptions().statistics(32)).items).toEqual([]);
+  expect((await subscriptions().statistics(31)).items).not.toEqual([]);
 });
 
 test('kinds-F8 a queue belongs to one agent: another one cannot import it before the first has given it back', async () => {

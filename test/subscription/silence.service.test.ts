@@ -3,13 +3,9 @@ import type { WorkflowHandle } from '@temporalio/client';
 import { makeUpdate } from '../../client/temporal.ts';
 import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
 import {
-  CLOSE_UPDATE,
   DELETE_CONNECTIONS_UPDATE,
-  OPEN_UPDATE,
   TOGGLE_CONNECTIONS_UPDATE,
-  WORK_SIGNAL,
 } from '../../workflows/subscription/contract.ts';
-import type { Service } from '../../workers/service.ts';
 import { eventually } from '../harness.ts';
 import type { SubscriptionAgent } from './agent.ts';
 import { takeSubscriptionAgent } from './agent.ts';
@@ -18,21 +14,14 @@ import { takeSubscriptionAgent } from './agent.ts';
 const LONGEST_HISTORY = 1_000;
 
 let agent: SubscriptionAgent;
-let service: Service;
-const start = async () => {
-  // Longer than any of these tests: nothing here goes on because a router was given up.
-  service = await agent.start({ NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '10m' });
-};
 beforeAll(async () => {
   agent = await takeSubscriptionAgent({ smp: 2 });
-  await start();
+  // Longer than any of these tests: nothing here goes on because a router was given up.
+  await agent.start({ NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '10m' });
   await agent.activateToken();
 });
 afterAll(() => agent.release());
-afterEach(async () => {
-  silent().heal();
-  await agent.update(OPEN_UPDATE);
-});
+afterEach(() => silent().heal());
 
 const healthy = () => agent.routers.smp[0]!;
 const silent = () => agent.routers.smp[1]!;
@@ -41,7 +30,6 @@ const createOne = async (address: RouterAddress = healthy().address): Promise<st
   await agent.active([connId!]);
   return connId!;
 };
-const asked = (op: string, router = silent()) => router.calls.filter((call) => call.op === op).length;
 
 test('subscription-B2 N1 updates that overlap without end keep no run from ending, and all are answered', async () => {
   const connId = await createOne();
@@ -79,7 +67,9 @@ test('subscription-B2 subscription-B7 N1 N16 connections on a silent router hold
   silent().fail({ failure: { kind: 'silence' }, subject: 'NDEL' });
   const deleteConnections = (connIds: string[]) => agent.update(DELETE_CONNECTIONS_UPDATE, { connIds });
   expect(await deleteConnections(waiting)).toEqual({ deleted: 2, unknown: [] });
-  await eventually('the silent router to be asked', async () => asked('NDEL') > 0);
+  await eventually('the silent router to be asked', async () =>
+    silent().calls.some(({ op }) => op === 'NDEL'),
+  );
   await agent.sweep();
 
   expect(await deleteConnections([connId])).toEqual({ deleted: 1, unknown: [] });
@@ -98,39 +88,4 @@ test('subscription-B2 subscription-B7 N1 N16 connections on a silent router hold
       .queues()
       .map(({ notifier }) => notifier),
   ).toEqual([undefined, undefined]);
-});
-
-test('subscription-B8 N13 a closed agent asks no router to make or to end a notifier', async () => {
-  const connId = await createOne();
-  await agent.update(CLOSE_UPDATE);
-  const calls = () => [asked('NKEY', healthy()), asked('NDEL', healthy())];
-  const before = calls();
-  const [added] = await agent.create([{ userId: 1, server: healthy().address }]);
-  await agent.update(DELETE_CONNECTIONS_UPDATE, { connIds: [connId] });
-  await agent.sweep();
-  expect(calls()).toEqual(before);
-  await agent.update(OPEN_UPDATE);
-  await agent.active([added!]);
-  await eventually('the end', async () => asked('NDEL', healthy()) === before[1]! + 1);
-});
-
-test('subscription-L3 N3 a worker that is woken while it is being ended by a close starts over', async () => {
-  const [connId] = await agent.create([{ userId: 1, server: healthy().address }]);
-  await agent.active([connId!]);
-  const worker = agent.worker('ntf-ntf', agent.routers.ntf[0]!.address);
-  await eventually('the worker to wait', async () => {
-    return (await agent.workerState('ntf-ntf', agent.routers.ntf[0]!.address)).doing === 'waiting';
-  });
-  const { runId } = await worker.describe();
-  // No process can see one of them before the other.
-  await service.stop();
-  await worker.cancel();
-  await worker.signal(WORK_SIGNAL);
-  await start();
-  const run = agent.slot.client.workflow.getHandle(worker.workflowId, runId);
-  const status = await eventually('its end', async () => {
-    const { name } = (await run.describe()).status;
-    return name !== 'RUNNING' && name;
-  });
-  expect(status).toBe('CONTINUED_AS_NEW');
 });

@@ -112,18 +112,6 @@ test('N5 another device cannot delete the token', async () => {
   expect(await tokens.check()).toBe('ACTIVE');
 });
 
-test('N11 a router that is away is tried again for as long as it takes', async () => {
-  const tokens = agent.tokensOf('away');
-  await agent.activate(tokens);
-  const tokenId = (await tokens.row())!.token_id!;
-  ntf.fail({ failure: { kind: 'reset' }, subject: `TDEL ${tokenId}`, times: 4 });
-  await tokens.delete();
-
-  await gone(tokens);
-  expect(deletionsOf(tokenId)).toBe(5);
-  expect(await eventsOf(tokens)).toEqual([]);
-});
-
 test('N11 a deletion that the router refuses for good is dropped and reported', async () => {
   const tokens = agent.tokensOf('refused');
   await agent.activate(tokens);
@@ -159,15 +147,6 @@ describe('the choice of a server', () => {
 
     expect(await errorOf(tokens.register(tokens.device, 'PERIODIC'))).toBe('AGENT PROHIBITED');
     expect(await tokens.row()).toBeUndefined();
-  });
-
-  test('N12 of one it is that one', async () => {
-    const [, second] = agent.routers.ntf;
-    await restart([second!.address]);
-    const tokens = agent.tokensOf('one-server');
-    await tokens.register(tokens.device, 'PERIODIC');
-
-    expect((await tokens.row())!.port).toBe(second!.address.port);
   });
 
   test('N12 of three it is any, for each new token, and stays the one it is', async () => {

@@ -10,7 +10,6 @@ import type { TokenOutcome, TokenRequest } from '../../workflows/subscription/co
 import type { Service } from '../../workers/service.ts';
 import { eventually, operatorOf } from '../harness.ts';
 import { newDevice } from './router-agent.ts';
-import { pushesTo } from './routers.ts';
 import { AGENT, KEY_BOX } from './agent.ts';
 import type { TokenAgent, Tokens } from './token-agent.ts';
 import { errorOf, takeTokenAgent } from './token-agent.ts';
@@ -119,39 +118,20 @@ describe('registering', () => {
     expect(await tokens.verify(other, await agent.verification(other))).toBe('ACTIVE');
   });
 
-  test('N15 a token that its router has forgotten is registered again', async () => {
-    const tokens = agent.tokensOf('rules-forgotten');
-    await agent.activate(tokens);
+  test('N15 a saved code that does not do is an error, and the token is registered afresh', async () => {
+    const tokens = agent.tokensOf('rules-wrong-code');
+    await tokens.register(tokens.device);
+    const verification = await agent.verification(tokens.device);
     const { token_id } = (await rowOf(tokens))!;
-    ntf.fail({ failure: { kind: 'error', code: 'AUTH' }, subject: `TCHK ${token_id}`, times: 1 });
+    ntf.fail({ failure: { kind: 'reset' }, subject: 'TVFY', times: 1 });
+    await errorOf(tokens.verify(tokens.device, verification));
+    ntf.fail({ failure: { kind: 'error', code: 'AUTH' }, subject: 'TVFY', times: 1 });
 
-    expect(await tokens.register(tokens.device)).toBe('REGISTERED');
+    expect(await errorOf(tokens.register(tokens.device))).toBe('NTF AUTH');
+    expect(await rowOf(tokens)).toMatchObject({ status: 'REGISTERED', action: null });
     expect((await rowOf(tokens))!.token_id).not.toBe(token_id);
     expect(await tokens.verify(tokens.device, await agent.verification(tokens.device, 2))).toBe('ACTIVE');
-    expect(onRouter(tokens).length).toBe(1);
   });
-
-  test.each(['register', 'verify'] as const)(
-    'N15 a code that does not do, sent by %s, is an error, and the token is registered afresh',
-    async (by) => {
-      const tokens = agent.tokensOf(`rules-wrong-code-${by}`);
-      await tokens.register(tokens.device);
-      const verification = await agent.verification(tokens.device);
-      const { token_id } = (await rowOf(tokens))!;
-      if (by === 'register') {
-        ntf.fail({ failure: { kind: 'reset' }, subject: 'TVFY', times: 1 });
-        await errorOf(tokens.verify(tokens.device, verification));
-      }
-      ntf.fail({ failure: { kind: 'error', code: 'AUTH' }, subject: 'TVFY', times: 1 });
-      const operation =
-        by === 'register' ? tokens.register(tokens.device) : tokens.verify(tokens.device, verification);
-
-      expect(await errorOf(operation)).toBe('NTF AUTH');
-      expect(await rowOf(tokens)).toMatchObject({ status: 'REGISTERED', action: null });
-      expect((await rowOf(tokens))!.token_id).not.toBe(token_id);
-      expect(await tokens.verify(tokens.device, await agent.verification(tokens.device, 2))).toBe('ACTIVE');
-    },
-  );
 
   test.each([
     ['REGISTERED', "action = 'REGISTER'"],
@@ -419,26 +399,6 @@ describe('order and secrets', () => {
   });
 });
 
-test('N15 an operation that a dying process has begun is ended by the next one', async () => {
-  const tokens = agent.tokensOf('rules-crash');
-  ntf.fail({
-    failure: { kind: 'silence', isExecuted: true },
-    subject: `TNEW ${tokens.device.token}`,
-    times: 1,
-  });
-  const registering = tokens.register(tokens.device, 'INSTANT');
-  await eventually('the registration to arrive', async () => onRouter(tokens).length === 1);
-  await service.stop();
-  service = await agent.startWith();
-
-  expect(['REGISTERED', 'BROKER TIMEOUT', 'AGENT INACTIVE']).toContain(
-    await registering.catch((error: Error) => error.message.split(':')[0]),
-  );
-  expect(await tokens.register(tokens.device, 'INSTANT')).toBe('REGISTERED');
-  expect(onRouter(tokens).length).toBe(1);
-  expect(await tokens.verify(tokens.device, await lastVerification(tokens))).toBe('ACTIVE');
-});
-
 test('N15 without a service an operation is given up after its time', async () => {
   await service.stop();
   const { temporal, db } = { temporal: agent.slot.client, db: agent.slot.db };
@@ -453,10 +413,3 @@ test('N15 without a service an operation is given up after its time', async () =
     'no worker answered for subscription/rules-no-service/token within 2 s; it does what it was asked for once one runs',
   );
 });
-
-async function lastVerification(tokens: Tokens) {
-  return agent.verification(
-    tokens.device,
-    pushesTo(agent.routers.sink, tokens.device.token, 'verification').length,
-  );
-}

@@ -231,7 +231,7 @@ test('N1 a signal that comes after the look for rows is not lost', async () => {
   expect(rows.batches.map(({ ids }) => ids)).toEqual([['late']]);
 });
 
-test('N5 checks that are due later are waited for, and a signal ends the wait', async () => {
+test('N3 N5 N17 scenario 28: checks that are due later are waited for without a look, and a signal ends the wait', async () => {
   const rows = new FakeRows();
   const worker = await beginWorker(rows);
   const dueMs = worker.nowMs + 10 * MINUTE;
@@ -239,12 +239,54 @@ test('N5 checks that are due later are waited for, and a signal ends the wait', 
   await worker.until('the wait', async () => (await stateOf(worker)).doing === 'waiting');
   expect(await stateOf(worker)).toMatchObject({ nextDueMs: dueMs });
   await worker.advance(MINUTE);
+  expect(rows.claims).toBe(1);
   rows.put(['create']);
   worker.signal(WORK_SIGNAL);
   await worker.advance();
   expect(rows.batches.map(({ ids }) => ids)).toEqual([['create']]);
   await worker.result();
   expect(rows.batches.at(-1)).toMatchObject({ ids: ['check'], atMs: dueMs });
+});
+
+test('N3 N4 thirty days of checks: each when it is due, and runs stay short', async () => {
+  const DAY = 24 * 60 * MINUTE;
+  const rows = new FakeRows();
+  const dueMs = new Map<string, number>();
+  const putOff = (id: string, atMs: number) => {
+    dueMs.set(id, atMs);
+    rows.put([id], 'ntf-check', atMs);
+  };
+  const worker = await beginWorker(rows, {
+    runChecks: (order) => {
+      for (const id of order.ids) {
+        expect(order.nowMs).toBeGreaterThanOrEqual(dueMs.get(id)!);
+        expect(order.nowMs).toBeLessThan(dueMs.get(id)! + 1_000);
+      }
+      const outcome = rows.work(order);
+      for (const id of order.ids) putOff(id, order.nowMs + 3 * DAY);
+      return outcome;
+    },
+  });
+  const begunMs = worker.nowMs;
+  for (let hour = 0; hour < 24; hour += 4) putOff(`check-${hour}`, begunMs + DAY + hour * 60 * MINUTE);
+  let longest = 0;
+  await worker.until('thirty days', () => {
+    longest = Math.max(longest, worker.historyLength);
+    return worker.nowMs > begunMs + 30 * DAY;
+  });
+  expect(rows.batches).toHaveLength(6 * 10);
+  expect(worker.continuations.length).toBeGreaterThan(0);
+  expect(longest).toBeLessThan(430);
+});
+
+test('subscription-L3 N3 a worker that is woken while it is being ended by a close starts over', async () => {
+  const rows = new FakeRows();
+  const worker = await beginWorker(rows);
+  rows.put(['check'], 'ntf-check', worker.nowMs + 10 * MINUTE);
+  await worker.until('the wait', async () => (await stateOf(worker)).doing === 'waiting');
+  worker.cancel();
+  worker.signal(WORK_SIGNAL);
+  expect((await worker.continuation()).args).toEqual([KEY]);
 });
 
 test('N13 a worker of an agent that was closed ends, and one that is woken meanwhile starts over', async () => {
