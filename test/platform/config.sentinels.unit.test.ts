@@ -4,6 +4,8 @@ import { redisConnection, redisPlaceOf } from '../../config/redis.ts';
 import type { Env } from './config-problems.ts';
 import { PRODUCTION, problemsOf } from './config-problems.ts';
 
+const LIST = 'NOTIFICATION_REDIS_SENTINELS';
+const PASSWORD = 'NOTIFICATION_REDIS_SENTINEL_PASSWORD';
 const SENTINELS: Env = {
   NOTIFICATION_REDIS_MASTER_ADDR: undefined,
   NOTIFICATION_REDIS_SENTINELS: 'rediss://one.internal:26379,two.internal:26380/notifications',
@@ -51,32 +53,25 @@ test('I91 without TLS for sentinels the master has no TLS', () => {
   expect(options).not.toHaveProperty('enableTLSForSentinelMode');
 });
 
+const OF_USER = 'rediss://notify-sentinel@one:26379/notifications';
+const NO_SENTINELS = { NOTIFICATION_REDIS_MASTER_ADDR: 'rediss://redis:6379', [LIST]: undefined };
+const PLAIN = { [LIST]: 'one:26379/notifications', NOTIFICATION_INSECURE: 'redis' };
+
 test.each<[what: string, env: Env, problem: RegExp]>([
   ['both', { NOTIFICATION_REDIS_MASTER_ADDR: 'rediss://redis:6379' }, /exclude each other/],
   [
     'a user without a password',
-    {
-      NOTIFICATION_REDIS_SENTINELS: 'rediss://notify-sentinel@one:26379/notifications',
-      NOTIFICATION_REDIS_SENTINEL_PASSWORD: undefined,
-      NOTIFICATION_INSECURE: 'redis',
-    },
+    { [LIST]: OF_USER, [PASSWORD]: undefined, NOTIFICATION_INSECURE: 'redis' },
     /SENTINELS needs NOTIFICATION_REDIS_SENTINEL_PASSWORD/,
   ],
   [
     'what is for sentinels alone, without any',
-    {
-      NOTIFICATION_REDIS_MASTER_ADDR: 'rediss://redis:6379',
-      NOTIFICATION_REDIS_SENTINELS: undefined,
-    },
+    NO_SENTINELS,
     /SENTINEL_PASSWORD needs NOTIFICATION_REDIS_SENTINELS/,
   ],
   [
     'files without TLS',
-    {
-      NOTIFICATION_REDIS_SENTINELS: 'one:26379/notifications',
-      NOTIFICATION_INSECURE: 'redis',
-      NOTIFICATION_REDIS_CA_FILE: import.meta.filename,
-    },
+    { ...PLAIN, NOTIFICATION_REDIS_CA_FILE: import.meta.filename },
     /NOTIFICATION_REDIS_SENTINELS must be rediss:.*no effect/,
   ],
 ])('I91 I30 %s: refused', (_, env, problem) => {
