@@ -15,27 +15,9 @@ const DONE_LIMIT_MS = 120_000;
 /** More steps than any activity has. */
 const MOST_STEPS = 40;
 
-export interface CrashWalk {
-  /**
-   * Gives work to processes that die after the first step of an activity, after the second, and so on, until one does
-   * all of it and lives.
-   *
-   * @param put gives the work; its result says whether the process has lived to see it done.
-   * @param more of the rule.
-   * @returns how many processes died.
-   */
-  through(
-    activity: string,
-    put: () => Promise<() => Promise<boolean>>,
-    mostSteps?: number,
-    more?: Pick<CrashRule, 'unheard'>,
-  ): Promise<number>;
-  /** A process that lives, to end what the dead left. */
-  survivor(): Promise<ServiceProcess>;
-  release(): Promise<void>;
-}
+export type CrashWalk = ReturnType<typeof createCrashWalk>;
 
-export function createCrashWalk(slot: Slot, env: Record<string, string> = {}): CrashWalk {
+export function createCrashWalk(slot: Slot, env: Record<string, string> = {}) {
   const fleet = createFleet(slot);
   const folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-crash-'));
   const ruleFile = path.join(folder, 'rule.json');
@@ -55,7 +37,20 @@ export function createCrashWalk(slot: Slot, env: Record<string, string> = {}): C
   };
 
   return {
-    async through(activity, put, mostSteps = MOST_STEPS, more = {}) {
+    /**
+     * Gives work to processes that die after the first step of an activity, after the second, and so on, until one does
+     * all of it and lives.
+     *
+     * @param put gives the work; its result says whether the process has lived to see it done.
+     * @param more of the rule.
+     * @returns how many processes died.
+     */
+    async through(
+      activity: string,
+      put: () => Promise<() => Promise<boolean>>,
+      mostSteps = MOST_STEPS,
+      more: Pick<CrashRule, 'unheard'> = {},
+    ): Promise<number> {
       for (let step = 1; step <= mostSteps; step += 1) {
         const running = await start();
         setRule({ activity, step, ...more });
@@ -68,6 +63,7 @@ export function createCrashWalk(slot: Slot, env: Record<string, string> = {}): C
       }
       return mostSteps;
     },
+    /** A process that lives, to end what the dead left. */
     survivor: start,
     async release() {
       await fleet.killAll();

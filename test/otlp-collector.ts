@@ -18,21 +18,10 @@ export interface MetricsExport {
   points: Map<string, Point[]>;
 }
 
-export interface Collector {
-  url: string;
-  /** Oldest first. */
-  exports: readonly MetricsExport[];
-  /** The points of a metric in the newest export; none when it is not in it. */
-  latest(name: string): readonly Point[];
-  /** Names of the metrics of Temporal's SDK, which exports by itself and in binary form. */
-  temporalMetrics: ReadonlySet<string>;
-  /** Paths of all requests so far, traces included. */
-  paths: readonly string[];
-  stop(): Promise<void>;
-}
+export type Collector = Awaited<ReturnType<typeof startCollector>>;
 
 /** @param answers false: requests are read and never answered. */
-export async function startCollector({ answers = true } = {}): Promise<Collector> {
+export async function startCollector({ answers = true } = {}) {
   const exports: MetricsExport[] = [];
   const paths: string[] = [];
   const temporalMetrics = new Set<string>();
@@ -57,9 +46,13 @@ export async function startCollector({ answers = true } = {}): Promise<Collector
   await once(server, 'listening');
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    exports,
-    latest: (name) => exports.at(-1)?.points.get(name) ?? [],
+    /** Oldest first. */
+    exports: exports as readonly MetricsExport[],
+    /** The points of a metric in the newest export; none when it is not in it. */
+    latest: (name: string): readonly Point[] => exports.at(-1)?.points.get(name) ?? [],
+    /** Names of the metrics of Temporal's SDK, which exports by itself and in binary form. */
     temporalMetrics,
+    /** Of all requests so far, traces included. */
     paths,
     stop: async () => {
       const closed = once(server, 'close');

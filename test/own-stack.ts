@@ -8,18 +8,10 @@ import { startStack } from '../dev/servers/stack.ts';
 import { namespaceOf } from './slots.ts';
 import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
 
-export interface OwnStack {
-  /** For further files of the test; those of the servers are in `servers`. */
-  dir: string;
-  stack: Required<Stack>;
-  stop(): Promise<void>;
-}
+export type OwnStack = Awaited<ReturnType<typeof startOwnStack>>;
 
 /** @param name begins the name of the folder. */
-export async function startOwnStack(
-  name: string,
-  options: Pick<StackOptions, 'durable'> = {},
-): Promise<OwnStack> {
+export async function startOwnStack(name: string, options: Pick<StackOptions, 'durable'> = {}) {
   const dir = mkdtempSync(path.join(tmpdir(), `galaxy-notify-${name}-`));
   // As root, PostgreSQL runs as a separate user, who must get in.
   chmodSync(dir, 0o755);
@@ -37,6 +29,7 @@ export async function startOwnStack(
     },
   });
   return {
+    /** For further files of the test; those of the servers are in `servers`. */
     dir,
     stack: stack as Required<Stack>,
     async stop() {
