@@ -1,8 +1,7 @@
 /** Alarms about processes, Temporal, secrets and keys, each with its fault, and its section of the runbook carried out. */
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { freePort } from '../../dev/servers/ports.ts';
 import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
@@ -12,14 +11,14 @@ import { RECONCILIATION_WORKFLOW } from '../../workflows/recovery-contract.ts';
 import { eventually, operatorOf } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 import { drillGround } from '../runbook/drill.ts';
+import { scratchFolder } from '../scratch.ts';
 import type { ServiceProcess } from '../service-process.ts';
 import { MAIL } from '../service-process.ts';
 
 const BY = { requestedBy: 'drill' };
 
-const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-alarms-'));
-const inDir = (name: string) => path.join(dir, name);
-afterAll(() => rmSync(dir, { recursive: true }));
+const scratch = scratchFolder('alarms');
+const inDir = (name: string) => path.join(scratch.dir, name);
 
 const ground = drillGround({
   env: () => ({ NOTIFICATION_ROLES: 'intent' }),
@@ -35,16 +34,20 @@ const wait = (ms: number) => {
   const until = performance.now() + ms;
   return eventually(`${ms} ms to pass`, async () => performance.now() > until);
 };
+/** How many routes there are of which this is so. */
+const routesWhere = async (condition: string, ...values: unknown[]): Promise<number> => {
+  const { rowCount } = await ground.slot.db.query(
+    `SELECT FROM notification.routes WHERE ${condition}`,
+    values,
+  );
+  return rowCount ?? 0;
+};
+const OF_KEY =
+  'notification_id IN (SELECT notification_id FROM notification.records WHERE idempotency_key = $1)';
 const tracked = (key: string, limitMs?: number) =>
   eventually(
     `${key} to be delivered`,
-    async () => {
-      const { rowCount } = await ground.slot.db.query(
-        "SELECT FROM notification.routes WHERE status = 'published' AND channel = 'email' AND notification_id IN (SELECT notification_id FROM notification.records WHERE idempotency_key = $1)",
-        [key],
-      );
-      return rowCount === 1;
-    },
+    async () => (await routesWhere(`status = 'published' AND channel = 'email' AND ${OF_KEY}`, key)) === 1,
     limitMs,
   );
 
@@ -153,12 +156,8 @@ describe('Temporal', () => {
       });
       await ground.slot.redis.set(MAIL, 'not a stream');
       for (let n = 0; n < 40; n += 1) await publish(`attempts-${n}`);
-      await eventually('attempts', async () => {
-        const { rowCount } = await ground.slot.db.query(
-          "SELECT FROM notification.routes WHERE channel = 'email' AND attempt_count > 1",
-        );
-        return (rowCount ?? 0) >= 40;
-      });
+      const attempted = "channel = 'email' AND attempt_count > 1";
+      await eventually('attempts', async () => (await routesWhere(attempted)) >= 40);
     },
     inject: async () => {
       process.kill(patient!.pid, 'SIGSTOP');
@@ -201,13 +200,8 @@ describe('Temporal', () => {
     prepare: async () => {
       await steering().channels.pause('email', BY);
       const id = await publish('undone');
-      await eventually('its routes', async () => {
-        const { rowCount } = await ground.slot.db.query(
-          "SELECT FROM notification.routes WHERE notification_id = $1 AND channel = 'push' AND status = 'published'",
-          [id],
-        );
-        return rowCount === 1;
-      });
+      const published = "notification_id = $1 AND channel = 'push' AND status = 'published'";
+      await eventually('its routes', async () => (await routesWhere(published, id)) === 1);
       mkdirSync(other);
       const sources = execFileSync('git', ['archive', '--format=tar', 'HEAD'], { maxBuffer: 2 ** 30 });
       execFileSync('tar', ['-x', '-C', other], { input: sources });
@@ -219,7 +213,7 @@ describe('Temporal', () => {
         "$1  await condition(() => false, '1 ms');\n",
       );
       expect(changed).not.toBe(source);
-      writeFileSync(file, changed);
+      writeFileSync(file, `import { condition } from '@temporalio/workflow';\n${changed}`);
     },
     inject: async () => {
       await ground.killAll();
@@ -357,14 +351,8 @@ describe('keys', () => {
       await restart(retrying);
       await ground.slot.redis.set(MAIL, 'not a stream');
       await publish('sealed');
-      await eventually('attempts', async () => {
-        const { rowCount } = await ground.slot.db.query(
-          `SELECT FROM notification.routes
-            WHERE channel = 'email' AND attempt_count > 0
-              AND notification_id IN (SELECT notification_id FROM notification.records WHERE idempotency_key = 'sealed')`,
-        );
-        return rowCount === 1;
-      });
+      const attempted = `channel = 'email' AND attempt_count > 0 AND ${OF_KEY}`;
+      await eventually('attempts', async () => (await routesWhere(attempted, 'sealed')) === 1);
     },
     inject: async () => {
       await ground.killAll();
