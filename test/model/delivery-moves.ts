@@ -22,10 +22,11 @@ export const loadRow =
     if (processes.attempts[by]) return false;
     const { route } = postgres;
     if (by === 'reconciler') {
-      const isTaken =
-        route === undefined ||
-        RUNNING.includes(temporal.notifications[route.notification]) ||
-        temporal.routes[route.notification] === 'running';
+      const workflow = temporal.routes[route?.notification ?? 0];
+      // A notification only waits for a route whose workflow has ended.
+      const isOwned =
+        workflow === undefined && RUNNING.includes(temporal.notifications[route?.notification ?? 0]);
+      const isTaken = route === undefined || workflow === 'running' || isOwned;
       if (isTaken || route.status !== 'pending') return false;
       processes.attempts[by] = begunWith(state, route);
       return true;
@@ -41,7 +42,10 @@ export const loadRow =
 
 const begunWith = ({ redis: { run }, world: { clock } }: State, route: RouteRow): Attempt => ({
   row: { ...route },
-  ...{ step: 'loaded', entry: 0, run, begunAt: clock },
+  step: 'loaded',
+  entry: 0,
+  run,
+  begunAt: clock,
 });
 
 function openAgain(state: State, route: RouteRow): void {

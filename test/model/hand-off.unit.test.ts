@@ -15,8 +15,8 @@ const LOST = 'an acknowledged intent is never delivered';
 const LATE = 'it is delivered after its cancellation was confirmed';
 /** Moves until a counterexample, at most. */
 const DEPTH = 14;
-/** Moves within which all mechanisms together are proved. `npm run test:all` sets MODEL_DEPTH to 12. */
-const PROOF_DEPTH = Number(process.env['MODEL_DEPTH'] ?? 10);
+/** Moves within which all mechanisms together are proved. `npm run test:all` sets MODEL_DEPTH to 16. */
+const PROOF_DEPTH = Number(process.env['MODEL_DEPTH'] ?? 13);
 
 type Allowed = Omit<Parameters<typeof search>[1], 'depth'>;
 

@@ -1,14 +1,14 @@
 /** The check for known vulnerabilities, by npm itself against a registry that knows, does not, or knows of something bad. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { scratchFolder } from '../scratch.ts';
 
 const DAY_MS = 86_400_000;
-const folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-audit-'));
+const { dir: folder } = scratchFolder('audit');
 const snapshot = path.join(folder, 'advisories.json');
 
 interface Snapshot {
@@ -31,10 +31,7 @@ beforeAll(async () => {
   registry.listen(0, '127.0.0.1');
   await once(registry, 'listening');
 });
-afterAll(() => {
-  registry.close();
-  rmSync(folder, { recursive: true });
-});
+afterAll(() => void registry.close());
 
 async function audit(...args: string[]): Promise<{ code: number | null; text: string }> {
   const { port } = registry.address() as AddressInfo;

@@ -1,20 +1,14 @@
 /** `bin/gn`, the command line of a clone as git makes it. */
 import { spawnSync } from 'node:child_process';
-import { appendFileSync, chmodSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { appendFileSync, chmodSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { scratchFolder } from '../scratch.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 
-let folder: string;
-let clone: string;
-
-beforeAll(() => {
-  folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-clone-'));
-  clone = path.join(folder, 'checkout');
-  run('git', ['clone', '--quiet', '--no-hardlinks', ROOT, clone], folder);
-});
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const { dir: folder } = scratchFolder('clone');
+const clone = path.join(folder, 'checkout');
+beforeAll(() => void run('git', ['clone', '--quiet', '--no-hardlinks', ROOT, clone], folder));
 
 function run(command: string, args: string[], cwd = clone, changes: Record<string, string> = {}) {
   const { status, stdout, stderr } = spawnSync(command, args, {

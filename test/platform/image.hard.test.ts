@@ -8,36 +8,33 @@ import {
   cpSync,
   existsSync,
   mkdirSync,
-  mkdtempSync,
   readFileSync,
   readdirSync,
   renameSync,
   rmSync,
   symlinkSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
+import { publishTurn } from '../intent/entries.ts';
 import { PROGRAM_ENV } from '../program-env.ts';
 import { asUserOf } from '../redis-users.ts';
-import { allPublished, createFleet, deliveriesTo, outboundIds } from '../service-process.ts';
+import { scratchFolder } from '../scratch.ts';
+import { createFleet, delivered } from '../service-process.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 const CACHE = path.join('node_modules', '.cache', 'galaxy-notify');
 const DOCKERFILE = readFileSync(path.join(ROOT, 'Dockerfile'), 'utf8');
 const [, BUNDLE_STAGE, PACKAGES_STAGE] = DOCKERFILE.split(/^FROM /m) as [string, string, string, string];
 
-let folder: string;
+const { dir: folder } = scratchFolder('image');
 /** As the last stage of the Dockerfile has it. */
-let image: string;
+const image = path.join(folder, 'app');
 let slot: Slot;
 let fleet: ReturnType<typeof createFleet>;
 
 beforeAll(async () => {
-  folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-image-'));
-  image = path.join(folder, 'app');
   copyContext(image);
   installPackages(image);
   makeBundles(path.join(folder, 'bundle'));
@@ -48,7 +45,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await fleet?.killAll();
   await slot?.release();
-  rmSync(folder, { recursive: true, force: true });
 });
 
 /** `COPY . .`: everything is ignored, but for what .dockerignore lists with `!`, less what it takes out of that again. */
@@ -106,14 +102,7 @@ const filesOf = (target: string): string[] =>
     .split('\n')
     .sort();
 
-test('security-21 the image has the packages of production and none that makes bundles, fewer than 200', () => {
-  const { stdout } = spawnSync('npm', ['ls', '--omit=dev', '--all', '--parseable'], {
-    ...{ cwd: image, encoding: 'utf8' },
-    env: { ...process.env, NODE_OPTIONS: '' },
-  });
-  const installed = stdout.split('\n').filter((line) => line.includes('node_modules'));
-  expect(installed.length).toBeLessThan(200);
-  expect(installed.length).toBeGreaterThan(100);
+test('security-21 the image has the packages of production and none that makes bundles', () => {
   for (const name of ['webpack', 'typescript', 'jest', 'temporal-bundler', '@swc', 'node'])
     expect([name, existsSync(path.join(image, 'node_modules', name))]).toEqual([name, false]);
   expect(readdirSync(path.join(image, 'node_modules/@temporalio/core-bridge/releases'))).toHaveLength(1);
@@ -125,15 +114,7 @@ test('security-21 the image has the packages of production and none that makes b
 test('security-21 the service starts from the image in production, delivers, and writes no file', async () => {
   const before = filesOf(image);
   const service = await fleet.start(PRODUCTION, image);
-  const id = await publishIntent(
-    slot.redis,
-    newGameTurnReady({
-      ...{ idempotencyKey: 'image', occurredAt: Date.now(), recipientUserIds: ['user-1'] },
-      payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-    }),
-  );
-  await allPublished(slot, 2, 60_000);
-  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id]));
+  await delivered(slot, await publishTurn(slot.redis, 'image'));
   expect(service.lines.filter(({ msg }) => msg.includes('Bundling'))).toEqual([]);
   expect(await service.end('SIGTERM')).toBe(0);
   expect(filesOf(image)).toEqual(before);

@@ -1,18 +1,13 @@
 /** Tests, servers and programs have one clock, with `TEST_CLOCK` as without. */
 import { execFileSync } from 'node:child_process';
-import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
+import { slotOfTests } from '../harness.ts';
 import { PROGRAM_ENV } from '../program-env.ts';
 import { secondsUntil } from '../run-clock.ts';
 
 /** Much less than most shifts, and more than a slow machine needs for a call. */
 const NEAR_MS = 60_000;
 
-let slot: Slot;
-beforeAll(async () => {
-  slot = await takeSlot();
-});
-afterAll(() => slot.release());
+const slot = slotOfTests();
 
 async function timeOfTemporal(): Promise<number> {
   const workflow = await slot.client.workflow.start('none', { workflowId: 'clock', taskQueue: 'none' });
