@@ -1,4 +1,5 @@
 /** The operator client's view of the configuration: what client/connect.ts takes. */
+import { given } from '../api/given.ts';
 import type { Config } from './load.ts';
 import { redisConnection } from './redis.ts';
 import { temporalConnection } from './service.ts';
@@ -24,15 +25,13 @@ export function operatorServers(config: Config, addresses: OperatorAddresses) {
   const { values } = config;
   const { redis, postgresDsn, temporalAddress, uiUrl } = addresses;
   const { connectionOptions, namespace } = temporalConnection(config, temporalAddress);
-  return {
+  return given({
     postgresDsn,
     redis: redisServer(config, redis),
     temporal: connectionOptions,
     namespace,
     payloadKeys: values.NOTIFICATION_PAYLOAD_KEYS,
-    ...(values.NOTIFICATION_PAYLOAD_PLAIN === undefined
-      ? {}
-      : { payloadPlain: values.NOTIFICATION_PAYLOAD_PLAIN }),
+    payloadPlain: values.NOTIFICATION_PAYLOAD_PLAIN,
     // Only when one is needed: outside production it may write a key into the data directory.
     subscriptionKeys: () => sealingKeysOf(config),
     intentsStream: values.NOTIFICATION_INTENTS_STREAM,
@@ -41,7 +40,7 @@ export function operatorServers(config: Config, addresses: OperatorAddresses) {
       push: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM,
       mail: values.NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM,
     },
-    ...(uiUrl === undefined ? {} : { uiUrl }),
-    ...(values.NOTIFICATION_RUNBOOK_URL === undefined ? {} : { runbookUrl: values.NOTIFICATION_RUNBOOK_URL }),
-  };
+    uiUrl,
+    runbookUrl: values.NOTIFICATION_RUNBOOK_URL,
+  });
 }

@@ -1,6 +1,7 @@
 /** Configuration of Redis: where it is, how it is spoken to, and what is open about that. */
 import type { Redis } from 'ioredis';
 import { z } from 'zod';
+import { given } from '../api/given.ts';
 import type { RedisAddress, RedisPlace } from './values.ts';
 import { duration, integer, list, pem, redisAddress, redisSentinels } from './values.ts';
 import type { ValuesOf } from './variables.ts';
@@ -154,19 +155,14 @@ const tlsOf = ({ values }: HasRedisValues) => ({
 export function redisConnection(config: HasRedisValues, place: RedisPlace) {
   const { NOTIFICATION_REDIS_USER: username, NOTIFICATION_REDIS_PASSWORD: password } = config.values;
   const tls = hasTls(place) ? tlsOf(config) : undefined;
-  const credentials = {
-    ...(username === undefined ? {} : { username }),
-    ...(password === undefined ? {} : { password }),
-    ...(tls === undefined ? {} : { tls }),
-  };
+  const credentials = given({ username, password, tls });
   if (!('sentinels' in place)) return { host: place.host, port: place.port, ...credentials };
   const { NOTIFICATION_REDIS_SENTINEL_PASSWORD: key } = config.values;
   return {
     ...credentials,
     sentinels: place.sentinels.map(({ host, port }) => ({ host, port })),
     name: place.master,
-    ...(place.user === undefined ? {} : { sentinelUsername: place.user }),
-    ...(key === undefined ? {} : { sentinelPassword: key }),
+    ...given({ sentinelUsername: place.user, sentinelPassword: key }),
     ...(tls === undefined ? {} : { enableTLSForSentinelMode: true, sentinelTLS: tls }),
     sentinelCommandTimeout: config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
     sentinelRetryStrategy: () => null,
@@ -179,14 +175,7 @@ export function redisConnection(config: HasRedisValues, place: RedisPlace) {
 export function sentinelConnection(config: HasRedisValues, { host, port, tls }: RedisAddress) {
   const { NOTIFICATION_REDIS_SENTINELS: place, NOTIFICATION_REDIS_SENTINEL_PASSWORD: password } =
     config.values;
-  const username = place?.user;
-  return {
-    host,
-    port,
-    ...(username === undefined ? {} : { username }),
-    ...(password === undefined ? {} : { password }),
-    ...(tls === undefined ? {} : { tls: tlsOf(config) }),
-  };
+  return given({ host, port, username: place?.user, password, tls: tls && tlsOf(config) });
 }
 
 /**

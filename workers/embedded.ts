@@ -2,8 +2,8 @@
 import type { FcmTarget } from '../activities/mobile-push/fcm.ts';
 import { reasonOf } from '../activities/reason.ts';
 import { SelfExplanatoryError } from '../api/errors.ts';
+import { given } from '../api/given.ts';
 import type { Config, RoleName } from '../config/load.ts';
-
 import { redisPlaceOf } from '../config/redis.ts';
 import { hasTemporalProfile } from '../config/service.ts';
 import { readSymbolTargets } from '../config/symbol-config.ts';
@@ -24,11 +24,7 @@ export interface ProvidedEndpoints {
 }
 
 /** What is configured, of the servers that have no variable of one value. */
-interface Configured {
-  fcm: FcmTarget | undefined;
-  symbolTargets: Endpoints['symbolTargets'];
-  ntfServers: Endpoints['ntfServers'];
-}
+type Configured = ReturnType<typeof configuredServers>;
 
 /**
  * @throws SetupError when an embedded server cannot be had; ConfigError for
@@ -42,29 +38,24 @@ export async function provideEndpoints(
   // Before anything is started: a mistake in a file is found immediately.
   const configured = configuredServers(config);
   const stack = config.production ? undefined : await startMissing(config, configured, report);
-
-  const temporalAddress = stack?.temporalAddress ?? values.TEMPORAL_ADDRESS;
-  const fcm = configured.fcm ?? stack?.fcm;
-  const portfolioUrl = values.NOTIFICATION_PORTFOLIO_BASE_URL ?? stack?.portfolio?.url;
-  const uiUrl = values.NOTIFICATION_TEMPORAL_UI_URL ?? stack?.uiUrl;
-  return {
-    endpoints: {
+  return given({
+    endpoints: given({
       redis: redisPlaceOf(values) ?? hostAndPortOf(stack?.redisAddr),
-      postgresDsn: values.NOTIFICATION_POSTGRES_PRIMARY_DSN ?? given(stack?.postgresDsn),
-      userServiceUrl: values.NOTIFICATION_USER_SERVICE_BASE_URL ?? given(stack?.userServiceUrl),
-      ...(temporalAddress === undefined ? {} : { temporalAddress }),
-      ...(fcm === undefined ? {} : { fcm }),
+      postgresDsn: values.NOTIFICATION_POSTGRES_PRIMARY_DSN ?? provided(stack?.postgresDsn),
+      userServiceUrl: values.NOTIFICATION_USER_SERVICE_BASE_URL ?? provided(stack?.userServiceUrl),
+      temporalAddress: stack?.temporalAddress ?? values.TEMPORAL_ADDRESS,
+      fcm: configured.fcm ?? stack?.fcm,
       symbolTargets: configured.symbolTargets ?? stack?.symbolTargets?.targets ?? [],
       sampleSymbols: stack?.symbolTargets?.sampleSymbols ?? [],
-      ...(portfolioUrl === undefined ? {} : { portfolioUrl }),
+      portfolioUrl: values.NOTIFICATION_PORTFOLIO_BASE_URL ?? stack?.portfolio?.url,
       ntfServers: configured.ntfServers ?? stack?.routers?.notificationRouters ?? [],
-    },
-    ...(stack ? { stack } : {}),
-    ...(uiUrl === undefined ? {} : { uiUrl }),
-  };
+    }),
+    stack,
+    uiUrl: values.NOTIFICATION_TEMPORAL_UI_URL ?? stack?.uiUrl,
+  });
 }
 
-function configuredServers({ values }: Config): Configured {
+function configuredServers({ values }: Config) {
   const targetsFile = values.NOTIFICATION_SYMBOL_TARGETS_FILE;
   const routers = values.NOTIFICATION_SUBSCRIPTION_NTF_SERVERS ?? [];
   return {
@@ -123,9 +114,7 @@ function missingServers(
   const temporal = hasTemporalProfile(temporalEnv) ? 'named by a profile' : values.TEMPORAL_ADDRESS;
   return {
     redis: unless(redisPlaceOf(values), { port: ports.redis }),
-    postgres: unless(values.NOTIFICATION_POSTGRES_PRIMARY_DSN, {
-      port: ports.postgres,
-    }),
+    postgres: unless(values.NOTIFICATION_POSTGRES_PRIMARY_DSN, { port: ports.postgres }),
     temporal: unless(temporal, {
       port: ports.temporal,
       uiPort: ports.temporalUi,
@@ -133,9 +122,7 @@ function missingServers(
       searchAttributes: SEARCH_ATTRIBUTES,
       program: values.TEMPORAL_CLI_PATH,
     }),
-    userService: unless(values.NOTIFICATION_USER_SERVICE_BASE_URL, {
-      port: ports.userService,
-    }),
+    userService: unless(values.NOTIFICATION_USER_SERVICE_BASE_URL, { port: ports.userService }),
     fcm: forRole('mobile-push', unless(configured.fcm, { port: ports.fcm })),
     symbolTargets: forRole('symbol-config', unless(configured.symbolTargets, { port: ports.symbolTargets })),
     portfolio: forRole(
@@ -150,20 +137,19 @@ function missingServers(
 export function fcmTargetOf(values: Config['values']): FcmTarget | undefined {
   const endpoint = values.NOTIFICATION_FCM_ENDPOINT;
   if (endpoint !== undefined) {
-    const caPem = values.NOTIFICATION_HTTP_CA_FILE;
-    return { endpoint, ...(caPem === undefined ? {} : { caPem }) };
+    return given({ endpoint, caPem: values.NOTIFICATION_HTTP_CA_FILE });
   }
   const credentialsFile = values.GOOGLE_APPLICATION_CREDENTIALS;
   return credentialsFile === undefined ? undefined : { credentialsFile };
 }
 
 /** The configuration check has made sure that what is not started is configured. */
-function given(value: string | undefined): string {
+function provided(value: string | undefined): string {
   if (value === undefined) throw new Error('a required endpoint is neither configured nor embedded');
   return value;
 }
 
 function hostAndPortOf(address: string | undefined): { host: string; port: number } {
-  const [host, port] = given(address).split(':');
+  const [host, port] = provided(address).split(':');
   return { host: host!, port: Number(port) };
 }

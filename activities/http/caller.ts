@@ -6,6 +6,7 @@ import type { IncomingMessage } from 'node:http';
 import { Agent as HttpAgent, request as httpRequest } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { createSecureContext } from 'node:tls';
+import { given } from '../../api/given.ts';
 import { signedHeaders } from '../../api/webhooks.ts';
 
 /** An idle connection is closed after this time, ms. */
@@ -82,11 +83,7 @@ export function createHttpCaller(first: CallerCredentials = {}, idleMs = IDLE_MS
 }
 
 function secureAgentFor({ ca, cert, key }: CallerCredentials, idleMs: number): HttpsAgent {
-  const tls = {
-    ...(ca === undefined ? {} : { ca }),
-    ...(cert === undefined ? {} : { cert }),
-    ...(key === undefined ? {} : { key }),
-  };
+  const tls = given({ ca, cert, key });
   createSecureContext(tls);
   return new HttpsAgent({ ...tls, keepAlive: true, timeout: idleMs });
 }

@@ -6,6 +6,7 @@
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { DURATION_FORMS, durationMs } from '../durations.ts';
+import { given } from '../given.ts';
 
 /** The two delivery channels of v1. */
 export const CHANNELS = ['push', 'email'] as const;
@@ -353,7 +354,7 @@ function specOf(type: string, row: Row): TypeSpec {
     ...{ name, field },
     isRequired: payload.required.includes(name),
   }));
-  return {
+  return given({
     type,
     summary: row.summary ?? `${type} of ${row.producer}.`,
     producer: row.producer,
@@ -368,31 +369,23 @@ function specOf(type: string, row: Row): TypeSpec {
         ]),
       ),
     ),
-    ...(push === undefined
-      ? {}
-      : {
-          push: {
-            encoding: push.encoding,
-            table: tableOf(type, push.table),
-            fields: push.fields.map((name) => ({ name, type: payload.properties[name]!.type })),
-          },
-        }),
+    push: push && {
+      encoding: push.encoding,
+      table: tableOf(type, push.table),
+      fields: push.fields.map((name) => ({ name, type: payload.properties[name]!.type })),
+    },
     templateId: row.email?.template_id ?? type,
     isUrgent: row.priority === 'urgent',
-    ...(row.expires_after === undefined ? {} : { expiresAfterMs: row.expires_after }),
-    ...(row.collapse === undefined
-      ? {}
-      : {
-          collapse: {
-            key: [row.collapse.key].flat(),
-            windowMs: row.collapse.window,
-            digest: row.collapse.digest,
-          },
-        }),
-    ...(row.throttle === undefined ? {} : { throttle: throttleOf(row.throttle) }),
+    expiresAfterMs: row.expires_after,
+    collapse: row.collapse && {
+      key: [row.collapse.key].flat(),
+      windowMs: row.collapse.window,
+      digest: row.collapse.digest,
+    },
+    throttle: row.throttle && throttleOf(row.throttle),
     isRetired: row.retired,
     example: row.example ?? exampleOf(fields),
-  };
+  });
 }
 
 function throttleOf({ limit, window, per: [, field] }: NonNullable<Row['throttle']>): Throttle {

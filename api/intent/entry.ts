@@ -5,6 +5,7 @@
 import { isUtf8 } from 'node:buffer';
 import type { AudienceKind, Catalog, NotificationType, Producer, TypeSpec } from './catalog.ts';
 import { canonicalJson } from '../canonical-json.ts';
+import { given } from '../given.ts';
 import { JsonError, isJsonObject, parseJson } from '../json.ts';
 import { parseTraceparent } from './traceparent.ts';
 import type { EntryFields, EntrySize } from '../text.ts';
@@ -144,22 +145,21 @@ export function fieldNamedIn(message: string): string | undefined {
 
 /** The fields of an intent as they stand in the stream, e.g. to publish it or to show what was refused. */
 export function envelopeOf(intent: Omit<Intent, 'notificationId'>): Record<string, string> {
-  return {
+  const { recipientUserIds } = intent;
+  return given({
     notification_type: intent.notificationType,
     producer: intent.producer,
     audience_kind: intent.audienceKind,
-    ...(intent.recipientUserIds.length === 0
-      ? {}
-      : { recipient_user_ids_json: JSON.stringify(intent.recipientUserIds) }),
+    recipient_user_ids_json: recipientUserIds.length > 0 ? JSON.stringify(recipientUserIds) : undefined,
     idempotency_key: intent.idempotencyKey,
     occurred_at_ms: String(intent.occurredAtMs),
-    ...(intent.deliverAtMs === undefined ? {} : { deliver_at_ms: String(intent.deliverAtMs) }),
-    ...(intent.expiresAtMs === undefined ? {} : { expires_at_ms: String(intent.expiresAtMs) }),
+    deliver_at_ms: intent.deliverAtMs?.toString(),
+    expires_at_ms: intent.expiresAtMs?.toString(),
     payload_json: intent.payloadJson,
-    ...(intent.requestId === undefined ? {} : { request_id: intent.requestId }),
-    ...(intent.traceId === undefined ? {} : { trace_id: intent.traceId }),
-    ...(intent.traceparent === undefined ? {} : { [TRACEPARENT_FIELD]: intent.traceparent }),
-  };
+    request_id: intent.requestId,
+    trace_id: intent.traceId,
+    [TRACEPARENT_FIELD]: intent.traceparent,
+  });
 }
 
 /** Text fields in the form in which Redis gives an entry. */
@@ -198,21 +198,15 @@ function readIntent(catalog: Catalog, entryId: string, fields: EntryFields, size
   const spec = specOf(catalog, envelope);
   const producer = producerOf(envelope, spec);
   const audienceKind = audienceOf(envelope, spec);
-  return {
+  return given({
     notificationId: entryId,
     notificationType: spec.type,
-    producer,
-    audienceKind,
+    ...{ producer, audienceKind },
     recipientUserIds: recipientsOf(envelope, audienceKind),
-    idempotencyKey,
-    occurredAtMs,
-    ...(deliverAtMs === undefined ? {} : { deliverAtMs }),
-    ...(expiresAtMs === undefined ? {} : { expiresAtMs }),
+    ...{ idempotencyKey, occurredAtMs, deliverAtMs, expiresAtMs },
     payloadJson: payloadOf(envelope, spec),
-    ...(requestId === undefined ? {} : { requestId }),
-    ...(traceId === undefined ? {} : { traceId }),
-    ...(traceparent === undefined ? {} : { traceparent }),
-  };
+    ...{ requestId, traceId, traceparent },
+  });
 }
 
 /** The known fields as text. An empty optional field counts as absent; unknown fields are ignored. */
@@ -368,16 +362,13 @@ function malformedOf(
     const value = fields.find(([field]) => field.toString('latin1') === name)?.[1];
     return value && cutText(storableText(value, 4 * MAX_COLUMN_LENGTH), MAX_COLUMN_LENGTH);
   };
-  const notificationType = column('notification_type');
-  const producer = column('producer');
-  const idempotencyKey = column('idempotency_key');
-  return {
+  return given({
     streamEntryId: entryId,
-    ...(notificationType === undefined ? {} : { notificationType }),
-    ...(producer === undefined ? {} : { producer }),
-    ...(idempotencyKey === undefined ? {} : { idempotencyKey }),
+    notificationType: column('notification_type'),
+    producer: column('producer'),
+    idempotencyKey: column('idempotency_key'),
     failureCode: code,
     failureMessage: wellFormedText(message),
     rawFields: storableFields(fields, size),
-  };
+  });
 }

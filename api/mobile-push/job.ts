@@ -4,6 +4,7 @@
  * reason, never an exception.
  */
 import { isUtf8 } from 'node:buffer';
+import { given } from '../given.ts';
 import { JsonError, isJsonObject, parseJson } from '../json.ts';
 import type { EntryFields, EntrySize } from '../text.ts';
 import { oversizeOf, sizeOf, storableFields, storableText, wellFormedText } from '../text.ts';
@@ -118,14 +119,12 @@ export function malformedJob(
   failureMessage: string,
   userId = flatUserId(fields),
 ): MalformedJob {
-  return {
-    jobId,
-    ...(userId === undefined ? {} : { userId }),
-    failureCode,
+  return given({
+    ...{ jobId, userId, failureCode },
     // It may name a key that the producer chose.
     failureMessage: wellFormedText(failureMessage),
     rawFields: storableFields(fields, size),
-  };
+  });
 }
 
 /** Internal: why reading stopped. */
@@ -149,23 +148,16 @@ function readJob(fields: EntryFields, size: EntrySize): Omit<MobileJob, 'jobId'>
   if (MEANINGFUL.every((name) => values.get(name) === undefined)) {
     throw new Refusal('missing_field', `${MEANINGFUL.join(', ')} are all missing`);
   }
-  const [title, body] = [textOf(values, 'title'), textOf(values, 'body')];
-  const channel = identifier(values, 'channel', MAX_CHANNEL_BYTES);
-  const badge = badgeOf(values);
-  const priority = priorityOf(values);
-  const expiresAtMs = expiresAtMsOf(values);
-  return {
-    userId: identifier(values, 'userId', MAX_USER_ID_BYTES)!,
-    content: {
-      ...(title === undefined ? {} : { title }),
-      ...(body === undefined ? {} : { body }),
-      ...(channel === undefined ? {} : { channel }),
-      ...(badge === undefined ? {} : { badge }),
-      ...(priority === undefined ? {} : { priority }),
-      ...(expiresAtMs === undefined ? {} : { expiresAtMs }),
-      data: dataOf(values),
-    },
-  };
+  const content = given({
+    title: textOf(values, 'title'),
+    body: textOf(values, 'body'),
+    channel: identifier(values, 'channel', MAX_CHANNEL_BYTES),
+    badge: badgeOf(values),
+    priority: priorityOf(values),
+    expiresAtMs: expiresAtMsOf(values),
+  });
+  const userId = identifier(values, 'userId', MAX_USER_ID_BYTES)!;
+  return { userId, content: { ...content, data: dataOf(values) } };
 }
 
 /** The known fields as text; unknown ones are ignored. */
@@ -239,15 +231,12 @@ function identifier(values: Values, name: 'userId' | 'channel', maxBytes: number
   return value;
 }
 
-const invalidBadge = (): Refusal =>
-  new Refusal('invalid_field', `badge must be a whole number from 0 to ${MAX_BADGE}`);
-
 function badgeOf(values: Values): number | undefined {
   const given = values.get('badge');
   if (given === undefined) return undefined;
   const badge = typeof given === 'string' && /^\d{1,9}$/.test(given) ? Number(given) : given;
   if (typeof badge !== 'number' || !Number.isInteger(badge) || badge < 0 || badge > MAX_BADGE) {
-    throw invalidBadge();
+    throw new Refusal('invalid_field', `badge must be a whole number from 0 to ${MAX_BADGE}`);
   }
   // -0 is a whole number that JSON does not give back.
   return badge + 0;

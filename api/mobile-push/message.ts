@@ -4,6 +4,7 @@
  * and looks like that of a bad token. Pure.
  */
 import type { BaseMessage } from 'firebase-admin/messaging';
+import { given } from '../given.ts';
 import type { EntryFields } from '../text.ts';
 import { sizeOf } from '../text.ts';
 import type { MobileJobContent, ParsedMobileJob } from './job.ts';
@@ -73,63 +74,45 @@ export function mobileMessage(
   }
 
   const isSilent = title === undefined && body === undefined;
-  const shown = { ...(title === undefined ? {} : { title }), ...(body === undefined ? {} : { body }) };
-  const notification = isSilent ? {} : { notification: shown };
-  const data = {
-    ...stringified(content.data),
-    ...(channel === undefined ? {} : { channel }),
-    push_id: pushId,
-  };
+  const notification = isSilent ? {} : { notification: given({ title, body }) };
+  const data = { ...stringified(content.data), ...given({ channel }), push_id: pushId };
   const bytes = payloadBytes({ ...notification, data });
   if (bytes > MAX_PAYLOAD_BYTES) {
     return { problem: `payload is ${bytes} bytes long, FCM takes ${MAX_PAYLOAD_BYTES}` };
   }
   // Android shows something for whatever has a part `notification`.
-  const ofAndroid = {
-    notification: { tag: pushId, ...(channel === undefined ? {} : { channelId: channel }) },
-  };
-  const longestMs = now + LONGEST_TTL_SECONDS * 1_000;
-  const ttlSeconds =
-    expiresAtMs === undefined
-      ? undefined
-      : Math.min(LONGEST_TTL_SECONDS, Math.max(0, Math.floor((expiresAtMs - now) / 1_000)));
+  const ofAndroid = { notification: given({ tag: pushId, channelId: channel }) };
+  const lifetime = expiresAtMs === undefined ? undefined : lifetimeOf(expiresAtMs, now);
   // APNs takes a push without alert and badge with normal priority only.
   const isBackground = isSilent && badge === undefined;
   return {
     message: {
       ...notification,
       data,
-      android: {
-        priority,
-        ...(ttlSeconds === undefined ? {} : { ttl: ttlSeconds * 1_000 }),
-        ...(isSilent ? {} : ofAndroid),
-      },
+      android: given({ priority, ttl: lifetime && lifetime.seconds * 1_000, ...(isSilent ? {} : ofAndroid) }),
       apns: {
-        headers: {
-          ...(expiresAtMs === undefined
-            ? {}
-            : { 'apns-expiration': String(Math.floor(Math.min(expiresAtMs, longestMs) / 1_000)) }),
+        headers: given({
+          'apns-expiration': lifetime?.expiration,
           'apns-priority': isBackground ? APNS_PRIORITIES.normal : APNS_PRIORITIES[priority],
           'apns-collapse-id': pushId,
-          ...(isBackground ? { 'apns-push-type': 'background' } : {}),
-        },
+          'apns-push-type': isBackground ? 'background' : undefined,
+        }),
         payload: {
-          aps: {
-            ...(badge === undefined ? {} : { badge }),
-            ...(isSilent ? { contentAvailable: true } : { mutableContent: true }),
-          },
+          aps: { ...given({ badge }), ...(isSilent ? { contentAvailable: true } : { mutableContent: true }) },
         },
       },
       webpush: {
-        headers: {
-          Urgency: priority,
-          Topic: pushId,
-          ...(ttlSeconds === undefined ? {} : { TTL: String(ttlSeconds) }),
-        },
+        headers: given({ Urgency: priority, Topic: pushId, TTL: lifetime?.seconds.toString() }),
       },
     },
   };
 }
+
+/** For how long FCM keeps a push, and until when APNs does, as it writes it. */
+const lifetimeOf = (expiresAtMs: number, now: number) => ({
+  seconds: Math.min(LONGEST_TTL_SECONDS, Math.max(0, Math.floor((expiresAtMs - now) / 1_000))),
+  expiration: String(Math.floor(Math.min(expiresAtMs, now + LONGEST_TTL_SECONDS * 1_000) / 1_000)),
+});
 
 /**
  * The size of what is shown, and of keys and values of the data, UTF-8 bytes. FCM does not say how it counts, and has the last

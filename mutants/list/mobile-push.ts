@@ -24,8 +24,8 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   {
     id: 'mobile-message-push-id',
     file: 'api/mobile-push/message.ts',
-    find: '    push_id: pushId,\n  };',
-    replace: "    ...(Object.hasOwn(content.data, 'push_id') ? {} : { push_id: pushId }),\n  };",
+    find: '...given({ channel }), push_id: pushId };',
+    replace: '...given({ channel }), push_id: content.data.push_id ?? pushId };',
     wrong: 'doubled',
     what: 'data of the producer replace the id by which a device drops a repeat',
     suite: unit('mobile-push/message'),
@@ -33,8 +33,8 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   {
     id: 'mobile-message-badge',
     file: 'api/mobile-push/message.ts',
-    find: '...(badge === undefined ? {} : { badge }),\n            ...(isSilent',
-    replace: '...(badge ? { badge } : {}),\n            ...(isSilent',
+    find: '...given({ badge }), ...(isSilent',
+    replace: '...(badge ? { badge } : {}), ...(isSilent',
     wrong: 'wrong payload',
     what: 'a badge of 0 leaves the old number on the icon',
     suite: unit('mobile-push/message'),
@@ -78,8 +78,8 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   {
     id: 'mobile-message-tag',
     file: 'api/mobile-push/message.ts',
-    find: 'notification: { tag: pushId, ',
-    replace: 'notification: { ',
+    find: 'given({ tag: pushId, ',
+    replace: 'given({ ',
     wrong: 'doubled',
     what: 'Android shows a push and its repeat',
     suite: unit('mobile-push/message', 'kinds-F12'),
