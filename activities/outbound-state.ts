@@ -12,8 +12,7 @@ export interface OutboundState {
   /** Another one means that Redis was restarted, or that it is another server. Empty when Redis does not tell. */
   serverRunId: string;
   lastEntryId: string;
-  /** Unknown before Redis 7. */
-  entriesAdded?: number;
+  entriesAdded: number;
   /** Entries below are gone, or were given to every consumer group. */
   wantedFrom: string;
   /** Entries below that a group was given and has not acknowledged. */
@@ -26,8 +25,8 @@ export interface OutboundState {
 export interface OutboundLook extends OutboundState {
   /** Of the oldest entry; without entries, the id after the last one. */
   firstEntryId: string;
-  /** Entries that were trimmed or deleted so far. Unknown before Redis 7. */
-  entriesRemoved?: number;
+  /** Entries that were trimmed or deleted so far. */
+  entriesRemoved: number;
 }
 
 /** Pending entries of a group that are told one by one. Of more, all since the oldest count as unread. */
@@ -72,25 +71,19 @@ export async function lookAtOutbound(redis: Redis, stream: string): Promise<Outb
     };
   }
   const [reply, groups] = found;
-  const value = (name: string) => (reply.includes(name) ? reply[reply.indexOf(name) + 1] : undefined);
+  const value = (name: string) => reply[reply.indexOf(name) + 1];
   const lastEntryId = String(value('last-generated-id'));
-  // Redis 7 and Valkey; older ones do not have these.
-  const entriesAdded = value('entries-added');
+  const entriesAdded = Number(value('entries-added'));
   const length = Number(value('length'));
-  const firstEntryId =
-    length === 0 ? after(lastEntryId) : String(value('recorded-first-entry-id') ?? STREAM_START);
+  const firstEntryId = length === 0 ? after(lastEntryId) : String(value('recorded-first-entry-id'));
   const unread = groups.map(([delivered, pending]) =>
     pending.length < MOST_PENDING ? after(delivered) : pending[0]!,
   );
   const oldestUnread = unread.sort(compareEntryIds)[0] ?? STREAM_START;
   return {
-    serverRunId,
-    lastEntryId,
-    ...(entriesAdded === undefined
-      ? {}
-      : { entriesAdded: Number(entriesAdded), entriesRemoved: Number(entriesAdded) - length }),
+    ...{ serverRunId, lastEntryId, firstEntryId, database },
+    ...{ entriesAdded, entriesRemoved: entriesAdded - length },
     wantedFrom: later(firstEntryId, oldestUnread),
-    ...{ firstEntryId, database },
     pending: [...new Set(groups.flatMap(([, pending]) => pending))].filter(
       (id) => compareEntryIds(id, oldestUnread) < 0,
     ),
@@ -125,15 +118,11 @@ export function regressionOf(seen: OutboundState, now: OutboundLook): string | u
       ? 'the stream is gone'
       : `the last id went back from ${seen.lastEntryId} to ${now.lastEntryId}`;
   }
-  if (
-    now.entriesAdded !== undefined &&
-    seen.entriesAdded !== undefined &&
-    now.entriesAdded < seen.entriesAdded
-  ) {
+  if (now.entriesAdded < seen.entriesAdded) {
     return `the number of entries ever added went back from ${seen.entriesAdded} to ${now.entriesAdded}`;
   }
-  const [added = 0, removed] = [seen.entriesAdded, now.entriesRemoved];
-  if (removed !== undefined && removed < added && compareEntryIds(now.firstEntryId, seen.lastEntryId) > 0) {
+  const [added, removed] = [seen.entriesAdded, now.entriesRemoved];
+  if (removed < added && compareEntryIds(now.firstEntryId, seen.lastEntryId) > 0) {
     return `none of the first ${added} entries is there, and only ${removed} were removed`;
   }
   return undefined;
@@ -191,7 +180,7 @@ export async function missingIn<Row extends { entry_id: string | null }>(
 export interface OutboundRow {
   server_run_id: string;
   last_entry_id: string;
-  entries_added: string | null;
+  entries_added: string;
   wanted_from: string;
   pending: string[];
   redis_db: number;
@@ -209,7 +198,7 @@ export type SeenOutbound = OutboundState & { hasFallenBack: boolean };
 export const seenOf = (row: OutboundRow): SeenOutbound => ({
   serverRunId: row.server_run_id,
   lastEntryId: row.last_entry_id,
-  ...(row.entries_added === null ? {} : { entriesAdded: Number(row.entries_added) }),
+  entriesAdded: Number(row.entries_added),
   wantedFrom: row.wanted_from,
   pending: row.pending,
   database: row.redis_db,
@@ -220,7 +209,7 @@ export const seenOf = (row: OutboundRow): SeenOutbound => ({
 export const valuesOf = (state: OutboundState) => [
   state.serverRunId,
   state.lastEntryId,
-  state.entriesAdded ?? null,
+  state.entriesAdded,
   state.wantedFrom,
   state.pending,
   state.database,
@@ -228,7 +217,7 @@ export const valuesOf = (state: OutboundState) => [
 
 /** The values of {@link SUSPECT_OUTBOUND}. */
 function suspectValues(stream: string, row: OutboundRow, now: OutboundLook, reason: string) {
-  const { serverRunId, lastEntryId, entriesAdded = null } = now;
+  const { serverRunId, lastEntryId, entriesAdded } = now;
   const isUnknown = hasFallenBack(seenOf(row), now);
   return [
     ...[stream, serverRunId, lastEntryId, entriesAdded, isUnknown],

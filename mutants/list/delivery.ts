@@ -315,8 +315,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-outbound-added',
     file: 'activities/outbound-state.ts',
-    find: '    now.entriesAdded < seen.entriesAdded\n',
-    replace: '    now.entriesAdded === seen.entriesAdded - 1\n',
+    find: 'if (now.entriesAdded < seen.entriesAdded) {',
+    replace: 'if (now.entriesAdded === seen.entriesAdded - 1) {',
     wrong: 'lost',
     what: 'a stream that was replaced is not noticed by its count',
     suite: unit('intent/outbound-state'),
@@ -324,8 +324,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-outbound-anew',
     file: 'activities/outbound-state.ts',
-    find: 'removed !== undefined && removed < added &&',
-    replace: 'removed !== undefined && removed < added && now.lastEntryId === seen.lastEntryId &&',
+    find: 'if (removed < added &&',
+    replace: 'if (removed < added && now.lastEntryId === seen.lastEntryId &&',
     wrong: 'lost',
     what: 'a stream that was created again and has grown past the last look counts as trimmed',
     suite: unit('intent/outbound-state'),

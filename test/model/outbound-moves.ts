@@ -22,7 +22,7 @@ function outboundOf({ redis }: State): OutboundLook {
 }
 
 /** What of a look a row has. */
-function rowOf({ serverRunId, lastEntryId, entriesAdded = 0, wantedFrom }: OutboundLook): SeenOutbound {
+function rowOf({ serverRunId, lastEntryId, entriesAdded, wantedFrom }: OutboundLook): SeenOutbound {
   const rest = { pending: [], database: 0, hasFallenBack: false };
   return { serverRunId, lastEntryId, entriesAdded, wantedFrom, ...rest };
 }
