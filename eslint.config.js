@@ -77,7 +77,7 @@ export default tseslint.config(
       // A deliberate void marks a promise that is not awaited; the rest must be awaited.
       '@typescript-eslint/no-floating-promises': ['error', { ignoreVoid: true }],
       // A leading underscore says that a value is taken out to be left out.
-      '@typescript-eslint/no-unused-vars': ['error', { varsIgnorePattern: '^_' }],
+      '@typescript-eslint/no-unused-vars': ['error', { varsIgnorePattern: '^_', argsIgnorePattern: '^_' }],
       // Objects of functions, not classes: there is no `this` to lose.
       '@typescript-eslint/unbound-method': 'off',
       // Interfaces that promise a promise may be met by functions that need no await.

@@ -219,7 +219,7 @@ async function subscriptionStatus(
     );
     for (const { head, count } of rows) {
       const key = sealingKeyOf(head) ?? PLAIN;
-      const values: Counts = byKey.get(key) ?? new Map();
+      const values: Counts = byKey.get(key) ?? new Map<string, number>();
       addTo(values, `${table}.${column}`, count);
       byKey.set(key, values);
     }

@@ -22,7 +22,7 @@ import type { HttpCaller } from '../http/caller.ts';
 import { deliver, isGone, retryWaitMs } from '../http/delivery.ts';
 import { query } from '../postgres.ts';
 import type { TargetRow } from './targets.ts';
-import { loadTargets, recordAcknowledgement, recordFailure } from './targets.ts';
+import { LOAD_TARGETS, RECORD_ACKNOWLEDGEMENT, recordFailure } from './targets.ts';
 
 /**
  * Pushes of a round that are under way concurrently: all of a usual deployment, so that no target waits for one that
@@ -94,7 +94,8 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
       withHeartbeats(async () => {
         const { cancellationSignal: stopped } = Context.current();
         const atMost = pLimit(PARALLEL_PUSHES);
-        const targets = version === 0 ? [] : await loadTargets(db, registry, version, scope);
+        const values = [registry, version, scope === 'all'];
+        const targets = version === 0 ? [] : await query<TargetRow>(db, LOAD_TARGETS, values);
         const bodies = targets.length === 0 ? undefined : await bodiesOf(registry, version);
         if (!bodies && targets.length > 0) return whereVersionIsLost(registry, version, targets);
         const pushes = targets.map((target) =>
@@ -180,7 +181,7 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
     stopped.throwIfAborted();
     metrics.symbolPush({ kind, geo, result: failure?.kind ?? 'acknowledged' });
     if (!failure) {
-      await recordAcknowledgement(db, registry, target.target, version);
+      await query(db, RECORD_ACKNOWLEDGEMENT, [registry, target.target, version]);
       return { isAcknowledged: true };
     }
     const fields = { registry, version, target: target.target, kind, geo, reason: failure.message };

@@ -1,7 +1,6 @@
 /** The targets of symbol configuration and how far each has come. Owns the SQL of `symbol_targets`. */
 import type { Pool } from 'pg';
 import type { SymbolTarget, TargetKind } from '../../api/symbol-config/push.ts';
-import type { PushScope } from '../../workflows/symbol-config/contract.ts';
 import type { DeliveryFailure } from '../http/delivery.ts';
 import { isGone } from '../http/delivery.ts';
 import { query } from '../postgres.ts';
@@ -41,24 +40,6 @@ export async function registerTargets(
   ]);
   const [counted] = await query<{ unreached: number }>(db, COUNT_UNREACHED, [registry]);
   return { ...written!, ...counted! };
-}
-
-export function loadTargets(
-  db: Pool,
-  registry: string,
-  version: number,
-  scope: PushScope,
-): Promise<TargetRow[]> {
-  return query<TargetRow>(db, LOAD_TARGETS, [registry, version, scope === 'all']);
-}
-
-export async function recordAcknowledgement(
-  db: Pool,
-  registry: string,
-  target: string,
-  version: number,
-): Promise<void> {
-  await query(db, RECORD_ACKNOWLEDGEMENT, [registry, target, version]);
 }
 
 /**
@@ -130,7 +111,8 @@ const COUNT_UNREACHED = {
      WHERE registry = $1 AND acknowledged_version IS NULL`,
 };
 
-const LOAD_TARGETS = {
+/** $1 registry, $2 version, $3 whether all of them, and not only those that are behind. */
+export const LOAD_TARGETS = {
   name: 'load_symbol_targets',
   text: `
     SELECT target, kind, geo, url
@@ -140,7 +122,8 @@ const LOAD_TARGETS = {
      ORDER BY target`,
 };
 
-const RECORD_ACKNOWLEDGEMENT = {
+/** $1 registry, $2 target, $3 version. */
+export const RECORD_ACKNOWLEDGEMENT = {
   name: 'record_symbol_acknowledgement',
   text: `
     UPDATE notification.symbol_targets

@@ -34,7 +34,7 @@ function stepsOf(events: readonly RecordedEvent[]): string[] {
   const names = events.flatMap(({ eventType, ...event }) => {
     if (OF_THE_SERVER.test(eventType)) return [];
     const [attributes] = Object.entries(event).flatMap(([key, value]) =>
-      key.endsWith('EventAttributes') ? [value as RecordedEvent[`${string}EventAttributes`]] : [],
+      key.endsWith('EventAttributes') ? [value] : [],
     );
     const { activityType, workflowType, signalName, acceptedRequest } = attributes ?? {};
     const name = activityType?.name ?? workflowType?.name ?? signalName ?? acceptedRequest?.input?.name;

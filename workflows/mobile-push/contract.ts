@@ -24,9 +24,9 @@ export const MOBILE_REPLAY_SIGNAL = 'replay';
 
 export interface MobileReplayRequest {
   /** Who asks, for the log; default `signal`. */
-  requestedBy?: string;
+  requestedBy?: string | undefined;
   /** The same order opens a job once, however often it comes: that of an operation. */
-  orderId?: string;
+  orderId?: string | undefined;
 }
 
 /**
@@ -47,13 +47,10 @@ export const mobileReplay = (jobId: string, userId: string, request: MobileRepla
 });
 
 /** Input of a job's workflow; what is to be shown stays in PostgreSQL. */
-export interface MobilePushInput {
+export interface MobilePushInput extends MobileReplayRequest {
   jobId: string;
-  /** The run before has begun to send in rounds; this one goes on. */
+  /** The run before has begun to send in rounds; this one goes on, with a replay that was ordered meanwhile. */
   isInRounds?: boolean;
-  /** A replay that was ordered meanwhile. */
-  requestedBy?: string;
-  orderId?: string;
 }
 
 /** Final states of a job. */
@@ -86,7 +83,7 @@ export interface OpenOrder {
   /** Unique per opening, and the same in each attempt of it; the id of the order, if it has one. */
   openedBy: string;
   /** Set for a replay that an operator asked for. */
-  requestedBy?: string;
+  requestedBy?: string | undefined;
 }
 
 /** Sends that have not been settled yet. */
@@ -125,14 +122,11 @@ export interface SendFailureDetails {
   retryInMs: number;
 }
 
-/** Why a job ended before its sends did. */
-export type StopCode = 'cancelled' | 'user_id_refused';
-
 /** The end of the sends. */
 export interface Settlement {
   jobId: string;
   /** Why the sends that were not made were not. */
-  stopCode?: StopCode;
+  stopCode?: 'cancelled' | 'user_id_refused';
   /** Sends that this run was given, at least: with fewer PostgreSQL has forgotten some. */
   listed?: number;
 }

@@ -46,7 +46,6 @@ import type {
   SendKey,
   SendResult,
   Settlement,
-  StopCode,
 } from './contract.ts';
 import { MOBILE_REPLAY_SIGNAL } from './contract.ts';
 import { detailsOf } from '../details.ts';
@@ -78,28 +77,19 @@ export async function mobilePush(input: MobilePushInput): Promise<MobilePushOutc
   const replays = listenForReplays(input);
   let isInRounds = input.isInRounds ?? false;
   for (let opening = 0; ; opening += 1) {
-    const order = { jobId, openedBy: `${workflowInfo().runId}/${opening}` };
-    const end = await (isInRounds
-      ? deliver(jobId, (end) => sendInRounds(jobId, replays, end))
-      : deliver(jobId, (end) => send(ordered(order, replays.next()), replays, end)));
+    const end = await deliver(jobId, async (end) => {
+      if (isInRounds) return sendInRounds(jobId, replays, end);
+      const { requestedBy, orderId = `${workflowInfo().runId}/${opening}` } = replays.next();
+      return send({ jobId, openedBy: orderId, requestedBy }, replays, end);
+    });
     if (!isReplayable(end) || !replays.isOrdered()) return conclude(end);
     isInRounds = false;
   }
 }
 
-function ordered(order: OpenOrder, { requestedBy, orderId }: MobileReplayRequest): OpenOrder {
-  return {
-    ...order,
-    ...(orderId === undefined ? {} : { openedBy: orderId }),
-    ...(requestedBy === undefined ? {} : { requestedBy }),
-  };
-}
-
-/** How a job's sends came to an end: by themselves, unless `stopCode` says otherwise. */
-interface End {
-  outcome: MobilePushOutcome;
-  stopCode?: StopCode;
-}
+/** What is known about the end of the sends, also when they are cancelled: by themselves, unless `stopCode` says otherwise. */
+type SendsEnd = Omit<Settlement, 'jobId'>;
+type End = SendsEnd & { outcome: MobilePushOutcome };
 
 /** Makes the sends that the job still needs, then settles it by what its rows say. */
 async function deliver(jobId: string, work: (end: SendsEnd) => Promise<void>): Promise<End> {
@@ -110,26 +100,14 @@ async function deliver(jobId: string, work: (end: SendsEnd) => Promise<void>): P
   } catch (error) {
     if (!isCancellation(error)) throw error;
     cancelled = error as Error;
+    end.stopCode = 'cancelled';
   }
-  const stopCode = cancelled === undefined ? end.stopCode : 'cancelled';
-  const outcome = await CancellationScope.nonCancellable(async () => {
-    const settlement: Settlement = {
-      jobId,
-      ...(stopCode === undefined ? {} : { stopCode }),
-      ...(end.listed === undefined ? {} : { listed: end.listed }),
-    };
-    return surely((activities) => activities.settleJob(settlement));
-  });
-  if (cancelled === undefined) return { outcome, ...(stopCode === undefined ? {} : { stopCode }) };
+  const outcome = await CancellationScope.nonCancellable(() =>
+    surely((activities) => activities.settleJob({ jobId, ...end })),
+  );
+  if (cancelled === undefined) return { ...end, outcome };
   leaveStatus(outcome);
   throw cancelled;
-}
-
-/** What is known about the end of the sends, also when they are cancelled. */
-interface SendsEnd {
-  stopCode?: StopCode;
-  /** Sends that were listed, at least. */
-  listed?: number;
 }
 
 /** The devices of a job: one by one when they are few, otherwise in rounds. */
@@ -278,13 +256,14 @@ function summaryOf({ status, tokens, sent, removed, failed, code }: MobilePushOu
 type Replays = ReturnType<typeof listenForReplays>;
 
 /** @param input with a replay that the run before has left. */
-function listenForReplays({ requestedBy, orderId }: MobileReplayRequest) {
-  let replay = replayOf(requestedBy, orderId);
+function listenForReplays(input: MobileReplayRequest) {
+  let replay: MobileReplayRequest = { requestedBy: input.requestedBy, orderId: input.orderId };
   setHandler(
     defineSignal<[unknown?]>(MOBILE_REPLAY_SIGNAL),
     (argument) => {
-      const { orderId } = (argument ?? {}) as Record<string, unknown>;
-      replay = replayOf(requestedByOf(argument), textOf(orderId));
+      // Signals come from anywhere: what is not as it should be is left out, never an error that would stop the job.
+      const { requestedBy, orderId } = (argument ?? {}) as Record<string, unknown>;
+      replay = { requestedBy: textOf(requestedBy) ?? 'signal', orderId: textOf(orderId) };
     },
     { description: 'Send again what failed, with a fresh budget. {requestedBy?}' },
   );
@@ -296,17 +275,6 @@ function listenForReplays({ requestedBy, orderId }: MobileReplayRequest) {
       return given;
     },
   };
-}
-
-const replayOf = (requestedBy: string | undefined, orderId: string | undefined): MobileReplayRequest => ({
-  ...(requestedBy === undefined ? {} : { requestedBy }),
-  ...(orderId === undefined ? {} : { orderId }),
-});
-
-/** Signals come from anywhere: what is not as it should be is left out, never an error that would stop the job. */
-function requestedByOf(argument: unknown): string {
-  const { requestedBy } = (argument ?? {}) as Record<string, unknown>;
-  return textOf(requestedBy) ?? 'signal';
 }
 
 const textOf = (value: unknown): string | undefined =>

@@ -217,7 +217,7 @@ function handleConnectionUpdates(supervisor: Supervisor): void {
         return changed.result;
       },
       {
-        validator(request) {
+        validator(request: Request) {
           if (isFull(queue)) refuse('too many commands wait; try again later');
           check(request);
         },
