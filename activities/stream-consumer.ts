@@ -16,7 +16,7 @@ import type { DeliveredEntry, ReadLimits } from './stream-read.ts';
 import { openStream } from './stream-read.ts';
 
 /** BLOCK of one read, ms: how long a dead connection may go unnoticed, with the time-out of its answer. */
-export const READ_BLOCK_MS = 2_000;
+const READ_BLOCK_MS = 2_000;
 /** Between two attempts to reach what is away, ms. */
 const OUTAGE_PAUSE_MS = 1_000;
 /** A consumer shows that it is alive when it claims, and is never silent for so much longer, ms. */
@@ -33,8 +33,8 @@ export interface StreamConsumerOptions {
   limits: Omit<ReadLimits, 'stream'>;
   /** An entry that was delivered this long ago and not acknowledged is delivered again, ms. Also how often to look. */
   minIdleMs: number;
-  /** A connection for blocking reads alone, which breaks when Redis is silent for longer than READ_BLOCK_MS and a time-out. */
-  openReader(): Redis;
+  /** A connection for blocking reads of so long, which breaks when Redis is silent for longer than that and a time-out. */
+  openReader(blockMs: number): Redis;
   /**
    * Takes entries and acknowledges them. For as long as it works, no other consumer claims them. An entry that it leaves is
    * delivered again; what it throws ends the connection.
@@ -86,7 +86,7 @@ export function consumeStream(options: StreamConsumerOptions): { stop(): Promise
   }
 
   async function consumeUntilItBreaks(): Promise<void> {
-    const connection = options.openReader();
+    const connection = options.openReader(READ_BLOCK_MS);
     const hangUp = () => connection.disconnect();
     stopping.signal.addEventListener('abort', hangUp);
     try {

@@ -10,7 +10,6 @@ import {
 import { callbackTables } from '../activities/account-callback/retention.ts';
 import { adoptOrphans, assignShards } from '../activities/account-callback/shards.ts';
 import { consumeCallbackInputs } from '../activities/account-callback/stream.ts';
-import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
 import { watchEvery } from '../activities/watch.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning, statusOf } from '../activities/workflows.ts';
@@ -37,7 +36,6 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
   const settings = settingsOf(config);
   const metrics = createAccountCallbackMetrics(meter);
   const shards = config.values.NOTIFICATION_CALLBACK_SHARDS;
-  const longestSilenceMs = READ_BLOCK_MS + config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
 
   const longLived = Array.from({ length: shards }, (_, shard): LongLivedWorkflow => ({
     workflowType: ACCOUNT_CALLBACK_WORKFLOW,
@@ -69,8 +67,7 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
         log.info({ shard, shards }, 'shard of account callbacks ended');
       }
       await adoptOrphans(db);
-      const openJobReader = () => openReader(longestSilenceMs);
-      const consumer = consumeCallbackInputs({ ...settings, db, redis, log, metrics, openJobReader });
+      const consumer = consumeCallbackInputs({ ...settings, db, redis, log, metrics, openReader });
       const watch = watchGroup({ ...settings.callbackStream, role: 'account-callback', db, redis, log });
       const adoption = watchEvery(
         ADOPTION_INTERVAL_MS,
@@ -105,12 +102,7 @@ function openPortfolios(context: ProcessContext) {
 
 function settingsOf({ values }: Config) {
   return {
-    callbacks: {
-      retryLadderMs: values.NOTIFICATION_CALLBACK_RETRY_LADDER,
-    },
-    callbackStream: {
-      stream: DEFAULT_INPUT_STREAM,
-      group: CONSUMER_GROUP,
-    },
+    callbacks: { retryLadderMs: values.NOTIFICATION_CALLBACK_RETRY_LADDER },
+    callbackStream: { stream: DEFAULT_INPUT_STREAM, group: CONSUMER_GROUP },
   };
 }

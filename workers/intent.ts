@@ -41,7 +41,6 @@ export function openIntents(context: ProcessContext): Role {
   const { values } = config;
   const intentsStream = values.NOTIFICATION_INTENTS_STREAM;
   const settings = settingsOf(config);
-  const longestSilenceMs = settings.bridge.blockMs + values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
   const metrics = createIntentMetrics(meter, config.catalog);
   const tellsOutcomes = values.NOTIFICATION_OUTCOMES.length > 0;
   const userService = rememberRecipients(
@@ -94,7 +93,7 @@ export function openIntents(context: ProcessContext): Role {
         ...createChannelActivities(resources),
         ...createBridgeActivities({
           ...{ ...resources, deliverTogether: createDirectDelivery({ ...resources, acceptIntents }) },
-          openStreamReader: () => openReader(longestSilenceMs),
+          openStreamReader: () => openReader(settings.bridge.blockMs),
         }),
         ...createOperationActivities(db, intentOperations({ ...resources, intentsStream })),
         ...createRepairActivities(resources),

@@ -12,7 +12,6 @@ import { createOperationActivities } from '../activities/operations.ts';
 import { reasonOf } from '../activities/reason.ts';
 import { DEFAULT_MOBILE_STREAM } from '../api/mobile-push/job.ts';
 import { CONSUMER_GROUP } from '../api/stream-ids.ts';
-import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
 import type { Config } from '../config/load.ts';
 import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
 import type { ProcessContext } from './context.ts';
@@ -25,7 +24,6 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
   const fcm = await openFcm(context);
   const settings = settingsOf(config);
   const metrics = createMobilePushMetrics(meter);
-  const longestSilenceMs = READ_BLOCK_MS + config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
 
   return {
     taskQueue: MOBILE_TASK_QUEUE,
@@ -44,10 +42,9 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
       mobileReconciliation({ ...settings, db, workflows: client.workflow, log, metrics }),
 
     async begin({ db, redis, client, openReader }) {
-      const openJobReader = () => openReader(longestSilenceMs);
       const consumer = consumeMobileJobs({
         ...settings,
-        ...{ db, redis, log, metrics, openJobReader },
+        ...{ db, redis, log, metrics, openReader },
         workflows: client.workflow,
       });
       const watch = watchGroup({ ...settings.mobileStream, role: 'mobile-push', db, redis, log });

@@ -47,11 +47,12 @@ export interface RedisConnections {
   /** For everything but blocking reads. */
   redis: Redis;
   /**
-   * Opens a connection for blocking reads. It does not reconnect: its reader opens another one.
+   * Opens a connection for blocking reads. It does not reconnect: its reader opens another one. It breaks when Redis is
+   * silent for longer than a read and a time-out; the system would take a quarter of an hour to notice.
    *
-   * @param longestSilenceMs after which it breaks; the system would take a quarter of an hour to notice.
+   * @param blockMs of one read.
    */
-  openReader(longestSilenceMs: number): Redis;
+  openReader(blockMs: number): Redis;
 }
 
 /** @throws DependencyError when Redis does not answer. */
@@ -164,8 +165,8 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
     return reader;
   }
 
-  function openReader(longestSilenceMs: number): Redis {
-    const kind = (values: Config) => readerOptions(context, values, longestSilenceMs);
+  function openReader(blockMs: number): Redis {
+    const kind = (values: Config) => readerOptions(context, values, blockMs);
     const reader = new Replaceable(makeReader(kind(config)));
     readers.set(reader, kind);
     reader.current.once('end', () => readers.delete(reader));
@@ -255,10 +256,10 @@ function mainOptions(context: ProcessContext, secrets: Config): RedisOptions {
   };
 }
 
-function readerOptions(context: ProcessContext, secrets: Config, longestSilenceMs: number): RedisOptions {
+function readerOptions(context: ProcessContext, secrets: Config, blockMs: number): RedisOptions {
   return {
     ...commonOptions(context, secrets),
-    socketTimeout: longestSilenceMs,
+    socketTimeout: blockMs + context.config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
     enableOfflineQueue: true,
     retryStrategy: () => null,
   };

@@ -13,7 +13,7 @@ import { storeInputs } from './inputs.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
 import { isPostgresRefusal, query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
-import type { TakingConsumer } from '../stream-consumer.ts';
+import type { StreamConsumerOptions, TakingConsumer } from '../stream-consumer.ts';
 import { consumeStream } from '../stream-consumer.ts';
 import type { StreamEntry } from '../stream-read.ts';
 
@@ -55,21 +55,19 @@ export interface CallbackStreamResources {
   redis: Redis;
   log: Logger;
   metrics: AccountCallbackMetrics;
-  /** See {@link consumeStream}. */
-  openJobReader(): Redis;
+  openReader: StreamConsumerOptions['openReader'];
   callbackStream: { stream: string; group: string };
 }
 
 /** Starts to consume. `stop` resolves when what was being taken is kept, or left to the others. */
 export function consumeCallbackInputs(resources: CallbackStreamResources): { stop(): Promise<void> } {
-  const { db, redis, log, metrics, openJobReader, callbackStream } = resources;
+  const { db, redis, log, metrics, openReader, callbackStream } = resources;
   const { stream, group } = callbackStream;
   return consumeStream({
-    ...{ redis, log, stream, group, take },
+    ...{ redis, log, stream, group, openReader, take },
     what: 'account inputs',
     limits: { maxEntryBytes: MAX_INPUT_BYTES, batchSize: BATCH_SIZE },
     minIdleMs: MIN_IDLE_MS,
-    openReader: openJobReader,
   });
 
   /** Keeps valid inputs, and the rest as malformed. While PostgreSQL is away, it waits here. */
@@ -91,16 +89,13 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
 
   async function record(refused: readonly RefusedEntry[], consumer: TakingConsumer): Promise<void> {
     if (refused.length === 0) return;
-    const rows = refused.map(({ entry: { id, fields, size }, code, message }) => ({
-      ...{ entryId: id, code, message, rawFields: storableFields(fields, size) },
-    }));
-    const recorded = await whenReachable(rows.length, consumer, () => recordMalformedInputs(db, rows));
-    for (const { entryId, code, message } of rows) {
+    const recorded = await whenReachable(refused.length, consumer, () => recordMalformedInputs(db, refused));
+    for (const { entry, code, message } of refused) {
       log.warn(
-        { entry_id: entryId, outcome: 'malformed', failure_code: code, reason: message },
+        { entry_id: entry.id, outcome: 'malformed', failure_code: code, reason: message },
         'malformed account input recorded',
       );
-      if (recorded.has(entryId)) metrics.callbackInputMalformed({ failure_code: code });
+      if (recorded.has(entry.id)) metrics.callbackInputMalformed({ failure_code: code });
     }
   }
 
@@ -163,29 +158,21 @@ function sentAtMs({ id }: StreamEntry, nowMs: number): number {
   return ms >= FIRST_CLOCK_MS ? ms : nowMs;
 }
 
-/** As a row of `malformed_account_inputs`. */
-interface MalformedInput {
-  entryId: string;
-  code: MalformedInputCode;
-  message: string;
-  rawFields: Record<string, string>;
-}
-
 /**
  * Keeps one row per entry, however often it comes; one whose fields PostgreSQL does not take without them.
  *
  * @returns the ids of those that are new.
  * @throws ApplicationFailure of PostgreSQL.
  */
-async function recordMalformedInputs(db: Pool, inputs: readonly MalformedInput[]): Promise<Set<string>> {
-  const insert = (fieldsOf: (input: MalformedInput) => Record<string, string>) =>
+async function recordMalformedInputs(db: Pool, refused: readonly RefusedEntry[]): Promise<Set<string>> {
+  const insert = (fieldsOf: (entry: StreamEntry) => Record<string, string>) =>
     query<{ stream_entry_id: string }>(db, RECORD_MALFORMED, [
-      inputs.map(({ entryId }) => entryId),
-      inputs.map(({ code }) => code),
-      inputs.map(({ message }) => wellFormedText(message)),
-      inputs.map((input) => JSON.stringify(fieldsOf(input))),
+      refused.map(({ entry }) => entry.id),
+      refused.map(({ code }) => code),
+      refused.map(({ message }) => wellFormedText(message)),
+      refused.map(({ entry }) => JSON.stringify(fieldsOf(entry))),
     ]);
-  const rows = await insert(({ rawFields }) => rawFields).catch((error: unknown) => {
+  const rows = await insert(({ fields, size }) => storableFields(fields, size)).catch((error: unknown) => {
     if (!isPostgresRefusal(error)) throw error;
     return insert(() => ({}));
   });

@@ -11,7 +11,7 @@ import type { MobileIntakeResources } from './intake.ts';
 import { createMobileIntake } from './intake.ts';
 import { isPostgresAway } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
-import type { TakingConsumer } from '../stream-consumer.ts';
+import type { StreamConsumerOptions, TakingConsumer } from '../stream-consumer.ts';
 import { consumeStream } from '../stream-consumer.ts';
 import type { DeliveredEntry } from '../stream-read.ts';
 
@@ -23,8 +23,7 @@ const MAX_IDS_LOGGED = 20;
 
 export interface MobileStreamResources extends MobileIntakeResources {
   redis: Redis;
-  /** See {@link consumeStream}. */
-  openJobReader(): Redis;
+  openReader: StreamConsumerOptions['openReader'];
   mobileStream: {
     stream: string;
     group: string;
@@ -36,14 +35,13 @@ export interface MobileStreamResources extends MobileIntakeResources {
 
 /** Starts to consume. `stop` resolves when what was being taken is acknowledged or left to the others. */
 export function consumeMobileJobs(resources: MobileStreamResources): { stop(): Promise<void> } {
-  const { redis, log, metrics, openJobReader, mobileStream: settings } = resources;
+  const { redis, log, metrics, openReader, mobileStream: settings } = resources;
   const { stream, group, minIdleMs, maxDeliveries } = settings;
   const intake = createMobileIntake(resources);
   return consumeStream({
-    ...{ redis, log, stream, group, minIdleMs, take },
+    ...{ redis, log, stream, group, minIdleMs, openReader, take },
     what: 'mobile jobs',
     limits: { maxEntryBytes: MAX_JOB_BYTES, batchSize: BATCH_SIZE },
-    openReader: openJobReader,
     onDeleted: recoverDeleted,
   });
 
@@ -70,30 +68,23 @@ export function consumeMobileJobs(resources: MobileStreamResources): { stop(): P
     entries: DeliveredEntry[],
     stopping: AbortSignal,
   ): Promise<{ left: DeliveredEntry[]; isPostgresInTheWay: boolean }> {
-    const limit = pLimit(PARALLEL_STARTS);
-    const results = await Promise.allSettled(
-      entries.map((entry) =>
-        limit(async () => {
-          // What has not begun is left to the others.
-          stopping.throwIfAborted();
-          const before = entry.deliveries - 1;
-          return before < maxDeliveries ? intake.take(entry) : intake.giveUp(entry, before);
-        }),
-      ),
-    );
-    const durable = entries.filter((_, index) => results[index]?.status === 'fulfilled');
+    const failures = new Map<DeliveredEntry, unknown>();
+    await pLimit(PARALLEL_STARTS).map(entries, async (entry) => {
+      try {
+        // What has not begun is left to the others.
+        stopping.throwIfAborted();
+        const before = entry.deliveries - 1;
+        await (before < maxDeliveries ? intake.take(entry) : intake.giveUp(entry, before));
+      } catch (error) {
+        failures.set(entry, error);
+      }
+    });
+    const durable = entries.filter((entry) => !failures.has(entry));
     if (durable.length > 0) await redis.xack(stream, group, ...durable.map(({ id }) => id));
-    const failed = results.find((result) => result.status === 'rejected');
-    if (failed && !stopping.aborted) {
-      const fields = { stream, entries: entries.length - durable.length, reason: reasonOf(failed.reason) };
-      log.warn(fields, 'mobile jobs not taken');
-    }
-    return {
-      left: entries.filter((_, index) => results[index]?.status === 'rejected'),
-      isPostgresInTheWay: results.some(
-        (result) => result.status === 'rejected' && isPostgresAway(result.reason),
-      ),
-    };
+    const reasons = [...failures.values()];
+    if (reasons.length > 0 && !stopping.aborted)
+      log.warn({ stream, entries: reasons.length, reason: reasonOf(reasons[0]) }, 'mobile jobs not taken');
+    return { left: [...failures.keys()], isPostgresInTheWay: reasons.some(isPostgresAway) };
   }
 
   async function recoverDeleted(ids: string[]): Promise<void> {

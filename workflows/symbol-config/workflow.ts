@@ -182,27 +182,19 @@ function describe({ version, isListEmpty, failedTargets, alarm }: SymbolConfigSt
 function checkNotice(notice: unknown = {}): void {
   if (typeof notice !== 'object' || notice === null) refuse('the argument must be an object');
   const { numberOnFrom = 1 } = notice as Record<keyof ChangeNotice, unknown>;
-  if (
-    !Number.isInteger(numberOnFrom) ||
-    !((numberOnFrom as number) >= 1 && (numberOnFrom as number) <= MAX_NUMBER_ON_FROM)
-  ) {
-    refuse(`numberOnFrom must be a whole number from 1 to ${MAX_NUMBER_ON_FROM}`);
-  }
+  checkNumber('numberOnFrom', numberOnFrom, 1, MAX_NUMBER_ON_FROM);
+}
+
+function checkNumber(name: string, value: unknown, min: number, max: number): void {
+  const isWithin = Number.isInteger(value) && (value as number) >= min && (value as number) <= max;
+  if (!isWithin) refuse(`${name} must be a whole number from ${min} to ${max}`);
 }
 
 function checkCrawler(request: unknown): void {
   if (typeof request !== 'object' || request === null) refuse('the argument must be an object');
   const { enabled, intervalMs } = request as Record<keyof CrawlerRequest, unknown>;
   if (typeof enabled !== 'boolean') refuse('enabled must be true or false');
-  if (
-    intervalMs !== undefined &&
-    !(
-      Number.isInteger(intervalMs) &&
-      (intervalMs as number) >= MIN_CRAWL_INTERVAL_MS &&
-      (intervalMs as number) <= MAX_CRAWL_INTERVAL_MS
-    )
-  ) {
-    refuse(`intervalMs must be a whole number from ${MIN_CRAWL_INTERVAL_MS} to ${MAX_CRAWL_INTERVAL_MS}`);
-  }
+  if (intervalMs !== undefined)
+    checkNumber('intervalMs', intervalMs, MIN_CRAWL_INTERVAL_MS, MAX_CRAWL_INTERVAL_MS);
   checkTexts(request, 'requestedBy');
 }
