@@ -3,9 +3,9 @@ import type { ApplicationFailure } from '@temporalio/common';
 import { metrics } from '@opentelemetry/api';
 import { Redis } from 'ioredis';
 import type { FcmOutcome, FcmSender } from '../../activities/mobile-push/fcm.ts';
-import { failureOf } from '../../activities/mobile-push/fcm-outcome.ts';
 import { createMobilePushMetrics } from '../../activities/mobile-push/metrics.ts';
 import { createMobilePushActivities } from '../../activities/mobile-push/activities.ts';
+import type { SendKey } from '../../workflows/mobile-push/contract.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
@@ -62,21 +62,29 @@ async function jobFor(userId: string): Promise<string> {
   return jobId;
 }
 
-test('M7 a token that the device has replaced meanwhile is kept, and gets the next attempt', async () => {
-  const { userId, ids } = await mobile.userWith('old');
+/** A job to one device, opened, with activities whose FCM answers as told. */
+async function openedFor(token: string, answer: (token: string) => Promise<FcmOutcome>, redis?: Redis) {
+  const { userId, ids } = await mobile.userWith(token);
   const jobId = await jobFor(userId);
-  const { activities, sent } = activitiesWith(async (token) => {
+  const { activities, sent } = activitiesWith(answer, redis);
+  await activities.openJob({ jobId, openedBy: 'run' });
+  const key = { jobId, deviceTokenId: ids.get(token)! };
+  const rowOf = async () => (await mobile.sends(jobId, ids))[token];
+  return { ...{ userId, jobId, key, activities, sent, rowOf }, send: () => activities.sendToDevice(key) };
+}
+const DOWN = { outcome: 'retry', code: 'messaging/server-unavailable', reason: 'down' } as const;
+/** By another process. */
+const sentBy = (key: SendKey) => activitiesWith(async () => SENT).activities.sendToDevice(key);
+
+test('M7 a token that the device has replaced meanwhile is kept, and gets the next attempt', async () => {
+  const { userId, sent, send } = await openedFor('old', async (token) => {
     if (token === 'new') return SENT;
-    await slot.db.query('UPDATE public.device_token SET token = $1 WHERE "userId" = $2', ['new', userId]);
+    await slot.db.query("UPDATE public.device_token SET token = 'new' WHERE token = 'old'");
     return STALE;
   });
-  await activities.openJob({ jobId, openedBy: 'run' });
-  const key = { jobId, deviceTokenId: ids.get('old')! };
-
-  const failure = await activities.sendToDevice(key).catch((error: unknown) => error);
-  expect(failure).toMatchObject({ type: 'MobileSendFailed', nextRetryDelay: 1_000 });
+  await expect(send()).rejects.toMatchObject({ type: 'MobileSendFailed', nextRetryDelay: 1_000 });
   expect(await mobile.tokensOf(userId)).toEqual(['new']);
-  expect(await activities.sendToDevice(key)).toMatchObject({ status: 'sent' });
+  expect(await send()).toMatchObject({ status: 'sent' });
   expect(sent).toEqual(['old', 'new']);
 });
 
@@ -84,102 +92,59 @@ test.each([
   ['sooner', 0, 1_000],
   ['later', 5_000, 5_000],
 ])('kinds-F6 M9 an FCM that asks for %s gets the next attempt', async (when, retryAfterMs, retryInMs) => {
-  const token = `asked ${when}`;
-  const { userId, ids } = await mobile.userWith(token);
-  const jobId = await jobFor(userId);
-  const { activities } = activitiesWith(async () => ({
-    ...{ outcome: 'retry', code: 'messaging/server-unavailable', reason: 'down', retryAfterMs },
-  }));
-  await activities.openJob({ jobId, openedBy: 'run' });
-  await expect(activities.sendToDevice({ jobId, deviceTokenId: ids.get(token)! })).rejects.toMatchObject({
-    ...{ type: 'MobileSendFailed', nextRetryDelay: retryInMs },
-  });
+  const { send } = await openedFor(`asked ${when}`, async () => ({ ...DOWN, retryAfterMs }));
+  await expect(send()).rejects.toMatchObject({ type: 'MobileSendFailed', nextRetryDelay: retryInMs });
 });
 
 test('bug-P10 a push that waited too long is not sent, nor replayed, and its content goes', async () => {
-  const { userId, ids } = await mobile.userWith('waiting');
-  const jobId = await jobFor(userId);
-  const { activities, sent } = activitiesWith(async () => ({
-    ...{ outcome: 'retry', code: 'messaging/server-unavailable', reason: 'down' },
-  }));
-  await activities.openJob({ jobId, openedBy: 'run' });
-  const key = { jobId, deviceTokenId: ids.get('waiting')! };
-  await expect(activities.sendToDevice(key)).rejects.toMatchObject({ type: 'MobileSendFailed' });
+  const { jobId, activities, sent, send } = await openedFor('waiting', async () => DOWN);
+  await expect(send()).rejects.toMatchObject({ type: 'MobileSendFailed' });
   await slot.db.query(
     `UPDATE notifications.notification_log SET content = content || '{"expiresAtMs": 1790000000000}' WHERE job_id = $1`,
     [jobId],
   );
 
-  expect(await activities.sendToDevice(key)).toEqual({ status: 'failed' });
+  expect(await send()).toEqual({ status: 'failed' });
   expect(sent).toEqual(['waiting']);
   expect(await activities.settleJob({ jobId })).toMatchObject({ status: 'failed', code: 'expired' });
   expect((await mobile.logRow(jobId))!.content).toBeNull();
   expect(await activities.openJob({ jobId, openedBy: 'replay' })).toMatchObject({ deviceTokenIds: [] });
 });
 
-test('bug-P3 M6 a token endpoint that answers invalid_grant once costs one attempt', async () => {
-  const { userId, ids } = await mobile.userWith('granted');
-  const jobId = await jobFor(userId);
-  const message = 'Credential implementation failed: invalid_grant: Invalid JWT: Token must be short-lived';
-  const refusal = failureOf({ code: 'app/invalid-credential', message }, 'granted') as FcmOutcome;
-  const answers = [refusal, SENT];
-  const { activities } = activitiesWith(async () => answers.shift()!);
-  await activities.openJob({ jobId, openedBy: 'run' });
-  const key = { jobId, deviceTokenId: ids.get('granted')! };
-
-  await expect(activities.sendToDevice(key)).rejects.toMatchObject({ type: 'MobileSendFailed' });
-  expect(await activities.sendToDevice(key)).toMatchObject({ status: 'sent' });
-});
-
 test('M4 a device that has gone to another user gets nothing', async () => {
-  const { userId, ids } = await mobile.userWith('handed on');
-  const jobId = await jobFor(userId);
-  const { activities, sent } = activitiesWith(async () => SENT);
-  await activities.openJob({ jobId, openedBy: 'run' });
+  const { userId, sent, send } = await openedFor('handed on', async () => SENT);
   await slot.db.query('UPDATE public.device_token SET "userId" = $1 WHERE "userId" = $2', ['other', userId]);
-
-  const key = { jobId, deviceTokenId: ids.get('handed on')! };
-  expect(await activities.sendToDevice(key)).toEqual({ status: 'removed' });
+  expect(await send()).toEqual({ status: 'removed' });
   expect(sent).toEqual([]);
   expect(await mobile.tokensOf('other')).toEqual(['handed on']);
 });
 
 test('M8 what FCM took is not sent again, even if PostgreSQL could not be told', async () => {
-  const { userId, ids } = await mobile.userWith('unrecorded');
-  const jobId = await jobFor(userId);
   let outage: Awaited<ReturnType<Slot['cutOffDatabase']>> | undefined;
-  const { activities, sent } = activitiesWith(async () => {
+  const { activities, key, sent, send } = await openedFor('unrecorded', async () => {
     outage = await slot.cutOffDatabase();
     return SENT;
   });
-  await activities.openJob({ jobId, openedBy: 'run' });
-  const key = { jobId, deviceTokenId: ids.get('unrecorded')! };
-
-  const result = await activities.sendToDevice(key);
-  expect(result).toEqual({ status: 'sent', messageId: SENT.messageId, isRecorded: false });
+  expect(await send()).toEqual({ status: 'sent', messageId: SENT.messageId, isRecorded: false });
   await expect(activities.recordSent(key, SENT.messageId)).rejects.toMatchObject({
     type: 'PostgresUnavailable',
   });
   await outage!.restore();
   await activities.recordSent(key, SENT.messageId);
   await redisForgets();
-  expect(await activities.sendToDevice(key)).toMatchObject({ status: 'sent', isRecorded: true });
+  expect(await send()).toMatchObject({ status: 'sent', isRecorded: true });
   expect(sent).toEqual(['unrecorded']);
 });
 
 test('M8 what FCM took is not sent again, even if PostgreSQL was away and the process has died with the result', async () => {
   await redisForgets();
-  const { userId, ids } = await mobile.userWith('twice in doubt');
-  const jobId = await jobFor(userId);
   let outage: Awaited<ReturnType<Slot['cutOffDatabase']>> | undefined;
-  const { activities, sent } = activitiesWith(async () => {
+  const { jobId, key, sent, send } = await openedFor('twice in doubt', async () => {
     outage = await slot.cutOffDatabase();
     return SENT;
   });
-  await activities.openJob({ jobId, openedBy: 'run' });
-  const key = { jobId, deviceTokenId: ids.get('twice in doubt')! };
   // No user sees it.
-  await activities.sendToDevice(key);
+  await send();
   await outage!.restore();
   const [memory] = await memoryKeys();
   expect(await slot.redis.pttl(memory!)).toBeGreaterThan(24 * 3_600_000);
@@ -198,37 +163,24 @@ test('M8 what FCM took is not sent again, even if PostgreSQL was away and the pr
 });
 
 test('M8 while Redis cannot say whether FCM has a push nothing is sent and nothing is spent', async () => {
-  const { userId, ids } = await mobile.userWith('unknown');
-  const jobId = await jobFor(userId);
   // Ended: it answers nothing.
   const away = new Redis({ lazyConnect: true, enableOfflineQueue: false, maxRetriesPerRequest: 0 });
   away.disconnect();
-  const { activities, sent } = activitiesWith(async () => SENT, away);
-  await activities.openJob({ jobId, openedBy: 'run' });
-  const key = { jobId, deviceTokenId: ids.get('unknown')! };
-
-  await expect(activities.sendToDevice(key)).rejects.toMatchObject({
-    ...{ type: 'MobileSendDeferred', nonRetryable: false },
-  });
+  const { key, sent, send, rowOf } = await openedFor('unknown', async () => SENT, away);
+  await expect(send()).rejects.toMatchObject({ type: 'MobileSendDeferred', nonRetryable: false });
   expect(sent).toEqual([]);
-  expect((await mobile.sends(jobId, ids))['unknown']).toMatchObject({ status: 'pending', attempts: 0 });
-  expect(await activitiesWith(async () => SENT).activities.sendToDevice(key)).toMatchObject({
-    status: 'sent',
-  });
+  expect(await rowOf()).toMatchObject({ status: 'pending', attempts: 0 });
+  expect(await sentBy(key)).toMatchObject({ status: 'sent' });
 });
 
 test('M8 a push on its way to FCM is not sent by another attempt, which comes back when the first has ended', async () => {
-  const { userId, ids } = await mobile.userWith('twice concurrently');
-  const jobId = await jobFor(userId);
-  const key = { jobId, deviceTokenId: ids.get('twice concurrently')! };
   const asked = Promise.withResolvers<void>();
   const answer = Promise.withResolvers<FcmOutcome>();
-  const first = activitiesWith(() => {
+  const { key, send, rowOf } = await openedFor('twice concurrently', () => {
     asked.resolve();
     return answer.promise;
   });
-  await first.activities.openJob({ jobId, openedBy: 'run' });
-  const sending = first.activities.sendToDevice(key);
+  const sending = send();
   await asked.promise;
   // Its process was thought dead.
   const second = activitiesWith(async () => SENT);
@@ -244,34 +196,20 @@ test('M8 a push on its way to FCM is not sent by another attempt, which comes ba
   expect(await sending).toMatchObject({ status: 'sent' });
   expect(await second.activities.sendToDevice(key)).toMatchObject({ status: 'sent' });
   expect(second.sent).toEqual([]);
-  expect((await mobile.sends(jobId, ids))['twice concurrently']).toMatchObject({
-    status: 'sent',
-    attempts: 1,
-  });
+  expect(await rowOf()).toMatchObject({ status: 'sent', attempts: 1 });
 });
 
 test('M8 whatever an attempt comes to, the next one need not wait for its lease', async () => {
-  const { userId, ids } = await mobile.userWith('let go');
-  const jobId = await jobFor(userId);
-  const key = { jobId, deviceTokenId: ids.get('let go')! };
-  const answers: FcmOutcome[] = [
-    { outcome: 'braked', retryInMs: 5 },
-    { outcome: 'retry', code: 'messaging/server-unavailable', reason: 'away' },
-    SENT,
-  ];
-  const { activities, sent } = activitiesWith(async () => answers.shift()!);
-  await activities.openJob({ jobId, openedBy: 'run' });
-
+  const answers: FcmOutcome[] = [{ outcome: 'braked', retryInMs: 5 }, DOWN, SENT];
+  const { sent, send, rowOf } = await openedFor('let go', async () => answers.shift()!);
   const types: unknown[] = [];
   for (let result: unknown; (result as { status?: string })?.status !== 'sent';) {
-    result = await activities.sendToDevice(key).catch((error: unknown) => error);
+    result = await send().catch((error: unknown) => error);
     types.push((result as ApplicationFailure).type);
   }
   expect(types).toEqual(['MobileSendBraked', 'MobileSendFailed', undefined]);
   expect(sent).toHaveLength(3);
-  const [{ push_id: pushId }] = (
-    await slot.db.query('SELECT push_id FROM notifications.notification_sends WHERE job_id = $1', [jobId])
-  ).rows as [{ push_id: string }];
+  const { push_id: pushId } = (await rowOf())!;
   await eventually(
     'the lease to be given back',
     async () => !(await slot.redis.exists(`notification:mobile_sends:${pushId}:lease`)),
@@ -279,12 +217,8 @@ test('M8 whatever an attempt comes to, the next one need not wait for its lease'
 });
 
 test('M8 a process that gets to FCM too late after it has looked sends nothing', async () => {
-  const { userId, ids } = await mobile.userWith('asleep');
-  const jobId = await jobFor(userId);
-  const key = { jobId, deviceTokenId: ids.get('asleep')! };
   const redis = slot.redis.duplicate() as Redis & Record<'mobileSendClaim', (...args: unknown[]) => unknown>;
-  const { activities, sent } = activitiesWith(async () => SENT, redis);
-  await activities.openJob({ jobId, openedBy: 'run' });
+  const { key, sent, send } = await openedFor('asleep', async () => SENT, redis);
   const now = performance.now.bind(performance);
   let sleptMs = 0;
   const clock = jest.spyOn(performance, 'now').mockImplementation(() => now() + sleptMs);
@@ -295,30 +229,25 @@ test('M8 a process that gets to FCM too late after it has looked sends nothing',
     return answer;
   };
   try {
-    await expect(activities.sendToDevice(key)).rejects.toMatchObject({ type: 'MobileSendDeferred' });
+    await expect(send()).rejects.toMatchObject({ type: 'MobileSendDeferred' });
   } finally {
     clock.mockRestore();
     redis.disconnect();
   }
   expect(sent).toEqual([]);
-  expect(await activitiesWith(async () => SENT).activities.sendToDevice(key)).toMatchObject({
-    status: 'sent',
-  });
+  expect(await sentBy(key)).toMatchObject({ status: 'sent' });
 });
 
 test('M8 a Redis that goes away does not make a push fail that FCM took', async () => {
-  const { userId, ids } = await mobile.userWith('gone by then');
-  const jobId = await jobFor(userId);
   const going = slot.redis.duplicate();
+  const answer = async () => {
+    going.disconnect();
+    return SENT;
+  };
   try {
-    const { activities } = activitiesWith(async () => {
-      going.disconnect();
-      return SENT;
-    }, going);
-    await activities.openJob({ jobId, openedBy: 'run' });
-    const key = { jobId, deviceTokenId: ids.get('gone by then')! };
-    expect(await activities.sendToDevice(key)).toMatchObject({ status: 'sent', isRecorded: true });
-    expect((await mobile.sends(jobId, ids))['gone by then']).toMatchObject({ status: 'sent' });
+    const { send, rowOf } = await openedFor('gone by then', answer, going);
+    expect(await send()).toMatchObject({ status: 'sent', isRecorded: true });
+    expect(await rowOf()).toMatchObject({ status: 'sent' });
   } finally {
     going.disconnect();
   }
@@ -341,9 +270,7 @@ test('M8 an attempt that comes late does not make a push fail that was sent', as
 test('M8 the same opening gives one fresh budget, another opening gives another', async () => {
   const { userId, ids } = await mobile.userWith('down');
   const jobId = await jobFor(userId);
-  const { activities, sent } = activitiesWith(async () => ({
-    ...{ outcome: 'retry', code: 'messaging/server-unavailable', reason: 'down' },
-  }));
+  const { activities, sent } = activitiesWith(async () => DOWN);
   const key = { jobId, deviceTokenId: ids.get('down')! };
   const attempt = () =>
     activities.sendToDevice(key).catch((error: unknown) => (error as ApplicationFailure).type);
@@ -357,22 +284,6 @@ test('M8 the same opening gives one fresh budget, another opening gives another'
   ]);
   expect([await attempt(), await attempt()]).toEqual(['MobileSendFailed', { status: 'failed' }]);
   expect(sent).toHaveLength(4);
-});
-
-test('M3 M4 more devices than one page are listed page by page', async () => {
-  const { userId } = await mobile.userWith(...Array.from({ length: 130 }, (_, index) => `many-${index}`));
-  const jobId = await jobFor(userId);
-  const { activities, sent } = activitiesWith(async () => SENT);
-  for (let hasMore = true; hasMore;) {
-    const page = await activities.openJob({ jobId, openedBy: 'run' });
-    await Promise.all(
-      page.deviceTokenIds.map((deviceTokenId) => activities.sendToDevice({ jobId, deviceTokenId })),
-    );
-    ({ hasMore } = page);
-  }
-  expect(new Set(sent).size).toBe(130);
-  expect(sent).toHaveLength(130);
-  expect(await activities.settleJob({ jobId })).toMatchObject({ status: 'sent', sent: 130 });
 });
 
 test('bug-P9 M4 M8 a token in several rows gets one push, also after one more row was added', async () => {

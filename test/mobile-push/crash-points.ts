@@ -1,11 +1,10 @@
 /**
- * Devices that FCM refuses, and retention, and a process that dies after each step of that. The way without failures is
- * in ../platform/crash-points.hard.test.ts.
+ * Devices that FCM refuses, and a process that dies after each step of that. The way without failures is in
+ * ../platform/crash-points.hard.test.ts.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { RETENTION_WORKFLOW } from '../../workflows/retention-contract.ts';
 import type { CrashWalk } from '../crash-walk.ts';
 import { createCrashWalk } from '../crash-walk.ts';
 import type { Slot } from '../harness.ts';
@@ -41,11 +40,6 @@ afterEach(async () => {
   await slot.release();
   rmSync(folder, { recursive: true, force: true });
 });
-
-async function count(sql: string): Promise<number> {
-  const { rows } = await slot.db.query<{ count: number }>(`SELECT count(*)::int AS count FROM ${sql}`);
-  return rows[0]!.count;
-}
 
 test(
   'M5 M6 M7 a process that dies after any step of a refused send: the token is gone, counted once, and no other is',
@@ -142,41 +136,6 @@ test(
       expect(requests[`${index}-down`]).toBeGreaterThanOrEqual(4 * ATTEMPTS);
       expect(requests[`${index}-down`]).toBeLessThan(6 * ATTEMPTS);
     }
-  },
-  TEST_LIMIT_MS,
-);
-
-test(
-  'M3 a process that dies between two batches of retention: the next attempt deletes the rest, and nothing younger',
-  async () => {
-    await walk.survivor();
-    let runs = 0;
-    const insert = (name: string, entries: number, age: string) =>
-      slot.db.query(
-        `INSERT INTO notifications.notification_log (job_id, user_id, content, raw_fields, status, created_at)
-         SELECT $1 || n, 'u', '{}', NULL, 'sent', now() - $3::interval FROM generate_series(1, $2) AS n`,
-        [name, entries, age],
-      );
-    await insert('young-', 5, '1 hour');
-    const left = () => count("notifications.notification_log WHERE job_id LIKE 'old-%'");
-    const kills = await walk.through(
-      'deleteExpired',
-      async () => {
-        runs += 1;
-        await insert(`old-${runs}-`, 10_100, '20000 hours');
-        await slot.client.workflow.start(RETENTION_WORKFLOW, {
-          workflowId: `run-${runs}`,
-          taskQueue: 'mobile-push',
-        });
-        return async () => (await left()) === 0;
-      },
-      3,
-    );
-    console.info(`processes that died: ${kills}`);
-    expect(kills).toBe(3);
-    await walk.survivor();
-    await eventually('all that is old to be gone', async () => (await left()) === 0, LIMIT_MS);
-    expect(await count('notifications.notification_log')).toBe(5);
   },
   TEST_LIMIT_MS,
 );

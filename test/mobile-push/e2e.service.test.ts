@@ -68,16 +68,6 @@ test('M1 M3 M4 M5 a flat job reaches every device of its user, and no other devi
   await eventually('the acknowledgement', async () => (await mobile.pending()) === 0);
 });
 
-test('M1 a job in one payload field is the same', async () => {
-  const { userId } = await mobile.userWith('by payload');
-  const job = { userId, title: 'T', body: 'B', channel: 'c', badge: 1, data: { deep: { list: [1] } } };
-  const jobId = await mobile.publish({ payload: JSON.stringify(job) });
-
-  expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent', channel: 'c', user_id: userId });
-  const { body } = slot.fcm.requests.find(({ token }) => token === 'by payload')!;
-  expect(body.message['data']).toMatchObject({ deep: '{"list":[1]}', channel: 'c' });
-});
-
 test('M3 a user without devices gets the status no_tokens', async () => {
   const jobId = await mobile.publishTo('nobody');
 

@@ -161,20 +161,6 @@ describe('Retry-After', () => {
     expect(retryAfterMs).toBeLessThanOrEqual(error === 'QUOTA_EXCEEDED' ? 1.5 * expected : expected);
   });
 
-  test.each<FcmError>(['UNAVAILABLE', 'QUOTA_EXCEEDED'])('M9 of %s as a date', async (error) => {
-    const failure = await outcomeOf({
-      kind: 'error',
-      error,
-      retryAfter: new Date(Date.now() + 120_000).toUTCString(),
-    });
-
-    // Dates have whole seconds, and the answer takes its time.
-    expect(failure).toMatchObject({ retryAfterMs: expect.any(Number) });
-    const { retryAfterMs } = failure as { retryAfterMs: number };
-    expect(retryAfterMs).toBeGreaterThan(100_000);
-    expect(retryAfterMs).toBeLessThanOrEqual(error === 'QUOTA_EXCEEDED' ? 180_000 : 120_000);
-  });
-
   test('M9 absent or of no use: the workflow decides', async () => {
     expect(await outcomeOf({ kind: 'error', error: 'UNAVAILABLE' })).not.toHaveProperty('retryAfterMs');
     expect(await outcomeOf({ kind: 'error', error: 'UNAVAILABLE', retryAfter: 'soon' })).not.toHaveProperty(

@@ -73,27 +73,6 @@ test('S5 I52 a PostgreSQL that is put back: no target stays on a list that the r
   );
 });
 
-test('S5 I52 a version that the rows have forgotten does not come again with another list', async () => {
-  await change('KEPT-TOO');
-  await lookedAgain();
-  const { putBack } = await keepRows(registry.slot.db);
-  const { version: lost } = await change('UNDONE-TOO');
-  await lookedAgain();
-  await service.stop();
-  await putBack();
-  // The next number of the rows is the one that was given out already.
-  await registry.write(['INSTEAD']);
-  service = await registry.startService(LATER);
-
-  expect(await expectEverywhere({ has: 'INSTEAD', not: 'UNDONE-TOO' })).toBeGreaterThan(lost);
-  const bodies = new Map<string, Set<string>>();
-  for (const { target, version, body } of registry.targets.pushes) {
-    const key = `${target} ${version}`;
-    bodies.set(key, (bodies.get(key) ?? new Set()).add(body));
-  }
-  expect([...bodies].filter(([, different]) => different.size > 1)).toEqual([]);
-});
-
 test('S5 I49 changed symbols: the workflow that has not heard of them is told within two looks', async () => {
   await service.stop();
   service = await registry.startService({ ...LATER, NOTIFICATION_RECONCILIATION_INTERVAL: '1s' });

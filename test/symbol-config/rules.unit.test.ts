@@ -49,26 +49,6 @@ test('S1 S5 at first, and after every change, a push to all is due without an al
   expect(hasChanges({ ...changed, takenChanges: changed.toldChanges })).toBe(false);
 });
 
-test('S3 a round that a target does not acknowledge is made again when that target is due; a success ends it', () => {
-  let state = afterFirstRound(['slow']);
-  for (const _round of [2, 3]) {
-    const nowMs = state.alarm!.atMs;
-    expect(duePush(state, nowMs - 1)).toBeUndefined();
-    expect(duePush(state, nowMs)).toEqual({ scope: 'behind', cause: 'alarm', isLook: false });
-    state = push(withoutAlarm(state), 'behind', nowMs, 0, ['slow']);
-    expect(state).toMatchObject({
-      failedTargets: ['slow'],
-      alarm: { atMs: nowMs + RETRY_MS, purpose: 'retry' },
-    });
-  }
-
-  const healed = push(withoutAlarm(state), 'behind', state.alarm!.atMs, 0, []);
-  expect(healed).toMatchObject({
-    failedTargets: [],
-    alarm: { purpose: 'reconciliation', atMs: RECONCILIATION_MS },
-  });
-});
-
 test('S4 the crawler takes the place of reconciliation, and never puts off what comes sooner', () => {
   const settled = afterFirstRound([]);
   const crawled = afterCrawlerSet(
@@ -123,38 +103,6 @@ test('kinds-V7 when the crawler stops, reconciliation is due at its own interval
   const underWay = afterCrawlerSet(withoutAlarm(crawled), off, SECOND, RECONCILIATION_MS);
   expect(underWay).toMatchObject({ fullPushDueMs: due.atMs });
   expect(push(underWay, 'behind', SECOND, 0, []).alarm).toEqual(due);
-});
-
-test('kinds-S3 between two crawls the table is looked at, also while the ladder is open', () => {
-  const crawled = {
-    ...initialState('main'),
-    version: 1,
-    takenChanges: 1,
-    crawler: { enabled: true, intervalMs: 7_000 * SECOND },
-  };
-  const round = { scope: 'all' as const, isLook: true, startedMs: 0, changes: 1 };
-  const quiet = afterRound(crawled, round, outcome([]), 0);
-  expect(quiet.alarm).toEqual({ atMs: RECONCILIATION_MS, purpose: 'look' });
-  expect(duePush(quiet, RECONCILIATION_MS)).toEqual({ scope: 'behind', cause: 'alarm', isLook: true });
-
-  const failing = afterRound(crawled, round, outcome(['slow']), 0);
-  expect(duePush(failing, failing.alarm!.atMs)).toMatchObject({ isLook: false });
-  expect(
-    duePush({ ...failing, alarm: { atMs: RECONCILIATION_MS, purpose: 'retry' } }, RECONCILIATION_MS),
-  ).toMatchObject({
-    scope: 'behind',
-    isLook: true,
-  });
-  const looked = afterRound(
-    withoutAlarm(quiet),
-    { scope: 'behind', isLook: true, startedMs: RECONCILIATION_MS, changes: 1 },
-    outcome([]),
-    RECONCILIATION_MS,
-  );
-  expect(looked).toMatchObject({
-    alarm: { atMs: 2 * RECONCILIATION_MS, purpose: 'look' },
-    fullPushDueMs: quiet.fullPushDueMs,
-  });
 });
 
 test('kinds-V8 a version that is held elsewhere is numbered on from with the next alarm, not in a hurry', () => {
