@@ -1,22 +1,12 @@
 /** The packages of a release, as a team uses them: packed, installed into a scratch project, checked and run. */
 import { execFile, spawn } from 'node:child_process';
-import {
-  cpSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
-import { tmpdir } from 'node:os';
+import { cpSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import type { Outcome } from '../../client/outcomes.ts';
-import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
+import { slotOfTests } from '../harness.ts';
+import { scratchFolder } from '../scratch.ts';
 import { namespaceOf } from '../slots.ts';
 
 const run = promisify(execFile);
@@ -32,14 +22,12 @@ interface Manifest {
 const manifestIn = (folder: string) =>
   JSON.parse(readFileSync(path.join(folder, 'package.json'), 'utf8')) as Manifest;
 
-let scratch: string;
+const { dir: scratch } = scratchFolder('packages');
 let tarballs: string[];
 beforeAll(async () => {
-  scratch = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-packages-'));
   const { stdout } = await run(process.execPath, [path.join(ROOT, 'dev', 'pack.ts'), scratch, 'npm']);
   tarballs = stdout.trim().split('\n');
 }, LIMIT_MS);
-afterAll(() => rmSync(scratch, { recursive: true, force: true }));
 
 /** A project with packages of this checkout, which stand for those that a team has. */
 function createProject(name: string, packages: readonly string[]): string {
@@ -145,16 +133,13 @@ describe('galaxy-notify, for producers', () => {
   );
 
   describe('with a service', () => {
-    let slot: Slot;
+    const slot = slotOfTests();
     beforeAll(async () => {
-      slot = await takeSlot();
       await slot.startService({ NOTIFICATION_OUTCOMES: 'ends' });
       for (const name of ['ioredis', 'pg']) linkPackage(project, name);
       for (const name of ['publish.mjs', 'outcomes.mjs'])
         cpSync(path.join(unpacked, 'examples', name), path.join(project, name));
     });
-    afterAll(() => slot.release());
-
     test('I37 an intent that its example publishes is delivered, and its example hears of the end', async () => {
       const { host, port } = slot.endpoints.redis;
       const url = `redis://${host}:${port}/${slot.slot}`;
@@ -230,14 +215,8 @@ test(
     const git = { cwd: ROOT, env: { ...process.env, GIT_INDEX_FILE: path.join(scratch, 'git-index') } };
     await run('git', ['add', '--', 'clients/go'], git);
     const tree = (await run('git', ['write-tree', '--prefix=clients/go'], git)).stdout.trim();
-    const archive = [
-      'archive',
-      `--prefix=${module}@v${version}/`,
-      '-o',
-      path.join(proxy, `v${version}.zip`),
-      tree,
-    ];
-    await run('git', archive, git);
+    const archive = ['archive', `--prefix=${module}@v${version}/`, '-o', path.join(proxy, `v${version}.zip`)];
+    await run('git', [...archive, tree], git);
     cpSync(path.join(source, 'go.mod'), path.join(proxy, `v${version}.mod`));
     writeFileSync(path.join(proxy, `v${version}.info`), JSON.stringify({ Version: `v${version}` }));
     writeFileSync(path.join(proxy, 'list'), `v${version}\n`);
