@@ -140,7 +140,10 @@ export interface SlotOptions {
   isEmpty?: boolean;
 }
 
-/** The slot of a file or of a `describe`, there from its first test on. */
+/**
+ * The slot of a file or of a `describe`, there from its first test on. Hooks run in their order: an `afterAll` that needs the slot
+ * stands before this.
+ */
 export function slotOfTests(options?: SlotOptions): Slot {
   const slot = {} as Slot;
   beforeAll(async () => void Object.assign(slot, await takeSlot(options)));

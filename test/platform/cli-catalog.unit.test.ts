@@ -1,7 +1,9 @@
-/** `catalog` and what commands say about types, in this process, without any server. */
+/** `catalog`, `intents validate` and what commands say about types, in this process, without any server. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
+import { Readable } from 'node:stream';
 import { startCommand } from '../command-line.ts';
+import { NOTIFICATION_TYPES } from '../intent/galaxy.ts';
 import { scratchFolder } from '../scratch.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
@@ -62,4 +64,92 @@ test('I76 commands know the types of the configured catalog, and help with a nam
     NOTIFICATION_CATALOG_FILE: fileOf('b.yaml', 'version: 2'),
   });
   expect(broken).toMatchObject({ code: 1, stderr: expect.stringContaining('b.yaml: version') });
+});
+
+test('I70 validate decides as the service does', async () => {
+  const intent = {
+    notification_type: 'game.turn.ready',
+    idempotency_key: 'game-7/turn-54',
+    occurred_at_ms: 1_790_000_000_000,
+    recipient_user_ids: ['user-2', 'user-1'],
+    payload: { game_id: 'game-7', game_name: 'Andromeda', turn_number: 54 },
+  };
+  const entry = {
+    notification_type: 'game.turn.ready',
+    producer: 'game_master',
+    audience_kind: 'user',
+    idempotency_key: 'game-7/turn-54',
+    occurred_at_ms: '1790000000000',
+    recipient_user_ids_json: '["user-1","user-2"]',
+    payload_json: '{"turn_number":54,"game_name":"Andromeda","game_id":"game-7"}',
+  };
+  const validate = async (...files: string[]) => {
+    const { code, stdout } = await cli(['intents', 'validate', '--json', ...files]);
+    return { code, items: (JSON.parse(stdout) as { items: Record<string, unknown>[] }).items };
+  };
+
+  const good = fileOf('good.json', JSON.stringify([intent, entry]));
+  const lines = fileOf('lines.json', `${JSON.stringify(entry)}\n\n${JSON.stringify(intent)}\n`);
+  const accepted = await validate(good, lines);
+  expect(accepted.code).toBe(0);
+  expect(accepted.items.map(({ file, intent }) => [file, intent])).toEqual([
+    [good, 1],
+    [good, 2],
+    [lines, 1],
+    [lines, 2],
+  ]);
+  // Both forms are the same intent.
+  expect(new Set(accepted.items.map(({ fingerprint }) => fingerprint)).size).toBe(1);
+
+  const application = { ...intent, notification_type: 'lobby.application.submitted' };
+  const bad = fileOf(
+    'bad.json',
+    JSON.stringify([
+      { ...intent, payload: { ...intent.payload, turn_number: -1 } },
+      { ...intent, recipient_user_ids: ['a', 'a'] },
+      application,
+      { ...entry, occurred_at_ms: true },
+      { ...intent, payload: [] },
+      { ...entry, notification_type: 'game.turn.lost' },
+      7,
+    ]).replace('"Andromeda"', '"Andromeda","far":1e400'),
+  );
+  const refused = await validate(bad, fileOf('broken.json', '{"a":'));
+  expect(refused.code).toBe(1);
+  expect(refused.items.map(({ code, field }) => [code, field])).toEqual([
+    ['invalid_payload', 'payload_json'],
+    ['invalid_recipients', 'recipient_user_ids_json'],
+    ['invalid_envelope', 'audience_kind'],
+    ['invalid_envelope', 'occurred_at_ms'],
+    ['invalid_payload', 'payload_json'],
+    ['unknown_notification_type', 'notification_type'],
+    ['invalid_envelope', undefined],
+    ['invalid_envelope', undefined],
+  ]);
+
+  const refusedEntry = JSON.stringify({ ...entry, payload_json: entry.payload_json.replace('54', '"54"') });
+  const input = Readable.from(Buffer.from(refusedEntry));
+  const shown = await startCommand(['intents', 'validate', '-'], {}, { input }).ended;
+  expect(shown.code).toBe(1);
+  expect(shown.stdout).toMatch(/-\s+1\s+invalid_payload\s+payload_json field turn_number: /);
+  expect(shown.stderr).toBe('1 intent, 1 would be refused\n');
+  expect(await cli(['intents', 'validate', fileOf('none.json', '[]')])).toMatchObject({
+    code: 3,
+  });
+  const unreadable = ['/no/such/file', fileOf('latin1.json', Buffer.from([0xff]))];
+  for (const name of unreadable) {
+    const result = await cli(['intents', 'validate', name]);
+    expect(result).toMatchObject({ code: 2, stdout: '' });
+    expect(result.stderr).toContain(`cannot read ${name}`);
+  }
+});
+
+test('I5 I37 there is a sample of each type, and every one of them is accepted by the checks', async () => {
+  const all = await cli(['intents', 'sample', '--json']);
+  const { items } = JSON.parse(all.stdout) as { items: { type: string }[] };
+  expect(items.map(({ type }) => type)).toEqual(NOTIFICATION_TYPES);
+  const one = await cli(['intents', 'sample', 'lobby.application.submitted']);
+  expect(one.code).toBe(0);
+  expect(one.stdout).toContain("redis-cli XADD notification:intents '*'");
+  expect(one.stdout).toContain('--audience admin_email');
 });
