@@ -125,6 +125,15 @@ export const INTENT_MUTANTS: Mutant[] = [
     suite: service('intent/dispatch', 'I88 a producer'),
   },
   {
+    id: 'intent-due-beside',
+    file: 'activities/intent/dispatch.ts',
+    find: 'if (free > 0 && runningDue < mostDue)',
+    replace: 'if (free > 0)',
+    wrong: 'wrong time',
+    what: 'new intents wait behind thousands whose time has come',
+    suite: service('intent/dispatch', 'I89 of many'),
+  },
+  {
     id: 'intent-catalog-header-injection',
     file: 'api/intent/catalog.ts',
     find: String.raw`const ACTS_ON_LINE = /[^\P{Cc}\t]|[\u2028`,
