@@ -36,6 +36,10 @@ export async function query<Row extends QueryResultRow>(
   }
 }
 
+/** Columns of rows as lists, which a statement unnests; what is undefined is NULL. */
+export const columnsOf = <Row>(rows: readonly Row[], ...names: (keyof Row)[]): unknown[][] =>
+  names.map((name) => rows.map((row) => row[name] ?? null));
+
 /**
  * About the values of this statement: data exceptions (22), more or fewer rows than one (21), violated constraints
  * (23, 44), and values that are too large or too deep (54). The same values are refused again.

@@ -28,40 +28,28 @@ export interface Closing {
 }
 
 /**
- * Closes windows of intents, within the transaction that accepts these. Until its end no other transaction closes a window of
- * the same type and key.
+ * Finds what is in the windows of an intent, within the transaction that accepts it. Until its end no other transaction closes
+ * a window of the same type and key.
  *
- * @param intents at most one of a type and key. @throws ApplicationFailure of PostgreSQL.
+ * @returns nothing for one without windows. @throws ApplicationFailure of PostgreSQL.
  */
-export async function closeWindows(
+export async function findWindows(
   client: Pool | PoolClient,
   catalog: Catalog,
-  intents: readonly Intent[],
-): Promise<Map<string, Closing>> {
-  const collapsing = intents.flatMap((intent) => {
-    const windows = windowsOf(catalog, intent);
-    return windows ? [{ intent, windows }] : [];
-  });
-  let rows: WindowRow[] = [];
-  if (collapsing.length > 0) {
-    await query(client, LOCK_WINDOWS, [collapsing.map(({ windows }) => windows.group)]);
-    rows = await query<WindowRow>(client, FIND_WINDOWS, [
-      collapsing.map(({ intent }) => intent.notificationId),
-      collapsing.map(({ intent }) => catalog.types.get(intent.notificationType)?.expiresAfterMs ?? null),
-      collapsing.map(({ windows }) => windows.digest?.items ?? 1),
-      collapsing.map(({ windows }) => windows.digest?.bytes ?? 0),
-    ]);
-  }
-  return new Map(
-    intents.map((intent) => {
-      const own = rows.filter(({ notification_id: id }) => id === intent.notificationId);
-      return [intent.notificationId, closingOf(catalog, intent, own)];
-    }),
-  );
+  intent: Intent,
+): Promise<WindowRow[]> {
+  const windows = windowsOf(catalog, intent);
+  if (!windows) return [];
+  await query(client, LOCK_WINDOWS, [windows.group]);
+  return query<WindowRow>(client, FIND_WINDOWS, [
+    intent.notificationId,
+    catalog.types.get(intent.notificationType)?.expiresAfterMs ?? null,
+    windows.digest?.items ?? 1,
+    windows.digest?.bytes ?? 0,
+  ]);
 }
 
 interface WindowRow {
-  notification_id: string;
   position: number;
   /** The notification whose route has closed the window before. */
   carrier: string | null;
@@ -93,7 +81,8 @@ function digestOf(items: readonly Pick<Item, 'payloadJson'>[], count: number): s
   return JSON.stringify({ ...payloads[0], ...digest });
 }
 
-function closingOf(catalog: Catalog, intent: Intent, rows: readonly WindowRow[]): Closing {
+/** @param rows its windows. */
+export function closingOf(catalog: Catalog, intent: Intent, rows: readonly WindowRow[]): Closing {
   const digest = catalog.types.get(intent.notificationType)?.collapse?.digest;
   const contents: string[] = [];
   const expiries = new Map<number, number>();
@@ -139,12 +128,10 @@ function closingOf(catalog: Catalog, intent: Intent, rows: readonly WindowRow[])
 /** Of locks, beside the hash of type and key. */
 const LOCK = 0x77_69_6e;
 
-/** $1 types with keys. Everybody locks in one order. */
+/** $1 type with key. */
 const LOCK_WINDOWS = {
   name: 'lock_windows',
-  text: `
-    SELECT pg_advisory_xact_lock(${LOCK}, hash)
-      FROM (SELECT DISTINCT hashtext(value) AS hash FROM unnest($1::text[]) AS one (value) ORDER BY hash) AS hashes`,
+  text: `SELECT pg_advisory_xact_lock(${LOCK}, hashtext($1))`,
 };
 
 /** The time of delivery of an intent, ms. */
@@ -161,25 +148,22 @@ const CARRIER = (window: string, intent: string) => `
 
 /**
  * An intent for later is in no window before its time, and one that has expired, or whose key another one has, in none at all.
- * $1 notifications, $2 after which time intents of their type expire, ms, or null,
- * $3 items and $4 bytes at most that they carry.
+ * $1 notification, $2 after which time intents of its type expire, ms, or null, $3 items and $4 bytes at most that they carry.
  */
 const FIND_WINDOWS = {
   name: 'find_windows',
   text: `
-    SELECT own.notification_id, (position - 1)::int AS position, carrier.notification_id AS carrier, at,
-           window_id, coalesce(count, 0)::int AS count, up_to::float8, items
-      FROM (SELECT *, floor(extract(epoch FROM statement_timestamp()) * 1000)::float8 AS at
-              FROM unnest($1::text[], $2::bigint[], $3::int[], $4::int[])
-                     AS asked (id, expires_after, most, most_bytes)) AS asked
-      JOIN notification.intents AS own ON own.notification_id = asked.id AND own.status = 'open'
+    SELECT (position - 1)::int AS position, carrier.notification_id AS carrier, at, window_id,
+           coalesce(count, 0)::int AS count, up_to::float8, items
+      FROM (SELECT floor(extract(epoch FROM statement_timestamp()) * 1000)::float8 AS at) AS moment
+      JOIN notification.intents AS own ON own.notification_id = $1 AND own.status = 'open'
      CROSS JOIN unnest(own.windows) WITH ORDINALITY AS one (window_id, position)
       LEFT JOIN LATERAL (${CARRIER('window_id', 'own')}) AS carrier ON true
       LEFT JOIN LATERAL (
            WITH member AS MATERIALIZED (
              SELECT notification_id, read_number, expires_at_ms
                FROM (SELECT *, coalesce((entry ->> 'expiresAtMs')::bigint,
-                                        greatest((entry ->> 'occurredAtMs')::bigint, ${ASKED_AT('other')}) + expires_after)
+                                        greatest((entry ->> 'occurredAtMs')::bigint, ${ASKED_AT('other')}) + $2::bigint)
                                AS expires_at_ms
                        FROM notification.intents AS other
                       WHERE status = 'open' AND windows IS NOT NULL AND windows @> ARRAY[window_id]
@@ -199,7 +183,7 @@ const FIND_WINDOWS = {
                      FROM (SELECT *, sum(octet_length(payload)) OVER (ORDER BY nth) AS size
                              FROM (SELECT notification_id, expires_at_ms, entry ->> 'payloadJson' AS payload,
                                           row_number() OVER (ORDER BY newest.read_number DESC) AS nth
-                                     FROM (SELECT * FROM member ORDER BY read_number DESC LIMIT most) AS newest
+                                     FROM (SELECT * FROM member ORDER BY read_number DESC LIMIT $3::int) AS newest
                                      JOIN notification.intents AS source USING (notification_id)) AS numbered) AS sized
-                    WHERE nth = 1 OR size <= most_bytes) AS items) AS member ON carrier.notification_id IS NULL`,
+                    WHERE nth = 1 OR size <= $4::int) AS items) AS member ON carrier.notification_id IS NULL`,
 };

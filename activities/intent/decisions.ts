@@ -17,12 +17,12 @@ import { MAX_TIMESTAMP_MS } from '../../api/intent/entry.ts';
 import { ACCEPTANCE_DEFERRED } from '../../workflows/failures.ts';
 import type { Acceptance, IntentStatus, RouteToPublish } from '../../workflows/intent/contract.ts';
 import { MAX_CHILDREN_PER_PARENT } from '../../workflows/intent/contract.ts';
-import { query } from '../postgres.ts';
+import { columnsOf, query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import { inTransaction } from '../transactions.ts';
 import type { Audience, ChannelBudgets, RouteSlot } from './audience.ts';
 import { materializeRoutes } from './audience.ts';
-import { closeWindows } from './collapse.ts';
+import { closingOf, findWindows } from './collapse.ts';
 import { EARLIER } from './entries.ts';
 import { handOff, handOffKey } from './hand-off.ts';
 import type { RouteRow } from './route-rows.ts';
@@ -162,7 +162,7 @@ interface InsertOptions {
  * Writes records and routes, all or nothing: usually in one statement, and those of a large audience in several of one
  * transaction, as windows are closed. Of two with one idempotency key the first has it.
  *
- * @param items at most one of a type with `collapse` and its key.
+ * @param items one alone, if it has windows.
  * @returns those that are accepted now, by notification id. Of the others nothing is written: they are decided, their
  * idempotency key is taken, or an earlier intent waits for it.
  * @throws ApplicationFailure of PostgreSQL, or `AcceptanceDeferred` when Redis does not answer about a type with a throttle.
@@ -181,7 +181,10 @@ export async function insertRecords(
 
   const insert = async (client: Pool | PoolClient): Promise<Map<string, AcceptedNow>> => {
     const intents = items.map(({ intent }) => intent);
-    const closing = await closeWindows(client, catalog, intents);
+    const windows = collapses ? await findWindows(client, catalog, intents[0]!) : [];
+    const closing = new Map(
+      intents.map((intent) => [intent.notificationId, closingOf(catalog, intent, windows)]),
+    );
     const tallies = new Map(intents.map(({ notificationId: id }) => [id, tallyOf(id)]));
     const slotsOf = async ({ intent, part }: PartOfItem): Promise<SlotOfRecord[]> => {
       const { notificationId, notificationType } = intent;
@@ -190,7 +193,11 @@ export async function insertRecords(
       tallies.get(notificationId)!.add(slots);
       const isThrottled = catalog.types.get(notificationType)?.throttle !== undefined;
       const handedOff = isThrottled ? await findHandedOff(redis, notificationId, slots) : undefined;
-      return slots.map((slot) => ({ notificationId, slot, wasHandedOff: handedOff?.has(slot) ?? false }));
+      return slots.map((slot) => ({
+        ...slot,
+        notificationId,
+        wasHandedOff: handedOff?.has(slot) ?? false,
+      }));
     };
     const closings = intents.map(({ notificationId }) => closing.get(notificationId)!);
     const values = [
@@ -234,9 +241,8 @@ interface PartOfItem {
   part: Audience;
 }
 
-interface SlotOfRecord {
+interface SlotOfRecord extends RouteSlot {
   notificationId: string;
-  slot: RouteSlot;
   wasHandedOff: boolean;
 }
 
@@ -308,18 +314,8 @@ function tallyOf(notificationId: string) {
 }
 
 const slotColumns = (slots: readonly SlotOfRecord[]): unknown[] => [
-  slots.map(({ notificationId }) => notificationId),
-  slots.map(({ slot }) => slot.routeId),
-  slots.map(({ slot }) => slot.channel),
-  slots.map(({ slot }) => slot.recipientRef),
-  slots.map(({ slot }) => slot.status),
-  slots.map(({ slot }) => slot.maxAttempts),
-  slots.map(({ slot }) => slot.email),
-  slots.map(({ slot }) => slot.locale),
-  slots.map(({ slot }) => slot.mark ?? null),
-  slots.map(({ slot }) => slot.problem ?? null),
-  slots.map(({ slot }) => (slot.collapse ? JSON.stringify(slot.collapse) : null)),
-  slots.map(({ wasHandedOff }) => wasHandedOff),
+  ...columnsOf(slots, 'notificationId', 'routeId', 'channel', 'recipientRef', 'status', 'maxAttempts'),
+  ...columnsOf(slots, 'email', 'locale', 'mark', 'problem', 'collapse', 'wasHandedOff'),
 ];
 
 /** Those of intents whose type has a throttle, with what it counts them by. */

@@ -11,7 +11,7 @@ import type { Locale } from '../../api/intent/mail-command.ts';
 import type { RouteKey, RouteSlice } from '../../workflows/intent/contract.ts';
 import { logFieldsOf } from './metrics.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
-import { query } from '../postgres.ts';
+import { columnsOf, query } from '../postgres.ts';
 
 export interface RouteRow {
   notification_id: string;
@@ -77,7 +77,7 @@ export async function loadEach(
   keys: readonly Pick<RouteRow, 'notification_id' | 'route_id'>[],
 ): Promise<RouteRow[]> {
   if (keys.length === 0) return [];
-  const columns = [keys.map(({ notification_id }) => notification_id), keys.map(({ route_id }) => route_id)];
+  const columns = columnsOf(keys, 'notification_id', 'route_id');
   return withPayload(await query<WithoutPayload>(db, LOAD_EACH, columns));
 }
 
@@ -224,14 +224,8 @@ export async function settleRoutes(
   from: readonly RouteRow['status'][] = ['pending', 'failed'],
 ): Promise<Map<string, number>> {
   if (endings.length === 0) return new Map();
-  const settled = await query<SettledRow>(db, SETTLE_ROUTES, [
-    endings.map(({ notification_id }) => notification_id),
-    endings.map(({ route_id }) => route_id),
-    endings.map(({ version = null }) => version),
-    endings.map(({ entryId = null }) => entryId),
-    endings.map(({ lateness = null }) => lateness),
-    from,
-  ]);
+  const columns = columnsOf(endings, 'notification_id', 'route_id', 'version', 'entryId', 'lateness');
+  const settled = await query<SettledRow>(db, SETTLE_ROUTES, [...columns, from]);
   return new Map(settled.map((row) => [nameOf(row), row.attempt_count]));
 }
 

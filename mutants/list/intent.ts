@@ -73,8 +73,8 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-collapse-oldest',
     file: 'activities/intent/collapse.ts',
-    find: 'FROM member ORDER BY read_number DESC LIMIT most',
-    replace: 'FROM member ORDER BY read_number LIMIT most',
+    find: 'FROM member ORDER BY read_number DESC LIMIT $3',
+    replace: 'FROM member ORDER BY read_number LIMIT $3',
     wrong: 'wrong payload',
     what: 'the oldest intent of a window is delivered',
     suite: service('intent/collapse', 'I93 without the newest'),
