@@ -1,6 +1,7 @@
 /** Rows of intents, as the reader writes them, for tests and measurements without a reader. */
 import type { WorkflowClient } from '@temporalio/client';
 import type { Pool } from 'pg';
+import { pino } from 'pino';
 import type { StreamPosition } from '../activities/intent/entries.ts';
 import { loadPosition, saveEntries } from '../activities/intent/entries.ts';
 import type { ToDispatch } from '../activities/intent/dispatch.ts';
@@ -25,7 +26,7 @@ export async function writeOpenRows(db: Pool, intents: readonly Intent[]): Promi
   const resources = {
     ...{ db, catalog: GALAXY },
     metrics: { intentMalformed: () => undefined },
-    onMalformed: () => undefined,
+    log: pino({ level: 'silent' }),
   };
   await saveEntries(resources, STREAM, entries, position, position);
 }

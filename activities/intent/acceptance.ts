@@ -25,7 +25,7 @@ import { conflictText, findIntents, insertRecords, listRoutesToPublish } from '.
 import { endIntents, giveUp, isGivenUp, noteTrouble } from './entries.ts';
 import type { Trouble } from './entries.ts';
 import { logFieldsOf } from './metrics.ts';
-import { recordMalformed, refusedIntent } from './malformed.ts';
+import { refuse, refusedIntent } from './malformed.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { isPostgresRefusal } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
@@ -162,7 +162,7 @@ export function createAcceptance(resources: IntentResources) {
   /** For good where a recipient does not exist; otherwise its next attempt may find all of them. */
   async function decline({ intent, why }: Unresolved, decided: Map<string, Decided>): Promise<void> {
     if ('error' in why) decided.set(intent.notificationId, why);
-    else await refuse(intent, why.code, why.message);
+    else await reject(intent, why.code, why.message);
   }
 
   /** Each intent with windows has a transaction to itself, since it may have them in common with others. */
@@ -183,7 +183,7 @@ export function createAcceptance(resources: IntentResources) {
     } catch (error) {
       if (!isPostgresRefusal(error)) throw error;
       if (items.length > 1) for (const item of items) await insertTogether([item], decided);
-      else await refuse(items[0]!.intent, 'unstorable', error.message);
+      else await reject(items[0]!.intent, 'unstorable', error.message);
       return;
     }
     for (const { intent, audience } of items) {
@@ -221,34 +221,15 @@ export function createAcceptance(resources: IntentResources) {
   }
 
   /** Records why an intent is refused, unless it is decided. */
-  async function refuse(
+  async function reject(
     intent: Intent,
     failureCode: MalformedCode,
     failureMessage: string,
     conflictsWith?: string,
   ): Promise<void> {
-    const { notificationId, notificationType, producer } = intent;
     const refused = refusedIntent(intent, failureCode, failureMessage);
-    const { recorded, isNew } = await recordMalformed(db, refused, {
-      notificationId,
-      conflictsWith,
-    });
     // A repeated attempt finds its own row: counted then.
-    if (!isNew) return;
-    countOutcome(intent, 'rejected');
-    metrics.intentMalformed({
-      failure_code: recorded.failureCode,
-      notification_type: notificationType,
-      producer,
-    });
-    log.warn(
-      {
-        ...logFieldsOf(intent),
-        ...{ outcome: 'rejected', failure_code: recorded.failureCode },
-        ...(conflictsWith === undefined ? {} : { conflicts_with: conflictsWith }),
-      },
-      'intent rejected',
-    );
+    if (await refuse(resources, refused, { intent, conflictsWith })) countOutcome(intent, 'rejected');
   }
 
   /** Redis cannot tell how far Gateway has read, so this is the only moment to say it. */
@@ -298,7 +279,7 @@ export function createAcceptance(resources: IntentResources) {
 
   async function refuseConflict(intent: Intent, conflictsWith: string): Promise<void> {
     const text = await conflictText(db, intent, conflictsWith);
-    await refuse(intent, 'idempotency_conflict', text, conflictsWith);
+    await reject(intent, 'idempotency_conflict', text, conflictsWith);
   }
 }
 

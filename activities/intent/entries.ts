@@ -12,9 +12,9 @@ import { KEYS_OF_ENTRY } from '../../api/intent/forgotten.ts';
 import { offsetKey } from '../../api/intent/stream.ts';
 import { STREAM_START } from '../../api/stream-ids.ts';
 import { cutText, wellFormedText } from '../../api/text.ts';
-import { isPostgresRefusal, query } from '../postgres.ts';
-import { recordMalformed, refusedIntent, reusedIntent } from './malformed.ts';
-import type { IntentMetrics } from './metrics.ts';
+import { columnsOf, isPostgresRefusal, query } from '../postgres.ts';
+import type { RefusalResources } from './malformed.ts';
+import { refuse, refusedIntent, reusedIntent } from './malformed.ts';
 
 /** Where the reader is in a stream. */
 export interface StreamPosition {
@@ -53,11 +53,8 @@ interface PositionRow {
   entries_passed: string | null;
 }
 
-interface EntryResources {
-  db: Pool;
+interface EntryResources extends RefusalResources {
   catalog: Catalog;
-  metrics: Pick<IntentMetrics, 'intentMalformed'>;
-  onMalformed(malformed: MalformedIntent): void;
 }
 
 /**
@@ -75,44 +72,47 @@ export async function saveEntries(
   from: StreamPosition,
   to: StreamPosition,
 ): Promise<{ taken: number; malformed: number }> {
-  const refused = entries.flatMap((entry) => (entry.ok ? [] : [entry.malformed]));
+  let refused = entries.flatMap((entry) => (entry.ok ? [] : [entry.malformed]));
   let intents = entries.flatMap((entry) => (entry.ok ? [entry.intent] : []));
-  for (let malformed = await refuse(resources, refused); ;) {
-    let saved: SavedRow;
+  for (let malformed = 0; ;) {
+    for (const one of refused) await refuse(resources, one);
+    malformed += refused.length;
     try {
-      saved = await save(resources, stream, intents, from, to);
+      const saved = await save(resources, stream, intents, from, to);
+      if (saved.moved_to !== null) return { taken: saved.inserted, malformed };
+      if (saved.reused.length === 0) throw new OffsetMovedError(`${from.offset} is not the offset any more`);
+      const isReused = ({ notificationId }: Intent) => saved.reused.includes(notificationId);
+      refused = intents.filter(isReused).map(reusedIntent);
+      intents = intents.filter((intent) => !isReused(intent));
     } catch (error) {
       if (!isPostgresRefusal(error) || intents.length === 0) throw error;
-      const bad = await refusedBy(resources, stream, intents);
-      if (bad.length === 0) throw error;
-      malformed += await refuse(
-        resources,
-        bad.map(({ intent, reason }) => refusedIntent(intent, 'unstorable', reason)),
-      );
-      intents = intents.filter((intent) => !bad.some((other) => other.intent === intent));
-      continue;
+      if (entries.length > 1) return saveEach(resources, stream, entries, from, to);
+      refused = intents.map((intent) => refusedIntent(intent, 'unstorable', error.message));
+      intents = [];
     }
-    if (saved.moved_to !== null) return { taken: saved.inserted, malformed };
-    if (saved.reused.length === 0) throw new OffsetMovedError(`${from.offset} is not the offset any more`);
-    const reused = intents.filter(({ notificationId }) => saved.reused.includes(notificationId));
-    malformed += await refuse(resources, reused.map(reusedIntent));
-    intents = intents.filter((intent) => !reused.includes(intent));
   }
 }
 
-/** @returns how many these are. */
-async function refuse(
-  { db, metrics, onMalformed }: EntryResources,
-  refused: readonly MalformedIntent[],
-): Promise<number> {
-  for (const malformed of refused) {
-    const { recorded, isNew } = await recordMalformed(db, malformed);
-    onMalformed(recorded);
-    if (!isNew) continue;
-    const { failureCode: failure_code, notificationType: notification_type, producer } = recorded;
-    metrics.intentMalformed({ failure_code, notification_type, producer });
+/** One that PostgreSQL does not take must not hold up the others. */
+async function saveEach(
+  resources: EntryResources,
+  stream: string,
+  entries: readonly ReadEntry[],
+  from: StreamPosition,
+  to: StreamPosition,
+): Promise<{ taken: number; malformed: number }> {
+  let position = from;
+  const total = { taken: 0, malformed: 0 };
+  for (const entry of entries) {
+    const passed = position.entriesPassed;
+    const behind = { offset: entry.id, entriesPassed: passed === undefined ? undefined : passed + 1 };
+    const next = entry === entries.at(-1) ? to : behind;
+    const { taken, malformed } = await saveEntries(resources, stream, [entry], position, next);
+    total.taken += taken;
+    total.malformed += malformed;
+    position = next;
   }
-  return refused.length;
+  return total;
 }
 
 interface SavedRow {
@@ -130,12 +130,12 @@ async function save(
 ): Promise<SavedRow> {
   const [row] = await query<SavedRow>(db, SAVE_ENTRIES, [
     ...[stream, from.offset, to.offset, to.entriesPassed ?? null],
-    ...columnsOf(catalog, intents),
+    ...valuesOf(catalog, intents),
   ]);
   return row!;
 }
 
-function columnsOf(catalog: Catalog, intents: readonly Intent[]): unknown[] {
+function valuesOf(catalog: Catalog, intents: readonly Intent[]): unknown[] {
   const windows = intents.map((intent) => windowsOf(catalog, intent));
   return [
     intents.map(({ notificationId }) => notificationId),
@@ -151,25 +151,6 @@ function columnsOf(catalog: Catalog, intents: readonly Intent[]): unknown[] {
     windows.map((one) => one?.windowMs ?? null),
     windows.map((one) => (one ? `{${one.ids.join(',')}}` : null)),
   ];
-}
-
-/** Which of these PostgreSQL does not take, and why: each is tried by itself, without moving the offset. */
-async function refusedBy(
-  resources: Pick<EntryResources, 'db' | 'catalog'>,
-  stream: string,
-  intents: readonly Intent[],
-): Promise<{ intent: Intent; reason: string }[]> {
-  const bad: { intent: Intent; reason: string }[] = [];
-  for (const intent of intents) {
-    const nowhere = { offset: '', entriesPassed: undefined };
-    try {
-      await save(resources, stream, [intent], nowhere, nowhere);
-    } catch (error) {
-      if (!isPostgresRefusal(error)) throw error;
-      bad.push({ intent, reason: error.message });
-    }
-  }
-  return bad;
 }
 
 /**
@@ -317,11 +298,8 @@ export async function endIntents(
   intents: readonly { notificationId: string; of?: string }[],
 ): Promise<Set<string>> {
   if (intents.length === 0) return new Set();
-  const ended = await query<{ notification_id: string }>(db, END_INTENTS, [
-    status,
-    intents.map(({ notificationId }) => notificationId),
-    intents.map(({ of = null }) => of),
-  ]);
+  const values = [status, ...columnsOf(intents, 'notificationId', 'of')];
+  const ended = await query<{ notification_id: string }>(db, END_INTENTS, values);
   return new Set(ended.map(({ notification_id }) => notification_id));
 }
 

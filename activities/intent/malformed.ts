@@ -2,12 +2,16 @@
 import { createHash } from 'node:crypto';
 import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool } from 'pg';
+import type { Logger } from 'pino';
 import { canonicalJson } from '../../api/canonical-json.ts';
+import { searchableKey } from '../../api/ids.ts';
 import type { Intent, MalformedCode, MalformedIntent } from '../../api/intent/entry.ts';
 import { fieldNamedIn, rawFieldsOf } from '../../api/intent/entry.ts';
 import { cutText, wellFormedText } from '../../api/text.ts';
 import { POSTGRES_UNUSABLE } from '../../workflows/failures.ts';
 import { isPostgresRefusal, query } from '../postgres.ts';
+import type { IntentMetrics } from './metrics.ts';
+import { logFieldsOf } from './metrics.ts';
 
 /** Of the reason in a bare row, characters. */
 const MAX_REASON = 500;
@@ -89,8 +93,49 @@ export const reusedIntent = (intent: Intent): MalformedIntent =>
 /** What a malformed row decides. */
 interface Verdict {
   /** The intent, whose entry was taken. */
-  notificationId?: string;
+  intent?: Intent;
   conflictsWith?: string | undefined;
+}
+
+export interface RefusalResources {
+  db: Pool;
+  log: Logger;
+  metrics: Pick<IntentMetrics, 'intentMalformed'>;
+}
+
+/**
+ * Records why an entry is refused, as `recordMalformed` does. The first time it is counted and logged.
+ *
+ * @returns whether it is the first time. @throws as `recordMalformed`.
+ */
+export async function refuse(
+  { db, log, metrics }: RefusalResources,
+  malformed: MalformedIntent,
+  decides: Verdict = {},
+): Promise<boolean> {
+  const { recorded, isNew } = await recordMalformed(db, malformed, decides);
+  if (!isNew) return false;
+  const {
+    notificationType: notification_type,
+    producer,
+    idempotencyKey,
+    failureCode: failure_code,
+  } = recorded;
+  metrics.intentMalformed({ failure_code, notification_type, producer });
+  const { intent, conflictsWith: conflicts_with } = decides;
+  if (intent) {
+    const fields = { ...logFieldsOf(intent), outcome: 'rejected', failure_code, conflicts_with };
+    log.warn(fields, 'intent rejected');
+  } else {
+    const fields = { notification_id: recorded.streamEntryId, notification_type, producer };
+    const idempotency_key = idempotencyKey === undefined ? undefined : searchableKey(idempotencyKey);
+    const reason = recorded.failureMessage;
+    log.warn(
+      { ...fields, idempotency_key, outcome: 'malformed', failure_code, reason },
+      'malformed intent recorded',
+    );
+  }
+  return true;
 }
 
 /**
@@ -102,7 +147,7 @@ interface Verdict {
  * @throws ApplicationFailure `PostgresUnavailable`, or `PostgresUnusable`, also when not even a bare row is taken: then
  * nothing is wrong with the entry.
  */
-export async function recordMalformed(
+async function recordMalformed(
   db: Pool,
   malformed: MalformedIntent,
   decides: Verdict = {},
@@ -126,7 +171,7 @@ export async function recordMalformed(
 async function insert(
   db: Pool,
   malformed: MalformedIntent,
-  { notificationId, conflictsWith }: Verdict = {},
+  { intent, conflictsWith }: Verdict = {},
 ): Promise<boolean> {
   const values = [
     malformed.streamEntryId,
@@ -137,7 +182,7 @@ async function insert(
     malformed.failureMessage,
     JSON.stringify(malformed.rawFields),
     conflictsWith ?? null,
-    notificationId ?? null,
+    intent?.notificationId ?? null,
     fieldNamedIn(malformed.failureMessage) ?? null,
   ];
   const inserted = await query(db, RECORD_MALFORMED, values);

@@ -8,9 +8,7 @@
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import { ApplicationFailureCategory } from '@temporalio/common';
 import type { Redis } from 'ioredis';
-import { searchableKey } from '../../api/ids.ts';
 import type { Catalog } from '../../api/intent/catalog.ts';
-import type { MalformedIntent } from '../../api/intent/entry.ts';
 import { MAX_ENTRY_BYTES, parseIntent } from '../../api/intent/entry.ts';
 import { offsetKey, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
 import { BRIDGE_HANDOVER, BRIDGE_REPLACED } from '../../workflows/failures.ts';
@@ -148,27 +146,12 @@ export function createBridgeActivities(resources: BridgeResources) {
       ...parseIntent(catalog, id, fields, size),
     }));
     const from = { offset, entriesPassed };
-    const saved = await saveEntries({ ...resources, onMalformed }, stream, parsed, from, to);
+    const saved = await saveEntries(resources, stream, parsed, from, to);
     Object.assign(progress, to);
     progress.taken += saved.taken;
     progress.malformed += saved.malformed;
     if (saved.taken > 0) dispatcher.wake();
     await copyOffset(redis, stream, to.offset);
-  }
-
-  function onMalformed({ streamEntryId, failureCode, failureMessage, ...rest }: MalformedIntent): void {
-    log.warn(
-      {
-        notification_id: streamEntryId,
-        ...(rest.notificationType === undefined ? {} : { notification_type: rest.notificationType }),
-        ...(rest.producer === undefined ? {} : { producer: rest.producer }),
-        ...(rest.idempotencyKey === undefined ? {} : { idempotency_key: searchableKey(rest.idempotencyKey) }),
-        outcome: 'malformed',
-        failure_code: failureCode,
-        reason: failureMessage,
-      },
-      'malformed intent recorded',
-    );
   }
 
   /** Tells Temporal where the reader is: each second what is new, and otherwise now and then that it lives. @returns ends it. */

@@ -65,7 +65,7 @@ describe('an entry gets a row', () => {
       {
         ...{ db: slot.db, catalog: GALAXY },
         metrics: { intentMalformed: () => undefined },
-        onMalformed: () => undefined,
+        log: createLogger('fatal'),
       },
       STREAM,
       entries,
