@@ -3,7 +3,7 @@ import { Context } from '@temporalio/activity';
 import { noteHeartbeat } from './attempt.ts';
 
 /** Often enough for every heartbeat time-out in workflows/policies.ts, ms. */
-export const HEARTBEAT_MS = 2_000;
+const HEARTBEAT_MS = 2_000;
 
 /** Tells Temporal that the current attempt goes on. @param progress what people see of it, and the next attempt gets. */
 export function heartbeat(progress?: unknown): void {

@@ -4,14 +4,15 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ApplicationFailure, Context } from '@temporalio/activity';
+import pLimit from 'p-limit';
 import type { Catalog, Channel, NotificationType } from '../../api/intent/catalog.ts';
 import { CHANNELS, channelsOf } from '../../api/intent/catalog.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { Locale } from '../../api/intent/mail-command.ts';
 import type { ROUTE_COLLAPSED, ROUTE_THROTTLED } from '../../api/intent/outcome.ts';
 import { cutText } from '../../api/text.ts';
-import { ACCEPTANCE_DEFERRED, USER_SERVICE_UNAVAILABLE } from '../../workflows/failures.ts';
-import { HEARTBEAT_MS, heartbeat } from '../heartbeat.ts';
+import { USER_SERVICE_UNAVAILABLE } from '../../workflows/failures.ts';
+import { withHeartbeats } from '../heartbeat.ts';
 import { reasonOf } from '../reason.ts';
 import type { Trouble } from './entries.ts';
 import type { IntentMetrics } from './metrics.ts';
@@ -24,7 +25,6 @@ const REPEATS_AFTER_MS = [50, 250];
 /** Audiences above so many recipients are resolved a few at a time: what is found of them is in memory. */
 const LARGE_AUDIENCE = 1_000;
 const MOST_LARGE_AUDIENCES = 4;
-const LARGE_AUDIENCE_RETRY_MS = 5_000;
 
 /**
  * How long an answer about one user shows that the service itself is well, ms. Without any, nothing is found out about a
@@ -69,15 +69,14 @@ export type NoteTrouble = (trouble: Omit<Trouble, 'attempt'>) => Promise<number>
 
 /**
  * @returns resolves an intent's audience, inside an activity. It throws ApplicationFailure `UserServiceUnavailable`
- * when lookups fail, and `AcceptanceDeferred` when too many large audiences are under way (both retried), or
- * CancelledFailure. What was found is kept in this process for the next attempt. Lookups that are not done when
- * `patience` resolves have failed.
+ * when lookups fail (retried), or CancelledFailure. What was found is kept in this process for the next attempt. Lookups
+ * that are not done when `patience` resolves have failed.
  */
 export function createAudienceResolver(sources: AudienceSources) {
   const { userService, metrics, adminEmails, maxLookups, unusableAfterAttempts } = sources;
   const takePart = createTurns(maxLookups);
   const foundRecipients = createFoundRecipients();
-  let largeAudiences = 0;
+  const largeAudience = pLimit(MOST_LARGE_AUDIENCES);
   let lastUsableAnswerAt = -Infinity;
 
   return async (
@@ -88,14 +87,14 @@ export function createAudienceResolver(sources: AudienceSources) {
     if (intent.audienceKind === 'admin_email') {
       return { kind: 'admin_email', emails: adminEmails.get(intent.notificationType) ?? [] };
     }
-    if (intent.recipientUserIds.length <= LARGE_AUDIENCE) return resolveUsers(intent, note, patience);
-    if (largeAudiences >= MOST_LARGE_AUDIENCES) throw deferral();
-    largeAudiences += 1;
-    try {
-      return await resolveUsers(intent, note, patience);
-    } finally {
-      largeAudiences -= 1;
-    }
+    const resolving = () => resolveUsers(intent, note, patience);
+    const { info, cancelled } = Context.current();
+    // A local activity has no heartbeat; it is too short to need one.
+    if (info.isLocal) return resolving();
+    const isLarge = intent.recipientUserIds.length > LARGE_AUDIENCE;
+    return withHeartbeats(() =>
+      isLarge ? Promise.race([largeAudience(resolving), cancelled]) : resolving(),
+    );
   };
 
   async function resolveUsers(
@@ -158,8 +157,6 @@ export function createAudienceResolver(sources: AudienceSources) {
         }
       }
     };
-    // A local activity has no heartbeat; it is too short to need one.
-    const beat = context.info.isLocal ? undefined : setInterval(() => heartbeat(), HEARTBEAT_MS);
     const sign = setInterval(() => void note({}).catch(() => undefined), SIGN_OF_LIFE_MS);
     try {
       const lanes = Promise.all(Array.from({ length: Math.min(maxLookups, missing.length) }, lane));
@@ -174,7 +171,6 @@ export function createAudienceResolver(sources: AudienceSources) {
       }
     } finally {
       isOver = true;
-      clearInterval(beat);
       clearInterval(sign);
       // Or it would say that the intent waits after it was decided.
       await noted;
@@ -256,13 +252,6 @@ function unusableReason(unusable: ReadonlyMap<string, string>): string {
   const more = unusable.size - named.length;
   return [...named, ...(more > 0 ? [`${more} more recipients are like that`] : [])].join('; ');
 }
-
-const deferral = (): ApplicationFailure =>
-  ApplicationFailure.create({
-    type: ACCEPTANCE_DEFERRED,
-    message: `this process resolves ${MOST_LARGE_AUDIENCES} large audiences already`,
-    nextRetryDelay: LARGE_AUDIENCE_RETRY_MS,
-  });
 
 /** Classification of an e-mail route that is skipped because the User Service has no usable answer about its user. */
 export const RECIPIENT_UNUSABLE = 'recipient_unusable';

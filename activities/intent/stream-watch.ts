@@ -24,8 +24,6 @@ import type { IntentMetrics } from './metrics.ts';
 
 /** A few cheap commands; each second, so that an operator hears of a loss while its cause can still be seen. */
 const CHECK_INTERVAL_MS = 1_000;
-/** For each time that Redis had to copy so much for a check, bytes, the next one is due an interval later. */
-const EFFORT_OF_INTERVAL = 1 << 20;
 /** How far before an entry reading begins again, ms: longer than clocks differ. */
 const MARGIN_MS = 3_600_000;
 
@@ -95,8 +93,7 @@ export function watchStream(
     if (performance.now() < dueAtMs) return;
     dueAtMs = performance.now() + CHECK_INTERVAL_MS;
     try {
-      const { effortBytes = 0 } = await check();
-      dueAtMs += (effortBytes / EFFORT_OF_INTERVAL) * CHECK_INTERVAL_MS;
+      await check();
       lastCheckFailed = false;
     } catch (error) {
       if (error instanceof OffsetMovedError) throw error;
@@ -105,7 +102,7 @@ export function watchStream(
     }
   };
 
-  async function check(): Promise<Inspection> {
+  async function check(): Promise<void> {
     const [inspection, memory] = await Promise.all([inspectStream(redis, stream), recall(owner)]);
     // PostgreSQL has fallen back, or another reader has begun.
     if (memory.passedId !== progress.offset)
@@ -133,7 +130,6 @@ export function watchStream(
       ({ kind }) => !LASTING.includes(kind) || problems.some((problem) => problem.kind === kind),
     );
     for (const problem of news) report(problem, offset);
-    return inspection;
   }
 
   function findingOf(wanted: StreamFindingKind): StreamFinding | undefined {
@@ -203,8 +199,6 @@ export interface Inspection {
   maxmemoryPolicy: string | undefined;
   /** By the clock of Redis, epoch ms; undefined without a stream. */
   redisMs?: number;
-  /** Bytes of entries that Redis copied to find this out. */
-  effortBytes?: number;
 }
 
 export type Problem = Pick<StreamFinding, 'kind' | 'message'>;
@@ -215,35 +209,26 @@ export interface Diagnosis {
   entriesPassed: number | undefined;
 }
 
-/**
- * XINFO STREAM tells the first and the last entry whole, of whatever size: their bytes are counted, and left out. KEYS: stream.
- * Returns nothing when there is no such key.
- */
+/** Without the first and the last entry, which XINFO tells whole. KEYS: stream. Returns nothing when there is no such key. */
 const READ_STATE = `
   if redis.call('EXISTS', KEYS[1]) == 0 then return false end
-  local all, info, bytes = redis.call('XINFO', 'STREAM', KEYS[1]), {}, 0
-  for i = 1, #all, 2 do
-    info[all[i]] = all[i + 1]
-    if type(all[i + 1]) == 'table' then
-      for _, part in ipairs(all[i + 1][2]) do bytes = bytes + #part end
-    end
-  end
-  return {bytes, redis.call('TIME')[1], info['length'], info['last-generated-id'], info['recorded-first-entry-id'],
+  local all, info = redis.call('XINFO', 'STREAM', KEYS[1]), {}
+  for i = 1, #all, 2 do info[all[i]] = all[i + 1] end
+  return {redis.call('TIME')[1], info['length'], info['last-generated-id'], info['recorded-first-entry-id'],
           info['max-deleted-entry-id'], info['entries-added']}`;
 
 /** @throws what Redis fails with, e.g. when the key is no stream. */
 export async function inspectStream(redis: Redis, stream: string): Promise<Inspection> {
   const [found, maxmemoryPolicy] = await Promise.all([
     redis.eval(READ_STATE, 1, stream) as Promise<
-      [number, seconds: string, number, string, string, string, number] | null
+      [seconds: string, number, string, string, string, number] | null
     >,
     policyOf(redis),
   ]);
   if (found === null) return { stream: undefined, maxmemoryPolicy };
-  const [effortBytes, seconds, length, lastGeneratedId, firstEntryId, maxDeletedEntryId, entriesAdded] =
-    found;
+  const [seconds, length, lastGeneratedId, firstEntryId, maxDeletedEntryId, entriesAdded] = found;
   const state = { length, lastGeneratedId, firstEntryId, maxDeletedEntryId, entriesAdded };
-  return { stream: state, redisMs: Number(seconds) * 1_000, effortBytes, maxmemoryPolicy };
+  return { stream: state, redisMs: Number(seconds) * 1_000, maxmemoryPolicy };
 }
 
 /** From INFO rather than CONFIG, which managed Redis forbids. Without either, the rest is still worth knowing. */
