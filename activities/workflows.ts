@@ -47,7 +47,7 @@ export async function endStuck(workflows: WorkflowClient, workflowId: string): P
 }
 
 /** @returns what the call returns; undefined when there is no such workflow, or it has ended and takes nothing. */
-async function unlessGone<T>(call: () => Promise<T>): Promise<T | undefined> {
+export async function unlessGone<T>(call: () => Promise<T>): Promise<T | undefined> {
   try {
     return await call();
   } catch (error) {

@@ -95,25 +95,25 @@ export function createDispatcher(resources: DispatchResources): Dispatcher {
   let done: string[] = [];
   let dispatched = 0;
   let failure: { error: unknown } | undefined;
-  let awake = wakening();
+  let awake = Promise.withResolvers<void>();
 
   return {
-    wake: () => awake.wake(),
+    wake: () => awake.resolve(),
     release() {
       mostReleased = MOST_RELEASED;
-      awake.wake();
+      awake.resolve();
     },
     get dispatched() {
       return dispatched;
     },
     async run(stop) {
-      const onStop = () => awake.wake();
+      const onStop = () => awake.resolve();
       stop.addEventListener('abort', onStop);
       try {
         while (!stop.aborted && failure === undefined) {
-          awake = wakening();
+          awake = Promise.withResolvers<void>();
           const lookAgainMs = await look();
-          await Promise.race([awake.woken, sleep(lookAgainMs, undefined, { ref: false })]);
+          await Promise.race([awake.promise, sleep(lookAgainMs, undefined, { ref: false })]);
         }
       } finally {
         stop.removeEventListener('abort', onStop);
@@ -161,7 +161,7 @@ export function createDispatcher(resources: DispatchResources): Dispatcher {
         running.delete(work);
         runningDue -= due;
         for (const { notificationId } of intents) inWork.delete(notificationId);
-        awake.wake();
+        awake.resolve();
       });
     running.add(work);
   }
@@ -183,12 +183,6 @@ export function createDispatcher(resources: DispatchResources): Dispatcher {
       if (isNew) log.debug({ notification_id: intent.notificationId }, 'notification started');
     }
   }
-}
-
-function wakening(): { woken: Promise<void>; wake: () => void } {
-  let wake: () => void = () => undefined;
-  const woken = new Promise<void>((resolve) => (wake = resolve));
-  return { woken, wake };
 }
 
 interface PickRow {

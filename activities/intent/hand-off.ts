@@ -140,14 +140,10 @@ const CLOSE = `
   redis.call('SET', KEYS[1], before or 'closed', 'PX', ARGV[1])
   return before or 'closed'`;
 
-/** KEYS: lease. ARGV: token. */
-const RELEASE = `
-  if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end`;
-
-/** KEYS: hand-off, lease, hand-off, lease, ... ARGV: memory ms, token, token, ... */
-const SETTLE = `
+/** KEYS: hand-off, lease, hand-off, lease, ... ARGV: memory ms, or '' to leave it as it is, token, token, ... */
+const END = `
   for i = 1, #KEYS / 2 do
-    redis.call('PEXPIRE', KEYS[2 * i - 1], ARGV[1])
+    if ARGV[1] ~= '' then redis.call('PEXPIRE', KEYS[2 * i - 1], ARGV[1]) end
     if redis.call('GET', KEYS[2 * i]) == ARGV[1 + i] then redis.call('DEL', KEYS[2 * i]) end
   end`;
 
@@ -177,8 +173,7 @@ declare module 'ioredis' {
     handOffAppend(...args: RedisValue[]): Result<[HandOffOutcome['outcome'], string], Context>;
     handOffVoid(...args: RedisValue[]): Result<unknown, Context>;
     handOffClose(...args: RedisValue[]): Result<string, Context>;
-    handOffRelease(...args: RedisValue[]): Result<unknown, Context>;
-    handOffSettle(...args: RedisValue[]): Result<unknown, Context>;
+    handOffEnd(...args: RedisValue[]): Result<unknown, Context>;
     handOffRestore(...args: RedisValue[]): Result<string, Context>;
   }
 }
@@ -189,8 +184,7 @@ export function defineHandOffCommands(redis: Redis): void {
   redis.defineCommand('handOffAppend', { numberOfKeys: 4, lua: APPEND });
   redis.defineCommand('handOffVoid', { numberOfKeys: 1, lua: VOID });
   redis.defineCommand('handOffClose', { numberOfKeys: 1, lua: CLOSE });
-  redis.defineCommand('handOffRelease', { numberOfKeys: 1, lua: RELEASE });
-  redis.defineCommand('handOffSettle', { lua: SETTLE });
+  redis.defineCommand('handOffEnd', { lua: END });
   redis.defineCommand('handOffRestore', { numberOfKeys: 2, lua: RESTORE });
 }
 
@@ -286,19 +280,14 @@ export const handOff = {
     );
   },
 
-  /** Ends an attempt whose route is not settled: gives the lease back. */
-  async release(redis: Redis, { keys, token }: HeldRoute): Promise<void> {
-    await redis.handOffRelease(keys.lease, token);
-  },
-
-  /** Ends attempts whose routes are settled: gives their leases back, and lets what is remembered of them fade. */
-  async settle(redis: Redis, settled: readonly HeldRoute[]): Promise<void> {
-    if (settled.length === 0) return;
-    await redis.handOffSettle(
-      2 * settled.length,
-      ...settled.flatMap(({ keys }) => [keys.handOff, keys.lease]),
-      REMEMBER_SETTLED_MS,
-      ...settled.map(({ token }) => token),
+  /** Ends attempts: gives their leases back and, once their routes are settled, lets what is remembered of them fade. */
+  async end(redis: Redis, held: readonly HeldRoute[], isSettled: boolean): Promise<void> {
+    if (held.length === 0) return;
+    await redis.handOffEnd(
+      2 * held.length,
+      ...held.flatMap(({ keys }) => [keys.handOff, keys.lease]),
+      isSettled ? REMEMBER_SETTLED_MS : '',
+      ...held.map(({ token }) => token),
     );
   },
 

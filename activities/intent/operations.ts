@@ -5,7 +5,7 @@
  * is cancelled twice, and Redis remembers which entries it has appended.
  */
 import type { WorkflowClient } from '@temporalio/client';
-import { WorkflowExecutionAlreadyStartedError, WorkflowNotFoundError } from '@temporalio/client';
+import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import pLimit from 'p-limit';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
 import { mendEntry } from '../../api/intent/mending.ts';
@@ -21,7 +21,7 @@ import type { OperationKind, OperationOptions } from '../../workflows/operation-
 import { orderIdOf } from '../../workflows/operation-contract.ts';
 import type { OperationItem, OperationWork } from '../operations.ts';
 import { PARALLEL_ITEMS, operationItems, workOf } from '../operations.ts';
-import { statusOf } from '../workflows.ts';
+import { statusOf, unlessGone } from '../workflows.ts';
 import { lookAgain } from './routes.ts';
 import { handOff } from './hand-off.ts';
 import type { Attempt, RouteResources } from './publication.ts';
@@ -113,7 +113,7 @@ export function intentOperations(
         return;
       case 'failed':
       case 'dead_letter':
-        return startRoute(workflows, row, { attempt, why: 'replay' });
+        return startRoute(workflows, row, attempt, 'replay');
       case 'paused':
       case 'deferred':
         return tell(row, order);
@@ -149,7 +149,7 @@ export function intentOperations(
     // Temporal takes the cancellation of one that has ended, too.
     const isTold =
       (await statusOf(workflows, workflowId)) === 'RUNNING' &&
-      (await unlessGone(() => workflows.getHandle(workflowId).cancel()));
+      (await unlessGone(() => workflows.getHandle(workflowId).cancel())) !== undefined;
     return isTold || isGivenUp || closed > 0;
   }
 
@@ -167,17 +167,6 @@ export function intentOperations(
       ...Object.entries(corrected.fields).flat(),
     );
     return true;
-  }
-}
-
-/** @returns whether the workflow took it. */
-async function unlessGone(call: () => Promise<unknown>): Promise<boolean> {
-  try {
-    await call();
-    return true;
-  } catch (error) {
-    if (error instanceof WorkflowNotFoundError) return false;
-    throw error;
   }
 }
 

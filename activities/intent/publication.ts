@@ -117,15 +117,16 @@ export function createPublisher(
         return isDone ? [{ ...route, entryId: attempt.entryId }] : [];
       }),
     );
-    const settled = attempts.filter((_, index) => published.has(nameOf(routes[index]!)));
-    void handOff.settle(redis, settled.filter(isHandedOff)).catch(() => undefined);
+    for (const isSettled of [true, false]) {
+      const those = attempts.filter((_, index) => published.has(nameOf(routes[index]!)) === isSettled);
+      // Best effort: a lease that is not given back expires by itself, and what does not fade goes in the end.
+      void handOff.end(redis, those.filter(isHandedOff), isSettled).catch(() => undefined);
+    }
     return routes.map((route, index) => {
       const attempt = attempts[index]!;
       if (!isHandedOff(attempt)) return attempt;
       const attemptCount = published.get(nameOf(route));
       if (attemptCount === undefined) {
-        // Best effort: a lease that is not given back expires by itself.
-        void handOff.release(redis, attempt).catch(() => undefined);
         const isReplicated = replicated.has(attempt.keys.handOff);
         return isReplicated ? deferToFresherRow(route) : defer(route.channel, 'replicas_behind');
       }

@@ -101,7 +101,7 @@ export function createBridgeActivities(resources: BridgeResources) {
     stop: AbortSignal,
   ): Promise<void> {
     const checkStream = watchStream(resources, stream, progress);
-    const checkOutbound = watchOutbound(resources);
+    const endOutboundWatch = watchOutbound(resources);
     const connection = resources.openStreamReader();
     const hangUp = () => connection.disconnect();
     stop.addEventListener('abort', hangUp);
@@ -112,7 +112,7 @@ export function createBridgeActivities(resources: BridgeResources) {
       const releaseAtMs = performance.now() + CATCH_UP_MS;
       let isReleased = false;
       while (!stop.aborted) {
-        await Promise.all([checkStream(), checkOutbound()]);
+        await checkStream();
         const blockMs = isReleased ? settings.blockMs : 1;
         const entries = await reading.readAfter(progress.offset, offsetKey(stream), blockMs);
         if (entries.length > 0) await take(stream, entries, progress, dispatcher);
@@ -127,6 +127,7 @@ export function createBridgeActivities(resources: BridgeResources) {
     } finally {
       stop.removeEventListener('abort', hangUp);
       hangUp();
+      await endOutboundWatch();
     }
   }
 

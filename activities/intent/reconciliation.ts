@@ -18,9 +18,12 @@ import type {
   RestoredStream,
 } from '../../workflows/recovery-contract.ts';
 import { withHeartbeats } from '../heartbeat.ts';
+import type { OutboundRow } from '../outbound-state.ts';
+import { LOAD_OUTBOUND, databaseOf } from '../outbound-state.ts';
 import { query } from '../postgres.ts';
 import type { Reconciled } from '../reconciliation.ts';
 import { listed } from '../reconciliation.ts';
+import { recall } from '../stream-memory.ts';
 import { describe, endStuck, isStuck, keepRunning, stateOf } from '../workflows.ts';
 import { giveUp, isGivenUp } from './entries.ts';
 import type { RouteResources } from './publication.ts';
@@ -98,7 +101,7 @@ export function intentReconciliation(resources: ReconciliationResources): Reconc
     for (const { route, attempt } of attempted) {
       if (attempt.status === 'published') done.published += 1;
       else if (attempt.status === 'failed' || attempt.status === 'dead_letter') {
-        await startRoute(workflows, route, { attempt, why: 'taken up' });
+        await startRoute(workflows, route, attempt, 'taken up');
         done.restarted += 1;
       } else continue;
       metrics.workTakenUp({ what: 'route' });
@@ -258,8 +261,8 @@ export function createRecoveryActivities({ db, redis, workflows, route }: Recove
 
     /** @throws ApplicationFailure `NotReadAgain`, retried, until the reader has gone back and is where it was. */
     async awaitReadAgain(stream: string, { from, upTo }: ReadAgain): Promise<void> {
-      const [row] = await query<{ rewind_to: string | null }>(db, READ_REWIND, [stream]);
-      if (row?.rewind_to === from) throw notYet('the reader has not gone back yet: see bridge status');
+      const { rewindTo } = await recall({ db, redis, role: 'intent', stream });
+      if (rewindTo === from) throw notYet('the reader has not gone back yet: see bridge status');
       const offset = await loadOffset(redis, stream);
       if (compareEntryIds(offset, upTo) < 0) throw notYet(`the reader is at ${offset} of ${upTo}`);
     },
@@ -283,8 +286,8 @@ export function createRecoveryActivities({ db, redis, workflows, route }: Recove
   };
 
   async function isSuspect(stream: string): Promise<boolean> {
-    const [row] = await query<{ is_suspect: boolean }>(db, IS_SUSPECT, [stream]);
-    return row?.is_suspect ?? false;
+    const [row] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream, databaseOf(redis)]);
+    return row !== undefined && row.suspect_since !== null;
   }
 }
 
@@ -297,11 +300,6 @@ const ASK_TO_REWIND = {
   text: 'UPDATE notification.inbound_streams SET rewind_to = $2 WHERE stream = $1 RETURNING passed_id',
 };
 
-const READ_REWIND = {
-  name: 'read_rewind',
-  text: 'SELECT rewind_to FROM notification.inbound_streams WHERE stream = $1',
-};
-
 /** A look that wants to clear the earlier suspicion finds another one. $1 stream, $2 why, $3 how far back, ms. */
 const SUSPECT_SINCE = {
   name: 'suspect_outbound_since',
@@ -310,9 +308,4 @@ const SUSPECT_SINCE = {
        SET suspect_since = clock_timestamp(), suspect_reason = $2,
            seen_at = LEAST(seen_at, clock_timestamp() - $3::bigint * interval '1 millisecond')
      WHERE stream = $1`,
-};
-
-const IS_SUSPECT = {
-  name: 'is_outbound_suspect',
-  text: 'SELECT suspect_since IS NOT NULL AS is_suspect FROM notification.outbound_streams WHERE stream = $1',
 };

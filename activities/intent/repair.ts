@@ -32,8 +32,9 @@ import {
   valuesOf,
 } from '../outbound-state.ts';
 import { heartbeat } from '../heartbeat.ts';
-import { query } from '../postgres.ts';
+import { columnsOf, query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
+import { watchEvery } from '../watch.ts';
 import type { LongLivedWorkflow } from '../workflows.ts';
 import { keepRunning } from '../workflows.ts';
 import { handOff, handOffKey } from './hand-off.ts';
@@ -62,33 +63,17 @@ export interface OutboundWatchResources {
   route: { gatewayStream: string; mailStream: string; leaseTtlMs: number };
 }
 
-/**
- * The reader's watch. A stream that looks suspicious is left to the workflow that repairs it.
- *
- * @returns looks at the outbound streams when that is due. Never throws; a look that fails is made again.
- */
-export function watchOutbound(resources: OutboundWatchResources): () => Promise<void> {
+/** The reader's watch. A stream that looks suspicious is left to the workflow that repairs it. @returns ends it. */
+export function watchOutbound(resources: OutboundWatchResources): () => Promise<unknown> {
   const { workflows, log, metrics, route } = resources;
-  const streams = [...new Set([route.gatewayStream, route.mailStream])];
-  const failing = new Set<string>();
-  let dueAtMs = 0;
-
-  return async () => {
-    if (performance.now() < dueAtMs) return;
-    dueAtMs = performance.now() + LOOK_INTERVAL_MS;
-    await Promise.all(
-      streams.map(async (stream) => {
-        try {
-          await look(stream);
-          failing.delete(stream);
-        } catch (error) {
-          if (!failing.has(stream))
-            log.warn({ stream, reason: reasonOf(error) }, 'outbound stream not looked at');
-          failing.add(stream);
-        }
-      }),
-    );
-  };
+  const watches = [...new Set([route.gatewayStream, route.mailStream])].map((stream) =>
+    watchEvery(
+      LOOK_INTERVAL_MS,
+      () => look(stream),
+      (reason) => log.warn({ stream, reason }, 'outbound stream not looked at'),
+    ),
+  );
+  return () => Promise.all(watches.map((watch) => watch.stop()));
 
   async function look(stream: string): Promise<void> {
     const suspect = await checkOutbound(resources, stream, (reason) => {
@@ -249,15 +234,11 @@ export function createRepairActivities({
     if (paused) throw channelPaused(paused);
     const encode = createEncoder(settings, catalog);
     const restored = await pLimit(PARALLEL_HAND_OFFS).map(routes, async (route) => ({
-      ...{ route, now: await handOffAgain(route, encode) },
+      ...route,
+      now: await handOffAgain(route, encode),
     }));
     const done = restored.filter(({ now }) => now !== undefined);
-    await query(db, MOVE_ENTRIES, [
-      done.map(({ route }) => route.notification_id),
-      done.map(({ route }) => route.route_id),
-      done.map(({ route }) => route.entry_id),
-      done.map(({ now }) => now),
-    ]);
+    await query(db, MOVE_ENTRIES, columnsOf(done, 'notification_id', 'route_id', 'entry_id', 'now'));
     return done.length;
   }
 

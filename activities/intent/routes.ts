@@ -163,13 +163,6 @@ export function openRoute({ route_id }: RouteRow, attempt: Attempt): RouteToPubl
   return { ...route, first: { status, classification, details } };
 }
 
-interface RouteStart {
-  /** As it was made for the route just now: its workflow goes on from there. */
-  attempt: Attempt;
-  /** For people. */
-  why: string;
-}
-
 const attributesOf = (route: RouteRow) => [
   ...notificationAttributes({
     ...{
@@ -182,11 +175,17 @@ const attributesOf = (route: RouteRow) => [
   ...routeAttributes(routeRefOf(route.route_id)),
 ];
 
-/** Gives a route a workflow, unless it has one. @throws what the Temporal client fails with. */
+/**
+ * Gives a route a workflow, unless it has one.
+ *
+ * @param attempt as it was made just now: the workflow goes on from there. @param why for people.
+ * @throws what the Temporal client fails with.
+ */
 export async function startRoute(
   workflows: WorkflowClient,
   route: RouteRow,
-  { attempt, why }: RouteStart,
+  attempt: Attempt,
+  why: string,
 ): Promise<void> {
   const { notification_id: notificationId, notification_type: notificationType } = route;
   const { routeRef, first } = openRoute(route, attempt);

@@ -57,24 +57,24 @@ interface ClosedRoute extends Ending {
 
 /** How routes that are open are closed. */
 export function createClosing({ db, redis }: Pick<SteeringResources, 'db' | 'redis'>) {
-  return { close, closeAgain, closeAll };
+  return { close, closeAll };
 
-  /** Closes routes that are open and settles their rows. */
-  async function close(notificationId: string, routes: readonly ToClose[]): Promise<void> {
-    const closed = await closeInRedis(notificationId, routes);
-    await settleRoutes(db, closed);
-    fade(closed);
-  }
-
-  /** The same once more for routes whose rows say `skipped`: what was handed off all the same counts as published. */
-  async function closeAgain(notificationId: string, routes: readonly ToClose[]): Promise<void> {
-    const closed = await closeInRedis(notificationId, routes);
-    await settleRoutes(
-      db,
-      closed.filter(({ entryId }) => entryId !== undefined),
-      ['skipped'],
+  /**
+   * Closes routes that are open and settles their rows; or closes routes once more whose rows say `skipped`: what was handed
+   * off all the same counts as published.
+   */
+  async function close(notificationId: string, routes: readonly ToClose[], isAgain = false): Promise<void> {
+    const closed = await Promise.all(
+      routes.map(async ({ route_id, carried_id, generation }): Promise<ClosedRoute> => {
+        const key = handOffKey(carried_id, route_id, generation);
+        return { notification_id: notificationId, route_id, key, entryId: await handOff.close(redis, key) };
+      }),
     );
-    fade(closed);
+    const settled = isAgain ? closed.filter(({ entryId }) => entryId !== undefined) : closed;
+    await settleRoutes(db, settled, isAgain ? ['skipped'] : undefined);
+    // Best effort: what does not fade goes in the end.
+    const keys = closed.map(({ key }) => key);
+    void handOff.fade(redis, keys).catch(() => undefined);
   }
 
   /** Closes routes that are open. @param onPage gets how many there were so far. @returns how many there were. */
@@ -88,34 +88,18 @@ export function createClosing({ db, redis }: Pick<SteeringResources, 'db' | 'red
     }
     return total;
   }
-
-  /** @returns how each route ends: as the entry as which it was handed off before, if it was. */
-  function closeInRedis(notificationId: string, routes: readonly ToClose[]): Promise<ClosedRoute[]> {
-    return Promise.all(
-      routes.map(async ({ route_id, carried_id, generation }) => {
-        const key = handOffKey(carried_id, route_id, generation);
-        return { notification_id: notificationId, route_id, key, entryId: await handOff.close(redis, key) };
-      }),
-    );
-  }
-
-  /** Best effort: what does not fade goes in the end. */
-  function fade(closed: readonly ClosedRoute[]): void {
-    const keys = closed.map(({ key }) => key);
-    void handOff.fade(redis, keys).catch(() => undefined);
-  }
 }
 
 export function createSteeringActivities(resources: SteeringResources) {
   const { db, redis, workflows, log } = resources;
-  const { close, closeAgain, closeAll } = createClosing(resources);
+  const { close, closeAll } = createClosing(resources);
 
   /** All that were ever cancelled: a crash may have come between settling some and telling them. */
   async function concludeSkipped(routes: Routes): Promise<void> {
     const { notificationId } = routes;
     for await (const page of pagesOf(db, routes)) {
       const cancelled = page.filter(({ status, is_unwanted }) => status === 'skipped' && !is_unwanted);
-      await closeAgain(notificationId, cancelled);
+      await close(notificationId, cancelled, true);
       await pLimit(PARALLEL_SIGNALS).map(cancelled, async ({ route_id }) => {
         const workflowId = routeWorkflowId(notificationId, routeRefOf(route_id));
         await signalIfRunning(workflows, workflowId, SETTLED_SIGNAL);
@@ -134,7 +118,7 @@ export function createSteeringActivities(resources: SteeringResources) {
       const found = await loadRoute(db, key);
       if (isOpen(found)) await close(found.notification_id, [found]);
       const settled = await loadRoute(db, key);
-      if (settled.status === 'skipped') await closeAgain(settled.notification_id, [settled]);
+      if (settled.status === 'skipped') await close(settled.notification_id, [settled], true);
       const route = await loadRoute(db, key);
       if (isOpen(route)) throw stillOpen(key);
       if (route.status === 'dead_letter') await showDeadLetter(workflows, route);

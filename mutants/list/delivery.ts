@@ -42,8 +42,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-release-foreign',
     file: 'activities/intent/hand-off.ts',
-    find: "  if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end`;",
-    replace: "  redis.call('DEL', KEYS[1])`;",
+    find: "    if redis.call('GET', KEYS[2 * i]) == ARGV[1 + i] then redis.call('DEL', KEYS[2 * i]) end",
+    replace: "    redis.call('DEL', KEYS[2 * i])",
     wrong: 'doubled',
     what: 'an attempt that ends gives a lease back that another one holds',
     suite: service('intent/hand-off-scripts', 'I23 a lease'),
@@ -205,7 +205,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-close-once',
     file: 'activities/intent/steering.ts',
-    find: "      if (settled.status === 'skipped') await closeAgain(settled.notification_id, [settled]);\n",
+    find: "      if (settled.status === 'skipped') await close(settled.notification_id, [settled], true);\n",
     replace: '',
     wrong: 'leaked',
     what: 'a Redis that falls back while a route is cancelled lets an attempt deliver it afterwards',

@@ -39,8 +39,8 @@ const lease = (token: string) => ({ token, ttlMs: 60_000 });
 const entry = { stream: GATEWAY, fields: [['event_id', `9-9/${ROUTE}`] as [string, string]] };
 const append = async (attempt: ReturnType<typeof lease>) =>
   handOff.append(redis, keys, attempt, entry, await handOff.begin(redis));
-const release = (token: string) => handOff.release(redis, { keys, token });
-const settle = (token: string) => handOff.settle(redis, [{ keys, token }]);
+const release = (token: string) => handOff.end(redis, [{ keys, token }], false);
+const settle = (token: string) => handOff.end(redis, [{ keys, token }], true);
 const entries = async () => (await redis.xrange(GATEWAY, '-', '+')).map(([id]) => id);
 
 test('I23 I28 an attempt whose answer was lost is told its entry by the next one, for a day', async () => {
@@ -90,7 +90,7 @@ test('I23 settled routes fade together', async () => {
     await redis.set(of.handOff, '1-1', 'PX', 9 * HOUR_MS);
     await redis.set(of.lease, token, 'PX', HOUR_MS);
   }
-  await handOff.settle(redis, settled);
+  await handOff.end(redis, settled, true);
   const left = await Promise.all(settled.map(({ keys: of }) => redis.pttl(of.handOff)));
   expect(left.filter((leftMs) => leftMs > 0 && leftMs < HOUR_MS)).toHaveLength(3);
   expect(await redis.exists(...settled.map(({ keys: of }) => of.lease))).toBe(0);

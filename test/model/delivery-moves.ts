@@ -90,7 +90,7 @@ const isUnmoved = (route: RouteRow | undefined, loaded: RouteRow): route is Rout
   route.version === loaded.version &&
   route.status === 'pending';
 
-/** SETTLE_ROUTES, and then RELEASE. */
+/** SETTLE_ROUTES, and then END. */
 export const settle =
   (by: Attempter): Step =>
   (state) => {
