@@ -135,6 +135,7 @@ describe('the order of dispatch', () => {
       ...{ db: slot.db, workflows, log: createLogger('fatal'), bridge: { dispatch: 'child' } },
       deliverTogether: () => Promise.reject(new Error('not in this mode')),
     });
+    dispatcher.release();
     const running = dispatcher.run(stop.signal);
     await eventually(`${wanted} starts`, () => Promise.resolve(started.length >= wanted));
     stop.abort();
