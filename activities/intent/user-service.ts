@@ -4,14 +4,6 @@
  * A breaker stands in front of it, one per process: intents wait durably and try again for ever, and together they must
  * not keep a service down that is trying to come back.
  */
-import {
-  BrokenCircuitError,
-  CircuitState,
-  ConsecutiveBreaker,
-  DelegateBackoff,
-  circuitBreaker,
-  handleType,
-} from 'cockatiel';
 import type { Logger } from 'pino';
 import type { Locale } from '../../api/intent/mail-command.ts';
 import { resolveLocale } from '../../api/intent/mail-command.ts';
@@ -19,6 +11,7 @@ import { subjectNotFoundSchema, userPath, userSchema } from '../../api/intent/us
 import { ladderDelayMs } from '../../workflows/policies.ts';
 import type { HttpCaller } from '../http/caller.ts';
 import { isTimeout, networkReasonOf, readText } from '../http/delivery.ts';
+import { reasonOf } from '../reason.ts';
 
 /** An answer larger than this is no user record; reading on would only cost memory. */
 const MAX_BODY_BYTES = 64 * 1024;
@@ -60,12 +53,6 @@ export class InvalidAddressError extends UnusableUserError {
 export class LeftAloneError extends UserServiceError {
   override name = 'LeftAloneError';
 }
-
-/** The service itself is in trouble, and not for one user only: a time-out, a broken connection, 5xx or 429. */
-class OutageError extends UserServiceError {}
-
-/** The same once more, for a user who was counted already. */
-class KnownOutage extends Error {}
 
 export interface UserService {
   /**
@@ -113,13 +100,17 @@ export function createUserService({ baseUrl, timeoutMs, caller, log }: UserServi
     return { status: response.statusCode!, ...read };
   }
 
-  /** @throws OutageError; every other answer says that the service is up. */
+  /**
+   * @throws UserServiceError when the service itself is in trouble: a time-out, a broken connection, 5xx or 429. Every other
+   * answer says that it is up.
+   */
   async function ask(path: string): Promise<Answer> {
     const answer = await exchange(path).catch((error: unknown) => {
       const reason = isTimeout(error) ? 'timed out' : networkReasonOf(error);
-      throw new OutageError(`User Service did not answer: ${reason}`, { cause: error });
+      throw new UserServiceError(`User Service did not answer: ${reason}`, { cause: error });
     });
-    if (answer.status >= 500 || answer.status === 429) throw new OutageError(statusMessage(answer.status));
+    if (answer.status >= 500 || answer.status === 429)
+      throw new UserServiceError(statusMessage(answer.status));
     return answer;
   }
 
@@ -153,13 +144,27 @@ export function createUserService({ baseUrl, timeoutMs, caller, log }: UserServi
   };
 }
 
-interface FailingUser {
+/** What failed, so many times in a row. */
+interface Failing {
   failures: number;
   /** Once there were enough failures, by the monotonic clock, ms. */
   leftAloneUntil: number;
 }
 
-const pauseAfter = (attempt: number): number => ladderDelayMs(attempt, SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS);
+/** @returns for how long something is left alone after so many failures, ms. */
+const pauseOf = (failures: number): number =>
+  failures < FAILURES_IN_A_ROW
+    ? 0
+    : ladderDelayMs(failures - FAILURES_IN_A_ROW + 1, SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS);
+
+const isLeftAlone = ({ failures }: Failing): boolean => failures >= FAILURES_IN_A_ROW;
+
+const leftMsOf = ({ leftAloneUntil }: Failing): number => Math.ceil(leftAloneUntil - performance.now());
+
+function fail(failing: Failing): void {
+  failing.failures += 1;
+  failing.leftAloneUntil = performance.now() + pauseOf(failing.failures);
+}
 
 type Breaker = <T>(userId: string, lookup: () => Promise<T>) => Promise<T>;
 
@@ -169,52 +174,66 @@ type Breaker = <T>(userId: string, lookup: () => Promise<T>) => Promise<T>;
  * for ever, and be well. That one is left alone for himself then, with the same pauses.
  */
 function createBreaker(log: Logger): Breaker {
-  let leftAloneUntil = 0;
-  let openedAt = 0;
+  const service: Failing = { failures: 0, leftAloneUntil: 0 };
+  // Few: with enough of them the service is left alone, and they are forgotten.
+  const users = new Map<string, Failing>();
   let lastFailure = '';
-  // Few: with enough of them the breaker opens, and forgets them.
-  const failing = new Map<string, FailingUser>();
-  const breaker = circuitBreaker(handleType(OutageError), {
-    breaker: new ConsecutiveBreaker(FAILURES_IN_A_ROW),
-    halfOpenAfter: new DelegateBackoff(({ attempt }: { attempt: number }) => {
-      const pauseMs = pauseAfter(attempt);
-      leftAloneUntil = performance.now() + pauseMs;
-      openedAt = Date.now();
-      return pauseMs;
-    }),
-  });
-  breaker.onBreak((reason) => {
-    failing.clear();
-    if ('error' in reason && reason.error instanceof OutageError) lastFailure = reason.error.message;
-    log.warn(
-      { pause_ms: Math.ceil(leftAloneUntil - performance.now()), reason: lastFailure },
-      'User Service is failing and left alone for a while',
-    );
-  });
-  breaker.onReset(() => log.info('User Service answers again'));
+  /** The lookup that finds out whether the service is back. It never rejects. */
+  let probe: Promise<void> | undefined;
 
-  async function counting<T>(userId: string, lookup: () => Promise<T>): Promise<T> {
+  return async (userId, lookup) => {
+    while (probe) await probe;
+    if (!isLeftAlone(service)) {
+      refuseFailingUser(userId);
+      return counting(userId, lookup);
+    }
+    const leftMs = leftMsOf(service);
+    if (leftMs > 0) {
+      throw new LeftAloneError(
+        `User Service is being left alone for another ${leftMs} ms after repeated failures, the last: ${lastFailure}`,
+      );
+    }
+    const finding = counting(userId, lookup, true);
+    const end = () => (probe = undefined);
+    probe = finding.then(end, end);
+    return finding;
+  };
+
+  async function counting<T>(userId: string, lookup: () => Promise<T>, isProbe = false): Promise<T> {
+    // What began before the service was left alone says nothing about it any more.
+    const isCounted = () => isProbe || !isLeftAlone(service);
     try {
       const answer = await lookup();
-      failing.clear();
+      if (isCounted()) {
+        if (isProbe) log.info('User Service answers again');
+        service.failures = 0;
+        users.clear();
+      }
       return answer;
     } catch (error) {
-      // A lookup that tests whether the service is back reports it, for any user.
-      const isKnown = failing.has(userId) && breaker.state === CircuitState.Closed;
-      const { failures = 0 } = failing.get(userId) ?? {};
-      failing.set(userId, {
-        failures: failures + 1,
-        leftAloneUntil: performance.now() + pauseOf(failures + 1),
-      });
-      throw isKnown ? new KnownOutage('', { cause: error }) : error;
+      if (isCounted()) noteFailure(userId, isProbe, reasonOf(error));
+      throw error;
     }
   }
 
-  /** @throws UserServiceError while the service is well and a user is left alone; one lookup then finds out for all. */
+  function noteFailure(userId: string, isProbe: boolean, reason: string): void {
+    const isKnown = users.has(userId);
+    const user = users.get(userId) ?? { failures: 0, leftAloneUntil: 0 };
+    users.set(userId, user);
+    fail(user);
+    if (isKnown && !isProbe) return;
+    fail(service);
+    if (!isLeftAlone(service)) return;
+    users.clear();
+    lastFailure = reason;
+    log.warn({ pause_ms: leftMsOf(service), reason }, 'User Service is failing and left alone for a while');
+  }
+
+  /** @throws UserServiceError while a user is left alone; one lookup then finds out for all. */
   function refuseFailingUser(userId: string): void {
-    const user = failing.get(userId);
-    if (!user || user.failures < FAILURES_IN_A_ROW || breaker.state !== CircuitState.Closed) return;
-    const leftMs = Math.ceil(user.leftAloneUntil - performance.now());
+    const user = users.get(userId);
+    if (!user || !isLeftAlone(user)) return;
+    const leftMs = leftMsOf(user);
     if (leftMs > 0) {
       throw new UserServiceError(
         `User Service is not asked about this user for another ${leftMs} ms after repeated failures`,
@@ -222,33 +241,7 @@ function createBreaker(log: Logger): Breaker {
     }
     user.leftAloneUntil = performance.now() + pauseOf(user.failures + 1);
   }
-
-  return unlessLeftAlone;
-
-  /** The breaker goes by the wall clock. One that was set back would keep it open for as long: begin again instead. */
-  function closeWhenClockFellBack(): void {
-    if (breaker.state === CircuitState.Open && Date.now() < openedAt) breaker.isolate().dispose();
-  }
-
-  async function unlessLeftAlone<T>(userId: string, lookup: () => Promise<T>): Promise<T> {
-    refuseFailingUser(userId);
-    closeWhenClockFellBack();
-    try {
-      return await breaker.execute(() => counting(userId, lookup));
-    } catch (error) {
-      if (error instanceof KnownOutage) throw error.cause;
-      if (!(error instanceof BrokenCircuitError)) throw error;
-      const leftMs = Math.max(1, Math.ceil(leftAloneUntil - performance.now()));
-      throw new LeftAloneError(
-        `User Service is being left alone for another ${leftMs} ms after repeated failures, the last: ${lastFailure}`,
-        { cause: error },
-      );
-    }
-  }
 }
-
-const pauseOf = (failures: number): number =>
-  failures < FAILURES_IN_A_ROW ? 0 : pauseAfter(failures - FAILURES_IN_A_ROW + 1);
 
 const statusMessage = (status: number): string => `User Service answered with status ${status}`;
 
