@@ -2,9 +2,6 @@
  * Intents and mobile pushes, and a process that dies after each step with which it changes something outside: whatever it
  * was doing is done in the end, and done once.
  */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import { beginIntent } from '../../dev/intent-rows.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { mobilePushWorkflowId } from '../../workflows/mobile-push/contract.ts';
@@ -14,6 +11,7 @@ import { accepted, entryOf, turn } from '../intent/entries.ts';
 import type { Slot } from '../harness.ts';
 import { dispatch, eventually, takeSlot } from '../harness.ts';
 import { QUICK, withMobilePush } from '../mobile-push/jobs.ts';
+import { scratchFolder } from '../scratch.ts';
 import {
   OFFSET_KEY,
   allPublished,
@@ -30,14 +28,13 @@ const ADMINISTRATOR = 'operator@example.com';
 
 let slot: Slot;
 let walk: CrashWalk;
-const cleanUps: (() => void)[] = [];
+const scratch = scratchFolder('crash-fcm');
 beforeEach(async () => {
   slot = await takeSlot();
 });
 afterEach(async () => {
   await walk.release();
   await slot.release();
-  for (const cleanUp of cleanUps.splice(0)) cleanUp();
 });
 
 const count = async (sql: string, values: unknown[]): Promise<number> =>
@@ -125,14 +122,10 @@ test(
   'M1 M3 M8 a process that dies after any step of a mobile push: every device has it, twice only if the answer was lost',
   async () => {
     const mobile = await withMobilePush(slot);
-    const folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-crash-fcm-'));
-    cleanUps.push(() => rmSync(folder, { recursive: true, force: true }));
-    const caFile = path.join(folder, 'ca.pem');
-    writeFileSync(caFile, slot.fcm.caPem);
     walk = createCrashWalk(slot, {
       ...QUICK,
       NOTIFICATION_FCM_ENDPOINT: slot.fcm.url,
-      NOTIFICATION_HTTP_CA_FILE: caFile,
+      NOTIFICATION_HTTP_CA_FILE: scratch.write('ca.pem', slot.fcm.caPem),
       // Jobs that were in the hands of processes that died are to be taken, not given up.
       NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT: '50',
     });
