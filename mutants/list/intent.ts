@@ -125,6 +125,15 @@ export const INTENT_MUTANTS: Mutant[] = [
     suite: service('intent/dispatch', 'I88 a producer'),
   },
   {
+    id: 'intent-due-before-read',
+    file: 'activities/intent/dispatch.ts',
+    find: 'let mostReleased = 0;',
+    replace: 'let mostReleased = MOST_RELEASED;',
+    wrong: 'wrong order',
+    what: 'after PostgreSQL has fallen back, a window is closed again with what is older',
+    suite: service('intent/collapse', 'I93 nothing older'),
+  },
+  {
     id: 'intent-due-beside',
     file: 'activities/intent/dispatch.ts',
     find: 'if (free > 0 && runningDue < mostDue)',
