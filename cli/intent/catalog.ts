@@ -71,7 +71,7 @@ export function addTo(catalog: Command): void {
       option('--language <language>', 'of the code').choices(LANGUAGES).makeOptionMandatory(),
       option(
         '--out <folder>',
-        'where the files are written; in Go it gives the package its name',
+        'where the files are written; in Go and Python it gives the package its name',
       ).makeOptionMandatory(),
     ],
     examples: ['catalog clients catalog.yaml --language typescript --out src/notifications'],
@@ -106,20 +106,32 @@ function filesIn(
     case 'typescript':
       return [['catalog.ts', typeScriptFile(catalog, document)]];
     case 'go':
-      return [['catalog_generated.go', goFile(catalog, packageName(out))]];
+      return [['catalog_generated.go', goFile(catalog, packageName('go', out))]];
     case 'python':
+      packageName('python', out);
       return pythonFiles(catalog);
     case 'schema':
       return schemaFiles(catalog);
   }
 }
 
-/** As Go wants it: lower-case letters and digits. */
-const packageName = (folder: string): string =>
-  path
-    .basename(path.resolve(folder))
-    .toLowerCase()
-    .replaceAll(/[^a-z0-9]|^[0-9]+/g, '') || 'notifications';
+/** Words of each language, and packages that Go cannot import. */
+const NO_PACKAGE_NAMES = {
+  go: /^(break|case|chan|const|continue|default|defer|else|fallthrough|for|func|go|goto|if|import|init|interface|main|map|package|range|return|select|struct|switch|type|var)$/,
+  python:
+    /^(and|as|assert|async|await|break|class|continue|def|del|elif|else|except|finally|for|from|global|if|import|in|is|lambda|nonlocal|not|or|pass|raise|return|try|while|with|yield|None|True|False)$/,
+};
+
+/** As Go wants it, in lower-case letters and digits. @throws UsageError when no package can have the folder's name. */
+function packageName(language: 'go' | 'python', folder: string): string {
+  const name = path.basename(path.resolve(folder));
+  const fit = language === 'go' ? name.toLowerCase().replaceAll(/[^a-z0-9]/g, '') : name;
+  if (/^[a-z_]\w*$/i.test(fit) && !NO_PACKAGE_NAMES[language].test(fit)) return fit;
+  const of = language === 'go' ? 'Go' : 'Python';
+  throw new UsageError(
+    `the folder gives the package its name, and ${of} has no package ${name}: name another --out`,
+  );
+}
 
 const fileOf = (file: string | undefined): string =>
   file ?? (shell().env['NOTIFICATION_CATALOG_FILE'] || GALAXY_FILE);

@@ -85,7 +85,12 @@ test(
 
     const catalog = parseCatalog(readFileSync(shop, 'utf8'));
     const fromService = OWN_PAYLOADS.map(({ carrier, length, eta, gift }) => {
-      const payload = { order_id: 'x'.repeat(length), carrier, eta_ms: eta, gift };
+      const payload = {
+        order_id: 'x'.repeat(length),
+        carrier,
+        eta_ms: eta,
+        ...(gift === null ? {} : { gift }),
+      };
       try {
         newIntent(catalog, 'shop.order.shipped', {
           ...{ idempotencyKey: 'k', occurredAt: 1_790_000_000_000, recipientUserIds: ['u'], payload },
@@ -98,6 +103,7 @@ test(
     expect(fromService).toEqual([
       'accepted',
       ...['carrier', 'order_id', 'eta_ms', 'gift'].map((f) => `payload_json.${f}`),
+      'accepted',
     ]);
     expect(fromGo).toEqual(fromService);
     expect(fromPython).toEqual(fromService);
@@ -111,6 +117,7 @@ const OWN_PAYLOADS = [
   { carrier: 'dhl', length: 65, eta: 1, gift: true },
   { carrier: 'dhl', length: 1, eta: 0, gift: true },
   { carrier: 'dhl', length: 1, eta: 1, gift: 'yes' },
+  { carrier: 'dhl', length: 1, eta: 1, gift: null },
 ];
 
 const OWN_GO = `package main
@@ -136,12 +143,18 @@ func main() {
 	}{${OWN_PAYLOADS.map(
     (one) =>
       `{${Object.values(one)
-        .map((value) => JSON.stringify(value))
+        .map((value) => (value === null ? 'nil' : JSON.stringify(value)))
         .join(', ')}}`,
   ).join(', ')}} {
-		_, err := shop.NewShopOrderShipped(event, []string{"u"}, shop.ShopOrderShippedPayload{
-			OrderID: strings.Repeat("x", one.length), Carrier: one.carrier, EtaMs: one.eta, Further: map[string]any{"gift": one.gift},
-		})
+		payload := shop.ShopOrderShippedPayload{
+			OrderID: strings.Repeat("x", one.length), Carrier: one.carrier, EtaMs: one.eta,
+		}
+		if gift, isTyped := one.gift.(bool); isTyped {
+			payload.Gift = &gift
+		} else if one.gift != nil {
+			payload.Further = map[string]any{"gift": one.gift}
+		}
+		_, err := shop.NewShopOrderShipped(event, []string{"u"}, payload)
 		var refusal *intents.InvalidIntentError
 		if errors.As(err, &refusal) {
 			fmt.Println(refusal.Field)
@@ -161,7 +174,7 @@ from shop.constructors import ShopOrderShippedPayload, new_shop_order_shipped
 
 for one in json.loads('${JSON.stringify(OWN_PAYLOADS)}'):
     payload = ShopOrderShippedPayload(
-        order_id="x" * one["length"], carrier=one["carrier"], eta_ms=one["eta"], further={"gift": one["gift"]}
+        order_id="x" * one["length"], carrier=one["carrier"], eta_ms=one["eta"], gift=one["gift"]
     )
     try:
         intent = new_shop_order_shipped(

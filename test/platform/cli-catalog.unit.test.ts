@@ -45,6 +45,23 @@ test('I76 clients are written to a folder', async () => {
   expect(readFileSync(path.join(out, 'catalog.ts'), 'utf8')).toContain('export const newShopOrderShipped');
 });
 
+test.each([
+  ['go', 'catalog_generated.go', 'Gift    *bool          // optional', 'func'],
+  ['python', 'constructors.py', 'gift: bool | None = None', 'my-types'],
+])(
+  'I76 clients in %s have optional fields, and a package that can be imported',
+  async (language, file, field, unfit) => {
+    const write = (name: string) =>
+      cli(['catalog', 'clients', SHOP, '--language', language, '--out', path.join(folder, language, name)]);
+    expect(await write('shop')).toMatchObject({ code: 0 });
+    expect(readFileSync(path.join(folder, language, 'shop', file), 'utf8')).toContain(field);
+    expect(await write(unfit)).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining(`no package ${unfit}`),
+    });
+  },
+);
+
 test('I76 commands know the types of the configured catalog, and help with a name that is nearly one', async () => {
   const env = { NOTIFICATION_CATALOG_FILE: SHOP };
   const { stdout } = await cli(['intents', 'sample', '--json'], env);

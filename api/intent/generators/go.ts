@@ -35,19 +35,21 @@ const comment = (text: string): string[] => {
   return lines;
 };
 
-/** Optional fields are given as further ones, and checked all the same. */
+/** Optional fields are pointers. */
 function payloadType({ type, fields }: TypeSpec, own: string): string[] {
   const name = pascalCase(type);
-  const required = fields.filter(({ isRequired }) => isRequired);
+  const [optional, required] = [false, true].map((is) =>
+    fields.filter(({ isRequired }) => isRequired === is),
+  );
   const members = [
-    ...required.map(({ name: field, field: form }) => [
-      goName(field),
-      TYPES[form.type],
-      ...(noteOf(form) === '' ? [] : [`// ${noteOf(form)}`]),
-    ]),
+    ...fields.map(({ name: field, field: form, isRequired }) => {
+      const notes = [...(isRequired ? [] : ['optional']), ...(noteOf(form) === '' ? [] : [noteOf(form)])];
+      const type = `${isRequired ? '' : '*'}${TYPES[form.type]}`;
+      return [goName(field), type, ...(notes.length === 0 ? [] : [`// ${notes.join(', ')}`])];
+    }),
     ['Further', 'map[string]any', '// further fields, which pass through to the mail template'],
   ];
-  const values = required
+  const values = required!
     .map(({ name: field }) => `{Name: "${field}", Value: p.${goName(field)}}`)
     .join(', ');
   return [
@@ -58,7 +60,17 @@ function payloadType({ type, fields }: TypeSpec, own: string): string[] {
     '',
     '// Members are the fields of the type, and further ones.',
     `func (p ${name}Payload) Members() ([]${own}Member, map[string]any) {`,
-    `\treturn []${own}Member{${values}}, p.Further`,
+    ...(optional!.length === 0
+      ? [`\treturn []${own}Member{${values}}, p.Further`]
+      : [
+          `\tmembers := []${own}Member{${values}}`,
+          ...optional!.flatMap(({ name: field }) => [
+            `\tif p.${goName(field)} != nil {`,
+            `\t\tmembers = append(members, ${own}Member{Name: "${field}", Value: *p.${goName(field)}})`,
+            '\t}',
+          ]),
+          '\treturn members, p.Further',
+        ]),
     '}',
     '',
   ];

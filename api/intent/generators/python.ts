@@ -9,21 +9,24 @@ const pythonName = (type: string): string => `new_${type.replaceAll('.', '_')}`;
 
 const sentence = (note: string): string => `${note.charAt(0).toUpperCase()}${note.slice(1)}.`;
 
-/** Optional fields are given as further ones, and checked all the same. */
+/** Optional fields follow the further ones: an optional field named `field` would hide the function that those need. */
 function payloadClass({ type, fields }: TypeSpec): string[] {
+  const membersOf = (areRequired: boolean) =>
+    fields
+      .filter(({ isRequired }) => isRequired === areRequired)
+      .flatMap(({ name, field }) => [
+        `    ${name}: ${TYPES[field.type]}${areRequired ? '' : ' | None = None'}`,
+        ...(noteOf(field) === '' ? [] : [`    """${sentence(noteOf(field))}"""`]),
+      ]);
   return [
     '@dataclass(frozen=True)',
     `class ${pascalCase(type)}Payload:`,
     `    """The payload of ${type}."""`,
     '',
-    ...fields
-      .filter(({ isRequired }) => isRequired)
-      .flatMap(({ name, field }) => [
-        `    ${name}: ${TYPES[field.type]}`,
-        ...(noteOf(field) === '' ? [] : [`    """${sentence(noteOf(field))}"""`]),
-      ]),
+    ...membersOf(true),
     '    further: Mapping[str, Any] = field(default_factory=dict)',
     '    """Further fields, which pass through to the mail template."""',
+    ...membersOf(false),
     '',
     '',
   ];

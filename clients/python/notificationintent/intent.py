@@ -108,7 +108,7 @@ def new_intent(
         "occurred_at_ms": str(_milliseconds("occurred_at_ms", occurred_at)),
         "deliver_at_ms": None if deliver_at is None else str(_milliseconds("deliver_at_ms", deliver_at)),
         "expires_at_ms": None if expires_at is None else str(_milliseconds("expires_at_ms", expires_at)),
-        "payload_json": _payload_json(payload),
+        "payload_json": _payload_json(payload, catalog[notification_type].required),
         "request_id": request_id,
         "trace_id": trace_id,
         "traceparent": traceparent,
@@ -132,8 +132,10 @@ def _milliseconds(field: str, at: datetime | int) -> int:
     raise InvalidIntentError("invalid_envelope", field, problem)
 
 
-def _payload_json(payload: Any) -> str:
-    members = {own.name: getattr(payload, own.name) for own in fields(payload) if own.name != "further"}
+def _payload_json(payload: Any, required: Iterable[str]) -> str:
+    typed = {own.name: getattr(payload, own.name) for own in fields(payload) if own.name != "further"}
+    # A required field that is None stays, and is refused.
+    members = {name: value for name, value in typed.items() if value is not None or name in required}
     for name in payload.further:
         if name in members:
             problem = "is given twice: typed, and as a further field"
