@@ -7,6 +7,8 @@ import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { DURATION_FORMS, durationMs } from '../durations.ts';
 import { given } from '../given.ts';
+import { isJsonObject } from '../json.ts';
+import { nearestOf } from '../text.ts';
 
 /** The two delivery channels of v1. */
 export const CHANNELS = ['push', 'email'] as const;
@@ -245,14 +247,16 @@ export class CatalogError extends Error {
 
 /** @throws CatalogError that names every fault with its place. */
 export function catalogOf(document: unknown): Catalog {
-  const parsed = catalogSchema.safeParse(document);
-  if (!parsed.success) {
-    throw new CatalogError(
-      parsed.error.issues.map(({ path, message }) => `${path.join('.') || 'the file'}: ${message}`),
-    );
-  }
-  const rows = Object.entries(parsed.data.types);
-  const problems = [...rows.flatMap(([type, row]) => contradictions(type, row)), ...clashes(rows)];
+  const parsed = catalogSchema.safeParse(document, { error: messageOf });
+  const misshapen = (parsed.error?.issues ?? []).map(
+    ({ path, message }) => `${path.join('.') || 'the file'}: ${message}`,
+  );
+  const rows = parsed.success ? Object.entries(parsed.data.types) : wellShapedRows(document);
+  const problems = [
+    ...misshapen,
+    ...rows.flatMap(([type, row]) => contradictions(type, row)),
+    ...clashes(rows),
+  ];
   if (problems.length > 0) throw new CatalogError(problems);
   const types = new Map(rows.map(([type, row]) => [type, specOf(type, row)]));
   const unfit = [...types.values()].flatMap(({ type, schema, example }) =>
@@ -262,6 +266,37 @@ export function catalogOf(document: unknown): Catalog {
   );
   if (unfit.length > 0) throw new CatalogError(unfit);
   return { types, producers: [...new Set(rows.map(([, { producer }]) => producer))] };
+}
+
+/** Says what to write, where the messages of the library do not. */
+const messageOf: z.core.$ZodErrorMap = (issue) => {
+  switch (issue.code) {
+    case 'invalid_type':
+    case 'invalid_value':
+      return issue.input === undefined ? 'is required' : undefined;
+    case 'invalid_key':
+      return `the name ${issue.issues[0]?.message}`;
+    case 'invalid_union':
+      return 'options' in issue ? `must be ${issue.options?.join(' or ')}` : undefined;
+    case 'unrecognized_keys': {
+      const known = Object.keys((issue.inst as z.ZodObject).shape);
+      return issue.keys
+        .map((key) => ({ key, nearest: nearestOf(key, known) }))
+        .map(({ key, nearest }) => `has no key ${key}${nearest ? `, did you mean ${nearest}?` : ''}`)
+        .join('; ');
+    }
+    default:
+      return undefined;
+  }
+};
+
+/** Rows of a file in which others are misshapen: what contradicts itself in them is said as well. */
+function wellShapedRows(document: unknown): [string, Row][] {
+  const types = isJsonObject(document) && isJsonObject(document['types']) ? document['types'] : {};
+  return Object.entries(types).flatMap(([type, row]): [string, Row][] => {
+    const { data } = rowSchema.safeParse(row);
+    return data === undefined ? [] : [[type, data]];
+  });
 }
 
 /** What is fine alone and wrong together. */

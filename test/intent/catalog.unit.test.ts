@@ -52,7 +52,17 @@ function problemsOf(text: string): readonly string[] {
 describe('I76 newcomer-2 what is wrong with a file is said with its place', () => {
   test.each<[object, string]>([
     [{ producer: 'The Shop' }, 'types.a.b.producer: must be lower-case words with underscores'],
-    [{ producr: 'shop' }, 'types.a.b: Unrecognized key: "producr"'],
+    [{ producr: 'shop' }, 'types.a.b: has no key producr, did you mean producer?'],
+    [{ icon: 3 }, 'types.a.b: has no key icon'],
+    [{ throttle: { window: '1h', per: ['recipient'] } }, 'types.a.b.throttle.limit: is required'],
+    [
+      { payload: { ...ROW.payload, properties: { id: { type: 'string' }, Sum: { type: 'integer' } } } },
+      'types.a.b.payload.properties.Sum: the name must be lower-case words with underscores',
+    ],
+    [
+      { payload: { ...ROW.payload, properties: { id: { type: 'string' }, sum: { type: 'number' } } } },
+      'types.a.b.payload.properties.sum.type: must be string or integer or boolean',
+    ],
     [{ audiences: {} }, 'types.a.b.audiences: must name an audience'],
     [
       { audiences: { admin_email: ['push'] } },
@@ -143,6 +153,16 @@ describe('I76 newcomer-2 what is wrong with a file is said with its place', () =
 
   test('all together', () => {
     expect(problemsOf(JSON.stringify(documentWith({ producer: '', priority: 'high' })))).toHaveLength(2);
+  });
+
+  test('what contradicts itself, beside a type that is misshapen', () => {
+    const { types } = documentWith({ push: { fields: ['at'] } });
+    expect(problemsOf(JSON.stringify({ version: 1, types: { ...types, 'a.c': {} } }))).toEqual([
+      'types.a.c.producer: is required',
+      'types.a.c.audiences: is required',
+      'types.a.c.payload: is required',
+      'types.a.b.push.fields: at must be a required field of the payload',
+    ]);
   });
 
   test('two types that would get one name', () => {
