@@ -1,11 +1,12 @@
 /** `views`: the Web UI's lists that operators need, as links. */
 import type { Command } from 'commander';
+import type { View } from '../client/views.ts';
 import { COLUMNS } from '../client/views.ts';
 import { define, option } from './definition.ts';
 import { printItems, report } from './output.ts';
 
 export function addTo(command: Command): void {
-  define(command, {
+  define<{ save?: boolean }, [], { items: View[]; columns: readonly string[] }>(command, {
     description:
       "Print links to the lists that operators need in Temporal's Web UI: dead letters, what is held, open operations, what waits, failures.",
     options: [
@@ -14,10 +15,7 @@ export function addTo(command: Command): void {
     examples: ['views', 'views --save --json'],
     // No server is asked.
     needs: [],
-    run: async ({ operator }, _options: { save?: boolean }) => ({
-      items: operator.views(),
-      columns: COLUMNS,
-    }),
+    run: async ({ operator }) => ({ items: operator.views(), columns: COLUMNS }),
     print({ items }, { save }) {
       printItems(
         items.map(({ link, saveLink, ...view }) => ({ ...view, link: save ? saveLink : link })),

@@ -270,24 +270,15 @@ export function catalogOf(document: unknown): Catalog {
 
 /** Says what to write, where the messages of the library do not. */
 const messageOf: z.core.$ZodErrorMap = (issue) => {
-  switch (issue.code) {
-    case 'invalid_type':
-    case 'invalid_value':
-      return issue.input === undefined ? 'is required' : undefined;
-    case 'invalid_key':
-      return `the name ${issue.issues[0]?.message}`;
-    case 'invalid_union':
-      return 'options' in issue ? `must be ${issue.options?.join(' or ')}` : undefined;
-    case 'unrecognized_keys': {
-      const known = Object.keys((issue.inst as z.ZodObject).shape);
-      return issue.keys
-        .map((key) => ({ key, nearest: nearestOf(key, known) }))
-        .map(({ key, nearest }) => `has no key ${key}${nearest ? `, did you mean ${nearest}?` : ''}`)
-        .join('; ');
-    }
-    default:
-      return undefined;
-  }
+  if (issue.input === undefined) return 'is required';
+  if (issue.code === 'invalid_key')
+    return `the name ${issue.issues.map(({ message }) => message).join(', ')}`;
+  if (issue.code === 'invalid_union' && Array.isArray(issue['options']))
+    return `must be ${issue['options'].join(' or ')}`;
+  if (issue.code !== 'unrecognized_keys') return undefined;
+  const known = Object.keys((issue.inst as z.ZodObject).shape);
+  const hintOf = (nearest: string | undefined) => (nearest ? `, did you mean ${nearest}?` : '');
+  return issue.keys.map((key) => `has no key ${key}${hintOf(nearestOf(key, known))}`).join('; ');
 };
 
 /** Rows of a file in which others are misshapen: what contradicts itself in them is said as well. */
