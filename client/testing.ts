@@ -31,7 +31,7 @@ export interface PublishedIntent {
 export interface MemoryStream extends StreamAppender {
   /** In their order, duplicates included. */
   readonly published: readonly PublishedIntent[];
-  /** Lets the next publication fail, as if Redis did not answer. */
+  /** Lets the next publication fail, as if Redis did not answer. @throws TypeError without an error. */
   failNext(error: Error): void;
 }
 
@@ -46,7 +46,10 @@ export function createMemoryStream({ catalog = GALAXY }: { catalog?: Catalog } =
   const failures: Error[] = [];
   return {
     published,
-    failNext: (error) => void failures.push(error),
+    failNext(error) {
+      if (!(error instanceof Error)) throw new TypeError('failNext needs an error to fail with');
+      failures.push(error);
+    },
     async xadd(stream, id, ...fieldsAndValues) {
       // Callers without types may pass options of XADD.
       if ((id as string) !== '*' || fieldsAndValues.length % 2 !== 0)

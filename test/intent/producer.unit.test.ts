@@ -297,6 +297,7 @@ describe('the stream in memory', () => {
 
   test('I71 a failure of Redis is the callers', async () => {
     const stream = createMemoryStream();
+    expect(() => stream.failNext(undefined as never)).toThrow(TypeError);
     stream.failNext(new Error('connection refused'));
     await expect(publishIntent(stream, turn())).rejects.toThrow('connection refused');
     await expect(publishIntent(stream, turn())).resolves.toBe('1-0');

@@ -140,7 +140,8 @@ def expect_published(
         others = [name for name, value in expected.items() if value is not None and value != actual[name]]
         if not others:
             found.append(intent)
-        difference = ", ".join(f"another {name}" for name in others) or "as expected"
+        difference = ", ".join(f"{name} differ" if name == "recipients" else f"another {name}" for name in others)
+        difference = difference or "as expected"
         seen.append(f"\n  {published.entry_id} {actual}: {difference}")
     if len(found) != 1:
         wanted = {name: value for name, value in expected.items() if value is not None}
