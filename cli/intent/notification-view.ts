@@ -75,7 +75,8 @@ function printRoutes({ routes, hasMoreRoutes }: NotificationView): void {
       ATTEMPTS: ({ attempts, maxAttempts }) => `${attempts} of ${maxAttempts}`,
       SETTLED: 'settledAt',
       'NEXT ATTEMPT': 'nextAttemptAt',
-      'LAST ERROR': ({ lastError }) => lastError && `${lastError.classification}: ${lastError.message}`,
+      'LAST ERROR': ({ lastError, skipReason }) =>
+        lastError ? `${lastError.classification}: ${lastError.message}` : skipReason,
     },
     { flexible: 5 },
   );

@@ -68,6 +68,8 @@ interface RouteRow {
   lastClassification: string | null;
   lastMessage: string | null;
   lastErrorAt: Date | null;
+  /** Of a route that was skipped without an error. */
+  skipReason: string | null;
 }
 
 interface ReplayRow {
@@ -332,7 +334,11 @@ const SHOW_ROUTES = `
          next_attempt_at AS "nextAttemptAt",
          coalesce(published_at, skipped_at, dead_lettered_at) AS "settledAt", entry_id AS "entryId",
          last_error_classification AS "lastClassification", last_error_message AS "lastMessage",
-         last_error_at AS "lastErrorAt"
+         last_error_at AS "lastErrorAt",
+         CASE WHEN status <> 'skipped' OR last_error_at IS NOT NULL THEN NULL
+              WHEN recipient_ref LIKE 'config:%' THEN 'the service has no administrators for its type'
+              WHEN skipped_at > created_at THEN 'an operator cancelled it'
+              ELSE 'its type does not use this channel' END AS "skipReason"
     FROM notification.routes
    WHERE notification_id = $1
    ORDER BY array_position(ARRAY['dead_letter', 'failed', 'pending', 'published', 'skipped'], status), route_id

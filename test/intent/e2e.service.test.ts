@@ -209,6 +209,8 @@ describe('what is kept', () => {
     expect(
       routes.map(({ route_id, status, next_attempt_at }) => [route_id, status, next_attempt_at]),
     ).toEqual([['email:config:game.generation_failed', 'skipped', null]]);
+    const { routes: shown } = await operatorOf(slot).notifications.show(id);
+    expect(shown).toMatchObject([{ skipReason: 'the service has no administrators for its type' }]);
     expect(await resultOf(slot, id)).toEqual({
       outcome: 'accepted',
       published: 0,
