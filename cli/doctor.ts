@@ -34,6 +34,8 @@ import { symbolChecks } from './symbol-config/check.ts';
 /** Of the shutdown time-out, closing connections takes up to 2 s, and an attempt under way up to its own time-outs. */
 const SHORT_SHUTDOWN_MS = 5_000;
 
+/** Shorter than a check may take: what does not answer is said with its address. */
+const REACH_LIMIT_MS = 4_000;
 const CONNECT_LIMIT_MS = 2_000;
 /** Findings that are shown unless all are asked for. */
 const MOST_SHOWN = 8;
@@ -79,7 +81,7 @@ async function tryRouter(router: string): Promise<Finding[]> {
 export async function examine(): Promise<Finding[]> {
   let session: Session;
   try {
-    session = openSession(loadOperatorConfig(shell().env));
+    session = openSession(loadOperatorConfig(shell().env), REACH_LIMIT_MS);
   } catch (failure) {
     const name = 'configuration';
     if (failure instanceof NotConfiguredError)
@@ -205,9 +207,10 @@ function administrators({ adminEmails }: Config): Diagnosis {
     emails.length === 0 ? [adminEmailsVariable(type)] : [],
   );
   if (empty.length === 0) return ok(`all ${adminEmails.size} types have one`);
+  const more = empty.length > 1 ? `, and those of ${countOf(empty.length - 1, 'other type')},` : '';
   return warn(
-    `${empty.length} of ${adminEmails.size} types have none, their e-mail is skipped`,
-    `set ${empty[0]}${empty.length > 1 ? `, and those of ${countOf(empty.length - 1, 'other type')}` : ''}`,
+    `${empty.length} of ${adminEmails.size} types have none here; where the service has none, their e-mail is skipped`,
+    `set ${empty[0]}${more} as for the service, to have it checked`,
   );
 }
 

@@ -100,7 +100,10 @@ const parseName =
   (text: string): string => {
     const names = [...namesIn(catalogOfShell())];
     if (names.includes(text)) return text;
-    throw new InvalidArgumentError(adviceFor(text, names));
+    const of = shell().env['NOTIFICATION_CATALOG_FILE']
+      ? ''
+      : '; without NOTIFICATION_CATALOG_FILE, commands know the built-in catalog alone';
+    throw new InvalidArgumentError(adviceFor(text, names) + of);
   };
 export const parseType = parseName(({ types }) => types.keys());
 export const parseProducer = parseName(({ producers }) => producers);

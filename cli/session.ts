@@ -10,6 +10,7 @@ import { connectOperator, openDatabase, openRedis } from '../client/connect.ts';
 import { OperationFailedError, causeOf } from '../client/errors.ts';
 import type { OperatorResources } from '../client/resources.ts';
 import { bounded } from '../client/temporal.ts';
+import { within } from '../client/wait-until.ts';
 import type { Config } from '../config/load.ts';
 import { loadOperatorConfig, loadPartialConfig } from '../config/load.ts';
 import type { OperatorAddresses } from '../config/operator.ts';
@@ -152,21 +153,25 @@ export async function withOutboxDatabase<T>(
 const NEVER_AGAIN = { retryStrategy: () => null };
 
 /** @returns the check that Redis answers. Listens from now on, so call it before the client is used. */
-function redisCheck(redis: Redis, place: RedisPlace): () => Promise<void> {
+function redisCheck(redis: Redis, place: RedisPlace): (limitMs?: number) => Promise<void> {
   const reason = reasonsOf(redis);
-  return () =>
-    check(nameOfPlace(place), variableOf(place), () =>
-      redis.ping().catch((error: unknown) => {
-        throw reason() ?? error;
-      }),
-    );
+  const ping = () =>
+    redis.ping().catch((error: unknown) => {
+      throw reason() ?? error;
+    });
+  return (limitMs) => check(nameOfPlace(place), variableOf(place), ping, limitMs);
 }
 
-const checkDatabase = (db: Pool, dsn: string, variable: string): Promise<void> =>
-  check(`PostgreSQL at ${new URL(dsn).host}`, variable, () => db.query('SELECT 1'));
+const checkDatabase = (db: Pool, dsn: string, variable: string, limitMs?: number): Promise<void> =>
+  check(`PostgreSQL at ${new URL(dsn).host}`, variable, () => db.query('SELECT 1'), limitMs);
 
-/** @throws NotConfiguredError. Opens nothing yet. */
-export function openSession(config: Config): Session {
+/**
+ * Opens nothing yet.
+ *
+ * @param reachLimitMs for the answer of a server; without it, as long as the client of the server takes.
+ * @throws NotConfiguredError.
+ */
+export function openSession(config: Config, reachLimitMs?: number): Session {
   const addresses = addressesOf(config);
   const servers = operatorServers(config, addresses);
   const { operator, resources, close } = connectOperator({
@@ -174,19 +179,22 @@ export function openSession(config: Config): Session {
     redis: { ...servers.redis, ...NEVER_AGAIN },
   });
   const { temporal, db, redis, namespace } = resources;
-  const checks: Record<Dependency, () => Promise<void>> = {
+  const checks: Record<Dependency, (limitMs?: number) => Promise<void>> = {
     redis: redisCheck(redis, addresses.redis),
-    postgres: () => checkDatabase(db, addresses.postgresDsn, 'NOTIFICATION_POSTGRES_PRIMARY_DSN'),
-    temporal: () =>
+    postgres: (limitMs) =>
+      checkDatabase(db, addresses.postgresDsn, 'NOTIFICATION_POSTGRES_PRIMARY_DSN', limitMs),
+    temporal: (limitMs) =>
       check(
         `Temporal at ${servers.temporal.address ?? 'localhost:7233'}, namespace ${namespace}`,
         'TEMPORAL_ADDRESS and TEMPORAL_NAMESPACE',
         () => bounded(temporal, () => temporal.workflowService.describeNamespace({ namespace })),
+        limitMs,
       ),
   };
   return {
     ...{ config, addresses, resources, operator, close },
-    reach: (...dependencies) => allReached(dependencies.map((dependency) => checks[dependency]())),
+    reach: (...dependencies) =>
+      allReached(dependencies.map((dependency) => checks[dependency](reachLimitMs))),
   };
 }
 
@@ -201,9 +209,14 @@ export async function allReached(attempts: readonly Promise<unknown>[]): Promise
 }
 
 /** @throws OperationFailedError naming what cannot be reached, or refuses a password, and the variable that says so. */
-export async function check(what: string, variable: string, attempt: () => Promise<unknown>): Promise<void> {
+export async function check(
+  what: string,
+  variable: string,
+  attempt: () => Promise<unknown>,
+  limitMs?: number,
+): Promise<void> {
   try {
-    await attempt();
+    await (limitMs === undefined ? attempt() : within(limitMs, attempt()));
   } catch (error) {
     const cause = causeOf(error);
     const isRefused = /^(WRONGPASS|NOAUTH)|^password authentication failed/.test(cause);

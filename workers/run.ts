@@ -3,6 +3,7 @@ import { reasonOf } from '../activities/reason.ts';
 import { SelfExplanatoryError, explain } from '../api/errors.ts';
 import { onInterrupt } from '../api/interrupts.ts';
 import type { Stack } from '../dev/servers/stack.ts';
+import type { Config } from '../config/load.ts';
 import { loadCodecConfig, loadConfig } from '../config/load.ts';
 import { startCodecProcess } from './codec-process.ts';
 import { createLogger, logDestination } from './logger.ts';
@@ -39,7 +40,7 @@ async function main(): Promise<void> {
     const service = await startService({ config, endpoints, log, report });
     stopEndingNow();
     const stopRequested = nextSignal();
-    if (stack) welcome(service, stack, uiUrl);
+    if (stack) welcome(config, service, stack, uiUrl);
     const outcome = await Promise.race([stopRequested, service.done]);
     if (outcome) report(`${outcome} received, stopping (again to stop immediately)`);
     await service.stop();
@@ -53,7 +54,9 @@ function report(line: string): void {
   process.stderr.write(`${line}\n`);
 }
 
-function welcome(service: Service, stack: Stack, uiUrl: string | undefined): void {
+function welcome({ catalog }: Config, service: Service, stack: Stack, uiUrl: string | undefined): void {
+  const types = [...catalog.types.values()];
+  const { type } = types.find(({ audiences }) => audiences.includes('user')) ?? types[0]!;
   const lines = [
     '',
     'galaxy-notify is ready.',
@@ -63,7 +66,7 @@ function welcome(service: Service, stack: Stack, uiUrl: string | undefined): voi
     ...(stack.postgresDsn ? [`  PostgreSQL       ${stack.postgresDsn}`] : []),
     '',
     'Publish an intent, in another terminal:',
-    '  bin/gn intents publish game.turn.ready --sample --wait',
+    `  bin/gn intents publish ${type} --sample --wait`,
     '',
   ];
   report(lines.join('\n'));

@@ -284,7 +284,9 @@ function specOf({ types }: Catalog, { notification_type: type = '' }: Envelope):
   const spec = types.get(type);
   if (spec !== undefined && !spec.isRetired) return spec;
   const problem = spec === undefined ? 'is not in the catalog' : 'is retired';
-  throw new Refusal('unknown_notification_type', `notification_type ${problem}`);
+  // Another text may be a value of the sender, such as an address.
+  const name = /^[a-z][a-z0-9_.]{0,99}$/.test(type) ? `${type} ` : '';
+  throw new Refusal('unknown_notification_type', `notification_type ${name}${problem}`);
 }
 
 function producerOf({ producer = '' }: Envelope, { type, producer: expected }: TypeSpec): Producer {

@@ -111,7 +111,7 @@ test('I76 newcomer-2 a retired type is refused, and what was accepted before is 
   await slot.stopServices();
   await start(TEXT.replace('    producer: shop\n', '    producer: shop\n    retired: true\n'));
   const late = await publish(SHIPPED, 'order-9');
-  expect(await refusalOf(late)).toBe('unknown_notification_type: notification_type is retired');
+  expect(await refusalOf(late)).toBe(`unknown_notification_type: notification_type ${SHIPPED} is retired`);
   await operator.channels.resume('push', { requestedBy: 'test' });
   await operator.channels.resume('email', { requestedBy: 'test' });
   await untilStatuses(slot, accepted, 'published', 'published');

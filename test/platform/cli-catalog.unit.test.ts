@@ -77,6 +77,10 @@ test('I76 commands know the types of the configured catalog, and help with a nam
     code: 2,
     stderr: expect.stringContaining('did you mean shop.order.shipped?'),
   });
+  expect(await cli(['intents', 'sample', 'shop.order.shipped'])).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('without NOTIFICATION_CATALOG_FILE'),
+  });
   const broken = await cli(['intents', 'sample'], {
     NOTIFICATION_CATALOG_FILE: fileOf('b.yaml', 'version: 2'),
   });

@@ -1,6 +1,6 @@
 /** `bin/gn`, the command line of a clone as git makes it. */
 import { spawnSync } from 'node:child_process';
-import { appendFileSync, chmodSync, symlinkSync, writeFileSync } from 'node:fs';
+import { appendFileSync, chmodSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { scratchFolder } from '../scratch.ts';
 
@@ -31,6 +31,16 @@ test('I40 before the dependencies are installed, the command installs them', () 
   });
   expect({ status, stdout }).toEqual({ status: 7, stdout: '' });
   expect(stderr).toContain(`npm install in ${clone}`);
+});
+
+test('I40 where an installation ended early, the command says so on a Node that runs no TypeScript', () => {
+  mkdirSync(path.join(clone, 'node_modules/commander'), { recursive: true });
+  writeFileSync(path.join(folder, 'node'), '#!/bin/sh\nexit 1\n', { mode: 0o755 });
+  const PATH = `${folder}:${process.env['PATH']}`;
+  const { status, stderr } = run(path.join(clone, 'bin/gn'), ['--version'], folder, { PATH });
+  expect({ status, stderr }).toEqual({ status: 1, stderr: expect.stringContaining('run npm install') });
+  rmSync(path.join(folder, 'node'));
+  rmSync(path.join(clone, 'node_modules'), { recursive: true });
 });
 
 describe('with its dependencies', () => {

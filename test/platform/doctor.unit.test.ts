@@ -1,11 +1,16 @@
 /** Checks of `doctor`: each is bounded, and spoils no other; a Redis Cluster is refused; certificates expire. */
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
+import { createServer } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import { generate } from 'selfsigned';
 import { redisChecks } from '../../cli/check-redis.ts';
 import { expiryOf } from '../../cli/check-secrets.ts';
 import { diagnose, ok } from '../../cli/checks.ts';
+import { openSession } from '../../cli/session.ts';
 import { certificateExpiries } from '../../config/certificates.ts';
+import { loadOperatorConfig } from '../../config/load.ts';
 import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { refuseCluster } from '../../workers/redis.ts';
 
@@ -29,6 +34,22 @@ test('I40 a check has its own time where it needs more than others', async () =>
     ['usual', 'error', 'no answer within 0.02 s'],
     ['patient', 'ok', 'late'],
   ]);
+});
+
+test('I40 a server that accepts connections and does not answer is named with its address and variable', async () => {
+  const silent = createServer().listen(0, '127.0.0.1');
+  await once(silent, 'listening');
+  const address = `127.0.0.1:${(silent.address() as AddressInfo).port}`;
+  const env = {
+    ...{ NOTIFICATION_REDIS_MASTER_ADDR: address, TEMPORAL_ADDRESS: address },
+    NOTIFICATION_POSTGRES_PRIMARY_DSN: `postgres://user@${address}/db`,
+  };
+  const session = openSession(loadOperatorConfig(env), 50);
+  await expect(session.reach('redis')).rejects.toThrow(
+    `cannot reach Redis at ${address} (NOTIFICATION_REDIS_MASTER_ADDR): no answer within 0.05 s`,
+  );
+  await session.close();
+  silent.close();
 });
 
 /** What Redis answers to INFO. */
