@@ -169,7 +169,7 @@ export const SERVICE_VARIABLES = {
   NOTIFICATION_DATA_DIR: variable(z.string().min(1), 'Where embedded servers keep their data.', '.data'),
   NOTIFICATION_DEV_BASE_PORT: variable(
     integer(0, 65_524),
-    'First of 12 ports in a row for embedded servers and stand-ins; 0 takes free ones. Not set: their usual ports.',
+    'First of 12 ports in a row for embedded servers and stand-ins, default: their usual ones; 0 takes free ones.',
   ),
   TEMPORAL_CLI_PATH: variable(z.string().min(1), 'The `temporal` program to run as embedded server.'),
 };

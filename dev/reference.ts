@@ -165,8 +165,9 @@ const CODES: [title: string, note: string, codes: Record<string, string>][] = [
     'Intents: `malformed_intents`',
     'The entry is stored with its reason, and no recipient gets anything. `galaxy-notify malformed list --code CODE` finds it.',
     {
-      invalid_envelope: 'a field is missing, unknown in its form, or occurs twice',
-      unknown_notification_type: 'the catalog does not have the type, or the producer may not publish it',
+      invalid_envelope:
+        'a field is missing, unknown in its form, or occurs twice, or another producer has the type',
+      unknown_notification_type: 'the catalog does not have the type, or has retired it',
       invalid_audience: 'the type does not have this audience',
       invalid_recipients: 'the list of recipients is empty, repeats an id, or is no list of ids',
       invalid_payload: 'the payload is no JSON object with the fields of the type',
