@@ -25,6 +25,9 @@ import { givenOf } from './options.ts';
 
 export type Dependency = 'redis' | 'postgres' | 'temporal';
 
+/** The clients of all servers give up earlier. */
+const LONGEST_REACH_MS = 60_000;
+
 /** A server is neither configured nor embedded. */
 export class NotConfiguredError extends SelfExplanatoryError {
   override name = 'NotConfiguredError';
@@ -153,25 +156,20 @@ export async function withOutboxDatabase<T>(
 const NEVER_AGAIN = { retryStrategy: () => null };
 
 /** @returns the check that Redis answers. Listens from now on, so call it before the client is used. */
-function redisCheck(redis: Redis, place: RedisPlace): (limitMs?: number) => Promise<void> {
+function redisCheck(redis: Redis, place: RedisPlace, limitMs?: number): () => Promise<void> {
   const reason = reasonsOf(redis);
   const ping = () =>
     redis.ping().catch((error: unknown) => {
       throw reason() ?? error;
     });
-  return (limitMs) => check(nameOfPlace(place), variableOf(place), ping, limitMs);
+  return () => check(nameOfPlace(place), variableOf(place), ping, limitMs);
 }
 
 const checkDatabase = (db: Pool, dsn: string, variable: string, limitMs?: number): Promise<void> =>
   check(`PostgreSQL at ${new URL(dsn).host}`, variable, () => db.query('SELECT 1'), limitMs);
 
-/**
- * Opens nothing yet.
- *
- * @param reachLimitMs for the answer of a server; without it, as long as the client of the server takes.
- * @throws NotConfiguredError.
- */
-export function openSession(config: Config, reachLimitMs?: number): Session {
+/** @param limitMs for the answer of a server. @throws NotConfiguredError. Opens nothing yet. */
+export function openSession(config: Config, limitMs?: number): Session {
   const addresses = addressesOf(config);
   const servers = operatorServers(config, addresses);
   const { operator, resources, close } = connectOperator({
@@ -179,11 +177,10 @@ export function openSession(config: Config, reachLimitMs?: number): Session {
     redis: { ...servers.redis, ...NEVER_AGAIN },
   });
   const { temporal, db, redis, namespace } = resources;
-  const checks: Record<Dependency, (limitMs?: number) => Promise<void>> = {
-    redis: redisCheck(redis, addresses.redis),
-    postgres: (limitMs) =>
-      checkDatabase(db, addresses.postgresDsn, 'NOTIFICATION_POSTGRES_PRIMARY_DSN', limitMs),
-    temporal: (limitMs) =>
+  const checks: Record<Dependency, () => Promise<void>> = {
+    redis: redisCheck(redis, addresses.redis, limitMs),
+    postgres: () => checkDatabase(db, addresses.postgresDsn, 'NOTIFICATION_POSTGRES_PRIMARY_DSN', limitMs),
+    temporal: () =>
       check(
         `Temporal at ${servers.temporal.address ?? 'localhost:7233'}, namespace ${namespace}`,
         'TEMPORAL_ADDRESS and TEMPORAL_NAMESPACE',
@@ -193,8 +190,7 @@ export function openSession(config: Config, reachLimitMs?: number): Session {
   };
   return {
     ...{ config, addresses, resources, operator, close },
-    reach: (...dependencies) =>
-      allReached(dependencies.map((dependency) => checks[dependency](reachLimitMs))),
+    reach: (...dependencies) => allReached(dependencies.map((dependency) => checks[dependency]())),
   };
 }
 
@@ -213,10 +209,10 @@ export async function check(
   what: string,
   variable: string,
   attempt: () => Promise<unknown>,
-  limitMs?: number,
+  limitMs = LONGEST_REACH_MS,
 ): Promise<void> {
   try {
-    await (limitMs === undefined ? attempt() : within(limitMs, attempt()));
+    await within(limitMs, attempt());
   } catch (error) {
     const cause = causeOf(error);
     const isRefused = /^(WRONGPASS|NOAUTH)|^password authentication failed/.test(cause);

@@ -1,6 +1,6 @@
 /** `bin/gn`, the command line of a clone as git makes it. */
 import { spawnSync } from 'node:child_process';
-import { appendFileSync, chmodSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { appendFileSync, chmodSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { scratchFolder } from '../scratch.ts';
 

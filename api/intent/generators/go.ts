@@ -38,9 +38,8 @@ const comment = (text: string): string[] => {
 /** Optional fields are pointers. */
 function payloadType({ type, fields }: TypeSpec, own: string): string[] {
   const name = pascalCase(type);
-  const [optional, required] = [false, true].map((is) =>
-    fields.filter(({ isRequired }) => isRequired === is),
-  );
+  const required = fields.filter(({ isRequired }) => isRequired);
+  const optional = fields.filter(({ isRequired }) => !isRequired);
   const members = [
     ...fields.map(({ name: field, field: form, isRequired }) => {
       const notes = [...(isRequired ? [] : ['optional']), ...(noteOf(form) === '' ? [] : [noteOf(form)])];
@@ -49,7 +48,7 @@ function payloadType({ type, fields }: TypeSpec, own: string): string[] {
     }),
     ['Further', 'map[string]any', '// further fields, which pass through to the mail template'],
   ];
-  const values = required!
+  const values = required
     .map(({ name: field }) => `{Name: "${field}", Value: p.${goName(field)}}`)
     .join(', ');
   return [
@@ -60,11 +59,11 @@ function payloadType({ type, fields }: TypeSpec, own: string): string[] {
     '',
     '// Members are the fields of the type, and further ones.',
     `func (p ${name}Payload) Members() ([]${own}Member, map[string]any) {`,
-    ...(optional!.length === 0
+    ...(optional.length === 0
       ? [`\treturn []${own}Member{${values}}, p.Further`]
       : [
           `\tmembers := []${own}Member{${values}}`,
-          ...optional!.flatMap(({ name: field }) => [
+          ...optional.flatMap(({ name: field }) => [
             `\tif p.${goName(field)} != nil {`,
             `\t\tmembers = append(members, ${own}Member{Name: "${field}", Value: *p.${goName(field)}})`,
             '\t}',
