@@ -56,7 +56,8 @@ function report(line: string): void {
 
 function welcome({ catalog }: Config, service: Service, stack: Stack, uiUrl: string | undefined): void {
   const types = [...catalog.types.values()];
-  const { type } = types.find(({ audiences }) => audiences.includes('user')) ?? types[0]!;
+  const { type } =
+    types.find(({ audiences, isRetired }) => audiences.includes('user') && !isRetired) ?? types[0]!;
   const lines = [
     '',
     'galaxy-notify is ready.',
