@@ -1,15 +1,31 @@
 /** PostgreSQL as it was a moment ago: what a restored backup, or a standby that lagged, is to those that use it. */
 import type { Client } from '@temporalio/client';
+import { WorkflowNotFoundError } from '@temporalio/client';
 import type { Pool } from 'pg';
+import { notificationWorkflowId } from '../workflows/intent/contract.ts';
 import { eventually } from './eventually.ts';
 
-/** One that still ran would say, after rows were put back, that nothing is to be done. */
-export const noWorkflows = ({ client }: { client: Client }) =>
-  eventually('workflows of notifications to end', async () => {
-    const types = "WorkflowType IN ('notification', 'notificationRoute', 'notificationRoutes')";
-    const { count } = await client.workflow.count(`ExecutionStatus = 'Running' AND ${types}`);
-    return count === 0;
-  });
+/**
+ * Waits for the workflows of intents to end: one that still ran would say, after rows were put back, that nothing is to be
+ * done. Each is asked for, because the list of workflows lags behind.
+ */
+export async function untilWorkflowsEnd(
+  { client }: { client: Client },
+  ids: readonly string[],
+): Promise<void> {
+  for (const id of ids) {
+    await eventually(`the workflow of ${id} to end`, async () => {
+      const { status } = await client.workflow
+        .getHandle(notificationWorkflowId(id))
+        .describe()
+        .catch((error: unknown) => {
+          if (error instanceof WorkflowNotFoundError) return { status: undefined };
+          throw error;
+        });
+      return status?.name !== 'RUNNING';
+    });
+  }
+}
 
 /** Keeps every row of the service. `putBack` makes all later changes undone, while clients stay connected. */
 export async function keepRows(db: Pool): Promise<{ putBack(): Promise<void> }> {

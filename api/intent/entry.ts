@@ -283,10 +283,9 @@ function expiry(envelope: Envelope, occurredAtMs: number, deliverAtMs = 0): numb
 function specOf({ types }: Catalog, { notification_type: type = '' }: Envelope): TypeSpec {
   const spec = types.get(type);
   if (spec !== undefined && !spec.isRetired) return spec;
-  const problem = spec === undefined ? 'is not in the catalog' : 'is retired';
-  // Another text may be a value of the sender, such as an address.
-  const name = /^[a-z][a-z0-9_.]{0,99}$/.test(type) ? `${type} ` : '';
-  throw new Refusal('unknown_notification_type', `notification_type ${name}${problem}`);
+  // An unknown one may be a value of the sender, such as an address.
+  const problem = spec === undefined ? 'is not in the catalog' : `${type} is retired`;
+  throw new Refusal('unknown_notification_type', `notification_type ${problem}`);
 }
 
 function producerOf({ producer = '' }: Envelope, { type, producer: expected }: TypeSpec): Producer {

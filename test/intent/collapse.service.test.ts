@@ -8,7 +8,7 @@ import { newIntent, publishIntent } from '../../client/notificationintent.ts';
 import type { Operator } from '../../client/operator.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot, way } from '../harness.ts';
-import { keepRows, noWorkflows } from '../put-back.ts';
+import { keepRows, untilWorkflowsEnd } from '../put-back.ts';
 import { GATEWAY, MAIL } from '../service-process.ts';
 import { entriesOf, intentStatusOf, routesOf as rowsOf } from './rows.ts';
 
@@ -330,7 +330,7 @@ test('I93 nothing older follows the newest of a window that PostgreSQL has forgo
   for (let n = 0; n < 300; n += 1) await slot.redis.xadd('notification:intents', '*', 'producer', 'shop');
   const second = await publish('older', 2);
   await close(first, second);
-  await noWorkflows(slot);
+  await untilWorkflowsEnd(slot, [first, second]);
   await slot.stopServices();
   await putBack();
   await advance(first);

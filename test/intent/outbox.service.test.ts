@@ -286,7 +286,7 @@ describe('the relay', () => {
       {
         idempotencyKey: 'broken',
         problemCode: 'unknown_notification_type',
-        problem: 'notification_type game.turn.lost is not in the catalog',
+        problem: 'notification_type is not in the catalog',
       },
     ]);
     expect(lines).toContainEqual({

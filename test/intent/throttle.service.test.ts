@@ -13,7 +13,7 @@ import type { Operator } from '../../client/operator.ts';
 import { writeRows } from '../../dev/intent-rows.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
-import { keepRows, noWorkflows } from '../put-back.ts';
+import { keepRows, untilWorkflowsEnd } from '../put-back.ts';
 import { MAIL } from '../service-process.ts';
 import { endOf, routeIn, routesOf, untilStatuses } from './rows.ts';
 
@@ -193,7 +193,7 @@ describe.each(['child', 'direct'])('mode %s', (mode) => {
     await age('1 hour');
     const again = [await publish(SALE, 'user-7'), await publish(SALE, 'user-7')];
     for (const id of again) await untilStatuses(slot, id, ...PASSED);
-    await noWorkflows(slot);
+    await untilWorkflowsEnd(slot, again);
     await slot.stopServices();
     await putBack();
     await start();

@@ -33,6 +33,51 @@ afterAll(async () => {
   rmSync(dir, { recursive: true, force: true });
 });
 
+test('S1 S3 S5 a service that is killed in a round, or between rounds, converges after its restart', async () => {
+  const { targets } = registry;
+  const first = await fleet.start(env);
+  await registry.write(['BTC', 'ETH']);
+  await registry.tell();
+  const { version } = await registry.settled();
+
+  // In the middle of a round: three targets have not answered yet.
+  const hanging = ['us-east-collector', 'us-east-alert-1', 'sa-east-alert-10'];
+  for (const target of hanging) targets.fail({ target, failure: { kind: 'hang' } });
+  await registry.write(['SOL']);
+  await registry.tell();
+  await eventually('all but three to have it', async () => {
+    const has = targets.targets.filter(({ name }) => targets.held(name).version === version + 1);
+    return has.length === 74;
+  });
+  await first.end('SIGKILL');
+  targets.heal();
+  const second = await fleet.start(env);
+  expect(await registry.settled(60_000)).toMatchObject({ version: version + 1 });
+
+  // Between rounds: the ladder has an hour to go.
+  targets.fail({ target: 'us-west-alert-1', failure: { kind: 'status', status: 500 } });
+  await registry.tell();
+  const failures = async () =>
+    (await registry.rows()).find(({ target }) => target === 'us-west-alert-1')!.consecutive_failures;
+  const waiting = await eventually('the third failure', async () => {
+    if ((await failures()) < 3) return undefined;
+    const state = await registry.status();
+    return state.alarm && state;
+  });
+  await second.end('SIGKILL');
+  await registry.write(['LINK']);
+  const third = await fleet.start(env);
+  expect(await registry.status()).toMatchObject({
+    failedTargets: ['us-west-alert-1'],
+    alarm: waiting.alarm,
+  });
+
+  targets.heal();
+  await registry.tell();
+  expect(await registry.settled()).toMatchObject({ version: version + 2 });
+  expect(await third.end('SIGTERM')).toBe(0);
+}, 180_000);
+
 test('S1 targets that are new in the file are told at the start, those that are gone are forgotten', async () => {
   const [gone, ...rest] = registry.targets.targets;
   const file = path.join(dir, 'changed.json');
