@@ -1,6 +1,13 @@
-/** What is asked of a supervisor: whether it is understood, and what of it waits. Pure. */
+/** What is asked of a supervisor: whether it is understood, and what of it waits, in a list that does not grow by what it holds already. Pure. */
 import { refuse } from '../long-lived.ts';
-import type { Command, ConnectionList, RouterChange, RouterKey, ToggleConnections } from './contract.ts';
+import type {
+  Command,
+  CommandKind,
+  ConnectionList,
+  RouterChange,
+  RouterKey,
+  ToggleConnections,
+} from './contract.ts';
 import { MAX_CONNECTIONS, MAX_WAITING_COMMANDS, MAX_WAITING_CONNECTIONS } from './contract.ts';
 
 /** Ids of connections: 12 bytes as base64url, or the ids that other programs have given to theirs. */
@@ -83,17 +90,22 @@ export function isFull(queue: readonly Command[]): boolean {
   return queue.reduce((sum, { connIds = [] }) => sum + connIds.length, 0) >= MAX_WAITING_CONNECTIONS;
 }
 
-/** Queues a command. It joins the last one if that is of the same kind and has room for it. */
+/**
+ * Queues a command. What waits already is not queued again: a connection is left out whose last command that waits is
+ * of the same kind. What is left joins the last command if it is of the same kind and has room.
+ */
 export function enqueue(queue: Command[], { kind, connIds }: Command): void {
-  const before = queue.at(-1);
-  const last = before?.kind === kind ? before : undefined;
   if (!connIds) {
-    if (!last || last.connIds) queue.push({ kind });
+    if (!isWaitingForAll(queue, kind)) queue.push({ kind });
     return;
   }
-  const joined = [...new Set([...(last?.connIds ?? []), ...connIds])];
-  if (last?.connIds && joined.length <= MAX_CONNECTIONS) queue[queue.length - 1] = { kind, connIds: joined };
-  else queue.push({ kind, connIds });
+  const wanted = notWaiting(queue, kind, connIds);
+  if (wanted.length === 0) return;
+  const last = queue.at(-1);
+  const joined = last?.kind === kind && last.connIds ? [...last.connIds, ...wanted] : [];
+  if (joined.length > 0 && joined.length <= MAX_CONNECTIONS)
+    queue[queue.length - 1] = { kind, connIds: joined };
+  else queue.push({ kind, connIds: wanted });
 }
 
 /**
@@ -102,4 +114,27 @@ export function enqueue(queue: Command[], { kind, connIds }: Command): void {
  */
 export function afterFlush(queue: readonly Command[]): Command[] {
   return queue.filter(({ kind, connIds }) => kind !== 'create' && connIds);
+}
+
+function isWaitingForAll(queue: readonly Command[], kind: CommandKind): boolean {
+  const last = queue.findLast(
+    (command) => command.kind !== 'reconcile' && (!command.connIds || command.kind !== kind),
+  );
+  return last?.kind === kind;
+}
+
+function notWaiting(queue: readonly Command[], kind: CommandKind, connIds: readonly string[]): string[] {
+  const waiting = new Set<string>();
+  const open = new Set(connIds);
+  for (const command of queue.toReversed()) {
+    if (!command.connIds) {
+      // A Create for all leaves alone what is switched off, which is what an smp-delete by name is about.
+      if (command.kind === 'smp-delete' && kind === 'create') break;
+      continue;
+    }
+    for (const connId of command.connIds) {
+      if (open.delete(connId) && command.kind === kind) waiting.add(connId);
+    }
+  }
+  return [...new Set(connIds)].filter((connId) => !waiting.has(connId));
 }

@@ -26,7 +26,9 @@ import type { SessionBinding, Transmission } from './blocks.ts';
 
 /** Commands that wait for their answers; further ones wait until there is room. */
 const MOST_WAITING = 512;
-/** Unasked transmissions of a router between two answers, and answers that nothing waits for; a router that sends more floods. */
+/** Answers that came too late may still come, each once. */
+const MOST_LATE = 4_096;
+/** Unasked transmissions of a router between two answers; a router that sends more floods. */
 const MOST_UNASKED = 1_000;
 /** What a router has not taken yet: more than all commands that wait have, so it takes nothing. */
 const MOST_UNREAD_BYTES = 16 * 1024 * 1024;
@@ -85,6 +87,8 @@ export function beginSession(
 ): RouterSession {
   const { facts, version } = binding;
   const waiting = new Map<string, Waiting>();
+  /** Correlation ids of commands whose time was up. */
+  const late = new Set<string>();
   const wantRoom: (() => void)[] = [];
   const { promise: ended, resolve: tellEnd } = Promise.withResolvers<RouterError>();
   let end: RouterError | undefined;
@@ -125,9 +129,12 @@ export function beginSession(
       takeUnasked(answer);
       return;
     }
-    const asked = waiting.get(correlationId.toString('base64url'));
-    // It came too late.
-    if (!asked) return countUnasked();
+    const id = correlationId.toString('base64url');
+    const asked = waiting.get(id);
+    if (!asked) {
+      if (!late.delete(id)) throw new MalformedError('an answer is to no command');
+      return;
+    }
     const isAbout = asked.entityId.equals(entityId) || (answer.op === 'ERR' && entityId.length === 0);
     if (!isAbout) throw new MalformedError('an answer is about something else than the question');
     unasked = 0;
@@ -139,10 +146,6 @@ export function beginSession(
     // It could not tell which command it did not understand.
     if (answer.op === 'ERR') finish(answer.error);
     else if (!UNASKED.has(answer.op)) throw new MalformedError('an answer has no question');
-    countUnasked();
-  }
-
-  function countUnasked(): void {
     unasked += 1;
     if (unasked > MOST_UNASKED) throw new MalformedError('more is told than anybody asked for');
   }
@@ -163,6 +166,11 @@ export function beginSession(
   ): void {
     const heardBefore = heard;
     const timer = setTimeout(() => {
+      late.add(id);
+      for (const oldest of late) {
+        if (late.size <= MOST_LATE) break;
+        late.delete(oldest);
+      }
       const error = broker('TIMEOUT', `no answer within ${commandTimeoutMs} ms`);
       waiting.get(id)?.settle({ ok: false, error });
       // No other command has heard from it meanwhile either.

@@ -151,7 +151,8 @@ describe('what cannot be agreed on', () => {
 describe('hostile routers', () => {
   const corrupt = (write: (peer: Peer, first: Transmission) => void) =>
     asking({ onBlock: (peer, [first]) => write(peer, first!) }, [ndel(), ndel()]);
-  const unasked = { correlationId: NOTHING, entityId: NOTHING, content: ascii('OK') };
+  const stranger = { correlationId: randomBytes(24), entityId: NOTHING, content: ascii('OK') };
+  const unasked = { ...stranger, correlationId: NOTHING };
 
   test.each<[string, (peer: Peer, first: Transmission) => void, string]>([
     [
@@ -162,6 +163,7 @@ describe('hostile routers', () => {
     ['padding', (peer) => peer.write(Buffer.alloc(16_384)), 'a block is not padded as blocks are'],
     ['no transmission', (peer) => peer.say(Buffer.from([0])), 'a block has no transmission'],
     ['half a transmission', (peer) => peer.say(Buffer.from([1, 0, 9, 1])), 'a transmission ends too early'],
+    ['an answer to no command', (peer) => peer.answer(stranger), 'an answer is to no command'],
     ['an answer without a question', (peer) => peer.answer(unasked), 'an answer has no question'],
     [
       'an unknown word',
