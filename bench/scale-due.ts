@@ -4,52 +4,22 @@
  */
 import type { Intent } from '../api/intent/entry.ts';
 import { writeOpenRows } from '../dev/intent-rows.ts';
-import type { Bench, Part } from './environment.ts';
-import { intentFor, serviceOf } from './intent.ts';
-import type { Finding, Measurement } from './measurement.ts';
-import { PER_SECOND, besideNewIntents } from './scale-recovery.ts';
+import type { Part } from './environment.ts';
+import { intentFor } from './intent.ts';
+import { besideNewIntents } from './scale-recovery.ts';
 
 const INTENTS = 100_000;
 const BATCH_SIZE = 500;
-const LONGEST_S = 180;
-const MOST_SLOWDOWN = 3;
-const PART = 'direct';
-const ROW = 'scale.due';
 
-export const scaleDue: Measurement = {
-  name: ROW,
-  meaning: `${INTENTS} intents that are due within one minute, while ${PER_SECOND} new intents a second come in`,
-  isQuick: false,
-  rows: [
-    {
-      name: `${ROW}.delivered`,
-      unit: 's',
-      target: { atMost: LONGEST_S },
-      meaning: 'from the beginning of the minute until all of them are published',
-    },
-    {
-      name: `${ROW}.slowdown`,
-      unit: '',
-      target: { atMost: MOST_SLOWDOWN },
-      meaning: 'p50 from XADD to push event meanwhile, in that of the same intents alone',
-    },
-  ],
-  run: measure,
-};
-
-async function measure(bench: Bench): Promise<Finding[]> {
-  const part = await bench.part(PART);
-  await serviceOf(bench, PART);
-  const { seconds, slowdown } = await besideNewIntents(bench, part, {
-    longestS: LONGEST_S,
-    plant: () => plant(part),
-    countLeft: () => countLeft(part),
-  });
-  return [
-    { row: `${ROW}.delivered`, value: seconds },
-    { row: `${ROW}.slowdown`, ...slowdown },
-  ];
-}
+export const scaleDue = besideNewIntents({
+  name: 'scale.due',
+  part: 'direct',
+  work: `${INTENTS} intents that are due within one minute`,
+  done: { row: 'delivered', meaning: 'from the beginning of the minute until all of them are published' },
+  longestS: 180,
+  plant,
+  countLeft,
+});
 
 /** Ids of entries of long ago, which nothing that the benchmark publishes has. */
 const ID_TIME = 1_600_000_000_000;

@@ -6,58 +6,66 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Bench, Part } from './environment.ts';
 import { ROUTES_PER_RECIPIENT, serviceOf } from './intent.ts';
 import { openProbe, paced } from './latency.ts';
-import type { Finding, Measurement } from './measurement.ts';
+import type { Measurement } from './measurement.ts';
 import { quantile } from './statistics.ts';
 
 const ROUTES = 100_000;
-const LONGEST_S = 600;
 const MOST_SLOWDOWN = 3;
 const ALONE_SECONDS = 20;
 /** New intents. */
-export const PER_SECOND = 5;
+const PER_SECOND = 5;
 const LOOK_INTERVAL_MS = 1_000;
-const PART = 'on_failure';
-const ROW = 'scale.open-routes';
 
-export const scaleRecovery: Measurement = {
-  name: ROW,
-  meaning: `${ROUTES} overdue routes without a workflow, while ${PER_SECOND} new intents a second come in`,
-  isQuick: false,
-  rows: [
-    {
-      name: `${ROW}.taken-up`,
-      unit: 's',
-      target: { atMost: LONGEST_S },
-      meaning: 'until all of them are published, the wait for the reconciliation included',
-    },
-    {
-      name: `${ROW}.slowdown`,
-      unit: '',
-      target: { atMost: MOST_SLOWDOWN },
-      meaning: 'p50 from XADD to push event meanwhile, in that of the same intents alone',
-    },
-  ],
-  run: measure,
-};
-
-async function measure(bench: Bench): Promise<Finding[]> {
-  const part = await bench.part(PART);
-  await serviceOf(bench, PART);
-  const { seconds, slowdown } = await besideNewIntents(bench, part, {
-    longestS: LONGEST_S,
-    plant: () => plant(part),
-    countLeft: () => openRoutes(part),
-  });
-  return [
-    { row: `${ROW}.taken-up`, value: seconds },
-    { row: `${ROW}.slowdown`, ...slowdown },
-  ];
-}
+export const scaleRecovery = besideNewIntents({
+  name: 'scale.open-routes',
+  part: 'on_failure',
+  work: `${ROUTES} overdue routes without a workflow`,
+  done: {
+    row: 'taken-up',
+    meaning: 'until all of them are published, the wait for the reconciliation included',
+  },
+  longestS: 600,
+  plant,
+  countLeft: openRoutes,
+});
 
 interface OtherWork {
+  name: string;
+  part: 'on_failure' | 'direct';
+  work: string;
+  /** How long it takes, s. */
+  done: { row: string; meaning: string };
   longestS: number;
-  plant(): Promise<void>;
-  countLeft(): Promise<number>;
+  plant(part: Part): Promise<void>;
+  countLeft(part: Part): Promise<number>;
+}
+
+/** Other work, and what a few new intents a second notice of it. */
+export function besideNewIntents(other: OtherWork): Measurement {
+  const { name, work, done, longestS } = other;
+  return {
+    name,
+    meaning: `${work}, while ${PER_SECOND} new intents a second come in`,
+    isQuick: false,
+    rows: [
+      { name: `${name}.${done.row}`, unit: 's', target: { atMost: longestS }, meaning: done.meaning },
+      {
+        name: `${name}.slowdown`,
+        unit: '',
+        target: { atMost: MOST_SLOWDOWN },
+        meaning: 'p50 from XADD to push event meanwhile, in that of the same intents alone',
+      },
+    ],
+    async run(bench) {
+      const part = await bench.part(other.part);
+      await serviceOf(bench, other.part);
+      const { seconds, slowdown } = await measure(bench, part, other);
+      return [
+        { row: `${name}.${done.row}`, value: seconds },
+        { row: `${name}.slowdown`, ...slowdown },
+      ];
+    },
+  };
 }
 
 /**
@@ -66,10 +74,10 @@ interface OtherWork {
  * @returns how long it takes, and p50 of new intents meanwhile in that of the same alone. @throws Error when it takes twice
  * as long as it may.
  */
-export async function besideNewIntents(bench: Bench, part: Part, { longestS, plant, countLeft }: OtherWork) {
+async function measure(bench: Bench, part: Part, { longestS, plant, countLeft }: OtherWork) {
   const aloneMs = quantile(await latenciesFor(part, ALONE_SECONDS), 0.5);
   bench.report(`p50 alone ${aloneMs.toFixed(1)} ms; planting the other work`);
-  await plant();
+  await plant(part);
   const beganAt = performance.now();
   const probe = await openProbe(part);
   let isOver = false;
@@ -81,7 +89,7 @@ export async function besideNewIntents(bench: Bench, part: Part, { longestS, pla
   let seconds = 0;
   for (let left = Infinity; left > 0;) {
     await sleep(LOOK_INTERVAL_MS);
-    left = await countLeft();
+    left = await countLeft(part);
     seconds = (performance.now() - beganAt) / 1_000;
     if (Math.round(seconds) % 20 === 0) bench.report(`${left} left after ${seconds.toFixed(0)} s`);
     if (seconds > 2 * longestS) throw new Error(`${left} are left after ${seconds.toFixed(0)} s`);

@@ -7,6 +7,7 @@ import { randomBytes } from 'node:crypto';
 import type { Readable, Writable } from 'node:stream';
 import type { Command } from 'commander';
 import { z } from 'zod';
+import { given } from '../api/given.ts';
 import { CHANNELS } from '../api/intent/catalog.ts';
 import { clockOf } from '../client/choices.ts';
 import { NotFoundError, causeOf } from '../client/errors.ts';
@@ -18,7 +19,7 @@ import { UsageError, action, explain } from './command.ts';
 import { form, option } from './definition.ts';
 import { examine } from './doctor.ts';
 import { onStop, shell } from './invocation.ts';
-import { givenOf, parseEntryId, parseProducer, parseTime, parseType, requestedByOption } from './options.ts';
+import { parseEntryId, parseProducer, parseTime, parseType, requestedByOption } from './options.ts';
 import { report } from './output.ts';
 import type { Dependency, Session } from './session.ts';
 import { withSession } from './session.ts';
@@ -160,11 +161,11 @@ const READING: Record<string, Tool> = {
     { user: text('user id, or address of an administrator'), type: ofIntents.type, since: span.since, limit },
     ({ user, ...options }) =>
       withOperator(({ why }, { config }) =>
-        why(user, { ...givenOf(options), retentionMs: config.values.NOTIFICATION_RECORD_RETENTION }),
+        why(user, { ...given(options), retentionMs: config.values.NOTIFICATION_RECORD_RETENTION }),
       ),
   ),
   dead_letters_list: tool('Routes that are dead: failure and cause.', { ...ofDeadLetters, limit }, (filter) =>
-    withOperator(({ deadLetters }) => deadLetters.list(givenOf(filter))),
+    withOperator(({ deadLetters }) => deadLetters.list(given(filter))),
   ),
   notifications_list: tool(
     'Accepted notifications, newest first.',
@@ -174,7 +175,7 @@ const READING: Record<string, Tool> = {
       idempotencyKey: text('idempotency key').optional(),
       recipient: text('user id, or address of an administrator').optional(),
     },
-    (filter) => withOperator(({ notifications }) => notifications.list(givenOf(filter))),
+    (filter) => withOperator(({ notifications }) => notifications.list(given(filter))),
   ),
   notifications_show: tool(
     'One notification with its routes, and what it waits for.',
@@ -190,7 +191,7 @@ const READING: Record<string, Tool> = {
   actions_list: tool(
     'Who asked for which change, newest first.',
     { ...span, target: text('what it was done to').optional(), limit },
-    (filter) => withOperator(({ actions }) => actions.list(givenOf(filter))),
+    (filter) => withOperator(({ actions }) => actions.list(given(filter))),
   ),
 };
 
@@ -211,20 +212,20 @@ function changing(requestedBy: string): Record<string, Tool> {
   ): Tool => {
     const dryRuns = new Map<string, Found & { untilMs: number }>();
     return tool(`${description} Without token: a dry run.`, { ...input, ...second }, async (args) => {
-      const { token, reason, ...given } = givenOf(args as Args<typeof second>);
+      const { token, reason, ...rest } = given(args as Args<typeof second>);
       if (token === undefined) {
-        const found = await withOperator((_, session) => dryRun(given as Args<Input>, session), needs);
+        const found = await withOperator((_, session) => dryRun(rest as Args<Input>, session), needs);
         const next = randomBytes(8).toString('hex');
         dryRuns.set(next, { ...found, untilMs: Date.now() + TOKEN_LIFETIME_MS });
         if (dryRuns.size > MOST_TOKENS) dryRuns.delete(dryRuns.keys().next().value!);
         return { note: 'nothing was done', reaches: found.reaches, token: next };
       }
-      if (Object.keys(given).length > 0) throw new UsageError('give the token alone: it stands for the rest');
+      if (Object.keys(rest).length > 0) throw new UsageError('give the token alone: it stands for the rest');
       const found = dryRuns.get(token);
       if (found === undefined || found.untilMs < Date.now())
         throw new UsageError('no dry run of this tool within 10 minutes has this token');
       dryRuns.delete(token);
-      const request = { requestedBy, ...givenOf({ reason }) };
+      const request = { requestedBy, ...given({ reason }) };
       return withOperator((operator) => found.make(operator, request), ['postgres', 'temporal']);
     });
   };
@@ -269,9 +270,10 @@ function changing(requestedBy: string): Record<string, Tool> {
 }
 
 /** A filter that reaches nothing newer than its dry run. @throws UsageError without a filter. */
-async function fixed<Filter extends { until?: Date | undefined }>(given: Filter, { resources }: Session) {
-  if (Object.keys(given).length === 0) throw new UsageError('say which: since 30d for everything of 30 days');
-  return givenOf({ ...given, until: given.until ?? new Date(await clockOf(resources.db)) });
+async function fixed<Filter extends { until?: Date | undefined }>(filter: Filter, { resources }: Session) {
+  if (Object.keys(filter).length === 0)
+    throw new UsageError('say which: since 30d for everything of 30 days');
+  return given({ ...filter, until: filter.until ?? new Date(await clockOf(resources.db)) });
 }
 
 const contentOf = (said: string) => ({ content: [{ type: 'text' as const, text: printable(said) }] });

@@ -1,6 +1,7 @@
 /** `operations`: operations on many items, which go on without the command. */
 import type { Command } from 'commander';
 import { Option } from 'commander';
+import { given } from '../api/given.ts';
 import type { ChosenOperation, OperationRequest, OperationView } from '../client/operations.ts';
 import type { Operator } from '../client/operator.ts';
 import type { BulkOptions, Matching } from './bulk.ts';
@@ -10,7 +11,7 @@ import { EXIT, UsageError, action } from './command.ts';
 import type { Filters, Form } from './definition.ts';
 import { define, filterOf, form, list, option } from './definition.ts';
 import type { Requested } from './options.ts';
-import { givenOf, reasonOption, requestOf, requestedByOption } from './options.ts';
+import { reasonOption, requestOf, requestedByOption } from './options.ts';
 import { printFields, printHeading, printJson, printLine, report } from './output.ts';
 import { untilInterrupted, withProgress } from './progress.ts';
 import type { Dependency, Session } from './session.ts';
@@ -69,7 +70,7 @@ export function operate<Group extends object>(
       ...requestOf(options),
       ratePerSecond: options.rate,
       // Nothing less than matches: some may have come to match since they were counted.
-      ...givenOf({ limit: options.limit }),
+      ...given({ limit: options.limit }),
     });
     return followOperation(operator, begun, options, finish && ((signal) => finish(operator, begun, signal)));
   });

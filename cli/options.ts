@@ -1,6 +1,7 @@
 /** Options that several commands have, and how their values are read. */
 import { userInfo } from 'node:os';
 import { InvalidArgumentError, Option } from 'commander';
+import { given } from '../api/given.ts';
 import { DURATION_FORMS, durationMs } from '../api/durations.ts';
 import type { Catalog } from '../api/intent/catalog.ts';
 import { CHANNELS } from '../api/intent/catalog.ts';
@@ -127,12 +128,6 @@ export const reasonOption = () => new Option('--reason <text>', 'kept and shown 
 export const requestedByOption = () =>
   new Option('--requested-by <name>', 'who asks; kept with the request').default(operatorName());
 
-type Given<Filter> = { [Field in keyof Filter]?: Exclude<Filter[Field], undefined> };
-
-/** @returns a filter of what was given alone. */
-export const givenOf = <Filter extends object>(filter: Filter): Given<Filter> =>
-  Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== undefined)) as Given<Filter>;
-
 /** Of a command that changes something, as its action gets it. */
 export interface Requested {
   requestedBy: string;
@@ -141,7 +136,7 @@ export interface Requested {
 }
 
 /** Who asks for a change, and why. */
-export const requestOf = ({ requestedBy, reason }: Requested) => ({ requestedBy, ...givenOf({ reason }) });
+export const requestOf = ({ requestedBy, reason }: Requested) => ({ requestedBy, ...given({ reason }) });
 
 /** The user of the operating system, who need not have a name in a container. */
 export function operatorName(): string {

@@ -4,6 +4,7 @@
  */
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
+import { given } from '../api/given.ts';
 import { SelfExplanatoryError } from '../api/errors.ts';
 import type { ConnectedOperator } from '../client/connect.ts';
 import { connectOperator, openDatabase, openRedis } from '../client/connect.ts';
@@ -21,7 +22,6 @@ import type { StackEndpoints } from '../config/stack-endpoints.ts';
 import { readStackEndpoints } from '../config/stack-endpoints.ts';
 import type { RedisPlace } from '../config/values.ts';
 import { shell } from './invocation.ts';
-import { givenOf } from './options.ts';
 
 export type Dependency = 'redis' | 'postgres' | 'temporal';
 
@@ -270,7 +270,7 @@ function addressesOf(config: Config): Addresses {
   }
   return {
     ...{ redis, postgresDsn },
-    ...givenOf({ temporalAddress, userServiceUrl, uiUrl }),
+    ...given({ temporalAddress, userServiceUrl, uiUrl }),
     embedded: [
       ...(redisPlaceOf(values) ? [] : ['Redis']),
       ...(values.NOTIFICATION_POSTGRES_PRIMARY_DSN === undefined ? ['PostgreSQL'] : []),

@@ -2,6 +2,7 @@
 import type { Client } from '@temporalio/client';
 import type { Command } from 'commander';
 import type { Pool } from 'pg';
+import { given } from '../api/given.ts';
 import { OperationFailedError, causeOf } from '../client/errors.ts';
 import { SCHEDULE_LIMIT_MS, bounded } from '../client/temporal.ts';
 import { oncePossible } from '../client/wait-until.ts';
@@ -26,7 +27,7 @@ import { grantToService, setSessionDefaults } from '../migrations/service-role.t
 import { EXIT, action } from './command.ts';
 import { form, option } from './definition.ts';
 import { shell } from './invocation.ts';
-import { durationOption, givenOf } from './options.ts';
+import { durationOption } from './options.ts';
 import { countOf, durationOf, printItems, printJson, report } from './output.ts';
 import type { Session } from './session.ts';
 import { allReached, check, openSession } from './session.ts';
@@ -119,7 +120,7 @@ async function setUp(session: Session, options: SetupOptions): Promise<SetupStep
   const { schedules } = needsOf(config);
   const needs: SetupNeeds = {
     ...{ temporal, namespace, searchAttributes: SEARCH_ATTRIBUTES, schedules, isDryRun },
-    ...givenOf({ retentionMs: options.retention }),
+    ...given({ retentionMs: options.retention }),
   };
   // Unlike other commands, this one does not need the namespace to be there.
   await allReached([

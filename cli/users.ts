@@ -1,5 +1,6 @@
 /** `users forget`: what is kept of a person goes, and what stays is said. */
 import type { Command } from 'commander';
+import { given } from '../api/given.ts';
 import { NotFoundError, OperationFailedError } from '../client/errors.ts';
 import type { Forgotten, Subject } from '../client/forget.ts';
 import { isMeant } from './bulk.ts';
@@ -7,7 +8,7 @@ import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, action } from './command.ts';
 import { form, option } from './definition.ts';
 import type { Requested } from './options.ts';
-import { givenOf, parseCount, reasonOption, requestOf, requestedByOption } from './options.ts';
+import { parseCount, reasonOption, requestOf, requestedByOption } from './options.ts';
 import { printHeading, printItems, printJson, report } from './output.ts';
 import { withSession } from './session.ts';
 
@@ -55,7 +56,7 @@ function forget(userId: string, options: ForgetOptions): Promise<ExitCode> {
   const { also = [], subscriptionUser, dryRun, json } = options;
   return withSession(['postgres', 'redis'], async ({ operator, config }) => {
     const recordRetentionMs = config.values.NOTIFICATION_RECORD_RETENTION;
-    const subject: Subject = { userId, also, recordRetentionMs, ...givenOf({ subscriptionUser }) };
+    const subject: Subject = { userId, also, recordRetentionMs, ...given({ subscriptionUser }) };
     if (dryRun) {
       const preview = await operator.users.preview(subject);
       show(preview, json);

@@ -1,9 +1,10 @@
 /** `why`: what a user got, and why not. */
 import type { Command } from 'commander';
+import { given } from '../api/given.ts';
 import type { WhyOptions } from '../client/why.ts';
 import { EXIT, reportMore } from './command.ts';
 import { define } from './definition.ts';
-import { givenOf, rowsOf, screenOption, sinceOption, typeOption } from './options.ts';
+import { rowsOf, screenOption, sinceOption, typeOption } from './options.ts';
 import { printItems, report } from './output.ts';
 
 export function addTo(command: Command): void {
@@ -19,7 +20,7 @@ export function addTo(command: Command): void {
     run({ operator, config }, options: Pick<WhyOptions, 'type' | 'since' | 'limit'>, recipient: string) {
       const { type, since } = options;
       const retentionMs = config.values.NOTIFICATION_RECORD_RETENTION;
-      return operator.why(recipient, { limit: rowsOf(options), retentionMs, ...givenOf({ type, since }) });
+      return operator.why(recipient, { limit: rowsOf(options), retentionMs, ...given({ type, since }) });
     },
     print: ({ answers }) => printItems(answers, { AT: 'at', ID: 'id', WHY: 'sentence' }, { linked: 1 }),
     end({ answers, doubts, hasMore }, options) {

@@ -8,6 +8,7 @@ import type { Logger } from 'pino';
 import type { Locale } from '../../api/intent/mail-command.ts';
 import { resolveLocale } from '../../api/intent/mail-command.ts';
 import { subjectNotFoundSchema, userPath, userSchema } from '../../api/intent/user-service.ts';
+import { jsonIn } from '../../api/json.ts';
 import { ladderDelayMs } from '../../workflows/policies.ts';
 import type { HttpCaller } from '../http/caller.ts';
 import { isTimeout, networkReasonOf, readText } from '../http/delivery.ts';
@@ -124,7 +125,7 @@ export function createUserService({ baseUrl, timeoutMs, caller, log }: UserServi
           `User Service gave an unusable answer: it is larger than ${MAX_BODY_BYTES} bytes`,
         );
       }
-      const body = parseJson(text);
+      const body = jsonIn(text);
       if (status === 404 && subjectNotFoundSchema.safeParse(body).success) {
         return undefined;
       }
@@ -244,14 +245,6 @@ function createBreaker(log: Logger): Breaker {
 }
 
 const statusMessage = (status: number): string => `User Service answered with status ${status}`;
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
 
 interface Lookup {
   result: Promise<Recipient | undefined>;

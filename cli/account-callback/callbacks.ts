@@ -1,5 +1,6 @@
 /** `callbacks`: account values as they are delivered to portfolio services. */
 import type { Command } from 'commander';
+import { given } from '../../api/given.ts';
 import { CALLBACK_KINDS } from '../../api/account-callback/callback.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
 import { MALFORMED_INPUT_CODES, callbackInputSchema, problemOf } from '../../api/account-callback/input.ts';
@@ -19,7 +20,6 @@ import { EXIT, UsageError, action, parseJson, reportMore } from '../command.ts';
 import { define, filterOf, form, list, option, printRawFields } from '../definition.ts';
 import type { Requested } from '../options.ts';
 import {
-  givenOf,
   limitOption,
   parseCount,
   parseEntryId,
@@ -59,7 +59,7 @@ export function addTo(callbacks: Command): void {
     ],
     run: ({ operator }, options: AccountFilter & { limit: number }, userId: string) => {
       const { kind, status, since, until, limit } = options;
-      return operator.callbacks.show(userId, { ...givenOf({ kind, status, since, until }), limit });
+      return operator.callbacks.show(userId, { ...given({ kind, status, since, until }), limit });
     },
     print: (view, { limit }) => printAccount(view, limit),
   });

@@ -1,6 +1,7 @@
 /** `channels` and `producers`: pausing and resuming push, e-mail, or all that comes from one producer, and its weight. */
 import type { Command } from 'commander';
 import { Argument, InvalidArgumentError } from 'commander';
+import { given } from '../../api/given.ts';
 import type { Producer } from '../../api/intent/catalog.ts';
 import type { HeldView, Pause } from '../../client/intent/channels.ts';
 import { LEAST_WEIGHT, MOST_WEIGHT, USUAL_WEIGHT } from '../../client/intent/weights.ts';
@@ -12,14 +13,7 @@ import { CHANNEL_NAMES } from '../../workflows/intent/channel-contract.ts';
 import { UsageError } from '../command.ts';
 import { define, option } from '../definition.ts';
 import type { Requested } from '../options.ts';
-import {
-  givenOf,
-  parseCount,
-  parseProducer,
-  reasonOption,
-  requestOf,
-  requestedByOption,
-} from '../options.ts';
+import { parseCount, parseProducer, reasonOption, requestOf, requestedByOption } from '../options.ts';
 import type { Columns } from '../output.ts';
 import { countOf, printItems, report } from '../output.ts';
 
@@ -137,7 +131,7 @@ function addCommands<Noun extends string, Name extends string>(
     examples: [`${group} resume ${held.examples.resume}`],
     needs: ['postgres', 'temporal'],
     run: ({ operator }, { rate, requestedBy }: Requested & { rate?: number }, name: Name) =>
-      held.operations(operator).resume(name, { requestedBy, ...givenOf({ ratePerSecond: rate }) }),
+      held.operations(operator).resume(name, { requestedBy, ...given({ ratePerSecond: rate }) }),
     print: printState,
     async end(_result, _options, [name], { operator }) {
       const view = (await held.operations(operator).list()).find((one) => one[noun] === name);

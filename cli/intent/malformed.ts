@@ -1,5 +1,6 @@
 /** `malformed`: stream entries that could not become a notification. */
 import type { Command } from 'commander';
+import { given } from '../../api/given.ts';
 import { MALFORMED_CODES } from '../../api/intent/entry.ts';
 import type { Correction } from '../../api/intent/mending.ts';
 import type { MalformedEntry, MalformedFilter } from '../../client/intent/malformed.ts';
@@ -8,7 +9,7 @@ import { EXIT } from '../command.ts';
 import { define, list, option, printRawFields } from '../definition.ts';
 import type { OperationCommandOptions } from '../operations.ts';
 import { addOneOrMany, inGroups } from '../operations.ts';
-import { addPair, givenOf, parseEntryId, producerOption, spanOptions } from '../options.ts';
+import { addPair, parseEntryId, producerOption, spanOptions } from '../options.ts';
 import { printFields, printHeading, printJson, printLine, report } from '../output.ts';
 import { withSession } from '../session.ts';
 import type { Session } from '../session.ts';
@@ -83,7 +84,7 @@ const filters = () => ({
   ...spanOptions('recorded'),
 });
 
-const correctionOf = ({ set, newKey }: Options): Correction => givenOf({ set, newKey });
+const correctionOf = ({ set, newKey }: Options): Correction => given({ set, newKey });
 
 function republishOne(entryId: string, options: Options): Promise<ExitCode> {
   const { json, dryRun, requestedBy } = options;

@@ -1,5 +1,6 @@
 /** `outbox`: notification intents in the database of a producer, and the relay that brings them to the service. */
 import type { Command } from 'commander';
+import { given } from '../../api/given.ts';
 import type { StopSignal } from '../../api/interrupts.ts';
 import { NothingToDoError } from '../../client/errors.ts';
 import type { OutboxLog, OutboxState, OutboxStatus } from '../../client/outbox.ts';
@@ -17,7 +18,7 @@ import type { ExitCode, GlobalOptions } from '../command.ts';
 import { EXIT, UsageError, action } from '../command.ts';
 import { definerOf, form, option } from '../definition.ts';
 import { onStop } from '../invocation.ts';
-import { givenOf, durationOption, parseCount, parseTime } from '../options.ts';
+import { durationOption, parseCount, parseTime } from '../options.ts';
 import { countOf, durationOf, printFields, printJson, printLine, report } from '../output.ts';
 import type { OutboxSession } from '../session.ts';
 import { withOutboxDatabase } from '../session.ts';
@@ -103,7 +104,7 @@ export function addTo(outbox: Command): void {
     above: WHERE,
     examples: ['outbox republish 17 18', 'outbox republish --state set_aside --since 1d'],
     async run({ db }, { state, since }: { state?: OutboxState; since?: Date }, ids: string[]) {
-      const which = givenOf({ ids: ids.length === 0 ? undefined : ids, state, createdSince: since });
+      const which = given({ ids: ids.length === 0 ? undefined : ids, state, createdSince: since });
       const republished = await republish(db, which);
       if (republished === 0) throw new NothingToDoError('no such row, or it is pending already');
       return { republished };

@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Command } from 'commander';
 import type { Redis } from 'ioredis';
+import { given } from '../../api/given.ts';
 import type { AudienceKind, NotificationType, TypeSpec } from '../../api/intent/catalog.ts';
 import { AUDIENCE_KINDS, typeIn } from '../../api/intent/catalog.ts';
 import { occurredKey } from '../../api/intent/stream.ts';
@@ -23,7 +24,6 @@ import {
   addPair,
   adviceFor,
   catalogOfShell,
-  givenOf,
   parseCount,
   parseFuture,
   parseTime,
@@ -203,7 +203,7 @@ async function showSettlement(
   const single = ids.length === 1 ? await viewOf(operator, ids[0]!, withoutRecord > 0) : undefined;
   if (options.json) {
     const published = linked(ids, resources);
-    printJson({ published, settlement, ...givenOf({ notification: single }) });
+    printJson({ published, settlement, ...given({ notification: single }) });
   } else if (single) printNotification(single);
   else {
     printLine(
@@ -250,10 +250,10 @@ async function intentsOf(
     options.count === 1 ? [key] : Array.from({ length: options.count }, (_, index) => `${key}/${index + 1}`);
   const { audience, deliverAt, expiresAt, requestId, traceId, traceparent } = options;
   const more = { deliverAt, expiresAt, requestId, traceId, traceparent };
-  const given = givenOf({ audience, recipientUserIds: to, ...more });
+  const fields = given({ audience, recipientUserIds: to, ...more });
   try {
     return keys.map((idempotencyKey) =>
-      newIntent(catalog, type, { idempotencyKey, payload, occurredAt, ...given }),
+      newIntent(catalog, type, { idempotencyKey, payload, occurredAt, ...fields }),
     );
   } catch (error) {
     if (!(error instanceof InvalidIntentError)) throw error;

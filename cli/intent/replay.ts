@@ -1,5 +1,6 @@
 /** `replay`: trying dead-lettered routes again. */
 import type { Command } from 'commander';
+import { given } from '../../api/given.ts';
 import type { DeadLetterFilter } from '../../client/intent/dead-letters.ts';
 import type { ChosenOperation } from '../../client/operations.ts';
 import type { ReplayOutcome } from '../../client/intent/replay.ts';
@@ -9,7 +10,7 @@ import { waitUntil } from '../../client/wait-until.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError, action } from '../command.ts';
 import { filterOf, form, option } from '../definition.ts';
-import { deadLetterFilters, givenOf, parseEntryId, requestOf, waitLimitOption } from '../options.ts';
+import { deadLetterFilters, parseEntryId, requestOf, waitLimitOption } from '../options.ts';
 import { printJson, printLine } from '../output.ts';
 import { withProgress } from '../progress.ts';
 import { withSession } from '../session.ts';
@@ -51,7 +52,7 @@ export function addTo(command: Command): void {
       }
       if (routeId !== undefined && hasFilter) throw new UsageError('a route that is named takes no filters');
       if (routeId !== undefined && !options.dryRun) return replayOne(notificationId!, routeId, options);
-      return replayMany({ ...filter, ...givenOf({ notificationId, routeId }) }, options);
+      return replayMany({ ...filter, ...given({ notificationId, routeId }) }, options);
     }),
   );
 }

@@ -1,5 +1,6 @@
 /** `mobile`: push jobs to phones. */
 import type { Command } from 'commander';
+import { given } from '../../api/given.ts';
 import { DEFAULT_MOBILE_STREAM, PRIORITIES } from '../../api/mobile-push/job.ts';
 import { checkedMobileJob } from '../../api/mobile-push/message.ts';
 import { NotFoundError, OperationFailedError } from '../../client/errors.ts';
@@ -10,14 +11,7 @@ import type { GlobalOptions } from '../command.ts';
 import { EXIT, UsageError } from '../command.ts';
 import { define, list, option, printRawFields } from '../definition.ts';
 import type { Requested } from '../options.ts';
-import {
-  givenOf,
-  parseEntryId,
-  parseFuture,
-  requestedByOption,
-  spanOptions,
-  waitLimitOption,
-} from '../options.ts';
+import { parseEntryId, parseFuture, requestedByOption, spanOptions, waitLimitOption } from '../options.ts';
 import type { Columns } from '../output.ts';
 import { printFields, printHeading, printItems, printJson, printLine } from '../output.ts';
 import type { OperationCommandOptions } from '../operations.ts';
@@ -188,7 +182,7 @@ function fieldsOf({ user: userId, expiresAt, ...options }: SendOptions): [string
   const { title, body, channel, badge, data, priority } = options;
   const expires_at_ms = expiresAt && String(expiresAt.getTime());
   const fields = Object.entries(
-    givenOf({ userId, title, body, channel, badge, data, priority, expires_at_ms }),
+    given({ userId, title, body, channel, badge, data, priority, expires_at_ms }),
   );
   const parsed = checkedMobileJob(
     '0-0',

@@ -2,6 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { text } from 'node:stream/consumers';
 import type { Command } from 'commander';
+import { given } from '../../api/given.ts';
 import type { RouterAddress } from '../../api/subscription/router-address.ts';
 import { ADDRESS_FORMS, AddressError, parseRouterAddress } from '../../api/subscription/router-address.ts';
 import { NotFoundError } from '../../client/errors.ts';
@@ -12,7 +13,7 @@ import { EXIT, UsageError, action, readSecret, showPage } from '../command.ts';
 import { define, form, option } from '../definition.ts';
 import { shell } from '../invocation.ts';
 import type { Requested } from '../options.ts';
-import { givenOf, limitOption, parseCount, requestedByOption } from '../options.ts';
+import { limitOption, parseCount, requestedByOption } from '../options.ts';
 import { countOf, printItems, printJson, printLine, report } from '../output.ts';
 import type { OperationCommandOptions } from '../operations.ts';
 import { operate, operationOptions } from '../operations.ts';
@@ -140,7 +141,7 @@ function addRetry(subscriptions: Command): void {
         throw new UsageError('give connection ids, or --user, or --all');
       }
       const isNamed = connIds.length > 0;
-      const filter: RetryFilter = givenOf({ connIds: isNamed ? connIds : undefined, userId });
+      const filter: RetryFilter = given({ connIds: isNamed ? connIds : undefined, userId });
       return operate(options, {
         what: 'subscription',
         verb: 'retry',
