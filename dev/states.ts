@@ -102,7 +102,7 @@ ntf_tokens.action REGISTER | registration due | its workflow, without limit | to
 ntf_tokens.action VERIFY | verification due | its workflow, without limit | tokens verify | N15
 ntf_tokens.action CHECK | check due | its workflow, without limit | tokens check | N15
 ntf_tokens.action DELETE | deletion due | its workflow, without limit | tokens delete | N5
-ntf_tokens_to_delete | deleted here, not on its router | its worker, without limit | subscriptions wake | N5
+ntf_tokens_to_delete | deleted here, not on its router | its worker, for 21 days | subscriptions wake | N5
 ntf_tokens_to_delete.del_failed | its key does not open | the sweep, once the key is back | subscriptions abandon | subscription-B4
 token_requests.is_done | request of an agent about its token | deleted when done, or by the sweep | tokens check | N15
 queue_imports | queues that are being taken over | deleted when done, or by the sweep | subscriptions import | subscription-L5

@@ -11,7 +11,7 @@ import { format } from 'prettier';
 import { report, runProgram } from '../dev/program.ts';
 import { TEMPORAL_VERSIONS } from '../dev/go-programs.ts';
 import { findRedis } from '../dev/servers/redis.ts';
-import { findValkey } from '../dev/servers/valkey.ts';
+import { findRedis8, findValkey } from '../dev/servers/other-redis.ts';
 import type { Result } from './report.ts';
 import { machineOf, serversOf } from './report.ts';
 import type { Verdict } from './ledger/verdict.ts';
@@ -36,13 +36,14 @@ const DIMENSIONS: readonly (readonly Choice[])[] = [
   ],
   [
     { name: 'Redis 7', options: async () => ['--redis', await findRedis(report)] },
+    { name: 'Redis 8', options: async () => ['--redis', await findRedis8(report)] },
     { name: 'Valkey 8', options: async () => ['--redis', await findValkey(report)] },
   ],
 ];
 
 const HELP = `Usage: npm run tool -- faults/matrix.ts [options]
 
-Runs the fault suite, shortly, with each combination of ${DIMENSIONS.map((choices) => choices.map(({ name }) => name).join(' and ')).join(', ')}, and
+Runs the fault suite, shortly, in mode child with each combination of ${DIMENSIONS.map((choices) => choices.map(({ name }) => name).join(' and ')).join(', ')}, and
 prints a table.
 
   --only text      cells whose names contain it, such as "Valkey 8"
@@ -103,8 +104,11 @@ async function tried(name: string, choices: readonly Choice[], file: string): Pr
   try {
     const args = (await Promise.all(choices.map((choice) => choice.options()))).flat();
     const { seed, intents, seconds, faults } = options;
-    const sizes = ['--seed', seed, '--intents', intents, '--seconds', seconds, '--faults', faults];
-    await fault([...sizes, ...args, '--json', file]);
+    const sizes = Object.entries({ seed, intents, seconds, faults }).flatMap(([name, value]) => [
+      `--${name}`,
+      value,
+    ]);
+    await fault(['--mode', 'child', ...sizes, ...args, '--json', file]);
     return existsSync(file)
       ? { name, result: JSON.parse(readFileSync(file, 'utf8')) as Result }
       : { name, problem: 'it broke down' };

@@ -2,7 +2,9 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Redis } from 'ioredis';
+import { appendBatch, findPresent } from '../../client/intent/outbox-stream.ts';
 import { readOutcomes } from '../../client/outcomes.ts';
+import { offsetKey } from '../../api/intent/stream.ts';
 import { eventually } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 import type { RedisServer, RedisServers } from '../redis-servers.ts';
@@ -37,14 +39,15 @@ function clientOf(user: string, password = passwordOf(user)): Redis {
 
 /** A key of each kind that there is, with who may write to it or read from it besides the service. */
 const KEYS: Record<string, readonly string[]> = {
-  'notification:intents': ['producer', 'notify-intent', 'operator', 'reader'],
+  'notification:intents': ['producer', 'outbox', 'notify-intent', 'operator', 'reader'],
   'notification:outcomes': ['outcomes', 'notify-intent', 'operator', 'reader'],
   'gateway:client-events': ['gateway', 'notify-intent', 'operator', 'reader'],
   'mail:delivery_commands': ['mail', 'notify-intent', 'operator', 'reader'],
   'notification:route_hand_offs:x:y:1': ['notify-intent', 'operator', 'reader'],
   'notification:route_leases:x:y': ['notify-intent', 'operator', 'reader'],
   'notification:voided_attempts:x': ['notify-intent', 'operator', 'reader'],
-  'notification:stream_offsets:x': ['notify-intent', 'operator', 'reader'],
+  'notification:outbox_batches:x': ['outbox', 'operator', 'reader'],
+  'notification:stream_offsets:x': ['outbox', 'notify-intent', 'operator', 'reader'],
   'notification:stream_republished:x:1': ['notify-intent', 'operator', 'reader'],
   'notification:stream_occurred:x': ['notify-intent', 'operator', 'reader'],
   ...Object.fromEntries(
@@ -233,6 +236,15 @@ test('security-12 who has no user, no password, or that of another user, is not 
 
 test('security-12 a producer publishes intents with its own password', async () => {
   expect(await publishTurn(clientOf('producer'), 'by-a-producer')).toMatch(/^\d+-\d+$/);
+});
+
+test('security-12 the relay of an outbox appends and finds its entries, and moves no offset', async () => {
+  const outbox = { redis: clientOf('outbox'), stream: 'notification:intents', outboxId: 'x' };
+  const appended = await appendBatch(outbox, { required: 0, batch: 1, entries: [['a', 'b']] });
+  const { ids } = appended as { ids: string[] };
+  await administrator.set(offsetKey(outbox.stream), ids[0]!);
+  expect(await findPresent(outbox, { required: 1, ids })).toEqual({ present: [true] });
+  await expect(outbox.redis.set('notification:stream_offsets:x', '1-1')).rejects.toThrow(/NOPERM|permission/);
 });
 
 test('security-12 each reader of outcomes has its own password', async () => {
