@@ -95,7 +95,7 @@ export async function findPresent(
   { required, ids }: { required: number; ids: readonly string[] },
 ): Promise<Loss | { present: boolean[] }> {
   const keys = [stream, batchKey(outboxId), offsetKey(stream)];
-  const reply = await redis.eval(FIND_PRESENT, keys.length, ...keys, required, ...ids);
+  const reply = await redis.eval_ro(FIND_PRESENT, keys.length, ...keys, required, ...ids);
   const [kind, ...rest] = reply as [string, ...(string | number)[]];
   return kind === 'lost' ? { knownBatch: Number(rest[0]) } : { present: rest.map((count) => count === 1) };
 }
