@@ -24,7 +24,7 @@ import { query } from '../postgres.ts';
 import type { Reconciled } from '../reconciliation.ts';
 import { listed } from '../reconciliation.ts';
 import { recall } from '../stream-memory.ts';
-import { describe, endStuck, isStuck, keepRunning, stateOf } from '../workflows.ts';
+import { endStuck, keepRunning, stateOf } from '../workflows.ts';
 import { giveUp, isGivenUp } from './entries.ts';
 import type { RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
@@ -153,8 +153,7 @@ export const stuckOfSettled = (db: Pool, workflows: WorkflowClient, youngMs = YO
     },
     idOf: (workflowId) => workflowId,
     async start(workflowId) {
-      const described = await describe(workflows, workflowId);
-      if (!described || !isStuck(described)) return 0;
+      if ((await stateOf(workflows, workflowId)) !== 'STUCK') return 0;
       const [row] = await query<{ is_settled: boolean }>(db, IS_SETTLED, [workflowId.split('/')[1] ?? '']);
       if (!row!.is_settled) return 0;
       await endStuck(workflows, workflowId);

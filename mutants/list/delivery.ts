@@ -259,11 +259,20 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-stuck-workflow',
     file: 'activities/workflows.ts',
-    find: "return described && isStuck(described) ? 'STUCK' : described?.status.name;",
+    find: "return described && (await isStuck(workflows, described)) ? 'STUCK' : described?.status.name;",
     replace: 'return described?.status.name;',
     wrong: 'lost',
     what: 'a workflow that cannot go on counts as one that works',
     suite: service('intent/stuck', 'I49 workflows whose tasks'),
+  },
+  {
+    id: 'delivery-stuck-workflow-signalled',
+    file: 'activities/workflows.ts',
+    find: 'return attempt + failures.length >= STUCK_AT_ATTEMPT;',
+    replace: 'return attempt >= STUCK_AT_ATTEMPT;',
+    wrong: 'lost',
+    what: 'a workflow that cannot go on counts as one that works, as long as it is signalled',
+    suite: service('intent/stuck', 'I49 a workflow that is signalled'),
   },
   {
     id: 'delivery-reconciler-beside-worker',

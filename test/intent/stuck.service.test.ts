@@ -137,3 +137,14 @@ test('I49 workflows whose tasks fail for ever are ended once nothing is left to 
   expect(await endStuck()).toBe(false);
   for (const id of Object.keys(undone)) expect([id, await stateOf(workflow, id)]).toEqual([id, 'STUCK']);
 });
+
+test('I49 a workflow that is signalled while its task fails is stuck as well', async () => {
+  const { workflow } = slot.client;
+  const workflowId = notificationWorkflowId('2-0');
+  await getStuck(workflowId);
+  await eventually('it to be stuck', async () => {
+    // Each signal begins a new count of attempts.
+    await workflow.getHandle(workflowId).signal('any');
+    return (await stateOf(workflow, workflowId)) === 'STUCK';
+  });
+});
