@@ -53,7 +53,8 @@ async function isStuck(
     .map((event) => event.workflowTaskFailedEventAttributes?.cause)
     // A task that ends while a signal comes is called off.
     .filter((cause) => cause != null && cause !== UNHANDLED_COMMAND);
-  return attempt + failures.length >= STUCK_AT_ATTEMPT;
+  // The first attempt that fails is in the history; those that follow it are not.
+  return failures.length + Math.max(attempt - 2, 0) >= STUCK_AT_ATTEMPT - 1;
 }
 
 /** @returns the latest run; undefined when Temporal does not know the workflow. */

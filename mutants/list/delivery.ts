@@ -268,7 +268,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-stuck-workflow-signalled',
     file: 'activities/workflows.ts',
-    find: 'return attempt + failures.length >= STUCK_AT_ATTEMPT;',
+    find: 'return failures.length + Math.max(attempt - 2, 0) >= STUCK_AT_ATTEMPT - 1;',
     replace: 'return attempt >= STUCK_AT_ATTEMPT;',
     wrong: 'lost',
     what: 'a workflow that cannot go on counts as one that works, as long as it is signalled',
