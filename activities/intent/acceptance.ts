@@ -88,17 +88,23 @@ export function createAcceptance(resources: IntentResources) {
     options: AcceptanceOptions,
   ): Promise<Map<string, Decided>> => {
     const decided = new Map<string, Decided>();
-    const open = await settle(notificationIds, decided, options, new Set(notificationIds));
-    const resolved = await Promise.all(open.map((intent) => resolve(intent, options)));
+    const open = await settleDecided(notificationIds, decided, options, new Set(notificationIds));
+    const resolved = await Promise.all(open.map((intent) => resolveIntent(intent, options)));
     Context.current().cancellationSignal.throwIfAborted();
     await Promise.all(resolved.filter((item) => 'why' in item).map((item) => decline(item, decided)));
-    await insert(
-      resolved.filter((item) => 'audience' in item),
+    const found = resolved.filter((item) => 'audience' in item);
+    // Each intent with windows has a transaction to itself, since it may have them in common with others.
+    const isAlone = ({ intent }: ToInsert) => windowsOf(catalog, intent) !== undefined;
+    await acceptTogether(
+      found.filter((item) => !isAlone(item)),
       decided,
     );
+    for (const item of found.filter(isAlone)) await acceptTogether([item], decided);
     const left = notificationIds.filter((id) => !decided.has(id));
-    for (const { notificationId } of await settle(left, decided, options))
-      decided.set(notificationId, { error: expired() });
+    for (const { notificationId } of await settleDecided(left, decided, options)) {
+      const failure = 'the record that held the idempotency key has just expired';
+      decided.set(notificationId, { error: ApplicationFailure.retryable(failure) });
+    }
     return decided;
   };
 
@@ -108,7 +114,7 @@ export function createAcceptance(resources: IntentResources) {
    * @param underWay earlier intents that are decided in the same breath: a later one does not wait for them.
    * @returns what is open.
    */
-  async function settle(
+  async function settleDecided(
     notificationIds: readonly string[],
     decided: Map<string, Decided>,
     { attempt }: AcceptanceOptions,
@@ -120,17 +126,17 @@ export function createAcceptance(resources: IntentResources) {
     for (const id of notificationIds) {
       const { intent, decision } = found.get(id) ?? {};
       if (!found.has(id)) {
-        decided.set(
-          id,
-          attempt < ATTEMPTS_WITHOUT_ROW ? { error: forgotten(id) } : { acceptance: { outcome: 'unknown' } },
-        );
+        const isUnknown = attempt >= ATTEMPTS_WITHOUT_ROW;
+        decided.set(id, isUnknown ? { acceptance: { outcome: 'unknown' } } : { error: forgotten(id) });
       } else if (decision?.outcome === 'earlier_waits') {
         if (underWay.has(decision.notificationId)) open.push(intent!);
         else decided.set(id, { error: await deferToEarlier(id, decision.notificationId, attempt) });
       } else if (decision) {
         if (intent && decision.outcome === 'duplicate') duplicates.push({ intent, of: decision.of });
-        else if (intent && decision.outcome === 'idempotency_conflict')
-          await refuseConflict(intent, decision.with);
+        else if (intent && decision.outcome === 'idempotency_conflict') {
+          const text = await conflictText(db, intent, decision.with);
+          await reject(intent, decision.outcome, text, decision.with);
+        }
         decided.set(id, { acceptance: decision });
       } else open.push(intent!);
     }
@@ -138,15 +144,17 @@ export function createAcceptance(resources: IntentResources) {
     return open;
   }
 
-  async function resolve(
+  async function resolveIntent(
     intent: Intent,
     { attempt, patience }: AcceptanceOptions,
   ): Promise<ToInsert | Unresolved> {
     const note = (trouble: Omit<Trouble, 'attempt'>) =>
       noteTrouble(db, intent.notificationId, { ...trouble, attempt });
     // The catalog has lost the type since the entry was read.
-    if (channelsOf(catalog, intent.notificationType, intent.audienceKind).length === 0)
-      return { intent, why: { code: 'unknown_notification_type', message: TYPE_IS_GONE } };
+    if (channelsOf(catalog, intent.notificationType, intent.audienceKind).length === 0) {
+      const message = 'notification_type is not in the catalog any more';
+      return { intent, why: { code: 'unknown_notification_type', message } };
+    }
     try {
       const audience = await resolveAudience(intent, note, patience);
       if (audience.kind !== 'unknown_user') return { intent, audience };
@@ -165,24 +173,14 @@ export function createAcceptance(resources: IntentResources) {
     else await reject(intent, why.code, why.message);
   }
 
-  /** Each intent with windows has a transaction to itself, since it may have them in common with others. */
-  async function insert(items: readonly ToInsert[], decided: Map<string, Decided>): Promise<void> {
-    const collapses = ({ intent }: ToInsert) => windowsOf(catalog, intent) !== undefined;
-    await insertTogether(
-      items.filter((item) => !collapses(item)),
-      decided,
-    );
-    for (const item of items.filter(collapses)) await insertTogether([item], decided);
-  }
-
   /** What is decided meanwhile stays as it is. What PostgreSQL refuses of many it is given one by one. */
-  async function insertTogether(items: readonly ToInsert[], decided: Map<string, Decided>): Promise<void> {
+  async function acceptTogether(items: readonly ToInsert[], decided: Map<string, Decided>): Promise<void> {
     let accepted;
     try {
       accepted = await insertRecords(db, items, { ...settings, catalog, redis });
     } catch (error) {
       if (!isPostgresRefusal(error)) throw error;
-      if (items.length > 1) for (const item of items) await insertTogether([item], decided);
+      if (items.length > 1) for (const item of items) await acceptTogether([item], decided);
       else await reject(items[0]!.intent, 'unstorable', error.message);
       return;
     }
@@ -191,17 +189,12 @@ export function createAcceptance(resources: IntentResources) {
       if (!now) continue;
       decided.set(intent.notificationId, now);
       countOutcome(intent, 'accepted');
-      reportUnusable(intent, audience);
-      warnOfTrimming(intent, audience);
+      if (audience.kind === 'user') reportRecipients(intent, audience.recipients);
       const type = { notification_type: intent.notificationType };
       for (const channel of now.collapsed) metrics.routeCollapsed({ ...type, channel });
       for (const channel of now.throttled) metrics.routeThrottled({ ...type, channel });
-      const { routeCount } = now.acceptance;
-      const throttled = now.throttled.length === 0 ? {} : { throttled: now.throttled.length };
-      log.info(
-        { ...logFieldsOf(intent), outcome: 'accepted', routes: routeCount, ...throttled },
-        'intent accepted',
-      );
+      const routes = { routes: now.acceptance.routeCount, throttled: now.throttled.length || undefined };
+      log.info({ ...logFieldsOf(intent), outcome: 'accepted', ...routes }, 'intent accepted');
     }
   }
 
@@ -232,13 +225,20 @@ export function createAcceptance(resources: IntentResources) {
     if (await refuse(resources, refused, { intent, conflictsWith })) countOutcome(intent, 'rejected');
   }
 
-  /** Redis cannot tell how far Gateway has read, so this is the only moment to say it. */
-  function warnOfTrimming(intent: Intent, audience: Audience): void {
-    if (!channelsOf(catalog, intent.notificationType, audience.kind).includes('push')) return;
-    const pushes = audience.kind === 'user' ? audience.recipients.length : 0;
-    if (pushes <= settings.gatewayMaxLen) return;
+  function reportRecipients(intent: Intent, recipients: Users): void {
+    for (const recipient of recipients) {
+      if (!('problem' in recipient)) continue;
+      metrics.unusableRecipient({ notification_type: intent.notificationType });
+      log.warn(
+        { ...logFieldsOf(intent), user_id: searchableKey(recipient.userId), reason: recipient.problem },
+        'recipient without a usable address',
+      );
+    }
+    const isPushed = channelsOf(catalog, intent.notificationType, 'user').includes('push');
+    if (!isPushed || recipients.length <= settings.gatewayMaxLen) return;
+    // Redis cannot tell how far Gateway has read, so this is the only moment to say it.
     log.warn(
-      { ...logFieldsOf(intent), pushes, stream_max_len: settings.gatewayMaxLen },
+      { ...logFieldsOf(intent), pushes: recipients.length, stream_max_len: settings.gatewayMaxLen },
       'more push events than their stream keeps; a Gateway that is behind loses some',
     );
   }
@@ -250,18 +250,6 @@ export function createAcceptance(resources: IntentResources) {
       audience_kind: intent.audienceKind,
       outcome,
     });
-  }
-
-  function reportUnusable(intent: Intent, audience: Audience): void {
-    if (audience.kind !== 'user') return;
-    for (const recipient of audience.recipients) {
-      if (!('problem' in recipient)) continue;
-      metrics.unusableRecipient({ notification_type: intent.notificationType });
-      log.warn(
-        { ...logFieldsOf(intent), user_id: searchableKey(recipient.userId), reason: recipient.problem },
-        'recipient without a usable address',
-      );
-    }
   }
 
   /** Decides intents that are open as duplicates of those with their keys. */
@@ -276,12 +264,9 @@ export function createAcceptance(resources: IntentResources) {
       log.info({ ...logFieldsOf(intent), outcome: 'duplicate', duplicate_of: of }, 'intent is a duplicate');
     }
   }
-
-  async function refuseConflict(intent: Intent, conflictsWith: string): Promise<void> {
-    const text = await conflictText(db, intent, conflictsWith);
-    await reject(intent, 'idempotency_conflict', text, conflictsWith);
-  }
 }
+
+type Users = Extract<Audience, { kind: 'user' }>['recipients'];
 
 interface Duplicate {
   intent: Intent;
@@ -294,27 +279,12 @@ interface Unresolved {
   why: { code: MalformedCode; message: string } | { error: unknown };
 }
 
-const TYPE_IS_GONE = 'notification_type is not in the catalog any more';
-
 const deferral = (message: string): ApplicationFailure =>
   ApplicationFailure.create({ type: ACCEPTANCE_DEFERRED, message });
 
 /** PostgreSQL has fallen back to an earlier state, and the reader takes the entry again. */
 const forgotten = (notificationId: string): ApplicationFailure =>
   deferral(`PostgreSQL has no row of notification ${notificationId}: its entry is to be read again`);
-
-const expired = (): ApplicationFailure =>
-  ApplicationFailure.retryable('the record that held the idempotency key has just expired');
-
-async function acceptOne(
-  acceptIntents: AcceptIntents,
-  notificationId: string,
-  options: AcceptanceOptions,
-): Promise<Acceptance> {
-  const decided = (await acceptIntents([notificationId], options)).get(notificationId)!;
-  if ('error' in decided) throw decided.error;
-  return decided.acceptance;
-}
 
 export type IntentActivities = ReturnType<typeof createIntentActivities>;
 
@@ -336,7 +306,9 @@ export function createIntentActivities(
       const options = { attempt: isLocal ? 0 : attempt };
       // Who is here has failed before, or will take a while.
       if (!isLocal) await noteTrouble(db, notificationId, options);
-      const acceptance = await acceptOne(acceptIntents, notificationId, options);
+      const decided = (await acceptIntents([notificationId], options)).get(notificationId)!;
+      if ('error' in decided) throw decided.error;
+      const { acceptance } = decided;
       return isLocal && dispatch === 'on_failure'
         ? withFirstAttempts(notificationId, acceptance)
         : acceptance;

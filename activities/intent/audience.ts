@@ -91,10 +91,8 @@ export function createAudienceResolver(sources: AudienceSources) {
     const { info, cancelled } = Context.current();
     // A local activity has no heartbeat; it is too short to need one.
     if (info.isLocal) return resolving();
-    const isLarge = intent.recipientUserIds.length > LARGE_AUDIENCE;
-    return withHeartbeats(() =>
-      isLarge ? Promise.race([largeAudience(resolving), cancelled]) : resolving(),
-    );
+    if (intent.recipientUserIds.length <= LARGE_AUDIENCE) return withHeartbeats(resolving);
+    return withHeartbeats(() => Promise.race([largeAudience(resolving), cancelled]));
   };
 
   async function resolveUsers(
@@ -107,12 +105,10 @@ export function createAudienceResolver(sources: AudienceSources) {
     const found = kept.byUser;
     const lookups = await lookUp(intent, found, note, patience);
     if (lookups.unknownUser !== undefined) return { kind: 'unknown_user', userId: lookups.unknownUser };
-    try {
-      await refuseIncomplete(intent, lookups, note);
-    } catch (error) {
+    await refuseIncomplete(intent, lookups, note).catch((error: unknown) => {
       foundRecipients.keep(notificationId, kept);
       throw error;
-    }
+    });
     const recipients = recipientUserIds.map(
       (userId) => found.get(userId) ?? { userId, problem: lookups.unusable.get(userId) ?? 'not looked up' },
     );
@@ -191,14 +187,9 @@ export function createAudienceResolver(sources: AudienceSources) {
     const reason = isUnusableOnly ? unusableReason(unusable) : lastFailure;
     const attempts = await note({ reason, isUnusableOnly });
     if (isUnusableOnly && isServiceWell && attempts >= unusableAfterAttempts) return;
-    const share =
-      recipientUserIds.length === 1
-        ? ''
-        : ` (${failed + unusable.size} of ${recipientUserIds.length} lookups)`;
-    throw ApplicationFailure.create({
-      type: USER_SERVICE_UNAVAILABLE,
-      message: `${reason}${share}`,
-    });
+    const lookups = recipientUserIds.length;
+    const share = lookups === 1 ? '' : ` (${failed + unusable.size} of ${lookups} lookups)`;
+    throw ApplicationFailure.create({ type: USER_SERVICE_UNAVAILABLE, message: `${reason}${share}` });
   }
 
   /** @returns looks one user up, a failed lookup again after a pause. */
@@ -313,11 +304,10 @@ export function materializeRoutes(
   return contacts.flatMap((contact) =>
     CHANNELS.map((channel) => {
       const isWanted = channels.includes(channel);
-      if (!isWanted || channel === 'push' || contact.problem === undefined) {
-        return slot(channel, contact.recipientRef, isWanted, contact);
-      }
-      const unusable = { mark: RECIPIENT_UNUSABLE, problem: contact.problem } as const;
-      return { ...slot(channel, contact.recipientRef, false), ...unusable };
+      const { recipientRef, problem } = contact;
+      if (!isWanted || channel === 'push' || problem === undefined)
+        return slot(channel, recipientRef, isWanted, contact);
+      return { ...slot(channel, recipientRef, false), mark: RECIPIENT_UNUSABLE, problem };
     }),
   );
 }
@@ -325,12 +315,11 @@ export function materializeRoutes(
 type Contact = Pick<RouteSlot, 'recipientRef' | 'problem'> & Partial<Pick<Recipient, 'email' | 'locale'>>;
 
 function contactsOf(audience: Audience): Contact[] {
-  if (audience.kind === 'user') {
+  if (audience.kind === 'user')
     return audience.recipients.map(({ userId, ...contact }) => ({
-      recipientRef: `user:${userId}`,
       ...contact,
+      recipientRef: `user:${userId}`,
     }));
-  }
   return audience.emails.map((email) => ({ recipientRef: `email:${email}`, email, locale: 'en' }));
 }
 
@@ -397,19 +386,17 @@ export function createTurns(most: number): () => TakeTurn {
   const queue: Participant[] = [];
 
   function giveTurns(): void {
-    for (let next = takeNext(); next; next = takeNext()) next();
-  }
-
-  function takeNext(): (() => void) | undefined {
-    const left = most - running;
-    const index = queue.findIndex((participant) => participant.running < left);
-    if (index === -1) return undefined;
-    const [participant] = queue.splice(index, 1) as [Participant];
-    const begin = participant.waiting.shift();
-    if (participant.waiting.length > 0) queue.push(participant);
-    participant.running += 1;
-    running += 1;
-    return begin;
+    for (;;) {
+      const left = most - running;
+      const index = queue.findIndex((participant) => participant.running < left);
+      const [participant] = index === -1 ? [] : queue.splice(index, 1);
+      if (!participant) return;
+      const begin = participant.waiting.shift()!;
+      if (participant.waiting.length > 0) queue.push(participant);
+      participant.running += 1;
+      running += 1;
+      begin();
+    }
   }
 
   return () => {

@@ -10,6 +10,8 @@ import { CHANNELS, CHANNEL_RESUMED_SIGNAL, routeWorkflowId } from '../../workflo
 import { heartbeat } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
 import { signalIfRunning } from '../workflows.ts';
+import type { WaitingRoute } from './route-rows.ts';
+import { placeOf, waitingRoutes } from './route-rows.ts';
 
 /** Routes are released in small groups, so that the rate is even and a pause takes effect immediately. */
 const GROUPS_PER_SECOND = 10;
@@ -28,31 +30,16 @@ export interface ChannelResources {
 
 export type ChannelActivities = ReturnType<typeof createChannelActivities>;
 
-interface WaitingRoute {
-  notification_id: string;
-  route_id: string;
-  /** To the microsecond, for paging. */
-  next_attempt_at: string;
-  /** Of the producer that was resumed, if it was one. */
-  is_let_go: boolean;
-}
-
 /** Where a drain stands, kept in its heartbeat so that another worker goes on from there. */
 interface DrainProgress {
   released: number;
-  after: [nextAttemptAt: string, notificationId: string, routeId: string];
+  after: string[];
 }
-
-const BEGINNING: DrainProgress = { released: 0, after: ['-infinity', '', ''] };
 
 export function createChannelActivities({ db, log, workflows }: ChannelResources) {
   /** One that was settled since it was listed, or is about to be started, sees the channel open anyway. */
-  const release = ({ notification_id, route_id }: WaitingRoute): Promise<void> =>
-    signalIfRunning(
-      workflows,
-      routeWorkflowId(notification_id, routeRefOf(route_id)),
-      CHANNEL_RESUMED_SIGNAL,
-    );
+  const release = ({ notificationId, routeId }: WaitingRoute): Promise<void> =>
+    signalIfRunning(workflows, routeWorkflowId(notificationId, routeRefOf(routeId)), CHANNEL_RESUMED_SIGNAL);
 
   return {
     /**
@@ -64,28 +51,28 @@ export function createChannelActivities({ db, log, workflows }: ChannelResources
      */
     async drainChannel(channel: HeldName, resumedAtMs: number, ratePerSecond: number): Promise<number> {
       const activity = Context.current();
-      let progress = (activity.info.heartbeatDetails as DrainProgress | undefined) ?? BEGINNING;
+      const held = activity.info.heartbeatDetails as DrainProgress | undefined;
+      let progress = held ?? { released: 0, after: placeOf() };
       const groupSize = Math.max(1, Math.round(ratePerSecond / GROUPS_PER_SECOND));
       const groupMs = (groupSize * 1_000) / ratePerSecond;
       const producer = producerOf(channel);
 
       for (;;) {
-        const page = await query<WaitingRoute>(db, LIST_WAITING, [
+        const page = await query<WaitingRoute & { isLetGo: boolean }>(db, LIST_WAITING, [
+          ...[...progress.after, PAGE_SIZE],
           producer === undefined ? [channel] : CHANNELS,
           new Date(resumedAtMs + COMMIT_ALLOWANCE_MS).toISOString(),
-          ...progress.after,
-          PAGE_SIZE,
           producer ?? null,
         ]);
-        const wanted = page.filter(({ is_let_go }) => is_let_go);
+        const wanted = page.filter(({ isLetGo }) => isLetGo);
         for (let start = 0; start < wanted.length; start += groupSize) {
           const group = wanted.slice(start, start + groupSize);
           await Promise.all(group.map(release));
-          comeTo(group.at(-1)!, group.length);
+          reportAt(group.at(-1)!, group.length);
           await activity.sleep(groupMs);
         }
         // Those of other producers that come after them.
-        if (page.length > 0) comeTo(page.at(-1)!);
+        if (page.length > 0) reportAt(page.at(-1)!);
         if (page.length < PAGE_SIZE) break;
       }
       const { kind, name } = holdKeyOf(channel);
@@ -93,11 +80,8 @@ export function createChannelActivities({ db, log, workflows }: ChannelResources
       log.info({ channel, released: progress.released }, 'waiting routes were released');
       return progress.released;
 
-      function comeTo({ next_attempt_at, notification_id, route_id }: WaitingRoute, released = 0): void {
-        progress = {
-          released: progress.released + released,
-          after: [next_attempt_at, notification_id, route_id],
-        };
+      function reportAt(route: WaitingRoute, released = 0): void {
+        progress = { released: progress.released + released, after: placeOf(route) };
         heartbeat(progress);
       }
     },
@@ -115,26 +99,15 @@ const END_DRAIN = {
 
 /**
  * What was created in time to come was created before the clock was put back. Routes of all producers are looked at, since
- * no index has them apart: a page of those of one could be a walk through all. $1 channels, $2 created until, $3 to $5 the
- * last of the page before, $6 rows at most, $7 producer, or null for all.
+ * no index has them apart: a page of those of one could be a walk through all. $1 to $4 as of {@link waitingRoutes}, $5
+ * channels, $6 created until, $7 producer, or null for all.
  */
 const LIST_WAITING = {
   name: 'list_waiting_routes',
   text: `
-    SELECT waiting.*, $7::text IS NULL OR producer = $7 AS is_let_go
-      FROM (SELECT notification_id, route_id, route.next_attempt_at::text
-              FROM unnest($1::text[]) AS held (channel)
-             CROSS JOIN LATERAL (
-                   SELECT notification_id, route_id, next_attempt_at
-                     FROM notification.routes
-                    WHERE next_attempt_at IS NOT NULL AND routes.channel = held.channel
-                      AND (created_at <= $2 OR created_at > clock_timestamp())
-                      AND next_attempt_at >= $3::timestamptz
-                      AND (next_attempt_at, notification_id, route_id) > ($3::timestamptz, $4, $5)
-                    ORDER BY next_attempt_at, notification_id, route_id
-                    LIMIT $6) AS route
-             ORDER BY route.next_attempt_at, notification_id, route_id
-             LIMIT $6) AS waiting
-      JOIN notification.records USING (notification_id)
-     ORDER BY waiting.next_attempt_at::timestamptz, notification_id, route_id`,
+    SELECT waiting.*,
+           $7::text IS NULL OR $7 = (SELECT producer FROM notification.records
+                                      WHERE notification_id = "notificationId") AS "isLetGo"
+      FROM (${waitingRoutes('unnest($5::text[])', '(created_at <= $6 OR created_at > clock_timestamp())')}) AS waiting
+     ORDER BY "dueAt"::timestamptz, "notificationId", "routeId"`,
 };

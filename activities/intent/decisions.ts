@@ -22,10 +22,11 @@ import { reasonOf } from '../reason.ts';
 import { inTransaction } from '../transactions.ts';
 import type { Audience, ChannelBudgets, RouteSlot } from './audience.ts';
 import { materializeRoutes } from './audience.ts';
+import type { Closing } from './collapse.ts';
 import { closingOf, findWindows } from './collapse.ts';
 import { EARLIER } from './entries.ts';
 import { handOff, handOffKey } from './hand-off.ts';
-import type { RouteRow } from './route-rows.ts';
+import type { RouteName } from './route-rows.ts';
 
 /** Recipients whose routes one statement writes: short of its time-out on a slow disk, too. */
 const RECIPIENTS_PER_STATEMENT = 2_500;
@@ -147,7 +148,7 @@ export interface AcceptedNow {
   /** Channels of routes beyond the throttle of its type. */
   throttled: Channel[];
   /** Its routes to publish, unless they are many. */
-  toPublish: Pick<RouteRow, 'notification_id' | 'route_id'>[];
+  toPublish: RouteName[];
 }
 
 interface InsertOptions {
@@ -174,23 +175,19 @@ export async function insertRecords(
 ): Promise<Map<string, AcceptedNow>> {
   if (items.length === 0) return new Map();
   const collapses = items.some(({ intent }) => windowsOf(catalog, intent));
-  const parts = items.map(({ intent, audience }) =>
-    partsOf(audience).map((part): PartOfItem => ({ intent, part })),
-  );
+  const parts = items.map(({ audience }) => partsOf(audience));
   const throttles = throttleColumns(catalog, items);
 
   const insert = async (client: Pool | PoolClient): Promise<Map<string, AcceptedNow>> => {
-    const intents = items.map(({ intent }) => intent);
-    const windows = collapses ? await findWindows(client, catalog, intents[0]!) : [];
-    const closing = new Map(
-      intents.map((intent) => [intent.notificationId, closingOf(catalog, intent, windows)]),
-    );
-    const tallies = new Map(intents.map(({ notificationId: id }) => [id, tallyOf(id)]));
-    const slotsOf = async ({ intent, part }: PartOfItem): Promise<SlotOfRecord[]> => {
-      const { notificationId, notificationType } = intent;
-      const { slotOf } = closing.get(notificationId)!;
-      const slots = materializeRoutes(catalog, notificationType, part, budgets).map(slotOf);
-      tallies.get(notificationId)!.add(slots);
+    const windows = collapses ? await findWindows(client, catalog, items[0]!.intent) : [];
+    const records = items.map(({ intent }, index): ToRecord => {
+      const [first, ...rest] = parts[index]!;
+      return { intent, closing: closingOf(catalog, intent, windows), first: first!, rest, slots: [] };
+    });
+    const slotsOf = async (record: ToRecord, part: Audience): Promise<SlotOfRecord[]> => {
+      const { notificationId, notificationType } = record.intent;
+      const slots = materializeRoutes(catalog, notificationType, part, budgets).map(record.closing.slotOf);
+      record.slots.push(...slots);
       const isThrottled = catalog.types.get(notificationType)?.throttle !== undefined;
       const handedOff = isThrottled ? await findHandedOff(redis, notificationId, slots) : undefined;
       return slots.map((slot) => ({
@@ -199,46 +196,52 @@ export async function insertRecords(
         wasHandedOff: handedOff?.has(slot) ?? false,
       }));
     };
-    const closings = intents.map(({ notificationId }) => closing.get(notificationId)!);
+    const firstSlots = await Promise.all(records.map((record) => slotsOf(record, record.first)));
+    const complete = records.filter(({ rest }) => rest.length === 0);
     const values = [
-      intents.map(({ notificationId }) => notificationId),
-      intents.map(({ occurredAtMs }) => isoOf(occurredAtMs)),
-      closings.map(({ intent }) => isoOf(expiryOf(catalog, intent))),
-      closings.map(({ contents }) => (contents.length === 0 ? null : `[${contents.join(',')}]`)),
+      records.map(({ intent }) => intent.notificationId),
+      records.map(({ intent }) => isoOf(intent.occurredAtMs)),
+      records.map(({ closing }) => isoOf(expiryOf(catalog, closing.intent))),
+      records.map(({ closing: { contents } }) => (contents.length === 0 ? null : `[${contents.join(',')}]`)),
       idempotencyTtlMs,
-      ...slotColumns((await Promise.all(parts.map(([first]) => slotsOf(first!)))).flat()),
-      parts.flatMap((of) => (of.length === 1 ? of.map(({ intent }) => intent.notificationId) : [])),
+      ...slotColumns(firstSlots.flat()),
+      complete.map(({ intent }) => intent.notificationId),
       ...throttles,
     ];
-    const rows = await query<InsertedRecord>(client, INSERT_RECORDS, values);
-    const inserted = new Map(rows.map(({ notification_id: id }) => [id, tallies.get(id)!]));
-    for (const row of rows) inserted.get(row.notification_id)!.throttle(row.throttled);
-    for (const [, ...rest] of parts) {
-      for (const part of rest) {
-        const { notificationId } = part.intent;
-        const tally = inserted.get(notificationId);
-        if (!tally) continue;
-        const complete = part === rest.at(-1) ? [notificationId] : [];
-        const columns = [...slotColumns(await slotsOf(part)), complete, ...throttles];
-        const [more] = await query<Pick<InsertedRecord, 'throttled'>>(client, INSERT_ROUTES, columns);
-        tally.throttle(more!.throttled);
+    const rows = await query<Throttled & { notification_id: string }>(client, INSERT_RECORDS, values);
+    const throttledOf = new Map(rows.map((row) => [row.notification_id, row.throttled]));
+    const inserted = new Map<string, AcceptedNow>();
+    for (const record of records) {
+      const { notificationId } = record.intent;
+      const throttled = throttledOf.get(notificationId);
+      if (!throttled) continue;
+      for (const part of record.rest) {
+        const isLast = part === record.rest.at(-1);
+        const columns = [...slotColumns(await slotsOf(record, part)), isLast ? [notificationId] : []];
+        const [more] = await query<Throttled>(client, INSERT_ROUTES, [...columns, ...throttles]);
+        throttled.push(...more!.throttled);
       }
+      inserted.set(notificationId, acceptedNow(record, throttled));
     }
-    return new Map([...inserted].map(([id, tally]) => [id, tally.accepted()]));
+    return inserted;
   };
   const isOneStatement = parts.every(({ length }) => length === 1) && !collapses;
   return isOneStatement ? insert(db) : inTransaction(db, insert);
 }
 
-interface InsertedRecord {
-  notification_id: string;
+interface Throttled {
   /** Ids of routes. */
   throttled: string[];
 }
 
-interface PartOfItem {
+interface ToRecord {
   intent: Intent;
-  part: Audience;
+  closing: Closing;
+  /** Its audience, in parts: the routes of the first one are written with the record. */
+  first: Audience;
+  rest: Audience[];
+  /** As far as they are written. */
+  slots: RouteSlot[];
 }
 
 interface SlotOfRecord extends RouteSlot {
@@ -282,34 +285,17 @@ function partsOf(audience: Audience): Audience[] {
 }
 
 /** Histories stay small: a large notification's routes are listed by its batches, not handed over here. */
-function tallyOf(notificationId: string) {
-  const open = new Set<string>();
-  const collapsed: Channel[] = [];
-  const throttled: Channel[] = [];
-  let routeCount = 0;
+function acceptedNow({ intent: { notificationId }, slots }: ToRecord, throttled: string[]): AcceptedNow {
+  const beyond = new Set(throttled);
+  const open = slots.filter(({ status, routeId }) => status === 'pending' && !beyond.has(routeId));
+  const listed = open.length > MAX_CHILDREN_PER_PARENT ? [] : open.map(({ routeId }) => routeId);
+  const routes = listed.map((routeId) => ({ routeRef: routeRefOf(routeId) }));
+  const counts = { routeCount: slots.length, skipped: slots.length - open.length };
   return {
-    add(slots: readonly RouteSlot[]): void {
-      routeCount += slots.length;
-      for (const { routeId, status, mark, channel } of slots) {
-        if (status === 'pending') open.add(routeId);
-        if (mark === ROUTE_COLLAPSED) collapsed.push(channel);
-      }
-    },
-    /** Routes that were added, and are skipped after all. */
-    throttle(routeIds: readonly string[]): void {
-      for (const routeId of routeIds) open.delete(routeId);
-      throttled.push(...routeIds.map(channelOf));
-    },
-    accepted(): AcceptedNow {
-      const listed = open.size > MAX_CHILDREN_PER_PARENT ? [] : [...open];
-      const routes = listed.map((routeId) => ({ routeRef: routeRefOf(routeId) }));
-      const skipped = routeCount - open.size;
-      return {
-        acceptance: { outcome: 'accepted', routes, routeCount, skipped },
-        ...{ collapsed, throttled },
-        toPublish: listed.map((route_id) => ({ notification_id: notificationId, route_id })),
-      };
-    },
+    acceptance: { outcome: 'accepted', routes, ...counts },
+    collapsed: slots.filter(({ mark }) => mark === ROUTE_COLLAPSED).map(({ channel }) => channel),
+    throttled: throttled.map(channelOf),
+    toPublish: listed.map((routeId) => ({ notificationId, routeId })),
   };
 }
 
@@ -322,20 +308,14 @@ const slotColumns = (slots: readonly SlotOfRecord[]): unknown[] => [
 function throttleColumns({ types }: Catalog, items: readonly ToInsert[]): unknown[] {
   const throttles = items.flatMap(({ intent: { notificationId, notificationType, payloadJson } }) => {
     const throttle = types.get(notificationType)?.throttle;
-    return throttle === undefined ? [] : [{ notificationId, payloadJson, throttle }];
+    if (throttle === undefined) return [];
+    const { field } = throttle;
+    // The payload of an entry that was read before the catalog changed may lack the field.
+    const text = field && String((JSON.parse(payloadJson) as Record<string, unknown>)[field]);
+    const value = text === undefined ? '' : createHash('sha256').update(text).digest('hex');
+    return [{ ...throttle, notificationId, value }];
   });
-  return [
-    throttles.map(({ notificationId }) => notificationId),
-    throttles.map(({ throttle: { field }, payloadJson }) => {
-      if (field === undefined) return '';
-      // The payload of an entry that was read before the catalog changed may lack the field.
-      const payload = JSON.parse(payloadJson) as Record<string, unknown>;
-      return createHash('sha256').update(String(payload[field])).digest('hex');
-    }),
-    throttles.map(({ throttle }) => throttle.limit),
-    throttles.map(({ throttle }) => throttle.windowMs),
-    throttles.map(({ throttle }) => throttle.summary),
-  ];
+  return columnsOf(throttles, 'notificationId', 'value', 'limit', 'windowMs', 'summary');
 }
 
 /**

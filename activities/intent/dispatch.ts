@@ -21,6 +21,7 @@ import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import { Context } from '@temporalio/activity';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
+import { given } from '../../api/given.ts';
 import { searchableKey } from '../../api/ids.ts';
 import { parseTraceparent } from '../../api/intent/traceparent.ts';
 import type { DispatchMode, NotificationInput } from '../../workflows/intent/contract.ts';
@@ -39,6 +40,7 @@ import { reasonOf } from '../reason.ts';
 import type { AcceptIntents } from './acceptance.ts';
 import type { RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
+import type { RouteName } from './route-rows.ts';
 import { loadEach } from './route-rows.ts';
 
 /** Starts that are under way concurrently. */
@@ -112,50 +114,48 @@ export function createDispatcher(resources: DispatchResources): Dispatcher {
       try {
         while (!stop.aborted && failure === undefined) {
           awake = Promise.withResolvers<void>();
-          const lookAgainMs = await look();
-          await Promise.race([awake.promise, sleep(lookAgainMs, undefined, { ref: false })]);
+          const waitMs = await dispatchNext();
+          await Promise.race([awake.promise, sleep(waitMs, undefined, { ref: false })]);
         }
       } finally {
         stop.removeEventListener('abort', onStop);
         await Promise.all(running);
       }
       if (failure) throw failure.error;
-      await pick(0);
+      await pickIntents(0);
     },
   };
 
   /** @returns after how many ms there is to be another look, unless `wake` is called. */
-  async function look(): Promise<number> {
+  async function dispatchNext(): Promise<number> {
     const free = mostRunning - running.size;
     if (free <= -MORE_URGENT) return IDLE_LOOK_MS;
     const most = free <= 0 ? MORE_URGENT : isDirect ? TOGETHER : free;
     const lanes = [LANES.urgent];
     if (free > 0) lanes.push(LANES.normal);
     if (free > 0 && runningDue < mostDue) lanes.push(LANES.due);
-    const { picked, is_full: isFull, released } = await pick(most, lanes);
+    const { picked, isFull, released } = await pickIntents(most, lanes);
     // Nothing that others of a delivery wait for holds those of another lane up.
     const byLane = Map.groupBy(picked, ({ lane }) => lane).values();
-    for (const intents of isDirect ? byLane : picked.map((intent) => [intent])) begin(intents);
+    for (const intents of isDirect ? byLane : picked.map((intent) => [intent])) beginDispatch(intents);
     // A full batch has more behind it.
     if (released > 0 || (isDirect && picked.length === TOGETHER)) return 0;
     return isFull && !isDirect ? FULL_LOOK_MS : IDLE_LOOK_MS;
   }
 
   /** Says which intents were dispatched, and takes the next ones. */
-  async function pick(most: number, lanes: number[] = []): Promise<PickRow> {
-    const told = done;
+  async function pickIntents(most: number, lanes: number[] = []): Promise<PickRow> {
+    const values = [done, [...inWork], most, MOST_UNDER_WAY, lanes, mostReleased];
     done = [];
-    const [row] = await query<PickRow>(db, PICK_INTENTS, [
-      ...[told, [...inWork], most, MOST_UNDER_WAY, lanes, mostReleased],
-    ]);
+    const [row] = await query<PickRow>(db, PICK_INTENTS, values);
     return row!;
   }
 
-  function begin(intents: readonly PickedIntent[]): void {
+  function beginDispatch(intents: readonly PickedIntent[]): void {
     const due = intents[0]!.lane === LANES.due ? 1 : 0;
     runningDue += due;
     for (const { notificationId } of intents) inWork.add(notificationId);
-    const work = (isDirect ? deliver(intents) : start(intents))
+    const work = (isDirect ? deliver(intents) : startEach(intents))
       .catch((error: unknown) => (failure ??= { error }))
       .then(() => {
         running.delete(work);
@@ -170,14 +170,13 @@ export function createDispatcher(resources: DispatchResources): Dispatcher {
     const small = intents.filter(({ recipients }) => recipients <= MAX_RECIPIENTS_ACCEPTED_LOCALLY);
     const open = await deliverTogether(small.map(({ notificationId }) => notificationId));
     dispatched += small.length - open.size;
-    await start(intents.filter((intent) => !small.includes(intent) || open.has(intent.notificationId)));
+    await startEach(intents.filter((intent) => !small.includes(intent) || open.has(intent.notificationId)));
   }
 
-  async function start(intents: readonly ToDispatch[]): Promise<void> {
+  async function startEach(intents: readonly ToDispatch[]): Promise<void> {
+    const options = { dispatch: bridge.dispatch, isEager: true };
     for (const intent of intents) {
-      const isNew = await startNotification(workflows, intent, {
-        ...{ dispatch: bridge.dispatch, isEager: true },
-      });
+      const isNew = await startNotification(workflows, intent, options);
       done.push(intent.notificationId);
       dispatched += 1;
       if (isNew) log.debug({ notification_id: intent.notificationId }, 'notification started');
@@ -187,7 +186,7 @@ export function createDispatcher(resources: DispatchResources): Dispatcher {
 
 interface PickRow {
   /** A producer has as many under way as it may. */
-  is_full: boolean;
+  isFull: boolean;
   /** Intents whose time has come, for the next look. */
   released: number;
   picked: PickedIntent[];
@@ -253,7 +252,7 @@ const PICK_INTENTS = {
        ORDER BY least(intent.lane, ${LANES.normal}), nth, read_number
        LIMIT $3::int
     )
-    SELECT EXISTS (SELECT FROM busy WHERE under_way >= $4::int) AS is_full,
+    SELECT EXISTS (SELECT FROM busy WHERE under_way >= $4::int) AS "isFull",
            (SELECT count(*)::int FROM released) AS released,
            (SELECT coalesce(json_agg(json_build_object(
                      'notificationId', notification_id, 'notificationType', notification_type, 'producer', producer,
@@ -280,7 +279,7 @@ export function createDirectDelivery(
   resources: RouteResources & { acceptIntents: AcceptIntents },
 ): DeliverTogether {
   const { db, log, acceptIntents } = resources;
-  const publisher = createPublisher(resources, { sparesBudgets: true });
+  const publisher = createPublisher(resources, true);
 
   return async (notificationIds) => {
     if (notificationIds.length === 0) return new Set();
@@ -296,19 +295,19 @@ export function createDirectDelivery(
 
   async function deliver(notificationIds: readonly string[]): Promise<Set<string>> {
     const patience = sleep(PATIENCE_MS, undefined, { ref: false });
-    const decided = [...(await acceptIntents(notificationIds, { attempt: 0, patience }))];
     const open = new Set<string>();
-    for (const [id, one] of decided) {
+    const accepted: RouteName[] = [];
+    for (const [id, one] of await acceptIntents(notificationIds, { attempt: 0, patience })) {
       if ('error' in one && isPostgresAway(one.error)) throw one.error;
+      if ('toPublish' in one) accepted.push(...one.toPublish);
       // Accepted by another process, which may have died; or with many routes.
       const isLeft =
         'error' in one ||
         (one.acceptance.outcome === 'accepted' && !('toPublish' in one && isListed(one.acceptance)));
       if (isLeft) open.add(id);
     }
-    const accepted = decided.flatMap(([, one]) => ('toPublish' in one ? one.toPublish : []));
     for (const { route, attempt } of await publisher.publish(() => loadEach(db, accepted)))
-      if (attempt.status !== 'published' && attempt.status !== 'skipped') open.add(route.notification_id);
+      if (attempt.status !== 'published' && attempt.status !== 'skipped') open.add(route.notificationId);
     return open;
   }
 }
@@ -347,35 +346,34 @@ export async function startNotification(
   { dispatch, isEager }: { dispatch: DispatchMode; isEager: boolean },
 ): Promise<boolean> {
   const { notificationId, notificationType, producer, isUrgent, recipients } = intent;
-  const input: NotificationInput = {
+  const input: NotificationInput = given({
     ...{ notificationId, notificationType },
-    ...(recipients > MAX_RECIPIENTS_ACCEPTED_LOCALLY ? { isLarge: true } : {}),
-    ...(dispatch === 'child' && !isUrgent ? {} : { dispatch: 'on_failure' }),
-  };
-  try {
-    await inTraceOf(intent, () =>
-      workflows.withDeadline(Date.now() + START_DEADLINE_MS, () =>
-        workflows.start(NOTIFICATION_WORKFLOW, {
-          workflowId: notificationWorkflowId(notificationId),
-          taskQueue: INTENT_TASK_QUEUE,
-          args: [input],
-          // The row says that there is something to do, whatever an earlier run came to.
-          workflowIdReusePolicy: 'ALLOW_DUPLICATE',
-          requestEagerStart: isEager,
-          typedSearchAttributes: [
-            ...notificationAttributes({
-              ...{ notificationId, notificationType, producer },
-              idempotencyKey: searchableKey(intent.idempotencyKey),
-            }),
-            ...userAttributes((intent.userIds ?? []).map(searchableKey)),
-          ],
-          staticSummary: summaryOf(intent),
-          staticDetails: describe(intent),
-          // A producer that floods the stream must not starve the others.
-          priority: { fairnessKey: producer, ...(isUrgent ? BEFORE_NEW_ONES.priority : {}) },
-        }),
+    isLarge: recipients > MAX_RECIPIENTS_ACCEPTED_LOCALLY || undefined,
+    dispatch: dispatch === 'child' && !isUrgent ? undefined : ('on_failure' as const),
+  });
+  const keys = { ...intent, idempotencyKey: searchableKey(intent.idempotencyKey) };
+  const userIds = (intent.userIds ?? []).map(searchableKey);
+  const start = () =>
+    workflows.start(NOTIFICATION_WORKFLOW, {
+      workflowId: notificationWorkflowId(notificationId),
+      taskQueue: INTENT_TASK_QUEUE,
+      args: [input],
+      // The row says that there is something to do, whatever an earlier run came to.
+      workflowIdReusePolicy: 'ALLOW_DUPLICATE',
+      requestEagerStart: isEager,
+      typedSearchAttributes: [...notificationAttributes(keys), ...userAttributes(userIds)],
+      staticSummary: summaryOf(intent),
+      // Ids, and nothing else of the content.
+      staticDetails: detailsOf(
+        `Producer: ${producer}`,
+        `Key: \`${keys.idempotencyKey}\``,
+        userIds.length > 0 && `To ${userIds.join(', ')}`,
       ),
-    );
+      // A producer that floods the stream must not starve the others.
+      priority: { fairnessKey: producer, ...(isUrgent ? BEFORE_NEW_ONES.priority : {}) },
+    });
+  try {
+    await inTraceOf(intent, () => workflows.withDeadline(Date.now() + START_DEADLINE_MS, start));
     return true;
   } catch (error) {
     if (error instanceof WorkflowExecutionAlreadyStartedError) return false;
@@ -387,14 +385,6 @@ function summaryOf({ notificationType, audienceKind, recipients }: ToDispatch): 
   if (audienceKind === 'admin_email') return `${notificationType} to administrators`;
   return `${notificationType} to ${recipients} ${recipients === 1 ? 'recipient' : 'recipients'}`;
 }
-
-/** Ids, and nothing else of the content. */
-const describe = ({ producer, idempotencyKey, userIds }: ToDispatch): string =>
-  detailsOf(
-    `Producer: ${producer}`,
-    `Key: \`${searchableKey(idempotencyKey)}\``,
-    userIds != null && userIds.length > 0 && `To ${userIds.map(searchableKey).join(', ')}`,
-  );
 
 // --- Traces: each intent has its own trace in the service, which may last for days.
 

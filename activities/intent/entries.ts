@@ -2,14 +2,12 @@
  * Rows of the intents that a stream has brought. The reader writes them in the statement that moves its offset behind their
  * entries, so PostgreSQL never knows of one without the other, also when it falls back to an earlier state.
  */
-import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Catalog } from '../../api/intent/catalog.ts';
 import { isUrgentType, windowsOf } from '../../api/intent/catalog.ts';
 import type { Intent, MalformedIntent } from '../../api/intent/entry.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import { KEYS_OF_ENTRY } from '../../api/intent/forgotten.ts';
-import { offsetKey } from '../../api/intent/stream.ts';
 import { STREAM_START } from '../../api/stream-ids.ts';
 import { cutText, wellFormedText } from '../../api/text.ts';
 import { columnsOf, isPostgresRefusal, query } from '../postgres.ts';
@@ -24,9 +22,26 @@ export interface StreamPosition {
   entriesPassed: number | undefined;
 }
 
+/** @returns the position of a reader that passes some entries more, up to `offset`. */
+export const positionBehind = (
+  { entriesPassed }: StreamPosition,
+  offset: string,
+  entries: number,
+): StreamPosition => ({
+  ...{ offset, entriesPassed: entriesPassed === undefined ? undefined : entriesPassed + entries },
+});
+
 /** One entry after its checks. */
 export type ReadEntry =
   { id: string; ok: true; intent: Intent } | { id: string; ok: false; malformed: MalformedIntent };
+
+type EntryResources = RefusalResources & { catalog: Catalog };
+
+/** How many intents are new, and how many entries are malformed. */
+interface Saved {
+  taken: number;
+  malformed: number;
+}
 
 /** Another reader, or a PostgreSQL that fell back, has moved the offset. */
 export class OffsetMovedError extends Error {
@@ -39,22 +54,10 @@ export class OffsetMovedError extends Error {
  * @param start where a stream without a row is read from. @throws ApplicationFailure of PostgreSQL.
  */
 export async function loadPosition(db: Pool, stream: string, start: string): Promise<StreamPosition> {
-  const [row] = await query<PositionRow>(db, LOAD_POSITION, [
-    stream,
-    start,
-    start === STREAM_START ? 0 : null,
-  ]);
-  const { passed_id: offset, entries_passed: passed } = row!;
-  return { offset, entriesPassed: passed === null ? undefined : Number(passed) };
-}
-
-interface PositionRow {
-  passed_id: string;
-  entries_passed: string | null;
-}
-
-interface EntryResources extends RefusalResources {
-  catalog: Catalog;
+  const values = [stream, start, start === STREAM_START ? 0 : null];
+  const [row] = await query<{ offset: string; passed: number | null }>(db, LOAD_POSITION, values);
+  const { offset, passed } = row!;
+  return { offset, entriesPassed: passed ?? undefined };
 }
 
 /**
@@ -62,7 +65,6 @@ interface EntryResources extends RefusalResources {
  * again changes nothing, and one with the id of another intent is recorded as `entry_id_reused`.
  *
  * @param from where the reader is. @param to where it is afterwards.
- * @returns how many intents are new, and how many entries are malformed.
  * @throws OffsetMovedError; ApplicationFailure of PostgreSQL. Malformed entries may be recorded then, and are found so.
  */
 export async function saveEntries(
@@ -71,14 +73,17 @@ export async function saveEntries(
   entries: readonly ReadEntry[],
   from: StreamPosition,
   to: StreamPosition,
-): Promise<{ taken: number; malformed: number }> {
+): Promise<Saved> {
+  const { db, catalog } = resources;
   let refused = entries.flatMap((entry) => (entry.ok ? [] : [entry.malformed]));
   let intents = entries.flatMap((entry) => (entry.ok ? [entry.intent] : []));
   for (let malformed = 0; ;) {
     for (const one of refused) await refuse(resources, one);
     malformed += refused.length;
     try {
-      const saved = await save(resources, stream, intents, from, to);
+      const position = [stream, from.offset, to.offset, to.entriesPassed ?? null];
+      const values = [...position, ...valuesOf(catalog, intents)];
+      const [saved] = (await query<SavedRow>(db, SAVE_ENTRIES, values)) as [SavedRow];
       if (saved.moved_to !== null) return { taken: saved.inserted, malformed };
       if (saved.reused.length === 0) throw new OffsetMovedError(`${from.offset} is not the offset any more`);
       const isReused = ({ notificationId }: Intent) => saved.reused.includes(notificationId);
@@ -100,13 +105,11 @@ async function saveEach(
   entries: readonly ReadEntry[],
   from: StreamPosition,
   to: StreamPosition,
-): Promise<{ taken: number; malformed: number }> {
+): Promise<Saved> {
   let position = from;
   const total = { taken: 0, malformed: 0 };
   for (const entry of entries) {
-    const passed = position.entriesPassed;
-    const behind = { offset: entry.id, entriesPassed: passed === undefined ? undefined : passed + 1 };
-    const next = entry === entries.at(-1) ? to : behind;
+    const next = entry === entries.at(-1) ? to : positionBehind(position, entry.id, 1);
     const { taken, malformed } = await saveEntries(resources, stream, [entry], position, next);
     total.taken += taken;
     total.malformed += malformed;
@@ -119,20 +122,6 @@ interface SavedRow {
   moved_to: string | null;
   inserted: number;
   reused: string[];
-}
-
-async function save(
-  { db, catalog }: Pick<EntryResources, 'db' | 'catalog'>,
-  stream: string,
-  intents: readonly Intent[],
-  from: StreamPosition,
-  to: StreamPosition,
-): Promise<SavedRow> {
-  const [row] = await query<SavedRow>(db, SAVE_ENTRIES, [
-    ...[stream, from.offset, to.offset, to.entriesPassed ?? null],
-    ...valuesOf(catalog, intents),
-  ]);
-  return row!;
 }
 
 function valuesOf(catalog: Catalog, intents: readonly Intent[]): unknown[] {
@@ -163,11 +152,6 @@ export async function moveOffset(db: Pool, stream: string, from: string, to: Str
   if (rows.length === 0) throw new OffsetMovedError(`${from} is not the offset any more`);
 }
 
-/** Copies the offset for producers and operators. @throws what Redis fails with. */
-export async function copyOffset(redis: Redis, stream: string, offset: string): Promise<void> {
-  await redis.set(offsetKey(stream), offset);
-}
-
 /** An open intent with the key of `intent` that comes before it in the stream. */
 export const EARLIER = `
          SELECT earlier.notification_id, earlier.due_at IS NOT NULL AS is_scheduled,
@@ -188,9 +172,10 @@ const LOAD_POSITION = {
       ON CONFLICT (stream) DO NOTHING
       RETURNING passed_id, entries_passed
     )
-    SELECT passed_id, entries_passed FROM notification.inbound_streams WHERE stream = $1
-     UNION ALL
-    SELECT passed_id, entries_passed FROM made`,
+    SELECT passed_id AS offset, entries_passed::float8 AS passed
+      FROM (SELECT passed_id, entries_passed FROM notification.inbound_streams WHERE stream = $1
+             UNION ALL
+            SELECT * FROM made) AS position`,
 };
 
 /** $1 stream, $2 offset, $3 the next one, $4 entries that were added up to it. */

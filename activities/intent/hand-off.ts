@@ -31,7 +31,7 @@ interface Keys {
 /** What an attempt holds of its route. */
 export interface HeldRoute {
   keys: Pick<Keys, 'handOff' | 'lease'>;
-  /** Of the lease. */
+  /** Of the lease; empty without one. */
   token: string;
 }
 interface Lease {
@@ -39,8 +39,13 @@ interface Lease {
   token: string;
   ttlMs: number;
 }
+interface Entry {
+  stream: string;
+  maxLen?: number;
+  fields: EntryField[];
+}
 
-export type HandOffOutcome =
+export type HandOffResult =
   /** Appended now, or by an earlier attempt of the same generation. */
   | { outcome: 'handed_off'; entryId: string }
   /** Another attempt holds the route's lease. */
@@ -101,6 +106,15 @@ const NOW_MS = `
 const BEGIN = `${HISTORY}${NOW_MS}
   return {string.format('%.0f', nowMs), history()}`;
 
+/** Appends the field, value, ... behind the parameter at `at`, which is the max length or ''. @returns the id, or an error. */
+const ADD = `
+  local function add(stream, at)
+    local command = {'XADD', stream, '*'}
+    if ARGV[at] ~= '' then command = {'XADD', stream, 'MAXLEN', '~', ARGV[at], '*'} end
+    for i = at + 1, #ARGV do command[#command + 1] = ARGV[i] end
+    return redis.pcall(unpack(command))
+  end`;
+
 /** KEYS: voided. ARGV: memory ms. */
 const VOID = `${NOW_MS}
   redis.call('SET', KEYS[1], string.format('%.0f', nowMs), 'PX', ARGV[1])`;
@@ -109,7 +123,7 @@ const VOID = `${NOW_MS}
  * KEYS: hand-off, lease, stream, voided. ARGV: token, lease ms, memory ms, when the attempt began (epoch ms), for how long it
  * may append (ms), the history in which it began, max length or '', field, value, ...
  */
-const APPEND = `${HISTORY}
+const APPEND = `${HISTORY}${ADD}
   local before = redis.call('GET', KEYS[1])
   if before == 'closed' then return {'closed', ''} end
   if before then return {'handed_off', before} end
@@ -119,14 +133,8 @@ const APPEND = `${HISTORY}
   if not redis.call('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then
     return {'leased', tostring(redis.call('PTTL', KEYS[2]))}
   end
-  local command = {'XADD', KEYS[3]}
-  if ARGV[7] ~= '' then
-    command[3], command[4], command[5] = 'MAXLEN', '~', ARGV[7]
-  end
-  command[#command + 1] = '*'
-  for i = 8, #ARGV do command[#command + 1] = ARGV[i] end
-  local id = redis.pcall(unpack(command))
-  if type(id) == 'table' and id.err then
+  local id = add(KEYS[3], 7)
+  if type(id) == 'table' then
     -- A script is not rolled back: without this, the next attempt would wait for a lease without a holder.
     redis.call('DEL', KEYS[2])
     return id
@@ -151,41 +159,31 @@ const END = `
  * KEYS: hand-off, stream. ARGV: the entry as which it was handed off, memory ms, max length or '', field, value, ...
  * What the memory holds may be the entry of a repair that died before it could write the row.
  */
-const RESTORE = `
+const RESTORE = `${ADD}
   local function isThere(id) return #redis.call('XRANGE', KEYS[2], id, id) > 0 end
   if isThere(ARGV[1]) then return ARGV[1] end
   local before = redis.call('GET', KEYS[1])
   if before and before ~= 'closed' and isThere(before) then return before end
-  local command = {'XADD', KEYS[2]}
-  if ARGV[3] ~= '' then
-    command[3], command[4], command[5] = 'MAXLEN', '~', ARGV[3]
-  end
-  command[#command + 1] = '*'
-  for i = 4, #ARGV do command[#command + 1] = ARGV[i] end
-  local id = redis.call(unpack(command))
-  redis.call('SET', KEYS[1], id, 'PX', ARGV[2])
+  local id = add(KEYS[2], 3)
+  if type(id) ~= 'table' then redis.call('SET', KEYS[1], id, 'PX', ARGV[2]) end
   return id`;
 
 /** The commands that `defineHandOffCommands` adds to a client. */
 declare module 'ioredis' {
   interface RedisCommander<Context> {
     handOffBegin(): Result<[atMs: string, history: string], Context>;
-    handOffAppend(...args: RedisValue[]): Result<[HandOffOutcome['outcome'], string], Context>;
-    handOffVoid(...args: RedisValue[]): Result<unknown, Context>;
+    handOffAppend(...args: RedisValue[]): Result<[HandOffResult['outcome'], string], Context>;
     handOffClose(...args: RedisValue[]): Result<string, Context>;
     handOffEnd(...args: RedisValue[]): Result<unknown, Context>;
-    handOffRestore(...args: RedisValue[]): Result<string, Context>;
   }
 }
 
-/** Registers the scripts with a client; ioredis then sends them by hash and loads them when Redis does not know them. */
+/** Registers scripts with a client; ioredis then sends them by hash and loads them when Redis does not know them. */
 export function defineHandOffCommands(redis: Redis): void {
   redis.defineCommand('handOffBegin', { numberOfKeys: 0, lua: BEGIN });
   redis.defineCommand('handOffAppend', { numberOfKeys: 4, lua: APPEND });
-  redis.defineCommand('handOffVoid', { numberOfKeys: 1, lua: VOID });
   redis.defineCommand('handOffClose', { numberOfKeys: 1, lua: CLOSE });
   redis.defineCommand('handOffEnd', { lua: END });
-  redis.defineCommand('handOffRestore', { numberOfKeys: 2, lua: RESTORE });
 }
 
 export const handOff = {
@@ -210,23 +208,14 @@ export const handOff = {
     redis: Redis,
     keys: Keys,
     lease: Lease,
-    entry: { stream: string; maxLen?: number; fields: EntryField[] },
+    { stream, maxLen, fields }: Entry,
     begun: Beginning,
-  ): Promise<HandOffOutcome> {
+  ): Promise<HandOffResult> {
     if ('error' in begun) throw begun.error;
     const [outcome, value] = await redis.handOffAppend(
-      keys.handOff,
-      keys.lease,
-      entry.stream,
-      keys.voided,
-      lease.token,
-      lease.ttlMs,
-      REMEMBER_UNSETTLED_MS,
-      begun.atMs,
-      LATE_AFTER_MS,
-      begun.history,
-      entry.maxLen ?? '',
-      ...entry.fields.flat(),
+      ...[keys.handOff, keys.lease, stream, keys.voided],
+      ...[lease.token, lease.ttlMs, REMEMBER_UNSETTLED_MS, begun.atMs, LATE_AFTER_MS, begun.history],
+      ...[maxLen ?? '', ...fields.flat()],
     );
     if (outcome === 'leased') return { outcome, expiresInMs: Number(value) };
     return outcome === 'handed_off' ? { outcome, entryId: value } : { outcome };
@@ -244,15 +233,10 @@ export const handOff = {
 
   /** Makes attempts void that began until now for a notification, whatever became of its rows: they look at them again. */
   async voidAttempts(redis: Redis, notificationId: string): Promise<void> {
-    await redis.handOffVoid(voidedKey(notificationId), REMEMBER_SETTLED_MS);
+    await redis.eval(VOID, 1, voidedKey(notificationId), REMEMBER_SETTLED_MS);
   },
 
-  /** The entry as which a generation was handed off, if it was and Redis still remembers. */
-  async entryOf(redis: Redis, handOffKeyOfRoute: string): Promise<string | undefined> {
-    return (await handOff.entriesOf(redis, [handOffKeyOfRoute]))[0];
-  },
-
-  /** As {@link entryOf}, of many. */
+  /** The entry as which each of these generations was handed off, if it was and Redis still remembers. */
   async entriesOf(redis: Redis, handOffKeys: string[]): Promise<(string | undefined)[]> {
     const before = handOffKeys.length === 0 ? [] : await redis.mget(handOffKeys);
     return before.map((entry) => (entry === null || entry === CLOSED ? undefined : entry));
@@ -268,32 +252,21 @@ export const handOff = {
     redis: Redis,
     handOffKeyOfRoute: string,
     entryId: string,
-    entry: { stream: string; maxLen?: number; fields: EntryField[] },
+    { stream, maxLen, fields }: Entry,
   ): Promise<string> {
-    return redis.handOffRestore(
-      handOffKeyOfRoute,
-      entry.stream,
-      entryId,
-      REMEMBER_SETTLED_MS,
-      entry.maxLen ?? '',
-      ...entry.fields.flat(),
-    );
+    const values = [entryId, REMEMBER_SETTLED_MS, maxLen ?? '', ...fields.flat()];
+    return (await redis.eval(RESTORE, 2, handOffKeyOfRoute, stream, ...values)) as string;
   },
 
-  /** Ends attempts: gives their leases back and, once their routes are settled, lets what is remembered of them fade. */
+  /**
+   * Ends attempts: gives their leases back and, once their routes are settled, lets what is remembered of them fade. Never
+   * fails: a lease that is not given back expires, and a memory that does not fade expires later.
+   */
   async end(redis: Redis, held: readonly HeldRoute[], isSettled: boolean): Promise<void> {
     if (held.length === 0) return;
-    await redis.handOffEnd(
-      2 * held.length,
-      ...held.flatMap(({ keys }) => [keys.handOff, keys.lease]),
-      isSettled ? REMEMBER_SETTLED_MS : '',
-      ...held.map(({ token }) => token),
-    );
-  },
-
-  /** Lets what is remembered of settled routes fade. */
-  async fade(redis: Redis, handOffKeys: string[]): Promise<void> {
-    await Promise.all(handOffKeys.map((key) => redis.pexpire(key, REMEMBER_SETTLED_MS)));
+    const keys = held.flatMap(({ keys: of }) => [of.handOff, of.lease]);
+    const values = [isSettled ? REMEMBER_SETTLED_MS : '', ...held.map(({ token }) => token)];
+    await redis.handOffEnd(keys.length, ...keys, ...values).catch(() => undefined);
   },
 };
 

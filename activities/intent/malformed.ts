@@ -94,6 +94,7 @@ export const reusedIntent = (intent: Intent): MalformedIntent =>
 interface Verdict {
   /** The intent, whose entry was taken. */
   intent?: Intent;
+  /** The notification that has its idempotency key, for `idempotency_conflict`. */
   conflictsWith?: string | undefined;
 }
 
@@ -104,75 +105,63 @@ export interface RefusalResources {
 }
 
 /**
- * Records why an entry is refused, as `recordMalformed` does. The first time it is counted and logged.
+ * Records why an entry is refused: one row, however often the entry is read. One that PostgreSQL does not take is kept bare, as
+ * `unstorable` with the reason: an entry must not hold up those behind it. The first time it is counted and logged.
  *
- * @returns whether it is the first time. @throws as `recordMalformed`.
+ * @returns whether it is the first time.
+ * @throws ApplicationFailure `PostgresUnavailable`, or `PostgresUnusable`, also when not even a bare row is taken: then
+ * nothing is wrong with the entry.
  */
 export async function refuse(
   { db, log, metrics }: RefusalResources,
   malformed: MalformedIntent,
   decides: Verdict = {},
 ): Promise<boolean> {
-  const { recorded, isNew } = await recordMalformed(db, malformed, decides);
-  if (!isNew) return false;
-  const {
-    notificationType: notification_type,
-    producer,
-    idempotencyKey,
-    failureCode: failure_code,
-  } = recorded;
+  const recorded = await record(db, malformed, decides);
+  if (!recorded) return false;
+  const { notificationType: notification_type, producer, failureCode: failure_code } = recorded;
   metrics.intentMalformed({ failure_code, notification_type, producer });
   const { intent, conflictsWith: conflicts_with } = decides;
   if (intent) {
     const fields = { ...logFieldsOf(intent), outcome: 'rejected', failure_code, conflicts_with };
     log.warn(fields, 'intent rejected');
   } else {
-    const fields = { notification_id: recorded.streamEntryId, notification_type, producer };
+    const { streamEntryId, idempotencyKey, failureMessage: reason } = recorded;
     const idempotency_key = idempotencyKey === undefined ? undefined : searchableKey(idempotencyKey);
-    const reason = recorded.failureMessage;
-    log.warn(
-      { ...fields, idempotency_key, outcome: 'malformed', failure_code, reason },
-      'malformed intent recorded',
-    );
+    const fields = { notification_id: streamEntryId, notification_type, producer, idempotency_key };
+    log.warn({ ...fields, outcome: 'malformed', failure_code, reason }, 'malformed intent recorded');
   }
   return true;
 }
 
-/**
- * Keeps one row per entry however often the entry is read. One that PostgreSQL does not take is kept bare, as
- * `unstorable` with the reason: an entry must not hold up those behind it.
- *
- * @param decides the intent that it decides, and the notification that has its idempotency key, for `idempotency_conflict`.
- * @returns the row, and whether it is new.
- * @throws ApplicationFailure `PostgresUnavailable`, or `PostgresUnusable`, also when not even a bare row is taken: then
- * nothing is wrong with the entry.
- */
-async function recordMalformed(
+/** @returns the row, if it is new. */
+async function record(
   db: Pool,
   malformed: MalformedIntent,
-  decides: Verdict = {},
-): Promise<{ recorded: MalformedIntent; isNew: boolean }> {
+  decides: Verdict,
+): Promise<MalformedIntent | undefined> {
+  const { streamEntryId, rawFields, failureCode } = malformed;
   try {
-    if (await insert(db, malformed, decides)) return { recorded: malformed, isNew: true };
-    const [before] = await query<{ is_other: boolean }>(db, IS_OTHER_MALFORMED, [
-      malformed.streamEntryId,
-      JSON.stringify(malformed.rawFields),
-    ]);
-    if (!before?.is_other) return { recorded: malformed, isNew: false };
-    const reused = reusedEntry(malformed, 'a malformed entry');
-    return { recorded: reused, isNew: await insert(db, reused) };
+    const inserted = await insertMalformed(db, malformed, decides);
+    if (inserted) return inserted;
+    const values = [streamEntryId, JSON.stringify(rawFields)];
+    const [before] = await query<{ is_other: boolean }>(db, IS_OTHER_MALFORMED, values);
+    return before?.is_other
+      ? await insertMalformed(db, reusedEntry(malformed, 'a malformed entry'))
+      : undefined;
   } catch (error) {
     if (!isPostgresRefusal(error)) throw error;
-    const bare = bareOf(malformed, error.message);
-    return { recorded: bare, isNew: await insert(db, bare, decides).catch(blameTable) };
+    const failureMessage = cutText(wellFormedText(`${failureCode}; ${error.message}`), MAX_REASON);
+    const bare = { streamEntryId, failureCode: 'unstorable', failureMessage, rawFields: {} } as const;
+    return insertMalformed(db, bare, decides).catch(blameTable);
   }
 }
 
-async function insert(
+async function insertMalformed(
   db: Pool,
   malformed: MalformedIntent,
   { intent, conflictsWith }: Verdict = {},
-): Promise<boolean> {
+): Promise<MalformedIntent | undefined> {
   const values = [
     malformed.streamEntryId,
     malformed.notificationType ?? null,
@@ -186,15 +175,8 @@ async function insert(
     fieldNamedIn(malformed.failureMessage) ?? null,
   ];
   const inserted = await query(db, RECORD_MALFORMED, values);
-  return inserted.length === 1;
+  return inserted.length === 1 ? malformed : undefined;
 }
-
-const bareOf = ({ streamEntryId, failureCode }: MalformedIntent, reason: string): MalformedIntent => ({
-  streamEntryId,
-  failureCode: 'unstorable',
-  failureMessage: cutText(wellFormedText(`${failureCode}; ${reason}`), MAX_REASON),
-  rawFields: {},
-});
 
 function blameTable(error: unknown): never {
   if (!isPostgresRefusal(error)) throw error;

@@ -5,6 +5,7 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { Catalog, Channel } from '../../api/intent/catalog.ts';
 import { CHANNELS } from '../../api/intent/catalog.ts';
+import { given } from '../../api/given.ts';
 import { searchableKey } from '../../api/ids.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { DeferralReason } from '../../workflows/intent/contract.ts';
@@ -121,19 +122,19 @@ function oneOf(known: readonly string[], value: string | undefined): string {
 }
 
 /** The fields by which log lines of intake and publication are found. */
-export function logFieldsOf(
-  intent: Omit<Intent, 'payloadJson' | 'recipientUserIds' | 'occurredAtMs' | 'expiresAtMs'>,
-): Record<string, string> {
-  return {
+export const logFieldsOf = (intent: Logged) =>
+  given({
     notification_id: intent.notificationId,
     notification_type: intent.notificationType,
     producer: intent.producer,
     audience_kind: intent.audienceKind,
     idempotency_key: searchableKey(intent.idempotencyKey),
-    ...(intent.requestId === undefined ? {} : { request_id: intent.requestId }),
-    ...(intent.traceId === undefined ? {} : { trace_id: intent.traceId }),
-  };
-}
+    request_id: intent.requestId ?? undefined,
+    trace_id: intent.traceId ?? undefined,
+  });
+
+type Logged = Pick<Intent, 'notificationId' | 'notificationType' | 'producer' | 'audienceKind'> &
+  Pick<Intent, 'idempotencyKey'> & { requestId?: string | null; traceId?: string | null };
 
 export interface GaugeResources {
   db: Pool;
@@ -239,9 +240,7 @@ interface ScheduleRow {
 const READ_ACCEPTANCE = {
   name: 'read_acceptance',
   text: `
-    SELECT count(*)::float8 AS "intent_acceptance.waiting",
-           coalesce(greatest(0, extract(epoch FROM clock_timestamp() - min(read_at)) * 1000), 0)::float8
-             AS "intent_acceptance.oldest_age_ms"
+    SELECT count(*)::float8 AS "intent_acceptance.waiting", ${ageOf('min(read_at)')} AS "intent_acceptance.oldest_age_ms"
       FROM (SELECT read_at FROM ${undecided(COUNTED_AT_MOST)} LIMIT ${COUNTED_AT_MOST}) AS open`,
 };
 
@@ -256,29 +255,22 @@ const READ_MALFORMED_ROWS = {
 const READ_OUTCOMES = {
   name: 'read_oldest_outcome',
   text: `
-    SELECT greatest(0, extract(epoch FROM clock_timestamp() - min(written_at)) * 1000)::float8
-             AS "outcomes.oldest_waiting_age_ms"
-      FROM (SELECT written_at
-              FROM notification.outcomes
-             WHERE relayed_at IS NULL
-             ORDER BY outcome_id
-             LIMIT 1) AS oldest`,
+    SELECT ${ageOf('min(written_at)')} AS "outcomes.oldest_waiting_age_ms"
+      FROM (SELECT written_at FROM notification.outcomes WHERE relayed_at IS NULL ORDER BY outcome_id LIMIT 1) AS oldest`,
 };
 
 const READ_SUSPECTS = {
   name: 'read_suspects',
   text: `
-    SELECT coalesce(extract(epoch FROM clock_timestamp() - min(suspect_since)) * 1000, 0)::float8
-             AS "outbound_stream.suspect_age_ms"
+    SELECT ${ageOf('min(suspect_since)')} AS "outbound_stream.suspect_age_ms"
       FROM notification.outbound_streams`,
 };
 
-/** `float8` because the driver hands out 64-bit integers as text. $1 channels. */
+/** $1 channels. */
 const READ_SCHEDULE = {
   name: 'read_schedule',
   text: `
-    SELECT asked.channel, depth,
-           greatest(0, extract(epoch FROM clock_timestamp() - oldest) * 1000)::float8 AS oldest_age_ms
+    SELECT asked.channel, depth, ${ageOf('oldest')} AS oldest_age_ms
       FROM unnest($1::text[]) AS asked (channel)
      CROSS JOIN LATERAL (
        SELECT count(*)::float8 AS depth, min(next_attempt_at) AS oldest
@@ -289,3 +281,11 @@ const READ_SCHEDULE = {
                 LIMIT ${COUNTED_AT_MOST}) AS first
      ) AS waiting`,
 };
+
+/**
+ * SQL: how long ago a time is, ms; 0 for none, and for one to come. `float8` because the driver hands out 64-bit integers as
+ * text.
+ */
+function ageOf(time: string): string {
+  return `coalesce(greatest(0, extract(epoch FROM clock_timestamp() - ${time}) * 1000), 0)::float8`;
+}

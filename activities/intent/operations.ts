@@ -22,13 +22,12 @@ import { orderIdOf } from '../../workflows/operation-contract.ts';
 import type { OperationItem, OperationWork } from '../operations.ts';
 import { PARALLEL_ITEMS, operationItems, workOf } from '../operations.ts';
 import { statusOf, unlessGone } from '../workflows.ts';
-import { lookAgain } from './routes.ts';
 import { handOff } from './hand-off.ts';
 import type { Attempt, RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
-import type { RouteRow } from './route-rows.ts';
+import type { RouteName, RouteRow } from './route-rows.ts';
 import { isOpen, loadEach, nameOf } from './route-rows.ts';
-import { startRoute } from './routes.ts';
+import { startRoute, updateDeadLetter } from './routes.ts';
 import { createClosing } from './steering.ts';
 import { giveUp } from './entries.ts';
 
@@ -80,7 +79,7 @@ export function intentOperations(
       return rowsInState('to_do');
     }, order);
     // Also where an activity that has died meanwhile has carried it out.
-    await inTurn.map(inState('to_do', 'done'), (item) => lookAgain(workflows, item));
+    await inTurn.map(inState('to_do', 'done'), (item) => updateDeadLetter(workflows, item));
     await inTurn.map(attempted, ({ route, attempt }) => goOn(route, attempt, order));
     await inTurn.map(rowsInState('running'), (row) => tell(row, order));
     return states.map((state) => state !== 'nothing');
@@ -91,15 +90,15 @@ export function intentOperations(
    * has completed was published, whatever a PostgreSQL says that was put back since.
    */
   async function stateOf(
-    { is_dead: isDead }: ReplayItem,
+    { isDead }: ReplayItem,
     row: RouteRow | undefined,
     { replayId }: ReplayOrder,
   ): Promise<State> {
-    const isOrdered = row?.replay_id === replayId;
+    const isOrdered = row?.replayId === replayId;
     if (row === undefined || !(isDead || isOrdered)) return 'nothing';
     // It may be open without a worker: the process that made the attempt has died.
     if (isOrdered && !isOpen(row)) return 'done';
-    const workflowId = routeWorkflowId(row.notification_id, routeRefOf(row.route_id));
+    const workflowId = routeWorkflowId(row.notificationId, routeRefOf(row.routeId));
     const status = await statusOf(workflows, workflowId);
     if (status === 'RUNNING') return isOrdered ? 'done' : 'running';
     return status === 'COMPLETED' && !isOrdered ? 'nothing' : 'to_do';
@@ -122,10 +121,8 @@ export function intentOperations(
 
   /** Leaves the order to the workflow of the route, which is started if it does not run. */
   async function tell(row: RouteRow, { replayId: orderId, ...request }: ReplayOrder): Promise<void> {
-    const { notification_id: notificationId, notification_type: notificationType, producer } = row;
-    const route = { notificationId, notificationType, producer, routeRef: routeRefOf(row.route_id) };
     const start = routeReplay(
-      { ...route, idempotencyKey: searchableKey(row.idempotency_key) },
+      { ...row, routeRef: routeRefOf(row.routeId), idempotencyKey: searchableKey(row.idempotencyKey) },
       { ...request, orderId },
     );
     try {
@@ -141,7 +138,7 @@ export function intentOperations(
    *
    * @returns whether there was something to cancel.
    */
-  async function cancel({ notification_id: notificationId }: CancelItem): Promise<boolean> {
+  async function cancel({ notificationId }: CancelItem): Promise<boolean> {
     const isGivenUp = await giveUp(db, notificationId);
     const closed = await closing.closeAll({ notificationId });
     if (closed > 0) await handOff.voidAttempts(redis, notificationId);
@@ -155,40 +152,32 @@ export function intentOperations(
 
   /** @returns whether it is one that the service would take. */
   async function republish(item: EntryItem): Promise<boolean> {
-    if (item.raw_fields === null) return false;
-    const corrected = mendEntry(catalog, item.entry_id, item.raw_fields, item.options ?? {});
+    const { entryId, rawFields, options } = item;
+    if (rawFields === null) return false;
+    const corrected = mendEntry(catalog, entryId, rawFields, options ?? {});
     if ('reason' in corrected) return false;
-    await redis.eval(
-      APPEND_ONCE,
-      2,
-      republishedKey(item.operation_id, item.entry_id),
-      intentsStream,
-      REMEMBER_REPUBLISHED_MS,
-      ...Object.entries(corrected.fields).flat(),
-    );
+    const keys = [republishedKey(item.operation_id, entryId), intentsStream];
+    const values = [REMEMBER_REPUBLISHED_MS, ...Object.entries(corrected.fields).flat()];
+    await redis.eval(APPEND_ONCE, keys.length, ...keys, ...values);
     return true;
   }
 }
 
 type State = 'nothing' | 'to_do' | 'running' | 'done';
 
-interface ReplayItem extends OperationItem {
-  notification_id: string;
-  route_id: string;
+interface ReplayItem extends OperationItem, RouteName {
   reason: string | null;
   /** The route died before the operation began, is dead, and not too late. */
-  is_dead: boolean;
+  isDead: boolean;
 }
 
-interface CancelItem extends OperationItem {
-  notification_id: string;
-}
+type CancelItem = OperationItem & Pick<RouteName, 'notificationId'>;
 
 interface EntryItem extends OperationItem {
-  entry_id: string;
+  entryId: string;
   options: OperationOptions | null;
   /** Null once retention has removed it. */
-  raw_fields: Record<string, string> | null;
+  rawFields: Record<string, string> | null;
 }
 
 /** KEYS: memory, stream. ARGV: memory ms, field, value, ... Returns the id of the entry, now or before. */
@@ -202,9 +191,9 @@ const APPEND_ONCE = `
 const LIST_DEAD = {
   name: 'list_operation_routes',
   text: operationItems(
-    `item.notification_id, item.route_id, operation.reason,
+    `item.notification_id AS "notificationId", item.route_id AS "routeId", operation.reason,
            coalesce(route.status = 'dead_letter' AND route.dead_lettered_at < operation.created_at
-                    AND (record.expires_at > now()) IS NOT FALSE, false) AS is_dead`,
+                    AND (record.expires_at > now()) IS NOT FALSE, false) AS "isDead"`,
     `LEFT JOIN notification.records AS record ON record.notification_id = item.notification_id
       LEFT JOIN notification.routes AS route
         ON route.notification_id = item.notification_id AND route.route_id = item.route_id`,
@@ -213,13 +202,13 @@ const LIST_DEAD = {
 
 const LIST_OPEN = {
   name: 'list_operation_notifications',
-  text: operationItems('item.notification_id', ''),
+  text: operationItems('item.notification_id AS "notificationId"', ''),
 };
 
 const LIST_ENTRIES = {
   name: 'list_operation_entries',
   text: operationItems(
-    'item.notification_id AS entry_id, operation.options, malformed.raw_fields',
+    'item.notification_id AS "entryId", operation.options, malformed.raw_fields AS "rawFields"',
     'LEFT JOIN notification.malformed_intents AS malformed ON malformed.stream_entry_id = item.notification_id',
   ),
 };

@@ -1,5 +1,5 @@
 /** What leaves for a route: an entry of the gateway's stream or of the mail service's. */
-import type { Catalog, NotificationType } from '../../api/intent/catalog.ts';
+import type { Catalog } from '../../api/intent/catalog.ts';
 import type { EntryField } from '../../api/intent/hand-off.ts';
 import { mailEntryFields } from '../../api/intent/mail-command.ts';
 import { encodePushPayload, gatewayEntryFields } from '../../api/intent/push-event.ts';
@@ -25,12 +25,12 @@ export interface OutboundEntry {
 /** @throws Error when the stored payload does not fit the outbound contract. */
 export type Encoder = (route: RouteRow) => OutboundEntry;
 
-const contentOf = ({ content_json, payload_json }: RouteRow): string => content_json ?? payload_json;
+const contentOf = ({ contentJson, payloadJson }: RouteRow): string => contentJson ?? payloadJson;
 
 /** @returns undefined without a digest. */
 function itemCountOf({ types }: Catalog, route: RouteRow): number | undefined {
-  if (route.content_json === null || !types.get(route.notification_type)?.collapse?.digest) return undefined;
-  const { items, items_omitted: omitted } = JSON.parse(route.content_json) as Digest;
+  if (route.contentJson === null || !types.get(route.notificationType)?.collapse?.digest) return undefined;
+  const { items, items_omitted: omitted } = JSON.parse(route.contentJson) as Digest;
   return items.length + omitted;
 }
 
@@ -38,8 +38,9 @@ function itemCountOf({ types }: Catalog, route: RouteRow): number | undefined {
 export function createEncoder(settings: OutboundSettings, catalog: Catalog): Encoder {
   const encoded = new Map<string, Uint8Array>();
 
-  function payloadOf(type: NotificationType, route: RouteRow): Uint8Array {
-    const key = route.content_json === null ? route.notification_id : `${type} ${route.content_json}`;
+  function payloadOf(route: RouteRow): Uint8Array {
+    const { notificationType: type, contentJson } = route;
+    const key = contentJson === null ? route.notificationId : `${type} ${contentJson}`;
     const known = encoded.get(key);
     if (known) return known;
     const bytes = encodePushPayload(catalog, type, JSON.parse(contentOf(route)) as Record<string, unknown>);
@@ -48,24 +49,15 @@ export function createEncoder(settings: OutboundSettings, catalog: Catalog): Enc
   }
 
   return (route) => {
-    const handOffOf = {
-      notificationId: route.carried_id,
-      routeId: route.route_id,
-      requestId: route.request_id,
-      traceId: route.trace_id,
-      traceparent: route.traceparent,
-    };
+    const carried = { ...route, notificationId: route.carriedId };
     if (route.channel === 'push') {
-      const type = route.notification_type;
       return {
         stream: settings.gatewayStream,
         maxLen: settings.gatewayMaxLen,
         failure: 'gateway_stream_publish_failed',
         fields: gatewayEntryFields({
-          ...handOffOf,
-          notificationType: type,
-          recipientRef: route.recipient_ref,
-          payloadBytes: payloadOf(type, route),
+          ...carried,
+          payloadBytes: payloadOf(route),
           itemCount: itemCountOf(catalog, route),
         }),
       };
@@ -74,12 +66,11 @@ export function createEncoder(settings: OutboundSettings, catalog: Catalog): Enc
       stream: settings.mailStream,
       failure: 'mail_stream_publish_failed',
       fields: mailEntryFields({
-        ...handOffOf,
+        ...carried,
         // A type without a configured template uses one with its name; so does a type that left the catalog.
-        templateId: catalog.types.get(route.notification_type)?.templateId ?? route.notification_type,
-        email: route.resolved_email ?? '',
-        locale: route.resolved_locale ?? 'en',
-        acceptedAtMs: Number(route.accepted_at_ms),
+        templateId: catalog.types.get(route.notificationType)?.templateId ?? route.notificationType,
+        email: route.email ?? '',
+        locale: route.locale ?? 'en',
         payloadJson: contentOf(route),
       }),
     };

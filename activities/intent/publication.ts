@@ -44,6 +44,8 @@ import {
   settleRoutes,
 } from './route-rows.ts';
 
+/** How long Redis' clock and history serve the attempts of a process, ms. */
+const BEGINNING_FOR_MS = 1_000;
 /** Long enough to explain, short enough for a table cell in the Web UI. */
 const MAX_MESSAGE_LENGTH = 500;
 
@@ -77,15 +79,14 @@ interface HandedOff extends HeldRoute {
   entryId: string;
 }
 
-export interface PublisherOptions {
-  /** Also an attempt that Redis does not answer is deferred, and not counted as failed. Its caller makes it again. */
-  sparesBudgets?: boolean;
-}
-
-export function createPublisher(
-  { db, redis, confirmReplicated, log, metrics, catalog, route: settings }: RouteResources,
-  { sparesBudgets = false }: PublisherOptions = {},
-) {
+/**
+ * @param sparesBudgets also an attempt that Redis does not answer is deferred, and not counted as failed. Its caller makes it
+ * again.
+ */
+export function createPublisher(resources: RouteResources, sparesBudgets = false) {
+  const { db, redis, confirmReplicated, log, metrics, catalog, route: settings } = resources;
+  let begun: Beginning | undefined;
+  let begunUntilMs = 0;
   return { publish, defer };
 
   /**
@@ -98,11 +99,20 @@ export function createPublisher(
    * nothing is spent.
    */
   async function publish(load: () => Promise<RouteRow[]>, replay?: ReplayOrder): Promise<Attempted[]> {
-    const begun = await handOff.begin(redis);
+    const begin = await beginAttempts();
     const routes = await load();
     const isAgain = replay !== undefined && routes.some(({ status }) => status === 'dead_letter');
-    const attempts = await (isAgain ? publishAgain(routes, begun, replay) : attemptEach(routes, begun));
+    const attempts = await (isAgain ? publishAgain(routes, begin, replay) : attemptEach(routes, begin));
     return routes.map((route, index) => ({ route, attempt: attempts[index]! }));
+  }
+
+  /** What Redis said a moment ago serves as well, and saves asking it: attempts count as begun earlier than they are. */
+  async function beginAttempts(): Promise<Beginning> {
+    const nowMs = performance.now();
+    if (begun && nowMs < begunUntilMs) return begun;
+    const asked = await handOff.begin(redis);
+    [begun, begunUntilMs] = [asked, 'error' in asked ? 0 : nowMs + BEGINNING_FOR_MS];
+    return asked;
   }
 
   async function attemptEach(routes: RouteRow[], begun: Beginning): Promise<Attempt[]> {
@@ -114,13 +124,12 @@ export function createPublisher(
       routes.flatMap((route, index) => {
         const attempt = attempts[index]!;
         const isDone = isHandedOff(attempt) && replicated.has(attempt.keys.handOff);
-        return isDone ? [{ ...route, entryId: attempt.entryId }] : [];
+        return isDone ? [{ ...route, publishedAs: attempt.entryId }] : [];
       }),
     );
     for (const isSettled of [true, false]) {
       const those = attempts.filter((_, index) => published.has(nameOf(routes[index]!)) === isSettled);
-      // Best effort: a lease that is not given back expires by itself, and what does not fade goes in the end.
-      void handOff.end(redis, those.filter(isHandedOff), isSettled).catch(() => undefined);
+      void handOff.end(redis, those.filter(isHandedOff), isSettled);
     }
     return routes.map((route, index) => {
       const attempt = attempts[index]!;
@@ -130,12 +139,11 @@ export function createPublisher(
         const isReplicated = replicated.has(attempt.keys.handOff);
         return isReplicated ? deferToFresherRow(route) : defer(route.channel, 'replicas_behind');
       }
-      metrics.publishAttempt({ ...metricOf(route), result: 'published' });
-      log.info(
-        { ...logFields(route), result: 'published', entry_id: attempt.entryId, attempt: attemptCount },
-        'route published',
-      );
-      return { status: 'published' };
+      const result = 'published';
+      metrics.publishAttempt({ ...metricOf(route), result });
+      const fields = { ...logFields(route), result, entry_id: attempt.entryId, attempt: attemptCount };
+      log.info(fields, 'route published');
+      return { status: result };
     });
   }
 
@@ -152,8 +160,8 @@ export function createPublisher(
   async function handOver(route: RouteRow, encode: Encoder, begun: Beginning): Promise<Attempt | HandedOff> {
     if (route.status === 'published' || route.status === 'skipped') return { status: route.status };
     if (route.status === 'dead_letter') return stillDead(route);
-    if (route.is_expired) return expire(route);
-    if (route.is_paused) {
+    if (route.isExpired) return expire(route);
+    if (route.isPaused) {
       metrics.routeDeferral({ channel: route.channel, reason: 'paused' });
       return { status: 'paused' };
     }
@@ -171,6 +179,8 @@ export function createPublisher(
     try {
       handedOff = await handOff.append(redis, keys, lease, entry, begun);
     } catch (error) {
+      // The next attempt may be made with another server.
+      begunUntilMs = 0;
       // The answer of a server that is not the master proves that nothing was appended. Without an answer it may have been
       // all the same; the next attempt finds out.
       if (isOfLostRole(error) || (sparesBudgets && isRedisAway(error))) {
@@ -184,7 +194,10 @@ export function createPublisher(
       return defer(route.channel, 'leased', retryInMs);
     }
     if (handedOff.outcome === 'closed') return settleClosed(route);
-    if (handedOff.outcome === 'late') return deferToFresherRow(route);
+    if (handedOff.outcome === 'late') {
+      begunUntilMs = 0;
+      return deferToFresherRow(route);
+    }
     return { status: 'handed_off', entryId: handedOff.entryId, keys, token: lease.token };
   }
 
@@ -202,10 +215,10 @@ export function createPublisher(
     }
     // This attempt has no lease.
     if (deliveredAs !== undefined) return { status: 'handed_off', entryId: deliveredAs, keys, token: '' };
-    const expiredAt = new Date(Number(route.expires_at_ms)).toISOString();
+    const expiredAt = new Date(route.expiresAtMs!).toISOString();
     const skipped = await settleRoutes(db, [{ ...route, lateness: latenessOf(route, expiredAt) }]);
     if (skipped.size === 0) return deferToFresherRow(route);
-    void handOff.fade(redis, [keys.handOff]).catch(() => undefined);
+    void handOff.end(redis, [{ keys, token: '' }], true);
     metrics.routeExpired(metricOf(route));
     log.info({ ...logFields(route), result: 'expired', expired_at: expiredAt }, 'route expired');
     return { status: 'skipped' };
@@ -237,20 +250,18 @@ export function createPublisher(
    * @returns how the attempt ended, when it did by that.
    */
   async function openAgain(route: RouteRow, replay: ReplayOrder): Promise<Attempt | undefined> {
-    if (replay.replayId === route.replay_id) return stillDead(route);
+    if (replay.replayId === route.replayId) return stillDead(route);
     // What killed it may have been an answer that did not come back: then it was delivered after all.
     const keys = keysOf(route);
     let deliveredAs: string | undefined;
     try {
-      deliveredAs = await handOff.entryOf(redis, keys.handOff);
+      [deliveredAs] = await handOff.entriesOf(redis, [keys.handOff]);
     } catch {
       return defer(route.channel, 'redis_unavailable');
     }
-    if (deliveredAs === undefined && route.is_expired) {
-      log.info(
-        { ...logFields(route), result: 'expired' },
-        'replay found the route expired, and sent nothing',
-      );
+    if (deliveredAs === undefined && route.isExpired) {
+      const fields = { ...logFields(route), result: 'expired' };
+      log.info(fields, 'replay found the route expired, and sent nothing');
       return stillDead(route);
     }
     if (deliveredAs === undefined) {
@@ -259,33 +270,21 @@ export function createPublisher(
     }
     const replicated = await confirmReplicated([{ keys, entryId: deliveredAs }]);
     if (!replicated.has(keys.handOff)) return defer(route.channel, 'replicas_behind');
-    await settleRoutes(db, [{ ...route, entryId: deliveredAs }], ['dead_letter']);
-    log.warn(
-      { ...logFields(route), result: 'published', entry_id: deliveredAs },
-      'replay found the route published by its last attempt',
-    );
+    await settleRoutes(db, [{ ...route, publishedAs: deliveredAs }], ['dead_letter']);
+    const fields = { ...logFields(route), result: 'published', entry_id: deliveredAs };
+    log.warn(fields, 'replay found the route published by its last attempt');
     return undefined;
   }
 
   /** Does nothing when this replay has opened a generation before, or another process moved the row. */
   async function openGeneration(route: RouteRow, replay: ReplayOrder): Promise<void> {
-    const [opened] = await query<{ generation: number }>(db, OPEN_GENERATION, [
-      ...keyOf(route),
-      replay.replayId,
-      replay.requestedBy,
-      replay.reason ?? null,
-    ]);
+    const { replayId, requestedBy, reason = null } = replay;
+    const values = [...keyOf(route), replayId, requestedBy, reason];
+    const [opened] = await query<{ generation: number }>(db, OPEN_GENERATION, values);
     if (!opened) return;
     metrics.routeReplay(metricOf(route));
-    log.info(
-      {
-        ...logFields(route),
-        result: 'replay',
-        generation: opened.generation,
-        requested_by: replay.requestedBy,
-      },
-      'dead-lettered route opened again',
-    );
+    const fields = { ...logFields(route), result: 'replay', ...opened, requested_by: requestedBy };
+    log.info(fields, 'dead-lettered route opened again');
   }
 
   /** Writes the failed attempt down; the route is dead-lettered when it was the last one of its budget. */
@@ -295,24 +294,25 @@ export function createPublisher(
     error: unknown,
   ): Promise<Attempt> {
     const message = reasonOf(error).slice(0, MAX_MESSAGE_LENGTH);
-    const attemptCount = route.attempt_count + 1;
-    const isLast = attemptCount >= route.max_attempts;
+    const attemptCount = route.attemptCount + 1;
+    const isLast = attemptCount >= route.maxAttempts;
     const delayMs = ladderDelayMs(attemptCount, settings.backoffMinMs, settings.backoffMaxMs);
-    const [recorded] = await query<{ next_attempt_at_ms: string | null }>(db, RECORD_FAILURE, [
+    const values = [
       ...keyOf(route),
       isLast,
       delayMs,
       classification,
       message,
       RECOVERY_HINTS[classification],
-    ]);
+    ];
+    const [recorded] = await query<Pick<RouteRow, 'nextAttemptAtMs'>>(db, RECORD_FAILURE, values);
     if (!recorded) return deferToFresherRow(route);
 
     const fields = {
       ...logFields(route),
       failure_classification: classification,
       attempt: attemptCount,
-      max_attempts: route.max_attempts,
+      max_attempts: route.maxAttempts,
       reason: message,
     };
     const failure = { ...metricOf(route), failure_classification: classification };
@@ -323,70 +323,51 @@ export function createPublisher(
       return { status: 'dead_letter', classification };
     }
     metrics.routeRetry(failure);
-    log.warn(
-      { ...fields, result: 'retry', retry_in_ms: delayMs },
-      'route publication failed, retry scheduled',
-    );
+    const retry = { ...fields, result: 'retry', retry_in_ms: delayMs };
+    log.warn(retry, 'route publication failed, retry scheduled');
     return {
       status: 'failed',
       classification,
-      message: `attempt ${attemptCount} of ${route.max_attempts}: ${message}`,
-      details: failureDetails(
-        {
-          ...route,
-          attempt_count: attemptCount,
-          next_attempt_at_ms: recorded.next_attempt_at_ms,
-          retry_in_ms: String(delayMs),
-        },
-        settings,
-      ),
+      message: `attempt ${attemptCount} of ${route.maxAttempts}: ${message}`,
+      details: failureDetails({ ...route, ...recorded, attemptCount, retryInMs: delayMs }, settings),
     };
   }
 }
 
 /** What a workflow must know of a route that failed, as its row says. */
 export function failureDetails(
-  route: Pick<RouteRow, 'attempt_count' | 'max_attempts' | 'next_attempt_at_ms' | 'retry_in_ms'>,
+  { attemptCount, maxAttempts, nextAttemptAtMs, retryInMs }: RouteRow,
   { backoffMinMs, backoffMaxMs }: RouteResources['route'],
 ): PublicationFailureDetails {
+  const delayMs = ladderDelayMs(Math.max(1, attemptCount), backoffMinMs, backoffMaxMs);
   return {
-    attemptCount: route.attempt_count,
-    maxAttempts: route.max_attempts,
-    nextAttemptAtMs: Number(route.next_attempt_at_ms),
+    ...{ attemptCount, maxAttempts, nextAttemptAtMs: nextAttemptAtMs ?? 0, backoffMinMs, backoffMaxMs },
     // A clock that was put back since would make it any time.
-    retryInMs: Math.min(
-      ladderDelayMs(Math.max(1, route.attempt_count), backoffMinMs, backoffMaxMs),
-      Math.max(1, Number(route.retry_in_ms)),
-    ),
-    backoffMinMs,
-    backoffMaxMs,
+    retryInMs: Math.min(delayMs, Math.max(1, retryInMs ?? 0)),
   };
 }
 
 const isHandedOff = (attempt: Attempt | HandedOff): attempt is HandedOff => attempt.status === 'handed_off';
 
 /** What the attempts of a route are coordinated by. */
-const keysOf = ({
-  notification_id: notificationId,
-  route_id: routeId,
-  carried_id,
-  generation,
-}: RouteRow) => ({
+const keysOf = ({ notificationId, routeId, carriedId, generation }: RouteRow) => ({
   lease: leaseKey(notificationId, routeId),
-  handOff: handOffKey(carried_id, routeId, generation),
+  handOff: handOffKey(carriedId, routeId, generation),
   voided: voidedKey(notificationId),
 });
 
 /** What a person should know of a route that is too late. */
-const latenessOf = ({ attempt_count: attempts, last_error_classification: failure }: RouteRow, at: string) =>
-  `it was worth sending until ${at}, and ${attempts === 0 ? 'no attempt was counted' : `attempt ${attempts} failed with ${failure}`}`;
+const latenessOf = ({ attemptCount, classification }: RouteRow, at: string) =>
+  `it was worth sending until ${at}, and ${attemptCount === 0 ? 'no attempt was counted' : `attempt ${attemptCount} failed with ${classification}`}`;
 
-const stillDead = ({ last_error_classification: classification }: RouteRow): Attempt => ({
+const stillDead = ({ classification }: RouteRow): Attempt => ({
   status: 'dead_letter',
   classification: classification ?? 'unknown',
 });
 
-const metricOf = ({ notification_type, channel }: RouteRow) => ({ notification_type, channel });
+const metricOf = ({ notificationType, channel }: RouteRow) => ({
+  ...{ notification_type: notificationType, channel },
+});
 
 /** What an operator can do about a dead letter, by what killed it. */
 export const RECOVERY_HINTS: Record<PublicationFailure, string> = {

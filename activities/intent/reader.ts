@@ -19,7 +19,8 @@ import { openStream } from '../stream-read.ts';
 import type { DispatchResources, Dispatcher } from './dispatch.ts';
 import { createDispatcher } from './dispatch.ts';
 import type { ReadEntry } from './entries.ts';
-import { OffsetMovedError, copyOffset, saveEntries } from './entries.ts';
+import { OffsetMovedError, positionBehind, saveEntries } from './entries.ts';
+import { watchEvery } from '../watch.ts';
 import type { OutboundWatchResources } from './repair.ts';
 import { watchOutbound } from './repair.ts';
 import type { Progress, WatchResources } from './stream-watch.ts';
@@ -106,16 +107,15 @@ export function createBridgeActivities(resources: BridgeResources) {
     const hangUp = () => connection.disconnect();
     stop.addEventListener('abort', hangUp);
     try {
-      const reading = await openStream(connection, {
-        ...{ stream, maxEntryBytes: MAX_ENTRY_BYTES, batchSize: BATCH_SIZE },
-      });
+      const bounds = { maxEntryBytes: MAX_ENTRY_BYTES, batchSize: BATCH_SIZE };
+      const reading = await openStream(connection, { stream, ...bounds });
       const releaseAtMs = performance.now() + CATCH_UP_MS;
       let isReleased = false;
       while (!stop.aborted) {
         await checkStream();
         const blockMs = isReleased ? settings.blockMs : 1;
         const entries = await reading.readAfter(progress.offset, offsetKey(stream), blockMs);
-        if (entries.length > 0) await take(stream, entries, progress, dispatcher);
+        if (entries.length > 0) await takeEntries(stream, entries, progress, dispatcher);
         if (isReleased || (entries.length > 0 && performance.now() < releaseAtMs)) continue;
         // PostgreSQL may have fallen back: a window that ends carries the newest of what was read by then.
         isReleased = true;
@@ -131,28 +131,23 @@ export function createBridgeActivities(resources: BridgeResources) {
     }
   }
 
-  async function take(
+  async function takeEntries(
     stream: string,
     entries: readonly StreamEntry[],
     progress: Progress,
     dispatcher: Dispatcher,
   ): Promise<void> {
-    const { offset, entriesPassed } = progress;
-    const to = {
-      offset: entries.at(-1)!.id,
-      entriesPassed: entriesPassed === undefined ? undefined : entriesPassed + entries.length,
-    };
+    const to = positionBehind(progress, entries.at(-1)!.id, entries.length);
     const parsed = entries.map(({ id, fields, size }): ReadEntry => ({
       id,
       ...parseIntent(catalog, id, fields, size),
     }));
-    const from = { offset, entriesPassed };
-    const saved = await saveEntries(resources, stream, parsed, from, to);
+    const saved = await saveEntries(resources, stream, parsed, progress, to);
     Object.assign(progress, to);
     progress.taken += saved.taken;
     progress.malformed += saved.malformed;
     if (saved.taken > 0) dispatcher.wake();
-    await copyOffset(redis, stream, to.offset);
+    await redis.set(offsetKey(stream), to.offset);
   }
 
   /** Tells Temporal where the reader is: each second what is new, and otherwise now and then that it lives. @returns ends it. */
@@ -160,8 +155,12 @@ export function createBridgeActivities(resources: BridgeResources) {
     let handledBefore = 0;
     let reported = '';
     let quietUntilMs = 0;
-    let isReporting = false;
-    const tell = async (): Promise<void> => {
+    const watch = watchEvery(REPORT_INTERVAL_MS, reportProgress, (reason) =>
+      log.warn({ stream, reason }, 'progress not reported'),
+    );
+    return () => void watch.stop();
+
+    async function reportProgress(): Promise<void> {
       const { offset, taken, malformed, findings, seen } = progress;
       const rate = Math.round((taken + malformed - handledBefore) / (REPORT_INTERVAL_MS / 1_000));
       handledBefore = taken + malformed;
@@ -174,14 +173,6 @@ export function createBridgeActivities(resources: BridgeResources) {
       if (text === reported && performance.now() < quietUntilMs) return;
       [reported, quietUntilMs] = [text, performance.now() + QUIET_HEARTBEAT_MS];
       heartbeat(told);
-    };
-    const tellOnce = () => {
-      if (isReporting) return;
-      isReporting = true;
-      void tell().finally(() => (isReporting = false));
-    };
-    tellOnce();
-    const timer = setInterval(tellOnce, REPORT_INTERVAL_MS);
-    return () => clearInterval(timer);
+    }
   }
 }

@@ -29,8 +29,8 @@ import { giveUp, isGivenUp } from './entries.ts';
 import type { RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
 import { repairOf } from './repair.ts';
-import type { RouteRow } from './route-rows.ts';
-import { isOpen, loadEach } from './route-rows.ts';
+import type { RouteName, RouteRow, WaitingRoute } from './route-rows.ts';
+import { isOpen, loadEach, placeOf, waitingRoutes } from './route-rows.ts';
 import { startRoute } from './routes.ts';
 
 /** Longer overdue than a healthy worker lets a route be, ms. */
@@ -44,54 +44,40 @@ interface ReconciliationResources extends RouteResources {
   workflows: WorkflowClient;
 }
 
-interface OverdueRoute {
-  notification_id: string;
-  route_id: string;
-  /** To the microsecond. */
-  next_attempt_at: string;
-}
-
 interface UndecidedIntent {
-  notification_id: string;
+  notificationId: string;
   /** To the microsecond. */
-  updated_at: string;
+  updatedAt: string;
 }
 
 export function intentReconciliation(resources: ReconciliationResources): Reconciled[] {
   const { db, metrics, workflows } = resources;
   const publisher = createPublisher(resources);
 
-  const routes: Reconciled<OverdueRoute> = {
+  const routes: Reconciled<WaitingRoute> = {
     ...{ what: 'route', isLoss: true, seen: 'overdue', done: ['published', 'restarted'] },
-    page: (after, limit) => {
-      const {
-        next_attempt_at: at = '-infinity',
-        notification_id: id = '',
-        route_id: route = '',
-      } = after ?? {};
-      return query(db, LIST_OVERDUE, [OVERDUE_MS, at, id, route, limit, CHANNELS]);
-    },
-    idOf: ({ notification_id }) => notification_id,
+    page: (after, limit) => query(db, LIST_OVERDUE, [...placeOf(after), limit, OVERDUE_MS, CHANNELS]),
+    idOf: ({ notificationId }) => notificationId,
     start: takeUpRoutes,
   };
   const intents: Reconciled<UndecidedIntent> = {
     ...{ what: 'intent', isLoss: true, done: ['intents'] },
     page: (after, limit) =>
-      query(db, LIST_UNDECIDED, [after?.updated_at ?? '-infinity', after?.notification_id ?? '', limit]),
-    idOf: ({ notification_id }) => notification_id,
-    start: ([intent]) => restartIntent(intent!.notification_id),
+      query(db, LIST_UNDECIDED, [after?.updatedAt ?? '-infinity', after?.notificationId ?? '', limit]),
+    idOf: ({ notificationId }) => notificationId,
+    start: ([intent]) => restartIntent(intent!.notificationId),
   };
   return [routes, intents, stuckOfSettled(db, workflows)];
 
-  async function takeUpRoutes(overdue: OverdueRoute[]): Promise<Counts> {
-    const id = overdue[0]!.notification_id;
-    const state = await takeFrom(notificationWorkflowId(id));
+  async function takeUpRoutes(overdue: RouteName[]): Promise<Counts> {
+    const id = overdue[0]!.notificationId;
+    const state = await endIfStuck(notificationWorkflowId(id));
     const isOwned = state === 'RUNNING';
-    const idle: OverdueRoute[] = [];
+    const idle: RouteName[] = [];
     for (const one of overdue) {
       // Temporal that does not know the notification does not know its routes either, or an attempt finds out.
-      const route =
-        state === undefined ? undefined : await takeFrom(routeWorkflowId(id, routeRefOf(one.route_id)));
+      const workflowId = routeWorkflowId(id, routeRefOf(one.routeId));
+      const route = state === undefined ? undefined : await endIfStuck(workflowId);
       // A route without a workflow is its notification's own; one whose workflow has ended it only waits for.
       if (route !== 'RUNNING' && !(isOwned && route === undefined)) idle.push(one);
     }
@@ -110,7 +96,7 @@ export function intentReconciliation(resources: ReconciliationResources): Reconc
   }
 
   /** @returns how a workflow stands; one that is stuck is ended: the rows say what it has left to do. */
-  async function takeFrom(workflowId: string): Promise<string | undefined> {
+  async function endIfStuck(workflowId: string): Promise<string | undefined> {
     const state = await stateOf(workflows, workflowId);
     if (state === 'STUCK') await endStuck(workflows, workflowId);
     return state;
@@ -121,13 +107,11 @@ export function intentReconciliation(resources: ReconciliationResources): Reconc
    * decided: its decision was lost. An intent whose workflow an operator has ended is given up.
    */
   async function restartIntent(id: string): Promise<Counts> {
-    const state = await takeFrom(notificationWorkflowId(id));
-    if (state === 'RUNNING') {
-      await query(db, LOOK_LATER, [id]);
-      return {};
-    }
-    if (isGivenUp(state)) await giveUp(db, id);
-    else await query(db, DISPATCH_AGAIN, [id]);
+    const state = await endIfStuck(notificationWorkflowId(id));
+    const isRunning = state === 'RUNNING';
+    if (!isRunning && isGivenUp(state)) await giveUp(db, id);
+    else await query(db, DISPATCH_AGAIN, [id, isRunning]);
+    if (isRunning) return {};
     metrics.workTakenUp({ what: 'intent' });
     return { intents: 1 };
   }
@@ -162,45 +146,32 @@ export const stuckOfSettled = (db: Pool, workflows: WorkflowClient, youngMs = YO
   });
 
 /** Still so since the page was read. */
-const isDue = (route: RouteRow): boolean =>
-  isOpen(route) && Number(route.retry_in_ms) < 0 && !route.is_paused;
+const isDue = (route: RouteRow): boolean => isOpen(route) && (route.retryInMs ?? 0) < 0 && !route.isPaused;
 
 /**
  * Paused channels leave routes overdue, any number of them, which are not walked through. Those of paused producers are
  * among the others, and are passed over here: a page full of them would hide what is behind it. Each LIMIT 1 holds
- * PostgreSQL to looking by a key.
- * $1 for how long, ms, $2 to $4 the last of the page before, $5 rows at most, $6 channels.
+ * PostgreSQL to looking by a key. $1 to $4 as of {@link waitingRoutes}, $5 for how long they are due, ms, $6 channels.
  */
 const LIST_OVERDUE = {
   name: 'list_overdue_routes',
-  text: `
-    SELECT notification_id, route_id, overdue.next_attempt_at::text
-      FROM (SELECT unnest($6::text[]) EXCEPT
-            SELECT name FROM notification.holds WHERE kind = 'channel' AND is_paused) AS open (channel)
-     CROSS JOIN LATERAL (
-       SELECT notification_id, route_id, next_attempt_at
-         FROM notification.routes
-        WHERE routes.channel = open.channel AND next_attempt_at < now() - $1::int * interval '1 millisecond'
-          AND next_attempt_at >= $2::timestamptz
-          AND (next_attempt_at, notification_id, route_id) > ($2::timestamptz, $3, $4)
-          AND (SELECT true FROM notification.holds
-                WHERE is_paused AND kind = 'producer'
-                  AND name = (SELECT producer FROM notification.records AS record
-                               WHERE record.notification_id = routes.notification_id)
-                LIMIT 1) IS NULL
-        ORDER BY next_attempt_at, notification_id, route_id
-        LIMIT $5
-     ) AS overdue
-      JOIN notification.records USING (notification_id)
-     ORDER BY overdue.next_attempt_at, notification_id, route_id
-     LIMIT $5`,
+  text: waitingRoutes(
+    `(SELECT unnest($6::text[]) EXCEPT
+              SELECT name FROM notification.holds WHERE kind = 'channel' AND is_paused)`,
+    `next_attempt_at < now() - $5::int * interval '1 millisecond'
+                AND (SELECT true FROM notification.holds
+                      WHERE is_paused AND kind = 'producer'
+                        AND name = (SELECT producer FROM notification.records AS record
+                                     WHERE record.notification_id = routes.notification_id)
+                      LIMIT 1) IS NULL`,
+  ),
 };
 
 /** Every wait between two attempts is shorter. $1 and $2 the last of the page before, $3 rows at most. */
 const LIST_UNDECIDED = {
   name: 'list_undecided_intents',
   text: `
-    SELECT notification_id, updated_at::text
+    SELECT notification_id AS "notificationId", updated_at::text AS "updatedAt"
       FROM notification.intents AS intent
      WHERE status = 'open' AND dispatched_at IS NOT NULL AND updated_at < now() - interval '2 minutes'
        AND updated_at >= $1::timestamptz AND (updated_at, notification_id) > ($1::timestamptz, $2)
@@ -208,17 +179,11 @@ const LIST_UNDECIDED = {
      LIMIT $3`,
 };
 
-/** $1 notification, whose workflow waits for its turn: others are looked at before it. */
-const LOOK_LATER = {
-  name: 'look_at_intent_later',
-  text: "UPDATE notification.intents SET updated_at = now() WHERE notification_id = $1 AND status = 'open'",
-};
-
-/** $1 notification. */
+/** $1 notification, $2 whether its workflow waits for its turn: then only others are looked at before it. */
 const DISPATCH_AGAIN = {
   name: 'dispatch_intent_again',
   text: `
-    UPDATE notification.intents SET dispatched_at = NULL, updated_at = now()
+    UPDATE notification.intents SET dispatched_at = CASE WHEN $2::boolean THEN dispatched_at END, updated_at = now()
      WHERE notification_id = $1 AND status = 'open'`,
 };
 

@@ -41,7 +41,7 @@ import { handOff, handOffKey } from './hand-off.ts';
 import type { IntentMetrics } from './metrics.ts';
 import type { OutboundSettings } from './outbound.ts';
 import { createEncoder } from './outbound.ts';
-import type { RouteRow } from './route-rows.ts';
+import type { RouteName, RouteRow } from './route-rows.ts';
 import { loadEach, logFields } from './route-rows.ts';
 
 /** Routes that are looked for together. */
@@ -51,6 +51,8 @@ const MAX_SEQUENCE = '18446744073709551615';
 const NEWEST = { publishedAt: 'infinity', notificationId: '', routeId: '' };
 
 const LOOK_INTERVAL_MS = 1_000;
+/** How often a paused channel is looked at, ms. */
+const PAUSED_CHECK_MS = 10_000;
 /** In lease times: attempts that were being made have ended, and their rows are written. */
 const SETTLING_LEASES = 6;
 
@@ -69,13 +71,13 @@ export function watchOutbound(resources: OutboundWatchResources): () => Promise<
   const watches = [...new Set([route.gatewayStream, route.mailStream])].map((stream) =>
     watchEvery(
       LOOK_INTERVAL_MS,
-      () => look(stream),
+      () => checkStream(stream),
       (reason) => log.warn({ stream, reason }, 'outbound stream not looked at'),
     ),
   );
   return () => Promise.all(watches.map((watch) => watch.stop()));
 
-  async function look(stream: string): Promise<void> {
+  async function checkStream(stream: string): Promise<void> {
     const suspect = await checkOutbound(resources, stream, (reason) => {
       metrics.outboundSuspicion({ stream });
       log.warn({ stream, reason }, 'outbound stream may have lost entries, its routes are checked');
@@ -120,23 +122,15 @@ type Walk = RepairProgress & {
   first?: { at: string; upTo: string };
 };
 
-interface PublishedRoute {
-  notification_id: string;
-  route_id: string;
+interface PublishedRoute extends RouteName {
   entry_id: string | null;
-  published_at: string;
+  publishedAt: string;
   /** Published when the stream had perhaps not been seen whole. */
-  is_recent: boolean;
+  isRecent: boolean;
 }
 
-export function createRepairActivities({
-  db,
-  redis,
-  log,
-  metrics,
-  catalog,
-  route: settings,
-}: RepairResources) {
+export function createRepairActivities(resources: RepairResources) {
+  const { db, redis, log, metrics, catalog, route: settings } = resources;
   return {
     /**
      * Walks twice. The first walk comes before the stream has trimmed what is beside the loss; the second looks only for
@@ -158,7 +152,7 @@ export function createRepairActivities({
       if (!walk.isSettled) {
         const upTo = later((await lookAtOutbound(redis, stream)).lastEntryId, await newestIdOf(redis));
         heartbeat({ ...walk, first: { at: walk.begunAt, upTo } });
-        throw notSettled(Math.max(settlesInMs, 1));
+        throw deferred('hand-offs from before the loss may still be written down', Math.max(settlesInMs, 1));
       }
       const { checked, repaired } = walk;
       // It is whole when nothing was lost between the last look of before and the end; otherwise all of it is done again.
@@ -194,15 +188,13 @@ export function createRepairActivities({
   /** Checks the next older routes. @returns whether to go on. */
   async function checkPage(stream: string, suspect: OutboundRow, walk: Walk): Promise<boolean> {
     const { publishedAt, notificationId, routeId } = walk.before ?? NEWEST;
-    const channels = CHANNELS.filter((channel) => streamOf(channel) === stream);
+    const { gatewayStream, mailStream } = settings;
+    const channels = CHANNELS.filter(
+      (channel) => (channel === 'push' ? gatewayStream : mailStream) === stream,
+    );
     const page = await query<PublishedRoute>(db, LIST_PUBLISHED, [
-      channels,
-      publishedAt,
-      notificationId,
-      routeId,
-      suspect.seen_at,
-      PAGE_SIZE,
-      walk.first?.at ?? suspect.wanted_since,
+      ...[channels, publishedAt, notificationId, routeId],
+      ...[suspect.seen_at, PAGE_SIZE, walk.first?.at ?? suspect.wanted_since],
     ]);
     // The first walk has found what was lost of those before, and what came later is trimmed as ever.
     const isAsked = (id: string, { firstEntryId }: OutboundLook) =>
@@ -212,33 +204,32 @@ export function createRepairActivities({
     walk.checked += wanted.length;
     const last = page.at(-1);
     if (last) {
-      walk.before = {
-        publishedAt: last.published_at,
-        notificationId: last.notification_id,
-        routeId: last.route_id,
-      };
+      const { publishedAt, notificationId, routeId } = last;
+      walk.before = { publishedAt, notificationId, routeId };
     }
     heartbeat(walk);
     Context.current().cancellationSignal.throwIfAborted();
-    return page.length === PAGE_SIZE && (last!.is_recent || missing.length > 0);
-  }
-
-  function streamOf(channel: (typeof CHANNELS)[number]): string {
-    return channel === 'push' ? settings.gatewayStream : settings.mailStream;
+    return page.length === PAGE_SIZE && (last!.isRecent || missing.length > 0);
   }
 
   /** @returns how many of these routes were handed off again. */
   async function restore(missing: readonly PublishedRoute[]): Promise<number> {
     const routes = await loadEach(db, missing);
-    const paused = routes.find(({ is_channel_paused }) => is_channel_paused);
-    if (paused) throw channelPaused(paused);
+    const paused = routes.find(({ isChannelPaused }) => isChannelPaused);
+    if (paused) {
+      const { channel } = paused;
+      throw deferred(
+        `entries of ${channel} are lost, and ${channel} is paused: they are handed off again when it is resumed`,
+        PAUSED_CHECK_MS,
+      );
+    }
     const encode = createEncoder(settings, catalog);
     const restored = await pLimit(PARALLEL_HAND_OFFS).map(routes, async (route) => ({
       ...route,
       now: await handOffAgain(route, encode),
     }));
     const done = restored.filter(({ now }) => now !== undefined);
-    await query(db, MOVE_ENTRIES, columnsOf(done, 'notification_id', 'route_id', 'entry_id', 'now'));
+    await query(db, MOVE_ENTRIES, columnsOf(done, 'notificationId', 'routeId', 'entryId', 'now'));
     return done.length;
   }
 
@@ -250,37 +241,24 @@ export function createRepairActivities({
       log.error({ ...logFields(route), reason: reasonOf(error) }, 'lost entry cannot be made again');
       return undefined;
     }
-    const key = handOffKey(route.carried_id, route.route_id, route.generation);
-    const now = await handOff.restore(redis, key, route.entry_id!, entry);
+    const key = handOffKey(route.carriedId, route.routeId, route.generation);
+    const now = await handOff.restore(redis, key, route.entryId!, entry);
     metrics.outboundRestored({ channel: route.channel });
     log.warn(
-      { ...logFields(route), entry_id: now, lost_entry_id: route.entry_id },
+      { ...logFields(route), entry_id: now, lost_entry_id: route.entryId },
       'lost entry handed off again',
     );
     return now;
   }
 }
 
-function channelPaused({ channel }: RouteRow): ApplicationFailure {
-  return ApplicationFailure.create({
-    type: ROUTE_DEFERRED,
-    message: `entries of ${channel} are lost, and ${channel} is paused: they are handed off again when it is resumed`,
-    nextRetryDelay: '10 seconds',
-  });
-}
+const deferred = (message: string, nextRetryDelay: number): ApplicationFailure =>
+  ApplicationFailure.create({ type: ROUTE_DEFERRED, message, nextRetryDelay });
 
 /** @returns an id above those of all entries that were appended before, by Redis' clock. */
 async function newestIdOf(redis: Redis): Promise<string> {
   const [seconds, micros] = await redis.time();
   return `${Number(seconds) * 1_000 + Math.floor(Number(micros) / 1_000)}-${MAX_SEQUENCE}`;
-}
-
-function notSettled(ms: number): ApplicationFailure {
-  return ApplicationFailure.create({
-    type: ROUTE_DEFERRED,
-    message: 'hand-offs from before the loss may still be written down',
-    nextRetryDelay: ms,
-  });
 }
 
 /**
@@ -290,8 +268,8 @@ function notSettled(ms: number): ApplicationFailure {
 const LIST_PUBLISHED = {
   name: 'list_published_routes',
   text: `
-    SELECT notification_id, route_id, entry_id, published_at::text,
-           published_at >= $5::timestamptz - interval '1 minute' AS is_recent
+    SELECT notification_id AS "notificationId", route_id AS "routeId", entry_id, published_at::text AS "publishedAt",
+           published_at >= $5::timestamptz - interval '1 minute' AS "isRecent"
       FROM notification.routes AS route
      WHERE published_at <= $2::timestamptz AND published_at >= $7::timestamptz
        AND (published_at, notification_id, route_id) < ($2::timestamptz, $3, $4) AND channel = ANY ($1::text[])

@@ -13,54 +13,60 @@ import { logFieldsOf } from './metrics.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
 import { columnsOf, query } from '../postgres.ts';
 
-export interface RouteRow {
-  notification_id: string;
-  route_id: string;
+/** A route among those of all notifications. */
+export interface RouteName {
+  notificationId: string;
+  routeId: string;
+}
+
+export interface RouteRow extends RouteName {
   channel: Channel;
-  recipient_ref: string;
+  recipientRef: string;
   status: 'pending' | 'published' | 'failed' | 'dead_letter' | 'skipped';
-  attempt_count: number;
-  max_attempts: number;
-  resolved_email: string | null;
-  resolved_locale: Locale | null;
-  last_error_classification: string | null;
-  last_error_message: string | null;
+  attemptCount: number;
+  maxAttempts: number;
+  email: string | null;
+  locale: Locale | null;
+  /** Of its last failure. */
+  classification: string | null;
+  message: string | null;
   /** As which it was handed off last; null when it was not, or before that was written down. */
-  entry_id: string | null;
+  entryId: string | null;
   /** `updated_at` to the microsecond, for optimistic concurrency. */
   version: string;
-  notification_type: NotificationType;
+  notificationType: NotificationType;
   producer: Producer;
-  audience_kind: AudienceKind;
-  idempotency_key: string;
-  payload_json: string;
+  audienceKind: AudienceKind;
+  idempotencyKey: string;
+  payloadJson: string;
   /** What it carries in place of that. */
-  content_json: string | null;
+  contentJson: string | null;
   /**
    * The notification by whose id it is handed off: that of the newest intent that it carries. PostgreSQL may forget that
    * a window was closed, and close it again with a newer one; the route and its notification may be the same then.
    */
-  carried_id: string;
-  request_id: string | null;
-  trace_id: string | null;
+  carriedId: string;
+  requestId: string | null;
+  traceId: string | null;
   traceparent: string | null;
-  accepted_at_ms: string;
-  /** From when on it is not worth sending any more, epoch ms; null: never. */
-  expires_at_ms: string | null;
+  /** Epoch ms, as all times of a route. */
+  acceptedAtMs: number;
+  /** From when on it is not worth sending any more; null: never. */
+  expiresAtMs: number | null;
   /** That time has come, by PostgreSQL's clock. */
-  is_expired: boolean;
+  isExpired: boolean;
   /** 0 as accepted; each replay is the next one. */
   generation: number;
   /** The replay that opened the current generation; null for generation 0. */
-  replay_id: string | null;
+  replayId: string | null;
   /** Operators have paused the route's channel. */
-  is_channel_paused: boolean;
+  isChannelPaused: boolean;
   /** They have paused it, or the producer. */
-  is_paused: boolean;
-  /** Epoch ms; null without a further attempt. */
-  next_attempt_at_ms: string | null;
+  isPaused: boolean;
+  /** Null without a further attempt. */
+  nextAttemptAtMs: number | null;
   /** How long that is from now, ms by PostgreSQL's clock. */
-  retry_in_ms: string | null;
+  retryInMs: number | null;
 }
 
 /** The routes at [offset, offset + limit) of a notification, ordered by route id; none when there is no such one. */
@@ -72,55 +78,36 @@ export async function loadSlice(
 }
 
 /** These routes of some notifications, ordered by notification and route id. Those that retention has removed are missing. */
-export async function loadEach(
-  db: Pool,
-  keys: readonly Pick<RouteRow, 'notification_id' | 'route_id'>[],
-): Promise<RouteRow[]> {
-  if (keys.length === 0) return [];
-  const columns = columnsOf(keys, 'notification_id', 'route_id');
+export async function loadEach(db: Pool, names: readonly RouteName[]): Promise<RouteRow[]> {
+  if (names.length === 0) return [];
+  const columns = columnsOf(names, 'notificationId', 'routeId');
   return withPayload(await query<WithoutPayload>(db, LOAD_EACH, columns));
 }
 
-type WithoutPayload = Omit<RouteRow, 'payload_json'> & { payload_json: string | null };
+type WithoutPayload = Omit<RouteRow, 'payloadJson'> & { payloadJson: string | null };
 
 /** The first row of each notification has its payload. */
 function withPayload(rows: readonly WithoutPayload[]): RouteRow[] {
-  let payload = '';
+  let payloadJson = '';
   return rows.map((row) => {
-    payload = row.payload_json ?? payload;
-    return { ...row, payload_json: payload };
+    payloadJson = row.payloadJson ?? payloadJson;
+    return { ...row, payloadJson };
   });
 }
 
 /** The values by which a transition finds the row as it was loaded. */
-export const keyOf = ({ notification_id, route_id, version }: RouteRow): string[] => [
-  notification_id,
-  route_id,
-  version,
+export const keyOf = ({ notificationId, routeId, version }: RouteRow): string[] => [
+  ...[notificationId, routeId, version],
 ];
 
-/** Of a route among those of other notifications. */
-export const nameOf = ({
-  notification_id,
-  route_id,
-}: Pick<RouteRow, 'notification_id' | 'route_id'>): string => `${notification_id}/${route_id}`;
+export const nameOf = ({ notificationId, routeId }: RouteName): string => `${notificationId}/${routeId}`;
 
-export function logFields(route: RouteRow): Record<string, string> {
-  return {
-    ...logFieldsOf({
-      notificationId: route.notification_id,
-      notificationType: route.notification_type,
-      producer: route.producer,
-      audienceKind: route.audience_kind,
-      idempotencyKey: route.idempotency_key,
-      ...(route.request_id === null ? {} : { requestId: route.request_id }),
-      ...(route.trace_id === null ? {} : { traceId: route.trace_id }),
-    }),
-    // As in workflow ids: the route id of an administrator is an address.
-    route_id: routeRefOf(route.route_id),
-    channel: route.channel,
-  };
-}
+export const logFields = (route: RouteRow) => ({
+  ...logFieldsOf(route),
+  // As in workflow ids: the route id of an administrator is an address.
+  route_id: routeRefOf(route.routeId),
+  channel: route.channel,
+});
 
 /** Whether it waits for an attempt. */
 export const isOpen = ({ status }: Pick<RouteRow, 'status'>): boolean =>
@@ -148,19 +135,22 @@ export async function loadRoute(db: Pool, key: RouteKey): Promise<RouteRow> {
 }
 
 const routeColumns = (payload: string) => `
-    SELECT notification_id, route_id, route.channel, recipient_ref, status, attempt_count, max_attempts, resolved_email,
-           resolved_locale, last_error_classification, last_error_message, entry_id, route.updated_at::text AS version,
-           notification_type, producer, audience_kind, idempotency_key, ${payload} AS payload_json,
-           (contents -> (route.collapse ->> 'content')::int)::text AS content_json,
-           coalesce(route.collapse ->> 'newest', notification_id) AS carried_id, request_id, trace_id, traceparent,
-           floor(extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms,
-           (extract(epoch FROM expires_at) * 1000)::bigint AS expires_at_ms,
-           coalesce(expires_at <= statement_timestamp(), false) AS is_expired,
-           coalesce(replay.generation, 0) AS generation, replay.replay_id,
-           coalesce(channel_hold.is_paused, false) AS is_channel_paused,
-           coalesce(channel_hold.is_paused, false) OR coalesce(producer_hold.is_paused, false) AS is_paused,
-           (extract(epoch FROM next_attempt_at) * 1000)::bigint AS next_attempt_at_ms,
-           (extract(epoch FROM next_attempt_at - statement_timestamp()) * 1000)::bigint AS retry_in_ms
+    SELECT notification_id AS "notificationId", route_id AS "routeId", route.channel, recipient_ref AS "recipientRef", status,
+           attempt_count AS "attemptCount", max_attempts AS "maxAttempts", resolved_email AS email, resolved_locale AS locale,
+           last_error_classification AS classification, last_error_message AS message, entry_id AS "entryId",
+           route.updated_at::text AS version, notification_type AS "notificationType", producer,
+           audience_kind AS "audienceKind", idempotency_key AS "idempotencyKey", ${payload} AS "payloadJson",
+           (contents -> (route.collapse ->> 'content')::int)::text AS "contentJson",
+           coalesce(route.collapse ->> 'newest', notification_id) AS "carriedId", request_id AS "requestId",
+           trace_id AS "traceId", traceparent,
+           floor(extract(epoch FROM accepted_at) * 1000)::float8 AS "acceptedAtMs",
+           round(extract(epoch FROM expires_at) * 1000)::float8 AS "expiresAtMs",
+           coalesce(expires_at <= statement_timestamp(), false) AS "isExpired",
+           coalesce(replay.generation, 0) AS generation, replay.replay_id AS "replayId",
+           coalesce(channel_hold.is_paused, false) AS "isChannelPaused",
+           coalesce(channel_hold.is_paused, false) OR coalesce(producer_hold.is_paused, false) AS "isPaused",
+           round(extract(epoch FROM next_attempt_at) * 1000)::float8 AS "nextAttemptAtMs",
+           round(extract(epoch FROM next_attempt_at - statement_timestamp()) * 1000)::float8 AS "retryInMs"
       FROM notification.routes AS route
       JOIN notification.records USING (notification_id)
       LEFT JOIN notification.holds AS channel_hold ON channel_hold.kind = 'channel' AND channel_hold.name = channel
@@ -202,12 +192,43 @@ const LOAD_EACH = {
      ORDER BY notification_id, route_id`,
 };
 
+/** A route that waits for an attempt. */
+export interface WaitingRoute extends RouteName {
+  /** Of its next attempt, to the microsecond. */
+  dueAt: string;
+}
+
+/** Where a page of waiting routes begins: behind these values of the last one. */
+export const placeOf = ({ dueAt, notificationId, routeId }: Partial<WaitingRoute> = {}): string[] => [
+  ...[dueAt ?? '-infinity', notificationId ?? '', routeId ?? ''],
+];
+
+/**
+ * SQL of a page of waiting routes, the longest due first; each channel has its index. $1 to $3 the place of the last one of
+ * the page before, $4 rows at most.
+ *
+ * @param channels SQL of a table with the names of channels. @param condition SQL about `routes`.
+ */
+export const waitingRoutes = (channels: string, condition: string): string => `
+      SELECT notification_id AS "notificationId", route_id AS "routeId", next_attempt_at::text AS "dueAt"
+        FROM ${channels} AS wanted (channel)
+       CROSS JOIN LATERAL (
+             SELECT notification_id, route_id, next_attempt_at
+               FROM notification.routes
+              WHERE routes.channel = wanted.channel AND next_attempt_at IS NOT NULL AND ${condition}
+                AND next_attempt_at >= $1::timestamptz
+                AND (next_attempt_at, notification_id, route_id) > ($1::timestamptz, $2, $3)
+              ORDER BY next_attempt_at, notification_id, route_id
+              LIMIT $4) AS route
+       ORDER BY route.next_attempt_at, notification_id, route_id
+       LIMIT $4`;
+
 /** How a route ends. */
-export interface Ending extends Pick<RouteRow, 'notification_id' | 'route_id'> {
+export interface Ending extends RouteName {
   /** As it was loaded; undefined when it does not matter what has become of the row since. */
   version?: string;
   /** As which entry it was handed off; without one it is skipped. */
-  entryId?: string | undefined;
+  publishedAs?: string | undefined;
   /** Of one that is too late, what a person should know. */
   lateness?: string;
 }
@@ -224,12 +245,10 @@ export async function settleRoutes(
   from: readonly RouteRow['status'][] = ['pending', 'failed'],
 ): Promise<Map<string, number>> {
   if (endings.length === 0) return new Map();
-  const columns = columnsOf(endings, 'notification_id', 'route_id', 'version', 'entryId', 'lateness');
-  const settled = await query<SettledRow>(db, SETTLE_ROUTES, [...columns, from]);
-  return new Map(settled.map((row) => [nameOf(row), row.attempt_count]));
+  const columns = columnsOf(endings, 'notificationId', 'routeId', 'version', 'publishedAs', 'lateness');
+  const settled = await query<RouteName & { attempts: number }>(db, SETTLE_ROUTES, [...columns, from]);
+  return new Map(settled.map((row) => [nameOf(row), row.attempts]));
 }
-
-type SettledRow = Pick<RouteRow, 'notification_id' | 'route_id' | 'attempt_count'>;
 
 // Each statement takes all its times from statement_timestamp(): one instant, so that the wait between a failure and the
 // next attempt is exact.
@@ -255,7 +274,7 @@ const SETTLE_ROUTES = {
              LIMIT cardinality($1)) AS ending (notification_id, route_id, version, entry_id, lateness)
      WHERE route.notification_id = ending.notification_id AND route.route_id = ending.route_id
        AND route.updated_at = coalesce(ending.version, route.updated_at) AND status = ANY ($6::text[])
-    RETURNING route.notification_id, route.route_id, route.attempt_count`,
+    RETURNING route.notification_id AS "notificationId", route.route_id AS "routeId", route.attempt_count AS attempts`,
 };
 
 /** An operation is written down as one. A route id may name a user, whom no action does. */
@@ -316,5 +335,5 @@ export const RECORD_FAILURE = {
        WHERE status = 'dead_letter'
       ON CONFLICT (notification_id, route_id) DO NOTHING
     )
-    SELECT (extract(epoch FROM next_attempt_at) * 1000)::bigint AS next_attempt_at_ms FROM moved`,
+    SELECT round(extract(epoch FROM next_attempt_at) * 1000)::float8 AS "nextAttemptAtMs" FROM moved`,
 };

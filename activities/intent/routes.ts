@@ -32,7 +32,7 @@ import { finalIfRefused, isPostgresAway, isPostgresRefusal } from '../postgres.t
 import { signalIfRunning } from '../workflows.ts';
 import type { Attempt, RouteResources } from './publication.ts';
 import { RECOVERY_HINTS, createPublisher, failureDetails } from './publication.ts';
-import type { RouteRow } from './route-rows.ts';
+import type { RouteName, RouteRow } from './route-rows.ts';
 import { findRoute, loadRoute, loadSlice } from './route-rows.ts';
 
 export type RouteActivities = ReturnType<typeof createRouteActivities>;
@@ -51,7 +51,7 @@ export function createRouteActivities(resources: RouteResources & { workflows: W
      * failure was recorded, while the route has budget left; `PostgresRefused`, not retried, when PostgreSQL does not
      * take what became of it.
      */
-    publishRoute: (publication: Publication): Promise<PublishResult> => publish(publication),
+    publishRoute: publish,
 
     /**
      * The same for a retry policy without end: a deferral is thrown as `RouteDeferred`, so that Temporal makes the
@@ -78,7 +78,7 @@ export function createRouteActivities(resources: RouteResources & { workflows: W
       let rows: RouteRow[] = [];
       const attempted = await publisher.publish(async () => {
         rows = await loadSlice(db, slice);
-        return rows.filter(({ status, attempt_count }) => status === 'pending' && attempt_count === 0);
+        return rows.filter(({ status, attemptCount }) => status === 'pending' && attemptCount === 0);
       });
       const made = new Map(attempted.map(({ route, attempt }) => [route, attempt]));
       const result: FirstAttempts = { published: 0, skipped: 0, open: [] };
@@ -95,15 +95,15 @@ export function createRouteActivities(resources: RouteResources & { workflows: W
     async lookAtDeadLetter(key: RouteKey): Promise<Death | undefined> {
       const route = await findRoute(db, key);
       if (route?.status !== 'dead_letter') return undefined;
-      const classification = route.last_error_classification ?? 'unknown';
+      const classification = route.classification ?? 'unknown';
       const hint = RECOVERY_HINTS[classification as PublicationFailure] as string | undefined;
-      return { ...deathOf(classification), cause: route.last_error_message ?? '', hint: hint ?? '' };
+      return { ...deathOf(classification), cause: route.message ?? '', hint: hint ?? '' };
     },
   };
 
   /** A route that is not to be tried here, as its row tells. */
   function standing(row: RouteRow): Attempt {
-    const classification = row.last_error_classification as PublicationFailure;
+    const classification = row.classification as PublicationFailure;
     switch (row.status) {
       case 'published':
       case 'skipped':
@@ -130,7 +130,7 @@ export function createRouteActivities(resources: RouteResources & { workflows: W
       // A workflow asks once more before it ends as dead, and an attempt that was lost is made again: no change is missed.
       if (attempt.status === 'dead_letter' && one!.route.status === attempt.status)
         await showDeadLetter(workflows, one!.route);
-      else if (order) await lookAgain(workflows, one!.route);
+      else if (order) await updateDeadLetter(workflows, one!.route);
     } catch (error) {
       // Its workflow fails, which operators see; the row stays open, and a replay goes on with it once that is fixed.
       if (isPostgresRefusal(error)) throw finalIfRefused(error);
@@ -155,8 +155,8 @@ export function createRouteActivities(resources: RouteResources & { workflows: W
  * What the route's own workflow begins with. It looks for itself whether a paused channel or a prevented attempt is
  * still one: it may have missed the signal that ended the pause.
  */
-export function openRoute({ route_id }: RouteRow, attempt: Attempt): RouteToPublish {
-  const route = { routeRef: routeRefOf(route_id) };
+export function openRoute({ routeId }: RouteRow, attempt: Attempt): RouteToPublish {
+  const route = { routeRef: routeRefOf(routeId) };
   if (attempt.status === 'dead_letter') return { ...route, first: attempt };
   if (attempt.status !== 'failed') return route;
   const { status, classification, details } = attempt;
@@ -164,15 +164,8 @@ export function openRoute({ route_id }: RouteRow, attempt: Attempt): RouteToPubl
 }
 
 const attributesOf = (route: RouteRow) => [
-  ...notificationAttributes({
-    ...{
-      notificationId: route.notification_id,
-      notificationType: route.notification_type,
-      producer: route.producer,
-    },
-    idempotencyKey: searchableKey(route.idempotency_key),
-  }),
-  ...routeAttributes(routeRefOf(route.route_id)),
+  ...notificationAttributes({ ...route, idempotencyKey: searchableKey(route.idempotencyKey) }),
+  ...routeAttributes(routeRefOf(route.routeId)),
 ];
 
 /**
@@ -187,7 +180,7 @@ export async function startRoute(
   attempt: Attempt,
   why: string,
 ): Promise<void> {
-  const { notification_id: notificationId, notification_type: notificationType } = route;
+  const { notificationId, notificationType } = route;
   const { routeRef, first } = openRoute(route, attempt);
   await workflows.start(ROUTE_WORKFLOW, {
     workflowId: routeWorkflowId(notificationId, routeRef),
@@ -212,8 +205,8 @@ function orderOf({ replay, originalRunId }: Publication): ReplayOrder | undefine
 
 /** Shows a route that is dead. One that is shown already looks again. @throws what the Temporal client fails with. */
 export async function showDeadLetter(workflows: WorkflowClient, route: RouteRow): Promise<void> {
-  const { notification_id: notificationId, notification_type: notificationType } = route;
-  const routeRef = routeRefOf(route.route_id);
+  const { notificationId, notificationType } = route;
+  const routeRef = routeRefOf(route.routeId);
   await workflows.signalWithStart(DEAD_LETTER_WORKFLOW, {
     workflowId: deadLetterWorkflowId(notificationId, routeRef),
     taskQueue: INTENT_TASK_QUEUE,
@@ -221,16 +214,16 @@ export async function showDeadLetter(workflows: WorkflowClient, route: RouteRow)
     signal: LOOK_SIGNAL,
     typedSearchAttributes: [
       ...attributesOf(route),
-      ...routeStatus('dead_letter', route.last_error_classification ?? undefined),
+      ...routeStatus('dead_letter', route.classification ?? undefined),
     ],
     staticSummary: `${notificationType} ${routeRef}`,
     staticDetails: `Open while the route is dead. \`galaxy-notify replay ${notificationId} ${routeRef}\` publishes it.`,
   });
 }
 
-/** Has it look at its row, which a replay may have changed. @throws what the Temporal client fails with. */
-export const lookAgain = (
+/** Has the dead letter look at its row, which a replay may have changed. @throws what the Temporal client fails with. */
+export const updateDeadLetter = (
   workflows: WorkflowClient,
-  { notification_id, route_id }: Pick<RouteRow, 'notification_id' | 'route_id'>,
+  { notificationId, routeId }: RouteName,
 ): Promise<void> =>
-  signalIfRunning(workflows, deadLetterWorkflowId(notification_id, routeRefOf(route_id)), LOOK_SIGNAL);
+  signalIfRunning(workflows, deadLetterWorkflowId(notificationId, routeRefOf(routeId)), LOOK_SIGNAL);

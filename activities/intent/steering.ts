@@ -21,8 +21,8 @@ import { SETTLED_SIGNAL, routeWorkflowId } from '../../workflows/intent/contract
 import { heartbeat } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
 import { showDeadLetter } from './routes.ts';
-import { handOff, handOffKey } from './hand-off.ts';
-import type { Ending, RouteRow } from './route-rows.ts';
+import { handOff, handOffKey, leaseKey } from './hand-off.ts';
+import type { RouteRow } from './route-rows.ts';
 import { isOpen, loadRoute, settleRoutes } from './route-rows.ts';
 import { signalIfRunning } from '../workflows.ts';
 import { giveUp } from './entries.ts';
@@ -40,20 +40,16 @@ export interface SteeringResources {
 
 export type SteeringActivities = ReturnType<typeof createSteeringActivities>;
 
-type ToClose = Pick<RouteRow, 'route_id' | 'carried_id' | 'generation'>;
+type ToClose = Pick<RouteRow, 'routeId' | 'carriedId' | 'generation'>;
 
 interface ListedRoute extends ToClose {
   status: RouteRow['status'];
   /** Skipped by acceptance, at the instant of its creation: it has no workflow. */
-  is_unwanted: boolean;
+  isUnwanted: boolean;
 }
 
 /** All routes of a notification, or some of them in the order of their ids. */
 type Routes = Pick<RouteSlice, 'notificationId'> & Partial<RouteSlice>;
-
-interface ClosedRoute extends Ending {
-  key: string;
-}
 
 /** How routes that are open are closed. */
 export function createClosing({ db, redis }: Pick<SteeringResources, 'db' | 'redis'>) {
@@ -65,16 +61,15 @@ export function createClosing({ db, redis }: Pick<SteeringResources, 'db' | 'red
    */
   async function close(notificationId: string, routes: readonly ToClose[], isAgain = false): Promise<void> {
     const closed = await Promise.all(
-      routes.map(async ({ route_id, carried_id, generation }): Promise<ClosedRoute> => {
-        const key = handOffKey(carried_id, route_id, generation);
-        return { notification_id: notificationId, route_id, key, entryId: await handOff.close(redis, key) };
+      routes.map(async ({ routeId, carriedId, generation }) => {
+        const key = handOffKey(carriedId, routeId, generation);
+        const keys = { handOff: key, lease: leaseKey(notificationId, routeId) };
+        return { notificationId, routeId, keys, token: '', publishedAs: await handOff.close(redis, key) };
       }),
     );
-    const settled = isAgain ? closed.filter(({ entryId }) => entryId !== undefined) : closed;
+    const settled = isAgain ? closed.filter(({ publishedAs }) => publishedAs !== undefined) : closed;
     await settleRoutes(db, settled, isAgain ? ['skipped'] : undefined);
-    // Best effort: what does not fade goes in the end.
-    const keys = closed.map(({ key }) => key);
-    void handOff.fade(redis, keys).catch(() => undefined);
+    void handOff.end(redis, closed, true);
   }
 
   /** Closes routes that are open. @param onPage gets how many there were so far. @returns how many there were. */
@@ -98,13 +93,13 @@ export function createSteeringActivities(resources: SteeringResources) {
   async function concludeSkipped(routes: Routes): Promise<void> {
     const { notificationId } = routes;
     for await (const page of pagesOf(db, routes)) {
-      const cancelled = page.filter(({ status, is_unwanted }) => status === 'skipped' && !is_unwanted);
+      const cancelled = page.filter(({ status, isUnwanted }) => status === 'skipped' && !isUnwanted);
       await close(notificationId, cancelled, true);
-      await pLimit(PARALLEL_SIGNALS).map(cancelled, async ({ route_id }) => {
-        const workflowId = routeWorkflowId(notificationId, routeRefOf(route_id));
+      await pLimit(PARALLEL_SIGNALS).map(cancelled, async ({ routeId }) => {
+        const workflowId = routeWorkflowId(notificationId, routeRefOf(routeId));
         await signalIfRunning(workflows, workflowId, SETTLED_SIGNAL);
       });
-      heartbeat(page.at(-1)?.route_id);
+      heartbeat(page.at(-1)?.routeId);
     }
   }
 
@@ -116,9 +111,9 @@ export function createSteeringActivities(resources: SteeringResources) {
      */
     async skipRoute(key: RouteKey): Promise<SettledStatus> {
       const found = await loadRoute(db, key);
-      if (isOpen(found)) await close(found.notification_id, [found]);
+      if (isOpen(found)) await close(found.notificationId, [found]);
       const settled = await loadRoute(db, key);
-      if (settled.status === 'skipped') await close(settled.notification_id, [settled], true);
+      if (settled.status === 'skipped') await close(settled.notificationId, [settled], true);
       const route = await loadRoute(db, key);
       if (isOpen(route)) throw stillOpen(key);
       if (route.status === 'dead_letter') await showDeadLetter(workflows, route);
@@ -155,7 +150,7 @@ export function createSteeringActivities(resources: SteeringResources) {
         throw ApplicationFailure.create({ type: ROUTE_OPEN, message: `${open} routes are not settled yet` });
       }
       const count = (wanted: string) =>
-        routes.filter(({ status, is_unwanted }) => status === wanted && !is_unwanted).length;
+        routes.filter(({ status, isUnwanted }) => status === wanted && !isUnwanted).length;
       return {
         published: count('published'),
         skipped: count('skipped'),
@@ -184,7 +179,7 @@ async function* pagesOf(db: Pool, routes: Routes): AsyncGenerator<ListedRoute[]>
   for (let after: string | undefined = ''; after !== undefined;) {
     const page: ListedRoute[] = await listRoutes(db, { offset: 0, limit: BATCH_SIZE, ...routes }, after);
     yield page;
-    after = routes.limit === undefined && page.length === BATCH_SIZE ? page.at(-1)!.route_id : undefined;
+    after = routes.limit === undefined && page.length === BATCH_SIZE ? page.at(-1)!.routeId : undefined;
   }
 }
 
@@ -198,8 +193,8 @@ const listRoutes = (
 const LIST_ROUTES = {
   name: 'list_routes_to_cancel',
   text: `
-    SELECT route_id, status, coalesce(collapse ->> 'newest', $1) AS carried_id,
-           skipped_at IS NOT DISTINCT FROM created_at AS is_unwanted,
+    SELECT route_id AS "routeId", status, coalesce(collapse ->> 'newest', $1) AS "carriedId",
+           skipped_at IS NOT DISTINCT FROM created_at AS "isUnwanted",
            (SELECT count(*)::int
               FROM notification.replays
              WHERE replays.notification_id = $1 AND replays.route_id = route.route_id) AS generation

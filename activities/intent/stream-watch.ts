@@ -19,7 +19,7 @@ import { reasonOf } from '../reason.ts';
 import type { StreamMemory } from '../stream-memory.ts';
 import { recall, remember } from '../stream-memory.ts';
 import type { StreamPosition } from './entries.ts';
-import { OffsetMovedError, copyOffset, loadPosition, moveOffset } from './entries.ts';
+import { OffsetMovedError, loadPosition, moveOffset } from './entries.ts';
 import type { IntentMetrics } from './metrics.ts';
 
 /** A few cheap commands; each second, so that an operator hears of a loss while its cause can still be seen. */
@@ -48,8 +48,8 @@ export interface Progress extends StreamPosition {
   findings: StreamFinding[];
   /** As the last look saw the stream. */
   seen: StreamState | undefined;
-  /** The offset of which Redis has a copy, when that is behind the one that PostgreSQL knows. */
-  forgottenAfter: string | undefined;
+  /** Redis has a copy of a later offset: PostgreSQL has forgotten that. */
+  isForgotten: boolean;
 }
 
 /**
@@ -66,11 +66,10 @@ export async function openProgress(
   const start =
     copy === null ? STREAM_START : rewindPoint(copy, copy, retention.recordRetentionMs, Date.now());
   const position = await loadPosition(db, stream, start);
-  const isForgotten = copy !== null && compareEntryIds(copy, position.offset) > 0;
   return {
     ...position,
     ...{ taken: 0, malformed: 0, findings: [], seen: undefined },
-    forgottenAfter: isForgotten ? copy : undefined,
+    isForgotten: copy !== null && compareEntryIds(copy, position.offset) > 0,
   };
 }
 
@@ -109,23 +108,30 @@ export function watchStream(
       throw new OffsetMovedError(`${progress.offset} is not the offset any more`);
     progress.seen ??= memory.seen;
     const { offset } = progress;
-    const { problems: ofStream, entriesPassed } = diagnose(inspection, progress, progress.seen);
-    const problems = [...ofStream, ...problemsOf(memory, progress)];
+    const { problems, entriesPassed } = diagnose(inspection, progress, progress.seen);
+    if (memory.postgres === 'regressed' || progress.isForgotten) {
+      const message = `PostgreSQL fell back to an earlier state: it knows of entries up to ${offset}. Reading goes on from there, and what it has forgotten is done again under the same ids`;
+      problems.push({ kind: 'postgres_regressed', message });
+    }
     const news = problems.filter(({ kind }) => !LASTING.includes(kind) || !findingOf(kind));
 
     const from = whereToReadFrom(inspection, memory, new Set(news.map(({ kind }) => kind)));
-    if (from !== undefined) await readAgainFrom(from);
+    if (from !== undefined) {
+      await moveOffset(db, stream, offset, { offset: from, entriesPassed: undefined });
+      progress.offset = from;
+      log.warn({ stream, offset, read_from: from }, 'stream is read again');
+    }
     // The next reader must not find the same loss again.
     else if (entriesPassed !== progress.entriesPassed)
       await moveOffset(db, stream, offset, { offset, entriesPassed });
     const seen = stateToRemember(inspection, problems);
     await remember(owner, { passedId: undefined, seen }, memory);
     // One that was saved late, or lost by Redis, would mislead producers.
-    if (progress.offset !== STREAM_START) await copyOffset(redis, stream, progress.offset);
+    if (progress.offset !== STREAM_START) await redis.set(offsetKey(stream), progress.offset);
     // Only now: had something failed, the next check must find all this again.
     progress.entriesPassed = from === undefined ? entriesPassed : undefined;
     progress.seen = seen;
-    progress.forgottenAfter = undefined;
+    progress.isForgotten = false;
     progress.findings = progress.findings.filter(
       ({ kind }) => !LASTING.includes(kind) || problems.some((problem) => problem.kind === kind),
     );
@@ -143,21 +149,17 @@ export function watchStream(
     found: ReadonlySet<StreamFindingKind>,
   ): string | undefined {
     const { offset } = progress;
-    const newest = later(offset, state?.lastGeneratedId ?? STREAM_START);
-    const before = (id: string) => rewindPoint(id, newest, retention.recordRetentionMs, Date.now());
-    const points = [
-      ...(OF_REDIS.some((kind) => found.has(kind)) ? [before(sooner(offset, state?.lastGeneratedId))] : []),
-      ...(rewindTo === undefined ? [] : [rewindTo]),
-    ];
-    const from = points.sort(compareEntryIds)[0];
-    return from === undefined || compareEntryIds(from, offset) >= 0 ? undefined : from;
-  }
-
-  async function readAgainFrom(from: string): Promise<void> {
-    const { offset } = progress;
-    await moveOffset(db, stream, offset, { offset: from, entriesPassed: undefined });
-    progress.offset = from;
-    log.warn({ stream, offset, read_from: from }, 'stream is read again');
+    const last = state?.lastGeneratedId ?? STREAM_START;
+    const lost = OF_REDIS.some((kind) => found.has(kind))
+      ? rewindPoint(
+          sooner(offset, state && last),
+          later(offset, last),
+          retention.recordRetentionMs,
+          Date.now(),
+        )
+      : undefined;
+    const from = sooner(sooner(offset, lost), rewindTo);
+    return from === offset ? undefined : from;
   }
 
   function report({ kind, message }: Problem, offset: string): void {
@@ -169,13 +171,6 @@ export function watchStream(
     log.error({ stream, offset, kind, reason: message }, 'stream finding');
     metrics.streamFinding({ kind });
   }
-}
-
-/** What is wrong with the stores besides the stream. */
-function problemsOf({ postgres }: StreamMemory, { forgottenAfter, offset }: Progress): Problem[] {
-  if (postgres !== 'regressed' && forgottenAfter === undefined) return [];
-  const message = `PostgreSQL fell back to an earlier state: it knows of entries up to ${offset}. Reading goes on from there, and what it has forgotten is done again under the same ids`;
-  return [{ kind: 'postgres_regressed', message }];
 }
 
 function stateToRemember({ stream }: Inspection, problems: Problem[]): Progress['seen'] {
@@ -217,24 +212,20 @@ const READ_STATE = `
   return {redis.call('TIME')[1], info['length'], info['last-generated-id'], info['recorded-first-entry-id'],
           info['max-deleted-entry-id'], info['entries-added']}`;
 
+type StateReply = [seconds: string, length: number, string, string, string, entriesAdded: number];
+
 /** @throws what Redis fails with, e.g. when the key is no stream. */
 export async function inspectStream(redis: Redis, stream: string): Promise<Inspection> {
-  const [found, maxmemoryPolicy] = await Promise.all([
-    redis.eval(READ_STATE, 1, stream) as Promise<
-      [seconds: string, number, string, string, string, number] | null
-    >,
-    policyOf(redis),
+  const [found, info] = await Promise.all([
+    redis.eval(READ_STATE, 1, stream) as Promise<StateReply | null>,
+    // From INFO rather than CONFIG, which managed Redis forbids. Without either, the rest is still worth knowing.
+    redis.info('memory').catch(() => ''),
   ]);
+  const maxmemoryPolicy = /^maxmemory_policy:(\S+)/m.exec(info)?.[1];
   if (found === null) return { stream: undefined, maxmemoryPolicy };
   const [seconds, length, lastGeneratedId, firstEntryId, maxDeletedEntryId, entriesAdded] = found;
   const state = { length, lastGeneratedId, firstEntryId, maxDeletedEntryId, entriesAdded };
   return { stream: state, redisMs: Number(seconds) * 1_000, maxmemoryPolicy };
-}
-
-/** From INFO rather than CONFIG, which managed Redis forbids. Without either, the rest is still worth knowing. */
-async function policyOf(redis: Redis): Promise<string | undefined> {
-  const info = await redis.info('memory').catch(() => '');
-  return /^maxmemory_policy:(\S+)/m.exec(info)?.[1];
 }
 
 /**
@@ -253,7 +244,12 @@ export function diagnose(inspection: Inspection, position: StreamPosition, seen?
   }
   if (stream === undefined) {
     const wasThere = position.offset !== STREAM_START || seen !== undefined;
-    if (wasThere) problems.push(missing(position.offset));
+    if (wasThere) {
+      problems.push({
+        kind: 'stream_missing',
+        message: `the stream does not exist although it was read up to ${position.offset}: find out who deleted or evicted it; entries that were not read must be published again`,
+      });
+    }
     return { problems, entriesPassed: wasThere ? undefined : position.entriesPassed };
   }
   const ahead = redisMs === undefined ? undefined : idsAhead(stream.lastGeneratedId, redisMs);
@@ -281,13 +277,6 @@ export function diagnose(inspection: Inspection, position: StreamPosition, seen?
   return { problems, entriesPassed };
 }
 
-function missing(offset: string): Problem {
-  return {
-    kind: 'stream_missing',
-    message: `the stream does not exist although it was read up to ${offset}: find out who deleted or evicted it; entries that were not read must be published again`,
-  };
-}
-
 function regressionOf(stream: StreamState, offset: string, seen?: StreamState): string | undefined {
   const { lastGeneratedId, entriesAdded } = stream;
   if (compareEntryIds(lastGeneratedId, offset) < 0) {
@@ -302,29 +291,26 @@ function regressionOf(stream: StreamState, offset: string, seen?: StreamState): 
   return undefined;
 }
 
-type Loss = { lost: string | undefined; entriesPassed: number | undefined };
-
 function lossOf(
   stream: NonNullable<Inspection['stream']>,
   position: StreamPosition,
   seen?: StreamState,
-): Loss {
+): { lost?: string; entriesPassed: number | undefined } {
   const { entriesAdded, maxDeletedEntryId } = stream;
   const unread = unreadOf(stream, position.offset);
   const behind = unread === undefined ? undefined : entriesAdded - unread;
   if (behind !== undefined && position.entriesPassed !== undefined) {
     const lost = behind - position.entriesPassed;
-    return { lost: lost > 0 ? countOf(lost) : undefined, entriesPassed: behind };
+    if (lost <= 0) return { entriesPassed: behind };
+    return { lost: lost === 1 ? '1 entry was' : `${lost} entries were`, entriesPassed: behind };
   }
   const isNew = compareEntryIds(maxDeletedEntryId, seen?.maxDeletedEntryId ?? STREAM_START) > 0;
   if (isNew && compareEntryIds(maxDeletedEntryId, position.offset) > 0) {
     // Without an exact count now, these must not be counted as another loss later.
     return { lost: `entries up to ${maxDeletedEntryId} were`, entriesPassed: behind };
   }
-  return { lost: undefined, entriesPassed: behind ?? position.entriesPassed };
+  return { entriesPassed: behind ?? position.entriesPassed };
 }
-
-const countOf = (lost: number): string => (lost === 1 ? '1 entry was' : `${lost} entries were`);
 
 /** How many entries lie beyond the offset; undefined when only counting them one by one would tell. */
 function unreadOf(stream: NonNullable<Inspection['stream']>, offset: string): number | undefined {

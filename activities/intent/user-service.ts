@@ -61,8 +61,7 @@ export interface UserService {
    *
    * @returns the recipient, or undefined when the service says `subject_not_found`.
    * @throws UnusableUserError when it says 400 or 422, or its 200 has no usable body; of these InvalidAddressError when the
-   * address is an invalid text; UserServiceError on a time-out, a
-   * broken connection or another status; LeftAloneError immediately while the service is being left alone after such
+   * address is an invalid text; UserServiceError on a time-out, a broken connection or another status; LeftAloneError immediately while the service is being left alone after such
    * failures, except for one lookup that finds out whether it is back. Lookups during that one wait for its result.
    */
   findRecipient(userId: string): Promise<Recipient | undefined>;
@@ -70,13 +69,6 @@ export interface UserService {
 
 /** Statuses that speak of what was asked for: bad request, unprocessable content. */
 const ABOUT_THE_USER: readonly number[] = [400, 422];
-
-interface Answer {
-  status: number;
-  text: string;
-  /** Whether there was more than MAX_BODY_BYTES of it. */
-  isCut: boolean;
-}
 
 interface UserServiceOptions {
   baseUrl: string;
@@ -90,29 +82,25 @@ export function createUserService({ baseUrl, timeoutMs, caller, log }: UserServi
   const base = baseUrl.replace(/\/+$/, '');
   const unlessLeftAlone = createBreaker(log);
 
-  async function exchange(path: string): Promise<Answer> {
-    const signal = AbortSignal.timeout(timeoutMs);
-    const response = await caller.request(base + path, {
-      ...{ method: 'GET', signal },
-      headers: { accept: 'application/json', ...caller.headers() },
-    });
-    const { error, ...read } = await readText(response, MAX_BODY_BYTES);
-    if (error) throw signal.aborted ? signal.reason : error;
-    return { status: response.statusCode!, ...read };
-  }
-
   /**
    * @throws UserServiceError when the service itself is in trouble: a time-out, a broken connection, 5xx or 429. Every other
    * answer says that it is up.
    */
-  async function ask(path: string): Promise<Answer> {
-    const answer = await exchange(path).catch((error: unknown) => {
+  async function ask(path: string) {
+    const signal = AbortSignal.timeout(timeoutMs);
+    try {
+      const headers = { accept: 'application/json', ...caller.headers() };
+      const response = await caller.request(base + path, { method: 'GET', signal, headers });
+      const { error, ...read } = await readText(response, MAX_BODY_BYTES);
+      if (error) throw signal.aborted ? signal.reason : error;
+      const status = response.statusCode!;
+      if (status >= 500 || status === 429) throw new UserServiceError(statusMessage(status));
+      return { status, ...read };
+    } catch (error) {
+      if (error instanceof UserServiceError) throw error;
       const reason = isTimeout(error) ? 'timed out' : networkReasonOf(error);
       throw new UserServiceError(`User Service did not answer: ${reason}`, { cause: error });
-    });
-    if (answer.status >= 500 || answer.status === 429)
-      throw new UserServiceError(statusMessage(answer.status));
-    return answer;
+    }
   }
 
   return {
@@ -246,12 +234,6 @@ function createBreaker(log: Logger): Breaker {
 
 const statusMessage = (status: number): string => `User Service answered with status ${status}`;
 
-interface Lookup {
-  result: Promise<Recipient | undefined>;
-  /** By the clock of `now`, ms. */
-  until: number;
-}
-
 /**
  * One lookup per user within a short window: a burst of intents tends to go to the same people, and their addresses do
  * not change from one second to the next. Only what was found is kept, and in memory alone.
@@ -264,22 +246,17 @@ export function rememberRecipients(
   now: () => number = () => performance.now(),
 ): UserService {
   // In the order in which they were asked for, which is the order in which they expire.
-  const lookups = new Map<string, Lookup>();
-
-  function forgetExpired(): void {
-    const at = now();
-    for (const [userId, { until }] of lookups) {
-      if (until > at && lookups.size <= MOST_USERS) return;
-      lookups.delete(userId);
-    }
-  }
+  const lookups = new Map<string, { result: Promise<Recipient | undefined>; until: number }>();
 
   return {
     findRecipient(userId) {
-      forgetExpired();
+      for (const [other, { until }] of lookups) {
+        if (until > now() && lookups.size <= MOST_USERS) break;
+        lookups.delete(other);
+      }
       const known = lookups.get(userId);
       if (known) return known.result;
-      const lookup: Lookup = { result: findRecipient(userId), until: now() + windowMs };
+      const lookup = { result: findRecipient(userId), until: now() + windowMs };
       lookups.set(userId, lookup);
       const forget = () => {
         if (lookups.get(userId) === lookup) lookups.delete(userId);

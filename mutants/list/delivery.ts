@@ -78,8 +78,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-paused',
     file: 'activities/intent/publication.ts',
-    find: '    if (route.is_paused) {',
-    replace: "    if (route.is_paused && route.status === 'failed') {",
+    find: '    if (route.isPaused) {',
+    replace: "    if (route.isPaused && route.status === 'failed') {",
     wrong: 'wrong time',
     what: 'a paused channel publishes what has not failed yet',
     suite: service('intent/steering', 'I26 a paused channel publishes nothing'),
@@ -87,8 +87,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-expired',
     file: 'activities/intent/publication.ts',
-    find: '    if (route.is_expired) return expire(route);',
-    replace: "    if (route.is_expired && route.status === 'failed') return expire(route);",
+    find: '    if (route.isExpired) return expire(route);',
+    replace: "    if (route.isExpired && route.status === 'failed') return expire(route);",
     wrong: 'wrong time',
     what: 'what was late at its first attempt is sent',
     suite: service('intent/expiry', 'I78 Q1 what is late when it is accepted'),
@@ -105,8 +105,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-expired-replay',
     file: 'activities/intent/publication.ts',
-    find: '    if (deliveredAs === undefined && route.is_expired) {',
-    replace: '    if (deliveredAs !== undefined && route.is_expired) {',
+    find: '    if (deliveredAs === undefined && route.isExpired) {',
+    replace: '    if (deliveredAs !== undefined && route.isExpired) {',
     wrong: 'wrong budget',
     what: 'a replay opens what is late, and takes its dead letter away',
     suite: service('intent/expiry', 'I78 I25 a replay'),
@@ -114,8 +114,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-budget',
     file: 'activities/intent/publication.ts',
-    find: 'const isLast = attemptCount >= route.max_attempts;',
-    replace: 'const isLast = attemptCount > route.max_attempts;',
+    find: 'const isLast = attemptCount >= route.maxAttempts;',
+    replace: 'const isLast = attemptCount > route.maxAttempts;',
     wrong: 'wrong budget',
     what: 'each route has an attempt more than it may have',
     suite: service('intent/hand-off', 'I20 I21 I22 failed attempts'),
@@ -132,7 +132,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-replay-once',
     file: 'activities/intent/publication.ts',
-    find: 'if (replay.replayId === route.replay_id) return stillDead(route);',
+    find: 'if (replay.replayId === route.replayId) return stillDead(route);',
     replace: '',
     wrong: 'wrong budget',
     what: 'one order opens a dead route again and again',
@@ -187,8 +187,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-cancel-published',
     file: 'activities/intent/steering.ts',
-    find: 'entryId: await handOff.close(redis, key) }',
-    replace: 'entryId: (await handOff.close(redis, key), undefined) }',
+    find: 'publishedAs: await handOff.close(redis, key) }',
+    replace: 'publishedAs: (await handOff.close(redis, key), undefined) }',
     wrong: 'lost',
     what: 'what was delivered before it was cancelled counts as skipped',
     suite: service('intent/hand-off', 'I23 I26 a route that was handed off'),
@@ -205,7 +205,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-close-once',
     file: 'activities/intent/steering.ts',
-    find: "      if (settled.status === 'skipped') await close(settled.notification_id, [settled], true);\n",
+    find: "      if (settled.status === 'skipped') await close(settled.notificationId, [settled], true);\n",
     replace: '',
     wrong: 'leaked',
     what: 'a Redis that falls back while a route is cancelled lets an attempt deliver it afterwards',
@@ -287,9 +287,10 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   },
   {
     id: 'delivery-reconciler-page',
-    file: 'activities/intent/reconciliation.ts',
-    find: 'WHERE routes.channel = open.channel AND next_attempt_at < now()',
-    replace: "WHERE routes.channel = open.channel AND open.channel = 'push' AND next_attempt_at < now()",
+    file: 'activities/intent/route-rows.ts',
+    find: 'WHERE routes.channel = wanted.channel AND next_attempt_at IS NOT NULL',
+    replace:
+      "WHERE routes.channel = wanted.channel AND wanted.channel = 'push' AND next_attempt_at IS NOT NULL",
     wrong: 'stuck',
     what: 'e-mails without a worker are never taken up',
     suite: service('intent/reconciliation', 'I49 security-4'),

@@ -452,8 +452,8 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-pause-at-acceptance',
     file: 'activities/intent/route-rows.ts',
-    find: ' OR coalesce(producer_hold.is_paused, false) AS is_paused',
-    replace: ' AS is_paused',
+    find: ' OR coalesce(producer_hold.is_paused, false) AS "isPaused"',
+    replace: ' AS "isPaused"',
     wrong: 'wrong time',
     what: 'what is accepted while its producer is paused goes out',
     suite: service('intent/steering', 'I85'),
@@ -488,8 +488,8 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-dispatch-lost',
     file: 'activities/intent/reconciliation.ts',
-    find: 'UPDATE notification.intents SET dispatched_at = NULL, updated_at = now()',
-    replace: 'UPDATE notification.intents SET updated_at = now()',
+    find: 'SET dispatched_at = CASE WHEN $2::boolean THEN dispatched_at END, updated_at = now()',
+    replace: 'SET dispatched_at = CASE WHEN $2::boolean OR true THEN dispatched_at END, updated_at = now()',
     wrong: 'lost',
     what: 'an intent whose workflow Temporal has lost is never begun again',
     suite: service('intent/put-back', 'I52 security-4 intents'),
@@ -515,8 +515,8 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-retention-reserved',
     file: 'activities/intent/retention.ts',
-    find: "condition: 'idempotency_expires_at < now()',\n  keptBy: ['",
-    replace: "keptBy: ['",
+    find: "    condition: 'idempotency_expires_at < now()',\n",
+    replace: '',
     wrong: 'doubled',
     what: 'records go while their idempotency key is reserved',
     suite: service('intent/retention', 'I10 I29'),

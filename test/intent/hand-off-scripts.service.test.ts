@@ -122,7 +122,7 @@ test('I23 I26 closing says each time that it came too late, and forgets no entry
   const [id] = await entries();
   expect(await handOff.close(redis, keys.handOff)).toBe(id);
   expect(await handOff.close(redis, keys.handOff)).toBe(id);
-  expect(await handOff.entryOf(redis, keys.handOff)).toBe(id);
+  expect(await handOff.entriesOf(redis, [keys.handOff])).toEqual([id]);
 });
 
 test('I26 a route that was closed is not handed off, however often it is tried', async () => {
@@ -130,7 +130,7 @@ test('I26 a route that was closed is not handed off, however often it is tried',
   for (const token of ['one', 'two']) {
     expect(await append(lease(token))).toEqual({ outcome: 'closed' });
   }
-  expect(await handOff.entryOf(redis, keys.handOff)).toBeUndefined();
+  expect(await handOff.entriesOf(redis, [keys.handOff])).toEqual([undefined]);
   expect(await entries()).toEqual([]);
 });
 

@@ -287,7 +287,7 @@ describe('a service for each', () => {
     await slot.stopServices();
     const [one, other] = [await slot.db.connect(), await slot.db.connect()];
     const close = (client: typeof one, row: (typeof rows)[number]) =>
-      settleRoutes(client, [{ ...row, entryId: '1-1' }]);
+      settleRoutes(client, [{ ...row, publishedAs: '1-1' }]);
     await one.query('BEGIN');
     await other.query('BEGIN');
     await close(one, rows[0]!);
@@ -343,7 +343,7 @@ describe('a service for each', () => {
     await slot.stopServices();
     const routeOf = async (wanted: string) =>
       (await loadSlice(slot.db, { notificationId: id, offset: 0, limit: 99 })).find(
-        ({ route_id }) => route_id === wanted,
+        ({ routeId }) => routeId === wanted,
       )!;
     const order = ['order-1', 'nina', 'INC-1'];
     const replayed = [...keyOf(await routeOf(PUSH)), ...order];
@@ -351,7 +351,7 @@ describe('a service for each', () => {
     await query(slot.db, OPEN_GENERATION, replayed);
     await tell(OUTCOME_KINDS);
     const publish = async (route: string) =>
-      settleRoutes(slot.db, [{ ...(await routeOf(route)), entryId: '1-1' }]);
+      settleRoutes(slot.db, [{ ...(await routeOf(route)), publishedAs: '1-1' }]);
     await publish(PUSH);
     await publish(EMAIL);
     expect(await writtenTogether()).toEqual([
