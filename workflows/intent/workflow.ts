@@ -79,9 +79,16 @@ export async function notification(intent: NotificationInput): Promise<Notificat
     }
     setCurrentDetails(`Accepted; its ${acceptance.routeCount} routes are being published.`);
     const published = await publishAccepted({ ...intent, replay: wasReset() }, acceptance);
-    const totals = { ...published, skipped: published.skipped + acceptance.skipped };
-    setCurrentDetails(describeTotals(totals));
-    if (totals.deadLettered > 0) upsertSearchAttributes([deadRoutes(totals.deadLettered)]);
+    const totals = sumOf([published, { skipped: acceptance.skipped }]);
+    const { deadLettered } = totals;
+    setCurrentDetails(
+      detailsOf(
+        `${totals.published} published, ${totals.skipped} skipped, ${deadLettered} dead.`,
+        // Dead letters are other workflows, which are open while a route needs an operator.
+        deadLettered > 0 && 'Dead routes need an operator until they are replayed: view Dead letters.',
+      ),
+    );
+    if (deadLettered > 0) upsertSearchAttributes([deadRoutes(deadLettered)]);
     return { outcome: 'accepted', ...totals };
   } catch (error) {
     if (!isOver(error)) throw error;
@@ -125,12 +132,10 @@ async function accept(intent: NotificationInput): Promise<Acceptance> {
   return durable.acceptIntent(intent);
 }
 
-/** Dead letters are other workflows, which are open while a route needs an operator. */
-const describeTotals = ({ published, skipped, deadLettered }: RouteTotals): string =>
-  detailsOf(
-    `${published} published, ${skipped} skipped, ${deadLettered} dead.`,
-    deadLettered > 0 && 'Dead routes need an operator until they are replayed: view Dead letters.',
-  );
+function sumOf(parts: readonly Partial<RouteTotals>[]): RouteTotals {
+  const sum = (name: keyof RouteTotals) => parts.reduce((total, part) => total + (part[name] ?? 0), 0);
+  return { published: sum('published'), skipped: sum('skipped'), deadLettered: sum('deadLettered') };
+}
 
 function publishAccepted(of: Notification, acceptance: Accepted): Promise<RouteTotals> {
   const { first, routes, routeCount } = acceptance;
@@ -151,13 +156,8 @@ async function publishSlice(
 }
 
 /** Those that first attempts have left open. */
-async function publishRest(
-  of: Notification,
-  { published, skipped, open }: FirstAttempts,
-): Promise<RouteTotals> {
-  const rest = await publishEach(of, open);
-  return { ...rest, published: published + rest.published, skipped: skipped + rest.skipped };
-}
+const publishRest = async (of: Notification, { open, ...done }: FirstAttempts): Promise<RouteTotals> =>
+  sumOf([done, await publishEach(of, open)]);
 
 /** @returns undefined when routes make their first attempts themselves, by their mode or because it failed here. */
 async function makeFirstAttempts(
@@ -206,17 +206,14 @@ async function publish(
   }
 }
 
-function isDeadLettered(error: unknown): boolean {
-  return (
-    error instanceof ChildWorkflowFailure &&
-    error.cause instanceof ApplicationFailure &&
-    error.cause.type === ROUTE_DEAD_LETTERED
-  );
-}
+const isDeadLettered = (error: unknown): boolean =>
+  error instanceof ChildWorkflowFailure &&
+  error.cause instanceof ApplicationFailure &&
+  error.cause.type === ROUTE_DEAD_LETTERED;
 
 async function publishInBatches(of: Notification, { routeCount }: Accepted): Promise<RouteTotals> {
   const waiting = Array.from({ length: Math.ceil(routeCount / ROUTES_PER_BATCH) }, (_, batch) => batch);
-  const done: RouteTotals[] = [];
+  const done: Partial<RouteTotals>[] = [];
   const batches: Promise<RouteTotals>[] = [];
   const lane = async () => {
     for (let batch = waiting.shift(); batch !== undefined; batch = waiting.shift()) {
@@ -225,7 +222,7 @@ async function publishInBatches(of: Notification, { routeCount }: Accepted): Pro
         limit: ROUTES_PER_BATCH,
       });
       if (first?.open.length === 0) {
-        done.push({ published: first.published, skipped: first.skipped, deadLettered: 0 });
+        done.push({ published: first.published, skipped: first.skipped });
         continue;
       }
       // Not waited for here: routes in trouble must not hold up those behind them.
@@ -235,9 +232,7 @@ async function publishInBatches(of: Notification, { routeCount }: Accepted): Pro
     }
   };
   await Promise.all(Array.from({ length: FIRST_ATTEMPT_LANES }, lane));
-  const totals = [...done, ...(await Promise.all(batches))];
-  const sum = (name: keyof RouteTotals) => totals.reduce((total, batch) => total + batch[name], 0);
-  return { published: sum('published'), skipped: sum('skipped'), deadLettered: sum('deadLettered') };
+  return sumOf([...done, ...(await Promise.all(batches))]);
 }
 
 async function publishBatch(
