@@ -1,6 +1,7 @@
 /** What a new catalog would break for those who know an older one: producers, clients and consumers of push events. */
 import { isDeepStrictEqual } from 'node:util';
 import type { Catalog, PayloadField, TypeSpec } from './catalog.ts';
+import { rangeOf } from './catalog.ts';
 
 /** @returns one line for each change that breaks a producer or a receiver; none when the new catalog can take the place of the old one. */
 export function breakingChanges(before: Catalog, after: Catalog): string[] {
@@ -12,10 +13,12 @@ export function breakingChanges(before: Catalog, after: Catalog): string[] {
   });
 }
 
+const when = (isBroken: boolean, change: string): string[] => (isBroken ? [change] : []);
+
 function changesOf(old: TypeSpec, now: TypeSpec): string[] {
   const lost = old.audiences.filter((audience) => !now.audiences.includes(audience));
   return [
-    ...(now.producer === old.producer ? [] : [`producer: was ${old.producer}, is ${now.producer}`]),
+    ...when(now.producer !== old.producer, `producer: was ${old.producer}, is ${now.producer}`),
     ...lost.map((audience) => `audiences: ${audience} is gone`),
     ...now.fields.flatMap(({ name, field, isRequired }) => {
       const known = old.fields.find((other) => other.name === name);
@@ -24,9 +27,10 @@ function changesOf(old: TypeSpec, now: TypeSpec): string[] {
         ? [`payload.properties.${name}: refuses what was accepted before`]
         : [];
     }),
-    ...(old.collapse?.digest && !now.collapse?.digest
-      ? ['collapse.digest: is gone, with the items of e-mails']
-      : []),
+    ...when(
+      old.collapse?.digest !== undefined && now.collapse?.digest === undefined,
+      'collapse.digest: is gone, with the items of e-mails',
+    ),
     ...pushChanges(old, now),
   ];
 }
@@ -36,12 +40,13 @@ function pushChanges({ push: old }: TypeSpec, { push: now }: TypeSpec): string[]
   if (old === undefined) return [];
   if (now === undefined) return ['push: is gone'];
   return [
-    ...(now.encoding === old.encoding ? [] : [`push.encoding: was ${old.encoding}, is ${now.encoding}`]),
-    ...(now.table === old.table ? [] : [`push.table: was ${old.table}, is ${now.table}`]),
+    ...when(now.encoding !== old.encoding, `push.encoding: was ${old.encoding}, is ${now.encoding}`),
+    ...when(now.table !== old.table, `push.table: was ${old.table}, is ${now.table}`),
     ...old.fields.flatMap((field, slot) =>
-      isDeepStrictEqual(field, now.fields[slot])
-        ? []
-        : [`push.fields: slot ${slot} was ${field.name} (${field.type}), is ${slotOf(now.fields[slot])}`],
+      when(
+        !isDeepStrictEqual(field, now.fields[slot]),
+        `push.fields: slot ${slot} was ${slotOf(field)}, is ${slotOf(now.fields[slot])}`,
+      ),
     ),
   ];
 }
@@ -51,21 +56,13 @@ const slotOf = (field: { name: string; type: string } | undefined): string =>
 
 function isNarrower(old: PayloadField, now: PayloadField): boolean {
   if (old.type !== now.type) return true;
-  if (old.type === 'integer' && now.type === 'integer')
-    return isAbove(now.minimum, old.minimum) || isAbove(old.maximum, now.maximum, true);
+  const [oldRange, range] = [rangeOf(old), rangeOf(now)];
+  if (range.least > oldRange.least || range.most < oldRange.most) return true;
   if (old.type !== 'string' || now.type !== 'string') return false;
   const formats = ['line', 'text', undefined];
   return (
     formats.indexOf(now.format) < formats.indexOf(old.format) ||
-    isAbove(now.minLength, old.minLength) ||
-    isAbove(old.maxLength, now.maxLength, true) ||
     (now.enum !== undefined &&
       (old.enum === undefined || old.enum.some((value) => !now.enum!.includes(value))))
   );
-}
-
-/** Whether a limit is above another one; of a limit that is not there none is above, except where it is the upper end. */
-function isAbove(one: number | undefined, other: number | undefined, isUpperEnd = false): boolean {
-  if (isUpperEnd) return other !== undefined && (one === undefined || one > other);
-  return one !== undefined && (other === undefined || one > other);
 }

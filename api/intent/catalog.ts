@@ -77,11 +77,8 @@ export type PayloadField = z.infer<typeof fieldSchema>;
 
 const DOTTED = /^[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*$/;
 const typeName = z.string().max(100).regex(DOTTED, 'must be lower-case words with dots and underscores');
-const producerName = z
-  .string()
-  .max(60)
-  .regex(/^[a-z][a-z0-9_]*$/, 'must be lower-case words with underscores');
-const fieldName = z
+/** Of a producer, or of a field of a payload. */
+const wordsName = z
   .string()
   .max(60)
   .regex(/^[a-z][a-z0-9_]*$/, 'must be lower-case words with underscores');
@@ -100,7 +97,7 @@ const throttle = z.strictObject({
     return ms !== undefined && ms >= 1_000 && ms <= MOST_THROTTLED_MS;
   }, `must be a duration ${DURATION_FORMS}, from 1s to 31d`),
   per: z.union(
-    [z.tuple([z.literal('recipient')]), z.tuple([z.literal('recipient'), fieldName])],
+    [z.tuple([z.literal('recipient')]), z.tuple([z.literal('recipient'), wordsName])],
     'must be [recipient], or [recipient, <field of the payload>]',
   ),
 });
@@ -129,7 +126,7 @@ const collapseSchema = z.strictObject({
 
 const rowSchema = z.strictObject({
   summary: z.string().optional(),
-  producer: producerName,
+  producer: wordsName,
   audiences: z
     .strictObject({
       user: channels.optional(),
@@ -139,7 +136,7 @@ const rowSchema = z.strictObject({
   payload: z.strictObject({
     type: z.literal('object'),
     required: z.array(z.string()).default([]),
-    properties: z.record(fieldName, fieldSchema),
+    properties: z.record(wordsName, fieldSchema),
     ...note,
   }),
   push: z
@@ -292,70 +289,61 @@ function wellShapedRows(document: unknown): [string, Row][] {
 
 /** What is fine alone and wrong together. */
 function contradictions(type: string, row: Row): string[] {
-  const { payload, push, audiences, email, throttle } = row;
-  const at = `types.${type}`;
+  const { payload, push, audiences, email, throttle, collapse, expires_after: expiresAfterMs } = row;
   const { properties, required } = payload;
+  const key = [collapse?.key ?? []].flat();
   const wantsPush = audiences.user?.includes('push') ?? false;
-  const isEmailed = [audiences.user, audiences.admin_email].some((names) =>
-    names?.some((name) => name === 'email'),
-  );
-  const unknown = required.filter((name) => !Object.hasOwn(properties, name));
-  return [
-    ...unknown.map((name) => `${at}.payload.required: ${name} is not among the properties`),
-    ...(wantsPush && push === undefined ? [`${at}.push: is required by the channel push`] : []),
-    ...(!wantsPush && push !== undefined ? [`${at}.push: no audience has the channel push`] : []),
-    ...(!isEmailed && email !== undefined ? [`${at}.email: no audience has the channel email`] : []),
-    ...(push?.fields ?? [])
+  const isEmailed = Object.values(audiences).some((names) => names?.some((name) => name === 'email'));
+  const when = (isWrong: boolean, problem: string) => (isWrong ? [problem] : []);
+  const allRequired = (place: string, names: readonly string[] = []) =>
+    names
       .filter((name) => !required.includes(name))
-      .map((name) => `${at}.push.fields: ${name} must be a required field of the payload`),
-    ...(throttle?.per.slice(1) ?? [])
-      .filter((name) => !required.includes(name))
-      .map((name) => `${at}.throttle.per: ${name} must be a required field of the payload`),
-    ...(push !== undefined && new Set(push.fields).size < push.fields.length
-      ? [`${at}.push.fields: each field once`]
-      : []),
-    ...collapseProblems(`${at}.collapse`, row),
-    ...Object.entries(properties).flatMap(([name, field]) => {
-      const place = `${at}.payload.properties.${name}`;
-      return [...emptyRange(place, field), ...limitedChoice(place, field)];
-    }),
-  ];
-}
-
-function collapseProblems(at: string, { collapse, payload, expires_after: expiresAfterMs }: Row): string[] {
-  if (collapse === undefined) return [];
-  const key = [collapse.key].flat();
+      .map((name) => `${place}: ${name} must be a required field of the payload`);
+  const allOnce = (place: string, names: readonly string[] = []) =>
+    when(new Set(names).size < names.length, `${place}: each field once`);
   return [
-    ...key
-      .filter((name) => !payload.required.includes(name))
-      .map((name) => `${at}.key: ${name} must be a required field of the payload`),
-    ...DIGEST_FIELDS.filter((name) => collapse.digest && Object.hasOwn(payload.properties, name)).map(
-      (name) => `${at}.digest: adds ${name} to the payload, which has a field of this name`,
+    ...required
+      .filter((name) => !Object.hasOwn(properties, name))
+      .map((name) => `payload.required: ${name} is not among the properties`),
+    ...when(wantsPush && push === undefined, 'push: is required by the channel push'),
+    ...when(!wantsPush && push !== undefined, 'push: no audience has the channel push'),
+    ...when(!isEmailed && email !== undefined, 'email: no audience has the channel email'),
+    ...allRequired('push.fields', push?.fields),
+    ...allRequired('throttle.per', throttle?.per.slice(1)),
+    ...allOnce('push.fields', push?.fields),
+    ...allRequired('collapse.key', key),
+    ...DIGEST_FIELDS.filter((name) => collapse?.digest && Object.hasOwn(properties, name)).map(
+      (name) => `collapse.digest: adds ${name} to the payload, which has a field of this name`,
     ),
-    ...(new Set(key).size < key.length ? [`${at}.key: each field once`] : []),
-    ...(expiresAfterMs !== undefined && expiresAfterMs <= collapse.window
-      ? [`${at}.window: must be shorter than expires_after`]
-      : []),
-  ];
-}
-
-function emptyRange(at: string, field: PayloadField): string[] {
-  const [low, high] =
-    field.type === 'string'
-      ? [field.minLength, field.maxLength]
-      : field.type === 'integer'
-        ? [field.minimum, field.maximum]
-        : [];
-  return low !== undefined && high !== undefined && low > high
-    ? [`${at}: nothing is between ${low} and ${high}`]
-    : [];
+    ...allOnce('collapse.key', key),
+    ...when(
+      collapse !== undefined && expiresAfterMs !== undefined && expiresAfterMs <= collapse.window,
+      'collapse.window: must be shorter than expires_after',
+    ),
+    ...Object.entries(properties).flatMap(([name, field]) =>
+      fieldProblems(field).map((problem) => `payload.properties.${name}${problem}`),
+    ),
+  ].map((problem) => `types.${type}.${problem}`);
 }
 
 /** The values of an `enum` are the whole rule: clients in other languages would apply the limits as well. */
-function limitedChoice(at: string, field: PayloadField): string[] {
-  if (field.type !== 'string' || field.enum === undefined) return [];
-  const limits = (['format', 'minLength', 'maxLength'] as const).filter((name) => field[name] !== undefined);
-  return limits.map((name) => `${at}.${name}: does not go together with enum`);
+function fieldProblems(field: PayloadField): string[] {
+  const { least, most } = rangeOf(field);
+  const limits = (['format', 'minLength', 'maxLength'] as const).filter(
+    (name) => field.type === 'string' && field.enum !== undefined && field[name] !== undefined,
+  );
+  return [
+    ...(least > most ? [`: nothing is between ${least} and ${most}`] : []),
+    ...limits.map((name) => `.${name}: does not go together with enum`),
+  ];
+}
+
+/** The limits of a field: of the number, or of the characters. */
+export function rangeOf(field: PayloadField): { least: number; most: number } {
+  if (field.type === 'boolean') return { least: -Infinity, most: Infinity };
+  const [least = -Infinity, most = Infinity] =
+    field.type === 'string' ? [field.minLength, field.maxLength] : [field.minimum, field.maximum];
+  return { least, most };
 }
 
 /** Types that would get one variable for their administrators, or one table. */
@@ -434,7 +422,7 @@ function checkOf(field: PayloadField): z.ZodType {
     }
     case 'string': {
       if (field.enum !== undefined) return z.enum(field.enum);
-      const { minLength: least = 0, maxLength: most = Infinity } = field;
+      const { least, most } = rangeOf(field);
       const check = field.format === undefined ? z.string() : TEXT_FORMATS[field.format];
       return check
         .refine((text) => lengthOf(text) >= least, `must have at least ${least} characters`)
@@ -456,8 +444,11 @@ function exampleOf(fields: TypeSpec['fields']): Record<string, unknown> {
           case 'boolean':
             return [name, true];
           case 'integer': {
-            const usual = field.format === 'unix-ms' ? 1_790_000_000_000 : 1;
-            return [name, Math.min(Math.max(usual, field.minimum ?? usual), field.maximum ?? usual)];
+            const { least, most } = rangeOf(field);
+            return [
+              name,
+              Math.min(Math.max(field.format === 'unix-ms' ? 1_790_000_000_000 : 1, least), most),
+            ];
           }
           case 'string':
             return [

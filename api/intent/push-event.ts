@@ -15,16 +15,11 @@ export class PushPayloadError extends Error {
 type FieldType = PushSpec['fields'][number]['type'];
 type FieldValue = string | number | boolean;
 
-const EXPECTED: Record<FieldType, string> = {
-  string: 'a string',
-  integer: 'a safe integer',
-  boolean: 'true or false',
-};
-
-const fits: Record<FieldType, (value: unknown) => boolean> = {
-  string: (value) => typeof value === 'string',
-  integer: (value) => Number.isSafeInteger(value),
-  boolean: (value) => typeof value === 'boolean',
+/** What a payload has for a field, and how the schema of FlatBuffers calls it. */
+const FIELD_TYPES: Record<FieldType, { fits(value: unknown): boolean; expected: string; kind: string }> = {
+  string: { fits: (value) => typeof value === 'string', expected: 'a string', kind: 'string' },
+  integer: { fits: Number.isSafeInteger, expected: 'a safe integer', kind: 'long' },
+  boolean: { fits: (value) => typeof value === 'boolean', expected: 'true or false', kind: 'bool' },
 };
 
 function pushOf({ types }: Catalog, type: NotificationType): PushSpec {
@@ -45,9 +40,10 @@ export function encodePushPayload(
   payload: Record<string, unknown>,
 ): Uint8Array {
   const { encoding, fields } = pushOf(catalog, type);
-  for (const field of fields) {
-    if (!fits[field.type](payload[field.name]))
-      throw new PushPayloadError(`${type}: payload field ${field.name} must be ${EXPECTED[field.type]}`);
+  for (const { name, type: fieldType } of fields) {
+    const { fits, expected } = FIELD_TYPES[fieldType];
+    if (!fits(payload[name]))
+      throw new PushPayloadError(`${type}: payload field ${name} must be ${expected}`);
   }
   const values = fields.map(({ name }) => payload[name] as FieldValue);
   return encoding === 'json'
@@ -99,7 +95,6 @@ function read(buffer: flatbuffers.ByteBuffer, table: number, slot: number, type:
 
 /** The schema of FlatBuffers by which consumers read the push events of a catalog. */
 export function flatBuffersSchemaOf({ types }: Catalog): string {
-  const kinds: Record<FieldType, string> = { string: 'string', integer: 'long', boolean: 'bool' };
   const tables = [...types.values()].flatMap(({ type, summary, push, fields: payload }) => {
     if (push?.encoding !== 'flatbuffers') return [];
     const isTime = (name: string) =>
@@ -112,7 +107,7 @@ export function flatBuffersSchemaOf({ types }: Catalog): string {
         `table ${push.table} {`,
         ...push.fields.flatMap(({ name, type: kind }) => [
           ...(isTime(name) ? ['  /// Milliseconds since the Unix epoch.'] : []),
-          `  ${name}: ${kinds[kind]};`,
+          `  ${name}: ${FIELD_TYPES[kind].kind};`,
         ]),
         '}',
       ].join('\n'),

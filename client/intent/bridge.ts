@@ -71,12 +71,11 @@ export function bridgeOperations(resources: OperatorResources) {
      * @returns the status once the reader has stopped.
      * @throws NotFoundError when no reader's workflow runs; OperationFailedError when it does not stop within 25 s.
      */
-    async pause(request: { reason: string; requestedBy: string }): Promise<BridgeStatus> {
+    pause(request: { reason: string; requestedBy: string }): Promise<BridgeStatus> {
       const { reason } = request;
-      await change('pause', request, (reader) =>
-        temporal.workflowService.pauseActivity({ ...reader, reason, requestId: randomUUID() }),
-      );
-      return confirmed('pause', ({ state }) => state === 'paused');
+      const call = (reader: ReaderCall) =>
+        temporal.workflowService.pauseActivity({ ...reader, reason, requestId: randomUUID() });
+      return change('pause', request, call, ({ state }) => state === 'paused');
     },
 
     /**
@@ -85,9 +84,9 @@ export function bridgeOperations(resources: OperatorResources) {
      * @returns the status once the pause is over.
      * @throws as `pause`.
      */
-    async resume({ requestedBy }: { requestedBy: string }): Promise<BridgeStatus> {
-      await change('resume', { requestedBy }, (reader) => temporal.workflowService.unpauseActivity(reader));
-      return confirmed('resume', ({ isPaused }) => !isPaused);
+    resume({ requestedBy }: { requestedBy: string }): Promise<BridgeStatus> {
+      const call = (reader: ReaderCall) => temporal.workflowService.unpauseActivity(reader);
+      return change('resume', { requestedBy }, call, ({ isPaused }) => !isPaused);
     },
   };
 
@@ -95,10 +94,24 @@ export function bridgeOperations(resources: OperatorResources) {
     verb: 'pause' | 'resume',
     { requestedBy, reason }: { requestedBy: string; reason?: string },
     call: (reader: ReaderCall) => Promise<unknown>,
-  ): Promise<void> {
-    const reader = { namespace, execution: { workflowId }, identity: requestedBy, id: await readerId() };
+    isDone: (status: BridgeStatus) => boolean,
+  ): Promise<BridgeStatus> {
+    const id = (await pendingActivities())?.find(isReader)?.activityId;
+    if (!id) throw new NotFoundError(`${workflowId} is not running; the service starts it when it starts`);
+    const reader = { namespace, execution: { workflowId }, identity: requestedBy, id };
     const action = { action: `bridge ${verb}`, requestedBy, detail: reason };
     await byAuthor(resources, action, () => bounded(temporal, () => call(reader)));
+    const done = await waitUntil(
+      async () => {
+        const now = await status();
+        return isDone(now) ? now : undefined;
+      },
+      { limitMs: CONFIRMATION_LIMIT_MS },
+    );
+    if (done) return done;
+    throw new OperationFailedError(
+      `Temporal took the ${verb}, and after ${CONFIRMATION_LIMIT_MS / 1_000} s it still does not show; see bridge status`,
+    );
   }
 
   /** @throws what the Temporal client throws when the server does not answer. */
@@ -134,29 +147,9 @@ export function bridgeOperations(resources: OperatorResources) {
     };
   }
 
-  async function readerId(): Promise<string> {
-    const reader = (await pendingActivities())?.find(isReader);
-    if (reader?.activityId) return reader.activityId;
-    throw new NotFoundError(`${workflowId} is not running; the service starts it when it starts`);
-  }
-
   /** Undefined when the workflow does not run. */
   async function pendingActivities() {
     const described = await describe(temporal, workflowId);
     return described?.status.name === 'RUNNING' ? (described.raw.pendingActivities ?? []) : undefined;
-  }
-
-  async function confirmed(what: string, isDone: (status: BridgeStatus) => boolean): Promise<BridgeStatus> {
-    const done = await waitUntil(
-      async () => {
-        const now = await status();
-        return isDone(now) ? now : undefined;
-      },
-      { limitMs: CONFIRMATION_LIMIT_MS },
-    );
-    if (done) return done;
-    throw new OperationFailedError(
-      `Temporal took the ${what}, and after ${CONFIRMATION_LIMIT_MS / 1_000} s it still does not show; see bridge status`,
-    );
   }
 }

@@ -145,29 +145,19 @@ interface HeldRow {
   openRoutes: number;
 }
 
-/** @param open routes that will still be tried, by `name`. */
-const listOf = (kind: HoldKey['kind'], open: string): string => `
+/** @param routes SQL of a table of routes with a column that is named as the kind. */
+const listOf = (kind: HoldKey['kind'], routes: string): string => `
   SELECT wanted.name, reason, changed_by AS "changedBy", changed_at AS since, coalesce(open.routes, 0) AS "openRoutes",
          CASE WHEN is_paused THEN 'paused' WHEN drain_rate IS NOT NULL THEN 'draining' ELSE 'open' END AS status
     FROM unnest($1::text[]) WITH ORDINALITY AS wanted (name, position)
     LEFT JOIN notification.holds ON kind = '${kind}' AND holds.name = wanted.name
-    LEFT JOIN (${open}) AS open ON open.name = wanted.name
+    LEFT JOIN (SELECT ${kind} AS name, count(*)::int AS routes
+                 FROM ${routes}
+                WHERE next_attempt_at IS NOT NULL
+                GROUP BY ${kind}) AS open ON open.name = wanted.name
    ORDER BY position`;
 
 const LIST = {
-  channel: listOf(
-    'channel',
-    `SELECT channel AS name, count(*)::int AS routes
-       FROM notification.routes
-      WHERE next_attempt_at IS NOT NULL
-      GROUP BY channel`,
-  ),
-  producer: listOf(
-    'producer',
-    `SELECT producer AS name, count(*)::int AS routes
-       FROM notification.routes
-       JOIN notification.records USING (notification_id)
-      WHERE next_attempt_at IS NOT NULL
-      GROUP BY producer`,
-  ),
+  channel: listOf('channel', 'notification.routes'),
+  producer: listOf('producer', 'notification.routes JOIN notification.records USING (notification_id)'),
 };

@@ -1,7 +1,8 @@
 /** Notifications as operators look for them and at them: the record, its routes, and what Temporal says right now. */
+import { given } from '../../api/given.ts';
 import { routeRefOf } from '../../api/ids.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
-import { compareEntryIds, hasEntry } from '../../api/stream-ids.ts';
+import { STREAM_START, compareEntryIds, hasEntry } from '../../api/stream-ids.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Channel } from '../../api/intent/catalog.ts';
 import type { IntentStatus } from '../../workflows/intent/contract.ts';
@@ -171,12 +172,9 @@ export function notificationOperations(resources: OperatorResources) {
         findMalformed(resources, notificationId),
         db.query<IntentRow>(SHOW_INTENT, [notificationId]),
       ]);
-      const [{ totals, ...record } = { totals: null }] = records;
-      const isAccepted = records.length > 0;
+      const [found] = records;
       const [row] = intents;
-      const stage = isAccepted
-        ? 'accepted'
-        : await stageWithoutRecord(notificationId, malformed, row, live.live);
+      const stage = found ? 'accepted' : await stageWithoutRecord(notificationId, malformed, row, live.live);
       if (stage === undefined) {
         const doubt =
           live.liveUnavailable === undefined ? '' : `; Temporal did not say: ${live.liveUnavailable}`;
@@ -184,15 +182,17 @@ export function notificationOperations(resources: OperatorResources) {
           `no notification ${notificationId}: not in the database, not in Temporal, not in ${intentsStream}${doubt}`,
         );
       }
+      const { totals, ...record } = found ?? { totals: null };
       return {
-        notificationId,
-        stage,
-        ...(isAccepted ? { record: record as NotificationRecord } : {}),
+        ...{ notificationId, stage },
+        ...(found ? { record: record as NotificationRecord } : {}),
         totals: totals ?? {},
-        ...(isAccepted ? await partsOf(notificationId, limit) : { ...NO_PARTS }),
-        ...(malformed ? { malformed } : {}),
-        ...(row?.status === 'duplicate' ? { duplicateOf: row.other! } : {}),
-        ...(row?.status === 'cancelled' ? { cancelledAt: row.updatedAt } : {}),
+        ...(found ? await partsOf(notificationId, limit) : { ...NO_PARTS }),
+        ...given({
+          malformed,
+          duplicateOf: row?.status === 'duplicate' ? row.other! : undefined,
+          cancelledAt: row?.status === 'cancelled' ? row.updatedAt : undefined,
+        }),
         ...live,
         ...linkField(resources, notificationWorkflowId(notificationId)),
       };
@@ -201,8 +201,7 @@ export function notificationOperations(resources: OperatorResources) {
 
   async function temporalSays(workflowId: string): Promise<{ live?: LiveState; liveUnavailable?: string }> {
     try {
-      const live = await liveStateOf(resources, workflowId);
-      return live ? { live } : {};
+      return given({ live: await liveStateOf(resources, workflowId) });
     } catch (error) {
       return { liveUnavailable: causeOf(error) };
     }
@@ -217,16 +216,10 @@ export function notificationOperations(resources: OperatorResources) {
     if (malformed) return 'malformed';
     if (row) return row.status === 'open' ? 'accepting' : 'ended';
     if (live) return live.status === 'RUNNING' ? 'accepting' : 'ended';
-    return (await isUnread(notificationId).catch(() => false)) ? 'unread' : undefined;
-  }
-
-  /** Whether an entry is in the stream and the reader has not come to it yet. */
-  async function isUnread(entryId: string): Promise<boolean> {
-    const [isThere, offset] = await Promise.all([
-      hasEntry(redis, intentsStream, entryId),
-      loadOffset(redis, intentsStream),
-    ]);
-    return isThere && compareEntryIds(entryId, offset) > 0;
+    // In the stream, and the reader has not come to it yet.
+    const asked = [hasEntry(redis, intentsStream, notificationId), loadOffset(redis, intentsStream)] as const;
+    const [isThere, offset] = await Promise.all(asked).catch(() => [false, STREAM_START] as const);
+    return isThere && compareEntryIds(notificationId, offset) > 0 ? 'unread' : undefined;
   }
 
   async function partsOf(

@@ -308,12 +308,7 @@ function judged(catalog: Catalog, rows: readonly PendingRow[]) {
 
 /** Hears of new rows, on a separate connection, for as long as PostgreSQL lets it. Never throws. */
 function listen(db: Pool, log: OutboxLog) {
-  let hasRung = false;
-  let wake: () => void = () => undefined;
-  const ring = () => {
-    hasRung = true;
-    wake();
-  };
+  let rung = Promise.withResolvers<void>();
   const stopping = new AbortController();
   const stopped = stopping.signal;
   // Through a pooler no notification would arrive, and others would be woken: the relay polls.
@@ -323,13 +318,13 @@ function listen(db: Pool, log: OutboxLog) {
     for (let hasFailed = false; !stopped.aborted;) {
       try {
         const client = await checkOut(db);
-        client.on('notification', ring).on('error', () => undefined);
+        client.on('notification', () => rung.resolve()).on('error', () => undefined);
         const lost = eventOf(client, 'error', { signal: stopped });
         lost.catch(() => undefined);
         try {
           await client.query(`LISTEN ${CHANNEL}`);
           hasFailed = false;
-          ring();
+          rung.resolve();
           await lost;
         } finally {
           client.release(true);
@@ -344,14 +339,13 @@ function listen(db: Pool, log: OutboxLog) {
   }
 
   return {
-    reset: () => void (hasRung = false),
+    reset: () => void (rung = Promise.withResolvers<void>()),
     /** Ends when there is something new, after `ms`, or with the signal. */
     async wait(ms: number, signal: AbortSignal): Promise<void> {
-      if (hasRung) return;
-      const rung = new AbortController();
-      wake = () => rung.abort();
-      const end = AbortSignal.any([signal, rung.signal]);
-      await sleep(ms, undefined, { signal: end }).catch(() => undefined);
+      const over = new AbortController();
+      const waited = sleep(ms, undefined, { signal: AbortSignal.any([signal, over.signal]) });
+      await Promise.race([rung.promise, waited]).catch(() => undefined);
+      over.abort();
     },
     async stop() {
       stopping.abort();

@@ -99,10 +99,8 @@ export const pendingRows = (client: PoolClient, limits: PageLimits): Promise<Pen
 
 /** Whether the stream has entries that the service has not been seen to pass. */
 export async function hasPublishedRows(client: PoolClient): Promise<boolean> {
-  const { rowCount } = await client.query(
-    "SELECT FROM notification_outbox.intents WHERE state = 'published' LIMIT 1",
-  );
-  return rowCount === 1;
+  const found = "SELECT FROM notification_outbox.intents WHERE state = 'published' LIMIT 1";
+  return (await client.query(found)).rowCount === 1;
 }
 
 export interface PublishedRow {

@@ -8,6 +8,7 @@ import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
 import { ROUTE_EXPIRED } from '../../api/intent/outcome.ts';
 import type { ReplayRequest } from '../../workflows/intent/contract.ts';
+import type { NotificationKeys } from '../../workflows/search-attributes.ts';
 import { ROUTE_WORKFLOW, routeReplay } from '../../workflows/intent/contract.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
 import { clockOf, groupsOf } from '../choices.ts';
@@ -55,20 +56,13 @@ export function replayOperations(resources: OperatorResources) {
       request: ReplayRequest = {},
     ): Promise<{ startedAt: string; replayed: ReplayedRoute }> {
       const startedAt = await clockOf(db);
-      const { rows } = await db.query<RouteToReplay>(FIND_ROUTE, [notificationId, routeId]);
-      const [route] = rows;
+      const [route] = (await db.query<RouteToReplay>(FIND_ROUTE, [notificationId, routeId])).rows;
       if (!route) throw new NotFoundError(`notification ${notificationId} has no route ${routeId}`);
-      const expiredAt = route.expires_at?.toISOString();
-      if (route.is_late) {
-        throw new NothingToDoError(
-          `route ${routeId} of ${notificationId} expired at ${expiredAt}: it is not sent any more`,
-        );
-      }
-      if (route.status === 'published' || route.status === 'skipped') {
-        throw new NothingToDoError(
-          `route ${routeId} of ${notificationId} is ${route.status}: nothing to replay`,
-        );
-      }
+      const expiredAt = route.expiresAt?.toISOString();
+      const nothing = (why: string) => new NothingToDoError(`route ${routeId} of ${notificationId} ${why}`);
+      if (route.isLate) throw nothing(`expired at ${expiredAt}: it is not sent any more`);
+      if (route.status === 'published' || route.status === 'skipped')
+        throw nothing(`is ${route.status}: nothing to replay`);
       return { startedAt, replayed: await replay(route, request) };
     },
 
@@ -100,16 +94,11 @@ export function replayOperations(resources: OperatorResources) {
   };
 
   async function replay(route: RouteToReplay, request: ReplayRequest): Promise<ReplayedRoute> {
-    const routeRef = routeRefOf(route.route_id);
-    const replayed = { notificationId: route.notification_id, routeId: route.route_id, routeRef };
-    const order = routeReplay(
-      {
-        ...{ notificationId: route.notification_id, routeRef },
-        ...{ notificationType: route.notification_type, producer: route.producer },
-        idempotencyKey: searchableKey(route.idempotency_key),
-      },
-      request,
-    );
+    const { notificationId, routeId } = route;
+    const routeRef = routeRefOf(routeId);
+    const replayed = { notificationId, routeId, routeRef };
+    const keys = { ...route, routeRef, idempotencyKey: searchableKey(route.idempotencyKey) };
+    const order = routeReplay(keys, request);
     try {
       await bounded(resources.temporal, () =>
         resources.temporal.workflow.signalWithStart(ROUTE_WORKFLOW, order),
@@ -123,36 +112,27 @@ export function replayOperations(resources: OperatorResources) {
   }
 }
 
-interface RouteToReplay {
-  notification_id: string;
-  route_id: string;
-  channel: string;
+interface RouteToReplay extends NotificationKeys {
+  routeId: string;
   status: string;
-  notification_type: string;
-  producer: string;
-  idempotency_key: string;
-  expires_at: Date | null;
+  expiresAt: Date | null;
   /** Dead or skipped, and not to be sent any more. */
-  is_late: boolean;
+  isLate: boolean;
 }
 
 /** Of no route. */
 export const NONE: ReplayOutcome = {
-  published: 0,
-  skipped: 0,
-  expired: 0,
-  diedAgain: 0,
-  open: 0,
-  gone: 0,
+  ...{ published: 0, skipped: 0, expired: 0 },
+  ...{ diedAgain: 0, open: 0, gone: 0 },
 };
 
 /** A route that was skipped because it came too late. */
 const IS_EXPIRED = `coalesce(status = 'skipped' AND last_error_classification = '${ROUTE_EXPIRED}', false)`;
 
 const FIND_ROUTE = `
-  SELECT route.notification_id, route.route_id, route.channel, route.status,
-         notification_type, producer, idempotency_key, expires_at,
-         ${IS_EXPIRED} OR coalesce(status = 'dead_letter' AND expires_at <= now(), false) AS is_late
+  SELECT route.notification_id AS "notificationId", route_id AS "routeId", status, notification_type AS "notificationType",
+         producer, idempotency_key AS "idempotencyKey", expires_at AS "expiresAt",
+         ${IS_EXPIRED} OR coalesce(status = 'dead_letter' AND expires_at <= now(), false) AS "isLate"
     FROM notification.routes AS route
     JOIN notification.records USING (notification_id)
    WHERE route.notification_id = $1 AND route.route_id = $2`;

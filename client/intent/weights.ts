@@ -35,34 +35,32 @@ type QueueConfig = protos.api.taskqueue.v1.ITaskQueueConfig | null | undefined;
  *
  * @throws OperationFailedError when the server has no weights; nothing is changed then.
  */
-export function setWeight(resources: Resources, producer: Producer, request: WeightRequest): Promise<void> {
-  const { weight, requestedBy } = request;
-  const detail = weight === undefined ? 'cleared' : String(weight);
-  const action = { action: 'producers weight', target: producer, requestedBy, detail };
-  return byAuthor(resources, action, () => weigh(resources, producer, request));
-}
-
-async function weigh(
+export function setWeight(
   resources: Resources,
   producer: Producer,
   { weight, requestedBy }: WeightRequest,
 ): Promise<void> {
   const { temporal, namespace } = resources;
-  // The first one is where servers without weights refuse.
-  for (const taskQueueType of [WORKFLOW_TASKS, ACTIVITY_TASKS]) {
-    const { config } = await withWeights(resources, () =>
-      bounded(temporal, () =>
-        temporal.workflowService.updateTaskQueueConfig({
-          ...{ namespace, identity: requestedBy, taskQueue: INTENT_TASK_QUEUE, taskQueueType },
-          ...(weight === undefined
-            ? { unsetFairnessWeightOverrides: [producer] }
-            : { setFairnessWeightOverrides: { [producer]: weight } }),
-        }),
-      ),
-    );
-    // A server that does not know them leaves them out without a word.
-    if (weightIn(config, producer) !== weight) throw await noWeights(resources);
-  }
+  const detail = weight === undefined ? 'cleared' : String(weight);
+  const action = { action: 'producers weight', target: producer, requestedBy, detail };
+  return byAuthor(resources, action, async () => {
+    // The first one is where servers without weights refuse.
+    for (const taskQueueType of [WORKFLOW_TASKS, ACTIVITY_TASKS]) {
+      const change = {
+        ...{ namespace, identity: requestedBy, taskQueue: INTENT_TASK_QUEUE, taskQueueType },
+        ...(weight === undefined
+          ? { unsetFairnessWeightOverrides: [producer] }
+          : { setFairnessWeightOverrides: { [producer]: weight } }),
+      };
+      const { config } = await bounded(temporal, () =>
+        temporal.workflowService.updateTaskQueueConfig(change),
+      ).catch(async (error: unknown) => {
+        throw hasNoWeights(error) ? await noWeights(resources, error) : error;
+      });
+      // A server that does not know them leaves them out without a word.
+      if (weightIn(config, producer) !== weight) throw await noWeights(resources);
+    }
+  });
 }
 
 /** @returns the weight of each producer with a configured one; undefined when the server does not answer. */
@@ -95,18 +93,12 @@ function weightIn(config: QueueConfig, producer: string): number | undefined {
   return weight === undefined ? undefined : Number(weight.toPrecision(6));
 }
 
-async function withWeights<T>(resources: Resources, call: () => Promise<T>): Promise<T> {
-  try {
-    return await call();
-  } catch (error) {
-    const answer = error instanceof ServiceError ? error.cause : error;
-    const isUnknown =
-      isGrpcServiceError(answer) &&
-      (Number(answer.code) === UNIMPLEMENTED ||
-        // 1.29 takes every change of this queue for a rate.
-        (Number(answer.code) === INVALID_ARGUMENT && /rate limit/i.test(answer.message)));
-    throw isUnknown ? await noWeights(resources, error) : error;
-  }
+function hasNoWeights(error: unknown): boolean {
+  const answer = error instanceof ServiceError ? error.cause : error;
+  if (!isGrpcServiceError(answer)) return false;
+  const code = Number(answer.code);
+  // 1.29 takes every change of this queue for a rate.
+  return code === UNIMPLEMENTED || (code === INVALID_ARGUMENT && /rate limit/i.test(answer.message));
 }
 
 async function noWeights({ temporal }: Resources, cause?: unknown): Promise<OperationFailedError> {
