@@ -169,17 +169,6 @@ test('S4 a target that failed in a reconciliation is behind, although it has the
   expect(await activities.pushSymbols(version, 'behind')).toMatchObject({ pushed: 0 });
 });
 
-test('S4 a push to all heals a receiver that lost its state', async () => {
-  const version = await change('THIRD');
-  const { targets } = registry;
-  await targets.loseState('ap-south-collector');
-  expect(targets.held('ap-south-collector').source).not.toBe('push');
-  const before = targets.pushes.length;
-  await activities.pushSymbols(version, 'all');
-  expect(targets.held('ap-south-collector')).toMatchObject({ source: 'push', version });
-  expect(new Set(targets.pushes.slice(before).map(({ target }) => target)).size).toBe(TARGETS);
-});
-
 test('S4 the setting of the crawler is kept for the next workflow', async () => {
   const load = async () => (await activities.loadSymbolConfig(SYMBOL_REGISTRY)).crawler;
   expect(await load()).toEqual({ enabled: false, intervalMs: DEFAULT_CRAWL_INTERVAL_MS });
@@ -268,21 +257,6 @@ test('kinds-V8 a version that the database has lost is numbered on from', async 
   expect(next).toBe(lost + 1);
   await activities.pushSymbols(next, 'all');
   expect(symbolsOf('us-west-collector')).not.toContain('FOUR');
-});
-
-test('S5 I52 a version that the rows have forgotten does not come again with another list', async () => {
-  const kept = await change('KEPT');
-  const lost = await change('UNDONE');
-  await restore(kept, 'UNDONE');
-  // The next number of the rows is the one that was given out already.
-  await registry.write(['INSTEAD']);
-  const version = await snapshot(lost);
-  expect(version).toBeGreaterThan(lost);
-  await activities.pushSymbols(version, 'all');
-  for (const { name } of registry.targets.targets) {
-    expect(symbolsOf(name)).toEqual(expect.arrayContaining(['INSTEAD', 'KEPT']));
-    expect(symbolsOf(name)).not.toContain('UNDONE');
-  }
 });
 
 test('kinds-V10 an answer that does not end acknowledges by its status', async () => {
