@@ -9,6 +9,7 @@ import { Readable, Writable } from 'node:stream';
 import type { StopSignal } from '../api/interrupts.ts';
 import { run } from '../cli/run.ts';
 import type { Slot } from './harness.ts';
+import { ofTests } from './of-tests.ts';
 import { PROGRAM_ENV } from './program-env.ts';
 import { asUser } from './redis-users.ts';
 import { namespaceOf } from './slots.ts';
@@ -84,13 +85,12 @@ export function spawnCli(args: string[], env: Env): ChildProcessByStdio<null, Re
 const usersOf = (changes: Env) =>
   changes['NOTIFICATION_REDIS_MASTER_ADDR'] === undefined ? asUser('operator') : {};
 
-/** The command line with the servers of a slot of tests. */
-export function cliOfTests(slot: Slot): ReturnType<typeof cliFor> {
-  const cli = {} as ReturnType<typeof cliFor>;
-  beforeAll(() => void Object.assign(cli, cliFor(slot)));
-  afterAll(() => cli.dispose());
-  return cli;
-}
+/** The command line with the servers of a slot of tests, or of a slot that is taken first. */
+export const cliOfTests = (slot: Slot | (() => Slot)): ReturnType<typeof cliFor> =>
+  ofTests(
+    () => cliFor(typeof slot === 'function' ? slot() : slot),
+    (cli) => cli.dispose(),
+  );
 
 /** The command line with the servers of a slot. Call `dispose` at the end. */
 export function cliFor(slot: Slot) {

@@ -30,6 +30,7 @@ import type { Service } from '../workers/service.ts';
 import { startService } from '../workers/service.ts';
 import { eventually } from './eventually.ts';
 import { recordHistories } from './histories/record.ts';
+import { ofEachTest, ofTests } from './of-tests.ts';
 import { asUserOf, makeUsers } from './redis-users.ts';
 import { NAMESPACES_AHEAD, SLOTS, TEMPLATE_DATABASE, databaseOf, namespaceOf, roleOfSlot } from './slots.ts';
 import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
@@ -133,6 +134,10 @@ export const operatorOf = (slot: Slot, uiUrl?: string, catalog?: Catalog): Opera
     ...(catalog === undefined ? {} : { catalog }),
   });
 
+/** The client of an operator in a file of tests. */
+export const operatorOfTests = (slot: Slot, ...more: [uiUrl?: string, catalog?: Catalog]): Operator =>
+  ofTests(() => operatorOf(slot, ...more));
+
 export interface SlotOptions {
   /** Servers that only this test uses; default: those of the run. */
   ownStack?: ServersOfSlots;
@@ -140,26 +145,21 @@ export interface SlotOptions {
   isEmpty?: boolean;
 }
 
-/**
- * The slot of a file or of a `describe`, there from its first test on. Hooks run in their order: an `afterAll` that needs the slot
- * stands before this.
- */
-export function slotOfTests(options?: SlotOptions): Slot {
-  const slot = {} as Slot;
-  beforeAll(async () => void Object.assign(slot, await takeSlot(options)));
-  afterAll(() => slot.release());
-  return slot;
-}
+/** The slot of a file or of a `describe`. */
+export const slotOfTests = (options?: SlotOptions): Slot =>
+  ofTests(
+    () => takeSlot(options),
+    (slot) => slot.release(),
+  );
 
 /** Another slot for each test. */
-export function slotOfEachTest(): Slot {
-  const slot = {} as Slot;
-  beforeEach(async () => void Object.assign(slot, await takeSlot()));
-  afterEach(() => slot.release());
-  return slot;
-}
+export const slotOfEachTest = (): Slot =>
+  ofEachTest(
+    () => takeSlot(),
+    (slot) => slot.release(),
+  );
 
-/** Takes a slot of servers. Call `release` in `afterAll`. */
+/** Takes a slot of servers. Call `release` at the end. */
 export async function takeSlot({ ownStack, isEmpty = false }: SlotOptions = {}): Promise<Slot> {
   const stack = ownStack ?? stackOfRun();
   const [redisHost = '', redisPort] = stack.redisAddr.split(':');

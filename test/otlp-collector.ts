@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { buffer, json } from 'node:stream/consumers';
+import { ofTests } from './of-tests.ts';
 
 export type Attributes = Record<string, string | number | undefined>;
 
@@ -19,6 +20,13 @@ export interface MetricsExport {
 }
 
 export type Collector = Awaited<ReturnType<typeof startCollector>>;
+
+/** The collector of a file of tests. */
+export const collectorOfTests = (): Collector =>
+  ofTests(
+    () => startCollector(),
+    (collector) => collector.stop(),
+  );
 
 /** @param answers false: requests are read and never answered. */
 export async function startCollector({ answers = true } = {}) {

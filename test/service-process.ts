@@ -10,6 +10,7 @@ import type { Redis } from 'ioredis';
 import type { EntryFields } from '../api/intent/entry.ts';
 import type { LogLine, Slot } from './harness.ts';
 import { environmentOf, eventually } from './harness.ts';
+import { ofEachTest } from './of-tests.ts';
 import { PROGRAM_ENV } from './program-env.ts';
 import { asUserOf } from './redis-users.ts';
 
@@ -67,6 +68,13 @@ export function createFleet(slot: Slot) {
     },
   };
 }
+
+/** The processes of each test, killed before its slot is released. */
+export const fleetOfEachTest = (slot: Slot): ReturnType<typeof createFleet> =>
+  ofEachTest(
+    () => createFleet(slot),
+    (fleet) => fleet.killAll(),
+  );
 
 function serversOf({ endpoints }: Slot): Record<string, string> {
   const { redis, postgresDsn, userServiceUrl } = endpoints;

@@ -1,29 +1,16 @@
 /** One account as operators see it: its tracking, and what became of its callbacks. */
 import type { Operator } from '../../client/operator.ts';
 import { NotFoundError } from '../../client/errors.ts';
-import { cliFor } from '../command-line.ts';
+import { cliOfTests } from '../command-line.ts';
 import { eventually } from '../harness.ts';
-import type { CallbackBench } from './callbacks.ts';
-import {
-  CALLBACK_ENV,
-  DAY,
-  HOUR,
-  MIDNIGHT,
-  MINUTE,
-  day,
-  hour,
-  takeCallbackBench,
-  track,
-} from './callbacks.ts';
+import { CALLBACK_ENV, DAY, HOUR, MIDNIGHT, MINUTE, day, hour, track, benchOfTests } from './callbacks.ts';
 
 const START = MIDNIGHT - 3 * HOUR;
 
-let bench: CallbackBench;
+const bench = benchOfTests();
+const desk = cliOfTests(() => bench.slot);
 let operator: Operator;
-let desk: ReturnType<typeof cliFor>;
 beforeAll(async () => {
-  bench = await takeCallbackBench();
-  desk = cliFor(bench.slot);
   operator = bench.operator();
   const users = ['zoe', 'dead'];
   await bench.store(
@@ -44,10 +31,6 @@ beforeAll(async () => {
   // After the callback was emitted.
   await bench.store([hour('zoe', START, 77)]);
 }, 120_000);
-afterAll(async () => {
-  desk.dispose();
-  await bench.release();
-});
 
 const showOf = (...args: string[]) => desk.cli(['callbacks', 'show', ...args], { changes: CALLBACK_ENV });
 

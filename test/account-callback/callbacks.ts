@@ -23,6 +23,7 @@ import {
 import type { Slot } from '../harness.ts';
 import { DAY, HOUR } from './values.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { ofTests } from '../of-tests.ts';
 
 export { DAY, HOUR, MINUTE, SECOND, day, expectationsOf, hour, track, untrack } from './values.ts';
 
@@ -137,6 +138,13 @@ export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Prom
     },
   };
 }
+
+/** The bench of a file of tests. */
+export const benchOfTests = (): CallbackBench =>
+  ofTests(
+    () => takeCallbackBench(),
+    (bench) => bench.release(),
+  );
 
 /** SQLSTATE. */
 const DEADLOCK = '40P01';

@@ -1,7 +1,6 @@
 /** Entries on their way to callbacks about hours and days. */
 import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../../workflows/account-callback/contract.ts';
 import { retentionScheduleId } from '../../workflows/retention-contract.ts';
-import type { CallbackBench } from './callbacks.ts';
 import {
   DAY,
   HOUR,
@@ -11,18 +10,16 @@ import {
   day,
   expectationsOf,
   hour,
-  takeCallbackBench,
   track,
+  benchOfTests,
 } from './callbacks.ts';
 import { eventually } from '../harness.ts';
 
-let bench: CallbackBench;
+const bench = benchOfTests();
 beforeAll(async () => {
-  bench = await takeCallbackBench();
   await bench.setClock(MIDNIGHT);
   await bench.startService();
 });
-afterAll(() => bench.release());
 afterEach(async () => {
   await bench.handle().terminate('end of a test');
   bench.portfolio.heal();

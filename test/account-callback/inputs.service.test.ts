@@ -2,14 +2,9 @@
 import { beginPage } from '../../activities/account-callback/outcomes.ts';
 import { storeInputs } from '../../activities/account-callback/inputs.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
-import type { CallbackBench } from './callbacks.ts';
-import { DAY, HOUR, MIDNIGHT, day, hour, takeCallbackBench, track, untrack } from './callbacks.ts';
+import { DAY, HOUR, MIDNIGHT, day, hour, track, untrack, benchOfTests } from './callbacks.ts';
 
-let bench: CallbackBench;
-beforeAll(async () => {
-  bench = await takeCallbackBench();
-});
-afterAll(() => bench.release());
+const bench = benchOfTests();
 afterEach(() => bench.empty());
 
 const START = MIDNIGHT - HOUR;

@@ -3,18 +3,13 @@ import type { Pool, PoolClient } from 'pg';
 import { beginPage, findDailyPage } from '../../activities/account-callback/outcomes.ts';
 import { callbackTables } from '../../activities/account-callback/retention.ts';
 import type { EmissionPage } from '../../workflows/account-callback/contract.ts';
-import type { CallbackBench } from './callbacks.ts';
-import { DAY, HOUR, MIDNIGHT, takeCallbackBench } from './callbacks.ts';
+import { DAY, HOUR, MIDNIGHT, benchOfTests } from './callbacks.ts';
 import { deleteExpired } from '../../dev/retention.ts';
 
 const TABLES = callbackTables({ recordRetentionMs: 30 * DAY, malformedIntentRetentionMs: 90 * DAY });
 const NOON = MIDNIGHT - 12 * HOUR;
 
-let bench: CallbackBench;
-beforeAll(async () => {
-  bench = await takeCallbackBench();
-});
-afterAll(() => bench.release());
+const bench = benchOfTests();
 afterEach(async () => {
   await bench.slot.stopServices();
   for (const shard of [0, 1, 2]) {

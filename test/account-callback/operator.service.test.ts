@@ -6,7 +6,6 @@ import { parse } from 'yaml';
 import { callbackInputSchema, parseCallbackInput, problemOf } from '../../api/account-callback/input.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { OperationFailedError } from '../../client/errors.ts';
-import type { CallbackBench } from './callbacks.ts';
 import {
   CALLBACK_ENV,
   DAY,
@@ -16,23 +15,20 @@ import {
   day,
   hour,
   inputsTaken,
-  takeCallbackBench,
   track,
   untrack,
+  benchOfTests,
 } from './callbacks.ts';
-import { cliFor } from '../command-line.ts';
+import { cliOfTests } from '../command-line.ts';
 import { eventually } from '../harness.ts';
-import type { Collector } from '../otlp-collector.ts';
-import { startCollector } from '../otlp-collector.ts';
+import { collectorOfTests } from '../otlp-collector.ts';
 
 const STREAM = 'stream.account.extremes';
 
-let bench: CallbackBench;
-let collector: Collector;
-let desk: ReturnType<typeof cliFor>;
+const bench = benchOfTests();
+const collector = collectorOfTests();
+const desk = cliOfTests(() => bench.slot);
 beforeAll(async () => {
-  [bench, collector] = [await takeCallbackBench(), await startCollector()];
-  desk = cliFor(bench.slot);
   await bench.setClock(NOON_YESTERDAY + MINUTE, 2);
   await bench.startService({
     NOTIFICATION_CALLBACK_SHARDS: '2',
@@ -40,11 +36,6 @@ beforeAll(async () => {
     OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
     OTEL_METRIC_EXPORT_INTERVAL: '250',
   });
-});
-afterAll(async () => {
-  desk.dispose();
-  await bench.release();
-  await collector.stop();
 });
 
 const LAST_HOUR = NOON_YESTERDAY - HOUR;

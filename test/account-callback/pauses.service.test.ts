@@ -3,33 +3,24 @@ import type { Operator } from '../../client/operator.ts';
 import { NotFoundError } from '../../client/errors.ts';
 import type { EmissionPage } from '../../workflows/account-callback/contract.ts';
 import { RENEW_SIGNAL } from '../../workflows/renewal-contract.ts';
-import { cliFor } from '../command-line.ts';
+import { cliOfTests } from '../command-line.ts';
 import { eventually } from '../harness.ts';
-import type { Collector } from '../otlp-collector.ts';
-import { startCollector } from '../otlp-collector.ts';
-import type { CallbackBench } from './callbacks.ts';
-import { CALLBACK_ENV, HOUR, MIDNIGHT, MINUTE, hour, takeCallbackBench, track } from './callbacks.ts';
+import { collectorOfTests } from '../otlp-collector.ts';
+import { CALLBACK_ENV, HOUR, MIDNIGHT, MINUTE, hour, track, benchOfTests } from './callbacks.ts';
 
 const START = MIDNIGHT + HOUR;
 
-let bench: CallbackBench;
+const bench = benchOfTests();
+const collector = collectorOfTests();
+const desk = cliOfTests(() => bench.slot);
 let operator: Operator;
-let collector: Collector;
-let desk: ReturnType<typeof cliFor>;
 beforeAll(async () => {
-  [bench, collector] = [await takeCallbackBench(), await startCollector()];
-  desk = cliFor(bench.slot);
   operator = bench.operator();
   await bench.store([track('ann', START), hour('ann', START)]);
   await bench.setClock(START + HOUR + 5 * MINUTE);
   await startService();
   await bench.settled();
 }, 120_000);
-afterAll(async () => {
-  desk.dispose();
-  await bench.release();
-  await collector.stop();
-});
 // Whatever became of the test, the shard is open again for the next one.
 afterEach(async () => {
   bench.portfolio.heal();

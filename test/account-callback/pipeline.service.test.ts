@@ -1,17 +1,14 @@
 /** The pipeline: its steps, its intervals, its caps, and rows that change under it. */
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import type { AlarmSteps } from '../../workflows/account-callback/contract.ts';
-import type { CallbackBench } from './callbacks.ts';
-import { DAY, HOUR, MIDNIGHT, MINUTE, day, hour, takeCallbackBench, track } from './callbacks.ts';
+import { DAY, HOUR, MIDNIGHT, MINUTE, day, hour, track, benchOfTests } from './callbacks.ts';
 import { eventually } from '../harness.ts';
 
-let bench: CallbackBench;
+const bench = benchOfTests();
 beforeAll(async () => {
-  bench = await takeCallbackBench();
   await bench.setClock(MIDNIGHT);
   await bench.startService();
 });
-afterAll(() => bench.release());
 afterEach(async () => {
   await bench.handle().terminate('end of a test');
   bench.portfolio.heal();

@@ -7,24 +7,21 @@ import type { Operator } from '../../client/operator.ts';
 import { loadConfig } from '../../config/load.ts';
 import type { RetryOutcome } from '../../workflows/account-callback/contract.ts';
 import type { Service } from '../../workers/service.ts';
-import type { CallbackBench } from './callbacks.ts';
-import { DAY, HOUR, MIDNIGHT, MINUTE, SECOND, day, hour, takeCallbackBench, track } from './callbacks.ts';
+import { DAY, HOUR, MIDNIGHT, MINUTE, SECOND, day, hour, track, benchOfTests } from './callbacks.ts';
 import { eventually } from '../harness.ts';
 
 /** A shard without a worker. */
 const NO_SHARD = 999;
 const LADDER_MS = [300, 500, 700, 900, 1_100];
 
-let bench: CallbackBench;
+const bench = benchOfTests();
 let service: Service;
 let operator: Operator;
 beforeAll(async () => {
-  bench = await takeCallbackBench();
   await bench.setClock(MIDNIGHT);
   await startService(LADDER_MS);
   operator = bench.operator();
 });
-afterAll(() => bench.release());
 afterEach(async () => {
   // A test that needs none has left it ended.
   await bench

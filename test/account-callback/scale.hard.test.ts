@@ -3,29 +3,14 @@
  * another number.
  */
 import type { CallbackInput } from '../../api/account-callback/input.ts';
-import type { CallbackBench } from './callbacks.ts';
-import {
-  DAY,
-  HOUR,
-  MIDNIGHT,
-  MINUTE,
-  day,
-  expectationsOf,
-  hour,
-  takeCallbackBench,
-  track,
-} from './callbacks.ts';
+import { DAY, HOUR, MIDNIGHT, MINUTE, day, expectationsOf, hour, track, benchOfTests } from './callbacks.ts';
 import { eventually } from '../harness.ts';
 
 const USERS = Number(process.env['TEST_CALLBACK_USERS'] ?? 2_000);
 const SHARDS = 4;
 const LIMIT_MS = 300_000 + USERS * 60;
 
-let bench: CallbackBench;
-beforeAll(async () => {
-  bench = await takeCallbackBench();
-});
-afterAll(() => bench.release());
+const bench = benchOfTests();
 
 const START = MIDNIGHT - HOUR;
 const userOf = (index: number) => `user-${index}`;

@@ -1,19 +1,14 @@
 /** The consumer group of account inputs: what happens to entries, and to the group, when consumers come and go. */
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { malformedInputOperations } from '../../client/account-callback/malformed.ts';
-import type { CallbackBench } from './callbacks.ts';
-import { HOUR, MIDNIGHT, hour, inputsTaken, takeCallbackBench, track } from './callbacks.ts';
+import { HOUR, MIDNIGHT, hour, inputsTaken, track, benchOfTests } from './callbacks.ts';
 import { eventually } from '../harness.ts';
 import { keepRows } from '../put-back.ts';
 
 const STREAM = 'stream.account.extremes';
 const GROUP = 'notifications';
 
-let bench: CallbackBench;
-beforeAll(async () => {
-  bench = await takeCallbackBench();
-});
-afterAll(() => bench.release());
+const bench = benchOfTests();
 
 const consumers = async (): Promise<string[]> =>
   ((await bench.slot.redis.xinfo('CONSUMERS', STREAM, GROUP)) as string[][]).map(

@@ -1,21 +1,18 @@
 /** Acceptance when lookups fail, for some or for one for ever: who gets what, who waits for whom, and who sees it. */
-import type { Operator } from '../../client/operator.ts';
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { eventually, slotOfTests, operatorOfTests } from '../harness.ts';
 import { resultOf, routesOf } from './rows.ts';
 
 const MOST_LOOKUPS = 8;
 const STREAM_LENGTH = 400;
 const USER = { email: 'someone@example.com', preferredLanguage: 'en' };
 
-let slot: Slot;
-let operator: Operator;
+const slot = slotOfTests();
+const operator = operatorOfTests(slot, 'http://ui.test');
 beforeAll(async () => {
-  slot = await takeSlot();
   await slot.startService({
     // What is delivered does not matter here; acceptance is the same.
     NOTIFICATION_ROUTE_DISPATCH: 'on_failure',
@@ -23,10 +20,8 @@ beforeAll(async () => {
     NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '2',
     NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: String(STREAM_LENGTH),
   });
-  operator = operatorOf(slot, 'http://ui.test');
 });
 afterEach(() => slot.userService.heal());
-afterAll(() => slot.release());
 
 const users = (prefix: string, count: number): string[] =>
   Array.from({ length: count }, (_, index) => `${prefix}-${index}`);

@@ -1,26 +1,23 @@
 /** The whole path with a catalog that shares nothing with the one of Galaxy, and a catalog that changes meanwhile. */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { typeIn } from '../../api/intent/catalog.ts';
 import { parseCatalog } from '../../api/intent/galaxy.ts';
 import { decodePushPayload } from '../../api/intent/push-event.ts';
 import { newIntent, publishIntent } from '../../client/notificationintent.ts';
-import type { Operator } from '../../client/operator.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, takeSlot, way } from '../harness.ts';
+import { eventually, way, slotOfTests, operatorOfTests } from '../harness.ts';
 import { GATEWAY, MAIL } from '../service-process.ts';
 import { entriesOf, routeIn, untilStatuses } from './rows.ts';
+import { scratchFolder } from '../scratch.ts';
 
 const TEXT = readFileSync(path.join(import.meta.dirname, '../../catalog/shop.yaml'), 'utf8');
 const SHOP = parseCatalog(TEXT);
 const SHIPPED = 'shop.order.shipped';
 const FAILED = 'billing.payment.failed';
 
-let slot: Slot;
-let operator: Operator;
-const folder = mkdtempSync(path.join(tmpdir(), 'catalog-'));
-const file = path.join(folder, 'catalog.yaml');
+const slot = slotOfTests();
+const operator = operatorOfTests(slot, undefined, SHOP);
+const file = path.join(scratchFolder('catalog').dir, 'catalog.yaml');
 const start = async (text: string): Promise<void> => {
   writeFileSync(file, text);
   await slot.startService({
@@ -35,14 +32,8 @@ const start = async (text: string): Promise<void> => {
 };
 
 beforeAll(async () => {
-  slot = await takeSlot();
-  operator = operatorOf(slot, undefined, SHOP);
   slot.userService.setUser('user-1', { email: 'ada@example.com', preferredLanguage: 'en' });
   await start(TEXT);
-});
-afterAll(async () => {
-  await slot.release();
-  rmSync(folder, { recursive: true });
 });
 
 const publish = (type: string, idempotencyKey: string): Promise<string> =>

@@ -1,7 +1,6 @@
 /** A catalog of an installation's own: what is refused, what would break those who know an older one, and what follows from it. */
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { CatalogError, isUrgentType, typeIn } from '../../api/intent/catalog.ts';
 import type { Catalog, CatalogDocument } from '../../api/intent/catalog.ts';
@@ -14,6 +13,7 @@ import { createMemoryStream } from '../../client/testing.ts';
 import { newIntent, publishIntent } from '../../client/notificationintent.ts';
 import { loadConfig } from '../../config/load.ts';
 import { GALAXY as OF_CLIENTS } from '../../client/generated/galaxy.ts';
+import { scratchFolder } from '../scratch.ts';
 
 const SHOP_FILE = path.join(import.meta.dirname, '../../catalog/shop.yaml');
 const SHOP = parseCatalog(readFileSync(SHOP_FILE, 'utf8'));
@@ -200,6 +200,7 @@ describe('I76 newcomer-2 what is wrong with a file is said with its place', () =
 });
 
 describe('an installation has its own types', () => {
+  const scratch = scratchFolder('catalog');
   const entryOf = (type: string, payload: object) => {
     const { producer, audiences } = typeIn(SHOP, type);
     const fields = {
@@ -305,22 +306,16 @@ describe('an installation has its own types', () => {
       push: { table: 'Shipped', fields: ['is_gift', 'id', 'is_new', 'at'] },
     });
     const payload = { id: 'Ü', at: -(2 ** 53) + 1, is_gift: true, is_new: false };
-    const folder = mkdtempSync(path.join(tmpdir(), 'catalog-'));
-    try {
-      const [schema, binary] = [path.join(folder, 'x.fbs'), path.join(folder, 'x.bin')];
-      writeFileSync(schema, flatBuffersSchemaOf(catalog));
-      writeFileSync(binary, encodePushPayload(catalog, 'a.b', payload));
-      const options = ['--json', '--strict-json', '--raw-binary', '--defaults-json', '-o', folder];
-      const root = ['--root-type', 'notification.Shipped'];
-      const { stderr } = spawnSync('flatc', [...options, ...root, schema, '--', binary], {
-        encoding: 'utf8',
-      });
-      expect(stderr).toBe('');
-      expect(JSON.parse(readFileSync(path.join(folder, 'x.json'), 'utf8'))).toEqual(payload);
-      expect(decodePushPayload(catalog, 'a.b', encodePushPayload(catalog, 'a.b', payload))).toEqual(payload);
-    } finally {
-      rmSync(folder, { recursive: true });
-    }
+    const schema = scratch.write('x.fbs', flatBuffersSchemaOf(catalog));
+    const binary = scratch.write('x.bin', Buffer.from(encodePushPayload(catalog, 'a.b', payload)));
+    const options = ['--json', '--strict-json', '--raw-binary', '--defaults-json', '-o', scratch.dir];
+    const root = ['--root-type', 'notification.Shipped'];
+    const { stderr } = spawnSync('flatc', [...options, ...root, schema, '--', binary], {
+      encoding: 'utf8',
+    });
+    expect(stderr).toBe('');
+    expect(JSON.parse(readFileSync(path.join(scratch.dir, 'x.json'), 'utf8'))).toEqual(payload);
+    expect(decodePushPayload(catalog, 'a.b', encodePushPayload(catalog, 'a.b', payload))).toEqual(payload);
   });
 
   test('constructors in TypeScript carry its payload types', () => {

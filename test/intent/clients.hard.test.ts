@@ -3,8 +3,7 @@
  * to a running service. Go and Python must be installed; a test that does not find them fails and says so.
  */
 import { spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import fc from 'fast-check';
@@ -17,8 +16,7 @@ import { InvalidIntentError, newIntent } from '../../client/notificationintent.t
 import { createMemoryStream } from '../../client/testing.ts';
 import { runCommand } from '../../dev/servers/command.ts';
 import { startCommand } from '../command-line.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, slotOfTests } from '../harness.ts';
 import { intentEntry, strangeIntent } from './fuzzed-entries.ts';
 import { parseIntent } from './galaxy.ts';
 
@@ -28,11 +26,7 @@ const PYTHON = path.join(CLIENTS, 'python');
 const PYTHON_ENV = { PYTHONPATH: PYTHON, PYTHONDONTWRITEBYTECODE: '1' };
 const LIMIT_MS = 300_000;
 
-let scratch: string;
-beforeAll(() => {
-  scratch = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-clients-'));
-});
-afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+const scratch = scratchFolder('clients').dir;
 
 test(
   'I70 I71 the client in Go passes its own tests, vectors and examples included',
@@ -185,6 +179,7 @@ for one in json.loads('${JSON.stringify(OWN_PAYLOADS)}'):
     except InvalidIntentError as error:
         print(error.field)
 `;
+import { scratchFolder } from '../scratch.ts';
 
 type Verdict =
   | { fingerprint: string; deliver_at_ms?: number; expires_at_ms?: number; traceparent?: string }
@@ -309,12 +304,10 @@ test(
 const sorted = (verdict: Verdict): [string, string | number][] => Object.entries(verdict).sort();
 
 describe('published from another language', () => {
-  let slot: Slot;
+  const slot = slotOfTests();
   beforeAll(async () => {
-    slot = await takeSlot();
     await slot.startService();
   });
-  afterAll(() => slot.release());
 
   const redisUrl = () => `redis://${slot.endpoints.redis.host}:${slot.endpoints.redis.port}/${slot.slot}`;
 

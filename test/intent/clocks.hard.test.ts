@@ -1,20 +1,11 @@
 /** Processes whose clock is wrong: what they wait for is a difference that one clock has computed. */
 import { clockAhead } from '../../faults/skewed-clock.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
-import { MAIL, append, createFleet } from '../service-process.ts';
+import { eventually, slotOfEachTest } from '../harness.ts';
+import { MAIL, append, fleetOfEachTest } from '../service-process.ts';
 import { publishTurn, turn } from './entries.ts';
 
-let slot: Slot;
-let fleet: ReturnType<typeof createFleet>;
-beforeEach(async () => {
-  slot = await takeSlot();
-  fleet = createFleet(slot);
-});
-afterEach(async () => {
-  await fleet.killAll();
-  await slot.release();
-});
+const slot = slotOfEachTest();
+const fleet = fleetOfEachTest(slot);
 
 const DAY_MS = 86_400_000;
 

@@ -1,16 +1,14 @@
 /** Types with `collapse`: within a window the newest intent alone reaches a recipient, whatever happens meanwhile. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseCatalog } from '../../api/intent/galaxy.ts';
 import { decodePushPayload } from '../../api/intent/push-event.ts';
 import { newIntent, publishIntent } from '../../client/notificationintent.ts';
-import type { Operator } from '../../client/operator.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, takeSlot, way } from '../harness.ts';
+import { eventually, way, slotOfTests, operatorOfTests } from '../harness.ts';
 import { keepRows, untilWorkflowsEnd } from '../put-back.ts';
 import { GATEWAY, MAIL } from '../service-process.ts';
 import { entriesOf, intentStatusOf, routesOf as rowsOf } from './rows.ts';
+import { scratchFolder } from '../scratch.ts';
 
 const DAY_MS = 86_400_000;
 
@@ -31,10 +29,9 @@ types:
 `;
 const CATALOG = parseCatalog(TEXT);
 
-let slot: Slot;
-let operator: Operator;
-const folder = mkdtempSync(path.join(tmpdir(), 'collapse-'));
-const file = path.join(folder, 'catalog.yaml');
+const slot = slotOfTests();
+const operator = operatorOfTests(slot, undefined, CATALOG);
+const file = path.join(scratchFolder('collapse').dir, 'catalog.yaml');
 const start = () =>
   slot.startService({
     ...way(),
@@ -46,16 +43,10 @@ const start = () =>
   });
 
 beforeAll(async () => {
-  slot = await takeSlot();
   writeFileSync(file, TEXT);
-  operator = operatorOf(slot, undefined, CATALOG);
   for (const user of ['user-1', 'user-2'])
     slot.userService.setUser(user, { email: `${user}@example.com`, preferredLanguage: 'en' });
   await start();
-});
-afterAll(async () => {
-  await slot.release();
-  rmSync(folder, { recursive: true });
 });
 
 const occurredAt = Date.now();

@@ -13,8 +13,7 @@ import { writeOpenRows } from '../../dev/intent-rows.ts';
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, takeSlot, untilStarted } from '../harness.ts';
+import { eventually, operatorOf, untilStarted, slotOfEachTest } from '../harness.ts';
 import { allPublished, append, deliveriesTo, outboundIds } from '../service-process.ts';
 import { entryOf, turn } from './entries.ts';
 import { parseIntent } from './galaxy.ts';
@@ -30,11 +29,7 @@ const URGENT: NotificationType = 'runtime.image_pull_failed';
 /** Lookups are held for longer than by default. */
 const PATIENT = { NOTIFICATION_USER_SERVICE_TIMEOUT: '1m' };
 
-let slot: Slot;
-beforeEach(async () => {
-  slot = await takeSlot();
-});
-afterEach(() => slot.release());
+const slot = slotOfEachTest();
 
 let count = 0;
 function intentOf(type: NotificationType = TURN, changes: Parameters<typeof entryOf>[1] = {}): Intent {

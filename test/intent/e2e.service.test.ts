@@ -3,8 +3,7 @@ import { routeRefOf } from '../../api/ids.ts';
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
-import type { Slot } from '../harness.ts';
-import { dispatch, eventually, operatorOf, takeSlot } from '../harness.ts';
+import { dispatch, eventually, operatorOf, slotOfTests } from '../harness.ts';
 import { GATEWAY, MAIL, OFFSET_KEY } from '../service-process.ts';
 import { samplePayload } from './samples.ts';
 import { bothPublished, entriesOf, intentStatusOf, resultOf, routesOf } from './rows.ts';
@@ -12,10 +11,9 @@ import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, channelsOf, decodePushPay
 
 const STREAM = 'notification:intents';
 
-let slot: Slot;
+const slot = slotOfTests();
 
 beforeAll(async () => {
-  slot = await takeSlot();
   const admins = Object.fromEntries(
     ADMIN_NOTIFICATION_TYPES.filter((type) => type !== 'game.generation_failed').map((type) => [
       `NOTIFICATION_ADMIN_EMAILS_${type.replace(/\./g, '_').toUpperCase()}`,
@@ -24,8 +22,6 @@ beforeAll(async () => {
   );
   await slot.startService({ ...admins });
 });
-
-afterAll(() => slot.release());
 
 /** Appends an entry as redis-cli would: nothing of the producer module in between. */
 async function xadd(fields: Record<string, string>): Promise<string> {

@@ -4,8 +4,7 @@ import { Client } from '@temporalio/client';
 import { dataConverterWith } from '../../api/payload-codec.ts';
 import { REPLAY_SIGNAL, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { cliFor } from '../command-line.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot, untilStarted } from '../harness.ts';
+import { eventually, untilStarted, slotOfTests } from '../harness.ts';
 import { GATEWAY } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
 import { PUSH } from './rows.ts';
@@ -13,10 +12,9 @@ import { PUSH } from './rows.ts';
 const key = { id: 'test', key: randomBytes(32) };
 const NOTIFICATION_PAYLOAD_KEYS = `${key.id}:${key.key.toString('base64')}`;
 
-let slot: Slot;
+const slot = slotOfTests();
 let reader: Client;
 beforeAll(async () => {
-  slot = await takeSlot();
   await slot.startService({
     NOTIFICATION_PAYLOAD_KEYS,
     NOTIFICATION_ROUTE_BACKOFF_MIN: '20ms',
@@ -29,7 +27,6 @@ beforeAll(async () => {
     dataConverter: dataConverterWith([key])!,
   });
 });
-afterAll(() => slot.release());
 
 /** Everything that the server keeps of a workflow, as text, with what is base64 decoded. */
 async function keptOf(workflowId: string): Promise<string> {

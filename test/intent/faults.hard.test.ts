@@ -9,18 +9,17 @@ import type { Vectors } from '../../dev/contracts/vectors.ts';
 import { entryOfVector } from '../../dev/contracts/vectors.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import { turn, turnPayload } from './entries.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, slotOfEachTest } from '../harness.ts';
 import type { ServiceProcess } from '../service-process.ts';
 import {
   GATEWAY,
   OFFSET_KEY,
   allPublished,
   append,
-  createFleet,
   deliveriesTo,
   nothingLeftRunning,
   outboundIds,
+  fleetOfEachTest,
 } from '../service-process.ts';
 
 /** Everything must arrive in the end; a machine that is busy with other things may take its time. */
@@ -30,16 +29,8 @@ const TEST_LIMIT_MS = 2 * LIMIT_MS;
 /** Good entries and as many bad ones; `FAULT_ENTRIES=1000 npm test -- -t 'I6 good'` for a long run by hand. */
 const ENTRIES = Number(process.env['FAULT_ENTRIES'] ?? 100);
 
-let slot: Slot;
-let fleet: ReturnType<typeof createFleet>;
-beforeEach(async () => {
-  slot = await takeSlot();
-  fleet = createFleet(slot);
-});
-afterEach(async () => {
-  await fleet.killAll();
-  await slot.release();
-});
+const slot = slotOfEachTest();
+const fleet = fleetOfEachTest(slot);
 
 const goodEntry = (key: string): EntryFields =>
   turn({ idempotency_key: key, recipient_user_ids_json: '["user-1"]' });

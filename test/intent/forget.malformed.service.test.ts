@@ -1,13 +1,8 @@
 /** Forgetting a user whose id is also an ordinary word in refused entries of strangers. */
-import type { Slot } from '../harness.ts';
-import { operatorOf, takeSlot } from '../harness.ts';
+import { operatorOf, slotOfTests } from '../harness.ts';
 import { forgottenKeyOf } from '../kept.ts';
 
-let slot: Slot;
-beforeAll(async () => {
-  slot = await takeSlot();
-});
-afterAll(() => slot.release());
+const slot = slotOfTests();
 
 test('intent-3 refused entries of strangers keep texts that equal the id', async () => {
   const entry = (recipients: string | undefined, payload: object, key: string) => ({

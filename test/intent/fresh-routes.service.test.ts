@@ -4,19 +4,14 @@ import { insertRecords } from '../../activities/intent/decisions.ts';
 import { loadSlice, nameOf } from '../../activities/intent/route-rows.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import { writeRows } from '../../dev/intent-rows.ts';
-import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
+import { slotOfTests } from '../harness.ts';
 import { entryOf } from './entries.ts';
 import { parseIntent } from './galaxy.ts';
 import { GALAXY } from '../../api/intent/galaxy.ts';
 
 const SETTINGS = { catalog: GALAXY, budgets: { push: 3, email: 7 }, idempotencyTtlMs: 3_600_000 };
 
-let slot: Slot;
-beforeAll(async () => {
-  slot = await takeSlot();
-});
-afterAll(() => slot.release());
+const slot = slotOfTests();
 
 let made = 0;
 function intentOf(fields: Parameters<typeof entryOf>[1], type: Parameters<typeof entryOf>[0]): Intent {

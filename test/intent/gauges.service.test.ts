@@ -11,8 +11,8 @@ import {
 import { Redis } from 'ioredis';
 import { observeGauges } from '../../activities/intent/metrics.ts';
 import { createLogger } from '../../workers/logger.ts';
-import type { LogLine, Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import type { LogLine } from '../harness.ts';
+import { eventually, slotOfTests } from '../harness.ts';
 import { OFFSET_KEY } from '../service-process.ts';
 
 const INTENTS = 'notification:intents';
@@ -24,11 +24,7 @@ const MALFORMED_ROWS = 'notification.intent_malformed.rows';
 const SUSPECT_AGE = 'notification.outbound_stream.suspect_age_ms';
 const OLDEST_ENTRY = 'notification.intent_stream.oldest_unprocessed_age_ms';
 
-let slot: Slot;
-beforeAll(async () => {
-  slot = await takeSlot();
-});
-afterAll(() => slot.release());
+const slot = slotOfTests();
 
 const logs: LogLine[] = [];
 const log = createLogger('debug', {

@@ -9,25 +9,22 @@ import {
 } from '../../activities/intent/hand-off.ts';
 import { compareEntryIds } from '../../api/stream-ids.ts';
 import { lookAtOutbound } from '../../activities/outbound-state.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, slotOfTests } from '../harness.ts';
 import { GATEWAY, append as appendIntents } from '../service-process.ts';
 import { turn } from './entries.ts';
 
 const ROUTE = 'push:user:user-1';
 const HOUR_MS = 3_600_000;
 
-let slot: Slot;
+const slot = slotOfTests();
 let redis: Redis;
 beforeAll(async () => {
-  slot = await takeSlot();
   redis = slot.redis.duplicate();
   defineHandOffCommands(redis);
 });
 afterEach(() => redis.flushdb());
 afterAll(async () => {
   redis.disconnect();
-  await slot.release();
 });
 
 const keys = {

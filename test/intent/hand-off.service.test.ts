@@ -22,8 +22,7 @@ import type { EmbeddedRedis } from '../../dev/servers/redis.ts';
 import { freePort } from '../../dev/servers/ports.ts';
 import { startRedis } from '../../dev/servers/redis.ts';
 import { createLogger } from '../../workers/logger.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, slotOfTests } from '../harness.ts';
 import { moveClock } from '../moved-clock.ts';
 import { GATEWAY, MAIL } from '../service-process.ts';
 import { GALAXY } from '../../api/intent/galaxy.ts';
@@ -33,14 +32,13 @@ const [MINUTE, DAY] = [60, 86_400];
 const BACKOFF_MIN_MS = 200;
 const FAILURE = 'gateway_stream_publish_failed';
 
-let slot: Slot;
+const slot = slotOfTests();
 let folder: string;
 let server: EmbeddedRedis;
 /** One that stays empty. */
 let other: EmbeddedRedis;
 let redis: Redis;
 beforeAll(async () => {
-  slot = await takeSlot();
   folder = await mkdtemp(path.join(tmpdir(), 'hand-off-'));
   const start = (name: string) =>
     startRedis({ dataDir: path.join(folder, name), port: 0, durable: false, report: () => undefined });
@@ -52,7 +50,6 @@ beforeAll(async () => {
 afterAll(async () => {
   redis.disconnect();
   await Promise.all([server.stop(), other.stop()]);
-  await slot.release();
   await rm(folder, { recursive: true, force: true });
 });
 beforeEach(async () => {

@@ -2,8 +2,7 @@
 import { MAX_ENTRY_BYTES } from '../../api/intent/entry.ts';
 import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
 import { publishTurn } from './entries.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, slotOfTests } from '../harness.ts';
 
 const INTENTS = 'notification:intents';
 const MB = 1_000_000;
@@ -11,11 +10,7 @@ const MB = 1_000_000;
 const [HOSTILE, HOSTILE_BYTES] = [30, 2 * MB];
 const LINK = { kind: 'narrow', bytesPerSecond: 1_250_000 } as const;
 
-let slot: Slot;
-beforeAll(async () => {
-  slot = await takeSlot();
-});
-afterAll(() => slot.release());
+const slot = slotOfTests();
 
 test('security-3 intent-D4 I4 entries that are too large are recorded without being transferred, and hold up no other entry', async () => {
   const proxy = await startTcpProxy(slot.endpoints.redis);

@@ -5,8 +5,7 @@ import {
   notificationWorkflowId,
 } from '../../workflows/intent/contract.ts';
 import { publishTurn } from './entries.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, slotOfTests } from '../harness.ts';
 
 const RECIPIENTS = 150;
 const USERS = Array.from({ length: RECIPIENTS }, (_, index) => `user-${index + 1}`);
@@ -14,10 +13,9 @@ const GATEWAY = 'gateway:client-events';
 const MAIL = 'mail:delivery_commands';
 const ALL_PUBLISHED = { outcome: 'accepted', published: 2 * RECIPIENTS, skipped: 0, deadLettered: 0 };
 
-let slot: Slot;
+const slot = slotOfTests();
 beforeAll(async () => {
   expect(2 * RECIPIENTS).toBeGreaterThan(MAX_CHILDREN_PER_PARENT);
-  slot = await takeSlot();
   await slot.startService({
     NOTIFICATION_ROUTE_BACKOFF_MIN: '3s',
     NOTIFICATION_ROUTE_BACKOFF_MAX: '6s',
@@ -25,7 +23,6 @@ beforeAll(async () => {
     NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '20',
   });
 });
-afterAll(() => slot.release());
 
 async function publishLarge(idempotencyKey: string) {
   const id = await publishTurn(slot.redis, idempotencyKey, USERS);

@@ -7,10 +7,8 @@ import {
   publishIntent,
 } from '../../client/notificationintent.ts';
 import type { Service } from '../../workers/service.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
-import type { Collector } from '../otlp-collector.ts';
-import { startCollector } from '../otlp-collector.ts';
+import { eventually, slotOfTests } from '../harness.ts';
+import { collectorOfTests } from '../otlp-collector.ts';
 
 const GATEWAY = 'gateway:client-events';
 const INTENTS = 'notification:intents';
@@ -41,13 +39,12 @@ const ATTRIBUTES: Record<string, string> = {
 };
 const SEED_NAMES = Object.keys(ATTRIBUTES).slice(0, 9);
 
-let slot: Slot;
-let collector: Collector;
+const slot = slotOfTests();
+const collector = collectorOfTests();
 let service: Service;
 
 /** Everything that is counted happens here, once; the tests look at the counts. */
 beforeAll(async () => {
-  [slot, collector] = [await takeSlot(), await startCollector()];
   service = await slot.startService({
     OTEL_EXPORTER_OTLP_ENDPOINT: `${collector.url}/`,
     OTEL_METRIC_EXPORT_INTERVAL: '250',
@@ -56,10 +53,6 @@ beforeAll(async () => {
     NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED: 'ada@example.com,eve@example.com',
   });
   await publishMix();
-});
-afterAll(async () => {
-  await slot.release();
-  await collector.stop();
 });
 
 const publish = (intent: NotificationIntent) => publishIntent(slot.redis, intent);

@@ -3,29 +3,24 @@ import type { PoolClient } from 'pg';
 import type { NotificationType } from '../../api/intent/catalog.ts';
 import { NothingToDoError } from '../../client/errors.ts';
 import type { OperationView } from '../../client/operations.ts';
-import type { Operator } from '../../client/operator.ts';
 import { writeOpenRows } from '../../dev/intent-rows.ts';
 import { channelWorkflowId, heldProducer } from '../../workflows/intent/channel-contract.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { operationWorkflowId } from '../../workflows/operation-contract.ts';
 import type { Changes } from './entries.ts';
 import { accepted, entryOf, publishTurn, turn } from './entries.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { eventually, slotOfTests, operatorOfTests } from '../harness.ts';
 import { GATEWAY } from '../service-process.ts';
 import { usersUpTo } from './rows.ts';
 
 const BY = { requestedBy: 'nina' };
 
-let slot: Slot;
-let operator: Operator;
+const slot = slotOfTests();
+const operator = operatorOfTests(slot);
 
 beforeAll(async () => {
-  slot = await takeSlot();
-  operator = operatorOf(slot);
   await startService();
 });
-afterAll(() => slot.release());
 
 const startService = () =>
   slot.startService({

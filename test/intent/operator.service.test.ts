@@ -1,14 +1,12 @@
 /** The operator client on real servers: what it finds, what it changes, and what it says when it cannot. */
 import { entryFieldsOf } from '../../api/intent/entry.ts';
 import { NotFoundError, NothingToDoError, OperationFailedError } from '../../client/errors.ts';
-import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
 import { workflowLink } from '../../client/resources.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Service } from '../../workers/service.ts';
 import { namespaceOf } from '../slots.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { eventually, slotOfTests, operatorOfTests } from '../harness.ts';
 import { GATEWAY } from '../service-process.ts';
 import type { Changes } from './entries.ts';
 import { publishTurn, turn, turnPayload } from './entries.ts';
@@ -17,8 +15,8 @@ import { EMAIL, PUSH, usersUpTo } from './rows.ts';
 const INTENTS = 'notification:intents';
 const UI = 'http://ui.test';
 
-let slot: Slot;
-let operator: Operator;
+const slot = slotOfTests();
+const operator = operatorOfTests(slot, UI);
 let service: Service;
 
 /** Attempts follow each other quickly, so that routes die within a second. */
@@ -29,11 +27,8 @@ const startService = (): Promise<Service> =>
   });
 
 beforeAll(async () => {
-  slot = await takeSlot();
   service = await startService();
-  operator = operatorOf(slot, UI);
 });
-afterAll(() => slot.release());
 
 /** Publishing to it fails, as Redis itself refuses: the key holds something else. */
 const breakPush = () => slot.redis.set(GATEWAY, 'not a stream');

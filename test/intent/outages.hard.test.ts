@@ -14,18 +14,17 @@ import { startUserService } from '../../dev/stand-ins/intent/user-service.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { entryOf, turn } from './entries.ts';
 import { countOf } from './rows.ts';
-import type { Slot } from '../harness.ts';
-import { dispatch, eventually, takeSlot } from '../harness.ts';
+import { dispatch, eventually, slotOfEachTest } from '../harness.ts';
 import {
   GATEWAY,
   MAIL,
   allPublished,
   append,
-  createFleet,
   deliveriesTo,
   nothingLeftRunning,
   outboundIds,
   routeCounts,
+  fleetOfEachTest,
 } from '../service-process.ts';
 
 /** Everything must arrive in the end: gaps between attempts grow to 30 s, and the machine may be busy. */
@@ -34,16 +33,8 @@ const TEST_LIMIT_MS = 480_000;
 /** Longer than several of the gaps, and than what a connection would sit out by itself; half a minute once is enough. */
 const OUTAGE_MS = dispatch() === 'child' ? 30_000 : 12_000;
 
-let slot: Slot;
-let fleet: ReturnType<typeof createFleet>;
-beforeEach(async () => {
-  slot = await takeSlot();
-  fleet = createFleet(slot);
-});
-afterEach(async () => {
-  await fleet.killAll();
-  await slot.release();
-});
+const slot = slotOfEachTest();
+const fleet = fleetOfEachTest(slot);
 
 const publish = (redis: Redis, prefix: string, count: number) =>
   append(

@@ -1,14 +1,12 @@
 /** Entries that an outbound stream has lost after their routes were settled, and those that it has trimmed or that consumers deleted. */
 import { repairWorkflowId } from '../../workflows/recovery-contract.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { eventually, operatorOf, slotOfTests } from '../harness.ts';
 import { GATEWAY, MAIL, deliveriesTo, outboundIds } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
 import { bothPublished, countOf } from './rows.ts';
 
-let slot: Slot;
+const slot = slotOfTests();
 beforeAll(async () => {
-  slot = await takeSlot();
   // An attempt ends within a lease time; so long is waited before entries are looked for.
   await slot.startService({
     NOTIFICATION_ROUTE_LEASE_TTL: '1s',
@@ -18,7 +16,6 @@ beforeAll(async () => {
     NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: '100',
   });
 });
-afterAll(() => slot.release());
 
 async function publishedTurns(...keys: string[]): Promise<string[]> {
   const ids = await Promise.all(keys.map((key) => publishTurn(slot.redis, key)));

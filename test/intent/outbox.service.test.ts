@@ -23,8 +23,7 @@ import {
   republish,
   startOutboxRelay,
 } from '../../client/outbox.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, slotOfTests } from '../harness.ts';
 import type { Shop } from './shop.ts';
 import { createShop } from './shop.ts';
 import { parseIntent } from './galaxy.ts';
@@ -33,7 +32,7 @@ const STREAM = 'notification:intents';
 /** Quick, so that each test waits for conditions and not for intervals. */
 const QUICK = { pollMs: 50 };
 
-let slot: Slot;
+const slot = slotOfTests();
 let shop: Shop;
 let db: Shop['db'];
 const relays: OutboxRelay[] = [];
@@ -42,10 +41,6 @@ const log: OutboxLog = {
   info: (fields, message) => void lines.push({ fields, message }),
   warn: (fields, message) => void lines.push({ fields, message }),
 };
-
-beforeAll(async () => {
-  slot = await takeSlot();
-});
 beforeEach(async () => {
   await slot.redis.flushdb();
   shop = await createShop(slot);
@@ -56,7 +51,6 @@ afterEach(async () => {
   await Promise.all(relays.splice(0).map((relay) => relay.stop()));
   await shop.drop();
 });
-afterAll(() => slot.release());
 
 const options = (more: Partial<OutboxRelayOptions> = {}): OutboxRelayOptions => ({
   db,

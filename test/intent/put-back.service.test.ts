@@ -4,7 +4,7 @@ import { newGameTurnReady } from '../../client/notificationintent.ts';
 import type { StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
 import { REPLAY_SIGNAL, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, takeSlot, slotOfEachTest } from '../harness.ts';
 import { keepRows } from '../put-back.ts';
 import { GATEWAY, OFFSET_KEY, deliveriesTo, outboundIds } from '../service-process.ts';
 import { namespaceOf } from '../slots.ts';
@@ -14,13 +14,9 @@ import { EMAIL, PUSH, bothPublished, intentStatusOf, routeIn } from './rows.ts';
 
 const INTENTS = 'notification:intents';
 
-let slot: Slot;
+const slot = slotOfEachTest();
 let other: Slot | undefined;
-beforeEach(async () => {
-  slot = await takeSlot();
-});
 afterEach(async () => {
-  await slot.release();
   await other?.release();
   other = undefined;
 });

@@ -7,20 +7,16 @@ import {
   notificationWorkflowId,
 } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, operatorOf as operatorWith, takeSlot } from '../harness.ts';
+import { eventually, operatorOf as operatorWith, takeSlot, slotOfEachTest } from '../harness.ts';
 import { reconcile as reconcileAll } from '../reconcile.ts';
 import { GATEWAY, MAIL, deliveriesTo, outboundIds } from '../service-process.ts';
 import { namespaceOf } from '../slots.ts';
 import { publishTurn } from './entries.ts';
 import { bothPublished, countOf, resultOf } from './rows.ts';
 
-let slot: Slot;
+const slot = slotOfEachTest();
 let other: Slot | undefined;
-beforeEach(async () => {
-  slot = await takeSlot();
-});
 afterEach(async () => {
-  await slot.release();
   await other?.release();
   other = undefined;
 });

@@ -1,17 +1,12 @@
 /** What goes away and comes back: the service itself, the progress of its reader, its connections. */
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, slotOfEachTest } from '../harness.ts';
 import { GATEWAY, OFFSET_KEY, allPublished, deliveriesTo, outboundIds } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
 import { bothPublished, resultOf } from './rows.ts';
 
-let slot: Slot;
-beforeEach(async () => {
-  slot = await takeSlot();
-});
-afterEach(() => slot.release());
+const slot = slotOfEachTest();
 
 let count = 0;
 const publish = () => publishTurn(slot.redis, `key-${(count += 1)}`);

@@ -8,22 +8,19 @@ import {
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
 import { operationWorkflowId } from '../../workflows/operation-contract.ts';
-import type { Slot } from '../harness.ts';
-import { dispatch, eventually, operatorOf, stackOfRun, takeSlot } from '../harness.ts';
+import { dispatch, eventually, operatorOf, stackOfRun, slotOfTests } from '../harness.ts';
 import { GATEWAY, MAIL } from '../service-process.ts';
 import { temporalProgram } from '../temporal-program.ts';
 import { publishTurn } from './entries.ts';
 import { PUSH, routeIn } from './rows.ts';
 
-let slot: Slot;
+const slot = slotOfTests();
 beforeAll(async () => {
-  slot = await takeSlot();
   await slot.startService({
     NOTIFICATION_ROUTE_BACKOFF_MIN: '20ms',
     NOTIFICATION_ROUTE_BACKOFF_MAX: '40ms',
   });
 });
-afterAll(() => slot.release());
 afterEach(async () => {
   // Otherwise what their streams have lost would be handed off again.
   await slot.db.query('DELETE FROM notification.records');

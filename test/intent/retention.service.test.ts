@@ -2,8 +2,7 @@
 import { intentTables } from '../../activities/intent/retention.ts';
 import { RETENTION_WORKFLOW } from '../../workflows/retention-contract.ts';
 import type { Service } from '../../workers/service.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { eventually, operatorOf, slotOfTests } from '../harness.ts';
 import { deliveriesTo, outboundIds } from '../service-process.ts';
 import { deleteExpired } from '../../dev/retention.ts';
 import { publishTurn } from './entries.ts';
@@ -11,15 +10,13 @@ import { resultOf, routesOf } from './rows.ts';
 
 const RETENTION_SCHEDULE_ID = 'intent-retention';
 
-let slot: Slot;
+const slot = slotOfTests();
 let service: Service;
 beforeAll(async () => {
-  slot = await takeSlot();
   service = await slot.startService({ NOTIFICATION_CLEANUP_INTERVAL: '2h' });
   // It would run at each even hour as well; a paused schedule still runs when it is triggered.
   await slot.client.schedule.getHandle(RETENTION_SCHEDULE_ID).pause();
 });
-afterAll(() => slot.release());
 
 /** Records with a dead-lettered route each. Ages and remaining key reservations are PostgreSQL intervals. */
 async function insertRecords(

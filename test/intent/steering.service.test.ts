@@ -4,8 +4,7 @@ import type { ChannelState, HeldName } from '../../workflows/intent/channel-cont
 import { channelWorkflowId, heldProducer } from '../../workflows/intent/channel-contract.ts';
 import { batchWorkflowId, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { cliFor } from '../command-line.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, takeSlot, untilStarted } from '../harness.ts';
+import { eventually, operatorOf, untilStarted, slotOfTests } from '../harness.ts';
 import { GATEWAY, MAIL, append } from '../service-process.ts';
 import { entryOf, publishTurn } from './entries.ts';
 import { EMAIL, PUSH, routeIn, routesOf, usersUpTo } from './rows.ts';
@@ -16,12 +15,10 @@ const LONG_LADDER = {
   NOTIFICATION_ROUTE_BACKOFF_MAX: '2h',
 };
 
-let slot: Slot;
+const slot = slotOfTests();
 beforeAll(async () => {
-  slot = await takeSlot();
   await slot.startService(LONG_LADDER);
 });
-afterAll(() => slot.release());
 afterEach(async () => {
   slot.userService.heal();
   await Promise.all([resume('push'), resume('email')]);

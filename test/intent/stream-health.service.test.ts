@@ -1,14 +1,9 @@
 /** The meaning of Redis's numbers about a stream, and where a stream is read again from. */
 import { diagnose, inspectStream, rewindPoint } from '../../activities/intent/stream-watch.ts';
 import { OffsetMovedError, loadPosition, moveOffset } from '../../activities/intent/entries.ts';
-import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
+import { slotOfTests } from '../harness.ts';
 
-let slot: Slot;
-beforeAll(async () => {
-  slot = await takeSlot();
-});
-afterAll(() => slot.release());
+const slot = slotOfTests();
 
 /** Each test has its own stream. */
 let stream = '';

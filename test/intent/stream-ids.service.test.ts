@@ -9,8 +9,7 @@ import { intentStreamChecks } from '../../cli/intent/check.ts';
 import { consumerGroup } from '../../cli/consumer-group.ts';
 import type { OperatorResources } from '../../client/resources.ts';
 import { findUnread } from '../../client/intent/why.ts';
-import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
+import { slotOfTests } from '../harness.ts';
 
 const STREAM = 'notification:intents';
 const LAST = '18446744073709551615-18446744073709551615';
@@ -18,17 +17,13 @@ const AHEAD = '99999999999999-0';
 const DAY_MS = 86_400_000;
 const SET_BACK = readFileSync(path.join(import.meta.dirname, '../../deploy/redis/set-ids-back.lua'), 'utf8');
 
-let slot: Slot;
+const slot = slotOfTests();
 let connection: Redis;
-beforeAll(async () => {
-  slot = await takeSlot();
-});
 beforeEach(async () => {
   await slot.redis.flushdb();
   connection = slot.redis.duplicate();
 });
 afterEach(() => connection.disconnect());
-afterAll(() => slot.release());
 
 const append = (id: string) =>
   slot.redis.xadd(STREAM, id, 'notification_type', 'game.turn.ready', 'producer', 'game_master');

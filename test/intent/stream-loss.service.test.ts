@@ -14,8 +14,7 @@ import { newGameTurnReady } from '../../client/notificationintent.ts';
 import type { BridgeProgress, StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import type { Service } from '../../workers/service.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, slotOfTests } from '../harness.ts';
 import { mayUse } from '../redis-users.ts';
 
 const metricReader = new PeriodicExportingMetricReader({
@@ -24,15 +23,13 @@ const metricReader = new PeriodicExportingMetricReader({
 });
 const meters = new MeterProvider({ readers: [metricReader] });
 
-let slot: Slot;
+const slot = slotOfTests();
 beforeAll(async () => {
   // The service's counters count here, whatever it exports them to.
   const meter = meters.getMeter('test');
   jest.spyOn(MeterProvider.prototype, 'getMeter').mockReturnValue(meter);
-  slot = await takeSlot();
 });
 afterAll(async () => {
-  await slot.release();
   await meters.shutdown();
   jest.restoreAllMocks();
 });

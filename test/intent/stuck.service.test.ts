@@ -13,19 +13,14 @@ import { reconcile } from '../../activities/reconciliation.ts';
 import { stateOf } from '../../activities/workflows.ts';
 import { routeRefOf } from '../../api/ids.ts';
 import { createLogger } from '../../workers/logger.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { eventually, operatorOf, slotOfTests } from '../harness.ts';
 import { deliveriesTo, outboundIds } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
 import { countOf } from './rows.ts';
 
 const STREAM = 'notification:intents';
 
-let slot: Slot;
-beforeAll(async () => {
-  slot = await takeSlot();
-});
-afterAll(() => slot.release());
+const slot = slotOfTests();
 
 const published = (id: string, routes: number) =>
   eventually(`${routes} routes of ${id} to be published`, async () => {

@@ -1,7 +1,4 @@
 /** The throttle of a type: how many of its notifications reach a recipient, and what becomes of the others. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import type { Pool } from 'pg';
 import type { Audience } from '../../activities/intent/audience.ts';
 import { insertRecords } from '../../activities/intent/decisions.ts';
@@ -16,6 +13,7 @@ import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import { keepRows, untilWorkflowsEnd } from '../put-back.ts';
 import { MAIL } from '../service-process.ts';
 import { endOf, routeIn, routesOf, untilStatuses } from './rows.ts';
+import { scratchFolder } from '../scratch.ts';
 
 const PAYLOAD = {
   type: 'object',
@@ -82,14 +80,14 @@ const age = (interval: string) =>
   );
 
 describe.each(['child', 'direct'])('mode %s', (mode) => {
-  const folder = mkdtempSync(path.join(tmpdir(), 'throttle-'));
+  const file = scratchFolder('throttle').write('catalog.json', TEXT);
   let operator: Operator;
   let keys = 0;
 
   async function start(): Promise<void> {
     const env = {
       NOTIFICATION_ROUTE_DISPATCH: mode,
-      NOTIFICATION_CATALOG_FILE: path.join(folder, 'catalog.json'),
+      NOTIFICATION_CATALOG_FILE: file,
       NOTIFICATION_OUTCOMES: 'all',
       NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '1',
     };
@@ -98,13 +96,9 @@ describe.each(['child', 'direct'])('mode %s', (mode) => {
   beforeAll(async () => {
     slot = await takeSlot();
     operator = operatorOf(slot, undefined, SHOP);
-    writeFileSync(path.join(folder, 'catalog.json'), TEXT);
     await start();
   });
-  afterAll(async () => {
-    await slot.release();
-    rmSync(folder, { recursive: true });
-  });
+  afterAll(() => slot.release());
 
   function publish(type: string, userId: string, order = 'order-1', more = {}): Promise<string> {
     slot.userService.setUser(userId, { email: `${userId}@example.com`, preferredLanguage: 'en' });

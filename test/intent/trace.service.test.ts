@@ -1,6 +1,5 @@
 /** The trace of a producer: the reader's span leads to it, and both outbound entries hand it on. */
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, slotOfTests } from '../harness.ts';
 import { GATEWAY, MAIL, append } from '../service-process.ts';
 import { turn } from './entries.ts';
 import { entriesOf } from './rows.ts';
@@ -13,14 +12,12 @@ interface PrintedSpan {
   links: { context: { traceId: string; spanId: string }; attributes: Record<string, unknown> }[];
 }
 
-let slot: Slot;
+const slot = slotOfTests();
 let printed: jest.SpyInstance;
 beforeAll(async () => {
   printed = jest.spyOn(console, 'dir').mockImplementation(() => undefined);
-  slot = await takeSlot();
 });
 afterAll(async () => {
-  await slot.release();
   printed.mockRestore();
 });
 

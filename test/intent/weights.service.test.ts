@@ -1,14 +1,9 @@
 /** What weights of producers do to the order in which Temporal hands out what waits, on the server of this run. */
 import type { Producer } from '../../api/intent/catalog.ts';
 import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
-import type { Slot } from '../harness.ts';
-import { operatorOf, takeSlot } from '../harness.ts';
+import { operatorOf, slotOfTests } from '../harness.ts';
 
-let slot: Slot;
-beforeAll(async () => {
-  slot = await takeSlot();
-});
-afterAll(() => slot.release());
+const slot = slotOfTests();
 
 const WAITING_EACH = 60;
 const HANDED_OUT = 40;

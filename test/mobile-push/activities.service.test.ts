@@ -8,9 +8,8 @@ import { createMobilePushActivities } from '../../activities/mobile-push/activit
 import type { SendKey } from '../../workflows/mobile-push/contract.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
-import type { MobileSlot } from './jobs.ts';
-import { withMobilePush } from './jobs.ts';
+import { eventually, slotOfTests } from '../harness.ts';
+import { mobileOfTests } from './jobs.ts';
 
 const STALE = {
   outcome: 'remove',
@@ -19,13 +18,8 @@ const STALE = {
 } as const;
 const SENT = { outcome: 'sent', messageId: 'projects/p/messages/1' } as const;
 
-let slot: Slot;
-let mobile: MobileSlot;
-beforeAll(async () => {
-  slot = await takeSlot();
-  mobile = await withMobilePush(slot);
-});
-afterAll(() => slot.release());
+const slot = slotOfTests();
+const mobile = mobileOfTests(slot);
 
 /** Activities whose FCM answers as told; `sent` lists the tokens that it was asked for. */
 function activitiesWith(answer: (token: string) => Promise<FcmOutcome>, redis: Redis = slot.redis) {

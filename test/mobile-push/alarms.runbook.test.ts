@@ -1,18 +1,17 @@
 /** Alarms about mobile pushes, each with its fault, and its section of the runbook carried out. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { FcmError } from '../../dev/stand-ins/mobile-push/fcm.ts';
 import { eventually } from '../harness.ts';
 import { drillGround } from '../runbook/drill.ts';
 import type { MobileSlot } from './jobs.ts';
 import { GROUP, JOBS, withMobilePush } from './jobs.ts';
+import { scratchFolder } from '../scratch.ts';
 
 /** The job of the runbook's examples. */
 const EXAMPLE = '1790000000000-0';
 
-const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-alarms-'));
-const caFile = path.join(dir, 'fcm-ca.pem');
+const caFile = path.join(scratchFolder('alarms').dir, 'fcm-ca.pem');
 let mobile: MobileSlot;
 let jobId = '';
 
@@ -34,7 +33,6 @@ beforeAll(async () => {
   writeFileSync(caFile, ground.slot.fcm.caPem);
   await ground.start();
 }, 300_000);
-afterAll(() => rmSync(dir, { recursive: true }));
 
 const answers = (error: FcmError) => ground.slot.fcm.fail({ failure: { kind: 'error', error } });
 const heal = async () => ground.slot.fcm.heal();

@@ -5,19 +5,14 @@ import {
   MOBILE_TASK_QUEUE,
   mobilePushWorkflowId,
 } from '../../workflows/mobile-push/contract.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
-import type { MobileSlot } from './jobs.ts';
-import { GROUP, JOBS, QUICK, withMobilePush } from './jobs.ts';
+import { eventually, slotOfTests } from '../harness.ts';
+import { GROUP, JOBS, QUICK, mobileOfTests } from './jobs.ts';
 
-let slot: Slot;
-let mobile: MobileSlot;
+const slot = slotOfTests();
+const mobile = mobileOfTests(slot);
 beforeAll(async () => {
-  slot = await takeSlot();
-  mobile = await withMobilePush(slot);
   await slot.startService(QUICK);
 });
-afterAll(() => slot.release());
 afterEach(() => slot.fcm.heal());
 
 const error = (name: 'UNAVAILABLE' | 'UNREGISTERED' | 'SENDER_ID_MISMATCH' | 'QUOTA_EXCEEDED') => ({

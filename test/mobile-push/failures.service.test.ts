@@ -1,18 +1,13 @@
 /** What FCM can answer, each to the end: attempts, rows, the device's token, log events. */
 import type { FcmError } from '../../dev/stand-ins/mobile-push/fcm.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
-import type { MobileSlot } from './jobs.ts';
-import { QUICK, withMobilePush } from './jobs.ts';
+import { eventually, slotOfTests } from '../harness.ts';
+import { QUICK, mobileOfTests } from './jobs.ts';
 
-let slot: Slot;
-let mobile: MobileSlot;
+const slot = slotOfTests();
+const mobile = mobileOfTests(slot);
 beforeAll(async () => {
-  slot = await takeSlot();
-  mobile = await withMobilePush(slot);
   await slot.startService({ ...QUICK, NOTIFICATION_MOBILE_SEND_ATTEMPTS: '2' });
 });
-afterAll(() => slot.release());
 afterEach(() => slot.fcm.heal());
 
 const failWith = (token: string, error: FcmError, more: { times?: number; retryAfter?: string } = {}) => {

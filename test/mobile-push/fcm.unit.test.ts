@@ -1,7 +1,6 @@
 /** The sender (seed mobile-push, "FCM Error Classification"): the real firebase-admin over TLS, against the stand-in. */
 import { generateKeyPairSync } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { getApps } from 'firebase-admin/app';
@@ -22,6 +21,7 @@ import {
   useFcm,
 } from './fcm-sender.ts';
 import { eventually } from '../eventually.ts';
+import { scratchFolder } from '../scratch.ts';
 
 useFcm();
 
@@ -254,15 +254,10 @@ describe('credentials', () => {
     client_email: 'push@galaxy.iam.gserviceaccount.com',
     private_key: privateKey,
   };
-  let folder: string;
-
-  beforeAll(() => {
-    folder = mkdtempSync(join(tmpdir(), 'galaxy-notify-fcm-'));
-  });
-  afterAll(() => rmSync(folder, { recursive: true }));
+  const { dir } = scratchFolder('fcm');
 
   function problemOf(content: string | undefined): string {
-    const credentialsFile = join(folder, 'account.json');
+    const credentialsFile = join(dir, 'account.json');
     rmSync(credentialsFile, { force: true });
     if (content !== undefined) writeFileSync(credentialsFile, content);
     try {

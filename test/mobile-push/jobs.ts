@@ -4,6 +4,7 @@ import type { MobilePushOutcome } from '../../workflows/mobile-push/contract.ts'
 import { mobilePushWorkflowId } from '../../workflows/mobile-push/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually } from '../harness.ts';
+import { ofEachTest, ofTests } from '../of-tests.ts';
 
 export const JOBS = 'stream.notifications.jobs';
 export const GROUP = 'notifications';
@@ -44,6 +45,12 @@ export async function withMobilePush(slot: Slot): Promise<MobileSlot> {
   await createDeviceTokens(slot.ownerDsn, { samples: false });
   return mobilePushOf(slot);
 }
+
+/** Of the slot of a file. */
+export const mobileOfTests = (slot: Slot): MobileSlot => ofTests(() => withMobilePush(slot));
+
+/** Of the slot of each test. */
+export const mobileOfEachTest = (slot: Slot): MobileSlot => ofEachTest(() => withMobilePush(slot));
 
 /** For a database that is prepared already. */
 export function mobilePushOf(slot: Slot) {

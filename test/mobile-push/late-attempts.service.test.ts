@@ -3,19 +3,12 @@ import { metrics } from '@opentelemetry/api';
 import { createMobilePushActivities } from '../../activities/mobile-push/activities.ts';
 import { createMobilePushMetrics } from '../../activities/mobile-push/metrics.ts';
 import { createLogger } from '../../workers/logger.ts';
-import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
+import { slotOfTests } from '../harness.ts';
 import { REFUSED, runLate } from '../late-attempts.ts';
-import type { MobileSlot } from './jobs.ts';
-import { withMobilePush } from './jobs.ts';
+import { mobileOfTests } from './jobs.ts';
 
-let slot: Slot;
-let mobile: MobileSlot;
-beforeAll(async () => {
-  slot = await takeSlot();
-  mobile = await withMobilePush(slot);
-});
-afterAll(() => slot.release());
+const slot = slotOfTests();
+const mobile = mobileOfTests(slot);
 
 test('kinds-F2 a late run of a job does not open it again after its replay has ended', async () => {
   const { db, redis } = slot;

@@ -1,19 +1,10 @@
 /** The counters and the gauge of mobile push, as a collector receives them from the running service. */
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, slotOfTests } from '../harness.ts';
 import { QUICK, withMobilePush } from './jobs.ts';
-import type { Collector } from '../otlp-collector.ts';
-import { startCollector } from '../otlp-collector.ts';
+import { collectorOfTests } from '../otlp-collector.ts';
 
-let slot: Slot;
-let collector: Collector;
-beforeAll(async () => {
-  [slot, collector] = [await takeSlot(), await startCollector()];
-});
-afterAll(async () => {
-  await slot.release();
-  await collector.stop();
-});
+const slot = slotOfTests();
+const collector = collectorOfTests();
 
 /** A metric's points as `attribute values: count`. */
 const pointsOf = (name: string): Record<string, number> =>

@@ -3,30 +3,21 @@ import { diagnose } from '../../cli/checks.ts';
 import { mobileChecks } from '../../cli/mobile-push/check.ts';
 import type { OperationView } from '../../client/operations.ts';
 import type { MobileJobSummary, MobileJobView } from '../../client/mobile-push/jobs.ts';
-import { cliFor } from '../command-line.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, takeSlot } from '../harness.ts';
-import type { MobileSlot } from './jobs.ts';
-import { QUICK, withMobilePush } from './jobs.ts';
+import { cliOfTests } from '../command-line.ts';
+import { eventually, operatorOf, slotOfTests } from '../harness.ts';
+import { QUICK, mobileOfTests } from './jobs.ts';
 
-let slot: Slot;
-let mobile: MobileSlot;
-let bench: ReturnType<typeof cliFor>;
+const slot = slotOfTests();
+const mobile = mobileOfTests(slot);
+const bench = cliOfTests(slot);
 
 beforeAll(async () => {
-  slot = await takeSlot();
-  mobile = await withMobilePush(slot);
-  bench = cliFor(slot);
   await slot.startService({
     ...QUICK,
     NOTIFICATION_MOBILE_SEND_ATTEMPTS: '2',
     // What a test has lost is not to be found before it looks.
     NOTIFICATION_RECONCILIATION_INTERVAL: '24h',
   });
-});
-afterAll(async () => {
-  bench.dispose();
-  await slot.release();
 });
 afterEach(() => slot.fcm.heal());
 

@@ -1,12 +1,11 @@
 /** Push jobs whose workflows are lost, or whose rows were put back: they are taken up by their rows. */
 import { MOBILE_TASK_QUEUE, mobilePushWorkflowId } from '../../workflows/mobile-push/contract.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, slotOfEachTest } from '../harness.ts';
 import { keepRows } from '../put-back.ts';
 import { reconcile as reconcileAll } from '../reconcile.ts';
 import { namespaceOf } from '../slots.ts';
-import type { MobileSlot } from './jobs.ts';
-import { JOBS, QUICK, withMobilePush } from './jobs.ts';
+import { JOBS, QUICK, mobileOfEachTest } from './jobs.ts';
 
 /** Ten minutes after a push was written down Redis does not know it any more. */
 const redisForgets = async () => {
@@ -22,18 +21,10 @@ const BY_HAND = {
   NOTIFICATION_MOBILE_SEND_ATTEMPTS: '1000',
 };
 
-let slot: Slot;
+const slot = slotOfEachTest();
 /** Its Temporal knows nothing of the first one's work. */
-let empty: Slot;
-let mobile: MobileSlot;
-beforeEach(async () => {
-  [slot, empty] = await Promise.all([takeSlot(), takeSlot()]);
-  mobile = await withMobilePush(slot);
-});
-afterEach(async () => {
-  await slot.release();
-  await empty.release();
-});
+const empty = slotOfEachTest();
+const mobile = mobileOfEachTest(slot);
 
 const tenMinutesPass = () =>
   slot.db.query(`UPDATE notifications.notification_log SET created_at = created_at - interval '10 minutes'`);

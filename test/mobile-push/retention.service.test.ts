@@ -1,12 +1,10 @@
 /** Retention of mobile push jobs: what the scheduled run deletes, and what it must leave. */
 import { RETENTION_WORKFLOW } from '../../workflows/retention-contract.ts';
-import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
+import { slotOfTests } from '../harness.ts';
 import { QUICK, withMobilePush } from './jobs.ts';
 
-let slot: Slot;
+const slot = slotOfTests();
 beforeAll(async () => {
-  slot = await takeSlot();
   await withMobilePush(slot);
   await slot.startService({
     ...QUICK,
@@ -15,7 +13,6 @@ beforeAll(async () => {
     NOTIFICATION_RECONCILIATION_INTERVAL: '24h',
   });
 });
-afterAll(() => slot.release());
 
 test('kinds-V10 M3 a run deletes jobs past their retention with their sends, and none that is under way', async () => {
   const schedule = slot.client.schedule.getHandle('mobile-push-retention');

@@ -7,24 +7,19 @@ import {
   mobilePushWorkflowId,
 } from '../../workflows/mobile-push/contract.ts';
 import { workflowBundle } from '../../workers/workflow-bundle.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
-import type { MobileSlot } from './jobs.ts';
-import { QUICK, withMobilePush } from './jobs.ts';
+import { eventually, slotOfTests } from '../harness.ts';
+import { QUICK, mobileOfTests } from './jobs.ts';
 import { userAttributes } from '../../workflows/search-attributes.ts';
 
 const DEVICES = 130;
 /** Six events each: more than one run has. */
 const ROUNDS = 60;
 
-let slot: Slot;
-let mobile: MobileSlot;
+const slot = slotOfTests();
+const mobile = mobileOfTests(slot);
 beforeAll(async () => {
-  slot = await takeSlot();
-  mobile = await withMobilePush(slot);
   await slot.startService({ ...QUICK, NOTIFICATION_MOBILE_SEND_ATTEMPTS: '4' });
 });
-afterAll(() => slot.release());
 afterEach(() => slot.fcm.heal());
 
 const tokensOf = (name: string) => Array.from({ length: DEVICES }, (_, index) => `${name}-${index}`);

@@ -6,18 +6,11 @@ import {
   MOBILE_TASK_QUEUE,
   mobilePushWorkflowId,
 } from '../../workflows/mobile-push/contract.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
-import type { MobileSlot } from './jobs.ts';
-import { GROUP, JOBS, QUICK, withMobilePush } from './jobs.ts';
+import { eventually, slotOfEachTest } from '../harness.ts';
+import { GROUP, JOBS, QUICK, mobileOfEachTest } from './jobs.ts';
 
-let slot: Slot;
-let mobile: MobileSlot;
-beforeEach(async () => {
-  slot = await takeSlot();
-  mobile = await withMobilePush(slot);
-});
-afterEach(() => slot.release());
+const slot = slotOfEachTest();
+const mobile = mobileOfEachTest(slot);
 
 /** Gives all entries to a consumer that never acknowledges any. */
 async function deliverToTheDead(): Promise<void> {

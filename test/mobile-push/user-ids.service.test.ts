@@ -1,18 +1,11 @@
 /** Users by the id that jobs carry, against a table of tokens whose owner has decided for another type. */
 import { randomUUID } from 'node:crypto';
 import { cliFor } from '../command-line.ts';
-import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
-import type { MobileSlot } from './jobs.ts';
-import { QUICK, withMobilePush } from './jobs.ts';
+import { slotOfEachTest } from '../harness.ts';
+import { QUICK, mobileOfEachTest } from './jobs.ts';
 
-let slot: Slot;
-let mobile: MobileSlot;
-beforeEach(async () => {
-  slot = await takeSlot();
-  mobile = await withMobilePush(slot);
-});
-afterEach(() => slot.release());
+const slot = slotOfEachTest();
+const mobile = mobileOfEachTest(slot);
 
 /** @returns a job for `userId`, whose device is registered under `written`. */
 async function jobFor(type: 'uuid' | 'integer', written: string, userId: string): Promise<string> {

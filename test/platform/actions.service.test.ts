@@ -1,14 +1,10 @@
 /** Who asked for a change is written down before it is made, or with it. */
 import { byAuthor } from '../../client/actions.ts';
 import { NothingToDoError, OperationFailedError, UnansweredError } from '../../client/errors.ts';
-import type { Operator } from '../../client/operator.ts';
-import { operatorOf, slotOfTests } from '../harness.ts';
+import { slotOfTests, operatorOfTests } from '../harness.ts';
 
 const slot = slotOfTests();
-let operator: Operator;
-beforeAll(async () => {
-  operator = operatorOf(slot);
-});
+const operator = operatorOfTests(slot);
 beforeEach(() => slot.db.query('DELETE FROM notification.operator_actions'));
 
 const actions = async () => (await operator.actions.list()).items;

@@ -25,8 +25,7 @@ import {
   track,
 } from '../account-callback/callbacks.ts';
 import { cliFor } from '../command-line.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, resourcesOf, slotOfTests, takeSlot } from '../harness.ts';
+import { eventually, operatorOf, resourcesOf, slotOfTests, slotOfEachTest } from '../harness.ts';
 import { accepted, turn } from '../intent/entries.ts';
 import { forgottenKeyOf, placesWith, rowsOfAll } from '../kept.ts';
 import { mobilePushOf } from '../mobile-push/jobs.ts';
@@ -282,10 +281,10 @@ describe('a running service', () => {
   const STAYS = 'other-user';
 
   let bench: CallbackBench;
-  let slot: Slot;
+
+  const slot = slotOfEachTest();
   let cli: ReturnType<typeof cliFor>;
   beforeEach(async () => {
-    slot = await takeSlot();
     await createDeviceTokens(slot.ownerDsn, { samples: false });
     bench = await takeCallbackBench(slot);
     cli = cliFor(slot);

@@ -10,19 +10,15 @@ import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import type { CallbackBench } from '../account-callback/callbacks.ts';
 import { HOUR, MIDNIGHT, hour, inputsTaken, takeCallbackBench } from '../account-callback/callbacks.ts';
 import { entryOf, publishTurn, turnPayload } from '../intent/entries.ts';
-import type { MobileSlot } from '../mobile-push/jobs.ts';
-import { QUICK, withMobilePush } from '../mobile-push/jobs.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { QUICK, mobileOfTests } from '../mobile-push/jobs.ts';
+import { eventually, slotOfTests } from '../harness.ts';
 
 const INTENTS = 'notification:intents';
 
-let slot: Slot;
+const slot = slotOfTests();
+const mobile = mobileOfTests(slot);
 let bench: CallbackBench;
-let mobile: MobileSlot;
 beforeAll(async () => {
-  slot = await takeSlot();
-  mobile = await withMobilePush(slot);
   bench = await takeCallbackBench(slot);
   await bench.startService({ ...QUICK, NOTIFICATION_ROLES: 'intent,mobile-push,account-callback' });
 });

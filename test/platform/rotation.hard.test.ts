@@ -10,8 +10,8 @@ import { loadCodecConfig } from '../../config/load.ts';
 import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { startCodecProcess } from '../../workers/codec-process.ts';
 import { createLogger } from '../../workers/logger.ts';
-import type { LogLine, Slot } from '../harness.ts';
-import { eventually, resourcesOf, takeSlot } from '../harness.ts';
+import type { LogLine } from '../harness.ts';
+import { eventually, resourcesOf, slotOfTests } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 import type { ServiceProcess } from '../service-process.ts';
 import { GATEWAY, MAIL, createFleet, deliveriesTo, outboundIds } from '../service-process.ts';
@@ -45,7 +45,7 @@ const secret = mountedSecret(path.join(dataDir, 'secret'));
 const [OLD, NEW] = [newKey('old'), newKey('new')];
 const tokenOf = (name: string) => `codec token that is ${name}`;
 
-let slot: Slot;
+const slot = slotOfTests();
 let redis: Awaited<ReturnType<typeof rotatingRedis>>;
 let postgres: Awaited<ReturnType<typeof rotatingPostgres>>;
 let temporal: Awaited<ReturnType<typeof rotatingTemporal>>;
@@ -54,7 +54,6 @@ let codecPort: number;
 let load: ReturnType<typeof startLoad>;
 
 beforeAll(async () => {
-  slot = await takeSlot();
   cleanups.push(() => slot.release());
   const [forRedis, forPostgres, forTemporal] = [await identities(), await identities(), await identities()];
   redis = await rotatingRedis(dataDir, forRedis, 'redis-first');

@@ -9,8 +9,7 @@ import type { LoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { provideEndpoints } from '../../workers/embedded.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { startService } from '../../workers/service.ts';
-import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
+import { slotOfTests } from '../harness.ts';
 import type { Certificates } from '../identities.ts';
 import { createCertificates } from '../identities.ts';
 import { publishTurn } from '../intent/entries.ts';
@@ -27,7 +26,8 @@ const MASTER = 'notifications';
 
 /** What ends with this file. */
 const cleanups: (() => unknown)[] = [() => rmSync(dataDir, { recursive: true, force: true })];
-let slot: Slot;
+
+const slot = slotOfTests();
 let server: Certificates;
 let client: Certificates;
 let redis: Awaited<ReturnType<typeof rotatingRedis>>;
@@ -38,7 +38,6 @@ let sentinel: Sentinels;
 beforeAll(async () => {
   [server, client] = [await createCertificates(), await createCertificates()];
   const own = { server: server.own, client: client.own };
-  slot = await takeSlot();
   cleanups.push(() => slot.release());
   redis = await rotatingRedis(dataDir, own, PASSWORD);
   cleanups.push(() => redis.stop());

@@ -1,20 +1,18 @@
 /** `top`: what comes in, goes out, waits and died of each kind of work. */
 import { createInterface } from 'node:readline';
-import type { Operator } from '../../client/operator.ts';
 import type { Top, TopOfKind } from '../../client/top.ts';
 import { PLANTS, plantCauses } from '../../dev/planted-causes.ts';
 import { cliOfTests, spawnCli } from '../command-line.ts';
-import { eventually, operatorOf, slotOfTests } from '../harness.ts';
+import { eventually, slotOfTests, operatorOfTests } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 
 const KINDS = ['intent', 'mobile-push', 'symbol-config', 'account-callback', 'subscription'];
 
 const slot = slotOfTests();
-let operator: Operator;
+const operator = operatorOfTests(slot);
 const program = cliOfTests(slot);
 beforeAll(async () => {
   await slot.startService();
-  operator = operatorOf(slot);
 });
 
 const kindOf = ({ kinds }: Top, name: string): TopOfKind => kinds.find(({ kind }) => kind === name)!;

@@ -1,19 +1,17 @@
 /** `why`: each cause is planted, by the rows that the service would write, and found by its sentence. */
 import type { Cause } from '../../client/causes.ts';
-import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
 import { PLANTS, plantCauses, plantedUser } from '../../dev/planted-causes.ts';
 import { STATES } from '../../dev/states.ts';
-import { operatorOf, resourcesOf, slotOfTests } from '../harness.ts';
+import { resourcesOf, slotOfTests, operatorOfTests } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 
 const DAY_MS = 86_400_000;
 
 const slot = slotOfTests();
-let operator: Operator;
+const operator = operatorOfTests(slot, 'http://ui.test');
 
 beforeAll(async () => {
-  operator = operatorOf(slot, 'http://ui.test');
   await plantCauses(slot.db, 2);
 });
 

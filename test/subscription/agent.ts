@@ -33,6 +33,7 @@ import type { Routers } from './routers.ts';
 import { codeOf, pushesTo, startRouters } from './routers.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
+import { ofTests } from '../of-tests.ts';
 import { reconcile } from '../reconcile.ts';
 
 export const AGENT = 'default';
@@ -77,6 +78,13 @@ export interface EventRow {
 }
 
 export type SubscriptionAgent = Awaited<ReturnType<typeof takeSubscriptionAgent>>;
+
+/** The agent of a file of tests. */
+export const agentOfTests = (options?: Parameters<typeof takeSubscriptionAgent>[0]): SubscriptionAgent =>
+  ofTests(
+    () => takeSubscriptionAgent(options),
+    (agent) => agent.release(),
+  );
 
 /** Starts routers, and takes a slot unless there is one; the service is started by `start`. */
 export async function takeSubscriptionAgent(

@@ -1,11 +1,11 @@
 /** The variables of the role subscription: what production needs, and what is no address and no key. */
-import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { createKeyBox } from '../../api/key-box.ts';
 import type { ConfigError } from '../../config/variables.ts';
 import { loadConfig } from '../../config/load.ts';
 import { sealingKeysOf } from '../../config/subscription.ts';
+import { scratchFolder } from '../scratch.ts';
 
 const KEY = Buffer.alloc(32, 7).toString('base64');
 const FINGERPRINT = Buffer.alloc(32, 9).toString('base64url');
@@ -74,8 +74,9 @@ test('N14 in production the role needs keys and routers; other roles do not', ()
   expect(problemsOf({ NODE_ENV: 'production' }).join()).not.toContain('SUBSCRIPTION');
 });
 
+const scratch = scratchFolder('key');
 test('N14 elsewhere one key is kept in the data directory, for no other user to read', () => {
-  const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-key-'));
+  const dataDir = scratch.dir;
   const env = { NOTIFICATION_ROLES: 'subscription', NOTIFICATION_DATA_DIR: dataDir };
   const [one, other] = [1, 2].map(() => createKeyBox(sealingKeysOf(loadConfig(env))));
   const sealed = one!.seal(Buffer.from('secret'), 'context');
@@ -83,5 +84,4 @@ test('N14 elsewhere one key is kept in the data directory, for no other user to 
   const file = path.join(dataDir, 'subscription.key');
   expect(Buffer.from(readFileSync(file, 'utf8'), 'base64')).toHaveLength(32);
   expect(statSync(file).mode & 0o077).toBe(0);
-  rmSync(dataDir, { recursive: true });
 });

@@ -5,19 +5,16 @@ import {
   RESET_STATISTICS_UPDATE,
   TOGGLE_CONNECTIONS_UPDATE,
 } from '../../workflows/subscription/contract.ts';
-import { KEY_BOX, takeSubscriptionAgent } from './agent.ts';
-import type { SubscriptionAgent } from './agent.ts';
+import { KEY_BOX, agentOfTests } from './agent.ts';
 import { eventually } from '../harness.ts';
 
 const DAY = 24 * 3_600_000;
 
-let agent: SubscriptionAgent;
+const agent = agentOfTests({ smp: 2 });
 beforeAll(async () => {
-  agent = await takeSubscriptionAgent({ smp: 2 });
   await agent.start();
   await agent.activateToken();
 });
-afterAll(() => agent.release());
 afterEach(() => {
   for (const router of [...agent.routers.smp, ...agent.routers.ntf]) router.heal();
 });

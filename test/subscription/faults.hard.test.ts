@@ -1,16 +1,14 @@
 /** A process that stops, or loses PostgreSQL, between a router's doing and its own writing down. */
 import { createFleet } from '../service-process.ts';
 import { eventually } from '../harness.ts';
-import type { SubscriptionAgent } from './agent.ts';
-import { takeSubscriptionAgent } from './agent.ts';
+import { agentOfTests } from './agent.ts';
 import { agreement } from './agreement.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
 
-let agent: SubscriptionAgent;
+const agent = agentOfTests();
 let fleet: ReturnType<typeof createFleet>;
 let env: Record<string, string>;
 beforeAll(async () => {
-  agent = await takeSubscriptionAgent();
   fleet = createFleet(agent.slot);
   const [{ address }] = agent.routers.ntf as [(typeof agent.routers.ntf)[number]];
   env = {
@@ -25,7 +23,6 @@ afterEach(async () => {
   await fleet.killAll();
   for (const router of [...agent.routers.smp, ...agent.routers.ntf]) router.heal();
 });
-afterAll(() => agent.release());
 
 const smp = () => agent.routers.smp[0]!;
 const calls = (op: string) => smp().calls.filter((call) => call.op === op);

@@ -12,8 +12,7 @@ import { createSubscriptionTokenActivities } from '../../activities/subscription
 import { tokenRequests } from '../../api/subscription/requests.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { TokenUpdate } from '../../workflows/subscription/contract.ts';
-import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
+import { slotOfTests } from '../harness.ts';
 import { createGate, runLate } from '../late-attempts.ts';
 import { KEY_BOX } from './agent.ts';
 import { newDevice } from './router-agent.ts';
@@ -21,11 +20,7 @@ import { newDevice } from './router-agent.ts';
 const ROUTER: RouterAddress = { host: 'ntf.test', port: 1, keyHash: 'hash' };
 const CONTEXT = { heartbeat: () => undefined, cancelled: new Promise(() => undefined) } as unknown as Context;
 
-let slot: Slot;
-beforeAll(async () => {
-  slot = await takeSlot();
-});
-afterAll(() => slot.release());
+const slot = slotOfTests();
 
 /** Operations on an agent's token. The first registration is held at the router, or else the first transaction. */
 async function tokensOf(agentId: string, heldAt: 'router' | 'transaction') {

@@ -5,19 +5,17 @@ import { eventually } from '../harness.ts';
 import { messagesOf } from './message-agent.ts';
 import { newDevice } from './router-agent.ts';
 import type { TokenAgent, Tokens } from './token-agent.ts';
-import { takeTokenAgent } from './token-agent.ts';
+import { tokenAgentOfTests } from './token-agent.ts';
 
-let agent: TokenAgent;
+const agent = tokenAgentOfTests({ smp: 2, ntf: 2 });
 let service: Service;
 
 beforeAll(async () => {
-  agent = await takeTokenAgent({ smp: 2, ntf: 2 });
   service = await agent.startWith([firstNtf().address]);
 });
 afterEach(async () => {
   await Promise.all([...agent.routers.smp, ...agent.routers.ntf].map((router) => router.start()));
 });
-afterAll(() => agent.release());
 
 const firstNtf = () => agent.routers.ntf[0]!;
 const secondNtf = () => agent.routers.ntf[1]!;

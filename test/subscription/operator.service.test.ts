@@ -2,33 +2,26 @@
 import { readFileSync } from 'node:fs';
 import type { AgentView, SubscriptionView } from '../../client/subscription/subscriptions.ts';
 import { makeQueues } from '../../dev/stand-ins/subscription/queues.ts';
-import { cliFor } from '../command-line.ts';
+import { cliOfTests } from '../command-line.ts';
 import { eventually } from '../harness.ts';
 import { newDevice } from './router-agent.ts';
 import { QUICK } from './agent.ts';
-import type { TokenAgent } from './token-agent.ts';
-import { takeTokenAgent } from './token-agent.ts';
+import { tokenAgentOfTests } from './token-agent.ts';
 
 const LIMIT_MS = 240_000;
 const RUNBOOK = readFileSync(new URL('../../docs/operate/runbook.md', import.meta.url), 'utf8');
 
-let agent: TokenAgent;
-let operator: ReturnType<typeof cliFor>;
+const agent = tokenAgentOfTests();
+const operator = cliOfTests(() => agent.slot);
 const device = newDevice();
 const deviceText = `${device.provider}:${device.token}`;
 
 beforeAll(async () => {
-  agent = await takeTokenAgent();
   await agent.startWith();
-  operator = cliFor(agent.slot);
   Object.assign(operator.env, {
     NOTIFICATION_SUBSCRIPTION_KEYS: QUICK['NOTIFICATION_SUBSCRIPTION_KEYS']!,
   });
 }, LIMIT_MS);
-afterAll(async () => {
-  operator.dispose();
-  await agent.release();
-});
 
 /** With --json before everything else: what follows a -- is no option. */
 async function json<T>(args: string[], input = ''): Promise<{ code: number | null; value: T }> {

@@ -4,20 +4,16 @@
  */
 import { eventually } from '../harness.ts';
 import { keepRows } from '../put-back.ts';
-import type { SubscriptionAgent } from './agent.ts';
-import { takeSubscriptionAgent } from './agent.ts';
+import { agentOfTests } from './agent.ts';
 
 const BEATS = `notification:stream_beats:subscription:${Buffer.from('notification:subscription-events').toString('base64url')}`;
 
-let agent: SubscriptionAgent;
+const agent = agentOfTests();
 beforeAll(async () => {
-  // Of this version, credentials are made by a separate command.
-  agent = await takeSubscriptionAgent();
   // Longer than a command of a worker is on its way.
   await agent.start({ NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '10m' });
   await agent.activateToken();
 });
-afterAll(() => agent.release());
 
 const liveIds = () =>
   agent.routers.ntf[0]!.subscriptions()

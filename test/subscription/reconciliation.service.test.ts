@@ -18,16 +18,13 @@ import {
 } from '../../workflows/subscription/contract.ts';
 import { stateOf } from '../../activities/workflows.ts';
 import { eventually } from '../harness.ts';
-import type { SubscriptionAgent } from './agent.ts';
-import { AGENT, KEY_BOX, takeSubscriptionAgent } from './agent.ts';
+import { AGENT, KEY_BOX, agentOfTests } from './agent.ts';
 
-let agent: SubscriptionAgent;
+const agent = agentOfTests({ smp: 2 });
 beforeAll(async () => {
-  agent = await takeSubscriptionAgent({ smp: 2 });
   await agent.start();
   await agent.activateToken();
 });
-afterAll(() => agent.release());
 afterEach(async () => {
   for (const router of [...agent.routers.smp, ...agent.routers.ntf]) router.heal();
   await setToken('ACTIVE', 'INSTANT');

@@ -12,8 +12,7 @@ import { createOperator } from '../../client/operator.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { CommandKind, WorkerPool } from '../../workflows/subscription/contract.ts';
 import { poolWorkerWorkflowId } from '../../workflows/subscription/contract.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, slotOfTests } from '../harness.ts';
 
 const AGENT = 'guard';
 const SMP = { host: 'smp.example', port: 5_223, keyHash: 'smp-hash' };
@@ -24,13 +23,9 @@ const NTF_2 = { host: 'ntf2.example', port: 443 };
 const NOW = Date.UTC(2_026, 0, 1);
 const LATER = NOW + 1_000;
 
-let slot: Slot;
+const slot = slotOfTests();
 /** Workers that commands have woken. */
 let woken: string[];
-beforeAll(async () => {
-  slot = await takeSlot();
-});
-afterAll(() => slot.release());
 beforeEach(async () => {
   woken = [];
   await slot.db.query('DELETE FROM subscriptions.connections');

@@ -1,22 +1,13 @@
 /** Items that fail for now and for good, on routers; and what is counted. When a worker does what: worker.workflow.test.ts. */
 import { eventually } from '../harness.ts';
-import type { Collector } from '../otlp-collector.ts';
-import { startCollector } from '../otlp-collector.ts';
-import type { SubscriptionAgent } from './agent.ts';
-import { takeSubscriptionAgent } from './agent.ts';
+import { collectorOfTests } from '../otlp-collector.ts';
+import { agentOfTests } from './agent.ts';
 
-let agent: SubscriptionAgent;
-let collector: Collector;
+const agent = agentOfTests({ smp: 3 });
+const collector = collectorOfTests();
 beforeAll(async () => {
-  // Of a version that makes queues without notifiers, so that keys are asked for.
-  agent = await takeSubscriptionAgent({ smp: 3 });
-  collector = await startCollector();
   await agent.start({ OTEL_EXPORTER_OTLP_ENDPOINT: `${collector.url}/`, OTEL_METRIC_EXPORT_INTERVAL: '250' });
   await agent.activateToken();
-});
-afterAll(async () => {
-  await agent.release();
-  await collector.stop();
 });
 afterEach(async () => {
   for (const router of [...agent.routers.smp, ...agent.routers.ntf]) router.heal();

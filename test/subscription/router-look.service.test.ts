@@ -2,27 +2,22 @@
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import type { RouterStates } from '../../workflows/subscription/contract.ts';
-import { cliFor } from '../command-line.ts';
+import { cliOfTests } from '../command-line.ts';
 import { QUICK } from './agent.ts';
-import type { TokenAgent } from './token-agent.ts';
-import { takeTokenAgent } from './token-agent.ts';
+import { tokenAgentOfTests } from './token-agent.ts';
 
-let agent: TokenAgent;
-let operator: ReturnType<typeof cliFor>;
+const agent = tokenAgentOfTests();
+const operator = cliOfTests(() => agent.slot);
 let second: MessagingRouterStandIn;
 
 beforeAll(async () => {
-  agent = await takeTokenAgent();
   second = await startMessagingRouter();
   await agent.startWith();
-  operator = cliFor(agent.slot);
   Object.assign(operator.env, {
     NOTIFICATION_SUBSCRIPTION_KEYS: QUICK['NOTIFICATION_SUBSCRIPTION_KEYS']!,
   });
 }, 120_000);
 afterAll(async () => {
-  operator.dispose();
-  await agent.release();
   await second.stop();
 });
 

@@ -7,19 +7,16 @@ import { makeQueues } from '../../dev/stand-ins/subscription/queues.ts';
 import { eventually } from '../harness.ts';
 import { makeQueueRefs } from './router-adapter.ts';
 import { valueOf } from './router-agent.ts';
-import type { TokenAgent } from './token-agent.ts';
-import { takeTokenAgent } from './token-agent.ts';
+import { tokenAgentOfTests } from './token-agent.ts';
 
-let agent: TokenAgent;
+const agent = tokenAgentOfTests();
 let smp: MessagingRouterStandIn;
 
 beforeAll(async () => {
-  agent = await takeTokenAgent();
   smp = agent.routers.smp[0]!;
   await agent.startWith();
   await agent.activate(agent.tokensOf(), 'INSTANT');
 });
-afterAll(() => agent.release());
 
 const subscriptions = () => agent.operator().subscriptions;
 

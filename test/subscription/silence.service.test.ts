@@ -7,20 +7,17 @@ import {
   TOGGLE_CONNECTIONS_UPDATE,
 } from '../../workflows/subscription/contract.ts';
 import { eventually } from '../harness.ts';
-import type { SubscriptionAgent } from './agent.ts';
-import { takeSubscriptionAgent } from './agent.ts';
+import { agentOfTests } from './agent.ts';
 
 /** Events of one run of a supervisor. */
 const LONGEST_HISTORY = 1_000;
 
-let agent: SubscriptionAgent;
+const agent = agentOfTests({ smp: 2 });
 beforeAll(async () => {
-  agent = await takeSubscriptionAgent({ smp: 2 });
   // Longer than any of these tests: nothing here goes on because a router was given up.
   await agent.start({ NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '10m' });
   await agent.activateToken();
 });
-afterAll(() => agent.release());
 afterEach(() => silent().heal());
 
 const healthy = () => agent.routers.smp[0]!;

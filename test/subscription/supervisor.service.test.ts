@@ -4,21 +4,18 @@ import { createLogger } from '../../workers/logger.ts';
 import type { AgentState } from '../../workflows/subscription/contract.ts';
 import { CLOSE_UPDATE, OPEN_UPDATE, REPLAY_UPDATE } from '../../workflows/subscription/contract.ts';
 import { eventually } from '../harness.ts';
-import type { SubscriptionAgent } from './agent.ts';
-import { AGENT, KEY_BOX, takeSubscriptionAgent } from './agent.ts';
+import { AGENT, KEY_BOX, agentOfTests } from './agent.ts';
 
 const EVENTS = 'notification:subscription-events';
 
-let agent: SubscriptionAgent;
+const agent = agentOfTests({ smp: 2 });
 let commands: ReturnType<typeof createSubscriptionCommands>;
 beforeAll(async () => {
-  agent = await takeSubscriptionAgent({ smp: 2 });
   await agent.start();
   await agent.activateToken();
   const log = createLogger('silent');
   commands = createSubscriptionCommands({ workflows: agent.slot.client.workflow, log });
 });
-afterAll(() => agent.release());
 afterEach(async () => {
   for (const router of [...agent.routers.smp, ...agent.routers.ntf]) router.heal();
   await setToken('ACTIVE', 'INSTANT');

@@ -5,6 +5,7 @@ import { tokenOperations } from '../../client/subscription/tokens.ts';
 import type { Service } from '../../workers/service.ts';
 import { tokenWorkflowId } from '../../workflows/subscription/contract.ts';
 import { eventually } from '../harness.ts';
+import { ofTests } from '../of-tests.ts';
 import { newDevice } from './router-agent.ts';
 import { pushesTo } from './routers.ts';
 import type { SubscriptionAgent } from './agent.ts';
@@ -24,6 +25,13 @@ export interface TokenRowView {
 }
 
 export type TokenAgent = Awaited<ReturnType<typeof takeTokenAgent>>;
+
+/** The agent of a file of tests. */
+export const tokenAgentOfTests = (options?: Parameters<typeof takeTokenAgent>[0]): TokenAgent =>
+  ofTests(
+    () => takeTokenAgent(options),
+    (agent) => agent.release(),
+  );
 
 /** Takes a slot and starts routers; the service is started by `startWith`. */
 export async function takeTokenAgent(options: Parameters<typeof takeSubscriptionAgent>[0] = {}) {

@@ -4,15 +4,14 @@ import type { Service } from '../../workers/service.ts';
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
 import { eventually } from '../harness.ts';
 import { newDevice } from './router-agent.ts';
-import type { TokenAgent, Tokens } from './token-agent.ts';
-import { errorOf, takeTokenAgent } from './token-agent.ts';
+import type { Tokens } from './token-agent.ts';
+import { errorOf, tokenAgentOfTests } from './token-agent.ts';
 
-let agent: TokenAgent;
+const agent = tokenAgentOfTests({ smp: 0, ntf: 3 });
 let service: Service;
 let ntf: NotificationRouterStandIn;
 
 beforeAll(async () => {
-  agent = await takeTokenAgent({ smp: 0, ntf: 3 });
   ntf = agent.routers.ntf[0]!;
   service = await agent.startWith([ntf.address]);
 });
@@ -20,7 +19,6 @@ afterEach(async () => {
   await ntf.start();
   ntf.heal();
 });
-afterAll(() => agent.release());
 
 async function restart(servers = [ntf.address]): Promise<void> {
   await service.stop();

@@ -12,22 +12,20 @@ import { eventually, operatorOf } from '../harness.ts';
 import { newDevice } from './router-agent.ts';
 import { AGENT, KEY_BOX } from './agent.ts';
 import type { TokenAgent, Tokens } from './token-agent.ts';
-import { errorOf, takeTokenAgent } from './token-agent.ts';
+import { errorOf, tokenAgentOfTests } from './token-agent.ts';
 
 type Device = Tokens['device'];
 type Verification = Awaited<ReturnType<TokenAgent['verification']>>;
 
-let agent: TokenAgent;
+const agent = tokenAgentOfTests();
 let service: Service;
 let ntf: NotificationRouterStandIn;
 
 beforeAll(async () => {
-  agent = await takeTokenAgent();
   ntf = agent.routers.ntf[0]!;
   service = await agent.startWith();
 });
 afterEach(() => ntf.heal());
-afterAll(() => agent.release());
 
 /** What the router was asked since `from`. Intervals are set in the background, for tokens of earlier tests as well. */
 const opsSince = (from: number): string[] =>

@@ -3,10 +3,9 @@ import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription
 import type { Service } from '../../workers/service.ts';
 import { eventually } from '../harness.ts';
 import { pushesTo } from './routers.ts';
-import type { TokenAgent } from './token-agent.ts';
-import { errorOf, takeTokenAgent } from './token-agent.ts';
+import { errorOf, tokenAgentOfTests } from './token-agent.ts';
 
-let agent: TokenAgent;
+const agent = tokenAgentOfTests({ smp: 0, ntf: 2 });
 let service: Service;
 let first: NotificationRouterStandIn;
 let second: NotificationRouterStandIn;
@@ -14,7 +13,6 @@ let second: NotificationRouterStandIn;
 let isMoved = false;
 
 beforeAll(async () => {
-  agent = await takeTokenAgent({ smp: 0, ntf: 2 });
   [first, second] = [agent.routers.ntf[0]!, agent.routers.ntf[1]!];
   service = await agent.startWith([first.address]);
 });
@@ -22,7 +20,6 @@ afterEach(async () => {
   await Promise.all([first.start(), second.start()]);
   if (isMoved) await restart();
 });
-afterAll(() => agent.release());
 
 /** A new process over the same rows. */
 async function restart(servers = [first.address]): Promise<void> {

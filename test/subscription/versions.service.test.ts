@@ -6,8 +6,7 @@ import { startNotificationRouter } from '../../dev/stand-ins/subscription/notifi
 import type { Service } from '../../workers/service.ts';
 import { eventually } from '../harness.ts';
 import { messagesOf } from './message-agent.ts';
-import type { TokenAgent } from './token-agent.ts';
-import { takeTokenAgent } from './token-agent.ts';
+import { tokenAgentOfTests } from './token-agent.ts';
 
 /** Each version of a notification router with those of messaging routers that are tried with it. */
 const VERSIONS: [ntf: number, smp: number[]][] = [
@@ -18,16 +17,11 @@ const VERSIONS: [ntf: number, smp: number[]][] = [
 /** A worker that was stopped with a task in its hand is waited for up to its heartbeat time-out. */
 jest.setTimeout(120_000);
 
-let agent: TokenAgent;
+const agent = tokenAgentOfTests({ smp: 0, ntf: 0 });
 let service: Service | undefined;
 /** They stay until the end: agents of earlier tests still have subscriptions there. */
 const routers: (MessagingRouterStandIn | NotificationRouterStandIn)[] = [];
-
-beforeAll(async () => {
-  agent = await takeTokenAgent({ smp: 0, ntf: 0 });
-});
 afterAll(async () => {
-  await agent.release();
   await Promise.all(routers.map((router) => router.stop()));
 });
 

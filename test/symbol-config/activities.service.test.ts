@@ -16,23 +16,21 @@ import { createLogger } from '../../workers/logger.ts';
 import type { PushScope } from '../../workflows/symbol-config/contract.ts';
 import { DEFAULT_CRAWL_INTERVAL_MS, SYMBOL_REGISTRY } from '../../workflows/symbol-config/contract.ts';
 import { eventually } from '../harness.ts';
-import type { SymbolRegistry } from './registry.ts';
-import { namesIn, takeSymbolRegistry } from './registry.ts';
+import { namesIn, registryOfTests } from './registry.ts';
 
 const TARGETS = 77;
 const RECONCILIATION_MS = 900_000;
 const LADDER_MS = [1_000, 2_000, 60_000];
 
 const caller = createHttpCaller({ signingSecrets: [DEVELOPMENT_SIGNING_SECRET] });
-let registry: SymbolRegistry;
+
+const registry = registryOfTests();
 let activities: ReturnType<typeof activitiesWith>;
 beforeAll(async () => {
-  registry = await takeSymbolRegistry();
   await registerTargets(registry.slot.db, SYMBOL_REGISTRY, registry.targets.targets);
   activities = activitiesWith(300_000);
 });
 afterAll(async () => {
-  await registry.release();
   caller.close();
 });
 afterEach(() => registry.targets.heal());

@@ -1,16 +1,15 @@
 /** Alarms about symbols, each with its fault, and its section of the runbook carried out. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { eventually, operatorOf } from '../harness.ts';
 import { drillGround } from '../runbook/drill.ts';
 import type { SymbolRegistry } from './registry.ts';
 import { takeSymbolRegistry } from './registry.ts';
+import { scratchFolder } from '../scratch.ts';
 
 const HOUR_MS = 3_600_000;
 
-const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-alarms-'));
-const file = path.join(dir, 'targets.json');
+const file = path.join(scratchFolder('alarms').dir, 'targets.json');
 let registry: SymbolRegistry;
 
 const ground = drillGround({
@@ -37,10 +36,7 @@ beforeAll(async () => {
   await registry.tell();
   await registry.settled();
 }, 300_000);
-afterAll(async () => {
-  await registry.release();
-  rmSync(dir, { recursive: true });
-});
+afterAll(() => registry.release());
 
 const heal = async () => registry.targets.heal();
 const refuse = async (symbol: string) => {

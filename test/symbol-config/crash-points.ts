@@ -1,7 +1,4 @@
 /** Symbol configuration, and a process that dies after each step with which it changes something outside. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import type { Crawler, CrawlerRequest, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
 import { CONFIGURE_CRAWLER_UPDATE } from '../../workflows/symbol-config/contract.ts';
 import type { CrashWalk } from '../crash-walk.ts';
@@ -9,17 +6,16 @@ import { answerTo, createCrashWalk } from '../crash-walk.ts';
 import { eventually } from '../harness.ts';
 import type { SymbolRegistry } from './registry.ts';
 import { namesIn, takeSymbolRegistry } from './registry.ts';
+import { scratchFolder } from '../scratch.ts';
 
 let registry: SymbolRegistry;
 let walk: CrashWalk;
-let folder: string;
+const scratch = scratchFolder('crash-symbols');
 beforeAll(async () => {
   registry = await takeSymbolRegistry();
-  folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-crash-symbols-'));
 });
 afterAll(async () => {
   await registry.release();
-  rmSync(folder, { recursive: true, force: true });
 });
 
 afterEach(() => walk.release());
@@ -27,8 +23,7 @@ afterEach(() => walk.release());
 test('S1 S5 a process that dies after any step of a change: every target has the newest symbols', async () => {
   // A collector and an alert: each is a push and a row.
   const targets = registry.targets.targets.slice(0, 2);
-  const targetsFile = path.join(folder, 'targets.json');
-  writeFileSync(targetsFile, JSON.stringify(targets));
+  const targetsFile = scratch.write('targets.json', JSON.stringify(targets));
   walk = createCrashWalk(registry.slot, {
     NOTIFICATION_ROLES: 'symbol-config',
     NOTIFICATION_SYMBOL_TARGETS_FILE: targetsFile,

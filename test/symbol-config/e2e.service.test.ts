@@ -1,16 +1,13 @@
 /** One change on its way to all targets. */
 import type { Service } from '../../workers/service.ts';
-import type { SymbolRegistry } from './registry.ts';
-import { takeSymbolRegistry } from './registry.ts';
+import { registryOfTests } from './registry.ts';
 import { eventually } from '../harness.ts';
-import type { Collector } from '../otlp-collector.ts';
-import { startCollector } from '../otlp-collector.ts';
+import { collectorOfTests } from '../otlp-collector.ts';
 
-let registry: SymbolRegistry;
-let collector: Collector;
+const registry = registryOfTests();
+const collector = collectorOfTests();
 let service: Service;
 beforeAll(async () => {
-  [registry, collector] = [await takeSymbolRegistry(), await startCollector()];
   service = await registry.startService({
     NOTIFICATION_SHUTDOWN_TIMEOUT: '5s',
     // Longer than any test: a hanging target still hangs when the others are looked at.
@@ -20,10 +17,6 @@ beforeAll(async () => {
     OTEL_METRIC_EXPORT_INTERVAL: '250',
   });
   await registry.settled();
-});
-afterAll(async () => {
-  await registry.release();
-  await collector.stop();
 });
 afterEach(() => registry.targets.heal());
 

@@ -4,17 +4,13 @@ import { createHttpCaller } from '../../activities/http/caller.ts';
 import { createSymbolConfigActivities } from '../../activities/symbol-config/activities.ts';
 import { createSymbolConfigMetrics } from '../../activities/symbol-config/metrics.ts';
 import { createLogger } from '../../workers/logger.ts';
-import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
+import { slotOfTests } from '../harness.ts';
 import { REFUSED, runLate } from '../late-attempts.ts';
 
 const caller = createHttpCaller();
-let slot: Slot;
-beforeAll(async () => {
-  slot = await takeSlot();
-});
+
+const slot = slotOfTests();
 afterAll(async () => {
-  await slot.release();
   caller.close();
 });
 

@@ -1,27 +1,20 @@
 /** What operators do with symbols: the client, and the command line. */
 import { NotFoundError, NothingToDoError, OperationFailedError } from '../../client/errors.ts';
 import type { Operator } from '../../client/operator.ts';
-import { cliFor } from '../command-line.ts';
+import { cliOfTests } from '../command-line.ts';
 import { namespaceOf } from '../slots.ts';
 import { eventually, operatorOf } from '../harness.ts';
-import type { SymbolRegistry } from './registry.ts';
-import { takeSymbolRegistry } from './registry.ts';
+import { registryOfTests } from './registry.ts';
 
-let registry: SymbolRegistry;
+const registry = registryOfTests();
+const program = cliOfTests(() => registry.slot);
 let operator: Operator;
-let program: ReturnType<typeof cliFor>;
 
 beforeAll(async () => {
-  registry = await takeSymbolRegistry();
   const { slot } = registry;
   await registry.startService({ NOTIFICATION_SYMBOL_RETRY_LADDER: '1h' });
   await registry.settled();
   operator = operatorOf(slot, 'http://ui.test');
-  program = cliFor(slot);
-});
-afterAll(async () => {
-  program.dispose();
-  await registry.release();
 });
 afterEach(() => registry.targets.heal());
 

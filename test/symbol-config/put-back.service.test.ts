@@ -1,12 +1,10 @@
 /** Stores that were put back to a moment ago: targets end with what the rows say, under a version that none has seen. */
 import type { SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
 import type { Service } from '../../workers/service.ts';
-import { eventually, takeSlot } from '../harness.ts';
-import type { Slot } from '../harness.ts';
+import { eventually, slotOfEachTest } from '../harness.ts';
 import { keepRows } from '../put-back.ts';
 import { namespaceOf } from '../slots.ts';
-import type { SymbolRegistry } from './registry.ts';
-import { namesIn, takeSymbolRegistry } from './registry.ts';
+import { namesIn, registryOfTests } from './registry.ts';
 
 const LIMIT_MS = 60_000;
 /** Nothing happens by itself but what these tests are about. */
@@ -15,14 +13,12 @@ const LATER = {
 };
 const BEAT = `notification:stream_beats:symbol-config:${Buffer.from('symbol-config/main').toString('base64url')}`;
 
-let registry: SymbolRegistry;
+const registry = registryOfTests();
 let service: Service;
 beforeAll(async () => {
-  registry = await takeSymbolRegistry();
   service = await registry.startService(LATER);
   await registry.settled(LIMIT_MS);
 });
-afterAll(() => registry.release());
 
 const lookedAgain = async () => {
   const before = await registry.slot.redis.get(BEAT);
@@ -90,11 +86,7 @@ test('S5 I49 changed symbols: the workflow that has not heard of them is told wi
 });
 
 describe('a Temporal that knows less than the rows', () => {
-  let empty: Slot;
-  beforeEach(async () => {
-    empty = await takeSlot();
-  });
-  afterEach(() => empty.release());
+  const empty = slotOfEachTest();
 
   test('S5 I49 emptied: the list goes to all targets again, also one without a signal', async () => {
     await change('TOLD');

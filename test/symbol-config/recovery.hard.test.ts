@@ -1,25 +1,19 @@
 /** The service as a process that is killed in the middle of its work: whatever it was doing is done in the end. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import { registerTargets } from '../../activities/symbol-config/targets.ts';
 import { SYMBOL_REGISTRY } from '../../workflows/symbol-config/contract.ts';
 import { createFleet } from '../service-process.ts';
 import { eventually } from '../harness.ts';
-import type { SymbolRegistry } from './registry.ts';
-import { takeSymbolRegistry } from './registry.ts';
+import { registryOfTests } from './registry.ts';
+import { scratchFolder } from '../scratch.ts';
 
-let registry: SymbolRegistry;
+const registry = registryOfTests();
 let fleet: ReturnType<typeof createFleet>;
-let dir: string;
+const scratch = scratchFolder('recovery');
 let env: Record<string, string>;
 
 beforeAll(async () => {
-  registry = await takeSymbolRegistry();
   fleet = createFleet(registry.slot);
-  dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-recovery-'));
-  const file = path.join(dir, 'targets.json');
-  writeFileSync(file, JSON.stringify(registry.targets.targets));
+  const file = scratch.write('targets.json', JSON.stringify(registry.targets.targets));
   env = {
     NOTIFICATION_ROLES: 'symbol-config',
     NOTIFICATION_SYMBOL_TARGETS_FILE: file,
@@ -28,10 +22,6 @@ beforeAll(async () => {
   };
 });
 afterEach(() => fleet.killAll());
-afterAll(async () => {
-  await registry.release();
-  rmSync(dir, { recursive: true, force: true });
-});
 
 test('S1 S3 S5 a service that is killed in a round, or between rounds, converges after its restart', async () => {
   const { targets } = registry;
@@ -80,9 +70,8 @@ test('S1 S3 S5 a service that is killed in a round, or between rounds, converges
 
 test('S1 targets that are new in the file are told at the start, those that are gone are forgotten', async () => {
   const [gone, ...rest] = registry.targets.targets;
-  const file = path.join(dir, 'changed.json');
   const renamed = { ...gone!, name: 'renamed-collector' };
-  writeFileSync(file, JSON.stringify([...rest, renamed]));
+  const file = scratch.write('changed.json', JSON.stringify([...rest, renamed]));
   await fleet.start({ ...env, NOTIFICATION_SYMBOL_TARGETS_FILE: file });
   await eventually('the new target to have acknowledged', async () => {
     const rows = await registry.rows();

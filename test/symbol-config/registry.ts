@@ -17,6 +17,7 @@ import {
 } from '../../workflows/symbol-config/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
+import { ofTests } from '../of-tests.ts';
 
 export interface SymbolRegistry {
   slot: Slot;
@@ -101,6 +102,13 @@ export async function takeSymbolRegistry(given?: Slot, proof?: CallerProof): Pro
     },
   };
 }
+
+/** The registry of a file of tests. */
+export const registryOfTests = (): SymbolRegistry =>
+  ofTests(
+    () => takeSymbolRegistry(),
+    (registry) => registry.release(),
+  );
 
 /** The names in a list of either kind. */
 export const namesIn = (symbols: SymbolPush['symbols'] = []): string[] =>

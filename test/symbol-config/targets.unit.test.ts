@@ -1,12 +1,11 @@
 /** The file of targets: what it must hold, and what is said when it does not. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { loadConfig } from '../../config/load.ts';
 import { readSymbolTargets } from '../../config/symbol-config.ts';
 import { ConfigError } from '../../config/variables.ts';
 import { provideEndpoints } from '../../workers/embedded.ts';
 import { PRODUCTION, problemsIn } from '../platform/config-problems.ts';
+import { scratchFolder } from '../scratch.ts';
 
 const TARGET = {
   name: 'eu-collector',
@@ -16,17 +15,9 @@ const TARGET = {
 };
 const OTHER = { name: 'eu-alert-1', kind: 'price_alert', geo: 'eu', url: 'http://alert.internal/symbols' };
 
-let dir: string;
-beforeEach(() => {
-  dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-targets-'));
-});
-afterEach(() => rmSync(dir, { recursive: true, force: true }));
-
-function fileWith(content: unknown): string {
-  const file = path.join(dir, 'targets.json');
-  writeFileSync(file, typeof content === 'string' ? content : JSON.stringify(content));
-  return file;
-}
+const scratch = scratchFolder('targets');
+const fileWith = (content: unknown): string =>
+  scratch.write('targets.json', typeof content === 'string' ? content : JSON.stringify(content));
 
 const problemsOf = (file: string): readonly string[] => problemsIn(() => readSymbolTargets(file));
 
@@ -70,7 +61,7 @@ test('S1 every problem is reported, before anything is started', async () => {
     { ...OTHER, geo: 'EU West' },
   ]);
   expect(problemsOf(file)).toHaveLength(2);
-  expect(problemsOf(path.join(dir, 'missing.json'))[0]).toContain('ENOENT');
+  expect(problemsOf(path.join(scratch.dir, 'missing.json'))[0]).toContain('ENOENT');
   const config = loadConfig({ NOTIFICATION_SYMBOL_TARGETS_FILE: file });
   await expect(provideEndpoints(config, () => undefined)).rejects.toThrow(ConfigError);
 });
