@@ -6,14 +6,9 @@ import { eventually } from '../harness.ts';
 import { keepRows } from '../put-back.ts';
 
 const STREAM = 'stream.account.extremes';
-const GROUP = 'notifications';
 
 const bench = benchOfTests();
 
-const consumers = async (): Promise<string[]> =>
-  ((await bench.slot.redis.xinfo('CONSUMERS', STREAM, GROUP)) as string[][]).map(
-    (info) => info[info.indexOf('name') + 1]!,
-  );
 const START = MIDNIGHT - 1_000 * HOUR;
 const hoursOf = (user: string) =>
   bench.rows('SELECT FROM notification.callback_snapshots WHERE user_id = $1', [user]);
@@ -52,29 +47,6 @@ test('I52 C7 inputs that a PostgreSQL has forgotten that was put back are taken 
   // Redis removes whole nodes of a hundred entries.
   expect(await redis.xlen(STREAM)).toBeLessThan(150);
   await redis.del(STREAM);
-});
-
-test('kinds-V10 C7 what a dead consumer left is taken first, and a service that stops leaves no consumer behind', async () => {
-  const { redis } = bench.slot;
-  await redis.xgroup('CREATE', STREAM, GROUP, '0', 'MKSTREAM');
-  await appendInputs(redis, [hour('LEFT', START)]);
-  const [[, [[id]]]] = (await redis.xreadgroup('GROUP', GROUP, 'dead', 'STREAMS', STREAM, '>')) as [
-    [string, [[string, string[]]]],
-  ];
-  await redis.xclaim(STREAM, GROUP, 'dead', 0, id, 'IDLE', 60_000, 'JUSTID');
-  await appendInputs(redis, [hour('NEW', START)]);
-
-  const first = await bench.startService();
-  await Promise.all([kept('LEFT'), kept('NEW')]);
-  await inputsTaken(redis);
-  await first.stop();
-  expect(await consumers()).toEqual(['dead']);
-
-  const second = await bench.startService();
-  await appendInputs(redis, [hour('AFTER', START)]);
-  await kept('AFTER');
-  await second.stop();
-  expect(await consumers()).toEqual(['dead']);
 });
 
 describe('what does not count, or not yet', () => {

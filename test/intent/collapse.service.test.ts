@@ -273,25 +273,6 @@ test('I93 one for later has a window when its time has come', async () => {
   expect(rows[0]!.days).toBeGreaterThan(0.9);
 });
 
-test('I93 a replay delivers what was decided', async () => {
-  const first = await publish('replay', 1);
-  const second = await publish('replay', 2);
-  await slot.redis.del(MAIL);
-  await slot.redis.set(MAIL, 'no stream');
-  const [routes] = await close(first);
-  expect(routes).toMatchObject({ 'email:user:user-1': { status: 'dead_letter' } });
-  await slot.redis.del(MAIL);
-  const next = await publish('replay', 3);
-  await operator.replays.route(first, 'email:user:user-1', { requestedBy: 'test' });
-  await eventually('the replay', async () => {
-    const { mails } = await deliveriesOf('replay');
-    return mails.length > 0 || undefined;
-  });
-  expect((await deliveriesOf('replay')).mails.map(({ payload }) => payload['price'])).toEqual([2]);
-  await close(second, next);
-  expect((await deliveriesOf('replay')).mails.map(({ payload }) => payload['price'])).toEqual([2, 3]);
-});
-
 test('I93 a window that PostgreSQL has forgotten is delivered again only with newer content', async () => {
   const [same, newer] = [await publish('same', 1), await publish('newer', 1)];
   await publish('same', 2);

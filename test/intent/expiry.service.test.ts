@@ -8,7 +8,6 @@ import {
   INTENT_TASK_QUEUE,
   REPLAY_SIGNAL,
   ROUTE_WORKFLOW,
-  notificationWorkflowId,
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
@@ -244,18 +243,5 @@ describe('in mode child', () => {
     expect(await routeIn(slot, id, PUSH, 'pending')).toMatchObject({ attempt_count: 0 });
     await slot.redis.del(key);
     await routeIn(slot, id, PUSH, 'skipped');
-  });
-
-  test('I78 I9 of a repeat with another time the first one counts', async () => {
-    const [first, again] = (await append(slot.redis, [
-      entry('twice', 3_600_000),
-      entry('twice', -1_000),
-    ])) as [string, string];
-    expect((await endOf(slot, again)).at(-1)).toMatchObject({ kind: 'duplicate', duplicateOf: first });
-    expect((await endOf(slot, first)).at(-1)).toMatchObject({ kind: 'settled', published: 2 });
-    const { record } = await operator.notifications.show(first);
-    expect(record!.expiresAt!.getTime()).toBeGreaterThan(Date.now());
-    const result = await slot.client.workflow.getHandle(notificationWorkflowId(first)).result();
-    expect(result).toMatchObject({ published: 2, skipped: 0 });
   });
 });

@@ -122,29 +122,19 @@ describe('notifications', () => {
     await expect(operator.notifications.cancel('1-1', { limitMs: 20_000 })).rejects.toThrow(NotFoundError);
   });
 
-  test('I26 cancelling skips what is not published, and an ended one is left alone', async () => {
-    await operator.channels.pause('email', { reason: 'cancel test' });
-    const id = await publish('cancelled');
-    await eventually('push', async () => (await statusOf(id, PUSH)) === 'published');
-    const [push, email] = await operator.channels.list();
-    expect(push).toMatchObject({ channel: 'push', status: 'open', openRoutes: 0 });
-    expect(email).toMatchObject({ status: 'paused', reason: 'cancel test', openRoutes: 1 });
-    expect(email?.since).toBeInstanceOf(Date);
-    const cancelled = await operator.notifications.cancel(id, { limitMs: 20_000 });
-    expect(cancelled).toMatchObject({ status: 'CANCELLED', published: 1, skipped: 1, open: 0 });
-    await expect(operator.notifications.cancel(id, { limitMs: 20_000 })).rejects.toThrow(NothingToDoError);
-    await operator.channels.resume('email');
-    expect(await statusOf(id, EMAIL)).toBe('skipped');
-  });
-
   test('intent-10 cancelling one whose workflow was terminated skips the routes that it left open', async () => {
     await operator.channels.pause('email', { reason: 'cancel test' });
     const id = await publish('terminated');
     await eventually('push', async () => (await statusOf(id, PUSH)) === 'published');
+    expect(await operator.channels.list()).toMatchObject([
+      { channel: 'push', status: 'open', openRoutes: 0 },
+      { status: 'paused', reason: 'cancel test', since: expect.any(Date), openRoutes: 1 },
+    ]);
     await slot.client.workflow.getHandle(notificationWorkflowId(id)).terminate();
     expect(await operator.notifications.cancel(id, { limitMs: 20_000 })).toMatchObject({
       ...{ status: 'TERMINATED', published: 1, skipped: 1, open: 0 },
     });
+    await expect(operator.notifications.cancel(id, { limitMs: 20_000 })).rejects.toThrow(NothingToDoError);
     await operator.channels.resume('email');
     expect(await statusOf(id, EMAIL)).toBe('skipped');
   });

@@ -9,7 +9,7 @@ import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot, untilStarted } from '../harness.ts';
 import { GATEWAY, append, nothingLeftRunning } from '../service-process.ts';
 import { entryOf, publishTurn, turn } from './entries.ts';
-import { EMAIL, PUSH, endOf, resultOf, toldOf, usersUpTo } from './rows.ts';
+import { EMAIL, PUSH, endOf, resultOf, toldOf } from './rows.ts';
 
 const TELLING = {
   NOTIFICATION_OUTCOMES: 'all',
@@ -256,24 +256,6 @@ describe('a service for each', () => {
     const { rows } = await slot.db.query('SELECT FROM notification.outcomes');
     expect(rows.length).toBeLessThan(10);
   });
-
-  test('Q1 a notification whose routes come in several statements ends after the last of them', async () => {
-    // The cheapest way: how its routes are worked off does not matter here.
-    await slot.startService({ ...TELLING, NOTIFICATION_ROUTE_DISPATCH: 'on_failure' });
-    const id = await publishTurn(slot.redis, 'large', usersUpTo(2_600));
-    const outcomes = await eventually(
-      'the end',
-      async () => {
-        const now = await toldOf(slot, id);
-        return now.some(isTerminal) && now;
-      },
-      120_000,
-      1_000,
-    );
-    expect(outcomes[0]).toMatchObject({ kind: 'accepted', routes: 5_200, skipped: 0 });
-    expect(outcomes.at(-1)).toMatchObject({ kind: 'settled', published: 5_200 });
-    expect(outcomes).toHaveLength(5_202);
-  }, 180_000);
 
   test('Q1 of two processes that close the last routes at the same time, one tells the end', async () => {
     await slot.startService(TELLING);

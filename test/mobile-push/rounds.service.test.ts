@@ -65,27 +65,6 @@ test('kinds-V9 M9 a device that waits for an hour holds no other up', async () =
   expect((await mobile.ended(jobId)).status.name).toBe('CANCELLED');
 });
 
-test('bug-P2 M7 M8 a refusal ends no round: each device has its attempts, and a replay the rest', async () => {
-  const { userId } = await mobile.userWith(...tokensOf('refused'));
-  slot.fcm.fail({ failure: { kind: 'error', error: 'PERMISSION_DENIED' }, times: 1 });
-  slot.fcm.fail({ token: 'refused-7', failure: { kind: 'error', error: 'PERMISSION_DENIED' } });
-  const jobId = await mobile.publishTo(userId);
-
-  expect(await mobile.settled(jobId)).toMatchObject({ status: 'partial', sent: DEVICES - 1, failed: 1 });
-  expect((await mobile.ended(jobId)).status.name).toBe('FAILED');
-  expect(requestsTo('refused').filter(({ token }) => token === 'refused-7')).toHaveLength(4);
-  slot.fcm.heal();
-  await slot.client.workflow.signalWithStart(MOBILE_PUSH_WORKFLOW, {
-    workflowId: mobilePushWorkflowId(jobId),
-    taskQueue: 'mobile-push',
-    args: [{ jobId }],
-    signal: MOBILE_REPLAY_SIGNAL,
-    signalArgs: [{}],
-    workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
-  });
-  await eventually('the job to be sent', async () => (await mobile.logRow(jobId))?.status === 'sent');
-});
-
 test('kinds-V9 M8 a long job continues in a new run, with what it is found by and a replay that was ordered', async () => {
   const { promise: replayOrdered, resolve: goOn } = Promise.withResolvers<void>();
   const rounds: SendRound[] = Array.from({ length: ROUNDS }, () => ({

@@ -23,18 +23,6 @@ const consumers = async (): Promise<string[]> =>
     (info) => info[info.indexOf('name') + 1]!,
   );
 
-test('M1 M2 entries of a dead consumer are claimed, and those from before the first start are read', async () => {
-  const { userId } = await mobile.userWith('phone');
-  const before = await mobile.publishTo(userId);
-  await deliverToTheDead();
-  const after = await mobile.publishTo(userId);
-  await slot.startService(QUICK);
-
-  for (const jobId of [before, after]) expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent' });
-  await eventually('the acknowledgements', async () => (await mobile.pending()) === 0);
-  expect(mobile.requests()).toEqual({ phone: 2 });
-});
-
 test('M2 an entry that was delivered five times is given up, recorded, and can be replayed', async () => {
   const { userId } = await mobile.userWith('phone');
   const jobId = await mobile.publishTo(userId);

@@ -23,21 +23,6 @@ const inTime = { limitMs: 60_000 };
 const cli = (...args: string[]) => program.cli(['symbols', ...args]);
 
 describe('client', () => {
-  test('S7 symbols are disabled and enabled, and every target is told', async () => {
-    const told = await operator.symbols.disable(['DOGE', 'SOL']);
-    const spread = await operator.symbols.wait(told, inTime);
-    expect(spread).toMatchObject({ isComplete: true, acknowledged: 77, targets: 77, behind: [] });
-    expect(registry.targets.held('us-east-alert-1').symbols).toEqual(['BTC', 'ETH']);
-    expect((await operator.symbols.list({ isEnabled: false })).map(({ symbol }) => symbol)).toEqual([
-      'DOGE',
-      'SOL',
-    ]);
-
-    const back = await operator.symbols.wait(await operator.symbols.enable(['SOL', 'DOGE', 'BTC']), inTime);
-    expect(back.version).toBe(spread.version + 1);
-    expect(registry.targets.held('us-east-alert-1').symbols).toEqual(['BTC', 'DOGE', 'ETH', 'SOL']);
-  });
-
   test('S7 a symbol is added, enabled, and changed', async () => {
     await operator.symbols.set({ symbol: 'LINK', ticker: 'LINK-PERP', decimals: 1, priceScale: 10_000 });
     const metadata = { symbol: 'LINK', ticker: 'LINK-PERP', decimals: 2, priceScale: 1_000_000_000_000 };
