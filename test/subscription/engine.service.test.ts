@@ -1,10 +1,7 @@
 /** Single connections on their way to a subscription, through its checks, and away again. */
-import type { DeletedConnections, ToggledConnections } from '../../workflows/subscription/contract.ts';
-import {
-  DELETE_CONNECTIONS_UPDATE,
-  RESET_STATISTICS_UPDATE,
-  TOGGLE_CONNECTIONS_UPDATE,
-} from '../../workflows/subscription/contract.ts';
+import type { RouterFailure } from '../../dev/stand-ins/subscription/router-desk.ts';
+import type { ToggledConnections } from '../../workflows/subscription/contract.ts';
+import { RESET_STATISTICS_UPDATE, TOGGLE_CONNECTIONS_UPDATE } from '../../workflows/subscription/contract.ts';
 import { KEY_BOX, agentOfTests } from './agent.ts';
 import { eventually } from '../harness.ts';
 
@@ -81,15 +78,14 @@ test('N1 N17 scenario 12: a new queue gets its key, then its subscription immedi
 
 test('N4 N17 scenario 30: by its status a subscription is kept for three days, or made again from the key on', async () => {
   const connId = await createOne();
-  const before = (await agent.record(connId))!;
-  const answer = (status: string) =>
-    ntf().fail({
-      failure: { kind: 'answer', answer: { op: 'SUB', status } },
-      subject: `SCHK ${before.ntf_sub_id}`,
-      times: 1,
-    });
-  answer('INACTIVE');
-  await makeDue(connId);
+  /** @returns its record before the check. */
+  const checked = async (failure: RouterFailure) => {
+    const before = (await agent.record(connId))!;
+    ntf().fail({ failure, subject: `SCHK ${before.ntf_sub_id}`, times: 1 });
+    await makeDue(connId);
+    return before;
+  };
+  const before = await checked({ kind: 'answer', answer: { op: 'SUB', status: 'INACTIVE' } });
   const kept = await eventually('the check', async () => {
     const row = (await agent.record(connId))!;
     return row.status !== 'CREATED NEW' && row;
@@ -98,29 +94,21 @@ test('N4 N17 scenario 30: by its status a subscription is kept for three days, o
   expect(kept.action_ms! - Date.now()).toBeGreaterThan(3 * DAY - 20_000);
   expect(kept.action_ms! - Date.now()).toBeLessThanOrEqual(3 * DAY);
 
-  answer('ERR something');
-  await makeDue(connId);
-  const after = await eventually('another subscription', async () => {
-    const row = (await agent.record(connId))!;
-    return row.status === 'CREATED NEW' && row.ntf_sub_id !== before.ntf_sub_id && row;
-  });
-  expect(after.smp_ntf_id).not.toBe(before.smp_ntf_id);
-  expect((await queueOf(connId)).stored?.notifier?.notifierId).toBe(after.smp_ntf_id);
-  expect(await agent.events()).toEqual([]);
-});
-
-test('N4 a subscription that its router has forgotten is made again from the key on, without an error', async () => {
-  const connId = await createOne();
-  const before = (await agent.record(connId))!;
-  ntf().fail({ failure: { kind: 'error', code: 'AUTH' }, subject: `SCHK ${before.ntf_sub_id}`, times: 1 });
-  const keys = callsOf('NKEY').length;
-  await makeDue(connId);
-  const after = await eventually('another subscription', async () => {
-    const row = (await agent.record(connId))!;
-    return row.status === 'CREATED NEW' && row.ntf_sub_id !== before.ntf_sub_id && row;
-  });
-  expect(callsOf('NKEY')).toHaveLength(keys + 1);
-  expect(after.smp_ntf_id).not.toBe(before.smp_ntf_id);
+  for (const failure of [
+    { kind: 'answer', answer: { op: 'SUB', status: 'ERR something' } },
+    // Its router has forgotten it.
+    { kind: 'error', code: 'AUTH' },
+  ] as const) {
+    const keys = callsOf('NKEY').length;
+    const former = await checked(failure);
+    const after = await eventually('another subscription', async () => {
+      const row = (await agent.record(connId))!;
+      return row.status === 'CREATED NEW' && row.ntf_sub_id !== former.ntf_sub_id && row;
+    });
+    expect(callsOf('NKEY')).toHaveLength(keys + 1);
+    expect(after.smp_ntf_id).not.toBe(former.smp_ntf_id);
+    expect((await queueOf(connId)).stored?.notifier?.notifierId).toBe(after.smp_ntf_id);
+  }
   expect(await agent.events()).toEqual([]);
 });
 
@@ -155,31 +143,6 @@ test('N10 switching off clears the credentials here, then there, then the record
   await agent.update<ToggledConnections>(TOGGLE_CONNECTIONS_UPDATE, { connIds: [connId], enable: true });
   await agent.active([connId]);
   expect((await agent.record(connId))!.smp_ntf_id).not.toBe(before.smp_ntf_id);
-});
-
-test('N1 a connection that is deleted loses its notifier and its record, and the application keeps its queue', async () => {
-  const connId = await createOne();
-  const { row: queue } = await queueOf(connId);
-  const subscription = (await agent.record(connId))!.ntf_sub_id;
-  const deleted = await agent.update<DeletedConnections>(DELETE_CONNECTIONS_UPDATE, {
-    connIds: [connId, 'nobody'],
-  });
-  expect(deleted).toEqual({ deleted: 1, unknown: ['nobody'] });
-  await eventually('the connection to go', async () => {
-    const rows = await agent.rows('SELECT 1 FROM subscriptions.connections WHERE conn_id = $1', [connId]);
-    return rows.length === 0;
-  });
-  expect(await agent.record(connId)).toBeUndefined();
-  const stored = smp()
-    .queues()
-    .find(({ recipientId }) => recipientId === queue.rcv_id);
-  expect(stored).toBeDefined();
-  expect(stored!.notifier).toBeUndefined();
-  await eventually('the notification router to hear of it', async () =>
-    ntf()
-      .subscriptions()
-      .some(({ subscriptionId, status }) => subscriptionId === subscription && status === 'DELETED'),
-  );
 });
 
 test('N8 N16 work is counted for each user, attempts and successes apart', async () => {

@@ -116,31 +116,6 @@ test('N14 credentials of a claim that was replaced do not end up on the queue', 
   await agent.idle();
 });
 
-test('N1 a flush forgets Creates that wait, but nothing that ends subscriptions, and then ends all', async () => {
-  const [kept, deleted] = [await createWithoutRecord(), await createWithoutRecord()];
-  await commands.createAll(AGENT);
-  await agent.active([kept, deleted]);
-  await agent.idle();
-  await agent.update(CLOSE_UPDATE);
-  const { done } = await agent.state();
-  await commands.send(AGENT, 'create', [kept]);
-  await agent.rows('UPDATE subscriptions.connections SET is_deleted = true WHERE conn_id = $1', [deleted]);
-  await commands.send(AGENT, 'reconcile', [deleted]);
-  await commands.send(AGENT, 'smp-delete', [kept]);
-  await commands.flushAndSmpDeleteAll(AGENT);
-  await eventually('them to wait', async () => (await agent.state()).queue.length === 3);
-  expect((await agent.state()).queue).toEqual([
-    { kind: 'reconcile', connIds: [deleted] },
-    { kind: 'smp-delete', connIds: [kept] },
-    { kind: 'smp-delete' },
-  ]);
-  await agent.update(OPEN_UPDATE);
-  await eventually('all records to go', async () => (await agent.records()).length === 0);
-  expect((await agent.idle()).done).toBe(done + 3);
-  await agent.supervisor.signal('command', { kind: 'create', connIds: [] });
-  expect((await agent.idle()).done).toBe(done + 3);
-});
-
 test('N6 N16 errors reach the stream of clients once, with the connections that they are about', async () => {
   await agent.rows('DELETE FROM subscriptions.events');
   await agent.slot.redis.del(EVENTS);

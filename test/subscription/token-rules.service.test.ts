@@ -162,14 +162,6 @@ describe('registering', () => {
       expect(await rowOf(tokens)).toMatchObject({ status, action: null });
     },
   );
-
-  test('N15 an error of the router is for the caller, with its code', async () => {
-    const tokens = agent.tokensOf('rules-quota');
-    ntf.fail({ failure: { kind: 'error', code: 'QUOTA' }, subject: `TNEW ${tokens.device.token}`, times: 1 });
-
-    expect(await errorOf(tokens.register(tokens.device))).toBe('NTF QUOTA');
-    expect(await tokens.register(tokens.device)).toBe('REGISTERED');
-  });
 });
 
 describe('verifying and checking', () => {
@@ -223,26 +215,6 @@ describe('verifying and checking', () => {
 });
 
 describe('what follows', () => {
-  test('N9 N15 subscriptions come with INSTANT, go with PERIODIC, and with the token', async () => {
-    const tokens = agent.tokensOf(AGENT);
-    await agent.activate(tokens);
-    const connIds = await agent.createMany(3);
-    await agent.idle();
-    expect(await agent.records()).toEqual([]);
-
-    expect(await tokens.register(tokens.device, 'INSTANT')).toBe('ACTIVE');
-    await agent.active(connIds);
-    expect(await tokens.register(tokens.device, 'PERIODIC')).toBe('ACTIVE');
-    await eventually('the subscriptions to go', async () => (await agent.records()).length === 0);
-    expect(agent.routers.smp[0]!.queues().map(({ notifier }) => notifier)).toEqual(Array(3).fill(undefined));
-    await tokens.register(tokens.device, 'INSTANT');
-    await agent.active(connIds);
-    await tokens.delete();
-    await eventually('the subscriptions to go', async () => (await agent.records()).length === 0);
-    await eventually('the router to forget the token', async () => onRouter(tokens).length === 0);
-    await agent.update(DELETE_CONNECTIONS_UPDATE, { connIds });
-  });
-
   test.each<[string, (tokens: Tokens, former: Verification) => Promise<Device>]>([
     [
       'register',
