@@ -1,4 +1,4 @@
-/** Fails when a behaviour of test/BEHAVIOURS.md has no test, or the title of a test names an unknown behaviour. */
+/** Fails when a behavior of test/BEHAVIOURS.md has no test, or the title of a test names an unknown behavior. */
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import process from 'node:process';
@@ -10,8 +10,8 @@ const read = (file) => readFileSync(path.join(ROOT, file), 'utf8');
 const TITLE = /(?<=['"`])(?:[A-Z]\d+ )+(?=\S)/g;
 const ROW = /^\| ([A-Z]\d+) \| (.+) \|$/gm;
 
-const behaviours = new Map(
-  [...read('test/BEHAVIOURS.md').matchAll(ROW)].map(([, id, behaviour]) => [id, behaviour]),
+const behaviors = new Map(
+  [...read('test/BEHAVIOURS.md').matchAll(ROW)].map(([, id, behavior]) => [id, behavior]),
 );
 const named = globSync('test/**/*.test.ts', { cwd: ROOT }).flatMap((file) =>
   [...read(file).matchAll(TITLE)].flatMap(([ids]) =>
@@ -24,13 +24,13 @@ const named = globSync('test/**/*.test.ts', { cwd: ROOT }).flatMap((file) =>
 const proven = new Set(named.map(({ id }) => id));
 
 const problems = [
-  ...[...behaviours]
+  ...[...behaviors]
     .filter(([id]) => !proven.has(id))
-    .map(([id, behaviour]) => `${id} has no test: ${behaviour}`),
+    .map(([id, behavior]) => `${id} has no test: ${behavior}`),
   ...named
-    .filter(({ id }) => !behaviours.has(id))
+    .filter(({ id }) => !behaviors.has(id))
     .map(({ id, file }) => `${file} names ${id}, which is not listed`),
 ];
 for (const problem of problems) console.error(problem);
 if (problems.length > 0) process.exitCode = 1;
-else console.log(`${behaviours.size} behaviours, each with a test`);
+else console.log(`${behaviors.size} behaviors, each with a test`);
