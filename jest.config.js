@@ -8,7 +8,6 @@
 
 /** Each without the folder `test` and the ending `.test.ts`. */
 const TOOLS = [
-  'intent/user-service-stand-in.unit',
   'platform/{audit.service,bench.unit,fault-plan.unit,install.unit,ledger.unit,lock-file.unit}',
   'platform/{run-clock.service,tcp-proxy.unit,temporal-program.unit}',
   'platform/{command,image,packages,temporal-server}.hard',

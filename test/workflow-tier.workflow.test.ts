@@ -127,19 +127,3 @@ test('a workflow that continues as new is stopped there, or goes on with its arg
   expect(await run.query('status')).toEqual(args[1]);
   expect(run.historyLength).toBeLessThan(10);
 });
-
-test('what cannot go on says why', async () => {
-  const unfaked = await startWorkflow('symbolConfig', ['main'], { activities: {} });
-  await expect(unfaked.advance()).rejects.toThrow(
-    'the activity loadSymbolConfig, which the test does not fake',
-  );
-  const paused = await startWorkflow('notificationRoute', [ROUTE], {
-    activities: { publishRoute: () => ({ status: 'paused' as const }) } satisfies Fakes<RouteActivities>,
-  });
-  await expect(paused.result()).rejects.toThrow(
-    'waited in vain for the end of notificationRoute-1: nothing is due any more\n' +
-      'notificationRoute-1 waits for 1 conditions',
-  );
-  const broken = await startWorkflow('notification', [null as never], { activities: {} });
-  await expect(broken.advance()).rejects.toThrow('a workflow task of notification-1 fails: Cannot read');
-});

@@ -7,7 +7,7 @@ import { dispatch, eventually, operatorOf, slotOfTests } from '../harness.ts';
 import { GATEWAY, MAIL, OFFSET_KEY } from '../service-process.ts';
 import { samplePayload } from './samples.ts';
 import { bothPublished, entriesOf, intentStatusOf, resultOf, routesOf } from './rows.ts';
-import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, channelsOf, decodePushPayload } from './galaxy.ts';
+import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, channelsOf } from './galaxy.ts';
 
 const STREAM = 'notification:intents';
 
@@ -94,23 +94,6 @@ describe('what is delivered', () => {
     }
   });
 
-  test('I16 I17 a push event has the exact fields and a payload that decodes', async () => {
-    const id = await xadd(turnReady({ request_id: 'req-1', trace_id: 'trace-1' }));
-    await settledRoutes(id);
-    const [event, ...others] = await pushEvents(id);
-    expect(others).toEqual([]);
-    const { payload_bytes: payload, ...fields } = event!;
-    expect(text(fields)).toEqual({
-      event_type: 'game.turn.ready',
-      event_id: `${id}/push:user:user-1`,
-      user_id: 'user-1',
-      request_id: 'req-1',
-      trace_id: 'trace-1',
-    });
-    const type = 'game.turn.ready';
-    expect(decodePushPayload(type, payload!)).toEqual({ game_id: 'game-42', turn_number: 54 });
-  });
-
   test('I18 a mail command has the exact fields, and no request or trace id that the intent lacked', async () => {
     const id = await xadd(
       turnReady({ payload_json: '{"turn_number":54,"game_name":"A","game_id":"g","more":[1,{}]}' }),
@@ -183,20 +166,6 @@ describe('what is kept', () => {
       });
       expect(route.published_at!.getTime()).toBeGreaterThanOrEqual(acceptedAt!.getTime());
     }
-  });
-
-  test('I14 I15 administrators get e-mail once each and a skipped push slot', async () => {
-    const id = await xadd(adminEnvelope('runtime.image_pull_failed'));
-    const routes = await settledRoutes(id);
-    expect(routes.map(({ route_id, status }) => [route_id, status])).toEqual([
-      ['email:email:Ops@example.com', 'published'],
-      ['email:email:oncall@example.com', 'published'],
-      ['push:email:Ops@example.com', 'skipped'],
-      ['push:email:oncall@example.com', 'skipped'],
-    ]);
-    expect(
-      routes.filter(({ status }) => status === 'skipped').every(({ skipped_at }) => skipped_at !== null),
-    ).toBe(true);
   });
 
   test('I14 an empty list of administrators leaves one skipped config slot', async () => {

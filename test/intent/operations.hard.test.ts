@@ -28,8 +28,6 @@ const IS_LARGE = ROUTES > 10_000;
 /** Of one notification. */
 const RECIPIENTS = IS_LARGE ? 100 : 10;
 const NOTIFICATIONS = Math.ceil(ROUTES / RECIPIENTS);
-/** Notifications to be cancelled that have workflows; copies of them stand for more, since a workflow for each of 100,000 routes takes an hour. */
-const MOST_REAL = 50;
 const KILLS = IS_LARGE ? 10 : 3;
 /** Routes a second; so low by default that the operation is under way when a process is killed. */
 const RATE = IS_LARGE ? 1_000 : 40;
@@ -233,32 +231,6 @@ test(
     const ids = deliveries.map(([, fields]) => fields[fields.indexOf('delivery_id') + 1]);
     expect(new Set(ids).size).toBe(NOTIFICATIONS * RECIPIENTS);
     expect(ids).toHaveLength(NOTIFICATIONS * RECIPIENTS);
-  },
-  10 * LIMIT_MS,
-);
-
-/** Open routes of a paused channel: those of some notifications, and copies of them that Temporal knows nothing of. */
-async function fillWithOpen(published: number): Promise<void> {
-  await operator.channels.pause('email');
-  const real = Math.min(NOTIFICATIONS, MOST_REAL);
-  const ids: string[] = [];
-  for (let index = 0; index < real; index += 1) ids.push(await publish(`open-${index}`, RECIPIENTS));
-  await untilStatuses('open routes', { pending: real * RECIPIENTS, published });
-  if (real < NOTIFICATIONS)
-    await copy(ids[0]!, { count: NOTIFICATIONS - real, suffix: '-8', key: 'open-copy-' });
-  await untilStatuses('open routes', { pending: published, published });
-}
-
-test(
-  'U2 I26 notifications are cancelled once each while the command line, the service and Temporal are killed',
-  async () => {
-    const published = NOTIFICATIONS * RECIPIENTS;
-    await fillWithOpen(published);
-    const args = ['notifications', 'cancel', '--type', 'lobby.invite.expired'];
-    await runWhileKilling(args, NOTIFICATIONS, Math.ceil(RATE / RECIPIENTS));
-    await untilStatuses('skipped routes', { published, skipped: published });
-    await operator.channels.resume('email');
-    expect(await slot.redis.xlen(MAIL)).toBe(published);
   },
   10 * LIMIT_MS,
 );

@@ -223,24 +223,6 @@ test('U2 an operation that Temporal has forgotten comes back by itself, as pause
   expect(await replaysOf(id)).toEqual([1, 1, 1]);
 });
 
-test('U2 a pause that Temporal has forgotten is found in its row, and holds', async () => {
-  const id = await publishDead('held', 3);
-  await holdItems(2);
-  const operationId = await replaySlowly(id);
-  // As a Temporal leaves it that was put back to before the pause.
-  await slot.db.query('UPDATE notification.operations SET paused_by = $2 WHERE operation_id = $1', [
-    operationId,
-    'nina',
-  ]);
-  const { done } = await shown(operationId, ({ status }) => status === 'paused', 'the pause');
-  expect(done).toBeLessThan(3);
-  await releaseItems();
-  await operator.operations.resume(operationId, BY);
-  expect(await ended(operationId)).toMatchObject({
-    ...{ status: 'done', done: 3 },
-  });
-});
-
 test('U2 an operation that was terminated stays so until it is aborted or resumed', async () => {
   const id = await publishDead('ended', 3);
   const operationId = await replaySlowly(id);

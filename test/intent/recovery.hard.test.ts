@@ -16,18 +16,6 @@ const delivered = async (ids: string[]) => {
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
 };
 
-test('I3 I35 a service that stops hands over, and the next one reads on where it stopped', async () => {
-  const first = await slot.startService();
-  const before = [await publish(), await publish()];
-  await delivered(before);
-  await first.stop();
-  const stoppedAt = await slot.redis.get(OFFSET_KEY);
-  expect(stoppedAt).toBe(before[1]);
-  const between = [await publish(), await publish()];
-  await slot.startService();
-  await delivered([...before, ...between]);
-});
-
 test('I3 after its progress is lost the reader starts from 0-0, and nothing is delivered twice', async () => {
   const first = await slot.startService();
   const ids = [await publish(), await publish(), await publish()];

@@ -38,13 +38,6 @@ function refused(fields: ReturnType<typeof entry>): MalformedJob {
   return parsed.malformed;
 }
 
-/** Every string in a value, names of fields included. */
-function stringsIn(value: unknown): string[] {
-  if (typeof value === 'string') return [value];
-  if (typeof value !== 'object' || value === null) return [];
-  return Object.entries(value).flatMap(([name, child]) => [name, ...stringsIn(child)]);
-}
-
 const { userId, ...shown } = REQUIRED;
 
 describe('accepted', () => {
@@ -217,37 +210,6 @@ describe('refused', () => {
     ],
   ])('M1 %s: %s', (failureCode, failureMessage, fields) => {
     expect(refused(fields)).toMatchObject({ jobId: ID, failureCode, failureMessage });
-  });
-
-  test('M1 whatever an entry holds, it is a job or a reason that PostgreSQL can store', () => {
-    const bytes = fc.oneof(
-      fc.uint8Array().map((array) => Buffer.from(array)),
-      fc.string({ unit: 'binary' }).map((text) => Buffer.from(text)),
-      fc.json().map((text) => Buffer.from(text)),
-      fc.constant(Buffer.from('\\ud800')),
-    );
-    const name = fc.oneof(
-      fc.constantFrom(PAYLOAD_FIELD, ...REQUIRED_JOB_FIELDS, ...OPTIONAL_JOB_FIELDS, '__proto__'),
-      fc.string(),
-    );
-    const fields = fc.array(
-      fc.tuple(
-        name.map((text) => Buffer.from(text)),
-        bytes,
-      ),
-    );
-    fc.assert(
-      fc.property(fields, (some) => {
-        const parsed = parseMobileJob(ID, some);
-        for (const text of stringsIn(parsed)) {
-          expect(text).not.toContain('\0');
-          expect(text.isWellFormed()).toBe(true);
-        }
-        if (parsed.ok) expect(parsed.job.content.title?.trim()).not.toBe('');
-        else expect(parsed.malformed.failureMessage.length).toBeLessThan(500);
-      }),
-      { numRuns: 500 },
-    );
   });
 });
 

@@ -103,35 +103,6 @@ describe('format', () => {
     expect(messageOf({ badge: 0 }).apns?.payload?.aps).toEqual({ badge: 0, mutableContent: true });
   });
 
-  test('M5 data are strings: other values become JSON', () => {
-    const data = {
-      text: 'as it is',
-      empty: '',
-      number: 1.5,
-      negative: -2,
-      yes: true,
-      no: false,
-      nothing: null,
-      list: [1, 'a', null],
-      object: { a: { b: [true] } },
-      quoted: '"1"',
-    };
-    expect(messageOf({ data }).data).toEqual({
-      text: 'as it is',
-      empty: '',
-      number: '1.5',
-      negative: '-2',
-      yes: 'true',
-      no: 'false',
-      nothing: 'null',
-      list: '[1,"a",null]',
-      object: '{"a":{"b":[true]}}',
-      quoted: '"1"',
-      channel: 'game',
-      push_id: PUSH_ID,
-    });
-  });
-
   test('M5 channel and push id replace data fields of the same name', () => {
     expect(messageOf({ data: { channel: 'theirs', push_id: 7 } }).data).toEqual({
       channel: 'game',

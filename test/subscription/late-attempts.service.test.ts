@@ -80,21 +80,6 @@ async function tokensOf(agentId: string, heldAt: 'router' | 'transaction') {
   };
 }
 
-test('kinds-F2 a late registration does not put its token in the place of the next one', async () => {
-  const tokens = await tokensOf('late', 'router');
-  let next: unknown;
-  const late = await runLate(slot, tokens.activities, {
-    ...{ name: 'registerToken', args: ['late', await tokens.request('register')], gate: tokens.gate },
-    async between() {
-      await tokens.remove(await tokens.request('delete'));
-      next = await tokens.next();
-    },
-  });
-  // Late, or cancelled if Temporal has said so before.
-  expect(late).toBeInstanceOf(Error);
-  expect(await tokens.row()).toEqual(next);
-});
-
 test('kinds-F2 an answer about a token is not saved for the token that has taken its place', async () => {
   const tokens = await tokensOf('replaced', 'router');
   const answered = tokens.register(await tokens.request('register'));
