@@ -8,6 +8,7 @@ import path from 'node:path';
 import { Readable, Writable } from 'node:stream';
 import type { StopSignal } from '../api/interrupts.ts';
 import { run } from '../cli/run.ts';
+import { eventually } from './eventually.ts';
 import type { Slot } from './harness.ts';
 import { ofTests } from './of-tests.ts';
 import { PROGRAM_ENV } from './program-env.ts';
@@ -135,11 +136,23 @@ export function cliFor(slot: Slot) {
     return Object.fromEntries(found.map(({ name, ...finding }) => [name, finding]));
   }
 
+  /** Waits until `doctor` finds this: on a machine with much else to do, a server may answer it too late. */
+  const untilFound = (expected: Record<string, object>, changes: Env, limitMs: number) =>
+    eventually(
+      'doctor to find it',
+      async () => {
+        expect(await findings(changes)).toMatchObject(expected);
+        return true;
+      },
+      limitMs,
+    );
+
   return {
     start,
     cli,
     json,
     findings,
+    untilFound,
     env,
     dataDir,
     dispose: () => rmSync(dataDir, { recursive: true, force: true }),

@@ -6,6 +6,7 @@ import type { WorkflowHandle } from '@temporalio/client';
 import type { CrashRule } from './crash-hook.ts';
 import type { Slot } from './harness.ts';
 import { eventually } from './eventually.ts';
+import { ofEachTest } from './of-tests.ts';
 import { clockOfRun } from './run-clock.ts';
 import type { ServiceProcess } from './service-process.ts';
 import { createFleet } from './service-process.ts';
@@ -15,7 +16,20 @@ const DONE_LIMIT_MS = 120_000;
 /** More steps than any activity has. */
 const MOST_STEPS = 40;
 
-export type CrashWalk = ReturnType<typeof createCrashWalk>;
+type CrashWalk = ReturnType<typeof createCrashWalk>;
+
+/** Begins walks of a test. Their processes are killed before its slot is released. */
+export function crashWalksOfEachTest(slot: () => Slot) {
+  const begun = ofEachTest(
+    () => ({ walks: [] as CrashWalk[] }),
+    ({ walks }) => Promise.all(walks.map((walk) => walk.release())),
+  );
+  return (env?: Record<string, string>): CrashWalk => {
+    const walk = createCrashWalk(slot(), env);
+    begun.walks.push(walk);
+    return walk;
+  };
+}
 
 export function createCrashWalk(slot: Slot, env: Record<string, string> = {}) {
   const fleet = createFleet(slot);

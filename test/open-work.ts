@@ -30,6 +30,15 @@ export interface Held {
   release(): Promise<void>;
 }
 
+/** Waits until a statement waits for a lock. */
+export const untilLocked = (db: Pick<Slot['db'], 'query'>) =>
+  eventually('a statement to wait for a lock', async () => {
+    const { rowCount } = await db.query(
+      "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    );
+    return rowCount !== 0;
+  });
+
 /** Takes locks in PostgreSQL by a statement. */
 export async function holdLocks(slot: Slot, statement: string): Promise<Held> {
   const operator = await slot.db.connect();

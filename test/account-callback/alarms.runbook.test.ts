@@ -3,11 +3,9 @@ import { DEFAULT_INPUT_STREAM } from '../../api/account-callback/input.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { eventually, operatorOf } from '../harness.ts';
 import { drillGround } from '../runbook/drill.ts';
-import type { CallbackBench } from './callbacks.ts';
-import { DAY, HOUR, hour, takeCallbackBench, track } from './callbacks.ts';
+import { DAY, HOUR, hour, benchOfTests, track } from './callbacks.ts';
 
 const BY = { requestedBy: 'drill' };
-let bench: CallbackBench;
 let entry = '';
 /** The hour before this one. */
 const lastHour = () => Date.now() - (Date.now() % HOUR) - HOUR;
@@ -23,15 +21,8 @@ const ground = drillGround({
 });
 const { drill } = ground;
 
-beforeAll(async () => {
-  // The slot is the ground's, which releases it.
-  bench = await takeCallbackBench(
-    { ...ground.slot, release: async () => undefined },
-    { acceptsUnsigned: true },
-  );
-  await ground.start();
-}, 300_000);
-afterAll(() => bench.release());
+const bench = benchOfTests(ground.slot, { acceptsUnsigned: true });
+beforeAll(() => ground.start(), 300_000);
 
 const heal = async () => bench.portfolio.heal();
 /** Users to whom the last hour is to be delivered. */

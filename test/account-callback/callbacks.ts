@@ -63,7 +63,7 @@ export const CALLBACK_ENV = {
 };
 
 /**
- * @param given default: a slot that is taken for it, with the schema of this checkout.
+ * @param given another owner's slot, which that owner releases. Default: one that is taken for it, with the schema of this checkout.
  * @param proof what the portfolio service asks of a caller.
  */
 export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Promise<CallbackBench> {
@@ -133,16 +133,16 @@ export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Prom
       );
     },
     async release() {
-      await slot.release();
+      if (!given) await slot.release();
       await portfolio.stop();
     },
   };
 }
 
 /** The bench of a file of tests. */
-export const benchOfTests = (): CallbackBench =>
+export const benchOfTests = (...given: Parameters<typeof takeCallbackBench>): CallbackBench =>
   ofTests(
-    () => takeCallbackBench(),
+    () => takeCallbackBench(...given),
     (bench) => bench.release(),
   );
 

@@ -1,39 +1,32 @@
 /** Account callbacks, and a process that dies after each step with which it changes something outside. */
 import type { CallbackInput } from '../../api/account-callback/input.ts';
-import type { CallbackBench } from './callbacks.ts';
 import {
   CALLBACK_ENV,
   DAY,
   HOUR,
   MIDNIGHT,
   MINUTE,
+  benchOfTests,
   day,
   expectationsOf,
   hour,
-  takeCallbackBench,
   track,
 } from './callbacks.ts';
 import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../../workflows/account-callback/contract.ts';
 import { RETENTION_WORKFLOW } from '../../workflows/retention-contract.ts';
-import type { CrashWalk } from '../crash-walk.ts';
-import { createCrashWalk } from '../crash-walk.ts';
+import { crashWalksOfEachTest } from '../crash-walk.ts';
 import { eventually } from '../harness.ts';
 
 const START = MIDNIGHT - 2 * HOUR;
 /** Of PostgreSQL, by whose clock rows are old. */
 const NOW = Math.floor(Date.now() / HOUR) * HOUR;
 
-let bench: CallbackBench;
-let walk: CrashWalk;
-beforeAll(async () => {
-  bench = await takeCallbackBench();
-});
-afterEach(() => walk.release());
-afterAll(() => bench.release());
+const bench = benchOfTests();
+const beginWalk = crashWalksOfEachTest(() => bench.slot);
 
 test('C2 C5 C7 C9 a process that dies after any step of a callback: every period is told, always in the same way', async () => {
   const { portfolio } = bench;
-  walk = createCrashWalk(bench.slot, {
+  const walk = beginWalk({
     ...CALLBACK_ENV,
     NOTIFICATION_PORTFOLIO_BASE_URL: portfolio.url,
     NOTIFICATION_CALLBACK_RETRY_LADDER: '200ms,200ms,200ms,500ms,500ms,500ms,1s,1s,1s,1s',
@@ -97,7 +90,7 @@ test('C2 C5 C7 C9 a process that dies after any step of a callback: every period
 
 test('C8 a process that dies after any step of retention: what is old is gone, what is young or needed is there', async () => {
   await bench.empty();
-  walk = createCrashWalk(bench.slot, {
+  const walk = beginWalk({
     ...CALLBACK_ENV,
     NOTIFICATION_PORTFOLIO_BASE_URL: bench.portfolio.url,
   });

@@ -16,9 +16,11 @@ import { InvalidIntentError, newIntent } from '../../client/notificationintent.t
 import { createMemoryStream } from '../../client/testing.ts';
 import { runCommand } from '../../dev/servers/command.ts';
 import { startCommand } from '../command-line.ts';
-import { eventually, slotOfTests } from '../harness.ts';
+import { slotOfTests } from '../harness.ts';
+import { scratchFolder } from '../scratch.ts';
 import { intentEntry, strangeIntent } from './fuzzed-entries.ts';
 import { parseIntent } from './galaxy.ts';
+import { bothPublished } from './rows.ts';
 
 const CLIENTS = path.join(import.meta.dirname, '../../clients');
 const GO = path.join(CLIENTS, 'go');
@@ -179,7 +181,6 @@ for one in json.loads('${JSON.stringify(OWN_PAYLOADS)}'):
     except InvalidIntentError as error:
         print(error.field)
 `;
-import { scratchFolder } from '../scratch.ts';
 
 type Verdict =
   | { fingerprint: string; deliver_at_ms?: number; expires_at_ms?: number; traceparent?: string }
@@ -313,13 +314,7 @@ describe('published from another language', () => {
 
   async function expectDelivered(notificationId: string): Promise<void> {
     expect(notificationId).toMatch(/^\d+-\d+$/);
-    await eventually('both routes to be published', async () => {
-      const { rows } = await slot.db.query<{ published: number }>(
-        "SELECT count(*)::int AS published FROM notification.routes WHERE notification_id = $1 AND status = 'published'",
-        [notificationId],
-      );
-      return rows[0]?.published === 2;
-    });
+    await bothPublished(slot, [notificationId]);
   }
 
   test(

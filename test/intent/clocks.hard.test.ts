@@ -5,7 +5,7 @@ import { MAIL, append, fleetOfEachTest } from '../service-process.ts';
 import { publishTurn, turn } from './entries.ts';
 
 const slot = slotOfEachTest();
-const fleet = fleetOfEachTest(slot);
+const fleet = fleetOfEachTest(() => slot);
 
 const DAY_MS = 86_400_000;
 

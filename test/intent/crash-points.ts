@@ -13,11 +13,9 @@ import {
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
 import { RETENTION_WORKFLOW } from '../../workflows/retention-contract.ts';
-import type { CrashWalk } from '../crash-walk.ts';
-import { createCrashWalk } from '../crash-walk.ts';
+import { crashWalksOfEachTest } from '../crash-walk.ts';
 import { accepted, turn } from './entries.ts';
-import type { Slot } from '../harness.ts';
-import { dispatch, eventually, operatorOf, takeSlot } from '../harness.ts';
+import { dispatch, eventually, operatorOf, slotOfEachTest } from '../harness.ts';
 import { GATEWAY, MAIL, deliveriesTo, nothingLeftRunning, outboundIds } from '../service-process.ts';
 
 /** Everything must be done in the end; a machine that is busy with other things may take its time. */
@@ -26,18 +24,13 @@ const TEST_LIMIT_MS = 600_000;
 const PUSH = 'push:user:user-1';
 const PUSH_BUDGET = 3;
 
-let slot: Slot;
-let walk: CrashWalk;
+const slot = slotOfEachTest();
+const beginWalk = crashWalksOfEachTest(() => slot);
 let operator: Operator;
 let ids: string[];
-beforeEach(async () => {
-  slot = await takeSlot();
+beforeEach(() => {
   ids = [];
   operator = operatorOf(slot);
-});
-afterEach(async () => {
-  await walk.release();
-  await slot.release();
 });
 
 /** Past the reader: a process that took it from the dead one would make every step wait for its heartbeat. */
@@ -75,7 +68,7 @@ const breakGateway = () => slot.redis.set(GATEWAY, 'not a stream');
 test(
   'U2 I25 a process that dies after any step of an operation: each route is replayed once',
   async () => {
-    walk = createCrashWalk(slot, {
+    const walk = beginWalk({
       NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms',
       NOTIFICATION_ROUTE_BACKOFF_MAX: '100ms',
     });
@@ -113,7 +106,7 @@ test(
 test(
   'U2 U5 a process that dies after any step of an operation: each refused entry is published again once',
   async () => {
-    walk = createCrashWalk(slot);
+    const walk = beginWalk();
     await walk.survivor();
     const operations: string[] = [];
     const died = await walk.through('doPage', async () => {
@@ -154,7 +147,7 @@ test(
 test(
   'I21 I22 I23 I25 a process that dies after any step of a failing or replayed attempt: the budget exactly, then one entry',
   async () => {
-    walk = createCrashWalk(slot, {
+    const walk = beginWalk({
       NOTIFICATION_ROUTE_BACKOFF_MIN: '100ms',
       NOTIFICATION_ROUTE_BACKOFF_MAX: '200ms',
     });
@@ -219,7 +212,7 @@ test(
 test(
   'I23 I24 a process that dies after any step of an attempt that had to wait for a lease: one entry, and one attempt',
   async () => {
-    walk = createCrashWalk(slot, {
+    const walk = beginWalk({
       NOTIFICATION_ROUTE_LEASE_TTL: '2s',
       NOTIFICATION_REDIS_OPERATION_TIMEOUT: '2s',
     });
@@ -247,7 +240,7 @@ test(
 test(
   'I26 a process that dies while a channel is paused or drained: what was asked last holds, and each route goes once',
   async () => {
-    walk = createCrashWalk(slot);
+    const walk = beginWalk();
     // An update whose process died is carried out by the next one; who waits for its answer is told in time.
     const ask = (request: Promise<unknown>) => void request.catch(() => undefined);
     const isPaused = async (wanted: boolean) =>
@@ -300,7 +293,7 @@ test(
 test(
   'I26 a process that dies after any step of a cancellation: skipped on both sides, and nothing is published later',
   async () => {
-    walk = createCrashWalk(slot, {
+    const walk = beginWalk({
       NOTIFICATION_ROUTE_BACKOFF_MIN: '1h',
       NOTIFICATION_ROUTE_BACKOFF_MAX: '2h',
     });
@@ -358,7 +351,7 @@ test(
 test(
   'I29 a process that dies between two batches of retention: the next attempt deletes the rest, and nothing younger',
   async () => {
-    walk = createCrashWalk(slot);
+    const walk = beginWalk();
     await walk.survivor();
     let runs = 0;
     const insert = (name: string, entries: number, age: string) =>
@@ -392,7 +385,7 @@ test(
 test(
   'Q1 a process that dies after any step of the relay of outcomes: every event in its order, and one end for each',
   async () => {
-    walk = createCrashWalk(slot, { NOTIFICATION_OUTCOMES: 'all' });
+    const walk = beginWalk({ NOTIFICATION_OUTCOMES: 'all' });
     const told = async () =>
       (await slot.redis.xrange('notification:outcomes', '-', '+')).map(
         ([, fields]) => fields[fields.indexOf('event_id') + 1]!,

@@ -2,12 +2,12 @@
 import { randomBytes } from 'node:crypto';
 import { Client } from '@temporalio/client';
 import { dataConverterWith } from '../../api/payload-codec.ts';
-import { REPLAY_SIGNAL, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { cliFor } from '../command-line.ts';
 import { eventually, untilStarted, slotOfTests } from '../harness.ts';
 import { GATEWAY } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
-import { PUSH } from './rows.ts';
+import { PUSH, replayRoute } from './rows.ts';
 
 const key = { id: 'test', key: randomBytes(32) };
 const NOTIFICATION_PAYLOAD_KEYS = `${key.id}:${key.key.toString('base64')}`;
@@ -56,14 +56,7 @@ test('I25 I40 an intent goes its way, fails and is replayed, and Temporal holds 
   expect(failure).toMatchObject({ cause: { message: 'budget spent: gateway_stream_publish_failed' } });
 
   await slot.redis.del(GATEWAY);
-  await reader.workflow.signalWithStart('notificationRoute', {
-    workflowId: routeWorkflowId(id, PUSH),
-    taskQueue: 'intent',
-    args: [{ notificationId: id, routeRef: PUSH }],
-    workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
-    signal: REPLAY_SIGNAL,
-    signalArgs: [{ requestedBy: 'test' }],
-  });
+  await replayRoute({ client: reader }, id, PUSH);
   await eventually('the push event', async () => (await slot.redis.xlen(GATEWAY)) === 1);
 });
 

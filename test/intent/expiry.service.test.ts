@@ -4,17 +4,12 @@ import type { EntryFields } from '../../api/intent/entry.ts';
 import { isTerminal } from '../../api/intent/outcome.ts';
 import { NothingToDoError } from '../../client/errors.ts';
 import type { Operator } from '../../client/operator.ts';
-import {
-  INTENT_TASK_QUEUE,
-  REPLAY_SIGNAL,
-  ROUTE_WORKFLOW,
-  routeWorkflowId,
-} from '../../workflows/intent/contract.ts';
+import { routeWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import { GATEWAY, MAIL, append } from '../service-process.ts';
 import { turn } from './entries.ts';
-import { EMAIL, PUSH, endOf, routeIn } from './rows.ts';
+import { EMAIL, PUSH, endOf, routeIn, replayRoute } from './rows.ts';
 
 let slot: Slot;
 let operator: Operator;
@@ -179,14 +174,7 @@ describe('in mode child', () => {
 
     // An order that went past the client, as with the temporal program, or one that was given a moment too early.
     const startedAt = new Date().toISOString();
-    const handle = await slot.client.workflow.signalWithStart(ROUTE_WORKFLOW, {
-      workflowId: routeWorkflowId(late, EMAIL),
-      taskQueue: INTENT_TASK_QUEUE,
-      args: [{ notificationId: late, routeRef: EMAIL }],
-      signal: REPLAY_SIGNAL,
-      signalArgs: [{}],
-      workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
-    });
+    const handle = await replayRoute(slot, late, EMAIL);
     await expect(handle.result()).rejects.toThrow();
     expect(slot.logs.map(({ msg }) => msg)).toContain('replay found the route expired, and sent nothing');
     expect(

@@ -288,28 +288,13 @@ describe('replicas that must have what was handed off', () => {
   test(
     'I55 doctor says when fewer replicas follow than must have a hand-off',
     async () => {
-      const { cli, dispose } = cliFor(slot);
-      /** On a machine with much else to do, Redis may not answer within the time-out of a command. */
-      const shown = (expected: object) =>
-        eventually(
-          'doctor to show it',
-          async () => {
-            expect(await finding()).toMatchObject(expected);
-            return true;
-          },
-          LIMIT_MS,
-        );
-      const finding = async () => {
-        const { stdout } = await cli(['doctor', '--json'], {
-          changes: {
-            NOTIFICATION_REDIS_MASTER_ADDR: `${address.host}:${address.port}`,
-            NOTIFICATION_REDIS_DB: '0',
-            NOTIFICATION_REDIS_MIN_REPLICAS: '1',
-          },
-        });
-        const { findings } = JSON.parse(stdout) as { findings: { name: string }[] };
-        return findings.find(({ name }) => name === 'Redis: replicas');
+      const { untilFound, dispose } = cliFor(slot);
+      const changes = {
+        NOTIFICATION_REDIS_MASTER_ADDR: `${address.host}:${address.port}`,
+        NOTIFICATION_REDIS_DB: '0',
+        NOTIFICATION_REDIS_MIN_REPLICAS: '1',
       };
+      const shown = (expected: object) => untilFound({ 'Redis: replicas': expected }, changes, LIMIT_MS);
       try {
         await shown({ status: 'ok', detail: '1 online, 1 must have a hand-off' });
         await cutLink();

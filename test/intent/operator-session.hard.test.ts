@@ -6,10 +6,9 @@ import { readFileSync } from 'node:fs';
 import type { NotificationIntent } from '../../client/notificationintent.ts';
 import { newGameTurnReady, newLobbyInviteExpired, publishIntent } from '../../client/notificationintent.ts';
 import type { CliResult } from '../command-line.ts';
-import { cliFor } from '../command-line.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
-import { createFleet } from '../service-process.ts';
+import { cliOfTests } from '../command-line.ts';
+import { eventually, slotOfTests } from '../harness.ts';
+import { fleetOfTests } from '../service-process.ts';
 
 const WRONG = 2_000;
 const OTHERS = 100;
@@ -18,20 +17,10 @@ const RIGHT = 50;
 const FIXED = '# the fixed program starts';
 const NOTHING_LEFT = 'error: no notification that is under way or has not begun matches';
 
-let slot: Slot;
-let fleet: ReturnType<typeof createFleet>;
-let bench: ReturnType<typeof cliFor>;
-beforeAll(async () => {
-  slot = await takeSlot();
-  fleet = createFleet(slot);
-  bench = cliFor(slot);
-  await fleet.start();
-});
-afterAll(async () => {
-  await fleet?.killAll();
-  bench?.dispose();
-  await slot?.release();
-});
+const slot = slotOfTests();
+const bench = cliOfTests(slot);
+const fleet = fleetOfTests(() => slot);
+beforeAll(() => fleet.start());
 
 interface Step {
   command: string;

@@ -11,9 +11,9 @@ import type { EmbeddedRedis } from '../../dev/servers/redis.ts';
 import { startRedis } from '../../dev/servers/redis.ts';
 import type { UserServiceStandIn } from '../../dev/stand-ins/intent/user-service.ts';
 import { startUserService } from '../../dev/stand-ins/intent/user-service.ts';
-import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { entryOf, turn } from './entries.ts';
-import { countOf } from './rows.ts';
+import { countOf, replayRoute } from './rows.ts';
 import { dispatch, eventually, slotOfEachTest } from '../harness.ts';
 import {
   GATEWAY,
@@ -34,7 +34,7 @@ const TEST_LIMIT_MS = 480_000;
 const OUTAGE_MS = dispatch() === 'child' ? 30_000 : 12_000;
 
 const slot = slotOfEachTest();
-const fleet = fleetOfEachTest(slot);
+const fleet = fleetOfEachTest(() => slot);
 
 const publish = (redis: Redis, prefix: string, count: number) =>
   append(
@@ -138,21 +138,10 @@ describe('Redis', () => {
     TEST_LIMIT_MS,
   );
 
-  /** As an operator does it, for a route whose workflow has ended as Failed. */
   const replay = (notificationId: string, routeRef: string) =>
     eventually(
       `the replay of ${notificationId}/${routeRef} to be ordered`,
-      async () => {
-        await slot.client.workflow.signalWithStart('notificationRoute', {
-          workflowId: routeWorkflowId(notificationId, routeRef),
-          taskQueue: 'intent',
-          args: [{ notificationId, routeRef }],
-          workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
-          signal: 'replay',
-          signalArgs: [{ requestedBy: 'test' }],
-        });
-        return true;
-      },
+      () => replayRoute(slot, notificationId, routeRef),
       LIMIT_MS,
     );
 });

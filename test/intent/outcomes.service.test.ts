@@ -7,6 +7,7 @@ import type { Operator } from '../../client/operator.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot, untilStarted } from '../harness.ts';
+import { untilLocked } from '../open-work.ts';
 import { GATEWAY, append, nothingLeftRunning } from '../service-process.ts';
 import { entryOf, publishTurn, turn } from './entries.ts';
 import { EMAIL, PUSH, endOf, resultOf, toldOf } from './rows.ts';
@@ -274,12 +275,7 @@ describe('a service for each', () => {
     await other.query('BEGIN');
     await close(one, rows[0]!);
     const closing = close(other, rows[1]!);
-    await eventually('the other to wait', async () => {
-      const { rows: waits } = await slot.db.query(
-        "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
-      );
-      return waits.length === 1;
-    });
+    await untilLocked(slot.db);
     await one.query('COMMIT');
     await closing;
     await other.query('COMMIT');

@@ -1,7 +1,13 @@
 /** Rows and outbound entries of intents, as tests look at them and wait for them. */
 import type { Outcome } from '../../api/intent/outcome.ts';
 import { OUTCOMES_STREAM, isTerminal, readOutcome } from '../../api/intent/outcome.ts';
-import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import {
+  INTENT_TASK_QUEUE,
+  REPLAY_SIGNAL,
+  ROUTE_WORKFLOW,
+  notificationWorkflowId,
+  routeWorkflowId,
+} from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually } from '../harness.ts';
 
@@ -77,6 +83,17 @@ export async function intentStatusOf({ db }: Slot, notificationId: string): Prom
   );
   return rows[0]?.status;
 }
+
+/** As an operator does it without the command line, for a route whose workflow has ended as Failed. */
+export const replayRoute = ({ client }: Pick<Slot, 'client'>, notificationId: string, routeRef: string) =>
+  client.workflow.signalWithStart(ROUTE_WORKFLOW, {
+    workflowId: routeWorkflowId(notificationId, routeRef),
+    taskQueue: INTENT_TASK_QUEUE,
+    args: [{ notificationId, routeRef }],
+    workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
+    signal: REPLAY_SIGNAL,
+    signalArgs: [{}],
+  });
 
 /** What the workflow of a notification ends with, once it is started and has ended. */
 export const resultOf = ({ client }: Slot, notificationId: string): Promise<unknown> =>

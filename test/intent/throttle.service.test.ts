@@ -10,6 +10,7 @@ import type { Operator } from '../../client/operator.ts';
 import { writeRows } from '../../dev/intent-rows.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { untilLocked } from '../open-work.ts';
 import { keepRows, untilWorkflowsEnd } from '../put-back.ts';
 import { MAIL } from '../service-process.ts';
 import { endOf, routeIn, routesOf, untilStatuses } from './rows.ts';
@@ -243,12 +244,7 @@ describe('the statement that accepts', () => {
         await client.query('BEGIN');
         expect(await accept(client as unknown as Pool, [first!], user)).toEqual([0]);
         const later = accept(slot.db, [second!], user);
-        await eventually('the later one to wait', async () => {
-          const { rowCount } = await slot.db.query(
-            "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
-          );
-          return rowCount === 1 || undefined;
-        });
+        await untilLocked(slot.db);
         await client.query(end);
         expect(await later).toEqual([throttled]);
       } finally {

@@ -2,44 +2,31 @@
  * Devices that FCM refuses, and a process that dies after each step of that. The way without failures is in
  * ../platform/crash-points.hard.test.ts.
  */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
-import type { CrashWalk } from '../crash-walk.ts';
 import { createCrashWalk } from '../crash-walk.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, takeSlot } from '../harness.ts';
-import type { MobileSlot } from './jobs.ts';
-import { QUICK, withMobilePush } from './jobs.ts';
+import { eventually, operatorOf, slotOfEachTest } from '../harness.ts';
+import { ofEachTest } from '../of-tests.ts';
+import { scratchFolder } from '../scratch.ts';
+import { QUICK, mobileOfEachTest } from './jobs.ts';
 
 const LIMIT_MS = 240_000;
 const TEST_LIMIT_MS = 600_000;
 const ATTEMPTS = 5;
 
-let slot: Slot;
-let mobile: MobileSlot;
-let walk: CrashWalk;
-let folder: string;
-beforeEach(async () => {
-  slot = await takeSlot();
-  mobile = await withMobilePush(slot);
-  folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-crash-fcm-'));
-  const caFile = path.join(folder, 'ca.pem');
-  writeFileSync(caFile, slot.fcm.caPem);
-  walk = createCrashWalk(slot, {
-    ...QUICK,
-    NOTIFICATION_FCM_ENDPOINT: slot.fcm.url,
-    NOTIFICATION_HTTP_CA_FILE: caFile,
-    // Jobs that were in the hands of processes that died are to be taken, not given up.
-    NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT: '50',
-    NOTIFICATION_MOBILE_SEND_ATTEMPTS: String(ATTEMPTS),
-  });
-});
-afterEach(async () => {
-  await walk.release();
-  await slot.release();
-  rmSync(folder, { recursive: true, force: true });
-});
+const slot = slotOfEachTest();
+const mobile = mobileOfEachTest(slot);
+const scratch = scratchFolder('crash-fcm');
+const walk = ofEachTest(
+  () =>
+    createCrashWalk(slot, {
+      ...QUICK,
+      NOTIFICATION_FCM_ENDPOINT: slot.fcm.url,
+      NOTIFICATION_HTTP_CA_FILE: scratch.write('ca.pem', slot.fcm.caPem),
+      // Jobs that were in the hands of processes that died are to be taken, not given up.
+      NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT: '50',
+      NOTIFICATION_MOBILE_SEND_ATTEMPTS: String(ATTEMPTS),
+    }),
+  (begun) => begun.release(),
+);
 
 test(
   'M5 M6 M7 a process that dies after any step of a refused send: the token is gone, counted once, and no other is',

@@ -1,9 +1,8 @@
 /** A mobile push job from its stream entry to FCM: shapes, devices, statuses, retries, replay (seed mobile-push). */
 import {
   MOBILE_PUSH_WORKFLOW,
-  MOBILE_REPLAY_SIGNAL,
-  MOBILE_TASK_QUEUE,
   mobilePushWorkflowId,
+  mobileReplay,
 } from '../../workflows/mobile-push/contract.ts';
 import { eventually, slotOfTests } from '../harness.ts';
 import { GROUP, JOBS, QUICK, mobileOfTests } from './jobs.ts';
@@ -20,15 +19,11 @@ const error = (name: 'UNAVAILABLE' | 'UNREGISTERED' | 'SENDER_ID_MISMATCH' | 'QU
   error: name,
 });
 
-const replay = (jobId: string, reusePolicy = 'ALLOW_DUPLICATE_FAILED_ONLY' as const) =>
-  slot.client.workflow.signalWithStart(MOBILE_PUSH_WORKFLOW, {
-    workflowId: mobilePushWorkflowId(jobId),
-    taskQueue: MOBILE_TASK_QUEUE,
-    args: [{ jobId }],
-    workflowIdReusePolicy: reusePolicy,
-    signal: MOBILE_REPLAY_SIGNAL,
-    signalArgs: [{ requestedBy: 'nina' }],
-  });
+const replay = (jobId: string) =>
+  slot.client.workflow.signalWithStart(
+    MOBILE_PUSH_WORKFLOW,
+    mobileReplay(jobId, 'user', { requestedBy: 'nina' }),
+  );
 
 test('M1 M3 M4 M5 a flat job reaches every device of its user, and no other device', async () => {
   const { userId, ids } = await mobile.userWith('phone', 'tablet');

@@ -1,11 +1,6 @@
 /** The consumer group: what happens to entries when consumers, Redis, PostgreSQL or the service go away. */
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
-import {
-  MOBILE_PUSH_WORKFLOW,
-  MOBILE_REPLAY_SIGNAL,
-  MOBILE_TASK_QUEUE,
-  mobilePushWorkflowId,
-} from '../../workflows/mobile-push/contract.ts';
+import { MOBILE_PUSH_WORKFLOW, mobileReplay } from '../../workflows/mobile-push/contract.ts';
 import { eventually, slotOfEachTest } from '../harness.ts';
 import { GROUP, JOBS, QUICK, mobileOfEachTest } from './jobs.ts';
 
@@ -42,13 +37,7 @@ test('M2 an entry that was delivered five times is given up, recorded, and can b
     expect.objectContaining({ job_id: jobId, deliveries: 5, level: 'error' }),
   ]);
 
-  await slot.client.workflow.signalWithStart(MOBILE_PUSH_WORKFLOW, {
-    workflowId: mobilePushWorkflowId(jobId),
-    taskQueue: MOBILE_TASK_QUEUE,
-    args: [{ jobId }],
-    workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
-    signal: MOBILE_REPLAY_SIGNAL,
-  });
+  await slot.client.workflow.signalWithStart(MOBILE_PUSH_WORKFLOW, mobileReplay(jobId, 'user', {}));
   await eventually('the job to be sent', async () => (await mobile.logRow(jobId))?.status === 'sent');
 });
 

@@ -39,14 +39,12 @@ afterEach(async () => {
 async function beginWork(): Promise<ServiceProcess> {
   slot = await takeSlot({ ownStack: own.stack });
   fleet = createFleet(slot);
-  // The slot is everybody's, and released last.
-  const lent: Slot = { ...slot, release: async () => undefined };
   works = [
-    openIntentWork(lent),
-    await openMobileWork(lent, own.dir),
-    await openSymbolWork(lent, own.dir),
-    await openCallbackWork(lent),
-    await openSubscriptionWork(lent),
+    openIntentWork(slot),
+    await openMobileWork(slot, own.dir),
+    await openSymbolWork(slot, own.dir),
+    await openCallbackWork(slot),
+    await openSubscriptionWork(slot),
   ];
   const env = {
     ...Object.assign({}, ...works.map((work) => work.env)),

@@ -5,11 +5,9 @@
 import { beginIntent } from '../../dev/intent-rows.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { mobilePushWorkflowId } from '../../workflows/mobile-push/contract.ts';
-import type { CrashWalk } from '../crash-walk.ts';
-import { createCrashWalk } from '../crash-walk.ts';
+import { crashWalksOfEachTest } from '../crash-walk.ts';
 import { accepted, entryOf, turn } from '../intent/entries.ts';
-import type { Slot } from '../harness.ts';
-import { dispatch, eventually, takeSlot } from '../harness.ts';
+import { dispatch, eventually, slotOfEachTest } from '../harness.ts';
 import { QUICK, withMobilePush } from '../mobile-push/jobs.ts';
 import { scratchFolder } from '../scratch.ts';
 import {
@@ -26,16 +24,10 @@ const LIMIT_MS = 240_000;
 const TEST_LIMIT_MS = 600_000;
 const ADMINISTRATOR = 'operator@example.com';
 
-let slot: Slot;
-let walk: CrashWalk;
+const slot = slotOfEachTest();
+const beginWalk = crashWalksOfEachTest(() => slot);
 const scratch = scratchFolder('crash-fcm');
-beforeEach(async () => {
-  slot = await takeSlot();
-});
-afterEach(async () => {
-  await walk.release();
-  await slot.release();
-});
+beforeEach(async () => {});
 
 const count = async (sql: string, values: unknown[]): Promise<number> =>
   (await slot.db.query<{ count: number }>(`SELECT count(*)::int AS count FROM ${sql}`, values)).rows[0]!
@@ -44,7 +36,7 @@ const count = async (sql: string, values: unknown[]): Promise<number> =>
 test(
   'I2 I3 I6 I23 a process that dies after any step of an intent: one entry for each route, one row for each refusal',
   async () => {
-    walk = createCrashWalk(slot, { NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED: ADMINISTRATOR });
+    const walk = beginWalk({ NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED: ADMINISTRATOR });
     const [good, bad, urgent]: [string[], string[], string[]] = [[], [], []];
     const entryOfTurn = () =>
       turn({ idempotency_key: `good-${good.length}`, recipient_user_ids_json: '["user-1"]' });
@@ -122,7 +114,7 @@ test(
   'M1 M3 M8 a process that dies after any step of a mobile push: every device has it, twice only if the answer was lost',
   async () => {
     const mobile = await withMobilePush(slot);
-    walk = createCrashWalk(slot, {
+    const walk = beginWalk({
       ...QUICK,
       NOTIFICATION_FCM_ENDPOINT: slot.fcm.url,
       NOTIFICATION_HTTP_CA_FILE: scratch.write('ca.pem', slot.fcm.caPem),

@@ -5,14 +5,15 @@
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Result } from '../../faults/report.ts';
+import { scratchFolder } from '../scratch.ts';
+
+const scratch = scratchFolder('faults-test');
 
 test('I3 I23 I24 I36 I46 M8 security-7 security-8 intents and mobile pushes under faults, of which a store forgets: nothing lost, misdirected, altered or doubled, nothing readable', async () => {
-  const folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-faults-test-'));
-  const file = path.join(folder, 'result.json');
+  const file = path.join(scratch.dir, 'result.json');
   const run = spawn(
     process.execPath,
     [
@@ -34,14 +35,10 @@ test('I3 I23 I24 I36 I46 M8 security-7 security-8 intents and mobile pushes unde
   process.once('exit', killOrphan);
   await once(run, 'close');
   process.off('exit', killOrphan);
-  try {
-    if (run.exitCode !== 0) throw new Error(output);
-    const result = JSON.parse(readFileSync(file, 'utf8')) as Result;
-    expect(result.isGood).toBe(true);
-    expect(result.works['intent']!.figures['accepted']).toBeGreaterThan(100);
-    expect(result.faults.reduce((sum, { count }) => sum + count, 0)).toBe(6);
-    expect(result.excusedShare).toBeLessThanOrEqual(0.05);
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
+  if (run.exitCode !== 0) throw new Error(output);
+  const result = JSON.parse(readFileSync(file, 'utf8')) as Result;
+  expect(result.isGood).toBe(true);
+  expect(result.works['intent']!.figures['accepted']).toBeGreaterThan(100);
+  expect(result.faults.reduce((sum, { count }) => sum + count, 0)).toBe(6);
+  expect(result.excusedShare).toBeLessThanOrEqual(0.05);
 }, 900_000);

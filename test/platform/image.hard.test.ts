@@ -15,13 +15,12 @@ import {
   symlinkSync,
 } from 'node:fs';
 import path from 'node:path';
-import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
+import { slotOfTests } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 import { PROGRAM_ENV } from '../program-env.ts';
 import { asUserOf } from '../redis-users.ts';
 import { scratchFolder } from '../scratch.ts';
-import { createFleet, delivered } from '../service-process.ts';
+import { fleetOfTests, delivered } from '../service-process.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 const CACHE = path.join('node_modules', '.cache', 'galaxy-notify');
@@ -31,21 +30,15 @@ const [, BUNDLE_STAGE, PACKAGES_STAGE] = DOCKERFILE.split(/^FROM /m) as [string,
 const { dir: folder } = scratchFolder('image');
 /** As the last stage of the Dockerfile has it. */
 const image = path.join(folder, 'app');
-let slot: Slot;
-let fleet: ReturnType<typeof createFleet>;
+const slot = slotOfTests({ isEmpty: true });
+const fleet = fleetOfTests(() => slot);
 
 beforeAll(async () => {
   copyContext(image);
   installPackages(image);
   makeBundles(path.join(folder, 'bundle'));
   cpSync(path.join(folder, 'bundle', CACHE), path.join(image, CACHE), { recursive: true });
-  slot = await takeSlot({ isEmpty: true });
-  fleet = createFleet(slot);
 }, 600_000);
-afterAll(async () => {
-  await fleet?.killAll();
-  await slot?.release();
-});
 
 /** `COPY . .`: everything is ignored, but for what .dockerignore lists with `!`, less what it takes out of that again. */
 function copyContext(target: string): void {

@@ -44,10 +44,9 @@ beforeAll(async () => {
   slot = await takeSlot({ ownStack: own.stack });
   await createDeviceTokens(slot.ownerDsn, { samples: false });
   await migrate(slot.ownerDsn);
-  const ours = { ...slot, release: async () => undefined };
   [symbols, bench] = await Promise.all([
-    takeSymbolRegistry(ours),
-    takeCallbackBench(ours, { acceptsUnsigned: true }),
+    takeSymbolRegistry(slot),
+    takeCallbackBench(slot, { acceptsUnsigned: true }),
   ]);
   silent = createServer((socket) => socket.unref()).listen(0, '127.0.0.1');
   cli = cliFor(slot);

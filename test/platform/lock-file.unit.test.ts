@@ -1,12 +1,14 @@
 /** What npm installs, and what images and workflows are made of, is known byte by byte. */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import checksums from '../../dev/node-checksums.json' with { type: 'json' };
 import { CLI, unpackKnown } from '../../dev/servers/temporal-program.mjs';
 import temporalChecksums from '../../dev/temporal-checksums.json' with { type: 'json' };
+import { scratchFolder } from '../scratch.ts';
+
+const scratch = scratchFolder('archive');
 
 interface LockedPackage {
   version?: string;
@@ -97,16 +99,12 @@ test('security-21 an archive of the Temporal server is unpacked only when its ch
     for (const checksum of Object.values(checksums)) expect(checksum).toMatch(/^[0-9a-f]{64}$/);
   }
 
-  const folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-archive-'));
-  try {
-    const archive = readFileSync(LEFT_OUT);
-    await expect(unpackKnown(archive, known[CLI]!['linux-x64']!, folder)).rejects.toThrow('is not the one');
-    expect(readdirSync(folder)).toEqual([]);
-    await unpackKnown(archive, createHash('sha256').update(archive).digest('hex'), folder);
-    expect(readdirSync(folder)).toEqual(['package']);
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
+  const { dir: folder } = scratch;
+  const archive = readFileSync(LEFT_OUT);
+  await expect(unpackKnown(archive, known[CLI]!['linux-x64']!, folder)).rejects.toThrow('is not the one');
+  expect(readdirSync(folder)).toEqual([]);
+  await unpackKnown(archive, createHash('sha256').update(archive).digest('hex'), folder);
+  expect(readdirSync(folder)).toEqual(['package']);
 });
 
 test('security-20 workflows name each Action by its commit, and Go by its version', () => {

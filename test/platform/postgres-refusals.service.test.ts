@@ -7,22 +7,20 @@ import { WorkflowFailedError } from '@temporalio/client';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
-import type { CallbackBench } from '../account-callback/callbacks.ts';
-import { HOUR, MIDNIGHT, hour, inputsTaken, takeCallbackBench } from '../account-callback/callbacks.ts';
+import { HOUR, MIDNIGHT, hour, inputsTaken, benchOfTests } from '../account-callback/callbacks.ts';
 import { entryOf, publishTurn, turnPayload } from '../intent/entries.ts';
 import { QUICK, mobileOfTests } from '../mobile-push/jobs.ts';
 import { eventually, slotOfTests } from '../harness.ts';
+import { replayRoute } from '../intent/rows.ts';
 
 const INTENTS = 'notification:intents';
 
 const slot = slotOfTests();
 const mobile = mobileOfTests(slot);
-let bench: CallbackBench;
+const bench = benchOfTests(slot);
 beforeAll(async () => {
-  bench = await takeCallbackBench(slot);
   await bench.startService({ ...QUICK, NOTIFICATION_ROLES: 'intent,mobile-push,account-callback' });
 });
-afterAll(() => bench.release());
 
 const sql = (text: string) => slot.db.query(text);
 
@@ -101,14 +99,7 @@ test('I22 security-22 a route whose row takes no outcome fails by name, and a re
 
   await accept('notification.routes');
   for (const channel of ['push', 'email']) {
-    await slot.client.workflow.signalWithStart('notificationRoute', {
-      workflowId: routeWorkflowId(id, `${channel}:user:user-66`),
-      taskQueue: 'intent',
-      args: [{ notificationId: id, routeRef: `${channel}:user:user-66` }],
-      workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
-      signal: 'replay',
-      signalArgs: [{}],
-    });
+    await replayRoute(slot, id, `${channel}:user:user-66`);
     await published(id, `${channel}:user:user-66`);
   }
   expect(await slot.client.workflow.getHandle(notificationWorkflowId(id)).result()).toMatchObject({

@@ -12,6 +12,7 @@ import { publishTurn } from '../intent/entries.ts';
 import { keepRows } from '../put-back.ts';
 import { takeSymbolRegistry } from '../symbol-config/registry.ts';
 import { GATEWAY, deliveriesTo, outboundIds } from '../service-process.ts';
+import { bothPublished } from '../intent/rows.ts';
 
 const slot = slotOfEachTest();
 let program: ReturnType<typeof cliFor>;
@@ -26,14 +27,7 @@ const ENV = {
   NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',
 };
 
-const settled = (ids: string[]) =>
-  eventually('the notifications to be settled', async () => {
-    const { rows } = await slot.db.query<{ count: number }>(
-      "SELECT count(*)::int AS count FROM notification.routes WHERE notification_id = ANY ($1) AND status = 'published'",
-      [ids],
-    );
-    return rows[0]!.count === 2 * ids.length;
-  });
+const settled = (ids: string[]) => bothPublished(slot, ids);
 const ended = (id: string) =>
   eventually(`${id} to end`, async () => {
     const { status } = await slot.client.workflow.getHandle(notificationWorkflowId(id)).describe();

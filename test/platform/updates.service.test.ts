@@ -9,16 +9,15 @@ import {
   SYMBOL_CONFIG_WORKFLOW,
   SYMBOL_REGISTRY,
 } from '../../workflows/symbol-config/contract.ts';
-import type { SymbolRegistry } from '../symbol-config/registry.ts';
+import { ofEachTest } from '../of-tests.ts';
 import { takeSymbolRegistry } from '../symbol-config/registry.ts';
 
 const WORKER = 'stand-in for a worker';
 
-let registry: SymbolRegistry;
-beforeEach(async () => {
-  registry = await takeSymbolRegistry();
-});
-afterEach(() => registry.release());
+const registry = ofEachTest(
+  () => takeSymbolRegistry(),
+  (taken) => taken.release(),
+);
 
 /** Takes tasks in place of a worker, until one with an update, which it ends the workflow in while a signal arrives. */
 async function giveUpdateBack(): Promise<void> {

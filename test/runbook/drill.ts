@@ -7,9 +7,10 @@ import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { report } from '../../dev/program.ts';
-import { cliFor } from '../command-line.ts';
+import { cliOfTests } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, slotOfTests } from '../harness.ts';
+import { ofTests } from '../of-tests.ts';
 import { asUser } from '../redis-users.ts';
 import type { ServiceProcess } from '../service-process.ts';
 import { createFleet } from '../service-process.ts';
@@ -78,30 +79,30 @@ export interface DrillGround {
  */
 export function drillGround({ env }: { env: () => Record<string, string> }): DrillGround {
   let terminal: Terminal;
-  let cli: ReturnType<typeof cliFor>;
   const fleets: ReturnType<typeof createFleet>[] = [];
   let processes: ServiceProcess[] = [];
-  const ground = {} as DrillGround;
-
+  const slot = slotOfTests();
+  const cli = cliOfTests(slot);
+  const ground = { slot } as DrillGround;
+  // Before the slot is released.
+  ofTests(
+    () => ({}),
+    () => ground.killAll(),
+  );
   beforeAll(async () => {
     const scraped = await startScraped();
     ground.collector = scraped;
     ground.prometheus = await startPrometheus(scraped.address);
-    ground.slot = await takeSlot();
-    cli = cliFor(ground.slot);
     terminal = await openTerminal();
   }, 900_000);
   afterAll(async () => {
-    await ground.killAll();
     terminal.close();
-    cli.dispose();
-    await ground.slot.release();
     await ground.prometheus.stop();
     await ground.collector.stop();
   });
 
   ground.start = async (more = {}, folder = undefined) => {
-    const fleet = createFleet(ground.slot);
+    const fleet = createFleet(slot);
     fleets.push(fleet);
     const started = await fleet.start(
       {
@@ -172,7 +173,7 @@ export function drillGround({ env }: { env: () => Record<string, string> }): Dri
       const run = () =>
         terminal.run(command, {
           ...cli.env,
-          TEMPORAL_NAMESPACE: namespaceOf(ground.slot.slot),
+          TEMPORAL_NAMESPACE: namespaceOf(slot.slot),
           ...env(),
           ...asUser('operator'),
           ...drill.env?.(),

@@ -3,9 +3,8 @@
  * and killed at random, with nothing doubled and nothing left over. TEST_CONNECTIONS sets how many.
  */
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
-import { createFleet } from '../service-process.ts';
-import type { SubscriptionAgent } from './agent.ts';
-import { AGENT, takeSubscriptionAgent } from './agent.ts';
+import { fleetOfTests } from '../service-process.ts';
+import { AGENT, agentOfTests } from './agent.ts';
 import { LIVE, agreement } from './agreement.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
 
@@ -14,16 +13,8 @@ const AGENTS = [AGENT, 'second'] as const;
 /** Long enough for a machine that does other things as well, ms. */
 const PATIENCE = 60_000 + 300 * CONNECTIONS;
 
-let agent: SubscriptionAgent;
-let fleet: ReturnType<typeof createFleet>;
-beforeAll(async () => {
-  agent = await takeSubscriptionAgent({ smp: 5, ntf: 2 });
-  fleet = createFleet(agent.slot);
-});
-afterAll(async () => {
-  await fleet.killAll();
-  await agent.release();
-});
+const agent = agentOfTests({ smp: 5, ntf: 2 });
+const fleet = fleetOfTests(() => agent.slot);
 
 const { random } = Math;
 const oneOf = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)]!;

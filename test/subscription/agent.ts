@@ -6,6 +6,7 @@ import { randomBytes } from 'node:crypto';
 import { createNotificationRouters } from '../../activities/subscription/router/routers.ts';
 import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { dhSecret } from '../../activities/subscription/router/keys.ts';
+import { routerAddressText } from '../../api/subscription/router-address.ts';
 import { tokenContext } from '../../api/subscription/sealed-columns.ts';
 import { createKeyBox } from '../../api/key-box.ts';
 import { createOperator } from '../../client/operator.ts';
@@ -26,6 +27,7 @@ import {
   supervisorWorkflowId,
 } from '../../workflows/subscription/contract.ts';
 import { reconciliationScheduleId } from '../../workflows/recovery-contract.ts';
+import { createCrashWalk } from '../crash-walk.ts';
 import { newRegistration } from './router-agent.ts';
 import type { WantedQueue } from '../../dev/stand-ins/subscription/queues.ts';
 import { importNewQueues } from '../../dev/stand-ins/subscription/queues.ts';
@@ -86,20 +88,27 @@ export const agentOfTests = (options?: Parameters<typeof takeSubscriptionAgent>[
     (agent) => agent.release(),
   );
 
-/** Starts routers, and takes a slot unless there is one; the service is started by `start`. */
-export async function takeSubscriptionAgent(
-  options: {
-    slot?: Slot;
-    smp?: number;
-    ntf?: number;
-  } = {},
-) {
-  const { smp = 1, ntf = 1 } = options;
-  const slot: Slot = options.slot ?? (await takeSlot());
-  const routers: Routers = await startRouters({
-    smp,
-    ntf,
-  });
+/** Processes of the agents of a file of tests, to die one after the other. @param env beside what the first router needs. */
+export const crashWalkOfAgents = (
+  agent: Pick<SubscriptionAgent, 'slot' | 'routers' | 'env'>,
+  env: Record<string, string> = {},
+) =>
+  ofTests(
+    () =>
+      createCrashWalk(agent.slot, {
+        ...agent.env,
+        NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: routerAddressText(agent.routers.ntf[0]!.address, 'ntf'),
+        NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '30s',
+        ...env,
+      }),
+    (walk) => walk.release(),
+  );
+
+/** Starts routers, and takes a slot unless it is given one, which its owner releases; the service is started by `start`. */
+export async function takeSubscriptionAgent(given: { slot?: Slot; smp?: number; ntf?: number } = {}) {
+  const { smp = 1, ntf = 1 } = given;
+  const slot: Slot = given.slot ?? (await takeSlot());
+  const routers: Routers = await startRouters({ smp, ntf });
   const notifications = createNotificationRouters();
   const supervisor = slot.client.workflow.getHandle(supervisorWorkflowId(AGENT));
 
@@ -296,7 +305,7 @@ export async function takeSubscriptionAgent(
       }),
 
     async release(): Promise<void> {
-      await slot.release();
+      if (!given.slot) await slot.release();
       await notifications.close();
       await routers.stop();
     },

@@ -1,7 +1,6 @@
 /** Alarms about subscriptions, each with its fault, and its section of the runbook carried out. */
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { generateAuthKeys } from '../../activities/subscription/router/keys.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
@@ -9,17 +8,15 @@ import { recipientKeyContext } from '../../api/subscription/sealed-columns.ts';
 import { createBinaryCertificate } from '../../dev/stand-ins/subscription/binary/certificates.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
+import { scratchFolder } from '../scratch.ts';
 import { eventually } from '../harness.ts';
 import { drillGround } from '../runbook/drill.ts';
 import { AGENT, KEY_BOX } from './agent.ts';
-import type { TokenAgent } from './token-agent.ts';
-import { takeTokenAgent } from './token-agent.ts';
+import { tokenAgentOfTests } from './token-agent.ts';
 
 const MINUTES = 16;
 
-const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-alarms-'));
-const dataFile = path.join(dir, 'router.json');
-let agent: TokenAgent;
+const dataFile = path.join(scratchFolder('alarms').dir, 'router.json');
 /** One whose certificate is exchanged. */
 let exchanged: MessagingRouterStandIn;
 
@@ -37,20 +34,14 @@ const smp = () => agent.routers.smp[0]!;
 const silent = () => agent.routers.smp[1]!;
 const ntf = () => agent.routers.ntf[0]!;
 
+const agent = tokenAgentOfTests({ slot: ground.slot, smp: 2 });
 beforeAll(async () => {
-  agent = await takeTokenAgent({
-    // The slot is the ground's, which releases it.
-    slot: { ...ground.slot, release: async () => undefined },
-    smp: 2,
-  });
   exchanged = await startMessagingRouter({ dataFile });
   await ground.start();
   await agent.activate(agent.tokensOf(), 'INSTANT');
 }, 300_000);
 afterAll(async () => {
-  await agent.release();
   await exchanged.stop();
-  rmSync(dir, { recursive: true });
 });
 
 const heal = async () => {

@@ -6,38 +6,25 @@ import {
   OPEN_UPDATE,
   TOGGLE_CONNECTIONS_UPDATE,
 } from '../../workflows/subscription/contract.ts';
-import type { CrashWalk } from '../crash-walk.ts';
-import { answerTo, createCrashWalk, isAtRest } from '../crash-walk.ts';
-import type { SubscriptionAgent } from './agent.ts';
-import { AGENT, takeSubscriptionAgent } from './agent.ts';
+import { answerTo, isAtRest } from '../crash-walk.ts';
+import { AGENT, agentOfTests, crashWalkOfAgents } from './agent.ts';
 import { agreement } from './agreement.ts';
-import { routerAddressText } from '../../api/subscription/router-address.ts';
 
 const CONNECTIONS = 40;
 
-let agent: SubscriptionAgent;
-let walk: CrashWalk;
+const agent = agentOfTests({ smp: 2 });
+const walk = crashWalkOfAgents(agent, {
+  // Each process sweeps at its start as well.
+  NOTIFICATION_RECONCILIATION_INTERVAL: '6s',
+});
 /** Connections with which nothing has been done yet. */
 let untouched: string[];
 beforeAll(async () => {
-  agent = await takeSubscriptionAgent({ smp: 2 });
-  const { address } = agent.routers.ntf[0]!;
-  walk = createCrashWalk(agent.slot, {
-    ...agent.env,
-    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: routerAddressText(address, 'ntf'),
-    NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '30s',
-    // Each process sweeps at its start as well.
-    NOTIFICATION_RECONCILIATION_INTERVAL: '6s',
-  });
   await walk.survivor();
   await agent.activateToken();
   untouched = await agent.createMany(CONNECTIONS);
   await agent.active(undefined, 120_000);
 }, 180_000);
-afterAll(async () => {
-  await walk.release();
-  await agent.release();
-});
 
 const next = (): string => untouched.shift()!;
 const toggle = (connId: string, enable: boolean): Promise<unknown> =>

@@ -5,31 +5,22 @@ import {
   WORK_SIGNAL,
   poolWorkerWorkflowId,
 } from '../../workflows/subscription/contract.ts';
-import type { CrashWalk } from '../crash-walk.ts';
-import { createCrashWalk, isAtRest } from '../crash-walk.ts';
-import type { RecordRow, SubscriptionAgent } from './agent.ts';
-import { takeSubscriptionAgent } from './agent.ts';
+import { isAtRest } from '../crash-walk.ts';
+import type { RecordRow } from './agent.ts';
+import { agentOfTests, crashWalkOfAgents } from './agent.ts';
 import { agreement } from './agreement.ts';
-import { routerAddressText } from '../../api/subscription/router-address.ts';
 
 /** One for each death, and one for each activity that is carried out by a process that lives. */
 const AGENTS = 26;
 
-let agent: SubscriptionAgent;
-let walk: CrashWalk;
+const agent = agentOfTests();
+const walk = crashWalkOfAgents(agent);
 /**
  * Agents with one subscription each, with which nothing has been done yet. The worker of a process that died is missed
  * after seconds, and the worker of another agent does not wait for that.
  */
 let untouched: string[];
 beforeAll(async () => {
-  agent = await takeSubscriptionAgent();
-  const { address } = agent.routers.ntf[0]!;
-  walk = createCrashWalk(agent.slot, {
-    ...agent.env,
-    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: routerAddressText(address, 'ntf'),
-    NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '30s',
-  });
   await walk.survivor();
   untouched = Array.from({ length: AGENTS }, (_, index) => `agent-${index}`);
   await Promise.all(
@@ -40,10 +31,6 @@ beforeAll(async () => {
   );
   await agent.active();
 }, 120_000);
-afterAll(async () => {
-  await walk.release();
-  await agent.release();
-});
 
 async function recordOf(agentId: string): Promise<RecordRow | undefined> {
   const [record] = await agent.rows<RecordRow>(

@@ -1,15 +1,14 @@
 /** A process that stops, or loses PostgreSQL, between a router's doing and its own writing down. */
-import { createFleet } from '../service-process.ts';
+import { fleetOfEachTest } from '../service-process.ts';
 import { eventually } from '../harness.ts';
 import { agentOfTests } from './agent.ts';
 import { agreement } from './agreement.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
 
 const agent = agentOfTests();
-let fleet: ReturnType<typeof createFleet>;
+const fleet = fleetOfEachTest(() => agent.slot);
 let env: Record<string, string>;
 beforeAll(async () => {
-  fleet = createFleet(agent.slot);
   const [{ address }] = agent.routers.ntf as [(typeof agent.routers.ntf)[number]];
   env = {
     ...agent.env,
@@ -19,8 +18,7 @@ beforeAll(async () => {
     NOTIFICATION_RECONCILIATION_INTERVAL: '12m',
   };
 });
-afterEach(async () => {
-  await fleet.killAll();
+afterEach(() => {
   for (const router of [...agent.routers.smp, ...agent.routers.ntf]) router.heal();
 });
 

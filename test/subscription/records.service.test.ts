@@ -12,7 +12,8 @@ import { createOperator } from '../../client/operator.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { CommandKind, WorkerPool } from '../../workflows/subscription/contract.ts';
 import { poolWorkerWorkflowId } from '../../workflows/subscription/contract.ts';
-import { eventually, slotOfTests } from '../harness.ts';
+import { slotOfTests } from '../harness.ts';
+import { untilLocked } from '../open-work.ts';
 
 const AGENT = 'guard';
 const SMP = { host: 'smp.example', port: 5_223, keyHash: 'smp-hash' };
@@ -275,12 +276,7 @@ describe('a Create', () => {
       UPDATE subscriptions.rcv_queues
          SET ntf_id = 'n1', ntf_public_key = 'p', ntf_private_key = 'k', rcv_ntf_dh_secret = 's' WHERE conn_id = 'c1'`);
     const applied = command('create');
-    await eventually('the command to wait for the record', async () => {
-      const { rowCount } = await slot.db.query(
-        "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
-      );
-      return rowCount! > 0;
-    });
+    await untilLocked(slot.db);
     await worker.query('COMMIT');
     worker.release();
     await applied;

@@ -1,37 +1,22 @@
 /** Commands of a supervisor, and the sweep behind them; and a process that dies after each step of them. */
 import { REPLAY_UPDATE } from '../../workflows/subscription/contract.ts';
-import type { CrashWalk } from '../crash-walk.ts';
-import { answerTo, createCrashWalk, isAtRest } from '../crash-walk.ts';
+import { answerTo, isAtRest } from '../crash-walk.ts';
 import { eventually } from '../harness.ts';
-import type { SubscriptionAgent } from './agent.ts';
-import { AGENT, SWEEP_SCHEDULE_ID, takeSubscriptionAgent } from './agent.ts';
+import { AGENT, SWEEP_SCHEDULE_ID, agentOfTests, crashWalkOfAgents } from './agent.ts';
 import { agreement } from './agreement.ts';
-import { routerAddressText } from '../../api/subscription/router-address.ts';
 
 const CONNECTIONS = 40;
 
-let agent: SubscriptionAgent;
-let walk: CrashWalk;
+const agent = agentOfTests();
+const walk = crashWalkOfAgents(agent, { NOTIFICATION_RECONCILIATION_INTERVAL: '400ms' });
 /** Connections with which nothing has been done yet. */
 let untouched: string[];
 beforeAll(async () => {
-  agent = await takeSubscriptionAgent();
-  const { address } = agent.routers.ntf[0]!;
-  walk = createCrashWalk(agent.slot, {
-    ...agent.env,
-    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: routerAddressText(address, 'ntf'),
-    NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '30s',
-    NOTIFICATION_RECONCILIATION_INTERVAL: '400ms',
-  });
   await walk.survivor();
   await agent.activateToken();
   untouched = await agent.createMany(CONNECTIONS);
   await agent.active(undefined, 120_000);
 }, 180_000);
-afterAll(async () => {
-  await walk.release();
-  await agent.release();
-});
 
 const next = (): string => untouched.shift()!;
 const created = async (): Promise<number> =>

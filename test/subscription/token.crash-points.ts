@@ -1,33 +1,18 @@
 /** Operations on tokens, and a process that dies after each step of them. */
 import { poolWorkerWorkflowId } from '../../workflows/subscription/contract.ts';
-import type { CrashWalk } from '../crash-walk.ts';
-import { answerTo, createCrashWalk, isAtRest } from '../crash-walk.ts';
+import { answerTo, isAtRest } from '../crash-walk.ts';
 import { eventually } from '../harness.ts';
 import { newDevice } from './router-agent.ts';
 import { agreement } from './agreement.ts';
-import type { TokenAgent, Tokens } from './token-agent.ts';
-import { takeTokenAgent } from './token-agent.ts';
-import { routerAddressText } from '../../api/subscription/router-address.ts';
+import type { Tokens } from './token-agent.ts';
+import { crashWalkOfAgents } from './agent.ts';
+import { tokenAgentOfTests } from './token-agent.ts';
 
 /** The interval of a token's cron is waited for this long when the process died of setting it. */
 const CRON_LIMIT_MS = 330_000;
 
-let agent: TokenAgent;
-let walk: CrashWalk;
-beforeAll(async () => {
-  agent = await takeTokenAgent();
-  const { address } = router();
-  walk = createCrashWalk(agent.slot, {
-    ...agent.env,
-    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: routerAddressText(address, 'ntf'),
-    NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '30s',
-    NOTIFICATION_RECONCILIATION_INTERVAL: '1s',
-  });
-});
-afterAll(async () => {
-  await walk.release();
-  await agent.release();
-});
+const agent = tokenAgentOfTests();
+const walk = crashWalkOfAgents(agent, { NOTIFICATION_RECONCILIATION_INTERVAL: '1s' });
 
 const router = () => agent.routers.ntf[0]!;
 const onRouter = ({ device }: Tokens) =>

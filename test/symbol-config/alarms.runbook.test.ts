@@ -3,14 +3,12 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { eventually, operatorOf } from '../harness.ts';
 import { drillGround } from '../runbook/drill.ts';
-import type { SymbolRegistry } from './registry.ts';
-import { takeSymbolRegistry } from './registry.ts';
+import { registryOfTests } from './registry.ts';
 import { scratchFolder } from '../scratch.ts';
 
 const HOUR_MS = 3_600_000;
 
 const file = path.join(scratchFolder('alarms').dir, 'targets.json');
-let registry: SymbolRegistry;
 
 const ground = drillGround({
   env: () => ({
@@ -23,12 +21,8 @@ const ground = drillGround({
 });
 const { drill } = ground;
 
+const registry = registryOfTests(ground.slot, { acceptsUnsigned: true });
 beforeAll(async () => {
-  // The slot is the ground's, which releases it.
-  registry = await takeSymbolRegistry(
-    { ...ground.slot, release: async () => undefined },
-    { acceptsUnsigned: true },
-  );
   writeFileSync(file, JSON.stringify(registry.targets.targets));
   await registry.write(['BTC', 'ETH']);
   await ground.start();
@@ -36,7 +30,6 @@ beforeAll(async () => {
   await registry.tell();
   await registry.settled();
 }, 300_000);
-afterAll(() => registry.release());
 
 const heal = async () => registry.targets.heal();
 const refuse = async (symbol: string) => {

@@ -1,30 +1,20 @@
 /** Symbol configuration, and a process that dies after each step with which it changes something outside. */
 import type { Crawler, CrawlerRequest, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
 import { CONFIGURE_CRAWLER_UPDATE } from '../../workflows/symbol-config/contract.ts';
-import type { CrashWalk } from '../crash-walk.ts';
-import { answerTo, createCrashWalk } from '../crash-walk.ts';
+import { answerTo, crashWalksOfEachTest } from '../crash-walk.ts';
 import { eventually } from '../harness.ts';
-import type { SymbolRegistry } from './registry.ts';
-import { namesIn, takeSymbolRegistry } from './registry.ts';
+import { namesIn, registryOfTests } from './registry.ts';
 import { scratchFolder } from '../scratch.ts';
 
-let registry: SymbolRegistry;
-let walk: CrashWalk;
+const registry = registryOfTests();
+const beginWalk = crashWalksOfEachTest(() => registry.slot);
 const scratch = scratchFolder('crash-symbols');
-beforeAll(async () => {
-  registry = await takeSymbolRegistry();
-});
-afterAll(async () => {
-  await registry.release();
-});
-
-afterEach(() => walk.release());
 
 test('S1 S5 a process that dies after any step of a change: every target has the newest symbols', async () => {
   // A collector and an alert: each is a push and a row.
   const targets = registry.targets.targets.slice(0, 2);
   const targetsFile = scratch.write('targets.json', JSON.stringify(targets));
-  walk = createCrashWalk(registry.slot, {
+  const walk = beginWalk({
     NOTIFICATION_ROLES: 'symbol-config',
     NOTIFICATION_SYMBOL_TARGETS_FILE: targetsFile,
     NOTIFICATION_SYMBOL_RETRY_LADDER: '200ms,400ms,1s',
@@ -73,7 +63,7 @@ test('S1 S5 a process that dies after any step of a change: every target has the
 }, 600_000);
 
 test('S4 S7 a process that dies after any step of configuring the crawler: it is as was asked last', async () => {
-  walk = createCrashWalk(registry.slot, { NOTIFICATION_ROLES: 'symbol-config' });
+  const walk = beginWalk({ NOTIFICATION_ROLES: 'symbol-config' });
   await walk.survivor();
   const asked: Crawler[] = [];
   const answers: Promise<SymbolConfigState>[] = [];

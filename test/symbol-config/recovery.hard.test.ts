@@ -1,18 +1,17 @@
 /** The service as a process that is killed in the middle of its work: whatever it was doing is done in the end. */
 import { registerTargets } from '../../activities/symbol-config/targets.ts';
 import { SYMBOL_REGISTRY } from '../../workflows/symbol-config/contract.ts';
-import { createFleet } from '../service-process.ts';
+import { fleetOfEachTest } from '../service-process.ts';
 import { eventually } from '../harness.ts';
 import { registryOfTests } from './registry.ts';
 import { scratchFolder } from '../scratch.ts';
 
 const registry = registryOfTests();
-let fleet: ReturnType<typeof createFleet>;
+const fleet = fleetOfEachTest(() => registry.slot);
 const scratch = scratchFolder('recovery');
 let env: Record<string, string>;
 
-beforeAll(async () => {
-  fleet = createFleet(registry.slot);
+beforeAll(() => {
   const file = scratch.write('targets.json', JSON.stringify(registry.targets.targets));
   env = {
     NOTIFICATION_ROLES: 'symbol-config',
@@ -21,7 +20,6 @@ beforeAll(async () => {
     NOTIFICATION_SYMBOL_RETRY_LADDER: '200ms,400ms,1h',
   };
 });
-afterEach(() => fleet.killAll());
 
 test('S1 S3 S5 a service that is killed in a round, or between rounds, converges after its restart', async () => {
   const { targets } = registry;

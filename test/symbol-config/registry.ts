@@ -44,7 +44,7 @@ export interface TargetState {
   consecutive_failures: number;
 }
 
-/** @param given default: a slot that is taken for it. @param proof what the targets ask of a caller. */
+/** @param given another owner's slot, which that owner releases. Default: one that is taken for it. @param proof what the targets ask of a caller. */
 export async function takeSymbolRegistry(given?: Slot, proof?: CallerProof): Promise<SymbolRegistry> {
   const slot = given ?? (await takeSlot());
   const storeDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-symbols-'));
@@ -96,7 +96,7 @@ export async function takeSymbolRegistry(given?: Slot, proof?: CallerProof): Pro
         limitMs,
       ),
     async release() {
-      await slot.release();
+      if (!given) await slot.release();
       await targets.stop();
       rmSync(storeDir, { recursive: true, force: true });
     },
@@ -104,9 +104,9 @@ export async function takeSymbolRegistry(given?: Slot, proof?: CallerProof): Pro
 }
 
 /** The registry of a file of tests. */
-export const registryOfTests = (): SymbolRegistry =>
+export const registryOfTests = (...given: Parameters<typeof takeSymbolRegistry>): SymbolRegistry =>
   ofTests(
-    () => takeSymbolRegistry(),
+    () => takeSymbolRegistry(...given),
     (registry) => registry.release(),
   );
 
