@@ -1,4 +1,5 @@
 /** What `why` asks of each kind of work, and what it says. */
+import type { SkipReason } from '../api/intent/outcome.ts';
 
 /** Why a recipient got something, or did not. */
 export type Cause =
@@ -6,11 +7,7 @@ export type Cause =
   | 'published'
   | 'stream_in_doubt'
   | 'not_on_this_channel'
-  | 'recipient_unusable'
-  | 'throttled'
-  | 'expired'
-  | 'collapsed'
-  | 'cancelled'
+  | SkipReason
   | 'cancelled_before_acceptance'
   | 'waiting_for_attempt'
   | 'replayed'

@@ -250,22 +250,10 @@ const intent: Dashboard = {
       'failure_classification',
     ]),
     rates(
-      'Expired',
-      'Routes that were skipped because they were not worth sending any more.',
-      'notification_route_expired_total',
-      ['channel', 'notification_type'],
-    ),
-    rates(
-      'Collapsed',
-      'Routes that were skipped because another intent carries the newest of their window.',
-      'notification_route_collapsed_total',
-      ['channel', 'notification_type'],
-    ),
-    rates(
-      'Throttled',
-      'Routes that were skipped because they were beyond the throttle of their type.',
-      'notification_route_throttled_total',
-      ['channel', 'notification_type'],
+      'Skipped',
+      'Routes that expired, or were throttled, collapsed, or without a usable address.',
+      'notification_route_skipped_total',
+      ['channel', 'reason'],
     ),
     rates('Replays', 'Dead-lettered routes that were opened again.', 'notification_route_replays_total', [
       'channel',

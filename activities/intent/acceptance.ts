@@ -191,9 +191,8 @@ export function createAcceptance(resources: IntentResources) {
       countOutcome(intent, 'accepted');
       if (audience.kind === 'user') reportRecipients(intent, audience.recipients);
       const type = { notification_type: intent.notificationType };
-      for (const channel of now.collapsed) metrics.routeCollapsed({ ...type, channel });
-      for (const channel of now.throttled) metrics.routeThrottled({ ...type, channel });
-      const routes = { routes: now.acceptance.routeCount, throttled: now.throttled.length || undefined };
+      for (const skipped of now.skipped) metrics.routeSkipped({ ...type, ...skipped });
+      const routes = { routes: now.acceptance.routeCount, skipped: now.skipped.length || undefined };
       log.info({ ...logFieldsOf(intent), outcome: 'accepted', ...routes }, 'intent accepted');
     }
   }

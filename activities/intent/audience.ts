@@ -9,7 +9,7 @@ import type { Catalog, Channel, NotificationType } from '../../api/intent/catalo
 import { CHANNELS, channelsOf } from '../../api/intent/catalog.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { Locale } from '../../api/intent/mail-command.ts';
-import type { ROUTE_COLLAPSED, ROUTE_THROTTLED } from '../../api/intent/outcome.ts';
+import type { SkipReason } from '../../api/intent/outcome.ts';
 import { cutText } from '../../api/text.ts';
 import { USER_SERVICE_UNAVAILABLE } from '../../workflows/failures.ts';
 import { withHeartbeats } from '../heartbeat.ts';
@@ -244,9 +244,6 @@ function unusableReason(unusable: ReadonlyMap<string, string>): string {
   return [...named, ...(more > 0 ? [`${more} more recipients are like that`] : [])].join('; ');
 }
 
-/** Classification of an e-mail route that is skipped because the User Service has no usable answer about its user. */
-export const RECIPIENT_UNUSABLE = 'recipient_unusable';
-
 /** What the row of a route keeps: of the window that it has closed, if it has, and the position of what it carries in the contents. */
 export interface ClosedWindow {
   window?: string;
@@ -270,7 +267,7 @@ export interface RouteSlot {
   email: string | null;
   locale: Locale | null;
   /** Why a slot of the type's channels is skipped, as a mark and for people. */
-  mark?: typeof RECIPIENT_UNUSABLE | typeof ROUTE_THROTTLED | typeof ROUTE_COLLAPSED;
+  mark?: SkipReason;
   problem?: string;
   /** Of a slot that closes a window. */
   collapse?: ClosedWindow;
@@ -307,7 +304,7 @@ export function materializeRoutes(
       const { recipientRef, problem } = contact;
       if (!isWanted || channel === 'push' || problem === undefined)
         return slot(channel, recipientRef, isWanted, contact);
-      return { ...slot(channel, recipientRef, false), mark: RECIPIENT_UNUSABLE, problem };
+      return { ...slot(channel, recipientRef, false), mark: 'recipient_unusable', problem };
     }),
   );
 }

@@ -11,7 +11,6 @@ import type { Catalog } from '../../api/intent/catalog.ts';
 import { expiryOf, windowsOf } from '../../api/intent/catalog.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import { forgottenKeySql } from '../../api/intent/forgotten.ts';
-import { ROUTE_COLLAPSED } from '../../api/intent/outcome.ts';
 import { query } from '../postgres.ts';
 import type { ClosedWindow, RouteSlot } from './audience.ts';
 import { EARLIER } from './entries.ts';
@@ -107,7 +106,7 @@ export function closingOf(catalog: Catalog, intent: Intent, rows: readonly Windo
   function slotOfWindow({ position, carrier, items, ...row }: WindowRow): Partial<RouteSlot> {
     if (carrier !== null)
       return {
-        ...{ status: 'skipped', mark: ROUTE_COLLAPSED },
+        ...{ status: 'skipped', mark: 'collapsed' },
         problem: `notification ${carrier} carries the newest of its window`,
       };
     // It has expired, and nothing else is in the window.

@@ -7,8 +7,9 @@ import type { Redis } from 'ioredis';
 import type { Pool, PoolClient } from 'pg';
 import type { Catalog, Channel } from '../../api/intent/catalog.ts';
 import { expiryOf, windowsOf } from '../../api/intent/catalog.ts';
-import { channelOf, routeRefOf } from '../../api/ids.ts';
-import { ROUTE_COLLAPSED, ROUTE_THROTTLED } from '../../api/intent/outcome.ts';
+import { routeRefOf } from '../../api/ids.ts';
+import type { SkipReason } from '../../api/intent/outcome.ts';
+import { ROUTE_THROTTLED } from '../../api/intent/outcome.ts';
 import { forgottenKeySql } from '../../api/intent/forgotten.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { IntentContent } from '../../api/intent/fingerprint.ts';
@@ -143,10 +144,8 @@ export interface ToInsert {
 /** How an intent was accepted. */
 export interface AcceptedNow {
   acceptance: Accepted;
-  /** Channels of routes that are skipped because another intent has closed their windows. */
-  collapsed: Channel[];
-  /** Channels of routes beyond the throttle of its type. */
-  throttled: Channel[];
+  /** Its routes that are skipped, but for those of channels that its type does not use. */
+  skipped: { channel: Channel; reason: SkipReason }[];
   /** Its routes to publish, unless they are many. */
   toPublish: RouteName[];
 }
@@ -293,8 +292,10 @@ function acceptedNow({ intent: { notificationId }, slots }: ToRecord, throttled:
   const counts = { routeCount: slots.length, skipped: slots.length - open.length };
   return {
     acceptance: { outcome: 'accepted', routes, ...counts },
-    collapsed: slots.filter(({ mark }) => mark === ROUTE_COLLAPSED).map(({ channel }) => channel),
-    throttled: throttled.map(channelOf),
+    skipped: slots.flatMap(({ routeId, channel, mark }) => {
+      const reason = beyond.has(routeId) ? ROUTE_THROTTLED : mark;
+      return reason === undefined ? [] : [{ channel, reason }];
+    }),
     toPublish: listed.map((routeId) => ({ notificationId, routeId })),
   };
 }

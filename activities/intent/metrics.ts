@@ -10,7 +10,7 @@ import { searchableKey } from '../../api/ids.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { DeferralReason } from '../../workflows/intent/contract.ts';
 import type { StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
-import type { OutcomeKind } from '../../api/intent/outcome.ts';
+import type { OutcomeKind, SkipReason } from '../../api/intent/outcome.ts';
 import { countersOf, takenUpCounter } from '../counters.ts';
 import type { GaugeRead } from '../gauges.ts';
 import { COUNTED_AT_MOST, gaugeRead, observeReads } from '../gauges.ts';
@@ -77,17 +77,9 @@ export function createIntentMetrics(meter: Meter, catalog: Catalog) {
       'notification.route.dead_letters',
       'Routes that exhausted their budget',
     ),
-    routeExpired: counter<RouteAttributes>(
-      'notification.route.expired',
-      'Routes that were skipped because they were not worth sending any more',
-    ),
-    routeCollapsed: counter<RouteAttributes>(
-      'notification.route.collapsed',
-      'Routes that were skipped because another intent carries the newest of their window',
-    ),
-    routeThrottled: counter<RouteAttributes>(
-      'notification.route.throttled',
-      'Routes that were skipped because they were beyond the throttle of their type',
+    routeSkipped: counter<RouteAttributes & { reason: SkipReason }>(
+      'notification.route.skipped',
+      'Routes that were skipped, but for cancelled ones and those of channels that their type does not use',
     ),
     routeReplay: counter<RouteAttributes>(
       'notification.route.replays',

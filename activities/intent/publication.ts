@@ -219,7 +219,7 @@ export function createPublisher(resources: RouteResources, sparesBudgets = false
     const skipped = await settleRoutes(db, [{ ...route, lateness: latenessOf(route, expiredAt) }]);
     if (skipped.size === 0) return deferToFresherRow(route);
     void handOff.end(redis, [{ keys, token: '' }], true);
-    metrics.routeExpired(metricOf(route));
+    metrics.routeSkipped({ ...metricOf(route), reason: 'expired' });
     log.info({ ...logFields(route), result: 'expired', expired_at: expiredAt }, 'route expired');
     return { status: 'skipped' };
   }

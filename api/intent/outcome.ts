@@ -25,12 +25,15 @@ export const OUTCOME_KINDS = [...TERMINAL_OUTCOMES, ...OTHER_OUTCOMES] as const;
 
 export type OutcomeKind = (typeof OUTCOME_KINDS)[number];
 
-/** How the row of a route is marked that was skipped because it came too late. */
-export const ROUTE_EXPIRED = 'expired';
-/** How the row of a route is marked that was skipped because the route of another intent has closed its window. */
-export const ROUTE_COLLAPSED = 'collapsed';
-/** The same for one that was beyond the throttle of its type. */
-export const ROUTE_THROTTLED = 'throttled';
+/**
+ * Why a route was skipped, and how its row is marked then, but for `cancelled`. `recipient_unusable`: the User Service has no
+ * usable answer about the user. `throttled`: beyond the throttle of the type. `collapsed`: the route of another intent has
+ * closed its window.
+ */
+export type SkipReason = 'cancelled' | 'expired' | 'recipient_unusable' | 'throttled' | 'collapsed';
+/** In statements. */
+export const ROUTE_EXPIRED = 'expired' satisfies SkipReason;
+export const ROUTE_THROTTLED = 'throttled' satisfies SkipReason;
 
 export const OUTCOMES_STREAM = 'notification:outcomes';
 
@@ -77,7 +80,7 @@ export type Outcome = About &
     | ({ kind: 'route_published' } & OfRoute)
     | ({
         kind: 'route_skipped';
-        reason: 'cancelled' | 'expired' | 'recipient_unusable' | 'throttled' | 'collapsed';
+        reason: SkipReason;
       } & OfRoute)
     | ({ kind: 'route_dead_lettered'; reason: string } & OfRoute)
     /** A dead-lettered route that was replayed, and is published. */

@@ -1,7 +1,6 @@
 /** Why a recipient got the push or e-mail of an intent, or did not. */
 import { routeRefOf } from '../../api/ids.ts';
 import { isUrgentType } from '../../api/intent/catalog.ts';
-import { ROUTE_COLLAPSED, ROUTE_EXPIRED, ROUTE_THROTTLED } from '../../api/intent/outcome.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
 import { timeOfEntry } from '../../api/stream-ids.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
@@ -23,8 +22,6 @@ const UNREAD_LOOKED_INTO = 1_000;
 const UNREAD_FIELDS = ['recipient_user_ids_json', 'notification_type'];
 /** Open intents that are read. */
 const OPEN_LOOKED_INTO = 50_000;
-/** How acceptance marks a route of a recipient for whom the User Service has no usable answer. */
-const RECIPIENT_UNUSABLE = 'recipient_unusable';
 
 /** @returns what rows say, newest first. */
 export async function findIntentCauses(
@@ -150,14 +147,14 @@ function causeOfSettledRoute(row: RouteRow): CauseOfRoute {
       `is dead since ${time}, after ${row.attempt_count} of ${row.max_attempts} attempts, because of ${failureOf(row)}; ${next}`,
     ];
   }
-  if (classification === ROUTE_EXPIRED)
+  if (classification === 'expired')
     return ['expired', `was skipped at ${time} because it came too late: ${message}`];
-  if (classification === ROUTE_COLLAPSED) return ['collapsed', `was collapsed at ${time}: ${message}`];
+  if (classification === 'collapsed') return ['collapsed', `was collapsed at ${time}: ${message}`];
   if (at.getTime() !== acceptedAt.getTime())
     return ['cancelled', `was skipped because an operator cancelled it at ${time}`];
-  if (classification === ROUTE_THROTTLED)
+  if (classification === 'throttled')
     return ['throttled', `was skipped because of the throttle of its type: ${message}`];
-  return classification === RECIPIENT_UNUSABLE
+  return classification === 'recipient_unusable'
     ? ['recipient_unusable', `was skipped because of what is known of the user: ${message}`]
     : ['not_on_this_channel', 'was skipped because its type does not use this channel'];
 }

@@ -134,7 +134,7 @@ describe.each(['child', 'direct'])('mode %s', (mode) => {
     const told = await endOf(slot, third);
     expect(told.filter((one) => one.kind === 'route_skipped' && one.reason === 'throttled')).toHaveLength(2);
     expect(told.at(-1)).toMatchObject({ kind: 'settled', published: 0, skipped: 2, deadLettered: 0 });
-    expect(slot.logs).toContainEqual(expect.objectContaining({ notification_id: third, throttled: 2 }));
+    expect(slot.logs).toContainEqual(expect.objectContaining({ notification_id: third, skipped: 2 }));
 
     await age('59 minutes');
     await untilStatuses(slot, await publish(SALE, 'user-1'), ...THROTTLED);
@@ -225,7 +225,10 @@ describe('the statement that accepts', () => {
     const audience = { kind: 'user' as const, recipients: [...users] };
     const items = intents.map((intent) => ({ intent, audience }));
     const accepted = await insertRecords(db, items, { ...SETTINGS, catalog, redis: slot.redis });
-    return intents.map(({ notificationId }) => accepted.get(notificationId)?.throttled.length);
+    return intents.map(
+      ({ notificationId }) =>
+        accepted.get(notificationId)?.skipped.filter(({ reason }) => reason === 'throttled').length,
+    );
   }
   const written = async (...intents: Intent[]) => {
     await writeRows(slot.db, intents);
