@@ -6,56 +6,34 @@
  * leaves it alone when it is not open any more.
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
-import type { WorkflowClient } from '@temporalio/client';
-import type { Redis } from 'ioredis';
-import type { Pool } from 'pg';
-import type { Logger } from 'pino';
-import type { Catalog, NotificationType } from '../../api/intent/catalog.ts';
-import { channelsOf, windowsOf } from '../../api/intent/catalog.ts';
+import { channelsOf } from '../../api/intent/catalog.ts';
 import { searchableKey } from '../../api/ids.ts';
 import type { Intent, MalformedCode } from '../../api/intent/entry.ts';
+import { windowsOf } from '../../api/intent/entry.ts';
 import { ACCEPTANCE_DEFERRED } from '../../workflows/failures.ts';
 import type { Acceptance, NotificationInput, RouteToPublish } from '../../workflows/intent/contract.ts';
 import { isListed, notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { RouteActivities } from './routes.ts';
 import { createAudienceResolver } from './audience.ts';
-import type { Audience, ChannelBudgets } from './audience.ts';
+import type { Audience } from './audience.ts';
 import type { AcceptedNow, ToInsert } from './decisions.ts';
 import { conflictText, findIntents, insertRecords, listRoutesToPublish } from './decisions.ts';
 import { endIntents, giveUp, isGivenUp, noteTrouble } from './entries.ts';
 import type { Trouble } from './entries.ts';
 import { logFieldsOf } from './metrics.ts';
 import { refuse, refusedIntent } from './malformed.ts';
-import type { IntentMetrics } from './metrics.ts';
 import { isPostgresRefusal } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import { statusOf } from '../workflows.ts';
-import type { UserService } from './user-service.ts';
+import type { IntentResources } from './resources.ts';
 
 /** Attempts that wait for a row that PostgreSQL has forgotten: some eight minutes, and a reader needs seconds. */
 const ATTEMPTS_WITHOUT_ROW = 20;
 
-export interface IntentResources {
-  db: Pool;
-  redis: Redis;
-  workflows: WorkflowClient;
-  userService: UserService;
-  log: Logger;
-  metrics: IntentMetrics;
-  catalog: Catalog;
-  intent: {
-    budgets: ChannelBudgets;
-    /** How long at least an idempotency key stays reserved, ms. */
-    idempotencyTtlMs: number;
-    /** Length to which Redis trims the stream of push events. */
-    gatewayMaxLen: number;
-    /** Normalised, unique addresses by notification type. */
-    adminEmails: ReadonlyMap<NotificationType, readonly string[]>;
-    /** See the audience's resolver. */
-    maxLookups: number;
-    unusableAfterAttempts: number;
-  };
-}
+type AcceptanceResources = Pick<
+  IntentResources,
+  'db' | 'redis' | 'workflows' | 'userService' | 'log' | 'metrics' | 'catalog' | 'intent'
+>;
 
 /** How an intent was decided, or why that could not be done now. */
 export type Decided = AcceptedNow | { acceptance: Acceptance } | { error: unknown };
@@ -70,9 +48,9 @@ export interface AcceptanceOptions {
 /** The way in which all intents of this process are accepted, one or many together. */
 export type AcceptIntents = ReturnType<typeof createAcceptance>;
 
-export function createAcceptance(resources: IntentResources) {
+export function createAcceptance(resources: AcceptanceResources) {
   const { db, redis, workflows, log, metrics, catalog, intent: settings } = resources;
-  const resolveAudience = createAudienceResolver({ ...resources, ...settings });
+  const resolveAudience = createAudienceResolver(resources);
 
   /**
    * Accepts intents durably, or records durably why not: each for itself, and of two with one key the first before the
@@ -303,7 +281,7 @@ export function createIntentActivities(
     async acceptIntent({ notificationId, dispatch }: NotificationInput): Promise<Acceptance> {
       const { isLocal, attempt } = Context.current().info;
       const options = { attempt: isLocal ? 0 : attempt };
-      // Who is here has failed before, or will take a while.
+      // The first try has failed before this one, or the recipients are many.
       if (!isLocal) await noteTrouble(db, notificationId, options);
       const decided = (await acceptIntents([notificationId], options)).get(notificationId)!;
       if ('error' in decided) throw decided.error;
@@ -315,10 +293,10 @@ export function createIntentActivities(
 
     /** The routes to publish among those at [offset, offset + limit) of a notification, ordered by route id. */
     listRoutesToPublish: (notificationId: string, offset: number, limit: number): Promise<RouteToPublish[]> =>
-      listRoutesToPublish(db, notificationId, offset, limit),
+      listRoutesToPublish(db, { notificationId, offset, limit }),
   };
 
-  /** Without them, when they could not be made: nothing is spent then, and the workflow goes on from there. */
+  /** Leaves first attempts that fail here to the workflow: they spend nothing. */
   async function withFirstAttempts(notificationId: string, acceptance: Acceptance): Promise<Acceptance> {
     if (acceptance.outcome !== 'accepted' || !isListed(acceptance)) return acceptance;
     try {

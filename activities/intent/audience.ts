@@ -1,5 +1,5 @@
 /**
- * Whom an intent reaches, users as the User Service knows them and administrators as configured, and the routes that
+ * The audience of an intent, users as the User Service knows them and administrators as configured, and the routes that
  * follow from it.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -15,8 +15,8 @@ import { USER_SERVICE_UNAVAILABLE } from '../../workflows/failures.ts';
 import { withHeartbeats } from '../heartbeat.ts';
 import { reasonOf } from '../reason.ts';
 import type { Trouble } from './entries.ts';
-import type { IntentMetrics } from './metrics.ts';
-import type { Recipient, UserService } from './user-service.ts';
+import type { IntentResources } from './resources.ts';
+import type { Recipient } from './user-service.ts';
 import { InvalidAddressError, LeftAloneError, UnusableUserError } from './user-service.ts';
 
 /** A lookup that failed is made again after these pauses, ms: a large audience always loses a few. */
@@ -46,16 +46,7 @@ export type Audience =
   | { kind: 'user'; recipients: readonly (Recipient | UnusableRecipient)[] }
   | { kind: 'admin_email'; emails: readonly string[] };
 
-interface AudienceSources {
-  userService: UserService;
-  metrics: IntentMetrics;
-  /** Normalised, unique addresses by notification type. */
-  adminEmails: ReadonlyMap<NotificationType, readonly string[]>;
-  /** Lookups that this process makes concurrently. */
-  maxLookups: number;
-  /** Attempts after which a recipient without a usable answer is served without e-mail. */
-  unusableAfterAttempts: number;
-}
+type AudienceResources = Pick<IntentResources, 'userService' | 'metrics' | 'intent'>;
 
 /** One of the recipients does not exist; then the intent is not accepted for the others either. */
 type UnknownUser = Pick<Recipient, 'userId'> & { kind: 'unknown_user' };
@@ -72,8 +63,8 @@ export type NoteTrouble = (trouble: Omit<Trouble, 'attempt'>) => Promise<number>
  * when lookups fail (retried), or CancelledFailure. What was found is kept in this process for the next attempt. Lookups
  * that are not done when `patience` resolves have failed.
  */
-export function createAudienceResolver(sources: AudienceSources) {
-  const { userService, metrics, adminEmails, maxLookups, unusableAfterAttempts } = sources;
+export function createAudienceResolver({ userService, metrics, intent: settings }: AudienceResources) {
+  const { adminEmails, maxLookups, unusableAfterAttempts } = settings;
   const takePart = createTurns(maxLookups);
   const foundRecipients = createFoundRecipients();
   const largeAudience = pLimit(MOST_LARGE_AUDIENCES);
@@ -273,9 +264,6 @@ export interface RouteSlot {
   collapse?: ClosedWindow;
 }
 
-/** Attempts a channel may spend on a route. */
-export type ChannelBudgets = Record<Channel, number>;
-
 /**
  * Every recipient gets a slot on each channel; slots outside the type's channels are skipped, and so is the e-mail of a
  * recipient without a usable address. An empty list of administrators gets one skipped e-mail slot, so that the gap in the configuration stays visible.
@@ -284,7 +272,7 @@ export function materializeRoutes(
   catalog: Catalog,
   type: NotificationType,
   audience: Audience,
-  budgets: ChannelBudgets,
+  budgets: IntentResources['intent']['budgets'],
 ): RouteSlot[] {
   const slot = (channel: Channel, recipientRef: string, publish: boolean, contact?: Contact): RouteSlot => ({
     routeId: `${channel}:${recipientRef}`,
@@ -374,12 +362,12 @@ interface Participant {
 /**
  * @param most tasks that run concurrently, of all participants together.
  * @returns a function that adds a participant. Participants get turns one after the other, and none gets one while it has as many
- * as are left for everybody: one alone uses half of them, two in the long run a third each. So a few whose tasks hang
- * leave turns to others, and once all are taken the next goes to a participant without one.
+ * as are left for all: one alone uses half of them, two in the long run a third each. So participants whose tasks hang leave
+ * turns to others, and once all are taken the next goes to a participant without one.
  */
 export function createTurns(most: number): () => TakeTurn {
   let running = 0;
-  // Those who wait, in the order in which they get the next turns.
+  // Participants that wait, in the order in which they get the next turns.
   const queue: Participant[] = [];
 
   function giveTurns(): void {

@@ -1,8 +1,5 @@
 /** Releases the routes that waited for a channel or a producer, after a resume (workflows/intent/channel.ts). */
 import { Context } from '@temporalio/activity';
-import type { WorkflowClient } from '@temporalio/client';
-import type { Pool } from 'pg';
-import type { Logger } from 'pino';
 import { routeRefOf } from '../../api/ids.ts';
 import type { HeldName } from '../../workflows/intent/channel-contract.ts';
 import { holdKeyOf, producerOf } from '../../workflows/intent/channel-contract.ts';
@@ -10,6 +7,7 @@ import { CHANNELS, CHANNEL_RESUMED_SIGNAL, routeWorkflowId } from '../../workflo
 import { heartbeat } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
 import { signalIfRunning } from '../workflows.ts';
+import type { IntentResources } from './resources.ts';
 import type { WaitingRoute } from './route-rows.ts';
 import { placeOf, waitingRoutes } from './route-rows.ts';
 
@@ -22,21 +20,19 @@ const PAGE_SIZE = 500;
  */
 const COMMIT_ALLOWANCE_MS = 60_000;
 
-export interface ChannelResources {
-  db: Pool;
-  log: Logger;
-  workflows: WorkflowClient;
-}
-
 export type ChannelActivities = ReturnType<typeof createChannelActivities>;
 
-/** Where a drain stands, kept in its heartbeat so that another worker goes on from there. */
+/** How far a drain has come; its heartbeat keeps it, so that another worker continues from there. */
 interface DrainProgress {
   released: number;
   after: string[];
 }
 
-export function createChannelActivities({ db, log, workflows }: ChannelResources) {
+export function createChannelActivities({
+  db,
+  log,
+  workflows,
+}: Pick<IntentResources, 'db' | 'log' | 'workflows'>) {
   /** One that was settled since it was listed, or is about to be started, sees the channel open anyway. */
   const release = ({ notificationId, routeId }: WaitingRoute): Promise<void> =>
     signalIfRunning(workflows, routeWorkflowId(notificationId, routeRefOf(routeId)), CHANNEL_RESUMED_SIGNAL);

@@ -8,8 +8,8 @@
  */
 import type { Pool, PoolClient } from 'pg';
 import type { Catalog } from '../../api/intent/catalog.ts';
-import { expiryOf, windowsOf } from '../../api/intent/catalog.ts';
 import type { Intent } from '../../api/intent/entry.ts';
+import { expiryOf, windowsOf } from '../../api/intent/entry.ts';
 import { forgottenKeySql } from '../../api/intent/forgotten.ts';
 import { query } from '../postgres.ts';
 import type { ClosedWindow, RouteSlot } from './audience.ts';

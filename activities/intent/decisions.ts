@@ -6,7 +6,6 @@ import { ApplicationFailure } from '@temporalio/activity';
 import type { Redis } from 'ioredis';
 import type { Pool, PoolClient } from 'pg';
 import type { Catalog, Channel } from '../../api/intent/catalog.ts';
-import { expiryOf, windowsOf } from '../../api/intent/catalog.ts';
 import { routeRefOf } from '../../api/ids.ts';
 import type { SkipReason } from '../../api/intent/outcome.ts';
 import { ROUTE_THROTTLED } from '../../api/intent/outcome.ts';
@@ -14,20 +13,27 @@ import { forgottenKeySql } from '../../api/intent/forgotten.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { IntentContent } from '../../api/intent/fingerprint.ts';
 import { differingFields } from '../../api/intent/fingerprint.ts';
-import { MAX_TIMESTAMP_MS } from '../../api/intent/entry.ts';
+import { MAX_TIMESTAMP_MS, expiryOf, windowsOf } from '../../api/intent/entry.ts';
 import { ACCEPTANCE_DEFERRED } from '../../workflows/failures.ts';
-import type { Acceptance, IntentStatus, RouteToPublish } from '../../workflows/intent/contract.ts';
+import type {
+  Acceptance,
+  IntentStatus,
+  RouteSlice,
+  RouteToPublish,
+} from '../../workflows/intent/contract.ts';
 import { MAX_CHILDREN_PER_PARENT } from '../../workflows/intent/contract.ts';
 import { columnsOf, query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import { inTransaction } from '../transactions.ts';
-import type { Audience, ChannelBudgets, RouteSlot } from './audience.ts';
+import type { Audience, RouteSlot } from './audience.ts';
 import { materializeRoutes } from './audience.ts';
 import type { Closing } from './collapse.ts';
 import { closingOf, findWindows } from './collapse.ts';
 import { EARLIER } from './entries.ts';
 import { handOff, handOffKey } from './hand-off.ts';
+import type { IntentResources } from './resources.ts';
 import type { RouteName } from './route-rows.ts';
+import { listRoutes } from './route-rows.ts';
 
 /** Recipients whose routes one statement writes: short of its time-out on a slow disk, too. */
 const RECIPIENTS_PER_STATEMENT = 2_500;
@@ -36,11 +42,6 @@ export type Decision =
   | Acceptance
   /** An earlier intent with the same key is not decided yet. */
   | { outcome: 'earlier_waits'; notificationId: string };
-
-interface ListedRoute {
-  route_id: string;
-  is_published: boolean;
-}
 
 type Accepted = Extract<Acceptance, { outcome: 'accepted' }>;
 
@@ -111,28 +112,22 @@ export async function conflictText(db: Pool, intent: Intent, conflictsWith: stri
 
 async function acceptanceOf(db: Pool, notificationId: string): Promise<Acceptance> {
   const [counts] = await query<{ routes: number; skipped: number }>(db, COUNT_ROUTES, [notificationId]);
-  const { routes, skipped } = counts!;
-  const isListed = routes - skipped <= MAX_CHILDREN_PER_PARENT;
-  return {
-    outcome: 'accepted',
-    routes: isListed ? await listRoutesToPublish(db, notificationId, 0, null) : [],
-    routeCount: routes,
-    skipped,
-  };
+  const { routes: routeCount, skipped } = counts!;
+  const slice = { notificationId, offset: 0, limit: routeCount };
+  const isListed = routeCount - skipped <= MAX_CHILDREN_PER_PARENT;
+  const routes = isListed ? await listRoutesToPublish(db, slice) : [];
+  return { outcome: 'accepted', routes, routeCount, skipped };
 }
 
-/** The routes to publish among those at [offset, offset + limit) of a notification, ordered by route id. */
-export async function listRoutesToPublish(
-  db: Pool,
-  notificationId: string,
-  offset: number,
-  limit: number | null,
-): Promise<RouteToPublish[]> {
-  const rows = await query<ListedRoute>(db, LIST_ROUTES, [notificationId, offset, limit]);
-  return rows.map(({ route_id, is_published: isPublished }) => ({
-    routeRef: routeRefOf(route_id),
-    ...(isPublished ? { isPublished } : {}),
-  }));
+/** Those routes of a slice that are not skipped. */
+export async function listRoutesToPublish(db: Pool, slice: RouteSlice): Promise<RouteToPublish[]> {
+  const routes = await listRoutes(db, slice);
+  return routes
+    .filter(({ status }) => status !== 'skipped')
+    .map(({ routeId, status }) => ({
+      routeRef: routeRefOf(routeId),
+      ...(status === 'published' ? { isPublished: true } : {}),
+    }));
 }
 
 /** An intent that is to be accepted for an audience. */
@@ -150,13 +145,9 @@ export interface AcceptedNow {
   toPublish: RouteName[];
 }
 
-interface InsertOptions {
-  catalog: Catalog;
-  budgets: ChannelBudgets;
-  idempotencyTtlMs: number;
-  /** Asked about types with a throttle alone. */
-  redis: Redis;
-}
+/** Redis is asked about types with a throttle alone. */
+type InsertOptions = Pick<IntentResources, 'catalog' | 'redis'> &
+  Pick<IntentResources['intent'], 'budgets' | 'idempotencyTtlMs'>;
 
 /**
  * Writes records and routes, all or nothing: usually in one statement, and those of a large audience in several of one
@@ -363,22 +354,9 @@ const COUNT_ROUTES = {
      WHERE notification_id = $1`,
 };
 
-const LIST_ROUTES = {
-  name: 'list_routes',
-  text: `
-    SELECT route_id, status = 'published' AS is_published
-      FROM (SELECT route_id, status
-              FROM notification.routes
-             WHERE notification_id = $1
-             ORDER BY route_id
-            OFFSET $2 LIMIT $3) AS route
-     WHERE status <> 'skipped'
-     ORDER BY route_id`,
-};
-
 /**
  * Counts the recipients of throttled types; `throttled` has those that are beyond. The rows of throttles are locked in one
- * order by everybody, and each statement sees them as the one before has left them. What has expired is not sent, nor counted.
+ * order by every process, and each statement sees them as the one before has left them. What has expired is not sent, nor counted.
  * What was handed off before counts first, and passes in any case.
  * Full joins are no nested loops: the plan is made once, for as few rows as there were then.
  *
@@ -467,7 +445,7 @@ const accept = (records: string, complete: number): string => `
 
 /**
  * An intent that is not open, one whose key is taken, and one that an earlier intent with its key waits before insert nothing
- * at all. Keys are taken in one order by everybody, so that two of these never wait for each other. All times are
+ * at all. All processes take keys in one order, so that two of them never wait for each other. All times are
  * PostgreSQL's: retention, channels and cancellation compare them with its clock. $1 notifications, $2 when they
  * occurred, $3 when they expire, $4 contents, $5 how long a key stays reserved, ms, $6 to $17 routes, $18 notifications that have
  * no further ones, $19 to $23 notifications of throttled types.

@@ -19,8 +19,6 @@ import {
 import type { WorkflowClient } from '@temporalio/client';
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import { Context } from '@temporalio/activity';
-import type { Pool } from 'pg';
-import type { Logger } from 'pino';
 import { given } from '../../api/given.ts';
 import { searchableKey } from '../../api/ids.ts';
 import { parseTraceparent } from '../../api/intent/traceparent.ts';
@@ -38,7 +36,7 @@ import { BEFORE_NEW_ONES } from '../../workflows/policies.ts';
 import { isPostgresAway, query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import type { AcceptIntents } from './acceptance.ts';
-import type { RouteResources } from './publication.ts';
+import type { IntentResources, RouteResources } from './resources.ts';
 import { createPublisher } from './publication.ts';
 import type { RouteName } from './route-rows.ts';
 import { loadEach } from './route-rows.ts';
@@ -66,26 +64,14 @@ const IDLE_LOOK_MS = 1_000;
 /** While others must be decided first, ms. */
 const FULL_LOOK_MS = 20;
 
-export interface DispatchResources {
-  db: Pool;
-  workflows: WorkflowClient;
-  log: Logger;
+export type DispatchResources = Pick<IntentResources, 'db' | 'workflows' | 'log'> & {
   deliverTogether: DeliverTogether;
-  bridge: { dispatch: DispatchMode };
-}
+  bridge: Pick<IntentResources['bridge'], 'dispatch'>;
+};
 
-export interface Dispatcher {
-  /** There may be something to dispatch. */
-  wake(): void;
-  /** Intents whose time has come are dispatched from now on, too. */
-  release(): void;
-  /** Dispatches until `stop`, and ends what it has begun. @throws what the first failure was. */
-  run(stop: AbortSignal): Promise<void>;
-  /** Intents that were dispatched so far. */
-  readonly dispatched: number;
-}
+export type Dispatcher = ReturnType<typeof createDispatcher>;
 
-export function createDispatcher(resources: DispatchResources): Dispatcher {
+export function createDispatcher(resources: DispatchResources) {
   const { db, workflows, log, deliverTogether, bridge } = resources;
   const isDirect = bridge.dispatch === 'direct';
   const inWork = new Set<string>();
@@ -100,15 +86,19 @@ export function createDispatcher(resources: DispatchResources): Dispatcher {
   let awake = Promise.withResolvers<void>();
 
   return {
+    /** There may be something to dispatch. */
     wake: () => awake.resolve(),
+    /** Intents whose time has come are dispatched from now on, too. */
     release() {
       mostReleased = MOST_RELEASED;
       awake.resolve();
     },
+    /** Intents that were dispatched so far. */
     get dispatched() {
       return dispatched;
     },
-    async run(stop) {
+    /** Dispatches until `stop`, and ends what it has begun. @throws what the first failure was. */
+    async run(stop: AbortSignal): Promise<void> {
       const onStop = () => awake.resolve();
       stop.addEventListener('abort', onStop);
       try {

@@ -4,8 +4,9 @@
  */
 import type { Pool } from 'pg';
 import type { Catalog } from '../../api/intent/catalog.ts';
-import { isUrgentType, windowsOf } from '../../api/intent/catalog.ts';
+import { isUrgentType } from '../../api/intent/catalog.ts';
 import type { Intent, MalformedIntent } from '../../api/intent/entry.ts';
+import { windowsOf } from '../../api/intent/entry.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import { KEYS_OF_ENTRY } from '../../api/intent/forgotten.ts';
 import { STREAM_START } from '../../api/stream-ids.ts';
@@ -238,7 +239,7 @@ export interface Trouble {
   attempt: number;
   /** Left as it is when undefined. */
   reason?: string;
-  /** The attempt found everybody but users for whom there is no usable answer. */
+  /** The attempt found all users but those for whom there is no usable answer. */
   isUnusableOnly?: boolean;
 }
 

@@ -2,7 +2,6 @@
 import { createHash } from 'node:crypto';
 import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool } from 'pg';
-import type { Logger } from 'pino';
 import { canonicalJson } from '../../api/canonical-json.ts';
 import { searchableKey } from '../../api/ids.ts';
 import type { Intent, MalformedCode, MalformedIntent } from '../../api/intent/entry.ts';
@@ -10,24 +9,15 @@ import { fieldNamedIn, rawFieldsOf } from '../../api/intent/entry.ts';
 import { cutText, wellFormedText } from '../../api/text.ts';
 import { POSTGRES_UNUSABLE } from '../../workflows/failures.ts';
 import { isPostgresRefusal, query } from '../postgres.ts';
-import type { IntentMetrics } from './metrics.ts';
+import type { IntentResources } from './resources.ts';
 import { logFieldsOf } from './metrics.ts';
 
 /** Of the reason in a bare row, characters. */
 const MAX_REASON = 500;
 
-/** Without what an entry held, nothing can be said. $1 entry, $2 its fields. */
-const IS_OTHER_MALFORMED = {
-  name: 'is_other_malformed_intent',
-  text: `
-    SELECT raw_fields <> $2::jsonb AND failure_code <> 'unstorable' AS is_other
-      FROM notification.malformed_intents
-     WHERE stream_entry_id = $1`,
-};
-
 /**
  * $9 the intent that is decided by it, or null: one that is not open any more is left as it is. $10 the field that the refusal
- * is about.
+ * is about. Without what an entry before held, nothing can be said of whether it is another one.
  */
 const RECORD_MALFORMED = {
   name: 'record_malformed_intent',
@@ -52,8 +42,13 @@ const RECORD_MALFORMED = {
                                      CASE WHEN conflicts_with IS NULL
                                           THEN json_build_object('failure_code', failure_code, 'field', $10::text)
                                           ELSE json_build_object('conflicts_with', conflicts_with) END,
-                                     notification_type, producer, idempotency_key, NULL, NULL)
-      FROM refused`,
+                                     notification_type, producer, idempotency_key, NULL, NULL)::text AS told,
+           true AS is_new, false AS is_other
+      FROM refused
+     UNION ALL
+    SELECT NULL, false, raw_fields <> $7::jsonb AND failure_code <> 'unstorable'
+      FROM notification.malformed_intents
+     WHERE stream_entry_id = $1::text`,
 };
 
 /** @returns the row for an intent that cannot become a notification, although nothing is wrong with its form. */
@@ -98,11 +93,9 @@ interface Verdict {
   conflictsWith?: string | undefined;
 }
 
-export interface RefusalResources {
-  db: Pool;
-  log: Logger;
-  metrics: Pick<IntentMetrics, 'intentMalformed'>;
-}
+export type RefusalResources = Pick<IntentResources, 'db' | 'log'> & {
+  metrics: Pick<IntentResources['metrics'], 'intentMalformed'>;
+};
 
 /**
  * Records why an entry is refused: one row, however often the entry is read. One that PostgreSQL does not take is kept bare, as
@@ -140,28 +133,25 @@ async function record(
   malformed: MalformedIntent,
   decides: Verdict,
 ): Promise<MalformedIntent | undefined> {
-  const { streamEntryId, rawFields, failureCode } = malformed;
   try {
-    const inserted = await insertMalformed(db, malformed, decides);
-    if (inserted) return inserted;
-    const values = [streamEntryId, JSON.stringify(rawFields)];
-    const [before] = await query<{ is_other: boolean }>(db, IS_OTHER_MALFORMED, values);
-    return before?.is_other
-      ? await insertMalformed(db, reusedEntry(malformed, 'a malformed entry'))
-      : undefined;
+    const { isNew, isOther } = await insertMalformed(db, malformed, decides);
+    if (!isOther) return isNew ? malformed : undefined;
+    const reused = reusedEntry(malformed, 'a malformed entry');
+    return (await insertMalformed(db, reused, {})).isNew ? reused : undefined;
   } catch (error) {
     if (!isPostgresRefusal(error)) throw error;
+    const { streamEntryId, failureCode } = malformed;
     const failureMessage = cutText(wellFormedText(`${failureCode}; ${error.message}`), MAX_REASON);
     const bare = { streamEntryId, failureCode: 'unstorable', failureMessage, rawFields: {} } as const;
-    return insertMalformed(db, bare, decides).catch(blameTable);
+    return (await insertMalformed(db, bare, decides).catch(blameTable)).isNew ? bare : undefined;
   }
 }
 
 async function insertMalformed(
   db: Pool,
   malformed: MalformedIntent,
-  { intent, conflictsWith }: Verdict = {},
-): Promise<MalformedIntent | undefined> {
+  { intent, conflictsWith }: Verdict,
+): Promise<{ isNew: boolean; isOther: boolean }> {
   const values = [
     malformed.streamEntryId,
     malformed.notificationType ?? null,
@@ -174,8 +164,8 @@ async function insertMalformed(
     intent?.notificationId ?? null,
     fieldNamedIn(malformed.failureMessage) ?? null,
   ];
-  const inserted = await query(db, RECORD_MALFORMED, values);
-  return inserted.length === 1 ? malformed : undefined;
+  const [row] = await query<{ is_new: boolean; is_other: boolean }>(db, RECORD_MALFORMED, values);
+  return { isNew: row?.is_new ?? false, isOther: row?.is_other ?? false };
 }
 
 function blameTable(error: unknown): never {

@@ -4,7 +4,6 @@
  * is in trouble needs one. All of it may be done twice: an order that a route has carried out has no effect on it, nothing
  * is cancelled twice, and Redis remembers which entries it has appended.
  */
-import type { WorkflowClient } from '@temporalio/client';
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import pLimit from 'p-limit';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
@@ -23,8 +22,9 @@ import type { OperationItem, OperationWork } from '../operations.ts';
 import { PARALLEL_ITEMS, operationItems, workOf } from '../operations.ts';
 import { statusOf, unlessGone } from '../workflows.ts';
 import { handOff } from './hand-off.ts';
-import type { Attempt, RouteResources } from './publication.ts';
+import type { Attempt } from './publication.ts';
 import { createPublisher } from './publication.ts';
+import type { IntentResources, RouteResources } from './resources.ts';
 import type { RouteName, RouteRow } from './route-rows.ts';
 import { isOpen, loadEach, nameOf } from './route-rows.ts';
 import { startRoute, updateDeadLetter } from './routes.ts';
@@ -37,13 +37,8 @@ import { giveUp } from './entries.ts';
  */
 const REMEMBER_REPUBLISHED_MS = 30 * 86_400_000;
 
-interface OperationResources extends RouteResources {
-  workflows: WorkflowClient;
-  intentsStream: string;
-}
-
 export function intentOperations(
-  resources: OperationResources,
+  resources: RouteResources & Pick<IntentResources, 'workflows'> & { intentsStream: string },
 ): Partial<Record<OperationKind, OperationWork<OperationItem>>> {
   const { db, redis, workflows, catalog, intentsStream } = resources;
   const publisher = createPublisher(resources);
@@ -80,8 +75,8 @@ export function intentOperations(
     }, order);
     // Also where an activity that has died meanwhile has carried it out.
     await inTurn.map(inState('to_do', 'done'), (item) => updateDeadLetter(workflows, item));
-    await inTurn.map(attempted, ({ route, attempt }) => goOn(route, attempt, order));
-    await inTurn.map(rowsInState('running'), (row) => tell(row, order));
+    await inTurn.map(attempted, ({ route, attempt }) => continueRoute(route, attempt, order));
+    await inTurn.map(rowsInState('running'), (row) => orderReplay(row, order));
     return states.map((state) => state !== 'nothing');
   }
 
@@ -105,7 +100,7 @@ export function intentOperations(
   }
 
   /** A route that the attempt does not finish has a workflow from then on. */
-  async function goOn(row: RouteRow, attempt: Attempt, order: ReplayOrder): Promise<void> {
+  async function continueRoute(row: RouteRow, attempt: Attempt, order: ReplayOrder): Promise<void> {
     switch (attempt.status) {
       case 'published':
       case 'skipped':
@@ -115,12 +110,12 @@ export function intentOperations(
         return startRoute(workflows, row, attempt, 'replay');
       case 'paused':
       case 'deferred':
-        return tell(row, order);
+        return orderReplay(row, order);
     }
   }
 
   /** Leaves the order to the workflow of the route, which is started if it does not run. */
-  async function tell(row: RouteRow, { replayId: orderId, ...request }: ReplayOrder): Promise<void> {
+  async function orderReplay(row: RouteRow, { replayId: orderId, ...request }: ReplayOrder): Promise<void> {
     const start = routeReplay(
       { ...row, routeRef: routeRefOf(row.routeId), idempotencyKey: searchableKey(row.idempotencyKey) },
       { ...request, orderId },

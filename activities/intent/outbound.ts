@@ -5,14 +5,8 @@ import { mailEntryFields } from '../../api/intent/mail-command.ts';
 import { encodePushPayload, gatewayEntryFields } from '../../api/intent/push-event.ts';
 import type { PublicationFailure } from '../../workflows/failures.ts';
 import type { Digest } from './collapse.ts';
+import type { IntentResources } from './resources.ts';
 import type { RouteRow } from './route-rows.ts';
-
-export interface OutboundSettings {
-  gatewayStream: string;
-  /** Approximate length to which Redis trims the gateway stream. */
-  gatewayMaxLen: number;
-  mailStream: string;
-}
 
 export interface OutboundEntry {
   stream: string;
@@ -35,7 +29,7 @@ function itemCountOf({ types }: Catalog, route: RouteRow): number | undefined {
 }
 
 /** What many recipients get is encoded once. */
-export function createEncoder(settings: OutboundSettings, catalog: Catalog): Encoder {
+export function createEncoder(settings: IntentResources['route'], catalog: Catalog): Encoder {
   const encoded = new Map<string, Uint8Array>();
 
   function payloadOf(route: RouteRow): Uint8Array {

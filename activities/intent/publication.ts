@@ -8,14 +8,11 @@
  * One route or hundreds, of one notification or of many, take the same way: handed off side by side, settled by one
  * statement. Whatever goes wrong with a route stays with it.
  *
- * Who is too late is found out here and nowhere else, by PostgreSQL's clock when the row is loaded: whatever held a route
- * up, its way leads through an attempt.
+ * An attempt finds out whether its route is too late, by PostgreSQL's clock when the row is loaded. Nothing else does:
+ * whatever delays a route, an attempt follows.
  */
 import { randomUUID } from 'node:crypto';
-import type { Redis } from 'ioredis';
-import type { Pool } from 'pg';
-import type { Logger } from 'pino';
-import type { Catalog, Channel } from '../../api/intent/catalog.ts';
+import type { Channel } from '../../api/intent/catalog.ts';
 import type { PublicationFailure } from '../../workflows/failures.ts';
 import type {
   DeferralReason,
@@ -25,14 +22,14 @@ import type {
   ReplayOrder,
 } from '../../workflows/intent/contract.ts';
 import { ladderDelayMs } from '../../workflows/policies.ts';
-import type { IntentMetrics } from './metrics.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import { isOfLostRole, isRedisAway } from '../redis.ts';
-import type { Beginning, ConfirmReplicated, HeldRoute } from './hand-off.ts';
+import type { Beginning, HeldRoute } from './hand-off.ts';
 import { handOff, handOffKey, leaseKey, voidedKey } from './hand-off.ts';
-import type { Encoder, OutboundEntry, OutboundSettings } from './outbound.ts';
+import type { Encoder, OutboundEntry } from './outbound.ts';
 import { createEncoder } from './outbound.ts';
+import type { RouteResources } from './resources.ts';
 import type { RouteRow } from './route-rows.ts';
 import {
   OPEN_GENERATION,
@@ -48,22 +45,6 @@ import {
 const BEGINNING_FOR_MS = 1_000;
 /** Long enough to explain, short enough for a table cell in the Web UI. */
 const MAX_MESSAGE_LENGTH = 500;
-
-export interface RouteResources {
-  db: Pool;
-  redis: Redis;
-  confirmReplicated: ConfirmReplicated;
-  log: Logger;
-  metrics: IntentMetrics;
-  catalog: Catalog;
-  route: OutboundSettings & {
-    backoffMinMs: number;
-    backoffMaxMs: number;
-    leaseTtlMs: number;
-    /** Where operators read what to do. */
-    runbookUrl?: string | undefined;
-  };
-}
 
 /** How an attempt ended; a failed one with what a person should know. */
 export type Attempt = PublishResult | (FailedAttempt & { message: string });
@@ -232,7 +213,7 @@ export function createPublisher(resources: RouteResources, sparesBudgets = false
     return { status: 'skipped' };
   }
 
-  /** Opens those that are dead, and goes on with all as their rows are then: the order is carried out by that. */
+  /** Opens dead routes, and then attempts all routes as their rows are. That carries out the order. */
   async function publishAgain(routes: RouteRow[], begun: Beginning, replay: ReplayOrder): Promise<Attempt[]> {
     const ends = await Promise.all(
       routes.map(async (route) => (route.status === 'dead_letter' ? openAgain(route, replay) : undefined)),

@@ -8,7 +8,6 @@
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import { ApplicationFailureCategory } from '@temporalio/common';
 import type { Redis } from 'ioredis';
-import type { Catalog } from '../../api/intent/catalog.ts';
 import { MAX_ENTRY_BYTES, parseIntent } from '../../api/intent/entry.ts';
 import { offsetKey, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
 import { BRIDGE_HANDOVER, BRIDGE_REPLACED } from '../../workflows/failures.ts';
@@ -21,9 +20,9 @@ import { createDispatcher } from './dispatch.ts';
 import type { ReadEntry } from './entries.ts';
 import { OffsetMovedError, positionBehind, saveEntries } from './entries.ts';
 import { watchEvery } from '../watch.ts';
-import type { OutboundWatchResources } from './repair.ts';
+import type { IntentResources } from './resources.ts';
 import { watchOutbound } from './repair.ts';
-import type { Progress, WatchResources } from './stream-watch.ts';
+import type { Progress } from './stream-watch.ts';
 import { openProgress, watchStream } from './stream-watch.ts';
 
 /** Entries per read. */
@@ -35,17 +34,16 @@ const REPORT_INTERVAL_MS = 1_000;
 /** With nothing to report, ms: each heartbeat is an Action that Temporal Cloud bills, and brings the request to pause. */
 const QUIET_HEARTBEAT_MS = 8_000;
 
-export interface BridgeResources extends WatchResources, OutboundWatchResources, DispatchResources {
-  catalog: Catalog;
+export type BridgeResources = Pick<
+  IntentResources,
+  'db' | 'redis' | 'workflows' | 'log' | 'metrics' | 'catalog' | 'route' | 'bridge' | 'retention'
+> & {
+  deliverTogether: DispatchResources['deliverTogether'];
   /** A connection for blocking reads alone, which breaks when Redis is silent for longer than a read may take. */
   openStreamReader(): Redis;
   /** Aborted when the process begins to shut down, so that the reader hands over immediately. */
   draining: AbortSignal;
-  bridge: DispatchResources['bridge'] & {
-    /** BLOCK of one read, ms. */
-    blockMs: number;
-  };
-}
+};
 
 export type BridgeActivities = ReturnType<typeof createBridgeActivities>;
 

@@ -5,7 +5,6 @@
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
-import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import { routeRefOf } from '../../api/ids.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
@@ -26,7 +25,7 @@ import { listed } from '../reconciliation.ts';
 import { recall } from '../stream-memory.ts';
 import { endStuck, keepRunning, stateOf } from '../workflows.ts';
 import { giveUp, isGivenUp } from './entries.ts';
-import type { RouteResources } from './publication.ts';
+import type { IntentResources, RouteResources } from './resources.ts';
 import { createPublisher } from './publication.ts';
 import { repairOf } from './repair.ts';
 import type { RouteName, RouteRow, WaitingRoute } from './route-rows.ts';
@@ -40,17 +39,15 @@ const YOUNG_MS = 120_000;
 /** Workflows that a run looks at whether they are stuck. Any number of them run and wait. */
 const MOST_LOOKED_AT = 2_000;
 
-interface ReconciliationResources extends RouteResources {
-  workflows: WorkflowClient;
-}
-
 interface UndecidedIntent {
   notificationId: string;
   /** To the microsecond. */
   updatedAt: string;
 }
 
-export function intentReconciliation(resources: ReconciliationResources): Reconciled[] {
+export function intentReconciliation(
+  resources: RouteResources & Pick<IntentResources, 'workflows'>,
+): Reconciled[] {
   const { db, metrics, workflows } = resources;
   const publisher = createPublisher(resources);
 
@@ -95,7 +92,7 @@ export function intentReconciliation(resources: ReconciliationResources): Reconc
     return done;
   }
 
-  /** @returns how a workflow stands; one that is stuck is ended: the rows say what it has left to do. */
+  /** @returns the state of a workflow. A stuck one is ended: the rows say what it has left to do. */
   async function endIfStuck(workflowId: string): Promise<string | undefined> {
     const state = await stateOf(workflows, workflowId);
     if (state === 'STUCK') await endStuck(workflows, workflowId);
@@ -198,18 +195,16 @@ const IS_SETTLED = {
 
 // --- Recovery: what an operator asks for after the loss of a store.
 
-interface RecoveryResources {
-  db: Pool;
-  redis: Redis;
-  workflows: WorkflowClient;
-  route: { leaseTtlMs: number };
-}
-
 type ReadAgain = NonNullable<RecoveryProgress['readAgain']>;
 
 export type RecoveryActivities = ReturnType<typeof createRecoveryActivities>;
 
-export function createRecoveryActivities({ db, redis, workflows, route }: RecoveryResources) {
+export function createRecoveryActivities({
+  db,
+  redis,
+  workflows,
+  route,
+}: Pick<IntentResources, 'db' | 'redis' | 'workflows' | 'route'>) {
   return {
     /**
      * Asks the reader to go back in time, by the clock of Redis, which gives the entries their ids.

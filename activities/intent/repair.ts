@@ -6,16 +6,12 @@
  * entries are missing: nothing tells how far a replica lagged behind.
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
-import type { WorkflowClient } from '@temporalio/client';
 import type { Redis } from 'ioredis';
 import pLimit from 'p-limit';
-import type { Pool } from 'pg';
-import type { Logger } from 'pino';
 import { ROUTE_DEFERRED } from '../../workflows/failures.ts';
 import { CHANNELS, INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
 import type { RepairProgress } from '../../workflows/recovery-contract.ts';
 import { REPAIR_WORKFLOW, repairWorkflowId } from '../../workflows/recovery-contract.ts';
-import type { Catalog } from '../../api/intent/catalog.ts';
 import { compareEntryIds, later } from '../../api/stream-ids.ts';
 import type { OutboundLook, OutboundRow, SettlingClock } from '../outbound-state.ts';
 import {
@@ -38,8 +34,7 @@ import { watchEvery } from '../watch.ts';
 import type { LongLivedWorkflow } from '../workflows.ts';
 import { keepRunning } from '../workflows.ts';
 import { handOff, handOffKey } from './hand-off.ts';
-import type { IntentMetrics } from './metrics.ts';
-import type { OutboundSettings } from './outbound.ts';
+import type { IntentResources } from './resources.ts';
 import { createEncoder } from './outbound.ts';
 import type { RouteName, RouteRow } from './route-rows.ts';
 import { loadEach, logFields } from './route-rows.ts';
@@ -56,17 +51,11 @@ const PAUSED_CHECK_MS = 10_000;
 /** In lease times: attempts that were being made have ended, and their rows are written. */
 const SETTLING_LEASES = 6;
 
-export interface OutboundWatchResources {
-  db: Pool;
-  redis: Redis;
-  workflows: WorkflowClient;
-  log: Logger;
-  metrics: IntentMetrics;
-  route: { gatewayStream: string; mailStream: string; leaseTtlMs: number };
-}
+type RepairResources = Pick<IntentResources, 'db' | 'redis' | 'log' | 'metrics' | 'catalog' | 'route'>;
+type WatchResources = Pick<IntentResources, 'db' | 'redis' | 'workflows' | 'log' | 'metrics' | 'route'>;
 
 /** The reader's watch. A stream that looks suspicious is left to the workflow that repairs it. @returns ends it. */
-export function watchOutbound(resources: OutboundWatchResources): () => Promise<unknown> {
+export function watchOutbound(resources: WatchResources): () => Promise<unknown> {
   const { workflows, log, metrics, route } = resources;
   const watches = [...new Set([route.gatewayStream, route.mailStream])].map((stream) =>
     watchEvery(
@@ -99,15 +88,6 @@ export const repairOf = (
   args: [stream, SETTLING_LEASES * leaseTtlMs],
   staticSummary: `checks ${stream}: ${reason}`,
 });
-
-interface RepairResources {
-  db: Pool;
-  redis: Redis;
-  log: Logger;
-  metrics: IntentMetrics;
-  catalog: Catalog;
-  route: OutboundSettings;
-}
 
 export type RepairActivities = ReturnType<typeof createRepairActivities>;
 

@@ -134,6 +134,35 @@ export async function loadRoute(db: Pool, key: RouteKey): Promise<RouteRow> {
   );
 }
 
+export interface ListedRoute extends Pick<RouteRow, 'routeId' | 'carriedId' | 'generation' | 'status'> {
+  /** Skipped by acceptance, at the instant of its creation: it has no workflow. */
+  isUnwanted: boolean;
+}
+
+/** The routes at [offset, offset + limit) of those of a notification after a route, ordered by route id. */
+export const listRoutes = (
+  db: Pool,
+  { notificationId, offset, limit }: RouteSlice,
+  after = '',
+): Promise<ListedRoute[]> => query<ListedRoute>(db, LIST_ROUTES, [notificationId, offset, limit, after]);
+
+/** $1 notification, $2 offset, $3 limit, $4 after which route. */
+const LIST_ROUTES = {
+  name: 'list_routes',
+  text: `
+    SELECT route_id AS "routeId", status, coalesce(collapse ->> 'newest', $1) AS "carriedId",
+           skipped_at IS NOT DISTINCT FROM created_at AS "isUnwanted",
+           (SELECT count(*)::int
+              FROM notification.replays
+             WHERE replays.notification_id = $1 AND replays.route_id = route.route_id) AS generation
+      FROM (SELECT route_id, status, created_at, skipped_at, collapse
+              FROM notification.routes
+             WHERE notification_id = $1 AND route_id > $4
+             ORDER BY route_id
+            OFFSET $2 LIMIT $3) AS route
+     ORDER BY route_id`,
+};
+
 const routeColumns = (payload: string) => `
     SELECT notification_id AS "notificationId", route_id AS "routeId", route.channel, recipient_ref AS "recipientRef", status,
            attempt_count AS "attemptCount", max_attempts AS "maxAttempts", resolved_email AS email, resolved_locale AS locale,

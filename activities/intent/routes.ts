@@ -30,14 +30,15 @@ import {
 import { notificationAttributes, routeAttributes, routeStatus } from '../../workflows/search-attributes.ts';
 import { finalIfRefused, isPostgresAway, isPostgresRefusal } from '../postgres.ts';
 import { signalIfRunning } from '../workflows.ts';
-import type { Attempt, RouteResources } from './publication.ts';
+import type { Attempt } from './publication.ts';
 import { RECOVERY_HINTS, createPublisher, failureDetails } from './publication.ts';
+import type { IntentResources, RouteResources } from './resources.ts';
 import type { RouteName, RouteRow } from './route-rows.ts';
 import { findRoute, loadRoute, loadSlice } from './route-rows.ts';
 
 export type RouteActivities = ReturnType<typeof createRouteActivities>;
 
-export function createRouteActivities(resources: RouteResources & { workflows: WorkflowClient }) {
+export function createRouteActivities(resources: RouteResources & Pick<IntentResources, 'workflows'>) {
   const { db, workflows, route: settings } = resources;
   const publisher = createPublisher(resources);
 
@@ -132,7 +133,7 @@ export function createRouteActivities(resources: RouteResources & { workflows: W
         await showDeadLetter(workflows, one!.route);
       else if (order) await updateDeadLetter(workflows, one!.route);
     } catch (error) {
-      // Its workflow fails, which operators see; the row stays open, and a replay goes on with it once that is fixed.
+      // Its workflow fails, which operators see. The row stays open: a replay continues with it once the cause is fixed.
       if (isPostgresRefusal(error)) throw finalIfRefused(error);
       if (!isPostgresAway(error)) throw error;
       const reason = error.type === POSTGRES_UNUSABLE ? 'postgres_unusable' : 'postgres_unavailable';
@@ -171,7 +172,7 @@ const attributesOf = (route: RouteRow) => [
 /**
  * Gives a route a workflow, unless it has one.
  *
- * @param attempt as it was made just now: the workflow goes on from there. @param why for people.
+ * @param attempt the last one: the workflow continues from there. @param why for people.
  * @throws what the Temporal client fails with.
  */
 export async function startRoute(

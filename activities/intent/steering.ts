@@ -9,21 +9,18 @@
  * close: of a notification that is cancelled as a whole, attempts from before are void in any case.
  */
 import { ApplicationFailure } from '@temporalio/activity';
-import type { WorkflowClient } from '@temporalio/client';
-import type { Redis } from 'ioredis';
 import pLimit from 'p-limit';
 import type { Pool } from 'pg';
-import type { Logger } from 'pino';
 import { routeRefOf } from '../../api/ids.ts';
 import { ROUTE_OPEN } from '../../workflows/failures.ts';
 import type { RouteKey, RouteSlice, RouteTotals, SettledStatus } from '../../workflows/intent/contract.ts';
 import { SETTLED_SIGNAL, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { heartbeat } from '../heartbeat.ts';
-import { query } from '../postgres.ts';
 import { showDeadLetter } from './routes.ts';
 import { handOff, handOffKey, leaseKey } from './hand-off.ts';
-import type { RouteRow } from './route-rows.ts';
-import { isOpen, loadRoute, settleRoutes } from './route-rows.ts';
+import type { IntentResources } from './resources.ts';
+import type { ListedRoute, RouteRow } from './route-rows.ts';
+import { isOpen, listRoutes, loadRoute, settleRoutes } from './route-rows.ts';
 import { signalIfRunning } from '../workflows.ts';
 import { giveUp } from './entries.ts';
 
@@ -31,22 +28,9 @@ import { giveUp } from './entries.ts';
 const BATCH_SIZE = 500;
 const PARALLEL_SIGNALS = 20;
 
-export interface SteeringResources {
-  db: Pool;
-  redis: Redis;
-  workflows: WorkflowClient;
-  log: Logger;
-}
+type SteeringResources = Pick<IntentResources, 'db' | 'redis' | 'workflows' | 'log'>;
 
 export type SteeringActivities = ReturnType<typeof createSteeringActivities>;
-
-type ToClose = Pick<RouteRow, 'routeId' | 'carriedId' | 'generation'>;
-
-interface ListedRoute extends ToClose {
-  status: RouteRow['status'];
-  /** Skipped by acceptance, at the instant of its creation: it has no workflow. */
-  isUnwanted: boolean;
-}
 
 /** All routes of a notification, or some of them in the order of their ids. */
 type Routes = Pick<RouteSlice, 'notificationId'> & Partial<RouteSlice>;
@@ -59,7 +43,11 @@ export function createClosing({ db, redis }: Pick<SteeringResources, 'db' | 'red
    * Closes routes that are open and settles their rows; or closes routes once more whose rows say `skipped`: what was handed
    * off all the same counts as published.
    */
-  async function close(notificationId: string, routes: readonly ToClose[], isAgain = false): Promise<void> {
+  async function close(
+    notificationId: string,
+    routes: readonly Pick<RouteRow, 'routeId' | 'carriedId' | 'generation'>[],
+    isAgain = false,
+  ): Promise<void> {
     const closed = await Promise.all(
       routes.map(async ({ routeId, carriedId, generation }) => {
         const key = handOffKey(carriedId, routeId, generation);
@@ -129,7 +117,7 @@ export function createSteeringActivities(resources: SteeringResources) {
       await skip({ notificationId });
     },
 
-    /** The same for the routes of one slice; siblings outside it go on. */
+    /** The same for the routes of one slice; siblings outside it continue. */
     skipOpenRoutesOfSlice: (slice: RouteSlice): Promise<void> => skip(slice),
 
     /** @throws ApplicationFailure `RouteOpen`, retried, for as long as the route is on its way. */
@@ -182,26 +170,3 @@ async function* pagesOf(db: Pool, routes: Routes): AsyncGenerator<ListedRoute[]>
     after = routes.limit === undefined && page.length === BATCH_SIZE ? page.at(-1)!.routeId : undefined;
   }
 }
-
-const listRoutes = (
-  db: Pool,
-  { notificationId, offset, limit }: RouteSlice,
-  after = '',
-): Promise<ListedRoute[]> => query<ListedRoute>(db, LIST_ROUTES, [notificationId, offset, limit, after]);
-
-/** Routes at [$2, $2 + $3) of notification $1, ordered by route id, among those after route $4. */
-const LIST_ROUTES = {
-  name: 'list_routes_to_cancel',
-  text: `
-    SELECT route_id AS "routeId", status, coalesce(collapse ->> 'newest', $1) AS "carriedId",
-           skipped_at IS NOT DISTINCT FROM created_at AS "isUnwanted",
-           (SELECT count(*)::int
-              FROM notification.replays
-             WHERE replays.notification_id = $1 AND replays.route_id = route.route_id) AS generation
-      FROM (SELECT route_id, status, created_at, skipped_at, collapse
-              FROM notification.routes
-             WHERE notification_id = $1 AND route_id > $4
-             ORDER BY route_id
-            OFFSET $2 LIMIT $3) AS route
-     ORDER BY route_id`,
-};

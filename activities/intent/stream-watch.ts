@@ -6,8 +6,6 @@
  * health are read again, and those that have a row are left alone.
  */
 import type { Redis } from 'ioredis';
-import type { Pool } from 'pg';
-import type { Logger } from 'pino';
 import { offsetKey } from '../../api/intent/stream.ts';
 import { STREAM_START, compareEntryIds, idsAhead, later, sooner, timeOfEntry } from '../../api/stream-ids.ts';
 import type {
@@ -20,7 +18,7 @@ import type { StreamMemory } from '../stream-memory.ts';
 import { recall, remember } from '../stream-memory.ts';
 import type { StreamPosition } from './entries.ts';
 import { OffsetMovedError, loadPosition, moveOffset } from './entries.ts';
-import type { IntentMetrics } from './metrics.ts';
+import type { IntentResources } from './resources.ts';
 
 /** A few cheap commands; each second, so that an operator hears of a loss while its cause can still be seen. */
 const CHECK_INTERVAL_MS = 1_000;
@@ -32,13 +30,7 @@ const LASTING: readonly StreamFindingKind[] = ['stream_missing', 'eviction_enabl
 /** After these, entries may have lower ids than the offset, which XREAD would never return. */
 const OF_REDIS: readonly StreamFindingKind[] = ['stream_missing', 'stream_regressed'];
 
-export interface WatchResources {
-  db: Pool;
-  redis: Redis;
-  log: Logger;
-  metrics: IntentMetrics;
-  retention: { recordRetentionMs: number };
-}
+type WatchResources = Pick<IntentResources, 'db' | 'redis' | 'log' | 'metrics' | 'retention'>;
 
 /** Where one reader is. Written by its reading loop alone; heartbeats only show it. */
 export interface Progress extends StreamPosition {

@@ -1,8 +1,8 @@
 /**
  * Client of the User Service's one internal call.
  *
- * A breaker stands in front of it, one per process: intents wait durably and try again for ever, and together they must
- * not keep a service down that is trying to come back.
+ * Each process has a breaker in front of it: intents wait durably and try again for ever, and together they must not keep a
+ * service down that is trying to come back.
  */
 import type { Logger } from 'pino';
 import type { Locale } from '../../api/intent/mail-command.ts';

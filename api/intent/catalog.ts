@@ -3,7 +3,6 @@
  * payload holds. It is data that an installation brings (`NOTIFICATION_CATALOG_FILE`); validation, push events, metrics,
  * commands and the clients derive from it, and nothing about a type is written down a second time.
  */
-import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { DURATION_FORMS, durationMs } from '../durations.ts';
 import { given } from '../given.ts';
@@ -89,18 +88,26 @@ const duration = z.string().transform((text, context): number => {
   return z.NEVER;
 });
 const MOST_THROTTLED_MS = 31 * 86_400_000;
-const throttle = z.strictObject({
-  // One row holds the time of each that passed.
-  limit: z.int().min(1).max(100),
-  window: z.string().refine((text) => {
-    const ms = durationMs(text);
-    return ms !== undefined && ms >= 1_000 && ms <= MOST_THROTTLED_MS;
-  }, `must be a duration ${DURATION_FORMS}, from 1s to 31d`),
-  per: z.union(
-    [z.tuple([z.literal('recipient')]), z.tuple([z.literal('recipient'), wordsName])],
-    'must be [recipient], or [recipient, <field of the payload>]',
-  ),
-});
+const throttleSchema = z
+  .strictObject({
+    // One row holds the time of each that passed.
+    limit: z.int().min(1).max(100),
+    window: z.string().refine((text) => {
+      const ms = durationMs(text);
+      return ms !== undefined && ms >= 1_000 && ms <= MOST_THROTTLED_MS;
+    }, `must be a duration ${DURATION_FORMS}, from 1s to 31d`),
+    per: z.union(
+      [z.tuple([z.literal('recipient')]), z.tuple([z.literal('recipient'), wordsName])],
+      'must be [recipient], or [recipient, <field of the payload>]',
+    ),
+  })
+  .transform(({ limit, window, per: [, field] }): Throttle => {
+    const summary = `at most ${limit} in ${window} reach a recipient`;
+    const throttle = { limit, windowMs: durationMs(window)!, summary };
+    return field === undefined
+      ? throttle
+      : { ...throttle, field, summary: `${summary} with the same ${field}` };
+  });
 const channels = z
   .array(z.enum(CHANNELS))
   .min(1)
@@ -113,16 +120,18 @@ const MAX_DIGEST = { items: 100, bytes: 32 * 1024 };
 /** What a digest adds to the newest payload. */
 const DIGEST_FIELDS = ['items', 'items_omitted'];
 
-const collapseSchema = z.strictObject({
-  key: z.union([z.string(), z.array(z.string())], 'must be a field of the payload, or a list of them'),
-  window: duration.refine((ms) => ms > 0 && ms <= MAX_WINDOW_MS, 'must be more than 0 and at most 7d'),
-  digest: z
-    .strictObject({
-      items: z.int().min(1).max(MAX_DIGEST.items),
-      bytes: z.int().min(1).max(MAX_DIGEST.bytes),
-    })
-    .optional(),
-});
+const collapseSchema = z
+  .strictObject({
+    key: z.union([z.string(), z.array(z.string())], 'must be a field of the payload, or a list of them'),
+    window: duration.refine((ms) => ms > 0 && ms <= MAX_WINDOW_MS, 'must be more than 0 and at most 7d'),
+    digest: z
+      .strictObject({
+        items: z.int().min(1).max(MAX_DIGEST.items),
+        bytes: z.int().min(1).max(MAX_DIGEST.bytes),
+      })
+      .optional(),
+  })
+  .transform(({ key, window, digest }): CollapseSpec => ({ key: [key].flat(), windowMs: window, digest }));
 
 const rowSchema = z.strictObject({
   summary: z.string().optional(),
@@ -153,7 +162,7 @@ const rowSchema = z.strictObject({
   priority: z.enum(['normal', 'urgent']).default('normal'),
   expires_after: duration.optional(),
   collapse: collapseSchema.optional(),
-  throttle: throttle.optional(),
+  throttle: throttleSchema.optional(),
   retired: z.boolean().default(false),
   example: z.record(z.string(), z.unknown()).optional(),
 });
@@ -291,7 +300,6 @@ function wellShapedRows(document: unknown): [string, Row][] {
 function contradictions(type: string, row: Row): string[] {
   const { payload, push, audiences, email, throttle, collapse, expires_after: expiresAfterMs } = row;
   const { properties, required } = payload;
-  const key = [collapse?.key ?? []].flat();
   const wantsPush = audiences.user?.includes('push') ?? false;
   const isEmailed = Object.values(audiences).some((names) => names?.some((name) => name === 'email'));
   const when = (isWrong: boolean, problem: string) => (isWrong ? [problem] : []);
@@ -309,15 +317,15 @@ function contradictions(type: string, row: Row): string[] {
     ...when(!wantsPush && push !== undefined, 'push: no audience has the channel push'),
     ...when(!isEmailed && email !== undefined, 'email: no audience has the channel email'),
     ...allRequired('push.fields', push?.fields),
-    ...allRequired('throttle.per', throttle?.per.slice(1)),
+    ...allRequired('throttle.per', throttle?.field === undefined ? [] : [throttle.field]),
     ...allOnce('push.fields', push?.fields),
-    ...allRequired('collapse.key', key),
+    ...allRequired('collapse.key', collapse?.key),
     ...DIGEST_FIELDS.filter((name) => collapse?.digest && Object.hasOwn(properties, name)).map(
       (name) => `collapse.digest: adds ${name} to the payload, which has a field of this name`,
     ),
-    ...allOnce('collapse.key', key),
+    ...allOnce('collapse.key', collapse?.key),
     ...when(
-      collapse !== undefined && expiresAfterMs !== undefined && expiresAfterMs <= collapse.window,
+      collapse !== undefined && expiresAfterMs !== undefined && expiresAfterMs <= collapse.windowMs,
       'collapse.window: must be shorter than expires_after',
     ),
     ...Object.entries(properties).flatMap(([name, field]) =>
@@ -391,23 +399,11 @@ function specOf(type: string, row: Row): TypeSpec {
     templateId: row.email?.template_id ?? type,
     isUrgent: row.priority === 'urgent',
     expiresAfterMs: row.expires_after,
-    collapse: row.collapse && {
-      key: [row.collapse.key].flat(),
-      windowMs: row.collapse.window,
-      digest: row.collapse.digest,
-    },
-    throttle: row.throttle && throttleOf(row.throttle),
+    collapse: row.collapse,
+    throttle: row.throttle,
     isRetired: row.retired,
     example: row.example ?? exampleOf(fields),
   });
-}
-
-function throttleOf({ limit, window, per: [, field] }: NonNullable<Row['throttle']>): Throttle {
-  const summary = `at most ${limit} in ${window} reach a recipient`;
-  const throttle = { limit, windowMs: durationMs(window)!, summary };
-  return field === undefined
-    ? throttle
-    : { ...throttle, field, summary: `${summary} with the same ${field}` };
 }
 
 function checkOf(field: PayloadField): z.ZodType {
@@ -484,57 +480,3 @@ export const channelsOf = (
 
 export const isUrgentType = ({ types }: Catalog, type: NotificationType): boolean =>
   types.get(type)?.isUrgent ?? false;
-
-/** From when on an intent is not worth sending any more, epoch ms: as it says, or as its type does; undefined: never. */
-export function expiryOf(
-  { types }: Catalog,
-  { notificationType, occurredAtMs, deliverAtMs = 0, expiresAtMs }: Expiring,
-): number | undefined {
-  const expiresAfterMs = types.get(notificationType)?.expiresAfterMs;
-  return (
-    expiresAtMs ??
-    (expiresAfterMs === undefined ? undefined : Math.max(occurredAtMs, deliverAtMs) + expiresAfterMs)
-  );
-}
-
-/** An intent to more recipients has no windows: they bound the statement that closes windows. */
-export const MAX_COLLAPSED_RECIPIENTS = 100;
-
-/** The windows of an intent. */
-export interface Windows extends CollapseSpec {
-  /** Names type and key. */
-  group: string;
-  /** A hash of group and recipient for each recipient; one for all administrators. */
-  ids: string[];
-}
-
-/** What decides the windows of an intent. */
-interface Collapsible {
-  notificationType: NotificationType;
-  audienceKind: AudienceKind;
-  recipientUserIds: readonly string[];
-  payloadJson: string;
-}
-
-/** @returns undefined when the type of the intent does not collapse. */
-export function windowsOf({ types }: Catalog, intent: Collapsible): Windows | undefined {
-  const { notificationType, audienceKind, recipientUserIds, payloadJson } = intent;
-  const collapse = types.get(notificationType)?.collapse;
-  if (collapse === undefined || recipientUserIds.length > MAX_COLLAPSED_RECIPIENTS) return undefined;
-  const payload = JSON.parse(payloadJson) as Record<string, unknown>;
-  const group = [notificationType, ...collapse.key.map((name) => payload[name])];
-  const recipients = audienceKind === 'user' ? recipientUserIds : [null];
-  const ids = recipients.map((id) =>
-    createHash('md5')
-      .update(JSON.stringify([id, ...group]))
-      .digest('hex'),
-  );
-  return { ...collapse, group: JSON.stringify(group), ids };
-}
-
-interface Expiring {
-  notificationType: NotificationType;
-  occurredAtMs: number;
-  deliverAtMs?: number;
-  expiresAtMs?: number;
-}

@@ -222,21 +222,15 @@ function createSteps({ db, redis, stream, catalog, batch: limits, log, ...times 
     if (good.length > 0) {
       const isOpen = await hasPublishedRows(client);
       checkStream(relay, isOpen);
-      const appended = await appendBatch(
-        { redis, stream, outboxId: relay.outboxId },
-        {
-          required: isOpen ? relay.redisBatch : 0,
-          batch: relay.batch + 1,
-          entries: good.map(({ entry }) => Object.entries(entry).flat()),
-        },
-      );
+      const batch = relay.batch + 1;
+      const required = isOpen ? relay.redisBatch : 0;
+      const entries = good.map(({ entry }) => Object.entries(entry).flat());
+      const { outboxId } = relay;
+      const appended = await appendBatch({ redis, stream, outboxId }, { required, batch, entries });
       // What was lost comes first: it is older.
       if ('knownBatch' in appended) return recover(client, appended.knownBatch);
-      await markPublished(client, {
-        stream,
-        batch: relay.batch + 1,
-        rows: appended.ids.map((entryId, index) => ({ id: good[index]!.id, entryId })),
-      });
+      const published = appended.ids.map((entryId, index) => ({ id: good[index]!.id, entryId }));
+      await markPublished(client, { stream, batch, rows: published });
       counts.published += appended.ids.length;
     }
     counts.setAside += refused.length;
@@ -260,20 +254,20 @@ function createSteps({ db, redis, stream, catalog, batch: limits, log, ...times 
       rows.filter((_, index) => seen.present[index] === isPresent).map(({ id }) => id);
     const [present, gone] = [idsThat(true), idsThat(false)];
     if (present.length > 0) await markPassed(client, present);
-    if (gone.length > 0) await again(client, { ids: gone });
+    if (gone.length > 0) await publishAgain(client, { ids: gone });
     counts.passed += present.length;
     return seen.present.length === rows.length || passed.isFull || refused.isFull;
   }
 
   /** Redis fell back, was emptied or replaced. @returns true: this is done before anything else. */
   async function recover(client: PoolClient, knownBatch: number): Promise<true> {
-    if (!(await again(client, { behindBatch: knownBatch }))) await acceptLoss(client, knownBatch);
+    if (!(await publishAgain(client, { behindBatch: knownBatch }))) await acceptLoss(client, knownBatch);
     checkDueAtMs = 0;
     return true;
   }
 
   /** @returns whether there may be more of them. */
-  async function again(client: PoolClient, lost: Parameters<typeof putBack>[1]): Promise<boolean> {
+  async function publishAgain(client: PoolClient, lost: Parameters<typeof putBack>[1]): Promise<boolean> {
     const page = await putBack(client, lost, times.keyLifetimeMs);
     counts.lost += page.pending;
     counts.setAside += page.setAside;

@@ -177,7 +177,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   },
   {
     id: 'delivery-cancel-slice',
-    file: 'activities/intent/steering.ts',
+    file: 'activities/intent/route-rows.ts',
     find: '            OFFSET $2 LIMIT $3) AS route',
     replace: '            OFFSET 0 * $2::int LIMIT $2::int + $3) AS route',
     wrong: 'lost',

@@ -1,5 +1,4 @@
 /** How an entry becomes an intent, and what is kept of one that is refused. What is refused, the vectors say (vectors.unit). */
-import { expiryOf } from '../../api/intent/catalog.ts';
 import type { EntryFields } from '../../api/intent/entry.ts';
 import {
   INTENT_FAILURE_CODES,
@@ -8,6 +7,7 @@ import {
   OPTIONAL_ENVELOPE_FIELDS,
   REQUIRED_ENVELOPE_FIELDS,
   envelopeOf,
+  expiryOf,
   rawFieldsOf,
 } from '../../api/intent/entry.ts';
 import { GALAXY } from '../../api/intent/galaxy.ts';

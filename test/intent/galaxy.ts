@@ -1,6 +1,6 @@
 /** The catalog of Galaxy as tests walk it, and what reads a catalog, with this one. */
 import type { z } from 'zod';
-import type { Audience, ChannelBudgets, RouteSlot } from '../../activities/intent/audience.ts';
+import type { Audience, RouteSlot } from '../../activities/intent/audience.ts';
 import { materializeRoutes as materializeRoutesOf } from '../../activities/intent/audience.ts';
 import type { AudienceKind, Channel, NotificationType } from '../../api/intent/catalog.ts';
 import { adminTypesOf, typeIn } from '../../api/intent/catalog.ts';
@@ -41,5 +41,5 @@ export const decodePushPayload = (type: NotificationType, bytes: Uint8Array): Re
 export const materializeRoutes = (
   type: NotificationType,
   audience: Audience,
-  budgets: ChannelBudgets,
+  budgets: Parameters<typeof materializeRoutesOf>[3],
 ): RouteSlot[] => materializeRoutesOf(GALAXY, type, audience, budgets);

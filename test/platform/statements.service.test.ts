@@ -40,7 +40,7 @@ const PART = `
 
 /** Of one intent, route or job: those of its record, and a slice of its routes. */
 const BY_KEY = `
-  count_routes dispatch_intent_again is_notification_settled is_other_malformed_intent list_routes note_trouble_of_intent load_intent_content
+  count_routes dispatch_intent_again is_notification_settled list_routes note_trouble_of_intent load_intent_content
   load_route load_slice open_generation
   record_failure record_malformed_intent
 
@@ -49,7 +49,7 @@ const BY_KEY = `
 
 /** Of what operators and clients ask for. */
 const OPERATOR = `
-  end_channel_drain end_operation note_operation_pause read_operation list_operation_connections list_operation_entries list_operation_jobs list_operation_notifications list_operation_routes mark_operation_items list_routes_to_cancel
+  end_channel_drain end_operation note_operation_pause read_operation list_operation_connections list_operation_entries list_operation_jobs list_operation_notifications list_operation_routes mark_operation_items
   list_waiting_routes set_hold
 
   delete_connections find_known_queue insert_connection insert_rcv_queue insert_smp_server insert_token

@@ -257,16 +257,7 @@ const MAX_REQUESTED_BY = 200;
 const MAX_REASON = 500;
 const MAX_ORDER_ID = 200;
 
-interface RouteOperator {
-  /** The order with which this run begins, if it stands for a replay. */
-  orderAtStart(): ReplayOrder | undefined;
-  /** The order of a `replay` signal that has not been carried out yet. */
-  nextOrder(): ReplayOrder | undefined;
-  /** Does `work`; a `replay` or `settled` signal cancels it and leaves undefined, unless it ended all the same. */
-  unlessNudged<T>(work: () => Promise<T>): Promise<T | undefined>;
-  /** Resolves when the channel publishes again, or when a signal asks to look. */
-  untilResumed(): Promise<void>;
-}
+type RouteOperator = ReturnType<typeof listenToOperator>;
 
 /**
  * Whether this run repeats an earlier one from some point on. For arguments only, never for a decision: when a history
@@ -277,7 +268,7 @@ export function wasReset(): boolean {
   return runId !== originalExecutionRunId;
 }
 
-function listenToOperator(input: RouteInput): RouteOperator {
+function listenToOperator(input: RouteInput) {
   const { runId, parent } = workflowInfo();
   let request: ReplayRequest | undefined;
   let signals = 0;
@@ -317,10 +308,13 @@ function listenToOperator(input: RouteInput): RouteOperator {
   }
 
   return {
+    /** The order of a `replay` signal that has not been carried out yet. */
     nextOrder,
+    /** The order with which this run begins, if it stands for a replay. */
     orderAtStart: () => nextOrder() ?? orderByRun(),
 
-    async unlessNudged(work) {
+    /** Does `work`; a `replay` or `settled` signal cancels it and leaves undefined, unless it ended all the same. */
+    async unlessNudged<T>(work: () => Promise<T>): Promise<T | undefined> {
       const working = new CancellationScope();
       const listening = new CancellationScope();
       const done = working.run(work);
@@ -339,7 +333,8 @@ function listenToOperator(input: RouteInput): RouteOperator {
       }
     },
 
-    async untilResumed() {
+    /** Resolves when the channel publishes again, or when a signal asks to look. */
+    async untilResumed(): Promise<void> {
       await condition(() => isResumed || isNudged());
       isResumed = false;
       forgetNudges();
