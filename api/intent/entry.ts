@@ -216,6 +216,8 @@ class Refusal extends Error {
   }
 }
 
+const invalidEnvelope = (problem: string) => new Refusal('invalid_envelope', problem);
+
 type Envelope = Partial<Record<EnvelopeField, string>>;
 
 function readIntent(catalog: Catalog, entryId: string, fields: EntryFields, size: EntrySize): Intent {
@@ -250,28 +252,25 @@ function readEnvelope(fields: EntryFields): Envelope {
   for (const [nameBytes, value] of fields) {
     const name = nameBytes.toString('latin1');
     if (!ENVELOPE_FIELDS.includes(name)) continue;
-    if (Object.hasOwn(envelope, name))
-      throw new Refusal('invalid_envelope', `${name} is given more than once`);
-    if (!isUtf8(value)) throw new Refusal('invalid_envelope', `${name} is not UTF-8`);
+    if (Object.hasOwn(envelope, name)) throw invalidEnvelope(`${name} is given more than once`);
+    if (!isUtf8(value)) throw invalidEnvelope(`${name} is not UTF-8`);
     envelope[name as EnvelopeField] = value.toString('utf8');
   }
   for (const name of OPTIONAL_ENVELOPE_FIELDS) {
     if (envelope[name] === '') delete envelope[name];
   }
   for (const name of REQUIRED_ENVELOPE_FIELDS) {
-    if (envelope[name] === undefined) throw new Refusal('invalid_envelope', `${name} is missing`);
-    if (envelope[name].trim() === '') throw new Refusal('invalid_envelope', `${name} is empty`);
+    if (envelope[name] === undefined) throw invalidEnvelope(`${name} is missing`);
+    if (envelope[name].trim() === '') throw invalidEnvelope(`${name} is empty`);
   }
   return envelope;
 }
 
 function identifier(envelope: Envelope, name: EnvelopeField): string {
   const value = envelope[name] ?? '';
-  if (hasControlCharacters(value)) throw new Refusal('invalid_envelope', `${name} has control characters`);
-  if (Buffer.byteLength(value) > MAX_KEY_BYTES) {
-    throw new Refusal('invalid_envelope', `${name} is longer than ${MAX_KEY_BYTES} bytes`);
-  }
-  return value;
+  if (hasControlCharacters(value)) throw invalidEnvelope(`${name} has control characters`);
+  if (Buffer.byteLength(value) <= MAX_KEY_BYTES) return value;
+  throw invalidEnvelope(`${name} is longer than ${MAX_KEY_BYTES} bytes`);
 }
 
 function optionalIdentifier(envelope: Envelope, name: EnvelopeField): string | undefined {
@@ -288,13 +287,8 @@ function traceparentOf(fields: EntryFields): string | undefined {
 function timestamp(envelope: Envelope, name: EnvelopeField): number {
   const text = envelope[name] ?? '';
   const value = /^[0-9]{1,15}$/.test(text) ? Number(text) : 0;
-  if (value < MIN_TIMESTAMP_MS || value > MAX_TIMESTAMP_MS) {
-    throw new Refusal(
-      'invalid_envelope',
-      `${name} must be whole milliseconds since 1970, of the years 2000 to 9999`,
-    );
-  }
-  return value;
+  if (value >= MIN_TIMESTAMP_MS && value <= MAX_TIMESTAMP_MS) return value;
+  throw invalidEnvelope(`${name} must be whole milliseconds since 1970, of the years 2000 to 9999`);
 }
 
 /** Microseconds instead of milliseconds, for instance, would be an intent that is never delivered. */
@@ -302,17 +296,16 @@ function delivery(envelope: Envelope, occurredAtMs: number): number | undefined 
   if (envelope.deliver_at_ms === undefined) return undefined;
   const deliverAtMs = timestamp(envelope, 'deliver_at_ms');
   if (deliverAtMs <= occurredAtMs + MAX_DELAY_MS) return deliverAtMs;
-  throw new Refusal('invalid_envelope', 'deliver_at_ms must be at most 366 days after occurred_at_ms');
+  throw invalidEnvelope('deliver_at_ms must be at most 366 days after occurred_at_ms');
 }
 
 /** Otherwise it would be an intent of which nothing is ever sent. */
 function expiry(envelope: Envelope, occurredAtMs: number, deliverAtMs = 0): number | undefined {
   if (envelope.expires_at_ms === undefined) return undefined;
   const expiresAtMs = timestamp(envelope, 'expires_at_ms');
-  if (expiresAtMs <= occurredAtMs)
-    throw new Refusal('invalid_envelope', 'expires_at_ms must be after occurred_at_ms');
+  if (expiresAtMs <= occurredAtMs) throw invalidEnvelope('expires_at_ms must be after occurred_at_ms');
   if (expiresAtMs > deliverAtMs) return expiresAtMs;
-  throw new Refusal('invalid_envelope', 'expires_at_ms must be after deliver_at_ms');
+  throw invalidEnvelope('expires_at_ms must be after deliver_at_ms');
 }
 
 function specOf({ types }: Catalog, { notification_type: type = '' }: Envelope): TypeSpec {
@@ -325,7 +318,7 @@ function specOf({ types }: Catalog, { notification_type: type = '' }: Envelope):
 
 function producerOf({ producer = '' }: Envelope, { type, producer: expected }: TypeSpec): Producer {
   if (producer === expected) return expected;
-  throw new Refusal('invalid_envelope', `producer of ${type} must be ${expected}`);
+  throw invalidEnvelope(`producer of ${type} must be ${expected}`);
 }
 
 function audienceOf({ audience_kind: text = '' }: Envelope, { type, audiences }: TypeSpec): AudienceKind {

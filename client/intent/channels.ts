@@ -15,6 +15,7 @@ import {
 } from '../../workflows/intent/channel-contract.ts';
 import { isRefusal } from '../errors.ts';
 import { tellHold, writePause } from '../holds.ts';
+import type { WithoutNulls } from '../lists.ts';
 import { withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
@@ -26,16 +27,19 @@ import { USUAL_WEIGHT, setWeight, weightsOf } from './weights.ts';
 /** A worker with a backlog before it takes an update when its next slot is free, ms. */
 const RESUME_LIMIT_MS = 30_000;
 
-/** How a channel or a producer stands. */
-export interface HeldView {
+interface HeldRow {
   status: ChannelState['status'];
-  reason?: string;
+  reason: string | null;
   /** Who changed it last. */
-  changedBy?: string;
-  /** When it was changed last; absent when it never was. */
-  since?: Date;
+  changedBy: string | null;
+  /** When it was changed last; null when it never was. */
+  since: Date | null;
   /** Routes that will still be tried. */
   openRoutes: number;
+}
+
+/** The state of a channel or a producer. */
+export interface HeldView extends WithoutNulls<HeldRow> {
   drain?: { ratePerSecond: number; released: number };
   /** Of a producer: its share of what Temporal hands out, where others have 1. Absent when Temporal does not answer. */
   weight?: number;
@@ -76,12 +80,12 @@ function heldOperations<Noun extends 'channel' | 'producer', Name extends string
         resources.db.query<HeldRow & { name: Name }>(LIST[noun], [names]),
         noun === 'producer' ? weightsOf(resources) : undefined,
       ]);
-      const viewOf = async ({ name, ...row }: HeldRow & { name: Name }) => ({
+      const views = rows.map(async ({ name, ...row }) => ({
         [noun]: name,
         ...(weights ? { weight: weights.get(name) ?? USUAL_WEIGHT } : {}),
         ...(await heldView(resources, heldAs(name), row)),
-      });
-      return Promise.all(rows.map(viewOf)) as Promise<(HeldView & Record<Noun, Name>)[]>;
+      }));
+      return Promise.all(views) as Promise<(HeldView & Record<Noun, Name>)[]>;
     },
 
     /**
@@ -135,14 +139,6 @@ async function heldView(resources: OperatorResources, name: HeldName, row: HeldR
     isWorkflowSilent: live === undefined,
     ...linkField(resources, workflowId),
   };
-}
-
-interface HeldRow {
-  status: ChannelState['status'];
-  reason: string | null;
-  changedBy: string | null;
-  since: Date | null;
-  openRoutes: number;
 }
 
 /** @param routes SQL of a table of routes with a column that is named as the kind. */

@@ -57,16 +57,6 @@ export function deadLetterOperations(
   resources: Pick<OperatorResources, 'db' | 'uiUrl' | 'namespace' | 'runbookUrl'>,
 ) {
   const { db } = resources;
-  const deadLetterOf = (row: DeadLetterRow): DeadLetter => {
-    const routeRef = routeRefOf(row.routeId);
-    return {
-      ...row,
-      routeRef,
-      ...linkField(resources, routeWorkflowId(row.notificationId, routeRef)),
-      ...runbookField(resources.runbookUrl, 'deadLetter'),
-    };
-  };
-
   return {
     /**
      * Dead-lettered routes, newest first.
@@ -94,9 +84,15 @@ export function deadLetterOperations(
     all = false,
     ...filter
   }: DeadLetterFilter & { all?: boolean; limit?: number } = {}): Promise<Page<DeadLetter>> {
-    return listOf<DeadLetterRow, DeadLetterFilter, DeadLetter>(
-      ...([db, all ? EVER_DEAD : STILL_DEAD, filter, deadLetterOf] as const),
-    );
+    const listing = all ? EVER_DEAD : STILL_DEAD;
+    return listOf<DeadLetterRow, DeadLetterFilter, DeadLetter>(db, listing, filter, (row) => {
+      const routeRef = routeRefOf(row.routeId);
+      return {
+        ...{ ...row, routeRef },
+        ...linkField(resources, routeWorkflowId(row.notificationId, routeRef)),
+        ...runbookField(resources.runbookUrl, 'deadLetter'),
+      };
+    });
   }
 }
 

@@ -66,14 +66,11 @@ export async function withOutbox<T>(
   { wait = false }: { wait?: boolean } = {},
 ): Promise<T | undefined> {
   const begin = `BEGIN; SET LOCAL statement_timeout = ${LIMIT_MS}; SET LOCAL idle_in_transaction_session_timeout = ${LIMIT_MS}`;
-  return runTransaction(
-    db,
-    async (client) => {
-      const { rows } = await client.query<RelayRow>(LOCK_RELAY + (wait ? '' : ' SKIP LOCKED'));
-      return rows[0] && (await work(client, rows[0]));
-    },
-    { begin },
-  );
+  const locked = async (client: PoolClient) => {
+    const { rows } = await client.query<RelayRow>(LOCK_RELAY + (wait ? '' : ' SKIP LOCKED'));
+    return rows[0] && (await work(client, rows[0]));
+  };
+  return runTransaction(db, locked, { begin });
 }
 
 /** The numbers of batches as the driver returns them as numbers, exact for many years of them. */
@@ -323,13 +320,9 @@ export async function republish(db: Pool, { ids, state, createdSince }: Republis
   let total = 0;
   for (let behind = '0', isFull = true; isFull;) {
     const values = [behind, ids ?? null, state ?? null, createdSince ?? null, PAGE];
-    const page = await withOutbox(
-      db,
-      async (client) =>
-        (await client.query<{ count: number; last: string | null }>(REPUBLISH, values)).rows[0]!,
-      { wait: true },
-    );
-    const { count, last } = page!;
+    const again = (client: PoolClient) =>
+      client.query<{ count: number; last: string | null }>(REPUBLISH, values);
+    const { count, last } = (await withOutbox(db, again, { wait: true }))!.rows[0]!;
     total += count;
     isFull = count === PAGE;
     behind = last ?? behind;

@@ -149,7 +149,7 @@ export interface RouteTotals {
   deadLettered: number;
 }
 
-export type NotificationOutcome =
+export type NotificationResult =
   ({ outcome: 'accepted' } & RouteTotals) | Exclude<Acceptance, { outcome: 'accepted' }>;
 
 export interface BatchInput {
@@ -247,12 +247,12 @@ export interface PublicationFailureDetails {
   backoffMaxMs: number;
 }
 
-export interface RouteOutcome {
+export interface RouteResult {
   status: 'published' | 'skipped';
 }
 
 /** How a route stands once nothing will happen to it by itself. */
-export type SettledStatus = RouteOutcome['status'] | 'dead_letter';
+export type SettledStatus = RouteResult['status'] | 'dead_letter';
 
 /**
  * What `signalWithStart` takes to have a route replayed: a run that waits tries now, one that failed is followed by

@@ -48,7 +48,7 @@ import type {
   ReplayRequest,
   RouteInput,
   RouteKey,
-  RouteOutcome,
+  RouteResult,
   SettledStatus,
 } from './contract.ts';
 import { FIRST_TRY, PUBLICATION_WHEN_POSSIBLE, ROW_LOOK, STEERING, remainingBudget } from '../policies.ts';
@@ -72,7 +72,7 @@ const steering = proxyActivities<SteeringActivities>(STEERING);
  * @throws ApplicationFailure `RouteDeadLettered` when the budget is spent. Its last attempt has shown the dead letter
  * (`notificationDeadLetter`), which is open until the route is replayed.
  */
-export async function notificationRoute(input: RouteInput): Promise<RouteOutcome> {
+export async function notificationRoute(input: RouteInput): Promise<RouteResult> {
   const operator = listenToOperator(input);
   // An operator may have started it by hand, without attributes.
   if (workflowInfo().parent === undefined)

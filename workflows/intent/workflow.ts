@@ -27,7 +27,7 @@ import type {
   BatchInput,
   FirstAttempts,
   NotificationInput,
-  NotificationOutcome,
+  NotificationResult,
   RouteSlice,
   RouteToPublish,
   RouteTotals,
@@ -70,7 +70,7 @@ const steering = proxyActivities<SteeringActivities>(STEERING);
  * @throws CancelledFailure when an operator cancelled it; then no route is left open, and those that were not published
  * are skipped.
  */
-export async function notification(intent: NotificationInput): Promise<NotificationOutcome> {
+export async function notification(intent: NotificationInput): Promise<NotificationResult> {
   try {
     const acceptance = await accept(intent);
     if (acceptance.outcome !== 'accepted') {

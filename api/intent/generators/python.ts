@@ -32,19 +32,24 @@ function payloadClass({ type, fields }: TypeSpec): string[] {
   ];
 }
 
+/** What every constructor takes besides payload and recipients. */
+const OPTIONS = {
+  idempotency_key: 'str',
+  occurred_at: 'datetime | int',
+  deliver_at: 'datetime | int | None = None',
+  expires_at: 'datetime | int | None = None',
+  request_id: 'str | None = None',
+  trace_id: 'str | None = None',
+  traceparent: 'str | None = None',
+};
+
 function constructors({ type, summary, audiences }: TypeSpec): string[] {
   const constructor = (suffix: string, toUsers: boolean) => [
     `def ${pythonName(type)}${suffix}(`,
     `    payload: ${pascalCase(type)}Payload,`,
     '    *,',
     ...(toUsers ? ['    recipient_user_ids: Iterable[str],'] : []),
-    '    idempotency_key: str,',
-    '    occurred_at: datetime | int,',
-    '    deliver_at: datetime | int | None = None,',
-    '    expires_at: datetime | int | None = None,',
-    '    request_id: str | None = None,',
-    '    trace_id: str | None = None,',
-    '    traceparent: str | None = None,',
+    ...Object.entries(OPTIONS).map(([name, form]) => `    ${name}: ${form},`),
     ') -> Intent:',
     `    """${summary}`,
     '',
@@ -56,13 +61,7 @@ function constructors({ type, summary, audiences }: TypeSpec): string[] {
     `        "${toUsers ? 'user' : 'admin_email'}",`,
     '        payload,',
     `        recipient_user_ids=${toUsers ? 'recipient_user_ids' : 'None'},`,
-    '        idempotency_key=idempotency_key,',
-    '        occurred_at=occurred_at,',
-    '        deliver_at=deliver_at,',
-    '        expires_at=expires_at,',
-    '        request_id=request_id,',
-    '        trace_id=trace_id,',
-    '        traceparent=traceparent,',
+    ...Object.keys(OPTIONS).map((name) => `        ${name}=${name},`),
     '    )',
     '',
     '',
@@ -152,8 +151,6 @@ export function pythonFiles(catalog: Catalog, isOwn = true): [name: string, text
   return [
     ['constructors.py', text(constructorsFile)],
     ['catalog.py', text(catalogFile)],
-    ...(isOwn
-      ? ([['__init__.py', '']] as [string, string][])
-      : ([['limits.py', text(limitsFile)]] as [string, string][])),
+    isOwn ? ['__init__.py', ''] : ['limits.py', text(limitsFile)],
   ];
 }
