@@ -103,14 +103,14 @@ export function watchAttempts() {
     for (const attempt of local) attempt.beat(nowMs);
   }
 
-  function begin(info: TimeOuts): Attempt {
+  function beginAttempt(info: TimeOuts): Attempt {
     pulse();
     return new Attempt(info, turnedAtMs - stall.toMs < ARRIVED_MS ? stall.fromMs : turnedAtMs);
   }
 
   const inbound = ({ info }: { info: TimeOuts }) => ({
     async execute<Input>(input: Input, next: (input: Input) => Promise<unknown>): Promise<unknown> {
-      const attempt = begin(info);
+      const attempt = beginAttempt(info);
       if (info.isLocal) local.add(attempt);
       try {
         return await current.run(attempt, () => {

@@ -6,7 +6,10 @@
  * sum.
  */
 import type { Attributes, BatchObservableResult, Meter } from '@opentelemetry/api';
+import type { Pool } from 'pg';
 import type { Logger } from 'pino';
+import type { Statement } from './postgres.ts';
+import { query } from './postgres.ts';
 import { reasonOf } from './reason.ts';
 
 /** A server that takes longer is as good as away; an export must not wait for it. */
@@ -36,6 +39,28 @@ export interface GaugeRead<Gauge extends string = string> {
 
 /** Keeps the names of gauges and measurements together. */
 export const gaugeRead = <Gauge extends string>(read: GaugeRead<Gauge>): GaugeRead => read;
+
+/**
+ * Gauges that one statement answers. Each row has a column by the name of each gauge; its other columns, of few and bounded
+ * values, are the attributes.
+ */
+export const gaugesOfRows = (
+  db: Pool,
+  what: string,
+  gauges: GaugeRead['gauges'],
+  statement: Statement,
+  values: unknown[] = [],
+): GaugeRead => ({
+  ...{ what, gauges },
+  async read() {
+    const rows = await query<Record<string, number>>(db, statement, values);
+    return rows.flatMap((row) => {
+      const others = Object.entries(row).filter(([column]) => !Object.hasOwn(gauges, column));
+      const attributes = Object.fromEntries(others);
+      return Object.keys(gauges).map((gauge) => ({ gauge, value: row[gauge]!, attributes }));
+    });
+  },
+});
 
 /**
  * Registers gauges.

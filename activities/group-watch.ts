@@ -43,24 +43,22 @@ const POSTGRES_RESTARTED: Loss = {
   message: 'PostgreSQL was started, recent entries are given to the group again',
 };
 
-export interface GroupWatchOptions {
-  db: Pool;
+interface Group {
   redis: Redis;
-  log: Logger;
-  role: string;
   stream: string;
   group: string;
 }
 
-type Group = Pick<GroupWatchOptions, 'redis' | 'stream' | 'group'>;
-
 /** Looks each second, in every process of the role. `stop` ends it. */
-export function watchGroup({ db, redis, log, role, stream, group }: GroupWatchOptions): {
-  stop(): Promise<void>;
-} {
-  return watchEvery(LOOK_INTERVAL_MS, look, (reason) => log.warn({ stream, reason }, 'stream not checked'));
+export function watchGroup(
+  { redis, stream, group }: Group,
+  { db, log, role }: { db: Pool; log: Logger; role: string },
+): { stop(): Promise<void> } {
+  return watchEvery(LOOK_INTERVAL_MS, lookAtGroup, (reason) =>
+    log.warn({ stream, reason }, 'stream not checked'),
+  );
 
-  async function look(): Promise<void> {
+  async function lookAtGroup(): Promise<void> {
     const owner = { db, redis, role, stream };
     const memory = await recall(owner);
     const delivered = await lastDelivered({ redis, stream, group });

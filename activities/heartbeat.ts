@@ -5,7 +5,7 @@ import { noteHeartbeat } from './attempt.ts';
 /** Often enough for every heartbeat time-out in workflows/policies.ts, ms. */
 const HEARTBEAT_MS = 2_000;
 
-/** Tells Temporal that the current attempt goes on. @param progress what people see of it, and the next attempt gets. */
+/** Tells Temporal that the current attempt is alive. @param progress shown in the Web UI, and given to the next attempt. */
 export function heartbeat(progress?: unknown): void {
   noteHeartbeat();
   Context.current().heartbeat(progress);

@@ -91,7 +91,7 @@ export function createOperationActivities(
       );
     },
 
-    /** @param pausedBy who paused it; null when it goes on. */
+    /** @param pausedBy the operator who paused it; null when it continues. */
     async notePause(operationId: string, pausedBy: string | null): Promise<void> {
       await query(db, NOTE_PAUSE, [operationId, pausedBy]);
     },
@@ -155,7 +155,7 @@ export function createOperationActivities(
 
 /**
  * @returns the workflows of operations of these kinds that were begun within a day and have not ended, the oldest first:
- * Temporal may have forgotten one, and a command may have died before it could start it. Each goes on as its row says.
+ * Temporal may have forgotten one, and a command may have died before it could start it. Each continues as its row says.
  * @throws ApplicationFailure of PostgreSQL.
  */
 export async function listOpenOperations(

@@ -1,9 +1,9 @@
 /**
  * A consumer of a Redis Stream: one per process, all of one group. Redis hands each entry to one of them. An entry that
- * its consumer does not acknowledge is claimed by another one (or by the same one) and taken again, so `take` must be
+ * its consumer does not acknowledge is claimed by another one (or by the same one) and taken again, so `takeEntries` must be
  * safe to repeat.
  *
- * While Redis is away, the consumer opens a new connection until one works. What `take` needs besides is its own affair:
+ * While Redis is away, the consumer opens a new connection until one works. What `takeEntries` needs besides is its own affair:
  * it may `pause` until that answers, and keeps its entries meanwhile.
  */
 import { hostname } from 'node:os';
@@ -39,12 +39,12 @@ export interface StreamConsumerOptions {
    * Takes entries and acknowledges them. For as long as it works, no other consumer claims them. An entry that it leaves is
    * delivered again; what it throws ends the connection.
    */
-  take(entries: DeliveredEntry[], consumer: TakingConsumer): Promise<void>;
+  takeEntries(entries: DeliveredEntry[], consumer: TakingConsumer): Promise<void>;
   /** Hears of entries that were deleted after their delivery: trimmed by their producer, perhaps. */
   onDeleted?(ids: string[]): Promise<void>;
 }
 
-/** The consumer, as `take` sees it. */
+/** The consumer, as `takeEntries` sees it. */
 export interface TakingConsumer {
   /** Aborted when the consumer stops. Entries that are left then go to the others. */
   stopping: AbortSignal;
@@ -96,7 +96,7 @@ export function consumeStream(options: StreamConsumerOptions): { stop(): Promise
       let lastDelivered = STREAM_START;
       for (let claimAt = performance.now(); !isStopping();) {
         if (performance.now() >= claimAt) {
-          await claim(entries);
+          await claimIdle(entries);
           await entries.showAlive(member);
           await connection.eval(REMOVE_DEAD, 1, stream, group, 2 * minIdleMs + SILENCE_MS);
           claimAt = performance.now() + minIdleMs;
@@ -104,7 +104,7 @@ export function consumeStream(options: StreamConsumerOptions): { stop(): Promise
         const limitMs = Math.min(READ_BLOCK_MS, claimAt - performance.now());
         const read = await entries.readNew(member, lastDelivered, Math.max(1, Math.floor(limitMs)));
         lastDelivered = read.lastDelivered;
-        await take(read.entries, entries);
+        await takeWithRenewal(read.entries, entries);
       }
     } finally {
       stopping.signal.removeEventListener('abort', hangUp);
@@ -122,17 +122,17 @@ export function consumeStream(options: StreamConsumerOptions): { stop(): Promise
   }
 
   /** Takes over what others, or this consumer itself, were given and did not acknowledge. */
-  async function claim(entries: Entries): Promise<void> {
+  async function claimIdle(entries: Entries): Promise<void> {
     for (let cursor = STREAM_START; !isStopping();) {
       const claimed = await entries.claimIdle(member, minIdleMs, cursor);
       if (claimed.deleted.length > 0) await options.onDeleted?.(claimed.deleted);
-      await take(claimed.entries, entries);
+      await takeWithRenewal(claimed.entries, entries);
       cursor = claimed.cursor;
       if (cursor === STREAM_START) return;
     }
   }
 
-  async function take(taken: DeliveredEntry[], entries: Entries): Promise<void> {
+  async function takeWithRenewal(taken: DeliveredEntry[], entries: Entries): Promise<void> {
     if (taken.length === 0) return;
     const ids = taken.map(({ id }) => id);
     const renewal = setInterval(() => {
@@ -142,7 +142,7 @@ export function consumeStream(options: StreamConsumerOptions): { stop(): Promise
       });
     }, minIdleMs / 3);
     try {
-      await options.take(taken, { stopping: stopping.signal, pause });
+      await options.takeEntries(taken, { stopping: stopping.signal, pause });
     } finally {
       clearInterval(renewal);
     }

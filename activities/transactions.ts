@@ -6,7 +6,6 @@ import { runTransaction } from '../api/postgres-transaction.ts';
 import { refuseIfLate } from './attempt.ts';
 import type { Statement } from './postgres.ts';
 import { finalIfRefused, isPostgresRefusal, postgresFailure, sqlStateOf } from './postgres.ts';
-import { reasonOf } from './reason.ts';
 
 /** Runs that a transaction gets when others stand in its way. */
 const ATTEMPTS = 5;
@@ -50,33 +49,39 @@ export async function inTransaction<T>(db: Pool, body: (client: PoolClient) => P
 }
 
 /**
- * Saves items together; if PostgreSQL refuses a value, each by itself, so that one does not take the others along.
+ * Saves items together; if PostgreSQL refuses a value, by halves, so that one does not take the others along.
  *
+ * @param save rejects as {@link query} does, and leaves nothing of what it was given then.
  * @returns the refused items with PostgreSQL's reason.
+ * @throws every other failure of `save`.
  */
 export async function saveIsolated<Item>(
-  client: PoolClient,
   items: readonly Item[],
   save: (items: readonly Item[]) => Promise<unknown>,
 ): Promise<{ item: Item; reason: string }[]> {
   if (items.length === 0) return [];
-  const reason = await refusalOf(client, () => save(items));
-  if (reason === undefined) return [];
-  if (items.length === 1) return [{ item: items[0]!, reason }];
-  const refused: { item: Item; reason: string }[] = [];
-  for (const item of items) refused.push(...(await saveIsolated(client, [item], save)));
-  return refused;
+  try {
+    await save(items);
+    return [];
+  } catch (error) {
+    if (!isPostgresRefusal(error)) throw error;
+    if (items.length === 1) return [{ item: items[0]!, reason: error.message }];
+    const middle = Math.ceil(items.length / 2);
+    const first = await saveIsolated(items.slice(0, middle), save);
+    return [...first, ...(await saveIsolated(items.slice(middle), save))];
+  }
 }
 
-async function refusalOf(client: PoolClient, save: () => Promise<unknown>): Promise<string | undefined> {
-  await client.query('SAVEPOINT item');
+/** Runs a part of a transaction. If PostgreSQL refuses it, the rest goes on without it. @throws the refusal as {@link query}. */
+export async function inSavepoint(client: PoolClient, work: () => Promise<unknown>): Promise<void> {
+  await client.query('SAVEPOINT part');
   try {
-    await save();
-    await client.query('RELEASE SAVEPOINT item');
-    return undefined;
+    await work();
+    await client.query('RELEASE SAVEPOINT part');
   } catch (error) {
-    if (!isPostgresRefusal(postgresFailure('', error))) throw error;
-    await client.query('ROLLBACK TO SAVEPOINT item');
-    return reasonOf(error);
+    const failure = postgresFailure('a part of a transaction', error);
+    if (!isPostgresRefusal(failure)) throw error;
+    await client.query('ROLLBACK TO SAVEPOINT part');
+    throw failure;
   }
 }

@@ -1,12 +1,12 @@
-/** What is done again and again for as long as a process runs: every such loop of the service is one of these. */
+/** Loops that run for as long as a process does: every such loop of the service is one of these. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { reasonOf } from './reason.ts';
 
-/** How much sooner a look may be, at random, as a part of the time: processes do not all look at the same moment. */
+/** How much sooner a look may begin, at random, as a part of the interval: processes do not all look at the same moment. */
 const JITTER = 0.1;
 
 /**
- * Looks so long after each look has ended, or a little sooner. A look that fails is made again.
+ * Runs `look` every `everyMs`, counted from the end of the previous run, or a little sooner. One that fails is repeated.
  *
  * @param onFailure hears of the first of failures in a row.
  * @returns `stop` resolves when the last look is over.

@@ -123,7 +123,7 @@ ntf_subscriptions.smp_action D | NDEL due | its worker | subscriptions retry | N
 ntf_subscriptions.ntf_failed | its keys for the notification router do not open | the sweep, once they open | subscriptions retry, subscriptions delete | subscription-B4
 ntf_subscriptions.smp_failed | its keys for the messaging router do not open | the sweep, once they open | subscriptions retry, subscriptions delete | subscription-B4
 events | not in the stream of events yet | relayed within a second; again if the stream lost it | doctor | N16
-servers_stats | counters of the agent | never: counters | update resetStatistics | N8
+servers_stats | counters of the agent | never: counters | subscriptions statistics | N8
 `;
 
 export const STATES: readonly State[] = TABLE.split(/^## /m)

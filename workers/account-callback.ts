@@ -68,7 +68,7 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
       }
       await adoptOrphans(db);
       const consumer = consumeCallbackInputs({ ...settings, db, redis, log, metrics, openReader });
-      const watch = watchGroup({ ...settings.callbackStream, role: 'account-callback', db, redis, log });
+      const watch = watchGroup({ ...settings.callbackStream, redis }, { db, log, role: 'account-callback' });
       const adoption = watchEvery(
         ADOPTION_INTERVAL_MS,
         () => adoptOrphans(db),

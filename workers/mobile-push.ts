@@ -47,7 +47,7 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
         ...{ db, redis, log, metrics, openReader },
         workflows: client.workflow,
       });
-      const watch = watchGroup({ ...settings.mobileStream, role: 'mobile-push', db, redis, log });
+      const watch = watchGroup({ ...settings.mobileStream, redis }, { db, log, role: 'mobile-push' });
       return [observeMobileJobs(meter, { db, log }), consumer.stop, watch.stop];
     },
   };

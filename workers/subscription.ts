@@ -1,6 +1,6 @@
 /** Subscriptions in this process: their settings, activities, key box, ways to routers, supervisor and gauges. */
 import { createOperationActivities } from '../activities/operations.ts';
-import { watchPostgres } from '../activities/postgres-watch.ts';
+import { watchPostgres } from '../activities/stream-memory.ts';
 import { createSubscriptionActivities } from '../activities/subscription/activities.ts';
 import { ensureAgent } from '../activities/subscription/agents.ts';
 import type { SubscriptionSettings } from '../activities/subscription/batches.ts';
@@ -111,7 +111,7 @@ export function openSubscriptions(context: ProcessContext): Role {
           ...{ stream: EVENTS_STREAM, maxLen: EVENTS_STREAM_MAX_LEN },
         }),
         // No process of the service reads the stream of events.
-        watchPostgres({ role: 'subscription', db, redis, log, name: EVENTS_STREAM, onFallback: checkAll }),
+        watchPostgres({ role: 'subscription', db, redis, log, stream: EVENTS_STREAM }, checkAll),
       ];
       return [stopObserving, ...watches.map(({ stop }) => stop)];
     },

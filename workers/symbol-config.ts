@@ -1,6 +1,6 @@
 /** Symbol configuration in this process: its settings, activities, targets and workflow. */
 import type { Client } from '@temporalio/client';
-import { watchPostgres } from '../activities/postgres-watch.ts';
+import { watchPostgres } from '../activities/stream-memory.ts';
 import { addSampleSymbols, createSymbolConfigActivities } from '../activities/symbol-config/activities.ts';
 import { createSymbolConfigMetrics, observeSymbolTargets } from '../activities/symbol-config/metrics.ts';
 import { untoldChanges } from '../activities/symbol-config/reconciliation.ts';
@@ -85,10 +85,8 @@ export function openSymbolConfig(context: ProcessContext): Role {
         await tell(client);
         log.error('PostgreSQL fell back to an earlier state, its symbols are pushed to all targets');
       };
-      const watch = watchPostgres({
-        ...{ role: 'symbol-config', db, redis, log, name: registry.workflowId },
-        onFallback: pushToAll,
-      });
+      const owner = { role: 'symbol-config', db, redis, log, stream: registry.workflowId };
+      const watch = watchPostgres(owner, pushToAll);
       return [stopObserving, watch.stop];
     },
   };

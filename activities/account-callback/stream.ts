@@ -15,6 +15,7 @@ import { isPostgresRefusal, query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import type { StreamConsumerOptions, TakingConsumer } from '../stream-consumer.ts';
 import { consumeStream } from '../stream-consumer.ts';
+import { saveIsolated } from '../transactions.ts';
 import type { StreamEntry } from '../stream-read.ts';
 
 const BATCH_SIZE = 500;
@@ -40,6 +41,7 @@ const ACKNOWLEDGE = `
   if upTo > 0 then redis.call('XTRIM', KEYS[1], 'MINID', '~', string.format('%.0f', upTo)) end`;
 
 interface ValidEntry {
+  id: string;
   entry: StreamEntry;
   input: CallbackInput;
 }
@@ -64,30 +66,35 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
   const { db, redis, log, metrics, openReader, callbackStream } = resources;
   const { stream, group } = callbackStream;
   return consumeStream({
-    ...{ redis, log, stream, group, openReader, take },
+    ...{ redis, log, stream, group, openReader, takeEntries },
     what: 'account inputs',
     limits: { maxEntryBytes: MAX_INPUT_BYTES, batchSize: BATCH_SIZE },
     minIdleMs: MIN_IDLE_MS,
   });
 
   /** Keeps valid inputs, and the rest as malformed. While PostgreSQL is away, it waits here. */
-  async function take(entries: readonly StreamEntry[], consumer: TakingConsumer): Promise<void> {
+  async function takeEntries(entries: readonly StreamEntry[], consumer: TakingConsumer): Promise<void> {
     const valid: ValidEntry[] = [];
     const refused: RefusedEntry[] = [];
     const nowMs = Date.now();
     for (const entry of entries) {
       const parsed = parseCallbackInput(entry.fields, sentAtMs(entry, nowMs), entry.size);
-      if (parsed.ok) valid.push({ entry, input: parsed.input });
+      if (parsed.ok) valid.push({ id: entry.id, entry, input: parsed.input });
       else refused.push({ entry, code: parsed.code, message: parsed.message });
     }
-    const stored = await storeEach(valid, refused, consumer);
-    await record(refused, consumer);
+    const unstorable = await saveIsolated(valid, async (some) =>
+      noteUndelivered(await whenReachable(some.length, consumer, () => storeInputs(db, some))),
+    );
+    for (const { item, reason: message } of unstorable)
+      refused.push({ entry: item.entry, code: 'unstorable', message });
+    await recordRefused(refused, consumer);
     const ids = entries.map(({ id }) => id);
     await redis.eval(ACKNOWLEDGE, 1, stream, group, KEPT_MS, ...ids);
-    for (const { input } of stored) metrics.callbackInput({ kind: input.kind });
+    for (const { id, input } of valid)
+      if (!unstorable.some(({ item }) => item.id === id)) metrics.callbackInput({ kind: input.kind });
   }
 
-  async function record(refused: readonly RefusedEntry[], consumer: TakingConsumer): Promise<void> {
+  async function recordRefused(refused: readonly RefusedEntry[], consumer: TakingConsumer): Promise<void> {
     if (refused.length === 0) return;
     const recorded = await whenReachable(refused.length, consumer, () => recordMalformedInputs(db, refused));
     for (const { entry, code, message } of refused) {
@@ -96,34 +103,6 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
         'malformed account input recorded',
       );
       if (recorded.has(entry.id)) metrics.callbackInputMalformed({ failure_code: code });
-    }
-  }
-
-  /**
-   * Stores all together; if PostgreSQL does not take them, by halves, so that one that it refuses holds up no other.
-   *
-   * @param refused to be filled with the others.
-   * @returns those that are stored.
-   */
-  async function storeEach(
-    entries: readonly ValidEntry[],
-    refused: RefusedEntry[],
-    consumer: TakingConsumer,
-  ): Promise<readonly ValidEntry[]> {
-    if (entries.length === 0) return [];
-    try {
-      const inputs = entries.map(({ entry: { id }, input }) => ({ id, input }));
-      noteUndelivered(await whenReachable(inputs.length, consumer, () => storeInputs(db, inputs)));
-      return entries;
-    } catch (error) {
-      if (!isPostgresRefusal(error)) throw error;
-      if (entries.length === 1) {
-        refused.push({ entry: entries[0]!.entry, code: 'unstorable', message: error.message });
-        return [];
-      }
-      const middle = Math.ceil(entries.length / 2);
-      const first = await storeEach(entries.slice(0, middle), refused, consumer);
-      return [...first, ...(await storeEach(entries.slice(middle), refused, consumer))];
     }
   }
 

@@ -20,6 +20,7 @@ import {
 import type { MobilePushMetrics } from './metrics.ts';
 import { detailsOf } from '../../workflows/details.ts';
 import { userAttributes } from '../../workflows/search-attributes.ts';
+import type { Statement } from '../postgres.ts';
 import { isPostgresRefusal, query } from '../postgres.ts';
 import { stateOf, statusOf } from '../workflows.ts';
 import type { StreamEntry } from '../stream-read.ts';
@@ -52,7 +53,7 @@ export function createMobileIntake({ db, workflows, log, metrics, mobile }: Mobi
      *
      * @throws ApplicationFailure of PostgreSQL when it is away, or what the client of Temporal fails with.
      */
-    async take(entry: StreamEntry): Promise<void> {
+    async takeEntry(entry: StreamEntry): Promise<void> {
       const job = await record(entry);
       // Otherwise it was worked on before; Temporal may have forgotten its workflow by now.
       if (job?.status === 'pending') await start(job);
@@ -62,7 +63,7 @@ export function createMobileIntake({ db, workflows, log, metrics, mobile }: Mobi
      * Writes down an entry that was delivered as often as it may be, so that an operator can replay it. Nothing to
      * give up when only its acknowledgement was missing.
      *
-     * @throws as `take`.
+     * @throws as `takeEntry`.
      */
     async giveUp(entry: StreamEntry, deliveries: number): Promise<void> {
       const job = await record(entry);
@@ -78,18 +79,15 @@ export function createMobileIntake({ db, workflows, log, metrics, mobile }: Mobi
     },
 
     /**
-     * Goes on with jobs whose entries are gone from the stream, as far as they were written down.
+     * Continues jobs whose entries are gone from the stream, if they have a row.
      *
      * @returns ids of entries that nothing is known about.
-     * @throws as `take`.
+     * @throws as `takeEntry`.
      */
     async recover(jobIds: string[]): Promise<string[]> {
       const rows = await query<RecordedRow>(db, LIST_RECORDED, [jobIds]);
-      for (const row of rows) {
-        if (row.status !== 'pending') continue;
-        await start({ jobId: row.job_id, userId: row.user_id, channel: row.channel });
-      }
-      return jobIds.filter((id) => !rows.some((row) => row.job_id === id));
+      for (const row of rows) if (row.status === 'pending') await start(row);
+      return jobIds.filter((id) => !rows.some((row) => row.jobId === id));
     },
 
     /**
@@ -97,7 +95,7 @@ export function createMobileIntake({ db, workflows, log, metrics, mobile }: Mobi
      * says so by now, or was put back to an earlier state.
      *
      * @returns whether it did.
-     * @throws as `take`.
+     * @throws as `takeEntry`.
      */
     async takeUp(job: Startable): Promise<boolean> {
       const state = await withDeadline(() => stateOf(workflows, mobilePushWorkflowId(job.jobId)));
@@ -120,7 +118,7 @@ export function createMobileIntake({ db, workflows, log, metrics, mobile }: Mobi
   };
 
   /** Writes the job of an entry down, unless that was done before. @returns how it stands; undefined: it is malformed. */
-  async function record(entry: StreamEntry): Promise<(Startable & { status: string }) | undefined> {
+  async function record(entry: StreamEntry): Promise<RecordedRow | undefined> {
     const { id, fields, size } = entry;
     const parsed = checkedMobileJob(id, fields, size);
     if (!parsed.ok) return refuse(entry, parsed.malformed);
@@ -163,7 +161,7 @@ export function createMobileIntake({ db, workflows, log, metrics, mobile }: Mobi
    */
   async function write<Row extends object>(
     { id, fields }: StreamEntry,
-    statement: { name: string; text: string },
+    statement: Statement,
     values: unknown[],
   ): Promise<Row & { jobId: string }> {
     const hash = createHash('sha256');
@@ -222,16 +220,14 @@ function refusalOf(error: unknown): string {
   throw error;
 }
 
-interface Startable {
+/** A job, as its workflow is started by. */
+export interface Startable {
   jobId: string;
   userId: string;
   channel: string | null;
 }
 
-interface RecordedRow {
-  job_id: string;
-  user_id: string;
-  channel: string | null;
+interface RecordedRow extends Startable {
   status: string;
 }
 
@@ -277,5 +273,7 @@ const GIVE_UP_JOB = {
 const LIST_RECORDED = {
   name: 'list_recorded_mobile_jobs',
   text: `
-    SELECT job_id, user_id, channel, status FROM notifications.notification_log WHERE job_id = ANY($1)`,
+    SELECT job_id AS "jobId", user_id AS "userId", channel, status
+      FROM notifications.notification_log
+     WHERE job_id = ANY($1)`,
 };

@@ -4,18 +4,15 @@
  */
 import { query } from '../postgres.ts';
 import type { Reconciled } from '../reconciliation.ts';
-import type { MobileIntakeResources } from './intake.ts';
+import type { MobileIntakeResources, Startable } from './intake.ts';
 import { createMobileIntake } from './intake.ts';
 
 /** Older than any job that is about to be started, ms. */
 const SETTLED_MS = 60_000;
 
-interface PendingRow {
-  job_id: string;
-  user_id: string;
-  channel: string | null;
+interface PendingRow extends Startable {
   /** To the microsecond. */
-  created_at: string;
+  createdAt: string;
 }
 
 /** The oldest first. */
@@ -25,11 +22,10 @@ export function mobileReconciliation(resources: MobileIntakeResources): Reconcil
   const jobs: Reconciled<PendingRow> = {
     ...{ what: 'mobile job', isLoss: true, seen: 'pending', done: ['restarted'] },
     page: (after, limit) =>
-      query(db, LIST_PENDING, [SETTLED_MS, after?.created_at ?? '-infinity', after?.job_id ?? '', limit]),
-    idOf: ({ job_id }) => job_id,
+      query(db, LIST_PENDING, [SETTLED_MS, after?.createdAt ?? '-infinity', after?.jobId ?? '', limit]),
+    idOf: ({ jobId }) => jobId,
     async start([job]) {
-      const { job_id: jobId, user_id: userId, channel } = job!;
-      if (!(await intake.takeUp({ jobId, userId, channel }))) return {};
+      if (!(await intake.takeUp(job!))) return {};
       metrics.workTakenUp({ what: 'mobile_job' });
       return { restarted: 1 };
     },
@@ -41,7 +37,7 @@ export function mobileReconciliation(resources: MobileIntakeResources): Reconcil
 const LIST_PENDING = {
   name: 'list_pending_mobile_jobs',
   text: `
-    SELECT job_id, user_id, channel, created_at::text
+    SELECT job_id AS "jobId", user_id AS "userId", channel, created_at::text AS "createdAt"
       FROM notifications.notification_log AS job
      WHERE status = 'pending' AND created_at < now() - $1::int * interval '1 millisecond'
        AND created_at >= $2::timestamptz AND (created_at, job_id) > ($2::timestamptz, $3)

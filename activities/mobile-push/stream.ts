@@ -39,7 +39,7 @@ export function consumeMobileJobs(resources: MobileStreamResources): { stop(): P
   const { stream, group, minIdleMs, maxDeliveries } = settings;
   const intake = createMobileIntake(resources);
   return consumeStream({
-    ...{ redis, log, stream, group, minIdleMs, openReader, take },
+    ...{ redis, log, stream, group, minIdleMs, openReader, takeEntries },
     what: 'mobile jobs',
     limits: { maxEntryBytes: MAX_JOB_BYTES, batchSize: BATCH_SIZE },
     onDeleted: recoverDeleted,
@@ -49,7 +49,7 @@ export function consumeMobileJobs(resources: MobileStreamResources): { stop(): P
    * Makes entries durable and acknowledges them. What fails though everything answers is left to be delivered again;
    * otherwise it waits here, and spends none of its deliveries.
    */
-  async function take(entries: DeliveredEntry[], consumer: TakingConsumer): Promise<void> {
+  async function takeEntries(entries: DeliveredEntry[], consumer: TakingConsumer): Promise<void> {
     const { stopping } = consumer;
     let { left, isPostgresInTheWay } = await takeOnce(entries, stopping);
     while (left.length > 0 && !stopping.aborted) {
@@ -74,7 +74,7 @@ export function consumeMobileJobs(resources: MobileStreamResources): { stop(): P
         // What has not begun is left to the others.
         stopping.throwIfAborted();
         const before = entry.deliveries - 1;
-        await (before < maxDeliveries ? intake.take(entry) : intake.giveUp(entry, before));
+        await (before < maxDeliveries ? intake.takeEntry(entry) : intake.giveUp(entry, before));
       } catch (error) {
         failures.set(entry, error);
       }

@@ -1,8 +1,6 @@
 /**
  * The activities of notification subscriptions: those of the workers of each pool and of the supervisor.
  */
-import type { WorkflowClient } from '@temporalio/client';
-import { WorkflowNotFoundError } from '@temporalio/client';
 import type {
   AgentState,
   ClaimOrder,
@@ -13,10 +11,10 @@ import type {
 import { WORKER_POOLS, poolWorkerWorkflowId } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
 import { inTransaction } from '../transactions.ts';
+import { unlessGone } from '../workflows.ts';
 import type { AgentRow } from './agents.ts';
 import { ensureAgent, loadAgent, setAgentOpen } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
-import { resetStatistics } from './batches.ts';
 import { claimBatch } from './claims.ts';
 import type { SubscriptionCommands } from './commands.ts';
 import { createConnectionWork } from './connections.ts';
@@ -91,8 +89,6 @@ export function createSubscriptionActivities(
     sendCreate: (agentId: string, connIds: string[]): Promise<void> =>
       commands.send(agentId, 'create', connIds),
 
-    resetStatistics: (agentId: string): Promise<number> => resetStatistics(db, agentId),
-
     /** @returns how the agent stands, made if there was none. */
     async loadAgentState(agentId: string): Promise<AgentState> {
       await ensureAgent(db, agentId);
@@ -107,8 +103,10 @@ export function createSubscriptionActivities(
     async setOpen(agentId: string, isOpen: boolean): Promise<AgentState> {
       const agent = await setAgentOpen(db, agentId, isOpen);
       const keys = isOpen ? [] : await listWorkers(agentId);
-      const cancelled = await Promise.all(keys.map((key) => cancelIfRunning(workflows, key)));
-      const workers = cancelled.filter(Boolean).length;
+      const cancelled = await Promise.all(
+        keys.map((key) => unlessGone(() => workflows.getHandle(poolWorkerWorkflowId(key)).cancel())),
+      );
+      const workers = cancelled.filter((answer) => answer !== undefined).length;
       log.info({ agent_id: agentId, epoch: agent.epoch, workers }, isOpen ? 'agent opened' : 'agent closed');
       return stateOf(agentId, agent, workers);
     },
@@ -129,16 +127,6 @@ export function createSubscriptionActivities(
 
 function stateOf(agentId: string, { epoch, isOpen }: AgentRow, workers: number): AgentState {
   return { agentId, epoch, isOpen, workers };
-}
-
-async function cancelIfRunning(workflows: WorkflowClient, key: WorkerKey): Promise<boolean> {
-  try {
-    await workflows.getHandle(poolWorkerWorkflowId(key)).cancel();
-    return true;
-  } catch (error) {
-    if (!(error instanceof WorkflowNotFoundError)) throw error;
-    return false;
-  }
 }
 
 const LIST_SERVERS = {

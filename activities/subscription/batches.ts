@@ -9,25 +9,28 @@ import type { WorkflowClient } from '@temporalio/client';
 import type { Pool, PoolClient } from 'pg';
 import type { Logger } from 'pino';
 import type { KeyBox } from '../../api/key-box.ts';
+import { ACTION_COLUMNS } from '../../api/subscription/rows.ts';
 import { SUBSCRIPTION_INTERRUPTED } from '../../workflows/failures.ts';
 import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
 import type { RecordAction, RetryPace } from '../../workflows/subscription/rules.ts';
 import { evenIfLate } from '../attempt.ts';
 import { isPostgresAway, query } from '../postgres.ts';
 import { withHeartbeats } from '../heartbeat.ts';
-import { inTransaction, run } from '../transactions.ts';
-import type { CurrentToken } from './agents.ts';
-import { loadToken, requireEpoch, tokenRefOf } from './agents.ts';
+import { run } from '../transactions.ts';
+import { inEpoch } from './agents.ts';
 import type { WorkItem } from './claims.ts';
-import { FAIL_RECORDS, loadWork, lockRecords } from './claims.ts';
-import { kickAll } from './commands.ts';
+import { FAIL_RECORDS, LOAD_WORK, lockRecords } from './claims.ts';
+import type { WorkerRow } from './commands.ts';
+import { kickAll, workersIn } from './commands.ts';
 import type { SubscriptionEvent } from './events.ts';
 import { announceEvent, errorText, writeEvent } from './events.ts';
 import type { SubscriptionMetrics } from './metrics.ts';
-import { doubtOthersRecords, nullActions } from './records.ts';
+import { DOUBT_RECORDS, nullActions } from './records.ts';
 import type { MessagingRouter, NotificationRouter } from './router/routers.ts';
 import type { RouterError, RouterResult, TokenRef } from './router/ports.ts';
 import { isRetried } from './router/ports.ts';
+import type { TokenRow } from './token-rows.ts';
+import { loadToken, tokenRefOf } from './token-rows.ts';
 
 export interface SubscriptionResources {
   db: Pool;
@@ -97,11 +100,12 @@ interface Saved {
 /** One kind of work on records: what a router is asked about each, and what becomes of its answers. */
 export interface RecordWork<Request, Value> {
   action: RecordAction;
-  counters: readonly [attempts: Counter, done: Counter];
+  /** Of `servers_stats`. Attempts count every retry. */
+  counters: readonly [attempts: string, done: string];
   /** The commands undo on a router what others have done there; see `doubtOthers`. */
   undoesOthers?: boolean;
   /** Why an item cannot be worked on: it has failed for good. Default: each can. */
-  obstacleOf?(item: WorkItem, token: CurrentToken | undefined): RouterError | undefined;
+  obstacleOf?(item: WorkItem, token: TokenRow | undefined): RouterError | undefined;
   /** Whether the router is asked about an item, which counts as an attempt. Default: it is. */
   isAsked?(item: WorkItem, token: TokenRef | undefined): boolean;
   /** Writes what must be there before the router is asked. */
@@ -141,12 +145,12 @@ async function makeAttempt<Request, Value>(
   order: BatchOrder,
   work: RecordWork<Request, Value>,
 ): Promise<Attempt<Value>> {
-  const { agentId, epoch, pool, ids } = order;
+  const { agentId, pool, ids } = order;
   const attempt: Attempt<Value> = { done: [], failed: [], unreadable: [], token: undefined };
-  const items = await inTransaction(db, async (client) => {
-    await requireEpoch(client, agentId, epoch);
+  const items = await inEpoch(db, order, async (client) => {
     const saved = await loadToken(client, agentId);
-    const loaded = await loadWork(client, order, work.action, ids);
+    const values = [agentId, order.claim, ids, ...ACTION_COLUMNS[work.action]];
+    const loaded = await run<WorkItem>(client, LOAD_WORK, values);
     attempt.failed = loaded.flatMap((item) => {
       const error = work.obstacleOf?.(item, saved);
       return error ? [{ connId: item.connId, error }] : [];
@@ -186,12 +190,11 @@ async function finishBatch<Value>(
   attempt: Attempt<Value>,
 ): Promise<BatchOutcome> {
   const { db, log, metrics } = resources;
-  const { agentId, pool, kind, epoch, server, ids } = order;
+  const { agentId, pool, kind, server, ids } = order;
   const { done, failed, unreadable, token } = attempt;
   const retryIds = failed.filter(({ error }) => isRetried(error)).map(({ connId }) => connId);
 
-  const { kicks, givenUp, event } = await inTransaction(db, async (client) => {
-    await requireEpoch(client, agentId, epoch);
+  const { kicks, givenUp, event } = await inEpoch(db, order, async (client) => {
     await lockRecords(client, agentId, ids);
     const { kicks = [], counted = done, refused = [] } = await work.save(client, attempt);
     const countedItems = counted.map(({ item }) => item);
@@ -274,7 +277,8 @@ async function doubtOthers(
 ): Promise<WorkerKey[]> {
   for (let second = 1; ; second += 1) {
     try {
-      return await evenIfLate(() => doubtOthersRecords(db, { agentId, claim }, ids));
+      const workers = await evenIfLate(() => query<WorkerRow>(db, DOUBT_RECORDS, [agentId, claim, ids]));
+      return workersIn(agentId, workers);
     } catch (error) {
       if (!isPostgresAway(error) || second === DOUBT_WAITS_S) throw error;
       await sleep(1_000);
@@ -288,25 +292,12 @@ export function unreadableItem(connId: string, cause: unknown): FailedItem {
   return { connId, error: { source: 'STORE', code: 'INTERNAL', detail } };
 }
 
-/** The first six are of notification routers, the others of messaging routers. Attempts count every retry. */
-type Counter =
-  | 'ntfCreateAttempts'
-  | 'ntfCreated'
-  | 'ntfCheckAttempts'
-  | 'ntfChecked'
-  | 'ntfDelAttempts'
-  | 'ntfDeleted'
-  | 'ntfKeyAttempts'
-  | 'ntfKey'
-  | 'ntfKeyDeleteAttempts'
-  | 'ntfKeyDeleted';
-
 /** Adds items of a batch, each to its user. Work on a notification router counts for the router of the token. */
 async function countWork(
   client: PoolClient,
   { agentId, pool, server }: BatchOrder,
   token: TokenRef | undefined,
-  counter: Counter,
+  counter: string,
   items: readonly WorkItem[],
 ): Promise<void> {
   if (items.length === 0) return;
@@ -316,17 +307,6 @@ async function countWork(
   });
   await run(client, ADD_STATISTICS, [agentId, counter, JSON.stringify(values)]);
 }
-
-/** Sets all counters of an agent back. @returns how many there were. */
-export async function resetStatistics(db: Pool, agentId: string): Promise<number> {
-  const removed = await query(db, RESET_STATISTICS, [agentId]);
-  return removed.length;
-}
-
-const RESET_STATISTICS = {
-  name: 'reset_subscription_statistics',
-  text: 'DELETE FROM subscriptions.servers_stats WHERE agent_id = $1 RETURNING 1',
-};
 
 const ADD_STATISTICS = {
   name: 'add_subscription_statistics',

@@ -6,8 +6,7 @@
  */
 import { randomInt } from 'node:crypto';
 import type { Pool, PoolClient } from 'pg';
-import type { RecordAction } from '../../api/subscription/rows.ts';
-import { actionOf, columnsOf, queueOf } from '../../api/subscription/rows.ts';
+import { actionOf, queueOf } from '../../api/subscription/rows.ts';
 import type { ClaimOrder, WorkerPool } from '../../workflows/subscription/contract.ts';
 import type { ListKind, ServerKey } from '../../workflows/subscription/rules.ts';
 import type { Statement } from '../postgres.ts';
@@ -15,7 +14,6 @@ import { inTransaction, run } from '../transactions.ts';
 import type { KeyBox } from '../../api/key-box.ts';
 import { recipientKeyContext } from '../../api/subscription/sealed-columns.ts';
 import type { QueueRef, RouterAddress } from './router/ports.ts';
-import type { Claimed } from './records.ts';
 
 export interface Claim {
   claim: number;
@@ -86,17 +84,6 @@ const CLAIMS = 2 ** 48 - 1;
  * numbers of pick-ups that it has forgotten once more.
  */
 const nextClaim = (): number => randomInt(1, CLAIMS);
-
-/** What is still the worker's of these connections. */
-export async function loadWork(
-  client: PoolClient,
-  { agentId, claim }: Claimed,
-  action: RecordAction,
-  connIds: readonly string[],
-): Promise<WorkItem[]> {
-  const [ntfAction, smpAction] = columnsOf(action);
-  return run<WorkItem>(client, LOAD_WORK, [agentId, claim, connIds, ntfAction, smpAction]);
-}
 
 /** @throws KeyBoxError when the recipient's key does not open. */
 export function queueRefOf(
@@ -183,7 +170,8 @@ const LOAD_TOKEN_DELETION = {
 
 const hostAndPort = (host: string, port: string) => `json_build_object('host', ${host}, 'port', ${port})`;
 
-const LOAD_WORK = {
+/** What is still the worker's of connections. $1 agent, $2 claim, $3 connections, $4 and $5 the columns of the action. */
+export const LOAD_WORK = {
   name: 'load_subscription_work',
   text: `
     SELECT record.conn_id AS "connId", record.user_id AS "userId", connection.is_deleted AS "isDeleted",

@@ -11,10 +11,10 @@ import type {
   ImportedConnection,
 } from '../../workflows/subscription/contract.ts';
 import { inTransaction, run } from '../transactions.ts';
-import { isGateOpen, loadToken } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { lockRecords } from './claims.ts';
-import { routerValues, saveCredentials } from './rows.ts';
+import type { IdRow } from './rows.ts';
+import { idsIn, routerValues, saveCredentials } from './rows.ts';
 import {
   notifierKeyContext,
   notifierSecretContext,
@@ -26,6 +26,7 @@ import { KeyBoxError } from '../../api/key-box.ts';
 import type { QueueToImport } from '../../api/subscription/requests.ts';
 import { queueImports } from '../../api/subscription/requests.ts';
 import { query } from '../postgres.ts';
+import { isGateOpen, loadToken } from './token-rows.ts';
 
 /** The result of a change, and the commands that follow from it. */
 export interface Changed<Result> {
@@ -151,15 +152,11 @@ export function createConnectionWork({ db, log, keyBox }: SubscriptionResources)
   }
 }
 
-type IdRow = { conn_id: string };
-
 /** Of an attempt of a workflow task that was lost nothing is known, so each local one counts as a repetition. */
 function mayBeRepeated(): boolean {
   const { attempt, isLocal } = Context.current().info;
   return attempt > 1 || isLocal;
 }
-
-const idsIn = (rows: readonly IdRow[]): string[] => rows.map(({ conn_id }) => conn_id);
 
 function without(all: readonly string[], known: readonly string[]): string[] {
   const found = new Set(known);

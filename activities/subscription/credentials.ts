@@ -11,15 +11,21 @@ import type { KeyBox } from '../../api/key-box.ts';
 import { notifierKeyContext, notifierSecretContext } from '../../api/subscription/sealed-columns.ts';
 import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
 import { isSameServer } from '../../workflows/subscription/rules.ts';
-import { run, saveIsolated } from '../transactions.ts';
-import { isGateOpen } from './agents.ts';
+import { inSavepoint, run, saveIsolated } from '../transactions.ts';
 import type { Answered, SubscriptionResources } from './batches.ts';
 import { NO_ACTIVE_TOKEN, UNUSABLE_KEY, workOn } from './batches.ts';
 import { queueRefOf } from './claims.ts';
 import type { SealedCredentials } from './rows.ts';
 import { saveCredentials } from './rows.ts';
 import { deleteWorkedRecords, updateRecords } from './records.ts';
-import type { KeyPair, NotifierKeyAnswer, QueueRef, RouterError, RouterResult } from './router/ports.ts';
+import { isGateOpen } from './token-rows.ts';
+import type {
+  NotifierKeyAnswer,
+  NotifierKeyRequest,
+  QueueRef,
+  RouterError,
+  RouterResult,
+} from './router/ports.ts';
 import { isRetried } from './router/ports.ts';
 import { generateAuthKeys, generateDhKeys, secretOrNothing } from './router/keys.ts';
 
@@ -32,18 +38,12 @@ const QUEUE_MOVED: RouterError = {
 
 type MadeKey = Omit<SealedCredentials, 'queueId'>;
 
-interface PendingKey {
-  queue: QueueRef;
-  auth: KeyPair;
-  dh: KeyPair;
-}
-
 export function createCredentialWork(resources: SubscriptionResources) {
   const { keyBox, messagingRouter } = resources;
   return {
     /** Makes notifier credentials and has the notification router subscribe with them next. */
     runKeys: (order: BatchOrder): Promise<BatchOutcome> =>
-      workOn<PendingKey, MadeKey>(resources, order, {
+      workOn<NotifierKeyRequest, MadeKey>(resources, order, {
         action: 'smp-key',
         counters: ['ntfKeyAttempts', 'ntfKey'],
         undoesOthers: true,
@@ -57,13 +57,7 @@ export function createCredentialWork(resources: SubscriptionResources) {
           dh: generateDhKeys(),
         }),
         async ask(pending) {
-          const answers = await messagingRouter.createNotifierKeys(
-            pending.map(({ queue, auth, dh }) => ({
-              queue,
-              notifierPublicKey: auth.publicKey,
-              recipientDhPublicKey: dh.publicKey,
-            })),
-          );
+          const answers = await messagingRouter.createNotifierKeys(pending);
           return answers.map((answer, index) =>
             answer.ok ? sealCredentials(keyBox, order.agentId, pending[index]!, answer.value) : answer,
           );
@@ -112,22 +106,20 @@ async function saveKeys(
   made: Answered<MadeKey>[],
 ) {
   const kept: Answered<MadeKey>[] = [];
-  const refused = await saveIsolated(client, made, async (some) => {
+  const refused = await saveIsolated(made, async (some) => {
     const step = { status: 'KEY', action: 'ntf-create', actionMs: nowMs } as const;
-    const records = some.map(({ item, value }) => ({
-      ...item,
-      notifierId: value.notifierId,
-      subscriptionId: null,
+    const records = some.map(({ item, value: { notifierId } }) => ({
+      ...{ ...item, notifierId, subscriptionId: null },
       ...step,
     }));
-    // A record that another claim has by now gets its credentials from that one.
-    const ours = new Set(await updateRecords(client, { agentId, claim }, records));
-    const mine = some.filter(({ item }) => ours.has(item.connId));
-    await saveCredentials(
-      client,
-      mine.map(({ item, value }) => ({ ...value, queueId: item.queueId })),
-    );
-    kept.push(...mine);
+    await inSavepoint(client, async () => {
+      // A record that another claim has by now gets its credentials from that one.
+      const ours = new Set(await updateRecords(client, { agentId, claim }, records));
+      const mine = some.filter(({ item }) => ours.has(item.connId));
+      const credentials = mine.map(({ item, value }) => ({ ...value, queueId: item.queueId }));
+      await saveCredentials(client, credentials);
+      kept.push(...mine);
+    });
   });
   return {
     kicks: kept.map<WorkerKey>(({ item }) => ({ agentId, pool: 'ntf-ntf', server: item.ntfServer })),
@@ -144,7 +136,7 @@ const isUnknownQueue = ({ source, code }: RouterError): boolean => source === 'S
 function sealCredentials(
   keyBox: KeyBox,
   agentId: string,
-  { auth, dh }: PendingKey,
+  { auth, dh }: NotifierKeyRequest,
   { notifierId, routerDhPublicKey }: NotifierKeyAnswer,
 ): RouterResult<MadeKey> {
   const secret = secretOrNothing(routerDhPublicKey, dh.privateKey);

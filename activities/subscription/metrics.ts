@@ -5,7 +5,7 @@ import type { Logger } from 'pino';
 import type { CommandKind, WorkerPool } from '../../workflows/subscription/contract.ts';
 import type { ListKind } from '../../workflows/subscription/rules.ts';
 import { countersOf } from '../counters.ts';
-import { COUNTED_AT_MOST, READ_TIMEOUT_MS, gaugeRead, observeReads } from '../gauges.ts';
+import { COUNTED_AT_MOST, READ_TIMEOUT_MS, gaugeRead, gaugesOfRows, observeReads } from '../gauges.ts';
 import { query } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
 import type { EventKind } from './events.ts';
@@ -43,22 +43,14 @@ const TOKEN_DELETIONS = 'notification.subscriptions.token_deletions';
 const UNREADABLE = 'notification.subscriptions.unreadable';
 const SILENT_ROUTERS = 'notification.subscriptions.silent_routers';
 
-/**
- * Registers the gauges (activities/gauges.ts).
- *
- * @returns ends the observation; call it before the connections are closed.
- */
+/** Registers the gauges (activities/gauges.ts). */
 export function observeSubscriptions(meter: Meter, { db, log }: { db: Pool; log: Logger }): () => void {
-  const statuses = gaugeRead({
-    what: 'subscriptions by status',
-    gauges: {
-      [ROWS]: { description: `Subscriptions by status; ${COUNTED_AT_MOST} of one stands for more` },
-    },
-    async read() {
-      const counted = await query<CountRow>(db, COUNT_RECORDS, []);
-      return counted.map(({ status, count }) => ({ gauge: ROWS, value: count, attributes: { status } }));
-    },
-  });
+  const statuses = gaugesOfRows(
+    db,
+    'subscriptions by status',
+    { [ROWS]: { description: `Subscriptions by status; ${COUNTED_AT_MOST} of one stands for more` } },
+    COUNT_RECORDS,
+  );
   const dueNow = gaugeRead({
     what: 'due subscriptions',
     gauges: {
@@ -116,11 +108,6 @@ interface SilentRow {
   routers: number;
 }
 
-interface CountRow {
-  status: string;
-  count: number;
-}
-
 interface TotalsRow {
   smp: number;
   ntf: number;
@@ -148,7 +135,7 @@ const COUNT_RECORDS = {
     )
     SELECT CASE WHEN status ~ '^CREATED (NEW|PENDING|ACTIVE|INACTIVE|SERVICE)$' OR status NOT LIKE 'CREATED %'
                 THEN status ELSE 'CREATED other' END AS status,
-           sum(count)::float8 AS count
+           sum(count)::float8 AS "${ROWS}"
       FROM statuses
      CROSS JOIN LATERAL (
        SELECT count(*) AS count

@@ -5,14 +5,14 @@
 import { notifierKeyContext } from '../../api/subscription/sealed-columns.ts';
 import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
 import { isSameServer, stepAfterCheck } from '../../workflows/subscription/rules.ts';
-import type { CurrentToken } from './agents.ts';
-import { isGateOpen } from './agents.ts';
 import type { Answered, RecordWork, SubscriptionResources } from './batches.ts';
 import { NO_ACTIVE_TOKEN, workOn } from './batches.ts';
 import type { WorkItem } from './claims.ts';
 import { deleteWorkedRecords, updateRecords } from './records.ts';
 import { isRetried, isUnknownToNotificationRouter } from './router/ports.ts';
 import type { NewSubscriptionRequest, RouterError, RouterResult } from './router/ports.ts';
+import type { TokenRow } from './token-rows.ts';
+import { isGateOpen } from './token-rows.ts';
 
 const NO_CREDENTIALS: RouterError = {
   source: 'AGENT',
@@ -151,8 +151,7 @@ export function createNotificationWork(resources: SubscriptionResources) {
 }
 
 /** Whether the router of the token knows it, so that it can be asked. */
-const isRegistered = (token: CurrentToken | undefined): boolean =>
-  isGateOpen(token) && token.tokenId !== undefined;
+const isRegistered = (token: TokenRow | undefined): boolean => isGateOpen(token) && token.tokenId !== null;
 
 const deletedOf = (ended: readonly Answered<boolean>[]) => ended.filter(({ value }) => value);
 

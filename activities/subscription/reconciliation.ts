@@ -18,11 +18,11 @@ import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
 import type { Statement } from '../postgres.ts';
 import type { Reconciled } from '../reconciliation.ts';
-import type { CurrentToken } from './agents.ts';
-import { isGateOpen, loadToken } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import type { SubscriptionCommands, WorkerRow } from './commands.ts';
 import { kickAll, replaceStuck, workersIn } from './commands.ts';
+import type { TokenRow } from './token-rows.ts';
+import { isGateOpen, loadToken } from './token-rows.ts';
 
 /** Rows that are read with their keys together. */
 const PAGE = MAX_CONNECTIONS;
@@ -35,8 +35,8 @@ const MOST_UNWANTED = 20 * MAX_CONNECTIONS;
  * Whether an agent with this token wants its subscriptions: `kept`, `ended`, or neither while the token cannot be used,
  * as while another device takes it over.
  */
-export function keepingOf(token: CurrentToken | undefined): 'kept' | 'ended' | 'as they are' {
-  if (!token?.isInstant) return 'ended';
+export function keepingOf(token: TokenRow | undefined): 'kept' | 'ended' | 'as they are' {
+  if (token?.mode !== 'INSTANT') return 'ended';
   return isGateOpen(token) ? 'kept' : 'as they are';
 }
 

@@ -9,13 +9,12 @@
  */
 import type { Pool, PoolClient } from 'pg';
 import type { RecordAction } from '../../api/subscription/rows.ts';
-import { columnsOf } from '../../api/subscription/rows.ts';
-import type { WorkerKey } from '../../workflows/subscription/contract.ts';
+import { ACTION_COLUMNS } from '../../api/subscription/rows.ts';
 import type { ServerKey } from '../../workflows/subscription/rules.ts';
 import { query } from '../postgres.ts';
 import { run } from '../transactions.ts';
-import type { WorkerRow } from './commands.ts';
-import { workersIn } from './commands.ts';
+import type { IdRow } from './rows.ts';
+import { idsIn } from './rows.ts';
 
 /** What a worker has made of a record. */
 export interface WorkedRecord {
@@ -46,7 +45,7 @@ export async function updateRecords(
   records: readonly WorkedRecord[],
 ): Promise<string[]> {
   const values = records.map((record) => {
-    const [ntfAction, smpAction] = columnsOf(record.action);
+    const [ntfAction, smpAction] = ACTION_COLUMNS[record.action];
     return {
       conn_id: record.connId,
       smp_ntf_id: record.notifierId,
@@ -59,12 +58,7 @@ export async function updateRecords(
       action_ms: record.actionMs,
     };
   });
-  const rows = await run<{ conn_id: string }>(client, UPDATE_RECORDS, [
-    agentId,
-    claim,
-    JSON.stringify(values),
-  ]);
-  return rows.map(({ conn_id }) => conn_id);
+  return idsIn(await run<IdRow>(client, UPDATE_RECORDS, [agentId, claim, JSON.stringify(values)]));
 }
 
 /** Worker: gives records up. Only a reset by the supervisor brings them back. */
@@ -87,21 +81,6 @@ export async function deleteWorkedRecords(
   await run(client, DELETE_WORKED_RECORDS, [agentId, claim, connIds]);
 }
 
-/**
- * Worker: a change on a router may have undone what others have made of these records since. Where that was saved it is
- * checked now; where it is under way it begins again with credentials, whatever becomes of it.
- *
- * @returns the workers to wake.
- * @throws ApplicationFailure as `query`.
- */
-export async function doubtOthersRecords(
-  db: Pool,
-  { agentId, claim }: Claimed,
-  connIds: readonly string[],
-): Promise<WorkerKey[]> {
-  return workersIn(agentId, await query<WorkerRow>(db, DOUBT_RECORDS, [agentId, claim, connIds]));
-}
-
 const UPDATE_RECORDS = {
   name: 'update_subscription_records',
   text: `
@@ -120,7 +99,12 @@ const UPDATE_RECORDS = {
     RETURNING record.conn_id`,
 };
 
-const DOUBT_RECORDS = {
+/**
+ * Worker: a change on a router may have undone what others have made of these records since. Where that was saved it is
+ * checked now; where it is under way it begins again with credentials, whatever becomes of it. Returns the workers to wake.
+ * $1 agent, $2 the claim that made the change, $3 connections.
+ */
+export const DOUBT_RECORDS = {
   name: 'doubt_subscription_records',
   text: `
     WITH doubted AS (

@@ -1,6 +1,6 @@
 /**
  * What operators ask about routers. A look asks each of them whether it is there. Trust is for a router whose certificate was
- * exchanged: an operator names the new fingerprint, and everything that waits for such a router goes on under it. The router is
+ * exchanged: an operator names the new fingerprint, and work that waits for this router continues under it. The router is
  * tried first, so that a mistyped fingerprint breaks nothing.
  */
 import type { RouterKey, RouterState, RouterStates } from '../../workflows/subscription/contract.ts';
@@ -90,8 +90,7 @@ export function createRouterWork(resources: SubscriptionResources) {
 }
 
 /**
- * What is being made already is subscribed under the new fingerprint. Rows are locked in the order in which everybody
- * does.
+ * What is being made already is subscribed under the new fingerprint. Rows are locked in the same order everywhere.
  */
 const START_OVER = {
   name: 'start_subscriptions_of_router_over',

@@ -1,10 +1,16 @@
 /** The rows of routers, and of queues with their keys and notifier credentials. */
 import type { PoolClient } from 'pg';
 import type { RouterKey } from '../../workflows/subscription/contract.ts';
+import { columnsOf } from '../postgres.ts';
 import { run } from '../transactions.ts';
 import type { RouterAddress } from './router/ports.ts';
 import type { KeyBox } from '../../api/key-box.ts';
 import { KeyBoxError } from '../../api/key-box.ts';
+
+/** A connection, as statements name it. */
+export type IdRow = { conn_id: string };
+
+export const idsIn = (rows: readonly IdRow[]): string[] => rows.map(({ conn_id }) => conn_id);
 
 /** A router, as rows have it. */
 export interface AddressRow {
@@ -56,13 +62,8 @@ export async function saveCredentials(
   client: PoolClient,
   credentials: readonly SealedCredentials[],
 ): Promise<void> {
-  await run(client, SAVE_CREDENTIALS, [
-    credentials.map(({ queueId }) => queueId),
-    credentials.map(({ publicKey }) => publicKey),
-    credentials.map(({ privateKey }) => privateKey),
-    credentials.map(({ notifierId }) => notifierId),
-    credentials.map(({ dhSecret }) => dhSecret),
-  ]);
+  const columns = columnsOf(credentials, 'queueId', 'publicKey', 'privateKey', 'notifierId', 'dhSecret');
+  await run(client, SAVE_CREDENTIALS, columns);
 }
 
 const SAVE_CREDENTIALS = {

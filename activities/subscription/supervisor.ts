@@ -7,7 +7,6 @@ import { queueOf } from '../../api/subscription/rows.ts';
 import type { Command } from '../../workflows/subscription/contract.ts';
 import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
 import { inTransaction, run } from '../transactions.ts';
-import { loadToken } from './agents.ts';
 import { keepingOf } from './reconciliation.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { lockRecords } from './claims.ts';
@@ -15,6 +14,9 @@ import type { WorkerRow } from './commands.ts';
 import { kickAll, workersIn } from './commands.ts';
 import type { SubscriptionEvent } from './events.ts';
 import { announceEvent, writeEvent } from './events.ts';
+import type { IdRow } from './rows.ts';
+import { idsIn } from './rows.ts';
+import { loadToken } from './token-rows.ts';
 
 export interface CommandOrder extends Command {
   agentId: string;
@@ -70,12 +72,6 @@ export function createCommandWork(resources: SubscriptionResources) {
 
 const NO_QUEUE = 'AGENT CONN NOT_FOUND: the connection has no queue';
 
-interface IdRow {
-  conn_id: string;
-}
-
-const idsIn = (rows: readonly IdRow[]): string[] => rows.map(({ conn_id }) => conn_id);
-
 /** @returns the workers to wake. */
 type Apply = (
   client: PoolClient,
@@ -102,7 +98,7 @@ const AT_NOW = `to_timestamp($3::float8 / 1000)`;
 
 /**
  * What a Create does about connections that want notifications: a record that is missing is made, one that does not agree with its
- * queue or that no worker goes on with is started over, and for every other one its worker is woken.
+ * queue or that no worker continues is started over, and for every other one its worker is woken.
  *
  * A queue on another router is a mismatch also while neither side has an id: a worker that is woken for the router of the
  * queue would never find the record. Another fingerprint is no mismatch. Without a token there is no router to subscribe on; the

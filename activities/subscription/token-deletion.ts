@@ -4,10 +4,9 @@
  */
 import { deletionKeyContext } from '../../api/subscription/sealed-columns.ts';
 import type { BatchOrder, BatchOutcome } from '../../workflows/subscription/contract.ts';
-import type { PoolClient } from 'pg';
 import type { Statement } from '../postgres.ts';
-import { inTransaction, run } from '../transactions.ts';
-import { requireEpoch } from './agents.ts';
+import { run } from '../transactions.ts';
+import { inEpoch } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { unreadableItem, whileBeating } from './batches.ts';
 import type { EventKind } from './events.ts';
@@ -25,8 +24,10 @@ export function createDeletionWork(resources: SubscriptionResources) {
      * Asks the router to forget a token. Once it has been asked, an AUTH says that an earlier request arrived. A record
      * that it refuses for good is dropped, so that it does not stand in the way of the others.
      */
-    async runTokenDeletion({ agentId, epoch, ids: [id] }: BatchOrder): Promise<BatchOutcome> {
-      const [record] = await inEpoch((client) =>
+    async runTokenDeletion(order: BatchOrder): Promise<BatchOutcome> {
+      const { agentId, ids } = order;
+      const [id] = ids;
+      const [record] = await inEpoch(db, order, (client) =>
         run<DeletionRow>(client, BEGIN_ATTEMPT, [agentId, id ?? null]),
       );
       if (id === undefined || !record) return { retryIds: [] };
@@ -35,7 +36,7 @@ export function createDeletionWork(resources: SubscriptionResources) {
       try {
         privateKey = keyBox.open(sealed, deletionKeyContext(agentId, tokenId));
       } catch (error) {
-        await end(MARK_FAILED, 'ERRS', unreadableItem('', error).error);
+        await endDeletion(MARK_FAILED, 'ERRS', unreadableItem('', error).error);
         return { retryIds: [] };
       }
       const answer = await whileBeating(() =>
@@ -47,20 +48,13 @@ export function createDeletionWork(resources: SubscriptionResources) {
         return { retryIds: [id] };
       }
       const isDone = answer.ok || (attempts > 0 && isUnknownToNotificationRouter(answer.error));
-      await end(DROP, 'ERR INTERNAL', isDone ? undefined : answer.error);
+      await endDeletion(DROP, 'ERR INTERNAL', isDone ? undefined : answer.error);
       metrics.subscriptionWork(1, { kind: 'token-delete', result: isDone ? 'done' : 'given_up' });
       return { retryIds: [] };
 
-      function inEpoch<T>(body: (client: PoolClient) => Promise<T>): Promise<T> {
-        return inTransaction(db, async (client) => {
-          await requireEpoch(client, agentId, epoch);
-          return body(client);
-        });
-      }
-
-      async function end(statement: Statement, kind: EventKind, error?: RouterError): Promise<void> {
+      async function endDeletion(statement: Statement, kind: EventKind, error?: RouterError): Promise<void> {
         const errors = error ? [{ connId: '', error: errorText(error) }] : [];
-        await inEpoch(async (client) => {
+        await inEpoch(db, order, async (client) => {
           await run(client, statement, [id]);
           await writeEvent(client, { agentId, kind, errors });
         });

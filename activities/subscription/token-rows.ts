@@ -1,6 +1,7 @@
 /**
  * The row of an agent's token, and the requests of clients about it. Owns the SQL that writes `ntf_tokens` and
- * `token_requests`.
+ * `token_requests`. The row decides, not a memory of the process: after a restart work continues without another
+ * registration.
  */
 import { deletionKeyContext, tokenContext } from '../../api/subscription/sealed-columns.ts';
 import type { Pool, PoolClient } from 'pg';
@@ -11,9 +12,16 @@ import type { ServerKey } from '../../workflows/subscription/rules.ts';
 import type { TokenMode } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
 import { run } from '../transactions.ts';
-import type { DeviceToken, KeyPair, PushProvider, RouterAddress, TokenStatus } from './router/ports.ts';
+import type {
+  DeviceToken,
+  KeyPair,
+  PushProvider,
+  RouterAddress,
+  TokenRef,
+  TokenStatus,
+} from './router/ports.ts';
 import type { AddressRow } from './rows.ts';
-import { addressOf, UPSERT_NTF_SERVER, openIfPossible, routerValues } from './rows.ts';
+import { UPSERT_NTF_SERVER, addressOf, openIfPossible, routerValues } from './rows.ts';
 
 /** What is to be done about a token next, and what has to be known for it. */
 export type TokenAction = { kind: 'REGISTER' | 'CHECK' | 'DELETE' } | { kind: 'VERIFY'; code: Buffer };
@@ -45,39 +53,34 @@ export async function loadSavedToken(
   keyBox: KeyBox,
   agentId: string,
 ): Promise<SavedToken | undefined> {
-  const row = await loadTokenRow(db, agentId);
+  const row = await loadToken(db, agentId);
   if (!row) return undefined;
   const open = (column: string, sealed: Buffer): Buffer => keyBox.open(sealed, tokenContext(column, agentId));
+  const { provider, address, status, mode, tokenId, dhSecret } = row;
   return {
-    device: {
-      provider: row.provider,
-      token: open('device_token', row.device_token).toString('utf8'),
-    },
-    address: addressOf(row),
-    tokenId: row.token_id ?? undefined,
+    ...{ address, status, mode: mode ?? 'PERIODIC', tokenId: tokenId ?? undefined },
+    device: { provider, token: open('device_token', row.deviceToken).toString('utf8') },
     auth: {
-      publicKey: Buffer.from(row.auth_public_key, 'base64url'),
-      privateKey: open('auth_private_key', row.auth_private_key),
+      publicKey: Buffer.from(row.authPublicKey, 'base64url'),
+      privateKey: open('auth_private_key', row.authPrivateKey),
     },
     dh: {
-      publicKey: Buffer.from(row.dh_public_key, 'base64url'),
-      privateKey: open('dh_private_key', row.dh_private_key),
+      publicKey: Buffer.from(row.dhPublicKey, 'base64url'),
+      privateKey: open('dh_private_key', row.dhPrivateKey),
     },
-    dhSecret: row.dh_secret === null ? undefined : open('dh_secret', row.dh_secret),
-    status: row.status,
+    dhSecret: dhSecret === null ? undefined : open('dh_secret', dhSecret),
     action: actionOf(row, open),
-    mode: row.mode ?? 'PERIODIC',
   };
 }
 
 function actionOf(
-  { action, action_code: code }: TokenRow,
+  { action, actionCode }: TokenRow,
   open: (column: string, sealed: Buffer) => Buffer,
 ): TokenAction | undefined {
   if (action === null) return undefined;
   if (action !== 'VERIFY') return { kind: action };
   // One without its code cannot be carried out; the token is registered again instead.
-  return code === null ? undefined : { kind: 'VERIFY', code: open('action_code', code) };
+  return actionCode === null ? undefined : { kind: 'VERIFY', code: open('action_code', actionCode) };
 }
 
 export type NewToken = Pick<SavedToken, 'device' | 'address' | 'auth' | 'dh' | 'mode'>;
@@ -154,10 +157,7 @@ export async function removeToken(
   // Without its key the router cannot be asked to forget it, and that must not keep it here forever.
   if (!privateKey) return {};
   await run(client, INSERT_DELETION, [
-    agentId,
-    row.host,
-    row.port,
-    row.key_hash,
+    ...routerValues(agentId, addressOf(row)),
     row.token_id,
     keyBox.seal(privateKey, deletionKeyContext(agentId, row.token_id)),
   ]);
@@ -187,34 +187,61 @@ export async function removeTokenRequest(db: Pool, requestId: string): Promise<v
   await query(db, REMOVE_REQUEST, [requestId]);
 }
 
-interface TokenRow extends AddressRow {
+/** With its secrets sealed. */
+export interface TokenRow {
   provider: PushProvider;
-  device_token: Buffer;
-  token_id: string | null;
-  auth_public_key: string;
-  auth_private_key: Buffer;
-  dh_public_key: string;
-  dh_private_key: Buffer;
-  dh_secret: Buffer | null;
+  deviceToken: Buffer;
+  address: RouterAddress;
+  /** null until the router knows it. */
+  tokenId: string | null;
+  authPublicKey: string;
+  authPrivateKey: Buffer;
+  dhPublicKey: string;
+  dhPrivateKey: Buffer;
+  dhSecret: Buffer | null;
   status: TokenStatus;
   action: TokenAction['kind'] | null;
-  action_code: Buffer | null;
+  actionCode: Buffer | null;
   mode: TokenMode | null;
 }
 
-/** @returns the row, with its secrets sealed; undefined when the agent has no token. */
-export async function loadTokenRow(db: Pool | PoolClient, agentId: string): Promise<TokenRow | undefined> {
+/** @returns undefined when the agent has none. */
+export async function loadToken(db: Pool | PoolClient, agentId: string): Promise<TokenRow | undefined> {
   const [row] = await query<TokenRow>(db, LOAD_TOKEN, [agentId]);
   return row;
+}
+
+/** Whether subscriptions are kept at all: the token is verified and wants a push for each message. */
+export function isGateOpen(token: TokenRow | undefined): token is TokenRow {
+  return token?.status === 'ACTIVE' && token.mode === 'INSTANT';
+}
+
+/**
+ * The token with its key, for a router.
+ *
+ * @returns undefined when the router does not know it yet.
+ * @throws KeyBoxError when the key does not open.
+ */
+export function tokenRefOf(
+  { address, tokenId, authPrivateKey }: TokenRow,
+  keyBox: KeyBox,
+  agentId: string,
+): TokenRef | undefined {
+  if (tokenId === null) return undefined;
+  const privateKey = keyBox.open(authPrivateKey, tokenContext('auth_private_key', agentId));
+  return { address, tokenId, privateKey };
 }
 
 const LOAD_TOKEN = {
   name: 'load_subscription_token',
   text: `
-    SELECT token.*, server.key_hash
-      FROM subscriptions.ntf_tokens AS token
-      JOIN subscriptions.ntf_servers AS server USING (agent_id, host, port)
-     WHERE token.agent_id = $1`,
+    SELECT provider, device_token AS "deviceToken", token_id AS "tokenId", auth_public_key AS "authPublicKey",
+           auth_private_key AS "authPrivateKey", dh_public_key AS "dhPublicKey", dh_private_key AS "dhPrivateKey",
+           dh_secret AS "dhSecret", status, action, action_code AS "actionCode", mode,
+           json_build_object('host', host, 'port', port, 'keyHash', key_hash) AS address
+      FROM subscriptions.ntf_tokens
+      JOIN subscriptions.ntf_servers USING (agent_id, host, port)
+     WHERE agent_id = $1`,
 };
 
 const INSERT_TOKEN = {
@@ -244,10 +271,7 @@ const SAVE_MODE = {
   text: 'UPDATE subscriptions.ntf_tokens SET mode = $2, updated_at = clock_timestamp() WHERE agent_id = $1',
 };
 
-interface RemovedToken {
-  host: string;
-  port: number;
-  key_hash: string;
+interface RemovedToken extends AddressRow {
   token_id: string | null;
   auth_private_key: Buffer;
 }

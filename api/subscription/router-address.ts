@@ -76,12 +76,13 @@ export function parseBinaryAddress(text: string): BinaryAddress {
   const [fingerprint = '', ...password] = identity.split(':');
   if (password.length > 0 && scheme === 'ntf')
     throw new AddressError('the password is for messaging routers only');
-  const host = hosts.split(',').map(hostIn).join(',');
-  return checkedLength({
-    ...{ protocol: scheme, keyHash: fingerprintIn(fingerprint) },
-    host: hostsOf({ host }).join(','),
-    port: port === undefined ? DEFAULT_PORTS[scheme] : portIn(port),
-  });
+  const keyHash = fingerprintIn(fingerprint);
+  const host = hostsOf({ host: hosts.split(',').map(hostIn).join(',') }).join(',');
+  const address = { host, port: port === undefined ? DEFAULT_PORTS[scheme] : portIn(port), keyHash };
+  if (host.length > MOST_HOST_CHARACTERS) {
+    throw new AddressError(`the hosts have at most ${MOST_HOST_CHARACTERS} characters together`);
+  }
+  return { protocol: scheme, ...address };
 }
 
 /** An address as people write it. {@link parseRouterAddress} reads it. */
@@ -106,13 +107,6 @@ export function hostsOf({ host }: Pick<RouterAddress, 'host'>): string[] {
 }
 
 export const isOnion = (host: string): boolean => host.endsWith('.onion');
-
-function checkedLength<Address extends RouterAddress>(address: Address): Address {
-  if (address.host.length > MOST_HOST_CHARACTERS) {
-    throw new AddressError(`the hosts have at most ${MOST_HOST_CHARACTERS} characters together`);
-  }
-  return address;
-}
 
 /** Some write it with the padding of base64, some without. */
 function fingerprintIn(text: string): string {

@@ -4,7 +4,7 @@
  */
 
 /** A record says what is to be done next by a code in one of two columns: `ntf_action` or `smp_action`. */
-const ACTION_COLUMNS = {
+export const ACTION_COLUMNS = {
   'ntf-create': ['N', null],
   'ntf-check': ['C', null],
   'ntf-delete': ['D', null],
@@ -13,13 +13,8 @@ const ACTION_COLUMNS = {
   'smp-delete': [null, 'D'],
 } as const satisfies Record<string, ActionColumns>;
 
-export type ActionColumns = readonly [ntf: string | null, smp: string | null];
+type ActionColumns = readonly [ntf: string | null, smp: string | null];
 export type RecordAction = keyof typeof ACTION_COLUMNS;
-
-/** What the two columns of an action hold. */
-export function columnsOf(action: RecordAction): ActionColumns {
-  return ACTION_COLUMNS[action];
-}
 
 const ACTIONS = Object.keys(ACTION_COLUMNS) as RecordAction[];
 

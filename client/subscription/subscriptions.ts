@@ -17,7 +17,6 @@ import {
   CHANGE_WORKFLOW,
   DELETE_CONNECTIONS_UPDATE,
   REPLAY_UPDATE,
-  RESET_STATISTICS_UPDATE,
   SUBSCRIPTION_STATE_QUERY,
   SUBSCRIPTION_TASK_QUEUE,
   TOGGLE_CONNECTIONS_UPDATE,
@@ -139,7 +138,7 @@ export function subscriptionOperations(resources: OperatorResources) {
 
     /**
      * Pins a router, messaging or notification, to another fingerprint or way of speaking, once it has answered under
-     * that: what is on it goes on under the new one.
+     * that: queues and tokens on it continue under the new one.
      *
      * @throws OperationFailedError when it did not; everything stays as it was then.
      */
@@ -194,10 +193,10 @@ export function subscriptionOperations(resources: OperatorResources) {
 
     /** Sets these counters back. @returns how many there were. */
     async resetStatistics(requester?: Requester): Promise<number> {
-      const { counters } = await asAction('statistics --reset', requester, {}, () =>
-        update<{ counters: number }>(RESET_STATISTICS_UPDATE),
+      const { rowCount } = await asAction('statistics --reset', requester, {}, () =>
+        db.query('DELETE FROM subscriptions.servers_stats WHERE agent_id = $1', [agentId]),
       );
-      return counters;
+      return rowCount ?? 0;
     },
 
     /** Wakes a worker for everything that is due. */

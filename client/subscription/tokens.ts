@@ -79,7 +79,7 @@ export function tokenOperations(resources: TokenResources) {
     ): Promise<string> =>
       // Without the device, which is a person's.
       byAuthor({ db }, { action: 'tokens register', requestedBy, detail: mode }, () =>
-        statusAfter('register', { device: plain(device) }, mode),
+        statusAfter('register', contentOf(device), mode),
       ),
 
     /**
@@ -92,7 +92,7 @@ export function tokenOperations(resources: TokenResources) {
       { requestedBy }: Requester = {},
     ): Promise<string> =>
       byAuthor({ db }, { action: 'tokens verify', requestedBy }, () =>
-        statusAfter('verify', { device: plain(device), verification }),
+        statusAfter('verify', { ...contentOf(device), verification }),
       ),
 
     /**
@@ -100,13 +100,12 @@ export function tokenOperations(resources: TokenResources) {
      * @returns what the router says.
      * @throws TokenOperationError `NTF AUTH` when it has forgotten the token, which is NEW from then on, to be registered.
      */
-    check: (device?: TokenDevice): Promise<string> =>
-      statusAfter('check', device ? { device: plain(device) } : {}),
+    check: (device?: TokenDevice): Promise<string> => statusAfter('check', contentOf(device)),
 
     /** Ends all subscriptions too. The router is told as soon as it can be reached. @param device as in `check`. */
     async delete(device?: TokenDevice, { requestedBy }: Requester = {}): Promise<void> {
       await byAuthor({ db }, { action: 'tokens delete', requestedBy }, () =>
-        execute('delete', device ? { device: plain(device) } : {}),
+        execute('delete', contentOf(device)),
       );
     },
   };
@@ -168,9 +167,8 @@ function startOf(agentId: string) {
 }
 
 /** Hex is the same in either case; a router knows one. */
-function plain({ provider, token }: TokenDevice): TokenDevice {
-  return { provider, token: token.toLowerCase() };
-}
+const contentOf = (device: TokenDevice | undefined): TokenRequestContent =>
+  device ? { device: { ...device, token: device.token.toLowerCase() } } : {};
 
 const INSERT_REQUEST = `
   INSERT INTO subscriptions.token_requests (request_id, agent_id, kind, mode, sealed)

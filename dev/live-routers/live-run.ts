@@ -198,8 +198,7 @@ async function subscribe(
   });
   return steps.run(`subscribe to the queue${which}`, async (see) => {
     const [notifier, dh] = [generateAuthKeys(), generateDhKeys()];
-    const request = { notifierPublicKey: notifier.publicKey, recipientDhPublicKey: dh.publicKey };
-    const [credentials] = await messaging.createNotifierKeys([{ queue: made.queue, ...request }]);
+    const [credentials] = await messaging.createNotifierKeys([{ queue: made.queue, auth: notifier, dh }]);
     const { notifierId, routerDhPublicKey } = must(credentials);
     const [created] = await notifications.createSubscriptions(registered.token, [
       { messagingRouter: run.smp, notifierId, notifierPrivateKey: notifier.privateKey },

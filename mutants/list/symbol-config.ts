@@ -96,8 +96,8 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
     id: 'symbol-overtaken-round',
     file: 'workflows/symbol-config/workflow.ts',
-    find: 'if (number === newestRound) enter(',
-    replace: 'if (number <= newestRound) enter(',
+    find: 'if (number === newestRound) enterState(',
+    replace: 'if (number <= newestRound) enterState(',
     wrong: 'wrong order',
     what: 'the end of an older round sets the alarm of a newer one',
     suite: workflow('symbol-config/healing', 'kinds-S1'),
@@ -159,8 +159,8 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
     id: 'symbol-put-back',
     file: 'workers/symbol-config.ts',
-    find: 'onFallback: pushToAll',
-    replace: 'onFallback: async () => undefined && pushToAll()',
+    find: 'watchPostgres(owner, pushToAll)',
+    replace: 'watchPostgres(owner, async () => undefined && pushToAll())',
     wrong: 'wrong payload',
     what: 'after the restore of PostgreSQL targets stay on a list that the rows do not know, until reconciliation',
     suite: service('symbol-config/put-back', 'S5 I52 a PostgreSQL'),

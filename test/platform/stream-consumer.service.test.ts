@@ -32,7 +32,7 @@ function consume(more: Partial<StreamConsumerOptions> = {}) {
     limits: { maxEntryBytes: 256 * 1024, batchSize: 10 },
     log: pino({ level: 'silent' }),
     openReader: () => new Redis({ host, port, db: slot.slot, retryStrategy: () => null }),
-    take: async (entries) => {
+    takeEntries: async (entries) => {
       taken.push(...entries);
       await redis.xack(STREAM, GROUP, ...entries.map(({ id }) => id));
     },
@@ -91,7 +91,7 @@ test('M2 C7 a consumer to whom nothing is given stays listed, however long', asy
 test('M2 C7 a consumer that stops with entries stays listed until they are claimed', async () => {
   await add('left');
   const failing = consume({
-    take: () => Promise.reject(new Error('nothing can be taken')),
+    takeEntries: () => Promise.reject(new Error('nothing can be taken')),
     minIdleMs: 60_000,
   });
   await eventually('the delivery', async () => (await consumers()).length === 1);
@@ -167,7 +167,7 @@ test('security-3 a read ends where its bytes do, and the rest stays for the next
   const batches: number[] = [];
   const consumer = consume({
     limits: { maxEntryBytes: 256 * 1024, batchSize: 100 },
-    take: async (entries) => {
+    takeEntries: async (entries) => {
       batches.push(entries.length);
       expect((await slot.redis.xpending(STREAM, GROUP))[0]).toBe(entries.length);
       await slot.redis.xack(STREAM, GROUP, ...entries.map(({ id }) => id));
@@ -196,7 +196,7 @@ test('kinds-S3 entries that wait are renewed', async () => {
   let takes = 0;
   const slow = consume({
     minIdleMs,
-    take: async (entries) => {
+    takeEntries: async (entries) => {
       takes += 1;
       await done;
       await slot.redis.xack(STREAM, GROUP, ...entries.map((entry) => entry.id));

@@ -1,7 +1,7 @@
 /**
  * Commands of a supervisor, and the guard between it and the workers, on PostgreSQL itself: every operation, every outcome.
  */
-import { requireEpoch, setAgentOpen } from '../../activities/subscription/agents.ts';
+import { inEpoch, setAgentOpen } from '../../activities/subscription/agents.ts';
 import { claimBatch } from '../../activities/subscription/claims.ts';
 import type { SubscriptionResources } from '../../activities/subscription/batches.ts';
 import type { WorkedRecord } from '../../activities/subscription/records.ts';
@@ -448,10 +448,9 @@ describe('a pick-up', () => {
 
 test('N13 N14 nothing of an earlier epoch is written once the agent was closed', async () => {
   const guarded = (epoch: number) =>
-    inTransaction(slot.db, async (client) => {
-      await requireEpoch(client, AGENT, epoch);
-      await client.query('UPDATE subscriptions.ntf_subscriptions SET user_id = 2');
-    });
+    inEpoch(slot.db, { agentId: AGENT, epoch }, (client) =>
+      client.query('UPDATE subscriptions.ntf_subscriptions SET user_id = 2'),
+    );
   await create({});
   const closed = await setAgentOpen(slot.db, AGENT, false);
   await expect(guarded(0)).rejects.toMatchObject({ type: 'SubscriptionClosed', nonRetryable: true });

@@ -51,11 +51,7 @@ test('N19 credentials that an application has on a binary router are taken over,
   const { recipientId, recipientPrivateKey } = queueRef!;
   const application = createMessagingRouters();
   const [credentials] = await application.createNotifierKeys([
-    {
-      queue: queueRef!,
-      notifierPublicKey: notifier.publicKey,
-      recipientDhPublicKey: notifications.publicKey,
-    },
+    { queue: queueRef!, auth: notifier, dh: notifications },
   ]);
   const made = valueOf(credentials);
   await application.close();

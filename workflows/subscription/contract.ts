@@ -74,11 +74,6 @@ export const CLOSE_UPDATE = 'close';
 export const OPEN_UPDATE = 'open';
 /** Update without argument, returns `AgentState`: wakes a worker for everything that is due. */
 export const REPLAY_UPDATE = 'replay';
-/**
- * Update without argument, returns `{counters}`: sets all counters of the agent's work back, and says how many there
- * were.
- */
-export const RESET_STATISTICS_UPDATE = 'resetStatistics';
 /** Query of the supervisor, returns `SupervisorState`; of a worker, `PoolWorkerState`. */
 export const SUBSCRIPTION_STATE_QUERY = 'state';
 

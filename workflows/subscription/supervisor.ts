@@ -1,7 +1,7 @@
 /**
  * The supervisor of an agent's notification subscriptions, one for each agent, for good. It carries out commands one
  * at a time, in the order in which they came. A command is one transaction a page and the waking of workers, so that no
- * command waits for a router. Operators change connections through updates; what waits for a router has its own workflow.
+ * command waits for a router. Operators change connections through updates; work that waits for a router has its own workflow.
  *
  * ```mermaid
  * stateDiagram-v2
@@ -283,11 +283,6 @@ function handleAgentUpdates(supervisor: Supervisor): void {
     },
     { description: 'Wakes a worker for everything that is due.' },
   );
-  setHandler(
-    defineUpdate<{ counters: number }, []>(contract.RESET_STATISTICS_UPDATE),
-    async () => ({ counters: await databaseOf(supervisor).resetStatistics(agentId) }),
-    { description: "Sets the counters of the agent's work back." },
-  );
 }
 
 async function setOpen(supervisor: Supervisor, isOpen: boolean): Promise<AgentState> {
@@ -304,7 +299,7 @@ function reasonIn(error: unknown): string {
 }
 
 /**
- * What waits for a router, however long that takes.
+ * Work that waits for a router, however long that takes.
  *
  * @throws ApplicationFailure the request is invalid, or the router did not answer under the fingerprint.
  */

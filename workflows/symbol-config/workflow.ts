@@ -90,7 +90,7 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
 
   if (!isLoaded) {
     const stored = await database.loadSymbolConfig(registry);
-    enter({ ...state, ...stored });
+    enterState({ ...state, ...stored });
     isLoaded = true;
   }
 
@@ -98,14 +98,18 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
     await changeOrAlarm();
     if (isOver()) await continueInNewRun();
     const push = duePush(state, Date.now());
-    if (push?.cause === 'alarm') enter(withoutAlarm(state));
+    if (push?.cause === 'alarm') enterState(withoutAlarm(state));
     if (push) await pushUntilSettled(push);
   }
 
   /** Does not wait: any number of changes that come together become one snapshot and one round. */
   function noteChange({ numberOnFrom = 0 }: ChangeNotice = {}): void {
     const floor = Math.max(numberOnFrom, state.numberOnFrom ?? 0);
-    enter({ ...state, toldChanges: state.toldChanges + 1, ...(floor > 0 ? { numberOnFrom: floor } : {}) });
+    enterState({
+      ...state,
+      toldChanges: state.toldChanges + 1,
+      ...(floor > 0 ? { numberOnFrom: floor } : {}),
+    });
   }
 
   async function configureCrawler(request: CrawlerRequest): Promise<SymbolConfigState> {
@@ -116,7 +120,7 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
       { enabled, intervalMs },
       requestedBy,
     );
-    enter(afterCrawlerSet(state, { enabled, intervalMs }, Date.now(), reconciliationMs));
+    enterState(afterCrawlerSet(state, { enabled, intervalMs }, Date.now(), reconciliationMs));
     return state;
   }
 
@@ -134,7 +138,7 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
       const { version, toldChanges: takenChanges } = state;
       const snapshot = await database.takeSymbolSnapshot(registry, versionFloorOf(state));
       if (snapshot.version !== version) scope = 'all';
-      enter({ ...state, ...snapshot, takenChanges });
+      enterState({ ...state, ...snapshot, takenChanges });
     }
     let isSettled = false;
     roundsUnderWay += 1;
@@ -153,7 +157,7 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
     const round = { scope, isLook, startedMs: Date.now(), changes: state.takenChanges };
     const outcome = await targets.pushSymbols(registry, state.version, scope);
     // A newer round has pushed to the same targets, and more.
-    if (number === newestRound) enter(afterRound(state, round, outcome, Date.now()));
+    if (number === newestRound) enterState(afterRound(state, round, outcome, Date.now()));
   }
 
   async function continueInNewRun(): Promise<void> {
@@ -163,7 +167,7 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
     await continueAsNew<typeof symbolConfig>(registry, { ...state, toldChanges });
   }
 
-  function enter(next: SymbolConfigState): void {
+  function enterState(next: SymbolConfigState): void {
     state = next;
     setCurrentDetails(describe(state));
   }

@@ -32,7 +32,7 @@ export interface ConnectOptions {
   timeoutMs: number;
   /** The only way to hosts that end in `.onion`. */
   socksProxy?: { host: string; port: number } | undefined;
-  /** Whether anybody still wants it. */
+  /** Aborted when the connection is not wanted any more. */
   signal?: AbortSignal | undefined;
 }
 
@@ -162,19 +162,19 @@ function firstBlock(socket: TLSSocket, blockBytes: number): Promise<Buffer> {
     const closed = (): void =>
       settle(() => reject(new ConnectError('NETWORK', 'the connection was closed before the hello')));
     const failed = (error: Error): void => settle(() => reject(error));
-    function look(): void {
+    function readBlock(): void {
       const block = socket.read(blockBytes) as Buffer | null;
       if (block?.length === blockBytes) settle(() => resolve(block));
       // The rest, after which nothing comes.
       else if (block) closed();
     }
     function settle(how: () => void): void {
-      socket.off('readable', look).off('close', closed).off('error', failed);
+      socket.off('readable', readBlock).off('close', closed).off('error', failed);
       how();
     }
-    socket.on('readable', look).on('close', closed).on('error', failed);
+    socket.on('readable', readBlock).on('close', closed).on('error', failed);
     if (socket.destroyed) closed();
-    else look();
+    else readBlock();
   });
 }
 

@@ -22,13 +22,14 @@ const PUBLIC_PREFIX: Record<Curve, Buffer> = {
 };
 
 /** Keys that sign: Ed25519. */
-export function generateAuthKeys(): KeyPair {
-  return generateKeys('ed25519');
-}
+export const generateAuthKeys = (): KeyPair => rawKeysOf(generateKeyPairSync('ed25519').privateKey);
 
 /** Keys that agree on a secret: X25519. */
-export function generateDhKeys(): KeyPair {
-  return generateKeys('x25519');
+export const generateDhKeys = (): KeyPair => rawKeysOf(generateKeyPairSync('x25519').privateKey);
+
+function rawKeysOf(key: KeyObject): KeyPair {
+  const { x = '', d = '' } = key.export({ format: 'jwk' });
+  return { publicKey: Buffer.from(x, 'base64url'), privateKey: Buffer.from(d, 'base64url') };
 }
 
 /**
@@ -52,12 +53,6 @@ export function secretOrNothing(routerPublicKey: RawKey, privateKey: RawKey): Bu
   }
 }
 
-function generateKeys(curve: Curve): KeyPair {
-  const { publicKey, privateKey } =
-    curve === 'ed25519' ? generateKeyPairSync('ed25519') : generateKeyPairSync('x25519');
-  return { publicKey: rawPublic(publicKey), privateKey: raw(privateKey, 'pkcs8') };
-}
-
 /** The DER form of a raw public key (RFC 8410). @throws Error when it has not 32 bytes. */
 export function publicKeyDer(curve: Curve, key: RawKey): Buffer {
   assertLength(key);
@@ -75,15 +70,6 @@ export function rawPublicKeyIn(curve: Curve, der: Buffer): RawKey | undefined {
   const prefix = PUBLIC_PREFIX[curve];
   const isKey = der.length === prefix.length + KEY_BYTES && der.subarray(0, prefix.length).equals(prefix);
   return isKey ? Buffer.from(der.subarray(prefix.length)) : undefined;
-}
-
-function rawPublic(key: KeyObject): RawKey {
-  return raw(key, 'spki');
-}
-
-function raw(key: KeyObject, type: 'spki' | 'pkcs8'): RawKey {
-  const der = type === 'spki' ? key.export({ type, format: 'der' }) : key.export({ type, format: 'der' });
-  return Buffer.from(der.subarray(-KEY_BYTES));
 }
 
 /** @throws Error when the key has not 32 bytes. */

@@ -1,6 +1,5 @@
 /** What crosses the ports between the `subscription` feature and routers (routers.ts), and what is done about an error. */
-import type { RouterAddress } from '../../../api/subscription/router-address.ts';
-import type { TOKEN_STATUSES } from '../../../api/subscription/router-address.ts';
+import type { RouterAddress, TOKEN_STATUSES } from '../../../api/subscription/router-address.ts';
 
 export type { RouterAddress };
 
@@ -36,10 +35,11 @@ export interface QueueRef {
   recipientPrivateKey: RawKey;
 }
 
+/** Notifier credentials that are to be made for a queue; the router gets the public keys. */
 export interface NotifierKeyRequest {
   queue: QueueRef;
-  notifierPublicKey: RawKey;
-  recipientDhPublicKey: RawKey;
+  auth: KeyPair;
+  dh: KeyPair;
 }
 
 export interface NotifierKeyAnswer {
@@ -97,7 +97,7 @@ const RETRIED: ReadonlySet<string> = new Set([
   'STORE BUSY',
 ]);
 
-/** Whether the same item may succeed without anybody doing something about it. */
+/** Whether the same item may succeed by itself later. */
 export const isRetried = ({ source, code }: RouterError): boolean => RETRIED.has(`${source} ${code}`);
 
 /** The notification router does not know the token or the subscription, or not with this key. */

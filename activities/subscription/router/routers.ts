@@ -68,9 +68,9 @@ export function createMessagingRouters(options: RouterSessionsOptions = {}) {
       requests: readonly NotifierKeyRequest[],
     ): Promise<RouterResult<NotifierKeyAnswer>[]> =>
       askQueues(
-        requests.map(({ queue, notifierPublicKey, recipientDhPublicKey }) => ({
+        requests.map(({ queue, auth, dh }) => ({
           queue,
-          command: { op: 'NKEY', notifierKey: notifierPublicKey, recipientDhKey: recipientDhPublicKey },
+          command: { op: 'NKEY', notifierKey: auth.publicKey, recipientDhKey: dh.publicKey },
         })),
         (answer) =>
           answer.op === 'NID'

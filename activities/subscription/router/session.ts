@@ -61,16 +61,7 @@ export interface SessionFacts {
   heldSince: Date;
 }
 
-export interface RouterSession {
-  readonly facts: SessionFacts;
-  /** Commands that wait for their answers. */
-  readonly waiting: number;
-  /** @returns an answer for each command, in their order. */
-  ask(commands: readonly SessionCommand[]): Promise<RouterResult<SessionAnswer>[]>;
-  /** Why it ended, once it has. */
-  readonly ended: Promise<RouterError>;
-  close(): void;
-}
+export type RouterSession = ReturnType<typeof beginSession>;
 
 interface Waiting {
   entityId: Buffer;
@@ -84,7 +75,7 @@ export function beginSession(
   binding: SessionBinding,
   routerVersions: [number, number],
   { commandTimeoutMs, pingIntervalMs }: SessionOptions,
-): RouterSession {
+) {
   const { facts, version } = binding;
   const waiting = new Map<string, Waiting>();
   /** Correlation ids of commands whose time was up. */
@@ -243,12 +234,16 @@ export function beginSession(
   socket.once('end', closed);
   socket.once('close', closed);
   if (socket.destroyed) closed();
+  const held: SessionFacts = { host, version, routerVersions, heldSince: new Date() };
   return {
-    facts: { host, version, routerVersions, heldSince: new Date() },
+    facts: held,
+    /** Commands that wait for their answers. */
     get waiting() {
       return waiting.size;
     },
-    ask: (commands) => ask(commands),
+    /** @returns an answer for each command, in their order. */
+    ask: (commands: readonly SessionCommand[]) => ask(commands),
+    /** Why it ended, once it has. */
     ended,
     close: () => finish({ source: 'AGENT', code: 'INACTIVE' }),
   };

@@ -101,37 +101,40 @@ export type BinaryAnswer =
 
 type Read = (reader: Reader) => BinaryAnswer;
 
-const READERS: Record<RouterProtocol, ReadonlyMap<string, Read>> = {
-  smp: new Map<string, Read>([
-    [
-      'NID',
-      (reader) => ({ op: 'NID', notifierId: idIn(reader, 'a notifier id'), routerDhKey: keyIn(reader) }),
-    ],
-    [
-      'MSG',
-      (reader) => {
-        reader.rest();
-        return { op: 'MSG' };
-      },
-    ],
-    ['END', () => ({ op: 'END' })],
-    ['DELD', () => ({ op: 'DELD' })],
-    ...common('SMP'),
-  ]),
-  ntf: new Map<string, Read>([
-    ['IDTKN', (reader) => ({ op: 'IDTKN', tokenId: idIn(reader, 'a token id'), routerDhKey: keyIn(reader) })],
-    ['TKN', (reader) => ({ op: 'TKN', status: tokenStatusIn(reader) })],
-    ['IDSUB', (reader) => ({ op: 'IDSUB', subscriptionId: idIn(reader, 'a subscription id') })],
-    ['SUB', (reader) => ({ op: 'SUB', status: subscriptionStatusIn(reader) })],
-    ...common('NTF'),
-  ]),
+const READERS: Record<RouterProtocol, Readonly<Record<string, Read>>> = {
+  smp: {
+    ...answersOf('SMP'),
+    NID: (reader) => ({ op: 'NID', notifierId: idIn(reader, 'a notifier id'), routerDhKey: keyIn(reader) }),
+    MSG(reader) {
+      reader.rest();
+      return { op: 'MSG' };
+    },
+    END: () => ({ op: 'END' }),
+    DELD: () => ({ op: 'DELD' }),
+  },
+  ntf: {
+    ...answersOf('NTF'),
+    IDTKN: (reader) => ({ op: 'IDTKN', tokenId: idIn(reader, 'a token id'), routerDhKey: keyIn(reader) }),
+    TKN: (reader) => ({ op: 'TKN', status: tokenStatusIn(reader) }),
+    IDSUB: (reader) => ({ op: 'IDSUB', subscriptionId: idIn(reader, 'a subscription id') }),
+    SUB: (reader) => ({ op: 'SUB', status: subscriptionStatusIn(reader) }),
+  },
 };
+
+/** What routers of both kinds answer. */
+function answersOf(source: 'NTF' | 'SMP'): Record<string, Read> {
+  return {
+    OK: () => ({ op: 'OK' }),
+    PONG: () => ({ op: 'PONG' }),
+    ERR: (reader) => ({ op: 'ERR', error: errorIn(reader, source) }),
+  };
+}
 
 /** @throws MalformedError for what this protocol does not have. */
 export function readAnswer(protocol: RouterProtocol, content: Buffer): BinaryAnswer {
   const space = content.indexOf(' ');
   const tag = content.toString('latin1', 0, space === -1 ? content.length : space);
-  const read = READERS[protocol].get(tag);
+  const read = Object.hasOwn(READERS[protocol], tag) ? READERS[protocol][tag] : undefined;
   if (!read) throw new MalformedError('an answer begins with no word of the protocol');
   const reader = new Reader(content.subarray(space === -1 ? content.length : space + 1));
   const answer = read(reader);
@@ -139,15 +142,7 @@ export function readAnswer(protocol: RouterProtocol, content: Buffer): BinaryAns
   return answer;
 }
 
-function common(source: 'NTF' | 'SMP'): [string, Read][] {
-  return [
-    ['OK', () => ({ op: 'OK' })],
-    ['PONG', () => ({ op: 'PONG' })],
-    ['ERR', (reader) => ({ op: 'ERR', error: errorIn(reader, source) })],
-  ];
-}
-
-/** What follows the first two words is of no matter to anybody here, or the router's own. */
+/** The service needs only the first two words; the rest is the router's own. */
 function errorIn(reader: Reader, source: 'NTF' | 'SMP'): RouterError {
   const [code = '', detail] = reader.rest().toString('latin1').split(' ', 2);
   return withoutOwnWords(source, { code, detail });

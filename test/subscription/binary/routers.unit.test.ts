@@ -18,14 +18,11 @@ async function askMessaging(only?: string) {
   const router = await startAnsweringRouter('smp', insteadOf(only));
   const messaging = createMessagingRouters();
   const { address } = router;
-  const { publicKey: recipientPublicKey, privateKey: recipientPrivateKey } = generateAuthKeys();
-  const recipientDhPublicKey = generateDhKeys().publicKey;
+  const [auth, dh] = [generateAuthKeys(), generateDhKeys()];
   const queues = [1, 2].map((userId) => ({
-    ...{ address, userId, connId: 'c', recipientId: id, recipientPrivateKey },
+    ...{ address, userId, connId: 'c', recipientId: id, recipientPrivateKey: auth.privateKey },
   }));
-  const requests = queues.map((queue) => ({
-    ...{ queue, notifierPublicKey: recipientPublicKey, recipientDhPublicKey },
-  }));
+  const requests = queues.map((queue) => ({ queue, auth, dh }));
   const results = [
     await messaging.ping(address),
     ...(await messaging.createNotifierKeys(requests)),
