@@ -163,7 +163,7 @@ export async function missingIn<Row extends { entry_id: string | null }>(
   isAsked: (entryId: string, now: OutboundLook) => boolean = () => true,
 ): Promise<{ wanted: Row[]; missing: Row[] }> {
   const now = await lookAtOutbound(redis, stream);
-  const isWanted = wantedIn(seenOf(suspect), now);
+  const isWanted = wantedIn(suspect, now);
   const wanted = rows.filter(
     ({ entry_id }) => entry_id !== null && isWanted(entry_id) && isAsked(entry_id, now),
   );
@@ -177,14 +177,7 @@ export async function missingIn<Row extends { entry_id: string | null }>(
  * A row of notification.outbound_streams. While the stream is suspected, the state is the one that was suspicious, so that
  * a further loss shows; from where on entries are wanted, and when it was seen whole, stay as they were.
  */
-export interface OutboundRow {
-  server_run_id: string;
-  last_entry_id: string;
-  entries_added: string;
-  wanted_from: string;
-  pending: string[];
-  redis_db: number;
-  has_fallen_back: boolean;
+export interface OutboundRow extends SeenOutbound {
   /** To the microsecond. */
   seen_at: string;
   /** What left earlier is in another stream, or is older than any repair looks. */
@@ -194,16 +187,6 @@ export interface OutboundRow {
 }
 
 export type SeenOutbound = OutboundState & { hasFallenBack: boolean };
-
-export const seenOf = (row: OutboundRow): SeenOutbound => ({
-  serverRunId: row.server_run_id,
-  lastEntryId: row.last_entry_id,
-  entriesAdded: Number(row.entries_added),
-  wantedFrom: row.wanted_from,
-  pending: row.pending,
-  database: row.redis_db,
-  hasFallenBack: row.has_fallen_back,
-});
 
 /** The values of a state, in the order of the columns. */
 export const valuesOf = (state: OutboundState) => [
@@ -218,10 +201,10 @@ export const valuesOf = (state: OutboundState) => [
 /** The values of {@link SUSPECT_OUTBOUND}. */
 function suspectValues(stream: string, row: OutboundRow, now: OutboundLook, reason: string) {
   const { serverRunId, lastEntryId, entriesAdded } = now;
-  const isUnknown = hasFallenBack(seenOf(row), now);
+  const isUnknown = hasFallenBack(row, now);
   return [
     ...[stream, serverRunId, lastEntryId, entriesAdded, isUnknown],
-    ...[reason, row.server_run_id, row.last_entry_id],
+    ...[reason, row.serverRunId, row.lastEntryId],
   ];
 }
 
@@ -240,15 +223,15 @@ export async function checkOutbound(
   // The row before the stream: an entry that a relay appends in between is in neither, or in the stream alone.
   const [row] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream, databaseOf(redis)]);
   const now = await lookAtOutbound(redis, stream);
-  const suspicion = row && suspicionOf(seenOf(row), now);
+  const suspicion = row && suspicionOf(row, now);
   if (suspicion !== undefined) {
     const [isNew] = await query(db, SUSPECT_OUTBOUND, suspectValues(stream, row!, now, suspicion));
     if (isNew) onSuspicion(suspicion);
     return undefined;
   }
   if (row?.suspect_since) return row;
-  if (!row || valuesOf(seenOf(row)).join(' ') !== valuesOf(now).join(' '))
-    await query(db, SAVE_OUTBOUND, [stream, ...valuesOf(now), row?.last_entry_id ?? null]);
+  if (!row || valuesOf(row).join(' ') !== valuesOf(now).join(' '))
+    await query(db, SAVE_OUTBOUND, [stream, ...valuesOf(now), row?.lastEntryId ?? null]);
   return undefined;
 }
 
@@ -256,7 +239,8 @@ export async function checkOutbound(
 export const LOAD_OUTBOUND = {
   name: 'load_outbound_stream',
   text: `
-    SELECT server_run_id, last_entry_id, entries_added, wanted_from, pending, redis_db, has_fallen_back, seen_at::text,
+    SELECT server_run_id AS "serverRunId", last_entry_id AS "lastEntryId", entries_added::float8 AS "entriesAdded",
+           wanted_from AS "wantedFrom", pending, redis_db AS database, has_fallen_back AS "hasFallenBack", seen_at::text,
            greatest(seen_at - interval '1 day', empty_at)::text AS wanted_since, suspect_since::text, suspect_reason
       FROM notification.outbound_streams
      WHERE stream = $1 AND redis_db = $2`,

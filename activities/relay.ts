@@ -20,7 +20,6 @@ import {
   databaseOf,
   lookAtOutbound,
   missingIn,
-  seenOf,
   suspicionOf,
   valuesOf,
 } from './outbound-state.ts';
@@ -122,10 +121,12 @@ export function relayRows<Row>(
   const stopping = new AbortController();
   let entriesTogether = ENTRIES_TOGETHER;
   const running = [
-    watchEvery(RELAY_INTERVAL_MS, relay, (reason) =>
+    watchEvery(RELAY_INTERVAL_MS, relayAll, (reason) =>
       log.warn({ stream, reason }, 'rows are not relayed, and wait'),
     ),
-    watchEvery(LOOK_INTERVAL_MS, look, (reason) => log.warn({ stream, reason }, 'stream not looked at')),
+    watchEvery(LOOK_INTERVAL_MS, lookAtStream, (reason) =>
+      log.warn({ stream, reason }, 'stream not looked at'),
+    ),
   ];
   return {
     async stop() {
@@ -134,7 +135,7 @@ export function relayRows<Row>(
     },
   };
 
-  async function relay(): Promise<void> {
+  async function relayAll(): Promise<void> {
     while (!stopping.signal.aborted) {
       const [left] = await query<{ is_any: boolean }>(db, statements.areLeft, []);
       if (!left?.is_any) return;
@@ -160,7 +161,7 @@ export function relayRows<Row>(
       if (rows.length === 0) return rows;
       const entries = rows.map((row) => entriesOf(row));
       const fields = entries.flat().flatMap((entry) => [entry.length, ...entry]);
-      const values = [seen.last_entry_id, maxLen, ...fields];
+      const values = [seen.lastEntryId, maxLen, ...fields];
       const ids = (await redis.eval(APPEND, 1, stream, ...values)) as string[] | null;
       // The watch sees it, too, and repairs it.
       if (ids === null) return undefined;
@@ -174,7 +175,7 @@ export function relayRows<Row>(
     return relayed !== undefined;
   }
 
-  async function look(): Promise<void> {
+  async function lookAtStream(): Promise<void> {
     const suspect = await checkOutbound({ db, redis }, stream, (reason) =>
       log.warn({ stream, reason }, 'stream may have lost entries, its rows are checked'),
     );
@@ -188,7 +189,7 @@ export function relayRows<Row>(
     // What was lost, or written down of a relay from before, while it was looked for: then all of it is done again.
     const [row] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream, databaseOf(redis)]);
     const now = await lookAtOutbound(redis, stream);
-    if (!row || suspicionOf(seenOf(row), now) !== undefined) return;
+    if (!row || suspicionOf(row, now) !== undefined) return;
     const values = [stream, ...valuesOf(now), clock!.now, suspect.suspect_since];
     const [cleared] = await query(db, CLEAR_OUTBOUND, values);
     if (cleared) log.warn({ stream, restored }, 'lost entries are relayed again');

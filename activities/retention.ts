@@ -38,6 +38,12 @@ export interface Expiring {
 /** A descriptor with its age, ms. */
 export type Kept = Expiring & { keepMs: number };
 
+/** How long records and refused entries are kept, ms. */
+export interface RetentionTimes {
+  recordRetentionMs: number;
+  malformedIntentRetentionMs: number;
+}
+
 const isOld = (since: string) => `${since} < now() - $1::bigint * interval '1 millisecond'`;
 
 /** A subquery with a limit is a look into an index for each row; PostgreSQL may turn NOT EXISTS into a join of tables. */
@@ -238,25 +244,21 @@ export function observeRetention(meter: Meter, { db, log, tables }: RetentionRes
   return observeReads(meter, log, [retention]);
 }
 
-/** Rows of operators' requests. Any role may be the only one that runs, so each kind deletes them. */
-const OPERATOR_TABLES: Expiring[] = [
+/**
+ * Rows of operators' requests. Any role may be the only one that runs, so each kind deletes them.
+ *
+ * @returns the tables in the order in which they are deleted from.
+ */
+export const operatorTables = (keepMs: number): Kept[] => [
   {
     // One operation may have a million of them.
-    name: 'operation_items',
-    table: 'notification.operation_items',
-    since: 'created_at',
+    ...{ name: 'operation_items', table: 'notification.operation_items', since: 'created_at', keepMs },
     parent: { table: 'notification.operations', key: 'operation_id' },
   },
   {
-    name: 'operations',
-    table: 'notification.operations',
-    since: 'created_at',
+    ...{ name: 'operations', table: 'notification.operations', since: 'created_at', keepMs },
     keptBy: ['FROM notification.operation_items AS item WHERE item.operation_id = operations.operation_id'],
   },
-  { name: 'operator_actions', table: 'notification.operator_actions', since: 'acted_at' },
-  { name: 'forgotten_users', table: 'notification.forgotten_users', since: 'begun_at' },
+  { name: 'operator_actions', table: 'notification.operator_actions', since: 'acted_at', keepMs },
+  { name: 'forgotten_users', table: 'notification.forgotten_users', since: 'begun_at', keepMs },
 ];
-
-/** @returns the tables in the order in which they are deleted from. */
-export const operatorTables = (keepMs: number): Kept[] =>
-  OPERATOR_TABLES.map((table) => ({ ...table, keepMs }));

@@ -32,29 +32,21 @@ export interface HttpCall {
   signal: AbortSignal;
 }
 
-export interface HttpCaller {
-  /**
-   * Calls over the connections of now. Redirects are not followed, and interim answers (1xx) passed over.
-   *
-   * @returns the beginning of the answer; its body must be read.
-   * @throws the reason of the signal, or why there is no answer.
-   */
-  request(url: string, call: HttpCall): Promise<IncomingMessage>;
-  /** Of a call, or of one attempt of a delivery that is to be signed. */
-  headers(delivery?: { id: string; body: string }): Record<string, string>;
-  /** Calls under way end as they began. @throws Error when certificate, key or authority cannot be used. */
-  use(next: CallerCredentials): void;
-  /** Breaks off what is under way. */
-  close(): void;
-}
+export type HttpCaller = ReturnType<typeof createHttpCaller>;
 
 /** @throws Error when certificate, key or authority cannot be used. */
-export function createHttpCaller(first: CallerCredentials = {}, idleMs = IDLE_MS): HttpCaller {
+export function createHttpCaller(first: CallerCredentials = {}, idleMs = IDLE_MS) {
   let credentials = first;
   const plain = new HttpAgent({ keepAlive: true, timeout: idleMs });
   let secure = secureAgentFor(first, idleMs);
   return {
-    request: (url, { body, signal, ...call }) =>
+    /**
+     * Calls over the connections of now. Redirects are not followed, and interim answers (1xx) passed over.
+     *
+     * @returns the beginning of the answer; its body must be read.
+     * @throws the reason of the signal, or why there is no answer.
+     */
+    request: (url: string, { body, signal, ...call }: HttpCall): Promise<IncomingMessage> =>
       new Promise((resolve, reject) => {
         const isSecure = url.startsWith('https:');
         const options = { ...call, signal, agent: isSecure ? secure : plain };
@@ -63,7 +55,8 @@ export function createHttpCaller(first: CallerCredentials = {}, idleMs = IDLE_MS
           .end(body);
       }),
 
-    headers(delivery) {
+    /** Of a call, or of one attempt of a delivery that is to be signed. */
+    headers(delivery?: { id: string; body: string }): Record<string, string> {
       const { token, signingSecrets = [] } = credentials;
       return {
         ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
@@ -71,12 +64,14 @@ export function createHttpCaller(first: CallerCredentials = {}, idleMs = IDLE_MS
       };
     },
 
-    use(next) {
+    /** Calls under way end as they began. @throws Error when certificate, key or authority cannot be used. */
+    use(next: CallerCredentials): void {
       secure = secureAgentFor(next, idleMs);
       credentials = next;
     },
 
-    close() {
+    /** Breaks off what is under way. */
+    close(): void {
       for (const agent of [plain, secure]) agent.destroy();
     },
   };

@@ -23,7 +23,6 @@ import {
   databaseOf,
   lookAtOutbound,
   missingIn,
-  seenOf,
   suspicionOf,
   valuesOf,
 } from '../outbound-state.ts';
@@ -137,7 +136,7 @@ export function createRepairActivities(resources: RepairResources) {
       const { checked, repaired } = walk;
       // It is whole when nothing was lost between the last look of before and the end; otherwise all of it is done again.
       const isWhole =
-        suspicionOf(seenOf(suspect), begunWith) === undefined &&
+        suspicionOf(suspect, begunWith) === undefined &&
         suspicionOf(begunWith, await lookAtOutbound(redis, stream)) === undefined;
       const values = [stream, ...valuesOf(begunWith), walk.begunAt, suspect.suspect_since];
       const [cleared] = isWhole ? await query(db, CLEAR_OUTBOUND, values) : [];

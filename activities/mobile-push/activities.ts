@@ -190,11 +190,11 @@ export function createMobilePushActivities(resources: MobilePushResources) {
 
   async function sendOnce(key: SendKey): Promise<SendResult> {
     const send = await loadSend(key);
-    if (send.status === 'sent') return { status: 'sent', messageId: send.message_id, isRecorded: true };
+    if (send.status === 'sent') return { status: 'sent', messageId: send.messageId, isRecorded: true };
     if (send.status !== 'pending') return { status: send.status };
     // Of the types that these columns have, like the statement that has listed it.
     const [device, claim] = await Promise.allSettled([
-      query<{ token: string }>(db, FIND_TOKEN, [send.device_token_id, send.user_id]),
+      query<{ token: string }>(db, FIND_TOKEN, [send.deviceTokenId, send.userId]),
       claimOf(send),
     ]);
     if (claim.status === 'rejected') throw claim.reason;
@@ -202,7 +202,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
       const { messageId } = claim.value;
       await markSent(key, messageId);
       metrics.mobileSend({ result: 'remembered', code: 'none' });
-      log.info({ ...logFields(send), push_id: send.push_id }, 'FCM has this push already');
+      log.info({ ...logFields(send), push_id: send.pushId }, 'FCM has this push already');
       return { status: 'sent', messageId, isRecorded: true };
     }
     if ('leasedForMs' in claim.value) throw deferred('another attempt is at it', claim.value.leasedForMs);
@@ -217,16 +217,16 @@ export function createMobilePushActivities(resources: MobilePushResources) {
 
   /** @param token absent when the owner of the tokens has deleted it, or given it to another user. */
   async function sendLeased(send: SendRow, token: string | undefined, lease: SendLease): Promise<SendResult> {
-    if (token === undefined) return end(send, 'removed', 'token_gone');
+    if (token === undefined) return endSend(send, 'removed', 'token_gone');
     const { expiresAtMs = Infinity } = send.content;
     // One clock may be wrong, and a late push is better than a lost one: both must say that it is too late.
-    const now = Math.min(Date.now(), send.now_ms);
-    if (now >= expiresAtMs) return end(send, 'failed', EXPIRED, 'the push has expired');
-    const message = mobileMessage(send.content, send.push_id, now);
+    const now = Math.min(Date.now(), send.nowMs);
+    if (now >= expiresAtMs) return endSend(send, 'failed', EXPIRED, 'the push has expired');
+    const message = mobileMessage(send.content, send.pushId, now);
     // Checked at intake already; a release may have come between that is stricter.
-    if ('problem' in message) return end(send, 'failed', 'invalid_message', message.problem);
+    if ('problem' in message) return endSend(send, 'failed', 'invalid_message', message.problem);
     if (lease.isLate()) throw deferred('this process did not get to it in time');
-    return attempt(send, message.message, token);
+    return askFcm(send, message.message, token);
   }
 
   async function loadSend({ jobId, deviceTokenId }: SendKey): Promise<SendRow> {
@@ -239,7 +239,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
   }
 
   /** A process that cannot know whether FCM has a push already does not send it. */
-  async function claimOf({ push_id: pushId }: PendingSend): Promise<Claim> {
+  async function claimOf({ pushId }: PendingSend): Promise<Claim> {
     try {
       return await memory.claim(pushId);
     } catch (error) {
@@ -255,31 +255,31 @@ export function createMobilePushActivities(resources: MobilePushResources) {
     });
   }
 
-  async function attempt(send: PendingSend, message: MobileMessage, token: string): Promise<SendResult> {
+  async function askFcm(send: PendingSend, message: MobileMessage, token: string): Promise<SendResult> {
     const answer = await fcm.send(message, token);
     switch (answer.outcome) {
       case 'sent':
-        return took(send, answer.messageId);
+        return recordTaken(send, answer.messageId);
       case 'braked':
         metrics.mobileSend({ result: 'braked', code: 'braked' });
         throw notYet(MOBILE_SEND_BRAKED, send, BRAKED, answer.retryInMs);
       case 'remove':
-        return remove(send, answer, token);
+        return removeToken(send, answer, token);
       case 'refused':
-        return end(send, 'failed', answer.code, answer.reason);
+        return endSend(send, 'failed', answer.code, answer.reason);
       case 'fatal':
       case 'retry':
-        return retry(send, answer);
+        return scheduleRetry(send, answer);
     }
   }
 
   /** From here on nothing may make the attempt look failed: it would be repeated. */
-  async function took(send: PendingSend, messageId: string): Promise<SendResult> {
+  async function recordTaken(send: PendingSend, messageId: string): Promise<SendResult> {
     metrics.mobileSend({ result: 'sent', code: 'none' });
-    log.debug({ ...logFields(send), message_id: messageId, push_id: send.push_id }, 'mobile push sent');
-    memory.remember(send.push_id, messageId);
+    log.debug({ ...logFields(send), message_id: messageId, push_id: send.pushId }, 'mobile push sent');
+    memory.remember(send.pushId, messageId);
     try {
-      await markSent({ jobId: send.job_id, deviceTokenId: send.device_token_id }, messageId);
+      await markSent(send, messageId);
     } catch (error) {
       if (!isPostgresAway(error) && !isPostgresRefusal(error)) throw error;
       return { status: 'sent', messageId, isRecorded: false };
@@ -288,25 +288,29 @@ export function createMobilePushActivities(resources: MobilePushResources) {
   }
 
   async function markSent({ jobId, deviceTokenId }: SendKey, messageId: string): Promise<void> {
-    const [marked] = await query<{ push_id: string }>(db, MARK_SENT, [jobId, deviceTokenId, messageId]);
-    if (marked) memory.recorded(marked.push_id);
+    const [marked] = await query<{ pushId: string }>(db, MARK_SENT, [jobId, deviceTokenId, messageId]);
+    if (marked) memory.recorded(marked.pushId);
   }
 
   /** Deletes the token, unless the device has registered another one since it was read. */
-  async function remove(send: PendingSend, { code, reason }: FcmFailure, token: string): Promise<SendResult> {
-    const [row] = await query<{ is_changed: boolean }>(db, DELETE_TOKEN, [send.device_token_id, token]);
+  async function removeToken(
+    send: PendingSend,
+    { code, reason }: FcmFailure,
+    token: string,
+  ): Promise<SendResult> {
+    const [row] = await query<{ is_changed: boolean }>(db, DELETE_TOKEN, [send.deviceTokenId, token]);
     if (row?.is_changed) {
-      return retry(send, {
+      return scheduleRetry(send, {
         outcome: 'retry',
         code,
         reason: `${reason}; the device has another token by now`,
       });
     }
-    return end(send, 'removed', code, reason);
+    return endSend(send, 'removed', code, reason);
   }
 
   /** FCM may ask for a later attempt, not for a sooner one. */
-  async function retry(
+  async function scheduleRetry(
     send: PendingSend,
     { outcome, code, reason, retryAfterMs = 0 }: FcmFailure,
   ): Promise<SendResult> {
@@ -325,10 +329,10 @@ export function createMobilePushActivities(resources: MobilePushResources) {
         'mobile push given up for this device; the job can be replayed',
       );
       metrics.mobileMaxRetries({ what: 'send' });
-      return end(send, 'failed', code, reason);
+      return endSend(send, 'failed', code, reason);
     }
     const retryInMs = Math.max(sendIntervalMs, retryAfterMs);
-    await query(db, COUNT_FAILURE, [send.job_id, send.device_token_id, code, retryInMs]);
+    await query(db, COUNT_FAILURE, [send.jobId, send.deviceTokenId, code, retryInMs]);
     metrics.mobileSend({ result: 'retry', code });
     log.warn(
       { ...fields, max_attempts: maxAttempts, retry_in_ms: retryInMs },
@@ -349,13 +353,13 @@ export function createMobilePushActivities(resources: MobilePushResources) {
     });
   }
 
-  async function end(
-    send: Pick<PendingSend, 'job_id' | 'device_token_id'>,
+  async function endSend(
+    send: SendKey,
     status: 'removed' | 'failed',
     code: string,
     reason?: string,
   ): Promise<{ status: 'removed' | 'failed' }> {
-    await query(db, END_SEND, [send.job_id, send.device_token_id, status, code]);
+    await query(db, END_SEND, [send.jobId, send.deviceTokenId, status, code]);
     metrics.mobileSend({ result: status, code });
     const fields = { ...logFields(send), code, ...(reason === undefined ? {} : { reason }) };
     if (status === 'removed') log.info(fields, 'stale device token is gone');
@@ -365,7 +369,4 @@ export function createMobilePushActivities(resources: MobilePushResources) {
 }
 
 /** Ids only. */
-const logFields = (send: { job_id: string; device_token_id: string }) => ({
-  job_id: send.job_id,
-  device_token_id: send.device_token_id,
-});
+const logFields = ({ jobId, deviceTokenId }: SendKey) => ({ job_id: jobId, device_token_id: deviceTokenId });

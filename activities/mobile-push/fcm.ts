@@ -47,15 +47,7 @@ export type FcmOutcome =
   | { outcome: 'braked'; retryInMs: number }
   | (FcmFailure & { outcome: Exclude<FcmFailure['outcome'], 'suspect'> });
 
-export interface FcmSender {
-  /**
-   * One push at most; when FCM does not say whether token or payload is at fault, a check of the token follows it. Never
-   * rejects: whatever goes wrong is an outcome.
-   */
-  send(message: MobileMessage, token: string): Promise<FcmOutcome>;
-  /** Closes the connections; sends under way come out as `retry`. */
-  close(): Promise<void>;
-}
+export type FcmSender = ReturnType<typeof createFcmSender>;
 
 /** Where to send to, and as whom. */
 export type FcmTarget =
@@ -88,47 +80,36 @@ export class FcmCredentialError extends Error {
   override name = 'FcmCredentialError';
 }
 
-/**
- * Holds all sends of this process up. FCM's quota belongs to the project: a message that goes on after a 429 takes
- * from the others' quota, and lengthens the time until FCM takes any.
- */
-export interface Brake {
-  /** What a hold lasts at least, ms. */
-  readonly minMs: number;
-  /** How long it still holds, ms; 0 when it does not. */
-  remainingMs(now?: number): number;
-  /**
-   * When a send that is held up may come back, ms. Spread over half the length of the hold behind its end, few at first and
-   * more later, so that not all come in the same instant and meet the next 429. 0 when nothing is held up.
-   */
-  comeBackMs(now?: number): number;
-  /** Holds for `ms` from now, or the least time if that is longer; never shortens an earlier hold. */
-  hold(ms: number, now?: number): void;
-}
+export type Brake = ReturnType<typeof createBrake>;
 
 /**
+ * Holds all sends of this process up. FCM's quota belongs to the project: a message that is sent after a 429 takes
+ * from the others' quota, and lengthens the time until FCM takes any.
+ *
  * @param options.minMs what a hold lasts at least. Its clock is `performance.now()`, which never goes back.
  * @param options.random from 0 to 1.
  */
-export function createBrake({
-  minMs,
-  random = Math.random,
-}: {
-  minMs: number;
-  random?: () => number;
-}): Brake {
+export function createBrake({ minMs, random = Math.random }: { minMs: number; random?: () => number }) {
   let until = 0;
   let lengthMs = 0;
-  const remainingMs = (now = performance.now()) => Math.max(0, Math.ceil(until - now));
+  /** How long it still holds, ms; 0 when it does not. */
+  const remainingMs = (now = performance.now()): number => Math.max(0, Math.ceil(until - now));
   return {
     minMs,
     remainingMs,
-    comeBackMs: (now) => {
+
+    /**
+     * When a send that is held up may come back, ms. Spread over half the length of the hold behind its end, few at first and
+     * more later, so that not all come in the same instant and meet the next 429. 0 when nothing is held up.
+     */
+    comeBackMs(now?: number): number {
       const remaining = remainingMs(now);
       // The square root makes the number that comes back grow evenly over the time.
       return remaining === 0 ? 0 : remaining + Math.ceil((lengthMs / 2) * Math.sqrt(random()));
     },
-    hold: (ms, now = performance.now()) => {
+
+    /** Holds for `ms` from now, or the least time if that is longer; never shortens an earlier hold. */
+    hold(ms: number, now = performance.now()): void {
       const length = Math.max(minMs, ms);
       if (now + length <= until) return;
       until = now + length;
@@ -141,7 +122,7 @@ export function createBrake({
  * @throws FcmCredentialError when the file cannot be used; Error when the endpoint is no https URL, or when
  * firebase-admin or Node are not built as this module expects.
  */
-export function createFcmSender(options: FcmSenderOptions): FcmSender {
+export function createFcmSender(options: FcmSenderOptions) {
   const { target, timeoutMs = DEFAULT_TIMEOUT_MS, maxSockets = DEFAULT_MAX_SOCKETS } = options;
   const { brake = createBrake({ minMs: SHORTEST_BRAKE_MS }) } = options;
   const agent = new Agent({
@@ -163,7 +144,11 @@ export function createFcmSender(options: FcmSenderOptions): FcmSender {
   let renewing: Promise<void> | undefined;
 
   return {
-    async send(message, token) {
+    /**
+     * One push at most; when FCM does not say whether token or payload is at fault, a check of the token follows it. Never
+     * rejects: whatever goes wrong is an outcome.
+     */
+    async send(message: MobileMessage, token: string): Promise<FcmOutcome> {
       const retryInMs = brake.comeBackMs();
       if (retryInMs > 0) return { outcome: 'braked', retryInMs };
       // The SDK would call it a bad message.
@@ -175,7 +160,7 @@ export function createFcmSender(options: FcmSenderOptions): FcmSender {
         };
       }
       const outcome = await withDeadline(timeoutMs, () => ask(message, token)).catch((late: unknown) =>
-        clear(failureOf(late, token)),
+        withoutSuspicion(failureOf(late, token)),
       );
       if (outcome.outcome === 'sent') deletable = MOST_MISMATCHES;
       if (outcome.outcome === 'remove' && outcome.code === MISMATCHED) return mismatched(outcome);
@@ -189,7 +174,8 @@ export function createFcmSender(options: FcmSenderOptions): FcmSender {
       return { ...outcome, retryAfterMs: brake.comeBackMs() };
     },
 
-    async close() {
+    /** Closes the connections; sends under way come out as `retry`. */
+    async close(): Promise<void> {
       if (closed) return;
       closed = true;
       await deleteApp(app);
@@ -199,17 +185,17 @@ export function createFcmSender(options: FcmSenderOptions): FcmSender {
 
   async function ask(message: MobileMessage, token: string): Promise<FcmOutcome> {
     try {
-      const messageId: unknown = await push({ ...message, token });
+      const messageId: unknown = await sendMessage({ ...message, token });
       if (typeof messageId === 'string' && messageId !== '') return { outcome: 'sent', messageId };
       throw new Error('FCM answered 200 without the name of a message');
     } catch (error) {
       const failure = failureOf(error, token);
-      return failure.outcome === 'suspect' ? judge(failure, token) : clear(failure);
+      return failure.outcome === 'suspect' ? judgeToken(failure, token) : withoutSuspicion(failure);
     }
   }
 
   /** Once more with a fresh access token when FCM refuses the one that is kept: it may have been revoked. */
-  async function push(message: MobileMessage & { token: string }): Promise<unknown> {
+  async function sendMessage(message: MobileMessage & { token: string }): Promise<unknown> {
     const beganAt = performance.now();
     try {
       return await messaging.send(message);
@@ -242,7 +228,7 @@ export function createFcmSender(options: FcmSenderOptions): FcmSender {
   }
 
   /** Whether a token is at fault when FCM did not say: FCM checks it with nothing else that could be, and sends nothing. */
-  async function judge({ code, reason }: FcmFailure, token: string): Promise<FcmOutcome> {
+  async function judgeToken({ code, reason }: FcmFailure, token: string): Promise<FcmOutcome> {
     try {
       await messaging.send({ token }, true);
       return { outcome: 'refused', code, reason };
@@ -250,13 +236,13 @@ export function createFcmSender(options: FcmSenderOptions): FcmSender {
       const check = failureOf(error, token);
       if (check.outcome === 'suspect' || check.outcome === 'remove')
         return { outcome: 'remove', code, reason };
-      return clear(check);
+      return withoutSuspicion(check);
     }
   }
 }
 
 /** What is left once FCM has told what a suspicion is about; what never reached it is no fault of the token. */
-const clear = (failure: FcmFailure): FcmOutcome =>
+const withoutSuspicion = (failure: FcmFailure): FcmOutcome =>
   failure.outcome === 'suspect' ? { ...failure, outcome: 'refused' } : (failure as FcmOutcome);
 
 /**
@@ -378,8 +364,8 @@ const exchanges = new AsyncLocalStorage<Exchange>();
 
 /**
  * Ends requests with their sends, those that still wait for a socket included: such a one would otherwise be sent when
- * its caller had long given up. Ends a send whose answer is large or compressed: the SDK reads and unpacks all of it. An agent sees every request in `addRequest`, which Node does not document but many
- * agents build on.
+ * its caller had long given up. Ends a send whose answer is large or compressed: the SDK reads and
+ * unpacks all of it. An agent sees every request in `addRequest`, which Node does not document but many agents build on.
  */
 function boundRequests(agent: Agent): void {
   const hooked = agent as Agent & { addRequest?: (request: ClientRequest, ...rest: unknown[]) => void };

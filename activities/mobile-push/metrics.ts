@@ -5,8 +5,7 @@ import type { Logger } from 'pino';
 import type { MalformedJobCode } from '../../api/mobile-push/job.ts';
 import type { MobileStatus } from '../../workflows/mobile-push/contract.ts';
 import { countersOf, takenUpCounter } from '../counters.ts';
-import { gaugeRead, observeReads } from '../gauges.ts';
-import { query } from '../postgres.ts';
+import { gaugesOfRows, observeReads } from '../gauges.ts';
 
 /**
  * How an attempt went. `removed`: its token was stale and is deleted. `braked`: nothing was sent. `remembered`: nothing was
@@ -45,36 +44,29 @@ export function createMobilePushMetrics(meter: Meter) {
   };
 }
 
-const OLDEST_PENDING = 'notification.mobile.oldest_pending_age_ms';
-
-/**
- * Registers the gauges (activities/gauges.ts).
- *
- * @returns ends the observation; call it before the connections are closed.
- */
-export function observeMobileJobs(meter: Meter, { db, log }: { db: Pool; log: Logger }): () => void {
-  const jobs = gaugeRead({
-    what: 'mobile push jobs',
-    gauges: {
-      [OLDEST_PENDING]: {
-        description:
-          'For how long the oldest job is being sent, since it came or was replayed; 0 when none is',
-        unit: 'ms',
+/** Registers the gauges (activities/gauges.ts). */
+export const observeMobileJobs = (meter: Meter, { db, log }: { db: Pool; log: Logger }): (() => void) =>
+  observeReads(meter, log, [
+    gaugesOfRows(
+      db,
+      'mobile push jobs',
+      {
+        'notification.mobile.oldest_pending_age_ms': {
+          description:
+            'For how long the oldest job is being sent, since it came or was replayed; 0 when none is',
+          unit: 'ms',
+        },
       },
-    },
-    async read() {
-      const [row] = await query<{ age_ms: number }>(db, READ_OLDEST_PENDING, []);
-      return [{ gauge: OLDEST_PENDING, value: row!.age_ms }];
-    },
-  });
-  return observeReads(meter, log, [jobs]);
-}
+      READ_OLDEST_PENDING,
+    ),
+  ]);
 
 /** Of the oldest thousand: a replay opens old ones again, which touches their rows. */
 const READ_OLDEST_PENDING = {
   name: 'read_oldest_pending_job',
   text: `
-    SELECT coalesce(extract(epoch FROM clock_timestamp() - min(updated_at)) * 1000, 0)::float8 AS age_ms
+    SELECT coalesce(extract(epoch FROM clock_timestamp() - min(updated_at)) * 1000, 0)::float8
+             AS "notification.mobile.oldest_pending_age_ms"
       FROM (SELECT updated_at
               FROM notifications.notification_log
              WHERE status = 'pending'

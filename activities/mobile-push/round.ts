@@ -49,23 +49,23 @@ export async function runRound({ db, jobId, send, signal, roundMs }: RoundOption
   /** One slot. */
   async function work(): Promise<void> {
     try {
-      for (let id = await take(); id !== undefined; id = await take()) await attempt(id);
+      for (let id = await takeClaimed(); id !== undefined; id = await takeClaimed()) await attemptSend(id);
     } catch (error) {
       failure ??= error as Error;
       isOver = true;
     }
   }
 
-  async function take(): Promise<string | undefined> {
+  async function takeClaimed(): Promise<string | undefined> {
     while (claimed.length === 0 && !isOver && !signal.aborted) {
-      claiming ??= claim().finally(() => (claiming = undefined));
+      claiming ??= claimDue().finally(() => (claiming = undefined));
       await claiming;
     }
     return isOver || signal.aborted ? undefined : claimed.shift();
   }
 
   /** Claims what is due, or waits until something is. */
-  async function claim(): Promise<void> {
+  async function claimDue(): Promise<void> {
     if (performance.now() < endsAt) {
       const rows = await query<{ device_token_id: string }>(db, CLAIM_SENDS, [jobId, CLAIM_MS, SLOTS]);
       claimed = rows.map((row) => row.device_token_id);
@@ -79,7 +79,7 @@ export async function runRound({ db, jobId, send, signal, roundMs }: RoundOption
     isOver = true;
   }
 
-  async function attempt(deviceTokenId: string): Promise<void> {
+  async function attemptSend(deviceTokenId: string): Promise<void> {
     const key = { jobId, deviceTokenId };
     try {
       const result = await send(key);

@@ -3,9 +3,8 @@
  * service. That service decides the types of its ids: a parameter takes the type of the column that it is compared
  * with, so that its indexes serve.
  */
-
 import type { MobileJobContent } from '../../api/mobile-push/job.ts';
-import type { MobilePushOutcome } from '../../workflows/mobile-push/contract.ts';
+import type { MobilePushOutcome, SendKey } from '../../workflows/mobile-push/contract.ts';
 
 /** The code of a send that was not made in time. */
 export const EXPIRED = 'expired';
@@ -102,24 +101,23 @@ export interface ListedRow {
 export const LOAD_SEND = {
   name: 'load_mobile_send',
   text: `
-    SELECT send.job_id, send.device_token_id, send.push_id, send.status, send.attempts, send.message_id, log.user_id,
-           log.content, (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS now_ms
+    SELECT job_id AS "jobId", device_token_id AS "deviceTokenId", push_id AS "pushId", send.status, attempts,
+           message_id AS "messageId", user_id AS "userId", content,
+           (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS "nowMs"
       FROM notifications.notification_sends AS send
       JOIN notifications.notification_log AS log USING (job_id)
-     WHERE send.job_id = $1 AND send.device_token_id = $2`,
+     WHERE ${KEY}`,
 };
 
 /** A send that is to be made. */
-export interface PendingSend {
-  job_id: string;
-  device_token_id: string;
-  push_id: string;
+export interface PendingSend extends SendKey {
+  pushId: string;
   attempts: number;
 }
 
-/** `now_ms` is by the clock of PostgreSQL, ms since the epoch. */
-export type SendRow = PendingSend & { user_id: string; content: MobileJobContent; now_ms: number } & (
-    { status: 'sent'; message_id: string } | { status: 'pending' | 'removed' | 'failed' }
+/** `nowMs` is by the clock of PostgreSQL, ms since the epoch. */
+export type SendRow = PendingSend & { userId: string; content: MobileJobContent; nowMs: number } & (
+    { status: 'sent'; messageId: string } | { status: 'pending' | 'removed' | 'failed' }
   );
 
 /** $1 token id, $2 user id. A token that has gone to another user is not this job's any more. */
@@ -193,7 +191,7 @@ export const MARK_SENT = {
        SET status = 'sent', attempts = attempts + 1, last_code = NULL, message_id = $3, due_at = NULL,
            updated_at = clock_timestamp()
      WHERE ${KEY} AND status <> 'sent'
-    RETURNING push_id`,
+    RETURNING push_id AS "pushId"`,
 };
 
 /** $1 job id, $2 token id, $3 code, $4 ms until its next attempt: for those who look, and for a job that is sent in rounds. */

@@ -55,21 +55,17 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
   return {
     /** What is stored of a registry's state, for a workflow that starts over. */
     async loadSymbolConfig(registry: string): Promise<Pick<SymbolConfigState, 'version' | 'crawler'>> {
-      const [row] = await query<ConfigRow>(db, LOAD_CONFIG, [registry]);
-      return {
-        version: row!.version,
-        crawler: {
-          enabled: row!.is_crawler_enabled ?? false,
-          intervalMs: Number(row!.crawl_interval_ms ?? DEFAULT_CRAWL_INTERVAL_MS),
-        },
-      };
+      const [config] = await query<Pick<SymbolConfigState, 'version' | 'crawler'>>(db, LOAD_CONFIG, [
+        registry,
+      ]);
+      return config!;
     },
 
     /**
      * Keeps the enabled symbols under the next version, unless they are those of the newest one. An empty list is
      * refused, as receivers would: it is more likely a mistake than meant.
      *
-     * @param floor the newest version that is known to anybody. When the database knows only older ones, as after its
+     * @param floor the newest version that the workflow or a target knows. When the database knows only older ones, as after its
      * restore, the list is numbered on from there, whether or not it has changed.
      */
     async takeSymbolSnapshot(
@@ -219,18 +215,14 @@ const ADD_SAMPLE_SYMBOLS = {
     RETURNING symbol`,
 };
 
-interface ConfigRow {
-  version: number;
-  is_crawler_enabled: boolean | null;
-  crawl_interval_ms: string | null;
-}
-
 const LOAD_CONFIG = {
   name: 'load_symbol_config',
   text: `
     SELECT (SELECT coalesce(max(version), 0) FROM notification.symbol_snapshots WHERE registry = $1) AS version,
-           (SELECT is_enabled FROM notification.symbol_crawlers WHERE registry = $1) AS is_crawler_enabled,
-           (SELECT interval_ms FROM notification.symbol_crawlers WHERE registry = $1) AS crawl_interval_ms`,
+           json_build_object('enabled', coalesce(is_enabled, false),
+                             'intervalMs', coalesce(interval_ms, ${DEFAULT_CRAWL_INTERVAL_MS})) AS crawler
+      FROM (SELECT) AS one
+      LEFT JOIN notification.symbol_crawlers ON registry = $1`,
 };
 
 /** Of rows of notification.symbols; as a snapshot has them, so that the two can be compared. */

@@ -5,8 +5,7 @@ import type { Logger } from 'pino';
 import type { TargetKind } from '../../api/symbol-config/push.ts';
 import type { PushScope } from '../../workflows/symbol-config/contract.ts';
 import { countersOf } from '../counters.ts';
-import { gaugeRead, observeReads } from '../gauges.ts';
-import { loadBehind } from './targets.ts';
+import { gaugesOfRows, observeReads } from '../gauges.ts';
 
 /** Recording functions, one per counter. */
 export type SymbolConfigMetrics = ReturnType<typeof createSymbolConfigMetrics>;
@@ -31,36 +30,39 @@ export function createSymbolConfigMetrics(meter: Meter) {
   };
 }
 
-const BEHIND = 'notification.symbols.targets_behind';
-const FAILING = 'notification.symbols.oldest_failing_age_ms';
-
-/**
- * Registers the gauges (activities/gauges.ts).
- *
- * @returns ends the observation; call it before the connections are closed.
- */
-export function observeSymbolTargets(
+/** Registers the gauges (activities/gauges.ts). */
+export const observeSymbolTargets = (
   meter: Meter,
   { db, log, registry }: { db: Pool; log: Logger; registry: string },
-): () => void {
-  const targets = gaugeRead({
-    what: 'symbol targets',
-    gauges: {
-      [BEHIND]: {
-        description: 'Targets without the newest list, or whose last push failed, by place',
+): (() => void) =>
+  observeReads(meter, log, [
+    gaugesOfRows(
+      db,
+      'symbol targets',
+      {
+        'notification.symbols.targets_behind': {
+          description: 'Targets without the newest list, or whose last push failed, by place',
+        },
+        'notification.symbols.oldest_failing_age_ms': {
+          description: 'For how long every push to some target has failed, by place; 0 where none fails',
+          unit: 'ms',
+        },
       },
-      [FAILING]: {
-        description: 'For how long every push to some target has failed, by place; 0 where none fails',
-        unit: 'ms',
-      },
-    },
-    async read() {
-      const places = await loadBehind(db, registry);
-      return places.flatMap(({ geo, behind, failing_ms: failingMs }) => [
-        { gauge: BEHIND, value: behind, attributes: { geo } },
-        { gauge: FAILING, value: failingMs, attributes: { geo } },
-      ]);
-    },
-  });
-  return observeReads(meter, log, [targets]);
-}
+      READ_BEHIND,
+      [registry],
+    ),
+  ]);
+
+const READ_BEHIND = {
+  name: 'read_symbol_targets_behind',
+  text: `
+    SELECT geo,
+           count(*) FILTER (WHERE consecutive_failures > 0 OR acknowledged_version IS DISTINCT FROM newest.version)::float8
+             AS "notification.symbols.targets_behind",
+           coalesce(greatest(0, extract(epoch FROM clock_timestamp() - min(failing_since)) * 1000), 0)::float8
+             AS "notification.symbols.oldest_failing_age_ms"
+      FROM notification.symbol_targets,
+           (SELECT max(version) AS version FROM notification.symbol_snapshots WHERE registry = $1) AS newest
+     WHERE registry = $1
+     GROUP BY geo`,
+};

@@ -3,7 +3,7 @@ import type { Pool } from 'pg';
 import type { SymbolTarget, TargetKind } from '../../api/symbol-config/push.ts';
 import type { DeliveryFailure } from '../http/delivery.ts';
 import { isGone } from '../http/delivery.ts';
-import { query } from '../postgres.ts';
+import { columnsOf, query } from '../postgres.ts';
 
 /** Longest error that is kept, characters. */
 const MAX_ERROR_LENGTH = 500;
@@ -33,10 +33,7 @@ export async function registerTargets(
 ): Promise<Registration> {
   const [written] = await query<{ changed: number }>(db, REGISTER_TARGETS, [
     registry,
-    targets.map(({ name }) => name),
-    targets.map(({ kind }) => kind),
-    targets.map(({ geo }) => geo),
-    targets.map(({ url }) => url),
+    ...columnsOf(targets, 'name', 'kind', 'geo', 'url'),
   ]);
   const [counted] = await query<{ unreached: number }>(db, COUNT_UNREACHED, [registry]);
   return { ...written!, ...counted! };
@@ -59,28 +56,6 @@ export async function recordFailure(
   const [row] = await query<{ consecutive_failures: number }>(db, RECORD_FAILURE, values);
   return row?.consecutive_failures ?? 1;
 }
-
-/** How many targets of each place are behind, and for how long one of them has failed, ms. */
-export function loadBehind(
-  db: Pool,
-  registry: string,
-): Promise<{ geo: string; behind: number; failing_ms: number }[]> {
-  return query(db, LOAD_BEHIND, [registry]);
-}
-
-const LOAD_BEHIND = {
-  name: 'load_symbol_targets_behind',
-  text: `
-    SELECT geo,
-           count(*) FILTER (WHERE consecutive_failures > 0 OR acknowledged_version IS DISTINCT FROM newest.version)::float8
-             AS behind,
-           coalesce(greatest(0, extract(epoch FROM clock_timestamp() - min(failing_since)) * 1000), 0)::float8
-             AS failing_ms
-      FROM notification.symbol_targets,
-           (SELECT max(version) AS version FROM notification.symbol_snapshots WHERE registry = $1) AS newest
-     WHERE registry = $1
-     GROUP BY geo`,
-};
 
 const REGISTER_TARGETS = {
   name: 'register_symbol_targets',

@@ -4,6 +4,7 @@
  * reason, never an exception.
  */
 import { isUtf8 } from 'node:buffer';
+import { z } from 'zod';
 import { given } from '../given.ts';
 import { JsonError, isJsonObject, parseJson } from '../json.ts';
 import type { EntryFields, EntrySize } from '../text.ts';
@@ -41,6 +42,49 @@ const JOB_FIELDS: readonly string[] = [...REQUIRED_JOB_FIELDS, ...OPTIONAL_JOB_F
 /** How urgent a push is; `high` is the default. */
 export const PRIORITIES = ['high', 'normal'] as const;
 export type MobilePriority = (typeof PRIORITIES)[number];
+
+/** A number is taken for the text that it is written as: producers that send JSON do not always quote it. */
+const asText = <Schema extends z.ZodType>(schema: Schema) =>
+  z.preprocess((value) => (typeof value === 'number' ? String(value) : value), schema);
+const text = z.string('must be a string').refine((value) => value.trim() !== '', 'is empty');
+const identifier = (maxBytes: number) =>
+  text
+    .refine((value) => !/\p{Cc}/u.test(value), 'has control characters')
+    .refine((value) => Buffer.byteLength(value) <= maxBytes, `is longer than ${maxBytes} bytes`);
+const NO_BADGE = `must be a whole number from 0 to ${MAX_BADGE}`;
+const NO_TIME = 'must be Unix milliseconds, a whole number above zero';
+
+/** Of several wrong fields the first one is named. */
+const valuesSchema = z
+  .object({
+    title: asText(text).optional(),
+    body: asText(text).optional(),
+    channel: asText(identifier(MAX_CHANNEL_BYTES)).optional(),
+    badge: z
+      .preprocess(
+        (value) => (typeof value === 'string' && /^\d{1,9}$/.test(value) ? Number(value) : value),
+        // -0 is a whole number that JSON does not give back.
+        z
+          .int(NO_BADGE)
+          .min(0, NO_BADGE)
+          .max(MAX_BADGE, NO_BADGE)
+          .transform((badge) => badge + 0),
+      )
+      .optional(),
+    priority: z.enum(PRIORITIES, `must be ${PRIORITIES.join(' or ')}`).optional(),
+    expires_at_ms: asText(
+      z
+        .string(NO_TIME)
+        .regex(/^[1-9]\d{0,14}$/, NO_TIME)
+        .transform(Number),
+    ).optional(),
+    userId: asText(identifier(MAX_USER_ID_BYTES)),
+    data: z.custom<Record<string, unknown>>(isJsonObject, 'must be a JSON object').optional(),
+  })
+  .transform(({ userId, expires_at_ms: expiresAtMs, data = {}, ...shown }) => ({
+    userId,
+    content: { ...given({ ...shown, expiresAtMs }), data },
+  }));
 
 /** What is to be shown. */
 export interface MobileJobContent {
@@ -148,16 +192,10 @@ function readJob(fields: EntryFields, size: EntrySize): Omit<MobileJob, 'jobId'>
   if (MEANINGFUL.every((name) => values.get(name) === undefined)) {
     throw new Refusal('missing_field', `${MEANINGFUL.join(', ')} are all missing`);
   }
-  const content = given({
-    title: textOf(values, 'title'),
-    body: textOf(values, 'body'),
-    channel: identifier(values, 'channel', MAX_CHANNEL_BYTES),
-    badge: badgeOf(values),
-    priority: priorityOf(values),
-    expiresAtMs: expiresAtMsOf(values),
-  });
-  const userId = identifier(values, 'userId', MAX_USER_ID_BYTES)!;
-  return { userId, content: { ...content, data: dataOf(values) } };
+  const parsed = valuesSchema.safeParse(Object.fromEntries(values));
+  if (parsed.success) return parsed.data;
+  const { path, message } = parsed.error.issues[0]!;
+  throw new Refusal('invalid_field', `${path.join('.')} ${message}`);
 }
 
 /** The known fields as text; unknown ones are ignored. */
@@ -209,61 +247,6 @@ function parsedOrRefused(text: string, name: string, code: MalformedJobCode): un
     if (error instanceof JsonError) throw new Refusal(code, `${name} ${error.message}`);
     throw error;
   }
-}
-
-/** A number is taken for the text that it is written as: producers that send JSON do not always quote it. */
-function textOf(values: Values, name: 'userId' | 'title' | 'body' | 'channel'): string | undefined {
-  const given = values.get(name);
-  if (given === undefined) return undefined;
-  const value = typeof given === 'number' ? String(given) : given;
-  if (typeof value !== 'string') throw new Refusal('invalid_field', `${name} must be a string`);
-  if (value.trim() === '') throw new Refusal('invalid_field', `${name} is empty`);
-  return value;
-}
-
-function identifier(values: Values, name: 'userId' | 'channel', maxBytes: number): string | undefined {
-  const value = textOf(values, name);
-  if (value === undefined) return undefined;
-  if (/\p{Cc}/u.test(value)) throw new Refusal('invalid_field', `${name} has control characters`);
-  if (Buffer.byteLength(value) > maxBytes) {
-    throw new Refusal('invalid_field', `${name} is longer than ${maxBytes} bytes`);
-  }
-  return value;
-}
-
-function badgeOf(values: Values): number | undefined {
-  const given = values.get('badge');
-  if (given === undefined) return undefined;
-  const badge = typeof given === 'string' && /^\d{1,9}$/.test(given) ? Number(given) : given;
-  if (typeof badge !== 'number' || !Number.isInteger(badge) || badge < 0 || badge > MAX_BADGE) {
-    throw new Refusal('invalid_field', `badge must be a whole number from 0 to ${MAX_BADGE}`);
-  }
-  // -0 is a whole number that JSON does not give back.
-  return badge + 0;
-}
-
-function priorityOf(values: Values): MobilePriority | undefined {
-  const priority = values.get('priority');
-  if (priority === undefined) return undefined;
-  const known = PRIORITIES.find((name) => name === priority);
-  if (known === undefined) throw new Refusal('invalid_field', `priority must be ${PRIORITIES.join(' or ')}`);
-  return known;
-}
-
-function expiresAtMsOf(values: Values): number | undefined {
-  const given = values.get('expires_at_ms');
-  if (given === undefined) return undefined;
-  const text = typeof given === 'number' ? String(given) : given;
-  if (typeof text !== 'string' || !/^[1-9]\d{0,14}$/.test(text)) {
-    throw new Refusal('invalid_field', 'expires_at_ms must be Unix milliseconds, a whole number above zero');
-  }
-  return Number(text);
-}
-
-function dataOf(values: Values): Record<string, unknown> {
-  const data = values.get('data') ?? {};
-  if (!isJsonObject(data)) throw new Refusal('invalid_field', 'data must be a JSON object');
-  return data;
 }
 
 /** For the operator who looks for a user's refused entries: as far as it can be had without reading JSON. */

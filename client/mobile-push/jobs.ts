@@ -163,7 +163,7 @@ export function mobileOperations(resources: OperatorResources) {
      * @throws NotFoundError; NothingToDoError when no device is left that did not get it.
      */
     async replay(jobId: string, request: MobileReplayRequest = {}): Promise<void> {
-      const job = await find(jobId);
+      const job = await findJob(jobId);
       if (!job.hasContent) {
         throw new NothingToDoError(
           `mobile push job ${jobId} is ${job.status}: no device is left to send it to`,
@@ -171,7 +171,7 @@ export function mobileOperations(resources: OperatorResources) {
       }
       const { requestedBy } = request;
       await byAuthor(resources, { action: 'mobile replay', target: jobId, requestedBy }, () =>
-        order(job, request),
+        orderReplay(job, request),
       );
     },
 
@@ -182,7 +182,7 @@ export function mobileOperations(resources: OperatorResources) {
      * @throws NotFoundError; NothingToDoError when it has ended, or lost its workflow.
      */
     async cancel(jobId: string, { requestedBy }: MobileReplayRequest = {}): Promise<void> {
-      const job = await find(jobId);
+      const job = await findJob(jobId);
       const nothing = new NothingToDoError(`mobile push job ${jobId} is ${job.status}, and not under way`);
       if (job.status !== 'pending') throw nothing;
       await byAuthor(resources, { action: 'mobile cancel', target: jobId, requestedBy }, async () => {
@@ -204,13 +204,13 @@ export function mobileOperations(resources: OperatorResources) {
     },
   };
 
-  async function find(jobId: string): Promise<JobToReplay> {
+  async function findJob(jobId: string): Promise<JobToReplay> {
     const { rows } = await db.query<JobToReplay>(FIND_JOB, [jobId]);
     if (!rows[0]) throw notRecorded(jobId);
     return rows[0];
   }
 
-  async function order({ jobId, userId }: JobToReplay, request: MobileReplayRequest): Promise<void> {
+  async function orderReplay({ jobId, userId }: JobToReplay, request: MobileReplayRequest): Promise<void> {
     try {
       await bounded(resources.temporal, () =>
         resources.temporal.workflow.signalWithStart(

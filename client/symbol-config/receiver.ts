@@ -24,7 +24,7 @@ import { within } from '../wait-until.ts';
 import type { Answer, CallerProof, ReceiverLog, SignedCall } from '../webhook-proof.ts';
 import { answerTo, createProofCheck, problemIn } from '../webhook-proof.ts';
 
-/** A start goes on with less when the store, or the registry, takes longer, ms. */
+/** A start continues with less when the store, or the registry, takes longer, ms. */
 const START_LIMIT_MS = 10_000;
 
 /** Where a receiver keeps its list. */

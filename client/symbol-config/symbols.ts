@@ -17,6 +17,7 @@ import { runTransaction } from '../../api/postgres-transaction.ts';
 import type { Requester } from '../actions.ts';
 import { byAuthor, noteAction } from '../actions.ts';
 import { NotFoundError, NothingToDoError, OperationFailedError } from '../errors.ts';
+import type { WithoutNulls } from '../lists.ts';
 import { withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
@@ -33,31 +34,35 @@ const ASKED: Asked = {
   ifNotRunning: 'a service with the role symbol-config starts it, and pushes what is stored',
 };
 
-export interface SymbolView extends SymbolMetadata {
+interface SymbolRow extends SymbolMetadata {
   isEnabled: boolean;
   updatedAt: Date;
-  /** Who changed it last; absent for changes of programs that do not say. */
-  changedBy?: string;
+  /** Who changed it last; null for changes of programs that do not say. */
+  changedBy: string | null;
 }
 
-export interface TargetView {
+export type SymbolView = WithoutNulls<SymbolRow>;
+
+interface TargetRow {
   target: string;
   kind: TargetKind;
   geo: string;
-  /** Absent when it never acknowledged one. */
-  acknowledgedVersion?: number;
-  acknowledgedAt?: Date;
+  /** Null when it never acknowledged one. */
+  acknowledgedVersion: number | null;
+  acknowledgedAt: Date | null;
   /** It has not the newest version, or its last push failed. */
   isBehind: boolean;
   consecutiveFailures: number;
   /** It said so (410) to the last push: it gets pushes to all only. Take it out of the file of targets. */
   isGone: boolean;
   /** Of the last push that failed, however long ago. */
-  lastError?: string;
-  lastErrorAt?: Date;
+  lastError: string | null;
+  lastErrorAt: Date | null;
   /** Since when every push to it has failed. */
-  failingSince?: Date;
+  failingSince: Date | null;
 }
+
+export type TargetView = WithoutNulls<TargetRow>;
 
 export interface SymbolStatus {
   registry: string;
@@ -223,16 +228,16 @@ export function symbolOperations(resources: OperatorResources) {
   }
 
   async function storedStatus(): Promise<Pick<SymbolStatus, 'version' | 'targets'>> {
-    const { rows } = await db.query<TargetRow>(LIST_TARGETS, [SYMBOL_REGISTRY]);
-    const targets = rows.flatMap((row) => {
-      const { version: _version, target, ...rest } = row;
-      return target === null ? [] : [withoutNulls({ target, ...rest })];
-    });
+    // Without targets one row, which has the version alone.
+    const { rows } = await db.query<{ version: number } & (TargetRow | { target: null })>(LIST_TARGETS, [
+      SYMBOL_REGISTRY,
+    ]);
+    const targets = rows.flatMap(({ version: _, ...row }) =>
+      row.target === null ? [] : [withoutNulls(row)],
+    );
     return { version: rows[0]?.version ?? 0, targets };
   }
 }
-
-type SymbolRow = Omit<SymbolView, 'changedBy'> & { changedBy: string | null };
 
 const LIST_SYMBOLS = `
   SELECT symbol, ticker, decimals, price_scale::float8 AS "priceScale", is_enabled AS "isEnabled",
@@ -281,22 +286,6 @@ const REMOVE_SYMBOL = `
     DELETE FROM notification.symbols WHERE symbol = $1 AND NOT is_enabled RETURNING symbol
   )
   SELECT EXISTS (SELECT FROM removed) AS "isRemoved" FROM notification.symbols WHERE symbol = $1`;
-
-interface TargetRow {
-  version: number;
-  /** null when there are no targets. */
-  target: string | null;
-  kind: TargetKind;
-  geo: string;
-  acknowledgedVersion: number | null;
-  acknowledgedAt: Date | null;
-  lastError: string | null;
-  lastErrorAt: Date | null;
-  failingSince: Date | null;
-  consecutiveFailures: number;
-  isGone: boolean;
-  isBehind: boolean;
-}
 
 const LIST_TARGETS = `
   SELECT newest.version, target, kind, geo, acknowledged_version AS "acknowledgedVersion",

@@ -168,7 +168,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   {
     id: 'mobile-sent-again',
     file: 'activities/mobile-push/activities.ts',
-    find: "if (send.status === 'sent') return { status: 'sent', messageId: send.message_id, isRecorded: true };\n    if (send.status !== 'pending') return { status: send.status };",
+    find: "if (send.status === 'sent') return { status: 'sent', messageId: send.messageId, isRecorded: true };\n    if (send.status !== 'pending') return { status: send.status };",
     replace: "if (send.status !== 'pending' && send.status !== 'sent') return { status: send.status };",
     wrong: 'doubled',
     what: 'an attempt that is made again sends what FCM has taken',
@@ -186,7 +186,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   {
     id: 'mobile-sent-unremembered',
     file: 'activities/mobile-push/activities.ts',
-    find: '    memory.remember(send.push_id, messageId);\n',
+    find: '    memory.remember(send.pushId, messageId);\n',
     replace: '',
     wrong: 'doubled',
     what: 'a push that FCM took is made again when PostgreSQL was away and the process died',

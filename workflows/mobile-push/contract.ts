@@ -1,5 +1,5 @@
 /**
- * What the mobile push workflow and everybody who starts, signals or finds it agree on: task queue, workflow ids,
+ * The contract of the mobile push workflow with the programs that start, signal or find it: task queue, workflow ids,
  * inputs, outcomes. Pure, so that clients and the workflow sandbox can both import it.
  */
 
@@ -49,7 +49,7 @@ export const mobileReplay = (jobId: string, userId: string, request: MobileRepla
 /** Input of a job's workflow; what is to be shown stays in PostgreSQL. */
 export interface MobilePushInput extends MobileReplayRequest {
   jobId: string;
-  /** The run before has begun to send in rounds; this one goes on, with a replay that was ordered meanwhile. */
+  /** The run before sent in rounds; this one continues them, with a replay that was ordered meanwhile. */
   isInRounds?: boolean;
 }
 

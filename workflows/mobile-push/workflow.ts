@@ -77,10 +77,10 @@ export async function mobilePush(input: MobilePushInput): Promise<MobilePushOutc
   const replays = listenForReplays(input);
   let isInRounds = input.isInRounds ?? false;
   for (let opening = 0; ; opening += 1) {
-    const end = await deliver(jobId, async (end) => {
+    const end = await deliverJob(jobId, async (end) => {
       if (isInRounds) return sendInRounds(jobId, replays, end);
       const { requestedBy, orderId = `${workflowInfo().runId}/${opening}` } = replays.next();
-      return send({ jobId, openedBy: orderId, requestedBy }, replays, end);
+      return sendJob({ jobId, openedBy: orderId, requestedBy }, replays, end);
     });
     if (!isReplayable(end) || !replays.isOrdered()) return conclude(end);
     isInRounds = false;
@@ -92,7 +92,7 @@ type SendsEnd = Omit<Settlement, 'jobId'>;
 type End = SendsEnd & { outcome: MobilePushOutcome };
 
 /** Makes the sends that the job still needs, then settles it by what its rows say. */
-async function deliver(jobId: string, work: (end: SendsEnd) => Promise<void>): Promise<End> {
+async function deliverJob(jobId: string, work: (end: SendsEnd) => Promise<void>): Promise<End> {
   const end: SendsEnd = {};
   let cancelled: Error | undefined;
   try {
@@ -111,7 +111,7 @@ async function deliver(jobId: string, work: (end: SendsEnd) => Promise<void>): P
 }
 
 /** The devices of a job: one by one when they are few, otherwise in rounds. */
-async function send(order: OpenOrder, replays: Replays, end: SendsEnd): Promise<void> {
+async function sendJob(order: OpenOrder, replays: Replays, end: SendsEnd): Promise<void> {
   const { jobId } = order;
   const open = await surely((activities) => activities.openJob(order));
   if (open.stopCode !== undefined) end.stopCode = open.stopCode;
@@ -157,20 +157,20 @@ async function sendInRounds(jobId: string, replays: Replays, end: SendsEnd): Pro
 async function sendToAll(jobId: string, deviceTokenIds: string[]): Promise<void> {
   /** Why each device waits, by the id of its token. */
   const waiting = new Map<string, string>();
-  const made = await Promise.allSettled(deviceTokenIds.map(make));
+  const made = await Promise.allSettled(deviceTokenIds.map(sendTo));
   const failure = made.find((send) => send.status === 'rejected');
   if (failure) throw failure.reason;
 
-  async function make(deviceTokenId: string): Promise<void> {
+  async function sendTo(deviceTokenId: string): Promise<void> {
     const key = { jobId, deviceTokenId };
-    const result = await sendUntilSettled(key, (reason) => show(deviceTokenId, reason));
-    show(deviceTokenId, undefined);
+    const result = await sendUntilSettled(key, (reason) => showWaiting(deviceTokenId, reason));
+    showWaiting(deviceTokenId, undefined);
     if (result.status === 'sent' && !result.isRecorded) {
       await CancellationScope.nonCancellable(() => durable.recordSent(key, result.messageId));
     }
   }
 
-  function show(deviceTokenId: string, reason: string | undefined): void {
+  function showWaiting(deviceTokenId: string, reason: string | undefined): void {
     if (reason === undefined && !waiting.delete(deviceTokenId)) return;
     if (reason !== undefined) waiting.set(deviceTokenId, reason);
     const lines = [...waiting].map(([id, why]) => `device ${id}: ${why}`);
