@@ -146,7 +146,7 @@ async function days(db: pg.Pool): Promise<void> {
       if (!upTo) break;
       const page = await beginPage(db, shard, { kind: 'daily', after, upTo });
       const failed = page.map((callback) => ({
-        callback,
+        ...callback,
         reason: 'status 503',
         outline: 'status 503',
         waitMs: RETRY_MS,

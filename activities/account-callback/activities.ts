@@ -17,7 +17,7 @@ import type {
 import { DAY_MS, MAX_RETRIES, shardHold } from '../../workflows/account-callback/contract.ts';
 import { ATTEMPT_LATE } from '../../workflows/failures.ts';
 import type { PortfolioService } from './delivery.ts';
-import type { DueCallback, FailedCallback } from './outcomes.ts';
+import type { DueCallback, FailedCallback, FoundPage } from './outcomes.ts';
 import {
   beginPage,
   dueDayOf,
@@ -41,7 +41,7 @@ import { isOfType, reasonOf } from '../reason.ts';
 
 /** Outcomes are written together, so often: what a crash leaves unwritten is sent again, and is the same. ms. */
 const WRITE_EVERY_MS = 250;
-const NO_PAGE = { found: 0, upTo: undefined };
+const NO_PAGE = { found: 0 };
 const NOTHING: EmissionOutcome = { delivered: 0, failed: 0, dropped: 0 };
 /** Between two attempts to write them while PostgreSQL is away, ms. */
 const OUTAGE_PAUSE_MS = 1_000;
@@ -75,11 +75,19 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     },
 
     /** As {@link findDailyPage}; nothing while the shard is paused. */
-    findDailyPage: async (shard: number, after: DailyCursor, limit: number) =>
+    findDailyPage: async (
+      shard: number,
+      after: DailyCursor,
+      limit: number,
+    ): Promise<FoundPage<DailyCursor>> =>
       (await holdOf(shard)).isPaused ? NO_PAGE : findDailyPage(db, shard, after, limit),
 
     /** As {@link findHourlyPage}; nothing while the shard is paused. */
-    findHourlyPage: async (shard: number, after: HourlyCursor, limit: number) =>
+    findHourlyPage: async (
+      shard: number,
+      after: HourlyCursor,
+      limit: number,
+    ): Promise<FoundPage<HourlyCursor>> =>
       (await holdOf(shard)).isPaused ? NO_PAGE : findHourlyPage(db, shard, after, limit),
 
     /** Whether a tracking of the shard has not caught up to the end of the previous day. @param nowMs epoch ms. */
@@ -157,9 +165,9 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
       while (!isOver || unwritten.length > 0) {
         await Promise.race([over, sleep(WRITE_EVERY_MS)]);
         const results = unwritten.splice(0);
-        // The next attempt is so long after this one, which may have come long after its alarm.
+        // The wait before the next attempt counts from this one, which may have come long after its alarm.
         const sinceAlarmMs = Math.round(afterAlarmMs + performance.now() - beganMs);
-        const written = await write(shard, results, nowMs + sinceAlarmMs);
+        const written = await writeOutcomes(shard, results, nowMs + sinceAlarmMs);
         total.delivered += written.delivered;
         total.failed += written.failed;
         total.dropped += written.dropped;
@@ -183,7 +191,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     }
   }
 
-  async function write(shard: number, results: readonly Result[], nowMs: number) {
+  async function writeOutcomes(shard: number, results: readonly Result[], nowMs: number) {
     const delivered: DueCallback[] = [];
     const failed: FailedCallback[] = [];
     const dropped: FailedCallback[] = [];
@@ -195,7 +203,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
       else {
         const outline = withoutOwnWords(failure);
         const waitMs = retryWaitMs(failure, callback.attempts + 1, retryLadderMs);
-        const result = { callback, reason: failure.message, outline, waitMs };
+        const result = { ...callback, reason: failure.message, outline, waitMs };
         if (isGone(failure)) gone.push(callback.userId);
         (isLast || isGone(failure) ? dropped : failed).push(result);
       }
@@ -206,12 +214,11 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
       await recordDropped(db, dropped, nowMs);
       await endGone(db, gone);
     });
-    for (const { callback, outline } of failed)
-      log.warn(fieldsOf(callback, outline), 'account callback failed');
-    for (const { callback, outline } of dropped) {
+    for (const callback of failed) log.warn(fieldsOf(callback), 'account callback failed');
+    for (const callback of dropped) {
       metrics.callbackDropped({ kind: callback.kind });
       log.error(
-        { event: 'callbacks.dropped', ...fieldsOf(callback, outline) },
+        { event: 'callbacks.dropped', ...fieldsOf(callback) },
         'account callback dropped after its last retry, or because its user is gone; it can be replayed',
       );
     }
@@ -230,13 +237,13 @@ interface Result {
   failure?: DeliveryFailure;
 }
 
-const fieldsOf = ({ kind, userId, periodStartMs, attempts }: DueCallback, reason: string) => ({
+const fieldsOf = ({ kind, userId, periodStartMs, attempts, outline }: FailedCallback) => ({
   kind,
   // It may be an address.
   user_id: searchableKey(userId),
   period_start_ms: periodStartMs,
   attempts: attempts + 1,
-  reason,
+  reason: outline,
 });
 
 /** $1 shard, $2 epoch ms. */

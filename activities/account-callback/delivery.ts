@@ -11,31 +11,26 @@ import type { HttpCaller } from '../http/caller.ts';
 import type { DeliveryFailure } from '../http/delivery.ts';
 import { deliver } from '../http/delivery.ts';
 
-export interface PortfolioService {
-  /**
-   * @param stopped ends the exchange early.
-   * @returns why it was not acknowledged, or nothing when it was. Never throws.
-   */
-  deliver(callback: CallbackKey & CallbackValues, stopped: AbortSignal): Promise<DeliveryFailure | undefined>;
-}
-
 /** Most exchanges that are under way concurrently: a whole alarm, so that no user waits for another who hangs. */
 const MAX_PARALLEL = 500;
 
-export interface PortfolioServiceOptions {
-  baseUrl: string;
-  /** For one exchange, connecting and reading included, ms. It begins with the exchange, not with the wait for a turn. */
-  timeoutMs: number;
-  caller: HttpCaller;
-}
+export type PortfolioService = ReturnType<typeof createPortfolioService>;
 
-export function createPortfolioService(options: PortfolioServiceOptions): PortfolioService {
+/** @param options.timeoutMs for one exchange, from its first byte: the wait for a turn does not count. */
+export function createPortfolioService(options: { baseUrl: string; timeoutMs: number; caller: HttpCaller }) {
   const { timeoutMs, caller } = options;
   const base = options.baseUrl.replace(/\/+$/, '');
   const limit = pLimit(MAX_PARALLEL);
 
   return {
-    async deliver(callback, stopped) {
+    /**
+     * @param stopped ends the exchange early.
+     * @returns why it was not acknowledged, or nothing when it was. Never throws.
+     */
+    async deliver(
+      callback: CallbackKey & CallbackValues,
+      stopped: AbortSignal,
+    ): Promise<DeliveryFailure | undefined> {
       const path = callbackPath(callback);
       if (path === undefined) return { kind: 'failed', message: 'no path can name this user' };
       return limit(() =>

@@ -8,7 +8,7 @@ import type { CallbackInput, PeriodInput, TrackingInput } from '../../api/accoun
 import { callbackOf, isPeriod } from '../../api/account-callback/input.ts';
 import { compareEntryIds } from '../../api/stream-ids.ts';
 import { DAY_MS } from '../../workflows/account-callback/contract.ts';
-import { query } from '../postgres.ts';
+import { columnsOf, query } from '../postgres.ts';
 
 export interface InputEntry<Input extends CallbackInput = CallbackInput> {
   id: string;
@@ -57,27 +57,16 @@ function latestOf<Entry extends InputEntry>(
 
 async function storeTrackings(db: Pool, entries: readonly InputEntry<TrackingInput>[]): Promise<void> {
   if (entries.length === 0) return;
-  await query(db, STORE_TRACKINGS, [
-    entries.map(({ input }) => input.user_id),
-    entries.map(({ id }) => id),
-    entries.map(({ input }) => (input.kind === 'track' ? input.from_ms : null)),
-    entries.map(({ input }) => (input.kind === 'track' ? null : input.until_ms)),
-  ]);
+  const rows = entries.map(({ id, input }) => ({ id, from_ms: undefined, until_ms: undefined, ...input }));
+  await query(db, STORE_TRACKINGS, columnsOf(rows, 'user_id', 'id', 'from_ms', 'until_ms'));
 }
 
 async function storePeriods(db: Pool, entries: readonly InputEntry<PeriodInput>[]): Promise<Undelivered> {
   if (entries.length === 0) return { late: 0, untracked: 0 };
-  const callbacks = entries.map(({ input }) => callbackOf(input));
+  const callbacks = entries.map(({ id, input }) => ({ ...callbackOf(input), id }));
   const values = [
-    callbacks.map(({ kind }) => kind),
-    callbacks.map(({ userId }) => userId),
-    callbacks.map(({ periodStartMs }) => periodStartMs),
-    entries.map(({ id }) => id),
-    callbacks.map(({ peakValue }) => peakValue),
-    callbacks.map(({ peakAtMs }) => peakAtMs),
-    callbacks.map(({ bottomValue }) => bottomValue),
-    callbacks.map(({ bottomAtMs }) => bottomAtMs),
-    callbacks.map(({ closingValue }) => closingValue),
+    ...columnsOf(callbacks, 'kind', 'userId', 'periodStartMs', 'id'),
+    ...columnsOf(callbacks, 'peakValue', 'peakAtMs', 'bottomValue', 'bottomAtMs', 'closingValue'),
   ];
   const [stored] = await query<{ wanted: number; stored: number }>(db, STORE_PERIODS, values);
   const untracked = entries.length - stored!.wanted;

@@ -5,9 +5,8 @@ import type { Logger } from 'pino';
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackInput, MalformedInputCode } from '../../api/account-callback/input.ts';
 import { countersOf } from '../counters.ts';
-import { COUNTED_AT_MOST, gaugeRead, observeReads } from '../gauges.ts';
+import { COUNTED_AT_MOST, gaugesOfRows, observeReads } from '../gauges.ts';
 import { IS_OVERDUE } from '../../workflows/account-callback/contract.ts';
-import { query } from '../postgres.ts';
 
 interface AttemptAttributes {
   kind: CallbackKind;
@@ -51,59 +50,42 @@ export function createAccountCallbackMetrics(meter: Meter) {
   };
 }
 
-/**
- * Registers the gauges (activities/gauges.ts).
- *
- * @returns ends the observation; call it before the connections are closed.
- */
-export function observeAccountCallbacks(meter: Meter, { db, log }: { db: Pool; log: Logger }): () => void {
-  const callbacks = gaugeRead({
-    what: 'callbacks',
-    gauges: {
-      'notification.callbacks.behind_ms': {
-        unit: 'ms',
-        description: 'How long the oldest hourly callback of a shard has waited for its first attempt',
+/** Registers the gauges (activities/gauges.ts). */
+export const observeAccountCallbacks = (meter: Meter, { db, log }: { db: Pool; log: Logger }): (() => void) =>
+  observeReads(meter, log, [
+    gaugesOfRows(
+      db,
+      'callbacks',
+      {
+        'notification.callbacks.behind_ms': {
+          unit: 'ms',
+          description: 'How long the oldest hourly callback of a shard has waited for its first attempt',
+        },
+        'notification.callbacks.overdue_trackings': {
+          description:
+            'Users of a shard whose last day has not come in time; its daily callbacks wait for them',
+        },
+        'notification.callbacks.paused': {
+          description: '1 of a shard that an operator has paused: it delivers nothing',
+        },
       },
-      'notification.callbacks.overdue_trackings': {
-        description:
-          'Users of a shard whose last day has not come in time; its daily callbacks wait for them',
-      },
-      'notification.callbacks.paused': {
-        description: '1 of a shard that an operator has paused: it delivers nothing',
-      },
-    },
-    async read() {
-      const shards = await query<ShardRow>(db, READ_SHARDS, []);
-      return shards.flatMap(({ shard, behind_ms: behindMs, overdue, is_paused: isPaused }) => [
-        { gauge: 'notification.callbacks.behind_ms', value: behindMs ?? 0, attributes: { shard } },
-        { gauge: 'notification.callbacks.overdue_trackings', value: overdue, attributes: { shard } },
-        { gauge: 'notification.callbacks.paused', value: Number(isPaused), attributes: { shard } },
-      ]);
-    },
-  });
-  return observeReads(meter, log, [callbacks]);
-}
-
-interface ShardRow {
-  shard: number;
-  behind_ms: number | null;
-  overdue: number;
-  is_paused: boolean;
-}
+      READ_SHARDS,
+    ),
+  ]);
 
 const READ_SHARDS = {
   name: 'read_callback_shards',
   text: `
-    SELECT shard.number AS shard, coalesce(is_paused, false) AS is_paused,
-           (SELECT greatest(0, extract(epoch FROM clock_timestamp() - created_at) * 1000)::float8
+    SELECT shard.number AS shard, coalesce(is_paused, false)::int AS "notification.callbacks.paused",
+           coalesce((SELECT greatest(0, extract(epoch FROM clock_timestamp() - created_at) * 1000)::float8
               FROM notification.callback_snapshots
              WHERE callback_snapshots.shard = shard.number AND kind = 'hourly' AND status = 'pending'
              ORDER BY period_start_ms, position
-             LIMIT 1) AS behind_ms,
+             LIMIT 1), 0) AS "notification.callbacks.behind_ms",
            (SELECT count(*)::int
               FROM (SELECT FROM notification.callback_trackings AS tracking
                      WHERE tracking.shard = shard.number AND ${IS_OVERDUE}
-                     LIMIT ${COUNTED_AT_MOST}) AS late) AS overdue
+                     LIMIT ${COUNTED_AT_MOST}) AS late) AS "notification.callbacks.overdue_trackings"
       FROM notification.callback_settings
      CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
       LEFT JOIN notification.holds ON holds.kind = 'shard' AND holds.name = shard.number::text`,

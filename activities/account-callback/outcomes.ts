@@ -3,15 +3,11 @@
  * of many. Owns the SQL of `failed_callbacks` and `callback_dead_letters`, and of the status of snapshots.
  */
 import type { Pool } from 'pg';
-import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackKey, CallbackValues } from '../../api/account-callback/callback.ts';
 import type { DailyCursor, EmissionPage, HourlyCursor } from '../../workflows/account-callback/contract.ts';
 import { DAY_MS } from '../../workflows/account-callback/contract.ts';
 import type { Statement } from '../postgres.ts';
-import { query } from '../postgres.ts';
-
-/** Longest error that is kept, characters. */
-const MAX_ERROR_LENGTH = 500;
+import { columnsOf, query } from '../postgres.ts';
 
 /** A callback that is to be delivered, with what it tells. */
 export interface DueCallback extends CallbackKey, CallbackValues {
@@ -19,8 +15,7 @@ export interface DueCallback extends CallbackKey, CallbackValues {
   attempts: number;
 }
 
-export interface FailedCallback {
-  callback: DueCallback;
+export interface FailedCallback extends DueCallback {
   /** In the portfolio service's own words, which may quote the values of the callback. */
   reason: string;
   /** For logs. */
@@ -31,64 +26,57 @@ export interface FailedCallback {
 
 /** The oldest day of which callbacks are pending, if all trackings of the shard have caught up to its end. */
 export async function dueDayOf(db: Pool, shard: number): Promise<number | undefined> {
-  const [row] = await query<{ day_start_ms: string }>(db, FIND_DUE_DAY, [shard]);
-  return row && Number(row.day_start_ms);
+  const [row] = await query<{ dayStartMs: number }>(db, FIND_DUE_DAY, [shard]);
+  return row?.dayStartMs;
 }
 
-/** The next daily callbacks of a day by user. @returns how many, and the last of them. */
+/** How many callbacks a page has, and the last of them. */
+export interface FoundPage<Cursor> {
+  found: number;
+  upTo?: Cursor;
+}
+
+/** Finds the next daily callbacks of a day by user. */
 export async function findDailyPage(
   db: Pool,
   shard: number,
   { periodStartMs, userId }: DailyCursor,
   limit: number,
-): Promise<{ found: number; upTo?: DailyCursor }> {
+): Promise<FoundPage<DailyCursor>> {
   const values = [shard, periodStartMs, userId, limit];
-  const [row] = await query<{ found: number; last_user: string | null }>(db, FIND_DAILY_PAGE, values);
-  if (!row || row.last_user === null) return { found: 0 };
-  return { found: row.found, upTo: { periodStartMs, userId: row.last_user } };
+  const [page] = await query<FoundPage<DailyCursor>>(db, FIND_DAILY_PAGE, values);
+  return page ?? { found: 0 };
 }
 
-/** The next hourly callbacks by index, all of one hour, the oldest. @returns how many, and the last of them. */
+/** Finds the next hourly callbacks by index, all of one hour, the oldest. */
 export async function findHourlyPage(
   db: Pool,
   shard: number,
   { periodStartMs, position }: HourlyCursor,
   limit: number,
-): Promise<{ found: number; upTo?: HourlyCursor }> {
-  const [row] = await query<HourlyPageRow>(db, FIND_HOURLY_PAGE, [shard, periodStartMs, position, limit]);
-  if (!row) return { found: 0 };
-  const upTo = { periodStartMs: Number(row.period_start_ms), position: Number(row.position) };
-  return { found: row.found, upTo };
+): Promise<FoundPage<HourlyCursor>> {
+  const values = [shard, periodStartMs, position, limit];
+  const [page] = await query<FoundPage<HourlyCursor>>(db, FIND_HOURLY_PAGE, values);
+  return page ?? { found: 0 };
 }
 
 /** The callbacks of a page that are still pending. From then on no entry replaces them. */
-export async function beginPage(db: Pool, shard: number, page: EmissionPage): Promise<DueCallback[]> {
-  const { after, upTo } = page;
-  const rows =
-    page.kind === 'daily'
-      ? await query<CallbackRow>(db, BEGIN_DAILY_PAGE, [
-          shard,
-          page.after.periodStartMs,
-          page.after.userId,
-          page.upTo.userId,
-        ])
-      : await query<CallbackRow>(db, BEGIN_HOURLY_PAGE, [
-          shard,
-          ...[after.periodStartMs, page.after.position],
-          ...[upTo.periodStartMs, page.upTo.position],
-        ]);
-  return rows.map(callbackOf);
+export function beginPage(db: Pool, shard: number, page: EmissionPage): Promise<DueCallback[]> {
+  if (page.kind === 'daily') {
+    const { after, upTo } = page;
+    return query(db, BEGIN_DAILY_PAGE, [shard, after.periodStartMs, after.userId, upTo.userId]);
+  }
+  const bounds = [page.after, page.upTo].flatMap(({ periodStartMs, position }) => [periodStartMs, position]);
+  return query(db, BEGIN_HOURLY_PAGE, [shard, ...bounds]);
 }
 
 /** The failed callbacks that are due, those first that are due the longest. @param nowMs epoch ms. */
-export async function loadDueRetries(
+export const loadDueRetries = (
   db: Pool,
   shard: number,
   nowMs: number,
   limit: number,
-): Promise<DueCallback[]> {
-  return (await query<CallbackRow>(db, LOAD_DUE_RETRIES, [shard, nowMs, limit])).map(callbackOf);
-}
+): Promise<DueCallback[]> => query(db, LOAD_DUE_RETRIES, [shard, nowMs, limit]);
 
 /** When the next failed callback of the shard is due, epoch ms. */
 export async function nextRetryOf(db: Pool, shard: number): Promise<number | undefined> {
@@ -96,9 +84,9 @@ export async function nextRetryOf(db: Pool, shard: number): Promise<number | und
   return row?.next_ms ?? undefined;
 }
 
-/** Settles callbacks that were delivered. `daily_date` of their users goes on to the latest day, and never back. */
+/** Settles callbacks that were delivered. `daily_date` of their users advances to the latest day, and never goes back. */
 export async function recordDelivered(db: Pool, delivered: readonly DueCallback[]): Promise<void> {
-  if (delivered.length > 0) await query(db, RECORD_DELIVERED, keysOf(delivered));
+  if (delivered.length > 0) await query(db, RECORD_DELIVERED, columnsOf(delivered, ...KEY));
 }
 
 /** Notes attempts that failed and when the next ones are due. @param nowMs epoch ms. */
@@ -109,14 +97,8 @@ export async function recordFailed(
   nowMs: number,
 ): Promise<void> {
   if (failed.length === 0) return;
-  await query(db, RECORD_FAILED, [
-    ...keysOf(failed.map(({ callback }) => callback)),
-    failed.map(({ callback }) => callback.attempts),
-    failed.map(({ waitMs }) => waitMs),
-    failed.map(({ reason }) => reason.slice(0, MAX_ERROR_LENGTH)),
-    nowMs,
-    shard,
-  ]);
+  const columns = columnsOf(failed, ...KEY, 'attempts', 'reason', 'waitMs');
+  await query(db, RECORD_FAILED, [...columns, nowMs, shard]);
 }
 
 /** Gives callbacks up after their last retry, and leaves a dead letter of each. @param nowMs epoch ms. */
@@ -126,12 +108,7 @@ export async function recordDropped(
   nowMs: number,
 ): Promise<void> {
   if (dropped.length === 0) return;
-  await query(db, RECORD_DROPPED, [
-    ...keysOf(dropped.map(({ callback }) => callback)),
-    dropped.map(({ callback }) => callback.attempts + 1),
-    dropped.map(({ reason }) => reason.slice(0, MAX_ERROR_LENGTH)),
-    nowMs,
-  ]);
+  await query(db, RECORD_DROPPED, [...columnsOf(dropped, ...KEY, 'attempts', 'reason'), nowMs]);
 }
 
 /**
@@ -142,40 +119,19 @@ export async function endGone(db: Pool, userIds: readonly string[]): Promise<voi
   if (userIds.length > 0) await query(db, END_GONE, [userIds]);
 }
 
-function keysOf(callbacks: readonly CallbackKey[]): unknown[] {
-  return [
-    callbacks.map(({ kind }) => kind),
-    callbacks.map(({ userId }) => userId),
-    callbacks.map(({ periodStartMs }) => periodStartMs),
-  ];
-}
+const KEY = ['kind', 'userId', 'periodStartMs'] as const;
 
-interface CallbackRow {
-  kind: CallbackKind;
-  user_id: string;
-  period_start_ms: string;
-  peak_value: string;
-  peak_at_ms: string;
-  bottom_value: string;
-  bottom_at_ms: string;
-  closing_value: string;
-  attempts: number;
-}
+/** A `DueCallback`, but for its attempts. */
+const COLUMNS = `kind, user_id AS "userId", period_start_ms::float8 AS "periodStartMs", peak_value AS "peakValue",
+         peak_at_ms::float8 AS "peakAtMs", bottom_value AS "bottomValue", bottom_at_ms::float8 AS "bottomAtMs",
+         closing_value AS "closingValue"`;
 
-/** The driver returns 64-bit integers as text. */
-const callbackOf = (row: CallbackRow): DueCallback => ({
-  kind: row.kind,
-  userId: row.user_id,
-  periodStartMs: Number(row.period_start_ms),
-  peakValue: row.peak_value,
-  peakAtMs: Number(row.peak_at_ms),
-  bottomValue: row.bottom_value,
-  bottomAtMs: Number(row.bottom_at_ms),
-  closingValue: row.closing_value,
-  attempts: row.attempts,
-});
+/** SQL: a reason as it is kept, at most 500 characters. */
+const KEPT_REASON = 'left(reason, 500)';
 
-const COLUMNS = `kind, user_id, period_start_ms, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value`;
+/** SQL: two rows are about the same callback. */
+const isSame = (one: string, other: string): string =>
+  `(${one}.kind, ${one}.user_id, ${one}.period_start_ms) = (${other}.kind, ${other}.user_id, ${other}.period_start_ms)`;
 
 /** Of `snapshot`: the user has no daily callback to be retried. One who has is due again when it is settled. */
 const HAS_NO_DAILY_RETRY = `
@@ -191,7 +147,7 @@ export const OLDEST_CAUGHT_UP = `
 const FIND_DUE_DAY = {
   name: 'find_due_callback_day',
   text: `
-    SELECT period_start_ms AS day_start_ms
+    SELECT period_start_ms::float8 AS "dayStartMs"
       FROM notification.callback_snapshots AS snapshot
      WHERE shard = $1 AND kind = 'daily' AND status = 'pending' AND ${HAS_NO_DAILY_RETRY}
        AND (${OLDEST_CAUGHT_UP} < date '1970-01-01' + (period_start_ms / ${DAY_MS})::int) IS NOT TRUE
@@ -203,7 +159,7 @@ const FIND_DUE_DAY = {
 const FIND_DAILY_PAGE = {
   name: 'find_daily_callbacks',
   text: `
-    SELECT count(*)::int AS found, max(user_id) AS last_user
+    SELECT count(*)::int AS found, json_build_object('periodStartMs', $2::bigint, 'userId', max(user_id)) AS "upTo"
       FROM (
         SELECT user_id
           FROM notification.callback_snapshots AS snapshot
@@ -211,20 +167,16 @@ const FIND_DAILY_PAGE = {
            AND ${HAS_NO_DAILY_RETRY}
          ORDER BY user_id
          LIMIT $4
-      ) AS page`,
+      ) AS page
+    HAVING count(*) > 0`,
 };
-
-interface HourlyPageRow {
-  period_start_ms: string;
-  position: string;
-  found: number;
-}
 
 /** $1 shard, $2 and $3 hour and index of the last callback of the page before, $4 callbacks at most. */
 const FIND_HOURLY_PAGE = {
   name: 'find_hourly_callbacks',
   text: `
-    SELECT period_start_ms, max(position) AS position, count(*)::int AS found
+    SELECT count(*)::int AS found,
+           json_build_object('periodStartMs', period_start_ms, 'position', max(position)) AS "upTo"
       FROM (
         SELECT period_start_ms, position
           FROM notification.callback_snapshots
@@ -252,8 +204,7 @@ const beginOf = (name: string, pending: string): Statement => ({
       UPDATE notification.callback_snapshots AS snapshot
          SET emitted_at = coalesce(emitted_at, clock_timestamp())
         FROM page
-       WHERE snapshot.kind = page.kind AND snapshot.user_id = page.user_id
-         AND snapshot.period_start_ms = page.period_start_ms
+       WHERE ${isSame('snapshot', 'page')}
       RETURNING snapshot.*
     )
     SELECT ${COLUMNS}, 0 AS attempts FROM begun ORDER BY period_start_ms, position`,
@@ -315,50 +266,46 @@ const RECORD_DELIVERED = {
     ), cleared AS (
       DELETE FROM notification.failed_callbacks AS failed
        USING given
-       WHERE failed.kind = given.kind AND failed.user_id = given.user_id
-         AND failed.period_start_ms = given.period_start_ms
+       WHERE ${isSame('failed', 'given')}
     ), advanced AS (${ADVANCED}
     )
     UPDATE notification.callback_snapshots AS snapshot
        SET status = 'delivered', settled_at = clock_timestamp()
       FROM given
-     WHERE snapshot.kind = given.kind AND snapshot.user_id = given.user_id
-       AND snapshot.period_start_ms = given.period_start_ms AND status <> 'delivered'`,
+     WHERE ${isSame('snapshot', 'given')} AND status <> 'delivered'`,
 };
 
 /**
- * $4 failed attempts before this one, $5 ms to the next one, $6 reasons, $7 now, $8 shard. A callback that another process has
+ * $4 failed attempts before this one, $5 reasons, $6 ms to the next one, $7 now, $8 shard. A callback that another process has
  * delivered or counted in the meantime stays as it is.
  */
 const RECORD_FAILED = {
   name: 'record_failed_callbacks',
   text: `
     WITH given AS MATERIALIZED (
-      SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::int[], $5::bigint[], $6::text[])
-                 AS given (kind, user_id, period_start_ms, attempts, wait_ms, reason)
+      SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::int[], $5::text[], $6::bigint[])
+                 AS given (kind, user_id, period_start_ms, attempts, reason, wait_ms)
     ), first AS (
       UPDATE notification.callback_snapshots AS snapshot
          SET status = 'retrying'
         FROM given
-       WHERE snapshot.kind = given.kind AND snapshot.user_id = given.user_id
-         AND snapshot.period_start_ms = given.period_start_ms AND status = 'pending'
+       WHERE ${isSame('snapshot', 'given')} AND status = 'pending'
       RETURNING given.*
     ), added AS (
       INSERT INTO notification.failed_callbacks
         (kind, user_id, period_start_ms, shard, attempts, next_attempt_at, last_error, failed_at)
-      SELECT kind, user_id, period_start_ms, $8, 1, to_timestamp(($7::bigint + wait_ms) / 1000.0), reason,
-             to_timestamp($7::bigint / 1000.0)
+      SELECT kind, user_id, period_start_ms, $8, 1, to_timestamp(($7::bigint + wait_ms) / 1000.0),
+             ${KEPT_REASON}, to_timestamp($7::bigint / 1000.0)
         FROM first
     )
     UPDATE notification.failed_callbacks AS failed
        SET attempts = given.attempts + 1, next_attempt_at = to_timestamp(($7::bigint + wait_ms) / 1000.0),
-           last_error = reason, failed_at = to_timestamp($7::bigint / 1000.0)
+           last_error = ${KEPT_REASON}, failed_at = to_timestamp($7::bigint / 1000.0)
       FROM given
-     WHERE failed.kind = given.kind AND failed.user_id = given.user_id
-       AND failed.period_start_ms = given.period_start_ms AND failed.attempts = given.attempts`,
+     WHERE ${isSame('failed', 'given')} AND failed.attempts = given.attempts`,
 };
 
-/** $4 attempts, $5 reasons, $6 now. A day that is given up is behind its user as well: the next one must not wait for it. */
+/** $4 failed attempts before this one, $5 reasons, $6 now. A day that is given up is behind its user as well: the next one must not wait for it. */
 const RECORD_DROPPED = {
   name: 'record_dropped_callbacks',
   text: `
@@ -371,13 +318,13 @@ const RECORD_DROPPED = {
     ), cleared AS (
       DELETE FROM notification.failed_callbacks AS failed
        USING given
-       WHERE failed.kind = given.kind AND failed.user_id = given.user_id
-         AND failed.period_start_ms = given.period_start_ms
+       WHERE ${isSame('failed', 'given')}
     ), advanced AS (${ADVANCED}
     ), buried AS (
       INSERT INTO notification.callback_dead_letters
         (kind, user_id, period_start_ms, attempts, last_error, dropped_at)
-      SELECT kind, user_id, period_start_ms, attempts, reason, to_timestamp($6::bigint / 1000.0) FROM given
+      SELECT kind, user_id, period_start_ms, attempts + 1, ${KEPT_REASON}, to_timestamp($6::bigint / 1000.0)
+        FROM given
       ON CONFLICT (kind, user_id, period_start_ms) DO UPDATE
          SET attempts = excluded.attempts, last_error = excluded.last_error, dropped_at = excluded.dropped_at,
              replayed_at = NULL, replayed_by = NULL
@@ -385,8 +332,7 @@ const RECORD_DROPPED = {
     UPDATE notification.callback_snapshots AS snapshot
        SET status = 'dropped', settled_at = clock_timestamp()
       FROM given
-     WHERE snapshot.kind = given.kind AND snapshot.user_id = given.user_id
-       AND snapshot.period_start_ms = given.period_start_ms`,
+     WHERE ${isSame('snapshot', 'given')}`,
 };
 
 /** $1 users. */

@@ -7,7 +7,7 @@ const BATCH_SIZE = 1_000;
 
 /**
  * Spreads the users over so many shards. Without a change there is nothing to do, and moving them is done in parts: one
- * that was cut off is done again by the next start. What is to be told by a shard that goes on stays with it.
+ * that was cut off is done again by the next start. Callbacks of a shard that continues stay with it.
  *
  * @returns users that were moved.
  */
@@ -29,7 +29,7 @@ export async function assignShards(db: Pool, shards: number): Promise<number> {
 export async function adoptOrphans(db: Pool): Promise<void> {
   const [found] = await query<{ has_orphans: boolean }>(db, FIND_ORPHANS, []);
   if (!found!.has_orphans) return;
-  for (const statement of [ADOPT_TRACKINGS, ADOPT_SNAPSHOTS, ADOPT_FAILED]) {
+  for (const statement of ADOPTIONS) {
     for (let adopted = BATCH_SIZE; adopted === BATCH_SIZE;) {
       const [row] = await query<{ adopted: number }>(db, statement, [BATCH_SIZE]);
       adopted = row!.adopted;
@@ -93,18 +93,18 @@ const FIND_ORPHANS = {
 };
 
 /** $1 rows at most. */
-const adoption = (name: string, table: string, key: readonly string[], condition = 'true') => ({
-  name,
+const adoption = (table: string, key: readonly string[], condition = 'true') => ({
+  name: `adopt_${table}`,
   text: `
     WITH orphans AS (
       SELECT ${key.join(', ')}
-        FROM ${table}
+        FROM notification.${table}
        WHERE shard >= (SELECT shards FROM notification.callback_settings) AND ${condition}
        ORDER BY shard
        LIMIT $1
          FOR UPDATE SKIP LOCKED
     ), adopted AS (
-      UPDATE ${table} AS own SET shard = notification.callback_shard(own.user_id)
+      UPDATE notification.${table} AS own SET shard = notification.callback_shard(own.user_id)
         FROM orphans
        WHERE ${key.map((column) => `own.${column} = orphans.${column}`).join(' AND ')}
       RETURNING 1
@@ -113,11 +113,8 @@ const adoption = (name: string, table: string, key: readonly string[], condition
 });
 
 const CALLBACK_KEY = ['kind', 'user_id', 'period_start_ms'];
-const ADOPT_TRACKINGS = adoption('adopt_callback_trackings', 'notification.callback_trackings', ['user_id']);
-const ADOPT_SNAPSHOTS = adoption(
-  'adopt_callback_snapshots',
-  'notification.callback_snapshots',
-  CALLBACK_KEY,
-  "status = 'pending'",
-);
-const ADOPT_FAILED = adoption('adopt_failed_callbacks', 'notification.failed_callbacks', CALLBACK_KEY);
+const ADOPTIONS = [
+  adoption('callback_trackings', ['user_id']),
+  adoption('callback_snapshots', CALLBACK_KEY, "status = 'pending'"),
+  adoption('failed_callbacks', CALLBACK_KEY),
+];

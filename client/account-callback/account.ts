@@ -22,7 +22,7 @@ export interface AccountFilter {
 }
 
 /** One callback. */
-export type CallbackView = Omit<WithoutNulls<CallbackRow>, 'status'> & { status: TellingStatus };
+export type CallbackView = WithoutNulls<CallbackRow>;
 
 /** How far an account is. */
 export type TrackingView = WithoutNulls<TrackingRow> & {
@@ -52,7 +52,7 @@ export async function showAccount(
       kind === undefined ? CALLBACK_KINDS : [kind],
       since?.getTime() ?? 0,
       until?.getTime() ?? Number.MAX_SAFE_INTEGER,
-      status === undefined ? null : STATUS_OF[status],
+      status ?? null,
       limit + 1,
     ]),
   ]);
@@ -61,7 +61,7 @@ export async function showAccount(
   return {
     userId,
     ...(tracking ? { tracking: trackingViewOf(resources, tracking) } : {}),
-    callbacks: pageOf(callbacks.rows, limit, viewOf),
+    callbacks: pageOf(callbacks.rows, limit, withoutNulls),
   };
 }
 
@@ -72,15 +72,7 @@ const trackingViewOf = (resources: OperatorResources, row: TrackingRow): Trackin
   ...linkField(resources, accountCallbackWorkflowId(row.shard)),
 });
 
-const STATUS_OF = { told: 'delivered', pending: 'pending', retrying: 'retrying', dead: 'dropped' } as const;
-const TELLING_OF = { delivered: 'told', pending: 'pending', retrying: 'retrying', dropped: 'dead' } as const;
-
-const viewOf = ({ status, ...row }: CallbackRow): CallbackView => ({
-  ...withoutNulls(row),
-  status: TELLING_OF[status],
-});
-
-interface TrackingRow {
+export interface TrackingRow {
   shard: number;
   /** Periods that begin at or after it are not delivered; null: the user takes part. */
   until: Date | null;
@@ -100,7 +92,7 @@ interface TrackingRow {
 interface CallbackRow {
   kind: CallbackKind;
   periodStart: Date;
-  status: keyof typeof TELLING_OF;
+  status: TellingStatus;
   peakValue: string;
   peakAt: Date;
   bottomValue: string;
@@ -124,7 +116,7 @@ interface CallbackRow {
 }
 
 /** $1 user. */
-const FIND_TRACKING = `
+export const FIND_TRACKING = `
   SELECT tracking.shard, to_timestamp(until_ms / 1000.0) AS until, is_waited_for AS "isWaitedFor",
          to_char(caught_up_date, 'YYYY-MM-DD') AS "caughtUpDate", to_char(daily_date, 'YYYY-MM-DD') AS "dailyDate",
          tracking.changed_at AS "changedAt", pause.changed_by AS "pausedBy"
@@ -148,15 +140,18 @@ export const snapshotsOf = (kinds: string, where: string, limit: string): string
       ON snapshot.status = 'dropped' AND dead.kind = snapshot.kind AND dead.user_id = $1
      AND dead.period_start_ms = snapshot.period_start_ms`;
 
+/** A `TellingStatus`. */
+const TELLING = "CASE status WHEN 'delivered' THEN 'told' WHEN 'dropped' THEN 'dead' ELSE status END";
+
 /** $1 user, $2 kinds, $3 and $4 first and last beginning of a period, epoch ms, $5 status or null, $6 rows at most. */
 const LIST_CALLBACKS = `
-  SELECT snapshot.kind, to_timestamp(snapshot.period_start_ms / 1000.0) AS "periodStart", status,
+  SELECT snapshot.kind, to_timestamp(snapshot.period_start_ms / 1000.0) AS "periodStart", ${TELLING} AS status,
          peak_value AS "peakValue", to_timestamp(peak_at_ms / 1000.0) AS "peakAt", bottom_value AS "bottomValue",
          to_timestamp(bottom_at_ms / 1000.0) AS "bottomAt", closing_value AS "closingValue", entry_id AS "entryId",
          created_at AS "takenAt", settled_at AS "settledAt", coalesce(failed.attempts, dead.attempts) AS attempts,
          coalesce(failed.last_error, dead.last_error) AS "lastError", failed.next_attempt_at AS "nextAttemptAt",
          late_entries AS "lateEntries", late_entry_id AS "lateEntryId", late_values AS "lateValues"
-    ${snapshotsOf('$2::text[]', 'period_start_ms BETWEEN $3 AND $4 AND ($5::text IS NULL OR status = $5)', '$6')}
+    ${snapshotsOf('$2::text[]', `period_start_ms BETWEEN $3 AND $4 AND ($5::text IS NULL OR ${TELLING} = $5)`, '$6')}
    ORDER BY snapshot.period_start_ms DESC, snapshot.kind
    LIMIT $6`;
 

@@ -17,13 +17,12 @@ import { clockOf } from '../choices.ts';
 import { NotFoundError } from '../errors.ts';
 import { tellHold, writePause } from '../holds.ts';
 import type { Listing, Page, WithoutNulls } from '../lists.ts';
-import { conditionsOf, listOf, spanOf, withoutNulls } from '../lists.ts';
+import { conditionsOf, listOf, rowOf, spanOf, withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 import { ANSWER_LIMIT_MS, ask, query } from '../temporal.ts';
 import type { AccountFilter } from './account.ts';
 import { showAccount } from './account.ts';
-import { malformedInputOperations } from './malformed.ts';
 
 /** Limit of an alarm, ms; it does not wait for targets that hang. */
 const RUN_LIMIT_MS = 60_000;
@@ -91,6 +90,27 @@ export interface OverdueView {
   changedAt: Date;
 }
 
+export interface MalformedInputFilter {
+  code?: string;
+  /** Bounds of the time of recording, both included. */
+  since?: Date;
+  until?: Date;
+  limit?: number;
+}
+
+/** A stream entry that is no input. */
+export interface MalformedInputSummary {
+  entryId: string;
+  code: string;
+  message: string;
+  recordedAt: Date;
+}
+
+export interface MalformedInputEntry extends MalformedInputSummary {
+  /** The fields of the entry, cut where they are long. */
+  rawFields: Record<string, string>;
+}
+
 export interface CallbackReplayOptions {
   requestedBy: string;
   /** Dead letters at most, the oldest first. */
@@ -105,7 +125,19 @@ export function callbackOperations(resources: OperatorResources) {
   const { temporal, db } = resources;
 
   return {
-    malformed: malformedInputOperations(resources),
+    malformed: {
+      /** Malformed entries, newest first. */
+      list: (filter: MalformedInputFilter = {}): Promise<Page<MalformedInputSummary>> =>
+        listOf<MalformedInputSummary, MalformedInputFilter>(db, MALFORMED, filter),
+
+      /** @throws NotFoundError when no such entry was recorded, or retention has removed it. */
+      async show(entryId: string): Promise<MalformedInputEntry> {
+        const key = [MALFORMED, 'stream_entry_id', entryId, ', raw_fields AS "rawFields"'] as const;
+        const entry = await rowOf<MalformedInputEntry>(db, ...key);
+        if (!entry) throw new NotFoundError(`no malformed account input ${entryId} is recorded`);
+        return entry;
+      },
+    },
 
     /** Each shard, with what its rows and its workflow say. */
     async status(): Promise<ShardStatus[]> {
@@ -354,6 +386,14 @@ const DEAD_LETTERS: Listing<CallbackFilter> = {
   from: 'notification.callback_dead_letters',
   order: 'dropped_at DESC, kind, user_id, period_start_ms',
   filters: { ...FILTERS, ...spanOf('dropped_at') },
+};
+
+const MALFORMED: Listing<MalformedInputFilter> = {
+  columns: `stream_entry_id AS "entryId", failure_code AS code, failure_message AS message,
+            recorded_at AS "recordedAt"`,
+  from: 'notification.malformed_account_inputs',
+  order: 'recorded_at DESC, stream_entry_id DESC',
+  filters: { code: 'failure_code = ?', ...spanOf('recorded_at') },
 };
 
 const REPLAYABLE = {

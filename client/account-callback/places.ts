@@ -4,7 +4,8 @@ import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import { accountCallbackWorkflowId } from '../../workflows/account-callback/contract.ts';
 import type { FoundCause, Question } from '../causes.ts';
 import { countOf, timeOf } from '../causes.ts';
-import { snapshotsOf } from './account.ts';
+import type { TrackingRow } from './account.ts';
+import { FIND_TRACKING, snapshotsOf } from './account.ts';
 import type { Person, Personal } from '../places.ts';
 import { HAS_NAME, hasField, notTaken, streamOf } from '../places.ts';
 import type { OperatorResources } from '../resources.ts';
@@ -59,7 +60,7 @@ export async function findCallbackCauses(
   const [told, open, accounts] = await Promise.all([
     db.query<ToldRow>(COUNT_TOLD, [recipient, sinceMs]),
     db.query<OpenRow>(FIND_UNTOLD, [recipient, sinceMs, limit]),
-    db.query<AccountRow>(FIND_ACCOUNT, [recipient]),
+    db.query<TrackingRow>(FIND_ACCOUNT, [recipient]),
   ]);
   return [
     ...told.rows.map(({ kind, callbacks, period, at }): FoundCause => ({
@@ -70,11 +71,11 @@ export async function findCallbackCauses(
       ...{ cause: CAUSE_OF[row.status], at: row.at, workflowId: accountCallbackWorkflowId(row.shard) },
       sentence: `the ${row.kind} callback of ${timeOf(row.period)} ${stateOf(row)}`,
     })),
-    ...accounts.rows.map(({ at, until, caught_up, ...shard }): FoundCause =>
+    ...accounts.rows.map(({ changedAt: at, until, caughtUpDate, shard, pausedBy }): FoundCause =>
       until === null
         ? {
             ...{ cause: 'account_behind', at },
-            sentence: `the days of the account have come up to ${caught_up}; daily callbacks of shard ${shard.shard} wait for the next one${pauseOf(shard)}`,
+            sentence: `the days of the account have come up to ${caughtUpDate}; daily callbacks of shard ${shard} wait for the next one${pauseOf(shard, pausedBy)}`,
           }
         : {
             ...{ cause: 'account_untracked', at },
@@ -91,20 +92,21 @@ const CAUSE_OF = {
 } as const;
 
 function stateOf(row: OpenRow): string {
-  const { kind, status, at, shard, error, next_at: nextAt } = row;
+  const { kind, status, at, shard, error, nextAt } = row;
   const attempts = row.attempts ?? 0;
+  const pause = pauseOf(shard, row.pausedBy);
   if (status === 'dropped')
     return `was given up after ${countOf(attempts, 'attempt')} because of ${error}; galaxy-notify callbacks replay --user`;
   if (status === 'retrying')
     return row.attempts === 0
       ? `was replayed, and is told with the next alarm of shard ${shard}`
-      : `has failed ${countOf(attempts, 'time')}, the last time because of ${error}, and is tried again at ${nextAt ? timeOf(nextAt) : 'its time'}${pauseOf(row)}`;
+      : `has failed ${countOf(attempts, 'time')}, the last time because of ${error}, and is tried again at ${nextAt ? timeOf(nextAt) : 'its time'}${pause}`;
   const what =
     kind === 'hourly' ? `the next alarm of shard ${shard}` : `all trackings of shard ${shard} to catch up`;
-  return `came at ${timeOf(at)} and waits for ${what}${pauseOf(row)}`;
+  return `came at ${timeOf(at)} and waits for ${what}${pause}`;
 }
 
-const pauseOf = ({ shard, paused_by: by }: Pick<OpenRow, 'shard' | 'paused_by'>): string =>
+const pauseOf = (shard: number, by: string | null): string =>
   by === null ? '' : `, which ${by} has paused; galaxy-notify callbacks resume ${shard}`;
 
 interface ToldRow {
@@ -123,17 +125,9 @@ interface OpenRow {
   at: Date;
   attempts: number | null;
   error: string | null;
-  next_at: Date | null;
-  /** Of the shard, while it is paused. */
-  paused_by: string | null;
-}
-
-interface AccountRow {
-  shard: number;
-  until: Date | null;
-  caught_up: string;
-  at: Date;
-  paused_by: string | null;
+  nextAt: Date | null;
+  /** The operator who has paused its shard, while it is. */
+  pausedBy: string | null;
 }
 
 const KINDS = `ARRAY['hourly', 'daily']`;
@@ -152,18 +146,13 @@ const COUNT_TOLD = `
 const FIND_UNTOLD = `
   SELECT snapshot.kind, to_timestamp(snapshot.period_start_ms / 1000.0) AS period, snapshot.shard, status,
          coalesce(failed.failed_at, dead.dropped_at, created_at) AS at, coalesce(failed.attempts, dead.attempts) AS attempts,
-         coalesce(failed.last_error, dead.last_error) AS error, failed.next_attempt_at AS next_at, pause.changed_by AS paused_by
+         coalesce(failed.last_error, dead.last_error) AS error, failed.next_attempt_at AS "nextAt", pause.changed_by AS "pausedBy"
     ${snapshotsOf(KINDS, "period_start_ms >= $2 AND status <> 'delivered'", '$3')}
     LEFT JOIN notification.holds AS pause
       ON pause.kind = 'shard' AND pause.name = snapshot.shard::text AND pause.is_paused`;
 
 /** $1 user. Nothing of a user who takes part and has caught up to the end of the previous day. */
-const FIND_ACCOUNT = `
-  SELECT tracking.shard, to_timestamp(until_ms / 1000.0) AS until, to_char(caught_up_date, 'YYYY-MM-DD') AS caught_up,
-         tracking.changed_at AS at, pause.changed_by AS paused_by
-    FROM notification.callback_trackings AS tracking
-    LEFT JOIN notification.holds AS pause ON pause.kind = 'shard' AND pause.name = tracking.shard::text AND pause.is_paused
-   WHERE user_id = $1
+const FIND_ACCOUNT = `${FIND_TRACKING}
      AND (until_ms IS NOT NULL OR is_waited_for AND caught_up_date < (now() AT TIME ZONE 'UTC')::date - 1)`;
 
 /** Of tests, which plan them. */

@@ -91,7 +91,7 @@ test('C5 each attempt that fails waits for its own step of the ladder, and one t
     ...{ peakValue: '1', peakAtMs: MIDNIGHT, bottomValue: '1', bottomAtMs: MIDNIGHT, closingValue: '1' },
   };
   for (const [attempts, waitMs] of LADDER_MS.entries()) {
-    const failed = [{ callback: { ...callback, attempts }, reason: 'no', outline: 'no', waitMs }];
+    const failed = [{ ...callback, attempts, reason: 'no', outline: 'no', waitMs }];
     await recordFailed(bench.slot.db, NO_SHARD, failed, MIDNIGHT);
     const rows = await bench.rows<{ attempts: number; wait_ms: number }>(
       `SELECT attempts, (extract(epoch FROM next_attempt_at - failed_at) * 1000)::float8 AS wait_ms

@@ -104,7 +104,7 @@ test('C9 a pause lasts until an operator resumes the shard, whatever PostgreSQL 
     hourly: { periodStartMs: NOON, position: 3 },
   };
   const pause = { requestedBy: 'nina', sinceMs: 1_000 };
-  const paused = pausedAs(underWay, pause);
+  const paused = pausedAs(underWay, { isPaused: true, ...pause });
   expect(paused).toEqual({ ...fresh, paused: pause });
   expect(asStored(paused, { isPaused: false, sinceMs: 0 })).toEqual(paused);
   expect(asStored(paused, { isPaused: false, sinceMs: 999 })).toEqual(paused);

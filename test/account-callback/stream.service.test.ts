@@ -1,6 +1,5 @@
 /** The consumer group of account inputs: what happens to entries, and to the group, when consumers come and go. */
 import { appendInputs } from '../../client/account-callback/inputs.ts';
-import { malformedInputOperations } from '../../client/account-callback/malformed.ts';
 import { HOUR, MIDNIGHT, hour, inputsTaken, track, benchOfTests } from './callbacks.ts';
 import { eventually } from '../harness.ts';
 import { keepRows } from '../put-back.ts';
@@ -56,7 +55,7 @@ describe('what does not count, or not yet', () => {
   const payloadOf = (input: object) => ['payload', JSON.stringify(input)] as [string, string];
 
   test('kinds-V10 security-3 C7 malformed inputs are kept with their reason and content, as far as they are read', async () => {
-    const { redis, db } = bench.slot;
+    const { redis } = bench.slot;
     const wrong = { ...hour('u', START), closing_value: 5 };
     const micros = track('LATE', Date.now() * 1_000);
     const number = await send(payloadOf(wrong));
@@ -67,7 +66,7 @@ describe('what does not count, or not yet', () => {
     await kept('GOOD');
     await emptied();
 
-    const malformed = malformedInputOperations({ db });
+    const malformed = bench.operator().callbacks.malformed;
     const { items } = await malformed.list({ since: new Date(Date.now() - 600_000) });
     expect(items.map(({ entryId, code, message }) => [entryId, `${code}: ${message}`])).toEqual(
       expect.arrayContaining([

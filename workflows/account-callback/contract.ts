@@ -53,14 +53,6 @@ export interface ShardInput {
   clockOffsetMs?: number;
 }
 
-/** That a shard is paused: it delivers nothing until an operator resumes it. */
-export interface ShardPause {
-  requestedBy: string;
-  reason?: string;
-  /** By the clock of PostgreSQL, epoch ms. */
-  sinceMs: number;
-}
-
 /** How far hourly emission has come, through the snapshots in the order of their hours and their index. */
 export interface HourlyCursor {
   periodStartMs: number;
@@ -124,6 +116,6 @@ export interface CallbackState {
   nextRetryMs?: number;
   /** Absent while an alarm is at work. Its time is Temporal's, epoch ms. */
   nextAlarm?: { atMs: number; interval: AlarmInterval };
-  /** While it is paused. Its alarms deliver nothing, and look whether it still is. */
-  paused?: ShardPause;
+  /** While an operator has paused it. Its alarms deliver nothing, and look whether it still is. */
+  paused?: Omit<Hold, 'isPaused'>;
 }

@@ -38,10 +38,10 @@ export function without(
 /** A pass that was under way begins again after the pause, with the oldest: what was passed over is told in order. */
 export const pausedAs = (
   state: CallbackState,
-  { requestedBy = 'operator', reason, sinceMs }: Omit<Hold, 'isPaused'>,
+  { isPaused: _, requestedBy = 'operator', ...pause }: Hold,
 ): CallbackState => ({
   ...without(state, 'daily', 'hourly'),
-  paused: { requestedBy, ...(reason === undefined ? {} : { reason }), sinceMs },
+  paused: { requestedBy, ...pause },
 });
 
 /**

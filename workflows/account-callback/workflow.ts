@@ -132,7 +132,7 @@ export async function accountCallback(input: ShardInput, carried?: CallbackState
       }
     }
     const waitMs = Math.max(1, (run.state.nextAlarm?.atMs ?? 0) - Date.now());
-    // A pass that waits for its last deliveries goes on with the news of them.
+    // A pass that waits for its last deliveries continues when one of them ends.
     await condition(() => isAlarmAsked() || run.hasNews || isRenewed(), waitMs);
   }
 }
@@ -149,7 +149,7 @@ function onSteering(run: Run): void {
     follow(hold) {
       run.state = hold.isPaused ? pausedAs(run.state, hold) : without(run.state, 'paused');
       run.hasNews ||= !hold.isPaused;
-      enter(run, {});
+      enterState(run, {});
     },
     async answer() {
       // What had begun ends.
@@ -163,14 +163,14 @@ function onSteering(run: Run): void {
 function restIf(run: Run, hold: Hold | undefined): void {
   if (!hold || run.state.paused) return;
   run.state = pausedAs(run.state, hold);
-  enter(run, {});
+  enterState(run, {});
   run.hasNews = true;
 }
 
 async function lookForPause(run: Run): Promise<void> {
   const stored = await loadHold(shardHold(run.shard));
   run.state = asStored(run.state, stored);
-  enter(run, {});
+  enterState(run, {});
 }
 
 /** One alarm: every step of the pipeline, then the next alarm is set. */
@@ -195,7 +195,7 @@ async function goThroughSteps(run: Run): Promise<void> {
     Date.now() +
     (state.paused ? ALARM_INTERVALS_MS.steady : untilNextAlarm(interval, state, underWay, timeMs));
   const lastAlarm: AlarmSteps = { resumed, daily, hourly };
-  enter(run, { nextAlarm: { atMs, interval }, alarms: state.alarms + 1, lastAlarm });
+  enterState(run, { nextAlarm: { atMs, interval }, alarms: state.alarms + 1, lastAlarm });
 }
 
 /** Step 0: what the cap of earlier alarms has left over. */
@@ -241,14 +241,7 @@ async function retryFailed(run: Run): Promise<void> {
 async function emitDaily(run: Run, after: DailyCursor, limit: number): Promise<number> {
   if (limit === 0) return 0;
   const { found, upTo } = await database.findDailyPage(run.shard, after, limit);
-  if (run.state.paused) return 0;
-  if (!upTo) {
-    endPass(run, 'daily');
-    return 0;
-  }
-  enter(run, { daily: upTo });
-  await emit(run, { kind: 'daily', after, upTo });
-  return found;
+  return emitFound(run, found, upTo ? { kind: 'daily', after, upTo } : 'daily');
 }
 
 /**
@@ -267,18 +260,23 @@ async function emitHours(run: Run, after: HourlyCursor, limit: number): Promise<
 
 async function emitHourly(run: Run, after: HourlyCursor, limit: number): Promise<number> {
   const { found, upTo } = await database.findHourlyPage(run.shard, after, limit);
+  return emitFound(run, found, upTo ? { kind: 'hourly', after, upTo } : 'hourly');
+}
+
+/** @param page the kind alone where no page was found: its pass is over. @returns how many callbacks are being delivered. */
+async function emitFound(run: Run, found: number, page: EmissionPage | CallbackKind): Promise<number> {
   if (run.state.paused) return 0;
-  if (!upTo) {
-    endPass(run, 'hourly');
+  if (typeof page === 'string') {
+    endPass(run, page);
     return 0;
   }
-  enter(run, { hourly: upTo });
-  await emit(run, { kind: 'hourly', after, upTo });
+  enterState(run, { [page.kind]: page.upTo });
+  await deliverPage(run, page);
   return found;
 }
 
-/** Ends when all of the page is settled, or, if that takes long, while the rest of it goes on. */
-async function emit(run: Run, page: EmissionPage): Promise<void> {
+/** Ends when the whole page is settled. If that takes long, it ends earlier, and the rest of the page continues. */
+async function deliverPage(run: Run, page: EmissionPage): Promise<void> {
   run.isUnfinished = true;
   await waitPatiently(run, page.kind, portfolios.emitCallbacks(run.shard, page, timeOf(run)));
   await condition(() => run.underWay.hourly + run.underWay.daily < MAX_UNDER_WAY);
@@ -302,7 +300,7 @@ async function waitPatiently(
   run.underWay[kind] += 1;
   const settling = delivering
     .then((outcome) => {
-      enter(run, withOutcome(run.state, outcome));
+      enterState(run, withOutcome(run.state, outcome));
       restIf(run, outcome.hold);
     })
     .finally(() => {
@@ -320,7 +318,7 @@ const countUnderWay = ({ underWay }: Run): number => underWay.hourly + underWay.
 /** What the shard takes the time to be, epoch ms. */
 const timeOf = ({ state }: Run): number => Date.now() + state.clockOffsetMs;
 
-function enter(run: Run, changes: Partial<CallbackState>): void {
+function enterState(run: Run, changes: Partial<CallbackState>): void {
   run.state = { ...run.state, ...changes };
   setCurrentDetails(describe(run.state));
 }
