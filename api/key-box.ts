@@ -48,10 +48,24 @@ export class UnknownKeyError extends KeyBoxError {
 
 const VERSION = 1;
 const CIPHER = 'aes-256-gcm';
-const KEY_BYTES = 32;
-const NONCE_BYTES = 12;
-const TAG_BYTES = 16;
-const KEY_ID = /^[A-Za-z0-9._-]{1,32}$/;
+export const KEY_BYTES = 32;
+export const NONCE_BYTES = 12;
+export const TAG_BYTES = 16;
+export const KEY_ID = /^[A-Za-z0-9._-]{1,32}$/;
+
+/** @param head authenticated with the text. @returns the tag, then the ciphertext. */
+export function encrypt(key: Buffer, nonce: Buffer, head: Buffer, plain: Buffer): Buffer {
+  const cipher = createCipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES }).setAAD(head);
+  const ciphertext = Buffer.concat([cipher.update(plain), cipher.final()]);
+  return Buffer.concat([cipher.getAuthTag(), ciphertext]);
+}
+
+/** @param sealed what `encrypt` returned. @throws Error when anything of it differs. */
+export function decrypt(key: Buffer, nonce: Buffer, head: Buffer, sealed: Buffer): Buffer {
+  const decipher = createDecipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES }).setAAD(head);
+  decipher.setAuthTag(sealed.subarray(0, TAG_BYTES));
+  return Buffer.concat([decipher.update(sealed.subarray(TAG_BYTES)), decipher.final()]);
+}
 
 /**
  * @param keys the first one seals, any of them opens.
@@ -76,28 +90,22 @@ export function createKeyBox(keys: readonly KeyBoxKey[]): KeyBox {
   return {
     seal(plain, context) {
       const nonce = randomBytes(NONCE_BYTES);
-      const cipher = createCipheriv(CIPHER, sealingKey, nonce, { authTagLength: TAG_BYTES });
-      cipher.setAAD(authenticated(header, context));
-      const ciphertext = Buffer.concat([cipher.update(plain), cipher.final()]);
-      return Buffer.concat([header, nonce, cipher.getAuthTag(), ciphertext]);
+      const head = authenticated(header, context);
+      return Buffer.concat([header, nonce, encrypt(sealingKey, nonce, head, plain)]);
     },
 
     open(sealed, context) {
       const nonceAt = 2 + (sealed[1] ?? 0);
       const tagAt = nonceAt + NONCE_BYTES;
-      const ciphertextAt = tagAt + TAG_BYTES;
       const id = sealed.toString('utf8', 2, nonceAt);
-      if (sealed[0] !== VERSION || sealed.length < ciphertextAt || !KEY_ID.test(id)) {
+      if (sealed[0] !== VERSION || sealed.length < tagAt + TAG_BYTES || !KEY_ID.test(id)) {
         throw new KeyBoxError(`${context} holds no sealed value`);
       }
       const key = known.get(id);
       if (!key) throw new UnknownKeyError(context, id);
       try {
-        const nonce = sealed.subarray(nonceAt, tagAt);
-        const decipher = createDecipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES });
-        decipher.setAAD(authenticated(sealed.subarray(0, nonceAt), context));
-        decipher.setAuthTag(sealed.subarray(tagAt, ciphertextAt));
-        return Buffer.concat([decipher.update(sealed.subarray(ciphertextAt)), decipher.final()]);
+        const head = authenticated(sealed.subarray(0, nonceAt), context);
+        return decrypt(key, sealed.subarray(nonceAt, tagAt), head, sealed.subarray(tagAt));
       } catch {
         throw new KeyBoxError(
           `${context} does not open with the key ${id}: it was sealed for something else, with another key of that id, or changed`,

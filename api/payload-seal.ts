@@ -17,9 +17,20 @@
  * Everything before the salt is authenticated. Vectors: api/payload-vectors.json.
  */
 import type { KeyObject } from 'node:crypto';
-import { createCipheriv, createDecipheriv, createSecretKey, hkdfSync, randomBytes } from 'node:crypto';
+import { createSecretKey, hkdfSync, randomBytes } from 'node:crypto';
 import type { KeyBoxKey } from './key-box.ts';
-import { KeyBoxError, UnknownKeyError, createKeyBox, sealingKeyOf } from './key-box.ts';
+import {
+  KEY_BYTES,
+  KEY_ID,
+  KeyBoxError,
+  NONCE_BYTES,
+  TAG_BYTES,
+  UnknownKeyError,
+  createKeyBox,
+  decrypt,
+  encrypt,
+  sealingKeyOf,
+} from './key-box.ts';
 
 /** The workflow that a payload is for. */
 export interface PayloadOwner {
@@ -45,13 +56,8 @@ export interface PayloadSeal {
 }
 
 const BOUND = 2;
-const CIPHER = 'aes-256-gcm';
-const KEY_BYTES = 32;
-const NONCE_BYTES = 12;
 const SALT_BYTES = 32;
-const TAG_BYTES = 16;
 const INFO = 'galaxy-notify payload';
-const KEY_ID = /^[A-Za-z0-9._-]{1,32}$/;
 const MOST_NAME_BYTES = 0xff_ff;
 
 /** What a payload of version 1 is for: one of another use of the same keys does not open. */
@@ -86,30 +92,24 @@ export function createPayloadSeal(
       const head = headWith(sealing, ownerOf(owner));
       const salt = saltOf();
       const { key, nonce } = derived(known.get(sealing)!, salt);
-      const cipher = createCipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES });
-      cipher.setAAD(head);
-      const ciphertext = Buffer.concat([cipher.update(plain), cipher.final()]);
-      return Buffer.concat([head, salt, cipher.getAuthTag(), ciphertext]);
+      return Buffer.concat([head, salt, encrypt(key, nonce, head, plain)]);
     },
 
     open(sealed, where) {
       if (sealed[0] !== BOUND) return unbound.open(sealed, UNBOUND_CONTEXT);
       const parsed = parseHead(sealed);
-      const ciphertextAt = (parsed?.length ?? 0) + SALT_BYTES + TAG_BYTES;
-      if (!parsed || sealed.length < ciphertextAt) throw new KeyBoxError('a payload holds no sealed value');
+      const tagAt = (parsed?.length ?? 0) + SALT_BYTES;
+      if (!parsed || sealed.length < tagAt + TAG_BYTES)
+        throw new KeyBoxError('a payload holds no sealed value');
       const { keyId, owner, length } = parsed;
       const named = known.get(keyId);
       if (!named) throw new UnknownKeyError('a payload', keyId);
       if (where && !isSameOwner(owner, ownerOf(where))) {
         throw new KeyBoxError('a payload does not open here: it was sealed for another workflow');
       }
-      const tagAt = length + SALT_BYTES;
       const { key, nonce } = derived(named, sealed.subarray(length, tagAt));
-      const decipher = createDecipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES });
-      decipher.setAAD(sealed.subarray(0, length));
-      decipher.setAuthTag(sealed.subarray(tagAt, ciphertextAt));
       try {
-        return Buffer.concat([decipher.update(sealed.subarray(ciphertextAt)), decipher.final()]);
+        return decrypt(key, nonce, sealed.subarray(0, length), sealed.subarray(tagAt));
       } catch {
         throw new KeyBoxError(
           `a payload does not open with the key ${keyId}: it was sealed with another key of that id, or changed`,

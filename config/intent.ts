@@ -9,7 +9,16 @@ import { OTHER_OUTCOMES, OUTCOMES_STREAM, OUTCOME_KINDS, TERMINAL_OUTCOMES } fro
 import { DISPATCH_MODES, INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
 import type { ServiceValues } from './service.ts';
 import { callerWires } from './caller.ts';
-import { bearerToken, duration, emailList, httpUrl, integer, postgresDsn, streamName } from './values.ts';
+import {
+  bearerToken,
+  duration,
+  emailList,
+  httpUrl,
+  integer,
+  postgresDsn,
+  readBy,
+  streamName,
+} from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { ConfigError, exceeding, variable } from './variables.ts';
 
@@ -17,16 +26,17 @@ import { ConfigError, exceeding, variable } from './variables.ts';
 export const USER_SERVICE = 'NOTIFICATION_USER_SERVICE';
 
 /** `none`, `ends`, `all`, or kinds beside the ends. */
-const outcomeKinds = z.string().transform((text, context): readonly OutcomeKind[] => {
-  if (text === 'none') return [];
-  if (text === 'ends') return TERMINAL_OUTCOMES;
-  if (text === 'all') return OUTCOME_KINDS;
-  const named = text.split(',').map((kind) => kind.trim());
-  const unknown = named.filter((kind) => !OTHER_OUTCOMES.some((one) => one === kind));
-  if (unknown.length === 0) return [...TERMINAL_OUTCOMES, ...(named as OutcomeKind[])];
-  context.addIssue(`must be none, ends, all, or some of ${OTHER_OUTCOMES.join(', ')}`);
-  return z.NEVER;
-});
+const outcomeKinds = readBy(
+  (text): readonly OutcomeKind[] | undefined => {
+    if (text === 'none') return [];
+    if (text === 'ends') return TERMINAL_OUTCOMES;
+    if (text === 'all') return OUTCOME_KINDS;
+    const kinds = text.split(',').map((kind) => kind.trim());
+    const { data: named } = z.array(z.enum(OTHER_OUTCOMES)).safeParse(kinds);
+    return named && [...TERMINAL_OUTCOMES, ...named];
+  },
+  `must be none, ends, all, or some of ${OTHER_OUTCOMES.join(', ')}`,
+);
 
 /** What is in the file of a catalog. */
 const catalogText = z.string().transform((text, context): Catalog => {

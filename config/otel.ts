@@ -1,5 +1,6 @@
 /** The standard variables of OpenTelemetry: which are honoured, and which are read elsewhere. */
 import { z } from 'zod';
+import { readBy } from './values.ts';
 import { variable } from './variables.ts';
 
 /** A list of one: further exporters of the same signal are variables of our own. */
@@ -9,7 +10,7 @@ const exporter = z.enum(
 );
 
 /** `name=value`, comma-separated and percent-encoded, as the standard has it. */
-const headers = z.string().transform((text, context): Record<string, string> => {
+const headers = readBy((text): Record<string, string> | undefined => {
   try {
     return Object.fromEntries(
       text.split(',').map((pair) => {
@@ -18,10 +19,9 @@ const headers = z.string().transform((text, context): Record<string, string> => 
       }),
     );
   } catch {
-    context.addIssue('must be name=value, comma-separated, with values percent-encoded');
-    return z.NEVER;
+    return undefined;
   }
-});
+}, 'must be name=value, comma-separated, with values percent-encoded');
 
 export const OTEL_VARIABLES = {
   OTEL_TRACES_EXPORTER: variable(exporter, 'otlp, or none: no traces go to the collector.', 'otlp'),

@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import { DEFAULT_INPUT_STREAM } from '../api/account-callback/input.ts';
 import { DURATION_FORMS, durationMs } from '../api/durations.ts';
+import { given } from '../api/given.ts';
 import { writtenEmailSchema } from '../api/intent/mail-command.ts';
 import { OUTCOMES_STREAM } from '../api/intent/outcome.ts';
 import { DEFAULT_MOBILE_STREAM } from '../api/mobile-push/job.ts';
@@ -10,13 +11,17 @@ import type { RouterAddress } from '../api/subscription/router-address.ts';
 import { ADDRESS_FORMS, AddressError, parseRouterAddress } from '../api/subscription/router-address.ts';
 import { isWebhookSecret } from '../api/webhooks.ts';
 
+/** @param read returns undefined for a text that is refused. @param problem says what the text must be. */
+export const readBy = <T>(read: (text: string) => T | undefined, problem: string) =>
+  z.string().transform((text, context): T => {
+    const value = read(text);
+    if (value !== undefined) return value;
+    context.addIssue(problem);
+    return z.NEVER;
+  });
+
 /** A duration as api/durations.ts reads it, as milliseconds. */
-export const duration = z.string().transform((text, context) => {
-  const ms = durationMs(text);
-  if (ms !== undefined) return ms;
-  context.addIssue(`must be a duration above zero ${DURATION_FORMS}`);
-  return z.NEVER;
-});
+export const duration = readBy(durationMs, `must be a duration above zero ${DURATION_FORMS}`);
 
 export const integer = (min: number, max: number) =>
   z
@@ -40,15 +45,10 @@ export const streamName = z
   .regex(/^[\x21-\x7e]{1,200}$/, 'must be printable ASCII without spaces')
   .refine((name) => !FIXED_STREAMS.includes(name), 'must not be a stream that has another purpose');
 
-export const hostAndPort = z.string().transform((text, context) => {
-  const match = /^(?:\[([^\]]+)\]|([^:]*)):(\d{1,5})$/.exec(text);
-  const [, bracketed, plain, portText] = match ?? [];
-  if (!match || Number(portText) > 65_535) {
-    context.addIssue('must be host:port, or :port for every interface');
-    return z.NEVER;
-  }
-  return { host: bracketed ?? plain ?? '', port: Number(portText) };
-});
+export const hostAndPort = readBy((text) => {
+  const [, bracketed, plain = '', port] = /^(?:\[([^\]]+)\]|([^:]*)):(\d{1,5})$/.exec(text) ?? [];
+  return Number(port) <= 65_535 ? { host: bracketed ?? plain, port: Number(port) } : undefined;
+}, 'must be host:port, or :port for every interface');
 
 /** Where a Redis is, and whether it is spoken to through TLS. */
 export interface RedisAddress {
@@ -70,28 +70,21 @@ export interface RedisSentinels {
 export type RedisPlace = RedisAddress | RedisSentinels;
 
 /** `host:port`, or `rediss://host:port` for TLS. The password has its own variable. */
-export const redisAddress = z.string().transform((text, context): RedisAddress => {
+export const redisAddress = readBy((text): RedisAddress | undefined => {
   const [, scheme, address = ''] = /^(rediss:\/\/)?(.*)$/s.exec(text) ?? [];
-  const { success, data } = hostAndPort.safeParse(address);
-  if (!success) {
-    context.addIssue('must be host:port, or rediss://host:port for TLS');
-    return z.NEVER;
-  }
-  return scheme === undefined ? data : { ...data, tls: true };
-});
+  const { data } = hostAndPort.safeParse(address);
+  return data && (scheme === undefined ? data : { ...data, tls: true });
+}, 'must be host:port, or rediss://host:port for TLS');
 
 /** `user@host:port,host:port/master`, with `rediss://` before it for TLS. The password has its own variable. */
-export const redisSentinels = z.string().transform((text, context): RedisSentinels => {
+export const redisSentinels = readBy((text): RedisSentinels | undefined => {
   const [, scheme = '', user, hosts = '', master] =
     /^(rediss:\/\/)?(?:([^\s:@/]{1,100})@)?([^/@]+)\/([A-Za-z0-9._-]{1,200})$/.exec(text) ?? [];
-  const parsed = hosts.split(',').map((host) => redisAddress.safeParse(`${scheme}${host.trim()}`));
-  const sentinels = parsed.flatMap(({ data }) => data ?? []);
-  if (master === undefined || sentinels.length < parsed.length) {
-    context.addIssue('must be host:port,host:port/name, with rediss:// before it for TLS');
-    return z.NEVER;
-  }
-  return { sentinels, master, ...(user === undefined ? {} : { user }) };
-});
+  const { data: sentinels } = z
+    .array(redisAddress)
+    .safeParse(hosts.split(',').map((host) => scheme + host.trim()));
+  return master !== undefined && sentinels ? { sentinels, master, ...given({ user }) } : undefined;
+}, 'must be host:port,host:port/name, with rediss:// before it for TLS');
 
 /** RFC 6750. */
 export const bearerToken = z.string().regex(/^[A-Za-z0-9._~+/-]+=*$/, 'must be letters, digits and ._~+/-');
@@ -124,14 +117,10 @@ const isSame = (email: string) => (other: string) => lowerCaseOf(email) === lowe
 const lowerCaseOf = (text: string): string => text.replace(/[A-Z]/g, (letter) => letter.toLowerCase());
 
 /** Durations, comma-separated, e.g. `30s,1m,5m`, as milliseconds. */
-export const durations = z.string().transform((text, context) => {
-  const parts = text.split(',').map((part) => duration.safeParse(part.trim()));
-  if (parts.some(({ success }) => !success)) {
-    context.addIssue('must be durations above zero, separated by commas, such as 30s,1m,5m');
-    return z.NEVER;
-  }
-  return parts.map(({ data }) => data!);
-});
+export const durations = readBy(
+  (text) => z.array(duration).safeParse(text.split(',').map((part) => part.trim())).data,
+  'must be durations above zero, separated by commas, such as 30s,1m,5m',
+);
 
 /** Notification routers, comma-separated, as `parseRouterAddress` has them. */
 export const notificationRouters = list.transform((parts, context) =>
@@ -162,19 +151,15 @@ function joinedHosts(parts: readonly string[]): string[] {
 
 const SEALING_KEY_BYTES = 32;
 
+const sealingKey = readBy((entry) => {
+  const [, id, text = ''] = /^([A-Za-z0-9._-]{1,32}):([A-Za-z0-9+/_-]{43}=?)$/.exec(entry) ?? [];
+  const key = Buffer.from(text, 'base64');
+  return id === undefined || key.length !== SEALING_KEY_BYTES ? undefined : { id, key };
+  // Without the entry: it may hold a key.
+}, 'must be id:base64 with keys of 32 bytes, comma-separated');
+
 /** Keys that seal, comma-separated, each `id:base64` of 32 bytes; the first one seals, all of them open. */
-export const sealingKeys = list.transform((entries, context) =>
-  entries.map((entry) => {
-    const [, id, text] = /^([A-Za-z0-9._-]{1,32}):([A-Za-z0-9+/_-]{43}=?)$/.exec(entry) ?? [];
-    const key = Buffer.from(text ?? '', 'base64');
-    if (id === undefined || key.length !== SEALING_KEY_BYTES) {
-      // Without the entry: it may hold a key.
-      context.addIssue('must be id:base64 with keys of 32 bytes, comma-separated');
-      return z.NEVER;
-    }
-    return { id, key };
-  }),
-);
+export const sealingKeys = list.pipe(z.array(sealingKey));
 
 /** Secrets of signatures, comma-separated, as Standard Webhooks has them. */
 export const webhookSecrets = list.pipe(

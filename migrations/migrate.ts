@@ -33,25 +33,17 @@ export class SchemaBehindCodeError extends SelfExplanatoryError {
  *
  * @returns names of the migrations applied now. @throws SchemaBehindCodeError, SchemaNewerThanCodeError.
  */
-export async function migrateOrCheck(dsn: string): Promise<string[]> {
-  const client = await connect(dsn);
-  let missing: string[];
-  let role: RoleRights;
-  try {
-    role = await rightsOf(client);
-    if (role.mayMigrate && !isPooled(dsn)) return await migrate(dsn);
-    missing = await missingMigrations(client);
-  } finally {
-    await client.end();
-  }
-  if (missing.length === 0) return [];
-  const why = isPooled(dsn)
-    ? 'no migration goes through a pooler'
-    : `the role ${role.name} may not apply them`;
-  throw new SchemaBehindCodeError(
-    `the database lacks ${missing.join(', ')}, or does not show it, and ${why}: run galaxy-notify setup of this release with NOTIFICATION_POSTGRES_OWNER_DSN`,
-  );
-}
+export const migrateOrCheck = (dsn: string): Promise<string[]> =>
+  withClient(dsn, async (client) => {
+    const { name, mayMigrate } = await rightsOf(client);
+    if (mayMigrate && !isPooled(dsn)) return migrate(dsn);
+    const missing = await missingMigrations(client);
+    if (missing.length === 0) return [];
+    const why = isPooled(dsn) ? 'no migration goes through a pooler' : `the role ${name} may not apply them`;
+    throw new SchemaBehindCodeError(
+      `the database lacks ${missing.join(', ')}, or does not show it, and ${why}: run galaxy-notify setup of this release with NOTIFICATION_POSTGRES_OWNER_DSN`,
+    );
+  });
 
 interface RoleRights {
   name: string;
@@ -77,9 +69,8 @@ async function rightsOf(client: pg.Client): Promise<RoleRights> {
  * that leave everything in place that this release needs.
  * @throws SchemaNewerThanCodeError when the database has breaking migrations that this release does not know.
  */
-export async function migrate(dsn: string): Promise<string[]> {
-  const client = await connect(dsn);
-  try {
+export const migrate = (dsn: string): Promise<string[]> =>
+  withClient(dsn, async (client) => {
     await refuseNewerSchema(client);
     const applied = await runner({
       dbClient: client,
@@ -97,23 +88,13 @@ export async function migrate(dsn: string): Promise<string[]> {
       log: () => undefined,
     });
     return applied.map(({ name }) => name);
-  } finally {
-    await client.end();
-  }
-}
+  });
 
 /**
  * @returns names of the migrations that `migrate` would apply, oldest first.
  * @throws SchemaNewerThanCodeError as `migrate` does.
  */
-export async function pendingMigrations(dsn: string): Promise<string[]> {
-  const client = await connect(dsn);
-  try {
-    return await missingMigrations(client);
-  } finally {
-    await client.end();
-  }
-}
+export const pendingMigrations = (dsn: string): Promise<string[]> => withClient(dsn, missingMigrations);
 
 async function missingMigrations(client: pg.Client): Promise<string[]> {
   await refuseNewerSchema(client);
@@ -129,12 +110,18 @@ export async function compareMigrations(
   return { applied, missing: without(known, applied).sort(), unknown: without(applied, known) };
 }
 
-async function connect(dsn: string): Promise<pg.Client> {
+/** Runs work on a connection that is closed after it. */
+export async function withClient<T>(dsn: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
   const client = new pg.Client({ connectionString: dsn, application_name: 'galaxy-notify migrate' });
-  // A server that goes away between two queries makes the next one reject; nothing else is to end this process.
+  // If a server goes away between two queries, the next query rejects; the event must not end the process.
   client.on('error', () => undefined);
-  await client.connect();
-  return client;
+  try {
+    await client.connect();
+    return await work(client);
+  } finally {
+    // What is not committed goes with the session.
+    await client.end().catch(() => undefined);
+  }
 }
 
 async function appliedMigrations(client: Pick<pg.Client, 'query'>): Promise<string[]> {

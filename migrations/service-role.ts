@@ -5,6 +5,7 @@
 import pg from 'pg';
 import { SelfExplanatoryError } from '../api/errors.ts';
 import { SESSION_SETTINGS } from '../api/postgres-session.ts';
+import { withClient } from './migrate.ts';
 
 const SCHEMAS = ['notification', 'notifications', 'subscriptions'];
 
@@ -114,17 +115,4 @@ export async function setSessionDefaults(
     }
     return true;
   });
-}
-
-async function withClient<T>(dsn: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
-  const client = new pg.Client({ connectionString: dsn, application_name: 'galaxy-notify setup' });
-  // A server that goes away between two queries makes the next one reject; nothing else is to end this process.
-  client.on('error', () => undefined);
-  try {
-    await client.connect();
-    return await work(client);
-  } finally {
-    // What is not committed goes with the session.
-    await client.end().catch(() => undefined);
-  }
 }
