@@ -1,11 +1,10 @@
 /** What can be wrong with Redis and its sentinels. */
 import { Redis } from 'ioredis';
-import { NO_CLUSTER } from '../api/redis-cluster.ts';
 import { fieldsOf } from '../api/stream-ids.ts';
 import { causeOf } from '../client/errors.ts';
 import type { Config } from '../config/load.ts';
 import type { redisConnection } from '../config/redis.ts';
-import { reasonsOf, redisPlaceOf, sentinelConnection } from '../config/redis.ts';
+import { NO_CLUSTER, reasonsOf, redisPlaceOf, sentinelConnection } from '../config/redis.ts';
 import type { RedisAddress, RedisSentinels } from '../config/values.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { error, ok, warn, warnIf } from './checks.ts';

@@ -1,7 +1,7 @@
 /** What can be wrong with encryption: connections, secrets, certificates and keys. */
 import type { Pool } from 'pg';
-import type { CertificateExpiry } from '../config/certificates.ts';
-import { certificateExpiries } from '../config/certificates.ts';
+import type { CertificateExpiry } from '../config/files.ts';
+import { certificateExpiries } from '../config/files.ts';
 import type { Config } from '../config/load.ts';
 import { openWires, wireProblems } from '../config/wire.ts';
 import type { Check, Diagnosis } from './checks.ts';

@@ -1,5 +1,5 @@
 /** The private probe listener (api/probe-openapi.yaml): two routes and nothing else. */
-import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { Server } from 'node:http';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { once } from 'node:events';
@@ -12,13 +12,16 @@ import type { ProcessContext } from './context.ts';
 /** What a request that is under way at the end may still take, ms. */
 const LAST_REQUEST_MS = 1_000;
 
+const PATHS = ['/healthz', '/readyz'] as const;
+type ProbePath = (typeof PATHS)[number] | 'other';
+
 /** Recording functions, one per counter. */
 export type ProbeMetrics = ReturnType<typeof createProbeMetrics>;
 
 export function createProbeMetrics(meter: Meter) {
   const { counter } = countersOf(meter);
   return {
-    probeRequest: counter<{ path: '/healthz' | '/readyz' | 'other'; status: number }>(
+    probeRequest: counter<{ path: ProbePath; status: number }>(
       'notification.internal_http.requests',
       'Requests to the probe listener',
     ),
@@ -32,11 +35,6 @@ export interface ProbeOptions {
   readHeaderTimeoutMs: number;
   readTimeoutMs: number;
   idleTimeoutMs: number;
-}
-
-interface Observers {
-  log: Logger;
-  metrics: ProbeMetrics;
 }
 
 /** The port of the probes is taken; the message names the variable that moves it. */
@@ -74,8 +72,10 @@ export async function openProbes({
 }
 
 /** @throws ProbePortError when the port is taken. */
-export async function startProbes(options: ProbeOptions, observers: Observers): Promise<Probes> {
-  const { log } = observers;
+export async function startProbes(
+  options: ProbeOptions,
+  { log, metrics }: { log: Logger; metrics: ProbeMetrics },
+): Promise<Probes> {
   let ready = false;
   const server = createServer(
     {
@@ -85,9 +85,19 @@ export async function startProbes(options: ProbeOptions, observers: Observers): 
       // How often Node looks for connections past these limits.
       connectionsCheckingInterval: Math.min(options.readHeaderTimeoutMs, 1_000),
     },
-    (request, response) => {
-      observe(request, response, observers);
-      respond(request, response, ready);
+    ({ method, url = '' }, response) => {
+      const startedAt = performance.now();
+      // Without the query. Strangers may come here, too: neither log nor metrics quote what they send.
+      const path = PATHS.find((one) => one === url.split('?')[0]) ?? 'other';
+      response.once('close', () => {
+        const { statusCode: status } = response;
+        const duration_ms = Math.round(performance.now() - startedAt);
+        log.debug({ method, path, status, duration_ms }, 'probe answered');
+        metrics.probeRequest({ path, status });
+      });
+      const [status, body] = answerTo(method, path, ready);
+      if (status === 405) response.setHeader('allow', 'GET, HEAD');
+      response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
     },
   );
   await listen(server, options);
@@ -116,38 +126,11 @@ function urlOf(host: string, port: number): string {
   return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
-function observe(request: IncomingMessage, response: ServerResponse, { log, metrics }: Observers): void {
-  const path = pathOf(request);
-  const startedAt = performance.now();
-  response.once('close', () => {
-    const { statusCode: status } = response;
-    const duration_ms = Math.round(performance.now() - startedAt);
-    // Strangers may come here, too: neither log nor metrics quote what they send.
-    const known = isProbe(path) ? path : 'other';
-    log.debug({ method: request.method, path: known, status, duration_ms }, 'probe answered');
-    metrics.probeRequest({ path: known, status });
-  });
-}
-
-/** Without the query, which makes no difference. */
-const pathOf = ({ url = '' }: IncomingMessage): string => url.split('?')[0]!;
-
-const isProbe = (path: string): path is '/healthz' | '/readyz' => path === '/healthz' || path === '/readyz';
-
-function respond(request: IncomingMessage, response: ServerResponse, ready: boolean): void {
-  const { method } = request;
-  const path = pathOf(request);
-  if (!isProbe(path)) return send(response, 404, { error: 'not_found' });
-  if (method !== 'GET' && method !== 'HEAD') {
-    response.setHeader('allow', 'GET, HEAD');
-    return send(response, 405, { error: 'method_not_allowed' });
-  }
-  if (path === '/healthz') return send(response, 200, { status: 'ok' });
-  return ready ? send(response, 200, { status: 'ready' }) : send(response, 503, { status: 'not_ready' });
-}
-
-function send(response: ServerResponse, status: number, body: Record<string, string>): void {
-  response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+function answerTo(method: string | undefined, path: ProbePath, isReady: boolean): [number, object] {
+  if (path === 'other') return [404, { error: 'not_found' }];
+  if (method !== 'GET' && method !== 'HEAD') return [405, { error: 'method_not_allowed' }];
+  if (path === '/healthz') return [200, { status: 'ok' }];
+  return isReady ? [200, { status: 'ready' }] : [503, { status: 'not_ready' }];
 }
 
 async function listen(server: Server, { host, port }: ProbeOptions): Promise<void> {

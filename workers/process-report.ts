@@ -3,14 +3,15 @@
  * minute, the command line. It hears what was sealed with each key, of keys that are missing, and of files that could not be
  * taken into use.
  */
-import type { Meter } from '@opentelemetry/api';
+import type { Attributes, Meter } from '@opentelemetry/api';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import { gaugeRead, observeReads } from '../activities/gauges.ts';
+import type { GaugeRead } from '../activities/gauges.ts';
+import { observeReads } from '../activities/gauges.ts';
 import { query } from '../activities/postgres.ts';
 import { reasonOf } from '../activities/reason.ts';
 import { watchEvery } from '../activities/watch.ts';
-import { certificateExpiries } from '../config/certificates.ts';
+import { certificateExpiries } from '../config/files.ts';
 import type { ProcessContext } from './context.ts';
 import type { KeyUse, MissingKey } from './key-use.ts';
 import type { RefusedChange, Renewal } from './renewal.ts';
@@ -90,69 +91,52 @@ export function watchFiles(
   open.add('renewal of secrets', renewal.stop);
 }
 
-const EXPIRES_IN = 'notification.certificate.expires_in';
-const REFUSED = 'notification.configuration.refused';
-
 /** @returns ends the observation. */
 export function observeFiles(
   meter: Meter,
   { log, renewal }: { log: Logger; renewal: Pick<Renewal, 'files' | 'refused'> },
 ): () => void {
-  const certificates = gaugeRead({
-    what: 'expiry of certificates',
-    gauges: {
-      [EXPIRES_IN]: {
-        description: 'Time until the first certificate of a variable expires; below zero when it has',
-        unit: 's',
-      },
-    },
-    async read() {
-      return measured(EXPIRES_IN, certificateExpiries(renewal.files()), (files) =>
+  const expiry = 'Time until the first certificate of a variable expires; below zero when it has';
+  const refusals = 'Files of secrets and certificates that have changed and could not be taken into use';
+  return observeReads(meter, log, [
+    readOf('notification.certificate.expires_in', { description: expiry, unit: 's' }, async () =>
+      byVariable(certificateExpiries(renewal.files()), (files) =>
         Math.min(...files.map(({ expiresAt }) => (expiresAt - Date.now()) / 1_000)),
-      );
-    },
-  });
-  const refused = gaugeRead({
-    what: 'files that are not taken into use',
-    gauges: {
-      [REFUSED]: {
-        description: 'Files of secrets and certificates that have changed and could not be taken into use',
-      },
-    },
-    async read() {
-      return measured(REFUSED, renewal.refused(), ({ length }) => length);
-    },
-  });
-  return observeReads(meter, log, [certificates, refused]);
+      ),
+    ),
+    readOf('notification.configuration.refused', { description: refusals }, async () =>
+      byVariable(renewal.refused(), ({ length }) => length),
+    ),
+  ]);
 }
 
-/** One measurement for each variable, which may name several files. */
-const measured = <File extends { variable: string }>(
+/** A read of one gauge, which names it in the log as well. */
+const readOf = (
   gauge: string,
+  options: { description: string; unit?: string },
+  read: () => Promise<{ value: number; attributes: Attributes }[]>,
+): GaugeRead => ({
+  what: gauge,
+  gauges: { [gauge]: options },
+  read: async () => (await read()).map((measured) => ({ gauge, ...measured })),
+});
+
+/** One measurement for each variable, which may name several files. */
+const byVariable = <File extends { variable: string }>(
   files: readonly File[],
   valueOf: (files: File[]) => number,
 ) =>
   [...Map.groupBy(files, ({ variable }) => variable)].map(([variable, ofVariable]) => ({
-    ...{ gauge, value: valueOf(ofVariable), attributes: { variable } },
+    value: valueOf(ofVariable),
+    attributes: { variable },
   }));
-
-const SEALS = 'notification.keys.seals';
 
 /** @returns ends the observation; call it before the connection is closed. */
 export function observeKeySeals(meter: Meter, { db, log }: { db: Pool; log: Logger }): () => void {
-  const seals = gaugeRead({
-    what: 'seals by key',
-    gauges: {
-      [SEALS]: {
-        description: 'Values and payloads sealed by all processes, ever, with the key that sealed last',
-      },
-    },
-    async read() {
-      const rows = await query<{ purpose: string; key_id: string; seals: number }>(db, READ_KEY_SEALS, []);
-      return rows.map(({ purpose, key_id: key, seals: value }) => ({
-        ...{ gauge: SEALS, value, attributes: { purpose, key } },
-      }));
-    },
+  const description = 'Values and payloads sealed by all processes, ever, with the key that sealed last';
+  const seals = readOf('notification.keys.seals', { description }, async () => {
+    const rows = await query<{ purpose: string; key: string; seals: number }>(db, READ_KEY_SEALS, []);
+    return rows.map(({ seals: value, ...attributes }) => ({ value, attributes }));
   });
   return observeReads(meter, log, [seals]);
 }
@@ -161,7 +145,7 @@ export function observeKeySeals(meter: Meter, { db, log }: { db: Pool; log: Logg
 const READ_KEY_SEALS = {
   name: 'read_key_seals',
   text: `
-    SELECT DISTINCT ON (purpose) purpose, key_id, seals::float8 AS seals
+    SELECT DISTINCT ON (purpose) purpose, key_id AS key, seals::float8 AS seals
       FROM notification.key_seals
      ORDER BY purpose, last_sealed_at DESC`,
 };

@@ -1,20 +1,25 @@
 /**
- * Connections to Redis. When its password or a certificate changes, a new connection takes the place of each old one,
- * which ends once it has answered what it was asked. So it does when the server is not the master any more, by its own
- * answers or by the word of sentinels.
+ * Connections to Redis. When its password or a certificate changes, a new connection replaces each old one, which ends
+ * after its last answer. The same happens when the server is not the master any more, as its answers or the sentinels say.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import type { RedisOptions as AnyRedisOptions } from 'ioredis';
 import { reasonOf } from '../activities/reason.ts';
-import { NO_CLUSTER, isCluster } from '../api/redis-cluster.ts';
 import { isOfLostRole } from '../activities/redis.ts';
 import type { Config } from '../config/load.ts';
-import { nameOfPlace, reasonsOf, redisConnection, sentinelConnection, variableOf } from '../config/redis.ts';
+import type { RedisAddress, RedisSentinels } from '../config/values.ts';
+import {
+  NO_CLUSTER,
+  isCluster,
+  nameOfPlace,
+  reasonsOf,
+  redisConnection,
+  sentinelConnection,
+  variableOf,
+} from '../config/redis.ts';
 import type { ProcessContext } from './context.ts';
 import { reach } from './context.ts';
-import { watchSentinels } from './redis-sentinels.ts';
-import type { MasterSwitch } from './redis-sentinels.ts';
 import { Replaceable } from './replaceable.ts';
 
 /** Replies keep the form that the service reads. */
@@ -25,6 +30,12 @@ type Command = Parameters<Redis['defineCommand']>;
 /** Between two looks at where the address leads while the server there takes no writes, ms. */
 const LOOK_EVERY_MS = 1_000;
 const GIVE_UP_LOOKING_MS = 30_000;
+
+/** Channel on which a sentinel announces a new master. */
+const SWITCHES = '+switch-master';
+/** Without a word from the system for as long, ms, a listener asks whether its sentinel is still there. */
+const KEEP_ALIVE_MS = 10_000;
+const LONGEST_RETRY_MS = 5_000;
 
 /** Remembers its scripts: a connection that takes its place needs them too. */
 class ScriptedRedis extends Redis {
@@ -66,11 +77,12 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
   let candidate: ScriptedRedis | undefined;
   let lookAgainAt = 0;
   const closing = new AbortController();
-  let lastSwitch: MasterSwitch | undefined;
-  let stopWatching: (() => void) | undefined;
+  /** The latest word of a sentinel: each of them tells of a switch. */
+  let lastSwitch: object | undefined;
+  let listeners: Redis[] = [];
   open.add('Redis', () => {
     closing.abort();
-    stopWatching?.();
+    for (const listener of listeners) listener.disconnect();
     main.current.disconnect();
     candidate?.disconnect();
   });
@@ -98,8 +110,8 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
   }
 
   /**
-   * The address may lead to another server by now. Until a connection to it is open, this one stays: its answers prove that
-   * nothing was done, while what is asked of an ended one may have been done or not, for all that its caller can tell.
+   * The address may lead to another server by now. This connection stays until one to that server is open: its refusals prove
+   * that nothing was done. A command on a connection that ends may have been done or not.
    */
   async function lookForMaster(server: ScriptedRedis, answer: Error): Promise<void> {
     if (candidate || main.current !== server || performance.now() < lookAgainAt) return;
@@ -108,10 +120,11 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
   }
 
   /**
-   * The old master may take writes for a while that are lost later: it was cut off from the sentinels, and will be a
-   * replica. So the process does not wait for its answer.
+   * The old master was cut off from the sentinels and will become a replica. It may still take writes, which are lost then, so
+   * the process does not wait for its refusals.
    */
-  async function followMaster(change: MasterSwitch): Promise<void> {
+  async function followMaster(from: string, to: string): Promise<void> {
+    const change = { from, to };
     lastSwitch = change;
     log.warn(change, 'sentinels have made another Redis the master, connecting to it');
     // The reader opens another connection.
@@ -124,17 +137,34 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
     }
   }
 
+  /** Hears from the sentinels that another server is the master, also while the old one still answers. */
   function watch(): void {
-    if (!('sentinels' in place)) return;
-    stopWatching?.();
-    stopWatching = watchSentinels({
-      sentinels: place.sentinels.map((sentinel) => ({
-        ...sentinelConnection(config, sentinel),
-        connectTimeout: config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
-      })),
-      ...{ master: place.master, log },
-      onSwitch: (change) => void followMaster(change),
+    for (const listener of listeners) listener.disconnect();
+    listeners = 'sentinels' in place ? place.sentinels.map((sentinel) => listenTo(sentinel, place)) : [];
+  }
+
+  function listenTo(address: RedisAddress, { master }: RedisSentinels): Redis {
+    const listener = new Redis({
+      ...sentinelConnection(config, address),
+      connectTimeout: config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
+      keepAlive: KEEP_ALIVE_MS,
+      // A sentinel that restarts, or whose password changes, is listened to again.
+      retryStrategy: (attempt) => Math.min(100 * attempt, LONGEST_RETRY_MS),
+      maxRetriesPerRequest: null,
+      // What it would ask for is about a server's data.
+      enableReadyCheck: false,
     });
+    const sentinel = `${address.host}:${address.port}`;
+    const note = (error: unknown) =>
+      log.debug({ sentinel, reason: reasonOf(error) }, 'a sentinel is not listened to');
+    listener.on('error', note);
+    listener.on('message', (_, message: string) => {
+      const [name, fromHost, fromPort, toHost, toPort] = message.split(' ');
+      if (name === master) void followMaster(`${fromHost}:${fromPort}`, `${toHost}:${toPort}`);
+    });
+    // Fails when it is stopped, or its rights do not suffice; the next connection does not ask again.
+    listener.subscribe(SWITCHES).catch(note);
+    return listener;
   }
 
   /** @returns whether another connection has taken the place of this one. */

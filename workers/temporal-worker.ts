@@ -16,10 +16,9 @@ export const CLOSING_MS = 2_000;
  * shares the runtime of the first.
  */
 export function installTemporalRuntime(log: Logger, metrics?: TelemetryOptions['metrics']): void {
-  const logger = temporalLogger(log);
   try {
-    const runtime = Runtime.install({
-      logger,
+    Runtime.install({
+      logger: temporalLogger(log),
       // The SDK's core would write lines in its own format to standard output.
       telemetryOptions: {
         logging: { forward: {}, filter: makeTelemetryFilterString({ core: 'WARN' }) },
@@ -28,20 +27,9 @@ export function installTemporalRuntime(log: Logger, metrics?: TelemetryOptions['
       // The process decides when to stop, and stops more than its workers.
       shutdownSignals: [],
     });
-    writeAtOnce(runtime, logger);
   } catch (error) {
     if (!(error instanceof IllegalStateError)) throw error;
   }
-}
-
-/**
- * The SDK holds its own lines back for a moment, to put them in order with those of its core: some fifteen for each
- * execution, each with all that it is about, and none is written unless the level is trace.
- */
-function writeAtOnce(runtime: Runtime, logger: TemporalLogger): void {
-  const { flush, close } = runtime.logger as Partial<Record<'flush' | 'close', () => void>>;
-  // Those of its core are still held back, until it is flushed or closed.
-  (runtime as { logger: TemporalLogger }).logger = Object.assign(logger, { flush, close });
 }
 
 /** Brings Temporal's own log lines into ours, so that one process writes one format. */

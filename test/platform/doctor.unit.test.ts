@@ -9,7 +9,7 @@ import { redisChecks } from '../../cli/check-redis.ts';
 import { expiryOf } from '../../cli/check-secrets.ts';
 import { diagnose, ok } from '../../cli/checks.ts';
 import { openSession } from '../../cli/session.ts';
-import { certificateExpiries } from '../../config/certificates.ts';
+import { certificateExpiries } from '../../config/files.ts';
 import { loadOperatorConfig } from '../../config/load.ts';
 import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { refuseCluster } from '../../workers/redis.ts';
