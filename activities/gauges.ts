@@ -8,6 +8,7 @@
 import type { Attributes, BatchObservableResult, Meter } from '@opentelemetry/api';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
+import { within } from '../api/within.ts';
 import type { Statement } from './postgres.ts';
 import { query } from './postgres.ts';
 import { reasonOf } from './reason.ts';
@@ -108,11 +109,4 @@ function oneAtATime<T>(read: () => Promise<T>): () => Promise<T> {
     });
     return underWay;
   };
-}
-
-/** What comes too late is dropped; the clients' own time-outs end it. */
-async function within<T>(limitMs: number, reading: Promise<T>): Promise<T> {
-  const { promise: expired, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error(`no answer within ${limitMs} ms`)), limitMs);
-  return Promise.race([reading, expired]).finally(() => clearTimeout(timer));
 }

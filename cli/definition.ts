@@ -169,6 +169,8 @@ export function definerOf<S>(open: <T>(needs: Dependency[], work: (session: S) =
 }
 
 export const { define, list } = definerOf<Session>(withSession);
+/** For commands that ask no server. */
+export const { define: defineLocal } = definerOf<undefined>((_, work) => work(undefined));
 
 /** Shows the fields of an entry of a stream as they came. */
 export function printRawFields(fields: Record<string, string>): void {

@@ -161,7 +161,7 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
     ...(routers.length > 0
       ? ofRole('subscription', routerChecks(routers, values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY))
       : []),
-    replicaChecks(config),
+    ...replicaChecks(config),
   ];
 }
 

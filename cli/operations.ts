@@ -1,18 +1,30 @@
 /** `operations`: operations on many items, which go on without the command. */
+import { createInterface } from 'node:readline/promises';
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { given } from '../api/given.ts';
+import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../client/choices.ts';
+import { NotFoundError } from '../client/errors.ts';
 import type { ChosenOperation, OperationRequest, OperationView } from '../client/operations.ts';
 import type { Operator } from '../client/operator.ts';
-import type { BulkOptions, Matching } from './bulk.ts';
-import { bulkOptions, endBeforeBulk, rateOption } from './bulk.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, UsageError, action } from './command.ts';
 import type { Filters, Form } from './definition.ts';
 import { define, filterOf, form, list, option } from './definition.ts';
+import { shell } from './invocation.ts';
 import type { Requested } from './options.ts';
-import { reasonOption, requestOf, requestedByOption } from './options.ts';
-import { printFields, printHeading, printJson, printLine, report } from './output.ts';
+import { parseCount, reasonOption, requestOf, requestedByOption } from './options.ts';
+import type { Columns } from './output.ts';
+import {
+  capital,
+  countOf,
+  printFields,
+  printHeading,
+  printItems,
+  printJson,
+  printLine,
+  report,
+} from './output.ts';
 import { untilInterrupted, withProgress } from './progress.ts';
 import type { Dependency, Session } from './session.ts';
 import { withSession } from './session.ts';
@@ -28,7 +40,10 @@ export interface OperationCommandOptions extends BulkOptions {
 
 /** @param things in the plural, e.g. `jobs`. @param done what is done to them. */
 export const operationOptions = (things: string, done?: string): Option[] => [
-  ...[...bulkOptions(things, done), rateOption(things)],
+  ...bulkOptions(things, done),
+  new Option('--rate <n>', `${things} started per second`)
+    .argParser(parseCount(1, MAX_REPLAY_RATE))
+    .default(DEFAULT_REPLAY_RATE),
   ...[new Option('--detach', 'start it, and do not wait for its end'), reasonOption()],
 ];
 
@@ -85,6 +100,8 @@ interface OneOrMany<Filter, Options, Group> extends Omit<Form, 'args' | 'options
   done?: string;
   filters: Filters;
   options?: Option[];
+  /** Whether `one` has a dry run. */
+  oneHasDryRun?: boolean;
   one(id: string, options: Options): Promise<ExitCode>;
   many(filter: Filter, options: Options): Bulk<Group>;
 }
@@ -96,7 +113,18 @@ export function addOneOrMany<
   Group extends object,
 >(
   group: Command,
-  { id, a, things, done, filters, options = [], one, many, ...help }: OneOrMany<Filter, Options, Group>,
+  {
+    id,
+    a,
+    things,
+    done,
+    filters,
+    options = [],
+    oneHasDryRun,
+    one,
+    many,
+    ...help
+  }: OneOrMany<Filter, Options, Group>,
 ): void {
   form(group, {
     ...{ ...help, args: [id] },
@@ -105,6 +133,8 @@ export function addOneOrMany<
     action<Options, [string | undefined]>((given, named) => {
       const filter = filterOf<Filter>(filters, given);
       refuseBoth(named, filter, a);
+      if (named !== undefined && given.dryRun && !oneHasDryRun)
+        throw new UsageError(`${a} that is named has no dry run: see it with show`);
       return named === undefined ? operate(given, many(filter, given)) : one(named, given);
     }),
   );
@@ -240,4 +270,100 @@ async function showOne(operator: Operator, operationId: string, { json }: Global
     ['link', view.link],
   ]);
   return EXIT.done;
+}
+
+// --- What matches is shown and asked for before --------------------------------------------------------------------------
+
+export interface BulkOptions extends GlobalOptions {
+  limit?: number;
+  dryRun?: boolean;
+  yes?: boolean;
+  requestedBy: string;
+}
+
+/** @param things in the plural, e.g. `jobs`. @param done what is done to them. */
+export const bulkOptions = (things: string, done = 'replayed'): Option[] => [
+  new Option('--limit <n>', `${things} at most, the oldest first`).argParser(parseCount(1, 1_000_000)),
+  new Option('--dry-run', `show what would be ${done}, and do nothing`),
+  new Option('--yes', 'do not ask'),
+  requestedByOption(),
+];
+
+/** What is done to things, and what was done to them then. */
+const DONE = {
+  replay: 'replayed',
+  cancel: 'cancelled',
+  republish: 'published again',
+  retry: 'started over',
+} as const;
+
+/** What a command is to do to many. */
+interface Matching<Group> {
+  /** A word for one of the things, e.g. `job`. */
+  what: string;
+  verb: keyof typeof DONE;
+  /** Text for an empty list. */
+  nothing: string;
+  matching: number;
+  /** What they have in common, which is shown before. */
+  groups?: Group[] | undefined;
+  columns?: Columns<Group> | undefined;
+}
+
+/** How many it is done to. */
+export const totalOf = (matching: number, { limit = Infinity }: BulkOptions): number =>
+  Math.min(matching, limit);
+
+/**
+ * Shows what matches, and asks before what reaches things that the operator has not looked at.
+ *
+ * @returns the exit code of a command that does nothing: a dry run, or a no to the question.
+ * @throws NotFoundError when nothing matches; UsageError without a terminal to ask on.
+ */
+export async function endBeforeBulk<Group extends object>(
+  { what, verb, nothing, matching, groups, columns }: Matching<Group>,
+  options: BulkOptions,
+): Promise<ExitCode | undefined> {
+  const { json, dryRun } = options;
+  const total = totalOf(matching, options);
+  if (json && dryRun) {
+    printJson({ matching, [`would${capital(verb)}`]: total, ...(groups ? { groups } : {}) });
+  }
+  if (matching === 0) throw new NotFoundError(nothing);
+  if (!json && groups && columns) printItems(groups, columns);
+  const all = countOf(total, what) + (total < matching ? ` of ${matching}, the oldest first` : '');
+  if (dryRun) {
+    report(`${all} would be ${DONE[verb]}; nothing was done`);
+    return EXIT.done;
+  }
+  const question = `${capital(verb)} ${all}?`;
+  if (await isMeant(question, `a bulk ${verb}`, 'add --yes, or --dry-run to look', options)) return undefined;
+  report('nothing was done');
+  return EXIT.nothing;
+}
+
+/**
+ * Asks before something that cannot be taken back, or reaches further than the operator has looked.
+ *
+ * @throws UsageError with the advice, without a terminal to ask on.
+ */
+export async function isMeant(
+  question: string,
+  what: string,
+  advice: string,
+  { yes, json }: { yes?: boolean; json?: boolean },
+): Promise<boolean> {
+  if (yes) return true;
+  const { stdin, stderr } = shell();
+  if (!stdin.isTTY || json) {
+    throw new UsageError(`${what} asks first, which needs a terminal: ${advice}`);
+  }
+  const terminal = createInterface({ input: stdin, output: stderr });
+  try {
+    // Ctrl-C and Ctrl-D are a no.
+    const answer = await terminal.question(`${question} [y/N] `).catch(() => '\n');
+    return /^y(es)?$/i.test(answer.trim());
+  } finally {
+    terminal.close();
+  }
 }

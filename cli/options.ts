@@ -26,32 +26,21 @@ export const durationOption = (flags: string, description: string, byDefault?: s
   return byDefault === undefined ? made : made.default(parseDuration(byDefault), byDefault);
 };
 
-/** A duration before now, or a point in time; one without a zone is meant in UTC. */
-export function parseTime(text: string): Date {
-  const agoMs = durationMs(text);
-  if (agoMs !== undefined) return new Date(Date.now() - agoMs);
-  const hasZone = /(Z|[+-]\d{2}:?\d{2})$/i.test(text);
-  const time = new Date(/^\d{4}-\d{2}-\d{2}/.test(text) ? withTime(text) + (hasZone ? '' : 'Z') : NaN);
-  if (Number.isNaN(time.getTime())) {
+/** Reads a duration from now, or a point in time; one without a zone is meant in UTC. */
+const timeParser =
+  (sign: 1 | -1, from: string) =>
+  (text: string): Date => {
+    const ms = durationMs(text);
+    if (ms !== undefined) return new Date(Date.now() + sign * ms);
+    const hasZone = /(Z|[+-]\d{2}:?\d{2})$/i.test(text);
+    const time = new Date(/^\d{4}-\d{2}-\d{2}/.test(text) ? withTime(text) + (hasZone ? '' : 'Z') : NaN);
+    if (!Number.isNaN(time.getTime())) return time;
     throw new InvalidArgumentError(
-      'Give a time before now such as 1h, or an ISO time such as 2026-01-31T12:00Z.',
+      `Give a time ${from} now such as 1h, or an ISO time such as 2026-01-31T12:00Z.`,
     );
-  }
-  return time;
-}
-
-/** A duration from now, or a point in time; one without a zone is meant in UTC. */
-export function parseFuture(text: string): Date {
-  const aheadMs = durationMs(text);
-  if (aheadMs !== undefined) return new Date(Date.now() + aheadMs);
-  try {
-    return parseTime(text);
-  } catch {
-    throw new InvalidArgumentError(
-      'Give a time from now such as 1h, or an ISO time such as 2026-01-31T12:00Z.',
-    );
-  }
-}
+  };
+export const parseTime = timeParser(-1, 'before');
+export const parseFuture = timeParser(1, 'from');
 
 /** A date alone cannot carry a zone. */
 const withTime = (text: string): string =>

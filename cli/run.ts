@@ -3,9 +3,8 @@ import { CommanderError } from 'commander';
 import { EXIT, exitCodeOf, explain } from './command.ts';
 import type { Invocation, Shell } from './invocation.ts';
 import { invoke } from './invocation.ts';
-import { report } from './output.ts';
+import { printableLines, report } from './output.ts';
 import { programOf } from './program.ts';
-import { printableLines } from './table.ts';
 
 /** Of help where there is no terminal. */
 const DEFAULT_WIDTH = 80;

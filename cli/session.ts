@@ -5,13 +5,13 @@
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import { given } from '../api/given.ts';
+import { within } from '../api/within.ts';
 import { SelfExplanatoryError } from '../api/errors.ts';
 import type { ConnectedOperator } from '../client/connect.ts';
 import { connectOperator, openDatabase, openRedis } from '../client/connect.ts';
 import { OperationFailedError, causeOf } from '../client/errors.ts';
 import type { OperatorResources } from '../client/resources.ts';
 import { bounded } from '../client/temporal.ts';
-import { within } from '../client/wait-until.ts';
 import type { Config } from '../config/load.ts';
 import { loadOperatorConfig, loadPartialConfig } from '../config/load.ts';
 import type { OperatorAddresses } from '../config/operator.ts';
@@ -66,32 +66,20 @@ export async function withSession<T>(
   }
 }
 
-/** What a command has that needs Redis alone. */
-export interface RedisSession {
-  redis: Redis;
-  config: Config;
-  /** For links into the Web UI, when its address is configured. */
-  webUi: Pick<OperatorResources, 'uiUrl' | 'namespace'>;
-}
-
 /**
  * Runs a command's work with a connection to Redis, which must answer. The other servers need no configuration.
  *
+ * @param work also gets what links into the Web UI need, when its address is configured.
  * @throws ConfigError, NotConfiguredError, OperationFailedError, and what the work throws.
  */
-export async function withRedis<T>(work: (session: RedisSession) => Promise<T>): Promise<T> {
+export async function withRedis<T>(
+  work: (redis: Redis, config: Config, webUi: Pick<OperatorResources, 'uiUrl' | 'namespace'>) => Promise<T>,
+): Promise<T> {
   const config = loadPartialConfig(shell().env);
   const { uiUrl, ...places } = placesIn(config);
   const redis = await reachedRedis(config, places, NEVER_AGAIN);
-  try {
-    const webUi =
-      uiUrl === undefined
-        ? { namespace: 'default' }
-        : { uiUrl, namespace: temporalConnection(config, undefined).namespace };
-    return await work({ redis, config, webUi });
-  } finally {
-    redis.disconnect();
-  }
+  const namespace = uiUrl === undefined ? 'default' : temporalConnection(config, undefined).namespace;
+  return work(redis, config, { namespace, ...given({ uiUrl }) }).finally(() => redis.disconnect());
 }
 
 /** @throws NotConfiguredError, OperationFailedError. */
@@ -102,13 +90,13 @@ async function reachedRedis(
 ): Promise<Redis> {
   if (place === undefined) throw lackOf('NOTIFICATION_REDIS_MASTER_ADDR');
   const redis = openRedis({ ...redisServer(config, place), ...options });
-  try {
-    await redisCheck(redis, place)();
-    return redis;
-  } catch (error) {
-    redis.disconnect();
-    throw error;
-  }
+  return redisCheck(redis, place)().then(
+    () => redis,
+    (error: unknown) => {
+      redis.disconnect();
+      throw error;
+    },
+  );
 }
 
 /** What commands about a producer's outbox have. */
@@ -261,13 +249,13 @@ function addressesOf(config: Config): Addresses {
   const { values } = config;
   const { redis, postgresDsn, temporalAddress, userServiceUrl, uiUrl, isTemporalNamed, lackOf } =
     placesIn(config);
-  if (!redis || postgresDsn === undefined || (temporalAddress === undefined && !isTemporalNamed)) {
-    throw lackOf(
-      ...(redis ? [] : ['NOTIFICATION_REDIS_MASTER_ADDR']),
-      ...(postgresDsn === undefined ? ['NOTIFICATION_POSTGRES_PRIMARY_DSN'] : []),
-      ...(temporalAddress === undefined && !isTemporalNamed ? ['TEMPORAL_ADDRESS'] : []),
-    );
-  }
+  const isTemporalKnown = isTemporalNamed || temporalAddress !== undefined;
+  const missing = [
+    ...(redis ? [] : ['NOTIFICATION_REDIS_MASTER_ADDR']),
+    ...(postgresDsn === undefined ? ['NOTIFICATION_POSTGRES_PRIMARY_DSN'] : []),
+    ...(isTemporalKnown ? [] : ['TEMPORAL_ADDRESS']),
+  ];
+  if (!redis || postgresDsn === undefined || missing.length > 0) throw lackOf(...missing);
   return {
     ...{ redis, postgresDsn },
     ...given({ temporalAddress, userServiceUrl, uiUrl }),

@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { given } from '../api/given.ts';
 import { NotFoundError, OperationFailedError } from '../client/errors.ts';
 import type { Forgotten, Subject } from '../client/forget.ts';
-import { isMeant } from './bulk.ts';
+import { isMeant } from './operations.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, action } from './command.ts';
 import { form, option } from './definition.ts';

@@ -19,7 +19,6 @@ import { Client, Connection, defaultGrpcRetryOptions, makeGrpcRetryInterceptor }
 import type { RedisOptions } from 'ioredis';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import type { Catalog } from '../api/intent/catalog.ts';
 import type { KeyBoxKey } from '../api/key-box.ts';
 import { createKeyBox } from '../api/key-box.ts';
 import type { PlainPolicy } from '../api/payload-codec.ts';
@@ -40,34 +39,23 @@ const STATEMENT_LIMIT_MS = 20_000;
 /** Replies keep the form that the operator reads. */
 type RedisAccess = Omit<RedisOptions, 'replyMapping'>;
 
+/** What has a default: `default` as namespace, `notification:intents`, the types of Galaxy. */
+type Settings = Omit<OperatorResources, 'temporal' | 'db' | 'redis' | 'keyBox'>;
+
 /** Where the servers are, and the settings of the service that an operator must share. */
-export interface OperatorServers {
+export interface OperatorServers extends Partial<Settings> {
   /** The database of the service: `postgres://user:password@host:port/database`, with `?pgbouncer=true` through PgBouncer. */
   postgresDsn: string;
   /** Address, database and credentials of Redis, as ioredis takes them. */
   redis: RedisAccess;
   /** Address and credentials of Temporal; default: `localhost:7233`. */
   temporal?: ConnectionOptions;
-  /** Default: `default`. */
-  namespace?: string;
   /** The keys of NOTIFICATION_PAYLOAD_KEYS. Without them what the service has encrypted cannot be shown. */
   payloadKeys?: readonly KeyBoxKey[];
   /** NOTIFICATION_PAYLOAD_PLAIN. Not given: as the database says; `accept` while it does not answer. */
   payloadPlain?: PlainPolicy;
   /** The keys of NOTIFICATION_SUBSCRIPTION_KEYS, asked for by the first operation that seals something for a token. */
   subscriptionKeys?: () => readonly KeyBoxKey[];
-  /** Default: `notification:intents`. */
-  intentsStream?: string;
-  /** NOTIFICATION_CATALOG_FILE, parsed; default: the types of Galaxy. */
-  catalog?: Catalog;
-  /** Other streams, where they have other names than usual. */
-  streams?: OperatorResources['streams'];
-  /** Whose subscriptions and token; default `default`. */
-  agentId?: string;
-  /** Address of Temporal's Web UI; without it there are no links. */
-  uiUrl?: string;
-  /** Address of the page that docs/operate/runbook.md is; without it nothing links there. */
-  runbookUrl?: string;
 }
 
 export interface ConnectedOperator {

@@ -139,25 +139,15 @@ BEGIN
       PERFORM notification_outbox.refuse('invalid_envelope', format('%s is longer than 1024 bytes', field));
     END IF;
   END LOOP;
-  value := entry ->> 'occurred_at_ms';
-  IF value !~ '^[0-9]{1,15}$' OR value::bigint NOT BETWEEN 946684800000 AND 253402300799999 THEN
-    PERFORM notification_outbox.refuse('invalid_envelope',
-      'occurred_at_ms must be whole milliseconds since 1970, of the years 2000 to 9999');
-  END IF;
-  value := nullif(entry ->> 'deliver_at_ms', '');
-  IF value IS NOT NULL AND (value !~ '^[0-9]{1,15}$' OR value::bigint NOT BETWEEN 946684800000 AND 253402300799999) THEN
-    PERFORM notification_outbox.refuse('invalid_envelope',
-      'deliver_at_ms must be whole milliseconds since 1970, of the years 2000 to 9999');
-  END IF;
-
-  value := nullif(entry ->> 'expires_at_ms', '');
-  IF value IS NOT NULL THEN
+  FOREACH field IN ARRAY ARRAY['occurred_at_ms', 'deliver_at_ms', 'expires_at_ms'] LOOP
+    value := nullif(entry ->> field, '');
     IF value !~ '^[0-9]{1,15}$' OR value::bigint NOT BETWEEN 946684800000 AND 253402300799999 THEN
       PERFORM notification_outbox.refuse('invalid_envelope',
-        'expires_at_ms must be whole milliseconds since 1970, of the years 2000 to 9999');
-    ELSIF value::bigint <= (entry ->> 'occurred_at_ms')::bigint THEN
-      PERFORM notification_outbox.refuse('invalid_envelope', 'expires_at_ms must be after occurred_at_ms');
+        format('%s must be whole milliseconds since 1970, of the years 2000 to 9999', field));
     END IF;
+  END LOOP;
+  IF value::bigint <= (entry ->> 'occurred_at_ms')::bigint THEN
+    PERFORM notification_outbox.refuse('invalid_envelope', 'expires_at_ms must be after occurred_at_ms');
   END IF;
   value := nullif(entry ->> 'recipient_user_ids_json', '');
   CASE entry ->> 'audience_kind'

@@ -76,8 +76,7 @@ export function recoveryOperations(resources: OperatorResources) {
       const readAgain = row && { from: `${Number(seconds) * 1_000 - sinceMs}-0`, upTo: row.passed_id };
       return {
         disagreements: [
-          ...ofPostgres(row, beatInRedis, copy),
-          ...ofOffset(row, copy),
+          ...ofInbound(row, beatInRedis, copy),
           ...(await ofOutbound(outbound)),
           ...(await ofTemporal()),
         ],
@@ -129,21 +128,23 @@ export function recoveryOperations(resources: OperatorResources) {
     },
   };
 
-  function ofPostgres(
+  /** @param copy of the offset, in Redis. */
+  function ofInbound(
     row: StreamRow | undefined,
     beatInRedis: number,
     copy: string | null,
   ): RecoveryPlan['disagreements'] {
-    const isBehind = copy !== null && compareEntryIds(row?.passed_id ?? STREAM_START, copy) < 0;
-    if (!isBehind && beatInRedis <= Number(row?.beat ?? 0)) return [];
-    const what = `it knows ${intentsStream} up to ${row?.passed_id ?? 'nothing'}, and knew more`;
-    return [{ store: 'PostgreSQL', what }];
-  }
-
-  function ofOffset(row: StreamRow | undefined, copy: string | null): RecoveryPlan['disagreements'] {
-    if (!row || (copy !== null && compareEntryIds(copy, row.passed_id) >= 0)) return [];
-    const what = `${intentsStream} was read up to ${row.passed_id}, and the copy of the offset is ${copy ?? 'gone'}`;
-    return [{ store: 'Redis', what }];
+    const order = compareEntryIds(row?.passed_id ?? STREAM_START, copy ?? STREAM_START);
+    const found: RecoveryPlan['disagreements'] = [];
+    if (order < 0 || beatInRedis > Number(row?.beat ?? 0)) {
+      const what = `it knows ${intentsStream} up to ${row?.passed_id ?? 'nothing'}, and knew more`;
+      found.push({ store: 'PostgreSQL', what });
+    }
+    if (row && (copy === null || order > 0)) {
+      const what = `${intentsStream} was read up to ${row.passed_id}, and the copy of the offset is ${copy ?? 'gone'}`;
+      found.push({ store: 'Redis', what });
+    }
+    return found;
   }
 
   async function ofOutbound(streams: readonly string[]): Promise<RecoveryPlan['disagreements']> {

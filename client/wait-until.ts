@@ -56,10 +56,3 @@ export async function oncePossible<T>(
   if (made === undefined) throw lastError;
   return made.value;
 }
-
-/** @throws Error when the answer comes too late. */
-export function within<T>(limitMs: number, answer: Promise<T> | T): Promise<T> {
-  const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error(`no answer within ${limitMs / 1_000} s`)), limitMs);
-  return Promise.race([answer, late]).finally(() => clearTimeout(timer));
-}

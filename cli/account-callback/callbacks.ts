@@ -13,8 +13,8 @@ import type {
 } from '../../client/account-callback/callbacks.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { NotFoundError } from '../../client/errors.ts';
-import type { BulkOptions } from '../bulk.ts';
-import { bulkOptions, endBeforeBulk, totalOf } from '../bulk.ts';
+import type { BulkOptions } from '../operations.ts';
+import { bulkOptions, endBeforeBulk, totalOf } from '../operations.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError, action, parseJson, reportMore } from '../command.ts';
 import { define, filterOf, form, list, option, printRawFields } from '../definition.ts';

@@ -1,9 +1,7 @@
 /** Checks of account callbacks: the consumer group, shards, trackings, and dead letters. */
 import type { Pool } from 'pg';
-import type { CheckGroup, Diagnosis } from '../checks.ts';
-import { ok, rowCheck, warn } from '../checks.ts';
-import type { ConsumerGroup } from '../consumer-group.ts';
-import { consumerGroup } from '../consumer-group.ts';
+import type { CheckGroup, ConsumerGroup, Diagnosis } from '../checks.ts';
+import { consumerGroup, ok, rowCheck, warn } from '../checks.ts';
 import { listOverdue } from '../../client/account-callback/callbacks.ts';
 import { countOf, durationOf } from '../output.ts';
 

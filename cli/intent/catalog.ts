@@ -10,11 +10,10 @@ import { goFile } from '../../api/intent/generators/go.ts';
 import { pythonFiles } from '../../api/intent/generators/python.ts';
 import { schemaFiles, typeScriptFile } from '../../api/intent/generators/typescript.ts';
 import { flatBuffersSchemaOf } from '../../api/intent/push-event.ts';
-import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError, action, readText } from '../command.ts';
-import { form, option } from '../definition.ts';
+import { defineLocal, form, option } from '../definition.ts';
 import { shell } from '../invocation.ts';
-import { countOf, printJson, printLine, report } from '../output.ts';
+import { countOf, printLine, report } from '../output.ts';
 
 const LANGUAGES = ['typescript', 'go', 'python', 'schema'] as const;
 type Language = (typeof LANGUAGES)[number];
@@ -22,7 +21,7 @@ type Language = (typeof LANGUAGES)[number];
 const FILE = 'YAML or JSON; default: NOTIFICATION_CATALOG_FILE, or the types of Galaxy';
 
 export function addTo(catalog: Command): void {
-  form(catalog, {
+  defineLocal(catalog, {
     name: 'check',
     description:
       'Check a catalog without any server: every fault with its place. Exit code 1 when there is one.',
@@ -31,15 +30,15 @@ export function addTo(catalog: Command): void {
       option('--against <file>', 'an older catalog: what would break its producers and consumers is a fault'),
     ],
     examples: ['catalog check catalog.yaml', 'catalog check catalog.yaml --against deployed.yaml'],
-  }).action(
-    action<{ against?: string }, [string | undefined]>(async ({ json, against }, file) => {
-      const problems = await problemsOf(file, against);
-      if (json) printJson({ problems });
-      else for (const problem of problems) printLine(problem);
-      report(problems.length === 0 ? 'the catalog is valid' : countOf(problems.length, 'problem'));
-      return problems.length === 0 ? EXIT.done : EXIT.failed;
+    run: async (_, { against }: { against?: string }, file?: string) => ({
+      problems: await problemsOf(file, against),
     }),
-  );
+    print: ({ problems }) => problems.forEach(printLine),
+    end({ problems: { length } }) {
+      report(length === 0 ? 'the catalog is valid' : countOf(length, 'problem'));
+      return length === 0 ? EXIT.done : EXIT.failed;
+    },
+  });
 
   form(catalog, {
     name: 'sample',
@@ -62,7 +61,7 @@ export function addTo(catalog: Command): void {
     }),
   );
 
-  form(catalog, {
+  defineLocal(catalog, {
     name: 'clients',
     description:
       'Write payload types and constructors of a catalog in a language, or its payloads as JSON Schema.',
@@ -75,25 +74,17 @@ export function addTo(catalog: Command): void {
       ).makeOptionMandatory(),
     ],
     examples: ['catalog clients catalog.yaml --language typescript --out src/notifications'],
-  }).action(
-    action<{ language: Language; out: string }, [string | undefined]>(
-      async ({ json, language, out }, file): Promise<ExitCode> => {
-        const document = documentIn(await readText(fileOf(file)));
-        const files = filesIn(
-          language,
-          out,
-          orUsage(() => catalogOf(document)),
-          document,
-        );
-        await mkdir(out, { recursive: true });
-        for (const [name, content] of files) await writeFile(path.join(out, name), content);
-        const written = files.map(([name]) => path.join(out, name));
-        if (json) printJson({ written });
-        else for (const name of written) printLine(name);
-        return EXIT.done;
-      },
-    ),
-  );
+    async run(_, { language, out }: { language: Language; out: string }, file?: string) {
+      const text = await readText(fileOf(file));
+      const document = orUsage(() => documentOf(text) as CatalogDocument);
+      const catalog = orUsage(() => catalogOf(document));
+      const files = filesIn(language, out, catalog, document);
+      await mkdir(out, { recursive: true });
+      for (const [name, content] of files) await writeFile(path.join(out, name), content);
+      return { written: files.map(([name]) => path.join(out, name)) };
+    },
+    print: ({ written }) => written.forEach(printLine),
+  });
 }
 
 function filesIn(
@@ -144,8 +135,6 @@ function orUsage<T>(work: () => T): T {
     throw error instanceof CatalogError ? new UsageError(error.message) : error;
   }
 }
-
-const documentIn = (text: string): CatalogDocument => orUsage(() => documentOf(text) as CatalogDocument);
 
 async function readCatalog(file: string | undefined): Promise<Catalog> {
   const text = await readText(fileOf(file));

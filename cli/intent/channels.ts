@@ -3,111 +3,82 @@ import type { Command } from 'commander';
 import { Argument, InvalidArgumentError } from 'commander';
 import { given } from '../../api/given.ts';
 import type { Producer } from '../../api/intent/catalog.ts';
-import type { HeldView, Pause } from '../../client/intent/channels.ts';
+import type { HeldView } from '../../client/intent/channels.ts';
 import { LEAST_WEIGHT, MOST_WEIGHT, USUAL_WEIGHT } from '../../client/intent/weights.ts';
-import type { Operator } from '../../client/operator.ts';
-import type { HoldRequest, ResumeRequest } from '../../workflows/hold-contract.ts';
 import { DEFAULT_DRAIN_RATE, MAX_DRAIN_RATE } from '../../workflows/hold-contract.ts';
-import type { ChannelName, ChannelState } from '../../workflows/intent/channel-contract.ts';
+import type { ChannelState } from '../../workflows/intent/channel-contract.ts';
 import { CHANNEL_NAMES } from '../../workflows/intent/channel-contract.ts';
 import { UsageError } from '../command.ts';
 import { define, option } from '../definition.ts';
 import type { Requested } from '../options.ts';
 import { parseCount, parseProducer, reasonOption, requestOf, requestedByOption } from '../options.ts';
-import type { Columns } from '../output.ts';
 import { countOf, printItems, report } from '../output.ts';
 
-/** What is paused and resumed by a group of commands. */
-interface Held<Noun extends string, Name extends string> {
-  group: string;
-  /** `channel`: of the argument, and where a view has the name. */
-  noun: Noun;
-  pauses: string;
-  resumes: string;
-  /** Checks a name; it is one of the choices where they are known. */
-  argument(name: string): Argument;
-  /** Whether Temporal serves them by weights. */
-  isWeighed: boolean;
-  examples: { pause: string; resume: string };
-  operations(operator: Operator): {
-    list(): Promise<(HeldView & Record<Noun, Name>)[]>;
-    pause(name: Name, request: HoldRequest): Promise<Pause>;
-    resume(name: Name, request: ResumeRequest): Promise<ChannelState>;
-  };
-}
+const producerArgument = () => new Argument('<producer>', 'which producer').argParser(parseProducer);
 
-const CHANNELS: Held<'channel', ChannelName> = {
-  group: 'channels',
-  noun: 'channel',
-  pauses: 'Pause a channel until it is resumed, also over restarts. Its routes wait and spend no budget.',
-  resumes: 'Resume a channel. Waiting routes are released at a set rate.',
-  argument: (name) => new Argument(name, 'which channel').choices(CHANNEL_NAMES),
-  isWeighed: false,
-  examples: { pause: "email --reason 'Mail Service is being moved'", resume: 'email --rate 20' },
-  operations: ({ channels }) => channels,
+/** The groups of commands, with what differs between them. */
+const HELD = {
+  channels: {
+    pauses: 'Pause a channel until it is resumed, also over restarts. Its routes wait and spend no budget.',
+    resumes: 'Resume a channel. Waiting routes are released at a set rate.',
+    argument: () => new Argument('<channel>', 'which channel').choices(CHANNEL_NAMES),
+    examples: { pause: "email --reason 'Mail Service is being moved'", resume: 'email --rate 20' },
+  },
+  producers: {
+    pauses:
+      'Pause a producer until it is resumed, also over restarts. Its intents are accepted; their routes wait and spend no budget.',
+    resumes: 'Resume a producer. Waiting routes are released at a set rate, those that wait longest first.',
+    argument: producerArgument,
+    examples: { pause: "game_lobby --reason 'release 4.2 sends doubles'", resume: 'game_lobby --rate 200' },
+  },
 };
 
-const HELD_PRODUCERS: Held<'producer', Producer> = {
-  group: 'producers',
-  noun: 'producer',
-  pauses:
-    'Pause a producer until it is resumed, also over restarts. Its intents are accepted; their routes wait and spend no budget.',
-  resumes: 'Resume a producer. Waiting routes are released at a set rate, those that wait longest first.',
-  argument: (name) => new Argument(name, 'which producer').argParser(parseProducer),
-  isWeighed: true,
-  examples: { pause: "game_lobby --reason 'release 4.2 sends doubles'", resume: 'game_lobby --rate 200' },
-  operations: ({ producers }) => producers,
-};
+type View = HeldView & { channel?: string; producer?: string };
+const nameOf = ({ channel, producer = channel! }: View): string => producer;
 
-export function addTo(group: Command): void {
-  if (group.name() === CHANNELS.group) return addCommands(group, CHANNELS);
-  addCommands(group, HELD_PRODUCERS);
-  addWeight(group);
-}
-
-function addCommands<Noun extends string, Name extends string>(
-  commands: Command,
-  held: Held<Noun, Name>,
-): void {
-  const { group, noun } = held;
-  const nameArgument = () => held.argument(`<${noun}>`);
+export function addTo(commands: Command): void {
+  const group = commands.name() as keyof typeof HELD;
+  const { pauses, resumes, argument, examples } = HELD[group];
+  const isProducers = group === 'producers';
 
   define(commands, {
     name: 'list',
     description: `List the ${group} with their state and the routes that wait for them.`,
     examples: [`${group} list`],
-    run: async ({ operator }) => ({ items: await held.operations(operator).list() }),
+    run: async ({ operator }): Promise<{ items: View[] }> => ({ items: await operator[group].list() }),
     print({ items }) {
-      const columns: Columns<(typeof items)[number]> = {
-        [noun.toUpperCase()]: (view) => view[noun],
-        ...{ STATUS: 'status', SINCE: 'since', BY: 'changedBy', 'OPEN ROUTES': 'openRoutes' },
-        ...(held.isWeighed ? { WEIGHT: 'weight' } : {}),
-        REASON: 'reason',
-      };
-      printItems(items, columns, { flexible: held.isWeighed ? 6 : 5 });
+      printItems(
+        items,
+        {
+          [isProducers ? 'PRODUCER' : 'CHANNEL']: nameOf,
+          ...{ STATUS: 'status', SINCE: 'since', BY: 'changedBy', 'OPEN ROUTES': 'openRoutes' },
+          ...(isProducers ? { WEIGHT: 'weight' } : {}),
+          REASON: 'reason',
+        },
+        { flexible: isProducers ? 6 : 5 },
+      );
       for (const view of items) {
         const { status, drain } = view;
         if (status !== 'draining' || !drain) continue;
         report(
-          `${view[noun]}: ${drain.released} waiting routes released so far, ${drain.ratePerSecond} per second`,
+          `${nameOf(view)}: ${drain.released} waiting routes released so far, ${drain.ratePerSecond} per second`,
         );
       }
-      const silent = items.filter(({ isWorkflowSilent }) => isWorkflowSilent);
-      if (silent.length === 0) return;
-      const names = silent.map((view) => view[noun]).join(', ');
-      report(`no answer from the workflow of ${names}: shown as the database has it`);
+      const silent = items.filter(({ isWorkflowSilent }) => isWorkflowSilent).map(nameOf);
+      if (silent.length > 0)
+        report(`no answer from the workflow of ${silent.join(', ')}: shown as the database has it`);
     },
   });
 
   define(commands, {
     name: 'pause',
-    description: held.pauses,
-    args: [nameArgument()],
+    description: pauses,
+    args: [argument()],
     options: [reasonOption(), requestedByOption()],
-    examples: [`${group} pause ${held.examples.pause}`],
+    examples: [`${group} pause ${examples.pause}`],
     // With PostgreSQL alone: an operator who stops something does not wait for Temporal.
-    run: ({ operator }, options: Requested, name: Name) =>
-      held.operations(operator).pause(name, requestOf(options)),
+    run: ({ operator }, options: Requested, name: string) =>
+      operator[group].pause(name as never, requestOf(options)),
     print: printState,
     end({ isWorkflowSilent }, _, [name]) {
       report(`new publications wait until: galaxy-notify ${group} resume ${name}`);
@@ -118,8 +89,8 @@ function addCommands<Noun extends string, Name extends string>(
 
   define(commands, {
     name: 'resume',
-    description: held.resumes,
-    args: [nameArgument()],
+    description: resumes,
+    args: [argument()],
     options: [
       option(
         '--rate <n>',
@@ -128,16 +99,19 @@ function addCommands<Noun extends string, Name extends string>(
       ),
       requestedByOption(),
     ],
-    examples: [`${group} resume ${held.examples.resume}`],
+    examples: [`${group} resume ${examples.resume}`],
     needs: ['postgres', 'temporal'],
-    run: ({ operator }, { rate, requestedBy }: Requested & { rate?: number }, name: Name) =>
-      held.operations(operator).resume(name, { requestedBy, ...given({ ratePerSecond: rate }) }),
+    run: ({ operator }, { rate, requestedBy }: Requested & { rate?: number }, name: string) =>
+      operator[group].resume(name as never, { requestedBy, ...given({ ratePerSecond: rate }) }),
     print: printState,
     async end(_result, _options, [name], { operator }) {
-      const view = (await held.operations(operator).list()).find((one) => one[noun] === name);
+      const views: View[] = await operator[group].list();
+      const view = views.find((one) => nameOf(one) === name);
       if (view) report(`${countOf(view.openRoutes, 'route')} open of ${name}`);
     },
   });
+
+  if (isProducers) addWeight(commands);
 }
 
 function addWeight(producers: Command): void {
@@ -145,10 +119,7 @@ function addWeight(producers: Command): void {
     name: 'weight',
     description:
       "Set a producer's share of what waits in Temporal: with 0.2 it gets a fifth of what another one gets. Each has 1 at first.",
-    args: [
-      HELD_PRODUCERS.argument('<producer>'),
-      ['[weight]', `from ${LEAST_WEIGHT} to ${MOST_WEIGHT}`, parseWeight],
-    ],
+    args: [producerArgument(), ['[weight]', `from ${LEAST_WEIGHT} to ${MOST_WEIGHT}`, parseWeight]],
     options: [option('--clear', 'give it the usual weight again'), requestedByOption()],
     examples: ['producers weight game_lobby 0.2', 'producers weight game_lobby --clear'],
     needs: ['postgres', 'temporal'],

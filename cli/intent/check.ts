@@ -10,8 +10,7 @@ import { STREAM_START, compareEntryIds, entryIdAfter, newestEntryId } from '../.
 import { bridgeOperations } from '../../client/intent/bridge.ts';
 import type { OperatorResources } from '../../client/resources.ts';
 import type { Check, Diagnosis } from '../checks.ts';
-import { error, ok, rowCheck, warn, warnIf } from '../checks.ts';
-import { findIdsAhead } from '../consumer-group.ts';
+import { error, findIdsAhead, ok, rowCheck, warn, warnIf } from '../checks.ts';
 import { countOf, durationOf } from '../output.ts';
 
 /** An entry that waits longer says that no process reads, ms. */

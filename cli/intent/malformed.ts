@@ -62,6 +62,7 @@ export function addTo(malformed: Command): void {
       'malformed republish --code recipient_not_found --since 1h --dry-run',
       'malformed republish --code recipient_not_found --since 1h --rate 100',
     ],
+    oneHasDryRun: true,
     one: republishOne,
     many: (filter: MalformedFilter, options: Options) => ({
       ...{ what: 'refused intent', verb: 'republish', nothing: 'no refused entry matches' },

@@ -120,7 +120,7 @@ export function addPublishCommand(intents: Command): void {
       if (key === undefined) throw new UsageError('give --key, or --sample for an example with its own key');
       const intents = await intentsOf(type, key, options);
       if (!options.wait) {
-        return withRedis(async ({ redis, config, webUi }) =>
+        return withRedis(async (redis, config, webUi) =>
           showPublished(await publish(redis, config, intents, key, options), webUi, options),
         );
       }

@@ -8,12 +8,11 @@ import { entryFieldsOf, fieldNamedIn, parseIntent } from '../../api/intent/entry
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import { isJsonObject } from '../../api/json.ts';
 import { nearestOf } from '../../api/text.ts';
-import type { ExitCode } from '../command.ts';
-import { EXIT, UsageError, action } from '../command.ts';
-import { form } from '../definition.ts';
+import { EXIT, UsageError } from '../command.ts';
+import { defineLocal } from '../definition.ts';
 import { shell } from '../invocation.ts';
 import { catalogOfShell } from '../options.ts';
-import { countOf, printItems, printJson, report } from '../output.ts';
+import { countOf, printItems, report } from '../output.ts';
 
 /** A file is read as a whole. */
 const MAX_FILE_BYTES = 64 * 1024 * 1024;
@@ -34,36 +33,38 @@ type Verdict = { file: string; intent: number } & (
 );
 
 export function addValidateCommand(intents: Command): void {
-  form(intents, {
+  defineLocal(intents, {
     name: 'validate',
     description: 'Check intents in files as the service does, without any server.',
     args: [['<files...>', 'files with intents as JSON']],
     above: FORMS,
     examples: ['intents validate intents/*.json', 'intents validate --json - < intent.json'],
-  }).action(action<object, [string[]]>(({ json }, files) => validate(files, json)));
-}
-
-async function validate(files: readonly string[], json = false): Promise<ExitCode> {
-  const catalog = catalogOfShell();
-  const verdicts: Verdict[] = [];
-  for (const file of files) verdicts.push(...verdictsOf(catalog, file, await textOf(file)));
-  const refused = verdicts.filter(({ isValid }) => !isValid).length;
-  if (json) printJson({ items: verdicts });
-  else if (verdicts.length > 0) {
-    printItems(
-      verdicts,
-      {
-        FILE: 'file',
-        INTENT: 'intent',
-        VERDICT: (verdict) => (verdict.isValid ? 'valid' : verdict.code),
-        'TYPE OR PROBLEM': (verdict) => (verdict.isValid ? verdict.type : verdict.problem),
-      },
-      { flexible: 3 },
-    );
-  }
-  report(`${countOf(verdicts.length, 'intent')}, ${refused} would be refused`);
-  if (verdicts.length === 0) return EXIT.nothing;
-  return refused > 0 ? EXIT.failed : EXIT.done;
+    async run(_session, _options: object, files: string[]) {
+      const catalog = catalogOfShell();
+      const items: Verdict[] = [];
+      for (const file of files) items.push(...verdictsOf(catalog, file, await textOf(file)));
+      return { items };
+    },
+    print({ items }) {
+      if (items.length === 0) return;
+      printItems(
+        items,
+        {
+          FILE: 'file',
+          INTENT: 'intent',
+          VERDICT: (verdict) => (verdict.isValid ? 'valid' : verdict.code),
+          'TYPE OR PROBLEM': (verdict) => (verdict.isValid ? verdict.type : verdict.problem),
+        },
+        { flexible: 3 },
+      );
+    },
+    end({ items }) {
+      const refused = items.filter(({ isValid }) => !isValid).length;
+      report(`${countOf(items.length, 'intent')}, ${refused} would be refused`);
+      if (items.length === 0) return EXIT.nothing;
+      return refused > 0 ? EXIT.failed : EXIT.done;
+    },
+  });
 }
 
 /** @throws UsageError for a file that cannot be read, or is too large. */

@@ -1,9 +1,7 @@
 /** What can be wrong with mobile pushes: their consumer group, the table of device tokens, and jobs that failed. */
 import type { Pool } from 'pg';
-import type { CheckGroup, Diagnosis } from '../checks.ts';
-import { error, ok, rowCheck, warn } from '../checks.ts';
-import type { ConsumerGroup } from '../consumer-group.ts';
-import { consumerGroup } from '../consumer-group.ts';
+import type { CheckGroup, ConsumerGroup, Diagnosis } from '../checks.ts';
+import { consumerGroup, error, ok, rowCheck, warn } from '../checks.ts';
 
 export const mobileChecks = (db: Pool, group: ConsumerGroup): CheckGroup => [
   ['mobile: consumer group', () => consumerGroup(group, 'mobile-push')],

@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import { deviceTokenSchema } from '../../api/subscription/router-address.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
-import { isMeant } from '../bulk.ts';
+import { isMeant } from '../operations.ts';
 import { EXIT, UsageError, action, readSecret } from '../command.ts';
 import { form, option } from '../definition.ts';
 import type { Requested } from '../options.ts';

@@ -1,17 +1,15 @@
 /** `subscriptions`: what starts them over, pins routers, takes queues over, shows counters and gives up lost keys. */
-import { readFile } from 'node:fs/promises';
-import { text } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import { given } from '../../api/given.ts';
+import { jsonIn } from '../../api/json.ts';
 import type { RouterAddress } from '../../api/subscription/router-address.ts';
 import { ADDRESS_FORMS, AddressError, parseRouterAddress } from '../../api/subscription/router-address.ts';
 import { NotFoundError } from '../../client/errors.ts';
 import type { Abandoned, RetryFilter } from '../../client/subscription/upkeep.ts';
 import type { RouterState, RouterStates } from '../../workflows/subscription/contract.ts';
-import type { ExitCode, GlobalOptions } from '../command.ts';
-import { EXIT, UsageError, action, readSecret, showPage } from '../command.ts';
+import type { GlobalOptions } from '../command.ts';
+import { EXIT, UsageError, action, readSecret, readText, showPage } from '../command.ts';
 import { define, form, option } from '../definition.ts';
-import { shell } from '../invocation.ts';
 import type { Requested } from '../options.ts';
 import { limitOption, parseCount, requestedByOption } from '../options.ts';
 import { countOf, printItems, printJson, printLine, report } from '../output.ts';
@@ -96,7 +94,7 @@ export function addUpkeepCommands(subscriptions: Command): void {
 
   addStatistics(subscriptions);
 
-  form(subscriptions, {
+  define(subscriptions, {
     name: 'abandon',
     description:
       'Forget deleted connections and tokens whose keys are lost. No router is told. A key that is found again, and put back first, deletes them properly.',
@@ -105,11 +103,12 @@ export function addUpkeepCommands(subscriptions: Command): void {
       ...[option('--yes', 'do not ask'), requestedByOption()],
     ],
     examples: ['subscriptions abandon --dry-run', 'subscriptions abandon --yes'],
-  }).action(
-    action<AbandonOptions>((options) =>
-      withSession(['postgres'], ({ operator }) => abandon(operator, options)),
-    ),
-  );
+    run: ({ operator }, options: AbandonOptions) => abandon(operator, options),
+    print: ({ abandoned }) => abandoned && `${wordsOf(abandoned)} forgotten`,
+    end({ wouldAbandon }) {
+      if (wouldAbandon) report(`${wordsOf(wouldAbandon)} would be forgotten; nothing was done`);
+    },
+  });
 }
 
 interface RetryCommandOptions extends OperationCommandOptions {
@@ -177,21 +176,9 @@ function heldSince({ heldSinceMs, sessions }: RouterState): string | undefined {
 }
 
 /** @throws UsageError that quotes nothing of the file: it holds keys. */
-async function readList(file: string | undefined): Promise<unknown[]> {
-  let content: string;
-  try {
-    content = file === undefined ? await text(shell().stdin) : await readFile(file, 'utf8');
-  } catch (error) {
-    throw new UsageError(
-      `the file cannot be read: ${(error as NodeJS.ErrnoException).code ?? 'unknown reason'}`,
-    );
-  }
-  let value: unknown;
-  try {
-    value = JSON.parse(content);
-  } catch {
-    throw new UsageError('what is imported must be JSON');
-  }
+async function readList(file = '-'): Promise<unknown[]> {
+  const value = jsonIn(await readText(file, 'the file'));
+  if (value === undefined) throw new UsageError('what is imported must be JSON');
   if (!Array.isArray(value) || value.length === 0)
     throw new UsageError('what is imported must be a list of queues');
   return value as unknown[];
@@ -250,27 +237,20 @@ export async function readAddress(argument: string): Promise<string> {
   return argument === '-' || hasPassword ? readSecret(argument, 'an address with a password') : argument;
 }
 
-interface AbandonOptions extends GlobalOptions, Requested {
+interface AbandonOptions extends Requested {
   dryRun?: boolean;
   yes?: boolean;
 }
 
 async function abandon(
   { subscriptions }: Session['operator'],
-  { dryRun, yes, json, requestedBy }: AbandonOptions,
-): Promise<ExitCode> {
+  { dryRun, yes, requestedBy }: AbandonOptions,
+): Promise<{ wouldAbandon?: Abandoned; abandoned?: Abandoned }> {
   const found = await subscriptions.countUnreadableDeletions();
-  if (dryRun) {
-    if (json) printJson({ wouldAbandon: found });
-    report(`${wordsOf(found)} would be forgotten; nothing was done`);
-    return EXIT.done;
-  }
+  if (dryRun) return { wouldAbandon: found };
   if (found.connections + found.tokens === 0) throw new NotFoundError('nothing waits for a key that is lost');
   if (!yes) throw new UsageError(`this forgets ${wordsOf(found)}: add --yes, or --dry-run to look`);
-  const abandoned = await subscriptions.abandon({ requestedBy });
-  if (json) printJson({ abandoned });
-  else printLine(`${wordsOf(abandoned)} forgotten`);
-  return EXIT.done;
+  return { abandoned: await subscriptions.abandon({ requestedBy }) };
 }
 
 const wordsOf = ({ connections, tokens }: Abandoned): string =>

@@ -20,7 +20,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { jsonIn } from '../../api/json.ts';
 import type { SymbolMetadata, SymbolPush, TargetKind } from '../../api/symbol-config/push.ts';
 import { PUSH_SCHEMAS, isPushWebhookId } from '../../api/symbol-config/push.ts';
-import { within } from '../wait-until.ts';
+import { within } from '../../api/within.ts';
 import type { Answer, CallerProof, ReceiverLog, SignedCall } from '../webhook-proof.ts';
 import { answerTo, createProofCheck, problemIn } from '../webhook-proof.ts';
 

@@ -232,7 +232,7 @@ export const PLATFORM_MUTANTS: Mutant[] = [
   },
   {
     id: 'platform-bulk-asks',
-    file: 'cli/bulk.ts',
+    file: 'cli/operations.ts',
     find: 'if (!stdin.isTTY || json) {\n    throw new UsageError(`${what} asks first, which needs a terminal: ${advice}`);\n  }',
     replace: 'if (!stdin.isTTY || json) return true;',
     wrong: 'doubled',
@@ -241,7 +241,7 @@ export const PLATFORM_MUTANTS: Mutant[] = [
   },
   {
     id: 'platform-bulk-dry-run',
-    file: 'cli/bulk.ts',
+    file: 'cli/operations.ts',
     find: '    report(`${all} would be ${DONE[verb]}; nothing was done`);\n    return EXIT.done;',
     replace: '    report(`${all} would be ${DONE[verb]}; nothing was done`);',
     wrong: 'doubled',

@@ -6,7 +6,7 @@ import { diagnose, inspectStream, rewindPoint } from '../../activities/intent/st
 import { openStream } from '../../activities/stream-read.ts';
 import { offsetKey, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
 import { intentStreamChecks } from '../../cli/intent/check.ts';
-import { consumerGroup } from '../../cli/consumer-group.ts';
+import { consumerGroup } from '../../cli/checks.ts';
 import type { OperatorResources } from '../../client/resources.ts';
 import { findUnread } from '../../client/intent/why.ts';
 import { slotOfTests } from '../harness.ts';

@@ -5,7 +5,7 @@ import { PassThrough } from 'node:stream';
 import type { Shell } from '../../cli/invocation.ts';
 import { invoke } from '../../cli/invocation.ts';
 import { startProgress } from '../../cli/progress.ts';
-import { printable, tableOf } from '../../cli/table.ts';
+import { printable, tableOf } from '../../cli/output.ts';
 
 test('I40 tables are cut in one column only, and nothing in them acts on the terminal', () => {
   const rows = [['1790000000000-0', printable('bad \u001b[2J\u202e text '.repeat(5))]];

@@ -5,7 +5,7 @@ import { mobileChecks } from '../../cli/mobile-push/check.ts';
 import { subscriptionChecks } from '../../cli/subscription/check.ts';
 import { symbolChecks } from '../../cli/symbol-config/check.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
-import { consumerGroup } from '../../cli/consumer-group.ts';
+import { consumerGroup } from '../../cli/checks.ts';
 import { slotOfTests } from '../harness.ts';
 import { namespaceOf } from '../slots.ts';
 

@@ -51,7 +51,7 @@ test('I33 a gauge that hangs or fails silences no other, and a hanging server is
   expect(lines).toHaveLength(2);
   expect(lines).toEqual(
     expect.arrayContaining([
-      { gauge: 'hangs', reason: 'no answer within 50 ms' },
+      { gauge: 'hangs', reason: 'no answer within 0.05 s' },
       { gauge: 'fails', reason: 'no table' },
     ]),
   );

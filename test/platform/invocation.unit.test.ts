@@ -4,7 +4,7 @@ import { PassThrough, Writable } from 'node:stream';
 import { invoke, onStop } from '../../cli/invocation.ts';
 import { printJson, report } from '../../cli/output.ts';
 import { run } from '../../cli/run.ts';
-import { printable } from '../../cli/table.ts';
+import { printable } from '../../cli/output.ts';
 import { startCommand } from '../command-line.ts';
 
 const ENTRY = JSON.stringify({

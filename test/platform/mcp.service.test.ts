@@ -80,11 +80,11 @@ test('U10 an assistant looks, and has no tool that changes something unless the 
   });
   expect(await ask('notifications_show', { notificationId: id })).toMatchObject({ stage: 'accepted' });
   expect(await ask('top')).toMatchObject({ kinds: expect.any(Array) as unknown });
-  expect(await ask('doctor')).toMatchObject({ ok: expect.any(Number) as unknown });
+  expect(await ask('doctor')).toMatchObject({ isHealthy: expect.any(Boolean) as unknown });
 
   for (const [name, given, words] of [
     ['replay', { notificationId: id }, 'replay not found'],
-    ['pause', { kind: 'channels', name: 'email' }, 'pause not found'],
+    ['channels_pause', { channel: 'email' }, 'channels_pause not found'],
     ['dead_letters_list', { chanel: 'push' }, 'chanel'],
     ['dead_letters_list', { type: 'game.turn.redy' }, 'did you mean game.turn.ready?'],
     ['notifications_show', { notificationId: '1-1' }, '1-1'],
@@ -119,18 +119,18 @@ test('U10 a change shows what it would reach, reaches nothing newer, and is made
   const first = await publishDead('change/1', ['user-2']);
   const { call, ask } = await connect('--allow-changes', '--requested-by', 'alice');
   const dryRun = await ask<DryRun>('replay', { type: 'game.turn.ready', since: '1h' });
-  expect(dryRun.reaches).toContainEqual(expect.objectContaining({ channel: 'push' }));
+  expect(dryRun.reaches).toMatchObject({ groups: [{ channel: 'push' }] });
   const second = await publishDead('change/2', ['user-3']);
   await heal();
 
   for (const given of [{ token: 'another' }, { token: dryRun.token, channel: 'push' }, {}])
     expect(await call('replay', given)).toMatchObject({ isError: true });
-  expect(await call('cancel', { token: dryRun.token })).toMatchObject({ isError: true });
+  expect(await call('notifications_cancel', { token: dryRun.token })).toMatchObject({ isError: true });
 
   const { operationId } = await ask<OperationView>('replay', { token: dryRun.token, reason: 'INC-42' });
   expect(await call('replay', { token: dryRun.token })).toMatchObject({ isError: true });
   const view = await eventually('the replay to end', async () => {
-    const now = await ask<OperationView>('operations_show', { operationId });
+    const now = await ask<OperationView>('operations_show', { operation: operationId });
     return now.status === 'done' && now;
   });
   expect(view).toMatchObject({ requestedBy: 'alice', reason: 'INC-42' });
@@ -140,22 +140,25 @@ test('U10 a change shows what it would reach, reaches nothing newer, and is made
   });
   expect((await operatorOf(slot).notifications.show(second)).totals).toMatchObject({ dead_letter: 1 });
 
-  const hold = await ask<DryRun>('pause', { kind: 'producers', name: 'game_master' });
+  const hold = await ask<DryRun>('producers_pause', { producer: 'game_master' });
   expect(hold.reaches).toMatchObject({ producer: 'game_master', status: 'open' });
-  expect(await ask('pause', { token: hold.token, reason: 'INC-42' })).toMatchObject({ status: 'paused' });
+  expect(await ask('producers_pause', { token: hold.token, reason: 'INC-42' })).toMatchObject({
+    status: 'paused',
+  });
   const held = await publishTurn(slot.redis, 'change/3', ['user-4']);
   await eventually(
     'its routes to wait',
     async () => (await operatorOf(slot).notifications.show(held)).routes.length > 0,
   );
-  const cancel = await ask<DryRun>('cancel', { notificationId: held });
-  await ask('cancel', { token: cancel.token });
+  const cancel = await ask<DryRun>('notifications_cancel', { notificationId: held });
+  expect(cancel.reaches).toMatchObject({ notificationId: held });
+  await ask('notifications_cancel', { token: cancel.token });
   await eventually('its routes to be skipped', async () => {
     const { totals } = await operatorOf(slot).notifications.show(held);
     return totals['skipped'] === 2;
   });
-  const again = await ask<DryRun>('resume', { kind: 'producers', name: 'game_master' });
-  await ask('resume', { token: again.token });
+  const again = await ask<DryRun>('producers_resume', { producer: 'game_master' });
+  await ask('producers_resume', { token: again.token });
 
   const { items } = await ask<{ items: { action: string; requestedBy: string }[] }>('actions_list', {
     limit: 5,
