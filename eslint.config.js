@@ -12,13 +12,11 @@ const CONNECTIONS = [
   {
     selector:
       "NewExpression[callee.name='Redis'], NewExpression[callee.name='Pool'], NewExpression[callee.property.name='Pool']",
-    message:
-      'Connections of the service are opened in workers/{redis,postgres,temporal-connection}.ts only.',
+    message: 'Connections of the service are opened in workers/{redis,postgres,temporal-connection}.ts only.',
   },
   {
     selector: "CallExpression[callee.object.name=/^(Native)?Connection$/][callee.property.name='connect']",
-    message:
-      'Connections of the service are opened in workers/{redis,postgres,temporal-connection}.ts only.',
+    message: 'Connections of the service are opened in workers/{redis,postgres,temporal-connection}.ts only.',
   },
 ];
 /** They load bytes before anybody knows how many. */

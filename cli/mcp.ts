@@ -98,7 +98,7 @@ async function serve(whole: Whole, { allowChanges, requestedBy: by }: ServeOptio
       // Strict: a filter with a misspelt name would reach everything.
       inputSchema: z.strictObject(input),
     };
-    server.registerTool(path.replaceAll(/[ -]/g, '_'), settings, (args) => call(() => work(args)));
+    server.registerTool(path.replaceAll(/[ -]/g, '_'), settings, (args) => call(() => work(args as Given)));
   }
 
   const closed = new Promise<void>((resolve) => (server.server.onclose = resolve));
@@ -119,7 +119,8 @@ async function serve(whole: Whole, { allowChanges, requestedBy: by }: ServeOptio
   await Promise.allSettled(calls);
 }
 
-type Given = Record<string, unknown>;
+/** What the schemas of the tools let through. */
+type Given = Readonly<Record<string, string | number | boolean | undefined>>;
 
 interface Tool {
   input: z.ZodRawShape;
