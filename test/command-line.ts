@@ -10,7 +10,7 @@ import type { StopSignal } from '../api/interrupts.ts';
 import { run } from '../cli/run.ts';
 import { eventually } from './eventually.ts';
 import type { Slot } from './harness.ts';
-import { ofTests } from './of-tests.ts';
+import { ofEachTest, ofTests } from './of-tests.ts';
 import { PROGRAM_ENV } from './program-env.ts';
 import { asUser } from './redis-users.ts';
 import { namespaceOf } from './slots.ts';
@@ -86,12 +86,15 @@ export function spawnCli(args: string[], env: Env): ChildProcessByStdio<null, Re
 const usersOf = (changes: Env) =>
   changes['NOTIFICATION_REDIS_MASTER_ADDR'] === undefined ? asUser('operator') : {};
 
-/** The command line with the servers of a slot of tests, or of a slot that is taken first. */
-export const cliOfTests = (slot: Slot | (() => Slot)): ReturnType<typeof cliFor> =>
-  ofTests(
+const cliOf = (of: typeof ofTests) => (slot: Slot | (() => Slot)) =>
+  of(
     () => cliFor(typeof slot === 'function' ? slot() : slot),
     (cli) => cli.dispose(),
   );
+/** The command line of a file of tests. */
+export const cliOfTests = cliOf(ofTests);
+/** The one of each test. */
+export const cliOfEachTest = cliOf(ofEachTest);
 
 /** The command line with the servers of a slot. Call `dispose` at the end. */
 export function cliFor(slot: Slot) {

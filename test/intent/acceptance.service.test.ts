@@ -1,10 +1,11 @@
 /** Acceptance when lookups fail, for some or for one for ever: who gets what, who waits for whom, and who sees it. */
-import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
+import { publishIntent } from '../../client/notificationintent.ts';
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import { eventually, slotOfTests, operatorOfTests } from '../harness.ts';
 import { resultOf, routesOf } from './rows.ts';
+import { turnIntent } from './entries.ts';
 
 const MOST_LOOKUPS = 8;
 const STREAM_LENGTH = 400;
@@ -12,15 +13,15 @@ const USER = { email: 'someone@example.com', preferredLanguage: 'en' };
 
 const slot = slotOfTests();
 const operator = operatorOfTests(slot, 'http://ui.test');
-beforeAll(async () => {
-  await slot.startService({
+beforeAll(() =>
+  slot.startService({
     // What is delivered does not matter here; acceptance is the same.
     NOTIFICATION_ROUTE_DISPATCH: 'on_failure',
     NOTIFICATION_USER_SERVICE_MAX_LOOKUPS: String(MOST_LOOKUPS),
     NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '2',
     NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: String(STREAM_LENGTH),
-  });
-});
+  }),
+);
 afterEach(() => slot.userService.heal());
 
 const users = (prefix: string, count: number): string[] =>
@@ -32,15 +33,7 @@ function known(...ids: string[]): string[] {
 }
 
 const publish = (idempotencyKey: string, recipientUserIds: string[], gameName = 'G'): Promise<string> =>
-  publishIntent(
-    slot.redis,
-    newGameTurnReady({
-      idempotencyKey,
-      recipientUserIds,
-      occurredAt: 1_790_000_000_000,
-      payload: { game_id: 'g', game_name: gameName, turn_number: 1 },
-    }),
-  );
+  publishIntent(slot.redis, turnIntent(idempotencyKey, recipientUserIds, { game_name: gameName }));
 
 const deliveredTo = (recipients: number) => ({
   outcome: 'accepted',

@@ -306,9 +306,7 @@ const sorted = (verdict: Verdict): [string, string | number][] => Object.entries
 
 describe('published from another language', () => {
   const slot = slotOfTests();
-  beforeAll(async () => {
-    await slot.startService();
-  });
+  beforeAll(() => slot.startService());
 
   const redisUrl = () => `redis://${slot.endpoints.redis.host}:${slot.endpoints.redis.port}/${slot.slot}`;
 

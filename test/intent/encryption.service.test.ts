@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { Client } from '@temporalio/client';
 import { dataConverterWith } from '../../api/payload-codec.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
-import { cliFor } from '../command-line.ts';
+import { cliOfTests } from '../command-line.ts';
 import { eventually, untilStarted, slotOfTests } from '../harness.ts';
 import { GATEWAY } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
@@ -13,6 +13,7 @@ const key = { id: 'test', key: randomBytes(32) };
 const NOTIFICATION_PAYLOAD_KEYS = `${key.id}:${key.key.toString('base64')}`;
 
 const slot = slotOfTests();
+const bench = cliOfTests(slot);
 let reader: Client;
 beforeAll(async () => {
   await slot.startService({
@@ -61,30 +62,26 @@ test('I25 I40 an intent goes its way, fails and is replayed, and Temporal holds 
 });
 
 test('I40 the command line reads and steers with the same keys, and without them sees all else', async () => {
-  const { cli, dispose } = cliFor(slot);
+  const { cli } = bench;
   const withKeys = { changes: { NOTIFICATION_PAYLOAD_KEYS } };
   const readJson = async <T>(args: string[], more: { changes?: Record<string, string> } = withKeys) =>
     JSON.parse((await cli([...args, '--json'], more)).stdout) as T;
   const status = (more?: { changes?: Record<string, string> }) =>
     readJson<{ lastFailure?: string; progress?: { offset: string } }>(['bridge', 'status'], more);
-  try {
-    const id = await publishTurn(slot.redis, 'secret-key-2');
-    await untilStarted(slot.client.workflow.getHandle(notificationWorkflowId(id)));
-    const shown = await cli(['notifications', 'show', id, '--json'], withKeys);
-    expect(shown).toMatchObject({ code: 0, stderr: '' });
-    expect(await cli(['channels', 'pause', 'email', '--json'], withKeys)).toMatchObject({ code: 0 });
+  const id = await publishTurn(slot.redis, 'secret-key-2');
+  await untilStarted(slot.client.workflow.getHandle(notificationWorkflowId(id)));
+  const shown = await cli(['notifications', 'show', id, '--json'], withKeys);
+  expect(shown).toMatchObject({ code: 0, stderr: '' });
+  expect(await cli(['channels', 'pause', 'email', '--json'], withKeys)).toMatchObject({ code: 0 });
 
-    // Heartbeats of the reader are sealed, too, and why it failed.
-    await eventually('a heartbeat', async () => (await status()).progress?.offset.includes('-'));
-    const { findings } = await readJson<{ findings: { name: string; status: string }[] }>(['doctor']);
-    expect(findings.find(({ name }) => name === 'stream reader')).toMatchObject({ status: 'ok' });
-    await slot.redis.rename('notification:intents', 'aside');
-    await slot.redis.set('notification:intents', 'not a stream');
-    await eventually('the failure', async () => (await status()).lastFailure?.includes('WRONGTYPE'));
-    const withoutKeys = await status({});
-    expect(withoutKeys).toMatchObject({ attempt: expect.any(Number), lastFailure: 'Encoded failure' });
-    expect(withoutKeys.progress).toBeUndefined();
-  } finally {
-    dispose();
-  }
+  // Heartbeats of the reader are sealed, too, and why it failed.
+  await eventually('a heartbeat', async () => (await status()).progress?.offset.includes('-'));
+  const { findings } = await readJson<{ findings: { name: string; status: string }[] }>(['doctor']);
+  expect(findings.find(({ name }) => name === 'stream reader')).toMatchObject({ status: 'ok' });
+  await slot.redis.rename('notification:intents', 'aside');
+  await slot.redis.set('notification:intents', 'not a stream');
+  await eventually('the failure', async () => (await status()).lastFailure?.includes('WRONGTYPE'));
+  const withoutKeys = await status({});
+  expect(withoutKeys).toMatchObject({ attempt: expect.any(Number), lastFailure: 'Encoded failure' });
+  expect(withoutKeys.progress).toBeUndefined();
 });

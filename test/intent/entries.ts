@@ -70,6 +70,19 @@ export function expectStorable(malformed: MalformedIntent): void {
   expect(JSON.parse(JSON.stringify(malformed.rawFields))).toEqual(malformed.rawFields);
 }
 
+/** An intent of `game.turn.ready`, the same each time, to `user-1` unless told otherwise. */
+export const turnIntent = (
+  idempotencyKey: string,
+  recipientUserIds: string[] = ['user-1'],
+  payload: { game_name?: string; turn_number?: number } = {},
+) =>
+  newGameTurnReady({
+    idempotencyKey,
+    occurredAt: 1_790_000_000_000,
+    recipientUserIds,
+    payload: { game_id: 'g', game_name: 'G', turn_number: 1, ...payload },
+  });
+
 /** Publishes `game.turn.ready`, to `user-1` unless told otherwise. @returns the notification id. */
 export const publishTurn = (
   redis: StreamAppender,

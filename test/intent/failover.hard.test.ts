@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import type { TcpProxy } from '../../dev/servers/tcp-proxy.ts';
 import { routeWorkflowId } from '../../workflows/intent/contract.ts';
-import { cliFor } from '../command-line.ts';
+import { cliOfEachTest } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import type { RedisServer, RedisServers } from '../redis-servers.ts';
@@ -39,6 +39,7 @@ afterEach(async () => {
   await slot.release();
 });
 
+const cli = cliOfEachTest(() => slot);
 const startService = (env: Record<string, string>) =>
   slot.startService(
     { NOTIFICATION_REDIS_DB: '0', ...env },
@@ -288,23 +289,18 @@ describe('replicas that must have what was handed off', () => {
   test(
     'I55 doctor says when fewer replicas follow than must have a hand-off',
     async () => {
-      const { untilFound, dispose } = cliFor(slot);
       const changes = {
         NOTIFICATION_REDIS_MASTER_ADDR: `${address.host}:${address.port}`,
         NOTIFICATION_REDIS_DB: '0',
         NOTIFICATION_REDIS_MIN_REPLICAS: '1',
       };
-      const shown = (expected: object) => untilFound({ 'Redis: replicas': expected }, changes, LIMIT_MS);
-      try {
-        await shown({ status: 'ok', detail: '1 online, 1 must have a hand-off' });
-        await cutLink();
-        await eventually('the master to notice', async () =>
-          (await master.client.info('replication')).includes('connected_slaves:0'),
-        );
-        await shown({ status: 'error', detail: '0 online, 1 must have a hand-off' });
-      } finally {
-        dispose();
-      }
+      const shown = (expected: object) => cli.untilFound({ 'Redis: replicas': expected }, changes, LIMIT_MS);
+      await shown({ status: 'ok', detail: '1 online, 1 must have a hand-off' });
+      await cutLink();
+      await eventually('the master to notice', async () =>
+        (await master.client.info('replication')).includes('connected_slaves:0'),
+      );
+      await shown({ status: 'error', detail: '0 online, 1 must have a hand-off' });
     },
     4 * LIMIT_MS,
   );

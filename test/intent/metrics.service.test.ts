@@ -2,13 +2,13 @@
 import type { NotificationIntent } from '../../client/notificationintent.ts';
 import {
   newGameGenerationFailed,
-  newGameTurnReady,
   newLobbyMembershipApproved,
   publishIntent,
 } from '../../client/notificationintent.ts';
 import type { Service } from '../../workers/service.ts';
 import { eventually, slotOfTests } from '../harness.ts';
 import { collectorOfTests } from '../otlp-collector.ts';
+import { turnIntent } from './entries.ts';
 
 const GATEWAY = 'gateway:client-events';
 const INTENTS = 'notification:intents';
@@ -55,14 +55,8 @@ beforeAll(async () => {
 });
 
 const publish = (intent: NotificationIntent) => publishIntent(slot.redis, intent);
-const turnReady = (idempotencyKey: string, recipientUserIds: string[], turn_number = 1) =>
-  newGameTurnReady({
-    idempotencyKey,
-    recipientUserIds,
-    // Part of what makes two intents the same.
-    occurredAt: 1_790_000_000_000,
-    payload: { game_id: 'g', game_name: 'G', turn_number },
-  });
+const turnReady = (key: string, recipients: string[], turn_number = 1) =>
+  turnIntent(key, recipients, { turn_number });
 
 async function publishMix(): Promise<void> {
   // A stream that takes no entries, as Redis itself refuses them.

@@ -18,9 +18,7 @@ const BY = { requestedBy: 'nina' };
 const slot = slotOfTests();
 const operator = operatorOfTests(slot);
 
-beforeAll(async () => {
-  await startService();
-});
+beforeAll(() => startService());
 
 const startService = () =>
   slot.startService({

@@ -1,7 +1,6 @@
 /** A Redis that dies with all its data, again and again under load: the outbox and the rows of routes fill it again. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import { newGameTurnReady } from '../../client/notificationintent.ts';
 import type { OutboxRelay } from '../../client/outbox.ts';
 import { outboxStatus, publishToOutbox, startOutboxRelay } from '../../client/outbox.ts';
 import type { Slot } from '../harness.ts';
@@ -11,6 +10,7 @@ import { createRedisServers } from '../redis-servers.ts';
 import { outboundIds } from '../service-process.ts';
 import type { Shop } from './shop.ts';
 import { createShop } from './shop.ts';
+import { turnIntent } from './entries.ts';
 
 /** Before each death, ms: shorter and longer than an outbound stream takes to settle, which is six leases. */
 const PAUSES_MS = [500, 4_000, 13_000, 2_500, 300, 12_500, 3_500, 800, 13_500, 1_000];
@@ -68,15 +68,7 @@ test(
     const producer = (async () => {
       while (!producing.signal.aborted) {
         const idempotencyKey = `key-${written}`;
-        await publishToOutbox(
-          shop,
-          newGameTurnReady({
-            idempotencyKey,
-            recipientUserIds: ['user-1'],
-            occurredAt: 1_790_000_000_000,
-            payload: { game_id: 'game-7', game_name: 'Andromeda', turn_number: written + 1 },
-          }),
-        );
+        await publishToOutbox(shop, turnIntent(idempotencyKey, undefined, { turn_number: written + 1 }));
         written += 1;
         await sleep(PACE_MS);
       }

@@ -12,7 +12,6 @@ import { envelopeOf } from '../../api/intent/entry.ts';
 import { offsetKey } from '../../api/intent/stream.ts';
 import { withOutbox } from '../../client/intent/outbox-rows.ts';
 import { batchKey } from '../../client/intent/outbox-stream.ts';
-import { newGameTurnReady } from '../../client/notificationintent.ts';
 import type { OutboxLog, OutboxRelay, OutboxRelayOptions } from '../../client/outbox.ts';
 import {
   listOutbox,
@@ -27,6 +26,7 @@ import { eventually, slotOfTests } from '../harness.ts';
 import type { Shop } from './shop.ts';
 import { createShop } from './shop.ts';
 import { parseIntent } from './galaxy.ts';
+import { turnIntent } from './entries.ts';
 
 const STREAM = 'notification:intents';
 /** Quick, so that each test waits for conditions and not for intervals. */
@@ -74,12 +74,7 @@ function withEval(around: (args: unknown[], evaluate: () => Promise<unknown>) =>
 }
 
 const intentOf = (idempotencyKey: string, turn = 1) =>
-  newGameTurnReady({
-    idempotencyKey,
-    recipientUserIds: ['user-1'],
-    occurredAt: 1_790_000_000_000,
-    payload: { game_id: 'game-7', game_name: 'Andromeda', turn_number: turn },
-  });
+  turnIntent(idempotencyKey, undefined, { turn_number: turn });
 const write = (key: string, turn?: number, client: Pool | PoolClient = db) =>
   publishToOutbox(client, intentOf(key, turn));
 

@@ -1,6 +1,5 @@
 /** A store that was put back to an earlier state while the others went on: what it has forgotten is done again. */
 import { envelopeOf } from '../../api/intent/entry.ts';
-import { newGameTurnReady } from '../../client/notificationintent.ts';
 import type { StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
 import { REPLAY_SIGNAL, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
@@ -9,7 +8,7 @@ import { keepRows } from '../put-back.ts';
 import { GATEWAY, OFFSET_KEY, deliveriesTo, outboundIds } from '../service-process.ts';
 import { namespaceOf } from '../slots.ts';
 import { writeRows } from '../../dev/intent-rows.ts';
-import { accepted, publishTurn, turn } from './entries.ts';
+import { accepted, publishTurn, turn, turnIntent } from './entries.ts';
 import { EMAIL, PUSH, bothPublished, intentStatusOf, routeIn } from './rows.ts';
 
 const INTENTS = 'notification:intents';
@@ -162,10 +161,7 @@ test('I52 intent-D2 after a loss of Redis an hour is read again, of which nothin
   await lookedAt(ids[2]!);
   await before.stop();
   // Long delivered, and forgotten by everybody. It came before the others.
-  const intent = newGameTurnReady({
-    ...{ idempotencyKey: 'old', occurredAt: Date.now(), recipientUserIds: ['user-1'] },
-    payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-  });
+  const intent = turnIntent('old');
   const entries = await slot.redis.xrange(INTENTS, '-', '+');
   await slot.redis.del(INTENTS);
   const old = `${Date.now() - 2 * 3_600_000}-0`;

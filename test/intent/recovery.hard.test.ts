@@ -1,9 +1,9 @@
 /** What goes away and comes back: the service itself, the progress of its reader, its connections. */
-import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
+import { publishIntent } from '../../client/notificationintent.ts';
 import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
 import { eventually, slotOfEachTest } from '../harness.ts';
 import { GATEWAY, OFFSET_KEY, allPublished, deliveriesTo, outboundIds } from '../service-process.ts';
-import { publishTurn } from './entries.ts';
+import { publishTurn, turnIntent } from './entries.ts';
 import { bothPublished, resultOf } from './rows.ts';
 
 const slot = slotOfEachTest();
@@ -38,9 +38,7 @@ test('I36 two services share the work without doing any of it twice', async () =
 
 test('I9 identical concurrent intents leave one record, conflicting ones are refused', async () => {
   await slot.startService();
-  const options = { idempotencyKey: 'at-once', recipientUserIds: ['user-1'], occurredAt: 1790000000000 };
-  const intent = (turn: number) =>
-    newGameTurnReady({ ...options, payload: { game_id: 'g', game_name: 'G', turn_number: turn } });
+  const intent = (turn: number) => turnIntent('at-once', undefined, { turn_number: turn });
   const ids = await Promise.all(
     Array.from({ length: 40 }, (_, index) => publishIntent(slot.redis, intent(index % 2))),
   );

@@ -15,12 +15,12 @@ import { publishTurn } from './entries.ts';
 import { PUSH, routeIn } from './rows.ts';
 
 const slot = slotOfTests();
-beforeAll(async () => {
-  await slot.startService({
+beforeAll(() =>
+  slot.startService({
     NOTIFICATION_ROUTE_BACKOFF_MIN: '20ms',
     NOTIFICATION_ROUTE_BACKOFF_MAX: '40ms',
-  });
-});
+  }),
+);
 afterEach(async () => {
   // Otherwise what their streams have lost would be handed off again.
   await slot.db.query('DELETE FROM notification.records');

@@ -1,10 +1,9 @@
 /** Redis behind sentinels, which make another server the master while intents come in. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import { newGameTurnReady } from '../../client/notificationintent.ts';
 import type { OutboxRelay } from '../../client/outbox.ts';
 import { publishToOutbox, startOutboxRelay } from '../../client/outbox.ts';
-import { cliFor } from '../command-line.ts';
+import { cliOfEachTest } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import type { Sentinels } from '../redis-sentinels.ts';
@@ -14,6 +13,7 @@ import { createRedisServers } from '../redis-servers.ts';
 import { deliveriesTo, outboundIds } from '../service-process.ts';
 import type { Shop } from './shop.ts';
 import { createShop } from './shop.ts';
+import { turnIntent } from './entries.ts';
 
 const NAME = 'notifications';
 const PASSWORD = 'sentinels-5cf0a91be37d';
@@ -49,6 +49,8 @@ afterEach(async () => {
   await producerDatabase.drop();
   await slot.release();
 });
+
+const cli = cliOfEachTest(() => slot);
 
 /** A replica of the server at an address, which sentinels find there. */
 async function startReplica(of: { host: string; port: number }): Promise<RedisServer> {
@@ -99,12 +101,7 @@ async function startProducer({ addresses }: Sentinels) {
       const ending = new AbortController();
       const producing = (async () => {
         while (!ending.signal.aborted) {
-          const intent = newGameTurnReady({
-            idempotencyKey: `key-${written}`,
-            recipientUserIds: ['user-1'],
-            occurredAt: 1_790_000_000_000,
-            payload: { game_id: 'game-7', game_name: 'Andromeda', turn_number: written + 1 },
-          });
+          const intent = turnIntent(`key-${written}`, undefined, { turn_number: written + 1 });
           await publishToOutbox(shop, intent);
           written += 1;
           await sleep(PACE_MS);
@@ -157,52 +154,47 @@ test(
     await sentinels.awaitReplica();
     await startService(sentinels);
     const producer = await startProducer(sentinels);
-    const { untilFound, dispose } = cliFor(slot);
     const ofService = { NOTIFICATION_REDIS_MASTER_ADDR: '', ...through(sentinels) };
     const shown = (sentinelsFound: object, redisFound: object, changes = {}) =>
-      untilFound(
+      cli.untilFound(
         { 'Redis: sentinels': sentinelsFound, Redis: redisFound },
         { ...ofService, ...changes },
         LIMIT_MS,
       );
-    try {
-      let masterNow = await sentinels.master();
-      let beganAt = 0;
-      let count = await producer.around(async () => {
-        beganAt = Date.now();
-        await sentinels!.switchOver();
-        masterNow = await sentinels!.awaitOther(masterNow);
-      });
-      const tookSwitch = await allArrived(serverAt(servers, masterNow), count, beganAt);
+    let masterNow = await sentinels.master();
+    let beganAt = 0;
+    let count = await producer.around(async () => {
+      beganAt = Date.now();
+      await sentinels!.switchOver();
+      masterNow = await sentinels!.awaitOther(masterNow);
+    });
+    const tookSwitch = await allArrived(serverAt(servers, masterNow), count, beganAt);
 
-      await sentinels.awaitReplica();
-      const ok = { status: 'ok' };
-      const detail = `3 of 3 answer, master ${masterNow}, replicas 1, quorum 2 of 3`;
-      await shown({ ...ok, detail }, ok);
+    await sentinels.awaitReplica();
+    const ok = { status: 'ok' };
+    const detail = `3 of 3 answer, master ${masterNow}, replicas 1, quorum 2 of 3`;
+    await shown({ ...ok, detail }, ok);
 
-      let failedOverMs = 0;
-      count = await producer.around(async () => {
-        beganAt = Date.now();
-        process.kill(serverAt(servers, masterNow).server.pid, 'SIGKILL');
-        masterNow = await sentinels!.awaitOther(masterNow);
-        failedOverMs = Date.now() - beganAt;
-      });
-      const tookDeath = await allArrived(serverAt(servers, masterNow), count, beganAt);
+    let failedOverMs = 0;
+    count = await producer.around(async () => {
+      beganAt = Date.now();
+      process.kill(serverAt(servers, masterNow).server.pid, 'SIGKILL');
+      masterNow = await sentinels!.awaitOther(masterNow);
+      failedOverMs = Date.now() - beganAt;
+    });
+    const tookDeath = await allArrived(serverAt(servers, masterNow), count, beganAt);
 
-      await sentinels.stopOne();
-      const two = expect.stringMatching(new RegExp(`^2 of 3 answer, master ${masterNow},`)) as string;
-      await shown({ status: 'warn', detail: two }, ok);
-      await shown(
-        { status: 'error', detail: '2 of 3 answer, and know no master unknown' },
-        { detail: expect.stringContaining('the sentinels know no master of the name') },
-        through(sentinels, 'unknown'),
-      );
-      console.info(
-        `${count} intents; switchover: all within ${tookSwitch} ms; death: another master after ${failedOverMs} ms, all within ${tookDeath} ms`,
-      );
-    } finally {
-      dispose();
-    }
+    await sentinels.stopOne();
+    const two = expect.stringMatching(new RegExp(`^2 of 3 answer, master ${masterNow},`)) as string;
+    await shown({ status: 'warn', detail: two }, ok);
+    await shown(
+      { status: 'error', detail: '2 of 3 answer, and know no master unknown' },
+      { detail: expect.stringContaining('the sentinels know no master of the name') },
+      through(sentinels, 'unknown'),
+    );
+    console.info(
+      `${count} intents; switchover: all within ${tookSwitch} ms; death: another master after ${failedOverMs} ms, all within ${tookDeath} ms`,
+    );
   },
   5 * LIMIT_MS,
 );

@@ -16,9 +16,7 @@ const LONG_LADDER = {
 };
 
 const slot = slotOfTests();
-beforeAll(async () => {
-  await slot.startService(LONG_LADDER);
-});
+beforeAll(() => slot.startService(LONG_LADDER));
 afterEach(async () => {
   slot.userService.heal();
   await Promise.all([resume('push'), resume('email')]);

@@ -9,9 +9,7 @@ import { GROUP, JOBS, QUICK, mobileOfTests } from './jobs.ts';
 
 const slot = slotOfTests();
 const mobile = mobileOfTests(slot);
-beforeAll(async () => {
-  await slot.startService(QUICK);
-});
+beforeAll(() => slot.startService(QUICK));
 afterEach(() => slot.fcm.heal());
 
 const error = (name: 'UNAVAILABLE' | 'UNREGISTERED' | 'SENDER_ID_MISMATCH' | 'QUOTA_EXCEEDED') => ({

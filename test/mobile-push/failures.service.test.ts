@@ -5,9 +5,7 @@ import { QUICK, mobileOfTests } from './jobs.ts';
 
 const slot = slotOfTests();
 const mobile = mobileOfTests(slot);
-beforeAll(async () => {
-  await slot.startService({ ...QUICK, NOTIFICATION_MOBILE_SEND_ATTEMPTS: '2' });
-});
+beforeAll(() => slot.startService({ ...QUICK, NOTIFICATION_MOBILE_SEND_ATTEMPTS: '2' }));
 afterEach(() => slot.fcm.heal());
 
 const failWith = (token: string, error: FcmError, more: { times?: number; retryAfter?: string } = {}) => {

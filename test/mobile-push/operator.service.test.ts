@@ -11,14 +11,14 @@ const slot = slotOfTests();
 const mobile = mobileOfTests(slot);
 const bench = cliOfTests(slot);
 
-beforeAll(async () => {
-  await slot.startService({
+beforeAll(() =>
+  slot.startService({
     ...QUICK,
     NOTIFICATION_MOBILE_SEND_ATTEMPTS: '2',
     // What a test has lost is not to be found before it looks.
     NOTIFICATION_RECONCILIATION_INTERVAL: '24h',
-  });
-});
+  }),
+);
 afterEach(() => slot.fcm.heal());
 
 const send = (userId: string, ...more: string[]) =>

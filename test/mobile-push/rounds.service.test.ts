@@ -17,9 +17,7 @@ const ROUNDS = 60;
 
 const slot = slotOfTests();
 const mobile = mobileOfTests(slot);
-beforeAll(async () => {
-  await slot.startService({ ...QUICK, NOTIFICATION_MOBILE_SEND_ATTEMPTS: '4' });
-});
+beforeAll(() => slot.startService({ ...QUICK, NOTIFICATION_MOBILE_SEND_ATTEMPTS: '4' }));
 afterEach(() => slot.fcm.heal());
 
 const tokensOf = (name: string) => Array.from({ length: DEVICES }, (_, index) => `${name}-${index}`);

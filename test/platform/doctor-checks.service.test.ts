@@ -10,9 +10,7 @@ import { slotOfTests } from '../harness.ts';
 import { namespaceOf } from '../slots.ts';
 
 const slot = slotOfTests();
-beforeAll(async () => {
-  await createDeviceTokens(slot.ownerDsn, { samples: false });
-});
+beforeAll(() => createDeviceTokens(slot.ownerDsn, { samples: false }));
 
 const HOUR = 3_600_000;
 

@@ -14,7 +14,6 @@ import { readEntries } from '../../client/places.ts';
 import { writeRows } from '../../dev/intent-rows.ts';
 import { PLANTS, plantCauses, plantedUser } from '../../dev/planted-causes.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
-import type { CallbackBench } from '../account-callback/callbacks.ts';
 import {
   HOUR,
   MINUTE,
@@ -24,8 +23,9 @@ import {
   takeCallbackBench,
   track,
 } from '../account-callback/callbacks.ts';
-import { cliFor } from '../command-line.ts';
+import { cliOfEachTest } from '../command-line.ts';
 import { eventually, operatorOf, resourcesOf, slotOfTests, slotOfEachTest } from '../harness.ts';
+import { ofEachTest } from '../of-tests.ts';
 import { accepted, turn } from '../intent/entries.ts';
 import { forgottenKeyOf, placesWith, rowsOfAll } from '../kept.ts';
 import { mobilePushOf } from '../mobile-push/jobs.ts';
@@ -280,14 +280,14 @@ describe('a running service', () => {
   const OF_OTHERS = [MAIL, INTENTS];
   const STAYS = 'other-user';
 
-  let bench: CallbackBench;
-
   const slot = slotOfEachTest();
-  let cli: ReturnType<typeof cliFor>;
+  const cli = cliOfEachTest(slot);
+  const bench = ofEachTest(
+    () => takeCallbackBench(slot),
+    (taken) => taken.release(),
+  );
   beforeEach(async () => {
     await createDeviceTokens(slot.ownerDsn, { samples: false });
-    bench = await takeCallbackBench(slot);
-    cli = cliFor(slot);
     slot.userService.setUser(GONE, { email: ADDRESS, preferredLanguage: 'en' });
     slot.userService.setUser(STAYS, { email: 'other@example.com', preferredLanguage: 'en' });
     await bench.setClock(NOON_YESTERDAY + MINUTE);
@@ -296,10 +296,6 @@ describe('a running service', () => {
       NOTIFICATION_OUTCOMES: 'all',
       NOTIFICATION_ADMIN_EMAILS_GEO_REVIEW_RECOMMENDED: 'boss@example.com',
     });
-  });
-  afterEach(async () => {
-    cli.dispose();
-    await bench.release();
   });
 
   const turnFor = (key: string, ...recipientUserIds: string[]) =>

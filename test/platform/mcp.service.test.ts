@@ -14,12 +14,12 @@ const clients: Client[] = [];
 afterAll(() => Promise.all(clients.map((client) => client.close())));
 const slot = slotOfTests();
 const cli = cliOfTests(slot);
-beforeAll(async () => {
-  await slot.startService({
+beforeAll(() =>
+  slot.startService({
     NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms',
     NOTIFICATION_ROUTE_BACKOFF_MAX: '100ms',
-  });
-});
+  }),
+);
 
 /** @returns a function that asks a separate server. */
 async function connect(...args: string[]) {

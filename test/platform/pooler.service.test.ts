@@ -3,7 +3,6 @@ import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { sessionOptions } from '../../api/postgres-session.ts';
 import { openDatabase } from '../../client/connect.ts';
-import { newGameTurnReady } from '../../client/notificationintent.ts';
 import { outboxStatus, publishToOutbox, readOutboxSql, startOutboxRelay } from '../../client/outbox.ts';
 import { migrate, migrateOrCheck } from '../../migrations/migrate.ts';
 import { cliOfTests } from '../command-line.ts';
@@ -11,6 +10,7 @@ import { eventually } from '../eventually.ts';
 import { slotOfTests } from '../harness.ts';
 import type { Pooler } from '../pooler.ts';
 import { SERVER_CONNECTIONS, startPooler } from '../pooler.ts';
+import { turnIntent } from '../intent/entries.ts';
 
 const ROLE = `pooled_${randomUUID().slice(0, 8)}`;
 /** Made at the same time, so that a pooler of few connections gives each to several. */
@@ -55,9 +55,7 @@ describe('through PgBouncer', () => {
     dsn.searchParams.set('pgbouncer', 'true');
     pooledDsn = dsn.href;
   });
-  afterAll(async () => {
-    await pooler.stop();
-  });
+  afterAll(() => pooler.stop());
 
   /** Connections of before keep the settings that they began with. */
   const endSessions = () =>
@@ -139,15 +137,7 @@ describe('through PgBouncer', () => {
     await slot.db.query(`GRANT ALL ON ALL TABLES IN SCHEMA notification_outbox TO ${ROLE}`);
     const db = openDatabase(pooledDsn);
     const relay = await startOutboxRelay({ db, redis: slot.redis, pollMs: 100 });
-    await publishToOutbox(
-      slot.db,
-      newGameTurnReady({
-        idempotencyKey: `pooled/${pooler.port}`,
-        recipientUserIds: ['user-1'],
-        occurredAt: new Date(),
-        payload: { game_id: 'game-7', game_name: 'Andromeda', turn_number: 54 },
-      }),
-    );
+    await publishToOutbox(slot.db, turnIntent(`pooled/${pooler.port}`));
     await eventually('the row to be published', async () => relay.counts.published === 1);
     expect((await outboxStatus(db)).relays).toBeNull();
     const { rows } = await slot.db.query(

@@ -65,9 +65,7 @@ function lastWords(): Buffer {
 const INSERT = { name: 'insert_something', text: 'INSERT INTO something VALUES ($1)' };
 
 let db: pg.Pool;
-beforeAll(async () => {
-  await slot.db.query('CREATE TABLE something (id integer)');
-});
+beforeAll(() => slot.db.query('CREATE TABLE something (id integer)'));
 beforeEach(() => {
   db = new pg.Pool({ connectionString: slot.endpoints.postgresDsn, max: 1 });
 });

@@ -18,9 +18,7 @@ const INTENTS = 'notification:intents';
 const slot = slotOfTests();
 const mobile = mobileOfTests(slot);
 const bench = benchOfTests(slot);
-beforeAll(async () => {
-  await bench.startService({ ...QUICK, NOTIFICATION_ROLES: 'intent,mobile-push,account-callback' });
-});
+beforeAll(() => bench.startService({ ...QUICK, NOTIFICATION_ROLES: 'intent,mobile-push,account-callback' }));
 
 const sql = (text: string) => slot.db.query(text);
 

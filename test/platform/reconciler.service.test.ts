@@ -6,9 +6,7 @@ import { publishTurn } from '../intent/entries.ts';
 import { delivered } from '../service-process.ts';
 
 const slot = slotOfTests();
-beforeAll(async () => {
-  await slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '1s' });
-});
+beforeAll(() => slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '1s' }));
 
 test('I49 security-4 a long-lived workflow that was terminated, and a schedule that was deleted, come back by themselves', async () => {
   const { workflow, schedule } = slot.client;

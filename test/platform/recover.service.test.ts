@@ -6,7 +6,7 @@ import { RECOVERY_WORKFLOW_ID } from '../../workflows/recovery-contract.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { startPortfolioService } from '../../dev/stand-ins/account-callback/portfolio-service.ts';
 import { HOUR, MIDNIGHT, hour, inputsTaken } from '../account-callback/callbacks.ts';
-import { cliFor } from '../command-line.ts';
+import { cliOfEachTest } from '../command-line.ts';
 import { eventually, slotOfEachTest } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 import { keepRows } from '../put-back.ts';
@@ -15,11 +15,7 @@ import { GATEWAY, deliveriesTo, outboundIds } from '../service-process.ts';
 import { bothPublished } from '../intent/rows.ts';
 
 const slot = slotOfEachTest();
-let program: ReturnType<typeof cliFor>;
-beforeEach(() => {
-  program = cliFor(slot);
-});
-afterEach(() => program.dispose());
+const program = cliOfEachTest(slot);
 
 const ENV = {
   NOTIFICATION_ROUTE_LEASE_TTL: '1s',

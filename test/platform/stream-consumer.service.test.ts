@@ -18,9 +18,7 @@ beforeEach(async () => {
 
 /** Those of a test that failed would take the entries of the next one. */
 const started: { stop(): Promise<void> }[] = [];
-afterEach(async () => {
-  await Promise.all(started.splice(0).map((consumer) => consumer.stop()));
-});
+afterEach(() => Promise.all(started.splice(0).map((consumer) => consumer.stop())));
 
 /** Acknowledges whatever it takes, unless told otherwise. */
 function consume(more: Partial<StreamConsumerOptions> = {}) {

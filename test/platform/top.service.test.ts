@@ -11,9 +11,7 @@ const KINDS = ['intent', 'mobile-push', 'symbol-config', 'account-callback', 'su
 const slot = slotOfTests();
 const operator = operatorOfTests(slot);
 const program = cliOfTests(slot);
-beforeAll(async () => {
-  await slot.startService();
-});
+beforeAll(() => slot.startService());
 
 const kindOf = ({ kinds }: Top, name: string): TopOfKind => kinds.find(({ kind }) => kind === name)!;
 

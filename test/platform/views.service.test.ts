@@ -6,9 +6,7 @@ import { publishTurn } from '../intent/entries.ts';
 
 const slot = slotOfTests();
 const program = cliOfTests(slot);
-beforeAll(async () => {
-  await slot.startService({ NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '1' });
-});
+beforeAll(() => slot.startService({ NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '1' }));
 
 const idsOf = async (query: string): Promise<string[]> => {
   const ids: string[] = [];

@@ -24,9 +24,7 @@ const REFUSED = /permission|NOPERM|denied|read-only transaction/i;
 
 const slot = slotOfTests();
 const program = cliOfTests(slot);
-beforeAll(async () => {
-  await slot.startService();
-});
+beforeAll(() => slot.startService());
 
 test('U6 an operator who may only read can look at everything', async () => {
   const id = await publishTurn(slot.redis, 'looked-at');

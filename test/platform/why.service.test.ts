@@ -11,9 +11,7 @@ const DAY_MS = 86_400_000;
 const slot = slotOfTests();
 const operator = operatorOfTests(slot, 'http://ui.test');
 
-beforeAll(async () => {
-  await plantCauses(slot.db, 2);
-});
+beforeAll(() => plantCauses(slot.db, 2));
 
 /** Of each cause: the rows that it follows from, as dev/states.ts names them. */
 const CAUSES: Record<Cause, readonly string[]> = {

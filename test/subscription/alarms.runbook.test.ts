@@ -40,9 +40,7 @@ beforeAll(async () => {
   await ground.start();
   await agent.activate(agent.tokensOf(), 'INSTANT');
 }, 300_000);
-afterAll(async () => {
-  await exchanged.stop();
-});
+afterAll(() => exchanged.stop());
 
 const heal = async () => {
   for (const router of [...agent.routers.smp, ...agent.routers.ntf]) router.heal();

@@ -13,9 +13,7 @@ let service: Service;
 beforeAll(async () => {
   service = await agent.startWith([firstNtf().address]);
 });
-afterEach(async () => {
-  await Promise.all([...agent.routers.smp, ...agent.routers.ntf].map((router) => router.start()));
-});
+afterEach(() => Promise.all([...agent.routers.smp, ...agent.routers.ntf].map((router) => router.start())));
 
 const firstNtf = () => agent.routers.ntf[0]!;
 const secondNtf = () => agent.routers.ntf[1]!;

@@ -17,9 +17,7 @@ beforeAll(async () => {
     NOTIFICATION_SUBSCRIPTION_KEYS: QUICK['NOTIFICATION_SUBSCRIPTION_KEYS']!,
   });
 }, 120_000);
-afterAll(async () => {
-  await second.stop();
-});
+afterAll(() => second.stop());
 
 test('N19 operators see of each router whether it answers the service, in which version, and what went wrong', async () => {
   const [smp] = agent.routers.smp;

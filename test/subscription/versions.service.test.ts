@@ -21,9 +21,7 @@ const agent = tokenAgentOfTests({ smp: 0, ntf: 0 });
 let service: Service | undefined;
 /** They stay until the end: agents of earlier tests still have subscriptions there. */
 const routers: (MessagingRouterStandIn | NotificationRouterStandIn)[] = [];
-afterAll(async () => {
-  await Promise.all(routers.map((router) => router.stop()));
-});
+afterAll(() => Promise.all(routers.map((router) => router.stop())));
 
 describe.each(VERSIONS)('a notification router of version %i', (ntfVersion, smpVersions) => {
   let ntf: NotificationRouterStandIn;
