@@ -126,7 +126,7 @@ export async function listRoutesToPublish(db: Pool, slice: RouteSlice): Promise<
     .filter(({ status }) => status !== 'skipped')
     .map(({ routeId, status }) => ({
       routeRef: routeRefOf(routeId),
-      ...(status === 'published' ? { isPublished: true } : {}),
+      ...(status === 'published' ? { isPublished: true as const } : {}),
     }));
 }
 

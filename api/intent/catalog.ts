@@ -30,7 +30,7 @@ const ACTS_ON_LINE = /[^\P{Cc}\t]|[\u2028\u2029]|[^\P{Bidi_C}\u2066-\u2069]/u;
 /** The same, but for line breaks. */
 const ACTS_ON_TEXT = /[^\P{Cc}\t\n\r]|[^\P{Bidi_C}\u2066-\u2069]/u;
 
-/** Programs put an isolate around a name of another direction: what stands behind its end is untouched. */
+/** Programs put an isolate around a name of another direction; it leaves the text behind its end as it is. */
 function areIsolatesClosed(value: string): boolean {
   let open = 0;
   for (const character of value.match(/[\u2066-\u2069]/g) ?? []) {
@@ -179,7 +179,7 @@ type Row = z.output<typeof rowSchema>;
 /** One notification type. */
 export interface TypeSpec {
   readonly type: NotificationType;
-  /** What has happened, and who is told. */
+  /** What has happened, and the audience that hears of it. */
   readonly summary: string;
   readonly producer: Producer;
   /** Those that it accepts, in the order of {@link AUDIENCE_KINDS}. */
@@ -287,7 +287,7 @@ const messageOf: z.core.$ZodErrorMap = (issue) => {
   return issue.keys.map((key) => `has no key ${key}${hintOf(nearestOf(key, known))}`).join('; ');
 };
 
-/** Rows of a file in which others are misshapen: what contradicts itself in them is said as well. */
+/** Well-formed rows of a file with misshapen ones: their contradictions are reported as well. */
 function wellShapedRows(document: unknown): [string, Row][] {
   const types = isJsonObject(document) && isJsonObject(document['types']) ? document['types'] : {};
   return Object.entries(types).flatMap(([type, row]): [string, Row][] => {

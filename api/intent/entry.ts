@@ -178,7 +178,7 @@ export function fieldNamedIn(message: string): string | undefined {
   return field === undefined ? name : `${name}.${field}`;
 }
 
-/** The fields of an intent as they stand in the stream, e.g. to publish it or to show what was refused. */
+/** The fields of an intent as the stream has them, e.g. to publish it or to show what was refused. */
 export function envelopeOf(intent: Omit<Intent, 'notificationId'>): Record<string, string> {
   const { recipientUserIds } = intent;
   return given({

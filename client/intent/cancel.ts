@@ -28,7 +28,7 @@ export interface CancelRequest extends WaitOptions {
 /**
  * Requests the cancellation of a notification and waits until its routes are settled.
  *
- * @returns how its routes stand; when the time is up, with the status `RUNNING`: the request stays.
+ * @returns the totals of its routes; when the time is up, with the status `RUNNING`: the request stays.
  * @throws NotFoundError when there is no such notification; NothingToDoError when nothing of it is open.
  */
 export async function cancelNotification(
@@ -77,7 +77,7 @@ export interface Settlement {
 /**
  * Waits until nothing will happen to any of the notifications by itself.
  *
- * @returns how they stand, with `settled` below `notifications` when the time was up.
+ * @returns their totals, with `settled` below `notifications` when the time was up.
  */
 export async function waitForSettlement(
   { db }: Pick<OperatorResources, 'db'>,

@@ -1,5 +1,5 @@
 /**
- * Channels and producers: how they stand, and pausing and resuming them. The workflow of each
+ * Channels and producers: their state, and pausing and resuming them. The workflow of each
  * (workflows/intent/channel-contract.ts) releases waiting routes after a resume.
  */
 import type { Producer } from '../../api/intent/catalog.ts';
@@ -74,7 +74,7 @@ function heldOperations<Noun extends 'channel' | 'producer', Name extends string
   const heldAs = (name: Name) => (noun === 'producer' ? heldProducer(name) : name) as HeldName;
 
   return {
-    /** How each stands, with the number of routes that it would publish. */
+    /** The state of each, with the number of routes that it would publish. */
     async list(): Promise<(HeldView & Record<Noun, Name>)[]> {
       const [{ rows }, weights] = await Promise.all([
         resources.db.query<HeldRow & { name: Name }>(LIST[noun], [names]),

@@ -43,7 +43,7 @@ export interface DeadLetter {
   maxAttempts: number;
   diedAt: Date;
   recoveryHint: string;
-  /** Where the route stands now: `dead_letter`, or how a replay went on. */
+  /** Status of the route now: `dead_letter`, or what a replay made of it. */
   status: string;
   /** How often the route was replayed. */
   replays: number;

@@ -160,7 +160,7 @@ export function notificationOperations(resources: OperatorResources) {
 
     /**
      * Everything about one notification, however far it has come. Temporal and Redis are asked, and not needed: when
-     * they do not answer, that is said and the rest is shown.
+     * they do not answer, the view says so and shows the rest.
      *
      * @param limit of routes, dead letters and replays each.
      * @throws NotFoundError when neither PostgreSQL nor Temporal nor the stream knows it.

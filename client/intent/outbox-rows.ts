@@ -233,7 +233,7 @@ export async function deleteEnded(
   return { deleted: rowCount ?? 0, isFull: rowCount === PAGE };
 }
 
-/** Where an outbox stands. */
+/** State of an outbox. */
 export interface OutboxStatus {
   outboxId: string;
   /** Null before the first publication. */

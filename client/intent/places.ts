@@ -363,7 +363,7 @@ const IS_STILL_SENT = `EXISTS (
 const IS_FORGOTTEN_KEY = `idempotency_key ~ '${FORGOTTEN_KEY.source}'`;
 const HASHED_KEY = hashedKey('idempotency_key');
 
-/** SQL: what stands for a key; one that is a hash already stays. */
+/** SQL: the hash in place of a key; a key that is a hash already stays. */
 function hashedKey(key: string): string {
   return `CASE WHEN ${key} ~ '${FORGOTTEN_KEY.source}' THEN ${key} ELSE ${forgottenKeySql(key)} END`;
 }

@@ -73,7 +73,7 @@ export function replayOperations(resources: OperatorResources) {
      * Waits until replayed routes, a few, are published, skipped or dead again.
      *
      * @param startedAt of the replay: a route whose last death is older has not been taken up yet.
-     * @returns how they stand, with some still open when the time was up.
+     * @returns their totals, with some still open when the time was up.
      */
     async wait(
       routes: readonly Pick<ReplayedRoute, 'notificationId' | 'routeId'>[],

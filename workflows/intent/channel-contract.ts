@@ -47,7 +47,7 @@ export interface ChannelState {
   drain?: { ratePerSecond: number; released: number };
 }
 
-/** How a channel or a producer stands, as its row says. */
+/** State of a channel or a producer, as its row says. */
 export const channelStateOf = (channel: HeldName, { isPaused, drainRate, ...hold }: Hold): ChannelState => ({
   channel,
   status: isPaused ? 'paused' : drainRate === undefined ? 'open' : 'draining',

@@ -1,5 +1,5 @@
 /**
- * One channel, or one producer, as operators steer it: pause it, resume it, see how it stands. The row in PostgreSQL is what
+ * One channel, or one producer, as operators steer it: pause it, resume it, see its state. The row in PostgreSQL is what
  * publication looks at; this workflow changes it, and after a resume it releases the routes that waited, at a rate that the other
  * side can take. The row has the rate, so that a new workflow continues the drain of one that is lost.
  *

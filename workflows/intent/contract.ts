@@ -1,5 +1,5 @@
 /**
- * What the intent workflows and everybody who starts, signals or finds them agree on: task queue, workflow ids,
+ * The contract of the intent workflows and the programs that start, signal or find them: task queue, workflow ids,
  * inputs, outcomes. Pure, so that clients and the workflow sandbox can both import it.
  */
 
@@ -91,7 +91,7 @@ export interface RouteToPublish {
   isPublished?: true;
 }
 
-/** What a route's workflow goes on from. */
+/** What a route's workflow continues from. */
 export type FirstAttempt = FailedAttempt | { status: 'dead_letter'; classification: string };
 
 /** Routes at [offset, offset + limit) of a notification, ordered by route id. */
@@ -251,7 +251,7 @@ export interface RouteResult {
   status: 'published' | 'skipped';
 }
 
-/** How a route stands once nothing will happen to it by itself. */
+/** Status of a route once nothing will happen to it by itself. */
 export type SettledStatus = RouteResult['status'] | 'dead_letter';
 
 /**

@@ -225,7 +225,7 @@ function leave(status: SettledStatus, details: string, classification?: string):
 
 /**
  * Open for as long as its route is dead, as the row says. The activity or command that changes a dead route sends the signal
- * `look`. Each day it goes on in a new run, which looks at the row without a signal: retention sends none.
+ * `look`. Each day it continues in a new run, which looks at the row without a signal: retention sends none.
  *
  * @throws CancelledFailure when an operator takes the dead letter off the list; its row stays.
  */

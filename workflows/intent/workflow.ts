@@ -198,7 +198,7 @@ async function publish(
     });
     return status;
   } catch (error) {
-    // The route's own workflow is the record of its failure; siblings and the notification go on.
+    // The route's own workflow is the record of its failure; siblings and the notification continue.
     if (isDeadLettered(error)) return 'dead_letter';
     if (isOwnCancellation(error)) throw error;
     // It runs already (this notification was reset) or was terminated: then another workflow settles it.
