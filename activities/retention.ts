@@ -38,12 +38,6 @@ export interface Expiring {
 /** A descriptor with its age, ms. */
 export type Kept = Expiring & { keepMs: number };
 
-/** How long records and refused entries are kept, ms. */
-export interface RetentionTimes {
-  recordRetentionMs: number;
-  malformedIntentRetentionMs: number;
-}
-
 const isOld = (since: string) => `${since} < now() - $1::bigint * interval '1 millisecond'`;
 
 /** A subquery with a limit is a look into an index for each row; PostgreSQL may turn NOT EXISTS into a join of tables. */
@@ -244,21 +238,25 @@ export function observeRetention(meter: Meter, { db, log, tables }: RetentionRes
   return observeReads(meter, log, [retention]);
 }
 
-/**
- * Rows of operators' requests. Any role may be the only one that runs, so each kind deletes them.
- *
- * @returns the tables in the order in which they are deleted from.
- */
-export const operatorTables = (keepMs: number): Kept[] => [
+/** Rows of operators' requests. Any role may be the only one that runs, so each kind deletes them. */
+const OPERATOR_TABLES: Expiring[] = [
   {
     // One operation may have a million of them.
-    ...{ name: 'operation_items', table: 'notification.operation_items', since: 'created_at', keepMs },
+    name: 'operation_items',
+    table: 'notification.operation_items',
+    since: 'created_at',
     parent: { table: 'notification.operations', key: 'operation_id' },
   },
   {
-    ...{ name: 'operations', table: 'notification.operations', since: 'created_at', keepMs },
+    name: 'operations',
+    table: 'notification.operations',
+    since: 'created_at',
     keptBy: ['FROM notification.operation_items AS item WHERE item.operation_id = operations.operation_id'],
   },
-  { name: 'operator_actions', table: 'notification.operator_actions', since: 'acted_at', keepMs },
-  { name: 'forgotten_users', table: 'notification.forgotten_users', since: 'begun_at', keepMs },
+  { name: 'operator_actions', table: 'notification.operator_actions', since: 'acted_at' },
+  { name: 'forgotten_users', table: 'notification.forgotten_users', since: 'begun_at' },
 ];
+
+/** @returns the tables in the order in which they are deleted from. */
+export const operatorTables = (keepMs: number): Kept[] =>
+  OPERATOR_TABLES.map((table) => ({ ...table, keepMs }));

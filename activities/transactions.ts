@@ -74,14 +74,14 @@ export async function saveIsolated<Item>(
 
 /** Runs a part of a transaction. If PostgreSQL refuses it, the rest goes on without it. @throws the refusal as {@link query}. */
 export async function inSavepoint(client: PoolClient, work: () => Promise<unknown>): Promise<void> {
-  await client.query('SAVEPOINT part');
+  await client.query('SAVEPOINT item');
   try {
     await work();
-    await client.query('RELEASE SAVEPOINT part');
+    await client.query('RELEASE SAVEPOINT item');
   } catch (error) {
     const failure = postgresFailure('a part of a transaction', error);
     if (!isPostgresRefusal(failure)) throw error;
-    await client.query('ROLLBACK TO SAVEPOINT part');
+    await client.query('ROLLBACK TO SAVEPOINT item');
     throw failure;
   }
 }

@@ -305,7 +305,10 @@ const RECORD_FAILED = {
      WHERE ${isSame('failed', 'given')} AND failed.attempts = given.attempts`,
 };
 
-/** $4 failed attempts before this one, $5 reasons, $6 now. A day that is given up is behind its user as well: the next one must not wait for it. */
+/**
+ * $4 failed attempts before this one, $5 reasons, $6 now. A day that is given up is behind its user as well: the next one must
+ * not wait for it.
+ */
 const RECORD_DROPPED = {
   name: 'record_dropped_callbacks',
   text: `
