@@ -2,6 +2,7 @@
 import type { Pool } from 'pg';
 import { SESSION_SETTINGS } from '../api/postgres-session.ts';
 import { isPooledDatabase } from '../api/postgres-transaction.ts';
+import type { Config } from '../config/load.ts';
 import { compareMigrations } from '../migrations/migrate.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { error, ok, rowCheck, warnIf } from './checks.ts';
@@ -10,12 +11,12 @@ import { countOf } from './output.ts';
 /** Clocks that differ by more make next attempts and logs hard to read, ms. */
 const SKEW_LIMIT_MS = 2_000;
 
-/** @param operationTimeoutMs NOTIFICATION_POSTGRES_OPERATION_TIMEOUT. */
 export function postgresChecks(
   db: Pool,
   reach: () => Promise<void>,
-  { production, operationTimeoutMs }: { production: boolean; operationTimeoutMs: number },
+  { production, values }: Config,
 ): CheckGroup {
+  const operationTimeoutMs = values.NOTIFICATION_POSTGRES_OPERATION_TIMEOUT;
   return [
     ['PostgreSQL', () => answers(db, reach)],
     ['PostgreSQL: schema', () => schema(db)],

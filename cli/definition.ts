@@ -1,4 +1,4 @@
-/** How a kind of work says what its commands are: their form, what they ask, and how a person sees the answer. */
+/** How commands are defined: their form, what they ask of servers, and how a person sees the answer. */
 import type { Command } from 'commander';
 import { Argument, Option } from 'commander';
 import type { Page } from '../client/lists.ts';

@@ -113,19 +113,11 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
     ],
     [
       ...redisChecks(redis, () => reach('redis'), values.NOTIFICATION_REDIS_MIN_REPLICAS),
-      ...intentStreamChecks(resources, {
-        intentsStream: values.NOTIFICATION_INTENTS_STREAM,
-        gatewayStream: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM,
-        gatewayMaxLen: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN,
-        mailStream: values.NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM,
-      }),
+      ...intentStreamChecks(resources, values),
     ],
     ...sentinelChecks(config),
     [
-      ...postgresChecks(db, () => reach('postgres'), {
-        production: config.production,
-        operationTimeoutMs: values.NOTIFICATION_POSTGRES_OPERATION_TIMEOUT,
-      }),
+      ...postgresChecks(db, () => reach('postgres'), config),
       ...intentRowChecks(resources),
       ...processChecks(db),
     ],

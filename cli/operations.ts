@@ -64,7 +64,7 @@ export interface Bulk<Group> extends Omit<Matching<Group>, 'matching' | 'groups'
   needs?: Dependency[];
   /** Its operator has named each of them, and is not asked. */
   isNamed?: boolean;
-  begin(operator: Operator, request: OperationRequest): Promise<ChosenOperation>;
+  start(operator: Operator, request: OperationRequest): Promise<ChosenOperation>;
   /** What is said and waited for once it is done. */
   finish?:
     ((operator: Operator, begun: ChosenOperation, signal: AbortSignal) => Promise<ExitCode>) | undefined;
@@ -81,7 +81,7 @@ export function operate<Group extends object>(
     const found = { ...bulk, ...(await bulk.count(operator)) };
     const end = await endBeforeBulk(found, isNamed ? { ...options, yes: true } : options);
     if (end !== undefined) return end;
-    const begun = await bulk.begin(operator, {
+    const begun = await bulk.start(operator, {
       ...requestOf(options),
       ratePerSecond: options.rate,
       // Nothing less than matches: some may have come to match since they were counted.
@@ -132,21 +132,15 @@ export function addOneOrMany<
   }).action(
     action<Options, [string | undefined]>((given, named) => {
       const filter = filterOf<Filter>(filters, given);
-      refuseBoth(named, filter, a);
+      const hasFilter = Object.keys(filter).length > 0;
+      if (named === undefined && !hasFilter)
+        throw new UsageError(`say which: ${a} id, or filters; --since 30d for everything of 30 days`);
+      if (named !== undefined && hasFilter) throw new UsageError(`${a} that is named takes no filters`);
       if (named !== undefined && given.dryRun && !oneHasDryRun)
         throw new UsageError(`${a} that is named has no dry run: see it with show`);
       return named === undefined ? operate(given, many(filter, given)) : one(named, given);
     }),
   );
-}
-
-/** @param named what is named, where that is another thing. @throws UsageError for an id with filters, and for neither. */
-export function refuseBoth(id: string | undefined, filter: object, what: string, named = what): void {
-  const hasFilter = Object.keys(filter).length > 0;
-  if (id !== undefined && hasFilter) throw new UsageError(`${named} that is named takes no filters`);
-  if (id === undefined && !hasFilter) {
-    throw new UsageError(`say which: ${what} id, or filters; --since 30d for everything of 30 days`);
-  }
 }
 
 const OPERATION = ['<operation>', 'its id, as operations list shows it'] as const;

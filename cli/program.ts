@@ -30,7 +30,7 @@ const COMMANDS: Record<string, [summary: string, load: () => Promise<Module>]> =
     'Routes that spent their budget: what failed, and why',
     () => import('./intent/dead-letters.ts'),
   ],
-  replay: ['Try dead-lettered routes again, one or many', () => import('./intent/replay.ts')],
+  replay: ['Try dead-lettered routes again, one or many', () => import('./intent/dead-letters.ts')],
   operations: [
     'Operations on many items, such as a replay or a cancellation: find, follow, pause, abort',
     () => import('./operations.ts'),

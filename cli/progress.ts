@@ -7,43 +7,33 @@ const BAR_EVERY_MS = 100;
 const BAR_WIDTH = 24;
 const CLEAR_LINE = '\r\u001b[K';
 
-export interface Progress {
-  /** @param note what else is worth knowing, e.g. how many failed. */
-  update(done: number, note?: string): void;
-  end(): void;
-}
-
-/** @param what a word for the things that are counted, e.g. `routes`. */
-export function startProgress(total: number, what: string): Progress {
+/**
+ * Runs work and shows its progress until it ends.
+ *
+ * @param what a word for the things that are counted, e.g. `routes`.
+ * @param work gets a function that shows how many are done, and what else is worth knowing, e.g. how many failed.
+ */
+export async function withProgress<T>(
+  total: number,
+  what: string,
+  work: (update: (done: number, note?: string) => void) => Promise<T>,
+): Promise<T> {
   const { stderr } = shell();
   const isTerminal = stderr.isTTY === true;
-  const everyMs = isTerminal ? BAR_EVERY_MS : LINE_EVERY_MS;
-  const lineOf = (done: number, note: string) => `${done}/${total} ${what}${note === '' ? '' : `, ${note}`}`;
   let lastMs = isTerminal ? -Infinity : Date.now();
-  return {
-    update(done, note = '') {
-      if (Date.now() - lastMs < everyMs) return;
-      lastMs = Date.now();
-      if (isTerminal) stderr.write(`${CLEAR_LINE}${barOf(done, total)} ${lineOf(done, note)}`);
-      else report(lineOf(done, note));
-    },
-    end: () => void (isTerminal && stderr.write(CLEAR_LINE)),
+  const update = (done: number, note = ''): void => {
+    if (Date.now() - lastMs < (isTerminal ? BAR_EVERY_MS : LINE_EVERY_MS)) return;
+    lastMs = Date.now();
+    const line = `${done}/${total} ${what}${note === '' ? '' : `, ${note}`}`;
+    if (isTerminal) stderr.write(`${CLEAR_LINE}${barOf(done, total)} ${line}`);
+    else report(line);
   };
+  return work(update).finally(() => isTerminal && stderr.write(CLEAR_LINE));
 }
 
 function barOf(done: number, total: number): string {
   const full = Math.round(BAR_WIDTH * Math.min(1, done / Math.max(1, total)));
   return '█'.repeat(full) + '░'.repeat(BAR_WIDTH - full);
-}
-
-/** Runs work with a progress that ends with it. */
-export async function withProgress<T>(
-  total: number,
-  what: string,
-  work: (update: Progress['update']) => Promise<T>,
-): Promise<T> {
-  const { update, end } = startProgress(total, what);
-  return work(update).finally(end);
 }
 
 /** Runs work whose signal the first Ctrl-C aborts, so that the current step is finished; the second one ends the run immediately. */

@@ -156,7 +156,7 @@ export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
     const { values, unreadable } =
       configured.subscription.length === 0 || !keyBox
         ? { values: 0, unreadable: 0 }
-        : await sealAnew(db, keyBox(), configured.subscription[0]!.id);
+        : await sealAgain(db, keyBox(), configured.subscription[0]!.id);
     let waiting: string[] = [];
     await waitUntil(async () => {
       waiting = [];
@@ -229,7 +229,7 @@ async function subscriptionStatus(
 }
 
 /** Row by row under its lock: a service writes the same rows. One that changed meanwhile is sealed with the new key. */
-async function sealAnew(
+async function sealAgain(
   db: Pool,
   box: KeyBox,
   newest: string,
@@ -240,7 +240,7 @@ async function sealAnew(
       const { rows } = await db.query<SealedRow>(listOf(column), [after ?? null, PAGE_SIZE]);
       for (const row of rows) {
         if (sealingKeyOf(row.sealed) === newest) continue;
-        const again = sealedAnew(box, row, column.contextOf(row.agent_id, row.subject));
+        const again = sealedAgain(box, row, column.contextOf(row.agent_id, row.subject));
         if (again === undefined) {
           sealed.unreadable += 1;
           continue;
@@ -262,7 +262,7 @@ interface SealedRow {
   sealed: Buffer;
 }
 
-function sealedAnew(box: KeyBox, { sealed }: SealedRow, context: string): Buffer | undefined {
+function sealedAgain(box: KeyBox, { sealed }: SealedRow, context: string): Buffer | undefined {
   try {
     return box.seal(box.open(sealed, context), context);
   } catch (error) {

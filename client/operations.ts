@@ -106,7 +106,7 @@ export function operationOperations(resources: OperatorResources) {
      * @throws NotFoundError when none matches.
      */
     replay: (filter: DeadLetterFilter, request: OperationRequest) =>
-      begin('replay', filter, request, chooseDead(filter)),
+      beginOperation('replay', filter, request, chooseDead(filter)),
 
     /**
      * Starts the cancellation of a notification, or of all that match now: routes that are not published yet are skipped for good.
@@ -118,9 +118,9 @@ export function operationOperations(resources: OperatorResources) {
       filter: OpenFilter | { notificationId: string },
       request: OperationRequest,
     ): Promise<ChosenOperation> {
-      if (!('notificationId' in filter)) return begin('cancel', filter, request, chooseOpen(filter));
+      if (!('notificationId' in filter)) return beginOperation('cancel', filter, request, chooseOpen(filter));
       const { notificationId: target } = filter;
-      return begin('cancel', filter, request, chooseOne(target), { target });
+      return beginOperation('cancel', filter, request, chooseOne(target), { target });
     },
 
     /**
@@ -136,7 +136,7 @@ export function operationOperations(resources: OperatorResources) {
     ): Promise<ChosenOperation> {
       const unknown = unknownFieldOf(correction);
       if (unknown !== undefined) throw new OperationFailedError(unknown);
-      return begin('republish', filter, request, chooseMalformed(filter), { options: correction });
+      return beginOperation('republish', filter, request, chooseMalformed(filter), { options: correction });
     },
 
     /**
@@ -146,7 +146,7 @@ export function operationOperations(resources: OperatorResources) {
      * @throws NotFoundError when none matches.
      */
     resend: (filter: MobileJobFilter, request: OperationRequest) =>
-      begin('resend', filter, request, chooseJobs(filter)),
+      beginOperation('resend', filter, request, chooseJobs(filter)),
 
     /**
      * Starts the subscriptions over that match, and that were given up or could not be read. While the token cannot be used,
@@ -155,7 +155,7 @@ export function operationOperations(resources: OperatorResources) {
      * @throws NotFoundError when none matches.
      */
     recreate: (filter: RetryFilter, request: OperationRequest) =>
-      begin('recreate', filter, request, chooseRetryable(agentId, filter), { options: { agentId } }),
+      beginOperation('recreate', filter, request, chooseRetryable(agentId, filter), { options: { agentId } }),
 
     /** Newest first, with what their rows say. */
     async list(filter: { limit?: number } = {}): Promise<Page<OperationView>> {
@@ -178,7 +178,7 @@ export function operationOperations(resources: OperatorResources) {
           );
         }
         await db.query(HOLD, [operationId, change.requestedBy ?? 'operator']);
-        return tell(operationId, PAUSE_UPDATE, change);
+        return tellWorkflow(operationId, PAUSE_UPDATE, change);
       }),
 
     /**
@@ -189,12 +189,12 @@ export function operationOperations(resources: OperatorResources) {
       noted('resume', operationId, change, async () => {
         const view = await openOne(operationId);
         await db.query(RELEASE, [operationId]);
-        if (await isRunning(operationId)) return tell(operationId, RESUME_UPDATE, change);
+        if (await isRunning(operationId)) return tellWorkflow(operationId, RESUME_UPDATE, change);
         const { kind, ratePerSecond: rate, requestedBy, filter, reason, total, done, ordered } = view;
         const { requestedBy: changedBy = 'operator' } = change;
         const counts = { total, done, ordered };
         const carried: OperationState = { status: 'running', ...counts, changedBy, changedAtMs: Date.now() };
-        await start({ operationId, kind, rate, requestedBy, filter, reason, carried });
+        await startWorkflow({ operationId, kind, rate, requestedBy, filter, reason, carried });
         return show(operationId);
       }),
 
@@ -204,7 +204,7 @@ export function operationOperations(resources: OperatorResources) {
         await openOne(operationId);
         if (await isRunning(operationId)) {
           await db.query(HOLD, [operationId, change.requestedBy ?? 'operator']);
-          return tell(operationId, ABORT_OPERATION_UPDATE, change);
+          return tellWorkflow(operationId, ABORT_OPERATION_UPDATE, change);
         }
         await db.query(END_WITHOUT_WORKFLOW, [operationId]);
         return show(operationId);
@@ -260,7 +260,7 @@ export function operationOperations(resources: OperatorResources) {
     return byAuthor(resources, { action: `operations ${verb}`, target: operationId, requestedBy }, change);
   }
 
-  async function begin(
+  async function beginOperation(
     kind: OperationKind,
     filter: object,
     { requestedBy, reason, ratePerSecond: wanted = DEFAULT_REPLAY_RATE, limit = MAX_ITEMS }: OperationRequest,
@@ -295,7 +295,7 @@ export function operationOperations(resources: OperatorResources) {
       return chosen;
     });
     try {
-      await start({ operationId, kind, rate: ratePerSecond, requestedBy, filter, reason });
+      await startWorkflow({ operationId, kind, rate: ratePerSecond, requestedBy, filter, reason });
     } catch (error) {
       throw new OperationFailedError(
         `operation ${operationId} is written down, and goes on by itself once Temporal can be reached, unless galaxy-notify ` +
@@ -306,7 +306,7 @@ export function operationOperations(resources: OperatorResources) {
     return { operationId, total };
   }
 
-  async function start(input: Parameters<typeof operationStart>[0]): Promise<void> {
+  async function startWorkflow(input: Parameters<typeof operationStart>[0]): Promise<void> {
     const { workflowType, ...options } = operationStart(input);
     await bounded(temporal, () =>
       temporal.workflow.start(workflowType, { ...options, workflowIdConflictPolicy: 'USE_EXISTING' }),
@@ -347,7 +347,11 @@ export function operationOperations(resources: OperatorResources) {
   }
 
   /** @returns how it stands, also when no worker has had a slot for it yet: it is taken when one has. */
-  async function tell(operationId: string, update: string, change: OperationChange): Promise<OperationView> {
+  async function tellWorkflow(
+    operationId: string,
+    update: string,
+    change: OperationChange,
+  ): Promise<OperationView> {
     try {
       await ask(
         temporal,

@@ -83,17 +83,12 @@ export function sealingKeyWires(name: string, variable: string, keys: readonly {
 export const isLoopback = (host: string): boolean =>
   ['localhost', '::1', '[::1]'].includes(host) || /^127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/.test(host);
 
-const isPlain = (url: string): boolean => {
-  const { protocol, hostname } = new URL(url);
-  return protocol === 'http:' && !isLoopback(hostname);
-};
-
 /** @param variable that has the URL. */
-export const plainUrlGaps = (variable: string, url: string): string[] =>
-  linesThat([
-    isPlain(url),
-    `${variable} must be https: what is sent to ${new URL(url).host} can be read and changed`,
-  ]);
+export function plainUrlGaps(variable: string, url: string): string[] {
+  const { protocol, hostname, host } = new URL(url);
+  const line = `${variable} must be https: what is sent to ${host} can be read and changed`;
+  return linesThat([protocol === 'http:' && !isLoopback(hostname), line]);
+}
 
 /** @param variable that has the address. */
 export const plainRedisGaps = (variable: string, addresses: readonly RedisAddress[]): string[] =>

@@ -59,7 +59,7 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
     rewind: ({ redis }, sinceMs) => giveAgain({ ...settings.callbackStream, redis }, sinceMs),
 
     /** Spreads the users over the shards. Shards that run stay as they are; shards beyond the configured number end. */
-    async begin({ db, redis, client, openReader }) {
+    async startWork({ db, redis, client, openReader }) {
       const moved = await assignShards(db, shards);
       if (moved > 0) log.info({ shards, moved }, 'users moved between shards');
       await Promise.all(longLived.map((shard) => keepRunning(client.workflow, shard)));

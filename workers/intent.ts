@@ -103,7 +103,7 @@ export function openIntents(context: ProcessContext): Role {
 
     reconciled: (connections) => intentReconciliation(resourcesOf(connections)),
 
-    async begin({ db, redis, client }) {
+    async startWork({ db, redis, client }) {
       const telling = await keepTelling({ db, log }, values.NOTIFICATION_OUTCOMES);
       await Promise.all(longLived.map((workflow) => keepRunning(client.workflow, workflow)));
       await endOtherReaders(client);

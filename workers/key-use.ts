@@ -1,6 +1,7 @@
 /**
- * What this process does with keys of encryption. AES-GCM with random nonces is safe for 2^32 seals with one key, so they
- * are counted, but for payloads that are bound to their workflow, each of which has its own key; and a key that is missing is said by its name, since whatever it sealed does not go on.
+ * What this process does with keys of encryption. AES-GCM with random nonces is safe for 2^32 seals with one key, so seals
+ * are counted. A payload that is bound to its workflow has its own key and does not count. A missing key is reported by its
+ * name, because the work that it sealed waits for it.
  */
 import type { Meter } from '@opentelemetry/api';
 import type { Logger } from 'pino';
@@ -85,7 +86,7 @@ export function createKeyUse(meter: Meter, log: Logger) {
     },
 
     /** @returns what was not taken yet. */
-    take(): { seals: SealCount[]; missing: MissingKey[] } {
+    takeCounts(): { seals: SealCount[]; missing: MissingKey[] } {
       const taken = { seals: [...seals.values()], missing: [...missing.values()] };
       seals = new Map();
       missing = new Map();

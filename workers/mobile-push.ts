@@ -41,7 +41,7 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
     reconciled: ({ db, client }) =>
       mobileReconciliation({ ...settings, db, workflows: client.workflow, log, metrics }),
 
-    async begin({ db, redis, client, openReader }) {
+    async startWork({ db, redis, client, openReader }) {
       const consumer = consumeMobileJobs({
         ...settings,
         ...{ db, redis, log, metrics, openReader },

@@ -1,7 +1,6 @@
 /**
- * What a process tells about its keys and its files of secrets and certificates: gauges, and through PostgreSQL, every half
- * minute, the command line. It hears what was sealed with each key, of keys that are missing, and of files that could not be
- * taken into use.
+ * What a process reports about its keys and its files of secrets and certificates: as gauges, and every half minute in
+ * PostgreSQL, where the command line reads it. Reports count the seals of each key, and name missing keys and refused files.
  */
 import type { Attributes, Meter } from '@opentelemetry/api';
 import type { Pool } from 'pg';
@@ -37,7 +36,7 @@ export function startProcessReport(
   return { stop: () => reporting.stop().then(report).catch(note) };
 
   async function report(): Promise<void> {
-    const { seals, missing } = keyUse.take();
+    const { seals, missing } = keyUse.takeCounts();
     const findings = [...refused().map(ofFile), ...missing.map(ofKey)];
     try {
       if (seals.length > 0) {
@@ -49,7 +48,7 @@ export function startProcessReport(
       }
       if (findings.length > 0) await query(db, RECORD_FINDINGS, columnsOf(findings));
     } catch (error) {
-      // Both are told again: seals are kept, and what is missing or refused is met again.
+      // The next report has both: seals are kept, and missing keys and refused files are found again.
       keyUse.putBack(seals);
       throw error;
     }
@@ -80,7 +79,7 @@ function columnsOf(findings: readonly Finding[]): string[][] {
   ];
 }
 
-/** Renews secrets and certificates from here on, and tells the command line what could not be, if there is a database. */
+/** Renews secrets and certificates from here on. Reports refused files to the command line, if there is a database. */
 export function watchFiles(
   { config, log, meter, open, renewable, keyUse }: Omit<ProcessContext, 'endpoints' | 'draining'>,
   db: Pool | undefined,

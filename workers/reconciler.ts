@@ -41,9 +41,9 @@ export interface ReconcilerOptions {
 export function startReconciler(options: ReconcilerOptions): { stop(): Promise<void> } {
   const { client, log, everyMs, scheduled = [] } = options;
   const looks = [...descriptorsOf(options), ...(options.looks ?? [])];
-  return watchEvery(everyMs, look, (reason) => log.warn({ reason }, 'lost work not looked for'));
+  return watchEvery(everyMs, startLost, (reason) => log.warn({ reason }, 'lost work not looked for'));
 
-  async function look(): Promise<void> {
+  async function startLost(): Promise<void> {
     const failures: unknown[] = [];
     const orNext = (work: Promise<unknown>) => work.catch((error: unknown) => void failures.push(error));
     for (const kind of looks) await orNext(reconcile(kind, {}, { log }));

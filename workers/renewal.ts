@@ -2,9 +2,9 @@
  * Secrets and certificates are loaded again when their files change, without a restart. Orchestrators replace files by
  * links, which cannot be watched reliably, so the files are read every few seconds.
  *
- * Each part that uses such values tries new ones before it gives up the old ones: what is malformed, and what its server
- * does not accept, leaves everything as it was, is said, and is tried again. So it does not matter whether a file or its
- * server changes first.
+ * Each part that uses such values tries the new ones before it gives up the old ones. If they are malformed, or the server
+ * refuses them, the part keeps the old values, reports the refusal and tries again later. Therefore the file and its server
+ * may change in any order.
  */
 import { isDeepStrictEqual } from 'node:util';
 import type { Logger } from 'pino';
@@ -47,14 +47,16 @@ export function startRenewal(
   /** What is in use: the contents of the files that each part has taken. */
   let current = config;
   const refusals = new Map<RenewablePart, { changes: RefusedChange[]; saidAt: number }>();
-  const { stop } = watchEvery(everyMs, look, (reason) => log.error({ reason }, 'files not looked at'));
+  const { stop } = watchEvery(everyMs, renewChanged, (reason) =>
+    log.error({ reason }, 'files not looked at'),
+  );
   return { refused, files: () => current.files, stop };
 
   function refused(): RefusedChange[] {
     return [...refusals.values()].flatMap(({ changes }) => changes);
   }
 
-  async function look(): Promise<void> {
+  async function renewChanged(): Promise<void> {
     const now = new Map(current.files.map((file) => [file, textOf(file)]));
     const changed = [...now].flatMap(([file, text]) => (text === file.text ? [] : [file]));
     for (const part of parts) {

@@ -16,14 +16,14 @@ export interface Role {
   mostActivities?: number;
   /** Its tables whose rows go when they are old, in the order in which they are deleted from. */
   expiring: readonly Kept[];
-  /** What runs for good; `begin` starts it, and the process sees to it that it goes on. */
+  /** Workflows without an end. `startWork` starts them, and the reconciler starts one again that does not run. */
   longLived: readonly LongLivedWorkflow[];
   /** What runs of its reconciliation schedule take up. */
   reconciled?(connections: Connections): readonly Reconciled[];
   /** What each process takes up itself. */
   looks?(connections: Connections): readonly Reconciled[];
   /**
-   * Has done again, for a recovery, what was done in the last while.
+   * Repeats for a recovery what was done since then.
    *
    * @returns the entry of its stream from which on, if it reads one.
    */
@@ -33,7 +33,7 @@ export interface Role {
    *
    * @returns what stops it, together with the worker.
    */
-  begin(connections: Connections): Promise<readonly Stop[]>;
+  startWork(connections: Connections): Promise<readonly Stop[]>;
 }
 
 /** Ends something that runs in this process for as long as the role does. */

@@ -102,7 +102,7 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
   const workers = await createWorkers(context, { connections, reconciled, telemetry, report });
   const running = runWorkers(workers, { open, probes, draining });
   for (const role of roles) {
-    running.alongside.push(...(await role.begin(connections)));
+    running.alongside.push(...(await role.startWork(connections)));
   }
   const { NOTIFICATION_RECONCILIATION_INTERVAL: everyMs } = config.values;
   const { client, db } = connections;

@@ -94,7 +94,7 @@ export function openSubscriptions(context: ProcessContext): Role {
     reconciled: (connections) => subscriptionReconciliation(resourcesOf(connections)),
 
     /** Makes the agent and its supervisor, and has a reconciliation run immediately. */
-    async begin({ db, redis, client }) {
+    async startWork({ db, redis, client }) {
       await ensureAgent(db, agentId);
       await keepRunning(client.workflow, supervisor);
       const schedule = client.schedule.getHandle(reconciliationScheduleId(SUBSCRIPTION_TASK_QUEUE));

@@ -67,7 +67,7 @@ export function openSymbolConfig(context: ProcessContext): Role {
     },
 
     /** Registers the targets. A workflow that runs stays as it is, and hears of targets that have no list yet. */
-    async begin({ db, redis, client }) {
+    async startWork({ db, redis, client }) {
       const { changed, unreached } = await registerTargets(db, SYMBOL_REGISTRY, symbolTargets);
       const newSymbols = await addSampleSymbols(db, sampleSymbols);
       const workflow = await keepRunning(client.workflow, registry);

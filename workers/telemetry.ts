@@ -81,15 +81,10 @@ export function startTelemetry({ values }: Config, log: Logger): Telemetry {
  * place and as often. Undefined when metrics go nowhere.
  */
 export function temporalMetrics({ values }: Config): TelemetryOptions['metrics'] {
-  const url = urlOf(values, 'metrics');
-  if (url === undefined) return undefined;
+  const destination = destinationOf(values, 'metrics');
+  if (!destination) return undefined;
   return {
-    otel: {
-      url,
-      http: true,
-      headers: values.OTEL_EXPORTER_OTLP_HEADERS ?? {},
-      metricsExportInterval: values.OTEL_METRIC_EXPORT_INTERVAL,
-    },
+    otel: { ...destination, http: true, metricsExportInterval: values.OTEL_METRIC_EXPORT_INTERVAL },
     // In OTLP these are attributes of the resource, as resourceOf has them.
     globalTags: {
       'service.name': String(resourceOf().attributes['service.name']),
@@ -110,10 +105,8 @@ function resourceOf(): Resource {
 
 function spanProcessorsFor(values: Config['values']): SpanProcessor[] {
   const processors: SpanProcessor[] = [];
-  const url = urlOf(values, 'traces');
-  const headers = values.OTEL_EXPORTER_OTLP_HEADERS;
-  if (url)
-    processors.push(new BatchSpanProcessor(new OTLPTraceExporter({ url, ...(headers && { headers }) })));
+  const destination = destinationOf(values, 'traces');
+  if (destination) processors.push(new BatchSpanProcessor(new OTLPTraceExporter(destination)));
   if (values.NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED) {
     processors.push(new BatchSpanProcessor(new ConsoleSpanExporter()));
   }
@@ -122,9 +115,8 @@ function spanProcessorsFor(values: Config['values']): SpanProcessor[] {
 
 function metricReadersFor(values: Config['values']): IMetricReader[] {
   const exporters: PushMetricExporter[] = [];
-  const url = urlOf(values, 'metrics');
-  const headers = values.OTEL_EXPORTER_OTLP_HEADERS;
-  if (url) exporters.push(new OTLPMetricExporter({ url, ...(headers && { headers }) }));
+  const destination = destinationOf(values, 'metrics');
+  if (destination) exporters.push(new OTLPMetricExporter(destination));
   if (values.NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED) exporters.push(new ConsoleMetricExporter());
   const exportIntervalMillis = values.OTEL_METRIC_EXPORT_INTERVAL;
   return exporters.map(
@@ -137,11 +129,12 @@ function metricReadersFor(values: Config['values']): IMetricReader[] {
  * Where a signal goes; undefined when it goes nowhere. Time-outs and certificates of the exporters are read by them from
  * the standard OTEL_* variables.
  */
-function urlOf(values: Config['values'], signal: 'traces' | 'metrics'): string | undefined {
+function destinationOf(values: Config['values'], signal: 'traces' | 'metrics') {
   const exporter = { traces: values.OTEL_TRACES_EXPORTER, metrics: values.OTEL_METRICS_EXPORTER }[signal];
-  if (exporter === 'none') return undefined;
   const base = values.OTEL_EXPORTER_OTLP_ENDPOINT;
-  return base && `${base.replace(/\/+$/, '')}/v1/${signal}`;
+  if (exporter === 'none' || base === undefined) return undefined;
+  const url = `${base.replace(/\/+$/, '')}/v1/${signal}`;
+  return { url, headers: values.OTEL_EXPORTER_OTLP_HEADERS ?? {} };
 }
 
 /**

@@ -9,6 +9,7 @@ import { jsonIn } from '../../api/json.ts';
 import { STREAM_START, compareEntryIds, entryIdAfter, newestEntryId } from '../../api/stream-ids.ts';
 import { bridgeOperations } from '../../client/intent/bridge.ts';
 import type { OperatorResources } from '../../client/resources.ts';
+import type { Config } from '../../config/load.ts';
 import type { Check, Diagnosis } from '../checks.ts';
 import { error, findIdsAhead, ok, rowCheck, warn, warnIf } from '../checks.ts';
 import { countOf, durationOf } from '../output.ts';
@@ -19,13 +20,6 @@ const LATE_MS = 60_000;
 const STALE_HEARTBEAT_MS = 30_000;
 /** Trimming is approximate: Redis removes whole nodes of about a hundred entries. */
 const TRIMMING_SLACK = 1_000;
-
-export interface IntentStreams {
-  intentsStream: string;
-  gatewayStream: string;
-  gatewayMaxLen: number;
-  mailStream: string;
-}
 
 export const intentRowChecks = ({ db }: OperatorResources): Check[] => [
   rowCheck(db, 'overdue routes', OVERDUE, ([{ overdue, paused, oldest }]: [OverdueRow]) => {
@@ -85,11 +79,15 @@ const namesOf = (rows: SinceRow[]): string =>
     .map(({ name, since, reason }) => `${name} since ${since.toISOString()}${reason ? ` (${reason})` : ''}`)
     .join('; ');
 
-export const intentStreamChecks = ({ redis }: OperatorResources, streams: IntentStreams): Check[] => [
-  ['intents stream', () => intents(redis, streams.intentsStream)],
-  ['gateway stream', () => outbound(redis, streams.gatewayStream, streams.gatewayMaxLen)],
-  ['mail stream', () => outbound(redis, streams.mailStream)],
-];
+export function intentStreamChecks({ redis }: OperatorResources, values: Config['values']): Check[] {
+  const { NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM: gateway } = values;
+  const { NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: maxLen } = values;
+  return [
+    ['intents stream', () => intents(redis, values.NOTIFICATION_INTENTS_STREAM)],
+    ['gateway stream', () => outbound(redis, gateway, maxLen)],
+    ['mail stream', () => outbound(redis, values.NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM)],
+  ];
+}
 
 export async function diagnoseReader(resources: OperatorResources): Promise<Diagnosis> {
   const status = await bridgeOperations(resources).status();

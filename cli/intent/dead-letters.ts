@@ -1,12 +1,27 @@
-/** `dead-letters`: routes that spent their budget. */
+/** `dead-letters` and `replay`: routes that spent their budget, and trying them again. */
 import type { Command } from 'commander';
-import type { DeadLetter } from '../../client/intent/dead-letters.ts';
-import { define, list, option } from '../definition.ts';
-import { deadLetterFilters, parseEntryId } from '../options.ts';
-import { printFields, printHeading, printItems, report } from '../output.ts';
+import { given } from '../../api/given.ts';
+import type { DeadLetter, DeadLetterFilter } from '../../client/intent/dead-letters.ts';
+import type { ReplayOutcome } from '../../client/intent/replay.ts';
+import { NONE } from '../../client/intent/replay.ts';
+import type { ChosenOperation } from '../../client/operations.ts';
+import type { Operator } from '../../client/operator.ts';
+import { waitUntil } from '../../client/wait-until.ts';
+import type { ExitCode } from '../command.ts';
+import { EXIT, UsageError, action } from '../command.ts';
+import { define, filterOf, form, list, option } from '../definition.ts';
+import type { OperationCommandOptions } from '../operations.ts';
+import { inGroups, operate, operationOptions } from '../operations.ts';
+import { deadLetterFilters, parseEntryId, requestOf, waitLimitOption } from '../options.ts';
+import { printFields, printHeading, printItems, printJson, printLine, report } from '../output.ts';
+import { withProgress } from '../progress.ts';
 import type { Session } from '../session.ts';
+import { withSession } from '../session.ts';
 
-export function addTo(deadLetters: Command): void {
+export const addTo = (command: Command): void =>
+  command.name() === 'replay' ? addReplay(command) : addDeadLetters(command);
+
+function addDeadLetters(deadLetters: Command): void {
   list(deadLetters, {
     description: 'List dead-lettered routes, newest first.',
     filters: {
@@ -76,3 +91,121 @@ function printLetters(items: DeadLetter[]): void {
   report(`to try one again, when its cause is gone: galaxy-notify replay ${dead.notificationId}`);
   report(`to try all of a cause again: galaxy-notify replay --failure ${dead.failure} --since 7d --dry-run`);
 }
+
+interface ReplayOptions extends OperationCommandOptions {
+  wait?: boolean;
+  timeout: number;
+}
+
+function addReplay(command: Command): void {
+  const filters = deadLetterFilters();
+  form(command, {
+    description:
+      'Replay dead-lettered routes. Each gets a new budget; its dead letter stays as history. One that has expired meanwhile is not sent. Without a notification id, all routes that match the filters are replayed. A route that is named and waits for its next attempt tries now.',
+    args: [
+      ['[notification id]', 'its dead-lettered routes only', parseEntryId],
+      ['[route id]', 'this route only, as dead-letters list shows it'],
+    ],
+    options: [
+      ...[...Object.values(filters), ...operationOptions('routes')],
+      option('--wait', 'wait until the replayed routes are settled; exit code 1 when some died again'),
+      waitLimitOption('that'),
+    ],
+    examples: [
+      'replay 1790000000000-0 email:user:user-1 --wait',
+      'replay --channel email --since 2h --dry-run',
+      "replay --failure mail_stream_publish_failed --since 2h --yes --wait --reason 'INC-42'",
+    ],
+  }).action(
+    action<ReplayOptions, [string | undefined, string | undefined]>((options, notificationId, routeId) => {
+      const filter = filterOf<DeadLetterFilter>(filters, options);
+      const hasFilter = Object.keys(filter).length > 0;
+      if (notificationId === undefined && !hasFilter) {
+        throw new UsageError(
+          'say which: a notification id, or filters; --since 30d for everything of 30 days',
+        );
+      }
+      if (routeId !== undefined && hasFilter) throw new UsageError('a route that is named takes no filters');
+      if (routeId !== undefined && !options.dryRun) return replayOne(notificationId!, routeId, options);
+      return replayMany({ ...filter, ...given({ notificationId, routeId }) }, options);
+    }),
+  );
+}
+
+function replayOne(notificationId: string, routeId: string, options: ReplayOptions): Promise<ExitCode> {
+  return withSession(['postgres', 'temporal'], async ({ operator }) => {
+    const request = requestOf(options);
+    const { startedAt, replayed } = await operator.replays.route(notificationId, routeId, request);
+    const outcome = options.wait
+      ? await operator.replays.wait([replayed], startedAt, { limitMs: options.timeout })
+      : undefined;
+    if (options.json) printJson({ replayed: [replayed], ...(outcome ? { outcome } : {}) });
+    else if (outcome) printLine(outcomeLine(outcome));
+    else {
+      printLine(
+        replayed.result === 'replayed'
+          ? `${routeId} of ${notificationId} is tried again; see notifications show ${notificationId}`
+          : `${routeId} of ${notificationId} was published already, nothing was sent`,
+      );
+    }
+    return outcome ? codeOf(outcome) : EXIT.done;
+  });
+}
+
+function replayMany(filter: DeadLetterFilter, options: ReplayOptions): Promise<ExitCode> {
+  return operate(options, {
+    what: 'route',
+    verb: 'replay',
+    count: async ({ replays }) => inGroups(await replays.preview(filter), ({ routes }) => routes),
+    columns: {
+      ...{ ROUTES: 'routes', EXPIRED: 'expired', TYPE: 'type', CHANNEL: 'channel', FAILURE: 'failure' },
+      ...{ OLDEST: 'oldest', NEWEST: 'newest' },
+    },
+    nothing: 'no dead-lettered route matches',
+    // Only a bulk replay reaches what its operator has not looked at.
+    isNamed: filter.notificationId !== undefined,
+    start: (operator, request) => operator.operations.replay(filter, request),
+    finish: options.wait
+      ? async (operator, begun, signal) => {
+          const outcome = await waitForOutcome(operator, begun, options.timeout, signal);
+          if (options.json) printJson({ operationId: begun.operationId, outcome });
+          else printLine(outcomeLine(outcome));
+          return codeOf(outcome);
+        }
+      : undefined,
+  });
+}
+
+/** Waits until the routes are settled that the operation has replayed. */
+async function waitForOutcome(
+  operator: Operator,
+  { operationId, total }: ChosenOperation,
+  limitMs: number,
+  signal: AbortSignal,
+): Promise<ReplayOutcome> {
+  let outcome: ReplayOutcome = { ...NONE, open: total };
+  await withProgress(total, 'routes settled', (update) =>
+    waitUntil(
+      async () => {
+        outcome = await operator.operations.outcome(operationId);
+        const { open, diedAgain } = outcome;
+        update(total - open, diedAgain > 0 ? `${diedAgain} died again` : '');
+        return open === 0 || undefined;
+      },
+      { limitMs, signal, everyMs: 500 },
+    ),
+  );
+  return outcome;
+}
+
+function outcomeLine({ published, skipped, expired, diedAgain, open, gone }: ReplayOutcome): string {
+  const parts = [`${published} published`, `${diedAgain} died again`];
+  if (skipped > 0) parts.push(`${skipped} skipped`);
+  if (expired > 0) parts.push(`${expired} expired and not sent`);
+  if (gone > 0) parts.push(`${gone} removed by retention`);
+  if (open > 0) parts.push(`${open} not settled in time (is the channel paused? see channels list)`);
+  return parts.join(', ');
+}
+
+const codeOf = ({ diedAgain, open }: ReplayOutcome): ExitCode =>
+  diedAgain > 0 || open > 0 ? EXIT.failed : EXIT.done;

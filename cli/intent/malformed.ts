@@ -72,7 +72,7 @@ export function addTo(malformed: Command): void {
         ...{ ENTRIES: 'entries', CODE: 'code', TYPE: 'type', PRODUCER: 'producer' },
         ...{ OLDEST: 'oldest', NEWEST: 'newest' },
       },
-      begin: (operator, request) => operator.operations.republish(filter, request, correctionOf(options)),
+      start: (operator, request) => operator.operations.republish(filter, request, correctionOf(options)),
     }),
   });
 }

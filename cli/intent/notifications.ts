@@ -97,7 +97,7 @@ export function addTo(notifications: Command): void {
         ...{ TYPE: 'type', PRODUCER: 'producer', OLDEST: 'oldest', NEWEST: 'newest' },
       },
       nothing: 'no notification that is under way or has not begun matches',
-      begin: (operator, request) => operator.operations.cancel(filter, request),
+      start: (operator, request) => operator.operations.cancel(filter, request),
     }),
   });
 }

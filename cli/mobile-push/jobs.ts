@@ -74,7 +74,7 @@ export function addTo(mobile: Command): void {
     many: (filter: MobileJobFilter) => ({
       ...{ what: 'job', verb: 'replay', nothing: 'no job that can be replayed matches' },
       count: async (operator) => ({ matching: await operator.mobile.countReplayable(filter) }),
-      begin: (operator, request) => operator.operations.resend(filter, request),
+      start: (operator, request) => operator.operations.resend(filter, request),
     }),
   });
 

@@ -147,7 +147,7 @@ function addRetry(subscriptions: Command): void {
         count: async ({ subscriptions: of }) => ({ matching: await of.countRetryable(filter) }),
         nothing: 'no subscription that was given up or could not be read matches',
         isNamed,
-        begin: ({ operations }, request) => operations.recreate(filter, request),
+        start: ({ operations }, request) => operations.recreate(filter, request),
       });
     }),
   );

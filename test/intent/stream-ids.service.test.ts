@@ -77,10 +77,8 @@ describe('security-1 ids ahead of the clock', () => {
       ({ kind }) => kind,
     );
   const doctor = async () => {
-    const [[, check]] = intentStreamChecks(resources(), {
-      ...{ intentsStream: STREAM, gatewayStream: 'gateway', gatewayMaxLen: 1, mailStream: 'mail' },
-    }) as [[string, () => Promise<{ status: string; detail: string }>]];
-    return check();
+    const [check] = intentStreamChecks(resources(), slot.config().values);
+    return check![1]();
   };
 
   test('security-1 are a finding, and an error in doctor, once they are more than a day ahead', async () => {
