@@ -1,7 +1,29 @@
 /** Retry policies and time-outs by name. Durations are Temporal duration strings or ms. */
+import type { Duration } from '@temporalio/common';
 import type { ActivityOptions, LocalActivityOptions, RetryPolicy } from '@temporalio/workflow';
 import { PUBLICATION_FAILURES } from './failures.ts';
 import type { PublicationFailureDetails } from './intent/contract.ts';
+
+/** For work that must happen however long a dependency is away: the gaps grow to 30 s and stay there. */
+const UNTIL_IT_SUCCEEDS: RetryPolicy = {
+  initialInterval: '1 second',
+  backoffCoefficient: 2,
+  maximumInterval: '30 seconds',
+};
+const atMost = (maximumAttempts: number): RetryPolicy => ({ ...UNTIL_IT_SUCCEEDS, maximumAttempts });
+
+/** Cancelled work ends first: what it has written must be known before it is undone or done again. */
+const ENDING_FIRST = { cancellationType: 'WAIT_CANCELLATION_COMPLETED' } as const;
+
+const short = (startToCloseTimeout: Duration, options: ActivityOptions = {}): ActivityOptions => ({
+  startToCloseTimeout,
+  retry: UNTIL_IT_SUCCEEDS,
+  ...options,
+});
+
+/** It heartbeats, so that the work of a process that died is soon done by another. */
+const long = (startToCloseTimeout: Duration, heartbeatTimeout: Duration, options: ActivityOptions = {}) =>
+  short(startToCloseTimeout, { heartbeatTimeout, ...options });
 
 /**
  * One quick try inside the workflow task, which costs the server least. What fails here goes on as a regular
@@ -10,33 +32,11 @@ import type { PublicationFailureDetails } from './intent/contract.ts';
 export const FIRST_TRY: LocalActivityOptions = {
   startToCloseTimeout: '8 seconds',
   retry: { maximumAttempts: 1 },
-  // What a cancelled try has written must be known before it is undone.
-  cancellationType: 'WAIT_CANCELLATION_COMPLETED',
+  ...ENDING_FIRST,
 };
 
-/** For work that must happen however long a dependency is away: the gaps grow to 30 s and stay there. */
-const UNTIL_IT_SUCCEEDS: RetryPolicy = {
-  initialInterval: '1 second',
-  backoffCoefficient: 2,
-  maximumInterval: '30 seconds',
-};
-
-/**
- * Acceptance after a failed first try, or of many recipients. As many lookups as an intent can have take hours with a
- * slow User Service that is shared with others; so by its heartbeat Temporal knows whether an attempt goes on.
- */
-export const ACCEPTANCE: ActivityOptions = {
-  startToCloseTimeout: '1 day',
-  heartbeatTimeout: '20 seconds',
-  cancellationType: 'WAIT_CANCELLATION_COMPLETED',
-  retry: UNTIL_IT_SUCCEEDS,
-};
-
-/** Short statements in the course of a workflow. */
-export const DATABASE: ActivityOptions = {
-  startToCloseTimeout: '30 seconds',
-  retry: UNTIL_IT_SUCCEEDS,
-};
+/** As FIRST_TRY, for a push: FCM's answer, waited for up to 10 s, must not come after its try was given up. */
+export const FIRST_SEND: LocalActivityOptions = { ...FIRST_TRY, startToCloseTimeout: '15 seconds' };
 
 /** One row that is read within the workflow task that asks for it. */
 export const ROW_LOOK: LocalActivityOptions = {
@@ -45,122 +45,73 @@ export const ROW_LOOK: LocalActivityOptions = {
 };
 
 /**
+ * Statements of an update that are to end within the workflow task that brings it. One that is made again after its
+ * task was lost must find its own traces harmless: nothing says that it is a repetition.
+ */
+export const SUBSCRIPTION_AT_ONCE = ROW_LOOK;
+
+/** Short statements in the course of a workflow. */
+export const DATABASE = short('30 seconds');
+
+/**
+ * Acceptance after a failed first try, or of many recipients. As many lookups as an intent can have take hours with a
+ * slow User Service that is shared with others.
+ */
+export const ACCEPTANCE = long('1 day', '20 seconds', ENDING_FIRST);
+
+/**
  * Attempts to publish that spend no budget, for as long as something prevents them. One that could be made and failed
  * goes back to the workflow, which counts it.
  */
-export const PUBLICATION_WHEN_POSSIBLE: ActivityOptions = {
-  startToCloseTimeout: '30 seconds',
-  cancellationType: 'WAIT_CANCELLATION_COMPLETED',
+export const PUBLICATION_WHEN_POSSIBLE = short('30 seconds', {
+  ...ENDING_FIRST,
   retry: { ...UNTIL_IT_SUCCEEDS, nonRetryableErrorTypes: [...PUBLICATION_FAILURES] },
-};
-
-/** As FIRST_TRY, for a push: FCM's answer, waited for up to 10 s, must not come after its try was given up. */
-export const FIRST_SEND: LocalActivityOptions = { ...FIRST_TRY, startToCloseTimeout: '15 seconds' };
+});
 
 /**
  * The rest of a push's budget. How many attempts it has is counted in the send's row and not here, since one that a
  * brake or PostgreSQL prevented is not spent; a failed one says itself when the next is due.
  */
-export const SEND: ActivityOptions = {
-  startToCloseTimeout: '30 seconds',
-  cancellationType: 'WAIT_CANCELLATION_COMPLETED',
-  retry: UNTIL_IT_SUCCEEDS,
-};
+export const SEND = short('30 seconds', ENDING_FIRST);
 
-/** A round of sends ends by itself. It heartbeats, so that the round of a process that died is soon made again. */
-export const SEND_ROUND: ActivityOptions = {
-  startToCloseTimeout: '5 minutes',
-  heartbeatTimeout: '10 seconds',
-  cancellationType: 'WAIT_CANCELLATION_COMPLETED',
-  retry: UNTIL_IT_SUCCEEDS,
-};
+/** A round of sends ends by itself. */
+export const SEND_ROUND = long('5 minutes', '10 seconds', ENDING_FIRST);
 
 /** What an operator ordered must happen, however long it takes. Long ones heartbeat. */
-export const STEERING: ActivityOptions = {
-  startToCloseTimeout: '1 hour',
-  heartbeatTimeout: '1 minute',
-  retry: UNTIL_IT_SUCCEEDS,
-};
+export const STEERING = long('1 hour', '1 minute');
 
-/** A page of what an operator does to many takes about a second; by its heartbeat one of a dead process is made again. */
-export const OPERATION_PAGE: ActivityOptions = {
-  startToCloseTimeout: '10 minutes',
-  heartbeatTimeout: '10 seconds',
-  // Nothing is dealt with any more once an operation is paused or has ended.
-  cancellationType: 'WAIT_CANCELLATION_COMPLETED',
-  retry: UNTIL_IT_SUCCEEDS,
-};
+/**
+ * A page of what an operator does to many takes about a second. Nothing is dealt with any more once an operation is paused
+ * or has ended.
+ */
+export const OPERATION_PAGE = long('10 minutes', '10 seconds', ENDING_FIRST);
 
 /** Letting the waiting routes of a channel go takes as long as their number and the rate say. */
-export const DRAIN: ActivityOptions = {
-  startToCloseTimeout: '7 days',
-  heartbeatTimeout: '1 minute',
-  retry: UNTIL_IT_SUCCEEDS,
-};
+export const DRAIN = long('7 days', '1 minute');
 
-/**
- * One round of pushes, which is as long as the time-out of a single one. It heartbeats, so that the round of a process
- * that died is soon made again.
- */
-export const SYMBOL_PUSH: ActivityOptions = {
-  startToCloseTimeout: '10 minutes',
-  heartbeatTimeout: '10 seconds',
-  retry: UNTIL_IT_SUCCEEDS,
-};
+/** One round of pushes, which is as long as the time-out of a single one. */
+export const SYMBOL_PUSH = long('10 minutes', '10 seconds');
 
-/**
- * Callbacks of one page, which take as long as the time-out of a single one. It heartbeats, so that those that a dead
- * process had begun are soon delivered by another.
- */
-export const CALLBACK_DELIVERY: ActivityOptions = {
-  startToCloseTimeout: '10 minutes',
-  heartbeatTimeout: '10 seconds',
-  retry: UNTIL_IT_SUCCEEDS,
-};
+/** Callbacks of one page, which take as long as the time-out of a single one. */
+export const CALLBACK_DELIVERY = SYMBOL_PUSH;
 
 /**
  * Picking up rows. While PostgreSQL is away this fails, and the worker counts it as one of its deaths. One that a dying
  * process had taken holds up its whole server, so it is soon given up; a late one only wastes its claim.
  */
-export const SUBSCRIPTION_CLAIM: ActivityOptions = {
-  startToCloseTimeout: '10 seconds',
-  retry: { ...UNTIL_IT_SUCCEEDS, maximumAttempts: 5 },
-};
+export const SUBSCRIPTION_CLAIM = short('10 seconds', { retry: atMost(5) });
 
-/**
- * Work on routers that may be done twice. One batch may have to connect, and to wait for each of its answers; it
- * heartbeats, so that what a process had in hand when it died is soon picked up again.
- */
-export const SUBSCRIPTION_BATCH: ActivityOptions = {
-  startToCloseTimeout: '30 minutes',
-  heartbeatTimeout: '15 seconds',
-  retry: { ...UNTIL_IT_SUCCEEDS, maximumAttempts: 3 },
-};
+/** Work on routers that may be done twice. One batch may have to connect, and to wait for each of its answers. */
+export const SUBSCRIPTION_BATCH = long('30 minutes', '15 seconds', { retry: atMost(3) });
 
 /** Work on routers that is never repeated as it is: its rows say what is left to do. */
-export const SUBSCRIPTION_KEYS: ActivityOptions = { ...SUBSCRIPTION_BATCH, retry: { maximumAttempts: 1 } };
+export const SUBSCRIPTION_KEYS = { ...SUBSCRIPTION_BATCH, retry: { maximumAttempts: 1 } };
 
 /** The cron interval of a token: wanted, but not worth waiting for a router that stays away for long. */
-export const TOKEN_CRON: ActivityOptions = {
-  startToCloseTimeout: '5 minutes',
-  retry: { ...UNTIL_IT_SUCCEEDS, maximumAttempts: 20 },
-};
-
-/**
- * Statements of an update that are to end within the workflow task that brings it. One that is made again after its
- * task was lost must find its own traces harmless: nothing says that it is a repetition.
- */
-export const SUBSCRIPTION_AT_ONCE: LocalActivityOptions = {
-  startToCloseTimeout: '8 seconds',
-  retry: UNTIL_IT_SUCCEEDS,
-};
+export const TOKEN_CRON = short('5 minutes', { retry: atMost(20) });
 
 /** Runs of retention and reconciliation go over many rows and heartbeat meanwhile. */
-export const UPKEEP: ActivityOptions = {
-  startToCloseTimeout: '1 hour',
-  heartbeatTimeout: '1 minute',
-  retry: { ...UNTIL_IT_SUCCEEDS, maximumAttempts: 10 },
-};
+export const UPKEEP = long('1 hour', '1 minute', { retry: atMost(10) });
 
 /**
  * Before notifications that have not begun (their priority is the default, 3): a backlog is then worked off one after
@@ -177,7 +128,7 @@ export const BEFORE_A_BACKLOG: Required<Pick<ActivityOptions, 'priority'>> = { p
  */
 export const STREAM_READER: ActivityOptions = {
   // The next run begins once the reader of this one has ended.
-  cancellationType: 'WAIT_CANCELLATION_COMPLETED',
+  ...ENDING_FIRST,
   startToCloseTimeout: '3650 days',
   heartbeatTimeout: '30 seconds',
   // A reader's attempts add up over its whole life, so the gap must not grow with them.
@@ -195,7 +146,7 @@ export function remainingBudget(failure: PublicationFailureDetails): ActivityOpt
   return {
     startToCloseTimeout: '30 seconds',
     // An order for an immediate attempt waits for the attempt that runs.
-    cancellationType: 'WAIT_CANCELLATION_COMPLETED',
+    ...ENDING_FIRST,
     retry: {
       initialInterval: ladderDelayMs(attemptCount + 1, backoffMinMs, backoffMaxMs),
       backoffCoefficient: 2,
@@ -205,9 +156,7 @@ export function remainingBudget(failure: PublicationFailureDetails): ActivityOpt
   };
 }
 
-/**
- * Delay after failed attempt `attempt` (1 for the first), ms: clamp(min * 2^(attempt-1), min, max).
- */
+/** Delay after failed attempt `attempt` (1 for the first), ms: clamp(min * 2^(attempt-1), min, max). */
 export function ladderDelayMs(attempt: number, minMs: number, maxMs: number): number {
   return Math.min(maxMs, Math.max(minMs, minMs * 2 ** (attempt - 1)));
 }

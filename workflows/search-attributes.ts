@@ -2,6 +2,7 @@
  * What operators find workflows by in Temporal: its search attributes. They cannot be blanked before a workflow is deleted, and no
  * key seals them. So they hold ids, hashes of what may be an address, codes and tickets, and no free text. Pure.
  */
+import type { SearchAttributePair } from '@temporalio/common';
 
 /** Name and type as servers call them. SQL visibility stores have room for ten of type Keyword, and for three of each other type. */
 export type SearchAttributes = Readonly<Record<string, 'Keyword' | 'KeywordList' | 'Int'>>;
@@ -27,12 +28,6 @@ export const SEARCH_ATTRIBUTES = {
   DeadRoutes: 'Int',
 } as const satisfies SearchAttributes;
 
-/** As starts and upserts take it. */
-type Attribute =
-  | { key: { name: string; type: 'KEYWORD' }; value: string }
-  | { key: { name: string; type: 'KEYWORD_LIST' }; value: string[] }
-  | { key: { name: string; type: 'INT' }; value: number };
-
 /** A server takes values of 2 KB. */
 const MAX_LIST_BYTES = 1_900;
 /** As `searchableKey` leaves a text as it is. */
@@ -50,61 +45,66 @@ const FILTERS = {
 } as const;
 
 const keyOf = (name: keyof typeof SEARCH_ATTRIBUTES) => ({ name, type: 'KEYWORD' }) as const;
-export const keyword = (name: keyof typeof SEARCH_ATTRIBUTES, value: string): Attribute => ({
+export const keyword = (name: keyof typeof SEARCH_ATTRIBUTES, value: string): SearchAttributePair => ({
   key: keyOf(name),
   value,
 });
 
 /** All values or none: a list that names some of the recipients would hide the others. */
-function keywords(name: 'UserId' | 'Ticket', value: string[]): Attribute[] {
+function keywords(name: 'UserId' | 'Ticket', value: string[]): SearchAttributePair[] {
   const isTaken = value.length > 0 && JSON.stringify(value).length <= MAX_LIST_BYTES;
   return isTaken ? [{ key: { name, type: 'KEYWORD_LIST' }, value }] : [];
 }
 
-/** What a notification is found by; its batches and routes inherit it. */
-export interface NotificationKeys {
-  notificationId: string;
-  notificationType: string;
-  producer: string;
-  /** As `searchableKey` gives it. */
-  idempotencyKey: string;
-}
+/** What a notification is found by; its batches and routes inherit it. The idempotency key is as `searchableKey` gives it. */
+const INHERITED = {
+  notificationId: 'NotificationId',
+  notificationType: 'NotificationType',
+  producer: 'Producer',
+  idempotencyKey: 'IdempotencyKey',
+} as const;
+type NotificationKey = keyof typeof INHERITED;
+export type NotificationKeys = Record<NotificationKey, string>;
 
-export const notificationAttributes = (keys: NotificationKeys): Attribute[] => [
-  keyword('NotificationId', keys.notificationId),
-  keyword('NotificationType', keys.notificationType),
-  keyword('Producer', keys.producer),
-  keyword('IdempotencyKey', keys.idempotencyKey),
-];
+const notificationKeys = Object.entries(INHERITED) as [
+  NotificationKey,
+  (typeof INHERITED)[NotificationKey],
+][];
+
+export const notificationAttributes = (keys: NotificationKeys): SearchAttributePair[] =>
+  notificationKeys.map(([field, name]) => keyword(name, keys[field]));
 
 /** The attributes that a child takes over from its parent: ours only, never those that the server maintains. */
 export const inheritedAttributes = (parent: {
   get(key: ReturnType<typeof keyOf>): string | undefined;
-}): Attribute[] =>
-  (['NotificationId', 'NotificationType', 'Producer', 'IdempotencyKey'] as const).flatMap((name) => {
+}): SearchAttributePair[] =>
+  notificationKeys.flatMap(([, name]) => {
     const value = parent.get(keyOf(name));
     return value === undefined ? [] : [keyword(name, value)];
   });
 
 /** @param userIds as `searchableKey` gives them. */
-export const userAttributes = (userIds: string[]): Attribute[] => keywords('UserId', userIds);
+export const userAttributes = (userIds: string[]): SearchAttributePair[] => keywords('UserId', userIds);
 
 /** What the reference of a route tells: its channel, and its user unless the reference is a hash. */
-export function routeAttributes(routeRef: string): Attribute[] {
+export function routeAttributes(routeRef: string): SearchAttributePair[] {
   const [channel = '', kind, ...id] = routeRef.split(':');
   return [keyword('RouteChannel', channel), ...userAttributes(kind === 'user' ? [id.join(':')] : [])];
 }
 
 /** @param classification of the last failure, when one is the reason. */
-export const routeStatus = (status: string, classification?: string): Attribute[] => [
+export const routeStatus = (status: string, classification?: string): SearchAttributePair[] => [
   keyword('RouteStatus', status),
   ...(classification === undefined ? [] : [keyword('FailureClassification', classification)]),
 ];
 
-export const deadRoutes = (value: number): Attribute => ({ key: { name: 'DeadRoutes', type: 'INT' }, value });
+export const deadRoutes = (value: number): SearchAttributePair => ({
+  key: { name: 'DeadRoutes', type: 'INT' },
+  value,
+});
 
 /** What an operation chose by, and the tickets of its reason. */
-export const operationAttributes = (filter: object, reason = ''): Attribute[] => [
+export const operationAttributes = (filter: object, reason = ''): SearchAttributePair[] => [
   ...Object.entries(filter).flatMap(([field, value]: [string, unknown]) => {
     if (typeof value !== 'string' || !SEARCHABLE.test(value)) return [];
     if (field === 'userId') return userAttributes([value]);
