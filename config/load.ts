@@ -72,6 +72,7 @@ const namesWith = (catalog: Catalog): ReadonlySet<string> =>
 const CREDENTIALS_IN_URL = /:(\/\/)?[^/]*@/;
 
 type Environment = Record<string, string | undefined>;
+type RememberingReader = ReturnType<typeof rememberingReader>;
 type Values = ValuesOf<typeof VARIABLES>;
 
 /** Everything the process is told from outside. Durations are milliseconds. */
@@ -106,8 +107,8 @@ export function loadConfig(
   readFile: ReadFile = readFromDisk,
 ): Config {
   const config = readConfig(env, defaults, readFile);
-  if (config.production && wireProblems(config.wires).length > 0)
-    throw new ConfigError(wireProblems(config.wires));
+  const problems = config.production ? wireProblems(config.wires) : [];
+  if (problems.length > 0) throw new ConfigError(problems);
   return config;
 }
 
@@ -164,7 +165,7 @@ function readConfig(env: Environment, defaults: Record<string, string>, readFile
     adminTypesOf(catalog).map(({ type }) => [type, emails[adminEmailsVariable(type)] as string[]]),
   );
   const temporalEnv = {
-    ...withFileContents(temporalEnvOf(env), files),
+    ...temporalEnvOf(env, files),
     ...(apiKey === undefined ? {} : { TEMPORAL_API_KEY: apiKey }),
   };
   const wires = [
@@ -190,32 +191,25 @@ export function loadPartialConfig(env: Environment): Config {
 }
 
 /** What the configured roles need in Temporal: `setup` and each process make it, `doctor` looks for it. */
-export function needsOf({ roles, values }: Config): {
-  taskQueues: string[];
-  schedules: NeededSchedule[];
-} {
+export function needsOf({ roles, values }: Config) {
   const kinds = kindsOf(roles);
-  return {
-    taskQueues: kinds.map(({ taskQueue }) => taskQueue),
-    schedules: kinds.flatMap((kind) => schedulesOf(kind, values)),
-  };
-}
-
-function schedulesOf(kind: Kind<Values>, values: Values): NeededSchedule[] {
-  const { taskQueue, reconciliation } = kind;
-  const retention = {
-    ...{ id: retentionScheduleId(taskQueue), workflowType: RETENTION_WORKFLOW, taskQueue },
-    ...{ everyMs: values.NOTIFICATION_CLEANUP_INTERVAL, purpose: 'old rows are not deleted' },
-  };
-  if (!reconciliation) return [retention];
-  const { purpose } = reconciliation;
-  return [
-    retention,
-    {
-      ...{ id: reconciliationScheduleId(taskQueue), workflowType: RECONCILIATION_WORKFLOW, taskQueue },
-      ...{ everyMs: reconciliationMs(kind, values), purpose },
-    },
-  ];
+  const taskQueues = kinds.map(({ taskQueue }) => taskQueue);
+  const schedules = kinds.flatMap((kind): NeededSchedule[] => {
+    const { taskQueue, reconciliation } = kind;
+    const retention = {
+      ...{ id: retentionScheduleId(taskQueue), workflowType: RETENTION_WORKFLOW, taskQueue },
+      ...{ everyMs: values.NOTIFICATION_CLEANUP_INTERVAL, purpose: 'old rows are not deleted' },
+    };
+    if (!reconciliation) return [retention];
+    return [
+      retention,
+      {
+        ...{ id: reconciliationScheduleId(taskQueue), workflowType: RECONCILIATION_WORKFLOW, taskQueue },
+        ...{ everyMs: reconciliationMs(kind, values), purpose: reconciliation.purpose },
+      },
+    ];
+  });
+  return { taskQueues, schedules };
 }
 
 /** Whom the configured roles call; only servers that are configured, without stand-ins. */
@@ -232,7 +226,7 @@ function readerOf(
   env: Environment,
   defaults: Record<string, string>,
   production: boolean,
-  files: ReturnType<typeof rememberingReader>,
+  files: RememberingReader,
 ) {
   const problems: string[] = [];
   return { problems, readSecret, readAll };
@@ -293,13 +287,13 @@ function readerOf(
   }
 }
 
-/** Certificates and keys of Temporal, which its SDK would read from their files by itself. */
-function withFileContents(
-  temporalEnv: Record<string, string>,
-  files: ReturnType<typeof rememberingReader>,
-): Record<string, string> {
+/** With certificates and keys, which the SDK of Temporal would read from their files by itself. */
+function temporalEnvOf(env: Environment, files: RememberingReader): Record<string, string> {
+  const variables = Object.entries(env).flatMap(([name, value]) =>
+    name.startsWith('TEMPORAL_') && value ? [[name, value] as const] : [],
+  );
   return Object.fromEntries(
-    Object.entries(temporalEnv).map(([name, value]) => {
+    variables.map(([name, value]) => {
       const [, named] = /^(TEMPORAL_TLS_.*)_PATH$/.exec(name) ?? [];
       const text = named === undefined ? undefined : files.readIfPossible(name, value);
       return text === undefined ? [name, value] : [`${named}_DATA`, text];
@@ -308,13 +302,10 @@ function withFileContents(
 }
 
 /** Files that clients read when they connect: this module only knows their content, and when it changes. */
-function noteOtherFiles(values: Values, files: ReturnType<typeof rememberingReader>): void {
-  const { NOTIFICATION_POSTGRES_PRIMARY_DSN: dsn, NOTIFICATION_POSTGRES_REPLICA_DSNS: replicas } = values;
-  for (const path of dsn === undefined ? [] : filesOfDsn(dsn)) {
-    files.readIfPossible('NOTIFICATION_POSTGRES_PRIMARY_DSN', path);
-  }
-  for (const path of replicas.flatMap(filesOfDsn)) {
-    files.readIfPossible('NOTIFICATION_POSTGRES_REPLICA_DSNS', path);
+function noteOtherFiles(values: Values, files: RememberingReader): void {
+  for (const name of ['NOTIFICATION_POSTGRES_PRIMARY_DSN', 'NOTIFICATION_POSTGRES_REPLICA_DSNS'] as const) {
+    const dsns = [values[name] ?? []].flat();
+    for (const path of dsns.flatMap(filesOfDsn)) files.readIfPossible(name, path);
   }
   const credentials = values.GOOGLE_APPLICATION_CREDENTIALS;
   if (credentials !== undefined) files.readIfPossible('GOOGLE_APPLICATION_CREDENTIALS', credentials);
@@ -384,14 +375,6 @@ function missingByRole(values: Values, roles: readonly RoleName[]): string[] {
       if (!requiredByRole || isGiven) return [];
       return [`${name} is required in production by the role ${role}: ${meaning}`];
     }),
-  );
-}
-
-function temporalEnvOf(env: Environment): Record<string, string> {
-  return Object.fromEntries(
-    Object.entries(env).flatMap(([name, value]) =>
-      name.startsWith('TEMPORAL_') && value ? [[name, value]] : [],
-    ),
   );
 }
 

@@ -10,7 +10,7 @@ import { REDIS_VARIABLES, redisGaps, redisProblems } from './redis.ts';
 import { duration, flag, hostAndPort, httpUrl, integer, list, postgresDsn, sealingKeys } from './values.ts';
 import type { ValuesOf } from './variables.ts';
 import { exceeding, variable } from './variables.ts';
-import type { Wire } from './wire.ts';
+import type { ConnectionName, Wire } from './wire.ts';
 import {
   CONNECTIONS,
   guessable,
@@ -214,13 +214,13 @@ export function serviceContradictions(values: ServiceValues): string[] {
 
 /** A codec server without a key has nothing to do, and one without a token would read to everybody. */
 function codecProblems(values: ServiceValues): string[] {
-  const of = ['JWKS_URL', 'ISSUER', 'AUDIENCE'] as const;
-  const given = of.filter((name) => values[`NOTIFICATION_CODEC_${name}`] !== undefined);
-  const isServer = values.NOTIFICATION_CODEC_HTTP_ADDR !== undefined;
-  const hasToken = values.NOTIFICATION_CODEC_TOKEN !== undefined;
+  const isSet = (name: keyof ServiceValues) => values[name] !== undefined;
+  const isServer = isSet('NOTIFICATION_CODEC_HTTP_ADDR');
+  const ofTokens = [isSet('NOTIFICATION_CODEC_ISSUER'), isSet('NOTIFICATION_CODEC_AUDIENCE')];
+  const hasKeys = isSet('NOTIFICATION_CODEC_JWKS_URL');
   return linesThat(
     [
-      given.length > 0 && given.length < of.length,
+      ofTokens.includes(!hasKeys),
       'NOTIFICATION_CODEC_JWKS_URL belongs together with NOTIFICATION_CODEC_ISSUER and NOTIFICATION_CODEC_AUDIENCE: set all or none',
     ],
     [
@@ -228,7 +228,7 @@ function codecProblems(values: ServiceValues): string[] {
       'NOTIFICATION_PAYLOAD_KEYS is required by NOTIFICATION_CODEC_HTTP_ADDR',
     ],
     [
-      isServer && !hasToken && values.NOTIFICATION_CODEC_JWKS_URL === undefined,
+      isServer && !hasKeys && !isSet('NOTIFICATION_CODEC_TOKEN'),
       'NOTIFICATION_CODEC_JWKS_URL or NOTIFICATION_CODEC_TOKEN is required by NOTIFICATION_CODEC_HTTP_ADDR',
     ],
   );
@@ -236,19 +236,23 @@ function codecProblems(values: ServiceValues): string[] {
 
 /** The connections that every process has. @param temporalEnv as in the whole configuration. */
 export function serviceWires(values: ServiceValues, temporalEnv: Record<string, string>): Wire[] {
+  const { NOTIFICATION_CODEC_HTTP_ADDR: codec, OTEL_EXPORTER_OTLP_ENDPOINT: collector } = values;
+  const dsns = ['PRIMARY_DSN', 'OWNER_DSN', 'REPLICA_DSNS'] as const;
+  const postgres = dsns.flatMap((name) => {
+    const variable = `NOTIFICATION_POSTGRES_${name}` as const;
+    return postgresGaps(variable, [values[variable] ?? []].flat());
+  });
+  const wires: [name: string, connection: ConnectionName, gaps: string[] | undefined][] = [
+    ['Redis', 'redis', redisGaps(values)],
+    ['PostgreSQL', 'postgres', postgres],
+    ['Temporal', 'temporal', temporalGaps(temporalEnv)],
+    ['codec server', 'codec', codec && codecGaps(values, codec.host)],
+    ['OTLP collector', 'otel', collector === undefined ? undefined : collectorGaps(values, collector)],
+  ];
   return [
-    { name: 'Redis', ...openness(values, 'redis'), gaps: redisGaps(values) },
-    {
-      name: 'PostgreSQL',
-      ...openness(values, 'postgres'),
-      gaps: (['PRIMARY_DSN', 'OWNER_DSN', 'REPLICA_DSNS'] as const).flatMap((name) => {
-        const variable = `NOTIFICATION_POSTGRES_${name}` as const;
-        return postgresGaps(variable, [values[variable] ?? []].flat());
-      }),
-    },
-    { name: 'Temporal', ...openness(values, 'temporal'), gaps: temporalGaps(temporalEnv) },
-    ...codecWires(values),
-    ...otelWires(values),
+    ...wires.flatMap(([name, connection, gaps]) =>
+      gaps ? { name, ...openness(values, connection), gaps } : [],
+    ),
     ...sealingKeyWires('keys of payloads', 'NOTIFICATION_PAYLOAD_KEYS', values.NOTIFICATION_PAYLOAD_KEYS),
   ];
 }
@@ -314,42 +318,24 @@ function temporalGaps(temporalEnv: Record<string, string>): string[] {
   );
 }
 
-function codecWires(values: ServiceValues): Wire[] {
-  const { NOTIFICATION_CODEC_HTTP_ADDR: address, NOTIFICATION_CODEC_JWKS_URL: jwks } = values;
-  if (address === undefined) return [];
-  return [
-    {
-      name: 'codec server',
-      ...openness(values, 'codec'),
-      gaps: [
-        ...linesThat([
-          !isLoopback(address.host),
-          'NOTIFICATION_CODEC_HTTP_ADDR must be on the loopback, behind what speaks TLS: others can read what it decrypts',
-        ]),
-        ...guessable('NOTIFICATION_CODEC_TOKEN', values.NOTIFICATION_CODEC_TOKEN),
-        ...(jwks === undefined ? [] : plainUrlGaps('NOTIFICATION_CODEC_JWKS_URL', jwks)),
-      ],
-    },
-  ];
-}
+const codecGaps = (values: ServiceValues, host: string): string[] => [
+  ...linesThat([
+    !isLoopback(host),
+    'NOTIFICATION_CODEC_HTTP_ADDR must be on the loopback, behind what speaks TLS: others can read what it decrypts',
+  ]),
+  ...guessable('NOTIFICATION_CODEC_TOKEN', values.NOTIFICATION_CODEC_TOKEN),
+  ...[values.NOTIFICATION_CODEC_JWKS_URL ?? []]
+    .flat()
+    .flatMap((url) => plainUrlGaps('NOTIFICATION_CODEC_JWKS_URL', url)),
+];
 
-function otelWires(values: ServiceValues): Wire[] {
-  const { OTEL_EXPORTER_OTLP_ENDPOINT: url, OTEL_EXPORTER_OTLP_HEADERS: headers } = values;
-  if (url === undefined) return [];
-  return [
-    {
-      name: 'OTLP collector',
-      ...openness(values, 'otel'),
-      gaps: [
-        ...plainUrlGaps('OTEL_EXPORTER_OTLP_ENDPOINT', url),
-        ...linesThat([
-          headers === undefined && !isLoopback(new URL(url).hostname),
-          'OTEL_EXPORTER_OTLP_HEADERS must be set: the collector cannot tell who sends',
-        ]),
-      ],
-    },
-  ];
-}
+const collectorGaps = ({ OTEL_EXPORTER_OTLP_HEADERS: headers }: ServiceValues, url: string): string[] => [
+  ...plainUrlGaps('OTEL_EXPORTER_OTLP_ENDPOINT', url),
+  ...linesThat([
+    headers === undefined && !isLoopback(new URL(url).hostname),
+    'OTEL_EXPORTER_OTLP_HEADERS must be set: the collector cannot tell who sends',
+  ]),
+];
 
 /** Whether the Temporal server is named by a profile of the SDK's configuration file. */
 export function hasTemporalProfile(env: Record<string, string | undefined>): boolean {
