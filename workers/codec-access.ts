@@ -109,17 +109,11 @@ function permissionsIn(claim: unknown): Set<string> {
 
 /** A browser sends the password of basic authentication, everybody else a bearer token. */
 function credentialsIn(header: string | undefined): { secret: string; isBearer: boolean } | undefined {
-  const [, scheme = '', credentials = ''] = /^(\S+) (.+)$/.exec(header ?? '') ?? [];
-  switch (scheme.toLowerCase()) {
-    case 'bearer':
-      return { secret: credentials, isBearer: true };
-    case 'basic': {
-      const userAndPassword = Buffer.from(credentials, 'base64').toString('utf8');
-      return { secret: userAndPassword.slice(userAndPassword.indexOf(':') + 1), isBearer: false };
-    }
-    default:
-      return undefined;
-  }
+  const [, bearer, basic] = /^(?:bearer (.+)|basic (.+))$/i.exec(header ?? '') ?? [];
+  if (bearer !== undefined) return { secret: bearer, isBearer: true };
+  if (basic === undefined) return undefined;
+  const userAndPassword = Buffer.from(basic, 'base64').toString('utf8');
+  return { secret: userAndPassword.slice(userAndPassword.indexOf(':') + 1), isBearer: false };
 }
 
 /** In a time that says nothing about where they differ. */

@@ -121,9 +121,7 @@ export async function allReached<T extends readonly unknown[]>(attempts: {
   const failures = results.flatMap((result) =>
     result.status === 'rejected' ? [result.reason as Error] : [],
   );
-  const [failure, ...others] = failures;
-  if (failure === undefined) return Promise.all(attempts);
-  if (others.length === 0) throw failure;
+  if (failures.length <= 1) return Promise.all(attempts);
   throw new DependencyError(failures.map(({ message }) => message).join('\n'));
 }
 

@@ -11,34 +11,20 @@ import type { Stack, StackOptions } from '../dev/servers/stack.ts';
 import type { Endpoints } from './context.ts';
 import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
 
-/** The embedded servers could not be had; the message says why, and what to do. */
-export class SetupError extends SelfExplanatoryError {
-  override name = 'SetupError';
-}
-
-export interface ProvidedEndpoints {
-  endpoints: Endpoints;
-  /** The embedded servers that were started; stop them after the service. */
-  stack?: Stack;
-  uiUrl?: string;
-}
-
-/** What is configured, of the servers that have no variable of one value. */
-type Configured = ReturnType<typeof configuredServers>;
-
 /**
- * @throws SetupError when an embedded server cannot be had; ConfigError for
- * an invalid file of targets.
+ * @returns also the embedded servers that were started; stop them after the service.
+ * @throws SelfExplanatoryError when an embedded server cannot be had; ConfigError for an invalid file of targets.
  */
-export async function provideEndpoints(
-  config: Config,
-  report: (line: string) => void,
-): Promise<ProvidedEndpoints> {
+export async function provideEndpoints(config: Config, report: (line: string) => void) {
   const { values } = config;
   // Before anything is started: a mistake in a file is found immediately.
   const configured = configuredServers(config);
-  const stack = config.production ? undefined : await startMissing(config, configured, report);
-  return given({
+  const missing = config.production ? {} : missingServers(config, configured);
+  const isComplete = Object.values(missing).every((options) => options === undefined);
+  const stack = isComplete
+    ? undefined
+    : await startServers({ dataDir: values.NOTIFICATION_DATA_DIR, report, ...missing });
+  return {
     endpoints: given({
       redis: redisPlaceOf(values) ?? hostAndPortOf(stack?.redisAddr),
       postgresDsn: values.NOTIFICATION_POSTGRES_PRIMARY_DSN ?? provided(stack?.postgresDsn),
@@ -49,12 +35,13 @@ export async function provideEndpoints(
       sampleSymbols: stack?.symbolTargets?.sampleSymbols ?? [],
       portfolioUrl: values.NOTIFICATION_PORTFOLIO_BASE_URL ?? stack?.portfolio?.url,
       ntfServers: configured.ntfServers ?? stack?.routers?.notificationRouters ?? [],
-    }),
+    }) satisfies Endpoints,
     stack,
     uiUrl: values.NOTIFICATION_TEMPORAL_UI_URL ?? stack?.uiUrl,
-  });
+  };
 }
 
+/** What is configured, of the servers that have no variable of one value. */
 function configuredServers({ values }: Config) {
   const targetsFile = values.NOTIFICATION_SYMBOL_TARGETS_FILE;
   const routers = values.NOTIFICATION_SUBSCRIPTION_NTF_SERVERS ?? [];
@@ -65,20 +52,13 @@ function configuredServers({ values }: Config) {
   };
 }
 
-/** @returns undefined when everything is configured. */
-async function startMissing(
-  config: Config,
-  configured: Configured,
-  report: (line: string) => void,
-): Promise<Stack | undefined> {
-  const missing = missingServers(config, configured);
-  if (Object.values(missing).every((options) => options === undefined)) return undefined;
+async function startServers(options: StackOptions): Promise<Stack> {
   try {
     // Loaded on demand: production images come without the embedded stack.
     const { startStack } = await import('../dev/servers/stack.ts');
-    return await startStack({ dataDir: config.values.NOTIFICATION_DATA_DIR, report, ...missing });
+    return await startStack(options);
   } catch (error) {
-    throw new SetupError(reasonOf(error), { cause: error });
+    throw new SelfExplanatoryError(reasonOf(error), { cause: error });
   }
 }
 
@@ -97,16 +77,14 @@ const USUAL_PORTS = {
 
 function portsFrom(base: number | undefined): typeof USUAL_PORTS {
   if (base === undefined) return USUAL_PORTS;
-  const names = Object.keys(USUAL_PORTS);
-  return Object.fromEntries(
-    names.map((name, index) => [name, base === 0 ? 0 : base + index]),
-  ) as typeof USUAL_PORTS;
+  const ports = Object.keys(USUAL_PORTS).map((name, index) => [name, base && base + index]);
+  return Object.fromEntries(ports) as typeof USUAL_PORTS;
 }
 
 /** What is started here: each server that this process needs and that is not configured, with its port. */
 function missingServers(
   { roles, values, temporalEnv }: Config,
-  configured: Configured,
+  configured: ReturnType<typeof configuredServers>,
 ): Omit<StackOptions, 'dataDir' | 'report'> {
   const unless = <T>(found: unknown, options: T) => (found === undefined ? options : undefined);
   const forRole = <T>(role: RoleName, options: T | undefined) => (roles.includes(role) ? options : undefined);

@@ -1,5 +1,6 @@
 /** The workflows' one bundle, built once per state of the source and kept for the next start. */
 import { createHash } from 'node:crypto';
+import { existsSync } from 'node:fs';
 import { mkdir, readFile, readdir, rename, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { bundleWorkflowCode } from 'temporal-bundler';
@@ -36,7 +37,7 @@ export async function workflowBundle({ encodesFailures, onBuild }: BundleOptions
 }> {
   const name = encodesFailures ? 'workflows-encoded' : 'workflows';
   const codePath = path.join(CACHE, `${name}-${await sourceHash()}.js`);
-  if (await isReadable(codePath)) return { codePath };
+  if (existsSync(codePath)) return { codePath };
   const bundleWorkflowCode = await findBundler(codePath);
   onBuild?.();
   const { code } = await bundleWorkflowCode({
@@ -82,13 +83,6 @@ async function sourceHash(): Promise<string> {
   const hash = createHash('sha256');
   for (const file of files) hash.update(`${path.relative(ROOT, file)}\0`).update(await readFile(file));
   return hash.digest('hex').slice(0, 16);
-}
-
-async function isReadable(file: string): Promise<boolean> {
-  return readFile(file).then(
-    () => true,
-    () => false,
-  );
 }
 
 const silent = (): void => undefined;
