@@ -67,25 +67,13 @@ function flawIn(value: unknown): Flaw | undefined {
   const problem = problemOf(value);
   if (problem !== undefined) return { problem, path: [] };
   if (typeof value !== 'object' || value === null) return undefined;
-  if (Array.isArray(value)) {
-    for (let index = 0; index < value.length; index += 1) {
-      const flaw = flawIn(value[index]);
-      if (flaw) return behind(index, flaw);
-    }
-    return undefined;
-  }
-  for (const key of Object.keys(value)) {
-    const inKey = problemOf(key);
+  for (const key of Array.isArray(value) ? value.keys() : Object.keys(value)) {
+    const inKey = typeof key === 'string' ? problemOf(key) : undefined;
     if (inKey !== undefined) return { problem: inKey, path: [], isInKey: true };
-    const flaw = flawIn((value as Record<string, unknown>)[key]);
-    if (flaw) return behind(key, flaw);
+    const flaw = flawIn((value as Record<string | number, unknown>)[key]);
+    if (flaw) return { ...flaw, path: [key, ...flaw.path] };
   }
   return undefined;
-}
-
-function behind(key: string | number, flaw: Flaw): Flaw {
-  flaw.path.unshift(key);
-  return flaw;
 }
 
 function messageOf({ problem, path, isInKey }: Flaw): string {

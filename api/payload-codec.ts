@@ -24,8 +24,8 @@ export const PLAIN = 'in plain';
  * - `refuse`: only sealed payloads are taken.
  * - `accept`: an installation that has worked without keys. Payloads in plain are taken as well.
  */
-export type PlainPolicy = 'refuse' | 'accept';
-export const PLAIN_POLICIES = ['refuse', 'accept'] as const satisfies readonly PlainPolicy[];
+export const PLAIN_POLICIES = ['refuse', 'accept'] as const;
+export type PlainPolicy = (typeof PLAIN_POLICIES)[number];
 
 /** A payload in plain, where only sealed ones are taken. */
 export class PlainPayloadError extends KeyBoxError {
@@ -123,10 +123,6 @@ export function sealingKeysIn(
   found: SealingKeys = { keys: new Set(), unbound: new Set() },
 ): SealingKeys {
   if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return found;
-  if (Array.isArray(value)) {
-    for (const one of value) sealingKeysIn(one, found);
-    return found;
-  }
   const { metadata } = value as Payload;
   if (metadata?.['encoding'] instanceof Uint8Array) {
     if (isOfServer(value)) return found;

@@ -34,10 +34,18 @@ interface Scripting {
   eval_ro(script: string, keys: number, ...args: string[]): Promise<unknown>;
 }
 
+/** Asks for an id by a script; undefined without one. @throws the error of Redis. */
+const idBy =
+  (script: string) =>
+  async (redis: Scripting, stream: string, ...args: string[]): Promise<string | undefined> => {
+    const id = await redis.eval_ro(script, 1, stream, ...args);
+    return typeof id === 'string' ? id : undefined;
+  };
+
 /** KEYS: stream. ARGV: XRANGE or XREVRANGE, its bounds. */
-const FIND_ID = `
+const findId = idBy(`
   local found = redis.call(ARGV[1], KEYS[1], ARGV[2], ARGV[3], 'COUNT', 1)[1]
-  return found and found[1]`;
+  return found and found[1]`);
 
 /** @returns the id of the oldest entry behind `id`, if any. @throws the error of Redis. */
 export async function entryIdAfter(
@@ -52,19 +60,16 @@ export async function entryIdAfter(
 export const newestEntryId = (redis: Scripting, stream: string): Promise<string | undefined> =>
   findId(redis, stream, 'XREVRANGE', '+', '-');
 
-/** KEYS: stream. The first and the last entry, which XINFO tells whole, stay in Redis. */
-const LAST_GENERATED = `
+/**
+ * The id of the last entry that was ever appended, deleted ones included; undefined without a stream. The first and the last
+ * entry, which XINFO tells whole, stay in Redis.
+ */
+export const lastGeneratedId: (redis: Scripting, stream: string) => Promise<string | undefined> = idBy(`
   if redis.call('EXISTS', KEYS[1]) == 0 then return false end
   local all = redis.call('XINFO', 'STREAM', KEYS[1])
   for i = 1, #all, 2 do
     if all[i] == 'last-generated-id' then return all[i + 1] end
-  end`;
-
-/** @returns the id of the last entry that was ever appended, deleted ones included; undefined without a stream. */
-export async function lastGeneratedId(redis: Scripting, stream: string): Promise<string | undefined> {
-  const id = await redis.eval_ro(LAST_GENERATED, 1, stream);
-  return typeof id === 'string' ? id : undefined;
-}
+  end`);
 
 /**
  * What an operator hears of a stream whose ids are more than a day ahead of Redis: Redis gives all later entries ids behind
@@ -82,15 +87,6 @@ export function idsAhead(lastId: string, nowMs: number): string | undefined {
 /** Whether the stream has this entry. @throws what Redis fails with. */
 export async function hasEntry(redis: Scripting, stream: string, id: string): Promise<boolean> {
   return (await findId(redis, stream, 'XRANGE', id, id)) !== undefined;
-}
-
-async function findId(
-  redis: Scripting,
-  stream: string,
-  ...command: [name: string, from: string, to: string]
-): Promise<string | undefined> {
-  const id = await redis.eval_ro(FIND_ID, 1, stream, ...command);
-  return typeof id === 'string' ? id : undefined;
 }
 
 /** Names and values that Redis returns one after the other. */

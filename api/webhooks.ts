@@ -63,7 +63,11 @@ export type RequestHeaders = Readonly<Record<string, string | readonly string[] 
  */
 export function verifiedWebhookId(secrets: readonly string[], headers: RequestHeaders, body: string): string {
   const given = Object.fromEntries(
-    ['webhook-id', 'webhook-timestamp', 'webhook-signature'].map((name) => [name, only(headers, name)]),
+    ['webhook-id', 'webhook-timestamp', 'webhook-signature'].map((name) => {
+      const value = headers[name];
+      // Several values of one header are ambiguous and are refused.
+      return [name, typeof value === 'string' ? value : ''];
+    }),
   );
   let refusal = 'there is no secret to verify it with';
   for (const secret of secrets) {
@@ -76,10 +80,4 @@ export function verifiedWebhookId(secrets: readonly string[], headers: RequestHe
     }
   }
   throw new NotAuthenticError(`the call is not authentic: ${refusal}`);
-}
-
-/** One value; several values are ambiguous and are refused. */
-function only(headers: RequestHeaders, name: string): string {
-  const value = headers[name];
-  return typeof value === 'string' ? value : '';
 }
