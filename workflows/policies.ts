@@ -38,17 +38,14 @@ export const FIRST_TRY: LocalActivityOptions = {
 /** As FIRST_TRY, for a push: FCM's answer, waited for up to 10 s, must not come after its try was given up. */
 export const FIRST_SEND: LocalActivityOptions = { ...FIRST_TRY, startToCloseTimeout: '15 seconds' };
 
-/** One row that is read within the workflow task that asks for it. */
-export const ROW_LOOK: LocalActivityOptions = {
+/**
+ * Statements that are to end within the workflow task that asks for them. One that is made again after its task was lost
+ * must find its own traces harmless: nothing says that it is a repetition.
+ */
+export const DATABASE_AT_ONCE: LocalActivityOptions = {
   startToCloseTimeout: '8 seconds',
   retry: UNTIL_IT_SUCCEEDS,
 };
-
-/**
- * Statements of an update that are to end within the workflow task that brings it. One that is made again after its
- * task was lost must find its own traces harmless: nothing says that it is a repetition.
- */
-export const SUBSCRIPTION_AT_ONCE = ROW_LOOK;
 
 /** Short statements in the course of a workflow. */
 export const DATABASE = short('30 seconds');
@@ -89,11 +86,8 @@ export const OPERATION_PAGE = long('10 minutes', '10 seconds', ENDING_FIRST);
 /** Letting the waiting routes of a channel go takes as long as their number and the rate say. */
 export const DRAIN = long('7 days', '1 minute');
 
-/** One round of pushes, which is as long as the time-out of a single one. */
-export const SYMBOL_PUSH = long('10 minutes', '10 seconds');
-
-/** Callbacks of one page, which take as long as the time-out of a single one. */
-export const CALLBACK_DELIVERY = SYMBOL_PUSH;
+/** One round of pushes to targets or of callbacks to portfolio services, which is as long as the time-out of a single one. */
+export const HTTP_ROUND = long('10 minutes', '10 seconds');
 
 /**
  * Picking up rows. While PostgreSQL is away this fails, and the worker counts it as one of its deaths. One that a dying

@@ -48,7 +48,7 @@ import { byWhom, detailsOf, shortText } from '../details.ts';
 import type { Hold } from '../hold-contract.ts';
 import { loadHold, onHold } from '../holds.ts';
 import { isHistoryLong, onRenewal } from '../long-lived.ts';
-import { CALLBACK_DELIVERY, DATABASE } from '../policies.ts';
+import { HTTP_ROUND, DATABASE } from '../policies.ts';
 import {
   asStored,
   initialState,
@@ -61,7 +61,7 @@ import {
 } from './rules.ts';
 
 const database = proxyActivities<AccountCallbackActivities>(DATABASE);
-const portfolios = proxyActivities<AccountCallbackActivities>(CALLBACK_DELIVERY);
+const portfolios = proxyActivities<AccountCallbackActivities>(HTTP_ROUND);
 
 /** An emission that takes longer, because some target hangs, does not hold up the next one. */
 const PATIENCE_MS = 500;

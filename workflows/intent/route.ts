@@ -51,7 +51,13 @@ import type {
   RouteResult,
   SettledStatus,
 } from './contract.ts';
-import { FIRST_TRY, PUBLICATION_WHEN_POSSIBLE, ROW_LOOK, STEERING, remainingBudget } from '../policies.ts';
+import {
+  FIRST_TRY,
+  PUBLICATION_WHEN_POSSIBLE,
+  DATABASE_AT_ONCE,
+  STEERING,
+  remainingBudget,
+} from '../policies.ts';
 import { CHANNEL_RESUMED_SIGNAL, LOOK_SIGNAL, REPLAY_SIGNAL, SETTLED_SIGNAL } from './contract.ts';
 import { isHistoryLong } from '../long-lived.ts';
 import { keyword, routeAttributes, routeStatus } from '../search-attributes.ts';
@@ -61,7 +67,7 @@ type AttemptResult = PublishResult | FailedAttempt;
 type Settled = Extract<PublishResult, { status: SettledStatus }>;
 
 const firstTry = proxyLocalActivities<RouteActivities>(FIRST_TRY);
-const { lookAtDeadLetter } = proxyLocalActivities<RouteActivities>(ROW_LOOK);
+const { lookAtDeadLetter } = proxyLocalActivities<RouteActivities>(DATABASE_AT_ONCE);
 const persistent = proxyActivities<RouteActivities>(PUBLICATION_WHEN_POSSIBLE);
 const steering = proxyActivities<SteeringActivities>(STEERING);
 

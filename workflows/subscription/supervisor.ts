@@ -31,7 +31,7 @@ import {
 import type { Changed } from '../../activities/subscription/connections.ts';
 import type { SubscriptionActivities } from '../../activities/subscription/activities.ts';
 import { inOrder, isHistoryLong, onRenewal, refuse } from '../long-lived.ts';
-import { DATABASE, SUBSCRIPTION_AT_ONCE, SUBSCRIPTION_BATCH } from '../policies.ts';
+import { DATABASE, DATABASE_AT_ONCE, SUBSCRIPTION_BATCH } from '../policies.ts';
 import type {
   AgentState,
   Command,
@@ -61,7 +61,7 @@ import * as contract from './contract.ts';
 import { SUBSCRIPTION_REFUSED } from '../failures.ts';
 
 const database = proxyActivities<SubscriptionActivities>(DATABASE);
-const atOnce = proxyLocalActivities<SubscriptionActivities>(SUBSCRIPTION_AT_ONCE);
+const atOnce = proxyLocalActivities<SubscriptionActivities>(DATABASE_AT_ONCE);
 const routers = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_BATCH);
 
 /** Events after which a run is continued by a new one: what came in must be read again by the next worker. */

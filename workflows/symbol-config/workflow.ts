@@ -26,7 +26,7 @@ import {
 import type { SymbolConfigActivities } from '../../activities/symbol-config/activities.ts';
 import { detailsOf, shortText } from '../details.ts';
 import { checkTexts, inOrder, isHistoryLong, onRenewal, refuse } from '../long-lived.ts';
-import { DATABASE, SYMBOL_PUSH } from '../policies.ts';
+import { DATABASE, HTTP_ROUND } from '../policies.ts';
 import type { ChangeNotice, CrawlerRequest, SymbolConfigState } from './contract.ts';
 import {
   CONFIGURE_CRAWLER_UPDATE,
@@ -49,7 +49,7 @@ import {
 } from './rules.ts';
 
 const database = proxyActivities<SymbolConfigActivities>(DATABASE);
-const targets = proxyActivities<SymbolConfigActivities>(SYMBOL_PUSH);
+const targets = proxyActivities<SymbolConfigActivities>(HTTP_ROUND);
 
 /** A round that takes longer, because some target hangs, does not hold up the next change. */
 const PATIENCE_MS = 1_000;
