@@ -4,6 +4,8 @@ import { catalogOf, typeIn } from '../api/intent/catalog.ts';
 import type { Intent, IntentFailureCode } from '../api/intent/entry.ts';
 import { entryFieldsOf, envelopeOf, fieldNamedIn, parseIntent } from '../api/intent/entry.ts';
 import { parseTraceparent } from '../api/intent/traceparent.ts';
+import { given } from '../api/given.ts';
+import type { EntryFields } from '../api/text.ts';
 
 export type { Catalog } from '../api/intent/catalog.ts';
 export { CatalogError } from '../api/intent/catalog.ts';
@@ -125,20 +127,31 @@ export function newIntent(
   const { producer, audiences } = typeIn(catalog, type);
   // Administrators of a type that users can get too must be asked for: forgotten recipients are a mistake.
   const { audience = audiences[0]!, recipientUserIds = [] } = options;
-  return validated(catalog, {
+  const draft = given({
     notificationType: type,
     producer,
     audienceKind: audience,
     recipientUserIds: [...recipientUserIds],
     idempotencyKey,
     occurredAtMs: Number(occurredAt),
-    ...(deliverAt === undefined ? {} : { deliverAtMs: Number(deliverAt) }),
-    ...(expiresAt === undefined ? {} : { expiresAtMs: Number(expiresAt) }),
+    deliverAtMs: deliverAt === undefined ? undefined : Number(deliverAt),
+    expiresAtMs: expiresAt === undefined ? undefined : Number(expiresAt),
     payloadJson: payloadJsonOf(payload),
-    ...(requestId === undefined ? {} : { requestId }),
-    ...(traceId === undefined ? {} : { traceId }),
-    ...(traceparent === undefined ? {} : { traceparent }),
+    ...{ requestId, traceId, traceparent },
   });
+  const envelope = envelopeOf(draft);
+  for (const [name, value] of Object.entries(envelope)) {
+    // Bytes would not show it any more: a lone surrogate turns into another character, silently.
+    if (typeof value !== 'string' || !value.isWellFormed()) {
+      throw new InvalidIntentError('invalid_envelope', `${name} must be well-formed text`);
+    }
+  }
+  // The service would take it for absent, and the trace would end here without a word.
+  if (traceparent && !parseTraceparent(traceparent)) {
+    throw new InvalidIntentError('invalid_envelope', 'traceparent must be a W3C traceparent of version 00');
+  }
+  const { notificationId: _unknownYet, ...intent } = intentIn(catalog, '0-0', entryFieldsOf(envelope));
+  return intent;
 }
 
 /** The part of a Redis client that publication needs; ioredis has it. */
@@ -162,41 +175,23 @@ export async function publishIntent(
   return entryId;
 }
 
-/** Runs the service's checks on exactly what would be appended. */
-function validated(catalog: Catalog, draft: NotificationIntent): NotificationIntent {
-  const envelope = envelopeOf(draft);
-  for (const [name, value] of Object.entries(envelope)) {
-    // Bytes would not show it any more: a lone surrogate turns into another character, silently.
-    if (typeof value !== 'string' || !value.isWellFormed()) {
-      throw new InvalidIntentError('invalid_envelope', `${name} must be well-formed text`);
-    }
-  }
-  // The service would take it for absent, and the trace would end here without a word.
-  if (draft.traceparent && !parseTraceparent(draft.traceparent)) {
-    throw new InvalidIntentError('invalid_envelope', 'traceparent must be a W3C traceparent of version 00');
-  }
-  const parsed = parseIntent(catalog, '0-0', entryFieldsOf(envelope));
-  if (!parsed.ok) {
-    throw new InvalidIntentError(
-      parsed.malformed.failureCode as IntentFailureCode,
-      parsed.malformed.failureMessage,
-    );
-  }
-  const { notificationId: _unknownYet, ...intent } = parsed.intent;
-  return intent;
+/** Runs the service's checks on what stands in the stream. @throws InvalidIntentError for what it would refuse. */
+export function intentIn(catalog: Catalog, entryId: string, fields: EntryFields): Intent {
+  const parsed = parseIntent(catalog, entryId, fields);
+  if (parsed.ok) return parsed.intent;
+  const { failureCode, failureMessage } = parsed.malformed;
+  throw new InvalidIntentError(failureCode as IntentFailureCode, failureMessage);
 }
+
+const LOSSY_TYPES: readonly string[] = ['undefined', 'bigint', 'function', 'symbol'];
 
 /** JSON would drop or change these values without a word; a producer should hear of it. */
 function payloadJsonOf(payload: Record<string, unknown>): string {
   const refuseLossy = (key: string, value: unknown): unknown => {
-    const isLossy =
-      value === undefined ||
-      typeof value === 'bigint' ||
-      typeof value === 'function' ||
-      typeof value === 'symbol' ||
-      (typeof value === 'number' && !Number.isFinite(value));
+    const isNumber = typeof value === 'number';
+    const isLossy = isNumber ? !Number.isFinite(value) : LOSSY_TYPES.includes(typeof value);
     if (!isLossy) return value;
-    const what = typeof value === 'number' ? String(value) : typeof value;
+    const what = isNumber ? String(value) : typeof value;
     throw new InvalidIntentError('invalid_payload', `payload_json field ${key}: ${what} has no JSON form`);
   };
   try {

@@ -8,12 +8,11 @@
  * ```
  */
 import type { Catalog, NotificationType } from '../api/intent/catalog.ts';
-import type { IntentFailureCode } from '../api/intent/entry.ts';
-import { entryFieldsOf, parseIntent } from '../api/intent/entry.ts';
+import { entryFieldsOf } from '../api/intent/entry.ts';
 import { differingFields, fingerprintOf } from '../api/intent/fingerprint.ts';
 import { canonicalJson } from '../api/canonical-json.ts';
 import type { NotificationIntent, StreamAppender } from './constructors.ts';
-import { InvalidIntentError } from './constructors.ts';
+import { InvalidIntentError, intentIn } from './constructors.ts';
 import { GALAXY } from './generated/galaxy.ts';
 
 /** One intent that the stream has taken. */
@@ -56,43 +55,27 @@ export function createMemoryStream({ catalog = GALAXY }: { catalog?: Catalog } =
         throw new Error('producers use a plain XADD: *, fields and values');
       const failure = failures.shift();
       if (failure) throw failure;
-      const next = accepted(catalog, `${published.length + 1}-0`, stream, fieldsAndValues);
-      const earlier = published.find((one) => isOfSameKey(one, next));
-      if (earlier !== undefined && earlier.fingerprint !== next.fingerprint) {
-        const fields = differingFields(earlier.intent, next.intent).join(', ');
-        const problem = `came before, as ${earlier.notificationId}, with other content (${fields})`;
+      const fields = fieldsAndValues.flatMap((name, index) =>
+        index % 2 === 0 ? entryFieldsOf({ [name]: fieldsAndValues[index + 1]! }) : [],
+      );
+      const { notificationId, ...intent } = intentIn(catalog, `${published.length + 1}-0`, fields);
+      const fingerprint = fingerprintOf(intent);
+      const earlier = published.find(
+        (one) =>
+          one.stream === stream &&
+          one.intent.producer === intent.producer &&
+          one.intent.idempotencyKey === intent.idempotencyKey,
+      );
+      if (earlier !== undefined && earlier.fingerprint !== fingerprint) {
+        const differing = differingFields(earlier.intent, intent).join(', ');
+        const problem = `came before, as ${earlier.notificationId}, with other content (${differing})`;
         throw new InvalidIntentError('idempotency_conflict', `idempotency_key ${problem}`);
       }
-      published.push({ ...next, isDuplicate: earlier !== undefined });
-      return next.notificationId;
+      published.push({ notificationId, stream, intent, fingerprint, isDuplicate: earlier !== undefined });
+      return notificationId;
     },
   };
 }
-
-function accepted(
-  catalog: Catalog,
-  entryId: string,
-  stream: string,
-  fieldsAndValues: readonly string[],
-): Omit<PublishedIntent, 'isDuplicate'> {
-  const fields = fieldsAndValues.flatMap((name, index) =>
-    index % 2 === 0 ? entryFieldsOf({ [name]: fieldsAndValues[index + 1]! }) : [],
-  );
-  const parsed = parseIntent(catalog, entryId, fields);
-  if (!parsed.ok) {
-    const { failureCode, failureMessage } = parsed.malformed;
-    throw new InvalidIntentError(failureCode as IntentFailureCode, failureMessage);
-  }
-  const { notificationId, ...intent } = parsed.intent;
-  return { notificationId, stream, intent, fingerprint: fingerprintOf(intent) };
-}
-
-type Keyed = Pick<PublishedIntent, 'stream' | 'intent'>;
-
-const isOfSameKey = (one: Keyed, other: Keyed): boolean =>
-  one.stream === other.stream &&
-  one.intent.producer === other.intent.producer &&
-  one.intent.idempotencyKey === other.intent.idempotencyKey;
 
 /** Which intents count; what is left out may be anything. */
 export interface Expectation {
@@ -128,13 +111,14 @@ export function expectPublished(
 
 function differencesOf(intent: NotificationIntent, expected: Expectation): string[] {
   const { type, idempotencyKey, recipientUserIds, payload } = expected;
-  const sorted = (ids: readonly string[]) => JSON.stringify(ids.toSorted());
-  return [
-    ...(type === undefined || type === intent.notificationType ? [] : ['type']),
-    ...(idempotencyKey === undefined || idempotencyKey === intent.idempotencyKey ? [] : ['key']),
-    ...(recipientUserIds === undefined || sorted(recipientUserIds) === sorted(intent.recipientUserIds)
-      ? []
-      : ['audience']),
-    ...(payload === undefined || canonicalJson(payload) === intent.payloadJson ? [] : ['payload']),
-  ];
+  const sorted = (ids?: readonly string[]) => ids && JSON.stringify(ids.toSorted());
+  const compared = [
+    ['type', type, intent.notificationType],
+    ['key', idempotencyKey, intent.idempotencyKey],
+    ['audience', sorted(recipientUserIds), sorted(intent.recipientUserIds)],
+    ['payload', payload && canonicalJson(payload), intent.payloadJson],
+  ] as const;
+  return compared.flatMap(([what, wanted, found]) =>
+    wanted === undefined || wanted === found ? [] : [what],
+  );
 }

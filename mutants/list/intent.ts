@@ -163,8 +163,8 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-kit-conflict',
     file: 'client/testing.ts',
-    find: 'if (earlier !== undefined && earlier.fingerprint !== next.fingerprint) {',
-    replace: 'if (earlier !== undefined && earlier.stream !== next.stream) {',
+    find: 'if (earlier !== undefined && earlier.fingerprint !== fingerprint) {',
+    replace: 'if (earlier !== undefined && earlier.stream !== stream) {',
     wrong: 'lost',
     what: "a producer's test passes, and the service refuses the second intent of its key",
     suite: unit('intent/producer'),
