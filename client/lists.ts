@@ -13,26 +13,6 @@ export interface Conditions {
   readonly next: `$${number}`;
 }
 
-/** A condition with a `?` for each of its values. Left out when one of them is undefined. */
-export type Candidate = readonly [sql: string, ...values: unknown[]];
-
-/** The SQL of the candidates is written in the code, never made of what a user typed. */
-export function conditions(candidates: readonly Candidate[]): Conditions {
-  const values: unknown[] = [];
-  const texts = candidates
-    .filter(([, ...given]) => !given.includes(undefined))
-    .map(([sql, ...given]) => {
-      let position = values.length;
-      values.push(...given);
-      return sql.replaceAll('?', () => `$${(position += 1)}`);
-    });
-  return {
-    where: texts.length === 0 ? '' : `WHERE ${texts.join('\n   AND ')}`,
-    values,
-    next: `$${values.length + 1}`,
-  };
-}
-
 /** Rows of a list that are returned by default, and the most that can be asked for. */
 export const DEFAULT_LIMIT = 50;
 export const MAX_LIMIT = 10_000;
@@ -82,18 +62,20 @@ export interface Listing<Filter extends object> {
 /** Conditions for the filters `since` and `until`, both included. */
 export const spanOf = (time: string) => ({ since: `${time} >= ?`, until: `${time} <= ?` });
 
-/** @returns the conditions of a list for the filters that are given. */
-export const conditionsOf = <Filter extends object>(
+/** @returns the conditions of a list for the filters that are given. Their SQL is never made of what a user typed. */
+export function conditionsOf<Filter extends object>(
   { filters = {}, always }: Pick<Listing<Filter>, 'filters' | 'always'>,
   filter: Filter,
-): Conditions =>
-  conditions([
-    ...(always === undefined ? [] : [[always] as const]),
-    ...Object.entries(filters as Record<string, string>).map(([name, sql]): Candidate => [
-      sql,
-      (filter as Record<string, unknown>)[name],
-    ]),
-  ]);
+): Conditions {
+  const values: unknown[] = [];
+  const texts = always === undefined ? [] : [always];
+  for (const [name, sql] of Object.entries(filters as Record<string, string>)) {
+    const value = (filter as Record<string, unknown>)[name];
+    if (value !== undefined) texts.push(sql.replace('?', () => `$${values.push(value)}`));
+  }
+  const where = texts.length === 0 ? '' : `WHERE ${texts.join('\n   AND ')}`;
+  return { where, values, next: `$${values.length + 1}` };
+}
 
 /** @returns the statement that reads a list, for one row more than the limit. */
 export function statementOf<Filter extends object>(

@@ -12,7 +12,7 @@ import type { ImportedConnection } from '../../workflows/subscription/contract.t
 import { IMPORT_CONNECTIONS_UPDATE } from '../../workflows/subscription/contract.ts';
 import type { Choice } from '../choices.ts';
 import { OperationFailedError } from '../errors.ts';
-import { conditions } from '../lists.ts';
+import { conditionsOf } from '../lists.ts';
 
 // --- Starting over ---------------------------------------------------------------------------------------------------
 
@@ -29,11 +29,10 @@ export const chooseRetryable = (agentId: string, { connIds, userId }: RetryFilte
             JOIN subscriptions.connections AS connection USING (agent_id, conn_id)
            WHERE NOT connection.is_deleted AND (action_ts IS NULL OR ntf_failed OR smp_failed)) AS given_up`,
   at: 'updated_at',
-  given: conditions([
-    ['agent_id = ?', agentId],
-    ['user_id = ?', userId],
-    ['conn_id = ANY (?)', connIds],
-  ]),
+  given: conditionsOf(
+    { filters: { agentId: 'agent_id = ?', userId: 'user_id = ?', connIds: 'conn_id = ANY (?)' } },
+    { agentId, userId, connIds },
+  ),
 });
 
 // --- Queues of applications -------------------------------------------------------------------------------------
