@@ -70,17 +70,16 @@ export async function byAuthor<T>(
   const id = await noteAction(db, action);
   const end = (made?: Made) =>
     db.query(END_ACTION, [id, made?.target ?? null, made?.detail ?? null, made === undefined]);
-  let made: T;
   try {
-    made = await change();
+    const made = await change();
+    const told = describe(made);
+    if (told === undefined || told.target !== undefined || told.detail !== undefined) await end(told);
+    return made;
   } catch (error) {
     // A row too many is better than an error in the place of the one that matters.
     if (isRefusal(error)) await end().catch(() => undefined);
     throw error;
   }
-  const told = describe(made);
-  if (told === undefined || told.target !== undefined || told.detail !== undefined) await end(told);
-  return made;
 }
 
 /** Writes down who asks for a change, in its transaction. @returns the row's id. @throws what the connection throws. */

@@ -67,8 +67,8 @@ export function forgetOperations(resources: OperatorResources) {
     async preview(subject: Subject): Promise<ForgettingPreview> {
       const parts = await partsOf(subject);
       const underWay = await allUnderWay(db, parts);
-      const counts = new Map<string, number>();
-      for (const { what, count } of placesOf(parts)) add(counts, what, await count());
+      const counts: Record<string, number> = {};
+      for (const { what, count } of placesOf(parts)) counts[what] = (counts[what] ?? 0) + (await count());
       return { userId: subject.userId, underWay, ...(await resultOf(subject, parts, counts)) };
     },
 
@@ -83,13 +83,13 @@ export function forgetOperations(resources: OperatorResources) {
       await refuseUnderWay(parts, 'nothing was done, because something of the user is under way');
       const hash = createHash('sha256').update(subject.userId).digest('hex');
       const { rows } = await db.query<{ id: string }>(INSERT_REQUEST, [hash, requestedBy, reason ?? null]);
-      const counts = new Map<string, number>();
+      const counts: Record<string, number> = {};
       let done = 0;
       for (let pass = 1; ; pass += 1) {
         const before = done;
         for (const { what, forget } of placesOf(parts)) {
           const count = await forget();
-          add(counts, what, count);
+          counts[what] = (counts[what] ?? 0) + count;
           done += count;
           onProgress?.(done, what);
         }
@@ -106,7 +106,7 @@ export function forgetOperations(resources: OperatorResources) {
       );
       const result = await resultOf(subject, parts, counts);
       if (done === 0) await db.query(DELETE_REQUEST, [rows[0]!.id]);
-      else await db.query(END_REQUEST, [rows[0]!.id, JSON.stringify(Object.fromEntries(counts))]);
+      else await db.query(END_REQUEST, [rows[0]!.id, JSON.stringify(counts)]);
       return { userId: subject.userId, ...result };
     },
   };
@@ -134,9 +134,9 @@ export function forgetOperations(resources: OperatorResources) {
   async function resultOf(
     subject: Subject,
     parts: readonly Personal[],
-    counts: ReadonlyMap<string, number>,
+    counts: Readonly<Record<string, number>>,
   ): Promise<{ removed: Found[]; remains: Remaining[] }> {
-    const removed = [...counts].flatMap(([what, count]) => (count > 0 ? [{ what, count }] : []));
+    const removed = Object.entries(counts).flatMap(([what, count]) => (count > 0 ? [{ what, count }] : []));
     const remains = await Promise.all(parts.map(async (part) => part.remains?.() ?? []));
     return { removed, remains: [...remains.flat(), ...(await elsewhere(subject))] };
   }
@@ -145,12 +145,14 @@ export function forgetOperations(resources: OperatorResources) {
   async function elsewhere({ recordRetentionMs, subscriptionUser }: Subject): Promise<Remaining[]> {
     const fromNow = (ms: number | undefined) =>
       ms === undefined ? {} : { until: new Date(Date.now() + ms) };
-    const historiesMs = await retentionOfHistories(resources).catch(() => undefined);
+    const { temporal, namespace } = resources;
+    const asked = bounded(temporal, () => temporal.workflowService.describeNamespace({ namespace }));
+    const seconds = (await asked.catch(() => undefined))?.config?.workflowExecutionRetentionTtl?.seconds;
     return [
       {
-        what: `histories in Temporal's namespace ${resources.namespace}: ids of the user, content of notifications, reasons of operators`,
+        what: `histories in Temporal's namespace ${namespace}: ids of the user, content of notifications, reasons of operators`,
         // The workflow of a dead letter checks its route once a day.
-        ...fromNow(historiesMs === undefined ? undefined : historiesMs + DAY_MS),
+        ...fromNow(seconds == null ? undefined : Number(seconds.toString()) * 1_000 + DAY_MS),
         ends: 'by the retention of the namespace, which begins when a workflow ends',
       },
       {
@@ -193,13 +195,12 @@ function rowsOf(db: Pool, of: TableOfPeople): Place {
   const isDoomed = key.map((column) => `old.${column} = doomed.${column}`).join(' AND ');
   const change = set === undefined ? `DELETE FROM ${table}` : `UPDATE ${table} SET ${set}`;
 
-  async function count(range: string, all: unknown[]): Promise<number> {
+  const count = async (range: string, all: unknown[]): Promise<number> => {
     const statement = `SELECT count(*)::int AS count FROM ${table} WHERE ${range} AND (${where})`;
     return (await db.query<{ count: number }>(statement, all)).rows[0]!.count;
-  }
-  async function changeRange(range: string, all: unknown[]): Promise<number> {
-    return (await db.query(`${change} WHERE ${range} AND (${where})`, all)).rowCount ?? 0;
-  }
+  };
+  const changeRange = async (range: string, all: unknown[]): Promise<number> =>
+    (await db.query(`${change} WHERE ${range} AND (${where})`, all)).rowCount ?? 0;
   async function deleteBatches(): Promise<number> {
     for (let total = 0; ;) {
       const { rowCount } = await db.query(
@@ -237,17 +238,6 @@ async function allUnderWay(db: Pool, parts: readonly Personal[]): Promise<string
     }),
   );
   return (await Promise.all(sentences)).flat();
-}
-
-function add(counts: Map<string, number>, what: string, count: number): void {
-  counts.set(what, (counts.get(what) ?? 0) + count);
-}
-
-/** @returns ms. */
-async function retentionOfHistories({ temporal, namespace }: OperatorResources): Promise<number | undefined> {
-  const { config } = await bounded(temporal, () => temporal.workflowService.describeNamespace({ namespace }));
-  const seconds = config?.workflowExecutionRetentionTtl?.seconds;
-  return seconds == null ? undefined : Number(seconds.toString()) * 1_000;
 }
 
 /** $1 hash of the id, $2 operator, $3 reason. */

@@ -58,7 +58,16 @@ export async function liveStateOf(
     ...withoutNulls({ closedAt }),
     ...(status.name === 'RUNNING' ? await detailsOf(temporal, workflowId) : {}),
     pendingActivities: await Promise.all(
-      (raw.pendingActivities ?? []).map((activity) => pendingActivityOf(temporal, activity)),
+      (raw.pendingActivities ?? []).map(async (activity) =>
+        withoutNulls({
+          id: activity.activityId ?? '',
+          type: activity.activityType?.name ?? '',
+          attempt: activity.attempt ?? 1,
+          isPaused: activity.paused ?? false,
+          lastFailure: (await failureMessageOf(temporal, activity.lastFailure)) || undefined,
+          nextAttemptAt: dateOf(activity.nextAttemptScheduleTime),
+        }),
+      ),
     ),
     pendingChildren: raw.pendingChildren?.length ?? 0,
     ...(status.name === 'COMPLETED' ? { result: await result().catch(() => undefined) } : {}),
@@ -100,17 +109,4 @@ async function detailsOf(
   return metadata
     ? { details: metadata.currentDetails ?? '' }
     : { detailsUnavailable: `no worker answered within ${QUERY_LIMIT_MS / 1_000} s` };
-}
-
-type RawActivity = NonNullable<WorkflowExecutionDescription['raw']['pendingActivities']>[number];
-
-async function pendingActivityOf(temporal: Client, raw: RawActivity): Promise<PendingActivity> {
-  return withoutNulls({
-    id: raw.activityId ?? '',
-    type: raw.activityType?.name ?? '',
-    attempt: raw.attempt ?? 1,
-    isPaused: raw.paused ?? false,
-    lastFailure: (await failureMessageOf(temporal, raw.lastFailure)) || undefined,
-    nextAttemptAt: dateOf(raw.nextAttemptScheduleTime),
-  });
 }

@@ -191,11 +191,11 @@ export interface StreamPlace extends Place {
 export function streamOf(of: StreamOfPeople): StreamPlace {
   const { redis, stream, userId, names, load, isOwn, isRemovable = (reading) => reading === 'read' } = of;
   const readingOf = of.readingOf ?? ((ids: readonly string[]) => readingOfGroups(redis, stream, ids));
-  let own: string[] = [];
-  let mentions: string[] = [];
+  let left: ReturnType<StreamPlace['left']> = { own: [], mentions: [] };
   async function pass(remove: boolean): Promise<number> {
-    own = [];
-    mentions = [];
+    const own: string[] = [];
+    const mentions: string[] = [];
+    left = { own, mentions };
     let total = 0;
     for (let after: string | undefined = STREAM_START; after !== undefined;) {
       const page: EntriesRead = await readEntries(redis, stream, after, userId, names);
@@ -207,7 +207,7 @@ export function streamOf(of: StreamOfPeople): StreamPlace {
       const others = page.entries.filter((entry) => entry.isNamed && !found.includes(entry));
       mentions.push(...others.map(({ id }) => id));
       total += doomed.length;
-      if (remove && doomed.length > 0) await deleteEntries(redis, stream, doomed);
+      if (remove && doomed.length > 0) await redis.xdel(stream, ...doomed.map(({ id }) => id)).catch(explain);
       after = page.last;
     }
     return total;
@@ -216,8 +216,16 @@ export function streamOf(of: StreamOfPeople): StreamPlace {
     what: stream,
     count: () => pass(false),
     forget: () => pass(true),
-    left: () => ({ own, mentions }),
+    left: () => left,
   };
+
+  function explain(error: unknown): never {
+    if (!(error instanceof Error && error.message.startsWith('NOPERM'))) throw error;
+    throw new OperationFailedError(
+      `the user of Redis may not delete entries of ${stream}: give it the rule of operators (docs/deploy/redis.md)`,
+      { cause: error },
+    );
+  }
 }
 
 /** Entries that no reader has taken yet, as a reason to wait. @param known ids that another sentence names. */
@@ -240,18 +248,6 @@ export const notTaken = (
 export function hasField(text: string | undefined, field: string, value: string): boolean {
   const object = jsonIn(text);
   return isJsonObject(object) && object[field] === value;
-}
-
-async function deleteEntries(redis: Redis, stream: string, entries: readonly ReadEntry[]): Promise<void> {
-  try {
-    await redis.xdel(stream, ...entries.map(({ id }) => id));
-  } catch (error) {
-    if (!(error instanceof Error && error.message.startsWith('NOPERM'))) throw error;
-    throw new OperationFailedError(
-      `the user of Redis may not delete entries of ${stream}: give it the rule of operators (docs/deploy/redis.md)`,
-      { cause: error },
-    );
-  }
 }
 
 async function readingOfGroups(redis: Redis, stream: string, ids: readonly string[]): Promise<Reading[]> {
