@@ -53,11 +53,17 @@ type Lack = Extract<SetupStep['status'], 'created' | 'changed'> | undefined;
 async function carryOut(
   name: string,
   { lack, detail, isDryRun }: { lack: Lack; detail: string; isDryRun: boolean },
-  make: () => Promise<unknown>,
+  make?: () => Promise<unknown>,
 ): Promise<SetupStep> {
-  if (lack === undefined) return { name, status: 'ok', detail };
-  if (!isDryRun) await make();
-  return { name, status: isDryRun ? 'missing' : lack, detail };
+  if (lack !== undefined && !isDryRun) await make?.();
+  return { name, status: lack !== undefined && isDryRun ? 'missing' : (lack ?? 'ok'), detail };
+}
+
+/** What has a duration, as it is and as it should be. */
+function compare(foundMs: number | undefined, wantedMs: number, what: string) {
+  const lack: Lack = foundMs === undefined ? 'created' : foundMs === wantedMs ? undefined : 'changed';
+  const before = lack === 'changed' ? `, before: ${durationOf(foundMs!)}` : '';
+  return { lack, detail: `${what} ${durationOf(wantedMs)}${before}` };
 }
 
 interface SetupNeeds {
@@ -66,7 +72,6 @@ interface SetupNeeds {
   /** Absent: 72 h for a new namespace; one that is there keeps its own. */
   retentionMs?: number;
   searchAttributes: SearchAttributes;
-  schedules: readonly NeededSchedule[];
   isDryRun: boolean;
 }
 
@@ -119,7 +124,7 @@ async function setUp(session: Session, options: SetupOptions): Promise<SetupStep
   const isDryRun = options.dryRun ?? false;
   const { schedules } = needsOf(config);
   const needs: SetupNeeds = {
-    ...{ temporal, namespace, searchAttributes: SEARCH_ATTRIBUTES, schedules, isDryRun },
+    ...{ temporal, namespace, searchAttributes: SEARCH_ATTRIBUTES, isDryRun },
     ...given({ retentionMs: options.retention }),
   };
   // Unlike other commands, this one does not need the namespace to be there.
@@ -132,8 +137,12 @@ async function setUp(session: Session, options: SetupOptions): Promise<SetupStep
 
   const steps = [await setUpNamespace(needs)];
   // Nothing can be asked of a namespace that is not there.
-  const isThere = steps[0]!.status !== 'missing' || !isDryRun || (await exists(session));
-  if (isThere) {
+  const isThere = () =>
+    session.reach('temporal').then(
+      () => true,
+      () => false,
+    );
+  if (steps[0]!.status !== 'missing' || (await isThere())) {
     steps.push(await setUpSearchAttributes(needs));
     for (const schedule of schedules) steps.push(await setUpSchedule(needs, schedule));
   } else {
@@ -145,45 +154,37 @@ async function setUp(session: Session, options: SetupOptions): Promise<SetupStep
   return steps;
 }
 
-const exists = ({ reach }: Session): Promise<boolean> =>
-  reach('temporal').then(
-    () => true,
-    () => false,
-  );
-
 async function setUpDatabase(
   { config, addresses, resources }: Session,
   isDryRun: boolean,
 ): Promise<SetupStep[]> {
   const { values } = config;
   const { postgresDsn } = addresses;
-  const { db } = resources;
   const ownerDsn = values.NOTIFICATION_POSTGRES_OWNER_DSN;
-  if (isPooled(ownerDsn ?? postgresDsn)) {
+  const migrationDsn = ownerDsn ?? postgresDsn;
+  if (isPooled(migrationDsn)) {
     throw new OperationFailedError(
       'migrations cannot go through a pooler: NOTIFICATION_POSTGRES_OWNER_DSN must lead to PostgreSQL itself, without pgbouncer=true; or give --no-database',
     );
   }
-  const pending = await pendingMigrations(ownerDsn ?? postgresDsn);
-  const schema = {
-    ...{ isDryRun, lack: pending.length === 0 ? undefined : ('created' as const) },
-    detail: pending.join(', ') || 'all migrations are applied',
-  };
-  const steps = [await carryOut('database schema', schema, () => migrate(ownerDsn ?? postgresDsn))];
+  const pending = await pendingMigrations(migrationDsn);
+  const lack = pending.length === 0 ? undefined : 'created';
+  const detail = pending.join(', ') || 'all migrations are applied';
+  const steps = [await carryOut('database schema', { lack, detail, isDryRun }, () => migrate(migrationDsn))];
   // Each of these looks first, and makes what is lacking unless it is a dry run.
-  const made = (name: string, isChange: boolean, detail: string) =>
-    carryOut(name, { lack: isChange ? 'changed' : undefined, detail, isDryRun }, async () => undefined);
+  const made = (name: string, isChange: boolean, what: string) =>
+    carryOut(name, { lack: isChange ? 'changed' : undefined, detail: what, isDryRun });
   if (ownerDsn !== undefined) {
-    const role = await roleOf(db);
+    const role = await roleOf(resources.db);
     const grants = await grantToService(ownerDsn, role, { isDryRun });
-    const detail = grants.length === 0 ? 'may read and write rows' : countOf(grants.length, 'grant');
-    steps.push(await made(`database role ${role}`, grants.length > 0, detail));
+    const rights = grants.length === 0 ? 'may read and write rows' : countOf(grants.length, 'grant');
+    steps.push(await made(`database role ${role}`, grants.length > 0, rights));
   }
   if (isPooled(postgresDsn)) {
     const statementTimeoutMs = values.NOTIFICATION_POSTGRES_OPERATION_TIMEOUT;
-    const detail = `statements of ${await roleOf(db)} end after ${durationOf(statementTimeoutMs)}, times are in UTC`;
+    const defaults = `statements of ${await roleOf(resources.db)} end after ${durationOf(statementTimeoutMs)}, times are in UTC`;
     const isChange = await setSessionDefaults(postgresDsn, { statementTimeoutMs }, { isDryRun });
-    steps.push(await made('database sessions', isChange, detail));
+    steps.push(await made('database sessions', isChange, defaults));
   }
   return steps;
 }
@@ -200,12 +201,10 @@ export async function setUpNamespace(needs: SetupNeeds): Promise<SetupStep> {
   const { connection } = temporal;
   const found = await bounded(temporal, () => namespaceRetentionMs(connection, namespace));
   const wantedMs = retentionMs ?? found ?? DEFAULT_RETENTION_MS;
-  const lack = found === undefined ? 'created' : found === wantedMs ? undefined : 'changed';
-  const before = lack === 'changed' ? `, before: ${durationOf(found!)}` : '';
-  const detail = `closed workflows are kept for ${durationOf(wantedMs)}${before}`;
+  const compared = compare(found, wantedMs, 'closed workflows are kept for');
   const days = `--retention-days ${Math.max(1, Math.round(wantedMs / 86_400_000))}`;
-  return carryOut(`namespace ${namespace}`, { lack, detail, isDryRun }, () =>
-    lack === 'created'
+  return carryOut(`namespace ${namespace}`, { ...compared, isDryRun }, () =>
+    found === undefined
       ? orExplain(
           () => bounded(temporal, () => createNamespace(connection, namespace, wantedMs)),
           `the namespace ${namespace} is not there, and this server does not let us create it`,
@@ -244,10 +243,7 @@ async function setUpSchedule(needs: SetupNeeds, schedule: NeededSchedule): Promi
   const { temporal, isDryRun } = needs;
   const { id, everyMs } = schedule;
   const found = await onceKnown(needs, () => scheduleIntervalMs(temporal, id), SCHEDULE_LIMIT_MS);
-  const lack = found === undefined ? 'created' : found === everyMs ? undefined : 'changed';
-  const before = lack === 'changed' ? `, before: ${durationOf(found!)}` : '';
-  const detail = `every ${durationOf(everyMs)}${before}`;
-  return carryOut(`schedule ${id}`, { lack, detail, isDryRun }, () =>
+  return carryOut(`schedule ${id}`, { ...compare(found, everyMs, 'every'), isDryRun }, () =>
     onceKnown(needs, () => ensureSchedule(temporal, schedule), SCHEDULE_LIMIT_MS),
   );
 }

@@ -158,7 +158,6 @@ describe('a server that does not let us, as Temporal Cloud', () => {
   const needs = {
     namespace: 'prod.acme',
     searchAttributes: { DeadRoutes: 'Int', NotificationId: 'Keyword' } as const,
-    schedules: [],
     isDryRun: false,
   };
 
