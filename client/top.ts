@@ -82,17 +82,11 @@ const waiting = (what: string, since: string, from: string, most = READ_AT_MOST)
   SELECT '${what}' AS what, count(${since})::float8 AS count, ${ageMs(`min(${since})`)} AS "oldestMs"
     FROM (SELECT ${since} FROM ${from} LIMIT ${most}) AS first`;
 
-/** Rows by their failure. @param from as above. */
-const dead = (
-  failure: string,
-  columns: string,
-  from: string,
-  most = READ_AT_MOST,
-  where = 'true',
-): string => `
-  SELECT ${failure} AS failure, count(*)::float8 AS count
-    FROM (SELECT ${columns} FROM ${from} LIMIT ${most}) AS newest
-   WHERE ${where}
+/** Rows by their failure; those without one are not dead. @param from as above. */
+const dead = (failure: string, from: string, most = READ_AT_MOST): string => `
+  SELECT failure, count(*)::float8 AS count
+    FROM (SELECT ${failure} AS failure FROM ${from} LIMIT ${most}) AS newest
+   WHERE failure IS NOT NULL
    GROUP BY 1`;
 
 /** How many rows have a time within the window. */
@@ -132,7 +126,6 @@ const KINDS: readonly Kind[] = [
       'waiting intents': waiting('not accepted yet', 'read_at', undecided(READ_AT_MOST)),
       'dead letters': dead(
         "coalesce(last_error_classification, 'unknown')",
-        'last_error_classification',
         `notification.routes WHERE status = 'dead_letter'
           ORDER BY dead_lettered_at DESC, notification_id DESC, route_id DESC`,
       ),
@@ -226,11 +219,8 @@ const KINDS: readonly Kind[] = [
             LIMIT 1
          ) AS oldest`,
       'dead letters': dead(
-        'left(last_error, 80)',
-        'last_error, replayed_at',
+        'CASE WHEN replayed_at IS NULL THEN left(last_error, 80) END',
         'notification.callback_dead_letters ORDER BY dropped_at DESC, kind, user_id, period_start_ms',
-        READ_AT_MOST,
-        'replayed_at IS NULL',
       ),
     },
   },
@@ -265,7 +255,6 @@ const KINDS: readonly Kind[] = [
       }).map(([failure, condition]) =>
         dead(
           `'${failure}'`,
-          '',
           `subscriptions.ntf_subscriptions WHERE ${condition} ORDER BY agent_id, conn_id`,
           COUNTED_AT_MOST,
         ),
@@ -282,29 +271,26 @@ export async function top(resources: OperatorResources): Promise<Top> {
 
 async function readKind(resources: OperatorResources, { kind, taskQueue, parts }: Kind): Promise<TopOfKind> {
   const unknown: string[] = [];
-  const read = <T>(what: string, reading: Promise<T>): Promise<T | undefined> =>
+  const attempt = <T>(what: string, reading: Promise<T>): Promise<T | undefined> =>
     reading.catch((error: unknown) => void unknown.push(`${what}: ${causeOf(error)}`));
+  const rowsOf = async (read: Read): Promise<Row[]> =>
+    typeof read === 'string' ? (await resources.db.query<Row>(read)).rows : [await read(resources)];
   const [tasks, ...found] = await Promise.all([
-    read('tasks', readQueue(resources, taskQueue)),
-    ...Object.entries(parts).map(([what, reads]) => read(what, readRows(resources, [reads].flat()))),
+    attempt('tasks', readQueue(resources, taskQueue)),
+    ...Object.entries(parts).map(([what, reads]) => attempt(what, Promise.all([reads].flat().map(rowsOf)))),
   ]);
   const of: TopOfKind = { kind, waits: [], dead: [], unknown, ...tasks };
-  for (const row of found.flatMap((rows) => rows ?? [])) {
+  for (const row of found.flatMap((rows) => rows?.flat() ?? [])) {
     if ('failure' in row) of.dead.push(row);
-    else if (!('what' in row)) {
+    else if ('what' in row) {
+      if ((row.count ?? row.oldestMs) > 0) of.waits.push(withoutNulls(row));
+    } else {
       if (row.arrived !== null) of.arrivedPerSecond = (row.arrived * 1_000) / RATE_WINDOW_MS;
       if (row.done !== null) of.donePerSecond = (row.done * 1_000) / RATE_WINDOW_MS;
-    } else if ((row.count ?? row.oldestMs) > 0) of.waits.push(withoutNulls(row));
+    }
   }
   of.dead.sort((one, other) => other.count - one.count);
   return of;
-}
-
-async function readRows(resources: OperatorResources, reads: readonly Read[]): Promise<Row[]> {
-  const rows = reads.map(async (read) =>
-    typeof read === 'string' ? (await resources.db.query<Row>(read)).rows : [await read(resources)],
-  );
-  return (await Promise.all(rows)).flat();
 }
 
 async function readQueue(
@@ -335,15 +321,7 @@ async function readQueue(
 }
 
 /** Of tests, which plan them. */
-export const STATEMENTS: Record<string, string> = {
+export const STATEMENTS: readonly string[] = [
   READ_URGENT,
-  ...Object.fromEntries(
-    KINDS.flatMap(({ kind, parts }) =>
-      Object.entries(parts).flatMap(([what, reads]) =>
-        [reads]
-          .flat()
-          .flatMap((read, i) => (typeof read === 'string' ? [[`${kind}: ${what} ${i}`, read]] : [])),
-      ),
-    ),
-  ),
-};
+  ...KINDS.flatMap(({ parts }) => Object.values(parts).flat()).filter((read) => typeof read === 'string'),
+];
