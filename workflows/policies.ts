@@ -1,8 +1,9 @@
 /** Retry policies and time-outs by name. Durations are Temporal duration strings or ms. */
-import type { Duration } from '@temporalio/common';
 import type { ActivityOptions, LocalActivityOptions, RetryPolicy } from '@temporalio/workflow';
 import { PUBLICATION_FAILURES } from './failures.ts';
 import type { PublicationFailureDetails } from './intent/contract.ts';
+
+type Duration = NonNullable<ActivityOptions['startToCloseTimeout']>;
 
 /** For work that must happen however long a dependency is away: the gaps grow to 30 s and stay there. */
 const UNTIL_IT_SUCCEEDS: RetryPolicy = {

@@ -2,7 +2,12 @@
  * What operators find workflows by in Temporal: its search attributes. They cannot be blanked before a workflow is deleted, and no
  * key seals them. So they hold ids, hashes of what may be an address, codes and tickets, and no free text. Pure.
  */
-import type { SearchAttributePair } from '@temporalio/common';
+import type { ContinueAsNewOptions } from '@temporalio/workflow';
+
+type SearchAttributePair = Extract<
+  NonNullable<ContinueAsNewOptions['typedSearchAttributes']>,
+  unknown[]
+>[number];
 
 /** Name and type as servers call them. SQL visibility stores have room for ten of type Keyword, and for three of each other type. */
 export type SearchAttributes = Readonly<Record<string, 'Keyword' | 'KeywordList' | 'Int'>>;
