@@ -118,8 +118,8 @@ export const BEFORE_NEW_ONES = { priority: { priorityKey: 2 } } as const;
 export const BEFORE_A_BACKLOG: Required<Pick<ActivityOptions, 'priority'>> = { priority: { priorityKey: 1 } };
 
 /**
- * The reader of a stream runs for as long as its process does. One that stops in good order hands over immediately. One
- * that dies is noticed by other processes (activities/intent/reader-life.ts), or else by the time-out.
+ * The reader of a stream runs for as long as its process does. One that stops in good order hands over immediately.
+ * One that dies is replaced after the time-out of its heartbeat.
  */
 export const STREAM_READER: ActivityOptions = {
   // The next run begins once the reader of this one has ended.

@@ -45,6 +45,11 @@ const secret = mountedSecret(path.join(dataDir, 'secret'));
 const [OLD, NEW] = [newKey('old'), newKey('new')];
 const tokenOf = (name: string) => `codec token that is ${name}`;
 
+// Before the slot is given back: hooks run in their order.
+afterAll(async () => {
+  load.stop();
+  for (const cleanup of cleanups.reverse()) await cleanup();
+});
 const slot = slotOfTests();
 let redis: Awaited<ReturnType<typeof rotatingRedis>>;
 let postgres: Awaited<ReturnType<typeof rotatingPostgres>>;
@@ -54,7 +59,6 @@ let codecPort: number;
 let load: ReturnType<typeof startLoad>;
 
 beforeAll(async () => {
-  cleanups.push(() => slot.release());
   const [forRedis, forPostgres, forTemporal] = [await identities(), await identities(), await identities()];
   redis = await rotatingRedis(dataDir, forRedis, 'redis-first');
   cleanups.push(() => redis.stop());
@@ -107,10 +111,6 @@ beforeAll(async () => {
   cleanups.push(() => codecServer.stop());
   codecPort = codecServer.port;
   load = startLoad();
-});
-afterAll(async () => {
-  load.stop();
-  for (const cleanup of cleanups.reverse()) await cleanup();
 });
 
 /** Publishes until it is stopped, at the pace of the service. */

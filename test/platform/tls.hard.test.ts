@@ -27,6 +27,10 @@ const MASTER = 'notifications';
 /** What ends with this file. */
 const cleanups: (() => unknown)[] = [() => rmSync(dataDir, { recursive: true, force: true })];
 
+// Before the slot is given back: hooks run in their order.
+afterAll(async () => {
+  for (const cleanup of cleanups.reverse()) await cleanup();
+});
 const slot = slotOfTests();
 let server: Certificates;
 let client: Certificates;
@@ -38,7 +42,6 @@ let sentinel: Sentinels;
 beforeAll(async () => {
   [server, client] = [await createCertificates(), await createCertificates()];
   const own = { server: server.own, client: client.own };
-  cleanups.push(() => slot.release());
   redis = await rotatingRedis(dataDir, own, PASSWORD);
   cleanups.push(() => redis.stop());
   postgres = await rotatingPostgres(dataDir, own, PASSWORD);
@@ -46,9 +49,6 @@ beforeAll(async () => {
   temporal = await rotatingTemporal(slot.endpoints.temporalAddress!, own);
   cleanups.push(() => temporal.stop());
   sentinel = await startSentinel(server.own);
-});
-afterAll(async () => {
-  for (const cleanup of cleanups.reverse()) await cleanup();
 });
 
 /** One is enough to name a master. @param shown what it shows. */
