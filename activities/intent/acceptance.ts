@@ -9,7 +9,6 @@ import { ApplicationFailure, Context } from '@temporalio/activity';
 import { channelsOf } from '../../api/intent/catalog.ts';
 import { searchableKey } from '../../api/ids.ts';
 import type { Intent, MalformedCode } from '../../api/intent/entry.ts';
-import { windowsOf } from '../../api/intent/entry.ts';
 import { ACCEPTANCE_DEFERRED } from '../../workflows/failures.ts';
 import type { Acceptance, NotificationInput, RouteToPublish } from '../../workflows/intent/contract.ts';
 import { isListed, notificationWorkflowId } from '../../workflows/intent/contract.ts';
@@ -17,7 +16,13 @@ import type { RouteActivities } from './routes.ts';
 import { createAudienceResolver } from './audience.ts';
 import type { Audience } from './audience.ts';
 import type { AcceptedNow, ToInsert } from './decisions.ts';
-import { conflictText, findIntents, insertRecords, listRoutesToPublish } from './decisions.ts';
+import {
+  conflictText,
+  findIntents,
+  insertRecords,
+  insertedTogether,
+  listRoutesToPublish,
+} from './decisions.ts';
 import { endIntents, giveUp, isGivenUp, noteTrouble } from './entries.ts';
 import type { Trouble } from './entries.ts';
 import { logFieldsOf } from './metrics.ts';
@@ -71,13 +76,7 @@ export function createAcceptance(resources: AcceptanceResources) {
     Context.current().cancellationSignal.throwIfAborted();
     await Promise.all(resolved.filter((item) => 'why' in item).map((item) => decline(item, decided)));
     const found = resolved.filter((item) => 'audience' in item);
-    // Each intent with windows has a transaction to itself, since it may have them in common with others.
-    const isAlone = ({ intent }: ToInsert) => windowsOf(catalog, intent) !== undefined;
-    await acceptTogether(
-      found.filter((item) => !isAlone(item)),
-      decided,
-    );
-    for (const item of found.filter(isAlone)) await acceptTogether([item], decided);
+    for (const group of insertedTogether(catalog, found)) await acceptTogether(group, decided);
     const left = notificationIds.filter((id) => !decided.has(id));
     for (const { notificationId } of await settleDecided(left, decided, options)) {
       const failure = 'the record that held the idempotency key has just expired';

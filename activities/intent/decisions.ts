@@ -136,6 +136,12 @@ export interface ToInsert {
   audience: Audience;
 }
 
+/** @returns groups to insert: an intent with windows has a transaction to itself, since it may have them in common with others. */
+export function insertedTogether(catalog: Catalog, items: readonly ToInsert[]): ToInsert[][] {
+  const isAlone = ({ intent }: ToInsert) => windowsOf(catalog, intent) !== undefined;
+  return [items.filter((item) => !isAlone(item)), ...items.filter(isAlone).map((item) => [item])];
+}
+
 /** How an intent was accepted. */
 export interface AcceptedNow {
   acceptance: Accepted;
