@@ -11,7 +11,7 @@ import {
   nextRetryOf,
   recordDelivered,
   recordFailed,
-} from '../activities/account-callback/outcomes.ts';
+} from '../activities/account-callback/callback-rows.ts';
 import { callbackTables } from '../activities/account-callback/retention.ts';
 import { assignShards } from '../activities/account-callback/shards.ts';
 import { PERIOD_MS } from '../api/account-callback/callback.ts';

@@ -30,7 +30,7 @@ import type { DeadLetterFilter } from './intent/dead-letters.ts';
 import { chooseDead } from './intent/dead-letters.ts';
 import type { MalformedFilter, RefusedGroup } from './intent/malformed.ts';
 import { chooseMalformed } from './intent/malformed.ts';
-import type { ReplayOutcome } from './intent/replay.ts';
+import type { ReplayResult } from './intent/replay.ts';
 import { lateness, outcomeColumns } from './intent/replay.ts';
 import type { OpenFilter, OpenGroup } from './intent/waiting.ts';
 import { chooseOpen } from './intent/waiting.ts';
@@ -228,8 +228,8 @@ export function operationOperations(resources: OperatorResources) {
     },
 
     /** How routes stand that a replay or a cancellation gave an order about; of other kinds, see `states`. */
-    async outcome(operationId: string): Promise<ReplayOutcome> {
-      const { rows } = await db.query<ReplayOutcome>(OUTCOME, [operationId]);
+    async outcome(operationId: string): Promise<ReplayResult> {
+      const { rows } = await db.query<ReplayResult>(OUTCOME, [operationId]);
       return rows[0]!;
     },
 

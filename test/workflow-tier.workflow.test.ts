@@ -9,7 +9,7 @@ import type { RouteActivities } from '../activities/intent/routes.ts';
 import type { SteeringActivities } from '../activities/intent/steering.ts';
 import type { SymbolConfigActivities } from '../activities/symbol-config/activities.ts';
 import type { Acceptance, NotificationInput, PublishResult } from '../workflows/intent/contract.ts';
-import type { PushOutcome } from '../workflows/symbol-config/contract.ts';
+import type { PushResult } from '../workflows/symbol-config/contract.ts';
 import type { Fakes } from './workflow-tier.ts';
 import { REAL, hold, startWorkflow } from './workflow-tier.ts';
 
@@ -25,7 +25,7 @@ const ACCEPTED: Acceptance = {
 const symbolFakes = {
   loadSymbolConfig: () => ({ version: 0, crawler: { enabled: false, intervalMs: MINUTE } }),
   takeSymbolSnapshot: () => ({ version: 1, isListEmpty: false }),
-  pushSymbols: (): PushOutcome => ({ pushed: 1, failedTargets: [], reconciliationMs: 60 * MINUTE }),
+  pushSymbols: (): PushResult => ({ pushed: 1, failedTargets: [], reconciliationMs: 60 * MINUTE }),
 } satisfies Fakes<SymbolConfigActivities>;
 
 test('I54 a recovery reconciles intents until nothing is left, and rewinds and reconciles the other kinds', async () => {

@@ -9,15 +9,15 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type {
   DailyCursor,
-  EmissionOutcome,
+  EmissionResult,
   EmissionPage,
   HourlyCursor,
-  RetryOutcome,
+  RetryResult,
 } from '../../workflows/account-callback/contract.ts';
 import { DAY_MS, MAX_RETRIES, shardHold } from '../../workflows/account-callback/contract.ts';
 import { ATTEMPT_LATE } from '../../workflows/failures.ts';
 import type { PortfolioService } from './delivery.ts';
-import type { DueCallback, FailedCallback, FoundPage } from './outcomes.ts';
+import type { DueCallback, FailedCallback, FoundPage } from './callback-rows.ts';
 import {
   beginPage,
   dueDayOf,
@@ -30,7 +30,7 @@ import {
   recordDelivered,
   recordDropped,
   recordFailed,
-} from './outcomes.ts';
+} from './callback-rows.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
 import { withHeartbeats } from '../heartbeat.ts';
 import { createHoldActivities, loadHold } from '../holds.ts';
@@ -42,7 +42,7 @@ import { isOfType, reasonOf } from '../reason.ts';
 /** Outcomes are written together, so often: what a crash leaves unwritten is sent again, and is the same. ms. */
 const WRITE_EVERY_MS = 250;
 const NO_PAGE = { found: 0 };
-const NOTHING: EmissionOutcome = { delivered: 0, failed: 0, dropped: 0 };
+const NOTHING: EmissionResult = { delivered: 0, failed: 0, dropped: 0 };
 /** Between two attempts to write them while PostgreSQL is away, ms. */
 const OUTAGE_PAUSE_MS = 1_000;
 
@@ -102,7 +102,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
      *
      * @param nowMs epoch ms.
      */
-    async emitCallbacks(shard: number, page: EmissionPage, nowMs: number): Promise<EmissionOutcome> {
+    async emitCallbacks(shard: number, page: EmissionPage, nowMs: number): Promise<EmissionResult> {
       const hold = await holdOf(shard);
       if (hold.isPaused) return { ...NOTHING, hold };
       const due = await beginPage(db, shard, page);
@@ -113,7 +113,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     },
 
     /** Delivers failed callbacks that are due once more. @param nowMs epoch ms. */
-    async retryCallbacks(shard: number, nowMs: number): Promise<RetryOutcome> {
+    async retryCallbacks(shard: number, nowMs: number): Promise<RetryResult> {
       const hold = await holdOf(shard);
       if (hold.isPaused) return { ...NOTHING, isFull: false, isDaySettled: false, hold };
       const due = await loadDueRetries(db, shard, nowMs, MAX_RETRIES);
@@ -130,8 +130,8 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
 
   async function withNextRetry(
     shard: number,
-    outcome: Omit<EmissionOutcome, 'nextRetryMs'>,
-  ): Promise<EmissionOutcome> {
+    outcome: Omit<EmissionResult, 'nextRetryMs'>,
+  ): Promise<EmissionResult> {
     const nextRetryMs = await nextRetryOf(db, shard);
     return { ...outcome, ...(nextRetryMs === undefined ? {} : { nextRetryMs }) };
   }
@@ -142,7 +142,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     due: readonly DueCallback[],
     nowMs: number,
     count: CountAttempt,
-  ): Promise<Omit<EmissionOutcome, 'nextRetryMs'>> {
+  ): Promise<Omit<EmissionResult, 'nextRetryMs'>> {
     const total = { delivered: 0, failed: 0, dropped: 0 };
     if (due.length === 0) return total;
     const activity = Context.current();

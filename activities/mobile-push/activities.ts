@@ -12,7 +12,7 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { MOBILE_SEND_BRAKED, MOBILE_SEND_DEFERRED, MOBILE_SEND_FAILED } from '../../workflows/failures.ts';
 import type {
-  MobilePushOutcome,
+  MobilePushResult,
   OpenOrder,
   OpenSends,
   SendFailureDetails,
@@ -22,7 +22,7 @@ import type {
   Settlement,
 } from '../../workflows/mobile-push/contract.ts';
 import type { FcmSender } from './fcm.ts';
-import type { FcmFailure } from './fcm-outcome.ts';
+import type { FcmFailure } from './fcm-result.ts';
 import type { Claim, SendLease } from './memory.ts';
 import { createSendMemory } from './memory.ts';
 import type { MobilePushMetrics } from './metrics.ts';
@@ -159,7 +159,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
      * @throws ApplicationFailure `MobileJobForgotten`, not retried, when rows of the job are gone: PostgreSQL was put back.
      * Its row is pending then, or missing, and reconciliation takes it up. Of PostgreSQL.
      */
-    async settleJob({ jobId, stopCode, listed = 0 }: Settlement): Promise<MobilePushOutcome> {
+    async settleJob({ jobId, stopCode, listed = 0 }: Settlement): Promise<MobilePushResult> {
       const values = [jobId, stopCode ?? null, BATCH_SIZE, listed];
       let settled: SettledRow | undefined;
       do [settled] = await query<SettledRow>(db, SETTLE_JOB, values);
@@ -171,7 +171,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
         );
       }
       const { code, not_made: _, ...totals } = settled;
-      const outcome: MobilePushOutcome = { ...totals, ...(code === null ? {} : { code }) };
+      const outcome: MobilePushResult = { ...totals, ...(code === null ? {} : { code }) };
       metrics.mobileJob({ status: outcome.status });
       log.info({ job_id: jobId, ...outcome }, 'mobile job settled');
       return outcome;

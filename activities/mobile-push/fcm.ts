@@ -15,14 +15,14 @@ import { SDK_VERSION, cert, deleteApp, initializeApp } from 'firebase-admin/app'
 import type { Messaging } from 'firebase-admin/messaging';
 import { getMessaging } from 'firebase-admin/messaging';
 import { z } from 'zod';
-import type { FcmFailure } from './fcm-outcome.ts';
+import type { FcmFailure } from './fcm-result.ts';
 import {
   CREDENTIAL_REFUSED,
   DEVICE_QUOTA_EXCEEDED,
   MISMATCHED,
   QUOTA_EXCEEDED,
   failureOf,
-} from './fcm-outcome.ts';
+} from './fcm-result.ts';
 import type { MobileMessage } from '../../api/mobile-push/message.ts';
 
 const DEFAULT_TIMEOUT_MS = 10_000;
@@ -41,7 +41,7 @@ const MOST_MISMATCHES = 10;
 const RENEW_EVERY_MS = 60_000;
 
 /** What became of a send. */
-export type FcmOutcome =
+export type FcmResult =
   | { outcome: 'sent'; messageId: string }
   /** The project's brake holds: nothing was sent, and no attempt was made. */
   | { outcome: 'braked'; retryInMs: number }
@@ -148,7 +148,7 @@ export function createFcmSender(options: FcmSenderOptions) {
      * One push at most; when FCM does not say whether token or payload is at fault, a check of the token follows it. Never
      * rejects: whatever goes wrong is an outcome.
      */
-    async send(message: MobileMessage, token: string): Promise<FcmOutcome> {
+    async send(message: MobileMessage, token: string): Promise<FcmResult> {
       const retryInMs = brake.comeBackMs();
       if (retryInMs > 0) return { outcome: 'braked', retryInMs };
       // The SDK would call it a bad message.
@@ -183,7 +183,7 @@ export function createFcmSender(options: FcmSenderOptions) {
     },
   };
 
-  async function ask(message: MobileMessage, token: string): Promise<FcmOutcome> {
+  async function ask(message: MobileMessage, token: string): Promise<FcmResult> {
     try {
       const messageId: unknown = await sendMessage({ ...message, token });
       if (typeof messageId === 'string' && messageId !== '') return { outcome: 'sent', messageId };
@@ -217,7 +217,7 @@ export function createFcmSender(options: FcmSenderOptions) {
   }
 
   /** A few tokens may be of another project. When FCM takes nothing from us, it is the credential that is of another. */
-  function mismatched(outcome: FcmOutcome): FcmOutcome {
+  function mismatched(outcome: FcmResult): FcmResult {
     if (deletable > 0) {
       deletable -= 1;
       return outcome;
@@ -228,7 +228,7 @@ export function createFcmSender(options: FcmSenderOptions) {
   }
 
   /** Whether a token is at fault when FCM did not say: FCM checks it with nothing else that could be, and sends nothing. */
-  async function judgeToken({ code, reason }: FcmFailure, token: string): Promise<FcmOutcome> {
+  async function judgeToken({ code, reason }: FcmFailure, token: string): Promise<FcmResult> {
     try {
       await messaging.send({ token }, true);
       return { outcome: 'refused', code, reason };
@@ -242,8 +242,8 @@ export function createFcmSender(options: FcmSenderOptions) {
 }
 
 /** What is left once FCM has told what a suspicion is about; what never reached it is no fault of the token. */
-const withoutSuspicion = (failure: FcmFailure): FcmOutcome =>
-  failure.outcome === 'suspect' ? { ...failure, outcome: 'refused' } : (failure as FcmOutcome);
+const withoutSuspicion = (failure: FcmFailure): FcmResult =>
+  failure.outcome === 'suspect' ? { ...failure, outcome: 'refused' } : (failure as FcmResult);
 
 /**
  * Leads every connection of an agent to an endpoint: firebase-admin knows one host only, and an agent's own options

@@ -4,7 +4,7 @@
  * with, so that its indexes serve.
  */
 import type { MobileJobContent } from '../../api/mobile-push/job.ts';
-import type { MobilePushOutcome, SendKey } from '../../workflows/mobile-push/contract.ts';
+import type { MobilePushResult, SendKey } from '../../workflows/mobile-push/contract.ts';
 
 /** The code of a send that was not made in time. */
 export const EXPIRED = 'expired';
@@ -279,4 +279,4 @@ export const SETTLE_JOB = {
               (SELECT count(*)::int FROM not_made) AS not_made`,
 };
 
-export type SettledRow = Omit<MobilePushOutcome, 'code'> & { code: string | null; not_made: number };
+export type SettledRow = Omit<MobilePushResult, 'code'> & { code: string | null; not_made: number };

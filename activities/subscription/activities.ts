@@ -4,7 +4,7 @@
 import type {
   AgentState,
   ClaimOrder,
-  ClaimOutcome,
+  ClaimResult,
   WorkerPool,
   WorkerKey,
 } from '../../workflows/subscription/contract.ts';
@@ -57,7 +57,7 @@ export function createSubscriptionActivities(
     ...createRouterWork(resources),
 
     /** Picks up what is due for a worker, and tells it how to work. */
-    async claim(order: ClaimOrder): Promise<ClaimOutcome> {
+    async claim(order: ClaimOrder): Promise<ClaimResult> {
       const agent = await loadAgent(db, order.agentId);
       const epoch = order.epoch ?? agent?.epoch;
       if (!agent?.isOpen || epoch !== agent.epoch) return { isClosed: true };

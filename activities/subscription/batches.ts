@@ -11,7 +11,7 @@ import type { Logger } from 'pino';
 import type { KeyBox } from '../../api/key-box.ts';
 import { ACTION_COLUMNS } from '../../api/subscription/rows.ts';
 import { SUBSCRIPTION_INTERRUPTED } from '../../workflows/failures.ts';
-import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
+import type { BatchOrder, BatchResult, WorkerKey } from '../../workflows/subscription/contract.ts';
 import type { RecordAction, RetryPace } from '../../workflows/subscription/rules.ts';
 import { evenIfLate } from '../attempt.ts';
 import { isPostgresAway, query } from '../postgres.ts';
@@ -128,7 +128,7 @@ export async function workOn<Request, Value>(
   resources: SubscriptionResources,
   order: BatchOrder,
   work: RecordWork<Request, Value>,
-): Promise<BatchOutcome> {
+): Promise<BatchResult> {
   const attempt = await whileBeating(async () => {
     try {
       return await makeAttempt(resources, order, work);
@@ -188,7 +188,7 @@ async function finishBatch<Value>(
   order: BatchOrder,
   work: Pick<RecordWork<unknown, Value>, 'counters' | 'save'>,
   attempt: Attempt<Value>,
-): Promise<BatchOutcome> {
+): Promise<BatchResult> {
   const { db, log, metrics } = resources;
   const { agentId, pool, kind, server, ids } = order;
   const { done, failed, unreadable, token } = attempt;

@@ -9,7 +9,7 @@
 import type { PoolClient } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
 import { notifierKeyContext, notifierSecretContext } from '../../api/subscription/sealed-columns.ts';
-import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
+import type { BatchOrder, BatchResult, WorkerKey } from '../../workflows/subscription/contract.ts';
 import { isSameServer } from '../../workflows/subscription/rules.ts';
 import { inSavepoint, run, saveIsolated } from '../transactions.ts';
 import type { Answered, SubscriptionResources } from './batches.ts';
@@ -42,7 +42,7 @@ export function createCredentialWork(resources: SubscriptionResources) {
   const { keyBox, messagingRouter } = resources;
   return {
     /** Makes notifier credentials and has the notification router subscribe with them next. */
-    runKeys: (order: BatchOrder): Promise<BatchOutcome> =>
+    runKeys: (order: BatchOrder): Promise<BatchResult> =>
       workOn<NotifierKeyRequest, MadeKey>(resources, order, {
         action: 'smp-key',
         counters: ['ntfKeyAttempts', 'ntfKey'],
@@ -69,7 +69,7 @@ export function createCredentialWork(resources: SubscriptionResources) {
      * Removes credentials, here first: should the router not answer for long, what is here is right already. Then the
      * record goes, and a deleted connection with it, also when its router refuses for good.
      */
-    runDeletes: (order: BatchOrder): Promise<BatchOutcome> =>
+    runDeletes: (order: BatchOrder): Promise<BatchResult> =>
       workOn<{ queue: QueueRef; isDeleted: boolean }, undefined>(resources, order, {
         action: 'smp-delete',
         counters: ['ntfKeyDeleteAttempts', 'ntfKeyDeleted'],

@@ -3,7 +3,7 @@
  * with the token as it is at each attempt: a token that was removed meanwhile gets no subscription.
  */
 import { notifierKeyContext } from '../../api/subscription/sealed-columns.ts';
-import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
+import type { BatchOrder, BatchResult, WorkerKey } from '../../workflows/subscription/contract.ts';
 import { isSameServer, stepAfterCheck } from '../../workflows/subscription/rules.ts';
 import type { Answered, RecordWork, SubscriptionResources } from './batches.ts';
 import { NO_ACTIVE_TOKEN, workOn } from './batches.ts';
@@ -56,7 +56,7 @@ export function createNotificationWork(resources: SubscriptionResources) {
 
   return {
     /** Subscribes with the notifier credentials of the queues. */
-    runCreates: (order: BatchOrder): Promise<BatchOutcome> =>
+    runCreates: (order: BatchOrder): Promise<BatchResult> =>
       workOn<NewSubscriptionRequest, string>(resources, order, {
         action: 'ntf-create',
         counters: ['ntfCreateAttempts', 'ntfCreated'],
@@ -89,7 +89,7 @@ export function createNotificationWork(resources: SubscriptionResources) {
       }),
 
     /** Asks how subscriptions stand. A subscription that is not alive is made again, from the key on. */
-    runChecks: (order: BatchOrder): Promise<BatchOutcome> =>
+    runChecks: (order: BatchOrder): Promise<BatchResult> =>
       workOn<string, string | undefined>(resources, order, {
         action: 'ntf-check',
         counters: ['ntfCheckAttempts', 'ntfChecked'],
@@ -123,7 +123,7 @@ export function createNotificationWork(resources: SubscriptionResources) {
       }),
 
     /** Old records: ends a subscription, then its credentials. */
-    runLegacyDeletes: (order: BatchOrder): Promise<BatchOutcome> =>
+    runLegacyDeletes: (order: BatchOrder): Promise<BatchResult> =>
       workOn<WorkItem, boolean>(resources, order, {
         ...legacyWork('ntf-delete'),
         async save(client, { done }) {
@@ -135,7 +135,7 @@ export function createNotificationWork(resources: SubscriptionResources) {
       }),
 
     /** Old records: ends a subscription and its record, for a Create to follow. */
-    async runLegacyRotations(order: BatchOrder): Promise<BatchOutcome & RotatedOut> {
+    async runLegacyRotations(order: BatchOrder): Promise<BatchResult & RotatedOut> {
       let createIds: string[] = [];
       const outcome = await workOn<WorkItem, boolean>(resources, order, {
         ...legacyWork('ntf-rotate'),

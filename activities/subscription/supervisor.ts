@@ -26,7 +26,7 @@ export interface CommandOrder extends Command {
   after?: string;
 }
 
-export interface CommandOutcome {
+export interface CommandEnd {
   /** Of a command for all connections: the last one that this was about. */
   next?: string;
 }
@@ -42,7 +42,7 @@ export function createCommandWork(resources: SubscriptionResources) {
       connIds: named,
       nowMs,
       after = '',
-    }: CommandOrder): Promise<CommandOutcome> {
+    }: CommandOrder): Promise<CommandEnd> {
       const { connIds, workers, event } = await inTransaction(db, async (client) => {
         const values = [agentId, after, MAX_CONNECTIONS];
         const connIds = named ?? idsIn(await run<IdRow>(client, LIST_SUBSCRIBED, values));

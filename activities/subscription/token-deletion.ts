@@ -3,7 +3,7 @@
  * router has answered. Owns the SQL of `ntf_tokens_to_delete` but for its INSERT (token-rows.ts).
  */
 import { deletionKeyContext } from '../../api/subscription/sealed-columns.ts';
-import type { BatchOrder, BatchOutcome } from '../../workflows/subscription/contract.ts';
+import type { BatchOrder, BatchResult } from '../../workflows/subscription/contract.ts';
 import type { Statement } from '../postgres.ts';
 import { run } from '../transactions.ts';
 import { inEpoch } from './agents.ts';
@@ -24,7 +24,7 @@ export function createDeletionWork(resources: SubscriptionResources) {
      * Asks the router to forget a token. Once it has been asked, an AUTH says that an earlier request arrived. A record
      * that it refuses for good is dropped, so that it does not stand in the way of the others.
      */
-    async runTokenDeletion(order: BatchOrder): Promise<BatchOutcome> {
+    async runTokenDeletion(order: BatchOrder): Promise<BatchResult> {
       const { agentId, ids } = order;
       const [id] = ids;
       const [record] = await inEpoch(db, order, (client) =>

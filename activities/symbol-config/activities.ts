@@ -11,7 +11,7 @@ import type { SymbolMetadata } from '../../api/symbol-config/push.ts';
 import { TARGET_KINDS, heldVersionIn, pushBodyOf, pushWebhookId } from '../../api/symbol-config/push.ts';
 import type {
   Crawler,
-  PushOutcome,
+  PushResult,
   PushScope,
   SymbolConfigState,
 } from '../../workflows/symbol-config/contract.ts';
@@ -86,7 +86,7 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
      * Pushes a version to all targets, or to those that are behind, at the same time. What becomes of one makes no
      * difference to the others, and is recorded as soon as it is known.
      */
-    pushSymbols: (registry: string, version: number, scope: PushScope): Promise<PushOutcome> =>
+    pushSymbols: (registry: string, version: number, scope: PushScope): Promise<PushResult> =>
       withHeartbeats(async () => {
         const { cancellationSignal: stopped } = Context.current();
         const atMost = pLimit(PARALLEL_PUSHES);
@@ -149,7 +149,7 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
   }
 
   /** The database was restored to a time before this version: the list gets a newer one with the next alarm. */
-  function whereVersionIsLost(registry: string, version: number, targets: readonly TargetRow[]): PushOutcome {
+  function whereVersionIsLost(registry: string, version: number, targets: readonly TargetRow[]): PushResult {
     log.warn({ registry, version }, 'the database has lost a version of the symbols; numbering on from it');
     const failedTargets = targets.map(({ target }) => target);
     return { pushed: 0, failedTargets, retryMs: retryLadderMs[0]!, reconciliationMs, numberOnFrom: version };

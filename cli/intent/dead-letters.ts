@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import { given } from '../../api/given.ts';
 import type { DeadLetter, DeadLetterFilter } from '../../client/intent/dead-letters.ts';
-import type { ReplayOutcome } from '../../client/intent/replay.ts';
+import type { ReplayResult } from '../../client/intent/replay.ts';
 import { NONE } from '../../client/intent/replay.ts';
 import type { ChosenOperation } from '../../client/operations.ts';
 import type { Operator } from '../../client/operator.ts';
@@ -182,8 +182,8 @@ async function waitForOutcome(
   { operationId, total }: ChosenOperation,
   limitMs: number,
   signal: AbortSignal,
-): Promise<ReplayOutcome> {
-  let outcome: ReplayOutcome = { ...NONE, open: total };
+): Promise<ReplayResult> {
+  let outcome: ReplayResult = { ...NONE, open: total };
   await withProgress(total, 'routes settled', (update) =>
     waitUntil(
       async () => {
@@ -198,7 +198,7 @@ async function waitForOutcome(
   return outcome;
 }
 
-function outcomeLine({ published, skipped, expired, diedAgain, open, gone }: ReplayOutcome): string {
+function outcomeLine({ published, skipped, expired, diedAgain, open, gone }: ReplayResult): string {
   const parts = [`${published} published`, `${diedAgain} died again`];
   if (skipped > 0) parts.push(`${skipped} skipped`);
   if (expired > 0) parts.push(`${expired} expired and not sent`);
@@ -207,5 +207,5 @@ function outcomeLine({ published, skipped, expired, diedAgain, open, gone }: Rep
   return parts.join(', ');
 }
 
-const codeOf = ({ diedAgain, open }: ReplayOutcome): ExitCode =>
+const codeOf = ({ diedAgain, open }: ReplayResult): ExitCode =>
   diedAgain > 0 || open > 0 ? EXIT.failed : EXIT.done;

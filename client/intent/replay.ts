@@ -28,7 +28,7 @@ export interface ReplayedRoute {
 }
 
 /** How replayed routes ended. */
-export interface ReplayOutcome {
+export interface ReplayResult {
   published: number;
   skipped: number;
   /** Not sent any more, because they were too late. */
@@ -79,12 +79,12 @@ export function replayOperations(resources: OperatorResources) {
       routes: readonly Pick<ReplayedRoute, 'notificationId' | 'routeId'>[],
       startedAt: string,
       options: WaitOptions,
-    ): Promise<ReplayOutcome> {
+    ): Promise<ReplayResult> {
       const ids = [routes.map(({ notificationId }) => notificationId), routes.map(({ routeId }) => routeId)];
-      let outcome: ReplayOutcome = { ...NONE, open: routes.length };
+      let outcome: ReplayResult = { ...NONE, open: routes.length };
       await waitUntil(
         async () => {
-          outcome = (await db.query<ReplayOutcome>(OUTCOME, [...ids, startedAt])).rows[0]!;
+          outcome = (await db.query<ReplayResult>(OUTCOME, [...ids, startedAt])).rows[0]!;
           return outcome.open === 0 || undefined;
         },
         { everyMs: 500, ...options },
@@ -121,7 +121,7 @@ interface RouteToReplay extends NotificationKeys {
 }
 
 /** Of no route. */
-export const NONE: ReplayOutcome = {
+export const NONE: ReplayResult = {
   ...{ published: 0, skipped: 0, expired: 0 },
   ...{ diedAgain: 0, open: 0, gone: 0 },
 };
@@ -140,7 +140,7 @@ const FIND_ROUTE = `
 /**
  * @param since SQL of the moment of the order: a death before it has not been taken up yet.
  * @param isReplay SQL that tells whether dead routes were ordered at all.
- * @returns the columns of a ReplayOutcome, of a `route` and its `record` that may be gone, and of {@link lateness}.
+ * @returns the columns of a ReplayResult, of a `route` and its `record` that may be gone, and of {@link lateness}.
  */
 export const outcomeColumns = (since: string, isReplay = 'true'): string => `
          count(*) FILTER (WHERE status = 'published')::int AS published,

@@ -20,7 +20,7 @@ import {
 } from '../../workflows/subscription/contract.ts';
 import type {
   TokenMode,
-  TokenOutcome,
+  TokenResult,
   TokenRequest,
   TokenUpdate,
 } from '../../workflows/subscription/contract.ts';
@@ -51,7 +51,7 @@ export class TokenOperationError extends OperationFailedError {
   readonly source: string;
   readonly code: string;
 
-  constructor({ source, code, detail }: Extract<TokenOutcome, { ok: false }>['error']) {
+  constructor({ source, code, detail }: Extract<TokenResult, { ok: false }>['error']) {
     super([`${source} ${code}`, ...(detail === undefined ? [] : [detail])].join(': '));
     this.source = source;
     this.code = code;
@@ -123,7 +123,7 @@ export function tokenOperations(resources: TokenResources) {
     update: TokenUpdate,
     content: TokenRequestContent,
     mode?: TokenMode,
-  ): Promise<Extract<TokenOutcome, { ok: true }>> {
+  ): Promise<Extract<TokenResult, { ok: true }>> {
     const checked = tokenRequestSchema.safeParse(content);
     if (!checked.success) {
       // Names of fields only: their values are secrets.
@@ -145,7 +145,7 @@ export function tokenOperations(resources: TokenResources) {
         ifNotRunning: 'the same call starts it',
       },
       () =>
-        temporal.workflow.executeUpdateWithStart<Workflow, TokenOutcome, [TokenRequest]>(
+        temporal.workflow.executeUpdateWithStart<Workflow, TokenResult, [TokenRequest]>(
           TOKEN_UPDATES[update],
           { args: [{ requestId }], startWorkflowOperation: startOf(agentId), updateId: requestId },
         ),

@@ -41,7 +41,7 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   },
   {
     id: 'callback-day-too-early',
-    file: 'activities/account-callback/outcomes.ts',
+    file: 'activities/account-callback/callback-rows.ts',
     find: ' IS NOT TRUE\n     ORDER BY period_start_ms',
     replace: ' IS DISTINCT FROM NULL\n     ORDER BY period_start_ms',
     wrong: 'wrong order',
@@ -131,7 +131,7 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   },
   {
     id: 'callback-delivered-not-cleared',
-    file: 'activities/account-callback/outcomes.ts',
+    file: 'activities/account-callback/callback-rows.ts',
     find: "SET status = 'delivered', settled_at = clock_timestamp()",
     replace: "SET status = 'retrying', settled_at = NULL",
     wrong: 'doubled',
@@ -140,7 +140,7 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   },
   {
     id: 'callback-day-back',
-    file: 'activities/account-callback/outcomes.ts',
+    file: 'activities/account-callback/callback-rows.ts',
     find: 'WHERE tracking.user_id = told.user_id AND daily_date < day`;',
     replace: 'WHERE tracking.user_id = told.user_id`;',
     wrong: 'doubled',

@@ -68,7 +68,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   },
   {
     id: 'mobile-outcome-proof',
-    file: 'activities/mobile-push/fcm-outcome.ts',
+    file: 'activities/mobile-push/fcm-result.ts',
     find: "if (proofs !== undefined && !proofs.includes(fcmCode ?? '')) return 'messaging/unknown-error';",
     replace: '',
     wrong: 'lost',
@@ -86,7 +86,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   },
   {
     id: 'mobile-outcome-apns-token',
-    file: 'activities/mobile-push/fcm-outcome.ts',
+    file: 'activities/mobile-push/fcm-result.ts',
     find: 'if (Object.hasOwn(APNS_TOKEN_CODES, apnsReason)) return APNS_TOKEN_CODES[apnsReason]!;',
     replace: '',
     wrong: 'stuck',
@@ -95,7 +95,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   },
   {
     id: 'mobile-outcome-apns-message',
-    file: 'activities/mobile-push/fcm-outcome.ts',
+    file: 'activities/mobile-push/fcm-result.ts',
     find: "if (apns !== undefined) return 'refused';",
     replace: '',
     wrong: 'lost',
@@ -104,7 +104,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   },
   {
     id: 'mobile-outcome-suspect',
-    file: 'activities/mobile-push/fcm-outcome.ts',
+    file: 'activities/mobile-push/fcm-result.ts',
     find: "return NAMES_THE_TOKEN.test(message) ? 'remove' : 'suspect';",
     replace: "return NAMES_THE_TOKEN.test(message) ? 'remove' : 'remove';",
     wrong: 'lost',
@@ -113,7 +113,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   },
   {
     id: 'mobile-outcome-device-quota',
-    file: 'activities/mobile-push/fcm-outcome.ts',
+    file: 'activities/mobile-push/fcm-result.ts',
     find: 'const isOfDevice = quotas.length > 0 && quotas.every(',
     replace: 'const isOfDevice = quotas.every(',
     wrong: 'wrong time',
@@ -131,7 +131,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   },
   {
     id: 'mobile-outcome-reason',
-    file: 'activities/mobile-push/fcm-outcome.ts',
+    file: 'activities/mobile-push/fcm-result.ts',
     find: "reasonOf(message, answer).replaceAll(token, '<token>')",
     replace: 'reasonOf(message, answer)',
     wrong: 'leaked',

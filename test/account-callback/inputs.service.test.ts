@@ -1,5 +1,5 @@
 /** Entries as they are kept: which one is in force, who takes part, and what is noted as late. */
-import { beginPage } from '../../activities/account-callback/outcomes.ts';
+import { beginPage } from '../../activities/account-callback/callback-rows.ts';
 import { storeInputs } from '../../activities/account-callback/inputs.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
 import { DAY, HOUR, MIDNIGHT, day, hour, track, untrack, benchOfTests } from './callbacks.ts';

@@ -1,6 +1,6 @@
 /** Large tables stop nothing: neither a start, nor the first day of many users, nor retention. */
 import type { Pool, PoolClient } from 'pg';
-import { beginPage, findDailyPage } from '../../activities/account-callback/outcomes.ts';
+import { beginPage, findDailyPage } from '../../activities/account-callback/callback-rows.ts';
 import { callbackTables } from '../../activities/account-callback/retention.ts';
 import type { EmissionPage } from '../../workflows/account-callback/contract.ts';
 import { DAY, HOUR, MIDNIGHT, benchOfTests } from './callbacks.ts';

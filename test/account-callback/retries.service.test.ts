@@ -1,11 +1,11 @@
 /** Callbacks that fail: the ladder, the dead letter, the replay, and what it means for the days behind them. */
 import { searchableKey } from '../../api/ids.ts';
 import { WorkflowNotFoundError } from '@temporalio/client';
-import { recordDelivered, recordFailed } from '../../activities/account-callback/outcomes.ts';
+import { recordDelivered, recordFailed } from '../../activities/account-callback/callback-rows.ts';
 import { NotFoundError } from '../../client/errors.ts';
 import type { Operator } from '../../client/operator.ts';
 import { loadConfig } from '../../config/load.ts';
-import type { RetryOutcome } from '../../workflows/account-callback/contract.ts';
+import type { RetryResult } from '../../workflows/account-callback/contract.ts';
 import type { Service } from '../../workers/service.ts';
 import { DAY, HOUR, MIDNIGHT, MINUTE, SECOND, day, hour, track, benchOfTests } from './callbacks.ts';
 import { eventually } from '../harness.ts';
@@ -55,7 +55,7 @@ async function restartService(...args: Parameters<typeof startService>): Promise
   await startService(...args);
 }
 
-const isRetryOutcome = (result: unknown): result is RetryOutcome =>
+const isRetryOutcome = (result: unknown): result is RetryResult =>
   typeof result === 'object' && result !== null && 'isFull' in result;
 const callsOf = (userId: string, kind: 'hourly' | 'daily') =>
   bench.calls(kind).filter((call) => call.userId === userId);

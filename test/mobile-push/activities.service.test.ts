@@ -2,7 +2,7 @@
 import type { ApplicationFailure } from '@temporalio/common';
 import { metrics } from '@opentelemetry/api';
 import { Redis } from 'ioredis';
-import type { FcmOutcome, FcmSender } from '../../activities/mobile-push/fcm.ts';
+import type { FcmResult, FcmSender } from '../../activities/mobile-push/fcm.ts';
 import { createMobilePushMetrics } from '../../activities/mobile-push/metrics.ts';
 import { createMobilePushActivities } from '../../activities/mobile-push/activities.ts';
 import type { SendKey } from '../../workflows/mobile-push/contract.ts';
@@ -22,7 +22,7 @@ const slot = slotOfTests();
 const mobile = mobileOfTests(slot);
 
 /** Activities whose FCM answers as told; `sent` lists the tokens that it was asked for. */
-function activitiesWith(answer: (token: string) => Promise<FcmOutcome>, redis: Redis = slot.redis) {
+function activitiesWith(answer: (token: string) => Promise<FcmResult>, redis: Redis = slot.redis) {
   const sent: string[] = [];
   const fcm: Pick<FcmSender, 'send'> = {
     send: (_message, token) => {
@@ -57,7 +57,7 @@ async function jobFor(userId: string): Promise<string> {
 }
 
 /** A job to one device, opened, with activities whose FCM answers as told. */
-async function openedFor(token: string, answer: (token: string) => Promise<FcmOutcome>, redis?: Redis) {
+async function openedFor(token: string, answer: (token: string) => Promise<FcmResult>, redis?: Redis) {
   const { userId, ids } = await mobile.userWith(token);
   const jobId = await jobFor(userId);
   const { activities, sent } = activitiesWith(answer, redis);
@@ -169,7 +169,7 @@ test('M8 while Redis cannot say whether FCM has a push nothing is sent and nothi
 
 test('M8 a push on its way to FCM is not sent by another attempt, which comes back when the first has ended', async () => {
   const asked = Promise.withResolvers<void>();
-  const answer = Promise.withResolvers<FcmOutcome>();
+  const answer = Promise.withResolvers<FcmResult>();
   const { key, send, rowOf } = await openedFor('twice concurrently', () => {
     asked.resolve();
     return answer.promise;
@@ -194,7 +194,7 @@ test('M8 a push on its way to FCM is not sent by another attempt, which comes ba
 });
 
 test('M8 whatever an attempt comes to, the next one need not wait for its lease', async () => {
-  const answers: FcmOutcome[] = [{ outcome: 'braked', retryInMs: 5 }, DOWN, SENT];
+  const answers: FcmResult[] = [{ outcome: 'braked', retryInMs: 5 }, DOWN, SENT];
   const { sent, send, rowOf } = await openedFor('let go', async () => answers.shift()!);
   const types: unknown[] = [];
   for (let result: unknown; (result as { status?: string })?.status !== 'sent';) {

@@ -1,5 +1,5 @@
 /** A stand-in FCM and senders to it, new for each test: what the tests of the sender share. */
-import type { FcmOutcome, FcmSender, FcmSenderOptions } from '../../activities/mobile-push/fcm.ts';
+import type { FcmResult, FcmSender, FcmSenderOptions } from '../../activities/mobile-push/fcm.ts';
 import { createFcmSender } from '../../activities/mobile-push/fcm.ts';
 import type { MobileMessage } from '../../api/mobile-push/message.ts';
 import { mobileMessage } from '../../api/mobile-push/message.ts';
@@ -50,7 +50,7 @@ export function messageOf(): MobileMessage {
 export const tokensSeen = (): string[] => fcm.requests.map(({ token }) => token);
 
 /** What becomes of a send whose first request fails like this. */
-export async function outcomeOf(failure: FcmFailure, of: FcmSender = sender): Promise<FcmOutcome> {
+export async function outcomeOf(failure: FcmFailure, of: FcmSender = sender): Promise<FcmResult> {
   fcm.fail({ failure, times: 1 });
   return of.send(messageOf(), TOKEN);
 }

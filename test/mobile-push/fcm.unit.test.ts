@@ -4,9 +4,9 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { getApps } from 'firebase-admin/app';
-import type { FcmOutcome } from '../../activities/mobile-push/fcm.ts';
+import type { FcmResult } from '../../activities/mobile-push/fcm.ts';
 import { FcmCredentialError, createFcmSender } from '../../activities/mobile-push/fcm.ts';
-import { failureOf } from '../../activities/mobile-push/fcm-outcome.ts';
+import { failureOf } from '../../activities/mobile-push/fcm-result.ts';
 import type { MobileMessage } from '../../api/mobile-push/message.ts';
 import type { FcmError } from '../../dev/stand-ins/mobile-push/fcm.ts';
 import {
@@ -66,7 +66,7 @@ describe('a send that succeeds', () => {
 });
 
 describe('what FCM says', () => {
-  test.each<[FcmError, FcmOutcome['outcome'], string]>([
+  test.each<[FcmError, FcmResult['outcome'], string]>([
     ['INVALID_REGISTRATION', 'remove', 'messaging/invalid-registration-token'],
     ['UNREGISTERED', 'remove', 'messaging/registration-token-not-registered'],
     ['INVALID_TOKEN', 'remove', 'messaging/invalid-argument'],
@@ -109,7 +109,7 @@ describe('what FCM says', () => {
     });
   });
 
-  test.each<[number, FcmOutcome['outcome'], string]>([
+  test.each<[number, FcmResult['outcome'], string]>([
     [200, 'retry', 'messaging/unknown-error'],
     [400, 'retry', 'messaging/invalid-argument'],
     [403, 'fatal', 'messaging/authentication-error'],

@@ -1,6 +1,6 @@
 /** What tests of mobile push share: devices, jobs, and where to see what became of them. */
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
-import type { MobilePushOutcome } from '../../workflows/mobile-push/contract.ts';
+import type { MobilePushResult } from '../../workflows/mobile-push/contract.ts';
 import { mobilePushWorkflowId } from '../../workflows/mobile-push/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually } from '../harness.ts';
@@ -133,7 +133,7 @@ export function mobilePushOf(slot: Slot) {
         return description.status.name !== 'RUNNING' && description;
       }),
 
-    outcome: (jobId: string): Promise<MobilePushOutcome> =>
+    outcome: (jobId: string): Promise<MobilePushResult> =>
       slot.client.workflow.getHandle(mobilePushWorkflowId(jobId)).result(),
 
     /** Everything that Temporal keeps about a job, with its payloads in clear. */

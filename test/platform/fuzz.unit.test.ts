@@ -9,7 +9,7 @@ import { hashOfRouteRef, routeRefOf, searchableKey } from '../../api/ids.ts';
 import type { EntryFields } from '../../api/intent/entry.ts';
 import { MALFORMED_CODES, entryFieldsOf, envelopeOf } from '../../api/intent/entry.ts';
 import { MALFORMED_JOB_CODES, parseMobileJob } from '../../api/mobile-push/job.ts';
-import { failureOf } from '../../activities/mobile-push/fcm-outcome.ts';
+import { failureOf } from '../../activities/mobile-push/fcm-result.ts';
 import { VARIABLES, loadConfig } from '../../config/load.ts';
 import { ConfigError } from '../../config/variables.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';

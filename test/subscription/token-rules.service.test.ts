@@ -6,7 +6,7 @@ import type { RouterFailure } from '../../dev/stand-ins/subscription/router-desk
 import { OperationFailedError } from '../../client/errors.ts';
 import { tokenOperations } from '../../client/subscription/tokens.ts';
 import { DELETE_CONNECTIONS_UPDATE } from '../../workflows/subscription/contract.ts';
-import type { TokenOutcome, TokenRequest } from '../../workflows/subscription/contract.ts';
+import type { TokenResult, TokenRequest } from '../../workflows/subscription/contract.ts';
 import type { Service } from '../../workers/service.ts';
 import { eventually, operatorOf } from '../harness.ts';
 import { newDevice } from './router-agent.ts';
@@ -343,7 +343,7 @@ describe('order and secrets', () => {
     const tokens = agent.tokensOf('rules-requests');
     await tokens.register(tokens.device);
     const ask = (request: unknown) =>
-      tokens.handle.executeUpdate<TokenOutcome, [TokenRequest]>('check', { args: [request as TokenRequest] });
+      tokens.handle.executeUpdate<TokenResult, [TokenRequest]>('check', { args: [request as TokenRequest] });
 
     for (const request of [undefined, {}, { requestId: 7 }, { requestId: "'; DROP TABLE agents" }]) {
       await expect(ask(request)).rejects.toThrow();

@@ -4,8 +4,8 @@ import type { SubscriptionActivities } from '../../activities/subscription/activ
 import { SUBSCRIPTION_CLOSED, SUBSCRIPTION_INTERRUPTED } from '../../workflows/failures.ts';
 import type {
   BatchOrder,
-  BatchOutcome,
-  ClaimOutcome,
+  BatchResult,
+  ClaimResult,
   PoolWorkerInput,
   PoolWorkerState,
 } from '../../workflows/subscription/contract.ts';
@@ -18,7 +18,7 @@ const KEY: PoolWorkerInput = { agentId: 'a', pool: 'ntf-ntf', server: { host: 'n
 const PACE = { firstMs: 50, constantForMs: 250, maxMs: 1_000 };
 const MINUTE = 60_000;
 
-type Batch = (order: BatchOrder) => Promise<BatchOutcome & { createIds?: string[] }>;
+type Batch = (order: BatchOrder) => Promise<BatchResult & { createIds?: string[] }>;
 
 /** The rows of one server: what is due, and what has been asked of the router. */
 class FakeRows {
@@ -34,7 +34,7 @@ class FakeRows {
     for (const id of ids) this.due.set(id, { kind, atMs });
   }
 
-  readonly claim = ({ nowMs }: { nowMs: number }): ClaimOutcome => {
+  readonly claim = ({ nowMs }: { nowMs: number }): ClaimResult => {
     if (this.isClosed) return { isClosed: true };
     const items = [...this.due].flatMap(([id, { kind, atMs }]) => (atMs <= nowMs ? [{ id, kind }] : []));
     const later = [...this.due.values()].map(({ atMs }) => atMs);
@@ -44,7 +44,7 @@ class FakeRows {
     };
   };
 
-  readonly work = ({ kind, ids, claim, nowMs }: BatchOrder): BatchOutcome => {
+  readonly work = ({ kind, ids, claim, nowMs }: BatchOrder): BatchResult => {
     this.batches.push({ kind, ids, claim, atMs: nowMs });
     const retryIds = ids.filter((id) => this.failing.has(id));
     for (const id of ids) if (!this.failing.has(id)) this.due.delete(id);
@@ -217,7 +217,7 @@ test('N14 a batch whose process is gone is no death: rows are asked again, and o
 
 test('N1 a signal that comes after the look for rows is not lost', async () => {
   const rows = new FakeRows();
-  const claim = hold<ClaimOutcome>();
+  const claim = hold<ClaimResult>();
   let looks = 0;
   const worker = await beginWorker(rows, {
     claim: (order) => ((looks += 1) === 1 ? claim : rows.claim(order)),
@@ -292,7 +292,7 @@ test('subscription-L3 N3 a worker that is woken while it is being ended by a clo
 test('N13 a worker of an agent that was closed ends, and one that is woken meanwhile starts over', async () => {
   const rows = new FakeRows();
   rows.put(['one']);
-  const batch = hold<BatchOutcome>();
+  const batch = hold<BatchResult>();
   const worker = await beginWorker(rows, { runCreates: () => batch });
   await worker.until('the batch', () => worker.calls('runCreates').length === 1);
   rows.isClosed = true;

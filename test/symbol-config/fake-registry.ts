@@ -3,7 +3,7 @@
  * activities.service.test.ts shows that the real activities answer in this way.
  */
 import type { SymbolConfigActivities } from '../../activities/symbol-config/activities.ts';
-import type { Crawler, PushOutcome, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
+import type { Crawler, PushResult, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
 import { DEFAULT_CRAWL_INTERVAL_MS, SYMBOL_STATUS_QUERY } from '../../workflows/symbol-config/contract.ts';
 import type { Fakes, WorkflowRun } from '../workflow-tier.ts';
 import { hold, startWorkflow } from '../workflow-tier.ts';
@@ -24,7 +24,7 @@ export class FakeRegistry {
   readonly failing = new Set<string>();
   /** A round to one of these ends only when the test releases it. */
   readonly hanging = new Set<string>();
-  readonly hangingRounds: { version: number; round: ReturnType<typeof hold<PushOutcome>> }[] = [];
+  readonly hangingRounds: { version: number; round: ReturnType<typeof hold<PushResult>> }[] = [];
   readonly pushes: { target: string; version: number; symbols: string[] }[] = [];
   private crawler: Crawler = { enabled: false, intervalMs: DEFAULT_CRAWL_INTERVAL_MS };
   private readonly lists = new Map<string, string[]>();
@@ -85,7 +85,7 @@ export class FakeRegistry {
         this.lists.set(target, symbols);
         return false;
       });
-      const outcome: PushOutcome = {
+      const outcome: PushResult = {
         pushed: targets.length,
         failedTargets,
         reconciliationMs,
@@ -93,7 +93,7 @@ export class FakeRegistry {
         ...(newer.length > 0 ? { numberOnFrom: Math.max(...newer) } : {}),
       };
       if (!targets.some((target) => this.hanging.has(target))) return outcome;
-      const round = hold<PushOutcome>();
+      const round = hold<PushResult>();
       this.hangingRounds.push({ version, round });
       return round;
     },

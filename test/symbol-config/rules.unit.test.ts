@@ -1,6 +1,6 @@
 /** The rules of pushes, without a workflow: what a change, an alarm and the outcome of a round lead to. */
 import fc from 'fast-check';
-import type { PushOutcome, PushScope, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
+import type { PushResult, PushScope, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
 import {
   afterCrawlerSet,
   afterRound,
@@ -15,7 +15,7 @@ const SECOND = 1_000;
 const RETRY_MS = 5 * SECOND;
 const RECONCILIATION_MS = 300 * SECOND;
 
-const outcome = (failedTargets: string[] = []): PushOutcome => ({
+const outcome = (failedTargets: string[] = []): PushResult => ({
   pushed: 3,
   failedTargets,
   ...(failedTargets.length > 0 ? { retryMs: RETRY_MS } : {}),

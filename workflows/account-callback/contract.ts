@@ -70,7 +70,7 @@ export type EmissionPage =
   | { kind: 'hourly'; after: HourlyCursor; upTo: HourlyCursor }
   | { kind: 'daily'; after: DailyCursor; upTo: DailyCursor };
 
-export interface EmissionOutcome {
+export interface EmissionResult {
   delivered: number;
   failed: number;
   /** Given up after the last retry. */
@@ -81,7 +81,7 @@ export interface EmissionOutcome {
   hold?: Hold;
 }
 
-export interface RetryOutcome extends EmissionOutcome {
+export interface RetryResult extends EmissionResult {
   /** As many as one alarm may try were due: there may be more. */
   isFull: boolean;
   /** A daily callback is settled: its user may be due for the next day. */

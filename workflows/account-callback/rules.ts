@@ -2,7 +2,7 @@
  * What an alarm of a shard does and when the next one is due, as pure functions of what is known: the state that lives
  * on, and what the alarm at work has found.
  */
-import type { AlarmInterval, CallbackKind, CallbackState, EmissionOutcome, ShardInput } from './contract.ts';
+import type { AlarmInterval, CallbackKind, CallbackState, EmissionResult, ShardInput } from './contract.ts';
 import type { Hold } from '../hold-contract.ts';
 import { ALARM_INTERVALS_MS, HOUR_MS } from './contract.ts';
 
@@ -61,7 +61,7 @@ export function mayBegin(kind: CallbackKind, state: CallbackState, underWay: Und
 /** Deliveries may answer out of order. A retry that is taken for sooner than it is costs a look. */
 export function withOutcome(
   state: CallbackState,
-  { delivered, failed, dropped, nextRetryMs }: EmissionOutcome,
+  { delivered, failed, dropped, nextRetryMs }: EmissionResult,
 ): CallbackState {
   return {
     ...state,

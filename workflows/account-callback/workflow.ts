@@ -32,7 +32,7 @@ import type {
   CallbackKind,
   CallbackState,
   DailyCursor,
-  EmissionOutcome,
+  EmissionResult,
   EmissionPage,
   HourlyCursor,
   ShardInput,
@@ -293,7 +293,7 @@ function endPass(run: Run, kind: CallbackKind): void {
 async function waitPatiently(
   run: Run,
   kind: CallbackKind | 'retry',
-  delivering: Promise<EmissionOutcome>,
+  delivering: Promise<EmissionResult>,
 ): Promise<void> {
   let isSettled = false;
   let isLeft = false;

@@ -57,7 +57,7 @@ export interface MobilePushInput extends MobileReplayRequest {
 export type MobileStatus = 'sent' | 'partial' | 'failed' | 'no_tokens';
 
 /** A job's totals, over all its devices. */
-export interface MobilePushOutcome {
+export interface MobilePushResult {
   /** sent: to every device. partial: to some. failed: to none. no_tokens: the user has no device. */
   status: MobileStatus;
   tokens: number;

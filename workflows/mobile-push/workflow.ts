@@ -38,7 +38,7 @@ import type { MobilePushActivities } from '../../activities/mobile-push/activiti
 import { MOBILE_PUSH_FAILED, MOBILE_SEND_BRAKED, MOBILE_SEND_FAILED } from '../failures.ts';
 import type {
   MobilePushInput,
-  MobilePushOutcome,
+  MobilePushResult,
   MobileReplayRequest,
   MobileStatus,
   OpenOrder,
@@ -72,7 +72,7 @@ const rounds = proxyActivities<MobilePushActivities>(SEND_ROUND);
  * @throws ApplicationFailure `MobilePushFailed` when there is one, so that the Failed filter of the Web UI is the list
  * of what can be replayed; CancelledFailure when an operator cancelled it, after what was not sent is written down.
  */
-export async function mobilePush(input: MobilePushInput): Promise<MobilePushOutcome> {
+export async function mobilePush(input: MobilePushInput): Promise<MobilePushResult> {
   const { jobId } = input;
   const replays = listenForReplays(input);
   let isInRounds = input.isInRounds ?? false;
@@ -89,7 +89,7 @@ export async function mobilePush(input: MobilePushInput): Promise<MobilePushOutc
 
 /** What is known about the end of the sends, also when they are cancelled: by themselves, unless `stopCode` says otherwise. */
 type SendsEnd = Omit<Settlement, 'jobId'>;
-type End = SendsEnd & { outcome: MobilePushOutcome };
+type End = SendsEnd & { outcome: MobilePushResult };
 
 /** Makes the sends that the job still needs, then settles it by what its rows say. */
 async function deliverJob(jobId: string, work: (end: SendsEnd) => Promise<void>): Promise<End> {
@@ -221,7 +221,7 @@ async function surely<T>(work: (activities: Activities) => Promise<T>): Promise<
 /** Whether a replay could reach more devices: those that failed, or all of them. */
 const isReplayable = ({ outcome, stopCode }: End): boolean => outcome.failed > 0 || stopCode !== undefined;
 
-function conclude(end: End): MobilePushOutcome {
+function conclude(end: End): MobilePushResult {
   const { outcome } = end;
   leaveStatus(outcome);
   if (!isReplayable(end)) return outcome;
@@ -232,7 +232,7 @@ const hasStatus = (): boolean =>
   workflowInfo().typedSearchAttributes.get({ name: 'MobileStatus', type: 'KEYWORD' }) !== undefined;
 
 /** On the happy path no search attribute is changed, which would cost the server a second write. */
-function leaveStatus(outcome: MobilePushOutcome): void {
+function leaveStatus(outcome: MobilePushResult): void {
   setCurrentDetails(summaryOf(outcome));
   if (outcome.status !== 'sent' || hasStatus()) setStatus(outcome.status, outcome.code);
 }
@@ -248,7 +248,7 @@ function setStatus(value: MobileStatus | 'retrying', code?: string): void {
   ]);
 }
 
-function summaryOf({ status, tokens, sent, removed, failed, code }: MobilePushOutcome): string {
+function summaryOf({ status, tokens, sent, removed, failed, code }: MobilePushResult): string {
   const why = code === undefined ? '' : `, the last: ${code}`;
   return `${status}: ${sent} of ${tokens} devices reached, ${removed} stale, ${failed} failed${why}`;
 }

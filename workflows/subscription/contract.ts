@@ -232,7 +232,7 @@ export interface BatchOrder extends WorkerKey {
   nowMs: number;
 }
 
-export interface BatchOutcome {
+export interface BatchResult {
   /** Failed for now. */
   retryIds: string[];
 }
@@ -243,7 +243,7 @@ export interface ClaimOrder extends WorkerKey {
   nowMs: number;
 }
 
-export type ClaimOutcome =
+export type ClaimResult =
   /** The agent was closed: there is nothing for this worker any more. */
   | { isClosed: true }
   | {
@@ -273,7 +273,7 @@ export const TOKEN_WORKFLOW = 'subscriptionToken';
 export const tokenWorkflowId = (agentId: string): string => `${supervisorWorkflowId(agentId)}/token`;
 
 /**
- * Updates, each with a `TokenRequest` of the same kind as argument and a `TokenOutcome` as result; to be sent by
+ * Updates, each with a `TokenRequest` of the same kind as argument and a `TokenResult` as result; to be sent by
  * update-with-start, since the workflow ends when there is nothing left to do.
  *
  * `register` makes the token known to a notification router, as far as it is not, or takes it over to another device;
@@ -304,6 +304,6 @@ export interface TokenError {
   detail?: string;
 }
 
-export type TokenOutcome =
+export type TokenResult =
   /** The token's status as it is now known; absent after `delete`. */
   { ok: true; status?: string } | { ok: false; error: TokenError };

@@ -27,7 +27,7 @@ import {
 import type { SubscriptionTokenActivities, TokenStep } from '../../activities/subscription/token.ts';
 import { inOrder, isHistoryLong } from '../long-lived.ts';
 import { DATABASE, SUBSCRIPTION_BATCH, TOKEN_CRON } from '../policies.ts';
-import type { TokenOutcome, TokenRequest, TokenUpdate } from './contract.ts';
+import type { TokenResult, TokenRequest, TokenUpdate } from './contract.ts';
 import { TOKEN_UPDATES } from './contract.ts';
 import { checkRequestId } from './requests.ts';
 
@@ -43,7 +43,7 @@ export async function subscriptionToken(agentId: string): Promise<void> {
   const oneAtATime = inOrder();
   let inBackground = 0;
 
-  const operations: Record<TokenUpdate, (requestId: string) => Promise<TokenOutcome>> = {
+  const operations: Record<TokenUpdate, (requestId: string) => Promise<TokenResult>> = {
     register,
     verify,
     check,
@@ -51,7 +51,7 @@ export async function subscriptionToken(agentId: string): Promise<void> {
   };
   for (const update of Object.keys(operations) as TokenUpdate[]) {
     setHandler(
-      defineUpdate<TokenOutcome, [TokenRequest]>(TOKEN_UPDATES[update]),
+      defineUpdate<TokenResult, [TokenRequest]>(TOKEN_UPDATES[update]),
       ({ requestId }) => oneAtATime(() => serve(update, requestId)),
       {
         validator: checkRequestId,
@@ -67,7 +67,7 @@ export async function subscriptionToken(agentId: string): Promise<void> {
     await condition(() => allHandlersFinished() && inBackground === 0);
   } while (served !== seen && !isHistoryLong());
 
-  async function register(requestId: string): Promise<TokenOutcome> {
+  async function register(requestId: string): Promise<TokenResult> {
     const step = await router.registerToken(agentId, requestId);
     if (!step.ok) return step;
     const { mode, formerMode } = step;
@@ -81,18 +81,18 @@ export async function subscriptionToken(agentId: string): Promise<void> {
     return whenActive(step);
   }
 
-  async function verify(requestId: string): Promise<TokenOutcome> {
+  async function verify(requestId: string): Promise<TokenResult> {
     const step = await router.verifyToken(agentId, requestId);
     if (step.ok && step.mode === 'INSTANT') await database.createAllSubscriptions(agentId);
     return whenActive(step);
   }
 
-  async function check(requestId: string): Promise<TokenOutcome> {
+  async function check(requestId: string): Promise<TokenResult> {
     const step = await router.checkToken(agentId, requestId);
     return step.ok ? { ok: true, status: step.status } : step;
   }
 
-  async function remove(requestId: string): Promise<TokenOutcome> {
+  async function remove(requestId: string): Promise<TokenResult> {
     const step = await router.deleteToken(agentId, requestId);
     if (!step.ok) return step;
     if (step.server) await database.kickTokenDeletion(agentId, step.server);
@@ -101,7 +101,7 @@ export async function subscriptionToken(agentId: string): Promise<void> {
   }
 
   /** Sets the cron interval of an active token in the background: no caller waits for that. */
-  function whenActive(step: TokenStep): TokenOutcome {
+  function whenActive(step: TokenStep): TokenResult {
     if (!step.ok) return step;
     if (step.status === 'ACTIVE') {
       inBackground += 1;
@@ -115,7 +115,7 @@ export async function subscriptionToken(agentId: string): Promise<void> {
     return { ok: true, status: step.status };
   }
 
-  async function serve(update: TokenUpdate, requestId: string): Promise<TokenOutcome> {
+  async function serve(update: TokenUpdate, requestId: string): Promise<TokenResult> {
     try {
       setCurrentDetails(`${update} under way`);
       const outcome = await operations[update](requestId);
@@ -129,7 +129,7 @@ export async function subscriptionToken(agentId: string): Promise<void> {
 }
 
 /** Another operation starts a new run then. */
-function describe(outcome: TokenOutcome): string {
+function describe(outcome: TokenResult): string {
   if (!outcome.ok) return `${outcome.error.source} ${outcome.error.code}`;
   return outcome.status ?? 'done';
 }

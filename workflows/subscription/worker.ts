@@ -37,9 +37,9 @@ import { isHistoryLong, onRenewal } from '../long-lived.ts';
 import { DATABASE, SUBSCRIPTION_BATCH, SUBSCRIPTION_CLAIM, SUBSCRIPTION_KEYS } from '../policies.ts';
 import type {
   BatchOrder,
-  BatchOutcome,
+  BatchResult,
   CarriedWork,
-  ClaimOutcome,
+  ClaimResult,
   PoolWorkerInput,
   PoolWorkerState,
   Round,
@@ -129,7 +129,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     return false;
   }
 
-  async function lookForRows(): Promise<ClaimOutcome> {
+  async function lookForRows(): Promise<ClaimResult> {
     const { epoch } = work;
     const wasKicked = isKicked;
     isKicked = false;
@@ -231,7 +231,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
 }
 
 /** The activity for each kind of list. */
-const BATCHES: Record<ListKind, (order: BatchOrder) => Promise<BatchOutcome & { createIds?: string[] }>> = {
+const BATCHES: Record<ListKind, (order: BatchOrder) => Promise<BatchResult & { createIds?: string[] }>> = {
   'smp-key': (order) => keys.runKeys(order),
   'smp-delete': (order) => batches.runDeletes(order),
   'ntf-create': (order) => batches.runCreates(order),

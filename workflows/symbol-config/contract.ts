@@ -53,7 +53,7 @@ export interface Crawler {
 /** `all`: every target. `behind`: targets without the current version, or whose last push failed, but none that says it is gone. */
 export type PushScope = 'all' | 'behind';
 
-export interface PushOutcome {
+export interface PushResult {
   /** Targets that were pushed to. */
   pushed: number;
   /** Names of those of them that did not acknowledge. */

@@ -4,7 +4,7 @@
  * There is one alarm. One that goes off sooner is never put off, and reconciliation is only scheduled when no alarm is
  * set; so what an alarm does is decided when it goes off.
  */
-import type { Alarm, Crawler, PushOutcome, PushScope, SymbolConfigState } from './contract.ts';
+import type { Alarm, Crawler, PushResult, PushScope, SymbolConfigState } from './contract.ts';
 import { DEFAULT_CRAWL_INTERVAL_MS } from './contract.ts';
 
 /** Nothing is known yet about what the targets have, which counts as a change. */
@@ -89,7 +89,7 @@ export interface Round {
 export function afterRound(
   state: SymbolConfigState,
   { scope, isLook, startedMs, changes }: Round,
-  { failedTargets, retryMs, reconciliationMs, numberOnFrom }: PushOutcome,
+  { failedTargets, retryMs, reconciliationMs, numberOnFrom }: PushResult,
   nowMs: number,
 ): SymbolConfigState {
   const everyMs = state.crawler.enabled ? state.crawler.intervalMs : reconciliationMs;
