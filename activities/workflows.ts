@@ -2,13 +2,7 @@
 import type { WorkflowClient, WorkflowExecutionDescription, WorkflowHandle } from '@temporalio/client';
 import { WorkflowNotFoundError } from '@temporalio/client';
 import type { Priority } from '@temporalio/common';
-import proto from '@temporalio/proto';
-import { STUCK_AT_ATTEMPT } from '../workflows/renewal-contract.ts';
-
-const { WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND: UNHANDLED_COMMAND } =
-  proto.temporal.api.enums.v1.WorkflowTaskFailedCause;
-/** The newest of a history. */
-const EVENTS_LOOKED_AT = 1_000;
+import { isStuck } from '../api/stuck-workflow.ts';
 
 /** Signals a workflow; one that has ended, or was never started, needs to hear nothing. */
 export async function signalIfRunning(
@@ -32,29 +26,6 @@ export async function statusOf(workflows: WorkflowClient, workflowId: string): P
 export async function stateOf(workflows: WorkflowClient, workflowId: string): Promise<string | undefined> {
   const described = await describe(workflows, workflowId);
   return described && (await isStuck(workflows, described)) ? 'STUCK' : described?.status.name;
-}
-
-/** Each signal begins a new count of attempts, so the failures since the last success are counted in the history, too. */
-async function isStuck(
-  workflows: WorkflowClient,
-  { raw, workflowId, runId }: WorkflowExecutionDescription,
-): Promise<boolean> {
-  const attempt = raw.pendingWorkflowTask?.attempt ?? 0;
-  if (attempt === 0 || attempt >= STUCK_AT_ATTEMPT) return attempt > 0;
-  const { history } = await workflows.workflowService.getWorkflowExecutionHistoryReverse({
-    namespace: workflows.options.namespace,
-    execution: { workflowId, runId },
-    maximumPageSize: EVENTS_LOOKED_AT,
-  });
-  const events = history?.events ?? [];
-  const lastSuccess = events.findIndex((event) => event.workflowTaskCompletedEventAttributes);
-  const failures = events
-    .slice(0, lastSuccess === -1 ? undefined : lastSuccess)
-    .map((event) => event.workflowTaskFailedEventAttributes?.cause)
-    // A task that ends while a signal comes is called off.
-    .filter((cause) => cause != null && cause !== UNHANDLED_COMMAND);
-  // The first attempt that fails is in the history; those that follow it are not.
-  return failures.length + Math.max(attempt - 2, 0) >= STUCK_AT_ATTEMPT - 1;
 }
 
 /** @returns the latest run; undefined when Temporal does not know the workflow. */

@@ -1,14 +1,16 @@
 /** Makes intents that the service accepts, of the types of a catalog, and appends them to its stream. */
 import type { AudienceKind, Catalog, NotificationType } from '../api/intent/catalog.ts';
 import { catalogOf, typeIn } from '../api/intent/catalog.ts';
-import type { Intent, IntentFailureCode } from '../api/intent/entry.ts';
-import { entryFieldsOf, envelopeOf, fieldNamedIn, parseIntent } from '../api/intent/entry.ts';
+import type { Intent } from '../api/intent/entry.ts';
+import { entryFieldsOf, envelopeOf } from '../api/intent/entry.ts';
 import { parseTraceparent } from '../api/intent/traceparent.ts';
 import { given } from '../api/given.ts';
-import type { EntryFields } from '../api/text.ts';
+import { InvalidIntentError, intentIn } from './invalid-intent.ts';
 
 export type { Catalog } from '../api/intent/catalog.ts';
 export { CatalogError } from '../api/intent/catalog.ts';
+export type { RefusalCode } from './invalid-intent.ts';
+export { InvalidIntentError } from './invalid-intent.ts';
 
 /**
  * A catalog from a document as `NOTIFICATION_CATALOG_FILE` has it.
@@ -22,23 +24,6 @@ export const DEFAULT_INTENTS_STREAM = 'notification:intents';
 
 /** An intent that the service will accept, ready to be published. */
 export type NotificationIntent = Omit<Intent, 'notificationId'>;
-
-/** What the service records about an intent; the last one only of a key that came before with other content. */
-export type RefusalCode = IntentFailureCode | 'idempotency_conflict';
-
-/** The intent would be refused; `code` is what the service would have recorded, `message` names the field. */
-export class InvalidIntentError extends Error {
-  override name = 'InvalidIntentError';
-  readonly code: RefusalCode;
-  /** Of the envelope, or `payload_json.<field>`; undefined when it is the entry as a whole. */
-  readonly field: string | undefined;
-
-  constructor(code: RefusalCode, message: string) {
-    super(message);
-    this.code = code;
-    this.field = fieldNamedIn(message);
-  }
-}
 
 interface CommonOptions<Payload> {
   /** Unique per producer and event. The same key with the same content is a duplicate, with other content a conflict. */
@@ -173,14 +158,6 @@ export async function publishIntent(
   const entryId = await redis.xadd(stream, '*', ...Object.entries(envelopeOf(intent)).flat());
   if (entryId === null) throw new Error(`Redis appended nothing to ${stream}`);
   return entryId;
-}
-
-/** Runs the service's checks on what stands in the stream. @throws InvalidIntentError for what it would refuse. */
-export function intentIn(catalog: Catalog, entryId: string, fields: EntryFields): Intent {
-  const parsed = parseIntent(catalog, entryId, fields);
-  if (parsed.ok) return parsed.intent;
-  const { failureCode, failureMessage } = parsed.malformed;
-  throw new InvalidIntentError(failureCode as IntentFailureCode, failureMessage);
 }
 
 const LOSSY_TYPES: readonly string[] = ['undefined', 'bigint', 'function', 'symbol'];

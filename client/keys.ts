@@ -2,17 +2,18 @@
  * Keys of encryption: what is still sealed with each, and how to get an old one out of use. To rotate: put the new key
  * first everywhere, `renew`, and take the old one out once `status` does not name it any more.
  */
-import type { WorkflowHandle } from '@temporalio/client';
+import type { WorkflowClient } from '@temporalio/client';
 import { WorkflowNotFoundError } from '@temporalio/client';
 import type { Pool } from 'pg';
 import type { KeyBox, KeyBoxKey } from '../api/key-box.ts';
 import { KeyBoxError, sealingKeyOf } from '../api/key-box.ts';
 import { PLAIN, sealingKeysIn } from '../api/payload-codec.ts';
+import { isStuck } from '../api/stuck-workflow.ts';
 import type { SealedColumn } from '../api/subscription/sealed-columns.ts';
 import { SEALED_COLUMNS } from '../api/subscription/sealed-columns.ts';
 import type { Requester } from './actions.ts';
 import { byAuthor } from './actions.ts';
-import { LONG_LIVED_RUNS, RENEW_SIGNAL, STUCK_AT_ATTEMPT } from '../workflows/renewal-contract.ts';
+import { LONG_LIVED_RUNS, RENEW_SIGNAL } from '../workflows/renewal-contract.ts';
 import type { OperatorResources } from './resources.ts';
 import type { WaitOptions } from './wait-until.ts';
 import { waitUntil } from './wait-until.ts';
@@ -151,7 +152,7 @@ export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
     const asked = new Set<string>();
     for await (const { workflowId, runId } of temporal.workflow.list({ query: LONG_LIVED_RUNS })) {
       asked.add(runId);
-      await renewRun(temporal.workflow.getHandle(workflowId, runId));
+      await renewRun(temporal.workflow, workflowId, runId);
     }
     const { values, unreadable } =
       configured.subscription.length === 0 || !keyBox
@@ -170,11 +171,12 @@ export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
   }
 }
 
-async function renewRun(run: WorkflowHandle): Promise<void> {
+async function renewRun(workflows: WorkflowClient, workflowId: string, runId: string): Promise<void> {
+  const run = workflows.getHandle(workflowId, runId);
   try {
-    const { raw } = await run.describe();
-    const isStuck = (raw.pendingWorkflowTask?.attempt ?? 0) >= STUCK_AT_ATTEMPT;
-    await (isStuck ? run.terminate('its workflow task failed again and again') : run.signal(RENEW_SIGNAL));
+    if (await isStuck(workflows, await run.describe()))
+      await run.terminate('its workflow task failed again and again');
+    else await run.signal(RENEW_SIGNAL);
   } catch (error) {
     // It has ended or gone on by itself since it was listed.
     if (!(error instanceof WorkflowNotFoundError)) throw error;

@@ -12,7 +12,7 @@ import { entryFieldsOf } from '../api/intent/entry.ts';
 import { differingFields, fingerprintOf } from '../api/intent/fingerprint.ts';
 import { canonicalJson } from '../api/canonical-json.ts';
 import type { NotificationIntent, StreamAppender } from './constructors.ts';
-import { InvalidIntentError, intentIn } from './constructors.ts';
+import { InvalidIntentError, intentIn } from './invalid-intent.ts';
 import { GALAXY } from './generated/galaxy.ts';
 
 /** One intent that the stream has taken. */

@@ -6,7 +6,7 @@ import type { Attributes, Meter } from '@opentelemetry/api';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { GaugeRead } from '../activities/gauges.ts';
-import { observeReads } from '../activities/gauges.ts';
+import { gaugesOfRows, observeReads } from '../activities/gauges.ts';
 import { query } from '../activities/postgres.ts';
 import { reasonOf } from '../activities/reason.ts';
 import { watchEvery } from '../activities/watch.ts';
@@ -130,13 +130,12 @@ const byVariable = <File extends { variable: string }>(
     attributes: { variable },
   }));
 
+const SEALS = 'notification.keys.seals';
+
 /** @returns ends the observation; call it before the connection is closed. */
 export function observeKeySeals(meter: Meter, { db, log }: { db: Pool; log: Logger }): () => void {
   const description = 'Values and payloads sealed by all processes, ever, with the key that sealed last';
-  const seals = readOf('notification.keys.seals', { description }, async () => {
-    const rows = await query<{ purpose: string; key: string; seals: number }>(db, READ_KEY_SEALS, []);
-    return rows.map(({ seals: value, ...attributes }) => ({ value, attributes }));
-  });
+  const seals = gaugesOfRows(db, 'seals by key', { [SEALS]: { description } }, READ_KEY_SEALS);
   return observeReads(meter, log, [seals]);
 }
 
@@ -144,7 +143,7 @@ export function observeKeySeals(meter: Meter, { db, log }: { db: Pool; log: Logg
 const READ_KEY_SEALS = {
   name: 'read_key_seals',
   text: `
-    SELECT DISTINCT ON (purpose) purpose, key_id AS key, seals::float8 AS seals
+    SELECT DISTINCT ON (purpose) purpose, key_id AS key, seals::float8 AS "${SEALS}"
       FROM notification.key_seals
      ORDER BY purpose, last_sealed_at DESC`,
 };

@@ -26,9 +26,3 @@ const RENEWED_WORKFLOWS: readonly string[] = [
 export const LONG_LIVED_RUNS = `ExecutionStatus = 'Running' AND WorkflowType IN (${RENEWED_WORKFLOWS.map((type) => `'${type}'`).join(', ')})`;
 export const longLivedRunsBefore = (time: Date): string =>
   `${LONG_LIVED_RUNS} AND StartTime < '${time.toISOString()}'`;
-
-/**
- * The attempt of a workflow task before which three have failed, which takes about half a minute: its run cannot go on.
- * So it is with one that a worker had in memory when Temporal was put back, and its history has both now.
- */
-export const STUCK_AT_ATTEMPT = 4;

@@ -100,8 +100,7 @@ interface Saved {
 /** One kind of work on records: what a router is asked about each, and what becomes of its answers. */
 export interface RecordWork<Request, Value> {
   action: RecordAction;
-  /** Of `servers_stats`. Attempts count every retry. */
-  counters: readonly [attempts: string, done: string];
+  counters: readonly [attempts: Counter, done: Counter];
   /** The commands undo on a router what others have done there; see `doubtOthers`. */
   undoesOthers?: boolean;
   /** Why an item cannot be worked on: it has failed for good. Default: each can. */
@@ -292,12 +291,25 @@ export function unreadableItem(connId: string, cause: unknown): FailedItem {
   return { connId, error: { source: 'STORE', code: 'INTERNAL', detail } };
 }
 
+/** The first six are of notification routers, the others of messaging routers. Attempts count every retry. */
+type Counter =
+  | 'ntfCreateAttempts'
+  | 'ntfCreated'
+  | 'ntfCheckAttempts'
+  | 'ntfChecked'
+  | 'ntfDelAttempts'
+  | 'ntfDeleted'
+  | 'ntfKeyAttempts'
+  | 'ntfKey'
+  | 'ntfKeyDeleteAttempts'
+  | 'ntfKeyDeleted';
+
 /** Adds items of a batch, each to its user. Work on a notification router counts for the router of the token. */
 async function countWork(
   client: PoolClient,
   { agentId, pool, server }: BatchOrder,
   token: TokenRef | undefined,
-  counter: string,
+  counter: Counter,
   items: readonly WorkItem[],
 ): Promise<void> {
   if (items.length === 0) return;

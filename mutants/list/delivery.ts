@@ -267,7 +267,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   },
   {
     id: 'delivery-stuck-workflow-signalled',
-    file: 'activities/workflows.ts',
+    file: 'api/stuck-workflow.ts',
     find: 'return failures.length + Math.max(attempt - 2, 0) >= STUCK_AT_ATTEMPT - 1;',
     replace: 'return attempt >= STUCK_AT_ATTEMPT;',
     wrong: 'lost',

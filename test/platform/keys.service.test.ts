@@ -133,11 +133,11 @@ test('I51 a long-lived run that cannot go on is ended when keys are renewed: it 
     taskQueue: INTENT_TASK_QUEUE,
     workflowTaskTimeout: '1s',
   });
-  await eventually(
-    'it to be stuck',
-    async () => (await stateOf(workflow, stuck.workflowId)) === 'STUCK',
-    60_000,
-  );
+  await eventually('it to be stuck', async () => {
+    // Each signal begins a new count of attempts.
+    await stuck.signal('any');
+    return (await stateOf(workflow, stuck.workflowId)) === 'STUCK';
+  });
   await eventually('it to be listed', async () => {
     const { count } = await workflow.count(`${LONG_LIVED_RUNS} AND WorkflowId = '${stuck.workflowId}'`);
     return count === 1;
