@@ -57,13 +57,9 @@ export function expectStorable(malformed: MalformedIntent): void {
     malformed.idempotencyKey ?? '',
     ...Object.entries(malformed.rawFields).flat(),
   ];
-  for (const text of texts) {
-    expect(text).not.toContain('\0');
-    expect(text.isWellFormed()).toBe(true);
-  }
-  for (const column of [malformed.notificationType, malformed.producer, malformed.idempotencyKey]) {
-    expect((column ?? '').length).toBeLessThanOrEqual(256);
-  }
+  expect(texts.filter((text) => text.includes('\0') || !text.isWellFormed())).toEqual([]);
+  const columns = [malformed.notificationType, malformed.producer, malformed.idempotencyKey];
+  expect(columns.filter((column = '') => column.length > 256)).toEqual([]);
   expect(malformed.failureMessage.length).toBeLessThan(1_024);
   // 16 KiB, and names and notes of up to 64 fields that come after those are used up.
   expect(Buffer.byteLength(Object.entries(malformed.rawFields).flat().join(''))).toBeLessThan(32 * 1024);

@@ -34,19 +34,13 @@ function expectDecided(fields: EntryFields): void {
     return;
   }
   const { intent } = parsed;
-  for (const value of [
-    intent.idempotencyKey,
-    intent.payloadJson,
-    intent.requestId ?? '',
-    ...intent.recipientUserIds,
-  ]) {
-    expect(isStorable(value)).toBe(true);
-  }
-  JSON.parse(intent.payloadJson);
+  const { idempotencyKey, payloadJson, requestId = '', recipientUserIds } = intent;
+  expect([idempotencyKey, payloadJson, requestId, ...recipientUserIds].every(isStorable)).toBe(true);
+  JSON.parse(payloadJson);
   // What is accepted is accepted again as the same, and no recipient is left out.
   const again = parseIntent(ID, entryFieldsOf(envelopeOf(intent)));
   expect(again.ok && fingerprintOf(again.intent)).toBe(fingerprintOf(intent));
-  const recipients = intent.recipientUserIds.map((userId) => ({
+  const recipients = recipientUserIds.map((userId) => ({
     userId,
     email: 'a@example.com',
     locale: 'en' as const,
@@ -57,11 +51,12 @@ function expectDecided(fields: EntryFields): void {
       : ({ kind: 'admin_email', emails: ['a@example.com'] } as const);
   const routes = materializeRoutes(intent.notificationType, audience, { push: 3, email: 7 });
   expect(new Set(routes.map(({ routeId }) => routeId)).size).toBe(2 * Math.max(1, recipients.length));
-  for (const { routeId } of routes) expectNameable(routeWorkflowId(ID, routeRefOf(routeId)));
+  expectNameable(...routes.map(({ routeId }) => routeWorkflowId(ID, routeRefOf(routeId))));
 }
 
-function expectNameable(id: string): void {
-  expect(id).toMatch(/^[\x20-\x7e]{1,255}$/);
+/** Temporal takes these ids. */
+function expectNameable(...ids: string[]): void {
+  expect(ids.filter((id) => !/^[\x20-\x7e]{1,255}$/.test(id))).toEqual([]);
 }
 
 test('I4 I6 I8 an entry with a nasty value in any field is an intent or a malformed row that can be stored', () => {
