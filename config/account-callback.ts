@@ -4,28 +4,22 @@ import { callerWires, signingVariable } from './caller.ts';
 import type { ServiceValues } from './service.ts';
 import { durations, httpUrl, integer } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
-import { placeOf, variable } from './variables.ts';
+import { placeOf } from './variables.ts';
 
 /** What the names begin with by which calls to the portfolio service are proven. */
 export const PORTFOLIO = 'NOTIFICATION_PORTFOLIO';
 
 export const ACCOUNT_CALLBACK_VARIABLES = {
-  NOTIFICATION_PORTFOLIO_BASE_URL: variable(
-    httpUrl,
-    'Base URL of the portfolio service. Required in production by the role account-callback.',
-    { requiredByRole: true },
-  ),
+  NOTIFICATION_PORTFOLIO_BASE_URL: httpUrl
+    .describe('Base URL of the portfolio service. Required in production by the role account-callback.')
+    .meta({ requiredByRole: true }),
   NOTIFICATION_PORTFOLIO_SIGNING_SECRETS: signingVariable('portfolio service'),
-  NOTIFICATION_CALLBACK_SHARDS: variable(
-    integer(1, 1_000),
-    'Shards that users are spread over, each with its own workflow. The same for all processes.',
-    '4',
-  ),
-  NOTIFICATION_CALLBACK_RETRY_LADDER: variable(
-    durations,
-    'Delays after each failed attempt of a callback; after as many retries it is dropped.',
-    '1m,5m,15m,1h,2h',
-  ),
+  NOTIFICATION_CALLBACK_SHARDS: integer(1, 1_000)
+    .prefault('4')
+    .describe('Shards that users are spread over, each with its own workflow. The same for all processes.'),
+  NOTIFICATION_CALLBACK_RETRY_LADDER: durations
+    .prefault('1m,5m,15m,1h,2h')
+    .describe('Delays after each failed attempt of a callback; after as many retries it is dropped.'),
 };
 
 export const ACCOUNT_CALLBACK: Kind<ServiceValues & ValuesOf<typeof ACCOUNT_CALLBACK_VARIABLES>> = {

@@ -1,7 +1,6 @@
 /** Variables by which this service proves who it is to the programs that it calls by HTTP. */
 import { duration, pem, webhookSecrets } from './values.ts';
 import type { ValuesOf } from './variables.ts';
-import { variable } from './variables.ts';
 import type { ConnectionName, InsecureValues, Wire } from './wire.ts';
 import { guessable, linesThat, openness, plainUrlGaps, weaknessOfKey } from './wire.ts';
 
@@ -13,30 +12,28 @@ export const DEVELOPMENT_SIGNING_SECRET = 'whsec_ZXZlcnlib2R5IGtub3dzIHRoaXMgc2V
 
 /** A process has one identity, whichever program it calls. */
 export const HTTP_VARIABLES = {
-  NOTIFICATION_HTTP_CA_FILE: variable(
-    pem,
-    'Authorities that signed the certificates of the User Service, the portfolio service and the symbol targets, PEM; without them, those that Node trusts.',
-    { inFile: true },
-  ),
-  NOTIFICATION_HTTP_CERT_FILE: variable(pem, 'Certificate to show to these, PEM, with its key below.', {
-    inFile: true,
-  }),
-  NOTIFICATION_HTTP_KEY_FILE: variable(pem, 'Private key of that certificate, PEM.', { inFile: true }),
-  NOTIFICATION_HTTP_TIMEOUT: variable(
-    duration,
-    'Time-out of one callback, and of one push of symbols.',
-    '5s',
-  ),
+  NOTIFICATION_HTTP_CA_FILE: pem
+    .describe(
+      'Authorities that signed the certificates of the User Service, the portfolio service and the symbol targets, PEM; without them, those that Node trusts.',
+    )
+    .meta({ inFile: true }),
+  NOTIFICATION_HTTP_CERT_FILE: pem
+    .describe('Certificate to show to these, PEM, with its key below.')
+    .meta({ inFile: true }),
+  NOTIFICATION_HTTP_KEY_FILE: pem.describe('Private key of that certificate, PEM.').meta({ inFile: true }),
+  NOTIFICATION_HTTP_TIMEOUT: duration
+    .prefault('5s')
+    .describe('Time-out of one callback, and of one push of symbols.'),
 };
 export type HttpValues = ValuesOf<typeof HTTP_VARIABLES>;
 
 /** @param name of the program that is called, as `doctor` shows it. */
 export const signingVariable = (name: string) =>
-  variable(
-    webhookSecrets,
-    `Secrets that sign calls to the ${name}, whsec_ and base64 of 24 to 64 bytes, comma-separated; all of them sign.`,
-    { secret: true },
-  );
+  webhookSecrets
+    .describe(
+      `Secrets that sign calls to the ${name}, whsec_ and base64 of 24 to 64 bytes, comma-separated; all of them sign.`,
+    )
+    .meta({ secret: true });
 
 /** What proves calls to one program. Its own variables begin with its prefix, such as `NOTIFICATION_PORTFOLIO`. */
 export type CallerValues<Prefix extends string> = HttpValues & {

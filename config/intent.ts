@@ -20,7 +20,7 @@ import {
   streamName,
 } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
-import { ConfigError, exceeding, variable } from './variables.ts';
+import { ConfigError, exceeding } from './variables.ts';
 
 /** What the names begin with by which calls to the User Service are proven. */
 export const USER_SERVICE = 'NOTIFICATION_USER_SERVICE';
@@ -50,98 +50,79 @@ const catalogText = z.string().transform((text, context): Catalog => {
 });
 
 export const INTENT_VARIABLES = {
-  NOTIFICATION_CATALOG_FILE: variable(
-    catalogText,
-    'YAML or JSON file of the notification types. Empty: the 18 types of Galaxy, catalog/galaxy.yaml.',
-    { inFile: true },
-  ),
-  NOTIFICATION_INTENTS_STREAM: variable(
-    streamName,
-    'Stream that producers append intents to.',
-    'notification:intents',
-  ),
-  NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: variable(duration, 'Longest blocking read of that stream.', '2s'),
-  NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM: variable(
-    streamName,
-    'Stream of push events for Gateway.',
-    'gateway:client-events',
-  ),
-  NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: variable(
-    integer(1, 1_000_000_000),
-    'Approximate length to which that stream is trimmed.',
-    '1024',
-  ),
-  NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM: variable(
-    streamName,
-    'Stream of e-mail commands for Mail Service.',
-    'mail:delivery_commands',
-  ),
+  NOTIFICATION_CATALOG_FILE: catalogText
+    .describe(
+      'YAML or JSON file of the notification types. Empty: the 18 types of Galaxy, catalog/galaxy.yaml.',
+    )
+    .meta({ inFile: true }),
+  NOTIFICATION_INTENTS_STREAM: streamName
+    .prefault('notification:intents')
+    .describe('Stream that producers append intents to.'),
+  NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: duration
+    .prefault('2s')
+    .describe('Longest blocking read of that stream.'),
+  NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM: streamName
+    .prefault('gateway:client-events')
+    .describe('Stream of push events for Gateway.'),
+  NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: integer(1, 1_000_000_000)
+    .prefault('1024')
+    .describe('Approximate length to which that stream is trimmed.'),
+  NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM: streamName
+    .prefault('mail:delivery_commands')
+    .describe('Stream of e-mail commands for Mail Service.'),
 
-  NOTIFICATION_OUTBOX_POSTGRES_DSN: variable(
-    postgresDsn,
-    "A producer's database with an outbox, for the commands galaxy-notify outbox; the service does not use it.",
-    { secret: true },
-  ),
+  NOTIFICATION_OUTBOX_POSTGRES_DSN: postgresDsn
+    .describe(
+      "A producer's database with an outbox, for the commands galaxy-notify outbox; the service does not use it.",
+    )
+    .meta({ secret: true }),
 
-  NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: variable(
-    integer(1, 1_000),
-    'Attempts of a push route in total.',
-    '3',
-  ),
-  NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: variable(
-    integer(1, 1_000),
-    'Attempts of an e-mail route in total, and of looking up a recipient about whom the User Service gives no usable answer.',
-    '7',
-  ),
-  NOTIFICATION_ROUTE_BACKOFF_MIN: variable(
-    duration,
-    'Delay after the first failed attempt; it doubles from there.',
-    '1s',
-  ),
-  NOTIFICATION_ROUTE_BACKOFF_MAX: variable(duration, 'Longest delay between two attempts.', '5m'),
-  NOTIFICATION_ROUTE_LEASE_TTL: variable(
-    duration,
-    "How long a route's lease outlives a worker that died.",
-    '5s',
-  ),
-  NOTIFICATION_ROUTE_DISPATCH: variable(
-    z.enum(DISPATCH_MODES, `must be one of ${DISPATCH_MODES.join(', ')}`),
-    'What is a workflow. child: every notification and route; on_failure, and above 250 routes: of routes those whose first attempt failed; direct: only what is in trouble.',
-    'child',
-  ),
-  NOTIFICATION_OUTCOMES: variable(
-    outcomeKinds,
-    `What producers are told about their intents: none; ends, one event an intent; all; or which kinds beside the ends, comma-separated: ${OTHER_OUTCOMES.join(', ')}.`,
-    'none',
-  ),
-  NOTIFICATION_OUTCOMES_STREAM_MAX_LEN: variable(
-    integer(1, 1_000_000_000),
-    `Approximate length to which the stream of these events, ${OUTCOMES_STREAM}, is trimmed.`,
-    '100000',
-  ),
-  NOTIFICATION_IDEMPOTENCY_TTL: variable(
-    duration,
-    'How long at least an idempotency key stays reserved.',
-    '168h',
-  ),
+  NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: integer(1, 1_000)
+    .prefault('3')
+    .describe('Attempts of a push route in total.'),
+  NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: integer(1, 1_000)
+    .prefault('7')
+    .describe(
+      'Attempts of an e-mail route in total, and of looking up a recipient about whom the User Service gives no usable answer.',
+    ),
+  NOTIFICATION_ROUTE_BACKOFF_MIN: duration
+    .prefault('1s')
+    .describe('Delay after the first failed attempt; it doubles from there.'),
+  NOTIFICATION_ROUTE_BACKOFF_MAX: duration.prefault('5m').describe('Longest delay between two attempts.'),
+  NOTIFICATION_ROUTE_LEASE_TTL: duration
+    .prefault('5s')
+    .describe("How long a route's lease outlives a worker that died."),
+  NOTIFICATION_ROUTE_DISPATCH: z
+    .enum(DISPATCH_MODES, `must be one of ${DISPATCH_MODES.join(', ')}`)
+    .prefault('child')
+    .describe(
+      'What is a workflow. child: every notification and route; on_failure, and above 250 routes: of routes those whose first attempt failed; direct: only what is in trouble.',
+    ),
+  NOTIFICATION_OUTCOMES: outcomeKinds
+    .prefault('none')
+    .describe(
+      `What producers are told about their intents: none; ends, one event an intent; all; or which kinds beside the ends, comma-separated: ${OTHER_OUTCOMES.join(', ')}.`,
+    ),
+  NOTIFICATION_OUTCOMES_STREAM_MAX_LEN: integer(1, 1_000_000_000)
+    .prefault('100000')
+    .describe(`Approximate length to which the stream of these events, ${OUTCOMES_STREAM}, is trimmed.`),
+  NOTIFICATION_IDEMPOTENCY_TTL: duration
+    .prefault('168h')
+    .describe('How long at least an idempotency key stays reserved.'),
 
-  NOTIFICATION_USER_SERVICE_BASE_URL: variable(httpUrl, 'Base URL of the User Service.', {
-    requiredInProduction: true,
-  }),
-  NOTIFICATION_USER_SERVICE_TOKEN: variable(bearerToken, 'Bearer token for calls to the User Service.', {
-    secret: true,
-  }),
-  NOTIFICATION_USER_SERVICE_TIMEOUT: variable(duration, 'Time-out of one lookup.', '1s'),
-  NOTIFICATION_USER_SERVICE_REUSE: variable(
-    duration,
-    'How long a user who was found is not looked up again.',
-    '1s',
-  ),
-  NOTIFICATION_USER_SERVICE_MAX_LOOKUPS: variable(
-    integer(1, 10_000),
-    'Lookups that a process makes concurrently; a single intent makes at most half of them.',
-    '64',
-  ),
+  NOTIFICATION_USER_SERVICE_BASE_URL: httpUrl
+    .describe('Base URL of the User Service.')
+    .meta({ requiredInProduction: true }),
+  NOTIFICATION_USER_SERVICE_TOKEN: bearerToken
+    .describe('Bearer token for calls to the User Service.')
+    .meta({ secret: true }),
+  NOTIFICATION_USER_SERVICE_TIMEOUT: duration.prefault('1s').describe('Time-out of one lookup.'),
+  NOTIFICATION_USER_SERVICE_REUSE: duration
+    .prefault('1s')
+    .describe('How long a user who was found is not looked up again.'),
+  NOTIFICATION_USER_SERVICE_MAX_LOOKUPS: integer(1, 10_000)
+    .prefault('64')
+    .describe('Lookups that a process makes concurrently; a single intent makes at most half of them.'),
 };
 
 /** `geo.review_recommended` -> `NOTIFICATION_ADMIN_EMAILS_GEO_REVIEW_RECOMMENDED` */
@@ -153,7 +134,7 @@ export const adminEmailVariablesOf = (catalog: Catalog) =>
   Object.fromEntries(
     adminTypesOf(catalog).map(({ type }) => [
       adminEmailsVariable(type),
-      variable(emailList, `Administrators who get ${type}, comma-separated.`, ''),
+      emailList.prefault('').describe(`Administrators who get ${type}, comma-separated.`),
     ]),
   );
 

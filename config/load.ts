@@ -22,8 +22,8 @@ import { SUBSCRIPTION, SUBSCRIPTION_VARIABLES } from './subscription.ts';
 import { SYMBOL_CONFIG, SYMBOL_CONFIG_VARIABLES } from './symbol-config.ts';
 import { OTEL_FIXED, READ_BY_OTEL } from './otel.ts';
 import { list } from './values.ts';
-import type { FarSide, Kind, NeededSchedule, ValuesOf, Variable, Variables } from './variables.ts';
-import { ConfigError, reconciliationMs, variable } from './variables.ts';
+import type { FarSide, Kind, NeededSchedule, ValuesOf, Variables } from './variables.ts';
+import { ConfigError, defaultOf, reconciliationMs } from './variables.ts';
 import type { Wire } from './wire.ts';
 import { wireProblems } from './wire.ts';
 
@@ -40,16 +40,16 @@ export const ROLE_NAMES = Object.keys(KINDS) as RoleName[];
 
 /** Every variable but the lists of administrators, in the order of `.env.example`. */
 export const VARIABLES = {
-  NODE_ENV: variable(
-    z.enum(['production', 'development', 'test'], 'must be production, development or test'),
-    'production: nothing is embedded, and a missing required variable stops the start.',
-    'development',
-  ),
-  NOTIFICATION_ROLES: variable(
-    list.pipe(z.array(z.enum(ROLE_NAMES, `must name roles: ${ROLE_NAMES.join(', ')}`))),
-    'What this process works on, comma-separated. Empty: intent in production, everything elsewhere.',
-    '',
-  ),
+  NODE_ENV: z
+    .enum(['production', 'development', 'test'], 'must be production, development or test')
+    .prefault('development')
+    .describe('production: nothing is embedded, and a missing required variable stops the start.'),
+  NOTIFICATION_ROLES: list
+    .pipe(z.array(z.enum(ROLE_NAMES, `must name roles: ${ROLE_NAMES.join(', ')}`)))
+    .prefault('')
+    .describe(
+      'What this process works on, comma-separated. Empty: intent in production, everything elsewhere.',
+    ),
 
   ...SERVICE_VARIABLES,
   ...INTENT_VARIABLES,
@@ -62,8 +62,8 @@ export const VARIABLES = {
 /** Every name that may be set of those that are looked at: with the files of secrets, and what OpenTelemetry reads itself. */
 const namesWith = (catalog: Catalog): ReadonlySet<string> =>
   new Set([
-    ...Object.entries<Variable>({ ...VARIABLES, ...adminEmailVariablesOf(catalog) }).flatMap(
-      ([name, { secret }]) => (secret ? [name, `${name}_FILE`] : [name]),
+    ...Object.entries<z.ZodType>({ ...VARIABLES, ...adminEmailVariablesOf(catalog) }).flatMap(
+      ([name, schema]) => (schema.meta()?.secret ? [name, `${name}_FILE`] : [name]),
     ),
     ...READ_BY_OTEL,
   ]);
@@ -235,20 +235,21 @@ function readerOf(
     return Object.fromEntries(Object.entries(variables).map(([name, row]) => [name, read(name, row)]));
   }
 
-  function read(name: string, row: Variable): unknown {
+  function read(name: string, schema: z.ZodType): unknown {
+    const row = schema.meta() ?? {};
     const inFile = row.secret ? readSecret(name) : undefined;
-    const given = env[name] || inFile || (defaults[name] ?? row.default);
+    const given = env[name] || inFile || (defaults[name] ?? defaultOf(schema));
     const text = row.inFile && given !== undefined ? readNamed(name, given) : given;
     if (text === undefined) {
-      if (production && row.requiredInProduction && !isProvidedElsewhere(name, row)) {
-        problems.push(`${name} is required in production: ${row.meaning}`);
+      if (production && row.requiredInProduction && !isProvidedElsewhere(name, row.secret)) {
+        problems.push(`${name} is required in production: ${row.description}`);
       }
       return undefined;
     }
     if (production && row.refusedInProduction) {
       problems.push(`${name} is refused in production: ${row.refusedInProduction}`);
     }
-    const result = row.schema.safeParse(text);
+    const result = schema.safeParse(text);
     if (result.success) return result.data;
     const shown =
       row.secret || CREDENTIALS_IN_URL.test(text) ? 'a value that is not shown' : JSON.stringify(given);
@@ -257,7 +258,7 @@ function readerOf(
   }
 
   /** A file that cannot be read is a problem already. */
-  function isProvidedElsewhere(name: string, { secret }: Variable): boolean {
+  function isProvidedElsewhere(name: string, secret?: true): boolean {
     if (secret && env[`${name}_FILE`]) return true;
     if (name === 'NOTIFICATION_REDIS_MASTER_ADDR' && env['NOTIFICATION_REDIS_SENTINELS']) return true;
     return name === 'TEMPORAL_ADDRESS' && hasTemporalProfile(env);
@@ -369,11 +370,12 @@ function rolesOf(
 
 function missingByRole(values: Values, roles: readonly RoleName[]): string[] {
   return roles.flatMap((role) =>
-    Object.entries(KINDS[role].variables).flatMap(([name, { requiredByRole, meaning }]) => {
+    Object.entries<z.ZodType>(KINDS[role].variables).flatMap(([name, schema]) => {
+      const { requiredByRole, description } = schema.meta() ?? {};
       const value = values[name as keyof Values];
       const isGiven = value !== undefined && !(Array.isArray(value) && value.length === 0);
       if (!requiredByRole || isGiven) return [];
-      return [`${name} is required in production by the role ${role}: ${meaning}`];
+      return [`${name} is required in production by the role ${role}: ${description}`];
     }),
   );
 }

@@ -1,7 +1,6 @@
 /** The standard variables of OpenTelemetry: which are honoured, and which are read elsewhere. */
 import { z } from 'zod';
 import { readBy } from './values.ts';
-import { variable } from './variables.ts';
 
 /** A list of one: further exporters of the same signal are variables of our own. */
 const exporter = z.enum(
@@ -24,15 +23,13 @@ const headers = readBy((text): Record<string, string> | undefined => {
 }, 'must be name=value, comma-separated, with values percent-encoded');
 
 export const OTEL_VARIABLES = {
-  OTEL_TRACES_EXPORTER: variable(exporter, 'otlp, or none: no traces go to the collector.', 'otlp'),
-  OTEL_METRICS_EXPORTER: variable(
-    exporter,
-    "otlp, or none: no metrics go to the collector, those of Temporal's SDK neither.",
-    'otlp',
-  ),
-  OTEL_EXPORTER_OTLP_HEADERS: variable(headers, 'Headers of every export: name=value, comma-separated.', {
-    secret: true,
-  }),
+  OTEL_TRACES_EXPORTER: exporter.prefault('otlp').describe('otlp, or none: no traces go to the collector.'),
+  OTEL_METRICS_EXPORTER: exporter
+    .prefault('otlp')
+    .describe("otlp, or none: no metrics go to the collector, those of Temporal's SDK neither."),
+  OTEL_EXPORTER_OTLP_HEADERS: headers
+    .describe('Headers of every export: name=value, comma-separated.')
+    .meta({ secret: true }),
 };
 
 /** Standard variables that may only say what is so: the service speaks OTLP by one protocol, logs go to

@@ -5,53 +5,48 @@ import { given } from '../api/given.ts';
 import type { RedisAddress, RedisPlace } from './values.ts';
 import { duration, integer, list, pem, redisAddress, redisSentinels } from './values.ts';
 import type { ValuesOf } from './variables.ts';
-import { variable } from './variables.ts';
 import { guessable, linesThat, plainRedisGaps } from './wire.ts';
 
 const redisUser = z.string().regex(/^[\x21-\x7e]{1,100}$/, 'must be printable ASCII without spaces');
 
 export const REDIS_VARIABLES = {
-  NOTIFICATION_REDIS_MASTER_ADDR: variable(
-    redisAddress,
-    'Redis master, host:port, or rediss://host:port for TLS; or the sentinels below. Redis 7 or later, or Valkey.',
-    {
-      requiredInProduction: true,
-    },
-  ),
-  NOTIFICATION_REDIS_SENTINELS: variable(
-    redisSentinels,
+  NOTIFICATION_REDIS_MASTER_ADDR: redisAddress
+    .describe(
+      'Redis master, host:port, or rediss://host:port for TLS; or the sentinels below. Redis 7 or later, or Valkey.',
+    )
+    .meta({ requiredInProduction: true }),
+  NOTIFICATION_REDIS_SENTINELS: redisSentinels.describe(
     'Sentinels that know the Redis master, and its name, in the place of its address: host:port,host:port/name, with user@ before the first host for an ACL user of theirs, and rediss:// before all for TLS with them and with the servers that they name.',
   ),
-  NOTIFICATION_REDIS_SENTINEL_PASSWORD: variable(z.string(), 'Password of the sentinels.', { secret: true }),
-  NOTIFICATION_REDIS_PASSWORD: variable(z.string(), 'Password of Redis.', {
-    requiredInProduction: true,
-    secret: true,
-  }),
-  NOTIFICATION_REDIS_USER: variable(
-    redisUser,
+  NOTIFICATION_REDIS_SENTINEL_PASSWORD: z
+    .string()
+    .describe('Password of the sentinels.')
+    .meta({ secret: true }),
+  NOTIFICATION_REDIS_PASSWORD: z
+    .string()
+    .describe('Password of Redis.')
+    .meta({ requiredInProduction: true, secret: true }),
+  NOTIFICATION_REDIS_USER: redisUser.describe(
     'ACL user of Redis; without one, the default user. docs/deploy/redis.md has the rule for it.',
   ),
-  NOTIFICATION_REDIS_REPLICA_ADDRS: variable(
-    list.pipe(z.array(redisAddress)),
-    'Redis replicas, comma-separated; checked by doctor, reads stay on the primary.',
-    '',
-  ),
-  NOTIFICATION_REDIS_CA_FILE: variable(
-    pem,
-    'Authority that signed the certificate of Redis, PEM; without one, those that Node trusts.',
-    { inFile: true },
-  ),
-  NOTIFICATION_REDIS_CERT_FILE: variable(pem, 'Certificate to show to Redis, PEM, with its key below.', {
-    inFile: true,
-  }),
-  NOTIFICATION_REDIS_KEY_FILE: variable(pem, 'Private key of that certificate, PEM.', { inFile: true }),
-  NOTIFICATION_REDIS_DB: variable(integer(0, 65_535), 'Redis database number.', '0'),
-  NOTIFICATION_REDIS_OPERATION_TIMEOUT: variable(duration, 'Time-out of one Redis command.', '2s'),
-  NOTIFICATION_REDIS_MIN_REPLICAS: variable(
-    integer(0, 100),
-    'Replicas of Redis that must have what was handed off before its row says so; 0 waits for none.',
-    '0',
-  ),
+  NOTIFICATION_REDIS_REPLICA_ADDRS: list
+    .pipe(z.array(redisAddress))
+    .prefault('')
+    .describe('Redis replicas, comma-separated; checked by doctor, reads stay on the primary.'),
+  NOTIFICATION_REDIS_CA_FILE: pem
+    .describe('Authority that signed the certificate of Redis, PEM; without one, those that Node trusts.')
+    .meta({ inFile: true }),
+  NOTIFICATION_REDIS_CERT_FILE: pem
+    .describe('Certificate to show to Redis, PEM, with its key below.')
+    .meta({ inFile: true }),
+  NOTIFICATION_REDIS_KEY_FILE: pem.describe('Private key of that certificate, PEM.').meta({ inFile: true }),
+  NOTIFICATION_REDIS_DB: integer(0, 65_535).prefault('0').describe('Redis database number.'),
+  NOTIFICATION_REDIS_OPERATION_TIMEOUT: duration.prefault('2s').describe('Time-out of one Redis command.'),
+  NOTIFICATION_REDIS_MIN_REPLICAS: integer(0, 100)
+    .prefault('0')
+    .describe(
+      'Replicas of Redis that must have what was handed off before its row says so; 0 waits for none.',
+    ),
 };
 
 export type RedisValues = ValuesOf<typeof REDIS_VARIABLES>;

@@ -9,7 +9,7 @@ import { OTEL_VARIABLES } from './otel.ts';
 import { REDIS_VARIABLES, redisGaps, redisProblems } from './redis.ts';
 import { duration, flag, hostAndPort, httpUrl, integer, list, postgresDsn, sealingKeys } from './values.ts';
 import type { ValuesOf } from './variables.ts';
-import { exceeding, variable } from './variables.ts';
+import { exceeding } from './variables.ts';
 import type { ConnectionName, Wire } from './wire.ts';
 import {
   CONNECTIONS,
@@ -23,155 +23,146 @@ import {
 } from './wire.ts';
 
 export const SERVICE_VARIABLES = {
-  NOTIFICATION_INSECURE: variable(
-    list.pipe(z.array(z.enum(CONNECTIONS, `must be of ${CONNECTIONS.join(', ')}`))),
-    `Connections that may be open in production, in plain text or unproven, comma-separated: ${CONNECTIONS.join(', ')}.`,
-    '',
-  ),
-  NOTIFICATION_WORKER_BUILD_ID: variable(
-    z.string().regex(/^[\w.-]{1,200}$/, 'must be letters, digits, dots, hyphens and underscores'),
-    'Version of this process in the worker deployment galaxy-notify, for versioned rollouts; work reaches it once Temporal is told that it is current.',
-  ),
+  NOTIFICATION_INSECURE: list
+    .pipe(z.array(z.enum(CONNECTIONS, `must be of ${CONNECTIONS.join(', ')}`)))
+    .prefault('')
+    .describe(
+      `Connections that may be open in production, in plain text or unproven, comma-separated: ${CONNECTIONS.join(', ')}.`,
+    ),
+  NOTIFICATION_WORKER_BUILD_ID: z
+    .string()
+    .regex(/^[\w.-]{1,200}$/, 'must be letters, digits, dots, hyphens and underscores')
+    .describe(
+      'Version of this process in the worker deployment galaxy-notify, for versioned rollouts; work reaches it once Temporal is told that it is current.',
+    ),
 
-  NOTIFICATION_SHUTDOWN_TIMEOUT: variable(duration, 'Longest graceful shutdown.', '15s'),
-  NOTIFICATION_LOG_LEVEL: variable(
-    z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal']),
-    'Least severe level that is logged: trace, debug, info, warn, error or fatal.',
-    'info',
-  ),
+  NOTIFICATION_SHUTDOWN_TIMEOUT: duration.prefault('15s').describe('Longest graceful shutdown.'),
+  NOTIFICATION_LOG_LEVEL: z
+    .enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal'])
+    .prefault('info')
+    .describe('Least severe level that is logged: trace, debug, info, warn, error or fatal.'),
 
-  NOTIFICATION_INTERNAL_HTTP_ADDR: variable(
-    hostAndPort,
-    'Address of the probes. Without a host: every interface in production, the loopback elsewhere.',
-    ':8092',
-  ),
-  NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT: variable(
-    duration,
-    'Longest wait for request headers.',
-    '2s',
-  ),
-  NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT: variable(duration, 'Longest wait for a whole request.', '10s'),
-  NOTIFICATION_INTERNAL_HTTP_IDLE_TIMEOUT: variable(duration, 'How long an idle connection is kept.', '1m'),
+  NOTIFICATION_INTERNAL_HTTP_ADDR: hostAndPort
+    .prefault(':8092')
+    .describe(
+      'Address of the probes. Without a host: every interface in production, the loopback elsewhere.',
+    ),
+  NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT: duration
+    .prefault('2s')
+    .describe('Longest wait for request headers.'),
+  NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT: duration
+    .prefault('10s')
+    .describe('Longest wait for a whole request.'),
+  NOTIFICATION_INTERNAL_HTTP_IDLE_TIMEOUT: duration
+    .prefault('1m')
+    .describe('How long an idle connection is kept.'),
 
   ...REDIS_VARIABLES,
   ...HTTP_VARIABLES,
 
-  NOTIFICATION_POSTGRES_PRIMARY_DSN: variable(
-    postgresDsn,
-    'PostgreSQL primary, postgres://user:password@host/db; with ?sslmode=verify-full&sslrootcert=FILE for TLS, and with pgbouncer=true through PgBouncer in transaction mode.',
-    {
-      requiredInProduction: true,
-      secret: true,
-    },
-  ),
-  NOTIFICATION_POSTGRES_OWNER_DSN: variable(
-    postgresDsn,
-    'The same database as the owner of its tables, not through a pooler, for galaxy-notify setup alone: it migrates, and grants what it must to the role of the primary DSN. Without it the service migrates with its own role.',
-    { secret: true },
-  ),
-  NOTIFICATION_POSTGRES_REPLICA_DSNS: variable(
-    list.pipe(z.array(postgresDsn)),
-    'PostgreSQL replicas, comma-separated; checked by doctor, reads stay on the primary.',
-    { default: '', secret: true },
-  ),
-  NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: variable(duration, 'Time-out of one statement.', '5s'),
-  NOTIFICATION_POSTGRES_MAX_OPEN_CONNS: variable(
-    integer(1, 10_000),
-    'Most connections of this process.',
-    '25',
-  ),
-  NOTIFICATION_POSTGRES_MAX_IDLE_CONNS: variable(
-    integer(0, 10_000),
-    'Connections kept open while idle; further ones are closed after five minutes without use.',
-    '5',
-  ),
-  NOTIFICATION_POSTGRES_CONN_MAX_LIFETIME: variable(
-    duration,
-    'Age at which a connection is replaced.',
-    '30m',
-  ),
+  NOTIFICATION_POSTGRES_PRIMARY_DSN: postgresDsn
+    .describe(
+      'PostgreSQL primary, postgres://user:password@host/db; with ?sslmode=verify-full&sslrootcert=FILE for TLS, and with pgbouncer=true through PgBouncer in transaction mode.',
+    )
+    .meta({ requiredInProduction: true, secret: true }),
+  NOTIFICATION_POSTGRES_OWNER_DSN: postgresDsn
+    .describe(
+      'The same database as the owner of its tables, not through a pooler, for galaxy-notify setup alone: it migrates, and grants what it must to the role of the primary DSN. Without it the service migrates with its own role.',
+    )
+    .meta({ secret: true }),
+  NOTIFICATION_POSTGRES_REPLICA_DSNS: list
+    .pipe(z.array(postgresDsn))
+    .prefault('')
+    .describe('PostgreSQL replicas, comma-separated; checked by doctor, reads stay on the primary.')
+    .meta({ secret: true }),
+  NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: duration.prefault('5s').describe('Time-out of one statement.'),
+  NOTIFICATION_POSTGRES_MAX_OPEN_CONNS: integer(1, 10_000)
+    .prefault('25')
+    .describe('Most connections of this process.'),
+  NOTIFICATION_POSTGRES_MAX_IDLE_CONNS: integer(0, 10_000)
+    .prefault('5')
+    .describe('Connections kept open while idle; further ones are closed after five minutes without use.'),
+  NOTIFICATION_POSTGRES_CONN_MAX_LIFETIME: duration
+    .prefault('30m')
+    .describe('Age at which a connection is replaced.'),
 
-  NOTIFICATION_RECORD_RETENTION: variable(
-    duration,
-    'Age at which records, routes and dead letters are deleted.',
-    '720h',
-  ),
-  NOTIFICATION_MALFORMED_INTENT_RETENTION: variable(
-    duration,
-    'Age at which malformed intents are deleted.',
-    '2160h',
-  ),
-  NOTIFICATION_RECONCILIATION_INTERVAL: variable(
-    duration,
-    'How often work is looked for whose workflow or schedule is gone. Every five of these, subscriptions are swept; every fifteen, symbols are pushed to all targets while nothing changes and the crawler is off.',
-    '1m',
-  ),
-  NOTIFICATION_CLEANUP_INTERVAL: variable(duration, 'Time between two retention runs.', '1h'),
+  NOTIFICATION_RECORD_RETENTION: duration
+    .prefault('720h')
+    .describe('Age at which records, routes and dead letters are deleted.'),
+  NOTIFICATION_MALFORMED_INTENT_RETENTION: duration
+    .prefault('2160h')
+    .describe('Age at which malformed intents are deleted.'),
+  NOTIFICATION_RECONCILIATION_INTERVAL: duration
+    .prefault('1m')
+    .describe(
+      'How often work is looked for whose workflow or schedule is gone. Every five of these, subscriptions are swept; every fifteen, symbols are pushed to all targets while nothing changes and the crawler is off.',
+    ),
+  NOTIFICATION_CLEANUP_INTERVAL: duration.prefault('1h').describe('Time between two retention runs.'),
 
-  NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED: variable(flag, 'Print spans to standard output.', 'false'),
-  NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED: variable(flag, 'Print metrics to standard output.', 'false'),
-  OTEL_EXPORTER_OTLP_ENDPOINT: variable(httpUrl, 'OTLP collector (HTTP) for traces and metrics.'),
-  OTEL_METRIC_EXPORT_INTERVAL: variable(
-    integer(100, 86_400_000),
-    'Time between two exports of metrics, in milliseconds.',
-    '60000',
-  ),
+  NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED: flag.prefault('false').describe('Print spans to standard output.'),
+  NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED: flag
+    .prefault('false')
+    .describe('Print metrics to standard output.'),
+  OTEL_EXPORTER_OTLP_ENDPOINT: httpUrl.describe('OTLP collector (HTTP) for traces and metrics.'),
+  OTEL_METRIC_EXPORT_INTERVAL: integer(100, 86_400_000)
+    .prefault('60000')
+    .describe('Time between two exports of metrics, in milliseconds.'),
   ...OTEL_VARIABLES,
 
-  TEMPORAL_ADDRESS: variable(
-    z.string().min(1),
-    'Temporal frontend, host:port. TEMPORAL_* profiles apply as well.',
-    {
-      requiredInProduction: true,
-    },
-  ),
-  TEMPORAL_NAMESPACE: variable(z.string().min(1), 'Temporal namespace.', 'default'),
-  NOTIFICATION_TEMPORAL_UI_URL: variable(httpUrl, 'Address of the Web UI, for links in logs and reports.'),
-  NOTIFICATION_RUNBOOK_URL: variable(
-    httpUrl,
+  TEMPORAL_ADDRESS: z
+    .string()
+    .min(1)
+    .describe('Temporal frontend, host:port. TEMPORAL_* profiles apply as well.')
+    .meta({ requiredInProduction: true }),
+  TEMPORAL_NAMESPACE: z.string().min(1).prefault('default').describe('Temporal namespace.'),
+  NOTIFICATION_TEMPORAL_UI_URL: httpUrl.describe('Address of the Web UI, for links in logs and reports.'),
+  NOTIFICATION_RUNBOOK_URL: httpUrl.describe(
     'Address of the page docs/operate/runbook.md, for links in the details of dead letters. Without it the details have no link.',
   ),
-  NOTIFICATION_PAYLOAD_KEYS: variable(
-    sealingKeys,
-    'Keys that encrypt what Temporal keeps, id:base64 of 32 bytes each; the first encrypts, all decrypt. Empty: in plain.',
-    { default: '', secret: true },
-  ),
-  NOTIFICATION_PAYLOAD_PLAIN: variable(
-    z.enum(PLAIN_POLICIES),
-    'Whether payloads in plain are taken although there are keys: refuse or accept. Not set: refuse, unless the database says that there may be some.',
-  ),
-  NOTIFICATION_CODEC_HTTP_ADDR: variable(
-    hostAndPort,
+  NOTIFICATION_PAYLOAD_KEYS: sealingKeys
+    .prefault('')
+    .describe(
+      'Keys that encrypt what Temporal keeps, id:base64 of 32 bytes each; the first encrypts, all decrypt. Empty: in plain.',
+    )
+    .meta({ secret: true }),
+  NOTIFICATION_PAYLOAD_PLAIN: z
+    .enum(PLAIN_POLICIES)
+    .describe(
+      'Whether payloads in plain are taken although there are keys: refuse or accept. Not set: refuse, unless the database says that there may be some.',
+    ),
+  NOTIFICATION_CODEC_HTTP_ADDR: hostAndPort.describe(
     'Address of the codec server, a separate process, which decrypts for the Web UI.',
   ),
-  NOTIFICATION_CODEC_JWKS_URL: variable(
-    httpUrl,
+  NOTIFICATION_CODEC_JWKS_URL: httpUrl.describe(
     'Public keys (JWKS) of who signs the access tokens of the Web UI; they say who reads at the codec server.',
   ),
-  NOTIFICATION_CODEC_ISSUER: variable(z.string().min(1), 'The issuer (iss) of those access tokens.'),
-  NOTIFICATION_CODEC_AUDIENCE: variable(z.string().min(1), 'The audience (aud) of those access tokens.'),
-  NOTIFICATION_CODEC_PERMISSIONS_CLAIM: variable(
-    z.string().min(1),
-    'The claim of those access tokens that lists what may be read, as namespace:role.',
-    'permissions',
-  ),
-  NOTIFICATION_CODEC_ENCODE: variable(
-    flag,
-    'Whether the codec server also encrypts, for programs that start workflows; it counts seals in PostgreSQL.',
-    'false',
-  ),
-  NOTIFICATION_CODEC_TOKEN: variable(
-    z.string().min(16, 'must have 16 characters or more'),
-    'One token for everybody at the codec server, as bearer token or password; for development.',
-    { secret: true },
-  ),
+  NOTIFICATION_CODEC_ISSUER: z.string().min(1).describe('The issuer (iss) of those access tokens.'),
+  NOTIFICATION_CODEC_AUDIENCE: z.string().min(1).describe('The audience (aud) of those access tokens.'),
+  NOTIFICATION_CODEC_PERMISSIONS_CLAIM: z
+    .string()
+    .min(1)
+    .prefault('permissions')
+    .describe('The claim of those access tokens that lists what may be read, as namespace:role.'),
+  NOTIFICATION_CODEC_ENCODE: flag
+    .prefault('false')
+    .describe(
+      'Whether the codec server also encrypts, for programs that start workflows; it counts seals in PostgreSQL.',
+    ),
+  NOTIFICATION_CODEC_TOKEN: z
+    .string()
+    .min(16, 'must have 16 characters or more')
+    .describe('One token for everybody at the codec server, as bearer token or password; for development.')
+    .meta({ secret: true }),
 
-  NOTIFICATION_DATA_DIR: variable(z.string().min(1), 'Where embedded servers keep their data.', '.data'),
-  NOTIFICATION_DEV_BASE_PORT: variable(
-    integer(0, 65_524),
+  NOTIFICATION_DATA_DIR: z
+    .string()
+    .min(1)
+    .prefault('.data')
+    .describe('Where embedded servers keep their data.'),
+  NOTIFICATION_DEV_BASE_PORT: integer(0, 65_524).describe(
     'First of 12 ports in a row for embedded servers and stand-ins, default: their usual ones; 0 takes free ones.',
   ),
-  TEMPORAL_CLI_PATH: variable(z.string().min(1), 'The `temporal` program to run as embedded server.'),
+  TEMPORAL_CLI_PATH: z.string().min(1).describe('The `temporal` program to run as embedded server.'),
 };
 
 export type ServiceValues = ValuesOf<typeof SERVICE_VARIABLES>;

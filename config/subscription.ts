@@ -7,7 +7,6 @@ import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription/contract.ts';
 import type { ServiceValues } from './service.ts';
 import { duration, durations, hostAndPort, notificationRouters, sealingKeys } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
-import { variable } from './variables.ts';
 import { sealingKeyWires } from './wire.ts';
 
 const firstAndLongest = durations.refine(
@@ -16,36 +15,33 @@ const firstAndLongest = durations.refine(
 );
 
 export const SUBSCRIPTION_VARIABLES = {
-  NOTIFICATION_SUBSCRIPTION_KEYS: variable(
-    sealingKeys,
-    'Keys that seal secrets at rest, id:base64 of 32 bytes, comma-separated; the first one seals. Required in production by the role subscription; elsewhere one is kept in the data directory.',
-    { requiredByRole: true, secret: true },
-  ),
-  NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: variable(
-    notificationRouters,
-    'Notification routers, comma-separated: ntf://fingerprint@host[,host…][:port]. Required in production by the role subscription.',
-    { requiredByRole: true },
-  ),
-  NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY: variable(
-    hostAndPort,
+  NOTIFICATION_SUBSCRIPTION_KEYS: sealingKeys
+    .describe(
+      'Keys that seal secrets at rest, id:base64 of 32 bytes, comma-separated; the first one seals. Required in production by the role subscription; elsewhere one is kept in the data directory.',
+    )
+    .meta({ requiredByRole: true, secret: true }),
+  NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: notificationRouters
+    .describe(
+      'Notification routers, comma-separated: ntf://fingerprint@host[,host…][:port]. Required in production by the role subscription.',
+    )
+    .meta({ requiredByRole: true }),
+  NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY: hostAndPort.describe(
     'SOCKS 5 proxy, host:port, for the hosts of routers that end in .onion; without it they are not tried.',
   ),
-  NOTIFICATION_SUBSCRIPTION_FIRST_CHECK: variable(
-    duration,
-    'Time from the creation of a subscription to its first check.',
-    '24h',
-  ),
-  NOTIFICATION_SUBSCRIPTION_CHECK_INTERVAL: variable(duration, 'Time between two checks after that.', '72h'),
-  NOTIFICATION_SUBSCRIPTION_RETRY: variable(
-    firstAndLongest,
-    'First and longest delay of work that failed for now: the first is kept five times, from there each one is half as long again.',
-    '2s,180s',
-  ),
-  NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: variable(
-    duration,
-    "Time-out of a router's answer; connecting may take half as long again.",
-    '30s',
-  ),
+  NOTIFICATION_SUBSCRIPTION_FIRST_CHECK: duration
+    .prefault('24h')
+    .describe('Time from the creation of a subscription to its first check.'),
+  NOTIFICATION_SUBSCRIPTION_CHECK_INTERVAL: duration
+    .prefault('72h')
+    .describe('Time between two checks after that.'),
+  NOTIFICATION_SUBSCRIPTION_RETRY: firstAndLongest
+    .prefault('2s,180s')
+    .describe(
+      'First and longest delay of work that failed for now: the first is kept five times, from there each one is half as long again.',
+    ),
+  NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: duration
+    .prefault('30s')
+    .describe("Time-out of a router's answer; connecting may take half as long again."),
 };
 
 type Values = ServiceValues & ValuesOf<typeof SUBSCRIPTION_VARIABLES>;

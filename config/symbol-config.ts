@@ -8,23 +8,25 @@ import { callerWires, signingVariable } from './caller.ts';
 import type { ServiceValues } from './service.ts';
 import { durations } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
-import { ConfigError, placeOf, variable } from './variables.ts';
+import { ConfigError, placeOf } from './variables.ts';
 
 /** What the names begin with by which pushes to the targets are proven. */
 export const SYMBOL_TARGETS = 'NOTIFICATION_SYMBOL_TARGETS';
 
 export const SYMBOL_CONFIG_VARIABLES = {
-  NOTIFICATION_SYMBOL_TARGETS_FILE: variable(
-    z.string().min(1),
-    'JSON file of the targets of symbol configuration. Required in production by the role symbol-config.',
-    { requiredByRole: true },
-  ),
+  NOTIFICATION_SYMBOL_TARGETS_FILE: z
+    .string()
+    .min(1)
+    .describe(
+      'JSON file of the targets of symbol configuration. Required in production by the role symbol-config.',
+    )
+    .meta({ requiredByRole: true }),
   NOTIFICATION_SYMBOL_TARGETS_SIGNING_SECRETS: signingVariable('symbol targets'),
-  NOTIFICATION_SYMBOL_RETRY_LADDER: variable(
-    durations,
-    'Delays after one, two and more pushes in a row that a target did not acknowledge; the last one repeats.',
-    '30s,1m,2m,5m,15m',
-  ),
+  NOTIFICATION_SYMBOL_RETRY_LADDER: durations
+    .prefault('30s,1m,2m,5m,15m')
+    .describe(
+      'Delays after one, two and more pushes in a row that a target did not acknowledge; the last one repeats.',
+    ),
 };
 
 export const SYMBOL_CONFIG: Kind<ServiceValues & ValuesOf<typeof SYMBOL_CONFIG_VARIABLES>> = {

@@ -1,44 +1,35 @@
 /** How a variable of the environment is described, and what a kind of work tells about its configuration. */
-import type { z } from 'zod';
+import { z } from 'zod';
 import { SelfExplanatoryError } from '../api/errors.ts';
 import type { Wire } from './wire.ts';
 
-export interface Variable<Schema extends z.ZodType = z.ZodType> {
-  schema: Schema;
-  meaning: string;
-  /** As it would be written in the environment. */
-  default?: string;
-  /** Must be set in production; elsewhere an embedded server stands in. */
-  requiredInProduction?: true;
-  /** Must be set in production by processes of the role that it belongs to. */
-  requiredByRole?: true;
-  /** Why it must not be set in production. */
-  refusedInProduction?: string;
-  /** Never printed; may come in a file. */
-  secret?: true;
-  /** It names a file; the value is what is in it. */
-  inFile?: true;
+declare module 'zod' {
+  /** What is known of a variable beside its schema, and its meaning, which is the `description`. */
+  interface GlobalMeta {
+    /** Must be set in production; elsewhere an embedded server stands in. */
+    requiredInProduction?: true;
+    /** Must be set in production by processes of the role that it belongs to. */
+    requiredByRole?: true;
+    /** Why it must not be set in production. */
+    refusedInProduction?: string;
+    /** Never printed; may come in a file. */
+    secret?: true;
+    /** It names a file; the value is what is in it. */
+    inFile?: true;
+  }
 }
 
-export type Variables = Record<string, Variable>;
+/** Schemas by the names of variables. A default is a `prefault`, as it would be written in the environment. */
+export type Variables = Record<string, z.ZodType>;
 
-type ValueOf<V extends Variable> =
-  z.output<V['schema']> | (V extends { default: string } ? never : undefined);
 /** Values by variable name; those without a default may be undefined. */
-export type ValuesOf<V extends Variables> = { [Name in keyof V]: ValueOf<V[Name]> };
+export type ValuesOf<V extends Variables> = {
+  [Name in keyof V]: z.output<V[Name]> | (V[Name] extends z.ZodPrefault ? never : undefined);
+};
 
-type Options = Omit<Variable, 'schema' | 'meaning'>;
-type WithOptions<O extends Options | string> = O extends string ? { default: O } : O;
-
-/** @param options a text is the default alone. */
-export function variable<Schema extends z.ZodType, const O extends Options | string = object>(
-  schema: Schema,
-  meaning: string,
-  options?: O,
-): Variable<Schema> & WithOptions<O> {
-  const given = typeof options === 'string' ? { default: options } : options;
-  return { schema, meaning, ...(given as WithOptions<O>) };
-}
+/** @returns the default of a variable; undefined without one. */
+export const defaultOf = (schema: z.ZodType): string | undefined =>
+  schema instanceof z.ZodPrefault ? (schema.def.defaultValue as string) : undefined;
 
 /** What the configuration of one kind of work consists of, and what follows from it. `Values` are those it looks at. */
 export interface Kind<Values> {

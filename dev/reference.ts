@@ -5,6 +5,7 @@
 import { globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { parse } from 'yaml';
+import type { z } from 'zod';
 import type { MalformedInputCode } from '../api/account-callback/input.ts';
 import type { MalformedCode } from '../api/intent/entry.ts';
 import type { MalformedJobCode } from '../api/mobile-push/job.ts';
@@ -106,7 +107,9 @@ function shortNames(names: readonly string[]): string {
 
 function variableRow(name: string, value: string, comment: string): string {
   const REQUIRED = ' Required in production.';
-  const row = VARIABLES[name as keyof typeof VARIABLES] as { secret?: true } | undefined;
+  const row = Object.entries<z.ZodType>(VARIABLES)
+    .find(([one]) => one === name)?.[1]
+    .meta();
   const isByRole = /required in production by the role/i.test(comment);
   const required = comment.endsWith(REQUIRED) ? 'required' : isByRole ? 'by role' : '';
   const production = [required, row?.secret ? 'secret' : ''].filter(Boolean).join(', ');

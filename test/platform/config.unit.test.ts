@@ -1,6 +1,6 @@
 /** The environment: names, defaults, checks. */
 import { VARIABLES, loadConfig } from '../../config/load.ts';
-import { ConfigError } from '../../config/variables.ts';
+import { ConfigError, defaultOf } from '../../config/variables.ts';
 import type { Env } from './config-problems.ts';
 import { PRODUCTION, REQUIRED, problemsOf } from './config-problems.ts';
 import { ADMIN_EMAIL_VARIABLES, ADMIN_NOTIFICATION_TYPES } from '../intent/galaxy.ts';
@@ -58,7 +58,7 @@ describe('defaults', () => {
 
   test.each(DEFAULTS)('I30 %s is %s by default', (name, seed, value = seed) => {
     expect(values[name]).toEqual(value);
-    expect(VARIABLES[name]).toHaveProperty('default', seed);
+    expect(defaultOf(VARIABLES[name])).toBe(seed);
   });
 
   test('I14 I30 every type for administrators has its list', () => {

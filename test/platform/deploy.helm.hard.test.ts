@@ -3,7 +3,9 @@ import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { Ajv } from 'ajv';
 import { parse } from 'yaml';
+import type { z } from 'zod';
 import { ROLE_NAMES, VARIABLES, loadConfig, needsOf } from '../../config/load.ts';
+import { defaultOf } from '../../config/variables.ts';
 import { ADMIN_EMAIL_VARIABLES } from '../intent/galaxy.ts';
 
 const CHART = path.join(import.meta.dirname, '../../deploy/helm/galaxy-notify');
@@ -22,12 +24,10 @@ interface Values {
 const valuesOf = (file: string) => parse(read(file)) as Values;
 const SCHEMA = JSON.parse(read('values.schema.json')) as Schema;
 const validate = new Ajv({ allowUnionTypes: true }).compile(SCHEMA);
-const secretVariables = Object.entries<{ secret?: true }>(VARIABLES)
-  .filter(([, { secret }]) => secret)
-  .map(([name]) => name);
-const filesOfVariables = Object.entries<{ inFile?: true }>(VARIABLES)
-  .filter(([, { inFile }]) => inFile)
-  .map(([name]) => name);
+const variablesThat = (property: 'secret' | 'inFile') =>
+  Object.entries<z.ZodType>(VARIABLES).flatMap(([name, one]) => (one.meta()?.[property] ? [name] : []));
+const secretVariables = variablesThat('secret');
+const filesOfVariables = variablesThat('inFile');
 /** Who reads which secret, as the templates have it. */
 const readers = parse(
   /define "galaxy-notify.readers" -}}\n([^]*?)\n{{- end }}/.exec(read('templates', '_helpers.tpl'))![1]!,
@@ -146,7 +146,7 @@ test('I40 the schema names every value there is, and no other', () => {
 });
 
 test('I35 a pod has longer to stop than the service takes', () => {
-  const seconds = Number(/^(\d+)s$/.exec(VARIABLES.NOTIFICATION_SHUTDOWN_TIMEOUT.default)?.[1]);
+  const seconds = Number(/^(\d+)s$/.exec(defaultOf(VARIABLES.NOTIFICATION_SHUTDOWN_TIMEOUT)!)?.[1]);
   expect(valuesOf('values.yaml').terminationGracePeriodSeconds).toBeGreaterThanOrEqual(seconds + 5);
 });
 

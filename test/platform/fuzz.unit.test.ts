@@ -3,6 +3,7 @@
  * due, and nothing that PostgreSQL or Temporal would refuse later. FUZZ_CASES sets how many cases there are.
  */
 import fc from 'fast-check';
+import type { z } from 'zod';
 import { parseCallbackInput } from '../../api/account-callback/input.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import { hashOfRouteRef, routeRefOf, searchableKey } from '../../api/ids.ts';
@@ -257,7 +258,7 @@ fuzz(
 );
 
 const PLANTED = 'pl4nted-secret';
-const rows = Object.entries({ ...VARIABLES, ...ADMIN_EMAIL_VARIABLES });
+const rows = Object.entries<z.ZodType>({ ...VARIABLES, ...ADMIN_EMAIL_VARIABLES });
 const setting = fc.tuple(
   fc.constantFrom(...rows),
   fc.oneof(
@@ -287,9 +288,9 @@ fuzz(
   [fc.array(setting, { maxLength: 8 }), fc.boolean()],
   (settings, isProduction) => {
     const env = Object.fromEntries(
-      settings.map(([[name, row], value]) => [
+      settings.map(([[name, schema], value]) => [
         name,
-        'secret' in row && row.secret ? `${PLANTED} ${value}` : value,
+        schema.meta()?.secret ? `${PLANTED} ${value}` : value,
       ]),
     );
     try {
