@@ -12,7 +12,7 @@ const NO_FAULTS: readonly (number | null | undefined)[] = [
   Cause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND,
 ];
 
-/** Passes rows on, and adds up the failures in those that are of histories. */
+/** Passes rows on, and adds up the failures in those that are of histories, by cause and message. */
 export async function* countingFailedTasks(
   rows: AsyncIterable<TemporalRow>,
   counts: Record<string, number>,
@@ -21,7 +21,8 @@ export async function* countingFailedTasks(
     if (entry.table === 'history_node') {
       for (const { workflowTaskFailedEventAttributes: failed } of eventsOf(entry.row)) {
         if (!failed || NO_FAULTS.includes(failed.cause)) continue;
-        const name = Cause[failed.cause ?? 0] ?? 'unknown';
+        const cause = Cause[failed.cause ?? 0] ?? 'unknown';
+        const name = failed.failure?.message ? `${cause}: ${failed.failure.message}` : cause;
         counts[name] = (counts[name] ?? 0) + 1;
       }
     }

@@ -139,6 +139,10 @@ const chargesOf = (result: Result, charge: keyof Pick<Verdict, 'lost' | 'doubled
   Object.values(result.works).reduce((sum, verdict) => sum + verdict[charge].length, 0);
 const failedTasksOf = ({ failedTasks }: Result): number =>
   Object.values(failedTasks).reduce((sum, count) => sum + count, 0);
+const causesOf = ({ failedTasks }: Result): string => {
+  const causes = Object.keys(failedTasks);
+  return causes.length === 0 ? '' : ` (${causes.join('; ')})`;
+};
 /** How much of the load would have excused a double is nothing that a run of seconds can say. */
 const isGood = ({ result }: Cell): boolean =>
   result !== undefined &&
@@ -150,7 +154,7 @@ function pageOf(cells: readonly Cell[]): string {
     if (!result) return `| ${name} | - | - | - | - | - | ${problem} |`;
     const faults = result.faults.reduce((sum, { count }) => sum + count, 0);
     const verdict = isGood({ name, result }) ? 'good' : 'BAD';
-    return `| ${serversOf(result)} | ${result.dispatch} | ${faults} | ${chargesOf(result, 'lost')} | ${chargesOf(result, 'doubled')} | ${failedTasksOf(result)} | ${verdict} |`;
+    return `| ${serversOf(result)} | ${result.dispatch} | ${faults} | ${chargesOf(result, 'lost')} | ${chargesOf(result, 'doubled')} | ${failedTasksOf(result)}${causesOf(result)} | ${verdict} |`;
   });
   return `# Which servers the service was tried with
 
