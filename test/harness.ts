@@ -52,6 +52,15 @@ export function stackOfRun(): ServersOfSlots & Required<Pick<Stack, 'uiUrl'>> {
 export const untilStarted = (handle: WorkflowHandle): Promise<unknown> =>
   eventually(`${handle.workflowId} to be started`, () => handle.describe());
 
+/** Waits until a statement waits for a lock. */
+export const untilLocked = (db: Pick<pg.Pool, 'query'>): Promise<unknown> =>
+  eventually('a statement to wait for a lock', async () => {
+    const { rowCount } = await db.query(
+      "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    );
+    return rowCount !== 0;
+  });
+
 /**
  * How intents are worked off in this run, as variables of the service. The projects `on-failure` and `direct` of
  * jest.config.js set them: what is delivered must not depend on them.

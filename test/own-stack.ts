@@ -1,9 +1,9 @@
 /** Servers of one test, with their files in a separate folder: its faults must not reach other tests. */
-import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { loadConfig } from '../config/load.ts';
-import type { Stack, StackOptions } from '../dev/servers/stack.ts';
+import type { Stack } from '../dev/servers/stack.ts';
 import { startStack } from '../dev/servers/stack.ts';
 import { namespaceOf } from './slots.ts';
 import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
@@ -11,12 +11,11 @@ import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
 export type OwnStack = Awaited<ReturnType<typeof startOwnStack>>;
 
 /** @param name begins the name of the folder. */
-export async function startOwnStack(name: string, options: Pick<StackOptions, 'durable'> = {}) {
+export async function startOwnStack(name: string) {
   const dir = mkdtempSync(path.join(tmpdir(), `galaxy-notify-${name}-`));
   // As root, PostgreSQL runs as a separate user, who must get in.
   chmodSync(dir, 0o755);
   const stack = await startStack({
-    ...options,
     dataDir: path.join(dir, 'servers'),
     report: () => undefined,
     postgres: { port: 0 },
@@ -32,6 +31,10 @@ export async function startOwnStack(name: string, options: Pick<StackOptions, 'd
     /** For further files of the test; those of the servers are in `servers`. */
     dir,
     stack: stack as Required<Stack>,
+    pidOf(server: 'redis' | 'postgres' | 'temporal'): number {
+      const file = readFileSync(path.join(dir, 'servers', `${server}.pid.json`), 'utf8');
+      return (JSON.parse(file) as { server: { pid: number } }).server.pid;
+    },
     async stop() {
       await stack.stop();
       rmSync(dir, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });

@@ -1,61 +1,120 @@
-/** Processes whose clock is wrong: what they wait for is a difference that one clock has computed. */
+/**
+ * A process or a server whose clock is wrong: what intents wait for is a difference that one clock has computed. Fault runs
+ * have processes of all kinds of work with such clocks, see faults/plan.ts.
+ */
 import { clockAhead } from '../../faults/skewed-clock.ts';
-import { eventually, slotOfEachTest } from '../harness.ts';
-import { MAIL, append, fleetOfEachTest } from '../service-process.ts';
+import { eventually, slotOfEachTest, takeSlot } from '../harness.ts';
+import { moveClock } from '../moved-clock.ts';
+import { ofEachTest } from '../of-tests.ts';
+import { startOwnStack } from '../own-stack.ts';
+import { MAIL, append, createFleet, delivered, fleetOfEachTest } from '../service-process.ts';
 import { publishTurn, turn } from './entries.ts';
 
-const slot = slotOfEachTest();
-const fleet = fleetOfEachTest(() => slot);
-
 const DAY_MS = 86_400_000;
+const DAY_S = 86_400;
 
-test.each([
-  ['a day ahead', DAY_MS],
-  ['five minutes ahead', 300_000],
-  ['a day behind', -DAY_MS],
-])(
-  'I21 intent-D9 security-13 a process whose clock is %s keeps to the ladder',
-  async (_, shiftMs) => {
-    await fleet.start({
-      NODE_OPTIONS: clockAhead(shiftMs),
-      NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '4',
-      NOTIFICATION_ROUTE_BACKOFF_MIN: '500ms',
-      NOTIFICATION_ROUTE_BACKOFF_MAX: '2s',
-    });
-    await slot.redis.set(MAIL, 'not a stream');
-    const id = await publishTurn(slot.redis, 'key');
-    const seconds = await eventually('the e-mail to be dead', async () => {
-      const { rows } = await slot.db.query<{ seconds: number }>(
-        `SELECT extract(epoch FROM dead_lettered_at - created_at)::float8 AS seconds
+describe('a process', () => {
+  const slot = slotOfEachTest();
+  const fleet = fleetOfEachTest(() => slot);
+
+  test.each([
+    ['a day ahead', DAY_MS],
+    ['five minutes ahead', 300_000],
+    ['a day behind', -DAY_MS],
+  ])(
+    'I21 intent-D9 security-13 a process whose clock is %s keeps to the ladder',
+    async (_, shiftMs) => {
+      await fleet.start({
+        NODE_OPTIONS: clockAhead(shiftMs),
+        NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '4',
+        NOTIFICATION_ROUTE_BACKOFF_MIN: '500ms',
+        NOTIFICATION_ROUTE_BACKOFF_MAX: '2s',
+      });
+      await slot.redis.set(MAIL, 'not a stream');
+      const id = await publishTurn(slot.redis, 'key');
+      const seconds = await eventually('the e-mail to be dead', async () => {
+        const { rows } = await slot.db.query<{ seconds: number }>(
+          `SELECT extract(epoch FROM dead_lettered_at - created_at)::float8 AS seconds
            FROM notification.routes WHERE notification_id = $1 AND status = 'dead_letter'`,
-        [id],
-      );
-      return rows[0]?.seconds;
-    });
-    // 0.5 s, 1 s and 2 s.
-    expect(seconds).toBeGreaterThan(3.4);
-  },
-  180_000,
-);
+          [id],
+        );
+        return rows[0]?.seconds;
+      });
+      // 0.5 s, 1 s and 2 s.
+      expect(seconds).toBeGreaterThan(3.4);
+    },
+    180_000,
+  );
 
-test.each([
-  ['ahead', DAY_MS],
-  ['behind', -DAY_MS],
-])(
-  'I78 a process whose clock is a day %s skips nothing that is in time, and sends nothing that is late',
-  async (_, shiftMs) => {
-    await fleet.start({ NODE_OPTIONS: clockAhead(shiftMs) });
-    const expiring = (key: string, inMs: number) =>
-      turn({ idempotency_key: key, expires_at_ms: String(Date.now() + inMs) });
-    const ids = await append(slot.redis, [expiring('in time', 3_600_000), expiring('late', -3_600_000)]);
-    const statuses = await eventually('all routes to be settled', async () => {
-      const { rows } = await slot.db.query<{ id: string; status: string }>(
-        'SELECT notification_id AS id, status FROM notification.routes',
-      );
-      const found = ids.map((id) => rows.filter((row) => row.id === id).map(({ status }) => status));
-      return rows.length === 8 && !rows.some(({ status }) => status === 'pending') && found;
-    });
-    expect(statuses).toEqual([Array(4).fill('published'), Array(4).fill('skipped')]);
-  },
-  180_000,
-);
+  test.each([
+    ['ahead', DAY_MS],
+    ['behind', -DAY_MS],
+  ])(
+    'I78 a process whose clock is a day %s skips nothing that is in time, and sends nothing that is late',
+    async (_, shiftMs) => {
+      await fleet.start({ NODE_OPTIONS: clockAhead(shiftMs) });
+      const expiring = (key: string, inMs: number) =>
+        turn({ idempotency_key: key, expires_at_ms: String(Date.now() + inMs) });
+      const ids = await append(slot.redis, [expiring('in time', 3_600_000), expiring('late', -3_600_000)]);
+      const statuses = await eventually('all routes to be settled', async () => {
+        const { rows } = await slot.db.query<{ id: string; status: string }>(
+          'SELECT notification_id AS id, status FROM notification.routes',
+        );
+        const found = ids.map((id) => rows.filter((row) => row.id === id).map(({ status }) => status));
+        return rows.length === 8 && !rows.some(({ status }) => status === 'pending') && found;
+      });
+      expect(statuses).toEqual([Array(4).fill('published'), Array(4).fill('skipped')]);
+    },
+    180_000,
+  );
+});
+
+/** Each test has its own servers: other tests must not have a wrong clock, and a server's may not be put right again. */
+describe('a server', () => {
+  const own = ofEachTest(
+    () => startOwnStack('clocks'),
+    (stack) => stack.stop(),
+  );
+  const slot = ofEachTest(
+    () => takeSlot({ ownStack: own.stack }),
+    (taken) => taken.release(),
+  );
+  const fleet = ofEachTest(
+    () => createFleet(slot),
+    (started) => started.killAll(),
+  );
+
+  test.each([
+    ['redis', 'a day ahead', DAY_S],
+    ['redis', 'a day behind', -DAY_S],
+    ['postgres', 'a day ahead', DAY_S],
+    ['postgres', 'a day behind', -DAY_S],
+    // Only ahead: timers of a server whose clock is put back wait until it has come to them again, whatever its clients do.
+    ['temporal', 'a day ahead', DAY_S],
+  ] as const)(
+    'I21 security-13 a route goes on with its attempts when the clock of %s is %s',
+    async (server, _, seconds) => {
+      if (server === 'temporal') await moveClock(own.pidOf(server), seconds);
+      await fleet.start({
+        NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '1000',
+        NOTIFICATION_ROUTE_BACKOFF_MIN: '500ms',
+        NOTIFICATION_ROUTE_BACKOFF_MAX: '1s',
+      });
+      await slot.redis.set(MAIL, 'not a stream');
+      const id = await publishTurn(slot.redis, 'key');
+      const attemptsAfter = (attempts: number) =>
+        eventually('another attempt', async () => {
+          const { rows } = await slot.db.query<{ count: number }>(
+            "SELECT attempt_count AS count FROM notification.routes WHERE status = 'failed'",
+          );
+          return rows[0] !== undefined && rows[0].count > attempts && rows[0].count;
+        });
+      const before = await attemptsAfter(0);
+      if (server !== 'temporal') await moveClock(own.pidOf(server), seconds);
+      await attemptsAfter(before + 1);
+      await slot.redis.del(MAIL);
+      await delivered(slot, id);
+    },
+    300_000,
+  );
+});

@@ -6,8 +6,7 @@ import { OUTCOMES_STREAM, OUTCOME_KINDS, isTerminal } from '../../api/intent/out
 import type { Operator } from '../../client/operator.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, takeSlot, untilStarted } from '../harness.ts';
-import { untilLocked } from '../open-work.ts';
+import { eventually, operatorOf, takeSlot, untilStarted, untilLocked } from '../harness.ts';
 import { GATEWAY, append, nothingLeftRunning } from '../service-process.ts';
 import { entryOf, publishTurn, turn } from './entries.ts';
 import { EMAIL, PUSH, endOf, resultOf, toldOf } from './rows.ts';

@@ -1,7 +1,6 @@
 /** A process that is told to stop in the middle of its jobs. */
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
-import { slotOfEachTest } from '../harness.ts';
-import { untilLocked } from '../open-work.ts';
+import { slotOfEachTest, untilLocked } from '../harness.ts';
 import { QUICK, mobileOfEachTest } from './jobs.ts';
 import { scratchFolder } from '../scratch.ts';
 import { fleetOfEachTest } from '../service-process.ts';

@@ -12,8 +12,7 @@ import { createOperator } from '../../client/operator.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { CommandKind, WorkerPool } from '../../workflows/subscription/contract.ts';
 import { poolWorkerWorkflowId } from '../../workflows/subscription/contract.ts';
-import { slotOfTests } from '../harness.ts';
-import { untilLocked } from '../open-work.ts';
+import { slotOfTests, untilLocked } from '../harness.ts';
 
 const AGENT = 'guard';
 const SMP = { host: 'smp.example', port: 5_223, keyHash: 'smp-hash' };
