@@ -1,6 +1,8 @@
 /** Who asked for a change is written down before it is made, or with it. */
+import { createHoldActivities } from '../../activities/holds.ts';
 import { byAuthor } from '../../client/actions.ts';
 import { NothingToDoError, OperationFailedError, UnansweredError } from '../../client/errors.ts';
+import { createLogger } from '../../workers/logger.ts';
 import { slotOfTests, operatorOfTests } from '../harness.ts';
 
 const slot = slotOfTests();
@@ -66,4 +68,28 @@ test('U7 a change of rows and its author are one transaction', async () => {
   await expect(operator.symbols.remove('NEW')).rejects.toThrow('operator_actions');
   await slot.db.query('ALTER TABLE notification.elsewhere RENAME TO operator_actions');
   await operator.symbols.remove('NEW');
+});
+
+test('I26 C9 a pause whose reason cannot be stored is refused before anything is held', async () => {
+  const { channels, producers, callbacks } = operator;
+  for (const reason of ['x'.repeat(501), 'a\0b']) {
+    for (const refused of [
+      channels.pause('email', { reason }),
+      producers.pause('game_lobby', { reason }),
+      callbacks.pause(0, { reason }),
+    ]) {
+      await expect(refused).rejects.toThrow(
+        new OperationFailedError('reason must be a text of at most 500 characters'),
+      );
+    }
+  }
+  const { loadHold } = createHoldActivities({ db: slot.db, log: createLogger('silent') });
+  for (const key of [
+    { kind: 'channel', name: 'email' },
+    { kind: 'producer', name: 'game_lobby' },
+    { kind: 'shard', name: '0' },
+  ] as const) {
+    expect(await loadHold(key)).toEqual({ isPaused: false, sinceMs: 0 });
+  }
+  expect(await actions()).toEqual([]);
 });

@@ -1,4 +1,4 @@
-/** What becomes of an operation on a token, or of a command, that a process carries out after it stood still. */
+/** What becomes of an operation on a token that a process carries out after it stood still. */
 import { randomUUID } from 'node:crypto';
 import type { Context } from '@temporalio/activity';
 import { asyncLocalStorage } from '@temporalio/activity';
@@ -6,14 +6,11 @@ import type { Pool } from 'pg';
 import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
 import type { NotificationRouter } from '../../activities/subscription/router/routers.ts';
 import { generateDhKeys } from '../../activities/subscription/router/keys.ts';
-import type { SubscriptionResources } from '../../activities/subscription/batches.ts';
-import { createCommandWork } from '../../activities/subscription/supervisor.ts';
 import { createSubscriptionTokenActivities } from '../../activities/subscription/token.ts';
 import { tokenRequests } from '../../api/subscription/requests.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { TokenUpdate } from '../../workflows/subscription/contract.ts';
 import { slotOfTests } from '../harness.ts';
-import { createGate, runLate } from '../late-attempts.ts';
 import { KEY_BOX } from './agent.ts';
 import { newDevice } from './router-agent.ts';
 
@@ -21,6 +18,22 @@ const ROUTER: RouterAddress = { host: 'ntf.test', port: 1, keyHash: 'hash' };
 const CONTEXT = { heartbeat: () => undefined, cancelled: new Promise(() => undefined) } as unknown as Context;
 
 const slot = slotOfTests();
+
+/** Holds the first one that comes, until it opens. */
+function createGate() {
+  const { promise: reached, resolve: reach } = Promise.withResolvers<void>();
+  const { promise: opened, resolve: open } = Promise.withResolvers<void>();
+  let comers = 0;
+  return {
+    reached,
+    open,
+    pass: async (): Promise<void> => {
+      comers += 1;
+      reach();
+      if (comers === 1) await opened;
+    },
+  };
+}
 
 /** Operations on an agent's token. The first registration is held at the router, or else the first transaction. */
 async function tokensOf(agentId: string, heldAt: 'router' | 'transaction') {
@@ -102,49 +115,4 @@ test('kinds-F2 a deletion has its effect once, though two attempts have found it
   tokens.gate.open();
   expect(await late).toEqual({ ok: true });
   expect(await tokens.row()).toEqual(next);
-});
-
-test('kinds-F2 a late smp-delete does not end a subscription that was switched on again', async () => {
-  const { db } = slot;
-  await db.query(`
-    INSERT INTO subscriptions.agents (agent_id) VALUES ('switched');
-    INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash) VALUES ('switched', 'smp.test', 1, 'hash');
-    INSERT INTO subscriptions.ntf_servers (agent_id, host, port, key_hash) VALUES ('switched', 'ntf.test', 1, 'hash');
-    INSERT INTO subscriptions.connections (agent_id, conn_id, user_id) VALUES ('switched', 'c', 1);
-    INSERT INTO subscriptions.rcv_queues (agent_id, conn_id, host, port, rcv_id, rcv_private_key)
-    VALUES ('switched', 'c', 'smp.test', 1, 'r', '');
-    INSERT INTO subscriptions.ntf_subscriptions
-           (agent_id, conn_id, user_id, smp_host, smp_port, ntf_host, ntf_port, status, ntf_action, action_ts)
-    VALUES ('switched', 'c', 1, 'smp.test', 1, 'ntf.test', 1, 'CREATED ACTIVE', 'C', now())`);
-  const actions = async () => {
-    const { rows } = await db.query<{ ntf_action: string | null; smp_action: string | null }>(
-      "SELECT ntf_action, smp_action FROM subscriptions.ntf_subscriptions WHERE agent_id = 'switched'",
-    );
-    return rows;
-  };
-  const gate = createGate();
-  const heldDb = {
-    query: db.query.bind(db),
-    connect: (done: Parameters<Pool['connect']>[0]) => void gate.pass().then(() => db.connect(done)),
-  } as unknown as Pool;
-  const { applyCommand } = createCommandWork({
-    ...{ db: heldDb, log: createLogger('silent'), metrics: { subscriptionCommand: () => undefined } },
-    workflows: { signalWithStart: async () => undefined },
-  } as unknown as SubscriptionResources);
-  const late = await runLate(
-    slot,
-    { applyCommand },
-    {
-      ...{ name: 'applyCommand', gate },
-      args: [{ agentId: 'switched', kind: 'smp-delete', connIds: ['c'], nowMs: Date.now() }],
-      async between() {
-        expect(await actions()).toEqual([{ ntf_action: null, smp_action: 'D' }]);
-        await db.query(
-          "UPDATE subscriptions.ntf_subscriptions SET ntf_action = 'C', smp_action = NULL WHERE agent_id = 'switched'",
-        );
-      },
-    },
-  );
-  expect(late).toBeInstanceOf(Error);
-  expect(await actions()).toEqual([{ ntf_action: 'C', smp_action: null }]);
 });
