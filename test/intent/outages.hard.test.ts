@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
+import { freePort } from '../../dev/servers/ports.ts';
 import type { EmbeddedRedis } from '../../dev/servers/redis.ts';
 import { startRedis } from '../../dev/servers/redis.ts';
 import type { UserServiceStandIn } from '../../dev/stand-ins/intent/user-service.ts';
@@ -182,7 +183,7 @@ describe('User Service', () => {
 
   let userService: UserServiceStandIn;
   beforeEach(async () => {
-    userService = await startUserService();
+    userService = await startUserService({ port: await freePort() });
   });
   afterEach(() => userService.stop());
 

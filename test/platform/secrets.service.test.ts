@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import type { KeyBoxKey } from '../../api/key-box.ts';
 import { sealingKeyOf } from '../../api/key-box.ts';
 import { loadCodecConfig } from '../../config/load.ts';
+import { freePort } from '../../dev/servers/ports.ts';
 import { startFcm } from '../../dev/stand-ins/mobile-push/fcm.ts';
 import { startCodecProcess } from '../../workers/codec-process.ts';
 import { createLogger } from '../../workers/logger.ts';
@@ -146,7 +147,7 @@ test('I60 security-19 keys of subscriptions are taken from their file while the 
 
 test('I60 security-19 the authority of FCM is taken from its file while the service runs', async () => {
   const slot = await takeSlot();
-  const before = await startFcm();
+  const before = await startFcm({ port: await freePort() });
   const mobile = await withMobilePush(slot);
   const file = fileOf('fcm.pem', before.caPem);
   await slot.startService(

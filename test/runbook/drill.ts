@@ -4,9 +4,9 @@
  */
 import { createServer } from 'node:http';
 import { once } from 'node:events';
-import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { report } from '../../dev/program.ts';
+import { LOOPBACK, freePort } from '../../dev/servers/ports.ts';
 import { cliOfTests } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, slotOfTests } from '../harness.ts';
@@ -214,18 +214,19 @@ function exitCodesOf(line: string, codes: Drill['codes'] = {}): readonly (number
 async function startScraped() {
   const answer = () =>
     createServer((_, response) => response.setHeader('content-type', 'text/plain').end(''));
-  let server = answer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
+  const port = await freePort();
+  let server = answer();
+  const start = () => once(server.listen(port, LOOPBACK), 'listening');
+  await start();
   return {
-    address: `127.0.0.1:${port}`,
+    address: `${LOOPBACK}:${port}`,
     async stop() {
       server.closeAllConnections();
       server.close();
     },
-    async start() {
-      server = answer().listen(port, '127.0.0.1');
-      await once(server, 'listening');
+    start() {
+      server = answer();
+      return start();
     },
   };
 }

@@ -6,13 +6,13 @@ import { constants, generateKeyPairSync, randomUUID } from 'node:crypto';
 import type { KeyObject } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer as createHttpServer } from 'node:http';
-import type { AddressInfo, Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import { createServer } from 'node:tls';
 import type { Server, TLSSocket } from 'node:tls';
 import { fingerprintOf } from '../../../../activities/subscription/router/connect.ts';
 import type { RouterProtocol } from '../../../../api/subscription/router-address.ts';
 import { BLOCK_BYTES } from '../protocol.ts';
-import { LOOPBACK } from '../../../servers/ports.ts';
+import { LOOPBACK, freePort } from '../../../servers/ports.ts';
 import type { RouterStandIn } from '../router-desk.ts';
 import { createRouterDesk, sendJson } from '../router-desk.ts';
 import type { RouterServerOptions } from '../transport.ts';
@@ -53,7 +53,8 @@ export async function startBinaryServer(options: RouterServerOptions): Promise<R
   const connections = new Set<Socket>();
   let stopping = new AbortController();
   let server: Server | undefined;
-  let port = options.port;
+  // The system gives it to no other program while the router is stopped.
+  const port = options.port || (await freePort());
 
   const outside = createHttpServer((request, response) => {
     desk
@@ -166,7 +167,6 @@ export async function startBinaryServer(options: RouterServerOptions): Promise<R
       starting.listen(port, LOOPBACK);
       await once(starting, 'listening');
       server = starting;
-      port = (starting.address() as AddressInfo).port;
       rules.started();
     },
     async stop() {
