@@ -9,7 +9,6 @@ import { mobileReconciliation } from '../activities/mobile-push/reconciliation.t
 import { mobileTables } from '../activities/mobile-push/retention.ts';
 import { consumeMobileJobs } from '../activities/mobile-push/stream.ts';
 import { createOperationActivities } from '../activities/operations.ts';
-import { reasonOf } from '../activities/reason.ts';
 import { DEFAULT_MOBILE_STREAM } from '../api/mobile-push/job.ts';
 import { CONSUMER_GROUP } from '../api/stream-ids.ts';
 import type { Config } from '../config/load.ts';
@@ -69,49 +68,18 @@ function settingsOf({ values }: Config) {
   };
 }
 
-/**
- * Opens the sender, which is replaced when the service account or the authority changes. Nothing is asked of FCM yet: its credentials can be checked, its answers depend on the
- * device.
- */
-function openFcm({ config, endpoints, log, open, renewable }: ProcessContext): Promise<FcmSender> {
+/** Opens the sender. Nothing is asked of FCM yet: its credentials can be checked, its answers depend on the device. */
+function openFcm({ config, endpoints, open, renewable }: ProcessContext): Promise<FcmSender> {
   // FCM's quota belongs to the project, so all senders of the process share one brake.
   const brake = createBrake({ minMs: config.values.NOTIFICATION_FCM_BRAKE });
   return reach('FCM', 'GOOGLE_APPLICATION_CREDENTIALS or NOTIFICATION_FCM_ENDPOINT', () => {
-    const make = (target = endpoints.fcm) =>
-      finishingSender(createFcmSender({ target: required(target), brake }));
-    let current = make();
-    open.add('FCM', () => current.close());
+    const sender = createFcmSender({ target: required(endpoints.fcm), brake });
+    open.add('FCM', () => sender.close());
     renewable.push({
       what: 'FCM',
       variables: ['GOOGLE_APPLICATION_CREDENTIALS', 'NOTIFICATION_HTTP_CA_FILE'],
-      renew({ values }) {
-        const before = current;
-        current = make(fcmTargetOf(values));
-        void before
-          .closeWhenDone()
-          .catch((error: unknown) =>
-            log.warn({ reason: reasonOf(error) }, 'former sender to FCM not closed'),
-          );
-      },
+      renew: ({ values }) => sender.use(fcmTargetOf(values) ?? required(endpoints.fcm)),
     });
-    return { send: (message, token) => current.send(message, token), close: () => current.close() };
+    return sender;
   });
-}
-
-/** A send that is cut off may have arrived, and would be repeated: those under way can be awaited. */
-function finishingSender(sender: FcmSender) {
-  const underWay = new Set<Promise<unknown>>();
-  return {
-    send(...given: Parameters<FcmSender['send']>): ReturnType<FcmSender['send']> {
-      const sending = sender.send(...given);
-      underWay.add(sending);
-      void sending.finally(() => underWay.delete(sending));
-      return sending;
-    },
-    close: () => sender.close(),
-    async closeWhenDone(): Promise<void> {
-      await Promise.all(underWay);
-      await sender.close();
-    },
-  };
 }

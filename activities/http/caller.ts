@@ -2,7 +2,7 @@
  * Who this service is to the programs that it calls by HTTP: a bearer token, a client certificate, signatures. What
  * changes is used from the next call on.
  */
-import type { IncomingMessage } from 'node:http';
+import type { AgentOptions, IncomingMessage } from 'node:http';
 import { Agent as HttpAgent, request as httpRequest } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { createSecureContext } from 'node:tls';
@@ -34,11 +34,15 @@ export interface HttpCall {
 
 export type HttpCaller = ReturnType<typeof createHttpCaller>;
 
-/** @throws Error when certificate, key or authority cannot be used. */
-export function createHttpCaller(first: CallerCredentials = {}, idleMs = IDLE_MS) {
+/**
+ * @param maxSockets connections to one server; further calls wait for one.
+ * @throws Error when certificate, key or authority cannot be used.
+ */
+export function createHttpCaller(first: CallerCredentials = {}, idleMs = IDLE_MS, maxSockets = Infinity) {
   let credentials = first;
-  const plain = new HttpAgent({ keepAlive: true, timeout: idleMs });
-  let secure = secureAgentFor(first, idleMs);
+  const connections = { keepAlive: true, timeout: idleMs, maxSockets };
+  const plain = new HttpAgent(connections);
+  let secure = secureAgentFor(first, connections);
   return {
     /**
      * Calls over the connections of now. Redirects are not followed, and interim answers (1xx) passed over.
@@ -66,7 +70,7 @@ export function createHttpCaller(first: CallerCredentials = {}, idleMs = IDLE_MS
 
     /** Calls under way end as they began. @throws Error when certificate, key or authority cannot be used. */
     use(next: CallerCredentials): void {
-      secure = secureAgentFor(next, idleMs);
+      secure = secureAgentFor(next, connections);
       credentials = next;
     },
 
@@ -77,8 +81,8 @@ export function createHttpCaller(first: CallerCredentials = {}, idleMs = IDLE_MS
   };
 }
 
-function secureAgentFor({ ca, cert, key }: CallerCredentials, idleMs: number): HttpsAgent {
+function secureAgentFor({ ca, cert, key }: CallerCredentials, connections: AgentOptions): HttpsAgent {
   const tls = given({ ca, cert, key });
   createSecureContext(tls);
-  return new HttpsAgent({ ...tls, keepAlive: true, timeout: idleMs });
+  return new HttpsAgent({ ...tls, ...connections });
 }

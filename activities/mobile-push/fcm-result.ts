@@ -1,17 +1,26 @@
 /**
- * What a failed send means: remove the token, retry, or call an
- * operator. Pure.
+ * What a failed send means: remove the token, retry, or call an operator. Pure.
  *
- * A removed token is gone for good, so it needs an error that is about this token. firebase-admin's codes cover more
- * than that, and are taken apart here:
- * - `invalid-argument` is also what a bad payload gets: removal only if FCM names the token. If it names another field,
- *   the payload is at fault; if it names none, the sender has FCM check the token alone.
- * - the other three are also what firebase-admin makes of answers from in front of FCM, such as that of a project that
- *   does not exist or a credential without permission: removal only if FCM itself says so in its own code.
+ * A removed token is gone for good, so it needs FCM's own code, or APNs' word, about this token: answers from in front of
+ * FCM, such as that of a project that does not exist or of a credential without permission, remove none.
+ * `invalid-argument` is also what a bad payload gets: removal only if FCM names the token. If it names another field, the
+ * payload is at fault; if it names none, the sender has FCM check the token alone.
  */
 import { z } from 'zod';
 import { cutText } from '../../api/text.ts';
-import { parseRetryAfter } from '../http/delivery.ts';
+import { isTimeout, parseRetryAfter } from '../http/delivery.ts';
+import { reasonOf } from '../reason.ts';
+
+/** No access token could be had. */
+export class AccessTokenError extends Error {}
+
+/** What FCM has answered. */
+export interface FcmAnswer {
+  status: number;
+  retryAfter?: string | undefined;
+  /** As JSON, if it was. */
+  body: unknown;
+}
 
 /** A send that did not succeed. */
 export interface FcmFailure {
@@ -21,44 +30,55 @@ export interface FcmFailure {
    * least. `suspect`: token or payload is at fault, FCM did not say which.
    */
   outcome: 'remove' | 'retry' | 'fatal' | 'refused' | 'suspect';
-  /** A code of ACTIONS, or firebase-admin's where that has none: `messaging/…`, `app/…`. */
+  /** firebase-admin's: `messaging/…`, `app/…`. */
   code: string;
-  /** For logs: the words of the protocol in FCM's answer, or what the network or the SDK said. */
+  /** For logs: the words of the protocol in FCM's answer, or what the network or the token server said. */
   reason: string;
   /** What the server asked for, ms; absent when it did not say. */
   retryAfterMs?: number;
 }
 
-/** A code that is not here is retried. */
-const ACTIONS: Readonly<Record<string, FcmFailure['outcome']>> = {
-  'messaging/invalid-registration-token': 'remove',
-  'messaging/registration-token-not-registered': 'remove',
-  'messaging/mismatched-credential': 'remove',
-  'messaging/server-unavailable': 'retry',
-  'messaging/unknown-error': 'retry',
-  'messaging/internal-error': 'retry',
-  'messaging/quota-exceeded': 'retry',
-  'messaging/third-party-auth-error': 'fatal',
-  'messaging/authentication-error': 'fatal',
-  // Not in the table: firebase-admin itself refuses a message that it cannot send, before any request.
-  'messaging/invalid-payload': 'refused',
-};
-
-/** What FCM's own code must be, in v1 or before it, for the code that firebase-admin makes of it to remove a token. */
-const PROOFS: Readonly<Record<string, readonly string[]>> = {
-  'messaging/invalid-registration-token': ['InvalidRegistration'],
-  'messaging/registration-token-not-registered': ['UNREGISTERED', 'NotRegistered'],
-  'messaging/mismatched-credential': ['SENDER_ID_MISMATCH', 'MismatchSenderId'],
-};
-
+const INVALID_ARGUMENT = 'messaging/invalid-argument';
+const UNKNOWN = 'messaging/unknown-error';
+const UNREGISTERED = 'messaging/registration-token-not-registered';
+const INVALID_TOKEN = 'messaging/invalid-registration-token';
+const UNAVAILABLE = 'messaging/server-unavailable';
+const APNS_REFUSES = 'messaging/third-party-auth-error';
 /** Of the service's own credential; `third-party-auth-error` is about Apple's, and so about some devices only. */
-export const CREDENTIAL_REFUSED = 'messaging/authentication-error';
+const CREDENTIAL_REFUSED = 'messaging/authentication-error';
 /** The token is of another project than the credential. */
 export const MISMATCHED = 'messaging/mismatched-credential';
 /** Sending limit exceeded: holds up the whole project, not one message. */
 export const QUOTA_EXCEEDED = 'messaging/quota-exceeded';
 /** Too many pushes to one device: holds up no other device. */
 export const DEVICE_QUOTA_EXCEEDED = 'messaging/device-message-rate-exceeded';
+
+/** A code that is not here is retried. */
+const ACTIONS: ReadonlyMap<string, FcmFailure['outcome']> = new Map([
+  [INVALID_TOKEN, 'remove'],
+  [UNREGISTERED, 'remove'],
+  [MISMATCHED, 'remove'],
+  [APNS_REFUSES, 'fatal'],
+  [CREDENTIAL_REFUSED, 'fatal'],
+]);
+
+/** firebase-admin's codes for FCM's own. */
+const CODES: ReadonlyMap<string, string> = new Map([
+  ['UNREGISTERED', UNREGISTERED],
+  ['SENDER_ID_MISMATCH', MISMATCHED],
+  ['INVALID_ARGUMENT', INVALID_ARGUMENT],
+  ['UNAVAILABLE', UNAVAILABLE],
+  ['INTERNAL', 'messaging/internal-error'],
+  ['THIRD_PARTY_AUTH_ERROR', APNS_REFUSES],
+]);
+/** Of answers without a code of FCM's own. */
+const CODES_OF_STATUS: ReadonlyMap<number, string> = new Map([
+  [400, INVALID_ARGUMENT],
+  [401, CREDENTIAL_REFUSED],
+  [403, CREDENTIAL_REFUSED],
+  [500, 'messaging/internal-error'],
+  [503, UNAVAILABLE],
+]);
 
 /** Of a refused access token (RFC 6749, 5.2) these do not pass by themselves; an outage of the token server does. */
 const REFUSED_CREDENTIAL = /\b(invalid_grant|invalid_client|unauthorized_client)\b/;
@@ -68,25 +88,6 @@ const NAMES_THE_TOKEN = /not a valid FCM registration token/i;
 
 const MAX_REASON_LENGTH = 500;
 
-/** The part of firebase-admin's errors that is looked at; any other value is an unknown error. */
-const errorSchema = z
-  .object({
-    code: z.string(),
-    message: z.string(),
-    httpResponse: z
-      .object({
-        status: z.number(),
-        headers: z.looseObject({ 'retry-after': z.string().optional().catch(undefined) }),
-        data: z.unknown(),
-      })
-      .optional()
-      .catch(undefined),
-  })
-  .catch(({ value }) => ({
-    code: 'messaging/unknown-error',
-    message: value instanceof Error ? value.message : 'no reason given',
-    httpResponse: undefined,
-  }));
 /** Details of the google.rpc.Status in FCM's answers: its own code, and the fields that it takes offence at. */
 const detailSchema = z.object({
   '@type': z.string().optional().catch(undefined),
@@ -106,110 +107,100 @@ const FCM_ERROR = 'type.googleapis.com/google.firebase.fcm.v1.FcmError';
 const APNS_ERROR = 'type.googleapis.com/google.firebase.fcm.v1.ApnsError';
 
 /** What APNs says about a token. FCM wraps it in errors of other codes. */
-const APNS_TOKEN_CODES: Readonly<Record<string, string>> = {
-  BadDeviceToken: 'messaging/invalid-registration-token',
-  Unregistered: 'messaging/registration-token-not-registered',
-  ExpiredToken: 'messaging/registration-token-not-registered',
-};
-
-/** The answer, as far as there was one that could be read. */
-interface Answer {
-  httpStatus?: number | undefined;
-  status?: string | undefined;
-  fcmCode?: string | undefined;
-  /** What APNs answered to FCM. */
-  apns?: { statusCode?: number | undefined; reason?: string | undefined } | undefined;
-  reasons?: readonly (string | undefined)[];
-  fields: readonly (string | undefined)[];
-  /** Of a google.rpc.QuotaFailure: the quotas that are spent. */
-  quotas: readonly unknown[];
-}
-
-const answerSchema = z.union([
-  z
-    .object({
-      error: z.object({ status: z.string().optional(), details: z.array(detailSchema).optional() }),
-    })
-    .transform(({ error: { status, details = [] } }) => ({
-      status,
-      fcmCode: details.find((detail) => detail['@type'] === FCM_ERROR)?.errorCode,
-      apns: details.find((detail) => detail['@type'] === APNS_ERROR),
-      reasons: details.map(({ reason }) => reason),
-      fields: details.flatMap(({ fieldViolations = [] }) => fieldViolations.map(({ field }) => field)),
-      quotas: details.flatMap(({ violations = [] }) => violations),
-    })),
-  // Of the API before v1.
-  z.object({ error: z.string() }).transform(({ error }) => ({ fcmCode: error, fields: [], quotas: [] })),
+const APNS_TOKEN_CODES: ReadonlyMap<string, string> = new Map([
+  ['BadDeviceToken', INVALID_TOKEN],
+  ['Unregistered', UNREGISTERED],
+  ['ExpiredToken', UNREGISTERED],
 ]);
 
+type Refusal = z.infer<typeof refusalSchema>;
+
+const refusalSchema = z
+  .object({
+    error: z.object({
+      status: z.string().optional(),
+      message: z.string().optional().catch(undefined),
+      details: z.array(detailSchema).default([]),
+    }),
+  })
+  .transform(({ error: { status, message, details } }) => ({
+    ...{ status, message },
+    fcmCode: details.find((detail) => detail['@type'] === FCM_ERROR)?.errorCode,
+    /** What APNs answered to FCM. */
+    apns: details.find((detail) => detail['@type'] === APNS_ERROR),
+    reasons: details.map(({ reason }) => reason),
+    fields: details.flatMap(({ fieldViolations = [] }) => fieldViolations.map(({ field }) => field)),
+    /** Of a google.rpc.QuotaFailure: the quotas that are spent. */
+    quotas: details.flatMap(({ violations = [] }) => violations),
+  }))
+  // Not FCM's words.
+  .catch({
+    ...{ status: undefined, message: undefined, fcmCode: undefined, apns: undefined },
+    ...{ reasons: [], fields: [], quotas: [] },
+  });
+
 /**
- * @param error what `send()` of firebase-admin rejected with.
+ * What a refusal means, or an answer 200 that names no message.
+ *
  * @param token left out of the reason.
  * @param now ms since the epoch, for a `Retry-After` that is a date.
  */
-export function failureOf(error: unknown, token: string, now: number = Date.now()): FcmFailure {
-  const { code: sdkCode, message, httpResponse } = errorSchema.parse(error);
-  const answer: Answer = {
-    httpStatus: httpResponse?.status,
-    ...(answerSchema.safeParse(httpResponse?.data).data ?? { fields: [], quotas: [] }),
-  };
-  const code = codeOf(sdkCode, message, answer);
-  const reason = cutText(reasonOf(message, answer).replaceAll(token, '<token>'), MAX_REASON_LENGTH);
-  const outcome = outcomeOf(code, message, answer);
-  const retryAfterMs = parseRetryAfter(httpResponse?.headers['retry-after'], now);
+export function failureOf(answer: FcmAnswer, token: string, now: number = Date.now()): FcmFailure {
+  const { status, retryAfter, body } = answer;
+  const refusal = refusalSchema.parse(body);
+  const code = codeOf(status, refusal);
+  const outcome = code === INVALID_ARGUMENT ? blameOf(refusal) : (ACTIONS.get(code) ?? 'retry');
+  const reason = cutText(reasonIn(status, refusal).replaceAll(token, '<token>'), MAX_REASON_LENGTH);
+  const retryAfterMs = parseRetryAfter(retryAfter, now);
   return { outcome, code, reason, ...(retryAfterMs === undefined ? {} : { retryAfterMs }) };
+}
+
+/** As long as access tokens and signatures are, and no name. */
+const SECRET = /[\w+/=.~-]{60,}/g;
+
+/** @param error why there is no answer: an AccessTokenError, the network's, or the reason of a signal. */
+export function failureWithoutAnswer(error: unknown): FcmFailure {
+  const reason = cutText(reasonOf(error).replaceAll(SECRET, '…'), MAX_REASON_LENGTH);
+  if (isTimeout(error)) return { outcome: 'retry', code: 'app/network-timeout', reason };
+  if (!(error instanceof AccessTokenError)) return { outcome: 'retry', code: 'app/network-error', reason };
+  return REFUSED_CREDENTIAL.test(reason)
+    ? { outcome: 'fatal', code: CREDENTIAL_REFUSED, reason }
+    : { outcome: 'retry', code: 'app/invalid-credential', reason };
 }
 
 /** A code, or the path of a field. */
 const PROTOCOL_WORD = /^[A-Za-z_][\w.[\]]{0,99}$/;
-/** As long as access tokens and signatures are, and no name. */
-const SECRET = /[\w+/=.~-]{60,}/g;
 
 /**
  * What was answered may quote the message, which people have written to people, or the request with its access token:
- * only codes and names of fields are kept of it. Without an answer it is Node, the SDK or the token server that speaks.
+ * only codes and names of fields are kept of it.
  */
-function reasonOf(message: string, { httpStatus, status, fcmCode, reasons = [], fields }: Answer): string {
-  if (httpStatus === undefined) return message.replaceAll(SECRET, '…');
+function reasonIn(httpStatus: number, { status, fcmCode, reasons, fields }: Refusal): string {
   const words = [status, fcmCode, ...reasons, ...fields].filter((word) => PROTOCOL_WORD.test(word ?? ''));
   return [`status ${httpStatus}`, ...new Set(words)].join(' ');
 }
 
-/** Our code where firebase-admin has another one. */
-function codeOf(
-  code: string,
-  message: string,
-  { httpStatus, status, fcmCode, apns, quotas }: Answer,
-): string {
-  const { statusCode = 0, reason: apnsReason = '' } = apns ?? {};
-  if (Object.hasOwn(APNS_TOKEN_CODES, apnsReason)) return APNS_TOKEN_CODES[apnsReason]!;
-  if (statusCode === 403) return 'messaging/third-party-auth-error';
+/** Whether FCM refuses the access token, and not a credential of Apple's. */
+export const isAccessTokenRefused = (answer: FcmAnswer): boolean =>
+  answer.status === 401 && failureOf(answer, '').code === CREDENTIAL_REFUSED;
+
+function codeOf(httpStatus: number, { fcmCode, apns, quotas }: Refusal): string {
+  const { statusCode = 0, reason = '' } = apns ?? {};
+  const codeOfToken = APNS_TOKEN_CODES.get(reason);
+  if (codeOfToken !== undefined) return codeOfToken;
+  if (statusCode === 403) return APNS_REFUSES;
   if (statusCode === 429) return DEVICE_QUOTA_EXCEEDED;
-  if (statusCode >= 500) return 'messaging/server-unavailable';
-  // Its names are message-rate-exceeded, and unknown-error when the answer is not JSON.
+  if (statusCode >= 500) return UNAVAILABLE;
   if (httpStatus === 429) {
     const isOfDevice = quotas.length > 0 && quotas.every((quota) => OF_DEVICE.test(JSON.stringify(quota)));
     return isOfDevice ? DEVICE_QUOTA_EXCEEDED : QUOTA_EXCEEDED;
   }
-  // Refused in front of FCM: it says mismatched-credential and third-party-auth-error.
-  const refused = status === 'PERMISSION_DENIED' || status === 'UNAUTHENTICATED';
-  if (refused && fcmCode === undefined) return 'messaging/authentication-error';
-  // It has one code for all that happens while an access token is fetched.
-  if (code === 'app/invalid-credential' && REFUSED_CREDENTIAL.test(message)) {
-    return 'messaging/authentication-error';
-  }
-  const proofs = Object.hasOwn(PROOFS, code) ? PROOFS[code] : undefined;
-  if (proofs !== undefined && !proofs.includes(fcmCode ?? '')) return 'messaging/unknown-error';
-  return code;
-}
-
-function outcomeOf(code: string, message: string, answer: Answer): FcmFailure['outcome'] {
-  if (code === 'messaging/invalid-argument') return blameOf(message, answer);
-  return (Object.hasOwn(ACTIONS, code) ? ACTIONS[code] : undefined) ?? 'retry';
+  const code = fcmCode === undefined ? CODES_OF_STATUS.get(httpStatus) : CODES.get(fcmCode);
+  return code ?? UNKNOWN;
 }
 
 /** What an invalid argument is about. */
-function blameOf(message: string, { status, apns, fields }: Answer): FcmFailure['outcome'] {
+function blameOf({ status, message = '', apns, fields }: Refusal): FcmFailure['outcome'] {
   // Not FCM's words, so not about this message: a proxy's page, for instance.
   if (status !== 'INVALID_ARGUMENT') return 'retry';
   if (fields.length > 0) return fields.includes('message.token') ? 'remove' : 'refused';

@@ -1,30 +1,31 @@
 /**
- * Sends to Firebase Cloud Messaging with firebase-admin, one request for each message and token. What the SDK would
- * decide behind the workflow's back is taken from it: whether to try again, how long to wait, and how many connections
- * to open.
+ * Sends to Firebase Cloud Messaging (HTTP v1), one request for each message and token, as the service account of
+ * firebase-admin. The SDK's own `send()` repeats a request up to four times without a word, and takes no signal: the workflow
+ * counts attempts and spaces them.
  */
-import { AsyncLocalStorage } from 'node:async_hooks';
 import { createPrivateKey, randomUUID } from 'node:crypto';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import type { ClientRequest, IncomingMessage } from 'node:http';
 import { Agent } from 'node:https';
-import { isIP } from 'node:net';
-import { addAbortSignal } from 'node:stream';
-import type { AppOptions, Credential } from 'firebase-admin/app';
-import { SDK_VERSION, cert, deleteApp, initializeApp } from 'firebase-admin/app';
-import type { Messaging } from 'firebase-admin/messaging';
-import { getMessaging } from 'firebase-admin/messaging';
+import type { Credential, ServiceAccount } from 'firebase-admin/app';
+import { cert } from 'firebase-admin/app';
 import { z } from 'zod';
-import type { FcmFailure } from './fcm-result.ts';
+import { createHttpCaller } from '../http/caller.ts';
+import { readText } from '../http/delivery.ts';
+import { reasonOf } from '../reason.ts';
+import type { FcmAnswer, FcmFailure } from './fcm-result.ts';
 import {
-  CREDENTIAL_REFUSED,
+  AccessTokenError,
   DEVICE_QUOTA_EXCEEDED,
   MISMATCHED,
   QUOTA_EXCEEDED,
   failureOf,
+  failureWithoutAnswer,
+  isAccessTokenRefused,
 } from './fcm-result.ts';
 import type { MobileMessage } from '../../api/mobile-push/message.ts';
 
+const FCM_URL = 'https://fcm.googleapis.com';
 const DEFAULT_TIMEOUT_MS = 10_000;
 const DEFAULT_MAX_SOCKETS = 50;
 /** FCM asks for a minute of silence after a 429 that does not say how long. */
@@ -32,7 +33,7 @@ const SHORTEST_BRAKE_MS = 60_000;
 /** Google's front ends drop idle connections after some minutes without a word; ours go first. */
 const IDLE_SOCKET_MS = 60_000;
 
-/** Answers of FCM and of the token server have a few KiB. */
+/** FCM's answers have a few KiB. */
 const MAX_ANSWER_BYTES = 64 * 1024;
 
 /** Tokens of another project that are deleted for each push that FCM takes: without any the credential was swapped. */
@@ -40,9 +41,14 @@ const MOST_MISMATCHES = 10;
 /** A credential that stays refused must not cost an access token for each send. */
 const RENEW_EVERY_MS = 60_000;
 
+interface Sent {
+  outcome: 'sent';
+  messageId: string;
+}
+
 /** What became of a send. */
 export type FcmResult =
-  | { outcome: 'sent'; messageId: string }
+  | Sent
   /** The project's brake holds: nothing was sent, and no attempt was made. */
   | { outcome: 'braked'; retryInMs: number }
   | (FcmFailure & { outcome: Exclude<FcmFailure['outcome'], 'suspect'> });
@@ -64,20 +70,12 @@ export type FcmTarget =
 
 export interface FcmSenderOptions {
   target: FcmTarget;
-  /**
-   * For the whole exchange, ms: access token, waiting for a socket, connecting, answer. Default 10,000; above 15,000
-   * the SDK gives up on a silent server before.
-   */
+  /** For the whole exchange, ms: access token, waiting for a socket, connecting, answer. Default 10,000. */
   timeoutMs?: number;
   /** Most connections that are open concurrently; further sends wait for one. Default 50. */
   maxSockets?: number;
   /** Default: a separate one, 60 s at least. */
   brake?: Brake;
-}
-
-/** The file with the credentials cannot be used. Names the file and the fields, never a value. */
-export class FcmCredentialError extends Error {
-  override name = 'FcmCredentialError';
 }
 
 export type Brake = ReturnType<typeof createBrake>;
@@ -118,30 +116,17 @@ export function createBrake({ minMs, random = Math.random }: { minMs: number; ra
   };
 }
 
-/**
- * @throws FcmCredentialError when the file cannot be used; Error when the endpoint is no https URL, or when
- * firebase-admin or Node are not built as this module expects.
- */
+/** @throws Error when the file of the service account, or the authority, cannot be used. */
 export function createFcmSender(options: FcmSenderOptions) {
-  const { target, timeoutMs = DEFAULT_TIMEOUT_MS, maxSockets = DEFAULT_MAX_SOCKETS } = options;
+  const { timeoutMs = DEFAULT_TIMEOUT_MS, maxSockets = DEFAULT_MAX_SOCKETS } = options;
   const { brake = createBrake({ minMs: SHORTEST_BRAKE_MS }) } = options;
-  const agent = new Agent({
-    keepAlive: true,
-    maxSockets,
-    timeout: IDLE_SOCKET_MS,
-    ...('endpoint' in target ? connectionTo(target.endpoint, target.caPem) : {}),
-  });
-  boundRequests(agent);
-  // Apps are known by name in the whole process, and one process may hold several senders.
-  const app = initializeApp({ ...identityOf(target, agent), httpAgent: agent }, `fcm-${randomUUID()}`);
-  const messaging = getMessaging(app);
-  disableHiddenRetries(messaging);
-  const accessTokens = accessTokensOf(app);
-  let closed = false;
+  let target = openTarget(options.target);
+  const caller = createHttpCaller(target, IDLE_SOCKET_MS, maxSockets);
+  let credential = openCredential(target.account);
+  const closing = new AbortController();
   /** How many tokens of another project may still be deleted; none before FCM has taken a push. */
   let deletable = 0;
   let renewedAt = Number.NEGATIVE_INFINITY;
-  let renewing: Promise<void> | undefined;
 
   return {
     /**
@@ -151,7 +136,7 @@ export function createFcmSender(options: FcmSenderOptions) {
     async send(message: MobileMessage, token: string): Promise<FcmResult> {
       const retryInMs = brake.comeBackMs();
       if (retryInMs > 0) return { outcome: 'braked', retryInMs };
-      // The SDK would call it a bad message.
+      // FCM would call it a bad message.
       if (token === '') {
         return {
           outcome: 'remove',
@@ -159,9 +144,7 @@ export function createFcmSender(options: FcmSenderOptions) {
           reason: 'the token is empty',
         };
       }
-      const outcome = await withDeadline(timeoutMs, () => ask(message, token)).catch((late: unknown) =>
-        withoutSuspicion(failureOf(late, token)),
-      );
+      const outcome = await ask(message, token);
       if (outcome.outcome === 'sent') deletable = MOST_MISMATCHES;
       if (outcome.outcome === 'remove' && outcome.code === MISMATCHED) return mismatched(outcome);
       if (outcome.outcome !== 'retry') return outcome;
@@ -174,45 +157,66 @@ export function createFcmSender(options: FcmSenderOptions) {
       return { ...outcome, retryAfterMs: brake.comeBackMs() };
     },
 
+    /** Sends to another target from now on; sends under way end as they began. @throws Error like `createFcmSender`. */
+    use(next: FcmTarget): void {
+      const opened = openTarget(next);
+      caller.use(opened);
+      target = opened;
+      credential = openCredential(opened.account);
+      deletable = 0;
+    },
+
     /** Closes the connections; sends under way come out as `retry`. */
-    async close(): Promise<void> {
-      if (closed) return;
-      closed = true;
-      await deleteApp(app);
-      agent.destroy();
+    close(): void {
+      closing.abort(new Error('the sender is closed'));
+      caller.close();
     },
   };
 
   async function ask(message: MobileMessage, token: string): Promise<FcmResult> {
-    try {
-      const messageId: unknown = await sendMessage({ ...message, token });
-      if (typeof messageId === 'string' && messageId !== '') return { outcome: 'sent', messageId };
-      throw new Error('FCM answered 200 without the name of a message');
-    } catch (error) {
-      const failure = failureOf(error, token);
-      return failure.outcome === 'suspect' ? judgeToken(failure, token) : withoutSuspicion(failure);
-    }
+    const signal = AbortSignal.any([AbortSignal.timeout(timeoutMs), closing.signal]);
+    const answer = await post({ message: { ...message, token } }, token, signal);
+    if (answer.outcome !== 'suspect') return answer as FcmResult;
+    // FCM checks the token with nothing else that could be at fault, and sends nothing.
+    const check = await post({ message: { token }, validate_only: true }, token, signal);
+    if (check.outcome === 'sent') return { ...answer, outcome: 'refused' };
+    if (check.outcome === 'suspect' || check.outcome === 'remove') return { ...answer, outcome: 'remove' };
+    return check as FcmResult;
   }
 
   /** Once more with a fresh access token when FCM refuses the one that is kept: it may have been revoked. */
-  async function sendMessage(message: MobileMessage & { token: string }): Promise<unknown> {
+  async function post(request: object, token: string, signal: AbortSignal): Promise<Sent | FcmFailure> {
+    const body = JSON.stringify(request);
     const beganAt = performance.now();
     try {
-      return await messaging.send(message);
+      let answer = await exchange(body, signal);
+      if (isAccessTokenRefused(answer) && hasUntriedToken(beganAt)) answer = await exchange(body, signal);
+      return messageIn(answer) ?? failureOf(answer, token);
     } catch (error) {
-      if (!isAccessTokenRefused(error, message.token) || !(await renew(beganAt))) throw error;
-      return messaging.send(message);
+      return failureWithoutAnswer(signal.aborted ? signal.reason : error);
     }
   }
 
-  /** @returns whether there is an access token that was not tried. Rejects as firebase-admin does. */
-  async function renew(beganAt: number): Promise<boolean> {
+  async function exchange(body: string, signal: AbortSignal): Promise<FcmAnswer> {
+    const { url, projectId } = target;
+    const accessToken = await Promise.race([fetchAccessToken(credential), rejectAtEnd(signal)]);
+    const answer = await caller.request(`${url}/v1/projects/${projectId}/messages:send`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${accessToken}`, 'content-type': 'application/json' },
+      ...{ body, signal },
+    });
+    const { text, isCut, error } = await readText(answer, MAX_ANSWER_BYTES);
+    if (error) throw error;
+    if (isCut) throw new Error(`the answer is longer than ${MAX_ANSWER_BYTES} bytes`);
+    return { status: answer.statusCode!, retryAfter: answer.headers['retry-after'], body: jsonIn(text) };
+  }
+
+  /** Whether there is an access token that was not tried; at most one a minute is fetched for that. */
+  function hasUntriedToken(beganAt: number): boolean {
     if (renewedAt > beganAt) return true;
     if (performance.now() - renewedAt < RENEW_EVERY_MS) return false;
-    renewing ??= accessTokens.getToken(true).then(() => {
-      renewedAt = performance.now();
-    });
-    await renewing.finally(() => (renewing = undefined));
+    credential = openCredential(target.account);
+    renewedAt = performance.now();
     return true;
   }
 
@@ -226,58 +230,62 @@ export function createFcmSender(options: FcmSenderOptions) {
       'token and credential are of two projects, and FCM has taken no push since: the token is kept';
     return { outcome: 'fatal', code: MISMATCHED, reason };
   }
+}
 
-  /** Whether a token is at fault when FCM did not say: FCM checks it with nothing else that could be, and sends nothing. */
-  async function judgeToken({ code, reason }: FcmFailure, token: string): Promise<FcmResult> {
-    try {
-      await messaging.send({ token }, true);
-      return { outcome: 'refused', code, reason };
-    } catch (error) {
-      const check = failureOf(error, token);
-      if (check.outcome === 'suspect' || check.outcome === 'remove')
-        return { outcome: 'remove', code, reason };
-      return withoutSuspicion(check);
-    }
+const takenSchema = z.object({ name: z.string().min(1) });
+
+function messageIn({ status, body }: FcmAnswer): Sent | undefined {
+  const { data } = takenSchema.safeParse(body);
+  return status === 200 && data ? { outcome: 'sent', messageId: data.name } : undefined;
+}
+
+function jsonIn(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
   }
 }
 
-/** What is left once FCM has told what a suspicion is about; what never reached it is no fault of the token. */
-const withoutSuspicion = (failure: FcmFailure): FcmResult =>
-  failure.outcome === 'suspect' ? { ...failure, outcome: 'refused' } : (failure as FcmResult);
+/** @throws AccessTokenError */
+async function fetchAccessToken(credential: Credential): Promise<string> {
+  try {
+    return (await credential.getAccessToken()).access_token;
+  } catch (error) {
+    throw new AccessTokenError(reasonOf(error));
+  }
+}
+
+/** firebase-admin takes no signal. */
+async function rejectAtEnd(signal: AbortSignal): Promise<never> {
+  if (!signal.aborted) await once(signal, 'abort');
+  throw signal.reason;
+}
+
+interface OpenTarget {
+  url: string;
+  projectId: string;
+  account?: ServiceAccount;
+  ca?: string | undefined;
+}
+
+function openTarget(target: FcmTarget): OpenTarget {
+  if ('endpoint' in target) {
+    const { endpoint, caPem, projectId = 'local' } = target;
+    return { url: endpoint, projectId, ca: caPem };
+  }
+  const account = readServiceAccount(target.credentialsFile);
+  return { url: FCM_URL, projectId: account.projectId, account };
+}
 
 /**
- * Leads every connection of an agent to an endpoint: firebase-admin knows one host only, and an agent's own options
- * come before those of a request. The certificate is checked against the endpoint's name.
+ * A credential keeps its access token until it is about to expire. With an agent of ours the SDK takes no proxy from the
+ * environment. Servers other than Google's get a token that means nothing.
  */
-function connectionTo(endpoint: string, caPem: string | undefined) {
-  const { protocol, hostname, port } = new URL(endpoint);
-  if (protocol !== 'https:') throw new Error(`FCM endpoint ${endpoint} is not an https URL`);
-  const host = hostname.replace(/^\[|\]$/g, '');
-  return {
-    host,
-    port: Number(port || 443),
-    // Without it, the name of the request's host would be asked for; an address is no server name.
-    servername: isIP(host) === 0 ? host : '',
-    ...(caPem === undefined ? {} : { ca: caPem }),
-  };
-}
-
-/** Access tokens come over the same connections: otherwise the SDK takes a proxy from the environment for them alone. */
-function identityOf(target: FcmTarget, agent: Agent): Pick<AppOptions, 'credential' | 'projectId'> {
-  if ('endpoint' in target) return { credential: localCredential(), projectId: target.projectId ?? 'local' };
-  const account = readServiceAccount(target.credentialsFile);
-  return { credential: cert(account, agent), projectId: account.projectId };
-}
-
-/** For endpoints that are not Google's: its token server is never asked. */
-function localCredential(): Credential {
-  let issued = 0;
-  return {
-    getAccessToken: async () => ({
-      access_token: (issued += 1) === 1 ? 'local' : `local-${issued}`,
-      expires_in: 3_600,
-    }),
-  };
+function openCredential(account?: ServiceAccount): Credential {
+  if (account) return cert(account, new Agent());
+  const access_token = `local-${randomUUID()}`;
+  return { getAccessToken: async () => ({ access_token, expires_in: 3_600 }) };
 }
 
 const serviceAccountSchema = z.object({
@@ -287,9 +295,9 @@ const serviceAccountSchema = z.object({
   private_key: z.string().refine(isPrivateKey),
 });
 
+/** @throws Error that names the file and its fields, never a value. */
 function readServiceAccount(path: string) {
-  const unusable = (problem: string): FcmCredentialError =>
-    new FcmCredentialError(`service account file ${path} ${problem}`);
+  const unusable = (problem: string) => new Error(`service account file ${path} ${problem}`);
   let text: string;
   try {
     text = readFileSync(path, 'utf8');
@@ -317,101 +325,5 @@ function isPrivateKey(pem: string): boolean {
     return createPrivateKey(pem).type === 'private';
   } catch {
     return false;
-  }
-}
-
-/**
- * The SDK repeats a request up to 4 times on 503 and on broken connections, within one `send()`: the workflow, which
- * counts attempts and spaces them, would not know. There is no option; the version is pinned because of this line.
- */
-function disableHiddenRetries(messaging: Messaging): void {
-  const { messagingRequestHandler: handler } = messaging as unknown as {
-    messagingRequestHandler?: { httpClient?: { retry?: { maxRetries?: unknown } } };
-  };
-  const retry = handler?.httpClient?.retry;
-  if (typeof retry?.maxRetries !== 'number') {
-    throw new Error(
-      `firebase-admin ${SDK_VERSION} does not keep its retries where 14.5.1 does; they must be off`,
-    );
-  }
-  retry.maxRetries = 0;
-}
-
-interface AccessTokens {
-  getToken(forceRefresh: boolean): Promise<unknown>;
-}
-
-/** The SDK keeps an access token for up to an hour, and has no public way to get a fresh one for its requests. */
-function accessTokensOf(app: unknown): AccessTokens {
-  const { INTERNAL: internals } = app as { INTERNAL?: Partial<AccessTokens> };
-  if (typeof internals?.getToken !== 'function') {
-    throw new Error(`firebase-admin ${SDK_VERSION} does not keep its access tokens where 14.5.1 does`);
-  }
-  return internals as AccessTokens;
-}
-
-const isAccessTokenRefused = (error: unknown, token: string): boolean =>
-  failureOf(error, token).code === CREDENTIAL_REFUSED &&
-  (error as { httpResponse?: { status?: number } }).httpResponse?.status === 401;
-
-/** The send that a request belongs to: the SDK hands no signal through. */
-interface Exchange {
-  ended: AbortSignal;
-  /** Ends it with an error of firebase-admin's code. */
-  end(code: string, reason: string): void;
-}
-const exchanges = new AsyncLocalStorage<Exchange>();
-
-/**
- * Ends requests with their sends, those that still wait for a socket included: such a one would otherwise be sent when
- * its caller had long given up. Ends a send whose answer is large or compressed: the SDK reads and
- * unpacks all of it. An agent sees every request in `addRequest`, which Node does not document but many agents build on.
- */
-function boundRequests(agent: Agent): void {
-  const hooked = agent as Agent & { addRequest?: (request: ClientRequest, ...rest: unknown[]) => void };
-  const addRequest = hooked.addRequest?.bind(agent);
-  if (!addRequest)
-    throw new Error(`Node ${process.version} has no Agent.addRequest; sends could not be ended`);
-  hooked.addRequest = (request, ...rest) => {
-    const exchange = exchanges.getStore();
-    if (exchange) {
-      addAbortSignal(exchange.ended, request);
-      request.setHeader('accept-encoding', 'identity');
-      // Before the SDK, which drops the header of what it unpacks.
-      request.prependOnceListener('response', (answer) => boundAnswer(answer, exchange));
-    }
-    addRequest(request, ...rest);
-  };
-}
-
-function boundAnswer(answer: IncomingMessage, { end }: Exchange): void {
-  const { 'content-encoding': encoding = 'identity' } = answer.headers;
-  if (encoding !== 'identity') return end('app/network-error', 'the answer is compressed');
-  let bytes = 0;
-  answer.on('data', ({ length }: Buffer) => {
-    bytes += length;
-    if (bytes > MAX_ANSWER_BYTES) {
-      end('app/network-error', `the answer is longer than ${MAX_ANSWER_BYTES} bytes`);
-    }
-  });
-}
-
-/**
- * The SDK's own 15 s count silence only, and a send whose answer is cut off in the middle never settles there.
- *
- * @throws Error with firebase-admin's code `app/network-timeout` or `app/network-error`, and what the work throws.
- */
-async function withDeadline<T>(timeoutMs: number, work: () => Promise<T>): Promise<T> {
-  const { promise: ended, reject } = Promise.withResolvers<never>();
-  const ending = new AbortController();
-  const end = (code: string, reason: string) => {
-    reject(Object.assign(new Error(reason), { code }));
-    ending.abort();
-  };
-  const timer = setTimeout(() => end('app/network-timeout', `no answer within ${timeoutMs} ms`), timeoutMs);
-  try {
-    return await Promise.race([exchanges.run({ ended: ending.signal, end }, work), ended]);
-  } finally {
-    clearTimeout(timer);
   }
 }

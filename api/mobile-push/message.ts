@@ -3,15 +3,20 @@
  * the web. What FCM would refuse is refused here, before anything is sent: its own refusal names neither key nor size
  * and looks like that of a bad token. Pure.
  */
-import type { BaseMessage } from 'firebase-admin/messaging';
 import { given } from '../given.ts';
 import type { EntryFields } from '../text.ts';
 import { sizeOf } from '../text.ts';
 import type { MobileJobContent, ParsedMobileJob } from './job.ts';
 import { malformedJob, parseMobileJob } from './job.ts';
 
-/** A message for firebase-admin that lacks the token it goes to. */
-export type MobileMessage = Omit<BaseMessage, 'fcmOptions'>;
+/** A message as FCM's HTTP v1 API takes it, without the token that it goes to. */
+export interface MobileMessage {
+  notification?: { title?: string; body?: string };
+  data: Record<string, string>;
+  android: { priority: string; ttl?: string; notification?: { tag: string; channel_id?: string } };
+  apns: { headers: Record<string, string>; payload: { aps: Record<string, number> } };
+  webpush: { headers: Record<string, string> };
+}
 
 /** As long as every push id, for the size of the message. */
 const SOME_PUSH_ID = '0'.repeat(32);
@@ -81,7 +86,7 @@ export function mobileMessage(
     return { problem: `payload is ${bytes} bytes long, FCM takes ${MAX_PAYLOAD_BYTES}` };
   }
   // Android shows something for whatever has a part `notification`.
-  const ofAndroid = { notification: given({ tag: pushId, channelId: channel }) };
+  const ofAndroid = { notification: given({ tag: pushId, channel_id: channel }) };
   const lifetime = expiresAtMs === undefined ? undefined : lifetimeOf(expiresAtMs, now);
   // APNs takes a push without alert and badge with normal priority only.
   const isBackground = isSilent && badge === undefined;
@@ -89,7 +94,7 @@ export function mobileMessage(
     message: {
       ...notification,
       data,
-      android: given({ priority, ttl: lifetime && lifetime.seconds * 1_000, ...(isSilent ? {} : ofAndroid) }),
+      android: given({ priority, ttl: lifetime && `${lifetime.seconds}s`, ...(isSilent ? {} : ofAndroid) }),
       apns: {
         headers: given({
           'apns-expiration': lifetime?.expiration,
@@ -98,7 +103,7 @@ export function mobileMessage(
           'apns-push-type': isBackground ? 'background' : undefined,
         }),
         payload: {
-          aps: { ...given({ badge }), ...(isSilent ? { contentAvailable: true } : { mutableContent: true }) },
+          aps: { ...given({ badge }), [isSilent ? 'content-available' : 'mutable-content']: 1 },
         },
       },
       webpush: {
@@ -121,7 +126,7 @@ const lifetimeOf = (expiresAtMs: number, now: number) => ({
 export function payloadBytes({
   notification = {},
   data = {},
-}: Pick<MobileMessage, 'notification' | 'data'>): number {
+}: Partial<Pick<MobileMessage, 'notification' | 'data'>>): number {
   return Buffer.byteLength([Object.values(notification), Object.entries(data)].flat(2).join(''));
 }
 

@@ -33,8 +33,8 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   {
     id: 'mobile-message-badge',
     file: 'api/mobile-push/message.ts',
-    find: '...given({ badge }), ...(isSilent',
-    replace: '...(badge ? { badge } : {}), ...(isSilent',
+    find: '...given({ badge }), [isSilent',
+    replace: '...(badge ? { badge } : {}), [isSilent',
     wrong: 'wrong payload',
     what: 'a badge of 0 leaves the old number on the icon',
     suite: unit('mobile-push/message'),
@@ -69,8 +69,8 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   {
     id: 'mobile-outcome-proof',
     file: 'activities/mobile-push/fcm-result.ts',
-    find: "if (proofs !== undefined && !proofs.includes(fcmCode ?? '')) return 'messaging/unknown-error';",
-    replace: '',
+    find: '[400, INVALID_ARGUMENT],',
+    replace: '[400, INVALID_ARGUMENT],\n  [404, UNREGISTERED],',
     wrong: 'lost',
     what: 'an answer that is not about the token removes it',
     suite: unit('mobile-push/tokens-kept'),
@@ -87,7 +87,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   {
     id: 'mobile-outcome-apns-token',
     file: 'activities/mobile-push/fcm-result.ts',
-    find: 'if (Object.hasOwn(APNS_TOKEN_CODES, apnsReason)) return APNS_TOKEN_CODES[apnsReason]!;',
+    find: 'if (codeOfToken !== undefined) return codeOfToken;',
     replace: '',
     wrong: 'stuck',
     what: 'a dead iPhone fails every job of its user',
@@ -132,8 +132,8 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   {
     id: 'mobile-outcome-reason',
     file: 'activities/mobile-push/fcm-result.ts',
-    find: "reasonOf(message, answer).replaceAll(token, '<token>')",
-    replace: 'reasonOf(message, answer)',
+    find: "reasonIn(status, refusal).replaceAll(token, '<token>')",
+    replace: 'reasonIn(status, refusal)',
     wrong: 'leaked',
     what: 'device tokens stand in logs',
     suite: unit('mobile-push/fcm'),

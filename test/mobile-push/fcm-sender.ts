@@ -27,7 +27,7 @@ export function useFcm(): void {
   });
 
   afterEach(async () => {
-    await Promise.all(senders.map((each) => each.close()));
+    for (const each of senders) each.close();
     await fcm.stop();
   });
 }

@@ -23,10 +23,10 @@ describe('format', () => {
     expect(messageOf({ badge: 3, data: { game_id: 'game-7' } })).toEqual({
       notification: { title: 'Turn 54', body: 'Your move' },
       data: { game_id: 'game-7', channel: 'game', push_id: PUSH_ID },
-      android: { priority: 'high', notification: { tag: PUSH_ID, channelId: 'game' } },
+      android: { priority: 'high', notification: { tag: PUSH_ID, channel_id: 'game' } },
       apns: {
         headers: { 'apns-priority': '10', 'apns-collapse-id': PUSH_ID },
-        payload: { aps: { badge: 3, mutableContent: true } },
+        payload: { aps: { badge: 3, 'mutable-content': 1 } },
       },
       webpush: { headers: { Urgency: 'high', Topic: PUSH_ID } },
     });
@@ -42,7 +42,7 @@ describe('format', () => {
     const built = mobileMessage({ ...CONTENT, expiresAtMs: now + leftMs }, PUSH_ID, now);
     expect(built).toMatchObject({
       message: {
-        android: { ttl: seconds * 1_000 },
+        android: { ttl: `${seconds}s` },
         apns: {
           headers: { 'apns-expiration': String(Math.floor((now + Math.min(leftMs, FOUR_WEEKS_MS)) / 1_000)) },
         },
@@ -53,17 +53,17 @@ describe('format', () => {
 
   test('kinds-F12 M5 M8 a repeat replaces the first on every platform, with and without a channel', () => {
     const { android, apns, webpush } = messageOf({});
-    expect(android?.notification?.tag).toBe(PUSH_ID);
-    expect(apns?.headers?.['apns-collapse-id']).toBe(PUSH_ID);
+    expect(android.notification?.tag).toBe(PUSH_ID);
+    expect(apns.headers['apns-collapse-id']).toBe(PUSH_ID);
     // RFC 8030, 5.4: at most 32 characters of base64url.
-    expect(webpush?.headers?.['Topic']).toMatch(/^[\w-]{32}$/);
+    expect(webpush.headers['Topic']).toMatch(/^[\w-]{32}$/);
     const built = mobileMessage({ title: 'Turn 54', data: {} }, PUSH_ID);
     expect(built).toMatchObject({ message: { android: { notification: { tag: PUSH_ID } } } });
   });
 
   test('M5 a push of normal priority is so on every platform', () => {
     const { android, apns, webpush } = messageOf({ priority: 'normal' });
-    expect([android?.priority, apns?.headers?.['apns-priority'], webpush?.headers?.['Urgency']]).toEqual([
+    expect([android.priority, apns.headers['apns-priority'], webpush.headers['Urgency']]).toEqual([
       'normal',
       '5',
       'normal',
@@ -82,7 +82,7 @@ describe('format', () => {
             'apns-collapse-id': PUSH_ID,
             'apns-push-type': 'background',
           },
-          payload: { aps: { contentAvailable: true } },
+          payload: { aps: { 'content-available': 1 } },
         },
         webpush: { headers: { Urgency: 'high', Topic: PUSH_ID } },
       },
@@ -93,14 +93,14 @@ describe('format', () => {
     for (const shown of [{ title: 'Turn 54' }, { body: 'Your move' }]) {
       const built = mobileMessage({ ...shown, data: {} }, PUSH_ID);
       expect(built).toMatchObject({
-        message: { notification: shown, apns: { payload: { aps: { mutableContent: true } } } },
+        message: { notification: shown, apns: { payload: { aps: { 'mutable-content': 1 } } } },
       });
     }
   });
 
   test('M5 the badge is left alone without one, and taken away with 0', () => {
-    expect(messageOf({}).apns?.payload?.aps).toEqual({ mutableContent: true });
-    expect(messageOf({ badge: 0 }).apns?.payload?.aps).toEqual({ badge: 0, mutableContent: true });
+    expect(messageOf({}).apns.payload.aps).toEqual({ 'mutable-content': 1 });
+    expect(messageOf({ badge: 0 }).apns.payload.aps).toEqual({ badge: 0, 'mutable-content': 1 });
   });
 
   test('M5 channel and push id replace data fields of the same name', () => {
@@ -120,7 +120,7 @@ describe('format', () => {
           return;
         }
         const ours = ['channel', 'push_id'];
-        const sent = built.message.data ?? {};
+        const sent = built.message.data;
         expect(Object.keys(sent).sort()).toEqual([...new Set([...Object.keys(data), ...ours])].sort());
         for (const [key, value] of Object.entries(data)) {
           if (ours.includes(key)) continue;

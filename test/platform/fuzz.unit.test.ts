@@ -303,40 +303,36 @@ fuzz(
   },
 );
 
-test('M6 a code that is a name of every object is an unknown code: another attempt', () => {
-  for (const code of ['__proto__', 'constructor', 'toString']) {
-    expect(failureOf(Object.assign(new Error('x'), { code }), 'token', 0).outcome).toBe('retry');
-  }
+const FCM_TYPES = 'type.googleapis.com/google.firebase.fcm.v1';
+
+const fcmAnswer = fc.record({
+  status: fc.integer({ min: 100, max: 599 }),
+  retryAfter: fc.option(fc.oneof(text, fc.constantFrom('-1', '1e9', '99999999999')), { nil: undefined }),
+  body: fc.oneof(
+    fc.jsonValue(),
+    fc.record({
+      error: fc.record({
+        status: fc.constantFrom('INVALID_ARGUMENT', 'NOT_FOUND', '__proto__'),
+        message: text,
+        details: fc.array(
+          fc.record({
+            '@type': fc.constantFrom('FcmError', 'ApnsError').map((name) => `${FCM_TYPES}.${name}`),
+            errorCode: fc.constantFrom('the_device_token', 'UNREGISTERED', 'constructor'),
+            reason: fc.constantFrom('the_device_token', 'BadDeviceToken', 'toString'),
+          }),
+        ),
+      }),
+    }),
+  ),
 });
 
-const header = fc.dictionary(
-  fc.constantFrom('retry-after', 'x', '__proto__'),
-  fc.oneof(text, fc.constantFrom('-1', '1e9', '99999999999')),
-);
-const answer = fc.record(
-  {
-    code: fc.oneof(
-      text,
-      fc.constantFrom('messaging/invalid-argument', 'messaging/unknown-error', 'app/invalid-credential'),
-    ),
-    message: text,
-    httpResponse: fc.record(
-      { status: fc.integer({ min: 100, max: 599 }), headers: header, data: fc.jsonValue() },
-      { requiredKeys: [] },
-    ),
-  },
-  { requiredKeys: [] },
-);
-
 fuzz(
-  'M6 whatever an attempt to send ends with has an outcome, and its reason does not have the token',
+  'M6 whatever FCM answers has an outcome, and its reason does not have the token',
   0.05,
-  [fc.oneof(answer, fc.anything())],
-  (error) => {
-    const token = 'the-device-token';
-    const subject =
-      error !== null && typeof error === 'object' ? Object.assign(new Error(`about ${token}`), error) : error;
-    const { outcome, reason } = failureOf(subject, token, 0);
+  [fcmAnswer],
+  (answer) => {
+    const token = 'the_device_token';
+    const { outcome, reason } = failureOf(answer, token, 0);
     expect(['remove', 'fatal', 'refused', 'suspect', 'retry']).toContain(outcome);
     expect(reason).not.toContain(token);
   },

@@ -376,23 +376,7 @@ describe('mobile pushes', () => {
     const expiresAtMs = NOW + 86_400_000;
     const made = mobileMessage({ ...job, body: bodyOf(job, 0), expiresAtMs }, `id-${token}`, NOW);
     if ('problem' in made) throw new Error(made.problem);
-    // As firebase-admin puts it on the wire.
-    const message = {
-      ...made.message,
-      token,
-      android: {
-        priority: 'high',
-        ttl: '86400s',
-        notification: { tag: `id-${token}`, channel_id: 'alerts' },
-      },
-      apns: {
-        headers: {
-          ...{ 'apns-priority': '10', 'apns-collapse-id': `id-${token}` },
-          'apns-expiration': String(Math.floor((NOW + 86_400_000) / 1_000)),
-        },
-        payload: { aps: { 'mutable-content': 1 } },
-      },
-    };
+    const message = { ...made.message, token };
     return { service: 0, token, message, isAccepted: true, at: NOW, answeredAt: NOW + 20, ...more };
   };
   const perfect = (): MobileCase => ({

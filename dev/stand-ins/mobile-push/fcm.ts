@@ -1,5 +1,5 @@
 /**
- * A stand-in for Firebase Cloud Messaging: the one call that firebase-admin's `send()` makes, HTTP/1.1 over TLS, with
+ * A stand-in for Firebase Cloud Messaging: the one call that sends, HTTP/1.1 over TLS, with
  * errors in the form of the FCM v1 API and scripted failures for tests.
  */
 import { randomUUID } from 'node:crypto';
@@ -14,9 +14,8 @@ import { assertPortFree, LOOPBACK } from '../../servers/ports.ts';
 
 /**
  * What FCM can say about a message, by FCM's own code where it has one. The exceptions are `INVALID_TOKEN`, an
- * `INVALID_ARGUMENT` that names the token; `INVALID_PAYLOAD`, one that names a part for iOS; `INVALID_REGISTRATION`, a
- * bad token in the words of the API before v1; and `NOT_FOUND`, `PERMISSION_DENIED` and `UNAUTHENTICATED`, which come from
- * in front of FCM and concern project or credential.
+ * `INVALID_ARGUMENT` that names the token; `INVALID_PAYLOAD`, one that names a part for iOS; and `NOT_FOUND`,
+ * `PERMISSION_DENIED` and `UNAUTHENTICATED`, which come from in front of FCM and concern project or credential.
  */
 export type FcmError = keyof typeof ERRORS;
 
@@ -94,7 +93,6 @@ const ERRORS = {
     'INVALID_ARGUMENT',
     badRequest('message.token', 'Invalid registration token'),
   ),
-  INVALID_REGISTRATION: { status: 400, body: { error: 'InvalidRegistration' } },
   INVALID_ARGUMENT: fcmError(
     400,
     'INVALID_ARGUMENT',
