@@ -63,11 +63,8 @@ CREATE TABLE notifications.notification_sends (
     message_id      text,
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    -- Of its next attempt, until it has ended; null: nothing keeps it from being made.
+    -- Of its next attempt, until it has ended; null: it was not tried yet.
     due_at          timestamptz,
     PRIMARY KEY (job_id, device_token_id),
     CONSTRAINT notification_sends_message_id CHECK ((status = 'sent') = (message_id IS NOT NULL))
 );
-
-CREATE INDEX notification_sends_due_at_idx ON notifications.notification_sends (job_id, due_at)
-    WHERE due_at IS NOT NULL;

@@ -72,9 +72,6 @@ export const PUBLICATION_WHEN_POSSIBLE = short('30 seconds', {
  */
 export const SEND = short('30 seconds', ENDING_FIRST);
 
-/** A round of sends ends by itself. */
-export const SEND_ROUND = long('5 minutes', '10 seconds', ENDING_FIRST);
-
 /** What an operator ordered must happen, however long it takes. Long ones heartbeat. */
 export const STEERING = long('1 hour', '1 minute');
 

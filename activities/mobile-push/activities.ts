@@ -6,7 +6,7 @@
  * in the row and in Redis at the same time, and in the result; what one of them has is never sent again. Where an answer was
  * lost the device gets the push again, with the same push id, by which it can tell.
  */
-import { ApplicationFailure, Context } from '@temporalio/activity';
+import { ApplicationFailure } from '@temporalio/activity';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
@@ -18,7 +18,6 @@ import type {
   SendFailureDetails,
   SendKey,
   SendResult,
-  SendRound,
   Settlement,
 } from '../../workflows/mobile-push/contract.ts';
 import type { FcmSender } from './fcm.ts';
@@ -28,10 +27,8 @@ import { createSendMemory } from './memory.ts';
 import type { MobilePushMetrics } from './metrics.ts';
 import type { MobileMessage } from '../../api/mobile-push/message.ts';
 import { mobileMessage } from '../../api/mobile-push/message.ts';
-import { BRAKED, runRound } from './round.ts';
 import type { ListedRow, OpenedRow, PendingSend, SendRow, SettledRow } from './rows.ts';
 import {
-  BEGIN_ROUNDS,
   COUNT_FAILURE,
   DELETE_TOKEN,
   EXPIRED,
@@ -44,16 +41,15 @@ import {
   OPEN_JOB,
   SETTLE_JOB,
 } from './rows.ts';
-import { withHeartbeats } from '../heartbeat.ts';
 import { isPostgresAway, isPostgresRefusal, query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 
-/** Most sends of a job that are steered one by one. Few users have more than a handful of devices. */
+/** Sends of a job that are under way concurrently. Few users have more than a handful of devices. */
 const SENDS_PER_PAGE = 100;
 /** Rows of one statement, however many devices a user has. */
 const BATCH_SIZE = 1_000;
-/** A round ends well before a process that stops is killed, and its job sees to replays and cancellations between two. */
-const ROUND_MS = 20_000;
+/** The code of a send that the brake held up. */
+const BRAKED = 'braked';
 
 export interface MobilePushResources {
   db: Pool;
@@ -66,8 +62,6 @@ export interface MobilePushResources {
     sendAttempts: number;
     /** Between two attempts when FCM does not say when, ms. */
     sendIntervalMs: number;
-    /** How long one round of a job with many devices goes on, ms. Default 20 s. */
-    roundMs?: number;
   };
 }
 
@@ -79,7 +73,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
 
   return {
     /**
-     * Begins a run: lists what it has to send. Each order gives what failed before a fresh budget, once.
+     * Begins a run, or its next page: lists what is to be sent. Each order gives what failed before a fresh budget, once.
      *
      * @throws ApplicationFailure `MobileJobNotFound`, not retried; of PostgreSQL.
      */
@@ -121,34 +115,6 @@ export function createMobilePushActivities(resources: MobilePushResources) {
     async sendToDevice(key: SendKey): Promise<SendResult> {
       return sendOnce(key);
     },
-
-    /**
-     * Prepares the sends of a job that has more devices than one page.
-     *
-     * @throws ApplicationFailure of PostgreSQL.
-     */
-    async beginRounds(jobId: string): Promise<void> {
-      let begun: number;
-      do [{ begun }] = (await query(db, BEGIN_ROUNDS, [jobId, BATCH_SIZE])) as [{ begun: number }];
-      while (begun === BATCH_SIZE);
-    },
-
-    /**
-     * Makes the attempts that are due of a job with many devices, for as long as a round takes: `SLOTS` concurrently, and
-     * a slot that is free gets the next, so that a device that waits for its next attempt holds up no other device.
-     *
-     * @throws ApplicationFailure of PostgreSQL.
-     */
-    sendRound: (jobId: string): Promise<SendRound> =>
-      withHeartbeats(() =>
-        runRound({
-          db,
-          jobId,
-          send: sendOnce,
-          signal: Context.current().cancellationSignal,
-          roundMs: settings.roundMs ?? ROUND_MS,
-        }),
-      ),
 
     /** Writes down a success that could not be written down when it came. @throws ApplicationFailure of PostgreSQL. */
     recordSent: markSent,

@@ -127,60 +127,6 @@ export const FIND_TOKEN = {
 };
 
 /**
- * $1 job id, $2 rows at most. A job of many devices is sent in rounds: each send has the time of its next attempt, until it
- * has ended.
- */
-export const BEGIN_ROUNDS = {
-  name: 'begin_mobile_rounds',
-  text: `
-    WITH begun AS (
-      UPDATE notifications.notification_sends
-         SET due_at = clock_timestamp()
-       WHERE job_id = $1 AND device_token_id IN (
-               SELECT device_token_id FROM notifications.notification_sends
-                WHERE job_id = $1 AND status = 'pending' AND due_at IS NULL
-                LIMIT $2
-             )
-      RETURNING 1
-    )
-    SELECT count(*)::int AS begun FROM begun`,
-};
-
-/** $1 job id, $2 ms for which no other process gets them, $3 rows at most. */
-export const CLAIM_SENDS = {
-  name: 'claim_mobile_sends',
-  text: `
-    UPDATE notifications.notification_sends
-       SET due_at = clock_timestamp() + $2::bigint * interval '1 millisecond'
-     WHERE job_id = $1 AND device_token_id = ANY (ARRAY(
-             SELECT device_token_id FROM notifications.notification_sends
-              WHERE job_id = $1 AND status = 'pending' AND due_at <= clock_timestamp()
-              ORDER BY due_at
-              LIMIT $3
-                FOR UPDATE SKIP LOCKED
-           ))
-    RETURNING device_token_id`,
-};
-
-/** $1 job id, $2 token id, $3 ms until its next attempt. */
-export const POSTPONE_SEND = {
-  name: 'postpone_mobile_send',
-  text: `
-    UPDATE notifications.notification_sends
-       SET due_at = clock_timestamp() + $3::bigint * interval '1 millisecond'
-     WHERE ${KEY} AND status = 'pending'`,
-};
-
-/** $1 job id. Null when no send is left. */
-export const NEXT_DUE = {
-  name: 'find_next_due_mobile_send',
-  text: `
-    SELECT ceil(extract(epoch FROM min(due_at) - clock_timestamp()) * 1000)::float8 AS due_in_ms
-      FROM notifications.notification_sends
-     WHERE job_id = $1 AND status = 'pending' AND due_at IS NOT NULL`,
-};
-
-/**
  * $1 job id, $2 token id, $3 FCM's name of the message. Whatever was written meanwhile: FCM has it. Returns the push id,
  * nothing when the row says it already.
  */
@@ -194,7 +140,7 @@ export const MARK_SENT = {
     RETURNING push_id AS "pushId"`,
 };
 
-/** $1 job id, $2 token id, $3 code, $4 ms until its next attempt: for those who look, and for a job that is sent in rounds. */
+/** $1 job id, $2 token id, $3 code, $4 ms until its next attempt, for operators. */
 export const COUNT_FAILURE = {
   name: 'count_mobile_send_failure',
   text: `

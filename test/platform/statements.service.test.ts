@@ -31,7 +31,7 @@ import {
  */
 const PART = `
   begin_daily_callbacks begin_hourly_callbacks find_callback_orphans next_callback_retry
-  find_next_due_mobile_send settle_mobile_job
+  settle_mobile_job
   are_outcomes_left
   are_subscription_events_left begin_token_deletion_attempt
   count_silent_routers drop_token_deletion ensure_subscription_agent insert_subscription_event list_due_subscription_servers
@@ -45,7 +45,7 @@ const BY_KEY = `
   record_failure record_malformed_intent
 
   count_mobile_send_failure delete_device_token end_gone_users end_mobile_send find_device_token load_mobile_send
-  mark_mobile_send_sent postpone_mobile_send give_up_mobile_job record_malformed_mobile_job record_mobile_job`;
+  mark_mobile_send_sent give_up_mobile_job record_malformed_mobile_job record_mobile_job`;
 
 /** Of what operators and clients ask for. */
 const OPERATOR = `

@@ -49,8 +49,8 @@ export const mobileReplay = (jobId: string, userId: string, request: MobileRepla
 /** Input of a job's workflow; what is to be shown stays in PostgreSQL. */
 export interface MobilePushInput extends MobileReplayRequest {
   jobId: string;
-  /** The run before sent in rounds; this one continues them, with a replay that was ordered meanwhile. */
-  isInRounds?: boolean;
+  /** The run before has opened the job so; this one continues, with a replay that was ordered meanwhile. */
+  openedBy?: string;
 }
 
 /** Final states of a job. */
@@ -89,20 +89,10 @@ export interface OpenOrder {
 /** Sends that have not been settled yet. */
 export interface OpenSends {
   deviceTokenIds: string[];
-  /** There are more: they are sent in rounds. */
+  /** There are more, for the next page. */
   hasMore: boolean;
   /** Nothing can be sent. */
   stopCode?: 'user_id_refused';
-}
-
-/** What a round of a job with many devices leaves to do. */
-export interface SendRound {
-  /** ms until the next attempt is due; absent when no send is left. */
-  dueInMs?: number;
-  /** FCM has these, PostgreSQL does not know yet. */
-  unrecorded: { deviceTokenId: string; messageId: string }[];
-  /** Why a send waits for its next attempt: FCM's code, or `braked`. */
-  code?: string;
 }
 
 /** How one send ended. */

@@ -11,8 +11,7 @@
  *   failed --> pending: replay
  * ```
  *
- * A user with more than a page of devices is served in rounds, which the same diagram describes: the first attempts and
- * the later ones of all devices in the order in which they are due.
+ * A user with more than a page of devices is served page by page: the next page begins when each send of the page has ended.
  *
  * The rows in PostgreSQL are the truth about a job and its sends: a send that succeeded is never made again, whatever
  * is replayed or reset. Histories hold ids only.
@@ -51,11 +50,9 @@ import { MOBILE_REPLAY_SIGNAL } from './contract.ts';
 import { detailsOf } from '../details.ts';
 import { isHistoryLong } from '../long-lived.ts';
 import { keyword } from '../search-attributes.ts';
-import { DATABASE, FIRST_SEND, FIRST_TRY, SEND, SEND_ROUND } from '../policies.ts';
+import { DATABASE, FIRST_SEND, FIRST_TRY, SEND } from '../policies.ts';
 
 const MAX_REQUESTED_BY = 200;
-/** Of a run that sends in rounds: a quarter of an hour, in which little is to be replayed by another process. */
-const MAX_EVENTS = 300;
 
 type Activities = ActivityInterfaceFor<MobilePushActivities>;
 
@@ -63,7 +60,6 @@ const firstTry = proxyLocalActivities<MobilePushActivities>(FIRST_TRY);
 const firstSend = proxyLocalActivities<MobilePushActivities>(FIRST_SEND);
 const durable = proxyActivities<MobilePushActivities>(DATABASE);
 const persistent = proxyActivities<MobilePushActivities>(SEND);
-const rounds = proxyActivities<MobilePushActivities>(SEND_ROUND);
 
 /**
  * Sends one job to all devices of its user.
@@ -75,15 +71,15 @@ const rounds = proxyActivities<MobilePushActivities>(SEND_ROUND);
 export async function mobilePush(input: MobilePushInput): Promise<MobilePushResult> {
   const { jobId } = input;
   const replays = listenForReplays(input);
-  let isInRounds = input.isInRounds ?? false;
+  let { openedBy } = input;
   for (let opening = 0; ; opening += 1) {
     const end = await deliverJob(jobId, async (end) => {
-      if (isInRounds) return sendInRounds(jobId, replays, end);
+      if (openedBy !== undefined) return sendJob({ jobId, openedBy }, replays, end);
       const { requestedBy, orderId = `${workflowInfo().runId}/${opening}` } = replays.next();
       return sendJob({ jobId, openedBy: orderId, requestedBy }, replays, end);
     });
     if (!isReplayable(end) || !replays.isOrdered()) return conclude(end);
-    isInRounds = false;
+    openedBy = undefined;
   }
 }
 
@@ -110,51 +106,33 @@ async function deliverJob(jobId: string, work: (end: SendsEnd) => Promise<void>)
   throw cancelled;
 }
 
-/** The devices of a job: one by one when they are few, otherwise in rounds. */
-async function sendJob(order: OpenOrder, replays: Replays, end: SendsEnd): Promise<void> {
-  const { jobId } = order;
-  const open = await surely((activities) => activities.openJob(order));
-  if (open.stopCode !== undefined) end.stopCode = open.stopCode;
-  end.listed = open.deviceTokenIds.length;
-  if (!open.hasMore) return sendToAll(jobId, open.deviceTokenIds);
-  await surely((activities) => activities.beginRounds(jobId));
-  return sendInRounds(jobId, replays, end);
-}
-
 /**
- * Many devices cost as much history as few: an activity makes what attempts are due, and the rows know the rest.
+ * Sends a job page by page. What a page has sent is not listed again.
  *
- * @throws ContinueAsNew when the history has become long; the next run goes on here.
+ * @throws ContinueAsNew when the history has become long; the next run goes on with the opening.
  */
-async function sendInRounds(jobId: string, replays: Replays, end: SendsEnd): Promise<void> {
-  // Rounds begin with at least one listed page.
-  end.listed ??= 1;
+async function sendJob(order: OpenOrder, replays: Replays, end: SendsEnd): Promise<void> {
+  const { jobId, openedBy } = order;
+  let page = await surely((activities) => activities.openJob(order));
   for (;;) {
-    const { dueInMs, unrecorded, code } = await rounds.sendRound(jobId);
-    await CancellationScope.nonCancellable(async () => {
-      for (const { deviceTokenId, messageId } of unrecorded) {
-        await durable.recordSent({ jobId, deviceTokenId }, messageId);
-      }
-    });
-    if (dueInMs === undefined) return;
-    if (code !== undefined) {
-      markRetrying(code);
-      const at = new Date(Date.now() + dueInMs).toISOString();
-      setCurrentDetails(`Many devices; the next attempt at ${at}, the last: \`${code}\`.`);
+    const { deviceTokenIds, hasMore, stopCode } = page;
+    if (stopCode !== undefined) end.stopCode = stopCode;
+    end.listed = Math.max(end.listed ?? 0, deviceTokenIds.length);
+    await sendPage(jobId, deviceTokenIds);
+    if (!hasMore) return;
+    if (isHistoryLong() && !CancellationScope.current().consideredCancelled) {
+      await continueAsNew<typeof mobilePush>({ jobId, openedBy, ...replays.next() });
     }
-    if (dueInMs > 0) await sleep(dueInMs, { summary: 'before the next attempt' });
-    if (isHistoryLong(MAX_EVENTS) && !CancellationScope.current().consideredCancelled) {
-      await continueAsNew<typeof mobilePush>({ jobId, isInRounds: true, ...replays.next() });
-    }
+    page = await surely((activities) => activities.openJob({ jobId, openedBy }));
   }
 }
 
 /**
- * The sends of one job: all concurrently, each with its own attempts, until all are settled.
+ * The sends of a page: all concurrently, each with its own attempts, until all are settled.
  *
  * @throws CancelledFailure when an operator cancelled the job; the sends are over all the same.
  */
-async function sendToAll(jobId: string, deviceTokenIds: string[]): Promise<void> {
+async function sendPage(jobId: string, deviceTokenIds: string[]): Promise<void> {
   /** Why each device waits, by the id of its token. */
   const waiting = new Map<string, string>();
   const made = await Promise.allSettled(deviceTokenIds.map(sendTo));
