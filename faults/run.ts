@@ -102,6 +102,7 @@ async function runWith(
   let startedAt = Date.now();
   const faults: Spoiled[] = [];
   const arrivals: Arrivals = { at: [] };
+  const offered: Promise<unknown>[] = [];
   const arena: Arena = {
     ...connections,
     random,
@@ -121,7 +122,11 @@ async function runWith(
     },
     spread: (count) => spread(count, { beganAt: startedAt, overMs: options.seconds * 1_000 }),
     persist: (what, call) => attempted(what, call, PERSIST_LIMIT_MS),
-    offer: (call) => Promise.race([call().catch(() => undefined), sleep(OFFER_LIMIT_MS, undefined)]),
+    offer(call) {
+      const result = call().catch(() => undefined);
+      offered.push(result);
+      return Promise.race([result, sleep(OFFER_LIMIT_MS, undefined)]);
+    },
     until: (what, probe) =>
       attempted(
         what,
@@ -220,6 +225,8 @@ async function runWith(
   report(`All is published after ${seconds(loadedAt - startedAt)} s; waiting for it to be done`);
   userService.heal();
   await Promise.all(services.map((service) => service.ready()));
+  // A call that nobody waits for any more may still be carried out, and change what was judged to be done.
+  await Promise.race([Promise.all(offered), sleep(STANDSTILL_LIMIT_MS)]);
   /** Why a kind of work did not come to an end; what arrived is judged all the same. */
   const unsettled = new Map<string, string>();
   for (const work of works) {
