@@ -235,19 +235,6 @@ function unusableReason(unusable: ReadonlyMap<string, string>): string {
   return [...named, ...(more > 0 ? [`${more} more recipients are like that`] : [])].join('; ');
 }
 
-/** What the row of a route keeps: of the window that it has closed, if it has, and the position of what it carries in the contents. */
-export interface ClosedWindow {
-  window?: string;
-  upTo?: number;
-  /** Epoch ms. */
-  at?: number;
-  /** Intents of the window. */
-  count?: number;
-  /** The notification whose payload it carries. */
-  newest?: string;
-  content?: number;
-}
-
 /** A row of `notification.routes` as acceptance creates it. */
 export interface RouteSlot {
   routeId: string;
@@ -260,8 +247,6 @@ export interface RouteSlot {
   /** Why a slot of the type's channels is skipped, as a mark and for people. */
   mark?: SkipReason;
   problem?: string;
-  /** Of a slot that closes a window. */
-  collapse?: ClosedWindow;
 }
 
 /**

@@ -9,138 +9,124 @@
 import type { Pool, PoolClient } from 'pg';
 import type { Catalog } from '../../api/intent/catalog.ts';
 import type { Intent } from '../../api/intent/entry.ts';
-import { expiryOf, windowsOf } from '../../api/intent/entry.ts';
+import { expiryOf } from '../../api/intent/entry.ts';
 import { forgottenKeySql } from '../../api/intent/forgotten.ts';
 import { query } from '../postgres.ts';
-import type { ClosedWindow, RouteSlot } from './audience.ts';
+import type { RouteSlot } from './audience.ts';
 import { EARLIER } from './entries.ts';
 
 /** Intents of a window that are looked into, the newest. */
 const MOST_IN_WINDOW = 10_000;
 
-/** An intent whose windows are closed. */
+/** A slot, with what its row keeps of the window that it closes, and the position of what it carries in the contents. */
+export type ClosingSlot = RouteSlot & { collapse?: Partial<ClosedWindow> & { content?: number } };
+
+interface ClosedWindow {
+  window: string;
+  upTo: number;
+  /** Epoch ms. */
+  at: number;
+  /** Intents of the window. */
+  count: number;
+  /** The notification whose payload it carries. */
+  newest: string;
+}
+
+/** A window of an intent. */
+interface FoundWindow {
+  /** As routes name the user; null: all administrators. */
+  recipient: string | null;
+  /** The notification whose route has closed it before. */
+  carrier: string | null;
+  /** Null when nothing in it is worth sending any more. */
+  closed: ClosedWindow | null;
+  /** Of the intents to carry, the newest first. */
+  payloads: string[];
+  /** When the last of these expires, epoch ms; null: never. */
+  expires_at_ms: number | null;
+}
+
+/** How the routes of an intent close its windows. */
 export interface Closing {
-  /** It expires when the last of what its routes carry does. */
-  intent: Intent;
+  /** When the last of what they carry expires, epoch ms. */
+  expiresAtMs: number | undefined;
   contents: string[];
-  slotOf(slot: RouteSlot): RouteSlot;
+  slotOf(slot: RouteSlot): ClosingSlot;
 }
 
 /**
  * Finds what is in the windows of an intent, within the transaction that accepts it. Until its end no other transaction closes
- * a window of the same type and key.
+ * one of them.
  *
- * @returns nothing for one without windows. @throws ApplicationFailure of PostgreSQL.
+ * @throws ApplicationFailure of PostgreSQL.
  */
-export async function findWindows(
+export async function closeWindows(
   client: Pool | PoolClient,
   catalog: Catalog,
   intent: Intent,
-): Promise<WindowRow[]> {
-  const windows = windowsOf(catalog, intent);
-  if (!windows) return [];
-  await query(client, LOCK_WINDOWS, [windows.group]);
-  return query<WindowRow>(client, FIND_WINDOWS, [
-    intent.notificationId,
-    catalog.types.get(intent.notificationType)?.expiresAfterMs ?? null,
-    windows.digest?.items ?? 1,
-    windows.digest?.bytes ?? 0,
-  ]);
-}
-
-interface WindowRow {
-  position: number;
-  /** The notification whose route has closed the window before. */
-  carrier: string | null;
-  at: number;
-  up_to: number | null;
-  count: number;
-  window_id: string;
-  /** The newest first. */
-  items: Item[] | null;
-}
-
-interface Item {
-  notificationId: string;
-  payloadJson: string;
-  expiresAtMs: number | null;
-}
-
-/** What a digest adds to the newest payload. */
-export interface Digest {
-  /** The oldest first. */
-  items: object[];
-  items_omitted: number;
-}
-
-/** @param items the newest first, of so many in the window. */
-function digestOf(items: readonly Pick<Item, 'payloadJson'>[], count: number): string {
-  const payloads = items.map(({ payloadJson }) => JSON.parse(payloadJson) as object);
-  const digest: Digest = { items: payloads.toReversed(), items_omitted: count - payloads.length };
-  return JSON.stringify({ ...payloads[0], ...digest });
-}
-
-/** @param rows its windows. */
-export function closingOf(catalog: Catalog, intent: Intent, rows: readonly WindowRow[]): Closing {
-  const digest = catalog.types.get(intent.notificationType)?.collapse?.digest;
+): Promise<Closing> {
+  const { collapse, expiresAfterMs = null } = catalog.types.get(intent.notificationType) ?? {};
+  const { items = 1, bytes = 0 } = collapse?.digest ?? {};
+  await query(client, LOCK_WINDOWS, [intent.notificationId]);
+  const values = [intent.notificationId, expiresAfterMs, items, bytes];
+  const windows = await query<FoundWindow>(client, FIND_WINDOWS, values);
+  const ends = windows.flatMap((window) => (window.closed ? [window.expires_at_ms ?? Infinity] : []));
+  const lastEnd = ends.length === 0 ? expiryOf(catalog, intent) : Math.max(...ends);
   const contents: string[] = [];
-  const expiries = new Map<number, number>();
-  // Of a digest type each delivery has items, also without a window.
-  const alone = digest ? carrying(digestOf([intent], 1)) : {};
-  const slots = new Map(rows.map((row): [number, Partial<RouteSlot>] => [row.position, slotOfWindow(row)]));
-  const refs = new Map(intent.recipientUserIds.map((id, index) => [`user:${id}`, index]));
-  const slotOf = (slot: RouteSlot): RouteSlot =>
-    slot.status === 'skipped' ? slot : { ...slot, ...(slots.get(refs.get(slot.recipientRef) ?? 0) ?? alone) };
-  const { expiresAtMs: _, ...rest } = intent;
-  const last = Math.max(
-    ...expiries.values(),
-    ...(expiries.size === 0 ? [expiryOf(catalog, intent) ?? Infinity] : []),
-  );
-  return { intent: last === Infinity ? rest : { ...rest, expiresAtMs: last }, contents, slotOf };
+  return { expiresAtMs: lastEnd === Infinity ? undefined : lastEnd, contents, slotOf };
 
-  function carrying(content: string, closed?: ClosedWindow): Partial<RouteSlot> {
-    if (!contents.includes(content)) contents.push(content);
-    return { collapse: { ...closed, content: contents.indexOf(content) } };
-  }
-
-  function slotOfWindow({ position, carrier, items, ...row }: WindowRow): Partial<RouteSlot> {
-    if (carrier !== null)
+  function slotOf(slot: RouteSlot): ClosingSlot {
+    if (slot.status === 'skipped') return slot;
+    const window = windows.find(({ recipient }) => (recipient ?? slot.recipientRef) === slot.recipientRef);
+    if (window?.carrier) {
+      const problem = `notification ${window.carrier} carries the newest of its window`;
+      return { ...slot, status: 'skipped', mark: 'collapsed', problem };
+    }
+    // The record expires with what other routes carry.
+    if (window?.closed === null && ends.length > 0)
       return {
-        ...{ status: 'skipped', mark: 'collapsed' },
-        problem: `notification ${carrier} carries the newest of its window`,
+        ...slot,
+        status: 'skipped',
+        mark: 'expired',
+        problem: 'nothing of its window is worth sending',
       };
-    // It has expired, and nothing else is in the window.
-    if (row.up_to === null || items === null) return alone;
-    expiries.set(position, Math.max(...items.map(({ expiresAtMs }) => expiresAtMs ?? Infinity)));
-    const [newest] = items as [Item];
-    const closed = {
-      ...{ window: row.window_id, upTo: row.up_to, at: row.at, count: row.count },
-      newest: newest.notificationId,
-    };
-    if (digest) return carrying(digestOf(items, row.count), closed);
-    return newest.notificationId === intent.notificationId
-      ? { collapse: closed }
-      : carrying(newest.payloadJson, closed);
+    // Of a digest type each delivery has items, also without a window.
+    const payloads = window?.closed ? window.payloads : [intent.payloadJson];
+    const content = collapse?.digest ? digestOf(payloads, window?.closed?.count ?? 1) : payloads[0]!;
+    if (content === intent.payloadJson) return window?.closed ? { ...slot, collapse: window.closed } : slot;
+    if (!contents.includes(content)) contents.push(content);
+    return { ...slot, collapse: { count: 1, ...window?.closed, content: contents.indexOf(content) } };
   }
 }
 
-/** Of locks, beside the hash of type and key. */
+/** @returns the newest payload, with all of them, the oldest first. @param payloads the newest first, of so many in the window. */
+function digestOf(payloads: readonly string[], count: number): string {
+  const items = payloads.map((text) => JSON.parse(text) as object);
+  return JSON.stringify({ ...items[0], items: items.toReversed(), items_omitted: count - items.length });
+}
+
+/** Of locks, beside the hash of the window. */
 const LOCK = 0x77_69_6e;
 
-/** $1 type with key. */
+/** In one order by all transactions. $1 notification. */
 const LOCK_WINDOWS = {
   name: 'lock_windows',
-  text: `SELECT pg_advisory_xact_lock(${LOCK}, hashtext($1))`,
+  text: `
+    SELECT pg_advisory_xact_lock(${LOCK}, hash)
+      FROM (SELECT hashtext(unnest(windows)) AS hash
+              FROM notification.intents
+             WHERE notification_id = $1
+             ORDER BY hash) AS own`,
 };
 
 /** The time of delivery of an intent, ms. */
 const ASKED_AT = (intent: string) => `coalesce((${intent}.entry ->> 'deliverAtMs')::bigint, 0)`;
 
 /** The route that has closed a window with an intent in it. */
-const CARRIER = (window: string, intent: string) => `
+const CARRIER = (intent: string) => `
          SELECT route.notification_id
            FROM notification.routes AS route
-          WHERE collapse IS NOT NULL AND collapse ->> 'window' = ${window}
+          WHERE collapse IS NOT NULL AND collapse ->> 'window' = window_id
             AND (collapse ->> 'upTo')::bigint >= ${intent}.read_number
             AND (collapse ->> 'at')::bigint >= ${ASKED_AT(intent)}
           LIMIT 1`;
@@ -152,12 +138,12 @@ const CARRIER = (window: string, intent: string) => `
 const FIND_WINDOWS = {
   name: 'find_windows',
   text: `
-    SELECT (position - 1)::int AS position, carrier.notification_id AS carrier, at, window_id,
-           coalesce(count, 0)::int AS count, up_to::float8, items
-      FROM (SELECT floor(extract(epoch FROM statement_timestamp()) * 1000)::float8 AS at) AS moment
+    SELECT 'user:' || (own.entry -> 'recipientUserIds' ->> (position - 1)::int) AS recipient,
+           carrier.notification_id AS carrier, closed, payloads, expires_at_ms
+      FROM (SELECT floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint AS at) AS moment
       JOIN notification.intents AS own ON own.notification_id = $1 AND own.status = 'open'
      CROSS JOIN unnest(own.windows) WITH ORDINALITY AS one (window_id, position)
-      LEFT JOIN LATERAL (${CARRIER('window_id', 'own')}) AS carrier ON true
+      LEFT JOIN LATERAL (${CARRIER('own')}) AS carrier ON true
       LEFT JOIN LATERAL (
            WITH member AS MATERIALIZED (
              SELECT notification_id, read_number, expires_at_ms
@@ -169,20 +155,24 @@ const FIND_WINDOWS = {
                       ORDER BY read_number DESC
                       LIMIT ${MOST_IN_WINDOW}) AS intent
               WHERE ${ASKED_AT('intent')} <= at AND coalesce(expires_at_ms > at, true)
-                AND NOT EXISTS (${CARRIER('window_id', 'intent')})
+                AND NOT EXISTS (${CARRIER('intent')})
                 AND NOT EXISTS (${EARLIER})
                 AND NOT EXISTS (
                     SELECT FROM notification.records AS owner
                      WHERE owner.producer = intent.producer
                        AND owner.idempotency_key IN (intent.idempotency_key, ${forgottenKeySql('intent.idempotency_key')}))
+           ), total AS (
+             SELECT count(*) AS count, max(read_number) AS up_to FROM member
            )
-           SELECT (SELECT count(*) FROM member) AS count, (SELECT max(read_number) FROM member) AS up_to,
-                  (SELECT json_agg(json_build_object('notificationId', notification_id, 'payloadJson', payload,
-                                                     'expiresAtMs', expires_at_ms) ORDER BY nth)
-                     FROM (SELECT *, sum(octet_length(payload)) OVER (ORDER BY nth) AS size
-                             FROM (SELECT notification_id, expires_at_ms, entry ->> 'payloadJson' AS payload,
-                                          row_number() OVER (ORDER BY newest.read_number DESC) AS nth
-                                     FROM (SELECT * FROM member ORDER BY read_number DESC LIMIT $3::int) AS newest
-                                     JOIN notification.intents AS source USING (notification_id)) AS numbered) AS sized
-                    WHERE nth = 1 OR size <= $4::int) AS items) AS member ON carrier.notification_id IS NULL`,
+           SELECT json_build_object('window', window_id, 'upTo', min(up_to), 'at', at, 'count', min(count),
+                                    'newest', (array_agg(notification_id ORDER BY read_number DESC))[1]) AS closed,
+                  array_agg(payload ORDER BY read_number DESC) AS payloads,
+                  CASE WHEN every(expires_at_ms IS NOT NULL) THEN max(expires_at_ms)::float8 END AS expires_at_ms
+             FROM (SELECT member.*, entry ->> 'payloadJson' AS payload,
+                          sum(octet_length(entry ->> 'payloadJson')) OVER (ORDER BY read_number DESC) AS size
+                     FROM (SELECT * FROM member ORDER BY read_number DESC LIMIT $3::int) AS member
+                     JOIN notification.intents USING (notification_id, read_number)) AS newest
+            CROSS JOIN total
+            WHERE read_number = up_to OR size <= $4::int
+           HAVING count(*) > 0) AS found ON carrier.notification_id IS NULL`,
 };

@@ -13,7 +13,7 @@ import { forgottenKeySql } from '../../api/intent/forgotten.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { IntentContent } from '../../api/intent/fingerprint.ts';
 import { differingFields } from '../../api/intent/fingerprint.ts';
-import { MAX_TIMESTAMP_MS, expiryOf, windowsOf } from '../../api/intent/entry.ts';
+import { MAX_TIMESTAMP_MS, expiryOf } from '../../api/intent/entry.ts';
 import { ACCEPTANCE_DEFERRED } from '../../workflows/failures.ts';
 import type {
   Acceptance,
@@ -25,10 +25,10 @@ import { MAX_CHILDREN_PER_PARENT } from '../../workflows/intent/contract.ts';
 import { columnsOf, query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import { inTransaction } from '../transactions.ts';
-import type { Audience, RouteSlot } from './audience.ts';
+import type { Audience } from './audience.ts';
 import { materializeRoutes } from './audience.ts';
-import type { Closing } from './collapse.ts';
-import { closingOf, findWindows } from './collapse.ts';
+import type { ClosingSlot } from './collapse.ts';
+import { closeWindows } from './collapse.ts';
 import { EARLIER } from './entries.ts';
 import { handOff, handOffKey } from './hand-off.ts';
 import type { IntentResources } from './resources.ts';
@@ -136,9 +136,9 @@ export interface ToInsert {
   audience: Audience;
 }
 
-/** @returns groups to insert: an intent with windows has a transaction to itself, since it may have them in common with others. */
-export function insertedTogether(catalog: Catalog, items: readonly ToInsert[]): ToInsert[][] {
-  const isAlone = ({ intent }: ToInsert) => windowsOf(catalog, intent) !== undefined;
+/** @returns groups to insert: an intent of a type with windows has a transaction to itself, since others may have the same. */
+export function insertedTogether({ types }: Catalog, items: readonly ToInsert[]): ToInsert[][] {
+  const isAlone = ({ intent }: ToInsert) => types.get(intent.notificationType)?.collapse !== undefined;
   return [items.filter((item) => !isAlone(item)), ...items.filter(isAlone).map((item) => [item])];
 }
 
@@ -159,7 +159,7 @@ type InsertOptions = Pick<IntentResources, 'catalog' | 'redis'> &
  * Writes records and routes, all or nothing: usually in one statement, and those of a large audience in several of one
  * transaction, as windows are closed. Of two with one idempotency key the first has it.
  *
- * @param items one alone, if it has windows.
+ * @param items one alone, if its type has windows.
  * @returns those that are accepted now, by notification id. Of the others nothing is written: they are decided, their
  * idempotency key is taken, or an earlier intent waits for it.
  * @throws ApplicationFailure of PostgreSQL, or `AcceptanceDeferred` when Redis does not answer about a type with a throttle.
@@ -170,19 +170,21 @@ export async function insertRecords(
   { catalog, budgets, idempotencyTtlMs, redis }: InsertOptions,
 ): Promise<Map<string, AcceptedNow>> {
   if (items.length === 0) return new Map();
-  const collapses = items.some(({ intent }) => windowsOf(catalog, intent));
+  const [{ intent: only }] = items as [ToInsert];
+  const collapses = catalog.types.get(only.notificationType)?.collapse !== undefined;
   const parts = items.map(({ audience }) => partsOf(audience));
   const throttles = throttleColumns(catalog, items);
 
   const insert = async (client: Pool | PoolClient): Promise<Map<string, AcceptedNow>> => {
-    const windows = collapses ? await findWindows(client, catalog, items[0]!.intent) : [];
+    const closing = collapses ? await closeWindows(client, catalog, only) : undefined;
     const records = items.map(({ intent }, index): ToRecord => {
       const [first, ...rest] = parts[index]!;
-      return { intent, closing: closingOf(catalog, intent, windows), first: first!, rest, slots: [] };
+      return { intent, first: first!, rest, slots: [] };
     });
     const slotsOf = async (record: ToRecord, part: Audience): Promise<SlotOfRecord[]> => {
       const { notificationId, notificationType } = record.intent;
-      const slots = materializeRoutes(catalog, notificationType, part, budgets).map(record.closing.slotOf);
+      const all = materializeRoutes(catalog, notificationType, part, budgets);
+      const slots = closing ? all.map(closing.slotOf) : all;
       record.slots.push(...slots);
       const isThrottled = catalog.types.get(notificationType)?.throttle !== undefined;
       const handedOff = isThrottled ? await findHandedOff(redis, notificationId, slots) : undefined;
@@ -197,8 +199,8 @@ export async function insertRecords(
     const values = [
       records.map(({ intent }) => intent.notificationId),
       records.map(({ intent }) => isoOf(intent.occurredAtMs)),
-      records.map(({ closing }) => isoOf(expiryOf(catalog, closing.intent))),
-      records.map(({ closing: { contents } }) => (contents.length === 0 ? null : `[${contents.join(',')}]`)),
+      records.map(({ intent }) => isoOf(closing ? closing.expiresAtMs : expiryOf(catalog, intent))),
+      records.map(() => (closing?.contents.length ? `[${closing.contents.join(',')}]` : null)),
       idempotencyTtlMs,
       ...slotColumns(firstSlots.flat()),
       complete.map(({ intent }) => intent.notificationId),
@@ -232,27 +234,23 @@ interface Throttled {
 
 interface ToRecord {
   intent: Intent;
-  closing: Closing;
   /** Its audience, in parts: the routes of the first one are written with the record. */
   first: Audience;
   rest: Audience[];
   /** As far as they are written. */
-  slots: RouteSlot[];
+  slots: ClosingSlot[];
 }
 
-interface SlotOfRecord extends RouteSlot {
-  notificationId: string;
-  wasHandedOff: boolean;
-}
+type SlotOfRecord = ClosingSlot & { notificationId: string; wasHandedOff: boolean };
 
 /** @returns those that were handed off before PostgreSQL fell back: no throttle skips them. */
 async function findHandedOff(
   redis: Redis,
   notificationId: string,
-  slots: readonly RouteSlot[],
-): Promise<Set<RouteSlot>> {
+  slots: readonly ClosingSlot[],
+): Promise<Set<ClosingSlot>> {
   const open = slots.filter(({ status }) => status === 'pending');
-  const keyOf = ({ collapse, routeId }: RouteSlot) =>
+  const keyOf = ({ collapse, routeId }: ClosingSlot) =>
     handOffKey(collapse?.newest ?? notificationId, routeId, 0);
   try {
     const entries = await handOff.entriesOf(redis, open.map(keyOf));

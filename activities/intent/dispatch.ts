@@ -91,7 +91,6 @@ export function createDispatcher(resources: DispatchResources) {
     /** Intents whose time has come are dispatched from now on, too. */
     release() {
       mostReleased = MOST_RELEASED;
-      awake.resolve();
     },
     /** Intents that were dispatched so far. */
     get dispatched() {

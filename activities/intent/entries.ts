@@ -2,11 +2,11 @@
  * Rows of the intents that a stream has brought. The reader writes them in the statement that moves its offset behind their
  * entries, so PostgreSQL never knows of one without the other, also when it falls back to an earlier state.
  */
+import { hash } from 'node:crypto';
 import type { Pool } from 'pg';
 import type { Catalog } from '../../api/intent/catalog.ts';
 import { isUrgentType } from '../../api/intent/catalog.ts';
 import type { Intent, MalformedIntent } from '../../api/intent/entry.ts';
-import { windowsOf } from '../../api/intent/entry.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import { KEYS_OF_ENTRY } from '../../api/intent/forgotten.ts';
 import { STREAM_START } from '../../api/stream-ids.ts';
@@ -141,6 +141,20 @@ function valuesOf(catalog: Catalog, intents: readonly Intent[]): unknown[] {
     windows.map((one) => one?.windowMs ?? null),
     windows.map((one) => (one ? `{${one.ids.join(',')}}` : null)),
   ];
+}
+
+/** An intent to more recipients has no windows: they bound the statement that closes windows. */
+const MAX_COLLAPSED_RECIPIENTS = 100;
+
+/** @returns one id for each user, or one for all administrators: a hash of recipient, type and key. */
+function windowsOf({ types }: Catalog, { notificationType, recipientUserIds, payloadJson }: Intent) {
+  const collapse = types.get(notificationType)?.collapse;
+  if (!collapse || recipientUserIds.length > MAX_COLLAPSED_RECIPIENTS) return undefined;
+  const payload = JSON.parse(payloadJson) as Record<string, unknown>;
+  const group = [notificationType, ...collapse.key.map((name) => payload[name])];
+  const recipients = recipientUserIds.length === 0 ? [null] : recipientUserIds;
+  const ids = recipients.map((recipient) => hash('md5', JSON.stringify([recipient, ...group])));
+  return { windowMs: collapse.windowMs, ids };
 }
 
 /**

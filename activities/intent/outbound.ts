@@ -4,7 +4,6 @@ import type { EntryField } from '../../api/intent/hand-off.ts';
 import { mailEntryFields } from '../../api/intent/mail-command.ts';
 import { encodePushPayload, gatewayEntryFields } from '../../api/intent/push-event.ts';
 import type { PublicationFailure } from '../../workflows/failures.ts';
-import type { Digest } from './collapse.ts';
 import type { IntentResources } from './resources.ts';
 import type { RouteRow } from './route-rows.ts';
 
@@ -19,41 +18,29 @@ export interface OutboundEntry {
 /** @throws Error when the stored payload does not fit the outbound contract. */
 export type Encoder = (route: RouteRow) => OutboundEntry;
 
-const contentOf = ({ contentJson, payloadJson }: RouteRow): string => contentJson ?? payloadJson;
-
-/** @returns undefined without a digest. */
-function itemCountOf({ types }: Catalog, route: RouteRow): number | undefined {
-  if (route.contentJson === null || !types.get(route.notificationType)?.collapse?.digest) return undefined;
-  const { items, items_omitted: omitted } = JSON.parse(route.contentJson) as Digest;
-  return items.length + omitted;
-}
-
 /** What many recipients get is encoded once. */
 export function createEncoder(settings: IntentResources['route'], catalog: Catalog): Encoder {
   const encoded = new Map<string, Uint8Array>();
 
-  function payloadOf(route: RouteRow): Uint8Array {
-    const { notificationType: type, contentJson } = route;
-    const key = contentJson === null ? route.notificationId : `${type} ${contentJson}`;
-    const known = encoded.get(key);
+  function payloadOf({ carriedId, notificationType, payloadJson }: RouteRow): Uint8Array {
+    const known = encoded.get(carriedId);
     if (known) return known;
-    const bytes = encodePushPayload(catalog, type, JSON.parse(contentOf(route)) as Record<string, unknown>);
-    encoded.set(key, bytes);
+    const payload = JSON.parse(payloadJson) as Record<string, unknown>;
+    const bytes = encodePushPayload(catalog, notificationType, payload);
+    encoded.set(carriedId, bytes);
     return bytes;
   }
 
   return (route) => {
     const carried = { ...route, notificationId: route.carriedId };
+    const type = catalog.types.get(route.notificationType);
     if (route.channel === 'push') {
+      const digest: EntryField[] = type?.collapse?.digest ? [['item_count', String(route.itemCount)]] : [];
       return {
         stream: settings.gatewayStream,
         maxLen: settings.gatewayMaxLen,
         failure: 'gateway_stream_publish_failed',
-        fields: gatewayEntryFields({
-          ...carried,
-          payloadBytes: payloadOf(route),
-          itemCount: itemCountOf(catalog, route),
-        }),
+        fields: [...gatewayEntryFields({ ...carried, payloadBytes: payloadOf(route) }), ...digest],
       };
     }
     return {
@@ -62,10 +49,9 @@ export function createEncoder(settings: IntentResources['route'], catalog: Catal
       fields: mailEntryFields({
         ...carried,
         // A type without a configured template uses one with its name; so does a type that left the catalog.
-        templateId: catalog.types.get(route.notificationType)?.templateId ?? route.notificationType,
+        templateId: type?.templateId ?? route.notificationType,
         email: route.email ?? '',
         locale: route.locale ?? 'en',
-        payloadJson: contentOf(route),
       }),
     };
   };

@@ -26,7 +26,7 @@ import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import { isOfLostRole, isRedisAway } from '../redis.ts';
 import type { Beginning, HeldRoute } from './hand-off.ts';
-import { handOff, handOffKey, leaseKey, voidedKey } from './hand-off.ts';
+import { handOff, leaseKey, voidedKey } from './hand-off.ts';
 import type { Encoder, OutboundEntry } from './outbound.ts';
 import { createEncoder } from './outbound.ts';
 import type { RouteResources } from './resources.ts';
@@ -34,6 +34,7 @@ import type { RouteRow } from './route-rows.ts';
 import {
   OPEN_GENERATION,
   RECORD_FAILURE,
+  handOffKeyOf,
   keyOf,
   loadEach,
   logFields,
@@ -331,10 +332,10 @@ export function failureDetails(
 const isHandedOff = (attempt: Attempt | HandedOff): attempt is HandedOff => attempt.status === 'handed_off';
 
 /** What the attempts of a route are coordinated by. */
-const keysOf = ({ notificationId, routeId, carriedId, generation }: RouteRow) => ({
-  lease: leaseKey(notificationId, routeId),
-  handOff: handOffKey(carriedId, routeId, generation),
-  voided: voidedKey(notificationId),
+const keysOf = (route: RouteRow) => ({
+  lease: leaseKey(route.notificationId, route.routeId),
+  handOff: handOffKeyOf(route),
+  voided: voidedKey(route.notificationId),
 });
 
 /** What a person should know of a route that is too late. */

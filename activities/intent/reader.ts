@@ -108,15 +108,14 @@ export function createBridgeActivities(resources: BridgeResources) {
       const bounds = { maxEntryBytes: MAX_ENTRY_BYTES, batchSize: BATCH_SIZE };
       const reading = await openStream(connection, { stream, ...bounds });
       const releaseAtMs = performance.now() + CATCH_UP_MS;
-      let isReleased = false;
+      let blockMs = 1;
       while (!stop.aborted) {
         await checkStream();
-        const blockMs = isReleased ? settings.blockMs : 1;
         const entries = await reading.readAfter(progress.offset, offsetKey(stream), blockMs);
         if (entries.length > 0) await takeEntries(stream, entries, progress, dispatcher);
-        if (isReleased || (entries.length > 0 && performance.now() < releaseAtMs)) continue;
+        if (entries.length > 0 && performance.now() < releaseAtMs) continue;
         // PostgreSQL may have fallen back: a window that ends carries the newest of what was read by then.
-        isReleased = true;
+        blockMs = settings.blockMs;
         dispatcher.release();
       }
     } catch (error) {

@@ -32,11 +32,11 @@ import { reasonOf } from '../reason.ts';
 import { watchEvery } from '../watch.ts';
 import type { LongLivedWorkflow } from '../workflows.ts';
 import { keepRunning } from '../workflows.ts';
-import { handOff, handOffKey } from './hand-off.ts';
+import { handOff } from './hand-off.ts';
 import type { IntentResources } from './resources.ts';
 import { createEncoder } from './outbound.ts';
 import type { RouteName, RouteRow } from './route-rows.ts';
-import { loadEach, logFields } from './route-rows.ts';
+import { handOffKeyOf, loadEach, logFields } from './route-rows.ts';
 
 /** Routes that are looked for together. */
 const PAGE_SIZE = 100;
@@ -220,8 +220,7 @@ export function createRepairActivities(resources: RepairResources) {
       log.error({ ...logFields(route), reason: reasonOf(error) }, 'lost entry cannot be made again');
       return undefined;
     }
-    const key = handOffKey(route.carriedId, route.routeId, route.generation);
-    const now = await handOff.restore(redis, key, route.entryId!, entry);
+    const now = await handOff.restore(redis, handOffKeyOf(route), route.entryId!, entry);
     metrics.outboundRestored({ channel: route.channel });
     log.warn(
       { ...logFields(route), entry_id: now, lost_entry_id: route.entryId },

@@ -9,6 +9,7 @@ import { ROUTE_EXPIRED } from '../../api/intent/outcome.ts';
 import { hashOfRouteRef, routeRefOf } from '../../api/ids.ts';
 import type { Locale } from '../../api/intent/mail-command.ts';
 import type { RouteKey, RouteSlice } from '../../workflows/intent/contract.ts';
+import { handOffKey } from './hand-off.ts';
 import { logFieldsOf } from './metrics.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
 import { columnsOf, query } from '../postgres.ts';
@@ -38,14 +39,15 @@ export interface RouteRow extends RouteName {
   producer: Producer;
   audienceKind: AudienceKind;
   idempotencyKey: string;
+  /** What it carries. */
   payloadJson: string;
-  /** What it carries in place of that. */
-  contentJson: string | null;
   /**
    * The notification by whose id it is handed off: that of the newest intent that it carries. PostgreSQL may forget that
    * a window was closed, and close it again with a newer one; the route and its notification may be the same then.
    */
   carriedId: string;
+  /** How many intents it stands for. */
+  itemCount: number;
   requestId: string | null;
   traceId: string | null;
   traceparent: string | null;
@@ -84,14 +86,14 @@ export async function loadEach(db: Pool, names: readonly RouteName[]): Promise<R
   return withPayload(await query<WithoutPayload>(db, LOAD_EACH, columns));
 }
 
-type WithoutPayload = Omit<RouteRow, 'payloadJson'> & { payloadJson: string | null };
+type WithoutPayload = Omit<RouteRow, 'payloadJson'> & Record<'payloadJson' | 'contentJson', string | null>;
 
-/** The first row of each notification has its payload. */
+/** The first row of each notification has its payload, and a row its own content if it carries another one. */
 function withPayload(rows: readonly WithoutPayload[]): RouteRow[] {
   let payloadJson = '';
-  return rows.map((row) => {
+  return rows.map(({ contentJson, ...row }) => {
     payloadJson = row.payloadJson ?? payloadJson;
-    return { ...row, payloadJson };
+    return { ...row, payloadJson: contentJson ?? payloadJson };
   });
 }
 
@@ -99,6 +101,12 @@ function withPayload(rows: readonly WithoutPayload[]): RouteRow[] {
 export const keyOf = ({ notificationId, routeId, version }: RouteRow): string[] => [
   ...[notificationId, routeId, version],
 ];
+
+/** What a hand-off is remembered by. */
+export type HandOffName = Pick<RouteRow, 'carriedId' | 'routeId' | 'generation'>;
+
+export const handOffKeyOf = ({ carriedId, routeId, generation }: HandOffName): string =>
+  handOffKey(carriedId, routeId, generation);
 
 export const nameOf = ({ notificationId, routeId }: RouteName): string => `${notificationId}/${routeId}`;
 
@@ -120,8 +128,7 @@ export async function findRoute(
 ): Promise<RouteRow | undefined> {
   const hash = hashOfRouteRef(routeRef);
   const ids = hash === undefined ? [routeRef, null] : [null, hash];
-  const [route] = await query<RouteRow>(db, LOAD_ROUTE, [notificationId, ...ids]);
-  return route;
+  return withPayload(await query<WithoutPayload>(db, LOAD_ROUTE, [notificationId, ...ids]))[0];
 }
 
 /** @throws ApplicationFailure `RouteNotFound`, not retried. */
@@ -134,7 +141,7 @@ export async function loadRoute(db: Pool, key: RouteKey): Promise<RouteRow> {
   );
 }
 
-export interface ListedRoute extends Pick<RouteRow, 'routeId' | 'carriedId' | 'generation' | 'status'> {
+export interface ListedRoute extends HandOffName, Pick<RouteRow, 'status'> {
   /** Skipped by acceptance, at the instant of its creation: it has no workflow. */
   isUnwanted: boolean;
 }
@@ -170,7 +177,8 @@ const routeColumns = (payload: string) => `
            route.updated_at::text AS version, notification_type AS "notificationType", producer,
            audience_kind AS "audienceKind", idempotency_key AS "idempotencyKey", ${payload} AS "payloadJson",
            (contents -> (route.collapse ->> 'content')::int)::text AS "contentJson",
-           coalesce(route.collapse ->> 'newest', notification_id) AS "carriedId", request_id AS "requestId",
+           coalesce(route.collapse ->> 'newest', notification_id) AS "carriedId",
+           coalesce((route.collapse ->> 'count')::int, 1) AS "itemCount", request_id AS "requestId",
            trace_id AS "traceId", traceparent,
            floor(extract(epoch FROM accepted_at) * 1000)::float8 AS "acceptedAtMs",
            round(extract(epoch FROM expires_at) * 1000)::float8 AS "expiresAtMs",

@@ -17,10 +17,10 @@ import type { RouteKey, RouteSlice, RouteTotals, SettledStatus } from '../../wor
 import { SETTLED_SIGNAL, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { heartbeat } from '../heartbeat.ts';
 import { showDeadLetter } from './routes.ts';
-import { handOff, handOffKey, leaseKey } from './hand-off.ts';
+import { handOff, leaseKey } from './hand-off.ts';
 import type { IntentResources } from './resources.ts';
-import type { ListedRoute, RouteRow } from './route-rows.ts';
-import { isOpen, listRoutes, loadRoute, settleRoutes } from './route-rows.ts';
+import type { HandOffName, ListedRoute } from './route-rows.ts';
+import { handOffKeyOf, isOpen, listRoutes, loadRoute, settleRoutes } from './route-rows.ts';
 import { signalIfRunning } from '../workflows.ts';
 import { giveUp } from './entries.ts';
 
@@ -45,14 +45,15 @@ export function createClosing({ db, redis }: Pick<SteeringResources, 'db' | 'red
    */
   async function close(
     notificationId: string,
-    routes: readonly Pick<RouteRow, 'routeId' | 'carriedId' | 'generation'>[],
+    routes: readonly HandOffName[],
     isAgain = false,
   ): Promise<void> {
     const closed = await Promise.all(
-      routes.map(async ({ routeId, carriedId, generation }) => {
-        const key = handOffKey(carriedId, routeId, generation);
-        const keys = { handOff: key, lease: leaseKey(notificationId, routeId) };
-        return { notificationId, routeId, keys, token: '', publishedAs: await handOff.close(redis, key) };
+      routes.map(async (route) => {
+        const { routeId } = route;
+        const keys = { handOff: handOffKeyOf(route), lease: leaseKey(notificationId, routeId) };
+        const publishedAs = await handOff.close(redis, keys.handOff);
+        return { notificationId, routeId, keys, token: '', publishedAs };
       }),
     );
     const settled = isAgain ? closed.filter(({ publishedAs }) => publishedAs !== undefined) : closed;

@@ -27,10 +27,6 @@ function changesOf(old: TypeSpec, now: TypeSpec): string[] {
         ? [`payload.properties.${name}: refuses what was accepted before`]
         : [];
     }),
-    ...when(
-      old.collapse?.digest !== undefined && now.collapse?.digest === undefined,
-      'collapse.digest: is gone, with the items of e-mails',
-    ),
     ...pushChanges(old, now),
   ];
 }

@@ -115,23 +115,20 @@ const channels = z
 
 /** A window is a backlog of intents that wait, so it ends. */
 const MAX_WINDOW_MS = 7 * 86_400_000;
-/** A digest is copied for each recipient. */
-const MAX_DIGEST = { items: 100, bytes: 32 * 1024 };
 /** What a digest adds to the newest payload. */
 const DIGEST_FIELDS = ['items', 'items_omitted'];
 
+/** Within a window, the newest intent alone reaches a recipient, or a digest of the newest ones. */
 const collapseSchema = z
   .strictObject({
+    // Each recipient has a window for each of their values.
     key: z.union([z.string(), z.array(z.string())], 'must be a field of the payload, or a list of them'),
+    // Counted from the intent that opens it.
     window: duration.refine((ms) => ms > 0 && ms <= MAX_WINDOW_MS, 'must be more than 0 and at most 7d'),
-    digest: z
-      .strictObject({
-        items: z.int().min(1).max(MAX_DIGEST.items),
-        bytes: z.int().min(1).max(MAX_DIGEST.bytes),
-      })
-      .optional(),
+    // Its bounds. The newest payload is always in it. It is copied for each recipient.
+    digest: z.strictObject({ items: z.int().min(1).max(100), bytes: z.int().min(1).max(32_768) }).optional(),
   })
-  .transform(({ key, window, digest }): CollapseSpec => ({ key: [key].flat(), windowMs: window, digest }));
+  .transform(({ key, window, ...rest }) => ({ ...rest, key: [key].flat(), windowMs: window }));
 
 const rowSchema = z.strictObject({
   summary: z.string().optional(),
@@ -196,23 +193,13 @@ export interface TypeSpec {
   readonly isUrgent: boolean;
   /** How long after the event, or after the time of delivery, it is worth sending, ms, where the intent does not say it; absent: for ever. */
   readonly expiresAfterMs?: number;
-  readonly collapse?: CollapseSpec;
+  readonly collapse?: z.output<typeof collapseSchema>;
   /** How many of it reach one recipient; absent: all. */
   readonly throttle?: Throttle;
   /** It is refused at the entrance, and delivered if it was accepted before. */
   readonly isRetired: boolean;
   /** A valid payload. */
   readonly example: Readonly<Record<string, unknown>>;
-}
-
-/** Within a window, the newest intent alone reaches a recipient, or a digest of the newest ones. */
-export interface CollapseSpec {
-  /** Fields of the payload: each recipient has a window for each of their values. */
-  readonly key: readonly string[];
-  /** Counted from the intent that opens a window. */
-  readonly windowMs: number;
-  /** Its bounds: so many payloads, and bytes of payloads. The newest is always in it. */
-  readonly digest?: { readonly items: number; readonly bytes: number } | undefined;
 }
 
 /** How many notifications of a type reach a recipient in any span of `windowMs`. */

@@ -3,8 +3,7 @@
  * the service run the same checks. Whatever an entry holds, the result is an intent or a reason, never an exception.
  */
 import { isUtf8 } from 'node:buffer';
-import { createHash } from 'node:crypto';
-import type { AudienceKind, Catalog, CollapseSpec, NotificationType, Producer, TypeSpec } from './catalog.ts';
+import type { AudienceKind, Catalog, NotificationType, Producer, TypeSpec } from './catalog.ts';
 import { canonicalJson } from '../canonical-json.ts';
 import { given } from '../given.ts';
 import { JsonError, isJsonObject, parseJson } from '../json.ts';
@@ -83,30 +82,6 @@ export function expiryOf(
   const { notificationType, occurredAtMs, deliverAtMs = 0, expiresAtMs } = intent;
   const afterMs = types.get(notificationType)?.expiresAfterMs;
   return expiresAtMs ?? (afterMs === undefined ? undefined : Math.max(occurredAtMs, deliverAtMs) + afterMs);
-}
-
-/** An intent to more recipients has no windows: they bound the statement that closes windows. */
-const MAX_COLLAPSED_RECIPIENTS = 100;
-
-/** The windows of an intent. */
-export interface Windows extends CollapseSpec {
-  /** Names type and key. */
-  group: string;
-  /** A hash of group and recipient for each recipient; one for all administrators. */
-  ids: string[];
-}
-
-/** @returns undefined when the type of the intent does not collapse. */
-export function windowsOf({ types }: Catalog, intent: Intent): Windows | undefined {
-  const { notificationType, audienceKind, recipientUserIds, payloadJson } = intent;
-  const collapse = types.get(notificationType)?.collapse;
-  if (collapse === undefined || recipientUserIds.length > MAX_COLLAPSED_RECIPIENTS) return undefined;
-  const payload = JSON.parse(payloadJson) as Record<string, unknown>;
-  const group = [notificationType, ...collapse.key.map((name) => payload[name])];
-  const hash = (id: string | null) => createHash('md5').update(JSON.stringify([id, ...group]));
-  const recipients = audienceKind === 'user' ? recipientUserIds : [null];
-  const ids = recipients.map((id) => hash(id).digest('hex'));
-  return { ...collapse, group: JSON.stringify(group), ids };
 }
 
 /** Reasons that an entry shows by itself. */

@@ -132,8 +132,6 @@ export interface PushEvent extends HandOff {
   recipientRef: string;
   /** See `encodePushPayload`. */
   payloadBytes: Uint8Array;
-  /** Of a digest: how many intents it stands for. */
-  itemCount?: number | undefined;
 }
 
 /**
@@ -151,7 +149,6 @@ export function gatewayEntryFields(event: PushEvent): EntryField[] {
     ['event_id', handOffId(event)],
     ['user_id', userId],
     ['payload_bytes', Buffer.from(buffer, byteOffset, byteLength)],
-    ...(event.itemCount === undefined ? [] : [['item_count', String(event.itemCount)] satisfies EntryField]),
     ...tracingFields(event),
   ];
 }

@@ -31,7 +31,7 @@ export const waitingOperations = (resources: Pick<OperatorResources, 'db' | 'uiU
 
 /** Why an open intent waits, as SQL. */
 export const WHY_OPEN = `CASE WHEN due_at IS NULL THEN reason
-              ELSE CASE WHEN windows IS NULL THEN 'it is to be delivered at ' ELSE 'its window ends by ' END || to_char(due_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') END`;
+              ELSE 'it waits until ' || to_char(due_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') END`;
 
 const WAITING: Listing<object> = {
   columns: `notification_id AS "notificationId", notification_type AS type, producer,

@@ -187,8 +187,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-cancel-published',
     file: 'activities/intent/steering.ts',
-    find: 'publishedAs: await handOff.close(redis, key) }',
-    replace: 'publishedAs: (await handOff.close(redis, key), undefined) }',
+    find: 'publishedAs = await handOff.close(redis, keys.handOff);',
+    replace: 'publishedAs = void (await handOff.close(redis, keys.handOff));',
     wrong: 'lost',
     what: 'what was delivered before it was cancelled counts as skipped',
     suite: service('intent/hand-off', 'I23 I26 a route that was handed off'),

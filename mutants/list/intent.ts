@@ -470,7 +470,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-direct-payloads',
     file: 'activities/intent/outbound.ts',
-    find: 'const known = encoded.get(key);',
+    find: 'const known = encoded.get(carriedId);',
     replace: 'const known = [...encoded.values()][0];',
     wrong: 'wrong payload',
     what: 'all intents that are delivered together get the push of the first',

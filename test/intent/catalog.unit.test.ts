@@ -392,15 +392,6 @@ describe('what a new catalog would break', () => {
     );
   });
 
-  test('a digest that ends', () => {
-    const collapse = { key: 'id', window: '5m' };
-    const digest = catalogWith({ collapse: { ...collapse, digest: { items: 5, bytes: 999 } } });
-    expect(breakingChanges(digest, catalogWith({ collapse }))).toEqual([
-      'types.a.b.collapse.digest: is gone, with the items of e-mails',
-    ]);
-    expect(breakingChanges(catalogWith({ collapse }), digest)).toEqual([]);
-  });
-
   test('slots that move', () => {
     const both = with_({}, ['id', 'at']);
     const [before, after] = [

@@ -261,6 +261,17 @@ test('I93 one that has expired, is for later, or has the key of another one is n
   expect(await intentStatusOf(slot, later)).toBe('open');
 });
 
+test('I93 one that has expired is not delivered, also when another recipient has a newer one', async () => {
+  const first = await publish('both', 1, { to: ['user-1', 'user-2'], expiresAt: occurredAt + 1 });
+  await publish('both', 2);
+  const [routes] = await close(first);
+  expect(routes).toMatchObject({
+    'push:user:user-1': { status: 'published' },
+    'push:user:user-2': { status: 'skipped', mark: 'expired' },
+  });
+  expect((await deliveriesOf('both')).mails.map(({ payload }) => payload['price'])).toEqual([2]);
+});
+
 test('I93 one for later has a window when its time has come', async () => {
   const later = await publish('later', 1, { deliverAt: Date.now() + DAY_MS });
   const first = await publish('later', 2);

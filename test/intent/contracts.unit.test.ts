@@ -369,7 +369,10 @@ describe('I38 outbound entries', () => {
   };
 
   it('I17 a gateway entry has the fields of the contract, required ones always', () => {
-    expectContractHolds('gateway:client-events', gatewayEntryFields({ ...event, itemCount: 2, ...tracing }));
+    expectContractHolds('gateway:client-events', [
+      ...gatewayEntryFields({ ...event, ...tracing }),
+      ['item_count', '2'],
+    ]);
     const { message } = onlyMessageAt('gateway:client-events');
     expect(gatewayEntryFields(event).map(([name]) => name)).toEqual(message.payload.required);
   });

@@ -374,11 +374,11 @@ describe('for later', () => {
     expect(slot.userService.requests).toHaveLength(asked + 1);
     const at = new Date(occurredAt + 300 * DAY_MS).toISOString().replace(/\.\d+Z/, 'Z');
     expect((await operatorOf(slot).intents.waiting()).items).toMatchObject([
-      { notificationId: later, reason: `it is to be delivered at ${at}` },
+      { notificationId: later, reason: `it waits until ${at}` },
     ]);
     const { answers } = await operatorOf(slot).why('user-1');
     expect(answers.map(({ sentence }) => sentence)).toContainEqual(
-      expect.stringContaining(`it is to be delivered at ${at}`),
+      expect.stringContaining(`it waits until ${at}`),
     );
 
     await advance(later);

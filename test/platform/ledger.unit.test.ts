@@ -90,16 +90,18 @@ describe('intents', () => {
         const type = intent.notificationType;
         const fields =
           channel === 'push'
-            ? gatewayEntryFields({
-                ...common,
-                notificationType: type,
-                recipientRef,
-                payloadBytes: encodePushPayload(
-                  type,
-                  JSON.parse(intent.payloadJson) as Record<string, unknown>,
-                ),
-                itemCount: collapse === 'digest' ? window.length : undefined,
-              })
+            ? [
+                ...gatewayEntryFields({
+                  ...common,
+                  notificationType: type,
+                  recipientRef,
+                  payloadBytes: encodePushPayload(
+                    type,
+                    JSON.parse(intent.payloadJson) as Record<string, unknown>,
+                  ),
+                }),
+                ...(collapse === 'digest' ? [['item_count', String(window.length)] as const] : []),
+              ]
             : mailEntryFields({
                 ...common,
                 templateId: type,
