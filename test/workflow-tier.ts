@@ -8,7 +8,13 @@
  */
 import { readFile } from 'node:fs/promises';
 import type { SearchAttributePair } from '@temporalio/common';
-import { CancelledFailure, TypedSearchAttributes } from '@temporalio/common';
+import {
+  CancelledFailure,
+  ChildWorkflowFailure,
+  RetryState,
+  TypedSearchAttributes,
+  WorkflowExecutionAlreadyStartedError,
+} from '@temporalio/common';
 import type { coresdk } from '@temporalio/proto';
 import proto from '@temporalio/proto';
 import { workflowBundle } from '../workers/workflow-bundle.ts';
@@ -22,10 +28,8 @@ import {
 } from './sdk-internals.ts';
 import type { ActivityCall, ActivityCommand } from './workflow-tier/activity.ts';
 import { Activity } from './workflow-tier/activity.ts';
-import type { Answer, AnyFunction, Outcome } from './workflow-tier/answers.ts';
-import { valueOf } from './workflow-tier/answers.ts';
-import type { ChildCommand, Executions } from './workflow-tier/child.ts';
-import { Child } from './workflow-tier/child.ts';
+import type { AnyFunction, Outcome } from './workflow-tier/answers.ts';
+import { answerOf, valueOf } from './workflow-tier/answers.ts';
 import type { Due } from './workflow-tier/clock.ts';
 import { Clock, MOST_STEPS } from './workflow-tier/clock.ts';
 import type { Fields } from './workflow-tier/payloads.ts';
@@ -33,7 +37,9 @@ import {
   attributesOf,
   durationOf,
   errorOf,
+  failureOf,
   fieldsOf,
+  payloadOf,
   payloadsOf,
   timestampOf,
   valueOfPayload,
@@ -44,6 +50,7 @@ export { type Fakes, hold, silence } from './workflow-tier/answers.ts';
 
 type Job = coresdk.workflow_activation.IWorkflowActivationJob;
 type Command = coresdk.workflow_commands.IWorkflowCommand;
+type ChildCommand = coresdk.workflow_commands.IStartChildWorkflowExecution;
 
 type Workflows = typeof workflows;
 type ResultOf<Type extends keyof Workflows> = Awaited<ReturnType<Workflows[Type]>>;
@@ -51,6 +58,8 @@ type ArgsOf<Activity> = NonNullable<Activity> extends (...args: infer Args) => u
 
 const { WorkflowActivation } = proto.coresdk.workflow_activation;
 const { WorkflowActivationCompletion } = proto.coresdk.workflow_completion;
+const { START_CHILD_WORKFLOW_EXECUTION_FAILED_CAUSE_WORKFLOW_ALREADY_EXISTS } =
+  proto.coresdk.child_workflow.StartChildWorkflowExecutionFailedCause;
 const NAMESPACE = 'default';
 const BEGINNING_MS = Date.UTC(2026, 0, 1, 12);
 /** The workflows of older tests lose their sandboxes. */
@@ -61,8 +70,7 @@ export const REAL = Symbol('a workflow of the bundle');
 
 /** Children by their type. One that throws `WorkflowExecutionAlreadyStartedError` is not started. */
 type Children = {
-  [Type in keyof Workflows]?:
-    typeof REAL | ((...args: Parameters<Workflows[Type]>) => Answer<ResultOf<Type>>);
+  [Type in keyof Workflows]?: typeof REAL | ((...args: Parameters<Workflows[Type]>) => ResultOf<Type>);
 };
 
 interface WorkflowOptions<Activities extends object> {
@@ -126,7 +134,6 @@ class World {
   readonly sandbox: ReusableVMWorkflowCreator;
   readonly options: WorkflowOptions<object>;
   readonly runs = new Map<string, WorkflowRun>();
-  readonly executions: Executions = new Map();
   readonly calls = new Map<string, ActivityCall[]>();
 
   constructor(creator: ReusableVMWorkflowCreator, options: WorkflowOptions<object>) {
@@ -172,7 +179,6 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
   readonly workflowId: string;
   /** Of each run after the first one. */
   readonly continuations: Beginning[] = [];
-  readonly children: (Beginning & { workflowId: string })[] = [];
   /** Events of the current run, as the server would count them; the workflow sees it with its next task. */
   historyLength = 0;
 
@@ -185,7 +191,8 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
   private outcome: Outcome<Result> | undefined;
   private readonly timers = new Map<number, Due>();
   private readonly activities = new Map<number, Activity>();
-  private readonly openChildren = new Map<number, Child>();
+  /** Their ids. */
+  private readonly openChildren = new Map<number, string>();
   private readonly updates = new Map<string, PendingUpdate>();
 
   constructor(world: World, workflowId: string, onEnd?: (outcome: Outcome) => void) {
@@ -193,7 +200,6 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
     this.workflowId = workflowId;
     this.onEnd = onEnd;
     world.runs.set(workflowId, this);
-    world.executions.set(workflowId, 'open');
   }
 
   get nowMs(): number {
@@ -207,11 +213,6 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
   /** Every attempt of an activity so far, also of children that run here. */
   calls<Name extends keyof Activities & string>(name: Name) {
     return this.world.callsOf(name) as ActivityCall<ArgsOf<Activities[Name]>>[];
-  }
-
-  /** A child that runs here. */
-  find(workflowId: string): WorkflowRun | undefined {
-    return this.world.runs.get(workflowId);
   }
 
   /** Lets virtual time pass. Without an argument: does all that is due now. */
@@ -283,7 +284,7 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
     return `waits for ${[
       ...[...this.timers.values()].map(({ atMs }) => `a timer in ${atMs - this.nowMs} ms`),
       ...[...this.activities.values()].map((activity) => activity.describe()),
-      ...[...this.openChildren.values()].map(({ command }) => `the child ${command.workflowId}`),
+      ...[...this.openChildren.values()].map((workflowId) => `the child ${workflowId}`),
       `${activator.blockedConditions.size} conditions`,
     ].join(', ')}`;
   }
@@ -347,11 +348,6 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
   }
 
   /** @internal */
-  terminate(): void {
-    this.end({ error: new Error(`${this.workflowId} is terminated`) });
-  }
-
-  /** @internal */
   async dispose(): Promise<void> {
     await this.workflow?.dispose();
     this.workflow = undefined;
@@ -394,8 +390,6 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
       this.activities.get(cancelled.seq!)?.cancel();
     } else if (command.startChildWorkflowExecution) {
       this.startChild(command.startChildWorkflowExecution);
-    } else if (command.cancelChildWorkflowExecution) {
-      this.openChildren.get(command.cancelChildWorkflowExecution.childWorkflowSeq!)?.cancel();
     } else if (command.upsertWorkflowSearchAttributes) {
       Object.assign(this.fields, command.upsertWorkflowSearchAttributes.searchAttributes!.indexedFields);
     } else if (command.updateResponse) {
@@ -414,7 +408,6 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
       const { workflowType, searchAttributes, ...rest } = command.continueAsNewWorkflowExecution;
       const beginning = { workflowType: workflowType!, args: valuesOf(rest.arguments) };
       this.continuations.push(beginning);
-      this.closeChildren();
       this.dropAll();
       // What comes for the former run does not reach the new one, whose commands have the same numbers.
       this.inbox = [];
@@ -454,41 +447,49 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
   }
 
   private startChild(command: ChildCommand): void {
-    const { clock, executions, options } = this.world;
-    const workflowType = command.workflowType!;
-    const workflowId = command.workflowId!;
-    const beginning = { workflowType, args: valuesOf(command.input) };
-    this.children.push({ ...beginning, workflowId });
+    const { clock, options } = this.world;
+    const seq = command.seq!;
+    const [workflowType, workflowId] = [command.workflowType!, command.workflowId!];
+    const args = valuesOf(command.input);
     const fake = options.children?.[workflowType as keyof Workflows];
     if (!fake)
       throw new Error(`${this.workflowId} starts a child ${workflowType}, which the test does not fake`);
-    const run = (onEnd: (outcome: Outcome) => void) => {
-      const child = new WorkflowRun(this.world, workflowId, onEnd);
-      child.begin(beginning, command.searchAttributes?.indexedFields ?? {}, this);
-      return child;
-    };
     const { inbox } = this;
-    const child = new Child(command, {
-      ...{ clock, executions, how: fake === REAL ? { run } : { fake } },
-      resolve: (job) => void inbox.push(job),
-      forget: () => {
-        if (inbox === this.inbox) this.openChildren.delete(command.seq!);
-      },
+    this.openChildren.set(seq, workflowId);
+    const begun = () => {
+      const succeeded = { runId: `${workflowId}/run` };
+      inbox.push({ resolveChildWorkflowExecutionStart: { seq, succeeded } });
+    };
+    /** The parent hears of the end in another task, after the task of the start. */
+    const conclude = (outcome: Outcome) => {
+      clock.schedule(0, () => {
+        if (inbox === this.inbox) this.openChildren.delete(seq);
+        inbox.push({ resolveChildWorkflowExecution: { seq, result: resultOfChild(command, outcome) } });
+      });
+    };
+    clock.schedule(0, async () => {
+      if (fake === REAL) {
+        const child = new WorkflowRun(this.world, workflowId, conclude);
+        child.begin({ workflowType, args }, command.searchAttributes?.indexedFields ?? {}, this);
+        return begun();
+      }
+      const outcome = (await answerOf(fake, args)) as Outcome;
+      if ('error' in outcome && outcome.error instanceof WorkflowExecutionAlreadyStartedError) {
+        this.openChildren.delete(seq);
+        const cause = START_CHILD_WORKFLOW_EXECUTION_FAILED_CAUSE_WORKFLOW_ALREADY_EXISTS;
+        const failed = { workflowId, workflowType, cause };
+        inbox.push({ resolveChildWorkflowExecutionStart: { seq, failed } });
+        return;
+      }
+      begun();
+      conclude(outcome);
     });
-    this.openChildren.set(command.seq!, child);
   }
 
   private end(outcome: Outcome<Result>): void {
     this.outcome = outcome;
-    this.world.executions.set(this.workflowId, 'error' in outcome ? 'failed' : 'completed');
-    this.closeChildren();
     this.dropAll();
     this.onEnd?.(outcome);
-  }
-
-  /** Temporal closes children by their policy also when their parent continues as new. */
-  private closeChildren(): void {
-    for (const child of this.openChildren.values()) child.parentHasEnded();
   }
 
   /** A run that is over waits for nothing. */
@@ -497,6 +498,20 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
     for (const activity of this.activities.values()) activity.abandon();
     for (const open of [this.timers, this.activities, this.openChildren]) open.clear();
   }
+}
+
+function resultOfChild(
+  { workflowId, workflowType }: ChildCommand,
+  outcome: Outcome,
+): coresdk.child_workflow.IChildWorkflowResult {
+  if (!('error' in outcome)) return { completed: { result: payloadOf(outcome.result) } };
+  const execution = { workflowId: workflowId!, runId: `${workflowId}/run` };
+  const { RETRY_POLICY_NOT_SET } = RetryState;
+  const cause = outcome.error as Error;
+  const failure = failureOf(
+    new ChildWorkflowFailure('default', execution, workflowType!, RETRY_POLICY_NOT_SET, cause),
+  );
+  return cause instanceof CancelledFailure ? { cancelled: { failure } } : { failed: { failure } };
 }
 
 /** The order of jobs in an activation: the beginning, signals and updates, all others, local activities. */

@@ -2,7 +2,12 @@
  * When a route's workflow makes its attempts: the ladder, what spends no budget, pauses, orders to replay, cancellation. And
  * what a notification and a dead letter ask for.
  */
-import { ApplicationFailure, CancelledFailure, defineSearchAttributeKey } from '@temporalio/common';
+import {
+  ApplicationFailure,
+  CancelledFailure,
+  WorkflowExecutionAlreadyStartedError,
+  defineSearchAttributeKey,
+} from '@temporalio/common';
 import type { IntentActivities } from '../../activities/intent/acceptance.ts';
 import type { RouteActivities } from '../../activities/intent/routes.ts';
 import type { SteeringActivities } from '../../activities/intent/steering.ts';
@@ -317,6 +322,39 @@ test('I26 a notification that is cancelled while it is being accepted skips its 
   acceptance.fail(new CancelledFailure('stopped'));
   await expect(run.result()).rejects.toThrow(CancelledFailure);
   expect(run.calls('skipOpenRoutes').map(({ args }) => args)).toEqual([[INTENT.notificationId]]);
+});
+
+test.each([
+  ['is skipped', () => ({ status: 'skipped' as const }), { skipped: 1 }],
+  [
+    'dies',
+    () => {
+      throw ApplicationFailure.nonRetryable('budget spent', ROUTE_DEAD_LETTERED);
+    },
+    { deadLettered: 1 },
+  ],
+  [
+    'has a workflow already, and is skipped there',
+    () => {
+      throw new WorkflowExecutionAlreadyStartedError('again', 'id', 'notificationRoute');
+    },
+    { skipped: 1 },
+  ],
+])('I20 a notification counts its route that %s', async (_what, notificationRoute, expected) => {
+  const run = await startWorkflow('notification', [INTENT], {
+    activities: {
+      acceptIntent: () => ({
+        ...{ outcome: 'accepted', routeCount: 1, skipped: 0 },
+        routes: [{ routeRef: KEY.routeRef }],
+      }),
+      awaitSettled: () => 'skipped',
+    } satisfies Fakes<IntentActivities & SteeringActivities>,
+    children: { notificationRoute },
+  });
+  expect(await run.result()).toEqual({
+    ...{ outcome: 'accepted', published: 0, skipped: 0, deadLettered: 0 },
+    ...expected,
+  });
 });
 
 const DEATH: Death = { classification: 'gateway_stream_publish_failed' };

@@ -13,7 +13,7 @@ export type Fakes<Interface> = {
 
 /** An answer that comes when the test releases it, also after the workflow has asked for a cancellation. */
 export class Held<Result = unknown> {
-  /** The workflow has asked for a cancellation, and the activity or the child knows it. */
+  /** The workflow has asked for a cancellation, and the activity knows it. */
   isCancelRequested = false;
   /** Sends heartbeats. */
   readonly isAlive: boolean;
@@ -44,7 +44,7 @@ export class Held<Result = unknown> {
   }
 }
 
-/** An activity that is at work and sends heartbeats, or a child that goes on. */
+/** An activity that is at work and sends heartbeats. */
 export const hold = <Result>(): Held<Result> => new Held<Result>(true);
 
 /** An activity whose process died: only a time-out ends it. */
