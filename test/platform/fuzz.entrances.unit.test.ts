@@ -1,5 +1,5 @@
 /**
- * The entrances that fuzz.unit.test.ts and fuzz.http.hard.test.ts leave: what people and other programs send to workflows of
+ * The entrances that fuzz.unit.test.ts leaves: what people and other programs send to workflows of
  * subscriptions, files and arguments of operators, and requests to what listens here. Each case ends in time with a
  * verdict, and no verdict, answer or line of the log quotes what was planted in it. FUZZ_CASES sets how many there are.
  */
