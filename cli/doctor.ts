@@ -8,8 +8,8 @@ import { DEFAULT_MOBILE_STREAM } from '../api/mobile-push/job.ts';
 import { CONSUMER_GROUP } from '../api/stream-ids.ts';
 import { callerCredentials } from '../config/caller.ts';
 import { USER_SERVICE, adminEmailsVariable } from '../config/intent.ts';
-import { farSidesOf, loadOperatorConfig, needsOf } from '../config/load.ts';
-import type { Place } from '../config/variables.ts';
+import { loadOperatorConfig, needsOf } from '../config/load.ts';
+import type { Place } from '../config/wire.ts';
 import { ConfigError } from '../config/variables.ts';
 import { callbackChecks } from './account-callback/check.ts';
 import { postgresChecks } from './check-postgres.ts';
@@ -146,9 +146,9 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
           ),
       ],
     ],
-    ...farSidesOf(config).map(({ name, places, meanwhile }): CheckGroup => [
-      [name, () => reachPlaces(places(), meanwhile)],
-    ]),
+    ...config.wires.flatMap(({ name, farSide }): CheckGroup[] =>
+      farSide ? [[[name, () => reachPlaces(farSide.places, farSide.meanwhile)]]] : [],
+    ),
     // Only routers that are configured are tried, stand-ins are not.
     ...(routers.length > 0
       ? ofRole('subscription', routerChecks(routers, values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY))
@@ -158,16 +158,17 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
 }
 
 /** Whether the far sides of a role can be reached: connections are opened and closed again, nothing is sent. */
-async function reachPlaces(places: Place[], meanwhile: string): Promise<Diagnosis> {
+async function reachPlaces(places: readonly Place[], meanwhile: string): Promise<Diagnosis> {
   const reasons = await Promise.all(
     places.map(async (place) => ({ ...place, reason: await refusalOf(place) })),
   );
   const failures = reasons.flatMap(({ name, reason }) =>
     reason === undefined ? [] : [`${name}: ${reason}`],
   );
-  const [first] = places;
   if (failures.length === 0) {
-    return ok(places.length === 1 ? `${first!.host}:${first!.port} answers` : `all ${places.length} answer`);
+    return ok(
+      places.length === 1 ? `${new URL(places[0]!.url).host} answers` : `all ${places.length} answer`,
+    );
   }
   const named = failures.slice(0, NAMED).join('; ');
   const more = failures.length > NAMED ? `; and ${countOf(failures.length - NAMED, 'other')}` : '';
@@ -176,9 +177,14 @@ async function reachPlaces(places: Place[], meanwhile: string): Promise<Diagnosi
 }
 
 /** @returns why a connection cannot be opened; undefined when it can. */
-function refusalOf({ host, port }: Place): Promise<string | undefined> {
+function refusalOf({ url }: Place): Promise<string | undefined> {
+  const { hostname, port, protocol } = new URL(url);
+  const host = hostname.replace(/^\[(.*)\]$/, '$1');
   return new Promise((resolve) => {
-    const socket = createConnection({ host, port, timeout: CONNECT_LIMIT_MS });
+    const socket = createConnection({
+      ...{ host, timeout: CONNECT_LIMIT_MS },
+      port: Number(port || (protocol === 'https:' ? 443 : 80)),
+    });
     const end = (reason?: string) => {
       socket.destroy();
       resolve(reason);
@@ -215,7 +221,7 @@ const shutdown = (ms: number): Diagnosis =>
 
 function printFindings(findings: Finding[]): void {
   if (findings.length === 0) return;
-  printItems(findings, { CHECK: 'name', STATUS: 'status', DETAIL: 'detail' }, { flexible: 2 });
+  printItems(findings, { CHECK: 'name', STATUS: 'status', DETAIL: 'detail' });
   const hints = findings.filter(({ hint }) => hint !== undefined);
   if (hints.length === 0) return;
   printHeading('What to do');

@@ -1,10 +1,9 @@
 /** Configuration of account callbacks. */
 import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback/contract.ts';
-import { callerWires, signingVariable } from './caller.ts';
+import { callerWires, placeAt, signingVariable } from './caller.ts';
 import type { ServiceValues } from './service.ts';
 import { durations, httpUrl, integer } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
-import { placeOf } from './variables.ts';
 
 /** What the names begin with by which calls to the portfolio service are proven. */
 export const PORTFOLIO = 'NOTIFICATION_PORTFOLIO';
@@ -29,14 +28,7 @@ export const ACCOUNT_CALLBACK: Kind<ServiceValues & ValuesOf<typeof ACCOUNT_CALL
     callerWires(values, {
       ...{ prefix: PORTFOLIO, connection: 'portfolio', name: 'portfolio service', isSigned: true },
       address: 'NOTIFICATION_PORTFOLIO_BASE_URL',
-      urls: [values.NOTIFICATION_PORTFOLIO_BASE_URL ?? []].flat(),
+      places: placeAt('portfolio service', values.NOTIFICATION_PORTFOLIO_BASE_URL),
+      meanwhile: 'callbacks wait and are tried again until it answers',
     }),
-  reaches: ({ NOTIFICATION_PORTFOLIO_BASE_URL: url }) =>
-    url === undefined
-      ? undefined
-      : {
-          name: 'portfolio service',
-          places: () => [placeOf('portfolio service', url)],
-          meanwhile: 'callbacks wait and are tried again until it answers',
-        },
 };

@@ -1,7 +1,7 @@
 /** Variables by which this service proves who it is to the programs that it calls by HTTP. */
 import { duration, pem, webhookSecrets } from './values.ts';
 import type { ValuesOf } from './variables.ts';
-import type { ConnectionName, InsecureValues, Wire } from './wire.ts';
+import type { ConnectionName, InsecureValues, Place, Wire } from './wire.ts';
 import { guessable, linesThat, openness, plainUrlGaps, weaknessOfKey } from './wire.ts';
 
 /**
@@ -68,17 +68,23 @@ interface Called<Prefix extends string> {
   connection: ConnectionName;
   /** Variable that says where it is. */
   address: string;
-  urls: readonly string[];
+  places: readonly Place[];
   /** Whether what it is sent must be signed; otherwise a token or a client certificate proves who calls. */
   isSigned: boolean;
+  /** What happens while it does not answer; without it `doctor` tries no connection. */
+  meanwhile?: string;
 }
+
+/** @returns the one place of a program; none while it has no address. */
+export const placeAt = (name: string, url: string | undefined): Place[] =>
+  url === undefined ? [] : [{ name, url }];
 
 /** Calls to a program: none while it has no address. */
 export function callerWires<const Prefix extends string>(
   values: CallerValues<Prefix> & InsecureValues,
-  { prefix, name, connection, address, urls, isSigned }: Called<Prefix>,
+  { prefix, name, connection, address, places, isSigned, meanwhile }: Called<Prefix>,
 ): Wire[] {
-  if (urls.length === 0) return [];
+  if (places.length === 0) return [];
   const { token, cert, signingSecrets } = callerCredentials({ values, production: true }, prefix);
   const isProven = isSigned ? signingSecrets.length > 0 : token !== undefined || cert !== undefined;
   const needed = isSigned
@@ -88,8 +94,9 @@ export function callerWires<const Prefix extends string>(
     {
       name,
       ...openness(values, connection),
+      ...(meanwhile === undefined ? {} : { farSide: { places, meanwhile } }),
       gaps: [
-        ...urls.flatMap((url) => plainUrlGaps(address, url)).slice(0, 1),
+        ...places.flatMap(({ url }) => plainUrlGaps(address, url)).slice(0, 1),
         ...linesThat([!isProven, `${needed}: the ${name} cannot tell who calls`]),
         ...guessable(`${prefix}_TOKEN`, token),
         ...signingSecrets

@@ -8,7 +8,7 @@ import type { OutcomeKind } from '../api/intent/outcome.ts';
 import { OTHER_OUTCOMES, OUTCOMES_STREAM, OUTCOME_KINDS, TERMINAL_OUTCOMES } from '../api/intent/outcome.ts';
 import { DISPATCH_MODES, INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
 import type { ServiceValues } from './service.ts';
-import { callerWires } from './caller.ts';
+import { callerWires, placeAt } from './caller.ts';
 import {
   bearerToken,
   duration,
@@ -177,7 +177,7 @@ export const INTENT: Kind<ServiceValues & ValuesOf<typeof INTENT_VARIABLES>> = {
     callerWires(values, {
       ...{ prefix: USER_SERVICE, connection: 'user-service', name: 'User Service', isSigned: false },
       address: 'NOTIFICATION_USER_SERVICE_BASE_URL',
-      urls: [values.NOTIFICATION_USER_SERVICE_BASE_URL ?? []].flat(),
+      places: placeAt('User Service', values.NOTIFICATION_USER_SERVICE_BASE_URL),
     }),
   reconciliation: { purpose: 'routes whose workflow is lost are not taken up' },
 };

@@ -22,7 +22,7 @@ import { SUBSCRIPTION, SUBSCRIPTION_VARIABLES } from './subscription.ts';
 import { SYMBOL_CONFIG, SYMBOL_CONFIG_VARIABLES } from './symbol-config.ts';
 import { OTEL_FIXED, READ_BY_OTEL } from './otel.ts';
 import { list } from './values.ts';
-import type { FarSide, Kind, NeededSchedule, ValuesOf, Variables } from './variables.ts';
+import type { Kind, NeededSchedule, ValuesOf, Variables } from './variables.ts';
 import { ConfigError, defaultOf, reconciliationMs } from './variables.ts';
 import type { Wire } from './wire.ts';
 import { wireProblems } from './wire.ts';
@@ -212,11 +212,6 @@ export function needsOf({ roles, values }: Config) {
   return { taskQueues, schedules };
 }
 
-/** Whom the configured roles call; only servers that are configured, without stand-ins. */
-export function farSidesOf({ roles, values }: Config): FarSide[] {
-  return kindsOf(roles).flatMap((kind) => kind.reaches?.(values) ?? []);
-}
-
 function kindsOf(roles: readonly RoleName[]): Kind<Values>[] {
   return roles.map((role) => KINDS[role]);
 }
@@ -380,8 +375,13 @@ function missingByRole(values: Values, roles: readonly RoleName[]): string[] {
   );
 }
 
-/** Schemas have their own messages, except for a list of values. */
-const messageOf = (issue: z.core.$ZodIssue): string =>
-  issue.code === 'invalid_value' && issue.message.startsWith('Invalid ')
-    ? `must be one of ${issue.values.join(', ')}`
-    : issue.message;
+/** Schemas have their own messages, except for a list of values. Of a list, the entry at fault is counted from 1. */
+function messageOf(issue: z.core.$ZodIssue): string {
+  const [index, ...field] = issue.path;
+  const where = typeof index === 'number' ? ['entry', index + 1, ...field] : [];
+  const message =
+    issue.code === 'invalid_value' && issue.message.startsWith('Invalid ')
+      ? `must be one of ${issue.values.join(', ')}`
+      : issue.message;
+  return [...where, message].join(' ');
+}

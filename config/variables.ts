@@ -40,8 +40,6 @@ export interface Kind<Values> {
   taskQueue: string;
   /** Its reconciliation: how many looks of processes go to one run of the schedule (60), and what is left undone without it. */
   reconciliation?: { looksPerRun?: number; purpose: string };
-  /** Whom it calls; undefined while nothing is configured, and a stand-in is called. */
-  reaches?(values: Values): FarSide | undefined;
   /** The connections that it adds to those of every process. */
   wires?(values: Values): Wire[];
 }
@@ -64,27 +62,6 @@ export interface NeededSchedule {
   everyMs: number;
   /** What is left undone without it. */
   purpose: string;
-}
-
-/** Servers of other operators. */
-export interface FarSide {
-  name: string;
-  /** @throws Error when the file that lists them cannot be read. */
-  places(): Place[];
-  /** What happens while they do not answer. */
-  meanwhile: string;
-}
-
-export interface Place {
-  name: string;
-  host: string;
-  port: number;
-}
-
-export function placeOf(name: string, url: string): Place {
-  const { hostname, port, protocol } = new URL(url);
-  const host = hostname.replace(/^\[(.*)\]$/, '$1');
-  return { name, host, port: Number(port || (protocol === 'https:' ? 443 : 80)) };
 }
 
 /** One line for each pair of numbers of which the first is larger than the second. */

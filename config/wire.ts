@@ -31,6 +31,19 @@ export interface Wire {
   isAllowed: boolean;
   /** One line for each thing that is open, beginning with the variable that closes it. */
   gaps: string[];
+  /** Servers of other operators at its far end, as `doctor` tries them. */
+  farSide?: FarSide;
+}
+
+interface FarSide {
+  places: readonly Place[];
+  /** What happens while they do not answer. */
+  meanwhile: string;
+}
+
+export interface Place {
+  name: string;
+  url: string;
 }
 
 /** The part of a wire that NOTIFICATION_INSECURE decides. */
@@ -97,9 +110,9 @@ export const plainRedisGaps = (variable: string, addresses: readonly RedisAddres
     `${variable} must be rediss://host:port: without TLS everything can be read and changed`,
   ]);
 
-/** Fewest characters, and bits, of a password or token. */
+/** Fewest characters of a password or token, and fewest different distances between neighbors. */
 const SECRET_LENGTH = 16;
-const SECRET_BITS = 40;
+const SECRET_STEPS = 6;
 /** The published files begin every secret that an operator has to replace like this. */
 const PLACEHOLDER = /^replace-/;
 
@@ -107,49 +120,18 @@ const PLACEHOLDER = /^replace-/;
 export const weaknessOfSecret = (secret: string): string | undefined =>
   PLACEHOLDER.test(secret)
     ? 'it is the placeholder of a published file'
-    : weaknessOf(
-        [...secret].map((character) => character.codePointAt(0)!),
-        SECRET_LENGTH,
-        SECRET_BITS,
-      );
+    : weaknessOf(Buffer.from(secret), SECRET_LENGTH, SECRET_STEPS);
 
-/** Of a key of 24 bytes or more. Random ones have 24 different bytes and more; 12 are out of reach for chance. */
-export const weaknessOfKey = (key: Uint8Array): string | undefined => weaknessOf([...key], 24, 12 * 8);
+/** Of a key of 24 bytes or more. Random ones have 17 different distances and more; 12 are out of reach for chance. */
+export const weaknessOfKey = (key: Uint8Array): string | undefined => weaknessOf(key, 24, 12);
 
 /** @returns what is wrong with it, in words that do not tell it. */
-function weaknessOf(symbols: readonly number[], fewest: number, fewestBits: number): string | undefined {
-  if (symbols.length < fewest) return `it has fewer than ${fewest} characters`;
-  if (isRepetition(symbols)) return 'it repeats itself';
-  if (longestRun(symbols) > symbols.length / 2) return 'it counts or stays the same';
-  return entropyOf(symbols) * symbols.length < fewestBits ? 'it has too few different characters' : undefined;
-}
-
-/** Whether a shorter piece over and over makes all of it. */
-function isRepetition(symbols: readonly number[]): boolean {
-  for (let period = 1; period <= symbols.length / 2; period += 1) {
-    if (symbols.every((symbol, at) => symbol === symbols[at % period])) return true;
+function weaknessOf(bytes: Uint8Array, fewest: number, fewestSteps: number): string | undefined {
+  if (bytes.length < fewest) return `it has fewer than ${fewest} characters`;
+  for (let period = 1; period <= bytes.length / 2; period += 1) {
+    if (bytes.every((byte, at) => byte === bytes[at % period])) return 'it repeats itself';
   }
-  return false;
-}
-
-/** The longest piece in which each symbol is as far from the one before as that from its own: `aaaa`, `1234`, `zyxw`. */
-function longestRun(symbols: readonly number[]): number {
-  let [longest, run] = [1, 1];
-  for (let at = 1; at < symbols.length; at += 1) {
-    const step = symbols[at]! - symbols[at - 1]!;
-    const goesOn = at > 1 && step === symbols[at - 1]! - symbols[at - 2]! && Math.abs(step) <= 1;
-    run = goesOn ? run + 1 : 2;
-    longest = Math.max(longest, run);
-  }
-  return longest;
-}
-
-/** Bits for each symbol, after Shannon. */
-function entropyOf(symbols: readonly number[]): number {
-  const counts = new Map<number, number>();
-  for (const symbol of symbols) counts.set(symbol, (counts.get(symbol) ?? 0) + 1);
-  return [...counts.values()].reduce((bits, count) => {
-    const share = count / symbols.length;
-    return bits - share * Math.log2(share);
-  }, 0);
+  // `1111` has one distance, as has `1234`.
+  const steps = new Set(Array.from(bytes.subarray(1), (byte, at) => byte - bytes[at]!));
+  return steps.size < fewestSteps ? 'it counts, or has too few different characters' : undefined;
 }

@@ -6,7 +6,6 @@ import { given } from '../api/given.ts';
 import type { Config, RoleName } from '../config/load.ts';
 import { redisPlaceOf } from '../config/redis.ts';
 import { hasTemporalProfile } from '../config/service.ts';
-import { readSymbolTargets } from '../config/symbol-config.ts';
 import type { Stack, StackOptions } from '../dev/servers/stack.ts';
 import type { Endpoints } from './context.ts';
 import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
@@ -43,11 +42,10 @@ export async function provideEndpoints(config: Config, report: (line: string) =>
 
 /** What is configured, of the servers that have no variable of one value. */
 function configuredServers({ values }: Config) {
-  const targetsFile = values.NOTIFICATION_SYMBOL_TARGETS_FILE;
   const routers = values.NOTIFICATION_SUBSCRIPTION_NTF_SERVERS ?? [];
   return {
     fcm: fcmTargetOf(values),
-    symbolTargets: targetsFile === undefined ? undefined : readSymbolTargets(targetsFile),
+    symbolTargets: values.NOTIFICATION_SYMBOL_TARGETS_FILE,
     ntfServers: routers.length === 0 ? undefined : routers,
   };
 }

@@ -25,7 +25,7 @@ export function openCaller(
   open.add(what, () => caller.close());
   renewable.push({
     what,
-    variables: [`${prefix}_`, 'NOTIFICATION_HTTP_'],
+    variables: [`${prefix}_TOKEN`, `${prefix}_SIGNING_SECRETS`, 'NOTIFICATION_HTTP_'],
     renew: (next) => caller.use(credentials(next)),
   });
   return caller;

@@ -63,7 +63,7 @@ test('I30 what is mounted as a file is secret, and what is secret is never a pla
 test('I30 I90 each secret is mounted for the roles that read it, and for no other', () => {
   const callers = { USER_SERVICE: 'intent', SYMBOL_TARGETS: 'symbol-config', PORTFOLIO: 'account-callback' };
   const mountedElsewhere =
-    /^NOTIFICATION_REDIS_(CA|CERT|KEY)_FILE$|^NOTIFICATION_CATALOG_FILE$|^NOTIFICATION_OUTBOX_/;
+    /^NOTIFICATION_(REDIS_(CA|CERT|KEY)|CATALOG|SYMBOL_TARGETS)_FILE$|^NOTIFICATION_OUTBOX_/;
   const secrets = [...secretVariables, ...filesOfVariables, 'TEMPORAL_API_KEY'];
   expect(Object.keys(readers).sort()).toEqual(secrets.filter((name) => !mountedElsewhere.test(name)).sort());
   for (const [name, who] of Object.entries(readers)) {
