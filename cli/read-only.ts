@@ -8,27 +8,9 @@ import { UsageError } from './command.ts';
 import { showGroup } from './definition.ts';
 import { adviceFor, parseDuration } from './options.ts';
 
-/** Commands that change nothing, by their groups. A command that is missing here is refused under `--read-only`. */
-const LOOKS: Readonly<Record<string, readonly string[]>> = {
-  notifications: ['list', 'show'],
-  'dead-letters': ['list', 'show'],
-  operations: ['list', 'show'],
-  malformed: ['list', 'show'],
-  channels: ['list'],
-  producers: ['list'],
-  bridge: ['status'],
-  intents: ['waiting'],
-  outbox: ['status', 'list'],
-  mobile: ['list', 'show'],
-  symbols: ['list', 'status'],
-  callbacks: ['status', 'show', 'failed', 'overdue', 'malformed list', 'malformed show'],
-  subscriptions: ['list', 'show', 'status', 'statistics'],
-  keys: ['status'],
-  actions: ['list'],
-};
-export const READ_ONLY: readonly string[] = [
-  ...['doctor', 'top', 'why'],
-  ...Object.entries(LOOKS).flatMap(([group, commands]) => commands.map((name) => `${group} ${name}`)),
+/** Names of commands that change nothing. A command with another name is refused under `--read-only`. */
+const LOOKS: readonly string[] = [
+  ...['list', 'show', 'status', 'statistics', 'waiting', 'failed', 'overdue', 'doctor', 'top', 'why'],
 ];
 /** They have no servers to look at, so nothing changes while one watches. */
 const WITHOUT_SERVERS: readonly string[] = [
@@ -38,6 +20,10 @@ const WITHOUT_SERVERS: readonly string[] = [
   'outbox sql',
   'completion',
 ];
+
+/** Whether a command looks at servers, and changes nothing. */
+export const isLook = (command: Command): boolean =>
+  command.commands.length === 0 && LOOKS.includes(command.name());
 
 /** The names that lead to a command, without the program's: `notifications list`. */
 export function pathOf(command: Command): string {
@@ -62,7 +48,7 @@ export function complete(whole: Command): void {
       if (option.negate) command.setOptionValueWithSource(option.attributeName(), true, 'default');
     }
     for (const argument of command.registeredArguments) explain(argument, argument.name());
-    if (!READ_ONLY.includes(pathOf(command)) || pathOf(command) === 'top') continue;
+    if (!isLook(command) || command.name() === 'top') continue;
     command.addOption(
       new Option('--watch [interval]', 'look again and again, until Ctrl-C')
         .argParser(parseDuration)
@@ -87,12 +73,15 @@ function explain(valued: Option | Argument, name: string): void {
   });
 }
 
-/** Whether it changes nothing. A router that is tried gets a queue and loses it again. */
+/** Whether it changes nothing, with its options. A router that is tried gets a queue and loses it again. */
 export function isReadOnly(command: Command): boolean {
-  const path = pathOf(command);
-  if (path === 'doctor') return command.opts<{ router?: string }>().router === undefined;
-  if (path === 'mcp') return command.opts<{ allowChanges?: boolean }>().allowChanges !== true;
-  return READ_ONLY.includes(path) || WITHOUT_SERVERS.includes(path);
+  const { router, reset, allowChanges } = command.opts<{
+    router?: string;
+    reset?: boolean;
+    allowChanges?: boolean;
+  }>();
+  if (router !== undefined || reset || allowChanges) return false;
+  return isLook(command) || [...WITHOUT_SERVERS, 'mcp'].includes(pathOf(command));
 }
 
 export function commandsBelow(command: Command): Command[] {

@@ -1,7 +1,7 @@
 /** The command line as a whole: help of every command, what a mistyped word is answered with, what only looks, completion. */
 import { execFileSync } from 'node:child_process';
 import { scriptFor } from '../../cli/completion.ts';
-import { READ_ONLY, commandsBelow, isReadOnly, pathOf } from '../../cli/read-only.ts';
+import { commandsBelow, isLook, isReadOnly, pathOf } from '../../cli/read-only.ts';
 import { programOf, wholeProgram } from '../../cli/program.ts';
 import { startCommand } from '../command-line.ts';
 
@@ -173,19 +173,17 @@ function proposed(...words: string[]): string[] {
   return output.split('\n').filter((word) => word !== '');
 }
 
-test('U6 every command that changes nothing is there, and has --watch, top its own; no other has', () => {
-  const watching = commandsBelow(program).filter(({ options }) =>
-    options.some(({ long }) => long === '--watch'),
-  );
-  expect(watching.map(pathOf).sort()).toEqual(READ_ONLY.filter((path) => path !== 'top').sort());
-});
-
-test('U6 every list, and all that shows how something stands, is a look', () => {
-  const shows = commandsBelow(program)
-    .filter(({ commands }) => commands.length === 0)
-    .map(pathOf)
-    .filter((path) => /(^| )(list|show|status|waiting|statistics|failed)$/.test(path));
-  expect(shows.filter((path) => !READ_ONLY.includes(path))).toEqual([]);
+test('U6 a look has --watch, top its own, and asks for no author; no other command has --watch', () => {
+  for (const command of commandsBelow(program)) {
+    const path = pathOf(command);
+    const flags = command.options.map(({ long }) => long);
+    expect([path, flags.includes('--watch')]).toEqual([path, isLook(command) && path !== 'top']);
+    // Counters are shown, or shown and reset.
+    if (isLook(command))
+      expect([path, flags.includes('--requested-by')]).toEqual([path, flags.includes('--reset')]);
+  }
+  const looks = commandsBelow(program).filter(isLook).map(pathOf);
+  expect(looks).toEqual(expect.arrayContaining(['doctor', 'why', 'notifications list', 'bridge status']));
 });
 
 test('U6 bash completes commands, their options, and what an option may be', () => {
