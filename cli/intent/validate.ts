@@ -47,16 +47,12 @@ export function addValidateCommand(intents: Command): void {
     },
     print({ items }) {
       if (items.length === 0) return;
-      printItems(
-        items,
-        {
-          FILE: 'file',
-          INTENT: 'intent',
-          VERDICT: (verdict) => (verdict.isValid ? 'valid' : verdict.code),
-          'TYPE OR PROBLEM': (verdict) => (verdict.isValid ? verdict.type : verdict.problem),
-        },
-        { flexible: 3 },
-      );
+      printItems(items, {
+        FILE: 'file',
+        INTENT: 'intent',
+        VERDICT: (verdict) => (verdict.isValid ? 'valid' : verdict.code),
+        'TYPE OR PROBLEM': (verdict) => (verdict.isValid ? verdict.type : verdict.problem),
+      });
     },
     end({ items }) {
       const refused = items.filter(({ isValid }) => !isValid).length;
@@ -144,7 +140,7 @@ function entryIn(catalog: Catalog, value: unknown): EntryFields | string {
   if (payload !== undefined)
     Object.assign(entry, { ...implied(catalog, fields), payload_json: jsonOf(payload) });
   if (recipients !== undefined) entry['recipient_user_ids_json'] = jsonOf(recipients);
-  for (const name of ['occurred_at_ms', 'expires_at_ms']) {
+  for (const name of ['occurred_at_ms', 'deliver_at_ms', 'expires_at_ms']) {
     if (typeof entry[name] === 'number') entry[name] = String(entry[name]);
   }
   const noText = Object.entries(entry).find(

@@ -91,7 +91,11 @@ test('I70 validate decides as the service does', async () => {
   const intent = {
     notification_type: 'game.turn.ready',
     idempotency_key: 'game-7/turn-54',
-    occurred_at_ms: 1_790_000_000_000,
+    ...{
+      occurred_at_ms: 1_790_000_000_000,
+      deliver_at_ms: 1_790_000_001_000,
+      expires_at_ms: 1_790_000_002_000,
+    },
     recipient_user_ids: ['user-2', 'user-1'],
     payload: { game_id: 'game-7', game_name: 'Andromeda', turn_number: 54 },
   };
