@@ -106,19 +106,15 @@ export function sentinelChecks(config: Config): CheckGroup[] {
 }
 
 /** @throws an Error that says why it does not answer. */
-async function ask(address: RedisAddress, name: string, config: Config): Promise<Answer> {
-  const timeout = config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
-  const { redis: sentinel, reason } = redisForOneCheck(sentinelConnection(config, address), timeout);
-  try {
+function ask(address: RedisAddress, name: string, config: Config): Promise<Answer> {
+  return askOnce(sentinelConnection(config, address), config, async (sentinel) => {
     const found = (await sentinel.call('SENTINEL', 'get-master-addr-by-name', name)) as string[] | null;
     if (!found) return { about: {} };
     const about = fieldsOf((await sentinel.call('SENTINEL', 'master', name)) as string[]);
     return { master: found.join(':'), about };
-  } catch (failure) {
-    throw new Error(`${address.host}:${address.port}: ${causeOf(reason() ?? failure)}`, { cause: failure });
-  } finally {
-    sentinel.disconnect();
-  }
+  }).catch((failure: unknown) => {
+    throw new Error(`${address.host}:${address.port}: ${causeOf(failure)}`, { cause: failure });
+  });
 }
 
 async function sentinels(
@@ -155,15 +151,15 @@ async function sentinels(
 }
 
 /**
- * A client that is asked once: it tries one connection, and says why it got none.
+ * Asks a server once, with one attempt to connect.
  *
- * @param server options that lead to it. @param timeoutMs of the connection and of each command.
- * @returns the client, which its caller disconnects, and what kept it from connecting so far.
+ * @param server options that lead to it. @throws why it cannot be asked, or does not answer.
  */
-export function redisForOneCheck(
+export async function askOnce<T>(
   server: ReturnType<typeof redisConnection | typeof sentinelConnection>,
-  timeoutMs: number,
-): { redis: Redis; reason: () => Error | undefined } {
+  { values: { NOTIFICATION_REDIS_OPERATION_TIMEOUT: timeoutMs } }: Config,
+  question: (redis: Redis) => Promise<T>,
+): Promise<T> {
   const redis = new Redis({
     ...server,
     connectTimeout: timeoutMs,
@@ -174,5 +170,10 @@ export function redisForOneCheck(
     retryStrategy: () => null,
     maxRetriesPerRequest: 0,
   });
-  return { redis, reason: reasonsOf(redis) };
+  const reason = reasonsOf(redis);
+  return question(redis)
+    .catch((error: unknown) => {
+      throw reason() ?? error;
+    })
+    .finally(() => redis.disconnect());
 }
