@@ -7,7 +7,7 @@ import { randomBytes } from 'node:crypto';
 import { Readable, Writable } from 'node:stream';
 import type { Command } from 'commander';
 import { z } from 'zod';
-import { clockOf } from '../client/choices.ts';
+import { clockOf } from '../client/lists.ts';
 import { NotFoundError, causeOf } from '../client/errors.ts';
 import packageJson from '../package.json' with { type: 'json' };
 import { UsageError, action, explain } from './command.ts';
@@ -239,23 +239,9 @@ async function carryOut(whole: Whole, command: Command, asked: Given): Promise<u
 const contentOf = (said: string) => ({ content: [{ type: 'text' as const, text: printable(said) }] });
 const failed = (message: string) => ({ isError: true, ...contentOf(message.slice(0, MOST_BYTES)) });
 
-/** An answer of at most {@link MOST_BYTES}: the second half of its largest list is left out, and counted, until it fits. */
 function answerOf(value: unknown) {
-  const answer = JSON.parse(JSON.stringify(value)) as Record<string, unknown>;
-  let said = JSON.stringify(answer);
-  for (let leftOut = 0; Buffer.byteLength(said) > MOST_BYTES; said = JSON.stringify({ ...answer, leftOut })) {
-    const largest = listsIn(answer).sort((one, other) => sizeOf(other) - sizeOf(one))[0];
-    if (largest === undefined) return failed('the answer is too long: narrow the question down');
-    leftOut += largest.splice(Math.floor(largest.length / 2)).length;
-  }
-  return contentOf(said);
-}
-const sizeOf = (list: unknown[]): number => JSON.stringify(list).length;
-
-function listsIn(value: unknown): unknown[][] {
-  if (typeof value !== 'object' || value === null) return [];
-  return [
-    ...(Array.isArray(value) && value.length > 0 ? [value] : []),
-    ...Object.values(value).flatMap(listsIn),
-  ];
+  const said = JSON.stringify(value);
+  return Buffer.byteLength(said) > MOST_BYTES
+    ? failed('the answer is too long: narrow the question down')
+    : contentOf(said);
 }

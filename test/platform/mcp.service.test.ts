@@ -101,18 +101,17 @@ test('U10 an assistant looks, and has no tool that changes something unless the 
   await heal();
 });
 
-test('U10 an answer has at most 32 KB: what is left out is counted', async () => {
+test('U10 an answer has at most 32 KB: a longer one is refused', async () => {
   await slot.db.query(
     `INSERT INTO notification.operator_actions (action, requested_by, detail)
      SELECT 'note', 'nina', repeat('x', 1000) FROM generate_series(1, 100)`,
   );
   const { call } = await connect();
-  const { isError, text } = await call('actions_list', { limit: 100 });
-  expect(isError).toBe(false);
-  expect(Buffer.byteLength(text)).toBeLessThan(32_000);
-  const { items, leftOut } = JSON.parse(text) as { items: unknown[]; leftOut: number };
-  expect(items.length + leftOut).toBe(100);
-  expect(items.length).toBeGreaterThan(10);
+  expect(await call('actions_list', { limit: 100 })).toEqual({
+    isError: true,
+    text: 'the answer is too long: narrow the question down',
+  });
+  expect(await call('actions_list', { limit: 20 })).toMatchObject({ isError: false });
 });
 
 test('U10 a change shows what it would reach, reaches nothing newer, and is made once, by the person', async () => {
