@@ -24,6 +24,5 @@ export function addTo(actions: Command): void {
       TARGET: 'target',
       DETAIL: 'detail',
     },
-    table: { flexible: 5 },
   });
 }

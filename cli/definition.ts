@@ -5,7 +5,7 @@ import type { Page } from '../client/lists.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { action, showPage } from './command.ts';
 import { rowsOf, screenOption } from './options.ts';
-import type { Columns, TableChoices } from './output.ts';
+import type { Columns } from './output.ts';
 import { printFields, printHeading, printItems, printJson, printLine } from './output.ts';
 import type { Dependency, Session } from './session.ts';
 import { withSession } from './session.ts';
@@ -71,8 +71,7 @@ interface ListDefinition<S, Options, Item> extends Omit<Form, 'name'> {
   /** @returns the function that reads a page by its filter. Its parameter is annotated: the columns are held against what it returns. */
   read(session: S): (filter: Options & { limit: number }) => Promise<Page<Item>>;
   columns?: NoInfer<Columns<Item>>;
-  table?: TableChoices;
-  /** In place of the columns. */
+  /** In place of the columns. The second column is the one that links are behind. */
   print?(items: NoInfer<Item>[], options: NonNullable<NoInfer<Options>>): void;
 }
 
@@ -148,7 +147,6 @@ export function definerOf<S>(open: <T>(needs: Dependency[], work: (session: S) =
       options = [],
       read,
       columns = {},
-      table,
       print,
       ...rest
     }: ListDefinition<S, Options, Item>,
@@ -158,7 +156,7 @@ export function definerOf<S>(open: <T>(needs: Dependency[], work: (session: S) =
         const given = { ...asked, ...filterOf(filters, asked), limit: rowsOf(asked) };
         return open(['postgres'], async (session) =>
           showPage(await read(session)(given), given, (items) =>
-            print ? print(items, given) : printItems(items, columns, table),
+            print ? print(items, given) : printItems(items, columns, { linked: 1 }),
           ),
         );
       }),

@@ -78,17 +78,13 @@ function printStatus({ payload, subscription }: KeyStatus): void {
     'SEALS SO FAR': 'seals',
   });
   printLine('');
-  printItems(
-    subscription,
-    {
-      'SUBSCRIPTION KEY': 'key',
-      USE: 'use',
-      VALUES: ({ values }) => Object.values(values).reduce((sum, count) => sum + count, 0),
-      'SEALS SO FAR': 'seals',
-      COLUMNS: ({ values }) => Object.keys(values).join(', '),
-    },
-    { flexible: 4 },
-  );
+  printItems(subscription, {
+    'SUBSCRIPTION KEY': 'key',
+    USE: 'use',
+    VALUES: ({ values }) => Object.values(values).reduce((sum, count) => sum + count, 0),
+    'SEALS SO FAR': 'seals',
+    COLUMNS: ({ values }) => Object.keys(values).join(', '),
+  });
 }
 
 interface RenewOptions extends GlobalOptions, Requested {

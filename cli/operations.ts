@@ -3,7 +3,7 @@ import { createInterface } from 'node:readline/promises';
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { given } from '../api/given.ts';
-import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../client/choices.ts';
+import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../client/lists.ts';
 import { NotFoundError } from '../client/errors.ts';
 import type { ChosenOperation, OperationRequest, OperationView } from '../client/operations.ts';
 import type { Operator } from '../client/operator.ts';
@@ -15,16 +15,7 @@ import { shell } from './invocation.ts';
 import type { Requested } from './options.ts';
 import { parseCount, reasonOption, requestOf, requestedByOption } from './options.ts';
 import type { Columns } from './output.ts';
-import {
-  capital,
-  countOf,
-  printFields,
-  printHeading,
-  printItems,
-  printJson,
-  printLine,
-  report,
-} from './output.ts';
+import { capital, countOf, printItems, printJson, printLine, printView, report } from './output.ts';
 import { untilInterrupted, withProgress } from './progress.ts';
 import type { Dependency, Session } from './session.ts';
 import { withSession } from './session.ts';
@@ -159,7 +150,6 @@ export function addTo(operations: Command): void {
       BY: 'requestedBy',
       FILTER: ({ filter }) => JSON.stringify(filter),
     },
-    table: { flexible: 6, linked: 1 },
   });
 
   form(operations, {
@@ -238,31 +228,9 @@ async function showOne(operator: Operator, operationId: string, { json }: Global
   const [view, states] = await Promise.all([operations.show(operationId), operations.states(operationId)]);
   const isOfRoutes = view.kind === 'replay' || view.kind === 'cancel';
   const outcome = isOfRoutes ? await operations.outcome(operationId) : undefined;
-  if (json) {
-    printJson({ ...view, ...(outcome ? { outcome } : {}), ...(states.length > 0 ? { states } : {}) });
-    return EXIT.done;
-  }
-  printHeading(`Operation ${operationId}`);
-  printFields([
-    ['what', view.kind],
-    ['status', view.status],
-    ['filter', JSON.stringify(view.filter)],
-    ['how', view.options && JSON.stringify(view.options)],
-    ['asked for', `${view.createdAt.toISOString()} by ${view.requestedBy}`],
-    ['reason', view.reason],
-    ['rate', `${view.ratePerSecond} a second`],
-    ['done', `${view.done} of ${view.total}`],
-    ['nothing to do for', view.done - view.ordered || undefined],
-    ['changed by', view.changedBy],
-    ['ended', view.endedAt],
-    [
-      'routes now',
-      outcome &&
-        `${outcome.published} published, ${outcome.skipped} skipped, ${outcome.expired} expired, ${outcome.diedAgain} died since, ${outcome.open} open`,
-    ],
-    ['now', states.map(({ state, items }) => `${items} ${state}`).join(', ') || undefined],
-    ['link', view.link],
-  ]);
+  const found = { ...view, ...given({ outcome, states: states.length > 0 ? states : undefined }) };
+  if (json) printJson(found);
+  else printView(found);
   return EXIT.done;
 }
 

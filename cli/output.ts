@@ -58,7 +58,7 @@ export function textOf(cell: Cell): string {
 export type Columns<Item> = Record<string, keyof Item | ((item: Item) => Cell | null)>;
 
 export interface TableChoices {
-  /** Index of the column that is cut when the terminal is narrow. */
+  /** Index of the column that is cut when the terminal is narrow; default: the last one. */
   flexible?: number;
   /** Index of the column that names what the items' links lead to. */
   linked?: number;
@@ -68,7 +68,7 @@ export interface TableChoices {
 export function printItems<Item extends object>(
   items: readonly (Item & { link?: string | undefined })[],
   columns: NoInfer<Columns<Item>>,
-  { flexible, linked = 0 }: TableChoices = {},
+  { flexible = Object.keys(columns).length - 1, linked = 0 }: TableChoices = {},
 ): void {
   const { isTTY: isTerminal, columns: width } = shell().stdout;
   const hasLinks = items.some(({ link }) => link !== undefined);
@@ -94,6 +94,16 @@ export function printItems<Item extends object>(
 /** The form in which terminals take a link behind a text (OSC 8); terminals without it show the text alone. */
 function hyperlink(text: string, link: string | undefined): string {
   return link === undefined ? text : `\u001b]8;;${link}\u0007${text}\u001b]8;;\u0007`;
+}
+
+/** Fields of a view by their own names, in words: `max attempts` for `maxAttempts`. */
+export function printView(view: object): void {
+  printFields(
+    Object.entries(view).map(([name, value]: [string, unknown]) => [
+      name.replaceAll(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`),
+      typeof value === 'object' && !(value instanceof Date) ? JSON.stringify(value) : (value as Cell),
+    ]),
+  );
 }
 
 /** Names and values below each other; those without a value are left out. */

@@ -107,7 +107,7 @@ export function addTo(command: Command): void {
       try {
         const steps = await setUp(session, options);
         if (json) printJson({ steps });
-        else printItems(steps, { STEP: 'name', STATUS: 'status', DETAIL: 'detail' }, { flexible: 2 });
+        else printItems(steps, { STEP: 'name', STATUS: 'status', DETAIL: 'detail' });
         const missing = steps.filter(({ status }) => status === 'missing').length;
         if (missing > 0) report(`${countOf(missing, 'step')} to do; run it without --dry-run`);
         return missing > 0 ? EXIT.failed : EXIT.done;

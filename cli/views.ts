@@ -20,7 +20,6 @@ export function addTo(command: Command): void {
       printItems(
         items.map(({ link, saveLink, ...view }) => ({ ...view, link: save ? saveLink : link })),
         { VIEW: 'name', QUERY: 'query' },
-        { flexible: 1 },
       );
       report(`columns to choose once in the list of the Web UI: ${COLUMNS.join(', ')}`);
       if (items.some(({ link }) => link === undefined))

@@ -23,8 +23,17 @@ import { PAUSE_UPDATE, RESUME_UPDATE } from '../workflows/hold-contract.ts';
 import { unknownFieldOf } from '../api/intent/mending.ts';
 import type { Correction } from '../api/intent/mending.ts';
 import { byAuthor, noteAction } from './actions.ts';
-import type { Choice } from './choices.ts';
-import { DEFAULT_REPLAY_RATE, MAX_ITEMS, MAX_REPLAY_RATE, chosenBy, groupsOf } from './choices.ts';
+import type { Choice, Listing, Page, WithoutNulls } from './lists.ts';
+import {
+  DEFAULT_REPLAY_RATE,
+  MAX_ITEMS,
+  MAX_REPLAY_RATE,
+  chosenBy,
+  groupsOf,
+  listOf,
+  rowOf,
+  withoutNulls,
+} from './lists.ts';
 import { NotFoundError, NothingToDoError, OperationFailedError, isRefusal } from './errors.ts';
 import type { DeadLetterFilter } from './intent/dead-letters.ts';
 import { chooseDead } from './intent/dead-letters.ts';
@@ -34,16 +43,13 @@ import type { ReplayResult } from './intent/replay.ts';
 import { lateness, outcomeColumns } from './intent/replay.ts';
 import type { OpenFilter, OpenGroup } from './intent/waiting.ts';
 import { chooseOpen } from './intent/waiting.ts';
-import type { Listing, Page, WithoutNulls } from './lists.ts';
-import { listOf, rowOf, withoutNulls } from './lists.ts';
-import { statusOf } from './live.ts';
+import { ANSWER_LIMIT_MS, ask, bounded, query, statusOf } from './temporal.ts';
 import { chooseJobs } from './mobile-push/jobs.ts';
 import type { MobileJobFilter } from './mobile-push/jobs.ts';
 import type { OperatorResources } from './resources.ts';
 import { linkField } from './resources.ts';
 import { chooseRetryable } from './subscription/upkeep.ts';
 import type { RetryFilter } from './subscription/upkeep.ts';
-import { ANSWER_LIMIT_MS, ask, bounded, query } from './temporal.ts';
 import type { WaitOptions } from './wait-until.ts';
 import { waitUntil } from './wait-until.ts';
 

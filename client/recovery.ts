@@ -14,10 +14,9 @@ import {
 } from '../workflows/recovery-contract.ts';
 import { OperationFailedError } from './errors.ts';
 import { withoutNulls } from './lists.ts';
-import { statusOf } from './live.ts';
+import { bounded, statusOf } from './temporal.ts';
 import type { OperatorResources } from './resources.ts';
 import { linkField } from './resources.ts';
-import { bounded } from './temporal.ts';
 import type { WaitOptions } from './wait-until.ts';
 import { waitUntil } from './wait-until.ts';
 

@@ -322,7 +322,6 @@ function addMalformedInputCommands(malformed: Command): void {
     examples: ['callbacks malformed list --since 1h'],
     read: ({ operator }: Session) => operator.callbacks.malformed.list,
     columns: { RECORDED: 'recordedAt', ENTRY: 'entryId', CODE: 'code', MESSAGE: 'message' },
-    table: { flexible: 3 },
   });
 
   define(malformed, {

@@ -4,7 +4,7 @@ import { Argument, InvalidArgumentError } from 'commander';
 import { given } from '../../api/given.ts';
 import type { Producer } from '../../api/intent/catalog.ts';
 import type { HeldView } from '../../client/intent/channels.ts';
-import { LEAST_WEIGHT, MOST_WEIGHT, USUAL_WEIGHT } from '../../client/intent/weights.ts';
+import { LEAST_WEIGHT, MOST_WEIGHT, USUAL_WEIGHT } from '../../client/intent/channels.ts';
 import { DEFAULT_DRAIN_RATE, MAX_DRAIN_RATE } from '../../workflows/hold-contract.ts';
 import type { ChannelState } from '../../workflows/intent/channel-contract.ts';
 import { CHANNEL_NAMES } from '../../workflows/intent/channel-contract.ts';
@@ -47,16 +47,12 @@ export function addTo(commands: Command): void {
     examples: [`${group} list`],
     run: async ({ operator }): Promise<{ items: View[] }> => ({ items: await operator[group].list() }),
     print({ items }) {
-      printItems(
-        items,
-        {
-          [isProducers ? 'PRODUCER' : 'CHANNEL']: nameOf,
-          ...{ STATUS: 'status', SINCE: 'since', BY: 'changedBy', 'OPEN ROUTES': 'openRoutes' },
-          ...(isProducers ? { WEIGHT: 'weight' } : {}),
-          REASON: 'reason',
-        },
-        { flexible: isProducers ? 6 : 5 },
-      );
+      printItems(items, {
+        [isProducers ? 'PRODUCER' : 'CHANNEL']: nameOf,
+        ...{ STATUS: 'status', SINCE: 'since', BY: 'changedBy', 'OPEN ROUTES': 'openRoutes' },
+        ...(isProducers ? { WEIGHT: 'weight' } : {}),
+        REASON: 'reason',
+      });
       for (const view of items) {
         const { status, drain } = view;
         if (status !== 'draining' || !drain) continue;

@@ -13,7 +13,7 @@ import { define, filterOf, form, list, option } from '../definition.ts';
 import type { OperationCommandOptions } from '../operations.ts';
 import { inGroups, operate, operationOptions } from '../operations.ts';
 import { deadLetterFilters, parseEntryId, requestOf, waitLimitOption } from '../options.ts';
-import { printFields, printHeading, printItems, printJson, printLine, report } from '../output.ts';
+import { printHeading, printItems, printJson, printLine, printView, report } from '../output.ts';
 import { withProgress } from '../progress.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
@@ -52,20 +52,9 @@ function addDeadLetters(deadLetters: Command): void {
       items: await operator.deadLetters.show(notificationId, routeId),
     }),
     print({ items }) {
-      for (const letter of items) {
-        printHeading(`${letter.routeId} of ${letter.notificationId}`);
-        printFields([
-          ['type', letter.type],
-          ['status now', letter.status],
-          ['died', letter.diedAt],
-          ['attempts', `${letter.attempts} of ${letter.maxAttempts}`],
-          ['failure', letter.failure],
-          ['message', letter.message],
-          ['hint', letter.recoveryHint],
-          ['replays', letter.replays],
-          ['link', letter.link],
-          ['runbook', letter.runbook],
-        ]);
+      for (const { notificationId, routeId, ...letter } of items) {
+        printHeading(`${routeId} of ${notificationId}`);
+        printView(letter);
       }
     },
   });
@@ -84,7 +73,7 @@ function printLetters(items: DeadLetter[]): void {
       REPLAYS: 'replays',
       MESSAGE: 'message',
     },
-    { flexible: 7, linked: 2 },
+    { linked: 2 },
   );
   const dead = items.find(({ status }) => status === 'dead_letter');
   if (dead === undefined) return;

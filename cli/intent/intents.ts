@@ -30,7 +30,6 @@ export function addTo(intents: Command): void {
       KEY: 'idempotencyKey',
       REASON: ({ reason }) => reason ?? 'its turn has not come',
     },
-    table: { flexible: 5, linked: 1 },
   });
 
   form(intents, {
@@ -55,19 +54,15 @@ function listTypes(json: boolean | undefined): void {
     }),
   );
   if (json) return printJson({ items });
-  printItems(
-    items,
-    {
-      TYPE: 'type',
-      PRODUCER: 'producer',
-      'AUDIENCE: CHANNELS': ({ channels }) =>
-        Object.entries(channels)
-          .map(([audience, names]) => `${audience}: ${names.join(', ')}`)
-          .join('; '),
-      FIELDS: ({ fields }) => fields.join(', '),
-    },
-    { flexible: 3 },
-  );
+  printItems(items, {
+    TYPE: 'type',
+    PRODUCER: 'producer',
+    'AUDIENCE: CHANNELS': ({ channels }) =>
+      Object.entries(channels)
+        .map(([audience, names]) => `${audience}: ${names.join(', ')}`)
+        .join('; '),
+    FIELDS: ({ fields }) => fields.join(', '),
+  });
 }
 
 function showSamples(type: NotificationType, json: boolean | undefined): void {

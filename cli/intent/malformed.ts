@@ -10,7 +10,7 @@ import { define, list, option, printRawFields } from '../definition.ts';
 import type { OperationCommandOptions } from '../operations.ts';
 import { addOneOrMany, inGroups } from '../operations.ts';
 import { addPair, parseEntryId, producerOption, spanOptions } from '../options.ts';
-import { printFields, printHeading, printJson, printLine, report } from '../output.ts';
+import { printFields, printHeading, printJson, printLine, printView, report } from '../output.ts';
 import { withSession } from '../session.ts';
 import type { Session } from '../session.ts';
 
@@ -33,7 +33,6 @@ export function addTo(malformed: Command): void {
       PRODUCER: 'producer',
       MESSAGE: 'message',
     },
-    table: { flexible: 5, linked: 1 },
   });
 
   define(malformed, {
@@ -105,16 +104,8 @@ function republishOne(entryId: string, options: Options): Promise<ExitCode> {
   });
 }
 
-export function printMalformed(entry: MalformedEntry): void {
-  printHeading(`Malformed intent ${entry.entryId}`);
-  printFields([
-    ['code', entry.code],
-    ['message', entry.message],
-    ['recorded', entry.recordedAt],
-    ['type', entry.type],
-    ['producer', entry.producer],
-    ['key', entry.idempotencyKey],
-    ['link', entry.link],
-  ]);
-  printRawFields(entry.rawFields);
+export function printMalformed({ entryId, rawFields, ...entry }: MalformedEntry): void {
+  printHeading(`Malformed intent ${entryId}`);
+  printView(entry);
+  printRawFields(rawFields);
 }

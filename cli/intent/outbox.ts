@@ -89,7 +89,6 @@ export function addTo(outbox: Command): void {
       'ENTRY OR PROBLEM': ({ problemCode, problem, entryId }) =>
         problemCode === null ? entryId : `${problemCode}: ${problem}`,
     },
-    table: { flexible: 5 },
   });
 
   define(outbox, {

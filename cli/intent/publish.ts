@@ -34,7 +34,7 @@ import { countOf, printJson, printLine, report } from '../output.ts';
 import { withProgress } from '../progress.ts';
 import type { Session } from '../session.ts';
 import { withRedis, withSession } from '../session.ts';
-import { printNotification } from './notification-view.ts';
+import { printNotification } from './notifications.ts';
 
 /** Intents that are appended concurrently. */
 const BATCH_SIZE = 100;

@@ -8,10 +8,9 @@ import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import { byAuthor } from '../actions.ts';
 import { NotFoundError, OperationFailedError } from '../errors.ts';
 import { withoutNulls } from '../lists.ts';
-import { describe } from '../live.ts';
+import { bounded, dateOf, decoded, describe, failureMessageOf } from '../temporal.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
-import { bounded, dateOf, decoded, failureMessageOf } from '../temporal.ts';
 import { waitUntil } from '../wait-until.ts';
 
 /** Activity type, as activities/intent/reader.ts names it. */

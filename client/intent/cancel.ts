@@ -5,7 +5,7 @@
  */
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
-import { statusOf } from '../live.ts';
+import { statusOf } from '../temporal.ts';
 import { operationOperations } from '../operations.ts';
 import { withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';

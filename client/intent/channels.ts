@@ -1,8 +1,14 @@
 /**
  * Channels and producers: their state, and pausing and resuming them. The workflow of each
  * (workflows/intent/channel-contract.ts) releases waiting routes after a resume.
+ *
+ * The weight of a producer is its share of what Temporal hands out: that of its fairness key (activities/intent/dispatch.ts) on
+ * the queues of intents. The server keeps weights, so they hold for all processes, and over restarts.
  */
+import { ServiceError, isGrpcServiceError } from '@temporalio/client';
+import type { temporal as protos } from '@temporalio/proto';
 import type { Producer } from '../../api/intent/catalog.ts';
+import { ACTIVITY_TASKS, WORKFLOW_TASKS } from '../../api/task-queue-types.ts';
 import type { HoldKey, HoldRequest, ResumeRequest } from '../../workflows/hold-contract.ts';
 import type { ChannelState, HeldName } from '../../workflows/intent/channel-contract.ts';
 import {
@@ -13,16 +19,16 @@ import {
   heldProducer,
   holdKeyOf,
 } from '../../workflows/intent/channel-contract.ts';
-import { isRefusal } from '../errors.ts';
+import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
+import { byAuthor } from '../actions.ts';
+import { OperationFailedError, isRefusal } from '../errors.ts';
 import { tellHold, writePause } from '../holds.ts';
 import type { WithoutNulls } from '../lists.ts';
 import { withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 import type { Asked } from '../temporal.ts';
-import { ANSWER_LIMIT_MS, query } from '../temporal.ts';
-import type { WeightRequest } from './weights.ts';
-import { USUAL_WEIGHT, setWeight, weightsOf } from './weights.ts';
+import { ANSWER_LIMIT_MS, QUERY_LIMIT_MS, bounded, query } from '../temporal.ts';
 
 /** A worker with a backlog before it takes an update when its next slot is free, ms. */
 const RESUME_LIMIT_MS = 30_000;
@@ -63,7 +69,8 @@ export const producerOperations = (resources: OperatorResources) => ({
    * @param request its `weight` is from 0.001 to 1,000; undefined gives the usual one of 1 back.
    * @throws OperationFailedError when the server has no weights.
    */
-  weigh: (producer: Producer, request: WeightRequest) => setWeight(resources, producer, request),
+  weigh: (producer: Producer, request: { weight: number | undefined; requestedBy: string }) =>
+    setWeight(resources, producer, request),
 });
 
 function heldOperations<Noun extends 'channel' | 'producer', Name extends string>(
@@ -157,3 +164,93 @@ const LIST = {
   channel: listOf('channel', 'notification.routes'),
   producer: listOf('producer', 'notification.routes JOIN notification.records USING (notification_id)'),
 };
+
+/** Temporal takes what is below the least for it; above the most, all others stand still. */
+export const LEAST_WEIGHT = 0.001;
+export const MOST_WEIGHT = 1_000;
+/** Weight of a producer without a configured one. */
+export const USUAL_WEIGHT = 1;
+
+const INVALID_ARGUMENT = 3;
+const UNIMPLEMENTED = 12;
+
+type QueueConfig = protos.api.taskqueue.v1.ITaskQueueConfig | null | undefined;
+
+/**
+ * Sets the weight of a producer, on both queues.
+ *
+ * @throws OperationFailedError when the server has no weights; nothing is changed then.
+ */
+function setWeight(
+  resources: OperatorResources,
+  producer: Producer,
+  { weight, requestedBy }: { weight: number | undefined; requestedBy: string },
+): Promise<void> {
+  const { temporal, namespace } = resources;
+  const detail = weight === undefined ? 'cleared' : String(weight);
+  const action = { action: 'producers weight', target: producer, requestedBy, detail };
+  return byAuthor(resources, action, async () => {
+    // The first one is where servers without weights refuse.
+    for (const taskQueueType of [WORKFLOW_TASKS, ACTIVITY_TASKS]) {
+      const change = {
+        ...{ namespace, identity: requestedBy, taskQueue: INTENT_TASK_QUEUE, taskQueueType },
+        ...(weight === undefined
+          ? { unsetFairnessWeightOverrides: [producer] }
+          : { setFairnessWeightOverrides: { [producer]: weight } }),
+      };
+      const { config } = await bounded(temporal, () =>
+        temporal.workflowService.updateTaskQueueConfig(change),
+      ).catch(async (error: unknown) => {
+        throw hasNoWeights(error) ? await noWeights(resources, error) : error;
+      });
+      // A server that does not know them leaves them out without a word.
+      if (weightIn(config, producer) !== weight) throw await noWeights(resources);
+    }
+  });
+}
+
+/** @returns the weight of each producer with a configured one; undefined when the server does not answer. */
+async function weightsOf({
+  temporal,
+  namespace,
+}: OperatorResources): Promise<ReadonlyMap<string, number> | undefined> {
+  try {
+    const { config } = await bounded(
+      temporal,
+      () =>
+        temporal.workflowService.describeTaskQueue({
+          namespace,
+          taskQueue: { name: INTENT_TASK_QUEUE },
+          taskQueueType: WORKFLOW_TASKS,
+          reportConfig: true,
+        }),
+      QUERY_LIMIT_MS,
+    );
+    const names = Object.keys(config?.fairnessWeightOverrides ?? {});
+    return new Map(names.map((name) => [name, weightIn(config, name)!]));
+  } catch {
+    return undefined;
+  }
+}
+
+/** The server keeps 32 bits of it, which are no more than seven digits. */
+function weightIn(config: QueueConfig, producer: string): number | undefined {
+  const weight = config?.fairnessWeightOverrides?.[producer];
+  return weight === undefined ? undefined : Number(weight.toPrecision(6));
+}
+
+function hasNoWeights(error: unknown): boolean {
+  const answer = error instanceof ServiceError ? error.cause : error;
+  if (!isGrpcServiceError(answer)) return false;
+  const code = Number(answer.code);
+  // 1.29 takes every change of this queue for a rate.
+  return code === UNIMPLEMENTED || (code === INVALID_ARGUMENT && /rate limit/i.test(answer.message));
+}
+
+async function noWeights({ temporal }: OperatorResources, cause?: unknown): Promise<OperationFailedError> {
+  const { serverVersion } = await bounded(temporal, () => temporal.workflowService.getSystemInfo({}));
+  return new OperationFailedError(
+    `Temporal ${serverVersion} has no weights of producers, which came with 1.30; nothing was changed`,
+    { cause },
+  );
+}

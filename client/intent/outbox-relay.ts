@@ -108,11 +108,6 @@ export interface OutboxRelay {
   stop(): Promise<void>;
 }
 
-/** The rows in the stream are in another one. */
-class OtherStreamError extends SelfExplanatoryError {
-  override name = 'OtherStreamError';
-}
-
 type Settings = Required<Omit<OutboxRelayOptions, 'meter'>>;
 
 const SILENT: OutboxLog = { info: () => undefined, warn: () => undefined };
@@ -276,10 +271,10 @@ function createSteps({ db, redis, stream, catalog, batch: limits, log, ...times 
     return page.isFull;
   }
 
-  /** @throws OtherStreamError when entries that were not passed are elsewhere. */
+  /** @throws SelfExplanatoryError when entries that were not passed are elsewhere. */
   function checkStream(relay: RelayRow, isOpen: boolean): void {
     if (!isOpen || relay.stream === null || relay.stream === stream) return;
-    throw new OtherStreamError(
+    throw new SelfExplanatoryError(
       `the outbox has entries in the stream ${relay.stream} that the service has not passed; it cannot go on with ${stream} before`,
     );
   }

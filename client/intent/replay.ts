@@ -11,7 +11,7 @@ import type { ReplayRequest } from '../../workflows/intent/contract.ts';
 import type { NotificationKeys } from '../../workflows/search-attributes.ts';
 import { ROUTE_WORKFLOW, routeReplay } from '../../workflows/intent/contract.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
-import { clockOf, groupsOf } from '../choices.ts';
+import { clockOf, groupsOf } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { bounded } from '../temporal.ts';
 import type { WaitOptions } from '../wait-until.ts';

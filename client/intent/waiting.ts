@@ -1,7 +1,6 @@
 /** Work that is under way: intents that are not decided yet, and what a cancellation reaches. */
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
-import type { Grouped, Span } from '../choices.ts';
-import type { Listing, Page } from '../lists.ts';
+import type { Grouped, Listing, Page, Span } from '../lists.ts';
 import { conditionsOf, listOf, spanOf } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';

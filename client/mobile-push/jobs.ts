@@ -12,15 +12,13 @@ import {
 } from '../../workflows/mobile-push/contract.ts';
 import type { OperatorAction } from '../actions.ts';
 import { actionOperations, byAuthor } from '../actions.ts';
-import type { Choice } from '../choices.ts';
+import type { Choice, Listing, Page, WithoutNulls } from '../lists.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
-import type { Listing, Page, WithoutNulls } from '../lists.ts';
 import { conditionsOf, listOf, rowOf, spanOf, withoutNulls } from '../lists.ts';
-import type { LiveState } from '../live.ts';
-import { liveStateOf } from '../live.ts';
+import type { LiveState } from '../temporal.ts';
+import { bounded, liveStateOf } from '../temporal.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
-import { bounded } from '../temporal.ts';
 
 /** As in the column `status`; the last two are jobs that no workflow took. */
 export const MOBILE_STATUSES = [

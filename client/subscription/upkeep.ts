@@ -10,7 +10,7 @@ import { MAX_IMPORTED_QUEUES, importedQueueSchema, queueImports } from '../../ap
 import { ENSURE_AGENT } from '../../api/subscription/rows.ts';
 import type { ImportedConnection } from '../../workflows/subscription/contract.ts';
 import { IMPORT_CONNECTIONS_UPDATE } from '../../workflows/subscription/contract.ts';
-import type { Choice } from '../choices.ts';
+import type { Choice } from '../lists.ts';
 import { OperationFailedError } from '../errors.ts';
 import { conditionsOf } from '../lists.ts';
 
