@@ -29,8 +29,6 @@ export interface ReconcilerOptions {
   schedules: readonly ScheduledRun[];
   /** What rows say is under way. One that an operator terminated stays so. */
   underWay: () => Promise<readonly LongLivedWorkflow[]>;
-  /** What the process itself takes up, of its roles. */
-  looks?: readonly Reconciled[];
   /** What runs of a schedule take up, by task queue. */
   scheduled?: readonly { taskQueue: string; kinds: readonly Reconciled[] }[];
   /** After which a run of a long-lived workflow is continued by a new one; a day. */
@@ -40,13 +38,12 @@ export interface ReconcilerOptions {
 /** Looks every `everyMs`. What fails does not stop what comes after it. */
 export function startReconciler(options: ReconcilerOptions): { stop(): Promise<void> } {
   const { client, log, everyMs, scheduled = [] } = options;
-  const looks = [...descriptorsOf(options), ...(options.looks ?? [])];
   return watchEvery(everyMs, startLost, (reason) => log.warn({ reason }, 'lost work not looked for'));
 
   async function startLost(): Promise<void> {
     const failures: unknown[] = [];
     const orNext = (work: Promise<unknown>) => work.catch((error: unknown) => void failures.push(error));
-    for (const kind of looks) await orNext(reconcile(kind, {}, { log }));
+    for (const kind of descriptorsOf(options)) await orNext(reconcile(kind, {}, { log }));
     for (const { taskQueue, kinds } of scheduled) await orNext(triggerIfLost(taskQueue, kinds));
     if (failures.length > 0) throw failures[0];
   }

@@ -20,8 +20,6 @@ export interface Role {
   longLived: readonly LongLivedWorkflow[];
   /** What runs of its reconciliation schedule take up. */
   reconciled?(connections: Connections): readonly Reconciled[];
-  /** What each process takes up itself. */
-  looks?(connections: Connections): readonly Reconciled[];
   /**
    * Repeats for a recovery what was done since then.
    *

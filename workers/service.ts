@@ -112,7 +112,6 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
       workflows: roles.flatMap((role) => role.longLived),
       schedules: needsOf(config).schedules,
       underWay: () => listOpenOperations(db, operationKindsOf(roles)),
-      looks: roles.flatMap((role) => role.looks?.(connections) ?? []),
       scheduled: [...reconciled].map(([{ taskQueue }, kinds]) => ({ taskQueue, kinds })),
     }).stop,
     observeRetention(meter, { db, log, tables: roles.flatMap((role) => expiringOf(role, config)) }),

@@ -3,7 +3,6 @@ import type { Client } from '@temporalio/client';
 import { watchPostgres } from '../activities/stream-memory.ts';
 import { addSampleSymbols, createSymbolConfigActivities } from '../activities/symbol-config/activities.ts';
 import { createSymbolConfigMetrics, observeSymbolTargets } from '../activities/symbol-config/metrics.ts';
-import { untoldChanges } from '../activities/symbol-config/reconciliation.ts';
 import { registerTargets } from '../activities/symbol-config/targets.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning, signalIfRunning } from '../activities/workflows.ts';
@@ -18,9 +17,6 @@ import {
 import type { ProcessContext } from './context.ts';
 import { openCaller } from './http-caller.ts';
 import type { Role } from './role.ts';
-
-/** From the end of a push until its row says so, ms. */
-const SETTLED_MS = 60_000;
 
 export function openSymbolConfig(context: ProcessContext): Role {
   const { config, endpoints, log, meter } = context;
@@ -52,14 +48,6 @@ export function openSymbolConfig(context: ProcessContext): Role {
     expiring: [],
 
     activities: ({ db }) => createSymbolConfigActivities({ db, log, metrics, caller, symbols }),
-
-    looks: ({ db, client }) => [
-      untoldChanges({
-        ...{ db, log, registry: SYMBOL_REGISTRY },
-        roundMs: symbols.pushTimeoutMs + SETTLED_MS,
-        tell: () => tell(client),
-      }),
-    ],
 
     async rewind({ client }) {
       await tell(client);

@@ -226,7 +226,7 @@ const LOAD_CONFIG = {
 };
 
 /** Of rows of notification.symbols; as a snapshot has them, so that the two can be compared. */
-export const LIST_OF_SYMBOLS = `jsonb_agg(
+const LIST_OF_SYMBOLS = `jsonb_agg(
                jsonb_build_object('symbol', symbol, 'ticker', ticker, 'decimals', decimals, 'priceScale', price_scale)
                ORDER BY symbol COLLATE "C"
              )`;

@@ -165,13 +165,4 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
     what: 'after the restore of PostgreSQL targets stay on a list that the rows do not know, until reconciliation',
     suite: service('symbol-config/put-back', 'S5 I52 a PostgreSQL'),
   },
-  {
-    id: 'symbol-untold',
-    file: 'activities/symbol-config/reconciliation.ts',
-    find: 'const isFoundAgain = row!.is_found && wasFound;',
-    replace: 'const isFoundAgain = row!.is_found && wasFound && roundMs < 0;',
-    wrong: 'lost',
-    what: 'a change that Temporal has forgotten waits for the next reconciliation',
-    suite: service('symbol-config/activities', 'S5 I49'),
-  },
 ];

@@ -2,15 +2,10 @@
 import type { Context } from '@temporalio/activity';
 import { asyncLocalStorage } from '@temporalio/activity';
 import { metrics } from '@opentelemetry/api';
-import type { Pool } from 'pg';
-import type { Logger } from 'pino';
 import { createHttpCaller } from '../../activities/http/caller.ts';
 import { createSymbolConfigActivities } from '../../activities/symbol-config/activities.ts';
 import { createSymbolConfigMetrics } from '../../activities/symbol-config/metrics.ts';
 import { registerTargets } from '../../activities/symbol-config/targets.ts';
-import { reconcile } from '../../activities/reconciliation.ts';
-import { untoldChanges } from '../../activities/symbol-config/reconciliation.ts';
-import { watchEvery } from '../../activities/watch.ts';
 import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { PushScope } from '../../workflows/symbol-config/contract.ts';
@@ -289,66 +284,4 @@ test('kinds-S1 targets that hang in many rounds hold up no other target', async 
   }
   await heal();
   await Promise.all(rounds);
-});
-
-describe('changes that the workflow has not heard of', () => {
-  beforeEach(heal);
-
-  /** The database, and how often it was asked. */
-  function countedLooks(): { db: Pool; looks(): number } {
-    let count = 0;
-    const query = (...args: Parameters<Pool['query']>) => {
-      count += 1;
-      return registry.slot.db.query(...args);
-    };
-    return { db: Object.create(registry.slot.db, { query: { value: query } }) as Pool, looks: () => count };
-  }
-
-  function watchUntold(db: Pool, log: Logger, tell: () => Promise<void>) {
-    const untold = untoldChanges({ db, log, registry: SYMBOL_REGISTRY, roundMs: 60_000, tell });
-    return watchEvery(
-      20,
-      async () => void (await reconcile(untold, {}, { log })),
-      () => undefined,
-    );
-  }
-
-  test.each<{ what: string; forget(): Promise<unknown> }>([
-    { what: 'changed symbols', forget: () => registry.write(['UNTOLD']) },
-    {
-      what: 'a target without the newest list',
-      async forget() {
-        const { db } = registry.slot;
-        await db.query(
-          `UPDATE notification.symbol_snapshots SET created_at = created_at - interval '1 hour'`,
-        );
-        await db.query(
-          `UPDATE notification.symbol_targets SET acknowledged_version = NULL WHERE target = 'us-east-alert-1'`,
-        );
-      },
-    },
-  ])('S5 I49 $what: the workflow is told within two looks', async ({ forget }) => {
-    await forget();
-    const { db, looks } = countedLooks();
-    let looksWhenTold = 0;
-    const lines: string[] = [];
-    const watch = watchUntold(
-      db,
-      createLogger('warn', { write: (line) => void lines.push(line) }),
-      async () => void (looksWhenTold ||= looks()),
-    );
-    await eventually('three looks', async () => looks() >= 3);
-    await watch.stop();
-    expect(looksWhenTold).toBe(2);
-    expect(lines[0]).toContain('symbols have changes that were not pushed, the workflow is told');
-  });
-
-  test('S5 I49 without any, the workflow is not told', async () => {
-    const { db, looks } = countedLooks();
-    let isTold = false;
-    const watch = watchUntold(db, createLogger('silent'), async () => void (isTold = true));
-    await eventually('three looks', async () => looks() >= 3);
-    await watch.stop();
-    expect(isTold).toBe(false);
-  });
 });

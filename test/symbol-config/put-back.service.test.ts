@@ -69,22 +69,6 @@ test('S5 I52 a PostgreSQL that is put back: no target stays on a list that the r
   );
 });
 
-test('S5 I49 changed symbols: the workflow that has not heard of them is told within two looks', async () => {
-  await service.stop();
-  service = await registry.startService({ ...LATER, NOTIFICATION_RECONCILIATION_INTERVAL: '1s' });
-  await change('KNOWN');
-  await registry.write(['FOUND']);
-  await eventually(
-    'every target to be told',
-    async () => namesAt('us-east-alert-1').includes('FOUND'),
-    LIMIT_MS,
-  );
-  await registry.settled(LIMIT_MS);
-  expect(registry.slot.logs).toContainEqual(
-    expect.objectContaining({ msg: 'symbols have changes that were not pushed, the workflow is told' }),
-  );
-});
-
 describe('a Temporal that knows less than the rows', () => {
   const empty = slotOfEachTest();
 
