@@ -61,9 +61,9 @@ export default {
       ),
     },
     {
-      ...inWay({ NOTIFICATION_ROUTE_DISPATCH: 'direct' }, 'seconds without|I3 after|I36 two|I6 good|I93'),
+      ...inWay({ NOTIFICATION_ROUTE_DISPATCH: 'direct' }, 'seconds without|I36|I6 good|I93'),
       displayName: 'direct',
-      testMatch: files('intent/collapse.service', 'intent/{outages,recovery,faults}.hard'),
+      testMatch: files('intent/collapse.service', 'intent/{outages,faults}.hard'),
     },
     {
       ...inWay({ TEST_POSTGRES: 'pooled' }),

@@ -1,8 +1,8 @@
-/** What goes away and comes back: the service itself, the progress of its reader, its connections. */
+/** Intents with one key that come at the same time, and connections that die without a word. */
 import { publishIntent } from '../../client/notificationintent.ts';
 import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
-import { eventually, slotOfEachTest } from '../harness.ts';
-import { GATEWAY, OFFSET_KEY, allPublished, deliveriesTo, outboundIds } from '../service-process.ts';
+import { slotOfEachTest } from '../harness.ts';
+import { GATEWAY, deliveriesTo, outboundIds } from '../service-process.ts';
 import { publishTurn, turnIntent } from './entries.ts';
 import { bothPublished, resultOf } from './rows.ts';
 
@@ -15,26 +15,6 @@ const delivered = async (ids: string[]) => {
   await bothPublished(slot, ids);
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
 };
-
-test('I3 after its progress is lost the reader starts from 0-0, and nothing is delivered twice', async () => {
-  const first = await slot.startService();
-  const ids = [await publish(), await publish(), await publish()];
-  await delivered(ids);
-  await first.stop();
-  await slot.redis.del(OFFSET_KEY);
-  await slot.startService();
-  const last = await publish();
-  await bothPublished(slot, [last]);
-  await eventually('the offset to reach the end', async () => (await slot.redis.get(OFFSET_KEY)) === last);
-  await delivered([...ids, last]);
-});
-
-test('I36 two services share the work without doing any of it twice', async () => {
-  await Promise.all([slot.startService(), slot.startService()]);
-  const ids = await Promise.all(Array.from({ length: 30 }, () => publish()));
-  await allPublished(slot, 2 * ids.length, 240_000);
-  await delivered(ids);
-}, 300_000);
 
 test('I9 identical concurrent intents leave one record, conflicting ones are refused', async () => {
   await slot.startService();
@@ -56,22 +36,6 @@ test('I9 identical concurrent intents leave one record, conflicting ones are ref
   });
   expect(outcomes).toEqual(expected);
   await delivered([rows[0]!.notification_id]);
-});
-
-test('I32 a service without its dependencies says which are missing and why', async () => {
-  const endpoints = {
-    ...slot.endpoints,
-    redis: { host: '127.0.0.1', port: 1 },
-    postgresDsn: 'postgres://nobody@127.0.0.1:1/none',
-  };
-  Object.assign(slot.endpoints, endpoints);
-  const failure = await slot.startService().catch((error: unknown) => error);
-  expect(String(failure)).toMatch(
-    /cannot reach Redis at 127\.0\.0\.1:1 \(NOTIFICATION_REDIS_MASTER_ADDR\): .*ECONNREFUSED/,
-  );
-  expect(String(failure)).toMatch(
-    /cannot reach PostgreSQL at 127\.0\.0\.1:1 \(NOTIFICATION_POSTGRES_PRIMARY_DSN\): .*ECONNREFUSED/,
-  );
 });
 
 test('I1 a connection to Redis that dies without a word is noticed and replaced, the reader’s own as well', async () => {

@@ -5,7 +5,6 @@ import path from 'node:path';
 import { text } from 'node:stream/consumers';
 import { cliOfTests, spawnCli } from '../command-line.ts';
 import { eventually, slotOfTests } from '../harness.ts';
-import { NOTIFICATION_TYPES } from '../intent/galaxy.ts';
 
 const GATEWAY = 'gateway:client-events';
 const FIELDS = ['--field', 'game_id=g', '--field', 'game_name=Andromeda', '--field', 'turn_number=3'];
@@ -119,18 +118,10 @@ describe('intents', () => {
     expect((await cli([...to, '--payload-file', '/no/such/file'])).code).toBe(2);
   });
 
-  test('newcomer-3 a sample of each type is published as often as asked, each with its own key', async () => {
-    const publishSample = (type: string, ...more: string[]) =>
-      cli(['intents', 'publish', type, '--sample', ...more]);
-    for (const type of NOTIFICATION_TYPES)
-      expect(await publishSample(type)).toMatchObject({
-        code: 0,
-        stdout: expect.stringMatching(/^\d+-\d+\n$/),
-      });
+  test('newcomer-3 a sample is published as often as asked, each with its own key', async () => {
+    const sample = ['intents', 'publish', 'game.turn.ready', '--sample'];
     const [first, again] = await Promise.all(
-      [1, 2].map(() =>
-        publishSample('game.turn.ready', '--wait', '--to', 'user-1', '--field', 'turn_number=9'),
-      ),
+      [1, 2].map(() => cli([...sample, '--wait', '--to', 'user-1', '--field', 'turn_number=9'])),
     );
     for (const { code, stdout } of [first!, again!]) {
       expect(code).toBe(0);
