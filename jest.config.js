@@ -61,7 +61,7 @@ export default {
       ),
     },
     {
-      ...inWay({ NOTIFICATION_ROUTE_DISPATCH: 'direct' }, 'seconds without|I36|I6 good|I93'),
+      ...inWay({ NOTIFICATION_ROUTE_DISPATCH: 'direct' }, 'seconds without|I36|I93'),
       displayName: 'direct',
       testMatch: files('intent/collapse.service', 'intent/{outages,faults}.hard'),
     },
