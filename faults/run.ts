@@ -225,7 +225,7 @@ async function runWith(
   report(`All is published after ${seconds(loadedAt - startedAt)} s; waiting for it to be done`);
   userService.heal();
   await Promise.all(services.map((service) => service.ready()));
-  // A call that nobody waits for any more may still be carried out, and change what was judged to be done.
+  // A call that the load gave up may still be carried out, and change what was judged to be done.
   await Promise.race([Promise.all(offered), sleep(STANDSTILL_LIMIT_MS)]);
   /** Why a kind of work did not come to an end; what arrived is judged all the same. */
   const unsettled = new Map<string, string>();
