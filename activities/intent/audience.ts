@@ -12,6 +12,7 @@ import type { Locale } from '../../api/intent/mail-command.ts';
 import type { SkipReason } from '../../api/intent/outcome.ts';
 import { cutText } from '../../api/text.ts';
 import { USER_SERVICE_UNAVAILABLE } from '../../workflows/failures.ts';
+import { MAX_RECIPIENTS_ACCEPTED_LOCALLY } from '../../workflows/intent/contract.ts';
 import { withHeartbeats } from '../heartbeat.ts';
 import { reasonOf } from '../reason.ts';
 import type { Trouble } from './entries.ts';
@@ -23,8 +24,8 @@ import { InvalidAddressError, LeftAloneError, UnusableUserError } from './user-s
 const REPEATS_AFTER_MS = [50, 250];
 
 /** Audiences above so many recipients are resolved a few at a time: what is found of them is in memory. */
-const LARGE_AUDIENCE = 1_000;
-const MOST_LARGE_AUDIENCES = 4;
+const HUGE_AUDIENCE = 1_000;
+const MOST_HUGE_AUDIENCES = 4;
 
 /**
  * How long an answer about one user shows that the service itself is well, ms. Without any, nothing is found out about a
@@ -65,9 +66,11 @@ export type NoteTrouble = (trouble: Omit<Trouble, 'attempt'>) => Promise<number>
  */
 export function createAudienceResolver({ userService, metrics, intent: settings }: AudienceResources) {
   const { adminEmails, maxLookups, unusableAfterAttempts } = settings;
-  const takePart = createTurns(maxLookups);
+  const inTurn = pLimit(maxLookups);
+  // Lookups that hang for large audiences leave half of the turns to small ones.
+  const inTurnOfLarge = pLimit(Math.ceil(maxLookups / 2));
   const foundRecipients = createFoundRecipients();
-  const largeAudience = pLimit(MOST_LARGE_AUDIENCES);
+  const hugeAudience = pLimit(MOST_HUGE_AUDIENCES);
   let lastUsableAnswerAt = -Infinity;
 
   return async (
@@ -82,8 +85,8 @@ export function createAudienceResolver({ userService, metrics, intent: settings 
     const { info, cancelled } = Context.current();
     // A local activity has no heartbeat; it is too short to need one.
     if (info.isLocal) return resolving();
-    if (intent.recipientUserIds.length <= LARGE_AUDIENCE) return withHeartbeats(resolving);
-    return withHeartbeats(() => Promise.race([largeAudience(resolving), cancelled]));
+    if (intent.recipientUserIds.length <= HUGE_AUDIENCE) return withHeartbeats(resolving);
+    return withHeartbeats(() => Promise.race([hugeAudience(resolving), cancelled]));
   };
 
   async function resolveUsers(
@@ -121,7 +124,7 @@ export function createAudienceResolver({ userService, metrics, intent: settings 
     let noted: Promise<unknown> | undefined;
     // Whatever keeps it from being noted now is met again at the end of the attempt.
     const noteOnce = (reason: string) => (noted ??= note({ reason }).catch(() => undefined));
-    const ask = askerOf(intent, takePart(), noteOnce);
+    const ask = askerOf(intent, noteOnce);
 
     const lane = async () => {
       for (const userId of next) {
@@ -184,13 +187,15 @@ export function createAudienceResolver({ userService, metrics, intent: settings 
   }
 
   /** @returns looks one user up, a failed lookup again after a pause. */
-  function askerOf({ notificationType }: Intent, takeTurn: TakeTurn, onFailure: (reason: string) => unknown) {
+  function askerOf({ notificationType, recipientUserIds }: Intent, onFailure: (reason: string) => unknown) {
+    const isLarge = recipientUserIds.length > MAX_RECIPIENTS_ACCEPTED_LOCALLY;
     const count = (result: 'found' | 'not_found' | 'unusable' | 'failed') =>
       metrics.userEnrichment({ notification_type: notificationType, result });
 
     async function once(userId: string): Promise<Recipient | undefined> {
       try {
-        const recipient = await takeTurn(() => userService.findRecipient(userId));
+        const find = () => inTurn(() => userService.findRecipient(userId));
+        const recipient = await (isLarge ? inTurnOfLarge(find) : find());
         lastUsableAnswerAt = performance.now();
         count(recipient ? 'found' : 'not_found');
         return recipient;
@@ -330,59 +335,5 @@ function createFoundRecipients() {
         if (total > MOST_KEPT || !isFresh(others)) byIntent.delete(id);
       }
     },
-  };
-}
-
-// --- Turns at lookups, shared fairly by the intents that want them.
-
-/** Runs a task when it is the participant's turn. Rejects with what the task rejects with. */
-export type TakeTurn = <T>(task: () => Promise<T>) => Promise<T>;
-
-interface Participant {
-  running: number;
-  /** Tasks whose turn has not come, oldest first. */
-  waiting: (() => void)[];
-}
-
-/**
- * @param most tasks that run concurrently, of all participants together.
- * @returns a function that adds a participant. Participants get turns one after the other, and none gets one while it has as many
- * as are left for all: one alone uses half of them, two in the long run a third each. So participants whose tasks hang leave
- * turns to others, and once all are taken the next goes to a participant without one.
- */
-export function createTurns(most: number): () => TakeTurn {
-  let running = 0;
-  // Participants that wait, in the order in which they get the next turns.
-  const queue: Participant[] = [];
-
-  function giveTurns(): void {
-    for (;;) {
-      const left = most - running;
-      const index = queue.findIndex((participant) => participant.running < left);
-      const [participant] = index === -1 ? [] : queue.splice(index, 1);
-      if (!participant) return;
-      const begin = participant.waiting.shift()!;
-      if (participant.waiting.length > 0) queue.push(participant);
-      participant.running += 1;
-      running += 1;
-      begin();
-    }
-  }
-
-  return () => {
-    const self: Participant = { running: 0, waiting: [] };
-    return async (task) => {
-      await new Promise<void>((begin) => {
-        if (self.waiting.push(begin) === 1) queue.push(self);
-        giveTurns();
-      });
-      try {
-        return await task();
-      } finally {
-        self.running -= 1;
-        running -= 1;
-        giveTurns();
-      }
-    };
   };
 }

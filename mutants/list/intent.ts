@@ -416,11 +416,11 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-turns',
     file: 'activities/intent/audience.ts',
-    find: 'const index = queue.findIndex((participant) => participant.running < left);',
-    replace: 'const index = left > 0 && queue.length > 0 ? 0 : -1;',
+    find: 'pLimit(Math.ceil(maxLookups / 2))',
+    replace: 'pLimit(maxLookups)',
     wrong: 'stuck',
     what: 'one large audience takes all lookups of a process',
-    suite: unit('intent/turns'),
+    suite: service('intent/acceptance', 'intent-P5 a process'),
   },
   {
     id: 'intent-conflict',

@@ -61,12 +61,9 @@ test('intent-P5 a process makes no more lookups concurrently than it may, and sm
   const audiences = users('p5', 3).map((name) => known(...users(name, 40)));
   for (const userId of audiences.flat()) slot.userService.fail({ userId, failure: lookups.failure });
   const large = await Promise.all(audiences.map((audience, n) => publish(`p5/${n}`, audience)));
-  await eventually('all large ones to be asked about', async () =>
-    users('p5', 3).every((name) => lookupsOf(name).length > 0),
-  );
+  await eventually('large ones to be asked about', async () => lookupsOf('p5-').length === MOST_LOOKUPS / 2);
   const small = await publish('p5/small', known('p5-small'));
   expect(await resultOf(slot, small)).toEqual(deliveredTo(1));
-  expect(lookupsOf('p5-').length).toBeLessThanOrEqual(MOST_LOOKUPS);
   lookups.release();
   expect(await Promise.all(large.map((id) => resultOf(slot, id)))).toEqual(large.map(() => deliveredTo(40)));
   expect(slot.userService.mostConcurrent()).toBeLessThanOrEqual(MOST_LOOKUPS);
