@@ -46,25 +46,14 @@ interface FoundWindow {
   expires_at_ms: number | null;
 }
 
-/** How the routes of an intent close its windows. */
-export interface Closing {
-  /** When the last of what they carry expires, epoch ms. */
-  expiresAtMs: number | undefined;
-  contents: string[];
-  slotOf(slot: RouteSlot): ClosingSlot;
-}
-
 /**
  * Finds what is in the windows of an intent, within the transaction that accepts it. Until its end no other transaction closes
  * one of them.
  *
+ * @returns how its routes close them, what they carry, and when the last of that expires, epoch ms.
  * @throws ApplicationFailure of PostgreSQL.
  */
-export async function closeWindows(
-  client: Pool | PoolClient,
-  catalog: Catalog,
-  intent: Intent,
-): Promise<Closing> {
+export async function closeWindows(client: Pool | PoolClient, catalog: Catalog, intent: Intent) {
   const { collapse, expiresAfterMs = null } = catalog.types.get(intent.notificationType) ?? {};
   const { items = 1, bytes = 0 } = collapse?.digest ?? {};
   await query(client, LOCK_WINDOWS, [intent.notificationId]);

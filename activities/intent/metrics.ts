@@ -12,10 +12,7 @@ import type { DeferralReason } from '../../workflows/intent/contract.ts';
 import type { StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
 import type { OutcomeKind, SkipReason } from '../../api/intent/outcome.ts';
 import { countersOf, takenUpCounter } from '../counters.ts';
-import type { GaugeRead } from '../gauges.ts';
-import { COUNTED_AT_MOST, gaugeRead, observeReads } from '../gauges.ts';
-import type { Statement } from '../postgres.ts';
-import { query } from '../postgres.ts';
+import { COUNTED_AT_MOST, gaugeRead, gaugesOfRows, observeReads } from '../gauges.ts';
 import { loadOffset, oldestUnprocessedAgeMs, undecided } from '../../api/intent/stream.ts';
 
 interface IntentAttributes {
@@ -146,27 +143,25 @@ export function observeGauges(
   meter: Meter,
   { db, redis, log, intentsStream, tellsOutcomes }: GaugeResources,
 ): () => void {
-  /** Gauges of one row: each value has the name of its gauge. */
-  const row = (what: string, statement: Statement, gauges: GaugeRead['gauges']): GaugeRead => ({
-    ...{ what, gauges },
-    async read() {
-      const [values] = await query<Record<string, number>>(db, statement, []);
-      return Object.entries(values!).map(([name, value]) => ({ gauge: `notification.${name}`, value }));
-    },
-  });
   const reads = [
-    row('intent acceptance', READ_ACCEPTANCE, {
-      'notification.intent_acceptance.waiting': {
-        description: `Intents that were read and are neither accepted nor refused yet; ${COUNTED_AT_MOST} stands for more`,
+    gaugesOfRows(
+      db,
+      'intent acceptance',
+      {
+        'notification.intent_acceptance.waiting': {
+          description: `Intents that were read and are neither accepted nor refused yet; ${COUNTED_AT_MOST} stands for more`,
+        },
+        'notification.intent_acceptance.oldest_age_ms': {
+          description: 'How long the oldest of them has waited; 0 when none does',
+          unit: 'ms',
+        },
       },
-      'notification.intent_acceptance.oldest_age_ms': {
-        description: 'How long the oldest of them has waited; 0 when none does',
-        unit: 'ms',
-      },
-    }),
-    gaugeRead({
-      what: 'route schedule',
-      gauges: {
+      READ_ACCEPTANCE,
+    ),
+    gaugesOfRows(
+      db,
+      'route schedule',
+      {
         'notification.route_schedule.depth': {
           description: `Routes that wait for an attempt; ${COUNTED_AT_MOST} stands for more`,
         },
@@ -175,14 +170,9 @@ export function observeGauges(
           unit: 'ms',
         },
       },
-      async read() {
-        const rows = await query<ScheduleRow>(db, READ_SCHEDULE, [CHANNELS]);
-        return rows.flatMap(({ channel, depth, oldest_age_ms: ageMs }) => [
-          { gauge: 'notification.route_schedule.depth', value: depth, attributes: { channel } },
-          { gauge: 'notification.route_schedule.oldest_age_ms', value: ageMs, attributes: { channel } },
-        ]);
-      },
-    }),
+      READ_SCHEDULE,
+      [CHANNELS],
+    ),
     gaugeRead({
       what: 'intent stream',
       gauges: {
@@ -197,32 +187,41 @@ export function observeGauges(
         return [{ gauge: 'notification.intent_stream.oldest_unprocessed_age_ms', value }];
       },
     }),
-    row('outbound streams', READ_SUSPECTS, {
-      'notification.outbound_stream.suspect_age_ms': {
-        description:
-          'How long an outbound stream has been suspected of a loss that is not repaired; 0 when none is',
+    gaugesOfRows(
+      db,
+      'outbound streams',
+      {
+        'notification.outbound_stream.suspect_age_ms': {
+          description:
+            'How long an outbound stream has been suspected of a loss that is not repaired; 0 when none is',
+          unit: 'ms',
+        },
+      },
+      READ_SUSPECTS,
+    ),
+    gaugesOfRows(
+      db,
+      'malformed intents',
+      {
+        'notification.intent_malformed.rows': {
+          description: `Refused entries that are kept until retention; ${COUNTED_AT_MOST} stands for more`,
+        },
+      },
+      READ_MALFORMED_ROWS,
+    ),
+  ];
+  const outcomes = gaugesOfRows(
+    db,
+    'outcomes',
+    {
+      'notification.outcomes.oldest_waiting_age_ms': {
+        description: 'How long the oldest event that is not in its stream yet has waited; 0 when none does',
         unit: 'ms',
       },
-    }),
-    row('malformed intents', READ_MALFORMED_ROWS, {
-      'notification.intent_malformed.rows': {
-        description: `Refused entries that are kept until retention; ${COUNTED_AT_MOST} stands for more`,
-      },
-    }),
-  ];
-  const outcomes = row('outcomes', READ_OUTCOMES, {
-    'notification.outcomes.oldest_waiting_age_ms': {
-      description: 'How long the oldest event that is not in its stream yet has waited; 0 when none does',
-      unit: 'ms',
     },
-  });
+    READ_OUTCOMES,
+  );
   return observeReads(meter, log, tellsOutcomes ? [...reads, outcomes] : reads);
-}
-
-interface ScheduleRow {
-  channel: Channel;
-  depth: number;
-  oldest_age_ms: number;
 }
 
 /**
@@ -232,7 +231,8 @@ interface ScheduleRow {
 const READ_ACCEPTANCE = {
   name: 'read_acceptance',
   text: `
-    SELECT count(*)::float8 AS "intent_acceptance.waiting", ${ageOf('min(read_at)')} AS "intent_acceptance.oldest_age_ms"
+    SELECT count(*)::float8 AS "notification.intent_acceptance.waiting",
+           ${ageOf('min(read_at)')} AS "notification.intent_acceptance.oldest_age_ms"
       FROM (SELECT read_at FROM ${undecided(COUNTED_AT_MOST)} LIMIT ${COUNTED_AT_MOST}) AS open`,
 };
 
@@ -240,21 +240,21 @@ const READ_ACCEPTANCE = {
 const READ_MALFORMED_ROWS = {
   name: 'read_malformed_rows',
   text: `
-    SELECT count(*)::float8 AS "intent_malformed.rows"
+    SELECT count(*)::float8 AS "notification.intent_malformed.rows"
       FROM (SELECT recorded_at FROM notification.malformed_intents ORDER BY recorded_at LIMIT ${COUNTED_AT_MOST}) AS first`,
 };
 
 const READ_OUTCOMES = {
   name: 'read_oldest_outcome',
   text: `
-    SELECT ${ageOf('min(written_at)')} AS "outcomes.oldest_waiting_age_ms"
+    SELECT ${ageOf('min(written_at)')} AS "notification.outcomes.oldest_waiting_age_ms"
       FROM (SELECT written_at FROM notification.outcomes WHERE relayed_at IS NULL ORDER BY outcome_id LIMIT 1) AS oldest`,
 };
 
 const READ_SUSPECTS = {
   name: 'read_suspects',
   text: `
-    SELECT ${ageOf('min(suspect_since)')} AS "outbound_stream.suspect_age_ms"
+    SELECT ${ageOf('min(suspect_since)')} AS "notification.outbound_stream.suspect_age_ms"
       FROM notification.outbound_streams`,
 };
 
@@ -262,7 +262,8 @@ const READ_SUSPECTS = {
 const READ_SCHEDULE = {
   name: 'read_schedule',
   text: `
-    SELECT asked.channel, depth, ${ageOf('oldest')} AS oldest_age_ms
+    SELECT asked.channel, depth AS "notification.route_schedule.depth",
+           ${ageOf('oldest')} AS "notification.route_schedule.oldest_age_ms"
       FROM unnest($1::text[]) AS asked (channel)
      CROSS JOIN LATERAL (
        SELECT count(*)::float8 AS depth, min(next_attempt_at) AS oldest
