@@ -1,9 +1,8 @@
 /**
- * What operators ask about routers. A look asks each of them whether it is there. Trust is for a router whose certificate was
- * exchanged: an operator names the new fingerprint, and work that waits for this router continues under it. The router is
- * tried first, so that a mistyped fingerprint breaks nothing.
+ * Trust in a router whose certificate was exchanged: an operator names the new fingerprint, and work that waits for this
+ * router continues under it. The router is tried first, so that a mistyped fingerprint breaks nothing.
  */
-import type { RouterKey, RouterState, RouterStates } from '../../workflows/subscription/contract.ts';
+import type { RouterKey } from '../../workflows/subscription/contract.ts';
 import { queueOf } from '../../api/subscription/rows.ts';
 import { query } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
@@ -11,20 +10,8 @@ import type { SubscriptionResources } from './batches.ts';
 import { whileBeating } from './batches.ts';
 import { kickAll } from './commands.ts';
 import { errorText } from './events.ts';
-import type { RouterError, RouterResult, RouterAddress } from './router/ports.ts';
-import { hostname } from 'node:os';
-import { setTimeout as delay } from 'node:timers/promises';
-import pLimit from 'p-limit';
-import type { SessionFacts } from './router/session.ts';
-import type { MessagingRouter, NotificationRouter } from './router/routers.ts';
-import type { AddressRow } from './rows.ts';
-import { addressOf, routerValues } from './rows.ts';
+import { routerValues } from './rows.ts';
 
-/** Routers that are asked, at most, and of these at the same time. */
-const MOST_ROUTERS = 200;
-const ASKED_TOGETHER = 20;
-/** One that is silent for so long is said to be, ms: all together fit into the time of a command. */
-const LONGEST_WAIT_MS = 10_000;
 /** Subscriptions that are made again together. */
 const STARTED_TOGETHER = 1_000;
 
@@ -57,7 +44,7 @@ export function createRouterWork(resources: SubscriptionResources) {
      */
     async trustRouter(agentId: string, server: RouterKey): Promise<string | undefined> {
       const { host, port } = server;
-      const known = await query<{ kind: RouterState['kind'] }>(db, LIST_KINDS, [agentId, host, port]);
+      const known = await query<{ kind: keyof typeof ports }>(db, LIST_KINDS, [agentId, host, port]);
       let refusal = 'there is no such router';
       // A mistyped address may have made it known as a router of the other kind, too: the router says what it is.
       for (const { kind } of known.length > 0 ? known : [{ kind: 'messaging' as const }]) {
@@ -71,20 +58,6 @@ export function createRouterWork(resources: SubscriptionResources) {
         refusal = errorText(answer.error);
       }
       return refusal;
-    },
-
-    /** Whether the routers of an agent answer this process, and how it got on with them so far. */
-    async lookAtRouters(agentId: string): Promise<RouterStates> {
-      const rows = await query<RouterRow>(db, LIST_ROUTERS, [agentId, MOST_ROUTERS + 1]);
-      const atMost = pLimit(ASKED_TOGETHER);
-      const routers = await whileBeating(() =>
-        Promise.all(
-          rows
-            .slice(0, MOST_ROUTERS)
-            .map((row) => atMost(() => lookAt(row.kind, ports[row.kind], addressOf(row)))),
-        ),
-      );
-      return { process: `${process.pid}@${hostname()}`, routers, hasMore: rows.length > MOST_ROUTERS };
     },
   };
 }
@@ -121,59 +94,6 @@ const LIST_KINDS = {
     SELECT 'notification' AS kind FROM subscriptions.ntf_servers WHERE agent_id = $1 AND host = $2 AND port = $3
     UNION ALL
     SELECT 'messaging' FROM subscriptions.smp_servers WHERE agent_id = $1 AND host = $2 AND port = $3`,
-};
-
-const SILENT: RouterError = {
-  source: 'BROKER',
-  code: 'TIMEOUT',
-  detail: `no answer to PING within ${LONGEST_WAIT_MS / 1_000} s`,
-};
-
-async function lookAt(
-  kind: RouterState['kind'],
-  port: MessagingRouter | NotificationRouter,
-  address: RouterAddress,
-): Promise<RouterState> {
-  // Before it is asked, which opens a missing session, and may fail.
-  const sessions = port.sessionsWith(address);
-  const last = port.lastErrorOf(address);
-  const heldSinceMs = Math.min(...sessions.map(({ heldSince }) => heldSince.getTime()));
-  const state: RouterState = {
-    ...{ kind, ...address, sessions: sessions.length },
-    ...(sessions.length > 0 ? { heldSinceMs } : {}),
-    ...(last ? { lastError: { error: errorText(last.error), atMs: last.at.getTime() } } : {}),
-  };
-  const connected = await inTime(port.ping(address));
-  if (!connected.ok) return { ...state, error: errorText(connected.error) };
-  const beforeMs = performance.now();
-  const answered = await inTime(port.ping(address));
-  if (!answered.ok) return { ...state, error: errorText(answered.error) };
-  const roundTripMs = Math.ceil(performance.now() - beforeMs);
-  const [facts] = port.sessionsWith(address);
-  return { ...state, roundTripMs, ...(facts ? spokenIn(facts) : {}) };
-}
-
-const spokenIn = ({ host, version, routerVersions }: SessionFacts) => ({
-  connectedHost: host,
-  version,
-  routerVersions,
-});
-
-const inTime = <T>(answer: Promise<RouterResult<T>>): Promise<RouterResult<T>> =>
-  Promise.race([answer, delay(LONGEST_WAIT_MS, { ok: false, error: SILENT } as const, { ref: false })]);
-
-interface RouterRow extends AddressRow {
-  kind: RouterState['kind'];
-}
-
-const LIST_ROUTERS = {
-  name: 'list_routers_of_agent',
-  text: `
-    SELECT 'messaging' AS kind, host, port, key_hash FROM subscriptions.smp_servers WHERE agent_id = $1
-     UNION ALL
-    SELECT 'notification', host, port, key_hash FROM subscriptions.ntf_servers WHERE agent_id = $1
-     ORDER BY 1, 2, 3
-     LIMIT $2`,
 };
 
 /** No transaction saves a queue of the server or pins it again before this transaction has ended. */

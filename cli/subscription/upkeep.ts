@@ -6,7 +6,6 @@ import type { RouterAddress } from '../../api/subscription/router-address.ts';
 import { ADDRESS_FORMS, AddressError, parseRouterAddress } from '../../api/subscription/router-address.ts';
 import { NotFoundError } from '../../client/errors.ts';
 import type { Abandoned, RetryFilter } from '../../client/subscription/upkeep.ts';
-import type { RouterState, RouterStates } from '../../workflows/subscription/contract.ts';
 import type { GlobalOptions } from '../command.ts';
 import { EXIT, UsageError, action, readSecret, readText, showPage } from '../command.ts';
 import { define, form, option } from '../definition.ts';
@@ -53,17 +52,6 @@ export function addUpkeepCommands(subscriptions: Command): void {
       });
     }),
   );
-
-  define(subscriptions, {
-    name: 'routers',
-    description:
-      'Ask each router of the agent whether it is there: round trip, versions, sessions and the last error, as one process of the service sees them. Exit code 1 when one does not answer.',
-    examples: ['subscriptions routers', 'subscriptions routers --json'],
-    run: ({ operator }) => operator.subscriptions.routers(),
-    needs: ['postgres', 'temporal'],
-    print: printRouters,
-    end: ({ routers }) => (routers.some(({ error }) => error !== undefined) ? EXIT.failed : EXIT.done),
-  });
 
   define(subscriptions, {
     name: 'import',
@@ -151,28 +139,6 @@ function addRetry(subscriptions: Command): void {
       });
     }),
   );
-}
-
-function printRouters({ process: asked, routers, hasMore }: RouterStates): void {
-  printItems(routers, {
-    KIND: 'kind',
-    ROUTER: ({ host, port }) => `${host}:${port}`,
-    FINGERPRINT: 'keyHash',
-    VERSION: ({ version, routerVersions }) =>
-      version === undefined ? undefined : `${version} of ${routerVersions?.join(' to ')}`,
-    'ROUND TRIP': ({ roundTripMs, error }) => (roundTripMs === undefined ? error : `${roundTripMs} ms`),
-    'HELD SINCE': heldSince,
-    'LAST ERROR': ({ lastError }) =>
-      lastError && `${new Date(lastError.atMs).toISOString()} ${lastError.error}`,
-  });
-  report(
-    `${countOf(routers.length, 'router')}${hasMore ? ', and more that were not' : ''} asked by ${asked}`,
-  );
-}
-
-function heldSince({ heldSinceMs, sessions }: RouterState): string | undefined {
-  if (heldSinceMs === undefined) return undefined;
-  return `${new Date(heldSinceMs).toISOString()} (${countOf(sessions, 'session')})`;
 }
 
 /** @throws UsageError that quotes nothing of the file: it holds keys. */

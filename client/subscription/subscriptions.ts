@@ -8,8 +8,6 @@ import { queueOf } from '../../api/subscription/rows.ts';
 import type {
   AgentState,
   DeletedConnections,
-  RouterChange,
-  RouterStates,
   SupervisorState,
   ToggledConnections,
 } from '../../workflows/subscription/contract.ts';
@@ -144,11 +142,8 @@ export function subscriptionOperations(resources: OperatorResources) {
      */
     trust: ({ host, port, keyHash }: RouterAddress, requester?: Requester): Promise<void> =>
       asAction('trust', requester, { target: `${host}:${port}` }, () =>
-        change<void>({ trust: { server: { host, port, keyHash } } }),
+        trustInWorkflow({ host, port, keyHash }),
       ),
-
-    /** Has one process of the service ask each router of the agent whether it is there. */
-    routers: (): Promise<RouterStates> => change<RouterStates>({ look: {} }),
 
     /** How many connections were given up or could not be read. */
     async countRetryable(filter: RetryFilter = {}): Promise<number> {
@@ -268,20 +263,22 @@ export function subscriptionOperations(resources: OperatorResources) {
     );
   }
 
-  /** Runs work that waits for routers in a separate workflow. */
-  function change<T>(asked: RouterChange): Promise<T> {
+  function trustInWorkflow(server: RouterAddress): Promise<void> {
     const id = changeWorkflowId(agentId, randomUUID());
     const limitMs = UPDATE_LIMIT_MS;
     return awaitRun(
       temporal,
       { workflowId: id, limitMs, ifSilent: 'it does what it was asked for once one runs' },
       () =>
-        temporal.workflow.execute<(agentId: string, change: RouterChange) => Promise<T>>(CHANGE_WORKFLOW, {
-          workflowId: id,
-          taskQueue: SUBSCRIPTION_TASK_QUEUE,
-          args: [agentId, asked],
-          staticSummary: `routers of ${agentId}`,
-        }),
+        temporal.workflow.execute<(agentId: string, server: RouterAddress) => Promise<void>>(
+          CHANGE_WORKFLOW,
+          {
+            workflowId: id,
+            taskQueue: SUBSCRIPTION_TASK_QUEUE,
+            args: [agentId, server],
+            staticSummary: `routers of ${agentId}`,
+          },
+        ),
     );
   }
 

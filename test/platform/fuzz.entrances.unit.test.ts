@@ -91,7 +91,7 @@ const IDS = { connIds: ['aaaaaaaaaaaaaaaa', 'b'] };
 const commands = near(
   { ...IDS, enable: true },
   { connId: 'a', server: SERVER },
-  { trust: { server: SERVER } },
+  SERVER,
   { requestId: '00000000-0000-0000-0000-000000000000' },
   { kind: 'create', ...IDS },
 );
@@ -99,8 +99,8 @@ const checks = [
   requests.checkList,
   requests.checkToggle,
   requests.checkRequestId,
-  (request: unknown) => requests.checkChange('agent', request as never),
-  (request: unknown) => requests.checkChange(request as string, { look: {} }),
+  (request: unknown) => requests.checkTrust('agent', request as never),
+  (request: unknown) => requests.checkTrust(request as string, SERVER),
 ] as ((request: unknown) => void)[];
 
 fuzz(

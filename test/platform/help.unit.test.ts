@@ -29,8 +29,7 @@ const WITHOUT_AUTHOR = [
   'outbox install',
   'outbox relay',
   'outbox republish',
-  // They change nothing, and are no looks: routers hear of them.
-  'subscriptions routers',
+  // It changes nothing, and is no look: a router hears of it.
   'tokens check',
 ];
 

@@ -54,7 +54,7 @@ const OPERATOR = `
 
   delete_connections find_known_queue insert_connection insert_rcv_queue insert_smp_server insert_token
   insert_token_deletion list_subscription_servers load_queue_import
-  load_token_request list_kinds_of_router list_routers_of_agent lock_smp_server mark_token_request_done pin_ntf_server pin_smp_server remove_token
+  load_token_request list_kinds_of_router lock_smp_server mark_token_request_done pin_ntf_server pin_smp_server remove_token
   remove_token_request save_token save_token_mode
   set_subscription_agent_open
   start_subscriptions_of_router_over toggle_connections upsert_ntf_server

@@ -123,8 +123,6 @@ drill({
       [MINUTES],
     );
   },
-  // It answers questions of the self-test, which are others.
-  codes: { 'galaxy-notify subscriptions routers': [0, 1] },
   says: { 'temporal workflow list': /subscriptionWorker/ },
   deeds: [{ words: 'fix it', act: heal }],
   cleanUp: settle,
@@ -157,7 +155,6 @@ describe('a router with another certificate', () => {
       'ntf://<fingerprint>@ntf.example.com': routerAddressText(ntf().address, 'ntf'),
     }),
     codes: {
-      'galaxy-notify subscriptions routers': [0, 1],
       // The notification router is trusted already.
       'galaxy-notify subscriptions trust': [0, 3],
     },

@@ -110,49 +110,15 @@ export interface DeletedConnections {
 }
 
 /**
- * A workflow with arguments agent id and `RouterChange`; `trust` returns nothing and `look` returns `RouterStates`. Work
- * that waits for routers has its own workflow, so that the supervisor never waits for a router.
+ * A workflow with arguments agent id and `RouterKey`: pins a router, once it has answered under this fingerprint, a messaging
+ * router for all its queues, a notification router for the token and the token deletions there. It has its own workflow, so
+ * that the supervisor never waits for a router.
  */
 export const CHANGE_WORKFLOW = 'subscriptionChange';
 
 /** @param id of the client's choice; the same one again is the same change. */
 export const changeWorkflowId = (agentId: string, id: string): string =>
   `${supervisorWorkflowId(agentId)}/change/${id}`;
-
-export type RouterChange =
-  /**
-   * Pins a router, once it has answered under this fingerprint: a messaging router for all its queues, a notification router
-   * for the token and the token deletions there.
-   */
-  | { trust: { server: RouterKey } }
-  /** Changes nothing: asks each router of the agent whether it is there. */
-  | { look: Record<string, never> };
-
-/** How one process of the service gets on with the routers of an agent. */
-export interface RouterStates {
-  /** `<pid>@<host>`: which one was asked. */
-  process: string;
-  routers: RouterState[];
-  /** There are more routers than it asked. */
-  hasMore: boolean;
-}
-
-export interface RouterState extends RouterKey {
-  kind: 'messaging' | 'notification';
-  /** Why it does not answer at present; absent when it does. */
-  error?: string;
-  /** Of a PING, ms. */
-  roundTripMs?: number;
-  /** Of the binary protocol: the host that is connected to, the version that is spoken, and those that the router speaks. */
-  connectedHost?: string;
-  version?: number;
-  routerVersions?: [oldest: number, newest: number];
-  /** Sessions that were held with it before, and since when the oldest is, epoch ms. */
-  sessions: number;
-  heldSinceMs?: number;
-  /** That was not about a single queue or token, since the process began. */
-  lastError?: { error: string; atMs: number };
-}
 
 /** What is imported holds private keys, so it stands sealed in `subscriptions.queue_imports`. */
 export interface ImportConnections {

@@ -1,13 +1,6 @@
 /** What is asked of a supervisor: whether it is understood, and what of it waits, in a list that does not grow by what it holds already. Pure. */
 import { refuse } from '../long-lived.ts';
-import type {
-  Command,
-  CommandKind,
-  ConnectionList,
-  RouterChange,
-  RouterKey,
-  ToggleConnections,
-} from './contract.ts';
+import type { Command, CommandKind, ConnectionList, RouterKey, ToggleConnections } from './contract.ts';
 import { MAX_CONNECTIONS, MAX_WAITING_COMMANDS, MAX_WAITING_CONNECTIONS } from './contract.ts';
 
 /** Ids of connections: 12 bytes as base64url, or the ids that other programs have given to theirs. */
@@ -38,15 +31,20 @@ export function checkToggle(request: ToggleConnections): void {
   if (typeof request.enable !== 'boolean') refuse('enable must be true or false');
 }
 
-export function checkChange(agentId: string, change: RouterChange): void {
+export function checkTrust(agentId: string, server: RouterKey): void {
   if (typeof agentId !== 'string' || !AGENT_ID.test(agentId)) {
     refuse('the first argument must be the id of an agent');
   }
-  const { trust, look } = objectOf(change) as Record<'trust' | 'look', unknown>;
-  if ((trust === undefined) === (look === undefined)) {
-    refuse('the second argument must have either trust or look');
+  const { host, port, keyHash } = objectOf<RouterKey>(server);
+  if (typeof host !== 'string' || !HOST.test(host)) {
+    refuse('host must be host names or addresses, with commas between them');
   }
-  if (look === undefined) checkServer(objectOf(trust as { server: unknown }).server);
+  if (!Number.isInteger(port) || (port as number) < 1 || (port as number) > 65_535) {
+    refuse('port must be a whole number from 1 to 65535');
+  }
+  if (typeof keyHash !== 'string' || !KEY_HASH.test(keyHash)) {
+    refuse('keyHash must be the SHA-256 of a certificate, base64url');
+  }
 }
 
 /** Of a row with what was sealed for the service. */
@@ -54,19 +52,6 @@ export function checkRequestId(request: { requestId: string }): void {
   const { requestId } = objectOf(request);
   if (typeof requestId !== 'string' || !REQUEST_ID.test(requestId)) {
     refuse('requestId must be the id of a request, a UUID in lower case');
-  }
-}
-
-function checkServer(value: unknown): void {
-  const { host, port, keyHash } = objectOf<RouterKey>(value as RouterKey);
-  if (typeof host !== 'string' || !HOST.test(host)) {
-    refuse('server.host must be host names or addresses, with commas between them');
-  }
-  if (!Number.isInteger(port) || (port as number) < 1 || (port as number) > 65_535) {
-    refuse('server.port must be a whole number from 1 to 65535');
-  }
-  if (typeof keyHash !== 'string' || !KEY_HASH.test(keyHash)) {
-    refuse('server.keyHash must be the SHA-256 of a certificate, base64url');
   }
 }
 

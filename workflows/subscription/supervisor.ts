@@ -44,8 +44,7 @@ import type {
   SupervisorState,
   ToggleConnections,
   ToggledConnections,
-  RouterChange,
-  RouterStates,
+  RouterKey,
 } from './contract.ts';
 import {
   afterFlush,
@@ -55,7 +54,7 @@ import {
   checkList,
   checkToggle,
   isCommand,
-  checkChange,
+  checkTrust,
 } from './requests.ts';
 import * as contract from './contract.ts';
 import { SUBSCRIPTION_REFUSED } from '../failures.ts';
@@ -303,14 +302,10 @@ function reasonIn(error: unknown): string {
  *
  * @throws ApplicationFailure the request is invalid, or the router did not answer under the fingerprint.
  */
-export async function subscriptionChange(
-  agentId: string,
-  change: RouterChange,
-): Promise<RouterStates | void> {
-  checkChange(agentId, change);
-  setCurrentDetails('look' in change ? 'Asks all routers.' : 'Waits for a router that changed.');
-  if ('look' in change) return routers.lookAtRouters(agentId);
-  const refusal = await routers.trustRouter(agentId, change.trust.server);
+export async function subscriptionChange(agentId: string, server: RouterKey): Promise<void> {
+  checkTrust(agentId, server);
+  setCurrentDetails('Waits for a router that changed.');
+  const refusal = await routers.trustRouter(agentId, server);
   if (typeof refusal === 'string') fail(`the router did not answer under this fingerprint: ${refusal}`);
 }
 

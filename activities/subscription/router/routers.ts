@@ -15,7 +15,6 @@ import type {
   QueueRef,
   RawKey,
   RouterAddress,
-  RouterError,
   RouterResult,
   RouterSubscriptionStatus,
   TokenRef,
@@ -190,7 +189,6 @@ const readOk: Read<undefined> = ({ op }) => (op === 'OK' ? undefined : UNEXPECTE
 /** @param ownSession in which routers are asked about no queue of an agent. */
 function createAsking(protocol: 'smp' | 'ntf', ownSession: string, options: RouterSessionsOptions) {
   const sessions = createRouterSessions(protocol, options);
-  const errors = createLastErrors();
 
   async function askAll<Value>(
     address: RouterAddress,
@@ -200,11 +198,7 @@ function createAsking(protocol: 'smp' | 'ntf', ownSession: string, options: Rout
   ): Promise<RouterResult<Value>[]> {
     if (commands.length === 0) return [];
     const answers = await sessions.ask(session, address, commands);
-    return answers.map((answer) => {
-      const result = answer.ok ? valueIn(read(answer.value)) : answer;
-      if (!result.ok) errors.note(address, result.error);
-      return result;
-    });
+    return answers.map((answer) => (answer.ok ? valueIn(read(answer.value)) : answer));
   }
 
   const askOne = async <Value>(
@@ -222,32 +216,8 @@ function createAsking(protocol: 'smp' | 'ntf', ownSession: string, options: Rout
         askOne(address, { command: { op: 'PING' } }, ({ op }) => (op === 'PONG' ? undefined : UNEXPECTED)),
       /** Opens a session if necessary. */
       factsOf: (address: RouterAddress) => sessions.factsOf(ownSession, address),
-      /** Those that are held now, of all users. */
-      sessionsWith: sessions.heldWith,
-      lastErrorOf: errors.of,
       close: sessions.close,
     },
-  };
-}
-
-/** Routers that are remembered; beyond that, those with which nothing went wrong for the longest time are forgotten. */
-const KEPT_ROUTERS = 1_024;
-
-/** What is remembered of each router for operators: the last time that something went wrong with it, and what. */
-export function createLastErrors() {
-  /** The latest at the end. */
-  const errors = new Map<string, { error: RouterError; at: Date }>();
-  return {
-    note(address: RouterAddress, error: RouterError): void {
-      // AUTH is about one queue or token, not about the router.
-      if (error.source === 'AGENT' || error.code === 'AUTH') return;
-      const endpoint = endpointOf(address);
-      errors.delete(endpoint);
-      errors.set(endpoint, { error, at: new Date() });
-      const [oldest = ''] = errors.keys();
-      if (errors.size > KEPT_ROUTERS) errors.delete(oldest);
-    },
-    of: (address: RouterAddress) => errors.get(endpointOf(address)),
   };
 }
 

@@ -58,7 +58,6 @@ export interface SessionFacts {
   /** The one spoken, and those that the router speaks. */
   version: number;
   routerVersions: [oldest: number, newest: number];
-  heldSince: Date;
 }
 
 export type RouterSession = ReturnType<typeof beginSession>;
@@ -234,7 +233,7 @@ export function beginSession(
   socket.once('end', closed);
   socket.once('close', closed);
   if (socket.destroyed) closed();
-  const held: SessionFacts = { host, version, routerVersions, heldSince: new Date() };
+  const held: SessionFacts = { host, version, routerVersions };
   return {
     facts: held,
     /** Commands that wait for their answers. */

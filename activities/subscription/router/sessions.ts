@@ -186,14 +186,6 @@ export function createRouterSessions(protocol: RouterProtocol, options: RouterSe
       }
     },
 
-    /** The sessions that are held with a router now, of all users. */
-    heldWith(address: RouterAddress): SessionFacts[] {
-      const name = endpointOf(address);
-      return [...kept.values()].flatMap(({ endpoint, facts }) =>
-        endpoint.name === name && facts ? [facts] : [],
-      );
-    },
-
     /** Ends every session; commands under way come out as `AGENT INACTIVE`. */
     async close(): Promise<void> {
       closing.abort();

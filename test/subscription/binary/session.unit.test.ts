@@ -302,8 +302,8 @@ test('N19 a router that says nothing is pinged, and left when it misses three', 
   // As usual, the time for an answer is shorter than the time between two PINGs.
   const sessions = createRouterSessions('smp', { pingIntervalMs: 700, commandTimeoutMs: 500 });
   await sessions.ask('user', server.address, [PING]);
-  expect(sessions.heldWith(server.address)).toHaveLength(1);
-  await eventually('the end', async () => sessions.heldWith(server.address).length === 0);
+  expect(server.connected()).toBe(1);
+  await eventually('the end', async () => server.connected() === 0);
   const facts = await sessions.factsOf('user', server.address);
   await sessions.close();
   await server.stop();
