@@ -13,7 +13,7 @@ import { GALAXY } from '../api/intent/galaxy.ts';
 import { observeOutbox } from '../client/intent/outbox-relay.ts';
 import { observeFiles, observeKeySeals } from '../workers/process-report.ts';
 import { createKeyUse } from '../workers/key-use.ts';
-import { createProbeMetrics } from '../workers/probes.ts';
+import { probeCounter } from '../workers/probes.ts';
 
 export interface Instrument {
   name: string;
@@ -42,7 +42,7 @@ export function instruments(): Instrument[] {
   createAccountCallbackMetrics(meter);
   observeAccountCallbacks(meter, {} as never);
   createSubscriptionMetrics(meter);
-  createProbeMetrics(meter);
+  probeCounter(meter);
   createKeyUse(meter, {} as never);
   observeKeySeals(meter, {} as never);
   observeFiles(meter, {} as never);

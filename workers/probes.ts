@@ -3,7 +3,6 @@ import type { Server } from 'node:http';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { once } from 'node:events';
-import type { Logger } from 'pino';
 import type { Meter } from '@opentelemetry/api';
 import { countersOf } from '../activities/counters.ts';
 import { SelfExplanatoryError } from '../api/errors.ts';
@@ -15,33 +14,6 @@ const LAST_REQUEST_MS = 1_000;
 const PATHS = ['/healthz', '/readyz'] as const;
 type ProbePath = (typeof PATHS)[number] | 'other';
 
-/** Recording functions, one per counter. */
-export type ProbeMetrics = ReturnType<typeof createProbeMetrics>;
-
-export function createProbeMetrics(meter: Meter) {
-  const { counter } = countersOf(meter);
-  return {
-    probeRequest: counter<{ path: ProbePath; status: number }>(
-      'notification.internal_http.requests',
-      'Requests to the probe listener',
-    ),
-  };
-}
-
-export interface ProbeOptions {
-  /** Undefined listens on every interface. */
-  host: string | undefined;
-  port: number;
-  readHeaderTimeoutMs: number;
-  readTimeoutMs: number;
-  idleTimeoutMs: number;
-}
-
-/** The port of the probes is taken; the message names the variable that moves it. */
-export class ProbePortError extends SelfExplanatoryError {
-  override name = 'ProbePortError';
-}
-
 export interface Probes {
   url: string;
   /** `/readyz` says ready from now on; before, and after `stop` began, it answers 503. */
@@ -49,41 +21,32 @@ export interface Probes {
   stop(): Promise<void>;
 }
 
-/** Starts the probes of a process. @throws ProbePortError when the port is taken. */
+export const probeCounter = (meter: Meter) =>
+  countersOf(meter).counter<{ path: ProbePath; status: number }>(
+    'notification.internal_http.requests',
+    'Requests to the probe listener',
+  );
+
+/** Starts the probes of a process. @throws SelfExplanatoryError when the port is taken. */
 export async function openProbes({
   config: { production, values },
   log,
   meter,
   open,
 }: Pick<ProcessContext, 'config' | 'log' | 'meter' | 'open'>): Promise<Probes> {
-  const { host, port } = values.NOTIFICATION_INTERNAL_HTTP_ADDR;
-  const probes = await startProbes(
-    {
-      host: host || (production ? undefined : '127.0.0.1'),
-      port,
-      readHeaderTimeoutMs: values.NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT,
-      readTimeoutMs: values.NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT,
-      idleTimeoutMs: values.NOTIFICATION_INTERNAL_HTTP_IDLE_TIMEOUT,
-    },
-    { log, metrics: createProbeMetrics(meter) },
-  );
-  open.add('probes', () => probes.stop());
-  return probes;
-}
-
-/** @throws ProbePortError when the port is taken. */
-export async function startProbes(
-  options: ProbeOptions,
-  { log, metrics }: { log: Logger; metrics: ProbeMetrics },
-): Promise<Probes> {
+  const { host: named, port: wanted } = values.NOTIFICATION_INTERNAL_HTTP_ADDR;
+  // Undefined listens on every interface.
+  const host = named || (production ? undefined : '127.0.0.1');
+  const headersTimeout = values.NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT;
+  const countRequest = probeCounter(meter);
   let ready = false;
   const server = createServer(
     {
-      headersTimeout: options.readHeaderTimeoutMs,
-      requestTimeout: options.readTimeoutMs,
-      keepAliveTimeout: options.idleTimeoutMs,
+      headersTimeout,
+      requestTimeout: values.NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT,
+      keepAliveTimeout: values.NOTIFICATION_INTERNAL_HTTP_IDLE_TIMEOUT,
       // How often Node looks for connections past these limits.
-      connectionsCheckingInterval: Math.min(options.readHeaderTimeoutMs, 1_000),
+      connectionsCheckingInterval: Math.min(headersTimeout, 1_000),
     },
     ({ method, url = '' }, response) => {
       const startedAt = performance.now();
@@ -93,18 +56,18 @@ export async function startProbes(
         const { statusCode: status } = response;
         const duration_ms = Math.round(performance.now() - startedAt);
         log.debug({ method, path, status, duration_ms }, 'probe answered');
-        metrics.probeRequest({ path, status });
+        countRequest({ path, status });
       });
       const [status, body] = answerTo(method, path, ready);
       if (status === 405) response.setHeader('allow', 'GET, HEAD');
       response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
     },
   );
-  await listen(server, options);
+  await listen(server, host, wanted);
   const { port } = server.address() as AddressInfo;
-  const url = urlOf(options.host ?? 'localhost', port);
+  const url = urlOf(host ?? 'localhost', port);
   log.info({ url }, 'probe listener started');
-  return {
+  const probes: Probes = {
     url,
     setReady: (value) => {
       ready = value;
@@ -120,6 +83,8 @@ export async function startProbes(
       log.info({ url }, 'probe listener stopped');
     },
   };
+  open.add('probes', () => probes.stop());
+  return probes;
 }
 
 function urlOf(host: string, port: number): string {
@@ -133,17 +98,15 @@ function answerTo(method: string | undefined, path: ProbePath, isReady: boolean)
   return isReady ? [200, { status: 'ready' }] : [503, { status: 'not_ready' }];
 }
 
-async function listen(server: Server, { host, port }: ProbeOptions): Promise<void> {
+async function listen(server: Server, host: string | undefined, port: number): Promise<void> {
   server.listen(port, host);
   try {
     await once(server, 'listening');
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error;
-    throw new ProbePortError(
+    throw new SelfExplanatoryError(
       `port ${port} for the probes is taken; set NOTIFICATION_INTERNAL_HTTP_ADDR to move them`,
-      {
-        cause: error,
-      },
+      { cause: error },
     );
   }
 }

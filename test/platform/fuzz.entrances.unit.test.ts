@@ -9,6 +9,7 @@ import { connect } from 'node:net';
 import { ApplicationFailure } from '@temporalio/common';
 import { CommanderError } from 'commander';
 import type { Command } from 'commander';
+import { createNoopMeter } from '@opentelemetry/api';
 import fc from 'fast-check';
 import { createPayloadCodec } from '../../api/payload-codec.ts';
 import { AddressError, parseRouterAddress } from '../../api/subscription/router-address.ts';
@@ -24,7 +25,8 @@ import { loadConfig } from '../../config/load.ts';
 import { ConfigError } from '../../config/variables.ts';
 import { startCodecServer } from '../../workers/codec-server.ts';
 import { createLogger } from '../../workers/logger.ts';
-import { startProbes } from '../../workers/probes.ts';
+import { OpenParts } from '../../workers/context.ts';
+import { openProbes } from '../../workers/probes.ts';
 import * as requests from '../../workflows/subscription/requests.ts';
 import { commandsBelow, pathOf } from '../../cli/read-only.ts';
 import { scratchFolder } from '../scratch.ts';
@@ -250,10 +252,14 @@ describe('what listens', () => {
   const stops: (() => Promise<void>)[] = [];
   const ports: number[] = [];
   beforeAll(async () => {
-    const probes = await startProbes(
-      { host: '127.0.0.1', port: 0, readHeaderTimeoutMs: 2_000, readTimeoutMs: 2_000, idleTimeoutMs: 2_000 },
-      { log, metrics: { probeRequest: () => undefined } },
-    );
+    const probes = await openProbes({
+      config: loadConfig({
+        NOTIFICATION_INTERNAL_HTTP_ADDR: ':0',
+        NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT: '2s',
+        NOTIFICATION_INTERNAL_HTTP_IDLE_TIMEOUT: '2s',
+      }),
+      ...{ log, meter: createNoopMeter(), open: new OpenParts(log) },
+    });
     const codecServer = await startCodecServer({
       ...{ host: '127.0.0.1', port: 0, sharedToken: () => 'token-of-good-length', issuer: undefined },
       ...{ allowedOrigin: 'https://ui.example.com', namespace: 'n', encodes: true, log },

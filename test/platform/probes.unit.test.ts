@@ -2,19 +2,14 @@
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { connect } from 'node:net';
+import type { Meter } from '@opentelemetry/api';
+import { loadConfig } from '../../config/load.ts';
+import { OpenParts } from '../../workers/context.ts';
 import { createLogger } from '../../workers/logger.ts';
-import type { ProbeMetrics, ProbeOptions, Probes } from '../../workers/probes.ts';
-import { startProbes } from '../../workers/probes.ts';
+import type { Probes } from '../../workers/probes.ts';
+import { openProbes } from '../../workers/probes.ts';
 import type { LogLine } from '../harness.ts';
 import { eventually } from '../eventually.ts';
-
-const OPTIONS: ProbeOptions = {
-  host: '127.0.0.1',
-  port: 0,
-  readHeaderTimeoutMs: 2_000,
-  readTimeoutMs: 10_000,
-  idleTimeoutMs: 60_000,
-};
 
 let probes: Probes;
 let sockets: Socket[];
@@ -22,11 +17,13 @@ let logs: LogLine[];
 let counted: unknown[];
 
 const log = createLogger('debug', { write: (line: string) => void logs.push(JSON.parse(line) as LogLine) });
-const metrics = {
-  probeRequest: (attributes: unknown) => void counted.push(attributes),
-} as unknown as ProbeMetrics;
-const start = (options: Partial<ProbeOptions> = {}): Promise<Probes> =>
-  startProbes({ ...OPTIONS, ...options }, { log, metrics });
+const meter = {
+  createCounter: () => ({ add: (_: 1, attributes: unknown) => void counted.push(attributes) }),
+} as unknown as Meter;
+const start = (address = ':0', limits: Record<string, string> = {}): Promise<Probes> => {
+  const config = loadConfig({ NOTIFICATION_INTERNAL_HTTP_ADDR: address, ...limits });
+  return openProbes({ config, log, meter, open: new OpenParts(log) });
+};
 
 beforeEach(async () => {
   [sockets, logs, counted] = [[], [], []];
@@ -108,7 +105,7 @@ describe('routes', () => {
 
 describe('listener', () => {
   test('I31 a taken port is an error that names the variable', async () => {
-    const second = start({ port: portOf(probes) });
+    const second = start(`:${portOf(probes)}`);
 
     await expect(second).rejects.toThrow(
       `port ${portOf(probes)} for the probes is taken; set NOTIFICATION_INTERNAL_HTTP_ADDR to move them`,
@@ -117,24 +114,27 @@ describe('listener', () => {
   });
 
   test('I31 an address that is not of this machine is an error', async () => {
-    await expect(start({ host: '192.0.2.1' })).rejects.toThrow(/EADDRNOTAVAIL/);
+    await expect(start('192.0.2.1:0')).rejects.toThrow(/EADDRNOTAVAIL/);
   });
 
-  test.each<[string, Partial<ProbeOptions>, string, RegExp]>([
+  test.each<[string, Record<string, string>, string, RegExp]>([
     [
       'a client that does not finish its headers is cut off',
-      { readHeaderTimeoutMs: 50, readTimeoutMs: 50 },
+      {
+        NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT: '50ms',
+        NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT: '50ms',
+      },
       'GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ',
       /^HTTP\/1\.1 408 /,
     ],
     [
       'an idle connection is closed',
-      { idleTimeoutMs: 50 },
+      { NOTIFICATION_INTERNAL_HTTP_IDLE_TIMEOUT: '50ms' },
       'GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n',
       /^HTTP\/1\.1 200 .*\{"status":"ok"\}/s,
     ],
-  ])('I31 %s', async (_, options, sent, answer) => {
-    const impatient = await start(options);
+  ])('I31 %s', async (_, limits, sent, answer) => {
+    const impatient = await start(':0', limits);
     try {
       const { socket, read, closed } = await rawClient(impatient);
       socket.write(sent);
@@ -173,7 +173,7 @@ describe('listener', () => {
     await expect(get('/healthz')).rejects.toThrow('fetch failed');
     await Promise.all([idle.closed, unfinished.closed]);
 
-    const next = await start({ port: portOf(probes) });
+    const next = await start(`:${portOf(probes)}`);
     await next.stop();
   }, 5_000);
 });

@@ -21,7 +21,7 @@ import { pushWebhookId } from '../../api/symbol-config/push.ts';
 import { loadConfig } from '../../config/load.ts';
 import type { LoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { createLogger } from '../../workers/logger.ts';
-import { createProbeMetrics } from '../../workers/probes.ts';
+import { probeCounter } from '../../workers/probes.ts';
 import { startTelemetry } from '../../workers/telemetry.ts';
 import { eventually } from '../eventually.ts';
 import type { Certificates } from '../identities.ts';
@@ -149,7 +149,7 @@ const exportMetrics: Call = async (url, trusted, own) => {
       }),
       createLogger('debug', { write: (line: string) => void lines.push(line) }),
     );
-    createProbeMetrics(telemetry.meter).probeRequest({ path: '/healthz', status: 200 });
+    probeCounter(telemetry.meter)({ path: '/healthz', status: 200 });
     await telemetry.shutdown();
   } finally {
     for (const name of Object.keys(readByExporter)) delete process.env[name];

@@ -1,6 +1,6 @@
 /** Traces, the ids of their spans in the logs, and where traces and metrics go. */
 import { createLogger } from '../../workers/logger.ts';
-import { createProbeMetrics } from '../../workers/probes.ts';
+import { probeCounter } from '../../workers/probes.ts';
 import { startTelemetry } from '../../workers/telemetry.ts';
 import type { LogLine } from '../harness.ts';
 import { dispatch, eventually, slotOfTests } from '../harness.ts';
@@ -66,7 +66,7 @@ describe('export', () => {
   test('I33 metrics are printed to standard output when that is asked for, and only then', async () => {
     for (const enabled of ['false', 'true']) {
       const telemetry = start({ NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED: enabled });
-      createProbeMetrics(telemetry.meter).probeRequest({ path: '/healthz', status: 200 });
+      probeCounter(telemetry.meter)({ path: '/healthz', status: 200 });
       await telemetry.shutdown();
       const names = printed.mock.calls
         .map(([metric]) => (metric as { descriptor?: { name: string } }).descriptor?.name)
@@ -83,7 +83,7 @@ describe('export', () => {
       OTEL_METRIC_EXPORT_INTERVAL: '60000',
     });
     delete process.env['OTEL_SERVICE_NAME'];
-    createProbeMetrics(telemetry.meter).probeRequest({ path: '/healthz', status: 200 });
+    probeCounter(telemetry.meter)({ path: '/healthz', status: 200 });
     await telemetry.shutdown();
 
     expect(collector.paths).toEqual(['/own/path/v1/metrics']);
@@ -95,7 +95,7 @@ describe('export', () => {
   test('I33 I35 a collector that never answers costs one warning, and little time at shutdown', async () => {
     const collector = await startCollector({ answers: false });
     const telemetry = start({ OTEL_EXPORTER_OTLP_ENDPOINT: collector.url });
-    createProbeMetrics(telemetry.meter).probeRequest({ path: '/healthz', status: 200 });
+    probeCounter(telemetry.meter)({ path: '/healthz', status: 200 });
     await eventually('a few exports', async () => collector.paths.length >= 5);
     const warnings = logs.filter(({ msg }) => msg === 'OpenTelemetry has a problem');
     expect(warnings).toMatchObject([{ level: 'warn', reason: expect.stringMatching(/export.*timed out/) }]);
