@@ -77,43 +77,34 @@ export interface GlobalOptions {
   watch?: number;
 }
 
-/** How a command that changes nothing is repeated. */
-export interface Repetition<Options> {
-  /** Time between two runs, ms; undefined: it runs once. */
-  everyMs(options: Options): number | undefined;
-  /** Whether the time is above each run. */
-  isTitled(): boolean;
-}
-
-const WATCHED: Repetition<GlobalOptions> = { everyMs: ({ watch }) => watch, isTitled: () => true };
-
 /**
  * An action as commander calls it.
  *
  * @param run gets the options, global ones included, and the arguments; it returns the exit code when that is not 0.
- * @param repetition how it is repeated.
+ * @param everyMsOf time between two runs, ms; undefined: it runs once.
  */
 export function action<Options, Args extends unknown[] = []>(
   run: (options: Options & GlobalOptions, ...args: Args) => Promise<ExitCode | void>,
-  repetition: Repetition<Options & GlobalOptions> = WATCHED,
+  everyMsOf: (options: Options & GlobalOptions) => number | undefined = ({ watch }) => watch,
 ): (...given: unknown[]) => Promise<void> {
   return async (...given) => {
     const command = given.at(-1) as Command;
     const options = command.optsWithGlobals<Options & GlobalOptions>();
     const once = () => run(options, ...(command.processedArgs as Args));
-    const everyMs = repetition.everyMs(options);
-    const isTitled = !options.json && repetition.isTitled();
+    const everyMs = everyMsOf(options);
     currentInvocation().exitCode =
-      (await (everyMs === undefined ? once() : repeat({ everyMs, isTitled }, once))) ?? EXIT.done;
+      (await (everyMs === undefined ? once() : repeat(everyMs, !options.json, once))) ?? EXIT.done;
   };
 }
 
 /**
- * Runs a command again and again, until Ctrl-C or a request to end: without a trace, and without waiting for a server that hangs.
- * What goes wrong after the first run is shown, and a later one may find the server again.
+ * Runs a command again and again, each time below the time of the run unless it prints JSON, until Ctrl-C or a request to end:
+ * without a trace, and without waiting for a server that hangs. What goes wrong after the first run is shown, and a later one may
+ * find the server again.
  */
 async function repeat(
-  { everyMs, isTitled }: { everyMs: number; isTitled: boolean },
+  everyMs: number,
+  isTitled: boolean,
   read: () => Promise<ExitCode | void>,
 ): Promise<ExitCode> {
   const end = new AbortController();

@@ -3,14 +3,11 @@ import type { Command } from 'commander';
 import type { Top, TopOfKind } from '../client/top.ts';
 import { action } from './command.ts';
 import { form, option } from './definition.ts';
-import { shell } from './invocation.ts';
 import { durationOption } from './options.ts';
-import type { Cell, Columns } from './output.ts';
-import { durationOf, printHeading, printItems, printJson, printLine, report, textOf } from './output.ts';
+import type { Columns } from './output.ts';
+import { durationOf, printHeading, printItems, printJson, report } from './output.ts';
 import { withSession } from './session.ts';
 
-/** Of one kind of work; what is seldom beyond that is cut. */
-const MOST_FAILURES = 8;
 /** Lines of each table below that of the kinds: all of it fits a screen. */
 const MOST_LINES = 5;
 /** A shorter wait needs no action of an operator, ms. */
@@ -34,16 +31,12 @@ interface Options {
 export function addTo(command: Command): void {
   form(command, {
     description:
-      'Show of each kind of work what comes in and goes out per second, what waits and for how long, and what died of which failure, again and again until Ctrl-C: in place in a terminal, as lines elsewhere. It takes no longer the more rows there are.',
+      'Show of each kind of work what comes in and goes out per second, what waits and for how long, and what died of which failure, again and again until Ctrl-C: in place in a terminal, below each other elsewhere. It takes no longer the more rows there are.',
     options: [
       durationOption('--interval <duration>', 'time between two looks', '2s'),
       option('--once', 'look once'),
     ],
-    examples: [
-      'top',
-      'top --once --json',
-      'top --interval 1m >> top.log             lines of text; with --json an object a line',
-    ],
+    examples: ['top', 'top --once --json', 'top --interval 1m --json >> top.log      an object a line'],
   }).action(
     action<Options>(
       ({ json }) =>
@@ -51,15 +44,10 @@ export function addTo(command: Command): void {
         withSession([], async ({ operator }) => {
           const found = await operator.top();
           if (json) return printJson(found);
-          if (shell().stdout.isTTY) printTop(found);
-          else for (const kind of found.kinds) printLine(lineOf(found.at, kind));
+          printTop(found);
           for (const { kind, unknown } of found.kinds) for (const what of unknown) report(`${kind}: ${what}`);
         }),
-      {
-        everyMs: ({ interval, once }) => (once ? undefined : interval),
-        // Elsewhere each line has its time.
-        isTitled: () => shell().stdout.isTTY ?? false,
-      },
+      ({ interval, once }) => (once ? undefined : interval),
     ),
   );
 }
@@ -97,22 +85,6 @@ function printWorst<Item extends object>(
   printHeading(title);
   const worst = items.toSorted((one, other) => badnessOf(other) - badnessOf(one));
   printItems(worst.slice(0, MOST_LINES), columns, { flexible: 1 });
-}
-
-/** Names and values, so that lines can be read and searched by `grep` and `awk`. */
-function lineOf(at: Date, kind: TopOfKind): string {
-  const values: [string, Cell][] = [
-    ['in/s', rateOf(kind.arrivedPerSecond)],
-    ['out/s', rateOf(kind.donePerSecond)],
-    ['tasks/s', rateOf(kind.tasksPerSecond)],
-    ['backlog', kind.tasksWaiting],
-    ['waiting', waitingOf(kind)],
-    ['oldest_s', (oldestOf(kind) / 1_000).toFixed(1)],
-    ['dead', deadOf(kind)],
-  ];
-  const failures = kind.dead.slice(0, MOST_FAILURES).map(({ failure, count }) => `${failure}: ${count}`);
-  const said = values.flatMap(([name, value]) => (value === undefined ? [] : [`${name}=${textOf(value)}`]));
-  return `${at.toISOString()} ${kind.kind} ${said.join(' ')}${failures.length === 0 ? '' : ` (${failures.join(', ')})`}`;
 }
 
 const rateOf = (rate: number | undefined): string | undefined => rate?.toFixed(1);
