@@ -7,7 +7,7 @@ import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, UsageError, action } from './command.ts';
 import { form, option } from './definition.ts';
 import { durationOption, requestedByOption, waitLimitOption } from './options.ts';
-import { countOf, durationOf, printFields, printHeading, printJson, printLine, report } from './output.ts';
+import { countOf, durationOf, printFields, printHeading, printJson, report } from './output.ts';
 import { untilInterrupted } from './progress.ts';
 import type { Session } from './session.ts';
 import { withSession } from './session.ts';
@@ -33,7 +33,7 @@ export function addTo(command: Command): void {
         'how long ago the state is that the store was put back to; more is harmless, and takes longer',
         '1h',
       ),
-      option('--dry-run', 'compare the stores, show what would be done, and do nothing'),
+      option('--dry-run', 'show what would be done, and do nothing'),
       option('--yes', 'do not ask'),
       option('--detach', 'start it, and do not wait for its end'),
       ...[requestedByOption(), waitLimitOption('its end', '30m')],
@@ -96,9 +96,6 @@ async function recover(
 }
 
 function printPlan(plan: RecoveryPlan): void {
-  printHeading('Between the stores');
-  if (plan.disagreements.length === 0) printLine('nothing that does not agree');
-  for (const { store, what } of plan.disagreements) printLine(`${store}: ${what}`);
   printHeading('A recovery would');
   const { readAgain } = plan;
   printFields([
