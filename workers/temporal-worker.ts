@@ -1,8 +1,7 @@
 /** How this process runs workers of Temporal: the SDK's runtime, and the settings of each worker. */
 import { IllegalStateError } from '@temporalio/common';
-import type { LogLevel, Logger as TemporalLogger } from '@temporalio/common';
-import type { TelemetryOptions, WorkerOptions } from '@temporalio/worker';
-import { Runtime, makeTelemetryFilterString } from '@temporalio/worker';
+import type { LogLevel, TelemetryOptions, WorkerOptions } from '@temporalio/worker';
+import { DefaultLogger, Runtime, makeTelemetryFilterString } from '@temporalio/worker';
 import type { Logger } from 'pino';
 import { HEARTBEAT_THROTTLE_MS } from '../activities/attempt.ts';
 import type { Config } from '../config/load.ts';
@@ -33,21 +32,11 @@ export function installTemporalRuntime(log: Logger, metrics?: TelemetryOptions['
 }
 
 /** Brings Temporal's own log lines into ours, so that one process writes one format. */
-function temporalLogger(log: Logger): TemporalLogger {
-  const write = (level: Level, message: string, fields?: object): void => {
-    if (log.isLevelEnabled(level)) log[level]({ component: 'temporal', ...fields }, message);
-  };
-  return {
-    log: (level, message, fields) => write(level.toLowerCase() as Level, message, fields),
-    trace: (message, fields) => write('trace', message, fields),
-    debug: (message, fields) => write('debug', message, fields),
-    info: (message, fields) => write('info', message, fields),
-    warn: (message, fields) => write('warn', message, fields),
-    error: (message, fields) => write('error', message, fields),
-  };
-}
-
-type Level = Lowercase<LogLevel>;
+const temporalLogger = (log: Logger) =>
+  new DefaultLogger('TRACE', ({ level, message, meta }) => {
+    const name = level.toLowerCase() as Lowercase<LogLevel>;
+    if (log.isLevelEnabled(name)) log[name]({ component: 'temporal', ...meta }, message);
+  });
 
 /** Worker settings: short latency of first tasks, and bounded work. */
 export function tuning({ values }: Config) {
