@@ -37,8 +37,6 @@ const SHORT_SHUTDOWN_MS = 5_000;
 /** Shorter than a check may take: what does not answer is said with its address. */
 const REACH_LIMIT_MS = 4_000;
 const CONNECT_LIMIT_MS = 2_000;
-/** Findings that are shown unless all are asked for. */
-const MOST_SHOWN = 8;
 /** At most so many places that cannot be reached are named. */
 const NAMED = 5;
 
@@ -63,8 +61,7 @@ export function addTo(command: Command): void {
       const wrong = [...errors, ...warnings];
       const isWhole = json || verbose || router !== undefined || good.length === 0;
       if (json) printJson({ isHealthy: errors.length === 0, findings });
-      else printFindings(isWhole ? [...wrong, ...good] : wrong.slice(0, MOST_SHOWN));
-      if (!isWhole && wrong.length > MOST_SHOWN) report('only the worst are shown, -v shows all');
+      else printFindings(isWhole ? [...wrong, ...good] : wrong);
       report(
         `${countOf(errors.length, 'error')}, ${countOf(warnings.length, 'warning')}${isWhole ? '' : `, ${good.length} ok (-v shows them)`}`,
       );
@@ -105,7 +102,13 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
     roles.includes(role) ? groups : [];
   return [
     [
-      ['configuration', () => ok(sourceOf(addresses.embedded))],
+      [
+        'configuration',
+        () =>
+          ok(
+            `all variables are valid${addresses.hasStack ? '; what is not set is of the running npm start' : ''}`,
+          ),
+      ],
       ['administrators', () => administrators(config)],
       ['shutdown time-out', () => shutdown(values.NOTIFICATION_SHUTDOWN_TIMEOUT)],
       wireCheck(config),
@@ -194,11 +197,6 @@ function refusalOf({ url }: Place): Promise<string | undefined> {
     socket.once('error', (failure) => end(causeOf(failure)));
   });
 }
-
-const sourceOf = (embedded: string[]): string =>
-  embedded.length === 0
-    ? 'all variables are valid'
-    : `all variables are valid; ${embedded.join(', ')} of the running npm start`;
 
 function administrators({ adminEmails }: Config): Diagnosis {
   const empty = [...adminEmails].flatMap(([type, emails]) =>

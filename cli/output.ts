@@ -96,15 +96,15 @@ function hyperlink(text: string, link: string | undefined): string {
   return link === undefined ? text : `\u001b]8;;${link}\u0007${text}\u001b]8;;\u0007`;
 }
 
-/** Fields of a view by their own names, in words: `max attempts` for `maxAttempts`. */
-export function printView(view: object): void {
-  printFields(
-    Object.entries(view).map(([name, value]: [string, unknown]) => [
-      name.replaceAll(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`),
-      typeof value === 'object' && !(value instanceof Date) ? JSON.stringify(value) : (value as Cell),
-    ]),
-  );
-}
+/** Fields of a view by their own names, in words: `max attempts` for `maxAttempts`. Those without a value are left out. */
+const namedFieldsOf = (view: object): [name: string, value: Cell][] =>
+  Object.entries(view).map(([name, value]: [string, unknown]) => [
+    name.replaceAll(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`).replaceAll('_', ' '),
+    typeof value === 'object' && value !== null && !(value instanceof Date)
+      ? JSON.stringify(value)
+      : ((value ?? undefined) as Cell),
+  ]);
+export const printView = (view: object): void => printFields(namedFieldsOf(view));
 
 /** Names and values below each other; those without a value are left out. */
 export function printFields(fields: readonly (readonly [name: string, value: Cell])[]): void {

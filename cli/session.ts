@@ -5,7 +5,7 @@
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import { given } from '../api/given.ts';
-import { within } from '../api/within.ts';
+import { allOf, within } from '../api/within.ts';
 import { SelfExplanatoryError } from '../api/errors.ts';
 import type { ConnectedOperator } from '../client/connect.ts';
 import { connectOperator, openDatabase, openRedis } from '../client/connect.ts';
@@ -36,8 +36,8 @@ export class NotConfiguredError extends SelfExplanatoryError {
 /** Where everything is. */
 export interface Addresses extends OperatorAddresses {
   userServiceUrl?: string;
-  /** Which of them come from the embedded stack. */
-  embedded: string[];
+  /** Whether some may be those of a running `npm start`. */
+  hasStack: boolean;
 }
 
 export interface Session extends ConnectedOperator {
@@ -178,18 +178,13 @@ export function openSession(config: Config, limitMs?: number): Session {
   };
   return {
     ...{ config, addresses, resources, operator, close },
-    reach: (...dependencies) => allReached(dependencies.map((dependency) => checks[dependency]())),
+    async reach(...dependencies) {
+      await allOf(
+        dependencies.map((dependency) => checks[dependency]()),
+        OperationFailedError,
+      );
+    },
   };
-}
-
-/** @throws OperationFailedError, one line for each of the attempts that failed. */
-export async function allReached(attempts: readonly Promise<unknown>[]): Promise<void> {
-  const results = await Promise.allSettled(attempts);
-  const failures = results.filter((result) => result.status === 'rejected');
-  if (failures.length === 0) return;
-  throw new OperationFailedError(failures.map(({ reason }) => (reason as Error).message).join('\n'), {
-    cause: failures[0]!.reason,
-  });
 }
 
 /** @throws OperationFailedError naming what cannot be reached, or refuses a password, and the variable that says so. */
@@ -217,12 +212,13 @@ export async function check(
 
 /** Where servers are, as the variables or a running `npm start` say. */
 function placesIn({ values, production, temporalEnv }: Config) {
-  const stack = production ? { state: 'none' as const } : readStackEndpoints(values.NOTIFICATION_DATA_DIR);
-  const found: Partial<StackEndpoints> = stack.state === 'running' ? stack.endpoints : {};
+  const stack = production ? undefined : readStackEndpoints(values.NOTIFICATION_DATA_DIR);
+  const found: Partial<StackEndpoints> = stack ?? {};
   const [host, port] = found.redisAddr?.split(':') ?? [];
   const isTemporalNamed = values.TEMPORAL_ADDRESS !== undefined || hasTemporalProfile(temporalEnv);
   return {
     isTemporalNamed,
+    hasStack: stack !== undefined,
     redis: redisPlaceOf(values) ?? (host === undefined ? undefined : { host, port: Number(port) }),
     postgresDsn: values.NOTIFICATION_POSTGRES_PRIMARY_DSN ?? found.postgresDsn,
     outboxDsn: values.NOTIFICATION_OUTBOX_POSTGRES_DSN ?? found.postgresDsn,
@@ -232,11 +228,9 @@ function placesIn({ values, production, temporalEnv }: Config) {
     /** @returns the error that says what to set or to start. */
     lackOf(...missing: string[]): NotConfiguredError {
       const where = values.NOTIFICATION_DATA_DIR;
-      const why = {
-        none: `no npm start is running in ${where}`,
-        dead: `the npm start that used ${where} is not running any more`,
-        running: `the npm start in ${where} does not run them either`,
-      }[stack.state];
+      const why = stack
+        ? `the npm start in ${where} does not run them either`
+        : `no npm start is running in ${where}`;
       return new NotConfiguredError(
         `not set: ${missing.join(', ')}; and ${why}. Set them as for the service, or run npm start`,
       );
@@ -246,26 +240,13 @@ function placesIn({ values, production, temporalEnv }: Config) {
 
 /** @throws NotConfiguredError that says what to set or to start. */
 function addressesOf(config: Config): Addresses {
-  const { values } = config;
-  const { redis, postgresDsn, temporalAddress, userServiceUrl, uiUrl, isTemporalNamed, lackOf } =
-    placesIn(config);
-  const isTemporalKnown = isTemporalNamed || temporalAddress !== undefined;
-  const missing = [
-    ...(redis ? [] : ['NOTIFICATION_REDIS_MASTER_ADDR']),
-    ...(postgresDsn === undefined ? ['NOTIFICATION_POSTGRES_PRIMARY_DSN'] : []),
-    ...(isTemporalKnown ? [] : ['TEMPORAL_ADDRESS']),
-  ];
-  if (!redis || postgresDsn === undefined || missing.length > 0) throw lackOf(...missing);
-  return {
-    ...{ redis, postgresDsn },
-    ...given({ temporalAddress, userServiceUrl, uiUrl }),
-    embedded: [
-      ...(redisPlaceOf(values) ? [] : ['Redis']),
-      ...(values.NOTIFICATION_POSTGRES_PRIMARY_DSN === undefined ? ['PostgreSQL'] : []),
-      ...(isTemporalNamed ? [] : ['Temporal']),
-      ...(values.NOTIFICATION_USER_SERVICE_BASE_URL === undefined && userServiceUrl !== undefined
-        ? ['User Service']
-        : []),
-    ],
-  };
+  const places = placesIn(config);
+  const { redis, postgresDsn, temporalAddress, userServiceUrl, uiUrl, hasStack } = places;
+  const missing = Object.entries({
+    NOTIFICATION_REDIS_MASTER_ADDR: redis,
+    NOTIFICATION_POSTGRES_PRIMARY_DSN: postgresDsn,
+    TEMPORAL_ADDRESS: temporalAddress ?? (places.isTemporalNamed || undefined),
+  }).flatMap(([variable, place]) => (place === undefined ? [variable] : []));
+  if (!redis || postgresDsn === undefined || missing.length > 0) throw places.lackOf(...missing);
+  return { redis, postgresDsn, ...given({ temporalAddress, userServiceUrl, uiUrl }), hasStack };
 }

@@ -3,6 +3,7 @@ import type { Client } from '@temporalio/client';
 import type { Command } from 'commander';
 import type { Pool } from 'pg';
 import { given } from '../api/given.ts';
+import { allOf } from '../api/within.ts';
 import { OperationFailedError, causeOf } from '../client/errors.ts';
 import { SCHEDULE_LIMIT_MS, bounded } from '../client/temporal.ts';
 import { oncePossible } from '../client/wait-until.ts';
@@ -30,7 +31,7 @@ import { shell } from './invocation.ts';
 import { durationOption } from './options.ts';
 import { countOf, durationOf, printItems, printJson, report } from './output.ts';
 import type { Session } from './session.ts';
-import { allReached, check, openSession } from './session.ts';
+import { check, openSession } from './session.ts';
 import type { SearchAttributes } from '../workflows/search-attributes.ts';
 import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
 
@@ -128,12 +129,11 @@ async function setUp(session: Session, options: SetupOptions): Promise<SetupStep
     ...given({ retentionMs: options.retention }),
   };
   // Unlike other commands, this one does not need the namespace to be there.
-  await allReached([
-    check('Temporal', 'TEMPORAL_ADDRESS', () =>
-      bounded(temporal, () => temporal.workflowService.getSystemInfo({})),
-    ),
-    ...(options.database ? [session.reach('postgres')] : []),
-  ]);
+  const asked = () => bounded(temporal, () => temporal.workflowService.getSystemInfo({}));
+  await allOf(
+    [check('Temporal', 'TEMPORAL_ADDRESS', asked), ...(options.database ? [session.reach('postgres')] : [])],
+    OperationFailedError,
+  );
 
   const steps = [await setUpNamespace(needs)];
   // Nothing can be asked of a namespace that is not there.

@@ -26,18 +26,15 @@ export interface StackEndpoints {
 
 export const endpointsFile = (dataDir: string): string => path.resolve(dataDir, ENDPOINTS_FILE);
 
-/** `none`: no stack has written the file. `dead`: its process has ended without deleting it. */
-export function readStackEndpoints(
-  dataDir: string,
-): { state: 'running'; endpoints: StackEndpoints } | { state: 'none' } | { state: 'dead'; pid: number } {
-  let endpoints: StackEndpoints;
+/** @returns undefined when no stack has written the file, or its process has ended without deleting it. */
+export function readStackEndpoints(dataDir: string): StackEndpoints | undefined {
   try {
-    endpoints = JSON.parse(readFileSync(endpointsFile(dataDir), 'utf8')) as StackEndpoints;
+    const endpoints = JSON.parse(readFileSync(endpointsFile(dataDir), 'utf8')) as StackEndpoints;
+    return isAlive(endpoints.pid) ? endpoints : undefined;
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return { state: 'none' };
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
     throw error;
   }
-  return isAlive(endpoints.pid) ? { state: 'running', endpoints } : { state: 'dead', pid: endpoints.pid };
 }
 
 /** A pid that is used again by another process passes; connecting then says that nothing listens. */

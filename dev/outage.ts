@@ -25,8 +25,7 @@ export async function breakPushEvents(redis: Redis, stream: string): Promise<() 
 
 async function main(): Promise<void> {
   const { values } = loadConfig();
-  const stack = readStackEndpoints(values.NOTIFICATION_DATA_DIR);
-  const address = stack.state === 'running' ? stack.endpoints.redisAddr : undefined;
+  const address = readStackEndpoints(values.NOTIFICATION_DATA_DIR)?.redisAddr;
   if (address === undefined) {
     console.error('There is no embedded Redis to break: npm start brings one along.');
     process.exitCode = 1;

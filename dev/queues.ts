@@ -8,7 +8,7 @@ import { makeQueues } from './stand-ins/subscription/queues.ts';
 
 const [userId = 1, count = 1] = process.argv.slice(2).map(Number);
 const stack = readStackEndpoints(loadConfig().values.NOTIFICATION_DATA_DIR);
-const [server] = (stack.state === 'running' && stack.endpoints.messagingRouters) || [];
+const [server] = stack?.messagingRouters ?? [];
 if (!server) throw new Error('no npm start runs messaging routers here');
 const queues = await makeQueues(Array.from({ length: count }, () => ({ userId, server })));
 process.stdout.write(`${JSON.stringify(queues, undefined, 2)}\n`);

@@ -221,8 +221,8 @@ let browser: Awaited<ReturnType<typeof openBrowser>> | undefined;
 const startedAt = new Date();
 try {
   const stack = readStackEndpoints(DATA_DIR);
-  if (stack.state !== 'running') throw new Error('the demo left no endpoints');
-  const [host = '', port] = stack.endpoints.redisAddr!.split(':');
+  if (!stack) throw new Error('the demo left no endpoints');
+  const [host = '', port] = stack.redisAddr!.split(':');
   const redis = new Redis({ host, port: Number(port) });
 
   const repair = await breakPushEvents(redis, 'gateway:client-events');

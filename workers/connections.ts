@@ -4,8 +4,9 @@
  */
 import { Client } from '@temporalio/client';
 import type pg from 'pg';
+import { allOf } from '../api/within.ts';
 import type { ProcessContext } from './context.ts';
-import { allReached } from './context.ts';
+import { DependencyError } from './context.ts';
 import type { PayloadEncryption } from './key-boxes.ts';
 import { openPayloadEncryption } from './key-boxes.ts';
 import { connectPostgres } from './postgres.ts';
@@ -26,11 +27,10 @@ export async function openConnections(
   context: ProcessContext,
   { clientInterceptors }: Pick<Telemetry, 'clientInterceptors'>,
 ): Promise<Connections> {
-  const [redis, db, temporal] = await allReached([
-    connectRedis(context),
-    connectPostgres(context),
-    connectTemporal(context),
-  ]);
+  const [redis, db, temporal] = await allOf(
+    [connectRedis(context), connectPostgres(context), connectTemporal(context)],
+    DependencyError,
+  );
   const encryption = openPayloadEncryption(context, db);
   const client = new Client({
     connection: temporal.temporal,

@@ -109,22 +109,6 @@ export class DependencyError extends SelfExplanatoryError {
   override name = 'DependencyError';
 }
 
-/**
- * Waits for all, so that all dependencies that are away are named together, and nothing is opened after a failure.
- *
- * @throws DependencyError with a line for each of several failures; a single one is thrown as it is.
- */
-export async function allReached<T extends readonly unknown[]>(attempts: {
-  [K in keyof T]: Promise<T[K]>;
-}): Promise<T> {
-  const results = await Promise.allSettled(attempts);
-  const failures = results.flatMap((result) =>
-    result.status === 'rejected' ? [result.reason as Error] : [],
-  );
-  if (failures.length <= 1) return Promise.all(attempts);
-  throw new DependencyError(failures.map(({ message }) => message).join('\n'));
-}
-
 /** @throws DependencyError that names the dependency, the variable to look at, and the reason. */
 export async function reach<T>(what: string, variable: string, attempt: () => T | Promise<T>): Promise<T> {
   try {

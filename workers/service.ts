@@ -6,6 +6,7 @@ import { listOpenOperations } from '../activities/operations.ts';
 import type { Reconciled } from '../activities/reconciliation.ts';
 import { createReconciliationActivities } from '../activities/reconciliation.ts';
 import { createRetentionActivities, observeRetention, operatorTables } from '../activities/retention.ts';
+import { allOf } from '../api/within.ts';
 import type { Config, RoleName } from '../config/load.ts';
 import { needsOf } from '../config/load.ts';
 import { migrateOrCheck } from '../migrations/migrate.ts';
@@ -16,7 +17,7 @@ import { openAccountCallbacks } from './account-callback.ts';
 import type { Connections } from './connections.ts';
 import { openConnections } from './connections.ts';
 import type { Endpoints, ProcessContext } from './context.ts';
-import { OpenParts, allReached, sayWhatIsOpen } from './context.ts';
+import { DependencyError, OpenParts, sayWhatIsOpen } from './context.ts';
 import { openIntents } from './intent.ts';
 import { settlePayloadPolicy } from './key-boxes.ts';
 import { createKeyUse } from './key-use.ts';
@@ -87,10 +88,10 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
     keyUse: createKeyUse(meter, log),
   };
 
-  const [connections, ...roles] = await allReached<[Connections, ...Role[]]>([
-    openConnections(context, telemetry),
-    ...config.roles.map(async (name) => ROLES[name](context)),
-  ]);
+  const [connections, ...roles] = await allOf<[Connections, ...Role[]]>(
+    [openConnections(context, telemetry), ...config.roles.map(async (name) => ROLES[name](context))],
+    DependencyError,
+  );
   // Before what may take long: a start that waits is seen as one that is not ready.
   const probes = await openProbes(context);
   const applied = await migrateOrCheck(endpoints.postgresDsn);

@@ -5,7 +5,7 @@ import { EXIT } from '../command.ts';
 import { define } from '../definition.ts';
 import type { Requested } from '../options.ts';
 import { reasonOption, requestedByOption } from '../options.ts';
-import { durationOf, printFields, printHeading, report } from '../output.ts';
+import { printHeading, printItems, printView, report } from '../output.ts';
 
 export function addTo(bridge: Command): void {
   define(bridge, {
@@ -45,41 +45,14 @@ export function addTo(bridge: Command): void {
   });
 }
 
-function printStatus({ progress, pause, ...status }: BridgeStatus): void {
-  printHeading(`Reader of ${status.stream}`);
-  printFields([
-    ['state', status.state],
-    ['paused by', pause?.by],
-    ['since', pause?.since],
-    ['reason', pause?.reason],
-    ['worker', status.worker],
-    [
-      'heartbeat',
-      status.heartbeatAt &&
-        `${status.heartbeatAt.toISOString()}, ${durationOf(Math.max(0, Date.now() - status.heartbeatAt.getTime()))} ago`,
-    ],
-    ['offset', progress?.offset],
-    [
-      'lag',
-      progress && (progress.lagMs < 0 ? 'unknown: Redis did not say' : `${durationOf(progress.lagMs)}`),
-    ],
-    ['rate', progress && `${progress.rate} entries/s`],
-    [
-      'since take-over',
-      progress &&
-        `${progress.taken} intents read, ${progress.dispatched} dispatched, ${progress.malformed} malformed`,
-    ],
-    ['last failure', status.lastFailure],
-    ['next attempt', status.nextAttemptAt],
-    ['link', status.link],
-  ]);
-  const findings = progress?.findings ?? [];
+function printStatus({ progress, pause, stream, workflowId: _, isPaused: _paused, ...status }: BridgeStatus) {
+  printHeading(`Reader of ${stream}`);
+  const { findings = [], seen: _seen, stream: _stream, ...read } = progress ?? {};
+  printView({ ...status, pausedBy: pause?.by, since: pause?.since, reason: pause?.reason, ...read });
   if (findings.length === 0) return;
   printHeading('Findings');
-  printFields(
-    findings.map(({ kind, message, sinceMs }) => [
-      kind,
-      `${message} (since ${new Date(sinceMs).toISOString()})`,
-    ]),
-  );
+  printItems(findings, {
+    ...{ KIND: 'kind', MESSAGE: 'message' },
+    SINCE: ({ sinceMs }) => new Date(sinceMs),
+  });
 }

@@ -15,7 +15,16 @@ import {
   typeOption,
   waitLimitOption,
 } from '../options.ts';
-import { countOf, printFields, printHeading, printItems, printJson, printLine, report } from '../output.ts';
+import {
+  countOf,
+  printFields,
+  printHeading,
+  printItems,
+  printJson,
+  printLine,
+  printView,
+  report,
+} from '../output.ts';
 import { withProgress } from '../progress.ts';
 import { withSession } from '../session.ts';
 import type { OperationCommandOptions } from '../operations.ts';
@@ -136,31 +145,18 @@ const STAGES: Record<NotificationStage, string> = {
 };
 
 export function printNotification(view: NotificationView): void {
-  const { record, live } = view;
+  const { record, live, stage, duplicateOf, cancelledAt } = view;
+  const { recipientUserIds, ...recorded } = record ?? {};
+  const recipients = recipientUserIds && recipientsOf(recipientUserIds);
   printHeading(`Notification ${view.notificationId}`);
+  printView({ state: STAGES[stage], duplicateOf, cancelledAt, ...recorded, recipients });
   printFields([
-    ['state', STAGES[view.stage]],
-    ['duplicate of', view.duplicateOf],
-    ['cancelled', view.cancelledAt],
-    ['type', record?.type],
-    ['producer', record?.producer],
-    ['audience', record?.audience],
-    ['recipients', record?.recipientUserIds ? recipientsOf(record.recipientUserIds) : undefined],
-    ['key', record?.idempotencyKey],
-    ['occurred', record?.occurredAt],
-    ['expires', record?.expiresAt ?? undefined],
-    ['accepted', record?.acceptedAt],
-    ['key reserved until', record?.idempotencyExpiresAt],
-    ['request id', record?.requestId ?? undefined],
-    ['trace id', record?.traceId ?? undefined],
-    ['traceparent', record?.traceparent ?? undefined],
-    ['payload', record && JSON.stringify(record.payload)],
     ['routes', totalsOf(view.totals)],
     // Before the reader has come to it there is no workflow to tell about.
-    ['workflow', view.stage === 'unread' ? undefined : workflowLine(view)],
+    ['workflow', stage === 'unread' ? undefined : workflowLine(view)],
     ...(live ? waitingLines(live) : []),
     // The link of the latest run is known even when Temporal does not answer.
-    ['link', view.stage === 'unread' ? undefined : (live?.link ?? view.link)],
+    ['link', stage === 'unread' ? undefined : (live?.link ?? view.link)],
   ]);
   if (view.malformed) printMalformed(view.malformed);
   if (view.routes.length > 0) printRoutes(view);

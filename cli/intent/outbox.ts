@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { given } from '../../api/given.ts';
 import type { StopSignal } from '../../api/interrupts.ts';
 import { NothingToDoError } from '../../client/errors.ts';
-import type { OutboxLog, OutboxState, OutboxStatus } from '../../client/outbox.ts';
+import type { OutboxLog, OutboxState } from '../../client/outbox.ts';
 import {
   OUTBOX_STATES,
   listOutbox,
@@ -13,13 +13,13 @@ import {
   republish,
   startOutboxRelay,
 } from '../../client/outbox.ts';
-import { COUNTED_AT_MOST, RELAY_NAME } from '../../client/intent/outbox-rows.ts';
+import { RELAY_NAME } from '../../client/intent/outbox-rows.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
 import { EXIT, UsageError, action } from '../command.ts';
 import { definerOf, form, option } from '../definition.ts';
 import { onStop } from '../invocation.ts';
-import { durationOption, parseCount, parseTime } from '../options.ts';
-import { countOf, durationOf, printFields, printJson, printLine, report } from '../output.ts';
+import { durationOption, parseTime } from '../options.ts';
+import { countOf, printJson, printLine, printView, report } from '../output.ts';
 import type { OutboxSession } from '../session.ts';
 import { withOutboxDatabase } from '../session.ts';
 
@@ -63,7 +63,8 @@ export function addTo(outbox: Command): void {
     above: WHERE,
     examples: ['outbox status --json'],
     run: ({ db }) => outboxStatus(db),
-    print: printStatus,
+    print: ({ counts, relays, ...status }) =>
+      printView({ ...status, ...counts, relays: relays ?? 'not to be seen through a pooler' }),
     end({ relays, counts }) {
       if (relays === 0) report('no relay is connected to this database: galaxy-notify outbox relay');
       if (counts.set_aside > 0) report('see galaxy-notify outbox list --state set_aside');
@@ -121,9 +122,6 @@ export function addTo(outbox: Command): void {
 
 interface RelayOptions extends GlobalOptions {
   once?: boolean;
-  poll: number;
-  batchRows: number;
-  batchBytes: number;
   keep: number;
   keepSetAside: number;
   keyLifetime: number;
@@ -136,17 +134,6 @@ function addRelayCommand(outbox: Command): void {
       'Publish what producers write into the outbox, and keep it until the service has it. Runs until Ctrl-C or SIGTERM; several may run.',
     options: [
       option('--once', 'publish what is there, and end'),
-      durationOption(
-        '--poll <duration>',
-        'look for rows so often when PostgreSQL tells of none; 1s at most',
-        '1s',
-      ),
-      option('--batch-rows <n>', 'rows of one batch at most', parseCount(1, 10_000)).default(500),
-      option(
-        '--batch-bytes <n>',
-        'no further row in a batch that has so many bytes',
-        parseCount(1, 16 << 20),
-      ).default(1 << 20, '1 MiB'),
       durationOption('--keep <duration>', 'how long rows stay that the service has passed', '1d'),
       durationOption('--keep-set-aside <duration>', 'how long rows stay that were set aside', '90d'),
       durationOption(
@@ -166,8 +153,6 @@ const runRelay = (options: RelayOptions) =>
     const log = logOf(options.json);
     const settings = {
       ...{ db, redis, log, stream: config.values.NOTIFICATION_INTENTS_STREAM },
-      pollMs: options.poll,
-      batch: { rows: options.batchRows, bytes: options.batchBytes },
       keepPassedMs: options.keep,
       keepSetAsideMs: options.keepSetAside,
       keyLifetimeMs: options.keyLifetime,
@@ -215,21 +200,4 @@ function untilStopped(log: OutboxLog, counts: object): Promise<StopSignal> {
       resolve(signal);
     });
   });
-}
-
-function printStatus(status: OutboxStatus): void {
-  const { counts, relays } = status;
-  const count = (state: OutboxState) =>
-    counts[state] >= COUNTED_AT_MOST ? `${COUNTED_AT_MOST} or more` : String(counts[state]);
-  const oldest = (state: OutboxState, ms: number) =>
-    counts[state] === 0 ? count(state) : `${count(state)}, the oldest since ${durationOf(ms)}`;
-  printFields([
-    ['outbox', status.outboxId],
-    ['stream', status.stream ?? 'nothing was published yet'],
-    ['pending', oldest('pending', status.oldestPendingMs)],
-    ['published', oldest('published', status.oldestPublishedMs)],
-    ['passed', count('passed')],
-    ['set aside', count('set_aside')],
-    ['relays', relays ?? 'not to be seen through a pooler'],
-  ]);
 }

@@ -343,17 +343,20 @@ function listen(db: Pool, log: OutboxLog) {
   };
 }
 
+const COUNTERS: Record<keyof OutboxCounts, string> = {
+  published: 'Entries appended, repeats included',
+  passed: 'Rows that the service has passed',
+  lost: 'Rows published again, since Redis had lost their entries',
+  setAside: 'Rows set aside, which a person must look at',
+  deleted: 'Rows deleted after their time',
+};
+
 /** Registers counters and gauges, under `notification.outbox.`. @returns ends the observation. */
 export function observeOutbox(meter: Meter, db: Pool, counts: OutboxCounts): () => void {
-  const counter = (name: keyof OutboxCounts, metric: string, description: string) =>
-    [name, meter.createObservableCounter(metric, { description })] as const;
-  const counters = [
-    counter('published', 'notification.outbox.published', 'Entries appended, repeats included'),
-    counter('passed', 'notification.outbox.passed', 'Rows that the service has passed'),
-    counter('lost', 'notification.outbox.lost', 'Rows published again, since Redis had lost their entries'),
-    counter('setAside', 'notification.outbox.set_aside', 'Rows set aside, which a person must look at'),
-    counter('deleted', 'notification.outbox.deleted', 'Rows deleted after their time'),
-  ];
+  const counters = Object.entries(COUNTERS).map(([name, description]) => {
+    const metric = `notification.outbox.${name.replace('A', '_a')}`;
+    return [name as keyof OutboxCounts, meter.createObservableCounter(metric, { description })] as const;
+  });
   const rows = meter.createObservableGauge('notification.outbox.rows', {
     description: 'Rows by state, each counted up to a limit',
   });

@@ -15,7 +15,7 @@ const NOT_ALLOWED = '42501';
 /** Rows that one statement changes at most. */
 const PAGE = 5_000;
 /** Rows are counted up to here: a status shows that there are so many, or more. */
-export const COUNTED_AT_MOST = 100_000;
+const COUNTED_AT_MOST = 100_000;
 
 export const OUTBOX_STATES = ['pending', 'published', 'passed', 'set_aside'] as const;
 export type OutboxState = (typeof OUTBOX_STATES)[number];

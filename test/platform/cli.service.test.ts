@@ -64,7 +64,7 @@ describe('finding the servers', () => {
     writeFileSync(endpoints(), JSON.stringify({ ...stack, pid: 4_194_303 }));
     const dead = await cli(['bridge', 'status'], { changes: nothing });
     expect(dead.code).toBe(1);
-    expect(dead.stderr).toContain('not running any more');
+    expect(dead.stderr).toContain('no npm start is running');
   });
 
   test('I30 in production only what a command uses must be configured', async () => {
