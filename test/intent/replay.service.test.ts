@@ -10,7 +10,6 @@ import {
 import { operationWorkflowId } from '../../workflows/operation-contract.ts';
 import { eventually, operatorOf, stackOfRun, slotOfTests } from '../harness.ts';
 import { GATEWAY, MAIL } from '../service-process.ts';
-import { temporalProgram } from '../temporal-program.ts';
 import { publishTurn } from './entries.ts';
 import { PUSH, routeIn } from './rows.ts';
 
@@ -55,24 +54,27 @@ async function deadLetter(key: string): Promise<string> {
   return id;
 }
 
-/** @param argument of the signal, in JSON; without it the signal has none. */
-const signalWithStart = (id: string, argument?: string) =>
-  temporalProgram(slot).signalWithStart({
-    ...{ workflowId: routeWorkflowId(id, PUSH), type: 'notificationRoute', taskQueue: 'intent' },
-    ...{ input: { notificationId: id, routeRef: PUSH }, idReusePolicy: 'AllowDuplicateFailedOnly' },
-    ...{ signal: 'replay', signalInput: argument },
+/** The request of `temporal workflow signal-with-start`, as docs/operate/replay-and-cancel.md has it. */
+const signalWithStart = (id: string, ...signalArgs: object[]) =>
+  slot.client.workflow.signalWithStart('notificationRoute', {
+    ...{ workflowId: routeWorkflowId(id, PUSH), taskQueue: 'intent' },
+    ...{
+      args: [{ notificationId: id, routeRef: PUSH }],
+      workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
+    },
+    ...{ signal: 'replay', signalArgs },
   });
 
 const eventIds = async () =>
   (await slot.redis.xrange(GATEWAY, '-', '+')).map(([, fields]) => fields[fields.indexOf('event_id') + 1]);
 
-test('I25 a dead-lettered route is replayed with the temporal program alone, and its dead letter stays', async () => {
+test('I25 a dead-lettered route is replayed by a request to Temporal alone, and its dead letter stays', async () => {
   const id = await deadLetter('by-signal');
   const deadLetters = () =>
     slot.db.query('SELECT * FROM notification.dead_letters WHERE notification_id = $1', [id]);
   const { rows: before } = await deadLetters();
   await healGateway();
-  await signalWithStart(id, '{"requestedBy":"nina","reason":"gateway is back"}');
+  await signalWithStart(id, { requestedBy: 'nina', reason: 'gateway is back' });
   const published = await routeInStatus(id, 'published');
   expect(published).toMatchObject({ attempt_count: 1, next_attempt_at: null, dead_lettered_at: null });
   expect(await eventIds()).toEqual([`${id}/${PUSH}`]);
