@@ -8,6 +8,8 @@ const SECRETS = new Set([
   ...['password', 'token', 'taskToken', 'authorization', 'email', 'dsn', 'resolved_email'],
   // Of an error of PostgreSQL: rows and parameters.
   ...['detail', 'where', 'parameters'],
+  // Of an error of Redis: the command, with all that it was to write.
+  'command',
 ]);
 const REDACTED = '[Redacted]';
 /** What is deeper is left out: an object may hold itself. */

@@ -19,10 +19,13 @@ test.each(SECRETS)('I34 security-18 the value of %s is left out, at every depth'
   }
 });
 
-test('I34 security-18 an error is logged with its stack, and without rows that PostgreSQL quotes', () => {
+test('I34 security-18 an error is logged with its stack, without rows of PostgreSQL and commands to Redis', () => {
   const error = Object.assign(new Error('duplicate key'), {
     code: '23505',
     detail: 'Key (email)=(alice@example.com) already exists.',
+    // As ioredis leaves it on the error of a command, and on those of a transaction that was called off.
+    command: { name: 'xadd', args: ['mail:delivery_commands', 'alice@example.com'] },
+    previousErrors: [Object.assign(new Error('OOM'), { command: { name: 'eval', args: ['alice'] } })],
     nested: { token: 'secret-2' },
   });
   for (const name of ['error', 'err', 'reason']) {
