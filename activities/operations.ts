@@ -15,8 +15,8 @@ import type { LongLivedWorkflow } from './workflows.ts';
 
 /** Of a step, ms: its end needs a slot of a worker, which takes seconds behind a backlog. */
 const STEP_MS = 5_000;
-/** Between two looks whether it is paused, ms, however slow the items are. */
-const LOOK_INTERVAL_MS = 500;
+/** A step that is cancelled may end by itself for so long, ms: an operator wants to know how far it came. */
+const ENDING_MS = 500;
 /** Items that are dealt with before they are marked. */
 export const CHUNK = 50;
 /** Items of a chunk that are dealt with at the same time. */
@@ -45,8 +45,8 @@ interface Page {
   operationId: string;
   work: OperationWork<OperationItem>;
   rate: number;
-  /** As far as it is. */
-  counts: OperationCounts;
+  /** As far as it is, once that is known. */
+  counts?: OperationCounts;
 }
 
 /** Shorter when something ends it. */
@@ -74,7 +74,7 @@ export function createOperationActivities(
 ) {
   return {
     /**
-     * Deals with the next items, for some seconds, at a rate. A pause ends it, as the row says it, within a second.
+     * Deals with the next items, for some seconds, at a rate. A pause ends it before its next items, as the row says it.
      *
      * @param rate items a second.
      * @throws what a kind throws, and Error for a kind that a later release knows.
@@ -82,11 +82,14 @@ export function createOperationActivities(
     async doPage(operationId: string, kind: OperationKind, rate: number): Promise<OperationStep> {
       const work = works[kind];
       if (work === undefined) throw new Error(`this release knows no operation ${kind}`);
-      const { paused_by: pausedBy, ...counts } = await readRow(operationId);
-      if (pausedBy !== null) return { counts, isLeft: true, pausedBy };
-      const page: Page = { operationId, work, rate, counts };
+      const page: Page = { operationId, work, rate };
+      // A hanging item does not keep a step that was cancelled.
+      const givenUp = Context.current().cancelled.catch(async (error: unknown) => {
+        await sleep(ENDING_MS, undefined, { ref: false });
+        throw error;
+      });
       return withHeartbeats(
-        () => doneOrHeld(page),
+        () => Promise.race([dealWithPage(page), givenUp]),
         () => page.counts,
       );
     },
@@ -101,49 +104,26 @@ export function createOperationActivities(
     },
   };
 
-  async function doneOrHeld(page: Page): Promise<OperationStep> {
-    const { cancelled, cancellationSignal } = Context.current();
-    const over = new AbortController();
-    const end = AbortSignal.any([cancellationSignal, over.signal]);
-    // One hanging item holds up no other item; an operator who stops the operation wants to know how far it came.
-    const givenUp = cancelled.catch(async (error: unknown) => {
-      await pause(LOOK_INTERVAL_MS, over.signal);
-      throw error;
-    });
-    try {
-      return await Promise.race([dealWithPage(page, end), untilHeld(page, end), givenUp]);
-    } finally {
-      over.abort();
-    }
-  }
-
   /** Items that are under way when it is given up are dealt with all the same, and once more by the next step. */
-  async function dealWithPage(page: Page, end: AbortSignal): Promise<OperationStep> {
+  async function dealWithPage(page: Page): Promise<OperationStep> {
     const { operationId, work, rate } = page;
+    const { cancellationSignal } = Context.current();
     const size = Math.min(CHUNK, rate);
     const beganAt = performance.now();
     const tookMs = () => performance.now() - beganAt;
-    for (let dealt = 0; tookMs() < STEP_MS && !end.aborted;) {
+    for (let dealt = 0; ; dealt += size) {
+      await pause((dealt * 1_000) / rate - tookMs(), cancellationSignal);
+      const { paused_by: pausedBy, ...counts } = await readRow(operationId);
+      page.counts = counts;
+      if (pausedBy !== null) return { counts, isLeft: true, pausedBy };
+      if (tookMs() > STEP_MS || cancellationSignal.aborted) return { counts, isLeft: true };
       const items = await query<OperationItem>(db, work.list, [operationId, size]);
       const wereOrdered = await work.deal(items);
       const positions = items.map(({ position }) => position);
       const [row] = await query<OperationCounts>(db, MARK_ITEMS, [operationId, positions, wereOrdered]);
-      page.counts = row ?? page.counts;
+      page.counts = row ?? counts;
       if (items.length < size) return { counts: page.counts, isLeft: false };
-      dealt += items.length;
-      await pause((dealt * 1_000) / rate - tookMs(), end);
     }
-    return { counts: page.counts, isLeft: true };
-  }
-
-  /** Never resolves when the step ends before. */
-  async function untilHeld({ operationId }: Page, end: AbortSignal): Promise<OperationStep> {
-    while (!end.aborted) {
-      await pause(LOOK_INTERVAL_MS, end);
-      const { paused_by: pausedBy, ...counts } = await readRow(operationId);
-      if (pausedBy !== null) return { counts, isLeft: true, pausedBy };
-    }
-    return new Promise(() => undefined);
   }
 
   /** Retention may have removed it. */
