@@ -164,7 +164,6 @@ function settingsOf({ values, catalog, adminEmails }: Config) {
         email: values.NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS,
       },
       idempotencyTtlMs: values.NOTIFICATION_IDEMPOTENCY_TTL,
-      gatewayMaxLen: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN,
       adminEmails,
       maxLookups: values.NOTIFICATION_USER_SERVICE_MAX_LOOKUPS,
       unusableAfterAttempts: values.NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS,

@@ -37,7 +37,7 @@ const ATTEMPTS_WITHOUT_ROW = 20;
 
 type AcceptanceResources = Pick<
   IntentResources,
-  'db' | 'redis' | 'workflows' | 'userService' | 'log' | 'metrics' | 'catalog' | 'intent'
+  'db' | 'redis' | 'workflows' | 'userService' | 'log' | 'metrics' | 'catalog' | 'intent' | 'route'
 >;
 
 /** How an intent was decided, or why that could not be done now. */
@@ -54,7 +54,7 @@ export interface AcceptanceOptions {
 export type AcceptIntents = ReturnType<typeof createAcceptance>;
 
 export function createAcceptance(resources: AcceptanceResources) {
-  const { db, redis, workflows, log, metrics, catalog, intent: settings } = resources;
+  const { db, redis, workflows, log, metrics, catalog, intent: settings, route } = resources;
   const resolveAudience = createAudienceResolver(resources);
 
   /**
@@ -211,10 +211,10 @@ export function createAcceptance(resources: AcceptanceResources) {
       );
     }
     const isPushed = channelsOf(catalog, intent.notificationType, 'user').includes('push');
-    if (!isPushed || recipients.length <= settings.gatewayMaxLen) return;
+    if (!isPushed || recipients.length <= route.gatewayMaxLen) return;
     // Redis cannot tell how far Gateway has read, so this is the only moment to say it.
     log.warn(
-      { ...logFieldsOf(intent), pushes: recipients.length, stream_max_len: settings.gatewayMaxLen },
+      { ...logFieldsOf(intent), pushes: recipients.length, stream_max_len: route.gatewayMaxLen },
       'more push events than their stream keeps; a Gateway that is behind loses some',
     );
   }

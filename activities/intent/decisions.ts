@@ -15,12 +15,7 @@ import type { IntentContent } from '../../api/intent/fingerprint.ts';
 import { differingFields } from '../../api/intent/fingerprint.ts';
 import { MAX_TIMESTAMP_MS, expiryOf } from '../../api/intent/entry.ts';
 import { ACCEPTANCE_DEFERRED } from '../../workflows/failures.ts';
-import type {
-  Acceptance,
-  IntentStatus,
-  RouteSlice,
-  RouteToPublish,
-} from '../../workflows/intent/contract.ts';
+import type { Acceptance, RouteSlice, RouteToPublish } from '../../workflows/intent/contract.ts';
 import { MAX_CHILDREN_PER_PARENT } from '../../workflows/intent/contract.ts';
 import { columnsOf, query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
@@ -65,41 +60,18 @@ export async function findIntents(
 ): Promise<Map<string, FoundIntent>> {
   if (notificationIds.length === 0) return new Map();
   const rows = await query<IntentRow>(db, FIND_INTENTS, [notificationIds]);
-  const found = rows.map(async (row): Promise<[string, FoundIntent]> => {
-    return [row.notification_id, { intent: row.entry ?? undefined, decision: await decisionOf(db, row) }];
+  const found = rows.map(async ({ id, entry, decision }): Promise<[string, FoundIntent]> => {
+    const known = decision?.outcome === 'accepted' ? await acceptanceOf(db, id) : decision;
+    return [id, { intent: entry ?? undefined, decision: known ?? undefined }];
   });
   return new Map(await Promise.all(found));
 }
 
 interface IntentRow {
-  notification_id: string;
-  /** Of an open one whose key is taken, what that makes of it. */
-  status: IntentStatus | 'earlier_waits';
-  /** The notification that this is about. */
-  other: string | null;
-  reason: string | null;
+  id: string;
   entry: Intent | null;
-}
-
-async function decisionOf(db: Pool, row: IntentRow): Promise<Decision | undefined> {
-  const { notification_id: notificationId, status, reason } = row;
-  const other = row.other ?? '';
-  switch (status) {
-    case 'open':
-      return undefined;
-    case 'accepted':
-      return acceptanceOf(db, notificationId);
-    case 'duplicate':
-      return { outcome: status, of: other };
-    case 'conflict':
-      return { outcome: 'idempotency_conflict', with: other };
-    case 'earlier_waits':
-      return { outcome: status, notificationId: other };
-    case 'refused':
-      return { outcome: reason === 'recipient_not_found' ? reason : 'unstorable' };
-    case 'cancelled':
-      return { outcome: status };
-  }
+  /** Of an open one whose key is taken, what that makes of it. */
+  decision: Exclude<Decision, Accepted> | Pick<Accepted, 'outcome'> | null;
 }
 
 /** @returns why an intent is refused whose key another one has with other content. @throws ApplicationFailure of PostgreSQL. */
@@ -321,14 +293,18 @@ function throttleColumns({ types }: Catalog, items: readonly ToInsert[]): unknow
 const FIND_INTENTS = {
   name: 'find_intents',
   text: `
-    SELECT intent.notification_id, intent.reason, intent.entry, coalesce(holder.notification_id, intent.other) AS other,
-           CASE WHEN holder.notification_id IS NULL THEN intent.status
-                WHEN holder.waits THEN 'earlier_waits'
-                WHEN holder.is_same THEN 'duplicate'
-                ELSE 'conflict' END AS status
+    SELECT intent.notification_id AS id, intent.entry,
+           CASE WHEN waits THEN json_build_object('outcome', 'earlier_waits', 'notificationId', holder_id)
+                WHEN status = 'duplicate' OR is_same
+                THEN json_build_object('outcome', 'duplicate', 'of', coalesce(holder_id, other))
+                WHEN status = 'conflict' OR NOT is_same
+                THEN json_build_object('outcome', 'idempotency_conflict', 'with', coalesce(holder_id, other))
+                WHEN status = 'refused' AND reason <> 'recipient_not_found' THEN '{"outcome": "unstorable"}'
+                WHEN status = 'refused' THEN json_build_object('outcome', reason)
+                WHEN status <> 'open' THEN json_build_object('outcome', status) END AS decision
       FROM notification.intents AS intent
       LEFT JOIN LATERAL (
-        (SELECT notification_id, owner.request_fingerprint = intent.fingerprint AS is_same, false AS waits, 1 AS rank
+        (SELECT notification_id AS holder_id, owner.request_fingerprint = intent.fingerprint AS is_same, false AS waits, 1 AS rank
            FROM notification.records AS owner
           WHERE owner.producer = intent.producer
             AND owner.idempotency_key IN (intent.idempotency_key, ${forgottenKeySql('intent.idempotency_key')})

@@ -23,8 +23,6 @@ export interface IntentResources {
     budgets: Record<Channel, number>;
     /** How long at least an idempotency key stays reserved, ms. */
     idempotencyTtlMs: number;
-    /** Length to which Redis trims the stream of push events. */
-    gatewayMaxLen: number;
     /** Normalised, unique addresses by notification type. */
     adminEmails: ReadonlyMap<NotificationType, readonly string[]>;
     /** Lookups that this process makes concurrently. */
