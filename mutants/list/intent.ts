@@ -221,7 +221,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: 'recipient_user_ids: intent.recipientUserIds,',
     wrong: 'lost',
     what: 'a repeat with recipients in another order is refused as a conflict',
-    suite: unit('intent/fingerprint'),
+    suite: unit('intent/vectors', 'I70 I4'),
   },
   {
     id: 'intent-fingerprint-time',
@@ -230,7 +230,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: '',
     wrong: 'lost',
     what: 'another event under the same key is taken for a duplicate',
-    suite: unit('intent/fingerprint'),
+    suite: unit('intent/vectors', 'I70 I4'),
   },
   {
     id: 'intent-fingerprint-payload',
@@ -239,7 +239,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: 'payload: intent.payloadJson.length,',
     wrong: 'wrong payload',
     what: 'other content under the same key is dropped without a word',
-    suite: unit('intent/fingerprint'),
+    suite: unit('intent/vectors', 'I70 I4'),
   },
   {
     id: 'intent-mail-two-addresses',
