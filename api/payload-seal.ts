@@ -63,15 +63,8 @@ const MOST_NAME_BYTES = 0xff_ff;
 /** What a payload of version 1 is for: one of another use of the same keys does not open. */
 const UNBOUND_CONTEXT = 'temporal payload';
 
-/** Ids of the product's schedules. */
-export const SCHEDULE_IDS = [
-  ...['intent', 'mobile-push', 'subscription'].map((queue) => `${queue}-reconciliation`),
-  ...['intent', 'mobile-push', 'symbol-config', 'account-callback', 'subscription'].map(
-    (queue) => `${queue}-retention`,
-  ),
-];
-/** The server puts the time behind the id of a workflow that a schedule starts. */
-const OF_SCHEDULE = new RegExp(`^(${SCHEDULE_IDS.join('|')})-\\d{4}-\\d{2}-\\d{2}T\\d{2}:\\d{2}:\\d{2}Z$`);
+/** A run of a schedule of the product, which the server names after the schedule and the time. Other ids have a slash. */
+const OF_SCHEDULE = /^([a-z-]+-(?:reconciliation|retention))-\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z$/;
 
 /**
  * @param keys the first one seals, any of them opens.
