@@ -17,7 +17,7 @@ import { redisChecks, sentinelChecks } from './check-redis.ts';
 import { replicaChecks } from './check-replicas.ts';
 import { temporalChecks } from './check-temporal.ts';
 import type { CheckGroup, Diagnosis, Finding } from './checks.ts';
-import { diagnose, error, ok, warn, warnIf } from './checks.ts';
+import { diagnose, error, ok, warn } from './checks.ts';
 import { EXIT, action } from './command.ts';
 import { form, option } from './definition.ts';
 import { checkUserService, diagnoseReader, intentRowChecks, intentStreamChecks } from './intent/check.ts';
@@ -30,9 +30,6 @@ import { NotConfiguredError, openSession } from './session.ts';
 import { TRIAL_LIMIT_MS, routerChecks, routerTrial, subscriptionChecks } from './subscription/check.ts';
 import { readAddress } from './subscription/upkeep.ts';
 import { symbolChecks } from './symbol-config/check.ts';
-
-/** Of the shutdown time-out, closing connections takes up to 2 s, and an attempt under way up to its own time-outs. */
-const SHORT_SHUTDOWN_MS = 5_000;
 
 /** Shorter than a check may take: what does not answer is said with its address. */
 const REACH_LIMIT_MS = 4_000;
@@ -110,7 +107,6 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
           ),
       ],
       ['administrators', () => administrators(config)],
-      ['shutdown time-out', () => shutdown(values.NOTIFICATION_SHUTDOWN_TIMEOUT)],
       wireCheck(config),
       ...certificateChecks(config),
     ],
@@ -209,13 +205,6 @@ function administrators({ adminEmails }: Config): Diagnosis {
     `set ${empty[0]}${more} as for the service, to have it checked`,
   );
 }
-
-const shutdown = (ms: number): Diagnosis =>
-  warnIf(
-    ms < SHORT_SHUTDOWN_MS,
-    `${ms / 1_000} s`,
-    'raise NOTIFICATION_SHUTDOWN_TIMEOUT: a stop cuts attempts off, and other workers repeat them',
-  );
 
 function printFindings(findings: Finding[]): void {
   if (findings.length === 0) return;
