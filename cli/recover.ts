@@ -1,13 +1,12 @@
 /** `recover`: makes good what a store has forgotten that was put back to an earlier state. */
 import type { Command } from 'commander';
-import type { RecoveryPlan } from '../client/recovery.ts';
 import type { Config } from '../config/load.ts';
 import type { RecoveryProgress } from '../workflows/recovery-contract.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, UsageError, action } from './command.ts';
 import { form, option } from './definition.ts';
 import { durationOption, requestedByOption, waitLimitOption } from './options.ts';
-import { countOf, durationOf, printFields, printHeading, printJson, report } from './output.ts';
+import { countOf, durationOf, printHeading, printJson, printView, report } from './output.ts';
 import { untilInterrupted } from './progress.ts';
 import type { Session } from './session.ts';
 import { withSession } from './session.ts';
@@ -67,7 +66,10 @@ async function recover(
   if (dryRun || !yes) {
     const plan = await recovery.plan(request);
     if (json) printJson({ plan });
-    else printPlan(plan);
+    else {
+      printHeading('A recovery would read again, look for and take up');
+      printView(plan);
+    }
     if (dryRun) return EXIT.done;
     throw new UsageError('this is what would be done: add --yes, or --dry-run to look only');
   }
@@ -87,7 +89,7 @@ async function recover(
       },
     });
     if (json) printJson(run);
-    else if (run.isDone && run.progress) printDone(run.progress);
+    else if (run.isDone && run.progress) printView(run.progress);
     if (run.isDone) return EXIT.done;
     if (signal.aborted) return EXIT.interrupted;
     report(`not done within ${durationOf(timeout)}; it goes on, and the same command follows it`);
@@ -95,37 +97,7 @@ async function recover(
   });
 }
 
-function printPlan(plan: RecoveryPlan): void {
-  printHeading('A recovery would');
-  const { readAgain } = plan;
-  printFields([
-    ['read again', readAgain ? `${readAgain.from} to ${readAgain.upTo}` : 'nothing: no intent was ever read'],
-    ['look for the entries of', countOf(plan.publishedRoutes, 'published route')],
-    ['take up', `${countOf(plan.overdueRoutes, 'overdue route')}, as far as they have no worker`],
-    ['look after', countOf(plan.waitingIntents, 'waiting intent')],
-  ]);
-}
-
 function lineOf({ step, restored, takenUp: { published = 0, restarted = 0 } }: RecoveryProgress): string {
   const repaired = restored.reduce((sum, stream) => sum + stream.repaired, 0);
   return `${step}: ${repaired} handed off again, ${countOf(published + restarted, 'route')} taken up`;
-}
-
-function printDone(done: RecoveryProgress): void {
-  const { readAgain, restored, takenUp, mobilePush, subscription, symbolsPushed, inputsAgainFrom } = done;
-  printFields([
-    ['read again', readAgain ? `${readAgain.from} to ${readAgain.upTo}` : 'nothing'],
-    ...restored.map(({ stream, checked, repaired }): [string, string] => [
-      stream,
-      `${checked} looked for, ${repaired} handed off again`,
-    ]),
-    ['routes', `${takenUp.published} published, ${takenUp.restarted} given a workflow`],
-    ['intents', `${takenUp.intents} started again`],
-    ['workflows', `${takenUp.ended} ended that could not go on and had nothing left to do`],
-    ['not taken up', takenUp.failed ? `${takenUp.failed}: the log says why, by id` : undefined],
-    ['mobile pushes', mobilePush && JSON.stringify(mobilePush)],
-    ['subscriptions', subscription && JSON.stringify(subscription)],
-    ['symbols', symbolsPushed ? 'pushed to all targets' : undefined],
-    ['inputs of accounts', inputsAgainFrom && `taken again from ${inputsAgainFrom}`],
-  ]);
 }

@@ -36,11 +36,9 @@ import {
 } from './lists.ts';
 import { NotFoundError, NothingToDoError, OperationFailedError, isRefusal } from './errors.ts';
 import type { DeadLetterFilter } from './intent/dead-letters.ts';
-import { chooseDead } from './intent/dead-letters.ts';
+import { IS_EXPIRED, chooseDead } from './intent/dead-letters.ts';
 import type { MalformedFilter, RefusedGroup } from './intent/malformed.ts';
 import { chooseMalformed } from './intent/malformed.ts';
-import type { ReplayResult } from './intent/replay.ts';
-import { lateness, outcomeColumns } from './intent/replay.ts';
 import type { OpenFilter, OpenGroup } from './intent/waiting.ts';
 import { chooseOpen } from './intent/waiting.ts';
 import { ANSWER_LIMIT_MS, ask, bounded, query, statusOf } from './temporal.ts';
@@ -90,6 +88,20 @@ export interface OperationView extends WithoutNulls<Omit<OperationRow, 'outcome'
   /** Who paused, resumed or aborted it last. */
   changedBy?: string;
   link?: string;
+}
+
+/** How the routes of an operation ended. */
+export interface ReplayResult {
+  published: number;
+  skipped: number;
+  /** Not sent any more, because they were too late. */
+  expired: number;
+  /** Spent their new budget as well. */
+  diedAgain: number;
+  /** Not settled yet. */
+  open: number;
+  /** Removed meanwhile, by retention. */
+  gone: number;
 }
 
 /** An operation that is chosen, and that nothing has begun yet. */
@@ -432,19 +444,24 @@ const OPERATIONS: Listing<object> = {
   order: 'created_at DESC',
 };
 
-const ORDERED_AT = 'operation.created_at';
-const IS_REPLAY = "kind = 'replay'";
-/** What of a replay is dead as before has not been taken up yet, or is too late. */
+/** A route that died before the order, and that a replay has not taken up yet. */
+const STILL_DEAD = "kind = 'replay' AND status = 'dead_letter' AND dead_lettered_at < operation.created_at";
 const OUTCOME = `
-  SELECT ${outcomeColumns(ORDERED_AT, IS_REPLAY)}
+  SELECT count(*) FILTER (WHERE status = 'published')::int AS published,
+         count(*) FILTER (WHERE status = 'skipped' AND NOT is_late)::int AS skipped,
+         count(*) FILTER (WHERE is_late)::int AS expired,
+         count(*) FILTER (WHERE status = 'dead_letter' AND dead_lettered_at >= operation.created_at)::int AS "diedAgain",
+         count(*) FILTER (WHERE status IN ('pending', 'failed') OR ${STILL_DEAD} AND NOT is_late)::int AS open,
+         count(*) FILTER (WHERE status IS NULL AND kind = 'replay')::int AS gone
     FROM notification.operations AS operation
     JOIN notification.operation_items AS item USING (operation_id)
     LEFT JOIN notification.routes AS route
       ON route.notification_id = item.notification_id
          AND (item.route_id IS NULL OR route.route_id = item.route_id)
     LEFT JOIN notification.records AS record ON record.notification_id = item.notification_id
-    ${lateness(ORDERED_AT, IS_REPLAY)}
-   WHERE operation_id = $1 AND was_ordered IS NOT NULL AND (was_ordered OR ${IS_REPLAY} AND is_late)`;
+   CROSS JOIN LATERAL (
+         SELECT ${IS_EXPIRED} OR coalesce(${STILL_DEAD} AND expires_at <= now(), false) AS is_late) AS lateness
+   WHERE operation_id = $1 AND was_ordered IS NOT NULL AND (was_ordered OR kind = 'replay' AND is_late)`;
 
 const ORDERED = `
   SELECT notification_id AS "notificationId", route_id AS "routeId"

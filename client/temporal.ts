@@ -148,7 +148,7 @@ export async function decoded<T>(
 }
 
 /** The message of a failure; where it is encrypted and cannot be decrypted here, what stands in its place. */
-export async function failureMessageOf(
+async function failureMessageOf(
   temporal: Client,
   failure: protos.api.failure.v1.IFailure | null | undefined,
 ): Promise<string | undefined> {
@@ -218,21 +218,26 @@ export async function liveStateOf(
     ...withoutNulls({ closedAt }),
     ...(status.name === 'RUNNING' ? await detailsOf(temporal, workflowId) : {}),
     pendingActivities: await Promise.all(
-      (raw.pendingActivities ?? []).map(async (activity) =>
-        withoutNulls({
-          id: activity.activityId ?? '',
-          type: activity.activityType?.name ?? '',
-          attempt: activity.attempt ?? 1,
-          isPaused: activity.paused ?? false,
-          lastFailure: (await failureMessageOf(temporal, activity.lastFailure)) || undefined,
-          nextAttemptAt: dateOf(activity.nextAttemptScheduleTime),
-        }),
-      ),
+      (raw.pendingActivities ?? []).map((activity) => pendingActivityOf(temporal, activity)),
     ),
     pendingChildren: raw.pendingChildren?.length ?? 0,
     ...(status.name === 'COMPLETED' ? { result: await result().catch(() => undefined) } : {}),
     ...linkField(resources, workflowId, runId),
   };
+}
+
+export async function pendingActivityOf(
+  temporal: Client,
+  activity: protos.api.workflow.v1.IPendingActivityInfo,
+): Promise<PendingActivity> {
+  return withoutNulls({
+    id: activity.activityId ?? '',
+    type: activity.activityType?.name ?? '',
+    attempt: activity.attempt ?? 1,
+    isPaused: activity.paused ?? false,
+    lastFailure: (await failureMessageOf(temporal, activity.lastFailure)) || undefined,
+    nextAttemptAt: dateOf(activity.nextAttemptScheduleTime),
+  });
 }
 
 /**

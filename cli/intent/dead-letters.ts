@@ -2,9 +2,7 @@
 import type { Command } from 'commander';
 import { given } from '../../api/given.ts';
 import type { DeadLetter, DeadLetterFilter } from '../../client/intent/dead-letters.ts';
-import type { ReplayResult } from '../../client/intent/replay.ts';
-import { NONE } from '../../client/intent/replay.ts';
-import type { ChosenOperation } from '../../client/operations.ts';
+import type { ChosenOperation, ReplayResult } from '../../client/operations.ts';
 import type { Operator } from '../../client/operator.ts';
 import { waitUntil } from '../../client/wait-until.ts';
 import type { ExitCode } from '../command.ts';
@@ -90,7 +88,7 @@ function addReplay(command: Command): void {
   const filters = deadLetterFilters();
   form(command, {
     description:
-      'Replay dead-lettered routes. Each gets a new budget; its dead letter stays as history. One that has expired meanwhile is not sent. Without a notification id, all routes that match the filters are replayed. A route that is named and waits for its next attempt tries now.',
+      'Replay dead-lettered routes. Each gets a new budget; its dead letter stays as history. One that has expired meanwhile is not sent. Without a notification id, all routes that match the filters are replayed. A route that is named and waits for its next attempt tries now, without --wait.',
     args: [
       ['[notification id]', 'its dead-lettered routes only', parseEntryId],
       ['[route id]', 'this route only, as dead-letters list shows it'],
@@ -115,7 +113,8 @@ function addReplay(command: Command): void {
         );
       }
       if (routeId !== undefined && hasFilter) throw new UsageError('a route that is named takes no filters');
-      if (routeId !== undefined && !options.dryRun) return replayOne(notificationId!, routeId, options);
+      if (routeId !== undefined && !options.dryRun && !options.wait)
+        return replayOne(notificationId!, routeId, options);
       return replayMany({ ...filter, ...given({ notificationId, routeId }) }, options);
     }),
   );
@@ -123,13 +122,8 @@ function addReplay(command: Command): void {
 
 function replayOne(notificationId: string, routeId: string, options: ReplayOptions): Promise<ExitCode> {
   return withSession(['postgres', 'temporal'], async ({ operator }) => {
-    const request = requestOf(options);
-    const { startedAt, replayed } = await operator.replays.route(notificationId, routeId, request);
-    const outcome = options.wait
-      ? await operator.replays.wait([replayed], startedAt, { limitMs: options.timeout })
-      : undefined;
-    if (options.json) printJson({ replayed: [replayed], ...(outcome ? { outcome } : {}) });
-    else if (outcome) printLine(outcomeLine(outcome));
+    const replayed = await operator.replays.route(notificationId, routeId, requestOf(options));
+    if (options.json) printJson({ replayed: [replayed] });
     else {
       printLine(
         replayed.result === 'replayed'
@@ -137,7 +131,7 @@ function replayOne(notificationId: string, routeId: string, options: ReplayOptio
           : `${routeId} of ${notificationId} was published already, nothing was sent`,
       );
     }
-    return outcome ? codeOf(outcome) : EXIT.done;
+    return EXIT.done;
   });
 }
 
@@ -172,7 +166,7 @@ async function waitForOutcome(
   limitMs: number,
   signal: AbortSignal,
 ): Promise<ReplayResult> {
-  let outcome: ReplayResult = { ...NONE, open: total };
+  let outcome!: ReplayResult;
   await withProgress(total, 'routes settled', (update) =>
     waitUntil(
       async () => {

@@ -1,7 +1,7 @@
 /** `notifications`: what became of intents. */
 import type { Command } from 'commander';
 import type { OpenFilter } from '../../client/intent/waiting.ts';
-import type { NotificationStage, NotificationView, RouteView } from '../../client/intent/notifications.ts';
+import type { NotificationStage, NotificationView } from '../../client/intent/notifications.ts';
 import { NOTIFICATION_STATUSES } from '../../client/intent/notifications.ts';
 import type { LiveState } from '../../client/temporal.ts';
 import type { ExitCode } from '../command.ts';
@@ -192,13 +192,6 @@ function printRoutes({ routes, hasMoreRoutes }: NotificationView): void {
       lastError ? `${lastError.classification}: ${lastError.message}` : skipReason,
   });
   if (hasMoreRoutes) report(`${routes.length} routes are shown, there are more: raise --limit`);
-  for (const route of routes.filter(({ live }) => live)) printLiveRoute(route);
-}
-
-function printLiveRoute({ routeId, live, link }: RouteView): void {
-  if (!live) return;
-  printHeading(`Workflow of ${routeId}`);
-  printFields([['status', live.status], ...waitingLines(live), ['link', live.link ?? link]]);
 }
 
 function waitingLines(live: LiveState): [string, string | undefined][] {

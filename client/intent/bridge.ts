@@ -8,7 +8,7 @@ import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import { byAuthor } from '../actions.ts';
 import { NotFoundError, OperationFailedError } from '../errors.ts';
 import { withoutNulls } from '../lists.ts';
-import { bounded, dateOf, decoded, describe, failureMessageOf } from '../temporal.ts';
+import { bounded, dateOf, decoded, describe, pendingActivityOf } from '../temporal.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 import { waitUntil } from '../wait-until.ts';
@@ -126,11 +126,10 @@ export function bridgeOperations(resources: OperatorResources) {
     if (!reader) return { ...notRunning, state: 'waiting' };
 
     const { pauseInfo } = reader;
+    const { id: _, type: _type, ...activity } = await pendingActivityOf(temporal, reader);
     return {
-      ...notRunning,
+      ...{ ...notRunning, ...activity },
       state: STATES[reader.state ?? 0] ?? 'unknown',
-      isPaused: reader.paused ?? false,
-      attempt: reader.attempt ?? 1,
       ...withoutNulls({
         pause: pauseInfo && {
           by: pauseInfo.manual?.identity ?? 'a rule',
@@ -140,8 +139,6 @@ export function bridgeOperations(resources: OperatorResources) {
         worker: reader.lastWorkerIdentity || undefined,
         progress: await decoded<BridgeProgress>(temporal, reader.heartbeatDetails?.payloads?.[0]),
         heartbeatAt: dateOf(reader.lastHeartbeatTime),
-        lastFailure: (await failureMessageOf(temporal, reader.lastFailure)) || undefined,
-        nextAttemptAt: dateOf(reader.nextAttemptScheduleTime),
       }),
     };
   }

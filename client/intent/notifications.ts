@@ -100,8 +100,6 @@ export interface RouteView extends WithoutNulls<
 > {
   routeRef: string;
   lastError?: { classification: string; message: string; at: Date };
-  /** What the route's own workflow waits for; for the first open routes only. */
-  live?: LiveState;
   link?: string;
 }
 
@@ -136,9 +134,6 @@ export interface NotificationView {
   link?: string;
 }
 
-/** Open routes whose workflows are asked as well. */
-const LIVE_ROUTES = 5;
-
 export function notificationOperations(resources: OperatorResources) {
   const { db, redis, intentsStream } = resources;
 
@@ -167,7 +162,7 @@ export function notificationOperations(resources: OperatorResources) {
      */
     async show(notificationId: string, limit = DEFAULT_LIMIT): Promise<NotificationView> {
       const [live, { rows: records }, malformed, { rows: intents }] = await Promise.all([
-        temporalSays(notificationWorkflowId(notificationId)),
+        temporalSays(notificationId),
         db.query<RecordRow>(SHOW_RECORD, [notificationId]),
         findMalformed(resources, notificationId),
         db.query<IntentRow>(SHOW_INTENT, [notificationId]),
@@ -199,9 +194,11 @@ export function notificationOperations(resources: OperatorResources) {
     },
   };
 
-  async function temporalSays(workflowId: string): Promise<{ live?: LiveState; liveUnavailable?: string }> {
+  async function temporalSays(
+    notificationId: string,
+  ): Promise<Pick<NotificationView, 'live' | 'liveUnavailable'>> {
     try {
-      return given({ live: await liveStateOf(resources, workflowId) });
+      return given({ live: await liveStateOf(resources, notificationWorkflowId(notificationId)) });
     } catch (error) {
       return { liveUnavailable: causeOf(error) };
     }
@@ -232,13 +229,6 @@ export function notificationOperations(resources: OperatorResources) {
       deadLetterOperations(resources).list({ all: true, notificationId, limit }),
     ]);
     const page = pageOf(routes.rows, limit, (row) => routeViewOf(notificationId, row));
-    const open = page.items.filter(({ nextAttemptAt }) => nextAttemptAt !== undefined).slice(0, LIVE_ROUTES);
-    await Promise.all(
-      open.map(async (route) => {
-        const { live } = await temporalSays(routeWorkflowId(notificationId, route.routeRef));
-        if (live) route.live = live;
-      }),
-    );
     return {
       routes: page.items,
       hasMoreRoutes: page.hasMore,
