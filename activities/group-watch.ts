@@ -7,10 +7,9 @@
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import { compareEntryIds } from '../api/stream-ids.ts';
+import { compareEntryIds, fieldsOf } from '../api/stream-ids.ts';
 import type { StreamMemory } from './stream-memory.ts';
 import { recall, remember } from './stream-memory.ts';
-import { pairsOf } from './stream-read.ts';
 import { watchEvery } from './watch.ts';
 
 const LOOK_INTERVAL_MS = 1_000;
@@ -102,8 +101,6 @@ export async function giveAgain(of: Group, sinceMs: number): Promise<string | un
 async function lastDelivered({ redis, stream, group }: Group): Promise<string | undefined> {
   if ((await redis.exists(stream)) === 0) return undefined;
   const groups = (await redis.xinfo('GROUPS', stream)) as (string | number)[][];
-  const ours = groups
-    .map((fields) => new Map(pairsOf(fields)))
-    .find((fields) => fields.get('name') === group);
-  return ours && String(ours.get('last-delivered-id'));
+  const ours = groups.map(fieldsOf).find(({ name }) => name === group);
+  return ours && String(ours['last-delivered-id']);
 }

@@ -43,15 +43,10 @@ export interface StreamMemory {
  */
 const BEATS_BEHIND = 3;
 
-/** A row of notification.inbound_streams, or nulls. */
-interface MemoryRow {
-  beat: string | null;
-  passed_id: string | null;
-  last_entry_id: string | null;
-  max_deleted_entry_id: string | null;
-  entries_added: string | null;
-  rewind_to: string | null;
-  postgres_start: string;
+interface MemoryRow extends Pick<StreamMemory, 'postgresStart'> {
+  /** 0 without a row. */
+  beat: number;
+  known: Pick<StreamMemory, 'passedId' | 'seen' | 'rewindTo'>;
 }
 
 /** What is remembered under the name of a stream, and by which role. */
@@ -67,24 +62,17 @@ export async function recall({ db, redis, role, stream }: MemoryOwner): Promise<
   // Redis first: the row may only be newer then.
   const [beatInRedis, startInRedis] = (await redis.get(beatKey(role, stream)))?.split(' ') ?? [];
   const [row] = (await query<MemoryRow>(db, RECALL_STREAM, [stream])) as [MemoryRow];
-  const [inRow, inRedis] = [Number(row.beat ?? 0), Number(beatInRedis ?? 0)];
-  const isRestarted = startInRedis !== undefined && startInRedis !== row.postgres_start;
+  const { beat: inRow, known, postgresStart } = row;
+  const inRedis = Number(beatInRedis ?? 0);
+  const isRestarted = startInRedis !== undefined && startInRedis !== postgresStart;
   return {
     postgres: inRow < inRedis ? 'regressed' : isRestarted ? 'restarted' : 'as it was',
     isRedisBehind: inRedis + BEATS_BEHIND < inRow,
-    ...(row.passed_id === null ? {} : { passedId: row.passed_id }),
-    ...(row.last_entry_id === null ? {} : { seen: seenIn(row, row.last_entry_id) }),
-    ...(row.rewind_to === null ? {} : { rewindTo: row.rewind_to }),
+    ...known,
     beats: { inRow, inRedis },
-    postgresStart: row.postgres_start,
+    postgresStart,
   };
 }
-
-const seenIn = (row: MemoryRow, lastGeneratedId: string): StreamState => ({
-  lastGeneratedId,
-  maxDeletedEntryId: row.max_deleted_entry_id ?? STREAM_START,
-  entriesAdded: Number(row.entries_added ?? 0),
-});
 
 export interface ToRemember {
   /** Undefined: as it is, since another process moves it. */
@@ -153,8 +141,13 @@ const REMEMBER_BEAT = `
 const RECALL_STREAM = {
   name: 'recall_inbound_stream',
   text: `
-    SELECT beat, passed_id, last_entry_id, max_deleted_entry_id, entries_added, rewind_to,
-           extract(epoch FROM pg_postmaster_start_time())::text AS postgres_start
+    SELECT coalesce(beat, 0)::float8 AS beat, extract(epoch FROM pg_postmaster_start_time())::text AS "postgresStart",
+           json_strip_nulls(json_build_object(
+             'passedId', passed_id, 'rewindTo', rewind_to,
+             'seen', CASE WHEN last_entry_id IS NOT NULL
+                          THEN json_build_object('lastGeneratedId', last_entry_id,
+                                                 'maxDeletedEntryId', coalesce(max_deleted_entry_id, '${STREAM_START}'),
+                                                 'entriesAdded', coalesce(entries_added, 0)) END)) AS known
       FROM (SELECT) AS one
       LEFT JOIN notification.inbound_streams ON stream = $1`,
 };

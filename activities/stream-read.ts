@@ -7,7 +7,7 @@
  * whose reply Redis is told to skip: both are sent together, and the script runs once the wait is over.
  */
 import type { Redis } from 'ioredis';
-import { LAST_ENTRY_ID } from '../api/stream-ids.ts';
+import { LAST_ENTRY_ID, pairsOf } from '../api/stream-ids.ts';
 import type { EntryFields, EntrySize } from '../api/text.ts';
 import { MAX_ENTRY_FIELDS, SHOWN_FIELDS, SHOWN_VALUE_BYTES } from '../api/text.ts';
 
@@ -243,13 +243,6 @@ function entryOf([id, deliveries, bytes, fieldCount, flat, lengths]: RawEntry): 
     fields: pairsOf(flat),
     size: { bytes, fields: fieldCount, ...(lengths ? { lengths: pairsOf(lengths) } : {}) },
   };
-}
-
-/** Redis gives names and values in turn. */
-export function pairsOf<T>(flat: readonly T[]): [name: T, value: T][] {
-  const pairs: [T, T][] = [];
-  for (let i = 0; i + 1 < flat.length; i += 2) pairs.push([flat[i]!, flat[i + 1]!]);
-  return pairs;
 }
 
 /** A command as Redis reads it: the client knows none that has no reply. */

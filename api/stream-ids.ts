@@ -90,10 +90,11 @@ export async function hasEntry(redis: Scripting, stream: string, id: string): Pr
 }
 
 /** Names and values that Redis returns one after the other. */
-export function fieldsOf<Value>(reply: readonly Value[]): Record<string, Value> {
-  const pairs = reply.flatMap((name, i) => (i % 2 === 0 ? [[String(name), reply[i + 1]!] as const] : []));
-  return Object.fromEntries(pairs);
-}
+export const pairsOf = <Value>(reply: readonly Value[]): [name: Value, value: Value][] =>
+  reply.flatMap((name, i) => (i % 2 === 0 ? [[name, reply[i + 1]!]] : []));
+
+export const fieldsOf = <Value>(reply: readonly Value[]): Record<string, Value> =>
+  Object.fromEntries(pairsOf(reply).map(([name, value]) => [String(name), value]));
 
 /** Consumer group of all processes on the streams of mobile push jobs and of account values. */
 export const CONSUMER_GROUP = 'notifications';

@@ -126,20 +126,16 @@ interface SavedRow {
 }
 
 function valuesOf(catalog: Catalog, intents: readonly Intent[]): unknown[] {
-  const windows = intents.map((intent) => windowsOf(catalog, intent));
+  const rows = intents.map((intent) => ({
+    ...intent,
+    fingerprint: fingerprintOf(intent),
+    lane: isUrgentType(catalog, intent.notificationType) ? 0 : 1,
+    content: JSON.stringify(intent),
+    ...windowsOf(catalog, intent),
+  }));
   return [
-    intents.map(({ notificationId }) => notificationId),
-    intents.map(({ notificationType }) => notificationType),
-    intents.map(({ producer }) => producer),
-    intents.map(({ idempotencyKey }) => idempotencyKey),
-    intents.map(fingerprintOf),
-    intents.map(({ notificationType }) => (isUrgentType(catalog, notificationType) ? 0 : 1)),
-    intents.map((intent) => JSON.stringify(intent)),
-    intents.map(({ deliverAtMs }) =>
-      deliverAtMs === undefined ? null : new Date(deliverAtMs).toISOString(),
-    ),
-    windows.map((one) => one?.windowMs ?? null),
-    windows.map((one) => (one ? `{${one.ids.join(',')}}` : null)),
+    ...columnsOf(rows, 'notificationId', 'notificationType', 'producer', 'idempotencyKey', 'fingerprint'),
+    ...columnsOf(rows, 'lane', 'content', 'deliverAtMs', 'windowMs', 'windows'),
   ];
 }
 
@@ -154,7 +150,7 @@ function windowsOf({ types }: Catalog, { notificationType, recipientUserIds, pay
   const group = [notificationType, ...collapse.key.map((name) => payload[name])];
   const recipients = recipientUserIds.length === 0 ? [null] : recipientUserIds;
   const ids = recipients.map((recipient) => hash('md5', JSON.stringify([recipient, ...group])));
-  return { windowMs: collapse.windowMs, ids };
+  return { windowMs: collapse.windowMs, windows: `{${ids.join(',')}}` };
 }
 
 /**
@@ -211,11 +207,12 @@ const SAVE_ENTRIES = {
   name: 'save_intent_entries',
   text: `
     WITH entry AS MATERIALIZED (
-      SELECT *, greatest(asked_at, statement_timestamp() + window_ms * interval '1 millisecond') AS deliver_at
+      SELECT *, greatest(to_timestamp(asked_at_ms / 1000.0),
+                         statement_timestamp() + window_ms * interval '1 millisecond') AS deliver_at
         FROM unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::smallint[], $11::jsonb[],
-                    $12::timestamptz[], $13::bigint[], $14::text[])
+                    $12::bigint[], $13::bigint[], $14::text[])
                WITH ORDINALITY
-               AS entry (id, type, producer, idempotency_key, fingerprint, lane, content, asked_at, window_ms, windows, position)
+               AS entry (id, type, producer, idempotency_key, fingerprint, lane, content, asked_at_ms, window_ms, windows, position)
     ), reused AS (
       SELECT entry.id
         FROM entry

@@ -88,6 +88,7 @@ const duration = z.string().transform((text, context): number => {
   return z.NEVER;
 });
 const MOST_THROTTLED_MS = 31 * 86_400_000;
+/** How many notifications of a type reach a recipient in any span of the window, of all or with one value of a field. */
 const throttleSchema = z
   .strictObject({
     // One row holds the time of each that passed.
@@ -101,12 +102,9 @@ const throttleSchema = z
       'must be [recipient], or [recipient, <field of the payload>]',
     ),
   })
-  .transform(({ limit, window, per: [, field] }): Throttle => {
-    const summary = `at most ${limit} in ${window} reach a recipient`;
-    const throttle = { limit, windowMs: durationMs(window)!, summary };
-    return field === undefined
-      ? throttle
-      : { ...throttle, field, summary: `${summary} with the same ${field}` };
+  .transform(({ limit, window, per: [, field] }) => {
+    const summary = `at most ${limit} in ${window} reach a recipient${field ? ` with the same ${field}` : ''}`;
+    return given({ limit, windowMs: durationMs(window)!, field, summary });
   });
 const channels = z
   .array(z.enum(CHANNELS))
@@ -195,21 +193,11 @@ export interface TypeSpec {
   readonly expiresAfterMs?: number;
   readonly collapse?: z.output<typeof collapseSchema>;
   /** How many of it reach one recipient; absent: all. */
-  readonly throttle?: Throttle;
+  readonly throttle?: z.output<typeof throttleSchema>;
   /** It is refused at the entrance, and delivered if it was accepted before. */
   readonly isRetired: boolean;
   /** A valid payload. */
   readonly example: Readonly<Record<string, unknown>>;
-}
-
-/** How many notifications of a type reach a recipient in any span of `windowMs`. */
-export interface Throttle {
-  readonly limit: number;
-  readonly windowMs: number;
-  /** Of the payload: each of its values counts alone. */
-  readonly field?: string;
-  /** For people. */
-  readonly summary: string;
 }
 
 /** What a push event carries: fields of the payload, in the order of the slots of its table. */

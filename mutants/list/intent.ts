@@ -46,8 +46,8 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-urgent-waits',
     file: 'activities/intent/entries.ts',
-    find: '(isUrgentType(catalog, notificationType) ? 0 : 1)',
-    replace: '(isUrgentType(catalog, notificationType) ? 1 : 1)',
+    find: 'isUrgentType(catalog, intent.notificationType) ? 0 : 1',
+    replace: 'isUrgentType(catalog, intent.notificationType) ? 1 : 1',
     wrong: 'wrong time',
     what: 'an urgent intent waits behind a backlog',
     suite: service('intent/dispatch', 'I87 I88'),
