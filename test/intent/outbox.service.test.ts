@@ -10,6 +10,7 @@ import type { Vectors } from '../../dev/contracts/vectors.ts';
 import { entryOfVector } from '../../dev/contracts/vectors.ts';
 import { envelopeOf } from '../../api/intent/entry.ts';
 import { offsetKey } from '../../api/intent/stream.ts';
+import { fieldsOf, pairsOf } from '../../api/stream-ids.ts';
 import { withOutbox } from '../../client/intent/outbox-rows.ts';
 import { batchKey } from '../../client/intent/outbox-stream.ts';
 import type { OutboxLog, OutboxRelay, OutboxRelayOptions } from '../../client/outbox.ts';
@@ -114,10 +115,7 @@ describe('the function in the transaction of a producer', () => {
     const entries = await slot.redis.xrange(STREAM, '-', '+');
     expect(entries).toHaveLength(1);
     const [, fields] = entries[0]!;
-    const found = Object.fromEntries(
-      fields.flatMap((name, i) => (i % 2 === 0 ? [[name, fields[i + 1]]] : [])),
-    );
-    expect(found).toEqual(envelopeOf(intentOf('committed', 2)));
+    expect(fieldsOf(fields)).toEqual(envelopeOf(intentOf('committed', 2)));
   });
 
   test('I75 its fields make the same entry as the client does, from any language that speaks SQL', async () => {
@@ -135,12 +133,7 @@ describe('the function in the transaction of a producer', () => {
     );
     await relayOnce(options());
     const entries = await slot.redis.xrangeBuffer(STREAM, '-', '+');
-    const intents = entries.map(([, fields]) =>
-      parseIntent(
-        '1-0',
-        fields.flatMap((name, i) => (i % 2 === 0 ? [[name, fields[i + 1]!] as const] : [])),
-      ),
-    );
+    const intents = entries.map(([, fields]) => parseIntent('1-0', pairsOf(fields)));
     expect(intents).toMatchObject([
       {
         intent: {

@@ -13,6 +13,7 @@ import {
   isTerminal,
   readOutcome,
 } from '../../api/intent/outcome.ts';
+import { fieldsOf } from '../../api/stream-ids.ts';
 import type { OutcomeSource } from '../../client/outcomes.ts';
 import { readOutcomes } from '../../client/outcomes.ts';
 import { loadConfig } from '../../config/load.ts';
@@ -74,8 +75,6 @@ test('Q1 what the service writes of a row keeps the contract', () => {
       ['1-0/end', kind, '1-0', 'game.turn.ready', 'game_master', 'k', null, null, details],
       1_790_000_000_000,
     );
-  const fieldsOf = (list: string[]): Fields =>
-    Object.fromEntries(list.flatMap((name, at) => (at % 2 === 0 ? [[name, list[at + 1]!]] : [])));
   const settled = fieldsOf(row('settled', { published: 2, skipped: 0, dead_lettered: 0 }));
   expect(isOf('settled', settled)).toBe(true);
   expect(settled).not.toHaveProperty('request_id');

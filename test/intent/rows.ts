@@ -1,6 +1,7 @@
 /** Rows and outbound entries of intents, as tests look at them and wait for them. */
 import type { Outcome } from '../../api/intent/outcome.ts';
 import { OUTCOMES_STREAM, isTerminal, readOutcome } from '../../api/intent/outcome.ts';
+import { fieldsOf } from '../../api/stream-ids.ts';
 import {
   INTENT_TASK_QUEUE,
   REPLAY_SIGNAL,
@@ -109,21 +110,14 @@ export async function entriesOf(
 ): Promise<Record<string, Buffer>[]> {
   const entries = await redis.xrangeBuffer(stream, '-', '+');
   return entries
-    .map(([, flat]): Record<string, Buffer> => {
-      const names = flat.filter((_, at) => at % 2 === 0);
-      return Object.fromEntries(names.map((name, at) => [String(name), flat[2 * at + 1]!]));
-    })
+    .map(([, flat]) => fieldsOf(flat))
     .filter((fields) => String(fields['event_id'] ?? fields['delivery_id']).startsWith(notificationId));
 }
 
 /** What producers were told so far, of all intents or of one: each event once, since a relay repeats what is not answered. */
 export async function toldOf({ redis }: Slot, notificationId?: string): Promise<Outcome[]> {
   const entries = await redis.xrange(OUTCOMES_STREAM, '-', '+');
-  const outcomes = entries.map(([, list]) => {
-    const fields: Record<string, string> = {};
-    for (let at = 0; at < list.length; at += 2) fields[list[at]!] = list[at + 1]!;
-    return readOutcome(fields);
-  });
+  const outcomes = entries.map(([, list]) => readOutcome(fieldsOf(list)));
   const wanted = outcomes.filter((outcome) => [undefined, outcome.notificationId].includes(notificationId));
   return [...new Map(wanted.map((outcome) => [outcome.eventId, outcome])).values()];
 }
