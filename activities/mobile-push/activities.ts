@@ -34,7 +34,6 @@ import {
   EXPIRED,
   END_SEND,
   FIND_TOKEN,
-  LIST_MORE_SENDS,
   LIST_SENDS,
   LOAD_SEND,
   MARK_SENT,
@@ -90,10 +89,12 @@ export function createMobilePushActivities(resources: MobilePushResources) {
       // Nothing is left to show, so nothing is left to do.
       if (!job.has_content) return { deviceTokenIds: [], hasMore: false };
       try {
-        const pending = await listSends(jobId, job.user_id);
+        const values = [jobId, job.user_id, BATCH_SIZE, SENDS_PER_PAGE + 1];
+        const [listed] = await query<ListedRow>(db, LIST_SENDS, values);
+        const { devices, pending } = listed!;
         return {
           deviceTokenIds: pending.slice(0, SENDS_PER_PAGE),
-          hasMore: pending.length > SENDS_PER_PAGE,
+          hasMore: pending.length > SENDS_PER_PAGE || devices === BATCH_SIZE,
         };
       } catch (error) {
         if (!isPostgresRefusal(error)) throw error;
@@ -143,16 +144,6 @@ export function createMobilePushActivities(resources: MobilePushResources) {
       return outcome;
     },
   };
-
-  /** @returns ids of the sends that the job still needs, one more than a page of them at most. */
-  async function listSends(jobId: string, userId: string): Promise<string[]> {
-    const values = [jobId, userId, BATCH_SIZE, SENDS_PER_PAGE + 1];
-    let [page] = await query<ListedRow>(db, LIST_SENDS, values);
-    while (page!.devices === BATCH_SIZE) {
-      [page] = await query<ListedRow>(db, LIST_MORE_SENDS, [...values, page!.last_id]);
-    }
-    return page!.pending;
-  }
 
   async function sendOnce(key: SendKey): Promise<SendResult> {
     const send = await loadSend(key);

@@ -52,20 +52,23 @@ export interface OpenedRow {
   afresh: number;
 }
 
-/** Adds a page of the user's devices to the job, and says what the job has to send by then. */
-const listingOf = (name: string, condition: string) => ({
-  name,
+/**
+ * $1 job id, $2 user id, $3 devices at most, $4 sends at most. Adds devices of the user that the job does not have yet, one row
+ * for each token, and says what the job has to send by then. With as many devices as it may take there may be more.
+ */
+export const LIST_SENDS = {
+  name: 'list_mobile_sends',
   text: `
     WITH page AS (
       SELECT id
         FROM (
-          -- One row for each token: the one that the job sends to already, if there is any.
-          SELECT DISTINCT ON (token) id
+          SELECT DISTINCT ON (token) id, job_id
             FROM public.device_token
             LEFT JOIN notifications.notification_sends ON job_id = $1 AND device_token_id = id::text
            WHERE "userId" = $2
            ORDER BY token, job_id, id
-        ) AS own ${condition}
+        ) AS own
+       WHERE job_id IS NULL
        ORDER BY id LIMIT $3
     ), added AS (
       INSERT INTO notifications.notification_sends (job_id, device_token_id)
@@ -74,7 +77,6 @@ const listingOf = (name: string, condition: string) => ({
       RETURNING device_token_id
     )
     SELECT (SELECT count(*)::int FROM page) AS devices,
-           (SELECT id::text FROM page ORDER BY page.id DESC LIMIT 1) AS last_id,
            ARRAY(
              SELECT device_token_id FROM added
              UNION
@@ -84,16 +86,10 @@ const listingOf = (name: string, condition: string) => ({
               ORDER BY device_token_id
               LIMIT $4
            ) AS pending`,
-});
-
-/** $1 job id, $2 user id, $3 devices at most, $4 sends at most. Devices that registered since an earlier run are added too. */
-export const LIST_SENDS = listingOf('list_mobile_sends', '');
-/** As LIST_SENDS; $5 `last_id` of the page before. */
-export const LIST_MORE_SENDS = listingOf('list_more_mobile_sends', 'WHERE id > $5');
+};
 
 export interface ListedRow {
   devices: number;
-  last_id: string | null;
   pending: string[];
 }
 

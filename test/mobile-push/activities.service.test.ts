@@ -70,6 +70,24 @@ const DOWN = { outcome: 'retry', code: 'messaging/server-unavailable', reason: '
 /** By another process. */
 const sentBy = (key: SendKey) => activitiesWith(async () => SENT).activities.sendToDevice(key);
 
+test('M4 devices beyond those that one statement adds are listed with the next page, each token once', async () => {
+  const { userId } = await mobile.userWith(
+    ...Array.from({ length: 1_010 }, (_, index) => `many-${index}`),
+    'many-0',
+  );
+  const jobId = await jobFor(userId);
+  const { activities } = activitiesWith(async () => SENT);
+  const pages = [await activities.openJob({ jobId, openedBy: 'run' })];
+  await slot.db.query("UPDATE notifications.notification_sends SET status = 'failed' WHERE job_id = $1", [
+    jobId,
+  ]);
+  pages.push(await activities.openJob({ jobId, openedBy: 'run' }));
+  expect(pages.map(({ deviceTokenIds, hasMore }) => [deviceTokenIds.length, hasMore])).toEqual([
+    [100, true],
+    [10, false],
+  ]);
+});
+
 test('M7 a token that the device has replaced meanwhile is kept, and gets the next attempt', async () => {
   const { userId, sent, send } = await openedFor('old', async (token) => {
     if (token === 'new') return SENT;
