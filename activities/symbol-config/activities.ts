@@ -24,10 +24,7 @@ import { query } from '../postgres.ts';
 import type { TargetRow } from './targets.ts';
 import { LOAD_TARGETS, RECORD_ACKNOWLEDGEMENT, recordFailure } from './targets.ts';
 
-/**
- * Pushes of a round that are under way concurrently: all of a usual deployment, so that no target waits for one that
- * hangs. Each round has its own: those that still hang in older rounds hold up no newer one.
- */
+/** Pushes that are under way concurrently: all of a usual deployment, so that no target waits for one that hangs. */
 const PARALLEL_PUSHES = 250;
 /** Snapshots that are kept, to see what earlier versions held. */
 const KEPT_SNAPSHOTS = 100;

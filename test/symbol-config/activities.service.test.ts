@@ -10,7 +10,6 @@ import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { PushScope } from '../../workflows/symbol-config/contract.ts';
 import { DEFAULT_CRAWL_INTERVAL_MS, SYMBOL_REGISTRY } from '../../workflows/symbol-config/contract.ts';
-import { eventually } from '../harness.ts';
 import { namesIn, registryOfTests } from './registry.ts';
 
 const TARGETS = 77;
@@ -269,19 +268,4 @@ test('kinds-V10 an answer that does not end acknowledges by its status', async (
     consecutive_failures: 0,
     last_error_at,
   });
-});
-
-test('kinds-S1 targets that hang in many rounds hold up no other target', async () => {
-  const { targets } = registry;
-  const healthy = 'us-east-alert-1';
-  for (const { name } of targets.targets)
-    if (name !== healthy) targets.fail({ target: name, failure: { kind: 'hang' } });
-  const rounds: Promise<unknown>[] = [];
-  for (const symbol of ['A1', 'A2', 'A3', 'A4', 'A5']) {
-    await registry.write([symbol]);
-    rounds.push(activities.pushSymbols(await snapshot(), 'all'));
-    await eventually(`${symbol} where nothing hangs`, async () => symbolsOf(healthy).includes(symbol));
-  }
-  await heal();
-  await Promise.all(rounds);
 });

@@ -24,7 +24,7 @@ export class FakeRegistry {
   readonly failing = new Set<string>();
   /** A round to one of these ends only when the test releases it. */
   readonly hanging = new Set<string>();
-  readonly hangingRounds: { version: number; round: ReturnType<typeof hold<PushResult>> }[] = [];
+  readonly hangingRounds: ReturnType<typeof hold<PushResult>>[] = [];
   readonly pushes: { target: string; version: number; symbols: string[] }[] = [];
   private crawler: Crawler = { enabled: false, intervalMs: DEFAULT_CRAWL_INTERVAL_MS };
   private readonly lists = new Map<string, string[]>();
@@ -94,7 +94,7 @@ export class FakeRegistry {
       };
       if (!targets.some((target) => this.hanging.has(target))) return outcome;
       const round = hold<PushResult>();
-      this.hangingRounds.push({ version, round });
+      this.hangingRounds.push(round);
       return round;
     },
     setSymbolCrawler: (_registry, crawler) => {

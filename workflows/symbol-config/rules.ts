@@ -85,7 +85,6 @@ export interface Round {
   changes: number;
 }
 
-/** After a round that was not overtaken by a newer one. */
 export function afterRound(
   state: SymbolConfigState,
   { scope, isLook, startedMs, changes }: Round,

@@ -51,15 +51,10 @@ import {
 const database = proxyActivities<SymbolConfigActivities>(DATABASE);
 const targets = proxyActivities<SymbolConfigActivities>(HTTP_ROUND);
 
-/** A round that takes longer, because some target hangs, does not hold up the next change. */
-const PATIENCE_MS = 1_000;
-
 /** Runs for good. `carried` is the state of the run before, when this one continues it. */
 export async function symbolConfig(registry: string, carried?: SymbolConfigState): Promise<void> {
   let state = carried ?? initialState(registry);
   let isLoaded = carried !== undefined;
-  let newestRound = 0;
-  let roundsUnderWay = 0;
   const oneAtATime = inOrder();
   const isRenewed = onRenewal();
   const isOver = () => isRenewed() || isHistoryLong();
@@ -99,7 +94,7 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
     if (isOver()) await continueInNewRun();
     const push = duePush(state, Date.now());
     if (push?.cause === 'alarm') enterState(withoutAlarm(state));
-    if (push) await pushUntilSettled(push);
+    if (push) await pushRound(push);
   }
 
   /** Does not wait: any number of changes that come together become one snapshot and one round. */
@@ -131,40 +126,23 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
     else await condition(isInterrupted);
   }
 
-  /** Ends when the round has, or, if that takes long, when there is something newer to push. */
-  async function pushUntilSettled(due: DuePush): Promise<void> {
-    let { scope } = due;
-    if (due.isLook) {
+  /** A target that hangs ends the round by its time-out. */
+  async function pushRound({ scope: due, isLook }: DuePush): Promise<void> {
+    let scope = due;
+    if (isLook) {
       const { version, toldChanges: takenChanges } = state;
       const snapshot = await database.takeSymbolSnapshot(registry, versionFloorOf(state));
       if (snapshot.version !== version) scope = 'all';
       enterState({ ...state, ...snapshot, takenChanges });
     }
-    let isSettled = false;
-    roundsUnderWay += 1;
-    const round = pushRound({ ...due, scope }).finally(() => {
-      isSettled = true;
-      roundsUnderWay -= 1;
-    });
-    // It fails only when the workflow is cancelled, which ends the wait below as well.
-    round.catch(() => undefined);
-    if (await condition(() => isSettled, PATIENCE_MS)) return;
-    await condition(() => isSettled || hasChanges(state) || isOver());
-  }
-
-  async function pushRound({ scope, isLook }: DuePush): Promise<void> {
-    const number = (newestRound += 1);
     const round = { scope, isLook, startedMs: Date.now(), changes: state.takenChanges };
     const outcome = await targets.pushSymbols(registry, state.version, scope);
-    // A newer round has pushed to the same targets, and more.
-    if (number === newestRound) enterState(afterRound(state, round, outcome, Date.now()));
+    enterState(afterRound(state, round, outcome, Date.now()));
   }
 
   async function continueInNewRun(): Promise<void> {
     await condition(allHandlersFinished);
-    // The outcome of a round that outlives its run is lost; making it again has no other effect.
-    const toldChanges = state.toldChanges + (roundsUnderWay > 0 ? 1 : 0);
-    await continueAsNew<typeof symbolConfig>(registry, { ...state, toldChanges });
+    await continueAsNew<typeof symbolConfig>(registry, state);
   }
 
   function enterState(next: SymbolConfigState): void {
