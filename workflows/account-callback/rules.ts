@@ -6,9 +6,6 @@ import type { AlarmInterval, CallbackKind, CallbackState, EmissionResult, ShardI
 import type { Hold } from '../hold-contract.ts';
 import { ALARM_INTERVALS_MS, HOUR_MS } from './contract.ts';
 
-/** Deliveries that an alarm began and did not wait for, by what they are. */
-export type UnderWay = Readonly<Record<CallbackKind | 'retry', number>>;
-
 /** What an alarm found out that decides about the next one. */
 export interface Findings {
   /** Callbacks that it began to deliver. */
@@ -53,26 +50,17 @@ export function asStored(state: CallbackState, hold: Hold): CallbackState {
   return state.paused && hold.sinceMs >= state.paused.sinceMs ? without(state, 'paused') : state;
 }
 
-/** Whether a new pass may begin. What is under way is not settled yet, and would be found again. */
-export function mayBegin(kind: CallbackKind, state: CallbackState, underWay: UnderWay): boolean {
-  return state[kind] === undefined && underWay[kind] === 0;
-}
-
-/** Deliveries may answer out of order. A retry that is taken for sooner than it is costs a look. */
-export function withOutcome(
+/** The last outcome knows which retry is the next. */
+export const withOutcome = (
   state: CallbackState,
   { delivered, failed, dropped, nextRetryMs }: EmissionResult,
-): CallbackState {
-  return {
-    ...state,
-    delivered: state.delivered + delivered,
-    failed: state.failed + failed,
-    dropped: state.dropped + dropped,
-    ...(nextRetryMs === undefined
-      ? {}
-      : { nextRetryMs: Math.min(nextRetryMs, state.nextRetryMs ?? Infinity) }),
-  };
-}
+): CallbackState => ({
+  ...without(state, 'nextRetryMs'),
+  delivered: state.delivered + delivered,
+  failed: state.failed + failed,
+  dropped: state.dropped + dropped,
+  ...(nextRetryMs === undefined ? {} : { nextRetryMs }),
+});
 
 /** How urgent the next alarm is. @param timeMs what the shard takes the time to be, epoch ms. */
 export function intervalAfter(findings: Findings, timeMs: number): AlarmInterval {
@@ -83,19 +71,16 @@ export function intervalAfter(findings: Findings, timeMs: number): AlarmInterval
 }
 
 /**
- * How long until the next alarm, ms: its interval, but no longer than until the hour ends or a retry is due. What is
- * being tried again is still due, so while a retry is under way its news is the alarm.
+ * How long until the next alarm, ms: its interval, but no longer than until the hour ends or a retry is due.
  *
  * @param timeMs what the shard takes the time to be, epoch ms.
  */
 export function untilNextAlarm(
   interval: AlarmInterval,
   { nextRetryMs }: CallbackState,
-  underWay: UnderWay,
   timeMs: number,
 ): number {
   const untilHourEnds = HOUR_MS - (timeMs % HOUR_MS);
-  const isRetryKnown = nextRetryMs !== undefined && underWay.retry === 0;
-  const untilRetry = isRetryKnown ? Math.max(1, nextRetryMs - timeMs) : Infinity;
+  const untilRetry = nextRetryMs === undefined ? Infinity : Math.max(1, nextRetryMs - timeMs);
   return Math.min(ALARM_INTERVALS_MS[interval], untilHourEnds, untilRetry);
 }

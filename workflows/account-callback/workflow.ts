@@ -53,7 +53,6 @@ import {
   asStored,
   initialState,
   intervalAfter,
-  mayBegin,
   pausedAs,
   untilNextAlarm,
   withOutcome,
@@ -63,10 +62,6 @@ import {
 const database = proxyActivities<AccountCallbackActivities>(DATABASE);
 const portfolios = proxyActivities<AccountCallbackActivities>(HTTP_ROUND);
 
-/** An emission that takes longer, because some target hangs, does not hold up the next one. */
-const PATIENCE_MS = 500;
-/** Emissions that may go on beside each other because of such targets. */
-const MAX_UNDER_WAY = 8;
 /** Hours of which one alarm emits callbacks: its history must stay short. */
 const MAX_HOURLY_PAGES = 10;
 
@@ -77,14 +72,11 @@ interface Run {
   readonly shard: number;
   /** What the next run carries on. */
   state: CallbackState;
-  /** Deliveries that have begun and not ended. */
-  underWay: Record<CallbackKind | 'retry', number>;
   /** See `Findings`. */
-  isRetryFull: boolean;
   isUnfinished: boolean;
   /** An alarm goes through its steps. */
   isAtWork: boolean;
-  /** Something that an alarm did not wait for has ended since. */
+  /** It was paused or resumed since the alarm began. */
   hasNews: boolean;
 }
 
@@ -93,8 +85,6 @@ export async function accountCallback(input: ShardInput, carried?: CallbackState
   const run: Run = {
     shard: input.shard,
     state: carried ?? initialState(input),
-    underWay: { hourly: 0, daily: 0, retry: 0 },
-    isRetryFull: false,
     isUnfinished: false,
     isAtWork: false,
     hasNews: false,
@@ -124,15 +114,11 @@ export async function accountCallback(input: ShardInput, carried?: CallbackState
     run.isAtWork = false;
     alarmsAnswered = asked;
     if (isRenewed() || isHistoryLong()) {
-      await condition(() => countUnderWay(run) === 0);
       // A request that came in the meantime gets its alarm first.
-      if (!isAlarmAsked()) {
-        await condition(allHandlersFinished);
-        await continueAsNew<typeof accountCallback>(input, run.state);
-      }
+      await condition(() => isAlarmAsked() || allHandlersFinished());
+      if (!isAlarmAsked()) await continueAsNew<typeof accountCallback>(input, run.state);
     }
     const waitMs = Math.max(1, (run.state.nextAlarm?.atMs ?? 0) - Date.now());
-    // A pass that waits for its last deliveries continues when one of them ends.
     await condition(() => isAlarmAsked() || run.hasNews || isRenewed(), waitMs);
   }
 }
@@ -153,7 +139,7 @@ function onSteering(run: Run): void {
     },
     async answer() {
       // What had begun ends.
-      await condition(() => !run.state.paused || (!run.isAtWork && countUnderWay(run) === 0));
+      await condition(() => !run.state.paused || !run.isAtWork);
       return run.state;
     },
   });
@@ -183,17 +169,16 @@ async function goThroughSteps(run: Run): Promise<void> {
   const daily = await handleDayBoundary(run, MAX_EMISSIONS - resumed);
   const hourly = await handleHourBoundary(run, MAX_EMISSIONS - resumed - daily);
   const isWaiting = await findBehind(run);
-  await retryFailed(run);
+  const isRetryFull = await retryFailed(run);
 
-  const { isRetryFull, isUnfinished, state, underWay } = run;
+  const { isUnfinished, state } = run;
   const begun = resumed + daily + hourly;
   const timeMs = timeOf(run);
   const interval = state.paused
     ? 'steady'
     : intervalAfter({ begun, isWaiting, isRetryFull, isUnfinished }, timeMs);
   const atMs =
-    Date.now() +
-    (state.paused ? ALARM_INTERVALS_MS.steady : untilNextAlarm(interval, state, underWay, timeMs));
+    Date.now() + (state.paused ? ALARM_INTERVALS_MS.steady : untilNextAlarm(interval, state, timeMs));
   const lastAlarm: AlarmSteps = { resumed, daily, hourly };
   enterState(run, { nextAlarm: { atMs, interval }, alarms: state.alarms + 1, lastAlarm });
 }
@@ -207,7 +192,7 @@ async function resumePending(run: Run, limit: number): Promise<number> {
 
 /** Step 1: a day is due once all trackings of the shard have come to its end. */
 async function handleDayBoundary(run: Run, limit: number): Promise<number> {
-  if (limit === 0 || run.state.paused || !mayBegin('daily', run.state, run.underWay)) return 0;
+  if (limit === 0 || run.state.paused || run.state.daily) return 0;
   const { dayStartMs } = await database.findDueDay(run.shard);
   return dayStartMs === undefined || run.state.paused
     ? 0
@@ -216,7 +201,7 @@ async function handleDayBoundary(run: Run, limit: number): Promise<number> {
 
 /** Step 2: an hour has no precondition. */
 async function handleHourBoundary(run: Run, limit: number): Promise<number> {
-  return mayBegin('hourly', run.state, run.underWay) ? emitHours(run, FIRST_HOURLY, limit) : 0;
+  return run.state.hourly ? 0 : emitHours(run, FIRST_HOURLY, limit);
 }
 
 /** Step 3: whether daily callbacks wait for a tracking. */
@@ -224,18 +209,14 @@ async function findBehind(run: Run): Promise<boolean> {
   return run.state.paused ? false : database.hasTrackingBehind(run.shard, timeOf(run));
 }
 
-/** Step 4. One at a time: what is being tried again is still due. */
-async function retryFailed(run: Run): Promise<void> {
-  if (run.underWay.retry > 0 || run.state.paused) return;
-  run.isRetryFull = false;
-  run.state = without(run.state, 'nextRetryMs');
-  const retrying = portfolios.retryCallbacks(run.shard, timeOf(run)).then((outcome) => {
-    run.isRetryFull = outcome.isFull;
-    // Users with a daily callback in retry were left out, and may be due for the next day.
-    run.isUnfinished ||= outcome.isDaySettled;
-    return outcome;
-  });
-  await waitPatiently(run, 'retry', retrying);
+/** Step 4. @returns whether more may be due than one alarm tries. */
+async function retryFailed(run: Run): Promise<boolean> {
+  if (run.state.paused) return false;
+  const outcome = await portfolios.retryCallbacks(run.shard, timeOf(run));
+  // Users with a daily callback in retry were left out, and may be due for the next day.
+  run.isUnfinished ||= outcome.isDaySettled;
+  takeOutcome(run, outcome);
+  return outcome.isFull;
 }
 
 async function emitDaily(run: Run, after: DailyCursor, limit: number): Promise<number> {
@@ -244,10 +225,7 @@ async function emitDaily(run: Run, after: DailyCursor, limit: number): Promise<n
   return emitFound(run, found, upTo ? { kind: 'daily', after, upTo } : 'daily');
 }
 
-/**
- * A page is of one hour, the oldest. A callback that hangs or fails does not hold up those behind it, of the same user
- * neither: hours are begun in order, and may be told out of it.
- */
+/** A page is of one hour, the oldest. A callback that fails does not hold up those behind it, of the same user neither. */
 async function emitHours(run: Run, after: HourlyCursor, limit: number): Promise<number> {
   let emitted = 0;
   for (let page = 0; page < MAX_HOURLY_PAGES && emitted < limit && !run.state.paused; page += 1) {
@@ -263,57 +241,29 @@ async function emitHourly(run: Run, after: HourlyCursor, limit: number): Promise
   return emitFound(run, found, upTo ? { kind: 'hourly', after, upTo } : 'hourly');
 }
 
-/** @param page the kind alone where no page was found: its pass is over. @returns how many callbacks are being delivered. */
+/**
+ * Ends when the whole page is settled; a target that hangs ends by its time-out.
+ *
+ * @param page the kind alone where no page was found: its pass is over, and another one finds what came in behind its cursor.
+ * @returns how many callbacks were begun to be delivered.
+ */
 async function emitFound(run: Run, found: number, page: EmissionPage | CallbackKind): Promise<number> {
   if (run.state.paused) return 0;
   if (typeof page === 'string') {
-    endPass(run, page);
+    run.isUnfinished ||= run.state[page] !== undefined;
+    run.state = without(run.state, page);
     return 0;
   }
+  run.isUnfinished = true;
   enterState(run, { [page.kind]: page.upTo });
-  await deliverPage(run, page);
+  takeOutcome(run, await portfolios.emitCallbacks(run.shard, page, timeOf(run)));
   return found;
 }
 
-/** Ends when the whole page is settled. If that takes long, it ends earlier, and the rest of the page continues. */
-async function deliverPage(run: Run, page: EmissionPage): Promise<void> {
-  run.isUnfinished = true;
-  await waitPatiently(run, page.kind, portfolios.emitCallbacks(run.shard, page, timeOf(run)));
-  await condition(() => run.underWay.hourly + run.underWay.daily < MAX_UNDER_WAY);
+function takeOutcome(run: Run, outcome: EmissionResult): void {
+  enterState(run, withOutcome(run.state, outcome));
+  restIf(run, outcome.hold);
 }
-
-/** A pass that has come to its end is over once its last deliveries are: only then another look finds nothing of it. */
-function endPass(run: Run, kind: CallbackKind): void {
-  if (run.state[kind] === undefined || run.underWay[kind] > 0) return;
-  run.state = without(run.state, kind);
-  run.isUnfinished = true;
-}
-
-/** Waits until deliveries have ended, or, if that takes long, leaves them to go on. Their outcome counts in any case. */
-async function waitPatiently(
-  run: Run,
-  kind: CallbackKind | 'retry',
-  delivering: Promise<EmissionResult>,
-): Promise<void> {
-  let isSettled = false;
-  let isLeft = false;
-  run.underWay[kind] += 1;
-  const settling = delivering
-    .then((outcome) => {
-      enterState(run, withOutcome(run.state, outcome));
-      restIf(run, outcome.hold);
-    })
-    .finally(() => {
-      isSettled = true;
-      run.hasNews ||= isLeft;
-      run.underWay[kind] -= 1;
-    });
-  // It fails only when the workflow is cancelled, which ends the wait below as well.
-  settling.catch(() => undefined);
-  isLeft = !(await condition(() => isSettled, PATIENCE_MS));
-}
-
-const countUnderWay = ({ underWay }: Run): number => underWay.hourly + underWay.daily + underWay.retry;
 
 /** What the shard takes the time to be, epoch ms. */
 const timeOf = ({ state }: Run): number => Date.now() + state.clockOffsetMs;
