@@ -2,7 +2,12 @@
  * The borders of the house (CONTRIBUTING.md): which room may import which. `npm run lint` checks them, imports of types
  * included.
  */
-const KINDS = ['intent', 'mobile-push', 'symbol-config', 'account-callback', 'subscription'];
+import { readdirSync } from 'node:fs';
+
+/** Each kind of work has a folder of its name. */
+const KINDS = readdirSync(new URL('workflows', import.meta.url), { withFileTypes: true })
+  .filter((entry) => entry.isDirectory())
+  .map(({ name }) => name);
 
 /** Files of a kind of work lie in a sub-folder of its name, or are named after it. */
 const filesOf = (kinds) => `(^|/)(${kinds.join('|')})(/|[.]ts$)`;

@@ -25,7 +25,7 @@ export interface RecoveryInput {
   /** To which moment the stores may have been put back, ms before now. */
   sinceMs: number;
   /** Other kinds of work that processes run for. */
-  also: ('mobile-push' | 'symbol-config' | 'account-callback' | 'subscription')[];
+  also: string[];
   requestedBy: string;
 }
 
