@@ -70,11 +70,6 @@ test('a run leaves the exit code and the signals of the process alone', async ()
   );
 });
 
-test('the environment of a run is what it is given', async () => {
-  const { stderr } = await startCommand(['channels', 'list'], { NOTIFICATION_REDIS_DB: 'x' }).ended;
-  expect(stderr).toContain('NOTIFICATION_REDIS_DB must be a whole number');
-});
-
 test('help and usage errors of subcommands go to the streams of the run, as wide as its terminal', async () => {
   const narrow = await startCommand(['intents', 'publish', '--help'], {}, { columns: 90 }).ended;
   const wide = await startCommand(['intents', 'publish', '--help'], {}, { columns: 200 }).ended;
