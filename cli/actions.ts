@@ -16,13 +16,6 @@ export function addTo(actions: Command): void {
     },
     examples: ['actions list --since 7d', 'actions list --target game_lobby'],
     read: ({ operator }: Session) => operator.actions.list,
-    columns: {
-      'ASKED FOR': 'actedAt',
-      BY: 'requestedBy',
-      'DATABASE ROLE': 'dbUser',
-      ACTION: 'action',
-      TARGET: 'target',
-      DETAIL: 'detail',
-    },
+    columns: ['actedAt', 'requestedBy', 'dbUser', 'action', 'target', 'detail'],
   });
 }

@@ -141,15 +141,7 @@ export function addTo(operations: Command): void {
     description: 'List operations, newest first.',
     examples: ['operations list'],
     read: ({ operator }: Session) => operator.operations.list,
-    columns: {
-      'ASKED FOR': 'createdAt',
-      OPERATION: 'operationId',
-      STATUS: 'status',
-      DONE: 'done',
-      TOTAL: 'total',
-      BY: 'requestedBy',
-      FILTER: ({ filter }) => JSON.stringify(filter),
-    },
+    columns: ['createdAt', 'operationId', 'status', 'done', 'total', 'requestedBy', 'filter'],
   });
 
   form(operations, {

@@ -54,8 +54,9 @@ export function textOf(cell: Cell): string {
   return cell instanceof Date ? cell.toISOString() : printable(String(cell));
 }
 
-/** Heads of a table, each with the field of an item that is below it, or what makes the cell. */
-export type Columns<Item> = Record<string, keyof Item | ((item: Item) => Cell | null)>;
+/** Fields of an item, below their own names; or heads of a table, each with the field that is below it or what makes the cell. */
+export type Columns<Item> =
+  readonly (keyof Item & string)[] | Record<string, keyof Item | ((item: Item) => Cell | null)>;
 
 export interface TableChoices {
   /** Index of the column that is cut when the terminal is narrow; default: the last one. */
@@ -73,14 +74,16 @@ export function printItems<Item extends object>(
   const { isTTY: isTerminal, columns: width } = shell().stdout;
   const hasLinks = items.some(({ link }) => link !== undefined);
   const rows = items.map((item) => {
-    const cells = Object.values(columns).map((make) => {
-      const cell = typeof make === 'function' ? make(item) : (item[make] as Cell | null);
-      return coloredStatus(textOf(cell ?? undefined));
-    });
+    const cells = Object.values(columns).map((make: keyof Item | ((item: Item) => Cell | null)) =>
+      coloredStatus(textOf(cellOf(typeof make === 'function' ? make(item) : item[make]))),
+    );
     if (hasLinks && isTerminal) cells[linked] = hyperlink(cells[linked]!, item.link);
     return hasLinks && !isTerminal ? [...cells, item.link ?? ''] : cells;
   });
-  const head = [...Object.keys(columns), ...(hasLinks && !isTerminal ? ['LINK'] : [])];
+  const names = Array.isArray(columns)
+    ? columns.map((name: string) => wordsOf(name).toUpperCase())
+    : Object.keys(columns);
+  const head = [...names, ...(hasLinks && !isTerminal ? ['LINK'] : [])];
   const options = { width: isTerminal ? width : undefined, flexible };
   printLine(
     tableOf(
@@ -96,15 +99,19 @@ function hyperlink(text: string, link: string | undefined): string {
   return link === undefined ? text : `\u001b]8;;${link}\u0007${text}\u001b]8;;\u0007`;
 }
 
-/** Fields of a view by their own names, in words: `max attempts` for `maxAttempts`. Those without a value are left out. */
-const namedFieldsOf = (view: object): [name: string, value: Cell][] =>
-  Object.entries(view).map(([name, value]: [string, unknown]) => [
-    name.replaceAll(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`).replaceAll('_', ' '),
-    typeof value === 'object' && value !== null && !(value instanceof Date)
-      ? JSON.stringify(value)
-      : ((value ?? undefined) as Cell),
-  ]);
-export const printView = (view: object): void => printFields(namedFieldsOf(view));
+/** `max attempts` for `maxAttempts`. */
+const wordsOf = (name: string): string =>
+  name.replaceAll(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`).replaceAll('_', ' ');
+
+/** What has parts is shown as JSON. */
+const cellOf = (value: unknown): Cell =>
+  typeof value === 'object' && value !== null && !(value instanceof Date)
+    ? JSON.stringify(value)
+    : ((value ?? undefined) as Cell);
+
+/** Fields of a view by their own names, in words. Those without a value are left out. */
+export const printView = (view: object): void =>
+  printFields(Object.entries(view).map(([name, value]) => [wordsOf(name), cellOf(value)]));
 
 /** Names and values below each other; those without a value are left out. */
 export function printFields(fields: readonly (readonly [name: string, value: Cell])[]): void {

@@ -61,16 +61,7 @@ function addDeadLetters(deadLetters: Command): void {
 function printLetters(items: DeadLetter[]): void {
   printItems(
     items,
-    {
-      DIED: 'diedAt',
-      NOTIFICATION: 'notificationId',
-      ROUTE: 'routeId',
-      TYPE: 'type',
-      FAILURE: 'failure',
-      STATUS: 'status',
-      REPLAYS: 'replays',
-      MESSAGE: 'message',
-    },
+    ['diedAt', 'notificationId', 'routeId', 'type', 'failure', 'status', 'replays', 'message'],
     { linked: 2 },
   );
   const dead = items.find(({ status }) => status === 'dead_letter');

@@ -25,14 +25,7 @@ export function addTo(malformed: Command): void {
     filters: filters(),
     examples: ['malformed list --since 1h', 'malformed list --code recipient_not_found --json'],
     read: ({ operator }: Session) => operator.malformed.list,
-    columns: {
-      RECORDED: 'recordedAt',
-      ENTRY: 'entryId',
-      CODE: 'code',
-      TYPE: 'type',
-      PRODUCER: 'producer',
-      MESSAGE: 'message',
-    },
+    columns: ['recordedAt', 'entryId', 'code', 'type', 'producer', 'message'],
   });
 
   define(malformed, {

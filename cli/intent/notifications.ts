@@ -170,13 +170,7 @@ export function printNotification(view: NotificationView): void {
   }
   if (view.replays.length > 0) {
     printHeading('Replays');
-    printItems(view.replays, {
-      AT: 'createdAt',
-      ROUTE: 'routeId',
-      GENERATION: 'generation',
-      BY: 'requestedBy',
-      REASON: 'reason',
-    });
+    printItems(view.replays, ['createdAt', 'routeId', 'generation', 'requestedBy', 'reason']);
   }
 }
 
