@@ -17,7 +17,7 @@ import type {
 import { DAY_MS, MAX_RETRIES, shardHold } from '../../workflows/account-callback/contract.ts';
 import { ATTEMPT_LATE } from '../../workflows/failures.ts';
 import type { PortfolioService } from './delivery.ts';
-import type { DueCallback, FailedCallback, FoundPage } from './callback-rows.ts';
+import type { DueCallback, FailedCallback } from './callback-rows.ts';
 import {
   beginPage,
   dueDayOf,
@@ -39,9 +39,6 @@ import { isGone, retryWaitMs, withoutOwnWords } from '../http/delivery.ts';
 import { query } from '../postgres.ts';
 import { isOfType, reasonOf } from '../reason.ts';
 
-/** Outcomes are written together, so often: what a crash leaves unwritten is sent again, and is the same. ms. */
-const WRITE_EVERY_MS = 250;
-const NO_PAGE = { found: 0 };
 const NOTHING: EmissionResult = { delivered: 0, failed: 0, dropped: 0 };
 /** Between two attempts to write them while PostgreSQL is away, ms. */
 const OUTAGE_PAUSE_MS = 1_000;
@@ -62,33 +59,23 @@ export type AccountCallbackActivities = ReturnType<typeof createAccountCallbackA
 export function createAccountCallbackActivities(resources: AccountCallbackResources) {
   const { db, log, metrics, portfolios, callbacks: settings } = resources;
   const { retryLadderMs } = settings;
-  /** No step of a paused shard that begins delivers anything. */
+  /** Steps that deliver begin with it: a paused shard delivers nothing. */
   const holdOf = (shard: number) => loadHold(db, shardHold(shard));
 
   return {
     ...createHoldActivities(resources),
 
-    /** As {@link dueDayOf}; nothing while the shard is paused. */
+    /** As {@link dueDayOf}. */
     async findDueDay(shard: number): Promise<{ dayStartMs?: number }> {
-      const dayStartMs = (await holdOf(shard)).isPaused ? undefined : await dueDayOf(db, shard);
+      const dayStartMs = await dueDayOf(db, shard);
       return dayStartMs === undefined ? {} : { dayStartMs };
     },
 
-    /** As {@link findDailyPage}; nothing while the shard is paused. */
-    findDailyPage: async (
-      shard: number,
-      after: DailyCursor,
-      limit: number,
-    ): Promise<FoundPage<DailyCursor>> =>
-      (await holdOf(shard)).isPaused ? NO_PAGE : findDailyPage(db, shard, after, limit),
+    findDailyPage: (shard: number, after: DailyCursor, limit: number) =>
+      findDailyPage(db, shard, after, limit),
 
-    /** As {@link findHourlyPage}; nothing while the shard is paused. */
-    findHourlyPage: async (
-      shard: number,
-      after: HourlyCursor,
-      limit: number,
-    ): Promise<FoundPage<HourlyCursor>> =>
-      (await holdOf(shard)).isPaused ? NO_PAGE : findHourlyPage(db, shard, after, limit),
+    findHourlyPage: (shard: number, after: HourlyCursor, limit: number) =>
+      findHourlyPage(db, shard, after, limit),
 
     /** Whether a tracking of the shard has not caught up to the end of the previous day. @param nowMs epoch ms. */
     async hasTrackingBehind(shard: number, nowMs: number): Promise<boolean> {
@@ -136,45 +123,40 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     return { ...outcome, ...(nextRetryMs === undefined ? {} : { nextRetryMs }) };
   }
 
-  /** @throws ApplicationFailure when an outcome could not be written, and the reason of a stop: both are made good. */
+  /**
+   * Outcomes are written together: what a crash leaves unwritten is sent again, and is the same.
+   *
+   * @throws ApplicationFailure when an outcome could not be written, and the reason of a stop: both are made good.
+   */
   async function deliverAll(
     shard: number,
     due: readonly DueCallback[],
     nowMs: number,
     count: CountAttempt,
   ): Promise<Omit<EmissionResult, 'nextRetryMs'>> {
-    const total = { delivered: 0, failed: 0, dropped: 0 };
-    if (due.length === 0) return total;
+    if (due.length === 0) return NOTHING;
     const activity = Context.current();
     const stopped = activity.cancellationSignal;
-    const unwritten: Result[] = [];
     // Both times are Temporal's, and the rest is measured: the clock of this process may be a day ahead.
     const { currentAttemptScheduledTimestampMs, scheduledTimestampMs } = activity.info;
     const afterAlarmMs = Math.max(0, currentAttemptScheduledTimestampMs - scheduledTimestampMs);
     const beganMs = performance.now();
-    await withHeartbeats(async () => {
-      const deliveries = due.map(async (callback) => {
-        const failure = await portfolios.deliver(callback, stopped);
-        // A stop says nothing about the target.
-        if (stopped.aborted) return;
-        count({ kind: callback.kind, result: failure?.kind ?? 'acknowledged' });
-        unwritten.push({ callback, ...(failure ? { failure } : {}) });
-      });
-      let isOver = false;
-      const over = Promise.allSettled(deliveries).then(() => void (isOver = true));
-      while (!isOver || unwritten.length > 0) {
-        await Promise.race([over, sleep(WRITE_EVERY_MS)]);
-        const results = unwritten.splice(0);
-        // The wait before the next attempt counts from this one, which may have come long after its alarm.
-        const sinceAlarmMs = Math.round(afterAlarmMs + performance.now() - beganMs);
-        const written = await writeOutcomes(shard, results, nowMs + sinceAlarmMs);
-        total.delivered += written.delivered;
-        total.failed += written.failed;
-        total.dropped += written.dropped;
-      }
+    const written = await withHeartbeats(async () => {
+      const results = await Promise.all(
+        due.map(async (callback): Promise<Result[]> => {
+          const failure = await portfolios.deliver(callback, stopped);
+          // A stop says nothing about the target.
+          if (stopped.aborted) return [];
+          count({ kind: callback.kind, result: failure?.kind ?? 'acknowledged' });
+          return [{ callback, ...(failure ? { failure } : {}) }];
+        }),
+      );
+      // The wait before the next attempt counts from this one, which may have come long after its alarm.
+      const sinceAlarmMs = Math.round(afterAlarmMs + performance.now() - beganMs);
+      return writeOutcomes(shard, results.flat(), nowMs + sinceAlarmMs);
     });
     stopped.throwIfAborted();
-    return total;
+    return written;
   }
 
   /** Here and not by another attempt, which would send again what was acknowledged. Each statement may be repeated. */

@@ -43,7 +43,7 @@ const toldHours = () =>
     .filter(({ userId, isAcknowledged }) => userId === 'ann' && isAcknowledged)
     .map(({ body }) => (JSON.parse(body) as { period_start_ms: number }).period_start_ms)
     .sort((a, b) => a - b);
-/** Beginnings of the hours that were begun to be told, in order. One whose answer is slow may be overtaken by the next. */
+/** Beginnings of the hours that were begun to be told, in order; a step that found the shard paused has told nothing of its page. */
 const begunHours = async () => {
   const { events } = await bench.handle().fetchHistory();
   return events!.flatMap(({ activityTaskScheduledEventAttributes: task }) => {
@@ -104,7 +104,7 @@ test('C9 U7 a shard that is paused tells nothing, over new runs, an emptied Temp
   await bench.settled();
   await eventually('all to be told', async () => toldHours().length === 4);
   expect(toldHours()).toEqual([0, 1, 2, 3].map((hours) => START + hours * HOUR));
-  expect(await begunHours()).toEqual([1, 2, 3].map((hours) => START + hours * HOUR));
+  expect([...new Set(await begunHours())]).toEqual([1, 2, 3].map((hours) => START + hours * HOUR));
   expect((await bench.status()).paused).toBeUndefined();
   await eventually('the gauge', async () => gaugeOf() === 0);
   expect((await operator.callbacks.status())[0]).not.toHaveProperty('paused');
