@@ -1,9 +1,7 @@
 /** What the service makes of the addresses of routers. */
 import { createMessagingRouters } from '../../activities/subscription/router/routers.ts';
 import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/keys.ts';
-import type { RouterAddress } from '../../api/subscription/router-address.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
-import { makeQueues } from '../../dev/stand-ins/subscription/queues.ts';
 import { eventually } from '../harness.ts';
 import { makeQueueRefs } from './router-adapter.ts';
 import { valueOf } from './router-agent.ts';
@@ -19,30 +17,6 @@ beforeAll(async () => {
 });
 
 const subscriptions = () => agent.operator().subscriptions;
-
-const made = async (server: RouterAddress) => (await agent.create([{ userId: 1, server }]))[0]!;
-
-test('N19 the next host of a router is taken when one cannot be reached', async () => {
-  const address = { ...smp.address, host: '127.0.0.77,127.0.0.1' };
-  const connId = await made(address);
-  await agent.active([connId]);
-  expect((await agent.record(connId))!.smp_host).toBe(address.host);
-});
-
-test('N19 a queue that an application has is taken over by its address', async () => {
-  const { host, port, keyHash } = smp.address;
-  const [{ recipientId, recipientPrivateKey } = { recipientId: '', recipientPrivateKey: '' }] =
-    await makeQueues([{ userId: 1, server: smp.address }]);
-  const queue = { userId: 1, recipientId, recipientPrivateKey };
-
-  await expect(subscriptions().import([{ ...queue, server: `smp://${keyHash}@a b` }])).rejects.toThrow(
-    'queue 1: server: the host is',
-  );
-  const [taken] = await subscriptions().import([{ ...queue, server: `smp://${keyHash}@${host}:${port}` }]);
-  const { connId } = taken as { connId: string };
-  await agent.active([connId]);
-  expect(smp.queues().find((one) => one.recipientId === recipientId)!.notifier).toBeDefined();
-});
 
 test('N19 credentials that an application has on a binary router are taken over, until the subscription has its own', async () => {
   const { host, port, keyHash } = smp.address;

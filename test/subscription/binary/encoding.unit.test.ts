@@ -50,6 +50,11 @@ describe('boxes', () => {
     expect(openBox(sealed, secret, nonce)).toEqual(plain);
   });
 
+  test('N17 a key of another length or a point without a secret is refused', () => {
+    expect(() => dhSecret(Buffer.alloc(31, 1), KEY)).toThrow('a raw key has 32 bytes, not 31');
+    expect(() => dhSecret(Buffer.alloc(32), KEY)).toThrow();
+  });
+
   test('N19 a box that was changed, or is of another secret, does not open', () => {
     const changed = Buffer.from(sealed);
     changed[20]! ^= 1;
