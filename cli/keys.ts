@@ -7,7 +7,7 @@ import { EXIT, UsageError, action } from './command.ts';
 import { form, option } from './definition.ts';
 import type { Requested } from './options.ts';
 import { requestedByOption, waitLimitOption } from './options.ts';
-import { countOf, printItems, printJson, printLine, report } from './output.ts';
+import { countOf, printHeading, printItems, printJson, printLine, report } from './output.ts';
 import { untilInterrupted, withProgress } from './progress.ts';
 import type { Session } from './session.ts';
 import { withSession } from './session.ts';
@@ -69,22 +69,10 @@ const showStatus = (
   });
 
 function printStatus({ payload, subscription }: KeyStatus): void {
-  printItems(payload, {
-    'PAYLOAD KEY': 'key',
-    USE: 'use',
-    'OPEN WORKFLOWS': 'open',
-    'NOT BOUND': 'unbound',
-    'RETAINED WORKFLOWS': 'retained',
-    'SEALS SO FAR': 'seals',
-  });
-  printLine('');
-  printItems(subscription, {
-    'SUBSCRIPTION KEY': 'key',
-    USE: 'use',
-    VALUES: ({ values }) => Object.values(values).reduce((sum, count) => sum + count, 0),
-    'SEALS SO FAR': 'seals',
-    COLUMNS: ({ values }) => Object.keys(values).join(', '),
-  });
+  printHeading('Keys of payloads');
+  printItems(payload, ['key', 'use', 'open', 'unbound', 'retained', 'seals']);
+  printHeading('Keys of subscriptions');
+  printItems(subscription, ['key', 'use', 'seals', 'values']);
 }
 
 interface RenewOptions extends GlobalOptions, Requested {

@@ -131,10 +131,7 @@ function replayMany(filter: DeadLetterFilter, options: ReplayOptions): Promise<E
     what: 'route',
     verb: 'replay',
     count: async ({ replays }) => inGroups(await replays.preview(filter), ({ routes }) => routes),
-    columns: {
-      ...{ ROUTES: 'routes', EXPIRED: 'expired', TYPE: 'type', CHANNEL: 'channel', FAILURE: 'failure' },
-      ...{ OLDEST: 'oldest', NEWEST: 'newest' },
-    },
+    columns: ['routes', 'expired', 'type', 'channel', 'failure', 'oldest', 'newest'],
     nothing: 'no dead-lettered route matches',
     // Only a bulk replay reaches what its operator has not looked at.
     isNamed: filter.notificationId !== undefined,

@@ -60,10 +60,7 @@ export function addTo(malformed: Command): void {
       ...{ what: 'refused intent', verb: 'republish', nothing: 'no refused entry matches' },
       count: async ({ operations }) =>
         inGroups(await operations.previewRepublish(filter), ({ entries }) => entries),
-      columns: {
-        ...{ ENTRIES: 'entries', CODE: 'code', TYPE: 'type', PRODUCER: 'producer' },
-        ...{ OLDEST: 'oldest', NEWEST: 'newest' },
-      },
+      columns: ['entries', 'code', 'type', 'producer', 'oldest', 'newest'],
       start: (operator, request) => operator.operations.republish(filter, request, correctionOf(options)),
     }),
   });

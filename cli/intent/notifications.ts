@@ -101,11 +101,7 @@ export function addTo(notifications: Command): void {
       needs: ['redis'],
       count: async ({ operations }) =>
         inGroups(await operations.previewCancel(filter), ({ notifications: count }) => count),
-      columns: {
-        NOTIFICATIONS: 'notifications',
-        STATE: ({ state }) => (state === 'under_way' ? 'under way' : 'not begun'),
-        ...{ TYPE: 'type', PRODUCER: 'producer', OLDEST: 'oldest', NEWEST: 'newest' },
-      },
+      columns: ['notifications', 'state', 'type', 'producer', 'oldest', 'newest'],
       nothing: 'no notification that is under way or has not begun matches',
       start: (operator, request) => operator.operations.cancel(filter, request),
     }),
