@@ -5,7 +5,7 @@ import { onInterrupt } from '../api/interrupts.ts';
 import type { Stack } from '../dev/servers/stack.ts';
 import type { Config } from '../config/load.ts';
 import { loadCodecConfig, loadConfig } from '../config/load.ts';
-import { startCodecProcess } from './codec-process.ts';
+import { startCodecProcess } from './codec-server.ts';
 import { createLogger, logDestination } from './logger.ts';
 import type { Service } from './service.ts';
 

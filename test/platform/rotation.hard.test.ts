@@ -8,7 +8,7 @@ import type { KeyBoxKey } from '../../api/key-box.ts';
 import { createOperator } from '../../client/operator.ts';
 import { loadCodecConfig } from '../../config/load.ts';
 import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
-import { startCodecProcess } from '../../workers/codec-process.ts';
+import { startCodecProcess } from '../../workers/codec-server.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { LogLine } from '../harness.ts';
 import { eventually, resourcesOf, slotOfTests } from '../harness.ts';

@@ -5,7 +5,7 @@ import { sealingKeyOf } from '../../api/key-box.ts';
 import { loadCodecConfig } from '../../config/load.ts';
 import { freePort } from '../../dev/servers/ports.ts';
 import { startFcm } from '../../dev/stand-ins/mobile-push/fcm.ts';
-import { startCodecProcess } from '../../workers/codec-process.ts';
+import { startCodecProcess } from '../../workers/codec-server.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
