@@ -10,9 +10,6 @@ import { printFields, printHeading, printItems, printJson, printLine } from './o
 import type { Dependency, Session } from './session.ts';
 import { withSession } from './session.ts';
 
-/** Examples in the help of a group. */
-const GROUP_EXAMPLES = 5;
-
 /** What the help of a command shows. */
 export interface Form {
   /** Absent: the command that is given gets it, and none below that. */
@@ -97,21 +94,9 @@ export function form(
     else command.argument(one[0], one[1]);
   }
   for (const one of options) command.addOption(one);
-  EXAMPLES.set(command, examples);
-  return command.addHelpText('after', above + helpWith(examples, notes));
-}
-
-const EXAMPLES = new WeakMap<Command, readonly string[]>();
-
-function helpWith(examples: readonly string[], notes: readonly string[] = []): string {
   const lines = [...examples.map((line) => `galaxy-notify ${line}`), ...notes].map((line) => `  ${line}`);
-  return ['', 'Examples:', ...lines, '', 'Global options and exit codes: galaxy-notify --help'].join('\n');
-}
-
-/** Shows below a group's help an example of each of its commands, the first ones. */
-export function showGroup(group: Command): void {
-  const examples = group.commands.flatMap((command) => EXAMPLES.get(command)?.slice(0, 1) ?? []);
-  if (examples.length > 0) group.addHelpText('after', helpWith(examples.slice(0, GROUP_EXAMPLES)));
+  const rest = ['', 'Examples:', ...lines, '', 'Global options and exit codes: galaxy-notify --help'];
+  return command.addHelpText('after', above + rest.join('\n'));
 }
 
 /** @param open runs the work of a command with its connections. */

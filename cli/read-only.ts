@@ -5,7 +5,6 @@
 import type { Argument, Command } from 'commander';
 import { InvalidArgumentError, Option } from 'commander';
 import { UsageError } from './command.ts';
-import { showGroup } from './definition.ts';
 import { adviceFor, parseDuration } from './options.ts';
 
 /** Names of commands that change nothing. A command with another name is refused under `--read-only`. */
@@ -41,7 +40,6 @@ export function refuseChange(command: Command): void {
 /** Gives a command and those below it what the table of commands adds: errors in its words, and `--watch` where they change nothing. */
 export function complete(whole: Command): void {
   for (const command of [whole, ...commandsBelow(whole)]) {
-    showGroup(command);
     for (const option of command.options) {
       explain(option, option.long!);
       // Commander does so before a command of the table is loaded.

@@ -66,7 +66,7 @@ test('I40 help and version of the program, and a line without a command', async 
 });
 
 test('I40 every command explains itself with examples, and a default is written as a person writes it', async () => {
-  const commands = commandsBelow(await wholeProgram());
+  const commands = commandsBelow(await wholeProgram()).filter((one) => one.commands.length === 0);
   for (const command of commands) {
     let help = '';
     command.configureOutput({ writeOut: (text) => (help += text) }).outputHelp();
