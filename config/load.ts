@@ -121,6 +121,16 @@ export function loadOperatorConfig(env: Environment): Config {
   return readConfig(env, {}, readFromDisk);
 }
 
+/**
+ * The configuration of a program that asks for the servers it needs itself: none is missing, also in production.
+ *
+ * @throws ConfigError as {@link loadConfig} does, but for what is not set and for connections that are open.
+ */
+export function loadPartialConfig(env: Environment, readFile: ReadFile = readFromDisk): Config {
+  const production = env['NODE_ENV'] === 'production';
+  return { ...readConfig(production ? { ...env, NODE_ENV: '' } : env, {}, readFile), production };
+}
+
 /** Connections that the codec server has; the last one only to count what it seals. */
 const CODEC_WIRES = ['Node', 'codec server', 'keys of payloads', 'OTLP collector', 'PostgreSQL'];
 
@@ -130,19 +140,18 @@ const CODEC_WIRES = ['Node', 'codec server', 'keys of payloads', 'OTLP collector
  * @throws ConfigError as {@link loadConfig} does.
  */
 export function loadCodecConfig(env: Environment = process.env, readFile: ReadFile = readFromDisk): Config {
-  const production = env['NODE_ENV'] === 'production';
-  const config = readConfig(production ? { ...env, NODE_ENV: '' } : env, {}, readFile);
+  const config = loadPartialConfig(env, readFile);
   const { NOTIFICATION_CODEC_HTTP_ADDR: address, NOTIFICATION_CODEC_ENCODE: encodes } = config.values;
   const hasDsn = config.values.NOTIFICATION_POSTGRES_PRIMARY_DSN !== undefined;
   const wires = config.wires.filter(({ name }) => CODEC_WIRES.slice(0, encodes ? 5 : 4).includes(name));
-  const problems = production ? wireProblems(wires) : [];
+  const problems = config.production ? wireProblems(wires) : [];
   if (address === undefined) problems.push('NOTIFICATION_CODEC_HTTP_ADDR is required by the codec server');
   if (encodes && !hasDsn)
     problems.push(
       'NOTIFICATION_POSTGRES_PRIMARY_DSN is required by NOTIFICATION_CODEC_ENCODE: it counts seals',
     );
   if (problems.length > 0) throw new ConfigError(problems);
-  return { ...config, production, roles: [], wires, reread: (readAgain) => loadCodecConfig(env, readAgain) };
+  return { ...config, roles: [], wires, reread: (readAgain) => loadCodecConfig(env, readAgain) };
 }
 
 function readConfig(env: Environment, defaults: Record<string, string>, readFile: ReadFile): Config {
@@ -179,15 +188,6 @@ function readConfig(env: Environment, defaults: Record<string, string>, readFile
     files: files.files,
     reread: (readAgain) => loadConfig(env, defaults, readAgain),
   };
-}
-
-/**
- * The configuration of a program that asks for the servers it needs itself: none is missing, also in production.
- *
- * @throws ConfigError as {@link loadConfig} does, but for what is not set.
- */
-export function loadPartialConfig(env: Environment): Config {
-  return { ...loadConfig({ ...env, NODE_ENV: '' }), production: env['NODE_ENV'] === 'production' };
 }
 
 /** What the configured roles need in Temporal: `setup` and each process make it, `doctor` looks for it. */
