@@ -55,54 +55,39 @@ export interface Asked {
 }
 
 /**
- * Asks a workflow for something by an update.
+ * Asks a workflow for something.
  *
- * @param update makes it, on the handle or as an update that may start the workflow.
- * @throws OperationFailedError when the workflow refuses; UnansweredError when it does not run, or no worker answers in time.
+ * @param call makes an update, on the handle or as one that may start the workflow; or starts the workflow and waits for its end.
+ * @throws OperationFailedError when the workflow refuses or fails; UnansweredError when it does not run, or not in time.
  */
 export async function ask<T>(
   temporal: Client,
   { workflowId, limitMs, ifSilent, ifNotRunning }: Asked,
-  update: (handle: WorkflowHandle) => Promise<T>,
+  call: (handle: WorkflowHandle) => Promise<T>,
 ): Promise<T> {
   try {
-    return await makeUpdate(temporal, () => update(temporal.workflow.getHandle(workflowId)), limitMs);
+    return await makeUpdate(temporal, () => call(temporal.workflow.getHandle(workflowId)), limitMs);
   } catch (error) {
-    const because = (message: string) => new OperationFailedError(message, { cause: error });
-    if (error instanceof WorkflowUpdateFailedError) throw because(error.cause?.message ?? error.message);
+    if (error instanceof WorkflowUpdateFailedError || error instanceof WorkflowFailedError)
+      throw new OperationFailedError(error.cause?.message ?? error.message, { cause: error });
     const unanswered = (message: string) => new UnansweredError(message, { cause: error });
-    if (error instanceof WorkflowUpdateRPCTimeoutOrCancelledError) {
-      throw unanswered(`no worker answered for ${workflowId} within ${limitMs / 1_000} s; ${ifSilent}`);
-    }
     if (error instanceof WorkflowNotFoundError)
       throw unanswered(`${workflowId} is not running; ${ifNotRunning}`);
-    throw error;
+    const isLate =
+      error instanceof WorkflowUpdateRPCTimeoutOrCancelledError ||
+      isGrpcDeadlineError(error instanceof ServiceError ? error.cause : error);
+    throw isLate
+      ? unanswered(`no worker answered for ${workflowId} within ${limitMs / 1_000} s; ${ifSilent}`)
+      : error;
   }
 }
 
-/**
- * Starts a workflow and waits for its end.
- *
- * @throws OperationFailedError when the workflow fails; UnansweredError when it has not ended in time.
- */
-export async function awaitRun<T>(
+/** Starts a workflow and waits for its end. @throws as `ask`. */
+export const awaitRun = <T>(
   temporal: Client,
-  { workflowId, limitMs, ifSilent }: Omit<Asked, 'ifNotRunning'>,
+  asked: Omit<Asked, 'ifNotRunning'>,
   execute: () => Promise<T>,
-): Promise<T> {
-  try {
-    return await bounded(temporal, execute, limitMs);
-  } catch (error) {
-    const because = (message: string) => new OperationFailedError(message, { cause: error });
-    if (error instanceof WorkflowFailedError) throw because(error.cause?.message ?? error.message);
-    if (isGrpcDeadlineError(error) || (error instanceof ServiceError && isGrpcDeadlineError(error.cause))) {
-      throw new UnansweredError(`${workflowId} has not ended within ${limitMs / 1_000} s; ${ifSilent}`, {
-        cause: error,
-      });
-    }
-    throw error;
-  }
-}
+): Promise<T> => ask(temporal, { ...asked, ifNotRunning: 'ask again' }, execute);
 
 /**
  * Makes an update, and makes it again when Temporal gives it back untouched. That happens when the workflow wants to be
