@@ -1,24 +1,20 @@
 /**
- * The acceptance of the intent pipeline, from outside: Redis, PostgreSQL and the User Service go away while the service
- * works, and come back. What an outage may cost is the budget of routes that Redis does not take, and nothing else.
+ * The acceptance of the intent pipeline, from outside: Redis and PostgreSQL go away while the service works, and come back.
+ * What an outage may cost is the budget of routes that Redis does not take, and nothing else.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import { freePort } from '../../dev/servers/ports.ts';
 import type { EmbeddedRedis } from '../../dev/servers/redis.ts';
 import { startRedis } from '../../dev/servers/redis.ts';
-import type { UserServiceStandIn } from '../../dev/stand-ins/intent/user-service.ts';
-import { startUserService } from '../../dev/stand-ins/intent/user-service.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
-import { entryOf, turn } from './entries.ts';
+import { turn } from './entries.ts';
 import { countOf, replayRoute } from './rows.ts';
 import { dispatch, eventually, slotOfEachTest } from '../harness.ts';
 import {
   GATEWAY,
-  MAIL,
   allPublished,
   append,
   deliveriesTo,
@@ -171,66 +167,3 @@ test(
   },
   TEST_LIMIT_MS,
 );
-
-describe('User Service', () => {
-  const ADMINISTRATORS = ['one@example.com', 'two@example.com'];
-  /**
-   * What a User Service that answers with errors only may be asked: ten failures in a row open the breaker, and each of
-   * the 50 intents may have a lookup under way by then. From there on one finds out about it at the end of each pause,
-   * of 1, 2, 4, 8 and 16 s. Without a breaker every intent would ask five times in 15 s, 250 times together.
-   */
-  const MOST_LOOKUPS = 10 + 50 + 5;
-
-  let userService: UserServiceStandIn;
-  beforeEach(async () => {
-    userService = await startUserService({ port: await freePort() });
-  });
-  afterEach(() => userService.stop());
-
-  const administratorRoutes = (ids: string[]) =>
-    ids.flatMap((id) => ADMINISTRATORS.map((email) => `${id}/email:email:${email}`)).sort();
-
-  test(
-    `I12 ${OUTAGE_MS / 1_000} seconds without the User Service hold back what is for users only, and it is asked a few times`,
-    async () => {
-      await fleet.start({
-        NOTIFICATION_USER_SERVICE_BASE_URL: userService.url,
-        NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED: ADMINISTRATORS.join(','),
-      });
-      userService.fail({ failure: { kind: 'status', status: 503 } });
-      const forUsers = await publish(slot.redis, 'user', 50);
-      const forAdministrators = await append(
-        slot.redis,
-        Array.from({ length: 10 }, (_, index) =>
-          entryOf('game.generation_failed', { idempotency_key: `administrators-${index}` }),
-        ),
-      );
-
-      // First it answers with errors, then not at all.
-      const half = sleep(OUTAGE_MS / 2);
-      const whole = sleep(OUTAGE_MS);
-      await half;
-      const port = Number(new URL(userService.url).port);
-      const asked = userService.requests.length;
-      await userService.stop();
-      await eventually(
-        'the administrators to be written to',
-        async () => (await slot.redis.xlen(MAIL)) >= ADMINISTRATORS.length * forAdministrators.length,
-        LIMIT_MS,
-      );
-      await whole;
-      expect(await outboundIds(slot.redis)).toEqual(administratorRoutes(forAdministrators));
-      process.stderr.write(`a failing User Service was asked ${asked} times in ${OUTAGE_MS / 2} ms\n`);
-      expect(asked).toBeGreaterThan(0);
-      expect(asked).toBeLessThanOrEqual(MOST_LOOKUPS);
-
-      userService = await startUserService({ port });
-      await allPublished(slot, 2 * forUsers.length + administratorRoutes(forAdministrators).length, LIMIT_MS);
-      await nothingLeftRunning(slot, LIMIT_MS);
-      expect(await outboundIds(slot.redis)).toEqual(
-        [...deliveriesTo('user-1', forUsers), ...administratorRoutes(forAdministrators)].sort(),
-      );
-    },
-    TEST_LIMIT_MS,
-  );
-});
