@@ -1,5 +1,5 @@
 /**
- * Records histories for test/histories/replay.service.test.ts: `npm run histories:record` runs tests of all steps of work, and
+ * Records histories for test/histories/replay.workflow.test.ts: `npm run histories:record` runs tests of all steps of work, and
  * keeps the history of each workflow in which one event follows another as in no history of its type yet. Run it after a
  * workflow has been changed on purpose, and keep the old files for as long as executions of the old code may still be open.
  */
