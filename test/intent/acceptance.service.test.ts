@@ -8,7 +8,7 @@ import { resultOf, routesOf } from './rows.ts';
 import { turnIntent } from './entries.ts';
 
 const MOST_LOOKUPS = 8;
-const STREAM_LENGTH = 400;
+const STREAM_LENGTH = 100;
 const USER = { email: 'someone@example.com', preferredLanguage: 'en' };
 
 const slot = slotOfTests();
