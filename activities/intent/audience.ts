@@ -2,11 +2,11 @@
  * The audience of an intent, users as the User Service knows them and administrators as configured, and the routes that
  * follow from it.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import pLimit from 'p-limit';
 import type { Catalog, Channel, NotificationType } from '../../api/intent/catalog.ts';
 import { CHANNELS, channelsOf } from '../../api/intent/catalog.ts';
+import { given } from '../../api/given.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { Locale } from '../../api/intent/mail-command.ts';
 import type { SkipReason } from '../../api/intent/outcome.ts';
@@ -20,9 +20,6 @@ import type { IntentResources } from './resources.ts';
 import type { Recipient } from './user-service.ts';
 import { InvalidAddressError, LeftAloneError, UnusableUserError } from './user-service.ts';
 
-/** A lookup that failed is made again after these pauses, ms: a large audience always loses a few. */
-const REPEATS_AFTER_MS = [50, 250];
-
 /** Audiences above so many recipients are resolved a few at a time: what is found of them is in memory. */
 const HUGE_AUDIENCE = 1_000;
 const MOST_HUGE_AUDIENCES = 4;
@@ -32,6 +29,11 @@ const MOST_HUGE_AUDIENCES = 4;
  * user: a service that answers all lookups wrongly must not empty every audience.
  */
 const WELL_FOR_MS = 300_000;
+
+/** Recipients that are kept of all intents together; the intents that were tried longest ago are forgotten first. */
+const MOST_KEPT = 100_000;
+/** Addresses change. */
+const KEPT_FOR_MS = 3_600_000;
 
 /** A long attempt says as often that the intent still waits, ms. */
 const SIGN_OF_LIFE_MS = 60_000;
@@ -69,7 +71,8 @@ export function createAudienceResolver({ userService, metrics, intent: settings 
   const inTurn = pLimit(maxLookups);
   // Lookups that hang for large audiences leave half of the turns to small ones.
   const inTurnOfLarge = pLimit(Math.ceil(maxLookups / 2));
-  const foundRecipients = createFoundRecipients();
+  // In the order in which they were put back; of this process alone, since addresses of people stand in no history.
+  const keptByIntent = new Map<string, Found>();
   const hugeAudience = pLimit(MOST_HUGE_AUDIENCES);
   let lastUsableAnswerAt = -Infinity;
 
@@ -95,18 +98,34 @@ export function createAudienceResolver({ userService, metrics, intent: settings 
     patience?: Promise<unknown>,
   ): Promise<Audience | UnknownUser> {
     const { notificationId, recipientUserIds } = intent;
-    const kept = foundRecipients.take(notificationId);
+    const kept = takeKept(notificationId);
     const found = kept.byUser;
     const lookups = await lookUp(intent, found, note, patience);
     if (lookups.unknownUser !== undefined) return { kind: 'unknown_user', userId: lookups.unknownUser };
     await refuseIncomplete(intent, lookups, note).catch((error: unknown) => {
-      foundRecipients.keep(notificationId, kept);
+      keepFound(notificationId, kept);
       throw error;
     });
     const recipients = recipientUserIds.map(
       (userId) => found.get(userId) ?? { userId, problem: lookups.unusable.get(userId) ?? 'not looked up' },
     );
     return { kind: 'user', recipients };
+  }
+
+  function takeKept(notificationId: string): Found {
+    const kept = keptByIntent.get(notificationId);
+    keptByIntent.delete(notificationId);
+    return kept && isFresh(kept) ? kept : { byUser: new Map(), since: performance.now() };
+  }
+
+  function keepFound(notificationId: string, found: Found): void {
+    keptByIntent.set(notificationId, found);
+    let total = 0;
+    for (const [id, others] of [...keptByIntent].reverse()) {
+      // An intent without any counts, too.
+      total += 1 + others.byUser.size;
+      if (total > MOST_KEPT || !isFresh(others)) keptByIntent.delete(id);
+    }
   }
 
   /** Looks up recipients that are not found yet, and adds them to the found ones. */
@@ -121,16 +140,12 @@ export function createAudienceResolver({ userService, metrics, intent: settings 
     const next = missing.values();
     const lookups: Lookups = { unusable: new Map(), mayChange: false, failed: 0 };
     let isOver = false;
-    let noted: Promise<unknown> | undefined;
-    // Whatever keeps it from being noted now is met again at the end of the attempt.
-    const noteOnce = (reason: string) => (noted ??= note({ reason }).catch(() => undefined));
-    const ask = askerOf(intent, noteOnce);
 
     const lane = async () => {
       for (const userId of next) {
         if (isOver) return;
         try {
-          const recipient = await ask(userId, () => isOver);
+          const recipient = await ask(intent, userId);
           if (recipient) found.set(userId, recipient);
           else lookups.unknownUser = userId;
           isOver ||= !recipient;
@@ -147,7 +162,9 @@ export function createAudienceResolver({ userService, metrics, intent: settings 
         }
       }
     };
-    const sign = setInterval(() => void note({}).catch(() => undefined), SIGN_OF_LIFE_MS);
+    const sign = setInterval(() => {
+      note(given({ reason: lookups.lastFailure })).catch(() => undefined);
+    }, SIGN_OF_LIFE_MS);
     try {
       const lanes = Promise.all(Array.from({ length: Math.min(maxLookups, missing.length) }, lane));
       const isPatienceOver = await Promise.race([
@@ -162,8 +179,6 @@ export function createAudienceResolver({ userService, metrics, intent: settings 
     } finally {
       isOver = true;
       clearInterval(sign);
-      // Or it would say that the intent waits after it was decided.
-      await noted;
     }
     return lookups;
   }
@@ -186,40 +201,31 @@ export function createAudienceResolver({ userService, metrics, intent: settings 
     throw ApplicationFailure.create({ type: USER_SERVICE_UNAVAILABLE, message: `${reason}${share}` });
   }
 
-  /** @returns looks one user up, a failed lookup again after a pause. */
-  function askerOf({ notificationType, recipientUserIds }: Intent, onFailure: (reason: string) => unknown) {
+  async function ask({ notificationType, recipientUserIds }: Intent, userId: string) {
     const isLarge = recipientUserIds.length > MAX_RECIPIENTS_ACCEPTED_LOCALLY;
     const count = (result: 'found' | 'not_found' | 'unusable' | 'failed') =>
       metrics.userEnrichment({ notification_type: notificationType, result });
-
-    async function once(userId: string): Promise<Recipient | undefined> {
-      try {
-        const find = () => inTurn(() => userService.findRecipient(userId));
-        const recipient = await (isLarge ? inTurnOfLarge(find) : find());
-        lastUsableAnswerAt = performance.now();
-        count(recipient ? 'found' : 'not_found');
-        return recipient;
-      } catch (error) {
-        count(error instanceof UnusableUserError ? 'unusable' : 'failed');
-        throw error;
-      }
+    try {
+      const find = () => inTurn(() => userService.findRecipient(userId));
+      const recipient = await (isLarge ? inTurnOfLarge(find) : find());
+      lastUsableAnswerAt = performance.now();
+      count(recipient ? 'found' : 'not_found');
+      return recipient;
+    } catch (error) {
+      count(error instanceof UnusableUserError ? 'unusable' : 'failed');
+      throw error;
     }
-
-    return async (userId: string, isOver: () => boolean): Promise<Recipient | undefined> => {
-      for (const pauseMs of REPEATS_AFTER_MS) {
-        try {
-          return await once(userId);
-        } catch (error) {
-          if (error instanceof InvalidAddressError) throw error;
-          onFailure(reasonOf(error));
-          if (error instanceof LeftAloneError || isOver()) throw error;
-        }
-        await sleep(pauseMs);
-      }
-      return once(userId);
-    };
   }
 }
+
+/** What an attempt has found, for the next attempt of the same intent. */
+interface Found {
+  byUser: Map<string, Recipient>;
+  /** When the first of them was looked up, by the monotonic clock, ms. */
+  since: number;
+}
+
+const isFresh = ({ since }: Found) => performance.now() - since < KEPT_FOR_MS;
 
 /** What came of the lookups of one attempt, beside those who were found. */
 interface Lookups {
@@ -296,44 +302,4 @@ function contactsOf(audience: Audience): Contact[] {
       recipientRef: `user:${userId}`,
     }));
   return audience.emails.map((email) => ({ recipientRef: `email:${email}`, email, locale: 'en' }));
-}
-
-// --- Found recipients: kept for the next attempt of the same intent, in the memory of this process alone: addresses of people
-// stand in no history. An attempt elsewhere looks all of them up again.
-
-/** Of all intents together; the intents that were tried longest ago are forgotten first. */
-const MOST_KEPT = 100_000;
-/** Addresses change. */
-const KEPT_FOR_MS = 3_600_000;
-
-interface Found {
-  byUser: Map<string, Recipient>;
-  /** When the first of them was looked up, by the monotonic clock, ms. */
-  since: number;
-}
-
-function createFoundRecipients() {
-  // In the order in which they were put back.
-  const byIntent = new Map<string, Found>();
-  const isFresh = ({ since }: Found) => performance.now() - since < KEPT_FOR_MS;
-
-  return {
-    /** @returns recipients for an attempt to add to. */
-    take(notificationId: string): Found {
-      const kept = byIntent.get(notificationId);
-      byIntent.delete(notificationId);
-      return kept && isFresh(kept) ? kept : { byUser: new Map(), since: performance.now() };
-    },
-
-    /** For the next attempt. */
-    keep(notificationId: string, found: Found): void {
-      byIntent.set(notificationId, found);
-      let total = 0;
-      for (const [id, others] of [...byIntent].reverse()) {
-        // An intent without any counts, too.
-        total += 1 + others.byUser.size;
-        if (total > MOST_KEPT || !isFresh(others)) byIntent.delete(id);
-      }
-    },
-  };
 }
