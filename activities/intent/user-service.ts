@@ -18,8 +18,8 @@ import { reasonOf } from '../reason.ts';
 const MAX_BODY_BYTES = 64 * 1024;
 
 /**
- * Users whose lookups fail one after the other and open the breaker, and failures for one user after which that user is
- * left alone: more than a restart's hiccup, fewer than one large intent's lookups.
+ * Users whose lookups fail one after the other and open the breaker: more than a restart's hiccup, fewer than one large
+ * intent's lookups.
  */
 const FAILURES_IN_A_ROW = 10;
 /** Pauses double between these, ms. The longest is that of Temporal's retries of an acceptance. */
@@ -133,50 +133,27 @@ export function createUserService({ baseUrl, timeoutMs, caller, log }: UserServi
   };
 }
 
-/** What failed, so many times in a row. */
-interface Failing {
-  failures: number;
-  /** Once there were enough failures, by the monotonic clock, ms. */
-  leftAloneUntil: number;
-}
-
-/** @returns for how long something is left alone after so many failures, ms. */
-const pauseOf = (failures: number): number =>
-  failures < FAILURES_IN_A_ROW
-    ? 0
-    : ladderDelayMs(failures - FAILURES_IN_A_ROW + 1, SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS);
-
-const isLeftAlone = ({ failures }: Failing): boolean => failures >= FAILURES_IN_A_ROW;
-
-const leftMsOf = ({ leftAloneUntil }: Failing): number => Math.ceil(leftAloneUntil - performance.now());
-
-function fail(failing: Failing): void {
-  failing.failures += 1;
-  failing.leftAloneUntil = performance.now() + pauseOf(failing.failures);
-}
-
 type Breaker = <T>(userId: string, lookup: () => Promise<T>) => Promise<T>;
 
 /**
  * @returns runs a lookup, or throws LeftAloneError without running it while the service is being left alone. Any answer,
  * however useless for its user, ends the count of failures. A user counts once: the service may fail for a single one
- * for ever, and be well. That one is left alone for himself then, with the same pauses.
+ * for ever, and be well.
  */
 function createBreaker(log: Logger): Breaker {
-  const service: Failing = { failures: 0, leftAloneUntil: 0 };
-  // Few: with enough of them the service is left alone, and they are forgotten.
-  const users = new Map<string, Failing>();
+  let failures = 0;
+  const failedUsers = new Set<string>();
+  /** By the monotonic clock, ms. */
+  let leftAloneUntil = 0;
   let lastFailure = '';
   /** The lookup that finds out whether the service is back. It never rejects. */
   let probe: Promise<void> | undefined;
+  const isLeftAlone = () => failures >= FAILURES_IN_A_ROW;
 
   return async (userId, lookup) => {
     while (probe) await probe;
-    if (!isLeftAlone(service)) {
-      refuseFailingUser(userId);
-      return counting(userId, lookup);
-    }
-    const leftMs = leftMsOf(service);
+    if (!isLeftAlone()) return counting(userId, lookup);
+    const leftMs = Math.ceil(leftAloneUntil - performance.now());
     if (leftMs > 0) {
       throw new LeftAloneError(
         `User Service is being left alone for another ${leftMs} ms after repeated failures, the last: ${lastFailure}`,
@@ -190,45 +167,29 @@ function createBreaker(log: Logger): Breaker {
 
   async function counting<T>(userId: string, lookup: () => Promise<T>, isProbe = false): Promise<T> {
     // What began before the service was left alone says nothing about it any more.
-    const isCounted = () => isProbe || !isLeftAlone(service);
+    const isCounted = () => isProbe || !isLeftAlone();
     try {
       const answer = await lookup();
       if (isCounted()) {
         if (isProbe) log.info('User Service answers again');
-        service.failures = 0;
-        users.clear();
+        failures = 0;
+        failedUsers.clear();
       }
       return answer;
     } catch (error) {
-      if (isCounted()) noteFailure(userId, isProbe, reasonOf(error));
+      if (isCounted() && (isProbe || !failedUsers.has(userId))) noteFailure(userId, reasonOf(error));
       throw error;
     }
   }
 
-  function noteFailure(userId: string, isProbe: boolean, reason: string): void {
-    const isKnown = users.has(userId);
-    const user = users.get(userId) ?? { failures: 0, leftAloneUntil: 0 };
-    users.set(userId, user);
-    fail(user);
-    if (isKnown && !isProbe) return;
-    fail(service);
-    if (!isLeftAlone(service)) return;
-    users.clear();
+  function noteFailure(userId: string, reason: string): void {
+    failures += 1;
+    failedUsers.add(userId);
+    if (!isLeftAlone()) return;
     lastFailure = reason;
-    log.warn({ pause_ms: leftMsOf(service), reason }, 'User Service is failing and left alone for a while');
-  }
-
-  /** @throws UserServiceError while a user is left alone; one lookup then finds out for all. */
-  function refuseFailingUser(userId: string): void {
-    const user = users.get(userId);
-    if (!user || !isLeftAlone(user)) return;
-    const leftMs = leftMsOf(user);
-    if (leftMs > 0) {
-      throw new UserServiceError(
-        `User Service is not asked about this user for another ${leftMs} ms after repeated failures`,
-      );
-    }
-    user.leftAloneUntil = performance.now() + pauseOf(user.failures + 1);
+    const pauseMs = ladderDelayMs(failures - FAILURES_IN_A_ROW + 1, SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS);
+    leftAloneUntil = performance.now() + pauseMs;
+    log.warn({ pause_ms: pauseMs, reason }, 'User Service is failing and left alone for a while');
   }
 }
 

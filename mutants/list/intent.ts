@@ -407,8 +407,8 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-breaker',
     file: 'activities/intent/user-service.ts',
-    find: 'const isLeftAlone = ({ failures }: Failing): boolean => failures >= FAILURES_IN_A_ROW;',
-    replace: 'const isLeftAlone = ({ failures }: Failing): boolean => failures >= 1_000 * FAILURES_IN_A_ROW;',
+    find: 'const isLeftAlone = () => failures >= FAILURES_IN_A_ROW;',
+    replace: 'const isLeftAlone = () => failures >= 1_000 * FAILURES_IN_A_ROW;',
     wrong: 'stuck',
     what: 'a User Service that is down is never left alone',
     suite: unit('intent/user-service', 'I12'),
