@@ -34,11 +34,6 @@ export interface HeldRoute {
   /** Of the lease; empty without one. */
   token: string;
 }
-interface Lease {
-  /** Opaque, unique per attempt. */
-  token: string;
-  ttlMs: number;
-}
 interface Entry {
   stream: string;
   maxLen?: number;
@@ -207,7 +202,8 @@ export const handOff = {
   async append(
     redis: Redis,
     keys: Keys,
-    lease: Lease,
+    /** The token is opaque, and unique per attempt. */
+    lease: { token: string; ttlMs: number },
     { stream, maxLen, fields }: Entry,
     begun: Beginning,
   ): Promise<HandOffResult> {

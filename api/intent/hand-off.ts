@@ -20,10 +20,7 @@ export function handOffId({ notificationId, routeId }: HandOff): string {
 }
 
 /** `request_id`, `trace_id` and `traceparent`, each only when the intent had one. */
-export function tracingFields({ requestId, traceId, traceparent }: HandOff): EntryField[] {
-  const fields: EntryField[] = [];
-  if (requestId) fields.push(['request_id', requestId]);
-  if (traceId) fields.push(['trace_id', traceId]);
-  if (traceparent) fields.push(['traceparent', traceparent]);
-  return fields;
-}
+export const tracingFields = ({ requestId, traceId, traceparent }: HandOff): EntryField[] =>
+  Object.entries({ request_id: requestId, trace_id: traceId, traceparent }).flatMap(
+    ([name, value]): EntryField[] => (value ? [[name, value]] : []),
+  );
