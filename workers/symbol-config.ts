@@ -56,17 +56,17 @@ export function openSymbolConfig(context: ProcessContext): Role {
 
     /** Registers the targets. A workflow that runs stays as it is, and hears of targets that have no list yet. */
     async startWork({ db, redis, client }) {
-      const { changed, unreached } = await registerTargets(db, SYMBOL_REGISTRY, symbolTargets);
+      const unreached = await registerTargets(db, SYMBOL_REGISTRY, symbolTargets);
       const newSymbols = await addSampleSymbols(db, sampleSymbols);
       const workflow = await keepRunning(client.workflow, registry);
-      if (changed + newSymbols > 0) {
+      // Targets count as unreached, too, when a process registered them and died before it came to this.
+      if (unreached + newSymbols > 0) {
         log.info(
-          { registry: SYMBOL_REGISTRY, new_targets: changed, new_symbols: newSymbols },
+          { registry: SYMBOL_REGISTRY, unreached, new_symbols: newSymbols },
           'symbol targets registered',
         );
+        await workflow.signal(SYMBOLS_CHANGED_SIGNAL);
       }
-      // Targets count as unreached, too, when a process registered them and died before it came to this.
-      if (unreached + newSymbols > 0) await workflow.signal(SYMBOLS_CHANGED_SIGNAL);
 
       const stopObserving = observeSymbolTargets(meter, { db, log, registry: SYMBOL_REGISTRY });
       const pushToAll = async () => {

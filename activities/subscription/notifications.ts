@@ -25,11 +25,6 @@ const NO_SUBSCRIPTION: RouterError = {
   detail: 'there is no subscription to check',
 };
 
-export interface RotatedOut {
-  /** Records that are gone; their connections are to be created again. */
-  createIds: string[];
-}
-
 export function createNotificationWork(resources: SubscriptionResources) {
   const { keyBox, notificationRouter, subscription } = resources;
 
@@ -134,8 +129,8 @@ export function createNotificationWork(resources: SubscriptionResources) {
         },
       }),
 
-    /** Old records: ends a subscription and its record, for a Create to follow. */
-    async runLegacyRotations(order: BatchOrder): Promise<BatchResult & RotatedOut> {
+    /** Old records: ends a subscription and its record. @returns the connections for which a Create is to follow, too. */
+    async runLegacyRotations(order: BatchOrder): Promise<BatchResult & { createIds: string[] }> {
       let createIds: string[] = [];
       const outcome = await workOn<WorkItem, boolean>(resources, order, {
         ...legacyWork('ntf-rotate'),

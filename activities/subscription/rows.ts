@@ -3,7 +3,6 @@ import type { PoolClient } from 'pg';
 import type { RouterKey } from '../../workflows/subscription/contract.ts';
 import { columnsOf } from '../postgres.ts';
 import { run } from '../transactions.ts';
-import type { RouterAddress } from './router/ports.ts';
 import type { KeyBox } from '../../api/key-box.ts';
 import { KeyBoxError } from '../../api/key-box.ts';
 
@@ -11,17 +10,6 @@ import { KeyBoxError } from '../../api/key-box.ts';
 export type IdRow = { conn_id: string };
 
 export const idsIn = (rows: readonly IdRow[]): string[] => rows.map(({ conn_id }) => conn_id);
-
-/** A router, as rows have it. */
-export interface AddressRow {
-  host: string;
-  port: number;
-  key_hash: string;
-}
-
-export function addressOf({ host, port, key_hash: keyHash }: AddressRow): RouterAddress {
-  return { host, port, keyHash };
-}
 
 /** The parameters of statements about a router. */
 export const routerValues = (agentId: string, { host, port, keyHash }: RouterKey): unknown[] => [

@@ -12,9 +12,7 @@ import { unreadableItem, whileBeating } from './batches.ts';
 import type { EventKind } from './events.ts';
 import { announceEvent, errorText, writeEvent } from './events.ts';
 import { isRetried, isUnknownToNotificationRouter } from './router/ports.ts';
-import type { RouterError } from './router/ports.ts';
-import type { AddressRow } from './rows.ts';
-import { addressOf } from './rows.ts';
+import type { RouterAddress, RouterError } from './router/ports.ts';
 
 export function createDeletionWork(resources: SubscriptionResources) {
   const { db, keyBox, notificationRouter, log, metrics } = resources;
@@ -31,7 +29,7 @@ export function createDeletionWork(resources: SubscriptionResources) {
         run<DeletionRow>(client, BEGIN_ATTEMPT, [agentId, id ?? null]),
       );
       if (id === undefined || !record) return { retryIds: [] };
-      const { token_id: tokenId, private_key: sealed, attempts } = record;
+      const { token_id: tokenId, private_key: sealed, attempts, ...address } = record;
       let privateKey: Buffer;
       try {
         privateKey = keyBox.open(sealed, deletionKeyContext(agentId, tokenId));
@@ -40,7 +38,7 @@ export function createDeletionWork(resources: SubscriptionResources) {
         return { retryIds: [] };
       }
       const answer = await whileBeating(() =>
-        notificationRouter.deleteToken({ address: addressOf(record), tokenId, privateKey }),
+        notificationRouter.deleteToken({ address, tokenId, privateKey }),
       );
       if (!answer.ok && isRetried(answer.error)) {
         log.warn({ agent_id: agentId, reason: errorText(answer.error) }, 'token deletion is tried again');
@@ -64,7 +62,7 @@ export function createDeletionWork(resources: SubscriptionResources) {
   };
 }
 
-interface DeletionRow extends AddressRow {
+interface DeletionRow extends RouterAddress {
   token_id: string;
   private_key: Buffer;
   /** Before this one. */
@@ -77,7 +75,7 @@ const BEGIN_ATTEMPT = {
     UPDATE subscriptions.ntf_tokens_to_delete AS deletion
        SET attempts = attempts + 1
      WHERE agent_id = $1 AND id = $2::bigint
-    RETURNING host, port, key_hash, token_id, private_key, attempts - 1 AS attempts`,
+    RETURNING host, port, key_hash AS "keyHash", token_id, private_key, attempts - 1 AS attempts`,
 };
 
 const DROP = {

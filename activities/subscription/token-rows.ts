@@ -20,8 +20,7 @@ import type {
   TokenRef,
   TokenStatus,
 } from './router/ports.ts';
-import type { AddressRow } from './rows.ts';
-import { UPSERT_NTF_SERVER, addressOf, openIfPossible, routerValues } from './rows.ts';
+import { UPSERT_NTF_SERVER, openIfPossible, routerValues } from './rows.ts';
 
 /** What is to be done about a token next, and what has to be known for it. */
 export type TokenAction = { kind: 'REGISTER' | 'CHECK' | 'DELETE' } | { kind: 'VERIFY'; code: Buffer };
@@ -157,7 +156,7 @@ export async function removeToken(
   // Without its key the router cannot be asked to forget it, and that must not keep it here forever.
   if (!privateKey) return {};
   await run(client, INSERT_DELETION, [
-    ...routerValues(agentId, addressOf(row)),
+    ...routerValues(agentId, row),
     row.token_id,
     keyBox.seal(privateKey, deletionKeyContext(agentId, row.token_id)),
   ]);
@@ -271,7 +270,7 @@ const SAVE_MODE = {
   text: 'UPDATE subscriptions.ntf_tokens SET mode = $2, updated_at = clock_timestamp() WHERE agent_id = $1',
 };
 
-interface RemovedToken extends AddressRow {
+interface RemovedToken extends RouterAddress {
   token_id: string | null;
   auth_private_key: Buffer;
 }
@@ -283,7 +282,7 @@ const REMOVE_TOKEN = {
      USING subscriptions.ntf_servers AS server
      WHERE token.agent_id = $1 AND token.auth_public_key = coalesce($2, token.auth_public_key)
        AND (server.agent_id, server.host, server.port) = (token.agent_id, token.host, token.port)
-    RETURNING token.host, token.port, server.key_hash, token.token_id, token.auth_private_key`,
+    RETURNING token.host, token.port, server.key_hash AS "keyHash", token.token_id, token.auth_private_key`,
 };
 
 const INSERT_DELETION = {

@@ -15,28 +15,20 @@ export interface TargetRow {
   url: string;
 }
 
-export interface Registration {
-  /** New targets, and changed ones, which count as new. */
-  changed: number;
-  /** Those that have not acknowledged any list yet, `changed` among them. */
-  unreached: number;
-}
-
 /**
  * Makes the configured targets the registered ones. All processes push to what was registered last, so that they agree
  * while one with a new configuration takes over.
+ *
+ * @returns how many have not acknowledged any list yet: new ones, and changed ones, which count as new.
  */
 export async function registerTargets(
   db: Pool,
   registry: string,
   targets: readonly SymbolTarget[],
-): Promise<Registration> {
-  const [written] = await query<{ changed: number }>(db, REGISTER_TARGETS, [
-    registry,
-    ...columnsOf(targets, 'name', 'kind', 'geo', 'url'),
-  ]);
+): Promise<number> {
+  await query(db, REGISTER_TARGETS, [registry, ...columnsOf(targets, 'name', 'kind', 'geo', 'url')]);
   const [counted] = await query<{ unreached: number }>(db, COUNT_UNREACHED, [registry]);
-  return { ...written!, ...counted! };
+  return counted!.unreached;
 }
 
 /**
@@ -65,17 +57,14 @@ const REGISTER_TARGETS = {
     ), removed AS (
       DELETE FROM notification.symbol_targets
        WHERE registry = $1 AND target NOT IN (SELECT target FROM wanted)
-    ), written AS (
-      INSERT INTO notification.symbol_targets AS known (registry, target, kind, geo, url)
-      SELECT $1, target, kind, geo, url FROM wanted
-      ON CONFLICT (registry, target) DO UPDATE
-         SET kind = excluded.kind, geo = excluded.geo, url = excluded.url, acknowledged_version = NULL,
-             acknowledged_at = NULL, last_error = NULL, last_error_at = NULL, consecutive_failures = 0, failing_since = NULL,
-             is_gone = false
-       WHERE (known.kind, known.geo, known.url) IS DISTINCT FROM (excluded.kind, excluded.geo, excluded.url)
-      RETURNING target
     )
-    SELECT count(*)::int AS changed FROM written`,
+    INSERT INTO notification.symbol_targets AS known (registry, target, kind, geo, url)
+    SELECT $1, target, kind, geo, url FROM wanted
+    ON CONFLICT (registry, target) DO UPDATE
+       SET kind = excluded.kind, geo = excluded.geo, url = excluded.url, acknowledged_version = NULL,
+           acknowledged_at = NULL, last_error = NULL, last_error_at = NULL, consecutive_failures = 0, failing_since = NULL,
+           is_gone = false
+     WHERE (known.kind, known.geo, known.url) IS DISTINCT FROM (excluded.kind, excluded.geo, excluded.url)`,
 };
 
 const COUNT_UNREACHED = {

@@ -23,7 +23,7 @@ import { ANSWER_LIMIT_MS, ask, query } from '../temporal.ts';
 import type { AccountFilter } from './account.ts';
 import { showAccount } from './account.ts';
 
-/** Limit of an alarm, ms; it does not wait for targets that hang. */
+/** Limit of an alarm, ms, which waits for targets that hang until their time-outs. */
 const RUN_LIMIT_MS = 60_000;
 /** Dead letters that one statement opens again. */
 const REPLAY_BATCH = 500;
