@@ -6,7 +6,7 @@ import { DURATION_FORMS, durationMs } from '../api/durations.ts';
 import type { Catalog } from '../api/intent/catalog.ts';
 import { CHANNELS } from '../api/intent/catalog.ts';
 import { nearestOf } from '../api/text.ts';
-import { catalogIn } from '../config/intent.ts';
+import { loadPartialConfig } from '../config/load.ts';
 import { DEFAULT_LIMIT, MAX_LIMIT } from '../client/lists.ts';
 import { PUBLICATION_FAILURES } from '../workflows/failures.ts';
 import { shell } from './invocation.ts';
@@ -75,8 +75,8 @@ export const screenOption = () =>
   limitOption().default(undefined, `${SCREEN_ROWS}, with --json ${DEFAULT_LIMIT}`);
 export const rowsOf = ({ limit, json }: { limit?: number | undefined; json?: boolean | undefined }): number =>
   limit ?? (json ? DEFAULT_LIMIT : SCREEN_ROWS);
-/** The notification types of the service. @throws ConfigError when its file is no catalog. */
-export const catalogOfShell = (): Catalog => catalogIn(shell().env);
+/** The notification types of the service. @throws ConfigError. */
+export const catalogOfShell = (): Catalog => loadPartialConfig(shell().env).catalog;
 
 /** What a mistyped name may have meant, or what is possible. */
 export function adviceFor(given: string, names: readonly string[]): string {

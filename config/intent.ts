@@ -1,9 +1,8 @@
 /** Configuration of intents. */
-import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import type { Catalog } from '../api/intent/catalog.ts';
 import { CatalogError, adminTypesOf } from '../api/intent/catalog.ts';
-import { GALAXY, parseCatalog } from '../api/intent/galaxy.ts';
+import { parseCatalog } from '../api/intent/galaxy.ts';
 import type { OutcomeKind } from '../api/intent/outcome.ts';
 import { OTHER_OUTCOMES, OUTCOMES_STREAM, OUTCOME_KINDS, TERMINAL_OUTCOMES } from '../api/intent/outcome.ts';
 import { DISPATCH_MODES, INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
@@ -20,7 +19,7 @@ import {
   streamName,
 } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
-import { ConfigError, exceeding } from './variables.ts';
+import { exceeding } from './variables.ts';
 
 /** What the names begin with by which calls to the User Service are proven. */
 export const USER_SERVICE = 'NOTIFICATION_USER_SERVICE';
@@ -137,25 +136,6 @@ export const adminEmailVariablesOf = (catalog: Catalog) =>
       emailList.prefault('').describe(`Administrators who get ${type}, comma-separated.`),
     ]),
   );
-
-/**
- * The catalog of an environment, for programs that need no more of it.
- *
- * @throws ConfigError when the file cannot be read, or is no catalog.
- */
-export function catalogIn(env: Record<string, string | undefined>): Catalog {
-  const file = env['NOTIFICATION_CATALOG_FILE'];
-  if (!file) return GALAXY;
-  let text;
-  try {
-    text = readFileSync(file, 'utf8');
-  } catch (error) {
-    throw new ConfigError([`NOTIFICATION_CATALOG_FILE cannot be read: ${(error as Error).message}`]);
-  }
-  const { data, error } = catalogText.safeParse(text);
-  if (data !== undefined) return data;
-  throw new ConfigError(error.issues.map(({ message }) => `${file}: ${message}`));
-}
 
 export const INTENT: Kind<ServiceValues & ValuesOf<typeof INTENT_VARIABLES>> = {
   variables: INTENT_VARIABLES,

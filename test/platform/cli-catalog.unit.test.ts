@@ -84,7 +84,7 @@ test('I76 commands know the types of the configured catalog, and help with a nam
   const broken = await cli(['intents', 'sample'], {
     NOTIFICATION_CATALOG_FILE: fileOf('b.yaml', 'version: 2'),
   });
-  expect(broken).toMatchObject({ code: 1, stderr: expect.stringContaining('b.yaml: version') });
+  expect(broken).toMatchObject({ code: 1, stderr: expect.stringMatching(/CATALOG_FILE version: .*b\.yaml/) });
 });
 
 test('I70 validate decides as the service does', async () => {
