@@ -81,10 +81,6 @@ CREATE TABLE IF NOT EXISTS notification_outbox.relay (
 
 INSERT INTO notification_outbox.relay DEFAULT VALUES ON CONFLICT DO NOTHING;
 
--- The version of this file, which the relay asks for.
-CREATE OR REPLACE FUNCTION notification_outbox.version() RETURNS integer
-  LANGUAGE sql IMMUTABLE AS 'SELECT 1';
-
 -- Ends the statement with an error that says what the service would say of the entry.
 CREATE OR REPLACE FUNCTION notification_outbox.refuse(code text, problem text) RETURNS void
   LANGUAGE plpgsql AS $$

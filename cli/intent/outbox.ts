@@ -9,7 +9,6 @@ import {
   listOutbox,
   outboxStatus,
   readOutboxSql,
-  relayOnce,
   republish,
   startOutboxRelay,
 } from '../../client/outbox.ts';
@@ -19,7 +18,7 @@ import { EXIT, UsageError, action } from '../command.ts';
 import { definerOf, form, option } from '../definition.ts';
 import { onStop } from '../invocation.ts';
 import { durationOption, parseTime } from '../options.ts';
-import { countOf, printJson, printLine, printView, report } from '../output.ts';
+import { countOf, printLine, printView, report } from '../output.ts';
 import type { OutboxSession } from '../session.ts';
 import { withOutboxDatabase } from '../session.ts';
 
@@ -121,7 +120,6 @@ export function addTo(outbox: Command): void {
 }
 
 interface RelayOptions extends GlobalOptions {
-  once?: boolean;
   keep: number;
   keepSetAside: number;
   keyLifetime: number;
@@ -133,7 +131,6 @@ function addRelayCommand(outbox: Command): void {
     description:
       'Publish what producers write into the outbox, and keep it until the service has it. Runs until Ctrl-C or SIGTERM; several may run.',
     options: [
-      option('--once', 'publish what is there, and end'),
       durationOption('--keep <duration>', 'how long rows stay that the service has passed', '1d'),
       durationOption('--keep-set-aside <duration>', 'how long rows stay that were set aside', '90d'),
       durationOption(
@@ -143,7 +140,7 @@ function addRelayCommand(outbox: Command): void {
       ),
     ],
     above: `${WHERE}Redis is that of the service. Lines about what is done go to standard error, with --json as JSON.\n`,
-    examples: ['outbox relay', 'outbox relay --once --json'],
+    examples: ['outbox relay', 'outbox relay --json --keep 7d'],
   }).action(action<RelayOptions>((options) => runRelay(options)));
 }
 
@@ -158,12 +155,6 @@ const runRelay = (options: RelayOptions) =>
       keyLifetimeMs: options.keyLifetime,
     };
     try {
-      if (options.once) {
-        const counts = await relayOnce(settings);
-        if (options.json) printJson(counts);
-        else printLine(`${countOf(counts.published, 'intent')} published, ${counts.setAside} set aside`);
-        return counts.setAside > 0 ? EXIT.failed : EXIT.done;
-      }
       const relay = await startOutboxRelay(settings);
       log.info({ stream: settings.stream }, 'outbox relay started');
       const signal = await untilStopped(log, relay.counts);

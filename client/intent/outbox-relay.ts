@@ -129,7 +129,7 @@ function settingsOf(options: OutboxRelayOptions): Settings {
 /**
  * Starts a relay. Servers that are away are waited for; several relays of one outbox may run.
  *
- * @throws OutboxUnusableError when the database has no outbox, or none of this version; what PostgreSQL fails with.
+ * @throws OutboxUnusableError when the database has no outbox, or it is not open to the role; what PostgreSQL fails with.
  */
 export async function startOutboxRelay(options: OutboxRelayOptions): Promise<OutboxRelay> {
   const settings = settingsOf(options);

@@ -493,8 +493,9 @@ test('I75 a database without an outbox, or without rights, is told so in words',
     'this database has no outbox: run outbox.sql there',
   );
   await db.query(await readOutboxSql());
-  await db.query(
-    'CREATE OR REPLACE FUNCTION notification_outbox.version() RETURNS integer LANGUAGE sql AS $$ SELECT 0 $$',
-  );
-  await expect(startOutboxRelay(options())).rejects.toThrow('the outbox is of version 0, needed is 1');
+  const client = await db.connect();
+  await client.query('SET ROLE pg_signal_backend');
+  const withoutRights = options({ db: client as unknown as Pool });
+  await expect(startOutboxRelay(withoutRights)).rejects.toThrow('see the GRANTs in outbox.sql');
+  client.release(true);
 });
