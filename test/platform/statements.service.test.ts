@@ -40,7 +40,8 @@ const PART = `
 
 /** Of one intent, route or job: those of its record, and a slice of its routes. */
 const BY_KEY = `
-  count_routes dispatch_intent_again is_notification_settled list_routes note_trouble_of_intent load_intent_content
+  count_routes dispatch_intent_again is_notification_settled list_routes lock_windows note_trouble_of_intent
+  load_intent_content
   load_route load_slice open_generation
   record_failure record_malformed_intent
 
