@@ -11,6 +11,7 @@ import type { Catalog } from '../../api/intent/catalog.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import { expiryOf } from '../../api/intent/entry.ts';
 import { forgottenKeySql } from '../../api/intent/forgotten.ts';
+import type { SkipReason } from '../../api/intent/outcome.ts';
 import { query } from '../postgres.ts';
 import type { RouteSlot } from './audience.ts';
 import { EARLIER } from './entries.ts';
@@ -62,26 +63,27 @@ export async function closeWindows(client: Pool | PoolClient, catalog: Catalog, 
   const ends = windows.flatMap((window) => (window.closed ? [window.expires_at_ms ?? Infinity] : []));
   const lastEnd = ends.length === 0 ? expiryOf(catalog, intent) : Math.max(...ends);
   const contents: string[] = [];
+  const contentOf = ({ closed, payloads }: Pick<FoundWindow, 'closed' | 'payloads'>) =>
+    collapse?.digest ? digestOf(payloads, closed?.count ?? 1) : payloads[0]!;
+  // Of a digest type each delivery has items, also without a window.
+  const alone = contentOf({ closed: null, payloads: [intent.payloadJson] });
   return { expiresAtMs: lastEnd === Infinity ? undefined : lastEnd, contents, slotOf };
 
   function slotOf(slot: RouteSlot): ClosingSlot {
     if (slot.status === 'skipped') return slot;
+    const skipped = (mark: SkipReason, problem: string): ClosingSlot => ({
+      ...slot,
+      status: 'skipped',
+      mark,
+      problem,
+    });
     const window = windows.find(({ recipient }) => (recipient ?? slot.recipientRef) === slot.recipientRef);
-    if (window?.carrier) {
-      const problem = `notification ${window.carrier} carries the newest of its window`;
-      return { ...slot, status: 'skipped', mark: 'collapsed', problem };
-    }
+    if (window?.carrier)
+      return skipped('collapsed', `notification ${window.carrier} carries the newest of its window`);
     // The record expires with what other routes carry.
     if (window?.closed === null && ends.length > 0)
-      return {
-        ...slot,
-        status: 'skipped',
-        mark: 'expired',
-        problem: 'nothing of its window is worth sending',
-      };
-    // Of a digest type each delivery has items, also without a window.
-    const payloads = window?.closed ? window.payloads : [intent.payloadJson];
-    const content = collapse?.digest ? digestOf(payloads, window?.closed?.count ?? 1) : payloads[0]!;
+      return skipped('expired', 'nothing of its window is worth sending');
+    const content = window?.closed ? contentOf(window) : alone;
     if (content === intent.payloadJson) return window?.closed ? { ...slot, collapse: window.closed } : slot;
     if (!contents.includes(content)) contents.push(content);
     return { ...slot, collapse: { count: 1, ...window?.closed, content: contents.indexOf(content) } };
