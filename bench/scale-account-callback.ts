@@ -13,7 +13,6 @@ import {
   recordFailed,
 } from '../activities/account-callback/callback-rows.ts';
 import { callbackTables } from '../activities/account-callback/retention.ts';
-import { assignShards } from '../activities/account-callback/shards.ts';
 import { PERIOD_MS } from '../api/account-callback/callback.ts';
 import { startPortfolioService } from '../dev/stand-ins/account-callback/portfolio-service.ts';
 import { deleteAllExpired } from '../dev/retention.ts';
@@ -41,14 +40,9 @@ export const scaleAccountCallback: Measurement = {
       target: { atMost: 10 },
     },
     {
-      name: 'scale.callbacks.move',
-      unit: 's',
-      meaning: `all users to another number of shards`,
-    },
-    {
       name: 'scale.callbacks.statement',
       unit: 'ms',
-      meaning: 'the longest statement of moving users, of a day, and of retention',
+      meaning: 'the longest statement of a day, and of retention',
       target: { atMost: 5_000 },
     },
     {
@@ -69,16 +63,11 @@ export const scaleAccountCallback: Measurement = {
     await fill(part);
 
     const startMs = await startOnce(bench, part);
-    const moveMs = await timed(async () => {
-      await assignShards(db, SHARDS + 1);
-      await assignShards(db, SHARDS);
-    });
     await part.db.query(PENDING_DAYS);
     await days(db);
     const retentionMs = await timed(() => deleteAllExpired(db, HOURS_OF_A_DAY));
     return [
       { row: 'scale.callbacks.start', value: startMs / 1_000 },
-      { row: 'scale.callbacks.move', value: moveMs / 2_000 },
       { row: 'scale.callbacks.statement', value: longest().ms, details: longest() },
       { row: 'scale.callbacks.retention', value: retentionMs / 1_000 },
     ];
@@ -181,7 +170,7 @@ const PENDING_DAYS = `
     FROM notification.callback_trackings`;
 
 const FILL = [
-  `UPDATE notification.callback_settings SET shards = ${SHARDS}, users_placed = true`,
+  `UPDATE notification.callback_settings SET shards = ${SHARDS}`,
   `INSERT INTO notification.callback_trackings
      (user_id, shard, entry_id, is_waited_for, caught_up_date, daily_date, changed_at)
    SELECT 'user-' || n, notification.callback_shard('user-' || n), '1-0', true, '2026-03-28', '2026-03-27', now()

@@ -73,7 +73,7 @@ symbol_targets.is_gone | the target answered 410 | pushed to again only with all
 symbol_crawlers.is_enabled | the crawler also reconciles | never: an operator decides | symbols crawler | S4
 
 ## account-callback
-callback_settings.users_placed | false: users are moving to their shards | the next start of the role continues | doctor | kinds-V1
+callback_settings | how many shards the users are spread over | never: it stays once there are users | callbacks status | kinds-V1
 callback_trackings | tracked user and its progress | advances daily; deleted after retention without tracking | callbacks append | C2 C8
 callback_trackings.is_waited_for | daily callbacks of the shard wait for the user | with the user's next day | callbacks release | C2
 callback_snapshots.status pending | taken, not tried | hours: the next alarm; days: when all trackings caught up | callbacks run | C3

@@ -5,10 +5,8 @@
 
 CREATE TABLE notification.callback_settings (
     is_only_row      boolean PRIMARY KEY DEFAULT true CHECK (is_only_row),
-    -- Shards that the users are spread over; set by the service at its start.
-    shards           integer NOT NULL CHECK (shards BETWEEN 1 AND 1000),
-    -- Every tracking has the shard of its user for this number of shards. Moving them is done in parts.
-    users_placed     boolean NOT NULL DEFAULT false
+    -- Shards that the users are spread over; set by the service at its start, while there are no users.
+    shards           integer NOT NULL CHECK (shards BETWEEN 1 AND 1000)
 );
 INSERT INTO notification.callback_settings (shards) VALUES (4);
 

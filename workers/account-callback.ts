@@ -1,6 +1,5 @@
 /** Account callbacks in this process: their settings, activities, shards and the consumer of extremes. */
 import { giveAgain, watchGroup } from '../activities/group-watch.ts';
-import type { WorkflowClient } from '@temporalio/client';
 import { createAccountCallbackActivities } from '../activities/account-callback/activities.ts';
 import { createPortfolioService } from '../activities/account-callback/delivery.ts';
 import {
@@ -8,15 +7,15 @@ import {
   observeAccountCallbacks,
 } from '../activities/account-callback/metrics.ts';
 import { callbackTables } from '../activities/account-callback/retention.ts';
-import { adoptOrphans, assignShards } from '../activities/account-callback/shards.ts';
+import { fixShards } from '../activities/account-callback/shards.ts';
 import { consumeCallbackInputs } from '../activities/account-callback/stream.ts';
-import { watchEvery } from '../activities/watch.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
-import { keepRunning, statusOf } from '../activities/workflows.ts';
+import { keepRunning } from '../activities/workflows.ts';
 import { DEFAULT_INPUT_STREAM } from '../api/account-callback/input.ts';
 import { CONSUMER_GROUP } from '../api/stream-ids.ts';
 import { PORTFOLIO } from '../config/account-callback.ts';
 import type { Config } from '../config/load.ts';
+import { ConfigError } from '../config/variables.ts';
 import {
   ACCOUNT_CALLBACK_TASK_QUEUE,
   ACCOUNT_CALLBACK_WORKFLOW,
@@ -26,9 +25,6 @@ import type { ProcessContext } from './context.ts';
 import { reach, required } from './context.ts';
 import { openCaller } from './http-caller.ts';
 import type { Role } from './role.ts';
-
-/** Between two looks for rows of shards that have ended: their last activities may write some later, ms. */
-const ADOPTION_INTERVAL_MS = 3_600_000;
 
 export async function openAccountCallbacks(context: ProcessContext): Promise<Role> {
   const { config, log, meter } = context;
@@ -58,33 +54,20 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
     /** Gives its inputs to the group again. Those that are kept already have no further effect. */
     rewind: ({ redis }, sinceMs) => giveAgain({ ...settings.callbackStream, redis }, sinceMs),
 
-    /** Spreads the users over the shards. Shards that run stay as they are; shards beyond the configured number end. */
+    /** Shards that run stay as they are. @throws ConfigError for another number of shards than that of the users. */
     async startWork({ db, redis, client, openReader }) {
-      const moved = await assignShards(db, shards);
-      if (moved > 0) log.info({ shards, moved }, 'users moved between shards');
-      await Promise.all(longLived.map((shard) => keepRunning(client.workflow, shard)));
-      for (let shard = shards; await endIfRunning(client.workflow, shard); shard += 1) {
-        log.info({ shard, shards }, 'shard of account callbacks ended');
+      const fixed = await fixShards(db, shards);
+      if (fixed !== shards) {
+        throw new ConfigError([
+          `NOTIFICATION_CALLBACK_SHARDS must stay ${fixed}: users are spread over as many shards`,
+        ]);
       }
-      await adoptOrphans(db);
+      await Promise.all(longLived.map((shard) => keepRunning(client.workflow, shard)));
       const consumer = consumeCallbackInputs({ ...settings, db, redis, log, metrics, openReader });
       const watch = watchGroup({ ...settings.callbackStream, redis }, { db, log, role: 'account-callback' });
-      const adoption = watchEvery(
-        ADOPTION_INTERVAL_MS,
-        () => adoptOrphans(db),
-        (reason) => log.warn({ reason }, 'rows of shards that have ended are not adopted'),
-      );
-      return [observeAccountCallbacks(meter, { db, log }), consumer.stop, watch.stop, adoption.stop];
+      return [observeAccountCallbacks(meter, { db, log }), consumer.stop, watch.stop];
     },
   };
-}
-
-/** @returns whether the shard has ever run: shards behind it may have, too. */
-async function endIfRunning(workflows: WorkflowClient, shard: number): Promise<boolean> {
-  const workflowId = accountCallbackWorkflowId(shard);
-  const status = await statusOf(workflows, workflowId);
-  if (status === 'RUNNING') await workflows.getHandle(workflowId).terminate('there are fewer shards now');
-  return status !== undefined;
 }
 
 /** Nothing is asked of it yet: callbacks that it does not take are tried again. */

@@ -12,18 +12,13 @@ const NOON = MIDNIGHT - 12 * HOUR;
 const bench = benchOfTests();
 afterEach(async () => {
   await bench.slot.stopServices();
-  for (const shard of [0, 1, 2]) {
-    await bench
-      .handle(shard)
-      .terminate('end of a test')
-      .catch(() => undefined);
-  }
+  await bench
+    .handle()
+    .terminate('end of a test')
+    .catch(() => undefined);
   bench.portfolio.heal();
   await bench.empty();
 });
-
-const one = async <Row extends object>(sql: string, values?: unknown[]): Promise<Row> =>
-  (await bench.rows<Row>(sql, values))[0]!;
 
 /** Delivered hours of so many users before a time, as they lie there for days. */
 async function haveHistory(users: number, hours: number, beforeMs: number): Promise<void> {
@@ -49,39 +44,12 @@ async function haveHistory(users: number, hours: number, beforeMs: number): Prom
 const SNAPSHOTS_READ = `
   SELECT (seq_tup_read + idx_tup_fetch)::int AS read FROM pg_stat_xact_user_tables WHERE relname = 'callback_snapshots'`;
 
-/** As long as it takes with ten thousand times as many rows. */
-async function withSlowShards(work: () => Promise<void>): Promise<void> {
-  const name = 'notification.callback_shard(user_id text)';
-  const { source } = await one<{ source: string }>(
-    `SELECT pg_get_functiondef('notification.callback_shard(text)'::regprocedure) AS source`,
-  );
-  await bench.rows(`
-    CREATE OR REPLACE FUNCTION ${name} RETURNS integer LANGUAGE plpgsql STABLE AS $$
-      BEGIN
-        PERFORM pg_sleep(0.01);
-        RETURN (SELECT mod(('x' || substr(md5(user_id), 1, 7))::bit(28)::integer, shards)
-                  FROM notification.callback_settings);
-      END $$`);
-  try {
-    await work();
-  } finally {
-    await bench.rows(source);
-  }
-}
-
-test('kinds-V1 a process starts however many snapshots there are, and with another number of shards as well', async () => {
-  const service = await bench.startService({ NOTIFICATION_CALLBACK_SHARDS: '1' });
-  await service.stop();
+test('kinds-V1 a process starts however many snapshots there are, and not with another number of shards', async () => {
   await haveHistory(30, 100, NOON);
-  await withSlowShards(async () => {
-    const same = await bench.startService({ NOTIFICATION_CALLBACK_SHARDS: '1' });
-    await same.stop();
-    const more = await bench.startService({ NOTIFICATION_CALLBACK_SHARDS: '3' });
-    await more.stop();
-  });
-  const spread = await bench.rows('SELECT shard FROM notification.callback_trackings GROUP BY shard');
-  expect(spread).toHaveLength(3);
-  expect(await one('SELECT shards FROM notification.callback_settings')).toEqual({ shards: 3 });
+  await (await bench.startService()).stop();
+  await expect(bench.startService({ NOTIFICATION_CALLBACK_SHARDS: '3' })).rejects.toThrow(
+    'NOTIFICATION_CALLBACK_SHARDS must stay 1',
+  );
 });
 
 test('kinds-S2 the first day of many users is found and loaded user by user, whatever was written about others', async () => {

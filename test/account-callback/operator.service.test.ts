@@ -8,11 +8,9 @@ import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { OperationFailedError } from '../../client/errors.ts';
 import {
   CALLBACK_ENV,
-  DAY,
   HOUR,
   MINUTE,
   NOON_YESTERDAY,
-  day,
   hour,
   inputsTaken,
   track,
@@ -192,31 +190,3 @@ test('C5 the command line: entries, status, overdue trackings, what failed, a re
     );
   });
 }, 480_000);
-
-test('C2 C3 another number of shards: users move, shards that are too many end, no user gets another callback', async () => {
-  const users = Array.from({ length: 30 }, (_, index) => `user-${index}`);
-  const before = bench.portfolio.calls.length;
-  await bench.store(
-    users.flatMap((user) => [track(user, LAST_HOUR), hour(user, LAST_HOUR), day(user, LAST_HOUR - DAY)]),
-  );
-  await bench.startService({ NOTIFICATION_CALLBACK_SHARDS: '1' });
-  const spread = await bench.rows<{ shard: number }>(
-    'SELECT DISTINCT shard FROM notification.callback_trackings',
-  );
-  expect(spread).toEqual([{ shard: 0 }]);
-  expect((await bench.handle(1).describe()).status.name).toBe('TERMINATED');
-  await eventually(
-    'all to be told',
-    async () => {
-      await bench.runNow();
-      return new Set(bench.portfolio.calls.slice(before).map(({ userId }) => userId)).size >= 30;
-    },
-    120_000,
-  );
-  // What was on its way when its user moved may come twice.
-  const told = bench.portfolio.calls.slice(before);
-  const callbacks = new Set(told.map(({ idempotencyKey }) => idempotencyKey));
-  expect(new Set(told.map(({ idempotencyKey, body }) => `${idempotencyKey} ${body}`)).size).toBe(
-    callbacks.size,
-  );
-}, 180_000);

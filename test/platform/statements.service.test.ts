@@ -30,7 +30,7 @@ import {
  * server, the end of an index, or a page that another statement has found.
  */
 const PART = `
-  begin_daily_callbacks begin_hourly_callbacks find_callback_orphans next_callback_retry
+  begin_daily_callbacks begin_hourly_callbacks fix_callback_shards next_callback_retry
   settle_mobile_job
   are_outcomes_left
   are_subscription_events_left begin_token_deletion_attempt

@@ -55,7 +55,7 @@ const CAUSES: Record<Cause, readonly string[]> = {
   callback_retrying: ['callback_snapshots.status retrying', 'failed_callbacks'],
   callback_given_up: ['callback_snapshots.status dropped', 'callback_dead_letters'],
   account_untracked: ['callback_trackings'],
-  account_behind: ['callback_trackings.is_waited_for', 'callback_settings.users_placed'],
+  account_behind: ['callback_trackings.is_waited_for'],
   /** Of no row. */
   forgotten: [],
   never_seen: [],
