@@ -1,6 +1,7 @@
 /** Why a recipient got the push or e-mail of an intent, or did not. */
 import { routeRefOf } from '../../api/ids.ts';
 import { isUrgentType } from '../../api/intent/catalog.ts';
+import type { SkipReason } from '../../api/intent/outcome.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
 import { timeOfEntry } from '../../api/stream-ids.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
@@ -117,8 +118,9 @@ function causeOfRoute(row: RouteRow, isUrgent: boolean): FoundCause {
   return {
     ...{ cause, at, id, type, channel },
     sentence: `the ${isUrgent ? 'urgent ' : ''}${channel === 'push' ? 'push' : 'e-mail'} of ${type} ${what}${isReplayed ? `; ${replayOf(row)}` : ''}`,
+    // What acceptance skips has no workflow.
     workflowId:
-      cause === 'not_on_this_channel' || ['recipient_unusable', 'throttled', 'collapsed'].includes(cause)
+      row.status === 'skipped' && row.settled_at!.getTime() === row.accepted_at.getTime()
         ? notificationWorkflowId(id)
         : routeWorkflowId(id, routeRefOf(row.route_id)),
   };
@@ -133,10 +135,9 @@ function causeOfSettledRoute(row: RouteRow): CauseOfRoute {
   const time = timeOf(at);
   if (row.status === 'published') {
     const entry = row.entry_id === null ? '' : ` as entry ${row.entry_id}`;
-    const what = (row.collapsed ?? 1) < 2 ? '' : `, for the ${row.collapsed} intents of its window`;
     const lateMs = at.getTime() - acceptedAt.getTime();
     const late = lateMs < LATE_AFTER_MS ? '' : `, ${durationOf(lateMs)} late`;
-    return ['published', `was published at ${time}${entry}, by attempt ${row.attempt_count}${what}${late}`];
+    return ['published', `was published at ${time}${entry}, by attempt ${row.attempt_count}${late}`];
   }
   if (row.status === 'dead_letter') {
     const next = row.is_expired
@@ -149,14 +150,11 @@ function causeOfSettledRoute(row: RouteRow): CauseOfRoute {
   }
   if (classification === 'expired')
     return ['expired', `was skipped at ${time} because it came too late: ${message}`];
-  if (classification === 'collapsed') return ['collapsed', `was collapsed at ${time}: ${message}`];
   if (at.getTime() !== acceptedAt.getTime())
     return ['cancelled', `was skipped because an operator cancelled it at ${time}`];
-  if (classification === 'throttled')
-    return ['throttled', `was skipped because of the throttle of its type: ${message}`];
-  return classification === 'recipient_unusable'
-    ? ['recipient_unusable', `was skipped because of what is known of the user: ${message}`]
-    : ['not_on_this_channel', 'was skipped because its type does not use this channel'];
+  return classification === null
+    ? ['not_on_this_channel', 'was skipped because its type does not use this channel']
+    : [classification as SkipReason, `was skipped: ${message}`];
 }
 
 /** A route that expires while it waits is skipped by its next attempt, however long that is away. */
@@ -222,8 +220,6 @@ interface RouteRow {
   entry_id: string | null;
   classification: string | null;
   message: string | null;
-  /** Intents of the window that it has closed. */
-  collapsed: number | null;
   expires_at: Date | null;
   is_expired: boolean;
   /** The channel, or the producer after `producer:`, that an operator has paused. */
@@ -257,7 +253,7 @@ interface IntentRow {
 const FIND_ROUTES = `
   SELECT route.notification_id, route_id, notification_type AS type, route.channel, status, attempt_count, route.max_attempts,
          route.created_at AS accepted_at, coalesce(published_at, skipped_at, dead_lettered_at) AS settled_at,
-         (collapse ->> 'count')::int AS collapsed, next_attempt_at, coalesce(extract(epoch FROM now() - next_attempt_at) * 1000, 0)::float8 AS overdue_ms, entry_id,
+         next_attempt_at, coalesce(extract(epoch FROM now() - next_attempt_at) * 1000, 0)::float8 AS overdue_ms, entry_id,
          last_error_classification AS classification, last_error_message AS message, expires_at,
          coalesce(expires_at <= now(), false) AS is_expired, held, changed_at AS paused_at, changed_by AS paused_by,
          reason AS pause_reason, dead.created_at AS died_at, failure_classification || ': ' || failure_message AS death,

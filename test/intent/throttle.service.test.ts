@@ -123,9 +123,7 @@ describe.each(['child', 'direct'])('mode %s', (mode) => {
     const summary = 'at most 2 in 1h reach a recipient';
     const { answers } = await operator.why('user-1', { type: SALE });
     expect(answers.filter(({ id }) => id === third).map(({ sentence }) => sentence)).toEqual(
-      ['e-mail', 'push'].map(
-        (what) => `the ${what} of shop.sale was skipped because of the throttle of its type: ${summary}`,
-      ),
+      ['e-mail', 'push'].map((what) => `the ${what} of shop.sale was skipped: ${summary}`),
     );
     const { routes } = await operator.notifications.show(third);
     const lastError = { classification: 'throttled', message: summary };

@@ -71,6 +71,7 @@ const WITHOUT_CAUSE: Record<string, string> = {
   'operation_items.was_ordered': 'the same',
   throttles: 'how many passed; the routes say which did not',
   outcomes: 'what a producer is told; the routes say it as well',
+  callback_settings: 'the number of shards',
   malformed_account_inputs: 'whose it was cannot be told from what is no input',
 };
 
@@ -81,12 +82,12 @@ const SENTENCES: Partial<Record<Cause, RegExp>> = {
   published: /^the e-mail of game\.turn\.ready was published at \S+Z as entry 1-1, by attempt 1$/,
   not_on_this_channel:
     /^the e-mail of game\.turn\.ready was skipped because its type does not use this channel$/,
-  recipient_unusable: /skipped because of what is known of the user: .* no usable e-mail address$/,
-  throttled: /skipped because of the throttle of its type: at most 3 in 1h reach a recipient$/,
+  recipient_unusable: /was skipped: .* no usable e-mail address$/,
+  throttled: /was skipped: at most 3 in 1h reach a recipient$/,
   expired:
     /skipped at \S+Z because it came too late: it was worth sending until \S+Z, and no attempt was counted$/,
   cancelled: /skipped because an operator cancelled it at \S+Z$/,
-  collapsed: /was collapsed at \S+Z: notification 1-1 carries the newest of its window$/,
+  collapsed: /was skipped: notification 1-1 carries the newest of its window$/,
   waiting_for_attempt: /was accepted at \S+Z and waits for its attempt$/,
   replayed:
     /waits for the attempt of its replay; it died at \S+Z because of mail_stream_publish_failed: OOM, and nina replayed it at \S+Z with the operation replay-1, the last of 2 replays$/,
