@@ -3,18 +3,24 @@ import { createHash } from 'node:crypto';
 import { canonicalJson } from '../canonical-json.ts';
 import type { Intent } from './entry.ts';
 
-export type IntentContent = Omit<
+export type IntentContent = Pick<
   Intent,
-  'notificationId' | 'deliverAtMs' | 'expiresAtMs' | 'requestId' | 'traceId' | 'traceparent'
+  | 'notificationType'
+  | 'producer'
+  | 'audienceKind'
+  | 'recipientUserIds'
+  | 'idempotencyKey'
+  | 'occurredAtMs'
+  | 'payloadJson'
 >;
 
 /**
  * SHA-256 (hex) over the normalized content. Recipients count as a set and the payload in canonical form, so the order
  * of recipients and keys, white space and the notation of numbers make no difference; the order of arrays does.
  *
- * `request_id`, `trace_id` and `traceparent` only observe and are left out, as is the entry id. So are `deliver_at_ms` and
- * `expires_at_ms`: they say nothing about the event, and a repeat may count them from its own time.
- * `occurred_at_ms` is in: the same event did not happen at two times.
+ * `request_id`, `trace_id` and `traceparent` only observe and are left out, as is the entry id. So are the times of delivery and
+ * of expiry: they say nothing about the event, and a repeat may count them from its own time. `occurred_at_ms` is in: the same
+ * event did not happen at two times.
  */
 export function fingerprintOf(intent: IntentContent): string {
   return createHash('sha256')

@@ -4,7 +4,7 @@ import { createReadStream } from 'node:fs';
 import type { Command } from 'commander';
 import type { Catalog } from '../../api/intent/catalog.ts';
 import type { EntryFields } from '../../api/intent/entry.ts';
-import { entryFieldsOf, fieldNamedIn, parseIntent } from '../../api/intent/entry.ts';
+import { ENVELOPE_FIELDS, entryFieldsOf, fieldNamedIn, parseIntent } from '../../api/intent/entry.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import { isJsonObject } from '../../api/json.ts';
 import { nearestOf } from '../../api/text.ts';
@@ -140,9 +140,8 @@ function entryIn(catalog: Catalog, value: unknown): EntryFields | string {
   if (payload !== undefined)
     Object.assign(entry, { ...implied(catalog, fields), payload_json: jsonOf(payload) });
   if (recipients !== undefined) entry['recipient_user_ids_json'] = jsonOf(recipients);
-  for (const name of ['occurred_at_ms', 'deliver_at_ms', 'expires_at_ms']) {
+  for (const name of ENVELOPE_FIELDS.filter((field) => field.endsWith('_at_ms')))
     if (typeof entry[name] === 'number') entry[name] = String(entry[name]);
-  }
   const noText = Object.entries(entry).find(
     ([, field]) => typeof field !== 'string' || !field.isWellFormed(),
   );
