@@ -106,7 +106,7 @@ export function loadConfig(
   defaults: Record<string, string> = {},
   readFile: ReadFile = readFromDisk,
 ): Config {
-  const config = readConfig(env, defaults, readFile);
+  const config = readConfig(env, defaults, readFile, { runsRoles: true });
   const problems = config.production ? wireProblems(config.wires) : [];
   if (problems.length > 0) throw new ConfigError(problems);
   return config;
@@ -115,7 +115,7 @@ export function loadConfig(
 /**
  * The configuration of a command of an operator, who must see what is open, and may need only one of the servers.
  *
- * @throws ConfigError as {@link loadConfig} does, but for connections that are open.
+ * @throws ConfigError as {@link loadConfig} does, but for connections that are open and for what a role alone needs.
  */
 export function loadOperatorConfig(env: Environment): Config {
   return readConfig(env, {}, readFromDisk);
@@ -154,7 +154,12 @@ export function loadCodecConfig(env: Environment = process.env, readFile: ReadFi
   return { ...config, roles: [], wires, reread: (readAgain) => loadCodecConfig(env, readAgain) };
 }
 
-function readConfig(env: Environment, defaults: Record<string, string>, readFile: ReadFile): Config {
+function readConfig(
+  env: Environment,
+  defaults: Record<string, string>,
+  readFile: ReadFile,
+  { runsRoles = false } = {},
+): Config {
   const production = env['NODE_ENV'] === 'production';
   const files = rememberingReader(readFile);
   const { problems, readSecret, readAll } = readerOf(env, defaults, production, files);
@@ -167,7 +172,7 @@ function readConfig(env: Environment, defaults: Record<string, string>, readFile
   problems.push(...withoutEffect(env, namesWith(catalog)));
   problems.push(...serviceContradictions(values), ...sharedStreams(values));
   for (const kind of kindsOf(ROLE_NAMES)) problems.push(...(kind.contradictions?.(values) ?? []));
-  if (production) problems.push(...missingByRole(values, roles));
+  if (production && runsRoles) problems.push(...missingByRole(values, roles));
   if (problems.length > 0) throw new ConfigError(problems);
 
   const adminEmails = new Map(

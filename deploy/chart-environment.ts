@@ -10,8 +10,8 @@ import path from 'node:path';
 import { parseAllDocuments } from 'yaml';
 import { loadCodecConfig, loadConfig, loadOperatorConfig } from '../config/load.ts';
 
-/** What is mounted from Secrets; every file of them is in one folder here. */
-const MOUNTED_AT = /\/etc\/galaxy-notify\/(?:secrets|redis-tls|postgres-tls)\//g;
+/** What is mounted from Secrets and ConfigMaps; every file of them is in one folder here. */
+const MOUNTED_AT = /\/etc\/galaxy-notify\/(?:secrets|symbol-targets|[a-z]+-tls)\//g;
 /** As good as random ones. */
 const bytesOf = (name: string): Buffer => createHash('sha256').update(name).digest();
 const SEALING_KEY = `k1:${bytesOf('sealing key').toString('base64')}`;
@@ -62,6 +62,8 @@ interface PodSpec {
 interface Workload {
   kind?: string;
   metadata?: { name: string };
+  /** Of a ConfigMap. */
+  data?: Record<string, string>;
   spec?: Partial<PodSpec> & { template?: { spec?: PodSpec } };
 }
 
@@ -90,7 +92,7 @@ function checkSecrets({ env, volumeMounts }: Container, volumes: readonly Volume
 function checkMounts({ env, volumeMounts }: Container, volumes: readonly Volume[]): void {
   const isMounted = (file: string) => volumeMounts.some(({ mountPath }) => file.startsWith(`${mountPath}/`));
   // The job that sets up names files of all roles, and is given what every process reads.
-  const files = env.filter(({ value }) => /^\/etc\/galaxy-notify\/(secrets|[a-z]+-tls)\//.test(value));
+  const files = env.filter(({ value }) => value.search(MOUNTED_AT) === 0);
   const lost = files.find(({ value }) => !isMounted(value));
   if (lost) throw new Error(`${lost.name} names ${lost.value}, where nothing is mounted`);
   const empty = volumeMounts.find(({ name }) => !volumes.some((volume) => volume.name === name));
@@ -99,9 +101,15 @@ function checkMounts({ env, volumeMounts }: Container, volumes: readonly Volume[
 
 const folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-chart-'));
 try {
-  for (const [name, value] of Object.entries(SECRETS)) writeFileSync(path.join(folder, name), value);
-  for (const document of parseAllDocuments(readFileSync(process.argv[2]!, 'utf8'))) {
-    const { kind, metadata, spec } = (document.toJS() ?? {}) as Workload;
+  const documents = parseAllDocuments(readFileSync(process.argv[2]!, 'utf8')).map(
+    (document) => (document.toJS() ?? {}) as Workload,
+  );
+  const files = documents.flatMap(({ kind, data }) =>
+    kind === 'ConfigMap' ? Object.entries(data ?? {}) : [],
+  );
+  for (const [name, value] of [...Object.entries(SECRETS), ...files])
+    writeFileSync(path.join(folder, name), value);
+  for (const { kind, metadata, spec } of documents) {
     const { containers = [], volumes = [] } = spec?.template?.spec ?? spec ?? {};
     for (const container of containers) {
       const { env, command } = container;

@@ -168,7 +168,7 @@ adds as `config`.
 - name: GOOGLE_APPLICATION_CREDENTIALS
   value: /etc/galaxy-notify/fcm/{{ $values.fcm.key }}
 {{- end }}
-{{- if has "symbol-config" .roles }}
+{{- if has "symbol-config" .files }}
 - name: NOTIFICATION_SYMBOL_TARGETS_FILE
   value: /etc/galaxy-notify/symbol-targets/targets.json
 {{- end }}
