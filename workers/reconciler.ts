@@ -38,12 +38,13 @@ export interface ReconcilerOptions {
 /** Looks every `everyMs`. What fails does not stop what comes after it. */
 export function startReconciler(options: ReconcilerOptions): { stop(): Promise<void> } {
   const { client, log, everyMs, scheduled = [] } = options;
+  const descriptors = descriptorsOf(options);
   return watchEvery(everyMs, startLost, (reason) => log.warn({ reason }, 'lost work not looked for'));
 
   async function startLost(): Promise<void> {
     const failures: unknown[] = [];
     const orNext = (work: Promise<unknown>) => work.catch((error: unknown) => void failures.push(error));
-    for (const kind of descriptorsOf(options)) await orNext(reconcile(kind, {}, { log }));
+    for (const kind of descriptors) await orNext(reconcile(kind, {}, { log }));
     for (const { taskQueue, kinds } of scheduled) await orNext(triggerIfLost(taskQueue, kinds));
     if (failures.length > 0) throw failures[0];
   }
