@@ -20,6 +20,7 @@ import { createOperationActivities } from '../activities/operations.ts';
 import { reasonOf } from '../activities/reason.ts';
 import { relayRows } from '../activities/relay.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
+import { watchEvery } from '../activities/watch.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import { USER_SERVICE } from '../config/intent.ts';
 import type { Config } from '../config/load.ts';
@@ -107,6 +108,12 @@ export function openIntents(context: ProcessContext): Role {
       const telling = await keepTelling({ db, log }, values.NOTIFICATION_OUTCOMES);
       await Promise.all(longLived.map((workflow) => keepRunning(client.workflow, workflow)));
       await endOtherReaders(client);
+      // Again and again: what is listed lags behind what runs.
+      const readers = watchEvery(
+        values.NOTIFICATION_RECONCILIATION_INTERVAL,
+        () => endOtherReaders(client),
+        (reason) => log.warn({ reason }, 'readers of other streams not looked for'),
+      );
       const endObservation = observeGauges(meter, { db, redis, log, intentsStream, tellsOutcomes });
       const relay = tellsOutcomes
         ? relayRows({ ...settings, db, redis, log }, OUTCOMES, {
@@ -117,7 +124,7 @@ export function openIntents(context: ProcessContext): Role {
             },
           })
         : undefined;
-      return [endObservation, telling.stop, ...(relay ? [relay.stop] : [])];
+      return [endObservation, telling.stop, readers.stop, ...(relay ? [relay.stop] : [])];
     },
   };
 
