@@ -15,7 +15,9 @@ export const ACCOUNT_CALLBACK_VARIABLES = {
   NOTIFICATION_PORTFOLIO_SIGNING_SECRETS: signingVariable('portfolio service'),
   NOTIFICATION_CALLBACK_SHARDS: integer(1, 1_000)
     .prefault('4')
-    .describe('Shards that users are spread over, each with its own workflow. The same for all processes.'),
+    .describe(
+      'Shards that users are spread over, each with its own workflow. It stays as it was for the first users.',
+    ),
   NOTIFICATION_CALLBACK_RETRY_LADDER: durations
     .prefault('1m,5m,15m,1h,2h')
     .describe('Delays after each failed attempt of a callback; after as many retries it is dropped.'),

@@ -121,7 +121,9 @@ export const INTENT_VARIABLES = {
     .describe('How long a user who was found is not looked up again.'),
   NOTIFICATION_USER_SERVICE_MAX_LOOKUPS: integer(1, 10_000)
     .prefault('64')
-    .describe('Lookups that a process makes concurrently; a single intent makes at most half of them.'),
+    .describe(
+      'Lookups that a process makes concurrently; intents to more than 32 users make at most half of them.',
+    ),
 };
 
 /** `geo.review_recommended` -> `NOTIFICATION_ADMIN_EMAILS_GEO_REVIEW_RECOMMENDED` */

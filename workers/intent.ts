@@ -19,8 +19,8 @@ import { createUserService, rememberRecipients } from '../activities/intent/user
 import { createOperationActivities } from '../activities/operations.ts';
 import { reasonOf } from '../activities/reason.ts';
 import { relayRows } from '../activities/relay.ts';
-import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { watchEvery } from '../activities/watch.ts';
+import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import { USER_SERVICE } from '../config/intent.ts';
 import type { Config } from '../config/load.ts';

@@ -164,7 +164,7 @@ adds as `config`.
   value: /etc/galaxy-notify/redis-tls/tls.key
 {{- end }}
 {{- end }}
-{{- if has "mobile-push" .roles }}
+{{- if has "mobile-push" .files }}
 - name: GOOGLE_APPLICATION_CREDENTIALS
   value: /etc/galaxy-notify/fcm/{{ $values.fcm.key }}
 {{- end }}
