@@ -100,23 +100,16 @@ export async function diagnoseReader(resources: OperatorResources): Promise<Diag
       'intake is stopped until: bridge resume',
     );
   }
-  const findings = progress?.findings ?? [];
-  if (findings.length > 0) {
-    return error(findings.map(({ kind, message }) => `${kind}: ${message}`).join('; '), 'see bridge status');
-  }
-  if (state !== 'reading') {
-    return warn(
-      `${state}: ${status.lastFailure ?? 'no worker has it'}`,
-      'see bridge status; it should read within seconds',
-    );
-  }
   const ageMs = heartbeatAt ? Date.now() - heartbeatAt.getTime() : Infinity;
-  if (ageMs > STALE_HEARTBEAT_MS) {
-    return warn(
-      heartbeatAt ? `last heartbeat ${durationOf(ageMs)} ago` : 'no heartbeat yet',
-      'another worker takes over by itself',
-    );
+  let idle: string | undefined;
+  if (state !== 'reading') idle = `${state}: ${status.lastFailure ?? 'no worker has it'}`;
+  else if (ageMs > STALE_HEARTBEAT_MS) {
+    idle = heartbeatAt ? `last heartbeat ${durationOf(ageMs)} ago` : 'no heartbeat yet';
   }
+  const findings = (progress?.findings ?? []).map(({ kind, message }) => `${kind}: ${message}`);
+  // A reader that has stopped keeps its last findings, which may be old: its state comes first.
+  if (findings.length > 0) return error([idle ?? [], findings].flat().join('; '), 'see bridge status');
+  if (idle) return warn(idle, 'see bridge status; another worker takes over by itself');
   return ok(
     `reading on ${status.worker ?? 'a worker'}, lag ${durationOf(Math.max(0, progress?.lagMs ?? 0))}`,
   );

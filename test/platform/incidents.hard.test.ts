@@ -220,7 +220,7 @@ const INCIDENTS: Incident[] = [
     what: 'a producer has chosen an id far ahead of the clock',
     inject: () => slot.redis.xadd(INTENTS, `${Date.now() + 400 * DAY_MS}-0`, 'notification_type', 'x'),
     command: 'doctor',
-    shows: /error +.*ids? .*ahead/,
+    shows: /stream reader +error +stream_ids_ahead/,
   },
   {
     what: 'no process of the service runs',
