@@ -68,8 +68,7 @@ export function addTo(command: Command): void {
 }
 
 async function tryRouter(router: string): Promise<Finding[]> {
-  const proxy = loadOperatorConfig(shell().env).values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY;
-  return diagnose([routerTrial(await readAddress(router), proxy)], TRIAL_LIMIT_MS);
+  return diagnose([routerTrial(await readAddress(router))], TRIAL_LIMIT_MS);
 }
 
 export async function examine(): Promise<Finding[]> {
@@ -149,9 +148,7 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
       farSide ? [[[name, () => reachPlaces(farSide.places, farSide.meanwhile)]]] : [],
     ),
     // Only routers that are configured are tried, stand-ins are not.
-    ...(routers.length > 0
-      ? ofRole('subscription', routerChecks(routers, values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY))
-      : []),
+    ...(routers.length > 0 ? ofRole('subscription', routerChecks(routers)) : []),
     ...replicaChecks(config),
   ];
 }

@@ -5,7 +5,7 @@ import path from 'node:path';
 import type { KeyBoxKey } from '../api/key-box.ts';
 import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription/contract.ts';
 import type { ServiceValues } from './service.ts';
-import { duration, durations, hostAndPort, notificationRouters, sealingKeys } from './values.ts';
+import { duration, durations, notificationRouters, sealingKeys } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { sealingKeyWires } from './wire.ts';
 
@@ -25,9 +25,6 @@ export const SUBSCRIPTION_VARIABLES = {
       'Notification routers, comma-separated: ntf://fingerprint@host[,host…][:port]. Required in production by the role subscription.',
     )
     .meta({ requiredByRole: true }),
-  NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY: hostAndPort.describe(
-    'SOCKS 5 proxy, host:port, for the hosts of routers that end in .onion; without it they are not tried.',
-  ),
   NOTIFICATION_SUBSCRIPTION_FIRST_CHECK: duration
     .prefault('24h')
     .describe('Time from the creation of a subscription to its first check.'),

@@ -55,7 +55,6 @@ export function openSubscriptions(context: ProcessContext): Role {
   const routerOptions = {
     commandTimeoutMs: values.NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT,
     timeoutMs: 1.5 * values.NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT,
-    socksProxy: values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY,
   };
   const messagingRouter = createMessagingRouters(routerOptions);
   open.add('messaging routers', () => messagingRouter.close());

@@ -106,8 +106,6 @@ export function hostsOf({ host }: Pick<RouterAddress, 'host'>): string[] {
   return hosts;
 }
 
-export const isOnion = (host: string): boolean => host.endsWith('.onion');
-
 /** Some write it with the padding of base64, some without. */
 function fingerprintIn(text: string): string {
   const keyHash = text.endsWith('=') ? text.slice(0, -1) : text;

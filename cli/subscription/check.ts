@@ -4,7 +4,6 @@ import {
   createNotificationRouters,
   createMessagingRouters,
 } from '../../activities/subscription/router/routers.ts';
-import type { RouterSessionsOptions } from '../../activities/subscription/router/sessions.ts';
 import type { RouterAddress, RouterError, RouterResult } from '../../activities/subscription/router/ports.ts';
 import type { NotificationRouter } from '../../activities/subscription/router/routers.ts';
 import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/keys.ts';
@@ -45,18 +44,12 @@ const COUNT_GIVEN_UP = `
     FROM subscriptions.ntf_subscriptions
    WHERE smp_action IS NULL AND ntf_action IS NULL`;
 
-export const routerChecks = (
-  addresses: readonly RouterAddress[],
-  socksProxy?: RouterSessionsOptions['socksProxy'],
-): CheckGroup => [['notification routers', () => tryRouters(addresses, socksProxy)]];
+export const routerChecks = (addresses: readonly RouterAddress[]): CheckGroup => [
+  ['notification routers', () => tryRouters(addresses)],
+];
 
-async function tryRouters(
-  addresses: readonly RouterAddress[],
-  socksProxy: RouterSessionsOptions['socksProxy'],
-): Promise<Diagnosis> {
-  const router = createNotificationRouters({
-    ...{ commandTimeoutMs: STEP_LIMIT_MS, timeoutMs: STEP_LIMIT_MS, socksProxy },
-  });
+async function tryRouters(addresses: readonly RouterAddress[]): Promise<Diagnosis> {
+  const router = createNotificationRouters({ commandTimeoutMs: STEP_LIMIT_MS, timeoutMs: STEP_LIMIT_MS });
   try {
     const failures = await Promise.all(
       addresses.map(async (address) => {
@@ -120,7 +113,7 @@ export const TRIAL_LIMIT_MS = 5 * TRIAL_STEP_LIMIT_MS;
  *
  * @throws UsageError when the text is no address of a router.
  */
-export function routerTrial(text: string, socksProxy?: RouterSessionsOptions['socksProxy']): CheckGroup {
+export function routerTrial(text: string): CheckGroup {
   let address: BinaryAddress;
   try {
     address = parseBinaryAddress(text);
@@ -129,14 +122,11 @@ export function routerTrial(text: string, socksProxy?: RouterSessionsOptions['so
     throw failure;
   }
   const name = address.protocol === 'smp' ? 'messaging router' : 'notification router';
-  return [[name, () => tryRouter(address, socksProxy)]];
+  return [[name, () => tryRouter(address)]];
 }
 
-async function tryRouter(
-  address: BinaryAddress,
-  socksProxy: RouterSessionsOptions['socksProxy'],
-): Promise<Diagnosis> {
-  const limits = { timeoutMs: TRIAL_STEP_LIMIT_MS, commandTimeoutMs: TRIAL_STEP_LIMIT_MS, socksProxy };
+async function tryRouter(address: BinaryAddress): Promise<Diagnosis> {
+  const limits = { timeoutMs: TRIAL_STEP_LIMIT_MS, commandTimeoutMs: TRIAL_STEP_LIMIT_MS };
   const router =
     address.protocol === 'smp' ? createMessagingRouters(limits) : createNotificationRouters(limits);
   try {

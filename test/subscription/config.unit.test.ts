@@ -37,13 +37,11 @@ test('N14 keys and routers are read as they are written', () => {
 test('N19 each router has its hosts in their order', () => {
   const { values } = loadConfig({
     NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `ntf://${FINGERPRINT}@ntf.example,abc.onion:444, ntf://${FINGERPRINT}@ntf3.example`,
-    NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY: '127.0.0.1:9050',
   });
   expect(values.NOTIFICATION_SUBSCRIPTION_NTF_SERVERS).toEqual([
     { host: 'ntf.example,abc.onion', port: 444, keyHash: FINGERPRINT },
     { host: 'ntf3.example', port: 443, keyHash: FINGERPRINT },
   ]);
-  expect(values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY).toEqual({ host: '127.0.0.1', port: 9_050 });
 });
 
 test.each([
@@ -53,7 +51,6 @@ test.each([
   ['NOTIFICATION_SUBSCRIPTION_NTF_SERVERS', `:443#${FINGERPRINT}`],
   ['NOTIFICATION_SUBSCRIPTION_NTF_SERVERS', `smp://${FINGERPRINT}:${KEY.slice(4)}@smp.example`],
   ['NOTIFICATION_SUBSCRIPTION_NTF_SERVERS', `ntf://${FINGERPRINT}@ntf.example,other.example:443:444`],
-  ['NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY', 'proxy'],
   ['NOTIFICATION_SUBSCRIPTION_RETRY', '2s'],
   ['NOTIFICATION_SUBSCRIPTION_RETRY', '2s,1s'],
   ['NOTIFICATION_SUBSCRIPTION_RETRY', '2s,10s,3m'],

@@ -4,13 +4,11 @@
  */
 import type { X509Certificate } from 'node:crypto';
 import { createHash } from 'node:crypto';
-import { once } from 'node:events';
-import type { Socket } from 'node:net';
-import { isIP, connect } from 'node:net';
+import { isIP } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import { connect as connectTls } from 'node:tls';
 import type { RouterProtocol } from '../../../api/subscription/router-address.ts';
-import { AddressError, hostsOf, isOnion } from '../../../api/subscription/router-address.ts';
+import { AddressError, hostsOf } from '../../../api/subscription/router-address.ts';
 import { reasonOf } from '../../reason.ts';
 import type { RouterAddress, RouterError } from './ports.ts';
 import type { ProtocolFacts, SessionBinding } from './blocks.ts';
@@ -30,8 +28,6 @@ export class ConnectError extends Error {
 export interface ConnectOptions {
   /** For all hosts together, the hello included, ms. */
   timeoutMs: number;
-  /** The only way to hosts that end in `.onion`. */
-  socksProxy?: { host: string; port: number } | undefined;
   /** Aborted when the connection is not wanted any more. */
   signal?: AbortSignal | undefined;
 }
@@ -54,9 +50,9 @@ export interface Connection {
 export async function connectToRouter(
   protocol: RouterProtocol,
   address: RouterAddress,
-  { timeoutMs, socksProxy, signal }: ConnectOptions,
+  { timeoutMs, signal }: ConnectOptions,
 ): Promise<Connection> {
-  const hosts = reachableHosts(address, socksProxy !== undefined);
+  const hosts = reachableHosts(address);
   const deadline = performance.now() + timeoutMs;
   let last: unknown = new ConnectError('NETWORK', 'the connection is not wanted any more');
   for (const [index, host] of hosts.entries()) {
@@ -64,7 +60,7 @@ export async function connectToRouter(
     const shareMs = Math.ceil(Math.max(1, deadline - performance.now()) / (hosts.length - index));
     const limit = AbortSignal.any([AbortSignal.timeout(shareMs), ...(signal ? [signal] : [])]);
     try {
-      return await connectToHost(host, address, PROTOCOLS[protocol], socksProxy, limit);
+      return await connectToHost(host, address, PROTOCOLS[protocol], limit);
     } catch (error) {
       const isLate = limit.aborted && !(error instanceof ConnectError);
       if (error instanceof MalformedError) last = new ConnectError('RESPONSE', error.message);
@@ -76,7 +72,8 @@ export async function connectToRouter(
   throw new ConnectError(code === 'ENOTFOUND' ? 'HOST' : 'NETWORK', reasonOf(last) || (code ?? 'unknown'));
 }
 
-function reachableHosts(address: RouterAddress, hasProxy: boolean): string[] {
+/** Names that end in `.onion` are never looked up in the DNS (RFC 7686), so nothing leads there. */
+function reachableHosts(address: RouterAddress): string[] {
   let hosts: string[];
   try {
     hosts = hostsOf(address);
@@ -84,8 +81,8 @@ function reachableHosts(address: RouterAddress, hasProxy: boolean): string[] {
     if (error instanceof AddressError) throw new ConnectError('HOST', error.message);
     throw error;
   }
-  const reachable = hosts.filter((host) => hasProxy || !isOnion(host));
-  if (reachable.length === 0) throw new ConnectError('HOST', 'onion hosts need a SOCKS proxy');
+  const reachable = hosts.filter((host) => !host.endsWith('.onion'));
+  if (reachable.length === 0) throw new ConnectError('HOST', 'all hosts are onion hosts');
   return reachable;
 }
 
@@ -93,15 +90,10 @@ async function connectToHost(
   host: string,
   { port, keyHash }: RouterAddress,
   facts: ProtocolFacts,
-  socksProxy: ConnectOptions['socksProxy'],
   signal: AbortSignal,
 ): Promise<Connection> {
-  const way =
-    socksProxy && isOnion(host)
-      ? { socket: await connectThroughSocks(socksProxy, { host, port }, signal) }
-      : { host, port };
   const socket = connectTls({
-    ...way,
+    ...{ host, port },
     ...(isIP(host) === 0 ? { servername: host } : {}),
     ...{ minVersion: 'TLSv1.3', maxVersion: 'TLSv1.3', ciphers: 'TLS_CHACHA20_POLY1305_SHA256' },
     ecdhCurve: 'X25519:X448',
@@ -127,7 +119,7 @@ async function connectToHost(
   }
 }
 
-function secured(socket: Socket): Promise<void> {
+function secured(socket: TLSSocket): Promise<void> {
   return new Promise((resolve, reject) => {
     socket.once('secureConnect', resolve);
     socket.once('close', () => reject(new ConnectError('NETWORK', 'the connection was closed')));
@@ -257,48 +249,3 @@ export function distrustOf(chain: readonly X509Certificate[], keyHash: string): 
 
 const isSignedBy = (certificate: X509Certificate, issuer: X509Certificate): boolean =>
   issuer.ca && certificate.checkIssued(issuer) && certificate.verify(issuer.publicKey);
-
-// --- SOCKS5 (RFC 1928) without a password: the proxy resolves the name -------------------------------------------
-
-const VERSION = 5;
-const NO_PASSWORD = 0;
-const CONNECT = 1;
-const DOMAIN_NAME = 3;
-/** Bytes behind the type of an address in an answer; a name has its length before it. */
-const ADDRESS_BYTES: Readonly<Record<number, number>> = { 1: 4, 4: 16 };
-const PORT_BYTES = 2;
-
-/** @throws Error when the proxy does not lead there, or the signal comes first. */
-async function connectThroughSocks(
-  proxy: { host: string; port: number },
-  { host, port }: { host: string; port: number },
-  signal: AbortSignal,
-): Promise<Socket> {
-  const socket = connect(proxy);
-  try {
-    await once(socket, 'connect', { signal });
-    socket.write(Buffer.from([VERSION, 1, NO_PASSWORD]));
-    const [version, method] = await readBytes(socket, 2, signal);
-    if (version !== VERSION || method !== NO_PASSWORD) throw new Error('the proxy wants a password');
-    const name = Buffer.from(host, 'ascii');
-    const request = Buffer.from([VERSION, CONNECT, 0, DOMAIN_NAME, name.length]);
-    socket.write(Buffer.concat([request, name, Buffer.from([port >> 8, port & 0xff])]));
-    const [, reply, , type] = await readBytes(socket, 4, signal);
-    if (reply !== 0) throw new Error(`the proxy refused with ${reply}`);
-    const length = ADDRESS_BYTES[type!] ?? (await readBytes(socket, 1, signal))[0]!;
-    await readBytes(socket, length + PORT_BYTES, signal);
-    return socket;
-  } catch (error) {
-    socket.destroy();
-    throw error;
-  }
-}
-
-async function readBytes(socket: Socket, length: number, signal: AbortSignal): Promise<Buffer> {
-  for (;;) {
-    const bytes = socket.read(length) as Buffer | null;
-    if (bytes?.length === length) return bytes;
-    if (bytes || socket.readableEnded) throw new Error('the proxy closed the connection');
-    await Promise.race([once(socket, 'readable', { signal }), once(socket, 'end', { signal })]);
-  }
-}

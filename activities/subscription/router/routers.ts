@@ -20,8 +20,7 @@ import type {
   TokenRef,
   TokenStatus,
 } from './ports.ts';
-import type { SessionAnswer, SessionCommand } from './session.ts';
-import type { RouterSessionsOptions } from './sessions.ts';
+import type { SessionAnswer, SessionCommand, SessionOptions } from './session.ts';
 import { createRouterSessions } from './sessions.ts';
 import type { NtfCommand, SmpCommand } from './words.ts';
 
@@ -35,7 +34,7 @@ export type MessagingRouter = ReturnType<typeof createMessagingRouters>;
 /** A notification router (NTF). Answers of batches are positional; fewer answers than commands fail the rest. */
 export type NotificationRouter = ReturnType<typeof createNotificationRouters>;
 
-export function createMessagingRouters(options: RouterSessionsOptions = {}) {
+export function createMessagingRouters(options: Partial<SessionOptions> = {}) {
   const { askAll, watch } = createAsking('smp', sessionOf(0), options);
 
   /** One batch for each transport session: user and server. @returns an answer for each queue, in their order. */
@@ -85,7 +84,7 @@ export function createMessagingRouters(options: RouterSessionsOptions = {}) {
   };
 }
 
-export function createNotificationRouters(options: RouterSessionsOptions = {}) {
+export function createNotificationRouters(options: Partial<SessionOptions> = {}) {
   const { askAll, askOne, watch } = createAsking('ntf', NTF_SESSION, options);
 
   const aboutToken = <Value>(
@@ -187,7 +186,7 @@ const UNEXPECTED = Symbol('unexpected');
 const readOk: Read<undefined> = ({ op }) => (op === 'OK' ? undefined : UNEXPECTED);
 
 /** @param ownSession in which routers are asked about no queue of an agent. */
-function createAsking(protocol: 'smp' | 'ntf', ownSession: string, options: RouterSessionsOptions) {
+function createAsking(protocol: 'smp' | 'ntf', ownSession: string, options: Partial<SessionOptions>) {
   const sessions = createRouterSessions(protocol, options);
 
   async function askAll<Value>(

@@ -13,7 +13,6 @@ import type { RouterProtocol } from '../../../api/subscription/router-address.ts
 import { endpointOf } from '../../../api/subscription/router-address.ts';
 import { isRetried } from './ports.ts';
 import type { RouterAddress, RouterError, RouterResult } from './ports.ts';
-import type { ConnectOptions } from './connect.ts';
 import { ConnectError, connectToRouter } from './connect.ts';
 import type {
   RouterSession,
@@ -37,10 +36,6 @@ const exchanges = tracingChannel<unknown, { commands: readonly SessionCommand[] 
   'galaxy-notify:router-commands',
 );
 
-export interface RouterSessionsOptions extends Partial<SessionOptions> {
-  socksProxy?: ConnectOptions['socksProxy'];
-}
-
 /** A router as it is reached. It is remembered for as long as a session of it is. */
 interface Endpoint {
   name: string;
@@ -61,13 +56,12 @@ interface Kept {
   asking: number;
 }
 
-export function createRouterSessions(protocol: RouterProtocol, options: RouterSessionsOptions = {}) {
+export function createRouterSessions(protocol: RouterProtocol, options: Partial<SessionOptions> = {}) {
   const closing = new AbortController();
   const settings: SessionOptions = {
     timeoutMs: options.timeoutMs ?? 45_000,
     commandTimeoutMs: options.commandTimeoutMs ?? 30_000,
     pingIntervalMs: options.pingIntervalMs ?? 600_000,
-    socksProxy: options.socksProxy,
     signal: closing.signal,
   };
   /** In the order of their last use. */

@@ -1,15 +1,13 @@
-/** How sessions with routers begin, or do not: hosts and proxies that fall silent or break off on the way. */
+/** How sessions with routers begin, or do not: hosts and ways that fall silent or break off on the way. */
 import { once } from 'node:events';
-import type { AddressInfo } from 'node:net';
-import { createServer } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
+import { connect, createServer } from 'node:net';
 import { createRouterSessions } from '../../../activities/subscription/router/sessions.ts';
 import type { RouterResult } from '../../../activities/subscription/router/ports.ts';
 import { eventually } from '../../eventually.ts';
-import { startProxy } from './proxy.ts';
 import { answering, startBinaryRouter } from './router.ts';
 
 const PING = { command: { op: 'PING' } } as const;
-const ONION = `${'a'.repeat(56)}.onion`;
 /** Longer than any of these tests. */
 const NEVER_MS = 600_000;
 
@@ -73,24 +71,23 @@ test('N19 a hello that comes in many parts is put together, without a warning', 
   expect(warnings).toEqual([]);
 });
 
-// Right behind the proxy's answer, within TLS, within the hello, and once the session is there.
+// Within TLS, within the hello, and once the session is there.
 test.each([0, 1, 8_000, 30_000])(
-  'N19 a proxy that breaks off after %i bytes of the router is told as a broken connection',
+  'N19 a way that breaks off after %i bytes of the router is told as a broken connection',
   async (bytes) => {
     const broken: unknown[] = [];
     const note = (error: unknown): void => void broken.push(error);
     process.on('uncaughtException', note);
     const router = await startBinaryRouter({ onBlock: answering('PONG') });
-    const proxy = await startProxy(router.address.port, 0, bytes);
-    const socksProxy = { host: '127.0.0.1', port: proxy.port };
-    const sessions = createRouterSessions('smp', { socksProxy, timeoutMs: 5_000, commandTimeoutMs: 5_000 });
+    const relay = await startBreakingRelay(router.address.port, bytes);
+    const sessions = createRouterSessions('smp', { timeoutMs: 5_000, commandTimeoutMs: 5_000 });
     const outcomes: string[] = [];
     for (let time = 0; time < 2; time += 1) {
-      const [result] = await sessions.ask('user', { ...router.address, host: ONION }, [PING]);
+      const [result] = await sessions.ask('user', { ...router.address, port: relay.port }, [PING]);
       outcomes.push(outcomeOf(result));
     }
     await sessions.close();
-    proxy.stop();
+    relay.stop();
     await router.stop();
     process.off('uncaughtException', note);
 
@@ -99,18 +96,32 @@ test.each([0, 1, 8_000, 30_000])(
   },
 );
 
-test('N19 a proxy that falls silent is given up when the time is up', async () => {
-  const silent = createServer(() => undefined).listen(0, '127.0.0.1');
-  await once(silent, 'listening');
-  const socksProxy = { host: '127.0.0.1', port: (silent.address() as AddressInfo).port };
-  const sessions = createRouterSessions('smp', { socksProxy, timeoutMs: 200 });
-  const keyHash = 'A'.repeat(43);
-  const [result] = await sessions.ask('user', { host: ONION, port: 5_223, keyHash }, [PING]);
-  await sessions.close();
-  silent.close();
-
-  expect(outcomeOf(result)).toBe('BROKER NETWORK no connection in time');
-});
+/** Leads to a port of the loopback, and resets each connection after so many bytes from there. */
+async function startBreakingRelay(port: number, resetAfterBytes: number) {
+  const clients = new Set<Socket>();
+  const server = createServer((client) => {
+    clients.add(client);
+    client.on('error', () => client.destroy());
+    const router = connect(port, '127.0.0.1');
+    let bytes = 0;
+    router.on('error', () => client.destroy());
+    client.once('close', () => router.destroy());
+    router.on('data', (chunk) => {
+      bytes += chunk.length;
+      if (bytes > resetAfterBytes) client.resetAndDestroy();
+    });
+    if (resetAfterBytes === 0) client.resetAndDestroy();
+    else router.pipe(client).pipe(router);
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    port: (server.address() as AddressInfo).port,
+    stop() {
+      server.close();
+      for (const client of clients) client.destroy();
+    },
+  };
+}
 
 test('N19 a name that leads nowhere is an error of the host', async () => {
   const sessions = createRouterSessions('smp');

@@ -12,14 +12,12 @@ import {
   word16,
   PROTOCOLS,
 } from '../../../activities/subscription/router/blocks.ts';
-import type { RouterSessionsOptions } from '../../../activities/subscription/router/sessions.ts';
 import { createRouterSessions } from '../../../activities/subscription/router/sessions.ts';
-import type { SessionCommand } from '../../../activities/subscription/router/session.ts';
+import type { SessionCommand, SessionOptions } from '../../../activities/subscription/router/session.ts';
 import { beginSession } from '../../../activities/subscription/router/session.ts';
 import type { RouterAddress, RouterResult } from '../../../activities/subscription/router/ports.ts';
 import { generateAuthKeys } from '../../../activities/subscription/router/keys.ts';
 import { eventually } from '../../eventually.ts';
-import { startProxy } from './proxy.ts';
 import type { BinaryRouterOptions, Peer } from './router.ts';
 import { answering, startBinaryRouter } from './router.ts';
 
@@ -33,7 +31,7 @@ const ascii = (text: string): Buffer => Buffer.from(text, 'latin1');
 async function asking(
   router: BinaryRouterOptions,
   commands: readonly SessionCommand[],
-  { address: changed, ...options }: RouterSessionsOptions & { address?: Partial<RouterAddress> } = {},
+  { address: changed, ...options }: Partial<SessionOptions> & { address?: Partial<RouterAddress> } = {},
 ): Promise<string[]> {
   const server = await startBinaryRouter(router);
   const sessions = createRouterSessions(router.protocol ?? 'smp', options);
@@ -123,28 +121,12 @@ describe('what cannot be agreed on', () => {
     expect(await asking({ hello }, [PING])).toEqual(['BROKER RESPONSE the hello is of another TLS session']);
   });
 
-  test('N19 onion hosts are no way without a proxy', async () => {
+  test('N19 onion hosts are not tried', async () => {
     const host = `${'a'.repeat(56)}.onion`;
 
     expect(await asking({}, [PING], { address: { host } })).toEqual([
-      'BROKER HOST onion hosts need a SOCKS proxy',
+      'BROKER HOST all hosts are onion hosts',
     ]);
-  });
-
-  test('N19 a proxy leads to onion hosts, or says that it does not', async () => {
-    const host = `${'a'.repeat(56)}.onion`;
-    const through = async (reply: number) => {
-      const router = await startBinaryRouter({ onBlock: answering('PONG') });
-      const proxy = await startProxy(router.address.port, reply);
-      const sessions = createRouterSessions('smp', { socksProxy: { host: '127.0.0.1', port: proxy.port } });
-      const [result] = await sessions.ask('user', { ...router.address, host }, [PING]);
-      await Promise.all([sessions.close(), router.stop()]);
-      proxy.stop();
-      return [outcomeOf(result!), ...proxy.asked];
-    };
-
-    expect(await through(0)).toEqual(['PONG', host]);
-    expect(await through(5)).toEqual(['BROKER NETWORK the proxy refused with 5', host]);
   });
 });
 
