@@ -127,7 +127,7 @@ export async function clockOf(db: Pool): Promise<string> {
 
 export interface Choice {
   /** Of notification.operation_items, without those that say which item it is. */
-  columns: readonly ('notification_id' | 'route_id' | 'job_id' | 'conn_id')[];
+  columns: readonly ('notification_id' | 'route_id' | 'job_id')[];
   /** FROM and what follows, without conditions. */
   from: string;
   /** When each item came to be; of `from`. */

@@ -46,8 +46,6 @@ import { chooseJobs } from './mobile-push/jobs.ts';
 import type { MobileJobFilter } from './mobile-push/jobs.ts';
 import type { OperatorResources } from './resources.ts';
 import { linkField } from './resources.ts';
-import { chooseRetryable } from './subscription/upkeep.ts';
-import type { RetryFilter } from './subscription/upkeep.ts';
 import type { WaitOptions } from './wait-until.ts';
 import { waitUntil } from './wait-until.ts';
 
@@ -108,7 +106,7 @@ export interface ReplayResult {
 export type ChosenOperation = Pick<OperationView, 'operationId' | 'total'>;
 
 export function operationOperations(resources: OperatorResources) {
-  const { db, temporal, agentId = 'default' } = resources;
+  const { db, temporal } = resources;
 
   return {
     /** What a cancellation with this filter would reach, by type and producer. */
@@ -165,15 +163,6 @@ export function operationOperations(resources: OperatorResources) {
      */
     resend: (filter: MobileJobFilter, request: OperationRequest) =>
       beginOperation('resend', filter, request, chooseJobs(filter)),
-
-    /**
-     * Starts the subscriptions over that match, and that were given up or could not be read. While the token cannot be used,
-     * nothing of what is wanted changes.
-     *
-     * @throws NotFoundError when none matches.
-     */
-    recreate: (filter: RetryFilter, request: OperationRequest) =>
-      beginOperation('recreate', filter, request, chooseRetryable(agentId, filter), { options: { agentId } }),
 
     /** Newest first, with what their rows say. */
     async list(filter: { limit?: number } = {}): Promise<Page<OperationView>> {
@@ -251,7 +240,7 @@ export function operationOperations(resources: OperatorResources) {
       return rows[0]!;
     },
 
-    /** In which states the jobs or subscriptions are now that a `resend` or `recreate` gave an order about. */
+    /** In which states the jobs are now that a `resend` gave an order about. */
     async states(operationId: string): Promise<{ state: string; items: number }[]> {
       const found = await db.query<{ kind: OperationKind }>(KIND, [operationId]);
       const statement = found.rows[0] && STATES[found.rows[0].kind];
@@ -407,7 +396,6 @@ const COMMANDS: Record<OperationKind, string> = {
   cancel: 'notifications cancel',
   republish: 'malformed republish',
   resend: 'mobile replay',
-  recreate: 'subscriptions retry',
 };
 
 const NOTHING: Record<OperationKind, string> = {
@@ -415,7 +403,6 @@ const NOTHING: Record<OperationKind, string> = {
   cancel: 'no notification that is under way or has not begun matches',
   republish: 'no refused entry matches',
   resend: 'no job that can be replayed matches',
-  recreate: 'no subscription that was given up or could not be read matches',
 };
 
 const INSERT_OPERATION = `
@@ -477,18 +464,6 @@ const STATES: Partial<Record<OperationKind, string>> = {
   SELECT coalesce(job.status, 'gone') AS state, count(*)::int AS items
     FROM notification.operation_items AS item
     LEFT JOIN notifications.notification_log AS job USING (job_id)
-   WHERE operation_id = $1 AND was_ordered
-   GROUP BY 1
-   ORDER BY 2 DESC, 1`,
-  recreate: `
-  SELECT CASE WHEN record.status IS NULL THEN 'gone'
-              WHEN record.action_ts IS NULL THEN 'given up'
-              WHEN record.ntf_failed OR record.smp_failed THEN 'unreadable'
-              ELSE split_part(record.status, ' ', 1) END AS state, count(*)::int AS items
-    FROM notification.operation_items AS item
-    JOIN notification.operations AS operation USING (operation_id)
-    LEFT JOIN subscriptions.ntf_subscriptions AS record
-      ON record.agent_id = operation.options ->> 'agentId' AND record.conn_id = item.conn_id
    WHERE operation_id = $1 AND was_ordered
    GROUP BY 1
    ORDER BY 2 DESC, 1`,

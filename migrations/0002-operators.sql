@@ -95,7 +95,7 @@ CREATE TABLE notification.holds (
 -- Operations on many items: the request chooses the items, and a workflow, operation/<id>, works them off.
 CREATE TABLE notification.operations (
     operation_id text        PRIMARY KEY,
-    kind         text        NOT NULL CHECK (kind IN ('replay', 'cancel', 'republish', 'resend', 'recreate')),
+    kind         text        NOT NULL CHECK (kind IN ('replay', 'cancel', 'republish', 'resend')),
     -- As it was asked for, for people.
     filter       jsonb       NOT NULL,
     total        integer     NOT NULL,
@@ -120,7 +120,7 @@ CREATE INDEX operations_created_at_idx ON notification.operations (created_at);
 -- Few of all that are kept.
 CREATE INDEX operations_open_idx ON notification.operations (created_at) WHERE ended_at IS NULL;
 
--- What it was chosen to do: a route, a notification as a whole or a refused entry, a mobile push job, or a connection.
+-- What it was chosen to do: a route, a notification as a whole or a refused entry, or a mobile push job.
 CREATE TABLE notification.operation_items (
     operation_id    text    NOT NULL REFERENCES notification.operations ON DELETE CASCADE,
     position        integer NOT NULL,
@@ -129,9 +129,8 @@ CREATE TABLE notification.operation_items (
     -- Null: it is to be done. Otherwise whether there was something to do.
     was_ordered     boolean,
     job_id          text,
-    conn_id         text,
     PRIMARY KEY (operation_id, position),
-    CONSTRAINT operation_items_of_one CHECK (num_nonnulls(notification_id, job_id, conn_id) = 1)
+    CONSTRAINT operation_items_of_one CHECK (num_nonnulls(notification_id, job_id) = 1)
 );
 
 CREATE INDEX operation_items_to_do_idx ON notification.operation_items (operation_id, position) WHERE was_ordered IS NULL;

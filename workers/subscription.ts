@@ -1,5 +1,4 @@
 /** Subscriptions in this process: their settings, activities, key box, ways to routers, supervisor and gauges. */
-import { createOperationActivities } from '../activities/operations.ts';
 import { watchPostgres } from '../activities/stream-memory.ts';
 import { createSubscriptionActivities } from '../activities/subscription/activities.ts';
 import { ensureAgent } from '../activities/subscription/agents.ts';
@@ -8,7 +7,6 @@ import { createSubscriptionCommands } from '../activities/subscription/commands.
 import { EVENTS, EVENTS_STREAM_MAX_LEN } from '../activities/subscription/events.ts';
 import { relayRows } from '../activities/relay.ts';
 import { createSubscriptionMetrics, observeSubscriptions } from '../activities/subscription/metrics.ts';
-import { subscriptionOperations } from '../activities/subscription/operations.ts';
 import { makeChecksDue } from '../activities/subscription/records.ts';
 import {
   createMessagingRouters,
@@ -82,11 +80,9 @@ export function openSubscriptions(context: ProcessContext): Role {
 
     activities(connections) {
       const resources = resourcesOf(connections);
-      const { db, workflows } = resources;
       return {
         ...createSubscriptionActivities(resources),
         ...createSubscriptionTokenActivities({ ...resources, ntfServers: endpoints.ntfServers ?? [] }),
-        ...createOperationActivities(db, subscriptionOperations(workflows)),
       };
     },
 

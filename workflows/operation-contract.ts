@@ -4,7 +4,6 @@ import { INTENT_TASK_QUEUE } from './intent/contract.ts';
 import { MOBILE_TASK_QUEUE } from './mobile-push/contract.ts';
 import { BEFORE_A_BACKLOG } from './policies.ts';
 import { operationAttributes } from './search-attributes.ts';
-import { SUBSCRIPTION_TASK_QUEUE } from './subscription/contract.ts';
 
 /** Workflow type name as registered with Temporal. */
 export const OPERATION_WORKFLOW = 'operation';
@@ -21,8 +20,6 @@ export const OPERATION_TASK_QUEUES = {
   republish: INTENT_TASK_QUEUE,
   /** Mobile pushes are sent again to the devices that they failed for. */
   resend: MOBILE_TASK_QUEUE,
-  /** Subscriptions are started over that were given up or could not be read. */
-  recreate: SUBSCRIPTION_TASK_QUEUE,
 } as const;
 export type OperationKind = keyof typeof OPERATION_TASK_QUEUES;
 
@@ -31,8 +28,6 @@ export interface OperationOptions {
   /** `republish`: see Correction of api/intent/mending.ts. */
   set?: Record<string, string>;
   newKey?: boolean;
-  /** `recreate`: whose subscriptions. */
-  agentId?: string;
 }
 
 /** Query; the answer is an OperationState. */

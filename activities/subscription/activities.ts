@@ -45,7 +45,7 @@ export interface ErrorReport {
 export function createSubscriptionActivities(
   resources: SubscriptionResources & { commands: SubscriptionCommands },
 ) {
-  const { db, log, metrics, workflows, commands, subscription: settings } = resources;
+  const { db, log, metrics, workflows, subscription: settings } = resources;
 
   return {
     ...createCredentialWork(resources),
@@ -84,10 +84,6 @@ export function createSubscriptionActivities(
       if (pool) metrics.subscriptionDeath({ pool });
       announceEvent(resources, event);
     },
-
-    /** Creates what an earlier action left to be created. */
-    sendCreate: (agentId: string, connIds: string[]): Promise<void> =>
-      commands.send(agentId, 'create', connIds),
 
     /** @returns how the agent stands, made if there was none. */
     async loadAgentState(agentId: string): Promise<AgentState> {

@@ -50,12 +50,9 @@ export function createConnectionWork({ db, log, keyBox }: SubscriptionResources)
         ]),
       }));
       const changed = idsIn(rows.filter(({ is_changed }) => is_changed));
-      const kind = enable ? 'create' : 'smp-delete';
-      const commands = isOpen ? commandOf(kind, changed) : [];
-      const commanded = commands.map(() => ({ kind, connections: changed.length }) as const);
       return {
-        result: { changed: changed.length, unknown: without(connIds, idsIn(rows)), commanded },
-        commands,
+        result: { changed: changed.length, unknown: without(connIds, idsIn(rows)) },
+        commands: isOpen ? commandOf(enable ? 'create' : 'smp-delete', changed) : [],
       };
     },
 

@@ -10,7 +10,7 @@ import { NO_ACTIVE_TOKEN, workOn } from './batches.ts';
 import type { WorkItem } from './claims.ts';
 import { deleteWorkedRecords, updateRecords } from './records.ts';
 import { isRetried, isUnknownToNotificationRouter } from './router/ports.ts';
-import type { NewSubscriptionRequest, RouterError, RouterResult } from './router/ports.ts';
+import type { NewSubscriptionRequest, RouterError, RouterResult, TokenRef } from './router/ports.ts';
 import type { TokenRow } from './token-rows.ts';
 import { isGateOpen } from './token-rows.ts';
 
@@ -104,8 +104,7 @@ export function createNotificationWork(resources: SubscriptionResources) {
         async save(client, { done, token }) {
           const steps = done.map(({ item, value }) => {
             const { isKept, ...step } = stepAfterCheck(value, order.nowMs, subscription.checkIntervalMs);
-            const afresh = { notifierId: null, subscriptionId: null, ntfServer: token!.address };
-            return { item, isKept, record: { ...item, ...(isKept ? {} : afresh), ...step } };
+            return { item, isKept, record: { ...item, ...(isKept ? {} : withoutIds(token!)), ...step } };
           });
           const records = steps.map(({ record }) => record);
           await updateRecords(client, order, records);
@@ -129,19 +128,22 @@ export function createNotificationWork(resources: SubscriptionResources) {
         },
       }),
 
-    /** Old records: ends a subscription and its record. @returns the connections for which a Create is to follow, too. */
-    async runLegacyRotations(order: BatchOrder): Promise<BatchResult & { createIds: string[] }> {
-      let createIds: string[] = [];
-      const outcome = await workOn<WorkItem, boolean>(resources, order, {
+    /** Old records: ends a subscription, and makes it again as a Create would, which makes nothing without a token. */
+    runLegacyRotations: (order: BatchOrder): Promise<BatchResult> =>
+      workOn<WorkItem, boolean>(resources, order, {
         ...legacyWork('ntf-rotate'),
-        async save(client, { done }) {
-          createIds = done.map(({ item }) => item.connId);
-          await deleteWorkedRecords(client, order, createIds);
-          return { counted: deletedOf(done) };
+        async save(client, { done, token }) {
+          if (token) {
+            const step = { status: 'NEW', action: 'smp-key', actionMs: order.nowMs } as const;
+            const records = done.map(({ item }) => ({ ...item, ...withoutIds(token), ...step }));
+            await updateRecords(client, order, records);
+          } else {
+            const connIds = done.map(({ item }) => item.connId);
+            await deleteWorkedRecords(client, order, connIds);
+          }
+          return { kicks: done.map(({ item }) => smpKick(order, item)), counted: deletedOf(done) };
         },
-      });
-      return { ...outcome, createIds };
-    },
+      }),
   };
 }
 
@@ -149,6 +151,13 @@ export function createNotificationWork(resources: SubscriptionResources) {
 const isRegistered = (token: TokenRow | undefined): boolean => isGateOpen(token) && token.tokenId !== null;
 
 const deletedOf = (ended: readonly Answered<boolean>[]) => ended.filter(({ value }) => value);
+
+/** Of a subscription that is made again, from the key on. */
+const withoutIds = ({ address }: TokenRef) => ({
+  notifierId: null,
+  subscriptionId: null,
+  ntfServer: address,
+});
 
 const smpKick = ({ agentId }: BatchOrder, { smpServer: server }: WorkItem): WorkerKey => ({
   agentId,

@@ -6,6 +6,7 @@ import type { PoolClient } from 'pg';
 import { queueOf } from '../../api/subscription/rows.ts';
 import type { Command } from '../../workflows/subscription/contract.ts';
 import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
+import type { Statement } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
 import { keepingOf } from './reconciliation.ts';
 import type { SubscriptionResources } from './batches.ts';
@@ -45,7 +46,7 @@ export function createCommandWork(resources: SubscriptionResources) {
     }: CommandOrder): Promise<CommandEnd> {
       const { connIds, workers, event } = await inTransaction(db, async (client) => {
         const values = [agentId, after, MAX_CONNECTIONS];
-        const connIds = named ?? idsIn(await run<IdRow>(client, LIST_SUBSCRIBED, values));
+        const connIds = named ?? idsIn(await run<IdRow>(client, LIST_OF_ALL[kind], values));
         // The lock is a separate statement: one that waited for a worker's transaction would see the record as the worker
         // wrote it, but the queue as it was before.
         await lockRecords(client, agentId, connIds);
@@ -165,6 +166,23 @@ const LIST_SUBSCRIBED = {
      WHERE agent_id = $1 AND conn_id > $2 AND NOT is_deleted AND enable_ntfs IS NOT FALSE
      ORDER BY conn_id
      LIMIT $3`,
+};
+
+const LIST_GIVEN_UP = {
+  name: 'list_given_up_subscriptions',
+  text: `
+    SELECT conn_id
+      FROM subscriptions.ntf_subscriptions
+     WHERE agent_id = $1 AND conn_id > $2 AND (action_ts IS NULL OR ntf_failed OR smp_failed)
+     ORDER BY conn_id
+     LIMIT $3`,
+};
+
+/** The connections of a command that names none. */
+const LIST_OF_ALL: Record<Command['kind'], Statement> = {
+  create: LIST_SUBSCRIBED,
+  'smp-delete': LIST_SUBSCRIBED,
+  reconcile: LIST_GIVEN_UP,
 };
 
 /** Of these, the ones that are no connection with a queue. */

@@ -1,26 +1,39 @@
 /** `subscriptions`: what starts them over, pins routers, takes queues over, shows counters and gives up lost keys. */
 import type { Command } from 'commander';
-import { given } from '../../api/given.ts';
 import { jsonIn } from '../../api/json.ts';
 import type { RouterAddress } from '../../api/subscription/router-address.ts';
 import { ADDRESS_FORMS, AddressError, parseRouterAddress } from '../../api/subscription/router-address.ts';
 import { NotFoundError } from '../../client/errors.ts';
-import type { Abandoned, RetryFilter } from '../../client/subscription/upkeep.ts';
-import type { GlobalOptions } from '../command.ts';
-import { EXIT, UsageError, action, readSecret, readText, showPage } from '../command.ts';
-import { define, form, option } from '../definition.ts';
+import type { Abandoned } from '../../client/subscription/upkeep.ts';
+import { EXIT, UsageError, action, readSecret, readText } from '../command.ts';
+import { define, form, list, option } from '../definition.ts';
 import type { Requested } from '../options.ts';
-import { limitOption, parseCount, requestedByOption } from '../options.ts';
-import { countOf, printItems, printJson, printLine, report } from '../output.ts';
-import type { OperationCommandOptions } from '../operations.ts';
-import { operate, operationOptions } from '../operations.ts';
+import { parseCount, requestedByOption } from '../options.ts';
+import { countOf, printJson, printLine, report } from '../output.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
 
 export const IDS_HELP = 'An id that begins with a dash goes behind --, as in: subscriptions show -- -1xQ…';
 
 export function addUpkeepCommands(subscriptions: Command): void {
-  addRetry(subscriptions);
+  define(subscriptions, {
+    name: 'retry',
+    description:
+      'Start subscriptions over that were given up or could not be read. Fix the cause first: subscriptions list --given-up',
+    args: [['[connection id...]', 'which; or --all']],
+    options: [option('--all', 'all of them'), requestedByOption()],
+    examples: ['subscriptions retry AbCdEfGhIjKlMnOp', 'subscriptions retry --all'],
+    notes: [IDS_HELP],
+    async run({ operator }, { all, requestedBy }: { all?: boolean } & Requested, connIds: string[]) {
+      await operator.subscriptions.retry(all ? undefined : connIds, { requestedBy });
+      return { retried: all ? 'all' : connIds };
+    },
+    needs: ['postgres', 'temporal'],
+    check({ all }, [connIds]) {
+      if (connIds.length > 0 === (all === true)) throw new UsageError('give connection ids, or --all');
+    },
+    print: () => 'what was given up or could not be read is started over',
+  });
 
   form(subscriptions, {
     name: 'trust',
@@ -80,7 +93,17 @@ export function addUpkeepCommands(subscriptions: Command): void {
     },
   });
 
-  addStatistics(subscriptions);
+  list(subscriptions, {
+    name: 'statistics',
+    description: "Show the counters of the agent's work, by user and router.",
+    filters: { userId: option('--user <n>', 'of one user', parseCount(0, 999_999_999)) },
+    examples: ['subscriptions statistics --user 1'],
+    read:
+      ({ operator }: Session) =>
+      ({ limit, ...filter }: { userId?: number; limit: number }) =>
+        operator.subscriptions.statistics(filter, limit),
+    columns: { USER: 'userId', ROUTER: 'router', COUNTER: 'counter', VALUE: 'value', UPDATED: 'updatedAt' },
+  });
 
   define(subscriptions, {
     name: 'abandon',
@@ -99,48 +122,6 @@ export function addUpkeepCommands(subscriptions: Command): void {
   });
 }
 
-interface RetryCommandOptions extends OperationCommandOptions {
-  user?: number;
-  all?: boolean;
-}
-
-function addRetry(subscriptions: Command): void {
-  form(subscriptions, {
-    name: 'retry',
-    description:
-      'Start subscriptions over that were given up or could not be read. Fix the cause first: subscriptions list --given-up',
-    args: [['[connection id...]', 'which, without being asked; or --user or --all']],
-    options: [
-      ...operationOptions('connections', 'started over'),
-      option('--user <n>', 'those of one user', parseCount(0, 999_999_999)),
-      option('--all', 'all of them'),
-    ],
-    examples: [
-      'subscriptions retry AbCdEfGhIjKlMnOp',
-      'subscriptions retry --all --dry-run',
-      'subscriptions retry --all --yes',
-    ],
-    notes: [IDS_HELP],
-  }).action(
-    action<RetryCommandOptions, [string[]]>((options, connIds) => {
-      const { user: userId, all } = options;
-      if ([connIds.length > 0, userId !== undefined, all].filter(Boolean).length !== 1) {
-        throw new UsageError('give connection ids, or --user, or --all');
-      }
-      const isNamed = connIds.length > 0;
-      const filter: RetryFilter = given({ connIds: isNamed ? connIds : undefined, userId });
-      return operate(options, {
-        what: 'subscription',
-        verb: 'retry',
-        count: async ({ subscriptions: of }) => ({ matching: await of.countRetryable(filter) }),
-        nothing: 'no subscription that was given up or could not be read matches',
-        isNamed,
-        start: ({ operations }, request) => operations.recreate(filter, request),
-      });
-    }),
-  );
-}
-
 /** @throws UsageError that quotes nothing of the file: it holds keys. */
 async function readList(file = '-'): Promise<unknown[]> {
   const value = jsonIn(await readText(file, 'the file'));
@@ -148,43 +129,6 @@ async function readList(file = '-'): Promise<unknown[]> {
   if (!Array.isArray(value) || value.length === 0)
     throw new UsageError('what is imported must be a list of queues');
   return value as unknown[];
-}
-
-type StatisticsOptions = { user?: number; reset?: boolean; limit: number } & Requested & GlobalOptions;
-
-function addStatistics(subscriptions: Command): void {
-  form(subscriptions, {
-    name: 'statistics',
-    description: "Show the counters of the agent's work, by user and router.",
-    options: [
-      option('--user <n>', 'of one user', parseCount(0, 999_999_999)),
-      option('--reset', 'set all of them back instead'),
-      ...[requestedByOption(), limitOption()],
-    ],
-    examples: ['subscriptions statistics --user 1'],
-  }).action(
-    action<StatisticsOptions>(({ user, reset, requestedBy, ...options }) =>
-      withSession(reset ? ['postgres', 'temporal'] : ['postgres'], async ({ operator }) => {
-        if (!reset) {
-          const page = await operator.subscriptions.statistics(user, options.limit);
-          return showPage(page, options, (views) =>
-            printItems(views, {
-              USER: 'userId',
-              ROUTER: 'router',
-              COUNTER: 'counter',
-              VALUE: 'value',
-              UPDATED: 'updatedAt',
-            }),
-          );
-        }
-        if (user !== undefined) throw new UsageError('--reset is about all users');
-        const counters = await operator.subscriptions.resetStatistics({ requestedBy });
-        if (options.json) printJson({ counters });
-        else printLine(`${countOf(counters, 'counter')} set back`);
-        return EXIT.done;
-      }),
-    ),
-  );
 }
 
 /** @throws UsageError for an invalid address, or an argument with a password. */

@@ -15,6 +15,7 @@ import {
   CHANGE_WORKFLOW,
   DELETE_CONNECTIONS_UPDATE,
   REPLAY_UPDATE,
+  RETRY_CONNECTIONS_UPDATE,
   SUBSCRIPTION_STATE_QUERY,
   SUBSCRIPTION_TASK_QUEUE,
   TOGGLE_CONNECTIONS_UPDATE,
@@ -31,8 +32,7 @@ import { DEFAULT_LIMIT, listOf, withoutNulls } from '../lists.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
 import { linkField } from '../resources.ts';
-import type { RetryFilter } from './upkeep.ts';
-import { abandon, chooseRetryable, countUnreadableDeletions, importQueues } from './upkeep.ts';
+import { abandon, countUnreadableDeletions, importQueues } from './upkeep.ts';
 
 /** A change may wait for a slow router. */
 const UPDATE_LIMIT_MS = 180_000;
@@ -145,15 +145,16 @@ export function subscriptionOperations(resources: OperatorResources) {
         trustInWorkflow({ host, port, keyHash }),
       ),
 
-    /** How many connections were given up or could not be read. */
-    async countRetryable(filter: RetryFilter = {}): Promise<number> {
-      const { from, given } = chooseRetryable(agentId, filter);
-      const { rows } = await db.query<{ count: number }>(
-        `SELECT count(*)::int AS count FROM ${from} ${given.where}`,
-        given.values,
-      );
-      return rows[0]!.count;
-    },
+    /**
+     * Starts over what was given up or could not be read, one page after the other. While the token cannot be used, nothing
+     * of what is wanted changes.
+     *
+     * @param connIds default: all.
+     */
+    retry: (connIds?: readonly string[], requester?: Requester): Promise<void> =>
+      asAction('retry', requester, connIds ? { target: targetOf(connIds) } : {}, () =>
+        update<void>(RETRY_CONNECTIONS_UPDATE, connIds ? { connIds } : {}),
+      ),
 
     /** Deleted connections and tokens whose keys do not open: nothing is done about them, nor forgotten. */
     countUnreadableDeletions: () => countUnreadableDeletions(db, agentId),
@@ -180,19 +181,8 @@ export function subscriptionOperations(resources: OperatorResources) {
       ),
 
     /** The counters of the agent's work, by user and router. */
-    statistics: (userId?: number, limit = DEFAULT_LIMIT): Promise<Page<StatisticsView>> =>
-      listOf<StatisticsView, OfAgent & { userId?: number }>(db, STATISTICS, {
-        ...{ agentId, limit },
-        ...(userId === undefined ? {} : { userId }),
-      }),
-
-    /** Sets these counters back. @returns how many there were. */
-    async resetStatistics(requester?: Requester): Promise<number> {
-      const { rowCount } = await asAction('statistics --reset', requester, {}, () =>
-        db.query('DELETE FROM subscriptions.servers_stats WHERE agent_id = $1', [agentId]),
-      );
-      return rowCount ?? 0;
-    },
+    statistics: (filter: { userId?: number }, limit = DEFAULT_LIMIT): Promise<Page<StatisticsView>> =>
+      listOf<StatisticsView, OfAgent & { userId?: number }>(db, STATISTICS, { ...filter, agentId, limit }),
 
     /** Wakes a worker for everything that is due. */
     wake: (requester?: Requester) => asAction('wake', requester, {}, () => update<AgentState>(REPLAY_UPDATE)),

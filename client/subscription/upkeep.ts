@@ -1,6 +1,6 @@
 /**
- * What is done to many subscriptions of an agent: those that were given up are chosen to be started over, queues that an
- * application has already are handed over to the service, and deletions whose keys are lost for good are forgotten.
+ * What is done to many subscriptions of an agent: queues that an application has already are handed over to the service,
+ * and deletions whose keys are lost for good are forgotten.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Pool } from 'pg';
@@ -10,30 +10,7 @@ import { MAX_IMPORTED_QUEUES, importedQueueSchema, queueImports } from '../../ap
 import { ENSURE_AGENT } from '../../api/subscription/rows.ts';
 import type { ImportedConnection } from '../../workflows/subscription/contract.ts';
 import { IMPORT_CONNECTIONS_UPDATE } from '../../workflows/subscription/contract.ts';
-import type { Choice } from '../lists.ts';
 import { OperationFailedError } from '../errors.ts';
-import { conditionsOf } from '../lists.ts';
-
-// --- Starting over ---------------------------------------------------------------------------------------------------
-
-/** Of what was given up or could not be read; without any field all of it. */
-export interface RetryFilter {
-  connIds?: readonly string[];
-  userId?: number;
-}
-
-export const chooseRetryable = (agentId: string, { connIds, userId }: RetryFilter): Choice => ({
-  columns: ['conn_id'],
-  from: `(SELECT connection.agent_id, conn_id, connection.user_id, subscription.updated_at
-            FROM subscriptions.ntf_subscriptions AS subscription
-            JOIN subscriptions.connections AS connection USING (agent_id, conn_id)
-           WHERE NOT connection.is_deleted AND (action_ts IS NULL OR ntf_failed OR smp_failed)) AS given_up`,
-  at: 'updated_at',
-  given: conditionsOf(
-    { filters: { agentId: 'agent_id = ?', userId: 'user_id = ?', connIds: 'conn_id = ANY (?)' } },
-    { agentId, userId, connIds },
-  ),
-});
 
 // --- Queues of applications -------------------------------------------------------------------------------------
 

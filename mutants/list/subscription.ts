@@ -60,7 +60,7 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   {
     id: 'subscription-flush',
     file: 'workflows/subscription/requests.ts',
-    find: "return queue.filter(({ kind, connIds }) => kind !== 'create' && connIds);",
+    find: "return queue.filter(({ kind, connIds }) => kind !== 'create' && (connIds || kind === 'reconcile'));",
     replace: "return queue.filter(({ kind }) => kind === 'reconcile');",
     wrong: 'lost',
     what: 'a flush forgets to end what was switched off by name',

@@ -8,9 +8,9 @@ const slot = slotOfTests();
 
 const PLANT = `
   INSERT INTO notification.operations (operation_id, kind, filter, total, rate, requested_by, created_at)
-  SELECT id, 'recreate', '{}', ${OLD_ITEMS}, 20, 'nina', now() - age
+  SELECT id, 'replay', '{}', ${OLD_ITEMS}, 20, 'nina', now() - age
     FROM (VALUES ('old', interval '721 hours'), ('young', interval '719 hours')) AS planted (id, age);
-  INSERT INTO notification.operation_items (operation_id, position, conn_id)
+  INSERT INTO notification.operation_items (operation_id, position, notification_id)
   SELECT 'old', n, 'c' || n FROM generate_series(1, ${OLD_ITEMS}) AS n
    UNION ALL SELECT 'young', 1, 'c1';
   INSERT INTO notification.operator_actions (action, target, requested_by, acted_at)

@@ -50,7 +50,7 @@ const BY_KEY = `
 
 /** Of what operators and clients ask for. */
 const OPERATOR = `
-  end_channel_drain end_operation note_operation_pause read_operation list_operation_connections list_operation_entries list_operation_jobs list_operation_notifications list_operation_routes mark_operation_items
+  end_channel_drain end_operation note_operation_pause read_operation list_operation_entries list_operation_jobs list_operation_notifications list_operation_routes mark_operation_items
   list_waiting_routes set_hold
 
   delete_connections find_known_queue insert_connection insert_rcv_queue insert_smp_server insert_token

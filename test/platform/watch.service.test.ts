@@ -77,7 +77,6 @@ test('U6 --read-only refuses what changes something, and lets a dry run through'
     ['bridge', 'pause', '--reason', 'x'],
     ['setup'],
     ['replay', '--channel', 'push', '--since', '1h', '--yes'],
-    ['subscriptions', 'statistics', '--reset'],
     ['doctor', '--router', 'smp://x@127.0.0.1'],
   ]) {
     const { code, stderr } = await program.cli([...args, '--read-only']);

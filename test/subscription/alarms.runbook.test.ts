@@ -236,8 +236,6 @@ drill({
     silent().heal();
     await ground.start({ NOTIFICATION_SUBSCRIPTION_KEYS: `other:${randomBytes(32).toString('base64')}` });
   },
-  // A sweep may have been quicker.
-  codes: { 'galaxy-notify subscriptions retry': [0, 3] },
   deeds: [
     {
       words: 'put the key back behind the first one and start the processes',

@@ -226,7 +226,7 @@ test('subscription-B5 a flush does not forget to end what was switched off by na
 test('subscription-B5 what was switched off while the token could not be used is ended by the sweep', async () => {
   const [off, kept] = (await createActive(2)) as [string, string];
   await setToken('REGISTERED', 'INSTANT');
-  expect(await toggle([off], false)).toMatchObject({ changed: 1, commanded: [] });
+  expect(await toggle([off], false)).toMatchObject({ changed: 1 });
   await agent.idle();
   expect(await agent.record(off)).toBeDefined();
   await sweep();
@@ -424,7 +424,7 @@ test('subscription-L5 queues that an application has already are imported, subsc
   // Neither histories nor logs have the key.
   const { events } = await agent.supervisor.fetchHistory();
   expect(JSON.stringify([events, agent.slot.logs])).not.toContain(recipientPrivateKey);
-  expect(await subscriptions().statistics(3)).toMatchObject({
+  expect(await subscriptions().statistics({ userId: 3 })).toMatchObject({
     items: expect.arrayContaining([expect.objectContaining({ counter: 'ntfKey', value: 1 })]) as object[],
   });
 });
@@ -463,8 +463,8 @@ test('I79 kinds-F8 an application keeps its imported queue with all messages whe
   // What workers counted meanwhile.
   const { remains } = await users.forget(jane, { requestedBy: 'nina' });
   expect(remains.filter(({ what }) => what.includes('sealed keys'))).toEqual([]);
-  expect((await subscriptions().statistics(32)).items).toEqual([]);
-  expect((await subscriptions().statistics(31)).items).not.toEqual([]);
+  expect((await subscriptions().statistics({ userId: 32 })).items).toEqual([]);
+  expect((await subscriptions().statistics({ userId: 31 })).items).not.toEqual([]);
 });
 
 test('kinds-F8 a queue belongs to one agent: another one cannot import it before the first has given it back', async () => {

@@ -50,11 +50,9 @@ test.each([
   const list = { connIds: [connId] };
   expect(await agent.update('toggleConnections', { ...list, enable: false })).toMatchObject({
     changed: 1,
-    commanded: [],
   });
   expect(await agent.update('toggleConnections', { ...list, enable: true })).toMatchObject({
     changed: 1,
-    commanded: [],
   });
   expect((await agent.idle()).done).toBe(done);
   expect(await agent.record(connId)).toBeUndefined();

@@ -18,7 +18,7 @@ const KEY: PoolWorkerInput = { agentId: 'a', pool: 'ntf-ntf', server: { host: 'n
 const PACE = { firstMs: 50, constantForMs: 250, maxMs: 1_000 };
 const MINUTE = 60_000;
 
-type Batch = (order: BatchOrder) => Promise<BatchResult & { createIds?: string[] }>;
+type Batch = (order: BatchOrder) => Promise<BatchResult>;
 
 /** The rows of one server: what is due, and what has been asked of the router. */
 class FakeRows {
@@ -63,7 +63,6 @@ function beginWorker(
     ...{ runKeys: work, runDeletes: work, runCreates: work, runChecks: work, runTokenDeletion: work },
     kickDue: () => 0,
     reportError: () => undefined,
-    sendCreate: () => undefined,
     ...instead,
   } as Fakes<SubscriptionActivities>;
   return startWorkflow('subscriptionWorker', [input], { activities });
@@ -302,14 +301,4 @@ test('N13 a worker of an agent that was closed ends, and one that is woken meanw
   await worker.result();
   expect(worker.continuations).toHaveLength(1);
   expect(reports(worker)).toEqual([]);
-});
-
-test('N6 what must start over is commanded', async () => {
-  const rows = new FakeRows();
-  rows.put(['gone'], 'ntf-check');
-  const worker = await beginWorker(rows, {
-    runChecks: (order) => ({ ...rows.work(order), createIds: ['gone'] }),
-  });
-  await worker.result();
-  expect(worker.calls('sendCreate').map(({ args }) => args)).toEqual([['a', ['gone']]]);
 });

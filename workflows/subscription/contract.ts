@@ -55,7 +55,10 @@ export type CommandKind = 'create' | 'smp-delete' | 'reconcile';
 
 export interface Command {
   kind: CommandKind;
-  /** At most MAX_CONNECTIONS. Absent: all that the agent is subscribed to and that want notifications. */
+  /**
+   * At most MAX_CONNECTIONS. Absent: all that the agent is subscribed to and that want notifications; of a `reconcile`, all
+   * that were given up or could not be read.
+   */
   connIds?: string[];
 }
 
@@ -65,7 +68,7 @@ export interface Command {
 export const TOGGLE_CONNECTIONS_UPDATE = 'toggleConnections';
 /** Update, argument `ConnectionList`, returns `DeletedConnections`. */
 export const DELETE_CONNECTIONS_UPDATE = 'deleteConnections';
-/** Update, argument `ConnectionList`, returns nothing: queues a `reconcile`, which starts over what was given up. */
+/** Update, argument `RetryConnections`, returns nothing: queues a `reconcile`, which starts over what was given up. */
 export const RETRY_CONNECTIONS_UPDATE = 'retryConnections';
 /** Update, argument `ImportConnections`, returns `ImportedConnection[]` in the order of the request. */
 export const IMPORT_CONNECTIONS_UPDATE = 'importConnections';
@@ -91,6 +94,8 @@ export interface ConnectionList {
   connIds: string[];
 }
 
+export type RetryConnections = Partial<ConnectionList>;
+
 export interface ToggleConnections extends ConnectionList {
   enable: boolean;
 }
@@ -100,8 +105,6 @@ export interface ToggledConnections {
   changed: number;
   /** Ids of no connection. */
   unknown: string[];
-  /** What was commanded, behind the instant gate. */
-  commanded: { kind: CommandKind; connections: number }[];
 }
 
 export interface DeletedConnections {

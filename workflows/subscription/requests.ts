@@ -1,6 +1,13 @@
 /** What is asked of a supervisor: whether it is understood, and what of it waits, in a list that does not grow by what it holds already. Pure. */
 import { refuse } from '../long-lived.ts';
-import type { Command, CommandKind, ConnectionList, RouterKey, ToggleConnections } from './contract.ts';
+import type {
+  Command,
+  CommandKind,
+  ConnectionList,
+  RetryConnections,
+  RouterKey,
+  ToggleConnections,
+} from './contract.ts';
 import { MAX_CONNECTIONS, MAX_WAITING_COMMANDS, MAX_WAITING_CONNECTIONS } from './contract.ts';
 
 /** Ids of connections: 12 bytes as base64url, or the ids that other programs have given to theirs. */
@@ -17,13 +24,17 @@ type Unchecked<T> = Record<keyof T, unknown>;
 export function isCommand(value: unknown): value is Command {
   if (typeof value !== 'object' || value === null) return false;
   const { kind, connIds } = value as Unchecked<Command>;
-  if (kind === 'reconcile') return areConnectionIds(connIds);
-  return (kind === 'create' || kind === 'smp-delete') && (connIds === undefined || areConnectionIds(connIds));
+  const isKnown = kind === 'create' || kind === 'smp-delete' || kind === 'reconcile';
+  return isKnown && (connIds === undefined || areConnectionIds(connIds));
 }
 
 export function checkList(request: ConnectionList): void {
   const { connIds } = objectOf<ConnectionList>(request);
   if (!areConnectionIds(connIds)) refuse(`connIds must be a list of 1 to ${MAX_CONNECTIONS} connection ids`);
+}
+
+export function checkRetry(request: RetryConnections): void {
+  if (objectOf<RetryConnections>(request).connIds !== undefined) checkList(request as ConnectionList);
 }
 
 export function checkToggle(request: ToggleConnections): void {
@@ -98,7 +109,7 @@ export function enqueue(queue: Command[], { kind, connIds }: Command): void {
  * connections that are switched on; those whose subscriptions are ended by name may be switched off.
  */
 export function afterFlush(queue: readonly Command[]): Command[] {
-  return queue.filter(({ kind, connIds }) => kind !== 'create' && connIds);
+  return queue.filter(({ kind, connIds }) => kind !== 'create' && (connIds || kind === 'reconcile'));
 }
 
 function isWaitingForAll(queue: readonly Command[], kind: CommandKind): boolean {

@@ -40,6 +40,7 @@ import type {
   DeletedConnections,
   ImportConnections,
   ImportedConnection,
+  RetryConnections,
   SupervisorCarried,
   SupervisorState,
   ToggleConnections,
@@ -52,6 +53,7 @@ import {
   isFull,
   checkRequestId,
   checkList,
+  checkRetry,
   checkToggle,
   isCommand,
   checkTrust,
@@ -237,11 +239,14 @@ function handleConnectionUpdates(supervisor: Supervisor): void {
     checkList,
     (activities, { connIds }) => activities.deleteConnections(agentId, connIds),
   );
-  onUpdate<void, ConnectionList>(
+  onUpdate<void, RetryConnections>(
     contract.RETRY_CONNECTIONS_UPDATE,
-    'Starts over what was given up. {connIds}',
-    checkList,
-    async (_, { connIds }) => ({ result: undefined, commands: [{ kind: 'reconcile', connIds }] }),
+    'Starts over what was given up. {connIds?}',
+    checkRetry,
+    async (_, { connIds }) => ({
+      result: undefined,
+      commands: [{ kind: 'reconcile', ...(connIds ? { connIds } : {}) }],
+    }),
   );
   onUpdate<ImportedConnection[], ImportConnections>(
     contract.IMPORT_CONNECTIONS_UPDATE,

@@ -162,14 +162,8 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
       const retry = work.retry ?? freshRetry(pace);
       const attempt = retry.attempts + 1;
       enterState({ doing: 'working', kind, remaining: remaining.length, attempt });
-      remaining = await runBatch({
-        ...key,
-        epoch: work.epoch ?? 0,
-        claim,
-        kind,
-        ids: remaining,
-        nowMs: Date.now(),
-      });
+      const order = { ...key, epoch: work.epoch ?? 0, claim, kind, ids: remaining, nowMs: Date.now() };
+      remaining = (await BATCHES[kind](order)).retryIds;
       delete work.retry;
       if (remaining.length === 0) return;
       const delayMs = Math.ceil(retry.delayUs / 1_000);
@@ -186,13 +180,6 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
       work.round = { claim, lists: [{ kind, ids: remaining }, ...later] };
       await continueInNewRun();
     }
-  }
-
-  /** @returns what is to be tried again. */
-  async function runBatch(order: BatchOrder): Promise<string[]> {
-    const { retryIds, createIds = [] } = await BATCHES[order.kind](order);
-    if (createIds.length > 0) await database.sendCreate(key.agentId, createIds);
-    return retryIds;
   }
 
   async function waitUntil(dueMs: number): Promise<void> {
@@ -231,7 +218,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
 }
 
 /** The activity for each kind of list. */
-const BATCHES: Record<ListKind, (order: BatchOrder) => Promise<BatchResult & { createIds?: string[] }>> = {
+const BATCHES: Record<ListKind, (order: BatchOrder) => Promise<BatchResult>> = {
   'smp-key': (order) => keys.runKeys(order),
   'smp-delete': (order) => batches.runDeletes(order),
   'ntf-create': (order) => batches.runCreates(order),
