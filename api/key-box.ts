@@ -1,20 +1,25 @@
 /**
- * Encryption at rest of what PostgreSQL must not hold in plain: private keys, DH secrets, device tokens and codes of the
- * `subscription` feature. AES-256-GCM, with the key from the configuration.
+ * Encryption of what stores must not hold in plain: secrets in rows of `subscriptions`, and payloads that Temporal keeps
+ * (payload-codec.ts). AES-256-GCM, with the keys from the configuration. Each value has its own key and nonce, derived from
+ * the named key, so that no number of values wears that out.
  *
  * A sealed value names the key that sealed it, so that keys can be rotated: put the new one first, and take the old one
  * out when nothing sealed with it is left. What it belongs to, its context, is authenticated with it: a value moved to
- * another row or column does not open.
+ * another row, column or workflow does not open.
  *
  * ```
  * 1 byte   version, 1
  * 1 byte   length of the key's id, then the id
- * 12 bytes nonce
+ * 32 bytes salt
  * 16 bytes tag
  * the rest ciphertext
  * ```
+ *
+ * HKDF-SHA256 of the named key with the salt and the info `galaxy-notify value` gives 44 bytes: the key, then the nonce. What
+ * stands before the salt is authenticated, and then the context.
  */
-import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
+import { createCipheriv, createDecipheriv, createSecretKey, hkdfSync, randomBytes } from 'node:crypto';
+import type { KeyObject } from 'node:crypto';
 
 export interface KeyBox {
   /** @param context row and column that the value is for, such as `ntf_tokens.dh_secret:default`. */
@@ -48,31 +53,23 @@ export class UnknownKeyError extends KeyBoxError {
 
 const VERSION = 1;
 const CIPHER = 'aes-256-gcm';
-export const KEY_BYTES = 32;
-export const NONCE_BYTES = 12;
-export const TAG_BYTES = 16;
-export const KEY_ID = /^[A-Za-z0-9._-]{1,32}$/;
-
-/** @param head authenticated with the text. @returns the tag, then the ciphertext. */
-export function encrypt(key: Buffer, nonce: Buffer, head: Buffer, plain: Buffer): Buffer {
-  const cipher = createCipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES }).setAAD(head);
-  const ciphertext = Buffer.concat([cipher.update(plain), cipher.final()]);
-  return Buffer.concat([cipher.getAuthTag(), ciphertext]);
-}
-
-/** @param sealed what `encrypt` returned. @throws Error when anything of it differs. */
-export function decrypt(key: Buffer, nonce: Buffer, head: Buffer, sealed: Buffer): Buffer {
-  const decipher = createDecipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES }).setAAD(head);
-  decipher.setAuthTag(sealed.subarray(0, TAG_BYTES));
-  return Buffer.concat([decipher.update(sealed.subarray(TAG_BYTES)), decipher.final()]);
-}
+const KEY_BYTES = 32;
+const NONCE_BYTES = 12;
+const TAG_BYTES = 16;
+const SALT_BYTES = 32;
+const INFO = 'galaxy-notify value';
+const KEY_ID = /^[A-Za-z0-9._-]{1,32}$/;
 
 /**
  * @param keys the first one seals, any of them opens.
+ * @param saltOf for vectors alone.
  * @throws KeyBoxError without a key, or for an unusable one.
  */
-export function createKeyBox(keys: readonly KeyBoxKey[]): KeyBox {
-  const known = new Map<string, Buffer>();
+export function createKeyBox(
+  keys: readonly KeyBoxKey[],
+  saltOf: () => Buffer = () => randomBytes(SALT_BYTES),
+): KeyBox {
+  const known = new Map<string, KeyObject>();
   for (const { id, key } of keys) {
     // The error does not repeat the value: it may be a key in the place of its id.
     if (!KEY_ID.test(id)) throw new KeyBoxError('the id of a key must be 1 to 32 of A-Z a-z 0-9 . _ -');
@@ -80,32 +77,37 @@ export function createKeyBox(keys: readonly KeyBoxKey[]): KeyBox {
     if (key.length !== KEY_BYTES) {
       throw new KeyBoxError(`the key ${id} must have ${KEY_BYTES} bytes and has ${key.length}`);
     }
-    known.set(id, Buffer.from(key));
+    known.set(id, createSecretKey(key));
   }
-  const sealing = keys[0];
-  if (!sealing) throw new KeyBoxError('there is no key');
-  const header = headerOf(sealing.id);
-  const sealingKey = known.get(sealing.id)!;
+  const sealing = keys[0]?.id;
+  if (sealing === undefined) throw new KeyBoxError('there is no key');
+  const header = Buffer.concat([Buffer.from([VERSION, sealing.length]), Buffer.from(sealing)]);
 
   return {
     seal(plain, context) {
-      const nonce = randomBytes(NONCE_BYTES);
-      const head = authenticated(header, context);
-      return Buffer.concat([header, nonce, encrypt(sealingKey, nonce, head, plain)]);
+      const salt = saltOf();
+      const { key, nonce } = derived(known.get(sealing)!, salt);
+      const cipher = createCipheriv(CIPHER, key, nonce).setAAD(authenticated(header, context));
+      const ciphertext = Buffer.concat([cipher.update(plain), cipher.final()]);
+      return Buffer.concat([header, salt, cipher.getAuthTag(), ciphertext]);
     },
 
     open(sealed, context) {
-      const nonceAt = 2 + (sealed[1] ?? 0);
-      const tagAt = nonceAt + NONCE_BYTES;
-      const id = sealed.toString('utf8', 2, nonceAt);
-      if (sealed[0] !== VERSION || sealed.length < tagAt + TAG_BYTES || !KEY_ID.test(id)) {
+      const saltAt = 2 + (sealed[1] ?? 0);
+      const tagAt = saltAt + SALT_BYTES;
+      const textAt = tagAt + TAG_BYTES;
+      const id = sealingKeyOf(sealed);
+      if (id === undefined || sealed.length < textAt) {
         throw new KeyBoxError(`${context} holds no sealed value`);
       }
-      const key = known.get(id);
-      if (!key) throw new UnknownKeyError(context, id);
+      const named = known.get(id);
+      if (!named) throw new UnknownKeyError(context, id);
+      const { key, nonce } = derived(named, sealed.subarray(saltAt, tagAt));
+      const decipher = createDecipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES })
+        .setAAD(authenticated(sealed.subarray(0, saltAt), context))
+        .setAuthTag(sealed.subarray(tagAt, textAt));
       try {
-        const head = authenticated(sealed.subarray(0, nonceAt), context);
-        return decrypt(key, sealed.subarray(nonceAt, tagAt), head, sealed.subarray(tagAt));
+        return Buffer.concat([decipher.update(sealed.subarray(textAt)), decipher.final()]);
       } catch {
         throw new KeyBoxError(
           `${context} does not open with the key ${id}: it was sealed for something else, with another key of that id, or changed`,
@@ -122,9 +124,9 @@ export function sealingKeyOf(sealed: Uint8Array): string | undefined {
   return KEY_ID.test(id) ? id : undefined;
 }
 
-function headerOf(id: string): Buffer {
-  const name = Buffer.from(id, 'utf8');
-  return Buffer.concat([Buffer.from([VERSION, name.length]), name]);
+function derived(named: KeyObject, salt: Buffer): { key: Buffer; nonce: Buffer } {
+  const bytes = Buffer.from(hkdfSync('sha256', named, salt, INFO, KEY_BYTES + NONCE_BYTES));
+  return { key: bytes.subarray(0, KEY_BYTES), nonce: bytes.subarray(KEY_BYTES) };
 }
 
 function authenticated(header: Buffer, context: string): Buffer {

@@ -11,7 +11,7 @@ import { openConnections } from '../workers/connections.ts';
 import { OpenParts } from '../workers/context.ts';
 import { provideEndpoints } from '../workers/embedded.ts';
 import { openIntents } from '../workers/intent.ts';
-import { createKeyUse } from '../workers/key-use.ts';
+import { createKeyProblems } from '../workers/key-boxes.ts';
 import { createLogger } from '../workers/logger.ts';
 import { startTelemetry } from '../workers/telemetry.ts';
 import { installTemporalRuntime } from '../workers/temporal-worker.ts';
@@ -31,7 +31,7 @@ export async function openWork() {
     draining: new AbortController().signal,
     open: new OpenParts(log),
     renewable: [],
-    keyUse: createKeyUse(telemetry.meter, log),
+    keyProblems: createKeyProblems(telemetry.meter, log),
   };
   const connections = await openConnections(context, telemetry);
   await migrate(endpoints.postgresDsn);

@@ -24,7 +24,7 @@ import { checkUserService, diagnoseReader, intentRowChecks, intentStreamChecks }
 import { shell } from './invocation.ts';
 import { mobileChecks } from './mobile-push/check.ts';
 import { countOf, printFields, printHeading, printItems, printJson, report } from './output.ts';
-import { certificateChecks, processChecks, wireCheck } from './check-secrets.ts';
+import { certificateChecks, wireCheck } from './check-secrets.ts';
 import type { Session } from './session.ts';
 import { NotConfiguredError, openSession } from './session.ts';
 import { TRIAL_LIMIT_MS, routerChecks, routerTrial, subscriptionChecks } from './subscription/check.ts';
@@ -114,11 +114,7 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
       ...intentStreamChecks(resources, values),
     ],
     ...sentinelChecks(config),
-    [
-      ...postgresChecks(db, () => reach('postgres'), config),
-      ...intentRowChecks(resources),
-      ...processChecks(db),
-    ],
+    [...postgresChecks(db, () => reach('postgres'), config), ...intentRowChecks(resources)],
     [
       ...temporalChecks(resources, () => reach('temporal'), needsOf(config)),
       ['stream reader', () => diagnoseReader(resources)],

@@ -70,9 +70,9 @@ const showStatus = (
 
 function printStatus({ payload, subscription }: KeyStatus): void {
   printHeading('Keys of payloads');
-  printItems(payload, ['key', 'use', 'open', 'unbound', 'retained', 'seals']);
+  printItems(payload, ['key', 'use', 'open', 'retained']);
   printHeading('Keys of subscriptions');
-  printItems(subscription, ['key', 'use', 'seals', 'values']);
+  printItems(subscription, ['key', 'use', 'values']);
 }
 
 interface RenewOptions extends GlobalOptions, Requested {

@@ -52,7 +52,7 @@ export interface OperatorServers extends Partial<Settings> {
   temporal?: ConnectionOptions;
   /** The keys of NOTIFICATION_PAYLOAD_KEYS. Without them what the service has encrypted cannot be shown. */
   payloadKeys?: readonly KeyBoxKey[];
-  /** NOTIFICATION_PAYLOAD_PLAIN. Not given: as the database says; `accept` while it does not answer. */
+  /** NOTIFICATION_PAYLOAD_PLAIN; default `refuse`. */
   payloadPlain?: PlainPolicy;
   /** The keys of NOTIFICATION_SUBSCRIPTION_KEYS, asked for by the first operation that seals something for a token. */
   subscriptionKeys?: () => readonly KeyBoxKey[];
@@ -79,7 +79,7 @@ export function connectOperator(servers: OperatorServers): ConnectedOperator {
     ...servers.temporal,
   });
   const db = openDatabase(servers.postgresDsn);
-  const dataConverter = dataConverterWith(payloadKeys, policyOf(db, servers.payloadPlain));
+  const dataConverter = dataConverterWith(payloadKeys, servers.payloadPlain);
   const resources: OperatorResources = {
     temporal: new Client({ connection, namespace, ...(dataConverter ? { dataConverter } : {}) }),
     db,
@@ -113,22 +113,6 @@ export function openDatabase(connectionString: string, application_name = 'galax
   // Without a listener, an idle connection that breaks would end the process.
   db.on('error', () => undefined);
   return db;
-}
-
-/** Also while PostgreSQL is away, operators steer: services take what is sealed so, whatever their policy is. */
-function policyOf(db: pg.Pool, given: PlainPolicy | undefined): () => Promise<PlainPolicy> {
-  let known = given;
-  return async () => {
-    if (known) return known;
-    try {
-      const { rows } = await db.query<{ may_hold_plain: boolean }>(
-        'SELECT may_hold_plain FROM notification.installation',
-      );
-      return (known = rows[0]?.may_hold_plain === false ? 'refuse' : 'accept');
-    } catch {
-      return 'accept';
-    }
-  };
 }
 
 /** A client that is connected by its first use; a server that does not answer fails a command after 5 s. */

@@ -32,15 +32,8 @@ export interface PayloadKeyView {
   use: KeyUse;
   /** Workflows that run, and whose history needs the key. */
   open: number;
-  /** Those of them with a payload that would open in any other workflow as well. */
-  unbound: number;
   /** Workflows that have ended and are kept; absent when they were not asked for. */
   retained?: number;
-  /**
-   * Payloads sealed with it so far, without payloads that have their own keys. Processes report the count every
-   * half minute.
-   */
-  seals: number;
 }
 
 export interface SubscriptionKeyView {
@@ -48,8 +41,6 @@ export interface SubscriptionKeyView {
   use: KeyUse;
   /** Values by table and column. */
   values: Record<string, number>;
-  /** Values sealed with it so far, as far as processes have said. */
-  seals: number;
 }
 
 export interface KeyStatus {
@@ -90,26 +81,22 @@ export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
     async status(configured: ConfiguredKeys, options: KeyStatusOptions = {}): Promise<KeyStatus> {
       const { withRetained = false, onRead, signal } = options;
       let read = 0;
-      const count = async (query: string): Promise<{ all: Counts; unbound: Counts }> => {
-        const counts = { all: new Map<string, number>(), unbound: new Map<string, number>() };
+      const count = async (query: string): Promise<Counts> => {
+        const counts: Counts = new Map();
         const histories = temporal.workflow.list({ query }).intoHistories({ concurrency: PARALLEL });
         for await (const { history } of histories) {
           if (signal?.aborted) break;
-          const found = sealingKeysIn(history);
-          for (const key of found.keys) addTo(counts.all, key);
-          for (const key of found.unbound) addTo(counts.unbound, key);
+          for (const key of sealingKeysIn(history)) addTo(counts, key);
           onRead?.((read += 1));
         }
         return counts;
       };
       const open = await count(`ExecutionStatus = 'Running'`);
       const retained = withRetained ? await count(`ExecutionStatus != 'Running'`) : undefined;
-      const found = [...open.all.keys(), ...(retained?.all.keys() ?? [])];
-      const keys = await viewsOf(db, 'payload', configured.payload, found);
-      const payload = keys.map(({ key, use, seals }): PayloadKeyView => ({
-        ...{ key, use, open: open.all.get(key) ?? 0, unbound: open.unbound.get(key) ?? 0 },
-        ...(retained ? { retained: retained.all.get(key) ?? 0 } : {}),
-        seals,
+      const keys = viewsOf(configured.payload, [...open.keys(), ...(retained?.keys() ?? [])]);
+      const payload = keys.map((view): PayloadKeyView => ({
+        ...{ ...view, open: open.get(view.key) ?? 0 },
+        ...(retained ? { retained: retained.get(view.key) ?? 0 } : {}),
       }));
       return { payload, subscription: await subscriptionStatus(db, configured.subscription) };
     },
@@ -193,20 +180,13 @@ const useOf = (key: string, configured: readonly KeyBoxKey[]): KeyUse => {
   return key === PLAIN || configured.some(({ id }) => id === key) ? 'opens' : 'missing';
 };
 
-/** Keys with their use, and with what they have sealed so far: configured ones first, in their order. */
-async function viewsOf(
-  db: Pool,
-  purpose: 'payload' | 'subscription',
+/** Keys with their use: configured ones first, in their order. */
+function viewsOf(
   configured: readonly KeyBoxKey[],
   found: readonly string[],
-): Promise<Pick<PayloadKeyView, 'key' | 'use' | 'seals'>[]> {
-  const { rows } = await db.query<{ key: string; seals: number }>(
-    'SELECT key_id AS key, seals::float8 AS seals FROM notification.key_seals WHERE purpose = $1',
-    [purpose],
-  );
-  const sealsOf = new Map(rows.map(({ key, seals }) => [key, seals]));
+): Pick<PayloadKeyView, 'key' | 'use'>[] {
   const keys = new Set([...configured.map(({ id }) => id), ...found.toSorted()]);
-  return Array.from(keys, (key) => ({ key, use: useOf(key, configured), seals: sealsOf.get(key) ?? 0 }));
+  return Array.from(keys, (key) => ({ key, use: useOf(key, configured) }));
 }
 
 async function subscriptionStatus(
@@ -226,8 +206,10 @@ async function subscriptionStatus(
       byKey.set(key, values);
     }
   }
-  const keys = await viewsOf(db, 'subscription', configured, [...byKey.keys()]);
-  return keys.map((view) => ({ ...view, values: Object.fromEntries(byKey.get(view.key) ?? []) }));
+  return viewsOf(configured, [...byKey.keys()]).map((view) => ({
+    ...view,
+    values: Object.fromEntries(byKey.get(view.key) ?? []),
+  }));
 }
 
 /** Row by row under its lock: a service writes the same rows. One that changed meanwhile is sealed with the new key. */

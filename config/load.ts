@@ -131,8 +131,8 @@ export function loadPartialConfig(env: Environment, readFile: ReadFile = readFro
   return { ...readConfig(production ? { ...env, NODE_ENV: '' } : env, {}, readFile), production };
 }
 
-/** Connections that the codec server has; the last one only to count what it seals. */
-const CODEC_WIRES = ['Node', 'codec server', 'keys of payloads', 'OTLP collector', 'PostgreSQL'];
+/** Connections that the codec server has. */
+const CODEC_WIRES = ['Node', 'codec server', 'keys of payloads', 'OTLP collector'];
 
 /**
  * The configuration of the codec server: variables of servers that it does not connect to may be missing.
@@ -141,15 +141,10 @@ const CODEC_WIRES = ['Node', 'codec server', 'keys of payloads', 'OTLP collector
  */
 export function loadCodecConfig(env: Environment = process.env, readFile: ReadFile = readFromDisk): Config {
   const config = loadPartialConfig(env, readFile);
-  const { NOTIFICATION_CODEC_HTTP_ADDR: address, NOTIFICATION_CODEC_ENCODE: encodes } = config.values;
-  const hasDsn = config.values.NOTIFICATION_POSTGRES_PRIMARY_DSN !== undefined;
-  const wires = config.wires.filter(({ name }) => CODEC_WIRES.slice(0, encodes ? 5 : 4).includes(name));
+  const wires = config.wires.filter(({ name }) => CODEC_WIRES.includes(name));
   const problems = config.production ? wireProblems(wires) : [];
-  if (address === undefined) problems.push('NOTIFICATION_CODEC_HTTP_ADDR is required by the codec server');
-  if (encodes && !hasDsn)
-    problems.push(
-      'NOTIFICATION_POSTGRES_PRIMARY_DSN is required by NOTIFICATION_CODEC_ENCODE: it counts seals',
-    );
+  if (config.values.NOTIFICATION_CODEC_HTTP_ADDR === undefined)
+    problems.push('NOTIFICATION_CODEC_HTTP_ADDR is required by the codec server');
   if (problems.length > 0) throw new ConfigError(problems);
   return { ...config, roles: [], wires, reread: (readAgain) => loadCodecConfig(env, readAgain) };
 }

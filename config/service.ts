@@ -127,8 +127,9 @@ export const SERVICE_VARIABLES = {
     .meta({ secret: true }),
   NOTIFICATION_PAYLOAD_PLAIN: z
     .enum(PLAIN_POLICIES)
+    .prefault('refuse')
     .describe(
-      'Whether payloads in plain are taken although there are keys: refuse or accept. Not set: refuse, unless the database says that there may be some.',
+      'refuse; or accept: payloads in plain are taken although there are keys, while an installation that has worked without them changes.',
     ),
   NOTIFICATION_CODEC_HTTP_ADDR: hostAndPort.describe(
     'Address of the codec server, a separate process, which decrypts for the Web UI.',
@@ -143,11 +144,6 @@ export const SERVICE_VARIABLES = {
     .min(1)
     .prefault('permissions')
     .describe('The claim of those access tokens that lists what may be read, as namespace:role.'),
-  NOTIFICATION_CODEC_ENCODE: flag
-    .prefault('false')
-    .describe(
-      'Whether the codec server also encrypts, for programs that start workflows; it counts seals in PostgreSQL.',
-    ),
   NOTIFICATION_CODEC_TOKEN: z
     .string()
     .min(16, 'must have 16 characters or more')

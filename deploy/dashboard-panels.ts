@@ -555,12 +555,6 @@ const secrets: Dashboard = {
       unit: 'ms',
       queries: [['max by (table) (notification_retention_overdue_ms_milliseconds)', legend('table')]],
     },
-    {
-      title: 'Seals of the key in use',
-      about: 'By all processes, ever. A key is good for 2^32.',
-      queries: [['max by (purpose, key) (notification_keys_seals)', legend('purpose', 'key')]],
-    },
-    rates('Sealing', 'Payloads and values, by key.', 'notification_keys_sealed_total', ['purpose', 'key']),
     rates(
       'Keys that are missing',
       'What could not be opened, because its key is not configured. Fine at none.',

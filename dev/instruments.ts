@@ -11,9 +11,9 @@ import { createSubscriptionMetrics, observeSubscriptions } from '../activities/s
 import { createSymbolConfigMetrics, observeSymbolTargets } from '../activities/symbol-config/metrics.ts';
 import { GALAXY } from '../api/intent/galaxy.ts';
 import { observeOutbox } from '../client/intent/outbox-relay.ts';
-import { observeFiles, observeKeySeals } from '../workers/process-report.ts';
-import { createKeyUse } from '../workers/key-use.ts';
+import { createKeyProblems } from '../workers/key-boxes.ts';
 import { probeCounter } from '../workers/probes.ts';
+import { observeFiles } from '../workers/renewal.ts';
 
 export interface Instrument {
   name: string;
@@ -43,8 +43,7 @@ export function instruments(): Instrument[] {
   observeAccountCallbacks(meter, {} as never);
   createSubscriptionMetrics(meter);
   probeCounter(meter);
-  createKeyUse(meter, {} as never);
-  observeKeySeals(meter, {} as never);
+  createKeyProblems(meter, {} as never);
   observeFiles(meter, {} as never);
   observeGauges(meter, { tellsOutcomes: true } as never);
   observeMobileJobs(meter, {} as never);

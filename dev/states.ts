@@ -44,10 +44,7 @@ operation_items | target of an operation | with its operation | operations show 
 operation_items.was_ordered | null: open; else whether it changed anything | with its operation | operations show | U2
 
 ## Every kind
-key_seals | number of seals of a key | counter | - | security-17
 installation | facts about the installation | one row | - | I51
-installation.may_hold_plain | histories may hold unencrypted payloads | stays true once a process ran without keys | keys status | I51
-process_findings | rejected file or missing key | expires unless a process repeats it | doctor | security-19 I51
 forgotten_users | request to forget a user | final; no ended_at: it was interrupted | users forget | I79
 operator_actions | change that an operator requested | final | - | U7 security-14
 operator_actions.is_void | the change was refused or had no effect | final | - | U7 security-14

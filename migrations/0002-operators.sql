@@ -46,36 +46,13 @@ CREATE TABLE notification.outbound_streams (
     CONSTRAINT outbound_streams_suspect CHECK ((suspect_since IS NULL) = (suspect_reason IS NULL))
 );
 
--- How often each key of encryption has sealed something, as far as processes could say: AES-GCM with random nonces has a
--- limit for one key. Each process adds what it did every half minute.
-CREATE TABLE notification.key_seals (
-    purpose        text        NOT NULL CHECK (purpose IN ('payload', 'subscription')),
-    key_id         text        NOT NULL,
-    seals          bigint      NOT NULL,
-    last_sealed_at timestamptz NOT NULL,
-    PRIMARY KEY (purpose, key_id)
-);
-
--- Latest problems of processes that an operator must fix, for `doctor`: files that could not be taken into use, and keys that
--- are not configured.
-CREATE TABLE notification.process_findings (
-    kind          text        NOT NULL CHECK (kind IN ('file_refused', 'key_missing')),
-    name          text        NOT NULL,
-    detail        text        NOT NULL,
-    first_seen_at timestamptz NOT NULL,
-    last_seen_at  timestamptz NOT NULL,
-    PRIMARY KEY (kind, name)
-);
-
--- What is known of this installation as a whole: one row. While histories may hold payloads in plain, such payloads are
--- accepted, unless NOTIFICATION_PAYLOAD_PLAIN says otherwise. A process that starts without keys of payloads makes it true.
+-- What is known of this installation as a whole: one row.
 CREATE TABLE notification.installation (
-    is_only_row    boolean PRIMARY KEY DEFAULT true CHECK (is_only_row),
-    may_hold_plain boolean NOT NULL,
+    is_only_row boolean PRIMARY KEY DEFAULT true CHECK (is_only_row),
     -- Kinds of events that producers are told of their intents; none: nothing is told.
-    outcomes       text[]  NOT NULL DEFAULT '{}'
+    outcomes    text[]  NOT NULL DEFAULT '{}'
 );
-INSERT INTO notification.installation (may_hold_plain) VALUES (false);
+INSERT INTO notification.installation DEFAULT VALUES;
 
 -- What operators pause and resume: a channel or a producer publishes nothing while it is paused, a shard of account callbacks
 -- delivers nothing. A row says what was asked for last; what was never paused has none. Who asked before is in operator_actions.

@@ -13,7 +13,6 @@ const CLOCK_TOLERANCE_S = 30;
 /** A permission for this namespace is one for all of them, as Temporal itself has it. */
 const ALL_NAMESPACES = 'temporal-system';
 const READING_ROLES = ['read', 'write', 'worker', 'admin'];
-const WRITING_ROLES = ['write', 'admin'];
 
 export interface TokenIssuer {
   /** Where its public keys are. */
@@ -32,7 +31,6 @@ export interface Caller {
   /** Whether there is a namespace that the caller may read. */
   readsAny: boolean;
   mayRead(namespace: string): boolean;
-  mayWrite(namespace: string): boolean;
 }
 
 /** The keys of the issuer are out of reach, so the identity of the caller cannot be checked. */
@@ -60,7 +58,7 @@ export function callerCheck({
     if (credentials === undefined) return undefined;
     const shared = sharedToken();
     if (shared !== undefined && isSame(credentials.secret, shared)) {
-      return { who: 'shared token', readsAny: true, mayRead: () => true, mayWrite: () => true };
+      return { who: 'shared token', readsAny: true, mayRead: () => true };
     }
     return credentials.isBearer ? verify?.(credentials.secret) : undefined;
   };
@@ -83,10 +81,12 @@ function tokenCheck({ jwksUrl, issuer, audience, permissionsClaim }: TokenIssuer
       throw new IssuerUnavailableError('the keys of the issuer cannot be read', { cause: error });
     }
     const permissions = permissionsIn(claims[permissionsClaim]);
-    const mayAs = (roles: readonly string[]) => (namespace: string) =>
-      [namespace, ALL_NAMESPACES].some((of) => roles.some((role) => permissions.has(`${of}:${role}`)));
+    const mayRead = (namespace: string) =>
+      [namespace, ALL_NAMESPACES].some((of) =>
+        READING_ROLES.some((role) => permissions.has(`${of}:${role}`)),
+      );
     const readsAny = [...permissions].some((permission) => READING_ROLES.includes(roleOf(permission)));
-    return { who: claims.sub!, readsAny, mayRead: mayAs(READING_ROLES), mayWrite: mayAs(WRITING_ROLES) };
+    return { who: claims.sub!, readsAny, mayRead };
   };
 }
 

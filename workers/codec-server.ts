@@ -1,13 +1,12 @@
 /**
  * The codec server: decrypts payloads for the Temporal Web UI and the `temporal` program, which know nothing of the
- * keys (Temporal's "codec server" protocol: `POST /decode` and `/encode` with `{"payloads": [...]}`).
+ * keys (Temporal's "codec server" protocol: `POST /decode` with `{"payloads": [...]}`). It does not encode: the protocol does
+ * not say which workflow a payload is for.
  *
  * Who asks is known by the access token of the Web UI (codec-access.ts), which says for which namespaces he may; each answer
- * leaves a line in the log: who, of which workflows, never what. Only the Web UI's origin may ask from a browser. Encoding
- * is off unless it is asked for: what it seals is bound to no workflow.
+ * leaves a line in the log: who, of which workflows, never what. Only the Web UI's origin may ask from a browser.
  *
- * It is a separate process, `node workers/main.ts codec-server`: no request can stop a worker. It connects to PostgreSQL only if
- * it also seals, because seals are counted there.
+ * It is a separate process, `node workers/main.ts codec-server`: no request can stop a worker.
  */
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -24,11 +23,9 @@ import type { AccessOptions, Caller } from './codec-access.ts';
 import { IssuerUnavailableError, callerCheck } from './codec-access.ts';
 import type { ProcessContext } from './context.ts';
 import { OpenParts, sayWhatIsOpen } from './context.ts';
-import { openPayloadCodec } from './key-boxes.ts';
-import { createKeyUse } from './key-use.ts';
-import { connectPostgres } from './postgres.ts';
+import { createKeyProblems, openPayloadCodec } from './key-boxes.ts';
 import { openProbes } from './probes.ts';
-import { watchFiles } from './process-report.ts';
+import { watchFiles } from './renewal.ts';
 import { startTelemetry } from './telemetry.ts';
 
 /** A page of a history, with room to spare. Many small payloads cost more memory than their bytes. */
@@ -53,8 +50,6 @@ interface CodecServerOptions extends AccessOptions {
   /** Of the service; payloads that name no namespace are of it. */
   namespace: string;
   codec: PayloadCodec;
-  /** Whether it also seals. */
-  encodes: boolean;
   log: Logger;
   /** Time for a head, for a request, and for a pause in an answer. */
   requestLimitMs?: number;
@@ -77,14 +72,11 @@ export async function startCodecProcess(config: Config, log: Logger) {
     const { meter } = telemetry;
     open.add('telemetry', () => telemetry.shutdown());
     sayWhatIsOpen(config, log);
-    const context = { config, log, meter, open, renewable: [], keyUse: createKeyUse(meter, log) };
+    const context = { config, log, meter, open, renewable: [], keyProblems: createKeyProblems(meter, log) };
     const probes = await openProbes(context);
     const server = await startCodecServer(optionsOf(context));
     open.add('codec server', () => server.stop());
-    const { NOTIFICATION_CODEC_ENCODE: encodes, NOTIFICATION_POSTGRES_PRIMARY_DSN: dsn } = config.values;
-    // What the process seals is counted there.
-    const db = encodes ? await connectPostgres({ ...context, endpoints: { postgresDsn: dsn! } }) : undefined;
-    watchFiles(context, db);
+    watchFiles(context);
     probes.setReady(true);
     log.info({ port: server.port, probes: probes.url }, 'codec server ready');
     return { port: server.port, probesUrl: probes.url, stop };
@@ -126,9 +118,8 @@ function optionsOf(context: Omit<ProcessContext, 'endpoints' | 'draining'>): Cod
             permissionsClaim: values.NOTIFICATION_CODEC_PERMISSIONS_CLAIM,
           },
     namespace: temporalConnection(config, undefined).namespace,
-    encodes: values.NOTIFICATION_CODEC_ENCODE,
     allowedOrigin: ui === undefined ? undefined : new URL(ui).origin,
-    codec: openPayloadCodec(context, () => 'refuse'),
+    codec: openPayloadCodec(context, 'refuse'),
     log,
   };
 }
@@ -197,7 +188,7 @@ const pathOf = (url: string): string => url.split('?')[0]!;
 /** For the log, which quotes nothing that strangers send. */
 function knownPathOf({ url = '' }: IncomingMessage): string {
   const path = pathOf(url);
-  return ['/', '/encode', '/decode'].includes(path) ? path : 'other';
+  return ['/', '/decode'].includes(path) ? path : 'other';
 }
 
 async function answer(
@@ -205,7 +196,7 @@ async function answer(
   response: ServerResponse,
   options: CodecServerOptions & { callerOf: ReturnType<typeof callerCheck>; bodies: Set<IncomingMessage> },
 ): Promise<void> {
-  const { allowedOrigin, bodies, callerOf, encodes } = options;
+  const { allowedOrigin, bodies, callerOf } = options;
   response.setHeader('cache-control', 'no-store');
   const { origin } = request.headers;
   if (origin !== undefined) {
@@ -229,24 +220,18 @@ async function answer(
   if (pathname === '/' && request.method === 'GET') {
     return send(response, 200, { message: 'The Web UI can decode now; this page need not stay open.' });
   }
-  const work = { '/encode': encoded, '/decode': decoded }[pathname];
-  if (!work || (pathname === '/encode' && !encodes)) {
-    throw new Refusal(404, encodes ? 'there are /encode and /decode' : 'there is /decode');
-  }
+  if (pathname !== '/decode') throw new Refusal(404, 'there is /decode');
   if (request.method !== 'POST') throw new Refusal(405, 'POST is expected');
-
   // Everyone who signs in to the Web UI has a token and can send a body, so the permission is checked before the body is read.
-  const isEncoding = pathname === '/encode';
-  if (isEncoding ? !caller.mayWrite(options.namespace) : !caller.readsAny)
-    throw forbidden(caller, `the token does not allow to ${isEncoding ? 'write' : 'read'} in any namespace`);
+  if (!caller.readsAny) throw forbidden(caller, 'the token does not allow to read in any namespace');
 
   if (bodies.size >= MAX_BODIES) throw new Refusal(503, 'busy: ask again in some seconds');
   bodies.add(request);
   const given = request.headers['x-namespace'];
   const asked = typeof given === 'string' ? given : undefined;
-  const worked = await work(await payloadsOf(request), { caller, asked }, options);
+  const payloads = await decoded(await payloadsOf(request), { caller, asked }, options);
   send(response, 200, {
-    payloads: worked.map(({ metadata, data }) => ({
+    payloads: payloads.map(({ metadata, data }) => ({
       metadata: Object.fromEntries(
         Object.entries(metadata ?? {}).map(([name, value]) => [name, Buffer.from(value).toString('base64')]),
       ),
@@ -268,7 +253,7 @@ async function decoded(
   { codec, namespace, log }: CodecServerOptions,
 ): Promise<Payload[]> {
   const heads = payloads.map((payload) => payloadHeadOf(payload));
-  const namespaces = new Set(heads.flatMap((head) => (head ? [head.owner?.namespace ?? namespace] : [])));
+  const namespaces = new Set(heads.flatMap((head) => (head ? [head.owner.namespace || namespace] : [])));
   for (const one of namespaces) {
     if (asked !== undefined && asked !== one) throw forbidden(caller, 'payloads of another namespace');
     if (!caller.mayRead(one)) throw forbidden(caller, 'the token does not allow this namespace');
@@ -278,7 +263,7 @@ async function decoded(
     if (isSealed(payload)) opened.push(...(await codec.decode([payload]).catch(refuseWithReason)));
     else opened.push(payload);
   }
-  const workflowIds = [...new Set(heads.flatMap((head) => head?.owner?.workflowId ?? []))];
+  const workflowIds = [...new Set(heads.flatMap((head) => head?.owner.workflowId || []))];
   if (namespaces.size > 0) {
     log.info(
       {
@@ -290,17 +275,6 @@ async function decoded(
     );
   }
   return opened;
-}
-
-async function encoded(
-  payloads: Payload[],
-  { caller, asked }: Asking,
-  { codec, namespace, log }: CodecServerOptions,
-): Promise<Payload[]> {
-  if ((asked ?? namespace) !== namespace) throw forbidden(caller, 'payloads are sealed for one namespace');
-  const sealed = await codec.encode(payloads).catch(refuseWithReason);
-  log.info({ who: caller.who, namespaces: [namespace], payloads: sealed.length }, 'payloads encoded');
-  return sealed;
 }
 
 const forbidden = (caller: Caller, message: string): Refusal => new Refusal(403, message, caller.who);

@@ -3,12 +3,13 @@
  * failure says which dependency, where it was looked for, and why it did not answer.
  */
 import { Client } from '@temporalio/client';
+import type { DataConverter } from '@temporalio/common';
 import type pg from 'pg';
+import { given } from '../api/given.ts';
 import { allOf } from '../api/within.ts';
 import type { ProcessContext } from './context.ts';
 import { DependencyError } from './context.ts';
-import type { PayloadEncryption } from './key-boxes.ts';
-import { openPayloadEncryption } from './key-boxes.ts';
+import { openDataConverter } from './key-boxes.ts';
 import { connectPostgres } from './postgres.ts';
 import type { RedisConnections } from './redis.ts';
 import { connectRedis } from './redis.ts';
@@ -16,10 +17,11 @@ import type { Telemetry } from './telemetry.ts';
 import type { TemporalAccess } from './temporal-connection.ts';
 import { connectTemporal } from './temporal-connection.ts';
 
-/** Without what is about encryption when nothing is encrypted. */
-export interface Connections extends RedisConnections, TemporalAccess, Partial<PayloadEncryption> {
+export interface Connections extends RedisConnections, TemporalAccess {
   db: pg.Pool;
   client: Client;
+  /** Absent when nothing is encrypted. */
+  dataConverter?: DataConverter;
 }
 
 /** @throws DependencyError when one of the servers does not answer; all that do not are named. */
@@ -31,12 +33,12 @@ export async function openConnections(
     [connectRedis(context), connectPostgres(context), connectTemporal(context)],
     DependencyError,
   );
-  const encryption = openPayloadEncryption(context, db);
+  const encryption = given({ dataConverter: openDataConverter(context) });
   const client = new Client({
     connection: temporal.temporal,
     namespace: temporal.namespace,
     interceptors: { workflow: clientInterceptors },
-    ...(encryption ? { dataConverter: encryption.dataConverter } : {}),
+    ...encryption,
   });
   return { ...redis, ...temporal, db, client, ...encryption };
 }

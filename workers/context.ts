@@ -9,7 +9,7 @@ import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config/push.ts'
 import type { Config } from '../config/load.ts';
 import type { RedisPlace } from '../config/values.ts';
 import { openWires } from '../config/wire.ts';
-import type { KeyUse } from './key-use.ts';
+import type { KeyProblems } from './key-boxes.ts';
 
 /** What must be known about the outside, from the configuration or from the embedded servers. */
 export interface Endpoints {
@@ -94,7 +94,7 @@ export interface ProcessContext {
   open: OpenParts;
   /** Takes what uses values that may be renewed while the process runs. */
   renewable: RenewablePart[];
-  keyUse: KeyUse;
+  keyProblems: KeyProblems;
 }
 
 /** Outside production everything is on one machine. */

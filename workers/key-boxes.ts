@@ -1,50 +1,71 @@
-/** Keys of encryption in this process: they are renewed, and it is known what they seal and what they do not open. */
+/** Keys of encryption in this process: they are renewed, and what they do not open is reported by the name of its key. */
 import type { DataConverter, PayloadCodec } from '@temporalio/common';
-import type pg from 'pg';
-import { query } from '../activities/postgres.ts';
-import type { KeyBox, KeyBoxKey } from '../api/key-box.ts';
+import type { Meter } from '@opentelemetry/api';
+import type { Logger } from 'pino';
+import { countersOf } from '../activities/counters.ts';
+import type { KeyBox } from '../api/key-box.ts';
 import { KeyBoxError, UnknownKeyError, createKeyBox } from '../api/key-box.ts';
-import type { AskPolicy, PlainPolicy } from '../api/payload-codec.ts';
-import {
-  PLAIN,
-  PlainPayloadError,
-  createPayloadCodec,
-  dataConverterOf,
-  payloadHeadOf,
-} from '../api/payload-codec.ts';
+import type { PlainPolicy } from '../api/payload-codec.ts';
+import { PLAIN, PlainPayloadError, createPayloadCodec, dataConverterOf } from '../api/payload-codec.ts';
 import type { Config } from '../config/load.ts';
 import { sealingKeysOf } from '../config/subscription.ts';
 import type { ProcessContext } from './context.ts';
-import type { KeyUse } from './key-use.ts';
 import { Replaceable } from './replaceable.ts';
 
-export interface PayloadEncryption {
-  dataConverter: DataConverter;
-  /** Answers once the schema is there, and remembers it. */
-  payloadPolicy: () => Promise<PlainPolicy>;
-}
+type KeyPurpose = 'payload' | 'subscription';
+type KeyContext = Pick<ProcessContext, 'config' | 'renewable' | 'keyProblems'>;
 
 /** @returns undefined without keys: then everything in Temporal is in plain, until a restart with keys. */
-export function openPayloadEncryption(context: ProcessContext, db: pg.Pool): PayloadEncryption | undefined {
-  const { NOTIFICATION_PAYLOAD_KEYS: keys, NOTIFICATION_PAYLOAD_PLAIN: configured } = context.config.values;
+export function openDataConverter(context: ProcessContext): DataConverter | undefined {
+  const { NOTIFICATION_PAYLOAD_KEYS: keys, NOTIFICATION_PAYLOAD_PLAIN: policy } = context.config.values;
   if (keys.length === 0) return undefined;
-  const payloadPolicy = once(async () => configured ?? policyOf(db));
-  return { dataConverter: dataConverterOf(openPayloadCodec(context, payloadPolicy)), payloadPolicy };
+  if (policy === 'accept') {
+    context.log.warn('payloads in plain are taken: docs/deploy/encryption.md says how that ends');
+  }
+  return dataConverterOf(openPayloadCodec(context, policy));
 }
 
 /** Encrypts with the keys that are configured, and with new ones when their file changes. */
-export function openPayloadCodec(
-  context: Pick<ProcessContext, 'config' | 'renewable' | 'keyUse'>,
-  askPolicy: AskPolicy,
-): PayloadCodec {
-  return renewed(context, 'encryption of payloads', 'NOTIFICATION_PAYLOAD_KEYS', ({ values }) =>
-    observedCodec(values.NOTIFICATION_PAYLOAD_KEYS, askPolicy, context.keyUse),
-  );
+export function openPayloadCodec(context: KeyContext, policy: PlainPolicy): PayloadCodec {
+  const { keyProblems } = context;
+  return renewed(context, 'encryption of payloads', 'NOTIFICATION_PAYLOAD_KEYS', ({ values }) => {
+    const codec = createPayloadCodec(values.NOTIFICATION_PAYLOAD_KEYS, policy);
+    return {
+      encode: (payloads, where) => codec.encode(payloads, where),
+
+      async decode(payloads, where) {
+        try {
+          return await codec.decode(payloads, where);
+        } catch (error) {
+          if (error instanceof KeyBoxError) keyProblems.report('payload', error, where?.workflowId);
+          throw error;
+        }
+      },
+    };
+  });
 }
+
+/** Of secrets in rows. */
+export const openKeyBox = (context: KeyContext): KeyBox =>
+  renewed(context, 'encryption of subscriptions', 'NOTIFICATION_SUBSCRIPTION_KEYS', (config) => {
+    const box = createKeyBox(sealingKeysOf(config));
+    return {
+      seal: (plain, place) => box.seal(plain, place),
+
+      open(sealed, place) {
+        try {
+          return box.open(sealed, place);
+        } catch (error) {
+          if (error instanceof UnknownKeyError) context.keyProblems.report('subscription', error, place);
+          throw error;
+        }
+      },
+    };
+  });
 
 /** @returns what is made of the configuration of now, whenever the file of its keys has changed. */
 function renewed<T extends object>(
-  { config, renewable }: Pick<ProcessContext, 'config' | 'renewable'>,
+  { config, renewable }: KeyContext,
   what: string,
   variable: string,
   make: (config: Config) => T,
@@ -54,95 +75,58 @@ function renewed<T extends object>(
   return held.facade;
 }
 
-/**
- * Notes or asks whether payloads may be in plain. What a process without keys writes stays in plain, also when there are
- * keys later: that is known from then on.
- */
-export async function settlePayloadPolicy(
-  { log }: ProcessContext,
-  { db, payloadPolicy }: { db: pg.Pool } & Partial<PayloadEncryption>,
-): Promise<void> {
-  if (!payloadPolicy) await query(db, NOTE_PLAIN_PAYLOADS, []);
-  else if ((await payloadPolicy()) === 'accept') {
-    log.warn('payloads in plain are taken: docs/deploy/encryption.md says how that ends');
-  }
-}
+export type KeyProblems = ReturnType<typeof createKeyProblems>;
 
-async function policyOf(db: pg.Pool): Promise<PlainPolicy> {
-  const rows = await query<{ may_hold_plain: boolean }>(db, READ_PLAIN_PAYLOADS, []);
-  return rows[0]?.may_hold_plain === false ? 'refuse' : 'accept';
-}
+/** The same key is said again after this. */
+const SAY_AGAIN_MS = 10 * 60_000;
+const REFUSAL_SAID_EVERY_MS = 10_000;
+/** Ids of missing keys come from outside; beyond this many they are counted together. */
+const MOST_MISSING = 20;
+const OTHERS = 'others';
 
-const NOTE_PLAIN_PAYLOADS = {
-  name: 'note_plain_payloads',
-  text: 'UPDATE notification.installation SET may_hold_plain = true WHERE NOT may_hold_plain',
-};
-
-const READ_PLAIN_PAYLOADS = {
-  name: 'read_plain_payloads',
-  text: 'SELECT may_hold_plain FROM notification.installation',
-};
-
-/** Of secrets in rows. */
-export const openKeyBox = (context: ProcessContext): KeyBox =>
-  renewed(context, 'encryption of subscriptions', 'NOTIFICATION_SUBSCRIPTION_KEYS', (config) =>
-    observedKeyBox(sealingKeysOf(config), context.keyUse),
+/** Counts and logs what a process cannot open: the work that it belongs to waits for the key. */
+export function createKeyProblems(meter: Meter, log: Logger) {
+  const countMissed = countersOf(meter).counter<{ purpose: KeyPurpose; key: string }>(
+    'notification.keys.missing',
+    'Values and payloads that were not opened, because their key is not configured',
   );
+  const saidAt = new Map<string, number>();
 
-/** @throws KeyBoxError when a key is unusable. */
-function observedCodec(keys: readonly KeyBoxKey[], askPolicy: AskPolicy, keyUse: KeyUse): PayloadCodec {
-  const codec = createPayloadCodec(keys, askPolicy);
+  /** @returns whether `what` was not said for so long; it is said now. */
+  function isDue(what: string, everyMs: number): boolean {
+    const now = performance.now();
+    if (now - (saidAt.get(what) ?? Number.NEGATIVE_INFINITY) < everyMs) return false;
+    saidAt.set(what, now);
+    return true;
+  }
+
   return {
-    async encode(payloads, context) {
-      const sealed = await codec.encode(payloads, context);
-      // A bound payload has its own key.
-      const worn = sealed.filter((payload) => !payloadHeadOf(payload)?.owner).length;
-      if (worn > 0) keyUse.sealed('payload', keys[0]!.id, worn);
-      return sealed;
-    },
-
-    async decode(payloads, context) {
-      try {
-        return await codec.decode(payloads, context);
-      } catch (error) {
-        if (error instanceof UnknownKeyError) keyUse.missed('payload', error.keyId, context?.workflowId);
-        else if (error instanceof PlainPayloadError) keyUse.missed('payload', PLAIN, context?.workflowId);
-        else if (error instanceof KeyBoxError) keyUse.refused(error.message, context?.workflowId);
-        throw error;
+    /** @param of what was not opened: the id of a workflow, or a row and column. */
+    report(purpose: KeyPurpose, error: KeyBoxError, of: string | undefined): void {
+      const where = purpose === 'payload' ? { workflow_id: of } : { value: of };
+      const isPlain = error instanceof PlainPayloadError;
+      if (!isPlain && !(error instanceof UnknownKeyError)) {
+        if (isDue('refusal of a payload', REFUSAL_SAID_EVERY_MS))
+          log.error(
+            { ...where, reason: error.message },
+            'a payload was refused: its workflow does not go on with it',
+          );
+        return;
       }
+      const named = isPlain ? PLAIN : error.keyId;
+      const key = saidAt.has(named) || saidAt.size < MOST_MISSING ? named : OTHERS;
+      countMissed({ purpose, key });
+      if (!isDue(key, SAY_AGAIN_MS)) return;
+      if (isPlain)
+        log.error(
+          { purpose, ...where },
+          'a payload in plain was refused: its workflow does not go on, unless NOTIFICATION_PAYLOAD_PLAIN=accept',
+        );
+      else
+        log.error(
+          { purpose, key_id: key, ...where },
+          'sealed with a key that is not configured: work does not go on until the key is back',
+        );
     },
   };
-}
-
-/** @throws KeyBoxError when a key is unusable. */
-function observedKeyBox(keys: readonly KeyBoxKey[], keyUse: KeyUse): KeyBox {
-  const box = createKeyBox(keys);
-  return {
-    seal(plain, context) {
-      keyUse.sealed('subscription', keys[0]!.id, 1);
-      return box.seal(plain, context);
-    },
-
-    open(sealed, context) {
-      try {
-        return box.open(sealed, context);
-      } catch (error) {
-        if (error instanceof UnknownKeyError) keyUse.missed('subscription', error.keyId, context);
-        throw error;
-      }
-    },
-  };
-}
-
-/**
- * @param ask may fail; then the next caller asks again.
- * @returns what it answered first, to everybody.
- */
-function once<T>(ask: () => Promise<T>): () => Promise<T> {
-  let asked: Promise<T> | undefined;
-  return () =>
-    (asked ??= ask().catch((error: unknown) => {
-      asked = undefined;
-      throw error;
-    }));
 }

@@ -7,14 +7,17 @@
  * may change in any order.
  */
 import { isDeepStrictEqual } from 'node:util';
+import type { Attributes, Meter } from '@opentelemetry/api';
 import type { Logger } from 'pino';
+import type { GaugeRead } from '../activities/gauges.ts';
+import { observeReads } from '../activities/gauges.ts';
 import { reasonOf } from '../activities/reason.ts';
 import { watchEvery } from '../activities/watch.ts';
 import type { ConfigFile, ReadFile } from '../config/files.ts';
-import { readFromDisk } from '../config/files.ts';
+import { certificateExpiries, readFromDisk } from '../config/files.ts';
 import type { Config } from '../config/load.ts';
 import { ConfigError } from '../config/variables.ts';
-import type { RenewablePart } from './context.ts';
+import type { ProcessContext, RenewablePart } from './context.ts';
 
 /** A change that was not taken. */
 export interface RefusedChange {
@@ -114,3 +117,56 @@ function textOf({ path, variable }: ConfigFile): string | undefined {
     return undefined;
   }
 }
+
+/** Renews secrets and certificates of a process from here on. */
+export function watchFiles({
+  config,
+  log,
+  meter,
+  open,
+  renewable,
+}: Pick<ProcessContext, 'config' | 'log' | 'meter' | 'open' | 'renewable'>): void {
+  const renewal = startRenewal(config, renewable, { log });
+  open.add('gauges of files', observeFiles(meter, { log, renewal }));
+  open.add('renewal of secrets', renewal.stop);
+}
+
+/** @returns ends the observation. */
+export function observeFiles(
+  meter: Meter,
+  { log, renewal }: { log: Logger; renewal: Pick<Renewal, 'files' | 'refused'> },
+): () => void {
+  const expiry = 'Time until the first certificate of a variable expires; below zero when it has';
+  const refusals = 'Files of secrets and certificates that have changed and could not be taken into use';
+  return observeReads(meter, log, [
+    readOf('notification.certificate.expires_in', { description: expiry, unit: 's' }, async () =>
+      byVariable(certificateExpiries(renewal.files()), (files) =>
+        Math.min(...files.map(({ expiresAt }) => (expiresAt - Date.now()) / 1_000)),
+      ),
+    ),
+    readOf('notification.configuration.refused', { description: refusals }, async () =>
+      byVariable(renewal.refused(), ({ length }) => length),
+    ),
+  ]);
+}
+
+/** A read of one gauge, which names it in the log as well. */
+const readOf = (
+  gauge: string,
+  options: { description: string; unit?: string },
+  read: () => Promise<{ value: number; attributes: Attributes }[]>,
+): GaugeRead => ({
+  what: gauge,
+  gauges: { [gauge]: options },
+  read: async () => (await read()).map((measured) => ({ gauge, ...measured })),
+});
+
+/** One measurement for each variable, which may name several files. */
+const byVariable = <File extends { variable: string }>(
+  files: readonly File[],
+  valueOf: (files: File[]) => number,
+) =>
+  [...Map.groupBy(files, ({ variable }) => variable)].map(([variable, ofVariable]) => ({
+    value: valueOf(ofVariable),
+    attributes: { variable },
+  }));

@@ -19,13 +19,12 @@ import { openConnections } from './connections.ts';
 import type { Endpoints, ProcessContext } from './context.ts';
 import { DependencyError, OpenParts, sayWhatIsOpen } from './context.ts';
 import { openIntents } from './intent.ts';
-import { settlePayloadPolicy } from './key-boxes.ts';
-import { createKeyUse } from './key-use.ts';
+import { createKeyProblems } from './key-boxes.ts';
 import { openMobilePushes } from './mobile-push.ts';
 import type { Probes } from './probes.ts';
 import { openProbes } from './probes.ts';
-import { observeKeySeals, watchFiles } from './process-report.ts';
 import { startReconciler } from './reconciler.ts';
+import { watchFiles } from './renewal.ts';
 import type { OpenRole, Role, Stop } from './role.ts';
 import { openSubscriptions } from './subscription.ts';
 import { openSymbolConfig } from './symbol-config.ts';
@@ -85,7 +84,7 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
   const context: ProcessContext = {
     ...{ config, endpoints, log, meter, draining: draining.signal, open },
     renewable: [],
-    keyUse: createKeyUse(meter, log),
+    keyProblems: createKeyProblems(meter, log),
   };
 
   const [connections, ...roles] = await allOf<[Connections, ...Role[]]>(
@@ -96,7 +95,6 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
   const probes = await openProbes(context);
   const applied = await migrateOrCheck(endpoints.postgresDsn);
   if (applied.length > 0) log.info({ migrations: applied }, 'database schema migrated');
-  await settlePayloadPolicy(context, connections);
   await prepareNamespace(context, connections);
 
   const reconciled = new Map(roles.map((role) => [role, role.reconciled?.(connections) ?? []]));
@@ -117,8 +115,7 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
     }).stop,
     observeRetention(meter, { db, log, tables: roles.flatMap((role) => expiringOf(role, config)) }),
   );
-  open.add('gauges of keys', observeKeySeals(meter, { db, log }));
-  watchFiles(context, db);
+  watchFiles(context);
   probes.setReady(true);
   const { namespace } = connections;
   log.info({ probes: probes.url, namespace, roles: config.roles }, 'service ready');

@@ -314,29 +314,6 @@ describe('keys', () => {
     cleanUp: () => putKeys(next, old),
   });
 
-  drill({
-    alarm: 'KeyWornOut',
-    fault: 'a key has sealed for too long',
-    prepare: () => restart(env),
-    inject: async () => {
-      await eventually('seals', async () => {
-        const { rowCount } = await ground.slot.db.query(
-          `UPDATE notification.key_seals SET seals = 2 ^ 31 + 1
-            WHERE last_sealed_at = (SELECT max(last_sealed_at) FROM notification.key_seals)`,
-        );
-        return (rowCount ?? 0) > 0;
-      });
-    },
-    env: () => env,
-    deeds: [
-      {
-        words: 'put a new key first',
-        before: 'galaxy-notify keys renew',
-        act: () => putKeys(newest, next, old),
-      },
-    ],
-  });
-
   // Work that goes on by itself: a route is tried again every second, for as long as it takes.
   const retrying = {
     ...env,

@@ -9,8 +9,6 @@ const ROWS = 50_000;
 export const SMALL: Record<string, string> = {
   schema_migrations: 'one row for each migration',
   installation: 'one row',
-  key_seals: 'one row for each key',
-  process_findings: 'one row for each variable and key',
   inbound_streams: 'one',
   outbound_streams: 'three',
   symbols: 'those that are traded',

@@ -51,7 +51,6 @@ test.each([
   ['no key', { NOTIFICATION_PAYLOAD_KEYS: '' }, 'NOTIFICATION_PAYLOAD_KEYS is required'],
   ['a weak token', { NOTIFICATION_CODEC_TOKEN: 'a'.repeat(16) }, 'NOTIFICATION_CODEC_TOKEN can be guessed'],
   ['an address for all', { NOTIFICATION_CODEC_HTTP_ADDR: ':8091' }, 'must be on the loopback'],
-  ['nowhere to count seals', { NOTIFICATION_CODEC_ENCODE: 'true' }, 'NOTIFICATION_POSTGRES_PRIMARY_DSN'],
   ['another kind of production', { NODE_ENV: 'prod' }, 'NODE_ENV must be'],
 ])('security-2 with %s it does not start', (_, env: Record<string, string>, named) => {
   expect(() => loadCodecConfig({ ...ENV, ...env })).toThrow(named);

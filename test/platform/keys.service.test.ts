@@ -204,11 +204,10 @@ test('I51 security-20 values in rows are sealed again, and what no key opens is 
   const { keys } = operatorWith(configured.subscription);
   const before = await keys.status(configured);
   expect(before.subscription).toEqual([
-    { key: 'new', use: 'seals', seals: 0, values: {} },
+    { key: 'new', use: 'seals', values: {} },
     {
       key: 'old',
       use: 'opens',
-      seals: 0,
       values: {
         'ntf_tokens.device_token': 1,
         'ntf_tokens.auth_private_key': 1,
@@ -221,7 +220,6 @@ test('I51 security-20 values in rows are sealed again, and what no key opens is 
     {
       key: 'lost',
       use: 'missing',
-      seals: 0,
       values: {
         'rcv_queues.rcv_private_key': 1,
         'rcv_queues.ntf_private_key': 1,

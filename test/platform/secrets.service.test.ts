@@ -1,13 +1,9 @@
-/** Keys that are missing or worn, certificates that expire, and what processes and `doctor` say about them. */
+/** Keys that are missing, and secrets that change while the service runs. */
 import { randomBytes } from 'node:crypto';
 import type { KeyBoxKey } from '../../api/key-box.ts';
 import { sealingKeyOf } from '../../api/key-box.ts';
-import { loadCodecConfig } from '../../config/load.ts';
 import { freePort } from '../../dev/servers/ports.ts';
 import { startFcm } from '../../dev/stand-ins/mobile-push/fcm.ts';
-import { startCodecProcess } from '../../workers/codec-server.ts';
-import { createLogger } from '../../workers/logger.ts';
-import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, slotOfEachTest, takeSlot } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
@@ -36,7 +32,7 @@ describe('keys of payloads', () => {
       NOTIFICATION_PAYLOAD_PLAIN: 'accept',
     });
 
-  test('I62 security-2 a key that is missing is named with the workflow that needs it, by log and doctor', async () => {
+  test('I62 security-2 a key that is missing is named with the workflow that needs it, by the log', async () => {
     let service = await withKeys(OLD);
     const first = await publishTurn(slot.redis, 'first');
     await delivered(slot, first);
@@ -51,64 +47,9 @@ describe('keys of payloads', () => {
     await handleOf(line['workflow_id'] as string).describe();
     await service.stop();
     expect(slot.logs.filter(({ key_id }) => key_id === 'old')).toHaveLength(1);
-    // It names the one that was met last, the log the first.
-    const finding = (await cliFor(slot).findings())['processes: keys'];
-    expect(finding).toMatchObject({ status: 'error' });
-    const [, needing] = /payload old, for ([^\s,;]+)/.exec(finding!.detail)!;
-    await handleOf(needing!).describe();
-
     // What the runbook says.
     await withKeys(NEW, OLD);
     await delivered(slot, first, second);
-  });
-
-  test('I62 security-17 seals with a key itself are counted, over all processes', async () => {
-    const { cli, json } = cliFor(slot);
-    const token = randomBytes(24).toString('hex');
-    const plain = {
-      metadata: { encoding: Buffer.from('json/plain').toString('base64') },
-      data: Buffer.from('1').toString('base64'),
-    };
-    /** The codec server seals without knowing the workflow; a payload of a workflow has its own key. */
-    const sealWith = async (count: number, ...keys: KeyBoxKey[]) => {
-      // Its open workflows make the key one that `keys status` lists.
-      const service = await withKeys(...keys);
-      const config = loadCodecConfig({
-        NOTIFICATION_POSTGRES_PRIMARY_DSN: slot.endpoints.postgresDsn,
-        NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
-        NOTIFICATION_PAYLOAD_KEYS: written(...keys),
-        NOTIFICATION_CODEC_HTTP_ADDR: '127.0.0.1:0',
-        NOTIFICATION_CODEC_TOKEN: token,
-        NOTIFICATION_CODEC_ENCODE: 'true',
-      });
-      const codecServer = await startCodecProcess(config, createLogger('fatal'));
-      const answer = await fetch(`http://127.0.0.1:${codecServer.port}/encode`, {
-        method: 'POST',
-        headers: { authorization: `Bearer ${token}` },
-        body: JSON.stringify({ payloads: Array.from({ length: count }, () => plain) }),
-      });
-      expect(answer.status).toBe(200);
-      await codecServer.stop();
-      await service.stop();
-    };
-    // The list of open workflows lags behind.
-    const sealsOfOld = () =>
-      eventually('an open workflow that the key has sealed', async () => {
-        const { value } = await json<{ payload: { key: string; seals: number }[] }>(['keys', 'status']);
-        return value.payload.find(({ key }) => key === 'old')?.seals;
-      });
-    await sealWith(7, OLD);
-    expect(await sealsOfOld()).toBe(7);
-    await sealWith(8, OLD);
-    expect(await sealsOfOld()).toBe(15);
-    await slot.db.query("UPDATE notification.key_seals SET seals = 3e9 WHERE key_id = 'old'");
-    expect((await cli(['doctor'])).stdout).toMatch(
-      /keys: seals +warn +payload old has sealed 3000000000 times/,
-    );
-
-    // What the runbook says.
-    await sealWith(1, NEW, OLD);
-    expect((await cli(['doctor', '-v'])).stdout).toMatch(/keys: seals +ok/);
   });
 });
 
