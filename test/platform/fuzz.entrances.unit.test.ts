@@ -1,17 +1,13 @@
 /**
  * The entrances that fuzz.unit.test.ts leaves: what people and other programs send to workflows of
- * subscriptions, files and arguments of operators, and requests to what listens here. Each case ends in time with a
- * verdict, and no verdict, answer or line of the log quotes what was planted in it. FUZZ_CASES sets how many there are.
+ * subscriptions and to receivers, files and arguments of operators. Each case ends with a verdict, and no verdict, answer
+ * or line of the log quotes what was planted in it. FUZZ_CASES sets how many there are.
  */
 import { EventEmitter } from 'node:events';
-import type { Socket } from 'node:net';
-import { connect } from 'node:net';
 import { ApplicationFailure } from '@temporalio/common';
 import { CommanderError } from 'commander';
 import type { Command } from 'commander';
-import { createNoopMeter } from '@opentelemetry/api';
 import fc from 'fast-check';
-import { createPayloadCodec } from '../../api/payload-codec.ts';
 import { AddressError, parseRouterAddress } from '../../api/subscription/router-address.ts';
 import { importedQueueSchema, tokenRequestSchema } from '../../api/subscription/requests.ts';
 import { parseTraceparent } from '../../api/intent/traceparent.ts';
@@ -23,19 +19,13 @@ import { createCallbackReceiver, memoryCallbackStore } from '../../client/accoun
 import { createCollectorReceiver } from '../../client/symbol-config/receiver.ts';
 import { loadConfig } from '../../config/load.ts';
 import { ConfigError } from '../../config/variables.ts';
-import { startCodecServer } from '../../workers/codec-server.ts';
-import { createLogger } from '../../workers/logger.ts';
-import { OpenParts } from '../../workers/context.ts';
-import { openProbes } from '../../workers/probes.ts';
 import * as requests from '../../workflows/subscription/requests.ts';
 import { commandsBelow, pathOf } from '../../cli/read-only.ts';
 import { scratchFolder } from '../scratch.ts';
-import { fuzz, json, plantedIn, share, text, timeLimit } from './nasty-inputs.ts';
+import { fuzz, json, plantedIn, text } from './nasty-inputs.ts';
 import { GALAXY } from '../../api/intent/galaxy.ts';
 
 const PLANTED = 'pl4nted';
-/** Longest time that a case may take on a machine that does other things as well, ms. */
-const CASE_LIMIT_MS = 20_000;
 
 const planted = (texts: fc.Arbitrary<string>) => plantedIn(PLANTED, texts);
 
@@ -245,121 +235,3 @@ fuzz(
     expect(logged.splice(0).join()).not.toContain(PLANTED);
   },
 );
-
-describe('what listens', () => {
-  const lines: string[] = [];
-  const log = createLogger('debug', { write: (line: string) => void lines.push(line) });
-  const stops: (() => Promise<void>)[] = [];
-  const ports: number[] = [];
-  beforeAll(async () => {
-    const probes = await openProbes({
-      config: loadConfig({
-        NOTIFICATION_INTERNAL_HTTP_ADDR: ':0',
-        NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT: '2s',
-        NOTIFICATION_INTERNAL_HTTP_IDLE_TIMEOUT: '2s',
-      }),
-      ...{ log, meter: createNoopMeter(), open: new OpenParts(log) },
-    });
-    const codecServer = await startCodecServer({
-      ...{ host: '127.0.0.1', port: 0, sharedToken: () => 'token-of-good-length', issuer: undefined },
-      ...{ allowedOrigin: 'https://ui.example.com', namespace: 'n', encodes: true, log },
-      codec: createPayloadCodec([{ id: 'k', key: Buffer.alloc(32, 1) }]),
-    });
-    stops.push(
-      () => probes.stop(),
-      () => codecServer.stop(),
-    );
-    ports.push(Number(new URL(probes.url).port), codecServer.port);
-  });
-  afterAll(() => Promise.all(stops.map((stop) => stop())));
-
-  /** Sends it, and ends the sending side: the server then answers, or hangs up. @returns what came back. */
-  const exchange = (port: number, sent: string): Promise<string> =>
-    new Promise((resolve, reject) => {
-      const socket: Socket = connect(port, '127.0.0.1');
-      let said = '';
-      socket.setTimeout(CASE_LIMIT_MS, () => {
-        socket.destroy();
-        reject(new Error(`stuck: ${JSON.stringify(sent)}`));
-      });
-      socket.on('data', (chunk: Buffer) => void (said += chunk.toString('latin1')));
-      socket.once('close', () => resolve(said));
-      // A reset after an answer is the end of it, too.
-      socket.on('error', () => undefined);
-      socket.end(sent);
-    });
-
-  const target = fc.oneof(
-    fc.constantFrom('/healthz', '/readyz', '/decode', '/encode', '/', '*', '//', '/%', 'http://other/decode'),
-    planted(text).map((value) => `/${value.replace(/[\s\0]/g, '')}`),
-  );
-  const header = fc.oneof(
-    fc.constantFrom(
-      'authorization: Bearer token-of-good-length',
-      'authorization: Bearer token-of-good-length',
-      'authorization: Basic x',
-      'origin: https://ui.example.com',
-      'x-namespace: other',
-      'transfer-encoding: chunked',
-      'content-length: 5',
-      'content-length: -1',
-      'expect: 100-continue',
-      'upgrade: websocket',
-    ),
-    planted(text).map((value) => `x-any: ${value}`),
-    planted(text).map((value) => `authorization: ${value}`),
-  );
-  const request = fc
-    .tuple(
-      fc.constantFrom('GET', 'POST', 'POST', 'HEAD', 'OPTIONS', 'PUT', 'CONNECT', 'BREW', ''),
-      target,
-      fc.array(header, { maxLength: 4 }),
-      planted(
-        fc.oneof(
-          json,
-          fc.constantFrom('{"payloads":[{"data":"aGk="}]}', '{"payloads":[{"metadata":{"a":1}}]}'),
-        ),
-      ),
-      fc.constantFrom('length', 'length', 'none'),
-    )
-    .map(([method, to, headers, body, framing]) =>
-      [
-        `${method} ${to} HTTP/1.1`,
-        'host: h',
-        'connection: close',
-        ...headers,
-        ...(framing === 'length' ? [`content-length: ${Buffer.byteLength(body)}`] : []),
-        '',
-        body,
-      ].join('\r\n'),
-    );
-  const LANES = 8;
-
-  test(
-    'I31 I40 any request is answered or cut off in time, the answer is HTTP, and the log quotes nothing of it',
-    async () => {
-      const { numRuns, ...options } = share(0.3);
-      await fc.assert(
-        fc.asyncProperty(fc.array(request, { minLength: LANES, maxLength: LANES }), async (all) => {
-          const said = await Promise.all(all.flatMap((one) => ports.map((port) => exchange(port, one))));
-          for (const answer of said)
-            if (answer !== '')
-              expect(answer).toMatch(/^(HTTP\/1\.1 100 Continue\r\n\r\n)?HTTP\/1\.1 [2-5]\d\d /);
-          expect(lines.splice(0).join()).not.toContain(PLANTED);
-        }),
-        { ...options, numRuns: Math.ceil(numRuns / LANES) },
-      );
-      // And both go on.
-      expect(
-        await exchange(ports[0]!, 'GET /healthz HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n'),
-      ).toContain(' 200 ');
-      expect(
-        await exchange(
-          ports[1]!,
-          'GET / HTTP/1.1\r\nhost: h\r\nauthorization: Bearer token-of-good-length\r\nconnection: close\r\n\r\n',
-        ),
-      ).toContain(' 200 ');
-    },
-    timeLimit(),
-  );
-});

@@ -4,22 +4,13 @@ import type { EntryFields } from '../../api/text.ts';
 
 const ASKED = process.env['FUZZ_CASES'];
 /** Cases of a fuzz test at most. `npm run test:all` sets FUZZ_CASES to 100,000. */
-export const CASES = Number(ASKED ?? 1_000);
+const CASES = Number(ASKED ?? 1_000);
 
 /**
- * Parameters of a fuzz test.
+ * Declares the test of a property.
  *
  * @param part of the cases that an expensive test runs when FUZZ_CASES is not set.
  */
-export const share = (part: number) => ({
-  numRuns: ASKED === undefined ? Math.max(100, Math.round(CASES * part)) : CASES,
-  endOnFailure: true,
-});
-
-/** Time for a fuzz test, ms: no case may take long, but each takes some. */
-export const timeLimit = (): number => 60_000 + CASES * 10;
-
-/** Declares the test of a property. @param part see {@link share}. */
 export const fuzz = <Values extends [unknown, ...unknown[]]>(
   title: string,
   part: number,
@@ -31,9 +22,13 @@ export const fuzz = <Values extends [unknown, ...unknown[]]>(
     () =>
       fc.assert(
         fc.asyncProperty(...values, async (...given: Values) => check(...given)),
-        share(part),
+        {
+          numRuns: ASKED === undefined ? Math.max(100, Math.round(CASES * part)) : CASES,
+          endOnFailure: true,
+        },
       ),
-    timeLimit(),
+    // No case may take long, but each takes some time.
+    60_000 + CASES * 10,
   );
 
 /** A text with the mark somewhere in it. */
