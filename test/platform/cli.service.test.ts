@@ -75,7 +75,7 @@ describe('finding the servers', () => {
     expect(refused.stderr).toContain('there is no key');
   });
 
-  test('I30 I32 a server that is away is one line', async () => {
+  test('I30 I32 a server that is away, or refuses the password, is one line', async () => {
     const away = await cli(['notifications', 'list'], {
       changes: { NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://u:secret@127.0.0.1:1/db' },
     });
@@ -85,6 +85,13 @@ describe('finding the servers', () => {
     );
     expect(away.stderr).not.toContain('secret');
     expect(away.stderr.trim().split('\n')).toHaveLength(1);
+
+    const changes = { NOTIFICATION_REDIS_USER: 'operator', NOTIFICATION_REDIS_PASSWORD: 'wrong' };
+    const refused = await cli(['intents', 'publish', 'game.turn.ready', '--sample'], { changes });
+    expect(refused).toMatchObject({ code: 1, stdout: '' });
+    expect(refused.stderr).toMatch(
+      /^error: Redis at \S+ refused the password \(NOTIFICATION_REDIS_PASSWORD\).*\n$/,
+    );
   });
 });
 

@@ -53,22 +53,28 @@ test('I40 a server that accepts connections and does not answer is named with it
 });
 
 /** What Redis answers to INFO. */
-const answering = (isCluster: boolean) =>
+const answering = (info: string) =>
   ({
-    info: () =>
-      Promise.resolve(
-        `redis_version:7.2.0\r\nrole:master\r\n# Cluster\r\ncluster_enabled:${isCluster ? 1 : 0}\r\n`,
-      ),
+    info: () => Promise.resolve(`redis_version:7.2.0\r\nrole:master\r\n${info}`),
     ping: () => Promise.resolve('PONG'),
   }) as unknown as Redis;
+const redisFindings = (info: string) => diagnose([redisChecks(answering(info), () => Promise.resolve(), 0)]);
 
 test('intent-14 a Redis Cluster, whose scripts have keys of one slot, is refused at the start and by doctor', async () => {
-  await expect(refuseCluster(answering(true))).rejects.toThrow(/Redis Cluster.*use a single master/);
-  await expect(refuseCluster(answering(false))).resolves.toBeUndefined();
-  const [[, check]] = redisChecks(answering(true), () => Promise.resolve(), 0) as [
-    [string, () => Promise<unknown>],
-  ];
-  expect(JSON.stringify(await check())).toMatch(/Redis Cluster/);
+  const cluster = 'cluster_enabled:1\r\n';
+  await expect(refuseCluster(answering(cluster))).rejects.toThrow(/Redis Cluster.*use a single master/);
+  await expect(refuseCluster(answering('cluster_enabled:0\r\n'))).resolves.toBeUndefined();
+  expect(JSON.stringify(await redisFindings(cluster))).toMatch(/Redis Cluster/);
+});
+
+test('I40 doctor says that Redis is nearly full', async () => {
+  const found = await redisFindings('maxmemory_policy:noeviction\r\nmaxmemory:100\r\nused_memory:91\r\n');
+  expect(found).toContainEqual(
+    expect.objectContaining({
+      status: 'warn',
+      detail: expect.stringContaining('91 % of maxmemory') as string,
+    }),
+  );
 });
 
 async function certificate(days: number, ca: boolean): Promise<string> {
