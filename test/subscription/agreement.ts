@@ -22,7 +22,7 @@ interface Connection {
 }
 
 /** What a notification router says of a subscription that is there. */
-export const LIVE = ['NEW', 'PENDING', 'ACTIVE', 'INACTIVE', 'SERVICE'];
+const LIVE = ['NEW', 'PENDING', 'ACTIVE', 'INACTIVE', 'SERVICE'];
 
 /**
  * Waits until rows and routers say the same, and nothing is left without an owner: a connection has one queue, and with
