@@ -3,7 +3,6 @@ import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { WrongUsage, parseWishes } from '../../../dev/live-routers/options.ts';
 import { keptCertificate } from '../../../dev/live-routers/push-provider.ts';
 import type { Step } from '../../../dev/live-routers/steps.ts';
 import { freePort } from '../../../dev/servers/ports.ts';
@@ -76,8 +75,6 @@ const routers = (): string[] => [
   ...['--ntf', addressOf('ntf', ntf)],
 ];
 
-const [SMP, NTF] = [`smp://${'A'.repeat(43)}@host`, `ntf://${'A'.repeat(43)}@host`];
-
 const leftOnRouters = () => [...smp.queues(), ...ntf.tokens(), ...ntf.subscriptions()];
 
 test('N19 a subscription goes through its life on running routers, and nothing is left there', async () => {
@@ -130,23 +127,4 @@ test('N19 Ctrl-C ends it in the middle of a step, and what was made is deleted',
   expect(stderr).toBe('Ctrl-C: deleting what was made\n');
   expect(stdout).toMatch(/FAILED {2}receive the verification push\n +stopped\n/);
   expect(leftOnRouters()).toEqual([]);
-});
-
-test.each<[string, string[], string]>([
-  ['no address', ['--ntf', NTF], '--smp is missing: an address, or one in --routers'],
-  ['another scheme', ['--smp', NTF, '--ntf', NTF], '--smp: the scheme is smp'],
-  ['no fingerprint', ['--smp', 'smp://secret@host', '--ntf', NTF], '--smp: the fingerprint has 32 bytes'],
-  ['no number', ['--smp', SMP, '--ntf', NTF, '--limit', 'soon'], '--limit is a whole number of 1 to 3600'],
-  [
-    'no port',
-    ['--smp', SMP, '--ntf', NTF, '--push-port', '0'],
-    '--push-port is a whole number of 1 to 65535',
-  ],
-  ['an unknown option', ['--what'], "Unknown option '--what'"],
-])('N19 %s is wrong usage, and says where', (_what, args, problem) => {
-  const parse = () => parseWishes(args).options();
-
-  expect(parse).toThrow(WrongUsage);
-  expect(parse).toThrow(problem);
-  expect(parse).not.toThrow('secret');
 });
