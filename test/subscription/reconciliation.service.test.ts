@@ -6,11 +6,14 @@ import { randomBytes } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { generateAuthKeys } from '../../activities/subscription/router/keys.ts';
+import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/keys.ts';
+import { createMessagingRouters } from '../../activities/subscription/router/routers.ts';
+import { routerAddressText } from '../../api/subscription/router-address.ts';
 import { recipientKeyContext, deletionKeyContext } from '../../api/subscription/sealed-columns.ts';
 import { createKeyBox } from '../../api/key-box.ts';
 import { createBinaryCertificate } from '../../dev/stand-ins/subscription/binary/certificates.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
+import { makeQueues } from '../../dev/stand-ins/subscription/queues.ts';
 import {
   FLUSH_AND_SMP_DELETE_SIGNAL,
   SUBSCRIPTION_TASK_QUEUE,
@@ -19,6 +22,7 @@ import {
 import { stateOf } from '../../activities/workflows.ts';
 import { eventually } from '../harness.ts';
 import { AGENT, KEY_BOX, agentOfTests } from './agent.ts';
+import { valueOf } from './router-agent.ts';
 
 const agent = agentOfTests({ smp: 2 });
 beforeAll(async () => {
@@ -427,6 +431,37 @@ test('subscription-L5 queues that an application has already are imported, subsc
   expect(await subscriptions().statistics({ userId: 3 })).toMatchObject({
     items: expect.arrayContaining([expect.objectContaining({ counter: 'ntfKey', value: 1 })]) as object[],
   });
+});
+
+test('N19 credentials that an application has on its router are taken over, until the subscription has its own', async () => {
+  const [queue] = await makeQueues([{ userId: 1, server: server() }]);
+  const { recipientId, recipientPrivateKey } = queue!;
+  const [auth, dh] = [generateAuthKeys(), generateDhKeys()];
+  const key = Buffer.from(recipientPrivateKey, 'base64url');
+  const itsOwn = { address: server(), userId: 1, connId: '', recipientId, recipientPrivateKey: key };
+  const application = createMessagingRouters();
+  const [made] = await application.createNotifierKeys([{ queue: itsOwn, auth, dh }]);
+  await application.close();
+  const { notifierId, routerDhPublicKey } = valueOf(made);
+  const text = (bytes: Buffer) => bytes.toString('base64url');
+
+  const [taken] = await subscriptions().import([
+    {
+      ...{ ...queue!, server: routerAddressText(server(), 'smp') },
+      notifier: {
+        ...{ notifierId, publicKey: text(auth.publicKey), privateKey: text(auth.privateKey) },
+        dhSecret: text(dhSecret(routerDhPublicKey, dh.privateKey)),
+      },
+    },
+  ]);
+  expect(taken).toMatchObject({ hasCredentials: true });
+  const { connId } = taken as { connId: string };
+  await agent.active([connId]);
+  const now = (await notifierOf(connId))!.notifierId;
+  expect(now).not.toBe(notifierId);
+  await eventually('the notification router to listen', async () =>
+    agent.routers.smp[0]!.subscribed().includes(now),
+  );
 });
 
 test('I79 kinds-F8 an application keeps its imported queue with all messages when the connection is deleted or its user forgotten', async () => {

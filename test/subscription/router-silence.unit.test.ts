@@ -5,19 +5,23 @@ import { createServer } from 'node:net';
 import { createMessagingRouters } from '../../activities/subscription/router/routers.ts';
 import type { QueueRef, RouterAddress, RouterResult } from '../../activities/subscription/router/ports.ts';
 import { generateAuthKeys } from '../../activities/subscription/router/keys.ts';
+import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
+import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
+import { makeQueues } from '../../dev/stand-ins/subscription/queues.ts';
 import { eventually } from '../eventually.ts';
-import type { RouterAdapter } from './router-adapter.ts';
-import { startRouterAdapter } from './router-adapter.ts';
 import { outcomeOf } from './router-agent.ts';
 
 /** Far longer than what is done meanwhile takes; the last of these tests waits for it at its end. */
 const CONNECT_TIMEOUT_MS = 8_000;
 
-let adapter: RouterAdapter;
+let smp: MessagingRouterStandIn;
+/** Done when the test has ended. */
+let cleanUps: (() => Promise<unknown>)[];
 /** Takes connections and says nothing. */
 let hole: { port: number; open: number; most: number; opened: number };
 beforeEach(async () => {
-  adapter = await startRouterAdapter();
+  smp = await startMessagingRouter();
+  cleanUps = [() => smp.stop()];
   hole = { port: 0, open: 0, most: 0, opened: 0 };
   const server = createServer((socket) => {
     hole.opened += 1;
@@ -28,9 +32,9 @@ beforeEach(async () => {
   await once(server, 'listening');
   hole.port = (server.address() as AddressInfo).port;
   server.unref();
-  adapter.afterwards(async () => server.close());
+  cleanUps.push(async () => server.close());
 });
-afterEach(() => adapter.stop());
+afterEach(() => Promise.all(cleanUps.map((cleanUp) => cleanUp())));
 
 /** Many endpoints are behind one port: another fingerprint is another way. */
 const silent = (index = 0): RouterAddress => ({
@@ -51,29 +55,38 @@ const outcomesOf = (results: readonly RouterResult<unknown>[]) => results.map(ou
 
 const users = (count: number) => Array.from({ length: count }, (_, index) => index + 1);
 
-function impatient(timeoutMs: number) {
-  const messaging = createMessagingRouters({ timeoutMs });
-  adapter.afterwards(() => messaging.close());
+function connect(options?: Parameters<typeof createMessagingRouters>[0]) {
+  const messaging = createMessagingRouters(options);
+  cleanUps.push(() => messaging.close());
   return messaging;
 }
 
+/** Queues that an application has made, one for each user, as the product knows them. */
+async function makeQueueRefs(userIds: number[]): Promise<QueueRef[]> {
+  const made = await makeQueues(userIds.map((userId) => ({ userId, server: smp.address })));
+  return made.map(({ userId, recipientId, recipientPrivateKey }) => ({
+    ...{ address: smp.address, userId, connId: `c${userId}`, recipientId },
+    recipientPrivateKey: Buffer.from(recipientPrivateKey, 'base64url'),
+  }));
+}
+
 test('subscription-B1 N17 a router that says nothing to many users holds up no user of another', async () => {
-  const healthy = await adapter.makeQueue(adapter.smp.address);
-  const messaging = impatient(CONNECT_TIMEOUT_MS);
+  const healthy = await makeQueueRefs([1]);
+  const messaging = connect({ timeoutMs: CONNECT_TIMEOUT_MS });
   let hasEnded = false;
   const waiting = messaging
     .deleteNotifierKeys(users(96).map((user) => queueAt(silent(), user)))
     .finally(() => (hasEnded = true));
   await eventually('the silent router to be asked', async () => hole.open > 0);
 
-  expect(outcomesOf(await messaging.deleteNotifierKeys([healthy]))).toEqual(['ok']);
+  expect(outcomesOf(await messaging.deleteNotifierKeys(healthy))).toEqual(['ok']);
   expect(hasEnded).toBe(false);
   await messaging.close();
   await waiting;
 });
 
 test('subscription-B1 N17 every caller that waits for an unreachable router hears so with the first', async () => {
-  const messaging = impatient(300);
+  const messaging = connect({ timeoutMs: 300 });
   const results = await messaging.deleteNotifierKeys(users(60).map((user) => queueAt(silent(), user)));
 
   expect(new Set(outcomesOf(results))).toEqual(new Set(['BROKER NETWORK']));
@@ -88,12 +101,9 @@ test('subscription-B1 N17 every caller that waits for an unreachable router hear
 });
 
 test('subscription-B1 N17 one user who gets no answer does not speak for a router that answers others', async () => {
-  const quick = createMessagingRouters({ commandTimeoutMs: 3_000 });
-  adapter.afterwards(() => quick.close());
-  const queues = await Promise.all(
-    users(30).map((user) => adapter.makeQueue(adapter.smp.address, user, `c${user}`)),
-  );
-  adapter.smp.fail({ failure: { kind: 'silence' }, subject: 'NDEL', times: 1 });
+  const quick = connect({ commandTimeoutMs: 3_000 });
+  const queues = await makeQueueRefs(users(30));
+  smp.fail({ failure: { kind: 'silence' }, subject: 'NDEL', times: 1 });
 
   const outcomes = outcomesOf(await quick.deleteNotifierKeys(queues));
   expect(outcomes.filter((outcome) => outcome === 'BROKER TIMEOUT')).toHaveLength(1);
@@ -101,20 +111,19 @@ test('subscription-B1 N17 one user who gets no answer does not speak for a route
 });
 
 test('subscription-B1 N17 a router that answers again is asked by all again', async () => {
-  const queues = await Promise.all(
-    users(12).map((user) => adapter.makeQueue(adapter.smp.address, user, `c${user}`)),
-  );
-  await adapter.smp.stop();
-  expect(new Set(outcomesOf(await adapter.messaging.deleteNotifierKeys(queues)))).toEqual(
+  const messaging = connect();
+  const queues = await makeQueueRefs(users(12));
+  await smp.stop();
+  expect(new Set(outcomesOf(await messaging.deleteNotifierKeys(queues)))).toEqual(
     new Set(['BROKER NETWORK']),
   );
-  await adapter.smp.start();
-  expect(new Set(outcomesOf(await adapter.messaging.deleteNotifierKeys(queues)))).toEqual(new Set(['ok']));
+  await smp.start();
+  expect(new Set(outcomesOf(await messaging.deleteNotifierKeys(queues)))).toEqual(new Set(['ok']));
 });
 
 test('subscription-B1 N17 hundreds of silent routers take a bounded number of connections', async () => {
-  const messaging = impatient(CONNECT_TIMEOUT_MS);
-  const healthy = await adapter.makeQueue(adapter.smp.address);
+  const messaging = connect({ timeoutMs: CONNECT_TIMEOUT_MS });
+  const healthy = await makeQueueRefs([1]);
   const routers = 100;
   const queues = Array.from({ length: routers }, (_, index) =>
     users(10).map((user) => queueAt(silent(index), user)),
@@ -122,7 +131,7 @@ test('subscription-B1 N17 hundreds of silent routers take a bounded number of co
   const waiting = messaging.deleteNotifierKeys(queues);
   await eventually('all to be tried', async () => hole.opened >= routers);
 
-  expect(outcomesOf(await messaging.deleteNotifierKeys([healthy]))).toEqual(['ok']);
+  expect(outcomesOf(await messaging.deleteNotifierKeys(healthy))).toEqual(['ok']);
   await messaging.close();
   expect(new Set(outcomesOf(await waiting))).toEqual(new Set(['AGENT INACTIVE']));
   // Of ten users each, as many as one router is asked at the same time.
@@ -130,14 +139,15 @@ test('subscription-B1 N17 hundreds of silent routers take a bounded number of co
 });
 
 test('N17 closing ends what is under way, and nothing is sent any more', async () => {
-  const queue = await adapter.makeQueue(adapter.smp.address);
-  adapter.smp.fail({ failure: { kind: 'silence' }, subject: 'NDEL' });
-  const underWay = adapter.messaging.deleteNotifierKeys([queue]);
-  await eventually('the command to arrive', async () => adapter.smp.calls.some(({ op }) => op === 'NDEL'));
+  const messaging = connect();
+  const queues = await makeQueueRefs([1]);
+  smp.fail({ failure: { kind: 'silence' }, subject: 'NDEL' });
+  const underWay = messaging.deleteNotifierKeys(queues);
+  await eventually('the command to arrive', async () => smp.calls.some(({ op }) => op === 'NDEL'));
 
-  await adapter.messaging.close();
+  await messaging.close();
   expect(outcomesOf(await underWay)).toEqual(['AGENT INACTIVE']);
-  const calls = adapter.smp.calls.length;
-  expect(outcomesOf(await adapter.messaging.deleteNotifierKeys([queue]))).toEqual(['AGENT INACTIVE']);
-  expect(adapter.smp.calls.length).toBe(calls);
+  const calls = smp.calls.length;
+  expect(outcomesOf(await messaging.deleteNotifierKeys(queues))).toEqual(['AGENT INACTIVE']);
+  expect(smp.calls.length).toBe(calls);
 });
