@@ -1,4 +1,8 @@
-/** Scenarios 12 to 19 of the lifecycle: messages arrive for connections, and pushes for the device that is to know. */
+/** Scenarios 11 to 19 of the lifecycle: messages arrive for connections, and pushes for the device that is to know. */
+import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
+import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
+import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
+import { startNotificationRouter } from '../../dev/stand-ins/subscription/notification-router.ts';
 import type { WantedQueue } from '../../dev/stand-ins/subscription/queues.ts';
 import type { Service } from '../../workers/service.ts';
 import { eventually } from '../harness.ts';
@@ -184,4 +188,60 @@ describe('another list of notification routers', () => {
     expect((await tokens.row())!.port).toBe(secondNtf().address.port);
     for (const one of [connId, added!]) await messages.pushed(await messages.send(one), device);
   });
+});
+
+/** Each version of a notification router with those of messaging routers that are tried with it. */
+const VERSIONS: [ntf: number, smp: number[]][] = [
+  [1, [6, 9]],
+  [2, [6, 7, 8, 9]],
+];
+
+describe.each(VERSIONS)('a notification router of version %i', (ntfVersion, smpVersions) => {
+  let ntf: NotificationRouterStandIn;
+  const smp = new Map<number, MessagingRouterStandIn>();
+
+  beforeAll(async () => {
+    for (const version of smpVersions) smp.set(version, await startMessagingRouter({ version }));
+    const pushUrl = agent.routers.sink.url;
+    ntf = await startNotificationRouter({ version: ntfVersion, pushUrl });
+    await restart([ntf.address]);
+  });
+  // Agents still have subscriptions there.
+  afterAll(async () => {
+    await restart([firstNtf().address]);
+    await Promise.all([ntf, ...smp.values()].map((router) => router.stop()));
+  });
+
+  test.each(smpVersions)(
+    `N9 N17 scenario 11: a push for a connection, and none when it is switched off; versions ${ntfVersion} and %i`,
+    async (smpVersion) => {
+      const agentId = `scenario-11-${ntfVersion}-${smpVersion}`;
+      const messages = messagesOf(agent, agentId, { smp: [...smp.values()], ntf: [ntf] });
+      const tokens = agent.tokensOf(agentId);
+      const { device } = tokens;
+      const connection = { userId: 1, server: smp.get(smpVersion)!.address };
+      const [connId, other] = await messages.create([connection, connection]);
+      await agent.activate(tokens, 'INSTANT');
+      await messages.heard([connId!, other!]);
+      await messages.pushed(await messages.send(connId!), device);
+
+      await messages.toggle([connId!], false);
+      await eventually('the notifier to go', async () => {
+        const [queue] = await messages.queuesOf(connId!);
+        const stored = smp
+          .get(smpVersion)!
+          .queues()
+          .find(({ recipientId }) => recipientId === queue!.rcv_id);
+        return stored && !stored.notifier;
+      });
+      const before = messages.count(device);
+      const unheard = await messages.send(connId!);
+      // What came before this one would have been pushed before it.
+      await messages.pushed(await messages.send(other!), device);
+      expect(await messages.isPushed(unheard, device)).toBe(false);
+      expect(messages.count(device)).toBe(before + 1);
+      const versions = new Set(smp.get(smpVersion)!.batches.map(({ version }) => version));
+      expect(Math.max(...versions)).toBe(smpVersion);
+    },
+  );
 });
