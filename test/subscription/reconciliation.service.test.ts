@@ -277,22 +277,20 @@ async function createUnreadable(): Promise<{ connId: string; sealed: Buffer }> {
   return { connId, sealed };
 }
 
-test('subscription-B4 rows that could not be read are listed and counted, and a Create starts them over', async () => {
-  const { connId, sealed } = await createUnreadable();
-  expect(await subscriptions().list({ isUnreadable: true })).toMatchObject({
-    items: [{ connId, isUnreadable: true }],
-  });
-  expect(await subscriptions().status()).toMatchObject({ unreadable: 1 });
-  await setKey(connId, sealed);
-  await agent.command('create', [connId]);
-  await agent.active([connId]);
-  expect(await agent.record(connId)).toMatchObject({ ntf_failed: false, smp_failed: false });
-  expect(await subscriptions().status()).toMatchObject({ unreadable: 0 });
-});
-
-test('subscription-B4 the sweep goes on with rows whose keys open again, and with these alone', async () => {
-  const back = await createUnreadable();
-  const away = await createUnreadable();
+test('subscription-B4 rows that could not be read are listed and counted; a Create starts them over, and the sweep once their keys open', async () => {
+  const [created, back, away] = [
+    await createUnreadable(),
+    await createUnreadable(),
+    await createUnreadable(),
+  ];
+  const unreadable = [created, back, away].map(({ connId }) => expect.objectContaining({ connId }) as object);
+  const { items } = await subscriptions().list({ isUnreadable: true });
+  expect(items).toEqual(expect.arrayContaining(unreadable));
+  expect(await subscriptions().status()).toMatchObject({ unreadable: 3 });
+  await setKey(created.connId, created.sealed);
+  await agent.command('create', [created.connId]);
+  await agent.active([created.connId]);
+  expect(await agent.record(created.connId)).toMatchObject({ ntf_failed: false, smp_failed: false });
   await setKey(back.connId, back.sealed);
   await sweep();
   await agent.active([back.connId]);
@@ -300,6 +298,7 @@ test('subscription-B4 the sweep goes on with rows whose keys open again, and wit
   await setKey(away.connId, away.sealed);
   await sweep();
   await agent.active([away.connId]);
+  expect(await subscriptions().status()).toMatchObject({ unreadable: 0 });
 });
 
 test('subscription-B4 a deleted connection whose key does not open is kept, counted and told once, and goes when it opens', async () => {

@@ -8,7 +8,6 @@ import type { WorkedRecord } from '../../activities/subscription/records.ts';
 import { deleteWorkedRecords, nullActions, updateRecords } from '../../activities/subscription/records.ts';
 import { createCommandWork } from '../../activities/subscription/supervisor.ts';
 import { inTransaction } from '../../activities/transactions.ts';
-import { createOperator } from '../../client/operator.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { CommandKind, WorkerPool } from '../../workflows/subscription/contract.ts';
 import { poolWorkerWorkflowId } from '../../workflows/subscription/contract.ts';
@@ -119,16 +118,6 @@ const pickUp = (
   limit = 150,
 ) => claimBatch(slot.db, { agentId: AGENT, pool, server, nowMs }, limit);
 const supervisorWrites = () => command('smp-delete');
-
-const operatorOf = () =>
-  createOperator({
-    temporal: slot.client,
-    namespace: slot.client.options.namespace,
-    db: slot.db,
-    redis: slot.redis,
-    intentsStream: 'notification:intents',
-    agentId: AGENT,
-  });
 
 const FRESH = {
   smp_host: SMP.host,
@@ -463,31 +452,4 @@ test('N13 N14 nothing of an earlier epoch is written once the agent was closed',
   expect(await users()).toEqual([{ user_id: 1 }]);
   await guarded(opened.epoch);
   expect(await users()).toEqual([{ user_id: 2 }]);
-});
-
-test('N16 a connection without a queue and a record is shown without routers', async () => {
-  await slot.db.query("DELETE FROM subscriptions.rcv_queues WHERE conn_id = 'c1'");
-  expect(await operatorOf().subscriptions.show('c1')).toEqual({
-    connId: 'c1',
-    userId: 1,
-    wantsNotifications: true,
-    isUnreadable: false,
-    hasCredentials: false,
-    updatedAt: expect.any(Date),
-  });
-});
-
-test('N14 a connection that breaks between two statements of a transaction undoes it, and ends nothing else', async () => {
-  await create({});
-  const broken = inTransaction(slot.db, async (client) => {
-    await client.query('DELETE FROM subscriptions.ntf_subscriptions');
-    const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
-    // Not by `once` of node:events, which would listen for the error as well.
-    const heard = new Promise((resolve) => client.once('end', resolve));
-    await slot.db.query('SELECT pg_terminate_backend($1)', [rows[0]!.pid]);
-    await heard;
-    await client.query('SELECT 1');
-  });
-  await expect(broken).rejects.toMatchObject({ type: 'PostgresUnavailable' });
-  expect(await rowOf()).toEqual(FRESH);
 });
