@@ -9,7 +9,7 @@ import { ACCOUNT_CALLBACK_TASK_QUEUE, DAY_MS } from '../workflows/account-callba
 import { INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
 import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
 import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription/contract.ts';
-import { SYMBOL_CONFIG_TASK_QUEUE, SYMBOL_REGISTRY } from '../workflows/symbol-config/contract.ts';
+import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config/contract.ts';
 import { causeOf } from './errors.ts';
 import { withoutNulls } from './lists.ts';
 import type { OperatorResources } from './resources.ts';
@@ -177,15 +177,12 @@ const KINDS: readonly Kind[] = [
       rates: `
         SELECT NULL AS arrived, count(*)::float8 AS done
           FROM notification.symbol_targets
-         WHERE registry = '${SYMBOL_REGISTRY}' AND acknowledged_at > ${WINDOW_BEGIN}`,
+         WHERE acknowledged_at > ${WINDOW_BEGIN}`,
       'targets behind': `
         SELECT 'targets in ' || geo AS what, count(*)::float8 AS count, ${ageMs('min(failing_since)')} AS "oldestMs"
           FROM notification.symbol_targets,
-               (SELECT max(version) AS version
-                  FROM notification.symbol_snapshots
-                 WHERE registry = '${SYMBOL_REGISTRY}') AS newest
-         WHERE registry = '${SYMBOL_REGISTRY}'
-           AND (consecutive_failures > 0 OR acknowledged_version IS DISTINCT FROM newest.version)
+               (SELECT max(version) AS version FROM notification.symbol_snapshots) AS newest
+         WHERE consecutive_failures > 0 OR acknowledged_version IS DISTINCT FROM newest.version
          GROUP BY geo
          ORDER BY geo`,
     },

@@ -95,7 +95,7 @@ export const SERVICE_VARIABLES = {
   NOTIFICATION_RECONCILIATION_INTERVAL: duration
     .prefault('1m')
     .describe(
-      'How often work is looked for whose workflow or schedule is gone. Every five of these, subscriptions are swept; every fifteen, symbols are pushed to all targets while nothing changes and the crawler is off.',
+      'How often work is looked for whose workflow or schedule is gone. Every five of these, subscriptions are swept; every fifteen, symbols are pushed to all targets while nothing changes.',
     ),
   NOTIFICATION_CLEANUP_INTERVAL: duration.prefault('1h').describe('Time between two retention runs.'),
 

@@ -4,7 +4,7 @@ import { symbolTargetsSchema } from '../api/symbol-config/push.ts';
 import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config/contract.ts';
 import { callerWires, signingVariable } from './caller.ts';
 import type { ServiceValues } from './service.ts';
-import { durations, readBy } from './values.ts';
+import { duration, durations, readBy } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 
 /** What the names begin with by which pushes to the targets are proven. */
@@ -22,6 +22,11 @@ export const SYMBOL_CONFIG_VARIABLES = {
     .prefault('30s,1m,2m,5m,15m')
     .describe(
       'Delays after one, two and more pushes in a row that a target did not acknowledge; the last one repeats.',
+    ),
+  NOTIFICATION_SYMBOL_CRAWL_INTERVAL: duration
+    .optional()
+    .describe(
+      "Interval of the registry's crawler, such as 1h: all targets get the list with its alarm. Without it there is no crawler.",
     ),
 };
 

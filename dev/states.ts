@@ -63,11 +63,10 @@ notification_sends.status removed | the device token was dead and is deleted | f
 notification_sends.status failed | given up, with its code | final | mobile replay | M8
 
 ## symbol-config
-symbols.is_enabled | targets get the symbol | never: an operator decides | symbols enable, symbols disable, symbols remove | S7
+symbols.is_enabled | targets get the symbol | never: an operator decides | symbols enable, symbols disable | S7
 symbol_snapshots | version of the list | deleted when a newer one exists | symbols push | S5
 symbol_targets.failing_since | every push since then failed | the ladder, then every reconciliation | symbols status, symbols push | S3 S4
 symbol_targets.is_gone | the target answered 410 | pushed to again only with all targets | symbols push | bug-P14
-symbol_crawlers.is_enabled | the crawler also reconciles | never: an operator decides | symbols crawler | S4
 
 ## account-callback
 callback_settings | how many shards the users are spread over | never: it stays once there are users | callbacks status | kinds-V1

@@ -17,17 +17,14 @@ CREATE TABLE notification.symbols (
 
 -- The enabled symbols as they were at one time, with full metadata. A version never changes.
 CREATE TABLE notification.symbol_snapshots (
-    registry   text        NOT NULL,
-    version    integer     NOT NULL CHECK (version > 0),
+    version    integer     PRIMARY KEY CHECK (version > 0),
     symbols    jsonb       NOT NULL CHECK (jsonb_array_length(symbols) > 0),
-    created_at timestamptz NOT NULL,
-    PRIMARY KEY (registry, version)
+    created_at timestamptz NOT NULL
 );
 
 -- The targets of the configuration, and how far each has come.
 CREATE TABLE notification.symbol_targets (
-    registry             text        NOT NULL,
-    target               text        NOT NULL,
+    target               text        PRIMARY KEY,
     kind                 text        NOT NULL CHECK (kind IN ('price_collector', 'price_alert')),
     geo                  text        NOT NULL,
     url                  text        NOT NULL,
@@ -41,15 +38,5 @@ CREATE TABLE notification.symbol_targets (
     -- Since when pushes to it fail; null: the last one succeeded, or there was none.
     failing_since        timestamptz,
     -- It answered 410 to the last push: it is asked again only with pushes to all.
-    is_gone              boolean     NOT NULL DEFAULT false,
-    PRIMARY KEY (registry, target)
-);
-
--- Whether a registry is crawled, and how often. One without a row is not.
-CREATE TABLE notification.symbol_crawlers (
-    registry    text        PRIMARY KEY,
-    is_enabled  boolean     NOT NULL,
-    interval_ms bigint      NOT NULL CHECK (interval_ms > 0),
-    changed_by  text        NOT NULL,
-    changed_at  timestamptz NOT NULL
+    is_gone              boolean     NOT NULL DEFAULT false
 );

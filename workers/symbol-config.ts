@@ -11,8 +11,7 @@ import {
   SYMBOLS_CHANGED_SIGNAL,
   SYMBOL_CONFIG_TASK_QUEUE,
   SYMBOL_CONFIG_WORKFLOW,
-  SYMBOL_REGISTRY,
-  symbolConfigWorkflowId,
+  SYMBOL_CONFIG_WORKFLOW_ID,
 } from '../workflows/symbol-config/contract.ts';
 import type { ProcessContext } from './context.ts';
 import { openCaller } from './http-caller.ts';
@@ -28,13 +27,14 @@ export function openSymbolConfig(context: ProcessContext): Role {
     pushTimeoutMs: values.NOTIFICATION_HTTP_TIMEOUT,
     retryLadderMs: values.NOTIFICATION_SYMBOL_RETRY_LADDER,
     reconciliationMs: 15 * values.NOTIFICATION_RECONCILIATION_INTERVAL,
+    crawlMs: values.NOTIFICATION_SYMBOL_CRAWL_INTERVAL,
   };
 
   const registry: LongLivedWorkflow = {
     workflowType: SYMBOL_CONFIG_WORKFLOW,
-    workflowId: symbolConfigWorkflowId(SYMBOL_REGISTRY),
+    workflowId: SYMBOL_CONFIG_WORKFLOW_ID,
     taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
-    args: [SYMBOL_REGISTRY],
+    args: [],
     staticSummary: `pushes symbols to ${symbolTargets.length} targets`,
   };
 
@@ -56,19 +56,16 @@ export function openSymbolConfig(context: ProcessContext): Role {
 
     /** Registers the targets. A workflow that runs stays as it is, and hears of targets that have no list yet. */
     async startWork({ db, redis, client }) {
-      const unreached = await registerTargets(db, SYMBOL_REGISTRY, symbolTargets);
+      const unreached = await registerTargets(db, symbolTargets);
       const newSymbols = await addSampleSymbols(db, sampleSymbols);
       const workflow = await keepRunning(client.workflow, registry);
       // Targets count as unreached, too, when a process registered them and died before it came to this.
       if (unreached + newSymbols > 0) {
-        log.info(
-          { registry: SYMBOL_REGISTRY, unreached, new_symbols: newSymbols },
-          'symbol targets registered',
-        );
+        log.info({ unreached, new_symbols: newSymbols }, 'symbol targets registered');
         await workflow.signal(SYMBOLS_CHANGED_SIGNAL);
       }
 
-      const stopObserving = observeSymbolTargets(meter, { db, log, registry: SYMBOL_REGISTRY });
+      const stopObserving = observeSymbolTargets(meter, { db, log });
       const pushToAll = async () => {
         await tell(client);
         log.error('PostgreSQL fell back to an earlier state, its symbols are pushed to all targets');

@@ -1,7 +1,6 @@
 /**
  * Symbol configuration: taking snapshots of the enabled symbols, and rounds of pushes. Owns the SQL of
- * `symbol_snapshots` and `symbol_crawlers`. Operators write `symbols` (client/symbol-config/symbols.ts); symbol-targets.ts has
- * the targets.
+ * `symbol_snapshots`. Operators write `symbols` (client/symbol-config/symbols.ts); targets.ts has the targets.
  */
 import { Context } from '@temporalio/activity';
 import pLimit from 'p-limit';
@@ -9,13 +8,8 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { SymbolMetadata } from '../../api/symbol-config/push.ts';
 import { TARGET_KINDS, heldVersionIn, pushBodyOf, pushWebhookId } from '../../api/symbol-config/push.ts';
-import type {
-  Crawler,
-  PushResult,
-  PushScope,
-  SymbolConfigState,
-} from '../../workflows/symbol-config/contract.ts';
-import { DEFAULT_CRAWL_INTERVAL_MS, MAX_NUMBER_ON_FROM } from '../../workflows/symbol-config/contract.ts';
+import type { PushResult, PushScope, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
+import { MAX_NUMBER_ON_FROM } from '../../workflows/symbol-config/contract.ts';
 import type { SymbolConfigMetrics } from './metrics.ts';
 import { withHeartbeats } from '../heartbeat.ts';
 import type { HttpCaller } from '../http/caller.ts';
@@ -38,8 +32,10 @@ export interface SymbolConfigResources {
     pushTimeoutMs: number;
     /** Delays after the first failed push to a target, the second in a row and so on; the last one repeats. */
     retryLadderMs: readonly number[];
-    /** Between two pushes to all while there is no crawler. */
+    /** Between two pushes to all while there is no crawler, and between two looks at the table. */
     reconciliationMs: number;
+    /** Between two alarms of the crawler; absent without one. */
+    crawlMs?: number | undefined;
   };
 }
 
@@ -47,17 +43,10 @@ export type SymbolConfigActivities = ReturnType<typeof createSymbolConfigActivit
 
 export function createSymbolConfigActivities(resources: SymbolConfigResources) {
   const { db, log, metrics, caller, symbols: settings } = resources;
-  const { retryLadderMs, reconciliationMs } = settings;
+  const { retryLadderMs, reconciliationMs, crawlMs } = settings;
+  const intervals = { reconciliationMs, ...(crawlMs === undefined ? {} : { crawlMs }) };
 
   return {
-    /** What is stored of a registry's state, for a workflow that starts over. */
-    async loadSymbolConfig(registry: string): Promise<Pick<SymbolConfigState, 'version' | 'crawler'>> {
-      const [config] = await query<Pick<SymbolConfigState, 'version' | 'crawler'>>(db, LOAD_CONFIG, [
-        registry,
-      ]);
-      return config!;
-    },
-
     /**
      * Keeps the enabled symbols under the next version, unless they are those of the newest one. An empty list is
      * refused, as receivers would: it is more likely a mistake than meant.
@@ -65,17 +54,14 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
      * @param floor the newest version that the workflow or a target knows. When the database knows only older ones, as after its
      * restore, the list is numbered on from there, whether or not it has changed.
      */
-    async takeSymbolSnapshot(
-      registry: string,
-      floor: number,
-    ): Promise<Pick<SymbolConfigState, 'version' | 'isListEmpty'>> {
-      const [row] = await query<SnapshotTaken>(db, TAKE_SNAPSHOT, [registry, KEPT_SNAPSHOTS, floor]);
+    async takeSymbolSnapshot(floor: number): Promise<Pick<SymbolConfigState, 'version' | 'isListEmpty'>> {
+      const [row] = await query<SnapshotTaken>(db, TAKE_SNAPSHOT, [KEPT_SNAPSHOTS, floor]);
       const { latest_version: latest, new_version: taken, enabled } = row!;
       if (enabled === 0) {
-        log.error({ registry, version: latest }, 'no symbol is enabled; an empty list is not pushed');
+        log.error({ version: latest }, 'no symbol is enabled; an empty list is not pushed');
         metrics.symbolListEmpty({});
       }
-      if (taken !== null) log.info({ registry, version: taken, symbols: enabled }, 'symbol snapshot taken');
+      if (taken !== null) log.info({ version: taken, symbols: enabled }, 'symbol snapshot taken');
       return { version: taken ?? latest, isListEmpty: enabled === 0 };
     },
 
@@ -83,18 +69,18 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
      * Pushes a version to all targets, or to those that are behind, at the same time. What becomes of one makes no
      * difference to the others, and is recorded as soon as it is known.
      */
-    pushSymbols: (registry: string, version: number, scope: PushScope): Promise<PushResult> =>
+    pushSymbols: (version: number, scope: PushScope): Promise<PushResult> =>
       withHeartbeats(async () => {
         const { cancellationSignal: stopped } = Context.current();
         const atMost = pLimit(PARALLEL_PUSHES);
-        const values = [registry, version, scope === 'all'];
+        const values = [version, scope === 'all'];
         const targets = version === 0 ? [] : await query<TargetRow>(db, LOAD_TARGETS, values);
-        const bodies = targets.length === 0 ? undefined : await bodiesOf(registry, version);
-        if (!bodies && targets.length > 0) return whereVersionIsLost(registry, version, targets);
+        const bodies = targets.length === 0 ? undefined : await bodiesOf(version);
+        if (!bodies && targets.length > 0) return whereVersionIsLost(version, targets);
         const pushes = targets.map((target) =>
           atMost(async () => ({
             target: target.target,
-            ...(await push(registry, version, target, bodies![target.kind], stopped)),
+            ...(await push(version, target, bodies![target.kind], stopped)),
           })),
         );
         const results = await Promise.allSettled(pushes);
@@ -106,50 +92,30 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
         const held = made.flatMap(({ heldVersion }) => heldVersion ?? []);
         const waits = made.flatMap(({ retryMs }) => retryMs ?? []);
         metrics.symbolRound({ scope, result: failedTargets.length === 0 ? 'complete' : 'incomplete' });
-        log.info(
-          { registry, version, scope, pushed: targets.length, failed: failedTargets.length },
-          'symbols pushed',
-        );
+        log.info({ version, scope, pushed: targets.length, failed: failedTargets.length }, 'symbols pushed');
         return {
           pushed: targets.length,
           failedTargets,
-          reconciliationMs,
+          ...intervals,
           ...(waits.length === 0 ? {} : { retryMs: Math.min(...waits) }),
           ...(held.length === 0 ? {} : { numberOnFrom: Math.max(...held) }),
         };
       }),
-
-    /** @returns how often all targets are pushed to once the crawler is off. */
-    async setSymbolCrawler(
-      registry: string,
-      crawler: Crawler,
-      requestedBy: string,
-    ): Promise<{ reconciliationMs: number }> {
-      await query(db, SET_CRAWLER, [registry, crawler.enabled, crawler.intervalMs, requestedBy]);
-      log.info(
-        { registry, enabled: crawler.enabled, interval_ms: crawler.intervalMs, requested_by: requestedBy },
-        'symbol crawler configured',
-      );
-      return { reconciliationMs };
-    },
   };
 
   /** Each kind's body is written once, however many targets get it. */
-  async function bodiesOf(
-    registry: string,
-    version: number,
-  ): Promise<Record<TargetRow['kind'], string> | undefined> {
-    const [row] = await query<{ symbols: SymbolMetadata[] }>(db, LOAD_SNAPSHOT, [registry, version]);
+  async function bodiesOf(version: number): Promise<Record<TargetRow['kind'], string> | undefined> {
+    const [row] = await query<{ symbols: SymbolMetadata[] }>(db, LOAD_SNAPSHOT, [version]);
     if (!row) return undefined;
     const bodies = TARGET_KINDS.map((kind) => [kind, JSON.stringify(pushBodyOf(kind, version, row.symbols))]);
     return Object.fromEntries(bodies) as Record<TargetRow['kind'], string>;
   }
 
   /** The database was restored to a time before this version: the list gets a newer one with the next alarm. */
-  function whereVersionIsLost(registry: string, version: number, targets: readonly TargetRow[]): PushResult {
-    log.warn({ registry, version }, 'the database has lost a version of the symbols; numbering on from it');
+  function whereVersionIsLost(version: number, targets: readonly TargetRow[]): PushResult {
+    log.warn({ version }, 'the database has lost a version of the symbols; numbering on from it');
     const failedTargets = targets.map(({ target }) => target);
-    return { pushed: 0, failedTargets, retryMs: retryLadderMs[0]!, reconciliationMs, numberOnFrom: version };
+    return { pushed: 0, failedTargets, retryMs: retryLadderMs[0]!, ...intervals };
   }
 
   /**
@@ -158,7 +124,6 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
    * @throws ApplicationFailure when that could not be recorded, and the reason of the stop.
    */
   async function push(
-    registry: string,
     version: number,
     target: TargetRow,
     body: string,
@@ -174,11 +139,11 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
     stopped.throwIfAborted();
     metrics.symbolPush({ kind, geo, result: failure?.kind ?? 'acknowledged' });
     if (!failure) {
-      await query(db, RECORD_ACKNOWLEDGEMENT, [registry, target.target, version]);
+      await query(db, RECORD_ACKNOWLEDGEMENT, [target.target, version]);
       return { isAcknowledged: true };
     }
-    const fields = { registry, version, target: target.target, kind, geo, reason: failure.message };
-    const failures = await recordFailure(db, registry, target.target, version, failure);
+    const fields = { version, target: target.target, kind, geo, reason: failure.message };
+    const failures = await recordFailure(db, target.target, version, failure);
     if (isGone(failure)) {
       log.error(fields, 'symbol target is gone; it is asked again only with pushes to all');
       return { isAcknowledged: false };
@@ -212,16 +177,6 @@ const ADD_SAMPLE_SYMBOLS = {
     RETURNING symbol`,
 };
 
-const LOAD_CONFIG = {
-  name: 'load_symbol_config',
-  text: `
-    SELECT (SELECT coalesce(max(version), 0) FROM notification.symbol_snapshots WHERE registry = $1) AS version,
-           json_build_object('enabled', coalesce(is_enabled, false),
-                             'intervalMs', coalesce(interval_ms, ${DEFAULT_CRAWL_INTERVAL_MS})) AS crawler
-      FROM (SELECT) AS one
-      LEFT JOIN notification.symbol_crawlers ON registry = $1`,
-};
-
 /** Of rows of notification.symbols; as a snapshot has them, so that the two can be compared. */
 const LIST_OF_SYMBOLS = `jsonb_agg(
                jsonb_build_object('symbol', symbol, 'ticker', ticker, 'decimals', decimals, 'priceScale', price_scale)
@@ -247,19 +202,18 @@ const TAKE_SNAPSHOT = {
     ), latest AS (
       SELECT version, symbols
         FROM notification.symbol_snapshots
-       WHERE registry = $1
        ORDER BY version DESC
        LIMIT 1
     ), taken AS (
-      INSERT INTO notification.symbol_snapshots (registry, version, symbols, created_at)
-      SELECT $1, greatest((SELECT version FROM latest), $3::int, 0) + 1, symbols, clock_timestamp()
+      INSERT INTO notification.symbol_snapshots (version, symbols, created_at)
+      SELECT greatest((SELECT version FROM latest), $2::int, 0) + 1, symbols, clock_timestamp()
         FROM enabled
        WHERE count > 0
-         AND (symbols IS DISTINCT FROM (SELECT symbols FROM latest) OR $3 > (SELECT version FROM latest))
+         AND (symbols IS DISTINCT FROM (SELECT symbols FROM latest) OR $2 > (SELECT version FROM latest))
       RETURNING version
     ), forgotten AS (
       DELETE FROM notification.symbol_snapshots
-       WHERE registry = $1 AND version <= (SELECT version FROM latest) - $2::int
+       WHERE version <= (SELECT version FROM latest) - $1::int
     )
     SELECT coalesce((SELECT version FROM latest), 0) AS latest_version,
            (SELECT version FROM taken) AS new_version,
@@ -268,15 +222,5 @@ const TAKE_SNAPSHOT = {
 
 const LOAD_SNAPSHOT = {
   name: 'load_symbol_snapshot',
-  text: 'SELECT symbols FROM notification.symbol_snapshots WHERE registry = $1 AND version = $2',
-};
-
-const SET_CRAWLER = {
-  name: 'set_symbol_crawler',
-  text: `
-    INSERT INTO notification.symbol_crawlers (registry, is_enabled, interval_ms, changed_by, changed_at)
-    VALUES ($1, $2, $3, $4, clock_timestamp())
-    ON CONFLICT (registry) DO UPDATE
-       SET is_enabled = excluded.is_enabled, interval_ms = excluded.interval_ms, changed_by = excluded.changed_by,
-           changed_at = excluded.changed_at`,
+  text: 'SELECT symbols FROM notification.symbol_snapshots WHERE version = $1',
 };

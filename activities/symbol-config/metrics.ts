@@ -31,10 +31,7 @@ export function createSymbolConfigMetrics(meter: Meter) {
 }
 
 /** Registers the gauges (activities/gauges.ts). */
-export const observeSymbolTargets = (
-  meter: Meter,
-  { db, log, registry }: { db: Pool; log: Logger; registry: string },
-): (() => void) =>
+export const observeSymbolTargets = (meter: Meter, { db, log }: { db: Pool; log: Logger }): (() => void) =>
   observeReads(meter, log, [
     gaugesOfRows(
       db,
@@ -49,7 +46,6 @@ export const observeSymbolTargets = (
         },
       },
       READ_BEHIND,
-      [registry],
     ),
   ]);
 
@@ -62,7 +58,6 @@ const READ_BEHIND = {
            coalesce(greatest(0, extract(epoch FROM clock_timestamp() - min(failing_since)) * 1000), 0)::float8
              AS "notification.symbols.oldest_failing_age_ms"
       FROM notification.symbol_targets,
-           (SELECT max(version) AS version FROM notification.symbol_snapshots WHERE registry = $1) AS newest
-     WHERE registry = $1
+           (SELECT max(version) AS version FROM notification.symbol_snapshots) AS newest
      GROUP BY geo`,
 };

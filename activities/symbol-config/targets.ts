@@ -21,13 +21,9 @@ export interface TargetRow {
  *
  * @returns how many have not acknowledged any list yet: new ones, and changed ones, which count as new.
  */
-export async function registerTargets(
-  db: Pool,
-  registry: string,
-  targets: readonly SymbolTarget[],
-): Promise<number> {
-  await query(db, REGISTER_TARGETS, [registry, ...columnsOf(targets, 'name', 'kind', 'geo', 'url')]);
-  const [counted] = await query<{ unreached: number }>(db, COUNT_UNREACHED, [registry]);
+export async function registerTargets(db: Pool, targets: readonly SymbolTarget[]): Promise<number> {
+  await query(db, REGISTER_TARGETS, columnsOf(targets, 'name', 'kind', 'geo', 'url'));
+  const [counted] = await query<{ unreached: number }>(db, COUNT_UNREACHED, []);
   return counted!.unreached;
 }
 
@@ -38,13 +34,12 @@ export async function registerTargets(
  */
 export async function recordFailure(
   db: Pool,
-  registry: string,
   target: string,
   version: number,
   failure: DeliveryFailure,
 ): Promise<number> {
   const reason = failure.message.slice(0, MAX_ERROR_LENGTH);
-  const values = [registry, target, version, reason, isGone(failure)];
+  const values = [target, version, reason, isGone(failure)];
   const [row] = await query<{ consecutive_failures: number }>(db, RECORD_FAILURE, values);
   return row?.consecutive_failures ?? 1;
 }
@@ -53,14 +48,14 @@ const REGISTER_TARGETS = {
   name: 'register_symbol_targets',
   text: `
     WITH wanted AS (
-      SELECT * FROM unnest($2::text[], $3::text[], $4::text[], $5::text[]) AS wanted (target, kind, geo, url)
+      SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS wanted (target, kind, geo, url)
     ), removed AS (
       DELETE FROM notification.symbol_targets
-       WHERE registry = $1 AND target NOT IN (SELECT target FROM wanted)
+       WHERE target NOT IN (SELECT target FROM wanted)
     )
-    INSERT INTO notification.symbol_targets AS known (registry, target, kind, geo, url)
-    SELECT $1, target, kind, geo, url FROM wanted
-    ON CONFLICT (registry, target) DO UPDATE
+    INSERT INTO notification.symbol_targets AS known (target, kind, geo, url)
+    SELECT target, kind, geo, url FROM wanted
+    ON CONFLICT (target) DO UPDATE
        SET kind = excluded.kind, geo = excluded.geo, url = excluded.url, acknowledged_version = NULL,
            acknowledged_at = NULL, last_error = NULL, last_error_at = NULL, consecutive_failures = 0, failing_since = NULL,
            is_gone = false
@@ -72,36 +67,35 @@ const COUNT_UNREACHED = {
   text: `
     SELECT count(*)::int AS unreached
       FROM notification.symbol_targets
-     WHERE registry = $1 AND acknowledged_version IS NULL`,
+     WHERE acknowledged_version IS NULL`,
 };
 
-/** $1 registry, $2 version, $3 whether all of them, and not only those that are behind. */
+/** $1 version, $2 whether all of them, and not only those that are behind. */
 export const LOAD_TARGETS = {
   name: 'load_symbol_targets',
   text: `
     SELECT target, kind, geo, url
       FROM notification.symbol_targets
-     WHERE registry = $1
-       AND ($3 OR NOT is_gone AND (acknowledged_version IS DISTINCT FROM $2 OR consecutive_failures > 0))
+     WHERE $2 OR NOT is_gone AND (acknowledged_version IS DISTINCT FROM $1 OR consecutive_failures > 0)
      ORDER BY target`,
 };
 
-/** $1 registry, $2 target, $3 version. */
+/** $1 target, $2 version. */
 export const RECORD_ACKNOWLEDGEMENT = {
   name: 'record_symbol_acknowledgement',
   text: `
     UPDATE notification.symbol_targets
-       SET acknowledged_version = $3, acknowledged_at = clock_timestamp(), consecutive_failures = 0, failing_since = NULL,
+       SET acknowledged_version = $2, acknowledged_at = clock_timestamp(), consecutive_failures = 0, failing_since = NULL,
            is_gone = false
-     WHERE registry = $1 AND target = $2 AND (acknowledged_version IS NULL OR acknowledged_version <= $3)`,
+     WHERE target = $1 AND (acknowledged_version IS NULL OR acknowledged_version <= $2)`,
 };
 
 const RECORD_FAILURE = {
   name: 'record_symbol_failure',
   text: `
     UPDATE notification.symbol_targets
-       SET last_error = $4, last_error_at = clock_timestamp(), consecutive_failures = consecutive_failures + 1,
-           failing_since = coalesce(failing_since, clock_timestamp()), is_gone = $5
-     WHERE registry = $1 AND target = $2 AND (acknowledged_version IS NULL OR acknowledged_version <= $3)
+       SET last_error = $3, last_error_at = clock_timestamp(), consecutive_failures = consecutive_failures + 1,
+           failing_since = coalesce(failing_since, clock_timestamp()), is_gone = $4
+     WHERE target = $1 AND (acknowledged_version IS NULL OR acknowledged_version <= $2)
     RETURNING consecutive_failures`,
 };

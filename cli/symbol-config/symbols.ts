@@ -1,14 +1,12 @@
 /** `symbols`: which symbols are enabled, and which target has been told so. */
 import type { Command, Option } from 'commander';
-import { Argument } from 'commander';
 import type { Spread, SymbolStatus, ToldChange } from '../../client/symbol-config/symbols.ts';
-import { MAX_CRAWL_INTERVAL_MS, MIN_CRAWL_INTERVAL_MS } from '../../workflows/symbol-config/contract.ts';
-import { EXIT, UsageError } from '../command.ts';
+import { EXIT } from '../command.ts';
 import type { Form } from '../definition.ts';
 import { define, option } from '../definition.ts';
 import type { Requested } from '../options.ts';
-import { durationOption, parseCount, requestedByOption, waitLimitOption } from '../options.ts';
-import { capital, countOf, durationOf, printItems, printLine, report } from '../output.ts';
+import { parseCount, requestedByOption, waitLimitOption } from '../options.ts';
+import { capital, countOf, printItems, report } from '../output.ts';
 import type { Session } from '../session.ts';
 
 interface ChangeOptions extends Requested {
@@ -21,31 +19,18 @@ export function addTo(symbols: Command): void {
   define(symbols, {
     name: 'list',
     description: 'List the symbols, by name.',
-    options: [option('--enabled', 'enabled symbols only'), option('--disabled', 'disabled symbols only')],
-    examples: ['symbols list', 'symbols list --disabled --json'],
-    run: async ({ operator }, { enabled, disabled }: { enabled?: boolean; disabled?: boolean }) => ({
-      items: await operator.symbols.list(enabled || disabled ? { isEnabled: !disabled } : {}),
-    }),
-    check({ enabled, disabled }) {
-      if (enabled && disabled) throw new UsageError('give --enabled or --disabled, not both');
-    },
-    print({ items }) {
-      if (items.length === 0) return;
-      printItems(items, {
-        SYMBOL: 'symbol',
-        ENABLED: ({ isEnabled }) => (isEnabled ? 'yes' : 'no'),
-        TICKER: 'ticker',
-        DECIMALS: 'decimals',
-        'PRICE SCALE': 'priceScale',
-        CHANGED: 'updatedAt',
-        BY: 'changedBy',
-      });
-    },
-    end({ items }) {
-      if (items.length > 0) return EXIT.done;
-      report('nothing matched');
-      return EXIT.nothing;
-    },
+    examples: ['symbols list', 'symbols list --json'],
+    run: async ({ operator }) => ({ items: await operator.symbols.list() }),
+    print: ({ items }) =>
+      printItems(items, [
+        'symbol',
+        'isEnabled',
+        'ticker',
+        'decimals',
+        'priceScale',
+        'updatedAt',
+        'changedBy',
+      ]),
   });
 
   for (const [name, example, rule] of [
@@ -87,89 +72,21 @@ export function addTo(symbols: Command): void {
   addChange(symbols, {
     name: 'push',
     description: 'Push the current list to every target now, also to targets that have it.',
-    options: [
-      option(
-        '--above <version>',
-        'give it a version above this one, for a target that answers 409 and does not say which version it holds',
-        parseCount(1, 999_999_999),
-      ),
-      requestedByOption(),
-    ],
-    examples: ['symbols push --wait'],
-    make: ({ operator }, { above, ...options }: ChangeOptions & { above?: number }) =>
-      operator.symbols.push(above === undefined ? {} : { numberOnFrom: above }, options),
-  });
-
-  define(symbols, {
-    name: 'remove',
-    description: 'Forget a disabled symbol. Targets keep their list: it is not on it.',
-    args: [['<symbol>', 'its name']],
     options: [requestedByOption()],
-    examples: ['symbols remove DOGE'],
-    async run({ operator }, { requestedBy }: Requested, symbol: string) {
-      await operator.symbols.remove(symbol, { requestedBy });
-      return { removed: symbol };
-    },
-    print: ({ removed }) => `${removed} is removed`,
+    examples: ['symbols push --wait'],
+    make: ({ operator }, options: ChangeOptions) => operator.symbols.push(options),
   });
 
   define(symbols, {
     name: 'status',
     description: 'Show which target has which version, what failed, and when the next push is.',
-    options: [
-      option(
-        '--behind',
-        'with --json: only targets that have not the newest version, or whose last push failed',
-      ),
-      option('-v, --verbose', 'also show the targets that have the newest version'),
-    ],
-    examples: ['symbols status', 'symbols status --behind --json'],
-    async run(
-      { operator },
-      { json, behind, verbose }: { json?: boolean; behind?: boolean; verbose?: boolean },
-    ) {
+    options: [option('--behind', 'only targets that have not the newest version, or whose last push failed')],
+    examples: ['symbols status --behind', 'symbols status --json'],
+    async run({ operator }, { behind }: { behind?: boolean }) {
       const status = await operator.symbols.status();
-      const targets = status.targets.filter(({ isBehind }) => isBehind);
-      if (!json)
-        printStatus(verbose ? status : { ...status, targets }, targets.length, status.targets.length);
-      return behind ? { ...status, targets } : status;
+      return behind ? { ...status, targets: status.targets.filter(({ isBehind }) => isBehind) } : status;
     },
-  });
-
-  define(symbols, {
-    name: 'crawler',
-    description:
-      'Switch the crawler of the registry. While the crawler is on, its alarm reconciles, instead of one every 15 minutes.',
-    args: [new Argument('<state>', 'what it should be').choices(['on', 'off'])],
-    options: [
-      durationOption('--interval <duration>', 'time between two crawls, 1h at first'),
-      requestedByOption(),
-    ],
-    examples: ['symbols crawler on --interval 1h', 'symbols crawler off'],
-    needs: ['temporal'],
-    async run(
-      { operator },
-      { interval: intervalMs, requestedBy }: { interval?: number } & Requested,
-      wanted: 'on' | 'off',
-    ) {
-      if (
-        intervalMs !== undefined &&
-        (intervalMs < MIN_CRAWL_INTERVAL_MS || intervalMs > MAX_CRAWL_INTERVAL_MS)
-      ) {
-        throw new UsageError(`the interval must be at most ${durationOf(MAX_CRAWL_INTERVAL_MS)}`);
-      }
-      const { crawler, alarm } = await operator.symbols.configureCrawler({
-        enabled: wanted === 'on',
-        requestedBy,
-        ...(intervalMs === undefined ? {} : { intervalMs }),
-      });
-      return { crawler, alarm };
-    },
-    print({ crawler, alarm }, _options, [wanted]) {
-      const every = crawler.enabled ? `, every ${durationOf(crawler.intervalMs)}` : '';
-      printLine(`the crawler is ${wanted}${every}`);
-      if (alarm) report(`next push ${new Date(alarm.atMs).toISOString()}`);
-    },
+    print: printStatus,
   });
 }
 
@@ -215,30 +132,21 @@ function addChange<Options extends ChangeOptions, Args extends unknown[]>(
   });
 }
 
-/** The targets of `status` are those that are shown, the ones with most failures first. */
-function printStatus({ targets, version, live, link }: SymbolStatus, behind: number, all: number): void {
-  if (targets.length > 0) {
-    printItems(
-      targets.toSorted((one, other) => other.consecutiveFailures - one.consecutiveFailures),
-      {
-        TARGET: 'target',
-        KIND: 'kind',
-        GEO: 'geo',
-        VERSION: 'acknowledgedVersion',
-        ACKNOWLEDGED: 'acknowledgedAt',
-        FAILURES: 'consecutiveFailures',
-        'LAST ERROR': 'lastError',
-      },
-      { flexible: 6 },
-    );
+/** Targets with most failures first. */
+function printStatus({ targets, version, live, link }: SymbolStatus): void {
+  const shown = targets.toSorted((one, other) => other.consecutiveFailures - one.consecutiveFailures);
+  if (shown.length > 0) {
+    printItems(shown, [
+      ...(['target', 'kind', 'geo', 'acknowledgedVersion', 'acknowledgedAt'] as const),
+      ...(['consecutiveFailures', 'lastError'] as const),
+    ]);
   }
-  report(`version ${version}: ${all - behind} of ${countOf(all, 'target')} acknowledged (-v shows all)`);
+  report(`version ${version}: ${targets.filter(({ isBehind }) => isBehind).length} targets behind`);
   if (!live) report('no answer from the workflow: shown as the database has it');
   else {
-    const { alarm, crawler, isListEmpty } = live;
+    const { alarm, isListEmpty } = live;
     if (isListEmpty) report(`no symbol is enabled; targets keep version ${version}`);
     if (alarm) report(`next push ${new Date(alarm.atMs).toISOString()} (${alarm.purpose})`);
-    if (crawler.enabled) report(`the crawler is on, every ${durationOf(crawler.intervalMs)}`);
   }
   if (link !== undefined) report(link);
 }

@@ -1,21 +1,15 @@
 /** The symbols of the registry, and how far each target has come (workflows/symbol-config/contract.ts). */
 import type { SymbolMetadata, TargetKind } from '../../api/symbol-config/push.ts';
 import { symbolMetadataSchema } from '../../api/symbol-config/push.ts';
-import type {
-  ChangeNotice,
-  CrawlerRequest,
-  SymbolConfigState,
-} from '../../workflows/symbol-config/contract.ts';
+import type { SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
 import {
-  CONFIGURE_CRAWLER_UPDATE,
   SYMBOLS_CHANGED_UPDATE,
-  SYMBOL_REGISTRY,
+  SYMBOL_CONFIG_WORKFLOW_ID,
   SYMBOL_STATUS_QUERY,
-  symbolConfigWorkflowId,
 } from '../../workflows/symbol-config/contract.ts';
 import { runTransaction } from '../../api/postgres-transaction.ts';
 import type { Requester } from '../actions.ts';
-import { byAuthor, noteAction } from '../actions.ts';
+import { byAuthor } from '../actions.ts';
 import { NotFoundError, NothingToDoError, OperationFailedError } from '../errors.ts';
 import type { WithoutNulls } from '../lists.ts';
 import { withoutNulls } from '../lists.ts';
@@ -26,9 +20,8 @@ import { ask, query } from '../temporal.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
 
-const WORKFLOW_ID = symbolConfigWorkflowId(SYMBOL_REGISTRY);
 const ASKED: Asked = {
-  workflowId: WORKFLOW_ID,
+  workflowId: SYMBOL_CONFIG_WORKFLOW_ID,
   limitMs: 30_000,
   ifSilent: 'what was changed is stored and goes out once one runs',
   ifNotRunning: 'a service with the role symbol-config starts it, and pushes what is stored',
@@ -65,7 +58,6 @@ interface TargetRow {
 export type TargetView = WithoutNulls<TargetRow>;
 
 export interface SymbolStatus {
-  registry: string;
   /** Of the newest snapshot; 0 before the first. */
   version: number;
   targets: TargetView[];
@@ -94,9 +86,9 @@ export function symbolOperations(resources: OperatorResources) {
   const { temporal, db } = resources;
 
   return {
-    /** By name: all symbols, or only enabled or only disabled ones. */
-    async list(filter: { isEnabled?: boolean } = {}): Promise<SymbolView[]> {
-      const { rows } = await db.query<SymbolRow>(LIST_SYMBOLS, [filter.isEnabled ?? null]);
+    /** All symbols, by name. */
+    async list(): Promise<SymbolView[]> {
+      const { rows } = await db.query<SymbolRow>(LIST_SYMBOLS);
       return rows.map(withoutNulls);
     },
 
@@ -130,44 +122,14 @@ export function symbolOperations(resources: OperatorResources) {
       return tell();
     },
 
-    /**
-     * Forgets a symbol. It must be disabled: the list of the targets stays as it is.
-     *
-     * @throws NotFoundError, and OperationFailedError when it is enabled.
-     */
-    async remove(symbol: string, { requestedBy }: Requester = {}): Promise<void> {
-      await runTransaction(db, async (client) => {
-        const { rows } = await client.query<{ isRemoved: boolean }>(REMOVE_SYMBOL, [symbol]);
-        if (!rows[0]) throw new NotFoundError(`there is no symbol ${symbol}`);
-        if (!rows[0].isRemoved) throw new OperationFailedError(`${symbol} is enabled; disable it first`);
-        await noteAction(client, { action: 'symbols remove', target: symbol, requestedBy });
-      });
-    },
-
-    /**
-     * Pushes the current list to every target now.
-     *
-     * @param notice with `numberOnFrom`, the list gets a version above that one.
-     * @throws OperationFailedError as `enable`.
-     */
-    push(notice: ChangeNotice = {}, { requestedBy }: Requester = {}): Promise<ToldChange> {
-      const { numberOnFrom } = notice;
-      const detail = numberOnFrom === undefined ? undefined : `with a version above ${numberOnFrom}`;
-      return byAuthor({ db }, { action: 'symbols push', requestedBy, detail }, () => tell(notice));
-    },
-
-    /** Switches the crawler; while it is on, its alarm also reconciles. Throws OperationFailedError as `enable`. */
-    configureCrawler: (request: CrawlerRequest) =>
-      ask(temporal, ASKED, (handle) =>
-        handle.executeUpdate<SymbolConfigState, [CrawlerRequest]>(CONFIGURE_CRAWLER_UPDATE, {
-          args: [request],
-        }),
-      ),
+    /** Pushes the current list to every target now. @throws OperationFailedError as `enable`. */
+    push: ({ requestedBy }: Requester = {}): Promise<ToldChange> =>
+      byAuthor({ db }, { action: 'symbols push', requestedBy }, tell),
 
     async status(): Promise<SymbolStatus> {
       const [stored, live] = await Promise.all([storedStatus(), liveState()]);
-      const link = linkField(resources, WORKFLOW_ID);
-      return { registry: SYMBOL_REGISTRY, ...stored, ...withoutNulls({ live }), ...link };
+      const link = linkField(resources, SYMBOL_CONFIG_WORKFLOW_ID);
+      return { ...stored, ...withoutNulls({ live }), ...link };
     },
 
     /**
@@ -180,7 +142,7 @@ export function symbolOperations(resources: OperatorResources) {
       await waitUntil(async () => {
         // No answer, while its worker restarts, is no reason to stop waiting.
         const state = await liveState();
-        if (!state || state.takenChanges < change) return undefined;
+        if (!state) return undefined;
         const { targets } = await storedStatus();
         const behind = targets.filter(({ isBehind }) => isBehind).map(({ target }) => target);
         spread = {
@@ -217,21 +179,17 @@ export function symbolOperations(resources: OperatorResources) {
     return tell();
   }
 
-  function tell(notice: ChangeNotice = {}): Promise<ToldChange> {
-    return ask(temporal, ASKED, (handle) =>
-      handle.executeUpdate<ToldChange, [ChangeNotice]>(SYMBOLS_CHANGED_UPDATE, { args: [notice] }),
-    );
+  function tell(): Promise<ToldChange> {
+    return ask(temporal, ASKED, (handle) => handle.executeUpdate<ToldChange, []>(SYMBOLS_CHANGED_UPDATE));
   }
 
   function liveState(): Promise<SymbolConfigState | undefined> {
-    return query(temporal, WORKFLOW_ID, SYMBOL_STATUS_QUERY);
+    return query(temporal, SYMBOL_CONFIG_WORKFLOW_ID, SYMBOL_STATUS_QUERY);
   }
 
   async function storedStatus(): Promise<Pick<SymbolStatus, 'version' | 'targets'>> {
     // Without targets one row, which has the version alone.
-    const { rows } = await db.query<{ version: number } & (TargetRow | { target: null })>(LIST_TARGETS, [
-      SYMBOL_REGISTRY,
-    ]);
+    const { rows } = await db.query<{ version: number } & (TargetRow | { target: null })>(LIST_TARGETS);
     const targets = rows.flatMap(({ version: _, ...row }) =>
       row.target === null ? [] : [withoutNulls(row)],
     );
@@ -243,7 +201,6 @@ const LIST_SYMBOLS = `
   SELECT symbol, ticker, decimals, price_scale::float8 AS "priceScale", is_enabled AS "isEnabled",
          updated_at AS "updatedAt", changed_by AS "changedBy"
     FROM notification.symbols
-   WHERE $1::boolean IS NULL OR is_enabled = $1
    ORDER BY symbol COLLATE "C"`;
 
 interface ChangedRow {
@@ -281,19 +238,11 @@ const SET_SYMBOL = `
      SET ticker = excluded.ticker, decimals = excluded.decimals, price_scale = excluded.price_scale,
          updated_at = excluded.updated_at, changed_by = excluded.changed_by`;
 
-const REMOVE_SYMBOL = `
-  WITH removed AS (
-    DELETE FROM notification.symbols WHERE symbol = $1 AND NOT is_enabled RETURNING symbol
-  )
-  SELECT EXISTS (SELECT FROM removed) AS "isRemoved" FROM notification.symbols WHERE symbol = $1`;
-
 const LIST_TARGETS = `
   SELECT newest.version, target, kind, geo, acknowledged_version AS "acknowledgedVersion",
          acknowledged_at AS "acknowledgedAt", last_error AS "lastError", last_error_at AS "lastErrorAt",
          consecutive_failures AS "consecutiveFailures", failing_since AS "failingSince", is_gone AS "isGone",
          consecutive_failures > 0 OR acknowledged_version IS DISTINCT FROM newest.version AS "isBehind"
-    FROM (SELECT coalesce(max(version), 0) AS version
-            FROM notification.symbol_snapshots
-           WHERE registry = $1) AS newest
-    LEFT JOIN notification.symbol_targets ON registry = $1
+    FROM (SELECT coalesce(max(version), 0) AS version FROM notification.symbol_snapshots) AS newest
+    LEFT JOIN notification.symbol_targets ON true
    ORDER BY geo, kind DESC, length(target), target`;

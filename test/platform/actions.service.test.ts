@@ -47,27 +47,26 @@ test('U7 an unanswered action may still be done: its author stays', async () => 
   for (const error of [new UnansweredError('no worker'), new Error('connection lost')]) {
     await expect(byAuthor(slot, BY, () => Promise.reject(error))).rejects.toBe(error);
   }
-  await expect(operator.symbols.push({}, { requestedBy: 'max' })).rejects.toThrow(UnansweredError);
+  await expect(operator.symbols.push({ requestedBy: 'max' })).rejects.toThrow(UnansweredError);
   expect((await actions()).map(({ requestedBy }) => requestedBy)).toEqual(['max', 'nina', 'nina']);
 });
 
 test('U7 a change of rows and its author are one transaction', async () => {
   await slot.db.query(`
-    INSERT INTO notification.symbols (symbol, ticker, decimals, price_scale, is_enabled, updated_at)
-    VALUES ('OLD', 'OLD-PERP', 1, 10, false, now()), ('NEW', 'NEW-PERP', 1, 10, true, now())`);
-  await expect(operator.symbols.remove('NEW', { requestedBy: 'nina' })).rejects.toThrow('disable it first');
+    INSERT INTO notification.callback_trackings
+    VALUES ('ann', 0, '1-0', NULL, true, 'epoch', 'epoch', now()), ('ben', 0, '1-0', NULL, false, 'epoch', 'epoch', now())`);
+  const { release } = operator.callbacks;
+  await expect(release(['ben'], { requestedBy: 'nina' })).rejects.toThrow('no such tracking');
   expect(await actions()).toEqual([]);
-  await operator.symbols.remove('OLD');
-  expect(await actions()).toMatchObject([
-    { action: 'symbols remove', target: 'OLD', requestedBy: 'operator' },
-  ]);
 
   // The author cannot be written down: then nothing is changed either.
   await slot.db.query('ALTER TABLE notification.operator_actions RENAME TO elsewhere');
-  await slot.db.query("UPDATE notification.symbols SET is_enabled = false WHERE symbol = 'NEW'");
-  await expect(operator.symbols.remove('NEW')).rejects.toThrow('operator_actions');
+  await expect(release(['ann'])).rejects.toThrow('operator_actions');
   await slot.db.query('ALTER TABLE notification.elsewhere RENAME TO operator_actions');
-  await operator.symbols.remove('NEW');
+  await release(['ann']);
+  expect(await actions()).toMatchObject([
+    { action: 'callbacks release', detail: '1 tracking', requestedBy: 'operator' },
+  ]);
 });
 
 test('I26 C9 a pause whose reason cannot be stored is refused before anything is held', async () => {

@@ -14,7 +14,6 @@ export const SMALL: Record<string, string> = {
   symbols: 'those that are traded',
   symbol_snapshots: 'a hundred are kept',
   symbol_targets: 'those of the configuration',
-  symbol_crawlers: 'one',
   callback_settings: 'one',
   holds: 'one for each channel, producer and shard',
 };

@@ -58,9 +58,7 @@ const OPERATOR = `
   load_token_request list_kinds_of_router lock_smp_server mark_token_request_done pin_ntf_server pin_smp_server remove_token
   remove_token_request save_token save_token_mode
   set_subscription_agent_open
-  start_subscriptions_of_router_over toggle_connections upsert_ntf_server
-
-  set_symbol_crawler`;
+  start_subscriptions_of_router_over toggle_connections upsert_ntf_server`;
 
 /** Statements that may take longer the more there is, and why. */
 const EXCEPTIONS: Record<string, string> = {

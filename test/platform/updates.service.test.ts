@@ -7,7 +7,6 @@ import {
   SYMBOLS_CHANGED_UPDATE,
   SYMBOL_CONFIG_TASK_QUEUE,
   SYMBOL_CONFIG_WORKFLOW,
-  SYMBOL_REGISTRY,
 } from '../../workflows/symbol-config/contract.ts';
 import { ofEachTest } from '../of-tests.ts';
 import { takeSymbolRegistry } from '../symbol-config/registry.ts';
@@ -46,7 +45,7 @@ async function giveUpdateBack(): Promise<void> {
 const startOptions = () => ({
   workflowId: registry.handle.workflowId,
   taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
-  args: [SYMBOL_REGISTRY] as [string],
+  args: [] as [],
 });
 
 const update = () => registry.handle.executeUpdate(SYMBOLS_CHANGED_UPDATE);

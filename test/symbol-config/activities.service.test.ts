@@ -9,7 +9,6 @@ import { registerTargets } from '../../activities/symbol-config/targets.ts';
 import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { PushScope } from '../../workflows/symbol-config/contract.ts';
-import { DEFAULT_CRAWL_INTERVAL_MS, SYMBOL_REGISTRY } from '../../workflows/symbol-config/contract.ts';
 import { namesIn, registryOfTests } from './registry.ts';
 
 const TARGETS = 77;
@@ -21,7 +20,7 @@ const caller = createHttpCaller({ signingSecrets: [DEVELOPMENT_SIGNING_SECRET] }
 const registry = registryOfTests();
 let activities: ReturnType<typeof activitiesWith>;
 beforeAll(async () => {
-  await registerTargets(registry.slot.db, SYMBOL_REGISTRY, registry.targets.targets);
+  await registerTargets(registry.slot.db, registry.targets.targets);
   activities = activitiesWith(300_000);
 });
 afterAll(async () => {
@@ -41,15 +40,13 @@ function activitiesWith(pushTimeoutMs: number) {
   return {
     ...made,
     pushSymbols: (version: number, scope: PushScope) =>
-      asyncLocalStorage.run(context as unknown as Context, () =>
-        made.pushSymbols(SYMBOL_REGISTRY, version, scope),
-      ),
+      asyncLocalStorage.run(context as unknown as Context, () => made.pushSymbols(version, scope)),
   };
 }
 
 /** @returns the version of the list that the tables have now. */
 async function snapshot(floor = 0): Promise<number> {
-  return (await activities.takeSymbolSnapshot(SYMBOL_REGISTRY, floor)).version;
+  return (await activities.takeSymbolSnapshot(floor)).version;
 }
 
 /** Enables a symbol and brings it to every target. @returns its version. */
@@ -161,20 +158,6 @@ test('S4 a target that failed in a reconciliation is behind, although it has the
   expect(await activities.pushSymbols(version, 'behind')).toMatchObject({ pushed: 0 });
 });
 
-test('S4 the setting of the crawler is kept for the next workflow', async () => {
-  const load = async () => (await activities.loadSymbolConfig(SYMBOL_REGISTRY)).crawler;
-  expect(await load()).toEqual({ enabled: false, intervalMs: DEFAULT_CRAWL_INTERVAL_MS });
-  for (const crawler of [
-    { enabled: true, intervalMs: 1_000 },
-    { enabled: false, intervalMs: 2_000 },
-  ]) {
-    expect(await activities.setSymbolCrawler(SYMBOL_REGISTRY, crawler, 'test')).toEqual({
-      reconciliationMs: RECONCILIATION_MS,
-    });
-    expect(await load()).toEqual(crawler);
-  }
-});
-
 test('kinds-S3 a list that has changed gets the next version, also when it changed without a notice', async () => {
   const version = await change('AVAX');
   expect(await snapshot()).toBe(version);
@@ -215,10 +198,10 @@ test('S6 an empty list gets no version, and the last one stays', async () => {
   );
   const symbols = rows.map(({ symbol }) => symbol);
   await registry.write(symbols, false);
-  const taken = await activities.takeSymbolSnapshot(SYMBOL_REGISTRY, 0);
+  const taken = await activities.takeSymbolSnapshot(0);
   expect(taken).toEqual({ version, isListEmpty: true });
   await registry.write(symbols);
-  expect(await activities.takeSymbolSnapshot(SYMBOL_REGISTRY, 0)).toEqual({ version, isListEmpty: false });
+  expect(await activities.takeSymbolSnapshot(0)).toEqual({ version, isListEmpty: false });
 });
 
 test('kinds-V8 after the restore of an older database all targets get the list again', async () => {
@@ -226,9 +209,7 @@ test('kinds-V8 after the restore of an older database all targets get the list a
   for (const symbol of ['ONE', 'TWO', 'THREE']) await change(symbol);
   await restore(version, 'THREE');
 
-  const stored = await activities.loadSymbolConfig(SYMBOL_REGISTRY);
-  expect(stored.version).toBe(version);
-  const refused = await activities.pushSymbols(await snapshot(stored.version), 'all');
+  const refused = await activities.pushSymbols(await snapshot(version), 'all');
   expect(refused.failedTargets).toHaveLength(TARGETS);
   expect(refused.numberOnFrom).toBe(version + 3);
   const healed = await snapshot(refused.numberOnFrom);
@@ -243,7 +224,7 @@ test('kinds-V8 a version that the database has lost is numbered on from', async 
   const lost = await change('FOUR');
   await restore(version, 'FOUR');
   const outcome = await activities.pushSymbols(lost, 'all');
-  expect(outcome).toMatchObject({ pushed: 0, numberOnFrom: lost });
+  expect(outcome).toMatchObject({ pushed: 0, retryMs: LADDER_MS[0] });
   expect(outcome.failedTargets).toHaveLength(TARGETS);
   const next = await snapshot(lost);
   expect(next).toBe(lost + 1);

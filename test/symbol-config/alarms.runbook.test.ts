@@ -1,12 +1,10 @@
 /** Alarms about symbols, each with its fault, and its section of the runbook carried out. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { eventually, operatorOf } from '../harness.ts';
+import { eventually } from '../harness.ts';
 import { drillGround } from '../runbook/drill.ts';
 import { registryOfTests } from './registry.ts';
 import { scratchFolder } from '../scratch.ts';
-
-const HOUR_MS = 3_600_000;
 
 const file = path.join(scratchFolder('alarms').dir, 'targets.json');
 
@@ -69,12 +67,16 @@ drill({
 
 drill({
   alarm: 'SymbolReconciliationStopped',
-  fault: 'the crawler was switched on with a long interval',
-  inject: () =>
-    operatorOf(ground.slot).symbols.configureCrawler({
-      enabled: true,
-      intervalMs: 6 * HOUR_MS,
-      requestedBy: 'drill',
-    }),
-  says: { 'galaxy-notify symbols status': /every 6/ },
+  fault: 'the crawler has a long interval',
+  async inject() {
+    await restart({ NOTIFICATION_SYMBOL_CRAWL_INTERVAL: '6h' });
+    await registry.tell();
+  },
+  says: { 'galaxy-notify symbols status': /next push/ },
+  deeds: [{ words: 'restart the processes', act: () => restart({}), before: 'galaxy-notify symbols push' }],
 });
+
+async function restart(env: Record<string, string>): Promise<void> {
+  await ground.killAll();
+  await ground.start(env);
+}

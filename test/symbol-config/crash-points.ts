@@ -1,7 +1,5 @@
 /** Symbol configuration, and a process that dies after each step with which it changes something outside. */
-import type { Crawler, CrawlerRequest, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
-import { CONFIGURE_CRAWLER_UPDATE } from '../../workflows/symbol-config/contract.ts';
-import { answerTo, crashWalksOfEachTest } from '../crash-walk.ts';
+import { crashWalksOfEachTest } from '../crash-walk.ts';
 import { eventually } from '../harness.ts';
 import { namesIn, registryOfTests } from './registry.ts';
 import { scratchFolder } from '../scratch.ts';
@@ -61,33 +59,3 @@ test('S1 S5 a process that dies after any step of a change: every target has the
     120_000,
   );
 }, 600_000);
-
-test('S4 S7 a process that dies after any step of configuring the crawler: it is as was asked last', async () => {
-  const walk = beginWalk({ NOTIFICATION_ROLES: 'symbol-config' });
-  await walk.survivor();
-  const asked: Crawler[] = [];
-  const answers: Promise<SymbolConfigState>[] = [];
-  const put = async () => {
-    const crawler = { enabled: asked.length % 2 === 0, intervalMs: 600_000 + asked.length };
-    asked.push(crawler);
-    const answer = registry.handle.executeUpdate<SymbolConfigState, [CrawlerRequest]>(
-      CONFIGURE_CRAWLER_UPDATE,
-      { args: [{ ...crawler, requestedBy: 'crash walk' }] },
-    );
-    answers.push(answer);
-    return answerTo(answer);
-  };
-  const kills = { configured: await walk.through('setSymbolCrawler', put, 3) };
-  console.info(`processes that died: ${JSON.stringify(kills)}`);
-  expect(kills.configured).toBe(1);
-
-  await walk.survivor();
-  const states = await Promise.all(answers);
-  expect(states.map(({ crawler }) => crawler)).toEqual(asked);
-  const last = asked.at(-1)!;
-  expect((await registry.status()).crawler).toEqual(last);
-  const { rows } = await registry.slot.db.query(
-    'SELECT is_enabled AS enabled, interval_ms::float8 AS "intervalMs", changed_by FROM notification.symbol_crawlers',
-  );
-  expect(rows).toEqual([{ ...last, changed_by: 'crash walk' }]);
-}, 300_000);

@@ -3,14 +3,15 @@
  * activities.service.test.ts shows that the real activities answer in this way.
  */
 import type { SymbolConfigActivities } from '../../activities/symbol-config/activities.ts';
-import type { Crawler, PushResult, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
-import { DEFAULT_CRAWL_INTERVAL_MS, SYMBOL_STATUS_QUERY } from '../../workflows/symbol-config/contract.ts';
+import type { PushResult, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
+import { SYMBOL_STATUS_QUERY } from '../../workflows/symbol-config/contract.ts';
 import type { Fakes, WorkflowRun } from '../workflow-tier.ts';
 import { hold, startWorkflow } from '../workflow-tier.ts';
 
 interface Settings {
   retryLadderMs: readonly number[];
   reconciliationMs: number;
+  crawlMs?: number;
 }
 
 export class FakeRegistry {
@@ -26,11 +27,10 @@ export class FakeRegistry {
   readonly hanging = new Set<string>();
   readonly hangingRounds: ReturnType<typeof hold<PushResult>>[] = [];
   readonly pushes: { target: string; version: number; symbols: string[] }[] = [];
-  private crawler: Crawler = { enabled: false, intervalMs: DEFAULT_CRAWL_INTERVAL_MS };
   private readonly lists = new Map<string, string[]>();
   /** Failed pushes in a row. */
   private readonly failures = new Map<string, number>();
-  private readonly settings: Settings;
+  settings: Settings;
 
   constructor(settings: Partial<Settings> = {}, targets: readonly string[] = ['one', 'two', 'three']) {
     this.settings = { retryLadderMs: [1_000], reconciliationMs: 86_400_000, ...settings };
@@ -47,11 +47,7 @@ export class FakeRegistry {
   }
 
   readonly activities = {
-    loadSymbolConfig: () => ({
-      version: this.newestVersion,
-      crawler: this.crawler,
-    }),
-    takeSymbolSnapshot: (_registry, floor) => {
+    takeSymbolSnapshot: (floor) => {
       const symbols = [...this.symbols].sort();
       const latest = this.newestVersion;
       const isNew = JSON.stringify(symbols) !== JSON.stringify(this.snapshots.get(latest)) || floor > latest;
@@ -59,18 +55,15 @@ export class FakeRegistry {
       this.snapshots.set(version, symbols);
       return { version, isListEmpty: false };
     },
-    pushSymbols: (_registry, version, scope) => {
-      const { retryLadderMs, reconciliationMs } = this.settings;
+    pushSymbols: (version, scope) => {
+      const { retryLadderMs, ...intervals } = this.settings;
       const retryMsOf = (target: string) =>
         retryLadderMs[Math.min(this.failures.get(target)!, retryLadderMs.length) - 1]!;
       const symbols = this.snapshots.get(version);
       const isBehind = (target: string) => this.held.get(target) !== version || this.failures.has(target);
       const targets = this.targets.filter((target) => scope === 'all' || isBehind(target));
       if (!symbols) {
-        return {
-          ...{ pushed: 0, failedTargets: targets, retryMs: retryLadderMs[0]!, reconciliationMs },
-          numberOnFrom: version,
-        };
+        return { pushed: 0, failedTargets: targets, retryMs: retryLadderMs[0]!, ...intervals };
       }
       const newer: number[] = [];
       const failedTargets = targets.filter((target) => {
@@ -88,7 +81,7 @@ export class FakeRegistry {
       const outcome: PushResult = {
         pushed: targets.length,
         failedTargets,
-        reconciliationMs,
+        ...intervals,
         ...(failedTargets.length > 0 ? { retryMs: Math.min(...failedTargets.map(retryMsOf)) } : {}),
         ...(newer.length > 0 ? { numberOnFrom: Math.max(...newer) } : {}),
       };
@@ -97,10 +90,6 @@ export class FakeRegistry {
       this.hangingRounds.push(round);
       return round;
     },
-    setSymbolCrawler: (_registry, crawler) => {
-      this.crawler = crawler;
-      return { reconciliationMs: this.settings.reconciliationMs };
-    },
   } satisfies Fakes<SymbolConfigActivities>;
 }
 
@@ -108,7 +97,7 @@ export type SymbolConfigRun = WorkflowRun<FakeRegistry['activities'], void>;
 
 /** Starts the workflow and lets it make its first round. */
 export async function beginSymbolConfig(registry: FakeRegistry): Promise<SymbolConfigRun> {
-  const run = await startWorkflow('symbolConfig', ['main'], { activities: registry.activities });
+  const run = await startWorkflow('symbolConfig', [], { activities: registry.activities });
   await run.advance();
   return run;
 }

@@ -1,18 +1,11 @@
-/** What the workflow heals by itself: changes without a notice, lost versions, a crawler that is off, targets that hang. */
-import type { CrawlerRequest, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
-import {
-  CONFIGURE_CRAWLER_UPDATE,
-  MAX_CRAWL_INTERVAL_MS,
-  SYMBOLS_CHANGED_SIGNAL,
-  SYMBOLS_CHANGED_UPDATE,
-} from '../../workflows/symbol-config/contract.ts';
+/** What the workflow heals by itself: changes without a notice, lost versions, targets that hang. */
+import type { SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
+import { SYMBOLS_CHANGED_SIGNAL, SYMBOLS_CHANGED_UPDATE } from '../../workflows/symbol-config/contract.ts';
 import type { SymbolConfigRun } from './fake-registry.ts';
 import { FakeRegistry, beginSymbolConfig, statusOf } from './fake-registry.ts';
 
 const SECOND = 1_000;
 
-const configureCrawler = (run: SymbolConfigRun, request: CrawlerRequest) =>
-  run.update<SymbolConfigState>(CONFIGURE_CRAWLER_UPDATE, request);
 const settled = (run: SymbolConfigRun) =>
   run.until('every target to acknowledge', async () => {
     const state = await statusOf(run);
@@ -37,32 +30,18 @@ function restore(registry: FakeRegistry, version: number, disabled: string): voi
   for (const lost of registry.snapshots.keys()) if (lost > version) registry.snapshots.delete(lost);
 }
 
-test('kinds-V7 once the crawler is off, reconciliation goes on at its own interval', async () => {
-  const registry = new FakeRegistry({ reconciliationMs: SECOND });
-  const run = await beginSymbolConfig(registry);
-  await configureCrawler(run, { enabled: true, intervalMs: MAX_CRAWL_INTERVAL_MS });
-  await change(run, registry, 'LINK');
-  await configureCrawler(run, { enabled: false });
-  registry.held.delete('one');
-  const sinceMs = run.nowMs;
-  await run.until('the lost list to be back', () => registry.held.has('one'));
-  expect(run.nowMs - sinceMs).toBe(SECOND);
-});
-
 test('kinds-S3 a change without a signal goes out before the next crawl', async () => {
-  const registry = new FakeRegistry({ reconciliationMs: 2 * SECOND });
+  const registry = new FakeRegistry({ reconciliationMs: 2 * SECOND, crawlMs: 3_600 * SECOND });
   const run = await beginSymbolConfig(registry);
-  await configureCrawler(run, { enabled: true, intervalMs: MAX_CRAWL_INTERVAL_MS });
   await change(run, registry, 'AVAX');
   const before = registry.pushes.length;
   registry.symbols.add('ARB');
   const sinceMs = run.nowMs;
   await run.until('the change at the targets', () => registry.symbolsAt('one').includes('ARB'));
   expect(run.nowMs - sinceMs).toBe(2 * SECOND);
-  expect(run.calls('pushSymbols').at(-1)!.args).toEqual(['main', registry.newestVersion, 'all']);
+  expect(run.calls('pushSymbols').at(-1)!.args).toEqual([registry.newestVersion, 'all']);
   await run.advance(10 * SECOND);
   expect(registry.pushes).toHaveLength(before + registry.targets.length);
-  expect(await statusOf(run)).toMatchObject({ crawler: { enabled: true } });
 
   // Also while the ladder of a target that never acknowledges is open.
   registry.failing.add('three');

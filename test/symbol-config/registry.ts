@@ -11,9 +11,8 @@ import type { Service } from '../../workers/service.ts';
 import type { SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
 import {
   SYMBOLS_CHANGED_UPDATE,
-  SYMBOL_REGISTRY,
+  SYMBOL_CONFIG_WORKFLOW_ID,
   SYMBOL_STATUS_QUERY,
-  symbolConfigWorkflowId,
 } from '../../workflows/symbol-config/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
@@ -49,7 +48,7 @@ export async function takeSymbolRegistry(given?: Slot, proof?: CallerProof): Pro
   const slot = given ?? (await takeSlot());
   const storeDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-symbols-'));
   const targets = await startSymbolTargets({ storeDir, ...(proof ? { proof } : {}) });
-  const handle = slot.client.workflow.getHandle(symbolConfigWorkflowId(SYMBOL_REGISTRY));
+  const handle = slot.client.workflow.getHandle(SYMBOL_CONFIG_WORKFLOW_ID);
   const status = () => handle.query<SymbolConfigState>(SYMBOL_STATUS_QUERY);
   const { sampleSymbols } = targets;
 

@@ -1,6 +1,6 @@
 /** When the workflow pushes to which targets: the ladder, reconciliation, the crawler, and bursts of changes. */
-import type { CrawlerRequest, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
-import { CONFIGURE_CRAWLER_UPDATE, SYMBOLS_CHANGED_UPDATE } from '../../workflows/symbol-config/contract.ts';
+import type { SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
+import { SYMBOLS_CHANGED_UPDATE } from '../../workflows/symbol-config/contract.ts';
 import type { SymbolConfigRun } from './fake-registry.ts';
 import { FakeRegistry, beginSymbolConfig, statusOf } from './fake-registry.ts';
 
@@ -9,15 +9,13 @@ const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 
 const tell = (run: SymbolConfigRun) => run.update<{ change: number }>(SYMBOLS_CHANGED_UPDATE);
-const configureCrawler = (run: SymbolConfigRun, request: Partial<CrawlerRequest>) =>
-  run.update<SymbolConfigState>(CONFIGURE_CRAWLER_UPDATE, request);
 
 /** Rounds since a time, and how long after it they came. */
 const roundsSince = (run: SymbolConfigRun, sinceMs: number) =>
   run
     .calls('pushSymbols')
     .filter(({ atMs }) => atMs >= sinceMs)
-    .map(({ args: [, version, scope], atMs }) => ({ version, scope, afterMs: atMs - sinceMs }));
+    .map(({ args: [version, scope], atMs }) => ({ version, scope, afterMs: atMs - sinceMs }));
 
 /** Waits for so many rounds more. */
 function rounds(run: SymbolConfigRun, count: number): Promise<SymbolConfigState> {
@@ -77,8 +75,6 @@ test('S3 S4 an alarm that is sooner is kept, and reconciliation is not scheduled
   await tell(run);
   await run.advance();
   expect((await statusOf(run)).alarm).toEqual(first.alarm);
-  expect((await configureCrawler(run, { enabled: true, intervalMs: 48 * HOUR })).alarm).toEqual(first.alarm);
-  await configureCrawler(run, { enabled: false, intervalMs: HOUR });
 
   registry.failing.clear();
   await tell(run);
@@ -134,40 +130,21 @@ test('S4 those that acknowledge are reconciled, also while others never do', asy
   expect((await statusOf(run)).failedTargets).toEqual(['one']);
 });
 
-test('S4 with the crawler on, reconciliation goes with its alarm, and the setting outlives its workflow', async () => {
-  const registry = new FakeRegistry({ reconciliationMs: 24 * HOUR });
-  const first = await beginSymbolConfig(registry);
-  expect((await statusOf(first)).crawler).toEqual({ enabled: false, intervalMs: HOUR });
-  const on = await configureCrawler(first, { enabled: true, intervalMs: SECOND });
-  expect(on).toMatchObject({ crawler: { enabled: true, intervalMs: SECOND }, alarm: { purpose: 'crawler' } });
-  const beganMs = first.nowMs;
-  await first.advance(2 * SECOND);
-  expect(roundsSince(first, beganMs).slice(1)).toMatchObject([
-    { scope: 'all', afterMs: SECOND },
-    { scope: 'all', afterMs: 2 * SECOND },
-  ]);
-
-  const second = await beginSymbolConfig(registry);
-  expect((await statusOf(second)).crawler).toEqual({ enabled: true, intervalMs: SECOND });
-  await configureCrawler(second, { enabled: false });
-  // The crawler's last alarm goes off as it was set; the next one is that of reconciliation.
-  const after = await second.until('the alarm of reconciliation', async () => {
-    const state = await statusOf(second);
-    return state.alarm?.purpose === 'reconciliation' && state;
-  });
-  expect(after.alarm!.atMs - second.nowMs).toBeGreaterThan(23 * HOUR);
-});
-
-test.each<Partial<CrawlerRequest>>([
-  {},
-  { enabled: 'yes' as never },
-  { enabled: true, intervalMs: 10 },
-  { enabled: true, intervalMs: 1e12 },
-])('S4 a crawler that makes no sense is refused: %j', async (request) => {
-  const registry = new FakeRegistry();
+test('S4 with a crawler, reconciliation goes with its alarm; without it, at its own interval', async () => {
+  const registry = new FakeRegistry({ reconciliationMs: 15 * MINUTE, crawlMs: HOUR });
   const run = await beginSymbolConfig(registry);
-  await expect(configureCrawler(run, request)).rejects.toMatchObject({ type: 'InvalidRequest' });
-  expect(run.calls('setSymbolCrawler')).toEqual([]);
+  const beganMs = run.nowMs;
+  await run.advance(2 * HOUR);
+  const full = roundsSince(run, beganMs + 1).filter(({ scope }) => scope === 'all');
+  expect(full.map(({ afterMs }) => afterMs + 1)).toEqual([HOUR, 2 * HOUR]);
+  // The looks between them push to no target.
+  expect(registry.pushes).toHaveLength(3 * registry.targets.length);
+
+  registry.settings = { retryLadderMs: [SECOND], reconciliationMs: 15 * MINUTE };
+  await run.advance(15 * MINUTE);
+  const sinceMs = run.nowMs + 1;
+  await run.advance(30 * MINUTE);
+  expect(roundsSince(run, sinceMs)).toMatchObject([{ scope: 'all' }, { scope: 'all' }]);
 });
 
 test('S5 1,000 changes in a burst end in one consistent state and a small history', async () => {
