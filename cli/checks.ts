@@ -26,7 +26,11 @@ export interface Finding extends Diagnosis {
 }
 
 /** `limitMs` for one that may take longer than others. */
-export type Check = readonly [name: string, run: () => Promise<Diagnosis> | Diagnosis, limitMs?: number];
+export type Check = readonly [
+  name: string,
+  run: () => Promise<Diagnosis> | Diagnosis,
+  limitMs?: number | undefined,
+];
 
 /** Checks of one server: the first says whether it answers, the others need that. */
 export type CheckGroup = readonly [reach: Check, ...others: Check[]];

@@ -1,6 +1,8 @@
 /** `doctor`: everything the service depends on, at one glance. */
+import { once } from 'node:events';
 import { createConnection } from 'node:net';
 import type { Command } from 'commander';
+import { within } from '../api/within.ts';
 import { causeOf } from '../client/errors.ts';
 import type { Config } from '../config/load.ts';
 import { DEFAULT_INPUT_STREAM } from '../api/account-callback/input.ts';
@@ -12,16 +14,14 @@ import { loadOperatorConfig, needsOf } from '../config/load.ts';
 import type { Place } from '../config/wire.ts';
 import { ConfigError } from '../config/variables.ts';
 import { callbackChecks } from './account-callback/check.ts';
-import { postgresChecks } from './check-postgres.ts';
-import { redisChecks, sentinelChecks } from './check-redis.ts';
-import { replicaChecks } from './check-replicas.ts';
-import { temporalChecks } from './check-temporal.ts';
+import { needChecks, postgresChecks, redisChecks, sentinelChecks, temporalChecks } from './check-servers.ts';
 import type { CheckGroup, Diagnosis, Finding } from './checks.ts';
 import { diagnose, error, ok, warn } from './checks.ts';
 import { EXIT, action } from './command.ts';
 import { form, option } from './definition.ts';
 import { checkUserService, diagnoseReader, intentRowChecks, intentStreamChecks } from './intent/check.ts';
 import { shell } from './invocation.ts';
+import { databaseNeeds, temporalNeeds } from './needs.ts';
 import { mobileChecks } from './mobile-push/check.ts';
 import { countOf, printFields, printHeading, printItems, printJson, report } from './output.ts';
 import { certificateChecks, wireCheck } from './check-secrets.ts';
@@ -90,9 +90,11 @@ export async function examine(): Promise<Finding[]> {
   }
 }
 
-function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[] {
+function groupsOf(session: Session): CheckGroup[] {
+  const { config, addresses, resources, reach } = session;
   const { values, roles } = config;
-  const { redis, db } = resources;
+  const { redis, db, temporal, namespace } = resources;
+  const { taskQueues, schedules } = needsOf(config);
   const routers = values.NOTIFICATION_SUBSCRIPTION_NTF_SERVERS ?? [];
   const ofRole = (role: Config['roles'][number], ...groups: CheckGroup[]) =>
     roles.includes(role) ? groups : [];
@@ -114,9 +116,14 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
       ...intentStreamChecks(resources, values),
     ],
     ...sentinelChecks(config),
-    [...postgresChecks(db, () => reach('postgres'), config), ...intentRowChecks(resources)],
     [
-      ...temporalChecks(resources, () => reach('temporal'), needsOf(config)),
+      ...postgresChecks(db, () => reach('postgres'), config),
+      ...needChecks(databaseNeeds(session)),
+      ...intentRowChecks(resources),
+    ],
+    [
+      ...temporalChecks(resources, () => reach('temporal'), taskQueues),
+      ...needChecks(temporalNeeds({ temporal, namespace, schedules })),
       ['stream reader', () => diagnoseReader(resources)],
     ],
     ...ofRole(
@@ -145,7 +152,6 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
     ),
     // Only routers that are configured are tried, stand-ins are not.
     ...(routers.length > 0 ? ofRole('subscription', routerChecks(routers)) : []),
-    ...replicaChecks(config),
   ];
 }
 
@@ -169,22 +175,18 @@ async function reachPlaces(places: readonly Place[], meanwhile: string): Promise
 }
 
 /** @returns why a connection cannot be opened; undefined when it can. */
-function refusalOf({ url }: Place): Promise<string | undefined> {
+async function refusalOf({ url }: Place): Promise<string | undefined> {
   const { hostname, port, protocol } = new URL(url);
   const host = hostname.replace(/^\[(.*)\]$/, '$1');
-  return new Promise((resolve) => {
-    const socket = createConnection({
-      ...{ host, timeout: CONNECT_LIMIT_MS },
-      port: Number(port || (protocol === 'https:' ? 443 : 80)),
-    });
-    const end = (reason?: string) => {
-      socket.destroy();
-      resolve(reason);
-    };
-    socket.once('connect', () => end());
-    socket.once('timeout', () => end(`no answer within ${CONNECT_LIMIT_MS / 1_000} s`));
-    socket.once('error', (failure) => end(causeOf(failure)));
-  });
+  const socket = createConnection({ host, port: Number(port || (protocol === 'https:' ? 443 : 80)) });
+  try {
+    await within(CONNECT_LIMIT_MS, once(socket, 'connect'));
+    return undefined;
+  } catch (failure) {
+    return causeOf(failure);
+  } finally {
+    socket.destroy();
+  }
 }
 
 function administrators({ adminEmails }: Config): Diagnosis {

@@ -32,7 +32,7 @@ export const REDIS_VARIABLES = {
   NOTIFICATION_REDIS_REPLICA_ADDRS: list
     .pipe(z.array(redisAddress))
     .prefault('')
-    .describe('Redis replicas, comma-separated; checked by doctor, reads stay on the primary.'),
+    .describe('Redis replicas, comma-separated; reserved, reads stay on the primary.'),
   NOTIFICATION_REDIS_CA_FILE: pem
     .describe('Authority that signed the certificate of Redis, PEM; without one, those that Node trusts.')
     .meta({ inFile: true }),

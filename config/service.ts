@@ -73,7 +73,7 @@ export const SERVICE_VARIABLES = {
   NOTIFICATION_POSTGRES_REPLICA_DSNS: list
     .pipe(z.array(postgresDsn))
     .prefault('')
-    .describe('PostgreSQL replicas, comma-separated; checked by doctor, reads stay on the primary.')
+    .describe('PostgreSQL replicas, comma-separated; reserved, reads stay on the primary.')
     .meta({ secret: true }),
   NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: duration.prefault('5s').describe('Time-out of one statement.'),
   NOTIFICATION_POSTGRES_MAX_OPEN_CONNS: integer(1, 10_000)

@@ -2,7 +2,7 @@
  * How what a process needs in its Temporal namespace is made. Processes of the service and `galaxy-notify setup` do it
  * alike; everything may be repeated.
  */
-import type { Client, Connection } from '@temporalio/client';
+import type { Client, Connection, ScheduleDescription } from '@temporalio/client';
 import {
   ScheduleAlreadyRunning,
   ScheduleNotFoundError,
@@ -78,44 +78,27 @@ export async function changeRetention(
   });
 }
 
-/** @returns those that the namespace lacks, or has with another type. */
+/** @returns those that the namespace lacks, or has with another type, as `Name=Type`. */
 export async function missingSearchAttributes(
   { operatorService }: ServerConnection,
   namespace: string,
   needed: SearchAttributes,
-): Promise<SearchAttributes> {
+): Promise<string[]> {
   const { customAttributes } = await operatorService.listSearchAttributes({ namespace });
-  return Object.fromEntries(
-    Object.entries(needed).filter(([name, type]) => Number(customAttributes[name]) !== VALUE_TYPES[type]),
+  const missing = Object.entries(needed).filter(
+    ([name, type]) => Number(customAttributes[name]) !== VALUE_TYPES[type],
   );
+  return namesOf(Object.fromEntries(missing));
 }
 
 /** As people read them, and the flags of Temporal's tools take them. */
 export const namesOf = (attributes: SearchAttributes): string[] =>
   Object.entries(attributes).map(([name, type]) => `${name}=${type}`);
 
-/** Why nothing works in a namespace whose server refuses {@link addSearchAttributes}. */
-export const lackOfSearchAttributes = (namespace: string, missing: SearchAttributes): string =>
-  `the namespace ${namespace} lacks search attributes, and this server does not let us add them: ${namesOf(missing).join(', ')}`;
-
-export async function addSearchAttributes(
-  { operatorService }: ServerConnection,
-  namespace: string,
-  attributes: SearchAttributes,
-): Promise<void> {
-  await operatorService.addSearchAttributes({
-    namespace,
-    searchAttributes: Object.fromEntries(
-      Object.entries(attributes).map(([name, type]) => [name, VALUE_TYPES[type]]),
-    ),
-  });
-}
-
 /**
  * Adds the search attributes that the namespace lacks.
  *
- * @returns their names.
- * @throws SelfExplanatoryError when the server refuses.
+ * @returns them. @throws SelfExplanatoryError when the server refuses.
  */
 export async function ensureSearchAttributes(
   connection: ServerConnection,
@@ -123,23 +106,25 @@ export async function ensureSearchAttributes(
   needed: SearchAttributes,
 ): Promise<string[]> {
   const missing = await missingSearchAttributes(connection, namespace, needed);
-  const names = namesOf(missing);
-  if (names.length === 0) return [];
-  await addSearchAttributes(connection, namespace, missing).catch((error: unknown) => {
+  if (missing.length === 0) return [];
+  const types = missing.map((attribute) => attribute.split('=') as [string, keyof typeof VALUE_TYPES]);
+  const searchAttributes = Object.fromEntries(types.map(([name, type]) => [name, VALUE_TYPES[type]]));
+  try {
+    await connection.operatorService.addSearchAttributes({ namespace, searchAttributes });
+  } catch (error) {
     if (!isRefused(error)) throw error;
     throw new SelfExplanatoryError(
-      `${lackOfSearchAttributes(namespace, missing)}; galaxy-notify setup prints the commands for Temporal Cloud`,
+      `the namespace ${namespace} lacks search attributes, and this server does not let us add them: ${missing.join(', ')}; on Temporal Cloud add them with tcld: docs/deploy/temporal-cloud.md`,
       { cause: error },
     );
-  });
-  return names;
+  }
+  return missing;
 }
 
-/** @returns the interval of a schedule, ms; undefined when there is no such schedule. */
-export async function scheduleIntervalMs(client: Client, id: string): Promise<number | undefined> {
+/** @returns undefined when there is no such schedule. */
+export async function describeSchedule(client: Client, id: string): Promise<ScheduleDescription | undefined> {
   try {
-    const { spec } = await client.schedule.getHandle(id).describe();
-    return spec.intervals?.[0]?.every;
+    return await client.schedule.getHandle(id).describe();
   } catch (error) {
     if (error instanceof ScheduleNotFoundError) return undefined;
     throw error;

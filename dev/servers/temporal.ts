@@ -7,7 +7,7 @@ import { createInterface } from 'node:readline';
 import { text } from 'node:stream/consumers';
 import { Connection } from '@temporalio/client';
 import { WORKFLOW_TASKS } from '../../api/task-queue-types.ts';
-import { addSearchAttributes, missingSearchAttributes, namesOf } from '../../migrations/namespace.ts';
+import { ensureSearchAttributes, namesOf } from '../../migrations/namespace.ts';
 import type { SearchAttributes } from '../../workflows/search-attributes.ts';
 import { withEnvironment } from './command.ts';
 import { freePort, LOOPBACK, type PortUse } from './ports.ts';
@@ -242,8 +242,7 @@ export function readiness(
       await connection.withDeadline(Date.now() + CALL_LIMIT_MS, async () => {
         for (const namespace of waiting) {
           // The flag of the server reaches new namespaces only; an older database gets what it lacks here.
-          const missing = await missingSearchAttributes(connection, namespace, searchAttributes);
-          if (namesOf(missing).length > 0) await addSearchAttributes(connection, namespace, missing);
+          await ensureSearchAttributes(connection, namespace, searchAttributes);
           await checkServices(connection, namespace, searchAttributes);
           waiting.delete(namespace);
         }

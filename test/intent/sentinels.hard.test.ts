@@ -172,8 +172,7 @@ test(
 
     await sentinels.awaitReplica();
     const ok = { status: 'ok' };
-    const detail = `3 of 3 answer, master ${masterNow}, replicas 1, quorum 2 of 3`;
-    await shown({ ...ok, detail }, ok);
+    await shown({ ...ok, detail: `all 3 can agree on a failover of ${NAME}` }, ok);
 
     let failedOverMs = 0;
     count = await producer.around(async () => {
@@ -185,10 +184,9 @@ test(
     const tookDeath = await allArrived(serverAt(servers, masterNow), count, beganAt);
 
     await sentinels.stopOne();
-    const two = expect.stringMatching(new RegExp(`^2 of 3 answer, master ${masterNow},`)) as string;
-    await shown({ status: 'warn', detail: two }, ok);
+    await shown({ status: 'warn', detail: expect.stringContaining('ECONNREFUSED') }, ok);
     await shown(
-      { status: 'error', detail: '2 of 3 answer, and know no master unknown' },
+      { status: 'error', detail: expect.stringContaining('No such master with that name') },
       { detail: expect.stringContaining('the sentinels know no master of the name') },
       through(sentinels, 'unknown'),
     );

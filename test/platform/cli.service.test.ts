@@ -232,8 +232,8 @@ describe('looking', () => {
     const healthy = await bench.findings();
     expect(Object.values(healthy).filter(({ status }) => status === 'error')).toEqual([]);
     for (const name of [
-      ...['Redis', 'PostgreSQL: schema', 'Temporal', 'workers: intent', 'stream reader'],
-      ...['schedule: intent-retention', 'User Service'],
+      ...['Redis', 'database schema', 'Temporal', 'workers: intent', 'stream reader'],
+      ...['schedule intent-retention', 'User Service'],
     ]) {
       expect([name, healthy[name]?.status]).toEqual([name, 'ok']);
     }

@@ -5,7 +5,7 @@ import { createServer } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import { generate } from 'selfsigned';
-import { redisChecks } from '../../cli/check-redis.ts';
+import { redisChecks } from '../../cli/check-servers.ts';
 import { expiryOf } from '../../cli/check-secrets.ts';
 import { diagnose, ok } from '../../cli/checks.ts';
 import { openSession } from '../../cli/session.ts';

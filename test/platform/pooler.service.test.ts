@@ -112,7 +112,7 @@ describe('through PgBouncer', () => {
       NOTIFICATION_POSTGRES_PRIMARY_DSN: pooledDsn,
       NOTIFICATION_POSTGRES_OWNER_DSN: slot.ownerDsn,
     };
-    const sessions = async () => (await bench.findings(changes))['PostgreSQL: sessions'];
+    const sessions = async () => (await bench.findings(changes))['database sessions'];
     await slot.db.query(`ALTER ROLE ${ROLE} IN DATABASE test_${slot.slot} RESET ALL`);
     await slot.db.query(`ALTER ROLE ${ROLE} SET DateStyle = 'SQL, MDY'`);
     await endSessions();

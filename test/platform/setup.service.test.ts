@@ -6,7 +6,7 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Client } from '@temporalio/client';
 
-import { setUpNamespace, setUpSearchAttributes } from '../../cli/setup.ts';
+import { temporalNeeds } from '../../cli/needs.ts';
 import { SelfExplanatoryError } from '../../api/errors.ts';
 import { ensureSearchAttributes } from '../../migrations/namespace.ts';
 import type { CliResult } from '../command-line.ts';
@@ -90,13 +90,13 @@ test('I40 setup makes what is missing, changes what was asked for, and leaves th
 
 test('I40 doctor looks for the schedules of the configured roles and their intervals', async () => {
   const configured = await findings({ NOTIFICATION_CLEANUP_INTERVAL: '2h' });
-  for (const id of SCHEDULES) expect(configured[`schedule: ${id}`]).toMatchObject({ status: 'ok' });
-  expect((await findings())['schedule: intent-retention']).toMatchObject({
+  for (const id of SCHEDULES) expect(configured[`schedule ${id}`]).toMatchObject({ status: 'ok' });
+  expect((await findings())['schedule intent-retention']).toMatchObject({
     status: 'warn',
-    detail: expect.stringContaining('every 2 h instead of 60 min'),
+    detail: expect.stringContaining('every 60 min, found: 2 h'),
   });
   const names = Object.keys(await findings({ NOTIFICATION_ROLES: 'symbol-config' }));
-  expect(names.filter((name) => name.startsWith('schedule'))).toEqual(['schedule: symbol-config-retention']);
+  expect(names.filter((name) => name.startsWith('schedule'))).toEqual(['schedule symbol-config-retention']);
 });
 
 test('I40 doctor looks whether what the roles reach for can be reached, and sends nothing', async () => {
@@ -155,31 +155,33 @@ describe('a server that does not let us, as Temporal Cloud', () => {
     listSearchAttributes: async () => ({ customAttributes: {} }),
     addSearchAttributes: refusal(12, 'not implemented'),
   };
-  const needs = {
-    namespace: 'prod.acme',
-    searchAttributes: { DeadRoutes: 'Int', NotificationId: 'Keyword' } as const,
-    isDryRun: false,
-  };
+  const namespace = 'prod.acme';
+  const needsOf = (temporal: Client) => temporalNeeds({ temporal, namespace, schedules: [] });
 
   test('I40 setup says what to do instead', async () => {
     const temporal = cloud({
       describeNamespace: refusal(5, 'not found'),
       registerNamespace: refusal(7, 'Request unauthorized.'),
     });
-    await expect(setUpNamespace({ ...needs, temporal, retentionMs: 86_400_000 })).rejects.toThrow(
-      /prod\.acme is not there.*Request unauthorized\.[^]*tcld namespace create --namespace prod --region .*--retention-days 1/,
+    const [absent] = needsOf(temporal);
+    expect(await absent!.look()).toMatchObject({ lack: 'created' });
+    await expect(absent!.make('created')).rejects.toThrow(
+      /prod\.acme cannot be created .*Request unauthorized\..*tcld: docs\/deploy\/temporal-cloud\.md/,
     );
-    await expect(setUpSearchAttributes({ ...needs, temporal: cloud({}, withoutAttributes) })).rejects.toThrow(
-      /tcld namespace search-attributes add --namespace prod\.acme --sa NotificationId=Keyword/,
-    );
+    const [, attributes] = needsOf(cloud({}, withoutAttributes));
+    expect(await attributes!.look()).toMatchObject({
+      lack: 'created',
+      detail: expect.stringContaining('NotificationId=Keyword'),
+    });
+    await expect(attributes!.make('created')).rejects.toThrow(/NotificationId=Keyword.*temporal-cloud\.md/);
   });
 
   test('I32 the service says at its start which search attributes are missing, and what to do', async () => {
     const { connection } = cloud({}, withoutAttributes);
-    const refused = await ensureSearchAttributes(connection, 'prod.acme', needs.searchAttributes).catch(
+    const refused = await ensureSearchAttributes(connection, namespace, SEARCH_ATTRIBUTES).catch(
       (error: unknown) => error,
     );
     expect(refused).toBeInstanceOf(SelfExplanatoryError);
-    expect((refused as Error).message).toMatch(/prod\.acme lacks .*NotificationId.*galaxy-notify setup/);
+    expect((refused as Error).message).toMatch(/prod\.acme lacks .*NotificationId.*temporal-cloud\.md/);
   });
 });

@@ -12,7 +12,7 @@ const operator = operatorOfTests(slot, 'http://ui.test');
 
 beforeAll(() => plantCauses(slot.db, 2));
 
-/** What is said of rows that tests of their own plant, or of no row. */
+/** What is said of rows that other tests plant, or of no row. */
 type Elsewhere = 'unread' | 'forgotten' | 'never_seen' | 'stream_in_doubt';
 
 const SENTENCES: Record<Exclude<Cause, Elsewhere>, RegExp> = {
