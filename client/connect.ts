@@ -12,10 +12,8 @@
  * await close();
  * ```
  */
-import type { Interceptor } from '@grpc/grpc-js';
-import { InterceptingCall, Metadata, status } from '@grpc/grpc-js';
 import type { ConnectionOptions } from '@temporalio/client';
-import { Client, Connection, defaultGrpcRetryOptions, makeGrpcRetryInterceptor } from '@temporalio/client';
+import { Client, Connection } from '@temporalio/client';
 import type { RedisOptions } from 'ioredis';
 import { Redis } from 'ioredis';
 import pg from 'pg';
@@ -35,6 +33,22 @@ import type { OperatorResources } from './resources.ts';
 const CONNECT_LIMIT_MS = 5_000;
 /** Longest statement, ms: lists are bounded, counting many rows is not quick. */
 const STATEMENT_LIMIT_MS = 20_000;
+
+/**
+ * Calls that Temporal does not take are made again by the channel. The interceptor of the SDK waits outside of the channel: after
+ * `close` its next attempt throws in a timer, which ends the process of the user.
+ */
+const RETRIES = {
+  methodConfig: [
+    {
+      name: [{}],
+      retryPolicy: {
+        ...{ maxAttempts: 5, initialBackoff: '0.2s', backoffMultiplier: 2, maxBackoff: '2s' },
+        retryableStatusCodes: ['UNAVAILABLE', 'RESOURCE_EXHAUSTED', 'ABORTED', 'UNKNOWN'],
+      },
+    },
+  ],
+};
 
 /** Replies keep the form that the operator reads. */
 type RedisAccess = Omit<RedisOptions, 'replyMapping'>;
@@ -75,8 +89,9 @@ export function connectOperator(servers: OperatorServers): ConnectedOperator {
   const { streams, agentId, uiUrl, runbookUrl } = servers;
   const connection = Connection.lazy({
     connectTimeout: CONNECT_LIMIT_MS,
-    interceptors: [makeGrpcRetryInterceptor(defaultGrpcRetryOptions()), failWhenClosed],
+    interceptors: [],
     ...servers.temporal,
+    channelArgs: { 'grpc.service_config': JSON.stringify(RETRIES), ...servers.temporal?.channelArgs },
   });
   const db = openDatabase(servers.postgresDsn);
   const dataConverter = dataConverterWith(payloadKeys, servers.payloadPlain);
@@ -127,34 +142,4 @@ export function openRedis(options: RedisAccess): Redis {
   // Without a listener, a broken connection would be reported; the command that needs the connection fails by itself.
   redis.on('error', () => undefined);
   return redis;
-}
-
-type InterceptingCallInterface = ConstructorParameters<typeof InterceptingCall>[0];
-
-/**
- * Makes a retry on a closed connection fail its call. To be set behind the interceptor that retries: it retries after a wait that
- * `close` does not end; the channel then throws outside of every call, and the process of the user ends.
- */
-const failWhenClosed: Interceptor = (options, nextCall) => {
-  try {
-    return new InterceptingCall(nextCall(options));
-  } catch (error) {
-    return new InterceptingCall(callThatFails((error as Error).message));
-  }
-};
-
-function callThatFails(details: string): InterceptingCallInterface {
-  const ignore = () => undefined;
-  return {
-    // Not among the codes that are retried.
-    start: (_, listener) =>
-      listener?.onReceiveStatus?.({ code: status.CANCELLED, details, metadata: new Metadata() }),
-    sendMessage: ignore,
-    sendMessageWithContext: ignore,
-    startRead: ignore,
-    halfClose: ignore,
-    cancelWithStatus: ignore,
-    getPeer: () => '',
-    getAuthContext: () => null,
-  };
 }
