@@ -186,30 +186,3 @@ export function unboundedParts(
     return columns.some((column) => !shared.includes(column));
   }
 }
-
-/**
- * Columns of which a statement hands out the text, and by whose bare name it orders: that is the order of the text, in
- * which 10 comes before 9, and which no index has.
- */
-export function textOrders({ text }: Statement): string[] {
-  const found: string[] = [];
-  let rest = `(${text})`;
-  // From the innermost queries on: what is in parentheses has its own names.
-  for (let before = ''; before !== rest;) {
-    before = rest;
-    rest = rest.replaceAll(/\(([^()]*)\)/g, (_, query: string) => {
-      const [, columns = '', order = ''] =
-        /\bSELECT\b(.*?)(?:\bFROM\b.*)?\bORDER BY\b(.*)/s.exec(query) ?? [];
-      const named = [...columns.matchAll(/(\w+)::text(?!\w)(?!\s+AS\b)/g)].map(([, column]) => column!);
-      const bare: readonly string[] = order.match(/(?<![.\w])\w+/g) ?? [];
-      found.push(...named.filter((column) => bare.includes(column)));
-      return '';
-    });
-  }
-  return found;
-}
-
-/** Whether a statement says itself how much it does: a limit, or a list of keys. */
-export const isBatch = ({ text }: Statement): boolean => /\bLIMIT (?:\$\d|\d)/.test(text);
-export const takesKeys = ({ text }: Statement): boolean =>
-  /= ANY ?\(\$\d|\b(?:unnest|jsonb_to_recordset)\((?:\$|given_)\d/.test(text);
