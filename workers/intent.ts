@@ -85,10 +85,9 @@ export function openIntents(context: ProcessContext): Role {
       const { db, openReader } = connections;
       const resources = resourcesOf(connections);
       const acceptIntents = createAcceptance(resources);
-      const routes = createRouteActivities(resources);
       return {
-        ...createIntentActivities(resources, acceptIntents, routes.publishFirstAttempts),
-        ...routes,
+        ...createIntentActivities(resources, acceptIntents),
+        ...createRouteActivities(resources),
         ...createSteeringActivities(resources),
         ...createHoldActivities(resources),
         ...createChannelActivities(resources),

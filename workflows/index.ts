@@ -2,7 +2,7 @@
 
 export { accountCallback } from './account-callback/workflow.ts';
 export { channel } from './intent/channel.ts';
-export { notification, notificationBatch } from './intent/workflow.ts';
+export { notification } from './intent/workflow.ts';
 export { operation } from './operation.ts';
 export { notificationDeadLetter, notificationRoute } from './intent/route.ts';
 export { outboundRepair, reconciliation, recovery, retention } from './recovery.ts';

@@ -10,25 +10,17 @@ import { channelsOf } from '../../api/intent/catalog.ts';
 import { searchableKey } from '../../api/ids.ts';
 import type { Intent, MalformedCode } from '../../api/intent/entry.ts';
 import { ACCEPTANCE_DEFERRED } from '../../workflows/failures.ts';
-import type { Acceptance, NotificationInput, RouteToPublish } from '../../workflows/intent/contract.ts';
-import { isListed, notificationWorkflowId } from '../../workflows/intent/contract.ts';
-import type { RouteActivities } from './routes.ts';
+import type { Acceptance, NotificationInput } from '../../workflows/intent/contract.ts';
+import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { createAudienceResolver } from './audience.ts';
 import type { Audience } from './audience.ts';
 import type { AcceptedNow, ToInsert } from './decisions.ts';
-import {
-  conflictText,
-  findIntents,
-  insertRecords,
-  insertedTogether,
-  listRoutesToPublish,
-} from './decisions.ts';
+import { conflictText, findIntents, insertRecords, insertedTogether } from './decisions.ts';
 import { endIntents, giveUp, isGivenUp, noteTrouble } from './entries.ts';
 import type { Trouble } from './entries.ts';
 import { logFieldsOf } from './metrics.ts';
 import { refuse, refusedIntent } from './malformed.ts';
 import { isPostgresRefusal } from '../postgres.ts';
-import { reasonOf } from '../reason.ts';
 import { statusOf } from '../workflows.ts';
 import type { IntentResources } from './resources.ts';
 
@@ -264,48 +256,22 @@ const forgotten = (notificationId: string): ApplicationFailure =>
 
 export type IntentActivities = ReturnType<typeof createIntentActivities>;
 
-export function createIntentActivities(
-  { db, log }: Pick<IntentResources, 'db' | 'log'>,
-  acceptIntents: AcceptIntents,
-  publishFirstAttempts: RouteActivities['publishFirstAttempts'],
-) {
+export function createIntentActivities({ db }: Pick<IntentResources, 'db'>, acceptIntents: AcceptIntents) {
   return {
     /**
-     * Accepts an intent durably, or records durably why not. The first try of a notification that makes first attempts
-     * itself makes them, too: each local activity more costs an activation of the workflow.
+     * Accepts an intent durably, or records durably why not.
      *
      * @throws ApplicationFailure `UserServiceUnavailable`, `AcceptanceDeferred`, or of PostgreSQL, all retried;
      * CancelledFailure. Then nothing is decided.
      */
-    async acceptIntent({ notificationId, dispatch }: NotificationInput): Promise<Acceptance> {
+    async acceptIntent({ notificationId }: NotificationInput): Promise<Acceptance> {
       const { isLocal, attempt } = Context.current().info;
       const options = { attempt: isLocal ? 0 : attempt };
       // The first try has failed before this one, or the recipients are many.
       if (!isLocal) await noteTrouble(db, notificationId, options);
       const decided = (await acceptIntents([notificationId], options)).get(notificationId)!;
       if ('error' in decided) throw decided.error;
-      const { acceptance } = decided;
-      return isLocal && dispatch === 'on_failure'
-        ? withFirstAttempts(notificationId, acceptance)
-        : acceptance;
+      return decided.acceptance;
     },
-
-    /** The routes to publish among those at [offset, offset + limit) of a notification, ordered by route id. */
-    listRoutesToPublish: (notificationId: string, offset: number, limit: number): Promise<RouteToPublish[]> =>
-      listRoutesToPublish(db, { notificationId, offset, limit }),
   };
-
-  /** Leaves first attempts that fail here to the workflow: they spend nothing. */
-  async function withFirstAttempts(notificationId: string, acceptance: Acceptance): Promise<Acceptance> {
-    if (acceptance.outcome !== 'accepted' || !isListed(acceptance)) return acceptance;
-    try {
-      const slice = { notificationId, offset: 0, limit: acceptance.routeCount };
-      return { ...acceptance, routes: [], first: await publishFirstAttempts(slice) };
-    } catch (error) {
-      Context.current().cancellationSignal.throwIfAborted();
-      const reason = reasonOf(error);
-      log.warn({ notification_id: notificationId, reason }, 'first attempts not made with acceptance');
-      return acceptance;
-    }
-  }
 }

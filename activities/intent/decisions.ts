@@ -15,7 +15,7 @@ import type { IntentContent } from '../../api/intent/fingerprint.ts';
 import { differingFields } from '../../api/intent/fingerprint.ts';
 import { MAX_TIMESTAMP_MS, expiryOf } from '../../api/intent/entry.ts';
 import { ACCEPTANCE_DEFERRED } from '../../workflows/failures.ts';
-import type { Acceptance, RouteSlice, RouteToPublish } from '../../workflows/intent/contract.ts';
+import type { Acceptance } from '../../workflows/intent/contract.ts';
 import { MAX_CHILDREN_PER_PARENT } from '../../workflows/intent/contract.ts';
 import { columnsOf, query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
@@ -28,7 +28,7 @@ import { EARLIER } from './entries.ts';
 import { handOff, handOffKey } from './hand-off.ts';
 import type { IntentResources } from './resources.ts';
 import type { RouteName } from './route-rows.ts';
-import { listRoutes } from './route-rows.ts';
+import { countRoutes, listRoutes } from './route-rows.ts';
 
 /** Recipients whose routes one statement writes: short of its time-out on a slow disk, too. */
 const RECIPIENTS_PER_STATEMENT = 2_500;
@@ -83,23 +83,20 @@ export async function conflictText(db: Pool, intent: Intent, conflictsWith: stri
 }
 
 async function acceptanceOf(db: Pool, notificationId: string): Promise<Acceptance> {
-  const [counts] = await query<{ routes: number; skipped: number }>(db, COUNT_ROUTES, [notificationId]);
-  const { routes: routeCount, skipped } = counts!;
-  const slice = { notificationId, offset: 0, limit: routeCount };
-  const isListed = routeCount - skipped <= MAX_CHILDREN_PER_PARENT;
-  const routes = isListed ? await listRoutesToPublish(db, slice) : [];
-  return { outcome: 'accepted', routes, routeCount, skipped };
-}
-
-/** Those routes of a slice that are not skipped. */
-export async function listRoutesToPublish(db: Pool, slice: RouteSlice): Promise<RouteToPublish[]> {
-  const routes = await listRoutes(db, slice);
-  return routes
-    .filter(({ status }) => status !== 'skipped')
-    .map(({ routeId, status }) => ({
-      routeRef: routeRefOf(routeId),
-      ...(status === 'published' ? { isPublished: true as const } : {}),
-    }));
+  const { skipped, ...others } = await countRoutes(db, notificationId);
+  const wanted = others.published + others.deadLettered + others.open;
+  const routeCount = wanted + skipped;
+  const isListed = wanted <= MAX_CHILDREN_PER_PARENT;
+  const routes = isListed ? await listRoutes(db, notificationId, routeCount) : [];
+  return {
+    ...{ outcome: 'accepted', routeCount, skipped },
+    routes: routes
+      .filter(({ status }) => status !== 'skipped')
+      .map(({ routeId, status }) => ({
+        routeRef: routeRefOf(routeId),
+        ...(status === 'published' ? { isPublished: true } : {}),
+      })),
+  };
 }
 
 /** An intent that is to be accepted for an audience. */
@@ -323,14 +320,6 @@ const LOAD_CONTENT = {
            coalesce(recipient_user_ids, '[]') AS "recipientUserIds", idempotency_key AS "idempotencyKey",
            (extract(epoch FROM occurred_at) * 1000)::float8 AS "occurredAtMs", payload_json AS "payloadJson"
       FROM notification.records
-     WHERE notification_id = $1`,
-};
-
-const COUNT_ROUTES = {
-  name: 'count_routes',
-  text: `
-    SELECT count(*)::int AS routes, count(*) FILTER (WHERE status = 'skipped')::int AS skipped
-      FROM notification.routes
      WHERE notification_id = $1`,
 };
 

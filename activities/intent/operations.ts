@@ -135,7 +135,7 @@ export function intentOperations(
    */
   async function cancel({ notificationId }: CancelItem): Promise<boolean> {
     const isGivenUp = await giveUp(db, notificationId);
-    const closed = await closing.closeAll({ notificationId });
+    const closed = await closing.closeAll(notificationId);
     if (closed > 0) await handOff.voidAttempts(redis, notificationId);
     const workflowId = notificationWorkflowId(notificationId);
     // Temporal takes the cancellation of one that has ended, too.

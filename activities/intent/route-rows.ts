@@ -8,7 +8,7 @@ import type { AudienceKind, Channel, NotificationType, Producer } from '../../ap
 import { ROUTE_EXPIRED } from '../../api/intent/outcome.ts';
 import { hashOfRouteRef, routeRefOf } from '../../api/ids.ts';
 import type { Locale } from '../../api/intent/mail-command.ts';
-import type { RouteKey, RouteSlice } from '../../workflows/intent/contract.ts';
+import type { RouteKey, RouteSlice, RouteTotals } from '../../workflows/intent/contract.ts';
 import { handOffKey } from './hand-off.ts';
 import { logFieldsOf } from './metrics.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
@@ -146,14 +146,15 @@ export interface ListedRoute extends HandOffName, Pick<RouteRow, 'status'> {
   isUnwanted: boolean;
 }
 
-/** The routes at [offset, offset + limit) of those of a notification after a route, ordered by route id. */
+/** The next routes of a notification after one of them, ordered by route id. */
 export const listRoutes = (
   db: Pool,
-  { notificationId, offset, limit }: RouteSlice,
+  notificationId: string,
+  limit: number,
   after = '',
-): Promise<ListedRoute[]> => query<ListedRoute>(db, LIST_ROUTES, [notificationId, offset, limit, after]);
+): Promise<ListedRoute[]> => query<ListedRoute>(db, LIST_ROUTES, [notificationId, limit, after]);
 
-/** $1 notification, $2 offset, $3 limit, $4 after which route. */
+/** $1 notification, $2 limit, $3 after which route. */
 const LIST_ROUTES = {
   name: 'list_routes',
   text: `
@@ -164,10 +165,27 @@ const LIST_ROUTES = {
              WHERE replays.notification_id = $1 AND replays.route_id = route.route_id) AS generation
       FROM (SELECT route_id, status, created_at, skipped_at, collapse
               FROM notification.routes
-             WHERE notification_id = $1 AND route_id > $4
+             WHERE notification_id = $1 AND route_id > $3
              ORDER BY route_id
-            OFFSET $2 LIMIT $3) AS route
+             LIMIT $2) AS route
      ORDER BY route_id`,
+};
+
+/** How many routes of a notification have ended in which way, and how many are open. */
+export async function countRoutes(db: Pool, notificationId: string): Promise<RouteTotals & { open: number }> {
+  const [counts] = await query<RouteTotals & { open: number }>(db, COUNT_ROUTES, [notificationId]);
+  return counts!;
+}
+
+const COUNT_ROUTES = {
+  name: 'count_routes',
+  text: `
+    SELECT count(*) FILTER (WHERE status = 'published')::int AS published,
+           count(*) FILTER (WHERE status = 'skipped')::int AS skipped,
+           count(*) FILTER (WHERE status = 'dead_letter')::int AS "deadLettered",
+           count(next_attempt_at)::int AS open
+      FROM notification.routes
+     WHERE notification_id = $1`,
 };
 
 const routeColumns = (payload: string) => `

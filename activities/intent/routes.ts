@@ -4,20 +4,21 @@
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
+import pLimit from 'p-limit';
 import { channelOf, routeRefOf, searchableKey } from '../../api/ids.ts';
 import { runbookField } from '../../api/runbook.ts';
 import type { PublicationFailure } from '../../workflows/failures.ts';
 import { POSTGRES_UNUSABLE, ROUTE_DEFERRED } from '../../workflows/failures.ts';
 import type {
   Death,
-  FirstAttempts,
+  FirstAttempt,
   Publication,
   PublishResult,
   ReplayOrder,
   RouteInput,
   RouteKey,
   RouteSlice,
-  RouteToPublish,
+  SliceResult,
 } from '../../workflows/intent/contract.ts';
 import {
   DEAD_LETTER_WORKFLOW,
@@ -27,14 +28,18 @@ import {
   deadLetterWorkflowId,
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
+import { BEFORE_NEW_ONES } from '../../workflows/policies.ts';
 import { notificationAttributes, routeAttributes, routeStatus } from '../../workflows/search-attributes.ts';
 import { finalIfRefused, isPostgresAway, isPostgresRefusal } from '../postgres.ts';
 import { signalIfRunning } from '../workflows.ts';
-import type { Attempt } from './publication.ts';
+import type { Attempt, Attempted } from './publication.ts';
 import { RECOVERY_HINTS, createPublisher, failureDetails } from './publication.ts';
 import type { IntentResources, RouteResources } from './resources.ts';
 import type { RouteName, RouteRow } from './route-rows.ts';
 import { findRoute, loadRoute, loadSlice } from './route-rows.ts';
+
+/** Workflows of routes that are started concurrently. */
+const PARALLEL_STARTS = 20;
 
 export type RouteActivities = ReturnType<typeof createRouteActivities>;
 
@@ -69,27 +74,22 @@ export function createRouteActivities(resources: RouteResources & Pick<IntentRes
     },
 
     /**
-     * Makes the first attempts of a slice of a notification's routes, concurrently. A route that was tried before is
-     * reported as it stands, so repeating this spends nothing twice.
+     * Makes the first attempts of a slice of a notification's routes, concurrently, and starts a workflow for each route that
+     * still needs one. A route that was tried before is taken as it stands, so repeating this spends nothing twice.
      *
-     * @returns the routes that still need a workflow.
-     * @throws ApplicationFailure of PostgreSQL; nothing is spent.
+     * @throws ApplicationFailure of PostgreSQL, what the Temporal client fails with; nothing is spent.
      */
-    async publishFirstAttempts(slice: RouteSlice): Promise<FirstAttempts> {
-      let rows: RouteRow[] = [];
-      const attempted = await publisher.publish(async () => {
-        rows = await loadSlice(db, slice);
-        return rows.filter(({ status, attemptCount }) => status === 'pending' && attemptCount === 0);
-      });
-      const made = new Map(attempted.map(({ route, attempt }) => [route, attempt]));
-      const result: FirstAttempts = { published: 0, skipped: 0, open: [] };
-      for (const row of rows) {
-        const attempt = made.get(row) ?? standing(row);
-        if (attempt.status === 'published') result.published += 1;
-        else if (attempt.status !== 'skipped') result.open.push(openRoute(row, attempt));
-        else if (made.has(row)) result.skipped += 1;
-      }
-      return result;
+    async publishSlice(slice: RouteSlice): Promise<SliceResult> {
+      const attempted = await makeFirstAttempts(slice);
+      const by = Map.groupBy(attempted, ({ attempt: { status } }) =>
+        status === 'published' || status === 'skipped' ? status : 'open',
+      );
+      const open = by.get('open') ?? [];
+      await pLimit(PARALLEL_STARTS).map(open, ({ route, attempt }) =>
+        startRoute(workflows, route, attempt, 'after its first attempt', slice.replay),
+      );
+      const countOf = (status: keyof SliceResult) => by.get(status)?.length ?? 0;
+      return { published: countOf('published'), skipped: countOf('skipped'), open: open.length };
     },
 
     /** @returns what a route died of; undefined when it is not dead, or removed. */
@@ -101,6 +101,21 @@ export function createRouteActivities(resources: RouteResources & Pick<IntentRes
       return { ...deathOf(classification), cause: route.message ?? '', hint: hint ?? '' };
     },
   };
+
+  async function makeFirstAttempts(slice: RouteSlice): Promise<Attempted[]> {
+    let rows: RouteRow[] = [];
+    const first = async () => {
+      rows = await loadSlice(db, slice);
+      return rows.filter(({ status, attemptCount }) => status === 'pending' && attemptCount === 0);
+    };
+    const attempted = await publisher.publish(first).catch((error: unknown) => {
+      // It belongs to one of them, whose own workflow fails with it.
+      if (isPostgresRefusal(error)) return [];
+      throw error;
+    });
+    const made = new Map(attempted.map(({ route, attempt }) => [route, attempt]));
+    return rows.map((route) => ({ route, attempt: made.get(route) ?? standing(route) }));
+  }
 
   /** A route that is not to be tried here, as its row tells. */
   function standing(row: RouteRow): Attempt {
@@ -154,14 +169,13 @@ export function createRouteActivities(resources: RouteResources & Pick<IntentRes
 
 /**
  * What the route's own workflow begins with. It looks for itself whether a paused channel or a prevented attempt is
- * still one: it may have missed the signal that ended the pause.
+ * still one: it may have missed the signal that ended the pause. Without any, it would be an order to replay.
  */
-export function openRoute({ routeId }: RouteRow, attempt: Attempt): RouteToPublish {
-  const route = { routeRef: routeRefOf(routeId) };
-  if (attempt.status === 'dead_letter') return { ...route, first: attempt };
-  if (attempt.status !== 'failed') return route;
+function firstOf(attempt: Attempt): FirstAttempt {
+  if (attempt.status === 'dead_letter') return attempt;
+  if (attempt.status !== 'failed') return { status: 'deferred', reason: 'leased' };
   const { status, classification, details } = attempt;
-  return { ...route, first: { status, classification, details } };
+  return { status, classification, details };
 }
 
 const attributesOf = (route: RouteRow) => [
@@ -172,7 +186,7 @@ const attributesOf = (route: RouteRow) => [
 /**
  * Gives a route a workflow, unless it has one.
  *
- * @param attempt the last one: the workflow continues from there. @param why for people.
+ * @param attempt the last one: the workflow continues from there. @param why for people. @param replay see RouteInput.
  * @throws what the Temporal client fails with.
  */
 export async function startRoute(
@@ -180,14 +194,16 @@ export async function startRoute(
   route: RouteRow,
   attempt: Attempt,
   why: string,
+  replay = false,
 ): Promise<void> {
-  const { notificationId, notificationType } = route;
-  const { routeRef, first } = openRoute(route, attempt);
+  const { notificationId, notificationType, producer } = route;
+  const routeRef = routeRefOf(route.routeId);
   await workflows.start(ROUTE_WORKFLOW, {
     workflowId: routeWorkflowId(notificationId, routeRef),
     taskQueue: INTENT_TASK_QUEUE,
-    args: [{ notificationId, routeRef, ...(first ? { first } : {}) } satisfies RouteInput],
+    args: [{ notificationId, routeRef, first: firstOf(attempt), replay } satisfies RouteInput],
     workflowIdConflictPolicy: 'USE_EXISTING',
+    priority: { fairnessKey: producer, ...BEFORE_NEW_ONES.priority },
     typedSearchAttributes: attributesOf(route),
     staticSummary: `${notificationType} ${routeRef} (${why})`,
   });

@@ -13,14 +13,14 @@ import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import { routeRefOf } from '../../api/ids.ts';
 import { ROUTE_OPEN } from '../../workflows/failures.ts';
-import type { RouteKey, RouteSlice, RouteTotals, SettledStatus } from '../../workflows/intent/contract.ts';
+import type { RouteKey, RouteTotals, SettledStatus } from '../../workflows/intent/contract.ts';
 import { SETTLED_SIGNAL, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { heartbeat } from '../heartbeat.ts';
 import { showDeadLetter } from './routes.ts';
 import { handOff, leaseKey } from './hand-off.ts';
 import type { IntentResources } from './resources.ts';
 import type { HandOffName, ListedRoute } from './route-rows.ts';
-import { handOffKeyOf, isOpen, listRoutes, loadRoute, settleRoutes } from './route-rows.ts';
+import { countRoutes, handOffKeyOf, isOpen, listRoutes, loadRoute, settleRoutes } from './route-rows.ts';
 import { signalIfRunning } from '../workflows.ts';
 import { giveUp } from './entries.ts';
 
@@ -31,9 +31,6 @@ const PARALLEL_SIGNALS = 20;
 type SteeringResources = Pick<IntentResources, 'db' | 'redis' | 'workflows' | 'log'>;
 
 export type SteeringActivities = ReturnType<typeof createSteeringActivities>;
-
-/** All routes of a notification, or some of them in the order of their ids. */
-type Routes = Pick<RouteSlice, 'notificationId'> & Partial<RouteSlice>;
 
 /** How routes that are open are closed. */
 export function createClosing({ db, redis }: Pick<SteeringResources, 'db' | 'redis'>) {
@@ -61,12 +58,12 @@ export function createClosing({ db, redis }: Pick<SteeringResources, 'db' | 'red
     void handOff.end(redis, closed, true);
   }
 
-  /** Closes routes that are open. @param onPage gets how many there were so far. @returns how many there were. */
-  async function closeAll(routes: Routes, onPage?: (total: number) => void): Promise<number> {
+  /** Closes the open routes of a notification. @param onPage gets how many there were so far. @returns how many there were. */
+  async function closeAll(notificationId: string, onPage?: (total: number) => void): Promise<number> {
     let total = 0;
-    for await (const page of pagesOf(db, routes)) {
+    for await (const page of pagesOf(db, notificationId)) {
       const open = page.filter(isOpen);
-      if (open.length > 0) await close(routes.notificationId, open);
+      if (open.length > 0) await close(notificationId, open);
       total += open.length;
       onPage?.(total);
     }
@@ -79,9 +76,8 @@ export function createSteeringActivities(resources: SteeringResources) {
   const { close, closeAll } = createClosing(resources);
 
   /** All that were ever cancelled: a crash may have come between settling some and telling them. */
-  async function concludeSkipped(routes: Routes): Promise<void> {
-    const { notificationId } = routes;
-    for await (const page of pagesOf(db, routes)) {
+  async function concludeSkipped(notificationId: string): Promise<void> {
+    for await (const page of pagesOf(db, notificationId)) {
       const cancelled = page.filter(({ status, isUnwanted }) => status === 'skipped' && !isUnwanted);
       await close(notificationId, cancelled, true);
       await pLimit(PARALLEL_SIGNALS).map(cancelled, async ({ routeId }) => {
@@ -115,11 +111,11 @@ export function createSteeringActivities(resources: SteeringResources) {
      */
     async skipOpenRoutes(notificationId: string): Promise<void> {
       await giveUp(db, notificationId);
-      await skip({ notificationId });
+      const routes = await closeAll(notificationId, heartbeat);
+      await concludeSkipped(notificationId);
+      await handOff.voidAttempts(redis, notificationId);
+      log.info({ notification_id: notificationId, result: 'skipped', routes }, 'routes cancelled');
     },
-
-    /** The same for the routes of one slice; siblings outside it continue. */
-    skipOpenRoutesOfSlice: (slice: RouteSlice): Promise<void> => skip(slice),
 
     /** @throws ApplicationFailure `RouteOpen`, retried, for as long as the route is on its way. */
     async awaitSettled(key: RouteKey): Promise<SettledStatus> {
@@ -128,46 +124,23 @@ export function createSteeringActivities(resources: SteeringResources) {
       return route.status as SettledStatus;
     },
 
-    /**
-     * The same for the routes at [offset, offset + limit) of a notification, ordered by route id. Those that
-     * acceptance skipped are not counted.
-     */
-    async awaitBatchSettled(notificationId: string, offset: number, limit: number): Promise<RouteTotals> {
-      const routes = await listRoutes(db, { notificationId, offset, limit });
-      const open = routes.filter(isOpen).length;
-      if (open > 0) {
-        throw ApplicationFailure.create({ type: ROUTE_OPEN, message: `${open} routes are not settled yet` });
-      }
-      const count = (wanted: string) =>
-        routes.filter(({ status, isUnwanted }) => status === wanted && !isUnwanted).length;
-      return {
-        published: count('published'),
-        skipped: count('skipped'),
-        deadLettered: count('dead_letter'),
-      };
+    /** The same for all routes of a notification. */
+    async awaitAllSettled(notificationId: string): Promise<RouteTotals> {
+      const { open, ...totals } = await countRoutes(db, notificationId);
+      if (open === 0) return totals;
+      throw ApplicationFailure.create({ type: ROUTE_OPEN, message: `${open} routes are not settled yet` });
     },
   };
-
-  async function skip(routes: Routes): Promise<void> {
-    const { notificationId, offset } = routes;
-    const skipped = await closeAll(routes, heartbeat);
-    await concludeSkipped(routes);
-    await handOff.voidAttempts(redis, notificationId);
-    log.info(
-      { notification_id: notificationId, offset, result: 'skipped', routes: skipped },
-      'routes cancelled',
-    );
-  }
 }
 
 const stillOpen = ({ routeRef }: RouteKey) =>
   ApplicationFailure.create({ type: ROUTE_OPEN, message: `${routeRef} is not settled yet` });
 
 /** Pages of at most BATCH_SIZE routes. */
-async function* pagesOf(db: Pool, routes: Routes): AsyncGenerator<ListedRoute[]> {
-  for (let after: string | undefined = ''; after !== undefined;) {
-    const page: ListedRoute[] = await listRoutes(db, { offset: 0, limit: BATCH_SIZE, ...routes }, after);
+async function* pagesOf(db: Pool, notificationId: string): AsyncGenerator<ListedRoute[]> {
+  for (let page: ListedRoute[] = []; ;) {
+    page = await listRoutes(db, notificationId, BATCH_SIZE, page.at(-1)?.routeId);
     yield page;
-    after = routes.limit === undefined && page.length === BATCH_SIZE ? page.at(-1)!.routeId : undefined;
+    if (page.length < BATCH_SIZE) return;
   }
 }

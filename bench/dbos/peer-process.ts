@@ -31,8 +31,8 @@ const accept = async (intent: NotificationInput): Promise<Accepted> => {
 };
 const publishAll = async (notificationId: string, limit: number): Promise<void> => {
   const slice = { notificationId, offset: 0, limit };
-  const { open } = await asActivity(() => activities.publishFirstAttempts(slice));
-  if (open.length > 0) throw new Error(`not published: ${JSON.stringify(open)}`);
+  const { open } = await asActivity(() => activities.publishSlice(slice));
+  if (open > 0) throw new Error(`${open} routes are not published`);
 };
 const publishOne = async (route: RouteKey): Promise<void> => {
   const { status } = await asActivity(() => activities.publishRoute(route));

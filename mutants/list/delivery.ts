@@ -176,13 +176,13 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     suite: service('intent/hand-off', 'I20 I21 I22 failed attempts'),
   },
   {
-    id: 'delivery-cancel-slice',
-    file: 'activities/intent/route-rows.ts',
-    find: '            OFFSET $2 LIMIT $3) AS route',
-    replace: '            OFFSET 0 * $2::int LIMIT $2::int + $3) AS route',
+    id: 'delivery-last-slice',
+    file: 'workflows/intent/workflow.ts',
+    find: 'Math.ceil(routeCount / ROUTES_PER_SLICE)',
+    replace: 'Math.floor(routeCount / ROUTES_PER_SLICE)',
     wrong: 'lost',
-    what: 'who cancels a batch cancels those before it, too',
-    suite: service('intent/steering', 'I26 I43'),
+    what: 'nobody publishes the last routes of a large notification',
+    suite: workflow('intent/route', 'I41'),
   },
   {
     id: 'delivery-cancel-published',
@@ -196,7 +196,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-cancel-before-acceptance',
     file: 'workflows/intent/workflow.ts',
-    find: '    await skipWhatIsOpen(() => steering.skipOpenRoutes(intent.notificationId));',
+    find: '    await skipWhatIsOpen(intent.notificationId);',
     replace: '    if (isCancellation(error)) throw error;',
     wrong: 'lost',
     what: 'routes of a cancelled notification stay open, and are delivered later',

@@ -12,12 +12,12 @@ import type { Intent } from '../../api/intent/entry.ts';
 import { writeOpenRows } from '../../dev/intent-rows.ts';
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { createLogger } from '../../workers/logger.ts';
-import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
-import { eventually, operatorOf, untilStarted, slotOfEachTest } from '../harness.ts';
+import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import { eventually, operatorOf, slotOfEachTest } from '../harness.ts';
 import { allPublished, append, deliveriesTo, outboundIds } from '../service-process.ts';
 import { entryOf, turn } from './entries.ts';
 import { parseIntent } from './galaxy.ts';
-import { PUSH, countOf, intentStatusOf, resultOf, usersUpTo } from './rows.ts';
+import { countOf, intentStatusOf, resultOf, usersUpTo } from './rows.ts';
 import { GALAXY } from '../../api/intent/galaxy.ts';
 
 const STREAM = 'notification:intents';
@@ -373,8 +373,10 @@ test('I21 in mode on_failure, attempts that could not be written down are made w
     CREATE TRIGGER not_now BEFORE UPDATE ON notification.routes
       FOR EACH ROW EXECUTE FUNCTION notification.refuse_change()`);
   const [id] = await append(slot.redis, [turnTo('user-1', 'later')]);
-  // The routes of such a notification get their own workflows.
-  await untilStarted(slot.client.workflow.getHandle(routeWorkflowId(id!, PUSH)));
+  await eventually('them to be made again', async () => {
+    const { raw } = await slot.client.workflow.getHandle(notificationWorkflowId(id!)).describe();
+    return (raw.pendingActivities?.[0]?.attempt ?? 0) > 1;
+  });
   expect(await countOf(slot, 'routes', "status = 'pending'")).toBe(2);
   await slot.db.query('DROP FUNCTION notification.refuse_change() CASCADE');
   expect(await resultOf(slot, id!)).toMatchObject({ published: 2 });

@@ -1,9 +1,5 @@
 /** A notification with more routes than one parent should have: in every mode only what is in trouble has workflows. */
-import {
-  MAX_CHILDREN_PER_PARENT,
-  batchWorkflowId,
-  notificationWorkflowId,
-} from '../../workflows/intent/contract.ts';
+import { MAX_CHILDREN_PER_PARENT, notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { publishTurn } from './entries.ts';
 import { eventually, slotOfTests } from '../harness.ts';
 
@@ -54,13 +50,10 @@ test('I41 a large notification is published by itself, each route once, and its 
   expect(await handle.result()).toEqual(ALL_PUBLISHED);
   await expectEachOnce(id);
   expect((await handle.fetchHistory()).events!.length).toBeLessThan(40);
-  for (const batch of [0, 1]) {
-    const workflow = slot.client.workflow.getHandle(batchWorkflowId(id, batch));
-    await expect(workflow.describe()).rejects.toThrow('not found');
-  }
+  expect(await countOf(id, 'notificationRoute')()).toBe(0);
 });
 
-test('I41 I22 routes of a large notification that are in trouble get workflows, below those of their batches', async () => {
+test('I41 I22 routes of a large notification that are in trouble get workflows, and the others none', async () => {
   await slot.redis.set(GATEWAY, 'not a stream');
   const { id, handle } = await publishLarge('large-in-trouble');
   await eventually('all pushes to have workflows', async () => {
@@ -70,12 +63,11 @@ test('I41 I22 routes of a large notification that are in trouble get workflows, 
   expect(await handle.result()).toEqual(ALL_PUBLISHED);
   await expectEachOnce(id);
   expect(await countOf(id, 'notificationRoute')()).toBe(RECIPIENTS);
-  expect(await countOf(id, 'notificationBatch')()).toBe(2);
   const { rows } = await slot.db.query<{ attempts: number }>(
     `SELECT DISTINCT attempt_count AS attempts FROM notification.routes
       WHERE notification_id = $1 AND route_id LIKE 'email:%'`,
     [id],
   );
-  // What was published at first was not tried again by a batch.
+  // What was published at first was not tried again.
   expect(rows).toEqual([{ attempts: 1 }]);
 }, 300_000);

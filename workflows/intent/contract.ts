@@ -16,12 +16,12 @@ export const ROUTE_WORKFLOW = 'notificationRoute';
 export const DEAD_LETTER_WORKFLOW = 'notificationDeadLetter';
 
 /**
- * Above this many routes a notification hands them to batch workflows: completions queue on a parent's lock. First
- * attempts are made as in mode `on_failure` then, whatever the mode is.
+ * Above this many routes a notification has no children: completions queue on a parent's lock. Activities make first attempts
+ * of slices then, whatever the mode is, and start a workflow for each route in trouble.
  */
 export const MAX_CHILDREN_PER_PARENT = 250;
-/** Routes of one batch workflow. */
-export const ROUTES_PER_BATCH = 200;
+/** Routes of one slice of a large notification. */
+export const ROUTES_PER_SLICE = 200;
 /** Recipients up to which acceptance is short enough for a local activity (each lookup may take a second). */
 export const MAX_RECIPIENTS_ACCEPTED_LOCALLY = 32;
 
@@ -34,9 +34,6 @@ export const routeWorkflowId = (notificationId: string, routeRef: string): strin
 /** Not beneath that of the notification: it is no work of it, and stays open for as long as the route is dead. */
 export const deadLetterWorkflowId = (notificationId: string, routeRef: string): string =>
   `dead-letter/${notificationId}/${routeRef}`;
-
-export const batchWorkflowId = (notificationId: string, batch: number): string =>
-  `${notificationWorkflowId(notificationId)}/batch/${batch}`;
 
 /** The two delivery channels of v1, as in the catalog, which workflows cannot import. */
 export const CHANNELS = ['push', 'email'] as const;
@@ -76,7 +73,7 @@ export interface NotificationInput {
 
 /**
  * Who makes first attempts. `child`: every route has its own workflow from the beginning, unless there are more than
- * MAX_CHILDREN_PER_PARENT. `on_failure`: the notification makes them itself, and a route gets a workflow when it needs
+ * MAX_CHILDREN_PER_PARENT. `on_failure`: activities of the notification make them, and a route gets a workflow when it needs
  * one. `direct`: the dispatcher makes those of many intents together, and only what needs one gets a workflow.
  */
 export const DISPATCH_MODES = ['child', 'on_failure', 'direct'] as const;
@@ -85,29 +82,31 @@ export type DispatchMode = (typeof DISPATCH_MODES)[number];
 /** A route that wants publication. */
 export interface RouteToPublish {
   routeRef: string;
-  /** How the first attempt ended, when it was made already. */
-  first?: FirstAttempt;
   /** Nothing is left to do. */
   isPublished?: true;
 }
 
 /** What a route's workflow continues from. */
-export type FirstAttempt = FailedAttempt | { status: 'dead_letter'; classification: string };
+export type FirstAttempt =
+  | FailedAttempt
+  | { status: 'dead_letter'; classification: string }
+  | Extract<PublishResult, { status: 'deferred' }>;
 
 /** Routes at [offset, offset + limit) of a notification, ordered by route id. */
 export interface RouteSlice {
   notificationId: string;
   offset: number;
   limit: number;
+  /** The notification was reset: dead routes are to be replayed. */
+  replay?: boolean;
 }
 
-/** What came of the first attempts of a slice. */
-export interface FirstAttempts {
+/** How the routes of a slice stand after their first attempts. */
+export interface SliceResult {
   published: number;
-  /** By these attempts. */
   skipped: number;
-  /** Those that are neither published nor skipped. */
-  open: RouteToPublish[];
+  /** Others, which have workflows. */
+  open: number;
 }
 
 /** Of a row of `notification.intents`: how the intent was decided, or `open`. */
@@ -122,8 +121,6 @@ export type Acceptance =
       /** All routes of the record, skipped ones included. */
       routeCount: number;
       skipped: number;
-      /** Of its routes, when they were made in the same step: `routes` has none of them then. */
-      first?: FirstAttempts;
     }
   | { outcome: 'duplicate'; of: string }
   | { outcome: 'idempotency_conflict'; with: string }
@@ -135,14 +132,14 @@ export type Acceptance =
   /** No row of it came back: PostgreSQL has fallen back, and its entry is gone from the stream. */
   | { outcome: 'unknown' };
 
-/** Whether acceptance names the routes to publish, instead of leaving them to be listed. */
+/** Whether acceptance names the routes to publish, which are few. */
 export const isListed = ({
   routes,
   routeCount,
   skipped,
 }: Extract<Acceptance, { outcome: 'accepted' }>): boolean => routes.length === routeCount - skipped;
 
-/** Totals of the routes of a notification or of one batch of it. */
+/** Totals of the routes of a notification. */
 export interface RouteTotals {
   published: number;
   skipped: number;
@@ -151,16 +148,6 @@ export interface RouteTotals {
 
 export type NotificationResult =
   ({ outcome: 'accepted' } & RouteTotals) | Exclude<Acceptance, { outcome: 'accepted' }>;
-
-export interface BatchInput {
-  /** See RouteInput. */
-  replay: boolean;
-  dispatch?: 'on_failure';
-  notificationId: string;
-  notificationType: string;
-  /** Position of the batch's first route in the notification's routes, ordered by route id. */
-  offset: number;
-}
 
 /** Which route: all that a replay from the `temporal` CLI must name. */
 export interface RouteKey {
