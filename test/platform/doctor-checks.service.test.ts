@@ -44,15 +44,11 @@ test('kinds-M1 kinds-V2 kinds-V8 doctor says what stays behind, and nothing wher
       (kind, user_id, period_start_ms, shard, entry_id, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value,
        created_at)
     VALUES ('hourly', 'a', 3600000, 1, '1-0', '1', 3600000, '1', 3600000, '1', now() - interval '1 hour')`);
+  await slot.db.query(`INSERT INTO notification.symbol_snapshots VALUES (3, '[{"symbol": "BTC"}]', now())`);
   await slot.db.query(
-    'INSERT INTO notification.symbol_snapshots VALUES (\'main\', 3, \'[{"symbol": "BTC"}]\', now())',
-  );
-  await slot.db.query(
-    `INSERT INTO notification.symbol_targets (registry, target, kind, geo, url, acknowledged_version, consecutive_failures,
-                                              failing_since)
-     VALUES ('main', 'fine', 'price_alert', 'eu', 'http://a', 3, 0, NULL),
-            ('late', 'other', 'price_alert', 'eu', 'http://b', 1, 0, NULL),
-            ('main', 'late', 'price_alert', 'eu', 'http://c', 2, 9, now() - interval '3 hours')`,
+    `INSERT INTO notification.symbol_targets (target, kind, geo, url, acknowledged_version, consecutive_failures, failing_since)
+     VALUES ('fine', 'price_alert', 'eu', 'http://a', 3, 0, NULL),
+            ('late', 'price_alert', 'eu', 'http://c', 2, 9, now() - interval '3 hours')`,
   );
   for (const stream of ['jobs', 'inputs']) {
     await slot.redis.xgroup('CREATE', stream, 'readers', '$', 'MKSTREAM');
