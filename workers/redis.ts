@@ -1,6 +1,7 @@
 /**
- * Connections to Redis. When its password or a certificate changes, a new connection replaces each old one, which ends
- * after its last answer. The same happens when the server is not the master any more, as its answers or the sentinels say.
+ * Connections to Redis. When its password or a certificate changes, or the server is not the master any more, as its answers or
+ * the sentinels say, a new main connection takes the place of the old one, which ends after its last answer. Readers are
+ * disconnected then, and open another connection.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
@@ -25,8 +26,6 @@ import { Replaceable } from './replaceable.ts';
 /** Replies keep the form that the service reads. */
 type RedisOptions = Omit<AnyRedisOptions, 'replyMapping'>;
 
-type Command = Parameters<Redis['defineCommand']>;
-
 /** Between two looks at where the address leads while the server there takes no writes, ms. */
 const LOOK_EVERY_MS = 1_000;
 const GIVE_UP_LOOKING_MS = 30_000;
@@ -35,24 +34,16 @@ const GIVE_UP_LOOKING_MS = 30_000;
 const SWITCHES = '+switch-master';
 /** Without a word from the system for as long, ms, a listener asks whether its sentinel is still there. */
 const KEEP_ALIVE_MS = 10_000;
-const LONGEST_RETRY_MS = 5_000;
 
 /** Remembers its scripts: a connection that takes its place needs them too. */
 class ScriptedRedis extends Redis {
-  #commands: Command[] = [];
+  readonly commands: Parameters<Redis['defineCommand']>[] = [];
 
-  override defineCommand(...command: Command): void {
-    this.#commands.push(command);
+  override defineCommand(...command: Parameters<Redis['defineCommand']>): void {
+    this.commands.push(command);
     super.defineCommand(...command);
   }
-
-  takeOverScripts(from: ScriptedRedis): void {
-    for (const command of from.#commands) this.defineCommand(...command);
-  }
 }
-
-/** How the connections of a process differ. */
-type Kind = (config: Config) => RedisOptions;
 
 export interface RedisConnections {
   /** For everything but blocking reads. */
@@ -71,7 +62,7 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
   const { endpoints, log, open, renewable } = context;
   const place = endpoints.redis;
   let config = context.config;
-  const readers = new Map<Replaceable<ScriptedRedis>, Kind>();
+  const readers = new Set<Redis>();
   const main = new Replaceable(makeMain(config));
   /** On its way to where the address leads now. */
   let candidate: ScriptedRedis | undefined;
@@ -82,19 +73,22 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
   let listeners: Redis[] = [];
   open.add('Redis', () => {
     closing.abort();
-    for (const listener of listeners) listener.disconnect();
-    main.current.disconnect();
-    candidate?.disconnect();
+    for (const redis of [...listeners, main.current, candidate]) redis?.disconnect();
   });
   await reach(nameOfPlace(place), variableOf(place), () => connected(main.current).then(refuseCluster));
-  watch();
+  listen();
   renewable.push({ what: 'Redis', variables: ['NOTIFICATION_REDIS_'], renew });
   return { redis: main.facade, openReader };
 
-  function makeMain(values: Config): ScriptedRedis {
+  function makeMain(secrets: Config): ScriptedRedis {
+    const timeout = config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
     let wasReady = false;
     const redis = new ScriptedRedis({
-      ...mainOptions(context, values),
+      ...commonOptions(context, secrets),
+      commandTimeout: timeout,
+      // A connection that has gone dead without a word is replaced; the system would take a quarter of an hour to notice.
+      socketTimeout: timeout,
+      retryStrategy: retryDelay,
       // Before its first use, an unknown master is an error for the caller; later on the client waits for a sentinel that knows one.
       ...('sentinels' in place
         ? { sentinelRetryStrategy: (attempt: number) => (wasReady ? retryDelay(attempt) : null) }
@@ -109,6 +103,37 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
     return redis;
   }
 
+  function openReader(blockMs: number): Redis {
+    const reader = new Redis({
+      ...commonOptions(context, config),
+      socketTimeout: blockMs + config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
+      enableOfflineQueue: true,
+      retryStrategy: () => null,
+    });
+    reader.on('error', (error: Error) => log.warn({ reason: reasonOf(error) }, 'stream reader lost Redis'));
+    reader.once('end', () => readers.delete(reader));
+    readers.add(reader);
+    return reader;
+  }
+
+  function disconnectReaders(): void {
+    for (const reader of readers) reader.disconnect();
+  }
+
+  async function renew(next: Config): Promise<void> {
+    replaceMain(await connected(makeMain(next)));
+    config = next;
+    listen();
+    disconnectReaders();
+  }
+
+  function replaceMain(next: ScriptedRedis): void {
+    for (const command of main.current.commands) next.defineCommand(...command);
+    const before = main.replace(next);
+    // Behind everything that it was asked; one that is broken already has nothing to answer.
+    void before.quit().catch(() => before.disconnect());
+  }
+
   /**
    * The address may lead to another server by now. This connection stays until one to that server is open: its refusals prove
    * that nothing was done. A command on a connection that ends may have been done or not.
@@ -119,26 +144,30 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
     await reconnect(server);
   }
 
-  /**
-   * The old master was cut off from the sentinels and will become a replica. It may still take writes, which are lost then, so
-   * the process does not wait for its refusals.
-   */
-  async function followMaster(from: string, to: string): Promise<void> {
-    const change = { from, to };
-    lastSwitch = change;
-    log.warn(change, 'sentinels have made another Redis the master, connecting to it');
-    // The reader opens another connection.
-    for (const reader of readers.keys()) reader.current.disconnect();
-    // Until one is open that was asked for after this: a sentinel that did not know it yet may have sent others back.
-    for (let attempt = 1; attempt <= GIVE_UP_LOOKING_MS / LOOK_EVERY_MS; attempt += 1) {
-      if (lastSwitch !== change || closing.signal.aborted) return;
-      if (!candidate && (await reconnect(main.current))) return;
-      await sleep(LOOK_EVERY_MS, undefined, { ref: false });
+  /** @returns whether another connection has taken the place of this one. */
+  async function reconnect(server: ScriptedRedis): Promise<boolean> {
+    lookAgainAt = performance.now() + LOOK_EVERY_MS;
+    const looking = makeMain(config);
+    candidate = looking;
+    // One that loads its data may take any time, and the address may lead elsewhere meanwhile.
+    const givingUp = setTimeout(() => looking.disconnect(), GIVE_UP_LOOKING_MS);
+    try {
+      await connected(looking);
+      // Its password or a certificate may have been renewed meanwhile.
+      if (main.current === server) replaceMain(looking);
+      else looking.disconnect();
+      return true;
+    } catch {
+      // Its 'error' event is logged; the next such answer tries again.
+      return false;
+    } finally {
+      clearTimeout(givingUp);
+      candidate = undefined;
     }
   }
 
   /** Hears from the sentinels that another server is the master, also while the old one still answers. */
-  function watch(): void {
+  function listen(): void {
     for (const listener of listeners) listener.disconnect();
     listeners = 'sentinels' in place ? place.sentinels.map((sentinel) => listenTo(sentinel, place)) : [];
   }
@@ -149,7 +178,7 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
       connectTimeout: config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
       keepAlive: KEEP_ALIVE_MS,
       // A sentinel that restarts, or whose password changes, is listened to again.
-      retryStrategy: (attempt) => Math.min(100 * attempt, LONGEST_RETRY_MS),
+      retryStrategy: retryDelay,
       maxRetriesPerRequest: null,
       // What it would ask for is about a server's data.
       enableReadyCheck: false,
@@ -167,61 +196,19 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
     return listener;
   }
 
-  /** @returns whether another connection has taken the place of this one. */
-  async function reconnect(server: ScriptedRedis): Promise<boolean> {
-    lookAgainAt = performance.now() + LOOK_EVERY_MS;
-    const looking = makeMain(config);
-    candidate = looking;
-    // One that loads its data may take any time, and the address may lead elsewhere meanwhile.
-    const givingUp = setTimeout(() => looking.disconnect(), GIVE_UP_LOOKING_MS);
-    try {
-      const [fresh] = await allConnected([looking]);
-      // Its password or a certificate may have been renewed meanwhile.
-      if (main.current === server) replace(main, fresh!);
-      else fresh!.disconnect();
-      return true;
-    } catch {
-      // Its 'error' event is logged; the next such answer tries again.
-      return false;
-    } finally {
-      clearTimeout(givingUp);
-      candidate = undefined;
-    }
-  }
-
-  function makeReader(options: RedisOptions): ScriptedRedis {
-    const reader = new ScriptedRedis(options);
-    reader.on('error', (error: Error) => log.warn({ reason: reasonOf(error) }, 'stream reader lost Redis'));
-    return reader;
-  }
-
-  function openReader(blockMs: number): Redis {
-    const kind = (values: Config) => readerOptions(context, values, blockMs);
-    const reader = new Replaceable(makeReader(kind(config)));
-    readers.set(reader, kind);
-    reader.current.once('end', () => readers.delete(reader));
-    return reader.facade;
-  }
-
-  async function renew(next: Config): Promise<void> {
-    const held = [...readers];
-    const [fresh, ...freshReaders] = await allConnected([
-      makeMain(next),
-      ...held.map(([, kind]) => makeReader(kind(next))),
-    ]);
-    replace(main, fresh!);
-    config = next;
-    watch();
-    for (const [at, [reader, kind]] of held.entries()) {
-      const freshReader = freshReaders[at]!;
-      // It may have ended meanwhile, and its owner with it.
-      if (!readers.delete(reader)) {
-        freshReader.disconnect();
-        continue;
-      }
-      replace(reader, freshReader);
-      readers.set(reader, kind);
-      freshReader.once('end', () => readers.delete(reader));
+  /**
+   * The old master was cut off from the sentinels and will become a replica. It may still take writes, which are lost then, so
+   * the process does not wait for its refusals.
+   */
+  async function followMaster(from: string, to: string): Promise<void> {
+    const change = { from, to };
+    lastSwitch = change;
+    log.warn(change, 'sentinels have made another Redis the master, connecting to it');
+    disconnectReaders();
+    // Until a connection is open that was asked for after this: a sentinel that did not know it yet may have sent others back.
+    while (lastSwitch === change && !closing.signal.aborted) {
+      if (!candidate && (await reconnect(main.current))) return;
+      await sleep(LOOK_EVERY_MS, undefined, { ref: false });
     }
   }
 }
@@ -231,16 +218,7 @@ export async function refuseCluster(redis: Pick<Redis, 'info'>): Promise<void> {
   if (isCluster(await redis.info('cluster'))) throw new Error(NO_CLUSTER);
 }
 
-/** @throws the client's error when Redis does not take one of the connections; none is left open then. */
-async function allConnected(all: readonly ScriptedRedis[]): Promise<ScriptedRedis[]> {
-  try {
-    return await Promise.all(all.map(connected));
-  } catch (error) {
-    for (const redis of all) redis.disconnect();
-    throw error;
-  }
-}
-
+/** @throws the client's error when Redis does not take the connection, which is not left open then. */
 async function connected(redis: ScriptedRedis): Promise<ScriptedRedis> {
   const reason = reasonsOf(redis);
   try {
@@ -248,18 +226,12 @@ async function connected(redis: ScriptedRedis): Promise<ScriptedRedis> {
     await redis.ping();
     return redis;
   } catch (error) {
+    redis.disconnect();
     throw reason() ?? error;
   }
 }
 
-function replace(held: Replaceable<ScriptedRedis>, next: ScriptedRedis): void {
-  next.takeOverScripts(held.current);
-  const before = held.replace(next);
-  // Behind everything that it was asked; one that is broken already has nothing to answer.
-  void before.quit().catch(() => before.disconnect());
-}
-
-function commonOptions({ config: { values }, endpoints }: ProcessContext, secrets: Config) {
+function commonOptions({ config: { values }, endpoints }: ProcessContext, secrets: Config): RedisOptions {
   return {
     ...redisConnection(secrets, endpoints.redis),
     db: values.NOTIFICATION_REDIS_DB,
@@ -274,23 +246,3 @@ function commonOptions({ config: { values }, endpoints }: ProcessContext, secret
 
 /** Ms. */
 const retryDelay = (attempt: number): number => Math.min(50 * attempt, 1_000);
-
-function mainOptions(context: ProcessContext, secrets: Config): RedisOptions {
-  const timeout = context.config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
-  return {
-    ...commonOptions(context, secrets),
-    commandTimeout: timeout,
-    // A connection that has gone dead without a word is replaced; the system would take a quarter of an hour to notice.
-    socketTimeout: timeout,
-    retryStrategy: retryDelay,
-  };
-}
-
-function readerOptions(context: ProcessContext, secrets: Config, blockMs: number): RedisOptions {
-  return {
-    ...commonOptions(context, secrets),
-    socketTimeout: blockMs + context.config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
-    enableOfflineQueue: true,
-    retryStrategy: () => null,
-  };
-}
