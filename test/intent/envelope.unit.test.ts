@@ -2,7 +2,6 @@
 import type { EntryFields } from '../../api/intent/entry.ts';
 import {
   INTENT_FAILURE_CODES,
-  MALFORMED_CODES,
   MAX_ENTRY_BYTES,
   OPTIONAL_ENVELOPE_FIELDS,
   REQUIRED_ENVELOPE_FIELDS,
@@ -163,12 +162,6 @@ describe('malformed intents', () => {
       expectStorable(malformed);
     },
   );
-
-  test('I6 I53 acceptance adds the two codes that the seed names, and those of rows', () => {
-    expect(
-      MALFORMED_CODES.filter((code) => !(INTENT_FAILURE_CODES as readonly string[]).includes(code)),
-    ).toEqual(['idempotency_conflict', 'recipient_not_found', 'entry_id_reused', 'unstorable']);
-  });
 
   test('I6 raw fields are bounded in number and size and say what was cut', () => {
     const many: EntryFields = Array.from({ length: 1_000 }, (_, index) => [

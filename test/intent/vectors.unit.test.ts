@@ -19,7 +19,7 @@ test('I70 what is generated from the contract is committed as it would be genera
   expect(outdated.map(([file]) => `${file}: npm run generate`)).toEqual([]);
 });
 
-test('I70 I4 I6 the service decides every vector as the committed file says', () => {
+test('I70 I4 I6 I8 the service decides every vector as the committed file says, with its fingerprint', () => {
   const decided = entries.map(({ name, fields, further_fields = 0 }): Vector => {
     const given = { name, fields, ...(further_fields === 0 ? {} : { further_fields }) };
     const parsed = parseIntent('1-0', entryOfVector(given));
