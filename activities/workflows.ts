@@ -20,12 +20,18 @@ export async function statusOf(workflows: WorkflowClient, workflowId: string): P
 }
 
 /**
- * As `statusOf`, but `STUCK` for a run that cannot go on: its workflow task fails again and again. Where rows are the
- * truth, another takes its place.
+ * As `statusOf`, but `STUCK` for a run that cannot go on: its workflow task fails again and again, or nothing will wake it.
+ * Where rows are the truth, another takes its place.
+ *
+ * @param isNeverIdle as of {@link LongLivedWorkflow}.
  */
-export async function stateOf(workflows: WorkflowClient, workflowId: string): Promise<string | undefined> {
+export async function stateOf(
+  workflows: WorkflowClient,
+  workflowId: string,
+  isNeverIdle = false,
+): Promise<string | undefined> {
   const described = await describe(workflows, workflowId);
-  return described && (await isStuck(workflows, described)) ? 'STUCK' : described?.status.name;
+  return described && (await isStuck(workflows, described, isNeverIdle)) ? 'STUCK' : described?.status.name;
 }
 
 /** @returns the latest run; undefined when Temporal does not know the workflow. */
@@ -38,7 +44,9 @@ export const describe = (
 /** Ends a run that is stuck, and that needs no other one in its place. */
 export async function endStuck(workflows: WorkflowClient, workflowId: string): Promise<void> {
   await unlessGone(() =>
-    workflows.getHandle(workflowId).terminate('its workflow task failed again and again'),
+    workflows
+      .getHandle(workflowId)
+      .terminate('its workflow task failed again and again, or nothing would wake it'),
   );
 }
 
@@ -59,6 +67,8 @@ export interface LongLivedWorkflow {
   taskQueue: string;
   args: unknown[];
   staticSummary: string;
+  /** It always has a task, an activity, a child or a timer. */
+  isNeverIdle?: boolean;
   priority?: Priority;
 }
 
@@ -69,7 +79,7 @@ export interface LongLivedWorkflow {
  */
 export function keepRunning(
   workflows: WorkflowClient,
-  { workflowType, ...options }: LongLivedWorkflow,
+  { workflowType, isNeverIdle: _, ...options }: LongLivedWorkflow,
   isStuck = false,
 ): Promise<WorkflowHandle> {
   const workflowIdConflictPolicy = isStuck ? 'TERMINATE_EXISTING' : 'USE_EXISTING';

@@ -12,13 +12,21 @@ const STUCK_AT_ATTEMPT = 4;
 /** The newest of a history. */
 const EVENTS_LOOKED_AT = 1_000;
 
-/** Each signal begins a new count of attempts, so the failures since the last success are counted in the history, too. */
+/**
+ * Each signal begins a new count of attempts, so the failures since the last success are counted in the history, too.
+ *
+ * @param isNeverIdle a run of this type always has a task, an activity, a child or a timer. Without any, nothing will wake
+ *   it: a worker that had the run in memory when Temporal was put back completes its task without a command.
+ */
 export async function isStuck(
   workflows: WorkflowClient,
-  { raw, workflowId, runId }: WorkflowExecutionDescription,
+  { raw, status, workflowId, runId }: WorkflowExecutionDescription,
+  isNeverIdle = false,
 ): Promise<boolean> {
   const attempt = raw.pendingWorkflowTask?.attempt ?? 0;
-  if (attempt === 0 || attempt >= STUCK_AT_ATTEMPT) return attempt > 0;
+  if (attempt >= STUCK_AT_ATTEMPT) return true;
+  const isWaiting = [...(raw.pendingActivities ?? []), ...(raw.pendingChildren ?? [])].length > 0;
+  if (attempt === 0 && (!isNeverIdle || isWaiting || status.name !== 'RUNNING')) return false;
   const { history } = await workflows.workflowService.getWorkflowExecutionHistoryReverse({
     namespace: workflows.options.namespace,
     execution: { workflowId, runId },
@@ -26,6 +34,8 @@ export async function isStuck(
   });
   const events = history?.events ?? [];
   const lastSuccess = events.findIndex((event) => event.workflowTaskCompletedEventAttributes);
+  // Before its first task, a run waits for the beginning that Temporal gave it.
+  if (attempt === 0) return lastSuccess !== -1 && events.length < EVENTS_LOOKED_AT && !hasTimer(events);
   const failures = events
     .slice(0, lastSuccess === -1 ? undefined : lastSuccess)
     .map((event) => event.workflowTaskFailedEventAttributes?.cause)
@@ -33,4 +43,12 @@ export async function isStuck(
     .filter((cause) => cause != null && cause !== UNHANDLED_COMMAND);
   // The first attempt that fails is in the history; those that follow it are not.
   return failures.length + Math.max(attempt - 2, 0) >= STUCK_AT_ATTEMPT - 1;
+}
+
+function hasTimer(events: readonly proto.temporal.api.history.v1.IHistoryEvent[]): boolean {
+  const over = events.map(
+    ({ timerFiredEventAttributes, timerCanceledEventAttributes }) =>
+      (timerFiredEventAttributes ?? timerCanceledEventAttributes)?.timerId,
+  );
+  return events.some(({ timerStartedEventAttributes: timer }) => timer && !over.includes(timer.timerId));
 }

@@ -39,6 +39,7 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
     taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
     args: [{ shard }],
     staticSummary: `account callbacks, shard ${shard + 1} of ${shards}`,
+    isNeverIdle: true,
   }));
 
   return {

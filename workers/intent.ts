@@ -60,6 +60,7 @@ export function openIntents(context: ProcessContext): Role {
     taskQueue: INTENT_TASK_QUEUE,
     args: [intentsStream],
     staticSummary: `reads ${intentsStream}`,
+    isNeverIdle: true,
   };
   const held = [...CHANNELS, ...config.catalog.producers.map(heldProducer)].map(
     (name): LongLivedWorkflow => ({

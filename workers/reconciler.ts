@@ -73,14 +73,14 @@ function descriptorsOf({ client, log, workflows, schedules, underWay, ...options
     ...{ what: 'long-lived workflow', count: 'started' },
     // One that completed has done so by itself, such as a shard that is not needed any more, and stays so.
     list: () =>
-      lacking(workflows, async ({ workflowId }) => {
-        const state = await stateOf(client.workflow, workflowId);
+      lacking(workflows, async ({ workflowId, isNeverIdle }) => {
+        const state = await stateOf(client.workflow, workflowId, isNeverIdle);
         return state !== 'RUNNING' && state !== 'COMPLETED';
       }),
     idOf: ({ workflowId }) => workflowId,
     async start(workflow) {
-      const { workflowId } = workflow;
-      const state = await stateOf(client.workflow, workflowId);
+      const { workflowId, isNeverIdle } = workflow;
+      const state = await stateOf(client.workflow, workflowId, isNeverIdle);
       await keepRunning(client.workflow, workflow, state === 'STUCK');
       log.warn({ workflow_id: workflowId, state }, 'long-lived workflow did not run and is started');
       return 1;

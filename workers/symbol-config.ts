@@ -36,6 +36,7 @@ export function openSymbolConfig(context: ProcessContext): Role {
     taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
     args: [],
     staticSummary: `pushes symbols to ${symbolTargets.length} targets`,
+    isNeverIdle: true,
   };
 
   /** Has the list pushed to all targets. A workflow that does not run does so when it is started. */

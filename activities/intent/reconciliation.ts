@@ -92,9 +92,9 @@ export function intentReconciliation(
     return done;
   }
 
-  /** @returns the state of a workflow. A stuck one is ended: the rows say what it has left to do. */
+  /** @returns the state of a workflow. A stuck one is ended: the rows say what it has left to do, and that it is due. */
   async function endIfStuck(workflowId: string): Promise<string | undefined> {
-    const state = await stateOf(workflows, workflowId);
+    const state = await stateOf(workflows, workflowId, true);
     if (state === 'STUCK') await endStuck(workflows, workflowId);
     return state;
   }
@@ -134,7 +134,7 @@ export const stuckOfSettled = (db: Pool, workflows: WorkflowClient, youngMs = YO
     },
     idOf: (workflowId) => workflowId,
     async start(workflowId) {
-      if ((await stateOf(workflows, workflowId)) !== 'STUCK') return 0;
+      if ((await stateOf(workflows, workflowId, true)) !== 'STUCK') return 0;
       const [row] = await query<{ is_settled: boolean }>(db, IS_SETTLED, [workflowId.split('/')[1] ?? '']);
       if (!row!.is_settled) return 0;
       await endStuck(workflows, workflowId);

@@ -1,7 +1,8 @@
 /**
- * Workflows that cannot go on because their workflow task fails for ever, as after Temporal was put back beneath workers
- * that had them in memory: the rows say what they have left to do, and others do it.
+ * Workflows that cannot go on because their workflow task fails for ever, or because nothing will wake them, as after
+ * Temporal was put back beneath workers that had them in memory: the rows say what they have left to do, and others do it.
  */
+import { CHANNEL_WORKFLOW } from '../../workflows/intent/channel-contract.ts';
 import {
   INTENT_TASK_QUEUE,
   notificationWorkflowId,
@@ -37,40 +38,64 @@ async function getStuck(workflowId: string): Promise<void> {
   });
 }
 
-test('I49 workflows whose tasks fail for ever are replaced: of a route, of a notification, of the reader', async () => {
-  await slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '1s' });
-  const { channels } = operatorOf(slot);
-  await channels.pause('email', { requestedBy: 'test' });
-  const id = await publishTurn(slot.redis, 'a');
-  const routeId = await eventually('the push to be there, and the e-mail to wait', async () => {
-    const { rows } = await slot.db.query<{ route_id: string }>(
-      "SELECT route_id FROM notification.routes WHERE channel = 'email' AND status = 'pending'",
-    );
-    return (await outboundIds(slot.redis)).length === 1 && rows[0]?.route_id;
+/** Puts a run in the place of a workflow that has no task, no activity, no child and no timer: it waits for signals. */
+async function fallAsleep(workflowId: string): Promise<void> {
+  const { workflow } = slot.client;
+  await workflow.start(CHANNEL_WORKFLOW, {
+    ...{ workflowId, taskQueue: INTENT_TASK_QUEUE, args: ['push'] },
+    workflowIdConflictPolicy: 'TERMINATE_EXISTING',
   });
-  const ofWork = [notificationWorkflowId(id), routeWorkflowId(id, routeRefOf(routeId))];
-  for (const workflowId of [...ofWork, bridgeWorkflowId(STREAM)]) await getStuck(workflowId);
-  await channels.resume('email', { requestedBy: 'test' });
-  await slot.db.query("UPDATE notification.routes SET next_attempt_at = next_attempt_at - interval '1 hour'");
-
-  await eventually('the e-mail', async () => (await outboundIds(slot.redis)).length === 2);
-  for (const workflowId of ofWork) {
-    const { status } = await slot.client.workflow.getHandle(workflowId).describe();
-    expect([workflowId, status.name]).toEqual([workflowId, 'TERMINATED']);
-  }
-  const next = await publishTurn(slot.redis, 'b');
-  await eventually('the next intent', async () => (await outboundIds(slot.redis)).length === 4);
-  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id, next]));
-  await eventually('a log line about the reader', async () =>
-    slot.logs.some(
-      ({ msg, state }) => msg === 'long-lived workflow did not run and is started' && state === 'STUCK',
-    ),
+  await eventually(
+    `${workflowId} to be asleep`,
+    async () => (await stateOf(workflow, workflowId, true)) === 'STUCK',
   );
-});
+}
+
+test.each([
+  ['tasks fail for ever', getStuck],
+  ['runs nothing will wake', fallAsleep],
+])(
+  'I49 workflows whose %s are replaced: of a route, of a notification, of the reader',
+  async (what, harm) => {
+    await slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '1s' });
+    const { channels } = operatorOf(slot);
+    await channels.pause('email', { requestedBy: 'test' });
+    const before = await outboundIds(slot.redis);
+    const sent = async () => (await outboundIds(slot.redis)).slice(before.length);
+    const id = await publishTurn(slot.redis, `a ${what}`);
+    const routeId = await eventually('the push to be there, and the e-mail to wait', async () => {
+      const { rows } = await slot.db.query<{ route_id: string }>(
+        "SELECT route_id FROM notification.routes WHERE channel = 'email' AND status = 'pending'",
+      );
+      return (await sent()).length === 1 && rows[0]?.route_id;
+    });
+    const ofWork = [notificationWorkflowId(id), routeWorkflowId(id, routeRefOf(routeId))];
+    for (const workflowId of [...ofWork, bridgeWorkflowId(STREAM)]) await harm(workflowId);
+    await channels.resume('email', { requestedBy: 'test' });
+    await slot.db.query(
+      "UPDATE notification.routes SET next_attempt_at = next_attempt_at - interval '1 hour'",
+    );
+
+    await eventually('the e-mail', async () => (await sent()).length === 2);
+    for (const workflowId of ofWork) {
+      const { status } = await slot.client.workflow.getHandle(workflowId).describe();
+      expect([workflowId, status.name]).toEqual([workflowId, 'TERMINATED']);
+    }
+    const next = await publishTurn(slot.redis, `b ${what}`);
+    await eventually('the next intent', async () => (await sent()).length === 4);
+    expect(await sent()).toEqual(deliveriesTo('user-1', [id, next]));
+    await eventually('a log line about the reader', async () =>
+      slot.logs.some(
+        ({ msg, state }) => msg === 'long-lived workflow did not run and is started' && state === 'STUCK',
+      ),
+    );
+  },
+);
 
 test.each([
   ['is terminated', (workflowId: string) => slot.client.workflow.getHandle(workflowId).terminate('a test')],
-  ['cannot go on', (workflowId: string) => getStuck(workflowId)],
+  ['cannot go on', getStuck],
+  ['will not wake', fallAsleep],
 ])(
   'intent-4 a route is taken up whose workflow %s while its notification waits for it',
   async (what, end) => {
@@ -97,35 +122,44 @@ test.each([
   },
 );
 
-test('I49 workflows whose tasks fail for ever are ended once nothing is left to do for them, and not before', async () => {
-  // Nothing is taken up by itself.
-  await slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '24h' });
-  const settled = await publishTurn(slot.redis, 'c');
-  await published(settled, 2);
-  await operatorOf(slot).channels.pause('email', { requestedBy: 'test' });
-  const open = await publishTurn(slot.redis, 'd');
-  await published(open, 1);
-  const done = [notificationWorkflowId(settled), routeWorkflowId(settled, 'push-user-1')];
-  const undone = [notificationWorkflowId(open), notificationWorkflowId('1-0')];
-  const { workflow } = slot.client;
-  await Promise.all(
-    [...done, ...undone].map(async (workflowId) => {
-      await getStuck(workflowId);
-      await eventually(
-        `${workflowId} to be stuck`,
-        async () => (await stateOf(workflow, workflowId)) === 'STUCK',
-      );
-    }),
-  );
-  const endStuck = () => reconcile(stuckOfSettled(slot.db, workflow, 0), {}, { log: createLogger('silent') });
-  await eventually('those to be ended', async () => {
-    await endStuck();
-    const states = await Promise.all(done.map((id) => stateOf(workflow, id)));
-    return states.every((state) => state === 'TERMINATED');
-  });
-  expect(await endStuck()).toBe(false);
-  for (const id of undone) expect([id, await stateOf(workflow, id)]).toEqual([id, 'STUCK']);
-});
+test.each([
+  ['tasks fail for ever', getStuck],
+  ['runs nothing will wake', fallAsleep],
+])(
+  'I49 workflows whose %s are ended once nothing is left to do for them, and not before',
+  async (what, harm) => {
+    // Nothing is taken up by itself.
+    await slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '24h' });
+    const settled = await publishTurn(slot.redis, `c ${what}`);
+    await published(settled, 2);
+    const { channels } = operatorOf(slot);
+    await channels.pause('email', { requestedBy: 'test' });
+    const open = await publishTurn(slot.redis, `d ${what}`);
+    await published(open, 1);
+    const done = [notificationWorkflowId(settled), routeWorkflowId(settled, 'push-user-1')];
+    const undone = [notificationWorkflowId(open), notificationWorkflowId('1-0')];
+    const { workflow } = slot.client;
+    await Promise.all(
+      [...done, ...undone].map(async (workflowId) => {
+        await harm(workflowId);
+        await eventually(
+          `${workflowId} to be stuck`,
+          async () => (await stateOf(workflow, workflowId, true)) === 'STUCK',
+        );
+      }),
+    );
+    const endStuck = () =>
+      reconcile(stuckOfSettled(slot.db, workflow, 0), {}, { log: createLogger('silent') });
+    await eventually('those to be ended', async () => {
+      await endStuck();
+      const states = await Promise.all(done.map((id) => stateOf(workflow, id)));
+      return states.every((state) => state === 'TERMINATED');
+    });
+    expect(await endStuck()).toBe(false);
+    for (const id of undone) expect([id, await stateOf(workflow, id, true)]).toEqual([id, 'STUCK']);
+    await channels.resume('email', { requestedBy: 'test' });
+  },
+);
 
 test('I49 a workflow that is signalled while its task fails is stuck as well', async () => {
   const { workflow } = slot.client;

@@ -339,9 +339,12 @@ function listenToOperator(input: RouteInput) {
       }
     },
 
-    /** Resolves when the channel publishes again, or when a signal asks to look. */
+    /**
+     * Resolves when the channel publishes again, when a signal asks to look, or after a day. With its timer the run is never
+     * idle, so that one that nothing will wake is found (api/stuck-workflow.ts).
+     */
     async untilResumed(): Promise<void> {
-      await condition(() => isResumed || isNudged());
+      await condition(() => isResumed || isNudged(), '1 day');
       isResumed = false;
       forgetNudges();
     },
