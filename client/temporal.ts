@@ -7,7 +7,6 @@ import type {
 } from '@temporalio/client';
 import {
   ServiceError,
-  WorkflowFailedError,
   WorkflowNotFoundError,
   WorkflowUpdateFailedError,
   WorkflowUpdateRPCTimeoutOrCancelledError,
@@ -57,7 +56,7 @@ export interface Asked {
 /**
  * Asks a workflow for something.
  *
- * @param call makes an update, on the handle or as one that may start the workflow; or starts the workflow and waits for its end.
+ * @param call makes an update, on the handle or as one that may start the workflow.
  * @throws OperationFailedError when the workflow refuses or fails; UnansweredError when it does not run, or not in time.
  */
 export async function ask<T>(
@@ -68,7 +67,7 @@ export async function ask<T>(
   try {
     return await makeUpdate(temporal, () => call(temporal.workflow.getHandle(workflowId)), limitMs);
   } catch (error) {
-    if (error instanceof WorkflowUpdateFailedError || error instanceof WorkflowFailedError)
+    if (error instanceof WorkflowUpdateFailedError)
       throw new OperationFailedError(error.cause?.message ?? error.message, { cause: error });
     const unanswered = (message: string) => new UnansweredError(message, { cause: error });
     if (error instanceof WorkflowNotFoundError)
@@ -81,13 +80,6 @@ export async function ask<T>(
       : error;
   }
 }
-
-/** Starts a workflow and waits for its end. @throws as `ask`. */
-export const awaitRun = <T>(
-  temporal: Client,
-  asked: Omit<Asked, 'ifNotRunning'>,
-  execute: () => Promise<T>,
-): Promise<T> => ask(temporal, { ...asked, ifNotRunning: 'ask again' }, execute);
 
 /**
  * Makes an update, and makes it again when Temporal gives it back untouched. That happens when the workflow wants to be

@@ -5,7 +5,6 @@ import { DEAD_LETTER_WORKFLOW, NOTIFICATION_WORKFLOW } from '../workflows/intent
 import { OPERATION_WORKFLOW } from '../workflows/operation-contract.ts';
 import { MOBILE_PUSH_WORKFLOW } from '../workflows/mobile-push/contract.ts';
 import {
-  CHANGE_WORKFLOW,
   POOL_WORKER_WORKFLOW,
   SUPERVISOR_WORKFLOW,
   TOKEN_WORKFLOW,
@@ -49,10 +48,7 @@ const QUERIES: readonly (readonly [name: string, query: string])[] = [
   ['Waiting: mobile pushes', running(MOBILE_PUSH_WORKFLOW)],
   ['Waiting: symbols', running(SYMBOL_CONFIG_WORKFLOW)],
   ['Waiting: account callbacks', running(ACCOUNT_CALLBACK_WORKFLOW)],
-  [
-    'Waiting: subscriptions',
-    running(SUPERVISOR_WORKFLOW, POOL_WORKER_WORKFLOW, CHANGE_WORKFLOW, TOKEN_WORKFLOW),
-  ],
+  ['Waiting: subscriptions', running(SUPERVISOR_WORKFLOW, POOL_WORKER_WORKFLOW, TOKEN_WORKFLOW)],
   ['Mobile pushes that failed', `WorkflowType = '${MOBILE_PUSH_WORKFLOW}' AND ExecutionStatus = 'Failed'`],
   ['Failures of every kind', `ExecutionStatus IN ('Failed', 'TimedOut', 'Terminated')`],
 ];

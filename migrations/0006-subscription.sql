@@ -125,6 +125,8 @@ CREATE TABLE subscriptions.connections (
     PRIMARY KEY (agent_id, conn_id)
 );
 
+CREATE INDEX connections_deleted_idx ON subscriptions.connections (updated_at) WHERE is_deleted;
+
 -- The queue of a connection on a messaging router. An application made it and goes on using it: its router is never asked
 -- to delete it.
 CREATE TABLE subscriptions.rcv_queues (

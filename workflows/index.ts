@@ -9,6 +9,6 @@ export { outboundRepair, reconciliation, recovery, retention } from './recovery.
 export { mobilePush } from './mobile-push/workflow.ts';
 export { streamBridge } from './intent/reader.ts';
 export { symbolConfig } from './symbol-config/workflow.ts';
-export { subscriptionChange, subscriptionSupervisor } from './subscription/supervisor.ts';
+export { subscriptionSupervisor } from './subscription/supervisor.ts';
 export { subscriptionToken } from './subscription/token.ts';
 export { subscriptionWorker } from './subscription/worker.ts';

@@ -2,15 +2,22 @@
 import type { Kept } from '../retention.ts';
 
 const DAY_MS = 24 * 3_600_000;
-/** After so long the deletion of a token is given up, whatever its state. */
-const TOKEN_DELETIONS_KEPT_MS = 21 * DAY_MS;
+/** After so long the deletion of a token or connection on its router is given up, whatever its state. */
+const DELETIONS_KEPT_MS = 21 * DAY_MS;
 
 export const subscriptionTables = (): Kept[] => [
   {
     name: 'token_deletions',
     table: 'subscriptions.ntf_tokens_to_delete',
     since: 'created_at',
-    keepMs: TOKEN_DELETIONS_KEPT_MS,
+    keepMs: DELETIONS_KEPT_MS,
+  },
+  {
+    name: 'deleted_connections',
+    table: 'subscriptions.connections',
+    since: 'updated_at',
+    condition: 'is_deleted',
+    keepMs: DELETIONS_KEPT_MS,
   },
   {
     name: 'subscription_events',

@@ -56,9 +56,9 @@ export const ADDRESS_FORMS: Record<RouterProtocol, string> = {
  * @param protocol of which kind the router must be.
  * @throws AddressError
  */
-export function parseRouterAddress(text: string, protocol?: RouterProtocol): RouterAddress {
+export function parseRouterAddress(text: string, protocol: RouterProtocol): RouterAddress {
   const { protocol: found, ...address } = parseBinaryAddress(text);
-  if (protocol !== undefined && found !== protocol) throw new AddressError(`the scheme is ${protocol}`);
+  if (found !== protocol) throw new AddressError(`the scheme is ${protocol}`);
   return address;
 }
 

@@ -1,15 +1,13 @@
-/** `subscriptions`: what starts them over, pins routers, takes queues over, shows counters and gives up lost keys. */
+/** `subscriptions`: what starts them over, pins routers, takes queues over and shows counters. */
 import type { Command } from 'commander';
 import { jsonIn } from '../../api/json.ts';
-import type { RouterAddress } from '../../api/subscription/router-address.ts';
-import { ADDRESS_FORMS, AddressError, parseRouterAddress } from '../../api/subscription/router-address.ts';
-import { NotFoundError } from '../../client/errors.ts';
-import type { Abandoned } from '../../client/subscription/upkeep.ts';
+import type { BinaryAddress } from '../../api/subscription/router-address.ts';
+import { ADDRESS_FORMS, AddressError, parseBinaryAddress } from '../../api/subscription/router-address.ts';
 import { EXIT, UsageError, action, readSecret, readText } from '../command.ts';
 import { define, form, list, option } from '../definition.ts';
 import type { Requested } from '../options.ts';
 import { parseCount, requestedByOption } from '../options.ts';
-import { countOf, printJson, printLine, report } from '../output.ts';
+import { printJson, printLine, report } from '../output.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
 
@@ -56,12 +54,11 @@ export function addUpkeepCommands(subscriptions: Command): void {
     ],
   }).action(
     action<Requested, [string]>(async ({ json, requestedBy }, address) => {
-      const { host, port, keyHash } = await readRouter(address);
-      const server = { host, port, keyHash };
+      const router = await readRouter(address);
       await withSession(['postgres', 'temporal'], async ({ operator }) => {
-        await operator.subscriptions.trust(server, { requestedBy });
-        if (json) printJson({ server });
-        else printLine(`${host}:${port} is trusted under this fingerprint`);
+        await operator.subscriptions.trust(router, { requestedBy });
+        if (json) printJson({ router });
+        else printLine(`${router.host}:${router.port} is trusted under this fingerprint`);
       });
     }),
   );
@@ -104,22 +101,6 @@ export function addUpkeepCommands(subscriptions: Command): void {
         operator.subscriptions.statistics(filter, limit),
     columns: { USER: 'userId', ROUTER: 'router', COUNTER: 'counter', VALUE: 'value', UPDATED: 'updatedAt' },
   });
-
-  define(subscriptions, {
-    name: 'abandon',
-    description:
-      'Forget deleted connections and tokens whose keys are lost. No router is told. A key that is found again, and put back first, deletes them properly.',
-    options: [
-      option('--dry-run', 'show how many there are, and forget none'),
-      ...[option('--yes', 'do not ask'), requestedByOption()],
-    ],
-    examples: ['subscriptions abandon --dry-run', 'subscriptions abandon --yes'],
-    run: ({ operator }, options: AbandonOptions) => abandon(operator, options),
-    print: ({ abandoned }) => abandoned && `${wordsOf(abandoned)} forgotten`,
-    end({ wouldAbandon }) {
-      if (wouldAbandon) report(`${wordsOf(wouldAbandon)} would be forgotten; nothing was done`);
-    },
-  });
 }
 
 /** @throws UsageError that quotes nothing of the file: it holds keys. */
@@ -132,9 +113,9 @@ async function readList(file = '-'): Promise<unknown[]> {
 }
 
 /** @throws UsageError for an invalid address, or an argument with a password. */
-async function readRouter(argument: string): Promise<RouterAddress> {
+async function readRouter(argument: string): Promise<BinaryAddress> {
   try {
-    return parseRouterAddress(await readAddress(argument));
+    return parseBinaryAddress(await readAddress(argument));
   } catch (error) {
     if (error instanceof AddressError) throw new UsageError(error.message);
     throw error;
@@ -146,22 +127,3 @@ export async function readAddress(argument: string): Promise<string> {
   const hasPassword = /^\w+:\/\/[^@]*:.*@/s.test(argument);
   return argument === '-' || hasPassword ? readSecret(argument, 'an address with a password') : argument;
 }
-
-interface AbandonOptions extends Requested {
-  dryRun?: boolean;
-  yes?: boolean;
-}
-
-async function abandon(
-  { subscriptions }: Session['operator'],
-  { dryRun, yes, requestedBy }: AbandonOptions,
-): Promise<{ wouldAbandon?: Abandoned; abandoned?: Abandoned }> {
-  const found = await subscriptions.countUnreadableDeletions();
-  if (dryRun) return { wouldAbandon: found };
-  if (found.connections + found.tokens === 0) throw new NotFoundError('nothing waits for a key that is lost');
-  if (!yes) throw new UsageError(`this forgets ${wordsOf(found)}: add --yes, or --dry-run to look`);
-  return { abandoned: await subscriptions.abandon({ requestedBy }) };
-}
-
-const wordsOf = ({ connections, tokens }: Abandoned): string =>
-  `${countOf(connections, 'deleted connection')} and ${countOf(tokens, 'deleted token')}`;

@@ -2,8 +2,7 @@
  * Connections of an agent and their notification subscriptions (workflows/subscription/contract.ts). Rows say how they
  * stand; what is to change is asked of the agent's supervisor, which does one thing after the other.
  */
-import { randomUUID } from 'node:crypto';
-import type { RouterAddress } from '../../api/subscription/router-address.ts';
+import type { BinaryAddress } from '../../api/subscription/router-address.ts';
 import { queueOf } from '../../api/subscription/rows.ts';
 import type {
   AgentState,
@@ -12,27 +11,25 @@ import type {
   ToggledConnections,
 } from '../../workflows/subscription/contract.ts';
 import {
-  CHANGE_WORKFLOW,
   DELETE_CONNECTIONS_UPDATE,
   REPLAY_UPDATE,
   RETRY_CONNECTIONS_UPDATE,
   SUBSCRIPTION_STATE_QUERY,
-  SUBSCRIPTION_TASK_QUEUE,
   TOGGLE_CONNECTIONS_UPDATE,
-  changeWorkflowId,
+  TRUST_ROUTER_UPDATE,
   supervisorWorkflowId,
 } from '../../workflows/subscription/contract.ts';
 import type { Requester } from '../actions.ts';
 import { byAuthor, targetOf } from '../actions.ts';
 import { NotFoundError } from '../errors.ts';
-import { ask, awaitRun, query } from '../temporal.ts';
+import { ask, query } from '../temporal.ts';
 import type { OperatorResources } from '../resources.ts';
 import type { Listing, Page, WithoutNulls } from '../lists.ts';
 import { DEFAULT_LIMIT, listOf, withoutNulls } from '../lists.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
 import { linkField } from '../resources.ts';
-import { abandon, countUnreadableDeletions, importQueues } from './upkeep.ts';
+import { importQueues } from './imports.ts';
 
 /** A change may wait for a slow router. */
 const UPDATE_LIMIT_MS = 180_000;
@@ -135,14 +132,14 @@ export function subscriptionOperations(resources: OperatorResources) {
       ),
 
     /**
-     * Pins a router, messaging or notification, to another fingerprint or way of speaking, once it has answered under
-     * that: queues and tokens on it continue under the new one.
+     * Pins a router, messaging or notification, to another fingerprint, once it has answered under that: queues and tokens
+     * on it continue under the new one.
      *
      * @throws OperationFailedError when it did not; everything stays as it was then.
      */
-    trust: ({ host, port, keyHash }: RouterAddress, requester?: Requester): Promise<void> =>
-      asAction('trust', requester, { target: `${host}:${port}` }, () =>
-        trustInWorkflow({ host, port, keyHash }),
+    trust: (router: BinaryAddress, requester?: Requester): Promise<void> =>
+      asAction('trust', requester, { target: `${router.host}:${router.port}` }, () =>
+        update<void>(TRUST_ROUTER_UPDATE, router),
       ),
 
     /**
@@ -154,21 +151,6 @@ export function subscriptionOperations(resources: OperatorResources) {
     retry: (connIds?: readonly string[], requester?: Requester): Promise<void> =>
       asAction('retry', requester, connIds ? { target: targetOf(connIds) } : {}, () =>
         update<void>(RETRY_CONNECTIONS_UPDATE, connIds ? { connIds } : {}),
-      ),
-
-    /** Deleted connections and tokens whose keys do not open: nothing is done about them, nor forgotten. */
-    countUnreadableDeletions: () => countUnreadableDeletions(db, agentId),
-
-    /** Forgets these. */
-    abandon: (requester?: Requester) =>
-      asAction(
-        'abandon',
-        requester,
-        {},
-        () => abandon(db, agentId),
-        ({ connections, tokens }) => ({
-          detail: `${connections} deleted connections and ${tokens} deleted tokens`,
-        }),
       ),
 
     import: (queues: readonly unknown[], requester?: Requester) =>
@@ -250,25 +232,6 @@ export function subscriptionOperations(resources: OperatorResources) {
         argument
           ? supervisor.executeUpdate<Result, [object]>(name, { args: [argument] })
           : supervisor.executeUpdate<Result, []>(name),
-    );
-  }
-
-  function trustInWorkflow(server: RouterAddress): Promise<void> {
-    const id = changeWorkflowId(agentId, randomUUID());
-    const limitMs = UPDATE_LIMIT_MS;
-    return awaitRun(
-      temporal,
-      { workflowId: id, limitMs, ifSilent: 'it does what it was asked for once one runs' },
-      () =>
-        temporal.workflow.execute<(agentId: string, server: RouterAddress) => Promise<void>>(
-          CHANGE_WORKFLOW,
-          {
-            workflowId: id,
-            taskQueue: SUBSCRIPTION_TASK_QUEUE,
-            args: [agentId, server],
-            staticSummary: `routers of ${agentId}`,
-          },
-        ),
     );
   }
 

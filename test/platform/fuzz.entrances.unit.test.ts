@@ -8,7 +8,7 @@ import { ApplicationFailure } from '@temporalio/common';
 import { CommanderError } from 'commander';
 import type { Command } from 'commander';
 import fc from 'fast-check';
-import { AddressError, parseRouterAddress } from '../../api/subscription/router-address.ts';
+import { AddressError, parseBinaryAddress } from '../../api/subscription/router-address.ts';
 import { importedQueueSchema, tokenRequestSchema } from '../../api/subscription/requests.ts';
 import { parseTraceparent } from '../../api/intent/traceparent.ts';
 import { verdictsOf } from '../../cli/intent/validate.ts';
@@ -83,7 +83,7 @@ const IDS = { connIds: ['aaaaaaaaaaaaaaaa', 'b'] };
 const commands = near(
   { ...IDS, enable: true },
   { connId: 'a', server: SERVER },
-  SERVER,
+  { protocol: 'smp', ...SERVER },
   { requestId: '00000000-0000-0000-0000-000000000000' },
   { kind: 'create', ...IDS },
 );
@@ -91,8 +91,8 @@ const checks = [
   requests.checkList,
   requests.checkToggle,
   requests.checkRequestId,
-  (request: unknown) => requests.checkTrust('agent', request as never),
-  (request: unknown) => requests.checkTrust(request as string, SERVER),
+  requests.checkRetry,
+  requests.checkTrust,
 ] as ((request: unknown) => void)[];
 
 fuzz(
@@ -129,7 +129,7 @@ fuzz(
       // As people are told: where, and what is wrong there.
       for (const { message } of error?.issues ?? []) expect(message).not.toContain(PLANTED);
     }
-    takesOrRefuses(AddressError, () => parseRouterAddress(where));
+    takesOrRefuses(AddressError, () => parseBinaryAddress(where));
     parseTraceparent(where);
   },
 );

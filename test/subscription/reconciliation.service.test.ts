@@ -7,6 +7,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/keys.ts';
+import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { createMessagingRouters } from '../../activities/subscription/router/routers.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
 import { recipientKeyContext, deletionKeyContext } from '../../api/subscription/sealed-columns.ts';
@@ -48,6 +49,8 @@ const setToken = (status: string, mode: string | null) =>
 const toggle = (connIds: string[], enable: boolean) => agent.update('toggleConnections', { connIds, enable });
 const operator = (agentId?: string) => agent.operator(agentId);
 const subscriptions = () => operator().subscriptions;
+const trust = (protocol: 'smp' | 'ntf', address: RouterAddress) =>
+  subscriptions().trust({ protocol, ...address });
 
 async function createActive(count = 1, router = 0): Promise<string[]> {
   const connIds = await agent.create(
@@ -103,11 +106,9 @@ test('subscription-B3 a fingerprint that differs stays with its queue, and break
   expect(await pinned(1)).toEqual([{ key_hash: WRONG }]);
   expect(await notifierOf(other)).toBeDefined();
   // An operator says which fingerprint holds for all; it is tried first.
-  await expect(subscriptions().trust({ ...server(1), keyHash: 'V'.repeat(43) })).rejects.toThrow(
-    /BROKER NETWORK/,
-  );
+  await expect(trust('smp', { ...server(1), keyHash: 'V'.repeat(43) })).rejects.toThrow(/BROKER NETWORK/);
   expect(await pinned(1)).toEqual([{ key_hash: WRONG }]);
-  await subscriptions().trust(server(1));
+  await trust('smp', server(1));
   expect(await pinned(1)).toEqual([{ key_hash: server(1).keyHash }]);
   expect([await queueHash(connId), await queueHash(other)]).toEqual([null, null]);
   await toggle([connId], false);
@@ -138,25 +139,12 @@ test('N18 an exchanged certificate of a notification router is trusted once it a
       (await deletions())[0]!.attempts > 1 && (await agent.workerState('ntf-ntf', ntf)).doing === 'retrying',
   );
 
-  await expect(subscriptions().trust({ ...ntf, keyHash: 'V'.repeat(43) })).rejects.toThrow(/BROKER NETWORK/);
+  await expect(trust('ntf', { ...ntf, keyHash: 'V'.repeat(43) })).rejects.toThrow(/BROKER NETWORK/);
   expect(await pinnedTo()).toEqual([{ key_hash: WRONG }]);
-  await subscriptions().trust(ntf);
+  await trust('ntf', ntf);
   expect(await pinnedTo()).toEqual([{ key_hash: ntf.keyHash }]);
   await agent.active([connId]);
   await eventually('the deletion of the token', async () => (await deletions()).length === 0);
-});
-
-test('N18 a router of either kind is pinned as what it is, also where a mistyped address has made a row of the other kind', async () => {
-  const ntf = agent.routers.ntf[0]!.address;
-  await agent.rows(
-    'INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash) VALUES ($1, $2, $3, $4)',
-    [AGENT, ntf.host, ntf.port, ntf.keyHash],
-  );
-  await agent.rows('UPDATE subscriptions.ntf_servers SET key_hash = $2 WHERE port = $1', [ntf.port, WRONG]);
-  await subscriptions().trust(ntf);
-  expect(
-    await agent.rows('SELECT key_hash FROM subscriptions.ntf_servers WHERE port = $1', [ntf.port]),
-  ).toEqual([{ key_hash: ntf.keyHash }]);
 });
 
 test('N18 a messaging router under another certificate is made known to the notification router, too', async () => {
@@ -174,7 +162,7 @@ test('N18 a messaging router under another certificate is made known to the noti
     router = await startMessagingRouter({ dataFile, port: before.port });
     expect(router.address.keyHash).not.toBe(before.keyHash);
 
-    await subscriptions().trust(router.address);
+    await trust('smp', router.address);
     await eventually('the notification router to hear messages again', async () => {
       const { smp_ntf_id: notifierId, ntf_action: next } = (await agent.record(connId))!;
       if (next !== 'C' || notifierId === former) return false;
@@ -184,7 +172,7 @@ test('N18 a messaging router under another certificate is made known to the noti
     });
     // Trusted once more, nothing is made again.
     const record = await agent.record(connId);
-    await subscriptions().trust(router.address);
+    await trust('smp', router.address);
     expect(await agent.record(connId)).toEqual(record);
     await agent.update('deleteConnections', { connIds: [connId] });
     await gone(connId);
@@ -323,27 +311,22 @@ test('subscription-B4 a deleted connection whose key does not open is kept, coun
   });
 });
 
-test('subscription-B4 deletions whose keys are lost for good are forgotten when an operator says so, and no others', async () => {
-  const [lost, back] = (await createActive(2)) as [string, string];
+test('subscription-B4 a deleted connection whose key is lost for good goes after three weeks, with its queue, and no other', async () => {
+  const [lost, young] = (await createActive(2)) as [string, string];
   await loseKey(lost);
-  const sealed = await loseKey(back);
-  await agent.update('deleteConnections', { connIds: [lost, back] });
+  await loseKey(young);
+  await agent.update('deleteConnections', { connIds: [lost, young] });
   await eventually('the findings', async () => (await subscriptions().status()).unreadable === 2);
   await agent.rows(
-    `INSERT INTO subscriptions.ntf_tokens_to_delete (agent_id, host, port, key_hash, token_id, private_key, del_failed)
-     SELECT agent_id, host, port, key_hash, 'lost', '', true FROM subscriptions.ntf_servers LIMIT 1`,
+    "UPDATE subscriptions.connections SET updated_at = updated_at - interval '22 days' WHERE conn_id = $1",
+    [lost],
   );
-  await setKey(back, sealed);
-  await sweep();
-  await eventually('the one that opens to go', async () => (await subscriptions().status()).unreadable === 1);
-  expect(await subscriptions().countUnreadableDeletions()).toEqual({ connections: 1, tokens: 1 });
-  expect(await subscriptions().abandon()).toEqual({ connections: 1, tokens: 1 });
-  expect(await subscriptions().countUnreadableDeletions()).toEqual({ connections: 0, tokens: 0 });
-  await eventually('both connections to go', async () => {
-    const ids = [lost, back];
-    const left = await agent.rows('SELECT FROM subscriptions.connections WHERE conn_id = ANY($1)', [ids]);
-    return left.length === 0;
-  });
+  await agent.slot.client.schedule.getHandle('subscription-retention').trigger();
+  const left = (table: string) =>
+    agent.rows(`SELECT conn_id FROM subscriptions.${table} WHERE conn_id = ANY($1)`, [[lost, young]]);
+  await eventually('it to go', async () => (await left('connections')).length === 1);
+  expect(await left('rcv_queues')).toEqual([{ conn_id: young }]);
+  await agent.rows('DELETE FROM subscriptions.connections WHERE conn_id = $1', [young]);
 });
 
 test('N11 a deleted connection goes, also where its router refuses to end the notifier', async () => {

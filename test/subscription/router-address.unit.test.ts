@@ -27,7 +27,7 @@ test('N19 an address is written as it is read, without its password', () => {
 
   expect(parseRouterAddress(`smp://${PRINT}:secret@smp.example`, 'smp')).toEqual(address);
   expect(routerAddressText(address, 'smp')).toBe(`smp://${PRINT}@smp.example:5223`);
-  expect(parseRouterAddress(routerAddressText({ ...address, host: '::1' }, 'smp'))).toEqual({
+  expect(parseRouterAddress(routerAddressText({ ...address, host: '::1' }, 'smp'), 'smp')).toEqual({
     ...address,
     host: '::1',
   });

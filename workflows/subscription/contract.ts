@@ -72,6 +72,11 @@ export const DELETE_CONNECTIONS_UPDATE = 'deleteConnections';
 export const RETRY_CONNECTIONS_UPDATE = 'retryConnections';
 /** Update, argument `ImportConnections`, returns `ImportedConnection[]` in the order of the request. */
 export const IMPORT_CONNECTIONS_UPDATE = 'importConnections';
+/**
+ * Update, argument `TrustedRouter`, returns nothing: pins a router, once it has answered under this fingerprint, a messaging
+ * router for all its queues, a notification router for the token and the token deletions there.
+ */
+export const TRUST_ROUTER_UPDATE = 'trustRouter';
 /** Updates without argument, return `AgentState`: ends all work of the agent immediately; begins it again. */
 export const CLOSE_UPDATE = 'close';
 export const OPEN_UPDATE = 'open';
@@ -83,6 +88,10 @@ export const SUBSCRIPTION_STATE_QUERY = 'state';
 /** A router, with the fingerprint of its certificate (SHA-256, base64url). */
 export interface RouterKey extends ServerKey {
   keyHash: string;
+}
+
+export interface TrustedRouter extends RouterKey {
+  protocol: 'smp' | 'ntf';
 }
 
 /** A connection, or the reason why it cannot be imported. */
@@ -111,17 +120,6 @@ export interface DeletedConnections {
   deleted: number;
   unknown: string[];
 }
-
-/**
- * A workflow with arguments agent id and `RouterKey`: pins a router, once it has answered under this fingerprint, a messaging
- * router for all its queues, a notification router for the token and the token deletions there. It has its own workflow, so
- * that the supervisor never waits for a router.
- */
-export const CHANGE_WORKFLOW = 'subscriptionChange';
-
-/** @param id of the client's choice; the same one again is the same change. */
-export const changeWorkflowId = (agentId: string, id: string): string =>
-  `${supervisorWorkflowId(agentId)}/change/${id}`;
 
 /** What is imported holds private keys, so it stands sealed in `subscriptions.queue_imports`. */
 export interface ImportConnections {

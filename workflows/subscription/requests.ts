@@ -5,8 +5,8 @@ import type {
   CommandKind,
   ConnectionList,
   RetryConnections,
-  RouterKey,
   ToggleConnections,
+  TrustedRouter,
 } from './contract.ts';
 import { MAX_CONNECTIONS, MAX_WAITING_COMMANDS, MAX_WAITING_CONNECTIONS } from './contract.ts';
 
@@ -14,7 +14,6 @@ import { MAX_CONNECTIONS, MAX_WAITING_COMMANDS, MAX_WAITING_CONNECTIONS } from '
 const CONNECTION_ID = /^[A-Za-z0-9_.:=-]{1,64}$/;
 /** Long enough for every name that workflow ids have room for, and for the hosts of a router with several. */
 const HOST = /^[A-Za-z0-9_.:,[\]-]{1,150}$/;
-const AGENT_ID = /^[A-Za-z0-9_.-]{1,64}$/;
 const KEY_HASH = /^[A-Za-z0-9_-]{43}$/;
 const REQUEST_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
@@ -42,11 +41,9 @@ export function checkToggle(request: ToggleConnections): void {
   if (typeof request.enable !== 'boolean') refuse('enable must be true or false');
 }
 
-export function checkTrust(agentId: string, server: RouterKey): void {
-  if (typeof agentId !== 'string' || !AGENT_ID.test(agentId)) {
-    refuse('the first argument must be the id of an agent');
-  }
-  const { host, port, keyHash } = objectOf<RouterKey>(server);
+export function checkTrust(router: TrustedRouter): void {
+  const { protocol, host, port, keyHash } = objectOf<TrustedRouter>(router);
+  if (protocol !== 'smp' && protocol !== 'ntf') refuse('protocol must be smp or ntf');
   if (typeof host !== 'string' || !HOST.test(host)) {
     refuse('host must be host names or addresses, with commas between them');
   }

@@ -1,7 +1,7 @@
 /**
  * The supervisor of an agent's notification subscriptions, one for each agent, for good. It carries out commands one
  * at a time, in the order in which they came. A command is one transaction a page and the waking of workers, so that no
- * command waits for a router. Operators change connections through updates; work that waits for a router has its own workflow.
+ * command waits for a router. Operators change connections through updates; one that waits for a router keeps no other waiting.
  *
  * ```mermaid
  * stateDiagram-v2
@@ -45,7 +45,7 @@ import type {
   SupervisorState,
   ToggleConnections,
   ToggledConnections,
-  RouterKey,
+  TrustedRouter,
 } from './contract.ts';
 import {
   afterFlush,
@@ -105,8 +105,8 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
 
   for (;;) {
     showDetails(supervisor);
-    await condition(() => isOver(supervisor) || hasWork(supervisor));
-    if (isOver(supervisor)) await continueWhenQuiet(supervisor);
+    await condition(() => isQuiet(supervisor) || hasWork(supervisor));
+    if (isQuiet(supervisor)) await continueInNewRun(supervisor);
     // Between two pages there is room for everything else.
     if (hasWork(supervisor)) await carryOutPage(supervisor);
   }
@@ -118,6 +118,12 @@ function hasWork({ agent, queue, current }: Supervisor): boolean {
 
 /** Whether the run is to be continued by a new one. */
 const isOver = ({ isRenewed }: Supervisor): boolean => isRenewed() || isHistoryLong(LONG_HISTORY);
+
+/**
+ * Whether it can be, since no update is under way. Updates may overlap without end, so those that come once it is over do
+ * their work within the task that brings them (`databaseOf`): at its end none of them is open.
+ */
+const isQuiet = (supervisor: Supervisor): boolean => isOver(supervisor) && allHandlersFinished();
 
 /** Carries a page of a command out. A command that cannot be carried out is reported, and the next one is taken. */
 async function carryOutPage(supervisor: Supervisor): Promise<void> {
@@ -144,13 +150,7 @@ async function nextAfter(agentId: string, command: CommandUnderWay): Promise<str
   }
 }
 
-/**
- * Continues in a new run once no update is under way. Updates may overlap without end, so from now on they do their
- * work within the task that brings them (`databaseOf`): at its end no update is open.
- */
-async function continueWhenQuiet(supervisor: Supervisor): Promise<void> {
-  await condition(allHandlersFinished);
-  const { agentId, queue, current, done } = supervisor;
+async function continueInNewRun({ agentId, queue, current, done }: Supervisor): Promise<void> {
   await continueAsNew<typeof subscriptionSupervisor>(agentId, {
     queue,
     ...(current === undefined ? {} : { current }),
@@ -287,6 +287,17 @@ function handleAgentUpdates(supervisor: Supervisor): void {
     },
     { description: 'Wakes a worker for everything that is due.' },
   );
+  setHandler(
+    defineUpdate<void, [TrustedRouter]>(contract.TRUST_ROUTER_UPDATE),
+    async (router) => {
+      const refusal = await routers.trustRouter(agentId, router);
+      if (refusal !== undefined) fail(`the router did not answer under this fingerprint: ${refusal}`);
+    },
+    {
+      validator: checkTrust,
+      description: 'Pins a router to another fingerprint. {protocol, host, port, keyHash}',
+    },
+  );
 }
 
 async function setOpen(supervisor: Supervisor, isOpen: boolean): Promise<AgentState> {
@@ -302,19 +313,7 @@ function reasonIn(error: unknown): string {
   return cause instanceof Error ? cause.message : String(cause);
 }
 
-/**
- * Work that waits for a router, however long that takes.
- *
- * @throws ApplicationFailure the request is invalid, or the router did not answer under the fingerprint.
- */
-export async function subscriptionChange(agentId: string, server: RouterKey): Promise<void> {
-  checkTrust(agentId, server);
-  setCurrentDetails('Waits for a router that changed.');
-  const refusal = await routers.trustRouter(agentId, server);
-  if (typeof refusal === 'string') fail(`the router did not answer under this fingerprint: ${refusal}`);
-}
-
-/** Ends an update or a change, but not the supervisor. */
+/** Ends an update, but not the supervisor. */
 function fail(message: string): never {
   throw ApplicationFailure.nonRetryable(message, SUBSCRIPTION_REFUSED);
 }
