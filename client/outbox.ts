@@ -18,14 +18,8 @@ import type { NotificationIntent } from './notificationintent.ts';
 
 export { startOutboxRelay, relayOnce } from './intent/outbox-relay.ts';
 export type { OutboxCounts, OutboxLog, OutboxRelay, OutboxRelayOptions } from './intent/outbox-relay.ts';
-export {
-  OUTBOX_STATES,
-  OutboxUnusableError,
-  listOutbox,
-  outboxStatus,
-  republish,
-} from './intent/outbox-rows.ts';
-export type { OutboxItem, OutboxState, OutboxStatus, RepublishFilter } from './intent/outbox-rows.ts';
+export { OutboxUnusableError, outboxStatus } from './intent/outbox-rows.ts';
+export type { OutboxState, OutboxStatus } from './intent/outbox-rows.ts';
 
 /** The part of a client of PostgreSQL that writing needs; those of `pg` have it. */
 export interface OutboxWriter {

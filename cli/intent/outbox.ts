@@ -1,24 +1,15 @@
 /** `outbox`: notification intents in the database of a producer, and the relay that brings them to the service. */
 import type { Command } from 'commander';
-import { given } from '../../api/given.ts';
 import type { StopSignal } from '../../api/interrupts.ts';
-import { NothingToDoError } from '../../client/errors.ts';
-import type { OutboxLog, OutboxState } from '../../client/outbox.ts';
-import {
-  OUTBOX_STATES,
-  listOutbox,
-  outboxStatus,
-  readOutboxSql,
-  republish,
-  startOutboxRelay,
-} from '../../client/outbox.ts';
+import type { OutboxLog } from '../../client/outbox.ts';
+import { outboxStatus, readOutboxSql, startOutboxRelay } from '../../client/outbox.ts';
 import { RELAY_NAME } from '../../client/intent/outbox-rows.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
-import { EXIT, UsageError, action } from '../command.ts';
-import { definerOf, form, option } from '../definition.ts';
+import { EXIT, action } from '../command.ts';
+import { definerOf, form } from '../definition.ts';
 import { onStop } from '../invocation.ts';
-import { durationOption, parseTime } from '../options.ts';
-import { countOf, printLine, printView, report } from '../output.ts';
+import { durationOption } from '../options.ts';
+import { printLine, printView, report } from '../output.ts';
 import type { OutboxSession } from '../session.ts';
 import { withOutboxDatabase } from '../session.ts';
 
@@ -29,9 +20,7 @@ const OPERATOR_NAME = 'galaxy-notify outbox';
 /** Between two lines about what a relay has done, when it has done something, ms. */
 const LINE_EVERY_MS = 10_000;
 
-const { define, list } = definerOf<OutboxSession>((_, work) => withOutboxDatabase(OPERATOR_NAME, work));
-
-const stateOption = () => option('--state <state>', 'rows in this state').choices(OUTBOX_STATES);
+const { define } = definerOf<OutboxSession>((_, work) => withOutboxDatabase(OPERATOR_NAME, work));
 
 export function addTo(outbox: Command): void {
   form(outbox, {
@@ -39,19 +28,6 @@ export function addTo(outbox: Command): void {
     description: 'Print the SQL that makes the outbox, or brings it up to date. Needs no server.',
     examples: ['outbox sql | psql "$SHOP_DSN"'],
   }).action(action(async () => printLine((await readOutboxSql()).trimEnd())));
-
-  define(outbox, {
-    name: 'install',
-    description:
-      "Make the outbox in a producer's database, or bring it up to date; running it again is harmless.",
-    above: WHERE,
-    examples: ['outbox install'],
-    async run({ db }) {
-      await db.query(await readOutboxSql());
-      return outboxStatus(db);
-    },
-    print: ({ outboxId }) => `outbox ${outboxId} is ready: SELECT notification_outbox.publish(…)`,
-  });
 
   addRelayCommand(outbox);
 
@@ -66,56 +42,13 @@ export function addTo(outbox: Command): void {
       printView({ ...status, ...counts, relays: relays ?? 'not to be seen through a pooler' }),
     end({ relays, counts }) {
       if (relays === 0) report('no relay is connected to this database: galaxy-notify outbox relay');
-      if (counts.set_aside > 0) report('see galaxy-notify outbox list --state set_aside');
+      if (counts.set_aside > 0) {
+        report(
+          "what is wrong: SELECT id, problem_code, problem FROM notification_outbox.intents WHERE state = 'set_aside'",
+        );
+      }
       return relays === 0 || counts.set_aside > 0 ? EXIT.failed : EXIT.done;
     },
-  });
-
-  list(outbox, {
-    description: 'List rows of the outbox, newest first.',
-    options: [stateOption()],
-    above: WHERE,
-    examples: ['outbox list --state set_aside'],
-    read:
-      ({ db }: OutboxSession) =>
-      (filter: { state?: OutboxState; limit: number }) =>
-        listOutbox(db, filter),
-    columns: {
-      ROW: 'id',
-      WRITTEN: 'createdAt',
-      STATE: 'state',
-      TYPE: 'type',
-      KEY: 'idempotencyKey',
-      'ENTRY OR PROBLEM': ({ problemCode, problem, entryId }) =>
-        problemCode === null ? entryId : `${problemCode}: ${problem}`,
-    },
-  });
-
-  define(outbox, {
-    name: 'republish',
-    description:
-      'Have rows published again: some by their number, those in a state, or those written since a time. The service drops what it has already by the key.',
-    args: [['[rows...]', 'numbers of rows, as outbox list has them']],
-    options: [
-      stateOption(),
-      option('--since <time>', 'rows written at or after: 1h, 7d or an ISO time', parseTime),
-    ],
-    above: WHERE,
-    examples: ['outbox republish 17 18', 'outbox republish --state set_aside --since 1d'],
-    async run({ db }, { state, since }: { state?: OutboxState; since?: Date }, ids: string[]) {
-      const which = given({ ids: ids.length === 0 ? undefined : ids, state, createdSince: since });
-      const republished = await republish(db, which);
-      if (republished === 0) throw new NothingToDoError('no such row, or it is pending already');
-      return { republished };
-    },
-    check({ state, since }, [ids]) {
-      const wrong = ids.find((id) => !/^[0-9]{1,18}$/.test(id));
-      if (wrong !== undefined) throw new UsageError(`${wrong} is no number of a row`);
-      if (ids.length === 0 && state === undefined && since === undefined) {
-        throw new UsageError('name rows, or give --state or --since');
-      }
-    },
-    print: ({ republished }) => `${countOf(republished, 'row')} will be published again`,
   });
 }
 

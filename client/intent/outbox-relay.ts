@@ -3,31 +3,30 @@
  * service has it.
  *
  * A row is pending until it is in the stream, published until the saved offset of the service has passed its entry, and
- * passed from then on. Published rows that Redis has lost become pending again: the relay knows them by the number of the
- * last batch that Redis remembers, and at the latest when the offset passes an entry that is not there.
+ * passed from then on. Published rows that Redis has lost become pending again. Redis loses the end of what it was told, never
+ * a part in the middle: so the relay looks whether the newest published entry is in the stream, each second and before
+ * each batch, and for each entry when the offset passes it.
  *
- * Relays take turns: the relay that has locked the row of notification_outbox.relay publishes or looks, in one short transaction.
- * So rows are published in their order, however many relays run; what a relay has published and not yet written down when
- * it dies is published again. The key of an intent makes that harmless.
+ * Relays take turns: the relay that holds the lock of outbox.sql publishes or looks, in one short transaction. So rows are
+ * published in their order, however many relays run; what a relay has published and not yet written down when it dies is
+ * published again. The key of an intent makes that harmless.
  */
-import { once as eventOf } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { BatchObservableCallback, Meter } from '@opentelemetry/api';
 import type { Redis } from 'ioredis';
 import type { Pool, PoolClient } from 'pg';
 import type { Catalog } from '../../api/intent/catalog.ts';
 import { entryFieldsOf, parseIntent } from '../../api/intent/entry.ts';
-import { SelfExplanatoryError } from '../../api/errors.ts';
-import { checkOut, isPooledDatabase } from '../../api/postgres-transaction.ts';
+import { loadOffset } from '../../api/intent/stream.ts';
+import { STREAM_START, compareEntryIds } from '../../api/stream-ids.ts';
 import { causeOf } from '../errors.ts';
 import { GALAXY } from '../generated/galaxy.ts';
 import { DEFAULT_INTENTS_STREAM } from '../constructors.ts';
-import type { PendingRow, RelayRow } from './outbox-rows.ts';
+import type { OutboxRow, PublishedRow } from './outbox-rows.ts';
 import {
-  acceptLoss,
+  PAGE,
   checkOutbox,
   deleteEnded,
-  hasPublishedRows,
   markPassed,
   markPublished,
   outboxStatus,
@@ -37,26 +36,18 @@ import {
   setAside,
   withOutbox,
 } from './outbox-rows.ts';
-import { appendBatch, findPresent } from './outbox-stream.ts';
 
-/** The channel of outbox.sql. */
-const CHANNEL = 'notification_outbox';
 /** How often to look what the service has passed, and what Redis has lost, ms. */
 const CHECK_INTERVAL_MS = 1_000;
 /** What one look may let Redis copy, and how many entries. */
 const CHECK_LIMITS = { rows: 500, bytes: 4 << 20 };
 /** Between two attempts while a server is away, ms: doubled up to the longest. */
 const [SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS] = [250, 5_000];
-/** Between two attempts to listen, ms; meanwhile the relay looks by itself. */
-const LISTEN_AGAIN_MS = 5_000;
 
 const HOUR_MS = 3_600_000;
 
 export interface OutboxRelayOptions {
-  /**
-   * The producer's database, where outbox.sql was run. Two connections are used. Through PgBouncer in transaction mode its
-   * connection string says `pgbouncer=true`, and the relay looks every `pollMs`.
-   */
+  /** The producer's database, where outbox.sql was run. One connection is used. */
   db: Pool;
   /** The Redis of the service. It should fail commands while Redis is away, and connect again by itself. */
   redis: Redis;
@@ -64,7 +55,7 @@ export interface OutboxRelayOptions {
   stream?: string;
   /** The notification types; default: those of Galaxy. */
   catalog?: Catalog;
-  /** How long to wait for new rows when PostgreSQL tells of none, ms; at most, and by default, 1 s. */
+  /** How long to wait between two looks for new rows, ms; at most 1 s, default 200. */
   pollMs?: number;
   /** What one batch may have; default 500 rows, and no further one once they have 1 MiB. */
   batch?: { rows: number; bytes: number };
@@ -116,7 +107,7 @@ function settingsOf(options: OutboxRelayOptions): Settings {
   return {
     stream: DEFAULT_INTENTS_STREAM,
     catalog: GALAXY,
-    pollMs: 1_000,
+    pollMs: 200,
     batch: { rows: 500, bytes: 1 << 20 },
     keepPassedMs: 24 * HOUR_MS,
     keepSetAsideMs: 90 * 24 * HOUR_MS,
@@ -138,11 +129,7 @@ export async function startOutboxRelay(options: OutboxRelayOptions): Promise<Out
   const steps = createSteps(settings);
   const stopObserving = options.meter ? observeOutbox(options.meter, db, steps.counts) : () => undefined;
   const stopping = new AbortController();
-  const bell = listen(db, log);
-  const done = run().finally(async () => {
-    stopObserving();
-    await bell.stop();
-  });
+  const done = run().finally(stopObserving);
   return {
     counts: steps.counts,
     async stop() {
@@ -154,18 +141,22 @@ export async function startOutboxRelay(options: OutboxRelayOptions): Promise<Out
   async function run(): Promise<void> {
     let pauseMs = 0;
     while (!stopping.signal.aborted) {
-      bell.reset();
       try {
         const { isMore } = await steps.step();
         if (pauseMs > 0) log.info({ ...steps.counts }, 'outbox relay goes on');
         pauseMs = 0;
-        if (!isMore) await bell.wait(Math.min(pollMs, CHECK_INTERVAL_MS), stopping.signal);
+        if (!isMore) await pause(Math.min(pollMs, CHECK_INTERVAL_MS));
       } catch (error) {
         if (pauseMs === 0) log.warn({ reason: causeOf(error) }, 'outbox relay waits');
         pauseMs = Math.min(LONGEST_PAUSE_MS, Math.max(SHORTEST_PAUSE_MS, 2 * pauseMs));
-        await sleep(pauseMs, undefined, { signal: stopping.signal }).catch(() => undefined);
+        await pause(pauseMs);
       }
     }
+  }
+
+  /** Ends with the relay. */
+  function pause(ms: number): Promise<void> {
+    return sleep(ms, undefined, { signal: stopping.signal }).catch(() => undefined);
   }
 }
 
@@ -204,9 +195,11 @@ function createSteps({ db, redis, stream, catalog, batch: limits, log, ...times 
   }
 
   /** @returns whether there may be more to publish. */
-  async function publish(client: PoolClient, relay: RelayRow): Promise<boolean> {
+  async function publish(client: PoolClient): Promise<boolean> {
     const rows = await pendingRows(client, limits);
     if (rows.length === 0) return false;
+    // What was lost comes first: it is older.
+    if (await putBackLost(client)) return true;
     const { good, refused } = judged(catalog, rows);
     if (refused.length > 0) {
       await setAside(client, refused);
@@ -215,74 +208,82 @@ function createSteps({ db, redis, stream, catalog, batch: limits, log, ...times 
       }
     }
     if (good.length > 0) {
-      const isOpen = await hasPublishedRows(client);
-      checkStream(relay, isOpen);
-      const batch = relay.batch + 1;
-      const required = isOpen ? relay.redisBatch : 0;
-      const entries = good.map(({ entry }) => Object.entries(entry).flat());
-      const { outboxId } = relay;
-      const appended = await appendBatch({ redis, stream, outboxId }, { required, batch, entries });
-      // What was lost comes first: it is older.
-      if ('knownBatch' in appended) return recover(client, appended.knownBatch);
-      const published = appended.ids.map((entryId, index) => ({ id: good[index]!.id, entryId }));
-      await markPublished(client, { stream, batch, rows: published });
-      counts.published += appended.ids.length;
+      const ids = good.map(({ id }) => id);
+      await markPublished(client, ids, await append(good));
     }
+    counts.published += good.length;
     counts.setAside += refused.length;
     return true;
   }
 
   /** @returns whether there is more to check. */
-  async function checkPublished(client: PoolClient, relay: RelayRow): Promise<boolean> {
-    const passed = await deleteEnded(client, 'passed', times.keepPassedMs);
-    const refused = await deleteEnded(client, 'set_aside', times.keepSetAsideMs);
-    counts.deleted += passed.deleted + refused.deleted;
-    const rows = await publishedRows(client, CHECK_LIMITS);
-    if (rows.length === 0) return passed.isFull || refused.isFull;
-    checkStream(relay, true);
-    const seen = await findPresent(
-      { redis, stream, outboxId: relay.outboxId },
-      { required: relay.redisBatch, ids: rows.map(({ entryId }) => entryId) },
-    );
-    if ('knownBatch' in seen) return recover(client, seen.knownBatch);
-    const idsThat = (isPresent: boolean) =>
-      rows.filter((_, index) => seen.present[index] === isPresent).map(({ id }) => id);
-    const [present, gone] = [idsThat(true), idsThat(false)];
+  async function checkPublished(client: PoolClient): Promise<boolean> {
+    const deleted = await deleteEnded(client, times);
+    counts.deleted += deleted;
+    const rows = await publishedRows(client, 'ASC', CHECK_LIMITS);
+    const offset = rows.length === 0 ? STREAM_START : await loadOffset(redis, stream);
+    const read = rows.filter(({ entryId }) => compareEntryIds(entryId, offset) <= 0);
+    const { present, gone } = await findEntries(read);
     if (present.length > 0) await markPassed(client, present);
-    if (gone.length > 0) await publishAgain(client, { ids: gone });
+    if (gone.length > 0) await publishAgain(client, gone);
     counts.passed += present.length;
-    return seen.present.length === rows.length || passed.isFull || refused.isFull;
+    const isMore = deleted === PAGE || (rows.length > 0 && read.length === rows.length);
+    return (await putBackLost(client)) || isMore;
   }
 
-  /** Redis fell back, was emptied or replaced. @returns true: this is done before anything else. */
-  async function recover(client: PoolClient, knownBatch: number): Promise<true> {
-    if (!(await publishAgain(client, { behindBatch: knownBatch }))) await acceptLoss(client, knownBatch);
-    checkDueAtMs = 0;
+  /** Redis that fell back, was emptied or replaced has lost the end of the stream. @returns whether rows were put back. */
+  async function putBackLost(client: PoolClient): Promise<boolean> {
+    const lostAmongLast = async (rows: number) =>
+      (await findEntries(await publishedRows(client, 'DESC', { ...CHECK_LIMITS, rows }))).gone;
+    if ((await lostAmongLast(1)).length === 0) return false;
+    await publishAgain(client, await lostAmongLast(CHECK_LIMITS.rows));
     return true;
   }
 
-  /** @returns whether there may be more of them. */
-  async function publishAgain(client: PoolClient, lost: Parameters<typeof putBack>[1]): Promise<boolean> {
-    const page = await putBack(client, lost, times.keyLifetimeMs);
-    counts.lost += page.pending;
-    counts.setAside += page.setAside;
-    if (page.pending > 0) log.warn({ stream, rows: page.pending }, 'Redis lost entries: published again');
-    if (page.setAside > 0) log.warn({ stream, rows: page.setAside }, 'Redis lost old entries: set aside');
-    return page.isFull;
+  async function publishAgain(client: PoolClient, ids: readonly string[]): Promise<void> {
+    const put = await putBack(client, ids, times.keyLifetimeMs);
+    counts.lost += put.pending;
+    counts.setAside += put.setAside;
+    if (put.pending > 0) log.warn({ stream, rows: put.pending }, 'Redis lost entries: published again');
+    if (put.setAside > 0) log.warn({ stream, rows: put.setAside }, 'Redis lost old entries: set aside');
   }
 
-  /** @throws SelfExplanatoryError when entries that were not passed are elsewhere. */
-  function checkStream(relay: RelayRow, isOpen: boolean): void {
-    if (!isOpen || relay.stream === null || relay.stream === stream) return;
-    throw new SelfExplanatoryError(
-      `the outbox has entries in the stream ${relay.stream} that the service has not passed; it cannot go on with ${stream} before`,
-    );
+  /** Appends entries in their order: all of them, or none. @returns their ids. */
+  async function append(rows: readonly OutboxRow[]): Promise<string[]> {
+    const transaction = redis.multi();
+    for (const { entry } of rows) transaction.xadd(stream, '*', ...Object.entries(entry).flat());
+    const replies = (await transaction.exec()) ?? [];
+    return replies.map(([error, id]) => {
+      if (error) throw error;
+      return id as string;
+    });
+  }
+
+  /** Which rows the stream has: after a loss another entry may have the id of one. */
+  async function findEntries(rows: readonly PublishedRow[]): Promise<{ present: string[]; gone: string[] }> {
+    const entryIds = rows.map(({ entryId }) => entryId);
+    const keys = (await redis.eval_ro(FIND_KEYS, 1, stream, ...entryIds)) as (string | null)[];
+    const idsThat = (isPresent: boolean) =>
+      rows.flatMap(({ id, idempotencyKey }, i) => ((keys[i] === idempotencyKey) === isPresent ? [id] : []));
+    return { present: idsThat(true), gone: idsThat(false) };
   }
 }
 
+/** The keys of the entries that are there. KEYS: stream. ARGV: ids. */
+const FIND_KEYS = `
+  local keys = {}
+  for i, id in ipairs(ARGV) do
+    local entry = redis.call('XRANGE', KEYS[1], id, id)[1]
+    keys[i] = false
+    for field = 1, entry and #entry[2] or 0, 2 do
+      if entry[2][field] == 'idempotency_key' then keys[i] = entry[2][field + 1] end
+    end
+  end
+  return keys`;
+
 /** The checks of the service, on exactly what would be appended. */
-function judged(catalog: Catalog, rows: readonly PendingRow[]) {
-  const good: PendingRow[] = [];
+function judged(catalog: Catalog, rows: readonly OutboxRow[]) {
+  const good: OutboxRow[] = [];
   const refused: { id: string; code: string; problem: string }[] = [];
   for (const row of rows) {
     const parsed = parseIntent(catalog, '0-0', entryFieldsOf(row.entry));
@@ -293,54 +294,6 @@ function judged(catalog: Catalog, rows: readonly PendingRow[]) {
     }
   }
   return { good, refused };
-}
-
-/** Hears of new rows, on a separate connection, for as long as PostgreSQL lets it. Never throws. */
-function listen(db: Pool, log: OutboxLog) {
-  let rung = Promise.withResolvers<void>();
-  const stopping = new AbortController();
-  const stopped = stopping.signal;
-  // Through a pooler no notification would arrive, and others would be woken: the relay polls.
-  const listening = isPooledDatabase(db) ? Promise.resolve() : keepListening();
-
-  async function keepListening(): Promise<void> {
-    for (let hasFailed = false; !stopped.aborted;) {
-      try {
-        const client = await checkOut(db);
-        client.on('notification', () => rung.resolve()).on('error', () => undefined);
-        const lost = eventOf(client, 'error', { signal: stopped });
-        lost.catch(() => undefined);
-        try {
-          await client.query(`LISTEN ${CHANNEL}`);
-          hasFailed = false;
-          rung.resolve();
-          await lost;
-        } finally {
-          client.release(true);
-        }
-      } catch (error) {
-        if (!hasFailed && !stopped.aborted)
-          log.warn({ reason: causeOf(error) }, 'outbox relay does not hear of new rows');
-        hasFailed = true;
-      }
-      await sleep(LISTEN_AGAIN_MS, undefined, { signal: stopped }).catch(() => undefined);
-    }
-  }
-
-  return {
-    reset: () => void (rung = Promise.withResolvers<void>()),
-    /** Ends when there is something new, after `ms`, or with the signal. */
-    async wait(ms: number, signal: AbortSignal): Promise<void> {
-      const over = new AbortController();
-      const waited = sleep(ms, undefined, { signal: AbortSignal.any([signal, over.signal]) });
-      await Promise.race([rung.promise, waited]).catch(() => undefined);
-      over.abort();
-    },
-    async stop() {
-      stopping.abort();
-      await listening;
-    },
-  };
 }
 
 const COUNTERS: Record<keyof OutboxCounts, string> = {

@@ -19,7 +19,7 @@ import { drillGround } from '../runbook/drill.ts';
 import { MAIL } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
 import type { Shop } from './shop.ts';
-import { createShop } from './shop.ts';
+import { createShop, statementIn } from './shop.ts';
 
 const INTENTS = 'notification:intents';
 const OUTCOMES = 'notification:outcomes';
@@ -308,7 +308,14 @@ describe('outboxes', () => {
       await ground.slot.redis.del(INTENTS);
     },
     env,
-    says: { 'galaxy-notify outbox list': /lost/ },
+    says: { 'galaxy-notify outbox status': /set_aside/ },
+    codes: { 'galaxy-notify outbox status': 1 },
+    deeds: [
+      {
+        words: 'publish it again',
+        act: () => shop.db.query(statementIn('docs/producers/outbox.md', 'UPDATE')),
+      },
+    ],
     cleanUp: () => steering().bridge.resume(BY),
   });
 });

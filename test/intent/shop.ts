@@ -1,7 +1,12 @@
 /** A producer's own PostgreSQL: a database beside the one of the service, with an outbox. */
+import { readFileSync } from 'node:fs';
 import pg from 'pg';
 import { readOutboxSql } from '../../client/outbox.ts';
 import type { Slot } from '../harness.ts';
+
+/** @returns the first statement of a page that begins so. */
+export const statementIn = (page: string, verb: string): string =>
+  new RegExp(`^${verb} [^;]*;`, 'm').exec(readFileSync(page, 'utf8'))![0];
 
 export interface Shop {
   database: string;

@@ -26,9 +26,7 @@ const WITHOUT_AUTHOR = [
   'mobile send',
   'callbacks append',
   // They speak to a database of a producer, which has no row for it.
-  'outbox install',
   'outbox relay',
-  'outbox republish',
   // It changes nothing, and is no look: a router hears of it.
   'tokens check',
 ];

@@ -2,9 +2,8 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Redis } from 'ioredis';
-import { appendBatch, findPresent } from '../../client/intent/outbox-stream.ts';
 import { readOutcomes } from '../../client/outcomes.ts';
-import { offsetKey } from '../../api/intent/stream.ts';
+import { loadOffset, offsetKey } from '../../api/intent/stream.ts';
 import { publishTurn } from '../intent/entries.ts';
 import type { RedisServer, RedisServers } from '../redis-servers.ts';
 import { createRedisServers } from '../redis-servers.ts';
@@ -45,7 +44,6 @@ const KEYS: Record<string, readonly string[]> = {
   'notification:route_hand_offs:x:y:1': ['notify-intent', 'operator', 'reader'],
   'notification:route_leases:x:y': ['notify-intent', 'operator', 'reader'],
   'notification:voided_attempts:x': ['notify-intent', 'operator', 'reader'],
-  'notification:outbox_batches:x': ['outbox', 'operator', 'reader'],
   'notification:stream_offsets:x': ['outbox', 'notify-intent', 'operator', 'reader'],
   'notification:stream_republished:x:1': ['notify-intent', 'operator', 'reader'],
   'notification:stream_occurred:x': ['notify-intent', 'operator', 'reader'],
@@ -186,12 +184,13 @@ test('security-12 a producer publishes intents with its own password', async () 
 });
 
 test('security-12 the relay of an outbox appends and finds its entries, and moves no offset', async () => {
-  const outbox = { redis: clientOf('outbox'), stream: 'notification:intents', outboxId: 'x' };
-  const appended = await appendBatch(outbox, { required: 0, batch: 1, entries: [['a', 'b']] });
-  const { ids } = appended as { ids: string[] };
-  await administrator.set(offsetKey(outbox.stream), ids[0]!);
-  expect(await findPresent(outbox, { required: 1, ids })).toEqual({ present: [true] });
-  await expect(outbox.redis.set('notification:stream_offsets:x', '1-1')).rejects.toThrow(/NOPERM|permission/);
+  const redis = clientOf('outbox');
+  const stream = 'notification:intents';
+  const [[, id]] = (await redis.multi().xadd(stream, '*', 'a', 'b').exec()) as [[null, string]];
+  const find = "return redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])";
+  expect(await redis.eval_ro(find, 1, stream, id)).toEqual([[id, ['a', 'b']]]);
+  expect(await loadOffset(redis, stream)).toBeDefined();
+  await expect(redis.set(offsetKey(stream), '1-1')).rejects.toThrow(/NOPERM|permission/);
 });
 
 test('security-12 each reader of outcomes has its own password', async () => {
