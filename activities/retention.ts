@@ -29,8 +29,6 @@ export interface Expiring {
   condition?: string;
   /** Rows of other tables that keep one of this table, or of the parent: SQL from FROM on, each with an index to look into. */
   keptBy?: readonly string[];
-  /** An indexed text or number by which rows are walked through, where no index serves `since` and `condition`. */
-  walk?: { key: string; type: 'text' | 'bigint'; from: string; among?: string };
   /** The rows are parts of old rows of another table, which may have a great many of them. */
   parent?: { table: string; key: string; partCondition?: string };
 }
@@ -50,18 +48,11 @@ const isFree = ({ keptBy = [] }: Expiring) =>
  * @returns the statement that deletes a batch. $1 age in ms, $2 rows at most, $3 where the batch before has come to.
  */
 export function deletionOf(expiring: Expiring): Statement {
-  const { name, table, since, condition = 'true', walk, parent } = expiring;
+  const { name, table, since, condition = 'true', parent } = expiring;
   const { key, partCondition = 'true' } = parent ?? {};
   const aged = parent?.table ?? table;
   const isDue = `${isOld(since)} AND ${condition}`;
-  const page = walk
-    ? `
-      SELECT ctid AS row_id, ${walk.key} AS place
-        FROM ${table}
-       WHERE ${walk.key} > $3::${walk.type} AND ${walk.among ?? 'true'}
-       ORDER BY ${walk.key}
-       LIMIT $2`
-    : `
+  const page = `
       SELECT ${key ?? 'ctid AS row_id'}, ${since} AS place
         FROM ${aged}
        WHERE ${isDue} AND ${since} >= $3::timestamptz
@@ -141,10 +132,10 @@ export function createRetentionActivities({ db, log, tables }: RetentionResource
     async deleteExpired(): Promise<RetentionResult> {
       const result: RetentionResult = { deleted: {}, isUnfinished: false };
       const failed: string[] = [];
-      for (const { name, keepMs, walk, statement } of statements) {
+      for (const { name, keepMs, statement } of statements) {
         let rows = 0;
         try {
-          const { deleted, isLate } = await inBatches(walk?.from ?? '-infinity', async (limit, place) => {
+          const { deleted, isLate } = await inBatches(async (limit, place) => {
             const [batch] = await query<BatchRow>(db, statement, [keepMs, limit, place]);
             return batch!;
           });
@@ -178,13 +169,12 @@ interface BatchRow {
  * @throws what a batch throws, and the reason of a stop.
  */
 async function inBatches(
-  from: string,
   batch: (limit: number, place: string) => Promise<BatchRow>,
 ): Promise<{ deleted: number; isLate: boolean }> {
   const { cancellationSignal } = Context.current();
   const endAt = performance.now() + MAX_TABLE_MS;
   let deleted = 0;
-  let place = from;
+  let place = '-infinity';
   for (let limit = BATCH_SIZE; ;) {
     try {
       const row = await batch(limit, place);
@@ -215,8 +205,8 @@ const OVERDUE = 'notification.retention.overdue_ms';
  */
 export function observeRetention(meter: Meter, { db, log, tables }: RetentionResources): () => void {
   const reads = tables
-    // No index finds the oldest row of a walk; parts go before their parents, which have the gauge.
-    .filter(({ walk, parent }) => !walk && !parent)
+    // Parts go before their parents, which have the gauge.
+    .filter(({ parent }) => !parent)
     .map((table) => ({ ...table, statement: overdueOf(table) }));
   const retention = gaugeRead({
     what: 'retention',

@@ -242,6 +242,8 @@ CREATE TABLE notification.outcomes (
 );
 
 CREATE INDEX outcomes_waiting_idx ON notification.outcomes (outcome_id) WHERE relayed_at IS NULL;
+-- For retention, once outcomes are switched off and nothing relays them.
+CREATE INDEX outcomes_unrelayed_idx ON notification.outcomes (written_at) WHERE relayed_at IS NULL;
 CREATE INDEX outcomes_relayed_idx ON notification.outcomes (relayed_at, outcome_id) WHERE relayed_at IS NOT NULL;
 
 -- As `routeRefOf` (api/ids.ts).

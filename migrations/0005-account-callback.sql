@@ -40,6 +40,9 @@ CREATE TABLE notification.callback_trackings (
 );
 CREATE INDEX callback_trackings_catching_up_idx
     ON notification.callback_trackings (shard, caught_up_date, user_id) WHERE is_waited_for;
+-- For retention.
+CREATE INDEX callback_trackings_ended_idx
+    ON notification.callback_trackings (changed_at) WHERE until_ms IS NOT NULL OR entry_id = '0-0';
 CREATE INDEX callback_trackings_shard_idx ON notification.callback_trackings (shard, daily_date);
 
 -- What is delivered about a period. It never changes once it was first sent: whatever is sent again is the same.

@@ -56,7 +56,6 @@ const TRACKINGS: Expiring = {
   table: 'notification.callback_trackings',
   since: 'changed_at',
   condition: "(until_ms IS NOT NULL OR entry_id = '0-0')",
-  walk: { key: 'user_id', type: 'text', from: '' },
 };
 
 const MALFORMED: Expiring = {

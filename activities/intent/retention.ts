@@ -62,7 +62,6 @@ export function intentTables(settings: IntentRetention): Kept[] {
       ...{ name: 'unrelayed_outcomes', table: 'notification.outcomes', since: 'written_at' },
       condition: 'relayed_at IS NULL',
       keepMs: recordRetentionMs,
-      walk: { key: 'outcome_id', type: 'bigint', from: '-1', among: 'relayed_at IS NULL' },
     },
   ];
 }

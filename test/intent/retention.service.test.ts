@@ -200,7 +200,7 @@ test('I29 a table that fails does not stop the others, and the failure names it'
   expect(await idsIn('malformed_intents', 'stream_entry_id')).toEqual([]);
 });
 
-test('I29 rows that are walked through by their key go when they meet the condition, the others stay', async () => {
+test('I29 outcomes that nothing relays go when they are old, the others stay', async () => {
   await slot.db.query(`
     INSERT INTO notification.outcomes (events, event_count, written_at)
     SELECT '[[]]', 1, now() - n % 2 * interval '1 hour' FROM generate_series(1, 12000) AS n`);

@@ -94,7 +94,7 @@ function* statementsIn(value: unknown): Generator<Statement> {
   if ('table' in value && 'since' in value) {
     const expiring = value as Expiring;
     yield deletionOf(expiring);
-    if (!expiring.walk && !expiring.parent) yield overdueOf(expiring);
+    if (!expiring.parent) yield overdueOf(expiring);
     return;
   }
   if (!Array.isArray(value) && Object.getPrototypeOf(value) !== Object.prototype) return;
