@@ -12,11 +12,11 @@ const CONNECTIONS = [
   {
     selector:
       "NewExpression[callee.name='Redis'], NewExpression[callee.name='Pool'], NewExpression[callee.property.name='Pool']",
-    message: 'Connections of the service are opened in workers/{redis,postgres,temporal-connection}.ts only.',
+    message: 'Connections of the service are opened in workers/{redis,postgres,connections}.ts only.',
   },
   {
     selector: "CallExpression[callee.object.name=/^(Native)?Connection$/][callee.property.name='connect']",
-    message: 'Connections of the service are opened in workers/{redis,postgres,temporal-connection}.ts only.',
+    message: 'Connections of the service are opened in workers/{redis,postgres,connections}.ts only.',
   },
 ];
 /** They load bytes before anybody knows how many. */
@@ -140,7 +140,7 @@ export default tseslint.config(
   },
   {
     // Clients open connections for their own users.
-    files: ['workers/{redis,postgres,temporal-connection}.ts', 'cli/**', 'client/**'],
+    files: ['workers/{redis,postgres,connections}.ts', 'cli/**', 'client/**'],
     rules: restricted(UNBOUNDED_READS),
   },
   { files: ['activities/stream-read.ts'], rules: restricted(CONNECTIONS) },

@@ -5,14 +5,10 @@
  */
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
-import type { Logger } from 'pino';
 import { beatKey } from '../api/intent/stream.ts';
 import { STREAM_START } from '../api/stream-ids.ts';
 import type { StreamState } from '../workflows/intent/reader-contract.ts';
 import { query } from './postgres.ts';
-import { watchEvery } from './watch.ts';
-
-const LOOK_INTERVAL_MS = 1_000;
 
 /** How PostgreSQL stands to what Redis remembers of it. */
 type PostgresState =
@@ -106,29 +102,6 @@ export async function remember(
   if (row!.has_fallen_back) throw new Error('PostgreSQL fell back to an earlier state during a look');
   // Only now: it must not know of a row that is not there.
   await redis.eval(REMEMBER_BEAT, 1, beatKey(role, stream), nextBeat, postgresStart, beats.inRedis);
-}
-
-/**
- * Notices that PostgreSQL fell back to an earlier state, for work that reads no stream. Looks each second, in every process
- * of the role. `stop` ends it.
- *
- * @param owner its `stream` is what row and key are kept under; no watched stream has this name.
- * @param onFallback makes good what was forgotten. What it throws is logged, and it is asked again.
- */
-export function watchPostgres(
-  { log, ...owner }: MemoryOwner & { log: Logger },
-  onFallback: () => Promise<void>,
-): { stop(): Promise<void> } {
-  return watchEvery(LOOK_INTERVAL_MS, lookAtPostgres, (reason) =>
-    log.warn({ reason }, 'PostgreSQL not looked at'),
-  );
-
-  async function lookAtPostgres(): Promise<void> {
-    const memory = await recall(owner);
-    if (memory.postgres === 'regressed') await onFallback();
-    // Only now: had that failed, the next look must find it again.
-    await remember(owner, { passedId: STREAM_START, seen: undefined }, memory);
-  }
 }
 
 /** Unless Redis has fallen back since the beat was read. KEYS: beat. ARGV: next beat, PostgreSQL's start, beat that was read. */

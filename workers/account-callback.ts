@@ -1,5 +1,5 @@
 /** Account callbacks in this process: their settings, activities, shards and the consumer of extremes. */
-import { giveAgain, watchGroup } from '../activities/group-watch.ts';
+import { giveAgain, watchGroup } from '../activities/fallback-watch.ts';
 import { createAccountCallbackActivities } from '../activities/account-callback/activities.ts';
 import { createPortfolioService } from '../activities/account-callback/delivery.ts';
 import {
@@ -65,7 +65,7 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
       }
       await Promise.all(longLived.map((shard) => keepRunning(client.workflow, shard)));
       const consumer = consumeCallbackInputs({ ...settings, db, redis, log, metrics, openReader });
-      const watch = watchGroup({ ...settings.callbackStream, redis }, { db, log, role: 'account-callback' });
+      const watch = watchGroup({ ...settings.callbackStream, db, redis, log, role: 'account-callback' });
       return [observeAccountCallbacks(meter, { db, log }), consumer.stop, watch.stop];
     },
   };

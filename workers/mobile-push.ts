@@ -1,5 +1,5 @@
 /** Mobile pushes in this process: their settings, activities, FCM and the consumer of jobs. */
-import { watchGroup } from '../activities/group-watch.ts';
+import { watchGroup } from '../activities/fallback-watch.ts';
 import { createMobilePushActivities } from '../activities/mobile-push/activities.ts';
 import type { FcmSender } from '../activities/mobile-push/fcm.ts';
 import { createBrake, createFcmSender } from '../activities/mobile-push/fcm.ts';
@@ -46,7 +46,7 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
         ...{ db, redis, log, metrics, openReader },
         workflows: client.workflow,
       });
-      const watch = watchGroup({ ...settings.mobileStream, redis }, { db, log, role: 'mobile-push' });
+      const watch = watchGroup({ ...settings.mobileStream, db, redis, log, role: 'mobile-push' });
       return [observeMobileJobs(meter, { db, log }), consumer.stop, watch.stop];
     },
   };

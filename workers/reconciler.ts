@@ -4,7 +4,7 @@
  * runs is half a dozen Actions that Temporal Cloud bills, nearly all of them for nothing, while a look costs a statement.
  */
 import type { Client } from '@temporalio/client';
-import { ScheduleNotFoundError, ScheduleOverlapPolicy } from '@temporalio/client';
+import { ScheduleOverlapPolicy } from '@temporalio/client';
 import pLimit from 'p-limit';
 import type { Logger } from 'pino';
 import type { Reconciled } from '../activities/reconciliation.ts';
@@ -13,7 +13,7 @@ import { watchEvery } from '../activities/watch.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning, stateOf } from '../activities/workflows.ts';
 import type { ScheduledRun } from '../migrations/namespace.ts';
-import { ensureSchedule } from '../migrations/namespace.ts';
+import { describeSchedule, ensureSchedule } from '../migrations/namespace.ts';
 import { reconciliationScheduleId } from '../workflows/recovery-contract.ts';
 import { RENEW_SIGNAL, longLivedRunsBefore } from '../workflows/renewal-contract.ts';
 
@@ -99,7 +99,7 @@ function descriptorsOf({ client, log, workflows, schedules, underWay, ...options
   });
   const missing = listed<ScheduledRun>({
     ...{ what: 'schedule', count: 'created' },
-    list: () => lacking(schedules, async ({ id }) => !(await exists(client, id))),
+    list: () => lacking(schedules, async ({ id }) => (await describeSchedule(client, id)) === undefined),
     idOf: ({ id }) => id,
     async start(schedule) {
       await ensureSchedule(client, schedule);
@@ -135,14 +135,4 @@ async function lacking<Item>(
 ): Promise<Item[]> {
   const found = await pLimit(PARALLEL).map(items, isLacking);
   return items.filter((_, index) => found[index]);
-}
-
-async function exists({ schedule }: Client, id: string): Promise<boolean> {
-  try {
-    await schedule.getHandle(id).describe();
-    return true;
-  } catch (error) {
-    if (error instanceof ScheduleNotFoundError) return false;
-    throw error;
-  }
 }

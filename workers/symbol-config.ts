@@ -1,6 +1,6 @@
 /** Symbol configuration in this process: its settings, activities, targets and workflow. */
 import type { Client } from '@temporalio/client';
-import { watchPostgres } from '../activities/stream-memory.ts';
+import { watchPostgres } from '../activities/fallback-watch.ts';
 import { addSampleSymbols, createSymbolConfigActivities } from '../activities/symbol-config/activities.ts';
 import { createSymbolConfigMetrics, observeSymbolTargets } from '../activities/symbol-config/metrics.ts';
 import { registerTargets } from '../activities/symbol-config/targets.ts';
