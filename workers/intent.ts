@@ -1,6 +1,5 @@
 /** Intents in this process: their settings, activities, reader, channels and gauges. */
 import type { Client } from '@temporalio/client';
-import type { Redis } from 'ioredis';
 import { createAcceptance, createIntentActivities } from '../activities/intent/acceptance.ts';
 import { createHoldActivities } from '../activities/holds.ts';
 import { createChannelActivities } from '../activities/intent/channels.ts';
@@ -17,7 +16,6 @@ import { createRouteActivities } from '../activities/intent/routes.ts';
 import { createSteeringActivities } from '../activities/intent/steering.ts';
 import { createUserService, rememberRecipients } from '../activities/intent/user-service.ts';
 import { createOperationActivities } from '../activities/operations.ts';
-import { reasonOf } from '../activities/reason.ts';
 import { relayRows } from '../activities/relay.ts';
 import { watchEvery } from '../activities/watch.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
@@ -38,7 +36,7 @@ import type { Role } from './role.ts';
 const OUTCOME_RETENTION_MS = 24 * 3_600_000;
 
 export function openIntents(context: ProcessContext): Role {
-  const { config, endpoints, log, meter, draining, open } = context;
+  const { config, endpoints, log, meter, draining } = context;
   const { values } = config;
   const intentsStream = values.NOTIFICATION_INTENTS_STREAM;
   const settings = settingsOf(config);
@@ -128,9 +126,10 @@ export function openIntents(context: ProcessContext): Role {
     },
   };
 
-  function openResources({ db, redis, client: { workflow: workflows } }: Connections) {
+  function openResources({ db, redis, openReader, client: { workflow: workflows } }: Connections) {
     defineHandOffCommands(redis);
-    const confirmReplicated = createReplication(openWaitingRedis(redis), settings.replication);
+    const { replication } = settings;
+    const confirmReplicated = createReplication(() => openReader(replication.timeoutMs), replication);
     return {
       ...settings,
       ...{ db, redis, confirmReplicated, workflows },
@@ -149,16 +148,6 @@ export function openIntents(context: ProcessContext): Role {
       );
       await workflow.getHandle(workflowId).cancel();
     }
-  }
-
-  /** Commands wait until it is connected. Its failures are those of the connection that it is a copy of. */
-  function openWaitingRedis(redis: Redis): Redis {
-    const waitingRedis = redis.duplicate({ enableOfflineQueue: true });
-    waitingRedis.on('error', (error: Error) =>
-      log.debug({ reason: reasonOf(error) }, 'Redis connection failed'),
-    );
-    open.add('Redis connection for waits', () => waitingRedis.disconnect());
-    return waitingRedis;
   }
 }
 

@@ -1,7 +1,7 @@
 /**
  * Connections to Redis. When its password or a certificate changes, or the server is not the master any more, as its answers or
- * the sentinels say, a new main connection takes the place of the old one, which ends after its last answer. Readers are
- * disconnected then, and open another connection.
+ * the sentinels say, a new main connection takes the place of the old one, which ends after its last answer. Those for blocking
+ * commands are disconnected then.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
@@ -46,13 +46,14 @@ class ScriptedRedis extends Redis {
 }
 
 export interface RedisConnections {
-  /** For everything but blocking reads. */
+  /** For everything but blocking commands. */
   redis: Redis;
   /**
-   * Opens a connection for blocking reads. It does not reconnect: its reader opens another one. It breaks when Redis is
-   * silent for longer than a read and a time-out; the system would take a quarter of an hour to notice.
+   * Opens a connection for blocking commands. It does not reconnect, and ends when the main one is replaced: its user opens
+   * another one. It breaks when Redis is silent for longer than a command and a time-out; the system would take a quarter of an
+   * hour to notice.
    *
-   * @param blockMs of one read.
+   * @param blockMs of one command.
    */
   openReader(blockMs: number): Redis;
 }
@@ -110,21 +111,19 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
       enableOfflineQueue: true,
       retryStrategy: () => null,
     });
-    reader.on('error', (error: Error) => log.warn({ reason: reasonOf(error) }, 'stream reader lost Redis'));
+    reader.on('error', (error: Error) =>
+      log.warn({ reason: reasonOf(error) }, 'blocking connection to Redis failed'),
+    );
     reader.once('end', () => readers.delete(reader));
     readers.add(reader);
     return reader;
   }
 
-  function disconnectReaders(): void {
-    for (const reader of readers) reader.disconnect();
-  }
-
   async function renew(next: Config): Promise<void> {
-    replaceMain(await connected(makeMain(next)));
+    const fresh = await connected(makeMain(next));
     config = next;
     listen();
-    disconnectReaders();
+    replaceMain(fresh);
   }
 
   function replaceMain(next: ScriptedRedis): void {
@@ -132,6 +131,7 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
     const before = main.replace(next);
     // Behind everything that it was asked; one that is broken already has nothing to answer.
     void before.quit().catch(() => before.disconnect());
+    for (const reader of readers) reader.disconnect();
   }
 
   /**
@@ -204,7 +204,6 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
     const change = { from, to };
     lastSwitch = change;
     log.warn(change, 'sentinels have made another Redis the master, connecting to it');
-    disconnectReaders();
     // Until a connection is open that was asked for after this: a sentinel that did not know it yet may have sent others back.
     while (lastSwitch === change && !closing.signal.aborted) {
       if (!candidate && (await reconnect(main.current))) return;

@@ -300,11 +300,15 @@ const MARK = `
   redis.call('SET', KEYS[#KEYS], '1')
   return missing`;
 
-/** @param redis a connection for nothing else: WAIT blocks whatever comes behind it. All that asks during one wait shares the next. */
+/**
+ * @param openConnection opens one for nothing else: WAIT blocks whatever comes behind it. All that asks during one wait shares
+ * the next. A connection that has ended is replaced.
+ */
 export function createReplication(
-  redis: Redis,
+  openConnection: () => Redis,
   { minReplicas, timeoutMs }: ReplicationSettings,
 ): ConfirmReplicated {
+  let redis: Redis | undefined;
   let underWay: Promise<unknown> = Promise.resolve();
   let next: { remembered: Remembered[]; confirmed: Promise<ReadonlySet<string>> } | undefined;
 
@@ -323,6 +327,7 @@ export function createReplication(
     const { remembered } = next!;
     next = undefined;
     const keys = remembered.map((one) => one.keys.handOff);
+    if (!redis || redis.status === 'end') redis = openConnection();
     const answers = await redis
       .pipeline()
       .eval(MARK, keys.length + 1, ...keys, MARK_KEY, ...remembered.map(({ entryId }) => entryId))

@@ -176,6 +176,20 @@ describe('replicas that must have what was handed off', () => {
   );
 
   test(
+    'I55 I24 once another server is the master, its replicas confirm what it is handed, although no connection was cut',
+    async () => {
+      await bothPublished(slot, await publishTurns(master, ['before']));
+      const spare = await redis.start();
+      await replica.client.replicaof('NO', 'ONE');
+      await redis.follow(spare, replica);
+      await redis.follow(master, replica);
+      address.moveTo(replica.address);
+      await bothPublished(slot, await publishTurns(replica, ['after']));
+    },
+    3 * LIMIT_MS,
+  );
+
+  test(
     'I55 doctor says when fewer replicas follow than must have a hand-off',
     async () => {
       const changes = {

@@ -87,7 +87,7 @@ const activities = (resources: { db?: Pool; redis?: Redis } = {}) =>
     workflows: slot.client.workflow,
     ...{ db: slot.db, redis, ...resources },
     log: createLogger('fatal'),
-    confirmReplicated: createReplication(redis, { minReplicas: 0, timeoutMs: 1_000 }),
+    confirmReplicated: createReplication(() => redis, { minReplicas: 0, timeoutMs: 1_000 }),
     catalog: GALAXY,
     metrics: createIntentMetrics(metrics.getMeter('test'), GALAXY),
     route: {
