@@ -9,7 +9,7 @@ export function addTo(actions: Command): void {
     description:
       'List what operators asked for, newest first: pauses, replays, cancellations and all other changes, by whom and why.',
     filters: {
-      action: option('--action <command>', 'this command only, such as "mobile cancel"'),
+      action: option('--action <command>', 'this command only, such as "mobile replay"'),
       target: option('--target <text>', 'what it was done to'),
       requestedBy: option('--by <name>', 'who asked'),
       ...spanOptions('asked'),

@@ -50,7 +50,7 @@ operator_actions | change that an operator requested | final | - | U7 security-1
 operator_actions.is_void | the change was refused or had no effect | final | - | U7 security-14
 
 ## mobile-push
-notification_log.status pending | taken, not done | its workflow sends within the budget of each device | mobile cancel, mobile replay | M3 M8
+notification_log.status pending | taken, not done | its workflow sends within the budget of each device | mobile show, mobile replay | M3 M8
 notification_log.status sent | every device has it | final | - | M3
 notification_log.status partial | some devices have it | final | mobile replay | M3 M8
 notification_log.status failed | no device has it | final | mobile replay | M3 M8

@@ -46,7 +46,8 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
         ...{ db, redis, log, metrics, openReader },
         workflows: client.workflow,
       });
-      const watch = watchGroup({ ...settings.mobileStream, db, redis, log, role: 'mobile-push' });
+      const jobs = { stream: DEFAULT_MOBILE_STREAM, group: CONSUMER_GROUP, redis };
+      const watch = watchGroup({ ...jobs, db, log, role: 'mobile-push' });
       return [observeMobileJobs(meter, { db, log }), consumer.stop, watch.stop];
     },
   };
@@ -60,8 +61,6 @@ function settingsOf({ values }: Config) {
       timeToLiveMs: values.NOTIFICATION_MOBILE_TIME_TO_LIVE,
     },
     mobileStream: {
-      stream: DEFAULT_MOBILE_STREAM,
-      group: CONSUMER_GROUP,
       minIdleMs: values.NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE,
       maxDeliveries: values.NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT,
     },

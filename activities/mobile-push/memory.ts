@@ -37,11 +37,6 @@ const CLAIM = `
 /** KEYS: lease. ARGV: token. */
 const RELEASE = `if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end`;
 
-interface Commands {
-  mobileSendClaim(...args: (string | number)[]): Promise<[messageId: string, leasedForMs: number]>;
-  mobileSendRelease(...args: string[]): Promise<unknown>;
-}
-
 export interface SendLease {
   /** Whether it is too late to ask FCM. */
   isLate(): boolean;
@@ -53,24 +48,21 @@ export interface SendLease {
 export type Claim = { messageId: string } | { leasedForMs: number } | { lease: SendLease };
 
 export function createSendMemory({ redis, log }: { redis: Redis; log: Logger }) {
-  redis.defineCommand('mobileSendClaim', { numberOfKeys: 2, lua: CLAIM });
-  redis.defineCommand('mobileSendRelease', { numberOfKeys: 1, lua: RELEASE });
-  const commands = redis as unknown as Commands;
-
   return {
     /** @throws the Redis client's error when Redis did not answer. */
     async claim(pushId: string): Promise<Claim> {
       const token = randomUUID();
       const begunAt = performance.now();
       const [key, lease] = [keyOf(pushId), leaseOf(pushId)];
-      const [messageId, leasedForMs] = await commands.mobileSendClaim(key, lease, token, LEASE_MS);
+      const claimed = await redis.eval(CLAIM, 2, key, lease, token, LEASE_MS);
+      const [messageId, leasedForMs] = claimed as [string, number];
       if (messageId !== '') return { messageId };
       // Never longer than our leases last, even if the key holds another expiry.
       if (leasedForMs > 0) return { leasedForMs: Math.min(LEASE_MS, leasedForMs) };
       return {
         lease: {
           isLate: () => performance.now() - begunAt > LATE_AFTER_MS,
-          release: () => void commands.mobileSendRelease(lease, token).catch(noteFailure),
+          release: () => void redis.eval(RELEASE, 1, lease, token).catch(noteFailure),
         },
       };
     },

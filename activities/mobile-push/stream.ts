@@ -6,7 +6,8 @@
  */
 import type { Redis } from 'ioredis';
 import pLimit from 'p-limit';
-import { MAX_JOB_BYTES } from '../../api/mobile-push/job.ts';
+import { DEFAULT_MOBILE_STREAM, MAX_JOB_BYTES } from '../../api/mobile-push/job.ts';
+import { CONSUMER_GROUP } from '../../api/stream-ids.ts';
 import type { MobileIntakeResources } from './intake.ts';
 import { createMobileIntake } from './intake.ts';
 import { isPostgresAway } from '../postgres.ts';
@@ -25,8 +26,6 @@ export interface MobileStreamResources extends MobileIntakeResources {
   redis: Redis;
   openReader: StreamConsumerOptions['openReader'];
   mobileStream: {
-    stream: string;
-    group: string;
     /** An entry that was delivered this long ago and not acknowledged is delivered again, ms. Also how often to look. */
     minIdleMs: number;
     maxDeliveries: number;
@@ -36,7 +35,8 @@ export interface MobileStreamResources extends MobileIntakeResources {
 /** Starts to consume. `stop` resolves when what was being taken is acknowledged or left to the others. */
 export function consumeMobileJobs(resources: MobileStreamResources): { stop(): Promise<void> } {
   const { redis, log, metrics, openReader, mobileStream: settings } = resources;
-  const { stream, group, minIdleMs, maxDeliveries } = settings;
+  const { minIdleMs, maxDeliveries } = settings;
+  const [stream, group] = [DEFAULT_MOBILE_STREAM, CONSUMER_GROUP];
   const intake = createMobileIntake(resources);
   return consumeStream({
     ...{ redis, log, stream, group, minIdleMs, openReader, takeEntries },

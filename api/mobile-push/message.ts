@@ -30,9 +30,6 @@ const APNS_PRIORITIES = { high: '10', normal: '5' } as const;
 /** FCM keeps no push for longer. */
 const LONGEST_TTL_SECONDS = 28 * 86_400;
 
-/** APNs takes no longer collapse id. */
-const MAX_PUSH_ID_BYTES = 64;
-
 /**
  * Data keys that FCM keeps for itself: from the reference of `Message.data`, and from the description of
  * INVALID_ARGUMENT (`gcm`). `collapse_key` is allowed there, but its value would be replaced without a word.
@@ -60,8 +57,8 @@ export function checkedMobileJob(
  * objects as JSON), plus `channel`, if there is one, and `push_id`, which replace fields of the same name: apps rely on
  * them. Without title and body nothing is shown: the app is woken, as APNs demands it of a silent push.
  *
- * @param pushId the same for every repeat of a push: a repeat replaces the first one, and an app can drop it. At most 64
- *   bytes; for the web 32 characters of base64url.
+ * @param pushId the same for every repeat of a push: a repeat replaces the first one, and an app can drop it. 32
+ *   characters of base64url: the web takes no more, APNs 64 bytes.
  * @param now ms since the epoch: FCM keeps a push from then on until it expires, or for four weeks.
  * @returns the message, or the problem in words that name the key or the size.
  */
@@ -73,10 +70,6 @@ export function mobileMessage(
   const { title, body, channel, badge, priority = 'high', expiresAtMs } = content;
   const reserved = Object.keys(content.data).find(isReserved);
   if (reserved !== undefined) return { problem: `data key ${JSON.stringify(reserved)} is reserved by FCM` };
-  const pushIdBytes = Buffer.byteLength(pushId);
-  if (pushIdBytes > MAX_PUSH_ID_BYTES) {
-    return { problem: `push id is ${pushIdBytes} bytes long, APNs takes ${MAX_PUSH_ID_BYTES}` };
-  }
 
   const isSilent = title === undefined && body === undefined;
   const notification = isSilent ? {} : { notification: given({ title, body }) };

@@ -4,19 +4,16 @@ import { given } from '../../api/given.ts';
 import { DEFAULT_MOBILE_STREAM, PRIORITIES } from '../../api/mobile-push/job.ts';
 import { checkedMobileJob } from '../../api/mobile-push/message.ts';
 import { NotFoundError, OperationFailedError } from '../../client/errors.ts';
-import type { MobileJobFilter, MobileJobSummary, MobileJobView } from '../../client/mobile-push/jobs.ts';
+import type { MobileJobFilter, MobileJobView } from '../../client/mobile-push/jobs.ts';
 import { MOBILE_STATUSES, REPLAYABLE } from '../../client/mobile-push/jobs.ts';
 import { waitUntil } from '../../client/wait-until.ts';
 import type { GlobalOptions } from '../command.ts';
 import { EXIT, UsageError } from '../command.ts';
 import { define, list, option, printRawFields } from '../definition.ts';
-import type { Requested } from '../options.ts';
-import { parseEntryId, parseFuture, requestedByOption, spanOptions, waitLimitOption } from '../options.ts';
-import type { Columns } from '../output.ts';
-import { printFields, printHeading, printItems, printJson, printLine } from '../output.ts';
-import type { OperationCommandOptions } from '../operations.ts';
-import { addOneOrMany } from '../operations.ts';
-import { withSession } from '../session.ts';
+import { parseEntryId, parseFuture, spanOptions, waitLimitOption } from '../options.ts';
+import { printHeading, printItems, printView } from '../output.ts';
+import type { Bulk, OperationCommandOptions } from '../operations.ts';
+import { addOneOrMany, operate } from '../operations.ts';
 import type { Session } from '../session.ts';
 
 export function addTo(mobile: Command): void {
@@ -30,18 +27,10 @@ export function addTo(mobile: Command): void {
         '--replayable',
         'jobs that a replay may help: devices not reached, or pending for over an hour',
       ),
-      retrying: option(
-        '--retrying',
-        'jobs with a device that is between two attempts, and when the next one is',
-      ),
     },
-    examples: [
-      'mobile list --replayable --since 1h',
-      'mobile list --retrying --watch',
-      'mobile list --user user-1',
-    ],
+    examples: ['mobile list --replayable --since 1h', 'mobile list --user user-1 --watch'],
     read: ({ operator }: Session) => operator.mobile.list,
-    print: (items, { retrying }) => printItems(items, retrying ? RETRYING : JOBS, { flexible: 7, linked: 1 }),
+    columns: ['createdAt', 'jobId', 'userId', 'status', 'sent', 'removed', 'failed', 'errorCode'],
   });
 
   define(mobile, {
@@ -64,58 +53,19 @@ export function addTo(mobile: Command): void {
       'mobile replay --status failed --since 2h --dry-run',
       'mobile replay --code messaging/authentication-error --since 2h --yes',
     ],
-    one: (jobId, { json, requestedBy }: OperationCommandOptions) =>
-      withSession(['postgres', 'temporal'], async ({ operator }) => {
-        await operator.mobile.replay(jobId, { requestedBy });
-        if (json) printJson({ replayed: [jobId] });
-        else printLine(`the failed sends of ${jobId} are repeated; see mobile show ${jobId}`);
-        return EXIT.done;
-      }),
-    many: (filter: MobileJobFilter) => ({
-      ...{ what: 'job', verb: 'replay', nothing: 'no job that can be replayed matches' },
-      count: async (operator) => ({ matching: await operator.mobile.countReplayable(filter) }),
-      start: (operator, request) => operator.operations.resend(filter, request),
-    }),
-  });
-
-  define(mobile, {
-    name: 'cancel',
-    description: 'End a job that is under way; what was not sent counts as failed, and can be replayed.',
-    args: [JOB_ID],
-    options: [requestedByOption()],
-    examples: ['mobile cancel 1790000000000-0'],
-    needs: ['postgres', 'temporal'],
-    async run({ operator }, { requestedBy }: Requested, jobId: string) {
-      await operator.mobile.cancel(jobId, { requestedBy });
-      return { cancelled: jobId };
-    },
-    print: (_, _options, [jobId]) => `${jobId} is being cancelled; see mobile show ${jobId}`,
+    one: (jobId, options: OperationCommandOptions) =>
+      operate(options, { ...resend({ jobId }), isNamed: true }),
+    many: resend,
   });
 }
 
+const resend = (filter: MobileJobFilter): Bulk<never> => ({
+  ...{ what: 'job', verb: 'replay', nothing: 'no job that can be replayed matches' },
+  count: async (operator) => ({ matching: await operator.mobile.countReplayable(filter) }),
+  start: (operator, request) => operator.operations.resend(filter, request),
+});
+
 const JOB_ID = ['<job id>', 'id of the stream entry', parseEntryId] as const;
-
-const JOBS: Columns<MobileJobSummary> = {
-  ARRIVED: 'createdAt',
-  JOB: 'jobId',
-  USER: 'userId',
-  STATUS: 'status',
-  SENT: 'sent',
-  STALE: 'removed',
-  FAILED: 'failed',
-  'LAST ERROR': 'errorCode',
-};
-
-const RETRYING: Columns<MobileJobSummary> = {
-  ARRIVED: 'createdAt',
-  JOB: 'jobId',
-  USER: 'userId',
-  DEVICES: ({ retry }) => retry?.devices,
-  ATTEMPT: ({ retry }) => retry?.attempt,
-  'NEXT ATTEMPT': ({ retry }) => retry?.nextAttemptAt,
-  FAILED: ({ retry }) => retry?.lastFailureAt,
-  'LAST FAILURE': ({ retry }) => retry?.lastCode,
-};
 
 interface SendOptions extends GlobalOptions {
   user: string;
@@ -202,43 +152,14 @@ const filters = (statuses: readonly string[]) => ({
   ...spanOptions('arrived'),
 });
 
-const wordsOfAction = ({ action: name, requestedBy, actedAt }: NonNullable<MobileJobView['lastAction']>) =>
-  `${name} by ${requestedBy} at ${actedAt.toISOString()}`;
-
-function printMobileJob(view: MobileJobView): void {
-  printHeading(`Mobile push job ${view.jobId}`);
-  printFields([
-    ['status', view.status],
-    ['user', view.userId],
-    ['channel', view.channel],
-    ['arrived', view.createdAt],
-    ['changed', view.updatedAt],
-    [
-      'devices',
-      view.tokens === 0 ? undefined : `${view.sent} reached, ${view.removed} stale, ${view.failed} failed`,
-    ],
-    ['error', view.errorCode],
-    ['message', view.errorMessage],
-    ['content', view.content === undefined ? undefined : JSON.stringify(view.content)],
-    ['workflow', view.live?.status],
-    ['waits for', view.live?.details],
-    ['last asked for', view.lastAction && wordsOfAction(view.lastAction)],
-    ['link', view.live?.link ?? view.link],
-  ]);
-  if (view.rawFields) printRawFields(view.rawFields);
-  if (view.sends.length === 0) return;
+function printMobileJob({ sends, rawFields, live, ...job }: MobileJobView): void {
+  printHeading(`Mobile push job ${job.jobId}`);
+  printView({ ...job, workflow: live?.status, waitsFor: live?.details });
+  if (rawFields) printRawFields(rawFields);
+  if (sends.length === 0) return;
   printHeading('Sends');
-  printItems(
-    view.sends,
-    {
-      DEVICE: 'deviceTokenId',
-      STATUS: 'status',
-      ATTEMPTS: 'attempts',
-      CHANGED: 'updatedAt',
-      'LAST CODE': 'lastCode',
-      'PUSH ID': 'pushId',
-      'FCM MESSAGE': 'messageId',
-    },
-    { flexible: 6 },
-  );
+  printItems(sends, [
+    ...(['deviceTokenId', 'status', 'attempts', 'nextAttemptAt', 'updatedAt'] as const),
+    ...(['lastCode', 'pushId', 'messageId'] as const),
+  ]);
 }

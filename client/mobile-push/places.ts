@@ -146,11 +146,12 @@ interface SentJobRow extends JobRow {
 const JOBS_WITH_SENDS: Listing<MobileJobFilter> = {
   ...JOBS,
   columns: `${JOBS.columns}, sends.*`,
-  from: `${JOBS.from} AS job
+  from: `${JOBS.from}
    CROSS JOIN LATERAL (
          SELECT count(*)::int AS open, max(last_code) AS code, min(due_at) AS "nextAt"
            FROM notifications.notification_sends AS send
-          WHERE send.job_id = job.job_id AND job.status = 'pending' AND send.status = 'pending') AS sends`,
+          WHERE send.job_id = notification_log.job_id AND notification_log.status = 'pending'
+            AND send.status = 'pending') AS sends`,
 };
 
 /** Of tests, which plan them. */

@@ -229,17 +229,17 @@ test('M8 whatever an attempt comes to, the next one need not wait for its lease'
 });
 
 test('M8 a process that gets to FCM too late after it has looked sends nothing', async () => {
-  const redis = slot.redis.duplicate() as Redis & Record<'mobileSendClaim', (...args: unknown[]) => unknown>;
+  const redis = slot.redis.duplicate();
   const { key, sent, send } = await openedFor('asleep', async () => SENT, redis);
   const now = performance.now.bind(performance);
   let sleptMs = 0;
   const clock = jest.spyOn(performance, 'now').mockImplementation(() => now() + sleptMs);
-  const claim = redis.mobileSendClaim.bind(redis);
-  redis.mobileSendClaim = async (...args) => {
-    const answer = await claim(...args);
+  const evaluate = redis.eval.bind(redis) as (...args: unknown[]) => Promise<unknown>;
+  jest.spyOn(redis, 'eval').mockImplementation(async (...args: unknown[]) => {
+    const answer = await evaluate(...args);
     sleptMs = 5_001;
     return answer;
-  };
+  });
   try {
     await expect(send()).rejects.toMatchObject({ type: 'MobileSendDeferred' });
   } finally {

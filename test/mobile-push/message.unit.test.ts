@@ -179,10 +179,4 @@ describe('what is refused', () => {
     expect(problemOf(quotes)).toBeUndefined();
     expect(payloadBytes({ notification: { title: 'é', body: '\n' }, data: { k: '"' } })).toBe(5);
   });
-
-  test('M8 a push id that APNs would not take', () => {
-    expect(problemOf({}, 'p'.repeat(64))).toBeUndefined();
-    expect(problemOf({}, 'p'.repeat(65))).toBe('push id is 65 bytes long, APNs takes 64');
-    expect(problemOf({}, 'ü'.repeat(33))).toBe('push id is 66 bytes long, APNs takes 64');
-  });
 });

@@ -68,7 +68,7 @@ const INTENT = `
   INSERT INTO notification.forgotten_users (user_sha256, requested_by, begun_at)
   SELECT md5(n::text), 'nina', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
   INSERT INTO notification.operator_actions (action, target, requested_by, acted_at)
-  SELECT 'mobile cancel', n || '-0', 'nina', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
+  SELECT 'mobile replay', n || '-0', 'nina', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
   INSERT INTO notification.outcomes (events, event_count, written_at, relayed_at, entry_id)
   SELECT '[[]]', 1, ${AGO}, CASE WHEN n % 10 > 0 THEN ${AGO} END, CASE WHEN n % 10 > 0 THEN n || '-1' END
     FROM generate_series(1, ${ROWS}) AS n;
