@@ -5,16 +5,11 @@
  * time they are sent at, so that a receiver can tell a repeat from something new.
  */
 import { createHash } from 'node:crypto';
-import { Webhook, WebhookVerificationError } from 'standardwebhooks';
+import { Webhook } from 'standardwebhooks';
 
 /** Of the key in a secret, as the standard has it. */
 const FEWEST_KEY_BYTES = 24;
 const MOST_KEY_BYTES = 64;
-
-/** The call is not proven to come from who knows a secret. */
-export class NotAuthenticError extends Error {
-  override name = 'NotAuthenticError';
-}
 
 /** Whether it is `whsec_` and the base64 of 24 to 64 bytes. */
 export function isWebhookSecret(text: string): boolean {
@@ -50,34 +45,4 @@ export function signedHeaders(
     'webhook-timestamp': String(Math.floor(now.getTime() / 1_000)),
     'webhook-signature': secrets.map((secret) => new Webhook(secret).sign(id, now, body)).join(' '),
   };
-}
-
-/** As Node has them: names in lower case. */
-export type RequestHeaders = Readonly<Record<string, string | readonly string[] | undefined>>;
-
-/**
- * @param body as it came, byte by byte.
- * @returns the id of the delivery.
- * @throws NotAuthenticError when no signature is that of one of the secrets, or the time is more than 5 minutes from now,
- * which is the tolerance of the standard.
- */
-export function verifiedWebhookId(secrets: readonly string[], headers: RequestHeaders, body: string): string {
-  const given = Object.fromEntries(
-    ['webhook-id', 'webhook-timestamp', 'webhook-signature'].map((name) => {
-      const value = headers[name];
-      // Several values of one header are ambiguous and are refused.
-      return [name, typeof value === 'string' ? value : ''];
-    }),
-  );
-  let refusal = 'there is no secret to verify it with';
-  for (const secret of secrets) {
-    try {
-      new Webhook(secret).verify(body, given, { jsonParse: false });
-      return given['webhook-id']!;
-    } catch (error) {
-      if (!(error instanceof WebhookVerificationError)) throw error;
-      refusal = error.message;
-    }
-  }
-  throw new NotAuthenticError(`the call is not authentic: ${refusal}`);
 }
