@@ -76,11 +76,7 @@ type Children = {
 interface WorkflowOptions<Activities extends object> {
   activities?: Activities;
   children?: Children;
-  /** Default: the type and a number. */
-  workflowId?: string;
   searchAttributes?: SearchAttributePair[];
-  /** Epoch ms. */
-  startMs?: number;
 }
 
 type Condition<Found> = () => Maybe<Found> | Promise<Maybe<Found>>;
@@ -93,8 +89,6 @@ interface Beginning {
 }
 
 interface PendingUpdate<Value = unknown> {
-  /** The validator has accepted it. */
-  isAccepted: boolean;
   outcome?: Outcome<Value>;
 }
 
@@ -107,9 +101,8 @@ export async function startWorkflow<Type extends keyof Workflows, Activities ext
   const world = new World(await (sandbox ??= loadSandbox()), options);
   worlds.push(world);
   if (worlds.length > MOST_WORLDS) await worlds.shift()!.dispose();
-  const { workflowId = `${workflowType}-1`, searchAttributes = [] } = options;
-  const run = new WorkflowRun<Activities, ResultOf<Type>>(world, workflowId);
-  run.begin({ workflowType, args }, fieldsOf(new TypedSearchAttributes(searchAttributes)));
+  const run = new WorkflowRun<Activities, ResultOf<Type>>(world, `${workflowType}-1`);
+  run.begin({ workflowType, args }, fieldsOf(new TypedSearchAttributes(options.searchAttributes ?? [])));
   return run;
 }
 
@@ -130,7 +123,7 @@ async function loadSandbox(): Promise<ReusableVMWorkflowCreator> {
 
 /** What the workflows of one test share. */
 class World {
-  readonly clock: Clock;
+  readonly clock = new Clock(BEGINNING_MS);
   readonly sandbox: ReusableVMWorkflowCreator;
   readonly options: WorkflowOptions<object>;
   readonly runs = new Map<string, WorkflowRun>();
@@ -139,7 +132,6 @@ class World {
   constructor(creator: ReusableVMWorkflowCreator, options: WorkflowOptions<object>) {
     this.sandbox = creator;
     this.options = options;
-    this.clock = new Clock(options.startMs ?? BEGINNING_MS);
   }
 
   callsOf(activityType: string): ActivityCall[] {
@@ -250,7 +242,7 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
   /** Sends an update, whose outcome comes while time goes on. */
   sendUpdate<Value>(name: string, ...args: unknown[]): PendingUpdate<Value> {
     const id = `update-${this.updates.size + 1}`;
-    const update: PendingUpdate<Value> = { isAccepted: false };
+    const update: PendingUpdate<Value> = {};
     this.updates.set(id, update);
     const input = payloadsOf(args);
     this.deliver({ doUpdate: { id, protocolInstanceId: id, name, input, runValidator: true } });
@@ -290,7 +282,7 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
   }
 
   /** @internal Begins a run. */
-  begin({ workflowType, args }: Beginning, fields: Fields, parent?: WorkflowRun): void {
+  begin({ workflowType, args }: Beginning, fields: Fields): void {
     this.fields = fields;
     this.world.clock.schedule(0, async () => {
       const { nowMs } = this.world.clock;
@@ -310,9 +302,6 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
           originalExecutionRunId: runId,
           attempt: 1,
           ...{ searchAttributes: {}, typedSearchAttributes: attributesOf(fields) },
-          ...(parent
-            ? { parent: { workflowId: parent.workflowId, runId: parent.runId, namespace: NAMESPACE } }
-            : {}),
           startTime,
           runStartTime: startTime,
           taskTimeoutMs: 10_000,
@@ -397,7 +386,6 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
       const update = this.updates.get(protocolInstanceId!)!;
       if (rejected) update.outcome = { error: errorOf(rejected) };
       else if (completed) update.outcome = { result: valueOfPayload(completed) };
-      else update.isAccepted = true;
     } else if (command.completeWorkflowExecution) {
       this.end({ result: valueOfPayload(command.completeWorkflowExecution.result) });
     } else if (command.failWorkflowExecution) {
@@ -470,7 +458,7 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
     clock.schedule(0, async () => {
       if (fake === REAL) {
         const child = new WorkflowRun(this.world, workflowId, conclude);
-        child.begin({ workflowType, args }, command.searchAttributes?.indexedFields ?? {}, this);
+        child.begin({ workflowType, args }, command.searchAttributes?.indexedFields ?? {});
         return begun();
       }
       const outcome = (await answerOf(fake, args)) as Outcome;

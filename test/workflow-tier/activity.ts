@@ -12,11 +12,9 @@ import proto from '@temporalio/proto';
 import type { AnyFunction, Outcome } from './answers.ts';
 import { Held, answerOf } from './answers.ts';
 import type { Clock, Due } from './clock.ts';
-import { durationOf, failureOf, payloadOf, timestampOf, valuesOf } from './payloads.ts';
+import { durationOf, failureOf, payloadOf, valuesOf } from './payloads.ts';
 
-const { ABANDON, WAIT_CANCELLATION_COMPLETED } = proto.coresdk.workflow_commands.ActivityCancellationType;
-/** A local activity with a longer pause is scheduled again by the workflow, after a timer; ms. */
-const LOCAL_RETRY_THRESHOLD_MS = 60_000;
+const { WAIT_CANCELLATION_COMPLETED } = proto.coresdk.workflow_commands.ActivityCancellationType;
 
 export type ActivityCommand = coresdk.workflow_commands.IScheduleActivity &
   coresdk.workflow_commands.IScheduleLocalActivity;
@@ -41,23 +39,17 @@ export class Activity {
   private readonly command: ActivityCommand;
   private readonly options: ActivityOptions;
   private readonly clock: Clock;
-  private readonly scheduledMs: number;
-  private attempt: number;
+  private attempt = 1;
   private next: Due | undefined;
   /** What ends the current attempt. */
   private ends: Due[] = [];
   private held: Held | undefined;
-  private hasBegun = false;
   private isCancelRequested = false;
 
   constructor(command: ActivityCommand, options: ActivityOptions) {
     this.command = command;
     this.options = options;
     this.clock = options.clock;
-    this.attempt = command.attempt || 1;
-    this.scheduledMs = command.originalScheduleTime
-      ? durationOf(command.originalScheduleTime)!
-      : this.clock.nowMs;
     this.next = this.clock.schedule(0, () => this.begin());
   }
 
@@ -68,13 +60,10 @@ export class Activity {
 
   /** Does what the type of cancellation says (activity_state_machine.rs, local_activity_state_machine.rs). */
   cancel(): void {
-    const { cancellationType } = this.command;
-    if (cancellationType !== ABANDON || !this.hasBegun) {
-      this.isCancelRequested = true;
-      if (this.held) this.held.isCancelRequested = true;
-    }
+    this.isCancelRequested = true;
+    if (this.held) this.held.isCancelRequested = true;
     // An attempt that is under way decides; between two attempts the server does.
-    if (cancellationType === WAIT_CANCELLATION_COMPLETED && this.held) return;
+    if (this.command.cancellationType === WAIT_CANCELLATION_COMPLETED && this.held) return;
     this.abandon();
     this.clock.schedule(0, () => this.resolveCancelled());
   }
@@ -89,16 +78,13 @@ export class Activity {
     const { attempt, clock } = this;
     const args = valuesOf(this.command.arguments);
     this.next = undefined;
-    this.hasBegun = true;
     this.options.calls.push({ args, attempt, atMs: clock.nowMs });
     const answer = await answerOf(this.options.fake, args);
     if (!(answer instanceof Held)) return this.conclude(answer);
     this.held = answer;
-    const { startToCloseTimeout, heartbeatTimeout, scheduleToCloseTimeout } = this.command;
+    const { startToCloseTimeout, heartbeatTimeout } = this.command;
     this.timeOut(TimeoutType.START_TO_CLOSE, durationOf(startToCloseTimeout));
     if (!answer.isAlive) this.timeOut(TimeoutType.HEARTBEAT, durationOf(heartbeatTimeout));
-    const spentMs = clock.nowMs - this.scheduledMs;
-    this.timeOut(TimeoutType.SCHEDULE_TO_CLOSE, (durationOf(scheduleToCloseTimeout) ?? Infinity) - spentMs);
     answer.whenSettled((outcome) => {
       if (this.held === answer) this.ends.push(clock.schedule(0, () => this.conclude(outcome)));
     });
@@ -124,7 +110,6 @@ export class Activity {
     const next = this.nextAttempt(error);
     if ('retryState' in next) return this.resolveFailed(error, next.retryState);
     this.attempt += 1;
-    if (this.options.isLocal && next.delayMs > LOCAL_RETRY_THRESHOLD_MS) return this.backOff(next.delayMs);
     this.next = this.clock.schedule(next.delayMs, () => this.begin());
   }
 
@@ -133,9 +118,7 @@ export class Activity {
     const policy = this.command.retryPolicy ?? {};
     if (this.isCancelRequested) return { retryState: RetryState.CANCEL_REQUESTED };
     let nextRetryDelayMs: number | undefined;
-    if (error instanceof TimeoutFailure) {
-      if (error.timeoutType === TimeoutType.SCHEDULE_TO_CLOSE) return { retryState: RetryState.TIMEOUT };
-    } else {
+    if (!(error instanceof TimeoutFailure)) {
       const { applicationFailureInfo: info } = failureOf(ensureApplicationFailure(error));
       if (info!.nonRetryable || policy.nonRetryableErrorTypes?.includes(info!.type!))
         return { retryState: RetryState.NON_RETRYABLE_FAILURE };
@@ -146,21 +129,7 @@ export class Activity {
     const initialMs = durationOf(policy.initialInterval) ?? 1_000;
     const maximumMs = durationOf(policy.maximumInterval) ?? 100 * initialMs;
     const ladderMs = initialMs * (policy.backoffCoefficient || 2) ** (this.attempt - 1);
-    const delayMs = nextRetryDelayMs ?? Math.min(maximumMs, ladderMs);
-    const limitMs = durationOf(this.command.scheduleToCloseTimeout) ?? Infinity;
-    const isTooLate = this.clock.nowMs + delayMs - this.scheduledMs >= limitMs;
-    return isTooLate ? { retryState: RetryState.TIMEOUT } : { delayMs };
-  }
-
-  /** Leaves the next attempt to the workflow. */
-  private backOff(delayMs: number): void {
-    this.options.resolve({
-      backoff: {
-        attempt: this.attempt,
-        backoffDuration: timestampOf(delayMs),
-        originalScheduleTime: timestampOf(this.scheduledMs),
-      },
-    });
+    return { delayMs: nextRetryDelayMs ?? Math.min(maximumMs, ladderMs) };
   }
 
   private resolveFailed(error: unknown, retryState: RetryState): void {
