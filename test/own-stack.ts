@@ -8,8 +8,6 @@ import { startStack } from '../dev/servers/stack.ts';
 import { namespaceOf } from './slots.ts';
 import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
 
-export type OwnStack = Awaited<ReturnType<typeof startOwnStack>>;
-
 /** @param name begins the name of the folder. */
 export async function startOwnStack(name: string) {
   const dir = mkdtempSync(path.join(tmpdir(), `galaxy-notify-${name}-`));

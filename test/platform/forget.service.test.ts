@@ -23,7 +23,7 @@ import {
   takeCallbackBench,
   track,
 } from '../account-callback/callbacks.ts';
-import { cliOfEachTest } from '../command-line.ts';
+import { cliOfEachTest, cliOfTests } from '../command-line.ts';
 import { eventually, operatorOf, resourcesOf, slotOfTests, slotOfEachTest } from '../harness.ts';
 import { ofEachTest } from '../of-tests.ts';
 import { accepted, turn } from '../intent/entries.ts';
@@ -49,6 +49,7 @@ const UNDER_WAY = new Set([
 
 describe('rows', () => {
   const slot = slotOfTests();
+  const cli = cliOfTests(slot);
   beforeAll(async () => {
     await createDeviceTokens(slot.ownerDsn, { samples: false });
     await plantCauses(slot.db, 2);
@@ -80,6 +81,21 @@ describe('rows', () => {
     expect((await operator.users.preview({ userId: one })).underWay).toHaveLength(1);
     await expect(operator.users.forget({ userId: one }, REQUEST)).rejects.toThrow(/^nothing was done/);
     expect(await rowsOfAll(slot.db)).toEqual(before);
+  });
+
+  test('I79 the command refuses what is under way, asks before, and changes nothing with --read-only', async () => {
+    const forget = (userId: string, ...more: string[]) => cli.cli(['users', 'forget', userId, ...more]);
+    const waits = plantedUser('retrying', 1);
+    const refused = await forget(waits, '--yes');
+    expect(refused).toMatchObject({ code: 1, stdout: '' });
+    expect(refused.stderr).toMatch(/notification \S+ has routes that will still be tried/);
+    expect((await forget(waits, '--dry-run')).code).toBe(1);
+    const other = plantedUser('published', 2);
+    expect((await forget(other)).stderr).toContain('add --yes, or --dry-run to look');
+    expect((await forget(other, '--yes', '--read-only')).code).toBe(2);
+    expect(await rowsWith(other)).not.toEqual([]);
+    const nobody = await forget('nobody', '--yes');
+    expect(nobody).toMatchObject({ code: 3, stdout: expect.stringContaining('What stays') as string });
   });
 
   test('I79 who was forgotten is known by a hash, with who asked and what was removed, until its retention', async () => {
@@ -476,30 +492,4 @@ describe('a running service', () => {
     }
     expect(await placesWith(slot, PLANTED)).toEqual(OF_OTHERS);
   }, 180_000);
-
-  test('I79 the command refuses what is under way, asks before, and changes nothing with --read-only', async () => {
-    await operatorOf(slot).channels.pause('email', { requestedBy: 'nina' });
-    const id = await turnFor('turn/paused', GONE);
-    await eventually('the push to be published', async () => (await slot.redis.xlen(GATEWAY)) > 0);
-    const refused = await cli.cli(['users', 'forget', GONE, '--yes']);
-    expect(refused).toMatchObject({ code: 1, stdout: '' });
-    expect(refused.stderr).toContain(`notification ${id} has routes that will still be tried`);
-    expect((await cli.cli(['users', 'forget', GONE, '--dry-run'])).code).toBe(1);
-    expect((await cli.cli(['users', 'forget', GONE])).stderr).toContain('add --yes, or --dry-run to look');
-    expect((await cli.cli(['users', 'forget', GONE, '--yes', '--read-only'])).code).toBe(2);
-    expect(await slot.redis.xlen(GATEWAY)).toBe(1);
-
-    const { cancelled } = (await cli.json<{ cancelled: unknown }>(['notifications', 'cancel', id])).value;
-    expect(cancelled).not.toBe(0);
-    await eventually(
-      'nothing to be under way',
-      async () => (await operatorOf(slot).users.preview({ userId: GONE })).underWay.length === 0 || undefined,
-    );
-    expect((await cli.cli(['users', 'forget', GONE, '--yes'])).code).toBe(0);
-    expect(await placesWith(slot, [GONE, ADDRESS])).toEqual([]);
-    // In plain words.
-    const words = await cli.cli(['users', 'forget', 'nobody', '--yes']);
-    expect(words).toMatchObject({ code: 3 });
-    expect(words.stdout).toContain('What stays');
-  }, 120_000);
 });
