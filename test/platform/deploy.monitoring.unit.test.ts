@@ -41,18 +41,6 @@ const metricsOf = (expression: string) =>
 /** The one label that looks like a metric. */
 const isNoLabel = (word: string) => word !== 'notification_type';
 
-test('I33 names in Prometheus: dots, units, counters', () => {
-  expect(OURS).toHaveLength(new Set(OURS).size);
-  expect(OURS).toEqual(
-    expect.arrayContaining([
-      'notification_intent_outcomes_total',
-      'notification_route_schedule_depth',
-      'notification_route_schedule_oldest_age_ms_milliseconds',
-      'notification_subscriptions_due',
-    ]),
-  );
-});
-
 test('I33 no instrument of the code is left out of these tests', () => {
   const written = ['activities', 'client', 'workers'].flatMap((room) =>
     readdirSync(path.join(ROOT, room), { recursive: true, encoding: 'utf8' })

@@ -168,27 +168,3 @@ test('security-25 no page says npx so that it could fetch and run a package of a
 
   expect(wrongIn(fetching)).toEqual([]);
 });
-
-test('one listing shows one kind of work: its name is in every path of it', () => {
-  expect(textOf('CONTRIBUTING.md')).toContain("git ls-files '*mobile-push*'");
-
-  const rooms = [
-    'api',
-    'workflows',
-    'activities',
-    'config',
-    'workers',
-    'client',
-    'cli',
-    'migrations',
-    'dev',
-    'test',
-  ];
-  for (const kind of KINDS) {
-    const feature = listed(`*${kind}*`);
-    const withoutIt = [...rooms, 'faults', 'deploy/alerts', 'deploy/dashboards'].filter(
-      (room) => !feature.some((file) => file.startsWith(`${room}/`)),
-    );
-    expect([kind, withoutIt]).toEqual([kind, []]);
-  }
-});

@@ -39,19 +39,6 @@ function statesOfSchema(): { states: string[]; tables: Set<string> } {
 
 const schema = statesOfSchema();
 
-test('the schema has states', () => {
-  expect(schema.states).toEqual(
-    expect.arrayContaining([
-      'routes.status dead_letter',
-      'ntf_tokens.status INVALID,BAD',
-      'ntf_subscriptions.status CREATED …',
-      'ntf_subscriptions.smp_action D',
-      'holds.is_paused',
-      'symbol_targets.failing_since',
-    ]),
-  );
-});
-
 test('every state of a row has a line, and no line is about another', () => {
   const named = STATES.map(({ row }) => row);
   expect(named.filter((state, index) => named.indexOf(state) !== index)).toEqual([]);
