@@ -15,8 +15,6 @@ import { VARIABLES, loadConfig } from '../../config/load.ts';
 import { ConfigError } from '../../config/variables.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { expectStorable } from '../intent/entries.ts';
-import { KeyBoxError } from '../../api/key-box.ts';
-import { createPayloadCodec } from '../../api/payload-codec.ts';
 import { goodIntents, intentEntry, strangeIntent } from '../intent/fuzzed-entries.ts';
 import { NASTY_JSON, NASTY_TEXTS, bytes, disturbed, fuzz, json, text } from './nasty-inputs.ts';
 import { ADMIN_EMAIL_VARIABLES, materializeRoutes, parseIntent } from '../intent/galaxy.ts';
@@ -226,35 +224,6 @@ fuzz(
       .chain((kind) => fc.tuple(fc.constant(kind), planted(entries[kind]))),
   ],
   ([kind, fields]) => expect(SAID[kind](fields)).not.toMatch(/pl4nted|person\.example/),
-);
-
-const codec = createPayloadCodec([{ id: 'k', key: Buffer.alloc(32, 1) }]);
-const context = { type: 'workflow' as const, namespace: 'n', workflowId: 'w' };
-const [sealed] = await codec.encode([{ metadata: {}, data: Buffer.from(PLANTED_ADDRESS) }], context);
-const data = fc.oneof(
-  bytes,
-  fc.tuple(fc.nat(), fc.nat(255)).map(([at, byte]) => {
-    const changed = Buffer.from(sealed!.data!);
-    changed[at % changed.length] = byte;
-    return changed;
-  }),
-  bytes.map((rest) => Buffer.concat([Buffer.from([2, 1, 0x6b]), rest])),
-);
-
-fuzz(
-  'security-15 whatever is given as a payload is opened, left alone or refused by name, and never quoted',
-  0.3,
-  [fc.oneof(fc.constant(Buffer.from('binary/encrypted')), bytes), data],
-  async (encoding, value) => {
-    const opened = codec.decode([{ metadata: { encoding }, data: value }], context);
-    const error: unknown = await opened.then(
-      () => undefined,
-      (thrown: unknown) => thrown,
-    );
-    if (error === undefined) return;
-    expect(error).toBeInstanceOf(KeyBoxError);
-    expect((error as Error).message).not.toMatch(/pl4nted/);
-  },
 );
 
 const PLANTED = 'pl4nted-secret';
