@@ -1,14 +1,12 @@
 /** Messages to connections of an agent, and the pushes that they lead to. */
-import type { Pool } from 'pg';
 import { parseBinaryAddress } from '../../api/subscription/router-address.ts';
 import { notifierSecretContext } from '../../api/subscription/sealed-columns.ts';
 import { MalformedError } from '../../activities/subscription/router/blocks.ts';
 import { loadSavedToken } from '../../activities/subscription/token-rows.ts';
-import type { KeyBox } from '../../api/key-box.ts';
 import { openItems, openMeta } from '../../dev/live-routers/pushes.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
-import type { PushData, RecordedDevicePush } from '../../dev/stand-ins/subscription/push-sink.ts';
+import type { RecordedDevicePush } from '../../dev/stand-ins/subscription/push-sink.ts';
 import type { WantedQueue } from '../../dev/stand-ins/subscription/queues.ts';
 import {
   DELETE_CONNECTIONS_UPDATE,
@@ -54,8 +52,30 @@ export function messagesOf(
 
   const routerOf = ({ port }: QueueRow) => routers.smp.find(({ address }) => address.port === port)!;
 
+  /**
+   * Reads a push about messages as its device would: it names the newest message of each of at most six queues.
+   *
+   * @returns messages of known queues, newest first; undefined when the push is not for the agent's present token.
+   */
   async function messagesIn({ data }: RecordedDevicePush): Promise<Message[] | undefined> {
-    return readPush({ db: slot.db, keyBox: KEY_BOX }, agentId, data);
+    const token = await loadSavedToken(slot.db, KEY_BOX, agentId);
+    const secret = token?.dhSecret;
+    const items = secret && unlessMalformed(() => openItems(data, secret));
+    if (!items) return undefined;
+    const rows = await agent.rows<QueueSecretRow>(LOAD_QUEUE_SECRETS, [
+      agentId,
+      items.map(({ notifierId }) => notifierId),
+    ]);
+    return items.flatMap((item) => {
+      const { host, port } = parseBinaryAddress(item.router);
+      const row = rows.find(
+        (one) => one.ntf_id === item.notifierId && one.host === host && one.port === port,
+      );
+      if (!row) return [];
+      const context = notifierSecretContext(agentId, item.notifierId);
+      const meta = unlessMalformed(() => openMeta(item, KEY_BOX.open(row.rcv_ntf_dh_secret, context)));
+      return meta ? [{ connId: row.conn_id, messageId: meta.messageId, at: meta.at.getTime() }] : [];
+    });
   }
 
   return {
@@ -117,31 +137,6 @@ export function messagesOf(
   };
 }
 
-/**
- * Reads a push about messages as its device would: it names the newest message of each of at most six queues.
- *
- * @returns messages of known queues, newest first; undefined when the push is not for the agent's present token.
- */
-async function readPush(
-  { db, keyBox }: { db: Pool; keyBox: KeyBox },
-  agentId: string,
-  push: PushData,
-): Promise<Message[] | undefined> {
-  const token = await loadSavedToken(db, keyBox, agentId);
-  const notices = token?.dhSecret && noticesIn(push, token.dhSecret);
-  if (!notices) return undefined;
-  const { rows } = await db.query<QueueSecretRow>(LOAD_QUEUE_SECRETS, [
-    agentId,
-    notices.map(({ notifierId }) => notifierId),
-  ]);
-  return notices.flatMap(({ host, port, notifierId, open }) => {
-    const row = rows.find((one) => one.ntf_id === notifierId && one.host === host && one.port === port);
-    const message =
-      row && open(keyBox.open(row.rcv_ntf_dh_secret, notifierSecretContext(agentId, notifierId)));
-    return message ? [{ connId: row.conn_id, ...message }] : [];
-  });
-}
-
 interface QueueSecretRow {
   conn_id: string;
   host: string;
@@ -155,30 +150,8 @@ const LOAD_QUEUE_SECRETS = `
     FROM subscriptions.rcv_queues
    WHERE agent_id = $1 AND ntf_id = ANY ($2::text[])`;
 
-/** That a message is in the queue with this notifier. */
-interface PushedNotice {
-  host: string;
-  port: number;
-  notifierId: string;
-  /** @returns undefined when it is for another secret; the time in epoch ms. */
-  open(queueSecret: Buffer): { messageId: string; at: number } | undefined;
-}
-
 /** Routers tell time in seconds. */
 const toldTimeOf = (at: number): number => Math.floor(at / 1_000) * 1_000;
-
-/** @returns undefined when the push is not for a token with this secret. */
-function noticesIn(push: PushData, tokenSecret: Buffer): PushedNotice[] | undefined {
-  const items = unlessMalformed(() => openItems(push, tokenSecret));
-  return items?.map((item) => ({
-    ...parseBinaryAddress(item.router),
-    notifierId: item.notifierId,
-    open(queueSecret) {
-      const meta = unlessMalformed(() => openMeta(item, queueSecret));
-      return meta && { messageId: meta.messageId, at: meta.at.getTime() };
-    },
-  }));
-}
 
 function unlessMalformed<Value>(read: () => Value): Value | undefined {
   try {
