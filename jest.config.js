@@ -56,7 +56,7 @@ export default {
       displayName: 'on-failure',
       testMatch: files(
         'intent/{collapse,e2e,replay,steering}.service',
-        'intent/{large,outages,recovery}.hard',
+        'intent/{large,outages}.hard',
         'platform/{telemetry.service,crash-points.hard}',
       ),
     },

@@ -1,13 +1,24 @@
 /** The whole pipeline on real servers: what goes in with XADD, what comes out, and what stays in PostgreSQL. */
 import { routeRefOf } from '../../api/ids.ts';
+import type { NotificationType } from '../../api/intent/catalog.ts';
+import type { EntryFields } from '../../api/intent/entry.ts';
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
-import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import { dispatch, eventually, operatorOf, slotOfTests } from '../harness.ts';
-import { GATEWAY, MAIL, OFFSET_KEY } from '../service-process.ts';
+import { GATEWAY, MAIL, OFFSET_KEY, append, deliveriesTo, outboundIds } from '../service-process.ts';
+import type { Changes } from './entries.ts';
+import { TURN, entryOf, turnIntent } from './entries.ts';
 import { samplePayload } from './samples.ts';
-import { bothPublished, entriesOf, intentStatusOf, resultOf, routesOf } from './rows.ts';
-import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, channelsOf } from './galaxy.ts';
+import {
+  bothPublished,
+  countOf,
+  entriesOf,
+  intentStatusOf,
+  resultOf,
+  routesOf,
+  untilStatuses,
+} from './rows.ts';
+import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, audiencesOf, channelsOf } from './galaxy.ts';
 
 const STREAM = 'notification:intents';
 
@@ -24,35 +35,21 @@ beforeAll(async () => {
 });
 
 /** Appends an entry as redis-cli would: nothing of the producer module in between. */
-async function xadd(fields: Record<string, string>): Promise<string> {
-  return (await slot.redis.xadd(STREAM, '*', ...Object.entries(fields).flat()))!;
-}
+const xadd = async (entry: EntryFields): Promise<string> => (await append(slot.redis, [entry]))[0]!;
 
 let keys = 0;
-function envelope(type: string, producer: string, more: Record<string, string> = {}): Record<string, string> {
-  keys += 1;
-  return {
-    notification_type: type,
-    producer,
-    audience_kind: 'user',
-    idempotency_key: `key-${keys}`,
-    occurred_at_ms: '1790000000000',
-    recipient_user_ids_json: '["user-1"]',
-    payload_json: JSON.stringify(samplePayload('game.turn.ready')),
-    ...more,
-  };
-}
-
-/** To administrators. */
-function adminEnvelope(type: string): Record<string, string> {
-  const { recipient_user_ids_json: _none, ...fields } = envelope(type, producerOf(type), {
-    audience_kind: 'admin_email',
-    payload_json: JSON.stringify(samplePayload(type)),
-  });
-  return fields;
-}
-
-const turnReady = (more: Record<string, string> = {}) => envelope('game.turn.ready', 'game_master', more);
+/** With a key of its own, and to `user-1` if it is to users. */
+const envelope = (type: NotificationType, changes: Changes = {}, audience = audiencesOf(type)[0]!) =>
+  entryOf(
+    type,
+    {
+      idempotency_key: `key-${(keys += 1)}`,
+      ...(audience === 'user' ? { recipient_user_ids_json: '["user-1"]' } : {}),
+      ...changes,
+    },
+    audience,
+  );
+const turnReady = (changes?: Changes) => envelope(TURN, changes);
 
 const pushEvents = (id: string) => entriesOf(slot, GATEWAY, `${id}/`);
 const mailCommands = (id: string) => entriesOf(slot, MAIL, `${id}/`);
@@ -72,12 +69,8 @@ describe('what is delivered', () => {
   test('I5 I7 I15 I16 I17 I18 each type ends on exactly the streams that the catalog names', async () => {
     const published = await Promise.all(
       NOTIFICATION_TYPES.map(async (type) => {
-        const audience = channelsOf(type, 'user').length > 0 ? 'user' : 'admin_email';
-        const fields =
-          audience === 'admin_email'
-            ? adminEnvelope(type)
-            : envelope(type, producerOf(type), { payload_json: JSON.stringify(samplePayload(type)) });
-        return { type, audience, id: await xadd(fields) } as const;
+        const audience = audiencesOf(type)[0]!;
+        return { type, audience, id: await xadd(envelope(type)) };
       }),
     );
     for (const { type, audience, id } of published) {
@@ -94,35 +87,21 @@ describe('what is delivered', () => {
     }
   });
 
-  test('I18 a mail command has the exact fields, and no request or trace id that the intent lacked', async () => {
-    const id = await xadd(
-      turnReady({ payload_json: '{"turn_number":54,"game_name":"A","game_id":"g","more":[1,{}]}' }),
-    );
-    await settledRoutes(id);
-    const { rows } = await slot.db.query<{ accepted_at: Date }>(
-      'SELECT accepted_at FROM notification.records WHERE notification_id = $1',
-      [id],
-    );
-    const [command, ...others] = await mailCommands(id);
-    expect(others).toEqual([]);
-    const { payload_json: payload, ...fields } = text(command);
+  test('I18 a mail command has the time of acceptance and all of the payload, and no id that the intent lacked', async () => {
+    const variables = { game_id: 'g', game_name: 'A', turn_number: 54, more: [1, {}] };
+    const id = await xadd(turnReady({ payload_json: JSON.stringify(variables) }));
+    const [route] = await settledRoutes(id);
+    const commands = await mailCommands(id);
+    expect(commands).toHaveLength(1);
+    const { payload_json: payload, ...fields } = text(commands[0]);
     expect(fields).toEqual({
       delivery_id: `${id}/email:user:user-1`,
       source: 'notification',
       payload_mode: 'template',
       idempotency_key: `notification:${id}/email:user:user-1`,
-      requested_at_ms: String(rows[0]!.accepted_at.getTime()),
+      requested_at_ms: String(route!.created_at.getTime()),
     });
-    expect(JSON.parse(payload!)).toEqual({
-      to: ['ada.marlow@example.com'],
-      cc: [],
-      bcc: [],
-      reply_to: [],
-      attachments: [],
-      template_id: 'game.turn.ready',
-      locale: 'en',
-      variables: { game_id: 'g', game_name: 'A', turn_number: 54, more: [1, {}] },
-    });
+    expect(JSON.parse(payload!)).toMatchObject({ to: ['ada.marlow@example.com'], locale: 'en', variables });
   });
 });
 
@@ -141,7 +120,7 @@ describe('what is kept', () => {
       payload_json: '{"game_id":"game-42","game_name":"Andromeda","turn_number":54}',
       request_id: 'req-9',
       trace_id: null,
-      occurred_at: new Date(1790000000000),
+      occurred_at: new Date(1775121700000),
     });
     const { accepted_at: acceptedAt, idempotency_expires_at: expiresAt } = rows[0] as Record<string, Date>;
     expect(expiresAt!.getTime() - acceptedAt!.getTime()).toBe(168 * 3_600_000);
@@ -168,26 +147,24 @@ describe('what is kept', () => {
     }
   });
 
-  test('I14 an empty list of administrators leaves one skipped config slot', async () => {
-    const id = await xadd(adminEnvelope('game.generation_failed'));
-    const routes = await settledRoutes(id);
-    expect(
-      routes.map(({ route_id, status, next_attempt_at }) => [route_id, status, next_attempt_at]),
-    ).toEqual([['email:config:game.generation_failed', 'skipped', null]]);
-    const { routes: shown } = await operatorOf(slot).notifications.show(id);
-    expect(shown).toMatchObject([{ skipReason: 'the service has no administrators for its type' }]);
-    expect(await resultOf(slot, id)).toEqual({
-      outcome: 'accepted',
-      published: 0,
-      skipped: 1,
-      deadLettered: 0,
-    });
+  test('I14 an empty list of administrators leaves one skipped config slot, and says why', async () => {
+    const id = await xadd(envelope('game.generation_failed'));
+    await untilStatuses(slot, id, 'skipped');
+    const { routes } = await operatorOf(slot).notifications.show(id);
+    expect(routes).toMatchObject([
+      {
+        ...{ routeId: 'email:config:game.generation_failed', status: 'skipped' },
+        skipReason: 'the service has no administrators for its type',
+      },
+    ]);
+    expect(await resultOf(slot, id)).toMatchObject({ outcome: 'accepted', published: 0, skipped: 1 });
   });
 });
 
 describe('what is refused', () => {
   test('I6 a malformed entry leaves one row and a log line, and the stream goes on', async () => {
-    const { payload_json: _left, ...incomplete } = turnReady();
+    const incomplete = turnReady({ payload_json: undefined });
+    const rawFields = Object.fromEntries(incomplete.map(([name, value]) => [String(name), String(value)]));
     const bad = await xadd(incomplete);
     const good = await xadd(turnReady());
     await settledRoutes(good);
@@ -202,10 +179,10 @@ describe('what is refused', () => {
     expect(rows[0]).toMatchObject({
       notification_type: 'game.turn.ready',
       producer: 'game_master',
-      idempotency_key: incomplete['idempotency_key'],
+      idempotency_key: rawFields['idempotency_key'],
       failure_code: 'invalid_envelope',
       failure_message: 'payload_json is missing',
-      raw_fields: incomplete,
+      raw_fields: rawFields,
     });
     expect(await routesOf(slot, bad)).toEqual([]);
     await eventually('its log line', async () =>
@@ -219,15 +196,12 @@ describe('what is refused', () => {
   });
 
   test('I9 a duplicate has no effect, a conflict leaves a malformed row', async () => {
-    const first = turnReady();
-    const original = await xadd(first);
+    const key = { idempotency_key: 'twice' };
+    const original = await xadd(turnReady(key));
     await settledRoutes(original);
-    const duplicate = await xadd({
-      ...first,
-      payload_json: ` ${first['payload_json']!} `,
-      request_id: 'other',
-    });
-    const conflict = await xadd({ ...first, occurred_at_ms: '1790000000001' });
+    const written = JSON.stringify(samplePayload(TURN));
+    const duplicate = await xadd(turnReady({ ...key, payload_json: ` ${written} `, request_id: 'other' }));
+    const conflict = await xadd(turnReady({ ...key, occurred_at_ms: '1775121700001' }));
     expect(await resultOf(slot, duplicate)).toEqual({ outcome: 'duplicate', of: original });
     expect(await resultOf(slot, conflict)).toEqual({ outcome: 'idempotency_conflict', with: original });
     const { rows } = await slot.db.query(
@@ -237,6 +211,28 @@ describe('what is refused', () => {
     expect(rows).toEqual([{ stream_entry_id: conflict, failure_code: 'idempotency_conflict' }]);
     expect(await pushEvents(duplicate)).toEqual([]);
     expect(await pushEvents(conflict)).toEqual([]);
+  });
+
+  test('I9 of identical and conflicting intents that come concurrently one is accepted', async () => {
+    const intent = (turn: number) => turnIntent('at-once', undefined, { turn_number: turn });
+    const ids = await Promise.all(
+      Array.from({ length: 40 }, (_, index) => publishIntent(slot.redis, intent(index % 2))),
+    );
+    const results = await Promise.all(ids.map((id) => resultOf(slot, id)));
+    const outcomes = results.map((result) => (result as { outcome: string }).outcome);
+    const winner = outcomes.indexOf('accepted');
+    const expected = ids.map((_, index) => {
+      if (index === winner) return 'accepted';
+      return index % 2 === winner % 2 ? 'duplicate' : 'idempotency_conflict';
+    });
+    expect(outcomes).toEqual(expected);
+    const where = "idempotency_key = 'at-once'";
+    expect(await countOf(slot, 'records', where)).toBe(1);
+    await bothPublished(slot, [ids[winner]!]);
+    const sent = await outboundIds(slot.redis);
+    expect(sent.filter((id) => ids.includes(id.split('/')[0]!))).toEqual(
+      deliveriesTo('user-1', [ids[winner]!]),
+    );
   });
 
   test('I11 one unknown recipient refuses the whole intent', async () => {
@@ -314,7 +310,7 @@ describe('what an operator sees', () => {
 
   test('I34 I40 a route to an administrator is reachable by a workflow id without the address, and no log has it', async () => {
     // Urgent ones have no workflow of a route unless it fails.
-    const id = await xadd(adminEnvelope('geo.review_recommended'));
+    const id = await xadd(envelope('geo.review_recommended'));
     await settledRoutes(id);
     const handle = slot.client.workflow.getHandle(
       routeWorkflowId(id, routeRefOf('email:email:Ops@example.com')),
@@ -332,16 +328,11 @@ describe('what an operator sees', () => {
       async () => (await slot.redis.get(OFFSET_KEY)) === id,
     );
     expect(await slot.redis.ttl(OFFSET_KEY)).toBe(-1);
-    const bridge = slot.client.workflow.getHandle(bridgeWorkflowId(STREAM));
-    const details = await eventually('a heartbeat with the offset', async () => {
-      const { raw } = await bridge.describe();
-      const data = raw.pendingActivities?.[0]?.heartbeatDetails?.payloads?.[0]?.data;
-      const progress =
-        data && (JSON.parse(Buffer.from(data).toString()) as { offset: string; lagMs: number });
+    await eventually('a heartbeat with the offset', async () => {
+      const { progress } = await operatorOf(slot).bridge.status();
       // The lag may have been looked at a moment before the offset was.
-      return progress && progress.offset === id && progress.lagMs === 0 && progress;
+      return progress?.stream === STREAM && progress.offset === id && progress.lagMs === 0;
     });
-    expect(details).toMatchObject({ stream: STREAM });
   });
 });
 
@@ -412,8 +403,3 @@ describe('for later', () => {
     await bothPublished(slot, [await publish('passed', occurredAt - DAY_MS)]);
   });
 });
-
-function producerOf(type: string): string {
-  const [area] = type.split('.');
-  return { geo: 'geoprofile', game: 'game_master', lobby: 'game_lobby', runtime: 'runtime_manager' }[area!]!;
-}
