@@ -9,7 +9,6 @@ import { envelopeOf } from '../../api/intent/entry.ts';
 import { LAST_ENTRY_ID } from '../../api/stream-ids.ts';
 import { openDatabase } from '../../client/connect.ts';
 import { RELAY_NAME } from '../../client/intent/outbox-rows.ts';
-import { newGameTurnReady } from '../../client/notificationintent.ts';
 import type { OutboxRelay } from '../../client/outbox.ts';
 import { publishToOutbox, startOutboxRelay } from '../../client/outbox.ts';
 import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
@@ -17,7 +16,8 @@ import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { eventually, operatorOf } from '../harness.ts';
 import { drillGround } from '../runbook/drill.ts';
 import { MAIL } from '../service-process.ts';
-import { publishTurn } from './entries.ts';
+import { publishTurn, turnIntent } from './entries.ts';
+import { usersUpTo } from './rows.ts';
 import type { Shop } from './shop.ts';
 import { createShop, statementIn } from './shop.ts';
 
@@ -94,14 +94,9 @@ beforeAll(async () => {
 
 /** With the time of so long ago in its id, which is what tells how old it is; ids of a stream only grow. */
 const publishAgo = async (key: string, minutes: number) => {
-  const intent = newGameTurnReady({
-    idempotencyKey: key,
-    occurredAt: Date.now(),
-    recipientUserIds: ['user-1'],
-    payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-  });
   const at = Date.now() - minutes * MINUTE_MS;
-  return (await ground.slot.redis.xadd(INTENTS, `${at}-0`, ...Object.entries(envelopeOf(intent)).flat()))!;
+  const fields = Object.entries(envelopeOf(turnIntent(key))).flat();
+  return (await ground.slot.redis.xadd(INTENTS, `${at}-0`, ...fields))!;
 };
 
 drill({
@@ -265,16 +260,7 @@ describe('outboxes', () => {
     dsn.pathname = `/${shop.database}`;
     return { NOTIFICATION_OUTBOX_POSTGRES_DSN: dsn.href };
   };
-  const write = (idempotencyKey: string) =>
-    publishToOutbox(
-      shop.db,
-      newGameTurnReady({
-        idempotencyKey,
-        occurredAt: Date.now(),
-        recipientUserIds: ['user-1'],
-        payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-      }),
-    );
+  const write = (idempotencyKey: string) => publishToOutbox(shop.db, turnIntent(idempotencyKey));
 
   drill({
     alarm: 'NotificationOutboxLate',
@@ -510,8 +496,7 @@ describe('a backlog', () => {
   const FEW = 5;
   let published = 0;
   let coming: NodeJS.Timeout | undefined;
-  const users = (count: number) => Array.from({ length: count }, (_, index) => `user-${index + 1}`);
-  const publishTo = (count: number) => publish(`backlog-${(published += 1)}`, users(count));
+  const publishTo = (count: number) => publish(`backlog-${(published += 1)}`, usersUpTo(count));
   afterAll(() => clearInterval(coming));
 
   // Last, as it leaves much to do, which ends with the processes.

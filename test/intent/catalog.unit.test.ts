@@ -207,18 +207,6 @@ describe('an installation has its own types', () => {
     expect(verdict(SHIPPED, { ...shipped, ...changes })).toMatch(new RegExp(`^${expected}`));
   });
 
-  test('a type of Galaxy is not one of the shop', () => {
-    const { example } = typeIn(GALAXY, 'game.turn.ready');
-    const fields = new Map(entryOf(SHIPPED, example).map(([name, value]) => [String(name), value]));
-    fields.set('notification_type', Buffer.from('game.turn.ready'));
-    const parsed = parseIntent(
-      SHOP,
-      '1-0',
-      [...fields].map(([name, value]) => [Buffer.from(name), value]),
-    );
-    expect(parsed).toMatchObject({ ok: false, malformed: { failureCode: 'unknown_notification_type' } });
-  });
-
   test('a producer makes and tests intents of it', async () => {
     const stream = createMemoryStream({ catalog: SHOP });
     const options = { idempotencyKey: 'k', occurredAt: 1_790_000_000_000, payload: shipped };

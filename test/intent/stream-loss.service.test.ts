@@ -10,12 +10,12 @@ import {
 import { defaultPayloadConverter } from '@temporalio/common';
 import { Redis } from 'ioredis';
 import { envelopeOf } from '../../api/intent/entry.ts';
-import { newGameTurnReady } from '../../client/notificationintent.ts';
 import type { BridgeProgress, StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import type { Service } from '../../workers/service.ts';
 import { eventually, slotOfTests } from '../harness.ts';
 import { mayUse } from '../redis-users.ts';
+import { turnIntent } from './entries.ts';
 
 const metricReader = new PeriodicExportingMetricReader({
   exporter: new InMemoryMetricExporter(AggregationTemporality.CUMULATIVE),
@@ -66,12 +66,7 @@ async function stop(): Promise<void> {
 const offsetKey = () => `notification:stream_offsets:${Buffer.from(stream).toString('base64url')}`;
 
 async function publish(id = '*', key = `key-${(count += 1)}`): Promise<string> {
-  const intent = newGameTurnReady({
-    idempotencyKey: key,
-    occurredAt: Date.now(),
-    recipientUserIds: ['user-1'],
-    payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-  });
+  const intent = turnIntent(key);
   return (await slot.redis.xadd(stream, id, ...Object.entries(envelopeOf(intent)).flat()))!;
 }
 
