@@ -35,7 +35,7 @@ const FAILURE = 'gateway_stream_publish_failed';
 const slot = slotOfTests();
 let folder: string;
 let server: EmbeddedRedis;
-/** One that stays empty. */
+/** One that takes the place of the first. */
 let other: EmbeddedRedis;
 let redis: Redis;
 beforeAll(async () => {
@@ -111,15 +111,23 @@ const cancel = (id: string, through = redis) =>
  * connection stays.
  */
 async function fallBack(): Promise<void> {
-  const [host, port] = other.addr.split(':') as [string, string];
-  const toOther = new Redis({ host, port: Number(port) });
-  await toOther.config('SET', 'repl-diskless-sync-delay', '0');
-  toOther.disconnect();
+  const { host, port } = await prepareOther();
   await redis.replicaof(host, port);
   await eventually('Redis to be as the other server', async () =>
     (await redis.info('replication')).includes('master_link_status:up'),
   );
   await redis.replicaof('NO', 'ONE');
+}
+
+/** Has the other server be copied without delay. @param values what it is to hold, by their keys. */
+async function prepareOther(values?: Record<string, Buffer>) {
+  const [host, port] = other.addr.split(':') as [string, string];
+  const client = new Redis({ host, port: Number(port) });
+  await client.config('SET', 'repl-diskless-sync-delay', '0');
+  await client.flushall();
+  if (values !== undefined) await client.mset(values);
+  client.disconnect();
+  return { host, port: Number(port) };
 }
 
 /** A Redis in which something happens once, after a route was closed and before anybody hears of that. */
@@ -134,23 +142,15 @@ function closingThen(happen: () => Promise<unknown>): Redis {
   return closing;
 }
 
-/** A database in whose answers something comes in between. */
-function interrupted(name: string, interruption: () => Promise<unknown>): Pool {
+/** A database in which something happens right before a statement is sent, or before its answer is heard. */
+function interrupted(when: 'before' | 'after', name: string, interruption: () => Promise<unknown>): Pool {
   const db = Object.create(slot.db) as Pool;
   db.query = (async (statement: { name: string }) => {
+    const isMeant = statement.name.startsWith(name);
+    if (isMeant && when === 'before') await interruption();
     const answer = await (slot.db.query(statement as never) as unknown as Promise<unknown>);
-    if (statement.name === name) await interruption();
+    if (isMeant && when === 'after') await interruption();
     return answer;
-  }) as never;
-  return db;
-}
-
-/** A database that something happens to before a statement. */
-function interruptedBefore(name: string, interruption: () => Promise<unknown>): Pool {
-  const db = Object.create(slot.db) as Pool;
-  db.query = (async (statement: { name: string }) => {
-    if (statement.name.startsWith(name)) await interruption();
-    return slot.db.query(statement as never);
   }) as never;
   return db;
 }
@@ -273,7 +273,7 @@ test('I22 a payload that cannot be encoded is classified as such', async () => {
 
 test('I23 an attempt that slept settles nothing that another process has moved since, and hands off nothing again', async () => {
   const id = await acceptedPush();
-  const sleepy = interruptedBefore('settle_routes', () =>
+  const sleepy = interrupted('before', 'settle_routes', () =>
     slot.db.query(
       'UPDATE notification.routes SET updated_at = clock_timestamp() WHERE notification_id = $1',
       [id],
@@ -301,7 +301,7 @@ test('I23 I26 a route that was handed off before it was cancelled counts as publ
 
 test('I23 intent-D11 an attempt that settles nothing does not shorten what others remember', async () => {
   const id = await acceptedPush();
-  const late = interrupted('load_route', async () => {
+  const late = interrupted('after', 'load_route', async () => {
     await expect(attempt(id, { redis: deafTo() })).rejects.toThrow('the answer got lost');
   });
   expect(await attempt(id, { db: late })).toMatchObject({ status: 'deferred', reason: 'leased' });
@@ -315,7 +315,7 @@ test('I23 intent-D11 an attempt that settles nothing does not shorten what other
 
 test('I23 I24 intent-P3 a hand-off is remembered for as long as PostgreSQL may be away', async () => {
   const id = await acceptedPush();
-  const away = interruptedBefore('settle_routes', () => {
+  const away = interrupted('before', 'settle_routes', () => {
     throw Object.assign(new Error('away'), { code: 'ECONNREFUSED' });
   });
   expect(await attempt(id, { db: away })).toMatchObject({ reason: 'postgres_unavailable' });
@@ -326,7 +326,7 @@ test('I23 I24 intent-P3 a hand-off is remembered for as long as PostgreSQL may b
 
 test('I23 intent-P11 an attempt that was frozen until its hand-off is forgotten hands off nothing', async () => {
   const id = await acceptedPush();
-  const frozen = interrupted('load_route', async () => {
+  const frozen = interrupted('after', 'load_route', async () => {
     expect(await attempt(id)).toEqual({ status: 'published' });
     await fades(id);
     await moveClock(server.pid, 11 * MINUTE);
@@ -353,7 +353,7 @@ test.each([
 
 test('I23 I26 an attempt from before Redis fell back hands off nothing: its route may have been cancelled', async () => {
   const id = await acceptedPush();
-  const heldUp = interrupted('load_route', async () => {
+  const heldUp = interrupted('after', 'load_route', async () => {
     expect(await cancel(id)).toBe('skipped');
     await fallBack();
   });
@@ -366,7 +366,7 @@ test('I23 I26 a route stays cancelled when Redis falls back before its row says 
   const id = await acceptedPush();
   const [loaded, cancelled] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   let late: ReturnType<typeof attempt> | undefined;
-  const heldUp = interrupted('load_route', () => {
+  const heldUp = interrupted('after', 'load_route', () => {
     loaded.resolve();
     return cancelled.promise;
   });
@@ -401,17 +401,7 @@ test('I23 I26 what is handed off while Redis falls back beneath a cancellation c
 });
 
 describe('a Redis that is not the master', () => {
-  let master: EmbeddedRedis;
-  let masterFolder: string;
-  beforeAll(async () => {
-    masterFolder = await mkdtemp(path.join(tmpdir(), 'hand-off-master-'));
-    master = await startRedis({ dataDir: masterFolder, port: 0, durable: false, report: () => undefined });
-  });
   afterEach(becomeMaster);
-  afterAll(async () => {
-    await master.stop();
-    await rm(masterFolder, { recursive: true, force: true });
-  });
 
   const isLoading = (expected: boolean) =>
     eventually(`loading to be ${expected}`, async () =>
@@ -432,16 +422,12 @@ describe('a Redis that is not the master', () => {
 
   /** A copy of another server, which takes it a minute until it is told to hurry up. */
   async function load(): Promise<void> {
-    const [host, port] = master.addr.split(':') as [string, string];
-    const client = new Redis({ host, port: Number(port) });
-    await client.config('SET', 'repl-diskless-sync-delay', '0');
     // More than a kilobyte each, so that commands are answered between them.
     const values = Array.from({ length: 600 }, (_, key) => [key, randomBytes(2_048)]);
-    await client.mset(...values.flat());
-    client.disconnect();
+    const { host, port } = await prepareOther(Object.fromEntries(values) as Record<string, Buffer>);
     await redis.config('SET', 'loading-process-events-interval-bytes', '1024');
     await redis.config('SET', 'key-load-delay', '100000');
-    await redis.replicaof(host, Number(port));
+    await redis.replicaof(host, port);
     await isLoading(true);
   }
 
