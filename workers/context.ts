@@ -5,11 +5,11 @@ import type { FcmTarget } from '../activities/mobile-push/fcm.ts';
 import { reasonOf } from '../activities/reason.ts';
 import type { RouterAddress } from '../activities/subscription/router/ports.ts';
 import { SelfExplanatoryError } from '../api/errors.ts';
+import type { KeyBoxError } from '../api/key-box.ts';
 import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config/push.ts';
 import type { Config } from '../config/load.ts';
 import type { RedisPlace } from '../config/values.ts';
 import { openWires } from '../config/wire.ts';
-import type { KeyProblems } from './key-boxes.ts';
 
 /** What must be known about the outside, from the configuration or from the embedded servers. */
 export interface Endpoints {
@@ -81,6 +81,12 @@ export interface RenewablePart {
   variables: readonly string[];
   /** Takes the new values into use. @throws when they cannot be used; nothing has changed then. */
   renew(next: Config): Promise<void> | void;
+}
+
+/** Counts and logs what the process cannot open: the work that it belongs to waits for the key. */
+export interface KeyProblems {
+  /** @param of what was not opened: the id of a workflow, or a row and column. */
+  report(purpose: 'payload' | 'subscription', error: KeyBoxError, of: string | undefined): void;
 }
 
 /** What is there before anything is connected. */

@@ -9,10 +9,9 @@ import type { PlainPolicy } from '../api/payload-codec.ts';
 import { PLAIN, PlainPayloadError, createPayloadCodec, dataConverterOf } from '../api/payload-codec.ts';
 import type { Config } from '../config/load.ts';
 import { sealingKeysOf } from '../config/subscription.ts';
-import type { ProcessContext } from './context.ts';
+import type { KeyProblems, ProcessContext } from './context.ts';
 import { Replaceable } from './replaceable.ts';
 
-type KeyPurpose = 'payload' | 'subscription';
 type KeyContext = Pick<ProcessContext, 'config' | 'renewable' | 'keyProblems'>;
 
 /** @returns undefined without keys: then everything in Temporal is in plain, until a restart with keys. */
@@ -75,8 +74,6 @@ function renewed<T extends object>(
   return held.facade;
 }
 
-export type KeyProblems = ReturnType<typeof createKeyProblems>;
-
 /** The same key is said again after this. */
 const SAY_AGAIN_MS = 10 * 60_000;
 const REFUSAL_SAID_EVERY_MS = 10_000;
@@ -84,9 +81,8 @@ const REFUSAL_SAID_EVERY_MS = 10_000;
 const MOST_MISSING = 20;
 const OTHERS = 'others';
 
-/** Counts and logs what a process cannot open: the work that it belongs to waits for the key. */
-export function createKeyProblems(meter: Meter, log: Logger) {
-  const countMissed = countersOf(meter).counter<{ purpose: KeyPurpose; key: string }>(
+export function createKeyProblems(meter: Meter, log: Logger): KeyProblems {
+  const countMissed = countersOf(meter).counter<{ purpose: string; key: string }>(
     'notification.keys.missing',
     'Values and payloads that were not opened, because their key is not configured',
   );
@@ -101,8 +97,7 @@ export function createKeyProblems(meter: Meter, log: Logger) {
   }
 
   return {
-    /** @param of what was not opened: the id of a workflow, or a row and column. */
-    report(purpose: KeyPurpose, error: KeyBoxError, of: string | undefined): void {
+    report(purpose, error, of) {
       const where = purpose === 'payload' ? { workflow_id: of } : { value: of };
       const isPlain = error instanceof PlainPayloadError;
       if (!isPlain && !(error instanceof UnknownKeyError)) {

@@ -38,7 +38,7 @@ beforeAll(async () => {
 const xadd = async (entry: EntryFields): Promise<string> => (await append(slot.redis, [entry]))[0]!;
 
 let keys = 0;
-/** With a key of its own, and to `user-1` if it is to users. */
+/** With a separate key, and to `user-1` if it is to users. */
 const envelope = (type: NotificationType, changes: Changes = {}, audience = audiencesOf(type)[0]!) =>
   entryOf(
     type,

@@ -94,8 +94,8 @@ describe('rows', () => {
     expect((await forget(other)).stderr).toContain('add --yes, or --dry-run to look');
     expect((await forget(other, '--yes', '--read-only')).code).toBe(2);
     expect(await rowsWith(other)).not.toEqual([]);
-    const nobody = await forget('nobody', '--yes');
-    expect(nobody).toMatchObject({ code: 3, stdout: expect.stringContaining('What stays') as string });
+    const unknown = await forget('nobody', '--yes');
+    expect(unknown).toMatchObject({ code: 3, stdout: expect.stringContaining('What stays') as string });
   });
 
   test('I79 who was forgotten is known by a hash, with who asked and what was removed, until its retention', async () => {

@@ -1,0 +1,34 @@
+/** Which runs without a workflow task nothing will wake, by what Temporal says of them. */
+import type { WorkflowClient, WorkflowExecutionDescription } from '@temporalio/client';
+import { isStuck } from '../../api/stuck-workflow.ts';
+
+const BEGUN = [{ workflowExecutionStartedEventAttributes: {} }];
+const ONE_TASK = [...BEGUN, { workflowTaskCompletedEventAttributes: {} }];
+const WAITING = [...ONE_TASK, { timerStartedEventAttributes: { timerId: '1' } }];
+
+test.each([
+  ['has done a task and waits for nothing', ONE_TASK, {}, true],
+  ['had a timer that fired', [...WAITING, { timerFiredEventAttributes: { timerId: '1' } }], {}, true],
+  [
+    'had a timer that it called off',
+    [...WAITING, { timerCanceledEventAttributes: { timerId: '1' } }],
+    {},
+    true,
+  ],
+  ['waits for a timer', WAITING, {}, false],
+  ['waits for one of two timers', [...WAITING, { timerFiredEventAttributes: { timerId: '2' } }], {}, false],
+  ['has not begun yet', BEGUN, {}, false],
+  ['waits for an activity', ONE_TASK, { pendingActivities: [{}] }, false],
+  ['waits for a child', ONE_TASK, { pendingChildren: [{}] }, false],
+  ['has a task', ONE_TASK, { pendingWorkflowTask: { attempt: 1 } }, false],
+  ['has more history than is looked at', Array(1_000).fill(ONE_TASK[1]), {}, false],
+])('I49 a run that is never idle and %s: stuck?', async (_, events, raw, expected) => {
+  const newestFirst = { history: { events: [...events].reverse() } };
+  const workflows = {
+    options: { namespace: 'default' },
+    workflowService: { getWorkflowExecutionHistoryReverse: () => Promise.resolve(newestFirst) },
+  } as unknown as WorkflowClient;
+  const run = { raw, status: { name: 'RUNNING' } } as unknown as WorkflowExecutionDescription;
+  expect(await isStuck(workflows, run, true)).toBe(expected);
+  expect(await isStuck(workflows, run)).toBe(false);
+});
