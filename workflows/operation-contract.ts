@@ -3,7 +3,6 @@ import { byWhom, detailsOf, shortText } from './details.ts';
 import { INTENT_TASK_QUEUE } from './intent/contract.ts';
 import { MOBILE_TASK_QUEUE } from './mobile-push/contract.ts';
 import { BEFORE_A_BACKLOG } from './policies.ts';
-import { operationAttributes } from './search-attributes.ts';
 
 /** Workflow type name as registered with Temporal. */
 export const OPERATION_WORKFLOW = 'operation';
@@ -97,7 +96,6 @@ export const operationStart = ({
     reason != null && `Reason: ${shortText(reason)}`,
     `Filter: \`${shortText(JSON.stringify(filter), 200)}\``,
   ),
-  typedSearchAttributes: operationAttributes(filter, reason ?? ''),
   ...BEFORE_A_BACKLOG,
 });
 

@@ -1,6 +1,6 @@
 /**
  * What operators find workflows by in Temporal: its search attributes. They cannot be blanked before a workflow is deleted, and no
- * key seals them. So they hold ids, hashes of what may be an address, codes and tickets, and no free text. Pure.
+ * key seals them. So they hold ids, hashes of what may be an address, and codes, and no free text. Pure.
  */
 import type { ContinueAsNewOptions } from '@temporalio/workflow';
 
@@ -27,39 +27,18 @@ export const SEARCH_ATTRIBUTES = {
   FailureClassification: 'Keyword',
   /** Recipients, as `searchableKey` of api/ids.ts gives them; absent when there are too many. */
   UserId: 'KeywordList',
-  /** Tickets that the reason of an operation names. */
-  Ticket: 'KeywordList',
   /** Routes of a notification that died, when it ended. A later replay leaves the number: dead letters say what is left. */
   DeadRoutes: 'Int',
 } as const satisfies SearchAttributes;
 
 /** A server takes values of 2 KB. */
 const MAX_LIST_BYTES = 1_900;
-/** As `searchableKey` leaves a text as it is. */
-const SEARCHABLE = /^[\x20-\x3f\x41-\x7e]{1,200}$/;
-const TICKET = /\b[A-Z][A-Z0-9]{0,19}-\d{1,9}\b/g;
-const MAX_TICKETS = 10;
-/** Fields of the filters of operations, as what they choose has them. */
-const FILTERS = {
-  notificationId: 'NotificationId',
-  type: 'NotificationType',
-  producer: 'Producer',
-  channel: 'RouteChannel',
-  failure: 'FailureClassification',
-  code: 'FailureClassification',
-} as const;
 
 const keyOf = (name: keyof typeof SEARCH_ATTRIBUTES) => ({ name, type: 'KEYWORD' }) as const;
 export const keyword = (name: keyof typeof SEARCH_ATTRIBUTES, value: string): SearchAttributePair => ({
   key: keyOf(name),
   value,
 });
-
-/** All values or none: a list that names some of the recipients would hide the others. */
-function keywords(name: 'UserId' | 'Ticket', value: string[]): SearchAttributePair[] {
-  const isTaken = value.length > 0 && JSON.stringify(value).length <= MAX_LIST_BYTES;
-  return isTaken ? [{ key: { name, type: 'KEYWORD_LIST' }, value }] : [];
-}
 
 /** What a notification is found by; its batches and routes inherit it. The idempotency key is as `searchableKey` gives it. */
 const INHERITED = {
@@ -88,8 +67,15 @@ export const inheritedAttributes = (parent: {
     return value === undefined ? [] : [keyword(name, value)];
   });
 
-/** @param userIds as `searchableKey` gives them. */
-export const userAttributes = (userIds: string[]): SearchAttributePair[] => keywords('UserId', userIds);
+/**
+ * All users or none: a list that names some of the recipients would hide the others.
+ *
+ * @param userIds as `searchableKey` gives them.
+ */
+export function userAttributes(userIds: string[]): SearchAttributePair[] {
+  const isTaken = userIds.length > 0 && JSON.stringify(userIds).length <= MAX_LIST_BYTES;
+  return isTaken ? [{ key: { name: 'UserId', type: 'KEYWORD_LIST' }, value: userIds }] : [];
+}
 
 /** What the reference of a route tells: its channel, and its user unless the reference is a hash. */
 export function routeAttributes(routeRef: string): SearchAttributePair[] {
@@ -107,13 +93,3 @@ export const deadRoutes = (value: number): SearchAttributePair => ({
   key: { name: 'DeadRoutes', type: 'INT' },
   value,
 });
-
-/** What an operation chose by, and the tickets of its reason. */
-export const operationAttributes = (filter: object, reason = ''): SearchAttributePair[] => [
-  ...Object.entries(filter).flatMap(([field, value]: [string, unknown]) => {
-    if (typeof value !== 'string' || !SEARCHABLE.test(value)) return [];
-    if (field === 'userId') return userAttributes([value]);
-    return field in FILTERS ? [keyword(FILTERS[field as keyof typeof FILTERS], value)] : [];
-  }),
-  ...keywords('Ticket', [...new Set(reason.match(TICKET))].slice(0, MAX_TICKETS)),
-];
