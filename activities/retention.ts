@@ -6,7 +6,7 @@ import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { Meter } from '@opentelemetry/api';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import type { RetentionResult } from '../workflows/retention-contract.ts';
+import type { RetentionResult } from '../workflows/recovery-contract.ts';
 import { gaugeRead, observeReads } from './gauges.ts';
 import { heartbeat } from './heartbeat.ts';
 import type { Statement } from './postgres.ts';

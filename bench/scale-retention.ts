@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { migrate } from '../migrations/migrate.ts';
 import { INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
-import { retentionScheduleId } from '../workflows/retention-contract.ts';
+import { retentionScheduleId } from '../workflows/recovery-contract.ts';
 import type { Bench, Part } from './environment.ts';
 import { ROUTES_PER_RECIPIENT, serviceOf } from './intent.ts';
 import { openProbe, paced } from './latency.ts';

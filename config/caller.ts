@@ -25,7 +25,7 @@ export const HTTP_VARIABLES = {
     .prefault('5s')
     .describe('Time-out of one callback, and of one push of symbols.'),
 };
-export type HttpValues = ValuesOf<typeof HTTP_VARIABLES>;
+type HttpValues = ValuesOf<typeof HTTP_VARIABLES>;
 
 /** @param name of the program that is called, as `doctor` shows it. */
 export const signingVariable = (name: string) =>
@@ -35,35 +35,30 @@ export const signingVariable = (name: string) =>
     )
     .meta({ secret: true });
 
-/** What proves calls to one program. Its own variables begin with its prefix, such as `NOTIFICATION_PORTFOLIO`. */
-export type CallerValues<Prefix extends string> = HttpValues & {
-  [Name in `${Prefix}_TOKEN`]?: string | undefined;
-} & { [Name in `${Prefix}_SIGNING_SECRETS`]?: readonly string[] | undefined };
-
 /**
  * How calls prove who makes them.
  *
  * @param production elsewhere, what is to be signed is signed with the secret of the stand-ins, when there is no other.
+ * @param prefix of the program's own variables, such as `NOTIFICATION_PORTFOLIO`.
  */
-export function callerCredentials<const Prefix extends string>(
-  { values, production }: { values: CallerValues<Prefix>; production: boolean },
-  prefix: Prefix,
+export function callerCredentials(
+  { values, production }: { values: HttpValues; production: boolean },
+  prefix: string,
 ) {
-  const { [`${prefix}_TOKEN`]: token, [`${prefix}_SIGNING_SECRETS`]: secrets } = values as {
-    [name: string]: unknown;
-  };
+  const own = values as unknown as Record<string, unknown>;
   return {
-    token: token as string | undefined,
+    token: own[`${prefix}_TOKEN`] as string | undefined,
     ca: values.NOTIFICATION_HTTP_CA_FILE,
     cert: values.NOTIFICATION_HTTP_CERT_FILE,
     key: values.NOTIFICATION_HTTP_KEY_FILE,
     signingSecrets:
-      (secrets as readonly string[] | undefined) ?? (production ? [] : [DEVELOPMENT_SIGNING_SECRET]),
+      (own[`${prefix}_SIGNING_SECRETS`] as readonly string[] | undefined) ??
+      (production ? [] : [DEVELOPMENT_SIGNING_SECRET]),
   };
 }
 
-interface Called<Prefix extends string> {
-  prefix: Prefix;
+interface Called {
+  prefix: string;
   name: string;
   connection: ConnectionName;
   /** Variable that says where it is. */
@@ -80,9 +75,9 @@ export const placeAt = (name: string, url: string | undefined): Place[] =>
   url === undefined ? [] : [{ name, url }];
 
 /** Calls to a program: none while it has no address. */
-export function callerWires<const Prefix extends string>(
-  values: CallerValues<Prefix> & InsecureValues,
-  { prefix, name, connection, address, places, isSigned, meanwhile }: Called<Prefix>,
+export function callerWires(
+  values: HttpValues & InsecureValues,
+  { prefix, name, connection, address, places, isSigned, meanwhile }: Called,
 ): Wire[] {
   if (places.length === 0) return [];
   const { token, cert, signingSecrets } = callerCredentials({ values, production: true }, prefix);

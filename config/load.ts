@@ -4,8 +4,12 @@ import type { Catalog, NotificationType } from '../api/intent/catalog.ts';
 import { adminTypesOf } from '../api/intent/catalog.ts';
 import { GALAXY } from '../api/intent/galaxy.ts';
 import { nearestOf } from '../api/text.ts';
-import { RECONCILIATION_WORKFLOW, reconciliationScheduleId } from '../workflows/recovery-contract.ts';
-import { RETENTION_WORKFLOW, retentionScheduleId } from '../workflows/retention-contract.ts';
+import {
+  RECONCILIATION_WORKFLOW,
+  RETENTION_WORKFLOW,
+  reconciliationScheduleId,
+  retentionScheduleId,
+} from '../workflows/recovery-contract.ts';
 import { ACCOUNT_CALLBACK, ACCOUNT_CALLBACK_VARIABLES } from './account-callback.ts';
 import type { ConfigFile, ReadFile } from './files.ts';
 import { filesOfDsn, readFromDisk, rememberingReader } from './files.ts';
@@ -95,18 +99,22 @@ export interface Config {
   reread(readFile: ReadFile): Config;
 }
 
+/** @returns the environment of the process, with these values for what is not set. */
+export const environmentWith = (defaults: Record<string, string>): Environment => ({
+  ...defaults,
+  ...Object.fromEntries(Object.entries(process.env).filter(([, value]) => value)),
+});
+
+/** Which variables a program misses in production: those of its roles, those of every server, or none. */
+type Needed = 'roles' | 'servers' | 'nothing';
+
 /**
  * Reads and checks the environment. An empty value counts as not set.
  *
- * @param defaults take the place of the tables' defaults, by variable name.
  * @throws ConfigError naming every wrong, missing or deprecated variable together.
  */
-export function loadConfig(
-  env: Environment = process.env,
-  defaults: Record<string, string> = {},
-  readFile: ReadFile = readFromDisk,
-): Config {
-  const config = readConfig(env, defaults, readFile, { runsRoles: true });
+export function loadConfig(env: Environment = process.env, readFile: ReadFile = readFromDisk): Config {
+  const config = readConfig(env, readFile, 'roles');
   const problems = config.production ? wireProblems(config.wires) : [];
   if (problems.length > 0) throw new ConfigError(problems);
   return config;
@@ -117,19 +125,14 @@ export function loadConfig(
  *
  * @throws ConfigError as {@link loadConfig} does, but for connections that are open and for what a role alone needs.
  */
-export function loadOperatorConfig(env: Environment): Config {
-  return readConfig(env, {}, readFromDisk);
-}
+export const loadOperatorConfig = (env: Environment): Config => readConfig(env, readFromDisk, 'servers');
 
 /**
  * The configuration of a program that asks for the servers it needs itself: none is missing, also in production.
  *
  * @throws ConfigError as {@link loadConfig} does, but for what is not set and for connections that are open.
  */
-export function loadPartialConfig(env: Environment, readFile: ReadFile = readFromDisk): Config {
-  const production = env['NODE_ENV'] === 'production';
-  return { ...readConfig(production ? { ...env, NODE_ENV: '' } : env, {}, readFile), production };
-}
+export const loadPartialConfig = (env: Environment): Config => readConfig(env, readFromDisk, 'nothing');
 
 /** Connections that the codec server has. */
 const CODEC_WIRES = ['Node', 'codec server', 'keys of payloads', 'OTLP collector'];
@@ -140,7 +143,7 @@ const CODEC_WIRES = ['Node', 'codec server', 'keys of payloads', 'OTLP collector
  * @throws ConfigError as {@link loadConfig} does.
  */
 export function loadCodecConfig(env: Environment = process.env, readFile: ReadFile = readFromDisk): Config {
-  const config = loadPartialConfig(env, readFile);
+  const config = readConfig(env, readFile, 'nothing');
   const wires = config.wires.filter(({ name }) => CODEC_WIRES.includes(name));
   const problems = config.production ? wireProblems(wires) : [];
   if (config.values.NOTIFICATION_CODEC_HTTP_ADDR === undefined)
@@ -149,15 +152,10 @@ export function loadCodecConfig(env: Environment = process.env, readFile: ReadFi
   return { ...config, roles: [], wires, reread: (readAgain) => loadCodecConfig(env, readAgain) };
 }
 
-function readConfig(
-  env: Environment,
-  defaults: Record<string, string>,
-  readFile: ReadFile,
-  { runsRoles = false } = {},
-): Config {
+function readConfig(env: Environment, readFile: ReadFile, needed: Needed): Config {
   const production = env['NODE_ENV'] === 'production';
   const files = rememberingReader(readFile);
-  const { problems, readSecret, readAll } = readerOf(env, defaults, production, files);
+  const { problems, readSecret, readAll } = readerOf(env, production && needed !== 'nothing', files);
   const apiKey = readSecret('TEMPORAL_API_KEY');
   const values = readAll(VARIABLES) as Values;
   const catalog = values.NOTIFICATION_CATALOG_FILE ?? GALAXY;
@@ -167,7 +165,7 @@ function readConfig(
   problems.push(...withoutEffect(env, namesWith(catalog)));
   problems.push(...serviceContradictions(values), ...sharedStreams(values));
   for (const kind of kindsOf(ROLE_NAMES)) problems.push(...(kind.contradictions?.(values) ?? []));
-  if (production && runsRoles) problems.push(...missingByRole(values, roles));
+  if (production && needed === 'roles') problems.push(...missingByRole(values, roles));
   if (problems.length > 0) throw new ConfigError(problems);
 
   const adminEmails = new Map(
@@ -186,7 +184,7 @@ function readConfig(
   return {
     ...{ production, roles, values, catalog, adminEmails, temporalEnv, wires },
     files: files.files,
-    reread: (readAgain) => loadConfig(env, defaults, readAgain),
+    reread: (readAgain) => loadConfig(env, readAgain),
   };
 }
 
@@ -216,13 +214,12 @@ function kindsOf(roles: readonly RoleName[]): Kind<Values>[] {
   return roles.map((role) => KINDS[role]);
 }
 
-/** Reads variables one by one, and collects what is wrong with them. */
-function readerOf(
-  env: Environment,
-  defaults: Record<string, string>,
-  production: boolean,
-  files: RememberingReader,
-) {
+/**
+ * Reads variables one by one, and collects what is wrong with them.
+ *
+ * @param isStrict whether what production needs may not be missing, and what it refuses not be set.
+ */
+function readerOf(env: Environment, isStrict: boolean, files: RememberingReader) {
   const problems: string[] = [];
   return { problems, readSecret, readAll };
 
@@ -233,15 +230,15 @@ function readerOf(
   function read(name: string, schema: z.ZodType): unknown {
     const row = schema.meta() ?? {};
     const inFile = row.secret ? readSecret(name) : undefined;
-    const given = env[name] || inFile || (defaults[name] ?? defaultOf(schema));
+    const given = env[name] || inFile || defaultOf(schema);
     const text = row.inFile && given !== undefined ? readNamed(name, given) : given;
     if (text === undefined) {
-      if (production && row.requiredInProduction && !isProvidedElsewhere(name, row.secret)) {
+      if (isStrict && row.requiredInProduction && !isProvidedElsewhere(name, row.secret)) {
         problems.push(`${name} is required in production: ${row.description}`);
       }
       return undefined;
     }
-    if (production && row.refusedInProduction) {
+    if (isStrict && row.refusedInProduction) {
       problems.push(`${name} is refused in production: ${row.refusedInProduction}`);
     }
     const result = schema.safeParse(text);

@@ -5,7 +5,7 @@ import type { Pool } from 'pg';
 import type { Kept } from '../activities/retention.ts';
 import { createRetentionActivities } from '../activities/retention.ts';
 import { createLogger } from '../workers/logger.ts';
-import type { RetentionResult } from '../workflows/retention-contract.ts';
+import type { RetentionResult } from '../workflows/recovery-contract.ts';
 
 /** Runs the activity over these tables. */
 export const deleteExpired = (db: Pool, tables: readonly Kept[]): Promise<RetentionResult> => {

@@ -1,14 +1,9 @@
 /** How this process proves who it is to the programs that it calls, with secrets that may be renewed meanwhile. */
 import type { HttpCaller } from '../activities/http/caller.ts';
 import { createHttpCaller } from '../activities/http/caller.ts';
-import type { PORTFOLIO } from '../config/account-callback.ts';
 import { callerCredentials } from '../config/caller.ts';
-import type { USER_SERVICE } from '../config/intent.ts';
 import type { Config } from '../config/load.ts';
-import type { SYMBOL_TARGETS } from '../config/symbol-config.ts';
 import type { ProcessContext } from './context.ts';
-
-type Called = typeof USER_SERVICE | typeof PORTFOLIO | typeof SYMBOL_TARGETS;
 
 /**
  * @param prefix of the variables. @param what for the log.
@@ -16,7 +11,7 @@ type Called = typeof USER_SERVICE | typeof PORTFOLIO | typeof SYMBOL_TARGETS;
  */
 export function openCaller(
   { config, open, renewable }: ProcessContext,
-  prefix: Called,
+  prefix: string,
   what: string,
   idleMs?: number,
 ): HttpCaller {

@@ -12,13 +12,12 @@ const CACHE = path.join(ROOT, 'node_modules', '.cache', 'galaxy-notify');
 
 const WORKFLOWS = path.join(ROOT, 'workflows', 'index.ts');
 const TRACE_CONTEXT = path.join(ROOT, 'workflows', 'trace-context.ts');
-const LIFECYCLE_LINES = path.join(ROOT, 'workflows', 'lifecycle-lines.ts');
 
 /**
  * Evaluated once for each thread instead of once for each execution, and frozen then: most of what a worker did for a
  * short workflow was to load the same modules again. Lint keeps state out of them.
  */
-const PRELOADED = ['@temporalio/workflow', WORKFLOWS, TRACE_CONTEXT, LIFECYCLE_LINES];
+const PRELOADED = ['@temporalio/workflow', WORKFLOWS, TRACE_CONTEXT];
 
 interface BundleOptions {
   /** Failures keep their messages in payloads (failure-converter.ts). */

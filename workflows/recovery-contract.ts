@@ -1,7 +1,21 @@
 /**
- * Reconciliation, and the recovery that makes good what a restored store has forgotten, as clients, schedules and workers
- * name them. Pure.
+ * Retention, reconciliation, and the recovery that makes good what a restored store has forgotten, as clients, schedules and
+ * workers name them. Pure.
  */
+
+export const RETENTION_WORKFLOW = 'retention';
+
+/** @param taskQueue of the kind of work whose tables it is about. */
+export const retentionScheduleId = (taskQueue: string): string => `${taskQueue}-retention`;
+
+/** Rows that one run has deleted, by the name of their descriptor. */
+export type DeletedRows = Record<string, number>;
+
+export interface RetentionResult {
+  deleted: DeletedRows;
+  /** Old rows may be left, since the time of the activity was over. */
+  isUnfinished: boolean;
+}
 
 export const RECONCILIATION_WORKFLOW = 'reconciliation';
 
@@ -44,12 +58,8 @@ export interface RecoveryProgress {
   readAgain?: { from: string; upTo: string };
   restored: RestoredStream[];
   takenUp: Counts;
-  mobilePush?: Counts;
-  subscription?: Counts;
-  /** The symbols are pushed to all targets. */
-  symbolsPushed?: boolean;
-  /** Inputs of accounts are taken again from this entry on; absent when no input of that time exists. */
-  inputsAgainFrom?: string;
+  /** The other kinds of work: what was taken up, and the entry from which on its stream is read again, if it reads one. */
+  also: Record<string, { takenUp: Counts; againFrom?: string }>;
 }
 
 /** The workflow that puts back what an outbound stream has lost. */

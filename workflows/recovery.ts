@@ -17,9 +17,14 @@ import type { RetentionActivities } from '../activities/retention.ts';
 import { byWhom } from './details.ts';
 import { INTENT_TASK_QUEUE } from './intent/contract.ts';
 import { STEERING, UPKEEP } from './policies.ts';
-import type { Counts, RecoveryInput, RecoveryProgress, RepairProgress } from './recovery-contract.ts';
+import type {
+  Counts,
+  DeletedRows,
+  RecoveryInput,
+  RecoveryProgress,
+  RepairProgress,
+} from './recovery-contract.ts';
 import { RECOVERY_PROGRESS_QUERY } from './recovery-contract.ts';
-import type { DeletedRows } from './retention-contract.ts';
 
 const { repairStream } = proxyActivities<RepairActivities>(STEERING);
 const { deleteExpired } = proxyActivities<RetentionActivities>(UPKEEP);
@@ -45,6 +50,7 @@ export async function recovery(input: RecoveryInput): Promise<RecoveryProgress> 
     step: 'reading again',
     restored: [],
     takenUp: { overdue: 0, published: 0, restarted: 0, intents: 0, ended: 0, failed: 0 },
+    also: {},
   };
   setHandler(defineQuery<RecoveryProgress>(RECOVERY_PROGRESS_QUERY), () => progress, {
     description: 'How far the recovery is.',
@@ -73,12 +79,9 @@ export async function recovery(input: RecoveryInput): Promise<RecoveryProgress> 
     isDone = published + restarted + intents === 0;
   }
   for (const kind of also) {
-    const from = await rewind(kind, sinceMs);
-    const found = await reconcile(kind);
-    if (kind === 'mobile-push') progress.mobilePush = found;
-    else if (kind === 'subscription') progress.subscription = found;
-    else if (kind === 'symbol-config') progress.symbolsPushed = true;
-    else if (from !== undefined) progress.inputsAgainFrom = from;
+    const againFrom = await rewind(kind, sinceMs);
+    const takenUp = await reconcile(kind);
+    progress.also[kind] = { takenUp, ...(againFrom === undefined ? {} : { againFrom }) };
   }
   begin('done', 'done');
   return progress;

@@ -18,7 +18,7 @@ import type { NotificationIntent } from '../../client/notificationintent.ts';
 import { publishIntent } from '../../client/notificationintent.ts';
 import { workflowLink } from '../../client/resources.ts';
 import { adminEmailVariablesOf } from '../../config/intent.ts';
-import { loadConfig } from '../../config/load.ts';
+import { environmentWith, loadConfig } from '../../config/load.ts';
 import { operatorServers, redisServer } from '../../config/operator.ts';
 import { provideEndpoints } from '../../workers/embedded.ts';
 import { createLogger, logDestination } from '../../workers/logger.ts';
@@ -97,7 +97,7 @@ async function main(): Promise<boolean> {
 
   // Ending through `exit` takes the embedded servers along, which a signal by itself would leave behind.
   const stopEndingNow = onInterrupt(() => process.exit(130));
-  const config = loadConfig(undefined, demoDefaults(options.catalog));
+  const config = loadConfig(environmentWith(demoDefaults(options.catalog)));
   const destination = await logDestination(process.stderr, config.production);
   const { endpoints, stack, uiUrl } = await step('servers are up', () => provideEndpoints(config, report));
   const redis = new Redis(redisServer(config, endpoints.redis));
@@ -161,7 +161,7 @@ async function main(): Promise<boolean> {
 /** Ports that never clash, another data folder, and an administrator for every type that has one. */
 function demoDefaults(catalogFile?: string): Record<string, string> {
   const types = catalogFile === undefined ? {} : { NOTIFICATION_CATALOG_FILE: catalogFile };
-  const admins = Object.keys(adminEmailVariablesOf(loadConfig(undefined, types).catalog)).map(
+  const admins = Object.keys(adminEmailVariablesOf(loadConfig(environmentWith(types)).catalog)).map(
     (name) => [name, 'ops@example.com'] as const,
   );
   return {

@@ -13,7 +13,7 @@ import {
   track,
 } from './callbacks.ts';
 import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../../workflows/account-callback/contract.ts';
-import { RETENTION_WORKFLOW } from '../../workflows/retention-contract.ts';
+import { RETENTION_WORKFLOW } from '../../workflows/recovery-contract.ts';
 import { crashWalksOfEachTest } from '../crash-walk.ts';
 import { eventually } from '../harness.ts';
 

@@ -1,6 +1,6 @@
 /** Entries on their way to callbacks about hours and days. */
 import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../../workflows/account-callback/contract.ts';
-import { retentionScheduleId } from '../../workflows/retention-contract.ts';
+import { retentionScheduleId } from '../../workflows/recovery-contract.ts';
 import {
   DAY,
   HOUR,

@@ -171,7 +171,7 @@ describe('I76 newcomer-2 what is wrong with a file is said with its place', () =
       if (file === '/catalog.yaml') return 'version: 1\ntypes: { a.b: { producer: shop } }';
       throw new Error(`no ${file}`);
     };
-    const load = () => loadConfig({ NOTIFICATION_CATALOG_FILE: '/catalog.yaml' }, {}, read);
+    const load = () => loadConfig({ NOTIFICATION_CATALOG_FILE: '/catalog.yaml' }, read);
     expect(load).toThrow(/NOTIFICATION_CATALOG_FILE types\.a\.b\.audiences/);
   });
 });

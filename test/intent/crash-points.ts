@@ -12,7 +12,7 @@ import {
   notificationWorkflowId,
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
-import { RETENTION_WORKFLOW } from '../../workflows/retention-contract.ts';
+import { RETENTION_WORKFLOW } from '../../workflows/recovery-contract.ts';
 import { crashWalksOfEachTest } from '../crash-walk.ts';
 import { accepted, turn } from './entries.ts';
 import { dispatch, eventually, operatorOf, slotOfEachTest } from '../harness.ts';

@@ -1,6 +1,6 @@
 /** Retention: what the scheduled run deletes, and what it must leave. */
 import { intentTables } from '../../activities/intent/retention.ts';
-import { RETENTION_WORKFLOW } from '../../workflows/retention-contract.ts';
+import { RETENTION_WORKFLOW } from '../../workflows/recovery-contract.ts';
 import type { Service } from '../../workers/service.ts';
 import { eventually, operatorOf, slotOfTests } from '../harness.ts';
 import { deliveriesTo, outboundIds } from '../service-process.ts';

@@ -1,5 +1,5 @@
 /** Retention of mobile push jobs: what the scheduled run deletes, and what it must leave. */
-import { RETENTION_WORKFLOW } from '../../workflows/retention-contract.ts';
+import { RETENTION_WORKFLOW } from '../../workflows/recovery-contract.ts';
 import { slotOfTests } from '../harness.ts';
 import { QUICK, withMobilePush } from './jobs.ts';
 

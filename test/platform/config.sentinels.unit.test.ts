@@ -14,7 +14,7 @@ const SENTINELS: Env = {
 const PEM = '-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n';
 
 const optionsOf = (env: Env) => {
-  const config = loadConfig(env, {}, () => PEM);
+  const config = loadConfig(env, () => PEM);
   return redisConnection(config, redisPlaceOf(config.values)!);
 };
 

@@ -143,7 +143,9 @@ test('I54 S5 C7 a recovery has symbols pushed to all targets and inputs of accou
     const run = await program.json<RecoveryRun>(['recover', '--since', '5m', '--yes']);
     expect(run.value).toMatchObject({
       isDone: true,
-      progress: { symbolsPushed: true, inputsAgainFrom: expect.stringMatching(/^\d+-0$/) },
+      progress: {
+        also: { 'symbol-config': {}, 'account-callback': { againFrom: expect.stringMatching(/^\d+-0$/) } },
+      },
     });
     await eventually('the hour again', async () => (await kept()) === 1);
     await eventually(

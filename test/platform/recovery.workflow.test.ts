@@ -23,10 +23,12 @@ test('I54 a recovery reconciles intents until nothing is left, and rewinds and r
     step: 'done',
     restored: [],
     takenUp: { overdue: 0, published: 2, restarted: 0, intents: 1, ended: 0, failed: 2 },
-    mobilePush: { restarted: 5 },
-    symbolsPushed: true,
-    inputsAgainFrom: '7-0',
-    subscription: { restarted: 5 },
+    also: Object.fromEntries(
+      ['mobile-push', 'symbol-config', 'account-callback', 'subscription'].map((kind) => [
+        kind,
+        { takenUp: { restarted: 5 }, againFrom: '7-0' },
+      ]),
+    ),
   });
   expect(run.calls('rewind')).toHaveLength(4);
 });
