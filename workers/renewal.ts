@@ -7,7 +7,7 @@
  * may change in any order.
  */
 import { isDeepStrictEqual } from 'node:util';
-import type { Attributes, Meter } from '@opentelemetry/api';
+import type { Meter } from '@opentelemetry/api';
 import type { Logger } from 'pino';
 import type { GaugeRead } from '../activities/gauges.ts';
 import { observeReads } from '../activities/gauges.ts';
@@ -131,42 +131,42 @@ export function watchFiles({
   open.add('renewal of secrets', renewal.stop);
 }
 
+const EXPIRY = 'notification.certificate.expires_in';
+const REFUSALS = 'notification.configuration.refused';
+
 /** @returns ends the observation. */
 export function observeFiles(
   meter: Meter,
   { log, renewal }: { log: Logger; renewal: Pick<Renewal, 'files' | 'refused'> },
 ): () => void {
-  const expiry = 'Time until the first certificate of a variable expires; below zero when it has';
-  const refusals = 'Files of secrets and certificates that have changed and could not be taken into use';
-  return observeReads(meter, log, [
-    readOf('notification.certificate.expires_in', { description: expiry, unit: 's' }, async () =>
-      byVariable(certificateExpiries(renewal.files()), (files) =>
-        Math.min(...files.map(({ expiresAt }) => (expiresAt - Date.now()) / 1_000)),
+  const files: GaugeRead = {
+    what: 'files of secrets and certificates',
+    gauges: {
+      [EXPIRY]: {
+        description: 'Time until the first certificate of a variable expires; below zero when it has',
+        unit: 's',
+      },
+      [REFUSALS]: {
+        description: 'Files of secrets and certificates that have changed and could not be taken into use',
+      },
+    },
+    read: async () => [
+      ...byVariable(EXPIRY, certificateExpiries(renewal.files()), (expiries) =>
+        Math.min(...expiries.map(({ expiresAt }) => (expiresAt - Date.now()) / 1_000)),
       ),
-    ),
-    readOf('notification.configuration.refused', { description: refusals }, async () =>
-      byVariable(renewal.refused(), ({ length }) => length),
-    ),
-  ]);
+      ...byVariable(REFUSALS, renewal.refused(), ({ length }) => length),
+    ],
+  };
+  return observeReads(meter, log, [files]);
 }
-
-/** A read of one gauge, which names it in the log as well. */
-const readOf = (
-  gauge: string,
-  options: { description: string; unit?: string },
-  read: () => Promise<{ value: number; attributes: Attributes }[]>,
-): GaugeRead => ({
-  what: gauge,
-  gauges: { [gauge]: options },
-  read: async () => (await read()).map((measured) => ({ gauge, ...measured })),
-});
 
 /** One measurement for each variable, which may name several files. */
 const byVariable = <File extends { variable: string }>(
+  gauge: string,
   files: readonly File[],
   valueOf: (files: File[]) => number,
 ) =>
   [...Map.groupBy(files, ({ variable }) => variable)].map(([variable, ofVariable]) => ({
-    value: valueOf(ofVariable),
+    ...{ gauge, value: valueOf(ofVariable) },
     attributes: { variable },
   }));
