@@ -4,9 +4,7 @@
  */
 import pg from 'pg';
 import {
-  beginPage,
-  dueDayOf,
-  findDailyPage,
+  beginDailyPage,
   loadDueRetries,
   nextRetryOf,
   recordDelivered,
@@ -17,6 +15,7 @@ import { PERIOD_MS } from '../api/account-callback/callback.ts';
 import { startPortfolioService } from '../dev/stand-ins/account-callback/portfolio-service.ts';
 import { deleteAllExpired } from '../dev/retention.ts';
 import { migrate } from '../migrations/migrate.ts';
+import type { DailyCursor } from '../workflows/account-callback/contract.ts';
 import { MAX_EMISSIONS, MAX_RETRIES } from '../workflows/account-callback/contract.ts';
 import { MIDNIGHT, SHARDS, beginShards } from './account-callback.ts';
 import type { Bench, Part } from './environment.ts';
@@ -127,14 +126,11 @@ async function startOnce(bench: Bench, part: Part): Promise<number> {
 /** A day of all users, while the portfolio service is away, and once more when it is back. */
 async function days(db: pg.Pool): Promise<void> {
   for (let shard = 0; shard < SHARDS; shard += 1) {
-    const periodStartMs = await dueDayOf(db, shard);
-    if (periodStartMs === undefined) throw new Error('no day is due');
-    let after = { periodStartMs, userId: '' };
+    let after: DailyCursor | undefined;
     for (;;) {
-      const { upTo } = await findDailyPage(db, shard, after, MAX_EMISSIONS);
+      const { due, upTo } = await beginDailyPage(db, shard, after, MAX_EMISSIONS);
       if (!upTo) break;
-      const page = await beginPage(db, shard, { kind: 'daily', after, upTo });
-      const failed = page.map((callback) => ({
+      const failed = due.map((callback) => ({
         ...callback,
         reason: 'status 503',
         outline: 'status 503',
@@ -143,6 +139,7 @@ async function days(db: pg.Pool): Promise<void> {
       await recordFailed(db, shard, failed, MIDNIGHT);
       after = upTo;
     }
+    if (!after) throw new Error('no day is due');
     while ((await nextRetryOf(db, shard)) !== undefined) {
       await recordDelivered(db, await loadDueRetries(db, shard, MIDNIGHT + RETRY_MS, MAX_RETRIES));
     }

@@ -265,8 +265,7 @@ interface Matching<Group> {
 }
 
 /** How many it is done to. */
-export const totalOf = (matching: number, { limit = Infinity }: BulkOptions): number =>
-  Math.min(matching, limit);
+const totalOf = (matching: number, { limit = Infinity }: BulkOptions): number => Math.min(matching, limit);
 
 /**
  * Shows what matches, and asks before what reaches things that the operator has not looked at.

@@ -382,11 +382,6 @@ const accountCallback: Dashboard = {
       about: 'Users whose last day has not come in time: daily callbacks wait for them; callbacks overdue.',
       queries: [['max by (shard) (notification_callbacks_overdue_trackings)', legend('shard')]],
     },
-    {
-      title: 'Paused shards',
-      about: 'Shards that an operator has paused: nothing is delivered to their users; callbacks resume.',
-      queries: [['max by (shard) (notification_callbacks_paused)', legend('shard')]],
-    },
     total(
       'Late inputs',
       'Of periods that were emitted before.',

@@ -34,7 +34,7 @@ routes.status skipped | unwanted, cancelled, expired, throttled or collapsed | f
 routes.status dead_letter | budget spent | final | replay | I22 I25
 dead_letters | cause of a dead letter | deleted with its record | dead-letters show | I22
 throttles | what a recipient got of a throttled type | deleted after its window | - | I98
-holds.is_paused | a channel, producer or shard waits | never: an operator paused it | channels resume, producers resume, callbacks resume | I26 I85 C9
+holds.is_paused | a channel or producer waits | never: an operator paused it | channels resume, producers resume | I26 I85 C9
 outbound_streams.suspect_since | the stream may have lost entries | the repair checks its routes and clears it | doctor | I46
 outbound_streams.has_fallen_back | the stream lost entries that were seen | cleared with the suspicion | doctor | I46
 inbound_streams | read position of a stream | updated by the reader | recover, bridge status | I52 I54
@@ -72,7 +72,7 @@ symbol_targets.is_gone | the target answered 410 | pushed to again only with all
 callback_settings | how many shards the users are spread over | never: it stays once there are users | callbacks status | kinds-V1
 callback_trackings | tracked user and its progress | advances daily; deleted after retention without tracking | callbacks append | C2 C8
 callback_trackings.is_waited_for | daily callbacks of the shard wait for the user | with the user's next day | callbacks release | C2
-callback_snapshots.status pending | taken, not tried | hours: the next alarm; days: when all trackings caught up | callbacks run | C3
+callback_snapshots.status pending | taken, not tried | hours: the next alarm; days: when all trackings caught up | callbacks status | C3
 callback_snapshots.status retrying | failed, to be retried | the ladder | callbacks failed | C5
 callback_snapshots.status delivered | acknowledged | final; hours: three days | - | C8
 callback_snapshots.status dropped | ladder spent | final | callbacks replay | C5

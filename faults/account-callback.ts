@@ -2,18 +2,20 @@
 import { startPortfolioService } from '../dev/stand-ins/account-callback/portfolio-service.ts';
 import type { AccountInput } from './ledger/account-callback.ts';
 import { DAY, HOUR, judgeCallbacks, periodsOf, untold } from './ledger/account-callback.ts';
+import { RUN_NOW_UPDATE, accountCallbackWorkflowId } from '../workflows/account-callback/contract.ts';
 import type { Verdict } from './ledger/verdict.ts';
 import type { Arena, Work } from './work.ts';
 
 const HOURS = 3;
 const STREAM = 'stream.account.extremes';
 const SHARDS = 2;
+/** An alarm waits for targets that hang. */
+const RUN_LIMIT_MS = 60_000;
 const LADDER = [...Array<string>(6).fill('1s'), ...Array<string>(20).fill('3s')].join();
 
 export async function openCallbacks(arena: Arena): Promise<Work> {
   const random = arena.random('account-callback');
   const portfolio = await startPortfolioService();
-  const { callbacks } = arena.operator;
   const now = Date.now();
   const hoursUntilMs = now - (now % HOUR);
   const dayMs = now - (now % DAY) - DAY;
@@ -58,7 +60,7 @@ export async function openCallbacks(arena: Arena): Promise<Work> {
           // The same once more: it is a repeat.
           if (random.chance(0.1)) await producer.post(input);
         }
-        if (random.chance(0.1)) for (const shard of shards()) void arena.offer(() => callbacks.run(shard));
+        if (random.chance(0.1)) for (const shard of shards()) void arena.offer(() => runNow(shard));
         if (random.chance(0.2)) {
           portfolio.heal();
           portfolio.fail({
@@ -80,7 +82,7 @@ export async function openCallbacks(arena: Arena): Promise<Work> {
           producer.repeatLost(),
         );
       await arena.until('every callback to be told', async () => {
-        await Promise.all(shards().map((shard) => arena.offer(() => callbacks.run(shard))));
+        await Promise.all(shards().map((shard) => arena.offer(() => runNow(shard))));
         const left = untold(periods, portfolio.calls);
         if (left.length === 0) return true;
         throw new Error(`${left.length} of ${periods.length} are not, such as ${JSON.stringify(left[0])}`);
@@ -94,6 +96,11 @@ export async function openCallbacks(arena: Arena): Promise<Work> {
       await portfolio.stop();
     },
   };
+
+  function runNow(shard: number): Promise<unknown> {
+    const handle = arena.temporal.workflow.getHandle(accountCallbackWorkflowId(shard));
+    return arena.temporal.withDeadline(Date.now() + RUN_LIMIT_MS, () => handle.executeUpdate(RUN_NOW_UPDATE));
+  }
 }
 
 const shards = (): number[] => Array.from({ length: SHARDS }, (_, shard) => shard);

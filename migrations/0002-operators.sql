@@ -54,10 +54,9 @@ CREATE TABLE notification.installation (
 );
 INSERT INTO notification.installation DEFAULT VALUES;
 
--- What operators pause and resume: a channel or a producer publishes nothing while it is paused, a shard of account callbacks
--- delivers nothing. A row says what was asked for last; what was never paused has none. Who asked before is in operator_actions.
+-- What operators pause and resume: a channel or a producer publishes nothing while it is paused. A row says what was asked for last; what was never paused has none. Who asked before is in operator_actions.
 CREATE TABLE notification.holds (
-    kind       text        NOT NULL CHECK (kind IN ('channel', 'producer', 'shard')),
+    kind       text        NOT NULL CHECK (kind IN ('channel', 'producer')),
     name       text        NOT NULL,
     is_paused  boolean     NOT NULL,
     reason     text,

@@ -1,20 +1,18 @@
 /** Account callbacks in this process: their settings, activities, shards and the consumer of extremes. */
 import { giveAgain, watchGroup } from '../activities/fallback-watch.ts';
 import { createAccountCallbackActivities } from '../activities/account-callback/activities.ts';
-import { createPortfolioService } from '../activities/account-callback/delivery.ts';
+import { fixShards } from '../activities/account-callback/inputs.ts';
 import {
   createAccountCallbackMetrics,
   observeAccountCallbacks,
 } from '../activities/account-callback/metrics.ts';
 import { callbackTables } from '../activities/account-callback/retention.ts';
-import { fixShards } from '../activities/account-callback/shards.ts';
 import { consumeCallbackInputs } from '../activities/account-callback/stream.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import { DEFAULT_INPUT_STREAM } from '../api/account-callback/input.ts';
 import { CONSUMER_GROUP } from '../api/stream-ids.ts';
 import { PORTFOLIO } from '../config/account-callback.ts';
-import type { Config } from '../config/load.ts';
 import { ConfigError } from '../config/variables.ts';
 import {
   ACCOUNT_CALLBACK_TASK_QUEUE,
@@ -26,10 +24,12 @@ import { reach, required } from './context.ts';
 import { openCaller } from './http-caller.ts';
 import type { Role } from './role.ts';
 
+const INPUTS = { stream: DEFAULT_INPUT_STREAM, group: CONSUMER_GROUP };
+
 export async function openAccountCallbacks(context: ProcessContext): Promise<Role> {
   const { config, log, meter } = context;
-  const portfolios = await openPortfolios(context);
-  const settings = settingsOf(config);
+  const portfolio = await openPortfolio(context);
+  const callbacks = { retryLadderMs: config.values.NOTIFICATION_CALLBACK_RETRY_LADDER };
   const metrics = createAccountCallbackMetrics(meter);
   const shards = config.values.NOTIFICATION_CALLBACK_SHARDS;
 
@@ -50,10 +50,10 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
       malformedIntentRetentionMs: config.values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
     }),
 
-    activities: ({ db }) => createAccountCallbackActivities({ ...settings, db, log, metrics, portfolios }),
+    activities: ({ db }) => createAccountCallbackActivities({ callbacks, db, log, metrics, portfolio }),
 
     /** Gives its inputs to the group again. Those that are kept already have no further effect. */
-    rewind: ({ redis }, sinceMs) => giveAgain({ ...settings.callbackStream, redis }, sinceMs),
+    rewind: ({ redis }, sinceMs) => giveAgain({ ...INPUTS, redis }, sinceMs),
 
     /** Shards that run stay as they are. @throws ConfigError for another number of shards than that of the users. */
     async startWork({ db, redis, client, openReader }) {
@@ -64,29 +64,20 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
         ]);
       }
       await Promise.all(longLived.map((shard) => keepRunning(client.workflow, shard)));
-      const consumer = consumeCallbackInputs({ ...settings, db, redis, log, metrics, openReader });
-      const watch = watchGroup({ ...settings.callbackStream, db, redis, log, role: 'account-callback' });
+      const consumer = consumeCallbackInputs({ db, redis, log, metrics, openReader });
+      const watch = watchGroup({ ...INPUTS, db, redis, log, role: 'account-callback' });
       return [observeAccountCallbacks(meter, { db, log }), consumer.stop, watch.stop];
     },
   };
 }
 
 /** Nothing is asked of it yet: callbacks that it does not take are tried again. */
-function openPortfolios(context: ProcessContext) {
+function openPortfolio(context: ProcessContext) {
   const { config, endpoints } = context;
   const { values } = config;
-  return reach('the portfolio service', 'NOTIFICATION_PORTFOLIO_BASE_URL', () => {
-    return createPortfolioService({
-      baseUrl: required(endpoints.portfolioUrl),
-      timeoutMs: values.NOTIFICATION_HTTP_TIMEOUT,
-      caller: openCaller(context, PORTFOLIO, 'portfolio service', 10_000),
-    });
-  });
-}
-
-function settingsOf({ values }: Config) {
-  return {
-    callbacks: { retryLadderMs: values.NOTIFICATION_CALLBACK_RETRY_LADDER },
-    callbackStream: { stream: DEFAULT_INPUT_STREAM, group: CONSUMER_GROUP },
-  };
+  return reach('the portfolio service', 'NOTIFICATION_PORTFOLIO_BASE_URL', () => ({
+    baseUrl: required(endpoints.portfolioUrl),
+    timeoutMs: values.NOTIFICATION_HTTP_TIMEOUT,
+    caller: openCaller(context, PORTFOLIO, 'portfolio service', 10_000),
+  }));
 }

@@ -2,7 +2,7 @@
  * Holds: what operators pause and resume. A row of `notification.holds` is the truth. Operators' programs and the workflows
  * that steer by the row change it, both with the same statement. Pure.
  */
-export type HoldKind = 'channel' | 'producer' | 'shard';
+export type HoldKind = 'channel' | 'producer';
 
 export interface HoldKey {
   kind: HoldKind;
@@ -78,8 +78,7 @@ export const HOLD = `
 export const SET_HOLD = `
   WITH noted AS (
     INSERT INTO notification.operator_actions (action, target, requested_by, detail)
-    SELECT CASE $1::text WHEN 'shard' THEN 'callbacks' ELSE $1 || 's' END || CASE WHEN $3 THEN ' pause' ELSE ' resume' END,
-           CASE $1 WHEN 'shard' THEN 'shard ' || $2 ELSE $2 END, $5, $4
+    SELECT $1::text || CASE WHEN $3 THEN 's pause' ELSE 's resume' END, $2, $5, $4
      WHERE NOT EXISTS (
            SELECT FROM notification.holds
             WHERE kind = $1 AND name = $2 AND is_paused = $3 AND changed_by = $5 AND reason IS NOT DISTINCT FROM $4)
@@ -91,12 +90,12 @@ export const SET_HOLD = `
          changed_at = excluded.changed_at, drain_rate = excluded.drain_rate
   RETURNING ${HOLD}`;
 
-/** @returns the values of SET_HOLD. A shard tells what waited by itself; of the others a resume begins a drain. */
+/** @returns the values of SET_HOLD. A resume begins a drain. */
 export function holdValues(
   { kind, name }: HoldKey,
   isPaused: boolean,
   { reason, requestedBy = 'operator', ratePerSecond = DEFAULT_DRAIN_RATE }: ResumeRequest,
 ): unknown[] {
-  const drainRate = isPaused || kind === 'shard' ? null : ratePerSecond;
+  const drainRate = isPaused ? null : ratePerSecond;
   return [kind, name, isPaused, reason ?? null, requestedBy, drainRate];
 }

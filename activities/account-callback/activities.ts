@@ -1,29 +1,33 @@
 /**
- * Callbacks about account values, one step of the pipeline each. inputs.ts keeps what is to be delivered, delivery.ts
- * delivers it, outcomes.ts keeps the outcomes.
+ * Callbacks about account values, one step of the pipeline each. inputs.ts keeps what is to be delivered, callback-rows.ts
+ * the outcomes. The portfolio service takes them (api/account-callback/callback-openapi.yaml).
  */
 import { Context } from '@temporalio/activity';
-import { searchableKey } from '../../api/ids.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
+import pLimit from 'p-limit';
+import {
+  callbackBody,
+  callbackIdempotencyKey,
+  callbackPath,
+  callbackWebhookId,
+} from '../../api/account-callback/callback.ts';
+import { searchableKey } from '../../api/ids.ts';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type {
+  CallbackKind,
   DailyCursor,
-  EmissionResult,
-  EmissionPage,
   HourlyCursor,
+  PageResult,
   RetryResult,
 } from '../../workflows/account-callback/contract.ts';
-import { DAY_MS, MAX_RETRIES, shardHold } from '../../workflows/account-callback/contract.ts';
+import { DAY_MS, MAX_RETRIES } from '../../workflows/account-callback/contract.ts';
 import { ATTEMPT_LATE } from '../../workflows/failures.ts';
-import type { PortfolioService } from './delivery.ts';
 import type { DueCallback, FailedCallback } from './callback-rows.ts';
 import {
-  beginPage,
-  dueDayOf,
+  beginDailyPage,
+  beginHourlyPage,
   endGone,
-  findDailyPage,
-  findHourlyPage,
   loadDueRetries,
   OLDEST_CAUGHT_UP,
   nextRetryOf,
@@ -33,21 +37,28 @@ import {
 } from './callback-rows.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
 import { withHeartbeats } from '../heartbeat.ts';
-import { createHoldActivities, loadHold } from '../holds.ts';
+import type { HttpCaller } from '../http/caller.ts';
 import type { DeliveryFailure } from '../http/delivery.ts';
-import { isGone, retryWaitMs, withoutOwnWords } from '../http/delivery.ts';
+import { deliver, isGone, retryWaitMs, withoutOwnWords } from '../http/delivery.ts';
 import { query } from '../postgres.ts';
 import { isOfType, reasonOf } from '../reason.ts';
 
-const NOTHING: EmissionResult = { delivered: 0, failed: 0, dropped: 0 };
-/** Between two attempts to write them while PostgreSQL is away, ms. */
+const NOTHING: Outcome = { delivered: 0, failed: 0, dropped: 0 };
+/** Most exchanges that are under way concurrently: a whole alarm, so that no user waits for another who hangs. */
+const MAX_PARALLEL = 500;
+/** Between two attempts to write outcomes while PostgreSQL is away, ms. */
 const OUTAGE_PAUSE_MS = 1_000;
 
 export interface AccountCallbackResources {
   db: Pool;
   log: Logger;
   metrics: AccountCallbackMetrics;
-  portfolios: PortfolioService;
+  portfolio: {
+    baseUrl: string;
+    caller: HttpCaller;
+    /** For one exchange, from its first byte: the wait for a turn does not count. */
+    timeoutMs: number;
+  };
   callbacks: {
     /** The wait after each failed attempt; after as many retries, a callback is dropped. */
     retryLadderMs: readonly number[];
@@ -57,26 +68,12 @@ export interface AccountCallbackResources {
 export type AccountCallbackActivities = ReturnType<typeof createAccountCallbackActivities>;
 
 export function createAccountCallbackActivities(resources: AccountCallbackResources) {
-  const { db, log, metrics, portfolios, callbacks: settings } = resources;
+  const { db, log, metrics, portfolio, callbacks: settings } = resources;
   const { retryLadderMs } = settings;
-  /** Steps that deliver begin with it: a paused shard delivers nothing. */
-  const holdOf = (shard: number) => loadHold(db, shardHold(shard));
+  const base = portfolio.baseUrl.replace(/\/+$/, '');
+  const atMost = pLimit(MAX_PARALLEL);
 
   return {
-    ...createHoldActivities(resources),
-
-    /** As {@link dueDayOf}. */
-    async findDueDay(shard: number): Promise<{ dayStartMs?: number }> {
-      const dayStartMs = await dueDayOf(db, shard);
-      return dayStartMs === undefined ? {} : { dayStartMs };
-    },
-
-    findDailyPage: (shard: number, after: DailyCursor, limit: number) =>
-      findDailyPage(db, shard, after, limit),
-
-    findHourlyPage: (shard: number, after: HourlyCursor, limit: number) =>
-      findHourlyPage(db, shard, after, limit),
-
     /** Whether a tracking of the shard has not caught up to the end of the previous day. @param nowMs epoch ms. */
     async hasTrackingBehind(shard: number, nowMs: number): Promise<boolean> {
       const [row] = await query<{ is_behind: boolean }>(db, HAS_TRACKING_BEHIND, [shard, nowMs]);
@@ -84,43 +81,49 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     },
 
     /**
-     * Delivers the callbacks of a page that are still pending, concurrently. What becomes of one makes no difference to
-     * the others.
+     * Delivers the next callbacks of a kind that are pending, concurrently. What becomes of one makes no difference to the
+     * others.
      *
+     * @param after the last one of the page before; absent at the beginning of a pass.
      * @param nowMs epoch ms.
      */
-    async emitCallbacks(shard: number, page: EmissionPage, nowMs: number): Promise<EmissionResult> {
-      const hold = await holdOf(shard);
-      if (hold.isPaused) return { ...NOTHING, hold };
-      const due = await beginPage(db, shard, page);
-      const outcome = await deliverAll(shard, due, nowMs, metrics.callbackEmission);
-      const { delivered, failed } = outcome;
-      log.info({ shard, kind: page.kind, delivered, failed }, 'account callbacks emitted');
-      return withNextRetry(shard, outcome);
+    async emitCallbacks(
+      shard: number,
+      kind: CallbackKind,
+      after: HourlyCursor | DailyCursor | undefined,
+      limit: number,
+      nowMs: number,
+    ): Promise<PageResult> {
+      const { due, upTo } =
+        kind === 'daily'
+          ? await beginDailyPage(db, shard, after as DailyCursor | undefined, limit)
+          : await beginHourlyPage(db, shard, after as HourlyCursor | undefined, limit);
+      const { delivered, failed } = await deliverAll(shard, due, nowMs, metrics.callbackEmission);
+      if (due.length > 0) log.info({ shard, kind, delivered, failed }, 'account callbacks emitted');
+      return { begun: due.length, upTo, nextRetryMs: await nextRetryOf(db, shard) };
     },
 
     /** Delivers failed callbacks that are due once more. @param nowMs epoch ms. */
     async retryCallbacks(shard: number, nowMs: number): Promise<RetryResult> {
-      const hold = await holdOf(shard);
-      if (hold.isPaused) return { ...NOTHING, isFull: false, isDaySettled: false, hold };
       const due = await loadDueRetries(db, shard, nowMs, MAX_RETRIES);
-      const outcome = await deliverAll(shard, due, nowMs, metrics.callbackRetry);
-      const isDaySettled =
-        outcome.delivered + outcome.dropped > 0 && due.some(({ kind }) => kind === 'daily');
-      if (due.length > 0) {
-        const { delivered, failed, dropped } = outcome;
-        log.info({ shard, delivered, failed, dropped }, 'account callbacks retried');
-      }
-      return { ...(await withNextRetry(shard, outcome)), isFull: due.length === MAX_RETRIES, isDaySettled };
+      const { delivered, failed, dropped } = await deliverAll(shard, due, nowMs, metrics.callbackRetry);
+      const isDaySettled = delivered + dropped > 0 && due.some(({ kind }) => kind === 'daily');
+      if (due.length > 0) log.info({ shard, delivered, failed, dropped }, 'account callbacks retried');
+      return { isDaySettled, nextRetryMs: await nextRetryOf(db, shard) };
     },
   };
 
-  async function withNextRetry(
-    shard: number,
-    outcome: Omit<EmissionResult, 'nextRetryMs'>,
-  ): Promise<EmissionResult> {
-    const nextRetryMs = await nextRetryOf(db, shard);
-    return { ...outcome, ...(nextRetryMs === undefined ? {} : { nextRetryMs }) };
+  /** @returns why it was not acknowledged, or nothing when it was. Never throws. */
+  async function send(callback: DueCallback, stopped: AbortSignal): Promise<DeliveryFailure | undefined> {
+    const path = callbackPath(callback);
+    if (path === undefined) return { kind: 'failed', message: 'no path can name this user' };
+    const { caller, timeoutMs } = portfolio;
+    return deliver({
+      ...{ method: 'POST', url: base + path, body: callbackBody(callback) },
+      id: callbackWebhookId(callback),
+      headers: { 'idempotency-key': callbackIdempotencyKey(callback) },
+      ...{ timeoutMs, stopped, caller },
+    });
   }
 
   /**
@@ -133,7 +136,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     due: readonly DueCallback[],
     nowMs: number,
     count: CountAttempt,
-  ): Promise<Omit<EmissionResult, 'nextRetryMs'>> {
+  ): Promise<Outcome> {
     if (due.length === 0) return NOTHING;
     const activity = Context.current();
     const stopped = activity.cancellationSignal;
@@ -144,7 +147,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     const written = await withHeartbeats(async () => {
       const results = await Promise.all(
         due.map(async (callback): Promise<Result[]> => {
-          const failure = await portfolios.deliver(callback, stopped);
+          const failure = await atMost(() => send(callback, stopped));
           // A stop says nothing about the target.
           if (stopped.aborted) return [];
           count({ kind: callback.kind, result: failure?.kind ?? 'acknowledged' });
@@ -173,7 +176,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     }
   }
 
-  async function writeOutcomes(shard: number, results: readonly Result[], nowMs: number) {
+  async function writeOutcomes(shard: number, results: readonly Result[], nowMs: number): Promise<Outcome> {
     const delivered: DueCallback[] = [];
     const failed: FailedCallback[] = [];
     const dropped: FailedCallback[] = [];
@@ -213,6 +216,9 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
 }
 
 type CountAttempt = AccountCallbackMetrics['callbackEmission'];
+
+/** How many callbacks were delivered, failed, and were given up with that. */
+type Outcome = Record<'delivered' | 'failed' | 'dropped', number>;
 
 interface Result {
   callback: DueCallback;

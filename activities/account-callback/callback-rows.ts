@@ -4,7 +4,7 @@
  */
 import type { Pool } from 'pg';
 import type { CallbackKey, CallbackValues } from '../../api/account-callback/callback.ts';
-import type { DailyCursor, EmissionPage, HourlyCursor } from '../../workflows/account-callback/contract.ts';
+import type { DailyCursor, HourlyCursor } from '../../workflows/account-callback/contract.ts';
 import { DAY_MS } from '../../workflows/account-callback/contract.ts';
 import type { Statement } from '../postgres.ts';
 import { columnsOf, query } from '../postgres.ts';
@@ -24,50 +24,48 @@ export interface FailedCallback extends DueCallback {
   waitMs: number;
 }
 
-/** The oldest day of which callbacks are pending, if all trackings of the shard have caught up to its end. */
-export async function dueDayOf(db: Pool, shard: number): Promise<number | undefined> {
-  const [row] = await query<{ dayStartMs: number }>(db, FIND_DUE_DAY, [shard]);
-  return row?.dayStartMs;
+/**
+ * Begins the next daily callbacks, by user. From then on no entry replaces them.
+ *
+ * @param after the last one of the page before; absent: those of the oldest day that is pending, if all trackings of the
+ *   shard have caught up to its end.
+ */
+export async function beginDailyPage(
+  db: Pool,
+  shard: number,
+  after: DailyCursor | undefined,
+  limit: number,
+): Promise<BegunPage<DailyCursor>> {
+  const dayStartMs = after?.periodStartMs ?? (await dueDayOf(db, shard));
+  if (dayStartMs === undefined) return { due: [] };
+  const values = [shard, dayStartMs, after?.userId ?? '', limit];
+  const due = await query<DueCallback>(db, BEGIN_DAILY_PAGE, values);
+  const last = due.at(-1);
+  return { due, ...(last && { upTo: { periodStartMs: dayStartMs, userId: last.userId } }) };
 }
 
-/** How many callbacks a page has, and the last of them. */
-export interface FoundPage<Cursor> {
-  found: number;
+/** Begins the next hourly callbacks by index, all of one hour, the oldest. From then on no entry replaces them. */
+export async function beginHourlyPage(
+  db: Pool,
+  shard: number,
+  { periodStartMs, position }: HourlyCursor = { periodStartMs: 0, position: 0 },
+  limit: number,
+): Promise<BegunPage<HourlyCursor>> {
+  const values = [shard, periodStartMs, position, limit];
+  const due = await query<DueCallback & HourlyCursor>(db, BEGIN_HOURLY_PAGE, values);
+  const last = due.at(-1);
+  return { due, ...(last && { upTo: { periodStartMs: last.periodStartMs, position: last.position } }) };
+}
+
+export interface BegunPage<Cursor> {
+  due: DueCallback[];
+  /** The last of them. */
   upTo?: Cursor;
 }
 
-/** Finds the next daily callbacks of a day by user. */
-export async function findDailyPage(
-  db: Pool,
-  shard: number,
-  { periodStartMs, userId }: DailyCursor,
-  limit: number,
-): Promise<FoundPage<DailyCursor>> {
-  const values = [shard, periodStartMs, userId, limit];
-  const [page] = await query<FoundPage<DailyCursor>>(db, FIND_DAILY_PAGE, values);
-  return page ?? { found: 0 };
-}
-
-/** Finds the next hourly callbacks by index, all of one hour, the oldest. */
-export async function findHourlyPage(
-  db: Pool,
-  shard: number,
-  { periodStartMs, position }: HourlyCursor,
-  limit: number,
-): Promise<FoundPage<HourlyCursor>> {
-  const values = [shard, periodStartMs, position, limit];
-  const [page] = await query<FoundPage<HourlyCursor>>(db, FIND_HOURLY_PAGE, values);
-  return page ?? { found: 0 };
-}
-
-/** The callbacks of a page that are still pending. From then on no entry replaces them. */
-export function beginPage(db: Pool, shard: number, page: EmissionPage): Promise<DueCallback[]> {
-  if (page.kind === 'daily') {
-    const { after, upTo } = page;
-    return query(db, BEGIN_DAILY_PAGE, [shard, after.periodStartMs, after.userId, upTo.userId]);
-  }
-  const bounds = [page.after, page.upTo].flatMap(({ periodStartMs, position }) => [periodStartMs, position]);
-  return query(db, BEGIN_HOURLY_PAGE, [shard, ...bounds]);
+async function dueDayOf(db: Pool, shard: number): Promise<number | undefined> {
+  const [row] = await query<{ dayStartMs: number }>(db, FIND_DUE_DAY, [shard]);
+  return row?.dayStartMs;
 }
 
 /** The failed callbacks that are due, those first that are due the longest. @param nowMs epoch ms. */
@@ -155,51 +153,16 @@ const FIND_DUE_DAY = {
      LIMIT 1`,
 };
 
-/** $1 shard, $2 start of the day, $3 the last user of the page before, $4 callbacks at most. */
-const FIND_DAILY_PAGE = {
-  name: 'find_daily_callbacks',
-  text: `
-    SELECT count(*)::int AS found, json_build_object('periodStartMs', $2::bigint, 'userId', max(user_id)) AS "upTo"
-      FROM (
-        SELECT user_id
-          FROM notification.callback_snapshots AS snapshot
-         WHERE shard = $1 AND kind = 'daily' AND status = 'pending' AND period_start_ms = $2::bigint AND user_id > $3
-           AND ${HAS_NO_DAILY_RETRY}
-         ORDER BY user_id
-         LIMIT $4
-      ) AS page
-    HAVING count(*) > 0`,
-};
-
-/** $1 shard, $2 and $3 hour and index of the last callback of the page before, $4 callbacks at most. */
-const FIND_HOURLY_PAGE = {
-  name: 'find_hourly_callbacks',
-  text: `
-    SELECT count(*)::int AS found,
-           json_build_object('periodStartMs', period_start_ms, 'position', max(position)) AS "upTo"
-      FROM (
-        SELECT period_start_ms, position
-          FROM notification.callback_snapshots
-         WHERE shard = $1 AND kind = 'hourly' AND status = 'pending'
-           AND (period_start_ms, position) > ($2::bigint, $3::bigint)
-         ORDER BY period_start_ms, position
-         LIMIT $4
-      ) AS page
-     GROUP BY period_start_ms
-     ORDER BY period_start_ms
-     LIMIT 1`,
-};
-
-/** Rows are locked in one order: two processes cannot lock each other out. @param pending SQL of the page's rows. */
-const beginOf = (name: string, pending: string): Statement => ({
+/**
+ * Rows are locked in the order of kinds, users and periods, as elsewhere: two processes cannot lock each other out.
+ *
+ * @param page SQL that finds the page and locks it. @param order of the page.
+ */
+const beginOf = (name: string, page: string, order: string): Statement => ({
   name,
   text: `
-    WITH page AS MATERIALIZED (
-      SELECT kind, user_id, period_start_ms
-        FROM notification.callback_snapshots AS snapshot
-       WHERE shard = $1 AND status = 'pending' AND ${pending}
-       ORDER BY kind, user_id, period_start_ms
-         FOR NO KEY UPDATE
+    WITH page AS MATERIALIZED (${page}
+         FOR NO KEY UPDATE OF snapshot
     ), begun AS (
       UPDATE notification.callback_snapshots AS snapshot
          SET emitted_at = coalesce(emitted_at, clock_timestamp())
@@ -207,20 +170,38 @@ const beginOf = (name: string, pending: string): Statement => ({
        WHERE ${isSame('snapshot', 'page')}
       RETURNING snapshot.*
     )
-    SELECT ${COLUMNS}, 0 AS attempts FROM begun ORDER BY period_start_ms, position`,
+    SELECT ${COLUMNS}, position::float8 AS position, 0 AS attempts FROM begun ORDER BY ${order}`,
 });
 
-/** $1 shard, $2 start of the day, $3 and $4 users: after the one, up to the other. */
+/** $1 shard, $2 start of the day, $3 the last user of the page before, $4 callbacks at most. */
 const BEGIN_DAILY_PAGE = beginOf(
   'begin_daily_callbacks',
-  `kind = 'daily' AND period_start_ms = $2::bigint AND user_id > $3 AND user_id <= $4 AND ${HAS_NO_DAILY_RETRY}`,
+  `
+      SELECT kind, user_id, period_start_ms
+        FROM notification.callback_snapshots AS snapshot
+       WHERE shard = $1 AND kind = 'daily' AND status = 'pending' AND period_start_ms = $2::bigint AND user_id > $3
+         AND ${HAS_NO_DAILY_RETRY}
+       ORDER BY user_id
+       LIMIT $4`,
+  'user_id',
 );
 
-/** $1 shard; hour and index of the callback before the page, $2 and $3, and of the last one in it, $4 and $5. */
+/** $1 shard, $2 and $3 hour and index of the last callback of the page before, $4 callbacks at most. */
 const BEGIN_HOURLY_PAGE = beginOf(
   'begin_hourly_callbacks',
-  `kind = 'hourly' AND (period_start_ms, position) > ($2::bigint, $3::bigint)
-         AND (period_start_ms, position) <= ($4::bigint, $5::bigint)`,
+  `
+      SELECT kind, user_id, period_start_ms
+        FROM (SELECT kind, user_id, period_start_ms, min(period_start_ms) OVER () AS oldest
+                FROM (SELECT *
+                        FROM notification.callback_snapshots
+                       WHERE shard = $1 AND kind = 'hourly' AND status = 'pending'
+                         AND (period_start_ms, position) > ($2::bigint, $3::bigint)
+                       ORDER BY period_start_ms, position
+                       LIMIT $4) AS pending) AS next
+        JOIN notification.callback_snapshots AS snapshot USING (kind, user_id, period_start_ms)
+       WHERE period_start_ms = oldest AND status = 'pending'
+       ORDER BY kind, user_id, period_start_ms`,
+  'position',
 );
 
 /** $1 shard, $2 now, $3 rows at most. */

@@ -65,9 +65,6 @@ export const observeAccountCallbacks = (meter: Meter, { db, log }: { db: Pool; l
           description:
             'Users of a shard whose last day has not come in time; its daily callbacks wait for them',
         },
-        'notification.callbacks.paused': {
-          description: '1 of a shard that an operator has paused: it delivers nothing',
-        },
       },
       READ_SHARDS,
     ),
@@ -76,7 +73,7 @@ export const observeAccountCallbacks = (meter: Meter, { db, log }: { db: Pool; l
 const READ_SHARDS = {
   name: 'read_callback_shards',
   text: `
-    SELECT shard.number AS shard, coalesce(is_paused, false)::int AS "notification.callbacks.paused",
+    SELECT shard.number AS shard,
            coalesce((SELECT greatest(0, extract(epoch FROM clock_timestamp() - created_at) * 1000)::float8
               FROM notification.callback_snapshots
              WHERE callback_snapshots.shard = shard.number AND kind = 'hourly' AND status = 'pending'
@@ -87,6 +84,5 @@ const READ_SHARDS = {
                      WHERE tracking.shard = shard.number AND ${IS_OVERDUE}
                      LIMIT ${COUNTED_AT_MOST}) AS late) AS "notification.callbacks.overdue_trackings"
       FROM notification.callback_settings
-     CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
-      LEFT JOIN notification.holds ON holds.kind = 'shard' AND holds.name = shard.number::text`,
+     CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)`,
 };

@@ -6,7 +6,12 @@ import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { CallbackInput, MalformedInputCode } from '../../api/account-callback/input.ts';
-import { MAX_INPUT_BYTES, parseCallbackInput } from '../../api/account-callback/input.ts';
+import {
+  DEFAULT_INPUT_STREAM,
+  MAX_INPUT_BYTES,
+  parseCallbackInput,
+} from '../../api/account-callback/input.ts';
+import { CONSUMER_GROUP } from '../../api/stream-ids.ts';
 import { storableFields, wellFormedText } from '../../api/text.ts';
 import type { Undelivered } from './inputs.ts';
 import { storeInputs } from './inputs.ts';
@@ -58,13 +63,12 @@ export interface CallbackStreamResources {
   log: Logger;
   metrics: AccountCallbackMetrics;
   openReader: StreamConsumerOptions['openReader'];
-  callbackStream: { stream: string; group: string };
 }
 
 /** Starts to consume. `stop` resolves when what was being taken is kept, or left to the others. */
 export function consumeCallbackInputs(resources: CallbackStreamResources): { stop(): Promise<void> } {
-  const { db, redis, log, metrics, openReader, callbackStream } = resources;
-  const { stream, group } = callbackStream;
+  const { db, redis, log, metrics, openReader } = resources;
+  const [stream, group] = [DEFAULT_INPUT_STREAM, CONSUMER_GROUP];
   return consumeStream({
     ...{ redis, log, stream, group, openReader, takeEntries },
     what: 'account inputs',

@@ -68,7 +68,7 @@ function scaled(decimal: string): bigint {
   return BigInt(whole + fraction.padEnd(MAX_DECIMALS, '0'));
 }
 
-export const bodyOf = ({ kind, periodStartMs }: CallbackKey, values: CallbackValues): CallbackBody => ({
+export const bodyOf = ({ kind, periodStartMs, ...values }: CallbackKey & CallbackValues): CallbackBody => ({
   period_start_ms: periodStartMs,
   period_end_ms: periodStartMs + PERIOD_MS[kind],
   peak_value: values.peakValue,
@@ -79,8 +79,8 @@ export const bodyOf = ({ kind, periodStartMs }: CallbackKey, values: CallbackVal
 });
 
 /** The body as it is sent: the same values are the same bytes. */
-export const callbackBody = (key: CallbackKey, values: CallbackValues): string =>
-  JSON.stringify(bodyOf(key, values));
+export const callbackBody = (callback: CallbackKey & CallbackValues): string =>
+  JSON.stringify(bodyOf(callback));
 
 /** Header `Idempotency-Key`: printable ASCII whatever the user is called, and as long as an id may be. */
 export const callbackIdempotencyKey = ({ kind, userId, periodStartMs }: CallbackKey): string =>

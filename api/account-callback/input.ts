@@ -168,7 +168,7 @@ export function problemOf(value: unknown, sentAtMs: number): string | undefined 
     if (periodStartMs + PERIOD_MS[kind] > sentAtMs + CLOCK_TOLERANCE_MS) {
       return `${input.kind === 'hour' ? 'hour_start_ms' : 'day'}: the period is not over yet`;
     }
-    return contradictionIn(kind, bodyOf(callback, callback));
+    return contradictionIn(kind, bodyOf(callback));
   }
   const [field, atMs] = input.kind === 'track' ? ['from_ms', input.from_ms] : ['until_ms', input.until_ms];
   return atMs > sentAtMs + MAX_AHEAD_MS ? `${field}: is more than ${MAX_AHEAD_MS} ms ahead` : undefined;

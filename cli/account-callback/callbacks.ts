@@ -4,33 +4,18 @@ import { given } from '../../api/given.ts';
 import { CALLBACK_KINDS } from '../../api/account-callback/callback.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
 import { MALFORMED_INPUT_CODES, callbackInputSchema, problemOf } from '../../api/account-callback/input.ts';
-import type { AccountFilter, AccountView, CallbackView } from '../../client/account-callback/account.ts';
-import { TELLING_STATUSES } from '../../client/account-callback/account.ts';
-import type {
-  CallbackFilter,
-  FailedCallbackView,
-  ShardStatus,
-} from '../../client/account-callback/callbacks.ts';
+import type { AccountFilter, AccountView } from '../../client/account-callback/account.ts';
+import { CALLBACK_STATUSES } from '../../client/account-callback/account.ts';
+import type { CallbackFilter, ShardStatus } from '../../client/account-callback/callbacks.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
-import { NotFoundError } from '../../client/errors.ts';
 import type { BulkOptions } from '../operations.ts';
-import { bulkOptions, endBeforeBulk, totalOf } from '../operations.ts';
+import { bulkOptions, endBeforeBulk } from '../operations.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError, action, parseJson, reportMore } from '../command.ts';
-import { define, filterOf, form, list, option, printRawFields } from '../definition.ts';
+import { define, filterOf, form, list, option } from '../definition.ts';
 import type { Requested } from '../options.ts';
-import {
-  limitOption,
-  parseCount,
-  parseEntryId,
-  reasonOption,
-  requestOf,
-  requestedByOption,
-  spanOptions,
-} from '../options.ts';
-import type { Columns } from '../output.ts';
-import { countOf, printFields, printHeading, printItems, printJson, printLine, report } from '../output.ts';
-import { untilInterrupted, withProgress } from '../progress.ts';
+import { limitOption, requestedByOption, spanOptions } from '../options.ts';
+import { countOf, printHeading, printItems, printJson, printLine, printView, report } from '../output.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
 
@@ -49,12 +34,12 @@ export function addTo(callbacks: Command): void {
     args: [['<user id>', 'whose account']],
     options: [
       kindOption(),
-      option('--status <status>', 'what became of the callback').choices(TELLING_STATUSES),
+      option('--status <status>', 'what became of the callback').choices(CALLBACK_STATUSES),
       ...[...Object.values(spanOptions('period that begins')), limitOption()],
     ],
     examples: [
       'callbacks show user-1',
-      'callbacks show user-1 --status dead',
+      'callbacks show user-1 --status dropped',
       'callbacks show user-1 --kind daily --since 7d --json',
     ],
     run: ({ operator }, options: AccountFilter & { limit: number }, userId: string) => {
@@ -74,14 +59,31 @@ export function addTo(callbacks: Command): void {
       ({ operator: { callbacks: of } }: Session) =>
       ({ dead, ...filter }: CallbackFilter & { dead?: boolean; limit: number }) =>
         (dead ? of.deadLetters : of.failed)(filter),
-    print: (items, { dead }) => printItems(items, dead ? DEAD : FAILED, { flexible: 6, linked: 2 }),
+    print: (items, { dead }) =>
+      printItems(
+        items,
+        [
+          ...(['failedAt', 'kind', 'userId', 'periodStart', 'attempts'] as const),
+          ...([dead ? 'replayedAt' : 'nextAttemptAt', 'lastError'] as const),
+        ],
+        { flexible: 6, linked: 2 },
+      ),
   });
 
   addReplay(callbacks);
   addTrackings(callbacks);
-  addRun(callbacks);
-  addPause(callbacks);
-  addMalformedInputCommands(callbacks.command('malformed'));
+  const malformed = callbacks.command('malformed');
+  malformed.description('Entries of the stream of extremes that break its contract');
+  list(malformed, {
+    description: 'List malformed entries, newest first; with --json, their fields, too.',
+    filters: {
+      code: option('--code <code>', 'why it was refused').choices(MALFORMED_INPUT_CODES),
+      ...spanOptions('recorded'),
+    },
+    examples: ['callbacks malformed list --since 1h'],
+    read: ({ operator }: Session) => operator.callbacks.malformed,
+    columns: ['recordedAt', 'entryId', 'code', 'message'],
+  });
 
   define(callbacks, {
     name: 'append',
@@ -106,83 +108,43 @@ const filters = () => ({
 });
 
 function printShards(shards: ShardStatus[]): void {
-  printItems(shards, {
-    SHARD: 'shard',
-    USERS: 'users',
-    'CAUGHT UP': 'caughtUpDate',
-    BEHIND: 'behind',
-    PENDING: 'pending',
-    FAILED: 'failed',
-    'NEXT RETRY': 'nextRetryAt',
-    DEAD: 'deadLetters',
-    'NEXT ALARM': ({ live }) => live?.nextAlarm && new Date(live.nextAlarm.atMs),
-    INTERVAL: ({ live, paused }) =>
-      paused ? 'paused' : live ? (live.nextAlarm?.interval ?? 'at work') : undefined,
-  });
-  for (const { shard, paused } of shards) {
-    if (!paused) continue;
-    const why = paused.reason === undefined ? '' : `: ${paused.reason}`;
-    report(
-      `shard ${shard} is paused since ${paused.since.toISOString()} by ${paused.by}${why}; callbacks resume ${shard}`,
-    );
-  }
+  printItems(
+    shards.map(({ live, ...shard }) => ({
+      ...shard,
+      nextAlarmAt: live?.nextAlarm && new Date(live.nextAlarm.atMs),
+    })),
+    [
+      ...(['shard', 'users', 'caughtUpDate', 'behind', 'pending', 'failed', 'nextRetryAt'] as const),
+      ...(['deadLetters', 'nextAlarmAt'] as const),
+    ],
+  );
   const silent = shards.filter(({ live }) => !live).map(({ shard }) => shard);
   if (silent.length > 0) report(`no answer from the workflow of shard ${silent.join(', ')}`);
   const dead = shards.reduce((sum, { deadLetters }) => sum + deadLetters, 0);
   if (dead > 0) report(`${countOf(dead, 'dead callback')}: callbacks failed --dead, callbacks replay`);
 }
 
-const CALLBACK: Columns<FailedCallbackView> = {
-  KIND: 'kind',
-  USER: 'userId',
-  PERIOD: 'periodStart',
-  ATTEMPTS: 'attempts',
-};
-const FAILED: Columns<FailedCallbackView> = {
-  FAILED: 'failedAt',
-  ...CALLBACK,
-  'NEXT ATTEMPT': 'nextAttemptAt',
-  'LAST ERROR': 'lastError',
-};
-const DEAD: Columns<FailedCallbackView> = {
-  DROPPED: 'failedAt',
-  ...CALLBACK,
-  REPLAYED: 'replayedAt',
-  'LAST ERROR': 'lastError',
-};
-
 function printAccount({ userId, tracking, callbacks }: AccountView, limit: number): void {
   printHeading(`Account of ${userId}`);
-  printFields([
-    ['shard', tracking?.shard],
-    ['paused by', tracking?.pausedBy],
-    ['takes part', tracking && (tracking.until === undefined ? 'yes' : 'not any more')],
-    ['until', tracking?.until],
-    ['waited for', tracking && (tracking.isWaitedFor ? 'yes' : 'no')],
-    ['caught up', tracking?.caughtUpDate],
-    ['last day', tracking?.dailyDate],
-    ['changed', tracking?.changedAt],
-    ['link', tracking?.link],
-  ]);
+  if (tracking) printView(tracking);
   printHeading('Callbacks');
   if (callbacks.items.length === 0) report('nothing matched');
-  else printItems(callbacks.items, CALLBACKS, { flexible: 10 });
+  else {
+    printItems(callbacks.items, [
+      ...([
+        'periodStart',
+        'kind',
+        'status',
+        'peakValue',
+        'bottomValue',
+        'closingValue',
+        'settledAt',
+      ] as const),
+      ...(['attempts', 'nextAttemptAt', 'lateEntries', 'lateValues', 'lastError'] as const),
+    ]);
+  }
   reportMore(callbacks.hasMore, limit);
 }
-
-const CALLBACKS: Columns<CallbackView> = {
-  PERIOD: 'periodStart',
-  KIND: 'kind',
-  STATUS: 'status',
-  PEAK: 'peakValue',
-  BOTTOM: 'bottomValue',
-  CLOSING: 'closingValue',
-  SETTLED: 'settledAt',
-  ATTEMPTS: 'attempts',
-  'NEXT TRY': 'nextAttemptAt',
-  LATE: ({ lateEntries, lateValues }) => lateValues && `${lateEntries}: ${JSON.stringify(lateValues)}`,
-  'LAST ERROR': 'lastError',
-};
 
 function addReplay(callbacks: Command): void {
   const choices = filters();
@@ -215,18 +177,11 @@ async function replay(
   const nothing = 'no dead callback that can be replayed matches';
   const end = await endBeforeBulk({ what: 'dead callback', verb: 'replay', nothing, matching }, options);
   if (end !== undefined) return end;
-  const limit = totalOf(matching, options);
-  const { requestedBy, json } = options;
-  return untilInterrupted(async (signal) => {
-    const replayed = await withProgress(limit, 'dead callbacks replayed', (onReplayed) =>
-      callbacks.replay(filter, { requestedBy, limit, signal, onReplayed }),
-    );
-    if (json) printJson({ replayed });
-    else printLine(`${countOf(replayed, 'callback')} tried again; see callbacks failed`);
-    if (!signal.aborted) return EXIT.done;
-    report(`${replayed} of ${limit} done; the same command continues with the rest`);
-    return EXIT.interrupted;
-  });
+  const { requestedBy, limit, json } = options;
+  const replayed = await callbacks.replay(filter, { requestedBy, ...given({ limit }) });
+  if (json) printJson({ replayed });
+  else printLine(`${countOf(replayed, 'callback')} tried again; see callbacks failed`);
+  return EXIT.done;
 }
 
 function addTrackings(callbacks: Command): void {
@@ -236,7 +191,7 @@ function addTrackings(callbacks: Command): void {
       'List trackings that did not catch up in time. Daily callbacks of their shards wait for them.',
     examples: ['callbacks overdue'],
     read: ({ operator }: Session) => operator.callbacks.overdue,
-    columns: { USER: 'userId', SHARD: 'shard', 'CAUGHT UP': 'caughtUpDate', 'LAST CHANGE': 'changedAt' },
+    columns: ['userId', 'shard', 'caughtUpDate', 'changedAt'],
   });
 
   define(callbacks, {
@@ -256,89 +211,6 @@ function addTrackings(callbacks: Command): void {
       if ((users.length === 0) === !overdue) throw new UsageError('say which: users, or --overdue');
     },
     print: ({ released }) => `${countOf(released, 'tracking')} released`,
-  });
-}
-
-function addRun(callbacks: Command): void {
-  define(callbacks, {
-    name: 'run',
-    description: 'Run the alarm of every shard now, and show what it did.',
-    options: [option('--shard <n>', 'this shard only', parseCount(0, 999)), requestedByOption()],
-    examples: ['callbacks run', 'callbacks run --shard 2'],
-    needs: ['postgres', 'temporal'],
-    async run({ operator }, { shard, requestedBy }: { shard?: number } & Requested) {
-      const all = (await operator.callbacks.status()).map((status) => status.shard);
-      if (shard !== undefined && !all.includes(shard)) throw new NotFoundError(`there is no shard ${shard}`);
-      const shards = await Promise.all(
-        (shard === undefined ? all : [shard]).map((one) => operator.callbacks.run(one, { requestedBy })),
-      );
-      return { shards };
-    },
-    print({ shards }) {
-      printItems(shards, {
-        SHARD: 'shard',
-        RESUMED: ({ lastAlarm }) => lastAlarm?.resumed,
-        DAILY: ({ lastAlarm }) => lastAlarm?.daily,
-        HOURLY: ({ lastAlarm }) => lastAlarm?.hourly,
-        'NEXT ALARM': ({ nextAlarm }) => nextAlarm && new Date(nextAlarm.atMs),
-        INTERVAL: ({ nextAlarm }) => nextAlarm?.interval,
-      });
-      const paused = shards.filter((state) => state.paused).map(({ shard }) => shard);
-      if (paused.length > 0) report(`paused, and delivers nothing: shard ${paused.join(', ')}`);
-    },
-  });
-}
-
-function addPause(callbacks: Command): void {
-  for (const [name, description, example] of [
-    [
-      'pause',
-      'Pause a shard until it is resumed, also over restarts: nothing is delivered to its users.',
-      "2 --reason 'the portfolio service is being moved'",
-    ],
-    ['resume', 'Resume a shard. Callbacks that waited are delivered in order, each once.', '2'],
-  ] as const) {
-    define(callbacks, {
-      ...{ name, description, examples: [`callbacks ${name} ${example}`] },
-      args: [['<shard>', 'its number, see callbacks status', parseCount(0, 999)]],
-      options: [reasonOption(), requestedByOption()],
-      needs: ['postgres', 'temporal'],
-      run: ({ operator }, options: Requested, shard: number) =>
-        operator.callbacks[name](shard, requestOf(options)),
-      print: ({ paused }, _options, [shard]) => `shard ${shard} is ${paused ? 'paused' : 'open'}`,
-    });
-  }
-}
-
-/** Stream entries that are neither prices nor positions. */
-function addMalformedInputCommands(malformed: Command): void {
-  malformed.description('Stream entries that are neither prices nor positions');
-  list(malformed, {
-    description: 'List malformed entries, newest first.',
-    filters: {
-      code: option('--code <code>', 'why it was refused').choices(MALFORMED_INPUT_CODES),
-      ...spanOptions('recorded'),
-    },
-    examples: ['callbacks malformed list --since 1h'],
-    read: ({ operator }: Session) => operator.callbacks.malformed.list,
-    columns: { RECORDED: 'recordedAt', ENTRY: 'entryId', CODE: 'code', MESSAGE: 'message' },
-  });
-
-  define(malformed, {
-    name: 'show',
-    description: 'Show a malformed entry with its fields.',
-    args: [['<entry id>', 'id of the stream entry', parseEntryId]],
-    examples: ['callbacks malformed show 1790000000000-0'],
-    run: ({ operator }, _options: object, entryId: string) => operator.callbacks.malformed.show(entryId),
-    print({ entryId, code, message, recordedAt, rawFields }) {
-      printHeading(`Malformed account input ${entryId}`);
-      printFields([
-        ['code', code],
-        ['message', message],
-        ['recorded', recordedAt],
-      ]);
-      printRawFields(rawFields);
-    },
   });
 }
 

@@ -25,13 +25,6 @@ export const callbackChecks = (db: Pool, group: ConsumerGroup): CheckGroup => [
 ];
 
 function diagnosisOfShards(rows: ShardRow[]): Diagnosis {
-  const paused = rows.filter(({ is_paused: isPaused }) => isPaused).map(({ shard }) => shard);
-  if (paused.length > 0) {
-    return warn(
-      `paused: ${paused.slice(0, 5).join(', ')}`,
-      'see callbacks status for by whom and why, and callbacks resume',
-    );
-  }
   const late = rows.filter(({ behind_ms: behindMs }) => behindMs > LATE_MS);
   if (late.length === 0) return ok(`${countOf(rows.length, 'shard')}, no hourly callback waits for long`);
   const named = late.map(({ shard, behind_ms: behindMs }) => `${shard}: ${durationOf(behindMs)}`);
@@ -55,7 +48,6 @@ async function trackings(db: Pool): Promise<Diagnosis> {
 interface ShardRow {
   shard: number;
   behind_ms: number;
-  is_paused: boolean;
 }
 
 /** One look into the index for each shard, however many callbacks it has. */
@@ -65,9 +57,7 @@ const LOAD_SHARDS = `
                      FROM notification.callback_snapshots AS snapshot
                     WHERE snapshot.shard = numbered.shard AND kind = 'hourly' AND status = 'pending'
                     ORDER BY period_start_ms, position
-                    LIMIT 1), 0)::float8 AS behind_ms,
-         EXISTS (SELECT FROM notification.holds
-                  WHERE kind = 'shard' AND name = numbered.shard::text AND is_paused) AS is_paused
+                    LIMIT 1), 0)::float8 AS behind_ms
     FROM notification.callback_settings, generate_series(0, shards - 1) AS numbered (shard)`;
 
 interface DeadRow {

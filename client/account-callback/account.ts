@@ -8,13 +8,13 @@ import { DEFAULT_LIMIT, pageOf, withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 
-/** dead: given up after its last retry, and not replayed since. */
-export const TELLING_STATUSES = ['told', 'pending', 'retrying', 'dead'] as const;
-export type TellingStatus = (typeof TELLING_STATUSES)[number];
+/** As in the column `status`. dropped: given up after its last retry, and not replayed since. */
+export const CALLBACK_STATUSES = ['pending', 'delivered', 'retrying', 'dropped'] as const;
+export type CallbackStatus = (typeof CALLBACK_STATUSES)[number];
 
 export interface AccountFilter {
   kind?: CallbackKind;
-  status?: TellingStatus;
+  status?: CallbackStatus;
   /** Bounds of the beginning of the period, both included. */
   since?: Date;
   until?: Date;
@@ -84,15 +84,13 @@ export interface TrackingRow {
   dailyDate: string;
   /** When it was last tracked, untracked or released, or made progress. */
   changedAt: Date;
-  /** The operator who has paused its shard, while it is. */
-  pausedBy: string | null;
 }
 
 /** Values are decimals in text, as the producer sent them. */
 interface CallbackRow {
   kind: CallbackKind;
   periodStart: Date;
-  status: TellingStatus;
+  status: CallbackStatus;
   peakValue: string;
   peakAt: Date;
   bottomValue: string;
@@ -117,11 +115,10 @@ interface CallbackRow {
 
 /** $1 user. */
 export const FIND_TRACKING = `
-  SELECT tracking.shard, to_timestamp(until_ms / 1000.0) AS until, is_waited_for AS "isWaitedFor",
+  SELECT shard, to_timestamp(until_ms / 1000.0) AS until, is_waited_for AS "isWaitedFor",
          to_char(caught_up_date, 'YYYY-MM-DD') AS "caughtUpDate", to_char(daily_date, 'YYYY-MM-DD') AS "dailyDate",
-         tracking.changed_at AS "changedAt", pause.changed_by AS "pausedBy"
-    FROM notification.callback_trackings AS tracking
-    LEFT JOIN notification.holds AS pause ON kind = 'shard' AND name = tracking.shard::text AND is_paused
+         changed_at AS "changedAt"
+    FROM notification.callback_trackings
    WHERE user_id = $1`;
 
 /** The newest callbacks of the user $1, with their failures. @param limit of each kind. */
@@ -140,18 +137,15 @@ export const snapshotsOf = (kinds: string, where: string, limit: string): string
       ON snapshot.status = 'dropped' AND dead.kind = snapshot.kind AND dead.user_id = $1
      AND dead.period_start_ms = snapshot.period_start_ms`;
 
-/** A `TellingStatus`. */
-const TELLING = "CASE status WHEN 'delivered' THEN 'told' WHEN 'dropped' THEN 'dead' ELSE status END";
-
 /** $1 user, $2 kinds, $3 and $4 first and last beginning of a period, epoch ms, $5 status or null, $6 rows at most. */
 const LIST_CALLBACKS = `
-  SELECT snapshot.kind, to_timestamp(snapshot.period_start_ms / 1000.0) AS "periodStart", ${TELLING} AS status,
+  SELECT snapshot.kind, to_timestamp(snapshot.period_start_ms / 1000.0) AS "periodStart", status,
          peak_value AS "peakValue", to_timestamp(peak_at_ms / 1000.0) AS "peakAt", bottom_value AS "bottomValue",
          to_timestamp(bottom_at_ms / 1000.0) AS "bottomAt", closing_value AS "closingValue", entry_id AS "entryId",
          created_at AS "takenAt", settled_at AS "settledAt", coalesce(failed.attempts, dead.attempts) AS attempts,
          coalesce(failed.last_error, dead.last_error) AS "lastError", failed.next_attempt_at AS "nextAttemptAt",
          late_entries AS "lateEntries", late_entry_id AS "lateEntryId", late_values AS "lateValues"
-    ${snapshotsOf('$2::text[]', `period_start_ms BETWEEN $3 AND $4 AND ($5::text IS NULL OR ${TELLING} = $5)`, '$6')}
+    ${snapshotsOf('$2::text[]', `period_start_ms BETWEEN $3 AND $4 AND ($5::text IS NULL OR status = $5)`, '$6')}
    ORDER BY snapshot.period_start_ms DESC, snapshot.kind
    LIMIT $6`;
 

@@ -6,25 +6,19 @@ import {
   RUN_NOW_UPDATE,
   accountCallbackWorkflowId,
   IS_OVERDUE,
-  shardHold,
 } from '../../workflows/account-callback/contract.ts';
-import type { Hold, HoldRequest } from '../../workflows/hold-contract.ts';
-import { HOLD } from '../../workflows/hold-contract.ts';
 import { runTransaction } from '../../api/postgres-transaction.ts';
 import type { Requester } from '../actions.ts';
 import { byAuthor, noteAction } from '../actions.ts';
-import { clockOf, conditionsOf, listOf, rowOf, spanOf, withoutNulls } from '../lists.ts';
+import { clockOf, conditionsOf, listOf, spanOf, withoutNulls } from '../lists.ts';
 import { NotFoundError } from '../errors.ts';
-import { tellHold, writePause } from '../holds.ts';
 import type { Listing, Page, WithoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
-import { ANSWER_LIMIT_MS, ask, query } from '../temporal.ts';
+import { bounded, query } from '../temporal.ts';
 import type { AccountFilter } from './account.ts';
 import { showAccount } from './account.ts';
 
-/** Limit of an alarm, ms, which waits for targets that hang until their time-outs. */
-const RUN_LIMIT_MS = 60_000;
 /** Dead letters that one statement opens again. */
 const REPLAY_BATCH = 500;
 
@@ -43,12 +37,9 @@ interface ShardRow {
   nextRetryAt: Date | null;
   /** Given up, and not replayed since. */
   deadLetters: number;
-  hold: Hold;
 }
 
-export interface ShardStatus extends WithoutNulls<Omit<ShardRow, 'hold'>> {
-  /** It delivers nothing until an operator resumes it. */
-  paused?: { since: Date; by: string; reason?: string };
+export interface ShardStatus extends WithoutNulls<ShardRow> {
   /** What the workflow says; absent when it did not answer within 3 s. */
   live?: CallbackState;
   link?: string;
@@ -98,14 +89,11 @@ export interface MalformedInputFilter {
 }
 
 /** A stream entry that is no input. */
-export interface MalformedInputSummary {
+export interface MalformedInput {
   entryId: string;
   code: string;
   message: string;
   recordedAt: Date;
-}
-
-export interface MalformedInputEntry extends MalformedInputSummary {
   /** The fields of the entry, cut where they are long. */
   rawFields: Record<string, string>;
 }
@@ -114,40 +102,24 @@ export interface CallbackReplayOptions {
   requestedBy: string;
   /** Dead letters at most, the oldest first. */
   limit?: number;
-  /** Called after each batch with the number of those replayed so far. */
-  onReplayed?: (done: number) => void;
-  /** Stops the run after the batch at hand. */
-  signal?: AbortSignal;
 }
 
 export function callbackOperations(resources: OperatorResources) {
   const { temporal, db } = resources;
 
   return {
-    malformed: {
-      /** Malformed entries, newest first. */
-      list: (filter: MalformedInputFilter = {}): Promise<Page<MalformedInputSummary>> =>
-        listOf<MalformedInputSummary, MalformedInputFilter>(db, MALFORMED, filter),
-
-      /** @throws NotFoundError when no such entry was recorded, or retention has removed it. */
-      async show(entryId: string): Promise<MalformedInputEntry> {
-        const key = [MALFORMED, 'stream_entry_id', entryId, ', raw_fields AS "rawFields"'] as const;
-        const entry = await rowOf<MalformedInputEntry>(db, ...key);
-        if (!entry) throw new NotFoundError(`no malformed account input ${entryId} is recorded`);
-        return entry;
-      },
-    },
+    /** Malformed entries, newest first. */
+    malformed: (filter: MalformedInputFilter = {}): Promise<Page<MalformedInput>> =>
+      listOf<MalformedInput, MalformedInputFilter>(db, MALFORMED, filter),
 
     /** Each shard, with what its rows and its workflow say. */
     async status(): Promise<ShardStatus[]> {
       const { rows } = await db.query<ShardRow>(LIST_SHARDS);
       return Promise.all(
-        rows.map(async ({ hold, ...row }) => {
+        rows.map(async (row) => {
           const workflowId = accountCallbackWorkflowId(row.shard);
           const live = await query<CallbackState>(temporal, workflowId, CALLBACK_STATUS_QUERY);
-          // The workflow rests as well when PostgreSQL was put back to before the pause.
-          const paused = pauseViewOf(hold.isPaused ? hold : live?.paused);
-          return { ...withoutNulls({ ...row, paused, live }), ...linkField(resources, workflowId) };
+          return { ...withoutNulls({ ...row, live }), ...linkField(resources, workflowId) };
         }),
       );
     },
@@ -212,68 +184,26 @@ export function callbackOperations(resources: OperatorResources) {
       await Promise.allSettled([...new Set(rows.map(({ shard }) => shard))].map(wake));
       return rows.length;
     },
-
-    /**
-     * Runs the pipeline of a shard now instead of at its next alarm.
-     *
-     * @returns its state afterwards.
-     * @throws OperationFailedError when it does not run, or has not ended its alarm within a minute.
-     */
-    run,
-
-    /**
-     * Pauses a shard: it delivers nothing until an operator resumes it, over restarts.
-     *
-     * @returns its state once nothing is being delivered any more.
-     * @throws NotFoundError; OperationFailedError when a delivery has not ended within a minute, or no worker answers. The
-     * pause holds all the same.
-     */
-    pause: (shard: number, request: HoldRequest = {}) => steer(shard, 'pause', request),
-
-    /**
-     * Resumes a shard: callbacks that waited are delivered in order, each once.
-     *
-     * @returns its state.
-     * @throws NotFoundError; OperationFailedError when no worker takes it.
-     */
-    resume: (shard: number, request: HoldRequest = {}) => steer(shard, 'resume', request),
   };
 
   async function replay(filter: CallbackFilter, options: CallbackReplayOptions): Promise<number> {
-    const { requestedBy, limit = Infinity, onReplayed, signal } = options;
+    const { requestedBy, limit = Infinity } = options;
     const before = { ...filter, startedAt: await clockOf(db) };
     const given = conditionsOf<typeof before>(REPLAYABLE, before);
     const shards = new Set<number>();
     let done = 0;
-    while (done < limit && !signal?.aborted) {
+    while (done < limit) {
       const batch = Math.min(REPLAY_BATCH, limit - done);
       const values = [...given.values, batch, requestedBy];
       const { rows } = await db.query<{ shard: number }>(REPLAY(given), values);
       for (const { shard } of rows) shards.add(shard);
       done += rows.length;
-      onReplayed?.(done);
       if (rows.length < batch) break;
     }
     if (done === 0) throw new NotFoundError('no dead callback matches');
     // They are due. A worker that is away finds them with its next alarm.
     await Promise.allSettled([...shards].map(wake));
     return done;
-  }
-
-  async function steer(
-    shard: number,
-    verb: 'pause' | 'resume',
-    request: HoldRequest,
-  ): Promise<CallbackState> {
-    const { rows } = await db.query(FIND_SHARD, [shard]);
-    if (rows.length === 0) throw new NotFoundError(`there is no shard ${shard}`);
-    if (verb === 'pause') await writePause(db, shardHold(shard), request);
-    return tellHold(temporal, verb, request, {
-      workflowId: accountCallbackWorkflowId(shard),
-      limitMs: RUN_LIMIT_MS,
-      ifSilent: 'see callbacks status: the database holds a pause, and deliveries that had begun end first',
-      ifNotRunning: 'a service with the role account-callback starts it',
-    });
   }
 
   function list(
@@ -286,20 +216,10 @@ export function callbackOperations(resources: OperatorResources) {
     }));
   }
 
-  function run(shard: number, { requestedBy }: Requester = {}): Promise<CallbackState> {
-    const action = { action: 'callbacks run', target: `shard ${shard}`, requestedBy };
-    return byAuthor(resources, action, () =>
-      ask(temporal, { ...asked(shard), limitMs: RUN_LIMIT_MS }, (handle) =>
-        handle.executeUpdate<CallbackState, []>(RUN_NOW_UPDATE),
-      ),
-    );
-  }
-
   /** Starts an alarm and does not wait for its end. */
   async function wake(shard: number): Promise<void> {
-    await ask(temporal, { ...asked(shard), limitMs: ANSWER_LIMIT_MS }, (handle) =>
-      handle.startUpdate(RUN_NOW_UPDATE, { waitForStage: 'ACCEPTED' }),
-    );
+    const handle = temporal.workflow.getHandle(accountCallbackWorkflowId(shard));
+    await bounded(temporal, () => handle.startUpdate(RUN_NOW_UPDATE, { waitForStage: 'ACCEPTED' }));
   }
 }
 
@@ -308,20 +228,6 @@ export const listOverdue = (
   db: OperatorResources['db'],
   filter: { limit?: number },
 ): Promise<Page<OverdueView>> => listOf<OverdueView, object>(db, OVERDUE, filter);
-
-function pauseViewOf(pause: Omit<Hold, 'isPaused'> | undefined): ShardStatus['paused'] {
-  if (!pause) return undefined;
-  const { sinceMs, requestedBy: by = 'operator', reason } = pause;
-  return withoutNulls({ since: new Date(sinceMs), by, reason });
-}
-
-const asked = (shard: number) => ({
-  workflowId: accountCallbackWorkflowId(shard),
-  ifSilent: 'its alarm may still be under way; is a process with the role account-callback running?',
-  ifNotRunning: 'a service with the role account-callback starts it',
-});
-
-const FIND_SHARD = 'SELECT FROM notification.callback_settings WHERE $1::int >= 0 AND $1::int < shards';
 
 const LIST_SHARDS = `
   WITH dead AS MATERIALIZED (
@@ -334,11 +240,9 @@ const LIST_SHARDS = `
          (SELECT count(*)::int FROM notification.callback_snapshots
            WHERE shard = shard.number AND status = 'pending') AS pending,
          failed.count AS failed, failed."nextRetryAt",
-         coalesce((SELECT count FROM dead WHERE dead.shard = shard.number), 0) AS "deadLetters",
-         ${HOLD}
+         coalesce((SELECT count FROM dead WHERE dead.shard = shard.number), 0) AS "deadLetters"
     FROM notification.callback_settings
    CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
-    LEFT JOIN notification.holds ON kind = 'shard' AND name = shard.number::text
    CROSS JOIN LATERAL (
      SELECT (count(*) FILTER (WHERE until_ms IS NULL))::int AS count,
             to_char(min(caught_up_date) FILTER (WHERE is_waited_for), 'YYYY-MM-DD') AS "caughtUpDate",
@@ -389,7 +293,7 @@ const DEAD_LETTERS: Listing<CallbackFilter> = {
 
 const MALFORMED: Listing<MalformedInputFilter> = {
   columns: `stream_entry_id AS "entryId", failure_code AS code, failure_message AS message,
-            recorded_at AS "recordedAt"`,
+            recorded_at AS "recordedAt", raw_fields AS "rawFields"`,
   from: 'notification.malformed_account_inputs',
   order: 'recorded_at DESC, stream_entry_id DESC',
   filters: { code: 'failure_code = ?', ...spanOf('recorded_at') },

@@ -71,11 +71,11 @@ export async function findCallbackCauses(
       ...{ cause: CAUSE_OF[row.status], at: row.at, workflowId: accountCallbackWorkflowId(row.shard) },
       sentence: `the ${row.kind} callback of ${timeOf(row.period)} ${stateOf(row)}`,
     })),
-    ...accounts.rows.map(({ changedAt: at, until, caughtUpDate, shard, pausedBy }): FoundCause =>
+    ...accounts.rows.map(({ changedAt: at, until, caughtUpDate, shard }): FoundCause =>
       until === null
         ? {
             ...{ cause: 'account_behind', at },
-            sentence: `the days of the account have come up to ${caughtUpDate}; daily callbacks of shard ${shard} wait for the next one${pauseOf(shard, pausedBy)}`,
+            sentence: `the days of the account have come up to ${caughtUpDate}; daily callbacks of shard ${shard} wait for the next one`,
           }
         : {
             ...{ cause: 'account_untracked', at },
@@ -94,20 +94,16 @@ const CAUSE_OF = {
 function stateOf(row: OpenRow): string {
   const { kind, status, at, shard, error, nextAt } = row;
   const attempts = row.attempts ?? 0;
-  const pause = pauseOf(shard, row.pausedBy);
   if (status === 'dropped')
     return `was given up after ${countOf(attempts, 'attempt')} because of ${error}; galaxy-notify callbacks replay --user`;
   if (status === 'retrying')
     return row.attempts === 0
       ? `was replayed, and is told with the next alarm of shard ${shard}`
-      : `has failed ${countOf(attempts, 'time')}, the last time because of ${error}, and is tried again at ${nextAt ? timeOf(nextAt) : 'its time'}${pause}`;
+      : `has failed ${countOf(attempts, 'time')}, the last time because of ${error}, and is tried again at ${nextAt ? timeOf(nextAt) : 'its time'}`;
   const what =
     kind === 'hourly' ? `the next alarm of shard ${shard}` : `all trackings of shard ${shard} to catch up`;
-  return `came at ${timeOf(at)} and waits for ${what}${pause}`;
+  return `came at ${timeOf(at)} and waits for ${what}`;
 }
-
-const pauseOf = (shard: number, by: string | null): string =>
-  by === null ? '' : `, which ${by} has paused; galaxy-notify callbacks resume ${shard}`;
 
 interface ToldRow {
   kind: CallbackKind;
@@ -126,8 +122,6 @@ interface OpenRow {
   attempts: number | null;
   error: string | null;
   nextAt: Date | null;
-  /** The operator who has paused its shard, while it is. */
-  pausedBy: string | null;
 }
 
 const KINDS = `ARRAY['hourly', 'daily']`;
@@ -146,10 +140,8 @@ const COUNT_TOLD = `
 const FIND_UNTOLD = `
   SELECT snapshot.kind, to_timestamp(snapshot.period_start_ms / 1000.0) AS period, snapshot.shard, status,
          coalesce(failed.failed_at, dead.dropped_at, created_at) AS at, coalesce(failed.attempts, dead.attempts) AS attempts,
-         coalesce(failed.last_error, dead.last_error) AS error, failed.next_attempt_at AS "nextAt", pause.changed_by AS "pausedBy"
-    ${snapshotsOf(KINDS, "period_start_ms >= $2 AND status <> 'delivered'", '$3')}
-    LEFT JOIN notification.holds AS pause
-      ON pause.kind = 'shard' AND pause.name = snapshot.shard::text AND pause.is_paused`;
+         coalesce(failed.last_error, dead.last_error) AS error, failed.next_attempt_at AS "nextAt"
+    ${snapshotsOf(KINDS, "period_start_ms >= $2 AND status <> 'delivered'", '$3')}`;
 
 /** $1 user. Nothing of a user who takes part and has caught up to the end of the previous day. */
 const FIND_ACCOUNT = `${FIND_TRACKING}

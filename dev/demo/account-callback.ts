@@ -4,7 +4,8 @@ import type { CallbackKey, CallbackKind } from '../../api/account-callback/callb
 import { PERIOD_MS } from '../../api/account-callback/callback.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
-import type { Operator } from '../../client/operator.ts';
+import type { OperatorResources } from '../../client/resources.ts';
+import { RUN_NOW_UPDATE, accountCallbackWorkflowId } from '../../workflows/account-callback/contract.ts';
 import type { PortfolioStandIn } from '../stand-ins/account-callback/portfolio-service.ts';
 
 /** Far more than a few callbacks to a stand-in need; a demo must end. */
@@ -23,7 +24,7 @@ interface CallbackResult {
 
 /** Publishes the hours of a user since two hours before the last midnight of UTC, and the day that it ended. */
 export async function tellAccountValues(
-  { callbacks }: Operator,
+  { temporal, db }: OperatorResources,
   portfolio: PortfolioStandIn,
   redis: Redis,
 ): Promise<CallbackResult> {
@@ -36,8 +37,10 @@ export async function tellAccountValues(
   await appendInputs(redis, [track, ...keys.map(extremesOf)]);
   const isTold = (key: CallbackKey) => portfolio.held(key) !== undefined;
   while (!keys.every(isTold) && Date.now() < startedAt + LIMIT_MS) {
-    const shards = await callbacks.status();
-    await Promise.all(shards.map(({ shard }) => callbacks.run(shard)));
+    const { rows } = await db.query<{ shards: number }>('SELECT shards FROM notification.callback_settings');
+    for (let shard = 0; shard < rows[0]!.shards; shard += 1) {
+      await temporal.workflow.getHandle(accountCallbackWorkflowId(shard)).executeUpdate(RUN_NOW_UPDATE);
+    }
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
   // Later days of the shard do not wait for this user.

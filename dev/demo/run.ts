@@ -102,7 +102,7 @@ async function main(): Promise<boolean> {
   const { endpoints, stack, uiUrl } = await step('servers are up', () => provideEndpoints(config, report));
   const redis = new Redis(redisServer(config, endpoints.redis));
   const db = new pg.Client({ connectionString: endpoints.postgresDsn });
-  const { operator, close } = connectOperator(operatorServers(config, endpoints));
+  const { operator, resources, close } = connectOperator(operatorServers(config, endpoints));
   try {
     const log = createLogger(config.values.NOTIFICATION_LOG_LEVEL, destination);
     const service = await step('galaxy-notify is up', () => startService({ config, endpoints, log, report }));
@@ -126,7 +126,7 @@ async function main(): Promise<boolean> {
       const symbols = stack?.symbolTargets && (await step('symbols', () => pushSymbols(operator)));
       const portfolio = stack?.portfolio;
       const callbacks =
-        portfolio && (await step('account values', () => tellAccountValues(operator, portfolio, redis)));
+        portfolio && (await step('account values', () => tellAccountValues(resources, portfolio, redis)));
       const routers = stack?.routers;
       const subscription = routers && (await step('a subscription', () => subscribe(operator, routers)));
       const all = [...results.flatMap(({ routes }) => routes), ...devices];

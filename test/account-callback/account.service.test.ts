@@ -25,7 +25,7 @@ beforeAll(async () => {
   await bench.startService({ NOTIFICATION_CALLBACK_RETRY_LADDER: '100ms' });
   await bench.settled();
   await eventually('what fails to be given up', async () => {
-    const { items } = (await operator.callbacks.show('dead', { status: 'dead' })).callbacks;
+    const { items } = (await operator.callbacks.show('dead', { status: 'dropped' })).callbacks;
     return items.length === 4;
   });
   // After the callback was emitted.
@@ -43,16 +43,16 @@ test('C4 U1 an account is shown with its tracking, and with callbacks that were 
   expect(
     callbacks.items.map(({ kind, status, periodStart }) => [kind, status, periodStart.getTime()]),
   ).toEqual([
-    ['hourly', 'told', START + 2 * HOUR],
-    ['hourly', 'told', START + HOUR],
-    ['hourly', 'told', START],
-    ['daily', 'told', MIDNIGHT - DAY],
+    ['hourly', 'delivered', START + 2 * HOUR],
+    ['hourly', 'delivered', START + HOUR],
+    ['hourly', 'delivered', START],
+    ['daily', 'delivered', MIDNIGHT - DAY],
   ]);
   expect(callbacks.items.map(({ lateEntries }) => lateEntries)).toEqual([0, 0, 1, 0]);
   expect(callbacks.items[2]!.lateValues).toMatchObject({ bottom_value: '77' });
   const { callbacks: daily } = await operator.callbacks.show('zoe', {
     kind: 'daily',
-    status: 'told',
+    status: 'delivered',
     limit: 1,
   });
   expect(daily).toMatchObject({ hasMore: false, items: [{ kind: 'daily', peakValue: '304' }] });
@@ -60,15 +60,15 @@ test('C4 U1 an account is shown with its tracking, and with callbacks that were 
   expect((await operator.callbacks.show('zoe', { status: 'pending' })).callbacks.items).toEqual([]);
 
   const [given] = (await operator.callbacks.show('dead', { kind: 'daily' })).callbacks.items;
-  expect(given).toMatchObject({ status: 'dead', attempts: 2, lastError: 'status 503: scripted failure' });
+  expect(given).toMatchObject({ status: 'dropped', attempts: 2, lastError: 'status 503: scripted failure' });
   await expect(operator.callbacks.show('nobody')).rejects.toThrow(NotFoundError);
 });
 
 test('C4 U6 the command line shows an account, and says clearly when it does not exist', async () => {
   const shown = await showOf('zoe');
   expect(shown).toMatchObject({ code: 0, stderr: '' });
-  expect(shown.stdout).toMatch(/daily +told +304/);
-  expect(shown.stdout).toMatch(/1: \{.*"bottom_value":"77"/);
+  expect(shown.stdout).toMatch(/daily +delivered +304/);
+  expect(shown.stdout).toMatch(/ 1 +\{.*"bottom_value":"77"/);
   const json = await showOf('zoe', '--json', '--read-only');
   expect(JSON.parse(json.stdout)).toMatchObject({ userId: 'zoe', callbacks: { hasMore: false } });
   expect(await showOf('nobody')).toMatchObject({ code: 3, stdout: '' });

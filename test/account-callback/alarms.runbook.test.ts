@@ -1,11 +1,12 @@
 /** Alarms about account values, each with its fault, and its section of the runbook carried out. */
 import { DEFAULT_INPUT_STREAM } from '../../api/account-callback/input.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
-import { eventually, operatorOf } from '../harness.ts';
+import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
+import { eventually } from '../harness.ts';
 import { drillGround } from '../runbook/drill.ts';
 import { DAY, HOUR, hour, benchOfTests, track } from './callbacks.ts';
 
-const BY = { requestedBy: 'drill' };
+const hanging = holdAnswers();
 let entry = '';
 /** The hour before this one. */
 const lastHour = () => Date.now() - (Date.now() % HOUR) - HOUR;
@@ -17,6 +18,8 @@ const ground = drillGround({
     NOTIFICATION_CALLBACK_SHARDS: '1',
     // What waits long waits briefly.
     NOTIFICATION_CALLBACK_RETRY_LADDER: '1s,1s,1s,1s,1s',
+    // A portfolio service that hangs holds up a shard for longer than a drill.
+    NOTIFICATION_HTTP_TIMEOUT: '10m',
   }),
 });
 const { drill } = ground;
@@ -126,29 +129,24 @@ describe('entries', () => {
 
 drill({
   alarm: 'CallbacksBehind',
-  fault: 'an operator paused a shard and forgot it',
+  fault: 'the portfolio service hangs',
   inject: async () => {
-    await operatorOf(ground.slot).callbacks.pause(0, BY);
+    bench.portfolio.fail({ failure: hanging.failure });
     await publish('behind');
     await bench.rows(
       "UPDATE notification.callback_snapshots SET created_at = '2026-01-01' WHERE user_id = 'behind'",
     );
   },
-  says: { 'galaxy-notify callbacks status': /paused/ },
+  says: { 'galaxy-notify callbacks status': /PENDING/ },
   deeds: [
     {
-      words: 'Resume a shard that is paused',
-      act: () => operatorOf(ground.slot).callbacks.resume(0, BY),
+      words: 'Fix a portfolio service that hangs',
+      async act() {
+        hanging.release();
+        await heal();
+      },
     },
   ],
-});
-
-drill({
-  alarm: 'CallbackShardPaused',
-  fault: 'an operator paused a shard',
-  inject: () => operatorOf(ground.slot).callbacks.pause(0, BY),
-  examples: () => ({ 'resume 2': 'resume 0' }),
-  says: { 'galaxy-notify callbacks status': /paused/, 'galaxy-notify actions list': /drill/ },
 });
 
 drill({

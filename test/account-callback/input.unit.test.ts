@@ -14,7 +14,7 @@ const problemOf = (input: object) => {
 };
 const bodyOf = (input: CallbackInput) => {
   const callback = callbackOf(input as PeriodInput);
-  return JSON.parse(callbackBody(callback, callback)) as Record<string, unknown>;
+  return JSON.parse(callbackBody(callback)) as Record<string, unknown>;
 };
 
 test('C4 values are passed on unchanged; a day closes with its midnight value, or with its peak when that is missing', () => {

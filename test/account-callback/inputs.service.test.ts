@@ -1,5 +1,5 @@
 /** Entries as they are kept: which one is in force, who takes part, and what is noted as late. */
-import { beginPage } from '../../activities/account-callback/callback-rows.ts';
+import { beginHourlyPage } from '../../activities/account-callback/callback-rows.ts';
 import { storeInputs } from '../../activities/account-callback/inputs.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
 import { DAY, HOUR, MIDNIGHT, day, hour, track, untrack, benchOfTests } from './callbacks.ts';
@@ -32,11 +32,7 @@ const snapshotOf = async (userId: string) => {
 };
 const begin = async () => {
   for (let shard = 0; shard < 4; shard += 1) {
-    await beginPage(bench.slot.db, shard, {
-      kind: 'hourly',
-      after: { periodStartMs: 0, position: 0 },
-      upTo: { periodStartMs: MIDNIGHT, position: Number.MAX_SAFE_INTEGER },
-    });
+    await beginHourlyPage(bench.slot.db, shard, undefined, 500);
   }
 };
 

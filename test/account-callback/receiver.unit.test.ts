@@ -41,7 +41,12 @@ interface Signing {
 
 /** As the service sends it, but for what is said otherwise. */
 const requestOf = (values: Partial<CallbackValues> = {}, signing: Signing = {}) => {
-  const { key = KEY, secrets = [SECRET], body = callbackBody(key, { ...VALUES, ...values }), at } = signing;
+  const {
+    key = KEY,
+    secrets = [SECRET],
+    body = callbackBody({ ...key, ...VALUES, ...values }),
+    at,
+  } = signing;
   return {
     path: callbackPath(key)!,
     headers: {

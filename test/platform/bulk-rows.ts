@@ -15,7 +15,7 @@ export const SMALL: Record<string, string> = {
   symbol_snapshots: 'a hundred are kept',
   symbol_targets: 'those of the configuration',
   callback_settings: 'one',
-  holds: 'one for each channel, producer and shard',
+  holds: 'one for each channel and producer',
 };
 
 const AGO = `now() - n * interval '1 minute'`;

@@ -9,12 +9,13 @@ import { createServer as createPlainServer } from 'node:http';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { TLSSocket } from 'node:tls';
-import { createPortfolioService } from '../../activities/account-callback/delivery.ts';
 import type { CallerCredentials, HttpCaller } from '../../activities/http/caller.ts';
 import { createHttpCaller } from '../../activities/http/caller.ts';
+import { deliver } from '../../activities/http/delivery.ts';
 import { UserServiceError, createUserService } from '../../activities/intent/user-service.ts';
 import { createFcmSender } from '../../activities/mobile-push/fcm.ts';
 import type { CallbackKey, CallbackValues } from '../../api/account-callback/callback.ts';
+import { callbackBody, callbackPath, callbackWebhookId } from '../../api/account-callback/callback.ts';
 import type { LoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { Certificates } from '../identities.ts';
@@ -81,8 +82,11 @@ const WITH_CALLER: [string, (url: string, caller: HttpCaller) => Promise<string 
   [
     'a callback',
     async (url, caller) => {
-      const portfolio = createPortfolioService({ baseUrl: url, timeoutMs: TIMEOUT_MS, caller });
-      return (await portfolio.deliver(CALLBACK, stopped))?.message;
+      const { kind, userId } = CALLBACK;
+      const body = callbackBody(CALLBACK);
+      const request = { method: 'POST', url: url + callbackPath({ kind, userId })!, body } as const;
+      const id = callbackWebhookId(CALLBACK);
+      return (await deliver({ ...request, timeoutMs: TIMEOUT_MS, stopped, caller, id }))?.message;
     },
   ],
   [

@@ -18,7 +18,7 @@ import { allStatements, namesInSources, planOf, unboundedParts, unnamedQueries }
 const EXCEPTIONS: Record<string, string> = {
   find_due_callback_day:
     'passes over users who wait for a daily retry; there are few of them, or the daily callbacks of all stand still',
-  find_daily_callbacks: 'the same',
+  begin_daily_callbacks: 'the same',
   count_silent_routers:
     'one look for each router of each agent that is open; it ends after its own limit of 2 s, and its gauge is left out then',
 };

@@ -17,7 +17,6 @@ const ARGUMENTS: Record<string, (notificationId: string) => string[]> = {
   'malformed show': () => ['1-1'],
   'mobile show': () => ['1-1'],
   'callbacks show': () => ['user-1'],
-  'callbacks malformed show': () => ['1-1'],
   'subscriptions show': () => ['nothing'],
 };
 

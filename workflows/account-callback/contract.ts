@@ -2,8 +2,6 @@
  * The contract of the workflow that delivers callbacks about account values. One runs for each shard of users, forever.
  * Pure, so that clients and the workflow sandbox can both import it.
  */
-import type { Hold, HoldKey } from '../hold-contract.ts';
-
 export const ACCOUNT_CALLBACK_TASK_QUEUE = 'account-callback';
 
 export const ACCOUNT_CALLBACK_WORKFLOW = 'accountCallback';
@@ -13,8 +11,6 @@ export const accountCallbackWorkflowId = (shard: number): string => `account-cal
 
 /** Update: do not wait for the next alarm. Without argument; returns the `CallbackState` after the alarm. */
 export const RUN_NOW_UPDATE = 'runNow';
-/** Its row says whether the shard delivers anything. */
-export const shardHold = (shard: number): HoldKey => ({ kind: 'shard', name: String(shard) });
 /** Query: returns the `CallbackState`. */
 export const CALLBACK_STATUS_QUERY = 'status';
 
@@ -65,36 +61,21 @@ export interface DailyCursor {
   userId: string;
 }
 
-/** A stretch of callbacks to be delivered: those after `after`, up to and including `upTo`, that are still pending. */
-export type EmissionPage =
-  | { kind: 'hourly'; after: HourlyCursor; upTo: HourlyCursor }
-  | { kind: 'daily'; after: DailyCursor; upTo: DailyCursor };
-
 export interface EmissionResult {
-  delivered: number;
-  failed: number;
-  /** Given up after the last retry. */
-  dropped: number;
   /** When the next failed callback of the shard is due, epoch ms; absent when none waits. */
-  nextRetryMs?: number;
-  /** The shard is paused: nothing was delivered. */
-  hold?: Hold;
+  nextRetryMs?: number | undefined;
+}
+
+export interface PageResult extends EmissionResult {
+  /** Callbacks of the page. */
+  begun: number;
+  /** The last of them; absent when the pass is over. */
+  upTo?: HourlyCursor | DailyCursor | undefined;
 }
 
 export interface RetryResult extends EmissionResult {
-  /** As many as one alarm may try were due: there may be more. */
-  isFull: boolean;
   /** A daily callback is settled: its user may be due for the next day. */
   isDaySettled: boolean;
-}
-
-/** What an alarm did, step by step. */
-export interface AlarmSteps {
-  /** Callbacks that earlier alarms had left over, begun to be delivered. */
-  resumed: number;
-  /** Daily and hourly ones of a boundary, begun to be delivered. */
-  daily: number;
-  hourly: number;
 }
 
 export interface CallbackState {
@@ -102,20 +83,11 @@ export interface CallbackState {
   /** Added to Temporal's time, ms. */
   clockOffsetMs: number;
   /** Present while daily callbacks of a day are being emitted. */
-  daily?: DailyCursor;
+  daily?: DailyCursor | undefined;
   /** Present while hourly callbacks are being emitted. */
-  hourly?: HourlyCursor;
-  /** Since the workflow first started. A callback that was cut off and sent again counts again. */
-  delivered: number;
-  failed: number;
-  dropped: number;
-  alarms: number;
-  /** Absent before the first alarm. */
-  lastAlarm?: AlarmSteps;
+  hourly?: HourlyCursor | undefined;
   /** When the next failed callback is due, as far as is known, epoch ms. */
-  nextRetryMs?: number;
+  nextRetryMs?: number | undefined;
   /** Absent while an alarm is at work. Its time is Temporal's, epoch ms. */
-  nextAlarm?: { atMs: number; interval: AlarmInterval };
-  /** While an operator has paused it. Its alarms deliver nothing, and look whether it still is. */
-  paused?: Omit<Hold, 'isPaused'>;
+  nextAlarm?: { atMs: number; interval: AlarmInterval } | undefined;
 }
