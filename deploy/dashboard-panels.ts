@@ -443,11 +443,6 @@ const subscription: Dashboard = {
       'notification_subscriptions_worker_deaths_total',
       ['pool'],
     ),
-    {
-      title: 'Token deletions',
-      about: 'Tokens that are still to be deleted on their routers.',
-      queries: [['max(notification_subscriptions_token_deletions)', 'tokens']],
-    },
   ],
 };
 

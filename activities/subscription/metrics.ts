@@ -6,7 +6,6 @@ import type { CommandKind, WorkerPool } from '../../workflows/subscription/contr
 import type { ListKind } from '../../workflows/subscription/rules.ts';
 import { countersOf } from '../counters.ts';
 import { COUNTED_AT_MOST, READ_TIMEOUT_MS, gaugeRead, gaugesOfRows, observeReads } from '../gauges.ts';
-import { query } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
 import type { EventKind } from './events.ts';
 import { serversWithWork } from './rows.ts';
@@ -39,7 +38,6 @@ export function createSubscriptionMetrics(meter: Meter) {
 const ROWS = 'notification.subscriptions.rows';
 const DUE = 'notification.subscriptions.due';
 const WITHOUT_ACTION = 'notification.subscriptions.without_action';
-const TOKEN_DELETIONS = 'notification.subscriptions.token_deletions';
 const UNREADABLE = 'notification.subscriptions.unreadable';
 const SILENT_ROUTERS = 'notification.subscriptions.silent_routers';
 
@@ -51,32 +49,32 @@ export function observeSubscriptions(meter: Meter, { db, log }: { db: Pool; log:
     { [ROWS]: { description: `Subscriptions by status; ${COUNTED_AT_MOST} of one stands for more` } },
     COUNT_RECORDS,
   );
-  const dueNow = gaugeRead({
-    what: 'due subscriptions',
-    gauges: {
+  const dueNow = gaugesOfRows(
+    db,
+    'due subscriptions',
+    {
       [DUE]: {
         description: 'Subscriptions and token deletions that something is to be done about now, by pool',
       },
+    },
+    COUNT_DUE,
+  );
+  const withoutAction = gaugesOfRows(
+    db,
+    'subscriptions that were given up',
+    {
       [WITHOUT_ACTION]: {
         description: 'Subscriptions that a worker has given up; the next command for them starts them over',
       },
-      [TOKEN_DELETIONS]: { description: 'Tokens that are still to be deleted on their router' },
-      [UNREADABLE]: { description: 'Rows whose work stopped because a sealed key in them did not open' },
     },
-    async read() {
-      const [totals] = await query<TotalsRow>(db, COUNT_DUE, [Date.now()]);
-      const { smp, ntf, deletions, without_action: withoutAction } = totals!;
-      return [
-        { gauge: DUE, value: smp, attributes: { pool: 'ntf-smp' } },
-        { gauge: DUE, value: ntf, attributes: { pool: 'ntf-ntf' } },
-        { gauge: DUE, value: deletions, attributes: { pool: 'ntf-tkn-del' } },
-        { gauge: WITHOUT_ACTION, value: withoutAction },
-        { gauge: TOKEN_DELETIONS, value: deletions },
-        { gauge: UNREADABLE, value: totals!.unreadable, attributes: { kind: 'subscription' } },
-        { gauge: UNREADABLE, value: totals!.unreadable_deletions, attributes: { kind: 'token_deletion' } },
-      ];
-    },
-  });
+    COUNT_WITHOUT_ACTION,
+  );
+  const unreadable = gaugesOfRows(
+    db,
+    'unreadable subscriptions',
+    { [UNREADABLE]: { description: 'Rows whose work stopped because a sealed key in them did not open' } },
+    COUNT_UNREADABLE,
+  );
   const silent = gaugeRead({
     what: 'silent routers',
     gauges: {
@@ -97,7 +95,7 @@ export function observeSubscriptions(meter: Meter, { db, log }: { db: Pool; log:
       }));
     },
   });
-  return observeReads(meter, log, [statuses, dueNow, silent]);
+  return observeReads(meter, log, [statuses, dueNow, withoutAction, unreadable, silent]);
 }
 
 /** A router that is worked on for the first time, or tried again at the longest delay, is not silent yet. */
@@ -106,15 +104,6 @@ const SILENT_AFTER_MS = 15 * 60_000;
 interface SilentRow {
   pool: WorkerPool;
   routers: number;
-}
-
-interface TotalsRow {
-  smp: number;
-  ntf: number;
-  deletions: number;
-  without_action: number;
-  unreadable: number;
-  unreadable_deletions: number;
 }
 
 /**
@@ -154,24 +143,40 @@ const counted = (table: string, condition: string, order: string): string => `
                      ORDER BY ${order}
                      LIMIT ${COUNTED_AT_MOST}) AS these)`;
 
-/** $1 now, epoch ms. What is no check is due when it is written. */
+/** What is no check is due when it is written. */
 const COUNT_DUE = {
   name: 'count_due_subscriptions',
   text: `
-    SELECT ${counted(
+    SELECT 'ntf-smp' AS pool, ${counted(
       'ntf_subscriptions',
       'smp_action IS NOT NULL AND NOT smp_failed',
       'agent_id, smp_host, smp_port, action_ts, conn_id',
-    )} AS smp,
-           ${counted(
-             'ntf_subscriptions',
-             'ntf_action IS NOT NULL AND NOT ntf_failed AND action_ts <= to_timestamp($1::float8 / 1000)',
-             'action_ts',
-           )} AS ntf,
-           ${counted('ntf_tokens_to_delete', 'true', 'id')} AS deletions,
-           ${counted('ntf_subscriptions', 'action_ts IS NULL', 'agent_id, conn_id')} AS without_action,
-           ${counted('ntf_subscriptions', '(ntf_failed OR smp_failed)', 'agent_id, conn_id')} AS unreadable,
-           ${counted('ntf_tokens_to_delete', 'del_failed', 'agent_id, id')} AS unreadable_deletions`,
+    )} AS "${DUE}"
+     UNION ALL
+    SELECT 'ntf-ntf', ${counted(
+      'ntf_subscriptions',
+      'ntf_action IS NOT NULL AND NOT ntf_failed AND action_ts <= now()',
+      'action_ts',
+    )}
+     UNION ALL
+    SELECT 'ntf-tkn-del', ${counted('ntf_tokens_to_delete', 'true', 'id')}`,
+};
+
+const COUNT_WITHOUT_ACTION = {
+  name: 'count_subscriptions_without_action',
+  text: `SELECT ${counted('ntf_subscriptions', 'action_ts IS NULL', 'agent_id, conn_id')} AS "${WITHOUT_ACTION}"`,
+};
+
+const COUNT_UNREADABLE = {
+  name: 'count_unreadable_subscriptions',
+  text: `
+    SELECT 'subscription' AS kind, ${counted(
+      'ntf_subscriptions',
+      '(ntf_failed OR smp_failed)',
+      'agent_id, conn_id',
+    )} AS "${UNREADABLE}"
+     UNION ALL
+    SELECT 'token_deletion', ${counted('ntf_tokens_to_delete', 'del_failed', 'agent_id, id')}`,
 };
 
 /** For the rest of its transaction. $1 ms. */

@@ -70,7 +70,6 @@ test('N16 work by kind and result, commands, events; rows by status, what is due
     expect(pointsOf('without_action')).toEqual({ '': 1 });
     expect(pointsOf('due')).toEqual(noneOf);
     expect(pointsOf('silent_routers')).toEqual(noneOf);
-    expect(pointsOf('token_deletions')).toEqual({ '': 0 });
     return true;
   });
   expect(pointsOf('work')).toEqual({
