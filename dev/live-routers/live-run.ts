@@ -4,6 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import type { BinaryAddress } from '../../api/subscription/router-address.ts';
+import { connectToRouter } from '../../activities/subscription/router/connect.ts';
 import {
   createMessagingRouters,
   createNotificationRouters,
@@ -127,14 +128,18 @@ async function live(
   });
 }
 
-async function meet(router: Pick<MessagingRouter, 'factsOf' | 'ping'>, address: BinaryAddress) {
+/** For a connection, ms. */
+const MEETING_MS = 45_000;
+
+async function meet(router: Pick<MessagingRouter, 'ping'>, address: BinaryAddress) {
   must(await router.ping(address));
-  const { host, version, routerVersions } = must(await router.factsOf(address));
+  const { socket, binding } = await connectToRouter(address.protocol, address, { timeoutMs: MEETING_MS });
+  socket.destroy();
   const startedAt = performance.now();
   must(await router.ping(address));
   return {
-    ...{ host: `${host}:${address.port}`, fingerprint: address.keyHash, version },
-    versions: routerVersions.join(' to '),
+    ...{ router: `${address.host}:${address.port}`, fingerprint: address.keyHash },
+    version: binding.version,
     'round trip, ms': Math.ceil(performance.now() - startedAt),
   };
 }

@@ -35,10 +35,7 @@ export interface ConnectOptions {
 /** Both sides have said hello: what follows on the socket are blocks of transmissions. */
 export interface Connection {
   socket: TLSSocket;
-  /** The one that answered. */
-  host: string;
   binding: SessionBinding;
-  routerVersions: [oldest: number, newest: number];
 }
 
 /**
@@ -112,7 +109,7 @@ async function connectToHost(
     const chain = leaf ? chainOf(leaf) : [];
     const distrust = distrustOf(chain, keyHash);
     if (distrust !== undefined) throw new ConnectError('NETWORK', distrust);
-    return { socket, host, ...(await shakeHands(socket, facts, keyHash)) };
+    return { socket, binding: await shakeHands(socket, facts, keyHash) };
   } catch (error) {
     socket.destroy();
     throw error;
@@ -131,21 +128,14 @@ function secured(socket: TLSSocket): Promise<void> {
 // --- Hellos ------------------------------------------------------------------------------------------------------
 
 /** A router that does not know the name of the protocol speaks older versions. */
-async function shakeHands(
-  socket: TLSSocket,
-  facts: ProtocolFacts,
-  keyHash: string,
-): Promise<Pick<Connection, 'binding' | 'routerVersions'>> {
+async function shakeHands(socket: TLSSocket, facts: ProtocolFacts, keyHash: string): Promise<SessionBinding> {
   const hello = readHello(unpadBlock(await firstBlock(socket, facts.blockBytes), true));
   if (socket.getFinished()?.equals(hello.sessionId) !== true) {
     throw new MalformedError('the hello is of another TLS session');
   }
   const version = agreedVersion(hello, facts, socket.alpnProtocol === facts.alpn);
   socket.write(padBlock(encodeHello(version, Buffer.from(keyHash, 'base64url')), facts.blockBytes));
-  return {
-    binding: { facts, version, id: hello.sessionId },
-    routerVersions: [hello.oldest, hello.newest],
-  };
+  return { facts, version, id: hello.sessionId };
 }
 
 /** It may come in as many parts as a router likes. @throws ConnectError when it does not come. */

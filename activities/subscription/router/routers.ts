@@ -213,8 +213,6 @@ function createAsking(protocol: 'smp' | 'ntf', ownSession: string, options: Part
       /** PING, unsigned: whether the router at this address can be reached at all. */
       ping: (address: RouterAddress) =>
         askOne(address, { command: { op: 'PING' } }, ({ op }) => (op === 'PONG' ? undefined : UNEXPECTED)),
-      /** Opens a session if necessary. */
-      factsOf: (address: RouterAddress) => sessions.factsOf(ownSession, address),
       close: sessions.close,
     },
   };

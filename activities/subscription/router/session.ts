@@ -53,13 +53,6 @@ export interface SessionCommand {
 
 export type SessionAnswer = Exclude<BinaryAnswer, { op: 'ERR' }>;
 
-export interface SessionFacts {
-  host: string;
-  /** The one spoken, and those that the router speaks. */
-  version: number;
-  routerVersions: [oldest: number, newest: number];
-}
-
 export type RouterSession = ReturnType<typeof beginSession>;
 
 interface Waiting {
@@ -70,12 +63,10 @@ interface Waiting {
 /** @param socket on which both sides have said hello. */
 export function beginSession(
   protocol: RouterProtocol,
-  { socket, host }: { socket: Duplex; host: string },
+  socket: Duplex,
   binding: SessionBinding,
-  routerVersions: [number, number],
   { commandTimeoutMs, pingIntervalMs }: SessionOptions,
 ) {
-  const { facts, version } = binding;
   const waiting = new Map<string, Waiting>();
   /** Correlation ids of commands whose time was up. */
   const late = new Set<string>();
@@ -212,7 +203,7 @@ export function beginSession(
         if (end) fail(end);
         else send();
       }
-      if (!end) socket.write(padBlock(content, facts.blockBytes));
+      if (!end) socket.write(padBlock(content, binding.facts.blockBytes));
       if (socket.writableLength > MOST_UNREAD_BYTES) finish(broker('TIMEOUT', 'the router reads nothing'));
     }
     return Promise.all(results);
@@ -227,15 +218,13 @@ export function beginSession(
     }
   }, pingIntervalMs).unref();
 
-  socket.on('data', createBlockReader(facts.blockBytes, takeBlock));
+  socket.on('data', createBlockReader(binding.facts.blockBytes, takeBlock));
   socket.on('error', (error: Error) => finish(broker('NETWORK', error.message)));
   const closed = (): void => finish(broker('NETWORK', 'the router has closed the connection'));
   socket.once('end', closed);
   socket.once('close', closed);
   if (socket.destroyed) closed();
-  const held: SessionFacts = { host, version, routerVersions };
   return {
-    facts: held,
     /** Commands that wait for their answers. */
     get waiting() {
       return waiting.size;

@@ -14,13 +14,7 @@ import { endpointOf } from '../../../api/subscription/router-address.ts';
 import { isRetried } from './ports.ts';
 import type { RouterAddress, RouterError, RouterResult } from './ports.ts';
 import { ConnectError, connectToRouter } from './connect.ts';
-import type {
-  RouterSession,
-  SessionAnswer,
-  SessionCommand,
-  SessionFacts,
-  SessionOptions,
-} from './session.ts';
+import type { RouterSession, SessionAnswer, SessionCommand, SessionOptions } from './session.ts';
 import { beginSession } from './session.ts';
 
 /** Sessions that are kept; beyond that, the sessions that were idle longest are closed. */
@@ -50,8 +44,6 @@ interface Endpoint {
 interface Kept {
   endpoint: Endpoint;
   session?: Promise<RouterSession>;
-  /** Once it is open. */
-  facts?: SessionFacts;
   /** Commands that are asked, or wait to be. */
   asking: number;
 }
@@ -98,14 +90,13 @@ export function createRouterSessions(protocol: RouterProtocol, options: Partial<
     const { endpoint } = one;
     try {
       const session = await endpoint.opening(() => connect(endpoint, address));
-      one.facts = session.facts;
       void session.ended.then(() => {
         delayNext(endpoint, FIRST_DELAY_MS);
-        forget(one);
+        delete one.session;
       });
       return session;
     } catch (error) {
-      forget(one);
+      delete one.session;
       throw error instanceof ConnectError ? error : (endpoint.lastFailure ?? error);
     }
   }
@@ -114,8 +105,8 @@ export function createRouterSessions(protocol: RouterProtocol, options: Partial<
     try {
       const waitMs = endpoint.notBefore - performance.now();
       if (waitMs > 0) await delay(waitMs, undefined, { signal: closing.signal });
-      const { socket, host, binding, routerVersions } = await connectToRouter(protocol, address, settings);
-      const session = beginSession(protocol, { socket, host }, binding, routerVersions, settings);
+      const { socket, binding } = await connectToRouter(protocol, address, settings);
+      const session = beginSession(protocol, socket, binding, settings);
       endpoint.failures = 0;
       endpoint.opening.concurrency = OPENED_TOGETHER;
       if (closing.signal.aborted) session.close();
@@ -134,11 +125,6 @@ export function createRouterSessions(protocol: RouterProtocol, options: Partial<
 
   function delayNext(endpoint: Endpoint, longestMs: number): void {
     endpoint.notBefore = performance.now() + Math.random() * Math.min(LONGEST_DELAY_MS, longestMs);
-  }
-
-  function forget(one: Kept): void {
-    delete one.session;
-    delete one.facts;
   }
 
   function errorOf(error: unknown): RouterError {
@@ -167,16 +153,6 @@ export function createRouterSessions(protocol: RouterProtocol, options: Partial<
         return failAll(commands, errorOf(error));
       } finally {
         one.asking -= 1;
-      }
-    },
-
-    /** Opens a session if necessary. */
-    async factsOf(user: string, address: RouterAddress): Promise<RouterResult<SessionFacts>> {
-      try {
-        const { facts } = await sessionOf(keptOf(user, address), address);
-        return { ok: true, value: facts };
-      } catch (error) {
-        return { ok: false, error: errorOf(error) };
       }
     },
 

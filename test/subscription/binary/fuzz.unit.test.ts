@@ -121,13 +121,10 @@ async function outcomeAfter(one: Case): Promise<string> {
   });
   theirs.on('data', read);
   theirs.on('error', () => theirs.destroy());
-  const session = beginSession(
-    transcript.protocol,
-    { socket: ours, host: 'router' },
-    binding,
-    [1, transcript.version],
-    { ...OPTIONS, commandTimeoutMs: BRIEF_MS },
-  );
+  const session = beginSession(transcript.protocol, ours, binding, {
+    ...OPTIONS,
+    commandTimeoutMs: BRIEF_MS,
+  });
   let isOver = false;
   void session.ended.then(() => (isOver = true));
   const ping = { command: { op: 'PING' } } as const;

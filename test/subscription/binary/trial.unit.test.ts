@@ -17,14 +17,14 @@ test('N19 a messaging router is reached and answers, and nothing is made on it',
   const { status, detail, ops } = await findingOf('smp');
 
   expect(status).toBe('ok');
-  expect(detail).toMatch(/fingerprint [\w-]{43}, version 9 of 1 to 9, round trip \d+ ms/);
-  expect(ops).toEqual(['PING', 'PING']);
+  expect(detail).toMatch(/answers under the fingerprint [\w-]{43}$/);
+  expect(ops).toEqual(['PING']);
 });
 
 test('N19 a notification router makes a token without a device, and deletes it', async () => {
   const { status, ops } = await findingOf('ntf');
 
-  expect([status, ...ops]).toEqual(['ok', 'PING', 'TNEW', 'TDEL', 'PING']);
+  expect([status, ...ops]).toEqual(['ok', 'PING', 'TNEW', 'TDEL']);
 });
 
 test.each<[RouterProtocol, string, string, number]>([
