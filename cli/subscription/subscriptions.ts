@@ -5,7 +5,7 @@ import { EXIT, UsageError } from '../command.ts';
 import { define, list, option } from '../definition.ts';
 import type { Requested } from '../options.ts';
 import { parseCount, requestedByOption } from '../options.ts';
-import { countOf, printFields, report } from '../output.ts';
+import { countOf, printView, report } from '../output.ts';
 import type {
   AgentView,
   SubscriptionFilter,
@@ -92,19 +92,7 @@ export function addTo(subscriptions: Command): void {
     notes: [IDS_HELP],
     run: ({ operator }, _options: object, connId: string) => operator.subscriptions.show(connId),
     print(view) {
-      printFields([
-        ['connection', view.connId],
-        ['user', view.userId],
-        ['notifications', view.wantsNotifications ? 'on' : 'off'],
-        ['messaging router', view.messagingRouter],
-        ['credentials', view.hasCredentials ? 'yes' : 'no'],
-        ['status', view.status ?? 'no record'],
-        ['notification router', view.notificationRouter],
-        ['next', view.action],
-        ['not before', view.actionAt],
-        ['updated', view.updatedAt],
-        ['link', view.link],
-      ]);
+      printView(view);
       if (isGivenUp(view)) report('a worker gave up; start it over with: subscriptions retry');
       if (view.isUnreadable) report('its keys did not open; with them back: subscriptions retry');
     },
@@ -141,17 +129,7 @@ function unknownOf(unknown: readonly string[]): ExitCode {
 }
 
 function printAgent(view: AgentView): void {
-  const { agentId, token, connections, givenUp, unreadable, tokenDeletions, live, link } = view;
-  printFields([
-    ['agent', agentId],
-    ['token', token ? `${token.status}, ${token.mode}, on ${token.router}` : 'none'],
-    ...Object.entries(connections).map(([status, count]) => [`${status} subscriptions`, count] as const),
-    ['given up', givenUp],
-    ['unreadable', unreadable],
-    ['tokens to delete', tokenDeletions],
-    ['commands that wait', live?.queue.length],
-    ['commands done', live?.done],
-    ['link', link],
-  ]);
+  const { live, ...rows } = view;
+  printView({ ...rows, commandsThatWait: live?.queue.length, commandsDone: live?.done });
   if (!live) report('no answer from the supervisor: shown as the database has it');
 }
