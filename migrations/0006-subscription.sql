@@ -87,30 +87,18 @@ CREATE INDEX ntf_tokens_to_delete_server_idx ON subscriptions.ntf_tokens_to_dele
 CREATE INDEX ntf_tokens_to_delete_failed_idx ON subscriptions.ntf_tokens_to_delete (agent_id, id) WHERE del_failed;
 CREATE INDEX ntf_tokens_to_delete_created_at_idx ON subscriptions.ntf_tokens_to_delete (created_at);
 
--- What an agent was asked to do about its token: the device token or code gets from the client to the service here,
--- sealed, and not through a workflow. Gone when it is done.
-CREATE TABLE subscriptions.token_requests (
+-- What an agent was asked to do about its token, and queues that a client hands over: device tokens, codes and private keys
+-- get from the client to the service here, sealed, and not through a workflow. Gone when it is done.
+CREATE TABLE subscriptions.requests (
     request_id uuid        PRIMARY KEY,
     agent_id   text        NOT NULL REFERENCES subscriptions.agents ON DELETE CASCADE,
-    kind       text        NOT NULL CHECK (kind IN ('register', 'verify', 'check', 'delete')),
-    mode       text        CHECK (mode IN ('PERIODIC', 'INSTANT')),
-    sealed     bytea,
+    kind       text        NOT NULL CHECK (kind IN ('register', 'verify', 'check', 'delete', 'import')),
+    sealed     bytea       NOT NULL,
     is_done    boolean     NOT NULL DEFAULT false,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-CREATE INDEX token_requests_created_at_idx ON subscriptions.token_requests (created_at);
-
--- Queues that a client hands over with their private keys: they get from the client to the service here, sealed, and not
--- through a workflow. Gone when it is done.
-CREATE TABLE subscriptions.queue_imports (
-    request_id uuid        PRIMARY KEY,
-    agent_id   text        NOT NULL REFERENCES subscriptions.agents ON DELETE CASCADE,
-    sealed     bytea       NOT NULL,
-    created_at timestamptz NOT NULL DEFAULT clock_timestamp()
-);
-
-CREATE INDEX queue_imports_created_at_idx ON subscriptions.queue_imports (created_at);
+CREATE INDEX requests_created_at_idx ON subscriptions.requests (created_at);
 
 CREATE TABLE subscriptions.connections (
     agent_id      text        NOT NULL REFERENCES subscriptions.agents ON DELETE CASCADE,

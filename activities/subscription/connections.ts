@@ -25,8 +25,7 @@ import { ZodError } from 'zod';
 import { KeyBoxError } from '../../api/key-box.ts';
 import type { QueueToImport } from '../../api/subscription/requests.ts';
 import { queueImports } from '../../api/subscription/requests.ts';
-import { query } from '../postgres.ts';
-import { isGateOpen, loadToken } from './token-rows.ts';
+import { isGateOpen, loadRequest, loadToken } from './token-rows.ts';
 
 /** The result of a change, and the commands that follow from it. */
 export interface Changed<Result> {
@@ -85,7 +84,7 @@ export function createConnectionWork({ db, log, keyBox }: SubscriptionResources)
       agentId: string,
       requestId: string,
     ): Promise<Changed<ImportedConnection[]> | string> {
-      const [request] = await query<{ sealed: Buffer }>(db, LOAD_IMPORT, [requestId, agentId]);
+      const request = await loadRequest(db, agentId, 'import', requestId);
       if (!request) return 'there is no such import';
       let queues: QueueToImport[];
       try {
@@ -170,11 +169,6 @@ interface KnownRow {
   is_same: boolean;
   has_credentials: boolean;
 }
-
-const LOAD_IMPORT = {
-  name: 'load_queue_import',
-  text: 'SELECT sealed FROM subscriptions.queue_imports WHERE request_id = $1 AND agent_id = $2',
-};
 
 /** The first condition is what the indexes find, the second one which queue of it. The queue of another agent counts, too. */
 const FIND_KNOWN = {

@@ -27,6 +27,5 @@ export const subscriptionTables = (): Kept[] => [
     keepMs: 7 * DAY_MS,
   },
   // Requests that were not finished.
-  { name: 'queue_imports', table: 'subscriptions.queue_imports', since: 'created_at', keepMs: DAY_MS },
-  { name: 'token_requests', table: 'subscriptions.token_requests', since: 'created_at', keepMs: DAY_MS },
+  { name: 'subscription_requests', table: 'subscriptions.requests', since: 'created_at', keepMs: DAY_MS },
 ];

@@ -1,6 +1,6 @@
 /**
  * The row of an agent's token, and the requests of clients about it. Owns the SQL that writes `ntf_tokens` and
- * `token_requests`. The row decides, not a memory of the process: after a restart work continues without another
+ * `requests`. The row decides, not a memory of the process: after a restart work continues without another
  * registration.
  */
 import { deletionKeyContext, tokenContext } from '../../api/subscription/sealed-columns.ts';
@@ -41,7 +41,6 @@ export interface SavedToken {
 }
 
 export interface LoadedRequest extends TokenRequestContent {
-  mode?: TokenMode;
   /** It has had its effect. */
   isDone: boolean;
 }
@@ -171,10 +170,19 @@ export async function loadTokenRequest(
   kind: string,
   requestId: string,
 ): Promise<LoadedRequest | undefined> {
+  const row = await loadRequest(db, agentId, kind, requestId);
+  return row && { ...tokenRequests.open(keyBox, requestId, row.sealed), isDone: row.is_done };
+}
+
+/** @returns as `loadTokenRequest`, still sealed. */
+export async function loadRequest(
+  db: Pool,
+  agentId: string,
+  kind: string,
+  requestId: string,
+): Promise<RequestRow | undefined> {
   const [row] = await query<RequestRow>(db, LOAD_REQUEST, [requestId, agentId, kind]);
-  if (!row) return undefined;
-  const content = row.sealed === null ? {} : tokenRequests.open(keyBox, requestId, row.sealed);
-  return { ...content, ...(row.mode === null ? {} : { mode: row.mode }), isDone: row.is_done };
+  return row;
 }
 
 /** With the effect, so that a repetition knows that it is one. @returns false when another attempt has had the effect. */
@@ -293,25 +301,24 @@ const INSERT_DELETION = {
 };
 
 interface RequestRow {
-  mode: TokenMode | null;
-  sealed: Buffer | null;
+  sealed: Buffer;
   is_done: boolean;
 }
 
 const LOAD_REQUEST = {
-  name: 'load_token_request',
+  name: 'load_subscription_request',
   text: `
-    SELECT mode, sealed, is_done
-      FROM subscriptions.token_requests
+    SELECT sealed, is_done
+      FROM subscriptions.requests
      WHERE request_id = $1 AND agent_id = $2 AND kind = $3`,
 };
 
 const MARK_REQUEST_DONE = {
   name: 'mark_token_request_done',
-  text: 'UPDATE subscriptions.token_requests SET is_done = true WHERE request_id = $1 AND NOT is_done RETURNING 1',
+  text: 'UPDATE subscriptions.requests SET is_done = true WHERE request_id = $1 AND NOT is_done RETURNING 1',
 };
 
 const REMOVE_REQUEST = {
   name: 'remove_token_request',
-  text: 'DELETE FROM subscriptions.token_requests WHERE request_id = $1',
+  text: 'DELETE FROM subscriptions.requests WHERE request_id = $1',
 };

@@ -1,6 +1,5 @@
 /**
- * What clients hand over to the service with secrets in it: sealed in `subscriptions.queue_imports` and
- * `subscriptions.token_requests`, and not in a workflow.
+ * What clients hand over to the service with secrets in it: sealed in `subscriptions.requests`, and not in a workflow.
  */
 import { z } from 'zod';
 import type { KeyBox } from '../key-box.ts';
@@ -63,13 +62,15 @@ export type ImportedQueue = z.output<typeof importedQueueSchema>;
 export type QueueToImport = ImportedQueue & { connId: string };
 
 const contentSchema = z.array(importedQueueSchema.required({ connId: true })).max(MAX_IMPORTED_QUEUES);
-export const queueImports = sealedIn('queue_imports', contentSchema);
+export const queueImports = sealedAs(contentSchema);
 
 const MOST_CODE_CHARACTERS = 8_192;
 
 export const tokenRequestSchema = z.object({
   /** Absent: whichever device the saved token has. */
   device: deviceTokenSchema.optional(),
+  /** Of a registration. */
+  mode: z.enum(['PERIODIC', 'INSTANT']).optional(),
   /** From the push to the device, base64 or base64url each; routers with their own protocol pad codes to kilobytes. */
   verification: z
     .object({ nonce: z.string().min(1).max(64), code: z.string().min(1).max(MOST_CODE_CHARACTERS) })
@@ -77,11 +78,13 @@ export const tokenRequestSchema = z.object({
 });
 export type TokenRequestContent = z.output<typeof tokenRequestSchema>;
 
-export const tokenRequests = sealedIn('token_requests', tokenRequestSchema);
+export const tokenRequests = sealedAs(tokenRequestSchema);
+
+export type Sealing<Content> = ReturnType<typeof sealedAs<Content>>;
 
 /** How the content of a row is sealed: for this row alone. */
-function sealedIn<Content>(table: string, schema: z.ZodType<Content>) {
-  const contextOf = (requestId: string): string => `${table}.sealed:${requestId}`;
+function sealedAs<Content>(schema: z.ZodType<Content>) {
+  const contextOf = (requestId: string): string => `requests.sealed:${requestId}`;
   return {
     seal: (keyBox: KeyBox, requestId: string, content: Content): Buffer =>
       keyBox.seal(Buffer.from(JSON.stringify(content), 'utf8'), contextOf(requestId)),

@@ -24,7 +24,7 @@ export interface SealedColumn {
   contextOf: (agentId: string, subject: string) => string;
 }
 
-/** Values that stay. Requests (`token_requests`, `queue_imports`) go within minutes. */
+/** Values that stay. Those of `requests` go within minutes. */
 export const SEALED_COLUMNS: readonly SealedColumn[] = [
   ...['device_token', 'auth_private_key', 'dh_private_key', 'dh_secret', 'action_code'].map(
     (column): SealedColumn => ({

@@ -1,18 +1,38 @@
-/** Queues that an application has already are handed over to the service. */
+/**
+ * What is handed over to the service with secrets in it: rows, sealed before they leave this process. Queues that an
+ * application has already come in this way.
+ */
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Pool } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
-import type { ImportedQueue, QueueToImport } from '../../api/subscription/requests.ts';
+import type { ImportedQueue, QueueToImport, Sealing } from '../../api/subscription/requests.ts';
 import { MAX_IMPORTED_QUEUES, importedQueueSchema, queueImports } from '../../api/subscription/requests.ts';
 import { ENSURE_AGENT } from '../../api/subscription/rows.ts';
 import type { ImportedConnection } from '../../workflows/subscription/contract.ts';
 import { IMPORT_CONNECTIONS_UPDATE } from '../../workflows/subscription/contract.ts';
 import { OperationFailedError } from '../errors.ts';
 
-interface ImportResources {
+interface RequestResources {
   db: Pool;
   agentId: string;
-  keyBox: KeyBox | undefined;
+  keyBox?: (() => KeyBox) | undefined;
+}
+
+/** @returns its id. @throws OperationFailedError without a key. */
+export async function insertRequest<Content>(
+  { db, agentId, keyBox }: RequestResources,
+  kind: string,
+  { seal }: Sealing<Content>,
+  content: Content,
+): Promise<string> {
+  if (!keyBox) throw new OperationFailedError('there is no key to seal the request with');
+  const requestId = randomUUID();
+  await db.query(ENSURE_AGENT.text, [agentId]);
+  await db.query(INSERT_REQUEST, [requestId, agentId, kind, seal(keyBox(), requestId, content)]);
+  return requestId;
+}
+
+interface ImportResources extends RequestResources {
   /** Asks the supervisor. */
   update: <Result>(name: string, argument: object) => Promise<Result>;
 }
@@ -25,23 +45,20 @@ interface ImportResources {
  * @throws OperationFailedError that names the fields that are wrong; nothing was imported then.
  */
 export async function importQueues(
-  { db, agentId, keyBox, update }: ImportResources,
+  { update, ...resources }: ImportResources,
   queues: readonly unknown[],
 ): Promise<ImportedConnection[]> {
-  if (!keyBox) throw new OperationFailedError('there is no key to seal the request with');
   const checked = queues.map(checkImported);
   const imported: ImportedConnection[] = [];
-  await db.query(ENSURE_AGENT.text, [agentId]);
   for (let from = 0; from < checked.length; from += MAX_IMPORTED_QUEUES) {
     const part: QueueToImport[] = checked
       .slice(from, from + MAX_IMPORTED_QUEUES)
       .map((queue) => ({ ...queue, connId: queue.connId ?? newConnectionId() }));
-    const requestId = randomUUID();
-    await db.query(INSERT_IMPORT, [requestId, agentId, queueImports.seal(keyBox, requestId, part)]);
+    const requestId = await insertRequest(resources, 'import', queueImports, part);
     const made = await update<ImportedConnection[]>(IMPORT_CONNECTIONS_UPDATE, { requestId });
     imported.push(...made);
     // Without an answer the service may still need it; the sweep removes it later.
-    await db.query(REMOVE_IMPORT, [requestId]);
+    await resources.db.query(REMOVE_REQUEST, [requestId]);
   }
   return imported;
 }
@@ -66,6 +83,6 @@ function checkImported(queue: unknown, index: number): ImportedQueue {
   throw new OperationFailedError(problems.join('\n'));
 }
 
-const INSERT_IMPORT =
-  'INSERT INTO subscriptions.queue_imports (request_id, agent_id, sealed) VALUES ($1, $2, $3)';
-const REMOVE_IMPORT = 'DELETE FROM subscriptions.queue_imports WHERE request_id = $1';
+const INSERT_REQUEST =
+  'INSERT INTO subscriptions.requests (request_id, agent_id, kind, sealed) VALUES ($1, $2, $3, $4)';
+const REMOVE_REQUEST = 'DELETE FROM subscriptions.requests WHERE request_id = $1';

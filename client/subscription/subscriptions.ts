@@ -29,7 +29,7 @@ import { DEFAULT_LIMIT, listOf, withoutNulls } from '../lists.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
 import { linkField } from '../resources.ts';
-import { importQueues } from './imports.ts';
+import { importQueues } from './requests.ts';
 
 /** A change may wait for a slow router. */
 const UPDATE_LIMIT_MS = 180_000;
@@ -158,7 +158,7 @@ export function subscriptionOperations(resources: OperatorResources) {
         'import',
         requester,
         {},
-        () => importQueues({ db, agentId, keyBox: resources.keyBox?.(), update }, queues),
+        () => importQueues({ ...resources, agentId, update }, queues),
         madeOf,
       ),
 

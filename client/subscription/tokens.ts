@@ -3,13 +3,11 @@
  * (workflows/subscription/contract.ts). What names a device or verifies it is sealed before it leaves this
  * process.
  */
-import { randomUUID } from 'node:crypto';
 import type { Client } from '@temporalio/client';
 import { WithStartWorkflowOperation, WorkflowIdConflictPolicy } from '@temporalio/client';
 import type { Workflow } from '@temporalio/common';
 import type { Pool } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
-import { ENSURE_AGENT } from '../../api/subscription/rows.ts';
 import type { TokenRequestContent } from '../../api/subscription/requests.ts';
 import { tokenRequests, tokenRequestSchema } from '../../api/subscription/requests.ts';
 import {
@@ -28,6 +26,7 @@ import type { Requester } from '../actions.ts';
 import { byAuthor } from '../actions.ts';
 import { OperationFailedError } from '../errors.ts';
 import { ask } from '../temporal.ts';
+import { insertRequest } from './requests.ts';
 
 /** A device as its push provider knows it. */
 export type TokenDevice = NonNullable<TokenRequestContent['device']>;
@@ -79,7 +78,7 @@ export function tokenOperations(resources: TokenResources) {
     ): Promise<string> =>
       // Without the device, which is a person's.
       byAuthor({ db }, { action: 'tokens register', requestedBy, detail: mode }, () =>
-        statusAfter('register', contentOf(device), mode),
+        statusAfter('register', { ...contentOf(device), mode }),
       ),
 
     /**
@@ -110,19 +109,14 @@ export function tokenOperations(resources: TokenResources) {
     },
   };
 
-  async function statusAfter(
-    update: TokenUpdate,
-    content: TokenRequestContent,
-    mode?: TokenMode,
-  ): Promise<string> {
-    const { status = '' } = await execute(update, content, mode);
+  async function statusAfter(update: TokenUpdate, content: TokenRequestContent): Promise<string> {
+    const { status = '' } = await execute(update, content);
     return status;
   }
 
   async function execute(
     update: TokenUpdate,
     content: TokenRequestContent,
-    mode?: TokenMode,
   ): Promise<Extract<TokenResult, { ok: true }>> {
     const checked = tokenRequestSchema.safeParse(content);
     if (!checked.success) {
@@ -130,12 +124,7 @@ export function tokenOperations(resources: TokenResources) {
       const problems = checked.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
       throw new OperationFailedError(problems.join('\n'));
     }
-    const keyBox = resources.keyBox?.();
-    if (!keyBox) throw new OperationFailedError('there is no key to seal the request with');
-    const requestId = randomUUID();
-    await db.query(ENSURE_AGENT.text, [agentId]);
-    const sealed = tokenRequests.seal(keyBox, requestId, checked.data);
-    await db.query(INSERT_REQUEST, [requestId, agentId, update, mode ?? null, sealed]);
+    const requestId = await insertRequest({ ...resources, agentId }, update, tokenRequests, checked.data);
     const outcome = await ask(
       temporal,
       {
@@ -169,7 +158,3 @@ function startOf(agentId: string) {
 /** Hex is the same in either case; a router knows one. */
 const contentOf = (device: TokenDevice | undefined): TokenRequestContent =>
   device ? { device: { ...device, token: device.token.toLowerCase() } } : {};
-
-const INSERT_REQUEST = `
-  INSERT INTO subscriptions.token_requests (request_id, agent_id, kind, mode, sealed)
-  VALUES ($1, $2, $3, $4, $5)`;

@@ -134,10 +134,8 @@ const SUBSCRIPTION = `
   SELECT agent_id, 'AP', '', 'ntf-1', 443, '', '', '', '', 'ACTIVE' FROM subscriptions.agents;
   INSERT INTO subscriptions.ntf_tokens_to_delete (agent_id, host, port, key_hash, token_id, private_key, del_failed, created_at)
   SELECT ${AGENT}, 'ntf-' || n % 7, 443, 'h', 't', '', n % 100 = 0, ${AGO} FROM generate_series(1, ${ROWS}) AS n;
-  INSERT INTO subscriptions.token_requests
-  SELECT gen_random_uuid(), ${AGENT}, 'check', NULL, NULL, false, ${AGO} FROM generate_series(1, ${ROWS}) AS n;
-  INSERT INTO subscriptions.queue_imports
-  SELECT gen_random_uuid(), ${AGENT}, '', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
+  INSERT INTO subscriptions.requests
+  SELECT gen_random_uuid(), ${AGENT}, 'check', '', false, ${AGO} FROM generate_series(1, ${ROWS}) AS n;
 
   INSERT INTO subscriptions.connections (agent_id, conn_id, user_id, is_deleted)
   SELECT ${AGENT}, 'c' || n, 1, n % 20 = 0 FROM generate_series(1, ${ROWS}) AS n;

@@ -66,7 +66,7 @@ async function tokensOf(agentId: string, heldAt: 'router' | 'transaction') {
     const requestId = randomUUID();
     const sealed = tokenRequests.seal(KEY_BOX, requestId, kind === 'register' ? { device: newDevice() } : {});
     await db.query(
-      'INSERT INTO subscriptions.token_requests (request_id, agent_id, kind, sealed) VALUES ($1, $2, $3, $4)',
+      'INSERT INTO subscriptions.requests (request_id, agent_id, kind, sealed) VALUES ($1, $2, $3, $4)',
       [requestId, agentId, kind, sealed],
     );
     return requestId;

@@ -406,7 +406,7 @@ test('subscription-L5 queues that an application has already are imported, subsc
   await agent.active(['theirs']);
   expect(await subscriptions().import([named])).toEqual([{ connId: 'theirs', hasCredentials: true }]);
   expect(await notifierOf('theirs')).toBeDefined();
-  expect(await agent.rows('SELECT 1 FROM subscriptions.queue_imports')).toEqual([]);
+  expect(await agent.rows('SELECT 1 FROM subscriptions.requests')).toEqual([]);
   // Neither histories nor logs have the key.
   const { events } = await agent.supervisor.fetchHistory();
   expect(JSON.stringify([events, agent.slot.logs])).not.toContain(recipientPrivateKey);

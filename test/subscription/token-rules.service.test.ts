@@ -307,7 +307,7 @@ describe('order and secrets', () => {
     const stored = ntf.tokens().find(({ device }) => device.token === other.token)!;
     const history = JSON.stringify(await tokens.handle.fetchHistory());
     const { rows } = await agent.slot.db.query(`
-      SELECT token::text, (SELECT json_agg(request)::text FROM subscriptions.token_requests AS request) AS requests
+      SELECT token::text, (SELECT json_agg(request)::text FROM subscriptions.requests AS request) AS requests
         FROM subscriptions.ntf_tokens AS token`);
     const everything = [history, JSON.stringify(rows), JSON.stringify(agent.slot.logs)].join('\n');
 

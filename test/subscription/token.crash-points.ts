@@ -78,7 +78,7 @@ async function allAnswered(): Promise<void> {
   for (const { answer, again } of asked.splice(0)) await answer.catch(again);
 }
 
-const requestsLeft = () => agent.rows('SELECT kind FROM subscriptions.token_requests');
+const requestsLeft = () => agent.rows('SELECT kind FROM subscriptions.requests');
 
 test('N15 N17 a process that dies after any step of registering: one token here and on the router', async () => {
   const register = async () => {

@@ -121,7 +121,7 @@ export interface DeletedConnections {
   unknown: string[];
 }
 
-/** What is imported holds private keys, so it stands sealed in `subscriptions.queue_imports`. */
+/** What is imported holds private keys, so it stands sealed in `subscriptions.requests`. */
 export interface ImportConnections {
   requestId: string;
 }

@@ -250,7 +250,7 @@ function handleConnectionUpdates(supervisor: Supervisor): void {
   );
   onUpdate<ImportedConnection[], ImportConnections>(
     contract.IMPORT_CONNECTIONS_UPDATE,
-    'Takes queues over that exist already. {requestId} of subscriptions.queue_imports',
+    'Takes queues over that exist already. {requestId} of subscriptions.requests',
     checkRequestId,
     (activities, { requestId }) => activities.importConnections(agentId, requestId),
   );

@@ -55,7 +55,7 @@ export async function subscriptionToken(agentId: string): Promise<void> {
       ({ requestId }) => oneAtATime(() => serve(update, requestId)),
       {
         validator: checkRequestId,
-        description: `Token: ${update}. {requestId} of subscriptions.token_requests`,
+        description: `Token: ${update}. {requestId} of subscriptions.requests`,
       },
     );
   }
