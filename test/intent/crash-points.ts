@@ -7,12 +7,7 @@ import { leaseKey } from '../../activities/intent/hand-off.ts';
 import type { Operator } from '../../client/operator.ts';
 import type { ChannelState } from '../../workflows/intent/channel-contract.ts';
 import { STATE_QUERY, channelWorkflowId } from '../../workflows/intent/channel-contract.ts';
-import {
-  INTENT_TASK_QUEUE,
-  notificationWorkflowId,
-  routeWorkflowId,
-} from '../../workflows/intent/contract.ts';
-import { RETENTION_WORKFLOW } from '../../workflows/recovery-contract.ts';
+import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { crashWalksOfEachTest } from '../crash-walk.ts';
 import { accepted, turn } from './entries.ts';
 import { dispatch, eventually, operatorOf, slotOfEachTest } from '../harness.ts';
@@ -344,40 +339,6 @@ test(
     expect(await slot.redis.xlen(MAIL)).toBe(
       await count("notification.routes WHERE channel = 'email' AND status = 'published'"),
     );
-  },
-  TEST_LIMIT_MS,
-);
-
-test(
-  'I29 a process that dies between two batches of retention: the next attempt deletes the rest, and nothing younger',
-  async () => {
-    const walk = beginWalk();
-    await walk.survivor();
-    let runs = 0;
-    const insert = (name: string, entries: number, age: string) =>
-      slot.db.query(
-        `INSERT INTO notification.malformed_intents
-           (stream_entry_id, failure_code, failure_message, raw_fields, recorded_at)
-         SELECT $1 || n, 'invalid_payload', 'made up', '{}', now() - $3::interval FROM generate_series(1, $2) AS n`,
-        [name, entries, age],
-      );
-    await insert('young-', 5, '1 hour');
-    const left = () => count("notification.malformed_intents WHERE stream_entry_id NOT LIKE 'young-%'");
-    const put = async () => {
-      runs += 1;
-      await insert(`old-${runs}-`, 10_100, '20000 hours');
-      await slot.client.workflow.start(RETENTION_WORKFLOW, {
-        workflowId: `run-${runs}`,
-        taskQueue: INTENT_TASK_QUEUE,
-      });
-      return async () => (await left()) === 0;
-    };
-    const kills = await walk.through('deleteExpired', put, 3);
-    console.info(`processes that died: ${kills}`);
-    expect(kills).toBe(3);
-    await walk.survivor();
-    await eventually('all that is old to be gone', async () => (await left()) === 0, LIMIT_MS);
-    expect(await count('notification.malformed_intents')).toBe(5);
   },
   TEST_LIMIT_MS,
 );
