@@ -5,7 +5,7 @@ import { typeIn } from '../../api/intent/catalog.ts';
 import { parseCatalog } from '../../api/intent/galaxy.ts';
 import { decodePushPayload } from '../../api/intent/push-event.ts';
 import { newIntent, publishIntent } from '../../client/notificationintent.ts';
-import { eventually, way, slotOfTests, operatorOfTests } from '../harness.ts';
+import { eventually, slotOfTests, operatorOfTests } from '../harness.ts';
 import { GATEWAY, MAIL } from '../service-process.ts';
 import { entriesOf, routeIn, untilStatuses } from './rows.ts';
 import { scratchFolder } from '../scratch.ts';
@@ -21,8 +21,6 @@ const file = path.join(scratchFolder('catalog').dir, 'catalog.yaml');
 const start = async (text: string): Promise<void> => {
   writeFileSync(file, text);
   await slot.startService({
-    ...way(),
-    NOTIFICATION_ROLES: 'intent',
     NOTIFICATION_CATALOG_FILE: file,
     NOTIFICATION_ADMIN_EMAILS_BILLING_PAYMENT_FAILED: 'cfo@example.com',
     NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '1',

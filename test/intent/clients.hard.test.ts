@@ -329,20 +329,13 @@ describe('published from another language', () => {
     async () => {
       const packages = path.join(scratch, 'python');
       const requirements = path.join(PYTHON, 'requirements.txt');
-      const install = [
-        '-m',
-        'pip',
-        'install',
-        '--quiet',
-        '--disable-pip-version-check',
-        '--no-warn-script-location',
-      ];
+      const install = '-m pip install --quiet --disable-pip-version-check --no-warn-script-location'.split(
+        ' ',
+      );
       await runCommand(
         'python3',
         [...install, '--require-hashes', '--target', packages, '-r', requirements],
-        {
-          env: { PIP_ROOT_USER_ACTION: 'ignore' },
-        },
+        { env: { PIP_ROOT_USER_ACTION: 'ignore' } },
       );
       const example = [path.join(PYTHON, 'examples', 'publish.py'), redisUrl(), 'user-1', 'from-python'];
       const env = { ...PYTHON_ENV, PYTHONPATH: `${PYTHON}${path.delimiter}${packages}` };

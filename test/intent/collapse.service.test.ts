@@ -4,7 +4,7 @@ import path from 'node:path';
 import { parseCatalog } from '../../api/intent/galaxy.ts';
 import { decodePushPayload } from '../../api/intent/push-event.ts';
 import { newIntent, publishIntent } from '../../client/notificationintent.ts';
-import { eventually, way, slotOfTests, operatorOfTests } from '../harness.ts';
+import { eventually, slotOfTests, operatorOfTests } from '../harness.ts';
 import { keepRows, untilWorkflowsEnd } from '../put-back.ts';
 import { GATEWAY, MAIL } from '../service-process.ts';
 import { entriesOf, intentStatusOf, routesOf as rowsOf } from './rows.ts';
@@ -34,8 +34,6 @@ const operator = operatorOfTests(slot, undefined, CATALOG);
 const file = path.join(scratchFolder('collapse').dir, 'catalog.yaml');
 const start = () =>
   slot.startService({
-    ...way(),
-    NOTIFICATION_ROLES: 'intent',
     NOTIFICATION_CATALOG_FILE: file,
     NOTIFICATION_ADMIN_EMAILS_PRICE_WRONG: 'cfo@example.com,ceo@example.com',
     NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '1',
@@ -125,10 +123,6 @@ async function deliveriesOf(item: string): Promise<{ pushes: Entry[]; mails: Ent
   const ofItem = ({ payload }: Entry) => payload['item'] === item;
   return { pushes: pushes.filter(ofItem), mails: mails.filter(ofItem) };
 }
-async function deliveriesAfter(item: string, ...ids: string[]) {
-  await Promise.all(ids.map(closed));
-  return deliveriesOf(item);
-}
 const COLLAPSED = (carrier: string) => ({
   status: 'skipped',
   mark: 'collapsed',
@@ -142,7 +136,8 @@ test('I93 the newest of a window is delivered when it ends, once, and by itself'
     await publish('moved', 3, { type: 'price.moved' }),
   ];
   // One look of the dispatcher may find all of them due, and then any of them closes the window.
-  const { pushes, mails } = await deliveriesAfter('moved', first, second, third);
+  await Promise.all([first, second, third].map(closed));
+  const { pushes, mails } = await deliveriesOf('moved');
   const payload = { item: 'moved', price: 3 };
   expect({ pushes, mails }).toEqual({
     pushes: [{ id: `${third}/push:user:user-1`, payload }],

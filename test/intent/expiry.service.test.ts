@@ -1,6 +1,5 @@
 /** What is too late: skipped as expired whatever held it up, told once, and not sent by a replay. */
 import { handOffKey } from '../../activities/intent/hand-off.ts';
-import type { EntryFields } from '../../api/intent/entry.ts';
 import { isTerminal } from '../../api/intent/outcome.ts';
 import { NothingToDoError } from '../../client/errors.ts';
 import type { Operator } from '../../client/operator.ts';
@@ -36,13 +35,6 @@ const entry = (key: string, expiresInMs?: number) =>
     expires_at_ms: expiresInMs === undefined ? undefined : String(Date.now() + expiresInMs),
   });
 
-/** Read together. @returns their ids. */
-async function appendTogether(entries: readonly EntryFields[]): Promise<string[]> {
-  const transaction = slot.redis.multi();
-  for (const fields of entries) transaction.xadd('notification:intents', '*', ...fields.flat());
-  return (await transaction.exec())!.map(([, id]) => String(id));
-}
-
 /** A stream that takes no entries meanwhile. */
 async function withBroken(stream: string, act: () => Promise<void>): Promise<void> {
   await slot.redis.rename(stream, 'aside').catch(() => undefined);
@@ -68,7 +60,7 @@ describe.each(['on_failure', 'direct'])('in mode %s', (mode) => {
   afterAll(() => slot.release());
 
   test('I78 Q1 what is late when it is accepted is skipped, told once, and holds nothing up', async () => {
-    const [late, inTime, plain] = (await appendTogether([
+    const [late, inTime, plain] = (await append(slot.redis, [
       entry('late', -1_000),
       entry('in-time', 3_600_000),
       entry('plain'),

@@ -6,7 +6,7 @@ import { workflowLink } from '../../client/resources.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Service } from '../../workers/service.ts';
 import { namespaceOf } from '../slots.ts';
-import { eventually, slotOfTests, operatorOfTests } from '../harness.ts';
+import { eventually, slotOfTests, operatorOfTests, resourcesOf } from '../harness.ts';
 import { GATEWAY } from '../service-process.ts';
 import type { Changes } from './entries.ts';
 import { publishTurn, turn, turnPayload } from './entries.ts';
@@ -321,13 +321,7 @@ describe('channels and the reader', () => {
   });
 
   test('I26 a workflow that is not there is named', async () => {
-    const elsewhere = createOperator({
-      temporal: slot.client,
-      db: slot.db,
-      redis: slot.redis,
-      namespace: namespaceOf(slot.slot),
-      intentsStream: 'another:stream',
-    });
+    const elsewhere = createOperator({ ...resourcesOf(slot), intentsStream: 'another:stream' });
     expect(await elsewhere.bridge.status()).toMatchObject({ state: 'not running', isPaused: false });
     await expect(elsewhere.bridge.pause({ reason: 'r', requestedBy: 't' })).rejects.toThrow(
       'stream-bridge/another:stream is not running',
