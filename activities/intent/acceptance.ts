@@ -20,7 +20,7 @@ import { endIntents, giveUp, isGivenUp, noteTrouble } from './entries.ts';
 import type { Trouble } from './entries.ts';
 import { logFieldsOf } from './metrics.ts';
 import { refuse, refusedIntent } from './malformed.ts';
-import { isPostgresRefusal } from '../postgres.ts';
+import { saveIsolated } from '../transactions.ts';
 import { statusOf } from '../workflows.ts';
 import type { IntentResources } from './resources.ts';
 
@@ -142,17 +142,14 @@ export function createAcceptance(resources: AcceptanceResources) {
     else await reject(intent, why.code, why.message);
   }
 
-  /** What is decided meanwhile stays as it is. What PostgreSQL refuses of many it is given one by one. */
+  /** What is decided meanwhile stays as it is. */
   async function acceptTogether(items: readonly ToInsert[], decided: Map<string, Decided>): Promise<void> {
-    let accepted;
-    try {
-      accepted = await insertRecords(db, items, { ...settings, catalog, redis });
-    } catch (error) {
-      if (!isPostgresRefusal(error)) throw error;
-      if (items.length > 1) for (const item of items) await acceptTogether([item], decided);
-      else await reject(items[0]!.intent, 'unstorable', error.message);
-      return;
-    }
+    const accepted = new Map<string, AcceptedNow>();
+    const refused = await saveIsolated(items, async (some) => {
+      const now = await insertRecords(db, some, { ...settings, catalog, redis });
+      for (const [id, one] of now) accepted.set(id, one);
+    });
+    for (const { item, reason } of refused) await reject(item.intent, 'unstorable', reason);
     for (const { intent, audience } of items) {
       const now = accepted.get(intent.notificationId);
       if (!now) continue;

@@ -12,6 +12,7 @@ import { KEYS_OF_ENTRY } from '../../api/intent/forgotten.ts';
 import { STREAM_START } from '../../api/stream-ids.ts';
 import { cutText, wellFormedText } from '../../api/text.ts';
 import { columnsOf, isPostgresRefusal, query } from '../postgres.ts';
+import { saveIsolated } from '../transactions.ts';
 import type { RefusalResources } from './malformed.ts';
 import { refuse, refusedIntent, reusedIntent } from './malformed.ts';
 
@@ -76,47 +77,42 @@ export async function saveEntries(
   to: StreamPosition,
 ): Promise<Saved> {
   const { db, catalog } = resources;
-  let refused = entries.flatMap((entry) => (entry.ok ? [] : [entry.malformed]));
-  let intents = entries.flatMap((entry) => (entry.ok ? [entry.intent] : []));
-  for (let malformed = 0; ;) {
-    for (const one of refused) await refuse(resources, one);
-    malformed += refused.length;
-    try {
-      const position = [stream, from.offset, to.offset, to.entriesPassed ?? null];
-      const values = [...position, ...valuesOf(catalog, intents)];
-      const [saved] = (await query<SavedRow>(db, SAVE_ENTRIES, values)) as [SavedRow];
-      if (saved.moved_to !== null) return { taken: saved.inserted, malformed };
-      if (saved.reused.length === 0) throw new OffsetMovedError(`${from.offset} is not the offset any more`);
-      const isReused = ({ notificationId }: Intent) => saved.reused.includes(notificationId);
-      refused = intents.filter(isReused).map(reusedIntent);
-      intents = intents.filter((intent) => !isReused(intent));
-    } catch (error) {
-      if (!isPostgresRefusal(error) || intents.length === 0) throw error;
-      if (entries.length > 1) return saveEach(resources, stream, entries, from, to);
-      refused = intents.map((intent) => refusedIntent(intent, 'unstorable', error.message));
-      intents = [];
+  const total = { taken: 0, malformed: 0 };
+  let position = from;
+  await saveIsolated(entries, save);
+  return total;
+
+  /** One alone that PostgreSQL does not take is recorded as malformed. */
+  async function save(some: readonly ReadEntry[]): Promise<void> {
+    const last = some.at(-1)!;
+    const next = last === entries.at(-1) ? to : positionBehind(position, last.id, some.length);
+    let refused = some.flatMap((entry) => (entry.ok ? [] : [entry.malformed]));
+    let intents = some.flatMap((entry) => (entry.ok ? [entry.intent] : []));
+    for (let malformed = 0; ;) {
+      for (const one of refused) await refuse(resources, one);
+      malformed += refused.length;
+      try {
+        const offsets = [stream, position.offset, next.offset, next.entriesPassed ?? null];
+        const values = [...offsets, ...valuesOf(catalog, intents)];
+        const [saved] = (await query<SavedRow>(db, SAVE_ENTRIES, values)) as [SavedRow];
+        if (saved.moved_to !== null) {
+          position = next;
+          total.taken += saved.inserted;
+          total.malformed += malformed;
+          return;
+        }
+        if (saved.reused.length === 0)
+          throw new OffsetMovedError(`${position.offset} is not the offset any more`);
+        const isReused = ({ notificationId }: Intent) => saved.reused.includes(notificationId);
+        refused = intents.filter(isReused).map(reusedIntent);
+        intents = intents.filter((intent) => !isReused(intent));
+      } catch (error) {
+        if (!isPostgresRefusal(error) || some.length > 1 || intents.length === 0) throw error;
+        refused = intents.map((intent) => refusedIntent(intent, 'unstorable', error.message));
+        intents = [];
+      }
     }
   }
-}
-
-/** One that PostgreSQL does not take must not hold up the others. */
-async function saveEach(
-  resources: EntryResources,
-  stream: string,
-  entries: readonly ReadEntry[],
-  from: StreamPosition,
-  to: StreamPosition,
-): Promise<Saved> {
-  let position = from;
-  const total = { taken: 0, malformed: 0 };
-  for (const entry of entries) {
-    const next = entry === entries.at(-1) ? to : positionBehind(position, entry.id, 1);
-    const { taken, malformed } = await saveEntries(resources, stream, [entry], position, next);
-    total.taken += taken;
-    total.malformed += malformed;
-    position = next;
-  }
-  return total;
 }
 
 interface SavedRow {
