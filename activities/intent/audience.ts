@@ -6,7 +6,6 @@ import { ApplicationFailure, Context } from '@temporalio/activity';
 import pLimit from 'p-limit';
 import type { Catalog, Channel, NotificationType } from '../../api/intent/catalog.ts';
 import { CHANNELS, channelsOf } from '../../api/intent/catalog.ts';
-import { given } from '../../api/given.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { Locale } from '../../api/intent/mail-command.ts';
 import type { SkipReason } from '../../api/intent/outcome.ts';
@@ -34,9 +33,6 @@ const WELL_FOR_MS = 300_000;
 const MOST_KEPT = 100_000;
 /** Addresses change. */
 const KEPT_FOR_MS = 3_600_000;
-
-/** A long attempt says as often that the intent still waits, ms. */
-const SIGN_OF_LIFE_MS = 60_000;
 
 /** Recipients without a usable answer that a message names. */
 const MOST_NAMED = 3;
@@ -100,7 +96,7 @@ export function createAudienceResolver({ userService, metrics, intent: settings 
     const { notificationId, recipientUserIds } = intent;
     const kept = takeKept(notificationId);
     const found = kept.byUser;
-    const lookups = await lookUp(intent, found, note, patience);
+    const lookups = await lookUp(intent, found, patience);
     if (lookups.unknownUser !== undefined) return { kind: 'unknown_user', userId: lookups.unknownUser };
     await refuseIncomplete(intent, lookups, note).catch((error: unknown) => {
       keepFound(notificationId, kept);
@@ -132,7 +128,6 @@ export function createAudienceResolver({ userService, metrics, intent: settings 
   async function lookUp(
     intent: Intent,
     found: Map<string, Recipient>,
-    note: NoteTrouble,
     patience?: Promise<unknown>,
   ): Promise<Lookups> {
     const context = Context.current();
@@ -162,9 +157,6 @@ export function createAudienceResolver({ userService, metrics, intent: settings 
         }
       }
     };
-    const sign = setInterval(() => {
-      note(given({ reason: lookups.lastFailure })).catch(() => undefined);
-    }, SIGN_OF_LIFE_MS);
     try {
       const lanes = Promise.all(Array.from({ length: Math.min(maxLookups, missing.length) }, lane));
       const isPatienceOver = await Promise.race([
@@ -178,7 +170,6 @@ export function createAudienceResolver({ userService, metrics, intent: settings 
       }
     } finally {
       isOver = true;
-      clearInterval(sign);
     }
     return lookups;
   }
