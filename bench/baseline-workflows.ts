@@ -28,7 +28,7 @@ export async function naiveNotification(intent: NotificationInput): Promise<void
   if (acceptance.outcome !== 'accepted') throw new Error(`not accepted: ${acceptance.outcome}`);
   const { notificationId } = intent;
   await Promise.all(
-    acceptance.routes.map(({ routeRef }) =>
+    (acceptance.routes ?? []).map((routeRef) =>
       executeChild(naiveRoute, {
         args: [{ notificationId, routeRef }],
         workflowId: `${workflowInfo().workflowId}/${routeRef}`,

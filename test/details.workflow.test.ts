@@ -26,7 +26,7 @@ const valueOf = (attributes: ReturnType<typeof userAttributes>, name: string) =>
 test('I40 a notification with a dead route says so, and is found by their number', async () => {
   const acceptance: Acceptance = {
     ...{ outcome: 'accepted', routeCount: 3, skipped: 1 },
-    routes: [{ routeRef: 'push:user:user-1' }, { routeRef: 'email:user:user-1' }],
+    routes: ['push:user:user-1', 'email:user:user-1'],
   };
   const run = await startWorkflow(
     'notification',
@@ -96,8 +96,6 @@ test('I40 a route that waits for its next attempt is found by what failed', asyn
     maxAttempts: 3,
     nextAttemptAtMs: 1e12,
     retryInMs: 60_000,
-    backoffMinMs: 1,
-    backoffMaxMs: 2,
   };
   const run = await startWorkflow('notificationRoute', [ROUTE], {
     activities: {

@@ -1,7 +1,6 @@
 /** Retry policies and time-outs by name. Durations are Temporal duration strings or ms. */
 import type { ActivityOptions, LocalActivityOptions, RetryPolicy } from '@temporalio/workflow';
 import { PUBLICATION_FAILURES } from './failures.ts';
-import type { PublicationFailureDetails } from './intent/contract.ts';
 
 type Duration = NonNullable<ActivityOptions['startToCloseTimeout']>;
 
@@ -67,10 +66,10 @@ export const PUBLICATION_WHEN_POSSIBLE = short('30 seconds', {
 });
 
 /**
- * The rest of a push's budget. How many attempts it has is counted in the send's row and not here, since one that a
- * brake or PostgreSQL prevented is not spent; a failed one says itself when the next is due.
+ * The rest of the budget of a route or of a push. How many attempts it has is counted in the row and not here, since one
+ * that something prevented is not spent; a failed one says itself when the next is due.
  */
-export const SEND = short('30 seconds', ENDING_FIRST);
+export const REST_OF_BUDGET = short('30 seconds', ENDING_FIRST);
 
 /** What an operator ordered must happen, however long it takes. Long ones heartbeat. */
 export const STEERING = long('1 hour', '1 minute');
@@ -128,25 +127,6 @@ export const STREAM_READER: ActivityOptions = {
   // Before acceptances and first attempts: without it there would soon be none, and it takes one slot for days.
   ...BEFORE_A_BACKLOG,
 };
-
-/**
- * The rest of a route's budget after `failure`, as a Temporal retry policy: the k-th attempt from here follows the
- * ladder clamp(min * 2^(N-1), min, max), without jitter.
- */
-export function remainingBudget(failure: PublicationFailureDetails): ActivityOptions {
-  const { attemptCount, maxAttempts, backoffMinMs, backoffMaxMs } = failure;
-  return {
-    startToCloseTimeout: '30 seconds',
-    // An order for an immediate attempt waits for the attempt that runs.
-    ...ENDING_FIRST,
-    retry: {
-      initialInterval: ladderDelayMs(attemptCount + 1, backoffMinMs, backoffMaxMs),
-      backoffCoefficient: 2,
-      maximumInterval: backoffMaxMs,
-      maximumAttempts: Math.max(1, maxAttempts - attemptCount),
-    },
-  };
-}
 
 /** Delay after failed attempt `attempt` (1 for the first), ms: clamp(min * 2^(attempt-1), min, max). */
 export function ladderDelayMs(attempt: number, minMs: number, maxMs: number): number {

@@ -83,20 +83,14 @@ export async function conflictText(db: Pool, intent: Intent, conflictsWith: stri
 }
 
 async function acceptanceOf(db: Pool, notificationId: string): Promise<Acceptance> {
-  const { skipped, ...others } = await countRoutes(db, notificationId);
-  const wanted = others.published + others.deadLettered + others.open;
-  const routeCount = wanted + skipped;
-  const isListed = wanted <= MAX_CHILDREN_PER_PARENT;
-  const routes = isListed ? await listRoutes(db, notificationId, routeCount) : [];
-  return {
-    ...{ outcome: 'accepted', routeCount, skipped },
-    routes: routes
-      .filter(({ status }) => status !== 'skipped')
-      .map(({ routeId, status }) => ({
-        routeRef: routeRefOf(routeId),
-        ...(status === 'published' ? { isPublished: true } : {}),
-      })),
-  };
+  const { skipped, published, ...others } = await countRoutes(db, notificationId);
+  const wanted = published + others.deadLettered + others.open;
+  const counts = { outcome: 'accepted' as const, routeCount: wanted + skipped, skipped };
+  if (wanted > MAX_CHILDREN_PER_PARENT) return counts;
+  const left = (await listRoutes(db, notificationId, counts.routeCount)).filter(
+    ({ status }) => status !== 'skipped' && status !== 'published',
+  );
+  return { ...counts, routes: left.map(({ routeId }) => routeRefOf(routeId)) };
 }
 
 /** An intent that is to be accepted for an audience. */
@@ -251,16 +245,16 @@ function partsOf(audience: Audience): Audience[] {
 function acceptedNow({ intent: { notificationId }, slots }: ToRecord, throttled: string[]): AcceptedNow {
   const beyond = new Set(throttled);
   const open = slots.filter(({ status, routeId }) => status === 'pending' && !beyond.has(routeId));
-  const listed = open.length > MAX_CHILDREN_PER_PARENT ? [] : open.map(({ routeId }) => routeId);
-  const routes = listed.map((routeId) => ({ routeRef: routeRefOf(routeId) }));
+  const isListed = open.length <= MAX_CHILDREN_PER_PARENT;
   const counts = { routeCount: slots.length, skipped: slots.length - open.length };
+  const routes = isListed && { routes: open.map(({ routeId }) => routeRefOf(routeId)) };
   return {
-    acceptance: { outcome: 'accepted', routes, ...counts },
+    acceptance: { outcome: 'accepted', ...counts, ...routes },
     skipped: slots.flatMap(({ routeId, channel, mark }) => {
       const reason = beyond.has(routeId) ? ROUTE_THROTTLED : mark;
       return reason === undefined ? [] : [{ channel, reason }];
     }),
-    toPublish: listed.map((routeId) => ({ notificationId, routeId })),
+    toPublish: isListed ? open.map(({ routeId }) => ({ notificationId, routeId })) : [],
   };
 }
 

@@ -27,7 +27,6 @@ import {
   INTENT_TASK_QUEUE,
   MAX_RECIPIENTS_ACCEPTED_LOCALLY,
   NOTIFICATION_WORKFLOW,
-  isListed,
   notificationWorkflowId,
 } from '../../workflows/intent/contract.ts';
 import { detailsOf } from '../../workflows/details.ts';
@@ -292,7 +291,7 @@ export function createDirectDelivery(
       // Accepted by another process, which may have died; or with many routes.
       const isLeft =
         'error' in one ||
-        (one.acceptance.outcome === 'accepted' && !('toPublish' in one && isListed(one.acceptance)));
+        (one.acceptance.outcome === 'accepted' && !('toPublish' in one && one.acceptance.routes));
       if (isLeft) open.add(id);
     }
     for (const { route, attempt } of await publisher.publish(() => loadEach(db, accepted)))

@@ -42,8 +42,6 @@ import {
   settleRoutes,
 } from './route-rows.ts';
 
-/** How long Redis' clock and history serve the attempts of a process, ms. */
-const BEGINNING_FOR_MS = 1_000;
 /** Long enough to explain, short enough for a table cell in the Web UI. */
 const MAX_MESSAGE_LENGTH = 500;
 
@@ -67,8 +65,6 @@ interface HandedOff extends HeldRoute {
  */
 export function createPublisher(resources: RouteResources, sparesBudgets = false) {
   const { db, redis, confirmReplicated, log, metrics, catalog, route: settings } = resources;
-  let begun: Beginning | undefined;
-  let begunUntilMs = 0;
   return { publish, defer };
 
   /**
@@ -81,20 +77,11 @@ export function createPublisher(resources: RouteResources, sparesBudgets = false
    * nothing is spent.
    */
   async function publish(load: () => Promise<RouteRow[]>, replay?: ReplayOrder): Promise<Attempted[]> {
-    const begin = await beginAttempts();
+    const begun = await handOff.begin(redis);
     const routes = await load();
     const isAgain = replay !== undefined && routes.some(({ status }) => status === 'dead_letter');
-    const attempts = await (isAgain ? publishAgain(routes, begin, replay) : attemptEach(routes, begin));
+    const attempts = await (isAgain ? publishAgain(routes, begun, replay) : attemptEach(routes, begun));
     return routes.map((route, index) => ({ route, attempt: attempts[index]! }));
-  }
-
-  /** What Redis said a moment ago serves as well, and saves asking it: attempts count as begun earlier than they are. */
-  async function beginAttempts(): Promise<Beginning> {
-    const nowMs = performance.now();
-    if (begun && nowMs < begunUntilMs) return begun;
-    const asked = await handOff.begin(redis);
-    [begun, begunUntilMs] = [asked, 'error' in asked ? 0 : nowMs + BEGINNING_FOR_MS];
-    return asked;
   }
 
   async function attemptEach(routes: RouteRow[], begun: Beginning): Promise<Attempt[]> {
@@ -161,8 +148,6 @@ export function createPublisher(resources: RouteResources, sparesBudgets = false
     try {
       handedOff = await handOff.append(redis, keys, lease, entry, begun);
     } catch (error) {
-      // The next attempt may be made with another server.
-      begunUntilMs = 0;
       // The answer of a server that is not the master proves that nothing was appended. Without an answer it may have been
       // all the same; the next attempt finds out.
       if (isOfLostRole(error) || (sparesBudgets && isRedisAway(error))) {
@@ -176,10 +161,7 @@ export function createPublisher(resources: RouteResources, sparesBudgets = false
       return defer(route.channel, 'leased', retryInMs);
     }
     if (handedOff.outcome === 'closed') return settleClosed(route);
-    if (handedOff.outcome === 'late') {
-      begunUntilMs = 0;
-      return deferToFresherRow(route);
-    }
+    if (handedOff.outcome === 'late') return deferToFresherRow(route);
     return { status: 'handed_off', entryId: handedOff.entryId, keys, token: lease.token };
   }
 
@@ -323,7 +305,7 @@ export function failureDetails(
 ): PublicationFailureDetails {
   const delayMs = ladderDelayMs(Math.max(1, attemptCount), backoffMinMs, backoffMaxMs);
   return {
-    ...{ attemptCount, maxAttempts, nextAttemptAtMs: nextAttemptAtMs ?? 0, backoffMinMs, backoffMaxMs },
+    ...{ attemptCount, maxAttempts, nextAttemptAtMs: nextAttemptAtMs ?? 0 },
     // A clock that was put back since would make it any time.
     retryInMs: Math.min(delayMs, Math.max(1, retryInMs ?? 0)),
   };

@@ -32,7 +32,7 @@ import { BEFORE_NEW_ONES } from '../../workflows/policies.ts';
 import { notificationAttributes, routeAttributes, routeStatus } from '../../workflows/search-attributes.ts';
 import { finalIfRefused, isPostgresAway, isPostgresRefusal } from '../postgres.ts';
 import { signalIfRunning } from '../workflows.ts';
-import type { Attempt, Attempted } from './publication.ts';
+import type { Attempt } from './publication.ts';
 import { RECOVERY_HINTS, createPublisher, failureDetails } from './publication.ts';
 import type { IntentResources, RouteResources } from './resources.ts';
 import type { RouteName, RouteRow } from './route-rows.ts';
@@ -80,16 +80,30 @@ export function createRouteActivities(resources: RouteResources & Pick<IntentRes
      * @throws ApplicationFailure of PostgreSQL, what the Temporal client fails with; nothing is spent.
      */
     async publishSlice(slice: RouteSlice): Promise<SliceResult> {
-      const attempted = await makeFirstAttempts(slice);
-      const by = Map.groupBy(attempted, ({ attempt: { status } }) =>
-        status === 'published' || status === 'skipped' ? status : 'open',
-      );
-      const open = by.get('open') ?? [];
-      await pLimit(PARALLEL_STARTS).map(open, ({ route, attempt }) =>
-        startRoute(workflows, route, attempt, 'after its first attempt', slice.replay),
-      );
-      const countOf = (status: keyof SliceResult) => by.get(status)?.length ?? 0;
-      return { published: countOf('published'), skipped: countOf('skipped'), open: open.length };
+      const runId = Context.current().info.workflowExecution?.runId ?? '';
+      const order = slice.replay ? orderOfReset(runId, 'reset of the notification') : undefined;
+      let rows: RouteRow[] = [];
+      const first = async () => {
+        rows = await loadSlice(db, slice);
+        return rows.filter(({ status, attemptCount }) =>
+          status === 'dead_letter' ? order : status === 'pending' && attemptCount === 0,
+        );
+      };
+      const attempted = await publisher.publish(first, order).catch((error: unknown) => {
+        // It belongs to one of them, whose own workflow fails with it.
+        if (isPostgresRefusal(error)) return [];
+        throw error;
+      });
+      const made = new Map(attempted.map(({ route, attempt }) => [route, attempt]));
+      const result: SliceResult = { published: 0, skipped: 0, open: 0 };
+      await pLimit(PARALLEL_STARTS).map(rows, async (route) => {
+        const attempt = made.get(route) ?? standing(route);
+        const isSettled = attempt.status === 'published' || attempt.status === 'skipped';
+        result[isSettled ? attempt.status : 'open'] += 1;
+        if (!isSettled) await startRoute(workflows, route, attempt, 'after its first attempt');
+        if (route.status === 'dead_letter') await updateDeadLetter(workflows, route);
+      });
+      return result;
     },
 
     /** @returns what a route died of; undefined when it is not dead, or removed. */
@@ -101,21 +115,6 @@ export function createRouteActivities(resources: RouteResources & Pick<IntentRes
       return { ...deathOf(classification), cause: route.message ?? '', hint: hint ?? '' };
     },
   };
-
-  async function makeFirstAttempts(slice: RouteSlice): Promise<Attempted[]> {
-    let rows: RouteRow[] = [];
-    const first = async () => {
-      rows = await loadSlice(db, slice);
-      return rows.filter(({ status, attemptCount }) => status === 'pending' && attemptCount === 0);
-    };
-    const attempted = await publisher.publish(first).catch((error: unknown) => {
-      // It belongs to one of them, whose own workflow fails with it.
-      if (isPostgresRefusal(error)) return [];
-      throw error;
-    });
-    const made = new Map(attempted.map(({ route, attempt }) => [route, attempt]));
-    return rows.map((route) => ({ route, attempt: made.get(route) ?? standing(route) }));
-  }
 
   /** A route that is not to be tried here, as its row tells. */
   function standing(row: RouteRow): Attempt {
@@ -186,7 +185,7 @@ const attributesOf = (route: RouteRow) => [
 /**
  * Gives a route a workflow, unless it has one.
  *
- * @param attempt the last one: the workflow continues from there. @param why for people. @param replay see RouteInput.
+ * @param attempt the last one: the workflow continues from there. @param why for people.
  * @throws what the Temporal client fails with.
  */
 export async function startRoute(
@@ -194,14 +193,13 @@ export async function startRoute(
   route: RouteRow,
   attempt: Attempt,
   why: string,
-  replay = false,
 ): Promise<void> {
   const { notificationId, notificationType, producer } = route;
   const routeRef = routeRefOf(route.routeId);
   await workflows.start(ROUTE_WORKFLOW, {
     workflowId: routeWorkflowId(notificationId, routeRef),
     taskQueue: INTENT_TASK_QUEUE,
-    args: [{ notificationId, routeRef, first: firstOf(attempt), replay } satisfies RouteInput],
+    args: [{ notificationId, routeRef, first: firstOf(attempt) } satisfies RouteInput],
     workflowIdConflictPolicy: 'USE_EXISTING',
     priority: { fairnessKey: producer, ...BEFORE_NEW_ONES.priority },
     typedSearchAttributes: attributesOf(route),
@@ -213,10 +211,13 @@ export async function startRoute(
 function orderOf({ replay, originalRunId }: Publication): ReplayOrder | undefined {
   if (replay !== undefined || originalRunId === undefined) return replay;
   const runId = Context.current().info.workflowExecution?.runId;
-  return runId === undefined || runId === originalRunId
-    ? undefined
-    : { replayId: `${runId}/reset`, requestedBy: 'reset' };
+  return runId === undefined || runId === originalRunId ? undefined : orderOfReset(runId, 'reset');
 }
+
+const orderOfReset = (runId: string, requestedBy: string): ReplayOrder => ({
+  replayId: `${runId}/reset`,
+  requestedBy,
+});
 
 // --- Dead letters as Temporal shows them: each is a workflow that is open while its route is dead.
 
@@ -239,8 +240,5 @@ export async function showDeadLetter(workflows: WorkflowClient, route: RouteRow)
 }
 
 /** Has the dead letter look at its row, which a replay may have changed. @throws what the Temporal client fails with. */
-export const updateDeadLetter = (
-  workflows: WorkflowClient,
-  { notificationId, routeId }: RouteName,
-): Promise<void> =>
+const updateDeadLetter = (workflows: WorkflowClient, { notificationId, routeId }: RouteName): Promise<void> =>
   signalIfRunning(workflows, deadLetterWorkflowId(notificationId, routeRefOf(routeId)), LOOK_SIGNAL);

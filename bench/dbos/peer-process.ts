@@ -57,9 +57,9 @@ const route = DBOS.registerWorkflow(
 const tree = DBOS.registerWorkflow(
   async (intent: NotificationInput) => {
     const { notificationId } = intent;
-    const { routes } = await DBOS.runStep(() => accept(intent), { name: 'accept' });
+    const { routes = [] } = await DBOS.runStep(() => accept(intent), { name: 'accept' });
     const children = await Promise.all(
-      routes.map(({ routeRef }) =>
+      routes.map((routeRef) =>
         DBOS.startWorkflow(route, { workflowID: `${notificationId}/${routeRef}` })({
           notificationId,
           routeRef,

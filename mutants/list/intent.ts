@@ -332,15 +332,6 @@ export const INTENT_MUTANTS: Mutant[] = [
     suite: unit('intent/policies', 'I21'),
   },
   {
-    id: 'intent-rest-of-budget',
-    file: 'workflows/policies.ts',
-    find: 'maximumAttempts: Math.max(1, maxAttempts - attemptCount),',
-    replace: 'maximumAttempts: maxAttempts,',
-    wrong: 'wrong budget',
-    what: 'the activity may be tried more often than the route has attempts left',
-    suite: unit('intent/policies', 'I21'),
-  },
-  {
     id: 'intent-slots',
     file: 'activities/intent/audience.ts',
     find: 'const isWanted = channels.includes(channel);',

@@ -1,13 +1,11 @@
 /** The pure rules of routes: ladder, offset, route slots, references, keys. */
 import { createHash } from 'node:crypto';
-import { compileRetryPolicy } from '@temporalio/common';
 import fc from 'fast-check';
 import { handOffKey } from '../../activities/intent/hand-off.ts';
 import type { Recipient } from '../../activities/intent/user-service.ts';
 import { hashOfRouteRef, routeRefOf, searchableKey } from '../../api/ids.ts';
 import { compareEntryIds } from '../../api/stream-ids.ts';
-import type { PublicationFailureDetails } from '../../workflows/intent/contract.ts';
-import { ladderDelayMs, remainingBudget } from '../../workflows/policies.ts';
+import { ladderDelayMs } from '../../workflows/policies.ts';
 import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, audiencesOf, materializeRoutes } from './galaxy.ts';
 
 /** clamp(min * 2^(N-1), min, max), in integers of any size. */
@@ -42,61 +40,6 @@ describe('ladder', () => {
       }),
     );
   });
-
-  const failures = fc
-    .tuple(attempts, fc.integer({ min: 1, max: 1_000 }), bounds)
-    .map(([attemptCount, left, { minMs, maxMs }]): PublicationFailureDetails => ({
-      attemptCount,
-      maxAttempts: attemptCount + left,
-      nextAttemptAtMs: 0,
-      retryInMs: 0,
-      backoffMinMs: minMs,
-      backoffMaxMs: maxMs,
-    }));
-
-  test("I21 Temporal's policy for the rest of the budget follows the ladder at every later attempt", () => {
-    fc.assert(
-      fc.property(failures, fc.nat({ max: 60 }), (failure, later) => {
-        const { retry } = remainingBudget(failure);
-        const { initialInterval, backoffCoefficient, maximumInterval } = retry as Record<string, number>;
-        // How Temporal computes the wait after the k-th attempt.
-        const k = later + 1;
-        const wait = Math.min(maximumInterval!, initialInterval! * backoffCoefficient! ** (k - 1));
-
-        expect(wait).toBe(ladder(failure.attemptCount + k, failure.backoffMinMs, failure.backoffMaxMs));
-      }),
-    );
-  });
-
-  test('I21 the policy spends exactly the rest of the budget, and Temporal takes it', () => {
-    fc.assert(
-      fc.property(failures, (failure) => {
-        const { retry } = remainingBudget(failure);
-
-        expect(failure.attemptCount + retry!.maximumAttempts!).toBe(failure.maxAttempts);
-        expect(() => compileRetryPolicy(retry!)).not.toThrow();
-      }),
-    );
-  });
-
-  test.each([
-    [7, 7],
-    [8, 7],
-  ])(
-    'I21 after attempt %i of %i there is still one attempt, to record the end',
-    (attemptCount, maxAttempts) => {
-      const { retry } = remainingBudget({
-        attemptCount,
-        maxAttempts,
-        nextAttemptAtMs: 0,
-        retryInMs: 0,
-        backoffMinMs: 1_000,
-        backoffMaxMs: 300_000,
-      });
-
-      expect(retry?.maximumAttempts).toBe(1);
-    },
-  );
 });
 
 describe('route slots', () => {

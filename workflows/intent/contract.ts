@@ -79,13 +79,6 @@ export interface NotificationInput {
 export const DISPATCH_MODES = ['child', 'on_failure', 'direct'] as const;
 export type DispatchMode = (typeof DISPATCH_MODES)[number];
 
-/** A route that wants publication. */
-export interface RouteToPublish {
-  routeRef: string;
-  /** Nothing is left to do. */
-  isPublished?: true;
-}
-
 /** What a route's workflow continues from. */
 export type FirstAttempt =
   | FailedAttempt
@@ -116,8 +109,8 @@ export type IntentStatus = 'open' | 'accepted' | 'duplicate' | 'conflict' | 'ref
 export type Acceptance =
   | {
       outcome: 'accepted';
-      /** Routes to publish, unless there are more than MAX_CHILDREN_PER_PARENT. */
-      routes: RouteToPublish[];
+      /** References of the routes that are not published or skipped, unless there are more than MAX_CHILDREN_PER_PARENT. */
+      routes?: string[];
       /** All routes of the record, skipped ones included. */
       routeCount: number;
       skipped: number;
@@ -131,13 +124,6 @@ export type Acceptance =
   | { outcome: 'cancelled' }
   /** No row of it came back: PostgreSQL has fallen back, and its entry is gone from the stream. */
   | { outcome: 'unknown' };
-
-/** Whether acceptance names the routes to publish, which are few. */
-export const isListed = ({
-  routes,
-  routeCount,
-  skipped,
-}: Extract<Acceptance, { outcome: 'accepted' }>): boolean => routes.length === routeCount - skipped;
 
 /** Totals of the routes of a notification. */
 export interface RouteTotals {
@@ -229,9 +215,6 @@ export interface PublicationFailureDetails {
   nextAttemptAtMs: number;
   /** How long that was from the failure on: a wait, since clocks differ. */
   retryInMs: number;
-  /** Bounds of the ladder clamp(min * 2^(N-1), min, max), ms. */
-  backoffMinMs: number;
-  backoffMaxMs: number;
 }
 
 export interface RouteResult {

@@ -52,11 +52,11 @@ import type {
   SettledStatus,
 } from './contract.ts';
 import {
+  DATABASE_AT_ONCE,
   FIRST_TRY,
   PUBLICATION_WHEN_POSSIBLE,
-  DATABASE_AT_ONCE,
+  REST_OF_BUDGET,
   STEERING,
-  remainingBudget,
 } from '../policies.ts';
 import { CHANNEL_RESUMED_SIGNAL, LOOK_SIGNAL, REPLAY_SIGNAL, SETTLED_SIGNAL } from './contract.ts';
 import { isHistoryLong } from '../long-lived.ts';
@@ -69,6 +69,7 @@ type Settled = Extract<PublishResult, { status: SettledStatus }>;
 const firstTry = proxyLocalActivities<RouteActivities>(FIRST_TRY);
 const { lookAtDeadLetter } = proxyLocalActivities<RouteActivities>(DATABASE_AT_ONCE);
 const persistent = proxyActivities<RouteActivities>(PUBLICATION_WHEN_POSSIBLE);
+const rest = proxyActivities<RouteActivities>(REST_OF_BUDGET);
 const steering = proxyActivities<SteeringActivities>(STEERING);
 
 /**
@@ -158,7 +159,7 @@ async function publishUntilSettled(
 }
 
 /**
- * Waits until the ladder allows the next attempt, then lets the activity's retry policy carry the rest.
+ * Waits until the ladder allows the next attempt, then leaves the rest of the budget to one activity, whose row counts it.
  *
  * @returns undefined when an operator wants the next attempt now.
  */
@@ -179,8 +180,7 @@ async function spendRestOfBudget(
     return true;
   });
   if (!isDue) return undefined;
-  const rest = proxyActivities<RouteActivities>(remainingBudget(failed.details));
-  return unlessNudged(operator, () => rest.publishRoute(publication));
+  return unlessNudged(operator, () => rest.publishRouteWhenPossible(publication));
 }
 
 const unlessNudged = (operator: RouteOperator, publish: () => Promise<PublishResult>) =>

@@ -27,12 +27,11 @@ import type {
   NotificationInput,
   NotificationResult,
   RouteSlice,
-  RouteToPublish,
   RouteTotals,
   SettledStatus,
   SliceResult,
 } from './contract.ts';
-import { ROUTES_PER_SLICE, isListed, routeWorkflowId } from './contract.ts';
+import { ROUTES_PER_SLICE, routeWorkflowId } from './contract.ts';
 import { notificationRoute, wasReset } from './route.ts';
 import { ACCEPTANCE, BEFORE_NEW_ONES, FIRST_TRY, PUBLICATION_WHEN_POSSIBLE, STEERING } from '../policies.ts';
 import { deadRoutes, inheritedAttributes, routeAttributes } from '../search-attributes.ts';
@@ -63,7 +62,7 @@ export async function notification(intent: NotificationInput): Promise<Notificat
       return acceptance;
     }
     setCurrentDetails(`Accepted; its ${acceptance.routeCount} routes are being published.`);
-    const isEach = isListed(acceptance) && intent.dispatch !== 'on_failure';
+    const isEach = acceptance.routes && intent.dispatch !== 'on_failure';
     const publish = isEach ? publishEach : publishInSlices;
     const totals = await publish({ ...intent, replay: wasReset() }, acceptance);
     const { deadLettered } = totals;
@@ -97,11 +96,14 @@ async function accept(intent: NotificationInput): Promise<Acceptance> {
   return durable.acceptIntent(intent);
 }
 
-async function publishEach(of: Notification, { routes, skipped }: Accepted): Promise<RouteTotals> {
-  const outcomes = await Promise.all(routes.map((route) => publish(of, route)));
+async function publishEach(
+  of: Notification,
+  { routes = [], routeCount, skipped }: Accepted,
+): Promise<RouteTotals> {
+  const outcomes = await Promise.all(routes.map((routeRef) => publish(of, routeRef)));
   const count = (status: SettledStatus) => outcomes.filter((outcome) => outcome === status).length;
   return {
-    published: count('published'),
+    published: routeCount - skipped - routes.length + count('published'),
     skipped: skipped + count('skipped'),
     deadLettered: count('dead_letter'),
   };
@@ -142,9 +144,8 @@ async function publishNow(slice: RouteSlice): Promise<SliceResult | undefined> {
 
 async function publish(
   { notificationId, notificationType, replay }: Notification,
-  { routeRef, isPublished }: RouteToPublish,
+  routeRef: string,
 ): Promise<SettledStatus> {
-  if (isPublished) return 'published';
   try {
     const { status } = await executeChild(notificationRoute, {
       args: [{ notificationId, routeRef, ...(replay ? { replay } : {}) }],

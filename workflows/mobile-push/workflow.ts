@@ -50,7 +50,7 @@ import { MOBILE_REPLAY_SIGNAL } from './contract.ts';
 import { detailsOf } from '../details.ts';
 import { isHistoryLong } from '../long-lived.ts';
 import { keyword } from '../search-attributes.ts';
-import { DATABASE, FIRST_SEND, FIRST_TRY, SEND } from '../policies.ts';
+import { DATABASE, FIRST_SEND, FIRST_TRY, REST_OF_BUDGET } from '../policies.ts';
 
 const MAX_REQUESTED_BY = 200;
 
@@ -59,7 +59,7 @@ type Activities = ActivityInterfaceFor<MobilePushActivities>;
 const firstTry = proxyLocalActivities<MobilePushActivities>(FIRST_TRY);
 const firstSend = proxyLocalActivities<MobilePushActivities>(FIRST_SEND);
 const durable = proxyActivities<MobilePushActivities>(DATABASE);
-const persistent = proxyActivities<MobilePushActivities>(SEND);
+const persistent = proxyActivities<MobilePushActivities>(REST_OF_BUDGET);
 
 /**
  * Sends one job to all devices of its user.
