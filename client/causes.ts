@@ -20,7 +20,6 @@ export type Cause =
   | 'refused'
   | 'key_conflict'
   | 'duplicate'
-  | 'unread'
   // Mobile pushes.
   | 'push_sent'
   | 'push_partly_sent'

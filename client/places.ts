@@ -156,7 +156,7 @@ export async function idsOf(db: Pool, statement: string, values: unknown[]): Pro
 /** Values of some fields. A field that the entry does not have, or that is too long, is absent. */
 type Fields = Readonly<Record<string, string | undefined>>;
 
-export interface ReadEntry {
+interface ReadEntry {
   id: string;
   /** The user's id stands in the entry as a JSON text. */
   isNamed: boolean;
@@ -269,7 +269,7 @@ async function readingOfGroups(redis: Redis, stream: string, ids: readonly strin
   return readings;
 }
 
-export interface EntriesRead {
+interface EntriesRead {
   /** Absent where the stream ends before it. */
   last: string | undefined;
   entries: ReadEntry[];

@@ -1,9 +1,11 @@
 /** What a recipient got, and what not and why: over intents, mobile pushes and account callbacks. */
+import { loadOffset } from '../api/intent/stream.ts';
+import { entryIdAfter } from '../api/stream-ids.ts';
 import { findCallbackCauses } from './account-callback/places.ts';
 import type { Answer, FoundCause, Question } from './causes.ts';
 import { timeOf } from './causes.ts';
 import { causeOf } from './errors.ts';
-import { findIntentCauses, findUnread } from './intent/why.ts';
+import { findIntentCauses } from './intent/why.ts';
 import { DEFAULT_LIMIT, withoutNulls } from './lists.ts';
 import { findPushCauses } from './mobile-push/places.ts';
 import type { OperatorResources } from './resources.ts';
@@ -49,8 +51,8 @@ export async function why(
   const question: Question = { recipient, since, limit: limit + 1, ...withoutNulls({ type }) };
   const of = async (kind: Answer['kind'], found: Promise<FoundCause[]>) =>
     (await found).map((cause) => answerOf(resources, kind, cause));
-  const [unread, ...recorded] = await Promise.all([
-    findUnread(resources, question).catch((error: unknown) => causeOf(error)),
+  const [doubts, ...recorded] = await Promise.all([
+    unreadDoubts(resources),
     of('intent', findIntentCauses(resources, question)),
     // They are of no notification type.
     ...(type === undefined
@@ -60,20 +62,14 @@ export async function why(
         ]
       : []),
   ]);
-  const waiting =
-    typeof unread === 'string' ? [] : unread.causes.map((cause) => answerOf(resources, 'intent', cause));
-  // An urgent intent is begun before the reader comes to it.
-  const begun = new Set(recorded.flat().map(({ id }) => id));
-  const found = [...recorded.flat(), ...waiting.filter(({ id }) => !begun.has(id))].toSorted(
-    (one, other) => other.at.getTime() - one.at.getTime(),
-  );
+  const found = recorded.flat().toSorted((one, other) => other.at.getTime() - one.at.getTime());
   const end = found.length > limit ? undefined : endOf(question, found.length === 0, retentionMs);
   return {
     recipient,
     since,
     answers: [...found.slice(0, limit), ...(end ? [answerOf(resources, 'intent', end)] : [])],
     hasMore: found.length > limit,
-    doubts: doubtsOf(unread, resources.intentsStream),
+    doubts,
   };
 }
 
@@ -110,11 +106,16 @@ function endOf(
   };
 }
 
-function doubtsOf(unread: Awaited<ReturnType<typeof findUnread>> | string, stream: string): string[] {
-  if (typeof unread === 'string')
-    return [`Redis did not say what of ${stream} is still to be read: ${unread}`];
-  if (unread.notLookedInto === 0) return [];
-  return [
-    `about ${unread.notLookedInto} more entries of ${stream} are not read yet, and were not looked into`,
-  ];
+/** An intent has a row as soon as its entry is read. */
+async function unreadDoubts({ redis, intentsStream: stream }: OperatorResources): Promise<string[]> {
+  try {
+    const unread = await entryIdAfter(redis, stream, await loadOffset(redis, stream));
+    return unread === undefined
+      ? []
+      : [
+          `${stream} has entries that are not read yet, and were not looked into: galaxy-notify bridge status`,
+        ];
+  } catch (error) {
+    return [`Redis did not say whether entries of ${stream} are still to be read: ${causeOf(error)}`];
+  }
 }

@@ -2,25 +2,17 @@
 import { routeRefOf } from '../../api/ids.ts';
 import { isUrgentType } from '../../api/intent/catalog.ts';
 import type { SkipReason } from '../../api/intent/outcome.ts';
-import { loadOffset } from '../../api/intent/stream.ts';
-import { timeOfEntry } from '../../api/stream-ids.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
 import type { Cause, FoundCause, Question } from '../causes.ts';
 import { durationOf, shellWord, timeOf } from '../causes.ts';
-import type { EntriesRead, ReadEntry } from '../places.ts';
-import { readEntries } from '../places.ts';
 import type { OperatorResources } from '../resources.ts';
-import { bridgeOperations } from './bridge.ts';
 import { WHY_OPEN } from './waiting.ts';
 
 /** A route that is overdue for so long has no worker: lost work is taken up within about two minutes. */
 const OVERDUE_AFTER_MS = 120_000;
 /** What is published so long after it could be is late. */
 const LATE_AFTER_MS = 60_000;
-/** Entries behind the reader that are read, the next ones, and their fields. */
-const UNREAD_LOOKED_INTO = 1_000;
-const UNREAD_FIELDS = ['recipient_user_ids_json', 'notification_type'];
 /** Open intents that are read. */
 const OPEN_LOOKED_INTO = 50_000;
 
@@ -70,44 +62,6 @@ export async function findIntentCauses(
       sentence: `an operator cancelled the intent of ${other} with the key ${key} at ${timeOf(at)}, before it was accepted`,
     })),
   ];
-}
-
-/** @returns what the stream holds behind the reader, as far as it is read, and how many more entries there are. */
-export async function findUnread(
-  resources: OperatorResources,
-  { recipient, type }: Question,
-): Promise<{ causes: FoundCause[]; notLookedInto: number }> {
-  const { redis, intentsStream } = resources;
-  const entries: ReadEntry[] = [];
-  for (let after: string | undefined = await loadOffset(redis, intentsStream); after !== undefined;) {
-    const page: EntriesRead = await readEntries(redis, intentsStream, after, recipient, UNREAD_FIELDS);
-    entries.push(...page.entries);
-    after = entries.length < UNREAD_LOOKED_INTO ? page.last : undefined;
-  }
-  const isFor = ({ isNamed, fields: { recipient_user_ids_json: users } }: ReadEntry) =>
-    isNamed && (users?.includes(JSON.stringify(recipient)) ?? true);
-  const found = entries
-    .filter(isFor)
-    .map(({ id, fields }) => ({ id, type: (fields['notification_type'] ?? '').slice(0, 100) }))
-    .filter((entry) => type === undefined || entry.type === type);
-  const reader = found.length === 0 ? '' : await stateOfReader(resources);
-  return {
-    causes: found.map(({ id, type: of }) => ({
-      ...{ cause: 'unread', at: timeOfEntry(id), id, type: of },
-      sentence: `${of} is in ${intentsStream} and has not been read yet${reader}`,
-    })),
-    notLookedInto:
-      entries.length < UNREAD_LOOKED_INTO ? 0 : (await redis.xlen(intentsStream)) - entries.length,
-  };
-}
-
-async function stateOfReader(resources: OperatorResources): Promise<string> {
-  const bridge = await bridgeOperations(resources)
-    .status()
-    .catch(() => undefined);
-  if (bridge?.pause === undefined) return bridge ? `; the reader is ${bridge.state}` : '';
-  const { by, reason, since } = bridge.pause;
-  return `; ${by} has paused the reader${since ? ` at ${timeOf(since)}` : ''}: ${reason}`;
 }
 
 function causeOfRoute(row: RouteRow, isUrgent: boolean): FoundCause {

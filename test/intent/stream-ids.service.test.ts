@@ -8,7 +8,7 @@ import { offsetKey, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
 import { intentStreamChecks } from '../../cli/intent/check.ts';
 import { consumerGroup } from '../../cli/checks.ts';
 import type { OperatorResources } from '../../client/resources.ts';
-import { findUnread } from '../../client/intent/why.ts';
+import { why } from '../../client/why.ts';
 import { slotOfTests } from '../harness.ts';
 
 const STREAM = 'notification:intents';
@@ -45,10 +45,7 @@ describe('security-1 an entry with the last possible id', () => {
     expect(await ageMs(Date.now())).toBe(0);
     await slot.redis.set(offsetKey(STREAM), LAST);
     expect(await oldestUnprocessedAgeMs(slot.redis, STREAM, LAST, Date.now())).toBe(0);
-    expect(await findUnread(resources(), { recipient: 'user-1', since: new Date(0), limit: 1 })).toEqual({
-      causes: [],
-      notLookedInto: 0,
-    });
+    expect((await why(resources(), 'user-1')).doubts).toEqual([]);
   });
 
   test('security-1 in a stream of jobs is an error in doctor, and the group gets what comes after the ids are set back', async () => {
