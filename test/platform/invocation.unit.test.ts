@@ -30,7 +30,7 @@ test('two runs at the same time keep their input, their output and their exit co
   input.end(ENTRY);
   const valid = await first.ended;
   expect(valid).toMatchObject({ code: 0, stderr: '1 intent, 0 would be refused\n' });
-  expect(JSON.parse(valid.stdout)).toMatchObject({ items: [{ isValid: true }] });
+  expect(JSON.parse(valid.stdout)).toMatchObject({ items: [{ type: 'game.turn.ready' }] });
   expect(refused).toEqual(await second.ended);
 });
 
