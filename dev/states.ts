@@ -32,7 +32,7 @@ routes.status failed | failed within its budget | retried by the ladder | replay
 routes.status published | handed off | final; handed off again if the stream lost it | - | I23 I46
 routes.status skipped | unwanted, cancelled, expired, throttled or collapsed | final | why | I15 I26 I78 I93 I98
 routes.status dead_letter | budget spent | final | replay | I22 I25
-dead_letters | cause of a dead letter | deleted with its record | dead-letters show | I22
+dead_letters | cause of a dead letter | deleted with its record | notifications show | I22
 throttles | what a recipient got of a throttled type | deleted after its window | - | I98
 holds.is_paused | a channel or producer waits | never: an operator paused it | channels resume, producers resume | I26 I85 C9
 outbound_streams.suspect_since | the stream may have lost entries | the repair checks its routes and clears it | doctor | I46

@@ -7,11 +7,11 @@ import type { Operator } from '../../client/operator.ts';
 import { waitUntil } from '../../client/wait-until.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError, action } from '../command.ts';
-import { define, filterOf, form, list, option } from '../definition.ts';
+import { filterOf, form, list, option } from '../definition.ts';
 import type { OperationCommandOptions } from '../operations.ts';
 import { inGroups, operate, operationOptions } from '../operations.ts';
 import { deadLetterFilters, parseEntryId, requestOf, waitLimitOption } from '../options.ts';
-import { printHeading, printItems, printJson, printLine, printView, report } from '../output.ts';
+import { printItems, printJson, printLine, report } from '../output.ts';
 import { withProgress } from '../progress.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
@@ -36,25 +36,6 @@ function addDeadLetters(deadLetters: Command): void {
     ],
     read: ({ operator }: Session) => operator.deadLetters.list,
     print: printLetters,
-  });
-
-  define(deadLetters, {
-    name: 'show',
-    description: 'Show the dead letters of a notification, replayed ones included, with what can be done.',
-    args: [
-      ['<notification id>', 'id of the stream entry', parseEntryId],
-      ['[route id]', 'as dead-letters list shows it'],
-    ],
-    examples: ['dead-letters show 1790000000000-0 email:user:user-1'],
-    run: async ({ operator }, _options: object, notificationId: string, routeId: string | undefined) => ({
-      items: await operator.deadLetters.show(notificationId, routeId),
-    }),
-    print({ items }) {
-      for (const { notificationId, routeId, ...letter } of items) {
-        printHeading(`${routeId} of ${notificationId}`);
-        printView(letter);
-      }
-    },
   });
 }
 

@@ -16,7 +16,7 @@ import { ROUTE_WORKFLOW, routeReplay, routeWorkflowId } from '../../workflows/in
 import type { NotificationKeys } from '../../workflows/search-attributes.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
 import type { Grouped, Listing, Page, Span } from '../lists.ts';
-import { conditionsOf, groupsOf, listOf, spanOf, withoutNulls } from '../lists.ts';
+import { conditionsOf, groupsOf, listOf, spanOf } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 import { bounded } from '../temporal.ts';
@@ -61,39 +61,19 @@ export interface DeadLetter {
   runbook?: string;
 }
 
-export function deadLetterOperations(
+export const deadLetterOperations = (
   resources: Pick<OperatorResources, 'db' | 'uiUrl' | 'namespace' | 'runbookUrl'>,
-) {
-  const { db } = resources;
-  return {
-    /**
-     * Dead-lettered routes, newest first.
-     *
-     * @param all routes that were replayed since as well, with the failure and the time of their first death.
-     */
-    list,
-
-    /**
-     * The dead letters of a notification, replayed ones included; at most 50.
-     *
-     * @throws NotFoundError without a dead letter.
-     */
-    async show(notificationId: string, routeId?: string): Promise<DeadLetter[]> {
-      const { items } = await list({ all: true, ...withoutNulls({ notificationId, routeId }) });
-      if (items.length === 0) {
-        const what = routeId === undefined ? notificationId : `route ${routeId} of ${notificationId}`;
-        throw new NotFoundError(`no dead letter of ${what}`);
-      }
-      return items;
-    },
-  };
-
-  function list({
-    all = false,
-    ...filter
-  }: DeadLetterFilter & { all?: boolean; limit?: number } = {}): Promise<Page<DeadLetter>> {
+) => ({
+  /**
+   * Dead-lettered routes, newest first.
+   *
+   * @param all routes that were replayed since as well, with the failure and the time of their first death.
+   */
+  list({ all = false, ...filter }: DeadLetterFilter & { all?: boolean; limit?: number } = {}): Promise<
+    Page<DeadLetter>
+  > {
     const listing = all ? EVER_DEAD : STILL_DEAD;
-    return listOf<DeadLetterRow, DeadLetterFilter, DeadLetter>(db, listing, filter, (row) => {
+    return listOf<DeadLetterRow, DeadLetterFilter, DeadLetter>(resources.db, listing, filter, (row) => {
       const routeRef = routeRefOf(row.routeId);
       return {
         ...{ ...row, routeRef },
@@ -101,8 +81,8 @@ export function deadLetterOperations(
         ...runbookField(resources.runbookUrl, 'deadLetter'),
       };
     });
-  }
-}
+  },
+});
 
 const FILTERS = {
   notificationId: 'route.notification_id = ?',

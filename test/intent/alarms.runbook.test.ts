@@ -362,7 +362,7 @@ drill({
   examples: example,
   says: {
     'galaxy-notify dead-letters list': /user-1/,
-    'galaxy-notify dead-letters show': /mail_stream_publish_failed/,
+    'galaxy-notify notifications show': /mail_stream_publish_failed/,
     'galaxy-notify operations list': /replay/,
   },
   deeds: [{ words: 'remove the cause', act: () => unspoil(MAIL), before: 'galaxy-notify replay' }],

@@ -12,7 +12,6 @@ const ARGUMENTS: Record<string, (notificationId: string) => string[]> = {
   top: () => ['--once'],
   why: () => ['user-1'],
   'notifications show': (id) => [id],
-  'dead-letters show': (id) => [id, 'push:user:user-1'],
   'operations show': () => ['op-0'],
   'malformed show': () => ['1-1'],
   'mobile show': () => ['1-1'],
