@@ -7,22 +7,18 @@ import type { AudienceKind, NotificationType, TypeSpec } from '../../api/intent/
 import { AUDIENCE_KINDS, typeIn } from '../../api/intent/catalog.ts';
 import { occurredKey } from '../../api/intent/stream.ts';
 import { isJsonObject } from '../../api/json.ts';
-import { nearestOf } from '../../api/text.ts';
-import type { NotificationView } from '../../client/intent/notifications.ts';
 import { SAMPLE_USERS } from '../../client/intent/sample-intents.ts';
 import { waitForSettlement } from '../../client/intent/cancel.ts';
 import type { NotificationIntent } from '../../client/constructors.ts';
 import { InvalidIntentError, newIntent, publishIntent } from '../../client/constructors.ts';
 import { linkField } from '../../client/resources.ts';
-import { waitUntil } from '../../client/wait-until.ts';
 import type { Config } from '../../config/load.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
-import { EXIT, UsageError, action, parseJson, readText } from '../command.ts';
+import { EXIT, UsageError, action, parseJson } from '../command.ts';
 import { form, option } from '../definition.ts';
 import {
   addPair,
-  adviceFor,
   catalogOfShell,
   parseCount,
   parseFuture,
@@ -42,16 +38,12 @@ const BATCH_SIZE = 100;
 /** Ids that are printed one by one. */
 const MOST_IDS = 10;
 
-/** Longest wait for the end of a workflow whose intent is decided. */
-const OUTCOME_LIMIT_MS = 5_000;
-
 interface PublishOptions extends GlobalOptions {
   to?: string[];
   audience?: AudienceKind;
   key?: string;
   sample?: boolean;
   payload?: string;
-  payloadFile?: string;
   field?: Record<string, string>;
   occurredAt?: Date;
   deliverAt?: Date;
@@ -82,7 +74,6 @@ export function addPublishCommand(intents: Command): void {
         'content of an example, on top of which the other options are; each time with another key unless --key is given',
       ),
       option('--payload <json>', 'payload as a JSON object'),
-      option('--payload-file <file>', 'file with the payload; - reads standard input'),
       option('--field <name=value>', 'one payload field, on top of the payload; may be repeated', addPair),
       option(
         '--occurred-at <time>',
@@ -111,14 +102,14 @@ export function addPublishCommand(intents: Command): void {
     ],
     examples: [
       'intents publish game.turn.ready --to user-1,user-2 --key game-7/turn-54 \\\n      --field game_id=game-7 --field game_name=Andromeda --field turn_number=54 --wait',
-      'intents publish game.generation_failed --key g-7 --payload-file - < payload.json',
+      'intents publish game.generation_failed --key g-7 --payload "$(cat payload.json)"',
       'intents publish game.turn.ready --sample --wait',
     ],
   }).action(
     action<PublishOptions, [NotificationType]>(async (options, type) => {
       const key = options.key ?? (options.sample ? `sample/${randomUUID()}` : undefined);
       if (key === undefined) throw new UsageError('give --key, or --sample for an example with its own key');
-      const intents = await intentsOf(type, key, options);
+      const intents = intentsOf(type, key, options);
       if (!options.wait) {
         return withRedis(async (redis, config, webUi) =>
           showPublished(await publish(redis, config, intents, key, options), webUi, options),
@@ -200,7 +191,7 @@ async function showSettlement(
     }),
   );
   const { settled, notifications, deadLettered, withoutRecord } = settlement;
-  const single = ids.length === 1 ? await viewOf(operator, ids[0]!, withoutRecord > 0) : undefined;
+  const single = ids.length === 1 ? await operator.notifications.show(ids[0]!) : undefined;
   if (options.json) {
     const published = linked(ids, resources);
     printJson({ published, settlement, ...given({ notification: single }) });
@@ -215,34 +206,15 @@ async function showSettlement(
   return settled < notifications || deadLettered > 0 || withoutRecord > 0 ? EXIT.failed : EXIT.done;
 }
 
-/** @param isRefused the row of a repeat is written a moment before its workflow ends, which says the outcome. */
-async function viewOf(
-  { notifications }: Session['operator'],
-  notificationId: string,
-  isRefused: boolean,
-): Promise<NotificationView> {
-  const ended = async () => {
-    const view = await notifications.show(notificationId);
-    return view.stage === 'accepting' || view.live?.status === 'RUNNING' ? undefined : view;
-  };
-  const view = isRefused ? await waitUntil(ended, { limitMs: OUTCOME_LIMIT_MS }) : undefined;
-  return view ?? notifications.show(notificationId);
-}
-
 /** @throws UsageError with what the service would have recorded about the intent. */
-async function intentsOf(
-  type: NotificationType,
-  key: string,
-  options: PublishOptions,
-): Promise<NotificationIntent[]> {
+function intentsOf(type: NotificationType, key: string, options: PublishOptions): NotificationIntent[] {
   const catalog = catalogOfShell();
   const spec = typeIn(catalog, type);
   const payload = {
     ...(options.sample ? spec.example : {}),
-    ...(await payloadOf(options)),
+    ...payloadOf(options),
     ...fieldsOf(spec, options.field),
   };
-  checkNames(spec, payload, options.field);
   const isToUsers = spec.audiences.includes('user') && options.audience !== 'admin_email';
   const to = options.to ?? (options.sample && isToUsers ? SAMPLE_USERS : undefined);
   const occurredAt = options.occurredAt ?? new Date();
@@ -258,59 +230,13 @@ async function intentsOf(
   } catch (error) {
     if (!(error instanceof InvalidIntentError)) throw error;
     throw new UsageError(
-      `the service would refuse this intent: ${error.code}, ${inOptions(error.message)}; see intents sample ${type}`,
+      `the service would refuse this intent: ${error.code}, ${error.message}; see intents sample ${type}`,
     );
   }
 }
 
-/** @throws UsageError that names all missing fields of the payload, and what unknown ones may have meant. */
-function checkNames(
-  { type, fields }: TypeSpec,
-  payload: Record<string, unknown>,
-  given: Record<string, string> = {},
-): void {
-  const known = fields.map(({ name }) => name);
-  const missing = fields.flatMap(({ name, isRequired }) =>
-    isRequired && payload[name] === undefined ? [name] : [],
-  );
-  const unknown = Object.keys(given).find((name) => !known.includes(name));
-  if (missing.length === 0) {
-    if (unknown === undefined) return;
-    throw new UsageError(`${type} has no --field ${unknown}: ${adviceFor(unknown, known)}`);
-  }
-  const meant = Object.keys(payload).flatMap((name) => {
-    const nearest = known.includes(name) ? undefined : nearestOf(name, missing);
-    return nearest === undefined ? [] : [`; ${name}: did you mean ${nearest}?`];
-  });
-  throw new UsageError(`the payload of ${type} needs --field ${missing.join(', --field ')}${meant.join('')}`);
-}
-
-/** The options of fields that the service names. */
-const OPTIONS: Record<string, string> = {
-  recipient_user_ids_json: '--to',
-  audience_kind: '--audience',
-  idempotency_key: '--key',
-  payload_json: '--payload',
-  occurred_at_ms: '--occurred-at',
-  deliver_at_ms: '--deliver-at',
-  expires_at_ms: '--expires-at',
-  request_id: '--request-id',
-  trace_id: '--trace-id',
-  traceparent: '--traceparent',
-};
-
-/** A message of the service in the words of the command line. */
-const inOptions = (message: string): string =>
-  message
-    .replace(/^payload_json field (\w+):/, '--field $1:')
-    .replace(/\b[a-z_]+\b/g, (word) => (Object.hasOwn(OPTIONS, word) ? OPTIONS[word]! : word));
-
-async function payloadOf({ payload, payloadFile }: PublishOptions): Promise<Record<string, unknown>> {
-  if (payload !== undefined && payloadFile !== undefined) {
-    throw new UsageError('give --payload or --payload-file, not both');
-  }
-  const json = payload ?? (payloadFile === undefined ? '{}' : await readText(payloadFile, 'the payload'));
-  const parsed = parseJson(json, 'the payload');
+function payloadOf({ payload = '{}' }: PublishOptions): Record<string, unknown> {
+  const parsed = parseJson(payload, 'the payload');
   if (!isJsonObject(parsed)) throw new UsageError('the payload must be a JSON object');
   return parsed;
 }

