@@ -19,6 +19,8 @@ import { openStream } from './stream-read.ts';
 const READ_BLOCK_MS = 2_000;
 /** Between two attempts to reach what is away, ms. */
 const OUTAGE_PAUSE_MS = 1_000;
+/** A consumer shows that it is alive when it claims, and is never silent for so much longer, ms. */
+const SILENCE_MS = 3 * READ_BLOCK_MS;
 
 export interface StreamConsumerOptions {
   redis: Redis;
@@ -95,6 +97,8 @@ export function consumeStream(options: StreamConsumerOptions): { stop(): Promise
       for (let claimAt = performance.now(); !isStopping();) {
         if (performance.now() >= claimAt) {
           await claimIdle(entries);
+          await entries.showAlive(member);
+          await connection.eval(REMOVE_DEAD, 1, stream, group, 2 * minIdleMs + SILENCE_MS);
           claimAt = performance.now() + minIdleMs;
         }
         const limitMs = Math.min(READ_BLOCK_MS, claimAt - performance.now());
@@ -150,12 +154,25 @@ export function consumeStream(options: StreamConsumerOptions): { stop(): Promise
 }
 
 /**
- * A consumer that stops would be listed for ever, as those are that die. One that has entries stays, for them to be claimed. In one
- * step: an entry that is delivered in between would be forgotten. KEYS: stream. ARGV: group, consumer.
+ * A consumer that stops would be listed for ever. One that has entries stays, for them to be claimed. In one step: an
+ * entry that is delivered in between would be forgotten. KEYS: stream. ARGV: group, consumer.
  */
 const LEAVE_GROUP = `
   if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) == 0 then
     redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2])
+  end`;
+
+/**
+ * Consumers that died cannot leave. One that is only slow is listed again when it next reads. KEYS: stream. ARGV: group,
+ * silence that tells a dead consumer, ms.
+ */
+const REMOVE_DEAD = `
+  for _, fields in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+    local info = {}
+    for i = 1, #fields, 2 do info[fields[i]] = fields[i + 1] end
+    if info.pending == 0 and info.idle > tonumber(ARGV[2]) then
+      redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], info.name)
+    end
   end`;
 
 type Entries = Awaited<ReturnType<typeof openStream>>;

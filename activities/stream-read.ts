@@ -15,6 +15,8 @@ import { MAX_ENTRY_FIELDS, SHOWN_FIELDS, SHOWN_VALUE_BYTES } from '../api/text.t
 const MAX_READ_BYTES = 1 << 20;
 /** Redis serves no other client while a script runs: it ends with the entry that reaches this, bytes. */
 const MAX_VISITED_BYTES = 4 << 20;
+/** The id before the last possible one, which Redis takes for `>`: entries that are new. */
+const LAST_ID = '18446744073709551615-18446744073709551614';
 /** What a name or a value costs besides its bytes, in Redis and here. */
 const OVERHEAD_BYTES = 64;
 
@@ -212,6 +214,14 @@ export async function openStream(connection: Redis, { stream, maxEntryBytes, bat
         ...[stream, ...limits, group, consumer, minIdleMs, cursor],
       );
       return { entries: raw.map(entryOf), cursor: next.toString(), deleted: deleted.map(String) };
+    },
+
+    /**
+     * Redis before 7.2 does not count a read that finds nothing as a sign of life. A read of what this consumer was given
+     * after LAST_ID is one, and finds nothing.
+     */
+    async showAlive({ group, consumer }: Membership): Promise<void> {
+      await connection.xreadgroup('GROUP', group, consumer, 'STREAMS', stream, LAST_ID);
     },
 
     /** Keeps entries that are still this consumer's from being claimed, as if they were delivered now; not counted. */

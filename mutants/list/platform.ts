@@ -157,6 +157,17 @@ export const PLATFORM_MUTANTS: Mutant[] = [
     suite: service('platform/stream-consumer', 'M2 C7 a consumer that stops'),
   },
   {
+    id: 'platform-consumer-dead',
+    file: 'activities/stream-consumer.ts',
+    find: 'if info.pending == 0 and info.idle > tonumber(ARGV[2]) then',
+    replace: 'if info.idle > tonumber(ARGV[2]) then',
+    wrong: 'lost',
+    what: 'entries of a dead consumer are forgotten with it',
+    survives:
+      'The search for dead consumers claims their entries a moment earlier; the condition guards that moment.',
+    suite: service('platform/stream-consumer', 'M2 C7 entries of a dead consumer'),
+  },
+  {
     id: 'platform-read-bytes',
     file: 'activities/stream-read.ts',
     find: 'returned >= ${MAX_READ_BYTES} or',

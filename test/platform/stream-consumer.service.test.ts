@@ -54,7 +54,7 @@ const consumers = async (): Promise<string[]> =>
     (info) => info[info.indexOf('name') + 1]!,
   );
 
-test('M2 C7 entries of a dead consumer are taken before new ones, with their deliveries', async () => {
+test('M2 C7 entries of a dead consumer are taken before new ones, with their deliveries, and it is forgotten', async () => {
   const left = await add('left');
   await read('dead');
   await isOld();
@@ -65,9 +65,25 @@ test('M2 C7 entries of a dead consumer are taken before new ones, with their del
     { id: left, deliveries: 2 },
     { id: fresh, deliveries: 1 },
   ]);
-  expect(await consumers()).toContainEqual(expect.stringContaining(`-${process.pid}`));
+  await eventually('the dead consumer to be forgotten', async () => !(await consumers()).includes('dead'));
+  expect(await consumers()).toEqual([expect.stringContaining(`-${process.pid}`)]);
   await consumer.stop();
-  expect(await consumers()).toEqual(['dead']);
+  expect(await consumers()).toEqual([]);
+});
+
+test('M2 C7 a consumer to whom nothing is given stays listed, however long', async () => {
+  await slot.redis.xgroup('CREATECONSUMER', STREAM, GROUP, 'dead');
+  const quiet = consume();
+  await add('the last for long');
+  await eventually('the entry', async () => quiet.taken.length === 1);
+  await eventually('the dead consumer to be forgotten', async () => !(await consumers()).includes('dead'));
+  const idleOfQuiet = async () => {
+    const [info] = (await slot.redis.xinfo('CONSUMERS', STREAM, GROUP)) as (string | number)[][];
+    return info?.[info.indexOf('idle') + 1];
+  };
+  // A consumer that was silent for as long as the dead one would be forgotten with it.
+  await eventually('the quiet one to be heard of', async () => Number(await idleOfQuiet()) < 2_000);
+  await quiet.stop();
 });
 
 test('M2 C7 a consumer that stops with entries stays listed until they are claimed', async () => {
