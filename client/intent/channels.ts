@@ -5,7 +5,6 @@
  * The weight of a producer is its share of what Temporal hands out: that of its fairness key (activities/intent/dispatch.ts) on
  * the queues of intents. The server keeps weights, so they hold for all processes, and over restarts.
  */
-import { ServiceError, isGrpcServiceError } from '@temporalio/client';
 import type { temporal as protos } from '@temporalio/proto';
 import type { Producer } from '../../api/intent/catalog.ts';
 import { ACTIVITY_TASKS, WORKFLOW_TASKS } from '../../api/task-queue-types.ts';
@@ -21,7 +20,7 @@ import {
 } from '../../workflows/intent/channel-contract.ts';
 import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
 import { byAuthor } from '../actions.ts';
-import { OperationFailedError, isRefusal } from '../errors.ts';
+import { OperationFailedError, causeOf, isRefusal } from '../errors.ts';
 import { tellHold, writePause } from '../holds.ts';
 import type { WithoutNulls } from '../lists.ts';
 import { withoutNulls } from '../lists.ts';
@@ -171,8 +170,7 @@ export const MOST_WEIGHT = 1_000;
 /** Weight of a producer without a configured one. */
 export const USUAL_WEIGHT = 1;
 
-const INVALID_ARGUMENT = 3;
-const UNIMPLEMENTED = 12;
+const NOT_TAKEN = 'Temporal took no weight; it has weights of producers from 1.30 on';
 
 type QueueConfig = protos.api.taskqueue.v1.ITaskQueueConfig | null | undefined;
 
@@ -200,11 +198,11 @@ function setWeight(
       };
       const { config } = await bounded(temporal, () =>
         temporal.workflowService.updateTaskQueueConfig(change),
-      ).catch(async (error: unknown) => {
-        throw hasNoWeights(error) ? await noWeights(resources, error) : error;
+      ).catch((cause: unknown) => {
+        throw new OperationFailedError(`${NOT_TAKEN}: ${causeOf(cause)}`, { cause });
       });
       // A server that does not know them leaves them out without a word.
-      if (weightIn(config, producer) !== weight) throw await noWeights(resources);
+      if (weightIn(config, producer) !== weight) throw new OperationFailedError(NOT_TAKEN);
     }
   });
 }
@@ -237,20 +235,4 @@ async function weightsOf({
 function weightIn(config: QueueConfig, producer: string): number | undefined {
   const weight = config?.fairnessWeightOverrides?.[producer];
   return weight === undefined ? undefined : Number(weight.toPrecision(6));
-}
-
-function hasNoWeights(error: unknown): boolean {
-  const answer = error instanceof ServiceError ? error.cause : error;
-  if (!isGrpcServiceError(answer)) return false;
-  const code = Number(answer.code);
-  // 1.29 takes every change of this queue for a rate.
-  return code === UNIMPLEMENTED || (code === INVALID_ARGUMENT && /rate limit/i.test(answer.message));
-}
-
-async function noWeights({ temporal }: OperatorResources, cause?: unknown): Promise<OperationFailedError> {
-  const { serverVersion } = await bounded(temporal, () => temporal.workflowService.getSystemInfo({}));
-  return new OperationFailedError(
-    `Temporal ${serverVersion} has no weights of producers, which came with 1.30; nothing was changed`,
-    { cause },
-  );
 }

@@ -288,7 +288,7 @@ test("I86 a producer's weight is set and cleared where Temporal has weights, and
     const set = await cli(['producers', 'weight', 'game_lobby', '0.2', '--requested-by', 'nina']);
     if (/^1\.(\d|[12]\d)\./.test(serverVersion)) {
       expect(set).toMatchObject({ code: 1, stdout: '' });
-      expect(set.stderr).toContain(`Temporal ${serverVersion} has no weights of producers`);
+      expect(set.stderr).toContain('Temporal took no weight');
       expect(await weightOf()).toBe(1);
       expect((await actions.list({ action: 'producers weight' })).items).toEqual([]);
       return;

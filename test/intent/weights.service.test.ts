@@ -14,7 +14,7 @@ test('I86 of what waits in Temporal, a producer gets the share of its weight, an
     .producers.weigh('game_lobby', { weight: 0.25, requestedBy: 'nina' })
     .then(() => true)
     .catch((error: Error) => {
-      expect(error.message).toContain('has no weights of producers');
+      expect(error.message).toContain('Temporal took no weight');
       return false;
     });
   // The louder one comes first, and no worker runs yet.
