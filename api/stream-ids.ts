@@ -56,10 +56,6 @@ export async function entryIdAfter(
   return id === LAST_ENTRY_ID ? undefined : findId(redis, stream, 'XRANGE', `(${id}`, '+');
 }
 
-/** @returns the id of the newest entry, if any. @throws the error of Redis. */
-export const newestEntryId = (redis: Scripting, stream: string): Promise<string | undefined> =>
-  findId(redis, stream, 'XREVRANGE', '+', '-');
-
 /**
  * The id of the last entry that was ever appended, deleted ones included; undefined without a stream. The first and the last
  * entry, which XINFO tells whole, stay in Redis.

@@ -102,15 +102,21 @@ export const redisChecks = (redis: Redis, reach: Reach, minReplicas: number): Ch
     async () => {
       // The first command also connects.
       await reach();
-      const began = performance.now();
-      await redis.ping();
-      return answering(await infoOf(redis), msSince(began));
+      // The quickest of a few tells the distance; the others what else this process was doing.
+      const pings = [await pingMsOf(redis), await pingMsOf(redis), await pingMsOf(redis)];
+      return answering(await infoOf(redis), Math.min(...pings));
     },
   ],
   ['Redis: eviction', async () => eviction(await infoOf(redis))],
   ['Redis: persistence', async () => persistence(await infoOf(redis))],
   ['Redis: replicas', async () => replicas(await infoOf(redis), minReplicas)],
 ];
+
+async function pingMsOf(redis: Redis): Promise<number> {
+  const began = performance.now();
+  await redis.ping();
+  return msSince(began);
+}
 
 type Info = Record<string, string>;
 

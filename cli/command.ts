@@ -1,14 +1,13 @@
 /** What every command has in common: global options and exit codes. */
-import { once as eventOf } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { text as contentOf } from 'node:stream/consumers';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
+import { CommanderError } from 'commander';
 import { SelfExplanatoryError } from '../api/errors.ts';
 import { NotFoundError, NothingToDoError, causeOf } from '../client/errors.ts';
 import type { Page } from '../client/lists.ts';
-import { currentInvocation, onStop, shell } from './invocation.ts';
-import { beginFrame, endFrame, printJson, report, textOf } from './output.ts';
+import { currentInvocation, shell } from './invocation.ts';
+import { printJson, report, textOf } from './output.ts';
 
 export const EXIT = {
   done: 0,
@@ -25,6 +24,15 @@ export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 /** Something about the command line is wrong that can only be seen when it is carried out. */
 export class UsageError extends SelfExplanatoryError {
   override name = 'UsageError';
+}
+
+/**
+ * Before something that cannot be taken back, or reaches further than the operator has looked.
+ *
+ * @throws UsageError unless the operator has said yes.
+ */
+export function requireYes(what: string, { yes }: { yes?: boolean | undefined }): void {
+  if (!yes) throw new UsageError(`${what}: add --yes, or --dry-run to look`);
 }
 
 /**
@@ -65,7 +73,7 @@ export function exitCodeOf(error: unknown): ExitCode {
 /** What is wrong; the stack only on request. */
 export function explain(error: unknown, withStack = false): string {
   if (withStack && error instanceof Error) return error.stack ?? error.message;
-  return error instanceof SelfExplanatoryError
+  return error instanceof SelfExplanatoryError || error instanceof CommanderError
     ? error.message
     : `${textOf(causeOf(error))} (--debug shows where)`;
 }
@@ -73,55 +81,21 @@ export function explain(error: unknown, withStack = false): string {
 export interface GlobalOptions {
   json?: boolean;
   debug?: boolean;
-  /** Time between two runs, ms; see read-only.ts. */
-  watch?: number;
 }
 
 /**
  * An action as commander calls it.
  *
  * @param run gets the options, global ones included, and the arguments; it returns the exit code when that is not 0.
- * @param everyMsOf time between two runs, ms; undefined: it runs once.
  */
 export function action<Options, Args extends unknown[] = []>(
   run: (options: Options & GlobalOptions, ...args: Args) => Promise<ExitCode | void>,
-  everyMsOf: (options: Options & GlobalOptions) => number | undefined = ({ watch }) => watch,
 ): (...given: unknown[]) => Promise<void> {
   return async (...given) => {
     const command = given.at(-1) as Command;
     const options = command.optsWithGlobals<Options & GlobalOptions>();
-    const once = () => run(options, ...(command.processedArgs as Args));
-    const everyMs = everyMsOf(options);
-    currentInvocation().exitCode =
-      (await (everyMs === undefined ? once() : repeat(everyMs, !options.json, once))) ?? EXIT.done;
+    currentInvocation().exitCode = (await run(options, ...(command.processedArgs as Args))) ?? EXIT.done;
   };
-}
-
-/**
- * Runs a command again and again, each time below the time of the run unless it prints JSON, until Ctrl-C or a request to end:
- * without a trace, and without waiting for a server that hangs. What goes wrong after the first run is shown, and a later one may
- * find the server again.
- */
-async function repeat(
-  everyMs: number,
-  isTitled: boolean,
-  read: () => Promise<ExitCode | void>,
-): Promise<ExitCode> {
-  const end = new AbortController();
-  const ended = eventOf(end.signal, 'abort');
-  onStop((signal) => end.abort(signal === 'SIGINT' ? EXIT.interrupted : EXIT.done));
-  for (let isFirst = true; !end.signal.aborted; isFirst = false) {
-    beginFrame(isTitled ? `${new Date().toISOString()}, every ${everyMs / 1_000} s` : undefined);
-    try {
-      await Promise.race([read(), ended]);
-    } catch (error) {
-      if (isFirst) throw error;
-      report(`error: ${textOf(causeOf(error))}`);
-    }
-    endFrame();
-    await sleep(everyMs, undefined, { signal: end.signal }).catch(() => undefined);
-  }
-  return end.signal.reason as ExitCode;
 }
 
 export function reportMore(hasMore: boolean, limit: number): void {

@@ -2,8 +2,7 @@
 import type { Command, Option } from 'commander';
 import { Argument } from 'commander';
 import { action } from './command.ts';
-import { form } from './definition.ts';
-import { commandsBelow, pathOf } from './read-only.ts';
+import { commandsBelow, form, pathOf } from './definition.ts';
 import { printLine } from './output.ts';
 
 /** @param whole the program with all of its commands. */

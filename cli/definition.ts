@@ -4,7 +4,7 @@ import { Argument, Option } from 'commander';
 import type { Page } from '../client/lists.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { action, showPage } from './command.ts';
-import { rowsOf, screenOption } from './options.ts';
+import { limitOption } from './options.ts';
 import type { Columns } from './output.ts';
 import { printFields, printHeading, printItems, printJson, printLine } from './output.ts';
 import type { Dependency, Session } from './session.ts';
@@ -136,9 +136,9 @@ export function definerOf<S>(open: <T>(needs: Dependency[], work: (session: S) =
       ...rest
     }: ListDefinition<S, Options, Item>,
   ): void {
-    form(group, { name, options: [...Object.values(filters), ...options, screenOption()], ...rest }).action(
-      action<Options & { limit?: number }>((asked) => {
-        const given = { ...asked, ...filterOf(filters, asked), limit: rowsOf(asked) };
+    form(group, { name, options: [...Object.values(filters), ...options, limitOption()], ...rest }).action(
+      action<Options & { limit: number }>((asked) => {
+        const given = { ...asked, ...filterOf(filters, asked) };
         return open(['postgres'], async (session) =>
           showPage(await read(session)(given), given, (items) =>
             print ? print(items, given) : printItems(items, columns, { linked: 1 }),
@@ -154,6 +154,15 @@ export function definerOf<S>(open: <T>(needs: Dependency[], work: (session: S) =
 export const { define, list } = definerOf<Session>(withSession);
 /** For commands that ask no server. */
 export const { define: defineLocal } = definerOf<undefined>((_, work) => work(undefined));
+
+/** The names that lead to a command, without the program's: `notifications list`. */
+export function pathOf(command: Command): string {
+  const above = command.parent?.parent ? `${pathOf(command.parent)} ` : '';
+  return `${above}${command.name()}`;
+}
+
+export const commandsBelow = (command: Command): Command[] =>
+  command.commands.flatMap((one) => [one, ...commandsBelow(one)]);
 
 /** Shows the fields of an entry of a stream as they came. */
 export function printRawFields(fields: Record<string, string>): void {

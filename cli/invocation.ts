@@ -13,7 +13,7 @@ export interface Shell extends SignalSource {
   /** The program and its script come first. */
   argv: readonly string[];
   env: Record<string, string | undefined>;
-  stdin: NodeJS.ReadableStream & { isTTY?: boolean };
+  stdin: NodeJS.ReadableStream;
   stdout: Output;
   stderr: Output;
 }
@@ -21,10 +21,6 @@ export interface Shell extends SignalSource {
 export interface Invocation {
   readonly shell: Shell;
   exitCode: number;
-  /** Whether the command looks again and again. */
-  isWatched: boolean;
-  /** What comes before the first line of a look. */
-  head: string;
   hasHeading: boolean;
   /** Each stops listening for signals. */
   readonly listeners: (() => void)[];
@@ -49,8 +45,6 @@ export async function invoke(
       const invocation: Invocation = {
         shell,
         exitCode: 0,
-        isWatched: false,
-        head: '',
         hasHeading: false,
         listeners,
         endNow: resolve,

@@ -1,12 +1,13 @@
 /** `keys`: what is still sealed with which key of encryption, and how an old one gets out of use. */
 import type { Command } from 'commander';
 import type { ConfiguredKeys, KeyStatus, Renewal } from '../client/keys.ts';
+import type { Config } from '../config/load.ts';
 import { sealingKeysOf } from '../config/subscription.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
-import { EXIT, UsageError, action } from './command.ts';
-import { form, option } from './definition.ts';
+import { EXIT, action, requireYes } from './command.ts';
+import { define, form, option } from './definition.ts';
 import type { Requested } from './options.ts';
-import { requestedByOption, waitLimitOption } from './options.ts';
+import { requestedByOption, waitLimitOption, yesOption } from './options.ts';
 import { countOf, printHeading, printItems, printJson, printLine, report } from './output.ts';
 import { untilInterrupted, withProgress } from './progress.ts';
 import type { Session } from './session.ts';
@@ -15,13 +16,28 @@ import { withSession } from './session.ts';
 const PROGRESS_EVERY = 500;
 
 export function addTo(keys: Command): void {
-  form(keys, {
+  define(keys, {
     name: 'status',
     description:
       'Count what is sealed with each key of NOTIFICATION_PAYLOAD_KEYS and NOTIFICATION_SUBSCRIPTION_KEYS. Reads the history of every workflow that runs.',
     options: [option('--retained', 'also histories of workflows that have ended, which may be many')],
     examples: ['keys status', 'keys status --retained --json'],
-  }).action(action<StatusOptions>((options) => withKeys((...keys) => showStatus(...keys, options))));
+    needs: ['postgres', 'temporal'],
+    run: ({ operator, config }, { retained: withRetained = false }: { retained?: boolean }) =>
+      operator.keys.status(keysOf(config), {
+        withRetained,
+        onRead: (histories) => {
+          if (histories % PROGRESS_EVERY === 0) report(`${histories} histories read`);
+        },
+      }),
+    print: printStatus,
+    end({ payload, subscription }) {
+      const missing = [...payload, ...subscription].filter(({ use }) => use === 'missing');
+      if (missing.length === 0) return EXIT.done;
+      report(`not configured, and still needed: ${[...new Set(missing.map(({ key }) => key))].join(', ')}`);
+      return EXIT.failed;
+    },
+  });
 
   form(keys, {
     name: 'renew',
@@ -29,44 +45,22 @@ export function addTo(keys: Command): void {
       'Seal what stays with the first key: long-lived workflows go on in new runs, and rows are sealed again. Other workflows end by themselves.',
     options: [
       option('--dry-run', 'show how much it is, and do nothing'),
-      ...[option('--yes', 'do not ask'), waitLimitOption('the new runs'), requestedByOption()],
+      ...[yesOption(), waitLimitOption('the new runs'), requestedByOption()],
     ],
     examples: ['keys renew --dry-run', 'keys renew --yes'],
-  }).action(action<RenewOptions>((options) => withKeys((...keys) => renew(...keys, options))));
-}
-
-type Keys = Session['operator']['keys'];
-
-const withKeys = (work: (keys: Keys, configured: ConfiguredKeys) => Promise<ExitCode>): Promise<ExitCode> =>
-  withSession(['postgres', 'temporal'], ({ operator, config }) =>
-    work(operator.keys, {
-      payload: config.values.NOTIFICATION_PAYLOAD_KEYS ?? [],
-      subscription: sealingKeysOf(config),
-    }),
+  }).action(
+    action<RenewOptions>((options) =>
+      withSession(['postgres', 'temporal'], ({ operator, config }) =>
+        renew(operator.keys, keysOf(config), options),
+      ),
+    ),
   );
-
-interface StatusOptions extends GlobalOptions {
-  retained?: boolean;
 }
 
-const showStatus = (
-  keys: Keys,
-  configured: ConfiguredKeys,
-  { retained: withRetained = false, json }: StatusOptions,
-): Promise<ExitCode> =>
-  untilInterrupted(async (signal) => {
-    const onRead = (histories: number) => {
-      if (histories % PROGRESS_EVERY === 0) report(`${histories} histories read`);
-    };
-    const found = await keys.status(configured, { withRetained, signal, onRead });
-    if (signal.aborted) return EXIT.interrupted;
-    if (json) printJson(found);
-    else printStatus(found);
-    const missing = [...found.payload, ...found.subscription].filter(({ use }) => use === 'missing');
-    if (missing.length === 0) return EXIT.done;
-    report(`not configured, and still needed: ${[...new Set(missing.map(({ key }) => key))].join(', ')}`);
-    return EXIT.failed;
-  });
+const keysOf = (config: Config): ConfiguredKeys => ({
+  payload: config.values.NOTIFICATION_PAYLOAD_KEYS ?? [],
+  subscription: sealingKeysOf(config),
+});
 
 function printStatus({ payload, subscription }: KeyStatus): void {
   printHeading('Keys of payloads');
@@ -82,7 +76,7 @@ interface RenewOptions extends GlobalOptions, Requested {
 }
 
 async function renew(
-  keys: Keys,
+  keys: Session['operator']['keys'],
   configured: ConfiguredKeys,
   { dryRun, yes, timeout, json, requestedBy }: RenewOptions,
 ): Promise<ExitCode> {
@@ -92,8 +86,7 @@ async function renew(
     report(`${wordsOf(found)} would be sealed with the first key; nothing was done`);
     return EXIT.done;
   }
-  if (!yes)
-    throw new UsageError(`this seals ${wordsOf(found)} with the first key: add --yes, or --dry-run to look`);
+  requireYes(`this would seal ${wordsOf(found)} with the first key`, { yes });
   return untilInterrupted(async (signal) => {
     const renewed = await withProgress(found.workflows, 'workflows went on in a new run', (update) =>
       keys.renew(configured, {

@@ -1,5 +1,4 @@
 /** `operations`: operations on many items, which go on without the command. */
-import { createInterface } from 'node:readline/promises';
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { given } from '../api/given.ts';
@@ -8,12 +7,11 @@ import { NotFoundError } from '../client/errors.ts';
 import type { ChosenOperation, OperationRequest, OperationView } from '../client/operations.ts';
 import type { Operator } from '../client/operator.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
-import { EXIT, UsageError, action } from './command.ts';
+import { EXIT, UsageError, action, requireYes } from './command.ts';
 import type { Filters, Form } from './definition.ts';
 import { define, filterOf, form, list, option } from './definition.ts';
-import { shell } from './invocation.ts';
 import type { Requested } from './options.ts';
-import { parseCount, reasonOption, requestOf, requestedByOption } from './options.ts';
+import { parseCount, reasonOption, requestOf, requestedByOption, yesOption } from './options.ts';
 import type { Columns } from './output.ts';
 import { capital, countOf, printItems, printJson, printLine, printView, report } from './output.ts';
 import { untilInterrupted, withProgress } from './progress.ts';
@@ -29,9 +27,9 @@ export interface OperationCommandOptions extends BulkOptions {
   detach?: boolean;
 }
 
-/** @param things in the plural, e.g. `jobs`. @param done what is done to them. */
-export const operationOptions = (things: string, done?: string): Option[] => [
-  ...bulkOptions(things, done),
+/** @param things in the plural, e.g. `jobs`. */
+export const operationOptions = (things: string): Option[] => [
+  ...bulkOptions(things),
   new Option('--rate <n>', `${things} started per second`)
     .argParser(parseCount(1, MAX_REPLAY_RATE))
     .default(DEFAULT_REPLAY_RATE),
@@ -53,7 +51,7 @@ export interface Bulk<Group> extends Omit<Matching<Group>, 'matching' | 'groups'
   count(operator: Operator): Promise<Pick<Matching<Group>, 'matching' | 'groups'>>;
   /** Servers that must answer besides those of every operation. */
   needs?: Dependency[];
-  /** Its operator has named each of them, and is not asked. */
+  /** Its operator has named each of them, which is a yes. */
   isNamed?: boolean;
   start(operator: Operator, request: OperationRequest): Promise<ChosenOperation>;
   /** What is said and waited for once it is done. */
@@ -61,7 +59,7 @@ export interface Bulk<Group> extends Omit<Matching<Group>, 'matching' | 'groups'
     ((operator: Operator, begun: ChosenOperation, signal: AbortSignal) => Promise<ExitCode>) | undefined;
 }
 
-/** Shows what matches, asks, starts the operation and follows it. @returns the exit code of the command. */
+/** Shows what matches, starts the operation and follows it. @returns the exit code of the command. */
 export function operate<Group extends object>(
   options: OperationCommandOptions,
   bulk: Bulk<Group>,
@@ -70,7 +68,7 @@ export function operate<Group extends object>(
   const servers: Dependency[] = ['postgres', ...needs, ...(options.dryRun ? [] : ['temporal' as const])];
   return withSession(servers, async ({ operator }) => {
     const found = { ...bulk, ...(await bulk.count(operator)) };
-    const end = await endBeforeBulk(found, isNamed ? { ...options, yes: true } : options);
+    const end = endBeforeBulk(found, isNamed ? { ...options, yes: true } : options);
     if (end !== undefined) return end;
     const begun = await bulk.start(operator, {
       ...requestOf(options),
@@ -85,10 +83,9 @@ export function operate<Group extends object>(
 interface OneOrMany<Filter, Options, Group> extends Omit<Form, 'args' | 'options'> {
   /** The argument that names one. */
   id: NonNullable<Form['args']>[number];
-  /** One of the things, e.g. `a job`, and all of them; what is done to them then, see {@link bulkOptions}. */
+  /** One of the things, e.g. `a job`, and all of them. */
   a: string;
   things: string;
-  done?: string;
   filters: Filters;
   options?: Option[];
   /** Whether `one` has a dry run. */
@@ -108,7 +105,6 @@ export function addOneOrMany<
     id,
     a,
     things,
-    done,
     filters,
     options = [],
     oneHasDryRun,
@@ -119,7 +115,7 @@ export function addOneOrMany<
 ): void {
   form(group, {
     ...{ ...help, args: [id] },
-    options: [...Object.values(filters), ...operationOptions(things, done), ...options],
+    options: [...Object.values(filters), ...operationOptions(things), ...options],
   }).action(
     action<Options, [string | undefined]>((given, named) => {
       const filter = filterOf<Filter>(filters, given);
@@ -146,7 +142,7 @@ export function addTo(operations: Command): void {
 
   form(operations, {
     name: 'show',
-    description: 'Show an operation: how far it is, and how what it was about stands.',
+    description: 'Show an operation: how far it is, and how the routes stand that it was about.',
     args: [OPERATION],
     options: [option('--follow', 'wait for its end')],
     examples: ['operations show replay-2026-01-31-5f0c1a2b --follow'],
@@ -217,16 +213,16 @@ const lineOf = ({ kind, status, done, total, ordered }: OperationView): string =
 
 async function showOne(operator: Operator, operationId: string, { json }: GlobalOptions): Promise<ExitCode> {
   const { operations } = operator;
-  const [view, states] = await Promise.all([operations.show(operationId), operations.states(operationId)]);
+  const view = await operations.show(operationId);
   const isOfRoutes = view.kind === 'replay' || view.kind === 'cancel';
   const outcome = isOfRoutes ? await operations.outcome(operationId) : undefined;
-  const found = { ...view, ...given({ outcome, states: states.length > 0 ? states : undefined }) };
+  const found = { ...view, ...given({ outcome }) };
   if (json) printJson(found);
   else printView(found);
   return EXIT.done;
 }
 
-// --- What matches is shown and asked for before --------------------------------------------------------------------------
+// --- What matches is shown before --------------------------------------------------------------------------
 
 export interface BulkOptions extends GlobalOptions {
   limit?: number;
@@ -235,11 +231,11 @@ export interface BulkOptions extends GlobalOptions {
   requestedBy: string;
 }
 
-/** @param things in the plural, e.g. `jobs`. @param done what is done to them. */
-export const bulkOptions = (things: string, done = 'replayed'): Option[] => [
+/** @param things in the plural, e.g. `jobs`. */
+export const bulkOptions = (things: string): Option[] => [
   new Option('--limit <n>', `${things} at most, the oldest first`).argParser(parseCount(1, 1_000_000)),
-  new Option('--dry-run', `show what would be ${done}, and do nothing`),
-  new Option('--yes', 'do not ask'),
+  new Option('--dry-run', 'show what matches, and do nothing'),
+  yesOption(),
   requestedByOption(),
 ];
 
@@ -268,15 +264,15 @@ interface Matching<Group> {
 const totalOf = (matching: number, { limit = Infinity }: BulkOptions): number => Math.min(matching, limit);
 
 /**
- * Shows what matches, and asks before what reaches things that the operator has not looked at.
+ * Shows what matches.
  *
- * @returns the exit code of a command that does nothing: a dry run, or a no to the question.
- * @throws NotFoundError when nothing matches; UsageError without a terminal to ask on.
+ * @returns the exit code of a dry run; undefined: the operator has said yes.
+ * @throws NotFoundError when nothing matches; UsageError without a yes.
  */
-export async function endBeforeBulk<Group extends object>(
+export function endBeforeBulk<Group extends object>(
   { what, verb, nothing, matching, groups, columns }: Matching<Group>,
   options: BulkOptions,
-): Promise<ExitCode | undefined> {
+): ExitCode | undefined {
   const { json, dryRun } = options;
   const total = totalOf(matching, options);
   if (json && dryRun) {
@@ -289,34 +285,6 @@ export async function endBeforeBulk<Group extends object>(
     report(`${all} would be ${DONE[verb]}; nothing was done`);
     return EXIT.done;
   }
-  const question = `${capital(verb)} ${all}?`;
-  if (await isMeant(question, `a bulk ${verb}`, 'add --yes, or --dry-run to look', options)) return undefined;
-  report('nothing was done');
-  return EXIT.nothing;
-}
-
-/**
- * Asks before something that cannot be taken back, or reaches further than the operator has looked.
- *
- * @throws UsageError with the advice, without a terminal to ask on.
- */
-export async function isMeant(
-  question: string,
-  what: string,
-  advice: string,
-  { yes, json }: { yes?: boolean; json?: boolean },
-): Promise<boolean> {
-  if (yes) return true;
-  const { stdin, stderr } = shell();
-  if (!stdin.isTTY || json) {
-    throw new UsageError(`${what} asks first, which needs a terminal: ${advice}`);
-  }
-  const terminal = createInterface({ input: stdin, output: stderr });
-  try {
-    // Ctrl-C and Ctrl-D are a no.
-    const answer = await terminal.question(`${question} [y/N] `).catch(() => '\n');
-    return /^y(es)?$/i.test(answer.trim());
-  } finally {
-    terminal.close();
-  }
+  requireYes(`this would ${verb} ${all}`, options);
+  return undefined;
 }

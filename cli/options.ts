@@ -11,8 +11,6 @@ import { DEFAULT_LIMIT, MAX_LIMIT } from '../client/lists.ts';
 import { PUBLICATION_FAILURES } from '../workflows/failures.ts';
 import { shell } from './invocation.ts';
 
-const SCREEN_ROWS = 20;
-
 /** A duration as variables have it, as milliseconds. */
 export function parseDuration(text: string): number {
   const ms = durationMs(text);
@@ -32,19 +30,16 @@ const timeParser =
   (text: string): Date => {
     const ms = durationMs(text);
     if (ms !== undefined) return new Date(Date.now() + sign * ms);
-    const hasZone = /(Z|[+-]\d{2}:?\d{2})$/i.test(text);
-    const time = new Date(/^\d{4}-\d{2}-\d{2}/.test(text) ? withTime(text) + (hasZone ? '' : 'Z') : NaN);
-    if (!Number.isNaN(time.getTime())) return time;
+    // A date alone is meant in UTC already.
+    const isWhole = /^\d{4}-\d{2}-\d{2}(.*(Z|[+-]\d{2}:?\d{2}))?$/i.test(text);
+    const time = new Date(isWhole ? text : `${text}Z`);
+    if (/^\d{4}-/.test(text) && !Number.isNaN(time.getTime())) return time;
     throw new InvalidArgumentError(
       `Give a time ${from} now such as 1h, or an ISO time such as 2026-01-31T12:00Z.`,
     );
   };
 export const parseTime = timeParser(-1, 'before');
 export const parseFuture = timeParser(1, 'from');
-
-/** A date alone cannot carry a zone. */
-const withTime = (text: string): string =>
-  /^\d{4}-\d{2}-\d{2}$/.test(text) ? `${text}T00:00` : text.replace(' ', 'T');
 
 export const parseCount =
   (min: number, max: number) =>
@@ -70,11 +65,6 @@ export function parseEntryId(text: string): string {
 
 export const limitOption = () =>
   new Option('--limit <n>', 'rows at most').argParser(parseCount(1, MAX_LIMIT)).default(DEFAULT_LIMIT);
-/** A list for a person fits a screen. */
-export const screenOption = () =>
-  limitOption().default(undefined, `${SCREEN_ROWS}, with --json ${DEFAULT_LIMIT}`);
-export const rowsOf = ({ limit, json }: { limit?: number | undefined; json?: boolean | undefined }): number =>
-  limit ?? (json ? DEFAULT_LIMIT : SCREEN_ROWS);
 /** The notification types of the service. @throws ConfigError. */
 export const catalogOfShell = (): Catalog => loadPartialConfig(shell().env).catalog;
 
@@ -116,6 +106,9 @@ export const waitLimitOption = (whole: string, byDefault = '60s') =>
 export const reasonOption = () => new Option('--reason <text>', 'kept and shown to other operators');
 export const requestedByOption = () =>
   new Option('--requested-by <name>', 'who asks; kept with the request').default(operatorName());
+
+/** Of a command that does nothing without it. */
+export const yesOption = () => new Option('--yes', 'do it: without, it only says what it would do');
 
 /** Of a command that changes something, as its action gets it. */
 export interface Requested {

@@ -8,43 +8,13 @@ import type { Shell } from './invocation.ts';
 import { currentInvocation, shell } from './invocation.ts';
 export { countOf, durationOf } from '../client/causes.ts';
 
-export function printLine(line = ''): void {
-  showHead();
-  shell().stdout.write(`${line}\n`);
-}
+export const printLine = (line = ''): void => void shell().stdout.write(`${line}\n`);
 
-/** While a user watches, each look is one line. What could act on the terminal is escaped, which JSON reads back. */
-export function printJson(value: unknown): void {
-  printLine(printableLines(JSON.stringify(value, null, currentInvocation().isWatched ? undefined : 2)));
-}
+/** What could act on the terminal is escaped, which JSON reads back. */
+export const printJson = (value: unknown): void => printLine(printableLines(JSON.stringify(value, null, 2)));
 
 /** For a person beside the result: progress, hints, errors. */
-export function report(line: string): void {
-  showHead();
-  shell().stderr.write(`${line}\n`);
-}
-
-/**
- * One more look of several: in a terminal it takes the place of the one before, as soon as there is something to show.
- *
- * @param title stands above it; without one nothing does, and the terminal is left as it is.
- */
-export function beginFrame(title: string | undefined): void {
-  const invocation = currentInvocation();
-  invocation.isWatched = true;
-  invocation.hasHeading = false;
-  const clear = shell().stdout.isTTY ? '\u001b[H\u001b[2J' : '';
-  invocation.head = title === undefined ? '' : `${clear}${paint('dim', title)}\n`;
-}
-
-export const endFrame = (): void => showHead();
-
-function showHead(): void {
-  const invocation = currentInvocation();
-  if (invocation.head === '') return;
-  shell().stdout.write(invocation.head);
-  invocation.head = '';
-}
+export const report = (line: string): void => void shell().stderr.write(`${line}\n`);
 
 export type Cell = string | number | Date | undefined;
 

@@ -6,7 +6,7 @@ import packageJson from '../package.json' with { type: 'json' };
 /** The module of a command. */
 interface Module {
   /** Gives the command its description, options and subcommands. @param whole loads all commands. */
-  addTo(command: Command, whole: () => Promise<Command>): void;
+  addTo(command: Command, whole: typeof wholeProgram): void;
 }
 
 /** The commands in the order of the help. The module of a command is imported when that command is used. */
@@ -19,7 +19,7 @@ const COMMANDS: Record<string, [summary: string, load: () => Promise<Module>]> =
     'Check the configuration, Redis, PostgreSQL, Temporal with its schedules and workers, the servers that the roles call, and what waits.',
     () => import('./doctor.ts'),
   ],
-  top: ['What comes in, goes out, waits and died, again and again', () => import('./top.ts')],
+  top: ['What comes in, goes out, waits and died', () => import('./top.ts')],
   views: ["Links to lists in Temporal's Web UI, and to save them there", () => import('./views.ts')],
   why: ['What a user got, and why not', () => import('./why.ts')],
   notifications: [
@@ -118,15 +118,13 @@ export function programOf(output: OutputConfiguration = {}): Command {
     .version(packageJson.version)
     .option('--json', 'print the result as JSON on standard output, and nothing else there')
     .option('--debug', 'print the stack trace of an error')
-    .option('--read-only', 'refuse commands that change something; --dry-run stays possible')
     .configureHelp({
       optionTerm: ({ flags, mandatory }) => (mandatory ? `${flags} (required)` : flags),
     })
     .showHelpAfterError('(--help shows what is possible)')
     .addHelpText('after', OVERVIEW)
     .exitOverride()
-    .hook('preSubcommand', (_, command) => define(command))
-    .hook('preAction', async (_, command) => (await import('./read-only.ts')).refuseChange(command));
+    .hook('preSubcommand', (_, command) => define(command));
   for (const [name, [summary]] of Object.entries(COMMANDS)) program.command(name).description(summary);
   return program;
 }
@@ -146,7 +144,6 @@ async function define(command: Command): Promise<void> {
   if (entry === undefined || defined.has(command)) return;
   defined.add(command);
   const [summary, load] = entry;
-  const [{ addTo }, { complete }] = await Promise.all([load(), import('./read-only.ts')]);
+  const { addTo } = await load();
   addTo(command.summary(summary), wholeProgram);
-  complete(command);
 }

@@ -3,9 +3,9 @@ import type { Command } from 'commander';
 import type { Config } from '../config/load.ts';
 import type { RecoveryProgress } from '../workflows/recovery-contract.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
-import { EXIT, UsageError, action } from './command.ts';
+import { EXIT, action, requireYes } from './command.ts';
 import { form, option } from './definition.ts';
-import { durationOption, requestedByOption, waitLimitOption } from './options.ts';
+import { durationOption, requestedByOption, waitLimitOption, yesOption } from './options.ts';
 import { countOf, durationOf, printHeading, printJson, printView, report } from './output.ts';
 import { untilInterrupted } from './progress.ts';
 import type { Session } from './session.ts';
@@ -33,7 +33,7 @@ export function addTo(command: Command): void {
         '1h',
       ),
       option('--dry-run', 'show what would be done, and do nothing'),
-      option('--yes', 'do not ask'),
+      yesOption(),
       option('--detach', 'start it, and do not wait for its end'),
       ...[requestedByOption(), waitLimitOption('its end', '30m')],
     ],
@@ -71,7 +71,7 @@ async function recover(
       printView(plan);
     }
     if (dryRun) return EXIT.done;
-    throw new UsageError('this is what would be done: add --yes, or --dry-run to look only');
+    requireYes('nothing was done', { yes });
   }
   const { isNew, link } = await recovery.start(request);
   report(isNew ? 'the recovery is started' : 'a recovery runs already, this follows it');

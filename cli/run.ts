@@ -4,7 +4,7 @@ import { EXIT, exitCodeOf, explain } from './command.ts';
 import type { Invocation, Shell } from './invocation.ts';
 import { invoke } from './invocation.ts';
 import { printableLines, report } from './output.ts';
-import { programOf } from './program.ts';
+import { programOf, wholeProgram } from './program.ts';
 
 /** Of help where there is no terminal. */
 const DEFAULT_WIDTH = 80;
@@ -29,28 +29,19 @@ const written = (output: NodeJS.WritableStream) =>
 
 async function carryOut(invocation: Invocation): Promise<void> {
   const { argv, stdout, stderr } = invocation.shell;
-  const program = programOf({
-    writeOut: (text) => stdout.write(text),
-    writeErr: (text) => stderr.write(printableLines(text)),
+  const output = {
+    writeOut: (text: string) => stdout.write(text),
+    writeErr: (text: string) => stderr.write(printableLines(text)),
     getOutHelpWidth: () => stdout.columns ?? DEFAULT_WIDTH,
     getErrHelpWidth: () => stderr.columns ?? DEFAULT_WIDTH,
-  });
+  };
+  const program = argv[2] === 'help' ? await wholeProgram(output) : programOf(output);
   try {
-    await program.parseAsync(asOption(argv));
+    await program.parseAsync(argv);
   } catch (error) {
     invocation.exitCode = exitCodeAfter(error, argv);
   }
 }
-
-/** `help notifications list` as `notifications list --help`. */
-const asOption = ([node, script, first, ...rest]: readonly string[]): string[] => [
-  ...[node!, script!],
-  ...(first === 'help' && rest.length > 0
-    ? [...rest, '--help']
-    : first === undefined
-      ? []
-      : [first, ...rest]),
-];
 
 function exitCodeAfter(error: unknown, argv: readonly string[]): number {
   // Commander has said what is wrong, or shown the help that was asked for.

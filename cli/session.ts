@@ -36,8 +36,6 @@ export class NotConfiguredError extends SelfExplanatoryError {
 /** Where everything is. */
 export interface Addresses extends OperatorAddresses {
   userServiceUrl?: string;
-  /** Whether some may be those of a running `npm start`. */
-  hasStack: boolean;
 }
 
 export interface Session extends ConnectedOperator {
@@ -51,13 +49,14 @@ export interface Session extends ConnectedOperator {
  * Runs a command's work with its connections.
  *
  * @param needs servers that must answer; the others are connected to when they are used.
- * @throws ConfigError, NotConfiguredError, OperationFailedError, and what the work throws.
+ * @param limitMs for the answer of a server. @throws ConfigError, NotConfiguredError, OperationFailedError, and what the work throws.
  */
 export async function withSession<T>(
   needs: Dependency[],
   work: (session: Session) => Promise<T>,
+  limitMs?: number,
 ): Promise<T> {
-  const session = openSession(loadOperatorConfig(shell().env));
+  const session = openSession(loadOperatorConfig(shell().env), limitMs);
   try {
     await session.reach(...needs);
     return await work(session);
@@ -218,7 +217,6 @@ function placesIn({ values, production, temporalEnv }: Config) {
   const isTemporalNamed = values.TEMPORAL_ADDRESS !== undefined || hasTemporalProfile(temporalEnv);
   return {
     isTemporalNamed,
-    hasStack: stack !== undefined,
     redis: redisPlaceOf(values) ?? (host === undefined ? undefined : { host, port: Number(port) }),
     postgresDsn: values.NOTIFICATION_POSTGRES_PRIMARY_DSN ?? found.postgresDsn,
     outboxDsn: values.NOTIFICATION_OUTBOX_POSTGRES_DSN ?? found.postgresDsn,
@@ -241,12 +239,12 @@ function placesIn({ values, production, temporalEnv }: Config) {
 /** @throws NotConfiguredError that says what to set or to start. */
 function addressesOf(config: Config): Addresses {
   const places = placesIn(config);
-  const { redis, postgresDsn, temporalAddress, userServiceUrl, uiUrl, hasStack } = places;
+  const { redis, postgresDsn, temporalAddress, userServiceUrl, uiUrl } = places;
   const missing = Object.entries({
     NOTIFICATION_REDIS_MASTER_ADDR: redis,
     NOTIFICATION_POSTGRES_PRIMARY_DSN: postgresDsn,
     TEMPORAL_ADDRESS: temporalAddress ?? (places.isTemporalNamed || undefined),
   }).flatMap(([variable, place]) => (place === undefined ? [variable] : []));
   if (!redis || postgresDsn === undefined || missing.length > 0) throw places.lackOf(...missing);
-  return { redis, postgresDsn, ...given({ temporalAddress, userServiceUrl, uiUrl }), hasStack };
+  return { redis, postgresDsn, ...given({ temporalAddress, userServiceUrl, uiUrl }) };
 }

@@ -4,16 +4,15 @@ import { given } from '../api/given.ts';
 import { allOf } from '../api/within.ts';
 import { OperationFailedError } from '../client/errors.ts';
 import { bounded } from '../client/temporal.ts';
-import { loadOperatorConfig, needsOf } from '../config/load.ts';
-import { EXIT, action } from './command.ts';
-import { form, option } from './definition.ts';
-import { shell } from './invocation.ts';
+import { needsOf } from '../config/load.ts';
+import { EXIT } from './command.ts';
+import { define, option } from './definition.ts';
 import type { Need, Standing } from './needs.ts';
 import { databaseNeeds, temporalNeeds } from './needs.ts';
 import { durationOption } from './options.ts';
-import { countOf, printItems, printJson, report } from './output.ts';
+import { countOf, printItems, report } from './output.ts';
 import type { Session } from './session.ts';
-import { check, openSession } from './session.ts';
+import { check } from './session.ts';
 
 interface SetupStep {
   name: string;
@@ -37,7 +36,7 @@ rights that it needs: it can then change no table. Without it both are the same 
 `;
 
 export function addTo(command: Command): void {
-  form(command, {
+  define(command, {
     options: [
       durationOption(
         '--retention <duration>',
@@ -48,21 +47,16 @@ export function addTo(command: Command): void {
     ],
     above: WHAT_IT_DOES,
     examples: ['setup', 'setup --retention 7d', 'setup --dry-run --json'],
-  }).action(
-    action<SetupOptions>(async ({ json, ...options }) => {
-      const session = openSession(loadOperatorConfig(shell().env));
-      try {
-        const steps = await setUp(session, options);
-        if (json) printJson({ steps });
-        else printItems(steps, { STEP: 'name', STATUS: 'status', DETAIL: 'detail' });
-        const missing = steps.filter(({ status }) => status === 'missing').length;
-        if (missing > 0) report(`${countOf(missing, 'step')} to do; run it without --dry-run`);
-        return missing > 0 ? EXIT.failed : EXIT.done;
-      } finally {
-        await session.close();
-      }
-    }),
-  );
+    // The namespace need not be there yet.
+    needs: [],
+    run: async (session, options: SetupOptions) => ({ steps: await setUp(session, options) }),
+    print: ({ steps }) => printItems(steps, { STEP: 'name', STATUS: 'status', DETAIL: 'detail' }),
+    end({ steps }) {
+      const missing = steps.filter(({ status }) => status === 'missing').length;
+      if (missing > 0) report(`${countOf(missing, 'step')} to do; run it without --dry-run`);
+      return missing > 0 ? EXIT.failed : EXIT.done;
+    },
+  });
 }
 
 async function setUp(

@@ -3,12 +3,11 @@ import type { Command } from 'commander';
 import { given } from '../api/given.ts';
 import { NotFoundError, OperationFailedError } from '../client/errors.ts';
 import type { Forgotten, Subject } from '../client/forget.ts';
-import { isMeant } from './operations.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
-import { EXIT, action } from './command.ts';
+import { EXIT, action, requireYes } from './command.ts';
 import { form, option } from './definition.ts';
 import type { Requested } from './options.ts';
-import { parseCount, reasonOption, requestOf, requestedByOption } from './options.ts';
+import { parseCount, reasonOption, requestOf, requestedByOption, yesOption } from './options.ts';
 import { printHeading, printItems, printJson, report } from './output.ts';
 import { withSession } from './session.ts';
 
@@ -18,9 +17,6 @@ interface ForgetOptions extends GlobalOptions, Requested {
   dryRun?: boolean;
   yes?: boolean;
 }
-
-/** Between two lines of progress, ms. */
-const LINE_EVERY_MS = 5_000;
 
 export function addTo(users: Command): void {
   form(users, {
@@ -40,7 +36,7 @@ export function addTo(users: Command): void {
         parseCount(0, 999_999_999),
       ),
       option('--dry-run', 'show what would be removed and what is in its way, and do nothing'),
-      option('--yes', 'do not ask'),
+      yesOption(),
       ...[requestedByOption(), reasonOption()],
     ],
     examples: [
@@ -64,20 +60,8 @@ function forget(userId: string, options: ForgetOptions): Promise<ExitCode> {
       report('nothing was done');
       return codeOf(preview);
     }
-    const question = `Forget ${userId} for good?`;
-    if (!(await isMeant(question, 'users forget', 'add --yes, or --dry-run to look', options))) {
-      report('nothing was done');
-      return EXIT.nothing;
-    }
-    let lastMs = performance.now();
-    const forgotten = await operator.users.forget(subject, {
-      ...requestOf(options),
-      onProgress(done, what) {
-        if (performance.now() - lastMs < LINE_EVERY_MS) return;
-        lastMs = performance.now();
-        report(`${done} rows and entries, at ${what}`);
-      },
-    });
+    requireYes(`this would forget ${userId} for good`, options);
+    const forgotten = await operator.users.forget(subject, requestOf(options));
     show(forgotten, json);
     return codeOf(forgotten);
   });

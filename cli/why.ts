@@ -4,8 +4,10 @@ import { given } from '../api/given.ts';
 import type { WhyOptions } from '../client/why.ts';
 import { EXIT, reportMore } from './command.ts';
 import { define } from './definition.ts';
-import { rowsOf, screenOption, sinceOption, typeOption } from './options.ts';
+import { limitOption, sinceOption, typeOption } from './options.ts';
 import { printItems, report } from './output.ts';
+
+type Asked = Pick<WhyOptions, 'type' | 'since'> & { limit: number };
 
 export function addTo(command: Command): void {
   define(command, {
@@ -13,19 +15,18 @@ export function addTo(command: Command): void {
       'Say in a sentence what became of each push, e-mail, mobile push and account callback for a user, newest first.',
     args: [['<user>', "a user's id, or the address of an administrator"]],
     options: [
-      ...[typeOption(), screenOption()],
+      ...[typeOption(), limitOption()],
       sinceOption('accepted, refused or computed').default(undefined, '7d'),
     ],
     examples: ['why user-17', 'why user-17 --type game.turn.ready --since 2d --json'],
-    run({ operator, config }, options: Pick<WhyOptions, 'type' | 'since' | 'limit'>, recipient: string) {
-      const { type, since } = options;
+    run({ operator, config }, { type, since, limit }: Asked, recipient: string) {
       const retentionMs = config.values.NOTIFICATION_RECORD_RETENTION;
-      return operator.why(recipient, { limit: rowsOf(options), retentionMs, ...given({ type, since }) });
+      return operator.why(recipient, { limit, retentionMs, ...given({ type, since }) });
     },
     print: ({ answers }) => printItems(answers, { AT: 'at', ID: 'id', WHY: 'sentence' }, { linked: 1 }),
-    end({ answers, doubts, hasMore }, options) {
+    end({ answers, doubts, hasMore }, { limit }) {
       for (const doubt of doubts) report(doubt);
-      reportMore(hasMore, rowsOf(options));
+      reportMore(hasMore, limit);
       const isNothing = answers.every(({ cause }) => cause === 'never_seen' || cause === 'forgotten');
       return isNothing ? EXIT.nothing : EXIT.done;
     },

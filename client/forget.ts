@@ -37,8 +37,6 @@ export interface Subject {
 export interface ForgetRequest {
   requestedBy: string;
   reason?: string;
-  /** @param done rows and entries so far. @param what the place that is worked on. */
-  onProgress?: (done: number, what: string) => void;
 }
 
 /** Rows and entries of one place. */
@@ -78,7 +76,7 @@ export function forgetOperations(resources: OperatorResources) {
      * @throws OperationFailedError while something is under way, before anything is done; and when every pass finds more,
      * because producers still name the user.
      */
-    async forget(subject: Subject, { requestedBy, reason, onProgress }: ForgetRequest): Promise<Forgotten> {
+    async forget(subject: Subject, { requestedBy, reason }: ForgetRequest): Promise<Forgotten> {
       const parts = await partsOf(subject);
       await refuseUnderWay(parts, 'nothing was done, because something of the user is under way');
       const hash = createHash('sha256').update(subject.userId).digest('hex');
@@ -91,7 +89,6 @@ export function forgetOperations(resources: OperatorResources) {
           const count = await forget();
           counts[what] = (counts[what] ?? 0) + count;
           done += count;
-          onProgress?.(done, what);
         }
         if (done === before) break;
         if (pass === MOST_PASSES) {

@@ -58,7 +58,6 @@ export interface KeyStatusOptions {
   withRetained?: boolean;
   /** Called after each history that was read. */
   onRead?: (histories: number) => void;
-  signal?: AbortSignal;
 }
 
 export interface Renewal {
@@ -79,13 +78,12 @@ export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
   return {
     /** What each key still seals, in histories and in rows. Reads every history that it looks at. */
     async status(configured: ConfiguredKeys, options: KeyStatusOptions = {}): Promise<KeyStatus> {
-      const { withRetained = false, onRead, signal } = options;
+      const { withRetained = false, onRead } = options;
       let read = 0;
       const count = async (query: string): Promise<Counts> => {
         const counts: Counts = new Map();
         const histories = temporal.workflow.list({ query }).intoHistories({ concurrency: PARALLEL });
         for await (const { history } of histories) {
-          if (signal?.aborted) break;
           for (const key of sealingKeysIn(history)) addTo(counts, key);
           onRead?.((read += 1));
         }

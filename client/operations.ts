@@ -234,27 +234,10 @@ export function operationOperations(resources: OperatorResources) {
       return view;
     },
 
-    /** How routes stand that a replay or a cancellation gave an order about; of other kinds, see `states`. */
+    /** How routes stand that a replay or a cancellation gave an order about. */
     async outcome(operationId: string): Promise<ReplayResult> {
       const { rows } = await db.query<ReplayResult>(OUTCOME, [operationId]);
       return rows[0]!;
-    },
-
-    /** In which states the jobs are now that a `resend` gave an order about. */
-    async states(operationId: string): Promise<{ state: string; items: number }[]> {
-      const found = await db.query<{ kind: OperationKind }>(KIND, [operationId]);
-      const statement = found.rows[0] && STATES[found.rows[0].kind];
-      if (statement === undefined) return [];
-      const { rows } = await db.query<{ state: string; items: number }>(statement, [operationId]);
-      return rows;
-    },
-
-    /** Notifications and routes that it gave an order about; of a cancellation, notifications as a whole. */
-    async ordered(operationId: string): Promise<{ notificationId: string; routeId?: string }[]> {
-      const { rows } = await db.query<{ notificationId: string; routeId: string | null }>(ORDERED, [
-        operationId,
-      ]);
-      return rows.map(withoutNulls);
     },
   };
 
@@ -449,22 +432,3 @@ const OUTCOME = `
    CROSS JOIN LATERAL (
          SELECT ${IS_EXPIRED} OR coalesce(${STILL_DEAD} AND expires_at <= now(), false) AS is_late) AS lateness
    WHERE operation_id = $1 AND was_ordered IS NOT NULL AND (was_ordered OR kind = 'replay' AND is_late)`;
-
-const ORDERED = `
-  SELECT notification_id AS "notificationId", route_id AS "routeId"
-    FROM notification.operation_items
-   WHERE operation_id = $1 AND was_ordered
-   ORDER BY position
-   LIMIT ${MAX_ITEMS}`;
-
-const KIND = 'SELECT kind FROM notification.operations WHERE operation_id = $1';
-
-const STATES: Partial<Record<OperationKind, string>> = {
-  resend: `
-  SELECT coalesce(job.status, 'gone') AS state, count(*)::int AS items
-    FROM notification.operation_items AS item
-    LEFT JOIN notifications.notification_log AS job USING (job_id)
-   WHERE operation_id = $1 AND was_ordered
-   GROUP BY 1
-   ORDER BY 2 DESC, 1`,
-};

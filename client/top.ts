@@ -4,19 +4,12 @@
  */
 import { CHANNELS } from '../api/intent/catalog.ts';
 import { loadOffset, oldestUnprocessedAgeMs, undecided } from '../api/intent/stream.ts';
-import { ACTIVITY_TASKS, WORKFLOW_TASKS } from '../api/task-queue-types.ts';
-import { ACCOUNT_CALLBACK_TASK_QUEUE, DAY_MS } from '../workflows/account-callback/contract.ts';
-import { INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
-import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
-import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription/contract.ts';
-import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config/contract.ts';
 import { causeOf } from './errors.ts';
 import { withoutNulls } from './lists.ts';
 import type { OperatorResources } from './resources.ts';
-import { bounded } from './temporal.ts';
 
-/** Rates are means over this time, ms. */
-const RATE_WINDOW_MS = 10_000;
+/** Rates are means over this time, s. */
+const RATE_WINDOW_S = 10;
 /** Rows are counted up to here where an index alone has them, and up to the smaller number where the rows are read. */
 const COUNTED_AT_MOST = 100_000;
 const READ_AT_MOST = 10_000;
@@ -40,18 +33,12 @@ export interface TopOfKind {
   waits: Wait[];
   /** Given up and not replayed since, by the reason, most frequent first: of the newest READ_AT_MOST. */
   dead: { failure: string; count: number }[];
-  /** What could not be read, and why. */
+  /** Why something could not be read. */
   unknown: string[];
-  /** Tasks per second that Temporal gave to workers: the mean of half a minute. Eager tasks are not among them. */
-  tasksPerSecond?: number;
-  /** Tasks that no worker has taken yet. */
-  tasksWaiting?: number;
 }
 
 export interface Top {
   at: Date;
-  /** Rates of rows are means of this time, ms. */
-  windowMs: number;
   kinds: TopOfKind[];
 }
 
@@ -66,12 +53,11 @@ type Read = string | ((resources: OperatorResources) => Promise<Row>);
 
 interface Kind {
   kind: TopOfKind['kind'];
-  taskQueue: string;
-  /** Each is read alone. If its server is away, it is unknown, and the other parts are shown. */
-  parts: Readonly<Record<string, Read | readonly Read[]>>;
+  /** Each is made alone: while its server is away, the others are shown. */
+  reads: readonly Read[];
 }
 
-const WINDOW_BEGIN = `now() - interval '${RATE_WINDOW_MS} milliseconds'`;
+const WINDOW_BEGIN = `now() - interval '${RATE_WINDOW_S} seconds'`;
 
 /** SQL: how long ago a time is, ms; 0 for a time to come, and for none. `float8`, which the driver returns as a number. */
 const ageMs = (time: string): string =>
@@ -95,53 +81,39 @@ const recent = (table: string, column: string): string => `
      FROM (SELECT FROM ${table} WHERE ${column} > ${WINDOW_BEGIN} ORDER BY ${column} DESC
             LIMIT ${COUNTED_AT_MOST}) AS newest)`;
 
-const dueRoutes = (channel: string): string =>
-  `notification.routes WHERE routes.channel = ${channel} AND next_attempt_at IS NOT NULL ORDER BY next_attempt_at`;
-
-/** How long the oldest urgent route has waited, if it is among those that wait longest. $1 urgent types. */
-const READ_URGENT = `
-  SELECT 'urgent among them' AS what, NULL::float8 AS count, ${ageMs('min(next_attempt_at)')} AS "oldestMs"
-    FROM unnest(ARRAY['${CHANNELS.join("', '")}']) AS asked (channel)
-   CROSS JOIN LATERAL (
-     SELECT notification_id, next_attempt_at FROM ${dueRoutes('asked.channel')} LIMIT ${READ_AT_MOST}
-   ) AS waiting
-   WHERE (SELECT notification_type FROM notification.records WHERE records.notification_id = waiting.notification_id)
-         = ANY ($1::text[])`;
-
 const KINDS: readonly Kind[] = [
   {
     kind: 'intent',
-    taskQueue: INTENT_TASK_QUEUE,
-    parts: {
-      rates: `
+    reads: [
+      `
         SELECT ${recent('notification.records', 'accepted_at')} AS arrived,
                ${recent('notification.routes', 'published_at')} AS done`,
-      'waiting routes': CHANNELS.map((channel) =>
-        waiting(channel, 'next_attempt_at', dueRoutes(`'${channel}'`), COUNTED_AT_MOST),
+      ...CHANNELS.map((channel) =>
+        waiting(
+          channel,
+          'next_attempt_at',
+          `notification.routes WHERE channel = '${channel}' AND next_attempt_at IS NOT NULL ORDER BY next_attempt_at`,
+          COUNTED_AT_MOST,
+        ),
       ),
-      async 'urgent routes'({ db, catalog }) {
-        const types = [...catalog.types.values()].flatMap(({ type, isUrgent }) => (isUrgent ? [type] : []));
-        return (await db.query<Row>(READ_URGENT, [types])).rows[0]!;
-      },
-      'waiting intents': waiting('not accepted yet', 'read_at', undecided(READ_AT_MOST)),
-      'dead letters': dead(
+      waiting('not accepted yet', 'read_at', undecided(READ_AT_MOST)),
+      dead(
         "coalesce(last_error_classification, 'unknown')",
         `notification.routes WHERE status = 'dead_letter'
           ORDER BY dead_lettered_at DESC, notification_id DESC, route_id DESC`,
       ),
-      async 'the stream'({ redis, intentsStream }) {
+      async ({ redis, intentsStream }) => {
         const offset = await loadOffset(redis, intentsStream);
         const oldestMs = await oldestUnprocessedAgeMs(redis, intentsStream, offset, Date.now());
         return { what: 'not read yet', count: null, oldestMs };
       },
-    },
+    ],
   },
   {
     kind: 'mobile-push',
-    taskQueue: MOBILE_TASK_QUEUE,
-    parts: {
+    reads: [
       // No index has when a job ended. Therefore the jobs of the last ten minutes are read.
-      rates: `
+      `
         SELECT count(*) FILTER (WHERE created_at > ${WINDOW_BEGIN})::float8 AS arrived,
                count(*) FILTER (WHERE status <> 'pending' AND updated_at > ${WINDOW_BEGIN})::float8 AS done
           FROM (SELECT created_at, updated_at, status
@@ -150,13 +122,13 @@ const KINDS: readonly Kind[] = [
                  ORDER BY created_at DESC
                  LIMIT ${READ_AT_MOST}) AS newest`,
       // A replay opens an old job again, and touches its row.
-      'waiting jobs': waiting(
+      waiting(
         'jobs',
         'updated_at',
         "notifications.notification_log WHERE status = 'pending' ORDER BY created_at",
       ),
       // PostgreSQL does not conclude the condition of the index from the list of states.
-      'failed jobs': `
+      `
         SELECT coalesce(error_code, asked.status) AS failure, count(*)::float8 AS count
           FROM unnest(ARRAY['failed', 'partial', 'max_retries', 'malformed']) AS asked (status)
          CROSS JOIN LATERAL (
@@ -167,158 +139,105 @@ const KINDS: readonly Kind[] = [
             LIMIT ${READ_AT_MOST}
          ) AS newest
          GROUP BY 1`,
-    },
+    ],
   },
   {
     // Targets are tried forever, so no symbol dies.
     kind: 'symbol-config',
-    taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
-    parts: {
-      rates: `
+    reads: [
+      `
         SELECT NULL AS arrived, count(*)::float8 AS done
           FROM notification.symbol_targets
          WHERE acknowledged_at > ${WINDOW_BEGIN}`,
-      'targets behind': `
+      `
         SELECT 'targets in ' || geo AS what, count(*)::float8 AS count, ${ageMs('min(failing_since)')} AS "oldestMs"
           FROM notification.symbol_targets,
                (SELECT max(version) AS version FROM notification.symbol_snapshots) AS newest
          WHERE consecutive_failures > 0 OR acknowledged_version IS DISTINCT FROM newest.version
          GROUP BY geo
          ORDER BY geo`,
-    },
+    ],
   },
   {
     kind: 'account-callback',
-    taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
-    parts: {
-      'waiting callbacks': waiting(
+    reads: [
+      waiting(
         'callbacks',
         'created_at',
         "notification.callback_snapshots WHERE status = 'pending' ORDER BY shard, kind, period_start_ms, position",
       ),
-      'failed callbacks': waiting(
+      waiting(
         'callbacks to be repeated',
         'next_attempt_at',
         'notification.failed_callbacks ORDER BY shard, next_attempt_at',
         COUNTED_AT_MOST,
       ),
-      // How long ago the oldest day ended to whose end a tracking of a shard has not caught up.
-      trackings: `
-        SELECT 'days that have ended' AS what, NULL AS count,
-               ${ageMs(`to_timestamp((min(caught_up_date) - date '1970-01-01' + 2) * ${DAY_MS / 1000}.0)`)} AS "oldestMs"
-          FROM notification.callback_settings
-         CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
-         CROSS JOIN LATERAL (
-           SELECT caught_up_date
-             FROM notification.callback_trackings
-            WHERE callback_trackings.shard = shard.number AND is_waited_for
-            ORDER BY caught_up_date
-            LIMIT 1
-         ) AS oldest`,
-      'dead letters': dead(
+      dead(
         'CASE WHEN replayed_at IS NULL THEN left(last_error, 80) END',
         'notification.callback_dead_letters ORDER BY dropped_at DESC, kind, user_id, period_start_ms',
       ),
-    },
+    ],
   },
   {
     // Of all agents, as the pools of the workers find them.
     kind: 'subscription',
-    taskQueue: SUBSCRIPTION_TASK_QUEUE,
-    parts: {
-      'due subscriptions': [
-        waiting(
-          'of messaging routers',
-          'action_ts',
-          `subscriptions.ntf_subscriptions WHERE smp_action IS NOT NULL AND NOT smp_failed
+    reads: [
+      waiting(
+        'of messaging routers',
+        'action_ts',
+        `subscriptions.ntf_subscriptions WHERE smp_action IS NOT NULL AND NOT smp_failed
             ORDER BY agent_id, smp_host, smp_port, action_ts, conn_id`,
-        ),
-        waiting(
-          'of notification routers',
-          'action_ts',
-          `subscriptions.ntf_subscriptions WHERE ntf_action IS NOT NULL AND NOT ntf_failed AND action_ts <= now()
+      ),
+      waiting(
+        'of notification routers',
+        'action_ts',
+        `subscriptions.ntf_subscriptions WHERE ntf_action IS NOT NULL AND NOT ntf_failed AND action_ts <= now()
             ORDER BY action_ts`,
-        ),
-        waiting(
-          'tokens to be deleted',
-          'created_at',
-          'subscriptions.ntf_tokens_to_delete ORDER BY created_at',
-        ),
-      ],
+      ),
+      waiting('tokens to be deleted', 'created_at', 'subscriptions.ntf_tokens_to_delete ORDER BY created_at'),
       // The reason for which a worker gave up is in its history alone.
-      'subscriptions given up': Object.entries({
-        'given up': 'action_ts IS NULL',
-        'key that does not open': '(ntf_failed OR smp_failed)',
-      }).map(([failure, condition]) =>
+      ...(
+        [
+          ['given up', 'action_ts IS NULL'],
+          ['key that does not open', '(ntf_failed OR smp_failed)'],
+        ] as const
+      ).map(([failure, condition]) =>
         dead(
           `'${failure}'`,
           `subscriptions.ntf_subscriptions WHERE ${condition} ORDER BY agent_id, conn_id`,
           COUNTED_AT_MOST,
         ),
       ),
-    },
+    ],
   },
 ];
 
 /** Never throws: what a server did not tell is missing, and said in `unknown` of its kind. */
 export async function top(resources: OperatorResources): Promise<Top> {
   const kinds = await Promise.all(KINDS.map((kind) => readKind(resources, kind)));
-  return { at: new Date(), windowMs: RATE_WINDOW_MS, kinds };
+  return { at: new Date(), kinds };
 }
 
-async function readKind(resources: OperatorResources, { kind, taskQueue, parts }: Kind): Promise<TopOfKind> {
-  const unknown: string[] = [];
-  const attempt = <T>(what: string, reading: Promise<T>): Promise<T | undefined> =>
-    reading.catch((error: unknown) => void unknown.push(`${what}: ${causeOf(error)}`));
+async function readKind(resources: OperatorResources, { kind, reads }: Kind): Promise<TopOfKind> {
   const rowsOf = async (read: Read): Promise<Row[]> =>
     typeof read === 'string' ? (await resources.db.query<Row>(read)).rows : [await read(resources)];
-  const [tasks, ...found] = await Promise.all([
-    attempt('tasks', readQueue(resources, taskQueue)),
-    ...Object.entries(parts).map(([what, reads]) => attempt(what, Promise.all([reads].flat().map(rowsOf)))),
-  ]);
-  const of: TopOfKind = { kind, waits: [], dead: [], unknown, ...tasks };
-  for (const row of found.flatMap((rows) => rows?.flat() ?? [])) {
+  const found = await Promise.allSettled(reads.map(rowsOf));
+  const causes = found.flatMap((one) => (one.status === 'rejected' ? [causeOf(one.reason)] : []));
+  const of: TopOfKind = { kind, waits: [], dead: [], unknown: [...new Set(causes)] };
+  for (const row of found.flatMap((one) => (one.status === 'fulfilled' ? one.value : []))) {
     if ('failure' in row) of.dead.push(row);
     else if ('what' in row) {
       if ((row.count ?? row.oldestMs) > 0) of.waits.push(withoutNulls(row));
     } else {
-      if (row.arrived !== null) of.arrivedPerSecond = (row.arrived * 1_000) / RATE_WINDOW_MS;
-      if (row.done !== null) of.donePerSecond = (row.done * 1_000) / RATE_WINDOW_MS;
+      if (row.arrived !== null) of.arrivedPerSecond = row.arrived / RATE_WINDOW_S;
+      if (row.done !== null) of.donePerSecond = row.done / RATE_WINDOW_S;
     }
   }
   of.dead.sort((one, other) => other.count - one.count);
   return of;
 }
 
-async function readQueue(
-  { temporal, namespace }: OperatorResources,
-  name: string,
-): Promise<Pick<TopOfKind, 'tasksPerSecond' | 'tasksWaiting'>> {
-  const described = await Promise.all(
-    [WORKFLOW_TASKS, ACTIVITY_TASKS].map((taskQueueType) =>
-      bounded(temporal, () =>
-        temporal.workflowService.describeTaskQueue({
-          namespace,
-          taskQueue: { name },
-          taskQueueType,
-          reportStats: true,
-        }),
-      ),
-    ),
-  );
-  // A server without statistics leaves them out.
-  const found = described.flatMap(({ stats }) => stats ?? []);
-  if (found.length === 0) return {};
-  const sum = (of: (stats: (typeof found)[number]) => number) =>
-    found.reduce((total, one) => total + of(one), 0);
-  return {
-    tasksPerSecond: sum(({ tasksDispatchRate }) => tasksDispatchRate ?? 0),
-    tasksWaiting: sum(({ approximateBacklogCount }) => Number(approximateBacklogCount?.toString() ?? 0)),
-  };
-}
-
 /** Of tests, which plan them. */
-export const STATEMENTS: readonly string[] = [
-  READ_URGENT,
-  ...KINDS.flatMap(({ parts }) => Object.values(parts).flat()).filter((read) => typeof read === 'string'),
-];
+export const STATEMENTS: readonly string[] = KINDS.flatMap(({ reads }) => reads).filter(
+  (read) => typeof read === 'string',
+);

@@ -10,7 +10,7 @@ import type { MalformedInputCode } from '../api/account-callback/input.ts';
 import type { MalformedCode } from '../api/intent/entry.ts';
 import type { MalformedJobCode } from '../api/mobile-push/job.ts';
 import { EXIT } from '../cli/command.ts';
-import { commandsBelow, isReadOnly, pathOf } from '../cli/read-only.ts';
+import { commandsBelow, pathOf } from '../cli/definition.ts';
 import { wholeProgram } from '../cli/program.ts';
 import { VARIABLES } from '../config/load.ts';
 import { OTEL_FIXED, READ_BY_OTEL } from '../config/otel.ts';
@@ -50,7 +50,6 @@ async function commands(): Promise<string> {
       const usage = command.usage().replace(/\[options\] ?/, '');
       return [
         code(`${pathOf(command)} ${usage}`.trim()),
-        isReadOnly(command) ? '' : 'x',
         firstSentence(command.summary() || command.description()),
       ];
     });
@@ -59,11 +58,11 @@ async function commands(): Promise<string> {
     .map(({ long, description }) => `${code(long ?? '')} (${description})`);
   return page(
     'Commands',
-    `Commands of \`galaxy-notify\`, in a clone \`bin/gn\`. An x marks the commands that \`--read-only\` refuses. \`--help\` shows the options of a command. Options of all commands: ${global.join('; ')}.`,
+    `Commands of \`galaxy-notify\`, in a clone \`bin/gn\`. \`--help\` shows the options of a command. Options of all commands: ${global.join('; ')}.`,
     `Exit codes: ${Object.entries(EXITS)
       .map(([name, meaning]) => `${EXIT[name as keyof typeof EXIT]} ${meaning}`)
       .join('; ')}.`,
-    table(['command', '', 'what it does'], rows),
+    table(['command', 'what it does'], rows),
   );
 }
 

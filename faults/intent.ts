@@ -124,7 +124,7 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
   };
 
   /** @returns the routes that it gave an order about; none when nothing is dead. */
-  async function replayAll(): Promise<{ notificationId: string; routeId?: string }[]> {
+  async function replayAll(): Promise<{ notificationId: string; routeId: string }[]> {
     const { operations } = arena.operator;
     try {
       const { operationId } = await operations.replay(
@@ -132,7 +132,13 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
         { ratePerSecond: 200, requestedBy: 'faults', reason: 'the servers are back' },
       );
       await operations.follow(operationId, { limitMs: OPERATION_LIMIT_MS });
-      return await operations.ordered(operationId);
+      const { rows } = await arena.db.query<{ notificationId: string; routeId: string }>(
+        `SELECT notification_id AS "notificationId", route_id AS "routeId"
+           FROM notification.operation_items
+          WHERE operation_id = $1 AND was_ordered`,
+        [operationId],
+      );
+      return rows;
     } catch (error) {
       if (error instanceof NotFoundError) return [];
       throw error;

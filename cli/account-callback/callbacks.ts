@@ -175,7 +175,7 @@ async function replay(
 ): Promise<ExitCode> {
   const matching = await callbacks.countReplayable(filter);
   const nothing = 'no dead callback that can be replayed matches';
-  const end = await endBeforeBulk({ what: 'dead callback', verb: 'replay', nothing, matching }, options);
+  const end = endBeforeBulk({ what: 'dead callback', verb: 'replay', nothing, matching }, options);
   if (end !== undefined) return end;
   const { requestedBy, limit, json } = options;
   const replayed = await callbacks.replay(filter, { requestedBy, ...given({ limit }) });

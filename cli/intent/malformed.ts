@@ -42,7 +42,7 @@ export function addTo(malformed: Command): void {
     description:
       'Correct refused entries and publish them again; the service checks each as any other. Without an entry id, all that match the filters; those that would be refused again are left alone.',
     id: ['[entry id]', 'id of the stream entry', parseEntryId],
-    ...{ a: 'an entry', things: 'entries', done: 'published again', filters: filters() },
+    ...{ a: 'an entry', things: 'entries', filters: filters() },
     options: [
       option('--set <field=value>', 'another value for a field of the entry; may be repeated', addPair),
       option('--new-key', 'with a new idempotency key: the old one stands for other content'),

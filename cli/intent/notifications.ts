@@ -86,7 +86,7 @@ export function addTo(notifications: Command): void {
     description:
       'Cancel notifications: routes that are not published yet are skipped for good. Without a notification id, all that match the filters now are cancelled, also those that were not read or accepted yet.',
     id: ['[notification id]', 'id of the stream entry', parseEntryId],
-    ...{ a: 'a notification', things: 'notifications', done: 'cancelled' },
+    ...{ a: 'a notification', things: 'notifications' },
     filters: { type: typeOption(), producer: producerOption(), ...spanOptions('accepted') },
     options: [waitLimitOption('the routes of a single one to be settled')],
     examples: [

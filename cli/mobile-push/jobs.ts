@@ -28,7 +28,7 @@ export function addTo(mobile: Command): void {
         'jobs that a replay may help: devices not reached, or pending for over an hour',
       ),
     },
-    examples: ['mobile list --replayable --since 1h', 'mobile list --user user-1 --watch'],
+    examples: ['mobile list --replayable --since 1h', 'mobile list --user user-1'],
     read: ({ operator }: Session) => operator.mobile.list,
     columns: ['createdAt', 'jobId', 'userId', 'status', 'sent', 'removed', 'failed', 'errorCode'],
   });

@@ -2,11 +2,10 @@
 import type { Command } from 'commander';
 import { deviceTokenSchema } from '../../api/subscription/router-address.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
-import { isMeant } from '../operations.ts';
 import { EXIT, UsageError, action, readSecret } from '../command.ts';
 import { form, option } from '../definition.ts';
 import type { Requested } from '../options.ts';
-import { requestedByOption } from '../options.ts';
+import { requestedByOption, yesOption } from '../options.ts';
 import { printJson, printLine, report } from '../output.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
@@ -66,15 +65,12 @@ export function addTo(tokens: Command): void {
     description:
       'Forget the token and end all subscriptions. The router is told as soon as it can be reached.',
     args: [['[device]', `${ARGUMENT_HELP}; without it whichever the token has`]],
-    options: [option('--yes', 'do not ask'), requestedByOption()],
+    options: [yesOption(), requestedByOption()],
     examples: ['tokens delete', 'tokens delete --yes'],
   }).action(
     withDevice<{ yes?: boolean } & Requested>(async (tokens, device, options) => {
-      const question = 'Delete the token, and end all subscriptions?';
-      if (!(await isMeant(question, 'a deletion', 'add --yes', options))) {
-        report('nothing was done');
-        return EXIT.nothing;
-      }
+      if (!options.yes)
+        throw new UsageError('this would delete the token, and end all subscriptions: add --yes');
       await tokens.delete(device, { requestedBy: options.requestedBy });
       print('deleted', options.json);
       return EXIT.done;

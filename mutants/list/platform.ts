@@ -223,9 +223,9 @@ export const PLATFORM_MUTANTS: Mutant[] = [
   },
   {
     id: 'platform-bulk-asks',
-    file: 'cli/operations.ts',
-    find: 'if (!stdin.isTTY || json) {\n    throw new UsageError(`${what} asks first, which needs a terminal: ${advice}`);\n  }',
-    replace: 'if (!stdin.isTTY || json) return true;',
+    file: 'cli/command.ts',
+    find: 'if (!yes) throw new UsageError(`${what}: add',
+    replace: 'if (!yes && what.length < 7) throw new UsageError(`${what}: add',
     wrong: 'doubled',
     what: 'a bulk replay in a script is made without --yes',
     suite: service('platform/cli', 'I22 I25'),

@@ -69,7 +69,7 @@ test('C4 U6 the command line shows an account, and says clearly when it does not
   expect(shown).toMatchObject({ code: 0, stderr: '' });
   expect(shown.stdout).toMatch(/daily +delivered +304/);
   expect(shown.stdout).toMatch(/ 1 +\{.*"bottom_value":"77"/);
-  const json = await showOf('zoe', '--json', '--read-only');
+  const json = await showOf('zoe', '--json');
   expect(JSON.parse(json.stdout)).toMatchObject({ userId: 'zoe', callbacks: { hasMore: false } });
   expect(await showOf('nobody')).toMatchObject({ code: 3, stdout: '' });
   expect((await showOf('nobody')).stderr).toContain('has no account here');

@@ -109,7 +109,14 @@ test(
       expect(ended).toMatchObject({ status: 'done', done: 2, ordered: 2 });
       await eventually(
         `the jobs of ${operationId} to end`,
-        async () => (await operator.operations.states(operationId))[0]?.state === 'failed',
+        async () => {
+          const { rows } = await slot.db.query(
+            `SELECT FROM notification.operation_items JOIN notifications.notification_log USING (job_id)
+              WHERE operation_id = $1 AND status = 'failed'`,
+            [operationId],
+          );
+          return rows.length === 2;
+        },
         LIMIT_MS,
       );
     }

@@ -1,11 +1,7 @@
-/** Tables and progress of the command line. */
+/** Tables of the command line. */
 import { execFileSync } from 'node:child_process';
 import { shellWord } from '../../client/causes.ts';
-import { PassThrough } from 'node:stream';
-import type { Shell } from '../../cli/invocation.ts';
-import { invoke } from '../../cli/invocation.ts';
 import { printable, tableOf } from '../../cli/output.ts';
-import { withProgress } from '../../cli/progress.ts';
 
 test('I40 tables are cut in one column only, and nothing in them acts on the terminal', () => {
   const rows = [['1790000000000-0', printable('bad \u001b[2J\u202e text '.repeat(5))]];
@@ -29,17 +25,6 @@ test('I40 colors, links, combining marks and wide characters do not shift the ne
     'NAME         END',
     ...[10, 2, 9, 9, 11].map((spaces, at) => `${cells[at]}${' '.repeat(spaces)}|`),
   ]);
-});
-
-test('I40 progress is a bar in a terminal, which its end takes away', async () => {
-  const stderr = Object.assign(new PassThrough({ encoding: 'utf8' }), { isTTY: true });
-  await invoke({ stderr } as unknown as Shell, () =>
-    withProgress(4, 'routes settled', async (update) => update(1, '2 failed')),
-  );
-  const clear = '\r\u001b[K';
-  expect(stderr.read()).toBe(
-    `${clear}${'█'.repeat(6)}${'░'.repeat(18)} 1/4 routes settled, 2 failed${clear}`,
-  );
 });
 
 test('U1 a command that is shown to be pasted holds what others chose as one word', () => {

@@ -20,7 +20,7 @@ import { createCollectorReceiver } from '../../client/symbol-config/receiver.ts'
 import { loadConfig } from '../../config/load.ts';
 import { ConfigError } from '../../config/variables.ts';
 import * as requests from '../../workflows/subscription/requests.ts';
-import { commandsBelow, pathOf } from '../../cli/read-only.ts';
+import { commandsBelow, pathOf } from '../../cli/definition.ts';
 import { scratchFolder } from '../scratch.ts';
 import { fuzz, json, plantedIn, text } from './nasty-inputs.ts';
 import { GALAXY } from '../../api/intent/galaxy.ts';

@@ -1,7 +1,7 @@
 /** dev/states.ts has a line for every state of the schema, with a way out and its tests. */
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { commandsBelow, pathOf } from '../../cli/read-only.ts';
+import { commandsBelow, pathOf } from '../../cli/definition.ts';
 import { wholeProgram } from '../../cli/program.ts';
 import { STATES } from '../../dev/states.ts';
 

@@ -42,7 +42,7 @@ export async function openTerminal(): Promise<Terminal> {
   return {
     run: (command, env) =>
       new Promise((resolve) => {
-        // A terminal, as some commands ask before they do something.
+        // A terminal, as operators have it.
         const child = spawn('script', ['-qec', `stty cols ${COLUMNS}; ${command}`, '/dev/null'], {
           timeout: LIMIT_MS,
           env: {
@@ -55,10 +55,7 @@ export async function openTerminal(): Promise<Terminal> {
           },
         });
         let output = '';
-        child.stdout.on('data', (chunk: Buffer) => {
-          output += chunk.toString();
-          if (chunk.includes('[y/N]')) child.stdin.write('y\n');
-        });
+        child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));
         child.stderr.on('data', (chunk: Buffer) => (output += chunk.toString()));
         child.once('close', (code) => resolve({ command, code, output }));
       }),
