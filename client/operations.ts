@@ -194,15 +194,11 @@ export function operationOperations(resources: OperatorResources) {
      */
     resume: (operationId: string, change: OperationChange = {}): Promise<OperationView> =>
       noted('resume', operationId, change, async () => {
-        const view = await openOne(operationId);
+        const { kind, ratePerSecond: rate, requestedBy, filter, reason } = await openOne(operationId);
         await db.query(RELEASE, [operationId]);
-        if (await isRunning(operationId)) return tellWorkflow(operationId, RESUME_UPDATE, change);
-        const { kind, ratePerSecond: rate, requestedBy, filter, reason, total, done, ordered } = view;
-        const { requestedBy: changedBy = 'operator' } = change;
-        const counts = { total, done, ordered };
-        const carried: OperationState = { status: 'running', ...counts, changedBy, changedAtMs: Date.now() };
-        await startWorkflow({ operationId, kind, rate, requestedBy, filter, reason, carried });
-        return show(operationId);
+        // One that lost its workflow gets another.
+        await startWorkflow({ operationId, kind, rate, requestedBy, filter, reason });
+        return tellWorkflow(operationId, RESUME_UPDATE, change);
       }),
 
     /** Ends it, also one that lost its workflow: what is done stays done. @throws as `pause`. */
