@@ -1,12 +1,11 @@
 /** `views`: the Web UI's lists that operators need, as links. */
 import type { Command } from 'commander';
 import type { View } from '../client/views.ts';
-import { COLUMNS } from '../client/views.ts';
 import { define, option } from './definition.ts';
 import { printItems, report } from './output.ts';
 
 export function addTo(command: Command): void {
-  define<{ save?: boolean }, [], { items: View[]; columns: readonly string[] }>(command, {
+  define<{ save?: boolean }, [], { items: View[] }>(command, {
     description:
       "Print links to the lists that operators need in Temporal's Web UI: dead letters, what is held, open operations, what waits, failures.",
     options: [
@@ -15,13 +14,12 @@ export function addTo(command: Command): void {
     examples: ['views', 'views --save --json'],
     // No server is asked.
     needs: [],
-    run: async ({ operator }) => ({ items: operator.views(), columns: COLUMNS }),
+    run: async ({ operator }) => ({ items: operator.views() }),
     print({ items }, { save }) {
       printItems(
         items.map(({ link, saveLink, ...view }) => ({ ...view, link: save ? saveLink : link })),
         { VIEW: 'name', QUERY: 'query' },
       );
-      report(`columns to choose once in the list of the Web UI: ${COLUMNS.join(', ')}`);
       if (items.some(({ link }) => link === undefined))
         report('there are no links: NOTIFICATION_TEMPORAL_UI_URL says where the Web UI is');
     },

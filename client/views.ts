@@ -23,17 +23,6 @@ export interface View {
   saveLink?: string;
 }
 
-/** Columns of the Web UI's list that tell type, cause and status; a browser keeps them once they are chosen. */
-export const COLUMNS: readonly string[] = [
-  'Status',
-  'Workflow ID',
-  'NotificationType',
-  'RouteStatus',
-  'FailureClassification',
-  'DeadRoutes',
-  'UserId',
-];
-
 const running = (...types: string[]): string =>
   `WorkflowType IN (${types.map((type) => `'${type}'`).join(', ')}) AND ExecutionStatus = 'Running'`;
 

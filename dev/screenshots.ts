@@ -10,7 +10,6 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Redis } from 'ioredis';
-import { COLUMNS } from '../client/views.ts';
 import { readStackEndpoints } from '../config/stack-endpoints.ts';
 import { breakPushEvents } from './outage.ts';
 import { freePort } from './servers/ports.ts';
@@ -176,7 +175,12 @@ async function openBrowser() {
     async chooseColumns(url: string): Promise<void> {
       await send('Page.navigate', { url });
       await shown(url, ['Workflows']);
-      const columns = JSON.stringify({ default: COLUMNS.map((label) => ({ label })) });
+      // Those of docs/operate/web-ui.md.
+      const chosen = [
+        ...['Status', 'Workflow ID', 'NotificationType', 'RouteStatus', 'FailureClassification'],
+        ...['DeadRoutes', 'UserId'],
+      ];
+      const columns = JSON.stringify({ default: chosen.map((label) => ({ label })) });
       await send('Runtime.evaluate', {
         expression: `localStorage.setItem('namespace-workflow-table-columns', ${JSON.stringify(columns)})`,
       });
