@@ -49,20 +49,11 @@ export function addTo(commands: Command): void {
     print({ items }) {
       printItems(items, {
         [isProducers ? 'PRODUCER' : 'CHANNEL']: nameOf,
-        ...{ STATUS: 'status', SINCE: 'since', BY: 'changedBy', 'OPEN ROUTES': 'openRoutes' },
+        STATUS: ({ status, ratePerSecond }) => statusLine(status, ratePerSecond),
+        ...{ SINCE: 'since', BY: 'changedBy', 'OPEN ROUTES': 'openRoutes' },
         ...(isProducers ? { WEIGHT: 'weight' } : {}),
         REASON: 'reason',
       });
-      for (const view of items) {
-        const { status, drain } = view;
-        if (status !== 'draining' || !drain) continue;
-        report(
-          `${nameOf(view)}: ${drain.released} waiting routes released so far, ${drain.ratePerSecond} per second`,
-        );
-      }
-      const silent = items.filter(({ isWorkflowSilent }) => isWorkflowSilent).map(nameOf);
-      if (silent.length > 0)
-        report(`no answer from the workflow of ${silent.join(', ')}: shown as the database has it`);
     },
   });
 
@@ -76,11 +67,8 @@ export function addTo(commands: Command): void {
     run: ({ operator }, options: Requested, name: string) =>
       operator[group].pause(name as never, requestOf(options)),
     print: printState,
-    end({ isWorkflowSilent }, _, [name]) {
-      report(`new publications wait until: galaxy-notify ${group} resume ${name}`);
-      if (isWorkflowSilent)
-        report('its workflow has not answered yet, and does not need to: the database holds the pause');
-    },
+    end: (_result, _options, [name]) =>
+      report(`new publications wait until: galaxy-notify ${group} resume ${name}`),
   });
 
   define(commands, {
@@ -142,7 +130,8 @@ function parseWeight(text: string): number {
   throw new InvalidArgumentError(`Give a number from ${LEAST_WEIGHT} to ${MOST_WEIGHT}, such as 0.2.`);
 }
 
-function printState({ status, drain }: ChannelState, _options: object, [name]: [string]): string {
-  const rate = drain && status === 'draining' ? `, ${drain.ratePerSecond} per second` : '';
-  return `${name} is ${status}${rate}`;
-}
+const statusLine = (status: HeldView['status'], ratePerSecond?: number): string =>
+  status === 'draining' && ratePerSecond !== undefined ? `draining, ${ratePerSecond} per second` : status;
+
+const printState = ({ status, drain }: ChannelState, _options: object, [name]: [string]): string =>
+  `${name} is ${statusLine(status, drain?.ratePerSecond)}`;

@@ -12,7 +12,6 @@ import type { HoldKey, HoldRequest, ResumeRequest } from '../../workflows/hold-c
 import type { ChannelState, HeldName } from '../../workflows/intent/channel-contract.ts';
 import {
   CHANNEL_NAMES,
-  STATE_QUERY,
   channelStateOf,
   channelWorkflowId,
   heldProducer,
@@ -27,7 +26,7 @@ import { withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 import type { Asked } from '../temporal.ts';
-import { ANSWER_LIMIT_MS, QUERY_LIMIT_MS, bounded, query } from '../temporal.ts';
+import { ANSWER_LIMIT_MS, QUERY_LIMIT_MS, bounded } from '../temporal.ts';
 
 /** A worker with a backlog before it takes an update when its next slot is free, ms. */
 const RESUME_LIMIT_MS = 30_000;
@@ -39,17 +38,16 @@ interface HeldRow {
   changedBy: string | null;
   /** When it was changed last; null when it never was. */
   since: Date | null;
+  /** At which waiting routes are released while it drains. */
+  ratePerSecond: number | null;
   /** Routes that will still be tried. */
   openRoutes: number;
 }
 
 /** The state of a channel or a producer. */
 export interface HeldView extends WithoutNulls<HeldRow> {
-  drain?: { ratePerSecond: number; released: number };
   /** Of a producer: its share of what Temporal hands out, where others have 1. Absent when Temporal does not answer. */
   weight?: number;
-  /** Its workflow did not answer, so `drain` is absent. The rest is from the database, which publication goes by. */
-  isWorkflowSilent: boolean;
   link?: string;
 }
 
@@ -86,12 +84,12 @@ function heldOperations<Noun extends 'channel' | 'producer', Name extends string
         resources.db.query<HeldRow & { name: Name }>(LIST[noun], [names]),
         noun === 'producer' ? weightsOf(resources) : undefined,
       ]);
-      const views = rows.map(async ({ name, ...row }) => ({
+      return rows.map(({ name, ...row }) => ({
         [noun]: name,
         ...(weights ? { weight: weights.get(name) ?? USUAL_WEIGHT } : {}),
-        ...(await heldView(resources, heldAs(name), row)),
-      }));
-      return Promise.all(views) as Promise<(HeldView & Record<Noun, Name>)[]>;
+        ...withoutNulls(row),
+        ...linkField(resources, channelWorkflowId(heldAs(name))),
+      })) as (HeldView & Record<Noun, Name>)[];
     },
 
     /**
@@ -113,19 +111,18 @@ function heldOperations<Noun extends 'channel' | 'producer', Name extends string
   };
 }
 
-/** As it holds. */
-export interface Pause extends ChannelState {
-  /** Its workflow was not told: the row holds all the same, and a resume finds it so. */
-  isWorkflowSilent?: true;
-}
-
-async function pause(resources: OperatorResources, name: HeldName, request: HoldRequest): Promise<Pause> {
+async function pause(
+  resources: OperatorResources,
+  name: HeldName,
+  request: HoldRequest,
+): Promise<ChannelState> {
   const hold = await writePause(resources.db, holdKeyOf(name), request);
   try {
-    return await tellHold<ChannelState>(resources.temporal, 'pause', request, asked(name, ANSWER_LIMIT_MS));
+    return await tellHold(resources.temporal, 'pause', request, asked(name, ANSWER_LIMIT_MS));
   } catch (error) {
     if (isRefusal(error)) throw error;
-    return { ...channelStateOf(name, hold), isWorkflowSilent: true };
+    // The row holds, and the workflow finds it.
+    return channelStateOf(name, hold);
   }
 }
 
@@ -135,22 +132,11 @@ const asked = (name: HeldName, limitMs: number): Asked => ({
   ifNotRunning: 'the service starts it when it starts',
 });
 
-/** Completes a row: the workflow knows how many routes a drain has released. */
-async function heldView(resources: OperatorResources, name: HeldName, row: HeldRow): Promise<HeldView> {
-  const workflowId = channelWorkflowId(name);
-  const live = await query<ChannelState>(resources.temporal, workflowId, STATE_QUERY);
-  return {
-    ...withoutNulls(row),
-    ...(live?.drain && live.status === row.status ? { drain: live.drain } : {}),
-    isWorkflowSilent: live === undefined,
-    ...linkField(resources, workflowId),
-  };
-}
-
 /** @param routes SQL of a table of routes with a column that is named as the kind. */
 const listOf = (kind: HoldKey['kind'], routes: string): string => `
   SELECT wanted.name, reason, changed_by AS "changedBy", changed_at AS since, coalesce(open.routes, 0) AS "openRoutes",
-         CASE WHEN is_paused THEN 'paused' WHEN drain_rate IS NOT NULL THEN 'draining' ELSE 'open' END AS status
+         CASE WHEN is_paused THEN 'paused' WHEN drain_rate IS NOT NULL THEN 'draining' ELSE 'open' END AS status,
+         drain_rate AS "ratePerSecond"
     FROM unnest($1::text[]) WITH ORDINALITY AS wanted (name, position)
     LEFT JOIN notification.holds ON kind = '${kind}' AND holds.name = wanted.name
     LEFT JOIN (SELECT ${kind} AS name, count(*)::int AS routes
