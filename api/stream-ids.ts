@@ -42,9 +42,9 @@ const idBy =
     return typeof id === 'string' ? id : undefined;
   };
 
-/** KEYS: stream. ARGV: XRANGE or XREVRANGE, its bounds. */
+/** KEYS: stream. ARGV: bounds. */
 const findId = idBy(`
-  local found = redis.call(ARGV[1], KEYS[1], ARGV[2], ARGV[3], 'COUNT', 1)[1]
+  local found = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[2], 'COUNT', 1)[1]
   return found and found[1]`);
 
 /** @returns the id of the oldest entry behind `id`, if any. @throws the error of Redis. */
@@ -53,7 +53,7 @@ export async function entryIdAfter(
   stream: string,
   id: string,
 ): Promise<string | undefined> {
-  return id === LAST_ENTRY_ID ? undefined : findId(redis, stream, 'XRANGE', `(${id}`, '+');
+  return id === LAST_ENTRY_ID ? undefined : findId(redis, stream, `(${id}`, '+');
 }
 
 /**
@@ -82,7 +82,7 @@ export function idsAhead(lastId: string, nowMs: number): string | undefined {
 
 /** Whether the stream has this entry. @throws what Redis fails with. */
 export async function hasEntry(redis: Scripting, stream: string, id: string): Promise<boolean> {
-  return (await findId(redis, stream, 'XRANGE', id, id)) !== undefined;
+  return (await findId(redis, stream, id, id)) !== undefined;
 }
 
 /** Names and values that Redis returns one after the other. */
