@@ -106,18 +106,11 @@ function filesIn(
   }
 }
 
-/** Words of each language, and packages that Go cannot import. */
-const NO_PACKAGE_NAMES = {
-  go: /^(break|case|chan|const|continue|default|defer|else|fallthrough|for|func|go|goto|if|import|init|interface|main|map|package|range|return|select|struct|switch|type|var)$/,
-  python:
-    /^(and|as|assert|async|await|break|class|continue|def|del|elif|else|except|finally|for|from|global|if|import|in|is|lambda|nonlocal|not|or|pass|raise|return|try|while|with|yield|None|True|False)$/,
-};
-
 /** As Go wants it, in lower-case letters and digits. @throws UsageError when no package can have the folder's name. */
 function packageName(language: 'go' | 'python', folder: string): string {
   const name = path.basename(path.resolve(folder));
   const fit = language === 'go' ? name.toLowerCase().replaceAll(/[^a-z0-9]/g, '') : name;
-  if (/^[a-z_]\w*$/i.test(fit) && !NO_PACKAGE_NAMES[language].test(fit)) return fit;
+  if (/^[a-z_]\w*$/i.test(fit)) return fit;
   const of = language === 'go' ? 'Go' : 'Python';
   throw new UsageError(
     `the folder gives the package its name, and ${of} has no package ${name}: name another --out`,

@@ -46,7 +46,7 @@ test('I76 clients are written to a folder', async () => {
 });
 
 test.each([
-  ['go', 'catalog_generated.go', 'Gift    *bool          // optional', 'func'],
+  ['go', 'catalog_generated.go', 'Gift    *bool          // optional', '2types'],
   ['python', 'constructors.py', 'gift: bool | None = None', 'my-types'],
 ])(
   'I76 clients in %s have optional fields, and a package that can be imported',
