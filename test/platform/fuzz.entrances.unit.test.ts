@@ -11,7 +11,7 @@ import fc from 'fast-check';
 import { AddressError, parseBinaryAddress } from '../../api/subscription/router-address.ts';
 import { importedQueueSchema, tokenRequestSchema } from '../../api/subscription/requests.ts';
 import { parseTraceparent } from '../../api/intent/traceparent.ts';
-import { verdictsOf } from '../../cli/intent/validate.ts';
+import { verdictsOf } from '../../cli/intent/intents.ts';
 import type { Shell } from '../../cli/invocation.ts';
 import { invoke } from '../../cli/invocation.ts';
 import { wholeProgram } from '../../cli/program.ts';
