@@ -1,8 +1,8 @@
 /** Variables by which this service proves who it is to the programs that it calls by HTTP. */
 import { duration, pem, webhookSecrets } from './values.ts';
 import type { ValuesOf } from './variables.ts';
-import type { ConnectionName, InsecureValues, Place, Wire } from './wire.ts';
-import { guessable, linesThat, openness, plainUrlGaps, weaknessOfKey } from './wire.ts';
+import type { ConnectionName, Place, Wire } from './wire.ts';
+import { guessable, linesThat, plainUrlGaps, weaknessOfKey } from './wire.ts';
 
 /**
  * What stand-ins verify signatures with, and calls are signed with outside production, where no secret is configured.
@@ -76,7 +76,7 @@ export const placeAt = (name: string, url: string | undefined): Place[] =>
 
 /** Calls to a program: none while it has no address. */
 export function callerWires(
-  values: HttpValues & InsecureValues,
+  values: HttpValues,
   { prefix, name, connection, address, places, isSigned, meanwhile }: Called,
 ): Wire[] {
   if (places.length === 0) return [];
@@ -87,8 +87,7 @@ export function callerWires(
     : `${prefix}_TOKEN must be set, or NOTIFICATION_HTTP_CERT_FILE and …_KEY_FILE`;
   return [
     {
-      name,
-      ...openness(values, connection),
+      ...{ name, connection },
       ...(meanwhile === undefined ? {} : { farSide: { places, meanwhile } }),
       gaps: [
         ...places.flatMap(({ url }) => plainUrlGaps(address, url)).slice(0, 1),

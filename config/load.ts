@@ -28,7 +28,7 @@ import { OTEL_FIXED, READ_BY_OTEL } from './otel.ts';
 import { list } from './values.ts';
 import type { Kind, NeededSchedule, ValuesOf, Variables } from './variables.ts';
 import { ConfigError, defaultOf, reconciliationMs } from './variables.ts';
-import type { Wire } from './wire.ts';
+import type { ConfiguredWire, Wire } from './wire.ts';
 import { wireProblems } from './wire.ts';
 
 /** The kinds of work, by the name of the role that a process takes on to do it. */
@@ -92,7 +92,7 @@ export interface Config {
   /** The TEMPORAL_* variables, for the SDK's own profile loader (TLS, API key, profiles). */
   temporalEnv: Record<string, string>;
   /** Connections, and what is open on them. */
-  wires: readonly Wire[];
+  wires: readonly ConfiguredWire[];
   /** What was read from files. */
   files: readonly ConfigFile[];
   /** The same environment with other files. @throws ConfigError as {@link loadConfig} does. */
@@ -179,7 +179,11 @@ function readConfig(env: Environment, readFile: ReadFile, needed: Needed): Confi
     ...nodeWires(env),
     ...serviceWires(values, temporalEnv),
     ...kindsOf(roles).flatMap((kind) => kind.wires?.(values) ?? []),
-  ];
+  ].map((wire) => {
+    const { connection } = wire;
+    const isAllowed = connection !== undefined && values.NOTIFICATION_INSECURE.includes(connection);
+    return { ...wire, isAllowed };
+  });
   noteOtherFiles(values, files);
   return {
     ...{ production, roles, values, catalog, adminEmails, temporalEnv, wires },
@@ -324,7 +328,7 @@ function nodeWires(env: Environment): Wire[] {
   if (env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0') {
     gaps.push('NODE_TLS_REJECT_UNAUTHORIZED must not be 0: each server that the process calls may be any');
   }
-  return gaps.length > 0 ? [{ name: 'Node', isAllowed: false, gaps }] : [];
+  return gaps.length > 0 ? [{ name: 'Node', gaps }] : [];
 }
 
 /** One line for each variable that is set and that nothing reads. Never with its value: it may be a misspelt secret. */

@@ -44,6 +44,6 @@ export const MOBILE_PUSH: Kind<ServiceValues & ValuesOf<typeof MOBILE_PUSH_VARIA
   variables: MOBILE_PUSH_VARIABLES,
   taskQueue: MOBILE_TASK_QUEUE,
   // HTTPS always, with the account of the credentials; another server is refused in production.
-  wires: () => [{ name: 'FCM', isAllowed: false, gaps: [] }],
+  wires: () => [{ name: 'FCM', gaps: [] }],
   reconciliation: { purpose: 'push jobs whose workflow is lost are not taken up' },
 };

@@ -10,13 +10,12 @@ import { REDIS_VARIABLES, redisGaps, redisProblems } from './redis.ts';
 import { duration, flag, hostAndPort, httpUrl, integer, list, postgresDsn, sealingKeys } from './values.ts';
 import type { ValuesOf } from './variables.ts';
 import { exceeding } from './variables.ts';
-import type { ConnectionName, Wire } from './wire.ts';
+import type { Wire } from './wire.ts';
 import {
   CONNECTIONS,
   guessable,
   isLoopback,
   linesThat,
-  openness,
   plainUrlGaps,
   sealingKeyWires,
   weaknessOfSecret,
@@ -229,17 +228,16 @@ export function serviceWires(values: ServiceValues, temporalEnv: Record<string, 
     const variable = `NOTIFICATION_POSTGRES_${name}` as const;
     return postgresGaps(variable, [values[variable] ?? []].flat());
   });
-  const wires: [name: string, connection: ConnectionName, gaps: string[] | undefined][] = [
-    ['Redis', 'redis', redisGaps(values)],
-    ['PostgreSQL', 'postgres', postgres],
-    ['Temporal', 'temporal', temporalGaps(temporalEnv)],
-    ['codec server', 'codec', codec && codecGaps(values, codec.host)],
-    ['OTLP collector', 'otel', collector === undefined ? undefined : collectorGaps(values, collector)],
-  ];
   return [
-    ...wires.flatMap(([name, connection, gaps]) =>
-      gaps ? { name, ...openness(values, connection), gaps } : [],
-    ),
+    { name: 'Redis', connection: 'redis', gaps: redisGaps(values) },
+    { name: 'PostgreSQL', connection: 'postgres', gaps: postgres },
+    { name: 'Temporal', connection: 'temporal', gaps: temporalGaps(temporalEnv) },
+    ...(codec
+      ? [{ name: 'codec server', connection: 'codec', gaps: codecGaps(values, codec.host) } as const]
+      : []),
+    ...(collector === undefined
+      ? []
+      : [{ name: 'OTLP collector', connection: 'otel', gaps: collectorGaps(values, collector) } as const]),
     ...sealingKeyWires('keys of payloads', 'NOTIFICATION_PAYLOAD_KEYS', values.NOTIFICATION_PAYLOAD_KEYS),
   ];
 }

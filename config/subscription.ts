@@ -48,7 +48,7 @@ export const SUBSCRIPTION: Kind<Values> = {
   taskQueue: SUBSCRIPTION_TASK_QUEUE,
   // TLS always, with pinned certificates; commands are signed.
   wires: ({ NOTIFICATION_SUBSCRIPTION_KEYS: keys = [] }) => [
-    { name: 'routers', isAllowed: false, gaps: [] },
+    { name: 'routers', gaps: [] },
     ...sealingKeyWires('keys of subscriptions', 'NOTIFICATION_SUBSCRIPTION_KEYS', keys),
   ],
   reconciliation: { looksPerRun: 5, purpose: 'missed subscriptions are not found' },

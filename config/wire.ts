@@ -17,22 +17,22 @@ export const CONNECTIONS = [
 ] as const;
 export type ConnectionName = (typeof CONNECTIONS)[number];
 
-export interface InsecureValues {
-  NOTIFICATION_INSECURE: readonly ConnectionName[];
-}
-
 /** Two ends that speak through a network, and what is open between them. */
 export interface Wire {
   /** As `doctor` shows it. */
   name: string;
   /** Its name in NOTIFICATION_INSECURE; none where nothing can be open. */
   connection?: ConnectionName;
-  /** Whether NOTIFICATION_INSECURE names it. */
-  isAllowed: boolean;
   /** One line for each thing that is open, beginning with the variable that closes it. */
   gaps: string[];
   /** Servers of other operators at its far end, as `doctor` tries them. */
   farSide?: FarSide;
+}
+
+/** A wire of a configuration. */
+export interface ConfiguredWire extends Wire {
+  /** Whether NOTIFICATION_INSECURE names it. */
+  isAllowed: boolean;
 }
 
 interface FarSide {
@@ -46,20 +46,12 @@ export interface Place {
   url: string;
 }
 
-/** The part of a wire that NOTIFICATION_INSECURE decides. */
-export const openness = (
-  values: InsecureValues,
-  connection: ConnectionName,
-): Pick<Wire, 'connection' | 'isAllowed'> => ({
-  connection,
-  isAllowed: values.NOTIFICATION_INSECURE.includes(connection),
-});
-
 /** What `doctor` and the log are told, and what stops a start. */
-export const openWires = (wires: readonly Wire[]): Wire[] => wires.filter(({ gaps }) => gaps.length > 0);
+export const openWires = (wires: readonly ConfiguredWire[]): ConfiguredWire[] =>
+  wires.filter(({ gaps }) => gaps.length > 0);
 
 /** One line for each thing that is open and must not be. */
-export function wireProblems(wires: readonly Wire[]): string[] {
+export function wireProblems(wires: readonly ConfiguredWire[]): string[] {
   return openWires(wires)
     .filter(({ isAllowed }) => !isAllowed)
     .flatMap(({ gaps, connection }) =>
@@ -89,7 +81,7 @@ export function sealingKeyWires(name: string, variable: string, keys: readonly {
   if (!first) return [];
   const weakness = weaknessOfKey(first.key);
   const line = `${variable} begins with a key that can be guessed: ${weakness}; put a random one before it`;
-  return [{ name, isAllowed: false, gaps: linesThat([weakness !== undefined, line]) }];
+  return [{ name, gaps: linesThat([weakness !== undefined, line]) }];
 }
 
 /** What stays within the machine, or the pod, need not be encrypted. */
