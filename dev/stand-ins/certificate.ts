@@ -13,8 +13,16 @@ const DAY_MS = 24 * 60 * 60 * 1_000;
 /** Longer than any process that was started with it. */
 const VALID_DAYS = 365;
 
-/** Makes a self-signed certificate for `127.0.0.1` and `localhost`. @param days that it is valid from now; default: a year. */
-export async function createLoopbackCertificate(days = VALID_DAYS): Promise<LoopbackCertificate> {
+/**
+ * Makes a self-signed certificate.
+ *
+ * @param days that it is valid from now; default: a year.
+ * @param host default: `127.0.0.1` and `localhost`.
+ */
+export async function createLoopbackCertificate(
+  days = VALID_DAYS,
+  host?: string,
+): Promise<LoopbackCertificate> {
   const now = Date.now();
   const { private: keyPem, cert: certPem } = await generate(
     [{ name: 'commonName', value: 'galaxy-notify loopback' }],
@@ -27,8 +35,8 @@ export async function createLoopbackCertificate(days = VALID_DAYS): Promise<Loop
         {
           name: 'subjectAltName',
           altNames: [
-            { type: 2, value: 'localhost' },
-            { type: 7, ip: LOOPBACK },
+            { type: 2, value: host ?? 'localhost' },
+            ...(host === undefined ? [{ type: 7 as const, ip: LOOPBACK }] : []),
           ],
         },
       ],
