@@ -56,18 +56,16 @@ export function createCrashWalk(slot: Slot, env: Record<string, string> = {}) {
      * all of it and lives.
      *
      * @param put gives the work; its result says whether the process has lived to see it done.
-     * @param more of the rule.
      * @returns how many processes died.
      */
     async through(
       activity: string,
       put: () => Promise<() => Promise<boolean>>,
       mostSteps = MOST_STEPS,
-      more: Pick<CrashRule, 'unheard'> = {},
     ): Promise<number> {
       for (let step = 1; step <= mostSteps; step += 1) {
         const running = await start();
-        setRule({ activity, step, ...more });
+        setRule({ activity, step });
         const isDone = await put();
         if (await livesUntil(running, isDone)) {
           setRule();
