@@ -11,7 +11,7 @@ import { QUICK as QUICK_PUSHES, withMobilePush } from '../mobile-push/jobs.ts';
 import { scratchFolder } from '../scratch.ts';
 import { delivered } from '../service-process.ts';
 import { QUICK as QUICK_SUBSCRIPTIONS } from '../subscription/agent.ts';
-import { takeTokenAgent } from '../subscription/token-agent.ts';
+import { takeSubscriptionAgent } from '../subscription/agent.ts';
 
 const newKey = (id: string): KeyBoxKey => ({ id, key: randomBytes(32) });
 const [OLD, NEW] = [newKey('old'), newKey('new')];
@@ -54,12 +54,12 @@ describe('keys of payloads', () => {
 });
 
 test('I60 security-19 keys of subscriptions are taken from their file while the service runs', async () => {
-  const agent = await takeTokenAgent({ smp: 0, ntf: 1 });
+  const agent = await takeSubscriptionAgent({ smp: 0, ntf: 1 });
   const { slot } = agent;
   try {
     const given = QUICK_SUBSCRIPTIONS['NOTIFICATION_SUBSCRIPTION_KEYS']!;
     const file = fileOf('subscription-keys', given);
-    await agent.startWith(undefined, {
+    await agent.start({
       NOTIFICATION_SUBSCRIPTION_KEYS: '',
       NOTIFICATION_SUBSCRIPTION_KEYS_FILE: file,
     });

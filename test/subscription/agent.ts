@@ -1,15 +1,10 @@
-/**
- * The service with the role subscription and its own routers, for tests of its engine. The token is registered and
- * verified at the router directly and put into its row, so that the engine is tested without the token's operations.
- */
+/** The service with the role subscription and its own routers. */
 import { randomBytes } from 'node:crypto';
-import { createNotificationRouters } from '../../activities/subscription/router/routers.ts';
-import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
-import { dhSecret } from '../../activities/subscription/router/keys.ts';
+import type { DeviceToken, RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
-import { tokenContext } from '../../api/subscription/sealed-columns.ts';
 import { createKeyBox } from '../../api/key-box.ts';
 import { createOperator } from '../../client/operator.ts';
+import type { TokenOperationError } from '../../client/subscription/tokens.ts';
 import type { Service } from '../../workers/service.ts';
 import type {
   Command,
@@ -25,14 +20,15 @@ import {
   SUPERVISOR_WORKFLOW,
   poolWorkerWorkflowId,
   supervisorWorkflowId,
+  tokenWorkflowId,
 } from '../../workflows/subscription/contract.ts';
 import { reconciliationScheduleId } from '../../workflows/recovery-contract.ts';
 import { createCrashWalk } from '../crash-walk.ts';
-import { newRegistration } from './router-agent.ts';
+import { newDevice } from './router-agent.ts';
 import type { WantedQueue } from '../../dev/stand-ins/subscription/queues.ts';
 import { importNewQueues } from '../../dev/stand-ins/subscription/queues.ts';
 import type { Routers } from './routers.ts';
-import { codeOf, pushesTo, startRouters } from './routers.ts';
+import { pushesTo, startRouters } from './routers.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { ofTests } from '../of-tests.ts';
@@ -72,6 +68,17 @@ export interface RecordRow {
   smp_failed: boolean;
 }
 
+/** What is not secret in the row of a token. */
+interface TokenRow {
+  provider: string;
+  host: string;
+  port: number;
+  token_id: string | null;
+  status: string;
+  action: string | null;
+  mode: string | null;
+}
+
 /** An event, as its row has it. */
 export interface EventRow {
   kind: string;
@@ -80,6 +87,7 @@ export interface EventRow {
 }
 
 export type SubscriptionAgent = Awaited<ReturnType<typeof takeSubscriptionAgent>>;
+export type Tokens = ReturnType<SubscriptionAgent['tokensOf']>;
 
 /** The agent of a file of tests. */
 export const agentOfTests = (options?: Parameters<typeof takeSubscriptionAgent>[0]): SubscriptionAgent =>
@@ -109,7 +117,6 @@ export async function takeSubscriptionAgent(given: { slot?: Slot; smp?: number; 
   const { smp = 1, ntf = 1 } = given;
   const slot: Slot = given.slot ?? (await takeSlot());
   const routers: Routers = await startRouters({ smp, ntf });
-  const notifications = createNotificationRouters();
   const supervisor = slot.client.workflow.getHandle(supervisorWorkflowId(AGENT));
 
   const rows = async <Row>(sql: string, values: unknown[] = []): Promise<Row[]> => {
@@ -137,6 +144,50 @@ export async function takeSubscriptionAgent(given: { slot?: Slot; smp?: number; 
       agentId,
       keyBox: () => KEY_BOX,
     });
+
+  /** The token of an agent, and a new device for it; tests that share a service have an agent each. */
+  function tokensOf(agentId = AGENT) {
+    return {
+      ...operator(agentId).tokens,
+      agentId,
+      device: newDevice(),
+      async row(): Promise<TokenRow | undefined> {
+        const [row] = await rows<TokenRow>(
+          'SELECT provider, host, port, token_id, status, action, mode FROM subscriptions.ntf_tokens WHERE agent_id = $1',
+          [agentId],
+        );
+        return row;
+      },
+      /** Where its router listens. */
+      async router() {
+        const row = await this.row();
+        return routers.ntf.find(({ address }) => address.port === row?.port)!;
+      },
+      handle: slot.client.workflow.getHandle(tokenWorkflowId(agentId)),
+    };
+  }
+
+  /** The content of a verification push; of so many, the one at `at`. */
+  async function verification(device: DeviceToken, count = 1, at = count - 1) {
+    const pushes = await eventually(`${count} verification pushes`, async () => {
+      const all = pushesTo(routers.sink, device.token, 'verification');
+      return all.length >= count && all;
+    });
+    const { nonce = '', verification: code = '' } = pushes[at]!.data;
+    return { nonce, code };
+  }
+
+  /** Registers and verifies. */
+  async function activate(
+    tokens: ReturnType<typeof tokensOf>,
+    mode: 'PERIODIC' | 'INSTANT' = 'PERIODIC',
+    device = tokens.device,
+  ): Promise<void> {
+    const before = pushesTo(routers.sink, device.token, 'verification').length;
+    await tokens.register(device, mode);
+    const status = await tokens.verify(device, await verification(device, before + 1));
+    expect(status).toBe('ACTIVE');
+  }
 
   /** Has a supervisor run, if none does. */
   async function startAgent(agentId: string): Promise<void> {
@@ -176,50 +227,12 @@ export async function takeSubscriptionAgent(given: { slot?: Slot; smp?: number; 
       return service;
     },
 
-    /** Registers and verifies a token at a router, and saves it as active. */
-    async activateToken(router = 0, agentId = AGENT): Promise<string> {
-      const { address } = routers.ntf[router]!;
-      const { device, auth, dh } = newRegistration();
-      const answer = await notifications.registerToken({ address, device, auth, dhPublicKey: dh.publicKey });
-      if (!answer.ok) throw new Error(answer.error.code);
-      const { tokenId, routerDhPublicKey } = answer.value;
-      const secret = dhSecret(routerDhPublicKey, dh.privateKey);
-      const push = await eventually('the verification push', async () =>
-        pushesTo(routers.sink, device.token, 'verification').at(-1),
-      );
-      const verified = await notifications.verifyToken(
-        { address, tokenId, privateKey: auth.privateKey },
-        codeOf(secret, push)!,
-      );
-      if (!verified.ok) throw new Error(verified.error.code);
-      await slot.db.query('INSERT INTO subscriptions.agents (agent_id) VALUES ($1) ON CONFLICT DO NOTHING', [
-        agentId,
-      ]);
-      await slot.db.query(
-        `INSERT INTO subscriptions.ntf_servers (agent_id, host, port, key_hash)
-         VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
-        [agentId, address.host, address.port, address.keyHash],
-      );
-      await slot.db.query('DELETE FROM subscriptions.ntf_tokens WHERE agent_id = $1', [agentId]);
-      await slot.db.query(
-        `INSERT INTO subscriptions.ntf_tokens
-                (agent_id, provider, device_token, host, port, token_id, auth_public_key, auth_private_key,
-                 dh_public_key, dh_private_key, status, action, mode)
-         VALUES ($1, 'AT', $2, $3, $4, $5, $6, $7, $8, $9, 'ACTIVE', 'CHECK', 'INSTANT')`,
-        [
-          agentId,
-          KEY_BOX.seal(Buffer.from(device.token, 'utf8'), `ntf_tokens.device_token:${agentId}`),
-          address.host,
-          address.port,
-          tokenId,
-          auth.publicKey.toString('base64url'),
-          KEY_BOX.seal(auth.privateKey, tokenContext('auth_private_key', agentId)),
-          dh.publicKey.toString('base64url'),
-          KEY_BOX.seal(dh.privateKey, `ntf_tokens.dh_private_key:${agentId}`),
-        ],
-      );
-      return tokenId;
-    },
+    tokensOf,
+    verification,
+    activate,
+
+    /** Registers and verifies a token of a new device, with instant notifications. */
+    activateToken: (agentId = AGENT) => activate(tokensOf(agentId), 'INSTANT'),
 
     create,
 
@@ -306,8 +319,19 @@ export async function takeSubscriptionAgent(given: { slot?: Slot; smp?: number; 
 
     async release(): Promise<void> {
       if (!given.slot) await slot.release();
-      await notifications.close();
       await routers.stop();
     },
   };
+}
+
+/** Source and code of the error that an operation ends with. */
+export async function errorOf(operation: Promise<unknown>): Promise<string> {
+  const outcome = await operation.then(
+    (value) => `no error but ${JSON.stringify(value)}`,
+    (error: unknown) => error,
+  );
+  if (typeof outcome === 'string') return outcome;
+  const { name, source, code } = outcome as TokenOperationError;
+  if (name !== 'TokenOperationError') throw outcome;
+  return `${source} ${code}`;
 }

@@ -11,8 +11,7 @@ import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging
 import { scratchFolder } from '../scratch.ts';
 import { eventually } from '../harness.ts';
 import { drillGround } from '../runbook/drill.ts';
-import { AGENT, KEY_BOX } from './agent.ts';
-import { tokenAgentOfTests } from './token-agent.ts';
+import { AGENT, KEY_BOX, agentOfTests } from './agent.ts';
 
 const MINUTES = 16;
 
@@ -34,7 +33,7 @@ const smp = () => agent.routers.smp[0]!;
 const silent = () => agent.routers.smp[1]!;
 const ntf = () => agent.routers.ntf[0]!;
 
-const agent = tokenAgentOfTests({ slot: ground.slot, smp: 2 });
+const agent = agentOfTests({ slot: ground.slot, smp: 2 });
 beforeAll(async () => {
   exchanged = await startMessagingRouter({ dataFile });
   await ground.start();

@@ -25,7 +25,7 @@ beforeAll(async () => {
   untouched = Array.from({ length: AGENTS }, (_, index) => `agent-${index}`);
   await Promise.all(
     untouched.map(async (agentId) => {
-      await agent.activateToken(0, agentId);
+      await agent.activateToken(agentId);
       await agent.createMany(1, agentId);
     }),
   );

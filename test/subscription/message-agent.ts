@@ -14,9 +14,9 @@ import {
   supervisorWorkflowId,
 } from '../../workflows/subscription/contract.ts';
 import { eventually } from '../eventually.ts';
+import type { SubscriptionAgent } from './agent.ts';
 import { AGENT, KEY_BOX } from './agent.ts';
 import { pushesTo } from './routers.ts';
-import type { TokenAgent } from './token-agent.ts';
 
 /** A message that has arrived for a connection. */
 export interface Message {
@@ -34,7 +34,7 @@ interface QueueRow {
 
 /** @param routers all that the agent's queues may be on, and its token. */
 export function messagesOf(
-  agent: TokenAgent,
+  agent: SubscriptionAgent,
   agentId = AGENT,
   routers: { smp: MessagingRouterStandIn[]; ntf: NotificationRouterStandIn[] } = agent.routers,
 ) {

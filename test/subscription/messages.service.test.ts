@@ -4,18 +4,19 @@ import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
 import { startNotificationRouter } from '../../dev/stand-ins/subscription/notification-router.ts';
 import type { WantedQueue } from '../../dev/stand-ins/subscription/queues.ts';
+import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
 import type { Service } from '../../workers/service.ts';
 import { eventually } from '../harness.ts';
 import { messagesOf } from './message-agent.ts';
 import { newDevice } from './router-agent.ts';
-import type { TokenAgent, Tokens } from './token-agent.ts';
-import { tokenAgentOfTests } from './token-agent.ts';
+import type { Tokens } from './agent.ts';
+import { agentOfTests } from './agent.ts';
 
-const agent = tokenAgentOfTests({ smp: 2, ntf: 2 });
+const agent = agentOfTests({ smp: 2, ntf: 2 });
 let service: Service;
 
 beforeAll(async () => {
-  service = await agent.startWith([firstNtf().address]);
+  service = await agent.start({}, [firstNtf().address]);
 });
 afterEach(() => Promise.all([...agent.routers.smp, ...agent.routers.ntf].map((router) => router.start())));
 
@@ -36,9 +37,9 @@ async function start(name: string, connections = [connectionOn(0)]) {
   return { tokens, messages, connIds, connId: connIds[0]!, device: tokens.device };
 }
 
-async function restart(servers: Parameters<TokenAgent['startWith']>[0]): Promise<void> {
+async function restart(servers: readonly RouterAddress[]): Promise<void> {
   await service.stop();
-  service = await agent.startWith(servers);
+  service = await agent.start({}, servers);
 }
 
 test('N17 scenario 12 two agents, a push for each message each way, none extra', async () => {

@@ -5,19 +5,18 @@ import { makeQueues } from '../../dev/stand-ins/subscription/queues.ts';
 import { cliOfTests } from '../command-line.ts';
 import { eventually } from '../harness.ts';
 import { newDevice } from './router-agent.ts';
-import { QUICK } from './agent.ts';
-import { tokenAgentOfTests } from './token-agent.ts';
+import { QUICK, agentOfTests } from './agent.ts';
 
 const LIMIT_MS = 240_000;
 const RUNBOOK = readFileSync(new URL('../../docs/operate/runbook.md', import.meta.url), 'utf8');
 
-const agent = tokenAgentOfTests();
+const agent = agentOfTests();
 const operator = cliOfTests(() => agent.slot);
 const device = newDevice();
 const deviceText = `${device.provider}:${device.token}`;
 
 beforeAll(async () => {
-  await agent.startWith();
+  await agent.start();
   Object.assign(operator.env, {
     NOTIFICATION_SUBSCRIPTION_KEYS: QUICK['NOTIFICATION_SUBSCRIPTION_KEYS']!,
   });

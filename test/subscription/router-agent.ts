@@ -1,15 +1,8 @@
 /** A device and its keys, and what routers answer. */
 import { randomBytes } from 'node:crypto';
-import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/keys.ts';
 import type { DeviceToken, RouterResult } from '../../activities/subscription/router/ports.ts';
 
 export const newDevice = (): DeviceToken => ({ provider: 'AT', token: randomBytes(32).toString('hex') });
-
-export const newRegistration = () => ({
-  device: newDevice(),
-  auth: generateAuthKeys(),
-  dh: generateDhKeys(),
-});
 
 export function valueOf<T>(result: RouterResult<T> | undefined): T {
   if (!result?.ok) throw new Error(JSON.stringify(result));

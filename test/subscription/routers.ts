@@ -1,5 +1,4 @@
 /** Routers and a push provider for tests. */
-import { openVerification } from '../../activities/subscription/router/routers.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
@@ -32,12 +31,6 @@ export async function startRouters(options: { smp?: number; ntf?: number } = {})
     },
   };
 }
-
-/** The code in a verification push. */
-export const codeOf = (
-  secret: Buffer,
-  { data: { nonce = '', verification = '' } }: RecordedDevicePush,
-): Buffer | undefined => openVerification(secret, nonce, verification);
 
 /** Pushes of a kind to a device so far. */
 export function pushesTo(

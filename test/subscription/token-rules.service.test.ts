@@ -9,20 +9,19 @@ import type { TokenResult, TokenRequest } from '../../workflows/subscription/con
 import type { Service } from '../../workers/service.ts';
 import { eventually, operatorOf } from '../harness.ts';
 import { newDevice } from './router-agent.ts';
-import { AGENT, KEY_BOX } from './agent.ts';
-import type { TokenAgent, Tokens } from './token-agent.ts';
-import { errorOf, tokenAgentOfTests } from './token-agent.ts';
+import type { SubscriptionAgent, Tokens } from './agent.ts';
+import { AGENT, KEY_BOX, agentOfTests, errorOf } from './agent.ts';
 
 type Device = Tokens['device'];
-type Verification = Awaited<ReturnType<TokenAgent['verification']>>;
+type Verification = Awaited<ReturnType<SubscriptionAgent['verification']>>;
 
-const agent = tokenAgentOfTests();
+const agent = agentOfTests();
 let service: Service;
 let ntf: NotificationRouterStandIn;
 
 beforeAll(async () => {
   ntf = agent.routers.ntf[0]!;
-  service = await agent.startWith();
+  service = await agent.start();
 });
 afterEach(() => ntf.heal());
 
@@ -370,7 +369,7 @@ test('N15 without a service an operation is given up after its time', async () =
   const device = newDevice();
 
   const given = await tokens.register(device).catch((error: unknown) => error);
-  service = await agent.startWith();
+  service = await agent.start();
   expect(given).toBeInstanceOf(OperationFailedError);
   expect((given as Error).message).toBe(
     'no worker answered for subscription/rules-no-service/token within 2 s; it does what it was asked for once one runs',

@@ -4,14 +4,13 @@ import { answerTo, isAtRest } from '../crash-walk.ts';
 import { eventually } from '../harness.ts';
 import { newDevice } from './router-agent.ts';
 import { agreement } from './agreement.ts';
-import type { Tokens } from './token-agent.ts';
-import { crashWalkOfAgents } from './agent.ts';
-import { tokenAgentOfTests } from './token-agent.ts';
+import type { Tokens } from './agent.ts';
+import { agentOfTests, crashWalkOfAgents } from './agent.ts';
 
 /** The interval of a token's cron is waited for this long when the process died of setting it. */
 const CRON_LIMIT_MS = 330_000;
 
-const agent = tokenAgentOfTests();
+const agent = agentOfTests();
 const walk = crashWalkOfAgents(agent, { NOTIFICATION_RECONCILIATION_INTERVAL: '1s' });
 
 const router = () => agent.routers.ntf[0]!;

@@ -2,13 +2,12 @@
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
 import type { Service } from '../../workers/service.ts';
 import { eventually } from '../harness.ts';
-import { AGENT } from './agent.ts';
+import type { Tokens } from './agent.ts';
+import { AGENT, agentOfTests, errorOf } from './agent.ts';
 import { newDevice } from './router-agent.ts';
 import { pushesTo } from './routers.ts';
-import type { Tokens } from './token-agent.ts';
-import { errorOf, tokenAgentOfTests } from './token-agent.ts';
 
-const agent = tokenAgentOfTests({ smp: 0, ntf: 3 });
+const agent = agentOfTests({ smp: 0, ntf: 3 });
 let service: Service;
 let first: NotificationRouterStandIn;
 let second: NotificationRouterStandIn;
@@ -17,7 +16,7 @@ let isMoved = false;
 
 beforeAll(async () => {
   [first, second] = [agent.routers.ntf[0]!, agent.routers.ntf[1]!];
-  service = await agent.startWith([first.address]);
+  service = await agent.start({}, [first.address]);
 });
 afterEach(async () => {
   await Promise.all([first.start(), second.start()]);
@@ -28,7 +27,7 @@ afterEach(async () => {
 /** A new process over the same rows. */
 async function restart(servers = [first.address]): Promise<void> {
   await service.stop();
-  service = await agent.startWith(servers);
+  service = await agent.start({}, servers);
   isMoved = servers.length !== 1 || servers[0]!.port !== first.address.port;
 }
 
@@ -215,7 +214,7 @@ test('N5 N11 N17 scenario 36 a deletion that the router has not heard of survive
   expect((await recordsOf(tokens)).length).toBe(1);
 
   await first.start();
-  service = await agent.startWith([first.address]);
+  service = await agent.start({}, [first.address]);
   await gone(tokens);
   expect(isOnRouter(tokenId)).toBe(false);
   expect(deletionsOf(tokenId)).toBe(1);
