@@ -40,7 +40,7 @@ export const keyword = (name: keyof typeof SEARCH_ATTRIBUTES, value: string): Se
   value,
 });
 
-/** What a notification is found by; its batches and routes inherit it. The idempotency key is as `searchableKey` gives it. */
+/** What a notification is found by; its routes inherit it. The idempotency key is as `searchableKey` gives it. */
 const INHERITED = {
   notificationId: 'NotificationId',
   notificationType: 'NotificationType',

@@ -6,6 +6,7 @@ import { ApplicationFailure } from '@temporalio/activity';
 import type { Redis } from 'ioredis';
 import type { Pool, PoolClient } from 'pg';
 import type { Catalog, Channel } from '../../api/intent/catalog.ts';
+import { CHANNELS } from '../../api/intent/catalog.ts';
 import { routeRefOf } from '../../api/ids.ts';
 import type { SkipReason } from '../../api/intent/outcome.ts';
 import { ROUTE_THROTTLED } from '../../api/intent/outcome.ts';
@@ -30,8 +31,8 @@ import type { IntentResources } from './resources.ts';
 import type { RouteName } from './route-rows.ts';
 import { countRoutes, listRoutes } from './route-rows.ts';
 
-/** Recipients whose routes one statement writes: short of its time-out on a slow disk, too. */
-const RECIPIENTS_PER_STATEMENT = 2_500;
+/** Routes that one statement writes: short of its time-out on a slow disk, too. Even: each recipient has two. */
+const ROUTES_PER_STATEMENT = 5_000;
 
 export type Decision =
   | Acceptance
@@ -135,73 +136,57 @@ export async function insertRecords(
   if (items.length === 0) return new Map();
   const [{ intent: only }] = items as [ToInsert];
   const collapses = catalog.types.get(only.notificationType)?.collapse !== undefined;
-  const parts = items.map(({ audience }) => partsOf(audience));
+  const isLarge = items.some(
+    ({ audience }) =>
+      audience.kind === 'user' && audience.recipients.length * CHANNELS.length > ROUTES_PER_STATEMENT,
+  );
   const throttles = throttleColumns(catalog, items);
 
   const insert = async (client: Pool | PoolClient): Promise<Map<string, AcceptedNow>> => {
     const closing = collapses ? await closeWindows(client, catalog, only) : undefined;
-    const records = items.map(({ intent }, index): ToRecord => {
-      const [first, ...rest] = parts[index]!;
-      return { intent, first: first!, rest, slots: [] };
-    });
-    const slotsOf = async (record: ToRecord, part: Audience): Promise<SlotOfRecord[]> => {
-      const { notificationId, notificationType } = record.intent;
-      const all = materializeRoutes(catalog, notificationType, part, budgets);
+    const slotsOf = async ({ intent, audience }: ToInsert): Promise<SlotOfRecord[]> => {
+      const { notificationId, notificationType } = intent;
+      const all = materializeRoutes(catalog, notificationType, audience, budgets);
       const slots = closing ? all.map(closing.slotOf) : all;
-      record.slots.push(...slots);
       const isThrottled = catalog.types.get(notificationType)?.throttle !== undefined;
       const handedOff = isThrottled ? await findHandedOff(redis, notificationId, slots) : undefined;
-      return slots.map((slot) => ({
-        ...slot,
-        notificationId,
-        wasHandedOff: handedOff?.has(slot) ?? false,
-      }));
+      return slots.map((slot) => ({ ...slot, notificationId, wasHandedOff: handedOff?.has(slot) ?? false }));
     };
-    const firstSlots = await Promise.all(records.map((record) => slotsOf(record, record.first)));
-    const complete = records.filter(({ rest }) => rest.length === 0);
+    const parts = (await Promise.all(items.map(slotsOf))).map(partsOf);
+    const intents = items.map(({ intent }) => intent);
+    const complete = intents.filter((_, index) => parts[index]!.length === 1);
     const values = [
-      records.map(({ intent }) => intent.notificationId),
-      records.map(({ intent }) => isoOf(intent.occurredAtMs)),
-      records.map(({ intent }) => isoOf(closing ? closing.expiresAtMs : expiryOf(catalog, intent))),
-      records.map(() => (closing?.contents.length ? `[${closing.contents.join(',')}]` : null)),
+      intents.map(({ notificationId }) => notificationId),
+      intents.map(({ occurredAtMs }) => isoOf(occurredAtMs)),
+      intents.map((intent) => isoOf(closing ? closing.expiresAtMs : expiryOf(catalog, intent))),
+      intents.map(() => (closing?.contents.length ? `[${closing.contents.join(',')}]` : null)),
       idempotencyTtlMs,
-      ...slotColumns(firstSlots.flat()),
-      complete.map(({ intent }) => intent.notificationId),
+      ...slotColumns(parts.flatMap(([first]) => first!)),
+      complete.map(({ notificationId }) => notificationId),
       ...throttles,
     ];
     const rows = await query<Throttled & { notification_id: string }>(client, INSERT_RECORDS, values);
     const throttledOf = new Map(rows.map((row) => [row.notification_id, row.throttled]));
     const inserted = new Map<string, AcceptedNow>();
-    for (const record of records) {
-      const { notificationId } = record.intent;
+    for (const [index, { notificationId }] of intents.entries()) {
       const throttled = throttledOf.get(notificationId);
       if (!throttled) continue;
-      for (const part of record.rest) {
-        const isLast = part === record.rest.at(-1);
-        const columns = [...slotColumns(await slotsOf(record, part)), isLast ? [notificationId] : []];
+      const all = parts[index]!;
+      for (const part of all.slice(1)) {
+        const columns = [...slotColumns(part), part === all.at(-1) ? [notificationId] : []];
         const [more] = await query<Throttled>(client, INSERT_ROUTES, [...columns, ...throttles]);
         throttled.push(...more!.throttled);
       }
-      inserted.set(notificationId, acceptedNow(record, throttled));
+      inserted.set(notificationId, acceptedNow(notificationId, all.flat(), throttled));
     }
     return inserted;
   };
-  const isOneStatement = parts.every(({ length }) => length === 1) && !collapses;
-  return isOneStatement ? insert(db) : inTransaction(db, insert);
+  return isLarge || collapses ? inTransaction(db, insert) : insert(db);
 }
 
 interface Throttled {
   /** Ids of routes. */
   throttled: string[];
-}
-
-interface ToRecord {
-  intent: Intent;
-  /** Its audience, in parts: the routes of the first one are written with the record. */
-  first: Audience;
-  rest: Audience[];
-  /** As far as they are written. */
-  slots: ClosingSlot[];
 }
 
 type SlotOfRecord = ClosingSlot & { notificationId: string; wasHandedOff: boolean };
@@ -227,22 +212,23 @@ async function findHandedOff(
 const isoOf = (atMs: number | undefined): string | null =>
   atMs === undefined ? null : new Date(Math.min(atMs, MAX_TIMESTAMP_MS)).toISOString();
 
-/** At least one part. */
-function partsOf(audience: Audience): Audience[] {
-  if (audience.kind === 'admin_email') return [audience];
-  const { recipients } = audience;
-  const count = Math.max(1, Math.ceil(recipients.length / RECIPIENTS_PER_STATEMENT));
-  // The statements of one transaction lock throttles in the order in which each of them does.
-  const sorted =
-    count === 1 ? recipients : recipients.toSorted((one, other) => (one.userId < other.userId ? -1 : 1));
-  return Array.from({ length: count }, (_, index) => ({
-    kind: 'user',
-    recipients: sorted.slice(index * RECIPIENTS_PER_STATEMENT, (index + 1) * RECIPIENTS_PER_STATEMENT),
-  }));
+/** At least one part. The statements of one transaction lock throttles in the order in which each of them does. */
+function partsOf(slots: SlotOfRecord[]): SlotOfRecord[][] {
+  if (slots.length <= ROUTES_PER_STATEMENT) return [slots];
+  const order = ({ recipientRef: one }: SlotOfRecord, { recipientRef: other }: SlotOfRecord) =>
+    one === other ? 0 : one < other ? -1 : 1;
+  const sorted = slots.toSorted(order);
+  return Array.from({ length: Math.ceil(slots.length / ROUTES_PER_STATEMENT) }, (_, part) =>
+    sorted.slice(part * ROUTES_PER_STATEMENT, (part + 1) * ROUTES_PER_STATEMENT),
+  );
 }
 
-/** Histories stay small: a large notification's routes are listed by its batches, not handed over here. */
-function acceptedNow({ intent: { notificationId }, slots }: ToRecord, throttled: string[]): AcceptedNow {
+/** Histories stay small: they do not list the routes of a large notification. */
+function acceptedNow(
+  notificationId: string,
+  slots: readonly ClosingSlot[],
+  throttled: readonly string[],
+): AcceptedNow {
   const beyond = new Set(throttled);
   const open = slots.filter(({ status, routeId }) => status === 'pending' && !beyond.has(routeId));
   const isListed = open.length <= MAX_CHILDREN_PER_PARENT;

@@ -173,16 +173,10 @@ export const EARLIER = `
 const LOAD_POSITION = {
   name: 'load_stream_position',
   text: `
-    WITH made AS (
-      INSERT INTO notification.inbound_streams (stream, beat, passed_id, entries_passed, seen_at)
-      VALUES ($1, 0, $2, $3::bigint, clock_timestamp())
-      ON CONFLICT (stream) DO NOTHING
-      RETURNING passed_id, entries_passed
-    )
-    SELECT passed_id AS offset, entries_passed::float8 AS passed
-      FROM (SELECT passed_id, entries_passed FROM notification.inbound_streams WHERE stream = $1
-             UNION ALL
-            SELECT * FROM made) AS position`,
+    INSERT INTO notification.inbound_streams AS known (stream, beat, passed_id, entries_passed, seen_at)
+    VALUES ($1, 0, $2, $3::bigint, clock_timestamp())
+    ON CONFLICT (stream) DO UPDATE SET stream = known.stream
+    RETURNING passed_id AS offset, entries_passed::float8 AS passed`,
 };
 
 /** $1 stream, $2 offset, $3 the next one, $4 entries that were added up to it. */
