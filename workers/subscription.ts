@@ -3,7 +3,7 @@ import { watchPostgres } from '../activities/fallback-watch.ts';
 import { createSubscriptionActivities } from '../activities/subscription/activities.ts';
 import { ensureAgent } from '../activities/subscription/agents.ts';
 import type { SubscriptionSettings } from '../activities/subscription/batches.ts';
-import { createSubscriptionCommands } from '../activities/subscription/commands.ts';
+import { createSubscriptionCommands, supervisorOf } from '../activities/subscription/commands.ts';
 import { EVENTS, EVENTS_STREAM_MAX_LEN } from '../activities/subscription/events.ts';
 import { relayRows } from '../activities/relay.ts';
 import { createSubscriptionMetrics, observeSubscriptions } from '../activities/subscription/metrics.ts';
@@ -14,7 +14,6 @@ import {
 } from '../activities/subscription/router/routers.ts';
 import { subscriptionReconciliation } from '../activities/subscription/reconciliation.ts';
 import { createSubscriptionTokenActivities } from '../activities/subscription/token.ts';
-import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import { subscriptionTables } from '../activities/subscription/retention.ts';
 import { EVENTS_STREAM } from '../api/stream-ids.ts';
@@ -22,11 +21,7 @@ import type { Config } from '../config/load.ts';
 import { SUBSCRIPTION } from '../config/subscription.ts';
 import { reconciliationMs } from '../config/variables.ts';
 import { reconciliationScheduleId } from '../workflows/recovery-contract.ts';
-import {
-  SUBSCRIPTION_TASK_QUEUE,
-  SUPERVISOR_WORKFLOW,
-  supervisorWorkflowId,
-} from '../workflows/subscription/contract.ts';
+import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription/contract.ts';
 import type { Connections } from './connections.ts';
 import type { ProcessContext } from './context.ts';
 import { openKeyBox } from './key-boxes.ts';
@@ -59,13 +54,7 @@ export function openSubscriptions(context: ProcessContext): Role {
   const notificationRouter = createNotificationRouters(routerOptions);
   open.add('notification routers', () => notificationRouter.close());
 
-  const supervisor: LongLivedWorkflow = {
-    workflowType: SUPERVISOR_WORKFLOW,
-    workflowId: supervisorWorkflowId(agentId),
-    taskQueue: SUBSCRIPTION_TASK_QUEUE,
-    args: [agentId],
-    staticSummary: `subscriptions of ${agentId}`,
-  };
+  const supervisor = supervisorOf(agentId);
 
   const resourcesOf = ({ db, redis, client: { workflow: workflows } }: Connections) => ({
     ...{ db, redis, log, metrics, workflows, keyBox, messagingRouter, notificationRouter, subscription },

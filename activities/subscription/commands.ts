@@ -65,16 +65,18 @@ export function createSubscriptionCommands(resources: KickResources) {
   };
 
   async function signal(agentId: string, name: string, ...signalArgs: Command[]): Promise<void> {
-    await resources.workflows.signalWithStart(SUPERVISOR_WORKFLOW, {
-      workflowId: supervisorWorkflowId(agentId),
-      taskQueue: SUBSCRIPTION_TASK_QUEUE,
-      args: [agentId],
-      signal: name,
-      signalArgs,
-      staticSummary: `subscriptions of ${agentId}`,
-    });
+    const { workflowType, ...options } = supervisorOf(agentId);
+    await resources.workflows.signalWithStart(workflowType, { ...options, signal: name, signalArgs });
   }
 }
+
+export const supervisorOf = (agentId: string): LongLivedWorkflow => ({
+  workflowType: SUPERVISOR_WORKFLOW,
+  workflowId: supervisorWorkflowId(agentId),
+  taskQueue: SUBSCRIPTION_TASK_QUEUE,
+  args: [agentId],
+  staticSummary: `subscriptions of ${agentId}`,
+});
 
 async function kick({ workflows }: KickResources, key: WorkerKey): Promise<void> {
   const { workflowType, ...options } = poolWorkerOf(key);

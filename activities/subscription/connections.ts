@@ -207,13 +207,11 @@ const INSERT_SMP_SERVER = {
     ON CONFLICT (agent_id, host, port) DO NOTHING`,
 };
 
-/** Returns nothing when there is one of this id. */
 const INSERT_CONNECTION = {
   name: 'insert_connection',
   text: `
     INSERT INTO subscriptions.connections (agent_id, conn_id, user_id, enable_ntfs) VALUES ($1, $2, $3, $4)
-    ON CONFLICT (agent_id, conn_id) DO NOTHING
-    RETURNING 1`,
+    ON CONFLICT (agent_id, conn_id) DO NOTHING`,
 };
 
 const INSERT_QUEUE = {

@@ -26,8 +26,6 @@ import { ask, query } from '../temporal.ts';
 import type { OperatorResources } from '../resources.ts';
 import type { Listing, Page, WithoutNulls } from '../lists.ts';
 import { DEFAULT_LIMIT, listOf, withoutNulls } from '../lists.ts';
-import type { WaitOptions } from '../wait-until.ts';
-import { waitUntil } from '../wait-until.ts';
 import { linkField } from '../resources.ts';
 import { importQueues } from './requests.ts';
 
@@ -114,9 +112,13 @@ export function subscriptionOperations(resources: OperatorResources) {
 
     /** @throws NotFoundError */
     async show(connId: string): Promise<SubscriptionView> {
-      const [found] = await viewsOf([connId]);
-      if (!found) throw new NotFoundError(`agent ${agentId} has no connection ${connId}`);
-      return found;
+      const { columns, from, always } = SUBSCRIPTIONS;
+      const { rows } = await db.query<SubscriptionRow>(
+        `SELECT ${columns} FROM ${from} WHERE ${always} AND connection.agent_id = $1 AND connection.conn_id = $2`,
+        [agentId, connId],
+      );
+      if (!rows[0]) throw new NotFoundError(`agent ${agentId} has no connection ${connId}`);
+      return viewOf(rows[0]);
     },
 
     /** Turns notifications of connections on or off. */
@@ -183,31 +185,7 @@ export function subscriptionOperations(resources: OperatorResources) {
         ...linkField(resources, workflowId),
       };
     },
-
-    /**
-     * Waits until the subscriptions of all these connections are made.
-     *
-     * @returns how they stand, those that are not `CREATED` included when the time was up.
-     */
-    async wait(connIds: readonly string[], options: WaitOptions): Promise<SubscriptionView[]> {
-      let views: SubscriptionView[] = [];
-      await waitUntil(async () => {
-        views = await viewsOf(connIds);
-        return views.every(({ status }) => status?.startsWith('CREATED')) || undefined;
-      }, options);
-      return views;
-    },
   };
-
-  async function viewsOf(connIds: readonly string[]): Promise<SubscriptionView[]> {
-    const { columns, from, always } = SUBSCRIPTIONS;
-    const { rows } = await db.query<SubscriptionRow>(
-      `SELECT ${columns} FROM ${from}
-        WHERE ${always} AND connection.agent_id = $1 AND connection.conn_id = ANY ($2) ORDER BY conn_id`,
-      [agentId, connIds],
-    );
-    return rows.map(viewOf);
-  }
 
   function asAction<T>(
     command: string,

@@ -37,9 +37,16 @@ export async function subscribe(
     await tokens.verify(device, { nonce, code });
     const server = routers.messagingRouters[0]!;
     const [connId = ''] = await importNewQueues(subscriptions, [{ userId: USER_ID, server }]);
-    const [view] = await subscriptions.wait([connId], { limitMs: LIMIT_MS, everyMs: 20 });
-    const result = { connId, ...(view?.status === undefined ? {} : { status: view.status }) };
-    return { ...result, isComplete: view?.status?.startsWith('CREATED') ?? false, afterMs: since() };
+    let status: string | undefined;
+    const created = await waitUntil(
+      async () => {
+        ({ status } = await subscriptions.show(connId));
+        return status?.startsWith('CREATED') || undefined;
+      },
+      { limitMs: LIMIT_MS, everyMs: 20 },
+    );
+    const isComplete = created !== undefined;
+    return { connId, ...(status === undefined ? {} : { status }), isComplete, afterMs: since() };
   } catch (error) {
     return { isComplete: false, afterMs: since(), problem: (error as Error).message };
   }
