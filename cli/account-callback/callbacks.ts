@@ -5,7 +5,6 @@ import { CALLBACK_KINDS } from '../../api/account-callback/callback.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
 import { MALFORMED_INPUT_CODES, callbackInputSchema, problemOf } from '../../api/account-callback/input.ts';
 import type { AccountFilter, AccountView } from '../../client/account-callback/account.ts';
-import { CALLBACK_STATUSES } from '../../client/account-callback/account.ts';
 import type { CallbackFilter, ShardStatus } from '../../client/account-callback/callbacks.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import type { BulkOptions } from '../operations.ts';
@@ -32,20 +31,10 @@ export function addTo(callbacks: Command): void {
     name: 'show',
     description: 'Show the account of a user: its tracking and its callbacks.',
     args: [['<user id>', 'whose account']],
-    options: [
-      kindOption(),
-      option('--status <status>', 'what became of the callback').choices(CALLBACK_STATUSES),
-      ...[...Object.values(spanOptions('period that begins')), limitOption()],
-    ],
-    examples: [
-      'callbacks show user-1',
-      'callbacks show user-1 --status dropped',
-      'callbacks show user-1 --kind daily --since 7d --json',
-    ],
-    run: ({ operator }, options: AccountFilter & { limit: number }, userId: string) => {
-      const { kind, status, since, until, limit } = options;
-      return operator.callbacks.show(userId, { ...given({ kind, status, since, until }), limit });
-    },
+    options: [...Object.values(spanOptions('period that begins')), limitOption()],
+    examples: ['callbacks show user-1', 'callbacks show user-1 --since 7d --json'],
+    run: ({ operator }, { since, until, limit }: AccountFilter & { limit: number }, userId: string) =>
+      operator.callbacks.show(userId, { ...given({ since, until }), limit }),
     print: (view, { limit }) => printAccount(view, limit),
   });
 
@@ -100,10 +89,9 @@ export function addTo(callbacks: Command): void {
   });
 }
 
-const kindOption = () => option('--kind <kind>', 'period of the callback').choices(CALLBACK_KINDS);
-
 const filters = () => ({
-  ...{ kind: kindOption(), userId: option('--user <id>', 'callbacks of this user') },
+  kind: option('--kind <kind>', 'period of the callback').choices(CALLBACK_KINDS),
+  userId: option('--user <id>', 'callbacks of this user'),
   ...spanOptions('failed last'),
 });
 

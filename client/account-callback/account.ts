@@ -1,6 +1,5 @@
 /** One account: how far its tracking is, and its callbacks with their outcomes. */
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
-import { CALLBACK_KINDS } from '../../api/account-callback/callback.ts';
 import { accountCallbackWorkflowId } from '../../workflows/account-callback/contract.ts';
 import { NotFoundError } from '../errors.ts';
 import type { Page, WithoutNulls } from '../lists.ts';
@@ -8,13 +7,7 @@ import { DEFAULT_LIMIT, pageOf, withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 
-/** As in the column `status`. dropped: given up after its last retry, and not replayed since. */
-export const CALLBACK_STATUSES = ['pending', 'delivered', 'retrying', 'dropped'] as const;
-export type CallbackStatus = (typeof CALLBACK_STATUSES)[number];
-
 export interface AccountFilter {
-  kind?: CallbackKind;
-  status?: CallbackStatus;
   /** Bounds of the beginning of the period, both included. */
   since?: Date;
   until?: Date;
@@ -42,17 +35,15 @@ export interface AccountView {
 export async function showAccount(
   resources: OperatorResources,
   userId: string,
-  { kind, status, since, until, limit = DEFAULT_LIMIT }: AccountFilter,
+  { since, until, limit = DEFAULT_LIMIT }: AccountFilter,
 ): Promise<AccountView> {
   const { db } = resources;
   const [trackings, callbacks] = await Promise.all([
     db.query<TrackingRow>(FIND_TRACKING, [userId]),
     db.query<CallbackRow>(LIST_CALLBACKS, [
       userId,
-      kind === undefined ? CALLBACK_KINDS : [kind],
       since?.getTime() ?? 0,
       until?.getTime() ?? Number.MAX_SAFE_INTEGER,
-      status ?? null,
       limit + 1,
     ]),
   ]);
@@ -90,7 +81,8 @@ export interface TrackingRow {
 interface CallbackRow {
   kind: CallbackKind;
   periodStart: Date;
-  status: CallbackStatus;
+  /** dropped: given up after its last retry, and not replayed since. */
+  status: 'pending' | 'delivered' | 'retrying' | 'dropped';
   peakValue: string;
   peakAt: Date;
   bottomValue: string;
@@ -121,9 +113,12 @@ export const FIND_TRACKING = `
     FROM notification.callback_trackings
    WHERE user_id = $1`;
 
+/** SQL: the index of snapshots finds those of a user by kind. */
+export const KINDS = `ARRAY['hourly', 'daily']`;
+
 /** The newest callbacks of the user $1, with their failures. @param limit of each kind. */
-export const snapshotsOf = (kinds: string, where: string, limit: string): string => `
-    FROM unnest(${kinds}) AS wanted (kind)
+export const snapshotsOf = (where: string, limit: string): string => `
+    FROM unnest(${KINDS}) AS wanted (kind)
    CROSS JOIN LATERAL (
          SELECT *
            FROM notification.callback_snapshots
@@ -137,7 +132,7 @@ export const snapshotsOf = (kinds: string, where: string, limit: string): string
       ON snapshot.status = 'dropped' AND dead.kind = snapshot.kind AND dead.user_id = $1
      AND dead.period_start_ms = snapshot.period_start_ms`;
 
-/** $1 user, $2 kinds, $3 and $4 first and last beginning of a period, epoch ms, $5 status or null, $6 rows at most. */
+/** $1 user, $2 and $3 first and last beginning of a period, epoch ms, $4 rows at most. */
 const LIST_CALLBACKS = `
   SELECT snapshot.kind, to_timestamp(snapshot.period_start_ms / 1000.0) AS "periodStart", status,
          peak_value AS "peakValue", to_timestamp(peak_at_ms / 1000.0) AS "peakAt", bottom_value AS "bottomValue",
@@ -145,9 +140,9 @@ const LIST_CALLBACKS = `
          created_at AS "takenAt", settled_at AS "settledAt", coalesce(failed.attempts, dead.attempts) AS attempts,
          coalesce(failed.last_error, dead.last_error) AS "lastError", failed.next_attempt_at AS "nextAttemptAt",
          late_entries AS "lateEntries", late_entry_id AS "lateEntryId", late_values AS "lateValues"
-    ${snapshotsOf('$2::text[]', `period_start_ms BETWEEN $3 AND $4 AND ($5::text IS NULL OR status = $5)`, '$6')}
+    ${snapshotsOf('period_start_ms BETWEEN $2 AND $3', '$4')}
    ORDER BY snapshot.period_start_ms DESC, snapshot.kind
-   LIMIT $6`;
+   LIMIT $4`;
 
 /** Of tests, which plan them. */
 export const STATEMENTS = { FIND_TRACKING, LIST_CALLBACKS };

@@ -5,7 +5,7 @@ import { accountCallbackWorkflowId } from '../../workflows/account-callback/cont
 import type { FoundCause, Question } from '../causes.ts';
 import { countOf, timeOf } from '../causes.ts';
 import type { TrackingRow } from './account.ts';
-import { FIND_TRACKING, snapshotsOf } from './account.ts';
+import { FIND_TRACKING, KINDS, snapshotsOf } from './account.ts';
 import type { Person, Personal } from '../places.ts';
 import { HAS_NAME, hasField, notTaken, streamOf } from '../places.ts';
 import type { OperatorResources } from '../resources.ts';
@@ -124,8 +124,6 @@ interface OpenRow {
   nextAt: Date | null;
 }
 
-const KINDS = `ARRAY['hourly', 'daily']`;
-
 /** $1 user, $2 since, epoch ms. */
 const COUNT_TOLD = `
   SELECT snapshot.kind, count(*)::int AS callbacks, to_timestamp(max(period_start_ms) / 1000.0) AS period,
@@ -141,7 +139,7 @@ const FIND_UNTOLD = `
   SELECT snapshot.kind, to_timestamp(snapshot.period_start_ms / 1000.0) AS period, snapshot.shard, status,
          coalesce(failed.failed_at, dead.dropped_at, created_at) AS at, coalesce(failed.attempts, dead.attempts) AS attempts,
          coalesce(failed.last_error, dead.last_error) AS error, failed.next_attempt_at AS "nextAt"
-    ${snapshotsOf(KINDS, "period_start_ms >= $2 AND status <> 'delivered'", '$3')}`;
+    ${snapshotsOf("period_start_ms >= $2 AND status <> 'delivered'", '$3')}`;
 
 /** $1 user. Nothing of a user who takes part and has caught up to the end of the previous day. */
 const FIND_ACCOUNT = `${FIND_TRACKING}

@@ -130,16 +130,15 @@ function causeOf(row: SentJobRow): [Cause, string] {
   }
 }
 
-function waitsFor({ open, code, nextAt }: SentJobRow): string {
+function waitsFor({ open, errorCode, nextAt }: SentJobRow): string {
   if (open === 0) return ', and nothing was sent yet';
   const again = nextAt === null ? '' : ` at ${timeOf(nextAt)}`;
-  return `: ${countOf(open, 'device')} ${code === null ? 'not tried yet' : `tried again${again} because of ${code}`}`;
+  return `: ${countOf(open, 'device')} ${errorCode === null ? 'not tried yet' : `tried again${again} because of ${errorCode}`}`;
 }
 
 interface SentJobRow extends JobRow {
   /** Of the sends of a job under way. */
   open: number;
-  code: string | null;
   nextAt: Date | null;
 }
 
@@ -148,7 +147,7 @@ const JOBS_WITH_SENDS: Listing<MobileJobFilter> = {
   columns: `${JOBS.columns}, sends.*`,
   from: `${JOBS.from}
    CROSS JOIN LATERAL (
-         SELECT count(*)::int AS open, max(last_code) AS code, min(due_at) AS "nextAt"
+         SELECT count(*)::int AS open, min(due_at) AS "nextAt"
            FROM notifications.notification_sends AS send
           WHERE send.job_id = notification_log.job_id AND notification_log.status = 'pending'
             AND send.status = 'pending') AS sends`,

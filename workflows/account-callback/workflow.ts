@@ -42,7 +42,6 @@ const MAX_HOURLY_PAGES = 10;
 
 /** One run of the workflow. */
 interface Run {
-  readonly shard: number;
   /** What the next run carries on. */
   state: CallbackState;
   /** The alarm at work has found more to do. */
@@ -52,7 +51,6 @@ interface Run {
 /** Runs for good. `carried` is the state of the run before, when this one continues it. */
 export async function accountCallback(input: ShardInput, carried?: CallbackState): Promise<void> {
   const run: Run = {
-    shard: input.shard,
     state: carried ?? { shard: input.shard, clockOffsetMs: input.clockOffsetMs ?? 0 },
     isUnfinished: false,
   };
@@ -122,11 +120,11 @@ async function handleHourBoundary(run: Run, limit: number): Promise<number> {
 }
 
 /** Step 3: whether daily callbacks wait for a tracking. */
-const findBehind = (run: Run): Promise<boolean> => database.hasTrackingBehind(run.shard, timeOf(run));
+const findBehind = (run: Run): Promise<boolean> => database.hasTrackingBehind(run.state.shard, timeOf(run));
 
 /** Step 4. What more than one alarm tries is due immediately. */
 async function retryFailed(run: Run): Promise<void> {
-  const { isDaySettled, nextRetryMs } = await portfolios.retryCallbacks(run.shard, timeOf(run));
+  const { isDaySettled, nextRetryMs } = await portfolios.retryCallbacks(run.state.shard, timeOf(run));
   // Users with a daily callback in retry were left out, and may be due for the next day.
   run.isUnfinished ||= isDaySettled;
   enterState(run, { nextRetryMs });
@@ -152,7 +150,7 @@ async function emitPage(run: Run, kind: CallbackKind, limit: number): Promise<nu
   if (limit === 0) return 0;
   const after = run.state[kind];
   const { begun, upTo, nextRetryMs } = await portfolios.emitCallbacks(
-    ...([run.shard, kind, after, limit, timeOf(run)] as const),
+    ...([run.state.shard, kind, after, limit, timeOf(run)] as const),
   );
   // A pass that is over is followed by another one, which finds what came in behind its cursor.
   run.isUnfinished ||= begun > 0 || after !== undefined;
