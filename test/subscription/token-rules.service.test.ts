@@ -138,22 +138,6 @@ describe('registering', () => {
     expect(opsSince(from)).toEqual([]);
     expect((await rowOf(tokens))!.mode).toBe('INSTANT');
   });
-
-  test.each(['EXPIRED', 'INVALID,BAD', 'CONFIRMED'])(
-    'N15 a router that says %s is believed',
-    async (status) => {
-      const tokens = agent.tokensOf(`rules-status-${status.replace(',', '-')}`);
-      await agent.activate(tokens);
-      ntf.fail({
-        failure: { kind: 'answer', answer: { op: 'TKN', status } },
-        subject: `TCHK ${(await rowOf(tokens))!.token_id}`,
-        times: 1,
-      });
-
-      expect(await tokens.register(tokens.device)).toBe(status);
-      expect(await rowOf(tokens)).toMatchObject({ status, action: null });
-    },
-  );
 });
 
 describe('verifying and checking', () => {

@@ -169,15 +169,19 @@ test('N12 N15 N17 scenario 8 another list of servers moves no token; a new one i
   expect((await tokens.router()).address).toEqual(second.address);
 });
 
-test.each(['register', 'check'] as const)(
-  'N15 N17 scenario 9 a token that the router calls invalid, found by %s, is registered again',
-  async (found) => {
-    const tokens = agent.tokensOf(`scenario-9-${found}`);
+test.each([
+  ['INVALID', 'register'],
+  ['INVALID', 'check'],
+  ['EXPIRED', 'register'],
+] as const)(
+  'N15 N17 scenario 9 a token that the router calls %s, found by %s, is registered again',
+  async (status, found) => {
+    const tokens = agent.tokensOf(`scenario-9-${status}-${found}`);
     await agent.activate(tokens);
-    first.setTokenStatus((await tokens.row())!.token_id!, 'INVALID');
+    first.setTokenStatus((await tokens.row())!.token_id!, status);
 
-    expect(await tokens[found](tokens.device)).toBe('INVALID');
-    expect(await tokens.row()).toMatchObject({ status: 'INVALID', action: null });
+    expect(await tokens[found](tokens.device)).toBe(status);
+    expect(await tokens.row()).toMatchObject({ status, action: null });
     expect(pushesTo(agent.routers.sink, tokens.device.token, 'verification').length).toBe(1);
     expect(await tokens.register(tokens.device)).toBe('REGISTERED');
     expect(await tokens.verify(tokens.device, await agent.verification(tokens.device, 2))).toBe('ACTIVE');
