@@ -8,7 +8,6 @@ import { dispatch, eventually, operatorOf, slotOfTests } from '../harness.ts';
 import { GATEWAY, MAIL, OFFSET_KEY, append, deliveriesTo, outboundIds } from '../service-process.ts';
 import type { Changes } from './entries.ts';
 import { TURN, entryOf, turnIntent } from './entries.ts';
-import { samplePayload } from './samples.ts';
 import {
   bothPublished,
   countOf,
@@ -18,7 +17,13 @@ import {
   routesOf,
   untilStatuses,
 } from './rows.ts';
-import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, audiencesOf, channelsOf } from './galaxy.ts';
+import {
+  ADMIN_NOTIFICATION_TYPES,
+  NOTIFICATION_TYPES,
+  audiencesOf,
+  channelsOf,
+  samplePayload,
+} from './galaxy.ts';
 
 const STREAM = 'notification:intents';
 

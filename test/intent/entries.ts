@@ -3,8 +3,7 @@ import type { NotificationType } from '../../api/intent/catalog.ts';
 import type { EntryFields, Intent, MalformedIntent } from '../../api/intent/entry.ts';
 import type { StreamAppender } from '../../client/notificationintent.ts';
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
-import { samplePayload } from './samples.ts';
-import { audiencesOf, parseIntent, specOf } from './galaxy.ts';
+import { audiencesOf, parseIntent, specOf, samplePayload } from './galaxy.ts';
 
 export type Changes = Record<string, string | Buffer | undefined>;
 

@@ -3,8 +3,7 @@ import fc from 'fast-check';
 import type { EntryFields } from '../../api/intent/entry.ts';
 import { bytes, disturbed, json, text } from '../platform/nasty-inputs.ts';
 import { entryOf } from './entries.ts';
-import { samplePayload } from './samples.ts';
-import { NOTIFICATION_TYPES, audiencesOf } from './galaxy.ts';
+import { NOTIFICATION_TYPES, audiencesOf, samplePayload } from './galaxy.ts';
 
 export const goodIntents = NOTIFICATION_TYPES.flatMap((type) =>
   audiencesOf(type).map((audience) => entryOf(type, {}, audience)),

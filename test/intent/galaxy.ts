@@ -1,4 +1,4 @@
-/** The catalog of Galaxy as tests walk it, and what reads a catalog, with this one. */
+/** The catalog of Galaxy as tests walk it, valid payloads of its types, and what reads a catalog, with this one. */
 import type { z } from 'zod';
 import type { Audience, RouteSlot } from '../../activities/intent/audience.ts';
 import { materializeRoutes as materializeRoutesOf } from '../../activities/intent/audience.ts';
@@ -43,3 +43,17 @@ export const materializeRoutes = (
   audience: Audience,
   budgets: Parameters<typeof materializeRoutesOf>[3],
 ): RouteSlot[] => materializeRoutesOf(GALAXY, type, audience, budgets);
+
+const SAMPLE_VALUES: Record<string, string | number> = {
+  attempted_at_ms: 1790000000000,
+  eligible_until_ms: 1792592000000,
+  final_turn_number: 120,
+  game_id: 'game-42',
+  game_name: 'Andromeda',
+  turn_number: 54,
+};
+
+/** A valid payload of a type: numbers where the catalog wants numbers, the field's own name as text elsewhere. */
+export function samplePayload(type: NotificationType): Record<string, string | number> {
+  return Object.fromEntries(fieldsOf(type).map((field) => [field, SAMPLE_VALUES[field] ?? `a ${field}`]));
+}

@@ -5,8 +5,7 @@ import * as producer from '../../client/notificationintent.ts';
 import type { NotificationIntent } from '../../client/notificationintent.ts';
 import { InvalidIntentError, newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import { createMemoryStream, expectPublished } from '../../client/testing.ts';
-import { NOTIFICATION_TYPES, audiencesOf, parseIntent, specOf } from './galaxy.ts';
-import { samplePayload } from './samples.ts';
+import { NOTIFICATION_TYPES, audiencesOf, parseIntent, specOf, samplePayload } from './galaxy.ts';
 
 /** As `newGameTurnReady` of `game.turn.ready`. */
 const constructorOf = (type: NotificationType): string =>
@@ -207,12 +206,7 @@ describe('publication', () => {
 });
 
 const turn = (idempotencyKey = 'one', turnNumber = 54) =>
-  newGameTurnReady({
-    idempotencyKey,
-    occurredAt: 1_790_000_000_000,
-    recipientUserIds: ['user-2', 'user-1'],
-    payload: { game_id: 'game-7', game_name: 'Andromeda', turn_number: turnNumber },
-  });
+  newGameTurnReady({ ...TURN, idempotencyKey, payload: { ...TURN.payload, turn_number: turnNumber } });
 
 describe('the stream in memory', () => {
   test('I71 what was published is found, and repeats are left aside', async () => {

@@ -3,8 +3,7 @@ import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import type { NotificationType } from '../../api/intent/catalog.ts';
 import { SUPPORTED_LOCALES } from '../../api/intent/mail-command.ts';
-import { samplePayload } from './samples.ts';
-import { NOTIFICATION_TYPES, fieldsOf, schemaOf } from './galaxy.ts';
+import { NOTIFICATION_TYPES, fieldsOf, schemaOf, samplePayload } from './galaxy.ts';
 
 const TEMPLATES = path.join(import.meta.dirname, '../../templates');
 const ASSETS = ['subject.tmpl', 'text.tmpl'];
