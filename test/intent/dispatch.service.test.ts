@@ -15,8 +15,7 @@ import { createLogger } from '../../workers/logger.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { eventually, operatorOf, slotOfEachTest } from '../harness.ts';
 import { allPublished, append, deliveriesTo, outboundIds } from '../service-process.ts';
-import { entryOf, turn } from './entries.ts';
-import { parseIntent } from './galaxy.ts';
+import { accepted, entryOf, turn } from './entries.ts';
 import { countOf, intentStatusOf, resultOf, usersUpTo } from './rows.ts';
 import { GALAXY } from '../../api/intent/galaxy.ts';
 
@@ -34,9 +33,8 @@ const slot = slotOfEachTest();
 let count = 0;
 function intentOf(type: NotificationType = TURN, changes: Parameters<typeof entryOf>[1] = {}): Intent {
   count += 1;
-  const parsed = parseIntent(`${count}-0`, entryOf(type, { idempotency_key: `key-${count}`, ...changes }));
-  if (!parsed.ok) throw new Error(parsed.malformed.failureMessage);
-  return parsed.intent;
+  const entry = entryOf(type, { idempotency_key: `key-${count}`, ...changes });
+  return { ...accepted(entry), notificationId: `${count}-0` };
 }
 
 const turnTo = (user: string, key: string) =>

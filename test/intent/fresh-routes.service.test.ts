@@ -5,8 +5,7 @@ import { loadSlice, nameOf } from '../../activities/intent/route-rows.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import { writeRows } from '../../dev/intent-rows.ts';
 import { slotOfTests } from '../harness.ts';
-import { entryOf } from './entries.ts';
-import { parseIntent } from './galaxy.ts';
+import { accepted, entryOf } from './entries.ts';
 import { GALAXY } from '../../api/intent/galaxy.ts';
 
 const SETTINGS = { catalog: GALAXY, budgets: { push: 3, email: 7 }, idempotencyTtlMs: 3_600_000 };
@@ -16,9 +15,8 @@ const slot = slotOfTests();
 let made = 0;
 function intentOf(fields: Parameters<typeof entryOf>[1], type: Parameters<typeof entryOf>[0]): Intent {
   made += 1;
-  const parsed = parseIntent(`${made}-0`, entryOf(type, { idempotency_key: `fresh-${made}`, ...fields }));
-  if (!parsed.ok) throw new Error(parsed.malformed.failureMessage);
-  return parsed.intent;
+  const entry = entryOf(type, { idempotency_key: `fresh-${made}`, ...fields });
+  return { ...accepted(entry), notificationId: `${made}-0` };
 }
 
 const USERS: Audience = {
