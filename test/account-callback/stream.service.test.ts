@@ -41,7 +41,9 @@ test('I52 C7 inputs that a PostgreSQL has forgotten that was put back are taken 
   await putBack();
   await eventually('it to be taken again', async () => (await hoursOf('FORGOTTEN')).length === 1);
   await inputsTaken(redis);
-  expect(bench.slot.logs.filter(({ msg }) => String(msg).startsWith('PostgreSQL fell back'))).toHaveLength(1);
+  expect(
+    bench.slot.logs.filter(({ reason }) => String(reason).startsWith('PostgreSQL fell back')),
+  ).toHaveLength(1);
   await service.stop();
   // Redis removes whole nodes of a hundred entries.
   expect(await redis.xlen(STREAM)).toBeLessThan(150);

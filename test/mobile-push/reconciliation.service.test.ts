@@ -153,7 +153,7 @@ test.each([
       ]);
       return rows.length === 1;
     });
-    expect(slot.logs.filter(({ msg }) => String(msg).startsWith('Redis fell back'))).toHaveLength(1);
+    expect(slot.logs.filter(({ reason }) => String(reason).startsWith('Redis fell back'))).toHaveLength(1);
   },
 );
 
@@ -181,7 +181,7 @@ test('I52 security-5 jobs that a PostgreSQL has forgotten that was put back are 
     ]);
     return rows.length === 1;
   });
-  expect(slot.logs.filter(({ msg }) => String(msg).startsWith('PostgreSQL fell back'))).toHaveLength(1);
+  expect(slot.logs.filter(({ reason }) => String(reason).startsWith('PostgreSQL fell back'))).toHaveLength(1);
   await tenMinutesPass();
   expect(await reconcile(slot)).toEqual({ pending: 1, restarted: 1, failed: 0 });
   expect(await mobile.settled(second)).toMatchObject({ status: 'sent', sent: 1 });
