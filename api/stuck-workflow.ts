@@ -34,8 +34,12 @@ export async function isStuck(
   });
   const events = history?.events ?? [];
   const lastSuccess = events.findIndex((event) => event.workflowTaskCompletedEventAttributes);
-  // Before its first task, a run waits for the beginning that Temporal gave it.
-  if (attempt === 0) return lastSuccess !== -1 && events.length < EVENTS_LOOKED_AT && !hasTimer(events);
+  if (attempt === 0) {
+    // One that has gone on since it was described: a timer that it waited for has fired.
+    if (Number(events[0]?.eventId) !== Number(raw.workflowExecutionInfo?.historyLength)) return false;
+    // Before its first task, a run waits for the beginning that Temporal gave it.
+    return lastSuccess !== -1 && events.length < EVENTS_LOOKED_AT && !hasTimer(events);
+  }
   const failures = events
     .slice(0, lastSuccess === -1 ? undefined : lastSuccess)
     .map((event) => event.workflowTaskFailedEventAttributes?.cause)

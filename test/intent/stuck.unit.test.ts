@@ -21,14 +21,23 @@ test.each([
   ['waits for an activity', ONE_TASK, { pendingActivities: [{}] }, false],
   ['waits for a child', ONE_TASK, { pendingChildren: [{}] }, false],
   ['has a task', ONE_TASK, { pendingWorkflowTask: { attempt: 1 } }, false],
+  [
+    'had a timer that has fired since it was described',
+    [...WAITING, { timerFiredEventAttributes: { timerId: '1' } }],
+    { workflowExecutionInfo: { historyLength: WAITING.length } },
+    false,
+  ],
   ['has more history than is looked at', Array(1_000).fill(ONE_TASK[1]), {}, false],
 ])('I49 a run that is never idle and %s: stuck?', async (_, events, raw, expected) => {
-  const newestFirst = { history: { events: [...events].reverse() } };
+  const newestFirst = {
+    history: { events: events.map((event: object, at) => ({ ...event, eventId: at + 1 })).reverse() },
+  };
   const workflows = {
     options: { namespace: 'default' },
     workflowService: { getWorkflowExecutionHistoryReverse: () => Promise.resolve(newestFirst) },
   } as unknown as WorkflowClient;
-  const run = { raw, status: { name: 'RUNNING' } } as unknown as WorkflowExecutionDescription;
+  const whole = { workflowExecutionInfo: { historyLength: events.length }, ...raw };
+  const run = { raw: whole, status: { name: 'RUNNING' } } as unknown as WorkflowExecutionDescription;
   expect(await isStuck(workflows, run, true)).toBe(expected);
   expect(await isStuck(workflows, run)).toBe(false);
 });
