@@ -46,7 +46,7 @@ CREATE TABLE IF NOT EXISTS notification_outbox.intents (
   state        text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'published', 'passed', 'set_aside')),
   -- The entry of the stream: names and values, all of them text.
   entry        jsonb NOT NULL CONSTRAINT entry_has_texts_only
-                 CHECK (jsonb_typeof(entry) = 'object' AND NOT jsonb_path_exists(entry, '$.* ? (@.type() <> "string")')),
+                 CHECK (jsonb_typeof(entry) = 'object' AND NOT jsonb_path_exists(entry, 'strict $.* ? (@.type() <> "string")')),
   -- A relay reads so much. The service accepts less, see its contract.
   bytes        integer NOT NULL GENERATED ALWAYS AS (octet_length(entry::text)) STORED
                  CONSTRAINT entry_is_not_too_large CHECK (bytes <= 8388608),

@@ -212,13 +212,13 @@ describe('the function in the transaction of a producer', () => {
     expect(await keysInStream()).toHaveLength(verdicts.published);
   });
 
-  test.each(['[]', '"text"', '{"producer": 1}', `{"producer": "${'x'.repeat(9 << 20)}"}`])(
-    'I75 what no entry can be is refused in the transaction (%#)',
-    async (entry) => {
-      const writing = db.query('SELECT notification_outbox.publish($1::jsonb)', [entry]);
-      await expect(writing).rejects.toMatchObject({ code: '23514' });
-    },
-  );
+  test.each([
+    ...['[]', '"text"', '{"producer": 1}', '{"producer": ["shop"]}', '{"note": []}'],
+    `{"producer": "${'x'.repeat(9 << 20)}"}`,
+  ])('I75 what no entry can be is refused in the transaction (%#)', async (entry) => {
+    const writing = db.query('SELECT notification_outbox.publish($1::jsonb)', [entry]);
+    await expect(writing).rejects.toMatchObject({ code: '23514' });
+  });
 
   test('I75 a producer needs rights on the function alone, and the file may be run again', async () => {
     await write('before');
