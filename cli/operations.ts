@@ -49,8 +49,6 @@ export const inGroups = <Group>(
 export interface Bulk<Group> extends Omit<Matching<Group>, 'matching' | 'groups'> {
   /** How many match. */
   count(operator: Operator): Promise<Pick<Matching<Group>, 'matching' | 'groups'>>;
-  /** Servers that must answer besides those of every operation. */
-  needs?: Dependency[];
   /** Its operator has named each of them, which is a yes. */
   isNamed?: boolean;
   start(operator: Operator, request: OperationRequest): Promise<ChosenOperation>;
@@ -64,8 +62,8 @@ export function operate<Group extends object>(
   options: OperationCommandOptions,
   bulk: Bulk<Group>,
 ): Promise<ExitCode> {
-  const { isNamed, needs = [], finish } = bulk;
-  const servers: Dependency[] = ['postgres', ...needs, ...(options.dryRun ? [] : ['temporal' as const])];
+  const { isNamed, finish } = bulk;
+  const servers: Dependency[] = ['postgres', ...(options.dryRun ? [] : ['temporal' as const])];
   return withSession(servers, async ({ operator }) => {
     const found = { ...bulk, ...(await bulk.count(operator)) };
     const end = endBeforeBulk(found, isNamed ? { ...options, yes: true } : options);
@@ -244,7 +242,6 @@ const DONE = {
   replay: 'replayed',
   cancel: 'cancelled',
   republish: 'published again',
-  retry: 'started over',
 } as const;
 
 /** What a command is to do to many. */

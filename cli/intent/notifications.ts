@@ -84,7 +84,7 @@ export function addTo(notifications: Command): void {
   addOneOrMany(notifications, {
     name: 'cancel',
     description:
-      'Cancel notifications: routes that are not published yet are skipped for good. Without a notification id, all that match the filters now are cancelled, also those that were not read or accepted yet.',
+      'Cancel notifications: routes that are not published yet are skipped for good. Without a notification id, all that match the filters now are cancelled, also those that were not accepted yet; entries that were not read are left alone.',
     id: ['[notification id]', 'id of the stream entry', parseEntryId],
     ...{ a: 'a notification', things: 'notifications' },
     filters: { type: typeOption(), producer: producerOption(), ...spanOptions('accepted') },
@@ -97,8 +97,6 @@ export function addTo(notifications: Command): void {
     one: cancelOne,
     many: (filter: OpenFilter) => ({
       ...{ what: 'notification', verb: 'cancel' },
-      // Only the stream knows of entries that were not read yet.
-      needs: ['redis'],
       count: async ({ operations }) =>
         inGroups(await operations.previewCancel(filter), ({ notifications: count }) => count),
       columns: ['notifications', 'state', 'type', 'producer', 'oldest', 'newest'],

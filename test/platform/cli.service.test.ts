@@ -204,6 +204,13 @@ describe('looking', () => {
     expect(await cli(['notifications', 'cancel', found!.notificationId])).toMatchObject({ code: 3 });
   });
 
+  test('I22 what a cancellation would reach is shown while Redis is away', async () => {
+    const changes = { NOTIFICATION_REDIS_MASTER_ADDR: '127.0.0.1:1' };
+    const filter = ['--type', 'game.finished', '--since', '1h'];
+    const shown = await cli(['notifications', 'cancel', ...filter, '--dry-run'], { changes });
+    expect(shown).toMatchObject({ code: 3, stderr: expect.stringContaining('no notification') as string });
+  });
+
   test('I40 a notification is shown while Temporal is away', async () => {
     const { stdout } = await publish('without-temporal', '--wait');
     const [id] = /\d{13}-\d+/.exec(stdout)!;
