@@ -1,8 +1,8 @@
 /**
  * What operators do to many: replay dead-lettered routes, cancel notifications, publish refused entries again, send mobile
- * pushes again, start subscriptions over. What is chosen is written down when it is asked for, so that nothing that comes
- * later is touched; a workflow, `operation/<id>`, then deals with it at a rate. It outlives the process that started it, and is
- * paused, resumed and aborted by its id. Each kind says what matches a filter (lists.ts) and how one is dealt with.
+ * pushes again. What is chosen is written down when it is asked for, so that nothing that comes later is touched; a
+ * workflow, `operation/<id>`, then deals with it at a rate. It outlives the process that started it, and is paused, resumed
+ * and aborted by its id. Each kind says what matches a filter (lists.ts) and how one is dealt with.
  */
 import { randomBytes } from 'node:crypto';
 import { explain } from '../api/errors.ts';

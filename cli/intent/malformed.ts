@@ -52,7 +52,7 @@ export function addTo(malformed: Command): void {
       'malformed republish 1790000000000-0 --set producer=game_master --dry-run',
       'malformed republish 1790000000000-0 --new-key',
       'malformed republish --code recipient_not_found --since 1h --dry-run',
-      'malformed republish --code recipient_not_found --since 1h --rate 100',
+      'malformed republish --code recipient_not_found --since 1h --rate 100 --yes',
     ],
     oneHasDryRun: true,
     one: republishOne,
