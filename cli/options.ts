@@ -24,16 +24,18 @@ export const durationOption = (flags: string, description: string, byDefault?: s
   return byDefault === undefined ? made : made.default(parseDuration(byDefault), byDefault);
 };
 
+const ISO_TIME = /^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?$/i;
+
 /** Reads a duration from now, or a point in time; one without a zone is meant in UTC. */
 const timeParser =
   (sign: 1 | -1, from: string) =>
   (text: string): Date => {
     const ms = durationMs(text);
     if (ms !== undefined) return new Date(Date.now() + sign * ms);
+    const [iso, clock, zone] = ISO_TIME.exec(text) ?? [];
     // A date alone is meant in UTC already.
-    const isWhole = /^\d{4}-\d{2}-\d{2}(.*(Z|[+-]\d{2}:?\d{2}))?$/i.test(text);
-    const time = new Date(isWhole ? text : `${text}Z`);
-    if (/^\d{4}-/.test(text) && !Number.isNaN(time.getTime())) return time;
+    const time = new Date(iso === undefined ? NaN : clock && !zone ? `${iso}Z` : iso);
+    if (!Number.isNaN(time.getTime())) return time;
     throw new InvalidArgumentError(
       `Give a time ${from} now such as 1h, or an ISO time such as 2026-01-31T12:00Z.`,
     );

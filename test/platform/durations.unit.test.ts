@@ -62,5 +62,10 @@ test('U7 times may be durations from now, of any form', () => {
   expect(near(parseTime('1d12h'), -129_600_000)).toBe(true);
   expect(near(parseFuture('1h30m'), 5_400_000)).toBe(true);
   expect(parseTime('2026-01-31T12:00Z').toISOString()).toBe('2026-01-31T12:00:00.000Z');
-  expect(() => parseTime('yesterday')).toThrow('Give a time before now');
+  for (const text of ['2026-01-31 12:00', '2026-01-31T14:00:00.0+0200'])
+    expect(parseTime(text).toISOString()).toBe('2026-01-31T12:00:00.000Z');
+  expect(parseTime('2026-01-31').toISOString()).toBe('2026-01-31T00:00:00.000Z');
+  // A zone that is not understood must not be left out.
+  for (const text of ['yesterday', '2026-01', '2026-01-31 12:00 GMT+3', '2026-01-31 12:00 CET'])
+    expect(() => parseTime(text)).toThrow('Give a time before now');
 });
