@@ -8,6 +8,7 @@ const end = (...connIds: string[]): Command => ({ kind: 'smp-delete', connIds })
 const remove = (...connIds: string[]): Command => ({ kind: 'reconcile', connIds });
 const CREATE_ALL: Command = { kind: 'create' };
 const END_ALL: Command = { kind: 'smp-delete' };
+const RETRY_ALL: Command = { kind: 'reconcile' };
 const ids = (count: number, from = 0) => Array.from({ length: count }, (_, index) => `c${from + index}`);
 
 function queued(...commands: Command[]): Command[] {
@@ -29,6 +30,11 @@ describe('subscription-B7a commands that wait already are not queued again', () 
     ['for all', [CREATE_ALL, CREATE_ALL], [CREATE_ALL]],
     ['for all, with single ones between', [CREATE_ALL, create('a'), CREATE_ALL], [CREATE_ALL, create('a')]],
     ['for all, with a deletion between', [CREATE_ALL, remove('a'), CREATE_ALL], [CREATE_ALL, remove('a')]],
+    [
+      'for all that was given up',
+      [RETRY_ALL, CREATE_ALL, remove('a'), RETRY_ALL],
+      [RETRY_ALL, CREATE_ALL, remove('a')],
+    ],
     ['an end behind a Create for all', [end('a'), CREATE_ALL, end('a')], [end('a'), CREATE_ALL]],
   ])('%s', (_, commands, expected) => expect(queued(...commands)).toEqual(expected));
 

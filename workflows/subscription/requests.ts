@@ -111,7 +111,9 @@ export function afterFlush(queue: readonly Command[]): Command[] {
 
 function isWaitingForAll(queue: readonly Command[], kind: CommandKind): boolean {
   const last = queue.findLast(
-    (command) => command.kind !== 'reconcile' && (!command.connIds || command.kind !== kind),
+    (command) =>
+      (command.kind === 'reconcile') === (kind === 'reconcile') &&
+      (!command.connIds || command.kind !== kind),
   );
   return last?.kind === kind;
 }
