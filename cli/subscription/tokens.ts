@@ -66,7 +66,7 @@ export function addTo(tokens: Command): void {
       'Forget the token and end all subscriptions. The router is told as soon as it can be reached.',
     args: [['[device]', `${ARGUMENT_HELP}; without it whichever the token has`]],
     options: [yesOption(), requestedByOption()],
-    examples: ['tokens delete', 'tokens delete --yes'],
+    examples: ['tokens delete --yes'],
   }).action(
     withDevice<{ yes?: boolean } & Requested>(async (tokens, device, options) => {
       if (!options.yes)

@@ -61,7 +61,7 @@ export function subscriptionsOf(
       return [
         {
           what: `${left} rows of connections and subscriptions of the agent's user ${subscriptionUser}, with their sealed keys`,
-          ends: 'when their routers have deleted them (galaxy-notify subscriptions status)',
+          ends: 'when their routers have deleted them (galaxy-notify subscriptions status), or after 21 days',
         },
       ];
     },
