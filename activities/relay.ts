@@ -24,8 +24,7 @@ import {
   valuesOf,
 } from './outbound-state.ts';
 import type { Statement } from './postgres.ts';
-import { query } from './postgres.ts';
-import { inTransaction, run } from './transactions.ts';
+import { query, inTransaction, run } from './postgres.ts';
 import { watchEvery } from './watch.ts';
 
 /** Between two looks for rows to relay: an entry is late by as much at most, if nothing is in its way. */

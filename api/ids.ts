@@ -38,3 +38,24 @@ export function searchableKey(key: string): string {
   if (key.length <= MAX_SEARCHABLE_BYTES && /^[\x20-\x3f\x41-\x7e]+$/.test(key)) return key;
   return `sha256:${createHash('sha256').update(key).digest('hex')}`;
 }
+
+const TRACEPARENT = /^00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})$/;
+
+/** The span that a traceparent names. */
+export interface TraceParent {
+  traceId: string;
+  spanId: string;
+  traceFlags: number;
+}
+
+/**
+ * W3C trace context, `00-<trace id>-<span id>-<flags>`. It only observes: what is no traceparent counts as absent, as the
+ * standard says.
+ *
+ * @returns undefined for anything but a traceparent of version 00.
+ */
+export function parseTraceparent(text: string): TraceParent | undefined {
+  const [, traceId, spanId, flags] = TRACEPARENT.exec(text) ?? [];
+  if (traceId === undefined || spanId === undefined || flags === undefined) return undefined;
+  return { traceId, spanId, traceFlags: Number.parseInt(flags, 16) };
+}

@@ -3,7 +3,7 @@
  * connections of the others. The routers are stand-ins in the process of the benchmark.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { inTransaction } from '../activities/transactions.ts';
+import { inTransaction } from '../activities/postgres.ts';
 import type { MessagingRouterStandIn } from '../dev/stand-ins/subscription/messaging-router.ts';
 import { importNewQueues } from '../dev/stand-ins/subscription/queues.ts';
 import type { Bench } from './environment.ts';

@@ -3,7 +3,7 @@ import type { AudienceKind, Catalog, NotificationType } from '../api/intent/cata
 import { catalogOf, typeIn } from '../api/intent/catalog.ts';
 import type { Intent } from '../api/intent/entry.ts';
 import { entryFieldsOf, envelopeOf } from '../api/intent/entry.ts';
-import { parseTraceparent } from '../api/intent/traceparent.ts';
+import { parseTraceparent } from '../api/ids.ts';
 import { given } from '../api/given.ts';
 import { InvalidIntentError, intentIn } from './invalid-intent.ts';
 

@@ -4,7 +4,7 @@
  */
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
-import { isJsonObject, jsonIn } from '../api/json.ts';
+import { isJsonObject, jsonIn } from '../api/text.ts';
 import { LAST_ENTRY_ID, STREAM_START, compareEntryIds, fieldsOf } from '../api/stream-ids.ts';
 import { OperationFailedError } from './errors.ts';
 

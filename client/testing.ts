@@ -8,9 +8,7 @@
  * ```
  */
 import type { Catalog, NotificationType } from '../api/intent/catalog.ts';
-import { entryFieldsOf } from '../api/intent/entry.ts';
-import { differingFields, fingerprintOf } from '../api/intent/fingerprint.ts';
-import { canonicalJson } from '../api/canonical-json.ts';
+import { entryFieldsOf, differingFields, fingerprintOf, canonicalJson } from '../api/intent/entry.ts';
 import type { NotificationIntent, StreamAppender } from './constructors.ts';
 import { InvalidIntentError, intentIn } from './invalid-intent.ts';
 import { GALAXY } from './generated/galaxy.ts';

@@ -1,5 +1,5 @@
 /** Configuration of pushing symbols to their targets. */
-import { jsonIn } from '../api/json.ts';
+import { jsonIn } from '../api/text.ts';
 import { symbolTargetsSchema } from '../api/symbol-config/push.ts';
 import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config/contract.ts';
 import { callerWires, signingVariable } from './caller.ts';

@@ -37,9 +37,8 @@ import {
 } from './callback-rows.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
 import { withHeartbeats } from '../heartbeat.ts';
-import type { HttpCaller } from '../http/caller.ts';
-import type { DeliveryFailure } from '../http/delivery.ts';
-import { deliver, isGone, retryWaitMs, withoutOwnWords } from '../http/delivery.ts';
+import type { HttpCaller, DeliveryFailure } from '../http/caller.ts';
+import { deliver, isGone, retryWaitMs, withoutOwnWords } from '../http/caller.ts';
 import { query } from '../postgres.ts';
 import { isOfType, reasonOf } from '../reason.ts';
 

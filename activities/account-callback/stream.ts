@@ -16,11 +16,10 @@ import { storableFields, wellFormedText } from '../../api/text.ts';
 import type { Undelivered } from './inputs.ts';
 import { storeInputs } from './inputs.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
-import { isPostgresRefusal, query } from '../postgres.ts';
+import { isPostgresRefusal, query, saveIsolated } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import type { StreamConsumerOptions, TakingConsumer } from '../stream-consumer.ts';
 import { consumeStream } from '../stream-consumer.ts';
-import { saveIsolated } from '../transactions.ts';
 import type { StreamEntry } from '../stream-read.ts';
 
 const BATCH_SIZE = 500;

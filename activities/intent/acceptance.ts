@@ -20,7 +20,7 @@ import { endIntents, giveUp, isGivenUp, noteTrouble } from './entries.ts';
 import type { Trouble } from './entries.ts';
 import { logFieldsOf } from './metrics.ts';
 import { refuse, refusedIntent } from './malformed.ts';
-import { saveIsolated } from '../transactions.ts';
+import { saveIsolated } from '../postgres.ts';
 import { statusOf } from '../workflows.ts';
 import type { IntentResources } from './resources.ts';
 

@@ -20,8 +20,7 @@ import type { WorkflowClient } from '@temporalio/client';
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import { Context } from '@temporalio/activity';
 import { given } from '../../api/given.ts';
-import { searchableKey } from '../../api/ids.ts';
-import { parseTraceparent } from '../../api/intent/traceparent.ts';
+import { searchableKey, parseTraceparent } from '../../api/ids.ts';
 import type { DispatchMode, NotificationInput } from '../../workflows/intent/contract.ts';
 import {
   INTENT_TASK_QUEUE,

@@ -7,12 +7,11 @@ import type { Pool } from 'pg';
 import type { Catalog } from '../../api/intent/catalog.ts';
 import { isUrgentType } from '../../api/intent/catalog.ts';
 import type { Intent, MalformedIntent } from '../../api/intent/entry.ts';
-import { fingerprintOf } from '../../api/intent/fingerprint.ts';
+import { fingerprintOf } from '../../api/intent/entry.ts';
 import { KEYS_OF_ENTRY } from '../../api/intent/forgotten.ts';
 import { STREAM_START } from '../../api/stream-ids.ts';
 import { cutText, wellFormedText } from '../../api/text.ts';
-import { columnsOf, isPostgresRefusal, query } from '../postgres.ts';
-import { saveIsolated } from '../transactions.ts';
+import { columnsOf, isPostgresRefusal, query, saveIsolated } from '../postgres.ts';
 import type { RefusalResources } from './malformed.ts';
 import { refuse, refusedIntent, reusedIntent } from './malformed.ts';
 

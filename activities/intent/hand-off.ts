@@ -7,7 +7,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { Redis, RedisValue, Result } from 'ioredis';
-import type { EntryField } from '../../api/intent/hand-off.ts';
+import type { EntryField } from '../../api/intent/push-event.ts';
 import { keySegment } from '../../api/intent/stream.ts';
 
 /**

@@ -2,10 +2,9 @@
 import { createHash } from 'node:crypto';
 import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool } from 'pg';
-import { canonicalJson } from '../../api/canonical-json.ts';
+import { canonicalJson, fieldNamedIn, rawFieldsOf } from '../../api/intent/entry.ts';
 import { searchableKey } from '../../api/ids.ts';
 import type { Intent, MalformedCode, MalformedIntent } from '../../api/intent/entry.ts';
-import { fieldNamedIn, rawFieldsOf } from '../../api/intent/entry.ts';
 import { cutText, wellFormedText } from '../../api/text.ts';
 import { POSTGRES_UNUSABLE } from '../../workflows/failures.ts';
 import { isPostgresRefusal, query } from '../postgres.ts';

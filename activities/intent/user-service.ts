@@ -8,10 +8,10 @@ import type { Logger } from 'pino';
 import type { Locale } from '../../api/intent/mail-command.ts';
 import { resolveLocale } from '../../api/intent/mail-command.ts';
 import { subjectNotFoundSchema, userPath, userSchema } from '../../api/intent/user-service.ts';
-import { jsonIn } from '../../api/json.ts';
+import { jsonIn } from '../../api/text.ts';
 import { ladderDelayMs } from '../../workflows/policies.ts';
 import type { HttpCaller } from '../http/caller.ts';
-import { isTimeout, networkReasonOf, readText } from '../http/delivery.ts';
+import { isTimeout, networkReasonOf, readText } from '../http/caller.ts';
 import { reasonOf } from '../reason.ts';
 
 /** An answer larger than this is no user record; reading on would only cost memory. */

@@ -8,7 +8,7 @@
  */
 import { z } from 'zod';
 import { cutText } from '../../api/text.ts';
-import { isTimeout, parseRetryAfter } from '../http/delivery.ts';
+import { isTimeout, parseRetryAfter } from '../http/caller.ts';
 import { reasonOf } from '../reason.ts';
 
 /** No access token could be had. */

@@ -10,8 +10,7 @@ import { Agent } from 'node:https';
 import type { Credential, ServiceAccount } from 'firebase-admin/app';
 import { cert } from 'firebase-admin/app';
 import { z } from 'zod';
-import { createHttpCaller } from '../http/caller.ts';
-import { readText } from '../http/delivery.ts';
+import { createHttpCaller, readText } from '../http/caller.ts';
 import { reasonOf } from '../reason.ts';
 import type { FcmAnswer, FcmFailure } from './fcm-result.ts';
 import {

@@ -9,8 +9,7 @@ import type {
   WorkerKey,
 } from '../../workflows/subscription/contract.ts';
 import { WORKER_POOLS, poolWorkerWorkflowId } from '../../workflows/subscription/contract.ts';
-import { query } from '../postgres.ts';
-import { inTransaction } from '../transactions.ts';
+import { query, inTransaction } from '../postgres.ts';
 import { unlessGone } from '../workflows.ts';
 import type { AgentRow } from './agents.ts';
 import { ensureAgent, loadAgent, setAgentOpen } from './agents.ts';

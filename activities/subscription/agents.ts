@@ -3,8 +3,7 @@ import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool, PoolClient } from 'pg';
 import { ENSURE_AGENT } from '../../api/subscription/rows.ts';
 import { SUBSCRIPTION_CLOSED } from '../../workflows/failures.ts';
-import { query } from '../postgres.ts';
-import { inTransaction, run } from '../transactions.ts';
+import { query, inTransaction, run } from '../postgres.ts';
 
 export interface AgentRow {
   epoch: number;

@@ -10,7 +10,7 @@ import { actionOf, queueOf } from '../../api/subscription/rows.ts';
 import type { ClaimOrder, WorkerPool } from '../../workflows/subscription/contract.ts';
 import type { ListKind, ServerKey } from '../../workflows/subscription/rules.ts';
 import type { Statement } from '../postgres.ts';
-import { inTransaction, run } from '../transactions.ts';
+import { inTransaction, run } from '../postgres.ts';
 import type { KeyBox } from '../../api/key-box.ts';
 import { recipientKeyContext } from '../../api/subscription/sealed-columns.ts';
 import type { QueueRef, RouterAddress } from './router/ports.ts';

@@ -10,7 +10,7 @@ import type {
   ToggledConnections,
   ImportedConnection,
 } from '../../workflows/subscription/contract.ts';
-import { inTransaction, run } from '../transactions.ts';
+import { inTransaction, run } from '../postgres.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { lockRecords } from './claims.ts';
 import type { IdRow } from './rows.ts';

@@ -11,7 +11,7 @@ import type { KeyBox } from '../../api/key-box.ts';
 import { notifierKeyContext, notifierSecretContext } from '../../api/subscription/sealed-columns.ts';
 import type { BatchOrder, BatchResult, WorkerKey } from '../../workflows/subscription/contract.ts';
 import { isSameServer } from '../../workflows/subscription/rules.ts';
-import { inSavepoint, run, saveIsolated } from '../transactions.ts';
+import { inSavepoint, run, saveIsolated } from '../postgres.ts';
 import type { Answered, SubscriptionResources } from './batches.ts';
 import { NO_ACTIVE_TOKEN, UNUSABLE_KEY, workOn } from './batches.ts';
 import { queueRefOf } from './claims.ts';

@@ -6,7 +6,7 @@ import type { PoolClient } from 'pg';
 import type { Logger } from 'pino';
 import { oneLine } from '../reason.ts';
 import { relayedTable } from '../relay.ts';
-import { run } from '../transactions.ts';
+import { run } from '../postgres.ts';
 import type { RouterError } from './router/ports.ts';
 
 /** `ERRS` is about items of a batch; the other two are about a worker or the supervisor. */

@@ -6,7 +6,7 @@ import type { CommandKind, WorkerPool } from '../../workflows/subscription/contr
 import type { ListKind } from '../../workflows/subscription/rules.ts';
 import { countersOf } from '../counters.ts';
 import { COUNTED_AT_MOST, READ_TIMEOUT_MS, gaugeRead, gaugesOfRows, observeReads } from '../gauges.ts';
-import { inTransaction, run } from '../transactions.ts';
+import { inTransaction, run } from '../postgres.ts';
 import type { EventKind } from './events.ts';
 import { serversWithWork } from './rows.ts';
 

@@ -11,8 +11,7 @@ import type { Pool, PoolClient } from 'pg';
 import type { RecordAction } from '../../api/subscription/rows.ts';
 import { ACTION_COLUMNS } from '../../api/subscription/rows.ts';
 import type { ServerKey } from '../../workflows/subscription/rules.ts';
-import { query } from '../postgres.ts';
-import { run } from '../transactions.ts';
+import { query, run } from '../postgres.ts';
 import type { IdRow } from './rows.ts';
 import { idsIn } from './rows.ts';
 

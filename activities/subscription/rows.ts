@@ -1,8 +1,7 @@
 /** The rows of routers, and of queues with their keys and notifier credentials. */
 import type { PoolClient } from 'pg';
 import type { RouterKey } from '../../workflows/subscription/contract.ts';
-import { columnsOf } from '../postgres.ts';
-import { run } from '../transactions.ts';
+import { columnsOf, run } from '../postgres.ts';
 import type { KeyBox } from '../../api/key-box.ts';
 import { KeyBoxError } from '../../api/key-box.ts';
 

@@ -7,7 +7,7 @@ import { queueOf } from '../../api/subscription/rows.ts';
 import type { Command } from '../../workflows/subscription/contract.ts';
 import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
 import type { Statement } from '../postgres.ts';
-import { inTransaction, run } from '../transactions.ts';
+import { inTransaction, run } from '../postgres.ts';
 import { keepingOf } from './reconciliation.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { lockRecords } from './claims.ts';

@@ -5,7 +5,7 @@
 import { deletionKeyContext } from '../../api/subscription/sealed-columns.ts';
 import type { BatchOrder, BatchResult } from '../../workflows/subscription/contract.ts';
 import type { Statement } from '../postgres.ts';
-import { run } from '../transactions.ts';
+import { run } from '../postgres.ts';
 import { inEpoch } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { unreadableItem, whileBeating } from './batches.ts';

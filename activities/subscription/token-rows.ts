@@ -10,8 +10,7 @@ import type { TokenRequestContent } from '../../api/subscription/requests.ts';
 import { tokenRequests } from '../../api/subscription/requests.ts';
 import type { ServerKey } from '../../workflows/subscription/rules.ts';
 import type { TokenMode } from '../../workflows/subscription/contract.ts';
-import { query } from '../postgres.ts';
-import { run } from '../transactions.ts';
+import { query, run } from '../postgres.ts';
 import type {
   DeviceToken,
   KeyPair,

@@ -12,7 +12,7 @@ import type { Logger } from 'pino';
 import type { KeyBox } from '../../api/key-box.ts';
 import { KeyBoxError } from '../../api/key-box.ts';
 import type { TokenMode, TokenUpdate } from '../../workflows/subscription/contract.ts';
-import { inTransaction } from '../transactions.ts';
+import { inTransaction } from '../postgres.ts';
 import { ensureAgent } from './agents.ts';
 import { UNUSABLE_KEY, whileBeating } from './batches.ts';
 import type { SubscriptionCommands } from './commands.ts';

@@ -13,7 +13,7 @@ import { MAX_NUMBER_ON_FROM } from '../../workflows/symbol-config/contract.ts';
 import type { SymbolConfigMetrics } from './metrics.ts';
 import { withHeartbeats } from '../heartbeat.ts';
 import type { HttpCaller } from '../http/caller.ts';
-import { deliver, isGone, retryWaitMs } from '../http/delivery.ts';
+import { deliver, isGone, retryWaitMs } from '../http/caller.ts';
 import { query } from '../postgres.ts';
 import type { TargetRow } from './targets.ts';
 import { LOAD_TARGETS, RECORD_ACKNOWLEDGEMENT, recordFailure } from './targets.ts';

@@ -1,8 +1,8 @@
 /** The targets of symbol configuration and how far each has come. Owns the SQL of `symbol_targets`. */
 import type { Pool } from 'pg';
 import type { SymbolTarget, TargetKind } from '../../api/symbol-config/push.ts';
-import type { DeliveryFailure } from '../http/delivery.ts';
-import { isGone } from '../http/delivery.ts';
+import type { DeliveryFailure } from '../http/caller.ts';
+import { isGone } from '../http/caller.ts';
 import { columnsOf, query } from '../postgres.ts';
 
 /** Longest error that is kept, characters. */

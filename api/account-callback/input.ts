@@ -7,9 +7,8 @@ import { isUtf8 } from 'node:buffer';
 import { z } from 'zod';
 import type { CallbackKey, CallbackValues } from './callback.ts';
 import { PERIOD_MS, bodyOf, contradictionIn, decimal, isNameable } from './callback.ts';
-import { JsonError, parseJson } from '../json.ts';
+import { JsonError, parseJson, oversizeOf, sizeOf } from '../text.ts';
 import type { EntryFields } from '../text.ts';
-import { oversizeOf, sizeOf } from '../text.ts';
 
 export const DEFAULT_INPUT_STREAM = 'stream.account.extremes';
 

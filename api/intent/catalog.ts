@@ -6,8 +6,7 @@
 import { z } from 'zod';
 import { DURATION_FORMS, durationMs } from '../durations.ts';
 import { given } from '../given.ts';
-import { isJsonObject } from '../json.ts';
-import { nearestOf } from '../text.ts';
+import { isJsonObject, nearestOf } from '../text.ts';
 
 /** The two delivery channels of v1. */
 export const CHANNELS = ['push', 'email'] as const;

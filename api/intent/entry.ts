@@ -4,12 +4,22 @@
  */
 import { isUtf8 } from 'node:buffer';
 import type { AudienceKind, Catalog, NotificationType, Producer, TypeSpec } from './catalog.ts';
-import { canonicalJson } from '../canonical-json.ts';
 import { given } from '../given.ts';
-import { JsonError, isJsonObject, parseJson } from '../json.ts';
-import { parseTraceparent } from './traceparent.ts';
+import {
+  JsonError,
+  isJsonObject,
+  parseJson,
+  cutText,
+  oversizeOf,
+  sizeOf,
+  storableFields,
+  storableText,
+  wellFormedText,
+} from '../text.ts';
+import { parseTraceparent } from '../ids.ts';
 import type { EntryFields, EntrySize } from '../text.ts';
-import { cutText, oversizeOf, sizeOf, storableFields, storableText, wellFormedText } from '../text.ts';
+import canonicalize from 'canonicalize';
+import { createHash } from 'node:crypto';
 
 /**
  * Names and values of an entry together: 10,000 recipients whose ids have 100 bytes. Temporal takes values of 2 MiB, and
@@ -375,4 +385,63 @@ function malformedOf(
     failureMessage: wellFormedText(message),
     rawFields: storableFields(fields, size),
   });
+}
+
+/** @returns the canonical form (RFC 8785) of an object whose values are JSON, as `parseJson` gives them. */
+export function canonicalJson(value: object): string {
+  // Undefined stands for values without a JSON form; an object has one.
+  return canonicalize(value) as string;
+}
+
+export type IntentContent = Pick<
+  Intent,
+  | 'notificationType'
+  | 'producer'
+  | 'audienceKind'
+  | 'recipientUserIds'
+  | 'idempotencyKey'
+  | 'occurredAtMs'
+  | 'payloadJson'
+>;
+
+/**
+ * SHA-256 (hex) over the normalized content. Recipients count as a set and the payload in canonical form, so the order
+ * of recipients and keys, white space and the notation of numbers make no difference; the order of arrays does.
+ *
+ * `request_id`, `trace_id` and `traceparent` only observe and are left out, as is the entry id. So are the times of delivery and
+ * of expiry: they say nothing about the event, and a repeat may count them from its own time. `occurred_at_ms` is in: the same
+ * event did not happen at two times.
+ */
+export function fingerprintOf(intent: IntentContent): string {
+  return createHash('sha256')
+    .update(canonicalJson(normalized(intent)))
+    .digest('hex');
+}
+
+/** @returns the fields of the envelope in which two intents with one idempotency key differ, names only. */
+export function differingFields(one: IntentContent, other: IntentContent): string[] {
+  const [left, right] = [normalized(one), normalized(other)];
+  const names = [
+    'notification_type',
+    'audience_kind',
+    'recipient_user_ids',
+    'occurred_at_ms',
+    'payload',
+  ] as const;
+  return names
+    .filter((name) => JSON.stringify(left[name]) !== JSON.stringify(right[name]))
+    .map((name) => (name === 'payload' || name === 'recipient_user_ids' ? `${name}_json` : name));
+}
+
+function normalized(intent: IntentContent) {
+  return {
+    notification_type: intent.notificationType,
+    producer: intent.producer,
+    audience_kind: intent.audienceKind,
+    recipient_user_ids: [...new Set(intent.recipientUserIds)].sort(),
+    idempotency_key: intent.idempotencyKey,
+    occurred_at_ms: intent.occurredAtMs,
+    // A string inside: canonical already.
+    payload: intent.payloadJson,
+  };
 }

@@ -3,9 +3,9 @@
  * and the locale rule that picks the template.
  */
 import { z } from 'zod';
-import { handOffId, tracingFields } from './hand-off.ts';
-import type { EntryField, HandOff } from './hand-off.ts';
-import { isJsonObject } from '../json.ts';
+import { handOffId, tracingFields } from './push-event.ts';
+import type { EntryField, HandOff } from './push-event.ts';
+import { isJsonObject } from '../text.ts';
 
 /** Locales that Mail Service has templates for. */
 export const SUPPORTED_LOCALES = ['en'] as const;

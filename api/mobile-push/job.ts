@@ -6,9 +6,17 @@
 import { isUtf8 } from 'node:buffer';
 import { z } from 'zod';
 import { given } from '../given.ts';
-import { JsonError, isJsonObject, parseJson } from '../json.ts';
+import {
+  JsonError,
+  isJsonObject,
+  parseJson,
+  oversizeOf,
+  sizeOf,
+  storableFields,
+  storableText,
+  wellFormedText,
+} from '../text.ts';
 import type { EntryFields, EntrySize } from '../text.ts';
-import { oversizeOf, sizeOf, storableFields, storableText, wellFormedText } from '../text.ts';
 
 export const DEFAULT_MOBILE_STREAM = 'stream.notifications.jobs';
 

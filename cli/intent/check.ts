@@ -1,11 +1,10 @@
 /** What can be wrong with intents: their reader, the three streams, the User Service, and routes that wait or died. */
 import type { Redis } from 'ioredis';
 import type { CallerCredentials } from '../../activities/http/caller.ts';
-import { createHttpCaller } from '../../activities/http/caller.ts';
-import { isTimeout, networkReasonOf, readText } from '../../activities/http/delivery.ts';
+import { createHttpCaller, isTimeout, networkReasonOf, readText } from '../../activities/http/caller.ts';
 import { loadOffset, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
 import { subjectNotFoundSchema, userPath } from '../../api/intent/user-service.ts';
-import { jsonIn } from '../../api/json.ts';
+import { jsonIn } from '../../api/text.ts';
 import { bridgeOperations } from '../../client/intent/bridge.ts';
 import type { OperatorResources } from '../../client/resources.ts';
 import type { Config } from '../../config/load.ts';

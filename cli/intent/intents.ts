@@ -2,9 +2,8 @@
 import type { Command } from 'commander';
 import type { Catalog, NotificationType } from '../../api/intent/catalog.ts';
 import { typeIn } from '../../api/intent/catalog.ts';
-import { entryFieldsOf, envelopeOf, parseIntent } from '../../api/intent/entry.ts';
-import { fingerprintOf } from '../../api/intent/fingerprint.ts';
-import { isJsonObject } from '../../api/json.ts';
+import { entryFieldsOf, envelopeOf, parseIntent, fingerprintOf } from '../../api/intent/entry.ts';
+import { isJsonObject } from '../../api/text.ts';
 import { shellWord } from '../../client/causes.ts';
 import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
 import { EXIT, action, readText } from '../command.ts';

@@ -6,7 +6,7 @@ import { given } from '../../api/given.ts';
 import type { AudienceKind, NotificationType, TypeSpec } from '../../api/intent/catalog.ts';
 import { AUDIENCE_KINDS, typeIn } from '../../api/intent/catalog.ts';
 import { occurredKey } from '../../api/intent/stream.ts';
-import { isJsonObject } from '../../api/json.ts';
+import { isJsonObject } from '../../api/text.ts';
 import { SAMPLE_USERS } from '../../client/intent/sample-intents.ts';
 import { waitForSettlement } from '../../client/intent/cancel.ts';
 import type { NotificationIntent } from '../../client/constructors.ts';

@@ -1,6 +1,6 @@
 /** `subscriptions`: what starts them over, pins routers, takes queues over and shows counters. */
 import type { Command } from 'commander';
-import { jsonIn } from '../../api/json.ts';
+import { jsonIn } from '../../api/text.ts';
 import type { BinaryAddress } from '../../api/subscription/router-address.ts';
 import { ADDRESS_FORMS, AddressError, parseBinaryAddress } from '../../api/subscription/router-address.ts';
 import { EXIT, UsageError, action, readSecret, readText } from '../command.ts';

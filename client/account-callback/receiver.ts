@@ -17,7 +17,7 @@ import {
   contradictionIn,
   parseCallbackPath,
 } from '../../api/account-callback/callback.ts';
-import { jsonIn } from '../../api/json.ts';
+import { jsonIn } from '../../api/text.ts';
 import type { Answer, CallerProof, ReceiverLog, SignedCall } from '../webhook-proof.ts';
 import { answerTo, createProofCheck, problemIn } from '../webhook-proof.ts';
 

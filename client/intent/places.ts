@@ -4,7 +4,7 @@ import { routeRefOf } from '../../api/ids.ts';
 import { FORGOTTEN_KEY, forgottenKeySql } from '../../api/intent/forgotten.ts';
 import { OUTCOMES_STREAM } from '../../api/intent/outcome.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
-import { jsonIn } from '../../api/json.ts';
+import { jsonIn } from '../../api/text.ts';
 import { compareEntryIds } from '../../api/stream-ids.ts';
 import type { Person, Personal, Remaining, StreamPlace } from '../places.ts';
 import { idsOf, streamOf } from '../places.ts';

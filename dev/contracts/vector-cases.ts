@@ -13,8 +13,7 @@ import {
   OPTIONAL_ENVELOPE_FIELDS,
   REQUIRED_ENVELOPE_FIELDS,
 } from '../../api/intent/entry.ts';
-import { MAX_JSON_DEPTH } from '../../api/json.ts';
-import { MAX_ENTRY_FIELDS } from '../../api/text.ts';
+import { MAX_JSON_DEPTH, MAX_ENTRY_FIELDS } from '../../api/text.ts';
 
 /** A piece of a value: text, text that comes again, or bytes that are no text. */
 export type Part = string | { repeat: string; times: number } | { base64: string };

@@ -5,8 +5,7 @@
  */
 import type { Catalog, NotificationType } from '../../api/intent/catalog.ts';
 import type { EntryFields, IntentFailureCode } from '../../api/intent/entry.ts';
-import { entryFieldsOf, fieldNamedIn, parseIntent } from '../../api/intent/entry.ts';
-import { fingerprintOf } from '../../api/intent/fingerprint.ts';
+import { entryFieldsOf, fieldNamedIn, parseIntent, fingerprintOf } from '../../api/intent/entry.ts';
 import { GALAXY } from '../../api/intent/galaxy.ts';
 import { encodePushPayload } from '../../api/intent/push-event.ts';
 import type { VectorCase, VectorValue } from './vector-cases.ts';

@@ -104,7 +104,7 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   },
   {
     id: 'callback-redirect',
-    file: 'activities/http/delivery.ts',
+    file: 'activities/http/caller.ts',
     find: 'if (status >= 200 && status < 300) return',
     replace: 'if (status >= 200 && status < 400) return',
     wrong: 'lost',

@@ -216,7 +216,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   },
   {
     id: 'intent-fingerprint-recipients',
-    file: 'api/intent/fingerprint.ts',
+    file: 'api/intent/entry.ts',
     find: 'recipient_user_ids: [...new Set(intent.recipientUserIds)].sort(),',
     replace: 'recipient_user_ids: intent.recipientUserIds,',
     wrong: 'lost',
@@ -225,7 +225,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   },
   {
     id: 'intent-fingerprint-time',
-    file: 'api/intent/fingerprint.ts',
+    file: 'api/intent/entry.ts',
     find: '    occurred_at_ms: intent.occurredAtMs,\n',
     replace: '',
     wrong: 'lost',
@@ -234,7 +234,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   },
   {
     id: 'intent-fingerprint-payload',
-    file: 'api/intent/fingerprint.ts',
+    file: 'api/intent/entry.ts',
     find: 'payload: intent.payloadJson,',
     replace: 'payload: intent.payloadJson.length,',
     wrong: 'wrong payload',
@@ -288,7 +288,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   },
   {
     id: 'intent-event-id',
-    file: 'api/intent/hand-off.ts',
+    file: 'api/intent/push-event.ts',
     find: 'return `${notificationId}/${routeId}`;',
     replace: "return `${notificationId}/${routeId.split(':')[0]}`;",
     wrong: 'lost',

@@ -122,7 +122,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   },
   {
     id: 'mobile-outcome-retry-after',
-    file: 'activities/http/delivery.ts',
+    file: 'activities/http/caller.ts',
     find: 'Number(value) * 1_000 : Date.parse(value) - now;',
     replace: 'Number(value) : Date.parse(value) - now;',
     wrong: 'wrong time',

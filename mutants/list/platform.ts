@@ -14,7 +14,7 @@ export const PLATFORM_MUTANTS: Mutant[] = [
   },
   {
     id: 'platform-late-commit',
-    file: 'activities/transactions.ts',
+    file: 'activities/postgres.ts',
     find: "    refuseIfLate('a transaction');\n    return result;",
     replace: '    return result;',
     wrong: 'wrong order',

@@ -5,7 +5,7 @@ import { service, unit, workflow } from '../mutant.ts';
 export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
     id: 'symbol-ladder-end',
-    file: 'activities/http/delivery.ts',
+    file: 'activities/http/caller.ts',
     find: 'ladderMs[Math.min(failures, ladderMs.length) - 1]',
     replace: 'ladderMs[(failures - 1) % ladderMs.length]',
     wrong: 'wrong time',

@@ -10,7 +10,7 @@ import {
   rawFieldsOf,
 } from '../../api/intent/entry.ts';
 import { GALAXY } from '../../api/intent/galaxy.ts';
-import { MAX_JSON_DEPTH } from '../../api/json.ts';
+import { MAX_JSON_DEPTH } from '../../api/text.ts';
 import { accepted, entryOf, expectStorable, refused, turn, turnPayload, TURN } from './entries.ts';
 import { NOTIFICATION_TYPES, audiencesOf, fieldsOf, parseIntent, specOf } from './galaxy.ts';
 

@@ -6,8 +6,7 @@ import type { AnySchemaObject, ValidateFunction } from 'ajv/dist/2020.js';
 import { derivedFiles } from '../../dev/contracts/derived-files.ts';
 import type { Vector, Vectors } from '../../dev/contracts/vectors.ts';
 import { entryOfVector } from '../../dev/contracts/vectors.ts';
-import { INTENT_FAILURE_CODES, fieldNamedIn } from '../../api/intent/entry.ts';
-import { fingerprintOf } from '../../api/intent/fingerprint.ts';
+import { INTENT_FAILURE_CODES, fieldNamedIn, fingerprintOf } from '../../api/intent/entry.ts';
 import { NOTIFICATION_TYPES, PUSH_NOTIFICATION_TYPES, decodePushPayload, parseIntent } from './galaxy.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');

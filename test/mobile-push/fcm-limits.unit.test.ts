@@ -1,7 +1,7 @@
 /** How the sender gets on with the network and with FCM's limits: retries, time-outs, connections, the brake. */
 import fc from 'fast-check';
 import { createBrake } from '../../activities/mobile-push/fcm.ts';
-import { parseRetryAfter } from '../../activities/http/delivery.ts';
+import { parseRetryAfter } from '../../activities/http/caller.ts';
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import type { FcmError, FcmFailure } from '../../dev/stand-ins/mobile-push/fcm.ts';
 import {

@@ -5,8 +5,7 @@ import type { Pool } from 'pg';
 import type { TimeOuts } from '../../activities/attempt.ts';
 import { Attempt, evenIfLate, refuseIfLate, watchAttempts } from '../../activities/attempt.ts';
 import { heartbeat } from '../../activities/heartbeat.ts';
-import { isPostgresAway, query } from '../../activities/postgres.ts';
-import { inTransaction } from '../../activities/transactions.ts';
+import { isPostgresAway, query, inTransaction } from '../../activities/postgres.ts';
 
 const STATEMENT = { name: 'a_statement', text: 'SELECT 1' };
 const BEATING: TimeOuts = { isLocal: false, startToCloseTimeoutMs: 600_000, heartbeatTimeoutMs: 10_000 };

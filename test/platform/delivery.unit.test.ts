@@ -2,8 +2,7 @@
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
-import { createHttpCaller } from '../../activities/http/caller.ts';
-import { deliver, retryWaitMs } from '../../activities/http/delivery.ts';
+import { createHttpCaller, deliver, retryWaitMs } from '../../activities/http/caller.ts';
 import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
 
 const caller = createHttpCaller({ token: 'caller-token', signingSecrets: [DEVELOPMENT_SIGNING_SECRET] });

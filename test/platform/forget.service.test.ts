@@ -4,7 +4,7 @@ import type { Pool } from 'pg';
 import { findIntents } from '../../activities/intent/decisions.ts';
 import { giveUp } from '../../activities/intent/entries.ts';
 import type { Intent } from '../../api/intent/entry.ts';
-import { fingerprintOf } from '../../api/intent/fingerprint.ts';
+import { fingerprintOf } from '../../api/intent/entry.ts';
 import { OUTCOMES_STREAM } from '../../api/intent/outcome.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { newGameTurnReady, newGeoReviewRecommended, publishIntent } from '../../client/notificationintent.ts';

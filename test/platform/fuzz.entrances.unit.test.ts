@@ -10,7 +10,7 @@ import type { Command } from 'commander';
 import fc from 'fast-check';
 import { AddressError, parseBinaryAddress } from '../../api/subscription/router-address.ts';
 import { importedQueueSchema, tokenRequestSchema } from '../../api/subscription/requests.ts';
-import { parseTraceparent } from '../../api/intent/traceparent.ts';
+import { parseTraceparent } from '../../api/ids.ts';
 import { verdictsOf } from '../../cli/intent/intents.ts';
 import type { Shell } from '../../cli/invocation.ts';
 import { invoke } from '../../cli/invocation.ts';

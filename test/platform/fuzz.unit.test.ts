@@ -5,10 +5,9 @@
 import fc from 'fast-check';
 import type { z } from 'zod';
 import { parseCallbackInput } from '../../api/account-callback/input.ts';
-import { fingerprintOf } from '../../api/intent/fingerprint.ts';
+import { fingerprintOf, MALFORMED_CODES, entryFieldsOf, envelopeOf } from '../../api/intent/entry.ts';
 import { hashOfRouteRef, routeRefOf, searchableKey } from '../../api/ids.ts';
 import type { EntryFields } from '../../api/intent/entry.ts';
-import { MALFORMED_CODES, entryFieldsOf, envelopeOf } from '../../api/intent/entry.ts';
 import { MALFORMED_JOB_CODES, parseMobileJob } from '../../api/mobile-push/job.ts';
 import { failureOf } from '../../activities/mobile-push/fcm-result.ts';
 import { VARIABLES, loadConfig } from '../../config/load.ts';

@@ -3,8 +3,7 @@ import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { connect, createServer } from 'node:net';
 import pg from 'pg';
-import { query } from '../../activities/postgres.ts';
-import { inTransaction, run } from '../../activities/transactions.ts';
+import { query, inTransaction, run } from '../../activities/postgres.ts';
 import { LOOPBACK } from '../../dev/servers/ports.ts';
 import { slotOfTests } from '../harness.ts';
 

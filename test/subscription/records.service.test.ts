@@ -7,7 +7,7 @@ import type { SubscriptionResources } from '../../activities/subscription/batche
 import type { WorkedRecord } from '../../activities/subscription/records.ts';
 import { deleteWorkedRecords, nullActions, updateRecords } from '../../activities/subscription/records.ts';
 import { createCommandWork } from '../../activities/subscription/supervisor.ts';
-import { inTransaction } from '../../activities/transactions.ts';
+import { inTransaction } from '../../activities/postgres.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { CommandKind, WorkerPool } from '../../workflows/subscription/contract.ts';
 import { poolWorkerWorkflowId } from '../../workflows/subscription/contract.ts';

@@ -1,6 +1,5 @@
 /** A catalog as JSON Schema, and in TypeScript: the document, payload types, and a constructor for each type. */
-import { MAX_JSON_DEPTH } from '../../json.ts';
-import { MAX_ENTRY_FIELDS } from '../../text.ts';
+import { MAX_JSON_DEPTH, MAX_ENTRY_FIELDS } from '../../text.ts';
 import type { Catalog, CatalogDocument, PayloadField, TypeSpec } from '../catalog.ts';
 import { pascalCase } from '../catalog.ts';
 import {
