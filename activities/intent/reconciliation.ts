@@ -69,14 +69,13 @@ export function intentReconciliation(
   async function takeUpRoutes(overdue: RouteName[]): Promise<Counts> {
     const id = overdue[0]!.notificationId;
     const state = await endIfStuck(notificationWorkflowId(id));
-    const isOwned = state === 'RUNNING';
     const idle: RouteName[] = [];
     for (const one of overdue) {
       // Temporal that does not know the notification does not know its routes either, or an attempt finds out.
       const workflowId = routeWorkflowId(id, routeRefOf(one.routeId));
       const route = state === undefined ? undefined : await endIfStuck(workflowId);
-      // A route without a workflow is its notification's own; one whose workflow has ended it only waits for.
-      if (route !== 'RUNNING' && !(isOwned && route === undefined)) idle.push(one);
+      // Its notification may wait for a workflow that is lost. An attempt beside that of the notification does no harm.
+      if (route !== 'RUNNING') idle.push(one);
     }
     const done = { published: 0, restarted: 0 };
     if (idle.length === 0) return done;

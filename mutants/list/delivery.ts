@@ -293,17 +293,6 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     suite: service('intent/stuck', 'I49 a workflow that is signalled'),
   },
   {
-    id: 'delivery-reconciler-beside-worker',
-    file: 'activities/intent/reconciliation.ts',
-    find: "      if (route !== 'RUNNING' && !(isOwned && route === undefined)) idle.push(one);",
-    replace: "      if (route !== 'RUNNING') idle.push(one);",
-    wrong: 'doubled',
-    what: 'routes are attempted beside the notification that is about to make their first attempt',
-    suite: service('intent/reconciliation', 'I49 a route that fails'),
-    survives:
-      'An attempt beside another one takes the lease, and finds what was handed off: it only saves attempts.',
-  },
-  {
     id: 'delivery-reconciler-page',
     file: 'activities/intent/route-rows.ts',
     find: 'WHERE routes.channel = wanted.channel AND next_attempt_at IS NOT NULL',

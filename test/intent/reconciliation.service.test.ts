@@ -139,6 +139,27 @@ test('I49 security-5 rows that were put back behind their settling are settled a
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
 });
 
+test('I49 I52 a route that PostgreSQL has forgotten to be published is taken up while its notification waits for another one', async () => {
+  await slot.startService({ ...BY_HAND, NOTIFICATION_ROUTE_DISPATCH: 'on_failure' });
+  await operatorOf(slot).channels.pause('email', { requestedBy: 'test' });
+  const id = await publishTurn(slot.redis, 'a');
+  await inStatus([id], 'push', 'published');
+  await eventually('the notification to wait for the e-mail', async () => {
+    const { raw } = await slot.client.workflow.getHandle(notificationWorkflowId(id)).describe();
+    return raw.pendingActivities?.some(({ activityType }) => activityType?.name === 'awaitAllSettled');
+  });
+  await slot.db.query(
+    `UPDATE notification.routes
+        SET status = 'pending', attempt_count = 0, published_at = NULL, entry_id = NULL, next_attempt_at = created_at
+      WHERE channel = 'push'`,
+  );
+  await tenMinutesPass();
+  expect(await reconcile(slot)).toEqual({ ...NOTHING, overdue: 1, published: 1 });
+  await operatorOf(slot).channels.resume('email', { requestedBy: 'test' });
+  expect(await resultOf(slot, id)).toMatchObject({ published: 2 });
+  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id]));
+});
+
 test('I49 a route that fails when it is taken up climbs the ladder in its own workflow, and one with a worker is left to it', async () => {
   const empty = await takeEmpty();
   const before = await slot.startService({

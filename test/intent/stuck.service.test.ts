@@ -38,6 +38,17 @@ async function getStuck(workflowId: string): Promise<void> {
   });
 }
 
+/** Temporal does not know it any more, as when it was put back while an activity started it. */
+async function getLost(workflowId: string): Promise<void> {
+  const { workflow } = slot.client;
+  const { namespace } = workflow.options;
+  await workflow.workflowService.deleteWorkflowExecution({ namespace, workflowExecution: { workflowId } });
+  await eventually(
+    `${workflowId} to be gone`,
+    async () => (await stateOf(workflow, workflowId)) === undefined,
+  );
+}
+
 /** Puts a run in the place of a workflow that has no task, no activity, no child and no timer: it waits for signals. */
 async function fallAsleep(workflowId: string): Promise<void> {
   const { workflow } = slot.client;
@@ -96,6 +107,7 @@ test.each([
   ['is terminated', (workflowId: string) => slot.client.workflow.getHandle(workflowId).terminate('a test')],
   ['cannot go on', getStuck],
   ['will not wake', fallAsleep],
+  ['is lost', getLost],
 ])(
   'intent-4 a route is taken up whose workflow %s while its notification waits for it',
   async (what, end) => {
