@@ -101,7 +101,8 @@ export function createRouteActivities(resources: RouteResources & Pick<IntentRes
         const isSettled = attempt.status === 'published' || attempt.status === 'skipped';
         result[isSettled ? attempt.status : 'open'] += 1;
         if (!isSettled) await startRoute(workflows, route, attempt, 'after its first attempt');
-        if (route.status === 'dead_letter') await updateDeadLetter(workflows, route);
+        // An attempt that died may have replayed it and not said so: all that ever failed are told.
+        if (order && route.classification !== null) await updateDeadLetter(workflows, route);
       });
       return result;
     },

@@ -7,6 +7,9 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { metrics } from '@opentelemetry/api';
+import type { Context } from '@temporalio/activity';
+import { asyncLocalStorage } from '@temporalio/activity';
+import type { WorkflowClient } from '@temporalio/client';
 import { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import {
@@ -22,6 +25,7 @@ import type { EmbeddedRedis } from '../../dev/servers/redis.ts';
 import { freePort } from '../../dev/servers/ports.ts';
 import { startRedis } from '../../dev/servers/redis.ts';
 import { createLogger } from '../../workers/logger.ts';
+import { deadLetterWorkflowId } from '../../workflows/intent/contract.ts';
 import { eventually, slotOfTests } from '../harness.ts';
 import { moveClock } from '../moved-clock.ts';
 import { GATEWAY, MAIL } from '../service-process.ts';
@@ -82,7 +86,7 @@ async function acceptedPush(
 const attempt = (id: string, resources: { db?: Pool; redis?: Redis } = {}) =>
   activities(resources).publishRoute({ notificationId: id, routeRef: PUSH });
 
-const activities = (resources: { db?: Pool; redis?: Redis } = {}) =>
+const activities = (resources: { db?: Pool; redis?: Redis; workflows?: WorkflowClient } = {}) =>
   createRouteActivities({
     workflows: slot.client.workflow,
     ...{ db: slot.db, redis, ...resources },
@@ -251,6 +255,29 @@ describe('a stream that takes no entries', () => {
     expect(await rowsOf('replays', id)).toMatchObject([{ generation: 1, requested_by: 'test' }]);
     expect(await rowsOf('dead_letters', id)).toEqual(before);
   });
+
+  test.each(['published by the reset', 'delivered by its last attempt'])(
+    'I25 newcomer-2 the dead letter of a route that was %s is told by the attempt that follows one that died',
+    async (how) => {
+      await redis.del(GATEWAY);
+      if (how !== 'published by the reset') await redis.set(handOffKey(id, PUSH, 0), '1-1');
+      const told: string[] = [];
+      let isTemporalAway = true;
+      const signal = async (workflowId: string) => {
+        if (isTemporalAway) throw new Error('Temporal is away');
+        told.push(workflowId);
+      };
+      const getHandle = (workflowId: string) => ({ signal: () => signal(workflowId) });
+      const context = { info: { workflowExecution: { runId: 'reset' } } } as Context;
+      const { publishSlice } = activities({ workflows: { getHandle } as unknown as WorkflowClient });
+      const slice = { notificationId: id, offset: 0, limit: 200, replay: true };
+      const publish = () => asyncLocalStorage.run(context, () => publishSlice(slice));
+      await expect(publish()).rejects.toThrow('Temporal is away');
+      isTemporalAway = false;
+      expect(await publish()).toEqual({ published: 1, skipped: 0, open: 0 });
+      expect(told).toEqual([deadLetterWorkflowId(id, PUSH)]);
+    },
+  );
 
   test('I25 a replay finds out that the last attempt had been delivered after all', async () => {
     await redis.del(GATEWAY);
