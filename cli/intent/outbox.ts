@@ -82,7 +82,7 @@ const runRelay = (options: RelayOptions) =>
     const redis = await openRedis();
     const log = logOf(options.json);
     const settings = {
-      ...{ db, redis, log, stream: config.values.NOTIFICATION_INTENTS_STREAM },
+      ...{ db, redis, log, stream: config.values.NOTIFICATION_INTENTS_STREAM, catalog: config.catalog },
       keepPassedMs: options.keep,
       keepSetAsideMs: options.keepSetAside,
       keyLifetimeMs: options.keyLifetime,

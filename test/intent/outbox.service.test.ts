@@ -9,8 +9,10 @@ import type { Pool, PoolClient } from 'pg';
 import type { Vectors } from '../../dev/contracts/vectors.ts';
 import { entryOfVector } from '../../dev/contracts/vectors.ts';
 import { envelopeOf } from '../../api/intent/entry.ts';
+import { parseCatalog } from '../../api/intent/galaxy.ts';
 import { offsetKey } from '../../api/intent/stream.ts';
 import { fieldsOf, pairsOf } from '../../api/stream-ids.ts';
+import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
 import { withOutbox } from '../../client/intent/outbox-rows.ts';
 import type { OutboxLog, OutboxRelay, OutboxRelayOptions } from '../../client/outbox.ts';
 import {
@@ -20,7 +22,9 @@ import {
   relayOnce,
   startOutboxRelay,
 } from '../../client/outbox.ts';
+import { cliOfTests } from '../command-line.ts';
 import { eventually, slotOfTests } from '../harness.ts';
+import { asUser } from '../redis-users.ts';
 import type { Shop } from './shop.ts';
 import { createShop, statementIn } from './shop.ts';
 import { parseIntent } from './galaxy.ts';
@@ -31,6 +35,7 @@ const STREAM = 'notification:intents';
 const QUICK = { pollMs: 50 };
 
 const slot = slotOfTests();
+const cli = cliOfTests(slot);
 let shop: Shop;
 let db: Shop['db'];
 const relays: OutboxRelay[] = [];
@@ -491,6 +496,23 @@ describe('what is kept, and for how long', () => {
     expect(fieldOf(fields, 'idempotency_key')).toBe('two');
     expect(await slot.redis.xlen('other')).toBe(1);
   });
+});
+
+test('I75 the command judges rows by the catalog of NOTIFICATION_CATALOG_FILE, until it is asked to end', async () => {
+  const file = path.join(import.meta.dirname, '../../catalog/shop.yaml');
+  const catalog = parseCatalog(readFileSync(file, 'utf8'));
+  await publishToOutbox(db, sampleIntentOf(catalog, 'shop.order.shipped', 'user', 'own-type'));
+  const dsn = Object.assign(new URL(slot.endpoints.postgresDsn), { pathname: `/${shop.database}` });
+  const changes = {
+    ...asUser('outbox'),
+    NOTIFICATION_OUTBOX_POSTGRES_DSN: dsn.href,
+    NOTIFICATION_CATALOG_FILE: file,
+  };
+  const relay = cli.start(['outbox', 'relay'], { changes });
+  await untilStates({ published: 1 });
+  relay.send('SIGTERM');
+  expect(await relay.ended).toMatchObject({ code: 0, stdout: '' });
+  expect(await keysInStream()).toEqual(['own-type']);
 });
 
 test('I75 a database without an outbox, or without rights, is told so in words', async () => {
