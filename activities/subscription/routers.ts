@@ -24,15 +24,18 @@ export function createRouterWork(resources: SubscriptionResources) {
      * notification router with the token and the token deletions on it. Subscriptions to a messaging router are made
      * again, because their notification router reaches it under the fingerprint that they were made with.
      *
-     * @returns a text when it did not answer: everything stays as it was then.
+     * @returns why not: everything stays as it was then.
      */
     trustRouter: (agentId: string, { protocol, ...server }: TrustedRouter): Promise<string | undefined> =>
       whileBeating(async () => {
         const answer = await ports[protocol].ping(server);
-        if (!answer.ok) return errorText(answer.error);
+        if (!answer.ok) return `the router did not answer under this fingerprint: ${errorText(answer.error)}`;
         const values = routerValues(agentId, server);
-        if (protocol === 'ntf') await query(db, PIN_NTF_SERVER, values);
-        else {
+        if (protocol === 'ntf') {
+          const pinned = await query(db, PIN_NTF_SERVER, values);
+          if (pinned.length === 0)
+            return 'the agent has no notification router with exactly these hosts and port';
+        } else {
           // First, and in parts: while the former fingerprint is pinned, they are known by it.
           while ((await query(db, START_OVER, [...values, STARTED_TOGETHER])).length > 0);
           await query(db, PIN_SMP_SERVER, values);
@@ -91,5 +94,6 @@ const PIN_NTF_SERVER = {
       UPDATE subscriptions.ntf_tokens_to_delete SET key_hash = $4 WHERE agent_id = $1 AND host = $2 AND port = $3
     )
     UPDATE subscriptions.ntf_servers SET key_hash = $4, updated_at = clock_timestamp()
-     WHERE agent_id = $1 AND host = $2 AND port = $3`,
+     WHERE agent_id = $1 AND host = $2 AND port = $3
+    RETURNING 1`,
 };

@@ -140,6 +140,10 @@ test('N18 an exchanged certificate of a notification router is trusted once it a
   );
 
   await expect(trust('ntf', { ...ntf, keyHash: 'V'.repeat(43) })).rejects.toThrow(/BROKER NETWORK/);
+  // Also known by another name, which is not that of the agent's.
+  await expect(trust('ntf', { ...ntf, host: `${ntf.host},other.invalid` })).rejects.toThrow(
+    /no notification router/,
+  );
   expect(await pinnedTo()).toEqual([{ key_hash: WRONG }]);
   await trust('ntf', ntf);
   expect(await pinnedTo()).toEqual([{ key_hash: ntf.keyHash }]);

@@ -291,7 +291,7 @@ function handleAgentUpdates(supervisor: Supervisor): void {
     defineUpdate<void, [TrustedRouter]>(contract.TRUST_ROUTER_UPDATE),
     async (router) => {
       const refusal = await routers.trustRouter(agentId, router);
-      if (refusal !== undefined) fail(`the router did not answer under this fingerprint: ${refusal}`);
+      if (refusal !== undefined) fail(refusal);
     },
     {
       validator: checkTrust,
