@@ -74,7 +74,7 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
   let listeners: Redis[] = [];
   open.add('Redis', () => {
     closing.abort();
-    for (const redis of [...listeners, main.current, candidate]) redis?.disconnect();
+    for (const redis of [...listeners, ...readers, main.current, candidate]) redis?.disconnect();
   });
   await reach(nameOfPlace(place), variableOf(place), () => connected(main.current).then(refuseCluster));
   listen();

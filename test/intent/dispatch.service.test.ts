@@ -381,6 +381,20 @@ test('I21 in mode on_failure, attempts that could not be written down are made w
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id!]));
 });
 
+test('I35 I55 a service that has waited for replicas of Redis leaves no connection to it when it stops', async () => {
+  const connections = async () =>
+    String(await slot.redis.client('LIST'))
+      .split('\n')
+      .filter((line) => line.includes(` db=${slot.slot} `)).length;
+  const before = await connections();
+  const service = await slot.startService({ NOTIFICATION_REDIS_MIN_REPLICAS: '1' });
+  await append(slot.redis, [turnTo('user-1', 'waits')]);
+  await eventually('the hand-offs', async () => (await outboundIds(slot.redis)).length === 2);
+  expect(await countOf(slot, 'routes', "status = 'published'")).toBe(0);
+  await service.stop();
+  await eventually('no other connection', async () => (await connections()) === before);
+});
+
 describe('behind lookups that are not answered', () => {
   const ADMINISTRATOR = 'operator@example.com';
   const ENV = {
