@@ -4,7 +4,7 @@
  * ```mermaid
  * stateDiagram-v2
  *   [*] --> pending
- *   pending --> published: first attempt, a local activity of this workflow or of the notification
+ *   pending --> published: first attempt, an activity of this workflow or of the notification
  *   pending --> failed: publication failed
  *   failed --> published: a later attempt
  *   failed --> failed: publication failed, budget left
