@@ -8,9 +8,13 @@ import { isSameServer, stepAfterCheck } from '../../workflows/subscription/rules
 import type { Answered, RecordWork, SubscriptionResources } from './batches.ts';
 import { NO_ACTIVE_TOKEN, workOn } from './batches.ts';
 import type { WorkItem } from './claims.ts';
+import type { WorkerRow } from './commands.ts';
+import { workersIn } from './commands.ts';
 import { deleteWorkedRecords, updateRecords } from './records.ts';
 import { isRetried, isUnknownToNotificationRouter } from './router/ports.ts';
-import type { NewSubscriptionRequest, RouterError, RouterResult, TokenRef } from './router/ports.ts';
+import type { NewSubscriptionRequest, RouterError, RouterResult } from './router/ports.ts';
+import { START_WANTED } from './supervisor.ts';
+import { run } from '../transactions.ts';
 import type { TokenRow } from './token-rows.ts';
 import { isGateOpen } from './token-rows.ts';
 
@@ -104,7 +108,8 @@ export function createNotificationWork(resources: SubscriptionResources) {
         async save(client, { done, token }) {
           const steps = done.map(({ item, value }) => {
             const { isKept, ...step } = stepAfterCheck(value, order.nowMs, subscription.checkIntervalMs);
-            return { item, isKept, record: { ...item, ...(isKept ? {} : withoutIds(token!)), ...step } };
+            const afresh = { notifierId: null, subscriptionId: null, ntfServer: token!.address };
+            return { item, isKept, record: { ...item, ...(isKept ? {} : afresh), ...step } };
           });
           const records = steps.map(({ record }) => record);
           await updateRecords(client, order, records);
@@ -128,20 +133,15 @@ export function createNotificationWork(resources: SubscriptionResources) {
         },
       }),
 
-    /** Old records: ends a subscription, and makes it again as a Create would, which makes nothing without a token. */
+    /** Old records: ends a subscription and its record, and carries a Create out with that. */
     runLegacyRotations: (order: BatchOrder): Promise<BatchResult> =>
       workOn<WorkItem, boolean>(resources, order, {
         ...legacyWork('ntf-rotate'),
-        async save(client, { done, token }) {
-          if (token) {
-            const step = { status: 'NEW', action: 'smp-key', actionMs: order.nowMs } as const;
-            const records = done.map(({ item }) => ({ ...item, ...withoutIds(token), ...step }));
-            await updateRecords(client, order, records);
-          } else {
-            const connIds = done.map(({ item }) => item.connId);
-            await deleteWorkedRecords(client, order, connIds);
-          }
-          return { kicks: done.map(({ item }) => smpKick(order, item)), counted: deletedOf(done) };
+        async save(client, { done }) {
+          const connIds = done.map(({ item }) => item.connId);
+          await deleteWorkedRecords(client, order, connIds);
+          const started = await run<WorkerRow>(client, START_WANTED, [order.agentId, connIds, order.nowMs]);
+          return { kicks: workersIn(order.agentId, started), counted: deletedOf(done) };
         },
       }),
   };
@@ -151,13 +151,6 @@ export function createNotificationWork(resources: SubscriptionResources) {
 const isRegistered = (token: TokenRow | undefined): boolean => isGateOpen(token) && token.tokenId !== null;
 
 const deletedOf = (ended: readonly Answered<boolean>[]) => ended.filter(({ value }) => value);
-
-/** Of a subscription that is made again, from the key on. */
-const withoutIds = ({ address }: TokenRef) => ({
-  notifierId: null,
-  subscriptionId: null,
-  ntfServer: address,
-});
 
 const smpKick = ({ agentId }: BatchOrder, { smpServer: server }: WorkItem): WorkerKey => ({
   agentId,

@@ -105,7 +105,7 @@ const AT_NOW = `to_timestamp($3::float8 / 1000)`;
  * queue would never find the record. Another fingerprint is no mismatch. Without a token there is no router to subscribe on; the
  * token's own Create will come. $1 agent, $2 connections, $3 now, epoch ms.
  */
-const START_WANTED = {
+export const START_WANTED = {
   name: 'start_wanted_subscriptions',
   text: `
     WITH found AS MATERIALIZED (
