@@ -14,7 +14,7 @@ import { deleteWorkedRecords, updateRecords } from './records.ts';
 import { isRetried, isUnknownToNotificationRouter } from './router/ports.ts';
 import type { NewSubscriptionRequest, RouterError, RouterResult } from './router/ports.ts';
 import { START_WANTED } from './supervisor.ts';
-import { run } from '../transactions.ts';
+import { run } from '../postgres.ts';
 import type { TokenRow } from './token-rows.ts';
 import { isGateOpen } from './token-rows.ts';
 
