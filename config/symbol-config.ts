@@ -24,6 +24,7 @@ export const SYMBOL_CONFIG_VARIABLES = {
       'Delays after one, two and more pushes in a row that a target did not acknowledge; the last one repeats.',
     ),
   NOTIFICATION_SYMBOL_CRAWL_INTERVAL: duration
+    .refine((ms) => ms >= 1_000, 'must be at least 1s')
     .optional()
     .describe(
       "Interval of the registry's crawler, such as 1h: all targets get the list with its alarm. Without it there is no crawler.",

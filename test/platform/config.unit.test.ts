@@ -126,6 +126,7 @@ describe('values', () => {
     ['NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED', '1', 'true or false'],
     ['NOTIFICATION_DEV_BASE_PORT', '65525', 'at most 65524'],
     ['NOTIFICATION_INSECURE', 'redis,http', 'must be of redis, postgres'],
+    ['NOTIFICATION_SYMBOL_CRAWL_INTERVAL', '1ms', 'must be at least 1s'],
   ])('I30 %s=%s is refused with the name and what it should be', (name, text, problem) => {
     const problems = problemsOf({ [name]: text });
 
