@@ -1,9 +1,11 @@
 /** The pure rules of routes: ladder, offset, route slots, references, keys. */
 import { createHash } from 'node:crypto';
 import fc from 'fast-check';
+import { materializeRoutes as materializeIn } from '../../activities/intent/audience.ts';
 import { handOffKey } from '../../activities/intent/hand-off.ts';
 import type { Recipient } from '../../activities/intent/user-service.ts';
 import { hashOfRouteRef, routeRefOf, searchableKey } from '../../api/ids.ts';
+import { GALAXY } from '../../api/intent/galaxy.ts';
 import { compareEntryIds } from '../../api/stream-ids.ts';
 import { ladderDelayMs } from '../../workflows/policies.ts';
 import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, audiencesOf, materializeRoutes } from './galaxy.ts';
@@ -88,6 +90,23 @@ describe('route slots', () => {
       );
     },
   );
+
+  test('I15 a type that is pushed alone has a skipped e-mail slot', () => {
+    const turn = GALAXY.types.get('game.turn.ready')!;
+    const types = new Map(GALAXY.types).set('game.turn.ready', {
+      ...turn,
+      channels: { user: ['push'] as const, admin_email: [] },
+    });
+    const slots = materializeIn(
+      { ...GALAXY, types },
+      'game.turn.ready',
+      { kind: 'user', recipients },
+      BUDGETS,
+    );
+    expect(slots.map(({ channel, status }) => `${channel} ${status}`)).toEqual(
+      recipients.flatMap(() => ['push pending', 'email skipped']),
+    );
+  });
 
   test.each(ADMIN_NOTIFICATION_TYPES)(
     'I14 I15 %s: administrators get e-mail, and a skipped push slot',
