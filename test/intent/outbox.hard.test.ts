@@ -73,6 +73,11 @@ test(
         await sleep(PACE_MS);
       }
     })();
+    // What a stream loses that no process has looked at yet is not known.
+    await eventually('both outbound streams to be watched', async () => {
+      const { rows } = await slot.db.query('SELECT FROM notification.outbound_streams');
+      return rows.length === 2;
+    });
     for (const pauseMs of PAUSES_MS) {
       await sleep(pauseMs);
       await server.server.stop();
