@@ -70,6 +70,8 @@ export async function recordHistories({ workflow }: Client, folder: string): Pro
     // Stack traces, identities and sticky queues name the machine that recorded.
     const anonymous = history
       .replaceAll(`${path.join(import.meta.dirname, '../..')}/`, '')
+      // Packages may be linked from another folder.
+      .replaceAll(/(?:\/[\w.+-]+)+(?=\/node_modules\/)\//g, '')
       .replaceAll(new RegExp(`\\d+@${hostname()}`, 'g'), 'recorder');
     writeFileSync(path.join(folder, `${type}-${histories + 1}.json`), `${anonymous}\n`);
   }
