@@ -9,8 +9,8 @@ const { WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND: UNHANDLED_COMMAND } =
  * So it is with one that a worker had in memory when Temporal was put back, and its history has both now.
  */
 const STUCK_AT_ATTEMPT = 4;
-/** The newest of a history. */
-const EVENTS_LOOKED_AT = 1_000;
+/** The newest of a history: as many as a server gives together, however many are asked for. */
+const EVENTS_LOOKED_AT = 256;
 
 /**
  * Each signal begins a new count of attempts, so the failures since the last success are counted in the history, too.

@@ -49,8 +49,6 @@ const LOOK_INTERVAL_MS = 1_000;
 const PAUSED_CHECK_MS = 10_000;
 /** In lease times: attempts that were being made have ended, and their rows are written. */
 const SETTLING_LEASES = 6;
-/** A row has the time at which its statement began, and is read when that has ended: longer than a statement may take. */
-const LONGEST_STATEMENT = '15 seconds';
 
 type RepairResources = Pick<IntentResources, 'db' | 'redis' | 'log' | 'metrics' | 'catalog' | 'route'>;
 type WatchResources = Pick<IntentResources, 'db' | 'redis' | 'workflows' | 'log' | 'metrics' | 'route'>;
@@ -175,7 +173,7 @@ export function createRepairActivities(resources: RepairResources) {
     );
     const page = await query<PublishedRoute>(db, LIST_PUBLISHED, [
       ...[channels, publishedAt, notificationId, routeId],
-      ...[suspect.seen_at, PAGE_SIZE, suspect.wanted_since, walk.first?.at ?? null, LONGEST_STATEMENT],
+      ...[suspect.seen_at, PAGE_SIZE, suspect.wanted_since, walk.first?.at ?? null],
     ]);
     // The first walk has found what was lost of those before, and what came later is trimmed as ever.
     const isAsked = (id: string, { firstEntryId }: OutboundLook) =>
@@ -243,8 +241,8 @@ async function newestIdOf(redis: Redis): Promise<string> {
 
 /**
  * The next older published routes. $1 channels, $2 to $4 the last route of the page before, $5 when the stream was last
- * seen whole, $6 rows at most, $7 from when on they are wanted, $8 when the first walk began, in the second one, and $9 how long
- * before that the statements may have begun that it did not see.
+ * seen whole, $6 rows at most, $7 from when on they are wanted, $8 when the first walk began, in the second one: a row has the
+ * time at which its statement began, and that one saw none whose statement had not ended.
  */
 const LIST_PUBLISHED = {
   name: 'list_published_routes',
@@ -253,7 +251,8 @@ const LIST_PUBLISHED = {
            published_at >= $5::timestamptz - interval '1 minute' AS "isRecent"
       FROM notification.routes AS route
      WHERE published_at <= $2::timestamptz
-       AND published_at >= greatest($7::timestamptz, $8::timestamptz - $9::interval)
+       AND published_at >= greatest($7::timestamptz, $8::timestamptz
+                - greatest(interval '15 seconds', 2 * current_setting('statement_timeout')::interval))
        AND (published_at, notification_id, route_id) < ($2::timestamptz, $3, $4) AND channel = ANY ($1::text[])
      ORDER BY route.published_at DESC, notification_id DESC, route_id DESC
      LIMIT $6`,

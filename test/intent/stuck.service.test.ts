@@ -62,10 +62,13 @@ async function fallAsleep(workflowId: string): Promise<void> {
   );
 }
 
-test.each([
+/** In which ways workflows cannot go on. */
+const HARMS = [
   ['tasks fail for ever', getStuck],
   ['runs nothing will wake', fallAsleep],
-])(
+] as const;
+
+test.each(HARMS)(
   'I49 workflows whose %s are replaced: of a route, of a notification, of the reader',
   async (what, harm) => {
     await slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '1s' });
@@ -134,10 +137,7 @@ test.each([
   },
 );
 
-test.each([
-  ['tasks fail for ever', getStuck],
-  ['runs nothing will wake', fallAsleep],
-])(
+test.each(HARMS)(
   'I49 workflows whose %s are ended once nothing is left to do for them, and not before',
   async (what, harm) => {
     // Nothing is taken up by itself.

@@ -94,7 +94,7 @@ describe('rows', () => {
     expect((await forget(other)).stderr).toContain('add --yes, or --dry-run to look');
     expect((await forget(other, '--yes', '--read-only')).code).toBe(2);
     expect(await rowsWith(other)).not.toEqual([]);
-    const unknown = await forget('nobody', '--yes');
+    const unknown = await forget('user-unknown', '--yes');
     expect(unknown).toMatchObject({ code: 3, stdout: expect.stringContaining('What stays') as string });
   });
 
