@@ -214,9 +214,6 @@ CREATE TABLE notification.intents (
 CREATE INDEX intents_to_dispatch_idx ON notification.intents (lane, producer, read_number)
     WHERE status = 'open' AND dispatched_at IS NULL AND due_at IS NULL;
 CREATE INDEX intents_due_idx ON notification.intents (due_at) WHERE status = 'open' AND due_at IS NOT NULL;
--- Intents that were dispatched and not tried in vain: the dispatcher keeps their number small.
-CREATE INDEX intents_under_way_idx ON notification.intents (producer, dispatched_at)
-    WHERE status = 'open' AND dispatched_at IS NOT NULL AND reason IS NULL;
 -- Those that were dispatched, by the last time that anything was done about them.
 CREATE INDEX intents_dispatched_idx ON notification.intents (updated_at)
     WHERE status = 'open' AND dispatched_at IS NOT NULL;

@@ -129,9 +129,9 @@ function supervise(child: ChildProcess): { process: ServiceProcess; ready(): Pro
 
 /** Appends entries in this order. @returns their ids. */
 export async function append(redis: Redis, entries: readonly EntryFields[]): Promise<string[]> {
-  const pipeline = redis.pipeline();
-  for (const fields of entries) pipeline.xadd(INTENTS, '*', ...fields.flat());
-  const replies = (await pipeline.exec()) ?? [];
+  const transaction = redis.multi();
+  for (const fields of entries) transaction.xadd(INTENTS, '*', ...fields.flat());
+  const replies = (await transaction.exec()) ?? [];
   return replies.map(([error, id]) => {
     if (error) throw error;
     return String(id);

@@ -41,8 +41,12 @@ import { loadEach } from './route-rows.ts';
 
 /** Starts that are under way concurrently. */
 const PARALLEL_STARTS = 20;
-/** Intents of a producer that have a workflow and were not tried yet: more would only wait for each other in Temporal. */
-const MOST_UNDER_WAY = 100;
+/** Intents of a producer that have a workflow and whose routes were not tried yet: more would only wait for each other. */
+const MOST_UNDER_WAY = 30;
+/** Those of an intent with more are not looked at, its first ones speak for all. */
+const FIRST_ROUTES = 100;
+/** An intent counts as under way for so long at most, ms. */
+const UNDER_WAY_MS = 10_000;
 /** Urgent intents that are taken beyond these bounds. */
 const MORE_URGENT = 20;
 /** Intents that are delivered together, and how many such deliveries are under way concurrently. */
@@ -73,11 +77,13 @@ export function createDispatcher(resources: DispatchResources) {
   const { db, workflows, log, deliverTogether, bridge } = resources;
   const isDirect = bridge.dispatch === 'direct';
   const inWork = new Set<string>();
+  /** Intents by when their workflows were started. */
+  const underWay = new Map<string, number>();
   const running = new Set<Promise<void>>();
   const mostRunning = isDirect ? PARALLEL_DELIVERIES : PARALLEL_STARTS;
   const mostDue = isDirect ? PARALLEL_DUE : PARALLEL_STARTS;
   let runningDue = 0;
-  let mostReleased = 0;
+  let isUrgentOnly = true;
   let done: string[] = [];
   let dispatched = 0;
   let failure: { error: unknown } | undefined;
@@ -86,9 +92,10 @@ export function createDispatcher(resources: DispatchResources) {
   return {
     /** There may be something to dispatch. */
     wake: () => awake.resolve(),
-    /** Intents whose time has come are dispatched from now on, too. */
-    release() {
-      mostReleased = MOST_RELEASED;
+    /** Whether other intents, also those whose time has come, wait: at first they do. */
+    urgentOnly(is: boolean) {
+      if (isUrgentOnly && !is) awake.resolve();
+      isUrgentOnly = is;
     },
     /** Intents that were dispatched so far. */
     get dispatched() {
@@ -109,7 +116,7 @@ export function createDispatcher(resources: DispatchResources) {
         await Promise.all(running);
       }
       if (failure) throw failure.error;
-      await pickIntents(0);
+      await pickIntents(0, [], 0);
     },
   };
 
@@ -119,9 +126,9 @@ export function createDispatcher(resources: DispatchResources) {
     if (free <= -MORE_URGENT) return IDLE_LOOK_MS;
     const most = free <= 0 ? MORE_URGENT : isDirect ? TOGETHER : free;
     const lanes = [LANES.urgent];
-    if (free > 0) lanes.push(LANES.normal);
-    if (free > 0 && runningDue < mostDue) lanes.push(LANES.due);
-    const { picked, isFull, released } = await pickIntents(most, lanes);
+    if (free > 0 && !isUrgentOnly) lanes.push(LANES.normal);
+    if (free > 0 && !isUrgentOnly && runningDue < mostDue) lanes.push(LANES.due);
+    const { picked, isFull, released } = await pickIntents(most, lanes, isUrgentOnly ? 0 : MOST_RELEASED);
     // Nothing that others of a delivery wait for holds those of another lane up.
     const byLane = Map.groupBy(picked, ({ lane }) => lane).values();
     for (const intents of isDirect ? byLane : picked.map((intent) => [intent])) beginDispatch(intents);
@@ -131,11 +138,15 @@ export function createDispatcher(resources: DispatchResources) {
   }
 
   /** Says which intents were dispatched, and takes the next ones. */
-  async function pickIntents(most: number, lanes: number[] = []): Promise<PickRow> {
-    const values = [done, [...inWork], most, MOST_UNDER_WAY, lanes, mostReleased];
+  async function pickIntents(most: number, lanes: number[], mostReleased: number): Promise<PickRow> {
+    const asked = [...underWay.keys()];
+    const values = [done, [...inWork], most, MOST_UNDER_WAY, lanes, mostReleased, asked];
     done = [];
-    const [row] = await query<PickRow>(db, PICK_INTENTS, values);
-    return row!;
+    const [row] = (await query<PickRow>(db, PICK_INTENTS, values)) as [PickRow];
+    const countsUntilMs = performance.now() - UNDER_WAY_MS;
+    for (const id of asked)
+      if (!row.underWay.includes(id) || underWay.get(id)! < countsUntilMs) underWay.delete(id);
+    return row;
   }
 
   function beginDispatch(intents: readonly PickedIntent[]): void {
@@ -165,6 +176,7 @@ export function createDispatcher(resources: DispatchResources) {
     for (const intent of intents) {
       const isNew = await startNotification(workflows, intent, options);
       done.push(intent.notificationId);
+      if (!intent.isUrgent) underWay.set(intent.notificationId, performance.now());
       dispatched += 1;
       if (isNew) log.debug({ notification_id: intent.notificationId }, 'notification started');
     }
@@ -174,6 +186,8 @@ export function createDispatcher(resources: DispatchResources) {
 interface PickRow {
   /** A producer has as many under way as it may. */
   isFull: boolean;
+  /** Of those that were asked for. */
+  underWay: string[];
   /** Intents whose time has come, for the next look. */
   released: number;
   picked: PickedIntent[];
@@ -183,9 +197,10 @@ type PickedIntent = ToDispatch & { lane: number };
 
 /**
  * $1 intents that were dispatched, $2 intents that are being dispatched, $3 intents at most, $4 intents of a producer that may
- * be under way, $5 lanes, $6 intents at most whose time has come: the next look takes them. Urgent ones do not wait for those
- * under way. Those whose time has come take turns with the others of their producer. Lanes and producers are stepped through
- * by the index, since a backlog may have a million intents of few producers.
+ * be under way, $5 lanes, $6 intents at most whose time has come: the next look takes them, $7 intents that were started and
+ * may be under way. Urgent ones do not wait for those. What is paused is not under way. Intents whose time has come take turns
+ * with the others of their producer. Lanes and producers are stepped through by the index, since a backlog may have a
+ * million intents of few producers.
  */
 const PICK_INTENTS = {
   name: 'pick_intents',
@@ -215,15 +230,22 @@ const PICK_INTENTS = {
           WHERE status = 'open' AND dispatched_at IS NULL AND due_at IS NULL
             AND (lane, producer) > (turn.lane, turn.producer)
           ORDER BY lane, producer LIMIT 1) AS next
+    ), under_way AS MATERIALIZED (
+      SELECT notification_id, producer
+        FROM notification.intents
+       WHERE notification_id = ANY ($7::text[])
+         AND (status = 'open' AND reason IS NULL
+              OR EXISTS (SELECT FROM (SELECT * FROM notification.routes
+                                       WHERE routes.notification_id = intents.notification_id
+                                       ORDER BY route_id LIMIT ${FIRST_ROUTES}) AS route
+                          WHERE route.status = 'pending' AND attempt_count = 0
+                            AND NOT EXISTS (SELECT FROM notification.holds
+                                             WHERE is_paused AND (kind, name) IN (('channel', channel), ('producer', producer)))))
     ), busy AS MATERIALIZED (
-      SELECT turn.lane, turn.producer, CASE turn.lane WHEN ${LANES.urgent} THEN 0 ELSE under_way.count END AS under_way
+      SELECT turn.lane, turn.producer,
+             CASE WHEN turn.lane <> ${LANES.urgent}
+                  THEN (SELECT count(*) FROM under_way WHERE under_way.producer = turn.producer) ELSE 0 END::int AS under_way
         FROM turn
-       CROSS JOIN LATERAL (
-         SELECT count(*)::int AS count
-           FROM (SELECT FROM notification.intents
-                  WHERE status = 'open' AND reason IS NULL AND intents.producer = turn.producer
-                    AND dispatched_at > statement_timestamp() - interval '1 minute'
-                  LIMIT $4::int) AS first) AS under_way
        WHERE turn.lane = ANY ($5::smallint[])
     ), picked AS (
       SELECT intent.*
@@ -240,6 +262,7 @@ const PICK_INTENTS = {
        LIMIT $3::int
     )
     SELECT EXISTS (SELECT FROM busy WHERE under_way >= $4::int) AS "isFull",
+           ARRAY(SELECT notification_id FROM under_way) AS "underWay",
            (SELECT count(*)::int FROM released) AS released,
            (SELECT coalesce(json_agg(json_build_object(
                      'notificationId', notification_id, 'notificationType', notification_type, 'producer', producer,

@@ -27,7 +27,7 @@ import { openProgress, watchStream } from './stream-watch.ts';
 
 /** Entries per read. */
 const BATCH_SIZE = 500;
-/** After so long, what is due does not wait any more for what the stream had when the reader began, ms. */
+/** While the reader is behind, only urgent intents are dispatched, so that none waits in the stream; for so long at most, ms. */
 const CATCH_UP_MS = 10_000;
 /** How often there may be something to report, ms. */
 const REPORT_INTERVAL_MS = 1_000;
@@ -107,16 +107,17 @@ export function createBridgeActivities(resources: BridgeResources) {
     try {
       const bounds = { maxEntryBytes: MAX_ENTRY_BYTES, batchSize: BATCH_SIZE };
       const reading = await openStream(connection, { stream, ...bounds });
-      const releaseAtMs = performance.now() + CATCH_UP_MS;
-      let blockMs = 1;
+      // At first it is: PostgreSQL may have fallen back, and a window that ends carries the newest of what was read by then.
+      let behindSinceMs: number | undefined = performance.now();
       while (!stop.aborted) {
         await checkStream();
+        const isCatchingUp = behindSinceMs !== undefined && performance.now() - behindSinceMs < CATCH_UP_MS;
+        dispatcher.urgentOnly(isCatchingUp);
+        const blockMs = isCatchingUp ? 1 : settings.blockMs;
         const entries = await reading.readAfter(progress.offset, offsetKey(stream), blockMs);
         if (entries.length > 0) await takeEntries(stream, entries, progress, dispatcher);
-        if (entries.length > 0 && performance.now() < releaseAtMs) continue;
-        // PostgreSQL may have fallen back: a window that ends carries the newest of what was read by then.
-        blockMs = settings.blockMs;
-        dispatcher.release();
+        if (entries.length === 0) behindSinceMs = undefined;
+        else if (entries.length === BATCH_SIZE) behindSinceMs ??= performance.now();
       }
     } catch (error) {
       // Hanging up makes the blocked read fail; that is the stop itself, not a fault.
