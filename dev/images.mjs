@@ -6,7 +6,6 @@
  * --write      ask the registries, by `docker buildx imagetools inspect`, and pin what is not pinned
  * --update     the same, and also replace the digests of before by those of today
  * --release    fail while an image is not pinned: before a release
- * --json       print the result as JSON
  */
 import { spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -27,20 +26,16 @@ const { values: options } = parseArgs({
     write: { type: 'boolean', default: false },
     update: { type: 'boolean', default: false },
     release: { type: 'boolean', default: false },
-    json: { type: 'boolean', default: false },
   },
 });
 
 if (options.write || options.update) pin();
 const images = named();
 const open = images.filter(({ digest }) => digest === undefined);
-if (options.json) console.log(JSON.stringify(images, null, 2));
-else {
-  for (const { file, image, digest } of images) {
-    console.log(`${digest === undefined ? 'by tag   ' : 'by digest'}  ${file}: ${image}`);
-  }
-  if (open.length > 0) console.log(`${open.length} of ${images.length} images are not pinned to a digest`);
+for (const { file, image, digest } of images) {
+  console.log(`${digest === undefined ? 'by tag   ' : 'by digest'}  ${file}: ${image}`);
 }
+if (open.length > 0) console.log(`${open.length} of ${images.length} images are not pinned to a digest`);
 if (options.release && open.length > 0) process.exitCode = 1;
 
 /** @returns each image with its file; `digest` is undefined while it is named by its tag alone. */

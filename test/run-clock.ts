@@ -36,7 +36,7 @@ export function setClockOfRun(): void {
  *
  * @param time in UTC, such as `23:58`. @param nowS epoch seconds.
  */
-export function secondsUntil(time: string, nowS: number): number {
+function secondsUntil(time: string, nowS: number): number {
   const [, hours, minutes] = /^([01]\d|2[0-3]):([0-5]\d)$/.exec(time) ?? [];
   if (hours === undefined) throw new Error(`TEST_CLOCK must be a time such as 23:58, not ${time}`);
   return (DAY_S + (Number(hours) * 60 + Number(minutes)) * 60 - (nowS % DAY_S)) % DAY_S;

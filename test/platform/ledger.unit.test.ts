@@ -11,7 +11,6 @@ import { HOUR, expectationsOf, judgeCallbacks, periodsOf } from '../../faults/le
 import type { Sighting, World } from '../../faults/ledger/deliveries.ts';
 import type { Spoiled } from '../../faults/ledger/excuse.ts';
 import { excuseOf, lateOf, lengthOf } from '../../faults/ledger/excuse.ts';
-import { readTable } from '../../faults/ledger/flatbuffers.ts';
 import type { SentIntent } from '../../faults/ledger/intent-entries.ts';
 import { entryOf } from '../../faults/ledger/intent-entries.ts';
 import type { IntentCase } from '../../faults/ledger/intent.ts';
@@ -351,18 +350,6 @@ describe('intents', () => {
     });
     expect(chargesOf(other)).toContain('doubled');
   });
-});
-
-test('a table of FlatBuffers that is cut off or has an unknown field is refused', () => {
-  const bytes = Buffer.from(encodePushPayload('game.turn.ready', { game_id: 'x', turn_number: 3 }));
-  const layout = TYPES['game.turn.ready']!.push!;
-  expect(readTable(bytes, layout)).toEqual({ game_id: 'x', turn_number: 3n });
-  const first = encodePushPayload('game.turn.ready', { game_id: 'x', turn_number: 0 });
-  expect(readTable(Buffer.from(first), layout)).toEqual({ game_id: 'x', turn_number: 0n });
-  for (let length = 0; length < bytes.length - 8; length += 1) {
-    expect(() => readTable(bytes.subarray(0, length), layout)).toThrow(RangeError);
-  }
-  expect(() => readTable(bytes, layout.slice(0, 1))).toThrow('2 fields where 1 are known');
 });
 
 describe('mobile pushes', () => {

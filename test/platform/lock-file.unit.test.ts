@@ -1,5 +1,5 @@
 /** What npm installs, and what images and workflows are made of, is known byte by byte. */
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
@@ -69,20 +69,16 @@ test('security-21 production installs fewer than 200 packages, none of which bun
 });
 
 test('security-21 what stands in the place of packages that are left out is empty, and nothing else is', () => {
-  expect(new Set(Object.values(overrides).flatMap((names) => Object.values(names)))).toEqual(
-    new Set([`file:${LEFT_OUT}`]),
-  );
-  const names = Object.values(overrides).flatMap((each) => Object.keys(each));
+  const names = Object.values(overrides).flatMap((each) => Object.entries(each));
   const placed = Object.entries(packages).flatMap(([folder, { resolved }]) =>
     resolved === undefined ? [] : [[folder.split('node_modules/').at(-1), resolved]],
   );
-  expect(placed.sort()).toEqual(names.map((name) => [name, `file:${LEFT_OUT}`]).sort());
+  expect(placed.sort()).toEqual(names.sort());
+  expect(new Set(names.map(([, file]) => file))).toEqual(new Set([`file:${LEFT_OUT}`]));
   const list = (...args: string[]) => execFileSync('tar', args, { encoding: 'utf8' });
   expect(list('-tzf', LEFT_OUT).split('\n').sort()).toEqual(['', 'package/index.js', 'package/package.json']);
   // It can be loaded, since the SDK loads its bundler at a start, too.
   expect(list('-xOzf', LEFT_OUT, 'package/index.js')).toBe("'use strict';\n\nmodule.exports = {};\n");
-  const content = JSON.parse(list('-xOzf', LEFT_OUT, 'package/package.json')) as object;
-  expect(Object.keys(content).sort()).toEqual(['description', 'license', 'name', 'private', 'version']);
 });
 
 test('security-21 the bundler of development is the SDK of production', () => {
@@ -94,11 +90,6 @@ test('security-21 the bundler of development is the SDK of production', () => {
 
 test('security-21 an archive of the Temporal server is unpacked only when its checksum is known', async () => {
   const known = temporalChecksums as Record<string, Record<string, string>>;
-  expect(Object.keys(known)).toEqual([CLI]);
-  for (const checksums of Object.values(known)) {
-    for (const checksum of Object.values(checksums)) expect(checksum).toMatch(/^[0-9a-f]{64}$/);
-  }
-
   const { dir: folder } = scratch;
   const archive = readFileSync(LEFT_OUT);
   await expect(unpackKnown(archive, known[CLI]!['linux-x64']!, folder)).rejects.toThrow('is not the one');
@@ -115,20 +106,4 @@ test('security-20 workflows name each Action by its commit, and Go by its versio
     expect(actions.filter((action) => !/@[0-9a-f]{40} # v\d+\.\d+\.\d+$/.test(action))).toEqual([]);
     for (const [, version] of text.matchAll(/go-version: (.*)/g)) expect(version).toMatch(/^\d+\.\d+\.\d+$/);
   }
-});
-
-test('security-21 every image of Dockerfile and Compose file is looked at, the own one aside', () => {
-  const { stdout } = spawnSync(process.execPath, ['dev/images.mjs', '--json'], { encoding: 'utf8' });
-  const found = JSON.parse(stdout) as { file: string; image: string }[];
-  expect(found.map(({ file, image }) => [file, image.split(':')[0]])).toEqual([
-    ['Dockerfile', 'node'],
-    ...[...readFileSync('docker-compose.yml', 'utf8').matchAll(/^ +image: ([^:\n]+):/gm)].flatMap(
-      ([, name]) => (name === 'galaxy-notify' ? [] : [['docker-compose.yml', name]]),
-    ),
-  ]);
-  expect(readFileSync('Dockerfile', 'utf8').match(/^FROM .*/gm)).toEqual([
-    'FROM ${NODE_IMAGE} AS bundle',
-    'FROM ${NODE_IMAGE} AS packages',
-    'FROM ${NODE_IMAGE}',
-  ]);
 });

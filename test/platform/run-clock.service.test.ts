@@ -2,7 +2,6 @@
 import { execFileSync } from 'node:child_process';
 import { slotOfTests } from '../harness.ts';
 import { PROGRAM_ENV } from '../program-env.ts';
-import { secondsUntil } from '../run-clock.ts';
 
 /** Much less than most shifts, and more than a slow machine needs for a call. */
 const NEAR_MS = 60_000;
@@ -29,13 +28,4 @@ const CLOCKS: [string, () => Promise<number>][] = [
 
 test.each(CLOCKS)('the clock of %s is that of the tests', async (_, read) => {
   expect(Math.abs((await read()) - Date.now())).toBeLessThan(NEAR_MS);
-});
-
-test('a clock is moved ahead, to a time of day', () => {
-  const nowS = Date.parse('2026-11-22T12:00:07Z') / 1_000;
-  expect(secondsUntil('23:58', nowS)).toBe((11 * 60 + 58) * 60 - 7);
-  expect(secondsUntil('12:00', nowS)).toBe(86_400 - 7);
-  expect(secondsUntil('00:30', nowS)).toBe((12 * 60 + 30) * 60 - 7);
-  for (const time of ['24:00', '1:59', '12:60', 'noon', '12:00:00'])
-    expect(() => secondsUntil(time, nowS)).toThrow('TEST_CLOCK must be a time such as 23:58');
 });
