@@ -5,6 +5,7 @@ import type { IntentActivities } from '../activities/intent/acceptance.ts';
 import type { RouteActivities } from '../activities/intent/routes.ts';
 import type { Acceptance, Death } from '../workflows/intent/contract.ts';
 import { LOOK_SIGNAL } from '../workflows/intent/contract.ts';
+import { ROUTE_DEAD_LETTERED } from '../workflows/failures.ts';
 import { MAX_DETAILS_BYTES, detailsOf, shortText } from '../workflows/details.ts';
 import { operationStart } from '../workflows/operation-contract.ts';
 import {
@@ -15,7 +16,7 @@ import {
   userAttributes,
 } from '../workflows/search-attributes.ts';
 import type { Fakes } from './workflow-tier.ts';
-import { REAL, startWorkflow } from './workflow-tier.ts';
+import { startWorkflow } from './workflow-tier.ts';
 
 const ROUTE = { notificationId: '1-0', routeRef: 'push:user:user-1' };
 const RUNBOOK = 'https://runbook.test/page#notificationdeadletters';
@@ -32,14 +33,13 @@ test('I40 a notification with a dead route says so, and is found by their number
     'notification',
     [{ notificationId: '1-0', notificationType: 'game.turn.ready' }],
     {
-      children: { notificationRoute: REAL },
-      activities: {
-        acceptIntent: () => acceptance,
-        publishRoute: ({ routeRef }) =>
-          routeRef.startsWith('push')
-            ? { status: 'dead_letter', classification: FAILURE }
-            : { status: 'published' },
-      } satisfies Fakes<IntentActivities & RouteActivities>,
+      activities: { acceptIntent: () => acceptance } satisfies Fakes<IntentActivities>,
+      children: {
+        notificationRoute({ routeRef }) {
+          if (routeRef.startsWith('email')) return { status: 'published' };
+          throw ApplicationFailure.nonRetryable('budget spent', ROUTE_DEAD_LETTERED);
+        },
+      },
     },
   );
   expect(await run.result()).toMatchObject({ published: 1, skipped: 1, deadLettered: 1 });

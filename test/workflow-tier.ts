@@ -62,15 +62,12 @@ const { START_CHILD_WORKFLOW_EXECUTION_FAILED_CAUSE_WORKFLOW_ALREADY_EXISTS } =
   proto.coresdk.child_workflow.StartChildWorkflowExecutionFailedCause;
 const NAMESPACE = 'default';
 const BEGINNING_MS = Date.UTC(2026, 0, 1, 12);
-/** The workflows of older tests lose their sandboxes. */
-const MOST_WORLDS = 50;
-
-/** A child that runs as a workflow of the bundle, with the activities of its parent. */
-export const REAL = Symbol('a workflow of the bundle');
+/** The workflows of older tests lose theirs. */
+const MOST_SANDBOXES = 50;
 
 /** Children by their type. One that throws `WorkflowExecutionAlreadyStartedError` is not started. */
 type Children = {
-  [Type in keyof Workflows]?: typeof REAL | ((...args: Parameters<Workflows[Type]>) => ResultOf<Type>);
+  [Type in keyof Workflows]?: (...args: Parameters<Workflows[Type]>) => ResultOf<Type>;
 };
 
 interface WorkflowOptions<Activities extends object> {
@@ -98,17 +95,20 @@ export async function startWorkflow<Type extends keyof Workflows, Activities ext
   args: Parameters<Workflows[Type]>,
   options: WorkflowOptions<Activities> = {},
 ): Promise<WorkflowRun<Activities, ResultOf<Type>>> {
-  const world = new World(await (sandbox ??= loadSandbox()), options);
-  worlds.push(world);
-  if (worlds.length > MOST_WORLDS) await worlds.shift()!.dispose();
-  const run = new WorkflowRun<Activities, ResultOf<Type>>(world, `${workflowType}-1`);
+  const run = new WorkflowRun<Activities, ResultOf<Type>>(
+    await (sandbox ??= loadSandbox()),
+    `${workflowType}-1`,
+    options,
+  );
+  started.push(run);
+  if (started.length > MOST_SANDBOXES) await started.shift()!.dispose();
   run.begin({ workflowType, args }, fieldsOf(new TypedSearchAttributes(options.searchAttributes ?? [])));
   return run;
 }
 
 /** Of this process: loading the bundle takes as long as a hundred tests. */
 let sandbox: Promise<ReusableVMWorkflowCreator> | undefined;
-const worlds: World[] = [];
+const started: { dispose(): Promise<void> }[] = [];
 let runs = 0;
 
 async function loadSandbox(): Promise<ReusableVMWorkflowCreator> {
@@ -121,51 +121,6 @@ async function loadSandbox(): Promise<ReusableVMWorkflowCreator> {
   return ReusableVMWorkflowCreator.create(bundle, undefined as unknown as number, new Set(['default']));
 }
 
-/** What the workflows of one test share. */
-class World {
-  readonly clock = new Clock(BEGINNING_MS);
-  readonly sandbox: ReusableVMWorkflowCreator;
-  readonly options: WorkflowOptions<object>;
-  readonly runs = new Map<string, WorkflowRun>();
-  readonly calls = new Map<string, ActivityCall[]>();
-
-  constructor(creator: ReusableVMWorkflowCreator, options: WorkflowOptions<object>) {
-    this.sandbox = creator;
-    this.options = options;
-  }
-
-  callsOf(activityType: string): ActivityCall[] {
-    const calls = this.calls.get(activityType) ?? [];
-    this.calls.set(activityType, calls);
-    return calls;
-  }
-
-  /** Does all that is due next. Each workflow that something comes for gets it in one activation. */
-  async step(): Promise<void> {
-    await this.clock.tick();
-    for (const run of this.runs.values()) await run.activate();
-  }
-
-  /** @throws Error that says what the workflows wait for. */
-  async until<Found>(what: string, condition: Condition<Found>): Promise<Found> {
-    for (let steps = 0; ; steps += 1) {
-      const found = await condition();
-      if (found) return found;
-      const isIdle = this.clock.nextMs === Infinity;
-      if (isIdle || steps >= MOST_STEPS) {
-        const end = isIdle ? 'nothing is due any more' : `it did not come within ${steps} steps`;
-        const waits = [...this.runs.values()].map((run) => `${run.workflowId} ${run.describe()}`);
-        throw new Error(`waited in vain for ${what}: ${end}\n${waits.join('\n')}`);
-      }
-      await this.step();
-    }
-  }
-
-  async dispose(): Promise<void> {
-    for (const run of this.runs.values()) await run.dispose();
-  }
-}
-
 /** One workflow, through all the runs of its chain. */
 export class WorkflowRun<Activities extends object = object, Result = unknown> {
   readonly workflowId: string;
@@ -174,8 +129,10 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
   /** Events of the current run, as the server would count them; the workflow sees it with its next task. */
   historyLength = 0;
 
-  private readonly world: World;
-  private readonly onEnd: ((outcome: Outcome) => void) | undefined;
+  private readonly creator: ReusableVMWorkflowCreator;
+  private readonly options: WorkflowOptions<object>;
+  private readonly clock = new Clock(BEGINNING_MS);
+  private readonly callsByType = new Map<string, ActivityCall[]>();
   private workflow: Workflow | undefined;
   private runId = '';
   private fields: Fields = {};
@@ -187,37 +144,49 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
   private readonly openChildren = new Map<number, string>();
   private readonly updates = new Map<string, PendingUpdate>();
 
-  constructor(world: World, workflowId: string, onEnd?: (outcome: Outcome) => void) {
-    this.world = world;
+  constructor(creator: ReusableVMWorkflowCreator, workflowId: string, options: WorkflowOptions<object>) {
+    this.creator = creator;
     this.workflowId = workflowId;
-    this.onEnd = onEnd;
-    world.runs.set(workflowId, this);
+    this.options = options;
   }
 
   get nowMs(): number {
-    return this.world.clock.nowMs;
+    return this.clock.nowMs;
   }
 
   get searchAttributes(): TypedSearchAttributes {
     return attributesOf(this.fields);
   }
 
-  /** Every attempt of an activity so far, also of children that run here. */
+  /** Every attempt of an activity so far. */
   calls<Name extends keyof Activities & string>(name: Name) {
-    return this.world.callsOf(name) as ActivityCall<ArgsOf<Activities[Name]>>[];
+    return this.callsOf(name) as ActivityCall<ArgsOf<Activities[Name]>>[];
   }
 
   /** Lets virtual time pass. Without an argument: does all that is due now. */
   async advance(ms = 0): Promise<void> {
-    const { clock } = this.world;
+    const { clock } = this;
     const untilMs = clock.nowMs + ms;
-    while (clock.nextMs <= untilMs) await this.world.step();
+    while (clock.nextMs <= untilMs) await this.step();
     clock.nowMs = untilMs;
   }
 
-  /** Lets virtual time pass until the condition finds something. @returns what it found. */
-  until<Found>(what: string, condition: Condition<Found>): Promise<Found> {
-    return this.world.until(what, condition);
+  /**
+   * Lets virtual time pass until the condition finds something.
+   *
+   * @returns what it found. @throws Error that says what the workflow waits for.
+   */
+  async until<Found>(what: string, condition: Condition<Found>): Promise<Found> {
+    for (let steps = 0; ; steps += 1) {
+      const found = await condition();
+      if (found) return found;
+      const isIdle = this.clock.nextMs === Infinity;
+      if (isIdle || steps >= MOST_STEPS) {
+        const end = isIdle ? 'nothing is due any more' : `it did not come within ${steps} steps`;
+        throw new Error(`waited in vain for ${what}: ${end}\n${this.workflowId} ${this.describe()}`);
+      }
+      await this.step();
+    }
   }
 
   /** @returns the workflow's result, through all its runs. @throws its failure, or a CancelledFailure. */
@@ -256,7 +225,7 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
   }
 
   async query<Value>(name: string, ...args: unknown[]): Promise<Value> {
-    if (!this.workflow) await this.world.step();
+    if (!this.workflow) await this.step();
     const query = { queryId: 'query', queryType: name, arguments: payloadsOf(args) };
     const [answer] = await this.activateWith([{ queryWorkflow: query }]);
     const { failed, succeeded } = answer!.respondToQuery!;
@@ -284,14 +253,14 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
   /** @internal Begins a run. */
   begin({ workflowType, args }: Beginning, fields: Fields): void {
     this.fields = fields;
-    this.world.clock.schedule(0, async () => {
-      const { nowMs } = this.world.clock;
+    this.clock.schedule(0, async () => {
+      const { nowMs } = this.clock;
       const runId = `run-${(runs += 1)}`;
       const startTime = new Date(nowMs);
       await this.dispose();
       this.runId = runId;
       this.historyLength = 1;
-      this.workflow = await this.world.sandbox.createWorkflow({
+      this.workflow = await this.creator.createWorkflow({
         info: {
           workflowType,
           workflowId: this.workflowId,
@@ -326,8 +295,9 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
     });
   }
 
-  /** @internal Gives the workflow what has come for it, and does what it then asks for. */
-  async activate(): Promise<void> {
+  /** Does all that is due next, gives the workflow what has come for it in one activation, and does what it then asks for. */
+  private async step(): Promise<void> {
+    await this.clock.tick();
     const jobs = this.inbox.splice(0).sort((one, other) => rankOf(one) - rankOf(other));
     if (jobs.length === 0 || this.outcome) return;
     this.historyLength += jobs.reduce((sum, job) => sum + eventsOf(job), 2);
@@ -342,8 +312,14 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
     this.workflow = undefined;
   }
 
+  private callsOf(activityType: string): ActivityCall[] {
+    const calls = this.callsByType.get(activityType) ?? [];
+    this.callsByType.set(activityType, calls);
+    return calls;
+  }
+
   private deliver(job: Job): void {
-    this.world.clock.schedule(0, () => void this.inbox.push(job));
+    this.clock.schedule(0, () => void this.inbox.push(job));
   }
 
   private async activateWith(jobs: Job[]): Promise<Command[]> {
@@ -371,7 +347,7 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
     if (command.startTimer) {
       this.startTimer(command.startTimer.seq!, durationOf(command.startTimer.startToFireTimeout)!);
     } else if (command.cancelTimer) {
-      this.world.clock.drop(this.timers.get(command.cancelTimer.seq!));
+      this.clock.drop(this.timers.get(command.cancelTimer.seq!));
       this.timers.delete(command.cancelTimer.seq!);
     } else if (activity) {
       this.scheduleActivity(activity, command.scheduleLocalActivity === activity);
@@ -411,11 +387,11 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
       this.timers.delete(seq);
       inbox.push({ fireTimer: { seq } });
     };
-    this.timers.set(seq, this.world.clock.schedule(ms, fire));
+    this.timers.set(seq, this.clock.schedule(ms, fire));
   }
 
   private scheduleActivity(command: ActivityCommand, isLocal: boolean): void {
-    const { clock, options } = this.world;
+    const { clock, options } = this;
     const name = command.activityType!;
     const fake = (options.activities as Record<string, AnyFunction> | undefined)?.[name];
     if (!fake) throw new Error(`${this.workflowId} calls the activity ${name}, which the test does not fake`);
@@ -428,14 +404,14 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
       clock,
       isLocal,
       fake,
-      calls: this.world.callsOf(name),
+      calls: this.callsOf(name),
       resolve,
     });
     this.activities.set(command.seq!, activity);
   }
 
   private startChild(command: ChildCommand): void {
-    const { clock, options } = this.world;
+    const { clock, options } = this;
     const seq = command.seq!;
     const [workflowType, workflowId] = [command.workflowType!, command.workflowId!];
     const args = valuesOf(command.input);
@@ -444,23 +420,7 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
       throw new Error(`${this.workflowId} starts a child ${workflowType}, which the test does not fake`);
     const { inbox } = this;
     this.openChildren.set(seq, workflowId);
-    const begun = () => {
-      const succeeded = { runId: `${workflowId}/run` };
-      inbox.push({ resolveChildWorkflowExecutionStart: { seq, succeeded } });
-    };
-    /** The parent hears of the end in another task, after the task of the start. */
-    const conclude = (outcome: Outcome) => {
-      clock.schedule(0, () => {
-        if (inbox === this.inbox) this.openChildren.delete(seq);
-        inbox.push({ resolveChildWorkflowExecution: { seq, result: resultOfChild(command, outcome) } });
-      });
-    };
     clock.schedule(0, async () => {
-      if (fake === REAL) {
-        const child = new WorkflowRun(this.world, workflowId, conclude);
-        child.begin({ workflowType, args }, command.searchAttributes?.indexedFields ?? {});
-        return begun();
-      }
       const outcome = (await answerOf(fake, args)) as Outcome;
       if ('error' in outcome && outcome.error instanceof WorkflowExecutionAlreadyStartedError) {
         this.openChildren.delete(seq);
@@ -469,20 +429,24 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
         inbox.push({ resolveChildWorkflowExecutionStart: { seq, failed } });
         return;
       }
-      begun();
-      conclude(outcome);
+      const succeeded = { runId: `${workflowId}/run` };
+      inbox.push({ resolveChildWorkflowExecutionStart: { seq, succeeded } });
+      // The parent hears of the end in another task, after the task of the start.
+      clock.schedule(0, () => {
+        if (inbox === this.inbox) this.openChildren.delete(seq);
+        inbox.push({ resolveChildWorkflowExecution: { seq, result: resultOfChild(command, outcome) } });
+      });
     });
   }
 
   private end(outcome: Outcome<Result>): void {
     this.outcome = outcome;
     this.dropAll();
-    this.onEnd?.(outcome);
   }
 
   /** A run that is over waits for nothing. */
   private dropAll(): void {
-    for (const timer of this.timers.values()) this.world.clock.drop(timer);
+    for (const timer of this.timers.values()) this.clock.drop(timer);
     for (const activity of this.activities.values()) activity.abandon();
     for (const open of [this.timers, this.activities, this.openChildren]) open.clear();
   }
