@@ -5,21 +5,39 @@ import { RECOVERY_WORKFLOW_ID } from '../../workflows/recovery-contract.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { startPortfolioService } from '../../dev/stand-ins/account-callback/portfolio-service.ts';
 import { HOUR, MIDNIGHT, hour, inputsTaken } from '../account-callback/callbacks.ts';
-import { cliOfEachTest } from '../command-line.ts';
-import { eventually, slotOfEachTest } from '../harness.ts';
+import { cliOfTests } from '../command-line.ts';
+import { eventually, slotOfTests } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
-import { takeSymbolRegistry } from '../symbol-config/registry.ts';
+import { ofTests } from '../of-tests.ts';
+import { registryOfTests } from '../symbol-config/registry.ts';
 import { GATEWAY, deliveriesTo, outboundIds } from '../service-process.ts';
 import { bothPublished } from '../intent/rows.ts';
 
-const slot = slotOfEachTest();
-const program = cliOfEachTest(slot);
-
-const ENV = {
-  NOTIFICATION_ROUTE_LEASE_TTL: '1s',
-  NOTIFICATION_REDIS_OPERATION_TIMEOUT: '1s',
-  NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',
-};
+const slot = slotOfTests();
+const program = cliOfTests(slot);
+const ROLES = 'intent,symbol-config,account-callback';
+const registry = registryOfTests(slot);
+const portfolio = ofTests(
+  () => startPortfolioService(),
+  (started) => started.stop(),
+);
+beforeAll(async () => {
+  program.env['NOTIFICATION_ROLES'] = ROLES;
+  await slot.startService(
+    {
+      NOTIFICATION_ROLES: ROLES,
+      NOTIFICATION_ROUTE_LEASE_TTL: '1s',
+      NOTIFICATION_REDIS_OPERATION_TIMEOUT: '1s',
+      NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',
+      NOTIFICATION_RECONCILIATION_INTERVAL: '24h',
+    },
+    {
+      symbolTargets: registry.targets.targets,
+      sampleSymbols: registry.targets.sampleSymbols,
+      portfolioUrl: portfolio.url,
+    },
+  );
+});
 
 const settled = (ids: string[]) => bothPublished(slot, ids);
 const ended = (id: string) =>
@@ -27,15 +45,20 @@ const ended = (id: string) =>
     const { status } = await slot.client.workflow.getHandle(notificationWorkflowId(id)).describe();
     return status.name === 'COMPLETED';
   });
-/** A row of a look. */
-const seen = (table: string, condition: string, ...values: unknown[]) =>
-  eventually(`a look at ${values.join(' ')}`, async () => {
-    const { rows } = await slot.db.query(`SELECT FROM notification.${table} WHERE ${condition}`, values);
-    return rows.length === 1;
-  });
-const lookedAt = (id: string) => seen('inbound_streams', 'passed_id = $1', id);
-test('I54 recover repairs what no look can see: a record that is gone, an entry that is gone, a route without a worker', async () => {
-  await slot.startService({ ...ENV, NOTIFICATION_RECONCILIATION_INTERVAL: '24h' });
+const rowsWhere = async (tableAndCondition: string, ...values: unknown[]) =>
+  (await slot.db.query(`SELECT FROM notification.${tableAndCondition}`, values)).rows.length;
+const lookedAt = (id: string) =>
+  eventually(
+    `a look at ${id}`,
+    async () => (await rowsWhere('inbound_streams WHERE passed_id = $1', id)) === 1,
+  );
+const hourIsKept = async () => (await rowsWhere("callback_snapshots WHERE user_id = 'LOST'")) === 1;
+
+test('I54 S5 C7 recover repairs what no look can see: rows and entries that are gone, a route without a worker, a target without its list', async () => {
+  await registry.settled();
+  await appendInputs(slot.redis, [hour('LOST', MIDNIGHT - HOUR)]);
+  await eventually('the hour', hourIsKept);
+  await inputsTaken(slot.redis);
   const ids: string[] = [];
   for (const key of ['a', 'b', 'c']) {
     ids.push(await publishTurn(slot.redis, key));
@@ -60,6 +83,8 @@ test('I54 recover repairs what no look can see: a record that is gone, an entry 
       WHERE notification_id = $1 AND channel = 'push'`,
     [overdue],
   );
+  await slot.db.query('TRUNCATE notification.callback_snapshots CASCADE');
+  await registry.targets.loseState('us-east-alert-1');
 
   const { code, value } = await program.json<{ plan: RecoveryPlan }>([
     'recover',
@@ -87,72 +112,27 @@ test('I54 recover repairs what no look can see: a record that is gone, an entry 
       step: 'done',
       restored: [{ stream: GATEWAY, repaired: 1 }, { repaired: 0 }],
       takenUp: { overdue: 1, published: 1 },
+      also: { 'symbol-config': {}, 'account-callback': { againFrom: expect.stringMatching(/^\d+-0$/) } },
     },
   });
   await settled(ids);
+  await eventually('the hour again', hourIsKept);
+  await eventually('the list again', async () => registry.targets.held('us-east-alert-1').source === 'push');
   expect(await outboundIds(slot.redis)).toEqual(before);
   expect(before).toEqual(deliveriesTo('user-1', ids));
 });
 
 test('I54 a recovery waits for a paused reader, says so, and a second request follows it', async () => {
-  await slot.startService(ENV);
-  const id = await publishTurn(slot.redis, 'a');
-  await settled([id]);
-  await lookedAt(id);
+  const before = await outboundIds(slot.redis);
   await program.cli(['bridge', 'pause', '--reason', 'test']);
   // All while it waits: how long it lasts after that may be shorter than a start of the program.
   for (const said of ['the recovery is started', 'a recovery runs already, this follows it']) {
-    const asked = await program.cli(['recover', '--yes', '--timeout', '5s']);
+    const asked = await program.cli(['recover', '--yes', '--timeout', '3s']);
     expect(asked).toMatchObject({ code: 1, stderr: expect.stringContaining('reading again') });
     expect(asked.stderr).toContain(said);
     expect(asked.stderr).toContain('it goes on, and the same command follows it');
   }
   await program.cli(['bridge', 'resume']);
   expect(await program.cli(['recover', '--yes'])).toMatchObject({ code: 0 });
-  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id]));
-});
-
-test('I54 S5 C7 a recovery has symbols pushed to all targets and inputs of accounts taken again', async () => {
-  const registry = await takeSymbolRegistry(slot);
-  const portfolio = await startPortfolioService();
-  const roles = 'intent,symbol-config,account-callback';
-  try {
-    await slot.startService(
-      { ...ENV, NOTIFICATION_ROLES: roles },
-      {
-        symbolTargets: registry.targets.targets,
-        sampleSymbols: registry.targets.sampleSymbols,
-        portfolioUrl: portfolio.url,
-      },
-    );
-    await registry.settled();
-    await appendInputs(slot.redis, [hour('LOST', MIDNIGHT - HOUR)]);
-    const kept = async () => {
-      const { rows } = await slot.db.query(
-        "SELECT FROM notification.callback_snapshots WHERE user_id = 'LOST'",
-      );
-      return rows.length;
-    };
-    await eventually('the hour', async () => (await kept()) === 1);
-    await inputsTaken(slot.redis);
-    // What no look can see: a row that is gone, and a target without its list.
-    await slot.db.query('TRUNCATE notification.callback_snapshots CASCADE');
-    await registry.targets.loseState('us-east-alert-1');
-
-    program.env['NOTIFICATION_ROLES'] = roles;
-    const run = await program.json<RecoveryRun>(['recover', '--since', '5m', '--yes']);
-    expect(run.value).toMatchObject({
-      isDone: true,
-      progress: {
-        also: { 'symbol-config': {}, 'account-callback': { againFrom: expect.stringMatching(/^\d+-0$/) } },
-      },
-    });
-    await eventually('the hour again', async () => (await kept()) === 1);
-    await eventually(
-      'the list again',
-      async () => registry.targets.held('us-east-alert-1').source === 'push',
-    );
-  } finally {
-    await Promise.all([registry.targets.stop(), portfolio.stop()]);
-  }
+  expect(await outboundIds(slot.redis)).toEqual(before);
 });
