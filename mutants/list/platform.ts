@@ -109,7 +109,7 @@ export const PLATFORM_MUTANTS: Mutant[] = [
     replace: 'found.add(PLAIN)',
     wrong: 'lost',
     what: 'keys status says of a key that it may go while histories need it',
-    suite: service('platform/keys', 'I51 security-2'),
+    suite: service('platform/keys', 'I51 I62 security-2'),
   },
   {
     id: 'platform-log-redaction',
