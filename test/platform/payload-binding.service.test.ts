@@ -40,7 +40,7 @@ function sealedPayloadsIn(value: unknown): Payload[] {
 const retained = async () => (await operator().keys.status(CONFIGURED, { withRetained: true })).payload;
 
 test(
-  'I40 security-15 with keys from the beginning, all that Temporal keeps is bound to its workflow',
+  'I40 security-15 with keys from the beginning, all that Temporal keeps is bound to its workflow: a payload that is moved, or in plain, is refused',
   async () => {
     await slot.startService(KEYS);
     const { channels, keys } = operator();
@@ -81,16 +81,6 @@ test(
     }
     expect(failed).toEqual([]);
     expect(slot.logs.filter(({ msg }) => /refused|not configured/.test(msg))).toEqual([]);
-  },
-  LIMIT_MS,
-);
-
-test(
-  'security-15 a payload that was moved into another workflow, or is in plain, is refused and named',
-  async () => {
-    await slot.startService(KEYS);
-    const first = await publishTurn(slot.redis, 'first');
-    await delivered(slot, first);
 
     const { events } = await slot.client.workflow.getHandle(notificationWorkflowId(first)).fetchHistory();
     const { input } = events![0]!.workflowExecutionStartedEventAttributes!;

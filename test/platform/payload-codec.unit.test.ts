@@ -27,13 +27,6 @@ describe('the codec', () => {
     expect(valueOf(decrypted!)).toEqual({ name: 'Andromeda' });
   });
 
-  test('I40 after a rotation the old key still opens, and the new one encrypts', async () => {
-    const encrypted = await createPayloadCodec([OLD]).encode([payloadOf('old')]);
-    expect(valueOf((await codec.decode(encrypted))[0]!)).toBe('old');
-    const again = await codec.encode([payloadOf('new')]);
-    await expect(createPayloadCodec([OLD]).decode(again)).rejects.toThrow('2026, which is not configured');
-  });
-
   test('I40 what was changed is refused, wherever it was', async () => {
     const [encrypted] = await codec.encode([payloadOf('plain')], HERE);
     const whole = Buffer.from(encrypted!.data!);
@@ -127,16 +120,6 @@ describe('the codec', () => {
     const [second] = await createPayloadCodec([OLD]).encode([payloadOf(2)]);
     const found = sealingKeysIn({ events: [{ a: first }, { b: { c: second } }, payloadOf(3)] });
     expect([...found]).toEqual(['2026', '2025', 'in plain']);
-  });
-
-  test('security-17 the same payload is sealed with another key and nonce each time', async () => {
-    const sealed = await Promise.all(
-      Array.from({ length: 200 }, async () => {
-        const [payload] = await codec.encode([payloadOf('same')], HERE);
-        return Buffer.from(payload!.data!).toString('hex').slice(-60);
-      }),
-    );
-    expect(new Set(sealed).size).toBe(200);
   });
 
   test('security-17 the published vector is what is written and read', async () => {
