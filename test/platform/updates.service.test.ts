@@ -48,9 +48,10 @@ const startOptions = () => ({
   args: [] as [],
 });
 
-const update = () => registry.handle.executeUpdate(SYMBOLS_CHANGED_UPDATE);
+const update = (updateId = randomUUID()): Promise<unknown> =>
+  registry.handle.executeUpdate(SYMBOLS_CHANGED_UPDATE, { updateId });
 
-const updateWithStart = (updateId: string) =>
+const updateWithStart = (updateId: string): Promise<unknown> =>
   registry.slot.client.workflow.executeUpdateWithStart(SYMBOLS_CHANGED_UPDATE, {
     updateId,
     startWorkflowOperation: new WithStartWorkflowOperation(SYMBOL_CONFIG_WORKFLOW, {
@@ -68,16 +69,12 @@ async function outcomeOf<T>(call: () => Promise<T>): Promise<T | Error> {
   return outcome;
 }
 
-test('an update that is given back is made again', async () => {
-  const outcome = await outcomeOf(() => makeUpdate(registry.slot.client, update, 60_000));
-  expect(outcome).toEqual({ change: expect.any(Number) });
-});
-
-test('so is one that starts its workflow, under its own id', async () => {
+test.each([
+  ['an update', update],
+  ['one that starts its workflow', updateWithStart],
+])('%s that is given back is made again, under its own id', async (_, call) => {
   const updateId = randomUUID();
-  const outcome = await outcomeOf(() =>
-    makeUpdate(registry.slot.client, () => updateWithStart(updateId), 60_000),
-  );
+  const outcome = await outcomeOf(() => makeUpdate(registry.slot.client, () => call(updateId), 60_000));
   expect(outcome).toEqual({ change: expect.any(Number) });
 });
 
