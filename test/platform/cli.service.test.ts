@@ -150,29 +150,29 @@ describe('intents', () => {
   });
 
   test('I37 publish needs nothing but Redis, unless it waits', async () => {
-    const onlyRedis = {
+    const changes = {
       NOTIFICATION_POSTGRES_PRIMARY_DSN: '',
       TEMPORAL_ADDRESS: '',
       NOTIFICATION_USER_SERVICE_BASE_URL: '',
     };
-    const args = ['intents', 'publish', 'game.turn.ready', '--to', 'user-1', '--key', 'only-redis'].concat(
-      FIELDS,
-    );
-    for (const changes of [onlyRedis, { ...onlyRedis, NODE_ENV: 'production' }]) {
-      const published = await cli(args, { changes });
-      expect(published).toMatchObject({ code: 0 });
-      expect(await slot.redis.exists('notification:intents')).toBe(1);
-      expect(published.stdout).toMatch(/^\d+-\d+\n$/);
-    }
-    const waiting = await cli([...args, '--wait'], { changes: onlyRedis });
+    const args = [
+      'intents',
+      'publish',
+      'game.turn.ready',
+      '--to',
+      'user-1',
+      '--key',
+      'only-redis',
+      ...FIELDS,
+    ];
+    expect(await cli(args, { changes: { ...changes, NODE_ENV: 'production' } })).toMatchObject({
+      code: 0,
+      stdout: expect.stringMatching(/^\d+-\d+\n$/) as string,
+    });
+    const waiting = await cli([...args, '--wait'], { changes });
     expect(waiting).toMatchObject({ code: 1, stdout: '' });
     expect(waiting.stderr).toContain('not set: NOTIFICATION_POSTGRES_PRIMARY_DSN, TEMPORAL_ADDRESS');
-    const nowhere = await cli(args, { changes: { ...onlyRedis, NOTIFICATION_REDIS_MASTER_ADDR: '' } });
-    expect(nowhere).toMatchObject({ code: 1, stdout: '' });
-    expect(nowhere.stderr).toContain('not set: NOTIFICATION_REDIS_MASTER_ADDR;');
-    const away = await cli(args, {
-      changes: { ...onlyRedis, NOTIFICATION_REDIS_MASTER_ADDR: '127.0.0.1:1' },
-    });
+    const away = await cli(args, { changes: { ...changes, NOTIFICATION_REDIS_MASTER_ADDR: '127.0.0.1:1' } });
     expect(away).toMatchObject({ code: 1, stdout: '' });
     expect(away.stderr).toContain('cannot reach Redis at 127.0.0.1:1 (NOTIFICATION_REDIS_MASTER_ADDR)');
   });
@@ -303,34 +303,5 @@ describe('steering', () => {
     expect((await cli(['replay', notificationId, routeId])).code).toBe(3);
     const shown = await cli(['notifications', 'show', notificationId]);
     expect(shown.stdout).toMatch(/Dead letters[^]*gateway_stream_publish_failed\s+published/);
-  });
-
-  test('I26 channels and the reader are paused and resumed', async () => {
-    const paused = await cli(['channels', 'pause', 'email', '--reason', 'a test']);
-    expect(paused).toMatchObject({ code: 0, stdout: 'email is paused\n' });
-    expect((await cli(['channels', 'list'])).stdout).toMatch(/email\s+paused .* a test/);
-    const waiting = await publish('waiting', '--wait', '--timeout', '1s');
-    expect(waiting.code).toBe(1);
-    const [id] = /\d{13}-\d+/.exec(waiting.stdout)!;
-    await eventually('the push', async () => {
-      const { rows } = await slot.db.query(
-        "SELECT FROM notification.routes WHERE notification_id = $1 AND status = 'published'",
-        [id],
-      );
-      return rows.length === 1;
-    });
-    const cancelled = await cli(['notifications', 'cancel', id]);
-    expect(cancelled).toMatchObject({
-      code: 0,
-      stdout: `${id} is CANCELLED: 1 published, 1 skipped, 0 dead, 0 open\n`,
-    });
-    expect((await cli(['channels', 'resume', 'email', '--rate', '10'])).code).toBe(0);
-
-    const stopped = await cli(['bridge', 'pause', '--reason', 'a test']);
-    expect(stopped.code).toBe(0);
-    expect(stopped.stdout).toMatch(/state\s+paused/);
-    expect(stopped.stderr).toContain('over restarts');
-    expect((await cli(['doctor'])).stdout).toMatch(/stream reader\s+warn/);
-    expect((await cli(['bridge', 'resume'])).code).toBe(0);
   });
 });
