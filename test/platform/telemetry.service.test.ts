@@ -1,11 +1,13 @@
-/** Traces, the ids of their spans in the logs, and where traces and metrics go. */
+/** Traces, the ids of their spans in the logs, the trace of a producer, and where traces and metrics go. */
 import { createLogger } from '../../workers/logger.ts';
 import { probeCounter } from '../../workers/probes.ts';
 import { startTelemetry } from '../../workers/telemetry.ts';
 import type { LogLine } from '../harness.ts';
 import { dispatch, eventually, slotOfTests } from '../harness.ts';
-import { publishTurn } from '../intent/entries.ts';
+import { publishTurn, turn } from '../intent/entries.ts';
+import { entriesOf } from '../intent/rows.ts';
 import { startCollector } from '../otlp-collector.ts';
+import { GATEWAY, MAIL, append } from '../service-process.ts';
 
 const slot = slotOfTests();
 let printed: jest.SpyInstance;
@@ -50,6 +52,41 @@ test('I34 the spans name the workflow and the activity they belong to', async ()
   expect([...names]).toEqual(
     expect.arrayContaining(['StartWorkflow:notification', 'RunActivity:acceptIntent']),
   );
+});
+
+interface PrintedSpan {
+  name: string;
+  links: { context: { traceId: string; spanId: string }; attributes: Record<string, unknown> }[];
+}
+
+test('I77 a traceparent is linked where its intent is read, and handed on; without one, or with nonsense, nothing is', async () => {
+  const [traceId, spanId] = ['4bf92f3577b34da6a3ce929d0e0e4736', '00f067aa0ba902b7'];
+  const traceparents = [`00-${traceId}-${spanId}-01`, undefined, '"><script>'];
+  const ids = await append(
+    slot.redis,
+    traceparents.map((traceparent, n) =>
+      turn({ idempotency_key: `key-${n}`, recipient_user_ids_json: '["user-1"]', traceparent }),
+    ),
+  );
+  for (const [n, id] of ids.entries()) {
+    const handedOn = await eventually(`both outbound entries of ${id}`, async () => {
+      const own = await Promise.all([GATEWAY, MAIL].map((stream) => entriesOf(slot, stream, `${id}/`)));
+      return own.flat().length === 2 && own.flat().map(({ traceparent }) => traceparent?.toString());
+    });
+    expect(handedOn).toEqual(Array(2).fill(n === 0 ? traceparents[0] : undefined));
+  }
+  const contexts = await eventually('the spans of the reader', async () => {
+    const links = printed.mock.calls.flatMap(([span]) => {
+      const { name, links: own } = span as PrintedSpan;
+      return name === 'process intent' ? own : [];
+    });
+    const found = ids.map(
+      (id) => links.find(({ attributes }) => attributes['notification_id'] === id)?.context,
+    );
+    return !found.includes(undefined) && found;
+  });
+  expect(contexts[0]).toMatchObject({ traceId, spanId });
+  for (const context of contexts.slice(1)) expect(context).toMatchObject({ spanId: '0'.repeat(16) });
 });
 
 describe('export', () => {
