@@ -1,26 +1,19 @@
 /**
  * The entrances that fuzz.unit.test.ts leaves: what people and other programs send to workflows of
- * subscriptions and to receivers, files and arguments of operators. Each case ends with a verdict, and no verdict, answer
+ * subscriptions and to receivers, and files of operators. Each case ends with a verdict, and no verdict, answer
  * or line of the log quotes what was planted in it. FUZZ_CASES sets how many there are.
  */
-import { EventEmitter } from 'node:events';
 import { ApplicationFailure } from '@temporalio/common';
-import { CommanderError } from 'commander';
-import type { Command } from 'commander';
 import fc from 'fast-check';
 import { AddressError, parseBinaryAddress } from '../../api/subscription/router-address.ts';
 import { importedQueueSchema, tokenRequestSchema } from '../../api/subscription/requests.ts';
 import { parseTraceparent } from '../../api/ids.ts';
 import { verdictsOf } from '../../cli/intent/intents.ts';
-import type { Shell } from '../../cli/invocation.ts';
-import { invoke } from '../../cli/invocation.ts';
-import { wholeProgram } from '../../cli/program.ts';
 import { createCallbackReceiver, memoryCallbackStore } from '../../client/account-callback/receiver.ts';
 import { createCollectorReceiver } from '../../client/symbol-config/receiver.ts';
 import { loadConfig } from '../../config/load.ts';
 import { ConfigError } from '../../config/variables.ts';
 import * as requests from '../../workflows/subscription/requests.ts';
-import { commandsBelow, pathOf } from '../../cli/definition.ts';
 import { scratchFolder } from '../scratch.ts';
 import { fuzz, json, plantedIn, text } from './nasty-inputs.ts';
 import { GALAXY } from '../../api/intent/galaxy.ts';
@@ -164,49 +157,6 @@ fuzz(
       if (!('code' in verdict)) continue;
       expect(verdict.code).toMatch(/^[a-z_]+$/);
       expect(verdict.problem).not.toContain(PLANTED);
-    }
-  },
-);
-
-/** Names of types are looked up in the environment of a run. */
-const SHELL = Object.assign(new EventEmitter(), { argv: [], env: {} }) as unknown as Shell;
-
-/** The same command line, of which no command does anything. */
-async function programWithoutActions(): Promise<Command> {
-  const program = await wholeProgram();
-  const silent = { writeOut: () => undefined, writeErr: () => undefined, outputError: () => undefined };
-  for (const command of [program, ...commandsBelow(program)]) {
-    command.exitOverride().configureOutput(silent);
-    if (command.commands.length === 0) command.action(() => undefined);
-  }
-  return program;
-}
-
-let program = await programWithoutActions();
-const words = commandsBelow(program).map((command) => pathOf(command).split(' '));
-const flags = commandsBelow(program).flatMap(({ options }) => options.flatMap(({ long }) => long ?? []));
-const word = fc.oneof(
-  { weight: 3, arbitrary: fc.constantFrom(...words.flat()) },
-  { weight: 3, arbitrary: fc.constantFrom(...flags) },
-  { weight: 2, arbitrary: text },
-  { weight: 1, arbitrary: fc.constantFrom('0', '-1', '1h', '1e9', '2026-01-01', 'a=b', '--', '-', '') },
-);
-let used = 0;
-
-fuzz(
-  'I40 any arguments are a command, or a usage error with an exit code',
-  0.1,
-  [fc.constantFrom(...words), fc.array(word, { maxLength: 6 })],
-  async (command, more) => {
-    // Values of options stay in a program: a new one now and then.
-    if (++used % 100 === 0) program = await programWithoutActions();
-    try {
-      await invoke(SHELL, async () => {
-        await program.parseAsync([...command, ...more], { from: 'user' });
-      });
-    } catch (error) {
-      expect((error as Error).name).toMatch(/^(CommanderError|InvalidArgumentError|UsageError)$/);
-      if (error instanceof CommanderError) expect([0, 1, 2]).toContain(error.exitCode);
     }
   },
 );

@@ -9,7 +9,6 @@ import { fingerprintOf, MALFORMED_CODES, entryFieldsOf, envelopeOf } from '../..
 import { hashOfRouteRef, routeRefOf, searchableKey } from '../../api/ids.ts';
 import type { EntryFields } from '../../api/intent/entry.ts';
 import { MALFORMED_JOB_CODES, parseMobileJob } from '../../api/mobile-push/job.ts';
-import { failureOf } from '../../activities/mobile-push/fcm-result.ts';
 import { VARIABLES, loadConfig } from '../../config/load.ts';
 import { ConfigError } from '../../config/variables.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
@@ -268,40 +267,5 @@ fuzz(
       for (const problem of (error as ConfigError).problems) expect(problem).toMatch(/^[A-Z][A-Z0-9_]+ /);
       expect((error as Error).message).not.toContain(PLANTED);
     }
-  },
-);
-
-const FCM_TYPES = 'type.googleapis.com/google.firebase.fcm.v1';
-
-const fcmAnswer = fc.record({
-  status: fc.integer({ min: 100, max: 599 }),
-  retryAfter: fc.option(fc.oneof(text, fc.constantFrom('-1', '1e9', '99999999999')), { nil: undefined }),
-  body: fc.oneof(
-    fc.jsonValue(),
-    fc.record({
-      error: fc.record({
-        status: fc.constantFrom('INVALID_ARGUMENT', 'NOT_FOUND', '__proto__'),
-        message: text,
-        details: fc.array(
-          fc.record({
-            '@type': fc.constantFrom('FcmError', 'ApnsError').map((name) => `${FCM_TYPES}.${name}`),
-            errorCode: fc.constantFrom('the_device_token', 'UNREGISTERED', 'constructor'),
-            reason: fc.constantFrom('the_device_token', 'BadDeviceToken', 'toString'),
-          }),
-        ),
-      }),
-    }),
-  ),
-});
-
-fuzz(
-  'M6 whatever FCM answers has an outcome, and its reason does not have the token',
-  0.05,
-  [fcmAnswer],
-  (answer) => {
-    const token = 'the_device_token';
-    const { outcome, reason } = failureOf(answer, token, 0);
-    expect(['remove', 'fatal', 'refused', 'suspect', 'retry']).toContain(outcome);
-    expect(reason).not.toContain(token);
   },
 );
