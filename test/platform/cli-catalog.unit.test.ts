@@ -38,14 +38,8 @@ test('I76 the sample is a valid catalog, and fbs prints its tables', async () =>
   );
 });
 
-test('I76 clients are written to a folder', async () => {
-  const out = path.join(folder, 'clients');
-  const { stdout } = await cli(['catalog', 'clients', SHOP, '--language', 'typescript', '--out', out]);
-  expect(stdout.trim()).toBe(path.join(out, 'catalog.ts'));
-  expect(readFileSync(path.join(out, 'catalog.ts'), 'utf8')).toContain('export const newShopOrderShipped');
-});
-
 test.each([
+  ['typescript', 'catalog.ts', 'export const newShopOrderShipped', undefined],
   ['go', 'catalog_generated.go', 'Gift    *bool          // optional', '2types'],
   ['python', 'constructors.py', 'gift: bool | None = None', 'my-types'],
 ])(
@@ -55,6 +49,7 @@ test.each([
       cli(['catalog', 'clients', SHOP, '--language', language, '--out', path.join(folder, language, name)]);
     expect(await write('shop')).toMatchObject({ code: 0 });
     expect(readFileSync(path.join(folder, language, 'shop', file), 'utf8')).toContain(field);
+    if (unfit === undefined) return;
     expect(await write(unfit)).toMatchObject({
       code: 2,
       stderr: expect.stringContaining(`no package ${unfit}`),
@@ -119,27 +114,12 @@ test('I70 validate decides as the service does', async () => {
   ]);
   expect(new Set(accepted.items.map(({ fingerprint }) => fingerprint)).size).toBe(1);
 
-  const bad = fileOf(
-    'bad.json',
-    JSON.stringify([
-      { ...entry, payload_json: '{"game_id":"game-7","game_name":"Andromeda","turn_number":-1}' },
-      { ...entry, recipient_user_ids_json: '["a","a"]' },
-      { ...entry, occurred_at_ms: 1_790_000_000_000 },
-      { ...entry, notification_type: 'game.turn.lost' },
-      { ...entry, producer: '\ud800' },
-      7,
-    ]),
-  );
-  const refused = await validate(bad, fileOf('broken.json', '{"a":'));
+  const bad = [{ ...entry, recipient_user_ids_json: '["a","a"]' }, { ...entry, producer: '\ud800' }, 7];
+  const refused = await validate(fileOf('bad.json', JSON.stringify(bad)), fileOf('broken.json', '{"a":'));
   expect(refused.code).toBe(1);
   expect(refused.items.map(({ code }) => code)).toEqual([
-    'invalid_payload',
     'invalid_recipients',
-    'invalid_envelope',
-    'unknown_notification_type',
-    'invalid_envelope',
-    'invalid_envelope',
-    'invalid_envelope',
+    ...Array<string>(3).fill('invalid_envelope'),
   ]);
 
   const refusedEntry = JSON.stringify({ ...entry, payload_json: entry.payload_json.replace('54', '"54"') });
