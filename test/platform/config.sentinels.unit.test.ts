@@ -74,6 +74,9 @@ test.each<[what: string, env: Env, problem: RegExp]>([
     { ...PLAIN, NOTIFICATION_REDIS_CA_FILE: import.meta.filename },
     /NOTIFICATION_REDIS_SENTINELS must be rediss:.*no effect/,
   ],
+  ['half a pair', { NOTIFICATION_REDIS_CERT_FILE: import.meta.filename }, /belong together/],
+  ['a file that is away', { NOTIFICATION_REDIS_CA_FILE: '/none.pem' }, /CA_FILE cannot be read: ENOENT/],
+  ['a file without a certificate', { NOTIFICATION_REDIS_CA_FILE: 'package.json' }, /must name a PEM file/],
 ])('I91 I30 %s: refused', (_, env, problem) => {
   expect(problemsOf({ ...PRODUCTION, ...SENTINELS, ...env })).toEqual([expect.stringMatching(problem)]);
 });

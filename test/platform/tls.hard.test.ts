@@ -16,7 +16,6 @@ import { publishTurn } from '../intent/entries.ts';
 import type { Sentinels } from '../redis-sentinels.ts';
 import { startSentinels } from '../redis-sentinels.ts';
 import { delivered } from '../service-process.ts';
-import { problemsIn } from './config-problems.ts';
 import { rotatingPostgres, rotatingRedis, rotatingTemporal } from './rotating-servers.ts';
 
 const ignore = () => undefined;
@@ -221,22 +220,5 @@ describe.each(Object.keys(PLACES) as Store[])('%s', (store) => {
         await present(server.own);
       }
     },
-  );
-});
-
-test('I30 files for TLS without TLS, half a pair, and invalid files are refused', () => {
-  const right = environment();
-  const refused = (change: Record<string, string>) =>
-    problemsIn(() => slot.config({ ...right, ...change })).join('\n');
-  expect(refused({ NOTIFICATION_REDIS_MASTER_ADDR: '127.0.0.1:6379' })).toMatch(
-    /NOTIFICATION_REDIS_MASTER_ADDR must be rediss:/,
-  );
-  expect(refused({ NOTIFICATION_REDIS_KEY_FILE: '' })).toMatch(/belong together/);
-  expect(refused({ NOTIFICATION_REDIS_CA_FILE: path.join(dataDir, 'none.pem') })).toMatch(
-    /NOTIFICATION_REDIS_CA_FILE cannot be read: ENOENT/,
-  );
-  expect(refused({ NOTIFICATION_REDIS_CA_FILE: import.meta.filename })).toMatch(/must name a PEM file/);
-  expect(refused({ NOTIFICATION_REDIS_MASTER_ADDR: 'rediss://redis' })).toMatch(
-    /must be host:port, or rediss:/,
   );
 });
