@@ -118,10 +118,6 @@ test('paths that pages name exist', () => {
   expect(missing).toEqual([]);
 });
 
-test('results of runs are on one page', () => {
-  expect(FILES.filter((file) => /(REPORT|MATRIX|CLUSTER)\.md$|results\.json$/.test(file))).toEqual([]);
-});
-
 test('npm scripts that pages name exist', () => {
   const scriptsOf = (file: string) => (JSON.parse(textOf(file)) as { scripts: object }).scripts;
   const scripts = { ...scriptsOf('package.json'), ...scriptsOf('docs/package.json') };

@@ -182,14 +182,4 @@ describe('observation', () => {
     expect(lines.every(({ duration_ms }) => Number(duration_ms) >= 0)).toBe(true);
     expect(lines[3]!['path']).toBe('other');
   });
-
-  test('I31 I33 start and stop of the listener are logged once each', async () => {
-    await probes.stop();
-    await probes.stop();
-
-    expect(logs).toMatchObject([
-      { level: 'info', msg: 'probe listener started', url: probes.url },
-      { level: 'info', msg: 'probe listener stopped', url: probes.url },
-    ]);
-  });
 });
