@@ -1,5 +1,5 @@
 /** `users forget`: what is kept of a user goes from every kind of work, and no other user is touched. */
-import { createHash } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import type { Pool } from 'pg';
 import { findIntents } from '../../activities/intent/decisions.ts';
 import { giveUp } from '../../activities/intent/entries.ts';
@@ -20,12 +20,11 @@ import {
   NOON_YESTERDAY,
   inputsTaken,
   hour,
-  takeCallbackBench,
+  benchOfTests,
   track,
 } from '../account-callback/callbacks.ts';
-import { cliOfEachTest, cliOfTests } from '../command-line.ts';
-import { eventually, operatorOf, resourcesOf, slotOfTests, slotOfEachTest } from '../harness.ts';
-import { ofEachTest } from '../of-tests.ts';
+import { cliOfTests } from '../command-line.ts';
+import { eventually, operatorOf, resourcesOf, slotOfTests } from '../harness.ts';
 import { accepted, turn } from '../intent/entries.ts';
 import { forgottenKeyOf, placesWith, rowsOfAll } from '../kept.ts';
 import { mobilePushOf } from '../mobile-push/jobs.ts';
@@ -287,24 +286,23 @@ describe('rows', () => {
 });
 
 describe('a running service', () => {
-  const GONE = 'planted-user';
-  const ADDRESS = 'planted@example.com';
-  const TOKEN = 'planted-token';
-  const NAME = 'Planted Name';
-  const PLANTED = [GONE, ADDRESS, TOKEN, NAME];
+  const planted = (id: string) => {
+    const own = { id, address: `${id}@example.com`, token: `token of ${id}`, name: `Name of ${id}` };
+    return { ...own, texts: Object.values(own) };
+  };
+  type Planted = ReturnType<typeof planted>;
+  const [ONE, ANOTHER] = [planted('planted-user'), planted('second-user')];
   /** What is for others, too, or tells administrators about the user. */
   const OF_OTHERS = [MAIL, INTENTS];
   const STAYS = 'other-user';
 
-  const slot = slotOfEachTest();
-  const cli = cliOfEachTest(slot);
-  const bench = ofEachTest(
-    () => takeCallbackBench(slot),
-    (taken) => taken.release(),
-  );
-  beforeEach(async () => {
+  const slot = slotOfTests();
+  const cli = cliOfTests(slot);
+  const bench = benchOfTests(slot);
+  beforeAll(async () => {
     await createDeviceTokens(slot.ownerDsn, { samples: false });
-    slot.userService.setUser(GONE, { email: ADDRESS, preferredLanguage: 'en' });
+    for (const { id, address } of [ONE, ANOTHER])
+      slot.userService.setUser(id, { email: address, preferredLanguage: 'en' });
     slot.userService.setUser(STAYS, { email: 'other@example.com', preferredLanguage: 'en' });
     await bench.setClock(NOON_YESTERDAY + MINUTE);
     await bench.startService({
@@ -314,13 +312,13 @@ describe('a running service', () => {
     });
   });
 
-  const turnFor = (key: string, ...recipientUserIds: string[]) =>
+  const turnFor = (key: string, name: string, ...recipientUserIds: string[]) =>
     publishIntent(
       slot.redis,
       newGameTurnReady({
         ...{ idempotencyKey: key, recipientUserIds, occurredAt: 1_790_000_000_000 },
         requestId: `request/${key}`,
-        payload: { game_id: 'g', game_name: recipientUserIds.includes(STAYS) ? 'G' : NAME, turn_number: 1 },
+        payload: { game_id: 'g', game_name: name, turn_number: 1 },
       }),
     );
 
@@ -329,27 +327,27 @@ describe('a running service', () => {
       ([, fields]) => fields.includes(id) && fields.some((field) => field.endsWith('/end')),
     );
 
-  /** Something of each kind, for both users. */
-  async function plant() {
-    const own = await turnFor(`turn/${GONE}/1`, GONE);
-    const shared = await turnFor('turn/shared', GONE, STAYS);
-    const others = await turnFor('turn/others', STAYS);
+  /** Something of each kind, for this user and another one. */
+  async function plant({ id: gone, address, token: ownToken, name }: Planted) {
+    const own = await turnFor(`turn/${gone}/1`, name, gone);
+    const shared = await turnFor(`shared/${randomUUID()}`, 'G', gone, STAYS);
+    const others = await turnFor(`others/${randomUUID()}`, 'G', STAYS);
     const review = await publishIntent(
       slot.redis,
       newGeoReviewRecommended({
-        ...{ idempotencyKey: 'review', occurredAt: Date.now() },
+        ...{ idempotencyKey: `review/${randomUUID()}`, occurredAt: Date.now() },
         payload: {
-          ...{ user_id: GONE, user_email: ADDRESS, observed_country: 'DE' },
+          ...{ user_id: gone, user_email: address, observed_country: 'DE' },
           ...{ usual_connection_country: 'FR', review_reason: 'far away' },
         },
       }),
     );
     // Refused, with the user named by it.
-    await slot.redis.xadd(INTENTS, '*', 'recipient_user_ids_json', `["${GONE}"]`, 'idempotency_key', GONE);
-    await slot.redis.xadd(INTENTS, '*', 'recipient_user_ids_json', `["${STAYS}","${GONE}"]`);
+    await slot.redis.xadd(INTENTS, '*', 'recipient_user_ids_json', `["${gone}"]`, 'idempotency_key', gone);
+    await slot.redis.xadd(INTENTS, '*', 'recipient_user_ids_json', `["${STAYS}","${gone}"]`);
     const jobs = [];
-    for (const userId of [GONE, STAYS]) {
-      const token = userId === GONE ? TOKEN : 'other-token';
+    for (const userId of [gone, STAYS]) {
+      const token = userId === gone ? ownToken : 'other-token';
       await slot.db.query('INSERT INTO public.device_token ("userId", token) VALUES ($1, $2)', [
         userId,
         token,
@@ -361,7 +359,7 @@ describe('a running service', () => {
       );
     }
     await appendInputs(slot.redis, [
-      ...[GONE, STAYS].flatMap((user) => [
+      ...[gone, STAYS].flatMap((user) => [
         track(user, NOON_YESTERDAY - 2 * HOUR),
         hour(user, NOON_YESTERDAY - 2 * HOUR),
       ]),
@@ -370,7 +368,7 @@ describe('a running service', () => {
       'stream.account.extremes',
       '*',
       'payload',
-      JSON.stringify({ kind: 'x', user_id: GONE }),
+      JSON.stringify({ kind: 'x', user_id: gone }),
     );
     const ids = [own, shared, others, review];
     for (const id of ids) await eventually(`the end of ${id}`, async () => (await endsTold(id)).length > 0);
@@ -384,7 +382,7 @@ describe('a running service', () => {
     });
     await eventually(
       'the offset to pass all',
-      async () => (await operatorOf(slot).users.preview({ userId: GONE })).underWay.length === 0 || undefined,
+      async () => (await operatorOf(slot).users.preview({ userId: gone })).underWay.length === 0 || undefined,
     );
     return { own, shared, others, review };
   }
@@ -403,8 +401,9 @@ describe('a running service', () => {
   }
 
   test('I79 everything that PostgreSQL and Redis have of a user goes; others keep theirs, and a key stays reserved', async () => {
-    const { own, shared, review } = await plant();
-    expect(await placesWith(slot, PLANTED)).toEqual(
+    const { id: gone, texts, name } = ONE;
+    const { own, shared, review } = await plant(ONE);
+    expect(await placesWith(slot, texts)).toEqual(
       expect.arrayContaining([
         ...[
           'notification.records',
@@ -420,7 +419,7 @@ describe('a running service', () => {
     const before = await othersHave();
     const published = (await slot.redis.xlen(GATEWAY)) + (await slot.redis.xlen(MAIL));
 
-    const forget = ['users', 'forget', GONE, '--also', NAME];
+    const forget = ['users', 'forget', gone, '--also', name];
     const dry = await cli.json<Forgotten>([...forget, '--dry-run']);
     expect(dry.code).toBe(0);
     expect((await slot.redis.xlen(GATEWAY)) + (await slot.redis.xlen(MAIL))).toBe(published);
@@ -444,7 +443,7 @@ describe('a running service', () => {
       ]),
     );
 
-    expect(await placesWith(slot, PLANTED)).toEqual(OF_OTHERS);
+    expect(await placesWith(slot, texts)).toEqual(OF_OTHERS);
     expect(await othersHave()).toEqual(before);
     expect(await endsTold(shared)).toHaveLength(1);
     expect(await operatorOf(slot).notifications.show(shared)).toMatchObject({
@@ -458,19 +457,19 @@ describe('a running service', () => {
 
     const again = await cli.cli([...forget, '--yes']);
     expect(again).toMatchObject({ code: 3 });
-    expect(again.stderr).toContain(`nothing that can go is kept of ${GONE}`);
+    expect(again.stderr).toContain(`nothing that can go is kept of ${gone}`);
 
     // It names the user again, and sends nothing.
-    const repeat = await turnFor(`turn/${GONE}/1`, GONE);
+    const repeat = await turnFor(`turn/${gone}/1`, name, gone);
     await eventually('the repeat to be found', async () => (await endsTold(repeat)).length > 0);
     expect((await operatorOf(slot).notifications.show(repeat)).duplicateOf).toBe(own);
     expect(await othersHave()).toEqual(before);
-    await operatorOf(slot).users.forget({ userId: GONE }, REQUEST);
-    expect(await placesWith(slot, PLANTED)).toEqual(OF_OTHERS);
+    await operatorOf(slot).users.forget({ userId: gone }, REQUEST);
+    expect(await placesWith(slot, texts)).toEqual(OF_OTHERS);
   }, 120_000);
 
   test('I79 a forgetting that is cut off at any of its statements ends with the next one', async () => {
-    await plant();
+    await plant(ANOTHER);
     for (let statements = 1; ; statements += 3) {
       let left = statements;
       const db = {
@@ -480,16 +479,18 @@ describe('a running service', () => {
         },
       } as unknown as Pool;
       const operator = createOperator({ ...resourcesOf(slot), db });
-      const isDone = await operator.users.forget({ userId: GONE, also: [NAME, ADDRESS] }, REQUEST).then(
-        () => true,
-        (error: Error) => {
-          expect(error.message).toBe('cut off');
-          return false;
-        },
-      );
+      const isDone = await operator.users
+        .forget({ userId: ANOTHER.id, also: [ANOTHER.name, ANOTHER.address] }, REQUEST)
+        .then(
+          () => true,
+          (error: Error) => {
+            expect(error.message).toBe('cut off');
+            return false;
+          },
+        );
       if (isDone) break;
       expect(statements).toBeLessThan(500);
     }
-    expect(await placesWith(slot, PLANTED)).toEqual(OF_OTHERS);
+    expect(await placesWith(slot, ANOTHER.texts)).toEqual(OF_OTHERS);
   }, 180_000);
 });
