@@ -100,7 +100,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: "if (deliveredAs === '') return { status: 'handed_off'",
     wrong: 'lost',
     what: 'a route that was handed off in time is told to be skipped',
-    suite: service('intent/expiry', 'I78 I23 what was handed off'),
+    suite: service('intent/hand-off', 'I78 I23 what was handed off'),
   },
   {
     id: 'delivery-expired-replay',

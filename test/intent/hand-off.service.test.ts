@@ -290,6 +290,60 @@ describe('a stream that takes no entries', () => {
   });
 });
 
+test('I21 I22 a Redis that is away spends the budget of a route, whose last attempt leaves it dead', async () => {
+  const away = new Redis({ port: await freePort(), maxRetriesPerRequest: 0, retryStrategy: () => null });
+  away.on('error', () => undefined);
+  defineHandOffCommands(away);
+  const id = await acceptedPush();
+  for (const attempt_count of [1, 2]) {
+    await expect(attempt(id, { redis: away })).rejects.toMatchObject({ type: FAILURE });
+    expect(await routeOf(id)).toEqual({ status: 'failed', attempt_count });
+  }
+  const death = { status: 'dead_letter', classification: FAILURE };
+  expect(await attempt(id, { redis: away })).toEqual(death);
+  away.disconnect();
+});
+
+describe('a route that is late', () => {
+  const expire = (id: string) =>
+    slot.db.query('UPDATE notification.records SET expires_at = now() WHERE notification_id = $1', [id]);
+
+  test('I78 a route that is late after a failed attempt is skipped, and says what has failed', async () => {
+    await redis.set(GATEWAY, 'not a stream');
+    const id = await acceptedPush();
+    await expect(attempt(id)).rejects.toMatchObject({ type: FAILURE });
+    await expire(id);
+    expect(await attempt(id)).toEqual({ status: 'skipped' });
+    expect((await rowsOf('routes', id))[0]).toMatchObject({
+      ...{ status: 'skipped', attempt_count: 1, last_error_classification: 'expired' },
+      last_error_message: expect.stringMatching(/attempt 1 failed with gateway_stream_publish_failed$/),
+    });
+  });
+
+  test('I78 I23 what was handed off in time and not settled is published, however late its row is looked at', async () => {
+    const id = await acceptedPush();
+    // As an attempt leaves it that dies behind its hand-off.
+    await redis.set(handOffKey(id, PUSH, 0), '1-1');
+    await expire(id);
+    expect(await attempt(id)).toEqual({ status: 'published' });
+    expect((await rowsOf('routes', id))[0]).toMatchObject({
+      ...{ status: 'published', entry_id: '1-1', attempt_count: 1, last_error_classification: null },
+    });
+    expect(await redis.exists(GATEWAY)).toBe(0);
+  });
+
+  test('I78 a late route waits for Redis to be closed there, and spends nothing', async () => {
+    const id = await acceptedPush();
+    // A value that the script cannot read: Redis refuses, as one does that is not the master.
+    await redis.lpush(handOffKey(id, PUSH, 0), 'no text');
+    await expire(id);
+    expect(await attempt(id)).toEqual({ status: 'deferred', reason: 'redis_unavailable' });
+    expect(await routeOf(id)).toEqual({ status: 'pending', attempt_count: 0 });
+    await redis.del(handOffKey(id, PUSH, 0));
+    expect(await attempt(id)).toEqual({ status: 'skipped' });
+  });
+});
+
 test('I22 a payload that cannot be encoded is classified as such', async () => {
   const id = await acceptedPush('{}');
   await expect(attempt(id)).rejects.toMatchObject({
