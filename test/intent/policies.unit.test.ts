@@ -7,6 +7,8 @@ import type { Recipient } from '../../activities/intent/user-service.ts';
 import { hashOfRouteRef, routeRefOf, searchableKey } from '../../api/ids.ts';
 import { GALAXY } from '../../api/intent/galaxy.ts';
 import { compareEntryIds } from '../../api/stream-ids.ts';
+import type { ResumeRequest } from '../../workflows/hold-contract.ts';
+import { problemOfHold } from '../../workflows/hold-contract.ts';
 import { ladderDelayMs } from '../../workflows/policies.ts';
 import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, audiencesOf, materializeRoutes } from './galaxy.ts';
 
@@ -42,6 +44,13 @@ describe('ladder', () => {
       }),
     );
   });
+});
+
+test.each([
+  ...[0, -1, 1e9, 'fast'].map((ratePerSecond) => ['ratePerSecond', { ratePerSecond }] as const),
+  ['reason', { reason: 'x'.repeat(501) }] as const,
+])('I26 a pause or a resume is refused for its %s: %j', (field, request) => {
+  expect(problemOfHold(request as ResumeRequest)).toContain(field);
 });
 
 describe('route slots', () => {

@@ -1,22 +1,37 @@
-/** What weights of producers do to the order in which Temporal hands out what waits, on the server of this run. */
+/** Weights of producers: set by operators, and what they do to the order in which Temporal hands out what waits, on the server of this run. */
 import type { Producer } from '../../api/intent/catalog.ts';
 import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
-import { operatorOf, slotOfTests } from '../harness.ts';
+import { cliOfTests } from '../command-line.ts';
+import { eventually, operatorOfTests, slotOfTests } from '../harness.ts';
 
 const slot = slotOfTests();
+const operator = operatorOfTests(slot);
+const bench = cliOfTests(slot);
 
 const WAITING_EACH = 60;
 const HANDED_OUT = 40;
 const POLL_LIMIT_MS = 60_000;
 
+const weigh = (...args: string[]) => bench.cli(['producers', 'weight', 'game_lobby', ...args]);
+const untilWeight = (wanted: number) =>
+  eventually(`the weight ${wanted} to be shown`, async () => {
+    const producers = await operator.producers.list();
+    return producers.find(({ producer }) => producer === 'game_lobby')?.weight === wanted;
+  });
+const actions = async () =>
+  (await operator.actions.list({ action: 'producers weight' })).items.map(({ detail }) => detail);
+
 test('I86 of what waits in Temporal, a producer gets the share of its weight, and an equal one without weights', async () => {
-  const hasWeights = await operatorOf(slot)
-    .producers.weigh('game_lobby', { weight: 0.25, requestedBy: 'nina' })
-    .then(() => true)
-    .catch((error: Error) => {
-      expect(error.message).toContain('Temporal took no weight');
-      return false;
-    });
+  expect(await weigh('0')).toMatchObject({ code: 2, stdout: '' });
+  await untilWeight(1);
+  const { serverVersion } = await slot.client.workflowService.getSystemInfo({});
+  const hasWeights = !/^1\.(\d|[12]\d)\./.test(serverVersion);
+  expect(await weigh('0.25', '--requested-by', 'nina')).toMatchObject(
+    hasWeights
+      ? { code: 0, stdout: 'game_lobby has the weight 0.25\n' }
+      : { code: 1, stdout: '', stderr: expect.stringContaining('Temporal took no weight') },
+  );
+  await untilWeight(hasWeights ? 0.25 : 1);
   // The louder one comes first, and no worker runs yet.
   for (const producer of ['game_lobby', 'game_master'] satisfies Producer[]) {
     await Promise.all(
@@ -42,4 +57,8 @@ test('I86 of what waits in Temporal, a producer gets the share of its weight, an
   const [least, most] = hasWeights ? [5, 11] : [17, 23];
   expect(ofLobby).toBeGreaterThanOrEqual(least);
   expect(ofLobby).toBeLessThanOrEqual(most);
+
+  if (hasWeights) expect(await weigh('--clear')).toMatchObject({ code: 0 });
+  await untilWeight(1);
+  expect(await actions()).toEqual(hasWeights ? ['cleared', '0.25'] : []);
 });
