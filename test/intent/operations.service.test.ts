@@ -11,7 +11,7 @@ import type { Changes } from './entries.ts';
 import { accepted, entryOf, publishTurn, turn } from './entries.ts';
 import { eventually, slotOfTests, operatorOfTests } from '../harness.ts';
 import { GATEWAY } from '../service-process.ts';
-import { usersUpTo } from './rows.ts';
+import { publishDead, usersUpTo } from './rows.ts';
 
 const BY = { requestedBy: 'nina' };
 
@@ -27,41 +27,28 @@ const startService = () =>
     NOTIFICATION_RECONCILIATION_INTERVAL: '500ms',
   });
 
-/** A notification whose push routes are dead. */
-async function publishDead(key: string, users: number): Promise<string> {
-  await slot.redis.set(GATEWAY, 'not a stream');
-  const id = await publishTurn(slot.redis, key, usersUpTo(users));
-  await eventually('dead push routes', async () => {
-    const { totals } = await operator.notifications.show(id);
-    return totals['dead_letter'] === users;
-  });
-  return id;
-}
-
-/** Statements that mark an item as done wait. @param from the first item that waits, counted from 1. @param wait SQL. */
-const makeItemsWait = (from: number, wait: string) =>
-  slot.db.query(
-    `CREATE FUNCTION notification.hold_item() RETURNS trigger LANGUAGE plpgsql AS
-     $$ BEGIN PERFORM ${wait}; RETURN NEW; END $$;
-     CREATE TRIGGER hold_item BEFORE UPDATE ON notification.operation_items
-        FOR EACH ROW WHEN (NEW.position >= ${from}) EXECUTE FUNCTION notification.hold_item()`,
-  );
-const letItemsGo = () => slot.db.query('DROP FUNCTION notification.hold_item() CASCADE');
+const deadPushes = (key: string, users: number) => publishDead(slot, key, usersUpTo(users));
 
 /** The connection that holds the items. */
 let holder: PoolClient | undefined;
 
+/** Statements that mark an item as done wait. @param from the first item that waits, counted from 1. */
 async function holdItems(from: number): Promise<void> {
   holder = await slot.db.connect();
   await holder.query('SELECT pg_advisory_lock(1)');
-  await makeItemsWait(from, 'pg_advisory_xact_lock_shared(1)');
+  await slot.db.query(
+    `CREATE FUNCTION notification.hold_item() RETURNS trigger LANGUAGE plpgsql AS
+     $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NEW; END $$;
+     CREATE TRIGGER hold_item BEFORE UPDATE ON notification.operation_items
+        FOR EACH ROW WHEN (NEW.position >= ${from}) EXECUTE FUNCTION notification.hold_item()`,
+  );
 }
 async function releaseItems(): Promise<void> {
   if (!holder) return;
   await holder.query('SELECT pg_advisory_unlock(1)');
   holder.release();
   holder = undefined;
-  await letItemsGo();
+  await slot.db.query('DROP FUNCTION notification.hold_item() CASCADE');
 }
 // After a failed assertion, the next test must not wait for these items.
 afterEach(async () => {
@@ -99,7 +86,7 @@ const replaysOf = async (id: string): Promise<number[]> => {
 };
 
 test('U2 a replay of many goes on without the process that asked for it, and what came later is not touched', async () => {
-  const id = await publishDead('chosen', 3);
+  const id = await deadPushes('chosen', 3);
   await holdItems(1);
   const { operationId, total } = await operator.operations.replay(
     { notificationId: id },
@@ -108,7 +95,7 @@ test('U2 a replay of many goes on without the process that asked for it, and wha
   expect(total).toBe(3);
   const paused = await operator.operations.pause(operationId, BY);
   expect(paused).toMatchObject({ status: 'paused', changedBy: 'nina', kind: 'replay', reason: 'INC-7' });
-  const later = await publishDead('later', 2);
+  const later = await deadPushes('later', 2);
   expect((await operator.operations.show(operationId)).done).toBe(0);
   await releaseItems();
   await slot.redis.del(GATEWAY);
@@ -137,36 +124,14 @@ test('U2 a replay of many goes on without the process that asked for it, and wha
   await expect(operator.operations.pause(operationId)).rejects.toThrow(NothingToDoError);
 });
 
-test('U2 a step that waits for PostgreSQL is not made any more once its operation is aborted', async () => {
-  const id = await publishDead('waiting-step', 3);
-  await makeItemsWait(2, 'pg_sleep(600)');
-  const operationId = await replaySlowly(id);
-  await isBegun(operationId);
-  const { restore } = await slot.cutOffDatabase();
-  const handle = slot.client.workflow.getHandle(operationWorkflowId(operationId));
-  await eventually('a step that failed', async () => {
-    const { raw } = await handle.describe();
-    return raw.pendingActivities?.some(({ lastFailure }) => lastFailure);
-  });
-  await handle.executeUpdate('abort', { args: [{ requestedBy: 'bert' }] });
-  await eventually('the step to be given up', async () => {
-    const { raw } = await handle.describe();
-    return raw.pendingActivities?.every(({ activityType }) => activityType?.name !== 'doPage');
-  });
-  await restore();
-  await letItemsGo();
-  expect(await handle.result()).toMatchObject({ status: 'aborted', changedBy: 'bert' });
-  const { done, status } = await operator.operations.show(operationId);
-  expect(status).toBe('aborted');
-  expect(done).toBe(1);
-});
-
-test('U2 an operation that lost its workflow goes on when it is resumed, and no route is replayed twice', async () => {
-  const id = await publishDead('lost', 3);
+test('U2 an operation that was terminated stays so until it is resumed, replays no route twice, or is aborted', async () => {
+  const id = await deadPushes('resumed', 3);
   await holdItems(2);
   const operationId = await replaySlowly(id);
   await isBegun(operationId);
-  await slot.client.workflow.getHandle(operationWorkflowId(operationId)).terminate('lost');
+  const terminate = (id: string) =>
+    slot.client.workflow.getHandle(operationWorkflowId(id)).terminate('a test');
+  await terminate(operationId);
   await expect(operator.operations.pause(operationId)).rejects.toThrow('operations resume');
   // As a step leaves it that died before it could say what it did.
   await slot.db.query(
@@ -178,6 +143,11 @@ test('U2 an operation that lost its workflow goes on when it is resumed, and no 
   await ended(operationId);
   await routesSettled(operationId);
   expect(await replaysOf(id)).toEqual([1, 1, 1]);
+
+  const other = await replaySlowly(await deadPushes('aborted', 3));
+  await terminate(other);
+  expect(await operator.operations.abort(other, BY)).toMatchObject({ status: 'aborted', total: 3 });
+  await expect(operator.operations.resume(other, BY)).rejects.toThrow(NothingToDoError);
 });
 
 /** As an empty Temporal does, or one that was put back to before it began. */
@@ -193,7 +163,7 @@ const runIdOf = async (operationId: string) =>
   (await slot.client.workflow.getHandle(operationWorkflowId(operationId)).describe()).runId;
 
 test('U2 an operation that Temporal has forgotten comes back by itself, as paused as it was, and does each item once', async () => {
-  const id = await publishDead('forgotten', 3);
+  const id = await deadPushes('forgotten', 3);
   await holdItems(2);
   const operationId = await replaySlowly(id);
   await isBegun(operationId);
@@ -219,16 +189,6 @@ test('U2 an operation that Temporal has forgotten comes back by itself, as pause
   await ended(operationId);
   await routesSettled(operationId);
   expect(await replaysOf(id)).toEqual([1, 1, 1]);
-});
-
-test('U2 an operation that was terminated stays so until it is aborted or resumed', async () => {
-  const id = await publishDead('ended', 3);
-  const operationId = await replaySlowly(id);
-  await slot.client.workflow.getHandle(operationWorkflowId(operationId)).terminate('a test');
-
-  expect(await operator.operations.abort(operationId, BY)).toMatchObject({ status: 'aborted', total: 3 });
-
-  await expect(operator.operations.resume(operationId, BY)).rejects.toThrow(NothingToDoError);
 });
 
 test('U2 I26 many notifications are cancelled by filter, those that wait to be accepted too, others unharmed', async () => {
@@ -388,7 +348,7 @@ test('newcomer-7 the list of actions tells of every pause, resume, cancel and re
     .getHandle(channelWorkflowId(heldProducer('game_master')))
     .executeUpdate('resume', { args: [{ requestedBy: 'bert' }] });
 
-  const dead = await publishDead('acted/dead', 2);
+  const dead = await deadPushes('acted/dead', 2);
   await slot.redis.del(GATEWAY);
   await operator.replays.route(dead, 'push:user:user-1', { ...BY, reason: 'INC-4' });
   await eventually('the replay of one', async () => (await replaysOf(dead)).length === 1);

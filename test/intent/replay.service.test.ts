@@ -9,8 +9,7 @@ import {
 } from '../../workflows/intent/contract.ts';
 import { eventually, operatorOf, stackOfRun, slotOfTests } from '../harness.ts';
 import { GATEWAY, MAIL } from '../service-process.ts';
-import { publishTurn } from './entries.ts';
-import { PUSH, routeIn } from './rows.ts';
+import { PUSH, publishDead, routeIn } from './rows.ts';
 
 const slot = slotOfTests();
 beforeAll(() =>
@@ -25,11 +24,7 @@ afterEach(async () => {
   await slot.redis.del(GATEWAY, MAIL);
 });
 
-const breakGateway = () => slot.redis.set(GATEWAY, 'not a stream');
 const healGateway = () => slot.redis.del(GATEWAY);
-
-const publish = (idempotencyKey: string, recipientUserIds?: string[]) =>
-  publishTurn(slot.redis, idempotencyKey, recipientUserIds);
 
 const routeInStatus = (id: string, status: string) => routeIn(slot, id, PUSH, status);
 
@@ -43,9 +38,7 @@ const replaysOf = async (id: string) =>
 
 /** A push route that has spent its budget, and its ended workflow. */
 async function deadLetter(key: string): Promise<string> {
-  await breakGateway();
-  const id = await publish(key);
-  await routeInStatus(id, 'dead_letter');
+  const id = await publishDead(slot, key);
   await eventually('the route workflow to have failed', async () => {
     const { status } = await slot.client.workflow.getHandle(routeWorkflowId(id, PUSH)).describe();
     return status.name === 'FAILED';

@@ -11,6 +11,8 @@ import {
 } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually } from '../harness.ts';
+import { GATEWAY } from '../service-process.ts';
+import { publishTurn } from './entries.ts';
 
 /** Routes of an intent to `user-1`. */
 export const PUSH = 'push:user:user-1';
@@ -95,6 +97,18 @@ export const replayRoute = ({ client }: Pick<Slot, 'client'>, notificationId: st
     signal: REPLAY_SIGNAL,
     signalArgs: [{}],
   });
+
+/** Publishes `game.turn.ready`, until its pushes are dead: the stream of pushes is something else from now on. */
+export async function publishDead(slot: Slot, idempotencyKey: string, userIds = ['user-1']): Promise<string> {
+  await slot.redis.set(GATEWAY, 'not a stream');
+  const id = await publishTurn(slot.redis, idempotencyKey, userIds);
+  const where = "notification_id = $1 AND status = 'dead_letter'";
+  await eventually(
+    `the pushes of ${id} to be dead`,
+    async () => (await countOf(slot, 'routes', where, [id])) === userIds.length,
+  );
+  return id;
+}
 
 /** What the workflow of a notification ends with, once it is started and has ended. */
 export const resultOf = ({ client }: Slot, notificationId: string): Promise<unknown> =>
