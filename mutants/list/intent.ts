@@ -501,7 +501,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: 'SET dispatched_at = CASE WHEN $2::boolean OR true THEN dispatched_at END, updated_at = now()',
     wrong: 'lost',
     what: 'an intent whose workflow Temporal has lost is never begun again',
-    suite: service('intent/put-back', 'I52 security-4 intents'),
+    suite: service('intent/reconciliation', 'I49 security-4'),
   },
   {
     id: 'intent-entry-reused',

@@ -11,9 +11,6 @@ beforeAll(async () => {
   await slot.startService({
     NOTIFICATION_ROUTE_LEASE_TTL: '1s',
     NOTIFICATION_REDIS_OPERATION_TIMEOUT: '1s',
-    // Hundreds of trees of workflows would take a busy machine minutes.
-    NOTIFICATION_ROUTE_DISPATCH: 'direct',
-    NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: '100',
   });
 });
 
@@ -103,21 +100,6 @@ test('I46 security-1 entries of a paused channel come back when it is resumed', 
   await seen();
 });
 
-test('I46 security-1 a repair that is made twice hands off once', async () => {
-  const ids = await publishedTurns('twice');
-  await seen();
-  const before = await outboundIds(slot.redis);
-  await slot.db.query(
-    `UPDATE notification.outbound_streams SET suspect_since = now(), suspect_reason = 'a test' WHERE stream = $1`,
-    [GATEWAY],
-  );
-  const [next] = await publishedTurns('next');
-  await seen();
-  const after = [...before, ...deliveriesTo('user-1', [next!])].sort();
-  expect(await outboundIds(slot.redis)).toEqual(after);
-  expect(before).toEqual(expect.arrayContaining(deliveriesTo('user-1', ids)));
-});
-
 test('I46 security-1 a row that is being written while the routes are walked through is found later', async () => {
   const [id] = await publishedTurns('being-written');
   await seen();
@@ -147,30 +129,10 @@ test('I46 security-1 a row that is being written while the routes are walked thr
   expect(await idsIn(GATEWAY)).toContain(`${id}/push:user:user-1`);
 });
 
-/** As a restart of Redis looks, with one more entry in each stream: another run id than the one that was seen. */
-async function restartRedis(name: string): Promise<void> {
-  await slot.db.query("UPDATE notification.outbound_streams SET server_run_id = 'before the restart'");
-  await publishedTurns(name);
-  await untilSuspected();
-}
-
 const appended = async (stream: string) => {
   const info = (await slot.redis.xinfo('STREAM', stream)) as (string | number)[];
   return Number(info[info.indexOf('entries-added') + 1]);
 };
-
-const many = (count: number, name: string) => Array.from({ length: count }, (_, index) => `${name}-${index}`);
-
-test('intent-1 what is trimmed while a restart settles is handed off once', async () => {
-  await publishedTurns(...many(100, 'before'));
-  await seen();
-  const before = await Promise.all([GATEWAY, MAIL].map(appended));
-  await restartRedis('restarted');
-  // Redis trims by nodes of a hundred entries.
-  await publishedTurns(...many(250, 'after'));
-  await seen();
-  expect(await Promise.all([GATEWAY, MAIL].map(appended))).toEqual(before.map((count) => count + 251));
-});
 
 test('intent-5 what a group has acknowledged and deleted is not handed off again, and a pending one is not doubled', async () => {
   await slot.redis.xgroup('CREATE', MAIL, 'mail', '0');
@@ -188,7 +150,10 @@ test('intent-5 what a group has acknowledged and deleted is not handed off again
     return rows[0]?.pending.length === 1;
   });
   const before = await appended(MAIL);
-  await restartRedis('restarted-again');
+  // As a restart of Redis looks, with one more entry in each stream: another run id than the one that was seen.
+  await slot.db.query("UPDATE notification.outbound_streams SET server_run_id = 'before the restart'");
+  await publishedTurns('restarted');
+  await untilSuspected();
   await untilTrusted();
   expect(await appended(MAIL)).toBe(before + 1);
 });

@@ -1,11 +1,6 @@
 /** Work whose workflows are lost, or whose rows were put back: it is taken up by the rows. */
 import { intentReconciliation } from '../../activities/intent/reconciliation.ts';
-import type { NotificationInput } from '../../workflows/intent/contract.ts';
-import {
-  INTENT_TASK_QUEUE,
-  NOTIFICATION_WORKFLOW,
-  notificationWorkflowId,
-} from '../../workflows/intent/contract.ts';
+import { INTENT_TASK_QUEUE, notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf as operatorWith, takeSlot, slotOfEachTest } from '../harness.ts';
 import { reconcile as reconcileAll } from '../reconcile.ts';
@@ -82,70 +77,15 @@ test('I49 security-4 a Temporal that has lost everything: routes and intents tha
   expect(await reconcile(empty)).toEqual(NOTHING);
 });
 
-/** A try that begins beside the cancellation finds it, and the workflow completes. */
-const CANCELLED_OR_COMPLETED = expect.stringMatching(/^(CANCELLED|COMPLETED)$/) as string;
-
-/** One that waits for its recipient, cancelled then; with what its workflow was started with. */
-async function cancelledWhileWaiting(key: string): Promise<NotificationInput> {
-  slot.userService.fail({ userId: 'user-9', failure: { kind: 'status', status: 503 } });
-  const id = await publishTurn(slot.redis, key, ['user-9']);
-  await waiting(id);
-  const cancellation = await operatorOf(slot).notifications.cancel(id, { limitMs: 60_000 });
-  expect(cancellation).toMatchObject({ status: CANCELLED_OR_COMPLETED, withoutRecord: 1 });
-  slot.userService.heal();
-  return { notificationId: id, notificationType: 'game.turn.ready' };
-}
-
-test('I26 I49 an intent that was cancelled before it was accepted stays so when Temporal has lost everything', async () => {
-  const empty = await takeEmpty();
-  const before = await slot.startService(BY_HAND);
-  const cancelled = await cancelledWhileWaiting('a');
-  await before.stop();
-
-  await slot.startService({ ...BY_HAND, TEMPORAL_NAMESPACE: namespaceOf(empty.slot) });
-  // With the same key, which is free.
-  const after = await publishTurn(slot.redis, 'a');
-  await bothPublished(slot, [after]);
-  const { recovery, notifications } = operatorOf(empty);
-  await recovery.start({ sinceMs: 3_600_000, outbound: [], also: [], requestedBy: 'test' });
-  const { isDone, progress } = await recovery.follow({ limitMs: 60_000 });
-  expect(isDone).toBe(true);
-  expect([cancelled.notificationId, after]).toContain(progress?.readAgain?.upTo);
-  const id = notificationWorkflowId(cancelled.notificationId);
-  await expect(empty.client.workflow.getHandle(id).describe()).rejects.toThrow('not found');
-  // Another process starts it all the same.
-  const outcome = await empty.client.workflow.execute(NOTIFICATION_WORKFLOW, {
-    ...{ workflowId: id, taskQueue: INTENT_TASK_QUEUE, args: [cancelled] },
-  });
-  expect(outcome).toEqual({ outcome: 'cancelled' });
-  expect(await notifications.show(cancelled.notificationId)).toMatchObject({
-    ...{ stage: 'ended', cancelledAt: expect.any(Date) },
-  });
-  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [after]));
-});
-
-test('I49 security-5 rows that were put back behind their settling are settled again, and what was handed off is found', async () => {
-  await slot.startService(BY_HAND);
-  const ids = [await publishTurn(slot.redis, 'a'), await publishTurn(slot.redis, 'b')];
-  await bothPublished(slot, ids);
-  for (const id of ids) await resultOf(slot, id);
-  await slot.db.query(
-    `UPDATE notification.routes
-        SET status = 'pending', attempt_count = 0, published_at = NULL, entry_id = NULL, next_attempt_at = created_at`,
-  );
-  await tenMinutesPass();
-  expect(await reconcile(slot)).toEqual({ ...NOTHING, overdue: 4, published: 4 });
-  await bothPublished(slot, ids);
-  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
-});
-
-test('I49 I52 a route that PostgreSQL has forgotten to be published is taken up while its notification waits for another one', async () => {
+test('I49 I52 security-5 routes that PostgreSQL has forgotten to be published are settled again, also while their notification waits, and what was handed off is found', async () => {
   await slot.startService({ ...BY_HAND, NOTIFICATION_ROUTE_DISPATCH: 'on_failure' });
+  const ended = await publishTurn(slot.redis, 'a');
+  expect(await resultOf(slot, ended)).toMatchObject({ published: 2 });
   await operatorOf(slot).channels.pause('email', { requestedBy: 'test' });
-  const id = await publishTurn(slot.redis, 'a');
-  await inStatus([id], 'push', 'published');
+  const waits = await publishTurn(slot.redis, 'b');
+  await inStatus([waits], 'push', 'published');
   await eventually('the notification to wait for the e-mail', async () => {
-    const { raw } = await slot.client.workflow.getHandle(notificationWorkflowId(id)).describe();
+    const { raw } = await slot.client.workflow.getHandle(notificationWorkflowId(waits)).describe();
     return raw.pendingActivities?.some(({ activityType }) => activityType?.name === 'awaitAllSettled');
   });
   await slot.db.query(
@@ -154,10 +94,10 @@ test('I49 I52 a route that PostgreSQL has forgotten to be published is taken up 
       WHERE channel = 'push'`,
   );
   await tenMinutesPass();
-  expect(await reconcile(slot)).toEqual({ ...NOTHING, overdue: 1, published: 1 });
+  expect(await reconcile(slot)).toEqual({ ...NOTHING, overdue: 2, published: 2 });
   await operatorOf(slot).channels.resume('email', { requestedBy: 'test' });
-  expect(await resultOf(slot, id)).toMatchObject({ published: 2 });
-  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id]));
+  expect(await resultOf(slot, waits)).toMatchObject({ published: 2 });
+  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [ended, waits]));
 });
 
 test('I49 a route that fails when it is taken up climbs the ladder in its own workflow, and one with a worker is left to it', async () => {
