@@ -456,7 +456,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: 'WHERE intent.entry IS NOT NULL OR true\n         AND NOT EXISTS',
     wrong: 'wrong person',
     what: 'an intent that was refused is accepted by a repeated attempt',
-    suite: service('intent/fresh-routes', 'I9 I11'),
+    suite: service('intent/throttle', 'I9 I11'),
   },
   {
     id: 'intent-pause-at-acceptance',

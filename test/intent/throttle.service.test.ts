@@ -1,18 +1,16 @@
-/** The throttle of a type: how many of its notifications reach a recipient, and what becomes of the others. */
+/** The statement that accepts intents, and the throttle of a type: how many of its notifications reach a recipient. */
 import type { Pool } from 'pg';
 import type { Audience } from '../../activities/intent/audience.ts';
 import { insertRecords } from '../../activities/intent/decisions.ts';
+import { loadSlice, nameOf } from '../../activities/intent/route-rows.ts';
 import { handOffKey } from '../../activities/intent/hand-off.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import { parseCatalog } from '../../api/intent/galaxy.ts';
 import { newIntent, publishIntent } from '../../client/notificationintent.ts';
-import type { Operator } from '../../client/operator.ts';
 import { writeRows } from '../../dev/intent-rows.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, operatorOf, takeSlot, untilLocked } from '../harness.ts';
-import { keepRows, untilWorkflowsEnd } from '../put-back.ts';
+import { operatorOfTests, slotOfTests, untilLocked } from '../harness.ts';
 import { MAIL } from '../service-process.ts';
-import { endOf, routeIn, routesOf, untilStatuses } from './rows.ts';
+import { endOf, routeIn, untilStatuses } from './rows.ts';
 import { scratchFolder } from '../scratch.ts';
 
 const PAYLOAD = {
@@ -39,6 +37,7 @@ const TEXT = JSON.stringify({
       throttle: { limit: 1, window: '1h', per: ['recipient'] },
     },
     'shop.news': { ...USERS, push: { fields: ['order_id'] } },
+    'shop.alarm': { ...USERS, audiences: { admin_email: ['email'] } },
   },
 });
 const SHOP = parseCatalog(TEXT);
@@ -47,20 +46,8 @@ const MOVED = 'shop.moved';
 
 type Recipients = Extract<Audience, { kind: 'user' }>['recipients'];
 
-let slot: Slot;
+const slot = slotOfTests();
 
-/** What became of the routes of each, once none is open. */
-const settledOf = (ids: string[]) =>
-  eventually('all to be settled', async () => {
-    const found = await Promise.all(ids.map((id) => routesOf(slot, id)));
-    const isSettled = found.every(
-      (routes) => routes.length === 2 && routes.every(({ status }) => status !== 'pending'),
-    );
-    return (
-      isSettled &&
-      found.map((routes) => routes.map(({ status, last_error_classification: mark }) => mark ?? status))
-    );
-  });
 const PASSED = ['published', 'published'];
 const THROTTLED = ['throttled', 'throttled'];
 
@@ -79,26 +66,18 @@ const age = (interval: string) =>
     [interval],
   );
 
-describe.each(['child', 'direct'])('mode %s', (mode) => {
+describe('a service', () => {
+  const operator = operatorOfTests(slot, undefined, SHOP);
   const file = scratchFolder('throttle').write('catalog.json', TEXT);
-  let operator: Operator;
   let keys = 0;
-
-  async function start(): Promise<void> {
-    const env = {
-      NOTIFICATION_ROUTE_DISPATCH: mode,
+  beforeAll(() =>
+    slot.startService({
       NOTIFICATION_CATALOG_FILE: file,
       NOTIFICATION_OUTCOMES: 'all',
       NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '1',
-    };
-    await Promise.all([slot.startService(env), slot.startService(env)]);
-  }
-  beforeAll(async () => {
-    slot = await takeSlot();
-    operator = operatorOf(slot, undefined, SHOP);
-    await start();
-  });
-  afterAll(() => slot.release());
+    }),
+  );
+  afterAll(() => slot.stopServices());
 
   function publish(type: string, userId: string, order = 'order-1', more = {}): Promise<string> {
     slot.userService.setUser(userId, { email: `${userId}@example.com`, preferredLanguage: 'en' });
@@ -139,25 +118,6 @@ describe.each(['child', 'direct'])('mode %s', (mode) => {
     await untilStatuses(slot, await publish(SALE, 'user-1'), ...PASSED);
   });
 
-  test('I98 of concurrent intents only as many as the limit pass, in whichever process', async () => {
-    const ids = await Promise.all(Array.from({ length: 30 }, () => publish(SALE, 'user-3')));
-    const statuses = (await settledOf(ids)).map((one) => one.join());
-    expect(statuses.filter((one) => one === PASSED.join())).toHaveLength(2);
-    expect(statuses.filter((one) => one === THROTTLED.join())).toHaveLength(28);
-  });
-
-  test('I98 each value of its field counts alone', async () => {
-    const [first, same, other] = [
-      await publish(MOVED, 'user-4', 'order-1'),
-      await publish(MOVED, 'user-4', 'order-1'),
-      await publish(MOVED, 'user-4', 'order-2'),
-    ];
-    const settled = await settledOf([first, same, other]);
-    expect(settled[2]).toEqual(PASSED);
-    expect([settled[0], settled[1]].toSorted()).toEqual([PASSED, THROTTLED]);
-    expect(await countedOf('user-4')).toEqual([1, 1]);
-  });
-
   test('I98 an intent for later counts when it is delivered', async () => {
     const later = await publish(MOVED, 'user-5', 'order-1', { deliverAt: Date.now() + 3_600_000 });
     await untilStatuses(slot, await publish(MOVED, 'user-5'), ...PASSED);
@@ -178,30 +138,9 @@ describe.each(['child', 'direct'])('mode %s', (mode) => {
     await routeIn(slot, dead, 'email:user:user-6', 'published');
     expect(await countedOf('user-6')).toEqual([1]);
   });
-
-  test('I98 what was delivered before PostgreSQL fell back is not throttled when it is accepted again', async () => {
-    for (const _ of [1, 2]) await untilStatuses(slot, await publish(SALE, 'user-7'), ...PASSED);
-    const { putBack } = await keepRows(slot.db);
-    await age('1 hour');
-    const again = [await publish(SALE, 'user-7'), await publish(SALE, 'user-7')];
-    for (const id of again) await untilStatuses(slot, id, ...PASSED);
-    await untilWorkflowsEnd(slot, again);
-    await slot.stopServices();
-    await putBack();
-    await start();
-    for (const id of again) await untilStatuses(slot, id, ...PASSED);
-    await untilStatuses(slot, await publish(SALE, 'user-7'), ...THROTTLED);
-    const events = await slot.redis.xrange('gateway:client-events', '-', '+');
-    expect(events.filter(([, fields]) => fields.includes('user-7'))).toHaveLength(4);
-  });
 });
 
 describe('the statement that accepts', () => {
-  beforeAll(async () => {
-    slot = await takeSlot();
-  });
-  afterAll(() => slot.release());
-
   let count = 0;
   const intentOf = (type: string, more: Partial<Intent> = {}): Intent => {
     count += 1;
@@ -231,6 +170,44 @@ describe('the statement that accepts', () => {
     await writeRows(slot.db, intents);
     return intents;
   };
+
+  const ADMINISTRATORS = { kind: 'admin_email', emails: ['one@example.com', 'two@example.com'] } as const;
+  test.each<[string, string, Audience, number]>([
+    [
+      'users',
+      'shop.news',
+      { kind: 'user', recipients: [recipientOf('u'), { userId: 'bad', problem: 'its address is empty' }] },
+      3,
+    ],
+    ['administrators', 'shop.alarm', { ...ADMINISTRATORS, emails: [...ADMINISTRATORS.emails] }, 2],
+    ['nobody', 'shop.alarm', { kind: 'admin_email', emails: [] }, 0],
+  ])(
+    'I20 I21 acceptance names the routes to %s that are to be published',
+    async (_, type, audience, count) => {
+      const { kind: audienceKind } = audience;
+      const recipientUserIds = audienceKind === 'user' ? ['u', 'bad'] : [];
+      const [intent] = await written(intentOf(type, { audienceKind, recipientUserIds }));
+      const { notificationId } = intent!;
+      const options = { ...SETTINGS, catalog: SHOP, redis: slot.redis };
+      const accepted = await insertRecords(slot.db, [{ intent: intent!, audience }], options);
+      const rows = await loadSlice(slot.db, { notificationId, offset: 0, limit: 99 });
+      const pending = rows.filter(({ status }) => status === 'pending').map(nameOf);
+      expect(pending).toHaveLength(count);
+      expect(accepted.get(notificationId)!.toPublish.map(nameOf).sort()).toEqual(pending.sort());
+    },
+  );
+
+  test.each(['accepted', 'refused', 'duplicate', 'conflict', 'cancelled'])(
+    'I9 I11 an intent that is decided as %s is not accepted by an attempt that has not looked',
+    async (status) => {
+      const [intent] = await written(intentOf('shop.news'));
+      await slot.db.query(
+        'UPDATE notification.intents SET status = $2, entry = NULL WHERE notification_id = $1',
+        [intent!.notificationId, status],
+      );
+      expect(await accept(slot.db, [intent!], [recipientOf('u')])).toEqual([undefined]);
+    },
+  );
 
   test('I98 of two transactions the later one waits, and sees what the earlier one has left', async () => {
     const user = [recipientOf('waits')];
@@ -266,6 +243,13 @@ describe('the statement that accepts', () => {
     const { acceptance, toPublish } = accepted.get(late!.notificationId)!;
     expect(acceptance).toEqual({ outcome: 'accepted', routeCount: 2, skipped: 2, routes: [] });
     expect(toPublish).toEqual([]);
+  });
+
+  test('I98 each value of its field counts alone', async () => {
+    const of = (order: string) => intentOf(MOVED, { payloadJson: JSON.stringify({ order_id: order }) });
+    const intents = await written(of('order-1'), of('order-1'), of('order-2'));
+    expect(await accept(slot.db, intents, [recipientOf('values')])).toEqual([0, 2, 0]);
+    expect(await countedOf('values')).toEqual([1, 1]);
   });
 
   test('I98 an intent counts once: not when it is accepted already, a duplicate, expired, or without recipients', async () => {
