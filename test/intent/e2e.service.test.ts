@@ -67,9 +67,6 @@ const settledRoutes = (id: string) =>
     return routes.length > 0 && !open && routes;
   });
 
-const text = (entry: Record<string, Buffer> | undefined) =>
-  Object.fromEntries(Object.entries(entry ?? {}).map(([name, value]) => [name, value.toString()]));
-
 describe('what is delivered', () => {
   test('I5 I7 I15 I16 I17 I18 each type ends on exactly the streams that the catalog names', async () => {
     const published = await Promise.all(
@@ -91,27 +88,10 @@ describe('what is delivered', () => {
       }
     }
   });
-
-  test('I18 a mail command has the time of acceptance and all of the payload, and no id that the intent lacked', async () => {
-    const variables = { game_id: 'g', game_name: 'A', turn_number: 54, more: [1, {}] };
-    const id = await xadd(turnReady({ payload_json: JSON.stringify(variables) }));
-    const [route] = await settledRoutes(id);
-    const commands = await mailCommands(id);
-    expect(commands).toHaveLength(1);
-    const { payload_json: payload, ...fields } = text(commands[0]);
-    expect(fields).toEqual({
-      delivery_id: `${id}/email:user:user-1`,
-      source: 'notification',
-      payload_mode: 'template',
-      idempotency_key: `notification:${id}/email:user:user-1`,
-      requested_at_ms: String(route!.created_at.getTime()),
-    });
-    expect(JSON.parse(payload!)).toMatchObject({ to: ['ada.marlow@example.com'], locale: 'en', variables });
-  });
 });
 
 describe('what is kept', () => {
-  test('I7 I20 I27 the record and its routes hold the frozen columns', async () => {
+  test('I7 I20 I27 I18 the record and its routes hold the frozen columns, and mail commands the time of acceptance', async () => {
     const id = await xadd(turnReady({ recipient_user_ids_json: '["user-2","user-1"]', request_id: 'req-9' }));
     const routes = await settledRoutes(id);
     const { rows } = await slot.db.query('SELECT * FROM notification.records WHERE notification_id = $1', [
@@ -150,6 +130,12 @@ describe('what is kept', () => {
       });
       expect(route.published_at!.getTime()).toBeGreaterThanOrEqual(acceptedAt!.getTime());
     }
+    const [mail] = await mailCommands(id);
+    expect(String(mail!['requested_at_ms'])).toBe(String(acceptedAt!.getTime()));
+    expect(JSON.parse(String(mail!['payload_json']))).toMatchObject({
+      ...{ locale: 'en', variables: samplePayload(TURN) },
+    });
+    expect(mail).not.toHaveProperty('trace_id');
   });
 
   test('I14 an empty list of administrators leaves one skipped config slot, and says why', async () => {
@@ -167,12 +153,18 @@ describe('what is kept', () => {
 });
 
 describe('what is refused', () => {
-  test('I6 a malformed entry leaves one row and a log line, and the stream goes on', async () => {
+  test('I6 intent-D4 a malformed entry leaves one row and a log line, as one that is too large does, and the stream goes on', async () => {
     const incomplete = turnReady({ payload_json: undefined });
     const rawFields = Object.fromEntries(incomplete.map(([name, value]) => [String(name), String(value)]));
     const bad = await xadd(incomplete);
+    const large = await xadd(turnReady({ payload_json: 'x'.repeat(2_000_000) }));
     const good = await xadd(turnReady());
     await settledRoutes(good);
+    const tooLarge = "stream_entry_id = $1 AND failure_code = 'entry_too_large'";
+    await eventually(
+      'the row of the large one',
+      async () => (await countOf(slot, 'malformed_intents', tooLarge, [large])) === 1,
+    );
     const rows = await eventually('the row of the bad one', async () => {
       const found = await slot.db.query(
         'SELECT * FROM notification.malformed_intents WHERE stream_entry_id = $1',

@@ -1,15 +1,20 @@
 /** The meaning of Redis's numbers about a stream, where it is read again from, and ids that a producer has chosen. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
+import { Redis } from 'ioredis';
 import { OffsetMovedError, loadPosition, moveOffset } from '../../activities/intent/entries.ts';
 import { diagnose, inspectStream, rewindPoint } from '../../activities/intent/stream-watch.ts';
+import type { StreamEntry } from '../../activities/stream-read.ts';
 import { openStream } from '../../activities/stream-read.ts';
+import { MAX_ENTRY_BYTES } from '../../api/intent/entry.ts';
 import { offsetKey, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
 import { consumerGroup } from '../../cli/checks.ts';
 import { intentStreamChecks } from '../../cli/intent/check.ts';
 import { why } from '../../client/why.ts';
 import type { OperatorResources } from '../../client/resources.ts';
+import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
 import { slotOfTests } from '../harness.ts';
+import { parseIntent } from './galaxy.ts';
 
 const DAY_MS = 86_400_000;
 
@@ -126,6 +131,32 @@ const SET_BACK = readFileSync(path.join(import.meta.dirname, '../../deploy/redis
 
 const ageMs = (nowMs: number) => oldestUnprocessedAgeMs(slot.redis, stream, '0-0', nowMs);
 const resources = () => ({ db: slot.db, redis: slot.redis, intentsStream: stream }) as OperatorResources;
+
+test('security-3 intent-D4 I4 of entries that are too large only the first bytes are transferred, and they are refused', async () => {
+  const [many, payloadBytes] = [5, 2_000_000];
+  const payload = Buffer.alloc(payloadBytes, 'x');
+  for (let n = 0; n < many; n += 1)
+    await slot.redis.xadd(stream, '*', 'producer', 'game_master', 'payload_json', payload);
+  const proxy = await startTcpProxy(slot.endpoints.redis);
+  const connection = new Redis({ host: proxy.host, port: proxy.port, db: slot.slot });
+  const { readAfter } = await openStream(connection, {
+    ...{ stream, maxEntryBytes: MAX_ENTRY_BYTES, batchSize: 100 },
+  });
+  const read: StreamEntry[] = [];
+  while (read.length < many) read.push(...(await readAfter(read.at(-1)?.id ?? '0-0', offsetKey(stream), 1)));
+  const bytes = payloadBytes + 'producergame_masterpayload_json'.length;
+  for (const { id, fields, size } of read)
+    expect(parseIntent(id, fields, size)).toMatchObject({
+      malformed: {
+        ...{ producer: 'game_master', failureCode: 'entry_too_large' },
+        failureMessage: `the entry has ${bytes} bytes; at most ${MAX_ENTRY_BYTES} are accepted`,
+        rawFields: { payload_json: `${'x'.repeat(4_096)}… (cut, ${payloadBytes} bytes in all)` },
+      },
+    });
+  expect(proxy.answeredBytes).toBeLessThan(payloadBytes / 4);
+  connection.disconnect();
+  await proxy.stop();
+});
 
 describe('security-1 an entry with the last possible id', () => {
   test('security-1 is read behind the entries in front of it, and nothing is looked for behind it', async () => {

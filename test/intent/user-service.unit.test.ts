@@ -163,14 +163,6 @@ describe('answers', () => {
 });
 
 describe('no answer', () => {
-  test('I11 an answer that comes too late is a time-out', async () => {
-    standIn.fail({ failure: holdAnswers().failure });
-    const impatient = clientOf(standIn.url, IMPATIENT_MS);
-
-    expect(await messageOf(impatient.findRecipient('user-1'))).toMatch(TIMED_OUT);
-    expect(askedFor()).toEqual(['user-1']);
-  });
-
   test('I11 the time-out covers the body as well', async () => {
     const service = await serviceAnswering((_request, response) => {
       response.writeHead(200).write('{"email":');
