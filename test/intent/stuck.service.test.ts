@@ -12,9 +12,8 @@ import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import { stuckOfSettled } from '../../activities/intent/reconciliation.ts';
 import { reconcile } from '../../activities/reconciliation.ts';
 import { stateOf } from '../../activities/workflows.ts';
-import { routeRefOf } from '../../api/ids.ts';
 import { createLogger } from '../../workers/logger.ts';
-import { eventually, operatorOf, slotOfTests } from '../harness.ts';
+import { eventually, operatorOfTests, slotOfTests } from '../harness.ts';
 import { deliveriesTo, outboundIds } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
 import { countOf } from './rows.ts';
@@ -22,6 +21,8 @@ import { countOf } from './rows.ts';
 const STREAM = 'notification:intents';
 
 const slot = slotOfTests();
+const operator = operatorOfTests(slot);
+beforeAll(() => slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '1s' }));
 
 const published = (id: string, routes: number) =>
   eventually(`${routes} routes of ${id} to be published`, async () => {
@@ -62,6 +63,26 @@ async function fallAsleep(workflowId: string): Promise<void> {
   );
 }
 
+const emailOf = (id: string) => routeWorkflowId(id, 'email:user:user-1');
+
+/** Publishes an intent whose e-mail waits for its channel, in a workflow. */
+async function publishHeld(key: string): Promise<string> {
+  await operator.channels.pause('email', { requestedBy: 'test' });
+  const id = await publishTurn(slot.redis, key);
+  await published(id, 1);
+  await eventually(
+    'the e-mail to have a workflow',
+    async () => (await stateOf(slot.client.workflow, emailOf(id))) === 'RUNNING',
+  );
+  return id;
+}
+
+/** The channel takes e-mails again, which are long overdue. */
+async function letGo(): Promise<void> {
+  await operator.channels.resume('email', { requestedBy: 'test' });
+  await slot.db.query("UPDATE notification.routes SET next_attempt_at = next_attempt_at - interval '1 hour'");
+}
+
 /** In which ways workflows cannot go on. */
 const HARMS = [
   ['tasks fail for ever', getStuck],
@@ -71,24 +92,12 @@ const HARMS = [
 test.each(HARMS)(
   'I49 workflows whose %s are replaced: of a route, of a notification, of the reader',
   async (what, harm) => {
-    await slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '1s' });
-    const { channels } = operatorOf(slot);
-    await channels.pause('email', { requestedBy: 'test' });
     const before = await outboundIds(slot.redis);
     const sent = async () => (await outboundIds(slot.redis)).slice(before.length);
-    const id = await publishTurn(slot.redis, `a ${what}`);
-    const routeId = await eventually('the push to be there, and the e-mail to wait', async () => {
-      const { rows } = await slot.db.query<{ route_id: string }>(
-        "SELECT route_id FROM notification.routes WHERE channel = 'email' AND status = 'pending'",
-      );
-      return (await sent()).length === 1 && rows[0]?.route_id;
-    });
-    const ofWork = [notificationWorkflowId(id), routeWorkflowId(id, routeRefOf(routeId))];
+    const id = await publishHeld(`a ${what}`);
+    const ofWork = [notificationWorkflowId(id), emailOf(id)];
     for (const workflowId of [...ofWork, bridgeWorkflowId(STREAM)]) await harm(workflowId);
-    await channels.resume('email', { requestedBy: 'test' });
-    await slot.db.query(
-      "UPDATE notification.routes SET next_attempt_at = next_attempt_at - interval '1 hour'",
-    );
+    await letGo();
 
     await eventually('the e-mail', async () => (await sent()).length === 2);
     for (const workflowId of ofWork) {
@@ -114,23 +123,11 @@ test.each([
 ])(
   'intent-4 a route is taken up whose workflow %s while its notification waits for it',
   async (what, end) => {
-    await slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '1s' });
-    const { channels } = operatorOf(slot);
-    await channels.pause('email', { requestedBy: 'test' });
-    const id = await publishTurn(slot.redis, `route ${what}`);
+    const id = await publishHeld(`route ${what}`);
     const notification = slot.client.workflow.getHandle(notificationWorkflowId(id));
-    const route = routeWorkflowId(id, 'email:user:user-1');
-    await published(id, 1);
-    await eventually('the route to have a workflow', async () => {
-      return (await stateOf(slot.client.workflow, route)) === 'RUNNING';
-    });
-    await end(route);
+    await end(emailOf(id));
     expect((await notification.describe()).status.name).toBe('RUNNING');
-    await channels.resume('email', { requestedBy: 'test' });
-    await slot.db.query(
-      "UPDATE notification.routes SET next_attempt_at = next_attempt_at - interval '1 hour' WHERE notification_id = $1",
-      [id],
-    );
+    await letGo();
     await published(id, 2);
     expect(await notification.result()).toMatchObject({ published: 2 });
     expect((await outboundIds(slot.redis)).filter((sent) => sent.startsWith(id))).toHaveLength(2);
@@ -144,10 +141,7 @@ test.each(HARMS)(
     await slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '24h' });
     const settled = await publishTurn(slot.redis, `c ${what}`);
     await published(settled, 2);
-    const { channels } = operatorOf(slot);
-    await channels.pause('email', { requestedBy: 'test' });
-    const open = await publishTurn(slot.redis, `d ${what}`);
-    await published(open, 1);
+    const open = await publishHeld(`d ${what}`);
     const done = [notificationWorkflowId(settled), routeWorkflowId(settled, 'push-user-1')];
     const undone = [notificationWorkflowId(open), notificationWorkflowId('1-0')];
     const { workflow } = slot.client;
@@ -169,7 +163,7 @@ test.each(HARMS)(
     });
     expect(await endStuck()).toBe(false);
     for (const id of undone) expect([id, await stateOf(workflow, id, true)]).toEqual([id, 'STUCK']);
-    await channels.resume('email', { requestedBy: 'test' });
+    await operator.channels.resume('email', { requestedBy: 'test' });
   },
 );
 
