@@ -3,7 +3,6 @@
  * that. The way without failures is in ../platform/crash-points.hard.test.ts.
  */
 import { beginIntent } from '../../dev/intent-rows.ts';
-import { leaseKey } from '../../activities/intent/hand-off.ts';
 import type { Operator } from '../../client/operator.ts';
 import type { ChannelState } from '../../workflows/intent/channel-contract.ts';
 import { STATE_QUERY, channelWorkflowId } from '../../workflows/intent/channel-contract.ts';
@@ -29,14 +28,13 @@ beforeEach(() => {
 });
 
 /** Past the reader: a process that took it from the dead one would make every step wait for its heartbeat. */
-async function start(recipients = ['user-1'], prepare?: (id: string) => Promise<unknown>): Promise<string> {
+async function start(recipients = ['user-1']): Promise<string> {
   const entry = turn({
     idempotency_key: `key-${ids.length}`,
     recipient_user_ids_json: JSON.stringify(recipients),
   });
   const notificationId = `${Date.now()}-${ids.length}`;
   ids.push(notificationId);
-  await prepare?.(notificationId);
   const to = { db: slot.db, workflows: slot.client.workflow };
   await beginIntent(to, { ...accepted(entry), notificationId }, dispatch());
   return notificationId;
@@ -94,47 +92,6 @@ test(
       'SELECT count(*)::int AS count FROM notification.replays GROUP BY notification_id, route_id',
     );
     expect(replays.map(({ count }) => count)).toEqual(operations.flatMap(() => [1, 1]));
-  },
-  TEST_LIMIT_MS,
-);
-
-test(
-  'U2 U5 a process that dies after any step of an operation: each refused entry is published again once',
-  async () => {
-    const walk = beginWalk();
-    await walk.survivor();
-    const operations: string[] = [];
-    const died = await walk.through('doPage', async () => {
-      const key = `refused-${operations.length}`;
-      for (const suffix of ['a', 'b']) {
-        const entry = turn({ producer: 'lobby', idempotency_key: `${key}-${suffix}`, request_id: key });
-        const id = (await slot.redis.xadd('notification:intents', '*', ...entry.flat()))!;
-        await eventually(
-          `the row of ${id}`,
-          () => operator.malformed.show(id).catch(() => undefined),
-          LIMIT_MS,
-        );
-      }
-      const { items } = await operator.malformed.list({ limit: 2 });
-      const begun = await operator.operations.republish(
-        { since: items[1]!.recordedAt },
-        { requestedBy: 'crash' },
-        { set: { producer: 'game_master' } },
-      );
-      operations.push(begun.operationId);
-      return async () => (await operator.operations.show(begun.operationId)).endedAt !== undefined;
-    });
-    // Two entries, and that they were published.
-    expect(died).toBeGreaterThanOrEqual(3);
-    await walk.survivor();
-    for (const operationId of operations) {
-      const ended = await operator.operations.follow(operationId, { limitMs: LIMIT_MS });
-      expect(ended).toMatchObject({ status: 'done', done: ended.total, ordered: ended.total });
-    }
-    const entries = await slot.redis.xrange('notification:intents', '-', '+');
-    const published = entries.filter(([, fields]) => fields.includes('game_master')).length;
-    const views = await Promise.all(operations.map((id) => operator.operations.show(id)));
-    expect(published).toBe(views.reduce((sum, { total }) => sum + total, 0));
   },
   TEST_LIMIT_MS,
 );
@@ -200,34 +157,6 @@ test(
       ),
     ).toBe(0);
     expect(await count('notification.dead_letters')).toBe(ids.length);
-  },
-  TEST_LIMIT_MS,
-);
-
-test(
-  'I23 I24 a process that dies after any step of an attempt that had to wait for a lease: one entry, and one attempt',
-  async () => {
-    const walk = beginWalk({
-      NOTIFICATION_ROUTE_LEASE_TTL: '2s',
-      NOTIFICATION_REDIS_OPERATION_TIMEOUT: '2s',
-    });
-    const putLeased = async () => {
-      const id = await start(['user-1'], (ownId) =>
-        slot.redis.set(leaseKey(ownId, PUSH), 'another worker', 'PX', 1_000),
-      );
-      return async () => (await statusOf(notificationWorkflowId(id))) === 'COMPLETED';
-    };
-    // The entry, and the row.
-    const kills = await walk.through('publishRouteWhenPossible', putLeased, 5);
-    console.info(`processes that died: ${kills}`);
-    expect(kills).toBeGreaterThanOrEqual(2);
-
-    await walk.survivor();
-    await nothingLeftRunning(slot, LIMIT_MS);
-    expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
-    expect(await count("notification.routes WHERE status = 'published' AND attempt_count = 1")).toBe(
-      2 * ids.length,
-    );
   },
   TEST_LIMIT_MS,
 );
