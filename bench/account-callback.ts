@@ -138,5 +138,4 @@ function inputsOf(users: number): CallbackInput[] {
 }
 
 const FORGET = `
-  TRUNCATE notification.callback_trackings, notification.callback_snapshots, notification.failed_callbacks,
-           notification.callback_dead_letters`;
+  TRUNCATE notification.callback_trackings, notification.callback_snapshots, notification.failed_callbacks`;

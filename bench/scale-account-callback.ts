@@ -5,12 +5,12 @@
 import pg from 'pg';
 import {
   beginDailyPage,
+  callbackTables,
   loadDueRetries,
   nextRetryOf,
   recordDelivered,
   recordFailed,
 } from '../activities/account-callback/callback-rows.ts';
-import { callbackTables } from '../activities/account-callback/retention.ts';
 import { PERIOD_MS } from '../api/account-callback/callback.ts';
 import { startPortfolioService } from '../dev/stand-ins/account-callback/portfolio-service.ts';
 import { deleteAllExpired } from '../dev/retention.ts';
@@ -153,8 +153,7 @@ const HOURS_OF_A_DAY = callbackTables({
 }).map((table) => (table.name === 'hourly_callbacks' ? { ...table, keepMs: DAY } : table));
 
 const FORGET = `
-  TRUNCATE notification.callback_trackings, notification.callback_snapshots, notification.failed_callbacks,
-           notification.callback_dead_letters`;
+  TRUNCATE notification.callback_trackings, notification.callback_snapshots, notification.failed_callbacks`;
 
 const SNAPSHOT = `notification.callback_snapshots
   (kind, user_id, period_start_ms, shard, entry_id, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value,
@@ -180,8 +179,8 @@ const FILL = [
      FROM generate_series(${MIDNIGHT - HOURS * HOUR}, ${MIDNIGHT - HOUR}, ${HOUR}::bigint) AS at_ms
     CROSS JOIN notification.callback_trackings
     ORDER BY at_ms`,
-  `INSERT INTO notification.callback_dead_letters (kind, user_id, period_start_ms, attempts, last_error, dropped_at)
-   SELECT kind, user_id, period_start_ms, 6, 'status 503', now()
+  `INSERT INTO notification.failed_callbacks
+   SELECT kind, user_id, period_start_ms, shard, 6, NULL, 'status 503', now()
      FROM notification.callback_snapshots WHERE status = 'dropped'`,
   'ANALYZE',
 ];

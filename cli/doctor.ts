@@ -13,7 +13,7 @@ import { USER_SERVICE, adminEmailsVariable } from '../config/intent.ts';
 import { needsOf } from '../config/load.ts';
 import type { Place } from '../config/wire.ts';
 import { ConfigError } from '../config/variables.ts';
-import { callbackChecks } from './account-callback/check.ts';
+import { callbackChecks } from './account-callback/callbacks.ts';
 import { needChecks, postgresChecks, redisChecks, sentinelChecks, temporalChecks } from './check-servers.ts';
 import type { CheckGroup, Diagnosis, Finding } from './checks.ts';
 import { diagnose, error, ok, warn } from './checks.ts';
@@ -21,14 +21,14 @@ import { EXIT, action } from './command.ts';
 import { form, option } from './definition.ts';
 import { checkUserService, diagnoseReader, intentRowChecks, intentStreamChecks } from './intent/check.ts';
 import { databaseNeeds, temporalNeeds } from './needs.ts';
-import { mobileChecks } from './mobile-push/check.ts';
+import { mobileChecks } from './mobile-push/jobs.ts';
 import { countOf, printFields, printHeading, printItems, printJson, report } from './output.ts';
 import { certificateChecks, wireCheck } from './check-secrets.ts';
 import type { Session } from './session.ts';
 import { NotConfiguredError, withSession } from './session.ts';
 import { TRIAL_LIMIT_MS, routerChecks, routerTrial, subscriptionChecks } from './subscription/check.ts';
 import { readAddress } from './subscription/upkeep.ts';
-import { symbolChecks } from './symbol-config/check.ts';
+import { symbolChecks } from './symbol-config/symbols.ts';
 
 /** Shorter than a check may take: what does not answer is said with its address. */
 const REACH_LIMIT_MS = 4_000;

@@ -169,12 +169,13 @@ const KINDS: readonly Kind[] = [
       waiting(
         'callbacks to be repeated',
         'next_attempt_at',
-        'notification.failed_callbacks ORDER BY shard, next_attempt_at',
+        'notification.failed_callbacks WHERE next_attempt_at IS NOT NULL ORDER BY shard, next_attempt_at',
         COUNTED_AT_MOST,
       ),
       dead(
-        'CASE WHEN replayed_at IS NULL THEN left(last_error, 80) END',
-        'notification.callback_dead_letters ORDER BY dropped_at DESC, kind, user_id, period_start_ms',
+        'left(last_error, 80)',
+        `notification.failed_callbacks WHERE next_attempt_at IS NULL
+          ORDER BY failed_at DESC, kind, user_id, period_start_ms`,
       ),
     ],
   },

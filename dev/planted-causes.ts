@@ -207,8 +207,8 @@ export const PLANTS: readonly Plant[] = [
   {
     cause: 'callback_given_up',
     sql: `${snapshot('dropped')}
-      INSERT INTO notification.callback_dead_letters
-      SELECT 'hourly', {user}, period, 5, 'HTTP 503', at FROM numbered;`,
+      INSERT INTO notification.failed_callbacks
+      SELECT 'hourly', {user}, period, 0, 5, NULL, 'HTTP 503', at FROM numbered;`,
   },
   { cause: 'account_untracked', sql: tracking('period') },
   { cause: 'account_behind', sql: tracking('NULL::bigint') },

@@ -76,8 +76,7 @@ callback_snapshots.status pending | taken, not tried | hours: the next alarm; da
 callback_snapshots.status retrying | failed, to be retried | the ladder | callbacks failed | C5
 callback_snapshots.status delivered | acknowledged | final; hours: three days | - | C8
 callback_snapshots.status dropped | ladder spent | final | callbacks replay | C5
-failed_callbacks | time of the next attempt | the ladder | callbacks failed | C5
-callback_dead_letters | why a callback was dropped | final | callbacks replay | C5
+failed_callbacks | time of the next attempt, none once it was given up | the ladder, callbacks replay | callbacks failed | C5
 malformed_account_inputs | refused entry and its reason | final | callbacks malformed list | C7
 
 ## subscription

@@ -60,7 +60,7 @@ CREATE TABLE notification.callback_snapshots (
     bottom_value    text             NOT NULL,
     bottom_at_ms    bigint           NOT NULL,
     closing_value   text             NOT NULL,
-    -- retrying: in failed_callbacks. dropped: in callback_dead_letters.
+    -- retrying and dropped: in failed_callbacks.
     status          text             NOT NULL DEFAULT 'pending'
                                      CHECK (status IN ('pending', 'delivered', 'retrying', 'dropped')),
     created_at      timestamptz      NOT NULL,
@@ -82,7 +82,7 @@ CREATE INDEX callback_snapshots_delivered_idx
     ON notification.callback_snapshots (kind, settled_at) WHERE status = 'delivered';
 CREATE INDEX callback_snapshots_dropped_idx ON notification.callback_snapshots (settled_at) WHERE status = 'dropped';
 
--- Callbacks whose last attempt failed and that will be tried again.
+-- Callbacks whose last attempt failed. Those that were given up are the dead letters.
 CREATE TABLE notification.failed_callbacks (
     kind            text             NOT NULL,
     user_id         text COLLATE "C" NOT NULL,
@@ -90,32 +90,20 @@ CREATE TABLE notification.failed_callbacks (
     shard           integer          NOT NULL,
     -- Failed attempts so far; 0 for one that is replayed.
     attempts        integer          NOT NULL,
-    next_attempt_at timestamptz      NOT NULL,
+    -- Null: it spent its retries, and waits for a replay.
+    next_attempt_at timestamptz,
     last_error      text             NOT NULL,
     failed_at       timestamptz      NOT NULL,
     PRIMARY KEY (kind, user_id, period_start_ms),
     FOREIGN KEY (kind, user_id, period_start_ms) REFERENCES notification.callback_snapshots
 );
-CREATE INDEX failed_callbacks_due_idx ON notification.failed_callbacks (shard, next_attempt_at);
--- New daily callbacks leave out users who have one here.
-CREATE INDEX failed_callbacks_daily_idx ON notification.failed_callbacks (user_id) WHERE kind = 'daily';
-
--- Callbacks that spent their retries. One that is replayed and dropped again has the later failure.
-CREATE TABLE notification.callback_dead_letters (
-    kind            text             NOT NULL,
-    user_id         text COLLATE "C" NOT NULL,
-    period_start_ms bigint           NOT NULL,
-    attempts        integer          NOT NULL,
-    last_error      text             NOT NULL,
-    dropped_at      timestamptz      NOT NULL,
-    -- Since it was dropped; null: it has not been.
-    replayed_at     timestamptz,
-    replayed_by     text,
-    PRIMARY KEY (kind, user_id, period_start_ms),
-    FOREIGN KEY (kind, user_id, period_start_ms) REFERENCES notification.callback_snapshots
-);
-CREATE INDEX callback_dead_letters_list_idx
-    ON notification.callback_dead_letters (dropped_at DESC, kind, user_id, period_start_ms);
+CREATE INDEX failed_callbacks_due_idx
+    ON notification.failed_callbacks (shard, next_attempt_at) WHERE next_attempt_at IS NOT NULL;
+-- New daily callbacks leave out users who have one to be retried.
+CREATE INDEX failed_callbacks_daily_idx
+    ON notification.failed_callbacks (user_id) WHERE kind = 'daily' AND next_attempt_at IS NOT NULL;
+CREATE INDEX failed_callbacks_dead_idx
+    ON notification.failed_callbacks (failed_at DESC, kind, user_id, period_start_ms) WHERE next_attempt_at IS NULL;
 
 -- Entries of the stream of extremes that break its contract: what was sent, for the producer that sends it again.
 CREATE TABLE notification.malformed_account_inputs (

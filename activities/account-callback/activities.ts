@@ -3,7 +3,6 @@
  * the outcomes. The portfolio service takes them (api/account-callback/callback-openapi.yaml).
  */
 import { Context } from '@temporalio/activity';
-import { setTimeout as sleep } from 'node:timers/promises';
 import pLimit from 'p-limit';
 import {
   callbackBody,
@@ -22,7 +21,6 @@ import type {
   RetryResult,
 } from '../../workflows/account-callback/contract.ts';
 import { DAY_MS, MAX_RETRIES } from '../../workflows/account-callback/contract.ts';
-import { ATTEMPT_LATE } from '../../workflows/failures.ts';
 import type { DueCallback, FailedCallback } from './callback-rows.ts';
 import {
   beginDailyPage,
@@ -32,7 +30,6 @@ import {
   OLDEST_CAUGHT_UP,
   nextRetryOf,
   recordDelivered,
-  recordDropped,
   recordFailed,
 } from './callback-rows.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
@@ -40,13 +37,10 @@ import { withHeartbeats } from '../heartbeat.ts';
 import type { HttpCaller, DeliveryFailure } from '../http/caller.ts';
 import { deliver, isGone, retryWaitMs, withoutOwnWords } from '../http/caller.ts';
 import { query } from '../postgres.ts';
-import { isOfType, reasonOf } from '../reason.ts';
 
 const NOTHING: Outcome = { delivered: 0, failed: 0, dropped: 0 };
 /** Most exchanges that are under way concurrently: a whole alarm, so that no user waits for another who hangs. */
 const MAX_PARALLEL = 500;
-/** Between two attempts to write outcomes while PostgreSQL is away, ms. */
-const OUTAGE_PAUSE_MS = 1_000;
 
 export interface AccountCallbackResources {
   db: Pool;
@@ -126,7 +120,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
   }
 
   /**
-   * Outcomes are written together: what a crash leaves unwritten is sent again, and is the same.
+   * Outcomes are written together: what a crash, or an outage of PostgreSQL, leaves unwritten is sent again, and is the same.
    *
    * @throws ApplicationFailure when an outcome could not be written, and the reason of a stop: both are made good.
    */
@@ -161,44 +155,26 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     return written;
   }
 
-  /** Here and not by another attempt, which would send again what was acknowledged. Each statement may be repeated. */
-  async function untilWritten(shard: number, writeAll: () => Promise<void>): Promise<void> {
-    const stopped = Context.current().cancellationSignal;
-    for (;;) {
-      try {
-        return await writeAll();
-      } catch (error) {
-        if (stopped.aborted || isOfType(error, ATTEMPT_LATE)) throw error;
-        log.warn({ shard, reason: reasonOf(error) }, 'outcomes of account callbacks wait to be written');
-        await sleep(OUTAGE_PAUSE_MS);
-      }
-    }
-  }
-
   async function writeOutcomes(shard: number, results: readonly Result[], nowMs: number): Promise<Outcome> {
     const delivered: DueCallback[] = [];
     const failed: FailedCallback[] = [];
-    const dropped: FailedCallback[] = [];
     /** Their portfolio services say that they are not there any more. */
     const gone: string[] = [];
     for (const { callback, failure } of results) {
-      const isLast = callback.attempts >= retryLadderMs.length;
       if (!failure) delivered.push(callback);
       else {
-        const outline = withoutOwnWords(failure);
-        const waitMs = retryWaitMs(failure, callback.attempts + 1, retryLadderMs);
-        const result = { ...callback, reason: failure.message, outline, waitMs };
+        const isGivenUp = callback.attempts >= retryLadderMs.length || isGone(failure);
+        const waitMs = isGivenUp ? undefined : retryWaitMs(failure, callback.attempts + 1, retryLadderMs);
+        failed.push({ ...callback, reason: failure.message, outline: withoutOwnWords(failure), waitMs });
         if (isGone(failure)) gone.push(callback.userId);
-        (isLast || isGone(failure) ? dropped : failed).push(result);
       }
     }
-    await untilWritten(shard, async () => {
-      await recordDelivered(db, delivered);
-      await recordFailed(db, shard, failed, nowMs);
-      await recordDropped(db, dropped, nowMs);
-      await endGone(db, gone);
-    });
-    for (const callback of failed) log.warn(fieldsOf(callback), 'account callback failed');
+    await recordDelivered(db, delivered);
+    await recordFailed(db, shard, failed, nowMs);
+    await endGone(db, gone);
+    const dropped = failed.filter(({ waitMs }) => waitMs === undefined);
+    for (const callback of failed)
+      if (callback.waitMs !== undefined) log.warn(fieldsOf(callback), 'account callback failed');
     for (const callback of dropped) {
       metrics.callbackDropped({ kind: callback.kind });
       log.error(
@@ -206,11 +182,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
         'account callback dropped after its last retry, or because its user is gone; it can be replayed',
       );
     }
-    return {
-      delivered: delivered.length,
-      failed: failed.length + dropped.length,
-      dropped: dropped.length,
-    };
+    return { delivered: delivered.length, failed: failed.length, dropped: dropped.length };
   }
 }
 

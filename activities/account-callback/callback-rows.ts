@@ -1,6 +1,6 @@
 /**
  * Callbacks that are due, and their outcomes: delivered, to be tried again, or given up. One statement writes the outcomes
- * of many. Owns the SQL of `failed_callbacks` and `callback_dead_letters`, and of the status of snapshots.
+ * of many. Owns the SQL of `failed_callbacks`, and of the status of snapshots, and says how long rows are kept.
  */
 import type { Pool } from 'pg';
 import type { CallbackKey, CallbackValues } from '../../api/account-callback/callback.ts';
@@ -8,6 +8,7 @@ import type { DailyCursor, HourlyCursor } from '../../workflows/account-callback
 import { DAY_MS } from '../../workflows/account-callback/contract.ts';
 import type { Statement } from '../postgres.ts';
 import { columnsOf, query } from '../postgres.ts';
+import type { Expiring, Kept } from '../retention.ts';
 
 /** A callback that is to be delivered, with what it tells. */
 export interface DueCallback extends CallbackKey, CallbackValues {
@@ -20,8 +21,8 @@ export interface FailedCallback extends DueCallback {
   reason: string;
   /** For logs. */
   outline: string;
-  /** Until the next attempt, ms. */
-  waitMs: number;
+  /** Until the next attempt, ms; absent when it is given up. */
+  waitMs?: number | undefined;
 }
 
 /**
@@ -87,7 +88,7 @@ export async function recordDelivered(db: Pool, delivered: readonly DueCallback[
   if (delivered.length > 0) await query(db, RECORD_DELIVERED, columnsOf(delivered, ...KEY));
 }
 
-/** Notes attempts that failed and when the next ones are due. @param nowMs epoch ms. */
+/** Notes attempts that failed, and when the next ones are due; those given up are dead letters. @param nowMs epoch ms. */
 export async function recordFailed(
   db: Pool,
   shard: number,
@@ -97,16 +98,6 @@ export async function recordFailed(
   if (failed.length === 0) return;
   const columns = columnsOf(failed, ...KEY, 'attempts', 'reason', 'waitMs');
   await query(db, RECORD_FAILED, [...columns, nowMs, shard]);
-}
-
-/** Gives callbacks up after their last retry, and leaves a dead letter of each. @param nowMs epoch ms. */
-export async function recordDropped(
-  db: Pool,
-  dropped: readonly FailedCallback[],
-  nowMs: number,
-): Promise<void> {
-  if (dropped.length === 0) return;
-  await query(db, RECORD_DROPPED, [...columnsOf(dropped, ...KEY, 'attempts', 'reason'), nowMs]);
 }
 
 /**
@@ -124,9 +115,6 @@ const COLUMNS = `kind, user_id AS "userId", period_start_ms::float8 AS "periodSt
          peak_at_ms::float8 AS "peakAtMs", bottom_value AS "bottomValue", bottom_at_ms::float8 AS "bottomAtMs",
          closing_value AS "closingValue"`;
 
-/** SQL: a reason as it is kept, at most 500 characters. */
-const KEPT_REASON = 'left(reason, 500)';
-
 /** SQL: two rows are about the same callback. */
 const isSame = (one: string, other: string): string =>
   `(${one}.kind, ${one}.user_id, ${one}.period_start_ms) = (${other}.kind, ${other}.user_id, ${other}.period_start_ms)`;
@@ -134,7 +122,8 @@ const isSame = (one: string, other: string): string =>
 /** Of `snapshot`: the user has no daily callback to be retried. One who has is due again when it is settled. */
 const HAS_NO_DAILY_RETRY = `
   NOT EXISTS (SELECT FROM notification.failed_callbacks AS failed
-               WHERE failed.user_id = snapshot.user_id AND failed.kind = 'daily')`;
+               WHERE failed.user_id = snapshot.user_id AND failed.kind = 'daily'
+                 AND next_attempt_at IS NOT NULL)`;
 
 /** $1 shard: the day to whose end all its trackings have caught up; null when none is waited for. */
 export const OLDEST_CAUGHT_UP = `
@@ -228,27 +217,25 @@ const NEXT_RETRY = {
      WHERE shard = $1`,
 };
 
-/** $1 kinds, $2 users, $3 starts of their periods. */
-const GIVEN = `
-      SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]) AS given (kind, user_id, period_start_ms)`;
-
-/** Never back: a day that is older than what was told since is compared, and left alone. */
-const ADVANCED = `
+/** Never back: a day that is older than what was told since is compared, and left alone. @param settled SQL of callbacks. */
+const advancedBy = (settled: string): string => `
       UPDATE notification.callback_trackings AS tracking
          SET daily_date = day
         FROM (SELECT user_id, date '1970-01-01' + max(period_start_ms / ${DAY_MS})::int AS day
-                FROM given WHERE kind = 'daily' GROUP BY user_id) AS told
+                FROM ${settled} AND kind = 'daily' GROUP BY user_id) AS told
        WHERE tracking.user_id = told.user_id AND daily_date < day`;
 
+/** $1 kinds, $2 users, $3 starts of their periods. */
 const RECORD_DELIVERED = {
   name: 'record_delivered_callbacks',
   text: `
-    WITH given AS MATERIALIZED (${GIVEN}
+    WITH given AS MATERIALIZED (
+      SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]) AS given (kind, user_id, period_start_ms)
     ), cleared AS (
       DELETE FROM notification.failed_callbacks AS failed
        USING given
        WHERE ${isSame('failed', 'given')}
-    ), advanced AS (${ADVANCED}
+    ), advanced AS (${advancedBy('given WHERE true')}
     )
     UPDATE notification.callback_snapshots AS snapshot
        SET status = 'delivered', settled_at = clock_timestamp()
@@ -257,66 +244,39 @@ const RECORD_DELIVERED = {
 };
 
 /**
- * $4 failed attempts before this one, $5 reasons, $6 ms to the next one, $7 now, $8 shard. A callback that another process has
- * delivered or counted in the meantime stays as it is.
+ * $1 to $3 as above, $4 failed attempts before this one, $5 reasons, $6 ms to the next one or null, $7 now, $8 shard. A
+ * callback that another process has delivered or counted in the meantime stays as it is. A day that is given up is behind its
+ * user as well: the next one must not wait for it.
  */
 const RECORD_FAILED = {
   name: 'record_failed_callbacks',
   text: `
     WITH given AS MATERIALIZED (
-      SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::int[], $5::text[], $6::bigint[])
-                 AS given (kind, user_id, period_start_ms, attempts, reason, wait_ms)
-    ), first AS (
-      UPDATE notification.callback_snapshots AS snapshot
-         SET status = 'retrying'
-        FROM given
-       WHERE ${isSame('snapshot', 'given')} AND status = 'pending'
-      RETURNING given.*
-    ), added AS (
-      INSERT INTO notification.failed_callbacks
-        (kind, user_id, period_start_ms, shard, attempts, next_attempt_at, last_error, failed_at)
-      SELECT kind, user_id, period_start_ms, $8, 1, to_timestamp(($7::bigint + wait_ms) / 1000.0),
-             ${KEPT_REASON}, to_timestamp($7::bigint / 1000.0)
-        FROM first
-    )
-    UPDATE notification.failed_callbacks AS failed
-       SET attempts = given.attempts + 1, next_attempt_at = to_timestamp(($7::bigint + wait_ms) / 1000.0),
-           last_error = ${KEPT_REASON}, failed_at = to_timestamp($7::bigint / 1000.0)
-      FROM given
-     WHERE ${isSame('failed', 'given')} AND failed.attempts = given.attempts`,
-};
-
-/**
- * $4 failed attempts before this one, $5 reasons, $6 now. A day that is given up is behind its user as well: the next one must
- * not wait for it.
- */
-const RECORD_DROPPED = {
-  name: 'record_dropped_callbacks',
-  text: `
-    WITH given AS MATERIALIZED (
       SELECT given.*
-        FROM unnest($1::text[], $2::text[], $3::bigint[], $4::int[], $5::text[])
-               AS given (kind, user_id, period_start_ms, attempts, reason)
+        FROM unnest($1::text[], $2::text[], $3::bigint[], $4::int[], $5::text[], $6::bigint[])
+               AS given (kind, user_id, period_start_ms, attempts, reason, wait_ms)
         JOIN notification.callback_snapshots AS snapshot USING (kind, user_id, period_start_ms)
-       WHERE status <> 'delivered'
-    ), cleared AS (
-      DELETE FROM notification.failed_callbacks AS failed
-       USING given
-       WHERE ${isSame('failed', 'given')}
-    ), advanced AS (${ADVANCED}
-    ), buried AS (
-      INSERT INTO notification.callback_dead_letters
-        (kind, user_id, period_start_ms, attempts, last_error, dropped_at)
-      SELECT kind, user_id, period_start_ms, attempts + 1, ${KEPT_REASON}, to_timestamp($6::bigint / 1000.0)
+       WHERE status IN ('pending', 'retrying')
+       ORDER BY kind, user_id, period_start_ms
+         FOR NO KEY UPDATE OF snapshot
+    ), noted AS (
+      INSERT INTO notification.failed_callbacks AS known
+        (kind, user_id, period_start_ms, shard, attempts, next_attempt_at, last_error, failed_at)
+      SELECT kind, user_id, period_start_ms, $8, attempts + 1, to_timestamp(($7::bigint + wait_ms) / 1000.0),
+             left(reason, 500), to_timestamp($7::bigint / 1000.0)
         FROM given
       ON CONFLICT (kind, user_id, period_start_ms) DO UPDATE
-         SET attempts = excluded.attempts, last_error = excluded.last_error, dropped_at = excluded.dropped_at,
-             replayed_at = NULL, replayed_by = NULL
+         SET attempts = excluded.attempts, next_attempt_at = excluded.next_attempt_at,
+             last_error = excluded.last_error, failed_at = excluded.failed_at
+       WHERE known.attempts = excluded.attempts - 1
+      RETURNING kind, user_id, period_start_ms, next_attempt_at
+    ), advanced AS (${advancedBy('noted WHERE next_attempt_at IS NULL')}
     )
     UPDATE notification.callback_snapshots AS snapshot
-       SET status = 'dropped', settled_at = clock_timestamp()
-      FROM given
-     WHERE ${isSame('snapshot', 'given')}`,
+       SET status = CASE WHEN next_attempt_at IS NULL THEN 'dropped' ELSE 'retrying' END,
+           settled_at = CASE WHEN next_attempt_at IS NULL THEN clock_timestamp() END
+      FROM noted
+     WHERE ${isSame('snapshot', 'noted')}`,
 };
 
 /** $1 users. */
@@ -333,9 +293,74 @@ const END_GONE = {
          SET until_ms = 0, is_waited_for = false, changed_at = excluded.changed_at
     ), cleared AS (
       DELETE FROM notification.failed_callbacks
-       WHERE kind IN ('hourly', 'daily') AND user_id = ANY($1::text[])
+       WHERE kind IN ('hourly', 'daily') AND user_id = ANY($1::text[]) AND next_attempt_at IS NOT NULL
     )
     UPDATE notification.callback_snapshots
        SET status = 'dropped', settled_at = clock_timestamp()
      WHERE kind IN ('hourly', 'daily') AND user_id = ANY($1::text[]) AND status IN ('pending', 'retrying')`,
+};
+
+// --- Retention --------------------------------------------------------------------------------------------------------
+
+/** How long delivered hours are kept, ms. */
+const HOURS_KEPT_MS = 72 * 3_600_000;
+
+/**
+ * What is deleted, and when. Callbacks that are still to be delivered stay.
+ *
+ * @returns the tables in the order in which they are deleted from.
+ */
+export const callbackTables = (settings: {
+  recordRetentionMs: number;
+  malformedIntentRetentionMs: number;
+}): Kept[] => [
+  { ...DEAD_LETTERS, keepMs: settings.recordRetentionMs },
+  { ...HOURS, keepMs: HOURS_KEPT_MS },
+  // Longer than hours: a day that its producer sends again is a repeat, and is not delivered again.
+  { ...DAYS, keepMs: settings.recordRetentionMs },
+  { ...DROPPED, keepMs: settings.recordRetentionMs },
+  { ...TRACKINGS, keepMs: settings.recordRetentionMs },
+  { ...MALFORMED, keepMs: settings.malformedIntentRetentionMs },
+];
+
+const DEAD_LETTERS: Expiring = {
+  name: 'callback_dead_letters',
+  table: 'notification.failed_callbacks',
+  since: 'failed_at',
+  condition: 'next_attempt_at IS NULL',
+};
+
+const HOURS: Expiring = {
+  name: 'hourly_callbacks',
+  table: 'notification.callback_snapshots',
+  since: 'settled_at',
+  condition: "kind = 'hourly' AND status = 'delivered'",
+  keptBy: [
+    `FROM notification.failed_callbacks AS failed
+      WHERE failed.kind = callback_snapshots.kind AND failed.user_id = callback_snapshots.user_id
+        AND failed.period_start_ms = callback_snapshots.period_start_ms`,
+  ],
+};
+
+const DAYS: Expiring = {
+  ...HOURS,
+  name: 'daily_callbacks',
+  condition: "kind = 'daily' AND status = 'delivered'",
+};
+
+/** After their dead letters. */
+const DROPPED: Expiring = { ...HOURS, name: 'dropped_callbacks', condition: "status = 'dropped'" };
+
+/** Users who take no part since then, and users who were never tracked. Their pending callbacks need no tracking. */
+const TRACKINGS: Expiring = {
+  name: 'callback_trackings',
+  table: 'notification.callback_trackings',
+  since: 'changed_at',
+  condition: "(until_ms IS NOT NULL OR entry_id = '0-0')",
+};
+
+const MALFORMED: Expiring = {
+  name: 'malformed_account_inputs',
+  table: 'notification.malformed_account_inputs',
+  since: 'recorded_at',
 };

@@ -1,12 +1,16 @@
-/** `callbacks`: account values as they are delivered to portfolio services. */
+/** `callbacks`: account values as they are delivered to portfolio services, and what `doctor` looks at. */
 import type { Command } from 'commander';
+import type { Pool } from 'pg';
 import { given } from '../../api/given.ts';
 import { CALLBACK_KINDS } from '../../api/account-callback/callback.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
 import { MALFORMED_INPUT_CODES, callbackInputSchema, problemOf } from '../../api/account-callback/input.ts';
-import type { AccountFilter, AccountView } from '../../client/account-callback/account.ts';
-import type { CallbackFilter, ShardStatus } from '../../client/account-callback/callbacks.ts';
+import type { AccountFilter, AccountView } from '../../client/account-callback/places.ts';
+import type { CallbackFilter, ShardRow, ShardStatus } from '../../client/account-callback/callbacks.ts';
+import { LIST_SHARDS, listOverdue } from '../../client/account-callback/callbacks.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
+import type { CheckGroup, ConsumerGroup, Diagnosis } from '../checks.ts';
+import { consumerGroup, ok, rowCheck, warn, warnIf } from '../checks.ts';
 import type { BulkOptions } from '../operations.ts';
 import { bulkOptions, endBeforeBulk } from '../operations.ts';
 import type { ExitCode } from '../command.ts';
@@ -14,7 +18,16 @@ import { EXIT, UsageError, action, parseJson, reportMore } from '../command.ts';
 import { define, filterOf, form, list, option } from '../definition.ts';
 import type { Requested } from '../options.ts';
 import { limitOption, requestedByOption, spanOptions } from '../options.ts';
-import { countOf, printHeading, printItems, printJson, printLine, printView, report } from '../output.ts';
+import {
+  countOf,
+  durationOf,
+  printHeading,
+  printItems,
+  printJson,
+  printLine,
+  printView,
+  report,
+} from '../output.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
 
@@ -53,9 +66,10 @@ export function addTo(callbacks: Command): void {
         items,
         [
           ...(['failedAt', 'kind', 'userId', 'periodStart', 'attempts'] as const),
-          ...([dead ? 'replayedAt' : 'nextAttemptAt', 'lastError'] as const),
+          ...(dead ? [] : (['nextAttemptAt'] as const)),
+          'lastError',
         ],
-        { flexible: 6, linked: 2 },
+        { linked: 2 },
       ),
   });
 
@@ -108,9 +122,12 @@ function printShards(shards: ShardStatus[]): void {
   );
   const silent = shards.filter(({ live }) => !live).map(({ shard }) => shard);
   if (silent.length > 0) report(`no answer from the workflow of shard ${silent.join(', ')}`);
-  const dead = shards.reduce((sum, { deadLetters }) => sum + deadLetters, 0);
+  const dead = deadLettersOf(shards);
   if (dead > 0) report(`${countOf(dead, 'dead callback')}: callbacks failed --dead, callbacks replay`);
 }
+
+const deadLettersOf = (shards: readonly Pick<ShardRow, 'deadLetters'>[]): number =>
+  shards.reduce((sum, { deadLetters }) => sum + deadLetters, 0);
 
 function printAccount({ userId, tracking, callbacks }: AccountView, limit: number): void {
   printHeading(`Account of ${userId}`);
@@ -200,6 +217,47 @@ function addTrackings(callbacks: Command): void {
     },
     print: ({ released }) => `${countOf(released, 'tracking')} released`,
   });
+}
+
+/** At most so many shards or trackings are named. */
+const NAMED = 5;
+/** An hourly callback is tried minutes after its entry came; a longer wait says that a shard stands still, ms. */
+const LATE_MS = 900_000;
+
+/** What can be wrong with account callbacks: the consumer group, shards, trackings, and callbacks that were given up. */
+export const callbackChecks = (db: Pool, group: ConsumerGroup): CheckGroup => [
+  ['callbacks: consumer group', () => consumerGroup(group, 'account-callback')],
+  rowCheck(db, 'callbacks: shards', LIST_SHARDS, diagnosisOfShards),
+  ['callbacks: trackings', () => diagnoseTrackings(db)],
+  rowCheck(db, 'callbacks: dead letters', LIST_SHARDS, (shards: ShardRow[]) => {
+    const dead = deadLettersOf(shards);
+    return warnIf(
+      dead > 0,
+      `${countOf(dead, 'callback')} given up`,
+      'see callbacks failed --dead, and callbacks replay',
+    );
+  }),
+];
+
+function diagnosisOfShards(shards: ShardRow[]): Diagnosis {
+  const late = shards.filter(({ behindMs }) => behindMs > LATE_MS);
+  if (late.length === 0) return ok(`${countOf(shards.length, 'shard')}, no hourly callback waits for long`);
+  const named = late.map(({ shard, behindMs }) => `${shard}: ${durationOf(behindMs)}`);
+  return warn(
+    `${late.length} of ${countOf(shards.length, 'shard')} behind, ${named.slice(0, NAMED).join(', ')}`,
+    'see callbacks status, and the workflow account-callback/<shard> in the Web UI',
+  );
+}
+
+/** Names trackings that did not catch up in time: daily callbacks of their shards wait for them. */
+async function diagnoseTrackings(db: Pool): Promise<Diagnosis> {
+  const { items, hasMore } = await listOverdue(db, { limit: NAMED });
+  if (items.length === 0) return ok('all have caught up');
+  const named = items.map(({ userId, caughtUpDate }) => `${userId} (${caughtUpDate})`);
+  return warn(
+    `not caught up in time: ${named.join(', ')}${hasMore ? ' and others' : ''}`,
+    'their producer must send the missing days; else see callbacks overdue, and callbacks release',
+  );
 }
 
 function inputOf(text: string): CallbackInput {

@@ -16,13 +16,13 @@ import type { Listing, Page, WithoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 import { bounded, query } from '../temporal.ts';
-import type { AccountFilter } from './account.ts';
-import { showAccount } from './account.ts';
+import type { AccountFilter } from './places.ts';
+import { showAccount } from './places.ts';
 
 /** Dead letters that one statement opens again. */
 const REPLAY_BATCH = 500;
 
-interface ShardRow {
+export interface ShardRow {
   shard: number;
   /** Users who take part. */
   users: number;
@@ -30,12 +30,14 @@ interface ShardRow {
   caughtUpDate: string | null;
   /** Trackings that are waited for and have not caught up to the end of the previous day. */
   behind: number;
+  /** How long the oldest hourly callback has waited for its first attempt, ms. */
+  behindMs: number;
   /** Not tried yet. */
   pending: number;
   /** To be tried again. */
   failed: number;
   nextRetryAt: Date | null;
-  /** Given up, and not replayed since. */
+  /** Given up. */
   deadLetters: number;
 }
 
@@ -63,8 +65,6 @@ interface FailedRow {
   failedAt: Date;
   /** Null for a dead letter. */
   nextAttemptAt: Date | null;
-  /** Of a dead letter, if it was. */
-  replayedAt: Date | null;
   shard: number;
 }
 
@@ -134,13 +134,13 @@ export function callbackOperations(resources: OperatorResources) {
     /** Callbacks that will be tried again, the latest failure first. */
     failed: (filter: CallbackFilter & { limit?: number } = {}) => list(FAILED, filter),
 
-    /** Callbacks that were given up, the newest first. A replay leaves them as they are, with its time. */
+    /** Callbacks that were given up, the newest first. */
     deadLetters: (filter: CallbackFilter & { limit?: number } = {}) => list(DEAD_LETTERS, filter),
 
     /** How many dead letters a replay with this filter would replay. */
     async countReplayable(filter: CallbackFilter): Promise<number> {
       const { where, values } = conditionsOf(REPLAYABLE, filter);
-      const count = `SELECT count(*)::int AS dead FROM ${DEAD_LETTERS.from} ${where}`;
+      const count = `SELECT count(*)::int AS dead FROM ${FAILED.from} ${where}`;
       return (await db.query<{ dead: number }>(count, values)).rows[0]!.dead;
     },
 
@@ -187,15 +187,14 @@ export function callbackOperations(resources: OperatorResources) {
   };
 
   async function replay(filter: CallbackFilter, options: CallbackReplayOptions): Promise<number> {
-    const { requestedBy, limit = Infinity } = options;
+    const { limit = Infinity } = options;
     const before = { ...filter, startedAt: await clockOf(db) };
     const given = conditionsOf<typeof before>(REPLAYABLE, before);
     const shards = new Set<number>();
     let done = 0;
     while (done < limit) {
       const batch = Math.min(REPLAY_BATCH, limit - done);
-      const values = [...given.values, batch, requestedBy];
-      const { rows } = await db.query<{ shard: number }>(REPLAY(given), values);
+      const { rows } = await db.query<{ shard: number }>(REPLAY(given), [...given.values, batch]);
       for (const { shard } of rows) shards.add(shard);
       done += rows.length;
       if (rows.length < batch) break;
@@ -229,18 +228,16 @@ export const listOverdue = (
   filter: { limit?: number },
 ): Promise<Page<OverdueView>> => listOf<OverdueView, object>(db, OVERDUE, filter);
 
-const LIST_SHARDS = `
-  WITH dead AS MATERIALIZED (
-    SELECT mod(('x' || substr(md5(user_id), 1, 7))::bit(28)::integer, shards) AS shard, count(*)::int AS count
-      FROM notification.callback_dead_letters CROSS JOIN notification.callback_settings
-     WHERE replayed_at IS NULL
-     GROUP BY 1
-  )
+export const LIST_SHARDS = `
   SELECT shard.number AS shard, users.count AS users, users."caughtUpDate", users.behind,
          (SELECT count(*)::int FROM notification.callback_snapshots
            WHERE shard = shard.number AND status = 'pending') AS pending,
-         failed.count AS failed, failed."nextRetryAt",
-         coalesce((SELECT count FROM dead WHERE dead.shard = shard.number), 0) AS "deadLetters"
+         coalesce((SELECT extract(epoch FROM clock_timestamp() - created_at) * 1000
+                     FROM notification.callback_snapshots
+                    WHERE shard = shard.number AND kind = 'hourly' AND status = 'pending'
+                    ORDER BY period_start_ms, position
+                    LIMIT 1), 0)::float8 AS "behindMs",
+         failed.*
     FROM notification.callback_settings
    CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
    CROSS JOIN LATERAL (
@@ -252,7 +249,8 @@ const LIST_SHARDS = `
       WHERE shard = shard.number
    ) AS users
    CROSS JOIN LATERAL (
-     SELECT count(*)::int AS count, min(next_attempt_at) AS "nextRetryAt"
+     SELECT count(next_attempt_at)::int AS failed, min(next_attempt_at) AS "nextRetryAt",
+            (count(*) FILTER (WHERE next_attempt_at IS NULL))::int AS "deadLetters"
        FROM notification.failed_callbacks
       WHERE shard = shard.number
    ) AS failed
@@ -272,24 +270,16 @@ const RELEASE = `
    WHERE is_waited_for AND (user_id = ANY($1::text[]) OR $1::text[] IS NULL AND ${IS_OVERDUE})
   RETURNING shard`;
 
-const FAILED_COLUMNS = `kind, user_id AS "userId", to_timestamp(period_start_ms / 1000.0) AS "periodStart", attempts,
-         last_error AS "lastError"`;
-const FILTERS = { kind: 'kind = ?', userId: 'user_id = ?' };
-
 const FAILED: Listing<CallbackFilter> = {
-  columns: `${FAILED_COLUMNS}, shard, failed_at AS "failedAt", next_attempt_at AS "nextAttemptAt", NULL AS "replayedAt"`,
+  columns: `kind, user_id AS "userId", to_timestamp(period_start_ms / 1000.0) AS "periodStart", attempts, shard,
+         last_error AS "lastError", failed_at AS "failedAt", next_attempt_at AS "nextAttemptAt"`,
   from: 'notification.failed_callbacks',
   order: 'failed_at DESC, kind, user_id, period_start_ms',
-  filters: { ...FILTERS, ...spanOf('failed_at') },
+  always: 'next_attempt_at IS NOT NULL',
+  filters: { kind: 'kind = ?', userId: 'user_id = ?', ...spanOf('failed_at') },
 };
 
-const DEAD_LETTERS: Listing<CallbackFilter> = {
-  columns: `${FAILED_COLUMNS}, notification.callback_shard(user_id) AS shard, dropped_at AS "failedAt",
-         NULL AS "nextAttemptAt", replayed_at AS "replayedAt"`,
-  from: 'notification.callback_dead_letters',
-  order: 'dropped_at DESC, kind, user_id, period_start_ms',
-  filters: { ...FILTERS, ...spanOf('dropped_at') },
-};
+const DEAD_LETTERS = { ...FAILED, always: 'next_attempt_at IS NULL' };
 
 const MALFORMED: Listing<MalformedInputFilter> = {
   columns: `stream_entry_id AS "entryId", failure_code AS code, failure_message AS message,
@@ -300,28 +290,19 @@ const MALFORMED: Listing<MalformedInputFilter> = {
 };
 
 const REPLAYABLE = {
-  filters: { ...DEAD_LETTERS.filters, startedAt: 'dropped_at <= ?::timestamptz' },
-  always: 'replayed_at IS NULL',
+  ...DEAD_LETTERS,
+  filters: { ...FAILED.filters, startedAt: 'failed_at <= ?::timestamptz' },
 };
 
-/**
- * A replayed callback is due since it was dropped: that is in the past for every clock. The parameters after those of the
- * filter are the limit and who asks.
- */
-const REPLAY = ({ where, values, next }: ReturnType<typeof conditionsOf>) => `
+/** A replayed callback is due since it was given up: that is in the past for every clock. */
+const REPLAY = ({ where, next }: ReturnType<typeof conditionsOf>) => `
   WITH chosen AS MATERIALIZED (
-    SELECT kind, user_id, period_start_ms, last_error, dropped_at
-      FROM notification.callback_dead_letters
+    SELECT kind, user_id, period_start_ms
+      FROM notification.failed_callbacks
      ${where}
-     ORDER BY dropped_at, kind, user_id, period_start_ms
+     ORDER BY failed_at, kind, user_id, period_start_ms
      LIMIT ${next}
        FOR UPDATE SKIP LOCKED
-  ), marked AS (
-    UPDATE notification.callback_dead_letters AS dead
-       SET replayed_at = clock_timestamp(), replayed_by = $${values.length + 2}
-      FROM chosen
-     WHERE dead.kind = chosen.kind AND dead.user_id = chosen.user_id
-       AND dead.period_start_ms = chosen.period_start_ms
   ), opened AS (
     UPDATE notification.callback_snapshots AS snapshot
        SET status = 'retrying', settled_at = NULL
@@ -329,9 +310,9 @@ const REPLAY = ({ where, values, next }: ReturnType<typeof conditionsOf>) => `
      WHERE snapshot.kind = chosen.kind AND snapshot.user_id = chosen.user_id
        AND snapshot.period_start_ms = chosen.period_start_ms
   )
-  INSERT INTO notification.failed_callbacks AS failed
-    (kind, user_id, period_start_ms, shard, attempts, next_attempt_at, last_error, failed_at)
-  SELECT kind, user_id, period_start_ms, notification.callback_shard(user_id), 0, dropped_at, last_error, dropped_at
+  UPDATE notification.failed_callbacks AS failed
+     SET attempts = 0, next_attempt_at = failed_at
     FROM chosen
-  ON CONFLICT (kind, user_id, period_start_ms) DO UPDATE SET attempts = 0, next_attempt_at = excluded.next_attempt_at
+   WHERE failed.kind = chosen.kind AND failed.user_id = chosen.user_id
+     AND failed.period_start_ms = chosen.period_start_ms
   RETURNING shard`;

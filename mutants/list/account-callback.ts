@@ -59,7 +59,7 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   },
   {
     id: 'callback-next-retry',
-    file: 'workflows/account-callback/rules.ts',
+    file: 'workflows/account-callback/workflow.ts',
     find: 'untilHourEnds, untilRetry)',
     replace: 'untilHourEnds)',
     wrong: 'wrong time',
@@ -68,7 +68,7 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   },
   {
     id: 'callback-urgent',
-    file: 'workflows/account-callback/rules.ts',
+    file: 'workflows/account-callback/workflow.ts',
     find: "if (isUnfinished) return 'pending';",
     replace: '',
     wrong: 'stuck',
@@ -77,7 +77,7 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   },
   {
     id: 'callback-hour-end',
-    file: 'workflows/account-callback/rules.ts',
+    file: 'workflows/account-callback/workflow.ts',
     find: 'return Math.min(ALARM_INTERVALS_MS[interval], untilHourEnds, untilRetry);',
     replace: 'return Math.min(ALARM_INTERVALS_MS[interval], untilRetry);',
     wrong: 'wrong time',

@@ -111,7 +111,8 @@ export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Prom
               WHERE status = 'pending'
                 AND (kind = 'hourly' OR NOT EXISTS (
                      SELECT FROM notification.failed_callbacks AS failed
-                      WHERE failed.user_id = snapshot.user_id AND failed.kind = 'daily'))`,
+                      WHERE failed.user_id = snapshot.user_id AND failed.kind = 'daily'
+                        AND next_attempt_at IS NOT NULL))`,
           );
           if (row!.left === 0) return true;
           throw new Error(`${row!.left} are left`);
@@ -125,8 +126,7 @@ export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Prom
       await eventually('the tables to be empty', () =>
         slot.db
           .query(
-            `TRUNCATE notification.callback_trackings, notification.callback_snapshots, notification.failed_callbacks,
-                      notification.callback_dead_letters`,
+            'TRUNCATE notification.callback_trackings, notification.callback_snapshots, notification.failed_callbacks',
           )
           .then(
             () => true,

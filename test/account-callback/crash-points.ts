@@ -114,10 +114,9 @@ test('C8 a process that dies after any step of retention: what is old is gone, w
     SELECT user_id, kind || ' ' || status || ' ' || (${NOW} - period_start_ms) / ${HOUR} AS what
       FROM notification.callback_snapshots
     UNION ALL
-    SELECT user_id, 'dead letter ' || (${NOW} - period_start_ms) / ${HOUR}
-      FROM notification.callback_dead_letters
-    UNION ALL
-    SELECT user_id, 'retry ' || (${NOW} - period_start_ms) / ${HOUR} FROM notification.failed_callbacks
+    SELECT user_id, CASE WHEN next_attempt_at IS NULL THEN 'dead letter ' ELSE 'retry ' END
+                    || (${NOW} - period_start_ms) / ${HOUR}
+      FROM notification.failed_callbacks
      ORDER BY 1, 2`);
   for (const userId of users) {
     expect(kept.filter((row) => row.user_id === userId).map(({ what }) => what)).toEqual([
@@ -148,14 +147,11 @@ async function haveOldAndYoung(userId: string): Promise<void> {
     // What keeps a snapshot comes with it, as it does in the service: an earlier run may be at work.
     await bench.rows(
       `WITH given AS (SELECT $1::text AS kind, $2::text AS user_id, $3::bigint AS start_ms, $4::text AS status),
-            dead AS (
-              INSERT INTO notification.callback_dead_letters
-              SELECT kind, user_id, start_ms, 6, 'refused', to_timestamp(start_ms / 1000.0)
-                FROM given WHERE status = 'dropped'
-            ), failed AS (
+            failed AS (
               INSERT INTO notification.failed_callbacks
-              SELECT kind, user_id, start_ms, 0, 1, $5::timestamptz, 'refused', now()
-                FROM given WHERE status = 'retrying'
+              SELECT kind, user_id, start_ms, 0, 1, CASE status WHEN 'retrying' THEN $5::timestamptz END, 'refused',
+                     to_timestamp(start_ms / 1000.0)
+                FROM given WHERE status IN ('retrying', 'dropped')
             )
        INSERT INTO notification.callback_snapshots
               (kind, user_id, period_start_ms, shard, entry_id, peak_value, peak_at_ms, bottom_value, bottom_at_ms,

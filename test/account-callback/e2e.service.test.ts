@@ -1,18 +1,5 @@
 /** Entries on their way to callbacks about hours and days. */
-import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../../workflows/account-callback/contract.ts';
-import { retentionScheduleId } from '../../workflows/recovery-contract.ts';
-import {
-  DAY,
-  HOUR,
-  MIDNIGHT,
-  MINUTE,
-  SECOND,
-  day,
-  expectationsOf,
-  hour,
-  track,
-  benchOfTests,
-} from './callbacks.ts';
+import { DAY, HOUR, MIDNIGHT, MINUTE, day, expectationsOf, hour, track, benchOfTests } from './callbacks.ts';
 import { eventually } from '../harness.ts';
 
 const bench = benchOfTests();
@@ -88,43 +75,3 @@ test('C7 C9 an entry that comes after the first attempt began is noted as late, 
     expect(JSON.parse(ofKind[0]!.body)).toMatchObject({ peak_value: '20', closing_value: '10' });
   }
 });
-
-test('C8 old hourly snapshots are deleted, and nothing that is still needed', async () => {
-  const hours = Array.from({ length: 80 }, (_, index) => hour('ann', MIDNIGHT - (index + 1) * HOUR));
-  await bench.store([track('ann', MIDNIGHT - 5 * DAY), ...hours, day('ann', MIDNIGHT - 4 * DAY)]);
-  await bench.rows(`
-    INSERT INTO notification.malformed_account_inputs
-    VALUES ('1-0', 'payload', 'old', '{}', now() - interval '1 year'), ('2-0', 'payload', 'young', '{}', now())`);
-  // Gone and untracked users are remembered for some time.
-  await bench.rows(`
-    INSERT INTO notification.callback_trackings
-    SELECT id, 0, '1-0', until_ms, false, '2026-01-01', '2026-01-01', changed_at::timestamptz
-      FROM (VALUES ('old', 0, '2025-01-01'), ('young', 0, 'now'), ('open', NULL, '2025-01-01'))
-             AS given (id, until_ms, changed_at)`);
-  await bench.setClock(MIDNIGHT + 20 * MINUTE - SECOND);
-  await bench.settled(120_000);
-  // As if each had been delivered when its period began.
-  await bench.rows(`
-    UPDATE notification.callback_snapshots
-       SET settled_at = now() - (${MIDNIGHT} - period_start_ms) * interval '1 millisecond'`);
-  await bench.slot.client.schedule.getHandle(retentionScheduleId(ACCOUNT_CALLBACK_TASK_QUEUE)).trigger();
-  await eventually('the old ones to be gone', async () => {
-    const left = await bench.rows<{ kind: string; at: number }>(
-      'SELECT kind, period_start_ms::float8 AS at FROM notification.callback_snapshots ORDER BY kind, at',
-    );
-    expect(left).toHaveLength(72);
-    expect(left.slice(0, 2)).toEqual([
-      { kind: 'daily', at: MIDNIGHT - 4 * DAY },
-      { kind: 'hourly', at: MIDNIGHT - 71 * HOUR },
-    ]);
-    const malformed = await bench.rows(
-      'SELECT stream_entry_id AS id FROM notification.malformed_account_inputs',
-    );
-    expect(malformed).toEqual([{ id: '2-0' }]);
-    const trackings = await bench.rows<{ id: string }>(
-      'SELECT user_id AS id FROM notification.callback_trackings ORDER BY 1',
-    );
-    expect(trackings.map(({ id }) => id)).toEqual(['ann', 'open', 'young']);
-    return true;
-  });
-}, 400_000);

@@ -1,7 +1,6 @@
 /** Large tables stop nothing: neither a start, nor the first day of many users, nor retention. */
 import type { Pool, PoolClient } from 'pg';
-import { beginDailyPage } from '../../activities/account-callback/callback-rows.ts';
-import { callbackTables } from '../../activities/account-callback/retention.ts';
+import { beginDailyPage, callbackTables } from '../../activities/account-callback/callback-rows.ts';
 import { DAY, HOUR, MIDNIGHT, benchOfTests } from './callbacks.ts';
 import { deleteExpired } from '../../dev/retention.ts';
 
@@ -101,17 +100,27 @@ test('C8 kinds-S2 hours go 72 h after their delivery, and those that dead letter
        closing_value, status, created_at, settled_at)
     SELECT 'hourly', 'replayed', n, 0, '1-0', '1', 0, '1', 0, '1', 'delivered', now(), now() - interval '200 hours'
       FROM generate_series(1, 12000) AS n;
-    INSERT INTO notification.callback_dead_letters (kind, user_id, period_start_ms, attempts, last_error, dropped_at)
-    SELECT kind, user_id, period_start_ms, 6, 'down', now()
+    INSERT INTO notification.failed_callbacks
+    SELECT kind, user_id, period_start_ms, shard, 6, NULL, 'down', now()
       FROM notification.callback_snapshots
      WHERE user_id IN ('user-1', 'user-2', 'user-3', 'replayed')`);
+  await bench.rows(`
+    INSERT INTO notification.malformed_account_inputs
+    VALUES ('1-0', 'payload', 'old', '{}', now() - interval '1 year'), ('2-0', 'payload', 'young', '{}', now());
+    INSERT INTO notification.callback_trackings
+    SELECT id, 0, '1-0', until_ms, false, '2026-01-01', '2026-01-01', changed_at::timestamptz
+      FROM (VALUES ('old', 0, '2025-01-01'), ('young', 0, 'now'), ('open', NULL, '2025-01-01'))
+             AS given (id, until_ms, changed_at)`);
   const { deleted } = await deleteExpired(bench.slot.db, TABLES);
   // The hours -73 to -100, but for the minute: those of -72 are a minute younger than that.
   expect(deleted).toMatchObject({
     hourly_callbacks: 17 * 28,
     callback_dead_letters: 0,
-    callback_trackings: 0,
+    // Users who are gone or take no part are remembered for some time.
+    callback_trackings: 1,
+    malformed_account_inputs: 1,
   });
+  expect(await bench.rows("SELECT FROM notification.callback_trackings WHERE user_id = 'old'")).toEqual([]);
   const kept = await bench.rows('SELECT 1 FROM notification.callback_snapshots');
   expect(kept).toHaveLength(20 * 72 + 3 * 28 + 12_000);
 }, 180_000);

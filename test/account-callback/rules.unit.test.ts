@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import type { AlarmInterval } from '../../workflows/account-callback/contract.ts';
 import { ALARM_INTERVALS_MS, HOUR_MS } from '../../workflows/account-callback/contract.ts';
-import { intervalAfter, untilNextAlarm } from '../../workflows/account-callback/rules.ts';
+import { intervalAfter, untilNextAlarm } from '../../workflows/account-callback/workflow.ts';
 
 const NOON = Date.UTC(2026, 2, 29, 12);
 const fresh = { shard: 0, clockOffsetMs: 0 };

@@ -1,6 +1,6 @@
 /** Mobile pushes from the operator's side: the command line on a running service. */
 import { diagnose } from '../../cli/checks.ts';
-import { mobileChecks } from '../../cli/mobile-push/check.ts';
+import { mobileChecks } from '../../cli/mobile-push/jobs.ts';
 import type { OperationView } from '../../client/operations.ts';
 import type { MobileJobSummary, MobileJobView } from '../../client/mobile-push/jobs.ts';
 import { cliOfTests } from '../command-line.ts';

@@ -114,8 +114,8 @@ const ACCOUNT_CALLBACK = `
    CROSS JOIN LATERAL (SELECT n % 5000 + p AS period FROM generate_series(1, 2) AS p) AS of_user;
   INSERT INTO notification.failed_callbacks
   SELECT ${KEY}, shard, 1, created_at, 'e', created_at FROM notification.callback_snapshots WHERE status = 'retrying';
-  INSERT INTO notification.callback_dead_letters
-  SELECT ${KEY}, 6, 'e', created_at - random() * interval '90 days'
+  INSERT INTO notification.failed_callbacks
+  SELECT ${KEY}, shard, 6, NULL, 'e', created_at - random() * interval '90 days'
     FROM notification.callback_snapshots WHERE status = 'dropped';
   INSERT INTO notification.malformed_account_inputs
   SELECT n || '-0', 'c', 'm', '{}', ${AGO} FROM generate_series(1, ${ROWS}) AS n;`;

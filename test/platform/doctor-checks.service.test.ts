@@ -1,9 +1,9 @@
 /** What `doctor` finds in rows and streams: groups, shards, what was given up, targets that stay behind. */
-import { callbackChecks } from '../../cli/account-callback/check.ts';
+import { callbackChecks } from '../../cli/account-callback/callbacks.ts';
 import { diagnose } from '../../cli/checks.ts';
-import { mobileChecks } from '../../cli/mobile-push/check.ts';
+import { mobileChecks } from '../../cli/mobile-push/jobs.ts';
 import { subscriptionChecks } from '../../cli/subscription/check.ts';
-import { symbolChecks } from '../../cli/symbol-config/check.ts';
+import { symbolChecks } from '../../cli/symbol-config/symbols.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
 import { consumerGroup } from '../../cli/checks.ts';
 import { slotOfTests } from '../harness.ts';

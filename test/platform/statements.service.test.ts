@@ -4,7 +4,6 @@
  */
 import pg from 'pg';
 import type { Statement } from '../../activities/postgres.ts';
-import { STATEMENTS as OF_AN_ACCOUNT } from '../../client/account-callback/account.ts';
 import { STATEMENTS as OF_ACCOUNTS } from '../../client/account-callback/places.ts';
 import { STATEMENTS as OF_INTENTS } from '../../client/intent/why.ts';
 import { STATEMENTS as OF_PUSHES } from '../../client/mobile-push/places.ts';
@@ -24,7 +23,7 @@ const EXCEPTIONS: Record<string, string> = {
 };
 
 /** Of an operator, about one recipient. */
-const OF_WHY = { ...OF_INTENTS, ...OF_PUSHES, ...OF_ACCOUNTS, ...OF_AN_ACCOUNT };
+const OF_WHY = { ...OF_INTENTS, ...OF_PUSHES, ...OF_ACCOUNTS };
 
 let db: pg.Pool;
 // Before the slot is given back.

@@ -11,7 +11,7 @@
  *   s4 -->|5 min| timer
  * ```
  *
- * Step 5, the deletion of old snapshots, is the retention of all kinds (activities/account-callback/retention.ts).
+ * Step 5, the deletion of old snapshots, is the retention of all kinds (activities/retention.ts).
  *
  * The cursors are progress, the rows are the truth: a callback is pending until its outcome is written, and a pass over
  * the pending ones is followed by another one until nothing is found. So rows may come, go and change in the meantime.
@@ -27,12 +27,17 @@ import {
   setHandler,
 } from '@temporalio/workflow';
 import type { AccountCallbackActivities } from '../../activities/account-callback/activities.ts';
-import type { CallbackKind, CallbackState, ShardInput } from './contract.ts';
-import { CALLBACK_STATUS_QUERY, MAX_EMISSIONS, RUN_NOW_UPDATE } from './contract.ts';
+import type { AlarmInterval, CallbackKind, CallbackState, ShardInput } from './contract.ts';
+import {
+  ALARM_INTERVALS_MS,
+  CALLBACK_STATUS_QUERY,
+  HOUR_MS,
+  MAX_EMISSIONS,
+  RUN_NOW_UPDATE,
+} from './contract.ts';
 import { detailsOf } from '../details.ts';
 import { isHistoryLong, onRenewal } from '../long-lived.ts';
 import { HTTP_ROUND, DATABASE } from '../policies.ts';
-import { intervalAfter, untilNextAlarm } from './rules.ts';
 
 const database = proxyActivities<AccountCallbackActivities>(DATABASE);
 const portfolios = proxyActivities<AccountCallbackActivities>(HTTP_ROUND);
@@ -156,6 +161,34 @@ async function emitPage(run: Run, kind: CallbackKind, limit: number): Promise<nu
   run.isUnfinished ||= begun > 0 || after !== undefined;
   enterState(run, { [kind]: upTo, nextRetryMs });
   return begun;
+}
+
+/**
+ * How urgent the next alarm is.
+ *
+ * @param isUnfinished a page was found, or a pass has ended: another look finds the next one, or who came in behind the cursor.
+ * @param isWaiting a tracking has not caught up to the end of the previous day.
+ * @param timeMs what the shard takes the time to be, epoch ms.
+ */
+export function intervalAfter(isUnfinished: boolean, isWaiting: boolean, timeMs: number): AlarmInterval {
+  if (isUnfinished) return 'pending';
+  const isHourFresh = timeMs % HOUR_MS < ALARM_INTERVALS_MS.steady;
+  return isWaiting || isHourFresh ? 'waiting' : 'steady';
+}
+
+/**
+ * How long until the next alarm, ms: its interval, but no longer than until the hour ends or a retry is due.
+ *
+ * @param timeMs what the shard takes the time to be, epoch ms.
+ */
+export function untilNextAlarm(
+  interval: AlarmInterval,
+  { nextRetryMs }: CallbackState,
+  timeMs: number,
+): number {
+  const untilHourEnds = HOUR_MS - (timeMs % HOUR_MS);
+  const untilRetry = nextRetryMs === undefined ? Infinity : Math.max(1, nextRetryMs - timeMs);
+  return Math.min(ALARM_INTERVALS_MS[interval], untilHourEnds, untilRetry);
 }
 
 /** What the shard takes the time to be, epoch ms. */
