@@ -4,14 +4,12 @@ import { createMobilePushActivities } from '../activities/mobile-push/activities
 import type { FcmSender } from '../activities/mobile-push/fcm.ts';
 import { createBrake, createFcmSender } from '../activities/mobile-push/fcm.ts';
 import { createMobilePushMetrics, observeMobileJobs } from '../activities/mobile-push/metrics.ts';
-import { mobileOperations } from '../activities/mobile-push/operations.ts';
-import { mobileReconciliation } from '../activities/mobile-push/reconciliation.ts';
-import { mobileTables } from '../activities/mobile-push/retention.ts';
+import { mobileOperations, mobileReconciliation } from '../activities/mobile-push/intake.ts';
+import { mobileTables } from '../activities/mobile-push/rows.ts';
 import { consumeMobileJobs } from '../activities/mobile-push/stream.ts';
 import { createOperationActivities } from '../activities/operations.ts';
 import { DEFAULT_MOBILE_STREAM } from '../api/mobile-push/job.ts';
 import { CONSUMER_GROUP } from '../api/stream-ids.ts';
-import type { Config } from '../config/load.ts';
 import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
 import type { ProcessContext } from './context.ts';
 import { reach, required } from './context.ts';
@@ -21,48 +19,37 @@ import type { Role } from './role.ts';
 export async function openMobilePushes(context: ProcessContext): Promise<Role> {
   const { config, log, meter } = context;
   const fcm = await openFcm(context);
-  const settings = settingsOf(config);
+  const { values } = config;
+  const mobile = {
+    attemptIntervalMs: values.NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE,
+    maxDeliveries: values.NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT,
+    sendAttempts: values.NOTIFICATION_MOBILE_SEND_ATTEMPTS,
+    timeToLiveMs: values.NOTIFICATION_MOBILE_TIME_TO_LIVE,
+  };
   const metrics = createMobilePushMetrics(meter);
 
   return {
     taskQueue: MOBILE_TASK_QUEUE,
     longLived: [],
     expiring: mobileTables({
-      recordRetentionMs: config.values.NOTIFICATION_RECORD_RETENTION,
-      malformedIntentRetentionMs: config.values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
+      recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,
+      malformedIntentRetentionMs: values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
     }),
 
     activities: ({ db, redis, client }) => ({
-      ...createMobilePushActivities({ ...settings, db, redis, log, metrics, fcm }),
+      ...createMobilePushActivities({ mobile, db, redis, log, metrics, fcm }),
       ...createOperationActivities(db, mobileOperations(client.workflow)),
     }),
 
     reconciled: ({ db, client }) =>
-      mobileReconciliation({ ...settings, db, workflows: client.workflow, log, metrics }),
+      mobileReconciliation({ mobile, db, workflows: client.workflow, log, metrics }),
 
     async startWork({ db, redis, client, openReader }) {
-      const consumer = consumeMobileJobs({
-        ...settings,
-        ...{ db, redis, log, metrics, openReader },
-        workflows: client.workflow,
-      });
+      const { workflow: workflows } = client;
+      const consumer = consumeMobileJobs({ mobile, db, redis, workflows, log, metrics, openReader });
       const jobs = { stream: DEFAULT_MOBILE_STREAM, group: CONSUMER_GROUP, redis };
       const watch = watchGroup({ ...jobs, db, log, role: 'mobile-push' });
       return [observeMobileJobs(meter, { db, log }), consumer.stop, watch.stop];
-    },
-  };
-}
-
-function settingsOf({ values }: Config) {
-  return {
-    mobile: {
-      sendAttempts: values.NOTIFICATION_MOBILE_SEND_ATTEMPTS,
-      sendIntervalMs: values.NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE,
-      timeToLiveMs: values.NOTIFICATION_MOBILE_TIME_TO_LIVE,
-    },
-    mobileStream: {
-      minIdleMs: values.NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE,
-      maxDeliveries: values.NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT,
     },
   };
 }

@@ -60,7 +60,7 @@ export interface MobilePushResources {
     /** Attempts of one send in total. */
     sendAttempts: number;
     /** Between two attempts when FCM does not say when, ms. */
-    sendIntervalMs: number;
+    attemptIntervalMs: number;
   };
 }
 
@@ -113,9 +113,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
      * budget left; `MobileSendDeferred` while Redis does not answer or another attempt is at it; of PostgreSQL; none of these
      * after FCM took the push.
      */
-    async sendToDevice(key: SendKey): Promise<SendResult> {
-      return sendOnce(key);
-    },
+    sendToDevice,
 
     /** Writes down a success that could not be written down when it came. @throws ApplicationFailure of PostgreSQL. */
     recordSent: markSent,
@@ -145,7 +143,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
     },
   };
 
-  async function sendOnce(key: SendKey): Promise<SendResult> {
+  async function sendToDevice(key: SendKey): Promise<SendResult> {
     const send = await loadSend(key);
     if (send.status === 'sent') return { status: 'sent', messageId: send.messageId, isRecorded: true };
     if (send.status !== 'pending') return { status: send.status };
@@ -272,7 +270,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
     { outcome, code, reason, retryAfterMs = 0 }: FcmFailure,
   ): Promise<SendResult> {
     const attempts = send.attempts + 1;
-    const { sendAttempts: maxAttempts, sendIntervalMs } = settings;
+    const { sendAttempts: maxAttempts, attemptIntervalMs } = settings;
     const fields = { ...logFields(send), code, reason, attempts };
     if (outcome === 'fatal') {
       log.error(
@@ -288,7 +286,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
       metrics.mobileMaxRetries({ what: 'send' });
       return endSend(send, 'failed', code, reason);
     }
-    const retryInMs = Math.max(sendIntervalMs, retryAfterMs);
+    const retryInMs = Math.max(attemptIntervalMs, retryAfterMs);
     await query(db, COUNT_FAILURE, [send.jobId, send.deviceTokenId, code, retryInMs]);
     metrics.mobileSend({ result: 'retry', code });
     log.warn(

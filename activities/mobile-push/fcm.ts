@@ -23,6 +23,7 @@ import {
   isAccessTokenRefused,
 } from './fcm-result.ts';
 import type { MobileMessage } from '../../api/mobile-push/message.ts';
+import { jsonIn } from '../../api/text.ts';
 
 const FCM_URL = 'https://fcm.googleapis.com';
 const DEFAULT_TIMEOUT_MS = 10_000;
@@ -238,14 +239,6 @@ function messageIn({ status, body }: FcmAnswer): Sent | undefined {
   return status === 200 && data ? { outcome: 'sent', messageId: data.name } : undefined;
 }
 
-function jsonIn(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
-
 /** @throws AccessTokenError */
 async function fetchAccessToken(credential: Credential): Promise<string> {
   try {
@@ -303,14 +296,7 @@ function readServiceAccount(path: string) {
   } catch (error) {
     throw unusable(`cannot be read: ${(error as NodeJS.ErrnoException).code}`);
   }
-  let json: unknown;
-  try {
-    json = JSON.parse(text);
-  } catch {
-    // Not with the cause: its message quotes the file, which holds a private key.
-    throw unusable('is not JSON');
-  }
-  const parsed = serviceAccountSchema.safeParse(json);
+  const parsed = serviceAccountSchema.safeParse(jsonIn(text));
   if (!parsed.success) {
     const fields = parsed.error.issues.map(({ path: [field] }) => String(field ?? 'JSON object'));
     throw unusable(`lacks a usable ${fields.join(', ')}`);

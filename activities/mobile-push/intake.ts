@@ -1,10 +1,12 @@
 /**
  * From a stream entry to a durable job: a row in the log with what is to be shown, then a workflow that works on it.
- * Both may be repeated: a row is written once, a workflow started once.
+ * Both may be repeated: a row is written once, a workflow started once. A job whose workflow is lost gets another, and an
+ * operation has those that failed sent again.
  */
 import { createHash } from 'node:crypto';
 import type { WorkflowClient, WorkflowStartOptions } from '@temporalio/client';
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
+import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { searchableKey } from '../../api/ids.ts';
@@ -16,12 +18,18 @@ import {
   MOBILE_PUSH_WORKFLOW,
   MOBILE_TASK_QUEUE,
   mobilePushWorkflowId,
+  mobileReplay,
 } from '../../workflows/mobile-push/contract.ts';
+import type { OperationKind } from '../../workflows/operation-contract.ts';
+import { orderIdOf } from '../../workflows/operation-contract.ts';
 import type { MobilePushMetrics } from './metrics.ts';
 import { detailsOf } from '../../workflows/details.ts';
 import { userAttributes } from '../../workflows/search-attributes.ts';
 import type { Statement } from '../postgres.ts';
+import type { OperationItem, OperationWork } from '../operations.ts';
+import { ORDER_OF_ITEM, PARALLEL_ITEMS, operationItems, workOf } from '../operations.ts';
 import { isPostgresRefusal, query } from '../postgres.ts';
+import type { Reconciled } from '../reconciliation.ts';
 import { stateOf, statusOf } from '../workflows.ts';
 import type { StreamEntry } from '../stream-read.ts';
 
@@ -276,4 +284,100 @@ const LIST_RECORDED = {
     SELECT job_id AS "jobId", user_id AS "userId", channel, status
       FROM notifications.notification_log
      WHERE job_id = ANY($1)`,
+};
+
+// --- Jobs that lost their workflow ----------------------------------------------------------------------------------
+
+/** Older than any job that is about to be started, ms. */
+const SETTLED_MS = 60_000;
+
+interface PendingRow extends Startable {
+  /** To the microsecond. */
+  createdAt: string;
+}
+
+/**
+ * Jobs that are pending and that no workflow works on, the oldest first. A device that the rows say has the push gets none;
+ * one whose send was forgotten gets it again under the same push id.
+ */
+export function mobileReconciliation(resources: MobileIntakeResources): Reconciled[] {
+  const { db, metrics } = resources;
+  const intake = createMobileIntake(resources);
+  const jobs: Reconciled<PendingRow> = {
+    ...{ what: 'mobile job', isLoss: true, seen: 'pending', done: ['restarted'] },
+    page: (after, limit) =>
+      query(db, LIST_PENDING, [SETTLED_MS, after?.createdAt ?? '-infinity', after?.jobId ?? '', limit]),
+    idOf: ({ jobId }) => jobId,
+    async start([job]) {
+      if (!(await intake.takeUp(job!))) return {};
+      metrics.workTakenUp({ what: 'mobile_job' });
+      return { restarted: 1 };
+    },
+  };
+  return [jobs];
+}
+
+/** $1 age, ms, $2 and $3 the last of the page before, $4 rows at most. */
+const LIST_PENDING = {
+  name: 'list_pending_mobile_jobs',
+  text: `
+    SELECT job_id AS "jobId", user_id AS "userId", channel, created_at::text AS "createdAt"
+      FROM notifications.notification_log AS job
+     WHERE status = 'pending' AND created_at < now() - $1::int * interval '1 millisecond'
+       AND created_at >= $2::timestamptz AND (created_at, job_id) > ($2::timestamptz, $3)
+     ORDER BY job.created_at, job_id
+     LIMIT $4`,
+};
+
+// --- Jobs that are sent again ---------------------------------------------------------------------------------------
+
+/** What operators do to many jobs: sends that failed are made again. A job carries an order out once. */
+export function mobileOperations(
+  workflows: WorkflowClient,
+): Partial<Record<OperationKind, OperationWork<OperationItem>>> {
+  return {
+    resend: workOf<JobItem>({
+      list: LIST_JOBS,
+      deal: (items) => pLimit(PARALLEL_ITEMS).map(items, resend),
+    }),
+  };
+
+  /** @returns whether a device is left to send it to. */
+  async function resend(item: JobItem): Promise<boolean> {
+    if (item.was_resent) return true;
+    if (!item.is_failed) return false;
+    try {
+      const request = { requestedBy: item.requested_by, orderId: orderIdOf(item.operation_id) };
+      await workflows.signalWithStart(
+        MOBILE_PUSH_WORKFLOW,
+        mobileReplay(item.job_id, searchableKey(item.user_id ?? ''), request),
+      );
+      return true;
+    } catch (error) {
+      // Its last run completed: every device that could be reached has the push.
+      if (error instanceof WorkflowExecutionAlreadyStartedError) return false;
+      throw error;
+    }
+  }
+}
+
+interface JobItem extends OperationItem {
+  job_id: string;
+  user_id: string | null;
+  /** It failed before the operation began, and was not opened again since. */
+  is_failed: boolean;
+  /** By this operation, in a step that did not come to its end. */
+  was_resent: boolean;
+}
+
+/** Jobs that were pending when the operation began are among those that failed: see client/mobile-push/jobs.ts. */
+const LIST_JOBS = {
+  name: 'list_operation_jobs',
+  text: operationItems(
+    `item.job_id, job.user_id,
+           coalesce(job.content IS NOT NULL AND job.status IN ('partial', 'failed', 'max_retries', 'pending')
+                    AND job.updated_at < operation.created_at, false) AS is_failed,
+           coalesce(job.opened_by = ${ORDER_OF_ITEM}, false) AS was_resent`,
+    'LEFT JOIN notifications.notification_log AS job ON job.job_id = item.job_id',
+  ),
 };

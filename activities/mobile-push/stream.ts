@@ -25,17 +25,17 @@ const MAX_IDS_LOGGED = 20;
 export interface MobileStreamResources extends MobileIntakeResources {
   redis: Redis;
   openReader: StreamConsumerOptions['openReader'];
-  mobileStream: {
+  mobile: MobileIntakeResources['mobile'] & {
     /** An entry that was delivered this long ago and not acknowledged is delivered again, ms. Also how often to look. */
-    minIdleMs: number;
+    attemptIntervalMs: number;
     maxDeliveries: number;
   };
 }
 
 /** Starts to consume. `stop` resolves when what was being taken is acknowledged or left to the others. */
 export function consumeMobileJobs(resources: MobileStreamResources): { stop(): Promise<void> } {
-  const { redis, log, metrics, openReader, mobileStream: settings } = resources;
-  const { minIdleMs, maxDeliveries } = settings;
+  const { redis, log, metrics, openReader, mobile } = resources;
+  const { attemptIntervalMs: minIdleMs, maxDeliveries } = mobile;
   const [stream, group] = [DEFAULT_MOBILE_STREAM, CONSUMER_GROUP];
   const intake = createMobileIntake(resources);
   return consumeStream({

@@ -3,6 +3,7 @@
  * what is pushed to collectors and alerts, and the file that names them.
  */
 import { z } from 'zod';
+import { jsonIn } from '../text.ts';
 import { webhookIdOf } from '../webhooks.ts';
 
 export const TARGET_KINDS = ['price_collector', 'price_alert'] as const;
@@ -64,11 +65,7 @@ const olderVersionSchema = z.object({ error: z.object({ heldVersion: version }) 
  * @returns undefined when it does not say.
  */
 export function heldVersionIn(body: string | undefined): number | undefined {
-  try {
-    return olderVersionSchema.safeParse(JSON.parse(body ?? '')).data?.error.heldVersion;
-  } catch {
-    return undefined;
-  }
+  return olderVersionSchema.safeParse(jsonIn(body)).data?.error.heldVersion;
 }
 
 const targetSchema = z.strictObject({

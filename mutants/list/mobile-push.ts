@@ -276,7 +276,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   {
     id: 'mobile-retry-sooner',
     file: 'activities/mobile-push/activities.ts',
-    find: 'const retryInMs = Math.max(sendIntervalMs, retryAfterMs);',
+    find: 'const retryInMs = Math.max(attemptIntervalMs, retryAfterMs);',
     replace: 'const retryInMs = retryAfterMs;',
     wrong: 'wrong time',
     what: 'Retry-After: 0 spends all attempts at the same time',

@@ -36,7 +36,7 @@ function activitiesWith(answer: (token: string) => Promise<FcmResult>, redis: Re
     log: createLogger('silent'),
     metrics: createMobilePushMetrics(metrics.getMeter('test')),
     fcm,
-    mobile: { sendAttempts: 2, sendIntervalMs: 1_000 },
+    mobile: { sendAttempts: 2, attemptIntervalMs: 1_000 },
   });
   return { activities, sent };
 }

@@ -4,7 +4,7 @@ import {
   mobilePushWorkflowId,
   mobileReplay,
 } from '../../workflows/mobile-push/contract.ts';
-import { eventually, slotOfTests } from '../harness.ts';
+import { eventually, operatorOf, slotOfTests } from '../harness.ts';
 import { GROUP, JOBS, QUICK, mobileOfTests } from './jobs.ts';
 
 const slot = slotOfTests();
@@ -125,8 +125,9 @@ test('M8 an operator sees attempt, failure and next time; the history holds ids 
     return activity?.lastFailure ? activity : undefined;
   });
   expect(pending.lastFailure?.message).toBe('2 of 5 attempts spent: messaging/server-unavailable');
-  const metadata = await handle.query('__temporal_workflow_metadata');
-  expect(JSON.stringify(metadata)).toContain(`device ${ids.get('seen-token')}: attempt 2 of 5 at `);
+  expect((await operatorOf(slot).mobile.show(jobId)).sends).toMatchObject([
+    { attempts: 2, lastCode: 'messaging/server-unavailable', nextAttemptAt: expect.any(Date) as Date },
+  ]);
   const found = await eventually('the search attribute', async () => {
     const query = `MobileStatus = 'retrying' AND UserId = '${userId}'`;
     for await (const { workflowId } of slot.client.workflow.list({ query })) return workflowId;

@@ -254,8 +254,8 @@ describe('credentials', () => {
 
   test.each<[string, string | undefined, string]>([
     ['does not exist', undefined, 'cannot be read: ENOENT'],
-    ['is empty', '', 'is not JSON'],
-    ['is cut off', JSON.stringify(account).slice(0, -20), 'is not JSON'],
+    ['is empty', '', 'lacks a usable JSON object'],
+    ['is cut off', JSON.stringify(account).slice(0, -20), 'lacks a usable JSON object'],
     ['is a list', '[]', 'lacks a usable JSON object'],
     ['is of a user', JSON.stringify({ ...account, type: 'authorized_user' }), 'lacks a usable type'],
     ['has no key', JSON.stringify({ ...account, private_key: undefined }), 'lacks a usable private_key'],

@@ -47,7 +47,6 @@ import type {
   Settlement,
 } from './contract.ts';
 import { MOBILE_REPLAY_SIGNAL } from './contract.ts';
-import { detailsOf } from '../details.ts';
 import { isHistoryLong } from '../long-lived.ts';
 import { keyword } from '../search-attributes.ts';
 import { DATABASE, FIRST_SEND, FIRST_TRY, REST_OF_BUDGET } from '../policies.ts';
@@ -133,31 +132,22 @@ async function sendJob(order: OpenOrder, replays: Replays, end: SendsEnd): Promi
  * @throws CancelledFailure when an operator cancelled the job; the sends are over all the same.
  */
 async function sendPage(jobId: string, deviceTokenIds: string[]): Promise<void> {
-  /** Why each device waits, by the id of its token. */
-  const waiting = new Map<string, string>();
-  const made = await Promise.allSettled(deviceTokenIds.map(sendTo));
+  const made = await Promise.allSettled(
+    deviceTokenIds.map((deviceTokenId) => sendTo({ jobId, deviceTokenId })),
+  );
   const failure = made.find((send) => send.status === 'rejected');
   if (failure) throw failure.reason;
+}
 
-  async function sendTo(deviceTokenId: string): Promise<void> {
-    const key = { jobId, deviceTokenId };
-    const result = await sendUntilSettled(key, (reason) => showWaiting(deviceTokenId, reason));
-    showWaiting(deviceTokenId, undefined);
-    if (result.status === 'sent' && !result.isRecorded) {
-      await CancellationScope.nonCancellable(() => durable.recordSent(key, result.messageId));
-    }
-  }
-
-  function showWaiting(deviceTokenId: string, reason: string | undefined): void {
-    if (reason === undefined && !waiting.delete(deviceTokenId)) return;
-    if (reason !== undefined) waiting.set(deviceTokenId, reason);
-    const lines = [...waiting].map(([id, why]) => `device ${id}: ${why}`);
-    setCurrentDetails(detailsOf(lines.length > 1 && `${lines.length} devices wait:`, ...lines));
+async function sendTo(key: SendKey): Promise<void> {
+  const result = await sendUntilSettled(key);
+  if (result.status === 'sent' && !result.isRecorded) {
+    await CancellationScope.nonCancellable(() => durable.recordSent(key, result.messageId));
   }
 }
 
 /** The first attempt as local activity; the rest as a regular one, which shows attempts, last failure and next time. */
-async function sendUntilSettled(key: SendKey, onWait: (reason: string) => void): Promise<SendResult> {
+async function sendUntilSettled(key: SendKey): Promise<SendResult> {
   try {
     return await firstSend.sendToDevice(key);
   } catch (error) {
@@ -165,14 +155,11 @@ async function sendUntilSettled(key: SendKey, onWait: (reason: string) => void):
     if (error instanceof ApplicationFailure && error.nonRetryable) throw error;
     const failure = sendFailureOf(error);
     markRetrying(failure?.code);
-    if (failure === undefined) {
-      // PostgreSQL, a time-out, a worker that died: nothing was spent.
-      onWait('the first attempt did not end; the pending activity shows the next');
-    } else {
-      const { code, attempts, maxAttempts, retryInMs } = failure;
-      const next = `attempt ${attempts + 1} of ${maxAttempts}`;
-      onWait(`${next} at ${new Date(Date.now() + retryInMs).toISOString()}, ${code}`);
-      await sleep(Math.max(1, retryInMs), { summary: `before ${next} to device ${key.deviceTokenId}` });
+    // Without one it was PostgreSQL, a time-out, a worker that died: nothing was spent.
+    if (failure !== undefined) {
+      const next = `attempt ${failure.attempts + 1} of ${failure.maxAttempts}`;
+      const summary = `before ${next} to device ${key.deviceTokenId}: ${failure.code}`;
+      await sleep(Math.max(1, failure.retryInMs), { summary });
     }
     return persistent.sendToDevice(key);
   }
