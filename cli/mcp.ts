@@ -160,23 +160,21 @@ function changeOf(whole: Whole, command: Command, requestedBy: string): Tool {
   };
 }
 
-/** A filter that reaches nothing newer than its dry run. What is named takes no filter. */
+/** A filter that reaches nothing newer than its dry run. */
 async function withoutNewer(command: Command, asked: Given): Promise<Given> {
-  const isNamed = namesOf(command).at(-1)! in asked;
   const isFiltered = command.options.some(({ long }) => long === '--until');
-  if (isNamed || !isFiltered || Object.keys(asked).length === 0) return asked;
+  if (!isFiltered || Object.keys(asked).length === 0) return asked;
   const now = await withSession(['postgres'], ({ resources }) => clockOf(resources.db));
   return { until: new Date(now).toISOString(), ...asked };
 }
 
 /** What a change would reach, or what it is about. */
 async function reachOf(whole: Whole, command: Command, fixed: Given): Promise<unknown> {
-  const named = fixed[namesOf(command)[0]!];
-  const sibling = (name: string) => command.parent!.commands.find((one) => one.name() === name)!;
-  if (command.name() === 'replay' || named === undefined)
+  if (command.options.some(({ long }) => long === '--dry-run'))
     return carryOut(whole, command, { ...fixed, dryRun: true });
-  if (command.name() === 'cancel') return carryOut(whole, sibling('show'), fixed);
-  const { items } = (await carryOut(whole, sibling('list'), {})) as { items: Given[] };
+  const named = fixed[namesOf(command)[0]!];
+  const list = command.parent!.commands.find((one) => one.name() === 'list')!;
+  const { items } = (await carryOut(whole, list, {})) as { items: Given[] };
   const reaches = items.find((item) => item[namesOf(command)[0]!] === named);
   if (!reaches) throw new NotFoundError(`${command.parent!.name()} has no ${named as string}`);
   return reaches;

@@ -4,8 +4,16 @@ import { Option } from 'commander';
 import { given } from '../api/given.ts';
 import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../client/lists.ts';
 import { NotFoundError } from '../client/errors.ts';
-import type { ChosenOperation, OperationRequest, OperationView } from '../client/operations.ts';
+import type {
+  ChosenOperation,
+  OperationFilter,
+  OperationGroup,
+  OperationRequest,
+  OperationView,
+} from '../client/operations.ts';
+import { OPERATION_KINDS } from '../client/operations.ts';
 import type { Operator } from '../client/operator.ts';
+import type { OperationKind } from '../workflows/operation-contract.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, UsageError, action, requireYes } from './command.ts';
 import type { Filters, Form } from './definition.ts';
@@ -27,103 +35,73 @@ export interface OperationCommandOptions extends BulkOptions {
   detach?: boolean;
 }
 
-/** @param things in the plural, e.g. `jobs`. */
-export const operationOptions = (things: string): Option[] => [
-  ...bulkOptions(things),
-  new Option('--rate <n>', `${things} started per second`)
-    .argParser(parseCount(1, MAX_REPLAY_RATE))
-    .default(DEFAULT_REPLAY_RATE),
-  ...[new Option('--detach', 'start it, and do not wait for its end'), reasonOption()],
-];
-
-/** @param sizeOf how many are in a group. */
-export const inGroups = <Group>(
-  groups: Group[],
-  sizeOf: (group: Group) => number,
-): Pick<Matching<Group>, 'matching' | 'groups'> => ({
-  matching: groups.reduce((total, group) => total + sizeOf(group), 0),
-  groups,
-});
-
-/** What a command does to many. */
-export interface Bulk<Group> extends Omit<Matching<Group>, 'matching' | 'groups'> {
-  /** How many match. */
-  count(operator: Operator): Promise<Pick<Matching<Group>, 'matching' | 'groups'>>;
-  /** Its operator has named each of them, which is a yes. */
-  isNamed?: boolean;
-  start(operator: Operator, request: OperationRequest): Promise<ChosenOperation>;
-  /** What is said and waited for once it is done. */
-  finish?:
-    ((operator: Operator, begun: ChosenOperation, signal: AbortSignal) => Promise<ExitCode>) | undefined;
-}
-
-/** Shows what matches, starts the operation and follows it. @returns the exit code of the command. */
-export function operate<Group extends object>(
-  options: OperationCommandOptions,
-  bulk: Bulk<Group>,
-): Promise<ExitCode> {
-  const { isNamed, finish } = bulk;
-  const servers: Dependency[] = ['postgres', ...(options.dryRun ? [] : ['temporal' as const])];
-  return withSession(servers, async ({ operator }) => {
-    const found = { ...bulk, ...(await bulk.count(operator)) };
-    const end = endBeforeBulk(found, isNamed ? { ...options, yes: true } : options);
-    if (end !== undefined) return end;
-    const begun = await bulk.start(operator, {
-      ...requestOf(options),
-      ratePerSecond: options.rate,
-      // Nothing less than matches: some may have come to match since they were counted.
-      ...given({ limit: options.limit }),
-    });
-    return followOperation(operator, begun, options, finish && ((signal) => finish(operator, begun, signal)));
-  });
-}
-
-interface OneOrMany<Filter, Options, Group> extends Omit<Form, 'args' | 'options'> {
-  /** The argument that names one. */
-  id: NonNullable<Form['args']>[number];
-  /** One of the things, e.g. `a job`, and all of them. */
-  a: string;
-  things: string;
+/** A command that does something to many: to those that match filters, or that its arguments name. */
+interface OperationCommand<Kind extends OperationKind, Options> extends Omit<Form, 'args' | 'options'> {
+  kind: Kind;
+  /** Arguments that name some, by the field of the filter that each sets. */
+  named: Readonly<Record<string, NonNullable<Form['args']>[number]>>;
   filters: Filters;
   options?: Option[];
-  /** Whether `one` has a dry run. */
-  oneHasDryRun?: boolean;
-  one(id: string, options: Options): Promise<ExitCode>;
-  many(filter: Filter, options: Options): Bulk<Group>;
+  /** A word for one of the things, e.g. `job`. */
+  what: string;
+  verb: Matching<object>['verb'];
+  /** Of the groups that are shown before; the first one counts what is in a group. */
+  columns: readonly (keyof OperationGroup<Kind> & string)[];
+  /** Looks at what is named, and shows what else there is to know of it. @throws what refuses it. */
+  look?(operator: Operator, filter: OperationFilter<Kind>, options: Options): Promise<void>;
+  start(
+    operator: Operator,
+    filter: OperationFilter<Kind>,
+    request: OperationRequest,
+    options: Options,
+  ): Promise<ChosenOperation>;
+  /** What is said and waited for once it is done; undefined: how it ended. */
+  finish?(
+    options: Options,
+  ): ((operator: Operator, begun: ChosenOperation, signal: AbortSignal) => Promise<ExitCode>) | undefined;
 }
 
-/** Adds a command about one thing, which is named, or about all that match filters. */
-export function addOneOrMany<
-  Filter extends object,
-  Options extends OperationCommandOptions,
-  Group extends object,
->(
+/** Adds a command that shows what matches, starts an operation, and follows it. */
+export function addOperation<Kind extends OperationKind, Options extends OperationCommandOptions>(
   group: Command,
-  {
-    id,
-    a,
-    things,
-    filters,
-    options = [],
-    oneHasDryRun,
-    one,
-    many,
-    ...help
-  }: OneOrMany<Filter, Options, Group>,
+  definition: OperationCommand<Kind, Options>,
 ): void {
-  form(group, {
-    ...{ ...help, args: [id] },
-    options: [...Object.values(filters), ...operationOptions(things), ...options],
-  }).action(
-    action<Options, [string | undefined]>((given, named) => {
-      const filter = filterOf<Filter>(filters, given);
-      const hasFilter = Object.keys(filter).length > 0;
-      if (named === undefined && !hasFilter)
-        throw new UsageError(`say which: ${a} id, or filters; --since 30d for everything of 30 days`);
-      if (named !== undefined && hasFilter) throw new UsageError(`${a} that is named takes no filters`);
-      if (named !== undefined && given.dryRun && !oneHasDryRun)
-        throw new UsageError(`${a} that is named has no dry run: see it with show`);
-      return named === undefined ? operate(given, many(filter, given)) : one(named, given);
+  const { kind, named, filters, options: own = [], what, verb, columns, look, start, finish } = definition;
+  const things = `${what}s`;
+  const options = [
+    ...[...Object.values(filters), ...bulkOptions(things)],
+    new Option('--rate <n>', `${things} started per second`)
+      .argParser(parseCount(1, MAX_REPLAY_RATE))
+      .default(DEFAULT_REPLAY_RATE),
+    ...[new Option('--detach', 'start it, and do not wait for its end'), reasonOption(), ...own],
+  ];
+  form(group, { ...definition, args: Object.values(named), options }).action(
+    action<Options, (string | undefined)[]>((asked, ...ids) => {
+      const names = Object.fromEntries(Object.keys(named).map((field, index) => [field, ids[index]]));
+      const filter = given({ ...filterOf(filters, asked), ...names }) as OperationFilter<Kind>;
+      if (Object.keys(filter).length === 0)
+        throw new UsageError('say which: by an id, or by filters; --since 30d for everything of 30 days');
+      // Only filters reach what the operator has not looked at.
+      const isNamed = ids[0] !== undefined;
+      const servers: Dependency[] = ['postgres', ...(asked.dryRun ? [] : ['temporal' as const])];
+      return withSession(servers, async ({ operator }) => {
+        if (isNamed) await look?.(operator, filter, asked);
+        const groups = await operator.operations.preview(kind, filter);
+        const matching = groups.reduce((total, one) => total + Number(one[columns[0]!]), 0);
+        const { nothing } = OPERATION_KINDS[kind];
+        const found = { what, verb, groups, columns, matching, nothing };
+        const end = endBeforeBulk(found, isNamed ? { ...asked, yes: true } : asked);
+        if (end !== undefined) return end;
+        const request = {
+          ...requestOf(asked),
+          ratePerSecond: asked.rate,
+          // Nothing less than matches: some may have come to match since they were counted.
+          ...given({ limit: asked.limit }),
+        };
+        const begun = await start(operator, filter, request, asked);
+        const last = finish?.(asked);
+        return followOperation(operator, begun, asked, last && ((signal) => last(operator, begun, signal)));
+      });
     }),
   );
 }

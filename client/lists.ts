@@ -125,7 +125,8 @@ export async function clockOf(db: Pool): Promise<string> {
   return rows[0]!.now;
 }
 
-export interface Choice {
+/** What an operation is about, as data. */
+export interface Grouped {
   /** Of notification.operation_items, without those that say which item it is. */
   columns: readonly ('notification_id' | 'route_id' | 'job_id')[];
   /** FROM and what follows, without conditions. */
@@ -133,11 +134,17 @@ export interface Choice {
   /** When each item came to be; of `from`. */
   at: string;
   given: Conditions;
+  /** Columns of `from` by the names of a group's fields. */
+  groups: Readonly<Record<string, string>>;
+  /** The name of their number. */
+  counted: string;
+  /** Aggregates besides, each behind a comma. */
+  more?: string;
 }
 
 /** @returns the statement that writes down what is chosen. Columns of the same name in `from` must be one. */
 export function chosenBy(
-  { columns, from, at, given }: Choice,
+  { columns, from, at, given }: Grouped,
   operationId: string,
   limit: number,
 ): { text: string; values: unknown[] } {
@@ -154,15 +161,6 @@ export function chosenBy(
            LIMIT $${next + 1}) AS chosen`,
     values: [...given.values, operationId, Math.min(limit, MAX_ITEMS)],
   };
-}
-
-export interface Grouped extends Choice {
-  /** Columns of `from` by the names of a group's fields. */
-  groups: Readonly<Record<string, string>>;
-  /** The name of their number. */
-  counted: string;
-  /** Aggregates besides, each behind a comma. */
-  more?: string;
 }
 
 /** Times of the items of a group. */

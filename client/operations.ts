@@ -6,6 +6,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { explain } from '../api/errors.ts';
+import { ROUTE_EXPIRED } from '../api/intent/outcome.ts';
 import { runTransaction } from '../api/postgres-transaction.ts';
 import type {
   OperationChange,
@@ -20,10 +21,10 @@ import {
   operationWorkflowId,
 } from '../workflows/operation-contract.ts';
 import { PAUSE_UPDATE, RESUME_UPDATE } from '../workflows/hold-contract.ts';
-import { unknownFieldOf } from '../api/intent/mending.ts';
 import type { Correction } from '../api/intent/mending.ts';
+import { unknownFieldOf } from '../api/intent/mending.ts';
 import { byAuthor, noteAction } from './actions.ts';
-import type { Choice, Listing, Page, WithoutNulls } from './lists.ts';
+import type { Grouped, Listing, Page, WithoutNulls } from './lists.ts';
 import {
   DEFAULT_REPLAY_RATE,
   MAX_ITEMS,
@@ -35,15 +36,15 @@ import {
   withoutNulls,
 } from './lists.ts';
 import { NotFoundError, NothingToDoError, OperationFailedError, isRefusal } from './errors.ts';
-import type { DeadLetterFilter } from './intent/dead-letters.ts';
-import { IS_EXPIRED, chooseDead } from './intent/dead-letters.ts';
+import type { DeadLetterFilter, ReplayGroup } from './intent/dead-letters.ts';
+import { chooseDead } from './intent/dead-letters.ts';
 import type { MalformedFilter, RefusedGroup } from './intent/malformed.ts';
 import { chooseMalformed } from './intent/malformed.ts';
 import type { OpenFilter, OpenGroup } from './intent/waiting.ts';
 import { chooseOpen } from './intent/waiting.ts';
 import { ANSWER_LIMIT_MS, ask, bounded, query, statusOf } from './temporal.ts';
 import { chooseJobs } from './mobile-push/jobs.ts';
-import type { MobileJobFilter } from './mobile-push/jobs.ts';
+import type { JobGroup, MobileJobFilter } from './mobile-push/jobs.ts';
 import type { OperatorResources } from './resources.ts';
 import { linkField } from './resources.ts';
 import type { WaitOptions } from './wait-until.ts';
@@ -109,12 +110,11 @@ export function operationOperations(resources: OperatorResources) {
   const { db, temporal } = resources;
 
   return {
-    /** What a cancellation with this filter would reach, by type and producer. */
-    previewCancel: (filter: OpenFilter): Promise<OpenGroup[]> => groupsOf(db, chooseOpen(filter)),
-
-    /** Which refused entries match this filter, by type, producer and why they were refused. */
-    previewRepublish: (filter: MalformedFilter): Promise<RefusedGroup[]> =>
-      groupsOf(db, chooseMalformed(filter)),
+    /** What an operation with this filter would reach now, by what the items have in common. */
+    preview: <Kind extends OperationKind>(
+      kind: Kind,
+      filter: OperationFilter<Kind>,
+    ): Promise<OperationGroup<Kind>[]> => groupsOf(db, OPERATION_KINDS[kind].choose(filter)),
 
     /**
      * Starts the replay of all dead-lettered routes that match now. One that dies again is not replayed twice.
@@ -122,22 +122,15 @@ export function operationOperations(resources: OperatorResources) {
      * @throws NotFoundError when none matches.
      */
     replay: (filter: DeadLetterFilter, request: OperationRequest) =>
-      beginOperation('replay', filter, request, chooseDead(filter)),
+      beginOperation('replay', filter, request),
 
     /**
-     * Starts the cancellation of a notification, or of all that match now: routes that are not published yet are skipped for good.
+     * Starts the cancellation of all notifications that match now: routes that are not published yet are skipped for good.
      * Those that are not accepted yet never will be; their keys are free. Entries that the reader has not read are left alone.
      *
      * @throws NotFoundError when none matches.
      */
-    cancel(
-      filter: OpenFilter | { notificationId: string },
-      request: OperationRequest,
-    ): Promise<ChosenOperation> {
-      if (!('notificationId' in filter)) return beginOperation('cancel', filter, request, chooseOpen(filter));
-      const { notificationId: target } = filter;
-      return beginOperation('cancel', filter, request, chooseOne(target), { target });
-    },
+    cancel: (filter: OpenFilter, request: OperationRequest) => beginOperation('cancel', filter, request),
 
     /**
      * Starts publishing the refused entries that match now, each corrected in the same way and appended once. One that the
@@ -152,7 +145,7 @@ export function operationOperations(resources: OperatorResources) {
     ): Promise<ChosenOperation> {
       const unknown = unknownFieldOf(correction);
       if (unknown !== undefined) throw new OperationFailedError(unknown);
-      return beginOperation('republish', filter, request, chooseMalformed(filter), { options: correction });
+      return beginOperation('republish', filter, request, correction);
     },
 
     /**
@@ -161,8 +154,7 @@ export function operationOperations(resources: OperatorResources) {
      *
      * @throws NotFoundError when none matches.
      */
-    resend: (filter: MobileJobFilter, request: OperationRequest) =>
-      beginOperation('resend', filter, request, chooseJobs(filter)),
+    resend: (filter: MobileJobFilter, request: OperationRequest) => beginOperation('resend', filter, request),
 
     /** Newest first, with what their rows say. */
     async list(filter: { limit?: number } = {}): Promise<Page<OperationView>> {
@@ -246,13 +238,13 @@ export function operationOperations(resources: OperatorResources) {
     return byAuthor(resources, { action: `operations ${verb}`, target: operationId, requestedBy }, change);
   }
 
-  async function beginOperation(
-    kind: OperationKind,
-    filter: object,
+  async function beginOperation<Kind extends OperationKind>(
+    kind: Kind,
+    filter: OperationFilter<Kind>,
     { requestedBy, reason, ratePerSecond: wanted = DEFAULT_REPLAY_RATE, limit = MAX_ITEMS }: OperationRequest,
-    choice: Choice,
-    { options, target }: Beginning = {},
+    options?: OperationOptions,
   ): Promise<ChosenOperation> {
+    const { command: action, nothing, choose } = OPERATION_KINDS[kind];
     const ratePerSecond = Math.min(MAX_REPLAY_RATE, Math.max(1, Math.round(wanted)));
     const operationId = `${kind}-${new Date().toISOString().slice(0, 10)}-${randomBytes(4).toString('hex')}`;
     const total = await runTransaction(db, async (client) => {
@@ -265,19 +257,13 @@ export function operationOperations(resources: OperatorResources) {
         reason ?? null,
         options === undefined ? null : JSON.stringify(options),
       ]);
-      const { text, values } = chosenBy(choice, operationId, limit);
+      const { text, values } = chosenBy(choose(filter), operationId, limit);
       await client.query(text, values);
       const { rows } = await client.query<{ total: number }>(COUNT_CHOSEN, [operationId]);
       const [{ total: chosen }] = rows as [{ total: number }];
-      if (chosen === 0) throw new NotFoundError(NOTHING[kind]);
-      const chosenAnd = `${chosen} chosen${reason === undefined ? '' : `: ${reason}`}`;
-      const detail = target === undefined ? chosenAnd : reason;
-      await noteAction(client, {
-        action: COMMANDS[kind],
-        target: target ?? operationId,
-        requestedBy,
-        detail,
-      });
+      if (chosen === 0) throw new NotFoundError(nothing);
+      const detail = `${chosen} chosen${reason === undefined ? '' : `: ${reason}`}`;
+      await noteAction(client, { action, target: operationId, requestedBy, detail });
       return chosen;
     });
     try {
@@ -355,33 +341,38 @@ export function operationOperations(resources: OperatorResources) {
   }
 }
 
-interface Beginning {
-  options?: OperationOptions;
-  /** The one that it is about, named in the list of actions. */
-  target?: string;
+interface Matched {
+  replay: { filter: DeadLetterFilter; group: ReplayGroup };
+  cancel: { filter: OpenFilter; group: OpenGroup };
+  republish: { filter: MalformedFilter; group: RefusedGroup };
+  resend: { filter: MobileJobFilter; group: JobGroup };
 }
+/** What a kind is asked for. */
+export type OperationFilter<Kind extends OperationKind> = Matched[Kind]['filter'];
+/** What items of a kind that match have in common, and their number. */
+export type OperationGroup<Kind extends OperationKind> = Matched[Kind]['group'];
 
-/** A notification that may have no row yet. */
-const chooseOne = (notificationId: string): Choice => ({
-  columns: ['notification_id'],
-  from: '(SELECT $1::text AS notification_id, now() AS asked_at) AS one',
-  at: 'asked_at',
-  given: { where: '', values: [notificationId], next: '$2' },
-});
-
-/** As the command line names them. */
-const COMMANDS: Record<OperationKind, string> = {
-  replay: 'replay',
-  cancel: 'notifications cancel',
-  republish: 'malformed republish',
-  resend: 'mobile replay',
-};
-
-const NOTHING: Record<OperationKind, string> = {
-  replay: 'no dead-lettered route matches',
-  cancel: 'no notification that is under way or has not begun matches',
-  republish: 'no refused entry matches',
-  resend: 'no job that can be replayed matches',
+export const OPERATION_KINDS: {
+  readonly [Kind in OperationKind]: {
+    /** Its command, as the list of actions names it. */
+    command: string;
+    /** Why an operation is refused that reaches nothing. */
+    nothing: string;
+    choose(filter: OperationFilter<Kind>): Grouped;
+  };
+} = {
+  replay: { command: 'replay', nothing: 'no dead-lettered route matches', choose: chooseDead },
+  cancel: {
+    command: 'notifications cancel',
+    nothing: 'no notification that is under way or has not begun matches',
+    choose: chooseOpen,
+  },
+  republish: {
+    command: 'malformed republish',
+    nothing: 'no refused entry matches',
+    choose: chooseMalformed,
+  },
+  resend: { command: 'mobile replay', nothing: 'no job that can be replayed matches', choose: chooseJobs },
 };
 
 const INSERT_OPERATION = `
@@ -410,6 +401,8 @@ const OPERATIONS: Listing<object> = {
   order: 'created_at DESC',
 };
 
+/** A route that was skipped because it came too late. */
+const IS_EXPIRED = `coalesce(status = 'skipped' AND last_error_classification = '${ROUTE_EXPIRED}', false)`;
 /** A route that died before the order, and that a replay has not taken up yet. */
 const STILL_DEAD = "kind = 'replay' AND status = 'dead_letter' AND dead_lettered_at < operation.created_at";
 const OUTCOME = `

@@ -16,9 +16,8 @@ import { actionOperations } from './actions.ts';
 import { forgetOperations } from './forget.ts';
 import { GALAXY } from './generated/galaxy.ts';
 import { bridgeOperations } from './intent/bridge.ts';
-import { cancelNotification } from './intent/cancel.ts';
 import { channelOperations, producerOperations } from './intent/channels.ts';
-import { deadLetterOperations, replayOperations } from './intent/dead-letters.ts';
+import { deadLetterOperations } from './intent/dead-letters.ts';
 import { malformedOperations } from './intent/malformed.ts';
 import { operationOperations } from './operations.ts';
 import { notificationOperations } from './intent/notifications.ts';
@@ -62,12 +61,8 @@ export function createOperator(given: Omit<OperatorResources, 'catalog'> & { cat
     intents: waitingOperations(resources),
     keys: keyOperations(resources),
     recovery: recoveryOperations(resources),
-    notifications: {
-      ...notificationOperations(resources),
-      cancel: cancelNotification.bind(undefined, resources),
-    },
+    notifications: notificationOperations(resources),
     deadLetters: deadLetterOperations(resources),
-    replays: replayOperations(resources),
     operations: operationOperations(resources),
     channels: channelOperations(resources),
     producers: producerOperations(resources),

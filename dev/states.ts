@@ -28,7 +28,7 @@ malformed_intents | refused entry and its reason | final | malformed republish |
 records | accepted intent | final, once all routes are closed and the key is free | notifications show | I10 I44
 replays | who replayed a route | deleted with its record | - | I25
 routes.status pending | not published | its workflow publishes it; taken up without one | notifications cancel, channels resume, producers resume, doctor | I21 I24 I49
-routes.status failed | failed within its budget | retried by the ladder | replay, notifications cancel | I21 I49
+routes.status failed | failed within its budget | retried by the ladder | notifications cancel | I21 I49
 routes.status published | handed off | final; handed off again if the stream lost it | - | I23 I46
 routes.status skipped | unwanted, cancelled, expired, throttled or collapsed | final | why | I15 I26 I78 I93 I98
 routes.status dead_letter | budget spent | final | replay | I22 I25

@@ -73,8 +73,10 @@ export async function openMobilePush(arena: Arena): Promise<Work> {
       await allDone();
       // Jobs whose devices had too many failures, or that were in the hands of too many processes that died.
       for (;;) {
-        const left = await arena.persist('looking for jobs', () => arena.operator.mobile.countReplayable({}));
-        if (left === 0) return;
+        const left = await arena.persist('looking for jobs', () =>
+          arena.operator.operations.preview('resend', {}),
+        );
+        if (left.length === 0) return;
         const { operationId } = await arena.persist('replaying jobs', () =>
           arena.operator.operations.resend({}, { ratePerSecond: 50, requestedBy: 'faults' }),
         );

@@ -1,20 +1,18 @@
 /** `dead-letters` and `replay`: routes that spent their budget, and trying them again. */
 import type { Command } from 'commander';
-import { given } from '../../api/given.ts';
-import type { DeadLetter, DeadLetterFilter } from '../../client/intent/dead-letters.ts';
+import type { DeadLetter } from '../../client/intent/dead-letters.ts';
 import type { ChosenOperation, ReplayResult } from '../../client/operations.ts';
 import type { Operator } from '../../client/operator.ts';
 import { waitUntil } from '../../client/wait-until.ts';
 import type { ExitCode } from '../command.ts';
-import { EXIT, UsageError, action } from '../command.ts';
-import { filterOf, form, list, option } from '../definition.ts';
+import { EXIT } from '../command.ts';
+import { list, option } from '../definition.ts';
 import type { OperationCommandOptions } from '../operations.ts';
-import { inGroups, operate, operationOptions } from '../operations.ts';
-import { deadLetterFilters, parseEntryId, requestOf, waitLimitOption } from '../options.ts';
+import { addOperation } from '../operations.ts';
+import { deadLetterFilters, parseEntryId, waitLimitOption } from '../options.ts';
 import { printItems, printJson, printLine, report } from '../output.ts';
 import { withProgress } from '../progress.ts';
 import type { Session } from '../session.ts';
-import { withSession } from '../session.ts';
 
 export const addTo = (command: Command): void =>
   command.name() === 'replay' ? addReplay(command) : addDeadLetters(command);
@@ -57,16 +55,16 @@ interface ReplayOptions extends OperationCommandOptions {
 }
 
 function addReplay(command: Command): void {
-  const filters = deadLetterFilters();
-  form(command, {
+  addOperation(command, {
+    kind: 'replay',
     description:
-      'Replay dead-lettered routes. Each gets a new budget; its dead letter stays as history. One that has expired meanwhile is not sent. Without a notification id, all routes that match the filters are replayed. A route that is named and waits for its next attempt tries now, without --wait.',
-    args: [
-      ['[notification id]', 'its dead-lettered routes only', parseEntryId],
-      ['[route id]', 'this route only, as dead-letters list shows it'],
-    ],
+      'Replay dead-lettered routes. Each gets a new budget; its dead letter stays as history. One that has expired meanwhile is not sent. Without a notification id, all routes that match the filters are replayed.',
+    named: {
+      notificationId: ['[notification id]', 'its dead-lettered routes only', parseEntryId],
+      routeId: ['[route id]', 'this route only, as dead-letters list shows it'],
+    },
+    filters: deadLetterFilters(),
     options: [
-      ...[...Object.values(filters), ...operationOptions('routes')],
       option('--wait', 'wait until the replayed routes are settled; exit code 1 when some died again'),
       waitLimitOption('that'),
     ],
@@ -75,56 +73,18 @@ function addReplay(command: Command): void {
       'replay --channel email --since 2h --dry-run',
       "replay --failure mail_stream_publish_failed --since 2h --yes --wait --reason 'INC-42'",
     ],
-  }).action(
-    action<ReplayOptions, [string | undefined, string | undefined]>((options, notificationId, routeId) => {
-      const filter = filterOf<DeadLetterFilter>(filters, options);
-      const hasFilter = Object.keys(filter).length > 0;
-      if (notificationId === undefined && !hasFilter) {
-        throw new UsageError(
-          'say which: a notification id, or filters; --since 30d for everything of 30 days',
-        );
-      }
-      if (routeId !== undefined && hasFilter) throw new UsageError('a route that is named takes no filters');
-      if (routeId !== undefined && !options.dryRun && !options.wait)
-        return replayOne(notificationId!, routeId, options);
-      return replayMany({ ...filter, ...given({ notificationId, routeId }) }, options);
-    }),
-  );
-}
-
-function replayOne(notificationId: string, routeId: string, options: ReplayOptions): Promise<ExitCode> {
-  return withSession(['postgres', 'temporal'], async ({ operator }) => {
-    const replayed = await operator.replays.route(notificationId, routeId, requestOf(options));
-    if (options.json) printJson({ replayed: [replayed] });
-    else {
-      printLine(
-        replayed.result === 'replayed'
-          ? `${routeId} of ${notificationId} is tried again; see notifications show ${notificationId}`
-          : `${routeId} of ${notificationId} was published already, nothing was sent`,
-      );
-    }
-    return EXIT.done;
-  });
-}
-
-function replayMany(filter: DeadLetterFilter, options: ReplayOptions): Promise<ExitCode> {
-  return operate(options, {
-    what: 'route',
-    verb: 'replay',
-    count: async ({ replays }) => inGroups(await replays.preview(filter), ({ routes }) => routes),
+    ...{ what: 'route', verb: 'replay' },
     columns: ['routes', 'expired', 'type', 'channel', 'failure', 'oldest', 'newest'],
-    nothing: 'no dead-lettered route matches',
-    // Only a bulk replay reaches what its operator has not looked at.
-    isNamed: filter.notificationId !== undefined,
-    start: (operator, request) => operator.operations.replay(filter, request),
-    finish: options.wait
-      ? async (operator, begun, signal) => {
-          const outcome = await waitForOutcome(operator, begun, options.timeout, signal);
-          if (options.json) printJson({ operationId: begun.operationId, outcome });
-          else printLine(outcomeLine(outcome));
-          return codeOf(outcome);
-        }
-      : undefined,
+    start: ({ operations }, filter, request) => operations.replay(filter, request),
+    finish: ({ wait, timeout, json }: ReplayOptions) =>
+      wait
+        ? async (operator, begun, signal) => {
+            const outcome = await waitForOutcome(operator, begun, timeout, signal);
+            if (json) printJson({ operationId: begun.operationId, outcome });
+            else printLine(outcomeLine(outcome));
+            return codeOf(outcome);
+          }
+        : undefined,
   });
 }
 

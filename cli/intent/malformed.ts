@@ -3,15 +3,12 @@ import type { Command } from 'commander';
 import { given } from '../../api/given.ts';
 import { MALFORMED_CODES } from '../../api/intent/entry.ts';
 import type { Correction } from '../../api/intent/mending.ts';
-import type { MalformedEntry, MalformedFilter } from '../../client/intent/malformed.ts';
-import type { ExitCode } from '../command.ts';
-import { EXIT } from '../command.ts';
+import type { MalformedEntry } from '../../client/intent/malformed.ts';
 import { define, list, option, printRawFields } from '../definition.ts';
 import type { OperationCommandOptions } from '../operations.ts';
-import { addOneOrMany, inGroups } from '../operations.ts';
+import { addOperation } from '../operations.ts';
 import { addPair, parseEntryId, producerOption, spanOptions } from '../options.ts';
-import { printFields, printHeading, printJson, printLine, printView, report } from '../output.ts';
-import { withSession } from '../session.ts';
+import { printFields, printHeading, printView } from '../output.ts';
 import type { Session } from '../session.ts';
 
 interface Options extends OperationCommandOptions {
@@ -37,12 +34,12 @@ export function addTo(malformed: Command): void {
     print: printMalformed,
   });
 
-  addOneOrMany(malformed, {
-    name: 'republish',
+  addOperation(malformed, {
+    ...{ name: 'republish', kind: 'republish', what: 'refused intent', verb: 'republish' },
     description:
       'Correct refused entries and publish them again; the service checks each as any other. Without an entry id, all that match the filters; those that would be refused again are left alone.',
-    id: ['[entry id]', 'id of the stream entry', parseEntryId],
-    ...{ a: 'an entry', things: 'entries', filters: filters() },
+    named: { entryId: ['[entry id]', 'id of the stream entry', parseEntryId] },
+    filters: filters(),
     options: [
       option('--set <field=value>', 'another value for a field of the entry; may be repeated', addPair),
       option('--new-key', 'with a new idempotency key: the old one stands for other content'),
@@ -54,15 +51,13 @@ export function addTo(malformed: Command): void {
       'malformed republish --code recipient_not_found --since 1h --dry-run',
       'malformed republish --code recipient_not_found --since 1h --rate 100 --yes',
     ],
-    oneHasDryRun: true,
-    one: republishOne,
-    many: (filter: MalformedFilter, options: Options) => ({
-      ...{ what: 'refused intent', verb: 'republish', nothing: 'no refused entry matches' },
-      count: async ({ operations }) =>
-        inGroups(await operations.previewRepublish(filter), ({ entries }) => entries),
-      columns: ['entries', 'code', 'type', 'producer', 'oldest', 'newest'],
-      start: (operator, request) => operator.operations.republish(filter, request, correctionOf(options)),
-    }),
+    columns: ['entries', 'code', 'type', 'producer', 'oldest', 'newest'],
+    async look(operator, { entryId }, options: Options) {
+      const fields = await operator.malformed.correct(entryId!, correctionOf(options));
+      if (!options.json) printFields(Object.entries(fields));
+    },
+    start: ({ operations }, filter, request, options) =>
+      operations.republish(filter, request, correctionOf(options)),
   });
 }
 
@@ -75,24 +70,6 @@ const filters = () => ({
 });
 
 const correctionOf = ({ set, newKey }: Options): Correction => given({ set, newKey });
-
-function republishOne(entryId: string, options: Options): Promise<ExitCode> {
-  const { json, dryRun, requestedBy } = options;
-  return withSession(dryRun ? ['postgres'] : ['postgres', 'redis'], async ({ operator }) => {
-    if (dryRun) {
-      const fields = await operator.malformed.correct(entryId, correctionOf(options));
-      if (json) printJson({ fields });
-      else printFields(Object.entries(fields));
-      return EXIT.done;
-    }
-    const correction = correctionOf(options);
-    const notificationId = await operator.malformed.republish(entryId, correction, { requestedBy });
-    if (json) printJson({ notificationId });
-    else printLine(notificationId);
-    report(`see notifications show ${notificationId}`);
-    return EXIT.done;
-  });
-}
 
 export function printMalformed({ entryId, rawFields, ...entry }: MalformedEntry): void {
   printHeading(`Malformed intent ${entryId}`);

@@ -1,40 +1,14 @@
 /** `notifications`: what became of intents. */
 import type { Command } from 'commander';
-import type { OpenFilter } from '../../client/intent/waiting.ts';
 import type { NotificationStage, NotificationView } from '../../client/intent/notifications.ts';
 import { NOTIFICATION_STATUSES } from '../../client/intent/notifications.ts';
 import type { LiveState } from '../../client/temporal.ts';
-import type { ExitCode } from '../command.ts';
-import { EXIT } from '../command.ts';
 import { define, list, option } from '../definition.ts';
-import {
-  limitOption,
-  parseEntryId,
-  producerOption,
-  spanOptions,
-  typeOption,
-  waitLimitOption,
-} from '../options.ts';
-import {
-  countOf,
-  printFields,
-  printHeading,
-  printItems,
-  printJson,
-  printLine,
-  printView,
-  report,
-} from '../output.ts';
-import { withProgress } from '../progress.ts';
-import { withSession } from '../session.ts';
-import type { OperationCommandOptions } from '../operations.ts';
-import { addOneOrMany, inGroups } from '../operations.ts';
+import { limitOption, parseEntryId, producerOption, spanOptions, typeOption } from '../options.ts';
+import { printFields, printHeading, printItems, printView, report } from '../output.ts';
+import { addOperation } from '../operations.ts';
 import { printMalformed } from './malformed.ts';
 import type { Session } from '../session.ts';
-
-interface CancelOptions extends OperationCommandOptions {
-  timeout: number;
-}
 
 export function addTo(notifications: Command): void {
   list(notifications, {
@@ -81,52 +55,19 @@ export function addTo(notifications: Command): void {
     print: printNotification,
   });
 
-  addOneOrMany(notifications, {
-    name: 'cancel',
+  addOperation(notifications, {
+    ...{ name: 'cancel', kind: 'cancel', what: 'notification', verb: 'cancel' },
     description:
       'Cancel notifications: routes that are not published yet are skipped for good. Without a notification id, all that match the filters now are cancelled, also those that were not accepted yet; entries that were not read are left alone.',
-    id: ['[notification id]', 'id of the stream entry', parseEntryId],
-    ...{ a: 'a notification', things: 'notifications' },
+    named: { notificationId: ['[notification id]', 'id of the stream entry', parseEntryId] },
     filters: { type: typeOption(), producer: producerOption(), ...spanOptions('accepted') },
-    options: [waitLimitOption('the routes of a single one to be settled')],
     examples: [
       'notifications cancel 1790000000000-0',
       'notifications cancel --producer game_master --since 1h --dry-run',
       "notifications cancel --producer game_master --since 1h --rate 200 --yes --reason 'INC-42'",
     ],
-    one: cancelOne,
-    many: (filter: OpenFilter) => ({
-      ...{ what: 'notification', verb: 'cancel' },
-      count: async ({ operations }) =>
-        inGroups(await operations.previewCancel(filter), ({ notifications: count }) => count),
-      columns: ['notifications', 'state', 'type', 'producer', 'oldest', 'newest'],
-      nothing: 'no notification that is under way or has not begun matches',
-      start: (operator, request) => operator.operations.cancel(filter, request),
-    }),
-  });
-}
-
-function cancelOne(
-  notificationId: string,
-  { json, timeout, requestedBy, reason }: CancelOptions,
-): Promise<ExitCode> {
-  return withSession(['postgres', 'temporal'], async ({ operator }) => {
-    const cancelled = await withProgress(1, 'notifications settled', (update) =>
-      operator.notifications.cancel(notificationId, {
-        ...{ limitMs: timeout, requestedBy, reason },
-        onProgress: ({ settled, open }) => update(settled, `${countOf(open, 'route')} open`),
-      }),
-    );
-    const { status, published, skipped, deadLettered, open } = cancelled;
-    if (json) printJson(cancelled);
-    else {
-      printLine(
-        `${notificationId} is ${status}: ${published} published, ${skipped} skipped, ${deadLettered} dead, ${open} open`,
-      );
-    }
-    if (status !== 'RUNNING' && open === 0) return EXIT.done;
-    report('the cancellation is requested and not finished: is a worker running? See notifications show');
-    return EXIT.failed;
+    columns: ['notifications', 'state', 'type', 'producer', 'oldest', 'newest'],
+    start: ({ operations }, filter, request) => operations.cancel(filter, request),
   });
 }
 

@@ -8,7 +8,7 @@ import { AUDIENCE_KINDS, typeIn } from '../../api/intent/catalog.ts';
 import { occurredKey } from '../../api/intent/stream.ts';
 import { isJsonObject } from '../../api/text.ts';
 import { SAMPLE_USERS } from '../../client/intent/sample-intents.ts';
-import { waitForSettlement } from '../../client/intent/cancel.ts';
+import { waitForSettlement } from '../../client/intent/waiting.ts';
 import type { NotificationIntent } from '../../client/constructors.ts';
 import { InvalidIntentError, newIntent, publishIntent } from '../../client/constructors.ts';
 import { linkField } from '../../client/resources.ts';

@@ -5,7 +5,7 @@ import { given } from '../../api/given.ts';
 import { DEFAULT_MOBILE_STREAM, PRIORITIES } from '../../api/mobile-push/job.ts';
 import { checkedMobileJob } from '../../api/mobile-push/message.ts';
 import { NotFoundError, OperationFailedError } from '../../client/errors.ts';
-import type { MobileJobFilter, MobileJobView } from '../../client/mobile-push/jobs.ts';
+import type { MobileJobView } from '../../client/mobile-push/jobs.ts';
 import { MOBILE_STATUSES, REPLAYABLE } from '../../client/mobile-push/jobs.ts';
 import { waitUntil } from '../../client/wait-until.ts';
 import type { CheckGroup, ConsumerGroup, Diagnosis } from '../checks.ts';
@@ -15,8 +15,7 @@ import { EXIT, UsageError } from '../command.ts';
 import { define, list, option, printRawFields } from '../definition.ts';
 import { parseEntryId, parseFuture, spanOptions, waitLimitOption } from '../options.ts';
 import { printHeading, printItems, printView } from '../output.ts';
-import type { Bulk, OperationCommandOptions } from '../operations.ts';
-import { addOneOrMany, operate } from '../operations.ts';
+import { addOperation } from '../operations.ts';
 import type { Session } from '../session.ts';
 
 export function addTo(mobile: Command): void {
@@ -45,28 +44,21 @@ export function addTo(mobile: Command): void {
     print: printMobileJob,
   });
 
-  addOneOrMany(mobile, {
-    name: 'replay',
+  addOperation(mobile, {
+    ...{ name: 'replay', kind: 'resend', what: 'job', verb: 'replay' },
     description:
       'Repeat sends that failed, with a fresh budget; a device that has the push gets nothing. Without a job id, all jobs that match the filters are replayed.',
-    id: ['[job id]', 'this job only', parseEntryId],
-    ...{ a: 'a job', things: 'jobs', filters: filters(REPLAYABLE) },
+    named: { jobId: ['[job id]', 'this job only', parseEntryId] },
+    filters: filters(REPLAYABLE),
     examples: [
       'mobile replay 1790000000000-0',
       'mobile replay --status failed --since 2h --dry-run',
       'mobile replay --code messaging/authentication-error --since 2h --yes',
     ],
-    one: (jobId, options: OperationCommandOptions) =>
-      operate(options, { ...resend({ jobId }), isNamed: true }),
-    many: resend,
+    columns: ['jobs', 'status', 'code', 'oldest', 'newest'],
+    start: ({ operations }, filter, request) => operations.resend(filter, request),
   });
 }
-
-const resend = (filter: MobileJobFilter): Bulk<never> => ({
-  ...{ what: 'job', verb: 'replay', nothing: 'no job that can be replayed matches' },
-  count: async (operator) => ({ matching: await operator.mobile.countReplayable(filter) }),
-  start: (operator, request) => operator.operations.resend(filter, request),
-});
 
 const JOB_ID = ['<job id>', 'id of the stream entry', parseEntryId] as const;
 

@@ -1,25 +1,15 @@
 /**
- * Routes that spent their budget, and replays of them. A row of `dead_letters` is history and stays when the route is replayed;
- * whether the route is still dead is `routes.status`.
- *
- * Each replay is one signal-with-start on the route's workflow id: a workflow that waits tries now, one that ended as Failed runs
- * again and opens the route's next generation with a fresh budget (see REPLAY_SIGNAL). A workflow whose route was published cannot
- * be started again, even if a row says otherwise. Many are replayed by an operation (operations.ts), which can also be waited for.
+ * Routes that spent their budget. A row of `dead_letters` is history and stays when the route is replayed by an operation
+ * (operations.ts); whether the route is still dead is `routes.status`.
  */
-import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
-import { routeRefOf, searchableKey } from '../../api/ids.ts';
+import { routeRefOf } from '../../api/ids.ts';
 import { runbookField } from '../../api/runbook.ts';
 import type { Channel } from '../../api/intent/catalog.ts';
-import { ROUTE_EXPIRED } from '../../api/intent/outcome.ts';
-import type { ReplayRequest } from '../../workflows/intent/contract.ts';
-import { ROUTE_WORKFLOW, routeReplay, routeWorkflowId } from '../../workflows/intent/contract.ts';
-import type { NotificationKeys } from '../../workflows/search-attributes.ts';
-import { NotFoundError, NothingToDoError } from '../errors.ts';
+import { routeWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Grouped, Listing, Page, Span } from '../lists.ts';
-import { conditionsOf, groupsOf, listOf, spanOf } from '../lists.ts';
+import { conditionsOf, listOf, spanOf } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
-import { bounded } from '../temporal.ts';
 
 /** Which dead letters; all given filters must hold. */
 export interface DeadLetterFilter {
@@ -144,77 +134,3 @@ export const chooseDead = (filter: DeadLetterFilter): Grouped => ({
   counted: 'routes',
   more: ', (count(*) FILTER (WHERE expires_at <= now()))::int AS expired',
 });
-
-export interface ReplayedRoute {
-  notificationId: string;
-  routeId: string;
-  routeRef: string;
-  /** `already_published`: its workflow had published it; nothing was sent. */
-  result: 'replayed' | 'already_published';
-}
-
-export function replayOperations(resources: OperatorResources) {
-  const { db } = resources;
-
-  return {
-    /**
-     * Replays one route. An open one, which is waiting for its next attempt, tries now.
-     *
-     * @throws NotFoundError when there is no such route; NothingToDoError when it was published or skipped, or is too late.
-     */
-    async route(
-      notificationId: string,
-      routeId: string,
-      request: ReplayRequest = {},
-    ): Promise<ReplayedRoute> {
-      const [route] = (await db.query<RouteToReplay>(FIND_ROUTE, [notificationId, routeId])).rows;
-      if (!route) throw new NotFoundError(`notification ${notificationId} has no route ${routeId}`);
-      const expiredAt = route.expiresAt?.toISOString();
-      const nothing = (why: string) => new NothingToDoError(`route ${routeId} of ${notificationId} ${why}`);
-      if (route.isLate) throw nothing(`expired at ${expiredAt}: it is not sent any more`);
-      if (route.status === 'published' || route.status === 'skipped')
-        throw nothing(`is ${route.status}: nothing to replay`);
-      return replay(route, request);
-    },
-
-    /** What a bulk replay with this filter would replay, by type, channel and failure. */
-    preview: (filter: DeadLetterFilter): Promise<ReplayGroup[]> => groupsOf(db, chooseDead(filter)),
-  };
-
-  async function replay(route: RouteToReplay, request: ReplayRequest): Promise<ReplayedRoute> {
-    const { notificationId, routeId } = route;
-    const routeRef = routeRefOf(routeId);
-    const replayed = { notificationId, routeId, routeRef };
-    const keys = { ...route, routeRef, idempotencyKey: searchableKey(route.idempotencyKey) };
-    const order = routeReplay(keys, request);
-    try {
-      await bounded(resources.temporal, () =>
-        resources.temporal.workflow.signalWithStart(ROUTE_WORKFLOW, order),
-      );
-      return { ...replayed, result: 'replayed' };
-    } catch (error) {
-      // Its last run completed, which a dead-lettered one never does.
-      if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error;
-      return { ...replayed, result: 'already_published' };
-    }
-  }
-}
-
-interface RouteToReplay extends NotificationKeys {
-  routeId: string;
-  status: string;
-  expiresAt: Date | null;
-  /** Dead or skipped, and not to be sent any more. */
-  isLate: boolean;
-}
-
-/** A route that was skipped because it came too late. */
-export const IS_EXPIRED = `coalesce(status = 'skipped' AND last_error_classification = '${ROUTE_EXPIRED}', false)`;
-
-const FIND_ROUTE = `
-  SELECT route.notification_id AS "notificationId", route_id AS "routeId", status, notification_type AS "notificationType",
-         producer, idempotency_key AS "idempotencyKey", expires_at AS "expiresAt",
-         ${IS_EXPIRED} OR coalesce(status = 'dead_letter' AND expires_at <= now(), false) AS "isLate"
-    FROM notification.routes AS route
-    JOIN notification.records USING (notification_id)
-   WHERE route.notification_id = $1 AND route.route_id = $2`;

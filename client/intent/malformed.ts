@@ -2,8 +2,6 @@
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Correction } from '../../api/intent/mending.ts';
 import { mendEntry, unknownFieldOf } from '../../api/intent/mending.ts';
-import type { Requester } from '../actions.ts';
-import { byAuthor } from '../actions.ts';
 import { NotFoundError, OperationFailedError } from '../errors.ts';
 import type { Grouped, Listing, Page, Span, WithoutNulls } from '../lists.ts';
 import { conditionsOf, listOf, rowOf, spanOf, withoutNulls } from '../lists.ts';
@@ -11,6 +9,7 @@ import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 
 export interface MalformedFilter {
+  entryId?: string;
   code?: string;
   producer?: string;
   type?: string;
@@ -52,15 +51,11 @@ const REFUSED_BY_WORKFLOW = ['idempotency_conflict', 'recipient_not_found'];
 
 type Resources = Pick<OperatorResources, 'db' | 'uiUrl' | 'namespace'>;
 
-export function malformedOperations(
-  resources: Resources & Pick<OperatorResources, 'redis' | 'intentsStream' | 'catalog'>,
-) {
-  const { db, redis, intentsStream } = resources;
-
+export function malformedOperations(resources: Resources & Pick<OperatorResources, 'catalog'>) {
   return {
     /** Malformed entries, newest first. */
     list: (filter: MalformedFilter & { limit?: number } = {}): Promise<Page<MalformedSummary>> =>
-      listOf<MalformedRow, MalformedFilter, MalformedSummary>(db, MALFORMED, filter, (row) =>
+      listOf<MalformedRow, MalformedFilter, MalformedSummary>(resources.db, MALFORMED, filter, (row) =>
         summaryOf(resources, row),
       ),
 
@@ -72,27 +67,6 @@ export function malformedOperations(
      * @throws NotFoundError; OperationFailedError when the service would refuse them as well.
      */
     correct,
-
-    /**
-     * Publishes an entry again that was refused. Doing so twice is harmless: the key is the same.
-     *
-     * @returns the id of the new entry.
-     * @throws as `correct`, and the error of Redis.
-     */
-    async republish(
-      entryId: string,
-      correction: Correction = {},
-      { requestedBy }: Requester = {},
-    ): Promise<string> {
-      const fields = await correct(entryId, correction);
-      const append = async () => {
-        const newId = await redis.xadd(intentsStream, '*', ...Object.entries(fields).flat());
-        if (newId === null) throw new Error(`Redis appended nothing to ${intentsStream}`);
-        return newId;
-      };
-      const action = { action: 'malformed republish', target: entryId, requestedBy };
-      return byAuthor(resources, action, append, (newId) => ({ detail: `as ${newId}` }));
-    },
   };
 
   async function show(entryId: string): Promise<MalformedEntry> {
@@ -133,7 +107,8 @@ const MALFORMED: Listing<MalformedFilter> = {
   from: 'notification.malformed_intents',
   order: 'recorded_at DESC, stream_entry_id DESC',
   filters: {
-    ...{ code: 'failure_code = ?', producer: 'producer = ?', type: 'notification_type = ?' },
+    ...{ entryId: 'stream_entry_id = ?', code: 'failure_code = ?' },
+    ...{ producer: 'producer = ?', type: 'notification_type = ?' },
     ...spanOf('recorded_at'),
   },
 };

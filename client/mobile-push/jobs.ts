@@ -3,7 +3,7 @@
  * job is shown, and kept out of lists.
  */
 import { mobilePushWorkflowId } from '../../workflows/mobile-push/contract.ts';
-import type { Choice, Listing, Page, WithoutNulls } from '../lists.ts';
+import type { Grouped, Listing, Page, Span, WithoutNulls } from '../lists.ts';
 import { NotFoundError } from '../errors.ts';
 import { conditionsOf, listOf, rowOf, spanOf, withoutNulls } from '../lists.ts';
 import type { LiveState } from '../temporal.ts';
@@ -120,13 +120,6 @@ export function mobileOperations(resources: OperatorResources) {
       const live = await liveStateOf(resources, mobilePushWorkflowId(jobId)).catch(() => undefined);
       return { ...summaryOf(row), sends: sends.rows, ...withoutNulls({ live }) };
     },
-
-    /** How many jobs an operation with this filter would send again. */
-    async countReplayable(filter: MobileJobFilter): Promise<number> {
-      const { where, values } = chooseJobs(filter).given;
-      const count = `SELECT count(*)::int AS jobs FROM ${JOBS.from} ${where}`;
-      return (await db.query<{ jobs: number }>(count, values)).rows[0]!.jobs;
-    },
   };
 }
 
@@ -145,12 +138,22 @@ export const JOBS: Listing<MobileJobFilter> = {
   },
 };
 
+/** Jobs of one kind that can be sent again. */
+export interface JobGroup extends Span {
+  status: MobileJobStatus;
+  /** Why the last send failed; null of a job under way. */
+  code: string | null;
+  jobs: number;
+}
+
 /** The jobs that an operation sends again. */
-export const chooseJobs = (filter: MobileJobFilter): Choice => ({
+export const chooseJobs = (filter: MobileJobFilter): Grouped => ({
   columns: ['job_id'],
   from: JOBS.from,
   at: 'created_at',
   given: conditionsOf(JOBS, { ...filter, replayable: true }),
+  groups: { status: 'status', code: 'error_code' },
+  counted: 'jobs',
 });
 
 const LIST_SENDS = `

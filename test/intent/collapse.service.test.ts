@@ -7,7 +7,7 @@ import { newIntent, publishIntent } from '../../client/notificationintent.ts';
 import { eventually, slotOfTests, operatorOfTests } from '../harness.ts';
 import { keepRows, untilWorkflowsEnd } from '../put-back.ts';
 import { GATEWAY, MAIL } from '../service-process.ts';
-import { entriesOf, intentStatusOf, routesOf as rowsOf } from './rows.ts';
+import { cancelOne, entriesOf, intentStatusOf, replayRoute, routesOf as rowsOf } from './rows.ts';
 import { scratchFolder } from '../scratch.ts';
 
 const DAY_MS = 86_400_000;
@@ -208,7 +208,7 @@ test('I93 without the newest, which is cancelled, the next newest is delivered',
   const first = await publish('cancel', 1);
   const second = await publish('cancel', 2);
   const third = await publish('cancel', 3);
-  await operator.notifications.cancel(third, { requestedBy: 'test', limitMs: 60_000 });
+  await cancelOne(operator, third);
   await close(first);
   await close(second);
   expect((await deliveriesOf('cancel')).pushes).toEqual([
@@ -223,7 +223,7 @@ test('I93 a window survives a restart, and its opener that is cancelled leaves t
   const third = await publish('restart', 3);
   await slot.stopServices();
   await start();
-  await operator.notifications.cancel(first, { requestedBy: 'test', limitMs: 60_000 });
+  await cancelOne(operator, first);
   const [routes] = await close(second, third);
   expect(routes).toMatchObject({
     'push:user:user-1': { status: expect.stringMatching(/published|skipped/) },
@@ -372,7 +372,7 @@ describe('I93 a digest', () => {
     const [routes] = await close(ids[0]!);
     expect(routes).toMatchObject({ 'email:user:user-1': { status: 'dead_letter' } });
     await slot.redis.del(MAIL);
-    await operator.replays.route(ids[0]!, 'email:user:user-1', { requestedBy: 'test' });
+    await replayRoute(slot, ids[0]!, 'email:user:user-1');
     await eventually('the replay', async () => (await itemsOf('many')).mails[0]);
     expect(await itemsOf('many')).toEqual({ pushes: [[5, 5]], mails: [[5, [3, 4, 5], 2]] });
     // Of 80 bytes, two payloads of 38 bytes.

@@ -9,6 +9,7 @@ import { STATE_QUERY, channelWorkflowId } from '../../workflows/intent/channel-c
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { crashWalksOfEachTest } from '../crash-walk.ts';
 import { accepted, turn } from './entries.ts';
+import { replayRoute } from './rows.ts';
 import { dispatch, eventually, operatorOf, slotOfEachTest } from '../harness.ts';
 import { GATEWAY, MAIL, deliveriesTo, nothingLeftRunning, outboundIds } from '../service-process.ts';
 
@@ -128,7 +129,7 @@ test(
       'publishRoute',
       async () => {
         const id = waiting.shift()!;
-        await operator.replays.route(id, PUSH, { requestedBy: 'crash' });
+        await replayRoute(slot, id, PUSH, { requestedBy: 'crash' });
         return async () =>
           (await pushesIn(id, 'published')) === 1 &&
           (await statusOf(routeWorkflowId(id, PUSH))) === 'COMPLETED';
@@ -140,7 +141,7 @@ test(
     expect(replayed).toBeGreaterThanOrEqual(3);
 
     await walk.survivor();
-    for (const id of waiting) await operator.replays.route(id, PUSH);
+    for (const id of waiting) await replayRoute(slot, id, PUSH);
     await eventually(
       'all to be published',
       async () => (await count("notification.routes WHERE status = 'published'")) === 2 * ids.length,
@@ -262,7 +263,11 @@ test(
     // A later attempt finds the routes closed.
     await slot.redis.del(GATEWAY);
     for (const id of ids) {
-      await expect(operator.replays.route(id, PUSH)).rejects.toThrow('skipped');
+      const again = operator.operations.replay(
+        { notificationId: id, routeId: PUSH },
+        { requestedBy: 'crash' },
+      );
+      await expect(again).rejects.toThrow('no dead-lettered route matches');
     }
     expect(await slot.redis.exists(GATEWAY)).toBe(0);
     expect(await slot.redis.xlen(MAIL)).toBe(

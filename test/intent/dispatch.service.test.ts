@@ -16,7 +16,7 @@ import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { eventually, operatorOf, slotOfEachTest } from '../harness.ts';
 import { MAIL, allPublished, append, deliveriesTo, outboundIds } from '../service-process.ts';
 import { accepted, entryOf, turn } from './entries.ts';
-import { countOf, intentStatusOf, resultOf, usersUpTo } from './rows.ts';
+import { cancelOne, countOf, intentStatusOf, resultOf, usersUpTo } from './rows.ts';
 import { GALAXY } from '../../api/intent/galaxy.ts';
 
 const STREAM = 'notification:intents';
@@ -401,7 +401,6 @@ describe('in mode direct', () => {
   });
 
   test('intent-6 intents that are cancelled while others are delivered together are not delivered', async () => {
-    const { notifications } = operatorOf(slot);
     const lookups = holdAnswers();
     slot.userService.fail({ failure: lookups.failure });
     await slot.startService(DIRECT);
@@ -411,7 +410,7 @@ describe('in mode direct', () => {
       'three open rows',
       async () => (await countOf(slot, 'intents', "status = 'open'")) === 3,
     );
-    for (const id of others) await notifications.cancel(id, { limitMs: 30_000 });
+    for (const id of others) await cancelOne(operatorOf(slot), id);
     lookups.release();
     await allPublished(slot, 2, LIMIT_MS);
     await eventually('no open row', async () => (await countOf(slot, 'intents', "status = 'open'")) === 0);

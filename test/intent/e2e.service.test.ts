@@ -10,6 +10,7 @@ import type { Changes } from './entries.ts';
 import { TURN, entryOf, turnIntent } from './entries.ts';
 import {
   bothPublished,
+  cancelOne,
   countOf,
   entriesOf,
   intentStatusOf,
@@ -388,7 +389,7 @@ describe('for later', () => {
   test('I89 it can be cancelled until then', async () => {
     const later = await publish('cancelled', occurredAt + DAY_MS);
     await until(later, 'open');
-    await operatorOf(slot).notifications.cancel(later, { requestedBy: 'test', limitMs: 60_000 });
+    await cancelOne(operatorOf(slot), later);
     await until(later, 'cancelled');
     await advance(later);
     const next = await publish('next');

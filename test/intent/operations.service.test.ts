@@ -11,7 +11,7 @@ import type { Changes } from './entries.ts';
 import { accepted, entryOf, publishTurn, turn } from './entries.ts';
 import { eventually, slotOfTests, operatorOfTests } from '../harness.ts';
 import { GATEWAY } from '../service-process.ts';
-import { publishDead, usersUpTo } from './rows.ts';
+import { publishDead, replayRoute, usersUpTo } from './rows.ts';
 
 const BY = { requestedBy: 'nina' };
 
@@ -207,10 +207,10 @@ test('U2 I26 many notifications are cancelled by filter, those that wait to be a
   });
 
   const filter = { type: 'game.turn.ready', since };
-  expect(await operator.operations.previewCancel(filter)).toMatchObject([
+  expect(await operator.operations.preview('cancel', filter)).toMatchObject([
     { type: 'game.turn.ready', producer: 'game_master', notifications: 2 },
   ]);
-  expect(await operator.operations.previewCancel({ type: 'game.finished' })).toEqual([]);
+  expect(await operator.operations.preview('cancel', { type: 'game.finished' })).toEqual([]);
   const { operationId, total } = await operator.operations.cancel(filter, { ...BY, ratePerSecond: 100 });
   expect(total).toBe(2);
   expect(await ended(operationId)).toMatchObject({ kind: 'cancel', done: 2, ordered: 2 });
@@ -246,12 +246,12 @@ test('U2 I26 newcomer-1 what has not begun is cancelled as well: no recipient ge
   const chosen = [71, 72, 73].map((n) => intentTo(n));
   const other = intentTo(74, 'lobby.invite.expired');
   await writeOpenRows(slot.db, [...chosen, other]);
-  const preview = await operator.operations.previewCancel(filter);
+  const preview = await operator.operations.preview('cancel', filter);
   expect(preview).toMatchObject([
     { state: 'not_begun', type: 'game.turn.ready', producer: 'game_master', notifications: 3 },
   ]);
-  expect(await operator.operations.previewCancel({ ...filter, until: since })).toEqual([]);
-  expect(await operator.operations.previewCancel({ ...filter, type: 'game.finished' })).toEqual([]);
+  expect(await operator.operations.preview('cancel', { ...filter, until: since })).toEqual([]);
+  expect(await operator.operations.preview('cancel', { ...filter, type: 'game.finished' })).toEqual([]);
 
   const { operationId, total } = await operator.operations.cancel(filter, { ...BY, limit: 10 });
   expect(total).toBe(3);
@@ -272,7 +272,7 @@ test('U2 I26 newcomer-1 what has not begun is cancelled as well: no recipient ge
   const begun = ids.map((id) => slot.client.workflow.getHandle(notificationWorkflowId(id)).describe());
   expect((await Promise.allSettled(begun)).filter(({ status }) => status === 'fulfilled')).toEqual([]);
   expect(await answersAbout('user-72')).toMatchObject([{ cause: 'cancelled_before_acceptance', id: ids[1] }]);
-  expect(await operator.operations.previewCancel(filter)).toEqual([]);
+  expect(await operator.operations.preview('cancel', filter)).toEqual([]);
   await expect(operator.operations.cancel(filter, BY)).rejects.toThrow('has not begun');
 });
 
@@ -303,7 +303,7 @@ test('U2 U5 refused entries are corrected and published once each, by filter, al
   // What was not kept as it came cannot be published.
   await refuse({ idempotency_key: Buffer.from([0x6b, 0xff]) });
   const filter = { code: 'invalid_envelope', producer: 'lobby' };
-  expect(await operator.operations.previewRepublish(filter)).toMatchObject([
+  expect(await operator.operations.preview('republish', filter)).toMatchObject([
     { code: 'invalid_envelope', type: 'game.turn.ready', producer: 'lobby', entries: 3 },
   ]);
   await expect(operator.operations.republish(filter, BY, { set: { recipients: 'user-1' } })).rejects.toThrow(
@@ -342,7 +342,8 @@ test('newcomer-7 the list of actions tells of every pause, resume, cancel and re
     'an open route',
     async () => (await operator.notifications.show(open)).totals['pending'] === 2,
   );
-  await operator.notifications.cancel(open, { ...BY, reason: 'INC-3', limitMs: 20_000 });
+  const cancellation = await operator.operations.cancel({ notificationId: open }, { ...BY, reason: 'INC-3' });
+  await ended(cancellation.operationId);
   // As the Web UI does it.
   await slot.client.workflow
     .getHandle(channelWorkflowId(heldProducer('game_master')))
@@ -350,7 +351,8 @@ test('newcomer-7 the list of actions tells of every pause, resume, cancel and re
 
   const dead = await deadPushes('acted/dead', 2);
   await slot.redis.del(GATEWAY);
-  await operator.replays.route(dead, 'push:user:user-1', { ...BY, reason: 'INC-4' });
+  // As Temporal's own tools do it.
+  await replayRoute(slot, dead, 'push:user:user-1', { ...BY, reason: 'INC-4' });
   await eventually('the replay of one', async () => (await replaysOf(dead)).length === 1);
   await holdItems(1);
   const { operationId } = await operator.operations.replay(
@@ -373,7 +375,7 @@ test('newcomer-7 the list of actions tells of every pause, resume, cancel and re
       'nina | channels pause | email | INC-1',
       'nina | channels resume | email',
       'nina | producers pause | game_master | INC-2',
-      `nina | notifications cancel | ${open} | INC-3`,
+      `nina | notifications cancel | ${cancellation.operationId} | 1 chosen: INC-3`,
       'bert | producers resume | game_master',
       `nina | replay | ${dead} | INC-4`,
       `nina | replay | ${operationId} | 1 chosen: INC-5`,

@@ -1,6 +1,8 @@
 /** The operator client on real servers: what it finds, what it changes, and what it says when it cannot. */
 import { entryFieldsOf } from '../../api/intent/entry.ts';
-import { NotFoundError, NothingToDoError, OperationFailedError } from '../../client/errors.ts';
+import type { Correction } from '../../api/intent/mending.ts';
+import { republishedKey } from '../../api/intent/stream.ts';
+import { NotFoundError, OperationFailedError } from '../../client/errors.ts';
 import { createOperator } from '../../client/operator.ts';
 import { workflowLink } from '../../client/resources.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
@@ -10,7 +12,7 @@ import { eventually, slotOfTests, operatorOfTests, resourcesOf } from '../harnes
 import { GATEWAY } from '../service-process.ts';
 import type { Changes } from './entries.ts';
 import { publishTurn, turn, turnPayload } from './entries.ts';
-import { EMAIL, PUSH, publishDead, usersUpTo } from './rows.ts';
+import { EMAIL, PUSH, cancelOne, publishDead, usersUpTo } from './rows.ts';
 
 const INTENTS = 'notification:intents';
 const UI = 'http://ui.test';
@@ -106,7 +108,7 @@ describe('notifications', () => {
       message: 'recipient_user_ids_json names a user whom User Service does not know, at position 0',
     });
     await expect(operator.notifications.show('1-1')).rejects.toThrow(NotFoundError);
-    await expect(operator.notifications.cancel('1-1', { limitMs: 20_000 })).rejects.toThrow(NotFoundError);
+    await expect(cancelOne(operator, '1-1')).rejects.toThrow(NotFoundError);
   });
 
   test('intent-10 cancelling one whose workflow was terminated skips the routes that it left open', async () => {
@@ -118,10 +120,8 @@ describe('notifications', () => {
       { status: 'paused', reason: 'cancel test', since: expect.any(Date), openRoutes: 1 },
     ]);
     await slot.client.workflow.getHandle(notificationWorkflowId(id)).terminate();
-    expect(await operator.notifications.cancel(id, { limitMs: 20_000 })).toMatchObject({
-      ...{ status: 'TERMINATED', published: 1, skipped: 1, open: 0 },
-    });
-    await expect(operator.notifications.cancel(id, { limitMs: 20_000 })).rejects.toThrow(NothingToDoError);
+    expect(await cancelOne(operator, id)).toMatchObject({ published: 1, skipped: 1, open: 0 });
+    await expect(cancelOne(operator, id)).rejects.toThrow(NotFoundError);
     await operator.channels.resume('email');
     expect(await statusOf(id, EMAIL)).toBe('skipped');
   });
@@ -130,6 +130,14 @@ describe('notifications', () => {
 describe('a refused intent that is corrected', () => {
   async function appendTurn(changes: Changes): Promise<string> {
     return (await slot.redis.xadd(INTENTS, '*', ...turn(changes).flat()))!;
+  }
+
+  /** @returns the id of the entry that the operation has published. */
+  async function republish(entryId: string, correction: Correction = {}): Promise<string> {
+    const request = { requestedBy: 'test' };
+    const { operationId } = await operator.operations.republish({ entryId }, request, correction);
+    expect(await operator.operations.follow(operationId, { limitMs: 20_000 })).toMatchObject({ ordered: 1 });
+    return (await slot.redis.get(republishedKey(operationId, entryId)))!;
   }
 
   const refused = (id: string) =>
@@ -143,7 +151,7 @@ describe('a refused intent that is corrected', () => {
   test('U5 an entry with a wrong field is corrected, and published', async () => {
     const id = await appendTurn({ idempotency_key: 'wrong', producer: 'lobby', of_another_release: 'x' });
     await refused(id);
-    await expect(operator.malformed.republish(id)).rejects.toThrow('refuse it again: invalid_envelope');
+    await expect(operator.malformed.correct(id)).rejects.toThrow('refuse it again: invalid_envelope');
     const correction = { set: { producer: 'game_master' } };
     const fields = await operator.malformed.correct(id, correction);
     expect(fields).toEqual(
@@ -152,10 +160,10 @@ describe('a refused intent that is corrected', () => {
       ),
     );
     expect(entryFieldsOf(fields)).toHaveLength(7);
-    const again = await operator.malformed.republish(id, correction);
+    const again = await republish(id, correction);
     expect(await stageOf(again, 'accepted')).toMatchObject({ record: { idempotencyKey: 'wrong' } });
     // An operator who is not sure of the first call repeats it.
-    const twice = await operator.malformed.republish(id, correction);
+    const twice = await republish(id, correction);
     expect(await stageOf(twice, 'ended')).toMatchObject({ duplicateOf: again });
   });
 
@@ -164,10 +172,10 @@ describe('a refused intent that is corrected', () => {
     await stageOf(first, 'accepted');
     const other = await appendTurn({ idempotency_key: 'taken', payload_json: turnPayload(',"x":1') });
     expect(await refused(other)).toMatchObject({ code: 'idempotency_conflict' });
-    const again = await operator.malformed.republish(other, { newKey: true });
+    const again = await republish(other, { newKey: true });
     const key = `taken/republished/${other}`;
     expect(await stageOf(again, 'accepted')).toMatchObject({ record: { idempotencyKey: key } });
-    const twice = await operator.malformed.republish(other, { newKey: true });
+    const twice = await republish(other, { newKey: true });
     expect(await stageOf(twice, 'ended')).toMatchObject({ duplicateOf: again });
   });
 
@@ -182,21 +190,21 @@ describe('a refused intent that is corrected', () => {
     await refused(long);
     await refused(bytes);
     const set = { producer: 'game_master' };
-    await expect(operator.malformed.republish(long, { set })).rejects.toThrow(
+    await expect(operator.malformed.correct(long, { set })).rejects.toThrow(
       'recipient_user_ids_json was not kept as it came: give it again with --set recipient_user_ids_json=…',
     );
     await expect(operator.malformed.correct(bytes)).rejects.toThrow(
       'idempotency_key was not kept as it came',
     );
     await expect(operator.malformed.correct(bytes, { newKey: true })).rejects.toThrow(OperationFailedError);
-    const id = await operator.malformed.republish(long, {
+    const id = await republish(long, {
       set: { ...set, recipient_user_ids_json: '["user-1"]', request_id: '' },
     });
     await stageOf(id, 'accepted');
     await expect(operator.malformed.correct(long, { set: { recipients: 'user-1' } })).rejects.toThrow(
       'recipients is no field of an intent; those are notification_type, producer',
     );
-    await expect(operator.malformed.republish('1-1')).rejects.toThrow(NotFoundError);
+    await expect(republish('1-1')).rejects.toThrow(NotFoundError);
   });
 });
 
@@ -220,8 +228,9 @@ describe('dead letters and replay', () => {
     expect((await operator.deadLetters.list({ failure: 'mail_stream_publish_failed' })).items).toEqual([]);
 
     await healPush();
+    const route = { notificationId: id, routeId: PUSH };
     const request = { requestedBy: 'test', reason: 'healed' };
-    expect(await operator.replays.route(id, PUSH, request)).toMatchObject({ result: 'replayed' });
+    await operator.operations.replay(route, request);
     const history = async () => (await operator.notifications.show(id)).deadLetters;
     await eventually('the push', async () => (await history())[0]!.status === 'published');
     expect((await operator.deadLetters.list({ notificationId: id })).items).toEqual([]);
@@ -231,14 +240,13 @@ describe('dead letters and replay', () => {
     expect((await operator.notifications.show(id)).replays).toEqual([
       expect.objectContaining({ routeId: PUSH, generation: 1, requestedBy: 'test', reason: 'healed' }),
     ]);
-    await expect(operator.replays.route(id, PUSH)).rejects.toThrow('is published: nothing to replay');
-    await expect(operator.replays.route(id, 'push:user:unknown')).rejects.toThrow(NotFoundError);
+    await expect(operator.operations.replay(route, request)).rejects.toThrow(NotFoundError);
   });
 
   test('I25 a bulk replay takes what was dead when it began, once, and tells what died again', async () => {
     const id = await publishDead(slot, 'bulk', usersUpTo(5));
     const filter = { notificationId: id, type: 'game.turn.ready' };
-    expect(await operator.replays.preview(filter)).toEqual([
+    expect(await operator.operations.preview('replay', filter)).toEqual([
       expect.objectContaining({ channel: 'push', failure: 'gateway_stream_publish_failed', routes: 5 }),
     ]);
 

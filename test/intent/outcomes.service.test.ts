@@ -9,7 +9,7 @@ import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot, untilStarted, untilLocked } from '../harness.ts';
 import { GATEWAY, append, nothingLeftRunning } from '../service-process.ts';
 import { entryOf, publishTurn, turn } from './entries.ts';
-import { EMAIL, PUSH, countOf, endOf, resultOf, toldOf } from './rows.ts';
+import { EMAIL, PUSH, countOf, endOf, replayRoute, resultOf, toldOf } from './rows.ts';
 
 const TELLING = {
   NOTIFICATION_OUTCOMES: 'all',
@@ -133,7 +133,7 @@ describe('one service', () => {
     expect(outcomes.at(-1)).toMatchObject({ kind: 'settled', published: 1, deadLettered: 1 });
 
     await slot.redis.del(GATEWAY);
-    await operator.replays.route(id, PUSH, { requestedBy: 'test' });
+    await replayRoute(slot, id, PUSH);
     const after = await eventually('the replay to be told', async () => {
       const now = await toldOf(slot, id);
       return now.length > outcomes.length && now;
@@ -151,7 +151,7 @@ describe('one service', () => {
     const id = await publishTurn(slot.redis, 'not relayed yet');
     await eventually('its end to be written', async () => (await writtenKinds(id)).includes('settled'));
     await slot.redis.del(GATEWAY);
-    await operator.replays.route(id, PUSH, { requestedBy: 'test' });
+    await replayRoute(slot, id, PUSH);
     await eventually('the replay to be written', async () => (await writtenKinds(id)).includes('recovered'));
     await relayHeld.query('COMMIT');
     relayHeld.release();
@@ -168,10 +168,10 @@ describe('one service', () => {
     const id = await publishTurn(slot.redis, 'opened');
     const kinds = async () => kindsOf(await toldOf(slot, id));
     await eventually('the push to be dead', async () => (await kinds()).includes('route_dead_lettered'));
-    await operator.replays.route(id, PUSH, { requestedBy: 'test' });
+    await replayRoute(slot, id, PUSH);
     await eventually('the push to be dead again', async () => (await kinds()).length === 3);
     await slot.redis.del(GATEWAY);
-    await operator.replays.route(id, PUSH, { requestedBy: 'test' });
+    await replayRoute(slot, id, PUSH);
     await eventually('the push to be there', async () => (await kinds()).includes('recovered'));
     expect((await toldOf(slot, id)).filter(isTerminal)).toEqual([]);
     await operator.channels.resume('email', { requestedBy: 'test' });

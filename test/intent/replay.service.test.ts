@@ -171,7 +171,10 @@ describe('newcomer-2 the list of dead letters in the Web UI', () => {
     ]);
     await untilListed([ids['command']!, ids['filter']!, ids['reset']!, ids['none']!]);
 
-    await operatorOf(slot).replays.route(ids['command']!, PUSH);
+    await operatorOf(slot).operations.replay(
+      { notificationId: ids['command']!, routeId: PUSH },
+      { requestedBy: 'test' },
+    );
     await routeInStatus(ids['command']!, 'published');
     await untilListed([ids['filter']!, ids['reset']!, ids['none']!]);
 

@@ -9,6 +9,8 @@ import {
   notificationWorkflowId,
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
+import type { Operator } from '../../client/operator.ts';
+import type { ReplayRequest } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually } from '../harness.ts';
 import { GATEWAY } from '../service-process.ts';
@@ -88,14 +90,19 @@ export async function intentStatusOf({ db }: Slot, notificationId: string): Prom
 }
 
 /** As an operator does it without the command line, for a route whose workflow has ended as Failed. */
-export const replayRoute = ({ client }: Pick<Slot, 'client'>, notificationId: string, routeRef: string) =>
+export const replayRoute = (
+  { client }: Pick<Slot, 'client'>,
+  notificationId: string,
+  routeRef: string,
+  request: ReplayRequest = {},
+) =>
   client.workflow.signalWithStart(ROUTE_WORKFLOW, {
     workflowId: routeWorkflowId(notificationId, routeRef),
     taskQueue: INTENT_TASK_QUEUE,
     args: [{ notificationId, routeRef }],
     workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
     signal: REPLAY_SIGNAL,
-    signalArgs: [{}],
+    signalArgs: [request],
   });
 
 /** Publishes `game.turn.ready`, until its pushes are dead: the stream of pushes is something else from now on. */
@@ -108,6 +115,13 @@ export async function publishDead(slot: Slot, idempotencyKey: string, userIds = 
     async () => (await countOf(slot, 'routes', where, [id])) === userIds.length,
   );
   return id;
+}
+
+/** Cancels one notification. @returns how its routes stand once the operation has ended. */
+export async function cancelOne({ operations }: Operator, notificationId: string, requestedBy = 'test') {
+  const { operationId } = await operations.cancel({ notificationId }, { requestedBy });
+  await operations.follow(operationId, { limitMs: 60_000 });
+  return operations.outcome(operationId);
 }
 
 /** What the workflow of a notification ends with, once it is started and has ended. */

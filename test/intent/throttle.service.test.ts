@@ -10,7 +10,7 @@ import { newIntent, publishIntent } from '../../client/notificationintent.ts';
 import { writeRows } from '../../dev/intent-rows.ts';
 import { operatorOfTests, slotOfTests, untilLocked } from '../harness.ts';
 import { MAIL } from '../service-process.ts';
-import { endOf, routeIn, untilStatuses } from './rows.ts';
+import { endOf, replayRoute, routeIn, untilStatuses } from './rows.ts';
 import { scratchFolder } from '../scratch.ts';
 
 const PAYLOAD = {
@@ -134,7 +134,7 @@ describe('a service', () => {
     await untilStatuses(slot, dead, 'mail_stream_publish_failed', 'skipped');
     await slot.redis.del(MAIL);
     await untilStatuses(slot, await publish('shop.letter', 'user-6'), 'throttled', 'skipped');
-    await operator.replays.route(dead, 'email:user:user-6', { requestedBy: 'test' });
+    await replayRoute(slot, dead, 'email:user:user-6');
     await routeIn(slot, dead, 'email:user:user-6', 'published');
     expect(await countedOf('user-6')).toEqual([1]);
   });

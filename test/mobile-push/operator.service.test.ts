@@ -123,7 +123,7 @@ test('M8 what failed is replayed, one job or many, and devices that have the pus
 
   const filters = ['--status', 'partial', '--user', userId];
   const dry = await bench.json<object>(['mobile', 'replay', ...filters, '--dry-run']);
-  expect(dry).toEqual({ code: 0, value: { matching: 2, wouldReplay: 2 } });
+  expect(dry).toMatchObject({ code: 0, value: { matching: 2, wouldReplay: 2, groups: [{ jobs: 2 }] } });
   expect((await bench.cli(['mobile', 'replay', ...filters])).code).toBe(2);
   expect((await bench.cli(['mobile', 'replay', jobs[0]!])).code).toBe(0);
   await eventually('the first to be sent', async () => (await mobile.logRow(jobs[0]!))?.status === 'sent');

@@ -54,14 +54,6 @@ test.each([
   expect(code).toBe(2);
 });
 
-test.each([
-  ['notifications', 'cancel', '1790000000000-0', '--dry-run'],
-  ['mobile', 'replay', '1790000000000-0', '--dry-run'],
-])('I22 %s %s of one that is named has no dry run, and changes nothing', async (...args) => {
-  const { code, stderr } = await startCommand(args, {}).ended;
-  expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringContaining('has no dry run') as unknown });
-});
-
 test('a run leaves the exit code and the signals of the process alone', async () => {
   const before = [process.exitCode, process.listenerCount('SIGINT'), process.listenerCount('SIGTERM')];
   expect((await startCommand(['no-such-command'], {}).ended).code).toBe(2);

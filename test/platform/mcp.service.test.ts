@@ -150,7 +150,7 @@ test('U10 a change shows what it would reach, reaches nothing newer, and is made
     async () => (await operatorOf(slot).notifications.show(held)).routes.length > 0,
   );
   const cancel = await ask<DryRun>('notifications_cancel', { notificationId: held });
-  expect(cancel.reaches).toMatchObject({ notificationId: held });
+  expect(cancel.reaches).toMatchObject({ wouldCancel: 1, groups: [{ producer: 'game_master' }] });
   await ask('notifications_cancel', { token: cancel.token });
   await eventually('its routes to be skipped', async () => {
     const { totals } = await operatorOf(slot).notifications.show(held);
