@@ -27,6 +27,12 @@ export const isRefusal = (error: unknown): boolean =>
   error instanceof NothingToDoError ||
   (error instanceof OperationFailedError && !(error instanceof UnansweredError));
 
+/** For a look that is repeated until something is there. @returns undefined when nothing is. @throws any other error. */
+export function unlessMissing(error: unknown): undefined {
+  if (error instanceof NotFoundError) return undefined;
+  throw error;
+}
+
 /** Why a library's error happened, in one line: the innermost cause says more than its wrapping. */
 export function causeOf(error: unknown): string {
   if (error instanceof AggregateError && error.errors.length > 0) return error.errors.map(causeOf).join('; ');

@@ -10,6 +10,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Redis } from 'ioredis';
+import { newGameFinished, publishIntent } from '../client/notificationintent.ts';
 import { readStackEndpoints } from '../config/stack-endpoints.ts';
 import { breakPushEvents } from './outage.ts';
 import { freePort } from './servers/ports.ts';
@@ -89,7 +90,8 @@ async function startDemo() {
 }
 
 interface Published {
-  notification: { notificationId: string; link: string };
+  notificationId: string;
+  link: string;
 }
 
 const publish = (key: string) =>
@@ -105,12 +107,13 @@ interface Operation {
 }
 
 /** So slowly that the picture shows it on its way. */
-async function cancelMany(): Promise<Operation> {
+async function cancelMany(redis: Redis): Promise<Operation> {
   await cli('producers', 'pause', 'game_master', '--reason', 'INC-42');
-  await cli(
-    ...['intents', 'publish', 'game.finished', '--to', 'user-3', '--key', 'wrong', '--count', '500'],
-    ...['--field', 'game_id=game-7', '--field', 'game_name=Andromeda', '--field', 'final_turn_number=54'],
-  );
+  for (let n = 1; n <= 500; n += 1) {
+    const payload = { game_id: 'game-7', game_name: 'Andromeda', final_turn_number: 54 };
+    const to = { recipientUserIds: ['user-3'], occurredAt: Date.now() };
+    await publishIntent(redis, newGameFinished({ ...to, idempotencyKey: `wrong/${n}`, payload }));
+  }
   const begun = (await cli(
     ...['notifications', 'cancel', '--producer', 'game_master', '--type', 'game.finished', '--since', '1h'],
     ...['--rate', '10', '--reason', 'INC-42', '--requested-by', 'nina', '--yes', '--detach'],
@@ -230,11 +233,9 @@ try {
   const redis = new Redis({ host, port: Number(port) });
 
   const repair = await breakPushEvents(redis, 'gateway:client-events');
-  const dying = await publish('game-7/turn-54');
-  const { notification } = dying;
+  const notification = await publish('game-7/turn-54');
   await publish('game-7/turn-55');
   await repair();
-  redis.disconnect();
 
   mkdirSync(PICTURES, { recursive: true });
   browser = await openBrowser();
@@ -251,7 +252,8 @@ try {
   await browser.picture(letter, ['RUNNING', 'Current Details'], 'dead-letter-before.png', METADATA);
   await cli('replay', notification.notificationId, 'push:user:user-1', '--wait', '--reason', 'INC-42');
   await browser.picture(letter, ['COMPLETED', 'Current Details'], 'dead-letter-after.png', METADATA);
-  const operation = await cancelMany();
+  const operation = await cancelMany(redis);
+  redis.disconnect();
   await browser.picture(operation.link, ['RUNNING', 'Current Details'], 'operation.png', METADATA);
 } finally {
   await browser?.close();

@@ -1,17 +1,31 @@
-/** `intents`: checks of the service on intents in files, examples of intents, and which ones wait. */
+/** `intents`: publishing one by hand, checks of the service on intents in files, examples, and which ones wait. */
+import { randomUUID } from 'node:crypto';
 import type { Command } from 'commander';
-import type { Catalog, NotificationType } from '../../api/intent/catalog.ts';
-import { typeIn } from '../../api/intent/catalog.ts';
+import type { Redis } from 'ioredis';
+import { given } from '../../api/given.ts';
+import type { AudienceKind, Catalog, NotificationType, TypeSpec } from '../../api/intent/catalog.ts';
+import { AUDIENCE_KINDS, typeIn } from '../../api/intent/catalog.ts';
 import { entryFieldsOf, envelopeOf, parseIntent, fingerprintOf } from '../../api/intent/entry.ts';
+import { occurredKey } from '../../api/intent/stream.ts';
 import { isJsonObject } from '../../api/text.ts';
 import { shellWord } from '../../client/causes.ts';
-import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
-import { EXIT, action, readText } from '../command.ts';
-import { defineLocal, form, list } from '../definition.ts';
-import { catalogOfShell, parseType } from '../options.ts';
+import type { NotificationIntent } from '../../client/constructors.ts';
+import { InvalidIntentError, newIntent, publishIntent } from '../../client/constructors.ts';
+import { unlessMissing } from '../../client/errors.ts';
+import type { NotificationView } from '../../client/intent/notifications.ts';
+import { SAMPLE_USERS, sampleIntentOf } from '../../client/intent/sample-intents.ts';
+import { linkField } from '../../client/resources.ts';
+import { waitUntil } from '../../client/wait-until.ts';
+import type { Config } from '../../config/load.ts';
+import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import type { GlobalOptions } from '../command.ts';
+import { EXIT, UsageError, action, parseJson, readText } from '../command.ts';
+import { defineLocal, form, list, option } from '../definition.ts';
+import { addPair, catalogOfShell, parseFuture, parseTime, parseType, waitLimitOption } from '../options.ts';
 import { countOf, printHeading, printItems, printJson, printLine, report } from '../output.ts';
-import { addPublishCommand } from './publish.ts';
 import type { Session } from '../session.ts';
+import { withRedis, withSession } from '../session.ts';
+import { printNotification } from './notifications.ts';
 
 const FORMS = `
 A file has one intent, an array of them, or one on each line, as JSON; - reads standard input. An intent has the fields of its
@@ -23,7 +37,7 @@ Exit code 1 when one of them would be refused.
 type Verdict = { type: string; fingerprint: string } | { code: string; problem: string };
 
 export function addTo(intents: Command): void {
-  addPublishCommand(intents);
+  addPublish(intents);
 
   defineLocal(intents, {
     name: 'validate',
@@ -160,4 +174,177 @@ function verdictOf(catalog: Catalog, value: unknown): Verdict {
     return { code: parsed.malformed.failureCode, problem: parsed.malformed.failureMessage };
   }
   return { type: parsed.intent.notificationType, fingerprint: fingerprintOf(parsed.intent) };
+}
+
+interface PublishOptions extends GlobalOptions {
+  to?: string[];
+  audience?: AudienceKind;
+  key?: string;
+  sample?: boolean;
+  payload?: string;
+  field?: Record<string, string>;
+  occurredAt?: Date;
+  deliverAt?: Date;
+  expiresAt?: Date;
+  requestId?: string;
+  traceId?: string;
+  traceparent?: string;
+  wait?: boolean;
+  timeout: number;
+}
+
+function addPublish(intents: Command): void {
+  form(intents, {
+    name: 'publish',
+    description:
+      'Check an intent as the service does, publish it, and print the notification id. Needs Redis only, except with --wait.',
+    args: [['<type>', 'notification type, see intents sample', parseType]],
+    options: [
+      option('--to <user ids>', 'recipients, comma-separated', (ids) => ids.split(',')),
+      option('--audience <audience>', 'admin_email: the administrators').choices(AUDIENCE_KINDS),
+      option(
+        '--key <key>',
+        'idempotency key, required without --sample: the same key with the same content has no effect, with other content it is refused',
+      ),
+      option(
+        '--sample',
+        'content of an example, on top of which the other options are; each time with another key unless --key is given',
+      ),
+      option('--payload <json>', 'payload as a JSON object'),
+      option('--field <name=value>', 'one payload field, on top of the payload; may be repeated', addPair),
+      option(
+        '--occurred-at <time>',
+        'when the event happened: an ISO time, or 1h for an hour ago; default: when this key was first published by this command, or now',
+        parseTime,
+      ),
+      option(
+        '--deliver-at <time>',
+        'when it is delivered: an ISO time, or 1h for in an hour; it can be cancelled until then; default: now',
+        parseFuture,
+      ),
+      option(
+        '--expires-at <time>',
+        'what is not sent by then is not sent any more: an ISO time, or 1h for in an hour; default: never',
+        parseFuture,
+      ),
+      ...[option('--request-id <id>', 'for correlation'), option('--trace-id <id>', 'for correlation')],
+      option('--traceparent <text>', 'W3C trace context of the span that publishes'),
+      option('--wait', 'wait until all routes are settled; exit code 1 when one is dead'),
+      waitLimitOption('that'),
+    ],
+    examples: [
+      'intents publish game.turn.ready --to user-1,user-2 --key game-7/turn-54 \\\n      --field game_id=game-7 --field game_name=Andromeda --field turn_number=54 --wait',
+      'intents publish game.generation_failed --key g-7 --payload "$(cat payload.json)"',
+      'intents publish game.turn.ready --sample --wait',
+    ],
+  }).action(
+    action<PublishOptions, [NotificationType]>(async (options, type) => {
+      const key = options.key ?? (options.sample ? `sample/${randomUUID()}` : undefined);
+      if (key === undefined) throw new UsageError('give --key, or --sample for an example with its own key');
+      const intent = intentOf(type, key, options);
+      if (!options.wait) {
+        return withRedis(async (redis, config, webUi) => {
+          const notificationId = await publish(redis, config, intent, options);
+          const { link } = linkField(webUi, notificationWorkflowId(notificationId));
+          if (options.json) printJson({ notificationId, link });
+          else printLine(notificationId);
+          if (link !== undefined) report(link);
+        });
+      }
+      return withSession(['redis', 'postgres', 'temporal'], async ({ resources, operator, config }) => {
+        const notificationId = await publish(resources.redis, config, intent, options);
+        const show = () => operator.notifications.show(notificationId);
+        const settled = await waitUntil(
+          async () => {
+            // For a moment its entry is read and has no row.
+            const view = await show().catch(unlessMissing);
+            return view && isSettled(view) ? view : undefined;
+          },
+          { limitMs: options.timeout },
+        );
+        const view = settled ?? (await show());
+        if (options.json) printJson(view);
+        else printNotification(view);
+        if (!settled) report('not settled in time; see notifications show, and doctor');
+        if (settled && !settled.record) report('it was refused, or is a duplicate of an earlier one');
+        return settled?.record && !view.totals['dead_letter'] ? EXIT.done : EXIT.failed;
+      });
+    }),
+  );
+}
+
+/** Nothing will happen to it by itself. */
+function isSettled({ stage, totals }: NotificationView): boolean {
+  if (stage !== 'accepted') return stage === 'malformed' || stage === 'ended';
+  return !totals['pending'] && !totals['failed'];
+}
+
+/** @returns its id. @throws what Redis fails with. */
+async function publish(
+  redis: Redis,
+  { values }: Config,
+  intent: NotificationIntent,
+  { occurredAt }: PublishOptions,
+): Promise<string> {
+  const { producer, idempotencyKey, occurredAtMs } = intent;
+  const key = occurredKey(producer, idempotencyKey);
+  const timeOfFirst =
+    occurredAt === undefined
+      ? // Who may only append must say the time, to repeat it.
+        await redis
+          .set(key, occurredAtMs, 'PX', values.NOTIFICATION_IDEMPOTENCY_TTL, 'NX', 'GET')
+          .catch(() => null)
+      : null;
+  return publishIntent(
+    redis,
+    { ...intent, occurredAtMs: Number(timeOfFirst ?? occurredAtMs) },
+    { stream: values.NOTIFICATION_INTENTS_STREAM },
+  );
+}
+
+/** @throws UsageError with what the service would have recorded about the intent. */
+function intentOf(
+  type: NotificationType,
+  idempotencyKey: string,
+  options: PublishOptions,
+): NotificationIntent {
+  const catalog = catalogOfShell();
+  const spec = typeIn(catalog, type);
+  const payload = {
+    ...(options.sample ? spec.example : {}),
+    ...payloadOf(options),
+    ...fieldsOf(spec, options.field),
+  };
+  const isToUsers = spec.audiences.includes('user') && options.audience !== 'admin_email';
+  const to = options.to ?? (options.sample && isToUsers ? SAMPLE_USERS : undefined);
+  const occurredAt = options.occurredAt ?? new Date();
+  const { audience, deliverAt, expiresAt, requestId, traceId, traceparent } = options;
+  const more = { deliverAt, expiresAt, requestId, traceId, traceparent };
+  const fields = given({ audience, recipientUserIds: to, ...more });
+  try {
+    return newIntent(catalog, type, { idempotencyKey, payload, occurredAt, ...fields });
+  } catch (error) {
+    if (!(error instanceof InvalidIntentError)) throw error;
+    throw new UsageError(
+      `the service would refuse this intent: ${error.code}, ${error.message}; see intents sample ${type}`,
+    );
+  }
+}
+
+function payloadOf({ payload = '{}' }: PublishOptions): Record<string, unknown> {
+  const parsed = parseJson(payload, 'the payload');
+  if (!isJsonObject(parsed)) throw new UsageError('the payload must be a JSON object');
+  return parsed;
+}
+
+/** Fields are text, except where the catalog wants a number or a boolean. */
+function fieldsOf({ fields: known }: TypeSpec, fields: Record<string, string> = {}): Record<string, unknown> {
+  const kinds = new Map(known.map(({ name, field }) => [name, field.type]));
+  const valueOf = (kind: string | undefined, text: string): unknown => {
+    if (kind === 'integer' && text.trim() !== '' && Number.isSafeInteger(Number(text))) return Number(text);
+    return kind === 'boolean' && /^(true|false)$/.test(text) ? text === 'true' : text;
+  };
+  return Object.fromEntries(
+    Object.entries(fields).map(([name, text]) => [name, valueOf(kinds.get(name), text)]),
+  );
 }

@@ -4,7 +4,7 @@ import type { Pool } from 'pg';
 import { given } from '../../api/given.ts';
 import { DEFAULT_MOBILE_STREAM, PRIORITIES } from '../../api/mobile-push/job.ts';
 import { checkedMobileJob } from '../../api/mobile-push/message.ts';
-import { NotFoundError, OperationFailedError } from '../../client/errors.ts';
+import { OperationFailedError, unlessMissing } from '../../client/errors.ts';
 import type { MobileJobView } from '../../client/mobile-push/jobs.ts';
 import { MOBILE_STATUSES, REPLAYABLE } from '../../client/mobile-push/jobs.ts';
 import { waitUntil } from '../../client/wait-until.ts';
@@ -104,10 +104,7 @@ function addSend(mobile: Command): void {
       if (!options.wait) return { jobId };
       const ended = await waitUntil(
         async () => {
-          const view = await operator.mobile.show(jobId).catch((failure: unknown) => {
-            if (failure instanceof NotFoundError) return undefined;
-            throw failure;
-          });
+          const view = await operator.mobile.show(jobId).catch(unlessMissing);
           return view && view.status !== 'pending' ? view : undefined;
         },
         { limitMs: options.timeout },

@@ -1,11 +1,9 @@
-/** Work that is under way: intents that are not decided yet, what a cancellation reaches, and how far routes have come. */
+/** Work that is under way: intents that are not decided yet, and what a cancellation reaches. */
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Grouped, Listing, Page, Span } from '../lists.ts';
 import { conditionsOf, listOf, spanOf } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
-import type { WaitOptions } from '../wait-until.ts';
-import { waitUntil } from '../wait-until.ts';
 
 export interface WaitingIntent {
   notificationId: string;
@@ -90,55 +88,3 @@ export const chooseOpen = (filter: OpenFilter): Grouped => ({
   groups: { type: 'notification_type', producer: 'producer', state: 'state' },
   counted: 'notifications',
 });
-
-/** Totals over some notifications. */
-export interface Settlement {
-  /** Notifications whose routes are all settled, or which ended without any. */
-  settled: number;
-  notifications: number;
-  /** Routes by status; `open` ones will be tried again. */
-  open: number;
-  published: number;
-  skipped: number;
-  deadLettered: number;
-  /** Notifications that ended without a record: malformed, refused, cancelled, duplicate or conflict. */
-  withoutRecord: number;
-}
-
-/**
- * Waits until nothing will happen to any of the notifications by itself.
- *
- * @returns their totals, with `settled` below `notifications` when the time was up.
- */
-export async function waitForSettlement(
-  { db }: Pick<OperatorResources, 'db'>,
-  notificationIds: readonly string[],
-  options: WaitOptions & { onProgress?: (settlement: Settlement) => void },
-): Promise<Settlement> {
-  let settlement!: Settlement;
-  await waitUntil(async () => {
-    settlement = (await db.query<Settlement>(SETTLEMENT, [notificationIds])).rows[0]!;
-    options.onProgress?.(settlement);
-    return settlement.settled >= settlement.notifications ? settlement : undefined;
-  }, options);
-  return settlement;
-}
-
-const SETTLEMENT = `
-  SELECT count(*) FILTER (WHERE kind = 'without record' OR kind = 'record' AND open = 0)::int AS settled,
-         count(*)::int AS notifications, coalesce(sum(open), 0)::int AS open,
-         coalesce(sum(published), 0)::int AS published, coalesce(sum(skipped), 0)::int AS skipped,
-         coalesce(sum(dead), 0)::int AS "deadLettered", count(*) FILTER (WHERE kind = 'without record')::int AS "withoutRecord"
-    FROM (SELECT CASE WHEN record.notification_id IS NOT NULL THEN 'record'
-                      WHEN stream_entry_id IS NOT NULL OR intent.status <> 'open' THEN 'without record'
-                      ELSE 'undecided' END AS kind,
-                 count(*) FILTER (WHERE routes.status IN ('pending', 'failed')) AS open,
-                 count(*) FILTER (WHERE routes.status = 'published') AS published,
-                 count(*) FILTER (WHERE routes.status = 'skipped') AS skipped,
-                 count(*) FILTER (WHERE routes.status = 'dead_letter') AS dead
-            FROM unnest($1::text[]) AS wanted (id)
-            LEFT JOIN notification.records AS record ON record.notification_id = wanted.id
-            LEFT JOIN notification.malformed_intents ON stream_entry_id = wanted.id
-            LEFT JOIN notification.intents AS intent ON intent.notification_id = wanted.id
-            LEFT JOIN notification.routes ON routes.notification_id = wanted.id
-           GROUP BY wanted.id, 1) AS one`;

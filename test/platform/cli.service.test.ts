@@ -135,20 +135,6 @@ describe('intents', () => {
     }
   });
 
-  test('I37 several are published with their own keys', async () => {
-    const { code, value } = await json<{ published: unknown[]; settlement: unknown }>([
-      ...['intents', 'publish', 'game.turn.ready', '--to', 'user-1', '--key', 'many', ...FIELDS],
-      ...['--count', '3', '--wait'],
-    ]);
-    expect(code).toBe(0);
-    expect(value.published).toHaveLength(3);
-    expect(value.settlement).toMatchObject({ settled: 3, notifications: 3, published: 6, open: 0 });
-    const { rows } = await slot.db.query<{ key: string }>(
-      "SELECT idempotency_key AS key FROM notification.records WHERE idempotency_key LIKE 'many/%' ORDER BY 1",
-    );
-    expect(rows.map(({ key }) => key)).toEqual(['many/1', 'many/2', 'many/3']);
-  });
-
   test('I37 publish needs nothing but Redis, unless it waits', async () => {
     const changes = {
       NOTIFICATION_POSTGRES_PRIMARY_DSN: '',
