@@ -8,14 +8,14 @@ import { breakingChanges } from '../../api/intent/catalog-changes.ts';
 import { GALAXY_FILE, documentOf, parseCatalog } from '../../api/intent/galaxy.ts';
 import { goFile } from '../../api/intent/generators/go.ts';
 import { pythonFiles } from '../../api/intent/generators/python.ts';
-import { schemaFiles, typeScriptFile } from '../../api/intent/generators/typescript.ts';
+import { typeScriptFile } from '../../api/intent/generators/typescript.ts';
 import { flatBuffersSchemaOf } from '../../api/intent/push-event.ts';
 import { EXIT, UsageError, action, readText } from '../command.ts';
 import { defineLocal, form, option } from '../definition.ts';
 import { shell } from '../invocation.ts';
 import { countOf, printLine, report } from '../output.ts';
 
-const LANGUAGES = ['typescript', 'go', 'python', 'schema'] as const;
+const LANGUAGES = ['typescript', 'go', 'python'] as const;
 type Language = (typeof LANGUAGES)[number];
 
 const FILE = 'YAML or JSON; default: NOTIFICATION_CATALOG_FILE, or the types of Galaxy';
@@ -63,8 +63,7 @@ export function addTo(catalog: Command): void {
 
   defineLocal(catalog, {
     name: 'clients',
-    description:
-      'Write payload types and constructors of a catalog in a language, or its payloads as JSON Schema.',
+    description: 'Write payload types and constructors of a catalog in a language.',
     args: [['[file]', FILE]],
     options: [
       option('--language <language>', 'of the code').choices(LANGUAGES).makeOptionMandatory(),
@@ -101,8 +100,6 @@ function filesIn(
     case 'python':
       packageName('python', out);
       return pythonFiles(catalog);
-    case 'schema':
-      return schemaFiles(catalog);
   }
 }
 

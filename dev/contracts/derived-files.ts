@@ -5,7 +5,7 @@ import { GALAXY, GALAXY_FILE, documentOf } from '../../api/intent/galaxy.ts';
 import { flatBuffersSchemaOf } from '../../api/intent/push-event.ts';
 import { goFile } from '../../api/intent/generators/go.ts';
 import { pythonFiles } from '../../api/intent/generators/python.ts';
-import { schemaFiles, typeScriptFile } from '../../api/intent/generators/typescript.ts';
+import { typeScriptFile } from '../../api/intent/generators/typescript.ts';
 import type { Vectors } from './vectors.ts';
 import { vectorsOf } from './vectors.ts';
 
@@ -24,7 +24,6 @@ export function derivedFiles(): [file: string, text: string][] {
       'client/generated/galaxy.ts',
       typeScriptFile(GALAXY, document, { name: 'GALAXY', module: '../constructors.ts' }),
     ],
-    ...schemaFiles(GALAXY).map(([name, text]): [string, string] => [`api/intent/schemas/${name}`, text]),
     ['api/intent/vectors.json', vectorsText(vectorsOf(GALAXY))],
     ['clients/go/catalog_generated.go', goFile(GALAXY)],
     ...pythonFiles(GALAXY, false).map(([name, text]): [string, string] => [

@@ -1,5 +1,5 @@
 /**
- * Generates what follows from catalog/galaxy.yaml: notification.fbs with its classes in Go, the JSON Schemas, the vectors, and
+ * Generates what follows from catalog/galaxy.yaml: notification.fbs with its classes in Go, the vectors, and
  * the clients in TypeScript, Go and Python.
  *
  *   node dev/contracts/generate.ts           writes them

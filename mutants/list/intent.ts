@@ -188,15 +188,6 @@ export const INTENT_MUTANTS: Mutant[] = [
     suite: unit('intent/producer'),
   },
   {
-    id: 'intent-schema-lines',
-    file: 'api/intent/generators/typescript.ts',
-    find: String.raw`\\u007f-\\u009f\\u2028`,
-    replace: String.raw`\\u007f\\u2028`,
-    wrong: 'security',
-    what: 'the JSON Schema that others validate with lets control characters into a subject',
-    suite: unit('intent/vectors'),
-  },
-  {
     id: 'intent-entry-recipient-twice',
     file: 'api/intent/entry.ts',
     find: 'if (seen.has(userId)) throw refuse(`names a user id more than once, again at position ${index}`);',
