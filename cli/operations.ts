@@ -1,4 +1,4 @@
-/** `operations`: operations on many items, which go on without the command. */
+/** `operations`: operations on many items, which go on without the command; and `actions`: who asked for what. */
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { given } from '../api/given.ts';
@@ -19,7 +19,7 @@ import { EXIT, UsageError, action, requireYes } from './command.ts';
 import type { Filters, Form } from './definition.ts';
 import { define, filterOf, form, list, option } from './definition.ts';
 import type { Requested } from './options.ts';
-import { parseCount, reasonOption, requestOf, requestedByOption, yesOption } from './options.ts';
+import { parseCount, reasonOption, requestOf, requestedByOption, spanOptions, yesOption } from './options.ts';
 import type { Columns } from './output.ts';
 import { capital, countOf, printItems, printJson, printLine, printView, report } from './output.ts';
 import { untilInterrupted, withProgress } from './progress.ts';
@@ -108,7 +108,10 @@ export function addOperation<Kind extends OperationKind, Options extends Operati
 
 const OPERATION = ['<operation>', 'its id, as operations list shows it'] as const;
 
-export function addTo(operations: Command): void {
+export const addTo = (command: Command): void =>
+  command.name() === 'actions' ? addActions(command) : addOperations(command);
+
+function addOperations(operations: Command): void {
   list(operations, {
     description: 'List operations, newest first.',
     examples: ['operations list'],
@@ -148,6 +151,22 @@ export function addTo(operations: Command): void {
       print: lineOf,
     });
   }
+}
+
+function addActions(actions: Command): void {
+  list(actions, {
+    description:
+      'List what operators asked for, newest first: pauses, replays, cancellations and all other changes, by whom and why.',
+    filters: {
+      action: option('--action <command>', 'this command only, such as "mobile replay"'),
+      target: option('--target <text>', 'what it was done to'),
+      requestedBy: option('--by <name>', 'who asked'),
+      ...spanOptions('asked'),
+    },
+    examples: ['actions list --since 7d', 'actions list --target game_lobby'],
+    read: ({ operator }: Session) => operator.actions.list,
+    columns: ['actedAt', 'requestedBy', 'dbUser', 'action', 'target', 'detail'],
+  });
 }
 
 /**

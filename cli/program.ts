@@ -35,13 +35,13 @@ const COMMANDS: Record<string, [summary: string, load: () => Promise<Module>]> =
     'Operations on many items, such as a replay or a cancellation: find, follow, pause, abort',
     () => import('./operations.ts'),
   ],
-  malformed: ['Stream entries that could not become a notification', () => import('./intent/malformed.ts')],
-  channels: ['Push and e-mail: whether they publish', () => import('./intent/channels.ts')],
-  producers: [
-    'Producers of intents: whether what they publish goes out',
-    () => import('./intent/channels.ts'),
+  malformed: [
+    'Stream entries that could not become a notification',
+    () => import('./intent/notifications.ts'),
   ],
-  bridge: ['The reader of the intent stream: status, pause, resume', () => import('./intent/bridge.ts')],
+  channels: ['Push and e-mail: whether they publish', () => import('./intent/holds.ts')],
+  producers: ['Producers of intents: whether what they publish goes out', () => import('./intent/holds.ts')],
+  bridge: ['The reader of the intent stream: status, pause, resume', () => import('./intent/holds.ts')],
   intents: [
     'Check and publish intents by hand, see examples of them, and which ones wait',
     () => import('./intent/intents.ts'),
@@ -76,7 +76,7 @@ const COMMANDS: Record<string, [summary: string, load: () => Promise<Module>]> =
     'Keys of encryption: what is still sealed with each, and how an old one gets out of use',
     () => import('./keys.ts'),
   ],
-  actions: ['What operators asked for', () => import('./actions.ts')],
+  actions: ['What operators asked for', () => import('./operations.ts')],
   mcp: ["The operator's functions for an assistant (Model Context Protocol)", () => import('./mcp.ts')],
   recover: ['Repair what a store lost that was put back to an earlier state', () => import('./recover.ts')],
   completion: [

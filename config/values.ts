@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { DEFAULT_INPUT_STREAM } from '../api/account-callback/input.ts';
 import { DURATION_FORMS, durationMs } from '../api/durations.ts';
 import { given } from '../api/given.ts';
-import { writtenEmailSchema } from '../api/intent/mail-command.ts';
+import { writtenEmailSchema } from '../api/intent/user-service.ts';
 import { OUTCOMES_STREAM } from '../api/intent/outcome.ts';
 import { DEFAULT_MOBILE_STREAM } from '../api/mobile-push/job.ts';
 import { EVENTS_STREAM } from '../api/stream-ids.ts';

@@ -7,7 +7,7 @@ import pLimit from 'p-limit';
 import type { Catalog, Channel, NotificationType } from '../../api/intent/catalog.ts';
 import { CHANNELS, channelsOf } from '../../api/intent/catalog.ts';
 import type { Intent } from '../../api/intent/entry.ts';
-import type { Locale } from '../../api/intent/mail-command.ts';
+import type { Locale } from '../../api/intent/user-service.ts';
 import type { SkipReason } from '../../api/intent/outcome.ts';
 import { cutText } from '../../api/text.ts';
 import { USER_SERVICE_UNAVAILABLE } from '../../workflows/failures.ts';

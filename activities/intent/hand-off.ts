@@ -7,7 +7,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { Redis, RedisValue, Result } from 'ioredis';
-import type { EntryField } from '../../api/intent/push-event.ts';
+import type { EntryField } from '../../api/intent/outbound-entries.ts';
 import { keySegment } from '../../api/intent/stream.ts';
 
 /**

@@ -1,8 +1,7 @@
 /** What leaves for a route: an entry of the gateway's stream or of the mail service's. */
 import type { Catalog } from '../../api/intent/catalog.ts';
-import type { EntryField } from '../../api/intent/push-event.ts';
-import { mailEntryFields } from '../../api/intent/mail-command.ts';
-import { encodePushPayload, gatewayEntryFields } from '../../api/intent/push-event.ts';
+import type { EntryField } from '../../api/intent/outbound-entries.ts';
+import { mailEntryFields, encodePushPayload, gatewayEntryFields } from '../../api/intent/outbound-entries.ts';
 import type { PublicationFailure } from '../../workflows/failures.ts';
 import type { IntentResources } from './resources.ts';
 import type { RouteRow } from './route-rows.ts';

@@ -7,7 +7,7 @@ import type { Pool, PoolClient } from 'pg';
 import type { AudienceKind, Channel, NotificationType, Producer } from '../../api/intent/catalog.ts';
 import { ROUTE_EXPIRED } from '../../api/intent/outcome.ts';
 import { hashOfRouteRef, routeRefOf } from '../../api/ids.ts';
-import type { Locale } from '../../api/intent/mail-command.ts';
+import type { Locale } from '../../api/intent/user-service.ts';
 import type { RouteKey, RouteSlice, RouteTotals } from '../../workflows/intent/contract.ts';
 import { handOffKey } from './hand-off.ts';
 import { logFieldsOf } from './metrics.ts';

@@ -5,9 +5,8 @@
  * service down that is trying to come back.
  */
 import type { Logger } from 'pino';
-import type { Locale } from '../../api/intent/mail-command.ts';
-import { resolveLocale } from '../../api/intent/mail-command.ts';
-import { subjectNotFoundSchema, userPath, userSchema } from '../../api/intent/user-service.ts';
+import type { Locale } from '../../api/intent/user-service.ts';
+import { resolveLocale, subjectNotFoundSchema, userPath, userSchema } from '../../api/intent/user-service.ts';
 import { jsonIn } from '../../api/text.ts';
 import { ladderDelayMs } from '../../workflows/policies.ts';
 import type { HttpCaller } from '../http/caller.ts';

@@ -1,9 +1,33 @@
-/**
- * The one call to User Service (user-service-openapi.yaml): where a
- * user gets mail, and in which language.
- */
+/** The one call to User Service (user-service-openapi.yaml): where a user gets mail, and in which language. */
 import { z } from 'zod';
-import { writtenEmailSchema } from './mail-command.ts';
+
+/** Locales that Mail Service has templates for. */
+export const SUPPORTED_LOCALES = ['en'] as const;
+export type Locale = (typeof SUPPORTED_LOCALES)[number];
+
+/**
+ * The supported locale that equals the preference exactly, else `en`.
+ * `en-US` is not reduced to `en`: it falls back like any other unsupported value.
+ */
+export function resolveLocale(preferred: unknown): Locale {
+  return SUPPORTED_LOCALES.find((locale) => locale === preferred) ?? 'en';
+}
+
+/**
+ * One e-mail address. Deliberately loose (a stricter rule than the mailbox's own host would lock people out), but it
+ * refuses characters that could turn one recipient into two, break out of a mail header, or stay invisible.
+ */
+export const emailAddressSchema = z
+  .string()
+  .max(320)
+  .regex(/^[^\s\p{Cc}\p{Cf}@,;:<>()"]+@[^\s\p{Cc}\p{Cf}@,;:<>()"]+$/u, 'must be one e-mail address');
+
+/** The same as people and programs write it: white space and invisible characters around it do not count. */
+export const writtenEmailSchema = z
+  .string()
+  .max(1_000)
+  .transform((text) => text.replace(/^[\s\p{Cf}]+|[\s\p{Cf}]+$/gu, ''))
+  .pipe(emailAddressSchema);
 
 /** The part of a user that is read; further fields are ignored. */
 export const userSchema = z.object({

@@ -5,10 +5,18 @@
  * The weight of a producer is its share of what Temporal hands out: that of its fairness key (activities/intent/dispatch.ts) on
  * the queues of intents. The server keeps weights, so they hold for all processes, and over restarts.
  */
+import type { Client } from '@temporalio/client';
 import type { temporal as protos } from '@temporalio/proto';
 import type { Producer } from '../../api/intent/catalog.ts';
 import { ACTIVITY_TASKS, WORKFLOW_TASKS } from '../../api/task-queue-types.ts';
-import type { HoldKey, HoldRequest, ResumeRequest } from '../../workflows/hold-contract.ts';
+import type { Hold, HoldKey, HoldRequest, ResumeRequest } from '../../workflows/hold-contract.ts';
+import {
+  PAUSE_UPDATE,
+  RESUME_UPDATE,
+  SET_HOLD,
+  holdValues,
+  problemOfHold,
+} from '../../workflows/hold-contract.ts';
 import type { ChannelState, HeldName } from '../../workflows/intent/channel-contract.ts';
 import {
   CHANNEL_NAMES,
@@ -20,13 +28,11 @@ import {
 import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
 import { byAuthor } from '../actions.ts';
 import { OperationFailedError, causeOf, isRefusal } from '../errors.ts';
-import { tellHold, writePause } from '../holds.ts';
 import type { WithoutNulls } from '../lists.ts';
 import { withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
-import type { Asked } from '../temporal.ts';
-import { ANSWER_LIMIT_MS, QUERY_LIMIT_MS, bounded } from '../temporal.ts';
+import { ANSWER_LIMIT_MS, QUERY_LIMIT_MS, ask, bounded } from '../temporal.ts';
 
 /** A worker with a backlog before it takes an update when its next slot is free, ms. */
 const RESUME_LIMIT_MS = 30_000;
@@ -63,10 +69,10 @@ export const producerOperations = (resources: OperatorResources) => ({
    * Sets how large the producer's share is of what waits in Temporal: with 0.2, a fifth of what another one gets. Holds for
    * what waits from then on, where the server has fairness switched on.
    *
-   * @param request its `weight` is from 0.001 to 1,000; undefined gives the usual one of 1 back.
+   * @param request its `weight` is from 0.001 to 1,000; 1 is the usual one.
    * @throws OperationFailedError when the server has no weights.
    */
-  weigh: (producer: Producer, request: { weight: number | undefined; requestedBy: string }) =>
+  weigh: (producer: Producer, request: { weight: number; requestedBy: string }) =>
     setWeight(resources, producer, request),
 });
 
@@ -107,30 +113,45 @@ function heldOperations<Noun extends 'channel' | 'producer', Name extends string
      * @throws OperationFailedError when its workflow does not take it within 30 s.
      */
     resume: (name: Name, request: ResumeRequest = {}): Promise<ChannelState> =>
-      tellHold(resources.temporal, 'resume', request, asked(heldAs(name), RESUME_LIMIT_MS)),
+      tell(resources.temporal, RESUME_UPDATE, heldAs(name), request, RESUME_LIMIT_MS),
   };
 }
 
+/** Workers go by the row, so it is written first: the pause holds from then on, whatever Temporal has to do. */
 async function pause(
-  resources: OperatorResources,
+  { db, temporal }: OperatorResources,
   name: HeldName,
   request: HoldRequest,
 ): Promise<ChannelState> {
-  const hold = await writePause(resources.db, holdKeyOf(name), request);
+  const problem = problemOfHold(request);
+  if (problem !== undefined) throw new OperationFailedError(problem);
+  const { rows } = await db.query<{ hold: Hold }>(SET_HOLD, holdValues(holdKeyOf(name), true, request));
   try {
-    return await tellHold(resources.temporal, 'pause', request, asked(name, ANSWER_LIMIT_MS));
+    return await tell(temporal, PAUSE_UPDATE, name, request, ANSWER_LIMIT_MS);
   } catch (error) {
     if (isRefusal(error)) throw error;
-    // The row holds, and the workflow finds it.
-    return channelStateOf(name, hold);
+    // The workflow finds the row.
+    return channelStateOf(name, rows[0]!.hold);
   }
 }
 
-const asked = (name: HeldName, limitMs: number): Asked => ({
-  ...{ workflowId: channelWorkflowId(name), limitMs },
-  ifSilent: `the change may still be made once one runs, see ${holdKeyOf(name).kind}s list`,
-  ifNotRunning: 'the service starts it when it starts',
-});
+/** Tells the workflow that steers by the hold. A resume it makes itself, since it releases what waited. @throws as `ask`. */
+const tell = (
+  temporal: Client,
+  update: string,
+  name: HeldName,
+  request: ResumeRequest,
+  limitMs: number,
+): Promise<ChannelState> =>
+  ask(
+    temporal,
+    {
+      ...{ workflowId: channelWorkflowId(name), limitMs },
+      ifSilent: `the change may still be made once one runs, see ${holdKeyOf(name).kind}s list`,
+      ifNotRunning: 'the service starts it when it starts',
+    },
+    (handle) => handle.executeUpdate<ChannelState, [ResumeRequest]>(update, { args: [request] }),
+  );
 
 /** @param routes SQL of a table of routes with a column that is named as the kind. */
 const listOf = (kind: HoldKey['kind'], routes: string): string => `
@@ -168,17 +189,16 @@ type QueueConfig = protos.api.taskqueue.v1.ITaskQueueConfig | null | undefined;
 function setWeight(
   resources: OperatorResources,
   producer: Producer,
-  { weight, requestedBy }: { weight: number | undefined; requestedBy: string },
+  { weight, requestedBy }: { weight: number; requestedBy: string },
 ): Promise<void> {
   const { temporal, namespace } = resources;
-  const detail = weight === undefined ? 'cleared' : String(weight);
-  const action = { action: 'producers weight', target: producer, requestedBy, detail };
+  const action = { action: 'producers weight', target: producer, requestedBy, detail: String(weight) };
   return byAuthor(resources, action, async () => {
     // The first one is where servers without weights refuse.
     for (const taskQueueType of [WORKFLOW_TASKS, ACTIVITY_TASKS]) {
       const change = {
         ...{ namespace, identity: requestedBy, taskQueue: INTENT_TASK_QUEUE, taskQueueType },
-        ...(weight === undefined
+        ...(weight === USUAL_WEIGHT
           ? { unsetFairnessWeightOverrides: [producer] }
           : { setFairnessWeightOverrides: { [producer]: weight } }),
       };
@@ -188,7 +208,7 @@ function setWeight(
         throw new OperationFailedError(`${NOT_TAKEN}: ${causeOf(cause)}`, { cause });
       });
       // A server that does not know them leaves them out without a word.
-      if (weightIn(config, producer) !== weight) throw new OperationFailedError(NOT_TAKEN);
+      if ((weightIn(config, producer) ?? USUAL_WEIGHT) !== weight) throw new OperationFailedError(NOT_TAKEN);
     }
   });
 }

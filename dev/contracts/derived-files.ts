@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import type { CatalogDocument } from '../../api/intent/catalog.ts';
 import { GALAXY, GALAXY_FILE, documentOf } from '../../api/intent/galaxy.ts';
-import { flatBuffersSchemaOf } from '../../api/intent/push-event.ts';
+import { flatBuffersSchemaOf } from '../../api/intent/outbound-entries.ts';
 import { goFile } from '../../api/intent/generators/go.ts';
 import { pythonFiles } from '../../api/intent/generators/python.ts';
 import { typeScriptFile } from '../../api/intent/generators/typescript.ts';

@@ -7,7 +7,7 @@ import type { Catalog, NotificationType } from '../../api/intent/catalog.ts';
 import type { EntryFields, IntentFailureCode } from '../../api/intent/entry.ts';
 import { entryFieldsOf, fieldNamedIn, parseIntent, fingerprintOf } from '../../api/intent/entry.ts';
 import { GALAXY } from '../../api/intent/galaxy.ts';
-import { encodePushPayload } from '../../api/intent/push-event.ts';
+import { encodePushPayload } from '../../api/intent/outbound-entries.ts';
 import type { VectorCase, VectorValue } from './vector-cases.ts';
 import { vectorCases } from './vector-cases.ts';
 

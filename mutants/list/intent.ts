@@ -252,7 +252,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   },
   {
     id: 'intent-mail-two-addresses',
-    file: 'api/intent/mail-command.ts',
+    file: 'api/intent/user-service.ts',
     find: String.raw`/^[^\s\p{Cc}\p{Cf}@,;:<>()"]+@[^\s\p{Cc}\p{Cf}@,;:<>()"]+$/u`,
     replace: String.raw`/^[^\s\p{Cc}\p{Cf}@]+@[^\s\p{Cc}\p{Cf}@]+$/u`,
     wrong: 'leaked',
@@ -261,7 +261,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   },
   {
     id: 'intent-mail-recipient',
-    file: 'api/intent/mail-command.ts',
+    file: 'api/intent/outbound-entries.ts',
     find: 'to: [command.email],',
     replace: "to: ['mallory@example.com'],",
     wrong: 'wrong person',
@@ -270,7 +270,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   },
   {
     id: 'intent-mail-variables',
-    file: 'api/intent/mail-command.ts',
+    file: 'api/intent/outbound-entries.ts',
     find: 'variables: JSON.parse(command.payloadJson) as unknown,',
     replace: 'variables: {},',
     wrong: 'wrong payload',
@@ -279,7 +279,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   },
   {
     id: 'intent-push-recipient',
-    file: 'api/intent/push-event.ts',
+    file: 'api/intent/outbound-entries.ts',
     find: '/^user:(.+)$/s.exec(event.recipientRef)',
     replace: '/^user:([^-:]+)/s.exec(event.recipientRef)',
     wrong: 'wrong person',
@@ -288,7 +288,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   },
   {
     id: 'intent-push-long',
-    file: 'api/intent/push-event.ts',
+    file: 'api/intent/outbound-entries.ts',
     find: 'builder.addFieldInt64(slot, BigInt(value), 0n)',
     replace: 'builder.addFieldInt64(slot, BigInt(value | 0), 0n)',
     wrong: 'wrong payload',
@@ -297,7 +297,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   },
   {
     id: 'intent-event-id',
-    file: 'api/intent/push-event.ts',
+    file: 'api/intent/outbound-entries.ts',
     find: 'return `${notificationId}/${routeId}`;',
     replace: "return `${notificationId}/${routeId.split(':')[0]}`;",
     wrong: 'lost',

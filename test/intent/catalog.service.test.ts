@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { typeIn } from '../../api/intent/catalog.ts';
 import { parseCatalog } from '../../api/intent/galaxy.ts';
-import { decodePushPayload } from '../../api/intent/push-event.ts';
+import { decodePushPayload } from '../../api/intent/outbound-entries.ts';
 import { newIntent, publishIntent } from '../../client/notificationintent.ts';
 import { eventually, slotOfTests, operatorOfTests } from '../harness.ts';
 import { GATEWAY, MAIL } from '../service-process.ts';

@@ -4,11 +4,15 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { CatalogError, isUrgentType, typeIn } from '../../api/intent/catalog.ts';
 import type { Catalog, CatalogDocument } from '../../api/intent/catalog.ts';
-import { breakingChanges } from '../../api/intent/catalog-changes.ts';
+import { breakingChanges } from '../../cli/intent/catalog.ts';
 import { parseIntent } from '../../api/intent/entry.ts';
 import { GALAXY, parseCatalog } from '../../api/intent/galaxy.ts';
 import { typeScriptFile } from '../../api/intent/generators/typescript.ts';
-import { decodePushPayload, encodePushPayload, flatBuffersSchemaOf } from '../../api/intent/push-event.ts';
+import {
+  decodePushPayload,
+  encodePushPayload,
+  flatBuffersSchemaOf,
+} from '../../api/intent/outbound-entries.ts';
 import { createMemoryStream } from '../../client/testing.ts';
 import { newIntent, publishIntent } from '../../client/notificationintent.ts';
 import { loadConfig } from '../../config/load.ts';

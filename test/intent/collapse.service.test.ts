@@ -2,7 +2,7 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseCatalog } from '../../api/intent/galaxy.ts';
-import { decodePushPayload } from '../../api/intent/push-event.ts';
+import { decodePushPayload } from '../../api/intent/outbound-entries.ts';
 import { newIntent, publishIntent } from '../../client/notificationintent.ts';
 import { eventually, slotOfTests, operatorOfTests } from '../harness.ts';
 import { keepRows, untilWorkflowsEnd } from '../put-back.ts';

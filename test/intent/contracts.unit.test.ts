@@ -11,12 +11,16 @@ import {
   TRACEPARENT_FIELD,
 } from '../../api/intent/entry.ts';
 import {
-  emailAddressSchema,
   mailCommandPayloadSchema,
   mailEntryFields,
-} from '../../api/intent/mail-command.ts';
-import { gatewayEntryFields } from '../../api/intent/push-event.ts';
-import { subjectNotFoundSchema, userPath, userSchema } from '../../api/intent/user-service.ts';
+  gatewayEntryFields,
+} from '../../api/intent/outbound-entries.ts';
+import {
+  emailAddressSchema,
+  subjectNotFoundSchema,
+  userPath,
+  userSchema,
+} from '../../api/intent/user-service.ts';
 import type { Vectors } from '../../dev/contracts/vectors.ts';
 import { entryOfVector } from '../../dev/contracts/vectors.ts';
 import {

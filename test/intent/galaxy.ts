@@ -10,7 +10,7 @@ import { GALAXY } from '../../api/intent/galaxy.ts';
 import {
   decodePushPayload as decodePushPayloadOf,
   encodePushPayload as encodePushPayloadOf,
-} from '../../api/intent/push-event.ts';
+} from '../../api/intent/outbound-entries.ts';
 import type { EntrySize } from '../../api/text.ts';
 import { adminEmailVariablesOf } from '../../config/intent.ts';
 

@@ -1,8 +1,11 @@
 /** What goes out to Gateway and Mail Service, read back by decoders that share no code with the encoder. */
-import { mailCommandPayloadSchema, mailEntryFields, resolveLocale } from '../../api/intent/mail-command.ts';
-import type { MailCommand } from '../../api/intent/mail-command.ts';
-import { gatewayEntryFields } from '../../api/intent/push-event.ts';
-import type { PushEvent } from '../../api/intent/push-event.ts';
+import {
+  mailCommandPayloadSchema,
+  mailEntryFields,
+  gatewayEntryFields,
+} from '../../api/intent/outbound-entries.ts';
+import { resolveLocale } from '../../api/intent/user-service.ts';
+import type { MailCommand, PushEvent } from '../../api/intent/outbound-entries.ts';
 import {
   NOTIFICATION_TYPES,
   PUSH_NOTIFICATION_TYPES,

@@ -2,7 +2,7 @@
 import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import type { NotificationType } from '../../api/intent/catalog.ts';
-import { SUPPORTED_LOCALES } from '../../api/intent/mail-command.ts';
+import { SUPPORTED_LOCALES } from '../../api/intent/user-service.ts';
 import { NOTIFICATION_TYPES, fieldsOf, schemaOf, samplePayload } from './galaxy.ts';
 
 const TEMPLATES = path.join(import.meta.dirname, '../../templates');

@@ -58,7 +58,7 @@ test('I86 of what waits in Temporal, a producer gets the share of its weight, an
   expect(ofLobby).toBeGreaterThanOrEqual(least);
   expect(ofLobby).toBeLessThanOrEqual(most);
 
-  if (hasWeights) expect(await weigh('--clear')).toMatchObject({ code: 0 });
+  if (hasWeights) expect(await weigh('1')).toMatchObject({ code: 0 });
   await untilWeight(1);
-  expect(await actions()).toEqual(hasWeights ? ['cleared', '0.25'] : []);
+  expect(await actions()).toEqual(hasWeights ? ['1', '0.25'] : []);
 });

@@ -2,8 +2,7 @@
  * The judges of the fault suite (faults/ledger): of what this product's own encoders write they have nothing to say, as each run
  * shows, and whatever is changed in it they see.
  */
-import { mailEntryFields } from '../../api/intent/mail-command.ts';
-import { gatewayEntryFields } from '../../api/intent/push-event.ts';
+import { mailEntryFields, gatewayEntryFields } from '../../api/intent/outbound-entries.ts';
 import { mobileMessage } from '../../api/mobile-push/message.ts';
 import type { Posting, Told } from '../../faults/ledger/account.ts';
 import type { AccountInput } from '../../faults/ledger/account-callback.ts';

@@ -1,18 +1,19 @@
-/** `channels` and `producers`: pausing and resuming push, e-mail, or all that comes from one producer, and its weight. */
+/** `channels`, `producers` and `bridge`: pausing and resuming push, e-mail, a producer and intake, and the weight of a producer. */
 import type { Command } from 'commander';
 import { Argument, InvalidArgumentError } from 'commander';
 import { given } from '../../api/given.ts';
 import type { Producer } from '../../api/intent/catalog.ts';
+import type { BridgeStatus } from '../../client/intent/bridge.ts';
 import type { HeldView } from '../../client/intent/channels.ts';
 import { LEAST_WEIGHT, MOST_WEIGHT, USUAL_WEIGHT } from '../../client/intent/channels.ts';
 import { DEFAULT_DRAIN_RATE, MAX_DRAIN_RATE } from '../../workflows/hold-contract.ts';
 import type { ChannelState } from '../../workflows/intent/channel-contract.ts';
 import { CHANNEL_NAMES } from '../../workflows/intent/channel-contract.ts';
-import { UsageError } from '../command.ts';
+import { EXIT } from '../command.ts';
 import { define, option } from '../definition.ts';
 import type { Requested } from '../options.ts';
 import { parseCount, parseProducer, reasonOption, requestOf, requestedByOption } from '../options.ts';
-import { countOf, printItems, report } from '../output.ts';
+import { countOf, printHeading, printItems, printView, report } from '../output.ts';
 
 const producerArgument = () => new Argument('<producer>', 'which producer').argParser(parseProducer);
 
@@ -36,7 +37,10 @@ const HELD = {
 type View = HeldView & { channel?: string; producer?: string };
 const nameOf = ({ channel, producer = channel! }: View): string => producer;
 
-export function addTo(commands: Command): void {
+export const addTo = (commands: Command): void =>
+  commands.name() === 'bridge' ? addBridge(commands) : addHeld(commands);
+
+function addHeld(commands: Command): void {
   const group = commands.name() as keyof typeof HELD;
   const { pauses, resumes, argument, examples } = HELD[group];
   const isProducers = group === 'producers';
@@ -103,21 +107,16 @@ function addWeight(producers: Command): void {
     name: 'weight',
     description:
       "Set a producer's share of what waits in Temporal: with 0.2 it gets a fifth of what another one gets. Each has 1 at first.",
-    args: [producerArgument(), ['[weight]', `from ${LEAST_WEIGHT} to ${MOST_WEIGHT}`, parseWeight]],
-    options: [option('--clear', 'give it the usual weight again'), requestedByOption()],
-    examples: ['producers weight game_lobby 0.2', 'producers weight game_lobby --clear'],
+    args: [
+      producerArgument(),
+      ['<weight>', `from ${LEAST_WEIGHT} to ${MOST_WEIGHT}; ${USUAL_WEIGHT} is the usual one`, parseWeight],
+    ],
+    options: [requestedByOption()],
+    examples: ['producers weight game_lobby 0.2', 'producers weight game_lobby 1'],
     needs: ['postgres', 'temporal'],
-    async run(
-      { operator },
-      { requestedBy }: Requested & { clear?: boolean },
-      producer: Producer,
-      weight?: number,
-    ) {
+    async run({ operator }, { requestedBy }: Requested, producer: Producer, weight: number) {
       await operator.producers.weigh(producer, { weight, requestedBy });
-      return { producer, weight: weight ?? USUAL_WEIGHT };
-    },
-    check({ clear }, [, weight]) {
-      if ((weight === undefined) === !clear) throw new UsageError('give a weight, or --clear');
+      return { producer, weight };
     },
     print: ({ producer, weight }) => `${producer} has the weight ${weight}`,
     end: () => report('it holds for what comes from now on, where the server has fairness switched on'),
@@ -135,3 +134,53 @@ const statusLine = (status: HeldView['status'], ratePerSecond?: number): string 
 
 const printState = ({ status, drain }: ChannelState, _options: object, [name]: [string]): string =>
   `${name} is ${statusLine(status, drain?.ratePerSecond)}`;
+
+function addBridge(bridge: Command): void {
+  define(bridge, {
+    name: 'status',
+    description: 'Show the reader: whether it reads, where it is, how far behind, and what is wrong.',
+    examples: ['bridge status', 'bridge status --json'],
+    needs: ['temporal'],
+    run: ({ operator }) => operator.bridge.status(),
+    print: printStatus,
+    end({ state }) {
+      if (state !== 'not running') return;
+      report('the service starts the reader when it starts');
+      return EXIT.nothing;
+    },
+  });
+
+  define(bridge, {
+    name: 'pause',
+    description:
+      'Stop intake. New entries wait in Redis; accepted notifications are still delivered. The pause outlasts restarts of the service.',
+    options: [reasonOption().makeOptionMandatory(), requestedByOption()],
+    examples: ["bridge pause --reason 'database maintenance'"],
+    needs: ['temporal'],
+    run: ({ operator }, request: Required<Requested>) => operator.bridge.pause(request),
+    print: printStatus,
+    end: () => report('paused, also over restarts of the service, until: galaxy-notify bridge resume'),
+  });
+
+  define(bridge, {
+    name: 'resume',
+    description: 'Start intake again, from the offset: nothing is lost.',
+    options: [requestedByOption()],
+    examples: ['bridge resume'],
+    needs: ['temporal'],
+    run: ({ operator }, request: Requested) => operator.bridge.resume(request),
+    print: printStatus,
+  });
+}
+
+function printStatus({ progress, pause, stream, workflowId: _, isPaused: _paused, ...status }: BridgeStatus) {
+  printHeading(`Reader of ${stream}`);
+  const { findings = [], seen: _seen, stream: _stream, ...read } = progress ?? {};
+  printView({ ...status, pausedBy: pause?.by, since: pause?.since, reason: pause?.reason, ...read });
+  if (findings.length === 0) return;
+  printHeading('Findings');
+  printItems(findings, {
+    ...{ KIND: 'kind', MESSAGE: 'message' },
+    SINCE: ({ sinceMs }) => new Date(sinceMs),
+  });
+}

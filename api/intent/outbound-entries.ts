@@ -1,9 +1,14 @@
 /**
- * Push events as Gateway reads them from `gateway:client-events`: the payload, and the stream entry around it. The catalog
- * says which fields of a payload a push event of a type carries; one encoder writes all tables of FlatBuffers.
+ * What routes are handed off as: push events, which Gateway reads from `gateway:client-events`, and mail commands, which Mail
+ * Service reads from `mail:delivery_commands`. The catalog says which fields of a payload a push event of a type carries; one
+ * encoder writes all tables of FlatBuffers.
  */
 import * as flatbuffers from 'flatbuffers';
+import { z } from 'zod';
+import { isJsonObject } from '../text.ts';
 import type { Catalog, NotificationType, PushSpec } from './catalog.ts';
+import type { Locale } from './user-service.ts';
+import { SUPPORTED_LOCALES, emailAddressSchema } from './user-service.ts';
 
 /** A payload that its push event cannot carry. The message names type and field, never the value. */
 export class PushPayloadError extends Error {
@@ -148,6 +153,64 @@ export function gatewayEntryFields(event: PushEvent): EntryField[] {
     ['user_id', userId],
     ['payload_bytes', Buffer.from(buffer, byteOffset, byteLength)],
     ...tracingFields(event),
+  ];
+}
+
+const none = z.tuple([]);
+
+/** What `payload_json` of a mail command holds. */
+export const mailCommandPayloadSchema = z.object({
+  to: z.tuple([emailAddressSchema]),
+  cc: none,
+  bcc: none,
+  reply_to: none,
+  attachments: none,
+  template_id: z.string().min(1),
+  locale: z.enum(SUPPORTED_LOCALES),
+  // Not z.record, which would drop a key named __proto__: variables are the producer's and pass untouched.
+  variables: z.custom<Record<string, unknown>>(isJsonObject, 'must be an object'),
+});
+export type MailCommandPayload = z.infer<typeof mailCommandPayloadSchema>;
+
+/** An e-mail route that is ready to be handed off. */
+export interface MailCommand extends HandOff {
+  /** Of the type of the notification. */
+  templateId: string;
+  /** The one recipient. */
+  email: string;
+  locale: Locale;
+  /** When the intent was accepted: milliseconds since the Unix epoch. */
+  acceptedAtMs: number;
+  /** Canonical JSON of the intent's payload; becomes the template's variables. */
+  payloadJson: string;
+}
+
+/**
+ * The entry of `mail:delivery_commands` for one route.
+ *
+ * @throws SyntaxError when `payloadJson` is not JSON
+ * @throws z.ZodError when it is not an object, or another part does not make a command
+ */
+export function mailEntryFields(command: MailCommand): EntryField[] {
+  const deliveryId = handOffId(command);
+  const payload: MailCommandPayload = mailCommandPayloadSchema.parse({
+    to: [command.email],
+    cc: [],
+    bcc: [],
+    reply_to: [],
+    attachments: [],
+    template_id: command.templateId,
+    locale: command.locale,
+    variables: JSON.parse(command.payloadJson) as unknown,
+  });
+  return [
+    ['delivery_id', deliveryId],
+    ['source', 'notification'],
+    ['payload_mode', 'template'],
+    ['idempotency_key', `notification:${deliveryId}`],
+    ['requested_at_ms', String(command.acceptedAtMs)],
+    ['payload_json', JSON.stringify(payload)],
+    ...tracingFields(command),
   ];
 }
 
