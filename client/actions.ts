@@ -1,7 +1,6 @@
 /**
  * Who asked for what, when and why. The row is there before the change is made, or comes with it in its transaction: nothing is
- * changed without an author. Rows are only added: a second one tells how the action ended, and lists show both as one. Lists leave
- * out what was refused; the table has it.
+ * changed without an author. Rows are only added: a second one says that a request was refused.
  */
 import type { Pool } from 'pg';
 import { isRefusal } from './errors.ts';
@@ -49,47 +48,35 @@ export interface Requester {
   requestedBy?: string | undefined;
 }
 
-/** What is known of a change only when it is made. */
-type Made = Partial<Pick<OperatorAction, 'target' | 'detail'>>;
-
 type Database = Pick<Pool, 'query'>;
 
 /**
  * Makes a change. If this process dies meanwhile, or no worker answers, the row still shows the request.
  *
  * @param action without anything that names a user: `forget` does not read these rows.
- * @param describe tells what was changed; undefined: nothing was.
  * @throws what the change or the connection throws.
  */
 export async function byAuthor<T>(
   { db }: { db: Database },
   action: NewAction,
   change: () => Promise<T>,
-  describe: (made: T) => Made | undefined = () => ({}),
 ): Promise<T> {
-  const id = await noteAction(db, action);
-  const end = (made?: Made) =>
-    db.query(END_ACTION, [id, made?.target ?? null, made?.detail ?? null, made === undefined]);
+  await noteAction(db, action);
   try {
-    const made = await change();
-    const told = describe(made);
-    if (told === undefined || told.target !== undefined || told.detail !== undefined) await end(told);
-    return made;
+    return await change();
   } catch (error) {
-    // A row too many is better than an error in the place of the one that matters.
-    if (isRefusal(error)) await end().catch(() => undefined);
+    // A row too few is better than an error in the place of the one that matters.
+    if (isRefusal(error)) await noteAction(db, { ...action, detail: 'refused' }).catch(() => undefined);
     throw error;
   }
 }
 
-/** Writes down who asks for a change, in its transaction. @returns the row's id. @throws what the connection throws. */
+/** Writes down who asks for a change, in its transaction. @throws what the connection throws. */
 export async function noteAction(
   db: Database,
   { action, target, requestedBy = 'operator', detail }: NewAction,
-): Promise<string> {
-  const values = [action, target ?? null, requestedBy, detail ?? null];
-  const { rows } = await db.query<{ action_id: string }>(NOTE_ACTION, values);
-  return rows[0]!.action_id;
+): Promise<void> {
+  await db.query(NOTE_ACTION, [action, target ?? null, requestedBy, detail ?? null]);
 }
 
 /** @returns ids as one target. */
@@ -109,12 +96,7 @@ export function actionOperations({ db }: OperatorResources) {
 const ACTIONS: Listing<ActionFilter> = {
   columns: `action_id AS "actionId", action, target, requested_by AS "requestedBy", db_user AS "dbUser", detail,
             acted_at AS "actedAt"`,
-  from: `(SELECT begun.action_id, begun.action, coalesce(ended.target, begun.target) AS target, begun.requested_by,
-                 begun.db_user, coalesce(ended.detail, begun.detail) AS detail, begun.acted_at
-            FROM notification.operator_actions AS begun
-            LEFT JOIN notification.operator_actions AS ended
-              ON ended.ends = begun.action_id AND ended.db_user = begun.db_user
-           WHERE begun.ends IS NULL AND ended.is_void IS NOT TRUE) AS action`,
+  from: 'notification.operator_actions',
   order: 'acted_at DESC, action_id DESC',
   filters: {
     ...{ action: 'action = ?', target: 'target = ?', requestedBy: 'requested_by = ?' },
@@ -123,12 +105,4 @@ const ACTIONS: Listing<ActionFilter> = {
 };
 
 const NOTE_ACTION = `
-  INSERT INTO notification.operator_actions (action, target, requested_by, detail) VALUES ($1, $2, $3, $4)
-  RETURNING action_id`;
-
-/** $1 action, $2 its target, $3 detail, as far as they are known now, $4 whether nothing was changed. */
-const END_ACTION = `
-  INSERT INTO notification.operator_actions (action, requested_by, ends, target, detail, is_void)
-  SELECT action, requested_by, action_id, $2, $3, $4
-    FROM notification.operator_actions
-   WHERE action_id = $1 AND ends IS NULL`;
+  INSERT INTO notification.operator_actions (action, target, requested_by, detail) VALUES ($1, $2, $3, $4)`;

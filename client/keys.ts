@@ -119,14 +119,7 @@ export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
       configured: ConfiguredKeys,
       { requestedBy, ...options }: WaitOptions & Requester & { onWaiting?: (left: number) => void },
     ): Promise<RenewedKeys> {
-      return byAuthor(
-        { db },
-        { action: 'keys renew', requestedBy },
-        () => renewAll(configured, options),
-        ({ workflows, values }) => ({
-          detail: `${workflows} long-lived workflows and ${values} values in rows`,
-        }),
-      );
+      return byAuthor({ db }, { action: 'keys renew', requestedBy }, () => renewAll(configured, options));
     },
   };
 

@@ -47,7 +47,6 @@ operation_items.was_ordered | null: open; else whether it changed anything | wit
 installation | facts about the installation | one row | - | I51
 forgotten_users | request to forget a user | final; no ended_at: it was interrupted | users forget | I79
 operator_actions | change that an operator requested | final | - | U7 security-14
-operator_actions.is_void | the change was refused or had no effect | final | - | U7 security-14
 
 ## mobile-push
 notification_log.status pending | taken, not done | its workflow sends within the budget of each device | mobile show, mobile replay | M3 M8

@@ -125,15 +125,11 @@ CREATE TABLE notification.operator_actions (
     detail       text,
     acted_at     timestamptz NOT NULL DEFAULT now(),
     -- The role that has written it, whatever `requested_by` says.
-    db_user      text        NOT NULL DEFAULT session_user,
-    -- The action of which this row tells how it ended: what it was done to, or that it was refused.
-    ends         bigint,
-    is_void      boolean     NOT NULL DEFAULT false
+    db_user      text        NOT NULL DEFAULT session_user
 );
 
 CREATE INDEX operator_actions_acted_at_idx ON notification.operator_actions (acted_at);
 CREATE INDEX operator_actions_target_idx ON notification.operator_actions (target, acted_at);
-CREATE INDEX operator_actions_ends_idx ON notification.operator_actions (ends) WHERE ends IS NOT NULL;
 
 ALTER TABLE notification.operator_actions ENABLE ROW LEVEL SECURITY;
 CREATE POLICY operator_actions_read ON notification.operator_actions FOR SELECT USING (true);

@@ -153,11 +153,8 @@ export function callbackOperations(resources: OperatorResources) {
      * @throws NotFoundError when none matches.
      */
     replay: (filter: CallbackFilter, options: CallbackReplayOptions): Promise<number> =>
-      byAuthor(
-        resources,
-        { action: 'callbacks replay', requestedBy: options.requestedBy },
-        () => replay(filter, options),
-        (replayed) => ({ detail: `${replayed} callbacks` }),
+      byAuthor(resources, { action: 'callbacks replay', requestedBy: options.requestedBy }, () =>
+        replay(filter, options),
       ),
 
     /** Trackings that did not catch up in time, the furthest behind first. */

@@ -21,6 +21,7 @@ import {
 } from '../../workflows/subscription/contract.ts';
 import type { Requester } from '../actions.ts';
 import { byAuthor, targetOf } from '../actions.ts';
+import { countOf } from '../causes.ts';
 import { NotFoundError } from '../errors.ts';
 import { ask, query } from '../temporal.ts';
 import type { OperatorResources } from '../resources.ts';
@@ -156,12 +157,8 @@ export function subscriptionOperations(resources: OperatorResources) {
       ),
 
     import: (queues: readonly unknown[], requester?: Requester) =>
-      asAction(
-        'import',
-        requester,
-        {},
-        () => importQueues({ ...resources, agentId, update }, queues),
-        madeOf,
+      asAction('import', requester, { detail: countOf(queues.length, 'queue') }, () =>
+        importQueues({ ...resources, agentId, update }, queues),
       ),
 
     /** The counters of the agent's work, by user and router. */
@@ -191,9 +188,9 @@ export function subscriptionOperations(resources: OperatorResources) {
     command: string,
     { requestedBy }: Requester = {},
     of: { target?: string; detail?: string },
-    ...rest: [change: () => Promise<T>, describe?: Parameters<typeof byAuthor<T>>[3]]
+    change: () => Promise<T>,
   ): Promise<T> {
-    return byAuthor({ db }, { action: `subscriptions ${command}`, requestedBy, ...of }, ...rest);
+    return byAuthor({ db }, { action: `subscriptions ${command}`, requestedBy, ...of }, change);
   }
 
   /** Asks the supervisor. */
@@ -216,12 +213,6 @@ export function subscriptionOperations(resources: OperatorResources) {
   function viewOf(row: SubscriptionRow): SubscriptionView {
     return { ...withoutNulls(row), ...linkField(resources, workflowId) };
   }
-}
-
-/** What was made, of those for which a router did its part; undefined: nothing. */
-function madeOf(made: readonly ({ connId: string } | object)[]): { target: string } | undefined {
-  const connIds = made.flatMap((one) => ('connId' in one ? [one.connId] : []));
-  return connIds.length === 0 ? undefined : { target: targetOf(connIds) };
 }
 
 interface OfAgent {

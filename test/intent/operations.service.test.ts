@@ -382,6 +382,8 @@ test('newcomer-7 the list of actions tells of every pause, resume, cancel and re
       `nina | operations pause | ${operationId}`,
       `nina | operations resume | ${operationId}`,
       `nina | operations abort | ${operationId}`,
+      'nina | operations abort | no-such-operation',
+      'nina | operations abort | no-such-operation | refused',
       'nina | bridge pause | INC-6',
       'nina | bridge resume',
     ].sort(),
