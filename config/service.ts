@@ -13,7 +13,6 @@ import { exceeding } from './variables.ts';
 import type { Wire } from './wire.ts';
 import {
   CONNECTIONS,
-  guessable,
   isLoopback,
   linesThat,
   plainUrlGaps,
@@ -143,11 +142,6 @@ export const SERVICE_VARIABLES = {
     .min(1)
     .prefault('permissions')
     .describe('The claim of those access tokens that lists what may be read, as namespace:role.'),
-  NOTIFICATION_CODEC_TOKEN: z
-    .string()
-    .min(16, 'must have 16 characters or more')
-    .describe('One token for everybody at the codec server, as bearer token or password; for development.')
-    .meta({ secret: true }),
 
   NOTIFICATION_DATA_DIR: z
     .string()
@@ -213,10 +207,7 @@ function codecProblems(values: ServiceValues): string[] {
       isServer && values.NOTIFICATION_PAYLOAD_KEYS?.length === 0,
       'NOTIFICATION_PAYLOAD_KEYS is required by NOTIFICATION_CODEC_HTTP_ADDR',
     ],
-    [
-      isServer && !hasKeys && !isSet('NOTIFICATION_CODEC_TOKEN'),
-      'NOTIFICATION_CODEC_JWKS_URL or NOTIFICATION_CODEC_TOKEN is required by NOTIFICATION_CODEC_HTTP_ADDR',
-    ],
+    [isServer && !hasKeys, 'NOTIFICATION_CODEC_JWKS_URL is required by NOTIFICATION_CODEC_HTTP_ADDR'],
   );
 }
 
@@ -308,7 +299,6 @@ const codecGaps = (values: ServiceValues, host: string): string[] => [
     !isLoopback(host),
     'NOTIFICATION_CODEC_HTTP_ADDR must be on the loopback, behind what speaks TLS: others can read what it decrypts',
   ]),
-  ...guessable('NOTIFICATION_CODEC_TOKEN', values.NOTIFICATION_CODEC_TOKEN),
   ...[values.NOTIFICATION_CODEC_JWKS_URL ?? []]
     .flat()
     .flatMap((url) => plainUrlGaps('NOTIFICATION_CODEC_JWKS_URL', url)),

@@ -27,7 +27,6 @@ const SECRETS: Record<string, string> = {
   NOTIFICATION_POSTGRES_OWNER_DSN: `postgres://owner:${PASSWORD}@postgres/notification?sslmode=verify-full`,
   NOTIFICATION_PAYLOAD_KEYS: SEALING_KEY,
   NOTIFICATION_SUBSCRIPTION_KEYS: SEALING_KEY,
-  NOTIFICATION_CODEC_TOKEN: bytesOf('codec').toString('hex'),
   NOTIFICATION_POSTGRES_REPLICA_DSNS: `postgres://user:${PASSWORD}@replica/notification?sslmode=verify-full`,
   NOTIFICATION_USER_SERVICE_TOKEN: bytesOf('users').toString('hex'),
   NOTIFICATION_HTTP_CA_FILE: PEM,

@@ -3,8 +3,9 @@
  * keys (Temporal's "codec server" protocol: `POST /decode` with `{"payloads": [...]}`). It does not encode: the protocol does
  * not say which workflow a payload is for.
  *
- * Who asks is known by the access token of the Web UI (codec-access.ts), which says for which namespaces he may; each answer
- * leaves a line in the log: who, of which workflows, never what. Only the Web UI's origin may ask from a browser.
+ * Who asks is known by the access token of the Web UI, a JWT that the identity provider has signed: it says for which
+ * namespaces. Each answer leaves a line in the log: who, of which workflows, never what. Only the Web UI's origin may ask from a
+ * browser.
  *
  * It is a separate process, `node workers/main.ts codec-server`: no request can stop a worker.
  */
@@ -13,14 +14,14 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Payload, PayloadCodec } from '@temporalio/common';
+import type { JWTPayload } from 'jose';
+import { createRemoteJWKSet, errors, jwtVerify } from 'jose';
 import type { Logger } from 'pino';
 import { z } from 'zod';
 import { reasonOf } from '../activities/reason.ts';
 import { isSealed, payloadHeadOf } from '../api/payload-codec.ts';
 import type { Config } from '../config/load.ts';
 import { temporalConnection } from '../config/service.ts';
-import type { AccessOptions, Caller } from './codec-access.ts';
-import { IssuerUnavailableError, callerCheck } from './codec-access.ts';
 import type { ProcessContext } from './context.ts';
 import { OpenParts, sayWhatIsOpen } from './context.ts';
 import { createKeyProblems, openPayloadCodec } from './key-boxes.ts';
@@ -41,7 +42,7 @@ const CHECK_EVERY_MS = 1_000;
 /** Workflows that one line of the log names. */
 const MOST_NAMED = 20;
 
-interface CodecServerOptions extends AccessOptions {
+interface CodecServerOptions {
   /** Undefined listens on every interface. */
   host: string | undefined;
   port: number;
@@ -49,6 +50,7 @@ interface CodecServerOptions extends AccessOptions {
   allowedOrigin: string | undefined;
   /** Of the service; payloads that name no namespace are of it. */
   namespace: string;
+  issuer: TokenIssuer;
   codec: PayloadCodec;
   log: Logger;
   /** Time for a head, for a request, and for a pause in an answer. */
@@ -86,37 +88,21 @@ export async function startCodecProcess(config: Config, log: Logger) {
   }
 }
 
-/** The token of the options is replaced when its file changes. */
+/** The configuration has been checked: the address of the server requires what is said of tokens. */
 function optionsOf(context: Omit<ProcessContext, 'endpoints' | 'draining'>): CodecServerOptions {
-  const { config, log, renewable } = context;
+  const { config, log } = context;
   const { values, production } = config;
-  const { NOTIFICATION_CODEC_JWKS_URL: jwksUrl, NOTIFICATION_TEMPORAL_UI_URL: ui } = values;
+  const ui = values.NOTIFICATION_TEMPORAL_UI_URL;
   const { host, port } = values.NOTIFICATION_CODEC_HTTP_ADDR!;
-  let token = values.NOTIFICATION_CODEC_TOKEN;
-  if (token !== undefined && production) {
-    log.warn(
-      'the codec server takes one shared token and does not know who reads: set NOTIFICATION_CODEC_JWKS_URL',
-    );
-  }
-  renewable.push({
-    what: 'codec server',
-    variables: ['NOTIFICATION_CODEC_TOKEN'],
-    renew: (next) => void (token = next.values.NOTIFICATION_CODEC_TOKEN ?? token),
-  });
   return {
     host: host || (production ? undefined : '127.0.0.1'),
     port,
-    sharedToken: () => token,
-    issuer:
-      jwksUrl === undefined
-        ? undefined
-        : {
-            jwksUrl,
-            // Both are there when the URL is.
-            issuer: values.NOTIFICATION_CODEC_ISSUER!,
-            audience: values.NOTIFICATION_CODEC_AUDIENCE!,
-            permissionsClaim: values.NOTIFICATION_CODEC_PERMISSIONS_CLAIM,
-          },
+    issuer: {
+      jwksUrl: values.NOTIFICATION_CODEC_JWKS_URL!,
+      issuer: values.NOTIFICATION_CODEC_ISSUER!,
+      audience: values.NOTIFICATION_CODEC_AUDIENCE!,
+      permissionsClaim: values.NOTIFICATION_CODEC_PERMISSIONS_CLAIM,
+    },
     namespace: temporalConnection(config, undefined).namespace,
     allowedOrigin: ui === undefined ? undefined : new URL(ui).origin,
     codec: openPayloadCodec(context, 'refuse'),
@@ -145,7 +131,7 @@ class Refusal extends Error {
 /** @throws Error when the port is taken. */
 export async function startCodecServer(options: CodecServerOptions): Promise<CodecServer> {
   const { log, requestLimitMs = REQUEST_LIMIT_MS } = options;
-  const context = { ...options, callerOf: callerCheck(options), bodies: new Set<IncomingMessage>() };
+  const context = { ...options, callerOf: callerCheck(options.issuer), bodies: new Set<IncomingMessage>() };
   const limits = { requestTimeout: requestLimitMs, connectionsCheckingInterval: CHECK_EVERY_MS };
   const server = createServer(limits, (request, response) => {
     response.once('close', () => context.bodies.delete(request));
@@ -158,8 +144,6 @@ export async function startCodecServer(options: CodecServerOptions): Promise<Cod
         },
         'codec request refused',
       );
-      if (status === 401 && options.sharedToken() !== undefined)
-        response.setHeader('www-authenticate', 'Basic realm="codec server", charset="UTF-8"');
       // The rest of a body that is not read would be taken for the next request.
       if (!request.complete) response.setHeader('connection', 'close');
       // What does not open is the caller's business, what breaks here is not.
@@ -327,4 +311,87 @@ function refuseIfMany(body: unknown): void {
 
 function send(response: ServerResponse, status: number, body: object): void {
   response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+}
+
+// --- Who may use it, and for what --------------------------------------------------------------------------------------
+
+/** Keys of the issuer that verify signatures; a token with a shared secret or without a signature is no proof. */
+const ALGORITHMS = ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512', 'ES256', 'ES384', 'ES512', 'EdDSA'];
+const KEYS_LIMIT_MS = 5_000;
+const CLOCK_TOLERANCE_S = 30;
+/** A permission for this namespace is one for all of them, as Temporal itself has it. */
+const ALL_NAMESPACES = 'temporal-system';
+const READING_ROLES = ['read', 'write', 'worker', 'admin'];
+
+interface TokenIssuer {
+  /** Where its public keys are. */
+  jwksUrl: string;
+  /** Must be the claim `iss`. */
+  issuer: string;
+  /** Must be in the claim `aud`. */
+  audience: string;
+  /** Lists what the caller may do, as `namespace:role`. */
+  permissionsClaim: string;
+}
+
+interface Caller {
+  /** The claim `sub`. */
+  who: string;
+  /** Whether there is a namespace that the caller may read. */
+  readsAny: boolean;
+  mayRead(namespace: string): boolean;
+}
+
+/** The keys of the issuer are out of reach, so the identity of the caller cannot be checked. */
+class IssuerUnavailableError extends Error {
+  override name = 'IssuerUnavailableError';
+}
+
+/**
+ * @returns finds out who calls, by the header `authorization`; undefined for a caller without proof.
+ * @throws IssuerUnavailableError.
+ */
+function callerCheck({ jwksUrl, issuer, audience, permissionsClaim }: TokenIssuer) {
+  const keys = createRemoteJWKSet(new URL(jwksUrl), { timeoutDuration: KEYS_LIMIT_MS });
+  return async (authorization = ''): Promise<Caller | undefined> => {
+    const [, token] = /^bearer (.+)$/i.exec(authorization) ?? [];
+    if (token === undefined) return undefined;
+    let claims: JWTPayload;
+    try {
+      ({ payload: claims } = await jwtVerify(token, keys, {
+        issuer,
+        audience,
+        algorithms: ALGORITHMS,
+        requiredClaims: ['sub', 'exp'],
+        clockTolerance: CLOCK_TOLERANCE_S,
+      }));
+    } catch (error) {
+      if (isAboutTheToken(error)) return undefined;
+      throw new IssuerUnavailableError('the keys of the issuer cannot be read', { cause: error });
+    }
+    const permissions = permissionsIn(claims[permissionsClaim]);
+    const mayRead = (namespace: string) =>
+      [namespace, ALL_NAMESPACES].some((of) =>
+        READING_ROLES.some((role) => permissions.has(`${of}:${role}`)),
+      );
+    const readsAny = [...permissions].some((permission) => READING_ROLES.includes(roleOf(permission)));
+    return { who: claims.sub!, readsAny, mayRead };
+  };
+}
+
+/** What the library throws for tokens and for keys differs by class only. */
+function isAboutTheToken(error: unknown): boolean {
+  return (
+    error instanceof errors.JOSEError &&
+    !(error instanceof errors.JWKSTimeout) &&
+    !(error instanceof errors.JWKSInvalid) &&
+    error.code !== 'ERR_JOSE_GENERIC'
+  );
+}
+
+const roleOf = (permission: string): string => permission.slice(permission.lastIndexOf(':') + 1);
+
+function permissionsIn(claim: unknown): Set<string> {
+  if (typeof claim === 'string') return new Set(claim.split(' '));
+  return new Set(Array.isArray(claim) ? claim.filter((one) => typeof one === 'string') : []);
 }

@@ -58,15 +58,6 @@ export const PLATFORM_MUTANTS: Mutant[] = [
     suite: unit('platform/codec-server', 'I40'),
   },
   {
-    id: 'platform-codec-token',
-    file: 'workers/codec-access.ts',
-    find: 'return timingSafeEqual(digest(given), digest(token));',
-    replace: 'return timingSafeEqual(digest(given.slice(0, 8)), digest(token.slice(0, 8)));',
-    wrong: 'security',
-    what: 'the beginning of the token is enough',
-    suite: unit('platform/codec-server', 'I40'),
-  },
-  {
     id: 'platform-codec-namespace',
     file: 'workers/codec-server.ts',
     find: 'head.owner.namespace || namespace',
@@ -77,7 +68,7 @@ export const PLATFORM_MUTANTS: Mutant[] = [
   },
   {
     id: 'platform-codec-algorithms',
-    file: 'workers/codec-access.ts',
+    file: 'workers/codec-server.ts',
     find: '        audience,\n        algorithms',
     replace: '        algorithms',
     wrong: 'security',

@@ -349,7 +349,7 @@ describe('what is wrong', () => {
     ],
     ['an issuer of tokens without its keys', ISSUER, 'NOTIFICATION_CODEC_JWKS_URL'],
     ['an issuer of tokens without an audience', { ...JWKS, ...ISSUER }, 'NOTIFICATION_CODEC_AUDIENCE'],
-    ['a codec server without callers', CODEC, 'NOTIFICATION_CODEC_JWKS_URL or NOTIFICATION_CODEC_TOKEN'],
+    ['a codec server without callers', CODEC, 'NOTIFICATION_CODEC_JWKS_URL'],
     [
       'a codec server for whom an issuer knows',
       { ...CODEC, ...JWKS, ...ISSUER, NOTIFICATION_CODEC_AUDIENCE: 'codec' },

@@ -74,10 +74,7 @@ test('I30 I90 each secret is mounted for the roles that read it, and for no othe
   expect(readers['NOTIFICATION_POSTGRES_OWNER_DSN']).toEqual(['setup']);
   // security-2: the codec server has nothing with which an attacker could reach another server.
   const ofCodec = Object.keys(readers).filter((name) => readers[name]!.includes('codec'));
-  expect(ofCodec.filter((name) => !name.startsWith('OTEL_'))).toEqual([
-    'NOTIFICATION_PAYLOAD_KEYS',
-    'NOTIFICATION_CODEC_TOKEN',
-  ]);
+  expect(ofCodec.filter((name) => !name.startsWith('OTEL_'))).toEqual(['NOTIFICATION_PAYLOAD_KEYS']);
 });
 
 test('I40 the values fit their schema, and misspelt ones do not', () => {

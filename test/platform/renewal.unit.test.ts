@@ -9,6 +9,7 @@ import { scratchFolder } from '../scratch.ts';
 
 const { write: fileOf } = scratchFolder('renewal');
 
+const SECRET = `whsec_${Buffer.alloc(24, 'secret').toString('base64')}`;
 const PEM = '-----BEGIN CERTIFICATE-----\n';
 
 test('I60 of a file that two parts share each takes its own, and one that refuses holds up no other', async () => {
@@ -17,7 +18,7 @@ test('I60 of a file that two parts share each takes its own, and one that refuse
     NOTIFICATION_REDIS_MASTER_ADDR: 'rediss://redis:6379',
     NOTIFICATION_REDIS_CA_FILE: shared,
     NOTIFICATION_POSTGRES_PRIMARY_DSN: `postgres://u@db/x?sslmode=verify-full&sslrootcert=${shared}`,
-    NOTIFICATION_CODEC_TOKEN_FILE: fileOf('token', 'a token of sixteen'),
+    NOTIFICATION_PORTFOLIO_SIGNING_SECRETS_FILE: fileOf('secret', SECRET),
   });
   const taken: string[] = [];
   let isRedisAway = true;
@@ -39,7 +40,7 @@ test('I60 of a file that two parts share each takes its own, and one that refuse
         // What Redis has not taken is not in use for anybody else either.
         taken.push(`postgres ${used?.text?.at(-1)}, redis ${values.NOTIFICATION_REDIS_CA_FILE?.at(-1)}`);
       }),
-      part('codec server', 'NOTIFICATION_CODEC_TOKEN', () => taken.push('token')),
+      part('portfolio', 'NOTIFICATION_PORTFOLIO_', () => taken.push('secret')),
     ],
     { log: createLogger('info', { write: (line: string) => void lines.push(line) }), everyMs: 10 },
   );
@@ -49,15 +50,15 @@ test('I60 of a file that two parts share each takes its own, and one that refuse
   expect(renewal.refused()).toEqual([
     { variable: 'NOTIFICATION_REDIS_CA_FILE', path: shared, reason: 'connect ECONNREFUSED' },
   ]);
-  fileOf('token', 'short');
+  fileOf('secret', 'short');
   await eventually('two refusals', async () => renewal.refused().length === 2);
-  expect(renewal.refused()[1]!.reason).toMatch(/^NOTIFICATION_CODEC_TOKEN must have 16 characters or more/);
+  expect(renewal.refused()[1]!.reason).toMatch(/^NOTIFICATION_PORTFOLIO_SIGNING_SECRETS entry 1 must be whsec_/);
   expect(taken).toHaveLength(1);
 
   isRedisAway = false;
   await eventually('Redis to take it', async () => taken.length === 2);
   expect(taken[1]).toBe('redis 2');
-  fileOf('token', 'a token of sixteen');
+  fileOf('secret', SECRET);
   await eventually('no refusal', async () => renewal.refused().length === 0);
   await renewal.stop();
   expect(taken).toHaveLength(2);

@@ -5,11 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { KeyBoxKey } from '../../api/key-box.ts';
-import { loadCodecConfig } from '../../config/load.ts';
 import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
-import { startCodecProcess } from '../../workers/codec-server.ts';
-import { createLogger } from '../../workers/logger.ts';
-import type { LogLine } from '../harness.ts';
 import { eventually, slotOfTests } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 import type { ServiceProcess } from '../service-process.ts';
@@ -42,7 +38,6 @@ const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-rotation-'));
 const cleanups: (() => unknown)[] = [() => rmSync(dataDir, { recursive: true, force: true })];
 const secret = mountedSecret(path.join(dataDir, 'secret'));
 const [OLD, NEW] = [newKey('old'), newKey('new')];
-const tokenOf = (name: string) => `codec token that is ${name}`;
 
 // Before the slot is given back: hooks run in their order.
 afterAll(async () => {
@@ -54,7 +49,6 @@ let redis: Awaited<ReturnType<typeof rotatingRedis>>;
 let postgres: Awaited<ReturnType<typeof rotatingPostgres>>;
 let temporal: Awaited<ReturnType<typeof rotatingTemporal>>;
 let service: ServiceProcess;
-let codecPort: number;
 let load: ReturnType<typeof startLoad>;
 
 beforeAll(async () => {
@@ -72,7 +66,6 @@ beforeAll(async () => {
     'redis-password': 'redis-first',
     dsn: postgres.dsn('postgres-first', secret.path),
     'payload-keys': written(OLD),
-    'codec-token': tokenOf('first'),
   });
   const fleet = createFleet(slot);
   cleanups.push(() => fleet.killAll());
@@ -93,22 +86,6 @@ beforeAll(async () => {
     TEMPORAL_TLS_CLIENT_KEY_PATH: secret.path('temporal-key.pem'),
     NOTIFICATION_PAYLOAD_KEYS_FILE: secret.path('payload-keys'),
   });
-  const codecServer = await startCodecProcess(
-    loadCodecConfig({
-      NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
-      NOTIFICATION_PAYLOAD_KEYS_FILE: secret.path('payload-keys'),
-      NOTIFICATION_CODEC_TOKEN_FILE: secret.path('codec-token'),
-      NOTIFICATION_CODEC_HTTP_ADDR: '127.0.0.1:0',
-    }),
-    createLogger('info', {
-      write(text) {
-        const line = JSON.parse(text) as LogLine;
-        if (line.msg.startsWith('codec server')) service.lines.push(line);
-      },
-    }),
-  );
-  cleanups.push(() => codecServer.stop());
-  codecPort = codecServer.port;
   load = startLoad();
 });
 
@@ -210,17 +187,10 @@ test('I60 security-19 authority and certificates of Temporal are rotated under l
   await goesOn();
 }, 400_000);
 
-test('I60 keys of payloads and the token of the codec server are rotated under load', async () => {
+test('I60 keys of payloads are rotated under load', async () => {
   await rotate('encryption of payloads', () => secret.write({ 'payload-keys': written(NEW, OLD) }));
   await goesOn();
   expect(service.lines.filter((line) => 'key_id' in line)).toEqual([]);
-
-  const ask = (token: string) =>
-    fetch(`http://127.0.0.1:${codecPort}/`, { headers: { authorization: `Bearer ${token}` } });
-  expect((await ask(tokenOf('first'))).status).toBe(200);
-  await rotate('codec server', () => secret.write({ 'codec-token': tokenOf('second') }));
-  expect((await ask(tokenOf('first'))).status).toBe(401);
-  expect((await ask(tokenOf('second'))).status).toBe(200);
 }, 400_000);
 
 test('I60 security-19 a file that is broken changes nothing, and is named', async () => {
@@ -238,7 +208,9 @@ test('I60 security-19 a file that is broken changes nothing, and is named', asyn
   );
   await goesOn();
   // Who needs no other value is not kept from its own.
-  await rotate('codec server', () => secret.write({ 'codec-token': tokenOf('third') }));
+  await rotate('encryption of payloads', () =>
+    secret.write({ 'payload-keys': written(newKey('newest'), NEW, OLD) }),
+  );
 }, 400_000);
 
 test('I60 security-19 the process is the same, and each intent was delivered once', async () => {

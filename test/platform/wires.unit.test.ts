@@ -29,7 +29,9 @@ const PORTFOLIO = {
 const CODEC = {
   NOTIFICATION_PAYLOAD_KEYS: sealingKey(randomKey()),
   NOTIFICATION_CODEC_HTTP_ADDR: '127.0.0.1:8091',
-  NOTIFICATION_CODEC_TOKEN: randomBytes(16).toString('hex'),
+  NOTIFICATION_CODEC_JWKS_URL: 'https://login.internal/keys',
+  NOTIFICATION_CODEC_ISSUER: 'login',
+  NOTIFICATION_CODEC_AUDIENCE: 'ui',
 };
 const OTLP = {
   OTEL_EXPORTER_OTLP_ENDPOINT: 'https://otlp.internal',
@@ -43,8 +45,6 @@ const SENTINELS = {
 const PRIMARY = 'NOTIFICATION_POSTGRES_PRIMARY_DSN';
 const PORTFOLIO_SECRETS = 'NOTIFICATION_PORTFOLIO_SIGNING_SECRETS';
 const DSN = 'postgres://notify:pg-s3cret-71be0d42@db.internal/notification';
-
-const ISSUER = { ...CODEC, NOTIFICATION_CODEC_ISSUER: 'login', NOTIFICATION_CODEC_AUDIENCE: 'ui' };
 
 type Open = [what: string, named: string, value: string | undefined, beside?: Env];
 
@@ -101,9 +101,8 @@ const OPEN_OF: Record<string, Open[]> = {
       'keys of the codec server that anybody may answer with',
       'NOTIFICATION_CODEC_JWKS_URL',
       'http://login.internal/keys',
-      ISSUER,
+      CODEC,
     ],
-    ['a weak token of the codec server', 'NOTIFICATION_CODEC_TOKEN', 'aaaaaaaaaaaaaaaa', CODEC],
   ],
   otel: [
     ['a plain collector', 'OTEL_EXPORTER_OTLP_ENDPOINT', 'http://otlp:4318', OTLP],
