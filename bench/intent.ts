@@ -20,7 +20,7 @@ const PIPELINE_SIZE = 500;
 /** Once all routes are handed off, of which few are not settled yet: it takes some looks. */
 const LAST_POLL_INTERVAL_MS = 20;
 
-/** An intent for users that have had none for long: the service remembers those of the last moment. */
+/** An intent for the next users. */
 export function intentFor(recipients: number): NotificationIntent {
   return newGameTurnReady({
     idempotencyKey: randomUUID(),

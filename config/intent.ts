@@ -116,9 +116,6 @@ export const INTENT_VARIABLES = {
     .describe('Bearer token for calls to the User Service.')
     .meta({ secret: true }),
   NOTIFICATION_USER_SERVICE_TIMEOUT: duration.prefault('1s').describe('Time-out of one lookup.'),
-  NOTIFICATION_USER_SERVICE_REUSE: duration
-    .prefault('1s')
-    .describe('How long a user who was found is not looked up again.'),
   NOTIFICATION_USER_SERVICE_MAX_LOOKUPS: integer(1, 10_000)
     .prefault('64')
     .describe(

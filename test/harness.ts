@@ -121,8 +121,6 @@ export const environmentOf = ({ slot, endpoints }: Pick<Slot, 'slot' | 'endpoint
   NOTIFICATION_ROLES: 'intent',
   ...PATIENCE,
   ...way(),
-  // Tests let the User Service fail right after it answered.
-  NOTIFICATION_USER_SERVICE_REUSE: '1ms',
   NOTIFICATION_REDIS_DB: String(slot),
   NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
   NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',

@@ -14,7 +14,7 @@ import { createRepairActivities } from '../activities/intent/repair.ts';
 import { intentTables } from '../activities/intent/retention.ts';
 import { createRouteActivities } from '../activities/intent/routes.ts';
 import { createSteeringActivities } from '../activities/intent/steering.ts';
-import { createUserService, rememberRecipients } from '../activities/intent/user-service.ts';
+import { createUserService } from '../activities/intent/user-service.ts';
 import { createOperationActivities } from '../activities/operations.ts';
 import { relayRows } from '../activities/relay.ts';
 import { watchEvery } from '../activities/watch.ts';
@@ -42,15 +42,12 @@ export function openIntents(context: ProcessContext): Role {
   const settings = settingsOf(config);
   const metrics = createIntentMetrics(meter, config.catalog);
   const tellsOutcomes = values.NOTIFICATION_OUTCOMES.length > 0;
-  const userService = rememberRecipients(
-    createUserService({
-      baseUrl: endpoints.userServiceUrl,
-      timeoutMs: values.NOTIFICATION_USER_SERVICE_TIMEOUT,
-      caller: openCaller(context, USER_SERVICE, 'User Service'),
-      log,
-    }),
-    values.NOTIFICATION_USER_SERVICE_REUSE,
-  );
+  const userService = createUserService({
+    baseUrl: endpoints.userServiceUrl,
+    timeoutMs: values.NOTIFICATION_USER_SERVICE_TIMEOUT,
+    caller: openCaller(context, USER_SERVICE, 'User Service'),
+    log,
+  });
 
   const reader: LongLivedWorkflow = {
     workflowType: BRIDGE_WORKFLOW,

@@ -25,9 +25,6 @@ const FAILURES_IN_A_ROW = 10;
 const SHORTEST_PAUSE_MS = 1_000;
 const LONGEST_PAUSE_MS = 30_000;
 
-/** Users remembered at most; the oldest are forgotten first. */
-const MOST_USERS = 10_000;
-
 export interface Recipient {
   userId: string;
   email: string;
@@ -193,37 +190,3 @@ function createBreaker(log: Logger): Breaker {
 }
 
 const statusMessage = (status: number): string => `User Service answered with status ${status}`;
-
-/**
- * One lookup per user within a short window: a burst of intents tends to go to the same people, and their addresses do
- * not change from one second to the next. Only what was found is kept, and in memory alone.
- *
- * @param windowMs how long an answer is used again, from the moment it was asked for.
- */
-export function rememberRecipients(
-  { findRecipient }: UserService,
-  windowMs: number,
-  now: () => number = () => performance.now(),
-): UserService {
-  // In the order in which they were asked for, which is the order in which they expire.
-  const lookups = new Map<string, { result: Promise<Recipient | undefined>; until: number }>();
-
-  return {
-    findRecipient(userId) {
-      for (const [other, { until }] of lookups) {
-        if (until > now() && lookups.size <= MOST_USERS) break;
-        lookups.delete(other);
-      }
-      const known = lookups.get(userId);
-      if (known) return known.result;
-      const lookup = { result: findRecipient(userId), until: now() + windowMs };
-      lookups.set(userId, lookup);
-      const forget = () => {
-        if (lookups.get(userId) === lookup) lookups.delete(userId);
-      };
-      // An unknown user may be created at any moment, and a failure is worth another try.
-      lookup.result.then((recipient) => recipient ?? forget(), forget);
-      return lookup.result;
-    },
-  };
-}

@@ -396,15 +396,6 @@ export const INTENT_MUTANTS: Mutant[] = [
     suite: unit('intent/user-service', 'I11'),
   },
   {
-    id: 'intent-user-remembered',
-    file: 'activities/intent/user-service.ts',
-    find: 'lookup.result.then((recipient) => recipient ?? forget(), forget);',
-    replace: 'lookup.result.catch(forget);',
-    wrong: 'lost',
-    what: 'a user who has just been created stays unknown',
-    suite: unit('intent/recent-recipients'),
-  },
-  {
     id: 'intent-breaker',
     file: 'activities/intent/user-service.ts',
     find: 'const isLeftAlone = () => failures >= FAILURES_IN_A_ROW;',
