@@ -12,11 +12,11 @@ const CONNECTIONS = [
   {
     selector:
       "NewExpression[callee.name='Redis'], NewExpression[callee.name='Pool'], NewExpression[callee.property.name='Pool']",
-    message: 'Connections of the service are opened in workers/{redis,postgres,connections}.ts only.',
+    message: 'Connections of the service are opened in workers/{redis,connections}.ts only.',
   },
   {
     selector: "CallExpression[callee.object.name=/^(Native)?Connection$/][callee.property.name='connect']",
-    message: 'Connections of the service are opened in workers/{redis,postgres,connections}.ts only.',
+    message: 'Connections of the service are opened in workers/{redis,connections}.ts only.',
   },
 ];
 /** They load bytes before anybody knows how many. */
@@ -47,7 +47,7 @@ const UNBOUNDED_READS = [
 /** An attempt without recorded heartbeats is taken for a late one. */
 const UNNOTED_HEARTBEATS = {
   selector: "CallExpression[callee.property.name='heartbeat']",
-  message: 'Heartbeat through activities/heartbeat.ts, which notes it for activities/attempt.ts.',
+  message: 'Heartbeat through activities/attempt.ts, which notes it.',
 };
 /** They change with any release of the SDK. */
 const SDK_INTERNALS = {
@@ -140,11 +140,11 @@ export default tseslint.config(
   },
   {
     // Clients open connections for their own users.
-    files: ['workers/{redis,postgres,connections}.ts', 'cli/**', 'client/**'],
+    files: ['workers/{redis,connections}.ts', 'cli/**', 'client/**'],
     rules: restricted(UNBOUNDED_READS),
   },
   { files: ['activities/stream-read.ts'], rules: restricted(CONNECTIONS) },
-  { files: ['activities/heartbeat.ts'], rules: restricted(CONNECTIONS, UNBOUNDED_READS) },
+  { files: ['activities/attempt.ts'], rules: restricted(CONNECTIONS, UNBOUNDED_READS) },
   // The relay has written what it reads, in entries of bounded size.
   { files: ['client/outcomes.ts'], rules: { 'no-restricted-syntax': 'off' } },
   {

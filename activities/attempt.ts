@@ -1,11 +1,11 @@
 /**
- * Whether an attempt of an activity still counts. Temporal gives an activity to another process when an attempt exceeds
- * its time-out. A process that was stopped (SIGSTOP, a paused machine, a long garbage collection) does not hear of that:
- * it wakes and goes on. Its attempts are late, and write nothing over what their successors have written.
+ * Attempts of activities: their heartbeats, and whether one still counts. Temporal gives an activity to another process when
+ * an attempt exceeds its time-out. A process that was stopped (SIGSTOP, a paused machine, a long garbage collection) does not
+ * hear of that: it wakes and goes on. Its attempts are late, and write nothing over what their successors have written.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Info } from '@temporalio/activity';
-import { ApplicationFailure } from '@temporalio/activity';
+import { ApplicationFailure, Context } from '@temporalio/activity';
 import { ATTEMPT_LATE } from '../workflows/failures.ts';
 
 /** The SDK holds a heartbeat back for as long after the previous one, ms; with a short time-out, for 80 % of it. */
@@ -18,6 +18,9 @@ const PULSE_MS = 500;
 const STALL_MS = 2 * PULSE_MS;
 /** A process has begun everything that arrived while it stood still this long after it woke up, ms. */
 const ARRIVED_MS = 1_000;
+
+/** Often enough for every heartbeat time-out in workflows/policies.ts, ms. */
+const HEARTBEAT_MS = 2_000;
 
 export type TimeOuts = Pick<Info, 'startToCloseTimeoutMs' | 'heartbeatTimeoutMs' | 'isLocal'>;
 
@@ -79,8 +82,25 @@ export function refuseIfLate(what: string): void {
 /** Runs what has to be done on behalf of a late attempt, too. */
 export const evenIfLate = <T>(work: () => T): T => current.run(undefined, work);
 
-/** Notes that the current attempt heartbeats. */
-export const noteHeartbeat = (): void => current.getStore()?.beat(performance.now());
+/** Tells Temporal that the current attempt is alive. @param progress shown in the Web UI, and given to the next attempt. */
+export function heartbeat(progress?: unknown): void {
+  current.getStore()?.beat(performance.now());
+  Context.current().heartbeat(progress);
+}
+
+/**
+ * Runs work with heartbeats: by them an activity hears that it is cancelled, and Temporal that its process lives.
+ *
+ * @param progress what people see of it.
+ */
+export async function withHeartbeats<T>(work: () => Promise<T>, progress?: () => unknown): Promise<T> {
+  const beat = setInterval(() => heartbeat(progress?.()), HEARTBEAT_MS);
+  try {
+    return await work();
+  } finally {
+    clearInterval(beat);
+  }
+}
 
 /**
  * Notes when the attempts of a process begin, and whether the process stands still.

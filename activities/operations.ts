@@ -8,7 +8,7 @@ import { Context } from '@temporalio/activity';
 import type { Pool } from 'pg';
 import type { OperationCounts, OperationKind, OperationState } from '../workflows/operation-contract.ts';
 import { operationStart, orderIdOf } from '../workflows/operation-contract.ts';
-import { withHeartbeats } from './heartbeat.ts';
+import { withHeartbeats } from './attempt.ts';
 import type { Statement } from './postgres.ts';
 import { query } from './postgres.ts';
 import type { LongLivedWorkflow } from './workflows.ts';

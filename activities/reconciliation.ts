@@ -9,7 +9,7 @@ import { ApplicationFailure, Context } from '@temporalio/activity';
 import pLimit from 'p-limit';
 import type { Logger } from 'pino';
 import type { Counts } from '../workflows/recovery-contract.ts';
-import { withHeartbeats } from './heartbeat.ts';
+import { withHeartbeats } from './attempt.ts';
 import { reasonOf } from './reason.ts';
 
 /** Items of one query. */

@@ -117,7 +117,6 @@ export function relayRows<Row>(
   { statements, lock, entriesOf }: RelayedTable<Row>,
   { stream, maxLen, onRelayed }: RelayOptions<Row>,
 ): { stop(): Promise<void> } {
-  const stopping = new AbortController();
   let entriesTogether = ENTRIES_TOGETHER;
   const running = [
     watchEvery(RELAY_INTERVAL_MS, relayAll, (reason) =>
@@ -129,13 +128,12 @@ export function relayRows<Row>(
   ];
   return {
     async stop() {
-      stopping.abort();
       await Promise.all(running.map((one) => one.stop()));
     },
   };
 
-  async function relayAll(): Promise<void> {
-    while (!stopping.signal.aborted) {
+  async function relayAll(stopping: AbortSignal): Promise<void> {
+    while (!stopping.aborted) {
       const [left] = await query<{ is_any: boolean }>(db, statements.areLeft, []);
       if (!left?.is_any) return;
       try {
@@ -174,17 +172,17 @@ export function relayRows<Row>(
     return relayed !== undefined;
   }
 
-  async function lookAtStream(): Promise<void> {
+  async function lookAtStream(stopping: AbortSignal): Promise<void> {
     const suspect = await checkOutbound({ db, redis }, stream, (reason) =>
       log.warn({ stream, reason }, 'stream may have lost entries, its rows are checked'),
     );
-    if (suspect) await restore(suspect);
+    if (suspect) await restore(suspect, stopping);
   }
 
-  async function restore(suspect: OutboundRow): Promise<void> {
+  async function restore(suspect: OutboundRow, stopping: AbortSignal): Promise<void> {
     const [clock] = await query<SettlingClock>(db, READ_SETTLED, [suspect.suspect_since, settlingMs]);
     if (clock!.settles_in_ms > 0) return;
-    const restored = await putBackLost(suspect);
+    const restored = await putBackLost(suspect, stopping);
     // What was lost, or written down of a relay from before, while it was looked for: then all of it is done again.
     const [row] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream, databaseOf(redis)]);
     const now = await lookAtOutbound(redis, stream);
@@ -195,11 +193,11 @@ export function relayRows<Row>(
   }
 
   /** From the newest rows to older ones. Two processes that do this find the same. @returns how many were put back. */
-  async function putBackLost(suspect: OutboundRow): Promise<number> {
+  async function putBackLost(suspect: OutboundRow, stopping: AbortSignal): Promise<number> {
     let count = 0;
     let before = { relayed_at: 'infinity', id: '0' };
     for (let goesOn = true; goesOn;) {
-      stopping.signal.throwIfAborted();
+      stopping.throwIfAborted();
       const page = await query<RelayedRow>(db, statements.listRelayed, [
         ...[before.relayed_at, before.id],
         ...[suspect.seen_at, PAGE_SIZE, suspect.wanted_since],

@@ -8,16 +8,17 @@ const JITTER = 0.1;
 /**
  * Runs `look` every `everyMs`, counted from the end of the previous run, or a little sooner. One that fails is repeated.
  *
+ * @param look is given a signal, which is aborted by `stop`. What fails after that is not reported.
  * @param onFailure hears of the first of failures in a row.
  * @returns `stop` resolves when the last look is over.
  */
 export function watchEvery(
   everyMs: number,
-  look: () => Promise<void>,
+  look: (stopping: AbortSignal) => Promise<void>,
   onFailure: (reason: string) => void,
 ): { stop(): Promise<void> } {
   const stopping = new AbortController();
-  const running = run();
+  const running = run(stopping.signal);
   return {
     async stop() {
       stopping.abort();
@@ -25,16 +26,16 @@ export function watchEvery(
     },
   };
 
-  async function run(): Promise<void> {
+  async function run(signal: AbortSignal): Promise<void> {
     for (let isFailing = false; ;) {
       const waitMs = everyMs * (1 - JITTER * Math.random());
-      await sleep(waitMs, undefined, { signal: stopping.signal }).catch(() => undefined);
-      if (stopping.signal.aborted) return;
+      await sleep(waitMs, undefined, { signal }).catch(() => undefined);
+      if (signal.aborted) return;
       try {
-        await look();
+        await look(signal);
         isFailing = false;
       } catch (error) {
-        if (!isFailing) onFailure(reasonOf(error));
+        if (!isFailing && !signal.aborted) onFailure(reasonOf(error));
         isFailing = true;
       }
     }

@@ -7,7 +7,7 @@ import type { OperatorResources } from '../client/resources.ts';
 import { bounded, dateOf } from '../client/temporal.ts';
 import type { Config } from '../config/load.ts';
 import { NO_CLUSTER, reasonsOf, redisPlaceOf, sentinelConnection } from '../config/redis.ts';
-import type { RedisAddress, RedisSentinels } from '../config/values.ts';
+import type { RedisAddress, RedisSentinels } from '../config/variables.ts';
 import { isUnknownNamespace } from '../migrations/namespace.ts';
 import type { Check, CheckGroup, Diagnosis } from './checks.ts';
 import { error, ok, rowCheck, warn, warnIf } from './checks.ts';

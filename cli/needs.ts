@@ -6,7 +6,7 @@ import { OperationFailedError, causeOf } from '../client/errors.ts';
 import { SCHEDULE_LIMIT_MS, bounded } from '../client/temporal.ts';
 import { oncePossible } from '../client/wait-until.ts';
 import type { NeededSchedule } from '../config/variables.ts';
-import { migrate, pendingMigrations } from '../migrations/migrate.ts';
+import { grantToService, migrate, pendingMigrations, setSessionDefaults } from '../migrations/migrate.ts';
 import {
   changeRetention,
   createNamespace,
@@ -18,7 +18,6 @@ import {
   missingSearchAttributes,
   namespaceRetentionMs,
 } from '../migrations/namespace.ts';
-import { grantToService, setSessionDefaults } from '../migrations/service-role.ts';
 import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
 import { durationOf } from './output.ts';
 import type { Session } from './session.ts';

@@ -2,11 +2,10 @@
 import { userInfo } from 'node:os';
 import { InvalidArgumentError, Option } from 'commander';
 import { given } from '../api/given.ts';
-import { DURATION_FORMS, durationMs } from '../api/durations.ts';
+import { DURATION_FORMS, durationMs, nearestOf } from '../api/text.ts';
 import type { Catalog } from '../api/intent/catalog.ts';
 import { CHANNELS } from '../api/intent/catalog.ts';
-import { nearestOf } from '../api/text.ts';
-import { loadPartialConfig } from '../config/load.ts';
+import { loadOperatorConfig } from '../config/load.ts';
 import { DEFAULT_LIMIT, MAX_LIMIT } from '../client/lists.ts';
 import { PUBLICATION_FAILURES } from '../workflows/failures.ts';
 import { shell } from './invocation.ts';
@@ -68,7 +67,7 @@ export function parseEntryId(text: string): string {
 export const limitOption = () =>
   new Option('--limit <n>', 'rows at most').argParser(parseCount(1, MAX_LIMIT)).default(DEFAULT_LIMIT);
 /** The notification types of the service. @throws ConfigError. */
-export const catalogOfShell = (): Catalog => loadPartialConfig(shell().env).catalog;
+export const catalogOfShell = (): Catalog => loadOperatorConfig(shell().env).catalog;
 
 /** What a mistyped name may have meant, or what is possible. */
 export function adviceFor(given: string, names: readonly string[]): string {

@@ -13,14 +13,12 @@ import { OperationFailedError, causeOf } from '../client/errors.ts';
 import type { OperatorResources } from '../client/resources.ts';
 import { bounded } from '../client/temporal.ts';
 import type { Config } from '../config/load.ts';
-import { loadOperatorConfig, loadPartialConfig } from '../config/load.ts';
-import type { OperatorAddresses } from '../config/operator.ts';
-import { operatorServers, redisServer } from '../config/operator.ts';
+import { loadOperatorConfig } from '../config/load.ts';
+import type { OperatorAddresses, StackEndpoints } from '../config/operator.ts';
+import { operatorServers, readStackEndpoints, redisServer } from '../config/operator.ts';
 import { nameOfPlace, reasonsOf, redisPlaceOf, variableOf } from '../config/redis.ts';
 import { hasTemporalProfile, temporalConnection } from '../config/service.ts';
-import type { StackEndpoints } from '../config/stack-endpoints.ts';
-import { readStackEndpoints } from '../config/stack-endpoints.ts';
-import type { RedisPlace } from '../config/values.ts';
+import type { RedisPlace } from '../config/variables.ts';
 import { shell } from './invocation.ts';
 
 export type Dependency = 'redis' | 'postgres' | 'temporal';
@@ -74,7 +72,7 @@ export async function withSession<T>(
 export async function withRedis<T>(
   work: (redis: Redis, config: Config, webUi: Pick<OperatorResources, 'uiUrl' | 'namespace'>) => Promise<T>,
 ): Promise<T> {
-  const config = loadPartialConfig(shell().env);
+  const config = loadOperatorConfig(shell().env);
   const { uiUrl, ...places } = placesIn(config);
   const redis = await reachedRedis(config, places, NEVER_AGAIN);
   const namespace = uiUrl === undefined ? 'default' : temporalConnection(config, undefined).namespace;
@@ -115,7 +113,7 @@ export async function withOutboxDatabase<T>(
   name: string,
   work: (session: OutboxSession) => Promise<T>,
 ): Promise<T> {
-  const config = loadPartialConfig(shell().env);
+  const config = loadOperatorConfig(shell().env);
   const places = placesIn(config);
   const { outboxDsn: dsn, lackOf } = places;
   const variable = 'NOTIFICATION_OUTBOX_POSTGRES_DSN';

@@ -2,7 +2,7 @@
 import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback/contract.ts';
 import { callerWires, placeAt, signingVariable } from './caller.ts';
 import type { ServiceValues } from './service.ts';
-import { durations, httpUrl, integer } from './values.ts';
+import { durations, httpUrl, integer } from './variables.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 
 /** What the names begin with by which calls to the portfolio service are proven. */

@@ -1,5 +1,5 @@
 /** Variables by which this service proves who it is to the programs that it calls by HTTP. */
-import { duration, pem, webhookSecrets } from './values.ts';
+import { duration, pem, webhookSecrets } from './variables.ts';
 import type { ValuesOf } from './variables.ts';
 import type { ConnectionName, Place, Wire } from './wire.ts';
 import { guessable, linesThat, plainUrlGaps, weaknessOfKey } from './wire.ts';

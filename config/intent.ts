@@ -12,14 +12,14 @@ import {
   bearerToken,
   duration,
   emailList,
+  exceeding,
   httpUrl,
   integer,
   postgresDsn,
   readBy,
   streamName,
-} from './values.ts';
+} from './variables.ts';
 import type { Kind, ValuesOf } from './variables.ts';
-import { exceeding } from './variables.ts';
 
 /** What the names begin with by which calls to the User Service are proven. */
 export const USER_SERVICE = 'NOTIFICATION_USER_SERVICE';

@@ -17,17 +17,17 @@ import { INTENT, INTENT_VARIABLES, adminEmailVariablesOf, adminEmailsVariable } 
 import { MOBILE_PUSH, MOBILE_PUSH_VARIABLES } from './mobile-push.ts';
 import {
   DEPRECATED,
-  SERVICE_VARIABLES,
   hasTemporalProfile,
+  OTEL_FIXED,
+  READ_BY_OTEL,
+  SERVICE_VARIABLES,
   serviceContradictions,
   serviceWires,
 } from './service.ts';
 import { SUBSCRIPTION, SUBSCRIPTION_VARIABLES } from './subscription.ts';
 import { SYMBOL_CONFIG, SYMBOL_CONFIG_VARIABLES } from './symbol-config.ts';
-import { OTEL_FIXED, READ_BY_OTEL } from './otel.ts';
-import { list } from './values.ts';
+import { ConfigError, defaultOf, list, reconciliationMs } from './variables.ts';
 import type { Kind, NeededSchedule, ValuesOf, Variables } from './variables.ts';
-import { ConfigError, defaultOf, reconciliationMs } from './variables.ts';
 import type { ConfiguredWire, Wire } from './wire.ts';
 import { wireProblems } from './wire.ts';
 
@@ -105,34 +105,24 @@ export const environmentWith = (defaults: Record<string, string>): Environment =
   ...Object.fromEntries(Object.entries(process.env).filter(([, value]) => value)),
 });
 
-/** Which variables a program misses in production: those of its roles, those of every server, or none. */
-type Needed = 'roles' | 'servers' | 'nothing';
-
 /**
  * Reads and checks the environment. An empty value counts as not set.
  *
  * @throws ConfigError naming every wrong, missing or deprecated variable together.
  */
 export function loadConfig(env: Environment = process.env, readFile: ReadFile = readFromDisk): Config {
-  const config = readConfig(env, readFile, 'roles');
+  const config = readConfig(env, readFile, true);
   const problems = config.production ? wireProblems(config.wires) : [];
   if (problems.length > 0) throw new ConfigError(problems);
   return config;
 }
 
 /**
- * The configuration of a command of an operator, who must see what is open, and may need only one of the servers.
- *
- * @throws ConfigError as {@link loadConfig} does, but for connections that are open and for what a role alone needs.
- */
-export const loadOperatorConfig = (env: Environment): Config => readConfig(env, readFromDisk, 'servers');
-
-/**
- * The configuration of a program that asks for the servers it needs itself: none is missing, also in production.
+ * The configuration of a command of an operator, who must see what is open. A command asks for the servers that it needs itself.
  *
  * @throws ConfigError as {@link loadConfig} does, but for what is not set and for connections that are open.
  */
-export const loadPartialConfig = (env: Environment): Config => readConfig(env, readFromDisk, 'nothing');
+export const loadOperatorConfig = (env: Environment): Config => readConfig(env, readFromDisk, false);
 
 /** Connections that the codec server has. */
 const CODEC_WIRES = ['Node', 'codec server', 'keys of payloads', 'OTLP collector'];
@@ -143,7 +133,7 @@ const CODEC_WIRES = ['Node', 'codec server', 'keys of payloads', 'OTLP collector
  * @throws ConfigError as {@link loadConfig} does.
  */
 export function loadCodecConfig(env: Environment = process.env, readFile: ReadFile = readFromDisk): Config {
-  const config = readConfig(env, readFile, 'nothing');
+  const config = readConfig(env, readFile, false);
   const wires = config.wires.filter(({ name }) => CODEC_WIRES.includes(name));
   const problems = config.production ? wireProblems(wires) : [];
   if (config.values.NOTIFICATION_CODEC_HTTP_ADDR === undefined)
@@ -152,10 +142,11 @@ export function loadCodecConfig(env: Environment = process.env, readFile: ReadFi
   return { ...config, roles: [], wires, reread: (readAgain) => loadCodecConfig(env, readAgain) };
 }
 
-function readConfig(env: Environment, readFile: ReadFile, needed: Needed): Config {
+/** @param isService whether what the service needs in production may not be missing. */
+function readConfig(env: Environment, readFile: ReadFile, isService: boolean): Config {
   const production = env['NODE_ENV'] === 'production';
   const files = rememberingReader(readFile);
-  const { problems, readSecret, readAll } = readerOf(env, production && needed !== 'nothing', files);
+  const { problems, readSecret, readAll } = readerOf(env, production && isService, files);
   const apiKey = readSecret('TEMPORAL_API_KEY');
   const values = readAll(VARIABLES) as Values;
   const catalog = values.NOTIFICATION_CATALOG_FILE ?? GALAXY;
@@ -165,7 +156,7 @@ function readConfig(env: Environment, readFile: ReadFile, needed: Needed): Confi
   problems.push(...withoutEffect(env, namesWith(catalog)));
   problems.push(...serviceContradictions(values), ...sharedStreams(values));
   for (const kind of kindsOf(ROLE_NAMES)) problems.push(...(kind.contradictions?.(values) ?? []));
-  if (production && needed === 'roles') problems.push(...missingByRole(values, roles));
+  if (production && isService) problems.push(...missingByRole(values, roles));
   if (problems.length > 0) throw new ConfigError(problems);
 
   const adminEmails = new Map(

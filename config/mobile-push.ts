@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
 import type { ServiceValues } from './service.ts';
-import { duration, httpsUrl, integer } from './values.ts';
+import { duration, httpsUrl, integer } from './variables.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 
 export const MOBILE_PUSH_VARIABLES = {

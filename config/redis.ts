@@ -2,9 +2,8 @@
 import type { Redis } from 'ioredis';
 import { z } from 'zod';
 import { given } from '../api/given.ts';
-import type { RedisAddress, RedisPlace } from './values.ts';
-import { duration, integer, list, pem, redisAddress, redisSentinels } from './values.ts';
-import type { ValuesOf } from './variables.ts';
+import type { RedisAddress, RedisPlace, ValuesOf } from './variables.ts';
+import { duration, integer, list, pem, redisAddress, redisSentinels } from './variables.ts';
 import { guessable, linesThat, plainRedisGaps } from './wire.ts';
 
 const redisUser = z.string().regex(/^[\x21-\x7e]{1,100}$/, 'must be printable ASCII without spaces');

@@ -5,11 +5,20 @@ import pg from 'pg';
 import { z } from 'zod';
 import { PLAIN_POLICIES } from '../api/payload-codec.ts';
 import { HTTP_VARIABLES } from './caller.ts';
-import { OTEL_VARIABLES } from './otel.ts';
 import { REDIS_VARIABLES, redisGaps, redisProblems } from './redis.ts';
-import { duration, flag, hostAndPort, httpUrl, integer, list, postgresDsn, sealingKeys } from './values.ts';
+import {
+  duration,
+  exceeding,
+  flag,
+  hostAndPort,
+  httpUrl,
+  integer,
+  list,
+  postgresDsn,
+  readBy,
+  sealingKeys,
+} from './variables.ts';
 import type { ValuesOf } from './variables.ts';
-import { exceeding } from './variables.ts';
 import type { Wire } from './wire.ts';
 import {
   CONNECTIONS,
@@ -19,6 +28,26 @@ import {
   sealingKeyWires,
   weaknessOfSecret,
 } from './wire.ts';
+
+/** OpenTelemetry's list of exporters, with one entry: further exporters of the same signal are variables of our own. */
+const otelExporter = z.enum(
+  ['otlp', 'none'],
+  'must be otlp or none; for standard output set NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED or …_METRICS_ENABLED',
+);
+
+/** `name=value`, comma-separated and percent-encoded, as the standard of OpenTelemetry has it. */
+const otelHeaders = readBy((text): Record<string, string> | undefined => {
+  try {
+    return Object.fromEntries(
+      text.split(',').map((pair) => {
+        const [, name, value] = /^\s*([\w!#$%&'*+.^`|~-]+)\s*=\s*(.*?)\s*$/.exec(pair)!;
+        return [name!.toLowerCase(), decodeURIComponent(value!)];
+      }),
+    );
+  } catch {
+    return undefined;
+  }
+}, 'must be name=value, comma-separated, with values percent-encoded');
 
 export const SERVICE_VARIABLES = {
   NOTIFICATION_INSECURE: list
@@ -105,7 +134,15 @@ export const SERVICE_VARIABLES = {
   OTEL_METRIC_EXPORT_INTERVAL: integer(100, 86_400_000)
     .prefault('60000')
     .describe('Time between two exports of metrics, in milliseconds.'),
-  ...OTEL_VARIABLES,
+  OTEL_TRACES_EXPORTER: otelExporter
+    .prefault('otlp')
+    .describe('otlp, or none: no traces go to the collector.'),
+  OTEL_METRICS_EXPORTER: otelExporter
+    .prefault('otlp')
+    .describe("otlp, or none: no metrics go to the collector, those of Temporal's SDK neither."),
+  OTEL_EXPORTER_OTLP_HEADERS: otelHeaders
+    .describe('Headers of every export: name=value, comma-separated.')
+    .meta({ secret: true }),
 
   TEMPORAL_ADDRESS: z
     .string()
@@ -166,6 +203,41 @@ export const DEPRECATED: Record<string, string> = {
   AUTOCLAIM_MIN_IDLE_MS: 'set NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE instead, with a unit such as 30s',
   MAX_DELIVERY_COUNT: 'set NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT instead',
 };
+
+/** Standard variables that may only say what is so: the service speaks OTLP by one protocol, logs go to
+ * standard output, and exports are switched off by OTEL_TRACES_EXPORTER and OTEL_METRICS_EXPORTER. */
+export const OTEL_FIXED: ReadonlyMap<string, string> = new Map([
+  ['OTEL_EXPORTER_OTLP_PROTOCOL', 'http/json'],
+  ['OTEL_EXPORTER_OTLP_TRACES_PROTOCOL', 'http/json'],
+  ['OTEL_EXPORTER_OTLP_METRICS_PROTOCOL', 'http/json'],
+  ['OTEL_LOGS_EXPORTER', 'none'],
+  ['OTEL_SDK_DISABLED', 'false'],
+]);
+
+const ofSignals = (name: string): string[] =>
+  ['', 'TRACES_', 'METRICS_'].map((signal) => `OTEL_EXPORTER_OTLP_${signal}${name}`);
+
+/** Read by OpenTelemetry's own packages, without this configuration. docs/reference/variables.md lists them. */
+export const READ_BY_OTEL: readonly string[] = [
+  'OTEL_SERVICE_NAME',
+  'OTEL_RESOURCE_ATTRIBUTES',
+  ...['TIMEOUT', 'COMPRESSION', 'CERTIFICATE', 'CLIENT_CERTIFICATE', 'CLIENT_KEY'].flatMap(ofSignals),
+  'OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE',
+  'OTEL_TRACES_SAMPLER',
+  'OTEL_TRACES_SAMPLER_ARG',
+  'OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT',
+  'OTEL_ATTRIBUTE_COUNT_LIMIT',
+  'OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT',
+  'OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT',
+  'OTEL_SPAN_EVENT_COUNT_LIMIT',
+  'OTEL_SPAN_LINK_COUNT_LIMIT',
+  'OTEL_SPAN_ATTRIBUTE_PER_EVENT_COUNT_LIMIT',
+  'OTEL_SPAN_ATTRIBUTE_PER_LINK_COUNT_LIMIT',
+  'OTEL_BSP_EXPORT_TIMEOUT',
+  'OTEL_BSP_MAX_EXPORT_BATCH_SIZE',
+  'OTEL_BSP_MAX_QUEUE_SIZE',
+  'OTEL_BSP_SCHEDULE_DELAY',
+];
 
 /** Values that are fine alone and wrong together; one line each. */
 export function serviceContradictions(values: ServiceValues): string[] {

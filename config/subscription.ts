@@ -5,7 +5,7 @@ import path from 'node:path';
 import type { KeyBoxKey } from '../api/key-box.ts';
 import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription/contract.ts';
 import type { ServiceValues } from './service.ts';
-import { duration, durations, notificationRouters, sealingKeys } from './values.ts';
+import { duration, durations, notificationRouters, sealingKeys } from './variables.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { sealingKeyWires } from './wire.ts';
 

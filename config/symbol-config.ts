@@ -4,7 +4,7 @@ import { symbolTargetsSchema } from '../api/symbol-config/push.ts';
 import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config/contract.ts';
 import { callerWires, signingVariable } from './caller.ts';
 import type { ServiceValues } from './service.ts';
-import { duration, durations, readBy } from './values.ts';
+import { duration, durations, readBy } from './variables.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 
 /** What the names begin with by which pushes to the targets are proven. */

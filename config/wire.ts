@@ -2,7 +2,6 @@
  * Whether the connections of a process are encrypted, and both ends proven. In production what is open stops the start,
  * unless NOTIFICATION_INSECURE names the connection.
  */
-import type { RedisAddress } from './values.ts';
 
 /** The connections that NOTIFICATION_INSECURE may name. */
 export const CONNECTIONS = [
@@ -96,7 +95,10 @@ export function plainUrlGaps(variable: string, url: string): string[] {
 }
 
 /** @param variable that has the address. */
-export const plainRedisGaps = (variable: string, addresses: readonly RedisAddress[]): string[] =>
+export const plainRedisGaps = (
+  variable: string,
+  addresses: readonly { host: string; tls?: true }[],
+): string[] =>
   linesThat([
     addresses.some(({ host, tls }) => tls === undefined && !isLoopback(host)),
     `${variable} must be rediss://host:port: without TLS everything can be read and changed`,

@@ -5,7 +5,7 @@
 import { Redis } from 'ioredis';
 import { onInterrupt } from '../api/interrupts.ts';
 import { loadConfig } from '../config/load.ts';
-import { readStackEndpoints } from '../config/stack-endpoints.ts';
+import { readStackEndpoints } from '../config/operator.ts';
 
 /**
  * Puts something that is not a stream in the place of the stream of push events. E-mail goes on.

@@ -3,7 +3,7 @@
  * `galaxy-notify subscriptions import`: `node dev/queues.ts [user, default 1] [how many, default 1]`.
  */
 import { loadConfig } from '../config/load.ts';
-import { readStackEndpoints } from '../config/stack-endpoints.ts';
+import { readStackEndpoints } from '../config/operator.ts';
 import { makeQueues } from './stand-ins/subscription/queues.ts';
 
 const [userId = 1, count = 1] = process.argv.slice(2).map(Number);

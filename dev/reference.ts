@@ -13,7 +13,7 @@ import { EXIT } from '../cli/command.ts';
 import { commandsBelow, pathOf } from '../cli/definition.ts';
 import { wholeProgram } from '../cli/program.ts';
 import { VARIABLES } from '../config/load.ts';
-import { OTEL_FIXED, READ_BY_OTEL } from '../config/otel.ts';
+import { OTEL_FIXED, READ_BY_OTEL } from '../config/service.ts';
 import type { StreamFindingKind } from '../workflows/intent/reader-contract.ts';
 import type { PublicationFailure } from '../workflows/failures.ts';
 import { instruments } from './instruments.ts';

@@ -11,7 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Redis } from 'ioredis';
 import { newGameFinished, publishIntent } from '../client/notificationintent.ts';
-import { readStackEndpoints } from '../config/stack-endpoints.ts';
+import { readStackEndpoints } from '../config/operator.ts';
 import { breakPushEvents } from './outage.ts';
 import { freePort } from './servers/ports.ts';
 

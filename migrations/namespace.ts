@@ -13,8 +13,12 @@ import proto from '@temporalio/proto';
 import { SelfExplanatoryError } from '../api/errors.ts';
 import type { SearchAttributes } from '../workflows/search-attributes.ts';
 
-/** `temporal.api.enums.v1.IndexedValueType`; the enum is not among the SDK's exports. */
-const VALUE_TYPES = { Keyword: 2, Int: 3, KeywordList: 7 };
+const { IndexedValueType } = proto.temporal.api.enums.v1;
+const VALUE_TYPES = {
+  Keyword: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+  Int: IndexedValueType.INDEXED_VALUE_TYPE_INT,
+  KeywordList: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+};
 const GRPC_NOT_FOUND = 5;
 const GRPC_ALREADY_EXISTS = 6;
 const GRPC_PERMISSION_DENIED = 7;
@@ -86,7 +90,7 @@ export async function missingSearchAttributes(
 ): Promise<string[]> {
   const { customAttributes } = await operatorService.listSearchAttributes({ namespace });
   const missing = Object.entries(needed).filter(
-    ([name, type]) => Number(customAttributes[name]) !== VALUE_TYPES[type],
+    ([name, type]) => customAttributes[name] !== VALUE_TYPES[type],
   );
   return namesOf(Object.fromEntries(missing));
 }

@@ -1,5 +1,5 @@
 /** Account callbacks in this process: their settings, activities, shards and the consumer of extremes. */
-import { giveAgain, watchGroup } from '../activities/fallback-watch.ts';
+import { giveAgain, watchGroup } from '../activities/stream-memory.ts';
 import { createAccountCallbackActivities } from '../activities/account-callback/activities.ts';
 import { callbackTables } from '../activities/account-callback/callback-rows.ts';
 import { consumeCallbackInputs, fixShards } from '../activities/account-callback/inputs.ts';
@@ -20,7 +20,7 @@ import {
 } from '../workflows/account-callback/contract.ts';
 import type { ProcessContext } from './context.ts';
 import { reach, required } from './context.ts';
-import { openCaller } from './http-caller.ts';
+import { openCaller } from './connections.ts';
 import type { Role } from './role.ts';
 
 const INPUTS = { stream: DEFAULT_INPUT_STREAM, group: CONSUMER_GROUP };

@@ -6,9 +6,10 @@ import { reasonOf } from '../activities/reason.ts';
 import type { RouterAddress } from '../activities/subscription/router/ports.ts';
 import { SelfExplanatoryError } from '../api/errors.ts';
 import type { KeyBoxError } from '../api/key-box.ts';
+import { within } from '../api/within.ts';
 import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config/push.ts';
 import type { Config } from '../config/load.ts';
-import type { RedisPlace } from '../config/values.ts';
+import type { RedisPlace } from '../config/variables.ts';
 import { openWires } from '../config/wire.ts';
 
 /** What must be known about the outside, from the configuration or from the embedded servers. */
@@ -32,13 +33,6 @@ export interface Endpoints {
 
 /** Enough to close what nothing holds, ms. */
 const MOMENT_MS = 1_000;
-
-/** @returns whether it has ended in time. A later result is ignored. @throws its failure, when it fails in time. */
-export async function isSettledWithin(limitMs: number, ended: Promise<unknown>): Promise<boolean> {
-  let timer: NodeJS.Timeout | undefined;
-  const expired = new Promise<false>((resolve) => (timer = setTimeout(resolve, limitMs, false)));
-  return Promise.race([ended.then(() => true), expired]).finally(() => clearTimeout(timer));
-}
 
 /** What is open in this process, to be closed with it: last opened, first closed. */
 export class OpenParts {
@@ -64,12 +58,43 @@ export class OpenParts {
     for (const { what, close } of this.#parts.splice(0).reverse()) {
       const limitMs = Math.max(MOMENT_MS, deadline - performance.now());
       try {
-        if (await isSettledWithin(limitMs, Promise.resolve(close()))) continue;
-        this.#log.error({ within_ms: Math.round(limitMs) }, `${what} did not end in time`);
+        await within(limitMs, close());
       } catch (error) {
         this.#log.error({ err: error }, `${what} did not end in good order`);
       }
     }
+  }
+}
+
+/**
+ * Holds what is in use now. Others are given `facade`, which has the same members: each access goes to the current one,
+ * so a call that has begun ends on the one that it began on.
+ */
+export class Replaceable<T extends object> {
+  readonly facade: T;
+  #current: T;
+
+  constructor(first: T) {
+    this.#current = first;
+    // An object of the same class without its own members: a proxy must not hide those of its target.
+    this.facade = new Proxy(Object.create(Object.getPrototypeOf(first) as object) as T, {
+      has: (_, name) => name in this.#current,
+      get: (_, name) => {
+        const member: unknown = Reflect.get(this.#current, name, this.#current);
+        return typeof member === 'function' ? (member.bind(this.#current) as unknown) : member;
+      },
+    });
+  }
+
+  get current(): T {
+    return this.#current;
+  }
+
+  /** @returns the one that was in use before. */
+  replace(next: T): T {
+    const before = this.#current;
+    this.#current = next;
+    return before;
   }
 }
 

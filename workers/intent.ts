@@ -29,7 +29,7 @@ import { BEFORE_A_BACKLOG } from '../workflows/policies.ts';
 import { OUTCOMES_STREAM } from '../api/intent/outcome.ts';
 import type { Connections } from './connections.ts';
 import type { ProcessContext } from './context.ts';
-import { openCaller } from './http-caller.ts';
+import { openCaller } from './connections.ts';
 import type { Role } from './role.ts';
 
 /** How long a relayed event is kept in case that Redis loses it, ms. */

@@ -2,7 +2,7 @@
 import type { DataConverter, PayloadCodec } from '@temporalio/common';
 import type { Meter } from '@opentelemetry/api';
 import type { Logger } from 'pino';
-import { countersOf } from '../activities/counters.ts';
+import { countersOf } from '../activities/metrics.ts';
 import type { KeyBox } from '../api/key-box.ts';
 import { KeyBoxError, UnknownKeyError, createKeyBox } from '../api/key-box.ts';
 import type { PlainPolicy } from '../api/payload-codec.ts';
@@ -10,7 +10,7 @@ import { PLAIN, PlainPayloadError, createPayloadCodec, dataConverterOf } from '.
 import type { Config } from '../config/load.ts';
 import { sealingKeysOf } from '../config/subscription.ts';
 import type { KeyProblems, ProcessContext } from './context.ts';
-import { Replaceable } from './replaceable.ts';
+import { Replaceable } from './context.ts';
 
 type KeyContext = Pick<ProcessContext, 'config' | 'renewable' | 'keyProblems'>;
 

@@ -1,5 +1,5 @@
 /** Mobile pushes in this process: their settings, activities, FCM and the consumer of jobs. */
-import { watchGroup } from '../activities/fallback-watch.ts';
+import { watchGroup } from '../activities/stream-memory.ts';
 import { createMobilePushActivities } from '../activities/mobile-push/activities.ts';
 import type { FcmSender } from '../activities/mobile-push/fcm.ts';
 import { createBrake, createFcmSender } from '../activities/mobile-push/fcm.ts';

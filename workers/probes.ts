@@ -4,7 +4,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { once } from 'node:events';
 import type { Meter } from '@opentelemetry/api';
-import { countersOf } from '../activities/counters.ts';
+import { countersOf } from '../activities/metrics.ts';
 import { SelfExplanatoryError } from '../api/errors.ts';
 import type { ProcessContext } from './context.ts';
 

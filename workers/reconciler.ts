@@ -69,34 +69,31 @@ function descriptorsOf({ client, log, workflows, schedules, underWay, ...options
   /** Runs that were asked to be continued: once is enough. */
   let renewed = new Set<string>();
 
-  const longLived = listed<LongLivedWorkflow>({
-    ...{ what: 'long-lived workflow', count: 'started' },
+  const toStart = (
+    what: string,
+    list: () => Promise<readonly LongLivedWorkflow[]>,
+    isLost: (state: string | undefined) => boolean,
+  ) =>
+    listed<LongLivedWorkflow>({
+      ...{ what, count: 'started' },
+      list: async () => lacking(await list(), async (workflow) => isLost(await stateNow(workflow))),
+      idOf: ({ workflowId }) => workflowId,
+      async start(workflow) {
+        const state = await stateNow(workflow);
+        await keepRunning(client.workflow, workflow, state === 'STUCK');
+        log.warn({ workflow_id: workflow.workflowId, state }, `${what} did not run and is started`);
+        return 1;
+      },
+    });
+  const stateNow = ({ workflowId, isNeverIdle }: LongLivedWorkflow) =>
+    stateOf(client.workflow, workflowId, isNeverIdle);
+  const longLived = toStart(
+    'long-lived workflow',
+    async () => workflows,
     // One that completed has done so by itself, such as a shard that is not needed any more, and stays so.
-    list: () =>
-      lacking(workflows, async ({ workflowId, isNeverIdle }) => {
-        const state = await stateOf(client.workflow, workflowId, isNeverIdle);
-        return state !== 'RUNNING' && state !== 'COMPLETED';
-      }),
-    idOf: ({ workflowId }) => workflowId,
-    async start(workflow) {
-      const { workflowId, isNeverIdle } = workflow;
-      const state = await stateOf(client.workflow, workflowId, isNeverIdle);
-      await keepRunning(client.workflow, workflow, state === 'STUCK');
-      log.warn({ workflow_id: workflowId, state }, 'long-lived workflow did not run and is started');
-      return 1;
-    },
-  });
-  const forgotten = listed<LongLivedWorkflow>({
-    ...{ what: 'workflow under way', count: 'started' },
-    list: async () =>
-      lacking(await underWay(), async ({ workflowId }) => !(await stateOf(client.workflow, workflowId))),
-    idOf: ({ workflowId }) => workflowId,
-    async start(workflow) {
-      await keepRunning(client.workflow, workflow);
-      log.warn({ workflow_id: workflow.workflowId }, 'workflow was unknown to Temporal and is started');
-      return 1;
-    },
-  });
+    (state) => state !== 'RUNNING' && state !== 'COMPLETED',
+  );
+  const forgotten = toStart('workflow under way', underWay, (state) => state === undefined);
   const missing = listed<ScheduledRun>({
     ...{ what: 'schedule', count: 'created' },
     list: () => lacking(schedules, async ({ id }) => (await describeSchedule(client, id)) === undefined),

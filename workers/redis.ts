@@ -6,10 +6,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import type { RedisOptions as AnyRedisOptions } from 'ioredis';
-import { reasonOf } from '../activities/reason.ts';
-import { isOfLostRole } from '../activities/redis.ts';
+import { isOfLostRole, reasonOf } from '../activities/reason.ts';
 import type { Config } from '../config/load.ts';
-import type { RedisAddress, RedisSentinels } from '../config/values.ts';
+import type { RedisAddress, RedisSentinels } from '../config/variables.ts';
 import {
   NO_CLUSTER,
   isCluster,
@@ -20,8 +19,7 @@ import {
   variableOf,
 } from '../config/redis.ts';
 import type { ProcessContext } from './context.ts';
-import { reach } from './context.ts';
-import { Replaceable } from './replaceable.ts';
+import { reach, Replaceable } from './context.ts';
 
 /** Replies keep the form that the service reads. */
 type RedisOptions = Omit<AnyRedisOptions, 'replyMapping'>;

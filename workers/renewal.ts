@@ -9,8 +9,8 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Meter } from '@opentelemetry/api';
 import type { Logger } from 'pino';
-import type { GaugeRead } from '../activities/gauges.ts';
-import { observeReads } from '../activities/gauges.ts';
+import type { GaugeRead } from '../activities/metrics.ts';
+import { observeReads } from '../activities/metrics.ts';
 import { reasonOf } from '../activities/reason.ts';
 import { watchEvery } from '../activities/watch.ts';
 import type { ConfigFile, ReadFile } from '../config/files.ts';
@@ -38,8 +38,6 @@ export interface Renewal {
 type Texts = ReadonlyMap<ConfigFile, string | undefined>;
 
 const EVERY_MS = 3_000;
-/** The same refusal is said again after this. */
-const SAY_AGAIN_MS = 60_000;
 
 /** Looks at the files of `config` until it is stopped. */
 export function startRenewal(
@@ -49,14 +47,14 @@ export function startRenewal(
 ): Renewal {
   /** What is in use: the contents of the files that each part has taken. */
   let current = config;
-  const refusals = new Map<RenewablePart, { changes: RefusedChange[]; saidAt: number }>();
+  const refusals = new Map<RenewablePart, RefusedChange[]>();
   const { stop } = watchEvery(everyMs, renewChanged, (reason) =>
     log.error({ reason }, 'files not looked at'),
   );
   return { refused, files: () => current.files, stop };
 
   function refused(): RefusedChange[] {
-    return [...refusals.values()].flatMap(({ changes }) => changes);
+    return [...refusals.values()].flat();
   }
 
   async function renewChanged(): Promise<void> {
@@ -92,12 +90,11 @@ export function startRenewal(
     };
   }
 
+  /** The same refusal is logged once: a gauge says how long it lasts. */
   function refuse(part: RenewablePart, changed: readonly ConfigFile[], reason: string): void {
     const changes = changed.map(({ variable, path }) => ({ variable, path, reason }));
-    const before = refusals.get(part);
-    const now = performance.now();
-    const isSaid = isDeepStrictEqual(before?.changes, changes) && now - before!.saidAt < SAY_AGAIN_MS;
-    refusals.set(part, { changes, saidAt: isSaid ? before!.saidAt : now });
+    const isSaid = isDeepStrictEqual(refusals.get(part), changes);
+    refusals.set(part, changes);
     if (isSaid) return;
     log.error({ variables: variablesOf(changed), reason }, `${part.what} keeps the old values of its files`);
   }

@@ -1,5 +1,5 @@
 /** Subscriptions in this process: their settings, activities, key box, ways to routers, supervisor and gauges. */
-import { watchPostgres } from '../activities/fallback-watch.ts';
+import { watchPostgres } from '../activities/stream-memory.ts';
 import { createSubscriptionActivities } from '../activities/subscription/activities.ts';
 import { ensureAgent } from '../activities/subscription/agents.ts';
 import type { SubscriptionSettings } from '../activities/subscription/batches.ts';

@@ -1,6 +1,6 @@
 /** Symbol configuration in this process: its settings, activities, targets and workflow. */
 import type { Client } from '@temporalio/client';
-import { watchPostgres } from '../activities/fallback-watch.ts';
+import { watchPostgres } from '../activities/stream-memory.ts';
 import { addSampleSymbols, createSymbolConfigActivities } from '../activities/symbol-config/activities.ts';
 import { createSymbolConfigMetrics, observeSymbolTargets } from '../activities/symbol-config/metrics.ts';
 import { registerTargets } from '../activities/symbol-config/targets.ts';
@@ -14,7 +14,7 @@ import {
   SYMBOL_CONFIG_WORKFLOW_ID,
 } from '../workflows/symbol-config/contract.ts';
 import type { ProcessContext } from './context.ts';
-import { openCaller } from './http-caller.ts';
+import { openCaller } from './connections.ts';
 import type { Role } from './role.ts';
 
 export function openSymbolConfig(context: ProcessContext): Role {

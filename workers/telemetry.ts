@@ -4,8 +4,16 @@
  * Temporal's SDK. All leave the process only when an exporter is configured; without one they cost nothing.
  */
 import { randomUUID } from 'node:crypto';
-import type { Meter } from '@opentelemetry/api';
-import { DiagLogLevel, context, diag, propagation, trace } from '@opentelemetry/api';
+import type { Attributes, Context, Meter } from '@opentelemetry/api';
+import {
+  DiagLogLevel,
+  SpanStatusCode,
+  context,
+  diag,
+  isSpanContextValid,
+  propagation,
+  trace,
+} from '@opentelemetry/api';
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks';
 import { W3CTraceContextPropagator, setGlobalErrorHandler } from '@opentelemetry/core';
 import { OTLPMetricExporter } from '@opentelemetry/exporter-metrics-otlp-http';
@@ -28,11 +36,12 @@ import {
 import type { SpanProcessor } from '@opentelemetry/sdk-trace-base';
 import { BasicTracerProvider, BatchSpanProcessor, ConsoleSpanExporter } from '@opentelemetry/sdk-trace-base';
 import type { WorkflowClientInterceptor } from '@temporalio/client';
+import type { Headers } from '@temporalio/common';
+import { ApplicationFailure, ApplicationFailureCategory, defaultPayloadConverter } from '@temporalio/common';
 import type { ActivityInterceptorsFactory, TelemetryOptions } from '@temporalio/worker';
 import type { Logger } from 'pino';
 import type { Config } from '../config/load.ts';
-import { isSettledWithin } from './context.ts';
-import { ACTIVITY_TRACING, CLIENT_TRACING } from './tracing.ts';
+import { within } from '../api/within.ts';
 import { reasonOf } from '../activities/reason.ts';
 
 /** What the last export may take of a shutdown, ms: a collector that is away must not use the time of the others up. */
@@ -69,9 +78,9 @@ export function startTelemetry({ values }: Config, log: Logger): Telemetry {
     activityInterceptors: isTracing ? [ACTIVITY_TRACING] : [],
     shutdown: async () => {
       if (isTracing) for (const api of [trace, propagation, context]) api.disable();
-      const ended = Promise.allSettled([tracers.shutdown(), meters.shutdown()]);
-      if (await isSettledWithin(LAST_EXPORT_MS, ended)) return;
-      log.warn({ limit_ms: LAST_EXPORT_MS }, 'the last traces and metrics were not exported in time');
+      await within(LAST_EXPORT_MS, Promise.allSettled([tracers.shutdown(), meters.shutdown()])).catch(() =>
+        log.warn({ limit_ms: LAST_EXPORT_MS }, 'the last traces and metrics were not exported in time'),
+      );
     },
   };
 }
@@ -169,5 +178,100 @@ function reportProblems(log: Logger): void {
   diag.setLogger(
     { error: reportParts, warn: reportParts, info: ignore, debug: ignore, verbose: ignore },
     { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true },
+  );
+}
+
+// --- Traces: the header of the call that starts a workflow reaches its activities (workflows/trace-context.ts hands it on).
+
+/** As in workflows/trace-context.ts, which only the bundle loads. */
+const TRACE_HEADER = '_tracer-data';
+
+/** Spans of the calls that start a workflow or change it. */
+const CLIENT_TRACING: WorkflowClientInterceptor = {
+  startWithDetails: (input, next) =>
+    inSpan(`StartWorkflow:${input.workflowType}`, ofWorkflow(input.options), () =>
+      next({ ...input, headers: withTrace(input.headers) }),
+    ),
+  signalWithStart: (input, next) =>
+    inSpan(`SignalWithStartWorkflow:${input.workflowType}`, ofWorkflow(input.options), () =>
+      next({ ...input, headers: withTrace(input.headers) }),
+    ),
+  startUpdateWithStart: (input, next) =>
+    inSpan(`UpdateWithStartWorkflow:${input.updateName}`, ofWorkflow(input.workflowStartOptions), () =>
+      next({ ...input, workflowStartHeaders: withTrace(input.workflowStartHeaders) }),
+    ),
+  signal: (input, next) =>
+    inSpan(`SignalWorkflow:${input.signalName}`, ofWorkflow(input.workflowExecution), () => next(input)),
+  startUpdate: (input, next) =>
+    inSpan(`StartWorkflowUpdate:${input.updateName}`, ofWorkflow(input.workflowExecution), () => next(input)),
+};
+
+/** A span of each attempt, in the trace of its workflow, and the ids of the span in the log lines of the SDK. */
+const ACTIVITY_TRACING: ActivityInterceptorsFactory = ({ info }) => ({
+  inbound: {
+    execute: (input, next) =>
+      inSpan(
+        `RunActivity:${info.activityType}`,
+        {
+          temporalActivityId: info.activityId,
+          ...(info.workflowExecution && {
+            ...ofWorkflow(info.workflowExecution),
+            run_id: info.workflowExecution.runId,
+          }),
+        },
+        () => next(input),
+        traceOf(input.headers),
+      ),
+  },
+  outbound: {
+    getLogAttributes(input, next) {
+      const span = trace.getActiveSpan()?.spanContext();
+      if (!span || !isSpanContextValid(span)) return next(input);
+      return next({ trace_id: span.traceId, span_id: span.spanId, ...input });
+    },
+  },
+});
+
+const ofWorkflow = ({ workflowId }: { workflowId: string }): Attributes => ({
+  temporalWorkflowId: workflowId,
+});
+
+async function inSpan<Result>(
+  name: string,
+  attributes: Attributes,
+  run: () => Promise<Result>,
+  parent: Context = context.active(),
+): Promise<Result> {
+  const tracer = trace.getTracer('galaxy-notify/temporal');
+  return tracer.startActiveSpan(name, { attributes }, parent, async (span) => {
+    try {
+      const result = await run();
+      span.setStatus({ code: SpanStatusCode.OK });
+      return result;
+    } catch (error) {
+      span.recordException(error as Error);
+      if (!isExpected(error)) span.setStatus({ code: SpanStatusCode.ERROR, message: String(error) });
+      throw error;
+    } finally {
+      span.end();
+    }
+  });
+}
+
+const isExpected = (error: unknown): boolean =>
+  error instanceof ApplicationFailure && error.category === ApplicationFailureCategory.BENIGN;
+
+function withTrace(headers: Headers): Headers {
+  const carrier: Record<string, string> = {};
+  propagation.inject(context.active(), carrier);
+  return { ...headers, [TRACE_HEADER]: defaultPayloadConverter.toPayload(carrier) };
+}
+
+function traceOf(headers: Headers): Context {
+  const header = headers[TRACE_HEADER];
+  if (header === undefined) return context.active();
+  return propagation.extract(
+    context.active(),
+    defaultPayloadConverter.fromPayload<Record<string, string>>(header),
   );
 }

@@ -7,7 +7,7 @@
 import type { WorkflowInterceptorsFactory } from '@temporalio/workflow';
 import { log } from '@temporalio/workflow';
 
-/** The header that the interceptors of clients write and those of activities read (workers/tracing.ts). */
+/** The header that the interceptors of clients write and those of activities read (workers/telemetry.ts). */
 const TRACE_HEADER = '_tracer-data';
 
 // The SDK writes lines about the beginning and the end of executions at level debug: each takes all that is known of its execution

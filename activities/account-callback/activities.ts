@@ -33,7 +33,7 @@ import {
   recordFailed,
 } from './callback-rows.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
-import { withHeartbeats } from '../heartbeat.ts';
+import { withHeartbeats } from '../attempt.ts';
 import type { HttpCaller, DeliveryFailure } from '../http/caller.ts';
 import { deliver, isGone, retryWaitMs, withoutOwnWords } from '../http/caller.ts';
 import { query } from '../postgres.ts';

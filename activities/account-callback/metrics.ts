@@ -4,8 +4,7 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackInput, MalformedInputCode } from '../../api/account-callback/input.ts';
-import { countersOf } from '../counters.ts';
-import { COUNTED_AT_MOST, gaugesOfRows, observeReads } from '../gauges.ts';
+import { COUNTED_AT_MOST, countersOf, gaugesOfRows, observeReads } from '../metrics.ts';
 import { IS_OVERDUE } from '../../workflows/account-callback/contract.ts';
 
 interface AttemptAttributes {
@@ -50,7 +49,7 @@ export function createAccountCallbackMetrics(meter: Meter) {
   };
 }
 
-/** Registers the gauges (activities/gauges.ts). */
+/** Registers the gauges (activities/metrics.ts). */
 export const observeAccountCallbacks = (meter: Meter, { db, log }: { db: Pool; log: Logger }): (() => void) =>
   observeReads(meter, log, [
     gaugesOfRows(

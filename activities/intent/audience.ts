@@ -12,7 +12,7 @@ import type { SkipReason } from '../../api/intent/outcome.ts';
 import { cutText } from '../../api/text.ts';
 import { USER_SERVICE_UNAVAILABLE } from '../../workflows/failures.ts';
 import { MAX_RECIPIENTS_ACCEPTED_LOCALLY } from '../../workflows/intent/contract.ts';
-import { withHeartbeats } from '../heartbeat.ts';
+import { withHeartbeats } from '../attempt.ts';
 import { reasonOf } from '../reason.ts';
 import type { Trouble } from './entries.ts';
 import type { IntentResources } from './resources.ts';

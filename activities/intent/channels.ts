@@ -4,7 +4,7 @@ import { routeRefOf } from '../../api/ids.ts';
 import type { HeldName } from '../../workflows/intent/channel-contract.ts';
 import { holdKeyOf, producerOf } from '../../workflows/intent/channel-contract.ts';
 import { CHANNELS, CHANNEL_RESUMED_SIGNAL, routeWorkflowId } from '../../workflows/intent/contract.ts';
-import { heartbeat } from '../heartbeat.ts';
+import { heartbeat } from '../attempt.ts';
 import { query } from '../postgres.ts';
 import { signalIfRunning } from '../workflows.ts';
 import type { IntentResources } from './resources.ts';

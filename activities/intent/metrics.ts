@@ -11,8 +11,14 @@ import type { Intent } from '../../api/intent/entry.ts';
 import type { DeferralReason } from '../../workflows/intent/contract.ts';
 import type { StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
 import type { OutcomeKind, SkipReason } from '../../api/intent/outcome.ts';
-import { countersOf, takenUpCounter } from '../counters.ts';
-import { COUNTED_AT_MOST, gaugeRead, gaugesOfRows, observeReads } from '../gauges.ts';
+import {
+  COUNTED_AT_MOST,
+  countersOf,
+  gaugeRead,
+  gaugesOfRows,
+  observeReads,
+  takenUpCounter,
+} from '../metrics.ts';
 import { loadOffset, oldestUnprocessedAgeMs, undecided } from '../../api/intent/stream.ts';
 
 interface IntentAttributes {
@@ -135,7 +141,7 @@ export interface GaugeResources {
 }
 
 /**
- * Registers the gauges (activities/gauges.ts).
+ * Registers the gauges (activities/metrics.ts).
  *
  * @returns ends the observation; call it before the connections are closed.
  */

@@ -23,8 +23,7 @@ import type {
 } from '../../workflows/intent/contract.ts';
 import { ladderDelayMs } from '../../workflows/policies.ts';
 import { query } from '../postgres.ts';
-import { reasonOf } from '../reason.ts';
-import { isOfLostRole, isRedisAway } from '../redis.ts';
+import { isOfLostRole, isRedisAway, reasonOf } from '../reason.ts';
 import type { Beginning, HeldRoute } from './hand-off.ts';
 import { handOff, leaseKey, voidedKey } from './hand-off.ts';
 import type { Encoder, OutboundEntry } from './outbound.ts';

@@ -16,7 +16,7 @@ import type {
   RepairProgress,
   RestoredStream,
 } from '../../workflows/recovery-contract.ts';
-import { withHeartbeats } from '../heartbeat.ts';
+import { withHeartbeats } from '../attempt.ts';
 import type { OutboundRow } from '../outbound-state.ts';
 import { LOAD_OUTBOUND, databaseOf } from '../outbound-state.ts';
 import { query } from '../postgres.ts';

@@ -26,7 +26,7 @@ import {
   suspicionOf,
   valuesOf,
 } from '../outbound-state.ts';
-import { heartbeat } from '../heartbeat.ts';
+import { heartbeat } from '../attempt.ts';
 import { columnsOf, query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import { watchEvery } from '../watch.ts';

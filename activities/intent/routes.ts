@@ -6,7 +6,7 @@ import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
 import pLimit from 'p-limit';
 import { channelOf, routeRefOf, searchableKey } from '../../api/ids.ts';
-import { runbookField } from '../../api/runbook.ts';
+import { deadLetterRunbook } from '../../api/errors.ts';
 import type { PublicationFailure } from '../../workflows/failures.ts';
 import { POSTGRES_UNUSABLE, ROUTE_DEFERRED } from '../../workflows/failures.ts';
 import type {
@@ -134,7 +134,7 @@ export function createRouteActivities(resources: RouteResources & Pick<IntentRes
   }
 
   function deathOf(classification: string): Death {
-    return { classification, ...runbookField(settings.runbookUrl, 'deadLetter') };
+    return { classification, ...deadLetterRunbook(settings.runbookUrl) };
   }
 
   async function publish(publication: Publication): Promise<PublishResult> {

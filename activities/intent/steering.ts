@@ -15,7 +15,7 @@ import { routeRefOf } from '../../api/ids.ts';
 import { ROUTE_OPEN } from '../../workflows/failures.ts';
 import type { RouteKey, RouteTotals, SettledStatus } from '../../workflows/intent/contract.ts';
 import { SETTLED_SIGNAL, routeWorkflowId } from '../../workflows/intent/contract.ts';
-import { heartbeat } from '../heartbeat.ts';
+import { heartbeat } from '../attempt.ts';
 import { showDeadLetter } from './routes.ts';
 import { handOff, leaseKey } from './hand-off.ts';
 import type { IntentResources } from './resources.ts';

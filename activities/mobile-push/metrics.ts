@@ -4,8 +4,7 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { MalformedJobCode } from '../../api/mobile-push/job.ts';
 import type { MobileStatus } from '../../workflows/mobile-push/contract.ts';
-import { countersOf, takenUpCounter } from '../counters.ts';
-import { gaugesOfRows, observeReads } from '../gauges.ts';
+import { countersOf, gaugesOfRows, observeReads, takenUpCounter } from '../metrics.ts';
 
 /**
  * How an attempt went. `removed`: its token was stale and is deleted. `braked`: nothing was sent. `remembered`: nothing was
@@ -44,7 +43,7 @@ export function createMobilePushMetrics(meter: Meter) {
   };
 }
 
-/** Registers the gauges (activities/gauges.ts). */
+/** Registers the gauges (activities/metrics.ts). */
 export const observeMobileJobs = (meter: Meter, { db, log }: { db: Pool; log: Logger }): (() => void) =>
   observeReads(meter, log, [
     gaugesOfRows(

@@ -4,8 +4,14 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { CommandKind, WorkerPool } from '../../workflows/subscription/contract.ts';
 import type { ListKind } from '../../workflows/subscription/rules.ts';
-import { countersOf } from '../counters.ts';
-import { COUNTED_AT_MOST, READ_TIMEOUT_MS, gaugeRead, gaugesOfRows, observeReads } from '../gauges.ts';
+import {
+  COUNTED_AT_MOST,
+  countersOf,
+  gaugeRead,
+  gaugesOfRows,
+  observeReads,
+  READ_TIMEOUT_MS,
+} from '../metrics.ts';
 import { inTransaction, run } from '../postgres.ts';
 import type { EventKind } from './events.ts';
 import { serversWithWork } from './rows.ts';
@@ -41,7 +47,7 @@ const WITHOUT_ACTION = 'notification.subscriptions.without_action';
 const UNREADABLE = 'notification.subscriptions.unreadable';
 const SILENT_ROUTERS = 'notification.subscriptions.silent_routers';
 
-/** Registers the gauges (activities/gauges.ts). */
+/** Registers the gauges (activities/metrics.ts). */
 export function observeSubscriptions(meter: Meter, { db, log }: { db: Pool; log: Logger }): () => void {
   const statuses = gaugesOfRows(
     db,

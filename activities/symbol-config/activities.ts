@@ -11,7 +11,7 @@ import { TARGET_KINDS, heldVersionIn, pushBodyOf, pushWebhookId } from '../../ap
 import type { PushResult, PushScope, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
 import { MAX_NUMBER_ON_FROM } from '../../workflows/symbol-config/contract.ts';
 import type { SymbolConfigMetrics } from './metrics.ts';
-import { withHeartbeats } from '../heartbeat.ts';
+import { withHeartbeats } from '../attempt.ts';
 import type { HttpCaller } from '../http/caller.ts';
 import { deliver, isGone, retryWaitMs } from '../http/caller.ts';
 import { query } from '../postgres.ts';

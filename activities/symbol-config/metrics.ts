@@ -4,8 +4,7 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { TargetKind } from '../../api/symbol-config/push.ts';
 import type { PushScope } from '../../workflows/symbol-config/contract.ts';
-import { countersOf } from '../counters.ts';
-import { gaugesOfRows, observeReads } from '../gauges.ts';
+import { countersOf, gaugesOfRows, observeReads } from '../metrics.ts';
 
 /** Recording functions, one per counter. */
 export type SymbolConfigMetrics = ReturnType<typeof createSymbolConfigMetrics>;
@@ -30,7 +29,7 @@ export function createSymbolConfigMetrics(meter: Meter) {
   };
 }
 
-/** Registers the gauges (activities/gauges.ts). */
+/** Registers the gauges (activities/metrics.ts). */
 export const observeSymbolTargets = (meter: Meter, { db, log }: { db: Pool; log: Logger }): (() => void) =>
   observeReads(meter, log, [
     gaugesOfRows(

@@ -4,9 +4,8 @@
  * commands and the clients derive from it, and nothing about a type is written down a second time.
  */
 import { z } from 'zod';
-import { DURATION_FORMS, durationMs } from '../durations.ts';
+import { DURATION_FORMS, durationMs, isJsonObject, nearestOf } from '../text.ts';
 import { given } from '../given.ts';
-import { isJsonObject, nearestOf } from '../text.ts';
 
 /** The two delivery channels of v1. */
 export const CHANNELS = ['push', 'email'] as const;

@@ -3,7 +3,7 @@
  * (operations.ts); whether the route is still dead is `routes.status`.
  */
 import { routeRefOf } from '../../api/ids.ts';
-import { runbookField } from '../../api/runbook.ts';
+import { deadLetterRunbook } from '../../api/errors.ts';
 import type { Channel } from '../../api/intent/catalog.ts';
 import { routeWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Grouped, Listing, Page, Span } from '../lists.ts';
@@ -68,7 +68,7 @@ export const deadLetterOperations = (
       return {
         ...{ ...row, routeRef },
         ...linkField(resources, routeWorkflowId(row.notificationId, routeRef)),
-        ...runbookField(resources.runbookUrl, 'deadLetter'),
+        ...deadLetterRunbook(resources.runbookUrl),
       };
     });
   },

@@ -6,7 +6,7 @@
  */
 import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { endpointsFile, type StackEndpoints } from '../../config/stack-endpoints.ts';
+import { endpointsFile, type StackEndpoints } from '../../config/operator.ts';
 import { lockDataDir } from './data-dir-lock.ts';
 import { startFcm, type FcmStandIn } from '../stand-ins/mobile-push/fcm.ts';
 import { createDeviceTokens } from '../stand-ins/mobile-push/device-tokens.ts';

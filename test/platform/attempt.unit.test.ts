@@ -3,8 +3,7 @@ import type { Context } from '@temporalio/activity';
 import { asyncLocalStorage } from '@temporalio/activity';
 import type { Pool } from 'pg';
 import type { TimeOuts } from '../../activities/attempt.ts';
-import { Attempt, evenIfLate, refuseIfLate, watchAttempts } from '../../activities/attempt.ts';
-import { heartbeat } from '../../activities/heartbeat.ts';
+import { Attempt, evenIfLate, heartbeat, refuseIfLate, watchAttempts } from '../../activities/attempt.ts';
 import { isPostgresAway, query, inTransaction } from '../../activities/postgres.ts';
 
 const STATEMENT = { name: 'a_statement', text: 'SELECT 1' };

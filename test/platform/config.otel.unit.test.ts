@@ -1,6 +1,6 @@
 /** The standard variables of OpenTelemetry: honoured, or refused by name. */
 import { loadConfig } from '../../config/load.ts';
-import { OTEL_FIXED, READ_BY_OTEL } from '../../config/otel.ts';
+import { OTEL_FIXED, READ_BY_OTEL } from '../../config/service.ts';
 import { temporalMetrics } from '../../workers/telemetry.ts';
 import { problemsOf } from './config-problems.ts';
 

@@ -6,8 +6,8 @@ import {
   PeriodicExportingMetricReader,
 } from '@opentelemetry/sdk-metrics';
 import type { Logger } from 'pino';
-import type { GaugeRead } from '../../activities/gauges.ts';
-import { observeReads } from '../../activities/gauges.ts';
+import type { GaugeRead } from '../../activities/metrics.ts';
+import { observeReads } from '../../activities/metrics.ts';
 
 const named = (name: string, read: GaugeRead['read']): GaugeRead => ({
   what: name,

@@ -5,8 +5,7 @@ import { STATEMENTS as OF_ACCOUNTS } from '../../client/account-callback/places.
 import { STATEMENTS as OF_INTENTS } from '../../client/intent/why.ts';
 import { STATEMENTS as OF_PUSHES } from '../../client/mobile-push/places.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
-import { migrate, migrateOrCheck } from '../../migrations/migrate.ts';
-import { grantToService } from '../../migrations/service-role.ts';
+import { grantToService, migrate, migrateOrCheck } from '../../migrations/migrate.ts';
 import { cliOfTests } from '../command-line.ts';
 import { slotOfTests } from '../harness.ts';
 import { allStatements, planOf } from './statements.ts';

@@ -1,9 +1,10 @@
 /**
- * Gauges, which are read from servers at each export. Each read is bounded in time and stands alone: one that hangs or
- * fails leaves its own gauges out of that export, because no value is better than a wrong one, and no others.
+ * Instruments of a kind of work. Their attributes are few and of bounded values: never a user, an address, or an id of a
+ * notification, route or key.
  *
- * They describe what all processes share, so each process reports the same figures: take the maximum over them, not the
- * sum.
+ * Gauges are read from servers at each export. Each read is bounded in time and stands alone: one that hangs or fails leaves
+ * its own gauges out of that export, because no value is better than a wrong one, and no others. They describe what all
+ * processes share, so each process reports the same figures: take the maximum over them, not the sum.
  */
 import type { Attributes, BatchObservableResult, Meter } from '@opentelemetry/api';
 import type { Pool } from 'pg';
@@ -12,6 +13,32 @@ import { within } from '../api/within.ts';
 import type { Statement } from './postgres.ts';
 import { query } from './postgres.ts';
 import { reasonOf } from './reason.ts';
+
+/** @returns makers of counters; what they return records. */
+export function countersOf(meter: Meter) {
+  return {
+    /** Counts one thing at a time. */
+    counter<Of extends object>(name: string, description: string): (attributes: Of) => void {
+      const instrument = meter.createCounter(name, { description });
+      return (attributes) => instrument.add(1, attributes as Attributes);
+    },
+
+    /** Counts several things together. */
+    adder<Of extends object = Record<never, never>>(name: string, description: string) {
+      const instrument = meter.createCounter(name, { description });
+      return (amount: number, attributes?: Of): void => {
+        if (amount > 0) instrument.add(amount, attributes as Attributes | undefined);
+      };
+    },
+  };
+}
+
+/** The counter that the reconciliations of several kinds of work share. */
+export const takenUpCounter = (meter: Meter) =>
+  countersOf(meter).counter<{ what: 'route' | 'intent' | 'mobile_job' }>(
+    'notification.reconciliation.taken_up',
+    'Overdue work that reconciliation took up',
+  );
 
 /** A server that takes longer is as good as away; an export must not wait for it. */
 export const READ_TIMEOUT_MS = 2_000;
