@@ -195,18 +195,14 @@ export const postgresDsn = z.url({
  * Trimmed, domains in lower case, without repetition; every entry must be one address. Letters of the mailbox stay as they
  * are: in lower case it may be another one.
  */
-export const emailList = list.transform((emails, context) => {
-  const read = emails.map((email) => writtenEmailSchema.safeParse(email));
-  const wrong = emails.filter((_, index) => !read[index]!.success);
-  if (wrong.length > 0) context.addIssue(`has invalid addresses: ${wrong.join(', ')}`);
-  const valid = read.flatMap(({ data }) => data?.replace(/@.*/, lowerCaseOf) ?? []);
-  return valid.filter((email, index) => valid.findIndex(isSame(email)) === index);
-});
-
-const isSame = (email: string) => (other: string) => lowerCaseOf(email) === lowerCaseOf(other);
+export const emailList = list
+  .pipe(z.array(writtenEmailSchema.transform((email) => email.replace(/@.*/, lowerCaseOf))))
+  .transform((emails) => [...Map.groupBy(emails, lowerCaseOf).values()].map(([first]) => first!));
 
 /** Of ASCII letters: host names compare these alone without regard to case. */
-const lowerCaseOf = (text: string): string => text.replace(/[A-Z]/g, (letter) => letter.toLowerCase());
+function lowerCaseOf(text: string): string {
+  return text.replace(/[A-Z]/g, (letter) => letter.toLowerCase());
+}
 
 /** Durations, comma-separated, e.g. `30s,1m,5m`, as milliseconds. */
 export const durations = readBy(

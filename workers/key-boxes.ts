@@ -74,12 +74,12 @@ function renewed<T extends object>(
   return held.facade;
 }
 
-/** The same key is said again after this. */
+/** The same key, or another refusal, is said again after this. */
 const SAY_AGAIN_MS = 10 * 60_000;
-const REFUSAL_SAID_EVERY_MS = 10_000;
 /** Ids of missing keys come from outside; beyond this many they are counted together. */
 const MOST_MISSING = 20;
 const OTHERS = 'others';
+const REFUSED = 'a payload was refused: its workflow does not go on with it';
 
 export function createKeyProblems(meter: Meter, log: Logger): KeyProblems {
   const countMissed = countersOf(meter).counter<{ purpose: string; key: string }>(
@@ -88,40 +88,27 @@ export function createKeyProblems(meter: Meter, log: Logger): KeyProblems {
   );
   const saidAt = new Map<string, number>();
 
-  /** @returns whether `what` was not said for so long; it is said now. */
-  function isDue(what: string, everyMs: number): boolean {
-    const now = performance.now();
-    if (now - (saidAt.get(what) ?? Number.NEGATIVE_INFINITY) < everyMs) return false;
-    saidAt.set(what, now);
-    return true;
-  }
-
   return {
     report(purpose, error, of) {
-      const where = purpose === 'payload' ? { workflow_id: of } : { value: of };
-      const isPlain = error instanceof PlainPayloadError;
-      if (!isPlain && !(error instanceof UnknownKeyError)) {
-        if (isDue('refusal of a payload', REFUSAL_SAID_EVERY_MS))
-          log.error(
-            { ...where, reason: error.message },
-            'a payload was refused: its workflow does not go on with it',
-          );
-        return;
+      let key: string | undefined;
+      let what = REFUSED;
+      if (error instanceof PlainPayloadError) {
+        key = PLAIN;
+        what =
+          'a payload in plain was refused: its workflow does not go on, unless NOTIFICATION_PAYLOAD_PLAIN=accept';
+      } else if (error instanceof UnknownKeyError) {
+        key = saidAt.has(error.keyId) || saidAt.size < MOST_MISSING ? error.keyId : OTHERS;
+        what = 'sealed with a key that is not configured: work does not go on until the key is back';
       }
-      const named = isPlain ? PLAIN : error.keyId;
-      const key = saidAt.has(named) || saidAt.size < MOST_MISSING ? named : OTHERS;
-      countMissed({ purpose, key });
-      if (!isDue(key, SAY_AGAIN_MS)) return;
-      if (isPlain)
-        log.error(
-          { purpose, ...where },
-          'a payload in plain was refused: its workflow does not go on, unless NOTIFICATION_PAYLOAD_PLAIN=accept',
-        );
-      else
-        log.error(
-          { purpose, key_id: key, ...where },
-          'sealed with a key that is not configured: work does not go on until the key is back',
-        );
+      if (key !== undefined) countMissed({ purpose, key });
+      const now = performance.now();
+      if (now - (saidAt.get(key ?? REFUSED) ?? Number.NEGATIVE_INFINITY) < SAY_AGAIN_MS) return;
+      saidAt.set(key ?? REFUSED, now);
+      const where = purpose === 'payload' ? { workflow_id: of } : { value: of };
+      log.error(
+        { purpose, ...(key === undefined ? {} : { key_id: key }), ...where, reason: error.message },
+        what,
+      );
     },
   };
 }

@@ -67,8 +67,8 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
   let candidate: ScriptedRedis | undefined;
   let lookAgainAt = 0;
   const closing = new AbortController();
-  /** The latest word of a sentinel: each of them tells of a switch. */
-  let lastSwitch: object | undefined;
+  /** What told of another master last: an answer of the server, or the word of a sentinel. */
+  let latestSign: object | undefined;
   let listeners: Redis[] = [];
   open.add('Redis', () => {
     closing.abort();
@@ -93,7 +93,12 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
         ? { sentinelRetryStrategy: (attempt: number) => (wasReady ? retryDelay(attempt) : null) }
         : {}),
       reconnectOnError: (error) => {
-        if (isOfLostRole(error)) void lookForMaster(redis, error);
+        const isNew = !candidate && main.current === redis && performance.now() >= lookAgainAt;
+        if (isNew && isOfLostRole(error))
+          void followMaster(
+            { reason: reasonOf(error) },
+            'Redis takes no writes, connecting to where its address leads',
+          );
         return false;
       },
     });
@@ -133,13 +138,18 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
   }
 
   /**
-   * The address may lead to another server by now. This connection stays until one to that server is open: its refusals prove
-   * that nothing was done. A command on a connection that ends may have been done or not.
+   * The address may lead to another server by now, or the sentinels have cut the old master off: it may still take writes, which are
+   * lost then. Its connection stays until one to the present master is open: its refusals prove that nothing was done. A command on
+   * a connection that ends may have been done or not.
    */
-  async function lookForMaster(server: ScriptedRedis, answer: Error): Promise<void> {
-    if (candidate || main.current !== server || performance.now() < lookAgainAt) return;
-    log.warn({ reason: reasonOf(answer) }, 'Redis takes no writes, connecting to where its address leads');
-    await reconnect(server);
+  async function followMaster(sign: object, message: string): Promise<void> {
+    latestSign = sign;
+    log.warn(sign, message);
+    // Until a connection is open that was asked for after this: a sentinel that did not know it yet may have sent others back.
+    while (latestSign === sign && !closing.signal.aborted) {
+      if (!candidate && (await reconnect(main.current))) return;
+      await sleep(LOOK_EVERY_MS, undefined, { ref: false });
+    }
   }
 
   /** @returns whether another connection has taken the place of this one. */
@@ -156,7 +166,7 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
       else looking.disconnect();
       return true;
     } catch {
-      // Its 'error' event is logged; the next such answer tries again.
+      // Its 'error' event is logged.
       return false;
     } finally {
       clearTimeout(givingUp);
@@ -187,26 +197,13 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
     listener.on('error', note);
     listener.on('message', (_, message: string) => {
       const [name, fromHost, fromPort, toHost, toPort] = message.split(' ');
-      if (name === master) void followMaster(`${fromHost}:${fromPort}`, `${toHost}:${toPort}`);
+      const change = { from: `${fromHost}:${fromPort}`, to: `${toHost}:${toPort}` };
+      if (name === master)
+        void followMaster(change, 'sentinels have made another Redis the master, connecting to it');
     });
     // Fails when it is stopped, or its rights do not suffice; the next connection does not ask again.
     listener.subscribe(SWITCHES).catch(note);
     return listener;
-  }
-
-  /**
-   * The old master was cut off from the sentinels and will become a replica. It may still take writes, which are lost then, so
-   * the process does not wait for its refusals.
-   */
-  async function followMaster(from: string, to: string): Promise<void> {
-    const change = { from, to };
-    lastSwitch = change;
-    log.warn(change, 'sentinels have made another Redis the master, connecting to it');
-    // Until a connection is open that was asked for after this: a sentinel that did not know it yet may have sent others back.
-    while (lastSwitch === change && !closing.signal.aborted) {
-      if (!candidate && (await reconnect(main.current))) return;
-      await sleep(LOOK_EVERY_MS, undefined, { ref: false });
-    }
   }
 }
 

@@ -174,8 +174,8 @@ describe('administrators', () => {
       const problems = problemsOf({ [name]: `ops@example.com,${address}` });
 
       expect(problems).toHaveLength(1);
-      expect(problems[0]).toMatch(new RegExp(`^${name} has invalid addresses: `));
-      expect(problems[0]).toContain(address);
+      expect(problems[0]).toMatch(new RegExp(`^${name} entry \\d must be one e-mail address `));
+      expect(problems[0]).toContain(JSON.stringify(address).slice(1, -1));
     }
   });
 });
