@@ -27,7 +27,6 @@ const ADMINISTRATOR = 'operator@example.com';
 const slot = slotOfEachTest();
 const beginWalk = crashWalksOfEachTest(() => slot);
 const scratch = scratchFolder('crash-fcm');
-beforeEach(async () => {});
 
 const count = async (sql: string, values: unknown[]): Promise<number> =>
   (await slot.db.query<{ count: number }>(`SELECT count(*)::int AS count FROM ${sql}`, values)).rows[0]!

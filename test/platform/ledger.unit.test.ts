@@ -299,14 +299,11 @@ describe('intents', () => {
       })),
     });
     test.each<[string, IntentCase, string[]]>([
-      ['the newest of each window arrives', some(COLLAPSED, 5, [2, 4]), []],
       ['nothing of a window arrives', some(COLLAPSED, 5, [2]), ['lost']],
       ['a window ends early', early(some(COLLAPSED, 5, [2, 4])), ['wrong']],
-      ['a digest of each window arrives', some(DIGEST, 5, [2, 4]), []],
       ['a digest lacks one', some(DIGEST, 5, [2, 4], 2), ['lost', 'altered']],
       ['an intent for later is on time', forLater(throttled(3, 3), WINDOW_MS), []],
       ['an intent for later is early', forLater(throttled(3, 3), WINDOW_MS + 1), ['wrong']],
-      ['as many pass as may', throttled(5, 3), []],
       ['too few pass', throttled(5, 2), ['lost']],
       ['too many pass', throttled(5, 4), ['doubled']],
       ['more may have passed before a store was put back', { ...throttled(5, 4), mayRepeat: true }, []],

@@ -78,16 +78,6 @@ describe('through PgBouncer', () => {
     Array.from({ length: CLIENTS }, (__, at) => at + (at % 3)),
   ).flat();
 
-  test('I84 what a client asks for a session is refused, and what it prepares is lost: the trouble is there', async () => {
-    await withPool({ statement_timeout: 5_000 }, (db) =>
-      expect(db.query('SELECT 1')).rejects.toThrow(/unsupported startup parameter/),
-    );
-    const outcome = await withPool({}, (db) => useNamedStatements(db).catch((error: unknown) => error));
-    // PgBouncer keeps prepared statements from 1.21 on, where it is told to.
-    if (Array.isArray(outcome)) expect(outcome).toEqual(EXPECTED);
-    else expect(outcome).toMatchObject({ code: expect.stringMatching(/^(26000|42P05|08P01)$/) });
-  });
-
   test('I84 with pgbouncer=true nothing is asked for and statements have no name', async () => {
     expect(await withPool(sessionOptions(pooledDsn, 5_000), useNamedStatements)).toEqual(EXPECTED);
     const db = openDatabase(pooledDsn);

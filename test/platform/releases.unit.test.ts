@@ -1,14 +1,11 @@
-/** Every file says the same version and the same place of the sources. */
+/** Every file says the same version. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { versionPlaces, withVersion } from '../../dev/release.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 const read = (...file: string[]) => readFileSync(path.join(ROOT, ...file), 'utf8');
-const { version, repository } = JSON.parse(read('package.json')) as {
-  version: string;
-  repository: { url: string };
-};
+const { version } = JSON.parse(read('package.json')) as { version: string };
 
 test('chart, image, clients and contracts have the version of package.json, and a release changes all of them', () => {
   const places = versionPlaces(ROOT);
@@ -27,11 +24,4 @@ test('chart, image, clients and contracts have the version of package.json, and 
     packages: { '': { version: string } };
   };
   expect([lock.version, lock.packages[''].version]).toEqual([version, version]);
-});
-
-test('the Go module, the Python package, the chart and the image name the repository of package.json', () => {
-  const address = repository.url.replace(/^git\+|\.git$/g, '');
-  expect(read('clients/go/go.mod')).toContain(`module ${address.replace('https://', '')}/clients/go\n`);
-  for (const file of ['clients/python/pyproject.toml', 'deploy/helm/galaxy-notify/Chart.yaml', 'Dockerfile'])
-    expect([file, read(file).includes(address)]).toEqual([file, true]);
 });

@@ -1,5 +1,4 @@
 /** The embedded Temporal: the Temporal CLI, or our own server where that cannot be had. */
-import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -73,16 +72,4 @@ test('I97 it answers with metrics and a Web UI, and has after a restart what it 
     await untilFound(temporal, 'before');
   });
   await withTemporal(async (temporal) => expect(await found(temporal)).toEqual(['before']));
-});
-
-test('I97 a key of the dynamic configuration that the server does not know is refused', async () => {
-  const { command, isCli } = await findTemporalProgram(undefined, () => undefined);
-  // The CLI takes any key.
-  if (isCli) return;
-  const values = ['matching.rps="many"', 'matching.noSuchKey=1'];
-  const flags = values.flatMap((value) => ['--dynamic-config-value', value]);
-  const { status, stderr } = spawnSync(command, ['server', 'start-dev', ...flags], { encoding: 'utf8' });
-  expect(status).toBe(1);
-  expect(stderr).toMatch(/unregistered key "matching.nosuchkey"/i);
-  expect(stderr).toContain('key "matching.rps" value many');
 });
