@@ -122,10 +122,9 @@ test.each(USERS)(
 );
 
 test('security-12 a producer appends to its streams and can neither read nor change them', async () => {
-  for (const stream of ['notification:intents', 'stream.notifications.jobs', 'stream.account.extremes']) {
-    const accepted = await acceptedOf('producer', attemptsOn(stream));
-    expect(accepted.filter((attempt) => !attempt.startsWith('XADD '))).toEqual([]);
-  }
+  for (const stream of ['notification:intents', 'stream.notifications.jobs', 'stream.account.extremes'])
+    expect(await acceptedOf('producer', attemptsOn(stream))).toEqual([`XADD ${stream} * a b: done`]);
+  expect(await publishTurn(clientOf('producer'), 'by-a-producer')).toMatch(/^\d+-\d+$/);
 });
 
 test('security-1 an operator sets the ids of a stream back that a producer has used up, and no other user', async () => {
@@ -179,16 +178,9 @@ test('I79 an operator deletes entries of outbound streams, and can neither add t
   }
 });
 
-test('security-12 a producer publishes intents with its own password', async () => {
-  expect(await publishTurn(clientOf('producer'), 'by-a-producer')).toMatch(/^\d+-\d+$/);
-});
-
-test('security-12 the relay of an outbox appends and finds its entries, and moves no offset', async () => {
+test('security-12 the relay of an outbox reads the offset of the service, and does not move it', async () => {
   const redis = clientOf('outbox');
   const stream = 'notification:intents';
-  const [[, id]] = (await redis.multi().xadd(stream, '*', 'a', 'b').exec()) as [[null, string]];
-  const find = "return redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])";
-  expect(await redis.eval_ro(find, 1, stream, id)).toEqual([[id, ['a', 'b']]]);
   expect(await loadOffset(redis, stream)).toBeDefined();
   await expect(redis.set(offsetKey(stream), '1-1')).rejects.toThrow(/NOPERM|permission/);
 });
