@@ -50,7 +50,7 @@ const withoutIssuer = {
 test.each([
   ['no address', { NOTIFICATION_CODEC_HTTP_ADDR: '' }, 'NOTIFICATION_CODEC_HTTP_ADDR is required'],
   ['no key', { NOTIFICATION_PAYLOAD_KEYS: '' }, 'NOTIFICATION_PAYLOAD_KEYS is required'],
-  ['nobody who signs tokens', withoutIssuer, 'NOTIFICATION_CODEC_JWKS_URL is required'],
+  ['no signer of tokens', withoutIssuer, 'NOTIFICATION_CODEC_JWKS_URL is required'],
   ['an address for all', { NOTIFICATION_CODEC_HTTP_ADDR: ':8091' }, 'must be on the loopback'],
   ['another kind of production', { NODE_ENV: 'prod' }, 'NODE_ENV must be'],
 ])('security-2 with %s it does not start', (_, env: Record<string, string>, named) => {

@@ -106,7 +106,6 @@ test.each([
   ],
   ['notifications show abc', 'abc'],
   ['notifications list --since yesterday', 'yesterday'],
-  ['replay 1-1 push:user:user-1 --channel push', ''],
 ])('I40 %s is answered in the words that were typed', async (line, answer) => {
   const { code, stdout, stderr } = await startCommand(line.split(' '), {}).ended;
   expect({ code, stdout }).toEqual({ code: 2, stdout: '' });

@@ -52,7 +52,9 @@ test('I60 of a file that two parts share each takes its own, and one that refuse
   ]);
   fileOf('secret', 'short');
   await eventually('two refusals', async () => renewal.refused().length === 2);
-  expect(renewal.refused()[1]!.reason).toMatch(/^NOTIFICATION_PORTFOLIO_SIGNING_SECRETS entry 1 must be whsec_/);
+  expect(renewal.refused()[1]!.reason).toMatch(
+    /^NOTIFICATION_PORTFOLIO_SIGNING_SECRETS entry 1 must be whsec_/,
+  );
   expect(taken).toHaveLength(1);
 
   isRedisAway = false;
