@@ -2,12 +2,19 @@
  * A process or a server whose clock is wrong: what intents wait for is a difference that one clock has computed. Fault runs
  * have processes of all kinds of work with such clocks, see faults/plan.ts.
  */
+import { chmodSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { loadConfig } from '../../config/load.ts';
+import type { Stack } from '../../dev/servers/stack.ts';
+import { startStack } from '../../dev/servers/stack.ts';
 import { clockAhead } from '../../faults/skewed-clock.ts';
+import { SEARCH_ATTRIBUTES } from '../../workflows/search-attributes.ts';
 import { eventually, slotOfEachTest, takeSlot } from '../harness.ts';
 import { moveClock } from '../moved-clock.ts';
 import { ofEachTest } from '../of-tests.ts';
-import { startOwnStack } from '../own-stack.ts';
 import { MAIL, append, createFleet, delivered, fleetOfEachTest } from '../service-process.ts';
+import { namespaceOf } from '../slots.ts';
 import { publishTurn, turn } from './entries.ts';
 
 const DAY_MS = 86_400_000;
@@ -69,10 +76,39 @@ describe('a process', () => {
   );
 });
 
+async function startServers() {
+  const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-clocks-'));
+  // As root, PostgreSQL runs as a separate user, who must get in.
+  chmodSync(dataDir, 0o755);
+  const stack = await startStack({
+    dataDir,
+    report: () => undefined,
+    postgres: { port: 0 },
+    redis: { port: 0 },
+    temporal: {
+      port: 0,
+      program: loadConfig().values.TEMPORAL_CLI_PATH,
+      namespaces: [namespaceOf(1)],
+      searchAttributes: SEARCH_ATTRIBUTES,
+    },
+  });
+  return {
+    stack: stack as Required<Stack>,
+    pidOf(server: 'redis' | 'postgres' | 'temporal'): number {
+      const file = readFileSync(path.join(dataDir, `${server}.pid.json`), 'utf8');
+      return (JSON.parse(file) as { server: { pid: number } }).server.pid;
+    },
+    async stop() {
+      await stack.stop();
+      rmSync(dataDir, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
+    },
+  };
+}
+
 /** Each test has its own servers: other tests must not have a wrong clock, and a server's may not be put right again. */
 describe('a server', () => {
   const own = ofEachTest(
-    () => startOwnStack('clocks'),
+    () => startServers(),
     (stack) => stack.stop(),
   );
   const slot = ofEachTest(
