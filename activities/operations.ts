@@ -160,7 +160,8 @@ export const ORDER_OF_ITEM = `'${orderIdOf('')}' || item.operation_id`;
 
 /**
  * @param columns what else a kind wants to know of `item`, `operation` and what it joins.
- * @returns the text of a statement for the next items that were not dealt with. $1 operation, $2 items at most.
+ * @returns the text of a statement for the next items that were not dealt with, of an operation that has not ended. $1 operation,
+ * $2 items at most.
  */
 export const operationItems = (columns: string, joins: string): string => `
     SELECT item.operation_id, position, operation.requested_by, ${columns}
@@ -172,7 +173,7 @@ export const operationItems = (columns: string, joins: string): string => `
             ORDER BY position
             LIMIT $2) AS item ON true
       ${joins}
-     WHERE operation.operation_id = $1
+     WHERE operation.operation_id = $1 AND ended_at IS NULL
      ORDER BY position`;
 
 /** $1 operation, $2 positions, $3 of each whether there was something to do. Counts what was not marked before. */

@@ -1,8 +1,8 @@
 /**
- * What operators do to many: replay dead-lettered routes, cancel notifications, publish refused entries again, send mobile
- * pushes again. What is chosen is written down when it is asked for, so that nothing that comes later is touched; a
- * workflow, `operation/<id>`, then deals with it at a rate. It outlives the process that started it, and is paused, resumed
- * and aborted by its id. Each kind says what matches a filter (lists.ts) and how one is dealt with.
+ * What operators do to many: replay dead-lettered routes, cancel notifications, publish refused entries again, release routes
+ * that waited, send mobile pushes again. What is chosen is written down when it is asked for, so that nothing that comes later
+ * is touched; a workflow, `operation/<id>`, then deals with it at a rate. It outlives the process that started it, and is
+ * paused, resumed and aborted by its id. Each kind says what matches a filter (lists.ts) and how one is dealt with.
  */
 import { randomBytes } from 'node:crypto';
 import { explain } from '../api/errors.ts';
@@ -17,10 +17,11 @@ import type {
 import {
   ABORT_OPERATION_UPDATE,
   OPERATION_STATE_QUERY,
+  PAUSE_UPDATE,
+  RESUME_UPDATE,
   operationStart,
   operationWorkflowId,
 } from '../workflows/operation-contract.ts';
-import { PAUSE_UPDATE, RESUME_UPDATE } from '../workflows/hold-contract.ts';
 import type { Correction } from '../api/intent/mending.ts';
 import { unknownFieldOf } from '../api/intent/mending.ts';
 import { byAuthor, noteAction } from './actions.ts';
@@ -40,8 +41,8 @@ import type { DeadLetterFilter, ReplayGroup } from './intent/dead-letters.ts';
 import { chooseDead } from './intent/dead-letters.ts';
 import type { MalformedFilter, RefusedGroup } from './intent/malformed.ts';
 import { chooseMalformed } from './intent/malformed.ts';
-import type { OpenFilter, OpenGroup } from './intent/waiting.ts';
-import { chooseOpen } from './intent/waiting.ts';
+import type { HeldFilter, HeldGroup, OpenFilter, OpenGroup } from './intent/waiting.ts';
+import { chooseHeld, chooseOpen } from './intent/waiting.ts';
 import { ANSWER_LIMIT_MS, ask, bounded, query, statusOf } from './temporal.ts';
 import { chooseJobs } from './mobile-push/jobs.ts';
 import type { JobGroup, MobileJobFilter } from './mobile-push/jobs.ts';
@@ -147,6 +148,13 @@ export function operationOperations(resources: OperatorResources) {
       if (unknown !== undefined) throw new OperationFailedError(unknown);
       return beginOperation('republish', filter, request, correction);
     },
+
+    /**
+     * Starts releasing the open routes of a channel or of a producer that is not paused any more, those that wait longest first.
+     *
+     * @throws NotFoundError when none is open.
+     */
+    release: (filter: HeldFilter, request: OperationRequest) => beginOperation('release', filter, request),
 
     /**
      * Starts sending the mobile pushes again that match and that a replay may help now, with a fresh budget. A device that
@@ -345,6 +353,7 @@ interface Matched {
   replay: { filter: DeadLetterFilter; group: ReplayGroup };
   cancel: { filter: OpenFilter; group: OpenGroup };
   republish: { filter: MalformedFilter; group: RefusedGroup };
+  release: { filter: HeldFilter; group: HeldGroup };
   resend: { filter: MobileJobFilter; group: JobGroup };
 }
 /** What a kind is asked for. */
@@ -372,6 +381,7 @@ export const OPERATION_KINDS: {
     nothing: 'no refused entry matches',
     choose: chooseMalformed,
   },
+  release: { command: 'release', nothing: 'no route waits', choose: chooseHeld },
   resend: { command: 'mobile replay', nothing: 'no job that can be replayed matches', choose: chooseJobs },
 };
 

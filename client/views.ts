@@ -1,6 +1,5 @@
 /** Queries that operators ask Temporal again and again, as links into its Web UI. */
 import { ACCOUNT_CALLBACK_WORKFLOW } from '../workflows/account-callback/contract.ts';
-import { CHANNEL_WORKFLOW } from '../workflows/intent/channel-contract.ts';
 import { DEAD_LETTER_WORKFLOW, NOTIFICATION_WORKFLOW } from '../workflows/intent/contract.ts';
 import { OPERATION_WORKFLOW } from '../workflows/operation-contract.ts';
 import { MOBILE_PUSH_WORKFLOW } from '../workflows/mobile-push/contract.ts';
@@ -31,7 +30,6 @@ const QUERIES: readonly (readonly [name: string, query: string])[] = [
   ['Notifications of which routes died', `WorkflowType = '${NOTIFICATION_WORKFLOW}' AND DeadRoutes > 0`],
   ['Routes that are tried again', `RouteStatus = 'failed' AND ExecutionStatus = 'Running'`],
   ['Routes that are held', `RouteStatus = 'paused' AND ExecutionStatus = 'Running'`],
-  ['Producers, held or not', `${running(CHANNEL_WORKFLOW)} AND WorkflowId STARTS_WITH 'producer/'`],
   ['Open operations', running(OPERATION_WORKFLOW)],
   ['Waiting: notifications', running(NOTIFICATION_WORKFLOW)],
   ['Waiting: mobile pushes', running(MOBILE_PUSH_WORKFLOW)],

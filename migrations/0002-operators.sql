@@ -62,16 +62,13 @@ CREATE TABLE notification.holds (
     reason     text,
     changed_by text        NOT NULL,
     changed_at timestamptz NOT NULL,
-    -- How many waiting routes a resumed channel or producer releases per second, until none is left: a new workflow continues the
-    -- drain of one that is lost.
-    drain_rate double precision,
     PRIMARY KEY (kind, name)
 );
 
 -- Operations on many items: the request chooses the items, and a workflow, operation/<id>, works them off.
 CREATE TABLE notification.operations (
     operation_id text        PRIMARY KEY,
-    kind         text        NOT NULL CHECK (kind IN ('replay', 'cancel', 'republish', 'resend')),
+    kind         text        NOT NULL CHECK (kind IN ('replay', 'cancel', 'republish', 'release', 'resend')),
     -- As it was asked for, for people.
     filter       jsonb       NOT NULL,
     total        integer     NOT NULL,

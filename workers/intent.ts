@@ -1,8 +1,6 @@
-/** Intents in this process: their settings, activities, reader, channels and gauges. */
+/** Intents in this process: their settings, activities, reader and gauges. */
 import type { Client } from '@temporalio/client';
 import { createAcceptance, createIntentActivities } from '../activities/intent/acceptance.ts';
-import { createHoldActivities } from '../activities/holds.ts';
-import { createChannelActivities } from '../activities/intent/channels.ts';
 import { createDirectDelivery } from '../activities/intent/dispatch.ts';
 import { createReplication, defineHandOffCommands } from '../activities/intent/hand-off.ts';
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
@@ -22,10 +20,8 @@ import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import { USER_SERVICE } from '../config/intent.ts';
 import type { Config } from '../config/load.ts';
-import { CHANNEL_WORKFLOW, channelWorkflowId, heldProducer } from '../workflows/intent/channel-contract.ts';
-import { CHANNELS, INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
+import { INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
 import { BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
-import { BEFORE_A_BACKLOG } from '../workflows/policies.ts';
 import { OUTCOMES_STREAM } from '../api/intent/outcome.ts';
 import type { Connections } from './connections.ts';
 import type { ProcessContext } from './context.ts';
@@ -57,24 +53,13 @@ export function openIntents(context: ProcessContext): Role {
     staticSummary: `reads ${intentsStream}`,
     isNeverIdle: true,
   };
-  const held = [...CHANNELS, ...config.catalog.producers.map(heldProducer)].map(
-    (name): LongLivedWorkflow => ({
-      workflowType: CHANNEL_WORKFLOW,
-      workflowId: channelWorkflowId(name),
-      taskQueue: INTENT_TASK_QUEUE,
-      args: [name],
-      staticSummary: `pauses and resumes ${name}`,
-      ...BEFORE_A_BACKLOG,
-    }),
-  );
-  const longLived = [reader, ...held];
   let opened: ReturnType<typeof openResources> | undefined;
   /** For attempts of workflows and for those of the reconciliation. */
   const resourcesOf = (connections: Connections) => (opened ??= openResources(connections));
 
   return {
     taskQueue: INTENT_TASK_QUEUE,
-    longLived,
+    longLived: [reader],
     expiring: intentTables({ ...settings.retention, idempotencyTtlMs: settings.intent.idempotencyTtlMs }),
 
     activities(connections) {
@@ -85,8 +70,6 @@ export function openIntents(context: ProcessContext): Role {
         ...createIntentActivities(resources, acceptIntents),
         ...createRouteActivities(resources),
         ...createSteeringActivities(resources),
-        ...createHoldActivities(resources),
-        ...createChannelActivities(resources),
         ...createBridgeActivities({
           ...{ ...resources, deliverTogether: createDirectDelivery({ ...resources, acceptIntents }) },
           openStreamReader: () => openReader(settings.bridge.blockMs),
@@ -101,7 +84,7 @@ export function openIntents(context: ProcessContext): Role {
 
     async startWork({ db, redis, client }) {
       const telling = await keepTelling({ db, log }, values.NOTIFICATION_OUTCOMES);
-      await Promise.all(longLived.map((workflow) => keepRunning(client.workflow, workflow)));
+      await keepRunning(client.workflow, reader);
       await endOtherReaders(client);
       // Again and again: what is listed lags behind what runs.
       const readers = watchEvery(

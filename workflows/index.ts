@@ -1,7 +1,6 @@
 /** The workflows of the service's one bundle, by the names they are registered with. */
 
 export { accountCallback } from './account-callback/workflow.ts';
-export { channel } from './intent/channel.ts';
 export { notification } from './intent/workflow.ts';
 export { operation } from './operation.ts';
 export { notificationDeadLetter, notificationRoute } from './intent/route.ts';

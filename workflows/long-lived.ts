@@ -1,6 +1,6 @@
 /** What workflows that run for good have in common. */
 import { ApplicationFailure, defineSignal, setHandler, workflowInfo } from '@temporalio/workflow';
-import { problemOfTexts } from './hold-contract.ts';
+import { problemOfTexts } from './details.ts';
 import { RENEW_SIGNAL } from './renewal-contract.ts';
 
 /**

@@ -17,6 +17,8 @@ export const OPERATION_TASK_QUEUES = {
   cancel: INTENT_TASK_QUEUE,
   /** Refused entries are corrected and published again. */
   republish: INTENT_TASK_QUEUE,
+  /** Routes that waited for a channel or a producer go on. */
+  release: INTENT_TASK_QUEUE,
   /** Mobile pushes are sent again to the devices that they failed for. */
   resend: MOBILE_TASK_QUEUE,
 } as const;
@@ -31,7 +33,9 @@ export interface OperationOptions {
 
 /** Query; the answer is an OperationState. */
 export const OPERATION_STATE_QUERY = 'state';
-/** Update, as PAUSE_UPDATE and RESUME_UPDATE of a hold: argument OperationChange; the answer is the OperationState. */
+/** Updates: argument OperationChange; the answer is the OperationState. */
+export const PAUSE_UPDATE = 'pause';
+export const RESUME_UPDATE = 'resume';
 export const ABORT_OPERATION_UPDATE = 'abort';
 
 export interface OperationChange {

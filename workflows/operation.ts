@@ -26,11 +26,15 @@ import {
 } from '@temporalio/workflow';
 import type { OperationActivities } from '../activities/operations.ts';
 import { byWhom } from './details.ts';
-import { PAUSE_UPDATE, RESUME_UPDATE } from './hold-contract.ts';
 import { checkTexts, isHistoryLong, onRenewal, refuse } from './long-lived.ts';
 import { DATABASE, OPERATION_PAGE } from './policies.ts';
 import type { OperationChange, OperationInput, OperationState } from './operation-contract.ts';
-import { ABORT_OPERATION_UPDATE, OPERATION_STATE_QUERY } from './operation-contract.ts';
+import {
+  ABORT_OPERATION_UPDATE,
+  OPERATION_STATE_QUERY,
+  PAUSE_UPDATE,
+  RESUME_UPDATE,
+} from './operation-contract.ts';
 
 const pages = proxyActivities<OperationActivities>(OPERATION_PAGE);
 const database = proxyActivities<OperationActivities>(DATABASE);

@@ -80,9 +80,6 @@ export const STEERING = long('1 hour', '1 minute');
  */
 export const OPERATION_PAGE = long('10 minutes', '10 seconds', ENDING_FIRST);
 
-/** Letting the waiting routes of a channel go takes as long as their number and the rate say. */
-export const DRAIN = long('7 days', '1 minute');
-
 /** One round of pushes to targets or of callbacks to portfolio services, which is as long as the time-out of a single one. */
 export const HTTP_ROUND = long('10 minutes', '10 seconds');
 

@@ -4,7 +4,6 @@
  * could ever go. Pure, so that clients and the workflow sandbox can both import it.
  */
 import { ACCOUNT_CALLBACK_WORKFLOW } from './account-callback/contract.ts';
-import { CHANNEL_WORKFLOW } from './intent/channel-contract.ts';
 import { BRIDGE_WORKFLOW } from './intent/reader-contract.ts';
 import { POOL_WORKER_WORKFLOW, SUPERVISOR_WORKFLOW } from './subscription/contract.ts';
 import { SYMBOL_CONFIG_WORKFLOW } from './symbol-config/contract.ts';
@@ -15,7 +14,6 @@ export const RENEW_SIGNAL = 'renew';
 /** Types of the workflows that take it. */
 const RENEWED_WORKFLOWS: readonly string[] = [
   BRIDGE_WORKFLOW,
-  CHANNEL_WORKFLOW,
   SYMBOL_CONFIG_WORKFLOW,
   ACCOUNT_CALLBACK_WORKFLOW,
   SUPERVISOR_WORKFLOW,

@@ -1,7 +1,8 @@
 /**
  * What operators do to many intents: dead-lettered routes are replayed, notifications cancelled, refused entries published
- * again. All of it may be done twice: an order that a route has carried out has no effect on it, nothing is cancelled twice, and
- * Redis remembers which entries it has appended.
+ * again, routes that waited for a channel or a producer released. All of it may be done twice: an order that a route has carried
+ * out has no effect on it, nothing is cancelled twice, Redis remembers which entries it has appended, and a route that does not wait
+ * takes no notice.
  */
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import pLimit from 'p-limit';
@@ -9,16 +10,23 @@ import { given } from '../../api/given.ts';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
 import { mendEntry } from '../../api/intent/mending.ts';
 import { republishedKey } from '../../api/intent/stream.ts';
-import { ROUTE_WORKFLOW, notificationWorkflowId, routeReplay } from '../../workflows/intent/contract.ts';
+import {
+  CHANNEL_RESUMED_SIGNAL,
+  ROUTE_WORKFLOW,
+  notificationWorkflowId,
+  routeReplay,
+  routeWorkflowId,
+} from '../../workflows/intent/contract.ts';
 import type { OperationKind, OperationOptions } from '../../workflows/operation-contract.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
 import type { NotificationKeys } from '../../workflows/search-attributes.ts';
 import type { OperationItem, OperationWork } from '../operations.ts';
 import { ORDER_OF_ITEM, PARALLEL_ITEMS, operationItems, workOf } from '../operations.ts';
-import { statusOf, unlessGone } from '../workflows.ts';
+import { signalIfRunning, statusOf, unlessGone } from '../workflows.ts';
 import { giveUp } from './entries.ts';
 import { handOff } from './hand-off.ts';
 import type { IntentResources } from './resources.ts';
+import type { RouteName } from './route-rows.ts';
 import { createClosing } from './steering.ts';
 
 /**
@@ -41,6 +49,7 @@ export function intentOperations(
     replay: workOf<ReplayItem>({ list: LIST_DEAD, deal: oneByOne(replay) }),
     cancel: workOf<CancelItem>({ list: LIST_OPEN, deal: oneByOne(cancel) }),
     republish: workOf<EntryItem>({ list: LIST_ENTRIES, deal: oneByOne(republish) }),
+    release: workOf<WaitingItem>({ list: LIST_WAITING, deal: oneByOne(release) }),
   };
 
   /** @returns whether there was something to replay. */
@@ -91,6 +100,13 @@ export function intentOperations(
     await redis.eval(APPEND_ONCE, keys.length, ...keys, ...values);
     return true;
   }
+
+  /** @returns whether it was open. One whose workflow is started later sees that nothing holds it. */
+  async function release({ notificationId, routeId, isOpen }: WaitingItem): Promise<boolean> {
+    const workflowId = routeWorkflowId(notificationId, routeRefOf(routeId));
+    if (isOpen) await signalIfRunning(workflows, workflowId, CHANNEL_RESUMED_SIGNAL);
+    return isOpen;
+  }
 }
 
 interface ReplayItem extends OperationItem, NotificationKeys {
@@ -109,6 +125,10 @@ interface EntryItem extends OperationItem {
   options: OperationOptions | null;
   /** Null once retention has removed it. */
   rawFields: Record<string, string> | null;
+}
+
+interface WaitingItem extends OperationItem, RouteName {
+  isOpen: boolean;
 }
 
 /** KEYS: memory, stream. ARGV: memory ms, field, value, ... Returns the id of the entry, now or before. */
@@ -145,5 +165,14 @@ const LIST_ENTRIES = {
   text: operationItems(
     'item.notification_id AS "entryId", operation.options, malformed.raw_fields AS "rawFields"',
     'LEFT JOIN notification.malformed_intents AS malformed ON malformed.stream_entry_id = item.notification_id',
+  ),
+};
+
+const LIST_WAITING = {
+  name: 'list_operation_waiting_routes',
+  text: operationItems(
+    'item.notification_id AS "notificationId", item.route_id AS "routeId", next_attempt_at IS NOT NULL AS "isOpen"',
+    `LEFT JOIN notification.routes AS route
+        ON route.notification_id = item.notification_id AND route.route_id = item.route_id`,
   ),
 };

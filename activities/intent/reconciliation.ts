@@ -28,8 +28,8 @@ import { giveUp, isGivenUp } from './entries.ts';
 import type { IntentResources, RouteResources } from './resources.ts';
 import { createPublisher } from './publication.ts';
 import { repairOf } from './repair.ts';
-import type { RouteName, RouteRow, WaitingRoute } from './route-rows.ts';
-import { isOpen, loadEach, placeOf, waitingRoutes } from './route-rows.ts';
+import type { RouteName, RouteRow } from './route-rows.ts';
+import { isOpen, loadEach } from './route-rows.ts';
 import { startRoute } from './routes.ts';
 
 /** Longer overdue than a healthy worker lets a route be, ms. */
@@ -38,6 +38,11 @@ const OVERDUE_MS = 60_000;
 const YOUNG_MS = 120_000;
 /** Workflows that a run looks at whether they are stuck. Any number of them run and wait. */
 const MOST_LOOKED_AT = 2_000;
+
+interface OverdueRoute extends RouteName {
+  /** Of its next attempt, to the microsecond. */
+  dueAt: string;
+}
 
 interface UndecidedIntent {
   notificationId: string;
@@ -51,9 +56,12 @@ export function intentReconciliation(
   const { db, metrics, workflows } = resources;
   const publisher = createPublisher(resources);
 
-  const routes: Reconciled<WaitingRoute> = {
+  const routes: Reconciled<OverdueRoute> = {
     ...{ what: 'route', isLoss: true, seen: 'overdue', done: ['published', 'restarted'] },
-    page: (after, limit) => query(db, LIST_OVERDUE, [...placeOf(after), limit, OVERDUE_MS, CHANNELS]),
+    page(after, limit) {
+      const place = [after?.dueAt ?? '-infinity', after?.notificationId ?? '', after?.routeId ?? ''];
+      return query(db, LIST_OVERDUE, [...place, limit, OVERDUE_MS, CHANNELS]);
+    },
     idOf: ({ notificationId }) => notificationId,
     start: takeUpRoutes,
   };
@@ -145,22 +153,32 @@ export const stuckOfSettled = (db: Pool, workflows: WorkflowClient, youngMs = YO
 const isDue = (route: RouteRow): boolean => isOpen(route) && (route.retryInMs ?? 0) < 0 && !route.isPaused;
 
 /**
- * Paused channels leave routes overdue, any number of them, which are not walked through. Those of paused producers are
- * among the others, and are passed over here: a page full of them would hide what is behind it. Each LIMIT 1 holds
- * PostgreSQL to looking by a key. $1 to $4 as of {@link waitingRoutes}, $5 for how long they are due, ms, $6 channels.
+ * The longest due first; each channel has its index. Paused channels leave routes overdue, any number of them, which are not
+ * walked through. Those of paused producers are among the others, and are passed over here: a page full of them would hide what
+ * is behind it. The LIMIT 1 holds PostgreSQL to looking by a key. $1 to $3 the last one of the page before, $4 rows at most, $5
+ * for how long they are due, ms, $6 channels.
  */
 const LIST_OVERDUE = {
   name: 'list_overdue_routes',
-  text: waitingRoutes(
-    `(SELECT unnest($6::text[]) EXCEPT
-              SELECT name FROM notification.holds WHERE kind = 'channel' AND is_paused)`,
-    `next_attempt_at < now() - $5::int * interval '1 millisecond'
-                AND (SELECT true FROM notification.holds
-                      WHERE is_paused AND kind = 'producer'
-                        AND name = (SELECT producer FROM notification.records AS record
-                                     WHERE record.notification_id = routes.notification_id)
-                      LIMIT 1) IS NULL`,
-  ),
+  text: `
+    SELECT notification_id AS "notificationId", route_id AS "routeId", next_attempt_at::text AS "dueAt"
+      FROM (SELECT unnest($6::text[]) EXCEPT
+            SELECT name FROM notification.holds WHERE kind = 'channel' AND is_paused) AS wanted (channel)
+     CROSS JOIN LATERAL (
+           SELECT notification_id, route_id, next_attempt_at
+             FROM notification.routes
+            WHERE routes.channel = wanted.channel AND next_attempt_at < now() - $5::int * interval '1 millisecond'
+              AND (SELECT true FROM notification.holds
+                    WHERE is_paused AND kind = 'producer'
+                      AND name = (SELECT producer FROM notification.records AS record
+                                   WHERE record.notification_id = routes.notification_id)
+                    LIMIT 1) IS NULL
+              AND next_attempt_at >= $1::timestamptz
+              AND (next_attempt_at, notification_id, route_id) > ($1::timestamptz, $2, $3)
+            ORDER BY next_attempt_at, notification_id, route_id
+            LIMIT $4) AS route
+     ORDER BY route.next_attempt_at, notification_id, route_id
+     LIMIT $4`,
 };
 
 /** Every wait between two attempts is shorter. $1 and $2 the last of the page before, $3 rows at most. */

@@ -247,37 +247,6 @@ const LOAD_EACH = {
      ORDER BY notification_id, route_id`,
 };
 
-/** A route that waits for an attempt. */
-export interface WaitingRoute extends RouteName {
-  /** Of its next attempt, to the microsecond. */
-  dueAt: string;
-}
-
-/** Where a page of waiting routes begins: behind these values of the last one. */
-export const placeOf = ({ dueAt, notificationId, routeId }: Partial<WaitingRoute> = {}): string[] => [
-  ...[dueAt ?? '-infinity', notificationId ?? '', routeId ?? ''],
-];
-
-/**
- * SQL of a page of waiting routes, the longest due first; each channel has its index. $1 to $3 the place of the last one of
- * the page before, $4 rows at most.
- *
- * @param channels SQL of a table with the names of channels. @param condition SQL about `routes`.
- */
-export const waitingRoutes = (channels: string, condition: string): string => `
-      SELECT notification_id AS "notificationId", route_id AS "routeId", next_attempt_at::text AS "dueAt"
-        FROM ${channels} AS wanted (channel)
-       CROSS JOIN LATERAL (
-             SELECT notification_id, route_id, next_attempt_at
-               FROM notification.routes
-              WHERE routes.channel = wanted.channel AND next_attempt_at IS NOT NULL AND ${condition}
-                AND next_attempt_at >= $1::timestamptz
-                AND (next_attempt_at, notification_id, route_id) > ($1::timestamptz, $2, $3)
-              ORDER BY next_attempt_at, notification_id, route_id
-              LIMIT $4) AS route
-       ORDER BY route.next_attempt_at, notification_id, route_id
-       LIMIT $4`;
-
 /** How a route ends. */
 export interface Ending extends RouteName {
   /** As it was loaded; undefined when it does not matter what has become of the row since. */

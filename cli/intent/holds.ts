@@ -5,10 +5,14 @@ import { given } from '../../api/given.ts';
 import type { Producer } from '../../api/intent/catalog.ts';
 import type { BridgeStatus } from '../../client/intent/bridge.ts';
 import type { HeldView } from '../../client/intent/channels.ts';
-import { LEAST_WEIGHT, MOST_WEIGHT, USUAL_WEIGHT } from '../../client/intent/channels.ts';
-import { DEFAULT_DRAIN_RATE, MAX_DRAIN_RATE } from '../../workflows/hold-contract.ts';
-import type { ChannelState } from '../../workflows/intent/channel-contract.ts';
-import { CHANNEL_NAMES } from '../../workflows/intent/channel-contract.ts';
+import {
+  DEFAULT_RELEASE_RATE,
+  LEAST_WEIGHT,
+  MOST_WEIGHT,
+  USUAL_WEIGHT,
+} from '../../client/intent/channels.ts';
+import { MAX_REPLAY_RATE } from '../../client/lists.ts';
+import { CHANNELS } from '../../workflows/intent/contract.ts';
 import { EXIT } from '../command.ts';
 import { define, option } from '../definition.ts';
 import type { Requested } from '../options.ts';
@@ -22,7 +26,7 @@ const HELD = {
   channels: {
     pauses: 'Pause a channel until it is resumed, also over restarts. Its routes wait and spend no budget.',
     resumes: 'Resume a channel. Waiting routes are released at a set rate.',
-    argument: () => new Argument('<channel>', 'which channel').choices(CHANNEL_NAMES),
+    argument: () => new Argument('<channel>', 'which channel').choices(CHANNELS),
     examples: { pause: "email --reason 'Mail Service is being moved'", resume: 'email --rate 20' },
   },
   producers: {
@@ -53,7 +57,7 @@ function addHeld(commands: Command): void {
     print({ items }) {
       printItems(items, {
         [isProducers ? 'PRODUCER' : 'CHANNEL']: nameOf,
-        STATUS: ({ status, ratePerSecond }) => statusLine(status, ratePerSecond),
+        STATUS: statusLine,
         ...{ SINCE: 'since', BY: 'changedBy', 'OPEN ROUTES': 'openRoutes' },
         ...(isProducers ? { WEIGHT: 'weight' } : {}),
         REASON: 'reason',
@@ -68,7 +72,7 @@ function addHeld(commands: Command): void {
     options: [reasonOption(), requestedByOption()],
     examples: [`${group} pause ${examples.pause}`],
     // With PostgreSQL alone: an operator who stops something does not wait for Temporal.
-    run: ({ operator }, options: Requested, name: string) =>
+    run: ({ operator }, options: Requested, name: string): Promise<View> =>
       operator[group].pause(name as never, requestOf(options)),
     print: printState,
     end: (_result, _options, [name]) =>
@@ -82,21 +86,18 @@ function addHeld(commands: Command): void {
     options: [
       option(
         '--rate <n>',
-        `waiting routes released per second, ${DEFAULT_DRAIN_RATE} unless set`,
-        parseCount(1, MAX_DRAIN_RATE),
+        `waiting routes released per second, ${DEFAULT_RELEASE_RATE} unless set`,
+        parseCount(1, MAX_REPLAY_RATE),
       ),
       requestedByOption(),
     ],
     examples: [`${group} resume ${examples.resume}`],
     needs: ['postgres', 'temporal'],
-    run: ({ operator }, { rate, requestedBy }: Requested & { rate?: number }, name: string) =>
+    run: ({ operator }, { rate, requestedBy }: Requested & { rate?: number }, name: string): Promise<View> =>
       operator[group].resume(name as never, { requestedBy, ...given({ ratePerSecond: rate }) }),
     print: printState,
-    async end(_result, _options, [name], { operator }) {
-      const views: View[] = await operator[group].list();
-      const view = views.find((one) => nameOf(one) === name);
-      if (view) report(`${countOf(view.openRoutes, 'route')} open of ${name}`);
-    },
+    end: ({ openRoutes }: View, _options, [name]) =>
+      report(`${countOf(openRoutes, 'route')} open of ${name}`),
   });
 
   if (isProducers) addWeight(commands);
@@ -129,11 +130,10 @@ function parseWeight(text: string): number {
   throw new InvalidArgumentError(`Give a number from ${LEAST_WEIGHT} to ${MOST_WEIGHT}, such as 0.2.`);
 }
 
-const statusLine = (status: HeldView['status'], ratePerSecond?: number): string =>
-  status === 'draining' && ratePerSecond !== undefined ? `draining, ${ratePerSecond} per second` : status;
+const statusLine = ({ status, ratePerSecond }: View): string =>
+  ratePerSecond === undefined ? status : `${status}, ${ratePerSecond} per second`;
 
-const printState = ({ status, drain }: ChannelState, _options: object, [name]: [string]): string =>
-  `${name} is ${statusLine(status, drain?.ratePerSecond)}`;
+const printState = (view: View): string => `${nameOf(view)} is ${statusLine(view)}`;
 
 function addBridge(bridge: Command): void {
   define(bridge, {

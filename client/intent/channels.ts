@@ -1,50 +1,50 @@
 /**
- * Channels and producers: their state, and pausing and resuming them. The workflow of each
- * (workflows/intent/channel-contract.ts) releases waiting routes after a resume.
+ * Channels and producers: their state, and pausing and resuming them. A row of `notification.holds` says what is paused, and
+ * publication goes by it. A resume starts an operation, which releases the routes that wait.
  *
  * The weight of a producer is its share of what Temporal hands out: that of its fairness key (activities/intent/dispatch.ts) on
  * the queues of intents. The server keeps weights, so they hold for all processes, and over restarts.
  */
-import type { Client } from '@temporalio/client';
 import type { temporal as protos } from '@temporalio/proto';
 import type { Producer } from '../../api/intent/catalog.ts';
 import { ACTIVITY_TASKS, WORKFLOW_TASKS } from '../../api/task-queue-types.ts';
-import type { Hold, HoldKey, HoldRequest, ResumeRequest } from '../../workflows/hold-contract.ts';
-import {
-  PAUSE_UPDATE,
-  RESUME_UPDATE,
-  SET_HOLD,
-  holdValues,
-  problemOfHold,
-} from '../../workflows/hold-contract.ts';
-import type { ChannelState, HeldName } from '../../workflows/intent/channel-contract.ts';
-import {
-  CHANNEL_NAMES,
-  channelStateOf,
-  channelWorkflowId,
-  heldProducer,
-  holdKeyOf,
-} from '../../workflows/intent/channel-contract.ts';
-import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
+import { problemOfTexts } from '../../workflows/details.ts';
+import { CHANNELS, INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
+import { operationWorkflowId } from '../../workflows/operation-contract.ts';
 import { byAuthor } from '../actions.ts';
-import { OperationFailedError, causeOf, isRefusal } from '../errors.ts';
+import { NotFoundError, OperationFailedError, causeOf } from '../errors.ts';
 import type { WithoutNulls } from '../lists.ts';
 import { withoutNulls } from '../lists.ts';
+import { operationOperations } from '../operations.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
-import { ANSWER_LIMIT_MS, QUERY_LIMIT_MS, ask, bounded } from '../temporal.ts';
+import { QUERY_LIMIT_MS, bounded } from '../temporal.ts';
 
-/** A worker with a backlog before it takes an update when its next slot is free, ms. */
-const RESUME_LIMIT_MS = 30_000;
+/** Waiting routes per second that a resume releases unless the operator says otherwise. */
+export const DEFAULT_RELEASE_RATE = 50;
+
+export interface HoldRequest {
+  /** Shown to other operators. */
+  reason?: string | undefined;
+  /** Default: `operator`. */
+  requestedBy?: string | undefined;
+}
+
+export interface ResumeRequest extends HoldRequest {
+  /** Waiting routes that are released per second, from 1 to MAX_REPLAY_RATE. Default: DEFAULT_RELEASE_RATE. */
+  ratePerSecond?: number;
+}
 
 interface HeldRow {
-  status: ChannelState['status'];
+  /** `draining`: open for new routes, and those that waited are still being released. */
+  status: 'open' | 'paused' | 'draining';
   reason: string | null;
   /** Who changed it last. */
   changedBy: string | null;
   /** When it was changed last; null when it never was. */
   since: Date | null;
-  /** At which waiting routes are released while it drains. */
+  /** The operation that releases waiting routes, and its rate. */
+  operationId: string | null;
   ratePerSecond: number | null;
   /** Routes that will still be tried. */
   openRoutes: number;
@@ -54,116 +54,143 @@ interface HeldRow {
 export interface HeldView extends WithoutNulls<HeldRow> {
   /** Of a producer: its share of what Temporal hands out, where others have 1. Absent when Temporal does not answer. */
   weight?: number;
+  /** To the operation. */
   link?: string;
 }
 
 /** Both channels. */
 export const channelOperations = (resources: OperatorResources) =>
-  heldOperations(resources, 'channel', CHANNEL_NAMES);
+  heldOperations(resources, 'channel', CHANNELS);
 
 /** The producers of the catalog. A paused one is still accepted; nothing of it is published. */
-export const producerOperations = (resources: OperatorResources) => ({
-  ...heldOperations(resources, 'producer', resources.catalog.producers),
+export const producerOperations = (resources: OperatorResources) => {
+  const { list, ...others } = heldOperations(resources, 'producer', resources.catalog.producers);
+  return {
+    ...others,
 
-  /**
-   * Sets how large the producer's share is of what waits in Temporal: with 0.2, a fifth of what another one gets. Holds for
-   * what waits from then on, where the server has fairness switched on.
-   *
-   * @param request its `weight` is from 0.001 to 1,000; 1 is the usual one.
-   * @throws OperationFailedError when the server has no weights.
-   */
-  weigh: (producer: Producer, request: { weight: number; requestedBy: string }) =>
-    setWeight(resources, producer, request),
-});
+    /** The state and the weight of each. */
+    async list() {
+      const [views, weights] = await Promise.all([list(), weightsOf(resources)]);
+      if (!weights) return views;
+      return views.map((view) => ({ ...view, weight: weights.get(view.producer) ?? USUAL_WEIGHT }));
+    },
+
+    /**
+     * Sets how large the producer's share is of what waits in Temporal: with 0.2, a fifth of what another one gets. Holds for
+     * what waits from then on, where the server has fairness switched on.
+     *
+     * @param request its `weight` is from 0.001 to 1,000; 1 is the usual one.
+     * @throws OperationFailedError when the server has no weights.
+     */
+    weigh: (producer: Producer, request: { weight: number; requestedBy: string }) =>
+      setWeight(resources, producer, request),
+  };
+};
 
 function heldOperations<Noun extends 'channel' | 'producer', Name extends string>(
   resources: OperatorResources,
   noun: Noun,
   names: readonly Name[],
 ) {
-  const heldAs = (name: Name) => (noun === 'producer' ? heldProducer(name) : name) as HeldName;
-
+  const { db } = resources;
+  type View = HeldView & Record<Noun, Name>;
   return {
     /** The state of each, with the number of routes that it would publish. */
-    async list(): Promise<(HeldView & Record<Noun, Name>)[]> {
-      const [{ rows }, weights] = await Promise.all([
-        resources.db.query<HeldRow & { name: Name }>(LIST[noun], [names]),
-        noun === 'producer' ? weightsOf(resources) : undefined,
-      ]);
-      return rows.map(({ name, ...row }) => ({
-        [noun]: name,
-        ...(weights ? { weight: weights.get(name) ?? USUAL_WEIGHT } : {}),
-        ...withoutNulls(row),
-        ...linkField(resources, channelWorkflowId(heldAs(name))),
-      })) as (HeldView & Record<Noun, Name>)[];
-    },
+    list: (): Promise<View[]> => viewsOf(names),
 
     /**
      * Pauses it. Routes wait without spending their budget; the pause lasts until an operator resumes it, over restarts.
      *
-     * @returns its state: no new publication begins any more, also when its workflow has not answered.
-     * @throws OperationFailedError when the workflow refuses it; what PostgreSQL throws.
+     * @returns its state: no new publication begins any more.
+     * @throws OperationFailedError for a text that cannot be stored; what PostgreSQL throws.
      */
-    pause: (name: Name, request: HoldRequest = {}) => pause(resources, heldAs(name), request),
+    pause: (name: Name, request: HoldRequest = {}): Promise<View> => change(name, true, request),
 
     /**
-     * Resumes it: waiting routes are released at `ratePerSecond`, those that wait longest first.
+     * Resumes it: waiting routes are released at `ratePerSecond`, those that wait longest first. Doing so again sets another rate.
      *
      * @returns its state while it drains, or open.
-     * @throws OperationFailedError when its workflow does not take it within 30 s.
+     * @throws as `pause`; OperationFailedError when Temporal cannot be reached: they are released once it can.
      */
-    resume: (name: Name, request: ResumeRequest = {}): Promise<ChannelState> =>
-      tell(resources.temporal, RESUME_UPDATE, heldAs(name), request, RESUME_LIMIT_MS),
+    async resume(name: Name, { ratePerSecond, ...request }: ResumeRequest = {}): Promise<View> {
+      const view = await change(name, false, request);
+      const { reason, requestedBy = 'operator' } = request;
+      try {
+        // Not in the statement of the change: an attempt that began before it may have found the pause, and its route is among these.
+        await operationOperations(resources).release(
+          { [noun]: name },
+          {
+            ...withoutNulls({ requestedBy, reason }),
+            ratePerSecond: ratePerSecond ?? DEFAULT_RELEASE_RATE,
+          },
+        );
+      } catch (error) {
+        if (error instanceof NotFoundError) return view;
+        throw error;
+      }
+      return viewOf(name);
+    },
   };
-}
 
-/** Workers go by the row, so it is written first: the pause holds from then on, whatever Temporal has to do. */
-async function pause(
-  { db, temporal }: OperatorResources,
-  name: HeldName,
-  request: HoldRequest,
-): Promise<ChannelState> {
-  const problem = problemOfHold(request);
-  if (problem !== undefined) throw new OperationFailedError(problem);
-  const { rows } = await db.query<{ hold: Hold }>(SET_HOLD, holdValues(holdKeyOf(name), true, request));
-  try {
-    return await tell(temporal, PAUSE_UPDATE, name, request, ANSWER_LIMIT_MS);
-  } catch (error) {
-    if (isRefusal(error)) throw error;
-    // The workflow finds the row.
-    return channelStateOf(name, rows[0]!.hold);
+  async function change(name: Name, isPaused: boolean, request: HoldRequest): Promise<View> {
+    const problem = problemOfTexts(request, 'reason', 'requestedBy');
+    if (problem !== undefined) throw new OperationFailedError(problem);
+    const { reason = null, requestedBy = 'operator' } = request;
+    await db.query(SET_HOLD, [noun, name, isPaused, reason, requestedBy]);
+    return viewOf(name);
+  }
+
+  async function viewsOf(some: readonly Name[]): Promise<View[]> {
+    const { rows } = await db.query<HeldRow & { name: Name }>(LIST[noun], [some]);
+    return rows.map(({ name, ...row }) => ({
+      ...{ [noun]: name, ...withoutNulls(row) },
+      ...(row.operationId === null ? {} : linkField(resources, operationWorkflowId(row.operationId))),
+    })) as View[];
+  }
+
+  async function viewOf(name: Name): Promise<View> {
+    return (await viewsOf([name]))[0]!;
   }
 }
 
-/** Tells the workflow that steers by the hold. A resume it makes itself, since it releases what waited. @throws as `ask`. */
-const tell = (
-  temporal: Client,
-  update: string,
-  name: HeldName,
-  request: ResumeRequest,
-  limitMs: number,
-): Promise<ChannelState> =>
-  ask(
-    temporal,
-    {
-      ...{ workflowId: channelWorkflowId(name), limitMs },
-      ifSilent: `the change may still be made once one runs, see ${holdKeyOf(name).kind}s list`,
-      ifNotRunning: 'the service starts it when it starts',
-    },
-    (handle) => handle.executeUpdate<ChannelState, [ResumeRequest]>(update, { args: [request] }),
-  );
+/**
+ * Changes the row, and notes the author among the actions of operators unless the row says the same already. What an earlier resume
+ * was still releasing is left to the next one. $1 kind, $2 name, $3 whether it is paused, $4 why, $5 by whom.
+ */
+const SET_HOLD = `
+  WITH noted AS (
+    INSERT INTO notification.operator_actions (action, target, requested_by, detail)
+    SELECT $1::text || CASE WHEN $3 THEN 's pause' ELSE 's resume' END, $2, $5, $4
+     WHERE NOT EXISTS (
+           SELECT FROM notification.holds
+            WHERE kind = $1 AND name = $2 AND is_paused = $3 AND changed_by = $5 AND reason IS NOT DISTINCT FROM $4)
+  ), ended AS (
+    UPDATE notification.operations SET ended_at = clock_timestamp(), outcome = 'aborted'
+     WHERE kind = 'release' AND ended_at IS NULL AND filter ->> $1 = $2
+  )
+  INSERT INTO notification.holds (kind, name, is_paused, reason, changed_by, changed_at)
+  VALUES ($1::text, $2::text, $3::boolean, $4::text, $5::text, clock_timestamp())
+  ON CONFLICT (kind, name) DO UPDATE
+     SET is_paused = excluded.is_paused, reason = excluded.reason, changed_by = excluded.changed_by,
+         changed_at = excluded.changed_at`;
 
 /** @param routes SQL of a table of routes with a column that is named as the kind. */
-const listOf = (kind: HoldKey['kind'], routes: string): string => `
-  SELECT wanted.name, reason, changed_by AS "changedBy", changed_at AS since, coalesce(open.routes, 0) AS "openRoutes",
-         CASE WHEN is_paused THEN 'paused' WHEN drain_rate IS NOT NULL THEN 'draining' ELSE 'open' END AS status,
-         drain_rate AS "ratePerSecond"
+const listOf = (kind: 'channel' | 'producer', routes: string): string => `
+  SELECT wanted.name, holds.reason, changed_by AS "changedBy", changed_at AS since, coalesce(open.routes, 0) AS "openRoutes",
+         CASE WHEN is_paused THEN 'paused' WHEN rate IS NOT NULL THEN 'draining' ELSE 'open' END AS status,
+         operation_id AS "operationId", rate AS "ratePerSecond"
     FROM unnest($1::text[]) WITH ORDINALITY AS wanted (name, position)
-    LEFT JOIN notification.holds ON kind = '${kind}' AND holds.name = wanted.name
+    LEFT JOIN notification.holds ON holds.kind = '${kind}' AND holds.name = wanted.name
     LEFT JOIN (SELECT ${kind} AS name, count(*)::int AS routes
                  FROM ${routes}
                 WHERE next_attempt_at IS NOT NULL
                 GROUP BY ${kind}) AS open ON open.name = wanted.name
+    LEFT JOIN LATERAL (
+         SELECT operation_id, rate
+           FROM notification.operations
+          WHERE kind = 'release' AND ended_at IS NULL AND filter ->> '${kind}' = wanted.name
+          ORDER BY created_at DESC
+          LIMIT 1) AS release ON true
    ORDER BY position`;
 
 const LIST = {

@@ -1,4 +1,4 @@
-/** Work that is under way: intents that are not decided yet, and what a cancellation reaches. */
+/** Work that is under way: intents that are not decided yet, what a cancellation reaches, and what a resume releases. */
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Grouped, Listing, Page, Span } from '../lists.ts';
 import { conditionsOf, listOf, spanOf } from '../lists.ts';
@@ -87,4 +87,33 @@ export const chooseOpen = (filter: OpenFilter): Grouped => ({
   ),
   groups: { type: 'notification_type', producer: 'producer', state: 'state' },
   counted: 'notifications',
+});
+
+/** Routes of one channel, or of one producer. */
+export interface HeldFilter {
+  channel?: string;
+  producer?: string;
+}
+
+/** Open routes of one channel or producer, counted. */
+export interface HeldGroup extends Span {
+  channel: string;
+  producer: string;
+  routes: number;
+}
+
+/** The routes that an operation releases. */
+export const chooseHeld = (filter: HeldFilter): Grouped => ({
+  columns: ['notification_id', 'route_id'],
+  from: 'notification.routes JOIN notification.records USING (notification_id)',
+  at: 'next_attempt_at',
+  given: conditionsOf(
+    {
+      filters: { channel: 'channel = ?', producer: 'producer = ?' },
+      always: 'next_attempt_at IS NOT NULL',
+    },
+    filter,
+  ),
+  groups: { channel: 'channel', producer: 'producer' },
+  counted: 'routes',
 });

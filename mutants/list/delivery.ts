@@ -249,9 +249,9 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   },
   {
     id: 'delivery-drain-rate',
-    file: 'activities/intent/channels.ts',
-    find: 'const groupMs = (groupSize * 1_000) / ratePerSecond;',
-    replace: 'const groupMs = (groupSize * 100) / ratePerSecond;',
+    file: 'activities/operations.ts',
+    find: '(dealt * 1_000) / rate - tookMs()',
+    replace: '(dealt * 100) / rate - tookMs()',
     wrong: 'wrong time',
     what: 'waiting routes go ten times as fast as was asked for',
     suite: service('intent/steering', 'I26 waiting routes drain'),
@@ -294,10 +294,9 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   },
   {
     id: 'delivery-reconciler-page',
-    file: 'activities/intent/route-rows.ts',
-    find: 'WHERE routes.channel = wanted.channel AND next_attempt_at IS NOT NULL',
-    replace:
-      "WHERE routes.channel = wanted.channel AND wanted.channel = 'push' AND next_attempt_at IS NOT NULL",
+    file: 'activities/intent/reconciliation.ts',
+    find: 'WHERE routes.channel = wanted.channel AND next_attempt_at <',
+    replace: "WHERE routes.channel = wanted.channel AND wanted.channel = 'push' AND next_attempt_at <",
     wrong: 'stuck',
     what: 'e-mails without a worker are never taken up',
     suite: service('intent/reconciliation', 'I49 security-4'),

@@ -17,7 +17,6 @@ import { adminEmailVariablesOf } from '../../config/intent.ts';
 export const NOTIFICATION_TYPES = [...GALAXY.types.keys()];
 export const ADMIN_NOTIFICATION_TYPES = adminTypesOf(GALAXY).map(({ type }) => type);
 export const PUSH_NOTIFICATION_TYPES = NOTIFICATION_TYPES.filter((type) => specOf(type).push !== undefined);
-export const PRODUCERS = GALAXY.producers;
 export const ADMIN_EMAIL_VARIABLES = adminEmailVariablesOf(GALAXY);
 
 export function specOf(type: NotificationType) {

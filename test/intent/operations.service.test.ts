@@ -4,7 +4,6 @@ import type { NotificationType } from '../../api/intent/catalog.ts';
 import { NothingToDoError } from '../../client/errors.ts';
 import type { OperationView } from '../../client/operations.ts';
 import { writeOpenRows } from '../../dev/intent-rows.ts';
-import { channelWorkflowId, heldProducer } from '../../workflows/intent/channel-contract.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { operationWorkflowId } from '../../workflows/operation-contract.ts';
 import type { Changes } from './entries.ts';
@@ -344,10 +343,7 @@ test('newcomer-7 the list of actions tells of every pause, resume, cancel and re
   );
   const cancellation = await operator.operations.cancel({ notificationId: open }, { ...BY, reason: 'INC-3' });
   await ended(cancellation.operationId);
-  // As the Web UI does it.
-  await slot.client.workflow
-    .getHandle(channelWorkflowId(heldProducer('game_master')))
-    .executeUpdate('resume', { args: [{ requestedBy: 'bert' }] });
+  await operator.producers.resume('game_master', { requestedBy: 'bert' });
 
   const dead = await deadPushes('acted/dead', 2);
   await slot.redis.del(GATEWAY);

@@ -1,8 +1,7 @@
 /** When the workflow of an operation has pages dealt with, and what ends the page that is under way. */
 import { CancelledFailure } from '@temporalio/common';
 import type { OperationActivities, OperationStep } from '../../activities/operations.ts';
-import { ABORT_OPERATION_UPDATE } from '../../workflows/operation-contract.ts';
-import { PAUSE_UPDATE, RESUME_UPDATE } from '../../workflows/hold-contract.ts';
+import { ABORT_OPERATION_UPDATE, PAUSE_UPDATE, RESUME_UPDATE } from '../../workflows/operation-contract.ts';
 import type { Fakes } from '../workflow-tier.ts';
 import { hold, startWorkflow } from '../workflow-tier.ts';
 

@@ -1,8 +1,7 @@
 /** What operators do while notifications are on their way: pause and resume a channel or a producer, cancel. */
 import { CancelledFailure, WorkflowFailedError } from '@temporalio/client';
-import type { ChannelState, HeldName } from '../../workflows/intent/channel-contract.ts';
-import { channelWorkflowId, heldProducer } from '../../workflows/intent/channel-contract.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { operationWorkflowId } from '../../workflows/operation-contract.ts';
 import { eventually, operatorOf, slotOfTests } from '../harness.ts';
 import { GATEWAY, MAIL, append } from '../service-process.ts';
 import { entryOf, publishTurn } from './entries.ts';
@@ -24,13 +23,12 @@ afterEach(async () => {
   await slot.redis.del(GATEWAY, MAIL);
 });
 
-const channel = (name: HeldName) => slot.client.workflow.getHandle(channelWorkflowId(name));
-const pause = (name: HeldName, reason?: string) =>
-  channel(name).executeUpdate<ChannelState, [object]>('pause', { args: [{ requestedBy: 'nina', reason }] });
-const resume = (name: HeldName, ratePerSecond?: number) =>
-  channel(name).executeUpdate<ChannelState, [object]>('resume', {
-    args: [{ requestedBy: 'nina', ratePerSecond }],
-  });
+type Name = 'push' | 'email';
+const pause = (name: Name, reason?: string) =>
+  operatorOf(slot).channels.pause(name, { requestedBy: 'nina', reason });
+const resume = (name: Name, ratePerSecond?: number) =>
+  operatorOf(slot).channels.resume(name, { requestedBy: 'nina', ...(ratePerSecond && { ratePerSecond }) });
+const push = async () => (await operatorOf(slot).channels.list())[0]!;
 
 const publish = (idempotencyKey: string, recipientUserIds?: string[]) =>
   publishTurn(slot.redis, idempotencyKey, recipientUserIds);
@@ -48,19 +46,13 @@ const waitingForChannel = (id: string, route = PUSH) =>
     (await detailsOf(routeWorkflowId(id, route)))?.startsWith('Paused'),
   );
 
-test('I26 intent-P6 a paused channel publishes nothing and spends nothing, the other goes on, and resuming lets the routes go', async () => {
-  const paused = await pause('push', 'gateway maintenance');
-  expect(paused).toMatchObject({
-    ...{ channel: 'push', status: 'paused', reason: 'gateway maintenance', requestedBy: 'nina' },
+test('I26 a paused channel publishes nothing and spends nothing, the other goes on, and resuming lets the routes go', async () => {
+  expect(await pause('push', 'gateway maintenance')).toMatchObject({
+    channel: 'push',
+    status: 'paused',
+    reason: 'gateway maintenance',
+    changedBy: 'nina',
   });
-  // Which routes a resume lets go is decided by one clock, of PostgreSQL.
-  const { rows: holds } = await slot.db.query<{ ms: number }>(
-    "SELECT (extract(epoch FROM changed_at) * 1000)::bigint::float8 AS ms FROM notification.holds WHERE name = 'push'",
-  );
-  expect(holds).toEqual([{ ms: paused.sinceMs }]);
-  expect(await detailsOf(channelWorkflowId('push'))).toBe(
-    'Paused by nina: new routes wait until it is resumed.\n\ngateway maintenance',
-  );
   const id = await publish('paused');
   await inStatus(id, EMAIL, 'published');
   await waitingForChannel(id);
@@ -74,24 +66,21 @@ test('I26 intent-P6 a paused channel publishes nothing and spends nothing, the o
   });
   expect(await slot.redis.exists(GATEWAY)).toBe(0);
 
-  expect(await resume('push')).toMatchObject({
-    status: 'draining',
-    drain: { ratePerSecond: 50, released: 0 },
-  });
+  const { operationId, ...resumed } = await resume('push');
+  expect(resumed).toMatchObject({ status: 'draining', ratePerSecond: 50, openRoutes: 1 });
   expect(await inStatus(id, PUSH, 'published')).toMatchObject({ attempt_count: 1, next_attempt_at: null });
   expect(await slot.redis.xlen(GATEWAY)).toBe(1);
-  await eventually('the channel to be open', async () => {
-    const state = await channel('push').query<ChannelState>('state');
-    return state.status === 'open' && state.drain?.released === 1;
+  await eventually('the channel to be open', async () => (await push()).status === 'open');
+  expect(await operatorOf(slot).operations.show(operationId!)).toMatchObject({
+    ...{ kind: 'release', filter: { channel: 'push' }, status: 'done', done: 1, ordered: 1 },
   });
 });
 
 test('I85 nothing of a paused producer is published, others go on, and resuming lets its routes go in their order', async () => {
-  const GAME_MASTER = 'producer:game_master';
-  expect(await pause(GAME_MASTER, 'release 4.2 sends doubles')).toMatchObject({
-    channel: GAME_MASTER,
-    status: 'paused',
-    requestedBy: 'nina',
+  const { producers, operations } = operatorOf(slot);
+  const asked = { requestedBy: 'nina', reason: 'release 4.2 sends doubles' };
+  expect(await producers.pause('game_master', asked)).toMatchObject({
+    ...{ producer: 'game_master', status: 'paused', changedBy: 'nina' },
   });
   const held = [await publish('held-1'), await publish('held-2'), await publish('held-3')];
   const ofLobby = { idempotency_key: 'of-another', recipient_user_ids_json: '["user-1"]' };
@@ -103,7 +92,7 @@ test('I85 nothing of a paused producer is published, others go on, and resuming 
       expect(await inStatus(id, route, 'pending')).toMatchObject({ attempt_count: 0 });
     }
   }
-  expect(await operatorOf(slot).producers.list()).toContainEqual(
+  expect(await producers.list()).toContainEqual(
     expect.objectContaining({
       ...{ producer: 'game_master', status: 'paused', openRoutes: 6 },
       ...{ changedBy: 'nina', reason: 'release 4.2 sends doubles' },
@@ -117,17 +106,14 @@ test('I85 nothing of a paused producer is published, others go on, and resuming 
       ORDER BY next_attempt_at`,
     [held],
   );
-  await resume(GAME_MASTER, 2);
+  const { operationId } = await producers.resume('game_master', { ratePerSecond: 2 });
   for (const id of held) for (const route of [PUSH, EMAIL]) await inStatus(id, route, 'published');
   const handedOff = await slot.redis.xrange(MAIL, '-', '+');
   const order = handedOff.flatMap(([, fields]) =>
     held.filter((id) => fields.some((field) => field.includes(id))),
   );
   expect(order).toEqual(longestWaiting.map(({ id }) => id));
-  await eventually('the producer to be open', async () => {
-    const state = await channel(GAME_MASTER).query<ChannelState>('state');
-    return state.status === 'open' && state.drain?.released === 6;
-  });
+  expect(await operations.follow(operationId!, { limitMs: 20_000 })).toMatchObject({ done: 6, ordered: 6 });
 });
 
 test('I26 waiting routes drain at the rate that was asked for, and a pause in between stops the drain', async () => {
@@ -138,12 +124,13 @@ test('I26 waiting routes drain at the rate that was asked for, and a pause in be
   const pushes = async (status: string) =>
     (await routesOf(slot, id)).filter((row) => row.route_id.startsWith('push:') && row.status === status);
 
-  await resume('push', 2);
+  const { operationId } = await resume('push', 2);
   await eventually('the first to be published', async () => (await pushes('published')).length > 0);
   await pause('push');
   const waiting = (await pushes('pending')).length;
   expect(waiting).toBeGreaterThan(15);
-  expect(await channel('push').query<ChannelState>('state')).toMatchObject({ status: 'paused' });
+  expect(await push()).toMatchObject({ status: 'paused', openRoutes: waiting });
+  expect(await operatorOf(slot).operations.show(operationId!)).toMatchObject({ status: 'aborted' });
 
   const publishedBefore = (await pushes('published')).length;
   await resume('push', 8);
@@ -157,23 +144,21 @@ test('I26 waiting routes drain at the rate that was asked for, and a pause in be
   expect(await slot.redis.xlen(GATEWAY)).toBe(24);
 });
 
-test('I26 intent-D12 a drain goes on in the workflow that is started when its own was lost', async () => {
+test('I26 intent-D12 routes that waited are released also when Temporal has lost the release', async () => {
   await pause('push');
   const recipients = usersUpTo(3);
   const id = await publish('lost-drain', recipients);
   for (const user of recipients) await waitingForChannel(id, `push:user:${user}`);
-  // So slowly that one, at most two, are let go before the workflow is lost.
-  await resume('push', 0.05);
-  await channel('push').terminate('lost');
-  await slot.db.query('UPDATE notification.holds SET drain_rate = 100 WHERE drain_rate IS NOT NULL');
-  await slot.startService(LONG_LADDER);
-  for (const user of recipients) await inStatus(id, `push:user:${user}`, 'published');
-  await eventually('the channel to be open', async () => {
-    const { rows } = await slot.db.query<{ drain_rate: number | null }>(
-      "SELECT drain_rate FROM notification.holds WHERE kind = 'channel' AND name = 'push'",
-    );
-    return rows[0]?.drain_rate === null;
+  // So slowly that two are left when the workflow is lost.
+  const { operationId } = await resume('push', 1);
+  const { workflow } = slot.client;
+  await workflow.getHandle(operationWorkflowId(operationId!)).terminate('lost');
+  await slot.client.workflowService.deleteWorkflowExecution({
+    namespace: workflow.options.namespace,
+    workflowExecution: { workflowId: operationWorkflowId(operationId!) },
   });
+  for (const user of recipients) await inStatus(id, `push:user:${user}`, 'published');
+  await eventually('the channel to be open', async () => (await push()).status === 'open');
 });
 
 async function cancelled(id: string): Promise<void> {
@@ -206,25 +191,19 @@ test('I26 I43 intent-D3 cancelling a notification with many routes skips all of 
   expect(await slot.redis.exists(GATEWAY, MAIL)).toBe(0);
 }, 180_000);
 
-test('I85 a pause holds although no worker takes it, and the workflow finds it so', async () => {
+test('I85 a pause holds although no worker runs', async () => {
   await slot.stopServices();
   const { producers } = operatorOf(slot);
   const heldOf = async () => (await producers.list()).find(({ producer }) => producer === 'game_master');
   await slot.db.query('DELETE FROM notification.holds');
   const asked = { requestedBy: 'max', reason: 'INC-9' };
-  await expect(producers.pause('game_master', asked)).resolves.toMatchObject({
-    ...{ channel: 'producer:game_master', status: 'paused', ...asked },
-  });
-  expect(await heldOf()).toMatchObject({ status: 'paused', changedBy: 'max', reason: 'INC-9' });
+  const paused = { status: 'paused', changedBy: 'max', reason: 'INC-9' };
+  await expect(producers.pause('game_master', asked)).resolves.toMatchObject(paused);
+  expect(await heldOf()).toMatchObject(paused);
 
-  await slot.client.workflow.getHandle(channelWorkflowId(heldProducer('game_master'))).terminate();
-  await expect(producers.pause('game_master', asked)).resolves.toMatchObject({
-    status: 'paused',
-  });
   await slot.startService(LONG_LADDER);
-  await eventually('the workflow to say so', async () => {
-    const state = await channel('producer:game_master').query<ChannelState>('state');
-    return state.status === 'paused' && state.requestedBy === 'max';
-  });
-  await resume(heldProducer('game_master'));
+  const id = await publish('held-before-the-start');
+  await waitingForChannel(id);
+  await producers.resume('game_master');
+  await inStatus(id, PUSH, 'published');
 });

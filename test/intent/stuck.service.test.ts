@@ -2,13 +2,14 @@
  * Workflows that cannot go on because their workflow task fails for ever, or because nothing will wake them, as after
  * Temporal was put back beneath workers that had them in memory: the rows say what they have left to do, and others do it.
  */
-import { CHANNEL_WORKFLOW } from '../../workflows/intent/channel-contract.ts';
 import {
   INTENT_TASK_QUEUE,
   notificationWorkflowId,
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import { SYMBOL_CONFIG_WORKFLOW } from '../../workflows/symbol-config/contract.ts';
+import { INITIAL_STATE } from '../../workflows/symbol-config/rules.ts';
 import { stuckOfSettled } from '../../activities/intent/reconciliation.ts';
 import { reconcile } from '../../activities/reconciliation.ts';
 import { stateOf } from '../../activities/workflows.ts';
@@ -53,8 +54,8 @@ async function getLost(workflowId: string): Promise<void> {
 /** Puts a run in the place of a workflow that has no task, no activity, no child and no timer: it waits for signals. */
 async function fallAsleep(workflowId: string): Promise<void> {
   const { workflow } = slot.client;
-  await workflow.start(CHANNEL_WORKFLOW, {
-    ...{ workflowId, taskQueue: INTENT_TASK_QUEUE, args: ['push'] },
+  await workflow.start(SYMBOL_CONFIG_WORKFLOW, {
+    ...{ workflowId, taskQueue: INTENT_TASK_QUEUE, args: [{ ...INITIAL_STATE, pushedChanges: 1 }] },
     workflowIdConflictPolicy: 'TERMINATE_EXISTING',
   });
   await eventually(
