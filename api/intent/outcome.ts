@@ -2,6 +2,7 @@
  * What producers are told about their intents: entries of a stream, one an event. outcomes-asyncapi.yaml is the contract
  * in full.
  */
+import { z } from 'zod';
 import type { Channel } from './catalog.ts';
 
 /** How an intent ends: exactly one of these for each entry of the intent stream. */
@@ -37,55 +38,58 @@ export const ROUTE_THROTTLED = 'throttled' satisfies SkipReason;
 
 export const OUTCOMES_STREAM = 'notification:outcomes';
 
-interface About {
+const text = z.string();
+/** As entries have numbers. */
+const count = text.regex(/^\d{1,15}$/, 'must be a whole number').transform(Number);
+
+const about = {
   /** The same whenever the event is repeated, and of no other event. */
-  eventId: string;
+  eventId: text,
   /** That of the entry in the intent stream. */
-  notificationId: string;
+  notificationId: text,
   /** When it became true, epoch ms by PostgreSQL's clock. */
-  occurredAtMs: number;
+  occurredAtMs: count,
   /** What a malformed entry did not say is missing. */
-  notificationType?: string;
-  producer?: string;
-  idempotencyKey?: string;
-  requestId?: string;
-  traceId?: string;
-}
+  notificationType: text.optional(),
+  producer: text.optional(),
+  idempotencyKey: text.optional(),
+  requestId: text.optional(),
+  traceId: text.optional(),
+};
 
-interface OfRoute {
+const aboutRoute = {
+  ...about,
   /** As in ids of workflows: `push:user:user-1`, or a hash where the route's own id is an address. */
-  route: string;
-  channel: Channel;
+  route: text,
+  channel: z.custom<Channel>((value) => typeof value === 'string'),
   /** 0 as accepted; each replay is the next one. */
-  generation: number;
-}
+  generation: count,
+};
 
-interface Totals {
-  published: number;
-  skipped: number;
-  deadLettered: number;
-}
+const outcomeSchema = z.discriminatedUnion('kind', [
+  z.object({
+    kind: z.literal(['settled', 'cancelled', 'expired']),
+    ...{ ...about, published: count, skipped: count, deadLettered: count },
+  }),
+  /** The notification that has the idempotency key. */
+  z.object({ kind: z.literal('duplicate'), ...about, duplicateOf: text }),
+  z.object({ kind: z.literal('conflict'), ...about, conflictsWith: text }),
+  /** `field` is the one that the refusal is about, if it is about one. */
+  z.object({ kind: z.literal('malformed'), ...about, failureCode: text, field: text.optional() }),
+  /** Skipped are those of channels that the type does not use, and of recipients without a usable address. */
+  z.object({ kind: z.literal('accepted'), ...about, routes: count, skipped: count }),
+  z.object({
+    kind: z.literal('route_skipped'),
+    ...aboutRoute,
+    reason: z.custom<SkipReason>((value) => typeof value === 'string'),
+  }),
+  z.object({ kind: z.literal('route_dead_lettered'), ...aboutRoute, reason: text }),
+  /** `recovered`: a dead-lettered route that was replayed, and is published. */
+  z.object({ kind: z.literal(['route_published', 'recovered']), ...aboutRoute }),
+]);
 
 /** An event, by its kind. */
-export type Outcome = About &
-  (
-    | ({ kind: 'settled' | 'cancelled' | 'expired' } & Totals)
-    /** The notification that has the idempotency key. */
-    | { kind: 'duplicate'; duplicateOf: string }
-    | { kind: 'conflict'; conflictsWith: string }
-    /** `field` is the one that the refusal is about, if it is about one. */
-    | { kind: 'malformed'; failureCode: string; field?: string }
-    /** Skipped are those of channels that the type does not use, and of recipients without a usable address. */
-    | { kind: 'accepted'; routes: number; skipped: number }
-    | ({ kind: 'route_published' } & OfRoute)
-    | ({
-        kind: 'route_skipped';
-        reason: SkipReason;
-      } & OfRoute)
-    | ({ kind: 'route_dead_lettered'; reason: string } & OfRoute)
-    /** A dead-lettered route that was replayed, and is published. */
-    | ({ kind: 'recovered' } & OfRoute)
-  );
+export type Outcome = z.output<typeof outcomeSchema>;
 
 export const isTerminal = ({ kind }: Outcome): boolean =>
   (TERMINAL_OUTCOMES as readonly string[]).includes(kind);
@@ -126,21 +130,6 @@ export class OutcomeError extends Error {
   override name = 'OutcomeError';
 }
 
-const NUMBERS = new Set(['occurredAtMs', 'generation', 'routes', 'published', 'skipped', 'deadLettered']);
-const REQUIRED: Record<OutcomeKind, readonly string[]> = {
-  settled: ['published', 'skipped', 'deadLettered'],
-  cancelled: ['published', 'skipped', 'deadLettered'],
-  expired: ['published', 'skipped', 'deadLettered'],
-  duplicate: ['duplicateOf'],
-  conflict: ['conflictsWith'],
-  malformed: ['failureCode'],
-  accepted: ['routes', 'skipped'],
-  route_published: ['route', 'channel', 'generation'],
-  route_skipped: ['route', 'channel', 'generation', 'reason'],
-  route_dead_lettered: ['route', 'channel', 'generation', 'reason'],
-  recovered: ['route', 'channel', 'generation'],
-};
-
 /**
  * Reads an entry of the stream of outcomes. Fields that it does not know are kept out: later releases may add some.
  *
@@ -148,25 +137,15 @@ const REQUIRED: Record<OutcomeKind, readonly string[]> = {
  * @throws OutcomeError that names what is missing or wrong.
  */
 export function readOutcome(fields: Readonly<Record<string, string>>): Outcome {
-  const { kind = '' } = fields;
-  if (!(OUTCOME_KINDS as readonly string[]).includes(kind))
-    throw new OutcomeError(`kind ${JSON.stringify(kind)} is unknown`);
-  const required = ['eventId', 'notificationId', 'occurredAtMs', ...REQUIRED[kind as OutcomeKind]];
-  const optional = ['notificationType', 'producer', 'idempotencyKey', 'requestId', 'traceId'];
-  if (kind === 'malformed') optional.push('field');
-  const outcome: Record<string, string | number> = { kind };
-  for (const name of [...required, ...optional]) {
-    const field = snakeCase(name);
-    const text = fields[field];
-    if (text === undefined) {
-      if (required.includes(name)) throw new OutcomeError(`${field} is missing`);
-      continue;
-    }
-    if (!NUMBERS.has(name)) outcome[name] = text;
-    else if (/^\d{1,15}$/.test(text)) outcome[name] = Number(text);
-    else throw new OutcomeError(`${field} must be a whole number`);
-  }
-  return outcome as unknown as Outcome;
+  const named = Object.entries(fields).map(([name, value]) => [camelCase(name), value]);
+  const { data, error } = outcomeSchema.safeParse(Object.fromEntries(named));
+  if (data) return data;
+  const [{ path, message }] = error.issues as [z.core.$ZodIssue];
+  const field = snakeCase(String(path[0]));
+  if (field === 'kind') throw new OutcomeError(`kind ${JSON.stringify(fields['kind'] ?? '')} is unknown`);
+  throw new OutcomeError(`${field} ${fields[field] === undefined ? 'is missing' : message}`);
 }
 
+const camelCase = (name: string): string =>
+  name.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
 const snakeCase = (name: string): string => name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
