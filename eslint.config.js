@@ -31,7 +31,7 @@ const UNBOUNDED_READS = [
     selector:
       "CallExpression[callee.property.name=/^xinfo(Buffer)?$/]:not([arguments.0.value='GROUPS'], [arguments.0.value='CONSUMERS'])",
     message:
-      'XINFO STREAM gives whole entries: leave them out in a script, as activities/intent/stream-watch.ts does.',
+      'XINFO STREAM gives whole entries: leave them out in a script, as activities/outbound-state.ts does.',
   },
   {
     selector:

@@ -1,10 +1,10 @@
 /**
- * How a stream stands that others read, what is suspicious about it, and the row that remembers it. A Redis that falls back
+ * How a stream stands, and of one that others read, what is suspicious about it and the row that remembers it. A Redis that falls back
  * does not know that it did; PostgreSQL says it.
  */
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
-import { STREAM_START, compareEntryIds, later } from '../api/stream-ids.ts';
+import { FIELDS_OF, STREAM_START, compareEntryIds, later } from '../api/stream-ids.ts';
 import { query } from './postgres.ts';
 
 /** Empty streams and those that do not exist stand at the start. */
@@ -33,49 +33,48 @@ export interface OutboundLook extends OutboundState {
 const MOST_PENDING = 1_000;
 
 /**
- * KEYS: stream. ARGV: pending entries at most. Returns of XINFO STREAM what is no entry, since those may have any size; and
- * of each consumer group what it read last, and the entries that it has not acknowledged. Nothing when there is no such key.
+ * KEYS: stream. ARGV: pending entries at most. Of XINFO STREAM what is no entry, since those may have any size; the time; and of each
+ * consumer group what it was given last, and the entries that it has not acknowledged. Nothing when there is no such key.
  */
-const READ_STATE = `
+const READ_STREAM = `${FIELDS_OF}
   if redis.call('EXISTS', KEYS[1]) == 0 then return false end
-  local all, state, groups = redis.call('XINFO', 'STREAM', KEYS[1]), {}, {}
-  for i = 1, #all, 2 do
-    if type(all[i + 1]) ~= 'table' then
-      state[#state + 1] = all[i]
-      state[#state + 1] = all[i + 1]
-    end
+  local info, groups = fieldsOf(redis.call('XINFO', 'STREAM', KEYS[1])), {}
+  for _, reply in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+    local group, pending = fieldsOf(reply), {}
+    for i, entry in ipairs(redis.call('XPENDING', KEYS[1], group['name'], '-', '+', ARGV[1])) do pending[i] = entry[1] end
+    groups[#groups + 1] = {group['last-delivered-id'], pending}
   end
-  for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
-    local fields = {}
-    for i = 1, #group, 2 do fields[group[i]] = group[i + 1] end
-    local pending = {}
-    for i, entry in ipairs(redis.call('XPENDING', KEYS[1], fields['name'], '-', '+', ARGV[1])) do pending[i] = entry[1] end
-    groups[#groups + 1] = {fields['last-delivered-id'], pending}
-  end
-  return {state, groups}`;
+  return {info['length'], info['last-generated-id'], info['recorded-first-entry-id'], info['max-deleted-entry-id'],
+          info['entries-added'], redis.call('TIME')[1], groups}`;
 
-type StateReply = [state: (string | number)[], groups: [lastDelivered: string, pending: string[]][]];
+type StreamReply = [
+  ...[length: number, lastGeneratedId: string, firstEntryId: string, maxDeletedEntryId: string],
+  ...[entriesAdded: number, seconds: string, groups: [lastDelivered: string, pending: string[]][]],
+];
 
-/** @throws what Redis fails with, e.g. when the key is no stream. */
+/** @returns undefined when there is no such key. @throws what Redis fails with, e.g. when the key is no stream. */
+export async function readStream(redis: Redis, stream: string) {
+  const reply = (await redis.eval(READ_STREAM, 1, stream, MOST_PENDING)) as StreamReply | null;
+  if (reply === null) return undefined;
+  const [length, lastGeneratedId, firstEntryId, maxDeletedEntryId, entriesAdded, seconds, groups] = reply;
+  const state = { length, lastGeneratedId, firstEntryId, maxDeletedEntryId, entriesAdded };
+  return { state, redisMs: Number(seconds) * 1_000, groups };
+}
+
+/** @throws as {@link readStream}. */
 export async function lookAtOutbound(redis: Redis, stream: string): Promise<OutboundLook> {
-  const [found, info] = await Promise.all([
-    redis.eval(READ_STATE, 1, stream, MOST_PENDING) as Promise<StateReply | null>,
-    redis.info('server'),
-  ]);
+  const [found, info] = await Promise.all([readStream(redis, stream), redis.info('server')]);
   const serverRunId = /^run_id:(\S+)/m.exec(info)?.[1] ?? '';
   const database = databaseOf(redis);
-  if (found === null) {
+  if (!found) {
     return {
       ...{ serverRunId, lastEntryId: STREAM_START, entriesAdded: 0, wantedFrom: STREAM_START },
       ...{ firstEntryId: after(STREAM_START), entriesRemoved: 0, pending: [], database },
     };
   }
-  const [reply, groups] = found;
-  const value = (name: string) => reply[reply.indexOf(name) + 1];
-  const lastEntryId = String(value('last-generated-id'));
-  const entriesAdded = Number(value('entries-added'));
-  const length = Number(value('length'));
-  const firstEntryId = length === 0 ? after(lastEntryId) : String(value('recorded-first-entry-id'));
+  const { groups, state } = found;
+  const { length, lastGeneratedId: lastEntryId, entriesAdded } = state;
+  const firstEntryId = length === 0 ? after(lastEntryId) : state.firstEntryId;
   const unread = groups.map(([delivered, pending]) =>
     pending.length < MOST_PENDING ? after(delivered) : pending[0]!,
   );

@@ -10,7 +10,7 @@
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import { STREAM_START } from '../api/stream-ids.ts';
+import { FIELDS_OF, STREAM_START } from '../api/stream-ids.ts';
 import type { OutboundRow, SettlingClock } from './outbound-state.ts';
 import {
   CLEAR_OUTBOUND,
@@ -85,17 +85,14 @@ interface RelayedRow {
  * KEYS: stream. ARGV: an id that the stream has come to, its length, and of each entry the number of its fields' names and
  * values, and these. Returns the ids, or nothing at all when the stream is behind that id: then it has lost something.
  */
-const APPEND = `
+const APPEND = `${FIELDS_OF}
   local function parts(id)
     local ms, sequence = string.match(id, '^(%d+)-(%d+)$')
     return tonumber(ms), tonumber(sequence)
   end
   local last = '${STREAM_START}'
   if redis.call('EXISTS', KEYS[1]) == 1 then
-    local info = redis.call('XINFO', 'STREAM', KEYS[1])
-    for i = 1, #info, 2 do
-      if info[i] == 'last-generated-id' then last = info[i + 1] end
-    end
+    last = fieldsOf(redis.call('XINFO', 'STREAM', KEYS[1]))['last-generated-id']
   end
   local ms, sequence = parts(last)
   local seenMs, seenSequence = parts(ARGV[1])

@@ -10,7 +10,7 @@ import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import type { Logger } from 'pino';
-import { STREAM_START } from '../api/stream-ids.ts';
+import { FIELDS_OF, STREAM_START } from '../api/stream-ids.ts';
 import { reasonOf } from './reason.ts';
 import type { DeliveredEntry, ReadLimits } from './stream-read.ts';
 import { openStream } from './stream-read.ts';
@@ -166,10 +166,9 @@ const LEAVE_GROUP = `
  * Consumers that died cannot leave. One that is only slow is listed again when it next reads. KEYS: stream. ARGV: group,
  * silence that tells a dead consumer, ms.
  */
-const REMOVE_DEAD = `
-  for _, fields in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
-    local info = {}
-    for i = 1, #fields, 2 do info[fields[i]] = fields[i + 1] end
+const REMOVE_DEAD = `${FIELDS_OF}
+  for _, reply in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+    local info = fieldsOf(reply)
     if info.pending == 0 and info.idle > tonumber(ARGV[2]) then
       redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], info.name)
     end

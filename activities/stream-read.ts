@@ -7,7 +7,7 @@
  * whose reply Redis is told to skip: both are sent together, and the script runs once the wait is over.
  */
 import type { Redis } from 'ioredis';
-import { LAST_ENTRY_ID, pairsOf } from '../api/stream-ids.ts';
+import { FIELDS_OF, LAST_ENTRY_ID, pairsOf } from '../api/stream-ids.ts';
 import type { EntryFields, EntrySize } from '../api/text.ts';
 import { MAX_ENTRY_FIELDS, SHOWN_FIELDS, SHOWN_VALUE_BYTES } from '../api/text.ts';
 
@@ -91,16 +91,15 @@ const READ_AFTER = `${LIMITED}
   return entries`;
 
 /** KEYS: stream. ARGV from 3: group, consumer. Returns also the last entry that the group was given. */
-const READ_NEW = `${LIMITED}
+const READ_NEW = `${FIELDS_OF}${LIMITED}
   while not isFull() do
     local reply = redis.call('XREADGROUP', 'GROUP', ARGV[3], ARGV[4], 'COUNT', 1, 'STREAMS', KEYS[1], '>')
     local found = reply and reply[1] and reply[1][2][1]
     if not found then break end
     add(found[1], found[2], 1)
   end
-  for _, fields in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
-    local info = {}
-    for i = 1, #fields, 2 do info[fields[i]] = fields[i + 1] end
+  for _, reply in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+    local info = fieldsOf(reply)
     if info.name == ARGV[3] then return {info['last-delivered-id'], entries} end
   end
   return redis.error_reply('NOGROUP there is no consumer group ' .. ARGV[3])`;

@@ -29,6 +29,14 @@ export function compareEntryIds(left: string, right: string): number {
 export const later = (one: string, other: string): string => (compareEntryIds(one, other) < 0 ? other : one);
 export const sooner = (one: string, other = one): string => (compareEntryIds(one, other) < 0 ? one : other);
 
+/** For scripts: names and values that Redis returns one after the other, as a table. */
+export const FIELDS_OF = `
+  local function fieldsOf(reply)
+    local fields = {}
+    for i = 1, #reply, 2 do fields[reply[i]] = reply[i + 1] end
+    return fields
+  end`;
+
 /** What this needs of a Redis client, with rights to read alone. */
 interface Scripting {
   eval_ro(script: string, keys: number, ...args: string[]): Promise<unknown>;
@@ -60,12 +68,10 @@ export async function entryIdAfter(
  * The id of the last entry that was ever appended, deleted ones included; undefined without a stream. The first and the last
  * entry, which XINFO tells whole, stay in Redis.
  */
-export const lastGeneratedId: (redis: Scripting, stream: string) => Promise<string | undefined> = idBy(`
+export const lastGeneratedId: (redis: Scripting, stream: string) => Promise<string | undefined> =
+  idBy(`${FIELDS_OF}
   if redis.call('EXISTS', KEYS[1]) == 0 then return false end
-  local all = redis.call('XINFO', 'STREAM', KEYS[1])
-  for i = 1, #all, 2 do
-    if all[i] == 'last-generated-id' then return all[i + 1] end
-  end`);
+  return fieldsOf(redis.call('XINFO', 'STREAM', KEYS[1]))['last-generated-id']`);
 
 /**
  * What an operator hears of a stream whose ids are more than a day ahead of Redis: Redis gives all later entries ids behind

@@ -13,6 +13,7 @@ import type {
   StreamFindingKind,
   StreamState,
 } from '../../workflows/intent/reader-contract.ts';
+import { readStream } from '../outbound-state.ts';
 import { reasonOf } from '../reason.ts';
 import type { StreamMemory } from '../stream-memory.ts';
 import { recall, remember } from '../stream-memory.ts';
@@ -196,28 +197,15 @@ export interface Diagnosis {
   entriesPassed: number | undefined;
 }
 
-/** Without the first and the last entry, which XINFO tells whole. KEYS: stream. Returns nothing when there is no such key. */
-const READ_STATE = `
-  if redis.call('EXISTS', KEYS[1]) == 0 then return false end
-  local all, info = redis.call('XINFO', 'STREAM', KEYS[1]), {}
-  for i = 1, #all, 2 do info[all[i]] = all[i + 1] end
-  return {redis.call('TIME')[1], info['length'], info['last-generated-id'], info['recorded-first-entry-id'],
-          info['max-deleted-entry-id'], info['entries-added']}`;
-
-type StateReply = [seconds: string, length: number, string, string, string, entriesAdded: number];
-
-/** @throws what Redis fails with, e.g. when the key is no stream. */
+/** @throws as {@link readStream}. */
 export async function inspectStream(redis: Redis, stream: string): Promise<Inspection> {
   const [found, info] = await Promise.all([
-    redis.eval(READ_STATE, 1, stream) as Promise<StateReply | null>,
+    readStream(redis, stream),
     // From INFO rather than CONFIG, which managed Redis forbids. Without either, the rest is still worth knowing.
     redis.info('memory').catch(() => ''),
   ]);
   const maxmemoryPolicy = /^maxmemory_policy:(\S+)/m.exec(info)?.[1];
-  if (found === null) return { stream: undefined, maxmemoryPolicy };
-  const [seconds, length, lastGeneratedId, firstEntryId, maxDeletedEntryId, entriesAdded] = found;
-  const state = { length, lastGeneratedId, firstEntryId, maxDeletedEntryId, entriesAdded };
-  return { stream: state, redisMs: Number(seconds) * 1_000, maxmemoryPolicy };
+  return { stream: found?.state, ...(found ? { redisMs: found.redisMs } : {}), maxmemoryPolicy };
 }
 
 /**
