@@ -37,7 +37,7 @@ async function main(): Promise<void> {
   ]);
   const { endpoints, stack, uiUrl } = await provideEndpoints(config, report);
   try {
-    const service = await startService({ config, endpoints, log, report });
+    const service = await startService({ config, endpoints, log });
     stopEndingNow();
     const stopRequested = nextSignal();
     if (stack) welcome(config, service, stack, uiUrl);

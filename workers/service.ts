@@ -6,6 +6,7 @@ import { listOpenOperations } from '../activities/operations.ts';
 import type { Reconciled } from '../activities/reconciliation.ts';
 import { createReconciliationActivities } from '../activities/reconciliation.ts';
 import { createRetentionActivities, observeRetention, operatorTables } from '../activities/retention.ts';
+import { given } from '../api/given.ts';
 import { allOf } from '../api/within.ts';
 import type { Config, RoleName } from '../config/load.ts';
 import { needsOf } from '../config/load.ts';
@@ -47,8 +48,6 @@ export interface ServiceOptions {
   config: Config;
   endpoints: Endpoints;
   log: Logger;
-  /** One line for a person about what takes long. */
-  report?: (line: string) => void;
 }
 
 export interface Service {
@@ -74,7 +73,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   }
 }
 
-async function start({ config, endpoints, log, report }: ServiceOptions, open: OpenParts): Promise<Service> {
+async function start({ config, endpoints, log }: ServiceOptions, open: OpenParts): Promise<Service> {
   installTemporalRuntime(log, temporalMetrics(config));
   const telemetry = startTelemetry(config, log);
   const { meter } = telemetry;
@@ -98,7 +97,7 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
   await prepareNamespace(context, connections);
 
   const reconciled = new Map(roles.map((role) => [role, role.reconciled?.(connections) ?? []]));
-  const workers = await createWorkers(context, { connections, reconciled, telemetry, report });
+  const workers = await createWorkers(context, connections, telemetry, reconciled);
   const running = runWorkers(workers, { open, probes, draining });
   for (const role of roles) {
     running.alongside.push(...(await role.startWork(connections)));
@@ -159,18 +158,14 @@ async function prepareNamespace(
 /** One worker for each role. */
 async function createWorkers(
   { config, log, open }: ProcessContext,
-  parts: {
-    connections: Connections;
-    reconciled: ReadonlyMap<Role, readonly Reconciled[]>;
-    telemetry: Telemetry;
-    report: ServiceOptions['report'];
-  },
+  connections: Connections,
+  { activityInterceptors }: Telemetry,
+  reconciled: ReadonlyMap<Role, readonly Reconciled[]>,
 ): Promise<Worker[]> {
-  const { connections, reconciled, telemetry, report } = parts;
   const { workerConnection, namespace, dataConverter } = connections;
   const bundle = await workflowBundle({
     encodesFailures: dataConverter !== undefined,
-    onBuild: () => report?.('Bundling the workflows (a few seconds, once)'),
+    onBuild: () => log.info('the workflows are bundled, once, which takes a few seconds'),
   });
   const attempts = watchAttempts();
   open.add('watch of attempts', attempts.stop);
@@ -183,16 +178,14 @@ async function createWorkers(
         namespace,
         taskQueue: role.taskQueue,
         workflowBundle: bundle,
-        ...(dataConverter ? { dataConverter } : {}),
+        ...given({ dataConverter }),
         activities: {
           ...role.activities(connections),
           ...createReconciliationActivities(log, kinds, rewind),
           ...createRetentionActivities({ db: connections.db, log, tables: expiringOf(role, config) }),
         },
-        ...(role.mostActivities === undefined
-          ? {}
-          : { maxConcurrentActivityTaskExecutions: role.mostActivities }),
-        interceptors: { activity: [...telemetry.activityInterceptors, ...attempts.interceptors] },
+        ...given({ maxConcurrentActivityTaskExecutions: role.mostActivities }),
+        interceptors: { activity: [...activityInterceptors, ...attempts.interceptors] },
         ...tuning(config),
         ...versionOf(config),
       }),

@@ -162,21 +162,15 @@ function forgettingGauges(exporter: PushMetricExporter): PushMetricExporter {
 /** OpenTelemetry's own reports become log lines. It has one place for them per process: the latest service's log. */
 function reportProblems(log: Logger): void {
   let quietUntil = 0;
-  let suppressed = 0;
-  const report = (reason: string): void => {
-    if (Date.now() < quietUntil) {
-      suppressed += 1;
-      return;
-    }
-    log.warn({ reason, suppressed }, 'OpenTelemetry has a problem');
+  const report = (...parts: unknown[]): void => {
+    if (Date.now() < quietUntil) return;
     quietUntil = Date.now() + QUIET_AFTER_PROBLEM_MS;
-    suppressed = 0;
+    log.warn({ reason: parts.map(reasonOf).join(' ') }, 'OpenTelemetry has a problem');
   };
-  const reportParts = (...parts: unknown[]) => report(parts.map(reasonOf).join(' '));
   const ignore = () => undefined;
-  setGlobalErrorHandler((error) => report(reasonOf(error)));
+  setGlobalErrorHandler(report);
   diag.setLogger(
-    { error: reportParts, warn: reportParts, info: ignore, debug: ignore, verbose: ignore },
+    { error: report, warn: report, info: ignore, debug: ignore, verbose: ignore },
     { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true },
   );
 }

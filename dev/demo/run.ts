@@ -105,7 +105,7 @@ async function main(): Promise<boolean> {
   const { operator, resources, close } = connectOperator(operatorServers(config, endpoints));
   try {
     const log = createLogger(config.values.NOTIFICATION_LOG_LEVEL, destination);
-    const service = await step('galaxy-notify is up', () => startService({ config, endpoints, log, report }));
+    const service = await step('galaxy-notify is up', () => startService({ config, endpoints, log }));
     await db.connect();
     try {
       const results = await step('one intent of each notification type', async () => {
