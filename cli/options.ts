@@ -100,8 +100,6 @@ export const sinceOption = (of: string) =>
     '--since <time>',
     `${of} at or after: 1h, 7d or an ISO time, in UTC unless it names a zone`,
   ).argParser(parseTime);
-export const untilOption = (of: string) =>
-  new Option('--until <time>', `${of} at or before`).argParser(parseTime);
 export const waitLimitOption = (whole: string, byDefault = '60s') =>
   durationOption('--timeout <duration>', `longest wait for ${whole}`, byDefault);
 export const reasonOption = () => new Option('--reason <text>', 'kept and shown to other operators');
@@ -131,7 +129,10 @@ export function operatorName(): string {
 }
 
 /** Bounds of a time, as filters. */
-export const spanOptions = (of: string) => ({ since: sinceOption(of), until: untilOption(of) });
+export const spanOptions = (of: string) => ({
+  since: sinceOption(of),
+  until: new Option('--until <time>', `${of} at or before`).argParser(parseTime),
+});
 
 /** Filters of dead letters, by which they are listed and replayed. */
 export const deadLetterFilters = () => ({

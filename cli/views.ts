@@ -1,6 +1,6 @@
 /** `views`: the Web UI's lists that operators need, as links. */
 import type { Command } from 'commander';
-import type { View } from '../client/views.ts';
+import type { View } from '../client/resources.ts';
 import { define, option } from './definition.ts';
 import { printItems, report } from './output.ts';
 

@@ -8,12 +8,7 @@ import { randomBytes } from 'node:crypto';
 import { explain } from '../api/errors.ts';
 import { ROUTE_EXPIRED } from '../api/intent/outcome.ts';
 import { runTransaction } from '../api/postgres-transaction.ts';
-import type {
-  OperationChange,
-  OperationKind,
-  OperationOptions,
-  OperationState,
-} from '../workflows/operation-contract.ts';
+import type { OperationChange, OperationKind, OperationState } from '../workflows/operation-contract.ts';
 import {
   ABORT_OPERATION_UPDATE,
   OPERATION_STATE_QUERY,
@@ -39,10 +34,15 @@ import {
 import { NotFoundError, NothingToDoError, OperationFailedError, isRefusal } from './errors.ts';
 import type { DeadLetterFilter, ReplayGroup } from './intent/dead-letters.ts';
 import { chooseDead } from './intent/dead-letters.ts';
-import type { MalformedFilter, RefusedGroup } from './intent/malformed.ts';
-import { chooseMalformed } from './intent/malformed.ts';
-import type { HeldFilter, HeldGroup, OpenFilter, OpenGroup } from './intent/waiting.ts';
-import { chooseHeld, chooseOpen } from './intent/waiting.ts';
+import type {
+  HeldFilter,
+  HeldGroup,
+  MalformedFilter,
+  OpenFilter,
+  OpenGroup,
+  RefusedGroup,
+} from './intent/intents.ts';
+import { chooseHeld, chooseMalformed, chooseOpen } from './intent/intents.ts';
 import { ANSWER_LIMIT_MS, ask, bounded, query, statusOf } from './temporal.ts';
 import { chooseJobs } from './mobile-push/jobs.ts';
 import type { JobGroup, MobileJobFilter } from './mobile-push/jobs.ts';
@@ -65,8 +65,8 @@ interface OperationRow {
   kind: OperationKind;
   /** As it was asked for. */
   filter: Record<string, unknown>;
-  /** How it does things, where a kind has a choice. */
-  options: OperationOptions | null;
+  /** `republish`: what it changes in each entry. */
+  options: Correction | null;
   ratePerSecond: number;
   requestedBy: string;
   reason: string | null;
@@ -250,7 +250,7 @@ export function operationOperations(resources: OperatorResources) {
     kind: Kind,
     filter: OperationFilter<Kind>,
     { requestedBy, reason, ratePerSecond: wanted = DEFAULT_REPLAY_RATE, limit = MAX_ITEMS }: OperationRequest,
-    options?: OperationOptions,
+    options?: Correction,
   ): Promise<ChosenOperation> {
     const { command: action, nothing, choose } = OPERATION_KINDS[kind];
     const ratePerSecond = Math.min(MAX_REPLAY_RATE, Math.max(1, Math.round(wanted)));

@@ -24,13 +24,6 @@ export const OPERATION_TASK_QUEUES = {
 } as const;
 export type OperationKind = keyof typeof OPERATION_TASK_QUEUES;
 
-/** As one operation does things with its items; kept beside the filter. */
-export interface OperationOptions {
-  /** `republish`: see Correction of api/intent/mending.ts. */
-  set?: Record<string, string>;
-  newKey?: boolean;
-}
-
 /** Query; the answer is an OperationState. */
 export const OPERATION_STATE_QUERY = 'state';
 /** Updates: argument OperationChange; the answer is the OperationState. */

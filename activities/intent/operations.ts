@@ -8,6 +8,7 @@ import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import pLimit from 'p-limit';
 import { given } from '../../api/given.ts';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
+import type { Correction } from '../../api/intent/mending.ts';
 import { mendEntry } from '../../api/intent/mending.ts';
 import { republishedKey } from '../../api/intent/stream.ts';
 import {
@@ -17,7 +18,7 @@ import {
   routeReplay,
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
-import type { OperationKind, OperationOptions } from '../../workflows/operation-contract.ts';
+import type { OperationKind } from '../../workflows/operation-contract.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
 import type { NotificationKeys } from '../../workflows/search-attributes.ts';
 import type { OperationItem, OperationWork } from '../operations.ts';
@@ -122,7 +123,7 @@ type CancelItem = OperationItem & { notificationId: string };
 
 interface EntryItem extends OperationItem {
   entryId: string;
-  options: OperationOptions | null;
+  options: Correction | null;
   /** Null once retention has removed it. */
   rawFields: Record<string, string> | null;
 }

@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { given } from '../../api/given.ts';
 import { MALFORMED_CODES } from '../../api/intent/entry.ts';
 import type { Correction } from '../../api/intent/mending.ts';
-import type { MalformedEntry } from '../../client/intent/malformed.ts';
+import type { MalformedEntry } from '../../client/intent/intents.ts';
 import type { NotificationStage, NotificationView } from '../../client/intent/notifications.ts';
 import { NOTIFICATION_STATUSES } from '../../client/intent/notifications.ts';
 import type { LiveState } from '../../client/temporal.ts';

@@ -15,8 +15,8 @@ import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 import type { DeadLetter } from './dead-letters.ts';
 import { deadLetterOperations } from './dead-letters.ts';
-import type { MalformedEntry } from './malformed.ts';
-import { findMalformed } from './malformed.ts';
+import type { MalformedEntry } from './intents.ts';
+import { findMalformed } from './intents.ts';
 
 /** `open`: a route will still be tried. `settled`: none will. `dead_letter`: at least one is dead. */
 export const NOTIFICATION_STATUSES = ['open', 'settled', 'dead_letter'] as const;

@@ -7,7 +7,7 @@ import { orderIdOf } from '../../workflows/operation-contract.ts';
 import type { Cause, FoundCause, Question } from '../causes.ts';
 import { durationOf, shellWord, timeOf } from '../causes.ts';
 import type { OperatorResources } from '../resources.ts';
-import { WHY_OPEN } from './waiting.ts';
+import { WHY_OPEN } from './intents.ts';
 
 /** A route that is overdue for so long has no worker: lost work is taken up within about two minutes. */
 const OVERDUE_AFTER_MS = 120_000;

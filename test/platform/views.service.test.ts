@@ -1,5 +1,5 @@
 /** `views`: lists of the Web UI, whose queries Temporal takes and whose links say the same. */
-import type { View } from '../../client/views.ts';
+import type { View } from '../../client/resources.ts';
 import { cliOfTests } from '../command-line.ts';
 import { eventually, operatorOf, slotOfTests } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
