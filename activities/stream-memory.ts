@@ -12,7 +12,7 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { beatKey } from '../api/intent/stream.ts';
 import { STREAM_START, compareEntryIds, fieldsOf } from '../api/stream-ids.ts';
-import type { StreamState } from '../workflows/intent/reader-contract.ts';
+import type { StreamState } from '../workflows/intent/contract.ts';
 import { query } from './postgres.ts';
 import { watchEvery } from './watch.ts';
 

@@ -14,7 +14,7 @@ import { commandsBelow, pathOf } from '../cli/definition.ts';
 import { wholeProgram } from '../cli/program.ts';
 import { VARIABLES } from '../config/load.ts';
 import { OTEL_FIXED, READ_BY_OTEL } from '../config/service.ts';
-import type { StreamFindingKind } from '../workflows/intent/reader-contract.ts';
+import type { StreamFindingKind } from '../workflows/intent/contract.ts';
 import type { PublicationFailure } from '../workflows/failures.ts';
 import { instruments } from './instruments.ts';
 import { STATES } from './states.ts';

@@ -4,7 +4,7 @@
  * could ever go. Pure, so that clients and the workflow sandbox can both import it.
  */
 import { ACCOUNT_CALLBACK_WORKFLOW } from './account-callback/contract.ts';
-import { BRIDGE_WORKFLOW } from './intent/reader-contract.ts';
+import { BRIDGE_WORKFLOW } from './intent/contract.ts';
 import { POOL_WORKER_WORKFLOW, SUPERVISOR_WORKFLOW } from './subscription/contract.ts';
 import { SYMBOL_CONFIG_WORKFLOW } from './symbol-config/contract.ts';
 

@@ -8,8 +8,7 @@ import { CHANNELS } from '../../api/intent/catalog.ts';
 import { given } from '../../api/given.ts';
 import { searchableKey } from '../../api/ids.ts';
 import type { Intent } from '../../api/intent/entry.ts';
-import type { DeferralReason } from '../../workflows/intent/contract.ts';
-import type { StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
+import type { DeferralReason, StreamFindingKind } from '../../workflows/intent/contract.ts';
 import type { OutcomeKind, SkipReason } from '../../api/intent/outcome.ts';
 import {
   COUNTED_AT_MOST,

@@ -12,7 +12,9 @@
  * whatever delays a route, an attempt follows.
  */
 import { randomUUID } from 'node:crypto';
-import type { Channel } from '../../api/intent/catalog.ts';
+import type { Catalog, Channel } from '../../api/intent/catalog.ts';
+import type { EntryField } from '../../api/intent/outbound-entries.ts';
+import { encodePushPayload, gatewayEntryFields, mailEntryFields } from '../../api/intent/outbound-entries.ts';
 import type { PublicationFailure } from '../../workflows/failures.ts';
 import type {
   DeferralReason,
@@ -26,8 +28,6 @@ import { query } from '../postgres.ts';
 import { isOfLostRole, isRedisAway, reasonOf } from '../reason.ts';
 import type { Beginning, HeldRoute } from './hand-off.ts';
 import { handOff, leaseKey, voidedKey } from './hand-off.ts';
-import type { Encoder, OutboundEntry } from './outbound.ts';
-import { createEncoder } from './outbound.ts';
 import type { RouteResources } from './resources.ts';
 import type { RouteRow } from './route-rows.ts';
 import {
@@ -341,3 +341,55 @@ export const RECOVERY_HINTS: Record<PublicationFailure, string> = {
   mail_stream_publish_failed:
     'Redis did not take the e-mail command. Check Redis and the mail stream, then replay the route, or publish a new intent with a new idempotency_key.',
 };
+
+// --- What leaves for a route: an entry of the gateway's stream or of the mail service's.
+
+interface OutboundEntry {
+  stream: string;
+  maxLen?: number;
+  fields: EntryField[];
+  /** How a failure to append this entry is classified. */
+  failure: PublicationFailure;
+}
+
+/** @throws Error when the stored payload does not fit the outbound contract. */
+type Encoder = (route: RouteRow) => OutboundEntry;
+
+/** @returns makes entries; what many recipients get is encoded once. */
+export function createEncoder(settings: RouteResources['route'], catalog: Catalog): Encoder {
+  const encoded = new Map<string, Uint8Array>();
+
+  function payloadOf({ carriedId, notificationType, payloadJson }: RouteRow): Uint8Array {
+    const known = encoded.get(carriedId);
+    if (known) return known;
+    const payload = JSON.parse(payloadJson) as Record<string, unknown>;
+    const bytes = encodePushPayload(catalog, notificationType, payload);
+    encoded.set(carriedId, bytes);
+    return bytes;
+  }
+
+  return (route) => {
+    const carried = { ...route, notificationId: route.carriedId };
+    const type = catalog.types.get(route.notificationType);
+    if (route.channel === 'push') {
+      const digest: EntryField[] = type?.collapse?.digest ? [['item_count', String(route.itemCount)]] : [];
+      return {
+        stream: settings.gatewayStream,
+        maxLen: settings.gatewayMaxLen,
+        failure: 'gateway_stream_publish_failed',
+        fields: [...gatewayEntryFields({ ...carried, payloadBytes: payloadOf(route) }), ...digest],
+      };
+    }
+    return {
+      stream: settings.mailStream,
+      failure: 'mail_stream_publish_failed',
+      fields: mailEntryFields({
+        ...carried,
+        // A type without a configured template uses one with its name; so does a type that left the catalog.
+        templateId: type?.templateId ?? route.notificationType,
+        email: route.email ?? '',
+        locale: route.locale ?? 'en',
+      }),
+    };
+  };
+}

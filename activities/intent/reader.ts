@@ -11,7 +11,7 @@ import type { Redis } from 'ioredis';
 import { MAX_ENTRY_BYTES, parseIntent } from '../../api/intent/entry.ts';
 import { offsetKey, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
 import { BRIDGE_HANDOVER, BRIDGE_REPLACED } from '../../workflows/failures.ts';
-import type { BridgeProgress } from '../../workflows/intent/reader-contract.ts';
+import type { BridgeProgress } from '../../workflows/intent/contract.ts';
 import { heartbeat } from '../attempt.ts';
 import type { StreamEntry } from '../stream-read.ts';
 import { openStream } from '../stream-read.ts';

@@ -34,7 +34,7 @@ import type { LongLivedWorkflow } from '../workflows.ts';
 import { keepRunning } from '../workflows.ts';
 import { handOff } from './hand-off.ts';
 import type { IntentResources } from './resources.ts';
-import { createEncoder } from './outbound.ts';
+import { createEncoder } from './publication.ts';
 import type { RouteName, RouteRow } from './route-rows.ts';
 import { handOffKeyOf, loadEach, logFields } from './route-rows.ts';
 

@@ -8,11 +8,7 @@
 import type { Redis } from 'ioredis';
 import { offsetKey } from '../../api/intent/stream.ts';
 import { STREAM_START, compareEntryIds, idsAhead, later, sooner, timeOfEntry } from '../../api/stream-ids.ts';
-import type {
-  StreamFinding,
-  StreamFindingKind,
-  StreamState,
-} from '../../workflows/intent/reader-contract.ts';
+import type { StreamFinding, StreamFindingKind, StreamState } from '../../workflows/intent/contract.ts';
 import { readStream } from '../outbound-state.ts';
 import { reasonOf } from '../reason.ts';
 import type { StreamMemory } from '../stream-memory.ts';

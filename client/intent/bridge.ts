@@ -3,8 +3,8 @@
  * that activity: it is part of the workflow's state and so survives restarts of the service and of Temporal.
  */
 import { randomUUID } from 'node:crypto';
-import type { BridgeProgress } from '../../workflows/intent/reader-contract.ts';
-import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import type { BridgeProgress } from '../../workflows/intent/contract.ts';
+import { bridgeWorkflowId } from '../../workflows/intent/contract.ts';
 import { byAuthor } from '../actions.ts';
 import { NotFoundError, OperationFailedError } from '../errors.ts';
 import { withoutNulls } from '../lists.ts';

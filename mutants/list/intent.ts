@@ -460,7 +460,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   },
   {
     id: 'intent-direct-payloads',
-    file: 'activities/intent/outbound.ts',
+    file: 'activities/intent/publication.ts',
     find: 'const known = encoded.get(carriedId);',
     replace: 'const known = [...encoded.values()][0];',
     wrong: 'wrong payload',

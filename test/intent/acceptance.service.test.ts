@@ -1,8 +1,7 @@
 /** Acceptance when lookups fail, for some or for one for ever: who gets what, who waits for whom, and who sees it. */
 import { publishIntent } from '../../client/notificationintent.ts';
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
-import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
-import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import { notificationWorkflowId, bridgeWorkflowId } from '../../workflows/intent/contract.ts';
 import { eventually, slotOfTests, operatorOfTests } from '../harness.ts';
 import { cancelOne, resultOf, routesOf } from './rows.ts';
 import { turnIntent } from './entries.ts';

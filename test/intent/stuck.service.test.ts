@@ -6,8 +6,8 @@ import {
   INTENT_TASK_QUEUE,
   notificationWorkflowId,
   routeWorkflowId,
+  bridgeWorkflowId,
 } from '../../workflows/intent/contract.ts';
-import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import { SYMBOL_CONFIG_WORKFLOW } from '../../workflows/symbol-config/contract.ts';
 import { INITIAL_STATE } from '../../workflows/symbol-config/rules.ts';
 import { stuckOfSettled } from '../../activities/intent/reconciliation.ts';

@@ -9,11 +9,10 @@ import {
 } from '../../api/subscription/sealed-columns.ts';
 import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
-import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
+import { INTENT_TASK_QUEUE, bridgeWorkflowId } from '../../workflows/intent/contract.ts';
 import { LONG_LIVED_RUNS, RENEW_SIGNAL } from '../../workflows/renewal-contract.ts';
 import { POOL_WORKER_WORKFLOW } from '../../workflows/subscription/contract.ts';
 import { stateOf } from '../../activities/workflows.ts';
-import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { startReconciler } from '../../workers/reconciler.ts';
 import { cliOfEachTest } from '../command-line.ts';

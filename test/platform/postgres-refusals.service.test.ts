@@ -5,8 +5,11 @@
 import type { WorkflowHandle } from '@temporalio/client';
 import { WorkflowFailedError } from '@temporalio/client';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
-import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
-import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import {
+  notificationWorkflowId,
+  routeWorkflowId,
+  bridgeWorkflowId,
+} from '../../workflows/intent/contract.ts';
 import { HOUR, MIDNIGHT, hour, inputsTaken, benchOfTests } from '../account-callback/callbacks.ts';
 import { entryOf, publishTurn, turnPayload } from '../intent/entries.ts';
 import { QUICK, mobileOfTests } from '../mobile-push/jobs.ts';

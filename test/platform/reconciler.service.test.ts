@@ -1,5 +1,5 @@
 /** Workflows that run for good, also after an operator or a fault has ended them. */
-import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import { bridgeWorkflowId } from '../../workflows/intent/contract.ts';
 import { eventually, slotOfTests } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 import { delivered } from '../service-process.ts';

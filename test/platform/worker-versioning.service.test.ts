@@ -1,6 +1,6 @@
 /** Versioned rollouts: the version that Temporal calls current has the work, and open executions move on to it. */
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
-import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import { bridgeWorkflowId } from '../../workflows/intent/contract.ts';
 import { eventually, slotOfTests, untilStarted } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 import { namespaceOf } from '../slots.ts';
