@@ -8,7 +8,7 @@ import { createIntentMetrics, observeGauges } from '../activities/intent/metrics
 import { createMobilePushMetrics, observeMobileJobs } from '../activities/mobile-push/metrics.ts';
 import { observeRetention } from '../activities/retention.ts';
 import { createSubscriptionMetrics, observeSubscriptions } from '../activities/subscription/metrics.ts';
-import { createSymbolConfigMetrics, observeSymbolTargets } from '../activities/symbol-config/metrics.ts';
+import { createSymbolConfigMetrics, observeSymbolTargets } from '../activities/symbol-config/activities.ts';
 import { GALAXY } from '../api/intent/galaxy.ts';
 import { observeOutbox } from '../client/intent/outbox-relay.ts';
 import { createKeyProblems } from '../workers/key-boxes.ts';

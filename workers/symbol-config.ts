@@ -1,9 +1,13 @@
 /** Symbol configuration in this process: its settings, activities, targets and workflow. */
 import type { Client } from '@temporalio/client';
 import { watchPostgres } from '../activities/stream-memory.ts';
-import { addSampleSymbols, createSymbolConfigActivities } from '../activities/symbol-config/activities.ts';
-import { createSymbolConfigMetrics, observeSymbolTargets } from '../activities/symbol-config/metrics.ts';
-import { registerTargets } from '../activities/symbol-config/targets.ts';
+import {
+  addSampleSymbols,
+  createSymbolConfigActivities,
+  createSymbolConfigMetrics,
+  observeSymbolTargets,
+  registerTargets,
+} from '../activities/symbol-config/activities.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning, signalIfRunning } from '../activities/workflows.ts';
 import { SYMBOL_TARGETS } from '../config/symbol-config.ts';
@@ -23,11 +27,13 @@ export function openSymbolConfig(context: ProcessContext): Role {
   const { symbolTargets = [], sampleSymbols = [] } = endpoints;
   const metrics = createSymbolConfigMetrics(meter);
   const caller = openCaller(context, SYMBOL_TARGETS, 'symbol targets');
-  const symbols = {
+  const settings = {
     pushTimeoutMs: values.NOTIFICATION_HTTP_TIMEOUT,
     retryLadderMs: values.NOTIFICATION_SYMBOL_RETRY_LADDER,
-    reconciliationMs: 15 * values.NOTIFICATION_RECONCILIATION_INTERVAL,
-    crawlMs: values.NOTIFICATION_SYMBOL_CRAWL_INTERVAL,
+    intervals: {
+      reconciliationMs: 15 * values.NOTIFICATION_RECONCILIATION_INTERVAL,
+      crawlMs: values.NOTIFICATION_SYMBOL_CRAWL_INTERVAL,
+    },
   };
 
   const registry: LongLivedWorkflow = {
@@ -48,7 +54,7 @@ export function openSymbolConfig(context: ProcessContext): Role {
     longLived: [registry],
     expiring: [],
 
-    activities: ({ db }) => createSymbolConfigActivities({ db, log, metrics, caller, symbols }),
+    activities: ({ db }) => createSymbolConfigActivities({ ...settings, db, log, metrics, caller }),
 
     async rewind({ client }) {
       await tell(client);

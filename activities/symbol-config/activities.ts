@@ -1,50 +1,44 @@
 /**
- * Symbol configuration: taking snapshots of the enabled symbols, and rounds of pushes. Owns the SQL of
- * `symbol_snapshots`. Operators write `symbols` (client/symbol-config/symbols.ts); targets.ts has the targets.
+ * Symbol configuration: taking snapshots of the enabled symbols, rounds of pushes, and how far each target has come. Owns the
+ * SQL of `symbol_snapshots` and `symbol_targets`. Operators write `symbols` (client/symbol-config/symbols.ts).
  */
+import type { Meter } from '@opentelemetry/api';
 import { Context } from '@temporalio/activity';
 import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import type { SymbolMetadata } from '../../api/symbol-config/push.ts';
+import type { SymbolMetadata, SymbolTarget, TargetKind } from '../../api/symbol-config/push.ts';
 import { TARGET_KINDS, heldVersionIn, pushBodyOf, pushWebhookId } from '../../api/symbol-config/push.ts';
 import type { PushResult, PushScope, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
 import { MAX_NUMBER_ON_FROM } from '../../workflows/symbol-config/contract.ts';
-import type { SymbolConfigMetrics } from './metrics.ts';
 import { withHeartbeats } from '../attempt.ts';
-import type { HttpCaller } from '../http/caller.ts';
+import { countersOf, gaugesOfRows, observeReads } from '../metrics.ts';
+import type { DeliveryFailure, HttpCaller } from '../http/caller.ts';
 import { deliver, isGone, retryWaitMs } from '../http/caller.ts';
-import { query } from '../postgres.ts';
-import type { TargetRow } from './targets.ts';
-import { LOAD_TARGETS, RECORD_ACKNOWLEDGEMENT, recordFailure } from './targets.ts';
+import { columnsOf, query } from '../postgres.ts';
 
 /** Pushes that are under way concurrently: all of a usual deployment, so that no target waits for one that hangs. */
 const PARALLEL_PUSHES = 250;
 /** Snapshots that are kept, to see what earlier versions held. */
 const KEPT_SNAPSHOTS = 100;
+/** Longest error that is kept, characters. */
+const MAX_ERROR_LENGTH = 500;
 
 export interface SymbolConfigResources {
   db: Pool;
   log: Logger;
   metrics: SymbolConfigMetrics;
   caller: HttpCaller;
-  symbols: {
-    pushTimeoutMs: number;
-    /** Delays after the first failed push to a target, the second in a row and so on; the last one repeats. */
-    retryLadderMs: readonly number[];
-    /** Between two pushes to all while there is no crawler, and between two looks at the table. */
-    reconciliationMs: number;
-    /** Between two alarms of the crawler; absent without one. */
-    crawlMs?: number | undefined;
-  };
+  pushTimeoutMs: number;
+  /** Delays after the first failed push to a target, the second in a row and so on; the last one repeats. */
+  retryLadderMs: readonly number[];
+  intervals: Pick<PushResult, 'reconciliationMs' | 'crawlMs'>;
 }
 
 export type SymbolConfigActivities = ReturnType<typeof createSymbolConfigActivities>;
 
 export function createSymbolConfigActivities(resources: SymbolConfigResources) {
-  const { db, log, metrics, caller, symbols: settings } = resources;
-  const { retryLadderMs, reconciliationMs, crawlMs } = settings;
-  const intervals = { reconciliationMs, ...(crawlMs === undefined ? {} : { crawlMs }) };
+  const { db, log, metrics, caller, pushTimeoutMs, retryLadderMs, intervals } = resources;
 
   return {
     /**
@@ -78,19 +72,18 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
         const bodies = targets.length === 0 ? undefined : await bodiesOf(version);
         if (!bodies && targets.length > 0) return whereVersionIsLost(version, targets);
         const pushes = targets.map((target) =>
-          atMost(async () => ({
-            target: target.target,
-            ...(await push(version, target, bodies![target.kind], stopped)),
-          })),
+          atMost(() => push(version, target, bodies![target.kind], stopped)),
         );
         const results = await Promise.allSettled(pushes);
         // What could not be recorded, or was cut off by a stop, is pushed again.
         const unrecorded = results.find((result) => result.status === 'rejected');
         if (unrecorded) throw unrecorded.reason;
-        const made = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
-        const failedTargets = made.flatMap(({ target, isAcknowledged }) => (isAcknowledged ? [] : [target]));
-        const held = made.flatMap(({ heldVersion }) => heldVersion ?? []);
-        const waits = made.flatMap(({ retryMs }) => retryMs ?? []);
+        const failures = results.flatMap((result) =>
+          result.status === 'fulfilled' ? (result.value ?? []) : [],
+        );
+        const failedTargets = failures.map(({ target }) => target);
+        const held = failures.flatMap(({ heldVersion }) => heldVersion ?? []);
+        const waits = failures.flatMap(({ retryMs }) => retryMs ?? []);
         metrics.symbolRound({ scope, result: failedTargets.length === 0 ? 'complete' : 'incomplete' });
         log.info({ version, scope, pushed: targets.length, failed: failedTargets.length }, 'symbols pushed');
         return {
@@ -120,7 +113,8 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
 
   /**
    * @param stopped ends the push when the process stops.
-   * @returns when to push again unless the target acknowledged or is gone, and the newer version that it says it holds.
+   * @returns nothing when the target acknowledged; else when to push again unless it is gone, and the newer version that it
+   * says it holds.
    * @throws ApplicationFailure when that could not be recorded, and the reason of the stop.
    */
   async function push(
@@ -128,31 +122,31 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
     target: TargetRow,
     body: string,
     stopped: AbortSignal,
-  ): Promise<{ isAcknowledged: boolean; retryMs?: number; heldVersion?: number }> {
+  ): Promise<{ target: string; retryMs?: number; heldVersion?: number } | undefined> {
     const { kind, geo } = target;
     const failure = await deliver({
       ...{ method: 'PUT', url: target.url, body, stopped, caller },
       id: pushWebhookId(target.target, version),
-      timeoutMs: settings.pushTimeoutMs,
+      timeoutMs: pushTimeoutMs,
     });
     // It says nothing about the target.
     stopped.throwIfAborted();
     metrics.symbolPush({ kind, geo, result: failure?.kind ?? 'acknowledged' });
     if (!failure) {
       await query(db, RECORD_ACKNOWLEDGEMENT, [target.target, version]);
-      return { isAcknowledged: true };
+      return undefined;
     }
     const fields = { version, target: target.target, kind, geo, reason: failure.message };
     const failures = await recordFailure(db, target.target, version, failure);
     if (isGone(failure)) {
       log.error(fields, 'symbol target is gone; it is asked again only with pushes to all');
-      return { isAcknowledged: false };
+      return { target: target.target };
     }
     log.warn(fields, 'symbol push failed');
     const retryMs = retryWaitMs(failure, failures, retryLadderMs);
     const heldVersion = failure.status === 409 ? heldVersionIn(failure.body) : undefined;
     const isNewer = heldVersion !== undefined && heldVersion > version && heldVersion <= MAX_NUMBER_ON_FROM;
-    return { isAcknowledged: false, retryMs, ...(isNewer ? { heldVersion } : {}) };
+    return { target: target.target, retryMs, ...(isNewer ? { heldVersion } : {}) };
   }
 }
 
@@ -223,4 +217,155 @@ const TAKE_SNAPSHOT = {
 const LOAD_SNAPSHOT = {
   name: 'load_symbol_snapshot',
   text: 'SELECT symbols FROM notification.symbol_snapshots WHERE version = $1',
+};
+
+// --- Targets --------------------------------------------------------------------------------------------------------
+
+interface TargetRow {
+  target: string;
+  kind: TargetKind;
+  geo: string;
+  url: string;
+}
+
+/**
+ * Makes the configured targets the registered ones. All processes push to what was registered last, so that they agree
+ * while one with a new configuration takes over.
+ *
+ * @returns how many have not acknowledged any list yet: new ones, and changed ones, which count as new.
+ */
+export async function registerTargets(db: Pool, targets: readonly SymbolTarget[]): Promise<number> {
+  await query(db, REGISTER_TARGETS, columnsOf(targets, 'name', 'kind', 'geo', 'url'));
+  const [counted] = await query<{ unreached: number }>(db, COUNT_UNREACHED, []);
+  return counted!.unreached;
+}
+
+/**
+ * Of no meaning when a newer version was acknowledged meanwhile: rounds may overlap.
+ *
+ * @returns how many pushes to the target have failed in a row, at least 1.
+ */
+async function recordFailure(
+  db: Pool,
+  target: string,
+  version: number,
+  failure: DeliveryFailure,
+): Promise<number> {
+  const reason = failure.message.slice(0, MAX_ERROR_LENGTH);
+  const values = [target, version, reason, isGone(failure)];
+  const [row] = await query<{ consecutive_failures: number }>(db, RECORD_FAILURE, values);
+  return row?.consecutive_failures ?? 1;
+}
+
+const REGISTER_TARGETS = {
+  name: 'register_symbol_targets',
+  text: `
+    WITH wanted AS (
+      SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS wanted (target, kind, geo, url)
+    ), removed AS (
+      DELETE FROM notification.symbol_targets
+       WHERE target NOT IN (SELECT target FROM wanted)
+    )
+    INSERT INTO notification.symbol_targets AS known (target, kind, geo, url)
+    SELECT target, kind, geo, url FROM wanted
+    ON CONFLICT (target) DO UPDATE
+       SET kind = excluded.kind, geo = excluded.geo, url = excluded.url, acknowledged_version = NULL,
+           acknowledged_at = NULL, last_error = NULL, last_error_at = NULL, consecutive_failures = 0, failing_since = NULL,
+           is_gone = false
+     WHERE (known.kind, known.geo, known.url) IS DISTINCT FROM (excluded.kind, excluded.geo, excluded.url)`,
+};
+
+const COUNT_UNREACHED = {
+  name: 'count_unreached_symbol_targets',
+  text: `
+    SELECT count(*)::int AS unreached
+      FROM notification.symbol_targets
+     WHERE acknowledged_version IS NULL`,
+};
+
+/** $1 version, $2 whether all of them, and not only those that are behind. */
+const LOAD_TARGETS = {
+  name: 'load_symbol_targets',
+  text: `
+    SELECT target, kind, geo, url
+      FROM notification.symbol_targets
+     WHERE $2 OR NOT is_gone AND (acknowledged_version IS DISTINCT FROM $1 OR consecutive_failures > 0)
+     ORDER BY target`,
+};
+
+/** $1 target, $2 version. */
+const RECORD_ACKNOWLEDGEMENT = {
+  name: 'record_symbol_acknowledgement',
+  text: `
+    UPDATE notification.symbol_targets
+       SET acknowledged_version = $2, acknowledged_at = clock_timestamp(), consecutive_failures = 0, failing_since = NULL,
+           is_gone = false
+     WHERE target = $1 AND (acknowledged_version IS NULL OR acknowledged_version <= $2)`,
+};
+
+const RECORD_FAILURE = {
+  name: 'record_symbol_failure',
+  text: `
+    UPDATE notification.symbol_targets
+       SET last_error = $3, last_error_at = clock_timestamp(), consecutive_failures = consecutive_failures + 1,
+           failing_since = coalesce(failing_since, clock_timestamp()), is_gone = $4
+     WHERE target = $1 AND (acknowledged_version IS NULL OR acknowledged_version <= $2)
+    RETURNING consecutive_failures`,
+};
+
+// --- Counters and gauges --------------------------------------------------------------------------------------------
+
+/** Recording functions, one per counter. */
+export type SymbolConfigMetrics = ReturnType<typeof createSymbolConfigMetrics>;
+
+export function createSymbolConfigMetrics(meter: Meter) {
+  const { counter } = countersOf(meter);
+  return {
+    /** `geo` is one of those that the targets are configured with. */
+    symbolPush: counter<{
+      kind: TargetKind;
+      geo: string;
+      result: 'acknowledged' | 'refused' | 'timed_out' | 'failed';
+    }>('notification.symbols.pushes', 'Pushes of symbol configuration to a target'),
+    symbolRound: counter<{ scope: PushScope; result: 'complete' | 'incomplete' }>(
+      'notification.symbols.rounds',
+      'Rounds of pushes, complete when every target acknowledged',
+    ),
+    symbolListEmpty: counter<Record<never, never>>(
+      'notification.symbols.empty_lists',
+      'Times that no symbol was enabled, and nothing new was pushed',
+    ),
+  };
+}
+
+/** Registers the gauges (activities/metrics.ts). */
+export const observeSymbolTargets = (meter: Meter, { db, log }: { db: Pool; log: Logger }): (() => void) =>
+  observeReads(meter, log, [
+    gaugesOfRows(
+      db,
+      'symbol targets',
+      {
+        'notification.symbols.targets_behind': {
+          description: 'Targets without the newest list, or whose last push failed, by place',
+        },
+        'notification.symbols.oldest_failing_age_ms': {
+          description: 'For how long every push to some target has failed, by place; 0 where none fails',
+          unit: 'ms',
+        },
+      },
+      READ_BEHIND,
+    ),
+  ]);
+
+const READ_BEHIND = {
+  name: 'read_symbol_targets_behind',
+  text: `
+    SELECT geo,
+           count(*) FILTER (WHERE consecutive_failures > 0 OR acknowledged_version IS DISTINCT FROM newest.version)::float8
+             AS "notification.symbols.targets_behind",
+           coalesce(greatest(0, extract(epoch FROM clock_timestamp() - min(failing_since)) * 1000), 0)::float8
+             AS "notification.symbols.oldest_failing_age_ms"
+      FROM notification.symbol_targets,
+           (SELECT max(version) AS version FROM notification.symbol_snapshots) AS newest
+     GROUP BY geo`,
 };

@@ -8,8 +8,8 @@ import {
   routeWorkflowId,
   bridgeWorkflowId,
 } from '../../workflows/intent/contract.ts';
+import type { SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
 import { SYMBOL_CONFIG_WORKFLOW } from '../../workflows/symbol-config/contract.ts';
-import { INITIAL_STATE } from '../../workflows/symbol-config/rules.ts';
 import { stuckOfSettled } from '../../activities/intent/reconciliation.ts';
 import { reconcile } from '../../activities/reconciliation.ts';
 import { stateOf } from '../../activities/workflows.ts';
@@ -18,6 +18,18 @@ import { eventually, operatorOfTests, slotOfTests } from '../harness.ts';
 import { deliveriesTo, outboundIds } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
 import { countOf } from './rows.ts';
+
+/** Nothing is left to push. */
+const PUSHED: SymbolConfigState = {
+  ...{
+    version: 0,
+    isListEmpty: false,
+    toldChanges: 1,
+    pushedChanges: 1,
+    failedTargets: [],
+    fullPushDueMs: 0,
+  },
+};
 
 const STREAM = 'notification:intents';
 
@@ -55,7 +67,7 @@ async function getLost(workflowId: string): Promise<void> {
 async function fallAsleep(workflowId: string): Promise<void> {
   const { workflow } = slot.client;
   await workflow.start(SYMBOL_CONFIG_WORKFLOW, {
-    ...{ workflowId, taskQueue: INTENT_TASK_QUEUE, args: [{ ...INITIAL_STATE, pushedChanges: 1 }] },
+    ...{ workflowId, taskQueue: INTENT_TASK_QUEUE, args: [PUSHED] },
     workflowIdConflictPolicy: 'TERMINATE_EXISTING',
   });
   await eventually(

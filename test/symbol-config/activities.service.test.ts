@@ -3,9 +3,11 @@ import type { Context } from '@temporalio/activity';
 import { asyncLocalStorage } from '@temporalio/activity';
 import { metrics } from '@opentelemetry/api';
 import { createHttpCaller } from '../../activities/http/caller.ts';
-import { createSymbolConfigActivities } from '../../activities/symbol-config/activities.ts';
-import { createSymbolConfigMetrics } from '../../activities/symbol-config/metrics.ts';
-import { registerTargets } from '../../activities/symbol-config/targets.ts';
+import {
+  createSymbolConfigActivities,
+  createSymbolConfigMetrics,
+  registerTargets,
+} from '../../activities/symbol-config/activities.ts';
 import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { PushScope } from '../../workflows/symbol-config/contract.ts';
@@ -34,7 +36,7 @@ function activitiesWith(pushTimeoutMs: number) {
     log: createLogger('silent'),
     metrics: createSymbolConfigMetrics(metrics.getMeter('test')),
     caller,
-    symbols: { pushTimeoutMs, retryLadderMs: LADDER_MS, reconciliationMs: RECONCILIATION_MS },
+    ...{ pushTimeoutMs, retryLadderMs: LADDER_MS, intervals: { reconciliationMs: RECONCILIATION_MS } },
   });
   const context = { heartbeat: () => undefined, cancellationSignal: new AbortController().signal };
   return {
@@ -190,19 +192,6 @@ test.each([
     await registry.slot.db.query('DELETE FROM notification.symbols WHERE symbol = $1', [longest]);
   },
 );
-
-test('S6 an empty list gets no version, and the last one stays', async () => {
-  const version = await snapshot();
-  const { rows } = await registry.slot.db.query<{ symbol: string }>(
-    'SELECT symbol FROM notification.symbols WHERE is_enabled',
-  );
-  const symbols = rows.map(({ symbol }) => symbol);
-  await registry.write(symbols, false);
-  const taken = await activities.takeSymbolSnapshot(0);
-  expect(taken).toEqual({ version, isListEmpty: true });
-  await registry.write(symbols);
-  expect(await activities.takeSymbolSnapshot(0)).toEqual({ version, isListEmpty: false });
-});
 
 test('kinds-V8 after the restore of an older database all targets get the list again', async () => {
   const version = await snapshot();

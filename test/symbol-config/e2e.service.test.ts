@@ -1,4 +1,5 @@
 /** One change on its way to all targets. */
+import { registerTargets } from '../../activities/symbol-config/activities.ts';
 import type { Service } from '../../workers/service.ts';
 import { registryOfTests } from './registry.ts';
 import { eventually } from '../harness.ts';
@@ -150,6 +151,19 @@ test('S1 a service that stops does not wait for a target that hangs, and counts 
   await service.stop();
   expect((await registry.rows()).filter((row) => row.consecutive_failures > 0)).toEqual(failuresBefore);
   registry.targets.heal();
+});
+
+test('S1 targets that were added or changed, and of which nothing was told yet, are told at the start; others are forgotten', async () => {
+  const { db } = registry.slot;
+  const [first, second, ...rest] = registry.targets.targets;
+  const renamed = { ...first!, name: 'renamed-collector' };
+  // As by a process that died before it told them: a target that changes counts as new.
+  await registerTargets(db, [renamed, { ...second!, geo: 'elsewhere' }, ...rest]);
+  await registerTargets(db, registry.targets.targets);
   await registry.startService();
   await registry.settled();
+  await eventually('all to have acknowledged', async () => {
+    const rows = await registry.rows();
+    return rows.length === 77 && rows.every(({ acknowledged_version: version }) => version !== null);
+  });
 });

@@ -34,7 +34,7 @@ export interface PushResult {
   /** Time between two pushes to all without a crawler, and between two looks at the table, ms. */
   reconciliationMs: number;
   /** With a crawler: time between two of its alarms, with which all are pushed to, ms. */
-  crawlMs?: number;
+  crawlMs?: number | undefined;
   /** The next version must be above this one: a target holds it, or the database has lost it. */
   numberOnFrom?: number;
 }
