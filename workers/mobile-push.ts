@@ -2,7 +2,7 @@
 import { watchGroup } from '../activities/stream-memory.ts';
 import { createMobilePushActivities } from '../activities/mobile-push/activities.ts';
 import type { FcmSender } from '../activities/mobile-push/fcm.ts';
-import { createBrake, createFcmSender } from '../activities/mobile-push/fcm.ts';
+import { createFcmSender } from '../activities/mobile-push/fcm.ts';
 import { createMobilePushMetrics, observeMobileJobs } from '../activities/mobile-push/metrics.ts';
 import { mobileOperations, mobileReconciliation } from '../activities/mobile-push/intake.ts';
 import { mobileTables } from '../activities/mobile-push/rows.ts';
@@ -31,10 +31,10 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
   return {
     taskQueue: MOBILE_TASK_QUEUE,
     longLived: [],
-    expiring: mobileTables({
-      recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,
-      malformedIntentRetentionMs: values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
-    }),
+    expiring: mobileTables(
+      values.NOTIFICATION_RECORD_RETENTION,
+      values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
+    ),
 
     activities: ({ db, redis, client }) => ({
       ...createMobilePushActivities({ mobile, db, redis, log, metrics, fcm }),
@@ -56,10 +56,9 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
 
 /** Opens the sender. Nothing is asked of FCM yet: its credentials can be checked, its answers depend on the device. */
 function openFcm({ config, endpoints, open, renewable }: ProcessContext): Promise<FcmSender> {
-  // FCM's quota belongs to the project, so all senders of the process share one brake.
-  const brake = createBrake({ minMs: config.values.NOTIFICATION_FCM_BRAKE });
   return reach('FCM', 'GOOGLE_APPLICATION_CREDENTIALS or NOTIFICATION_FCM_ENDPOINT', () => {
-    const sender = createFcmSender({ target: required(endpoints.fcm), brake });
+    const brakeMs = config.values.NOTIFICATION_FCM_BRAKE;
+    const sender = createFcmSender({ target: required(endpoints.fcm), brakeMs });
     open.add('FCM', () => sender.close());
     renewable.push({
       what: 'FCM',

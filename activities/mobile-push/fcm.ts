@@ -3,7 +3,7 @@
  * firebase-admin. The SDK's own `send()` repeats a request up to four times without a word, and takes no signal: the workflow
  * counts attempts and spaces them.
  */
-import { createPrivateKey, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { Agent } from 'node:https';
@@ -28,8 +28,7 @@ import { jsonIn } from '../../api/text.ts';
 const FCM_URL = 'https://fcm.googleapis.com';
 const DEFAULT_TIMEOUT_MS = 10_000;
 const DEFAULT_MAX_SOCKETS = 50;
-/** FCM asks for a minute of silence after a 429 that does not say how long. */
-const SHORTEST_BRAKE_MS = 60_000;
+const DEFAULT_BRAKE_MS = 60_000;
 /** Google's front ends drop idle connections after some minutes without a word; ours go first. */
 const IDLE_SOCKET_MS = 60_000;
 
@@ -74,26 +73,22 @@ export interface FcmSenderOptions {
   timeoutMs?: number;
   /** Most connections that are open concurrently; further sends wait for one. Default 50. */
   maxSockets?: number;
-  /** Default: a separate one, 60 s at least. */
-  brake?: Brake;
+  /** How long all sends wait at least after a 429, ms. Default 60,000, for which FCM asks. */
+  brakeMs?: number;
 }
 
-export type Brake = ReturnType<typeof createBrake>;
-
 /**
- * Holds all sends of this process up. FCM's quota belongs to the project: a message that is sent after a 429 takes
- * from the others' quota, and lengthens the time until FCM takes any.
+ * Holds all sends up. FCM's quota belongs to the project: a message that is sent after a 429 takes from the others' quota,
+ * and lengthens the time until FCM takes any.
  *
- * @param options.minMs what a hold lasts at least. Its clock is `performance.now()`, which never goes back.
- * @param options.random from 0 to 1.
+ * @param minMs what a hold lasts at least. Its clock is `performance.now()`, which never goes back.
  */
-export function createBrake({ minMs, random = Math.random }: { minMs: number; random?: () => number }) {
+export function createBrake(minMs: number) {
   let until = 0;
   let lengthMs = 0;
   /** How long it still holds, ms; 0 when it does not. */
   const remainingMs = (now = performance.now()): number => Math.max(0, Math.ceil(until - now));
   return {
-    minMs,
     remainingMs,
 
     /**
@@ -103,7 +98,7 @@ export function createBrake({ minMs, random = Math.random }: { minMs: number; ra
     comeBackMs(now?: number): number {
       const remaining = remainingMs(now);
       // The square root makes the number that comes back grow evenly over the time.
-      return remaining === 0 ? 0 : remaining + Math.ceil((lengthMs / 2) * Math.sqrt(random()));
+      return remaining === 0 ? 0 : remaining + Math.ceil((lengthMs / 2) * Math.sqrt(Math.random()));
     },
 
     /** Holds for `ms` from now, or the least time if that is longer; never shortens an earlier hold. */
@@ -119,7 +114,8 @@ export function createBrake({ minMs, random = Math.random }: { minMs: number; ra
 /** @throws Error when the file of the service account, or the authority, cannot be used. */
 export function createFcmSender(options: FcmSenderOptions) {
   const { timeoutMs = DEFAULT_TIMEOUT_MS, maxSockets = DEFAULT_MAX_SOCKETS } = options;
-  const { brake = createBrake({ minMs: SHORTEST_BRAKE_MS }) } = options;
+  const { brakeMs = DEFAULT_BRAKE_MS } = options;
+  const brake = createBrake(brakeMs);
   let target = openTarget(options.target);
   const caller = createHttpCaller(target, IDLE_SOCKET_MS, maxSockets);
   let credential = openCredential(target.account);
@@ -150,7 +146,7 @@ export function createFcmSender(options: FcmSenderOptions) {
       if (outcome.outcome !== 'retry') return outcome;
       const { code, retryAfterMs = 0 } = outcome;
       if (code === DEVICE_QUOTA_EXCEEDED) {
-        return { ...outcome, retryAfterMs: Math.max(brake.minMs, retryAfterMs) };
+        return { ...outcome, retryAfterMs: Math.max(brakeMs, retryAfterMs) };
       }
       if (code !== QUOTA_EXCEEDED) return outcome;
       brake.hold(retryAfterMs);
@@ -266,29 +262,24 @@ function openTarget(target: FcmTarget): OpenTarget {
     const { endpoint, caPem, projectId = 'local' } = target;
     return { url: endpoint, projectId, ca: caPem };
   }
-  const account = readServiceAccount(target.credentialsFile);
-  return { url: FCM_URL, projectId: account.projectId, account };
+  return { url: FCM_URL, ...readServiceAccount(target.credentialsFile) };
 }
 
 /**
  * A credential keeps its access token until it is about to expire. With an agent of ours the SDK takes no proxy from the
  * environment. Servers other than Google's get a token that means nothing.
+ *
+ * @throws FirebaseAppError for an account that cannot be used.
  */
-function openCredential(account?: ServiceAccount): Credential {
-  if (account) return cert(account, new Agent());
+export function openCredential(account?: ServiceAccount): Credential {
+  // For the same account the SDK returns the same credential, with its access token: another property makes it another one.
+  if (account) return cert({ ...account, openedAs: randomUUID() } as ServiceAccount, new Agent());
   const access_token = `local-${randomUUID()}`;
   return { getAccessToken: async () => ({ access_token, expires_in: 3_600 }) };
 }
 
-const serviceAccountSchema = z.object({
-  type: z.literal('service_account'),
-  project_id: z.string().min(1),
-  client_email: z.string().min(1),
-  private_key: z.string().refine(isPrivateKey),
-});
-
-/** @throws Error that names the file and its fields, never a value. */
-function readServiceAccount(path: string) {
+/** @throws Error that names the file and what is wrong with it, never a value. */
+function readServiceAccount(path: string): { projectId: string; account: ServiceAccount } {
   const unusable = (problem: string) => new Error(`service account file ${path} ${problem}`);
   let text: string;
   try {
@@ -296,19 +287,12 @@ function readServiceAccount(path: string) {
   } catch (error) {
     throw unusable(`cannot be read: ${(error as NodeJS.ErrnoException).code}`);
   }
-  const parsed = serviceAccountSchema.safeParse(jsonIn(text));
-  if (!parsed.success) {
-    const fields = parsed.error.issues.map(({ path: [field] }) => String(field ?? 'JSON object'));
-    throw unusable(`lacks a usable ${fields.join(', ')}`);
-  }
-  const { project_id: projectId, client_email: clientEmail, private_key: privateKey } = parsed.data;
-  return { projectId, clientEmail, privateKey };
-}
-
-function isPrivateKey(pem: string): boolean {
+  // Not by the SDK, whose message quotes a file that is not JSON, and the file holds a private key.
+  const account = (jsonIn(text) ?? {}) as ServiceAccount & { project_id: string };
   try {
-    return createPrivateKey(pem).type === 'private';
-  } catch {
-    return false;
+    openCredential(account);
+  } catch (error) {
+    throw unusable(`cannot be used: ${(error as Error).message}`);
   }
+  return { projectId: account.project_id, account };
 }

@@ -2,7 +2,9 @@
 import { generateKeyPairSync } from 'node:crypto';
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { ServiceAccount } from 'firebase-admin/app';
 import type { FcmResult } from '../../activities/mobile-push/fcm.ts';
+import { openCredential } from '../../activities/mobile-push/fcm.ts';
 import {
   AccessTokenError,
   failureOf,
@@ -234,6 +236,7 @@ describe('credentials', () => {
     private_key: privateKey,
   };
   const { dir } = scratchFolder('fcm');
+  const NO_ACCOUNT = 'cannot be used: Service account object must contain a string "project_id" property.';
 
   function problemOf(content: string | undefined): string {
     const credentialsFile = join(dir, 'account.json');
@@ -248,26 +251,28 @@ describe('credentials', () => {
     }
   }
 
+  test('kinds-S3 M6 a credential that is opened again has no access token of the one before', () => {
+    const credential = openCredential(account as ServiceAccount);
+    expect(openCredential(account as ServiceAccount)).not.toBe(credential);
+  });
+
   test('M10 a whole service account is taken', () => {
     expect(problemOf(JSON.stringify(account))).toBe('');
   });
 
   test.each<[string, string | undefined, string]>([
     ['does not exist', undefined, 'cannot be read: ENOENT'],
-    ['is empty', '', 'lacks a usable JSON object'],
-    ['is cut off', JSON.stringify(account).slice(0, -20), 'lacks a usable JSON object'],
-    ['is a list', '[]', 'lacks a usable JSON object'],
-    ['is of a user', JSON.stringify({ ...account, type: 'authorized_user' }), 'lacks a usable type'],
-    ['has no key', JSON.stringify({ ...account, private_key: undefined }), 'lacks a usable private_key'],
+    ['is empty', '', NO_ACCOUNT],
+    ['is cut off', JSON.stringify(account).slice(0, -20), NO_ACCOUNT],
+    [
+      'is of a user',
+      JSON.stringify({ type: 'authorized_user', client_id: 'id', refresh_token: 'secret' }),
+      NO_ACCOUNT,
+    ],
     [
       'has a broken key',
       JSON.stringify({ ...account, private_key: privateKey.slice(0, 500) }),
-      'lacks a usable private_key',
-    ],
-    [
-      'is incomplete',
-      JSON.stringify({ type: 'service_account', private_key: privateKey }),
-      'lacks a usable project_id, client_email',
+      'cannot be used: Failed to parse private key.',
     ],
   ])(
     'M10 a file that %s is named with what it lacks, and nothing of it is shown',

@@ -1,23 +1,12 @@
-/** Retention of mobile push jobs: what the scheduled run deletes, and what it must leave. */
-import { RETENTION_WORKFLOW } from '../../workflows/recovery-contract.ts';
+/** Retention of mobile push jobs: what goes, and what it must leave. */
+import { mobileTables } from '../../activities/mobile-push/rows.ts';
+import { deleteExpired } from '../../dev/retention.ts';
 import { slotOfTests } from '../harness.ts';
-import { QUICK, withMobilePush } from './jobs.ts';
 
 const slot = slotOfTests();
-beforeAll(async () => {
-  await withMobilePush(slot);
-  await slot.startService({
-    ...QUICK,
-    NOTIFICATION_CLEANUP_INTERVAL: '2h',
-    // Rows without a job are not to be taken up.
-    NOTIFICATION_RECONCILIATION_INTERVAL: '24h',
-  });
-});
+const DAY = 86_400_000;
 
-test('kinds-V10 M3 a run deletes jobs past their retention with their sends, and none that is under way', async () => {
-  const schedule = slot.client.schedule.getHandle('mobile-push-retention');
-  // It would run at each even hour as well.
-  await schedule.pause();
+test('kinds-V10 M3 jobs past their retention go with their sends, and none that is under way', async () => {
   await slot.db.query(`
     INSERT INTO notifications.notification_log (job_id, user_id, content, raw_fields, status, created_at)
     SELECT name, 'u', CASE WHEN status = 'malformed' THEN NULL ELSE '{}'::jsonb END,
@@ -31,18 +20,8 @@ test('kinds-V10 M3 a run deletes jobs past their retention with their sends, and
     INSERT INTO notifications.notification_sends (job_id, device_token_id, updated_at)
     SELECT job_id, '1', CASE job_id WHEN 'old-stuck' THEN now() - interval '25 hours' ELSE now() END
       FROM notifications.notification_log`);
-  const { spec, action } = await schedule.describe();
-  expect(spec.intervals?.[0]?.every).toBe(2 * 3_600_000);
-  expect(action).toMatchObject({ workflowType: RETENTION_WORKFLOW });
-  const run = await slot.client.workflow.start(RETENTION_WORKFLOW, {
-    workflowId: 'a-run',
-    taskQueue: 'mobile-push',
-  });
-  expect(await run.result()).toMatchObject({
-    mobile_jobs: 2,
-    stuck_mobile_jobs: 1,
-    malformed_mobile_jobs: 1,
-  });
+  const { deleted } = await deleteExpired(slot.db, mobileTables(30 * DAY, 90 * DAY));
+  expect(deleted).toEqual({ mobile_jobs: 2, stuck_mobile_jobs: 1, malformed_mobile_jobs: 1 });
   const idsIn = async (table: string) =>
     (
       await slot.db.query<{ job_id: string }>(`SELECT job_id FROM notifications.${table} ORDER BY 1`)

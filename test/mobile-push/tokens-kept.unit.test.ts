@@ -5,13 +5,6 @@ import { TOKEN, fcm, messageOf, outcomeOf, sender, useFcm } from './fcm-sender.t
 
 useFcm();
 
-test('kinds-V4 M7 a 404 that is not about the token keeps it', async () => {
-  expect(await outcomeOf({ kind: 'error', error: 'NOT_FOUND' })).toMatchObject({
-    outcome: 'retry',
-    code: 'messaging/unknown-error',
-  });
-});
-
 test.each([
   ['a 403 that names no code', 403, { code: 403, message: 'PERMISSION_DENIED' }, 'authentication-error'],
   ['a 404 that names no code', 404, { code: 404, message: 'NOT_FOUND' }, 'unknown-error'],
