@@ -1,4 +1,4 @@
-/** What every command has in common: global options and exit codes. */
+/** What every command has in common: global options, exit codes, and progress. */
 import { readFile } from 'node:fs/promises';
 import { text as contentOf } from 'node:stream/consumers';
 import type { Command } from 'commander';
@@ -6,7 +6,7 @@ import { CommanderError } from 'commander';
 import { SelfExplanatoryError } from '../api/errors.ts';
 import { NotFoundError, NothingToDoError, causeOf } from '../client/errors.ts';
 import type { Page } from '../client/lists.ts';
-import { currentInvocation, shell } from './invocation.ts';
+import { currentInvocation, onStop, shell } from './invocation.ts';
 import { printJson, report, textOf } from './output.ts';
 
 export const EXIT = {
@@ -113,4 +113,38 @@ export function showPage<T>(
   if (items.length === 0) report('nothing matched');
   reportMore(hasMore, limit);
   return items.length === 0 ? EXIT.nothing : EXIT.done;
+}
+
+// --- A command that takes longer ---------------------------------------------------------------------------------------
+
+/** Between two lines of progress. */
+const LINE_EVERY_MS = 5_000;
+
+/**
+ * Runs work and shows its progress until it ends.
+ *
+ * @param what a word for the things that are counted, e.g. `routes`.
+ * @param work gets a function that says how many are done, and what else is worth knowing, e.g. how many failed.
+ */
+export function withProgress<T>(
+  total: number,
+  what: string,
+  work: (update: (done: number, note?: string) => void) => Promise<T>,
+): Promise<T> {
+  let lastMs = Date.now();
+  return work((done, note = '') => {
+    if (Date.now() - lastMs < LINE_EVERY_MS) return;
+    lastMs = Date.now();
+    report(`${done}/${total} ${what}${note === '' ? '' : `, ${note}`}`);
+  });
+}
+
+/** Runs work whose signal the first Ctrl-C aborts, so that the current step is finished; the second one ends the run immediately. */
+export async function untilInterrupted<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const controller = new AbortController();
+  const onFirst = () => {
+    report('stopping after the current one (Ctrl-C again to stop immediately)');
+    controller.abort();
+  };
+  return work(controller.signal).finally(onStop(onFirst, ['SIGINT']));
 }

@@ -141,7 +141,7 @@ export function definerOf<S>(open: <T>(needs: Dependency[], work: (session: S) =
         const given = { ...asked, ...filterOf(filters, asked) };
         return open(['postgres'], async (session) =>
           showPage(await read(session)(given), given, (items) =>
-            print ? print(items, given) : printItems(items, columns, { linked: 1 }),
+            print ? print(items, given) : printItems(items, columns, 1),
           ),
         );
       }),

@@ -3,7 +3,8 @@ import { once } from 'node:events';
 import { createConnection } from 'node:net';
 import type { Command } from 'commander';
 import { within } from '../api/within.ts';
-import { causeOf } from '../client/errors.ts';
+import type { CertificateExpiry } from '../config/files.ts';
+import { certificateExpiries } from '../config/files.ts';
 import type { Config } from '../config/load.ts';
 import { DEFAULT_INPUT_STREAM } from '../api/account-callback/input.ts';
 import { DEFAULT_MOBILE_STREAM } from '../api/mobile-push/job.ts';
@@ -12,18 +13,29 @@ import { callerCredentials } from '../config/caller.ts';
 import { USER_SERVICE, adminEmailsVariable } from '../config/intent.ts';
 import { needsOf } from '../config/load.ts';
 import type { Place } from '../config/wire.ts';
+import { openWires, wireProblems } from '../config/wire.ts';
 import { ConfigError } from '../config/variables.ts';
 import { callbackChecks } from './account-callback/callbacks.ts';
-import { needChecks, postgresChecks, redisChecks, sentinelChecks, temporalChecks } from './check-servers.ts';
-import type { CheckGroup, Diagnosis, Finding } from './checks.ts';
-import { diagnose, error, ok, warn } from './checks.ts';
+import type { Check, CheckGroup, Diagnosis, Finding } from './checks.ts';
+import {
+  diagnose,
+  error,
+  needChecks,
+  ok,
+  postgresChecks,
+  redisChecks,
+  sentinelChecks,
+  temporalChecks,
+  tryAll,
+  warn,
+  warnIf,
+} from './checks.ts';
 import { EXIT, action } from './command.ts';
 import { form, option } from './definition.ts';
 import { checkUserService, diagnoseReader, intentRowChecks, intentStreamChecks } from './intent/check.ts';
-import { databaseNeeds, temporalNeeds } from './needs.ts';
+import { databaseNeeds, temporalNeeds } from './setup.ts';
 import { mobileChecks } from './mobile-push/jobs.ts';
-import { countOf, printFields, printHeading, printItems, printJson, report } from './output.ts';
-import { certificateChecks, wireCheck } from './check-secrets.ts';
+import { countOf, durationOf, printFields, printHeading, printItems, printJson, report } from './output.ts';
 import type { Session } from './session.ts';
 import { NotConfiguredError, withSession } from './session.ts';
 import { TRIAL_LIMIT_MS, routerChecks, routerTrial, subscriptionChecks } from './subscription/check.ts';
@@ -33,8 +45,6 @@ import { symbolChecks } from './symbol-config/symbols.ts';
 /** Shorter than a check may take: what does not answer is said with its address. */
 const REACH_LIMIT_MS = 4_000;
 const CONNECT_LIMIT_MS = 2_000;
-/** At most so many places that cannot be reached are named. */
-const NAMED = 5;
 
 export function addTo(command: Command): void {
   form(command, {
@@ -95,8 +105,11 @@ function groupsOf(session: Session): CheckGroup[] {
     [
       ['configuration', () => ok('all variables are valid')],
       ['administrators', () => administrators(config)],
-      wireCheck(config),
-      ...certificateChecks(config),
+      ['connections', () => diagnoseWires(config)],
+      ...certificateExpiries(config.files).map((expiry): Check => [
+        `certificate: ${expiry.variable}`,
+        () => expiryOf(expiry, Date.now()),
+      ]),
     ],
     [
       ...redisChecks(redis, () => reach('redis'), values.NOTIFICATION_REDIS_MIN_REPLICAS),
@@ -135,42 +148,20 @@ function groupsOf(session: Session): CheckGroup[] {
       ],
     ],
     ...config.wires.flatMap(({ name, farSide }): CheckGroup[] =>
-      farSide ? [[[name, () => reachPlaces(farSide.places, farSide.meanwhile)]]] : [],
+      farSide ? [[[name, () => tryAll(farSide.places, openConnection, 'answers', farSide.meanwhile)]]] : [],
     ),
     // Only routers that are configured are tried, stand-ins are not.
     ...(routers.length > 0 ? ofRole('subscription', routerChecks(routers)) : []),
   ];
 }
 
-/** Whether the far sides of a role can be reached: connections are opened and closed again, nothing is sent. */
-async function reachPlaces(places: readonly Place[], meanwhile: string): Promise<Diagnosis> {
-  const reasons = await Promise.all(
-    places.map(async (place) => ({ ...place, reason: await refusalOf(place) })),
-  );
-  const failures = reasons.flatMap(({ name, reason }) =>
-    reason === undefined ? [] : [`${name}: ${reason}`],
-  );
-  if (failures.length === 0) {
-    return ok(
-      places.length === 1 ? `${new URL(places[0]!.url).host} answers` : `all ${places.length} answer`,
-    );
-  }
-  const named = failures.slice(0, NAMED).join('; ');
-  const more = failures.length > NAMED ? `; and ${countOf(failures.length - NAMED, 'other')}` : '';
-  const detail = `${failures.length} of ${places.length} cannot be reached: ${named}${more}`;
-  return { status: failures.length === places.length ? 'error' : 'warn', detail, hint: meanwhile };
-}
-
-/** @returns why a connection cannot be opened; undefined when it can. */
-async function refusalOf({ url }: Place): Promise<string | undefined> {
+/** Whether the far side of a role can be reached: a connection is opened and closed again, nothing is sent. @throws why not. */
+async function openConnection({ url }: Place): Promise<void> {
   const { hostname, port, protocol } = new URL(url);
   const host = hostname.replace(/^\[(.*)\]$/, '$1');
   const socket = createConnection({ host, port: Number(port || (protocol === 'https:' ? 443 : 80)) });
   try {
     await within(CONNECT_LIMIT_MS, once(socket, 'connect'));
-    return undefined;
-  } catch (failure) {
-    return causeOf(failure);
   } finally {
     socket.destroy();
   }
@@ -195,4 +186,46 @@ function printFindings(findings: Finding[]): void {
   if (hints.length === 0) return;
   printHeading('What to do');
   printFields(hints.map(({ name, hint }) => [name, hint]));
+}
+
+// --- Encryption: connections and certificates --------------------------------------------------------------------------
+
+const DAY_MS = 86_400_000;
+const SOON_MS = 14 * DAY_MS;
+
+/** @param now ms since the epoch. */
+export function expiryOf({ variable, path, expiresAt }: CertificateExpiry, now: number): Diagnosis {
+  const leftMs = expiresAt - now;
+  const date = new Date(expiresAt).toISOString();
+  const what = `replace ${path}, which ${variable} names; processes take it into use by themselves`;
+  if (leftMs <= 0) return error(`expired ${durationOf(-leftMs)} ago, ${date}: ${path}`, what);
+  const detail = `expires in ${durationOf(leftMs)}, ${date}: ${path}`;
+  return warnIf(leftMs < SOON_MS, detail, what);
+}
+
+/** Whether connections are encrypted, and both ends proven. */
+export function diagnoseWires({ production, wires }: Pick<Config, 'production' | 'wires'>): Diagnosis {
+  const open = openWires(wires);
+  const counted = `${open.length} of ${countOf(wires.length, 'connection')}`;
+  const unneeded = wires.flatMap(({ gaps, isAllowed, connection }) =>
+    isAllowed && gaps.length === 0 && connection !== undefined ? [connection] : [],
+  );
+  const problems = wireProblems(wires);
+  if (production && problems.length > 0) {
+    return error(`${counted} open: the service refuses to start`, problems.join('; '));
+  }
+  if (open.length > 0 && production) {
+    return warn(
+      `${counted} open, by NOTIFICATION_INSECURE=${open.map(({ connection }) => connection).join(',')}`,
+      open.flatMap(({ gaps }) => gaps).join('; '),
+    );
+  }
+  if (open.length > 0) {
+    return ok(`${counted} open, which production refuses: ${open.map(({ name }) => name).join(', ')}`);
+  }
+  return warnIf(
+    unneeded.length > 0,
+    'all are encrypted and proven',
+    `take ${unneeded.join(', ')} out of NOTIFICATION_INSECURE: nothing needs it any more`,
+  );
 }

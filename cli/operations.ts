@@ -15,14 +15,13 @@ import { OPERATION_KINDS } from '../client/operations.ts';
 import type { Operator } from '../client/operator.ts';
 import type { OperationKind } from '../workflows/operation-contract.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
-import { EXIT, UsageError, action, requireYes } from './command.ts';
+import { EXIT, UsageError, action, requireYes, untilInterrupted, withProgress } from './command.ts';
 import type { Filters, Form } from './definition.ts';
 import { define, filterOf, form, list, option } from './definition.ts';
 import type { Requested } from './options.ts';
 import { parseCount, reasonOption, requestOf, requestedByOption, spanOptions, yesOption } from './options.ts';
 import type { Columns } from './output.ts';
 import { capital, countOf, printItems, printJson, printLine, printView, report } from './output.ts';
-import { untilInterrupted, withProgress } from './progress.ts';
 import type { Dependency, Session } from './session.ts';
 import { withSession } from './session.ts';
 
@@ -108,10 +107,7 @@ export function addOperation<Kind extends OperationKind, Options extends Operati
 
 const OPERATION = ['<operation>', 'its id, as operations list shows it'] as const;
 
-export const addTo = (command: Command): void =>
-  command.name() === 'actions' ? addActions(command) : addOperations(command);
-
-function addOperations(operations: Command): void {
+export function addOperations(operations: Command): void {
   list(operations, {
     description: 'List operations, newest first.',
     examples: ['operations list'],
@@ -153,7 +149,7 @@ function addOperations(operations: Command): void {
   }
 }
 
-function addActions(actions: Command): void {
+export function addActions(actions: Command): void {
   list(actions, {
     description:
       'List what operators asked for, newest first: pauses, replays, cancellations and all other changes, by whom and why.',

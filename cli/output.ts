@@ -28,20 +28,17 @@ export function textOf(cell: Cell): string {
 export type Columns<Item> =
   readonly (keyof Item & string)[] | Record<string, keyof Item | ((item: Item) => Cell | null)>;
 
-export interface TableChoices {
-  /** Index of the column that is cut when the terminal is narrow; default: the last one. */
-  flexible?: number;
-  /** Index of the column that names what the items' links lead to. */
-  linked?: number;
-}
-
-/** A row for each item, with its link: in a terminal behind the linked column, elsewhere in one more column. */
+/**
+ * A row for each item, with its link: in a terminal behind a column, elsewhere in one more column.
+ *
+ * @param linked index of the column that names what the links lead to.
+ */
 export function printItems<Item extends object>(
   items: readonly (Item & { link?: string | undefined })[],
   columns: NoInfer<Columns<Item>>,
-  { flexible = Object.keys(columns).length - 1, linked = 0 }: TableChoices = {},
+  linked = 0,
 ): void {
-  const { isTTY: isTerminal, columns: width } = shell().stdout;
+  const isTerminal = shell().stdout.isTTY;
   const hasLinks = items.some(({ link }) => link !== undefined);
   const rows = items.map((item) => {
     const cells = Object.values(columns).map((make: keyof Item | ((item: Item) => Cell | null)) =>
@@ -54,14 +51,8 @@ export function printItems<Item extends object>(
     ? columns.map((name: string) => wordsOf(name).toUpperCase())
     : Object.keys(columns);
   const head = [...names, ...(hasLinks && !isTerminal ? ['LINK'] : [])];
-  const options = { width: isTerminal ? width : undefined, flexible };
-  printLine(
-    tableOf(
-      head.map((name) => paint('bold', name)),
-      rows,
-      options,
-    ),
-  );
+  const bold = head.map((name) => paint('bold', name));
+  printLine(tableOf(bold, rows));
 }
 
 /** The form in which terminals take a link behind a text (OSC 8); terminals without it show the text alone. */
@@ -129,55 +120,28 @@ export const capital = (word: string): string => `${word[0]!.toUpperCase()}${wor
 
 // --- Aligned columns without borders -----------------------------------------------------------------------------------
 
-interface TableOptions {
-  /** Columns of the terminal; undefined when the output is no terminal, and nothing is cut. */
-  width?: number | undefined;
-  /** Index of the column that may be cut to fit the width, e.g. a message; ids never are. */
-  flexible?: number | undefined;
-}
-
-/** A flexible column is not cut below this: a stub says nothing. */
-const NARROWEST = 20;
 const GAP = '  ';
 
 const GRAPHEMES = new Intl.Segmenter();
-const charactersOf = (text: string): string[] =>
-  Array.from(GRAPHEMES.segment(stripVTControlCharacters(text)), ({ segment }) => segment);
 /** Terminals show these in two columns. */
 const WIDE =
   /\p{Script=Han}|\p{Script=Hiragana}|\p{Script=Katakana}|\p{Script=Hangul}|\p{Emoji_Presentation}/u;
-const sumOf = (characters: readonly string[]): number =>
-  characters.reduce((sum, character) => sum + (WIDE.test(character) ? 2 : 1), 0);
 /** In columns of the terminal, without colors and links. */
-const widthOf = (text: string): number => sumOf(charactersOf(text));
+const widthOf = (text: string): number =>
+  Array.from(GRAPHEMES.segment(stripVTControlCharacters(text))).reduce(
+    (sum, { segment }) => sum + (WIDE.test(segment) ? 2 : 1),
+    0,
+  );
 
-/** A text that is too wide loses its color, too. */
-function cutTo(width: number, text: string): string {
-  if (widthOf(text) <= width) return text;
-  const characters = charactersOf(text);
-  while (sumOf(characters) >= width) characters.pop();
-  return `${characters.join('')}…`;
-}
-
-/** @returns lines without a last line feed. Cells are shown as they are: see `printable`. */
-export function tableOf(
-  head: readonly string[],
-  rows: readonly (readonly string[])[],
-  { width = Infinity, flexible }: TableOptions = {},
-): string {
+/** @returns lines without a last line feed. Cells are shown as they are: see `printable`. A terminal wraps what is wider. */
+export function tableOf(head: readonly string[], rows: readonly (readonly string[])[]): string {
   const lines = [head, ...rows];
   const widths = head.map((_, column) => Math.max(...lines.map((line) => widthOf(line[column] ?? ''))));
-  const excess = widths.reduce((sum, one) => sum + one, GAP.length * (widths.length - 1)) - width;
-  if (flexible !== undefined && excess > 0)
-    widths[flexible] = Math.min(widths[flexible]!, Math.max(NARROWEST, widths[flexible]! - excess));
-  const cellOf = (text: string, column: number): string => {
-    const cell = column === flexible ? cutTo(widths[column]!, text) : text;
-    return cell + ' '.repeat(widths[column]! - widthOf(cell));
-  };
+  const padded = (text: string, column: number): string => text + ' '.repeat(widths[column]! - widthOf(text));
   return lines
     .map((line) =>
       head
-        .map((_, column) => cellOf(line[column] ?? '', column))
+        .map((_, column) => padded(line[column] ?? '', column))
         .join(GAP)
         .trimEnd(),
     )

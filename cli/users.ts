@@ -1,15 +1,51 @@
-/** `users forget`: what is kept of a person goes, and what stays is said. */
+/** What is known of a user: `why` says what the user got, and why not; `users forget` removes what is kept. */
 import type { Command } from 'commander';
 import { given } from '../api/given.ts';
 import { NotFoundError, OperationFailedError } from '../client/errors.ts';
 import type { Forgotten, Subject } from '../client/forget.ts';
+import type { WhyOptions } from '../client/why.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
-import { EXIT, action, requireYes } from './command.ts';
-import { form, option } from './definition.ts';
+import { EXIT, action, reportMore, requireYes } from './command.ts';
+import { define, form, option } from './definition.ts';
 import type { Requested } from './options.ts';
-import { parseCount, reasonOption, requestOf, requestedByOption, yesOption } from './options.ts';
+import {
+  limitOption,
+  parseCount,
+  reasonOption,
+  requestOf,
+  requestedByOption,
+  sinceOption,
+  typeOption,
+  yesOption,
+} from './options.ts';
 import { printHeading, printItems, printJson, report } from './output.ts';
 import { withSession } from './session.ts';
+
+type Asked = Pick<WhyOptions, 'type' | 'since'> & { limit: number };
+
+export function addWhy(command: Command): void {
+  define(command, {
+    description:
+      'Say in a sentence what became of each push, e-mail, mobile push and account callback for a user, newest first.',
+    args: [['<user>', "a user's id, or the address of an administrator"]],
+    options: [
+      ...[typeOption(), limitOption()],
+      sinceOption('accepted, refused or computed').default(undefined, '7d'),
+    ],
+    examples: ['why user-17', 'why user-17 --type game.turn.ready --since 2d --json'],
+    run({ operator, config }, { type, since, limit }: Asked, recipient: string) {
+      const retentionMs = config.values.NOTIFICATION_RECORD_RETENTION;
+      return operator.why(recipient, { limit, retentionMs, ...given({ type, since }) });
+    },
+    print: ({ answers }) => printItems(answers, { AT: 'at', ID: 'id', WHY: 'sentence' }, 1),
+    end({ answers, doubts, hasMore }, { limit }) {
+      for (const doubt of doubts) report(doubt);
+      reportMore(hasMore, limit);
+      const isNothing = answers.every(({ cause }) => cause === 'never_seen' || cause === 'forgotten');
+      return isNothing ? EXIT.nothing : EXIT.done;
+    },
+  });
+}
 
 interface ForgetOptions extends GlobalOptions, Requested {
   also?: string[];
@@ -18,7 +54,7 @@ interface ForgetOptions extends GlobalOptions, Requested {
   yes?: boolean;
 }
 
-export function addTo(users: Command): void {
+export function addUsers(users: Command): void {
   form(users, {
     name: 'forget',
     description:
@@ -80,5 +116,5 @@ function show(result: Forgotten, json: boolean | undefined): void {
     printItems(result.removed, { WHERE: 'what', 'ROWS OR ENTRIES': 'count' });
   }
   printHeading('What stays');
-  printItems(result.remains, { WHAT: 'what', UNTIL: 'until', ENDS: 'ends' }, { flexible: 0 });
+  printItems(result.remains, { WHAT: 'what', UNTIL: 'until', ENDS: 'ends' });
 }

@@ -15,8 +15,8 @@ import type { Requester } from './actions.ts';
 import { byAuthor } from './actions.ts';
 import { LONG_LIVED_RUNS, RENEW_SIGNAL } from '../workflows/renewal-contract.ts';
 import type { OperatorResources } from './resources.ts';
-import type { WaitOptions } from './wait-until.ts';
-import { waitUntil } from './wait-until.ts';
+import type { WaitOptions } from './temporal.ts';
+import { waitUntil } from './temporal.ts';
 
 /** Histories that are read concurrently. */
 const PARALLEL = 8;
@@ -53,21 +53,11 @@ export interface ConfiguredKeys {
   subscription: readonly KeyBoxKey[];
 }
 
-export interface KeyStatusOptions {
-  /** Also histories of workflows that have ended: as many as the retention keeps. */
-  withRetained?: boolean;
-  /** Called after each history that was read. */
-  onRead?: (histories: number) => void;
-}
-
-export interface Renewal {
-  /** Long-lived workflows that are to go on in a new run. */
+export interface RenewedKeys {
+  /** Long-lived workflows that were asked to go on in a new run. */
   workflows: number;
-  /** Values in rows that an older key has sealed. */
+  /** Values in rows that were sealed again. */
   values: number;
-}
-
-export interface RenewedKeys extends Renewal {
   /** Workflows that have not gone on in a new run within the time. */
   waiting: string[];
   /** Values that no configured key opens. */
@@ -76,17 +66,17 @@ export interface RenewedKeys extends Renewal {
 
 export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
   return {
-    /** What each key still seals, in histories and in rows. Reads every history that it looks at. */
-    async status(configured: ConfiguredKeys, options: KeyStatusOptions = {}): Promise<KeyStatus> {
-      const { withRetained = false, onRead } = options;
-      let read = 0;
+    /**
+     * What each key still seals, in histories and in rows. Reads every history that it looks at.
+     *
+     * @param options.withRetained also histories of workflows that have ended: as many as the retention keeps.
+     */
+    async status(configured: ConfiguredKeys, { withRetained = false } = {}): Promise<KeyStatus> {
       const count = async (query: string): Promise<Counts> => {
         const counts: Counts = new Map();
         const histories = temporal.workflow.list({ query }).intoHistories({ concurrency: PARALLEL });
-        for await (const { history } of histories) {
+        for await (const { history } of histories)
           for (const key of sealingKeysIn(history)) addTo(counts, key);
-          onRead?.((read += 1));
-        }
         return counts;
       };
       const open = await count(`ExecutionStatus = 'Running'`);
@@ -99,34 +89,20 @@ export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
       return { payload, subscription: await subscriptionStatus(db, configured.subscription) };
     },
 
-    /** What `renew` would do. */
-    async countRenewable(configured: ConfiguredKeys): Promise<Renewal> {
-      const { count } = await temporal.workflow.count(LONG_LIVED_RUNS);
-      const rows = await subscriptionStatus(db, configured.subscription);
-      const values = rows
-        .filter(({ use }) => use !== 'seals')
-        .reduce((sum, one) => sum + Object.values(one.values).reduce((all, n) => all + n, 0), 0);
-      return { workflows: count, values };
-    },
-
     /**
      * Has every long-lived workflow go on in a new run, which is sealed with the first key, and seals the values in rows
-     * again. A run that is stuck is ended: processes start another one, a worker of subscriptions when it has work. Workflows of single notifications and jobs are left alone: they end by themselves.
-     *
-     * @param options.onWaiting called with the number of workflows that are still to go on.
+     * again. A run that is stuck is ended: processes start another one, a worker of subscriptions when it has work. Workflows of
+     * single notifications and jobs are left alone: they end by themselves.
      */
     renew(
       configured: ConfiguredKeys,
-      { requestedBy, ...options }: WaitOptions & Requester & { onWaiting?: (left: number) => void },
+      { requestedBy, ...wait }: WaitOptions & Requester,
     ): Promise<RenewedKeys> {
-      return byAuthor({ db }, { action: 'keys renew', requestedBy }, () => renewAll(configured, options));
+      return byAuthor({ db }, { action: 'keys renew', requestedBy }, () => renewAll(configured, wait));
     },
   };
 
-  async function renewAll(
-    configured: ConfiguredKeys,
-    { onWaiting, ...wait }: WaitOptions & { onWaiting?: (left: number) => void },
-  ): Promise<RenewedKeys> {
+  async function renewAll(configured: ConfiguredKeys, wait: WaitOptions): Promise<RenewedKeys> {
     const asked = new Set<string>();
     for await (const { workflowId, runId } of temporal.workflow.list({ query: LONG_LIVED_RUNS })) {
       asked.add(runId);
@@ -142,7 +118,6 @@ export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
       for await (const { workflowId, runId } of temporal.workflow.list({ query: LONG_LIVED_RUNS })) {
         if (asked.has(runId)) waiting.push(workflowId);
       }
-      onWaiting?.(waiting.length);
       return waiting.length === 0 || undefined;
     }, wait);
     return { workflows: asked.size, values, unreadable, waiting };

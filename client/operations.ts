@@ -43,13 +43,12 @@ import type {
   RefusedGroup,
 } from './intent/intents.ts';
 import { chooseHeld, chooseMalformed, chooseOpen } from './intent/intents.ts';
-import { ANSWER_LIMIT_MS, ask, bounded, query, statusOf } from './temporal.ts';
+import type { WaitOptions } from './temporal.ts';
+import { ANSWER_LIMIT_MS, ask, bounded, query, statusOf, waitUntil } from './temporal.ts';
 import { chooseJobs } from './mobile-push/jobs.ts';
 import type { JobGroup, MobileJobFilter } from './mobile-push/jobs.ts';
 import type { OperatorResources } from './resources.ts';
 import { linkField } from './resources.ts';
-import type { WaitOptions } from './wait-until.ts';
-import { waitUntil } from './wait-until.ts';
 
 export interface OperationRequest {
   requestedBy: string;

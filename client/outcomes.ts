@@ -88,7 +88,7 @@ export async function* readOutcomes(
 
   async function readGroup(from: string): Promise<Entries> {
     try {
-      const reply = (await redis.xreadgroup(
+      const what = [
         'GROUP',
         group,
         consumer,
@@ -99,7 +99,8 @@ export async function* readOutcomes(
         'STREAMS',
         stream,
         from,
-      )) as [string, Entries][] | null;
+      ] as const;
+      const reply = (await redis.xreadgroup(...what)) as [string, Entries][] | null;
       return reply?.[0]?.[1] ?? [];
     } catch (error) {
       // The stream was deleted, and its groups with it.

@@ -11,11 +11,10 @@ import {
 } from '../workflows/recovery-contract.ts';
 import { OperationFailedError } from './errors.ts';
 import { withoutNulls } from './lists.ts';
-import { bounded, statusOf } from './temporal.ts';
+import type { WaitOptions } from './temporal.ts';
+import { bounded, statusOf, waitUntil } from './temporal.ts';
 import type { OperatorResources } from './resources.ts';
 import { linkField } from './resources.ts';
-import type { WaitOptions } from './wait-until.ts';
-import { waitUntil } from './wait-until.ts';
 
 /** Rows are counted up to here: more is many. */
 const COUNTED_AT_MOST = 100_000;

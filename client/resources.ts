@@ -1,4 +1,4 @@
-/** What operations work with, and links into Temporal's Web UI. */
+/** What operations work with, and links into Temporal's Web UI: to a workflow, and to the lists that operators need. */
 import type { Client } from '@temporalio/client';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
@@ -64,8 +64,7 @@ export function workflowLink(
   return runId === undefined ? workflow : `${workflow}/${encodeURIComponent(runId)}/history`;
 }
 
-// --- Queries that operators ask Temporal again and again, as links into its Web UI -----------------------------------
-
+/** A list in the Web UI. */
 export interface View {
   name: string;
   /** As Temporal takes it, also for `temporal workflow list --query`. */

@@ -11,7 +11,7 @@ import type { MalformedCode } from '../api/intent/entry.ts';
 import type { MalformedJobCode } from '../api/mobile-push/job.ts';
 import { EXIT } from '../cli/command.ts';
 import { commandsBelow, pathOf } from '../cli/definition.ts';
-import { wholeProgram } from '../cli/program.ts';
+import { programOf } from '../cli/program.ts';
 import { VARIABLES } from '../config/load.ts';
 import { OTEL_FIXED, READ_BY_OTEL } from '../config/service.ts';
 import type { StreamFindingKind } from '../workflows/intent/contract.ts';
@@ -43,7 +43,7 @@ const EXITS = {
 } satisfies Record<keyof typeof EXIT, string>;
 
 async function commands(): Promise<string> {
-  const program = await wholeProgram();
+  const program = programOf();
   const rows = commandsBelow(program)
     .filter((command) => command.commands.length === 0)
     .map((command) => {

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Readable, Writable } from 'node:stream';
 import type { StopSignal } from '../api/interrupts.ts';
-import { run } from '../cli/run.ts';
+import { run } from '../cli/program.ts';
 import { eventually } from './eventually.ts';
 import type { Slot } from './harness.ts';
 import { ofEachTest, ofTests } from './of-tests.ts';

@@ -69,7 +69,7 @@ export function addTo(callbacks: Command): void {
           ...(dead ? [] : (['nextAttemptAt'] as const)),
           'lastError',
         ],
-        { linked: 2 },
+        2,
       ),
   });
 

@@ -3,21 +3,17 @@ import type { Command } from 'commander';
 import type { DeadLetter } from '../../client/intent/dead-letters.ts';
 import type { ChosenOperation, ReplayResult } from '../../client/operations.ts';
 import type { Operator } from '../../client/operator.ts';
-import { waitUntil } from '../../client/wait-until.ts';
+import { waitUntil } from '../../client/temporal.ts';
 import type { ExitCode } from '../command.ts';
-import { EXIT } from '../command.ts';
+import { EXIT, withProgress } from '../command.ts';
 import { list, option } from '../definition.ts';
 import type { OperationCommandOptions } from '../operations.ts';
 import { addOperation } from '../operations.ts';
 import { deadLetterFilters, parseEntryId, waitLimitOption } from '../options.ts';
 import { printItems, printJson, printLine, report } from '../output.ts';
-import { withProgress } from '../progress.ts';
 import type { Session } from '../session.ts';
 
-export const addTo = (command: Command): void =>
-  command.name() === 'replay' ? addReplay(command) : addDeadLetters(command);
-
-function addDeadLetters(deadLetters: Command): void {
+export function addDeadLetters(deadLetters: Command): void {
   list(deadLetters, {
     description: 'List dead-lettered routes, newest first.',
     filters: {
@@ -41,7 +37,7 @@ function printLetters(items: DeadLetter[]): void {
   printItems(
     items,
     ['diedAt', 'notificationId', 'routeId', 'type', 'failure', 'status', 'replays', 'message'],
-    { linked: 2 },
+    2,
   );
   const dead = items.find(({ status }) => status === 'dead_letter');
   if (dead === undefined) return;
@@ -54,7 +50,7 @@ interface ReplayOptions extends OperationCommandOptions {
   timeout: number;
 }
 
-function addReplay(command: Command): void {
+export function addReplay(command: Command): void {
   addOperation(command, {
     kind: 'replay',
     description:

@@ -41,10 +41,7 @@ const HELD = {
 type View = HeldView & { channel?: string; producer?: string };
 const nameOf = ({ channel, producer = channel! }: View): string => producer;
 
-export const addTo = (commands: Command): void =>
-  commands.name() === 'bridge' ? addBridge(commands) : addHeld(commands);
-
-function addHeld(commands: Command): void {
+export function addHeld(commands: Command): void {
   const group = commands.name() as keyof typeof HELD;
   const { pauses, resumes, argument, examples } = HELD[group];
   const isProducers = group === 'producers';
@@ -135,7 +132,7 @@ const statusLine = ({ status, ratePerSecond }: View): string =>
 
 const printState = (view: View): string => `${nameOf(view)} is ${statusLine(view)}`;
 
-function addBridge(bridge: Command): void {
+export function addBridge(bridge: Command): void {
   define(bridge, {
     name: 'status',
     description: 'Show the reader: whether it reads, where it is, how far behind, and what is wrong.',

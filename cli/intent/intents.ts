@@ -15,7 +15,7 @@ import { unlessMissing } from '../../client/errors.ts';
 import type { NotificationView } from '../../client/intent/notifications.ts';
 import { SAMPLE_USERS, sampleIntentOf } from '../../client/intent/sample-intents.ts';
 import { linkField } from '../../client/resources.ts';
-import { waitUntil } from '../../client/wait-until.ts';
+import { waitUntil } from '../../client/temporal.ts';
 import type { Config } from '../../config/load.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { GlobalOptions } from '../command.ts';

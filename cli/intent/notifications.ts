@@ -14,10 +14,7 @@ import type { OperationCommandOptions } from '../operations.ts';
 import { addOperation } from '../operations.ts';
 import type { Session } from '../session.ts';
 
-export const addTo = (command: Command): void =>
-  command.name() === 'malformed' ? addMalformed(command) : addNotifications(command);
-
-function addNotifications(notifications: Command): void {
+export function addNotifications(notifications: Command): void {
   list(notifications, {
     description: 'List accepted notifications, newest first.',
     filters: {
@@ -107,7 +104,7 @@ export function printNotification(view: NotificationView): void {
     printItems(
       view.deadLetters,
       { DIED: 'diedAt', ROUTE: 'routeId', FAILURE: 'failure', 'STATUS NOW': 'status', HINT: 'recoveryHint' },
-      { linked: 1 },
+      1,
     );
   }
   if (view.replays.length > 0) {
@@ -173,7 +170,7 @@ interface RepublishOptions extends OperationCommandOptions {
   newKey?: boolean;
 }
 
-function addMalformed(malformed: Command): void {
+export function addMalformed(malformed: Command): void {
   list(malformed, {
     description: 'List malformed entries, newest first.',
     filters: malformedFilters(),

@@ -7,7 +7,7 @@ import { checkedMobileJob } from '../../api/mobile-push/message.ts';
 import { OperationFailedError, unlessMissing } from '../../client/errors.ts';
 import type { MobileJobView } from '../../client/mobile-push/jobs.ts';
 import { MOBILE_STATUSES, REPLAYABLE } from '../../client/mobile-push/jobs.ts';
-import { waitUntil } from '../../client/wait-until.ts';
+import { waitUntil } from '../../client/temporal.ts';
 import type { CheckGroup, ConsumerGroup, Diagnosis } from '../checks.ts';
 import { consumerGroup, error, ok, rowCheck, warn } from '../checks.ts';
 import type { GlobalOptions } from '../command.ts';

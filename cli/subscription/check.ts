@@ -4,11 +4,12 @@ import {
   createNotificationRouters,
   createMessagingRouters,
 } from '../../activities/subscription/router/routers.ts';
-import type { RouterAddress, RouterError, RouterResult } from '../../activities/subscription/router/ports.ts';
+import type { RouterAddress, RouterResult } from '../../activities/subscription/router/ports.ts';
 import type { NotificationRouter } from '../../activities/subscription/router/routers.ts';
 import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/keys.ts';
+import { causeOf } from '../../client/errors.ts';
 import type { CheckGroup, Diagnosis } from '../checks.ts';
-import { error, ok, warn } from '../checks.ts';
+import { error, ok, tryAll, warn } from '../checks.ts';
 import { countOf } from '../output.ts';
 import type { BinaryAddress } from '../../api/subscription/router-address.ts';
 import { AddressError, parseBinaryAddress } from '../../api/subscription/router-address.ts';
@@ -19,11 +20,6 @@ const STEP_LIMIT_MS = 1_000;
 const MEANWHILE = 'their work is tried again until they do; see subscriptions status';
 /** A provider that never pushes, and any device. */
 const NO_DEVICE = { provider: 'AN', token: '00'.repeat(32) } as const;
-
-interface SelfTestFailure {
-  step: 'connect' | 'create' | 'delete';
-  error: RouterError;
-}
 
 export const subscriptionChecks = (db: Pool): CheckGroup => [['subscriptions: given up', () => givenUp(db)]];
 
@@ -50,54 +46,25 @@ export const routerChecks = (addresses: readonly RouterAddress[]): CheckGroup =>
 
 async function tryRouters(addresses: readonly RouterAddress[]): Promise<Diagnosis> {
   const router = createNotificationRouters({ commandTimeoutMs: STEP_LIMIT_MS, timeoutMs: STEP_LIMIT_MS });
-  try {
-    const failures = await Promise.all(
-      addresses.map(async (address) => {
-        const failure = await selfTest(router, address);
-        return failure ? [textOf(address, failure)] : [];
-      }),
-    );
-    const texts = failures.flat();
-    const routers = countOf(addresses.length, 'router');
-    if (texts.length === 0) return ok(`${routers}: a token can be made and deleted`);
-    const detail = `${texts.length} of ${routers} failed: ${texts.join('; ')}`;
-    return texts.length === addresses.length ? error(detail, MEANWHILE) : warn(detail, MEANWHILE);
-  } finally {
-    await router.close();
-  }
+  const named = addresses.map((address) => ({ ...address, name: `${address.host}:${address.port}` }));
+  const test = (address: RouterAddress) => selfTest(router, address);
+  return tryAll(named, test, 'makes a token and deletes it', MEANWHILE).finally(() => router.close());
 }
 
-/** Router, step and reason, for one line. */
-function textOf(
-  { host, port }: RouterAddress,
-  { step, error: { source, code, detail } }: SelfTestFailure,
-): string {
-  return [`${host}:${port}: ${step}`, `${source} ${code}`, ...(detail === undefined ? [] : [detail])].join(
-    ', ',
-  );
-}
-
-/** @returns the step that failed, undefined when all went well. Leaves nothing behind on the router. */
-async function selfTest(
-  router: NotificationRouter,
-  address: RouterAddress,
-): Promise<SelfTestFailure | undefined> {
-  const unreached = failureOf('connect', await router.ping(address));
-  if (unreached) return unreached;
+/** Leaves nothing behind on the router. @throws the step that failed, and why. */
+async function selfTest(router: NotificationRouter, address: RouterAddress): Promise<void> {
+  valueOf('connect', await router.ping(address));
   const auth = generateAuthKeys();
   const { publicKey: dhPublicKey } = generateDhKeys();
-  const created = await router.registerToken({ address, device: NO_DEVICE, auth, dhPublicKey });
-  if (!created.ok) return failureOf('create', created);
-  const { tokenId } = created.value;
-  const deleted = await router.deleteToken({ address, tokenId, privateKey: auth.privateKey });
-  return failureOf('delete', deleted);
+  const registration = { address, device: NO_DEVICE, auth, dhPublicKey };
+  const { tokenId } = valueOf('create', await router.registerToken(registration));
+  valueOf('delete', await router.deleteToken({ address, tokenId, privateKey: auth.privateKey }));
 }
 
-function failureOf(
-  step: SelfTestFailure['step'],
-  result: RouterResult<unknown>,
-): SelfTestFailure | undefined {
-  return result.ok ? undefined : { step, error: result.error };
+function valueOf<T>(step: 'connect' | 'create' | 'delete', result: RouterResult<T>): T {
+  if (result.ok) return result.value;
+  const { source, code, detail } = result.error;
+  throw new Error(`${step}, ${source} ${code}${detail === undefined ? '' : `, ${detail}`}`);
 }
 
 // --- One router: doctor --router -------------------------------------------------------------------------------------
@@ -129,13 +96,13 @@ async function tryRouter(address: BinaryAddress): Promise<Diagnosis> {
   const limits = { timeoutMs: TRIAL_STEP_LIMIT_MS, commandTimeoutMs: TRIAL_STEP_LIMIT_MS };
   const router =
     address.protocol === 'smp' ? createMessagingRouters(limits) : createNotificationRouters(limits);
+  const { host, port, keyHash } = address;
   try {
-    const failure =
-      'registerToken' in router
-        ? await selfTest(router, address)
-        : failureOf('connect', await router.ping(address));
-    if (failure) return error(textOf(address, failure), 'see the log of the router, and its address');
-    return ok(`${address.host}:${address.port} answers under the fingerprint ${address.keyHash}`);
+    if ('registerToken' in router) await selfTest(router, address);
+    else valueOf('connect', await router.ping(address));
+    return ok(`${host}:${port} answers under the fingerprint ${keyHash}`);
+  } catch (failure) {
+    return error(`${host}:${port}: ${causeOf(failure)}`, 'see the log of the router, and its address');
   } finally {
     await router.close();
   }

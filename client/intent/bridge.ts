@@ -8,10 +8,9 @@ import { bridgeWorkflowId } from '../../workflows/intent/contract.ts';
 import { byAuthor } from '../actions.ts';
 import { NotFoundError, OperationFailedError } from '../errors.ts';
 import { withoutNulls } from '../lists.ts';
-import { bounded, dateOf, decoded, describe, pendingActivityOf } from '../temporal.ts';
+import { bounded, dateOf, decoded, describe, pendingActivityOf, waitUntil } from '../temporal.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
-import { waitUntil } from '../wait-until.ts';
 
 /** Activity type, as activities/intent/reader.ts names it. */
 const READER = 'bridgeStream';

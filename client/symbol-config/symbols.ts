@@ -15,10 +15,8 @@ import type { WithoutNulls } from '../lists.ts';
 import { withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
-import type { Asked } from '../temporal.ts';
-import { ask, query } from '../temporal.ts';
-import type { WaitOptions } from '../wait-until.ts';
-import { waitUntil } from '../wait-until.ts';
+import type { Asked, WaitOptions } from '../temporal.ts';
+import { ask, query, waitUntil } from '../temporal.ts';
 
 const ASKED: Asked = {
   workflowId: SYMBOL_CONFIG_WORKFLOW_ID,

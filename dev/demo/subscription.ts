@@ -1,7 +1,7 @@
 /** The demo's part about subscriptions: a device that is registered, a queue that is imported, and a message that reaches the device. */
 import { randomBytes } from 'node:crypto';
 import type { Operator } from '../../client/operator.ts';
-import { waitUntil } from '../../client/wait-until.ts';
+import { waitUntil } from '../../client/temporal.ts';
 import { importNewQueues } from '../stand-ins/subscription/queues.ts';
 import type { RouterStack } from '../stand-ins/subscription/routers.ts';
 

@@ -13,7 +13,7 @@ import {
 import type { KeyPair, QueueRef, TokenRef } from '../../activities/subscription/router/ports.ts';
 import type { MessagingRouter, NotificationRouter } from '../../activities/subscription/router/routers.ts';
 import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/keys.ts';
-import { waitUntil } from '../../client/wait-until.ts';
+import { waitUntil } from '../../client/temporal.ts';
 import type { Application, QueueServer } from '../stand-ins/subscription/application.ts';
 import { openApplication } from '../stand-ins/subscription/application.ts';
 import type { DevicePush, PushProvider } from './push-provider.ts';

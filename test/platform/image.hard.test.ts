@@ -129,7 +129,7 @@ test('security-21 with keys of payloads it starts, too, with the other bundle', 
 
 test('security-21 what sends mobile pushes loads from the image', () => {
   const script =
-    "await import('./activities/mobile-push/fcm.ts'); await (await import('./cli/program.ts')).wholeProgram(); console.log('loaded')";
+    "await import('./activities/mobile-push/fcm.ts'); await (await import('./cli/program.ts')).programOf(); console.log('loaded')";
   const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '--eval', script], {
     ...{ cwd: image, encoding: 'utf8', env: PROGRAM_ENV },
   });

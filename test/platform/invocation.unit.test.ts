@@ -4,7 +4,7 @@ import { EventEmitter } from 'node:events';
 import { PassThrough, Writable } from 'node:stream';
 import { invoke, onStop } from '../../cli/invocation.ts';
 import { printJson, printable, report, tableOf } from '../../cli/output.ts';
-import { run } from '../../cli/run.ts';
+import { run } from '../../cli/program.ts';
 import { shellWord } from '../../client/causes.ts';
 import { startCommand } from '../command-line.ts';
 
@@ -101,14 +101,10 @@ test('a table has colors in a terminal that shows them, unless NO_COLOR is set',
   expect((await validate(xterm)).stdout).not.toContain('\u001b');
 });
 
-test('I40 tables are cut in one column only, and nothing in them acts on the terminal', () => {
-  const rows = [['1790000000000-0', printable('bad \u001b[2J\u202e text '.repeat(5))]];
-  const whole = tableOf(['ID', 'MESSAGE'], rows);
-  for (const dangerous of ['\u001b', '\u202e']) expect(whole).not.toContain(dangerous);
-  const narrow = tableOf(['ID', 'MESSAGE'], rows, { width: 50, flexible: 1 });
-  expect(narrow).toContain('1790000000000-0');
-  expect(narrow).toContain('…');
-  expect(Math.max(...narrow.split('\n').map((line) => line.length))).toBeLessThanOrEqual(50);
+test('I40 nothing in a table acts on the terminal', () => {
+  const table = tableOf(['ID', 'MESSAGE'], [['1790000000000-0', printable('bad \u001b[2J\u202e text ')]]);
+  expect(table).toContain('bad ');
+  for (const dangerous of ['\u001b', '\u202e']) expect(table).not.toContain(dangerous);
 });
 
 test('I40 colors, links, combining marks and wide characters do not shift the next column', () => {

@@ -7,6 +7,7 @@ import {
   recipientKeyContext,
   tokenContext,
 } from '../../api/subscription/sealed-columns.ts';
+import type { RenewedKeys } from '../../client/keys.ts';
 import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
 import { INTENT_TASK_QUEUE, bridgeWorkflowId } from '../../workflows/intent/contract.ts';
@@ -74,9 +75,6 @@ test(
       const { payload } = await keys.status(both);
       return payload.some(({ key, use, open }) => key === 'old' && use === 'opens' && open === longLived);
     });
-    const dry = await cli(['keys', 'renew', '--dry-run', '--json'], { changes: env(NEW, OLD) });
-    expect(JSON.parse(dry.stdout)).toMatchObject({ wouldRenew: { workflows: longLived, values: 0 } });
-
     const renewed = await keys.renew(both, LIMIT);
     expect(renewed).toEqual({ workflows: longLived, values: 0, waiting: [], unreadable: 0 });
     // Temporal's list follows the runs with a delay: former ones as still open, new ones not yet.
@@ -98,6 +96,13 @@ test(
 
     // An operator who takes it out now is told what is still sealed with it, and the work goes on.
     await service.stop();
+    // Without a process no workflow goes on, and the command says which.
+    const renewal = await cli(['keys', 'renew', '--timeout', '1s', '--json'], { changes: env(NEW) });
+    expect([renewal.code, renewal.stderr]).toEqual([
+      1,
+      expect.stringContaining('still to go on in a new run: '),
+    ]);
+    expect((JSON.parse(renewal.stdout) as RenewedKeys).waiting).toHaveLength(longLived);
     await slot.startService(env(NEW));
     const fourth = await publishTurn(slot.redis, 'fourth');
     await delivered(slot, first, second, third, fourth);

@@ -4,7 +4,7 @@ import { existsSync, globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Command } from 'commander';
 import { RUNBOOK_OF_DEAD_LETTERS, deadLetterRunbook } from '../../api/errors.ts';
-import { wholeProgram } from '../../cli/program.ts';
+import { programOf } from '../../cli/program.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 const listed = (...patterns: string[]): string[] =>
@@ -132,7 +132,7 @@ test('npm scripts that pages name exist', () => {
 });
 
 test('I40 commands of galaxy-notify that pages name exist, with their options', async () => {
-  const program = await wholeProgram();
+  const program = programOf();
   const problemsOf = (line: string): string[] => {
     let command: Command = program;
     for (const word of line.split(' ')) {

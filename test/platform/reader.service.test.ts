@@ -1,5 +1,5 @@
 /** Commands that change nothing, with the credentials of an operator who may change nothing. */
-import { wholeProgram } from '../../cli/program.ts';
+import { programOf } from '../../cli/program.ts';
 import { commandsBelow, pathOf } from '../../cli/definition.ts';
 import { readOutboxSql } from '../../client/outbox.ts';
 import { cliOfTests } from '../command-line.ts';
@@ -48,7 +48,7 @@ test('U6 an operator who may only read can look at everything', async () => {
   };
   try {
     const wrong: object[] = [];
-    const looks = commandsBelow(await wholeProgram())
+    const looks = commandsBelow(programOf())
       .filter((command) => command.commands.length === 0 && LOOKS.includes(command.name()))
       .map(pathOf);
     expect(looks).toEqual(expect.arrayContaining(Object.keys(ARGUMENTS)));

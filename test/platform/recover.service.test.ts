@@ -100,7 +100,8 @@ test('I54 S5 C7 recover repairs what no look can see: rows and entries that are 
   // Nothing happens without a yes.
   expect(await program.cli(['recover', '--since', '10m'])).toMatchObject({
     code: 2,
-    stdout: expect.stringContaining('A recovery would'),
+    stdout: '',
+    stderr: expect.stringContaining('add --yes, or --dry-run to look'),
   });
   await expect(slot.client.workflow.getHandle(RECOVERY_WORKFLOW_ID).describe()).rejects.toThrow();
 

@@ -6,7 +6,7 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Client } from '@temporalio/client';
 
-import { temporalNeeds } from '../../cli/needs.ts';
+import { temporalNeeds } from '../../cli/setup.ts';
 import { SelfExplanatoryError } from '../../api/errors.ts';
 import { ensureSearchAttributes } from '../../migrations/namespace.ts';
 import type { CliResult } from '../command-line.ts';
@@ -124,7 +124,7 @@ test('I40 doctor looks whether what the roles reach for can be reached, and send
   expect(found['portfolio service']).toMatchObject({ status: 'ok' });
   expect(found['symbol targets']).toMatchObject({
     status: 'warn',
-    detail: expect.stringContaining('1 of 2 cannot be reached: away'),
+    detail: expect.stringContaining('1 of 2 failed: away'),
   });
   expect(found['notification routers']).toMatchObject({ status: 'error' });
   expect(bytes).toBe(0);

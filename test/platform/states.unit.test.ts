@@ -2,7 +2,7 @@
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { commandsBelow, pathOf } from '../../cli/definition.ts';
-import { wholeProgram } from '../../cli/program.ts';
+import { programOf } from '../../cli/program.ts';
 import { STATES } from '../../dev/states.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
@@ -56,7 +56,7 @@ test('every table has a line', () => {
 const TITLE = /(?:(?:test|describe)(?:\.\w+)?\([\s\S]{0,40}?|\](?: as const)?\)\(\s*)['"`](.*)/g;
 
 test('every state has a way out, and tests that exist', async () => {
-  const commands = new Set(commandsBelow(await wholeProgram()).map(pathOf));
+  const commands = new Set(commandsBelow(programOf()).map(pathOf));
   const titles = globSync('test/**/*.test.ts', { cwd: ROOT })
     .flatMap((file) => [...read(file).matchAll(TITLE)])
     .map(([, title]) => title!);

@@ -1,6 +1,6 @@
 /** What production refuses to leave open, how that is allowed, and how it is said. */
 import { randomBytes } from 'node:crypto';
-import { wireCheck } from '../../cli/check-secrets.ts';
+import { diagnoseWires } from '../../cli/doctor.ts';
 import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
 import { loadConfig, loadOperatorConfig } from '../../config/load.ts';
 import { openWires, weaknessOfKey, weaknessOfSecret } from '../../config/wire.ts';
@@ -235,7 +235,7 @@ describe('strength', () => {
 });
 
 describe('doctor', () => {
-  const diagnosisOf = (env: Env) => wireCheck(loadOperatorConfig(env))[1]();
+  const diagnosisOf = (env: Env) => diagnoseWires(loadOperatorConfig(env));
 
   test('security-10 it says what is open, why, and what needs no leave any more', () => {
     expect(diagnosisOf(PRODUCTION)).toMatchObject({ status: 'ok' });

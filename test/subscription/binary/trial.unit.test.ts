@@ -60,11 +60,11 @@ test('N16 N17 scenario 10: each notification router that does not work is named,
   const name = 'notification routers';
   const connect = `127.0.0.1:${working.address.port}: connect, BROKER NETWORK, unknown CA`;
   expect(findings).toEqual([
-    { name, status: 'ok', detail: '1 router: a token can be made and deleted' },
+    { name, status: 'ok', detail: `127.0.0.1:${working.address.port} makes a token and deletes it` },
     {
       name,
       status: 'error',
-      detail: `2 of 2 routers failed: 127.0.0.1:${failing.address.port}: create, NTF INTERNAL; ${connect}`,
+      detail: `2 of 2 failed: 127.0.0.1:${failing.address.port}: create, NTF INTERNAL; ${connect}`,
       hint: expect.stringContaining('subscriptions status'),
     },
     { name, status: 'warn', detail: expect.stringContaining(connect), hint: expect.anything() },

@@ -1,14 +1,39 @@
-/** `top`: everything that is under way. */
+/** What an operator looks at first: `top`, everything that is under way; `views`, lists in the Web UI. */
 import type { Command } from 'commander';
+import type { View } from '../client/resources.ts';
 import type { Top, TopOfKind } from '../client/top.ts';
-import { define } from './definition.ts';
+import { define, option } from './definition.ts';
 import type { Columns } from './output.ts';
 import { durationOf, printHeading, printItems, report } from './output.ts';
+
+export function addViews(command: Command): void {
+  define<{ save?: boolean }, [], { items: View[] }>(command, {
+    description:
+      "Print links to the lists that operators need in Temporal's Web UI: dead letters, what is held, open operations, what waits, failures.",
+    options: [
+      option('--save', 'links that also save each list among the views of the browser; open each once'),
+    ],
+    examples: ['views', 'views --save --json'],
+    // No server is asked.
+    needs: [],
+    run: async ({ operator }) => ({ items: operator.views() }),
+    print({ items }, { save }) {
+      printItems(
+        items.map(({ link, saveLink, ...view }) => ({ ...view, link: save ? saveLink : link })),
+        { VIEW: 'name', QUERY: 'query' },
+      );
+      if (items.some(({ link }) => link === undefined))
+        report('there are no links: NOTIFICATION_TEMPORAL_UI_URL says where the Web UI is');
+    },
+  });
+}
+
+// --- top ---------------------------------------------------------------------------------------------------------------
 
 /** Lines of each table below that of the kinds: all of it fits a screen. */
 const MOST_LINES = 5;
 
-export function addTo(command: Command): void {
+export function addTop(command: Command): void {
   define(command, {
     description:
       'Show of each kind of work what comes in and goes out per second, what waits and for how long, and what died of which failure. It takes no longer the more rows there are.',
@@ -51,7 +76,7 @@ function printWorst<Item extends object>(
   if (items.length === 0) return;
   printHeading(title);
   const worst = items.toSorted((one, other) => badnessOf(other) - badnessOf(one));
-  printItems(worst.slice(0, MOST_LINES), columns, { flexible: 1 });
+  printItems(worst.slice(0, MOST_LINES), columns);
 }
 
 const rateOf = (rate: number | undefined): string | undefined => rate?.toFixed(1);
