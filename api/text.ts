@@ -264,3 +264,23 @@ export function durationMs(text: string): number | undefined {
   const ms = parts.reduce((total, [, amount, unit]) => total + Number(amount) * UNITS_MS[unit!]!, 0);
   return ms >= 1 && ms <= LONGEST_MS ? Math.round(ms) : undefined;
 }
+
+// --- Words for people --------------------------------------------------------------------------------------------------
+
+/** A time within a sentence. */
+export const timeOf = (time: Date): string => time.toISOString().replace('.000Z', 'Z');
+
+/** `1 device`, `2 devices`. */
+export const countOf = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;
+
+/** A duration in ms as a person says it: `350 ms`, `12 s`, `3 min`, `5 h`, `2 d`. */
+export function durationOf(ms: number): string {
+  if (ms < 1_000) return `${Math.round(ms)} ms`;
+  if (ms < 120_000) return `${Math.round(ms / 1_000)} s`;
+  if (ms < 7_200_000) return `${Math.round(ms / 60_000)} min`;
+  return ms < 172_800_000 ? `${Math.round(ms / 3_600_000)} h` : `${Math.round(ms / 86_400_000)} d`;
+}
+
+/** A text as one word for a shell: producers choose ids and values, and people paste commands. */
+export const shellWord = (text: string): string =>
+  /^[\w:@./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;

@@ -6,7 +6,7 @@ import { WriteStream } from 'node:tty';
 import { stripVTControlCharacters, styleText } from 'node:util';
 import type { Shell } from './invocation.ts';
 import { currentInvocation, shell } from './invocation.ts';
-export { countOf, durationOf } from '../client/causes.ts';
+export { countOf, durationOf } from '../api/text.ts';
 
 export const printLine = (line = ''): void => void shell().stdout.write(`${line}\n`);
 

@@ -1,7 +1,9 @@
 /**
  * Places that keep something of people. Each kind of work lists its own in the file `places.ts` of its folder, for
- * `users forget`. Each statement and each read is bounded, whatever a table or a stream holds.
+ * `users forget`, and says what became of deliveries to a user, for `why`. Each statement and each read is bounded, whatever a
+ * table or a stream holds.
  */
+import type { SkipReason } from '../api/intent/outcome.ts';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import { isJsonObject, jsonIn } from '../api/text.ts';
@@ -324,3 +326,78 @@ const READ_ENTRIES = `
   end
   result[1] = last
   return result`;
+
+// --- What `why` asks of each kind of work, and what it says ------------------------------------------------------------
+
+/** Why a recipient got something, or did not. */
+export type Cause =
+  // Intents.
+  | 'published'
+  | 'stream_in_doubt'
+  | 'not_on_this_channel'
+  | SkipReason
+  | 'cancelled_before_acceptance'
+  | 'waiting_for_attempt'
+  | 'replayed'
+  | 'retrying'
+  | 'overdue'
+  | 'channel_paused'
+  | 'producer_paused'
+  | 'dead'
+  | 'waiting_for_acceptance'
+  | 'refused'
+  | 'key_conflict'
+  | 'duplicate'
+  // Mobile pushes.
+  | 'push_sent'
+  | 'push_partly_sent'
+  | 'push_failed'
+  | 'push_without_device'
+  | 'push_refused'
+  | 'push_given_up'
+  | 'push_waiting'
+  // Account callbacks.
+  | 'callback_told'
+  | 'callback_waiting'
+  | 'callback_retrying'
+  | 'callback_given_up'
+  | 'account_untracked'
+  | 'account_behind'
+  // Of no row.
+  | 'forgotten'
+  | 'never_seen';
+
+/** One sentence about one delivery to a user. */
+export interface Answer {
+  kind: 'intent' | 'mobile-push' | 'account-callback';
+  cause: Cause;
+  /** When it became so; of what waits, since when. */
+  at: Date;
+  /** Of the notification, of the entry that was refused, or of the job. */
+  id?: string;
+  /** Notification type. */
+  type?: string;
+  channel?: string;
+  sentence: string;
+  /** Its workflow in the Web UI. */
+  link?: string;
+}
+
+/** What a kind of work found; the parts of an Answer that it does not have are null or absent. */
+export interface FoundCause extends Pick<Answer, 'cause' | 'at' | 'sentence'> {
+  id?: string | null;
+  type?: string | null;
+  channel?: string;
+  workflowId?: string;
+}
+
+/** What is asked of each kind of work. */
+export interface Question {
+  /** A user's id; of administrators, the address. */
+  recipient: string;
+  since: Date;
+  /** Answers at most, the newest. */
+  limit: number;
+  /** Notification type. */
+  type?: string;
+}

@@ -1,17 +1,17 @@
 /** What a recipient got, and what not and why: over intents, mobile pushes and account callbacks. */
 import { loadOffset } from '../api/intent/stream.ts';
 import { entryIdAfter } from '../api/stream-ids.ts';
+import { timeOf } from '../api/text.ts';
 import { findCallbackCauses } from './account-callback/places.ts';
-import type { Answer, FoundCause, Question } from './causes.ts';
-import { timeOf } from './causes.ts';
 import { causeOf } from './errors.ts';
 import { findIntentCauses } from './intent/why.ts';
 import { DEFAULT_LIMIT, withoutNulls } from './lists.ts';
 import { findPushCauses } from './mobile-push/places.ts';
+import type { Answer, FoundCause, Question } from './places.ts';
 import type { OperatorResources } from './resources.ts';
 import { linkField } from './resources.ts';
 
-export type { Answer } from './causes.ts';
+export type { Answer } from './places.ts';
 
 /** How far back `why` looks by default, ms. */
 const DEFAULT_WHY_MS = 7 * 86_400_000;

@@ -1,6 +1,6 @@
 /** Rows of which each gives one recipient one cause: of tests and of the benchmark, which ask `why` for them. */
 import type { Pool } from 'pg';
-import type { Cause } from '../client/causes.ts';
+import type { Cause } from '../client/places.ts';
 
 /** The paused channel: nothing else is planted on it that waits. */
 const PAUSED = 'push';

@@ -7,8 +7,7 @@ import type { AudienceKind, Catalog, NotificationType, TypeSpec } from '../../ap
 import { AUDIENCE_KINDS, typeIn } from '../../api/intent/catalog.ts';
 import { entryFieldsOf, envelopeOf, parseIntent, fingerprintOf } from '../../api/intent/entry.ts';
 import { occurredKey } from '../../api/intent/stream.ts';
-import { isJsonObject } from '../../api/text.ts';
-import { shellWord } from '../../client/causes.ts';
+import { isJsonObject, shellWord } from '../../api/text.ts';
 import type { NotificationIntent } from '../../client/constructors.ts';
 import { InvalidIntentError, newIntent, publishIntent } from '../../client/constructors.ts';
 import { unlessMissing } from '../../client/errors.ts';

@@ -4,13 +4,12 @@
  */
 import { DEFAULT_INPUT_STREAM, INPUT_FIELD } from '../../api/account-callback/input.ts';
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
+import { countOf, timeOf } from '../../api/text.ts';
 import { accountCallbackWorkflowId } from '../../workflows/account-callback/contract.ts';
-import type { FoundCause, Question } from '../causes.ts';
-import { countOf, timeOf } from '../causes.ts';
 import { NotFoundError } from '../errors.ts';
 import type { Page, WithoutNulls } from '../lists.ts';
 import { DEFAULT_LIMIT, pageOf, withoutNulls } from '../lists.ts';
-import type { Person, Personal } from '../places.ts';
+import type { FoundCause, Person, Personal, Question } from '../places.ts';
 import { HAS_NAME, hasField, notTaken, streamOf } from '../places.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';

@@ -2,10 +2,10 @@
 import { routeRefOf } from '../../api/ids.ts';
 import { isUrgentType } from '../../api/intent/catalog.ts';
 import type { SkipReason } from '../../api/intent/outcome.ts';
+import { durationOf, shellWord, timeOf } from '../../api/text.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
-import type { Cause, FoundCause, Question } from '../causes.ts';
-import { durationOf, shellWord, timeOf } from '../causes.ts';
+import type { Cause, FoundCause, Question } from '../places.ts';
 import type { OperatorResources } from '../resources.ts';
 import { WHY_OPEN } from './intents.ts';
 

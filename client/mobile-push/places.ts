@@ -1,11 +1,10 @@
 /** What mobile pushes keep of people: jobs with their content and sends, entries of the stream, and tokens of devices. */
 import { DEFAULT_MOBILE_STREAM, PAYLOAD_FIELD } from '../../api/mobile-push/job.ts';
+import { countOf, timeOf } from '../../api/text.ts';
 import { mobilePushWorkflowId } from '../../workflows/mobile-push/contract.ts';
-import type { Cause, FoundCause, Question } from '../causes.ts';
-import { countOf, timeOf } from '../causes.ts';
 import type { Listing } from '../lists.ts';
 import { listOf, statementOf } from '../lists.ts';
-import type { Person, Personal } from '../places.ts';
+import type { Cause, FoundCause, Person, Personal, Question } from '../places.ts';
 import { HAS_NAME, hasField, idsOf, notTaken, streamOf } from '../places.ts';
 import type { OperatorResources } from '../resources.ts';
 import type { JobRow, MobileJobFilter } from './jobs.ts';

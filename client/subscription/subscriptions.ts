@@ -21,7 +21,7 @@ import {
 } from '../../workflows/subscription/contract.ts';
 import type { Requester } from '../actions.ts';
 import { byAuthor, targetOf } from '../actions.ts';
-import { countOf } from '../causes.ts';
+import { countOf } from '../../api/text.ts';
 import { NotFoundError } from '../errors.ts';
 import { ask, query } from '../temporal.ts';
 import type { OperatorResources } from '../resources.ts';

@@ -14,7 +14,7 @@ import { chown, cp, lstat, mkdir, readFile, readdir, rename, rm, stat, writeFile
 import path from 'node:path';
 import pg from 'pg';
 import { SelfExplanatoryError } from '../../api/errors.ts';
-import { shellWord } from '../../client/causes.ts';
+import { shellWord } from '../../api/text.ts';
 import { commandSucceeds, runCommand, type UserIds } from './command.ts';
 import { freePort, LOOPBACK } from './ports.ts';
 import { startServer, type Report } from './server-process.ts';

@@ -5,7 +5,7 @@ import { PassThrough, Writable } from 'node:stream';
 import { invoke, onStop } from '../../cli/invocation.ts';
 import { printJson, printable, report, tableOf } from '../../cli/output.ts';
 import { run } from '../../cli/program.ts';
-import { shellWord } from '../../client/causes.ts';
+import { shellWord } from '../../api/text.ts';
 import { startCommand } from '../command-line.ts';
 
 const ENTRY = JSON.stringify({

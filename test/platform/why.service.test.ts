@@ -1,5 +1,5 @@
 /** `why`: each cause is planted, by the rows that the service would write, and found by its sentence. */
-import type { Cause } from '../../client/causes.ts';
+import type { Cause } from '../../client/places.ts';
 import { createOperator } from '../../client/operator.ts';
 import { plantCauses, plantedUser } from '../../dev/planted-causes.ts';
 import { resourcesOf, slotOfTests, operatorOfTests } from '../harness.ts';
