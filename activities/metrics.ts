@@ -41,7 +41,7 @@ export const takenUpCounter = (meter: Meter) =>
   );
 
 /** A server that takes longer is as good as away; an export must not wait for it. */
-export const READ_TIMEOUT_MS = 2_000;
+const READ_TIMEOUT_MS = 2_000;
 
 /**
  * Rows are counted up to here: a gauge shows that there are so many, or more. Without an end, counting would take the

@@ -117,6 +117,16 @@ export function createKeyBox(
   };
 }
 
+/** @returns undefined when it does not open. */
+export function openIfPossible(keyBox: KeyBox, sealed: Buffer, context: string): Buffer | undefined {
+  try {
+    return keyBox.open(sealed, context);
+  } catch (error) {
+    if (error instanceof KeyBoxError) return undefined;
+    throw error;
+  }
+}
+
 /** @returns the id of the key that a value is sealed with; undefined for what is no sealed value. */
 export function sealingKeyOf(sealed: Uint8Array): string | undefined {
   if (sealed[0] !== VERSION) return undefined;

@@ -38,8 +38,13 @@ import { mobileChecks } from './mobile-push/jobs.ts';
 import { countOf, durationOf, printFields, printHeading, printItems, printJson, report } from './output.ts';
 import type { Session } from './session.ts';
 import { NotConfiguredError, withSession } from './session.ts';
-import { TRIAL_LIMIT_MS, routerChecks, routerTrial, subscriptionChecks } from './subscription/check.ts';
-import { readAddress } from './subscription/upkeep.ts';
+import {
+  TRIAL_LIMIT_MS,
+  readRouter,
+  routerChecks,
+  routerTrial,
+  subscriptionChecks,
+} from './subscription/check.ts';
 import { symbolChecks } from './symbol-config/symbols.ts';
 
 /** Shorter than a check may take: what does not answer is said with its address. */
@@ -77,7 +82,7 @@ export function addTo(command: Command): void {
 }
 
 async function tryRouter(router: string): Promise<Finding[]> {
-  return diagnose([routerTrial(await readAddress(router))], TRIAL_LIMIT_MS);
+  return diagnose([routerTrial(await readRouter(router))], TRIAL_LIMIT_MS);
 }
 
 export async function examine(): Promise<Finding[]> {

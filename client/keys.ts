@@ -6,11 +6,11 @@ import type { WorkflowClient } from '@temporalio/client';
 import { WorkflowNotFoundError } from '@temporalio/client';
 import type { Pool } from 'pg';
 import type { KeyBox, KeyBoxKey } from '../api/key-box.ts';
-import { KeyBoxError, sealingKeyOf } from '../api/key-box.ts';
+import { openIfPossible, sealingKeyOf } from '../api/key-box.ts';
 import { PLAIN, sealingKeysIn } from '../api/payload-codec.ts';
 import { isStuck } from '../api/stuck-workflow.ts';
-import type { SealedColumn } from '../api/subscription/sealed-columns.ts';
-import { SEALED_COLUMNS } from '../api/subscription/sealed-columns.ts';
+import type { SealedColumn } from '../api/subscription/rows.ts';
+import { SEALED_COLUMNS } from '../api/subscription/rows.ts';
 import type { Requester } from './actions.ts';
 import { byAuthor } from './actions.ts';
 import { LONG_LIVED_RUNS, RENEW_SIGNAL } from '../workflows/renewal-contract.ts';
@@ -213,12 +213,8 @@ interface SealedRow {
 }
 
 function sealedAgain(box: KeyBox, { sealed }: SealedRow, context: string): Buffer | undefined {
-  try {
-    return box.seal(box.open(sealed, context), context);
-  } catch (error) {
-    if (error instanceof KeyBoxError) return undefined;
-    throw error;
-  }
+  const plain = openIfPossible(box, sealed, context);
+  return plain && box.seal(plain, context);
 }
 
 const listOf = (of: SealedColumn): string => `

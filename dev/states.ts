@@ -96,11 +96,11 @@ ntf_tokens.action REGISTER | registration due | its workflow, without limit | to
 ntf_tokens.action VERIFY | verification due | its workflow, without limit | tokens verify | N15
 ntf_tokens.action CHECK | check due | its workflow, without limit | tokens check | N15
 ntf_tokens.action DELETE | deletion due | its workflow, without limit | tokens delete | N5
-ntf_tokens_to_delete | deleted here, not on its router | its worker, for 21 days | subscriptions wake | N5
+ntf_tokens_to_delete | deleted here, not on its router | its worker, for 21 days | subscriptions status | N5
 ntf_tokens_to_delete.del_failed | its key does not open | the sweep, once the key is back, for 21 days | subscriptions status | subscription-B4
-requests.is_done | request about a token, or queues that are being taken over | deleted when done, or by the sweep | tokens check, subscriptions import | N15 subscription-L5
+requests.is_done | request about a token | deleted when done, or by the sweep | tokens check | N15
 connections.enable_ntfs | false: no notifications | never: the application decides | subscriptions toggle | subscription-B5
-connections.is_deleted | waits for its router | deleted when the router deleted the notifier or refuses finally, or after 21 days | subscriptions wake | subscription-B4
+connections.is_deleted | waits for its router | deleted when the router deleted the notifier or refuses finally, or after 21 days | subscriptions status | subscription-B4
 rcv_queues | queue of an application | deleted with its connection | subscriptions delete | subscription-L5
 ntf_subscriptions.status NEW | to be created | its workers, without limit | subscriptions retry | N1 N4
 ntf_subscriptions.status KEY | the queue has its credentials | its worker | subscriptions retry | N10

@@ -87,12 +87,12 @@ CREATE INDEX ntf_tokens_to_delete_server_idx ON subscriptions.ntf_tokens_to_dele
 CREATE INDEX ntf_tokens_to_delete_failed_idx ON subscriptions.ntf_tokens_to_delete (agent_id, id) WHERE del_failed;
 CREATE INDEX ntf_tokens_to_delete_created_at_idx ON subscriptions.ntf_tokens_to_delete (created_at);
 
--- What an agent was asked to do about its token, and queues that a client hands over: device tokens, codes and private keys
--- get from the client to the service here, sealed, and not through a workflow. Gone when it is done.
+-- What an agent was asked to do about its token: device tokens and codes get from the client to the service here, sealed, and
+-- not through a workflow. Gone when it is done.
 CREATE TABLE subscriptions.requests (
     request_id uuid        PRIMARY KEY,
     agent_id   text        NOT NULL REFERENCES subscriptions.agents ON DELETE CASCADE,
-    kind       text        NOT NULL CHECK (kind IN ('register', 'verify', 'check', 'delete', 'import')),
+    kind       text        NOT NULL CHECK (kind IN ('register', 'verify', 'check', 'delete')),
     sealed     bytea       NOT NULL,
     is_done    boolean     NOT NULL DEFAULT false,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp()

@@ -1,10 +1,9 @@
 /** Subscriptions in this process: their settings, activities, key box, ways to routers, supervisor and gauges. */
 import { watchPostgres } from '../activities/stream-memory.ts';
 import { createSubscriptionActivities } from '../activities/subscription/activities.ts';
-import { ensureAgent } from '../activities/subscription/agents.ts';
+import { EVENTS, EVENTS_STREAM_MAX_LEN, ensureAgent } from '../activities/subscription/agents.ts';
 import type { SubscriptionSettings } from '../activities/subscription/batches.ts';
-import { createSubscriptionCommands, supervisorOf } from '../activities/subscription/commands.ts';
-import { EVENTS, EVENTS_STREAM_MAX_LEN } from '../activities/subscription/events.ts';
+import { createSubscriptionCommands } from '../activities/subscription/commands.ts';
 import { relayRows } from '../activities/relay.ts';
 import { createSubscriptionMetrics, observeSubscriptions } from '../activities/subscription/metrics.ts';
 import { makeChecksDue } from '../activities/subscription/records.ts';
@@ -12,16 +11,15 @@ import {
   createMessagingRouters,
   createNotificationRouters,
 } from '../activities/subscription/router/routers.ts';
-import { subscriptionReconciliation } from '../activities/subscription/reconciliation.ts';
+import { subscriptionReconciliation, subscriptionTables } from '../activities/subscription/reconciliation.ts';
 import { createSubscriptionTokenActivities } from '../activities/subscription/token.ts';
 import { keepRunning } from '../activities/workflows.ts';
-import { subscriptionTables } from '../activities/subscription/retention.ts';
 import { EVENTS_STREAM } from '../api/stream-ids.ts';
 import type { Config } from '../config/load.ts';
 import { SUBSCRIPTION } from '../config/subscription.ts';
 import { reconciliationMs } from '../config/variables.ts';
 import { reconciliationScheduleId } from '../workflows/recovery-contract.ts';
-import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription/contract.ts';
+import { SUBSCRIPTION_TASK_QUEUE, supervisorOf } from '../workflows/subscription/contract.ts';
 import type { Connections } from './connections.ts';
 import type { ProcessContext } from './context.ts';
 import { openKeyBox } from './key-boxes.ts';
@@ -93,6 +91,15 @@ export function openSubscriptions(context: ProcessContext): Role {
       const watches = [
         relayRows({ db, redis, log, settlingMs }, EVENTS, {
           ...{ stream: EVENTS_STREAM, maxLen: EVENTS_STREAM_MAX_LEN },
+          onRelayed(events) {
+            for (const { agent_id, kind, errors } of events) {
+              metrics.subscriptionEvent({ kind });
+              log.warn(
+                { agent_id, kind, errors: errors.slice(0, 20), count: errors.length },
+                'subscription errors',
+              );
+            }
+          },
         }),
         // No process of the service reads the stream of events.
         watchPostgres({ role: 'subscription', db, redis, log, stream: EVENTS_STREAM }, checkAll),

@@ -11,20 +11,15 @@ import type {
 import { WORKER_POOLS, poolWorkerWorkflowId } from '../../workflows/subscription/contract.ts';
 import { query, inTransaction } from '../postgres.ts';
 import { unlessGone } from '../workflows.ts';
-import type { AgentRow } from './agents.ts';
-import { ensureAgent, loadAgent, setAgentOpen } from './agents.ts';
+import type { AgentRow, EventKind } from './agents.ts';
+import { ensureAgent, loadAgent, setAgentOpen, writeEvent } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
-import { claimBatch } from './claims.ts';
 import type { SubscriptionCommands } from './commands.ts';
-import { createConnectionWork } from './connections.ts';
 import { createCredentialWork } from './credentials.ts';
-import type { EventKind, SubscriptionEvent } from './events.ts';
-import { announceEvent, writeEvent } from './events.ts';
-import { createNotificationWork } from './notifications.ts';
-import { createDeletionWork } from './token-deletion.ts';
+import { createDeletionWork, createNotificationWork } from './notifications.ts';
 import { createDueWork } from './reconciliation.ts';
-import { createCommandWork } from './supervisor.ts';
-import { createRouterWork } from './routers.ts';
+import { claimBatch } from './records.ts';
+import { createCommandWork, createRouterWork } from './supervisor.ts';
 
 /** Most records of one round. */
 const MAX_RECORDS = 150;
@@ -51,7 +46,6 @@ export function createSubscriptionActivities(
     ...createNotificationWork(resources),
     ...createDeletionWork(resources),
     ...createCommandWork(resources),
-    ...createConnectionWork(resources),
     kickDue: createDueWork(resources).kickDue,
     ...createRouterWork(resources),
 
@@ -71,17 +65,11 @@ export function createSubscriptionActivities(
       };
     },
 
-    /** Tells clients, the log and the metrics. */
-    async reportError({ agentId, kind, error, pool, offersRestart }: ErrorReport): Promise<void> {
-      const event: SubscriptionEvent = {
-        agentId,
-        kind,
-        errors: [{ connId: '', error }],
-        ...(offersRestart ? { offersRestart } : {}),
-      };
-      await inTransaction(db, (client) => writeEvent(client, event));
+    /** Tells clients, which the relay writes to the log and counts. */
+    async reportError({ agentId, kind, error, pool, offersRestart = false }: ErrorReport): Promise<void> {
+      const errors = [{ connId: '', error }];
+      await inTransaction(db, (client) => writeEvent(client, { agentId, kind, errors, offersRestart }));
       if (pool) metrics.subscriptionDeath({ pool });
-      announceEvent(resources, event);
     },
 
     /** @returns how the agent stands, made if there was none. */

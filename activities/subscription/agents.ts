@@ -1,9 +1,13 @@
-/** Agents: whether one is open. Owns the SQL of `subscriptions.agents`. */
+/** An agent: whether it is open, its routers, and what its clients are told. */
 import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool, PoolClient } from 'pg';
 import { ENSURE_AGENT } from '../../api/subscription/rows.ts';
 import { SUBSCRIPTION_CLOSED } from '../../workflows/failures.ts';
+import type { RouterKey } from '../../workflows/subscription/contract.ts';
 import { query, inTransaction, run } from '../postgres.ts';
+import { oneLine } from '../reason.ts';
+import { relayedTable } from '../relay.ts';
+import type { RouterError } from './router/ports.ts';
 
 export interface AgentRow {
   epoch: number;
@@ -64,3 +68,129 @@ const SET_AGENT_OPEN = {
      WHERE agent_id = $1
     RETURNING ${COLUMNS}`,
 };
+
+// --- Routers -----------------------------------------------------------------------------------------------------
+
+/** The parameters of statements about a router. */
+export const routerValues = (agentId: string, { host, port, keyHash }: RouterKey): unknown[] => [
+  ...[agentId, host, port, keyHash],
+];
+
+/** Keeps a notification router as it is configured. */
+export const UPSERT_NTF_SERVER = {
+  name: 'upsert_ntf_server',
+  text: `
+    INSERT INTO subscriptions.ntf_servers AS known (agent_id, host, port, key_hash)
+    VALUES ($1, $2, $3, $4)
+    ON CONFLICT (agent_id, host, port) DO UPDATE
+       SET key_hash = excluded.key_hash, updated_at = clock_timestamp()
+     WHERE known.key_hash <> excluded.key_hash`,
+};
+
+/**
+ * Servers with something to do, of the agents in the CTE `agent`: agent, pool, host, port. One look into an index for each.
+ *
+ * @param when conditions besides: `smp` and `ntf` of a record, `deletion` of a token deletion.
+ */
+export const serversWithWork = ({ smp = 'true', ntf = 'true', deletion = 'true' }): string => `
+    SELECT agent_id, 'ntf-smp' AS pool, host, port
+      FROM agent
+      JOIN subscriptions.smp_servers AS server USING (agent_id)
+     CROSS JOIN LATERAL (
+       SELECT FROM subscriptions.ntf_subscriptions AS record
+        WHERE (record.agent_id, smp_host, smp_port) = (server.agent_id, server.host, server.port)
+          AND smp_action IS NOT NULL AND NOT smp_failed AND ${smp}
+        ORDER BY action_ts
+        LIMIT 1
+     ) AS due
+     UNION ALL
+    SELECT agent_id, 'ntf-ntf', host, port
+      FROM agent
+      JOIN subscriptions.ntf_servers AS server USING (agent_id)
+     CROSS JOIN LATERAL (
+       SELECT FROM subscriptions.ntf_subscriptions AS record
+        WHERE (record.agent_id, record.ntf_host, record.ntf_port) = (server.agent_id, server.host, server.port)
+          AND ntf_action IS NOT NULL AND NOT ntf_failed AND ${ntf}
+        ORDER BY action_ts
+        LIMIT 1
+     ) AS due
+     UNION ALL
+    SELECT agent_id, 'ntf-tkn-del', host, port
+      FROM agent
+      JOIN subscriptions.ntf_servers AS server USING (agent_id)
+     CROSS JOIN LATERAL (
+       SELECT FROM subscriptions.ntf_tokens_to_delete AS deletion
+        WHERE (deletion.agent_id, deletion.host, deletion.port) = (server.agent_id, server.host, server.port)
+          AND NOT del_failed AND ${deletion}
+        ORDER BY deletion.id
+        LIMIT 1
+     ) AS due`;
+
+// --- Events ------------------------------------------------------------------------------------------------------
+
+// What clients are told: rows of an outbox, written together with what they are about, and relayed to a Redis stream after
+// that. An event whose relay was cut off comes again, with the same `event_id`.
+
+/** `ERRS` is about items of a batch; the other two are about a worker or the supervisor. */
+export type EventKind = 'ERRS' | 'ERR INTERNAL' | 'ERR CRITICAL';
+
+export interface SubscriptionEvent {
+  agentId: string;
+  kind: EventKind;
+  /** The connection id is empty where the error is about none. */
+  errors: { connId: string; error: string }[];
+  /** Of ERR CRITICAL: starting the worker again may help. */
+  offersRestart?: boolean;
+}
+
+/** Approximate length to which the stream is trimmed: a client that was away for longer misses events. */
+export const EVENTS_STREAM_MAX_LEN = 10_000;
+
+/** A router may write an error of any length. */
+const MAX_ERROR_LENGTH = 300;
+
+/** An error as events, logs and results show it: `NTF AUTH`, or with what is known beyond that. */
+export function errorText({ source, code, detail }: RouterError): string {
+  const text = detail === undefined ? `${source} ${code}` : `${source} ${code}: ${detail}`;
+  return oneLine(text).slice(0, MAX_ERROR_LENGTH);
+}
+
+export async function writeEvent(client: PoolClient, event: SubscriptionEvent): Promise<void> {
+  const { agentId, kind, errors, offersRestart = false } = event;
+  if (errors.length === 0) return;
+  await run(client, INSERT_EVENT, [agentId, kind, JSON.stringify(errors), offersRestart]);
+}
+
+const INSERT_EVENT = {
+  name: 'insert_subscription_event',
+  text: `
+    INSERT INTO subscriptions.events (agent_id, kind, errors, offers_restart) VALUES ($1, $2, $3::jsonb, $4)`,
+};
+
+/** The outbox of events. */
+export const EVENTS = relayedTable<EventRow>({
+  name: 'subscription_events',
+  table: 'subscriptions.events',
+  key: 'event_id',
+  columns: 'agent_id, kind, errors, offers_restart, created_at',
+  size: '1',
+  lock: 4207716001,
+  entriesOf: (event) => [
+    [
+      ...['event_id', event.id],
+      ...['agent_id', event.agent_id],
+      ...['kind', event.kind],
+      ...['errors_json', JSON.stringify(event.errors)],
+      ...['offers_restart', String(event.offers_restart)],
+      ...['occurred_at_ms', event.created_at.getTime()],
+    ],
+  ],
+});
+
+export interface EventRow {
+  agent_id: string;
+  kind: EventKind;
+  errors: SubscriptionEvent['errors'];
+  offers_restart: boolean;
+  created_at: Date;
+}

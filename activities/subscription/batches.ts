@@ -15,15 +15,12 @@ import type { BatchOrder, BatchResult, WorkerKey } from '../../workflows/subscri
 import type { RecordAction, RetryPace } from '../../workflows/subscription/rules.ts';
 import { evenIfLate, withHeartbeats } from '../attempt.ts';
 import { isPostgresAway, query, run } from '../postgres.ts';
-import { inEpoch } from './agents.ts';
-import type { WorkItem } from './claims.ts';
-import { FAIL_RECORDS, LOAD_WORK, lockRecords } from './claims.ts';
+import { errorText, inEpoch, writeEvent } from './agents.ts';
 import type { WorkerRow } from './commands.ts';
 import { kickAll, workersIn } from './commands.ts';
-import type { SubscriptionEvent } from './events.ts';
-import { announceEvent, errorText, writeEvent } from './events.ts';
 import type { SubscriptionMetrics } from './metrics.ts';
-import { DOUBT_RECORDS, nullActions } from './records.ts';
+import type { WorkItem } from './records.ts';
+import { DOUBT_RECORDS, FAIL_RECORDS, LOAD_WORK, LOCK_RECORDS, NULL_ACTIONS } from './records.ts';
 import type { MessagingRouter, NotificationRouter } from './router/routers.ts';
 import type { RouterError, RouterResult, TokenRef } from './router/ports.ts';
 import { isRetried } from './router/ports.ts';
@@ -98,7 +95,8 @@ interface Saved {
 /** One kind of work on records: what a router is asked about each, and what becomes of its answers. */
 export interface RecordWork<Request, Value> {
   action: RecordAction;
-  counters: readonly [attempts: Counter, done: Counter];
+  /** Attempts count every retry. */
+  counters: readonly [attempts: string, done: string];
   /** The commands undo on a router what others have done there; see `doubtOthers`. */
   undoesOthers?: boolean;
   /** Why an item cannot be worked on: it has failed for good. Default: each can. */
@@ -191,30 +189,26 @@ async function finishBatch<Value>(
   const { done, failed, unreadable, token } = attempt;
   const retryIds = failed.filter(({ error }) => isRetried(error)).map(({ connId }) => connId);
 
-  const { kicks, givenUp, event } = await inEpoch(db, order, async (client) => {
-    await lockRecords(client, agentId, ids);
+  const { kicks, givenUp } = await inEpoch(db, order, async (client) => {
+    await run(client, LOCK_RECORDS, [agentId, ids]);
     const { kicks = [], counted = done, refused = [] } = await work.save(client, attempt);
     const countedItems = counted.map(({ item }) => item);
     await countWork(client, order, token, work.counters[1], countedItems);
     const givenUp = [...failed.filter(({ error }) => !isRetried(error)), ...refused];
     const givenUpIds = givenUp.map(({ connId }) => connId);
-    await nullActions(client, order, givenUpIds);
+    await run(client, NULL_ACTIONS, [agentId, order.claim, givenUpIds]);
     if (unreadable.length > 0 && (pool === 'ntf-smp' || pool === 'ntf-ntf')) {
       await run(client, FAIL_RECORDS[pool], [agentId, unreadable.map(({ connId }) => connId)]);
     }
-    const event: SubscriptionEvent = {
-      agentId,
-      kind: 'ERRS',
-      errors: [
-        ...givenUp.map(({ connId, error }) => ({ connId, error: errorText(error) })),
-        ...unreadable.map(({ error }) => ({ connId: '', error: errorText(error) })),
-      ],
-    };
-    await writeEvent(client, event);
-    return { kicks, givenUp: [...givenUp, ...unreadable], event };
+    const errors = [
+      ...givenUp.map(({ connId, error }) => ({ connId, error: errorText(error) })),
+      ...unreadable.map(({ error }) => ({ connId: '', error: errorText(error) })),
+    ];
+    await writeEvent(client, { agentId, kind: 'ERRS', errors });
+    return { kicks, givenUp: errors.length };
   });
 
-  const counts = { done: done.length, retry: retryIds.length, given_up: givenUp.length };
+  const counts = { done: done.length, retry: retryIds.length, given_up: givenUp };
   for (const result of ['done', 'retry', 'given_up'] as const) {
     metrics.subscriptionWork(counts[result], { kind, result });
   }
@@ -231,7 +225,6 @@ async function finishBatch<Value>(
     },
     'subscriptions worked on',
   );
-  announceEvent(resources, event);
   await kickAll(resources, kicks);
   return { retryIds };
 }
@@ -289,25 +282,12 @@ export function unreadableItem(connId: string, cause: unknown): FailedItem {
   return { connId, error: { source: 'STORE', code: 'INTERNAL', detail } };
 }
 
-/** The first six are of notification routers, the others of messaging routers. Attempts count every retry. */
-type Counter =
-  | 'ntfCreateAttempts'
-  | 'ntfCreated'
-  | 'ntfCheckAttempts'
-  | 'ntfChecked'
-  | 'ntfDelAttempts'
-  | 'ntfDeleted'
-  | 'ntfKeyAttempts'
-  | 'ntfKey'
-  | 'ntfKeyDeleteAttempts'
-  | 'ntfKeyDeleted';
-
 /** Adds items of a batch, each to its user. Work on a notification router counts for the router of the token. */
 async function countWork(
   client: PoolClient,
   { agentId, pool, server }: BatchOrder,
   token: TokenRef | undefined,
-  counter: Counter,
+  counter: string,
   items: readonly WorkItem[],
 ): Promise<void> {
   if (items.length === 0) return;

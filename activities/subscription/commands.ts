@@ -10,13 +10,12 @@ import type { Command, CommandKind, WorkerKey, WorkerPool } from '../../workflow
 import {
   COMMAND_SIGNAL,
   FLUSH_AND_SMP_DELETE_SIGNAL,
-  MAX_CONNECTIONS,
   POOL_WORKER_WORKFLOW,
   SUBSCRIPTION_TASK_QUEUE,
-  SUPERVISOR_WORKFLOW,
   WORK_SIGNAL,
+  commandsAbout,
   poolWorkerWorkflowId,
-  supervisorWorkflowId,
+  supervisorOf,
 } from '../../workflows/subscription/contract.ts';
 import type { ServerKey } from '../../workflows/subscription/rules.ts';
 import { reasonOf } from '../reason.ts';
@@ -47,10 +46,7 @@ export function createSubscriptionCommands(resources: KickResources) {
   return {
     /** Sends a command about connections. The caller has looked at the instant gate, if the command passes it. */
     async send(agentId: string, kind: CommandKind, connIds: readonly string[]): Promise<void> {
-      for (let start = 0; start < connIds.length; start += MAX_CONNECTIONS) {
-        const page = connIds.slice(start, start + MAX_CONNECTIONS);
-        await signal(agentId, COMMAND_SIGNAL, { kind, connIds: page });
-      }
+      for (const page of commandsAbout(kind, connIds)) await signal(agentId, COMMAND_SIGNAL, page);
     },
 
     /** Subscribes all connections that want it. The caller knows that the gate is open. */
@@ -69,14 +65,6 @@ export function createSubscriptionCommands(resources: KickResources) {
     await resources.workflows.signalWithStart(workflowType, { ...options, signal: name, signalArgs });
   }
 }
-
-export const supervisorOf = (agentId: string): LongLivedWorkflow => ({
-  workflowType: SUPERVISOR_WORKFLOW,
-  workflowId: supervisorWorkflowId(agentId),
-  taskQueue: SUBSCRIPTION_TASK_QUEUE,
-  args: [agentId],
-  staticSummary: `subscriptions of ${agentId}`,
-});
 
 async function kick({ workflows }: KickResources, key: WorkerKey): Promise<void> {
   const { workflowType, ...options } = poolWorkerOf(key);

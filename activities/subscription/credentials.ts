@@ -8,17 +8,13 @@
  */
 import type { PoolClient } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
-import { notifierKeyContext, notifierSecretContext } from '../../api/subscription/sealed-columns.ts';
+import { isGateOpen, notifierKeyContext, notifierSecretContext } from '../../api/subscription/rows.ts';
 import type { BatchOrder, BatchResult, WorkerKey } from '../../workflows/subscription/contract.ts';
 import { isSameServer } from '../../workflows/subscription/rules.ts';
-import { inSavepoint, run, saveIsolated } from '../postgres.ts';
+import { columnsOf, inSavepoint, run, saveIsolated } from '../postgres.ts';
 import type { Answered, SubscriptionResources } from './batches.ts';
 import { NO_ACTIVE_TOKEN, UNUSABLE_KEY, workOn } from './batches.ts';
-import { queueRefOf } from './claims.ts';
-import type { SealedCredentials } from './rows.ts';
-import { saveCredentials } from './rows.ts';
-import { deleteWorkedRecords, updateRecords } from './records.ts';
-import { isGateOpen } from './token-rows.ts';
+import { DELETE_WORKED_RECORDS, queueRefOf, updateRecords } from './records.ts';
 import type {
   NotifierKeyAnswer,
   NotifierKeyRequest,
@@ -36,7 +32,13 @@ const QUEUE_MOVED: RouterError = {
   detail: 'the queue is on another router than the record',
 };
 
-type MadeKey = Omit<SealedCredentials, 'queueId'>;
+/** Notifier credentials, the private ones sealed. */
+interface MadeKey {
+  publicKey: string;
+  privateKey: Buffer;
+  notifierId: string;
+  dhSecret: Buffer;
+}
 
 export function createCredentialWork(resources: SubscriptionResources) {
   const { keyBox, messagingRouter } = resources;
@@ -90,7 +92,7 @@ export function createCredentialWork(resources: SubscriptionResources) {
         },
         async save(client, { done, failed }) {
           const removed = done.map(({ item }) => item.connId);
-          await deleteWorkedRecords(client, order, removed);
+          await run(client, DELETE_WORKED_RECORDS, [order.agentId, order.claim, removed]);
           const refused = failed.flatMap(({ connId, error }) => (isRetried(error) ? [] : [connId]));
           const over = [...removed, ...refused];
           await run(client, REMOVE_DELETED_CONNECTIONS, [order.agentId, over, order.claim]);
@@ -117,7 +119,8 @@ async function saveKeys(
       const ours = new Set(await updateRecords(client, { agentId, claim }, records));
       const mine = some.filter(({ item }) => ours.has(item.connId));
       const credentials = mine.map(({ item, value }) => ({ ...value, queueId: item.queueId }));
-      await saveCredentials(client, credentials);
+      const columns = columnsOf(credentials, 'queueId', 'publicKey', 'privateKey', 'notifierId', 'dhSecret');
+      await run(client, SAVE_CREDENTIALS, columns);
       kept.push(...mine);
     });
   });
@@ -152,15 +155,15 @@ function sealCredentials(
   };
 }
 
-/** Of connections whose subscriptions have ended, and of those that cannot be ended: $3 the claim of these. */
-const REMOVE_DELETED_CONNECTIONS = {
+/** Of connections whose subscriptions have ended, and of those that cannot be ended: $3 the claim of these, if any. */
+export const REMOVE_DELETED_CONNECTIONS = {
   name: 'remove_deleted_connections',
   text: `
     DELETE FROM subscriptions.connections AS connection
      WHERE agent_id = $1 AND conn_id = ANY($2::text[]) AND is_deleted
        AND NOT EXISTS (SELECT FROM subscriptions.ntf_subscriptions AS record
                         WHERE (record.agent_id, record.conn_id) = (connection.agent_id, connection.conn_id)
-                          AND (claim <> $3 OR generation <> claimed_generation))`,
+                          AND (claim IS DISTINCT FROM $3 OR generation <> claimed_generation))`,
 };
 
 const CLEAR_CREDENTIALS = {
@@ -169,4 +172,15 @@ const CLEAR_CREDENTIALS = {
     UPDATE subscriptions.rcv_queues
        SET ntf_public_key = NULL, ntf_private_key = NULL, ntf_id = NULL, rcv_ntf_dh_secret = NULL
      WHERE queue_id = ANY($1::bigint[])`,
+};
+
+const SAVE_CREDENTIALS = {
+  name: 'save_notifier_credentials',
+  text: `
+    UPDATE subscriptions.rcv_queues AS queue
+       SET ntf_public_key = made.ntf_public_key, ntf_private_key = made.ntf_private_key, ntf_id = made.ntf_id,
+           rcv_ntf_dh_secret = made.rcv_ntf_dh_secret
+      FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::text[], $5::bytea[])
+           AS made (queue_id, ntf_public_key, ntf_private_key, ntf_id, rcv_ntf_dh_secret)
+     WHERE queue.queue_id = made.queue_id`,
 };

@@ -4,17 +4,10 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { CommandKind, WorkerPool } from '../../workflows/subscription/contract.ts';
 import type { ListKind } from '../../workflows/subscription/rules.ts';
-import {
-  COUNTED_AT_MOST,
-  countersOf,
-  gaugeRead,
-  gaugesOfRows,
-  observeReads,
-  READ_TIMEOUT_MS,
-} from '../metrics.ts';
-import { inTransaction, run } from '../postgres.ts';
-import type { EventKind } from './events.ts';
-import { serversWithWork } from './rows.ts';
+import { COUNTED_AT_MOST, countersOf, gaugesOfRows, observeReads } from '../metrics.ts';
+import type { Statement } from '../postgres.ts';
+import type { EventKind } from './agents.ts';
+import { serversWithWork } from './agents.ts';
 
 /** Recording functions, one per counter. */
 export type SubscriptionMetrics = ReturnType<typeof createSubscriptionMetrics>;
@@ -49,67 +42,40 @@ const SILENT_ROUTERS = 'notification.subscriptions.silent_routers';
 
 /** Registers the gauges (activities/metrics.ts). */
 export function observeSubscriptions(meter: Meter, { db, log }: { db: Pool; log: Logger }): () => void {
-  const statuses = gaugesOfRows(
-    db,
-    'subscriptions by status',
-    { [ROWS]: { description: `Subscriptions by status; ${COUNTED_AT_MOST} of one stands for more` } },
-    COUNT_RECORDS,
-  );
-  const dueNow = gaugesOfRows(
-    db,
-    'due subscriptions',
-    {
-      [DUE]: {
-        description: 'Subscriptions and token deletions that something is to be done about now, by pool',
-      },
-    },
-    COUNT_DUE,
-  );
-  const withoutAction = gaugesOfRows(
-    db,
-    'subscriptions that were given up',
-    {
-      [WITHOUT_ACTION]: {
-        description: 'Subscriptions that a worker has given up; the next command for them starts them over',
-      },
-    },
-    COUNT_WITHOUT_ACTION,
-  );
-  const unreadable = gaugesOfRows(
-    db,
-    'unreadable subscriptions',
-    { [UNREADABLE]: { description: 'Rows whose work stopped because a sealed key in them did not open' } },
-    COUNT_UNREADABLE,
-  );
-  const silent = gaugeRead({
-    what: 'silent routers',
-    gauges: {
-      [SILENT_ROUTERS]: {
-        description:
-          'Routers for which work has been due for a quarter of an hour without an answer, by pool',
-      },
-    },
-    async read() {
-      const counted = await inTransaction(db, async (client) => {
-        await run(client, LIMIT_READ, [String(READ_TIMEOUT_MS)]);
-        return run<SilentRow>(client, COUNT_SILENT, [SILENT_AFTER_MS]);
-      });
-      return counted.map(({ pool, routers }) => ({
-        gauge: SILENT_ROUTERS,
-        value: routers,
-        attributes: { pool },
-      }));
-    },
-  });
-  return observeReads(meter, log, [statuses, dueNow, withoutAction, unreadable, silent]);
-}
-
-/** A router that is worked on for the first time, or tried again at the longest delay, is not silent yet. */
-const SILENT_AFTER_MS = 15 * 60_000;
-
-interface SilentRow {
-  pool: WorkerPool;
-  routers: number;
+  const gaugeOf = (what: string, gauge: string, description: string, statement: Statement) =>
+    gaugesOfRows(db, what, { [gauge]: { description } }, statement);
+  return observeReads(meter, log, [
+    gaugeOf(
+      'subscriptions by status',
+      ROWS,
+      `Subscriptions by status; ${COUNTED_AT_MOST} of one stands for more`,
+      COUNT_RECORDS,
+    ),
+    gaugeOf(
+      'due subscriptions',
+      DUE,
+      'Subscriptions and token deletions that something is to be done about now, by pool',
+      COUNT_DUE,
+    ),
+    gaugeOf(
+      'subscriptions that were given up',
+      WITHOUT_ACTION,
+      'Subscriptions that a worker has given up; the next command for them starts them over',
+      COUNT_WITHOUT_ACTION,
+    ),
+    gaugeOf(
+      'unreadable subscriptions',
+      UNREADABLE,
+      'Rows whose work stopped because a sealed key in them did not open',
+      COUNT_UNREADABLE,
+    ),
+    gaugeOf(
+      'silent routers',
+      SILENT_ROUTERS,
+      'Routers for which work has been due for a quarter of an hour without an answer, by pool',
+      COUNT_SILENT,
+    ),
+  ]);
 }
 
 /**
@@ -185,19 +151,13 @@ const COUNT_UNREADABLE = {
     SELECT 'token_deletion', ${counted('ntf_tokens_to_delete', 'del_failed', 'agent_id, id')}`,
 };
 
-/** For the rest of its transaction. $1 ms. */
-const LIMIT_READ = {
-  name: 'limit_gauge_read',
-  text: "SELECT set_config('statement_timeout', $1, true)",
-};
-
-const SINCE = "now() - $1 * interval '1 millisecond'";
+/** A router that is worked on for the first time, or tried again at the longest delay, is not silent yet. */
+const SINCE = "now() - interval '15 minutes'";
 
 /**
  * A router is silent when the work that was due first is old and no counter of what it has done has moved since. Token
- * deletions have no counters; the oldest of them stays the oldest only while nothing is answered.
- *
- * This looks once at each router of each agent that is open, so it runs at its own interval.
+ * deletions have no counters; the oldest of them stays the oldest only while nothing is answered. One look at each router of
+ * each agent that is open.
  */
 const COUNT_SILENT = {
   name: 'count_silent_routers',
@@ -215,6 +175,6 @@ const COUNT_SILENT = {
                             AND counter IN ('ntfCreated', 'ntfChecked', 'ntfDeleted', 'ntfKey', 'ntfKeyDeleted')
                             AND stats.updated_at >= ${SINCE})
     )
-    SELECT pool, (SELECT count(*)::float8 FROM silent WHERE silent.pool = pools.pool) AS routers
+    SELECT pool, (SELECT count(*)::float8 FROM silent WHERE silent.pool = pools.pool) AS "${SILENT_ROUTERS}"
       FROM unnest(ARRAY['ntf-smp', 'ntf-ntf', 'ntf-tkn-del']) AS pools (pool)`,
 };

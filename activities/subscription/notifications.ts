@@ -1,22 +1,25 @@
 /**
- * Work of the pool `ntf-ntf`: subscriptions on notification routers. Always on the router of the current token, and
- * with the token as it is at each attempt: a token that was removed meanwhile gets no subscription.
+ * Work on notification routers. Of the pool `ntf-ntf`, subscriptions: always on the router of the current token, and with the
+ * token as it is at each attempt, so that a token that was removed meanwhile gets no subscription. Of the pool `ntf-tkn-del`,
+ * the deletion of tokens.
  */
-import { notifierKeyContext } from '../../api/subscription/sealed-columns.ts';
+import { deletionKeyContext, isGateOpen, notifierKeyContext } from '../../api/subscription/rows.ts';
 import type { BatchOrder, BatchResult, WorkerKey } from '../../workflows/subscription/contract.ts';
 import { isSameServer, stepAfterCheck } from '../../workflows/subscription/rules.ts';
+import type { Statement } from '../postgres.ts';
+import { run } from '../postgres.ts';
+import type { EventKind } from './agents.ts';
+import { errorText, inEpoch, writeEvent } from './agents.ts';
 import type { Answered, RecordWork, SubscriptionResources } from './batches.ts';
-import { NO_ACTIVE_TOKEN, workOn } from './batches.ts';
-import type { WorkItem } from './claims.ts';
+import { NO_ACTIVE_TOKEN, unreadableItem, whileBeating, workOn } from './batches.ts';
 import type { WorkerRow } from './commands.ts';
 import { workersIn } from './commands.ts';
-import { deleteWorkedRecords, updateRecords } from './records.ts';
+import type { WorkItem } from './records.ts';
+import { DELETE_WORKED_RECORDS, updateRecords } from './records.ts';
 import { isRetried, isUnknownToNotificationRouter } from './router/ports.ts';
-import type { NewSubscriptionRequest, RouterError, RouterResult } from './router/ports.ts';
+import type { NewSubscriptionRequest, RouterAddress, RouterError, RouterResult } from './router/ports.ts';
 import { START_WANTED } from './supervisor.ts';
-import { run } from '../postgres.ts';
 import type { TokenRow } from './token-rows.ts';
-import { isGateOpen } from './token-rows.ts';
 
 const NO_CREDENTIALS: RouterError = {
   source: 'AGENT',
@@ -139,7 +142,7 @@ export function createNotificationWork(resources: SubscriptionResources) {
         ...legacyWork('ntf-rotate'),
         async save(client, { done }) {
           const connIds = done.map(({ item }) => item.connId);
-          await deleteWorkedRecords(client, order, connIds);
+          await run(client, DELETE_WORKED_RECORDS, [order.agentId, order.claim, connIds]);
           const started = await run<WorkerRow>(client, START_WANTED, [order.agentId, connIds, order.nowMs]);
           return { kicks: workersIn(order.agentId, started), counted: deletedOf(done) };
         },
@@ -157,3 +160,77 @@ const smpKick = ({ agentId }: BatchOrder, { smpServer: server }: WorkItem): Work
   pool: 'ntf-smp',
   server,
 });
+
+// --- Deletion of tokens ------------------------------------------------------------------------------------------
+
+/** The network phase of a token's deletion: its record outlives the token and every stop of the process, until the router has answered. */
+export function createDeletionWork({ db, keyBox, notificationRouter, log, metrics }: SubscriptionResources) {
+  return {
+    /**
+     * Asks the router to forget a token. Once it has been asked, an AUTH says that an earlier request arrived. A record
+     * that it refuses for good is dropped, so that it does not stand in the way of the others.
+     */
+    async runTokenDeletion(order: BatchOrder): Promise<BatchResult> {
+      const { agentId, ids } = order;
+      const [id] = ids;
+      const [record] = await inEpoch(db, order, (client) =>
+        run<DeletionRow>(client, BEGIN_ATTEMPT, [agentId, id ?? null]),
+      );
+      if (id === undefined || !record) return { retryIds: [] };
+      const { token_id: tokenId, private_key: sealed, attempts, ...address } = record;
+      let privateKey: Buffer;
+      try {
+        privateKey = keyBox.open(sealed, deletionKeyContext(agentId, tokenId));
+      } catch (error) {
+        await endDeletion(MARK_FAILED, 'ERRS', unreadableItem('', error).error);
+        return { retryIds: [] };
+      }
+      const answer = await whileBeating(() =>
+        notificationRouter.deleteToken({ address, tokenId, privateKey }),
+      );
+      if (!answer.ok && isRetried(answer.error)) {
+        log.warn({ agent_id: agentId, reason: errorText(answer.error) }, 'token deletion is tried again');
+        metrics.subscriptionWork(1, { kind: 'token-delete', result: 'retry' });
+        return { retryIds: [id] };
+      }
+      const isDone = answer.ok || (attempts > 0 && isUnknownToNotificationRouter(answer.error));
+      await endDeletion(DROP, 'ERR INTERNAL', isDone ? undefined : answer.error);
+      metrics.subscriptionWork(1, { kind: 'token-delete', result: isDone ? 'done' : 'given_up' });
+      return { retryIds: [] };
+
+      async function endDeletion(statement: Statement, kind: EventKind, error?: RouterError): Promise<void> {
+        const errors = error ? [{ connId: '', error: errorText(error) }] : [];
+        await inEpoch(db, order, async (client) => {
+          await run(client, statement, [id]);
+          await writeEvent(client, { agentId, kind, errors });
+        });
+      }
+    },
+  };
+}
+
+interface DeletionRow extends RouterAddress {
+  token_id: string;
+  private_key: Buffer;
+  /** Before this one. */
+  attempts: number;
+}
+
+const BEGIN_ATTEMPT = {
+  name: 'begin_token_deletion_attempt',
+  text: `
+    UPDATE subscriptions.ntf_tokens_to_delete AS deletion
+       SET attempts = attempts + 1
+     WHERE agent_id = $1 AND id = $2::bigint
+    RETURNING host, port, key_hash AS "keyHash", token_id, private_key, attempts - 1 AS attempts`,
+};
+
+const DROP = {
+  name: 'drop_token_deletion',
+  text: 'DELETE FROM subscriptions.ntf_tokens_to_delete WHERE id = $1::bigint',
+};
+
+const MARK_FAILED = {
+  name: 'mark_token_deletion_failed',
+  text: 'UPDATE subscriptions.ntf_tokens_to_delete SET del_failed = true WHERE id = $1::bigint',
+};

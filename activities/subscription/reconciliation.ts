@@ -4,25 +4,28 @@
  * that the gate held back are not sent again; so records are looked for in either direction: those that are missing, and
  * those that are not wanted any more. The supervisor brings in order what differs, by the rows as they are then.
  */
+import type { KeyBox } from '../../api/key-box.ts';
+import { openIfPossible } from '../../api/key-box.ts';
 import {
   deletionKeyContext,
+  isGateOpen,
   notifierKeyContext,
+  queueOf,
   recipientKeyContext,
-} from '../../api/subscription/sealed-columns.ts';
-import type { KeyBox } from '../../api/key-box.ts';
-import { queueOf } from '../../api/subscription/rows.ts';
-import { openIfPossible, serversWithWork } from './rows.ts';
+} from '../../api/subscription/rows.ts';
 import type { Counts } from '../../workflows/recovery-contract.ts';
 import type { WorkerKey } from '../../workflows/subscription/contract.ts';
 import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
 import type { Statement } from '../postgres.ts';
 import type { Reconciled } from '../reconciliation.ts';
+import type { Kept } from '../retention.ts';
+import { serversWithWork } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import type { SubscriptionCommands, WorkerRow } from './commands.ts';
 import { kickAll, replaceStuck, workersIn } from './commands.ts';
 import type { TokenRow } from './token-rows.ts';
-import { isGateOpen, loadToken } from './token-rows.ts';
+import { loadToken } from './token-rows.ts';
 
 /** Rows that are read with their keys together. */
 const PAGE = MAX_CONNECTIONS;
@@ -104,9 +107,9 @@ export function subscriptionReconciliation(resources: ReconciliationResources): 
       ({ next } = page!);
     }
     // Too many to name: the command looks at all connections, and costs little for those with a subscription.
-    if (missing.length === MAX_CONNECTIONS) await commands.createAll(agentId);
-    else await commands.send(agentId, 'create', missing);
-    await commands.send(agentId, 'reconcile', unwanted);
+    const isMany = missing.length === MAX_CONNECTIONS;
+    if (isMany) await commands.createAll(agentId);
+    await commands.send(agentId, 'reconcile', [...(isMany ? [] : missing), ...unwanted]);
     return { creates: missing.length, unwanted: unwanted.length };
   }
 
@@ -175,7 +178,7 @@ interface DeletionRow {
 }
 
 /**
- * A record that is being ended is not listed, nor one that was given up since its connection or token last changed. $1
+ * A deleted connection without a record only waits to go. A record that is being ended is not listed, nor one that was given up since its connection or token last changed. $1
  * agent, $2 whether subscriptions are kept, $3 whether none is wanted, $4 the last connection of the page before, $5
  * connections at most.
  */
@@ -189,12 +192,12 @@ const LIST_DIFFERING = {
        ORDER BY conn_id
        LIMIT $5
     ), differing AS MATERIALIZED (
-      SELECT page.conn_id, record.conn_id IS NULL AS is_missing
+      SELECT page.conn_id, record.conn_id IS NULL AND NOT is_deleted AS is_missing
         FROM page
         LEFT JOIN subscriptions.ntf_subscriptions AS record
                ON record.agent_id = $1 AND record.conn_id = page.conn_id
        WHERE CASE WHEN record.conn_id IS NULL
-                  THEN $2 AND is_wanted
+                  THEN is_deleted OR $2 AND is_wanted
                        AND EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
                                     WHERE queue.agent_id = $1 AND queue.conn_id = page.conn_id)
                   ELSE ($3 OR NOT is_wanted)
@@ -263,3 +266,35 @@ const LIST_AGENTS = {
   name: 'list_open_subscription_agents',
   text: 'SELECT agent_id FROM subscriptions.agents WHERE is_open AND agent_id > $1 ORDER BY agent_id LIMIT $2',
 };
+
+// --- Retention ---------------------------------------------------------------------------------------------------
+
+const DAY_MS = 24 * 3_600_000;
+/** After so long the deletion of a token or connection on its router is given up, whatever its state. */
+const DELETIONS_KEPT_MS = 21 * DAY_MS;
+
+/** Which rows of subscriptions are deleted, and when. */
+export const subscriptionTables = (): Kept[] => [
+  {
+    name: 'token_deletions',
+    table: 'subscriptions.ntf_tokens_to_delete',
+    since: 'created_at',
+    keepMs: DELETIONS_KEPT_MS,
+  },
+  {
+    name: 'deleted_connections',
+    table: 'subscriptions.connections',
+    since: 'updated_at',
+    condition: 'is_deleted',
+    keepMs: DELETIONS_KEPT_MS,
+  },
+  {
+    name: 'subscription_events',
+    table: 'subscriptions.events',
+    since: 'relayed_at',
+    condition: 'relayed_at IS NOT NULL',
+    keepMs: 7 * DAY_MS,
+  },
+  // Requests that were not finished.
+  { name: 'subscription_requests', table: 'subscriptions.requests', since: 'created_at', keepMs: DAY_MS },
+];

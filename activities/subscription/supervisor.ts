@@ -1,22 +1,23 @@
 /**
  * What a supervisor does about its commands: one transaction each, no network, and then the workers that have
- * something to do are woken. A command that is carried out again changes nothing more.
+ * something to do are woken. A command that is carried out again changes nothing more. And the trust in a router whose
+ * certificate was exchanged.
  */
 import type { PoolClient } from 'pg';
 import { queueOf } from '../../api/subscription/rows.ts';
-import type { Command } from '../../workflows/subscription/contract.ts';
+import type { Command, TrustedRouter } from '../../workflows/subscription/contract.ts';
 import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
 import type { Statement } from '../postgres.ts';
-import { inTransaction, run } from '../postgres.ts';
-import { keepingOf } from './reconciliation.ts';
+import { inTransaction, query, run } from '../postgres.ts';
+import { errorText, routerValues } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
-import { lockRecords } from './claims.ts';
+import { whileBeating } from './batches.ts';
 import type { WorkerRow } from './commands.ts';
 import { kickAll, workersIn } from './commands.ts';
-import type { SubscriptionEvent } from './events.ts';
-import { announceEvent, writeEvent } from './events.ts';
-import type { IdRow } from './rows.ts';
-import { idsIn } from './rows.ts';
+import { REMOVE_DELETED_CONNECTIONS } from './credentials.ts';
+import { keepingOf } from './reconciliation.ts';
+import type { IdRow } from './records.ts';
+import { LOCK_RECORDS, idsIn } from './records.ts';
 import { loadToken } from './token-rows.ts';
 
 export interface CommandOrder extends Command {
@@ -44,34 +45,23 @@ export function createCommandWork(resources: SubscriptionResources) {
       nowMs,
       after = '',
     }: CommandOrder): Promise<CommandEnd> {
-      const { connIds, workers, event } = await inTransaction(db, async (client) => {
+      const { connIds, workers } = await inTransaction(db, async (client) => {
         const values = [agentId, after, MAX_CONNECTIONS];
         const connIds = named ?? idsIn(await run<IdRow>(client, LIST_OF_ALL[kind], values));
         // The lock is a separate statement: one that waited for a worker's transaction would see the record as the worker
         // wrote it, but the queue as it was before.
-        await lockRecords(client, agentId, connIds);
+        await run(client, LOCK_RECORDS, [agentId, connIds]);
         const workers = await APPLY[kind](client, agentId, connIds, nowMs);
-        const unknown =
-          kind === 'reconcile' ? [] : await run<IdRow>(client, LIST_UNKNOWN, [agentId, connIds]);
-        const errors = idsIn(unknown).map((connId) => ({ connId, error: NO_QUEUE }));
-        const event: SubscriptionEvent = { agentId, kind: 'ERRS', errors };
-        await writeEvent(client, event);
-        return { connIds, workers, event };
+        return { connIds, workers };
       });
       metrics.subscriptionCommand({ kind });
-      log.info(
-        { agent_id: agentId, kind, connections: connIds.length, errors: event.errors.length },
-        'subscription command carried out',
-      );
-      announceEvent(resources, event);
+      log.info({ agent_id: agentId, kind, connections: connIds.length }, 'subscription command carried out');
       await kickAll(resources, workersIn(agentId, workers));
       const next = named || connIds.length < MAX_CONNECTIONS ? undefined : connIds.at(-1);
       return next === undefined ? {} : { next };
     },
   };
 }
-
-const NO_QUEUE = 'AGENT CONN NOT_FOUND: the connection has no queue';
 
 /** @returns the workers to wake. */
 type Apply = (
@@ -89,6 +79,7 @@ const APPLY: Record<Command['kind'], Apply> = {
   async reconcile(client, agentId, ...values) {
     const keeping = keepingOf(await loadToken(client, agentId));
     const ended = await run<WorkerRow>(client, END_RECORDS, [agentId, ...values, false, keeping === 'ended']);
+    await run(client, REMOVE_DELETED_CONNECTIONS, [agentId, values[0], null]);
     const started =
       keeping === 'kept' ? await run<WorkerRow>(client, START_WANTED, [agentId, ...values]) : [];
     return [...ended, ...started];
@@ -185,15 +176,91 @@ const LIST_OF_ALL: Record<Command['kind'], Statement> = {
   reconcile: LIST_GIVEN_UP,
 };
 
-/** Of these, the ones that are no connection with a queue. */
-const LIST_UNKNOWN = {
-  name: 'list_connections_without_queue',
+// --- Trust in routers --------------------------------------------------------------------------------------------
+
+/** Subscriptions that are made again together. */
+const STARTED_TOGETHER = 1_000;
+
+export function createRouterWork(resources: SubscriptionResources) {
+  const { db, log, messagingRouter, notificationRouter } = resources;
+  const ports = { smp: messagingRouter, ntf: notificationRouter };
+
+  return {
+    /**
+     * Pins a router to a fingerprint, once it has answered under it: a messaging router with all queues on it, a
+     * notification router with the token and the token deletions on it. Subscriptions to a messaging router are made
+     * again, because their notification router reaches it under the fingerprint that they were made with.
+     *
+     * @returns why not: everything stays as it was then.
+     */
+    trustRouter: (agentId: string, { protocol, ...server }: TrustedRouter): Promise<string | undefined> =>
+      whileBeating(async () => {
+        const answer = await ports[protocol].ping(server);
+        if (!answer.ok) return `the router did not answer under this fingerprint: ${errorText(answer.error)}`;
+        const values = routerValues(agentId, server);
+        if (protocol === 'ntf') {
+          const pinned = await query(db, PIN_NTF_SERVER, values);
+          if (pinned.length === 0)
+            return 'the agent has no notification router with exactly these hosts and port';
+        } else {
+          // First, and in parts: while the former fingerprint is pinned, they are known by it.
+          while ((await query(db, START_OVER, [...values, STARTED_TOGETHER])).length > 0);
+          await query(db, PIN_SMP_SERVER, values);
+          await kickAll(resources, [{ agentId, pool: 'ntf-smp', server }]);
+        }
+        log.info({ agent_id: agentId, server: `${server.host}:${server.port}`, protocol }, 'router pinned');
+        return undefined;
+      }),
+  };
+}
+
+/**
+ * What is being made already is subscribed under the new fingerprint. Rows are locked in the same order everywhere.
+ */
+const START_OVER = {
+  name: 'start_subscriptions_of_router_over',
   text: `
-    SELECT conn_id
-      FROM unnest($2::text[]) AS named (conn_id)
-     WHERE NOT EXISTS (SELECT
-                         FROM subscriptions.connections AS connection
-                         JOIN subscriptions.rcv_queues AS queue USING (agent_id, conn_id)
-                        WHERE agent_id = $1 AND conn_id = named.conn_id AND NOT is_deleted)
-     ORDER BY conn_id`,
+    WITH stale AS (
+      SELECT record.conn_id
+        FROM subscriptions.ntf_subscriptions AS record
+       CROSS JOIN LATERAL (${queueOf('record')}) AS queue
+       WHERE record.agent_id = $1 AND record.smp_host = $2 AND record.smp_port = $3 AND record.ntf_action = 'C'
+         AND record.ntf_sub_id IS NOT NULL
+         AND queue.key_hash <> $4
+       ORDER BY record.conn_id
+       LIMIT $5
+         FOR UPDATE OF record
+    )
+    UPDATE subscriptions.ntf_subscriptions AS record
+       SET smp_ntf_id = NULL, ntf_sub_id = NULL, status = 'NEW', ntf_action = NULL, smp_action = 'K',
+           action_ts = clock_timestamp(), generation = generation + 1, ntf_failed = false, smp_failed = false,
+           updated_at = clock_timestamp()
+      FROM stale
+     WHERE record.agent_id = $1 AND record.conn_id = stale.conn_id
+    RETURNING 1`,
+};
+
+const PIN_SMP_SERVER = {
+  name: 'pin_smp_server',
+  text: `
+    WITH queues AS (
+      UPDATE subscriptions.rcv_queues SET server_key_hash = NULL
+       WHERE agent_id = $1 AND host = $2 AND port = $3 AND server_key_hash IS NOT NULL
+    )
+    INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash)
+    VALUES ($1, $2, $3, $4)
+    ON CONFLICT (agent_id, host, port) DO UPDATE
+       SET key_hash = excluded.key_hash, updated_at = clock_timestamp()`,
+};
+
+/** Deletions keep the fingerprint that they were written with: their token is gone. */
+const PIN_NTF_SERVER = {
+  name: 'pin_ntf_server',
+  text: `
+    WITH deletions AS (
+      UPDATE subscriptions.ntf_tokens_to_delete SET key_hash = $4 WHERE agent_id = $1 AND host = $2 AND port = $3
+    )
+    UPDATE subscriptions.ntf_servers SET key_hash = $4, updated_at = clock_timestamp()
+     WHERE agent_id = $1 AND host = $2 AND port = $3
+    RETURNING 1`,
 };

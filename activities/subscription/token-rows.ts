@@ -3,11 +3,11 @@
  * `requests`. The row decides, not a memory of the process: after a restart work continues without another
  * registration.
  */
-import { deletionKeyContext, tokenContext } from '../../api/subscription/sealed-columns.ts';
 import type { Pool, PoolClient } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
-import type { TokenRequestContent } from '../../api/subscription/requests.ts';
-import { tokenRequests } from '../../api/subscription/requests.ts';
+import { openIfPossible } from '../../api/key-box.ts';
+import type { TokenRequestContent } from '../../api/subscription/rows.ts';
+import { deletionKeyContext, tokenContext, tokenRequests } from '../../api/subscription/rows.ts';
 import type { ServerKey } from '../../workflows/subscription/rules.ts';
 import type { TokenMode } from '../../workflows/subscription/contract.ts';
 import { query, run } from '../postgres.ts';
@@ -19,7 +19,7 @@ import type {
   TokenRef,
   TokenStatus,
 } from './router/ports.ts';
-import { UPSERT_NTF_SERVER, openIfPossible, routerValues } from './rows.ts';
+import { UPSERT_NTF_SERVER, routerValues } from './agents.ts';
 
 /** What is to be done about a token next, and what has to be known for it. */
 export type TokenAction = { kind: 'REGISTER' | 'CHECK' | 'DELETE' } | { kind: 'VERIFY'; code: Buffer };
@@ -110,7 +110,9 @@ type KeyOfToken = Pick<SavedToken, 'auth'>;
 const keyOf = ({ auth }: KeyOfToken): string => auth.publicKey.toString('base64url');
 
 /** What has become of a token. A status replaces the action with it. */
-export type TokenChange = Partial<Pick<SavedToken, 'device' | 'tokenId' | 'dhSecret' | 'status' | 'action'>>;
+export type TokenChange = Partial<
+  Pick<SavedToken, 'device' | 'tokenId' | 'dhSecret' | 'status' | 'action' | 'mode'>
+>;
 
 /** Without effect when another token has taken the place of this one. */
 export async function saveToken(
@@ -118,7 +120,7 @@ export async function saveToken(
   keyBox: KeyBox,
   agentId: string,
   token: KeyOfToken,
-  { device, tokenId, dhSecret, status, action }: TokenChange,
+  { device, tokenId, dhSecret, status, action, mode }: TokenChange,
 ): Promise<void> {
   const seal = (column: string, plain: Buffer | undefined): Buffer | null =>
     plain ? keyBox.seal(plain, tokenContext(column, agentId)) : null;
@@ -127,11 +129,8 @@ export async function saveToken(
     seal('device_token', device && Buffer.from(device.token, 'utf8')),
     ...[tokenId ?? null, seal('dh_secret', dhSecret), status ?? null, action?.kind ?? null],
     seal('action_code', action?.kind === 'VERIFY' ? action.code : undefined),
+    mode ?? null,
   ]);
-}
-
-export async function saveMode(db: Pool, agentId: string, mode: TokenMode): Promise<void> {
-  await query(db, SAVE_MODE, [agentId, mode]);
 }
 
 /**
@@ -169,19 +168,8 @@ export async function loadTokenRequest(
   kind: string,
   requestId: string,
 ): Promise<LoadedRequest | undefined> {
-  const row = await loadRequest(db, agentId, kind, requestId);
-  return row && { ...tokenRequests.open(keyBox, requestId, row.sealed), isDone: row.is_done };
-}
-
-/** @returns as `loadTokenRequest`, still sealed. */
-export async function loadRequest(
-  db: Pool,
-  agentId: string,
-  kind: string,
-  requestId: string,
-): Promise<RequestRow | undefined> {
   const [row] = await query<RequestRow>(db, LOAD_REQUEST, [requestId, agentId, kind]);
-  return row;
+  return row && { ...tokenRequests.open(keyBox, requestId, row.sealed), isDone: row.is_done };
 }
 
 /** With the effect, so that a repetition knows that it is one. @returns false when another attempt has had the effect. */
@@ -215,11 +203,6 @@ export interface TokenRow {
 export async function loadToken(db: Pool | PoolClient, agentId: string): Promise<TokenRow | undefined> {
   const [row] = await query<TokenRow>(db, LOAD_TOKEN, [agentId]);
   return row;
-}
-
-/** Whether subscriptions are kept at all: the token is verified and wants a push for each message. */
-export function isGateOpen(token: TokenRow | undefined): token is TokenRow {
-  return token?.status === 'ACTIVE' && token.mode === 'INSTANT';
 }
 
 /**
@@ -268,13 +251,8 @@ const SAVE_TOKEN = {
            token_id = coalesce($5, token_id), dh_secret = coalesce($6, dh_secret), status = coalesce($7, status),
            action = CASE WHEN $7::text IS NULL THEN action ELSE $8 END,
            action_code = CASE WHEN $7::text IS NULL THEN action_code ELSE $9::bytea END,
-           updated_at = clock_timestamp()
+           mode = coalesce($10, mode), updated_at = clock_timestamp()
      WHERE agent_id = $1 AND auth_public_key = $2`,
-};
-
-const SAVE_MODE = {
-  name: 'save_token_mode',
-  text: 'UPDATE subscriptions.ntf_tokens SET mode = $2, updated_at = clock_timestamp() WHERE agent_id = $1',
 };
 
 interface RemovedToken extends RouterAddress {

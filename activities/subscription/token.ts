@@ -11,11 +11,13 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { KeyBox } from '../../api/key-box.ts';
 import { KeyBoxError } from '../../api/key-box.ts';
-import type { TokenMode, TokenUpdate } from '../../workflows/subscription/contract.ts';
+import type { TokenMode, TokenResult, TokenUpdate } from '../../workflows/subscription/contract.ts';
+import type { ServerKey } from '../../workflows/subscription/rules.ts';
 import { inTransaction } from '../postgres.ts';
 import { ensureAgent } from './agents.ts';
 import { UNUSABLE_KEY, whileBeating } from './batches.ts';
 import type { SubscriptionCommands } from './commands.ts';
+import { keepingOf } from './reconciliation.ts';
 import { makeChecksDue } from './records.ts';
 import { isRetried, isUnknownToNotificationRouter } from './router/ports.ts';
 import type {
@@ -50,37 +52,19 @@ export interface SubscriptionTokenResources {
 
 export type SubscriptionTokenActivities = ReturnType<typeof createSubscriptionTokenActivities>;
 
-/** How an operation came out, and what the rest of it needs to know. */
-export type TokenStep =
-  | {
-      ok: true;
-      status: TokenStatus;
-      /** That was asked for. */
-      mode: TokenMode;
-      /** That the token had before. */
-      formerMode: TokenMode;
-    }
-  | { ok: false; error: RouterError };
-
-/** `server`: where a deletion record waits to be worked off. */
-export type DeletionStep =
-  { ok: true; server?: { host: string; port: number } } | { ok: false; error: RouterError };
-
 export function createSubscriptionTokenActivities(resources: SubscriptionTokenResources) {
   const { db, log, keyBox, notificationRouter, ntfServers, commands } = resources;
 
   return {
-    /** Brings the token of a device as far as it can come by itself; the mode is saved afterwards. */
-    registerToken: (agentId: string, requestId: string): Promise<TokenStep> =>
+    /** Brings the token of a device as far as it can come by itself. */
+    registerToken: (agentId: string, requestId: string): Promise<TokenResult> =>
       runOperation(agentId, 'register', requestId, async ({ device, mode = 'PERIODIC' }) => {
         if (!device) return refused('a device is needed');
-        const before = await loadToken(agentId);
-        const result = await registerDevice(agentId, device, mode);
-        return stepOf(result, mode, before?.mode ?? mode);
+        return resultOf(await registerDevice(agentId, device, mode));
       }),
 
     /** Verifies with the code in a push, which was encrypted for this token. */
-    verifyToken: (agentId: string, requestId: string): Promise<TokenStep> =>
+    verifyToken: (agentId: string, requestId: string): Promise<TokenResult> =>
       runOperation(agentId, 'verify', requestId, async ({ device, verification }) => {
         const token = await loadToken(agentId);
         if (!token?.dhSecret || !isOf(token, device)) return refused('there is no such token to verify');
@@ -97,11 +81,11 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
         if (token.status !== 'ACTIVE') {
           await save(agentId, token, { status: 'CONFIRMED', action: { kind: 'VERIFY', code } });
         }
-        return stepOf(await verifyCode(agentId, token, code), token.mode, token.mode);
+        return resultOf(await verifyCode(agentId, token, code));
       }),
 
     /** Asks the router how the token stands, and saves that. A token that it has forgotten is NEW again. */
-    checkToken: (agentId: string, requestId: string): Promise<TokenStep> =>
+    checkToken: (agentId: string, requestId: string): Promise<TokenResult> =>
       runOperation(agentId, 'check', requestId, async ({ device }) => {
         const token = await loadToken(agentId);
         const ref = token && refOf(token);
@@ -117,13 +101,13 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
         const status = result.value;
         const isOver = status.startsWith('INVALID') || status === 'EXPIRED';
         await save(agentId, token, { status, action: isOver ? undefined : token.action });
-        return stepOf(result, token.mode, token.mode);
+        return resultOf(result);
       }),
 
     /** The store phase of a deletion. It leaves a record for the network phase, which outlives the token. */
-    deleteToken: (agentId: string, requestId: string): Promise<DeletionStep> =>
-      runOperation(agentId, 'delete', requestId, async ({ device, isDone }): Promise<DeletionStep> => {
-        // The effect of an earlier attempt, whose worker the sweep wakes in any case.
+    deleteToken: (agentId: string, requestId: string): Promise<TokenResult> =>
+      runOperation(agentId, 'delete', requestId, async ({ device, isDone }) => {
+        // The effect of an earlier attempt.
         if (isDone) return { ok: true };
         const token = device ? await loadToken(agentId) : undefined;
         if (device && !(token && isOf(token, device))) return refused('there is no such token to delete');
@@ -132,21 +116,17 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
           return rows.removeToken(client, agentId, token, keyBox);
         });
         if (!removed) return refused('there is no token to delete');
-        const { server } = removed;
-        log.info({ agent_id: agentId, is_router_told: server !== undefined }, 'token deleted');
-        return { ok: true, ...(server ? { server: { host: server.host, port: server.port } } : {}) };
+        log.info({ agent_id: agentId, is_router_told: removed.server !== undefined }, 'token deleted');
+        await kickDeletion(agentId, removed.server);
+        return { ok: true };
       }),
 
-    saveTokenMode: (agentId: string, mode: TokenMode): Promise<void> => rows.saveMode(db, agentId, mode),
-
-    /** Subscribes all connections that want it. */
-    createAllSubscriptions: (agentId: string): Promise<void> => commands.createAll(agentId),
-
-    /** Ends the subscriptions of all connections, and forgets commands for them that wait. */
-    deleteAllSubscriptions: (agentId: string): Promise<void> => commands.flushAndSmpDeleteAll(agentId),
-
-    kickTokenDeletion: (agentId: string, server: { host: string; port: number }): Promise<void> =>
-      commands.kickTokenDeletion(agentId, server),
+    /** Has subscriptions follow a token that was changed or deleted. What waits to be made is forgotten if none are wanted. */
+    async followToken(agentId: string): Promise<void> {
+      const keeping = keepingOf(await rows.loadToken(db, agentId));
+      if (keeping === 'kept') await commands.createAll(agentId);
+      if (keeping === 'ended') await commands.flushAndSmpDeleteAll(agentId);
+    },
 
     /** Has the device told now and then to look for messages. @throws ApplicationFailure while the router is away. */
     async setTokenCron(agentId: string): Promise<void> {
@@ -169,12 +149,12 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
    * Runs an operation that a client has asked for. Secrets that do not open are an error for the client, not a
    * failure.
    */
-  async function runOperation<Step>(
+  async function runOperation(
     agentId: string,
     kind: TokenUpdate,
     requestId: string,
-    body: (request: LoadedRequest) => Promise<Step>,
-  ): Promise<Step | { ok: false; error: RouterError }> {
+    body: (request: LoadedRequest) => Promise<TokenResult>,
+  ): Promise<TokenResult> {
     try {
       return await whileBeating(async () => {
         const request = await rows.loadTokenRequest(db, keyBox, agentId, kind, requestId);
@@ -195,7 +175,7 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     return rows.saveToken(db, keyBox, agentId, token, change);
   }
 
-  /** Takes the next step by the state of the saved token, from the beginning when the token had to be dropped. */
+  /** Takes the next step by the state of the saved token, from the beginning when the token had to be dropped; saves the mode then. */
   async function registerDevice(
     agentId: string,
     device: DeviceToken,
@@ -205,7 +185,10 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
       const token = (await loadToken(agentId)) ?? (await createToken(agentId, device, mode));
       if (!token) return refused('no notification router is configured');
       const result = await continueRegistration(agentId, token, device);
-      if (result !== START_AFRESH) return result;
+      if (result !== START_AFRESH) {
+        if (result.ok) await save(agentId, token, { mode });
+        return result;
+      }
       if (registration === MAX_REGISTRATIONS) return refused('the token was dropped again and again');
     }
   }
@@ -324,10 +307,12 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
   async function dropToken(agentId: string, token: SavedToken, forget?: KeyBox): Promise<void> {
     const removed = await inTransaction(db, (client) => rows.removeToken(client, agentId, token, forget));
     log.warn({ agent_id: agentId }, 'token dropped, to be registered afresh');
-    // The record is there; if this fails, the sweep wakes the worker.
-    if (removed?.server) {
-      await commands.kickTokenDeletion(agentId, removed.server).catch(() => undefined);
-    }
+    await kickDeletion(agentId, removed?.server);
+  }
+
+  /** @param server where a record of a deletion is. If this fails, the reconciliation wakes the worker. */
+  async function kickDeletion(agentId: string, server: ServerKey | undefined): Promise<void> {
+    if (server) await commands.kickTokenDeletion(agentId, server).catch(() => undefined);
   }
 }
 
@@ -340,10 +325,8 @@ const failed = (error: RouterError): { ok: false; error: RouterError } => ({ ok:
 const refused = (detail: string): { ok: false; error: RouterError } =>
   failed({ source: 'AGENT', code: 'PROHIBITED', detail });
 
-function stepOf(result: RouterResult<TokenStatus>, mode: TokenMode, formerMode: TokenMode): TokenStep {
-  if (!result.ok) return result;
-  return { ok: true, status: result.value, mode, formerMode };
-}
+const resultOf = (result: RouterResult<TokenStatus>): TokenResult =>
+  result.ok ? { ok: true, status: result.value } : result;
 
 function refOf({ address, tokenId, auth }: SavedToken): TokenRef | undefined {
   return tokenId === undefined ? undefined : { address, tokenId, privateKey: auth.privateKey };

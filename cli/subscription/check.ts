@@ -13,7 +13,7 @@ import { error, ok, tryAll, warn } from '../checks.ts';
 import { countOf } from '../output.ts';
 import type { BinaryAddress } from '../../api/subscription/router-address.ts';
 import { AddressError, parseBinaryAddress } from '../../api/subscription/router-address.ts';
-import { UsageError } from '../command.ts';
+import { UsageError, readSecret } from '../command.ts';
 
 /** For a connection and for each command, ms: all steps together fit into the time of a check. */
 const STEP_LIMIT_MS = 1_000;
@@ -77,17 +77,8 @@ export const TRIAL_LIMIT_MS = 4 * TRIAL_STEP_LIMIT_MS;
 /**
  * Whether a router is reached, is the one that its address names, speaks a version that is spoken here, and answers. A
  * notification router also makes a token and deletes it; on a messaging router nothing is made: queues belong to applications.
- *
- * @throws UsageError when the text is no address of a router.
  */
-export function routerTrial(text: string): CheckGroup {
-  let address: BinaryAddress;
-  try {
-    address = parseBinaryAddress(text);
-  } catch (failure) {
-    if (failure instanceof AddressError) throw new UsageError(failure.message);
-    throw failure;
-  }
+export function routerTrial(address: BinaryAddress): CheckGroup {
   const name = address.protocol === 'smp' ? 'messaging router' : 'notification router';
   return [[name, () => tryRouter(address)]];
 }
@@ -105,5 +96,22 @@ async function tryRouter(address: BinaryAddress): Promise<Diagnosis> {
     return error(`${host}:${port}: ${causeOf(failure)}`, 'see the log of the router, and its address');
   } finally {
     await router.close();
+  }
+}
+
+/**
+ * The router that an argument names, or standard input for `-`.
+ *
+ * @throws UsageError for an invalid address, or an argument with a password.
+ */
+export async function readRouter(argument: string): Promise<BinaryAddress> {
+  const hasPassword = /^\w+:\/\/[^@]*:.*@/s.test(argument);
+  const text =
+    argument === '-' || hasPassword ? await readSecret(argument, 'an address with a password') : argument;
+  try {
+    return parseBinaryAddress(text);
+  } catch (failure) {
+    if (failure instanceof AddressError) throw new UsageError(failure.message);
+    throw failure;
   }
 }

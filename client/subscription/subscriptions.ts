@@ -1,37 +1,33 @@
 /**
  * Connections of an agent and their notification subscriptions (workflows/subscription/contract.ts). Rows say how they
- * stand; what is to change is asked of the agent's supervisor, which does one thing after the other.
+ * stand and what is wanted. A change writes them, and tells the agent's supervisor; a command that is lost on its way is made
+ * up for by the reconciliation.
  */
 import type { BinaryAddress } from '../../api/subscription/router-address.ts';
-import { queueOf } from '../../api/subscription/rows.ts';
-import type {
-  AgentState,
-  DeletedConnections,
-  SupervisorState,
-  ToggledConnections,
-} from '../../workflows/subscription/contract.ts';
+import { isGateOpen, queueOf } from '../../api/subscription/rows.ts';
+import type { Command, SupervisorState } from '../../workflows/subscription/contract.ts';
 import {
-  DELETE_CONNECTIONS_UPDATE,
-  REPLAY_UPDATE,
-  RETRY_CONNECTIONS_UPDATE,
+  COMMAND_SIGNAL,
   SUBSCRIPTION_STATE_QUERY,
-  TOGGLE_CONNECTIONS_UPDATE,
   TRUST_ROUTER_UPDATE,
+  commandsAbout,
+  supervisorOf,
   supervisorWorkflowId,
 } from '../../workflows/subscription/contract.ts';
 import type { Requester } from '../actions.ts';
 import { byAuthor, targetOf } from '../actions.ts';
 import { countOf } from '../../api/text.ts';
 import { NotFoundError } from '../errors.ts';
-import { ask, query } from '../temporal.ts';
+import { ask, bounded, query } from '../temporal.ts';
 import type { OperatorResources } from '../resources.ts';
 import type { Listing, Page, WithoutNulls } from '../lists.ts';
 import { DEFAULT_LIMIT, listOf, withoutNulls } from '../lists.ts';
 import { linkField } from '../resources.ts';
-import { importQueues } from './requests.ts';
+import type { ImportedConnection } from './import.ts';
+import { importQueues } from './import.ts';
 
-/** A change may wait for a slow router. */
-const UPDATE_LIMIT_MS = 180_000;
+/** For a slow router. */
+const TRUST_LIMIT_MS = 180_000;
 
 /** What is to be done about a subscription next. */
 export type SubscriptionAction = 'key' | 'create' | 'check' | 'delete' | 'rotate';
@@ -96,6 +92,17 @@ export interface AgentView {
   link?: string;
 }
 
+export interface ToggledConnections {
+  changed: number;
+  /** Ids of no connection. */
+  unknown: string[];
+}
+
+export interface DeletedConnections {
+  deleted: number;
+  unknown: string[];
+}
+
 /** @param resources.agentId default: `default`. */
 export function subscriptionOperations(resources: OperatorResources) {
   const { temporal, db, agentId = 'default' } = resources;
@@ -122,17 +129,34 @@ export function subscriptionOperations(resources: OperatorResources) {
       return viewOf(rows[0]);
     },
 
-    /** Turns notifications of connections on or off. */
-    toggle: (connIds: readonly string[], enable: boolean, requester?: Requester) =>
-      asAction('toggle', requester, { target: targetOf(connIds), detail: enable ? 'on' : 'off' }, () =>
-        update<ToggledConnections>(TOGGLE_CONNECTIONS_UPDATE, { connIds, enable }),
+    /** Turns notifications of connections on or off. One that is so already is left alone. */
+    toggle: (
+      connIds: readonly string[],
+      enable: boolean,
+      requester?: Requester,
+    ): Promise<ToggledConnections> =>
+      asAction(
+        'toggle',
+        requester,
+        { target: targetOf(connIds), detail: enable ? 'on' : 'off' },
+        async () => {
+          const { rows } = await db.query<ToggledRow>(TOGGLE_CONNECTIONS, [agentId, connIds, enable]);
+          const changed = idsIn(rows.filter(({ is_changed }) => is_changed));
+          await reconcileIfWanted(changed);
+          return { changed: changed.length, unknown: without(connIds, idsIn(rows)) };
+        },
       ),
 
-    /** Deletes connections and their subscriptions. The application keeps the queues. */
-    delete: (connIds: readonly string[], requester?: Requester) =>
-      asAction('delete', requester, { target: targetOf(connIds) }, () =>
-        update<DeletedConnections>(DELETE_CONNECTIONS_UPDATE, { connIds }),
-      ),
+    /**
+     * Deletes connections and their subscriptions, whatever the token is. The application keeps the queues: of them, only the
+     * notifiers go.
+     */
+    delete: (connIds: readonly string[], requester?: Requester): Promise<DeletedConnections> =>
+      asAction('delete', requester, { target: targetOf(connIds) }, async () => {
+        const deleted = idsIn((await db.query<IdRow>(DELETE_CONNECTIONS, [agentId, connIds])).rows);
+        await reconcile(deleted);
+        return { deleted: deleted.length, unknown: without(connIds, deleted) };
+      }),
 
     /**
      * Pins a router, messaging or notification, to another fingerprint, once it has answered under that: queues and tokens
@@ -142,7 +166,17 @@ export function subscriptionOperations(resources: OperatorResources) {
      */
     trust: (router: BinaryAddress, requester?: Requester): Promise<void> =>
       asAction('trust', requester, { target: `${router.host}:${router.port}` }, () =>
-        update<void>(TRUST_ROUTER_UPDATE, router),
+        ask(
+          temporal,
+          {
+            workflowId,
+            limitMs: TRUST_LIMIT_MS,
+            ifSilent: 'it does what it was asked for once one runs',
+            ifNotRunning: 'a service with the role subscription starts it',
+          },
+          (supervisor) =>
+            supervisor.executeUpdate<void, [BinaryAddress]>(TRUST_ROUTER_UPDATE, { args: [router] }),
+        ),
       ),
 
     /**
@@ -153,20 +187,20 @@ export function subscriptionOperations(resources: OperatorResources) {
      */
     retry: (connIds?: readonly string[], requester?: Requester): Promise<void> =>
       asAction('retry', requester, connIds ? { target: targetOf(connIds) } : {}, () =>
-        update<void>(RETRY_CONNECTIONS_UPDATE, connIds ? { connIds } : {}),
+        connIds ? reconcile(connIds) : command({ kind: 'reconcile' }),
       ),
 
-    import: (queues: readonly unknown[], requester?: Requester) =>
-      asAction('import', requester, { detail: countOf(queues.length, 'queue') }, () =>
-        importQueues({ ...resources, agentId, update }, queues),
-      ),
+    /** Takes over queues that an application has already (import.ts). */
+    import: (queues: readonly unknown[], requester?: Requester): Promise<ImportedConnection[]> =>
+      asAction('import', requester, { detail: countOf(queues.length, 'queue') }, async () => {
+        const imported = await importQueues({ ...resources, agentId }, queues);
+        await reconcileIfWanted(imported.flatMap((one) => ('connId' in one ? [one.connId] : [])));
+        return imported;
+      }),
 
     /** The counters of the agent's work, by user and router. */
     statistics: (filter: { userId?: number }, limit = DEFAULT_LIMIT): Promise<Page<StatisticsView>> =>
       listOf<StatisticsView, OfAgent & { userId?: number }>(db, STATISTICS, { ...filter, agentId, limit }),
-
-    /** Wakes a worker for everything that is due. */
-    wake: (requester?: Requester) => asAction('wake', requester, {}, () => update<AgentState>(REPLAY_UPDATE)),
 
     async status(): Promise<AgentView> {
       const [{ rows }, live] = await Promise.all([
@@ -193,20 +227,24 @@ export function subscriptionOperations(resources: OperatorResources) {
     return byAuthor({ db }, { action: `subscriptions ${command}`, requestedBy, ...of }, change);
   }
 
-  /** Asks the supervisor. */
-  function update<Result>(name: string, argument?: object): Promise<Result> {
-    return ask(
-      temporal,
-      {
-        workflowId,
-        limitMs: UPDATE_LIMIT_MS,
-        ifSilent: 'it does what it was asked for once one runs',
-        ifNotRunning: 'a service with the role subscription starts it',
-      },
-      (supervisor) =>
-        argument
-          ? supervisor.executeUpdate<Result, [object]>(name, { args: [argument] })
-          : supervisor.executeUpdate<Result, []>(name),
+  /** Has subscriptions follow their rows, unless the token wants none: its own commands come with a change of that. */
+  async function reconcileIfWanted(connIds: readonly string[]): Promise<void> {
+    const { rows } = await db.query<{ status: string; mode: string | null }>(LOAD_GATE, [agentId]);
+    if (isGateOpen(rows[0])) await reconcile(connIds);
+  }
+
+  async function reconcile(connIds: readonly string[]): Promise<void> {
+    for (const page of commandsAbout('reconcile', connIds)) await command(page);
+  }
+
+  async function command(what: Command): Promise<void> {
+    const { workflowType, ...options } = supervisorOf(agentId);
+    await bounded(temporal, () =>
+      temporal.workflow.signalWithStart(workflowType, {
+        ...options,
+        signal: COMMAND_SIGNAL,
+        signalArgs: [what],
+      }),
     );
   }
 
@@ -214,6 +252,58 @@ export function subscriptionOperations(resources: OperatorResources) {
     return { ...withoutNulls(row), ...linkField(resources, workflowId) };
   }
 }
+
+interface IdRow {
+  conn_id: string;
+}
+
+interface ToggledRow extends IdRow {
+  is_changed: boolean;
+}
+
+const idsIn = (rows: readonly IdRow[]): string[] => rows.map(({ conn_id }) => conn_id);
+
+function without(all: readonly string[], known: readonly string[]): string[] {
+  const found = new Set(known);
+  return all.filter((connId) => !found.has(connId));
+}
+
+const LOAD_GATE = 'SELECT status, mode FROM subscriptions.ntf_tokens WHERE agent_id = $1';
+
+/** All that there are, locked in one order, and whether they have changed. */
+const TOGGLE_CONNECTIONS = `
+  WITH named AS MATERIALIZED (
+    SELECT conn_id
+      FROM subscriptions.connections
+     WHERE agent_id = $1 AND conn_id = ANY($2::text[]) AND NOT is_deleted
+     ORDER BY conn_id
+       FOR UPDATE
+  ), changed AS (
+    UPDATE subscriptions.connections AS connection
+       SET enable_ntfs = $3, updated_at = clock_timestamp()
+      FROM named
+     WHERE agent_id = $1 AND connection.conn_id = named.conn_id AND coalesce(enable_ntfs, true) <> $3
+    RETURNING connection.conn_id
+  )
+  SELECT conn_id, conn_id IN (SELECT conn_id FROM changed) AS is_changed FROM named`;
+
+/**
+ * Marks connections as deleted; they go when they have no subscription any more. Those that are being deleted already count
+ * again.
+ */
+const DELETE_CONNECTIONS = `
+  WITH named AS MATERIALIZED (
+    SELECT conn_id
+      FROM subscriptions.connections
+     WHERE agent_id = $1 AND conn_id = ANY($2::text[])
+     ORDER BY conn_id
+       FOR UPDATE
+  )
+  UPDATE subscriptions.connections AS connection
+     SET is_deleted = true, updated_at = clock_timestamp()
+    FROM named
+   WHERE agent_id = $1 AND connection.conn_id = named.conn_id
+  RETURNING connection.conn_id`;
 
 interface OfAgent {
   agentId: string;

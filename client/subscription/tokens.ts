@@ -3,16 +3,16 @@
  * (workflows/subscription/contract.ts). What names a device or verifies it is sealed before it leaves this
  * process.
  */
+import { randomUUID } from 'node:crypto';
 import type { Client } from '@temporalio/client';
 import { WithStartWorkflowOperation, WorkflowIdConflictPolicy } from '@temporalio/client';
 import type { Workflow } from '@temporalio/common';
 import type { Pool } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
-import type { TokenRequestContent } from '../../api/subscription/requests.ts';
-import { tokenRequests, tokenRequestSchema } from '../../api/subscription/requests.ts';
+import type { TokenRequestContent } from '../../api/subscription/rows.ts';
+import { ENSURE_AGENT, tokenRequests, tokenRequestSchema } from '../../api/subscription/rows.ts';
 import {
   SUBSCRIPTION_TASK_QUEUE,
-  TOKEN_UPDATES,
   TOKEN_WORKFLOW,
   tokenWorkflowId,
 } from '../../workflows/subscription/contract.ts';
@@ -26,7 +26,7 @@ import type { Requester } from '../actions.ts';
 import { byAuthor } from '../actions.ts';
 import { OperationFailedError } from '../errors.ts';
 import { ask } from '../temporal.ts';
-import { insertRequest } from './requests.ts';
+import { sealingBox } from './import.ts';
 
 /** A device as its push provider knows it. */
 export type TokenDevice = NonNullable<TokenRequestContent['device']>;
@@ -124,7 +124,10 @@ export function tokenOperations(resources: TokenResources) {
       const problems = checked.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
       throw new OperationFailedError(problems.join('\n'));
     }
-    const requestId = await insertRequest({ ...resources, agentId }, update, tokenRequests, checked.data);
+    const requestId = randomUUID();
+    const sealed = tokenRequests.seal(sealingBox(resources.keyBox), requestId, checked.data);
+    await db.query(ENSURE_AGENT.text, [agentId]);
+    await db.query(INSERT_REQUEST, [requestId, agentId, update, sealed]);
     const outcome = await ask(
       temporal,
       {
@@ -134,10 +137,11 @@ export function tokenOperations(resources: TokenResources) {
         ifNotRunning: 'the same call starts it',
       },
       () =>
-        temporal.workflow.executeUpdateWithStart<Workflow, TokenResult, [TokenRequest]>(
-          TOKEN_UPDATES[update],
-          { args: [{ requestId }], startWorkflowOperation: startOf(agentId), updateId: requestId },
-        ),
+        temporal.workflow.executeUpdateWithStart<Workflow, TokenResult, [TokenRequest]>(update, {
+          args: [{ requestId }],
+          startWorkflowOperation: startOf(agentId),
+          updateId: requestId,
+        }),
     );
     if (!outcome.ok) throw new TokenOperationError(outcome.error);
     return outcome;
@@ -154,6 +158,9 @@ function startOf(agentId: string) {
     staticSummary: `notification token of ${agentId}`,
   });
 }
+
+const INSERT_REQUEST =
+  'INSERT INTO subscriptions.requests (request_id, agent_id, kind, sealed) VALUES ($1, $2, $3, $4)';
 
 /** Hex is the same in either case; a router knows one. */
 const contentOf = (device: TokenDevice | undefined): TokenRequestContent =>

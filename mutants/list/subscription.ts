@@ -60,8 +60,8 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   {
     id: 'subscription-flush',
     file: 'workflows/subscription/requests.ts',
-    find: "return queue.filter(({ kind, connIds }) => kind !== 'create' && (connIds || kind === 'reconcile'));",
-    replace: "return queue.filter(({ kind }) => kind === 'reconcile');",
+    find: "queue.filter(({ kind }) => kind === 'reconcile');",
+    replace: "queue.filter(({ kind, connIds }) => kind === 'reconcile' && !connIds);",
     wrong: 'lost',
     what: 'a flush forgets to end what was switched off by name',
     suite: unit('subscription/command-queue'),
@@ -87,8 +87,9 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   {
     id: 'subscription-null-guard',
     file: 'activities/subscription/records.ts',
-    find: 'WHERE agent_id = $1 AND claim = $2 AND conn_id = ANY($3::text[]) AND generation = claimed_generation`,\n};\n\nconst DELETE_WORKED',
-    replace: 'WHERE agent_id = $1 AND claim = $2 AND conn_id = ANY($3::text[])`,\n};\n\nconst DELETE_WORKED',
+    find: 'WHERE agent_id = $1 AND claim = $2 AND conn_id = ANY($3::text[]) AND generation = claimed_generation`,\n};\n\n/**\n * Worker: deletes',
+    replace:
+      'WHERE agent_id = $1 AND claim = $2 AND conn_id = ANY($3::text[])`,\n};\n\n/**\n * Worker: deletes',
     wrong: 'lost',
     what: 'a record is given up although the supervisor has started it over',
     suite: service('subscription/records', 'N14 N6'),
@@ -104,7 +105,7 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   },
   {
     id: 'subscription-due-order',
-    file: 'activities/subscription/claims.ts',
+    file: 'activities/subscription/records.ts',
     find: '     ORDER BY action_ts, conn_id\n     LIMIT $4',
     replace: '     ORDER BY conn_id\n     LIMIT $4',
     wrong: 'wrong order',
@@ -113,7 +114,7 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   },
   {
     id: 'subscription-check-due',
-    file: 'activities/subscription/claims.ts',
+    file: 'activities/subscription/records.ts',
     find: "kind === 'ntf-check' && ms > nowMs ? []",
     replace: 'kind === undefined ? []',
     wrong: 'wrong time',
@@ -122,7 +123,7 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   },
   {
     id: 'subscription-load-guard',
-    file: 'activities/subscription/claims.ts',
+    file: 'activities/subscription/records.ts',
     find: '       AND record.generation = record.claimed_generation\n',
     replace: '',
     wrong: 'doubled',

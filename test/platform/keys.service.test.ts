@@ -2,11 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import type { KeyBoxKey } from '../../api/key-box.ts';
 import { createKeyBox, sealingKeyOf } from '../../api/key-box.ts';
-import {
-  notifierKeyContext,
-  recipientKeyContext,
-  tokenContext,
-} from '../../api/subscription/sealed-columns.ts';
+import { notifierKeyContext, recipientKeyContext, tokenContext } from '../../api/subscription/rows.ts';
 import type { RenewedKeys } from '../../client/keys.ts';
 import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';

@@ -189,23 +189,8 @@ export async function takeSubscriptionAgent(given: { slot?: Slot; smp?: number; 
     expect(status).toBe('ACTIVE');
   }
 
-  /** Has a supervisor run, if none does. */
-  async function startAgent(agentId: string): Promise<void> {
-    await slot.client.workflow.start(SUPERVISOR_WORKFLOW, {
-      workflowId: supervisorWorkflowId(agentId),
-      workflowIdConflictPolicy: 'USE_EXISTING',
-      taskQueue: SUBSCRIPTION_TASK_QUEUE,
-      args: [agentId],
-    });
-    await eventually(`${agentId} to be an agent`, async () => {
-      const found = await rows('SELECT FROM subscriptions.agents WHERE agent_id = $1', [agentId]);
-      return found.length === 1;
-    });
-  }
-
   /** An application makes queues, and hands them over. */
   async function create(connections: readonly WantedQueue[], agentId = AGENT): Promise<string[]> {
-    await startAgent(agentId);
     return importNewQueues(operator(agentId).subscriptions, connections);
   }
 
@@ -246,7 +231,6 @@ export async function takeSubscriptionAgent(given: { slot?: Slot; smp?: number; 
         agentId,
       ),
 
-    startAgent,
     operator,
 
     async command(kind: CommandKind, connIds?: string[], agentId = AGENT): Promise<void> {
@@ -262,6 +246,11 @@ export async function takeSubscriptionAgent(given: { slot?: Slot; smp?: number; 
 
     /** A separate sweep: one that the schedule is asked for while another runs is left out. */
     sweep: () => reconcile(slot, SUBSCRIPTION_TASK_QUEUE),
+
+    toggle: (connIds: readonly string[], enable: boolean, agentId = AGENT) =>
+      operator(agentId).subscriptions.toggle(connIds, enable),
+
+    remove: (connIds: readonly string[], agentId = AGENT) => operator(agentId).subscriptions.delete(connIds),
 
     update: <Result>(name: string, argument?: object): Promise<Result> =>
       argument === undefined

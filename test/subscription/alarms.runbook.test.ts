@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { generateAuthKeys } from '../../activities/subscription/router/keys.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
-import { recipientKeyContext } from '../../api/subscription/sealed-columns.ts';
+import { recipientKeyContext } from '../../api/subscription/rows.ts';
 import { createBinaryCertificate } from '../../dev/stand-ins/subscription/binary/certificates.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
@@ -86,7 +86,7 @@ describe('workers that die', () => {
     alarm: 'SubscriptionWorkersDie',
     fault: 'the key of a token does not open',
     inject: keyBreaks,
-    deeds: [{ words: 'fix what they name', act: keyIsMended, before: 'galaxy-notify subscriptions wake' }],
+    deeds: [{ words: 'fix what they name', act: keyIsMended, before: 'temporal schedule trigger' }],
     cleanUp: keyIsMended,
   });
 
@@ -95,7 +95,7 @@ describe('workers that die', () => {
     fault: 'the key of a token does not open',
     prepare: () => agent.active(),
     inject: keyBreaks,
-    deeds: [{ words: 'fix what it names', act: keyIsMended, before: 'galaxy-notify subscriptions wake' }],
+    deeds: [{ words: 'fix what it names', act: keyIsMended, before: 'temporal schedule trigger' }],
     cleanUp: async () => {
       await keyIsMended();
       await settle();

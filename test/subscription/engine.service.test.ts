@@ -1,7 +1,5 @@
 /** Single connections on their way to a subscription, through its checks, and away again. */
 import type { RouterFailure } from '../../dev/stand-ins/subscription/router-desk.ts';
-import type { ToggledConnections } from '../../workflows/subscription/contract.ts';
-import { TOGGLE_CONNECTIONS_UPDATE } from '../../workflows/subscription/contract.ts';
 import { KEY_BOX, agentOfTests } from './agent.ts';
 import { eventually } from '../harness.ts';
 
@@ -117,10 +115,7 @@ test('N10 switching off clears the credentials here, then there, then the record
   const before = (await agent.record(connId))!;
   const { row: queue } = await queueOf(connId);
   smp().fail({ failure: { kind: 'reset' }, subject: `NDEL ${queue.rcv_id}` });
-  const off = await agent.update<ToggledConnections>(TOGGLE_CONNECTIONS_UPDATE, {
-    connIds: [connId],
-    enable: false,
-  });
+  const off = await agent.toggle([connId], false);
   expect(off).toEqual({ changed: 1, unknown: [] });
   await eventually('an NDEL that failed', async () => callsOf('NDEL', queue.rcv_id).length > 1);
   // The router cannot be reached; here it is right already.
@@ -135,12 +130,9 @@ test('N10 switching off clears the credentials here, then there, then the record
       .some(({ subscriptionId, status }) => subscriptionId === before.ntf_sub_id && status === 'DELETED'),
   );
 
-  const again = await agent.update<ToggledConnections>(TOGGLE_CONNECTIONS_UPDATE, {
-    connIds: [connId],
-    enable: false,
-  });
+  const again = await agent.toggle([connId], false);
   expect(again).toEqual({ changed: 0, unknown: [] });
-  await agent.update<ToggledConnections>(TOGGLE_CONNECTIONS_UPDATE, { connIds: [connId], enable: true });
+  await agent.toggle([connId], true);
   await agent.active([connId]);
   expect((await agent.record(connId))!.smp_ntf_id).not.toBe(before.smp_ntf_id);
 });
@@ -169,10 +161,10 @@ test('N8 N16 work is counted for each user, attempts and successes apart', async
   );
   expect([await count(41, 'ntfCheckAttempts'), await count(42, 'ntfCheckAttempts')]).toEqual([2, 1]);
 
-  await agent.update(TOGGLE_CONNECTIONS_UPDATE, { connIds, enable: false });
+  await agent.toggle(connIds, false);
   await eventually('their end', async () => (await count(41, 'ntfKeyDeleted')) === 2);
   expect(await count(42, 'ntfKeyDeleteAttempts')).toBe(1);
-  await agent.update(TOGGLE_CONNECTIONS_UPDATE, { connIds, enable: true });
+  await agent.toggle(connIds, true);
   await agent.active(connIds);
   const keys = [4, 2];
   expect([await count(41, 'ntfKey'), await count(42, 'ntfKey')]).toEqual(keys);

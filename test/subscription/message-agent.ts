@@ -1,6 +1,6 @@
 /** Messages to connections of an agent, and the pushes that they lead to. */
 import { parseBinaryAddress } from '../../api/subscription/router-address.ts';
-import { notifierSecretContext } from '../../api/subscription/sealed-columns.ts';
+import { notifierSecretContext } from '../../api/subscription/rows.ts';
 import { MalformedError } from '../../activities/subscription/router/blocks.ts';
 import { loadSavedToken } from '../../activities/subscription/token-rows.ts';
 import { openItems, openMeta } from '../../dev/live-routers/pushes.ts';
@@ -8,11 +8,6 @@ import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/me
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
 import type { RecordedDevicePush } from '../../dev/stand-ins/subscription/push-sink.ts';
 import type { WantedQueue } from '../../dev/stand-ins/subscription/queues.ts';
-import {
-  DELETE_CONNECTIONS_UPDATE,
-  TOGGLE_CONNECTIONS_UPDATE,
-  supervisorWorkflowId,
-} from '../../workflows/subscription/contract.ts';
 import { eventually } from '../eventually.ts';
 import type { SubscriptionAgent } from './agent.ts';
 import { AGENT, KEY_BOX } from './agent.ts';
@@ -39,7 +34,6 @@ export function messagesOf(
   routers: { smp: MessagingRouterStandIn[]; ntf: NotificationRouterStandIn[] } = agent.routers,
 ) {
   const { slot } = agent;
-  const supervisor = slot.client.workflow.getHandle(supervisorWorkflowId(agentId));
 
   async function queuesOf(connId: string): Promise<QueueRow[]> {
     const { rows } = await slot.db.query<QueueRow>(
@@ -81,11 +75,9 @@ export function messagesOf(
   return {
     create: (connections: WantedQueue[]): Promise<string[]> => agent.create(connections, agentId),
 
-    toggle: (connIds: string[], enable: boolean) =>
-      supervisor.executeUpdate(TOGGLE_CONNECTIONS_UPDATE, { args: [{ connIds, enable }] }),
+    toggle: (connIds: string[], enable: boolean) => agent.toggle(connIds, enable, agentId),
 
-    delete: (connIds: string[]) =>
-      supervisor.executeUpdate(DELETE_CONNECTIONS_UPDATE, { args: [{ connIds }] }),
+    delete: (connIds: string[]) => agent.remove(connIds, agentId),
 
     queuesOf,
 

@@ -111,7 +111,6 @@ test(
         live: { isOpen: true },
       },
     });
-    expect((await json(['subscriptions', 'wake'])).code).toBe(0);
 
     expect((await operator.cli(['tokens', 'delete'])).code).toBe(2);
     expect((await operator.cli(['tokens', 'delete', '--yes'])).code).toBe(0);

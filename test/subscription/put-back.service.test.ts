@@ -33,9 +33,9 @@ test('N4 I52 subscriptions that PostgreSQL has forgotten the end of are found im
   await lookedAgain();
   const { putBack } = await keepRows(agent.slot.db);
 
-  await agent.update('toggleConnections', { connIds: [switched], enable: false });
+  await agent.toggle([switched!], false);
   await eventually('its record to go', async () => (await agent.record(switched!)) === undefined);
-  await agent.update('toggleConnections', { connIds: [switched], enable: true });
+  await agent.toggle([switched!], true);
   await agent.active([switched!]);
   await agent.idle();
   await lookedAgain();
@@ -94,11 +94,9 @@ test('N4 N13 credentials that a worker makes late, when another one has made oth
 test('N10 N13 credentials that a worker removes late, when another one has made new ones, cost no subscription', async () => {
   const [connId] = await agent.createMany(1);
   await agent.active([connId!]);
-  const arrive = await comeLate('NDEL', () =>
-    agent.update('toggleConnections', { connIds: [connId], enable: false }),
-  );
+  const arrive = await comeLate('NDEL', () => agent.toggle([connId!], false));
   await eventually('its record to go', async () => (await agent.record(connId!)) === undefined);
-  await agent.update('toggleConnections', { connIds: [connId], enable: true });
+  await agent.toggle([connId!], true);
   const [before] = (await agent.active([connId!])).filter((row) => row.conn_id === connId);
   expect(liveIds()).toContain(before!.ntf_sub_id);
 

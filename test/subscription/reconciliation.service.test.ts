@@ -10,16 +10,12 @@ import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/sub
 import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { createMessagingRouters } from '../../activities/subscription/router/routers.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
-import { recipientKeyContext, deletionKeyContext } from '../../api/subscription/sealed-columns.ts';
+import { recipientKeyContext, deletionKeyContext } from '../../api/subscription/rows.ts';
 import { createKeyBox } from '../../api/key-box.ts';
 import { createBinaryCertificate } from '../../dev/stand-ins/subscription/binary/certificates.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { makeQueues } from '../../dev/stand-ins/subscription/queues.ts';
-import {
-  FLUSH_AND_SMP_DELETE_SIGNAL,
-  SUBSCRIPTION_TASK_QUEUE,
-  poolWorkerWorkflowId,
-} from '../../workflows/subscription/contract.ts';
+import { SUBSCRIPTION_TASK_QUEUE, poolWorkerWorkflowId } from '../../workflows/subscription/contract.ts';
 import { stateOf } from '../../activities/workflows.ts';
 import { eventually } from '../harness.ts';
 import { AGENT, KEY_BOX, agentOfTests } from './agent.ts';
@@ -33,7 +29,6 @@ beforeAll(async () => {
 afterEach(async () => {
   for (const router of [...agent.routers.smp, ...agent.routers.ntf]) router.heal();
   await setToken('ACTIVE', 'INSTANT');
-  if (!(await agent.state()).isOpen) await open();
 });
 
 const WRONG = 'W'.repeat(43);
@@ -46,7 +41,7 @@ const setToken = (status: string, mode: string | null) =>
     status,
     mode,
   ]);
-const toggle = (connIds: string[], enable: boolean) => agent.update('toggleConnections', { connIds, enable });
+const toggle = (connIds: string[], enable: boolean) => agent.toggle(connIds, enable);
 const operator = (agentId?: string) => agent.operator(agentId);
 const subscriptions = () => operator().subscriptions;
 const trust = (protocol: 'smp' | 'ntf', address: RouterAddress) =>
@@ -87,11 +82,6 @@ const queueHash = async (connId: string) =>
       [connId],
     )
   )[0]!.server_key_hash;
-const close = () => agent.update('close');
-const open = async () => {
-  await agent.update('open');
-  await agent.idle();
-};
 
 test('subscription-B3 a fingerprint that differs stays with its queue, and breaks no other', async () => {
   // The first one that was named was wrong, and is kept for a queue.
@@ -178,7 +168,7 @@ test('N18 a messaging router under another certificate is made known to the noti
     const record = await agent.record(connId);
     await trust('smp', router.address);
     expect(await agent.record(connId)).toEqual(record);
-    await agent.update('deleteConnections', { connIds: [connId] });
+    await agent.remove([connId]);
     await gone(connId);
   } finally {
     await router.stop();
@@ -205,18 +195,6 @@ test('I49 N19 workers whose workflow task fails for ever are restarted by the sw
     return replaced === 1;
   });
   await agent.active([connId!]);
-});
-
-test('subscription-B5 a flush does not forget to end what was switched off by name', async () => {
-  const [off, on] = (await createActive(2)) as [string, string];
-  await close();
-  await toggle([off], false);
-  await setToken('ACTIVE', 'PERIODIC');
-  await agent.supervisor.signal(FLUSH_AND_SMP_DELETE_SIGNAL);
-  await open();
-  await gone(on);
-  await gone(off);
-  expect(await notifierOf(off)).toBeUndefined();
 });
 
 test('subscription-B5 what was switched off while the token could not be used is ended by the sweep', async () => {
@@ -297,7 +275,7 @@ test('subscription-B4 a deleted connection whose key does not open is kept, coun
   const [connId] = (await createActive()) as [string];
   const sealed = await loseKey(connId);
   await agent.rows('DELETE FROM subscriptions.events');
-  await agent.update('deleteConnections', { connIds: [connId] });
+  await agent.remove([connId]);
   await eventually('the finding', async () => (await subscriptions().status()).unreadable === 1);
   await sweep();
   await sweep();
@@ -319,7 +297,7 @@ test('subscription-B4 a deleted connection whose key is lost for good goes after
   const [lost, young] = (await createActive(2)) as [string, string];
   await loseKey(lost);
   await loseKey(young);
-  await agent.update('deleteConnections', { connIds: [lost, young] });
+  await agent.remove([lost, young]);
   await eventually('the findings', async () => (await subscriptions().status()).unreadable === 2);
   await agent.rows(
     "UPDATE subscriptions.connections SET updated_at = updated_at - interval '22 days' WHERE conn_id = $1",
@@ -338,7 +316,7 @@ test('N11 a deleted connection goes, also where its router refuses to end the no
   await agent.rows('DELETE FROM subscriptions.events');
   const fails = async (code: string, connId: string) => {
     agent.routers.smp[0]!.fail({ failure: { kind: 'error', code }, subject: 'NDEL', times: 1 });
-    await agent.update('deleteConnections', { connIds: [connId] });
+    await agent.remove([connId]);
   };
   const left = () => agent.rows('SELECT FROM subscriptions.connections WHERE is_deleted');
   // Its application has deleted the queue before.
@@ -490,7 +468,6 @@ test('I79 kinds-F8 an application keeps its imported queue with all messages whe
 
 test('kinds-F8 a queue belongs to one agent: another one cannot import it before the first has given it back', async () => {
   const queue = { ...(await applicationQueue()), userId: 33 };
-  await agent.startAgent('other');
   const other = operator('other').subscriptions;
   await subscriptions().import([{ ...queue, connId: 'shared' }]);
   await agent.active(['shared']);

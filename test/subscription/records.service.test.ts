@@ -2,12 +2,16 @@
  * Commands of a supervisor, and the guard between it and the workers, on PostgreSQL itself: every operation, every outcome.
  */
 import { inEpoch, setAgentOpen } from '../../activities/subscription/agents.ts';
-import { claimBatch } from '../../activities/subscription/claims.ts';
 import type { SubscriptionResources } from '../../activities/subscription/batches.ts';
 import type { WorkedRecord } from '../../activities/subscription/records.ts';
-import { deleteWorkedRecords, nullActions, updateRecords } from '../../activities/subscription/records.ts';
+import {
+  DELETE_WORKED_RECORDS,
+  NULL_ACTIONS,
+  claimBatch,
+  updateRecords,
+} from '../../activities/subscription/records.ts';
 import { createCommandWork } from '../../activities/subscription/supervisor.ts';
-import { inTransaction } from '../../activities/postgres.ts';
+import { inTransaction, run } from '../../activities/postgres.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { CommandKind, WorkerPool } from '../../workflows/subscription/contract.ts';
 import { poolWorkerWorkflowId } from '../../workflows/subscription/contract.ts';
@@ -244,15 +248,12 @@ describe('a Create', () => {
     expect(woken).toEqual([workerOf('ntf-ntf', NTF)]);
   });
 
-  test('subscription-B5 N1 makes none for what is switched off or deleted, and tells what is unknown', async () => {
+  test('subscription-B5 N1 makes none for what is switched off or deleted', async () => {
     await slot.db.query(`
       UPDATE subscriptions.connections SET enable_ntfs = false WHERE conn_id = 'c1';
       UPDATE subscriptions.connections SET is_deleted = true WHERE conn_id = 'c2'`);
-    await command('create', ['c1', 'c2', 'nobody']);
+    await command('create', ['c1', 'c2']);
     expect([await rowOf('c1'), await rowOf('c2'), woken]).toEqual([undefined, undefined, []]);
-    const error = 'AGENT CONN NOT_FOUND: the connection has no queue';
-    const { rows } = await slot.db.query('SELECT errors FROM subscriptions.events');
-    expect(rows).toEqual([{ errors: ['c2', 'nobody'].map((connId) => ({ connId, error })) }]);
   });
 
   test('N1 N14 goes on from what a worker is about to commit', async () => {
@@ -331,8 +332,8 @@ describe('what a worker writes', () => {
     const owner = { agentId: AGENT, claim };
     await slot.db.query("DELETE FROM subscriptions.ntf_subscriptions WHERE conn_id = 'c1'");
     const ours = await inTransaction(slot.db, async (client) => {
-      await nullActions(client, owner, ['c1']);
-      await deleteWorkedRecords(client, owner, ['c1']);
+      await run(client, NULL_ACTIONS, [AGENT, claim, ['c1']]);
+      await run(client, DELETE_WORKED_RECORDS, [AGENT, claim, ['c1']]);
       return updateRecords(client, owner, [worked()]);
     });
     expect(ours).toEqual([]);
@@ -345,8 +346,8 @@ describe('what a worker writes', () => {
     await pickUp();
     const owner = { agentId: AGENT, claim };
     await inTransaction(slot.db, async (client) => {
-      await nullActions(client, owner, ['c1']);
-      await deleteWorkedRecords(client, owner, ['c1']);
+      await run(client, NULL_ACTIONS, [AGENT, claim, ['c1']]);
+      await run(client, DELETE_WORKED_RECORDS, [AGENT, claim, ['c1']]);
       await updateRecords(client, owner, [worked()]);
     });
     expect(await rowOf()).toEqual(FRESH);
@@ -356,7 +357,7 @@ describe('what a worker writes', () => {
     await create({}, { connId: 'c2' });
     const { claim } = await pickUp();
     await supervisorWrites();
-    await inTransaction(slot.db, (client) => nullActions(client, { agentId: AGENT, claim }, ['c1', 'c2']));
+    await inTransaction(slot.db, (client) => run(client, NULL_ACTIONS, [AGENT, claim, ['c1', 'c2']]));
     expect(await rowOf()).toMatchObject({ smp_action: 'D', action_ms: LATER });
     expect(await rowOf('c2')).toMatchObject({ smp_action: null, ntf_action: null, action_ms: null });
   });
@@ -366,15 +367,14 @@ describe('what a worker writes', () => {
     const { claim } = await pickUp();
     await supervisorWrites();
     await inTransaction(slot.db, (client) =>
-      deleteWorkedRecords(client, { agentId: AGENT, claim }, ['c1', 'c2']),
+      run(client, DELETE_WORKED_RECORDS, [AGENT, claim, ['c1', 'c2']]),
     );
     expect(await rowOf()).toEqual({ ...FRESH, status: 'DELETED', smp_action: 'D', action_ms: LATER });
     expect(await rowOf('c2')).toBeUndefined();
     // It is not held any more: what is to be done is picked up, and deletes it.
     const next = await pickUp();
     expect(next.items).toEqual([{ id: 'c1', kind: 'smp-delete' }]);
-    const owner = { agentId: AGENT, claim: next.claim };
-    await inTransaction(slot.db, (client) => deleteWorkedRecords(client, owner, ['c1']));
+    await inTransaction(slot.db, (client) => run(client, DELETE_WORKED_RECORDS, [AGENT, next.claim, ['c1']]));
     expect(await rowOf()).toBeUndefined();
   });
 });

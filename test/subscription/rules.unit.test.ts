@@ -1,6 +1,4 @@
 /** The rules of subscriptions that are arithmetic, as tables. */
-import fc from 'fast-check';
-import { actionOf } from '../../api/subscription/rows.ts';
 import type { Deaths, RecordAction } from '../../workflows/subscription/rules.ts';
 import {
   countDeath,
@@ -18,20 +16,6 @@ const ACTIONS: RecordAction[] = [
   'ntf-delete',
   'ntf-rotate',
 ];
-
-describe('an action in two columns', () => {
-  test.each([
-    ['N', null, 'ntf-create'],
-    ['C', null, 'ntf-check'],
-    ['D', null, 'ntf-delete'],
-    ['R', null, 'ntf-rotate'],
-    [null, 'K', 'smp-key'],
-    [null, 'D', 'smp-delete'],
-    [null, null, undefined],
-  ])('N14 NTF %s, SMP %s is %s', (ntf, smp, action) => {
-    expect(actionOf(ntf, smp)).toBe(action);
-  });
-});
 
 describe('the lists of a round', () => {
   test('N2 are worked off in one order: keys, deletes; creates, checks, deletes, rotates', () => {
@@ -66,19 +50,6 @@ describe('the delays of a retry', () => {
       15_187_500, 22_781_250, 34_171_875, 51_257_812, 76_886_718, 115_330_077, 172_995_115, 180_000_000,
       180_000_000,
     ]);
-  });
-
-  test('N2 never shrink, never exceed the longest, and count their attempts', () => {
-    const ms = fc.integer({ min: 1, max: 600_000 });
-    fc.assert(
-      fc.property(ms, ms, ms, (firstMs, constantForMs, more) => {
-        const pace = { firstMs, constantForMs, maxMs: firstMs + more };
-        const delays = delaysOf(pace, 60);
-        expect([...delays].sort((one, other) => one - other)).toEqual(delays);
-        expect(delays.at(-1)).toBeLessThanOrEqual(pace.maxMs * 1_000);
-        expect(nextRetry(freshRetry(pace), pace).attempts).toBe(1);
-      }),
-    );
   });
 });
 

@@ -1,5 +1,5 @@
 /** Commands of a supervisor, and the sweep behind them; and a process that dies after each step of them. */
-import { REPLAY_UPDATE } from '../../workflows/subscription/contract.ts';
+import { OPEN_UPDATE } from '../../workflows/subscription/contract.ts';
 import { answerTo, isAtRest } from '../crash-walk.ts';
 import { eventually } from '../harness.ts';
 import { AGENT, SWEEP_SCHEDULE_ID, agentOfTests, crashWalkOfAgents } from './agent.ts';
@@ -41,19 +41,19 @@ test('N1 N13 a process that dies after any step of a command: it is carried out,
       return isIdle && (await created()) === CONNECTIONS;
     };
   };
-  const putReplay = async () => {
+  const putOpening = async () => {
     await agent.rows(forgetting(next()));
-    const isAnswered = answerTo(agent.update(REPLAY_UPDATE));
+    const isAnswered = answerTo(agent.update(OPEN_UPDATE));
     return async () => (await isAnswered()) && (await created()) === CONNECTIONS;
   };
   const kills = {
     applied: await walk.through('applyCommand', putCommand, 4),
-    replayed: await walk.through('kickDue', putReplay, 3),
+    opened: await walk.through('kickDue', putOpening, 3),
   };
   console.info(`processes that died: ${JSON.stringify(kills)}`);
   // The row, and a worker that is woken.
   expect(kills.applied).toBe(2);
-  expect(kills.replayed).toBe(1);
+  expect(kills.opened).toBe(1);
 
   await walk.survivor();
   expect(await agreement(agent)).toHaveLength(CONNECTIONS);

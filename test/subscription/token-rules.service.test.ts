@@ -4,7 +4,6 @@ import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
 import { OperationFailedError } from '../../client/errors.ts';
 import { tokenOperations } from '../../client/subscription/tokens.ts';
-import { DELETE_CONNECTIONS_UPDATE } from '../../workflows/subscription/contract.ts';
 import type { TokenResult, TokenRequest } from '../../workflows/subscription/contract.ts';
 import type { Service } from '../../workers/service.ts';
 import { eventually, operatorOf } from '../harness.ts';
@@ -248,7 +247,7 @@ describe('what follows', () => {
       });
       expect(await agent.events()).toEqual(told);
       await tokens.delete();
-      await agent.update(DELETE_CONNECTIONS_UPDATE, { connIds });
+      await agent.remove(connIds);
       await eventually('the subscriptions to go', async () => (await agent.records()).length === 0);
     },
   );

@@ -90,15 +90,6 @@ test('N2 delays grow as they should, and what failed is tried again alone', asyn
   expect(reports(worker)).toEqual([]);
 });
 
-test('N2 a delay never exceeds its limit', async () => {
-  const rows = new FakeRows();
-  rows.put(['one']);
-  rows.failing.add('one');
-  const worker = await beginWorker(rows);
-  await worker.until('many attempts', () => rows.batches.length === 20);
-  expect(rows.batches[19]!.atMs - rows.batches[18]!.atMs).toBe(PACE.maxMs);
-});
-
 test('N1 a list in retry holds up the later lists of its server, in their order', async () => {
   const rows = new FakeRows();
   rows.put(['check'], 'ntf-check');
@@ -156,21 +147,6 @@ test('N2 a worker that dies goes on four times in a clock minute, and ends after
   // Each time it asks the rows again.
   expect(rows.claims).toBe(5);
   expect(rows.due.has('one')).toBe(true);
-});
-
-test('N2 deaths of another clock minute do not count', async () => {
-  const rows = new FakeRows();
-  rows.put(['one']);
-  let deaths = 0;
-  const worker = await beginWorker(rows, {
-    runCreates: (order) => {
-      if ((deaths += 1) > 8) return rows.work(order);
-      if (deaths === 4) rows.put(['one'], 'ntf-create', order.nowMs + 2 * MINUTE);
-      throw ApplicationFailure.nonRetryable('the key does not open');
-    },
-  });
-  await worker.result();
-  expect(reports(worker).map(({ kind }) => kind)).toEqual(Array.from({ length: 8 }, () => 'ERR INTERNAL'));
 });
 
 test('subscription-L3 N2 a worker that is woken while its fifth death is reported starts over', async () => {

@@ -32,20 +32,21 @@ export interface WorkerKey {
 // --- Supervisor: signals -----------------------------------------------------------------------------------------
 
 /**
- * Signal, argument `Command`: what is to become of connections. To be sent by signal-with-start; a sender of create or
- * smp-delete for single connections looks at the instant gate first.
+ * Signal, argument `Command`: what is to become of connections. To be sent by signal-with-start, once the rows say so; a
+ * sender for single connections looks at the instant gate first.
  */
 export const COMMAND_SIGNAL = 'command';
 /**
- * Signal without argument: forgets the create commands that wait, and smp-delete for all, and then does smp-delete for
- * all. One signal, so that nothing comes between.
+ * Signal without argument: forgets the commands create and smp-delete that wait, and then does smp-delete for all. One
+ * signal, so that nothing comes between.
  */
 export const FLUSH_AND_SMP_DELETE_SIGNAL = 'flushAndSmpDelete';
-/** Most connections that one signal or update names; more go in several. */
+/** Most connections that one signal names; more go in several. */
 export const MAX_CONNECTIONS = 500;
-/** Commands that may wait; updates that would add to more are refused until some are carried out. */
-export const MAX_WAITING_COMMANDS = 128;
-/** Connections that the commands that wait may name; a run hands them to the next one, whose input is limited. */
+/**
+ * Connections that the commands that wait may name, since a run hands them to the next one, whose input is limited. More are
+ * left to the reconciliation.
+ */
 export const MAX_WAITING_CONNECTIONS = 16_000;
 /**
  * `reconcile` does whichever of the others the rows ask for: a subscription that is wanted is made, or started over if
@@ -62,16 +63,24 @@ export interface Command {
   connIds?: string[];
 }
 
+/** @returns what tells a supervisor of these connections. */
+export const commandsAbout = (kind: CommandKind, connIds: readonly string[]): Command[] =>
+  Array.from({ length: Math.ceil(connIds.length / MAX_CONNECTIONS) }, (_, page) => ({
+    kind,
+    connIds: connIds.slice(page * MAX_CONNECTIONS, (page + 1) * MAX_CONNECTIONS),
+  }));
+
+/** How a supervisor is started. */
+export const supervisorOf = (agentId: string) => ({
+  workflowType: SUPERVISOR_WORKFLOW,
+  workflowId: supervisorWorkflowId(agentId),
+  taskQueue: SUBSCRIPTION_TASK_QUEUE,
+  args: [agentId],
+  staticSummary: `subscriptions of ${agentId}`,
+});
+
 // --- Supervisor: updates and query -------------------------------------------------------------------------------
 
-/** Update, argument `ToggleConnections`, returns `ToggledConnections`. */
-export const TOGGLE_CONNECTIONS_UPDATE = 'toggleConnections';
-/** Update, argument `ConnectionList`, returns `DeletedConnections`. */
-export const DELETE_CONNECTIONS_UPDATE = 'deleteConnections';
-/** Update, argument `RetryConnections`, returns nothing: queues a `reconcile`, which starts over what was given up. */
-export const RETRY_CONNECTIONS_UPDATE = 'retryConnections';
-/** Update, argument `ImportConnections`, returns `ImportedConnection[]` in the order of the request. */
-export const IMPORT_CONNECTIONS_UPDATE = 'importConnections';
 /**
  * Update, argument `TrustedRouter`, returns nothing: pins a router, once it has answered under this fingerprint, a messaging
  * router for all its queues, a notification router for the token and the token deletions there.
@@ -80,8 +89,6 @@ export const TRUST_ROUTER_UPDATE = 'trustRouter';
 /** Updates without argument, return `AgentState`: ends all work of the agent immediately; begins it again. */
 export const CLOSE_UPDATE = 'close';
 export const OPEN_UPDATE = 'open';
-/** Update without argument, returns `AgentState`: wakes a worker for everything that is due. */
-export const REPLAY_UPDATE = 'replay';
 /** Query of the supervisor, returns `SupervisorState`; of a worker, `PoolWorkerState`. */
 export const SUBSCRIPTION_STATE_QUERY = 'state';
 
@@ -92,38 +99,6 @@ export interface RouterKey extends ServerKey {
 
 export interface TrustedRouter extends RouterKey {
   protocol: 'smp' | 'ntf';
-}
-
-/** A connection, or the reason why it cannot be imported. */
-export type ImportedConnection =
-  /** `hasCredentials`: the queue came with notifier credentials. */
-  { connId: string; hasCredentials: boolean } | { error: string };
-
-export interface ConnectionList {
-  connIds: string[];
-}
-
-export type RetryConnections = Partial<ConnectionList>;
-
-export interface ToggleConnections extends ConnectionList {
-  enable: boolean;
-}
-
-export interface ToggledConnections {
-  /** Connections for which something changed, or is made sure of. */
-  changed: number;
-  /** Ids of no connection. */
-  unknown: string[];
-}
-
-export interface DeletedConnections {
-  deleted: number;
-  unknown: string[];
-}
-
-/** What is imported holds private keys, so it stands sealed in `subscriptions.requests`. */
-export interface ImportConnections {
-  requestId: string;
 }
 
 export interface AgentState {
@@ -172,7 +147,6 @@ export interface PoolWorkerInput extends WorkerKey {
 
 /** What a run hands to the next one. */
 export interface CarriedWork {
-  isDirty: boolean;
   epoch?: number;
   /** Lists of the round under way, the first one of them in retry. */
   round?: Round;
@@ -247,13 +221,7 @@ export const tokenWorkflowId = (agentId: string): string => `${supervisorWorkflo
  * it also sets the mode. `verify` ends the registration with the code that was pushed to the device. `check` asks the
  * router how the token stands. `delete` forgets it, and has the router do the same.
  */
-export const TOKEN_UPDATES = {
-  register: 'register',
-  verify: 'verify',
-  check: 'check',
-  delete: 'delete',
-} as const;
-export type TokenUpdate = keyof typeof TOKEN_UPDATES;
+export type TokenUpdate = 'register' | 'verify' | 'check' | 'delete';
 
 export interface TokenRequest {
   /** A UUID, the key of the row. */

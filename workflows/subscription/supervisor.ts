@@ -1,7 +1,7 @@
 /**
  * The supervisor of an agent's notification subscriptions, one for each agent, for good. It carries out commands one
  * at a time, in the order in which they came. A command is one transaction a page and the waking of workers, so that no
- * command waits for a router. Operators change connections through updates; one that waits for a router keeps no other waiting.
+ * command waits for a router. Operators write what they want into rows, and tell the supervisor of it by a command.
  *
  * ```mermaid
  * stateDiagram-v2
@@ -23,46 +23,26 @@ import {
   isCancellation,
   log,
   proxyActivities,
-  proxyLocalActivities,
   setCurrentDetails,
   setHandler,
   ApplicationFailure,
 } from '@temporalio/workflow';
-import type { Changed } from '../../activities/subscription/connections.ts';
 import type { SubscriptionActivities } from '../../activities/subscription/activities.ts';
-import { inOrder, isHistoryLong, onRenewal, refuse } from '../long-lived.ts';
-import { DATABASE, DATABASE_AT_ONCE, SUBSCRIPTION_BATCH } from '../policies.ts';
+import { inOrder, isHistoryLong, onRenewal } from '../long-lived.ts';
+import { DATABASE, SUBSCRIPTION_BATCH } from '../policies.ts';
 import type {
   AgentState,
   Command,
   CommandUnderWay,
-  ConnectionList,
-  DeletedConnections,
-  ImportConnections,
-  ImportedConnection,
-  RetryConnections,
   SupervisorCarried,
   SupervisorState,
-  ToggleConnections,
-  ToggledConnections,
   TrustedRouter,
 } from './contract.ts';
-import {
-  afterFlush,
-  enqueue,
-  isFull,
-  checkRequestId,
-  checkList,
-  checkRetry,
-  checkToggle,
-  isCommand,
-  checkTrust,
-} from './requests.ts';
+import { afterFlush, checkTrust, enqueue, isCommand } from './requests.ts';
 import * as contract from './contract.ts';
 import { SUBSCRIPTION_REFUSED } from '../failures.ts';
 
 const database = proxyActivities<SubscriptionActivities>(DATABASE);
-const atOnce = proxyLocalActivities<SubscriptionActivities>(DATABASE_AT_ONCE);
 const routers = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_BATCH);
 
 /** Events after which a run is continued by a new one: what came in must be read again by the next worker. */
@@ -79,7 +59,7 @@ interface Supervisor {
   done: number;
   /** Absent until it is loaded. */
   agent?: AgentState;
-  /** Changes are made one at a time, in the order in which they were asked for. */
+  /** The agent is closed and opened in the order in which that was asked for. */
   oneAtATime: ReturnType<typeof inOrder>;
   /** A new run was asked for. */
   isRenewed: () => boolean;
@@ -96,8 +76,7 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
 
   setHandler(defineQuery<SupervisorState>(contract.SUBSCRIPTION_STATE_QUERY), () => stateOf(supervisor));
   handleSignals(supervisor);
-  handleConnectionUpdates(supervisor);
-  handleAgentUpdates(supervisor);
+  handleUpdates(supervisor);
 
   const agent = await database.loadAgentState(agentId);
   supervisor.agent = agent;
@@ -119,10 +98,7 @@ function hasWork({ agent, queue, current }: Supervisor): boolean {
 /** Whether the run is to be continued by a new one. */
 const isOver = ({ isRenewed }: Supervisor): boolean => isRenewed() || isHistoryLong(LONG_HISTORY);
 
-/**
- * Whether it can be, since no update is under way. Updates may overlap without end, so those that come once it is over do
- * their work within the task that brings them (`databaseOf`): at its end none of them is open.
- */
+/** Whether it can be, since no update is under way. */
 const isQuiet = (supervisor: Supervisor): boolean => isOver(supervisor) && allHandlersFinished();
 
 /** Carries a page of a command out. A command that cannot be carried out is reported, and the next one is taken. */
@@ -158,13 +134,6 @@ async function continueInNewRun({ agentId, queue, current, done }: Supervisor): 
   });
 }
 
-type Database = typeof database | typeof atOnce;
-
-/** The activities of updates. */
-function databaseOf(supervisor: Supervisor): Database {
-  return isOver(supervisor) ? atOnce : database;
-}
-
 function stateOf({ agentId, queue, current, done, agent }: Supervisor): SupervisorState {
   return { agentId, queue, ...(current ? { current } : {}), done, isOpen: agent?.isOpen ?? true };
 }
@@ -183,9 +152,7 @@ function handleSignals(supervisor: Supervisor): void {
     defineSignal<[Command]>(contract.COMMAND_SIGNAL),
     (command) => {
       if (!isCommand(command)) return log.warn('a command was not understood');
-      // Without anything else that was sent with it.
-      const { kind, connIds } = command;
-      addCommands(queue, [{ kind, ...(connIds === undefined ? {} : { connIds }) }]);
+      if (!enqueue(queue, command)) log.warn('a command was left to the reconciliation: too many wait');
     },
     { description: 'Has something done about connections. {kind, connIds?}' },
   );
@@ -196,77 +163,9 @@ function handleSignals(supervisor: Supervisor): void {
   );
 }
 
-// --- Updates of connections --------------------------------------------------------------------------------------
+// --- Updates -----------------------------------------------------------------------------------------------------
 
-function handleConnectionUpdates(supervisor: Supervisor): void {
-  const { agentId, queue, oneAtATime } = supervisor;
-
-  /** Takes an update about connections, and queues the commands that follow from it. Signals cannot be refused, but updates can. */
-  function onUpdate<Result, Request>(
-    name: string,
-    description: string,
-    check: (request: Request) => void,
-    change: (activities: Database, request: Request) => Promise<Changed<Result> | string>,
-  ): void {
-    setHandler(
-      defineUpdate<Result, [Request]>(name),
-      async (request) => {
-        await untilLoaded(supervisor);
-        const changed = await oneAtATime(() => change(databaseOf(supervisor), request));
-        if (typeof changed === 'string') fail(changed);
-        addCommands(queue, changed.commands);
-        return changed.result;
-      },
-      {
-        validator(request: Request) {
-          if (isFull(queue)) refuse('too many commands wait; try again later');
-          check(request);
-        },
-        description,
-      },
-    );
-  }
-
-  onUpdate<ToggledConnections, ToggleConnections>(
-    contract.TOGGLE_CONNECTIONS_UPDATE,
-    'Switches notifications of connections. {connIds, enable}',
-    checkToggle,
-    (activities, request) => activities.toggleConnections(agentId, request),
-  );
-  onUpdate<DeletedConnections, ConnectionList>(
-    contract.DELETE_CONNECTIONS_UPDATE,
-    'Deletes connections and their subscriptions. {connIds}',
-    checkList,
-    (activities, { connIds }) => activities.deleteConnections(agentId, connIds),
-  );
-  onUpdate<void, RetryConnections>(
-    contract.RETRY_CONNECTIONS_UPDATE,
-    'Starts over what was given up. {connIds?}',
-    checkRetry,
-    async (_, { connIds }) => ({
-      result: undefined,
-      commands: [{ kind: 'reconcile', ...(connIds ? { connIds } : {}) }],
-    }),
-  );
-  onUpdate<ImportedConnection[], ImportConnections>(
-    contract.IMPORT_CONNECTIONS_UPDATE,
-    'Takes queues over that exist already. {requestId} of subscriptions.requests',
-    checkRequestId,
-    (activities, { requestId }) => activities.importConnections(agentId, requestId),
-  );
-}
-
-function addCommands(queue: Command[], commands: readonly Command[]): void {
-  for (const command of commands) enqueue(queue, command);
-}
-
-async function untilLoaded(supervisor: Supervisor): Promise<void> {
-  await condition(() => supervisor.agent !== undefined);
-}
-
-// --- Updates of the agent ----------------------------------------------------------------------------------------
-
-function handleAgentUpdates(supervisor: Supervisor): void {
+function handleUpdates(supervisor: Supervisor): void {
   const { agentId } = supervisor;
   setHandler(defineUpdate<AgentState, []>(contract.CLOSE_UPDATE), () => setOpen(supervisor, false), {
     description: 'Ends all work of the agent until it is opened again.',
@@ -275,23 +174,16 @@ function handleAgentUpdates(supervisor: Supervisor): void {
     defineUpdate<AgentState, []>(contract.OPEN_UPDATE),
     async () => {
       const opened = await setOpen(supervisor, true);
-      return { ...opened, workers: await databaseOf(supervisor).kickDue(agentId, Date.now()) };
+      return { ...opened, workers: await database.kickDue(agentId, Date.now()) };
     },
     { description: 'Lets the agent work, and wakes a worker for everything that is due.' },
-  );
-  setHandler(
-    defineUpdate<AgentState, []>(contract.REPLAY_UPDATE),
-    async () => {
-      const workers = await databaseOf(supervisor).kickDue(agentId, Date.now());
-      return { ...(await databaseOf(supervisor).loadAgentState(agentId)), workers };
-    },
-    { description: 'Wakes a worker for everything that is due.' },
   );
   setHandler(
     defineUpdate<void, [TrustedRouter]>(contract.TRUST_ROUTER_UPDATE),
     async (router) => {
       const refusal = await routers.trustRouter(agentId, router);
-      if (refusal !== undefined) fail(refusal);
+      // Ends the update, but not the supervisor.
+      if (refusal !== undefined) throw ApplicationFailure.nonRetryable(refusal, SUBSCRIPTION_REFUSED);
     },
     {
       validator: checkTrust,
@@ -302,8 +194,8 @@ function handleAgentUpdates(supervisor: Supervisor): void {
 
 async function setOpen(supervisor: Supervisor, isOpen: boolean): Promise<AgentState> {
   const { agentId, oneAtATime } = supervisor;
-  await untilLoaded(supervisor);
-  const agent = await oneAtATime(() => databaseOf(supervisor).setOpen(agentId, isOpen));
+  await condition(() => supervisor.agent !== undefined);
+  const agent = await oneAtATime(() => database.setOpen(agentId, isOpen));
   supervisor.agent = agent;
   return agent;
 }
@@ -311,9 +203,4 @@ async function setOpen(supervisor: Supervisor, isOpen: boolean): Promise<AgentSt
 function reasonIn(error: unknown): string {
   const cause = error instanceof ActivityFailure ? error.cause : error;
   return cause instanceof Error ? cause.message : String(cause);
-}
-
-/** Ends an update, but not the supervisor. */
-function fail(message: string): never {
-  throw ApplicationFailure.nonRetryable(message, SUBSCRIPTION_REFUSED);
 }

@@ -24,16 +24,23 @@ import {
   setCurrentDetails,
   setHandler,
 } from '@temporalio/workflow';
-import type { SubscriptionTokenActivities, TokenStep } from '../../activities/subscription/token.ts';
+import type { SubscriptionTokenActivities } from '../../activities/subscription/token.ts';
 import { inOrder, isHistoryLong } from '../long-lived.ts';
 import { DATABASE, SUBSCRIPTION_BATCH, TOKEN_CRON } from '../policies.ts';
 import type { TokenResult, TokenRequest, TokenUpdate } from './contract.ts';
-import { TOKEN_UPDATES } from './contract.ts';
 import { checkRequestId } from './requests.ts';
 
 const database = proxyActivities<SubscriptionTokenActivities>(DATABASE);
 const router = proxyActivities<SubscriptionTokenActivities>(SUBSCRIPTION_BATCH);
 const background = proxyActivities<SubscriptionTokenActivities>(TOKEN_CRON);
+
+/** The activity for each update. */
+const OPERATIONS: Record<TokenUpdate, (agentId: string, requestId: string) => Promise<TokenResult>> = {
+  register: router.registerToken,
+  verify: router.verifyToken,
+  check: router.checkToken,
+  delete: router.deleteToken,
+};
 
 /** Another operation that comes within this time needs no new run. */
 const LINGER_MS = 60_000;
@@ -43,15 +50,9 @@ export async function subscriptionToken(agentId: string): Promise<void> {
   const oneAtATime = inOrder();
   let inBackground = 0;
 
-  const operations: Record<TokenUpdate, (requestId: string) => Promise<TokenResult>> = {
-    register,
-    verify,
-    check,
-    delete: remove,
-  };
-  for (const update of Object.keys(operations) as TokenUpdate[]) {
+  for (const update of Object.keys(OPERATIONS) as TokenUpdate[]) {
     setHandler(
-      defineUpdate<TokenResult, [TokenRequest]>(TOKEN_UPDATES[update]),
+      defineUpdate<TokenResult, [TokenRequest]>(update),
       ({ requestId }) => oneAtATime(() => serve(update, requestId)),
       {
         validator: checkRequestId,
@@ -67,58 +68,25 @@ export async function subscriptionToken(agentId: string): Promise<void> {
     await condition(() => allHandlersFinished() && inBackground === 0);
   } while (served !== seen && !isHistoryLong());
 
-  async function register(requestId: string): Promise<TokenResult> {
-    const step = await router.registerToken(agentId, requestId);
-    if (!step.ok) return step;
-    const { mode, formerMode } = step;
-    const isActive = step.status === 'ACTIVE';
-    // Before the subscriptions follow: the row opens and closes the gate.
-    await database.saveTokenMode(agentId, mode);
-    if (isActive && mode === 'INSTANT') await database.createAllSubscriptions(agentId);
-    if (isActive && mode === 'PERIODIC' && formerMode === 'INSTANT') {
-      await database.deleteAllSubscriptions(agentId);
-    }
-    return whenActive(step);
-  }
-
-  async function verify(requestId: string): Promise<TokenResult> {
-    const step = await router.verifyToken(agentId, requestId);
-    if (step.ok && step.mode === 'INSTANT') await database.createAllSubscriptions(agentId);
-    return whenActive(step);
-  }
-
-  async function check(requestId: string): Promise<TokenResult> {
-    const step = await router.checkToken(agentId, requestId);
-    return step.ok ? { ok: true, status: step.status } : step;
-  }
-
-  async function remove(requestId: string): Promise<TokenResult> {
-    const step = await router.deleteToken(agentId, requestId);
-    if (!step.ok) return step;
-    if (step.server) await database.kickTokenDeletion(agentId, step.server);
-    await database.deleteAllSubscriptions(agentId);
-    return { ok: true };
-  }
-
   /** Sets the cron interval of an active token in the background: no caller waits for that. */
-  function whenActive(step: TokenStep): TokenResult {
-    if (!step.ok) return step;
-    if (step.status === 'ACTIVE') {
-      inBackground += 1;
-      void background
-        .setTokenCron(agentId)
-        .catch((error: unknown) => {
-          if (!isCancellation(error)) log.warn('the cron interval of the token could not be set');
-        })
-        .finally(() => (inBackground -= 1));
-    }
-    return { ok: true, status: step.status };
+  function setCron(): void {
+    inBackground += 1;
+    void background
+      .setTokenCron(agentId)
+      .catch((error: unknown) => {
+        if (!isCancellation(error)) log.warn('the cron interval of the token could not be set');
+      })
+      .finally(() => (inBackground -= 1));
   }
 
   async function serve(update: TokenUpdate, requestId: string): Promise<TokenResult> {
     try {
       setCurrentDetails(`${update} under way`);
-      const outcome = await operations[update](requestId);
+      const outcome = await OPERATIONS[update](agentId, requestId);
+      if (outcome.ok && update !== 'check') {
+        await database.followToken(agentId);
+        if (outcome.status === 'ACTIVE') setCron();
+      }
       await database.removeTokenRequest(requestId);
       setCurrentDetails(`${update}: ${describe(outcome)}`);
       return outcome;
@@ -128,7 +96,6 @@ export async function subscriptionToken(agentId: string): Promise<void> {
   }
 }
 
-/** Another operation starts a new run then. */
 function describe(outcome: TokenResult): string {
   if (!outcome.ok) return `${outcome.error.source} ${outcome.error.code}`;
   return outcome.status ?? 'done';

@@ -15,7 +15,7 @@
  *   claiming --> [*]: nothing, or the agent was closed
  * ```
  *
- * The flag `isDirty` is cleared before the worker looks for rows, so that a signal after the look is not lost.
+ * The flag `isKicked` is cleared before the worker looks for rows, so that a signal after the look is not lost.
  */
 import {
   ActivityFailure,
@@ -60,23 +60,15 @@ const SHORTEST_WAIT_MS = 250;
 const LONG_HISTORY = 400;
 
 export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): Promise<void> {
-  const work: CarriedWork = carried ?? {
-    isDirty: true,
-    deaths: { minute: 0, count: 0 },
-  };
+  const work: CarriedWork = carried ?? { deaths: { minute: 0, count: 0 } };
   /** A signal came since the last look for rows. */
   let isKicked = false;
   let state: PoolWorkerState = { ...key, doing: 'claiming', remaining: 0, attempt: 0 };
 
   setHandler(defineQuery<PoolWorkerState>(SUBSCRIPTION_STATE_QUERY), () => state);
-  setHandler(
-    defineSignal(WORK_SIGNAL),
-    () => {
-      work.isDirty = true;
-      isKicked = true;
-    },
-    { description: 'Looks for something to do.' },
-  );
+  setHandler(defineSignal(WORK_SIGNAL), () => void (isKicked = true), {
+    description: 'Looks for something to do.',
+  });
 
   const isRenewed = onRenewal();
   const isOver = () => isRenewed() || isHistoryLong(LONG_HISTORY);
@@ -112,19 +104,17 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
       await finishRound(work.round, work.pace);
       return false;
     }
-    work.isDirty = false;
     enterState({ doing: 'claiming', remaining: 0, attempt: 0 });
     const claim = await lookForRows();
     if (claim.isClosed) return true;
     work.epoch = claim.epoch;
     work.pace = claim.pace;
+    // There may be more than one batch.
     if (claim.items.length > 0) {
-      // There may be more than one batch.
-      work.isDirty = true;
       await finishRound({ claim: claim.claim, lists: listsOf(claim.items) }, claim.pace);
       return false;
     }
-    if (claim.nextDueMs === undefined) return !work.isDirty;
+    if (claim.nextDueMs === undefined) return !isKicked;
     await waitUntil(claim.nextDueMs);
     return false;
   }
@@ -183,9 +173,9 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
   }
 
   async function waitUntil(dueMs: number): Promise<void> {
-    if (work.isDirty) return;
+    if (isKicked) return;
     enterState({ doing: 'waiting', remaining: 0, attempt: 0, nextDueMs: dueMs });
-    await condition(() => work.isDirty || isRenewed(), Math.max(SHORTEST_WAIT_MS, dueMs - Date.now()));
+    await condition(() => isKicked || isRenewed(), Math.max(SHORTEST_WAIT_MS, dueMs - Date.now()));
   }
 
   /** @returns false when the worker has died too often; the next signal starts it again. */

@@ -1,14 +1,15 @@
 /** What `doctor` says about routers: with `--router` about one of either kind, else about all notification routers. */
 import { diagnose } from '../../../cli/checks.ts';
 import { UsageError } from '../../../cli/command.ts';
-import { routerChecks, routerTrial } from '../../../cli/subscription/check.ts';
+import { readRouter, routerChecks, routerTrial } from '../../../cli/subscription/check.ts';
 import type { RouterProtocol } from '../../../api/subscription/router-address.ts';
 import { startAnsweringRouter } from './router.ts';
 
 async function findingOf(protocol: RouterProtocol, insteadOf: Record<string, string> = {}) {
   const router = await startAnsweringRouter(protocol, insteadOf);
   const { host, port, keyHash } = router.address;
-  const [finding] = await diagnose([routerTrial(`${protocol}://${keyHash}@${host}:${port}`)]);
+  const address = await readRouter(`${protocol}://${keyHash}@${host}:${port}`);
+  const [finding] = await diagnose([routerTrial(address)]);
   await router.stop();
   return { ...finding!, ops: router.ops };
 }
@@ -39,9 +40,10 @@ test.each<[RouterProtocol, string, string, number]>([
   expect(ops).toHaveLength(asked);
 });
 
-test('N19 what is no address is wrong usage, and says why', () => {
-  expect(() => routerTrial('smp://secret@host')).toThrow(UsageError);
-  expect(() => routerTrial('smp://secret@host')).toThrow('the fingerprint has 32 bytes');
+test('N19 what is no address is wrong usage, and says why', async () => {
+  const wrong = readRouter('smp://secret@host').catch((error: unknown) => error);
+  expect(await wrong).toBeInstanceOf(UsageError);
+  expect((await wrong) as Error).toMatchObject({ message: 'the fingerprint has 32 bytes, in base64url' });
 });
 
 test('N16 N17 scenario 10: each notification router that does not work is named, and the step', async () => {
