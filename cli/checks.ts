@@ -187,9 +187,6 @@ const msSince = (began: number): number => Math.round(performance.now() - began)
 
 // --- PostgreSQL --------------------------------------------------------------------------------------------------------
 
-/** Clocks that differ by more make next attempts and logs hard to read, ms. */
-const SKEW_LIMIT_MS = 2_000;
-
 export const postgresChecks = (
   db: Pool,
   reach: Reach,
@@ -197,7 +194,6 @@ export const postgresChecks = (
 ): CheckGroup => [
   ['PostgreSQL', () => postgres(db, reach)],
   rowCheck(db, 'PostgreSQL: role', ROLE, (rows: RoleRow[]) => diagnosisOfRole(rows[0]!, production)),
-  ['PostgreSQL: clock', () => clock(db)],
 ];
 
 async function postgres(db: Pool, reach: Reach): Promise<Diagnosis> {
@@ -234,15 +230,6 @@ function diagnosisOfRole({ name, mayChange, isAdministrator }: RoleRow, producti
     `${name} ${isAdministrator ? 'is a superuser' : 'may change and drop tables'}`,
     'give the service its own role, and NOTIFICATION_POSTGRES_OWNER_DSN to setup: docs/deploy/postgresql.md',
   );
-}
-
-async function clock(db: Pool): Promise<Diagnosis> {
-  const before = Date.now();
-  const { rows } = await db.query<{ now: Date }>('SELECT clock_timestamp() AS now');
-  // The answer was made somewhere between the two looks at our own clock.
-  const skewMs = Math.round(rows[0]!.now.getTime() - (before + Date.now()) / 2);
-  const detail = `${Math.abs(skewMs)} ms ${skewMs < 0 ? 'behind' : 'ahead of'} this machine`;
-  return warnIf(Math.abs(skewMs) > SKEW_LIMIT_MS, detail, 'let NTP set both clocks');
 }
 
 // --- Redis -------------------------------------------------------------------------------------------------------------

@@ -2,11 +2,10 @@
 import type { Command } from 'commander';
 import { given } from '../api/given.ts';
 import { NotFoundError, OperationFailedError } from '../client/errors.ts';
-import type { Forgotten, Subject } from '../client/forget.ts';
+import type { Forgotten, ForgettingPreview, Subject } from '../client/forget.ts';
 import type { WhyOptions } from '../client/why.ts';
-import type { ExitCode, GlobalOptions } from './command.ts';
-import { EXIT, action, reportMore, requireYes } from './command.ts';
-import { define, form, option } from './definition.ts';
+import { EXIT, reportMore, requireYes } from './command.ts';
+import { define, option } from './definition.ts';
 import type { Requested } from './options.ts';
 import {
   limitOption,
@@ -18,8 +17,7 @@ import {
   typeOption,
   yesOption,
 } from './options.ts';
-import { printHeading, printItems, printJson, report } from './output.ts';
-import { withSession } from './session.ts';
+import { printHeading, printItems, report } from './output.ts';
 
 type Asked = Pick<WhyOptions, 'type' | 'since'> & { limit: number };
 
@@ -47,7 +45,7 @@ export function addWhy(command: Command): void {
   });
 }
 
-interface ForgetOptions extends GlobalOptions, Requested {
+interface ForgetOptions extends Requested {
   also?: string[];
   subscriptionUser?: number;
   dryRun?: boolean;
@@ -55,10 +53,10 @@ interface ForgetOptions extends GlobalOptions, Requested {
 }
 
 export function addUsers(users: Command): void {
-  form(users, {
+  define(users, {
     name: 'forget',
     description:
-      'Remove or blank what PostgreSQL and Redis keep of a user, and say what stays, where and until when. Nothing is done while something of the user is under way. Keep producers from naming the user first. The same command again goes on after it was cut off.',
+      'Remove or blank what is kept of a user in PostgreSQL and Redis, and say what stays, where and until when. Nothing is done while something of the user is under way. Keep producers from naming the user first. The same command again goes on after it was cut off.',
     args: [['<user>', "a user's id, or the address of an administrator"]],
     options: [
       option(
@@ -79,42 +77,32 @@ export function addUsers(users: Command): void {
       'users forget user-17 --dry-run',
       "users forget user-17 --also jane@example.com --yes --reason 'request 4711'",
     ],
-  })
-    .summary('Remove or blank what is kept of a user')
-    .action(action<ForgetOptions, [string]>((options, userId) => forget(userId, options)));
-}
-
-function forget(userId: string, options: ForgetOptions): Promise<ExitCode> {
-  const { also = [], subscriptionUser, dryRun, json } = options;
-  return withSession(['postgres', 'redis'], async ({ operator, config }) => {
-    const recordRetentionMs = config.values.NOTIFICATION_RECORD_RETENTION;
-    const subject: Subject = { userId, also, recordRetentionMs, ...given({ subscriptionUser }) };
-    if (dryRun) {
-      const preview = await operator.users.preview(subject);
-      show(preview, json);
-      if (preview.underWay.length > 0) throw new OperationFailedError(preview.underWay.join('\n'));
-      report('nothing was done');
-      return codeOf(preview);
-    }
-    requireYes(`this would forget ${userId} for good`, options);
-    const forgotten = await operator.users.forget(subject, requestOf(options));
-    show(forgotten, json);
-    return codeOf(forgotten);
+    needs: ['postgres', 'redis'],
+    run(
+      { operator, config },
+      options: ForgetOptions,
+      userId: string,
+    ): Promise<Partial<ForgettingPreview> & Forgotten> {
+      const { also = [], subscriptionUser, dryRun } = options;
+      const recordRetentionMs = config.values.NOTIFICATION_RECORD_RETENTION;
+      const subject: Subject = { userId, also, recordRetentionMs, ...given({ subscriptionUser }) };
+      return dryRun ? operator.users.preview(subject) : operator.users.forget(subject, requestOf(options));
+    },
+    check(options, [userId]) {
+      if (!options.dryRun) requireYes(`this would forget ${userId} for good`, options);
+    },
+    print({ removed, remains }) {
+      if (removed.length > 0) {
+        printHeading('Removed or blanked');
+        printItems(removed, { WHERE: 'what', 'ROWS OR ENTRIES': 'count' });
+      }
+      printHeading('What stays');
+      printItems(remains, { WHAT: 'what', UNTIL: 'until', ENDS: 'ends' });
+    },
+    end({ underWay = [], removed, userId }, { dryRun }) {
+      if (underWay.length > 0) throw new OperationFailedError(underWay.join('\n'));
+      if (dryRun) report('nothing was done');
+      if (removed.length === 0) throw new NotFoundError(`nothing that can go is kept of ${userId}`);
+    },
   });
-}
-
-/** @throws NotFoundError when nothing was there. */
-function codeOf({ userId, removed }: Forgotten): ExitCode {
-  if (removed.length === 0) throw new NotFoundError(`nothing that can go is kept of ${userId}`);
-  return EXIT.done;
-}
-
-function show(result: Forgotten, json: boolean | undefined): void {
-  if (json) return printJson(result);
-  if (result.removed.length > 0) {
-    printHeading('Removed or blanked');
-    printItems(result.removed, { WHERE: 'what', 'ROWS OR ENTRIES': 'count' });
-  }
-  printHeading('What stays');
-  printItems(result.remains, { WHAT: 'what', UNTIL: 'until', ENDS: 'ends' });
 }
