@@ -5,7 +5,7 @@
 import path from 'node:path';
 import { Worker } from '@temporalio/worker';
 import { bundleWorkflowCode } from 'temporal-bundler';
-import { tuning } from '../workers/temporal-worker.ts';
+import { tuning } from '../workers/service.ts';
 import type { Order, Times } from './orders.ts';
 import { inFlight, serveOrders } from './orders.ts';
 import { openWork, insertNth } from './work.ts';

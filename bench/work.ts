@@ -14,7 +14,7 @@ import { openIntents } from '../workers/intent.ts';
 import { createKeyProblems } from '../workers/key-boxes.ts';
 import { createLogger } from '../workers/logger.ts';
 import { startTelemetry } from '../workers/telemetry.ts';
-import { installTemporalRuntime } from '../workers/temporal-worker.ts';
+import { installTemporalRuntime } from '../workers/service.ts';
 import type { NotificationInput } from '../workflows/intent/contract.ts';
 import { writeOpenRows } from '../dev/intent-rows.ts';
 import { intentFor } from './intent.ts';

@@ -1,7 +1,9 @@
 /** One running process of the service: its life from connected to stopped. */
-import { Worker } from '@temporalio/worker';
+import { IllegalStateError } from '@temporalio/common';
+import type { LogLevel, TelemetryOptions, WorkerOptions } from '@temporalio/worker';
+import { DefaultLogger, Runtime, Worker, makeTelemetryFilterString } from '@temporalio/worker';
 import type { Logger } from 'pino';
-import { watchAttempts } from '../activities/attempt.ts';
+import { HEARTBEAT_THROTTLE_MS, watchAttempts } from '../activities/attempt.ts';
 import { listOpenOperations } from '../activities/operations.ts';
 import type { Reconciled } from '../activities/reconciliation.ts';
 import { createReconciliationActivities } from '../activities/reconciliation.ts';
@@ -14,6 +16,7 @@ import { migrateOrCheck } from '../migrations/migrate.ts';
 import { ensureSchedule, ensureSearchAttributes } from '../migrations/namespace.ts';
 import { OPERATION_TASK_QUEUES } from '../workflows/operation-contract.ts';
 import type { OperationKind } from '../workflows/operation-contract.ts';
+import packageJson from '../package.json' with { type: 'json' };
 import { openAccountCallbacks } from './account-callback.ts';
 import type { Connections } from './connections.ts';
 import { openConnections } from './connections.ts';
@@ -31,9 +34,11 @@ import { openSubscriptions } from './subscription.ts';
 import { openSymbolConfig } from './symbol-config.ts';
 import type { Telemetry } from './telemetry.ts';
 import { startTelemetry, temporalMetrics } from './telemetry.ts';
-import { CLOSING_MS, installTemporalRuntime, tuning, versionOf } from './temporal-worker.ts';
 import { workflowBundle } from './workflow-bundle.ts';
 import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
+
+/** What must be left of the shutdown time-out for closing connections after the workers have ended, ms. */
+const CLOSING_MS = 2_000;
 
 /** The kinds of work that a process can do. */
 const ROLES: Record<RoleName, OpenRole> = {
@@ -223,4 +228,78 @@ async function shutDown({ config, log, open }: ProcessContext): Promise<void> {
   log.info({ timeout_ms: config.values.NOTIFICATION_SHUTDOWN_TIMEOUT }, 'service stopping');
   await open.closeAll(closingMs(config));
   log.info('service stopped');
+}
+
+// --- How this process runs workers of Temporal: the SDK's runtime, and the settings of each worker.
+
+/**
+ * The SDK's runtime exists once per process and ends with the last connection: a service that starts beside another one
+ * shares the runtime of the first.
+ */
+export function installTemporalRuntime(log: Logger, metrics?: TelemetryOptions['metrics']): void {
+  try {
+    Runtime.install({
+      logger: temporalLogger(log),
+      // The SDK's core would write lines in its own format to standard output.
+      telemetryOptions: {
+        logging: { forward: {}, filter: makeTelemetryFilterString({ core: 'WARN' }) },
+        ...given({ metrics }),
+      },
+      // The process decides when to stop, and stops more than its workers.
+      shutdownSignals: [],
+    });
+  } catch (error) {
+    if (!(error instanceof IllegalStateError)) throw error;
+  }
+}
+
+/** Brings Temporal's own log lines into ours, so that one process writes one format. */
+const temporalLogger = (log: Logger) =>
+  new DefaultLogger('TRACE', ({ level, message, meta }) => {
+    const name = level.toLowerCase() as Lowercase<LogLevel>;
+    if (log.isLevelEnabled(name)) log[name]({ component: 'temporal', ...meta }, message);
+  });
+
+/** Worker settings: short latency of first tasks, and bounded work. */
+export function tuning({ values }: Config) {
+  const shutdownMs = values.NOTIFICATION_SHUTDOWN_TIMEOUT;
+  return {
+    // Most of our workflows have a single workflow task, and a first task always comes from the non-sticky queue.
+    workflowTaskPollerBehavior: { type: 'simple-maximum', maximum: 20 } as const,
+    nonStickyToStickyPollRatio: 0.7,
+    activityTaskPollerBehavior: { type: 'autoscaling' } as const,
+    // Notifications wait for their routes: what is in flight should stay in the cache.
+    maxCachedWorkflows: 2_000,
+    // A start is only eager while one of these is free, pollers take 20 of them, and with 40, the default, nine of ten
+    // notifications of a backlog took the way through the task queue: a write and a round trip more.
+    maxConcurrentWorkflowTaskExecutions: 100,
+    // Each of these holds a PostgreSQL connection for a moment.
+    maxConcurrentLocalActivityExecutions: 2 * values.NOTIFICATION_POSTGRES_MAX_OPEN_CONNS,
+    // What activities report is at most this old.
+    maxHeartbeatThrottleInterval: HEARTBEAT_THROTTLE_MS,
+    defaultHeartbeatThrottleInterval: HEARTBEAT_THROTTLE_MS,
+    shutdownGraceTime: Math.max(1_000, shutdownMs - CLOSING_MS),
+    shutdownForceTime: shutdownMs,
+  };
+}
+
+/**
+ * Versioned, a worker gets work once its version is current or ramping. Open executions move on to the current version:
+ * a notification may wait for days, and the reader has no end; changes of workflows are patched for it (CONTRIBUTING).
+ * Otherwise it gets all work, and says only which release it is, for the Web UI's page of workers.
+ */
+function versionOf({ values }: Config): Pick<WorkerOptions, 'workerDeploymentOptions'> {
+  const deploymentName = packageJson.name;
+  const { NOTIFICATION_WORKER_BUILD_ID: buildId } = values;
+  if (buildId === undefined) {
+    const version = { deploymentName, buildId: packageJson.version };
+    return { workerDeploymentOptions: { version, useWorkerVersioning: false } };
+  }
+  return {
+    workerDeploymentOptions: {
+      version: { deploymentName, buildId },
+      useWorkerVersioning: true,
+      defaultVersioningBehavior: 'AUTO_UPGRADE',
+    },
+  };
 }
