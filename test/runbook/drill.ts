@@ -2,24 +2,29 @@
  * Drills: an alarm's fault is brought about on a running service, the alarm's expression becomes true in Prometheus, an operator
  * does what its section of docs/operate/runbook.md says, and it becomes false.
  */
-import { createServer } from 'node:http';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { loadConfig } from '../../config/load.ts';
+import { findGoProgram } from '../../dev/go-programs.ts';
 import { report } from '../../dev/program.ts';
 import { LOOPBACK, freePort } from '../../dev/servers/ports.ts';
+import { startServer } from '../../dev/servers/server-process.ts';
+import { findTemporalProgram } from '../../dev/servers/temporal.ts';
 import { cliOfTests } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, slotOfTests } from '../harness.ts';
 import { ofTests } from '../of-tests.ts';
+import { PROGRAM_ENV } from '../program-env.ts';
 import { asUser } from '../redis-users.ts';
 import type { ServiceProcess } from '../service-process.ts';
 import { createFleet } from '../service-process.ts';
 import { namespaceOf } from '../slots.ts';
-import type { Terminal } from './commands.ts';
-import { openTerminal } from './commands.ts';
 import { ALARMS, inSeconds, sectionOf } from './pages.ts';
-import type { Prometheus } from './prometheus.ts';
-import { startPrometheus } from './prometheus.ts';
 
 /** What a person does beside the commands of a section. */
 export interface Deed {
@@ -61,7 +66,7 @@ const EXPORT_INTERVAL_MS = '500';
 
 export interface DrillGround {
   slot: Slot;
-  prometheus: Prometheus;
+  prometheus: Awaited<ReturnType<typeof startPrometheus>>;
   /** Something that Prometheus scrapes as the collector. */
   collector: { stop(): Promise<unknown>; start(): Promise<unknown> };
   /** Starts a process of the service. @param env adds to that of the ground. @param folder of its sources. */
@@ -78,7 +83,7 @@ export interface DrillGround {
  * @param options.env of processes and commands.
  */
 export function drillGround({ env }: { env: () => Record<string, string> }): DrillGround {
-  let terminal: Terminal;
+  let terminal: Awaited<ReturnType<typeof openTerminal>>;
   const fleets: ReturnType<typeof createFleet>[] = [];
   let processes: ServiceProcess[] = [];
   const slot = slotOfTests();
@@ -187,7 +192,7 @@ export function drillGround({ env }: { env: () => Record<string, string> }): Dri
       )
         result = await run();
       if (!exitCodesOf(line, drill.codes).includes(result.code))
-        throw new Error(`${result.command} ended with ${result.code}:\n${result.output}`);
+        throw new Error(`${command} ended with ${result.code}:\n${result.output}`);
       if (said) expect(result.output).toMatch(said);
     }
     for (const deed of left) {
@@ -250,3 +255,110 @@ async function under<T>(load: Drill['load'], call: () => Promise<T>): Promise<T>
 
 /** To a tenth. */
 const secondsOf = (ms: number): string => (ms / 1_000).toFixed(1);
+
+/** Wide enough that no table is cut. */
+const COLUMNS = 250;
+/** One that takes longer hangs, ms. */
+const COMMAND_LIMIT_MS = 240_000;
+
+/** Has the two programs that the runbook names. */
+async function openTerminal() {
+  const { command, isCli } = await findTemporalProgram(loadConfig().values.TEMPORAL_CLI_PATH, report);
+  const temporal = isCli ? command : await findGoProgram('temporal', report);
+  const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-terminal-'));
+  const addProgram = (name: string, command: string) => {
+    const file = path.join(dir, name);
+    writeFileSync(file, `#!/bin/sh\nexec ${command} "$@"\n`);
+    chmodSync(file, 0o755);
+  };
+  addProgram('galaxy-notify', `'${process.execPath}' '${path.resolve('cli/main.ts')}'`);
+  addProgram('temporal', `'${temporal}'`);
+
+  return {
+    run: (command: string, env: Readonly<Record<string, string>>) =>
+      new Promise<{ code: number | null; output: string }>((resolve) => {
+        // A terminal, as operators have it.
+        const child = spawn('script', ['-qec', `stty cols ${COLUMNS}; ${command}`, '/dev/null'], {
+          timeout: COMMAND_LIMIT_MS,
+          env: {
+            ...PROGRAM_ENV,
+            ...env,
+            PATH: `${dir}:${PROGRAM_ENV.PATH}`,
+            SHELL: '/bin/bash',
+            TERM: 'dumb',
+            HOME: dir,
+          },
+        });
+        let output = '';
+        child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));
+        child.stderr.on('data', (chunk: Buffer) => (output += chunk.toString()));
+        child.once('close', (code) => resolve({ code, output }));
+      }),
+    close: () => rmSync(dir, { recursive: true, force: true }),
+  };
+}
+
+/** How long a value counts that is not exported any more: what `metric_expiration` of a collector is, docs/operate/logs-and-traces.md. */
+const FORGETS_AFTER = '5s';
+
+/** @param scraped what is scraped as `otel-collector`, `<host>:<port>`. */
+async function startPrometheus(scraped: string) {
+  const command = await findGoProgram('prometheus', report);
+  const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-prometheus-'));
+  const port = await freePort();
+  const config = path.join(dir, 'prometheus.json');
+  mkdirSync(path.join(dir, 'data'));
+  // JSON is YAML.
+  writeFileSync(
+    config,
+    JSON.stringify({
+      scrape_configs: [
+        {
+          job_name: 'otel-collector',
+          scrape_interval: '1s',
+          scrape_timeout: '1s',
+          static_configs: [{ targets: [scraped] }],
+        },
+      ],
+    }),
+  );
+  const url = `http://${LOOPBACK}:${port}`;
+  const server = await startServer({
+    name: 'prometheus',
+    title: 'Prometheus',
+    dataDir: dir,
+    command,
+    args: [
+      `--config.file=${config}`,
+      `--storage.tsdb.path=${path.join(dir, 'data')}`,
+      `--web.listen-address=${LOOPBACK}:${port}`,
+      '--web.enable-otlp-receiver',
+      `--query.lookback-delta=${FORGETS_AFTER}`,
+      '--log.level=warn',
+    ],
+    ports: [{ port, name: 'Prometheus' }],
+    ready: async () => {
+      const response = await fetch(`${url}/-/ready`);
+      if (!response.ok) throw new Error(`it answers ${response.status}`);
+    },
+    report,
+  });
+  return {
+    /** Where services export metrics to. */
+    otlpUrl: `${url}/api/v1/otlp`,
+    /** Whether an expression has a value now: then the alarm that is made of it would ring. */
+    async isTrue(expression: string): Promise<boolean> {
+      const response = await fetch(`${url}/api/v1/query`, {
+        method: 'POST',
+        body: new URLSearchParams({ query: expression }),
+      });
+      const answer = (await response.json()) as { error?: string; data?: { result: unknown[] } };
+      if (!answer.data) throw new Error(`${expression}: ${answer.error}`);
+      return answer.data.result.length > 0;
+    },
+    async stop() {
+      await server.stop();
+      rmSync(dir, { recursive: true, force: true });
+    },
+  };
+}
