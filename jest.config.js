@@ -56,14 +56,14 @@ export default {
       displayName: 'on-failure',
       testMatch: files(
         'intent/{collapse,e2e,replay,steering}.service',
-        'intent/{large,outages}.hard',
+        'intent/{faults,large}.hard',
         'platform/{telemetry.service,crash-points.hard}',
       ),
     },
     {
       ...inWay({ NOTIFICATION_ROUTE_DISPATCH: 'direct' }, 'seconds without|I36|I93'),
       displayName: 'direct',
-      testMatch: files('intent/collapse.service', 'intent/{outages,faults}.hard'),
+      testMatch: files('intent/collapse.service', 'intent/faults.hard'),
     },
     {
       ...inWay({ TEST_POSTGRES: 'pooled' }),

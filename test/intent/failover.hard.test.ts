@@ -3,7 +3,6 @@
  * was handed off before its row is settled. Fault runs have failovers to replicas that lag, see faults/fault-kinds.ts.
  */
 import type { TcpProxy } from '../../dev/servers/tcp-proxy.ts';
-import { routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { cliOfEachTest } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
@@ -11,7 +10,7 @@ import type { RedisServer, RedisServers } from '../redis-servers.ts';
 import { createRedisServers } from '../redis-servers.ts';
 import { allPublished, deliveriesTo, outboundIds, routeCounts } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
-import { EMAIL, PUSH, bothPublished, countOf } from './rows.ts';
+import { bothPublished, countOf } from './rows.ts';
 
 /** A stream is trusted again half a minute after a failover, which is six leases. */
 const LIMIT_MS = 120_000;
@@ -53,65 +52,6 @@ async function cutLink(): Promise<void> {
   await link.set({ kind: 'refuse' });
   link.cut();
 }
-
-/** More than a push has attempts. */
-const REFUSED_ATTEMPTS = 4;
-/** Intents whose routes are all tried while the address leads to a replica: what one is refused must not cost another. */
-const HELD = 8;
-
-/** What an operator sees of a route in the Web UI. @returns how often it was put off, and why. */
-async function deferralsOf(id: string, routeRef: string) {
-  const { raw } = await slot.client.workflow.getHandle(routeWorkflowId(id, routeRef)).describe();
-  const [activity] = raw.pendingActivities ?? [];
-  return { attempts: activity?.attempt ?? 0, reason: activity?.lastFailure?.message ?? '' };
-}
-
-test(
-  'I24 intent-D1 attempts that a replica refuses spend no budget, however many they are, and all goes on with the new master',
-  async () => {
-    await startService({
-      NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms',
-      NOTIFICATION_ROUTE_BACKOFF_MAX: '100ms',
-    });
-    // They are read, and are to be published once the server is no longer the master.
-    slot.userService.fail({ failure: { kind: 'status', status: 503 } });
-    const held = await publishTurns(
-      master,
-      Array.from({ length: HELD }, (_, index) => `held-${index}`),
-    );
-    const where = "status = 'open' AND reason IS NOT NULL";
-    await eventually('them to wait', async () => (await countOf(slot, 'intents', where)) === HELD);
-    // The old master follows the new one; its clients stay, and so does where the address leads.
-    await replica.client.replicaof('NO', 'ONE');
-    await redis.follow(master, replica);
-    slot.userService.heal();
-    const routes = held.flatMap((id) => [PUSH, EMAIL].map((routeRef) => ({ id, routeRef })));
-    for (const { id, routeRef } of routes) {
-      await eventually(
-        `${id}/${routeRef} to be refused`,
-        async () => {
-          const { attempts, reason } = await deferralsOf(id, routeRef).catch(() => ({
-            attempts: 0,
-            reason: '',
-          }));
-          return attempts > REFUSED_ATTEMPTS && reason.startsWith('redis_unavailable');
-        },
-        LIMIT_MS,
-      );
-    }
-    expect(await outboundIds(master.client)).toEqual([]);
-
-    address.moveTo(replica.address);
-    await allPublished(slot, routes.length, LIMIT_MS);
-    expect(await outboundIds(replica.client)).toEqual(deliveriesTo('user-1', held));
-    // It is read as well, although no connection was cut.
-    const [after] = await publishTurns(replica, ['after']);
-    await allPublished(slot, routes.length + 2, LIMIT_MS);
-    expect(await outboundIds(replica.client)).toEqual(deliveriesTo('user-1', [...held, after!]));
-    expect(await countOf(slot, 'routes', 'last_error_at IS NOT NULL')).toBe(0);
-  },
-  2 * LIMIT_MS,
-);
 
 describe('replicas that must have what was handed off', () => {
   /** Their hand-offs wait together. */

@@ -1,7 +1,7 @@
-/** The acceptance of the intent pipeline, from outside: service processes that end in the middle of their work. */
-import type { EntryFields } from '../../api/intent/entry.ts';
+/** The acceptance of the intent pipeline, from outside: processes that end in the middle of their work, and PostgreSQL that goes away. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { turn } from './entries.ts';
-import { eventually, slotOfEachTest } from '../harness.ts';
+import { dispatch, eventually, slotOfEachTest } from '../harness.ts';
 import type { ServiceProcess } from '../service-process.ts';
 import {
   GATEWAY,
@@ -17,16 +17,18 @@ import {
 /** Everything must arrive in the end; a machine that is busy with other things may take its time. */
 const LIMIT_MS = 240_000;
 const TEST_LIMIT_MS = 2 * LIMIT_MS;
+/** Longer than several of the gaps, and than what a connection would sit out by itself; half a minute once is enough. */
+const OUTAGE_MS = dispatch() === 'child' ? 30_000 : 12_000;
 
 const slot = slotOfEachTest();
 const fleet = fleetOfEachTest(() => slot);
 
-const goodEntry = (key: string): EntryFields =>
-  turn({ idempotency_key: key, recipient_user_ids_json: '["user-1"]' });
 const publish = (prefix: string, count: number) =>
   append(
     slot.redis,
-    Array.from({ length: count }, (_, index) => goodEntry(`${prefix}-${index}`)),
+    Array.from({ length: count }, (_, index) =>
+      turn({ idempotency_key: `${prefix}-${index}`, recipient_user_ids_json: '["user-1"]' }),
+    ),
   );
 
 /** How many notifications have an entry in either outbound stream. */
@@ -71,6 +73,23 @@ test(
     await reaches(120);
     expect(await other.end('SIGTERM')).toBe(0);
     expect(other.lines.at(-1)?.msg).toBe('service stopped');
+    await expectEachOnce(ids);
+  },
+  TEST_LIMIT_MS,
+);
+
+test(
+  `I24 ${OUTAGE_MS / 1_000} seconds without PostgreSQL in the middle of 100 intents cost no attempt and no entry`,
+  async () => {
+    const service = await fleet.start();
+    const ids = await publish('before', 100);
+    await reaches(20);
+    const outage = await slot.cutOffDatabase();
+    ids.push(...(await publish('during', 10)));
+    await sleep(OUTAGE_MS);
+    expect(await reached()).toBeLessThan(ids.length);
+    expect(service.isRunning()).toBe(true);
+    await outage.restore();
     await expectEachOnce(ids);
   },
   TEST_LIMIT_MS,
