@@ -140,26 +140,6 @@ test('intent-D13 an intent that an operator has terminated holds up no later one
   await eventually('the first to be given up', async () => (await waitingIn(first)) === undefined);
 });
 
-test('I9 an intent is found a duplicate or a conflict, whatever the User Service says of its recipients', async () => {
-  const original = await publish('known-once', known('known-once'));
-  expect(await resultOf(slot, original)).toEqual(deliveredTo(1));
-  slot.userService.fail({ userId: 'known-once', failure: { kind: 'status', status: 503 } });
-  expect(await resultOf(slot, await publish('known-once', ['known-once']))).toEqual({
-    outcome: 'duplicate',
-    of: original,
-  });
-  slot.userService.heal();
-  slot.userService.fail({ userId: 'known-once', failure: { kind: 'status', status: 404 } });
-  expect(await resultOf(slot, await publish('known-once', ['known-once'], 'other'))).toEqual({
-    outcome: 'idempotency_conflict',
-    with: original,
-  });
-  const waiting = await slot.db.query(
-    "SELECT FROM notification.intents WHERE idempotency_key = 'known-once' AND status = 'open'",
-  );
-  expect(waiting.rows).toEqual([]);
-});
-
 test('intent-P9 an intent with more pushes than their stream keeps is said so at acceptance, and no other', async () => {
   const fits = await publish('fits', known(...users('fit', STREAM_LENGTH)));
   const exceeds = await publish('exceeds', known(...users('exceed', STREAM_LENGTH + 1)));

@@ -193,15 +193,17 @@ describe('what is refused', () => {
     );
   });
 
-  test('I9 a duplicate has no effect, a conflict leaves a malformed row', async () => {
+  test('I9 a duplicate has no effect, a conflict leaves a malformed row, whatever the User Service says of its recipients', async () => {
     const key = { idempotency_key: 'twice' };
     const original = await xadd(turnReady(key));
     await settledRoutes(original);
+    slot.userService.fail({ failure: { kind: 'status', status: 503 } });
     const written = JSON.stringify(samplePayload(TURN));
     const duplicate = await xadd(turnReady({ ...key, payload_json: ` ${written} `, request_id: 'other' }));
     const conflict = await xadd(turnReady({ ...key, occurred_at_ms: '1775121700001' }));
     expect(await resultOf(slot, duplicate)).toEqual({ outcome: 'duplicate', of: original });
     expect(await resultOf(slot, conflict)).toEqual({ outcome: 'idempotency_conflict', with: original });
+    slot.userService.heal();
     const { rows } = await slot.db.query(
       'SELECT stream_entry_id, failure_code FROM notification.malformed_intents WHERE stream_entry_id = ANY($1)',
       [[duplicate, conflict]],

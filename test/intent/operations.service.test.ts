@@ -143,10 +143,16 @@ test('U2 an operation that was terminated stays so until it is resumed, replays 
   await routesSettled(operationId);
   expect(await replaysOf(id)).toEqual([1, 1, 1]);
 
-  const other = await replaySlowly(await deadPushes('aborted', 3));
-  await terminate(other);
-  expect(await operator.operations.abort(other, BY)).toMatchObject({ status: 'aborted', total: 3 });
-  await expect(operator.operations.resume(other, BY)).rejects.toThrow(NothingToDoError);
+  const other = await operator.operations.replay(
+    { notificationId: await deadPushes('aborted', 3) },
+    { ...BY, ratePerSecond: 1, limit: 2 },
+  );
+  await terminate(other.operationId);
+  expect(await operator.operations.abort(other.operationId, BY)).toMatchObject({
+    status: 'aborted',
+    total: 2,
+  });
+  await expect(operator.operations.resume(other.operationId, BY)).rejects.toThrow(NothingToDoError);
 });
 
 /** As an empty Temporal does, or one that was put back to before it began. */

@@ -12,7 +12,7 @@ import { eventually, slotOfTests, operatorOfTests, resourcesOf } from '../harnes
 import { GATEWAY } from '../service-process.ts';
 import type { Changes } from './entries.ts';
 import { publishTurn, turn, turnPayload } from './entries.ts';
-import { EMAIL, PUSH, cancelOne, publishDead, usersUpTo } from './rows.ts';
+import { EMAIL, PUSH, cancelOne, publishDead } from './rows.ts';
 
 const INTENTS = 'notification:intents';
 const UI = 'http://ui.test';
@@ -241,40 +241,6 @@ describe('dead letters and replay', () => {
       expect.objectContaining({ routeId: PUSH, generation: 1, requestedBy: 'test', reason: 'healed' }),
     ]);
     await expect(operator.operations.replay(route, request)).rejects.toThrow(NotFoundError);
-  });
-
-  test('I25 a bulk replay takes what was dead when it began, once, and tells what died again', async () => {
-    const id = await publishDead(slot, 'bulk', usersUpTo(5));
-    const filter = { notificationId: id, type: 'game.turn.ready' };
-    expect(await operator.operations.preview('replay', filter)).toEqual([
-      expect.objectContaining({ channel: 'push', failure: 'gateway_stream_publish_failed', routes: 5 }),
-    ]);
-
-    const replayed = async (request: { ratePerSecond: number; limit?: number }) => {
-      const { operationId, total } = await operator.operations.replay(filter, {
-        ...{ requestedBy: 'test', ...request },
-      });
-      return eventually('its routes', async () => {
-        const { endedAt, ordered } = await operator.operations.show(operationId);
-        const outcome = await operator.operations.outcome(operationId);
-        return endedAt !== undefined && outcome.open === 0 && { total, ordered, ...outcome };
-      });
-    };
-    // Still broken: each dies again while it goes on, and none is taken twice.
-    const hopeless = { total: 5, ordered: 5, diedAgain: 5, published: 0 };
-    expect(await replayed({ ratePerSecond: 2 })).toMatchObject(hopeless);
-    const { replays } = await operator.notifications.show(id);
-    expect(replays.map(({ generation }) => generation)).toEqual([1, 1, 1, 1, 1]);
-
-    await healPush();
-    const two = { total: 2, published: 2, diedAgain: 0 };
-    expect(await replayed({ ratePerSecond: 1_000, limit: 2 })).toMatchObject(two);
-    expect(await replayed({ ratePerSecond: 1_000 })).toMatchObject({ total: 3, published: 3 });
-    await expect(operator.operations.replay(filter, { requestedBy: 'test' })).rejects.toThrow(NotFoundError);
-    expect((await operator.notifications.show(id)).totals).toEqual({ published: 10 });
-    // Pushes of other tests are put back beside them, since their stream was replaced.
-    const pushes = await slot.redis.xrange(GATEWAY, '-', '+');
-    expect(pushes.filter(([, fields]) => fields.some((field) => field.includes(id)))).toHaveLength(5);
   });
 });
 
