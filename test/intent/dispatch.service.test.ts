@@ -12,7 +12,6 @@ import type { Intent } from '../../api/intent/entry.ts';
 import { writeOpenRows } from '../../dev/intent-rows.ts';
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { createLogger } from '../../workers/logger.ts';
-import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { eventually, operatorOf, slotOfEachTest } from '../harness.ts';
 import { MAIL, allPublished, append, deliveriesTo, outboundIds } from '../service-process.ts';
 import { accepted, entryOf, turn } from './entries.ts';
@@ -416,24 +415,6 @@ describe('in mode direct', () => {
     await eventually('no open row', async () => (await countOf(slot, 'intents', "status = 'open'")) === 0);
     expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [first!]));
   });
-});
-
-test('I21 in mode on_failure, attempts that could not be written down are made when that can be done, once', async () => {
-  await slot.startService({ NOTIFICATION_ROUTE_DISPATCH: 'on_failure' });
-  await slot.db.query(`
-    CREATE FUNCTION notification.refuse_change() RETURNS trigger LANGUAGE plpgsql AS
-      $$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = 'lock_not_available'; END $$;
-    CREATE TRIGGER not_now BEFORE UPDATE ON notification.routes
-      FOR EACH ROW EXECUTE FUNCTION notification.refuse_change()`);
-  const [id] = await append(slot.redis, [turnTo('user-1', 'later')]);
-  await eventually('them to be made again', async () => {
-    const { raw } = await slot.client.workflow.getHandle(notificationWorkflowId(id!)).describe();
-    return (raw.pendingActivities?.[0]?.attempt ?? 0) > 1;
-  });
-  expect(await countOf(slot, 'routes', "status = 'pending'")).toBe(2);
-  await slot.db.query('DROP FUNCTION notification.refuse_change() CASCADE');
-  expect(await resultOf(slot, id!)).toMatchObject({ published: 2 });
-  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id!]));
 });
 
 test('I35 I55 a service that has waited for replicas of Redis leaves no connection to it when it stops', async () => {
