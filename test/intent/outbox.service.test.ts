@@ -247,15 +247,6 @@ describe('the function in the transaction of a producer', () => {
 });
 
 describe('the relay', () => {
-  test('I75 it keeps rows until the offset has passed them', async () => {
-    await start();
-    for (let count = 1; count <= 9; count += 1) await write(`key-${count}`);
-    await untilStates({ published: 9 });
-    await passAll();
-    await write('two');
-    await untilStates({ published: 1, passed: 9 });
-  });
-
   test('I75 what the contract refuses is set aside with its reason, holds up no other row, and can be published once it is corrected', async () => {
     await db.query('SELECT notification_outbox.publish($1::jsonb)', [unknownType('broken')]);
     await write('good');
