@@ -82,7 +82,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: "    if (route.isPaused && route.status === 'failed') {",
     wrong: 'wrong time',
     what: 'a paused channel publishes what has not failed yet',
-    suite: service('intent/steering', 'I26 intent-P6 a paused channel publishes nothing'),
+    suite: service('intent/steering', 'I26 a paused channel publishes nothing'),
   },
   {
     id: 'delivery-expired',

@@ -1,7 +1,6 @@
 /** The vectors that clients in all languages are tested with. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { derivedFiles } from '../../dev/contracts/derived-files.ts';
 import type { Vector, Vectors } from '../../dev/contracts/vectors.ts';
 import { entryOfVector } from '../../dev/contracts/vectors.ts';
 import { INTENT_FAILURE_CODES, fieldNamedIn, fingerprintOf } from '../../api/intent/entry.ts';
@@ -10,11 +9,6 @@ import { NOTIFICATION_TYPES, PUSH_NOTIFICATION_TYPES, decodePushPayload, parseIn
 const ROOT = path.join(import.meta.dirname, '../..');
 const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
 const { entries, push_payloads: pushes } = JSON.parse(read('api/intent/vectors.json')) as Vectors;
-
-test('I70 what is generated from the contract is committed as it would be generated', () => {
-  const outdated = derivedFiles().filter(([file, text]) => read(file) !== text);
-  expect(outdated.map(([file]) => `${file}: npm run generate`)).toEqual([]);
-});
 
 test('I70 I4 I6 I8 the service decides every vector as the committed file says, with its fingerprint', () => {
   const decided = entries.map(({ name, fields, further_fields = 0 }): Vector => {
