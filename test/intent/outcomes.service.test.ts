@@ -1,14 +1,23 @@
 /** What producers are told about their intents: each kind of event, and one end for each intent. */
-import { OPEN_GENERATION, keyOf, loadSlice, settleRoutes } from '../../activities/intent/route-rows.ts';
+import { insertRecords } from '../../activities/intent/decisions.ts';
+import {
+  OPEN_GENERATION,
+  RECORD_FAILURE,
+  keyOf,
+  loadSlice,
+  settleRoutes,
+} from '../../activities/intent/route-rows.ts';
 import { query } from '../../activities/postgres.ts';
+import { GALAXY } from '../../api/intent/galaxy.ts';
 import type { Outcome } from '../../api/intent/outcome.ts';
 import { OUTCOMES_STREAM, OUTCOME_KINDS, isTerminal } from '../../api/intent/outcome.ts';
 import type { Operator } from '../../client/operator.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import { writeRows } from '../../dev/intent-rows.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot, untilStarted, untilLocked } from '../harness.ts';
 import { GATEWAY, append, nothingLeftRunning } from '../service-process.ts';
-import { entryOf, publishTurn, turn } from './entries.ts';
+import { accepted, entryOf, publishTurn, turn } from './entries.ts';
 import { EMAIL, PUSH, countOf, endOf, replayRoute, resultOf, toldOf } from './rows.ts';
 
 const TELLING = {
@@ -45,6 +54,21 @@ async function writtenKinds(id: string): Promise<string[]> {
     [id],
   );
   return rows.map(({ kind }) => kind);
+}
+
+/** An intent to user-1 that is accepted, while no service runs. @returns its routes, as they are now, by their ids. */
+async function acceptAlone() {
+  await tell(OUTCOME_KINDS);
+  const intent = accepted(turn({ recipient_user_ids_json: '["user-1"]' }));
+  await writeRows(slot.db, [intent]);
+  const recipients = [{ userId: 'user-1', email: 'ada@example.com', locale: 'en' as const }];
+  await insertRecords(slot.db, [{ intent, audience: { kind: 'user', recipients } }], {
+    ...{ catalog: GALAXY, budgets: { push: 1, email: 1 }, idempotencyTtlMs: 3_600_000, redis: slot.redis },
+  });
+  return async (wanted: string) => {
+    const slice = { notificationId: intent.notificationId, offset: 0, limit: 99 };
+    return (await loadSlice(slot.db, slice)).find(({ routeId }) => routeId === wanted)!;
+  };
 }
 
 /** As a process does that is configured so. */
@@ -258,22 +282,14 @@ describe('a service for each', () => {
   });
 
   test('Q1 of two processes that close the last routes at the same time, one tells the end', async () => {
-    await slot.startService(TELLING);
-    await operator.channels.pause('push', { requestedBy: 'test' });
-    await operator.channels.pause('email', { requestedBy: 'test' });
-    const id = await publishTurn(slot.redis, 'both');
-    const rows = await eventually('the routes', async () => {
-      const found = await loadSlice(slot.db, { notificationId: id, offset: 0, limit: 99 });
-      return found.length === 2 && found;
-    });
-    await slot.stopServices();
+    const routeOf = await acceptAlone();
     const [one, other] = [await slot.db.connect(), await slot.db.connect()];
-    const close = (client: typeof one, row: (typeof rows)[number]) =>
-      settleRoutes(client, [{ ...row, publishedAs: '1-1' }]);
+    const close = async (client: typeof one, route: string) =>
+      settleRoutes(client, [{ ...(await routeOf(route)), publishedAs: '1-1' }]);
     await one.query('BEGIN');
     await other.query('BEGIN');
-    await close(one, rows[0]!);
-    const closing = close(other, rows[1]!);
+    await close(one, EMAIL);
+    const closing = close(other, PUSH);
     await untilLocked(slot.db);
     await one.query('COMMIT');
     await closing;
@@ -307,20 +323,11 @@ describe('a service for each', () => {
   });
 
   test('intent-12 after a replay by a process without outcomes the end is told once both routes are closed', async () => {
-    await slot.startService({ ...TELLING, NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '1' });
-    await operator.channels.pause('email', { requestedBy: 'test' });
-    await slot.redis.set(GATEWAY, 'not a stream');
-    const id = await publishTurn(slot.redis, 'replayed');
-    await eventually('the push to die', async () => (await writtenKinds(id)).includes('route_dead_lettered'));
-    await slot.stopServices();
-    const routeOf = async (wanted: string) =>
-      (await loadSlice(slot.db, { notificationId: id, offset: 0, limit: 99 })).find(
-        ({ routeId }) => routeId === wanted,
-      )!;
-    const order = ['order-1', 'nina', 'INC-1'];
-    const replayed = [...keyOf(await routeOf(PUSH)), ...order];
+    const routeOf = await acceptAlone();
+    const death = [true, 0, 'gateway_stream_publish_failed', 'WRONGTYPE', 'a hint'];
+    await query(slot.db, RECORD_FAILURE, [...keyOf(await routeOf(PUSH)), ...death]);
     await tell([]);
-    await query(slot.db, OPEN_GENERATION, replayed);
+    await query(slot.db, OPEN_GENERATION, [...keyOf(await routeOf(PUSH)), 'order-1', 'nina', 'INC-1']);
     await tell(OUTCOME_KINDS);
     const publish = async (route: string) =>
       settleRoutes(slot.db, [{ ...(await routeOf(route)), publishedAs: '1-1' }]);
