@@ -2,8 +2,8 @@
 import type { Pool } from 'pg';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
 
-/** Of the tables that have fewest; others have some for each. */
-const ROWS = 50_000;
+const ROWS = 20_000;
+const AGENTS = 4_000;
 
 /** Tables that do not grow with users, intents or devices, and why. They may be read as a whole. */
 export const SMALL: Record<string, string> = {
@@ -18,150 +18,87 @@ export const SMALL: Record<string, string> = {
   holds: 'one for each channel and producer',
 };
 
-const AGO = `now() - n * interval '1 minute'`;
+/** The values of the n-th row by the type of their column. */
+const VALUES: Record<string, string> = {
+  text: "'v' || n",
+  'text[]': "ARRAY['v' || n]",
+  bigint: 'n',
+  integer: 'n',
+  smallint: 'n % 30000',
+  boolean: 'n % 2 = 0',
+  'timestamp with time zone': "now() - n * interval '1 minute'",
+  'timestamp with time zone[]': 'ARRAY[now()]',
+  'double precision': 'n',
+  date: 'current_date - n % 1000',
+  json: "'{}'",
+  jsonb: "'{}'",
+  uuid: 'gen_random_uuid()',
+  bytea: "''",
+};
 
-const INTENT = `
-  INSERT INTO notification.records
-  SELECT n || '-0', 'game.turn.ready', 'game_master', 'user', '["u"]', '{"game_id": "g"}', 'k' || n, md5(n::text), NULL, NULL,
-         ${AGO}, ${AGO}, ${AGO}, ${AGO} + interval '7 days'
-    FROM generate_series(1, ${ROWS}) AS n;
+/** Those of columns of which many rows have the same value. */
+const SHARED: Record<string, string> = {
+  agent_id: `'v' || n % ${AGENTS}`,
+  ...Object.fromEntries(
+    ['', 'smp_', 'ntf_'].flatMap((kind) => [
+      [`${kind}host`, "'v' || n / 1000"],
+      [`${kind}port`, '443'],
+    ]),
+  ),
+};
 
-  INSERT INTO notification.routes
-         (notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at, created_at, updated_at,
-          published_at, dead_lettered_at, skipped_at, entry_id, collapse)
-  SELECT n || '-0', channel || ':user:u' || n, channel, 'user:u' || n, status, 3,
-         CASE WHEN status IN ('pending', 'failed') THEN ${AGO} END, ${AGO}, ${AGO},
-         CASE status WHEN 'published' THEN ${AGO} END, CASE status WHEN 'dead_letter' THEN ${AGO} END,
-         CASE status WHEN 'skipped' THEN ${AGO} END, CASE status WHEN 'published' THEN n || '-1' END,
-         jsonb_build_object('window', md5(n::text), 'upTo', n, 'at', n)
-    FROM generate_series(1, ${ROWS}) AS n
-   CROSS JOIN unnest(ARRAY['push', 'email']) AS channel
-   CROSS JOIN LATERAL (
-     SELECT (ARRAY['pending', 'published', 'published', 'failed', 'dead_letter', 'skipped'])[1 + n % 6] AS status
-   ) AS of_route;
+interface Column {
+  table: string;
+  name: string;
+  type: string;
+  isNullable: boolean;
+  /** The condition of a column that takes a few values only. */
+  check: string | null;
+}
 
-  INSERT INTO notification.dead_letters
-  SELECT notification_id, route_id, channel, recipient_ref, 3, 3, 'c', 'm', 'h', dead_lettered_at
-    FROM notification.routes WHERE status = 'dead_letter';
-  INSERT INTO notification.replays
-  SELECT notification_id, route_id, 1, 'r', 'nina', NULL, created_at FROM notification.routes;
+const COLUMNS = `
+  SELECT format('%I.%I', nspname, relname) AS table, quote_ident(attname) AS name, format_type(atttypid, NULL) AS type,
+         NOT attnotnull AS "isNullable", (
+           SELECT max(pg_get_constraintdef(pg_constraint.oid)) FROM pg_constraint
+            WHERE conrelid = attrelid AND contype = 'c' AND conkey = ARRAY[attnum]
+         ) AS check
+    FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid JOIN pg_namespace ON pg_namespace.oid = relnamespace
+   WHERE relkind = 'r' AND nspname IN ('notification', 'notifications', 'subscriptions', 'public')
+     AND NOT relname = ANY ($1) AND attnum > 0 AND NOT attisdropped AND attgenerated = '' AND attidentity = ''
+   ORDER BY 1, attnum`;
 
-  INSERT INTO notification.throttles
-  SELECT 'user:u' || n, 'game.turn.ready', '', ARRAY[${AGO}], 3, ${AGO} + interval '1 hour'
-    FROM generate_series(1, ${ROWS}) AS n;
-
-  INSERT INTO notification.malformed_intents
-  SELECT n || '-0', NULL, NULL, NULL, 'c', 'm', '{}', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
-  INSERT INTO notification.intents
-         (notification_id, notification_type, producer, idempotency_key, fingerprint, lane, status, other, entry,
-          recipient_user_ids, windows, dispatched_at, read_at, updated_at)
-  SELECT n || '-' || digit, 'game.turn.ready', 'game_master', digit || '/' || n, 'f', 1, status, other, entry,
-         CASE status WHEN 'cancelled' THEN jsonb_build_array('u' || n) END, NULL, CASE WHEN n % 2 = 0 THEN ${AGO} END, ${AGO}, ${AGO}
-    FROM generate_series(1, ${ROWS}) AS n
-   CROSS JOIN LATERAL (
-     VALUES (0, 'accepted', NULL, NULL::jsonb), (2, 'duplicate', n || '-0', NULL), (4, 'cancelled', NULL, NULL)
-   ) AS of_intent (digit, status, other, entry)
-   UNION ALL
-  SELECT n || '-3', 'game.turn.ready', 'game_master', 'w' || n, 'f', 1, 'open', NULL, '{"recipientUserIds": ["u"]}'::jsonb, NULL, ARRAY[md5(n::text)],
-         CASE WHEN n % 2 = 0 THEN ${AGO} END, ${AGO}, ${AGO}
-    FROM generate_series(1, ${ROWS / 100}) AS n;
-  INSERT INTO notification.forgotten_users (user_sha256, requested_by, begun_at)
-  SELECT md5(n::text), 'nina', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
-  INSERT INTO notification.operator_actions (action, target, requested_by, acted_at)
-  SELECT 'mobile replay', n || '-0', 'nina', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
-  INSERT INTO notification.outcomes (events, event_count, written_at, relayed_at, entry_id)
-  SELECT '[[]]', 1, ${AGO}, CASE WHEN n % 10 > 0 THEN ${AGO} END, CASE WHEN n % 10 > 0 THEN n || '-1' END
-    FROM generate_series(1, ${ROWS}) AS n;
-
-  INSERT INTO notification.operations (operation_id, kind, filter, total, rate, requested_by, created_at)
-  SELECT 'o' || n, 'replay', '{}', 1, 20, 'nina', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
-  INSERT INTO notification.operation_items
-  SELECT 'o' || n, 1, n || '-0', 'push:user:u' || n, CASE WHEN n % 2 = 0 THEN true END
-    FROM generate_series(1, ${ROWS}) AS n;`;
-
-const MOBILE_PUSH = `
-  INSERT INTO notifications.notification_log
-         (job_id, user_id, channel, content, raw_fields, status, created_at, updated_at)
-  SELECT n || '-0', 'user-' || n % 20000, 'c', CASE WHEN status <> 'malformed' THEN '{}'::jsonb END,
-         CASE status WHEN 'malformed' THEN '{}'::jsonb END, status, ${AGO}, ${AGO}
-    FROM generate_series(1, ${ROWS}) AS n
-   CROSS JOIN LATERAL (
-     SELECT (ARRAY['sent', 'no_tokens', 'pending', 'failed', 'partial', 'malformed', 'max_retries'])[1 + n % 7] AS status
-   ) AS of_job;
-  INSERT INTO notifications.notification_sends (job_id, device_token_id, status, due_at, updated_at)
-  SELECT n || '-0', device::text, CASE n % 2 WHEN 0 THEN 'failed' ELSE 'pending' END,
-         CASE n % 2 WHEN 1 THEN ${AGO} END, ${AGO}
-    FROM generate_series(1, ${ROWS}) AS n CROSS JOIN generate_series(1, 2) AS device;
-  INSERT INTO public.device_token ("userId", token, platform)
-  SELECT 'user-' || n % 20000, 'token-' || n, 'ios' FROM generate_series(1, ${ROWS}) AS n;`;
-
-const PERIOD = `(extract(epoch FROM now()) * 1000)::bigint / 3600000 * 3600000 - period::bigint * 3600000`;
-const KEY = 'kind, user_id, period_start_ms';
-
-const ACCOUNT_CALLBACK = `
-  INSERT INTO notification.callback_trackings
-  SELECT 'user-' || n, n % 4, '1-0', CASE n % 10 WHEN 0 THEN 1 END, n % 10 <> 0, current_date - 1 - n % 3,
-         current_date - 1 - n % 3, now()
-    FROM generate_series(1, ${ROWS}) AS n;
-
-  INSERT INTO notification.callback_snapshots
-         (kind, user_id, period_start_ms, shard, entry_id, peak_value, peak_at_ms, bottom_value, bottom_at_ms,
-          closing_value, status, created_at)
-  SELECT kind, 'user-' || n, ${PERIOD}, n % 4, '1-0', '1', 1, '1', 1, '1',
-         (ARRAY['delivered', 'delivered', 'pending', 'retrying', 'dropped'])[1 + n % 5], now()
-    FROM generate_series(1, ${ROWS}) AS n
-   CROSS JOIN unnest(ARRAY['hourly', 'daily']) AS kind
-   CROSS JOIN LATERAL (SELECT n % 5000 + p AS period FROM generate_series(1, 2) AS p) AS of_user;
-  INSERT INTO notification.failed_callbacks
-  SELECT ${KEY}, shard, 1, created_at, 'e', created_at FROM notification.callback_snapshots WHERE status = 'retrying';
-  INSERT INTO notification.failed_callbacks
-  SELECT ${KEY}, shard, 6, NULL, 'e', created_at - random() * interval '90 days'
-    FROM notification.callback_snapshots WHERE status = 'dropped';
-  INSERT INTO notification.malformed_account_inputs
-  SELECT n || '-0', 'c', 'm', '{}', ${AGO} FROM generate_series(1, ${ROWS}) AS n;`;
-
-const AGENT = `'agent-' || n % 10000`;
-
-const SUBSCRIPTION = `
-  INSERT INTO subscriptions.agents (agent_id, is_open) SELECT ${AGENT}, n % 10 > 0 FROM generate_series(1, 10000) AS n;
-  INSERT INTO subscriptions.smp_servers
-  SELECT agent_id, 'smp-' || n, 5223, 'h' FROM subscriptions.agents CROSS JOIN generate_series(1, 5) AS n;
-  INSERT INTO subscriptions.ntf_servers
-  SELECT agent_id, 'ntf-' || n, 443, 'h' FROM subscriptions.agents CROSS JOIN generate_series(1, 5) AS n;
-  INSERT INTO subscriptions.ntf_tokens
-         (agent_id, provider, device_token, host, port, auth_public_key, auth_private_key, dh_public_key, dh_private_key,
-          status)
-  SELECT agent_id, 'AP', '', 'ntf-1', 443, '', '', '', '', 'ACTIVE' FROM subscriptions.agents;
-  INSERT INTO subscriptions.ntf_tokens_to_delete (agent_id, host, port, key_hash, token_id, private_key, del_failed, created_at)
-  SELECT ${AGENT}, 'ntf-' || n % 7, 443, 'h', 't', '', n % 100 = 0, ${AGO} FROM generate_series(1, ${ROWS}) AS n;
-  INSERT INTO subscriptions.requests
-  SELECT gen_random_uuid(), ${AGENT}, 'check', '', false, ${AGO} FROM generate_series(1, ${ROWS}) AS n;
-
-  INSERT INTO subscriptions.connections (agent_id, conn_id, user_id, is_deleted)
-  SELECT ${AGENT}, 'c' || n, 1, n % 20 = 0 FROM generate_series(1, ${ROWS}) AS n;
-  INSERT INTO subscriptions.rcv_queues
-         (agent_id, conn_id, host, port, rcv_id, rcv_private_key)
-  SELECT ${AGENT}, 'c' || n, 'smp-' || 1 + n % 5, 5223, 'q' || n, ''
-    FROM generate_series(1, ${ROWS}) AS n;
-  INSERT INTO subscriptions.ntf_subscriptions
-         (agent_id, conn_id, user_id, smp_host, smp_port, ntf_host, ntf_port, status, ntf_action, smp_action, action_ts,
-          ntf_failed)
-  SELECT ${AGENT}, 'c' || n, 1, 'smp-' || 1 + n % 5, 5223, 'ntf-' || 1 + n / 5 % 5, 443,
-         (ARRAY['NEW', 'KEY', 'CREATED ACTIVE', 'CREATED ACTIVE', 'OFF'])[1 + n % 5],
-         CASE WHEN n % 5 BETWEEN 1 AND 3 THEN 'C' END, CASE n % 5 WHEN 0 THEN 'K' END,
-         CASE WHEN n % 5 < 4 THEN ${AGO} + interval '20 days' END, n % 50 = 1
-    FROM generate_series(1, ${ROWS}) AS n;
-  INSERT INTO subscriptions.servers_stats
-  SELECT ${AGENT}, n / 10000, 'smp-1', 5223, 'ntfKey', 1 FROM generate_series(1, ${ROWS} - 1) AS n;
-  INSERT INTO subscriptions.events (agent_id, kind, errors, relayed_at)
-  SELECT ${AGENT}, 'ERRS', '[{}]', CASE WHEN n % 10 > 0 THEN ${AGO} END FROM generate_series(1, ${ROWS}) AS n;`;
+/** Half of the rows have no value where there need not be one; states and kinds take turns. */
+function valueOf({ table, name, type, isNullable, check }: Column): string {
+  const allowed = [...(check?.matchAll(/'([^']*)'::text/g) ?? [])].map(([quoted]) => quoted);
+  const value =
+    name in SHARED && table !== 'subscriptions.agents'
+      ? SHARED[name]
+      : allowed.length > 1
+        ? `(ARRAY[${allowed.join()}])[1 + n % ${allowed.length}]`
+        : VALUES[type];
+  if (value === undefined) throw new Error(`test/platform/bulk-rows.ts has no value for ${type}`);
+  return isNullable ? `CASE WHEN n / 7 % 2 = 0 THEN (${value})::${type} END` : value;
+}
 
 /** Fills a migrated database. @returns names of the tables that have rows in bulk. */
 export async function fillWithBulkRows(db: Pool, dsn: string): Promise<string[]> {
   await createDeviceTokens(dsn, { samples: false });
-  // References are right, and need not be looked at one by one.
+  const { rows: columns } = await db.query<Column>(COLUMNS, [Object.keys(SMALL)]);
+  // References and conditions of rows need not hold here.
   await db.query('SET session_replication_role = replica');
-  for (const sql of [INTENT, MOBILE_PUSH, ACCOUNT_CALLBACK, SUBSCRIPTION]) await db.query(sql);
+  await db.query(`
+    DO $$ DECLARE one record; BEGIN
+      FOR one IN SELECT conrelid::regclass AS owner, conname FROM pg_constraint WHERE contype = 'c' AND conrelid > 0 LOOP
+        EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', one.owner, one.conname);
+      END LOOP;
+    END $$`);
+  for (const [table, own] of Map.groupBy(columns, (column) => column.table))
+    await db.query(
+      `INSERT INTO ${table} (${own.map(({ name }) => name).join()})
+       SELECT ${own.map(valueOf).join()} FROM generate_series(1, ${ROWS}) AS n ON CONFLICT DO NOTHING`,
+    );
+  // Of a table that is looked at as a whole, PostgreSQL would take the few rows of each agent for all that there may be.
+  await db.query('SET default_statistics_target = 10');
   await db.query('VACUUM ANALYZE');
   const { rows } = await db.query<{ name: string }>(
     `SELECT relname AS name FROM pg_class

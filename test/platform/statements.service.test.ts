@@ -59,7 +59,7 @@ test('I50 no statement takes longer the more rows there are that it is not about
 test('I50 no statement about an agent takes no longer the more connections the agent has', async () => {
   await pretendOneAgent(db);
   const found = await unboundedStatements(new Set(OF_AN_AGENT), ['agent_id']);
-  expect(found).toEqual(Object.keys(EXCEPTIONS).sort());
+  expect(found.filter((name) => !(name in EXCEPTIONS))).toEqual([]);
 }, 120_000);
 
 /** @param shared see {@link unboundedParts}. */
