@@ -1,4 +1,7 @@
-/** The environment: names, defaults, checks. */
+/** The environment: names, defaults, checks, and `.env.example`. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import type { z } from 'zod';
 import { VARIABLES, loadConfig } from '../../config/load.ts';
 import { ConfigError, defaultOf } from '../../config/variables.ts';
 import type { Env } from './config-problems.ts';
@@ -391,5 +394,24 @@ describe('production', () => {
       TEMPORAL_TLS: 'true',
       TEMPORAL_API_KEY: 'k',
     });
+  });
+});
+
+describe('.env.example', () => {
+  const lines = readFileSync(path.join(import.meta.dirname, '../../.env.example'), 'utf8').split('\n');
+  const rows = Object.entries<z.ZodType>({ ...VARIABLES, ...ADMIN_EMAIL_VARIABLES });
+
+  test('I30 it has every variable with its default, in order, commented out, below its meaning', () => {
+    const shown = lines.flatMap((line, at) => (/^#? ?[A-Z0-9_]+=/.test(line) ? [[lines[at - 1], line]] : []));
+
+    expect(shown).toEqual(
+      rows.map(([name, schema]) => {
+        const { description, requiredInProduction } = schema.meta()!;
+        return [
+          `# ${description}${requiredInProduction ? ' Required in production.' : ''}`,
+          `# ${name}=${defaultOf(schema) ?? ''}`,
+        ];
+      }),
+    );
   });
 });
