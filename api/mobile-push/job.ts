@@ -28,24 +28,10 @@ const MAX_USER_ID_BYTES = 512;
 const MAX_CHANNEL_BYTES = 200;
 const MAX_BADGE = 999_999_999;
 
-/** The job's fields by name; the AsyncAPI document is held against both lists. */
-export const REQUIRED_JOB_FIELDS = ['userId'] as const;
-export const OPTIONAL_JOB_FIELDS = [
-  'title',
-  'body',
-  'channel',
-  'badge',
-  'data',
-  'priority',
-  'expires_at_ms',
-] as const;
 /** At least one of them: otherwise there is nothing to show, and nothing for the app. */
-const MEANINGFUL = ['title', 'body', 'badge', 'data'] as const;
-/** Holds all of them as a JSON object, instead of them. */
+const MEANINGFUL = ['title', 'body', 'badge', 'data'];
+/** Holds all fields of the job as a JSON object, instead of them. */
 export const PAYLOAD_FIELD = 'payload';
-
-type JobField = (typeof REQUIRED_JOB_FIELDS)[number] | (typeof OPTIONAL_JOB_FIELDS)[number];
-const JOB_FIELDS: readonly string[] = [...REQUIRED_JOB_FIELDS, ...OPTIONAL_JOB_FIELDS];
 
 /** How urgent a push is; `high` is the default. */
 export const PRIORITIES = ['high', 'normal'] as const;
@@ -62,37 +48,34 @@ const identifier = (maxBytes: number) =>
 const NO_BADGE = `must be a whole number from 0 to ${MAX_BADGE}`;
 const NO_TIME = 'must be Unix milliseconds, a whole number above zero';
 
-/** Of several wrong fields the first one is named. */
-const valuesSchema = z
-  .object({
-    title: asText(text).optional(),
-    body: asText(text).optional(),
-    channel: asText(identifier(MAX_CHANNEL_BYTES)).optional(),
-    badge: z
-      .preprocess(
-        (value) => (typeof value === 'string' && /^\d{1,9}$/.test(value) ? Number(value) : value),
-        // -0 is a whole number that JSON does not give back.
-        z
-          .int(NO_BADGE)
-          .min(0, NO_BADGE)
-          .max(MAX_BADGE, NO_BADGE)
-          .transform((badge) => badge + 0),
-      )
-      .optional(),
-    priority: z.enum(PRIORITIES, `must be ${PRIORITIES.join(' or ')}`).optional(),
-    expires_at_ms: asText(
+/** The fields of a job. Of several wrong ones the first is named. */
+const fieldsSchema = z.object({
+  userId: asText(identifier(MAX_USER_ID_BYTES)),
+  title: asText(text).optional(),
+  body: asText(text).optional(),
+  channel: asText(identifier(MAX_CHANNEL_BYTES)).optional(),
+  badge: z
+    .preprocess(
+      (value) => (typeof value === 'string' && /^\d{1,9}$/.test(value) ? Number(value) : value),
+      // -0 is a whole number that JSON does not give back.
       z
-        .string(NO_TIME)
-        .regex(/^[1-9]\d{0,14}$/, NO_TIME)
-        .transform(Number),
-    ).optional(),
-    userId: asText(identifier(MAX_USER_ID_BYTES)),
-    data: z.custom<Record<string, unknown>>(isJsonObject, 'must be a JSON object').optional(),
-  })
-  .transform(({ userId, expires_at_ms: expiresAtMs, data = {}, ...shown }) => ({
-    userId,
-    content: { ...given({ ...shown, expiresAtMs }), data },
-  }));
+        .int(NO_BADGE)
+        .min(0, NO_BADGE)
+        .max(MAX_BADGE, NO_BADGE)
+        .transform((badge) => badge + 0),
+    )
+    .optional(),
+  priority: z.enum(PRIORITIES, `must be ${PRIORITIES.join(' or ')}`).optional(),
+  expires_at_ms: asText(
+    z
+      .string(NO_TIME)
+      .regex(/^[1-9]\d{0,14}$/, NO_TIME)
+      .transform(Number),
+  ).optional(),
+  data: z.custom<Record<string, unknown>>(isJsonObject, 'must be a JSON object').optional(),
+});
+/** Their names; the AsyncAPI document is held against them. */
+export const JOB_FIELDS: readonly string[] = Object.keys(fieldsSchema.shape);
 
 /** What is to be shown. */
 export interface MobileJobContent {
@@ -191,19 +174,41 @@ class Refusal extends Error {
 function readJob(fields: EntryFields, size: EntrySize): Omit<MobileJob, 'jobId'> {
   const oversize = oversizeOf(size, MAX_JOB_BYTES);
   if (oversize !== undefined) throw new Refusal('entry_too_large', oversize);
-  const flat = readFlat(fields);
-  const payload = flat.get(PAYLOAD_FIELD);
-  const values = payload === undefined ? valuesOfFlat(flat) : valuesOfPayload(payload, flat);
-  for (const name of REQUIRED_JOB_FIELDS) {
-    if (values.get(name) === undefined) throw new Refusal('missing_field', `${name} is missing`);
-  }
-  if (MEANINGFUL.every((name) => values.get(name) === undefined)) {
+  const values = new Map([...valuesIn(fields)].filter(([name, value]) => !isAbsent(name, value)));
+  if (!values.has('userId')) throw new Refusal('missing_field', 'userId is missing');
+  if (!MEANINGFUL.some((name) => values.has(name))) {
     throw new Refusal('missing_field', `${MEANINGFUL.join(', ')} are all missing`);
   }
-  const parsed = valuesSchema.safeParse(Object.fromEntries(values));
-  if (parsed.success) return parsed.data;
-  const { path, message } = parsed.error.issues[0]!;
-  throw new Refusal('invalid_field', `${path.join('.')} ${message}`);
+  const parsed = fieldsSchema.safeParse(Object.fromEntries(values));
+  if (!parsed.success) {
+    const { path, message } = parsed.error.issues[0]!;
+    throw new Refusal('invalid_field', `${path.join('.')} ${message}`);
+  }
+  const { userId, expires_at_ms: expiresAtMs, data = {}, ...shown } = parsed.data;
+  return { userId, content: { ...given({ ...shown, expiresAtMs }), data } };
+}
+
+/** Redis has no absent values: an empty optional field counts as one. */
+const isAbsent = (name: string, value: unknown): boolean =>
+  value === null || (name !== 'userId' && typeof value === 'string' && value.trim() === '');
+
+/** The job's values, whatever form they came in. A Map: what the producer names a field cannot reach a prototype. */
+function valuesIn(fields: EntryFields): ReadonlyMap<string, unknown> {
+  const flat = readFlat(fields);
+  const payload = flat.get(PAYLOAD_FIELD);
+  if (payload === undefined) {
+    const data = flat.get('data')?.trim();
+    return data
+      ? new Map<string, unknown>(flat).set('data', parsedOrRefused(data, 'data', 'invalid_field'))
+      : flat;
+  }
+  const beside = JOB_FIELDS.find((name) => flat.has(name));
+  if (beside !== undefined) {
+    throw new Refusal('invalid_entry', `${beside} is given beside ${PAYLOAD_FIELD}; give one or the other`);
+  }
+  const value = parsedOrRefused(payload, PAYLOAD_FIELD, 'invalid_payload');
+  if (!isJsonObject(value)) throw new Refusal('invalid_payload', `${PAYLOAD_FIELD} must be a JSON object`);
+  return new Map(Object.entries(value).filter(([name]) => JOB_FIELDS.includes(name)));
 }
 
 /** The known fields as text; unknown ones are ignored. */
@@ -219,33 +224,6 @@ function readFlat(fields: EntryFields): Map<string, string> {
     flat.set(name, text);
   }
   return flat;
-}
-
-/** The job's values, whatever form they came in. A Map: what the producer names a field cannot reach a prototype. */
-type Values = ReadonlyMap<JobField, unknown>;
-
-function valuesOfFlat(flat: ReadonlyMap<string, string>): Values {
-  const values = new Map<JobField, unknown>(flat as ReadonlyMap<JobField, string>);
-  // Redis has no absent values: an empty optional field counts as one.
-  for (const name of OPTIONAL_JOB_FIELDS) if (flat.get(name)?.trim() === '') values.delete(name);
-  const data = flat.get('data')?.trim();
-  if (data) values.set('data', parsedOrRefused(data, 'data', 'invalid_field'));
-  return values;
-}
-
-function valuesOfPayload(payload: string, flat: ReadonlyMap<string, string>): Values {
-  const beside = JOB_FIELDS.find((name) => flat.has(name));
-  if (beside !== undefined) {
-    throw new Refusal('invalid_entry', `${beside} is given beside ${PAYLOAD_FIELD}; give one or the other`);
-  }
-  const value = parsedOrRefused(payload, PAYLOAD_FIELD, 'invalid_payload');
-  if (!isJsonObject(value)) throw new Refusal('invalid_payload', `${PAYLOAD_FIELD} must be a JSON object`);
-  const isAbsent = (field: unknown): boolean =>
-    field === null || (typeof field === 'string' && field.trim() === '');
-  const known = Object.entries(value).filter(
-    ([name, field]) => JOB_FIELDS.includes(name) && (name === 'userId' ? field !== null : !isAbsent(field)),
-  );
-  return new Map(known as [JobField, unknown][]);
 }
 
 function parsedOrRefused(text: string, name: string, code: MalformedJobCode): unknown {

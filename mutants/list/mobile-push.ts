@@ -203,7 +203,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   },
   {
     id: 'mobile-sent-beside-another',
-    file: 'activities/mobile-push/memory.ts',
+    file: 'activities/mobile-push/activities.ts',
     find: "ARGV[1], 'NX', 'PX', ARGV[2]) then",
     replace: "ARGV[1], 'PX', ARGV[2]) then",
     wrong: 'doubled',
@@ -221,7 +221,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   },
   {
     id: 'mobile-asked-late',
-    file: 'activities/mobile-push/memory.ts',
+    file: 'activities/mobile-push/activities.ts',
     find: 'isLate: () => performance.now() - begunAt > LATE_AFTER_MS',
     replace: 'isLate: () => false',
     wrong: 'doubled',
@@ -230,7 +230,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   },
   {
     id: 'mobile-remembered-for-short',
-    file: 'activities/mobile-push/memory.ts',
+    file: 'activities/mobile-push/activities.ts',
     find: "messageId, 'PX', UNRECORDED_MS)",
     replace: "messageId, 'PX', RECORDED_MS)",
     wrong: 'doubled',

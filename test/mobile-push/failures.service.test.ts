@@ -1,11 +1,22 @@
 /** What FCM can answer, each to the end: attempts, rows, the device's token, log events. */
 import type { FcmError } from '../../dev/stand-ins/mobile-push/fcm.ts';
 import { eventually, slotOfTests } from '../harness.ts';
+import { collectorOfTests } from '../otlp-collector.ts';
 import { QUICK, mobileOfTests } from './jobs.ts';
 
 const slot = slotOfTests();
 const mobile = mobileOfTests(slot);
-beforeAll(() => slot.startService({ ...QUICK, NOTIFICATION_MOBILE_SEND_ATTEMPTS: '2' }));
+const collector = collectorOfTests();
+beforeAll(() =>
+  slot.startService({
+    ...QUICK,
+    NOTIFICATION_MOBILE_SEND_ATTEMPTS: '2',
+    // Jobs without a workflow are not to be taken up.
+    NOTIFICATION_RECONCILIATION_INTERVAL: '24h',
+    OTEL_EXPORTER_OTLP_ENDPOINT: `${collector.url}/`,
+    OTEL_METRIC_EXPORT_INTERVAL: '250',
+  }),
+);
 afterEach(() => slot.fcm.heal());
 
 const failWith = (token: string, error: FcmError, more: { times?: number; retryAfter?: string } = {}) => {
@@ -19,6 +30,54 @@ const failWith = (token: string, error: FcmError, more: { times?: number; retryA
 
 const eventsOf = (event: string, jobId: string) =>
   mobile.logged(event).filter((line) => line['job_id'] === jobId);
+
+/** A metric's points as `attribute values: count`. */
+const pointsOf = (name: string): Record<string, number> =>
+  Object.fromEntries(
+    collector.latest(name).map(({ attributes, value }) => [
+      Object.entries(attributes)
+        .map(([key, of]) => `${key}=${of}`)
+        .sort()
+        .join(' '),
+      value,
+    ]),
+  );
+
+// Before the others, which are counted as well.
+test('M3 M6 M8 M9 jobs by status, sends by result and code, malformed entries and what was given up', async () => {
+  const { userId } = await mobile.userWith('fine', 'stale', 'away');
+  failWith('stale', 'UNREGISTERED');
+  failWith('away', 'UNAVAILABLE');
+  const jobs = [
+    await mobile.publishTo(userId),
+    await mobile.publishTo('nobody'),
+    await mobile.publish({ x: 'y' }),
+  ];
+  for (const jobId of jobs) await mobile.settled(jobId);
+
+  await eventually('all of it to be exported', async () => {
+    expect(pointsOf('notification.mobile.jobs')).toEqual({ 'status=partial': 1, 'status=no_tokens': 1 });
+    return true;
+  });
+  expect(pointsOf('notification.mobile.sends')).toEqual({
+    'code=none result=sent': 1,
+    'code=messaging/registration-token-not-registered result=removed': 1,
+    'code=messaging/server-unavailable result=retry': 1,
+    'code=messaging/server-unavailable result=failed': 1,
+  });
+  expect(pointsOf('notification.mobile.malformed')).toEqual({ 'failure_code=missing_field': 1 });
+  expect(pointsOf('notification.mobile.max_retries')).toEqual({ 'what=send': 1 });
+
+  slot.fcm.heal();
+  const gauge = 'notification.mobile.oldest_pending_age_ms';
+  await eventually('no job to be left', async () => pointsOf(gauge)[''] === 0);
+  await slot.db.query(
+    `INSERT INTO notifications.notification_log (job_id, user_id, content, updated_at)
+     VALUES ('1-1', 'nobody', '{}', now() - interval '2 hours'), ('1-2', 'nobody', '{}', now())`,
+  );
+  await eventually('the job that is not done to be seen', async () => pointsOf(gauge)['']! >= 2 * 3_600_000);
+  await slot.db.query("DELETE FROM notifications.notification_log WHERE job_id LIKE '1-_'");
+});
 
 describe('retry', () => {
   test('M2 M6 M8 a device that stays down is tried again until the budget is spent, and keeps its token', async () => {
@@ -101,4 +160,22 @@ test('kinds-V4 M7 an argument that FCM names costs no device its token', async (
     ...{ attempts: 1, last_code: 'messaging/invalid-argument' },
   });
   expect((await mobile.ended(jobId)).status.name).toBe('FAILED');
+});
+
+test('kinds-V9 M8 each of many devices, more than a page, gets its push once through an outage of FCM', async () => {
+  const devices = Array.from({ length: 130 }, (_, index) => `outage-${index}`);
+  const { userId, ids } = await mobile.userWith(...devices);
+  // Fewer than a page: no device fails twice.
+  slot.fcm.fail({ failure: { kind: 'error', error: 'UNAVAILABLE' }, times: 60 });
+  const jobId = await mobile.publishTo(userId);
+
+  const everything = { status: 'sent', tokens: devices.length, sent: devices.length };
+  expect(await mobile.settled(jobId)).toMatchObject(everything);
+  expect((await mobile.ended(jobId)).status.name).toBe('COMPLETED');
+  const accepted = slot.fcm.requests.filter(
+    ({ token, isAccepted }) => isAccepted && token.startsWith('outage-'),
+  );
+  expect(accepted.map(({ token }) => token).sort()).toEqual(devices.toSorted());
+  const sends = Object.values(await mobile.sends(jobId, ids));
+  expect(sends.filter(({ status }) => status === 'sent')).toHaveLength(devices.length);
 });

@@ -2,7 +2,6 @@
 import { MOBILE_TASK_QUEUE, mobilePushWorkflowId } from '../../workflows/mobile-push/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, slotOfEachTest } from '../harness.ts';
-import { keepRows } from '../put-back.ts';
 import { reconcile as reconcileAll } from '../reconcile.ts';
 import { namespaceOf } from '../slots.ts';
 import { JOBS, QUICK, mobileOfEachTest } from './jobs.ts';
@@ -156,39 +155,6 @@ test.each([
     expect(slot.logs.filter(({ reason }) => String(reason).startsWith('Redis fell back'))).toHaveLength(1);
   },
 );
-
-test('I52 security-5 jobs that a PostgreSQL has forgotten that was put back are given to the group again', async () => {
-  await slot.startService({ ...BY_HAND });
-  const { userId } = await mobile.userWith('device');
-  const first = await mobile.publishTo(userId);
-  await mobile.settled(first);
-  const beat = async () =>
-    (await slot.redis.get(
-      `notification:stream_beats:mobile-push:${Buffer.from(JOBS).toString('base64url')}`,
-    )) ?? '';
-  await eventually('a look', async () => (await beat()) !== '');
-  const { putBack } = await keepRows(slot.db);
-  const second = await mobile.publishTo(userId);
-  await mobile.settled(second);
-  await mobile.ended(second);
-  const then = await beat();
-  await eventually('a look more', async () => (await beat()) !== then);
-  await putBack();
-
-  await eventually('the job to be written down again', async () => {
-    const { rows } = await slot.db.query('SELECT FROM notifications.notification_log WHERE job_id = $1', [
-      second,
-    ]);
-    return rows.length === 1;
-  });
-  expect(slot.logs.filter(({ reason }) => String(reason).startsWith('PostgreSQL fell back'))).toHaveLength(1);
-  await tenMinutesPass();
-  expect(await reconcile(slot)).toEqual({ pending: 1, restarted: 1, failed: 0 });
-  expect(await mobile.settled(second)).toMatchObject({ status: 'sent', sent: 1 });
-  expect(mobile.requests()).toEqual({ device: 2 });
-  const pushIds = slot.fcm.requests.map(({ body }) => (body.message['data'] as { push_id: string }).push_id);
-  expect(new Set(pushIds).size).toBe(2);
-});
 
 test('I49 a job that is worked on is left alone, and one that an operator has terminated goes on', async () => {
   await slot.startService(BY_HAND);

@@ -212,15 +212,6 @@ test('M8 M10 a service that stops in the middle loses nothing and sends nothing 
   expect(mobile.requests()).toEqual(Object.fromEntries(users.map((_, index) => [`phone-${index}`, 1])));
 });
 
-test('M1 two services share the stream and send each job once', async () => {
-  const { userId } = await mobile.userWith('phone');
-  await Promise.all([slot.startService(QUICK), slot.startService(QUICK)]);
-  const jobs = await Promise.all(Array.from({ length: 40 }, () => mobile.publishTo(userId)));
-
-  for (const jobId of jobs) expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent' });
-  expect(mobile.requests()).toEqual({ phone: 40 });
-});
-
 test('M10 a service with credentials that cannot be used does not start, and says why', async () => {
   const fcm = { credentialsFile: '/nowhere/account.json' };
   await expect(slot.startService(QUICK, { fcm })).rejects.toThrow(
