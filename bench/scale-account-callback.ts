@@ -147,10 +147,9 @@ async function days(db: pg.Pool): Promise<void> {
 }
 
 /** Hours older than a day, as if that were their retention. */
-const HOURS_OF_A_DAY = callbackTables({
-  recordRetentionMs: 30 * DAY,
-  malformedIntentRetentionMs: 30 * DAY,
-}).map((table) => (table.name === 'hourly_callbacks' ? { ...table, keepMs: DAY } : table));
+const HOURS_OF_A_DAY = callbackTables(30 * DAY, 30 * DAY).map((table) =>
+  table.name === 'hourly_callbacks' ? { ...table, keepMs: DAY } : table,
+);
 
 const FORGET = `
   TRUNCATE notification.callback_trackings, notification.callback_snapshots, notification.failed_callbacks`;

@@ -26,11 +26,17 @@ import type { Role } from './role.ts';
 const INPUTS = { stream: DEFAULT_INPUT_STREAM, group: CONSUMER_GROUP };
 
 export async function openAccountCallbacks(context: ProcessContext): Promise<Role> {
-  const { config, log, meter } = context;
-  const portfolio = await openPortfolio(context);
-  const callbacks = { retryLadderMs: config.values.NOTIFICATION_CALLBACK_RETRY_LADDER };
+  const { config, endpoints, log, meter } = context;
+  const { values } = config;
+  // Nothing is asked of it yet: callbacks that it does not take are tried again.
+  const portfolio = await reach('the portfolio service', 'NOTIFICATION_PORTFOLIO_BASE_URL', () => ({
+    baseUrl: required(endpoints.portfolioUrl),
+    timeoutMs: values.NOTIFICATION_HTTP_TIMEOUT,
+    caller: openCaller(context, PORTFOLIO, 'portfolio service', 10_000),
+    retryLadderMs: values.NOTIFICATION_CALLBACK_RETRY_LADDER,
+  }));
   const metrics = createAccountCallbackMetrics(meter);
-  const shards = config.values.NOTIFICATION_CALLBACK_SHARDS;
+  const shards = values.NOTIFICATION_CALLBACK_SHARDS;
 
   const longLived = Array.from({ length: shards }, (_, shard): LongLivedWorkflow => ({
     workflowType: ACCOUNT_CALLBACK_WORKFLOW,
@@ -44,12 +50,12 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
   return {
     taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
     longLived,
-    expiring: callbackTables({
-      recordRetentionMs: config.values.NOTIFICATION_RECORD_RETENTION,
-      malformedIntentRetentionMs: config.values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
-    }),
+    expiring: callbackTables(
+      values.NOTIFICATION_RECORD_RETENTION,
+      values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
+    ),
 
-    activities: ({ db }) => createAccountCallbackActivities({ callbacks, db, log, metrics, portfolio }),
+    activities: ({ db }) => createAccountCallbackActivities({ db, log, metrics, portfolio }),
 
     /** Gives its inputs to the group again. Those that are kept already have no further effect. */
     rewind: ({ redis }, sinceMs) => giveAgain({ ...INPUTS, redis }, sinceMs),
@@ -68,15 +74,4 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
       return [observeAccountCallbacks(meter, { db, log }), consumer.stop, watch.stop];
     },
   };
-}
-
-/** Nothing is asked of it yet: callbacks that it does not take are tried again. */
-function openPortfolio(context: ProcessContext) {
-  const { config, endpoints } = context;
-  const { values } = config;
-  return reach('the portfolio service', 'NOTIFICATION_PORTFOLIO_BASE_URL', () => ({
-    baseUrl: required(endpoints.portfolioUrl),
-    timeoutMs: values.NOTIFICATION_HTTP_TIMEOUT,
-    caller: openCaller(context, PORTFOLIO, 'portfolio service', 10_000),
-  }));
 }

@@ -38,7 +38,6 @@ import type { HttpCaller, DeliveryFailure } from '../http/caller.ts';
 import { deliver, isGone, retryWaitMs, withoutOwnWords } from '../http/caller.ts';
 import { query } from '../postgres.ts';
 
-const NOTHING: Outcome = { delivered: 0, failed: 0, dropped: 0 };
 /** Most exchanges that are under way concurrently: a whole alarm, so that no user waits for another who hangs. */
 const MAX_PARALLEL = 500;
 
@@ -51,8 +50,6 @@ export interface AccountCallbackResources {
     caller: HttpCaller;
     /** For one exchange, from its first byte: the wait for a turn does not count. */
     timeoutMs: number;
-  };
-  callbacks: {
     /** The wait after each failed attempt; after as many retries, a callback is dropped. */
     retryLadderMs: readonly number[];
   };
@@ -61,8 +58,8 @@ export interface AccountCallbackResources {
 export type AccountCallbackActivities = ReturnType<typeof createAccountCallbackActivities>;
 
 export function createAccountCallbackActivities(resources: AccountCallbackResources) {
-  const { db, log, metrics, portfolio, callbacks: settings } = resources;
-  const { retryLadderMs } = settings;
+  const { db, log, metrics, portfolio } = resources;
+  const { caller, timeoutMs, retryLadderMs } = portfolio;
   const base = portfolio.baseUrl.replace(/\/+$/, '');
   const atMost = pLimit(MAX_PARALLEL);
 
@@ -110,7 +107,6 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
   async function send(callback: DueCallback, stopped: AbortSignal): Promise<DeliveryFailure | undefined> {
     const path = callbackPath(callback);
     if (path === undefined) return { kind: 'failed', message: 'no path can name this user' };
-    const { caller, timeoutMs } = portfolio;
     return deliver({
       ...{ method: 'POST', url: base + path, body: callbackBody(callback) },
       id: callbackWebhookId(callback),
@@ -130,48 +126,34 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     nowMs: number,
     count: CountAttempt,
   ): Promise<Outcome> {
-    if (due.length === 0) return NOTHING;
-    const activity = Context.current();
-    const stopped = activity.cancellationSignal;
-    // Both times are Temporal's, and the rest is measured: the clock of this process may be a day ahead.
-    const { currentAttemptScheduledTimestampMs, scheduledTimestampMs } = activity.info;
-    const afterAlarmMs = Math.max(0, currentAttemptScheduledTimestampMs - scheduledTimestampMs);
-    const beganMs = performance.now();
-    const written = await withHeartbeats(async () => {
-      const results = await Promise.all(
-        due.map(async (callback): Promise<Result[]> => {
-          const failure = await atMost(() => send(callback, stopped));
-          // A stop says nothing about the target.
-          if (stopped.aborted) return [];
-          count({ kind: callback.kind, result: failure?.kind ?? 'acknowledged' });
-          return [{ callback, ...(failure ? { failure } : {}) }];
-        }),
-      );
-      // The wait before the next attempt counts from this one, which may have come long after its alarm.
-      const sinceAlarmMs = Math.round(afterAlarmMs + performance.now() - beganMs);
-      return writeOutcomes(shard, results.flat(), nowMs + sinceAlarmMs);
-    });
-    stopped.throwIfAborted();
-    return written;
-  }
-
-  async function writeOutcomes(shard: number, results: readonly Result[], nowMs: number): Promise<Outcome> {
     const delivered: DueCallback[] = [];
     const failed: FailedCallback[] = [];
     /** Their portfolio services say that they are not there any more. */
     const gone: string[] = [];
-    for (const { callback, failure } of results) {
-      if (!failure) delivered.push(callback);
-      else {
-        const isGivenUp = callback.attempts >= retryLadderMs.length || isGone(failure);
-        const waitMs = isGivenUp ? undefined : retryWaitMs(failure, callback.attempts + 1, retryLadderMs);
-        failed.push({ ...callback, reason: failure.message, outline: withoutOwnWords(failure), waitMs });
-        if (isGone(failure)) gone.push(callback.userId);
-      }
-    }
-    await recordDelivered(db, delivered);
-    await recordFailed(db, shard, failed, nowMs);
-    await endGone(db, gone);
+    const { info, cancellationSignal: stopped } = Context.current();
+    // Both times are Temporal's, and the rest is measured: the clock of this process may be a day ahead.
+    const afterAlarmMs = Math.max(0, info.currentAttemptScheduledTimestampMs - info.scheduledTimestampMs);
+    const beganMs = performance.now();
+    await withHeartbeats(async () => {
+      await Promise.all(
+        due.map(async (callback) => {
+          const failure = await atMost(() => send(callback, stopped));
+          // A stop says nothing about the target.
+          if (stopped.aborted) return;
+          count({ kind: callback.kind, result: failure?.kind ?? 'acknowledged' });
+          if (!failure) delivered.push(callback);
+          else {
+            failed.push(failedBy(callback, failure));
+            if (isGone(failure)) gone.push(callback.userId);
+          }
+        }),
+      );
+      // The wait before the next attempt counts from this one, which may have come long after its alarm.
+      const sinceAlarmMs = Math.round(afterAlarmMs + performance.now() - beganMs);
+      await recordDelivered(db, delivered);
+      await recordFailed(db, shard, failed, nowMs + sinceAlarmMs);
+      await endGone(db, gone);
+    });
     const dropped = failed.filter(({ waitMs }) => waitMs === undefined);
     for (const callback of failed)
       if (callback.waitMs !== undefined) log.warn(fieldsOf(callback), 'account callback failed');
@@ -182,7 +164,14 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
         'account callback dropped after its last retry, or because its user is gone; it can be replayed',
       );
     }
+    stopped.throwIfAborted();
     return { delivered: delivered.length, failed: failed.length, dropped: dropped.length };
+  }
+
+  function failedBy(callback: DueCallback, failure: DeliveryFailure): FailedCallback {
+    const isGivenUp = callback.attempts >= retryLadderMs.length || isGone(failure);
+    const waitMs = isGivenUp ? undefined : retryWaitMs(failure, callback.attempts + 1, retryLadderMs);
+    return { ...callback, reason: failure.message, outline: withoutOwnWords(failure), waitMs };
   }
 }
 
@@ -190,11 +179,6 @@ type CountAttempt = AccountCallbackMetrics['callbackEmission'];
 
 /** How many callbacks were delivered, failed, and were given up with that. */
 type Outcome = Record<'delivered' | 'failed' | 'dropped', number>;
-
-interface Result {
-  callback: DueCallback;
-  failure?: DeliveryFailure;
-}
 
 const fieldsOf = ({ kind, userId, periodStartMs, attempts, outline }: FailedCallback) => ({
   kind,

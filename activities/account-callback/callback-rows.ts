@@ -8,7 +8,7 @@ import type { DailyCursor, HourlyCursor } from '../../workflows/account-callback
 import { DAY_MS } from '../../workflows/account-callback/contract.ts';
 import type { Statement } from '../postgres.ts';
 import { columnsOf, query } from '../postgres.ts';
-import type { Expiring, Kept } from '../retention.ts';
+import type { Kept } from '../retention.ts';
 
 /** A callback that is to be delivered, with what it tells. */
 export interface DueCallback extends CallbackKey, CallbackValues {
@@ -37,7 +37,8 @@ export async function beginDailyPage(
   after: DailyCursor | undefined,
   limit: number,
 ): Promise<BegunPage<DailyCursor>> {
-  const dayStartMs = after?.periodStartMs ?? (await dueDayOf(db, shard));
+  const [oldest] = after ? [] : await query<{ periodStartMs: number }>(db, FIND_DUE_DAY, [shard]);
+  const dayStartMs = (after ?? oldest)?.periodStartMs;
   if (dayStartMs === undefined) return { due: [] };
   const values = [shard, dayStartMs, after?.userId ?? '', limit];
   const due = await query<DueCallback>(db, BEGIN_DAILY_PAGE, values);
@@ -62,11 +63,6 @@ export interface BegunPage<Cursor> {
   due: DueCallback[];
   /** The last of them. */
   upTo?: Cursor;
-}
-
-async function dueDayOf(db: Pool, shard: number): Promise<number | undefined> {
-  const [row] = await query<{ dayStartMs: number }>(db, FIND_DUE_DAY, [shard]);
-  return row?.dayStartMs;
 }
 
 /** The failed callbacks that are due, those first that are due the longest. @param nowMs epoch ms. */
@@ -134,7 +130,7 @@ export const OLDEST_CAUGHT_UP = `
 const FIND_DUE_DAY = {
   name: 'find_due_callback_day',
   text: `
-    SELECT period_start_ms::float8 AS "dayStartMs"
+    SELECT period_start_ms::float8 AS "periodStartMs"
       FROM notification.callback_snapshots AS snapshot
      WHERE shard = $1 AND kind = 'daily' AND status = 'pending' AND ${HAS_NO_DAILY_RETRY}
        AND (${OLDEST_CAUGHT_UP} < date '1970-01-01' + (period_start_ms / ${DAY_MS})::int) IS NOT TRUE
@@ -310,57 +306,44 @@ const HOURS_KEPT_MS = 72 * 3_600_000;
  *
  * @returns the tables in the order in which they are deleted from.
  */
-export const callbackTables = (settings: {
-  recordRetentionMs: number;
-  malformedIntentRetentionMs: number;
-}): Kept[] => [
-  { ...DEAD_LETTERS, keepMs: settings.recordRetentionMs },
-  { ...HOURS, keepMs: HOURS_KEPT_MS },
-  // Longer than hours: a day that its producer sends again is a repeat, and is not delivered again.
-  { ...DAYS, keepMs: settings.recordRetentionMs },
-  { ...DROPPED, keepMs: settings.recordRetentionMs },
-  { ...TRACKINGS, keepMs: settings.recordRetentionMs },
-  { ...MALFORMED, keepMs: settings.malformedIntentRetentionMs },
-];
-
-const DEAD_LETTERS: Expiring = {
-  name: 'callback_dead_letters',
-  table: 'notification.failed_callbacks',
-  since: 'failed_at',
-  condition: 'next_attempt_at IS NULL',
-};
-
-const HOURS: Expiring = {
-  name: 'hourly_callbacks',
-  table: 'notification.callback_snapshots',
-  since: 'settled_at',
-  condition: "kind = 'hourly' AND status = 'delivered'",
-  keptBy: [
-    `FROM notification.failed_callbacks AS failed
-      WHERE failed.kind = callback_snapshots.kind AND failed.user_id = callback_snapshots.user_id
-        AND failed.period_start_ms = callback_snapshots.period_start_ms`,
-  ],
-};
-
-const DAYS: Expiring = {
-  ...HOURS,
-  name: 'daily_callbacks',
-  condition: "kind = 'daily' AND status = 'delivered'",
-};
-
-/** After their dead letters. */
-const DROPPED: Expiring = { ...HOURS, name: 'dropped_callbacks', condition: "status = 'dropped'" };
-
-/** Users who take no part since then, and users who were never tracked. Their pending callbacks need no tracking. */
-const TRACKINGS: Expiring = {
-  name: 'callback_trackings',
-  table: 'notification.callback_trackings',
-  since: 'changed_at',
-  condition: "(until_ms IS NOT NULL OR entry_id = '0-0')",
-};
-
-const MALFORMED: Expiring = {
-  name: 'malformed_account_inputs',
-  table: 'notification.malformed_account_inputs',
-  since: 'recorded_at',
-};
+export function callbackTables(recordsKeptMs: number, malformedKeptMs: number): Kept[] {
+  const settled = {
+    table: 'notification.callback_snapshots',
+    since: 'settled_at',
+    keptBy: [`FROM notification.failed_callbacks AS failed WHERE ${isSame('failed', 'callback_snapshots')}`],
+    keepMs: recordsKeptMs,
+  };
+  return [
+    {
+      name: 'callback_dead_letters',
+      table: 'notification.failed_callbacks',
+      since: 'failed_at',
+      condition: 'next_attempt_at IS NULL',
+      keepMs: recordsKeptMs,
+    },
+    {
+      ...settled,
+      name: 'hourly_callbacks',
+      condition: "kind = 'hourly' AND status = 'delivered'",
+      keepMs: HOURS_KEPT_MS,
+    },
+    // Longer than hours: a day that its producer sends again is a repeat, and is not delivered again.
+    { ...settled, name: 'daily_callbacks', condition: "kind = 'daily' AND status = 'delivered'" },
+    // After their dead letters.
+    { ...settled, name: 'dropped_callbacks', condition: "status = 'dropped'" },
+    {
+      // Users who take no part since then, and users who were never tracked. Their pending callbacks need no tracking.
+      name: 'callback_trackings',
+      table: 'notification.callback_trackings',
+      since: 'changed_at',
+      condition: "(until_ms IS NOT NULL OR entry_id = '0-0')",
+      keepMs: recordsKeptMs,
+    },
+    {
+      name: 'malformed_account_inputs',
+      table: 'notification.malformed_account_inputs',
+      since: 'recorded_at',
+      keepMs: malformedKeptMs,
+    },
+  ];
+}

@@ -5,7 +5,7 @@ import type { Logger } from 'pino';
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackInput, MalformedInputCode } from '../../api/account-callback/input.ts';
 import { COUNTED_AT_MOST, countersOf, gaugesOfRows, observeReads } from '../metrics.ts';
-import { IS_OVERDUE } from '../../workflows/account-callback/contract.ts';
+import { BEHIND_MS, IS_OVERDUE } from '../../workflows/account-callback/contract.ts';
 
 interface AttemptAttributes {
   kind: CallbackKind;
@@ -72,12 +72,7 @@ export const observeAccountCallbacks = (meter: Meter, { db, log }: { db: Pool; l
 const READ_SHARDS = {
   name: 'read_callback_shards',
   text: `
-    SELECT shard.number AS shard,
-           coalesce((SELECT greatest(0, extract(epoch FROM clock_timestamp() - created_at) * 1000)::float8
-              FROM notification.callback_snapshots
-             WHERE callback_snapshots.shard = shard.number AND kind = 'hourly' AND status = 'pending'
-             ORDER BY period_start_ms, position
-             LIMIT 1), 0) AS "notification.callbacks.behind_ms",
+    SELECT shard.number AS shard, ${BEHIND_MS} AS "notification.callbacks.behind_ms",
            (SELECT count(*)::int
               FROM (SELECT FROM notification.callback_trackings AS tracking
                      WHERE tracking.shard = shard.number AND ${IS_OVERDUE}

@@ -22,7 +22,7 @@ import { showAccount } from './places.ts';
 /** Dead letters that one statement opens again. */
 const REPLAY_BATCH = 500;
 
-export interface ShardRow {
+interface ShardRow {
   shard: number;
   /** Users who take part. */
   users: number;
@@ -30,8 +30,6 @@ export interface ShardRow {
   caughtUpDate: string | null;
   /** Trackings that are waited for and have not caught up to the end of the previous day. */
   behind: number;
-  /** How long the oldest hourly callback has waited for its first attempt, ms. */
-  behindMs: number;
   /** Not tried yet. */
   pending: number;
   /** To be tried again. */
@@ -225,15 +223,10 @@ export const listOverdue = (
   filter: { limit?: number },
 ): Promise<Page<OverdueView>> => listOf<OverdueView, object>(db, OVERDUE, filter);
 
-export const LIST_SHARDS = `
+const LIST_SHARDS = `
   SELECT shard.number AS shard, users.count AS users, users."caughtUpDate", users.behind,
          (SELECT count(*)::int FROM notification.callback_snapshots
            WHERE shard = shard.number AND status = 'pending') AS pending,
-         coalesce((SELECT extract(epoch FROM clock_timestamp() - created_at) * 1000
-                     FROM notification.callback_snapshots
-                    WHERE shard = shard.number AND kind = 'hourly' AND status = 'pending'
-                    ORDER BY period_start_ms, position
-                    LIMIT 1), 0)::float8 AS "behindMs",
          failed.*
     FROM notification.callback_settings
    CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)

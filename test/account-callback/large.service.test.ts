@@ -4,7 +4,7 @@ import { beginDailyPage, callbackTables } from '../../activities/account-callbac
 import { DAY, HOUR, MIDNIGHT, benchOfTests } from './callbacks.ts';
 import { deleteExpired } from '../../dev/retention.ts';
 
-const TABLES = callbackTables({ recordRetentionMs: 30 * DAY, malformedIntentRetentionMs: 90 * DAY });
+const TABLES = callbackTables(30 * DAY, 90 * DAY);
 const NOON = MIDNIGHT - 12 * HOUR;
 
 const bench = benchOfTests();
