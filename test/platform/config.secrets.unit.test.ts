@@ -80,22 +80,10 @@ describe('secrets', () => {
         TEMPORAL_TLS_CLIENT_KEY_PATH: env.TEMPORAL_TLS_CLIENT_KEY_PATH,
       });
       expect(config.temporalEnv).not.toHaveProperty('TEMPORAL_TLS_CLIENT_CERT_PATH');
-      expect(config.files).toEqual([
-        {
-          variable: 'NOTIFICATION_REDIS_PASSWORD_FILE',
-          path: env.NOTIFICATION_REDIS_PASSWORD_FILE,
-          text: 'the first password',
-        },
-        {
-          variable: 'TEMPORAL_TLS_CLIENT_CERT_PATH',
-          path: env.TEMPORAL_TLS_CLIENT_CERT_PATH,
-          text: 'a certificate',
-        },
-        {
-          variable: 'TEMPORAL_TLS_CLIENT_KEY_PATH',
-          path: env.TEMPORAL_TLS_CLIENT_KEY_PATH,
-          text: undefined,
-        },
+      expect(config.files.map(({ variable, path: file, text }) => [variable, file, text])).toEqual([
+        ['NOTIFICATION_REDIS_PASSWORD_FILE', env.NOTIFICATION_REDIS_PASSWORD_FILE, 'the first password'],
+        ['TEMPORAL_TLS_CLIENT_CERT_PATH', env.TEMPORAL_TLS_CLIENT_CERT_PATH, 'a certificate'],
+        ['TEMPORAL_TLS_CLIENT_KEY_PATH', env.TEMPORAL_TLS_CLIENT_KEY_PATH, undefined],
       ]);
       const next = config.reread((_, variable) => `new ${variable}`);
       expect(next.values.NOTIFICATION_REDIS_PASSWORD).toBe('new NOTIFICATION_REDIS_PASSWORD_FILE');
