@@ -11,7 +11,7 @@ import type {
 import { WORKER_POOLS, poolWorkerWorkflowId } from '../../workflows/subscription/contract.ts';
 import { query, inTransaction } from '../postgres.ts';
 import { unlessGone } from '../workflows.ts';
-import type { AgentRow, EventKind } from './agents.ts';
+import type { EventKind } from './agents.ts';
 import { ensureAgent, loadAgent, setAgentOpen, writeEvent } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import type { SubscriptionCommands } from './commands.ts';
@@ -75,8 +75,7 @@ export function createSubscriptionActivities(
     /** @returns how the agent stands, made if there was none. */
     async loadAgentState(agentId: string): Promise<AgentState> {
       await ensureAgent(db, agentId);
-      const agent = await loadAgent(db, agentId);
-      return stateOf(agentId, agent!, 0);
+      return (await loadAgent(db, agentId))!;
     },
 
     /**
@@ -91,7 +90,7 @@ export function createSubscriptionActivities(
       );
       const workers = cancelled.filter((answer) => answer !== undefined).length;
       log.info({ agent_id: agentId, epoch: agent.epoch, workers }, isOpen ? 'agent opened' : 'agent closed');
-      return stateOf(agentId, agent, workers);
+      return agent;
     },
   };
 
@@ -106,10 +105,6 @@ export function createSubscriptionActivities(
       })),
     );
   }
-}
-
-function stateOf(agentId: string, { epoch, isOpen }: AgentRow, workers: number): AgentState {
-  return { agentId, epoch, isOpen, workers };
 }
 
 const LIST_SERVERS = {

@@ -3,16 +3,11 @@ import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool, PoolClient } from 'pg';
 import { ENSURE_AGENT } from '../../api/subscription/rows.ts';
 import { SUBSCRIPTION_CLOSED } from '../../workflows/failures.ts';
-import type { RouterKey } from '../../workflows/subscription/contract.ts';
+import type { AgentState, RouterKey } from '../../workflows/subscription/contract.ts';
 import { query, inTransaction, run } from '../postgres.ts';
 import { oneLine } from '../reason.ts';
 import { relayedTable } from '../relay.ts';
 import type { RouterError } from './router/ports.ts';
-
-export interface AgentRow {
-  epoch: number;
-  isOpen: boolean;
-}
 
 /** Makes the agent if it does not exist yet. An agent that was closed stays closed. */
 export async function ensureAgent(db: Pool, agentId: string): Promise<void> {
@@ -20,8 +15,8 @@ export async function ensureAgent(db: Pool, agentId: string): Promise<void> {
 }
 
 /** @returns undefined for an agent that does not exist. */
-export async function loadAgent(db: Pool, agentId: string): Promise<AgentRow | undefined> {
-  const [row] = await query<AgentRow>(db, LOAD_AGENT, [agentId]);
+export async function loadAgent(db: Pool, agentId: string): Promise<AgentState | undefined> {
+  const [row] = await query<AgentState>(db, LOAD_AGENT, [agentId]);
   return row;
 }
 
@@ -37,14 +32,14 @@ export const inEpoch = <T>(
   body: (client: PoolClient) => Promise<T>,
 ): Promise<T> =>
   inTransaction(db, async (client) => {
-    const [row] = await run<AgentRow>(client, LOCK_AGENT, [agentId]);
+    const [row] = await run<AgentState>(client, LOCK_AGENT, [agentId]);
     if (row?.isOpen && row.epoch === epoch) return body(client);
     throw ApplicationFailure.nonRetryable(`agent ${agentId} was closed`, SUBSCRIPTION_CLOSED);
   });
 
 /** Ends the epoch and begins another one. Without effect on an agent that is open or closed already. */
-export async function setAgentOpen(db: Pool, agentId: string, isOpen: boolean): Promise<AgentRow> {
-  const [row] = await query<AgentRow>(db, SET_AGENT_OPEN, [agentId, isOpen]);
+export async function setAgentOpen(db: Pool, agentId: string, isOpen: boolean): Promise<AgentState> {
+  const [row] = await query<AgentState>(db, SET_AGENT_OPEN, [agentId, isOpen]);
   return row!;
 }
 

@@ -19,7 +19,7 @@ const EXCEPTIONS: Record<string, string> = {
     'passes over users who wait for a daily retry; there are few of them, or the daily callbacks of all stand still',
   begin_daily_callbacks: 'the same',
   count_silent_routers:
-    'one look for each router of each agent that is open; it ends after its own limit of 2 s, and its gauge is left out then',
+    'one look for each router of each agent that is open; after 2 s its gauge is left out',
 };
 
 /** Of an operator, about one recipient. */

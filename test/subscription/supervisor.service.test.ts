@@ -177,7 +177,6 @@ test('subscription-B8 N13 N17 scenario 40: closing in the middle of a batch ends
   const before = await agent.records();
   const closed = await agent.update<AgentState>(CLOSE_UPDATE);
   expect(closed).toMatchObject({ isOpen: false });
-  expect(closed.workers).toBeGreaterThanOrEqual(1);
   const calls = () => smp().calls.length + ntf().calls.length;
   const callsAtClose = calls();
   // A request finds it closed now.

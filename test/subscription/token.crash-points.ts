@@ -176,7 +176,7 @@ test('N15 N17 a process that dies after any step of verifying: the token is acti
 }, 600_000);
 
 test('N5 N11 N15 N17 a process that dies after any step of deleting a token: it is gone on both sides, with all that hung on it', async () => {
-  const next = await prepared(10, active);
+  const next = await prepared(9, active);
   const put = async () => {
     const tokens = next();
     return ask(() => tokens.delete());

@@ -102,12 +102,9 @@ export interface TrustedRouter extends RouterKey {
 }
 
 export interface AgentState {
-  agentId: string;
   /** Grows when the agent is closed or opened; work that was taken up under an older one is dropped. */
   epoch: number;
   isOpen: boolean;
-  /** Workers that were told. */
-  workers: number;
 }
 
 /** A command for all connections is carried out page by page. */

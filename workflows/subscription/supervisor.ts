@@ -57,8 +57,8 @@ interface Supervisor {
   current?: CommandUnderWay;
   /** Commands carried out since the workflow first started. */
   done: number;
-  /** Absent until it is loaded. */
-  agent?: AgentState;
+  /** Absent until it is known. */
+  isOpen?: boolean;
   /** The agent is closed and opened in the order in which that was asked for. */
   oneAtATime: ReturnType<typeof inOrder>;
   /** A new run was asked for. */
@@ -78,9 +78,9 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
   handleSignals(supervisor);
   handleUpdates(supervisor);
 
-  const agent = await database.loadAgentState(agentId);
-  supervisor.agent = agent;
-  if (agent.isOpen) await database.kickDue(agentId, Date.now());
+  const { isOpen } = await database.loadAgentState(agentId);
+  supervisor.isOpen = isOpen;
+  if (isOpen) await database.kickDue(agentId, Date.now());
 
   for (;;) {
     showDetails(supervisor);
@@ -91,8 +91,8 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
   }
 }
 
-function hasWork({ agent, queue, current }: Supervisor): boolean {
-  return agent?.isOpen === true && (queue.length > 0 || current !== undefined);
+function hasWork({ isOpen, queue, current }: Supervisor): boolean {
+  return isOpen === true && (queue.length > 0 || current !== undefined);
 }
 
 /** Whether the run is to be continued by a new one. */
@@ -134,12 +134,12 @@ async function continueInNewRun({ agentId, queue, current, done }: Supervisor): 
   });
 }
 
-function stateOf({ agentId, queue, current, done, agent }: Supervisor): SupervisorState {
-  return { agentId, queue, ...(current ? { current } : {}), done, isOpen: agent?.isOpen ?? true };
+function stateOf({ agentId, queue, current, done, isOpen = true }: Supervisor): SupervisorState {
+  return { agentId, queue, ...(current ? { current } : {}), done, isOpen };
 }
 
-function showDetails({ agent, queue, current, done }: Supervisor): void {
-  const how = agent && !agent.isOpen ? 'closed' : 'open';
+function showDetails({ isOpen = true, queue, current, done }: Supervisor): void {
+  const how = isOpen ? 'open' : 'closed';
   const now = current ? `; ${current.kind} under way` : '';
   setCurrentDetails(`${how}; ${queue.length} commands wait, ${done} were carried out${now}`);
 }
@@ -174,7 +174,8 @@ function handleUpdates(supervisor: Supervisor): void {
     defineUpdate<AgentState, []>(contract.OPEN_UPDATE),
     async () => {
       const opened = await setOpen(supervisor, true);
-      return { ...opened, workers: await database.kickDue(agentId, Date.now()) };
+      await database.kickDue(agentId, Date.now());
+      return opened;
     },
     { description: 'Lets the agent work, and wakes a worker for everything that is due.' },
   );
@@ -194,9 +195,9 @@ function handleUpdates(supervisor: Supervisor): void {
 
 async function setOpen(supervisor: Supervisor, isOpen: boolean): Promise<AgentState> {
   const { agentId, oneAtATime } = supervisor;
-  await condition(() => supervisor.agent !== undefined);
+  await condition(() => supervisor.isOpen !== undefined);
   const agent = await oneAtATime(() => database.setOpen(agentId, isOpen));
-  supervisor.agent = agent;
+  supervisor.isOpen = agent.isOpen;
   return agent;
 }
 

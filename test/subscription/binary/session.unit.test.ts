@@ -109,12 +109,6 @@ describe('what cannot be agreed on', () => {
     ]);
   });
 
-  test('N19 a router with another certificate hears nothing', async () => {
-    const keyHash = randomBytes(32).toString('base64url');
-
-    expect(await asking({}, [PING], { address: { keyHash } })).toEqual(['BROKER NETWORK unknown CA']);
-  });
-
   test('N19 a hello of another TLS session is refused', async () => {
     const hello = () => Buffer.concat([word16(6), word16(9), shortString(randomBytes(32))]);
 
