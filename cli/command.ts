@@ -94,7 +94,9 @@ export function action<Options, Args extends unknown[] = []>(
   return async (...given) => {
     const command = given.at(-1) as Command;
     const options = command.optsWithGlobals<Options & GlobalOptions>();
-    currentInvocation().exitCode = (await run(options, ...(command.processedArgs as Args))) ?? EXIT.done;
+    const code = (await run(options, ...(command.processedArgs as Args))) ?? EXIT.done;
+    const invocation = currentInvocation();
+    invocation.exitCode = invocation.isInterrupted && code === EXIT.failed ? EXIT.interrupted : code;
   };
 }
 
@@ -144,6 +146,7 @@ export async function untilInterrupted<T>(work: (signal: AbortSignal) => Promise
   const controller = new AbortController();
   const onFirst = () => {
     report('stopping after the current one (Ctrl-C again to stop immediately)');
+    currentInvocation().isInterrupted = true;
     controller.abort();
   };
   return work(controller.signal).finally(onStop(onFirst, ['SIGINT']));

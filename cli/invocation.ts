@@ -21,6 +21,8 @@ export interface Shell extends SignalSource {
 export interface Invocation {
   readonly shell: Shell;
   exitCode: number;
+  /** Ctrl-C has ended what the command waited for. */
+  isInterrupted: boolean;
   hasHeading: boolean;
   /** Each stops listening for signals. */
   readonly listeners: (() => void)[];
@@ -45,6 +47,7 @@ export async function invoke(
       const invocation: Invocation = {
         shell,
         exitCode: 0,
+        isInterrupted: false,
         hasHeading: false,
         listeners,
         endNow: resolve,

@@ -108,7 +108,6 @@ export function addRecover(command: Command): void {
     },
     end(made, { timeout }) {
       if (!('progress' in made) || made.isDone) return EXIT.done;
-      if (made.isInterrupted) return EXIT.interrupted;
       report(`not done within ${durationOf(timeout)}; it goes on, and the same command follows it`);
       return EXIT.failed;
     },
@@ -130,18 +129,17 @@ async function recover(
   report(started.isNew ? 'the recovery is started' : 'a recovery runs already, this follows it');
   if (started.link !== undefined) report(started.link);
   if (detach) return started;
-  return untilInterrupted(async (signal) => {
-    let last = '';
-    const run = await recovery.follow({
+  let last = '';
+  return untilInterrupted((signal) =>
+    recovery.follow({
       ...{ limitMs, everyMs: FOLLOW_EVERY_MS, signal },
       onProgress(progress) {
         const line = lineOf(progress);
         if (line !== last) report(line);
         last = line;
       },
-    });
-    return { ...run, isInterrupted: signal.aborted };
-  });
+    }),
+  );
 }
 
 function lineOf({ step, restored, takenUp: { published = 0, restarted = 0 } }: RecoveryProgress): string {

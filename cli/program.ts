@@ -116,7 +116,8 @@ export function programOf(output: OutputConfiguration = {}): Command {
     .exitOverride();
   for (const [name, [summary, addTo]] of Object.entries(COMMANDS))
     addTo(program.command(name).summary(summary).description(summary), programOf);
-  return program;
+  // The overview names each command; the help of a command shows its arguments.
+  return program.configureHelp({ ...program.configureHelp(), subcommandTerm: (command) => command.name() });
 }
 
 // --- One run -----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 /** Runs of the command line in one process: each has its own arguments, environment, streams and signals. What is on a terminal. */
 import { execFileSync } from 'node:child_process';
-import { EventEmitter } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import { PassThrough, Writable } from 'node:stream';
+import { Command } from 'commander';
+import { EXIT, action, untilInterrupted } from '../../cli/command.ts';
 import { invoke, onStop } from '../../cli/invocation.ts';
 import { printJson, printable, report, tableOf } from '../../cli/output.ts';
 import { run } from '../../cli/program.ts';
@@ -151,6 +153,17 @@ test('a second Ctrl-C ends a run whose command waits, and what it reports goes t
   now += 2_000;
   shell.emit('SIGINT', 'SIGINT');
   expect(await ended).toBe(130);
+});
+
+test.each([
+  ['did not come to its end', EXIT.failed, 130],
+  ['was done nevertheless', EXIT.done, 0],
+])('a command that Ctrl-C interrupts and that %s ends with its code', async (_, code, exitCode) => {
+  const shell = shellWith([], new PassThrough());
+  const wait = action(() => untilInterrupted((signal) => once(signal, 'abort').then(() => code)));
+  const ended = invoke(shell, () => wait(new Command()));
+  shell.emit('SIGINT', 'SIGINT');
+  expect(await ended).toBe(exitCode);
 });
 
 test('npm passes Ctrl-C on: a run that stops in order still hears the second signal', async () => {
