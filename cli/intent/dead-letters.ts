@@ -57,7 +57,7 @@ export function addReplay(command: Command): void {
       'Replay dead-lettered routes. Each gets a new budget; its dead letter stays as history. One that has expired meanwhile is not sent. Without a notification id, all routes that match the filters are replayed.',
     named: {
       notificationId: ['[notification id]', 'its dead-lettered routes only', parseEntryId],
-      routeId: ['[route id]', 'this route only, as dead-letters list shows it'],
+      routeId: ['[route id]', 'this route only, as dead-letters list or the Web UI shows it'],
     },
     filters: deadLetterFilters(),
     options: [

@@ -14,6 +14,7 @@ import { linkField } from '../resources.ts';
 /** Which dead letters; all given filters must hold. */
 export interface DeadLetterFilter {
   notificationId?: string;
+  /** Or the route as it is called in workflow ids. */
   routeId?: string;
   type?: string;
   producer?: string;
@@ -76,7 +77,7 @@ export const deadLetterOperations = (
 
 const FILTERS = {
   notificationId: 'route.notification_id = ?',
-  routeId: 'route.route_id = ?',
+  routeId: "? IN (route.route_id, route.channel || ':~' || md5(route.route_id))",
   type: 'notification_type = ?',
   producer: 'producer = ?',
   channel: 'route.channel = ?',

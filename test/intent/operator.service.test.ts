@@ -1,4 +1,5 @@
 /** The operator client on real servers: what it finds, what it changes, and what it says when it cannot. */
+import { routeRefOf } from '../../api/ids.ts';
 import { entryFieldsOf } from '../../api/intent/entry.ts';
 import type { Correction } from '../../api/intent/mending.ts';
 import { republishedKey } from '../../api/intent/stream.ts';
@@ -208,6 +209,20 @@ describe('a refused intent that is corrected', () => {
 
 describe('dead letters and replay', () => {
   afterEach(healPush);
+
+  test('I25 a route whose id is not plain is replayed by the name that Temporal has of it', async () => {
+    const user = 'a user';
+    slot.userService.setUser(user, { email: 'a.user@example.com', preferred_language: 'en' });
+    await slot.redis.set(GATEWAY, 'not a stream');
+    const notificationId = await publishTurn(slot.redis, 'not-plain', [user]);
+    const routeId = `push:user:${user}`;
+    await eventually('its death', async () => (await statusOf(notificationId, routeId)) === 'dead_letter');
+    await healPush();
+    const routeRef = routeRefOf(routeId);
+    expect(routeRef).not.toBe(routeId);
+    await operator.operations.replay({ notificationId, routeId: routeRef }, { requestedBy: 'test' });
+    await eventually('the push', async () => (await statusOf(notificationId, routeId)) === 'published');
+  });
 
   test('I22 I25 a dead route is listed, replayed with a new budget, and stays as history', async () => {
     const id = await publishDead(slot, 'replayed');
