@@ -212,7 +212,7 @@ describe('dead letters and replay', () => {
 
   test('I25 a route whose id is not plain is replayed by the name that Temporal has of it', async () => {
     const user = 'a user';
-    slot.userService.setUser(user, { email: 'a.user@example.com', preferred_language: 'en' });
+    slot.userService.setUser(user, { email: 'a.user@example.com', preferredLanguage: 'en' });
     await slot.redis.set(GATEWAY, 'not a stream');
     const notificationId = await publishTurn(slot.redis, 'not-plain', [user]);
     const routeId = `push:user:${user}`;

@@ -10,7 +10,7 @@ import {
 import { query } from '../../activities/postgres.ts';
 import { GALAXY } from '../../api/intent/galaxy.ts';
 import type { Outcome } from '../../api/intent/outcome.ts';
-import { OUTCOMES_STREAM, OUTCOME_KINDS, isTerminal } from '../../api/intent/outcome.ts';
+import { OUTCOMES_STREAM, OUTCOME_KINDS } from '../../api/intent/outcome.ts';
 import type { Operator } from '../../client/operator.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { writeRows } from '../../dev/intent-rows.ts';
@@ -25,9 +25,6 @@ const TELLING = {
   NOTIFICATION_ROUTE_BACKOFF_MIN: '20ms',
   NOTIFICATION_ROUTE_BACKOFF_MAX: '40ms',
 };
-
-/** What the relay of outcomes holds while it works, so that there is one in all processes. */
-const RELAY_LOCK = 4207716002;
 
 let slot: Slot;
 let operator: Operator;
@@ -167,41 +164,6 @@ describe('one service', () => {
     ]);
   });
 
-  test('Q1 a replay that comes before the end has left the outbox does not end the intent again', async () => {
-    await slot.redis.set(GATEWAY, 'not a stream');
-    const relayHeld = await slot.db.connect();
-    await relayHeld.query('BEGIN');
-    await relayHeld.query('SELECT pg_advisory_xact_lock($1)', [RELAY_LOCK]);
-    const id = await publishTurn(slot.redis, 'not relayed yet');
-    await eventually('its end to be written', async () => (await writtenKinds(id)).includes('settled'));
-    await slot.redis.del(GATEWAY);
-    await replayRoute(slot, id, PUSH);
-    await eventually('the replay to be written', async () => (await writtenKinds(id)).includes('recovered'));
-    await relayHeld.query('COMMIT');
-    relayHeld.release();
-    await eventually('the replay to be told', async () =>
-      kindsOf(await toldOf(slot, id)).includes('recovered'),
-    );
-    expect((await writtenKinds(id)).filter((kind) => kind === 'settled')).toHaveLength(1);
-    expect((await toldOf(slot, id)).filter(isTerminal)).toMatchObject([{ published: 1, deadLettered: 1 }]);
-  });
-
-  test('Q1 a replay before the end keeps the end waiting', async () => {
-    await operator.channels.pause('email', { requestedBy: 'test' });
-    await slot.redis.set(GATEWAY, 'not a stream');
-    const id = await publishTurn(slot.redis, 'opened');
-    const kinds = async () => kindsOf(await toldOf(slot, id));
-    await eventually('the push to be dead', async () => (await kinds()).includes('route_dead_lettered'));
-    await replayRoute(slot, id, PUSH);
-    await eventually('the push to be dead again', async () => (await kinds()).length === 3);
-    await slot.redis.del(GATEWAY);
-    await replayRoute(slot, id, PUSH);
-    await eventually('the push to be there', async () => (await kinds()).includes('recovered'));
-    expect((await toldOf(slot, id)).filter(isTerminal)).toEqual([]);
-    await operator.channels.resume('email', { requestedBy: 'test' });
-    expect((await endOf(slot, id)).at(-1)).toMatchObject({ kind: 'settled', published: 2, deadLettered: 0 });
-  });
-
   test('Q1 a cancelled intent ends as cancelled, with what was published before', async () => {
     await operator.channels.pause('push', { requestedBy: 'test' });
     const id = await publishTurn(slot.redis, 'cancelled');
@@ -322,22 +284,46 @@ describe('a service for each', () => {
     expect(await writtenTogether()).toEqual([['accepted'], ['route_published'], ['settled']]);
   });
 
-  test('intent-12 after a replay by a process without outcomes the end is told once both routes are closed', async () => {
-    const routeOf = await acceptAlone();
+  const killPush = async (routeOf: Awaited<ReturnType<typeof acceptAlone>>) => {
     const death = [true, 0, 'gateway_stream_publish_failed', 'WRONGTYPE', 'a hint'];
     await query(slot.db, RECORD_FAILURE, [...keyOf(await routeOf(PUSH)), ...death]);
-    await tell([]);
-    await query(slot.db, OPEN_GENERATION, [...keyOf(await routeOf(PUSH)), 'order-1', 'nina', 'INC-1']);
-    await tell(OUTCOME_KINDS);
-    const publish = async (route: string) =>
-      settleRoutes(slot.db, [{ ...(await routeOf(route)), publishedAs: '1-1' }]);
-    await publish(PUSH);
-    await publish(EMAIL);
+  };
+  const replayPush = async (routeOf: Awaited<ReturnType<typeof acceptAlone>>) =>
+    query(slot.db, OPEN_GENERATION, [...keyOf(await routeOf(PUSH)), 'order-1', 'nina', 'INC-1']);
+
+  test.each([
+    ['without outcomes', []],
+    ['with outcomes', OUTCOME_KINDS],
+  ])(
+    'Q1 intent-12 after a replay by a process %s the end is told once both routes are closed',
+    async (_, kinds) => {
+      const routeOf = await acceptAlone();
+      await killPush(routeOf);
+      await tell(kinds);
+      await replayPush(routeOf);
+      await tell(OUTCOME_KINDS);
+      for (const route of [PUSH, EMAIL])
+        await settleRoutes(slot.db, [{ ...(await routeOf(route)), publishedAs: '1-1' }]);
+      expect(await writtenTogether()).toEqual([
+        ['accepted'],
+        ['route_dead_lettered'],
+        ['recovered'],
+        ['route_published', 'settled'],
+      ]);
+    },
+  );
+
+  test('Q1 a replay that comes before the end has left the outbox does not end the intent again', async () => {
+    const routeOf = await acceptAlone();
+    await settleRoutes(slot.db, [{ ...(await routeOf(EMAIL)), publishedAs: '1-1' }]);
+    await killPush(routeOf);
+    await replayPush(routeOf);
+    await settleRoutes(slot.db, [{ ...(await routeOf(PUSH)), publishedAs: '1-1' }]);
     expect(await writtenTogether()).toEqual([
       ['accepted'],
-      ['route_dead_lettered'],
+      ['route_published'],
+      ['route_dead_lettered', 'settled'],
       ['recovered'],
-      ['route_published', 'settled'],
     ]);
   });
 
